@@ -1,0 +1,216 @@
+// Package backend defines what a lock backend implements, and the tools that
+// every backend needs. Application code should use package dlock.
+//
+// A backend keeps locks on one server, cluster or machine. Package dlock puts
+// everything portable on top of it: the local queue, re-entry, renewal, loss,
+// leases and errors. What is left for a backend is to ask the server for a
+// hold, to give it back, and to say truthfully what became of it.
+//
+// To add a backend:
+//
+//  1. Implement [Backend]. Wait for a lock as the server does it natively;
+//     [Poll] is for servers that cannot call back.
+//  2. Implement those of the optional interfaces [Renewer], [Reenterer],
+//     [Downgrader] and [MinTTLer] that fit. They are found by type assertion.
+//  3. [Register] a URL scheme in an init function that does nothing else, and
+//     export a New for people who already have a client of the server.
+//  4. Run the conformance suite against it.
+//
+// The interfaces are not covered by semantic versioning before version 1.
+package backend
+
+import (
+	"context"
+	"time"
+)
+
+// Mode says how a lock is held.
+type Mode uint8
+
+const (
+	Exclusive Mode = iota + 1 // one holder, alone
+	Shared                    // any number of holders, none of them exclusive
+)
+
+// String returns "exclusive" or "shared".
+func (m Mode) String() string {
+	switch m {
+	case Exclusive:
+		return "exclusive"
+	case Shared:
+		return "shared"
+	}
+	return "invalid"
+}
+
+// A Request asks for one hold.
+type Request struct {
+	// Name is the lock's name: 1 to 1024 bytes of any value. A backend maps
+	// it to a key of its own so that no two names share one; see [EncodeName].
+	Name string
+
+	// ID is unique to this request, in every process and for ever. A backend
+	// stores it with the hold, so that a repeated or late message about one
+	// hold can never touch another. Knowing it allows the hold to be released:
+	// it belongs in no log.
+	ID string
+
+	// Label says for people who asks. It may be empty and is never compared.
+	Label string
+
+	// Mode is Exclusive or Shared.
+	Mode Mode
+
+	// TTL is how long the server keeps the hold once it hears nothing more
+	// of it. A backend whose server counts in coarser units rounds up.
+	TTL time.Duration
+
+	// Fixed says that the hold is never renewed: it ends TTL after it was
+	// granted.
+	Fixed bool
+
+	// Wait says whether to wait for a lock that is held. Without it a held
+	// lock is ErrHeld at once, the request leaves nothing behind on the
+	// server, and it does not overtake those who wait.
+	Wait bool
+
+	// Observer hears what the server says of the hold unasked. It is never
+	// nil in a request from package dlock.
+	Observer Observer
+}
+
+// An Observer is told of events of one hold. Its methods return at once, may
+// be called from any goroutine, more than once, and even before Acquire has
+// returned.
+type Observer interface {
+	// Lost says that the hold is over, on the server's own word. A hold that
+	// was released is never reported lost.
+	Lost(cause error)
+
+	// Wanted says that somebody else waits for the lock.
+	Wanted()
+}
+
+// A Hold is a lock as the server granted it.
+type Hold struct {
+	// Request is what was asked for. Mode follows a downgrade.
+	Request
+
+	// Token is the fencing token. It is greater than the token of every
+	// earlier exclusive hold and every earlier phase of readers of the name,
+	// also across a restart of the server. Readers of one phase share theirs.
+	Token uint64
+
+	// Sent is when the request was sent that last proved the hold: before it
+	// left, never when its answer came. The caller stops believing in the
+	// hold before Sent + Granted.
+	Sent time.Time
+
+	// Granted is how long the server keeps the hold from Sent on. Zero means
+	// for as long as the holder's process or connection lives.
+	Granted time.Duration
+
+	// RenewIn is when the first renewal is due, counted from Sent. Zero
+	// means after a third of Granted, or of TTL where Granted is zero.
+	RenewIn time.Duration
+
+	// TellsWanted says that the backend reports waiters of other clients to
+	// the Observer.
+	TellsWanted bool
+
+	// State is the backend's own. Nobody else looks at it.
+	State any
+}
+
+// A Backend keeps locks on one server, cluster or machine. Its methods may be
+// called concurrently. Package dlock never has two exclusive requests, or an
+// exclusive and a shared one, for the same name under way at once: it queues
+// the goroutines of a client by itself, and asks for the one whose turn it is.
+type Backend interface {
+	// Acquire takes the lock that r names, and waits for it if r.Wait.
+	// Waiting is first come, first served.
+	//
+	// ctx bounds the call, not the hold. If Acquire returns an error, then
+	// r.ID holds nothing and waits for nothing, or will shortly, whatever
+	// the server had done when ctx ended: a request that may have left
+	// something in a queue is never abandoned. A [Janitor] finishes it.
+	//
+	// The error is ErrHeld only if the server said so: the lock was held, or
+	// r was still queued when ctx ended. It is ErrUnavailable if the server
+	// did not answer. [WaitEnded] tells the two apart. A request that waits
+	// survives a server that goes away and comes back; one that has never
+	// had an answer does not try for ever.
+	Acquire(ctx context.Context, r Request) (*Hold, error)
+
+	// Release ends h. It may be called again, at any time later, and never
+	// ends another hold. It reports ErrLost if h was over before; after an
+	// error of another kind the outcome is unknown, and the caller repeats
+	// the call.
+	//
+	// Release returns within h.TTL whatever the server does: see [Bound].
+	// Once it has returned, even with an error, h does not stand in the way
+	// of a later Acquire of this client any more than a stranger's hold.
+	Release(ctx context.Context, h *Hold) error
+
+	// Close releases every hold, ends every waiting Acquire with ErrClosed,
+	// and leaves nothing behind: no goroutine, connection, key or watch. A
+	// client that was given to the backend stays open. Close may be called
+	// twice. ctx bounds the farewell, not the clean-up of what is local.
+	Close(ctx context.Context) error
+}
+
+// A Renewer is a Backend whose holds must be kept alive, or can be checked.
+// Package dlock calls it for every hold that is not fixed, at a third of the
+// hold's lease and again within it after a failure.
+type Renewer interface {
+	// Renew keeps each hold for its TTL from now. It calls report once for
+	// every hold, as soon as its fate is known, from any goroutine, and
+	// returns when it has reported them all.
+	//
+	// For a hold that lives on, Renew first sets Sent and Granted to what
+	// was proven, then reports nil. It reports ErrLost for a hold that is
+	// gone, and never re-creates one. Any other error leaves the hold as it
+	// is, and the caller tries again while the lease lasts.
+	Renew(ctx context.Context, holds []*Hold, report func(h *Hold, err error))
+}
+
+// A Reenterer is a Backend whose server keeps the number of entries of a
+// re-entrant hold. Without it package dlock counts alone.
+type Reenterer interface {
+	// Reenter proves that h still stands, refreshes it, and records that it
+	// has been entered entries times. seq grows with every change of the
+	// count: the server ignores a message with a lower one than it has seen,
+	// so that a repeated or overtaken call does no harm. It reports ErrLost
+	// if h is gone.
+	Reenter(ctx context.Context, h *Hold, entries int, seq int64) error
+}
+
+// A Downgrader is a Backend that can turn an exclusive hold into a shared one.
+type Downgrader interface {
+	// Downgrade makes h shared with no moment in between at which another
+	// could hold the lock exclusively, and lets in the readers that wait
+	// next in line. The token stays. It may be repeated, and reports ErrLost
+	// if h is gone. The caller sets h.Mode.
+	Downgrade(ctx context.Context, h *Hold) error
+}
+
+// A MinTTLer is a Backend with a lower bound for the TTL above [MinTTL].
+type MinTTLer interface {
+	MinTTL() time.Duration
+}
+
+// The bounds of a TTL on every backend.
+const (
+	MinTTL = 10 * time.Millisecond
+	MaxTTL = 24 * time.Hour
+)
+
+// MaxName is the greatest length of a name in bytes.
+const MaxName = 1024
+
+// Margin is the part of a lease that its holder does not count on: a tenth,
+// within 5 ms and 1 s. It covers the drift of two clocks, rounding on the
+// wire, and the time it takes to be scheduled.
+func Margin(granted time.Duration) time.Duration {
+	return min(max(granted/10, 5*time.Millisecond), time.Second)
+}

@@ -1,0 +1,176 @@
+// Package memory keeps locks in the memory of one process, for tests and for
+// programs of one process.
+//
+// # URL
+//
+// memory:// opens a server of its own; memory://name opens the server of that
+// name, which all clients of the process share that name it while one of them
+// is open. There are no parameters.
+//
+// # Guarantees
+//
+// All promises of package dlock hold between the clients of one server. Other
+// processes know nothing of these locks. Nothing waits on anything but
+// channels and timers, so that testing/synctest can drive a program through
+// minutes of watchdog, loss and queueing in an instant. A [Server] can forget
+// a lock or stop answering, and a [Backend] can be cut off or fail a call, so
+// that a program's own tests can see what it does on a bad day.
+package memory
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// A Backend is one client's connection to a Server.
+type Backend struct {
+	server *Server
+	link   link // to this client alone
+	onStop func()
+
+	stop   sync.Once
+	closed chan struct{}
+	calls  sync.WaitGroup // Acquire calls under way
+
+	mu        sync.Mutex
+	failNext  error
+	dropReply bool
+}
+
+var (
+	_ backend.Backend    = (*Backend)(nil)
+	_ backend.Renewer    = (*Backend)(nil)
+	_ backend.Reenterer  = (*Backend)(nil)
+	_ backend.Downgrader = (*Backend)(nil)
+)
+
+// New returns a client of s, or of a server of its own if s is nil.
+func New(s *Server) *Backend {
+	if s == nil {
+		s = NewServer()
+	}
+	return &Backend{server: s, closed: make(chan struct{})}
+}
+
+// Acquire implements backend.Backend.
+func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
+	b.calls.Add(1)
+	defer b.calls.Done()
+	for {
+		h, err := b.acquire(ctx, r)
+		if err == nil || !errors.Is(err, backend.ErrLost) || !r.Wait {
+			return h, err
+		}
+	}
+}
+
+// acquire asks once. ErrLost means that a grant ran out before it got here.
+func (b *Backend) acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
+	sent := time.Now()
+	if err := b.send(ctx); err != nil {
+		return nil, err
+	}
+	g, w := b.server.acquire(b, r)
+	if g == nil && w == nil {
+		return nil, backend.ErrHeld
+	}
+	if g == nil {
+		var err error
+		if g, err = b.await(ctx, w); err != nil {
+			return nil, err
+		}
+		sent = g.granted
+	}
+	if err := b.receive(ctx); err != nil {
+		b.server.release(&g.hold)
+		return nil, err
+	}
+	if r.Wait && time.Since(sent) >= r.TTL {
+		b.server.release(&g.hold)
+		return nil, backend.ErrLost
+	}
+	g.hold.Sent = sent
+	return &g.hold, nil
+}
+
+// await waits for w to be granted, or leaves the queue.
+func (b *Backend) await(ctx context.Context, w *waiter) (*grant, error) {
+	var err error
+	select {
+	case <-w.ready:
+		return w.grant, nil
+	case <-ctx.Done():
+		err = backend.WaitEnded(ctx, true)
+	case <-b.closed:
+		err = backend.ErrClosed
+	}
+	b.server.abandon(w)
+	return nil, err
+}
+
+// Release implements backend.Backend.
+func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
+	return b.exchange(ctx, h, func() error { return b.server.release(h) })
+}
+
+// Renew implements backend.Renewer.
+func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	sent := time.Now()
+	err := b.send(ctx)
+	for _, h := range holds {
+		if err != nil {
+			report(h, err)
+			continue
+		}
+		renewed := b.server.renew(h)
+		if renewed == nil {
+			h.Sent = sent
+		}
+		report(h, renewed)
+	}
+}
+
+// Reenter implements backend.Reenterer.
+func (b *Backend) Reenter(ctx context.Context, h *backend.Hold, entries int, seq int64) error {
+	return b.exchange(ctx, h, func() error { return b.server.reenter(h, entries, seq) })
+}
+
+// Downgrade implements backend.Downgrader.
+func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
+	return b.exchange(ctx, h, func() error { return b.server.downgrade(h) })
+}
+
+// Close implements backend.Backend.
+func (b *Backend) Close(context.Context) error {
+	b.stop.Do(func() {
+		close(b.closed)
+		b.calls.Wait()
+		b.server.forget(b)
+		if b.onStop != nil {
+			b.onStop()
+		}
+	})
+	return nil
+}
+
+// exchange does what a call about h asks of the server, with a request before
+// and a reply after that may each be lost. It lasts no longer than h.TTL.
+func (b *Backend) exchange(ctx context.Context, h *backend.Hold, do func() error) error {
+	if !b.up() {
+		var cancel context.CancelFunc
+		ctx, cancel = backend.Bound(ctx, h.TTL)
+		defer cancel()
+	}
+	if err := b.send(ctx); err != nil {
+		return err
+	}
+	err := do()
+	if lost := b.receive(ctx); lost != nil {
+		return lost
+	}
+	return err
+}

@@ -1,0 +1,338 @@
+package memory
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// A Server keeps the locks that its clients share.
+type Server struct {
+	link link // to all clients
+	ops  atomic.Int64
+
+	mu    sync.Mutex
+	locks map[string]*state
+	spare *state
+	token uint64
+}
+
+// A state is what the server knows of one name in use.
+type state struct {
+	name    string
+	writer  *grant
+	readers []*grant
+	queue   []*waiter
+	phase   uint64 // the readers' token
+	timer   *time.Timer
+}
+
+// A grant is a hold as the server sees it.
+type grant struct {
+	hold    backend.Hold
+	client  *Backend
+	granted time.Time
+	expires time.Time
+	seq     int64 // of the last count of entries
+	entries int
+}
+
+type waiter struct {
+	request backend.Request
+	client  *Backend
+	grant   *grant
+	ready   chan struct{} // closed when grant is set
+}
+
+// NewServer returns a server without locks.
+func NewServer() *Server { return &Server{locks: make(map[string]*state)} }
+
+// Freeze stops the server: no call gets an answer until Thaw. Its clock runs
+// on.
+func (s *Server) Freeze() { s.link.cut() }
+
+// Thaw ends Freeze.
+func (s *Server) Thaw() { s.link.heal() }
+
+// Evict takes the lock from everybody who holds it, and tells them.
+func (s *Server) Evict(name string) {
+	s.mu.Lock()
+	var out []*grant
+	if st := s.locks[name]; st != nil {
+		out = st.holders()
+		st.writer, st.readers = nil, nil
+		s.settle(st)
+	}
+	s.mu.Unlock()
+	for _, g := range out {
+		g.hold.Observer.Lost(nil)
+	}
+}
+
+// Wipe forgets every hold and tells nobody. Those who wait stay in the queue.
+func (s *Server) Wipe() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token = 0
+	for _, st := range s.locks {
+		st.writer, st.readers = nil, nil
+		s.settle(st)
+	}
+}
+
+// Ops returns how many requests have been sent to the server.
+func (s *Server) Ops() int64 { return s.ops.Load() }
+
+// Names returns how many names the server knows anything of.
+func (s *Server) Names() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.locks)
+}
+
+// Entries returns how often the exclusive holder of name has entered it.
+func (s *Server) Entries(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.locks[name]; st != nil && st.writer != nil {
+		return max(st.writer.entries, 1)
+	}
+	return 0
+}
+
+// acquire grants r, or queues it, or does neither if it must not wait.
+func (s *Server) acquire(b *Backend, r backend.Request) (*grant, *waiter) {
+	s.mu.Lock()
+	st := s.state(r.Name)
+	s.expire(st, time.Now())
+	if len(st.queue) == 0 && st.open(r.Mode) {
+		defer s.mu.Unlock()
+		return s.grant(st, b, r), nil
+	}
+	if !r.Wait {
+		defer s.mu.Unlock()
+		s.settle(st)
+		return nil, nil
+	}
+	w := &waiter{request: r, client: b, ready: make(chan struct{})}
+	st.queue = append(st.queue, w)
+	s.settle(st)
+	holders := st.holders()
+	s.mu.Unlock()
+	for _, g := range holders {
+		if g.client != b {
+			g.hold.Observer.Wanted()
+		}
+	}
+	return nil, w
+}
+
+// release ends h, and reports ErrLost if it had ended before.
+func (s *Server) release(h *backend.Hold) error {
+	return s.update(h, func(st *state, g *grant) {
+		st.remove(g)
+		s.settle(st)
+	})
+}
+
+// renew keeps h for its TTL from now.
+func (s *Server) renew(h *backend.Hold) error {
+	return s.update(h, func(_ *state, g *grant) { g.extend(time.Now()) })
+}
+
+// reenter records a count of entries, unless a newer one has overtaken it.
+func (s *Server) reenter(h *backend.Hold, entries int, seq int64) error {
+	return s.update(h, func(_ *state, g *grant) {
+		if seq > g.seq {
+			g.seq, g.entries = seq, entries
+		}
+		if !h.Fixed {
+			g.extend(time.Now())
+		}
+	})
+}
+
+// downgrade makes h shared and lets in the readers that are next.
+func (s *Server) downgrade(h *backend.Hold) error {
+	return s.update(h, func(st *state, g *grant) {
+		if st.writer == g {
+			st.writer, st.phase = nil, g.hold.Token
+			st.readers = append(st.readers, g)
+			s.settle(st)
+		}
+	})
+}
+
+// update calls do if h still stands, else it reports ErrLost.
+func (s *Server) update(h *backend.Hold, do func(*state, *grant)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.locks[h.Name]
+	if st == nil {
+		return backend.ErrLost
+	}
+	g := h.State.(*grant)
+	if s.expire(st, time.Now()); !st.has(g) {
+		s.settle(st)
+		return backend.ErrLost
+	}
+	do(st, g)
+	return nil
+}
+
+// abandon takes w out of the queue, or gives back what it was granted
+// meanwhile.
+func (s *Server) abandon(w *waiter) {
+	s.mu.Lock()
+	if w.grant != nil {
+		s.mu.Unlock()
+		_ = s.release(&w.grant.hold)
+		return
+	}
+	defer s.mu.Unlock()
+	st := s.locks[w.request.Name]
+	st.queue = without(st.queue, w)
+	s.settle(st)
+}
+
+// forget ends all holds of b.
+func (s *Server) forget(b *Backend) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, st := range s.locks {
+		for _, g := range st.holders() {
+			if g.client == b {
+				st.remove(g)
+			}
+		}
+		s.settle(st)
+	}
+}
+
+// settle grants to the queue what can be granted, and plans the next look at
+// the lock: nobody calls when a lease runs out.
+func (s *Server) settle(st *state) {
+	now := time.Now()
+	s.expire(st, now)
+	for len(st.queue) > 0 && st.open(st.queue[0].request.Mode) {
+		w := st.queue[0]
+		st.queue = st.queue[1:]
+		w.grant = s.grant(st, w.client, w.request)
+		close(w.ready)
+	}
+	if st.timer != nil {
+		st.timer.Stop()
+		st.timer = nil
+	}
+	switch {
+	case len(st.queue) > 0:
+		st.timer = time.AfterFunc(st.nextExpiry().Sub(now), func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.settle(st)
+		})
+	case st.writer == nil && len(st.readers) == 0 && s.locks[st.name] == st:
+		delete(s.locks, st.name)
+		st.queue, st.readers = nil, st.readers[:0]
+		s.spare = st
+	}
+}
+
+func (s *Server) state(name string) *state {
+	st := s.locks[name]
+	if st != nil {
+		return st
+	}
+	if st, s.spare = s.spare, nil; st == nil {
+		st = new(state)
+	}
+	st.name = name
+	s.locks[name] = st
+	return st
+}
+
+// grant lets r in. A writer and the first reader of a phase get a new token:
+// time in µs, so that it grows across restarts too.
+func (s *Server) grant(st *state, b *Backend, r backend.Request) *grant {
+	now := time.Now()
+	g := &grant{client: b, granted: now}
+	g.hold = backend.Hold{Request: r, Granted: r.TTL, TellsWanted: true, State: g}
+	g.extend(now)
+	if r.Mode == backend.Exclusive || len(st.readers) == 0 {
+		s.token = max(s.token+1, uint64(now.UnixMicro()))
+		st.phase = s.token
+	}
+	g.hold.Token = st.phase
+	if r.Mode == backend.Exclusive {
+		st.writer = g
+	} else {
+		st.readers = append(st.readers, g)
+	}
+	return g
+}
+
+func (s *Server) expire(st *state, now time.Time) {
+	if st.writer != nil && !now.Before(st.writer.expires) {
+		st.writer = nil
+	}
+	for i := len(st.readers) - 1; i >= 0; i-- {
+		if !now.Before(st.readers[i].expires) {
+			st.remove(st.readers[i])
+		}
+	}
+}
+
+func (g *grant) extend(now time.Time) { g.expires = now.Add(g.hold.TTL) }
+
+func (st *state) open(mode backend.Mode) bool {
+	return st.writer == nil && (mode == backend.Shared || len(st.readers) == 0)
+}
+
+func (st *state) holders() []*grant {
+	if st.writer != nil {
+		return []*grant{st.writer}
+	}
+	return append([]*grant(nil), st.readers...)
+}
+
+func (st *state) has(g *grant) bool {
+	if st.writer == g {
+		return true
+	}
+	for _, r := range st.readers {
+		if r == g {
+			return true
+		}
+	}
+	return false
+}
+
+func (st *state) remove(g *grant) {
+	if st.writer == g {
+		st.writer = nil
+		return
+	}
+	st.readers = without(st.readers, g)
+}
+
+func (st *state) nextExpiry() time.Time {
+	var first time.Time
+	for _, g := range st.holders() {
+		if first.IsZero() || g.expires.Before(first) {
+			first = g.expires
+		}
+	}
+	return first
+}
+
+// without removes x from list, in place.
+func without[T comparable](list []T, x T) []T {
+	for i, y := range list {
+		if y == x {
+			return append(list[:i], list[i+1:]...)
+		}
+	}
+	return list
+}

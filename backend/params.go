@@ -1,0 +1,93 @@
+package backend
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Params are the parameters of a URL. A backend takes those it knows; what is
+// left over, and what could not be read, is the error of Done. The zero value
+// has none. Values are never printed: they may be secrets.
+type Params struct {
+	values   url.Values
+	problems []error
+}
+
+// Has reports whether the parameter is given and not yet taken.
+func (p *Params) Has(name string) bool { return p.values.Has(name) }
+
+// Take removes a parameter and returns its value, or def if it is not given.
+func (p *Params) Take(name, def string) string {
+	v, ok := p.values[name]
+	if !ok {
+		return def
+	}
+	delete(p.values, name)
+	if len(v) > 1 {
+		p.problem(name, "given more than once")
+	}
+	return v[0]
+}
+
+// TakeDuration is Take for a duration such as 1.5s.
+func (p *Params) TakeDuration(name string, def time.Duration) time.Duration {
+	return takeAs(p, name, def, time.ParseDuration, "want a duration such as 10s")
+}
+
+// TakeInt is Take for a whole number.
+func (p *Params) TakeInt(name string, def int) int {
+	return takeAs(p, name, def, strconv.Atoi, "want a whole number")
+}
+
+// TakeBool is Take for true or false.
+func (p *Params) TakeBool(name string, def bool) bool {
+	return takeAs(p, name, def, strconv.ParseBool, "want true or false")
+}
+
+func takeAs[T any](p *Params, name string, def T, parse func(string) (T, error), want string) T {
+	if !p.Has(name) {
+		return def
+	}
+	v, err := parse(p.Take(name, ""))
+	if err != nil {
+		p.problem(name, want)
+		return def
+	}
+	return v
+}
+
+// Rest removes and returns all parameters that are left, for a driver that
+// reads the others by itself.
+func (p *Params) Rest() url.Values {
+	rest := p.values
+	p.values = nil
+	return rest
+}
+
+// Problem records that the parameter's value is wrong.
+func (p *Params) problem(name, want string) {
+	p.problems = append(p.problems, fmt.Errorf("parameter %s: %s", name, want))
+}
+
+// Done reports as ErrInvalidConfig every parameter that could not be read and
+// every one that nobody took.
+func (p *Params) Done() error {
+	problems := p.problems
+	if len(p.values) > 0 {
+		var unknown []string
+		for name := range p.values {
+			unknown = append(unknown, strconv.Quote(name))
+		}
+		slices.Sort(unknown)
+		problems = append(problems, errors.New("unknown parameter "+strings.Join(unknown, ", ")))
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	return Fail(ErrInvalidConfig, errors.Join(problems...))
+}

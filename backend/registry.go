@@ -1,0 +1,90 @@
+package backend
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A Config is what an Opener is given.
+type Config struct {
+	// URL says where the server is. The opener takes its parameters and must
+	// end with Params.Done, so that a misspelt one is not passed over.
+	URL *URL
+
+	// TTL is the client's default TTL, for backends with one lease or
+	// session for all locks.
+	TTL time.Duration
+
+	// Label says for people who the client is. It may be empty.
+	Label string
+
+	// Credentials, if not nil, is asked for user and password whenever a
+	// connection is made. It takes the place of those in the URL.
+	Credentials func(context.Context) (user, password string, err error)
+
+	// TLS, if not nil, is used for every connection.
+	TLS *tls.Config
+
+	// Logger is never nil.
+	Logger *slog.Logger
+}
+
+// An Opener connects to the server at cfg.URL. It checks that the server
+// answers and accepts the credentials before it returns: a wrong setting shows
+// at start-up, not at the first lock.
+type Opener func(ctx context.Context, cfg Config) (Backend, error)
+
+var registry struct {
+	sync.RWMutex
+	openers map[string]Opener
+}
+
+// Register makes a backend available by URL scheme. It is meant for init
+// functions and panics if the scheme is taken or open is nil.
+func Register(scheme string, open Opener) {
+	registry.Lock()
+	defer registry.Unlock()
+	if open == nil || !validScheme(scheme) || scheme != strings.ToLower(scheme) {
+		panic("dlock: Register needs a lower-case scheme and an opener")
+	}
+	if _, dup := registry.openers[scheme]; dup {
+		panic("dlock: Register called twice for scheme " + scheme)
+	}
+	if registry.openers == nil {
+		registry.openers = make(map[string]Opener)
+	}
+	registry.openers[scheme] = open
+}
+
+// Schemes returns the registered URL schemes in order.
+func Schemes() []string {
+	registry.RLock()
+	defer registry.RUnlock()
+	out := make([]string, 0, len(registry.openers))
+	for s := range registry.openers {
+		out = append(out, s)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Open opens the backend registered for the scheme of cfg.URL.
+func Open(ctx context.Context, cfg Config) (Backend, error) {
+	registry.RLock()
+	open := registry.openers[cfg.URL.Scheme]
+	registry.RUnlock()
+	if open == nil {
+		return nil, Fail(ErrInvalidConfig, fmt.Errorf("no backend for scheme %q (forgotten import?); have %s",
+			cfg.URL.Scheme, strings.Join(Schemes(), ", ")))
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return open(ctx, cfg)
+}

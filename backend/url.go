@@ -1,0 +1,144 @@
+package backend
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// A URL is a parsed backend URL:
+//
+//	scheme://[user[:password]@]host[:port][,host[:port]...][/path][?parameters]
+//
+// It differs from net/url in that it takes a list of hosts, IPv6 ones too, and
+// in that nothing about it ever prints the password: not its String, not the
+// errors of ParseURL.
+type URL struct {
+	Scheme   string
+	User     string
+	Password string
+	Hosts    []string // each as host, host:port or [ipv6]:port; may be empty
+	Path     string   // decoded, with its leading slash if there is one
+	Params   Params
+}
+
+// ParseURL splits raw. Its errors are ErrInvalidConfig and name the part that
+// is wrong, never its text.
+func ParseURL(raw string) (*URL, error) {
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok || !validScheme(scheme) {
+		return nil, badURL("want scheme://host")
+	}
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	authority, tail := rest[:end], rest[end:]
+	if strings.ContainsAny(tail, "@#") {
+		return nil, badURL("percent-encode /, ?, # in a password, and @, # after the hosts")
+	}
+	u := &URL{Scheme: strings.ToLower(scheme)}
+	if err := u.parseAuthority(authority); err != nil {
+		return nil, err
+	}
+	return u, u.parseTail(tail)
+}
+
+func (u *URL) parseAuthority(s string) error {
+	if at := strings.LastIndexByte(s, '@'); at >= 0 {
+		user, password, _ := strings.Cut(s[:at], ":")
+		var err1, err2 error
+		u.User, err1 = url.PathUnescape(user)
+		u.Password, err2 = url.PathUnescape(password)
+		if err1 != nil || err2 != nil {
+			return badURL("user or password has a malformed percent-encoding")
+		}
+		s = s[at+1:]
+	}
+	if s == "" {
+		return nil
+	}
+	u.Hosts = strings.Split(s, ",")
+	for _, h := range u.Hosts {
+		if !validHost(h) {
+			return badURL("malformed host or port")
+		}
+	}
+	return nil
+}
+
+func (u *URL) parseTail(s string) error {
+	path, query, _ := strings.Cut(s, "?")
+	var err error
+	if u.Path, err = url.PathUnescape(path); err != nil {
+		return badURL("path has a malformed percent-encoding")
+	}
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return badURL("malformed parameters")
+	}
+	u.Params = Params{values: values}
+	return nil
+}
+
+// String returns the URL without user, password and parameters.
+func (u *URL) String() string {
+	return u.Scheme + "://" + strings.Join(u.Hosts, ",") + (&url.URL{Path: u.Path}).EscapedPath()
+}
+
+// GoString is String.
+func (u *URL) GoString() string { return u.String() }
+
+// Format prints String for every verb.
+func (u *URL) Format(s fmt.State, _ rune) { fmt.Fprint(s, u.String()) }
+
+// HostPorts returns the hosts with a port each, the given one where the URL
+// has none. IPv6 hosts come in brackets.
+func (u *URL) HostPorts(port string) []string {
+	out := make([]string, len(u.Hosts))
+	for i, h := range u.Hosts {
+		out[i] = h
+		if _, _, err := net.SplitHostPort(h); err != nil {
+			out[i] = net.JoinHostPort(strings.Trim(h, "[]"), port)
+		}
+	}
+	return out
+}
+
+func badURL(problem string) error {
+	return Fail(ErrInvalidConfig, errors.New("URL: "+problem))
+}
+
+func validScheme(s string) bool {
+	for i := range len(s) {
+		c := s[i] | 0x20
+		if c < 'a' || c > 'z' {
+			if i == 0 || strings.IndexByte("0123456789+-.", s[i]) < 0 {
+				return false
+			}
+		}
+	}
+	return s != ""
+}
+
+func validHost(s string) bool {
+	host, port := s, ""
+	if h, p, err := net.SplitHostPort(s); err == nil {
+		host, port = h, p
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil || n == 0 {
+			return false
+		}
+	} else if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
+		host = s[1 : len(s)-1]
+	} else if strings.ContainsRune(s, ':') {
+		return false
+	}
+	if strings.ContainsRune(host, ':') {
+		return net.ParseIP(host) != nil
+	}
+	return host != "" && !strings.ContainsAny(host, "[]%@ \t\r\n\"<>\\^`{|}")
+}

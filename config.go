@@ -1,0 +1,90 @@
+package dlock
+
+import (
+	"context"
+	"encoding"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// A Config is what a program needs to be told to have a client: it decodes
+// from JSON, YAML and environment variables by its field tags.
+type Config struct {
+	// URL names the backend and says where it is, as Open takes it. It may
+	// hold a password: a Config is never printed with it.
+	URL string `json:"url" yaml:"url" mapstructure:"url" env:"URL"`
+
+	// TTL, Prefix and Label are those of Options.
+	TTL    Duration `json:"ttl,omitempty" yaml:"ttl,omitempty" mapstructure:"ttl" env:"TTL"`
+	Prefix string   `json:"prefix,omitempty" yaml:"prefix,omitempty" mapstructure:"prefix" env:"PREFIX"`
+	Label  string   `json:"label,omitempty" yaml:"label,omitempty" mapstructure:"label" env:"LABEL"`
+}
+
+// Validate reports every problem of c at once, each an ErrInvalidConfig,
+// ErrInvalidTTL or ErrInvalidName. It asks no server.
+func (c Config) Validate() error {
+	u, err := backend.ParseURL(c.URL)
+	problems := []error{err, c.options().check()}
+	if err == nil {
+		_, err = takeOptions(u, c.options())
+		problems = append(problems, err)
+	}
+	return errors.Join(problems...)
+}
+
+// Open opens the client that c describes. The URL, TTL, Prefix and Label come
+// from c; o may add the rest.
+func (c Config) Open(ctx context.Context, o *Options) (*Client, error) {
+	opts := c.options()
+	if o != nil {
+		if o.TTL != 0 || o.Prefix != "" || o.Label != "" {
+			return nil, newError("open", "", backend.Fail(ErrInvalidConfig,
+				errors.New("TTL, Prefix and Label are given in the Config and in Options")))
+		}
+		opts.Credentials, opts.TLS, opts.Logger, opts.Hooks = o.Credentials, o.TLS, o.Logger, o.Hooks
+	}
+	return Open(ctx, c.URL, opts)
+}
+
+func (c Config) options() *Options {
+	return &Options{TTL: time.Duration(c.TTL), Prefix: c.Prefix, Label: c.Label}
+}
+
+// String describes c without user, password and parameters.
+func (c Config) String() string {
+	where := "(malformed URL)"
+	if u, err := backend.ParseURL(c.URL); err == nil {
+		where = u.String()
+	}
+	return fmt.Sprintf("%s ttl=%s prefix=%q label=%q", where, time.Duration(c.TTL), c.Prefix, c.Label)
+}
+
+// GoString is String.
+func (c Config) GoString() string { return c.String() }
+
+// Format prints String for every verb.
+func (c Config) Format(s fmt.State, _ rune) { fmt.Fprint(s, c.String()) }
+
+// A Duration is a time.Duration that decodes from text such as 10s.
+type Duration time.Duration
+
+var _ encoding.TextUnmarshaler = (*Duration)(nil)
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	if err != nil {
+		return backend.Fail(ErrInvalidConfig, errors.New("want a duration such as 10s"))
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// String is that of time.Duration.
+func (d Duration) String() string { return time.Duration(d).String() }

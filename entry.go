@@ -1,0 +1,161 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// An entry is one lease on a hold. It is a lock scope of its own: the entries
+// made under it exclude one another as on a lock, by its gate.
+type entry struct {
+	ending
+	hold   *hold
+	parent *entry // nil for the lease that took the lock
+	scope  gate   // guarded by the client's mutex
+
+	// Guarded by hold.mu.
+	mode         backend.Mode
+	older, newer *entry
+	handle       *Lease // nil once the handle is watched, see watchForDrops
+}
+
+var _ leased = (*entry)(nil)
+
+func (e *entry) ends() *ending               { return &e.ending }
+func (e *entry) check()                      { e.hold.check() }
+func (e *entry) token() uint64               { return e.hold.bh.Token }
+func (e *entry) whenWanted() <-chan struct{} { return e.hold.whenWanted() }
+func (e *entry) lockName() string            { return e.hold.lock.name }
+func (e *entry) client() *Client             { return e.hold.lock.client }
+
+func (e *entry) tokenOf(name string) uint64 {
+	if name != e.hold.lock.name {
+		return 0
+	}
+	return e.token()
+}
+
+func (e *entry) bind(ctx context.Context, l *Lease) context.Context {
+	return context.WithValue(ctx, chainKey{}, &chain{lease: l, entry: e, outer: chainOf(ctx)})
+}
+
+// unlock takes the entry off its hold. The last one off releases the lock.
+func (e *entry) unlock(ctx context.Context) error {
+	h := e.hold
+	left, seq, over := h.exit(e)
+	switch {
+	case over != nil:
+		return over
+	case left == 0:
+		return h.release(ctx)
+	}
+	defer e.leaveScope()
+	ctx, cancel := h.usable(ctx)
+	defer cancel()
+	return h.recount(ctx, left, seq)
+}
+
+func (e *entry) leaveScope() {
+	if e.parent != nil {
+		e.client().leaveScope(e.parent, e.modeNow())
+	}
+}
+
+// downgrade makes the hold shared. The keeper lets go of it meanwhile, so
+// that no renewal reads what is being changed.
+func (e *entry) downgrade(ctx context.Context) error {
+	h, c := e.hold, e.client()
+	if e.modeNow() == backend.Shared {
+		return nil
+	}
+	if c.downgrader == nil {
+		return ErrUnsupported
+	}
+	if err := h.soleWriter(e); err != nil {
+		return err
+	}
+	if left, ok := c.keeper.Left(&h.item); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = backend.Bound(ctx, left)
+		defer cancel()
+	}
+	c.keeper.Remove(ctx, &h.item)
+	err := c.downgrader.Downgrade(ctx, h.bh)
+	if err == nil {
+		c.opened(h, e)
+	}
+	if errors.Is(err, ErrLost) || !c.keeper.Add(&h.item, h.bh, h.lock.maxHold, h) {
+		h.Lost(err)
+		return backend.Fail(ErrLost, without(ErrLost, err))
+	}
+	return err
+}
+
+// soleWriter reports why the hold cannot be shared yet.
+func (h *hold) soleWriter(e *entry) error {
+	if e.parent != nil {
+		return backend.Fail(ErrReentry, errNestedDowngrade)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for o := h.open; o != nil; o = o.older {
+		if o != e && o.mode == backend.Exclusive {
+			return backend.Fail(ErrReentry, errOpenEntry)
+		}
+	}
+	return nil
+}
+
+// opened lets in the readers of this client after a downgrade.
+func (c *Client) opened(h *hold, e *entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h.mu.Lock()
+	h.bh.Mode, e.mode = backend.Shared, backend.Shared
+	h.mu.Unlock()
+	h.door.downgrade()
+}
+
+func (e *entry) modeNow() backend.Mode {
+	e.hold.mu.Lock()
+	defer e.hold.mu.Unlock()
+	return e.mode
+}
+
+// dropped is called when the last reference to a lease's handle is gone.
+func (e *entry) dropped() {
+	if e.cause() == nil {
+		e.client().complain("lease dropped without Unlock, the lock stays held", e.lockName(), nil)
+	}
+}
+
+// A chain lists the leases that a context was made from, innermost first.
+type chain struct {
+	lease *Lease // keeps the handle from being taken for dropped
+	entry *entry
+	outer *chain
+}
+
+type chainKey struct{}
+
+func chainOf(ctx context.Context) *chain {
+	ch, _ := ctx.Value(chainKey{}).(*chain)
+	return ch
+}
+
+// find returns the innermost live lease of ch on the lock, nil if there is
+// none.
+func (ch *chain) find(c *Client, fullName string) *chain {
+	for ; ch != nil; ch = ch.outer {
+		e := ch.entry
+		if l := e.hold.lock; l.client != c || l.fullName != fullName {
+			continue
+		}
+		if e.check(); e.cause() == nil {
+			return ch
+		}
+	}
+	return nil
+}

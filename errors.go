@@ -1,0 +1,168 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// The kinds of failure. Test for them with errors.Is.
+var (
+	// ErrHeld says that somebody else holds the lock, or that this call was
+	// still waiting for it when its context ended. Trying again later may work.
+	ErrHeld = backend.ErrHeld
+
+	// ErrLost says that the lock was held and is not any more: its lease ran
+	// out, or the server took it away. Somebody else may have held it since.
+	// The work done under it was not protected to the end.
+	ErrLost = backend.ErrLost
+
+	// ErrUnlocked says that the lease has already been unlocked.
+	ErrUnlocked = errors.New("dlock: lease is unlocked")
+
+	// ErrUpgrade says that an exclusive lock was asked for by somebody who
+	// holds the same lock shared. Two who did that would wait for each other.
+	ErrUpgrade = errors.New("dlock: shared lock cannot become exclusive")
+
+	// ErrReentry says that a lock was entered again that forbids it, or
+	// downgraded while an exclusive entry made under it is open.
+	ErrReentry = errors.New("dlock: lock is not re-entrant here")
+
+	// ErrClosed says that the client has been closed.
+	ErrClosed = backend.ErrClosed
+
+	// ErrInvalidName says that a name is empty or longer than 1024 bytes.
+	ErrInvalidName = backend.ErrInvalidName
+
+	// ErrInvalidTTL says that a TTL or another duration is out of bounds.
+	ErrInvalidTTL = backend.ErrInvalidTTL
+
+	// ErrInvalidConfig says that a URL, an option or a zero value is wrong.
+	ErrInvalidConfig = backend.ErrInvalidConfig
+
+	// ErrUnsupported says that the backend cannot do this at all.
+	ErrUnsupported = backend.ErrUnsupported
+
+	// ErrUnavailable says that the server could not be asked, or did not
+	// answer. It says nothing about who holds the lock. Trying again may work.
+	ErrUnavailable = backend.ErrUnavailable
+
+	// ErrAuth says that the server refused the credentials, or an operation
+	// that they do not permit.
+	ErrAuth = backend.ErrAuth
+
+	// ErrConflict says that the place on the server where the lock would be
+	// is taken by something that is not a lock of this library. It was not
+	// touched.
+	ErrConflict = backend.ErrConflict
+)
+
+// kinds lists what Error.Kind can be, the more telling ones first.
+var kinds = []error{
+	ErrClosed, ErrLost, ErrUnlocked, ErrUpgrade, ErrReentry, ErrInvalidName, ErrInvalidTTL,
+	ErrInvalidConfig, ErrUnsupported, ErrAuth, ErrConflict, ErrHeld, ErrUnavailable,
+}
+
+// An Error is what every failed operation returns, and the cause of every
+// context that a lease has ended. errors.Is and errors.As find both its kind
+// and what the backend's driver said.
+type Error struct {
+	Op   string // lock, trylock, rlock, tryrlock, unlock, downgrade, hold, open or close
+	Name string // the lock's name; a multi-lock's names joined by a space
+	Kind error  // one of the Err variables; nil if ctx was done before anything was asked
+	Err  error  // the cause: the driver's error, the cause of a context, or nil
+}
+
+// Error describes the failure. It holds no credentials.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("dlock: ")
+	b.WriteString(e.Op)
+	if e.Name != "" {
+		b.WriteByte(' ')
+		b.WriteString(strconv.Quote(e.Name))
+	}
+	if e.Kind != nil {
+		b.WriteString(strings.Replace(e.Kind.Error(), "dlock:", ":", 1))
+	}
+	if e.Err != nil {
+		b.WriteString(": ")
+		b.WriteString(e.Err.Error())
+	}
+	return b.String()
+}
+
+// Unwrap returns the kind and the cause.
+func (e *Error) Unwrap() []error {
+	var out []error
+	for _, err := range []error{e.Kind, e.Err} {
+		if err != nil {
+			out = append(out, err)
+		}
+	}
+	return out
+}
+
+// kindOf returns the kind that err is of, or def if it is of none. What err
+// says first counts before what its causes say.
+func kindOf(err, def error) error {
+	if e, ok := err.(*Error); ok {
+		return e.Kind
+	}
+	if pair, ok := err.(interface{ Unwrap() []error }); ok {
+		if first := pair.Unwrap()[0]; slices.Contains(kinds, first) {
+			return first
+		}
+	}
+	for _, k := range kinds {
+		if errors.Is(err, k) {
+			return k
+		}
+	}
+	return def
+}
+
+// newError makes err an *Error about name. An error of no known kind came
+// from a driver: the backend is unavailable.
+func newError(op, name string, err error) *Error {
+	kind := kindOf(err, ErrUnavailable)
+	return &Error{Op: op, Name: name, Kind: kind, Err: without(kind, err)}
+}
+
+// without is what err says beyond kind: nil for kind itself, the second part
+// of a backend.Fail of that kind.
+func without(kind, err error) error {
+	if err == kind {
+		return nil
+	}
+	if pair, ok := err.(interface{ Unwrap() []error }); ok {
+		if parts := pair.Unwrap(); len(parts) == 2 && parts[0] == kind {
+			return parts[1]
+		}
+	}
+	return err
+}
+
+// ctxError is the error of an operation whose ctx was done before anything
+// was asked of the backend. Its kind is that of the lease whose end ended ctx.
+func ctxError(op, name string, ctx context.Context) *Error {
+	cause := context.Cause(ctx)
+	return &Error{Op: op, Name: name, Kind: kindOf(cause, nil), Err: cause}
+}
+
+// What a kind alone does not say.
+var (
+	errNilContext      = backend.Fail(ErrInvalidConfig, errors.New("nil context"))
+	errNoBackend       = errors.New("nil backend")
+	errZeroClient      = errors.New("zero Client: use Open or New")
+	errZeroMutex       = errors.New("zero Mutex: use Client.Mutex")
+	errZeroLease       = &Error{Op: "hold", Kind: ErrUnlocked, Err: errors.New("nil or zero Lease")}
+	errTooLate         = errors.New("the lock was granted, but the answer took as long as the lease")
+	errParentEnded     = errors.New("the outer lease ended")
+	errNestedDowngrade = errors.New("only the lease that took the lock can be downgraded")
+	errOpenEntry       = errors.New("an exclusive entry made under the lease is open")
+)

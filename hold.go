@@ -1,0 +1,308 @@
+package dlock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/keepalive"
+)
+
+// A hold is a lock that this client has on the server, with all leases that
+// share it: the one that took it and those that entered it again.
+//
+// Locks are taken in the order client, hold, ending.
+type hold struct {
+	lock *lock
+	door *doorway
+	bh   *backend.Hold
+	item keepalive.Item
+	took time.Time // when it was acquired
+
+	prev, next *hold // in door.holds, guarded by the client's mutex
+
+	mu      sync.Mutex
+	live    bool   // from the first lease on
+	early   error  // why it was lost before that
+	over    error  // of which kind its end was; nil: it goes on
+	open    *entry // leases not yet unlocked, newest first
+	entries int    // how many of them
+	seq     int64  // counts the changes of entries
+	isWant  bool   // somebody waits for the lock
+	wanted  chan struct{}
+
+	first entry // the lease that took the lock
+}
+
+var (
+	_ keepalive.Owner  = (*hold)(nil)
+	_ backend.Observer = (*hold)(nil)
+)
+
+// begin makes h live with its first lease. It fails if the server's answer
+// came too late to be of use, or the client was closed meanwhile.
+func (h *hold) begin() (*Lease, error) {
+	c := h.lock.client
+	h.took = time.Now()
+	if !c.hang(h) {
+		return nil, ErrClosed
+	}
+	if !c.keeper.Add(&h.item, h.bh, h.lock.maxHold, h) {
+		return nil, backend.Fail(ErrUnavailable, errTooLate)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := cmp.Or(h.over, h.early); err != nil {
+		return nil, err
+	}
+	h.live = true
+	return h.enter(&h.first, nil, h.bh.Mode), nil
+}
+
+// refuse gives back a hold that could not begin.
+func (h *hold) refuse() {
+	if h.finish(ErrLost, nil) {
+		h.abandon()
+	}
+}
+
+// enter opens e as a lease under parent. It is called with h.mu held.
+func (h *hold) enter(e, parent *entry, mode backend.Mode) *Lease {
+	e.hold, e.parent, e.mode = h, parent, mode
+	e.older = h.open
+	if e.older != nil {
+		e.older.newer = e
+	}
+	h.open = e
+	h.entries++
+	h.seq++
+	e.handle = &Lease{e}
+	return e.handle
+}
+
+// exit closes e. It returns how many leases are left, with the number of that
+// change, and what kind of end the hold has had before. The last exit ends it.
+func (h *hold) exit(e *entry) (entries int, seq int64, over error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e.newer != nil {
+		e.newer.older = e.older
+	} else {
+		h.open = e.older
+	}
+	if e.older != nil {
+		e.older.newer = e.newer
+	}
+	e.newer, e.older, e.handle = nil, nil, nil
+	h.entries--
+	h.seq++
+	over = h.over
+	if h.entries == 0 && over == nil {
+		h.over = ErrUnlocked
+	}
+	return h.entries, h.seq, over
+}
+
+// finish marks h as over and ends its open leases. It reports false if h was
+// over before.
+func (h *hold) finish(kind, cause error) bool {
+	h.mu.Lock()
+	if h.over != nil {
+		h.mu.Unlock()
+		return false
+	}
+	h.over = kind
+	var open []*entry
+	for e := h.open; e != nil; e = e.older {
+		open = append(open, e)
+	}
+	h.mu.Unlock()
+	for _, e := range open {
+		e.end(h.lock.name, kind, cause)
+	}
+	return true
+}
+
+// Lost implements backend.Observer and keepalive.Owner: it ends all leases
+// with ErrLost, and sees to it that nothing of the hold stays on the server.
+func (h *hold) Lost(cause error) {
+	cause = without(ErrLost, cause)
+	if h.tooEarly(cause) || !h.finish(ErrLost, cause) {
+		return
+	}
+	c := h.lock.client
+	e := h.event()
+	e.Held, e.Err = time.Since(h.took), newError("hold", h.lock.name, backend.Fail(ErrLost, cause))
+	c.complain("lock lost", h.lock.name, cause)
+	call(c.opts.Hooks.Lost, e)
+	h.abandon()
+}
+
+// tooEarly notes a loss that is reported before the hold is live.
+func (h *hold) tooEarly(cause error) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.live {
+		h.early = backend.Fail(ErrLost, cause)
+	}
+	return !h.live
+}
+
+// abandon clears up after a hold that is over: a renewal under way may have
+// revived it on the server.
+func (h *hold) abandon() {
+	c := h.lock.client
+	ok := c.janitor.Go(func(ctx context.Context) {
+		ctx, cancel := backend.Bound(ctx, h.bh.TTL)
+		defer cancel()
+		c.keeper.Remove(ctx, &h.item)
+		err := h.giveBack(ctx)
+		c.unhang(h)
+		if err != nil {
+			backend.Retry(ctx, h.giveBack)
+		}
+	})
+	if !ok {
+		c.unhang(h)
+	}
+}
+
+// giveBack releases h on the server. One that is gone there is as good as
+// released.
+func (h *hold) giveBack(ctx context.Context) error {
+	err := h.lock.client.backend.Release(ctx, h.bh)
+	if errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// release ends h after its last lease was unlocked, or puts that off until
+// the shortest time for which it must be held.
+func (h *hold) release(ctx context.Context) error {
+	rest := h.lock.minHold - time.Since(h.took)
+	if rest <= 0 {
+		return h.releaseNow(ctx)
+	}
+	h.lock.client.janitor.Go(func(ctx context.Context) {
+		if backend.Sleep(ctx, rest) {
+			_ = h.releaseNow(ctx)
+		}
+	})
+	return nil
+}
+
+// releaseNow gives h back with ctx if that can still be used, else with its
+// values alone. If the server cannot be told the janitor goes on trying.
+func (h *hold) releaseNow(ctx context.Context) error {
+	c := h.lock.client
+	ctx, cancel := h.usable(ctx)
+	defer cancel()
+	c.keeper.Remove(ctx, &h.item)
+	err := c.backend.Release(ctx, h.bh)
+	c.unhang(h)
+
+	e := h.event()
+	e.Held, e.Err = time.Since(h.took), err
+	switch {
+	case err == nil:
+		call(c.opts.Hooks.Released, e)
+	case errors.Is(err, ErrLost):
+		call(c.opts.Hooks.Lost, e)
+	default:
+		c.complain("release not confirmed", h.lock.name, err)
+		call(c.opts.Hooks.Released, e)
+		c.janitor.Do(h.bh.TTL, h.giveBack)
+	}
+	return err
+}
+
+// usable returns ctx, or its values alone for the length of a TTL if it is
+// done already.
+func (h *hold) usable(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx.Err() == nil {
+		return ctx, func() {}
+	}
+	return backend.Detach(ctx, h.bh.TTL)
+}
+
+// close ends h because its client is closed.
+func (h *hold) close(ctx context.Context) {
+	if h.finish(ErrClosed, nil) {
+		_ = h.release(ctx)
+	}
+}
+
+// Renewed implements keepalive.Owner.
+func (h *hold) Renewed(left time.Duration) {
+	h.watchForDrops()
+	e := h.event()
+	e.Left = left
+	call(h.lock.client.opts.Hooks.Renewed, e)
+}
+
+// Wanted implements backend.Observer.
+func (h *hold) Wanted() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.isWant {
+		return
+	}
+	h.isWant = true
+	if h.wanted != nil {
+		close(h.wanted)
+	}
+}
+
+// whenWanted returns the channel that Wanted closes, nil if the backend cannot
+// tell.
+func (h *hold) whenWanted() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.bh.TellsWanted {
+		return nil
+	}
+	if h.wanted == nil {
+		h.wanted = make(chan struct{})
+		if h.isWant {
+			close(h.wanted)
+		}
+	}
+	return h.wanted
+}
+
+// check ends h if by the clock it is over, so that nobody is told otherwise.
+func (h *hold) check() {
+	if cause := h.lock.client.keeper.Expired(&h.item); cause != nil {
+		h.Lost(cause)
+	}
+}
+
+func (h *hold) mode() backend.Mode {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.bh.Mode
+}
+
+// event describes h for a hook.
+func (h *hold) event() Event {
+	return Event{Name: h.lock.name, Shared: h.mode() == backend.Shared, Token: h.bh.Token}
+}
+
+// watchForDrops begins to watch for leases that nobody can unlock any more,
+// because nobody refers to them. It costs something, so it is done at the
+// first renewal: most leases are over by then.
+func (h *hold) watchForDrops() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for e := h.open; e != nil; e = e.older {
+		if e.handle != nil {
+			runtime.AddCleanup(e.handle, (*entry).dropped, e)
+			e.handle = nil
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package dlock
+
+import "context"
+
+// A Lease is one entry into a lock. Any goroutine may use it. A nil or zero
+// Lease is one that has ended.
+//
+// A lease ends when it is unlocked, when the lock is lost, or when the client
+// is closed. The lock is lost when its holder can no longer be sure of it,
+// also if nobody has said so: as long as this process runs, that is before the
+// server gives the lock to somebody else. A process that was stopped in
+// between may act before it notices. Only the Token, checked where the work
+// takes effect, protects against that.
+type Lease struct {
+	of leased
+}
+
+// leased is what stands behind a Lease: an entry into one lock, or one into
+// all locks of a multi-lock.
+type leased interface {
+	ends() *ending
+	check()                                             // ends the lease if by the clock it is over
+	bind(ctx context.Context, l *Lease) context.Context // lets calls with it enter again
+	token() uint64
+	tokenOf(name string) uint64
+	whenWanted() <-chan struct{}
+	unlock(context.Context) error // called once, by who ended the lease
+	downgrade(context.Context) error
+	lockName() string
+	client() *Client
+}
+
+// Context returns a child of parent that ends when the lease ends. Its cause
+// is then an *Error of kind ErrLost, ErrUnlocked or ErrClosed. Work that must
+// not outlive the lock runs under it. Lock with this context, or one made from
+// it, enters the lock again.
+//
+// Every call costs some memory until the lease ends: call it once. A nil
+// parent is context.Background().
+func (l *Lease) Context(parent context.Context) context.Context {
+	if parent == nil {
+		parent = context.Background()
+	}
+	if err := l.Err(); err != nil {
+		ctx, cancel := context.WithCancelCause(parent)
+		cancel(err)
+		return ctx
+	}
+	ctx, cancel := context.WithCancelCause(parent)
+	l.of.ends().tell(cancel)
+	return l.of.bind(ctx, l)
+}
+
+// Done returns a channel that is closed when the lease ends. Err says why.
+func (l *Lease) Done() <-chan struct{} {
+	if l.zero() {
+		return closedChan
+	}
+	l.of.check()
+	return l.of.ends().whenDone()
+}
+
+// Err returns nil while the lease lasts, and then an *Error of kind ErrLost,
+// ErrUnlocked or ErrClosed. It asks nobody: it says what this process may
+// believe.
+func (l *Lease) Err() error {
+	if l.zero() {
+		return errZeroLease
+	}
+	l.of.check()
+	return l.of.ends().cause()
+}
+
+// Token returns the lock's fencing token. It is greater than that of every
+// earlier exclusive hold of the lock and of every earlier phase of readers,
+// whoever held it, also across restarts of the server. Keep the greatest one
+// seen with what the lock protects, and refuse writes that carry a smaller
+// one. Entering a lock again keeps the token. Token is 0 on the lease of a
+// multi-lock, and on a zero lease, so that such a check refuses it.
+func (l *Lease) Token() uint64 {
+	if l.zero() {
+		return 0
+	}
+	l.of.check()
+	return l.of.token()
+}
+
+// TokenOf returns the fencing token of one name of a multi-lock, or of the one
+// lock that this is a lease on. It is 0 for any other name.
+func (l *Lease) TokenOf(name string) uint64 {
+	if l.zero() {
+		return 0
+	}
+	l.of.check()
+	return l.of.tokenOf(name)
+}
+
+// Wanted returns a channel that is closed when somebody else waits for the
+// lock, for holders who can stop early. It is nil where the backend cannot
+// tell.
+func (l *Lease) Wanted() <-chan struct{} {
+	if l.zero() {
+		return nil
+	}
+	return l.of.whenWanted()
+}
+
+// Unlock ends the lease, and gives the lock back if this was the last lease on
+// it. The server is told even if ctx is done; a live ctx bounds how long that
+// may take.
+//
+// It returns ErrLost if the lock had been lost: the work was not protected to
+// the end. It returns ErrUnlocked if the lease has been unlocked before. After
+// another error, such as ErrUnavailable, the lease is over all the same, and
+// the server is told as soon as it can be, or ends the hold by itself.
+func (l *Lease) Unlock(ctx context.Context) error {
+	if l.zero() {
+		return errZeroLease
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	l.of.check()
+	name := l.of.lockName()
+	if !l.of.ends().end(name, ErrUnlocked, nil) {
+		err := *l.of.ends().cause().(*Error)
+		err.Op = "unlock"
+		return &err
+	}
+	if err := l.of.unlock(ctx); err != nil {
+		return newError("unlock", name, err)
+	}
+	return nil
+}
+
+// Downgrade turns an exclusive lease into a shared one, with no moment at
+// which a writer could come between. Readers that wait come in; the token
+// stays. On a shared lease it does nothing. It fails with ErrReentry while an
+// exclusive entry made under the lease is open, or if the lease is itself an
+// entry made under another. After an error that is not ErrLost the lock is
+// held as before, unless the answer alone was lost: do not write any more.
+func (l *Lease) Downgrade(ctx context.Context) error {
+	if l.zero() {
+		return errZeroLease
+	}
+	err := l.Err()
+	switch {
+	case err != nil:
+	case ctx == nil:
+		err = errNilContext
+	case ctx.Err() != nil:
+		return ctxError("downgrade", l.of.lockName(), ctx)
+	default:
+		err = l.of.downgrade(ctx)
+	}
+	if err != nil {
+		return newError("downgrade", l.of.lockName(), err)
+	}
+	return nil
+}
+
+func (l *Lease) zero() bool { return l == nil || l.of == nil }

@@ -1,0 +1,140 @@
+package dlock
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// DefaultTTL is the TTL of a lock for which none is set.
+const DefaultTTL = 30 * time.Second
+
+// Options configure a client. A nil *Options is the same as an empty one.
+type Options struct {
+	// TTL is how long the server keeps a lock once it hears nothing more of
+	// its holder. Holds are renewed at a third of it, so it bounds how long a
+	// crashed holder blocks others, not how long a lock may be held. From
+	// 10 ms to 24 h; zero means DefaultTTL.
+	TTL time.Duration
+
+	// Prefix is put before every name, without a separator: end it in one,
+	// as in "billing/". Two clients see the same lock if prefix and name
+	// together are the same bytes.
+	Prefix string
+
+	// Label says for people who holds a lock, such as host and process. It
+	// is stored on the server where the backend has room for it.
+	Label string
+
+	// Credentials, if not nil, is asked for user and password whenever a
+	// connection is made, so that they need not stand in the URL and may
+	// change. Only Open uses it.
+	Credentials func(context.Context) (user, password string, err error)
+
+	// TLS, if not nil, is used for every connection. Only Open uses it.
+	TLS *tls.Config
+
+	// Logger, if not nil, is told what goes wrong where no caller can be: a
+	// lock that is lost, a release that did not reach the server, a lease
+	// that was dropped without Unlock.
+	Logger *slog.Logger
+
+	// Hooks are called when something happens to a lock.
+	Hooks Hooks
+}
+
+func (o *Options) check() error {
+	var problems []error
+	if o.TTL != 0 {
+		problems = append(problems, checkTTL(o.TTL, backend.MinTTL))
+	}
+	if len(o.Prefix) >= backend.MaxName {
+		problems = append(problems, backend.Fail(ErrInvalidName, errors.New("the prefix leaves no room for a name")))
+	}
+	return errors.Join(problems...)
+}
+
+func checkTTL(ttl, least time.Duration) error {
+	if ttl < least || ttl > backend.MaxTTL {
+		return backend.Fail(ErrInvalidTTL, fmt.Errorf("%v is not within %v and %v", ttl, least, backend.MaxTTL))
+	}
+	return nil
+}
+
+// An Option changes one setting of one lock. It may be used for any number of
+// locks.
+type Option func(*settings)
+
+type settings struct {
+	ttl       time.Duration
+	maxHold   time.Duration
+	minHold   time.Duration
+	maxWait   time.Duration
+	noReentry bool
+	problems  []error
+}
+
+// WithTTL sets the TTL of the lock, as Options.TTL does for the client.
+func WithTTL(ttl time.Duration) Option {
+	return func(s *settings) { s.ttl = ttl }
+}
+
+// WithMaxHold ends every hold d after it was asked for: its lease is lost then
+// if it has not been unlocked. A hold with d up to the TTL is never renewed.
+func WithMaxHold(d time.Duration) Option {
+	return func(s *settings) { s.maxHold = s.positive("max hold", d) }
+}
+
+// WithMinHold keeps the lock on the server until d after it was acquired, even
+// if it is unlocked sooner. A job that every machine starts at the same time
+// by its own clock runs once if d is longer than the clocks differ. Unlock
+// ends the lease at once all the same; Client.Close waits for the rest of d
+// until its context is done.
+func WithMinHold(d time.Duration) Option {
+	return func(s *settings) { s.minHold = s.positive("min hold", d) }
+}
+
+// WithMaxWait bounds the wait of every Lock and RLock, as a context deadline d
+// from the call would.
+func WithMaxWait(d time.Duration) Option {
+	return func(s *settings) { s.maxWait = s.positive("max wait", d) }
+}
+
+// WithoutReentry makes a second entry by somebody who holds the lock fail with
+// ErrReentry.
+func WithoutReentry() Option {
+	return func(s *settings) { s.noReentry = true }
+}
+
+func (s *settings) positive(what string, d time.Duration) time.Duration {
+	if d <= 0 {
+		s.problems = append(s.problems, backend.Fail(ErrInvalidTTL, fmt.Errorf("%s of %v is not positive", what, d)))
+	}
+	return d
+}
+
+// check reports every problem of the settings at once.
+func (s *settings) check(least time.Duration) error {
+	problems := append(s.problems, checkTTL(s.ttl, least))
+	if s.maxHold > 0 && s.maxHold < least {
+		problems = append(problems, backend.Fail(ErrInvalidTTL, fmt.Errorf("max hold of %v is below %v", s.maxHold, least)))
+	}
+	if s.maxHold > 0 && s.minHold > s.maxHold {
+		problems = append(problems, backend.Fail(ErrInvalidTTL, fmt.Errorf("min hold of %v is above max hold of %v", s.minHold, s.maxHold)))
+	}
+	return errors.Join(problems...)
+}
+
+// lease is the TTL to ask the server for, and whether it is never renewed. A
+// fixed hold asks for a margin more, so that it is believed in for all of d.
+func (s *settings) lease() (ttl time.Duration, fixed bool) {
+	if s.maxHold <= 0 || s.maxHold > s.ttl {
+		return s.ttl, false
+	}
+	return s.maxHold + 2*backend.Margin(s.maxHold), true
+}

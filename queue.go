@@ -1,0 +1,108 @@
+package dlock
+
+import "github.com/dlock-go/dlock/backend"
+
+// A gate orders those who want in: one exclusive entry or any number of shared
+// ones at a time, first come first served, neighbouring readers together. It
+// stands before each name of a client, and before each lease for the entries
+// made under it. A gate has no lock of its own; the client's mutex guards it.
+type gate struct {
+	writer     bool
+	readers    int
+	head, tail *waiter
+}
+
+// A waiter is one place in the queue of a gate.
+type waiter struct {
+	mode       backend.Mode
+	granted    bool
+	ready      chan struct{} // receives once when the waiter is let in
+	prev, next *waiter
+}
+
+// tryEnter lets a newcomer in if the gate is open and nobody is before it.
+func (g *gate) tryEnter(mode backend.Mode) bool {
+	if g.head != nil || !g.open(mode) {
+		return false
+	}
+	g.enter(mode)
+	return true
+}
+
+func (g *gate) open(mode backend.Mode) bool {
+	return !g.writer && (mode == backend.Shared || g.readers == 0)
+}
+
+func (g *gate) enter(mode backend.Mode) {
+	if mode == backend.Exclusive {
+		g.writer = true
+	} else {
+		g.readers++
+	}
+}
+
+// leave undoes an entry and lets in whoever is next.
+func (g *gate) leave(mode backend.Mode) {
+	if mode == backend.Exclusive {
+		g.writer = false
+	} else {
+		g.readers--
+	}
+	g.admit()
+}
+
+// downgrade makes the exclusive entry a shared one and lets in the readers
+// that are next.
+func (g *gate) downgrade() {
+	g.writer = false
+	g.readers++
+	g.admit()
+}
+
+// admit lets in the head of the queue for as long as the gate is open to it.
+func (g *gate) admit() {
+	for w := g.head; w != nil && g.open(w.mode); w = g.head {
+		g.remove(w)
+		g.enter(w.mode)
+		w.granted = true
+		w.ready <- struct{}{}
+	}
+}
+
+func (g *gate) enqueue(w *waiter) {
+	w.prev, w.next = g.tail, nil
+	if g.tail == nil {
+		g.head = w
+	} else {
+		g.tail.next = w
+	}
+	g.tail = w
+}
+
+// abandon takes w out of the queue. If it was let in meanwhile it leaves
+// again, so that the place goes to the next.
+func (g *gate) abandon(w *waiter) {
+	if w.granted {
+		g.leave(w.mode)
+		return
+	}
+	g.remove(w)
+	g.admit()
+}
+
+func (g *gate) remove(w *waiter) {
+	if w.prev == nil {
+		g.head = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		g.tail = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.prev, w.next = nil, nil
+}
+
+// idle reports whether nobody is inside or waiting.
+func (g *gate) idle() bool { return !g.writer && g.readers == 0 && g.head == nil }

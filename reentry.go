@@ -1,0 +1,82 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// reenter makes an entry under outer, which is a lease on the same lock.
+func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, error) {
+	if l.noReentry {
+		return nil, ErrReentry
+	}
+	if r.mode == backend.Exclusive && outer.modeNow() == backend.Shared {
+		return nil, ErrUpgrade
+	}
+	if err := l.client.enterScope(ctx, outer, r.mode, r.wait, l.waiting(r)); err != nil {
+		return nil, err
+	}
+	h := outer.hold
+	e := new(entry)
+	h.mu.Lock()
+	if over := h.over; over != nil {
+		h.mu.Unlock()
+		l.client.leaveScope(outer, r.mode)
+		return nil, over
+	}
+	lease := h.enter(e, outer, r.mode)
+	entries, seq := h.entries, h.seq
+	h.mu.Unlock()
+
+	if err := h.recount(ctx, entries, seq); err != nil {
+		e.end(l.name, ErrUnlocked, nil)
+		_ = e.unlock(context.WithoutCancel(ctx))
+		return nil, err
+	}
+	return lease, nil
+}
+
+// enterScope waits for a place among the entries made under outer.
+func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode, wait bool, waiting func()) error {
+	c.mu.Lock()
+	if outer.scope.tryEnter(mode) {
+		c.mu.Unlock()
+		return nil
+	}
+	if !wait {
+		c.mu.Unlock()
+		return ErrHeld
+	}
+	err := c.await(ctx, &outer.scope, mode, outer.whenDone(), waiting)
+	if err == errParentEnded {
+		return outer.cause()
+	}
+	return err
+}
+
+func (c *Client) leaveScope(outer *entry, mode backend.Mode) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	outer.scope.leave(mode)
+}
+
+// recount tells the server how often h is entered, where it keeps count. That
+// proves the hold too: an entry into a lock that is lost fails.
+func (h *hold) recount(ctx context.Context, entries int, seq int64) error {
+	c := h.lock.client
+	if c.reenterer == nil {
+		return nil
+	}
+	if left, ok := c.keeper.Left(&h.item); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = backend.Bound(ctx, left)
+		defer cancel()
+	}
+	err := c.reenterer.Reenter(ctx, h.bh, entries, seq)
+	if errors.Is(err, ErrLost) {
+		h.Lost(err)
+	}
+	return err
+}

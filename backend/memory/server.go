@@ -92,6 +92,16 @@ func (s *Server) Names() int {
 	return len(s.locks)
 }
 
+// Waiting returns how many requests wait for name.
+func (s *Server) Waiting(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.locks[name]; st != nil {
+		return len(st.queue)
+	}
+	return 0
+}
+
 // Entries returns how often the exclusive holder of name has entered it.
 func (s *Server) Entries(name string) int {
 	s.mu.Lock()

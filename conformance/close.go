@@ -1,0 +1,126 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/dlock-go/dlock"
+)
+
+func closeReleasesHeld(s *scene) {
+	a, b := s.open(), s.open()
+	var leases []*dlock.Lease
+	for i := range 20 {
+		leases = append(leases, s.locked(a.Mutex(s.sub(i))))
+	}
+	s.ok(a.Close(s.ctx))
+	for i, lease := range leases {
+		s.is(lease.Err(), dlock.ErrClosed)
+		s.free(b.Mutex(s.sub(i)))
+	}
+}
+
+func closeEndsWaiters(s *scene) {
+	a, b := s.open(), s.open()
+	lease := s.locked(a.Mutex(s.name))
+	remote := s.queue(b.Mutex(s.name), s.name, 1)
+	local := s.start(b.Mutex(s.name))
+	s.ok(b.Close(s.ctx))
+	s.is(remote.failed(), dlock.ErrClosed)
+	s.is(local.failed(), dlock.ErrClosed)
+	_, err := b.Mutex(s.name).Lock(s.ctx)
+	s.is(err, dlock.ErrClosed)
+	_, err = b.Mutex(s.name).TryLock(s.ctx)
+	s.is(err, dlock.ErrClosed)
+	s.queued(s.name, 0)
+	s.unlock(lease)
+	s.free(a.Mutex(s.name))
+}
+
+func closeTwice(s *scene) {
+	p := s.open()
+	s.ok(p.Close(s.ctx))
+	s.ok(p.Close(s.ctx))
+}
+
+// closeCut closes a client that cannot reach the server: it ends all the same.
+func closeCut(s *scene) {
+	a, b := s.open(), s.open()
+	if a.Cut == nil {
+		return // there is nothing to be cut off from
+	}
+	s.locked(a.Mutex(s.name))
+	heal := a.Cut()
+	defer heal()
+	ctx, cancel := context.WithTimeout(s.ctx, s.TTL/2)
+	defer cancel()
+	closed := make(chan struct{})
+	go func() { defer close(closed); _ = a.Close(ctx) }()
+	s.done("closed", closed)
+	s.freed(b.Mutex(s.name))
+}
+
+// closeNoResidue uses everything, closes, and looks for what is left: on the
+// server and in this process.
+func closeNoResidue(s *scene) {
+	before := len(goroutines())
+	peers := s.opens(3)
+	for i := range 10 {
+		name := s.sub(i)
+		lease := s.locked(peers[0].Mutex(name))
+		next := s.queue(peers[1].Mutex(name), name, 1)
+		quits := s.queue(peers[2].Mutex(name), name, 2)
+		quits.cancel(errTest)
+		s.is(quits.failed(), dlock.ErrHeld)
+		s.held(peers[2].Mutex(name))
+		if i%2 == 0 {
+			s.unlock(lease)
+			s.unlock(next.granted())
+		}
+	}
+	each(3, func(i int) {
+		if err := peers[i].Close(s.ctx); err != nil {
+			s.Errorf("close: %v", err)
+		}
+	})
+	s.noResidue(before)
+}
+
+// noResidue waits until the server has nothing left of this scene's names and
+// this process no goroutine more than before.
+func (s *scene) noResidue(before int) {
+	s.Helper()
+	var left []string
+	clean := func() bool {
+		left = left[:0]
+		for _, r := range s.Residue(s.TB) {
+			left = append(left, r)
+		}
+		if now := goroutines(); len(now) > before {
+			left = append(left, fmt.Sprintf("%d goroutines, %d before:\n%s", len(now), before, strings.Join(now, "\n\n")))
+		}
+		return len(left) == 0
+	}
+	for !clean() {
+		select {
+		case <-s.ctx.Done():
+			s.Fatalf("left over: %s", strings.Join(left, "\n"))
+		default:
+			s.pass(s.TTL / 10)
+		}
+	}
+}
+
+func closeBorrowedClientStaysOpen(s *scene) {
+	if s.Borrow == nil {
+		return // there is nothing to borrow
+	}
+	b, works := s.Borrow(s.TB)
+	c, err := dlock.New(b, &dlock.Options{TTL: s.TTL})
+	s.ok(err)
+	s.locked(c.Mutex(s.name))
+	s.ok(c.Close(s.ctx))
+	s.ok(works())
+	s.free(s.open().Mutex(s.name))
+}

@@ -1,0 +1,239 @@
+// Package conformance states what a lock is, property by property, and tests
+// that a backend has every one of them.
+//
+// Each property is a subtest whose name says what must hold. The suite reaches
+// the backend through the API of package dlock alone, and through a [Harness]
+// for what users cannot do: cut a client off, take a lock away, count what is
+// sent. A test of a backend is one literal and one call:
+//
+//	func TestMain(m *testing.M) { os.Exit(conformance.Main(m)) }
+//
+//	func TestConformance(t *testing.T) { conformance.Run(t, harness(t)) }
+package conformance
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// A property is one thing that is true of every lock.
+type property struct {
+	name string
+	test func(*scene)
+
+	// quiet properties count requests or goroutines, or disturb the server:
+	// nothing else runs beside them.
+	quiet bool
+}
+
+const quiet = true
+
+var properties = []property{
+	{"Exclusion/Goroutines", exclusionGoroutines, false},
+	{"Exclusion/Lockers", exclusionLockers, false},
+	{"Exclusion/Clients", exclusionClients, false},
+	{"Exclusion/Processes", exclusionProcesses, false},
+	{"Exclusion/MutexAndRWMutex", exclusionMutexAndRWMutex, false},
+	{"Exclusion/NamesIndependent", exclusionNamesIndependent, false},
+	{"Exclusion/PrefixesIndependent", exclusionPrefixesIndependent, false},
+
+	{"TryLock/Free", tryLockFree, false},
+	{"TryLock/BusyReturnsAtOnce", tryLockBusyReturnsAtOnce, quiet},
+	{"TryLock/OneWinner", tryLockOneWinner, false},
+	{"TryLock/LeavesNothing", tryLockLeavesNothing, false},
+	{"TryLock/DoesNotOvertake", tryLockDoesNotOvertake, false},
+
+	{"Wait/Granted", waitGranted, false},
+	{"Wait/FIFOClients", waitFIFOClients, false},
+	{"Wait/FIFOGoroutines", waitFIFOGoroutines, false},
+	{"Wait/NoPolling", waitNoPolling, quiet},
+	{"Wait/NoHerd", waitNoHerd, quiet},
+	{"Wait/ReleaseRacesPark", waitReleaseRacesPark, false},
+	{"Wait/ManyLocks", waitManyLocks, quiet},
+	{"Wait/MiddleWaiterDies", waitMiddleWaiterDies, false},
+	{"Wait/QueuedProcessKilled", waitQueuedProcessKilled, false},
+	{"Wait/QueuedProcessStopped", waitQueuedProcessStopped, false},
+	{"Wait/Wanted", wantedIsTold, false},
+
+	{"Context/DoneBefore", contextDoneBefore, quiet},
+	{"Context/CancelWhileWaiting", contextCancelWhileWaiting, false},
+	{"Context/CancelAtGrant", contextCancelAtGrant, false},
+	{"Context/CancelWhileUnanswered", contextWhileUnanswered, false},
+	{"Context/DoesNotBoundHold", contextDoesNotBoundHold, false},
+	{"Context/Deadline", contextDeadline, false},
+	{"Context/MaxWait", contextMaxWait, false},
+	{"Context/NextWaiterUnaffected", contextNextWaiterUnaffected, false},
+
+	{"Unlock/DeadContext", unlockDeadContext, false},
+	{"Unlock/Twice", unlockTwice, false},
+	{"Unlock/AfterLoss", unlockAfterLoss, false},
+	{"Unlock/Resent", unlockResent, false},
+	{"Unlock/OtherGoroutine", unlockOtherGoroutine, false},
+	{"Unlock/Concurrently", unlockConcurrently, false},
+	{"Unlock/NilLease", unlockNilLease, false},
+	{"Unlock/AfterClose", unlockAfterClose, false},
+	{"Lock/Resent", lockResent, false},
+
+	{"Reentry/Counts", reentryCounts, false},
+	{"Reentry/Order", reentryOrder, false},
+	{"Reentry/TryLock", reentryTryLock, false},
+	{"Reentry/SameToken", reentrySameToken, false},
+	{"Reentry/NotBySibling", reentryNotBySibling, false},
+	{"Reentry/NotAcrossNames", reentryNotAcrossNames, false},
+	{"Reentry/NotAcrossClients", reentryNotAcrossClients, false},
+	{"Reentry/SiblingsExclude", reentrySiblingsExclude, false},
+	{"Reentry/SiblingReadersShare", reentrySiblingReadersShare, false},
+	{"Reentry/Held", reentryHeld, false},
+	{"Reentry/InnerKeepsWatchdog", reentryInnerKeepsWatchdog, false},
+	{"Reentry/NeverShortens", reentryNeverShortens, false},
+	{"Reentry/AfterUnlock", reentryAfterUnlock, false},
+	{"Reentry/AfterLoss", reentryAfterLoss, false},
+	{"Reentry/Forbidden", reentryForbidden, false},
+	{"Reentry/LostReply", reentryLostReply, false},
+	{"Reentry/ReadUnderWrite", reentryReadUnderWrite, false},
+	{"Reentry/ReadUnderRead", reentryReadUnderRead, false},
+
+	{"Keep/OutlivesTTL", keepOutlivesTTL, false},
+	{"Keep/StopsAfterUnlock", keepStopsAfterUnlock, quiet},
+	{"Keep/MaxHold", keepMaxHold, false},
+	{"Keep/MaxHoldRenewsNothing", keepMaxHoldRenewsNothing, quiet},
+	{"Keep/MinHold", keepMinHold, false},
+	{"Keep/MinHoldAtClose", keepMinHoldAtClose, false},
+	{"Keep/SurvivesBlip", keepSurvivesBlip, false},
+	{"Keep/TenThousand", keepTenThousand, quiet},
+	{"Keep/BusyCPU", keepBusyCPU, quiet},
+	{"Keep/CancelledParent", keepCancelledParent, false},
+
+	{"Loss/Evicted", lossEvicted, false},
+	{"Loss/Cut", lossCut, false},
+	{"Loss/BeforeNextHolder", lossBeforeNextHolder, quiet},
+	{"Loss/AllLocksOfClient", lossAllLocksOfClient, false},
+	{"Loss/NotOnUnlock", lossNotOnUnlock, false},
+	{"Loss/AlreadyLost", lossAlreadyLost, false},
+	{"Loss/WhileWaiting", lossWhileWaiting, false},
+	{"Loss/WhileWaitingReader", lossWhileWaitingReader, false},
+	{"Loss/WaiterGoesOn", lossWaiterGoesOn, false},
+	{"Loss/OtherClientsUnaffected", lossOtherClientsUnaffected, false},
+	{"Loss/NextLockWorks", lossNextLockWorks, false},
+	{"Loss/StoppedHolder", lossStoppedHolder, false},
+
+	{"Crash/HolderKilled", crashHolderKilled, false},
+	{"Crash/HolderExits", crashHolderExits, false},
+	{"Crash/ReaderKilled", crashReaderKilled, false},
+	{"Crash/Restart", crashRestart, quiet},
+
+	{"Token/Grows", tokenGrows, false},
+	{"Token/GrowsAcrossExpiry", tokenGrowsAcrossExpiry, false},
+	{"Token/GrowsAcrossProcesses", tokenGrowsAcrossProcesses, false},
+	{"Token/GrowsAcrossRestart", tokenGrowsAcrossRestart, quiet},
+	{"Token/GrowsAcrossDataLoss", tokenGrowsAcrossDataLoss, quiet},
+	{"Token/ReadersAgainstLastWriter", tokenReadersAgainstLastWriter, false},
+
+	{"RW/ReadersShare", rwReadersShare, false},
+	{"RW/WriterAlone", rwWriterAlone, false},
+	{"RW/WriterWaitsForAll", rwWriterWaitsForAll, false},
+	{"RW/WriterNotStarved", rwWriterNotStarved, false},
+	{"RW/ReaderNotStarved", rwReaderNotStarved, false},
+	{"RW/ReadersGrantedTogether", rwReadersGrantedTogether, false},
+	{"RW/TryRLockBehindWaitingWriter", rwTryRLockBehindWaitingWriter, false},
+	{"RW/WRW", rwWRW, false},
+	{"RW/UpgradeRefused", rwUpgradeRefused, quiet},
+	{"RW/Downgrade", rwDowngrade, false},
+	{"RW/DowngradeAgainstQueuedWriter", rwDowngradeAgainstQueuedWriter, false},
+	{"RW/DowngradeLocally", rwDowngradeLocally, false},
+	{"RW/DowngradeUnderEntries", rwDowngradeUnderEntries, false},
+	{"RW/LeaseMatrix", rwLeaseMatrix, false},
+	{"RW/Random", rwRandom, false},
+
+	{"Do/Fences", doFences, false},
+	{"Do/LostThoughNil", doLostThoughNil, false},
+	{"Do/CauseOnLoss", doCauseOnLoss, false},
+	{"Do/JoinsErrors", doJoinsErrors, false},
+	{"Do/UnlocksOnPanic", doUnlocksOnPanic, false},
+	{"TryDo/Skips", tryDoSkips, false},
+	{"Lead/Terms", leadTerms, false},
+	{"Lead/StopsOnError", leadStopsOnError, false},
+
+	{"Multi/AllOrNone", multiAllOrNone, false},
+	{"Multi/Duplicates", multiDuplicates, false},
+	{"Multi/TokenOf", multiTokenOf, false},
+	{"Multi/OppositeOrders", multiOppositeOrders, false},
+	{"Multi/LostIfAny", multiLostIfAny, false},
+	{"Multi/MaxWait", multiMaxWait, false},
+
+	{"Close/ReleasesHeld", closeReleasesHeld, false},
+	{"Close/EndsWaiters", closeEndsWaiters, false},
+	{"Close/Twice", closeTwice, false},
+	{"Close/Cut", closeCut, false},
+	{"Close/BorrowedClientStaysOpen", closeBorrowedClientStaysOpen, false},
+	{"Close/NoResidue", closeNoResidue, quiet},
+
+	{"Bad/Names", badNames, quiet},
+	{"Bad/TTL", badTTL, quiet},
+	{"Bad/Options", badOptions, false},
+	{"Bad/ZeroValues", badZeroValues, false},
+	{"Bad/NilContext", badNilContext, false},
+	{"Bad/URL", badURL, false},
+	{"Bad/Credentials", badCredentials, false},
+	{"Bad/Unreachable", badUnreachable, false},
+	{"Bad/ForeignState", badForeignState, false},
+	{"Bad/NoSecrets", badNoSecrets, false},
+
+	{"Backend/OptionalInterfaces", optionalInterfaces, false},
+	{"Backend/UnsupportedSaysSo", unsupportedSaysSo, false},
+}
+
+// A Report says what became of the properties of one backend.
+type Report struct {
+	Backend, Version string
+	Total, Passed    int
+	Skipped          []string // in order
+}
+
+// String is the closing line.
+func (r Report) String() string {
+	return fmt.Sprintf("%s %s: %d properties, %d passed, %d skipped", r.Backend, r.Version, r.Total, r.Passed, len(r.Skipped))
+}
+
+// Run tests the backend behind h. Each property is a subtest. Those that only
+// wait run side by side, as many as the -parallel flag allows; then those that
+// need the server for themselves, one by one.
+func Run(t *testing.T, h Harness) Report {
+	h.check(t)
+	report := Report{Backend: h.Name, Version: h.Version, Total: len(properties)}
+	var mu sync.Mutex
+	note := func(t *testing.T, p property) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case t.Skipped():
+			report.Skipped = append(report.Skipped, p.name)
+		case !t.Failed():
+			report.Passed++
+		}
+	}
+	run := func(t *testing.T, p property) {
+		t.Cleanup(func() { note(t, p) })
+		harness := h
+		p.test(newScene(t, &harness))
+	}
+	t.Run("shared", func(t *testing.T) {
+		for _, p := range properties {
+			if !p.quiet {
+				t.Run(p.name, func(t *testing.T) {
+					t.Parallel()
+					run(t, p)
+				})
+			}
+		}
+	})
+	for _, p := range properties {
+		if p.quiet {
+			t.Run(p.name, func(t *testing.T) { run(t, p) })
+		}
+	}
+	slices.Sort(report.Skipped)
+	return report
+}

@@ -1,0 +1,137 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/dlock-go/dlock"
+)
+
+func contextDoneBefore(s *scene) {
+	p := s.open()
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	cancel(errTest)
+	before := s.ops()
+	for _, try := range []func(context.Context) (*dlock.Lease, error){p.Mutex(s.name).Lock, p.Mutex(s.name).TryLock} {
+		_, err := try(ctx)
+		s.is(err, errTest)
+		s.not(err, dlock.ErrHeld, dlock.ErrUnavailable)
+	}
+	s.must(s.ops() == before, "a call with a done context sent %d requests", s.ops()-before)
+}
+
+func contextCancelWhileWaiting(s *scene) {
+	a, b := s.open(), s.open()
+	lease := s.locked(a.Mutex(s.name))
+	call := s.queue(b.Mutex(s.name), s.name, 1)
+	call.cancel(errTest)
+	s.is(call.failed(), dlock.ErrHeld, errTest)
+	s.queued(s.name, 0)
+	s.unlock(lease)
+	s.free(b.Mutex(s.name))
+}
+
+// contextCancelAtGrant cancels a waiting call at the moment it is granted,
+// many times. Whatever comes of it, there is one outcome.
+func contextCancelAtGrant(s *scene) {
+	a, b := s.open(), s.open()
+	deadline := time.Now().Add(8 * time.Second)
+	granted, failed := 0, 0
+	for i := 0; i < 1000 && time.Now().Before(deadline); i++ {
+		lease := s.locked(a.Mutex(s.name))
+		call := s.start(b.Mutex(s.name))
+		if i%4 != 0 {
+			s.queued(s.name, 1)
+		}
+		go call.cancel(errTest)
+		s.unlock(lease)
+		s.done("returned", call.ready)
+		switch {
+		case call.err == nil && call.lease != nil:
+			granted++
+			s.unlock(call.lease)
+		case call.err != nil && call.lease == nil:
+			failed++
+			s.is(call.err, errTest)
+		default:
+			s.Fatalf("lease %v and error %v", call.lease, call.err)
+		}
+	}
+	s.freed(a.Mutex(s.name))
+	s.queued(s.name, 0)
+	s.Logf("%d granted, %d cancelled", granted, failed)
+}
+
+func contextDoesNotBoundHold(s *scene) {
+	a, b := s.open(), s.open()
+	ctx, cancel := context.WithCancel(s.ctx)
+	lease, err := a.Mutex(s.name).Lock(ctx)
+	s.ok(err)
+	cancel()
+	s.pass(2 * s.TTL)
+	s.alive(lease)
+	s.held(b.Mutex(s.name))
+	s.unlock(lease)
+}
+
+func contextDeadline(s *scene) {
+	a, b := s.open(), s.open()
+	lease := s.locked(a.Mutex(s.name))
+	ctx, cancel := context.WithTimeout(s.ctx, 200*time.Millisecond)
+	defer cancel()
+	_, err := b.Mutex(s.name).Lock(ctx)
+	s.must(ctx.Err() != nil, "the call returned before its deadline: %v", err)
+	s.is(err, context.DeadlineExceeded)
+	s.queued(s.name, 0)
+	s.unlock(lease)
+}
+
+func contextMaxWait(s *scene) {
+	a, b := s.open(), s.open()
+	lease := s.locked(a.Mutex(s.name))
+	start := time.Now()
+	_, err := b.Mutex(s.name, dlock.WithMaxWait(300*time.Millisecond)).Lock(s.ctx)
+	s.is(err, dlock.ErrHeld, context.DeadlineExceeded)
+	s.must(time.Since(start) >= 300*time.Millisecond, "waited for %v only", time.Since(start))
+	s.ok(s.ctx.Err())
+	s.queued(s.name, 0)
+	s.unlock(lease)
+}
+
+func contextNextWaiterUnaffected(s *scene) {
+	peers := s.opens(3)
+	lease := s.locked(peers[0].Mutex(s.name))
+	first := s.queue(peers[1].Mutex(s.name), s.name, 1)
+	second := s.queue(peers[2].Mutex(s.name), s.name, 2)
+	first.cancel(errTest)
+	s.is(first.failed(), dlock.ErrHeld)
+	s.queued(s.name, 1)
+	s.must(second.waiting(), "cancelling the first of the queue let in the second: %v", second.err)
+	s.unlock(lease)
+	s.unlock(second.granted())
+}
+
+// contextWhileUnanswered cancels a call that the server has not answered.
+func contextWhileUnanswered(s *scene) {
+	p := s.open()
+	if p.Cut == nil {
+		return // nothing can be unanswered without a server
+	}
+	heal := p.Cut()
+	ctx, cancel := context.WithTimeoutCause(s.ctx, 100*time.Millisecond, errTest)
+	defer cancel()
+	_, err := p.Mutex(s.name).Lock(ctx)
+	s.not(err, dlock.ErrHeld)
+	s.is(err, dlock.ErrUnavailable)
+	heal()
+	s.eventually("free after the cut", func() bool {
+		lease, err := p.Mutex(s.name).TryLock(s.ctx)
+		if err != nil {
+			s.must(errors.Is(err, dlock.ErrHeld) || errors.Is(err, dlock.ErrUnavailable), "try: %v", err)
+			return false
+		}
+		s.unlock(lease)
+		return true
+	})
+}

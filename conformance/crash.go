@@ -1,0 +1,256 @@
+package conformance
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/dlock-go/dlock"
+)
+
+// alone checks, for a backend that lives in one process, that its locks mean
+// nothing to another process, and reports that there is nothing more to check.
+func (s *scene) alone() bool {
+	s.Helper()
+	if s.URL != "" {
+		return false
+	}
+	s.URL = s.Scheme + "://"
+	lease := s.locked(s.open().Mutex(s.name))
+	p := s.process()
+	p.do("open", s.TTL)
+	p.do("try", "h", s.name, "exclusive")
+	p.kill()
+	s.alive(lease)
+	s.unlock(lease)
+	return true
+}
+
+// opened starts a process with an open client.
+func (s *scene) opened() *process {
+	s.Helper()
+	p := s.process()
+	p.do("open", s.TTL)
+	return p
+}
+
+func exclusionProcesses(s *scene) {
+	if s.alone() {
+		return
+	}
+	const processes, sales = 4, 25
+	file := filepath.Join(s.TempDir(), "sold")
+	s.ok(os.WriteFile(file, []byte("0"), 0o600))
+	var calls []<-chan answer
+	var all []*process
+	for range processes {
+		p := s.opened()
+		all = append(all, p)
+		calls = append(calls, p.send("sell", s.name, file, sales))
+	}
+	var sold []interval
+	for i, p := range all {
+		a := p.wait(calls[i])
+		s.ok(a.err)
+		sold = append(sold, parseIntervals(a.result)...)
+	}
+	s.must(len(sold) == processes*sales, "%d sales", len(sold))
+	slices.SortFunc(sold, func(a, b interval) int { return int(a.start - b.start) })
+	for i, sale := range sold[1:] {
+		s.must(sale.start >= sold[i].end, "two holders overlap by %d ns", sold[i].end-sale.start)
+		s.must(sale.token > sold[i].token, "token %d came after %d", sale.token, sold[i].token)
+	}
+	text, err := os.ReadFile(file)
+	s.ok(err)
+	s.must(string(text) == strconv.Itoa(processes*sales), "the file says %s", text)
+}
+
+type interval struct {
+	start, end int64
+	token      uint64
+}
+
+func parseIntervals(text string) []interval {
+	var out []interval
+	for _, part := range strings.Split(text, ",") {
+		var v interval
+		if _, err := fmt.Sscanf(part, "%d-%d-%d", &v.start, &v.end, &v.token); err == nil {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func crashHolderKilled(s *scene) { s.crash((*process).kill) }
+
+func crashHolderExits(s *scene) {
+	s.crash(func(p *process) { p.send("exit"); <-p.gone })
+}
+
+func (s *scene) crash(end func(*process)) {
+	if s.alone() {
+		return
+	}
+	p := s.opened()
+	p.do("lock", "h", s.name, "exclusive")
+	next := s.queue(s.open().Mutex(s.name), s.name, 1)
+	s.must(next.waiting(), "a held lock was granted")
+	end(p)
+	start := time.Now()
+	lease := next.granted()
+	s.Logf("granted %v after the holder's end, TTL %v", time.Since(start), s.TTL)
+	s.unlock(lease)
+}
+
+// crashReaderKilled kills a reader while others come and go: a writer gets in
+// all the same.
+func crashReaderKilled(s *scene) {
+	s.needs(Readers)
+	if s.alone() {
+		return
+	}
+	p := s.opened()
+	p.do("lock", "h", s.name, "shared")
+	other := s.open()
+	reader := s.rlocked(other.RWMutex(s.name))
+	writer := s.queue(s.open().Mutex(s.name), s.name, 1)
+	p.kill()
+	s.pass(s.TTL / 2)
+	s.unlock(reader)
+	s.unlock(writer.granted())
+}
+
+// crashRestart restarts the server under a holder and a waiter. Both finish.
+func crashRestart(s *scene) {
+	if s.Restart == nil {
+		return // there is no server
+	}
+	a, b := s.open(), s.open()
+	lease := s.locked(a.Mutex(s.name, dlock.WithTTL(10*s.TTL)))
+	next := s.start(b.Mutex(s.name, dlock.WithTTL(10*s.TTL)))
+	s.queued(s.name, 1)
+	s.Restart(s.TB)
+	if err := lease.Unlock(s.ctx); err != nil {
+		s.not(err, dlock.ErrHeld, dlock.ErrAuth, dlock.ErrConflict)
+	}
+	s.done("the waiter finishes", next.ready)
+	if next.err == nil {
+		s.unlock(next.lease)
+	} else {
+		s.is(next.err, dlock.ErrUnavailable)
+	}
+	s.eventually("the lock works again", func() bool {
+		again, err := a.Mutex(s.name).TryLock(s.ctx)
+		return err == nil && again.Unlock(s.ctx) == nil
+	})
+}
+
+func waitQueuedProcessKilled(s *scene) {
+	if s.alone() {
+		return
+	}
+	lease := s.locked(s.open().Mutex(s.name))
+	p := s.opened()
+	p.send("lock", "h", s.name, "exclusive")
+	s.queued(s.name, 1)
+	next := s.queue(s.open().Mutex(s.name), s.name, 2)
+	p.kill()
+	s.must(next.waiting(), "the successor of a dead waiter got in beside the holder")
+	s.alive(lease)
+	s.unlock(lease)
+	s.unlock(next.granted())
+}
+
+// waitQueuedProcessStopped stops a waiter. The others go on without it, and
+// when it wakes up it never believes that it holds what it does not.
+func waitQueuedProcessStopped(s *scene) {
+	if s.alone() {
+		return
+	}
+	a, b := s.open(), s.open()
+	lease := s.locked(a.Mutex(s.name))
+	p := s.opened()
+	call := p.send("lock", "h", s.name, "exclusive")
+	s.queued(s.name, 1)
+	next := s.queue(b.Mutex(s.name), s.name, 2)
+	p.signal(syscall.SIGSTOP)
+	s.unlock(lease)
+	if !s.Leased {
+		p.signal(syscall.SIGCONT)
+		s.ok(p.wait(call).err)
+		s.must(next.waiting(), "overtaken")
+		p.do("unlock", "h")
+		s.unlock(next.granted())
+		return
+	}
+	second := next.granted()
+	p.signal(syscall.SIGCONT)
+	s.pass(s.TTL / 2)
+	s.alive(second)
+	select {
+	case a := <-call:
+		s.must(a.err != nil, "a stopped waiter woke up and believes that it holds the lock")
+	default: // it waits in the queue again
+	}
+	s.unlock(second)
+}
+
+// lossStoppedHolder stops a holder past its TTL. When it wakes up it knows
+// that it has lost the lock before it claims to hold it, and its token is
+// older than the next holder's.
+func lossStoppedHolder(s *scene) {
+	if s.alone() {
+		return
+	}
+	p := s.opened()
+	p.do("lock", "h", s.name, "exclusive")
+	old := p.do("state", "h").result
+	next := s.queue(s.open().Mutex(s.name), s.name, 1)
+	p.signal(syscall.SIGSTOP)
+	if !s.Leased {
+		s.pass(3 * s.TTL)
+		s.must(next.waiting(), "a held lock was granted")
+		p.signal(syscall.SIGCONT)
+		p.do("unlock", "h")
+		s.unlock(next.granted())
+		return
+	}
+	lease := next.granted()
+	p.signal(syscall.SIGCONT)
+	state := p.do("state", "h").result
+	s.must(strings.Contains(state, "lost"), "the awakened holder says %q", state)
+	var oldToken uint64
+	fmt.Sscan(old, &oldToken)
+	s.must(lease.Token() > oldToken && oldToken > 0, "token %d came after %d", lease.Token(), oldToken)
+	if err := p.wait(p.send("unlock", "h")).err; err == nil || !strings.Contains(err.Error(), "lost") {
+		s.Fatalf("the awakened holder unlocked: %v", err)
+	}
+	s.alive(lease)
+	s.unlock(lease)
+}
+
+// tokenGrowsAcrossProcesses hands the lock from process to process.
+func tokenGrowsAcrossProcesses(s *scene) {
+	if s.alone() {
+		return
+	}
+	var last uint64
+	for range 3 {
+		p := s.opened()
+		token, err := strconv.ParseUint(p.do("lock", "h", s.name, "exclusive").result, 10, 64)
+		s.ok(err)
+		s.must(token > last, "token %d came after %d", token, last)
+		last = token
+		p.do("unlock", "h")
+		p.kill()
+		mine := s.locked(s.open().Mutex(s.name))
+		s.must(mine.Token() > last, "token %d came after %d", mine.Token(), last)
+		last = mine.Token()
+		s.unlock(mine)
+	}
+}

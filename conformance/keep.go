@@ -1,0 +1,181 @@
+package conformance
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/dlock-go/dlock"
+)
+
+func keepOutlivesTTL(s *scene) {
+	a, b := s.open(), s.open()
+	lease := s.locked(a.Mutex(s.name))
+	s.pass(5 * s.TTL)
+	s.alive(lease)
+	s.held(b.Mutex(s.name))
+	s.unlock(lease)
+}
+
+// keepStopsAfterUnlock counts what a client sends that holds nothing any more.
+func keepStopsAfterUnlock(s *scene) {
+	p := s.open()
+	lease := s.locked(p.Mutex(s.name))
+	s.pass(s.TTL) // renewals have been sent
+	s.unlock(lease)
+	before := s.ops()
+	s.pass(2 * s.TTL)
+	s.must(s.ops()-before <= 1, "%d requests after unlock", s.ops()-before)
+}
+
+// keepMaxHold ends holds by their own bound, below the TTL and above.
+func keepMaxHold(s *scene) {
+	a, b := s.open(), s.open()
+	for _, ttl := range []time.Duration{20 * s.TTL, s.TTL} {
+		hold := 2 * s.TTL
+		if ttl > hold {
+			hold = s.TTL
+		}
+		start := time.Now()
+		lease := s.locked(a.Mutex(s.name, dlock.WithTTL(ttl), dlock.WithMaxHold(hold)))
+		s.lost(lease)
+		lasted := time.Since(start)
+		s.must(lasted >= hold-hold/50, "a hold of at most %v ended after %v", hold, lasted)
+		s.freed(b.Mutex(s.name))
+		s.is(lease.Unlock(s.ctx), dlock.ErrLost)
+	}
+}
+
+// keepMaxHoldRenewsNothing checks that a hold no longer than its TTL costs no
+// request while it is held.
+func keepMaxHoldRenewsNothing(s *scene) {
+	p := s.open()
+	hold := s.TTL * 8 / 10
+	lease := s.locked(p.Mutex(s.name, dlock.WithTTL(s.TTL*20), dlock.WithMaxHold(hold*2)))
+	before := s.ops()
+	s.pass(hold)
+	s.must(s.ops() == before, "%d requests during a hold that is never renewed", s.ops()-before)
+	s.unlock(lease)
+}
+
+func keepMinHold(s *scene) {
+	a, b := s.open(), s.open()
+	hold := 2 * s.TTL
+	start := time.Now()
+	lease := s.locked(a.Mutex(s.name, dlock.WithMinHold(hold)))
+	s.unlock(lease)
+	s.is(lease.Err(), dlock.ErrUnlocked)
+	s.held(b.Mutex(s.name))
+	s.freed(b.Mutex(s.name))
+	s.must(time.Since(start) >= hold-hold/50, "free after %v, want %v at least", time.Since(start), hold)
+}
+
+// keepMinHoldAtClose closes a client that owes the rest of a hold.
+func keepMinHoldAtClose(s *scene) {
+	a, b := s.open(), s.open()
+	hold := s.TTL
+	start := time.Now()
+	s.unlock(s.locked(a.Mutex(s.name, dlock.WithMinHold(hold))))
+	s.ok(a.Close(s.ctx))
+	s.must(time.Since(start) >= hold-hold/50, "closed after %v, want %v at least", time.Since(start), hold)
+	s.freed(b.Mutex(s.name))
+}
+
+// keepSurvivesBlip cuts the client off for half a TTL.
+func keepSurvivesBlip(s *scene) {
+	a, b := s.open(), s.open()
+	if a.Cut == nil {
+		return // there is nothing to be cut off from
+	}
+	lease := s.locked(a.Mutex(s.name, dlock.WithTTL(3*s.TTL)))
+	for range 2 {
+		heal := a.Cut()
+		s.pass(3 * s.TTL / 2)
+		heal()
+		s.pass(3 * s.TTL / 2)
+		s.alive(lease)
+	}
+	s.held(b.Mutex(s.name))
+	s.unlock(lease)
+}
+
+func keepTenThousand(s *scene) {
+	const n, workers = 10_000, 64
+	ttl := max(5*time.Second, 3*s.TTL)
+	p := s.openWith(dlock.Options{TTL: ttl})
+	before := runtime.NumGoroutine()
+	leases := make([]*dlock.Lease, n)
+	var failed atomic.Int64
+	each(workers, func(w int) {
+		for i := w; i < n; i += workers {
+			lease, err := p.Mutex(s.sub(i)).Lock(s.ctx)
+			if err != nil {
+				if failed.Add(1) == 1 {
+					s.Errorf("lock %d: %v", i, err)
+				}
+				return
+			}
+			leases[i] = lease
+		}
+	})
+	s.must(failed.Load() == 0, "not all locks could be had")
+	s.must(runtime.NumGoroutine()-before < 200, "%d goroutines for %d locks", runtime.NumGoroutine()-before, n)
+	s.pass(ttl + ttl/3)
+	for _, lease := range leases {
+		s.alive(lease)
+	}
+	each(workers, func(w int) {
+		for i := w; i < n; i += workers {
+			if err := leases[i].Unlock(s.ctx); err != nil {
+				s.Errorf("unlock %d: %v", i, err)
+				return
+			}
+		}
+	})
+}
+
+// keepBusyCPU holds a lock while every processor is busy. It may be lost, but
+// a lease that says it lasts must be the only one.
+func keepBusyCPU(s *scene) {
+	a, b := s.open(), s.open()
+	stop := make(chan struct{})
+	for range 4 * runtime.GOMAXPROCS(0) {
+		go func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		}()
+	}
+	defer close(stop)
+	end := time.Now().Add(3 * s.TTL)
+	for time.Now().Before(end) {
+		lease, err := a.Mutex(s.name).Lock(s.ctx)
+		s.ok(err)
+		for range 20 {
+			other, err := b.Mutex(s.name).TryLock(s.ctx)
+			if err == nil {
+				s.must(lease.Err() != nil, "two leases last at once")
+				_ = other.Unlock(s.ctx)
+				break
+			}
+		}
+		_ = lease.Unlock(s.ctx)
+	}
+}
+
+// keepCancelledParent cancels the context that the work runs under: the lock
+// goes on.
+func keepCancelledParent(s *scene) {
+	lease := s.locked(s.open().Mutex(s.name))
+	parent, cancel := context.WithCancel(s.ctx)
+	work := lease.Context(parent)
+	cancel()
+	s.done("work ended", work.Done())
+	s.alive(lease)
+	s.unlock(lease)
+}

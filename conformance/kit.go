@@ -1,0 +1,328 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+)
+
+// limit is how long one property may take before it dumps what it knows.
+const limit = 30 * time.Second
+
+// A scene is one property under test: its limit, its names, its clients.
+type scene struct {
+	testing.TB
+	*Harness
+	ctx  context.Context
+	name string // a lock name of its own
+
+	mu    sync.Mutex
+	peers []*Peer
+}
+
+var scenes atomic.Int64
+
+// newScene prepares t for one property. Every client that it opens is closed
+// at its end.
+func newScene(t testing.TB, h *Harness) *scene {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	s := &scene{
+		TB: t, Harness: h, ctx: ctx,
+		name: fmt.Sprintf("%s#%d", t.Name(), scenes.Add(1)),
+	}
+	alarm := time.AfterFunc(limit, s.dump)
+	t.Cleanup(func() {
+		alarm.Stop()
+		cancel()
+		s.closeAll()
+	})
+	return s
+}
+
+// dump prints what every goroutine is doing when a property takes too long.
+func (s *scene) dump() {
+	buf := make([]byte, 1<<20)
+	s.Errorf("over the limit of %v\n%s", limit, buf[:runtime.Stack(buf, true)])
+}
+
+func (s *scene) closeAll() {
+	s.mu.Lock()
+	peers := s.peers
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	for _, p := range peers {
+		if err := p.Close(ctx); err != nil {
+			s.Errorf("close: %v", err)
+		}
+	}
+}
+
+// open returns a client with the harness's TTL.
+func (s *scene) open() *Peer { return s.openWith(dlock.Options{}) }
+
+func (s *scene) openWith(o dlock.Options) *Peer {
+	s.Helper()
+	if o.TTL == 0 {
+		o.TTL = s.TTL
+	}
+	p := s.Open(s.TB, o)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.peers = append(s.peers, p)
+	return p
+}
+
+func (s *scene) opens(n int) []*Peer {
+	s.Helper()
+	peers := make([]*Peer, n)
+	for i := range peers {
+		peers[i] = s.open()
+	}
+	return peers
+}
+
+// sub returns a name of its own that belongs to the scene.
+func (s *scene) sub(suffix any) string { return fmt.Sprintf("%s/%v", s.name, suffix) }
+
+// locked takes l and fails the test if it cannot.
+func (s *scene) locked(l dlock.Locker) *dlock.Lease {
+	s.Helper()
+	lease, err := l.Lock(s.ctx)
+	s.ok(err)
+	return lease
+}
+
+// rlocked is locked for a reader.
+func (s *scene) rlocked(l dlock.RWLocker) *dlock.Lease {
+	s.Helper()
+	lease, err := l.RLock(s.ctx)
+	s.ok(err)
+	return lease
+}
+
+// unlock gives lease back and fails the test if it cannot.
+func (s *scene) unlock(lease *dlock.Lease) {
+	s.Helper()
+	s.ok(lease.Unlock(s.ctx))
+}
+
+// free checks that l can be had at once, and gives it back.
+func (s *scene) free(l dlock.Locker) {
+	s.Helper()
+	lease, err := l.TryLock(s.ctx)
+	s.ok(err)
+	s.unlock(lease)
+}
+
+// held checks that l is held by another.
+func (s *scene) held(l dlock.Locker) {
+	s.Helper()
+	lease, err := l.TryLock(s.ctx)
+	if err == nil {
+		s.unlock(lease)
+	}
+	s.is(err, dlock.ErrHeld)
+}
+
+// freed waits until l can be had, and gives it back.
+func (s *scene) freed(l dlock.Locker) {
+	s.Helper()
+	s.unlock(s.locked(l))
+}
+
+func (s *scene) ok(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatalf("unexpected error: %v", err)
+	}
+}
+
+// is checks that err is of every kind given, and an *Error.
+func (s *scene) is(err error, kinds ...error) {
+	s.Helper()
+	for _, k := range kinds {
+		if !errors.Is(err, k) {
+			s.Fatalf("error is %v, want one that is %v", err, k)
+		}
+	}
+	var e *dlock.Error
+	if !errors.As(err, &e) {
+		s.Fatalf("error %v is not an *Error", err)
+	}
+}
+
+// not checks that err is of none of the kinds.
+func (s *scene) not(err error, kinds ...error) {
+	s.Helper()
+	for _, k := range kinds {
+		if errors.Is(err, k) {
+			s.Fatalf("error %v must not be %v", err, k)
+		}
+	}
+}
+
+func (s *scene) must(ok bool, format string, args ...any) {
+	s.Helper()
+	if !ok {
+		s.Fatalf(format, args...)
+	}
+}
+
+// eventually waits until cond holds.
+func (s *scene) eventually(what string, cond func() bool) {
+	s.Helper()
+	for !cond() {
+		select {
+		case <-s.ctx.Done():
+			s.Fatalf("never: %s", what)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// done waits for ch.
+func (s *scene) done(what string, ch <-chan struct{}) {
+	s.Helper()
+	select {
+	case <-ch:
+	case <-s.ctx.Done():
+		s.Fatalf("never: %s", what)
+	}
+}
+
+// lost waits until lease ends, and checks that it is lost.
+func (s *scene) lost(lease *dlock.Lease) {
+	s.Helper()
+	s.done("lease lost", lease.Done())
+	s.is(lease.Err(), dlock.ErrLost)
+}
+
+// alive checks that lease lasts.
+func (s *scene) alive(lease *dlock.Lease) {
+	s.Helper()
+	if err := lease.Err(); err != nil {
+		s.Fatalf("lease ended: %v", err)
+	}
+}
+
+// An attempt is a Lock call under way in a goroutine of its own.
+type attempt struct {
+	s      *scene
+	ready  chan struct{}
+	lease  *dlock.Lease
+	err    error
+	cancel context.CancelCauseFunc
+}
+
+// start begins a Lock call on l.
+func (s *scene) start(l dlock.Locker) *attempt {
+	return s.startCtx(s.ctx, l)
+}
+
+func (s *scene) startCtx(ctx context.Context, l dlock.Locker) *attempt {
+	ctx, cancel := context.WithCancelCause(ctx)
+	a := &attempt{s: s, ready: make(chan struct{}), cancel: cancel}
+	go func() {
+		defer close(a.ready)
+		a.lease, a.err = l.Lock(ctx)
+	}()
+	return a
+}
+
+// granted waits for the call to succeed.
+func (a *attempt) granted() *dlock.Lease {
+	a.s.Helper()
+	a.s.done("granted", a.ready)
+	a.s.ok(a.err)
+	return a.lease
+}
+
+// failed waits for the call to fail, and returns the error.
+func (a *attempt) failed() error {
+	a.s.Helper()
+	a.s.done("failed", a.ready)
+	if a.err == nil {
+		a.s.Fatal("the call succeeded, want an error")
+	}
+	return a.err
+}
+
+// waiting reports whether the call has not returned.
+func (a *attempt) waiting() bool {
+	select {
+	case <-a.ready:
+		return false
+	default:
+		return true
+	}
+}
+
+// queue starts a Lock call on l, whose name is name, and waits until the
+// server knows of n that wait.
+func (s *scene) queue(l dlock.Locker, name string, n int) *attempt {
+	s.Helper()
+	a := s.start(l)
+	s.queued(name, n)
+	return a
+}
+
+// queued waits until the server knows of n requests for name that wait.
+func (s *scene) queued(name string, n int) {
+	s.Helper()
+	s.eventually(fmt.Sprintf("%d waiting for %q", n, name), func() bool { return s.Waiting(s.TB, name) == n })
+}
+
+func (s *scene) ops() int64 {
+	if s.Ops == nil {
+		return 0
+	}
+	return s.Ops()
+}
+
+// pass lets d go by: there is nothing to wait for when something must not
+// happen.
+func (s *scene) pass(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-s.ctx.Done():
+		s.Fatal("over the limit")
+	}
+}
+
+// needs skips the property if the backend lacks f.
+func (s *scene) needs(f Feature) {
+	s.Helper()
+	if why, lacks := s.Lacks[f]; lacks {
+		s.Skip(string(f) + ": " + why)
+	}
+}
+
+// each runs f n times at once and waits for all.
+func each(n int, f func(i int)) {
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { f(i) })
+	}
+	all.Wait()
+}
+
+// goroutines returns the stacks of this library's goroutines.
+func goroutines() []string {
+	buf := make([]byte, 4<<20)
+	var ours []string
+	for _, g := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		if strings.Contains(g, "dlock-go/dlock") && !strings.Contains(g, "conformance.") && !strings.Contains(g, "internal/server.") {
+			ours = append(ours, g)
+		}
+	}
+	return ours
+}

@@ -1,0 +1,46 @@
+package conformance_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend/memory"
+	"github.com/dlock-go/dlock/conformance"
+)
+
+func memoryHarness(t testing.TB) conformance.Harness {
+	server := memory.NewServer()
+	return conformance.Harness{
+		Name:    "memory",
+		Version: "1",
+		Scheme:  "memory",
+		TTL:     time.Second,
+		Leased:  true,
+		Open: func(t testing.TB, o dlock.Options) *conformance.Peer {
+			b := memory.New(server)
+			c, err := dlock.New(b, &o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &conformance.Peer{
+				Client:    c,
+				Backend:   b,
+				Cut:       func() func() { b.Cut(); return b.Heal },
+				DropReply: b.DropReply,
+			}
+		},
+		Evict:   func(_ testing.TB, name string) { server.Evict(name) },
+		Ops:     server.Ops,
+		Waiting: func(_ testing.TB, name string) int { return server.Waiting(name) },
+		Residue: func(testing.TB) []string {
+			if n := server.Names(); n > 0 {
+				return []string{fmt.Sprintf("%d names", n)}
+			}
+			return nil
+		},
+		Wipe:     func(testing.TB) { server.Wipe() },
+		Optional: []string{"Downgrader", "Reenterer", "Renewer"},
+	}
+}

@@ -1,0 +1,292 @@
+package conformance
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+
+	"github.com/dlock-go/dlock"
+)
+
+func rwReadersShare(s *scene) {
+	s.needs(Readers)
+	peers, r := s.opens(4), new(room)
+	leases := make([]*dlock.Lease, 20)
+	for i := range leases {
+		leases[i] = s.rlocked(peers[i%4].RWMutex(s.name))
+		r.enter(leases[i], false)
+	}
+	s.must(r.peak == 20, "%d readers were inside at once", r.peak)
+	for _, lease := range leases {
+		r.leave(false)
+		s.unlock(lease)
+	}
+	r.verdict(s, 20)
+}
+
+func rwWriterAlone(s *scene) {
+	s.needs(Readers)
+	a, b := s.open(), s.open()
+	w := s.locked(a.RWMutex(s.name))
+	for _, p := range []*Peer{a, b} {
+		s.held(p.RWMutex(s.name))
+		s.held(p.RWMutex(s.name).RLocker())
+	}
+	s.unlock(w)
+	s.free(b.RWMutex(s.name).RLocker())
+}
+
+func rwWriterWaitsForAll(s *scene) {
+	s.needs(Readers)
+	peers := s.opens(4)
+	var readers []*dlock.Lease
+	for _, p := range peers[:3] {
+		readers = append(readers, s.rlocked(p.RWMutex(s.name)))
+	}
+	w := s.queue(peers[3].RWMutex(s.name), s.name, 1)
+	for _, lease := range readers {
+		s.must(w.waiting(), "the writer got in beside a reader: %v", w.err)
+		s.unlock(lease)
+	}
+	s.unlock(w.granted())
+}
+
+// rwWriterNotStarved has readers come without end.
+func rwWriterNotStarved(s *scene) {
+	s.needs(Readers)
+	peers := s.opens(4)
+	var stop atomic.Bool
+	started := make(chan struct{}, 3)
+	readers := make(chan struct{})
+	go func() {
+		defer close(readers)
+		each(3, func(i int) {
+			l := peers[i].RWMutex(s.name)
+			for first := true; !stop.Load(); first = false {
+				lease, err := l.RLock(s.ctx)
+				if err != nil {
+					s.Errorf("rlock: %v", err)
+					return
+				}
+				if first {
+					started <- struct{}{}
+				}
+				_ = lease.Unlock(s.ctx)
+			}
+		})
+	}()
+	for range 3 {
+		<-started
+	}
+	for range 3 {
+		s.unlock(s.locked(peers[3].RWMutex(s.name)))
+	}
+	stop.Store(true)
+	s.done("readers end", readers)
+}
+
+// rwReaderNotStarved has writers come without end.
+func rwReaderNotStarved(s *scene) {
+	s.needs(Readers)
+	peers := s.opens(4)
+	var stop atomic.Bool
+	writers := make(chan struct{})
+	go func() {
+		defer close(writers)
+		each(3, func(i int) {
+			for !stop.Load() {
+				lease, err := peers[i].RWMutex(s.name).Lock(s.ctx)
+				if err != nil {
+					s.Errorf("lock: %v", err)
+					return
+				}
+				_ = lease.Unlock(s.ctx)
+			}
+		})
+	}()
+	for range 5 {
+		s.unlock(s.rlocked(peers[3].RWMutex(s.name)))
+	}
+	stop.Store(true)
+	s.done("writers end", writers)
+}
+
+// rwReadersGrantedTogether queues neighbouring readers behind a writer: none
+// of them waits for another.
+func rwReadersGrantedTogether(s *scene) {
+	s.needs(Readers)
+	peers := s.opens(5)
+	w := s.locked(peers[0].RWMutex(s.name))
+	var line []*attempt
+	for i, p := range peers[1:4] {
+		line = append(line, s.queue(p.RWMutex(s.name).RLocker(), s.name, i+1))
+	}
+	last := s.queue(peers[4].RWMutex(s.name), s.name, 4)
+	s.unlock(w)
+	var readers []*dlock.Lease
+	for _, a := range line {
+		readers = append(readers, a.granted())
+	}
+	s.must(last.waiting(), "the writer got in beside readers: %v", last.err)
+	for _, lease := range readers {
+		s.unlock(lease)
+	}
+	s.unlock(last.granted())
+}
+
+func rwTryRLockBehindWaitingWriter(s *scene) {
+	s.needs(Readers)
+	peers := s.opens(3)
+	reader := s.rlocked(peers[0].RWMutex(s.name))
+	w := s.queue(peers[1].RWMutex(s.name), s.name, 1)
+	_, err := peers[2].RWMutex(s.name).TryRLock(s.ctx)
+	s.is(err, dlock.ErrHeld)
+	s.unlock(reader)
+	s.unlock(w.granted())
+	s.freed(peers[2].RWMutex(s.name).RLocker())
+}
+
+// rwWRW queues a reader between two writers.
+func rwWRW(s *scene) {
+	s.needs(Readers)
+	peers := s.opens(4)
+	w := s.locked(peers[0].RWMutex(s.name))
+	line := []*attempt{
+		s.queue(peers[1].RWMutex(s.name).RLocker(), s.name, 1),
+		s.queue(peers[2].RWMutex(s.name), s.name, 2),
+		s.queue(peers[3].RWMutex(s.name).RLocker(), s.name, 3),
+	}
+	s.unlock(w)
+	for i, a := range line {
+		lease := a.granted()
+		for _, later := range line[i+1:] {
+			s.must(later.waiting(), "overtaken: %v", later.err)
+		}
+		s.unlock(lease)
+	}
+}
+
+func rwUpgradeRefused(s *scene) {
+	s.needs(Readers)
+	l := s.open().RWMutex(s.name)
+	reader := s.rlocked(l)
+	ctx := reader.Context(s.ctx)
+	before := s.ops()
+	_, err := l.Lock(ctx)
+	s.is(err, dlock.ErrUpgrade)
+	_, err = l.TryLock(ctx)
+	s.is(err, dlock.ErrUpgrade)
+	s.must(s.ops() == before, "%d requests for a refusal", s.ops()-before)
+	s.unlock(reader)
+}
+
+// rwDowngrade turns a writer into a reader: waiting readers come in, and no
+// writer comes between.
+func rwDowngrade(s *scene) {
+	s.needs(Downgrade)
+	peers := s.opens(3)
+	w := s.locked(peers[0].RWMutex(s.name))
+	token := w.Token()
+	reader := s.queue(peers[1].RWMutex(s.name).RLocker(), s.name, 1)
+	s.ok(w.Downgrade(s.ctx))
+	s.must(w.Token() == token, "the token changed from %d to %d", token, w.Token())
+	inside := reader.granted()
+	s.held(peers[2].RWMutex(s.name))
+	s.ok(w.Downgrade(s.ctx)) // once more does nothing
+	s.pass(2 * s.TTL)
+	s.alive(w)
+	s.unlock(w)
+	s.held(peers[2].RWMutex(s.name))
+	s.unlock(inside)
+	s.free(peers[2].RWMutex(s.name))
+}
+
+// rwDowngradeAgainstQueuedWriter downgrades before a writer that waits: it
+// goes on waiting.
+func rwDowngradeAgainstQueuedWriter(s *scene) {
+	s.needs(Downgrade)
+	peers := s.opens(3)
+	w := s.locked(peers[0].RWMutex(s.name))
+	next := s.queue(peers[1].RWMutex(s.name), s.name, 1)
+	s.ok(w.Downgrade(s.ctx))
+	s.held(peers[2].RWMutex(s.name).RLocker())
+	s.must(next.waiting(), "a writer came between: %v", next.err)
+	s.alive(w)
+	s.unlock(w)
+	s.unlock(next.granted())
+}
+
+// rwDowngradeLocally lets in readers of the same client.
+func rwDowngradeLocally(s *scene) {
+	s.needs(Downgrade)
+	l := s.open().RWMutex(s.name)
+	w := s.locked(l)
+	reader := s.start(l.RLocker())
+	s.ok(w.Downgrade(s.ctx))
+	s.unlock(reader.granted())
+	s.unlock(w)
+}
+
+func rwDowngradeUnderEntries(s *scene) {
+	s.needs(Downgrade)
+	l := s.open().RWMutex(s.name)
+	w := s.locked(l)
+	inner, err := l.Lock(w.Context(s.ctx))
+	s.ok(err)
+	s.is(w.Downgrade(s.ctx), dlock.ErrReentry)
+	s.is(inner.Downgrade(s.ctx), dlock.ErrReentry)
+	s.unlock(inner)
+	s.ok(w.Downgrade(s.ctx))
+	_, err = l.Lock(w.Context(s.ctx))
+	s.is(err, dlock.ErrUpgrade)
+	s.unlock(w)
+}
+
+// rwLeaseMatrix has readers with different TTLs: one that is lost takes none
+// of the others along.
+func rwLeaseMatrix(s *scene) {
+	s.needs(Readers)
+	if !s.Leased {
+		return // no lease can end
+	}
+	peers := s.opens(4)
+	doomed := s.rlocked(peers[0].RWMutex(s.name))
+	long := s.rlocked(peers[1].RWMutex(s.name, dlock.WithTTL(5*s.TTL)))
+	same := s.rlocked(peers[2].RWMutex(s.name))
+	heal := peers[0].Cut()
+	defer heal()
+	s.lost(doomed)
+	s.pass(s.TTL)
+	s.alive(long)
+	s.alive(same)
+	s.unlock(long)
+	s.held(peers[3].RWMutex(s.name))
+	s.alive(same)
+	s.unlock(same)
+	s.freed(peers[3].RWMutex(s.name))
+}
+
+// rwRandom has eight clients read and write at random.
+func rwRandom(s *scene) {
+	s.needs(Readers)
+	peers, r := s.opens(8), new(room)
+	each(8, func(i int) {
+		l := peers[i].RWMutex(s.name)
+		for range 40 {
+			if rand.N(10) == 0 {
+				s.visit(r, l, true)
+				continue
+			}
+			lease, err := l.RLock(s.ctx)
+			if err != nil {
+				s.Errorf("rlock: %v", err)
+				return
+			}
+			r.enter(lease, false)
+			r.leave(false)
+			if err := lease.Unlock(s.ctx); err != nil {
+				s.Errorf("unlock: %v", err)
+			}
+		}
+	})
+	r.verdict(s, 320)
+}

@@ -1,0 +1,129 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+
+	"github.com/dlock-go/dlock"
+)
+
+func unlockDeadContext(s *scene) {
+	a, b := s.open(), s.open()
+	lease := s.locked(a.Mutex(s.name))
+	ctx, cancel := context.WithCancel(s.ctx)
+	cancel()
+	s.ok(lease.Unlock(ctx))
+	s.free(b.Mutex(s.name))
+}
+
+func unlockTwice(s *scene) {
+	a, b := s.open(), s.open()
+	lease := s.locked(a.Mutex(s.name))
+	s.unlock(lease)
+	next := s.locked(b.Mutex(s.name))
+	s.is(lease.Unlock(s.ctx), dlock.ErrUnlocked)
+	s.is(lease.Err(), dlock.ErrUnlocked)
+	s.done("ended", lease.Done())
+	s.held(a.Mutex(s.name))
+	s.unlock(next)
+}
+
+func unlockAfterLoss(s *scene) {
+	a, b := s.open(), s.open()
+	lease := s.locked(a.Mutex(s.name))
+	s.Evict(s.TB, s.name)
+	s.lost(lease)
+	next := s.locked(b.Mutex(s.name))
+	s.is(lease.Unlock(s.ctx), dlock.ErrLost)
+	s.is(lease.Unlock(s.ctx), dlock.ErrLost)
+	s.held(a.Mutex(s.name))
+	s.alive(next)
+	s.unlock(next)
+}
+
+// unlockResent loses the reply to an unlock. The repeat that follows must not
+// free the lock for whoever has it by then.
+func unlockResent(s *scene) {
+	a, b := s.open(), s.open()
+	if a.DropReply == nil {
+		return // no reply can be lost without a server
+	}
+	for range 3 {
+		lease := s.locked(a.Mutex(s.name))
+		a.DropReply()
+		if err := lease.Unlock(s.ctx); err != nil {
+			s.is(err, dlock.ErrUnavailable)
+		}
+		next := s.locked(b.Mutex(s.name))
+		s.pass(s.TTL / 4)
+		s.held(a.Mutex(s.name))
+		s.alive(next)
+		s.unlock(next)
+	}
+}
+
+// lockResent loses the reply to a lock. Whatever comes of it, nothing stays
+// behind but what the caller knows of.
+func lockResent(s *scene) {
+	a, b := s.open(), s.open()
+	if a.DropReply == nil {
+		return
+	}
+	for range 3 {
+		a.DropReply()
+		lease, err := a.Mutex(s.name).Lock(s.ctx)
+		if err != nil {
+			s.is(err, dlock.ErrUnavailable)
+		} else {
+			s.held(b.Mutex(s.name))
+			s.unlock(lease)
+		}
+		s.freed(b.Mutex(s.name))
+	}
+}
+
+func unlockOtherGoroutine(s *scene) {
+	a, b := s.open(), s.open()
+	lease := s.locked(a.Mutex(s.name))
+	each(1, func(int) { s.ok(lease.Unlock(s.ctx)) })
+	s.free(b.Mutex(s.name))
+}
+
+// unlockConcurrently has many goroutines unlock one lease.
+func unlockConcurrently(s *scene) {
+	lease := s.locked(s.open().Mutex(s.name))
+	errs := make([]error, 16)
+	each(16, func(i int) { errs[i] = lease.Unlock(s.ctx) })
+	n := 0
+	for _, err := range errs {
+		if err == nil {
+			n++
+		} else {
+			s.is(err, dlock.ErrUnlocked)
+		}
+	}
+	s.must(n == 1, "%d of 16 unlocks of one lease succeeded", n)
+}
+
+func unlockNilLease(s *scene) {
+	for _, lease := range []*dlock.Lease{nil, {}} {
+		s.is(lease.Unlock(s.ctx), dlock.ErrUnlocked)
+		s.is(lease.Downgrade(s.ctx), dlock.ErrUnlocked)
+		s.is(lease.Err(), dlock.ErrUnlocked)
+		s.done("ended", lease.Done())
+		s.must(lease.Token() == 0 && lease.TokenOf(s.name) == 0 && lease.Wanted() == nil, "a zero lease has a token")
+		s.is(context.Cause(lease.Context(s.ctx)), dlock.ErrUnlocked)
+	}
+}
+
+func unlockAfterClose(s *scene) {
+	a, b := s.open(), s.open()
+	lease := s.locked(a.Mutex(s.name))
+	work := lease.Context(s.ctx)
+	s.ok(a.Close(s.ctx))
+	s.done("context ended", work.Done())
+	s.must(errors.Is(context.Cause(work), dlock.ErrClosed), "the cause is %v", context.Cause(work))
+	s.is(lease.Err(), dlock.ErrClosed)
+	s.is(lease.Unlock(s.ctx), dlock.ErrClosed)
+	s.free(b.Mutex(s.name))
+}

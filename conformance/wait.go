@@ -1,0 +1,181 @@
+package conformance
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock"
+)
+
+func waitGranted(s *scene) {
+	a, b := s.open(), s.open()
+	lease := s.locked(a.Mutex(s.name))
+	next := s.queue(b.Mutex(s.name), s.name, 1)
+	s.must(next.waiting(), "a held lock was granted: %v", next.err)
+	s.unlock(lease)
+	s.unlock(next.granted())
+}
+
+// waitFIFOClients queues five clients one after the other, lets the middle one
+// go, and checks in which order the others get in.
+func waitFIFOClients(s *scene) {
+	peers := s.opens(6)
+	lease := s.locked(peers[0].Mutex(s.name))
+	var line []*attempt
+	for i, p := range peers[1:] {
+		line = append(line, s.queue(p.Mutex(s.name), s.name, i+1))
+	}
+	line[2].cancel(nil)
+	s.is(line[2].failed(), dlock.ErrHeld)
+	s.queued(s.name, 4)
+	line = append(line[:2], line[3:]...)
+	for i, a := range line {
+		s.unlock(lease)
+		lease = a.granted()
+		for _, later := range line[i+1:] {
+			s.must(later.waiting(), "place %d was overtaken: %v", i, later.err)
+		}
+	}
+	s.unlock(lease)
+}
+
+func waitFIFOGoroutines(s *scene) {
+	waiting := make(chan struct{}, 8)
+	p := s.openWith(dlock.Options{Hooks: dlock.Hooks{Waiting: func(dlock.Event) { waiting <- struct{}{} }}})
+	lease := s.locked(p.Mutex(s.name))
+	var mu sync.Mutex
+	var order []int
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			l, err := p.Mutex(s.name).Lock(s.ctx)
+			if err != nil {
+				s.Errorf("lock: %v", err)
+				return
+			}
+			mu.Lock()
+			order = append(order, i)
+			mu.Unlock()
+			if err := l.Unlock(s.ctx); err != nil {
+				s.Errorf("unlock: %v", err)
+			}
+		})
+		<-waiting
+	}
+	s.unlock(lease)
+	all.Wait()
+	for i, got := range order {
+		s.must(got == i, "the order was %v", order)
+	}
+}
+
+// waitNoPolling counts what a hundred idle waiters send.
+func waitNoPolling(s *scene) {
+	s.must(s.Ops == nil || s.ops() >= 0, "no counter")
+	const ttl = time.Minute // so that no renewal is counted
+	holder := s.openWith(dlock.Options{TTL: ttl})
+	waiter := s.openWith(dlock.Options{TTL: ttl})
+	var leases []*dlock.Lease
+	var calls []*attempt
+	for i := range 100 {
+		leases = append(leases, s.locked(holder.Mutex(s.sub(i))))
+		calls = append(calls, s.start(waiter.Mutex(s.sub(i))))
+	}
+	for i := range 100 {
+		s.queued(s.sub(i), 1)
+	}
+	before, window := s.ops(), 3*time.Second
+	s.pass(window)
+	sent := s.ops() - before
+	s.must(sent <= int64(window/time.Second)+2, "100 idle waiters sent %d requests in %v", sent, window)
+	for i := range 100 {
+		s.unlock(leases[i])
+		s.unlock(calls[i].granted())
+	}
+}
+
+// waitNoHerd counts what one release costs with few and with many waiters.
+func waitNoHerd(s *scene) {
+	cost := func(n int) int64 {
+		name := s.sub(n)
+		peers := s.opens(n + 1)
+		lease := s.locked(peers[0].Mutex(name, dlock.WithTTL(time.Minute)))
+		var line []*attempt
+		for i, p := range peers[1:] {
+			line = append(line, s.queue(p.Mutex(name, dlock.WithTTL(time.Minute)), name, i+1))
+		}
+		before := s.ops()
+		s.unlock(lease)
+		lease = line[0].granted()
+		s.queued(name, n-1)
+		sent := s.ops() - before
+		for _, a := range line[1:] {
+			s.unlock(lease)
+			lease = a.granted()
+		}
+		s.unlock(lease)
+		return sent
+	}
+	few, many := cost(2), cost(24)
+	s.must(many <= few+6, "a release costs %d requests with 2 waiters and %d with 24", few, many)
+}
+
+// waitReleaseRacesPark unlocks at every moment of a waiter's way into the
+// queue, many times.
+func waitReleaseRacesPark(s *scene) {
+	a, b := s.open(), s.open()
+	deadline := time.Now().Add(8 * time.Second)
+	for i := 0; i < 10_000 && time.Now().Before(deadline); i++ {
+		lease := s.locked(a.Mutex(s.name))
+		next := s.start(b.Mutex(s.name))
+		s.pass(time.Duration(i%200) * 5 * time.Microsecond)
+		s.unlock(lease)
+		s.unlock(next.granted())
+	}
+}
+
+func waitManyLocks(s *scene) {
+	const n = 1000
+	a, b := s.openWith(dlock.Options{TTL: time.Minute}), s.openWith(dlock.Options{TTL: time.Minute})
+	leases := make([]*dlock.Lease, n)
+	each(n, func(i int) { leases[i], _ = a.Mutex(s.sub(i)).Lock(s.ctx) })
+	calls := make([]*attempt, n)
+	for i := range n {
+		s.alive(leases[i])
+		calls[i] = s.start(b.Mutex(s.sub(i)))
+	}
+	s.queued(s.sub(n-1), 1)
+	each(n, func(i int) {
+		if err := leases[i].Unlock(s.ctx); err != nil {
+			s.Errorf("unlock: %v", err)
+		}
+	})
+	for i := range n {
+		s.unlock(calls[i].granted())
+	}
+}
+
+// waitMiddleWaiterDies cuts off a waiter in the middle of the queue for good.
+func waitMiddleWaiterDies(s *scene) {
+	peers := s.opens(4)
+	lease := s.locked(peers[0].Mutex(s.name))
+	s.queue(peers[1].Mutex(s.name), s.name, 1)
+	next := s.queue(peers[2].Mutex(s.name), s.name, 2)
+	last := s.queue(peers[3].Mutex(s.name), s.name, 3)
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		if err := peers[1].Close(s.ctx); err != nil {
+			s.Errorf("close: %v", err)
+		}
+	}()
+	s.done("closed", closed)
+	s.queued(s.name, 2)
+	s.must(next.waiting() && last.waiting(), "the successor of a waiter that left got in before the holder was out")
+	s.unlock(lease)
+	s.unlock(next.granted())
+	s.unlock(last.granted())
+}
+
+var errTest = errors.New("the test says so")

@@ -135,10 +135,8 @@ func (h *hold) Lost(cause error) {
 		return
 	}
 	c := h.lock.client
-	e := h.event()
-	e.Held, e.Err = time.Since(h.took), newError("hold", h.lock.name, backend.Fail(ErrLost, cause))
 	c.complain("lock lost", h.lock.name, cause)
-	call(c.opts.Hooks.Lost, e)
+	h.tell(c.opts.Hooks.Lost, newError("hold", h.lock.name, backend.Fail(ErrLost, cause)))
 	h.abandon()
 }
 
@@ -184,7 +182,10 @@ func (h *hold) giveBack(ctx context.Context) error {
 // release ends h after its last lease was unlocked, or puts that off until
 // the shortest time for which it must be held.
 func (h *hold) release(ctx context.Context) error {
-	rest := h.lock.minHold - time.Since(h.took)
+	var rest time.Duration
+	if h.lock.minHold > 0 {
+		rest = h.lock.minHold - time.Since(h.took)
+	}
 	if rest <= 0 {
 		return h.releaseNow(ctx)
 	}
@@ -206,16 +207,14 @@ func (h *hold) releaseNow(ctx context.Context) error {
 	err := c.backend.Release(ctx, h.bh)
 	c.unhang(h)
 
-	e := h.event()
-	e.Held, e.Err = time.Since(h.took), err
 	switch {
 	case err == nil:
-		call(c.opts.Hooks.Released, e)
+		h.tell(c.opts.Hooks.Released, nil)
 	case errors.Is(err, ErrLost):
-		call(c.opts.Hooks.Lost, e)
+		h.tell(c.opts.Hooks.Lost, newError("unlock", h.lock.name, err))
 	default:
 		c.complain("release not confirmed", h.lock.name, err)
-		call(c.opts.Hooks.Released, e)
+		h.tell(c.opts.Hooks.Released, newError("unlock", h.lock.name, err))
 		c.janitor.Do(h.bh.TTL, h.giveBack)
 	}
 	return err
@@ -240,9 +239,11 @@ func (h *hold) close(ctx context.Context) {
 // Renewed implements keepalive.Owner.
 func (h *hold) Renewed(left time.Duration) {
 	h.watchForDrops()
-	e := h.event()
-	e.Left = left
-	call(h.lock.client.opts.Hooks.Renewed, e)
+	if f := h.lock.client.opts.Hooks.Renewed; f != nil {
+		e := h.event(nil)
+		e.Left = left
+		f(e)
+	}
 }
 
 // Wanted implements backend.Observer.
@@ -288,9 +289,21 @@ func (h *hold) mode() backend.Mode {
 	return h.bh.Mode
 }
 
-// event describes h for a hook.
-func (h *hold) event() Event {
-	return Event{Name: h.lock.name, Shared: h.mode() == backend.Shared, Token: h.bh.Token}
+// tell calls a hook, if there is one, with what became of h.
+func (h *hold) tell(f func(Event), err error) {
+	if f != nil {
+		f(h.event(err))
+	}
+}
+
+func (h *hold) event(err error) Event {
+	return Event{
+		Name:   h.lock.name,
+		Shared: h.mode() == backend.Shared,
+		Token:  h.bh.Token,
+		Held:   time.Since(h.took),
+		Err:    err,
+	}
 }
 
 // watchForDrops begins to watch for leases that nobody can unlock any more,

@@ -40,12 +40,6 @@ type Event struct {
 	Err    error
 }
 
-func call(f func(Event), e Event) {
-	if f != nil {
-		f(e)
-	}
-}
-
 // complain logs what no caller is told.
 func (c *Client) complain(msg, name string, cause error) {
 	c.log.Warn("dlock: "+msg, slog.String("lock", name), slog.Any("cause", cause))

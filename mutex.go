@@ -140,7 +140,11 @@ func (l *lock) acquire(ctx context.Context, r request) (*Lease, error) {
 	case ctx.Err() != nil:
 		return nil, ctxError(r.op, l.name, ctx)
 	}
-	start := time.Now()
+	f := l.client.opts.Hooks.Acquired
+	var start time.Time
+	if f != nil {
+		start = time.Now()
+	}
 	if r.wait && l.maxWait > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = backend.Bound(ctx, l.maxWait)
@@ -151,7 +155,7 @@ func (l *lock) acquire(ctx context.Context, r request) (*Lease, error) {
 	if err != nil {
 		return nil, newError(r.op, l.name, err)
 	}
-	if f := l.client.opts.Hooks.Acquired; f != nil {
+	if f != nil {
 		f(Event{
 			Name:   l.name,
 			Shared: r.mode == backend.Shared,

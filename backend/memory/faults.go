@@ -3,7 +3,7 @@ package memory
 import (
 	"context"
 	"errors"
-	"sync"
+	"sync/atomic"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -23,6 +23,7 @@ func (b *Backend) FailNext(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.failNext = err
+	b.planned.Store(true)
 }
 
 // DropReply makes the next call take effect and fail all the same, as if its
@@ -31,6 +32,7 @@ func (b *Backend) DropReply() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.dropReply = true
+	b.planned.Store(true)
 }
 
 // up reports whether a call would get through at once.
@@ -43,12 +45,10 @@ func (b *Backend) send(ctx context.Context) error {
 		return backend.ErrClosed
 	default:
 	}
-	b.mu.Lock()
-	err := b.failNext
-	b.failNext = nil
-	b.mu.Unlock()
-	if err != nil {
-		return err
+	if b.planned.Load() {
+		if err := b.takeFailure(); err != nil {
+			return err
+		}
 	}
 	b.server.ops.Add(1)
 	return b.reach(ctx)
@@ -56,73 +56,69 @@ func (b *Backend) send(ctx context.Context) error {
 
 // receive carries the reply back.
 func (b *Backend) receive(ctx context.Context) error {
-	b.mu.Lock()
-	drop := b.dropReply
-	b.dropReply = false
-	b.mu.Unlock()
-	if drop {
+	if b.planned.Load() && b.takeDrop() {
 		return backend.Fail(backend.ErrUnavailable, errNoReply)
 	}
 	return b.reach(ctx)
 }
 
+func (b *Backend) takeFailure() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	err := b.failNext
+	b.failNext = nil
+	b.planned.Store(b.dropReply)
+	return err
+}
+
+func (b *Backend) takeDrop() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	drop := b.dropReply
+	b.dropReply = false
+	b.planned.Store(b.failNext != nil)
+	return drop
+}
+
 // reach waits until client and server are connected.
 func (b *Backend) reach(ctx context.Context) error {
-	if b.up() {
-		return nil
+	if err := b.link.wait(ctx, b.closed); err != nil {
+		return err
 	}
-	for _, l := range []*link{&b.link, &b.server.link} {
-		select {
-		case <-l.whenUp():
-		case <-ctx.Done():
-			return backend.WaitEnded(ctx, false)
-		case <-b.closed:
-			return backend.ErrClosed
-		}
-	}
-	return nil
+	return b.server.link.wait(ctx, b.closed)
 }
 
 // A link is a connection that can be down. The zero link is up.
 type link struct {
-	mu   sync.Mutex
-	down chan struct{} // closed when the link is up again; nil: it is up
+	down atomic.Pointer[outage]
 }
 
-var alwaysUp = func() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
+type outage struct{ over chan struct{} }
 
 func (l *link) cut() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.down == nil {
-		l.down = make(chan struct{})
-	}
+	l.down.CompareAndSwap(nil, &outage{make(chan struct{})})
 }
 
 func (l *link) heal() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.down != nil {
-		close(l.down)
-		l.down = nil
+	if o := l.down.Swap(nil); o != nil {
+		close(o.over)
 	}
 }
 
-func (l *link) whenUp() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.down == nil {
-		return alwaysUp
-	}
-	return l.down
-}
+func (l *link) up() bool { return l.down.Load() == nil }
 
-func (l *link) up() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.down == nil
+// wait returns when the link is up, or fails when ctx or the client ends.
+func (l *link) wait(ctx context.Context, closed <-chan struct{}) error {
+	o := l.down.Load()
+	if o == nil {
+		return nil
+	}
+	select {
+	case <-o.over:
+		return nil
+	case <-ctx.Done():
+		return backend.WaitEnded(ctx, false)
+	case <-closed:
+		return backend.ErrClosed
+	}
 }

@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -36,6 +37,7 @@ type Backend struct {
 	closed chan struct{}
 	calls  sync.WaitGroup // Acquire calls under way
 
+	planned   atomic.Bool // failNext or dropReply is set
 	mu        sync.Mutex
 	failNext  error
 	dropReply bool
@@ -89,7 +91,7 @@ func (b *Backend) acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		b.server.release(&g.hold)
 		return nil, err
 	}
-	if r.Wait && time.Since(sent) >= r.TTL {
+	if r.Wait && w != nil && time.Since(sent) >= r.TTL {
 		b.server.release(&g.hold)
 		return nil, backend.ErrLost
 	}

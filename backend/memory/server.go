@@ -63,7 +63,7 @@ func (s *Server) Evict(name string) {
 	if st := s.locks[name]; st != nil {
 		out = st.holders()
 		st.writer, st.readers = nil, nil
-		s.settle(st)
+		s.settle(st, time.Now())
 	}
 	s.mu.Unlock()
 	for _, g := range out {
@@ -78,7 +78,7 @@ func (s *Server) Wipe() {
 	s.token = 0
 	for _, st := range s.locks {
 		st.writer, st.readers = nil, nil
-		s.settle(st)
+		s.settle(st, time.Now())
 	}
 }
 
@@ -116,19 +116,20 @@ func (s *Server) Entries(name string) int {
 func (s *Server) acquire(b *Backend, r backend.Request) (*grant, *waiter) {
 	s.mu.Lock()
 	st := s.state(r.Name)
-	s.expire(st, time.Now())
+	now := time.Now()
+	s.expire(st, now)
 	if len(st.queue) == 0 && st.open(r.Mode) {
 		defer s.mu.Unlock()
-		return s.grant(st, b, r), nil
+		return s.grant(st, b, r, now), nil
 	}
 	if !r.Wait {
 		defer s.mu.Unlock()
-		s.settle(st)
+		s.settle(st, now)
 		return nil, nil
 	}
 	w := &waiter{request: r, client: b, ready: make(chan struct{})}
 	st.queue = append(st.queue, w)
-	s.settle(st)
+	s.settle(st, now)
 	holders := st.holders()
 	s.mu.Unlock()
 	for _, g := range holders {
@@ -141,54 +142,54 @@ func (s *Server) acquire(b *Backend, r backend.Request) (*grant, *waiter) {
 
 // release ends h, and reports ErrLost if it had ended before.
 func (s *Server) release(h *backend.Hold) error {
-	return s.update(h, func(st *state, g *grant) {
+	return s.update(h, func(st *state, g *grant, now time.Time) {
 		st.remove(g)
-		s.settle(st)
+		s.settle(st, now)
 	})
 }
 
 // renew keeps h for its TTL from now.
 func (s *Server) renew(h *backend.Hold) error {
-	return s.update(h, func(_ *state, g *grant) { g.extend(time.Now()) })
+	return s.update(h, func(_ *state, g *grant, now time.Time) { g.extend(now) })
 }
 
 // reenter records a count of entries, unless a newer one has overtaken it.
 func (s *Server) reenter(h *backend.Hold, entries int, seq int64) error {
-	return s.update(h, func(_ *state, g *grant) {
+	return s.update(h, func(_ *state, g *grant, now time.Time) {
 		if seq > g.seq {
 			g.seq, g.entries = seq, entries
 		}
 		if !h.Fixed {
-			g.extend(time.Now())
+			g.extend(now)
 		}
 	})
 }
 
 // downgrade makes h shared and lets in the readers that are next.
 func (s *Server) downgrade(h *backend.Hold) error {
-	return s.update(h, func(st *state, g *grant) {
+	return s.update(h, func(st *state, g *grant, now time.Time) {
 		if st.writer == g {
 			st.writer, st.phase = nil, g.hold.Token
 			st.readers = append(st.readers, g)
-			s.settle(st)
+			s.settle(st, now)
 		}
 	})
 }
 
 // update calls do if h still stands, else it reports ErrLost.
-func (s *Server) update(h *backend.Hold, do func(*state, *grant)) error {
+func (s *Server) update(h *backend.Hold, do func(*state, *grant, time.Time)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.locks[h.Name]
 	if st == nil {
 		return backend.ErrLost
 	}
-	g := h.State.(*grant)
-	if s.expire(st, time.Now()); !st.has(g) {
-		s.settle(st)
+	g, now := h.State.(*grant), time.Now()
+	if s.expire(st, now); !st.has(g) {
+		s.settle(st, now)
 		return backend.ErrLost
 	}
-	do(st, g)
+	do(st, g, now)
 	return nil
 }
 
@@ -204,7 +205,7 @@ func (s *Server) abandon(w *waiter) {
 	defer s.mu.Unlock()
 	st := s.locks[w.request.Name]
 	st.queue = without(st.queue, w)
-	s.settle(st)
+	s.settle(st, time.Now())
 }
 
 // forget ends all holds of b.
@@ -217,19 +218,18 @@ func (s *Server) forget(b *Backend) {
 				st.remove(g)
 			}
 		}
-		s.settle(st)
+		s.settle(st, time.Now())
 	}
 }
 
 // settle grants to the queue what can be granted, and plans the next look at
 // the lock: nobody calls when a lease runs out.
-func (s *Server) settle(st *state) {
-	now := time.Now()
+func (s *Server) settle(st *state, now time.Time) {
 	s.expire(st, now)
 	for len(st.queue) > 0 && st.open(st.queue[0].request.Mode) {
 		w := st.queue[0]
 		st.queue = st.queue[1:]
-		w.grant = s.grant(st, w.client, w.request)
+		w.grant = s.grant(st, w.client, w.request, now)
 		close(w.ready)
 	}
 	if st.timer != nil {
@@ -241,7 +241,7 @@ func (s *Server) settle(st *state) {
 		st.timer = time.AfterFunc(st.nextExpiry().Sub(now), func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.settle(st)
+			s.settle(st, time.Now())
 		})
 	case st.writer == nil && len(st.readers) == 0 && s.locks[st.name] == st:
 		delete(s.locks, st.name)
@@ -265,8 +265,7 @@ func (s *Server) state(name string) *state {
 
 // grant lets r in. A writer and the first reader of a phase get a new token:
 // time in µs, so that it grows across restarts too.
-func (s *Server) grant(st *state, b *Backend, r backend.Request) *grant {
-	now := time.Now()
+func (s *Server) grant(st *state, b *Backend, r backend.Request, now time.Time) *grant {
 	g := &grant{client: b, granted: now}
 	g.hold = backend.Hold{Request: r, Granted: r.TTL, TellsWanted: true, State: g}
 	g.extend(now)

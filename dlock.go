@@ -59,10 +59,11 @@ type Client struct {
 	lastID  atomic.Uint64 // counts requests
 	closing chan struct{} // closed when Close begins
 
-	mu     sync.Mutex
-	closed bool
-	names  map[string]*doorway
-	spare  *doorway
+	mu          sync.Mutex
+	closed      bool
+	names       map[string]*doorway
+	spare       *doorway
+	spareWaiter *waiter // a list
 }
 
 // New returns a client of a backend that the program has made by hand, such as

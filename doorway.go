@@ -2,7 +2,6 @@ package dlock
 
 import (
 	"context"
-	"sync"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -14,8 +13,6 @@ type doorway struct {
 	name  string
 	holds *hold // a list, newest first
 }
-
-var waiters = sync.Pool{New: func() any { return &waiter{ready: make(chan struct{}, 1)} }}
 
 // knock waits for this goroutine's turn to ask the backend for name. Nobody
 // else of this client asks for it in a conflicting mode until leave. waiting
@@ -50,8 +47,7 @@ func (c *Client) knock(ctx context.Context, name string, mode backend.Mode, wait
 // held and returns without it. It fails if ctx, the client or parent, which
 // may be nil, ends first.
 func (c *Client) await(ctx context.Context, g *gate, mode backend.Mode, parent <-chan struct{}, queued func()) error {
-	w := waiters.Get().(*waiter)
-	w.mode, w.granted = mode, false
+	w := c.newWaiter(mode)
 	g.enqueue(w)
 	c.mu.Unlock()
 	queued()
@@ -59,7 +55,9 @@ func (c *Client) await(ctx context.Context, g *gate, mode backend.Mode, parent <
 	var err error
 	select {
 	case <-w.ready:
-		waiters.Put(w)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.recycle(w)
 		return nil
 	case <-ctx.Done():
 		err = backend.WaitEnded(ctx, true)
@@ -74,9 +72,24 @@ func (c *Client) await(ctx context.Context, g *gate, mode backend.Mode, parent <
 	if w.granted {
 		<-w.ready
 	}
-	waiters.Put(w)
+	c.recycle(w)
 	return err
 }
+
+// newWaiter returns a waiter, a used one if there is one. It is called with
+// c.mu held. Not a sync.Pool: its channels would be shared by clients, and a
+// channel must not leave its synctest bubble.
+func (c *Client) newWaiter(mode backend.Mode) *waiter {
+	w := c.spareWaiter
+	if w == nil {
+		w = &waiter{ready: make(chan struct{}, 1)}
+	}
+	c.spareWaiter = w.next
+	w.mode, w.granted, w.next = mode, false, nil
+	return w
+}
+
+func (c *Client) recycle(w *waiter) { w.next, c.spareWaiter = c.spareWaiter, w }
 
 // leave ends an entry into d.
 func (c *Client) leave(d *doorway, mode backend.Mode) {

@@ -1,0 +1,485 @@
+package dlock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/memory"
+)
+
+// pair returns two clients of one server, in a bubble of fake time.
+func pair(t *testing.T, o dlock.Options) (s *memory.Server, ba *memory.Backend, a, b *dlock.Client) {
+	t.Helper()
+	s = memory.NewServer()
+	ba = memory.New(s)
+	a, b = client(t, ba, o), client(t, memory.New(s), o)
+	return s, ba, a, b
+}
+
+func client(t *testing.T, b backend.Backend, o dlock.Options) *dlock.Client {
+	t.Helper()
+	c, err := dlock.New(b, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func lock(t *testing.T, l dlock.Locker) *dlock.Lease {
+	t.Helper()
+	lease, err := l.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+func unlock(t *testing.T, lease *dlock.Lease) {
+	t.Helper()
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func is(t *testing.T, err error, kinds ...error) {
+	t.Helper()
+	for _, k := range kinds {
+		if !errors.Is(err, k) {
+			t.Fatalf("got %v, want %v", err, k)
+		}
+	}
+}
+
+func TestHoldOutlivesItsTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, a, b := pair(t, dlock.Options{})
+		lease := lock(t, a.Mutex("x"))
+		time.Sleep(24 * time.Hour)
+		if err := lease.Err(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := b.Mutex("x").TryLock(t.Context())
+		is(t, err, dlock.ErrHeld)
+		unlock(t, lease)
+	})
+}
+
+// A holder that cannot reach the server knows of its loss one margin before
+// the server lets the next one in.
+func TestLossIsKnownBeforeTheNextHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, b := pair(t, dlock.Options{TTL: 30 * time.Second})
+		lease := lock(t, a.Mutex("x"))
+		time.Sleep(25 * time.Second) // the last renewal was after 20 s
+		cut := time.Now()
+		ba.Cut()
+		defer ba.Heal()
+		next := lock(t, b.Mutex("x"))
+		has := time.Since(cut)
+		<-lease.Done()
+		is(t, lease.Err(), dlock.ErrLost)
+		if has != 25*time.Second {
+			t.Errorf("the next holder had the lock after %v, want 25s", has)
+		}
+		unlock(t, next)
+	})
+}
+
+func TestLossAtTheLocalDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, a, _ := pair(t, dlock.Options{TTL: 30 * time.Second})
+		lease := lock(t, a.Mutex("x"))
+		start := time.Now()
+		s.Freeze()
+		defer s.Thaw()
+		<-lease.Done()
+		if lost := time.Since(start); lost != 29*time.Second {
+			t.Errorf("lost after %v, want the TTL less the margin of 1s", lost)
+		}
+	})
+}
+
+// Renewals that fail are repeated within the lease.
+func TestRenewalIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		left := make(chan time.Duration, 100)
+		o := dlock.Options{TTL: 30 * time.Second}
+		o.Hooks.Renewed = func(e dlock.Event) { left <- e.Left }
+		s, _, a, _ := pair(t, o)
+		lease := lock(t, a.Mutex("x"))
+		s.Freeze()
+		time.Sleep(25 * time.Second)
+		s.Thaw()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n, l := len(left), <-left; n != 1 || l < 3*time.Second || l > 4*time.Second {
+			t.Errorf("renewed %d times with %v left, want once with 3 to 4 s", n, l)
+		}
+		time.Sleep(time.Minute)
+		if err := lease.Err(); err != nil {
+			t.Error(err)
+		}
+		unlock(t, lease)
+	})
+}
+
+func TestNoRequestAfterUnlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, a, _ := pair(t, dlock.Options{})
+		unlock(t, lock(t, a.Mutex("x")))
+		before := s.Ops()
+		time.Sleep(time.Hour)
+		if sent := s.Ops() - before; sent != 0 {
+			t.Errorf("%d requests after unlock", sent)
+		}
+	})
+}
+
+// Renewals of many holds share requests.
+func TestRenewalsAreBatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, a, _ := pair(t, dlock.Options{TTL: 30 * time.Second})
+		for range 100 {
+			lock(t, a.Mutex(time.Now().String()))
+			time.Sleep(10 * time.Millisecond)
+		}
+		before := s.Ops()
+		time.Sleep(time.Minute)
+		if sent := s.Ops() - before; sent > 20 {
+			t.Errorf("%d requests to renew 100 locks for 6 periods", sent)
+		}
+	})
+}
+
+func TestMaxHold(t *testing.T) {
+	for _, hold := range []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			s, _, a, b := pair(t, dlock.Options{TTL: 30 * time.Second})
+			lease := lock(t, a.Mutex("x", dlock.WithMaxHold(hold)))
+			before, start := s.Ops(), time.Now()
+			<-lease.Done()
+			is(t, lease.Err(), dlock.ErrLost)
+			if lasted := time.Since(start); lasted != hold {
+				t.Errorf("lasted %v, want %v", lasted, hold)
+			}
+			synctest.Wait()
+			if renewals := s.Ops() - before - 1; hold <= 30*time.Second && renewals > 0 {
+				t.Errorf("%d renewals within %v", renewals, hold)
+			}
+			if _, err := b.Mutex("x").TryLock(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestMinHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, a, b := pair(t, dlock.Options{TTL: time.Second})
+		start := time.Now()
+		unlock(t, lock(t, a.Mutex("x", dlock.WithMinHold(time.Minute))))
+		if time.Since(start) != 0 {
+			t.Error("unlock waited")
+		}
+		unlock(t, lock(t, b.Mutex("x")))
+		if held := time.Since(start); held != time.Minute {
+			t.Errorf("held for %v, want 1m", held)
+		}
+	})
+}
+
+func TestCloseWaitsForMinHoldUntilItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.NewServer()
+		a, err := dlock.New(memory.New(s), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unlock(t, lock(t, a.Mutex("x", dlock.WithMinHold(time.Hour))))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		start := time.Now()
+		is(t, a.Close(ctx), context.DeadlineExceeded)
+		if took := time.Since(start); took != time.Minute {
+			t.Errorf("close took %v, want 1m", took)
+		}
+		if s.Names() != 0 {
+			t.Error("the lock is still held")
+		}
+	})
+}
+
+func TestDroppedLeaseIsLogged(t *testing.T) {
+	var mu sync.Mutex
+	var out bytes.Buffer
+	log := slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return out.Write(p)
+	}), nil))
+	renewed := make(chan struct{}, 100)
+	o := dlock.Options{TTL: 60 * time.Millisecond, Logger: log}
+	o.Hooks.Renewed = func(dlock.Event) { renewed <- struct{}{} }
+	c := client(t, memory.New(nil), o)
+	kept := lock(t, c.Mutex("kept"))
+	lock(t, c.Mutex("dropped"))
+	<-renewed
+	<-renewed
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		runtime.GC()
+		mu.Lock()
+		text := out.String()
+		mu.Unlock()
+		if strings.Contains(text, "dropped without Unlock") && strings.Contains(text, "lock=dropped") {
+			if strings.Contains(text, "lock=kept") {
+				t.Errorf("a lease in use was taken for dropped: %s", text)
+			}
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("nothing was logged: %q", text)
+		}
+	}
+	runtime.KeepAlive(kept)
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+// A lease whose context is in use is not dropped.
+func TestLeaseOfALiveContextIsKept(t *testing.T) {
+	logged := new(atomic.Bool)
+	log := slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
+		logged.Store(true)
+		return len(p), nil
+	}), nil))
+	renewed := make(chan struct{}, 100)
+	o := dlock.Options{TTL: 60 * time.Millisecond, Logger: log}
+	o.Hooks.Renewed = func(dlock.Event) { renewed <- struct{}{} }
+	c := client(t, memory.New(nil), o)
+	m := c.Mutex("x")
+	ctx := lock(t, m).Context(t.Context())
+	for range 3 {
+		<-renewed
+		runtime.GC()
+	}
+	lease, ok := m.Held(ctx)
+	if !ok || logged.Load() {
+		t.Fatalf("held %v, logged %v", ok, logged.Load())
+	}
+	unlock(t, lease)
+}
+
+func TestHooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var seen []string
+		note := func(what string) func(dlock.Event) {
+			return func(e dlock.Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				if e.Name != "x" {
+					t.Errorf("%s: name is %q", what, e.Name)
+				}
+				seen = append(seen, what)
+			}
+		}
+		o := dlock.Options{TTL: 9 * time.Second, Hooks: dlock.Hooks{
+			Waiting: note("waiting"), Acquired: note("acquired"), Renewed: note("renewed"),
+			Lost: note("lost"), Released: note("released"),
+		}}
+		s, _, a, _ := pair(t, o)
+		lease := lock(t, a.Mutex("x"))
+		go func() {
+			next, err := a.Mutex("x").Lock(context.Background())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			s.Evict("x")
+			<-next.Done()
+		}()
+		time.Sleep(4 * time.Second)
+		unlock(t, lease)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if got, want := strings.Join(seen, " "), "acquired waiting renewed released acquired lost"; got != want {
+			t.Errorf("hooks were called as %q, want %q", got, want)
+		}
+	})
+}
+
+// The server's answer to Lock comes when the lease it grants is used up.
+func TestAnswerThatIsTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, b := pair(t, dlock.Options{TTL: time.Second})
+		ba.Cut()
+		go func() {
+			time.Sleep(5 * time.Second)
+			ba.Heal()
+		}()
+		_, err := a.Mutex("x").Lock(t.Context())
+		is(t, err, dlock.ErrUnavailable)
+		synctest.Wait()
+		unlock(t, lock(t, b.Mutex("x")))
+	})
+}
+
+// An unlock that does not reach the server is repeated in the background.
+func TestUnlockIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, b := pair(t, dlock.Options{TTL: time.Hour})
+		lease := lock(t, a.Mutex("x"))
+		ba.FailNext(errors.New("broken pipe"))
+		is(t, lease.Unlock(t.Context()), dlock.ErrUnavailable)
+		start := time.Now()
+		unlock(t, lock(t, b.Mutex("x")))
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("free after %v", took)
+		}
+	})
+}
+
+// A context that ends during an unlock ends the call, not the unlock.
+func TestUnlockOutlivesItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, b := pair(t, dlock.Options{TTL: time.Hour})
+		lease := lock(t, a.Mutex("x"))
+		ba.Cut()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		is(t, lease.Unlock(ctx), dlock.ErrUnavailable, context.DeadlineExceeded)
+		ba.Heal()
+		unlock(t, lock(t, b.Mutex("x")))
+	})
+}
+
+func TestDowngradeUnsupported(t *testing.T) {
+	c := client(t, plain{memory.New(nil)}, dlock.Options{})
+	lease := lock(t, c.Mutex("x"))
+	is(t, lease.Downgrade(t.Context()), dlock.ErrUnsupported)
+	unlock(t, lease)
+}
+
+// plain hides the optional interfaces of a backend.
+type plain struct{ backend.Backend }
+
+// Without a Renewer a hold ends with its lease.
+func TestBackendThatCannotRenew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := client(t, plain{memory.New(nil)}, dlock.Options{TTL: 10 * time.Second})
+		lease := lock(t, c.Mutex("x"))
+		start := time.Now()
+		<-lease.Done()
+		is(t, lease.Err(), dlock.ErrLost)
+		if lasted := time.Since(start); lasted != 9*time.Second {
+			t.Errorf("lasted %v, want the TTL less the margin", lasted)
+		}
+	})
+}
+
+// A server that keeps the count of entries gets the right one.
+func TestEntriesAreCountedOnTheServer(t *testing.T) {
+	s := memory.NewServer()
+	c := client(t, memory.New(s), dlock.Options{})
+	m := c.Mutex("x")
+	var leases []*dlock.Lease
+	ctx := t.Context()
+	for range 3 {
+		lease, err := m.Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leases = append(leases, lease)
+		ctx = lease.Context(ctx)
+	}
+	for want := 3; want > 0; want-- {
+		if got := s.Entries("x"); got != want {
+			t.Errorf("the server counts %d entries, want %d", got, want)
+		}
+		unlock(t, leases[want-1])
+	}
+}
+
+// An entry whose request fails leaves the count as it was.
+func TestEntryThatFails(t *testing.T) {
+	s := memory.NewServer()
+	ba := memory.New(s)
+	c := client(t, ba, dlock.Options{})
+	m := c.Mutex("x")
+	outer := lock(t, m)
+	ctx := outer.Context(t.Context())
+	ba.FailNext(errors.New("broken pipe"))
+	_, err := m.Lock(ctx)
+	is(t, err, dlock.ErrUnavailable)
+	inner, err := m.Lock(ctx) // the failed one does not stand in the way
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock(t, inner)
+	unlock(t, outer)
+	if s.Names() != 0 {
+		t.Error("the lock is still held")
+	}
+}
+
+// Waiting for an entry ends when the outer lease does.
+func TestEntryWaitsNoLongerThanTheOuterLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, a, _ := pair(t, dlock.Options{})
+		m := a.Mutex("x")
+		outer := lock(t, m)
+		ctx := context.WithoutCancel(outer.Context(t.Context()))
+		inner, err := m.Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		failed := make(chan error, 1)
+		go func() {
+			_, err := m.Lock(ctx)
+			failed <- err
+		}()
+		synctest.Wait()
+		unlock(t, outer)
+		is(t, <-failed, dlock.ErrUnlocked)
+		unlock(t, inner)
+	})
+}
+
+func TestErrorText(t *testing.T) {
+	c := client(t, memory.New(nil), dlock.Options{})
+	m := c.Mutex("orders/42")
+	lease := lock(t, m)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	_, err := m.Lock(ctx)
+	if got, want := err.Error(), `dlock: lock "orders/42": lock is held: context deadline exceeded`; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	var e *dlock.Error
+	if !errors.As(err, &e) || e.Op != "lock" || e.Name != "orders/42" || e.Kind != dlock.ErrHeld {
+		t.Errorf("got %+v", e)
+	}
+	unlock(t, lease)
+	if got, want := lease.Unlock(t.Context()).Error(), `dlock: unlock "orders/42": lease is unlocked`; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}

@@ -1,0 +1,41 @@
+# Every target is one or two commands that you could type yourself.
+
+BACKEND ?= all
+COUNT   ?= 1
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+test: servers check ## install what is missing, then pass every test on every backend
+	go test -race -shuffle=on $$(go list ./... | grep -v /conformance)
+	$(MAKE) conformance
+
+conformance: ## the conformance suite: make conformance BACKEND=redis COUNT=20
+	go test -race -shuffle=on -count=$(COUNT) -timeout 30m ./conformance -backend=$(BACKEND)
+
+check: ## what needs no server: format, vet, staticcheck, go.mod
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt'; exit 1; }
+	go vet ./...
+	go run $(STATICCHECK) ./...
+	go mod tidy -diff
+
+servers: ## install the servers that the tests start
+	@scripts/install-servers
+
+bench: ## the library's own benchmarks, in memory
+	go test -run '^$$' -bench . -benchmem .
+
+fuzz: ## look for names and URLs that break something, a minute each
+	go test -run '^$$' -fuzz FuzzName -fuzztime 60s ./backend
+	go test -run '^$$' -fuzz FuzzOpen -fuzztime 60s .
+
+up: ## start the servers of docker-compose.yml, for people who have Docker
+	docker compose up --detach --wait
+
+down: ## stop them and drop their data
+	docker compose down --volumes
+
+.PHONY: help test conformance check servers bench fuzz up down

@@ -1,0 +1,57 @@
+package dlock_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/dlock-go/dlock"
+
+func goList(t *testing.T, args ...string) []string {
+	t.Helper()
+	out, err := exec.Command("go", append([]string{"list"}, args...)...).Output()
+	if err != nil {
+		t.Fatalf("go list %v: %v", args, err)
+	}
+	return strings.Fields(string(out))
+}
+
+// The packages that every user compiles need nothing but the standard library.
+func TestRootNeedsOnlyTheStandardLibrary(t *testing.T) {
+	own := map[string]bool{module: true, module + "/backend": true, module + "/internal/keepalive": true}
+	for _, dep := range goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".", "./backend") {
+		if !own[dep] {
+			t.Errorf("the root package depends on %s", dep)
+		}
+	}
+}
+
+// A backend knows package backend, and neither the root nor another backend.
+// quorum is built from any backends, all names them all.
+func TestBackendsAreStrangers(t *testing.T) {
+	for _, pkg := range goList(t, "./backend/...") {
+		for _, dep := range goList(t, "-deps", pkg) {
+			own := strings.HasPrefix(dep, module)
+			allowed := !own || dep == pkg || dep == module+"/backend" || strings.HasPrefix(dep, pkg+"/")
+			if !allowed && !strings.HasSuffix(pkg, "/all") {
+				t.Errorf("%s depends on %s", pkg, dep)
+			}
+		}
+	}
+}
+
+// Only what is made for tests may bring package testing into a program.
+func TestNoTestingInPrograms(t *testing.T) {
+	harness := map[string]bool{module + "/conformance": true, module + "/internal/server": true}
+	for _, pkg := range goList(t, "./...") {
+		if harness[pkg] {
+			continue
+		}
+		for _, dep := range goList(t, "-deps", pkg) {
+			if dep == "testing" {
+				t.Errorf("%s depends on testing", pkg)
+			}
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package backend
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+)
+
+func TestEncodeName(t *testing.T) {
+	for name, want := range map[string]string{
+		"orders-42_a.b:c@d": "orders-42_a.b:c@d",
+		"orders/42":         "orders%2F42",
+		"..":                "%2E.",
+		"{tag}":             "%7Btag%7D",
+		"\x00\xff":          "%00%FF",
+		"a%2Fb":             "a%252Fb",
+	} {
+		if got := EncodeName(name); got != want {
+			t.Errorf("EncodeName(%q) = %q, want %q", name, got, want)
+		}
+	}
+}
+
+// Two names never share a key: the encoding can be undone, and short names
+// stay within their limit.
+func FuzzName(f *testing.F) {
+	for _, seed := range []string{"", "a", "a/b", "/a", "..", ".", "{}", "%2F", "a%", "\x00", "é", strings.Repeat("x", 1024)} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		enc := EncodeName(name)
+		back, err := url.PathUnescape(enc)
+		if err != nil || back != name {
+			t.Errorf("%q became %q and %q (%v)", name, enc, back, err)
+		}
+		if strings.ContainsAny(enc, "/{}~ \x00\n") || strings.HasPrefix(enc, ".") {
+			t.Errorf("%q has a byte that means something", enc)
+		}
+		short := ShortName(name, 100)
+		if len(short) > 100 || len(enc) <= 100 && short != enc || len(enc) > 100 && !strings.Contains(short, "~") {
+			t.Errorf("short form of %q is %q", name, short)
+		}
+	})
+}

@@ -1,0 +1,131 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var errTest = errors.New("the test says so")
+
+func TestPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start, tries := time.Now(), 0
+		err := Poll(t.Context(), Backoff{Min: time.Second, Max: 4 * time.Second}, nil, func(context.Context) (bool, error) {
+			tries++
+			return tries == 6, nil
+		})
+		if took := time.Since(start); err != nil || took < 7*time.Second+500*time.Millisecond || took > 15*time.Second {
+			t.Errorf("six tries took %v (%v), want pauses of 1, 2, 4, 4, 4 s less up to a half", took, err)
+		}
+	})
+}
+
+func TestPollEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		never := func(context.Context) (bool, error) { return false, nil }
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errTest)
+		defer cancel()
+		if err := Poll(ctx, Backoff{}, nil, never); err != errTest {
+			t.Errorf("got %v", err)
+		}
+		fails := func(context.Context) (bool, error) { return false, ErrAuth }
+		if err := Poll(t.Context(), Backoff{}, nil, fails); err != ErrAuth {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestPollIsWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wake := make(chan struct{})
+		go func() { wake <- struct{}{} }()
+		start, tries := time.Now(), 0
+		_ = Poll(t.Context(), Backoff{Min: time.Hour, Max: time.Hour}, wake, func(context.Context) (bool, error) {
+			tries++
+			return tries == 2, nil
+		})
+		if time.Since(start) != 0 {
+			t.Errorf("woken after %v", time.Since(start))
+		}
+	})
+}
+
+func TestDetach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, 1))
+		cancel()
+		ctx, end := Detach(ctx, time.Second)
+		defer end()
+		if ctx.Err() != nil || ctx.Value(key{}) != 1 {
+			t.Error("detached too little, or too much")
+		}
+		if Sleep(ctx, time.Minute) {
+			t.Error("it has no end")
+		}
+	})
+}
+
+func TestJanitorTriesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j Janitor
+		tries := 0
+		j.Do(time.Hour, func(context.Context) error {
+			if tries++; tries < 5 {
+				return errTest
+			}
+			return nil
+		})
+		if err := j.Close(t.Context()); err != nil || tries != 5 {
+			t.Errorf("%d tries, %v", tries, err)
+		}
+		if j.Go(func(context.Context) { t.Error("a job ran after Close") }) {
+			t.Error("Go after Close says yes")
+		}
+	})
+}
+
+func TestJanitorGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j Janitor
+		fail := func(context.Context) error { return errTest }
+		j.Do(time.Minute, fail)
+		start := time.Now()
+		if err := j.Close(t.Context()); err != nil || time.Since(start) != time.Minute {
+			t.Errorf("closed after %v: %v", time.Since(start), err)
+		}
+		var k Janitor
+		k.Do(time.Hour, fail)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start = time.Now()
+		if err := k.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
+			t.Errorf("closed after %v: %v", time.Since(start), err)
+		}
+	})
+}
+
+func TestWaitEnded(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errTest)
+	for answered, kind := range map[bool]error{true: ErrHeld, false: ErrUnavailable} {
+		if err := WaitEnded(ctx, answered); !errors.Is(err, kind) || !errors.Is(err, errTest) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+func TestMargin(t *testing.T) {
+	for granted, want := range map[time.Duration]time.Duration{
+		10 * time.Millisecond: 5 * time.Millisecond,
+		time.Second:           100 * time.Millisecond,
+		time.Hour:             time.Second,
+	} {
+		if got := Margin(granted); got != want {
+			t.Errorf("Margin(%v) = %v, want %v", granted, got, want)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParseURL(t *testing.T) {
+	u, err := ParseURL("Redis+Sentinel://us%40er:p%2Fw@h1:1,[::1]:2,[::2],h4/a%20b?x=1&y=a%40b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u.Scheme != "redis+sentinel" || u.User != "us@er" || u.Password != "p/w" || u.Path != "/a b" {
+		t.Errorf("got %q %q %q", u.Scheme, u.User, u.Path)
+	}
+	if want := []string{"h1:1", "[::1]:2", "[::2]:9", "h4:9"}; !slices.Equal(u.HostPorts("9"), want) {
+		t.Errorf("hosts %q, want %q", u.HostPorts("9"), want)
+	}
+	if x, y := u.Params.Take("x", ""), u.Params.Take("y", ""); x != "1" || y != "a@b" || u.Params.Done() != nil {
+		t.Errorf("parameters %q %q", x, y)
+	}
+	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d"} {
+		if text := fmt.Sprintf(format, u); strings.Contains(text, "p/w") || strings.Contains(text, "p%2Fw") {
+			t.Errorf("%s shows the password", format)
+		}
+	}
+}
+
+func TestParseURLWithoutHost(t *testing.T) {
+	u, err := ParseURL("unix://user:pw@/run/redis.sock?db=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(u.Hosts) != 0 || u.Path != "/run/redis.sock" || u.Password != "pw" {
+		t.Errorf("got %v, hosts %q", u, u.Hosts)
+	}
+}
+
+func TestParams(t *testing.T) {
+	u, err := ParseURL("x://h?d=5s&n=7&b=true&bad=soon&twice=1&twice=2&left=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &u.Params
+	if d, n, b := p.TakeDuration("d", 0), p.TakeInt("n", 0), p.TakeBool("b", false); d != 5*time.Second || n != 7 || !b {
+		t.Errorf("got %v %v %v", d, n, b)
+	}
+	if d := p.TakeDuration("bad", time.Hour); d != time.Hour {
+		t.Errorf("a bad value became %v", d)
+	}
+	if d := p.TakeInt("absent", 3); d != 3 {
+		t.Errorf("an absent value became %v", d)
+	}
+	p.Take("twice", "")
+	err = p.Done()
+	if !errors.Is(err, ErrInvalidConfig) {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"bad", "twice", `"left"`} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q does not name %s", err, want)
+		}
+	}
+	if strings.Contains(err.Error(), "soon") {
+		t.Errorf("%q shows a value", err)
+	}
+}
+
+func TestRegistry(t *testing.T) {
+	open := func(_ context.Context, cfg Config) (Backend, error) { return nil, errors.New("opened " + cfg.Label) }
+	Register("registry-test", open)
+	defer func() { delete(registry.openers, "registry-test") }()
+	u, err := ParseURL("registry-test://h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), Config{URL: u, Label: "me"}); err == nil || err.Error() != "opened me" {
+		t.Errorf("got %v", err)
+	}
+	u.Scheme = "nosuch"
+	if _, err := Open(t.Context(), Config{URL: u}); !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), "registry-test") {
+		t.Errorf("got %v", err)
+	}
+	for _, bad := range []func(){
+		func() { Register("registry-test", open) },
+		func() { Register("Upper", open) },
+		func() { Register("nil", nil) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("a bad registration did not panic")
+				}
+			}()
+			bad()
+		}()
+	}
+}

@@ -1,0 +1,227 @@
+package keepalive
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// renewFunc answers for each hold.
+type renewFunc func(ctx context.Context, h *backend.Hold) error
+
+func (f renewFunc) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	var all sync.WaitGroup
+	for _, h := range holds {
+		all.Go(func() { report(h, f(ctx, h)) })
+	}
+	all.Wait()
+}
+
+// extend proves h as of now.
+func extend(_ context.Context, h *backend.Hold) error {
+	h.Sent, h.Granted = time.Now(), h.TTL
+	return nil
+}
+
+type owner struct {
+	lost    chan error
+	renewed chan time.Duration
+}
+
+func newOwner() *owner { return &owner{make(chan error, 10), make(chan time.Duration, 1000)} }
+
+func (o *owner) Lost(cause error)           { o.lost <- cause }
+func (o *owner) Renewed(left time.Duration) { o.renewed <- left }
+
+func granted(ttl time.Duration) *backend.Hold {
+	return &backend.Hold{Request: backend.Request{TTL: ttl}, Sent: time.Now(), Granted: ttl}
+}
+
+func add(t *testing.T, k *Keeper, h *backend.Hold, o Owner) *Item {
+	t.Helper()
+	it := new(Item)
+	if !k.Add(it, h, 0, o) {
+		t.Fatal("not added")
+	}
+	return it
+}
+
+func TestRenewsAtAThird(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, o := New(renewFunc(extend)), newOwner()
+		defer k.Close()
+		add(t, k, granted(30*time.Second), o)
+		start := time.Now()
+		for i := range 3 {
+			<-o.renewed
+			if at, want := time.Since(start), time.Duration(i+1)*10*time.Second; at > want || at < want-2*time.Second {
+				t.Errorf("renewal %d after %v, want %v or a little less", i, at, want)
+			}
+		}
+	})
+}
+
+func TestFirstRenewalWhenTheHoldSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, o := New(renewFunc(extend)), newOwner()
+		defer k.Close()
+		h := granted(5 * time.Second)
+		h.TTL, h.RenewIn = 30*time.Second, 100*time.Millisecond
+		start := time.Now()
+		add(t, k, h, o)
+		<-o.renewed
+		if at := time.Since(start); at > 100*time.Millisecond {
+			t.Errorf("renewed after %v", at)
+		}
+		<-o.renewed
+		if at := time.Since(start); at < 8*time.Second {
+			t.Errorf("renewed again after %v", at)
+		}
+	})
+}
+
+// The server's word that a hold is gone ends it at once; any other error does
+// not before its time.
+func TestErrorsOfARenewal(t *testing.T) {
+	for answer, want := range map[error]time.Duration{
+		backend.ErrLost:         10 * time.Second,
+		errors.New("no answer"): 29 * time.Second,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			k, o := New(renewFunc(func(context.Context, *backend.Hold) error { return answer })), newOwner()
+			defer k.Close()
+			add(t, k, granted(30*time.Second), o)
+			start := time.Now()
+			<-o.lost
+			if at := time.Since(start); at > want || at < want-2*time.Second {
+				t.Errorf("%v: lost after %v, want %v", answer, at, want)
+			}
+		})
+	}
+}
+
+// A hold without a lease is checked, and never runs out by itself.
+func TestHoldWithoutALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var gone atomic.Bool
+		k, o := New(renewFunc(func(context.Context, *backend.Hold) error {
+			if gone.Load() {
+				return backend.ErrLost
+			}
+			return errors.New("no answer")
+		})), newOwner()
+		defer k.Close()
+		h := granted(30 * time.Second)
+		h.Granted = 0
+		it := add(t, k, h, o)
+		time.Sleep(time.Hour)
+		if len(o.lost) > 0 || k.Expired(it) != nil {
+			t.Error("lost")
+		}
+		gone.Store(true)
+		<-o.lost
+	})
+}
+
+// A renewal that hangs delays no other.
+func TestLateAnswerDelaysNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck := granted(30 * time.Second)
+		k := New(renewFunc(func(ctx context.Context, h *backend.Hold) error {
+			if h == stuck {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return extend(ctx, h)
+		}))
+		defer k.Close()
+		late, fine := newOwner(), newOwner()
+		add(t, k, stuck, late)
+		add(t, k, granted(30*time.Second), fine)
+		start := time.Now()
+		<-late.lost
+		if at := time.Since(start); at != 29*time.Second {
+			t.Errorf("lost after %v, want 29s", at)
+		}
+		if len(fine.renewed) < 2 || len(fine.lost) > 0 {
+			t.Error("the other was not renewed")
+		}
+	})
+}
+
+// When Remove has returned, no renewal is under way.
+func TestRemoveWaitsForTheRenewalUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		k, o := New(renewFunc(func(ctx context.Context, h *backend.Hold) error {
+			<-answer
+			return extend(ctx, h)
+		})), newOwner()
+		defer k.Close()
+		it := add(t, k, granted(30*time.Second), o)
+		time.Sleep(11 * time.Second)
+		removed := make(chan struct{})
+		go func() {
+			k.Remove(context.Background(), it)
+			close(removed)
+		}()
+		synctest.Wait()
+		select {
+		case <-removed:
+			t.Error("removed with a renewal under way")
+		default:
+		}
+		close(answer)
+		<-removed
+		if len(o.renewed)+len(o.lost) > 0 {
+			t.Error("the owner was told after Remove")
+		}
+	})
+}
+
+func TestRemoveEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := New(renewFunc(func(ctx context.Context, _ *backend.Hold) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}))
+		defer k.Close()
+		it := add(t, k, granted(time.Hour), newOwner())
+		time.Sleep(21 * time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		k.Remove(ctx, it)
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("removed after %v", took)
+		}
+	})
+}
+
+func TestAddRefusesWhatIsOver(t *testing.T) {
+	k := New(nil)
+	h := granted(time.Second)
+	h.Sent = time.Now().Add(-time.Second)
+	if k.Add(new(Item), h, 0, newOwner()) {
+		t.Error("a hold without time left was added")
+	}
+	k.Close()
+	if k.Add(new(Item), granted(time.Second), 0, newOwner()) {
+		t.Error("a closed keeper took a hold")
+	}
+}
+
+// The wall clock alone passes a deadline: the monotonic one may have stopped.
+func TestDeadlineByTheWallClock(t *testing.T) {
+	d := deadline{from: time.Now(), after: time.Minute}
+	slept := d.from.Round(0).Add(2 * time.Minute) // no monotonic reading
+	if !d.passed(slept) || d.passed(d.from) || (deadline{}).passed(slept) {
+		t.Error("the deadline is wrong")
+	}
+}

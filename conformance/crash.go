@@ -99,7 +99,7 @@ func (s *scene) crash(end func(*process)) {
 	p := s.opened()
 	p.do("lock", "h", s.name, "exclusive")
 	next := s.queue(s.open().Mutex(s.name), s.name, 1)
-	s.must(next.waiting(), "a held lock was granted")
+	next.waits("a held lock was granted")
 	end(p)
 	start := time.Now()
 	lease := next.granted()
@@ -160,7 +160,7 @@ func waitQueuedProcessKilled(s *scene) {
 	s.queued(s.name, 1)
 	next := s.queue(s.open().Mutex(s.name), s.name, 2)
 	p.kill()
-	s.must(next.waiting(), "the successor of a dead waiter got in beside the holder")
+	next.waits("the successor of a dead waiter got in beside the holder")
 	s.alive(lease)
 	s.unlock(lease)
 	s.unlock(next.granted())
@@ -183,7 +183,7 @@ func waitQueuedProcessStopped(s *scene) {
 	if !s.Leased {
 		p.signal(syscall.SIGCONT)
 		s.ok(p.wait(call).err)
-		s.must(next.waiting(), "overtaken")
+		next.waits("overtaken")
 		p.do("unlock", "h")
 		s.unlock(next.granted())
 		return
@@ -214,7 +214,7 @@ func lossStoppedHolder(s *scene) {
 	p.signal(syscall.SIGSTOP)
 	if !s.Leased {
 		s.pass(3 * s.TTL)
-		s.must(next.waiting(), "a held lock was granted")
+		next.waits("a held lock was granted")
 		p.signal(syscall.SIGCONT)
 		p.do("unlock", "h")
 		s.unlock(next.granted())

@@ -256,6 +256,14 @@ func (a *attempt) failed() error {
 	return a.err
 }
 
+// waits fails the test if the call has returned: it must wait, or else why.
+func (a *attempt) waits(why string) {
+	a.s.Helper()
+	if !a.waiting() {
+		a.s.Fatalf("%s: the call returned, error %v", why, a.err)
+	}
+}
+
 // waiting reports whether the call has not returned.
 func (a *attempt) waiting() bool {
 	select {

@@ -14,6 +14,7 @@ import (
 
 // harnesses makes the harness of each backend. A further backend is one line.
 var harnesses = map[string]func(testing.TB) conformance.Harness{
+	"file":   fileHarness,
 	"memory": memoryHarness,
 }
 

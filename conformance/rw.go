@@ -44,7 +44,7 @@ func rwWriterWaitsForAll(s *scene) {
 	}
 	w := s.queue(peers[3].RWMutex(s.name), s.name, 1)
 	for _, lease := range readers {
-		s.must(w.waiting(), "the writer got in beside a reader: %v", w.err)
+		w.waits("the writer got in beside a reader")
 		s.unlock(lease)
 	}
 	s.unlock(w.granted())
@@ -126,7 +126,7 @@ func rwReadersGrantedTogether(s *scene) {
 	for _, a := range line {
 		readers = append(readers, a.granted())
 	}
-	s.must(last.waiting(), "the writer got in beside readers: %v", last.err)
+	last.waits("the writer got in beside readers")
 	for _, lease := range readers {
 		s.unlock(lease)
 	}
@@ -159,7 +159,7 @@ func rwWRW(s *scene) {
 	for i, a := range line {
 		lease := a.granted()
 		for _, later := range line[i+1:] {
-			s.must(later.waiting(), "overtaken: %v", later.err)
+			later.waits("overtaken")
 		}
 		s.unlock(lease)
 	}
@@ -209,7 +209,7 @@ func rwDowngradeAgainstQueuedWriter(s *scene) {
 	next := s.queue(peers[1].RWMutex(s.name), s.name, 1)
 	s.ok(w.Downgrade(s.ctx))
 	s.held(peers[2].RWMutex(s.name).RLocker())
-	s.must(next.waiting(), "a writer came between: %v", next.err)
+	next.waits("a writer came between")
 	s.alive(w)
 	s.unlock(w)
 	s.unlock(next.granted())

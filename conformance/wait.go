@@ -12,7 +12,7 @@ func waitGranted(s *scene) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
 	next := s.queue(b.Mutex(s.name), s.name, 1)
-	s.must(next.waiting(), "a held lock was granted: %v", next.err)
+	next.waits("a held lock was granted")
 	s.unlock(lease)
 	s.unlock(next.granted())
 }
@@ -34,7 +34,7 @@ func waitFIFOClients(s *scene) {
 		s.unlock(lease)
 		lease = a.granted()
 		for _, later := range line[i+1:] {
-			s.must(later.waiting(), "place %d was overtaken: %v", i, later.err)
+			later.waits("overtaken")
 		}
 	}
 	s.unlock(lease)

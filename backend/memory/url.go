@@ -23,11 +23,11 @@ type shared struct {
 
 func open(_ context.Context, cfg backend.Config) (backend.Backend, error) {
 	u := cfg.URL
-	if len(u.Hosts) > 1 || u.Path != "" && u.Path != "/" || u.User != "" || u.Password != "" {
-		return nil, backend.Fail(backend.ErrInvalidConfig, errors.New("want memory:// or memory://name"))
-	}
 	if err := u.Params.Done(); err != nil {
 		return nil, err
+	}
+	if len(u.Hosts) > 1 || u.Path != "" && u.Path != "/" || u.User != "" || u.Password != "" {
+		return nil, backend.Fail(backend.ErrInvalidConfig, errors.New("want memory:// or memory://name"))
 	}
 	if len(u.Hosts) == 0 {
 		return New(nil), nil

@@ -1,0 +1,10 @@
+// Package all registers every backend of this module, for programs that take
+// any of them by URL. Import it for its side effect:
+//
+//	import _ "github.com/dlock-go/dlock/backend/all"
+package all
+
+import (
+	_ "github.com/dlock-go/dlock/backend/file"
+	_ "github.com/dlock-go/dlock/backend/memory"
+)

@@ -1,0 +1,122 @@
+package conformance_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/file"
+	"github.com/dlock-go/dlock/conformance"
+)
+
+func fileHarness(t testing.TB) conformance.Harness {
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, backend.ShortName(name, 200)+".lock") }
+	return conformance.Harness{
+		Name:    "file",
+		Version: "1",
+		Scheme:  "file",
+		URL:     "file://" + dir,
+		TTL:     time.Second,
+		Open: func(t testing.TB, o dlock.Options) *conformance.Peer {
+			b, err := file.New(&file.Options{Dir: dir})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := dlock.New(b, &o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &conformance.Peer{Client: c, Backend: b}
+		},
+		Evict: func(t testing.TB, name string) {
+			if err := os.Remove(path(name)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		Waiting:  func(t testing.TB, name string) int { return tickets(t, path(name)) },
+		Residue:  func(t testing.TB) []string { return openFiles(t, dir) },
+		Foreign:  func(t testing.TB, name string) func() error { return foreignFile(t, path(name)) },
+		Wipe:     func(t testing.TB) { removeAll(t, dir) },
+		Optional: []string{"Downgrader", "Renewer"},
+	}
+}
+
+// tickets counts the places in the queue of a lock file: every waiter has a
+// byte beyond the first two locked.
+func tickets(t testing.TB, path string) int {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	return ticketsIn(t, f, 2, math.MaxInt64-1)
+}
+
+func ticketsIn(t testing.TB, f *os.File, first, last int64) int {
+	if first > last {
+		return 0
+	}
+	r := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: first, Len: last - first + 1}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Type == unix.F_UNLCK {
+		return 0
+	}
+	return ticketsIn(t, f, first, r.Start-1) + 1 + ticketsIn(t, f, r.Start+r.Len, last)
+}
+
+// openFiles lists what this process has open in dir.
+func openFiles(t testing.TB, dir string) (open []string) {
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		if target, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(target, dir) {
+			open = append(open, target)
+		}
+	}
+	return open
+}
+
+func foreignFile(t testing.TB, path string) func() error {
+	content := []byte("somebody else's\n")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return func() error {
+		now, err := os.ReadFile(path)
+		if err == nil && !bytes.Equal(now, content) {
+			err = fmt.Errorf("the file says %q", now)
+		}
+		return err
+	}
+}
+
+func removeAll(t testing.TB, dir string) {
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if err := os.Remove(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

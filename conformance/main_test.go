@@ -40,6 +40,12 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+func BenchmarkBackend(b *testing.B) {
+	for _, name := range chosen(b) {
+		b.Run(name, func(b *testing.B) { conformance.Bench(b, harnesses[name](b)) })
+	}
+}
+
 func chosen(t testing.TB) []string {
 	names := strings.Split(*backends, ",")
 	if *backends == "all" {

@@ -52,6 +52,7 @@ type Client struct {
 	opts       Options
 	log        *slog.Logger
 	minTTL     time.Duration
+	made       time.Time
 
 	keeper  *keepalive.Keeper
 	janitor backend.Janitor
@@ -88,6 +89,7 @@ func newClient(b backend.Backend, o *Options) *Client {
 		opts:    *o,
 		log:     o.logger(),
 		minTTL:  backend.MinTTL,
+		made:    time.Now(),
 		id:      randomID(),
 		closing: make(chan struct{}),
 		names:   make(map[string]*doorway),
@@ -164,6 +166,9 @@ func (c *Client) releaseAll(ctx context.Context, holds []*hold) {
 	}
 	all.Wait()
 }
+
+// age is how old the client is. Times of holds are kept as ages, to be small.
+func (c *Client) age() time.Duration { return time.Since(c.made) }
 
 // nextID returns an id that no other request has ever had.
 func (c *Client) nextID() string {

@@ -9,8 +9,7 @@ import (
 // asked to be.
 type ending struct {
 	mu   sync.Mutex
-	over bool          // it has ended
-	why  Error         // of what it died
+	why  *Error        // why it has ended; nil: it has not
 	done chan struct{} // closed at the end; nil: nobody asked yet
 	told []func(error) // called at the end
 }
@@ -24,12 +23,11 @@ var closedChan = func() chan struct{} {
 // end ends the lease on name, and reports false if it had ended before.
 func (n *ending) end(name string, kind, cause error) bool {
 	n.mu.Lock()
-	if n.over {
+	if n.why != nil {
 		n.mu.Unlock()
 		return false
 	}
-	n.over = true
-	n.why = Error{Op: "hold", Name: name, Kind: kind, Err: cause}
+	n.why = &Error{Op: "hold", Name: name, Kind: kind, Err: cause}
 	told := n.told
 	n.told = nil
 	if n.done != nil {
@@ -37,7 +35,7 @@ func (n *ending) end(name string, kind, cause error) bool {
 	}
 	n.mu.Unlock()
 	for _, f := range told {
-		f(&n.why)
+		f(n.why)
 	}
 	return true
 }
@@ -46,10 +44,10 @@ func (n *ending) end(name string, kind, cause error) bool {
 func (n *ending) cause() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.over {
+	if n.why == nil {
 		return nil
 	}
-	return &n.why
+	return n.why
 }
 
 // whenDone returns the channel that end closes.
@@ -58,7 +56,7 @@ func (n *ending) whenDone() <-chan struct{} {
 	defer n.mu.Unlock()
 	switch {
 	case n.done != nil:
-	case n.over:
+	case n.why != nil:
 		return closedChan
 	default:
 		n.done = make(chan struct{})
@@ -69,13 +67,13 @@ func (n *ending) whenDone() <-chan struct{} {
 // tell has f called at the end, at once if that has been.
 func (n *ending) tell(f func(error)) {
 	n.mu.Lock()
-	if !n.over {
+	if n.why == nil {
 		n.told = append(n.told, f)
 		n.mu.Unlock()
 		return
 	}
 	n.mu.Unlock()
-	f(&n.why)
+	f(n.why)
 }
 
 // context returns a child of parent that ends with the lease.

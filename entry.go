@@ -86,7 +86,7 @@ func (e *entry) downgrade(ctx context.Context) error {
 	if err == nil {
 		c.opened(h, e)
 	}
-	if errors.Is(err, ErrLost) || !c.keeper.Add(&h.item, h.bh, h.lock.maxHold, h) {
+	if errors.Is(err, ErrLost) || !c.keeper.Resume(&h.item) {
 		h.Lost(err)
 		return backend.Fail(ErrLost, without(ErrLost, err))
 	}

@@ -21,7 +21,7 @@ type hold struct {
 	door *doorway
 	bh   *backend.Hold
 	item keepalive.Item
-	took time.Time // when it was acquired
+	took time.Duration // when it was acquired, since the client was made
 
 	prev, next *hold // in door.holds, guarded by the client's mutex
 
@@ -47,7 +47,7 @@ var (
 // came too late to be of use, or the client was closed meanwhile.
 func (h *hold) begin() (*Lease, error) {
 	c := h.lock.client
-	h.took = time.Now()
+	h.took = c.age()
 	if !c.hang(h) {
 		return nil, ErrClosed
 	}
@@ -184,7 +184,7 @@ func (h *hold) giveBack(ctx context.Context) error {
 func (h *hold) release(ctx context.Context) error {
 	var rest time.Duration
 	if h.lock.minHold > 0 {
-		rest = h.lock.minHold - time.Since(h.took)
+		rest = h.lock.minHold - h.held()
 	}
 	if rest <= 0 {
 		return h.releaseNow(ctx)
@@ -283,6 +283,9 @@ func (h *hold) check() {
 	}
 }
 
+// held is how long h has lasted.
+func (h *hold) held() time.Duration { return h.lock.client.age() - h.took }
+
 func (h *hold) mode() backend.Mode {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -301,7 +304,7 @@ func (h *hold) event(err error) Event {
 		Name:   h.lock.name,
 		Shared: h.mode() == backend.Shared,
 		Token:  h.bh.Token,
-		Held:   time.Since(h.took),
+		Held:   h.held(),
 		Err:    err,
 	}
 }

@@ -189,6 +189,23 @@ func TestMaxHold(t *testing.T) {
 	}
 }
 
+// A downgrade does not start the longest time anew.
+func TestMaxHoldAcrossDowngrade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := client(t, memory.New(nil), dlock.Options{TTL: 10 * time.Second})
+		start := time.Now()
+		lease := lock(t, c.RWMutex("x", dlock.WithMaxHold(time.Minute)))
+		time.Sleep(45 * time.Second)
+		if err := lease.Downgrade(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		<-lease.Done()
+		if lasted := time.Since(start); lasted != time.Minute {
+			t.Errorf("lasted %v, want 1m", lasted)
+		}
+	})
+}
+
 func TestMinHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, _, a, b := pair(t, dlock.Options{TTL: time.Second})

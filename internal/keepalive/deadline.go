@@ -1,30 +1,43 @@
 package keepalive
 
-import "time"
+import (
+	"math"
+	"time"
 
-// farAway is when an item is looked at that neither is renewed nor ends.
-var farAway = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+	"github.com/dlock-go/dlock/backend"
+)
+
+// A moment is a time by the monotonic clock, in nanoseconds since the keeper's
+// start.
+type moment int64
+
+const never moment = math.MaxInt64
+
+// A clock turns times into moments.
+type clock struct{ start time.Time }
+
+func (c clock) at(t time.Time) moment { return moment(t.Sub(c.start)) }
+
+// until returns how long it is from now to m.
+func (c clock) until(m moment, now time.Time) time.Duration { return time.Duration(m - c.at(now)) }
 
 // A deadline is a moment by two clocks. The monotonic one stops while the
-// machine sleeps, the wall clock can be set: whichever has moved on further
-// since the start is believed. The zero deadline never passes.
+// machine sleeps, the wall clock can be set: the one that gets there first is
+// believed.
 type deadline struct {
-	from  time.Time
-	after time.Duration
+	running moment // never: there is no deadline
+	wall    int64  // in nanoseconds since 1970
 }
 
-func (d deadline) passed(now time.Time) bool {
-	return !d.from.IsZero() && elapsed(d.from, now) >= d.after
-}
-
-// at is the deadline by the monotonic clock, zero if there is none.
-func (d deadline) at() time.Time {
-	if d.from.IsZero() {
-		return time.Time{}
+// deadline is when the holder of h stops believing in it.
+func (c clock) deadline(h *backend.Hold) deadline {
+	if h.Granted <= 0 {
+		return deadline{never, math.MaxInt64}
 	}
-	return d.from.Add(d.after)
+	lasts := h.Granted - backend.Margin(h.Granted)
+	return deadline{c.at(h.Sent) + moment(lasts), h.Sent.UnixNano() + int64(lasts)}
 }
 
-func elapsed(from, now time.Time) time.Duration {
-	return max(now.Sub(from), now.Round(0).Sub(from.Round(0)))
+func (d deadline) passed(at moment, now time.Time) bool {
+	return at >= d.running || now.UnixNano() >= d.wall
 }

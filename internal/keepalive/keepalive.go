@@ -36,31 +36,33 @@ type Owner interface {
 }
 
 // An Item is one hold in a Keeper. It is made to be embedded, must not be
-// copied, and is guarded by the keeper from Add to Remove.
+// copied, and is guarded by the keeper from Add to Remove. There are many: its
+// moments are counted from the keeper's start, to be small.
 type Item struct {
 	hold  *backend.Hold
 	owner Owner
 
-	deadline deadline  // zero: no lease to run out
-	end      time.Time // zero: no longest time
-	due      time.Time // next renewal; zero: none
-	retry    backend.Backoff
+	deadline deadline
+	end      moment // after the longest time it may be held
+	due      moment // next renewal
+	at       moment // when it is looked at next: its key in the heap
+	retry    *backend.Backoff
 
-	at       time.Time     // when it is looked at next: its key in the heap
-	index    int           // in the heap, from 1; 0: not there
+	settled  chan struct{} // closed when no renewal is under way any more; nil: nobody asks
+	index    int32         // in the heap, from 1; 0: not there
 	inFlight bool          // a renewal is under way
-	settled  chan struct{} // closed when it is not any more; nil: nobody asks
 }
 
 // A Keeper keeps any number of holds. It has one timer, and a goroutine only
 // while a renewal is under way.
 type Keeper struct {
 	renewer backend.Renewer // nil: deadlines are watched, nothing is renewed
+	clock   clock
 
 	mu     sync.Mutex
 	items  schedule
 	timer  *time.Timer
-	armed  time.Time // when timer fires; zero: it does not
+	armed  moment // when timer fires
 	ctx    context.Context
 	stop   context.CancelFunc
 	passes sync.WaitGroup
@@ -68,7 +70,7 @@ type Keeper struct {
 
 // New returns a keeper that renews through r, which may be nil.
 func New(r backend.Renewer) *Keeper {
-	k := &Keeper{renewer: r}
+	k := &Keeper{renewer: r, clock: clock{time.Now()}, armed: never}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	return k
 }
@@ -80,17 +82,29 @@ func (k *Keeper) Add(it *Item, h *backend.Hold, maxHold time.Duration, owner Own
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
-	it.hold, it.owner = h, owner
-	it.proven()
+	sent := k.clock.at(h.Sent)
+	it.hold, it.owner, it.retry = h, owner, nil
+	it.deadline = k.clock.deadline(h)
+	it.end, it.due = never, never
 	if maxHold > 0 {
-		it.end = h.Sent.Add(maxHold)
+		it.end = sent + moment(maxHold)
 	}
-	it.due = time.Time{}
 	if k.renewer != nil && !h.Fixed {
-		it.due = h.Sent.Add(cmp.Or(h.RenewIn, period(h)))
+		it.due = sent + moment(cmp.Or(h.RenewIn, period(h)))
 	}
-	it.retry = backend.Backoff{Min: max(h.TTL/50, time.Millisecond), Max: max(h.TTL/10, 2*time.Millisecond)}
-	if it.over(now) != nil || k.ctx.Err() != nil {
+	return k.push(it, now)
+}
+
+// Resume goes on keeping a hold that was added and removed. Like Add it
+// reports false if the hold is over.
+func (k *Keeper) Resume(it *Item) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.push(it, time.Now())
+}
+
+func (k *Keeper) push(it *Item, now time.Time) bool {
+	if k.over(it, now) != nil || k.ctx.Err() != nil {
 		return false
 	}
 	heap.Push(&k.items, it)
@@ -104,7 +118,7 @@ func (k *Keeper) Add(it *Item, h *backend.Hold, maxHold time.Duration, owner Own
 func (k *Keeper) Remove(ctx context.Context, it *Item) {
 	k.mu.Lock()
 	if it.index > 0 {
-		heap.Remove(&k.items, it.index-1)
+		heap.Remove(&k.items, int(it.index)-1)
 	}
 	var settled chan struct{}
 	if it.inFlight {
@@ -127,7 +141,7 @@ func (k *Keeper) Remove(ctx context.Context, it *Item) {
 func (k *Keeper) Expired(it *Item) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return it.over(time.Now())
+	return k.over(it, time.Now())
 }
 
 // Left returns how long the hold may be believed in if nothing more is heard
@@ -135,8 +149,8 @@ func (k *Keeper) Expired(it *Item) error {
 func (k *Keeper) Left(it *Item) (time.Duration, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	at, ok := it.limit()
-	return time.Until(at), ok
+	limit := it.limit()
+	return time.Duration(limit - k.clock.at(time.Now())), limit != never
 }
 
 // Close ends the renewals under way and forgets every hold.
@@ -162,42 +176,25 @@ func period(h *backend.Hold) time.Duration {
 	return h.TTL / 3
 }
 
-// proven sets the deadline by what the hold says of itself.
-func (it *Item) proven() {
-	it.deadline = deadline{}
-	if h := it.hold; h.Granted > 0 {
-		it.deadline = deadline{from: h.Sent, after: h.Granted - backend.Margin(h.Granted)}
-	}
-}
-
 // over says why the hold is over at now, or nil.
-func (it *Item) over(now time.Time) error {
+func (k *Keeper) over(it *Item, now time.Time) error {
+	at := k.clock.at(now)
 	switch {
-	case it.deadline.passed(now):
+	case it.deadline.passed(at, now):
 		return errNoAnswer
-	case !it.end.IsZero() && !now.Before(it.end):
+	case at >= it.end:
 		return errMaxHold
 	}
 	return nil
 }
 
-// limit is the earliest moment at which the hold is over unless it is renewed.
-func (it *Item) limit() (time.Time, bool) {
-	at := it.deadline.at()
-	if at.IsZero() || !it.end.IsZero() && it.end.Before(at) {
-		at = it.end
-	}
-	return at, !at.IsZero()
-}
+// limit is when the hold is over unless it is renewed.
+func (it *Item) limit() moment { return min(it.deadline.running, it.end) }
 
 // next is when the keeper must look at the item again.
-func (it *Item) next() time.Time {
-	at, ok := it.limit()
-	if !it.inFlight && !it.due.IsZero() && (!ok || it.due.Before(at)) {
-		return it.due
+func (it *Item) next() moment {
+	if it.inFlight {
+		return it.limit()
 	}
-	if !ok {
-		return farAway
-	}
-	return at
+	return min(it.due, it.limit())
 }

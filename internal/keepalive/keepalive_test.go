@@ -219,9 +219,15 @@ func TestAddRefusesWhatIsOver(t *testing.T) {
 
 // The wall clock alone passes a deadline: the monotonic one may have stopped.
 func TestDeadlineByTheWallClock(t *testing.T) {
-	d := deadline{from: time.Now(), after: time.Minute}
-	slept := d.from.Round(0).Add(2 * time.Minute) // no monotonic reading
-	if !d.passed(slept) || d.passed(d.from) || (deadline{}).passed(slept) {
-		t.Error("the deadline is wrong")
+	c := clock{time.Now()}
+	h := granted(time.Minute)
+	d := c.deadline(h)
+	before, after := h.Sent.Add(58*time.Second), h.Sent.Add(59*time.Second)
+	if d.passed(c.at(before), before) || !d.passed(c.at(after), before) || !d.passed(c.at(before), after) {
+		t.Error("a deadline passes when either clock has passed it")
+	}
+	h.Granted = 0
+	if later := h.Sent.Add(10_000 * time.Hour); c.deadline(h).passed(c.at(later), later) {
+		t.Error("a hold without a lease ran out")
 	}
 }

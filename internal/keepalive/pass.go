@@ -15,22 +15,23 @@ func (k *Keeper) arm(now time.Time) {
 		return // a timer that fires for nothing is cheaper than stopping it each time
 	}
 	at := k.items[0].at
-	if !k.armed.IsZero() && !at.Before(k.armed) {
+	if at >= k.armed {
 		return
 	}
 	k.armed = at
+	wait := k.clock.until(at, now)
 	if k.timer == nil {
-		k.timer = time.AfterFunc(at.Sub(now), k.tick)
+		k.timer = time.AfterFunc(wait, k.tick)
 		return
 	}
-	k.timer.Reset(at.Sub(now))
+	k.timer.Reset(wait)
 }
 
 // tick looks at every item whose time has come.
 func (k *Keeper) tick() {
 	now := time.Now()
 	k.mu.Lock()
-	k.armed = time.Time{}
+	k.armed = never
 	if k.ctx.Err() != nil {
 		k.mu.Unlock()
 		return
@@ -56,21 +57,21 @@ type verdict struct {
 // A group is the holds of one TTL that are renewed in one call.
 type group struct {
 	items map[*backend.Hold]*Item
-	until time.Time // the earliest deadline among them
+	until moment // the earliest deadline among them
 }
 
 // collect takes from the heap what is due: what is over, and by TTL what is to
 // be renewed. The latter goes back at once, with its deadline as next date.
 func (k *Keeper) collect(now time.Time) (lost []verdict, groups map[time.Duration]*group) {
 	var again []*Item
-	for k.items.due(now) {
+	for k.items.due(k.clock.at(now)) {
 		it := heap.Pop(&k.items).(*Item)
-		if cause := it.over(now); cause != nil {
+		if cause := k.over(it, now); cause != nil {
 			lost = append(lost, verdict{it.owner, cause})
 			continue
 		}
 		again = append(again, it)
-		if it.inFlight || it.due.IsZero() {
+		if it.inFlight || it.due == never {
 			continue
 		}
 		if groups == nil {
@@ -78,7 +79,7 @@ func (k *Keeper) collect(now time.Time) (lost []verdict, groups map[time.Duratio
 		}
 		g := groups[it.hold.TTL]
 		if g == nil {
-			g = &group{items: make(map[*backend.Hold]*Item)}
+			g = &group{items: make(map[*backend.Hold]*Item), until: never}
 			groups[it.hold.TTL] = g
 		}
 		g.add(it)
@@ -92,9 +93,7 @@ func (k *Keeper) collect(now time.Time) (lost []verdict, groups map[time.Duratio
 func (g *group) add(it *Item) {
 	it.inFlight = true
 	g.items[it.hold] = it
-	if at := it.deadline.at(); g.until.IsZero() || !at.IsZero() && at.Before(g.until) {
-		g.until = at
-	}
+	g.until = min(g.until, it.deadline.running)
 }
 
 // renew asks the server once for all holds of g. An attempt may last half of
@@ -106,8 +105,8 @@ func (k *Keeper) renew(g *group) {
 		holds = append(holds, h)
 	}
 	limit := holds[0].TTL / 3
-	if !g.until.IsZero() {
-		limit = max(time.Until(g.until)/2, time.Millisecond)
+	if g.until != never {
+		limit = max(k.clock.until(g.until, time.Now())/2, time.Millisecond)
 	}
 	ctx, cancel := context.WithTimeout(k.ctx, limit)
 	defer cancel()
@@ -127,13 +126,9 @@ func (k *Keeper) report(it *Item, err error) {
 		k.mu.Unlock()
 		return
 	}
-	heap.Remove(&k.items, it.index-1)
-	at, limited := it.limit()
-	left := max(at.Sub(now), 0)
-	if !limited {
-		left = 0
-	}
-	cause := it.answered(now, err)
+	heap.Remove(&k.items, int(it.index)-1)
+	left := k.left(it, now)
+	cause := k.answered(it, now, err)
 	if cause == nil {
 		heap.Push(&k.items, it)
 		k.arm(now)
@@ -148,22 +143,34 @@ func (k *Keeper) report(it *Item, err error) {
 	}
 }
 
+// left is how much of the lease is left, zero if it has none.
+func (k *Keeper) left(it *Item, now time.Time) time.Duration {
+	if it.limit() == never {
+		return 0
+	}
+	return max(k.clock.until(it.limit(), now), 0)
+}
+
 // answered plans the next renewal after an answer, or says why there is none.
 // An answer that comes after the deadline does not revive the hold: its owner
 // may have been told already.
-func (it *Item) answered(now time.Time, err error) error {
-	if cause := it.over(now); cause != nil {
+func (k *Keeper) answered(it *Item, now time.Time, err error) error {
+	if cause := k.over(it, now); cause != nil {
 		return cause
 	}
+	h := it.hold
 	switch {
 	case err == nil:
-		it.proven()
-		it.retry.Reset()
-		it.due = it.hold.Sent.Add(period(it.hold))
-		return it.over(now)
+		it.deadline = k.clock.deadline(h)
+		it.due = k.clock.at(h.Sent) + moment(period(h))
+		it.retry = nil
+		return k.over(it, now)
 	case errors.Is(err, backend.ErrLost):
 		return err
 	}
-	it.due = now.Add(it.retry.Next())
+	if it.retry == nil {
+		it.retry = &backend.Backoff{Min: max(h.TTL/50, time.Millisecond), Max: max(h.TTL/10, 2*time.Millisecond)}
+	}
+	it.due = k.clock.at(now) + moment(it.retry.Next())
 	return nil
 }

@@ -1,16 +1,14 @@
 package keepalive
 
-import "time"
-
 // A schedule is a heap of items, the one to be looked at next on top.
 type schedule []*Item
 
 func (s schedule) Len() int           { return len(s) }
-func (s schedule) Less(i, j int) bool { return s[i].at.Before(s[j].at) }
+func (s schedule) Less(i, j int) bool { return s[i].at < s[j].at }
 
 func (s schedule) Swap(i, j int) {
 	s[i], s[j] = s[j], s[i]
-	s[i].index, s[j].index = i+1, j+1
+	s[i].index, s[j].index = int32(i+1), int32(j+1)
 }
 
 // Push implements heap.Interface.
@@ -18,7 +16,7 @@ func (s *schedule) Push(x any) {
 	it := x.(*Item)
 	it.at = it.next()
 	*s = append(*s, it)
-	it.index = len(*s)
+	it.index = int32(len(*s))
 }
 
 // Pop implements heap.Interface.
@@ -33,13 +31,13 @@ func (s *schedule) Pop() any {
 
 // due reports whether the item on top is to be looked at now. Renewals may be
 // early by a fifteenth of the TTL, so that many holds share a request.
-func (s schedule) due(now time.Time) bool {
+func (s schedule) due(now moment) bool {
 	if len(s) == 0 {
 		return false
 	}
 	it := s[0]
-	if it.at.Equal(it.due) {
-		return it.at.Before(now.Add(it.hold.TTL / 15))
+	if it.at == it.due {
+		now += moment(it.hold.TTL / 15)
 	}
-	return !it.at.After(now)
+	return it.at <= now
 }

@@ -1,0 +1,52 @@
+package server
+
+import (
+	"net"
+	"os"
+	"strconv"
+	"syscall"
+)
+
+// A port is a free TCP port of the loopback address, kept for one server.
+//
+// It is a bound socket that does not listen and allows others to bind it too.
+// The kernel then gives the number to nobody who asks for any free port, while
+// a server that asks for this very number gets it, also after a restart.
+type port struct {
+	number int
+	socket *os.File
+}
+
+func reservePort() (*port, error) {
+	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	number, err := bindLoopback(socket)
+	if err != nil {
+		_ = syscall.Close(socket)
+		return nil, err
+	}
+	return &port{number: number, socket: os.NewFile(uintptr(socket), "reserved port")}, nil
+}
+
+// bindLoopback allows sharing only after the bind, so that the number is one
+// that nobody else has.
+func bindLoopback(socket int) (int, error) {
+	if err := syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return 0, os.NewSyscallError("bind", err)
+	}
+	if err := syscall.SetsockoptInt(socket, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
+		return 0, os.NewSyscallError("setsockopt", err)
+	}
+	name, err := syscall.Getsockname(socket)
+	if err != nil {
+		return 0, os.NewSyscallError("getsockname", err)
+	}
+	return name.(*syscall.SockaddrInet4).Port, nil
+}
+
+func (p *port) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.number)) }
+
+// release gives the port back. A second call does nothing.
+func (p *port) release() { _ = p.socket.Close() }

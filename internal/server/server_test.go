@@ -1,0 +1,227 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantRecord(t *testing.T, sub subject, s *Server, want bool) {
+	t.Helper()
+	if reply := sub.read(t, s.Addr()); strings.Contains(reply, record) != want {
+		t.Errorf("record there: %v, want %v; the server said %q", !want, want, reply)
+	}
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(testLimit); !holds(); time.Sleep(pollInterval) {
+		if time.Now().After(end) {
+			t.Fatalf("still not after %v: %s", testLimit, what)
+		}
+	}
+}
+
+func TestServerKeepsItsDataOverAKill(t *testing.T) {
+	eachSubject(t, func(t *testing.T, sub subject) {
+		s := Start(t, sub.kind)
+		addr, pid := s.Addr(), s.Pid()
+		sub.write(t, addr)
+		must(t, s.Kill())
+		must(t, s.Restart(true))
+		wantRecord(t, sub, s, true)
+		if s.Addr() != addr || s.Pid() == pid {
+			t.Errorf("restarted at %s as %d, was at %s as %d", s.Addr(), s.Pid(), addr, pid)
+		}
+		must(t, s.Restart(false))
+		wantRecord(t, sub, s, false)
+	})
+}
+
+func TestServerKeepsItsDataOverAStop(t *testing.T) {
+	eachSubject(t, func(t *testing.T, sub subject) {
+		s := Start(t, sub.kind)
+		sub.write(t, s.Addr())
+		must(t, s.Restart(true))
+		wantRecord(t, sub, s, true)
+	})
+}
+
+func TestServersOfOneKindAreApart(t *testing.T) {
+	eachSubject(t, func(t *testing.T, sub subject) {
+		one, other := Start(t, sub.kind), Start(t, sub.kind)
+		sub.write(t, one.Addr())
+		wantRecord(t, sub, one, true)
+		wantRecord(t, sub, other, false)
+	})
+}
+
+func TestPausedServerDoesNotAnswer(t *testing.T) {
+	eachSubject(t, func(t *testing.T, sub subject) {
+		s := Start(t, sub.kind)
+		sub.write(t, s.Addr())
+		must(t, s.Pause())
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		if err := sub.kind.probe(ctx, s.Addr()); err == nil {
+			t.Error("a paused server answers")
+		}
+		must(t, s.Resume())
+		wantRecord(t, sub, s, true)
+	})
+}
+
+func TestKillAndStopEndEveryProcess(t *testing.T) {
+	eachSubject(t, func(t *testing.T, sub subject) {
+		s := Start(t, sub.kind)
+		for name, end := range map[string]func() error{"kill": s.Kill, "stop": s.Stop} {
+			must(t, s.Pause())
+			tree := s.proc.freeze()
+			must(t, end())
+			if !allIn(tree, endedStates) {
+				t.Errorf("%s left processes of %v", name, tree)
+			}
+			if conn, err := net.Dial("tcp", s.Addr()); err == nil {
+				conn.Close()
+				t.Errorf("something listens after %s", name)
+			}
+			must(t, end())
+			must(t, s.Restart(true))
+		}
+	})
+}
+
+func TestVersion(t *testing.T) {
+	wellFormed := regexp.MustCompile(`^\d+(\.\d+)+$`)
+	eachSubject(t, func(t *testing.T, sub subject) {
+		version := Start(t, sub.kind).Version()
+		if !wellFormed.MatchString(version) || !strings.HasPrefix(version, sub.version) {
+			t.Errorf("version %q, want one that begins with %q", version, sub.version)
+		}
+	})
+}
+
+func TestCloseRemovesTheDirectory(t *testing.T) {
+	s, err := New(Redis{})
+	must(t, err)
+	must(t, s.Close())
+	if _, err := os.Stat(s.dir); !os.IsNotExist(err) {
+		t.Errorf("the directory is still there: %v", err)
+	}
+	must(t, s.Close())
+	if err := s.Pause(); err == nil {
+		t.Error("a closed server can be paused")
+	}
+}
+
+func TestFailedStartShowsTheLog(t *testing.T) {
+	for name, test := range map[string]struct {
+		kind Kind
+		want string
+	}{
+		"redis":     {Redis{Args: []string{"--no-such-directive", "1"}}, "no-such-directive"},
+		"postgres":  {Postgres{Settings: []string{"no_such_setting=1"}}, "no_such_setting"},
+		"etcd":      {Etcd{Args: []string{"--no-such-flag"}}, "no-such-flag"},
+		"zookeeper": {ZooKeeper{Config: []string{"tickTime=none"}}, "none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, err := New(test.kind)
+			if err == nil {
+				s.Close()
+				t.Fatal("the server starts")
+			}
+			if want := name + " does not start"; !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %q, want %q and %q in it", err, want, test.want)
+			}
+		})
+	}
+}
+
+func TestMissingProgram(t *testing.T) {
+	_, err := findBinary("", "no-such-server", "/no/such/place/*")
+	if err == nil || err.Error() != "no-such-server is not installed: run `make servers`" {
+		t.Errorf("error %v does not say how to get it", err)
+	}
+	for _, kind := range []Kind{
+		Redis{Binary: "/no/such/program"},
+		Postgres{BinDir: "/no/such"},
+		Etcd{Binary: "/no/such/program"},
+	} {
+		if _, err := New(kind); err == nil || !strings.Contains(err.Error(), "/no/such") {
+			t.Errorf("%s: error %v does not name the program", kind.name(), err)
+		}
+	}
+}
+
+func TestEtcdIsFoundFromTheModuleOnly(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if _, err := New(Etcd{}); err == nil || !strings.Contains(err.Error(), "make servers") {
+		t.Errorf("error %v does not say how to get it", err)
+	}
+}
+
+func TestRedisThatWantsAPasswordIsHealthy(t *testing.T) {
+	s := Start(t, Redis{Args: []string{"--requirepass", "secret"}})
+	if reply := redisRead(t, s.Addr()); !strings.HasPrefix(reply, "-NOAUTH") {
+		t.Errorf("a redis with a password says %q", reply)
+	}
+}
+
+func TestPostgresSettings(t *testing.T) {
+	s := Start(t, Postgres{Settings: []string{"max_connections=17"}})
+	if reply := talk(t, s.Addr(), postgresQuery("SHOW max_connections")); !strings.Contains(reply, "17") {
+		t.Errorf("setting not taken: %q", reply)
+	}
+}
+
+func TestZooKeeperSuperuser(t *testing.T) {
+	const authXid, authenticate, whoAmI = -4, 100, 107
+	s := Start(t, ZooKeeper{SuperPassword: "secret"})
+	reply := talk(t, s.Addr(), zooKeeperSession(
+		packet(authXid, authenticate, 0, "digest", "super:secret"), packet(1, whoAmI)))
+	if !strings.Contains(reply, "super") {
+		t.Errorf("not the superuser: %q", reply)
+	}
+}
+
+func TestZooKeeperPropertiesOfItsConfig(t *testing.T) {
+	s := Start(t, ZooKeeper{Config: []string{"minSessionTimeout=600"}})
+	reply := talk(t, s.Addr(), "conf")
+	for _, want := range []string{"tickTime=200\n", "minSessionTimeout=600\n"} {
+		if !strings.Contains(reply, want) {
+			t.Errorf("no %q in %q", want, reply)
+		}
+	}
+}
+
+func TestKilledPostgresLeavesNoSharedMemory(t *testing.T) {
+	s := Start(t, Postgres{})
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", s.Pid()))
+	must(t, err)
+	segment := segmentPattern.FindSubmatch(maps)
+	if segment == nil {
+		t.Fatal("a running postgres has no shared memory")
+	}
+	must(t, s.Kill())
+	eventually(t, "the segment is gone", func() bool { return !segmentExists(t, string(segment[1])) })
+}
+
+func segmentExists(t *testing.T, number string) bool {
+	t.Helper()
+	table, err := os.ReadFile("/proc/sysvipc/shm")
+	must(t, err)
+	return regexp.MustCompile(`(?m)^ *-?\d+ +` + number + ` `).Match(table)
+}

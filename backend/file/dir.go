@@ -27,15 +27,15 @@ func (o *Options) directory() (string, error) {
 	return dir, nil
 }
 
+// shared is where every process of the machine looks for its user's directory.
+// It does not depend on the environment: that of a login, of cron and of a
+// service differ, and their locks would exclude nobody.
+var shared = "/tmp"
+
 // defaultDir is a place that belongs to this user alone. Others may have made
 // a directory of that name before: prepare refuses it then.
 func defaultDir() string {
-	if run := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(run) {
-		if info, err := os.Stat(run); err == nil && info.IsDir() && mine(info) && info.Mode().Perm()&0o022 == 0 {
-			return filepath.Join(run, "dlock")
-		}
-	}
-	return filepath.Join(os.TempDir(), "dlock-"+strconv.Itoa(os.Geteuid()))
+	return filepath.Join(shared, "dlock-"+strconv.Itoa(os.Geteuid()))
 }
 
 // prepare creates dir if it is missing, and refuses one in which others could

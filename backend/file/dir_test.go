@@ -57,31 +57,21 @@ func TestDirectoryIsPrivate(t *testing.T) {
 }
 
 func TestDefaultDirectory(t *testing.T) {
-	tmp := t.TempDir()
-	t.Setenv("TMPDIR", tmp)
-	fallback := filepath.Join(tmp, "dlock-"+strconv.Itoa(os.Geteuid()))
-	mine := t.TempDir()
-	open := t.TempDir()
-	must(t, os.Chmod(open, 0o777))
-	for run, want := range map[string]string{
-		"":          fallback,
-		"relative":  fallback,
-		"/dev/null": fallback,
-		open:        fallback,
-		mine:        filepath.Join(mine, "dlock"),
-	} {
-		t.Setenv("XDG_RUNTIME_DIR", run)
-		c, err := dlock.Open(t.Context(), "file://", nil)
-		must(t, err)
-		mustUnlock(t, mustLock(t, c.Mutex("lock")))
-		must(t, c.Close(t.Context()))
-		if _, err := os.Stat(filepath.Join(want, "lock.lock")); err != nil {
-			t.Errorf("XDG_RUNTIME_DIR=%q: %v", run, err)
-		}
-		must(t, os.RemoveAll(want))
+	defer func(was string) { shared = was }(shared)
+	shared = t.TempDir()
+	dir := filepath.Join(shared, "dlock-"+strconv.Itoa(os.Geteuid()))
+	t.Setenv("TMPDIR", t.TempDir())
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	c, err := dlock.Open(t.Context(), "file://", nil)
+	must(t, err)
+	mustUnlock(t, mustLock(t, c.Mutex("lock")))
+	must(t, c.Close(t.Context()))
+	if _, err := os.Stat(filepath.Join(dir, "lock.lock")); err != nil {
+		t.Error(err)
 	}
-	must(t, os.Symlink(mine, fallback))
-	t.Setenv("XDG_RUNTIME_DIR", "")
+
+	must(t, os.RemoveAll(dir))
+	must(t, os.Symlink(t.TempDir(), dir))
 	if _, err := dlock.Open(t.Context(), "file://", nil); !errors.Is(err, dlock.ErrInvalidConfig) {
 		t.Errorf("default is a symlink: %v", err)
 	}

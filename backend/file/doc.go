@@ -4,11 +4,8 @@
 // # URL
 //
 // file:///var/lock/app names the directory; it is created with mode 0700 if it
-// is missing. file:// alone is a directory of the user's own, the first of
-// these that can be had: $XDG_RUNTIME_DIR/dlock, and dlock-<uid> in the
-// directory for temporary files. Processes with other environments can end up
-// in another one: name the directory where that matters. There are no
-// parameters.
+// is missing. file:// alone is a directory of the user's own, /tmp/dlock-<uid>,
+// the same for every process whatever its environment. There are no parameters.
 //
 // The directory must be a real one, not a symbolic link, belong to the user,
 // and not be writable for anybody else, not even with the sticky bit: below

@@ -188,7 +188,7 @@ func (b *Backend) useNotifier() *notifier {
 
 // takeInTurn takes the lock if it is free and nobody waits for it.
 func (l *lockFile) takeInTurn(mode backend.Mode) (*grant, error) {
-	if queued, err := l.queued(mode); queued || err != nil {
+	if busy, err := l.busy(mode); busy || err != nil {
 		return nil, err
 	}
 	return l.take(mode)

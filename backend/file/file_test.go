@@ -365,6 +365,23 @@ func TestDowngrade(t *testing.T) {
 	mustUnlock(t, late.get(t))
 }
 
+func TestLeavingIsHeard(t *testing.T) {
+	dir := t.TempDir()
+	c := newClient(t, dir)
+	n := useNotifier()
+	defer leaveNotifier()
+	lease := mustLock(t, c.Mutex("lock"))
+	wake := watch(t, n, filepath.Join(dir, "lock.lock"))
+	for _, leave := range []func(context.Context) error{lease.Downgrade, lease.Unlock} {
+		must(t, leave(t.Context()))
+		select {
+		case <-wake:
+		case <-time.After(limit):
+			t.Fatal("nobody heard of it")
+		}
+	}
+}
+
 func TestDowngradeLetsNoWriterIn(t *testing.T) {
 	dir := t.TempDir()
 	c := newClients(t, dir, 4)
@@ -445,6 +462,19 @@ func TestDeletedFileIsLost(t *testing.T) {
 		t.Errorf("Unlock after loss: %v", err)
 	}
 	mustUnlock(t, next)
+}
+
+func TestDeletedFileIsNotTaken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock.lock")
+	for _, mode := range []backend.Mode{backend.Exclusive, backend.Shared} {
+		l, err := openLock(path, os.O_RDWR|os.O_CREATE)
+		must(t, err)
+		defer l.close()
+		must(t, os.Remove(path))
+		if g, err := l.take(mode); g != nil || !errors.Is(err, errReplaced) {
+			t.Errorf("%v lock of a deleted file: %v, %v", mode, g, err)
+		}
+	}
 }
 
 func TestReleaseAgain(t *testing.T) {

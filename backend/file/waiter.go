@@ -196,8 +196,15 @@ func (l *lockFile) queued(mode backend.Mode) (bool, error) {
 	return found, err
 }
 
-// probe reports whether a newcomer to the lock at path would have to wait. It
-// disturbs nobody. A file that is not there is free.
+// busy reports whether a newcomer has to wait. It disturbs nobody.
+func (l *lockFile) busy(mode backend.Mode) (bool, error) {
+	if held, err := l.held(mode); held || err != nil {
+		return held, err
+	}
+	return l.queued(mode)
+}
+
+// probe is busy for a path. A file that is not there is free.
 func probe(path string, mode backend.Mode) (bool, error) {
 	l, err := openLock(path, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -207,8 +214,5 @@ func probe(path string, mode backend.Mode) (bool, error) {
 		return false, err
 	}
 	defer l.file.Close()
-	if held, err := l.held(mode); held || err != nil {
-		return held, err
-	}
-	return l.queued(mode)
+	return l.busy(mode)
 }

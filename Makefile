@@ -4,6 +4,8 @@ BACKEND ?= all
 COUNT   ?= 1
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -14,7 +16,8 @@ test: servers check ## install what is missing, then pass every test on every ba
 	$(MAKE) conformance
 
 conformance: ## the conformance suite: make conformance BACKEND=redis COUNT=20
-	go test -race -shuffle=on -count=$(COUNT) -timeout 30m ./conformance -backend=$(BACKEND)
+	go test -v -race -shuffle=on -count=$(COUNT) -timeout 60m ./conformance -backend=$(BACKEND) | \
+		grep -vE '^ *(=== |--- (PASS|SKIP))'
 
 check: ## what needs no server: format, vet, staticcheck, go.mod
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt'; exit 1; }

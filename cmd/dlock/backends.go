@@ -1,0 +1,48 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	_ "github.com/dlock-go/dlock/backend/all"
+	"github.com/spf13/cobra"
+)
+
+const (
+	urlVariable = "DLOCK_URL"
+	defaultURL  = "file://"
+)
+
+// farewell is how long dlock stays to part from a server when all is done.
+const farewell = 5 * time.Second
+
+func backendFlag(c *cobra.Command, url *string, otherwise string) {
+	c.Flags().StringVar(url, "backend", "", "`URL` of the backend (default $"+urlVariable+" or else "+otherwise+")")
+}
+
+func backendURL(flag, otherwise string) string {
+	return cmp.Or(flag, os.Getenv(urlVariable), otherwise)
+}
+
+// openClient opens the backend at url for locks between processes.
+func openClient(ctx context.Context, url string) (*dlock.Client, error) {
+	if u, err := backend.ParseURL(url); err == nil && u.Scheme == "memory" {
+		return nil, usageError(errors.New("a lock in memory ends at its process: give a file or server URL"))
+	}
+	client, err := dlock.Open(ctx, url, nil)
+	if err != nil && exitCode(err) == exitUsage {
+		return nil, coded{exitConfig, err} // it is in the URL that a TTL or prefix is wrong
+	}
+	return client, err
+}
+
+func closeClient(c *dlock.Client) {
+	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
+	_ = c.Close(ctx) // a hold that the server was not told of ends by itself
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/dlock-go/dlock"
+)
+
+// newCommand finds the program before anybody waits for a lock.
+func newCommand(argv []string, std stdio) (*exec.Cmd, error) {
+	path, err := exec.LookPath(argv[0])
+	switch {
+	case errors.Is(err, exec.ErrDot): // the user's PATH says so
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return nil, coded{exitNotFound, fmt.Errorf("command not found: %s", argv[0])}
+	case err != nil:
+		return nil, cannotRun(argv[0], err)
+	}
+	return &exec.Cmd{Path: path, Args: argv, Stdin: std.in, Stdout: std.out, Stderr: std.err}, nil
+}
+
+func cannotRun(program string, err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		err = errno
+	}
+	return coded{exitCannotRun, fmt.Errorf("cannot run %s: %w", program, err)}
+}
+
+// A child is the command that runs under the lock. It and what it starts are
+// in the process group of the guard.
+type child struct {
+	cmd     *exec.Cmd
+	guard   *guard
+	tty     *terminal // nil: none
+	lease   *dlock.Lease
+	signals chan os.Signal
+	changes chan syscall.WaitStatus // how it was stopped or ended
+}
+
+// runUnder runs cmd to its end, or to the loss of the lock. It returns the
+// exitStatus of cmd, the error of the lease, or why cmd could not be run.
+func runUnder(lease *dlock.Lease, cmd *exec.Cmd, signals chan os.Signal, grace time.Duration) error {
+	// The kernel kills the command at the end of the thread that started it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+
+	g, err := startGuard()
+	if err != nil {
+		return cannotRun(cmd.Args[0], err)
+	}
+	defer g.dismiss()
+	tty := openTerminal()
+	defer tty.close()
+	c := &child{cmd: cmd, guard: g, tty: tty, lease: lease, signals: signals}
+	return c.run(grace)
+}
+
+func (c *child) run(grace time.Duration) error {
+	signal.Notify(c.signals, syscall.SIGTSTP, syscall.SIGCONT)
+	c.tty.lend(c.guard.group)
+	defer c.tty.takeBack(c.guard.group)
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{
+		Setpgid:   true,
+		Pgid:      c.guard.group,
+		Pdeathsig: syscall.SIGKILL,
+	}
+	if err := c.cmd.Start(); err != nil {
+		return cannotRun(c.cmd.Args[0], err)
+	}
+	c.changes = make(chan syscall.WaitStatus)
+	go c.watch()
+	return c.attend(grace)
+}
+
+// watch waits in place of exec.Cmd, which does not tell of a stop.
+func (c *child) watch() {
+	for {
+		var status syscall.WaitStatus
+		_, err := syscall.Wait4(c.cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
+		if err == syscall.EINTR {
+			continue
+		}
+		c.changes <- status
+		if !status.Stopped() {
+			return
+		}
+	}
+}
+
+// attend passes signals on until the command or the lease ends.
+func (c *child) attend(grace time.Duration) error {
+	for {
+		select {
+		case status := <-c.changes:
+			if !status.Stopped() {
+				return exitOf(status)
+			}
+			c.stopped(status.StopSignal())
+		case s := <-c.signals:
+			c.forward(s.(syscall.Signal))
+		case <-c.lease.Done():
+			c.end(grace)
+			return c.lease.Err()
+		}
+	}
+}
+
+// forward passes a signal on. Those that a terminal would send to a whole
+// group go to the whole group.
+func (c *child) forward(s syscall.Signal) {
+	switch s {
+	case syscall.SIGUSR1, syscall.SIGUSR2:
+		_ = c.cmd.Process.Signal(s)
+	case syscall.SIGCONT:
+		c.resume()
+	default:
+		c.guard.signal(s)
+	}
+}
+
+// end kills the group. Whoever is left in it has the whole of grace to clean
+// up, also if the command itself is gone sooner.
+func (c *child) end(grace time.Duration) {
+	over := time.After(grace)
+	c.guard.signal(syscall.SIGTERM)
+	<-over
+	c.guard.signal(syscall.SIGKILL)
+	for status := range c.changes {
+		if !status.Stopped() {
+			return
+		}
+	}
+}
+
+func exitOf(status syscall.WaitStatus) error {
+	switch {
+	case status.Signaled():
+		return bySignal(status.Signal())
+	case status.ExitStatus() != 0:
+		return exitStatus(status.ExitStatus())
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/spf13/cobra"
+)
+
+const runHelp = `Run COMMAND while holding the lock NAME, and wait for the lock first.
+
+The lock lasts as long as COMMAND itself, which finds DLOCK_NAME and the fencing
+token DLOCK_TOKEN in its environment, but not DLOCK_URL. Put a URL that holds a
+password there: other users can see the arguments of a process.
+
+Signals go on: INT, TERM, HUP and QUIT to COMMAND and what it has started in its
+process group, as from a terminal, USR1 and USR2 to COMMAND alone. If the lock
+is lost, the whole group gets SIGTERM, and SIGKILL when --grace is over. Both
+happen before a server can give the lock to somebody else, which is why --grace
+must be shorter than the last tenth of the TTL, and shorter than a second. If
+dlock is killed, the whole group is killed at once.
+
+`
+
+// runOptions are the flags of dlock run.
+type runOptions struct {
+	std     stdio
+	backend string
+	noWait  bool
+	shared  bool
+	wait    time.Duration // negative: for ever
+	ttl     time.Duration // zero: as the URL says
+	grace   time.Duration // zero: half of what there is
+	held    int           // exit code if the lock is held
+}
+
+func newRun(std stdio) *cobra.Command {
+	o := &runOptions{std: std}
+	c := &cobra.Command{
+		Use:   "run [flags] NAME -- COMMAND [ARG...]",
+		Short: "Run a command while holding a lock",
+		Long:  runHelp + exitHelp(),
+		Args:  nameAndCommand,
+		RunE:  func(c *cobra.Command, args []string) error { return o.run(c, args[0], args[1:]) },
+	}
+	f := c.Flags()
+	backendFlag(c, &o.backend, "files of this user")
+	f.BoolVarP(&o.noWait, "nonblock", "n", false, "do not wait for the lock")
+	f.DurationVarP(&o.wait, "wait", "w", 0, "wait for the lock at most for this `duration` (default for ever)")
+	f.BoolVarP(&o.shared, "shared", "s", false, "share the lock with others that do so")
+	f.DurationVarP(&o.ttl, "ttl", "t", 0, "`duration` for which the lock outlives a holder that is cut off (default 30s)")
+	f.IntVarP(&o.held, "conflict-exit-code", "E", exitHeld, "exit `code` if the lock is held by another")
+	f.DurationVar(&o.grace, "grace", 0, "`duration` for which COMMAND may go on after a loss (default half of what the TTL allows)")
+	return c
+}
+
+func nameAndCommand(c *cobra.Command, args []string) error {
+	if c.ArgsLenAtDash() != 1 || len(args) < 2 {
+		return usageError(errors.New("want dlock run NAME -- COMMAND"))
+	}
+	return nil
+}
+
+// check finds what is wrong with the flags, and settles what they leave open.
+func (o *runOptions) check(c *cobra.Command, url string) error {
+	given := c.Flags().Changed
+	margin := backend.Margin(o.lease(url))
+	switch {
+	case given("wait") && o.noWait:
+		return usageError(errors.New("-n and -w exclude each other"))
+	case o.wait < 0 || given("ttl") && o.ttl <= 0 || o.grace < 0:
+		return usageError(errors.New("a duration is not positive"))
+	case o.held < 0 || o.held > 255:
+		return usageError(errors.New("an exit code is from 0 to 255"))
+	case o.grace >= margin:
+		return usageError(fmt.Errorf("--grace must be shorter than %v with this TTL", margin))
+	}
+	o.noWait = o.noWait || given("wait") && o.wait == 0
+	if !given("grace") {
+		o.grace = margin / 2
+	}
+	return nil
+}
+
+// lease is the TTL that the lock will have.
+func (o *runOptions) lease(url string) time.Duration {
+	if o.ttl > 0 {
+		return o.ttl
+	}
+	u, err := backend.ParseURL(url)
+	if err != nil {
+		return dlock.DefaultTTL
+	}
+	return u.Params.TakeDuration("dlock.ttl", dlock.DefaultTTL)
+}
+
+func (o *runOptions) run(c *cobra.Command, name string, argv []string) error {
+	url := backendURL(o.backend, defaultURL)
+	if err := o.check(c, url); err != nil {
+		return err
+	}
+	cmd, err := newCommand(argv, o.std)
+	if err != nil {
+		return err
+	}
+	signals := catch(append(slices.Clone(ending), syscall.SIGUSR1, syscall.SIGUSR2)...)
+	client, lease, err := o.obtain(signals, url, name)
+	if err != nil {
+		return err
+	}
+	defer closeClient(client)
+	cmd.Env = commandEnv(name, lease.Token())
+	err = runUnder(lease, cmd, signals, o.grace)
+	switch late := lease.Unlock(context.Background()); {
+	case errors.Is(late, dlock.ErrLost):
+		return late
+	case late != nil:
+		complain(o.std.err, late)
+	}
+	return err
+}
+
+// obtain waits for the lock, and until then for a signal to end.
+func (o *runOptions) obtain(signals <-chan os.Signal, url, name string) (*dlock.Client, *dlock.Lease, error) {
+	ctx, stop := untilEnding(signals)
+	defer stop()
+	client, err := openClient(ctx, url)
+	if err != nil {
+		return nil, nil, o.explain(ctx, err)
+	}
+	lease, err := o.lock(ctx, client, name)
+	stop()
+	if err == nil && ended(ctx) == nil {
+		return client, lease, nil
+	}
+	closeClient(client)
+	return nil, nil, o.explain(ctx, err)
+}
+
+func (o *runOptions) lock(ctx context.Context, client *dlock.Client, name string) (*dlock.Lease, error) {
+	var settings []dlock.Option
+	if o.ttl > 0 {
+		settings = append(settings, dlock.WithTTL(o.ttl))
+	}
+	if o.wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, o.wait, fmt.Errorf("waited for %v", o.wait))
+		defer cancel()
+	}
+	m := client.RWMutex(name, settings...)
+	var l dlock.Locker = m
+	if o.shared {
+		l = m.RLocker()
+	}
+	if o.noWait {
+		return l.TryLock(ctx)
+	}
+	return l.Lock(ctx)
+}
+
+// explain is why there is no lock: a signal, if one has come, else err with
+// the code that the user chose for a lock that is held.
+func (o *runOptions) explain(ctx context.Context, err error) error {
+	switch signalled := ended(ctx); {
+	case signalled != nil:
+		return signalled
+	case exitCode(err) != exitHeld:
+		return err
+	case o.held == 0: // no problem to the user, so nothing to say
+		return exitStatus(0)
+	}
+	return coded{o.held, err}
+}
+
+// commandEnv is what the command is told of the lock, without credentials.
+func commandEnv(name string, token uint64) []string {
+	const nameVariable, tokenVariable = "DLOCK_NAME", "DLOCK_TOKEN"
+	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
+		variable, _, _ := strings.Cut(entry, "=")
+		return slices.Contains([]string{urlVariable, nameVariable, tokenVariable}, variable)
+	})
+	return append(env, nameVariable+"="+name, tokenVariable+"="+strconv.FormatUint(token, 10))
+}

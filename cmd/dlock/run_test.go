@@ -1,0 +1,308 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/dlock-go/dlock"
+)
+
+// family is a shell script that leaves the numbers of the processes that it
+// consists of in a file: a shell, its background child, its foreground child.
+const family = `exec 2> /dev/null; sleep 300 & echo $$ $! > pids.new; sh -c 'echo $$ >> pids.new; mv pids.new pids; exec sleep 300'; true`
+
+const familySize = 3
+
+func TestExitCodes(t *testing.T) {
+	s := newShell(t)
+	script := filepath.Join(s.dir, "script")
+	if err := os.WriteFile(script, []byte("#!/nowhere/interpreter\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name    string
+		args    []string
+		code    int
+		message string
+	}{
+		{"success", []string{"run", "a", "--", "true"}, 0, ""},
+		{"shared", []string{"run", "-s", "a", "--", "true"}, 0, ""},
+		{"that of the command", []string{"run", "a", "--", "sh", "-c", "exit 7"}, 7, ""},
+		{"command killed", []string{"run", "a", "--", "sh", "-c", "kill -KILL $$"}, 137, ""},
+		{"no such command", []string{"run", "a", "--", "no-such-command"}, 127, "not found"},
+		{"no such file", []string{"run", "a", "--", "./no-such-file"}, 127, "not found"},
+		{"not executable", []string{"run", "a", "--", "./locks"}, 126, "cannot run"},
+		{"no interpreter", []string{"run", "a", "--", "./script"}, 126, "cannot run"},
+		{"no command", []string{"run", "a", "--"}, 64, "want dlock run"},
+		{"no dash", []string{"run", "a", "true"}, 64, "want dlock run"},
+		{"no name", []string{"run", "--", "true"}, 64, "want dlock run"},
+		{"empty name", []string{"run", "", "--", "true"}, 64, "invalid name"},
+		{"unknown flag", []string{"run", "--nonsense", "a", "--", "true"}, 64, "unknown flag"},
+		{"unknown command", []string{"nonsense"}, 64, "unknown command"},
+		{"-n and -w", []string{"run", "-n", "-w", "1s", "a", "--", "true"}, 64, "exclude"},
+		{"malformed duration", []string{"run", "-w", "soon", "a", "--", "true"}, 64, "invalid argument"},
+		{"negative wait", []string{"run", "-w", "-1s", "a", "--", "true"}, 64, "not positive"},
+		{"TTL too short", []string{"run", "-t", "1ms", "a", "--", "true"}, 64, "invalid TTL"},
+		{"zero TTL", []string{"run", "-t", "0", "a", "--", "true"}, 64, "not positive"},
+		{"exit code out of range", []string{"run", "-E", "256", "a", "--", "true"}, 64, "from 0 to 255"},
+		{"grace beyond the lease", []string{"run", "--grace", "1s", "a", "--", "true"}, 64, "--grace"},
+		{"grace beyond a short lease", []string{"run", "-t", "1s", "--grace", "100ms", "a", "--", "true"}, 64, "--grace"},
+		{"grace within the lease", []string{"run", "-t", "1s", "--grace", "90ms", "a", "--", "true"}, 0, ""},
+		{"malformed URL", []string{"run", "--backend", "file:/x", "a", "--", "true"}, 78, "URL"},
+		{"unknown scheme", []string{"run", "--backend", "nothing://host", "a", "--", "true"}, 78, "no backend"},
+		{"wrong TTL in the URL", []string{"run", "--backend", "file://?dlock.ttl=1ns", "a", "--", "true"}, 78, "invalid TTL"},
+		{"lock in memory", []string{"run", "--backend", "memory://", "a", "--", "true"}, 64, "memory"},
+		{"demo in memory", []string{"demo", "--backend", "memory://"}, 64, "memory"},
+		{"demo of one", []string{"demo", "--workers", "1"}, 64, "at least 2"},
+		{"guard by hand", []string{"guard"}, 64, "dlock run"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			in := *s
+			in.t = t
+			in.start(test.args...).expect(test.code, test.message)
+		})
+	}
+}
+
+// TestExitCodeOfKind covers what no embedded backend says. The kind counts,
+// whatever it was caused by.
+func TestExitCodeOfKind(t *testing.T) {
+	for kind, want := range map[error]int{
+		dlock.ErrUnavailable:   69,
+		dlock.ErrLost:          74,
+		dlock.ErrHeld:          75,
+		dlock.ErrAuth:          77,
+		dlock.ErrInvalidConfig: 78,
+		dlock.ErrConflict:      78,
+		dlock.ErrClosed:        1,
+	} {
+		for _, cause := range []error{nil, dlock.ErrHeld, dlock.ErrInvalidName} {
+			err := fmt.Errorf("context: %w", &dlock.Error{Op: "lock", Name: "a", Kind: kind, Err: cause})
+			if got := exitCode(err); got != want {
+				t.Errorf("%v: %d, want %d", err, got, want)
+			}
+		}
+	}
+}
+
+func TestHelpListsExitCodes(t *testing.T) {
+	code, p := newShell(t).run("run", "--help")
+	if code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	for _, e := range exits {
+		if line := strconv.Itoa(e.code) + "  " + e.meaning; !strings.Contains(p.out.String(), line) {
+			t.Errorf("no %q in the help", line)
+		}
+	}
+}
+
+func TestTwoShells(t *testing.T) {
+	s := newShell(t)
+	first := s.start("run", "job", "--", "sh", "-c", "echo > held; exec sleep 300")
+	s.await("held")
+	s.start("run", "-n", "job", "--", "true").expect(75, "held")
+	s.start("run", "-n", "-s", "job", "--", "true").expect(75, "held")
+	s.start("run", "-w", "0", "job", "--", "true").expect(75, "held")
+	s.start("run", "-w", "50ms", "job", "--", "true").expect(75, "waited for 50ms")
+	s.start("run", "-n", "-E", "9", "job", "--", "true").expect(9, "held")
+	s.start("run", "-n", "-E", "0", "job", "--", "true").expect(0, "")
+	s.start("run", "-n", "other", "--", "true").expect(0, "")
+	first.signal(syscall.SIGTERM)
+	first.expect(128+int(syscall.SIGTERM), "")
+	s.start("run", "-n", "job", "--", "true").expect(0, "")
+}
+
+func TestSharedLock(t *testing.T) {
+	s := newShell(t)
+	s.start("run", "-s", "job", "--", "sh", "-c", "echo > held; exec sleep 300")
+	s.await("held")
+	s.start("run", "-n", "-s", "job", "--", "true").expect(0, "")
+	s.start("run", "-n", "job", "--", "true").expect(75, "held")
+}
+
+func TestEnvironment(t *testing.T) {
+	s := newShell(t, "DLOCK_TOKEN=stale", "OTHER=kept")
+	token := func() uint64 {
+		_, p := s.run("run", "a job", "--", "sh", "-c", `echo "$DLOCK_NAME/$OTHER/${DLOCK_URL-unset}/$DLOCK_TOKEN"`)
+		rest, ok := strings.CutPrefix(p.out.String(), "a job/kept/unset/")
+		n, err := strconv.ParseUint(strings.TrimSpace(rest), 10, 64)
+		if !ok || err != nil {
+			t.Fatalf("the command found %q", p.out.String())
+		}
+		return n
+	}
+	if first, second := token(), token(); first == 0 || second <= first {
+		t.Errorf("token %d, then %d", first, second)
+	}
+}
+
+func TestStandardStreams(t *testing.T) {
+	s := newShell(t)
+	cmd := s.command("run", "a", "--", "sh", "-c", "cat; echo problem >&2")
+	cmd.Stdin = strings.NewReader("input")
+	var problems strings.Builder
+	cmd.Stderr = &problems
+	out, err := cmd.Output()
+	if err != nil || string(out) != "input" || problems.String() != "problem\n" {
+		t.Errorf("%q, %q, %v", out, problems.String(), err)
+	}
+}
+
+// TestNoDescriptorLeaks: a lock file or the guard's pipe in the hands of a
+// command that lives on would keep the lock or the guard.
+func TestNoDescriptorLeaks(t *testing.T) {
+	s := newShell(t)
+	list := []string{"sh", "-c", "ls /proc/self/fd"}
+	_, p := s.run(append([]string{"run", "a", "--"}, list...)...)
+	without := exec.Command(list[0], list[1:]...)
+	var stderr strings.Builder
+	without.Stderr = &stderr
+	want, err := without.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := p.out.String(); got != string(want) {
+		t.Errorf("the command has the descriptors %q, want %q", strings.Fields(got), strings.Fields(string(want)))
+	}
+}
+
+func TestSignalsAreForwarded(t *testing.T) {
+	for name, sig := range map[string]syscall.Signal{
+		"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP,
+		"QUIT": syscall.SIGQUIT, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShell(t)
+			p := s.start("run", "job", "--", "sh", "-c",
+				`exec 2> /dev/null; trap 'exit 42' `+name+`; echo > held; while :; do sleep 0.01; done`)
+			s.await("held")
+			p.signal(sig)
+			p.expect(42, "")
+		})
+	}
+}
+
+func TestUnheededSignalKillsCommand(t *testing.T) {
+	s := newShell(t)
+	p := s.start("run", "job", "--", "sh", "-c", family)
+	pids := s.awaitPIDs("pids", familySize)
+	p.signal(syscall.SIGHUP) // a shell has its background jobs ignore SIGINT
+	p.expect(128+int(syscall.SIGHUP), "")
+	awaitGone(t, pids...)
+}
+
+func TestSignalEndsWait(t *testing.T) {
+	s := newShell(t)
+	s.start("run", "job", "--", "sh", "-c", "echo > held; exec sleep 300")
+	s.await("held")
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		p := s.start("run", "job", "--", "true")
+		until(t, "use of a lock file", func() bool { return s.usesLocks(p.cmd.Process.Pid) })
+		p.signal(sig)
+		p.expect(128+int(sig), "")
+	}
+}
+
+// usesLocks reports whether a process has a file of a lock open.
+func (s *shell) usesLocks(pid int) bool {
+	fds, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/fd/*")
+	return slices.ContainsFunc(fds, func(fd string) bool {
+		file, err := os.Readlink(fd)
+		return err == nil && strings.HasPrefix(file, s.locks()+"/")
+	})
+}
+
+func TestIgnoredSignalStaysIgnored(t *testing.T) {
+	s := newShell(t)
+	cmd := exec.Command("sh", "-c", `trap '' HUP; exec ./dlock run job -- sh -c 'kill -HUP $$; kill -HUP $PPID; echo alive'`)
+	cmd.Dir, cmd.Env = s.dir, s.command().Env
+	if out, err := cmd.Output(); err != nil || string(out) != "alive\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
+func TestKilledHolder(t *testing.T) {
+	s := newShell(t)
+	first := s.start("run", "job", "--", "sh", "-c", family)
+	pids := s.awaitPIDs("pids", familySize)
+	second := s.start("run", "job", "--", "sh", "-c", "exit 5")
+	first.signal(syscall.SIGKILL)
+	second.expect(5, "")
+	awaitGone(t, pids...)
+}
+
+func TestLossEndsCommand(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	p := s.start("run", "-t", "10s", "--grace", "999ms", "job", "--", "sh", "-c", `trap 'echo > warned' TERM; `+family)
+	pids := s.awaitPIDs("pids", familySize)
+	s.evict()
+	p.expect(74, "lost")
+	awaitGone(t, pids...)
+	s.await("warned")
+	s.start("run", "-n", "job", "--", "true").expect(0, "")
+}
+
+func TestLossEndsCommandThatDoesNotListen(t *testing.T) {
+	s := newShell(t)
+	p := s.start("run", "-t", "300ms", "--grace", "1ms", "job", "--", "sh", "-c", `trap '' TERM; `+family)
+	pids := s.awaitPIDs("pids", familySize)
+	s.evict()
+	p.expect(74, "lost")
+	awaitGone(t, pids...)
+}
+
+// evict takes all locks away behind their holders' backs.
+func (s *shell) evict() {
+	s.t.Helper()
+	files, err := os.ReadDir(s.locks())
+	if err != nil || len(files) == 0 {
+		s.t.Fatalf("no lock files: %v", err)
+	}
+	for _, f := range files {
+		if err := os.RemoveAll(filepath.Join(s.locks(), f.Name())); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+func TestNoSecretsInOutput(t *testing.T) {
+	const canary = "CANARY"
+	const url = "redis://user:" + canary + "@127.0.0.1:1/"
+	for _, args := range [][]string{
+		{"run", "--backend", url, "a", "--", "true"},
+		{"run", "--backend", "redis://user:" + canary + "@127.0.0.1:port", "a", "--", "true"},
+		{"run", "--backend", "redis://user:" + canary + "/@127.0.0.1", "a", "--", "true"},
+		{"run", "--backend", "file://user:" + canary + "@/tmp?x=" + canary, "a", "--", "true"},
+		{"run", "-b" + url, "a", "--", "true"},
+		{"run", "-t", url, "a", "--", "true"},
+		{"run", url},
+		{"demo", url},
+		{"demo", "--backend", url},
+		{"help", url},
+		{url},
+	} {
+		s := newShell(t)
+		code, p := s.run(args...)
+		if code == 0 {
+			t.Errorf("%q succeeded", args)
+		}
+		if strings.Contains(p.out.String()+p.err.String(), canary) {
+			t.Errorf("%q printed %q and %q", args, p.out.String(), p.err.String())
+		}
+	}
+	s := newShell(t, urlVariable+"="+url)
+	code, p := s.run("run", "a", "--", "true")
+	if code == 0 || strings.Contains(p.err.String(), canary) {
+		t.Errorf("exit code %d with %q", code, p.err.String())
+	}
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	ctrlC = "\x03"
+	ctrlZ = "\x1a"
+)
+
+// A screen is a terminal with a program in a session of its own.
+type screen struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	master *os.File
+	read   chan struct{} // closed when there is nothing more to read
+
+	mu    sync.Mutex
+	shown bytes.Buffer
+}
+
+// onScreen starts a program in the directory of s, on a terminal.
+func (s *shell) onScreen(name string, args ...string) *screen {
+	s.t.Helper()
+	master, slave := openPTY(s.t)
+	defer slave.Close()
+	sc := &screen{t: s.t, master: master, read: make(chan struct{}), cmd: exec.Command(name, args...)}
+	sc.cmd.Dir, sc.cmd.Env = s.dir, append(s.command().Env, "PS1=$ ", "ENV=")
+	sc.cmd.Stdin, sc.cmd.Stdout, sc.cmd.Stderr = slave, slave, slave
+	sc.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := sc.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	go sc.copy()
+	s.t.Cleanup(func() {
+		_ = sc.cmd.Process.Kill()
+		_ = master.Close()
+		<-sc.read
+	})
+	return sc
+}
+
+func openPTY(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	err = errors.Join(err, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	master = os.NewFile(uintptr(fd), "terminal")
+	slave, err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return master, slave
+}
+
+func (s *screen) copy() {
+	defer close(s.read)
+	for {
+		b := make([]byte, 1024)
+		n, err := s.master.Read(b)
+		s.mu.Lock()
+		s.shown.Write(b[:n])
+		s.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (s *screen) typeIn(keys string) {
+	s.t.Helper()
+	if _, err := s.master.WriteString(keys); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *screen) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shown.String()
+}
+
+func (s *screen) await(text string) {
+	s.t.Helper()
+	until(s.t, text, func() bool { return strings.Contains(s.text(), text) })
+}
+
+func (s *screen) expect(code int) {
+	s.t.Helper()
+	ended := make(chan struct{})
+	go func() { _ = s.cmd.Wait(); close(ended) }()
+	until(s.t, "end", func() bool {
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	})
+	if got := s.cmd.ProcessState.ExitCode(); got != code {
+		s.t.Errorf("exit code %d, want %d; the screen shows %q", got, code, s.text())
+	}
+}
+
+func TestCommandReadsTerminal(t *testing.T) {
+	for name, script := range map[string]string{
+		"alone":         `./dlock run job -- sh -c 'read x; echo got-$x'`,
+		"in a pipeline": `./dlock run job -- sh -c 'read x; echo got-$x' | cat`,
+		"and back":      `./dlock run job -- true; read x; echo got-$x`,
+		"after failure": `./dlock run job -- sh -c 'exit 3'; read x; echo got-$x`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			sc := newShell(t).onScreen("sh", "-c", script)
+			sc.typeIn("this\n")
+			sc.await("got-this")
+			sc.expect(0)
+		})
+	}
+}
+
+func TestInterruptKey(t *testing.T) {
+	s := newShell(t)
+	sc := s.onScreen("./dlock", "run", "job", "--", "sh", "-c", "echo > held; exec sleep 300")
+	s.await("held")
+	sc.typeIn(ctrlC)
+	sc.expect(128 + int(syscall.SIGINT))
+}
+
+// TestSuspendKey: dlock stops with its command and goes on with it.
+func TestSuspendKey(t *testing.T) {
+	s := newShell(t)
+	sc := s.onScreen("sh", "-i")
+	sc.typeIn("./dlock run job -- sh -c 'echo $PPID $$ > pids; exec sleep 300'\n")
+	pids := s.awaitPIDs("pids", 2)
+	for range 3 {
+		sc.typeIn(ctrlZ)
+		for _, pid := range pids {
+			until(t, "stop", func() bool { return state(pid) == "T" })
+		}
+		s.start("run", "-n", "job", "--", "true").expect(exitHeld, "held")
+		sc.typeIn("fg\n")
+		for _, pid := range pids {
+			until(t, "continuation", func() bool { return state(pid) == "S" })
+		}
+	}
+	sc.typeIn(ctrlC)
+	awaitGone(t, pids...)
+	sc.typeIn("exit $?\n")
+	sc.expect(128 + int(syscall.SIGINT))
+}
+
+func TestProgressOnTerminal(t *testing.T) {
+	sc := newShell(t).onScreen("./dlock", "demo")
+	sc.expect(0)
+	for _, want := range []string{"without lock  [", "with lock     [", "%", "\r\x1b[K"} {
+		sc.await(want)
+	}
+}

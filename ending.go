@@ -1,15 +1,13 @@
 package dlock
 
-import (
-	"context"
-	"sync"
-)
+import "sync"
 
-// An ending is how a lease ends: once, for a reason, with everybody told who
-// asked to be.
+// An ending is how the lease on a lock ends: once, for a reason, with
+// everybody told who asked to be.
 type ending struct {
 	mu   sync.Mutex
-	why  *Error        // why it has ended; nil: it has not
+	kind error         // nil: it has not ended
+	by   error         // the cause, or nil
 	done chan struct{} // closed at the end; nil: nobody asked yet
 	told []func(error) // called at the end
 }
@@ -23,11 +21,11 @@ var closedChan = func() chan struct{} {
 // end ends the lease on name, and reports false if it had ended before.
 func (n *ending) end(name string, kind, cause error) bool {
 	n.mu.Lock()
-	if n.why != nil {
+	if n.kind != nil {
 		n.mu.Unlock()
 		return false
 	}
-	n.why = &Error{Op: "hold", Name: name, Kind: kind, Err: cause}
+	n.kind, n.by = kind, cause
 	told := n.told
 	n.told = nil
 	if n.done != nil {
@@ -35,19 +33,26 @@ func (n *ending) end(name string, kind, cause error) bool {
 	}
 	n.mu.Unlock()
 	for _, f := range told {
-		f(n.why)
+		f(n.why(name))
 	}
 	return true
 }
 
-// cause is why the lease has ended, nil if it has not.
-func (n *ending) cause() error {
+// why is an *Error on name that says why the lease has ended, nil if it has
+// not.
+func (n *ending) why(name string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.why == nil {
+	if n.kind == nil {
 		return nil
 	}
-	return n.why
+	return &Error{Op: "hold", Name: name, Kind: n.kind, Err: n.by}
+}
+
+func (n *ending) ended() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.kind != nil
 }
 
 // whenDone returns the channel that end closes.
@@ -56,7 +61,7 @@ func (n *ending) whenDone() <-chan struct{} {
 	defer n.mu.Unlock()
 	switch {
 	case n.done != nil:
-	case n.why != nil:
+	case n.kind != nil:
 		return closedChan
 	default:
 		n.done = make(chan struct{})
@@ -64,21 +69,14 @@ func (n *ending) whenDone() <-chan struct{} {
 	return n.done
 }
 
-// tell has f called at the end, at once if that has been.
-func (n *ending) tell(f func(error)) {
+// tell has f called at the end of the lease on name, at once if that has been.
+func (n *ending) tell(name string, f func(error)) {
 	n.mu.Lock()
-	if n.why == nil {
+	if n.kind == nil {
 		n.told = append(n.told, f)
 		n.mu.Unlock()
 		return
 	}
 	n.mu.Unlock()
-	f(n.why)
-}
-
-// context returns a child of parent that ends with the lease.
-func (n *ending) context(parent context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(parent)
-	n.tell(cancel)
-	return ctx
+	f(n.why(name))
 }

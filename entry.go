@@ -81,8 +81,10 @@ func (e *entry) downgrade(ctx context.Context) error {
 		ctx, cancel = backend.Bound(ctx, left)
 		defer cancel()
 	}
-	c.keeper.Remove(ctx, &h.item)
-	err := c.downgrader.Downgrade(ctx, h.bh)
+	err := backend.WaitEnded(ctx, false)
+	if c.keeper.Remove(ctx, &h.item) {
+		err = c.downgrader.Downgrade(ctx, h.bh)
+	}
 	if err == nil {
 		c.opened(h, e)
 	}
@@ -126,7 +128,7 @@ func (e *entry) modeNow() backend.Mode {
 
 // dropped is called when the last reference to a lease's handle is gone.
 func (e *entry) dropped() {
-	if e.cause() == nil {
+	if !e.ended() {
 		e.client().complain("lease dropped without Unlock, the lock stays held", e.lockName(), nil)
 	}
 }
@@ -153,7 +155,7 @@ func (ch *chain) find(c *Client, fullName string) *chain {
 		if l := e.hold.lock; l.client != c || l.fullName != fullName {
 			continue
 		}
-		if e.check(); e.cause() == nil {
+		if e.check(); !e.ended() {
 			return ch
 		}
 	}

@@ -21,7 +21,7 @@ type hold struct {
 	door *doorway
 	bh   *backend.Hold
 	item keepalive.Item
-	took time.Duration // when it was acquired, since the client was made
+	took time.Duration // when it was asked for, since the client was made
 
 	prev, next *hold // in door.holds, guarded by the client's mutex
 
@@ -47,7 +47,7 @@ var (
 // came too late to be of use, or the client was closed meanwhile.
 func (h *hold) begin() (*Lease, error) {
 	c := h.lock.client
-	h.took = c.age()
+	h.took = h.bh.Sent.Sub(c.made)
 	if !c.hang(h) {
 		return nil, ErrClosed
 	}
@@ -157,11 +157,10 @@ func (h *hold) abandon() {
 	ok := c.janitor.Go(func(ctx context.Context) {
 		ctx, cancel := backend.Bound(ctx, h.bh.TTL)
 		defer cancel()
-		c.keeper.Remove(ctx, &h.item)
-		err := h.giveBack(ctx)
+		err := h.clearUp(ctx)
 		c.unhang(h)
 		if err != nil {
-			backend.Retry(ctx, h.giveBack)
+			backend.Retry(ctx, h.clearUp)
 		}
 	})
 	if !ok {
@@ -169,10 +168,19 @@ func (h *hold) abandon() {
 	}
 }
 
-// giveBack releases h on the server. One that is gone there is as good as
-// released.
+// giveBack releases h on the server, after the last renewal that is under way.
 func (h *hold) giveBack(ctx context.Context) error {
-	err := h.lock.client.backend.Release(ctx, h.bh)
+	c := h.lock.client
+	if !c.keeper.Remove(ctx, &h.item) {
+		return backend.WaitEnded(ctx, false)
+	}
+	return c.backend.Release(ctx, h.bh)
+}
+
+// clearUp is giveBack of a hold that is over: one that is gone on the server is
+// as good as released.
+func (h *hold) clearUp(ctx context.Context) error {
+	err := h.giveBack(ctx)
 	if errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
 		return nil
 	}
@@ -203,8 +211,7 @@ func (h *hold) releaseNow(ctx context.Context) error {
 	c := h.lock.client
 	ctx, cancel := h.usable(ctx)
 	defer cancel()
-	c.keeper.Remove(ctx, &h.item)
-	err := c.backend.Release(ctx, h.bh)
+	err := h.giveBack(ctx)
 	c.unhang(h)
 
 	switch {
@@ -215,7 +222,7 @@ func (h *hold) releaseNow(ctx context.Context) error {
 	default:
 		c.complain("release not confirmed", h.lock.name, err)
 		h.tell(c.opts.Hooks.Released, newError("unlock", h.lock.name, err))
-		c.janitor.Do(h.bh.TTL, h.giveBack)
+		c.janitor.Do(h.bh.TTL, h.clearUp)
 	}
 	return err
 }

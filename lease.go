@@ -47,7 +47,7 @@ func (l *Lease) Context(parent context.Context) context.Context {
 		return ctx
 	}
 	ctx, cancel := context.WithCancelCause(parent)
-	l.of.ends().tell(cancel)
+	l.of.ends().tell(l.of.lockName(), cancel)
 	return l.of.bind(ctx, l)
 }
 
@@ -68,7 +68,7 @@ func (l *Lease) Err() error {
 		return errZeroLease
 	}
 	l.of.check()
-	return l.of.ends().cause()
+	return l.of.ends().why(l.of.lockName())
 }
 
 // Token returns the lock's fencing token. It is greater than that of every
@@ -123,9 +123,9 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	l.of.check()
 	name := l.of.lockName()
 	if !l.of.ends().end(name, ErrUnlocked, nil) {
-		err := *l.of.ends().cause().(*Error)
+		err := l.of.ends().why(name).(*Error)
 		err.Op = "unlock"
-		return &err
+		return err
 	}
 	if err := l.of.unlock(ctx); err != nil {
 		return newError("unlock", name, err)

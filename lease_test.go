@@ -251,7 +251,7 @@ func TestDroppedLeaseIsLogged(t *testing.T) {
 		return out.Write(p)
 	}), nil))
 	renewed := make(chan struct{}, 100)
-	o := dlock.Options{TTL: 60 * time.Millisecond, Logger: log}
+	o := dlock.Options{TTL: 3 * time.Second, Logger: log}
 	o.Hooks.Renewed = func(dlock.Event) { renewed <- struct{}{} }
 	c := client(t, memory.New(nil), o)
 	kept := lock(t, c.Mutex("kept"))
@@ -288,12 +288,12 @@ func TestLeaseOfALiveContextIsKept(t *testing.T) {
 		return len(p), nil
 	}), nil))
 	renewed := make(chan struct{}, 100)
-	o := dlock.Options{TTL: 60 * time.Millisecond, Logger: log}
+	o := dlock.Options{TTL: 3 * time.Second, Logger: log}
 	o.Hooks.Renewed = func(dlock.Event) { renewed <- struct{}{} }
 	c := client(t, memory.New(nil), o)
 	m := c.Mutex("x")
 	ctx := lock(t, m).Context(t.Context())
-	for range 3 {
+	for range 2 {
 		<-renewed
 		runtime.GC()
 	}

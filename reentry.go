@@ -51,7 +51,7 @@ func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode
 	}
 	err := c.await(ctx, &outer.scope, mode, outer.whenDone(), waiting)
 	if err == errParentEnded {
-		return outer.cause()
+		return outer.why(outer.lockName())
 	}
 	return err
 }
@@ -68,11 +68,6 @@ func (h *hold) recount(ctx context.Context, entries int, seq int64) error {
 	c := h.lock.client
 	if c.reenterer == nil {
 		return nil
-	}
-	if left, ok := c.keeper.Left(&h.item); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = backend.Bound(ctx, left)
-		defer cancel()
 	}
 	err := c.reenterer.Reenter(ctx, h.bh, entries, seq)
 	if errors.Is(err, ErrLost) {

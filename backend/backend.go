@@ -181,7 +181,7 @@ type Reenterer interface {
 	// has been entered entries times. seq grows with every change of the
 	// count: the server ignores a message with a lower one than it has seen,
 	// so that a repeated or overtaken call does no harm. It reports ErrLost
-	// if h is gone.
+	// if h is gone, and returns within h.TTL whatever the server does.
 	Reenter(ctx context.Context, h *Hold, entries int, seq int64) error
 }
 

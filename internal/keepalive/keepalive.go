@@ -114,8 +114,9 @@ func (k *Keeper) push(it *Item, now time.Time) bool {
 
 // Remove forgets the hold. When it has returned, no renewal of it is sent any
 // more: it waits for one under way until that is answered or ctx is done. The
-// owner hears nothing more of it, but for a call that had begun before.
-func (k *Keeper) Remove(ctx context.Context, it *Item) {
+// owner hears nothing more of it, but for a call that had begun before. Remove
+// reports false if ctx was done first.
+func (k *Keeper) Remove(ctx context.Context, it *Item) bool {
 	k.mu.Lock()
 	if it.index > 0 {
 		heap.Remove(&k.items, int(it.index)-1)
@@ -128,11 +129,14 @@ func (k *Keeper) Remove(ctx context.Context, it *Item) {
 		settled = it.settled
 	}
 	k.mu.Unlock()
-	if settled != nil {
-		select {
-		case <-settled:
-		case <-ctx.Done():
-		}
+	if settled == nil {
+		return true
+	}
+	select {
+	case <-settled:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

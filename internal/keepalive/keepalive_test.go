@@ -168,7 +168,9 @@ func TestRemoveWaitsForTheRenewalUnderWay(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		removed := make(chan struct{})
 		go func() {
-			k.Remove(context.Background(), it)
+			if !k.Remove(context.Background(), it) {
+				t.Error("not removed")
+			}
 			close(removed)
 		}()
 		synctest.Wait()
@@ -197,7 +199,9 @@ func TestRemoveEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
-		k.Remove(ctx, it)
+		if k.Remove(ctx, it) {
+			t.Error("removed with a renewal under way")
+		}
 		if took := time.Since(start); took != time.Second {
 			t.Errorf("removed after %v", took)
 		}

@@ -28,7 +28,8 @@ type process struct {
 	done chan struct{} // closed when the command has ended
 }
 
-// start runs cmd in a process group of its own, known to the reaper.
+// start runs cmd in a session of its own, known to the reaper. In ours, the end of
+// the test binary would make the kernel send SIGHUP and SIGCONT to what is stopped.
 func start(cmd *exec.Cmd) (*process, error) {
 	reaper, err := theReaper()
 	if err != nil {
@@ -38,7 +39,7 @@ func start(cmd *exec.Cmd) (*process, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	cmd.SysProcAttr.Setpgid = true
+	cmd.SysProcAttr.Setsid = true
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}

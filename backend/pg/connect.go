@@ -1,0 +1,253 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// dialLimit bounds how long a connection may take to be of use.
+const dialLimit = 10 * time.Second
+
+var (
+	errPooler = errors.New("a pooler stands before the server: connect to the server itself, " +
+		"or set pooler=session if the pooler gives each client a server connection for as long as it stays")
+	errStandby  = errors.New("the server is a standby, whose locks are not those of the primary")
+	errOld      = errors.New("the server is older than Postgres 10")
+	errTimeline = errors.New("the server has been promoted too often for tokens to grow any more")
+)
+
+// dial makes a session with the lease ttl.
+func (b *Backend) dial(ctx context.Context, ttl time.Duration) (*session, error) {
+	ctx, cancel := backend.Bound(ctx, dialLimit)
+	defer cancel()
+	cfg, err := b.target(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := pgconn.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, classify(err)
+	}
+	s, err := b.equip(ctx, conn, ttl)
+	if err != nil {
+		_ = conn.Close(ctx) // it is of no use
+		return nil, classify(err)
+	}
+	return s, nil
+}
+
+// target is the configuration with the credentials of the moment. Among
+// several hosts the primary is sought.
+func (b *Backend) target(ctx context.Context) (*pgconn.Config, error) {
+	cfg := b.config.Config.Copy()
+	if f := b.credentials; f != nil {
+		user, password, err := f(ctx)
+		if err != nil {
+			return nil, backend.Fail(backend.ErrAuth, err)
+		}
+		cfg.User, cfg.Password = user, password
+	}
+	first := cfg.ValidateConnect
+	cfg.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		if first != nil {
+			if err := first(ctx, conn); err != nil {
+				return err
+			}
+		}
+		return b.inspect(ctx, conn)
+	}
+	return cfg, nil
+}
+
+// facts is asked of every new connection. Only a primary knows its timeline.
+const facts = `SELECT pg_backend_pid(), pg_is_in_recovery()::int, current_setting('server_version_num'),
+	current_setting('max_locks_per_transaction')::int8
+		* (current_setting('max_connections')::int8 + current_setting('max_prepared_transactions')::int8),
+	CASE WHEN pg_is_in_recovery() THEN 0
+		ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int8 END`
+
+// inspect refuses servers on which locks would not exclude.
+func (b *Backend) inspect(ctx context.Context, conn *pgconn.PgConn) error {
+	values, err := queryInts(ctx, conn, facts)
+	if err != nil {
+		return err
+	}
+	pid, standby, version, locks, timeline := values[0], values[1], values[2], values[3], values[4]
+	switch {
+	case version < 100000:
+		return backend.Fail(backend.ErrUnsupported, errOld)
+	case standby != 0:
+		return backend.Fail(backend.ErrUnavailable, errStandby)
+	case uint32(pid) != conn.PID() && !b.opts.SessionPooler:
+		return backend.Fail(backend.ErrInvalidConfig, errPooler)
+	case timeline >= 1<<timelineBits:
+		return backend.Fail(backend.ErrUnsupported, errTimeline)
+	}
+	conn.CustomData()[factsKey] = serverFacts{uint32(pid), version, int(locks), uint64(timeline)}
+	return nil
+}
+
+const factsKey = "dlock"
+
+type serverFacts struct {
+	pid      uint32
+	version  int64
+	locks    int // that the lock table has room for
+	timeline uint64
+}
+
+// equip makes a session of a connection.
+func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, ttl time.Duration) (*session, error) {
+	known := conn.CustomData()[factsKey].(serverFacts)
+	if err := b.prepareSequence(ctx, conn); err != nil {
+		return nil, err
+	}
+	if err := b.settings(ctx, conn, known.version, ttl); err != nil {
+		return nil, err
+	}
+	if err := conn.SyncConn(ctx); err != nil {
+		return nil, err
+	}
+	raw, err := conn.Hijack()
+	if err != nil {
+		return nil, err
+	}
+	b.room.Store(int64(known.locks))
+	return &session{
+		backend:  b,
+		pg:       conn,
+		conn:     raw.Conn,
+		front:    raw.Frontend,
+		pid:      known.pid,
+		epoch:    known.timeline << sequenceBits,
+		grants:   make(map[*grant]struct{}),
+		ttl:      ttl,
+		proven:   time.Now(),
+		prepared: make(map[form]bool),
+		bind: pgproto3.Bind{
+			ParameterFormatCodes: []int16{pgproto3.BinaryFormat},
+			ResultFormatCodes:    []int16{pgproto3.BinaryFormat},
+			Parameters:           make([][]byte, 1),
+		},
+	}, nil
+}
+
+// settings makes the connection independent of the defaults of role and
+// database, and gives it its lease.
+func (b *Backend) settings(ctx context.Context, conn *pgconn.PgConn, version int64, ttl time.Duration) error {
+	needed := fmt.Sprintf("SET statement_timeout=0; SET default_transaction_read_only=off; "+
+		"SET client_min_messages=error; SET lock_timeout=%d", b.opts.Slice.Milliseconds())
+	if version >= 140000 {
+		needed += fmt.Sprintf("; SET idle_session_timeout=%d", ttl.Milliseconds())
+	}
+	if err := conn.Exec(ctx, needed).Close(); err != nil {
+		return err
+	}
+	for _, wish := range wishes(ttl) {
+		err := conn.Exec(ctx, "SET "+wish).Close()
+		if _, refused := errors.AsType[*pgconn.PgError](err); err != nil && !refused {
+			return err
+		}
+	}
+	return nil
+}
+
+// wishes are settings that not every server knows or lets one set. They are
+// for connections that break without a word while the server does not count
+// them as idle, and for servers too old to count at all: those find out no
+// sooner than after ttl.
+func wishes(ttl time.Duration) []string {
+	seconds := func(d time.Duration) int { return int(max((d+time.Second-1)/time.Second, 1)) }
+	const probes = 4
+	return []string{
+		"transaction_timeout=0",
+		fmt.Sprintf("tcp_keepalives_idle=%d", seconds(ttl/2)),
+		fmt.Sprintf("tcp_keepalives_interval=%d", seconds(ttl/2/probes)),
+		fmt.Sprintf("tcp_keepalives_count=%d", probes),
+		fmt.Sprintf("tcp_user_timeout=%d", ttl.Milliseconds()),
+		fmt.Sprintf("client_connection_check_interval=%d", min(ttl/3, 2*time.Second).Milliseconds()),
+	}
+}
+
+// queryInts runs a query that returns one row of whole numbers.
+func queryInts(ctx context.Context, conn *pgconn.PgConn, sql string) ([]int64, error) {
+	results, err := conn.Exec(ctx, sql).ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	if len(results) != 1 || len(results[0].Rows) != 1 {
+		return nil, errProtocol
+	}
+	var out []int64
+	for _, text := range results[0].Rows[0] {
+		v, err := strconv.ParseInt(string(text), 10, 64)
+		if err != nil {
+			return nil, errProtocol
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// The sequence of tokens, in the schema of the options. Its numbers stand in
+// the low bits of a token, the timeline of the WAL above: a standby that is
+// promoted may not have seen the latest of them.
+const (
+	sequenceName = "dlock_token"
+	sequenceBits = 52
+	timelineBits = 64 - sequenceBits
+	sequenceStep = 4096
+)
+
+// prepareSequence makes the sequence if it is not there, and checks it.
+func (b *Backend) prepareSequence(ctx context.Context, conn *pgconn.PgConn) error {
+	found, err := b.checkSequence(ctx, conn)
+	if found || err != nil {
+		return err
+	}
+	create := b.createSequence()
+	if err := conn.Exec(ctx, create).Close(); err != nil {
+		// Somebody else may have made it meanwhile.
+		if found, err := b.checkSequence(ctx, conn); found || err != nil {
+			return err
+		}
+		return backend.Fail(backend.ErrAuth, fmt.Errorf("have an administrator run %q and grant USAGE on it: %w", create, err))
+	}
+	return nil
+}
+
+func (b *Backend) createSequence() string {
+	return fmt.Sprintf("CREATE SEQUENCE IF NOT EXISTS %s INCREMENT %d MINVALUE %d MAXVALUE %d CACHE 1 NO CYCLE",
+		b.sequencePath, sequenceStep, sequenceStep, int64(1)<<sequenceBits-1)
+}
+
+// checkSequence reports whether the sequence is there, and what is wrong with
+// it. One that caches numbers in each session gives them out in no order.
+func (b *Backend) checkSequence(ctx context.Context, conn *pgconn.PgConn) (bool, error) {
+	values, err := queryInts(ctx, conn, strings.ReplaceAll(`SELECT count(*),
+		count(*) FILTER (WHERE seqincrement = 4096 AND seqcache = 1 AND NOT seqcycle),
+		count(*) FILTER (WHERE has_sequence_privilege(seqrelid, 'USAGE'))
+		FROM pg_sequence WHERE seqrelid = to_regclass(PATH)`, "PATH", quoteLiteral(b.sequencePath)))
+	if err != nil {
+		return false, err
+	}
+	switch {
+	case values[0] == 0:
+		return false, nil
+	case values[1] == 0:
+		return true, backend.Fail(backend.ErrConflict, fmt.Errorf("%s is not a sequence of tokens", b.sequencePath))
+	case values[2] == 0:
+		return true, backend.Fail(backend.ErrAuth, fmt.Errorf("have an administrator grant USAGE on sequence %s", b.sequencePath))
+	}
+	return true, nil
+}
+
+func quoteLiteral(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

@@ -1,0 +1,62 @@
+package pg
+
+import (
+	"errors"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// ErrLockTable says that the server's lock table has no room for another lock,
+// or that this client has as many as it may: see Options.MaxLocks. More room
+// is made by max_locks_per_transaction and a restart of the server. The
+// table is shared with everything else that the server does.
+var ErrLockTable = errors.New("dlock: too many locks on the server")
+
+// SQLSTATE codes that mean something here.
+const (
+	outOfMemory      = "53200" // also: the lock table is full
+	lockNotAvailable = "55P03" // lock_timeout
+	queryCanceled    = "57014"
+	deadlockDetected = "40P01"
+)
+
+// kinds maps SQLSTATE codes to the kind of failure they are.
+var kinds = map[string]error{
+	"28000": backend.ErrAuth,          // no such role, or not from here
+	"28P01": backend.ErrAuth,          // wrong password
+	"42501": backend.ErrAuth,          // not permitted
+	"3D000": backend.ErrInvalidConfig, // no such database
+	"42704": backend.ErrInvalidConfig, // no such parameter
+}
+
+// classify gives an error of the driver its kind.
+func classify(err error) error {
+	for _, kind := range []error{backend.ErrAuth, backend.ErrInvalidConfig, backend.ErrUnsupported,
+		backend.ErrConflict, backend.ErrUnavailable, backend.ErrLost, backend.ErrClosed} {
+		if errors.Is(err, kind) {
+			return err
+		}
+	}
+	code := codeOf(err)
+	if kind := kinds[code]; kind != nil {
+		return backend.Fail(kind, err)
+	}
+	if code == outOfMemory {
+		err = backend.Fail(ErrLockTable, err)
+	}
+	return backend.Fail(backend.ErrUnavailable, err)
+}
+
+// codeOf returns the SQLSTATE of err, empty if the server did not say it.
+func codeOf(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// passing reports whether a request that waits may try again after err.
+func passing(err error) bool {
+	return errors.Is(err, backend.ErrUnavailable) && !errors.Is(err, ErrLockTable)
+}

@@ -1,0 +1,68 @@
+package pg
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+)
+
+func TestLockUnlock(t *testing.T) {
+	p := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
+	q := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
+	a := lock(t, p.Mutex(nameOf(t)))
+	if _, err := q.Mutex(nameOf(t)).TryLock(testContext(t)); !errors.Is(err, dlock.ErrHeld) {
+		t.Fatalf("try on a held lock: %v", err)
+	}
+	waiting := locking(t, q.Mutex(nameOf(t)))
+	eventually(t, "queued", func() bool { return inLocks(t, admin(t, shared.Addr()), p.backend, nameOf(t), false) == 1 })
+	unlock(t, a)
+	b := receive(t, "the lock", waiting)
+	if b.Token() <= a.Token() {
+		t.Errorf("token %d after %d", b.Token(), a.Token())
+	}
+	unlock(t, b)
+}
+
+func TestManyGoroutines(t *testing.T) {
+	peers := []*peer{newPeer(t, shared.Addr(), Options{}, 10*time.Second), newPeer(t, shared.Addr(), Options{}, 10*time.Second)}
+	var n int
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Go(func() {
+			for range 50 {
+				l := lock(t, peers[i%2].Mutex(nameOf(t)))
+				n++
+				unlock(t, l)
+			}
+		})
+	}
+	all.Wait()
+	if n != 800 {
+		t.Errorf("%d of 800", n)
+	}
+}
+
+func TestReaders(t *testing.T) {
+	p := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
+	q := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
+	one, err := p.RWMutex(nameOf(t)).RLock(testContext(t))
+	must(t, err)
+	two, err := p.RWMutex(nameOf(t)).RLock(testContext(t))
+	must(t, err)
+	three, err := q.RWMutex(nameOf(t)).RLock(testContext(t))
+	must(t, err)
+	writer := locking(t, q.RWMutex(nameOf(t)))
+	other := locking(t, newPeer(t, shared.Addr(), Options{}, 10*time.Second).RWMutex(nameOf(t)))
+	eventually(t, "writer queued", func() bool { return inLocks(t, admin(t, shared.Addr()), p.backend, nameOf(t), false) >= 1 })
+	if _, err := p.RWMutex(nameOf(t)).TryRLock(testContext(t)); !errors.Is(err, dlock.ErrHeld) {
+		t.Errorf("a reader passed a waiting writer: %v", err)
+	}
+	unlock(t, one)
+	unlock(t, two)
+	unlock(t, three)
+	unlock(t, receive(t, "one writer", other))
+	unlock(t, receive(t, "other writer", writer))
+}

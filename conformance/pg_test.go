@@ -1,0 +1,146 @@
+package conformance_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend/pg"
+	"github.com/dlock-go/dlock/conformance"
+	"github.com/dlock-go/dlock/internal/faultnet"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+func init() { harnesses["pg"] = pgHarness }
+
+// pgHarness runs a server with room for the locks of the greatest property.
+func pgHarness(t testing.TB) conformance.Harness {
+	s := server.Start(t, server.Postgres{Settings: []string{"max_locks_per_transaction=128", "max_connections=300"}})
+	p := &pgServer{server: s}
+	return conformance.Harness{
+		Name:        "pg",
+		Version:     s.Version(),
+		Scheme:      "postgres",
+		URL:         p.url("postgres", s.Addr()),
+		TTL:         1500 * time.Millisecond,
+		BelowMinTTL: 50 * time.Millisecond,
+		Leased:      true,
+		Open:        p.open,
+		Evict:       p.evict,
+		Ops:         p.ops,
+		Waiting:     p.waiting,
+		Residue:     p.residue,
+		Restart:     p.restart,
+		BadLogin:    p.url("nobody:wrong", s.Addr()),
+		Nowhere:     p.url("postgres", "127.0.0.1:1"),
+		Optional:    []string{"Downgrader", "MinTTLer", "Renewer"},
+	}
+}
+
+// A pgServer is a server with a proxy before it for each client.
+type pgServer struct {
+	server *server.Server
+
+	mu      sync.Mutex
+	proxies []*faultnet.Proxy
+}
+
+func (p *pgServer) url(user, addr string) string {
+	return "postgres://" + user + "@" + addr + "/postgres?sslmode=disable"
+}
+
+func (p *pgServer) open(t testing.TB, o dlock.Options) *conformance.Peer {
+	t.Helper()
+	proxy, err := faultnet.Listen(p.server.Addr())
+	pgMust(t, err)
+	proxy.SetFraming(faultnet.Postgres)
+	p.mu.Lock()
+	p.proxies = append(p.proxies, proxy)
+	p.mu.Unlock()
+	cfg, err := pgx.ParseConfig(p.url("postgres", proxy.Addr()))
+	pgMust(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	// A slice longer than any property keeps the order of arrival.
+	b, err := pg.New(ctx, cfg, &pg.Options{Slice: time.Minute})
+	pgMust(t, err)
+	c, err := dlock.New(b, &o)
+	pgMust(t, err)
+	return &conformance.Peer{
+		Client:  c,
+		Backend: b,
+		Cut: func() func() {
+			proxy.Blackhole(faultnet.BothWays)
+			return func() { proxy.Restore(faultnet.BothWays) }
+		},
+		DropReply: func() { proxy.DropReply(1) },
+	}
+}
+
+func (p *pgServer) ops() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var n int64
+	for _, proxy := range p.proxies {
+		n += proxy.Stats().Requests
+	}
+	return n
+}
+
+// query runs sql on a connection of its own and returns its rows as text.
+func (p *pgServer) query(t testing.TB, sql string, args ...any) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	c, err := pgx.Connect(ctx, p.url("postgres", p.server.Addr()))
+	pgMust(t, err)
+	defer c.Close(ctx)
+	rows, err := c.Query(ctx, sql, args...)
+	pgMust(t, err)
+	out, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	pgMust(t, err)
+	return out
+}
+
+// locksOf selects what pg_locks says of a key given in two halves.
+const locksOf = ` FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
+	AND classid = $1::int8::oid AND objid = $2::int8::oid AND granted = $3`
+
+func halves(name string) (int64, int64) {
+	sum := sha256.Sum256([]byte("dlock\x00" + name))
+	return int64(binary.BigEndian.Uint32(sum[:])), int64(binary.BigEndian.Uint32(sum[4:]))
+}
+
+func (p *pgServer) evict(t testing.TB, name string) {
+	high, low := halves(name)
+	p.query(t, "SELECT pg_terminate_backend(pid)::text"+locksOf, high, low, true)
+}
+
+func (p *pgServer) waiting(t testing.TB, name string) int {
+	high, low := halves(name)
+	return len(p.query(t, "SELECT pid::text"+locksOf, high, low, false))
+}
+
+func (p *pgServer) residue(t testing.TB) []string {
+	return p.query(t, `SELECT format('session %s of %s: %s', pid, application_name, query) FROM pg_stat_activity
+		WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`)
+}
+
+func (p *pgServer) restart(t testing.TB) {
+	t.Helper()
+	pgMust(t, p.server.Kill())
+	pgMust(t, p.server.Restart(true))
+}
+
+func pgMust(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -122,9 +122,14 @@ func (p *pgServer) evict(t testing.TB, name string) {
 	p.query(t, "SELECT pg_terminate_backend(pid)::text"+locksOf, high, low, true)
 }
 
+// waiting counts who is in the server's queue, and who has said on the second
+// key that it waits to be told.
 func (p *pgServer) waiting(t testing.TB, name string) int {
 	high, low := halves(name)
-	return len(p.query(t, "SELECT pid::text"+locksOf, high, low, false))
+	queued := p.query(t, "SELECT pid::text"+locksOf, high, low, false)
+	const second = 0x55555555
+	told := p.query(t, "SELECT pid::text"+locksOf, high^second, low^second, true)
+	return len(queued) + len(told)
 }
 
 func (p *pgServer) residue(t testing.TB) []string {

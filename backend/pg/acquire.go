@@ -28,6 +28,7 @@ type ask struct {
 	ctx      context.Context
 	cancel   context.CancelFunc // nil until the ask has a goroutine
 	news     chan struct{}      // closed when held or the answer changes
+	wake     chan struct{}      // receives when the lock may be free; nil: it is not enlisted
 	grant    *grant             // the answer is one of these
 	err      error
 }
@@ -168,7 +169,7 @@ func (a *ask) goesOn(err error) bool {
 	b := a.backend
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	held := errors.Is(err, backend.ErrHeld)
+	held := isHeld(err)
 	if held {
 		a.noteHeld()
 	}

@@ -24,8 +24,8 @@ var (
 	errTimeline = errors.New("the server has been promoted too often for tokens to grow any more")
 )
 
-// dial makes a session with the lease ttl.
-func (b *Backend) dial(ctx context.Context, ttl time.Duration) (*session, error) {
+// dial makes a session for l.
+func (b *Backend) dial(ctx context.Context, l line) (*session, error) {
 	ctx, cancel := backend.Bound(ctx, dialLimit)
 	defer cancel()
 	cfg, err := b.target(ctx)
@@ -36,7 +36,7 @@ func (b *Backend) dial(ctx context.Context, ttl time.Duration) (*session, error)
 	if err != nil {
 		return nil, classify(err)
 	}
-	s, err := b.equip(ctx, conn, ttl)
+	s, err := b.equip(ctx, conn, l)
 	if err != nil {
 		_ = conn.Close(ctx) // it is of no use
 		return nil, classify(err)
@@ -105,12 +105,12 @@ type serverFacts struct {
 }
 
 // equip makes a session of a connection.
-func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, ttl time.Duration) (*session, error) {
+func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, l line) (*session, error) {
 	known := conn.CustomData()[factsKey].(serverFacts)
 	if err := b.prepareSequence(ctx, conn); err != nil {
 		return nil, err
 	}
-	if err := b.settings(ctx, conn, known.version, ttl); err != nil {
+	if err := b.settings(ctx, conn, known.version, l); err != nil {
 		return nil, err
 	}
 	if err := conn.SyncConn(ctx); err != nil {
@@ -129,7 +129,8 @@ func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, ttl time.Durat
 		pid:      known.pid,
 		epoch:    known.timeline << sequenceBits,
 		grants:   make(map[*grant]struct{}),
-		ttl:      ttl,
+		ttl:      l.ttl,
+		listens:  l.purpose == listening,
 		proven:   time.Now(),
 		prepared: make(map[form]bool),
 		bind: pgproto3.Bind{
@@ -142,16 +143,19 @@ func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, ttl time.Durat
 
 // settings makes the connection independent of the defaults of role and
 // database, and gives it its lease.
-func (b *Backend) settings(ctx context.Context, conn *pgconn.PgConn, version int64, ttl time.Duration) error {
+func (b *Backend) settings(ctx context.Context, conn *pgconn.PgConn, version int64, l line) error {
 	needed := fmt.Sprintf("SET statement_timeout=0; SET default_transaction_read_only=off; "+
 		"SET client_min_messages=error; SET lock_timeout=%d", b.opts.Slice.Milliseconds())
 	if version >= 140000 {
-		needed += fmt.Sprintf("; SET idle_session_timeout=%d", ttl.Milliseconds())
+		needed += fmt.Sprintf("; SET idle_session_timeout=%d", l.ttl.Milliseconds())
+	}
+	if l.purpose == listening {
+		needed += "; LISTEN " + wakeChannel
 	}
 	if err := conn.Exec(ctx, needed).Close(); err != nil {
 		return err
 	}
-	for _, wish := range wishes(ttl) {
+	for _, wish := range wishes(l.ttl) {
 		err := conn.Exec(ctx, "SET "+wish).Close()
 		if _, refused := errors.AsType[*pgconn.PgError](err); err != nil && !refused {
 			return err

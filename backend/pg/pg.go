@@ -34,8 +34,9 @@
 // Clients that wait get a lock first come, first served, while no wait is
 // longer than the slice. Then the wait ends and begins anew at the end of the
 // queue, so that it does not keep vacuum and CREATE INDEX CONCURRENTLY from
-// going on. When all connections that may wait do, further requests ask again
-// now and then.
+// going on. When all connections that may wait do, further requests are told by
+// notification when a lock is given back, in no order; one whose holder has
+// died they find free within 30 s.
 //
 // Postgres keeps advisory locks in the memory of one server. A failover frees
 // them all. Poolers that work by transaction or statement, and standbys, are
@@ -162,6 +163,8 @@ type Backend struct {
 	lines  map[line]*dialing
 	idle   []*session // of no line
 	live   map[*session]struct{}
+
+	loiterers int // requests in the lobby
 }
 
 var (
@@ -208,7 +211,7 @@ func newBackend(cfg *pgx.ConnConfig, o *Options) (*Backend, error) {
 
 // check connects once and keeps the connection for the first who needs one.
 func (b *Backend) check(ctx context.Context) error {
-	s, err := b.connect(ctx, time.Minute)
+	s, err := b.connect(ctx, line{time.Minute, holding})
 	if err != nil {
 		b.stop()
 		return err

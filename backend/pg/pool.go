@@ -7,12 +7,19 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// A line is what a connection that many requests share is for: holding locks
-// with one lease, or finding out whether a reader may join them. The latter
-// needs a connection that holds nothing itself.
+// A purpose is what connections that many requests share are for.
+type purpose uint8
+
+const (
+	holding   purpose = iota // locks
+	probing                  // finding out whether readers may join others; it holds nothing
+	listening                // for locks that become free; it holds second keys
+)
+
+// A line is a purpose with a lease.
 type line struct {
-	ttl   time.Duration
-	probe bool
+	ttl     time.Duration
+	purpose purpose
 }
 
 // A dialing is the session of a line, once it is there.
@@ -57,13 +64,16 @@ func (b *Backend) shared(ctx context.Context, l line) (*session, error) {
 func (b *Backend) newLine(l line) *dialing {
 	d := &dialing{done: make(chan struct{})}
 	b.lines[l] = d
-	if d.session = b.takeIdle(l.ttl); d.session != nil {
+	if l.purpose != listening {
+		d.session = b.takeIdle(l.ttl)
+	}
+	if d.session != nil {
 		d.session.users-- // nobody yet
 		close(d.done)
 		return d
 	}
 	ok := b.janitor.Go(func(ctx context.Context) {
-		s, err := b.connect(ctx, l.ttl)
+		s, err := b.connect(ctx, l)
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if err == nil {
@@ -104,12 +114,12 @@ func (b *Backend) take(ctx context.Context, ttl time.Duration) (*session, error)
 	if s != nil {
 		return s, nil
 	}
-	return b.connect(ctx, ttl)
+	return b.connect(ctx, line{ttl, holding})
 }
 
 // open makes a session, which only the caller uses.
-func (b *Backend) connect(ctx context.Context, ttl time.Duration) (*session, error) {
-	s, err := b.dial(ctx, ttl)
+func (b *Backend) connect(ctx context.Context, l line) (*session, error) {
+	s, err := b.dial(ctx, l)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +134,7 @@ func (b *Backend) connect(ctx context.Context, ttl time.Duration) (*session, err
 	b.live[s] = struct{}{}
 	b.sessions.Go(s.read)
 	s.mu.Lock()
-	s.setDeadline(time.Now().Add(ttl / 2))
+	s.setDeadline(time.Now().Add(l.ttl / 2))
 	s.mu.Unlock()
 	return s, nil
 }
@@ -182,6 +192,9 @@ func (b *Backend) lost(s *session, cause error) {
 	for g := range s.grants {
 		holders = append(holders, g.holds...)
 		b.drop(g)
+	}
+	if s.listens {
+		b.wakeAll()
 	}
 	b.mu.Unlock()
 	for _, h := range holders {

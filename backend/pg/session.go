@@ -62,6 +62,7 @@ type session struct {
 	front   *pgproto3.Frontend
 	pid     uint32
 	epoch   uint64 // the WAL timeline, where it stands in a token
+	listens bool
 
 	// Guarded by backend.mu.
 	users  int // grants and requests
@@ -259,6 +260,8 @@ func (s *session) take(m pgproto3.BackendMessage) error {
 		s.parsed()
 	case *pgproto3.ErrorResponse:
 		return s.fail(pgconn.ErrorResponseToPgError(m))
+	case *pgproto3.NotificationResponse:
+		s.backend.wake(m)
 	case *pgproto3.ReadyForQuery:
 		return s.complete()
 	}

@@ -22,8 +22,25 @@ const (
 	probe                     // 1 if a shared lock would be granted now
 	ping                      // 1 if this is the backend with that pid, on a primary
 	setTTL                    // 1; takes milliseconds
+	enlist                    // 1; says that somebody without a place in the queue waits
+	delist                    // 1; takes that back
 	unlockAll                 // 1; takes anything
 	ops
+)
+
+// wakeChannel is where the keys of locks are told that have become free and
+// that somebody waits for who is not in the server's queue.
+const wakeChannel = "dlock_wake"
+
+// Who waits so has a shared lock on a second key, made of the first. told is
+// the rest of a CASE that has given a lock back: it sends a notification if
+// there are any such. Otherwise it costs no more than a look at that key.
+const (
+	second = "K # 6148914691236517205"
+	told   = " WHEN pg_try_advisory_xact_lock(" + second + ") THEN 1" +
+		" WHEN pg_notify('" + wakeChannel + "', K::text) IS NULL THEN 0 ELSE 1 END::int8"
+	unlockExpression       = "CASE WHEN NOT pg_advisory_unlock(K) THEN 0" + told
+	unlockSharedExpression = "CASE WHEN NOT pg_advisory_unlock_shared(K) THEN 0" + told
 )
 
 // expressions holds what each op selects; K is its argument and SEQ the
@@ -31,14 +48,16 @@ const (
 var expressions = [ops]string{
 	tryExclusive:    "CASE WHEN pg_try_advisory_lock(K) THEN nextval(SEQ) ELSE 0 END",
 	tryShared:       "CASE WHEN pg_try_advisory_lock_shared(K) THEN nextval(SEQ) ELSE 0 END",
-	unlockExclusive: "pg_advisory_unlock(K)::int::int8",
-	unlockShared:    "pg_advisory_unlock_shared(K)::int::int8",
+	unlockExclusive: unlockExpression,
+	unlockShared:    unlockSharedExpression,
 	lockExclusive:   "CASE WHEN pg_advisory_lock(K) IS NULL THEN 0 ELSE nextval(SEQ) END",
 	lockShared:      "CASE WHEN pg_advisory_lock_shared(K) IS NULL THEN 0 ELSE nextval(SEQ) END",
-	downgrade:       "CASE WHEN pg_advisory_lock_shared(K) IS NULL THEN 0 ELSE pg_advisory_unlock(K)::int END::int8",
+	downgrade:       "CASE WHEN pg_advisory_lock_shared(K) IS NULL OR NOT pg_advisory_unlock(K) THEN 0" + told,
 	probe:           "pg_try_advisory_xact_lock_shared(K)::int::int8",
 	ping:            "(pg_backend_pid() = K AND NOT pg_is_in_recovery())::int::int8",
 	setTTL:          "(set_config('idle_session_timeout', K::text, false) IS NOT NULL)::int::int8",
+	enlist:          "(pg_advisory_lock_shared(" + second + ") IS NOT NULL)::int::int8",
+	delist:          "pg_advisory_unlock_shared(" + second + ")::int::int8",
 	unlockAll:       "(pg_advisory_unlock_all() IS NOT NULL)::int::int8 + 0 * K",
 }
 
@@ -48,8 +67,8 @@ var expressions = [ops]string{
 var groups = [ops]string{
 	tryExclusive:    "SELECT pg_try_advisory_lock(k)::int::int8 FROM unnest($1::int8[]) k UNION ALL SELECT nextval(SEQ)",
 	tryShared:       "SELECT pg_try_advisory_lock_shared(k)::int::int8 FROM unnest($1::int8[]) k UNION ALL SELECT nextval(SEQ)",
-	unlockExclusive: "SELECT pg_advisory_unlock(k)::int::int8 FROM unnest($1::int8[]) k",
-	unlockShared:    "SELECT pg_advisory_unlock_shared(k)::int::int8 FROM unnest($1::int8[]) k",
+	unlockExclusive: "SELECT " + unlockExpression + " FROM unnest($1::int8[]) K",
+	unlockShared:    "SELECT " + unlockSharedExpression + " FROM unnest($1::int8[]) K",
 }
 
 // undo is the op that gives back what o may have taken, or ops if there is

@@ -21,17 +21,17 @@ type try struct {
 func (a *ask) begin(ctx context.Context) (*try, error) {
 	b := a.backend
 	t := &try{}
-	o := tryOp(a.shared)
+	o, to := tryOp(a.shared), holding
 	if a.shared {
 		b.mu.Lock()
 		t.readers = a.place.readers(a.ttl)
 		b.mu.Unlock()
 	}
 	if t.readers != nil {
-		o = probe
+		o, to = probe, probing
 	}
 	var err error
-	if t.session, err = b.shared(ctx, line{a.ttl, o == probe}); err != nil {
+	if t.session, err = b.shared(ctx, line{a.ttl, to}); err != nil {
 		return nil, err
 	}
 	t.call = newCall(o, a.place.key)

@@ -2,7 +2,6 @@ package pg
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -34,8 +33,8 @@ func (a *ask) loop(closing context.Context) {
 	begun := time.Now()
 	for {
 		err := a.round(closing, &pause)
-		answered := err == nil || err == errAgain || errors.Is(err, backend.ErrHeld)
-		if !answered && !a.isHeld() && time.Since(begun) > min(a.ttl, unansweredLimit) {
+		answered := err == nil || err == errAgain || isHeld(err)
+		if !answered && !a.knownHeld() && time.Since(begun) > min(a.ttl, unansweredLimit) {
 			a.fail(err)
 			return
 		}
@@ -48,10 +47,16 @@ func (a *ask) loop(closing context.Context) {
 	}
 }
 
-func (a *ask) isHeld() bool {
+func (a *ask) knownHeld() bool {
 	a.backend.mu.Lock()
 	defer a.backend.mu.Unlock()
 	return a.held
+}
+
+func (a *ask) foundHeld() {
+	a.backend.mu.Lock()
+	defer a.backend.mu.Unlock()
+	a.noteHeld()
 }
 
 func (a *ask) fail(err error) {
@@ -60,24 +65,14 @@ func (a *ask) fail(err error) {
 	a.settle(nil, err)
 }
 
-// round waits for the lock on a connection of its own, or, if it gets none
-// before the pause is over, tries once more on the one that all share.
+// round waits for the lock on a connection of its own, or, as long as it gets
+// none, by word from those who give it back.
 func (a *ask) round(closing context.Context, pause *backend.Backoff) error {
-	b := a.backend
 	select {
-	case b.slots <- struct{}{}:
+	case a.backend.slots <- struct{}{}:
 		return a.park(closing, pause)
 	default:
-	}
-	again := time.NewTimer(pause.Next())
-	defer again.Stop()
-	select {
-	case b.slots <- struct{}{}:
-		return a.park(closing, pause)
-	case <-again.C:
-		return a.tryOnce()
-	case <-a.ctx.Done():
-		return backend.WaitEnded(a.ctx, false)
+		return a.loiter(closing, pause)
 	}
 }
 
@@ -98,10 +93,7 @@ func (a *ask) park(closing context.Context, pause *backend.Backoff) error {
 	if err != nil {
 		<-b.slots
 		// The server may have no connection left for us but those we have.
-		if !backend.Sleep(a.ctx, pause.Next()) {
-			return err
-		}
-		return a.tryOnce()
+		return a.retry(pause, err)
 	}
 	c := newCall(lockOp(a.shared), a.place.key)
 	defer calls.Put(c)

@@ -107,10 +107,10 @@ type serverFacts struct {
 // equip makes a session of a connection.
 func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, l line) (*session, error) {
 	known := conn.CustomData()[factsKey].(serverFacts)
-	if err := b.prepareSequence(ctx, conn); err != nil {
+	if err := b.settings(ctx, conn, known.version, l); err != nil {
 		return nil, err
 	}
-	if err := b.settings(ctx, conn, known.version, l); err != nil {
+	if err := b.prepareSequence(ctx, conn); err != nil {
 		return nil, err
 	}
 	if err := conn.SyncConn(ctx); err != nil {

@@ -162,3 +162,16 @@ func receive[T any](t testing.TB, what string, c <-chan T) T {
 func nameOf(t testing.TB, suffix ...string) string {
 	return t.Name() + strings.Join(suffix, "")
 }
+
+// connections is how many the client has.
+func (b *Backend) connections() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.live)
+}
+
+// works takes a lock and gives it back.
+func works(t testing.TB, l dlock.Locker) {
+	t.Helper()
+	unlock(t, lock(t, l))
+}

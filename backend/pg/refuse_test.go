@@ -1,0 +1,206 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+func open1(t testing.TB, url string) (*dlock.Client, error) {
+	t.Helper()
+	c, err := dlock.Open(testContext(t), url, &dlock.Options{TTL: ttl})
+	if err == nil {
+		t.Cleanup(func() { _ = c.Close(context.Background()) })
+	}
+	return c, err
+}
+
+func TestStandbyRefused(t *testing.T) {
+	s := server.Start(t, testServer)
+	var dir string
+	must(t, admin(t, s.Addr()).QueryRow(testContext(t), "SHOW data_directory").Scan(&dir))
+	must(t, s.Stop())
+	signal := filepath.Join(dir, "standby.signal")
+	must(t, os.WriteFile(signal, nil, 0o666))
+	must(t, os.Chmod(signal, 0o666))
+	must(t, s.Restart(true))
+	_, err := open1(t, "postgres://postgres@"+s.Addr()+"/postgres")
+	if !errors.Is(err, dlock.ErrUnavailable) || !errors.Is(err, errStandby) {
+		t.Fatalf("a standby: %v", err)
+	}
+	// Beside it stands a primary: that one is used.
+	c, err := open1(t, "postgres://postgres@"+s.Addr()+","+shared.Addr()+"/postgres?sslmode=disable")
+	must(t, err)
+	works(t, c.Mutex(nameOf(t)))
+}
+
+// pgBouncer runs a pooler before the shared server and returns its address.
+func pgBouncer(t *testing.T, mode string) string {
+	t.Helper()
+	program, err := exec.LookPath("pgbouncer")
+	if err != nil {
+		program = "/usr/sbin/pgbouncer"
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	addr := l.Addr().String()
+	must(t, l.Close())
+	_, port, _ := net.SplitHostPort(addr)
+	_, serverPort, _ := net.SplitHostPort(shared.Addr())
+	dir := t.TempDir()
+	users := filepath.Join(dir, "users")
+	must(t, os.WriteFile(users, []byte(`"postgres" ""`), 0o644))
+	config := filepath.Join(dir, "ini")
+	must(t, os.WriteFile(config, []byte(fmt.Sprintf(
+		"[databases]\n* = host=127.0.0.1 port=%s\n[pgbouncer]\nlisten_addr=127.0.0.1\nlisten_port=%s\n"+
+			"unix_socket_dir=\nauth_type=trust\nauth_file=%s\npool_mode=%s\n", serverPort, port, users, mode)), 0o644))
+	cmd := exec.Command(program, config)
+	if os.Getuid() == 0 {
+		account, err := user.Lookup("postgres")
+		must(t, err)
+		uid, _ := strconv.Atoi(account.Uid)
+		gid, _ := strconv.Atoi(account.Gid)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+		must(t, os.Chmod(filepath.Dir(dir), 0o755))
+	}
+	var log strings.Builder
+	cmd.Stderr = &log
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	eventually(t, "the pooler listens", func() bool {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+	return addr
+}
+
+func TestTransactionPoolerRefused(t *testing.T) {
+	addr := pgBouncer(t, "transaction")
+	_, err := open1(t, "postgres://postgres@"+addr+"/postgres?sslmode=disable")
+	if !errors.Is(err, dlock.ErrInvalidConfig) || !errors.Is(err, errPooler) {
+		t.Fatalf("a pooler by transaction: %v", err)
+	}
+}
+
+func TestSessionPooler(t *testing.T) {
+	addr := pgBouncer(t, "session")
+	url := "postgres://postgres@" + addr + "/postgres?sslmode=disable"
+	if _, err := open1(t, url); !errors.Is(err, errPooler) {
+		t.Errorf("a pooler that nobody has vouched for: %v", err)
+	}
+	c, err := open1(t, url+"&pooler=session")
+	must(t, err)
+	d, err := open1(t, url+"&pooler=session")
+	must(t, err)
+	lease := lock(t, c.Mutex(nameOf(t)))
+	p := newPeer(t, shared.Addr(), Options{}, ttl)
+	next := locking(t, d.Mutex(nameOf(t)))
+	a := admin(t, shared.Addr())
+	eventually(t, "queued", func() bool { return inLocks(t, a, p.backend, nameOf(t), false) == 1 })
+	time.Sleep(2 * ttl) // it is kept
+	must(t, lease.Err())
+	ctx, cancel := context.WithTimeout(testContext(t), 50*time.Millisecond)
+	defer cancel()
+	if _, err := p.Mutex(nameOf(t)).Lock(ctx); !errors.Is(err, dlock.ErrHeld) {
+		t.Errorf("cancelled: %v", err)
+	}
+	unlock(t, lease)
+	unlock(t, receive(t, "the lock", next))
+}
+
+// TestRoleDefaults has the role's own settings make everything hard.
+func TestRoleDefaults(t *testing.T) {
+	a := admin(t, shared.Addr())
+	for _, sql := range []string{
+		"CREATE ROLE hasty LOGIN SUPERUSER",
+		"ALTER ROLE hasty SET lock_timeout = '20ms'",
+		"ALTER ROLE hasty SET statement_timeout = '100ms'",
+		"ALTER ROLE hasty SET idle_session_timeout = '100ms'",
+		"ALTER ROLE hasty SET default_transaction_read_only = on",
+		"ALTER ROLE hasty SET default_transaction_isolation = 'serializable'",
+		"ALTER ROLE hasty SET search_path = ''",
+	} {
+		_, err := a.Exec(testContext(t), sql)
+		must(t, err)
+	}
+	p := newPeer(t, shared.Addr(), Options{}, ttl)
+	c, err := open1(t, "postgres://hasty@"+shared.Addr()+"/postgres?sslmode=disable")
+	must(t, err)
+	lease := lock(t, p.Mutex(nameOf(t)))
+	next := locking(t, c.Mutex(nameOf(t)))
+	eventually(t, "queued", func() bool { return inLocks(t, a, p.backend, nameOf(t), false) == 1 })
+	time.Sleep(300 * time.Millisecond) // longer than any of these would let it wait
+	unlock(t, lease)
+	mine := receive(t, "the lock", next)
+	time.Sleep(300 * time.Millisecond)
+	must(t, mine.Err())
+	unlock(t, mine)
+}
+
+// TestPlainRole needs CONNECT and the sequence, and is told how to get it.
+func TestPlainRole(t *testing.T) {
+	s := server.Start(t, testServer)
+	a := admin(t, s.Addr())
+	_, err := a.Exec(testContext(t), "CREATE ROLE plain LOGIN")
+	must(t, err)
+	url := "postgres://plain@" + s.Addr() + "/postgres?sslmode=disable"
+	_, err = open1(t, url)
+	if !errors.Is(err, dlock.ErrAuth) {
+		t.Fatalf("without the sequence: %v", err)
+	}
+	_, statement, _ := strings.Cut(err.Error(), `run "`)
+	statement, _, _ = strings.Cut(statement, `" and`)
+	_, err = a.Exec(testContext(t), strings.ReplaceAll(statement, `\"`, `"`))
+	must(t, err)
+	if _, err := open1(t, url); !errors.Is(err, dlock.ErrAuth) || !strings.Contains(err.Error(), "USAGE") {
+		t.Fatalf("without USAGE: %v", err)
+	}
+	_, err = a.Exec(testContext(t), "GRANT USAGE ON SEQUENCE public.dlock_token TO plain")
+	must(t, err)
+	c, err := open1(t, url)
+	must(t, err)
+	works(t, c.Mutex(nameOf(t)))
+}
+
+func TestForeignSequenceRefused(t *testing.T) {
+	a := admin(t, shared.Addr())
+	for _, sql := range []string{"CREATE SCHEMA taken", "CREATE SEQUENCE taken.dlock_token CACHE 20"} {
+		_, err := a.Exec(testContext(t), sql)
+		must(t, err)
+	}
+	_, err := open1(t, "postgres://postgres@"+shared.Addr()+"/postgres?sslmode=disable&schema=taken")
+	if !errors.Is(err, dlock.ErrConflict) {
+		t.Errorf("a sequence that is not ours: %v", err)
+	}
+}
+
+func TestBadParameters(t *testing.T) {
+	for _, params := range []string{"pooler=transaction", "parked=-1", "slice=soon", "nosuch=1", "max_locks=many"} {
+		_, err := open1(t, "postgres://postgres:canary@"+shared.Addr()+"/postgres?"+params)
+		if !errors.Is(err, dlock.ErrInvalidConfig) || strings.Contains(err.Error(), "canary") {
+			t.Errorf("%s: %v", params, err)
+		}
+	}
+}

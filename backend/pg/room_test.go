@@ -1,0 +1,154 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+func TestCap(t *testing.T) {
+	p := newPeer(t, shared.Addr(), Options{MaxLocks: 3}, ttl)
+	var leases []*dlock.Lease
+	for i := range 3 {
+		leases = append(leases, lock(t, p.Mutex(nameOf(t, fmt.Sprint(i)))))
+	}
+	if _, err := p.Mutex(nameOf(t)).Lock(testContext(t)); !errors.Is(err, ErrLockTable) {
+		t.Errorf("one lock too many: %v", err)
+	}
+	unlock(t, leases[0])
+	works(t, p.Mutex(nameOf(t)))
+	for _, l := range leases[1:] {
+		unlock(t, l)
+	}
+}
+
+// TestLockTableFull fills the server's lock table. Those who ask at the same
+// time as the one that is too many get what there is, and nothing stays.
+func TestLockTableFull(t *testing.T) {
+	s := server.Start(t, server.Postgres{Settings: []string{"max_locks_per_transaction=10", "max_connections=15"}})
+	p := newPeer(t, s.Addr(), Options{MaxLocks: 1 << 20}, 10*time.Second)
+	const workers, each = 16, 1000
+	var mu sync.Mutex
+	var leases []*dlock.Lease
+	var all sync.WaitGroup
+	full := 0
+	for w := range workers {
+		all.Go(func() {
+			for i := range each {
+				lease, err := p.Mutex(fmt.Sprint(w, "/", i)).TryLock(testContext(t))
+				mu.Lock()
+				if err == nil {
+					leases = append(leases, lease)
+				} else {
+					full++
+				}
+				mu.Unlock()
+				if err != nil {
+					if !errors.Is(err, ErrLockTable) {
+						t.Errorf("the table is full: %v", err)
+					}
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if full == 0 {
+		t.Fatal("the table was never full")
+	}
+	for _, l := range leases {
+		unlock(t, l)
+	}
+	a := admin(t, s.Addr())
+	eventually(t, "nothing left", func() bool {
+		return number(t, a, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
+	})
+	works(t, p.Mutex(nameOf(t)))
+}
+
+func TestThousandsOnOneConnection(t *testing.T) {
+	const n, lease = 5000, 12 * time.Second
+	p := newPeer(t, shared.Addr(), Options{}, lease)
+	var leases []*dlock.Lease
+	for i := range n {
+		l, err := p.Mutex(nameOf(t, fmt.Sprint(i))).Lock(testContext(t))
+		must(t, err)
+		leases = append(leases, l)
+	}
+	if c := p.backend.connections(); c != 1 {
+		t.Errorf("%d connections for %d locks", c, n)
+	}
+	before, start := p.proxy.Stats().Requests, time.Now()
+	time.Sleep(lease)
+	sent := p.proxy.Stats().Requests - before
+	if most := int64(time.Since(start)/time.Second) + 1; sent == 0 || sent > most {
+		t.Errorf("%d requests in %v, want one a second at most", sent, time.Since(start))
+	}
+	for _, l := range leases {
+		must(t, l.Err())
+	}
+	must(t, p.Close(testContext(t)))
+}
+
+func TestWaitersShareConnections(t *testing.T) {
+	const n = 500
+	p := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
+	q := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
+	held := lock(t, p.Mutex(nameOf(t)))
+	var all sync.WaitGroup
+	most := 0
+	for range n {
+		all.Go(func() {
+			lease := lock(t, q.Mutex(nameOf(t)))
+			most = max(most, q.backend.connections())
+			unlock(t, lease)
+		})
+	}
+	a := admin(t, shared.Addr())
+	eventually(t, "queued", func() bool { return inLocks(t, a, p.backend, nameOf(t), false) == 1 })
+	unlock(t, held)
+	all.Wait()
+	if most > 10 {
+		t.Errorf("%d connections for %d waiters", most, n)
+	}
+}
+
+// TestLobby has one connection to wait on and many locks to wait for.
+func TestLobby(t *testing.T) {
+	const n = 30
+	p := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
+	q := newPeer(t, shared.Addr(), Options{MaxParked: 1}, 10*time.Second)
+	var held []*dlock.Lease
+	var calls []<-chan *dlock.Lease
+	for i := range n {
+		name := nameOf(t, fmt.Sprint(i))
+		held = append(held, lock(t, p.Mutex(name)))
+		calls = append(calls, locking(t, q.Mutex(name)))
+	}
+	a := admin(t, shared.Addr())
+	eventually(t, "all but one in the lobby", func() bool {
+		q.backend.mu.Lock()
+		defer q.backend.mu.Unlock()
+		return q.backend.loiterers == n-1
+	})
+	ctx, cancel := context.WithTimeout(testContext(t), 20*time.Millisecond)
+	defer cancel()
+	if _, err := q.Mutex(nameOf(t, "0")).Lock(ctx); !errors.Is(err, dlock.ErrHeld) {
+		t.Errorf("cancelled: %v", err)
+	}
+	for i := range n {
+		unlock(t, held[i])
+		unlock(t, receive(t, "lock "+fmt.Sprint(i), calls[i]))
+	}
+	must(t, q.Close(testContext(t)))
+	must(t, p.Close(testContext(t)))
+	if left := number(t, a, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"); left != 0 {
+		t.Errorf("%d locks left", left)
+	}
+}

@@ -133,7 +133,7 @@ func (a *ask) abandoned() bool {
 // lead starts a. The caller makes the first try by itself, so that a lock that
 // is free costs no goroutine.
 func (b *Backend) lead(ctx context.Context, a *ask, r *backend.Request) {
-	if r.Wait && b.isHot(a.place.key) {
+	if r.Wait && !a.shared && b.isHot(a.place.key) {
 		a.run()
 		return
 	}

@@ -313,3 +313,56 @@ func TestWaitersLetIndexesBeBuilt(t *testing.T) {
 	unlock(t, lease)
 	unlock(t, receive(t, "the lock", next))
 }
+
+// TestUnlockSaysNo has a session lose its locks without its end, as behind a
+// pooler that was vouched for in error: whoever finds out first tells all.
+func TestUnlockSaysNo(t *testing.T) {
+	p := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
+	lease, other := lock(t, p.Mutex(nameOf(t))), lock(t, p.Mutex(nameOf(t, "/other")))
+	for _, s := range p.backend.alive() {
+		_, err := s.do(testContext(t), unlockAll, 0)
+		must(t, err)
+	}
+	if err := lease.Unlock(testContext(t)); !errors.Is(err, dlock.ErrLost) {
+		t.Errorf("unlock of a lock that the server does not know: %v", err)
+	}
+	wantLost(t, other)
+	works(t, p.Mutex(nameOf(t)))
+}
+
+// TestLeasesApart uses locks of many leases: each connection keeps its own.
+func TestLeasesApart(t *testing.T) {
+	p := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
+	short, err := p.Mutex(nameOf(t, "/short"), dlock.WithTTL(time.Second)).Lock(testContext(t))
+	must(t, err)
+	long, err := p.Mutex(nameOf(t, "/long"), dlock.WithTTL(20*time.Second)).Lock(testContext(t))
+	must(t, err)
+	if n := p.backend.connections(); n != 2 {
+		t.Errorf("%d connections for two leases", n)
+	}
+	p.proxy.Blackhole(faultnet.BothWays)
+	wantLost(t, short)
+	q := newPeer(t, shared.Addr(), Options{}, ttl)
+	works(t, q.Mutex(nameOf(t, "/short")))
+	must(t, long.Err())
+	p.proxy.Restore(faultnet.BothWays)
+	must(t, long.Err())
+	unlock(t, long)
+}
+
+// TestCloseOfSilentServer ends in the time it is given although a request is
+// unanswered whose lease is long.
+func TestCloseOfSilentServer(t *testing.T) {
+	p := newPeer(t, shared.Addr(), Options{}, time.Hour)
+	works(t, p.Mutex(nameOf(t)))
+	p.proxy.Blackhole(faultnet.BothWays)
+	ctx, cancel := context.WithTimeout(testContext(t), 200*time.Millisecond)
+	defer cancel()
+	if _, err := p.Mutex(nameOf(t)).Lock(ctx); !errors.Is(err, dlock.ErrUnavailable) {
+		t.Errorf("a server that does not answer: %v", err)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- p.Close(ctx) }()
+	receive(t, "close", closed)
+	p.proxy.Restore(faultnet.BothWays)
+}

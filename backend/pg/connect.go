@@ -131,7 +131,6 @@ func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, l line) (*sess
 		grants:   make(map[*grant]struct{}),
 		ttl:      l.ttl,
 		listens:  l.purpose == listening,
-		proven:   time.Now(),
 		prepared: make(map[form]bool),
 		bind: pgproto3.Bind{
 			ParameterFormatCodes: []int16{pgproto3.BinaryFormat},

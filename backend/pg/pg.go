@@ -75,6 +75,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -251,21 +252,27 @@ func (b *Backend) Close(ctx context.Context) error {
 		p.change()
 	}
 	b.mu.Unlock()
+	stop := context.AfterFunc(ctx, func() {
+		for _, s := range b.alive() {
+			s.kill(backend.ErrClosed)
+		}
+	})
+	defer stop()
 	err := b.janitor.Close(ctx) // requests that wait are taken back
 	b.closeSessions(ctx)
 	return err
 }
 
+func (b *Backend) alive() []*session {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Collect(maps.Keys(b.live))
+}
+
 // closeSessions has every session give back what it holds, and ends it.
 func (b *Backend) closeSessions(ctx context.Context) {
-	b.mu.Lock()
-	live := make([]*session, 0, len(b.live))
-	for s := range b.live {
-		live = append(live, s)
-	}
-	b.mu.Unlock()
 	var all sync.WaitGroup
-	for _, s := range live {
+	for _, s := range b.alive() {
 		all.Go(func() {
 			ctx, cancel := backend.Bound(ctx, min(s.lease(), dialLimit))
 			defer cancel()

@@ -72,8 +72,8 @@ func (b *Backend) newLine(l line) *dialing {
 		close(d.done)
 		return d
 	}
-	ok := b.janitor.Go(func(ctx context.Context) {
-		s, err := b.connect(ctx, l)
+	ok := b.janitor.Go(func(context.Context) {
+		s, err := b.connect(b.ctx, l)
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if err == nil {

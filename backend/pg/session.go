@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -144,13 +145,19 @@ func (s *session) send() {
 	}
 }
 
-// group turns the queue into statements, those with many keys before others.
+// group turns the queue into statements, of which those for many keys take the
+// calls of their kind together. One exchange is one transaction: a change of
+// the lease goes alone, so that the failure of another statement cannot undo
+// it unnoticed.
 func (s *session) group() {
 	n := min(len(s.queue), maxGroup)
+	if i := slices.IndexFunc(s.queue[:n], func(c *call) bool { return c.op == setTTL }); i >= 0 {
+		n = max(i, 1)
+	}
 	for _, c := range s.queue[:n] {
 		s.place(c)
 	}
-	s.queue = append(s.queue[:0], s.queue[n:]...)
+	s.queue = slices.Delete(s.queue, 0, n)
 	for i := range s.flight {
 		s.flight[i].many = len(s.flight[i].calls) > 1
 	}

@@ -66,8 +66,12 @@ func (a *ask) fail(err error) {
 }
 
 // round waits for the lock on a connection of its own, or, as long as it gets
-// none, by word from those who give it back.
+// none, by word from those who give it back. Readers learn first whether the
+// lock is held: some of them may not want to wait.
 func (a *ask) round(closing context.Context, pause *backend.Backoff) error {
+	if a.shared && !a.knownHeld() {
+		return a.tryOnce()
+	}
 	select {
 	case a.backend.slots <- struct{}{}:
 		return a.park(closing, pause)

@@ -16,6 +16,7 @@ import (
 var harnesses = map[string]func(testing.TB) conformance.Harness{
 	"file":   fileHarness,
 	"memory": memoryHarness,
+	"pg":     pgHarness,
 }
 
 var backends = flag.String("backend", "memory", "backends to test: a name, a list with commas, or all; one of "+known())

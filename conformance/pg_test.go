@@ -17,8 +17,6 @@ import (
 	"github.com/dlock-go/dlock/internal/server"
 )
 
-func init() { harnesses["pg"] = pgHarness }
-
 // pgHarness runs a server with room for the locks of the greatest property.
 func pgHarness(t testing.TB) conformance.Harness {
 	s := server.Start(t, server.Postgres{Settings: []string{"max_locks_per_transaction=128", "max_connections=300"}})

@@ -55,6 +55,11 @@
 //
 //	SELECT ('x' || left(encode(sha256('\x646c6f636b00'::bytea || 'name'::bytea), 'hex'), 16))::bit(64)::bigint
 //
+// A request that waits to be told holds a shared lock on a second key, the
+// first one XOR 0x5555555555555555, and listens on the channel dlock_wake.
+// Whoever gives back a lock looks whether that key is locked, and if so sends
+// the first key, in decimal, as a notification.
+//
 // The token is the WAL timeline in the upper 12 bits, and a number of the
 // sequence dlock_token, which counts in steps of 4096, in the lower 52.
 //

@@ -195,7 +195,7 @@ func (s *session) add(c *call) {
 
 func (s *session) encode(st *statement) {
 	name := st.name()
-	if !s.prepared[st.form] {
+	if !s.prepared[st.form] && !slices.Contains(s.parsing, st.form) {
 		s.parsing = append(s.parsing, st.form)
 		s.front.SendParse(&pgproto3.Parse{
 			Name:          name,
@@ -443,23 +443,26 @@ type renewal struct {
 }
 
 // renew proves that the session lives, unless that is known to be so since
-// some moment not before fresh. All who ask meanwhile share one exchange.
+// some moment after fresh. All who ask meanwhile share one exchange.
 func (s *session) renew(fresh time.Time) *renewal {
+	r, first := s.sharedRenewal(fresh)
+	if first {
+		s.start(&call{op: ping, arg: int64(s.pid), then: func(c *call) { s.renewed(r, c) }})
+	}
+	return r
+}
+
+func (s *session) sharedRenewal(fresh time.Time) (r *renewal, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.dead == nil && s.proven.After(fresh) {
-		return &renewal{done: closed, sent: s.proven}
+	switch {
+	case s.dead == nil && s.proven.After(fresh):
+		return &renewal{done: closed, sent: s.proven}, false
+	case s.renewal != nil:
+		return s.renewal, false
 	}
-	if s.renewal != nil {
-		return s.renewal
-	}
-	r := &renewal{done: make(chan struct{})}
-	s.renewal = r
-	c := &call{op: ping, arg: int64(s.pid), then: func(c *call) { s.renewed(r, c) }}
-	s.mu.Unlock()
-	s.start(c)
-	s.mu.Lock()
-	return r
+	s.renewal = &renewal{done: make(chan struct{})}
+	return s.renewal, true
 }
 
 func (s *session) renewed(r *renewal, c *call) {

@@ -1,0 +1,69 @@
+package pg
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+func newSession(t testing.TB) (*peer, *session) {
+	t.Helper()
+	p := newPeer(t, shared.Addr(), Options{}, ttl)
+	s, err := p.backend.take(testContext(t), time.Minute)
+	must(t, err)
+	return p, s
+}
+
+// TestGroups has many goroutines run the same statements for the first time.
+func TestGroups(t *testing.T) {
+	_, s := newSession(t)
+	var all sync.WaitGroup
+	for i := range 500 {
+		all.Go(func() {
+			for _, o := range []op{ping, probe, tryExclusive, unlockExclusive, enlist, delist} {
+				arg := int64(i) + 1<<40
+				if o == ping {
+					arg = int64(s.pid)
+				}
+				c, err := s.do(testContext(t), o, arg)
+				if err != nil || c.value == 0 {
+					t.Errorf("op %d: %v, %v", o, c, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestFailureInGroup has one statement of an exchange fail: the others take
+// effect all the same, and the change of the lease stays.
+func TestFailureInGroup(t *testing.T) {
+	p, s := newSession(t)
+	for range 20 {
+		ttl := 30 * time.Second
+		p.backend.mu.Lock()
+		s.retune(ttl)
+		p.backend.mu.Unlock()
+		bad, good := newCall(setTTL, -2), newCall(tryExclusive, 1<<41)
+		s.start(newCall(ping, int64(s.pid)))
+		s.start(bad)
+		s.start(good)
+		<-bad.done
+		<-good.done
+		if _, ok := errors.AsType[*pgconn.PgError](bad.err); !ok {
+			t.Fatalf("a lease below zero: %v", bad.err)
+		}
+		if good.err != nil || good.value == 0 {
+			t.Fatalf("a lock beside a failure: %v", good.err)
+		}
+		if c, err := s.do(testContext(t), unlockExclusive, 1<<41); err != nil || c.value != 1 {
+			t.Fatalf("unlock: %v", err)
+		}
+		s.mu.Lock()
+		s.ttl = time.Minute
+		s.mu.Unlock()
+	}
+}

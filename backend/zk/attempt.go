@@ -1,0 +1,300 @@
+package zk
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	gozk "github.com/go-zookeeper/zk"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// An attempt is one Acquire. It runs in a goroutine of its own, which goes on
+// when the caller leaves, until nothing of it is left on the server.
+type attempt struct {
+	b       *Backend
+	request backend.Request
+	dir     string
+	queued  atomic.Bool   // the server has said that others are ahead
+	left    chan struct{} // closed when the caller has left
+	done    chan struct{} // closed when hold and err are set
+
+	mu   sync.Mutex
+	hold *backend.Hold
+	err  error
+}
+
+func newAttempt(b *Backend, r backend.Request) *attempt {
+	return &attempt{
+		b:       b,
+		request: r,
+		dir:     b.opts.Root + "/" + backend.EncodeName(r.Name),
+		left:    make(chan struct{}),
+		done:    make(chan struct{}),
+	}
+}
+
+// leave ends the caller's interest with err, unless the outcome came first.
+func (a *attempt) leave(err error) (*backend.Hold, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.hold, a.err
+	default:
+		close(a.left)
+		return nil, err
+	}
+}
+
+// settle hands the outcome over. It reports false if the caller has left.
+func (a *attempt) settle(h *backend.Hold, err error) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.hasLeft() {
+		return false
+	}
+	a.hold, a.err = h, err
+	close(a.done)
+	return true
+}
+
+func (a *attempt) hasLeft() bool {
+	select {
+	case <-a.left:
+		return true
+	default:
+		return false
+	}
+}
+
+func (a *attempt) run() {
+	h, err := a.acquire()
+	if !a.settle(h, err) && h != nil {
+		h.State.(*held).release()
+	}
+}
+
+// acquire takes the lock, with as many sessions as that lasts.
+func (a *attempt) acquire() (*backend.Hold, error) {
+	for {
+		s, err := a.b.session()
+		if err != nil {
+			return nil, err
+		}
+		h, err := a.acquireIn(s)
+		switch {
+		case errors.Is(err, errVanished):
+		case !errors.Is(err, errOver):
+			return h, kindOf(err)
+		case !errors.Is(s.whyOver(), errExpired):
+			return nil, s.whyOver()
+		}
+		if a.hasLeft() {
+			return nil, errLeft
+		}
+	}
+}
+
+func (a *attempt) acquireIn(s *session) (*backend.Hold, error) {
+	if err := s.await(a.left); err != nil {
+		return nil, err
+	}
+	n, err := a.enter(s)
+	if err != nil {
+		return nil, err
+	}
+	err = a.wait(n)
+	if err == nil {
+		var h *backend.Hold
+		if h, err = a.grant(n); err == nil {
+			return h, nil
+		}
+	}
+	if !errors.Is(err, errVanished) {
+		_ = s.remove(n.path())
+	}
+	return nil, err
+}
+
+// eager is how often a request that looks before it queues is overtaken before
+// it does without.
+const eager = 10
+
+// enter queues a node.
+func (a *attempt) enter(s *session) (*node, error) {
+	overtaken := 0
+	for {
+		if a.hasLeft() {
+			return nil, errLeft
+		}
+		var n *node
+		var err error
+		switch r := a.request; {
+		case r.Wait && (r.Mode == backend.Exclusive || overtaken >= eager):
+			n, err = a.queue(s)
+		case overtaken >= eager:
+			return nil, backend.ErrHeld
+		default:
+			n, err = a.lookAndQueue(s)
+		}
+		switch {
+		case errors.Is(err, gozk.ErrNoNode):
+			if err := s.ensure(a.dir); err != nil {
+				return nil, err
+			}
+		case !errors.Is(err, gozk.ErrBadVersion):
+			return n, err
+		}
+		overtaken++
+	}
+}
+
+func (a *attempt) draft() draft {
+	return draft{dir: a.dir, mode: a.request.Mode, label: a.request.Label, mark: true}
+}
+
+// queue makes a node and then sees what is ahead. Who is alone needs no second
+// request for that.
+func (a *attempt) queue(s *session) (*node, error) {
+	n, err := s.create(a.draft())
+	if err != nil {
+		return nil, err
+	}
+	n.token = tokenOf(n.czxid)
+	if n.parent != nil && n.parent.NumChildren == 1 {
+		return n, nil
+	}
+	return n, a.lookOrRemove(n)
+}
+
+// lookAndQueue sees what is ahead and then makes a node, on condition that
+// nobody came between whom it would have to know of. That is how a reader
+// learns in whose phase it is, and a request that does not wait leaves nothing
+// behind.
+func (a *attempt) lookAndQueue(s *session) (*node, error) {
+	children, stat, err := s.children(a.dir)
+	if err != nil {
+		return nil, err
+	}
+	q := parseQueue(children)
+	b := q.barring(a.request.Mode)
+	if b.count > 0 && !a.request.Wait {
+		if children, stat, err = a.lookAgain(s); err != nil {
+			return nil, err
+		}
+		q, b = parseQueue(children), barrier{}
+	}
+	d := a.draft()
+	d.guards = []any{&gozk.CheckVersionRequest{Path: a.dir, Version: stat.Version}}
+	other, joins := q.companion()
+	if joins = joins && a.request.Mode == backend.Shared; joins {
+		d.guards = append(d.guards, &gozk.CheckVersionRequest{Path: a.dir + "/" + other.name, Version: -1})
+		d.mark = false
+	}
+	n, err := s.create(d)
+	if err != nil {
+		return nil, err
+	}
+	n.barrier = b
+	if joins {
+		n.token = tokenOf(stat.Mzxid)
+		return n, nil
+	}
+	n.token = tokenOf(n.czxid)
+	if n.parent != nil && n.parent.Czxid == stat.Czxid {
+		return n, nil
+	}
+	return n, a.lookOrRemove(n) // the directory may be another one by now
+}
+
+// lookAgain makes sure that a request that does not wait has to fail: the
+// server that was asked may be behind, and a writer may have been downgraded.
+func (a *attempt) lookAgain(s *session) (children []string, stat *gozk.Stat, err error) {
+	if err := s.persist(func() error { _, err := s.conn.Sync(a.dir); return err }); err != nil {
+		return nil, nil, err
+	}
+	if children, stat, err = s.children(a.dir); err != nil {
+		return nil, nil, err
+	}
+	b := parseQueue(children).barring(a.request.Mode)
+	if b.count == 0 {
+		return children, stat, nil
+	}
+	a.queued.Store(true)
+	if a.request.Mode == backend.Exclusive {
+		return nil, nil, backend.ErrHeld
+	}
+	var shared bool
+	err = s.persist(func() error {
+		data, _, err := s.conn.Get(a.dir + "/" + b.last.name)
+		shared = isShared(data)
+		return err
+	})
+	if err == nil && !shared {
+		err = backend.ErrHeld
+	}
+	return children, stat, err
+}
+
+// lookOrRemove sees what is ahead of a node, or gives it up.
+func (a *attempt) lookOrRemove(n *node) error {
+	err := n.look()
+	if err != nil && !errors.Is(err, errVanished) {
+		_ = n.session.remove(n.path())
+	}
+	return err
+}
+
+// recheck is after what time a waiting request looks whether it is still
+// waiting for the right node. Nothing known makes that necessary.
+const recheck = 2 * time.Minute
+
+// wait returns when nothing bars n any more.
+func (a *attempt) wait(n *node) error {
+	for n.barrier.count > 0 {
+		a.queued.Store(true)
+		if !a.request.Wait {
+			return backend.ErrHeld
+		}
+		w, err := n.session.watch(n.dir + "/" + n.barrier.last.name)
+		if err != nil {
+			return err
+		}
+		if w.shared && n.mode == backend.Shared {
+			return nil // a writer that is a reader now has nobody ahead
+		}
+		gone, err := a.park(n, w)
+		if err != nil {
+			return err
+		}
+		if gone && n.barrier.count == 1 {
+			return nil
+		}
+		if gone {
+			err = n.look()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// park waits for w. It reports whether the node is gone that w watches.
+func (a *attempt) park(n *node, w *watch) (gone bool, err error) {
+	net := time.NewTimer(backend.Jitter(recheck))
+	defer net.Stop()
+	select {
+	case <-w.fired:
+		return w.deleted, nil
+	case <-net.C:
+		return false, n.look()
+	case <-a.left:
+		return false, errLeft
+	case <-n.session.over:
+		return false, errOver
+	}
+}

@@ -1,0 +1,87 @@
+package zk
+
+import (
+	"errors"
+
+	gozk "github.com/go-zookeeper/zk"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+var (
+	// errOver means that the session is over, and with it all its nodes.
+	errOver = errors.New("the session is over")
+
+	// errLeft means that nobody waits for the outcome any more.
+	errLeft = errors.New("the caller has left")
+
+	// errVanished means that somebody has removed a node that waited.
+	errVanished = errors.New("the node has been removed")
+
+	errNoAnswer     = errors.New("no answer for the session timeout")
+	errExpired      = errors.New("the session has expired")
+	errDisconnected = errors.New("the connection is broken")
+	errRemoved      = errors.New("the hold's node has been removed")
+)
+
+// verdicts are the errors by which a server has refused a request. After any
+// other error the request may have been carried out.
+var verdicts = []error{
+	gozk.ErrNoNode,
+	gozk.ErrNodeExists,
+	gozk.ErrBadVersion,
+	gozk.ErrNotEmpty,
+	gozk.ErrNoAuth,
+	gozk.ErrAuthFailed,
+	gozk.ErrInvalidACL,
+	gozk.ErrInvalidPath,
+	gozk.ErrNoChildrenForEphemerals,
+	gozk.ErrBadArguments,
+}
+
+// unclear reports whether the outcome of a request is unknown.
+func unclear(err error) bool {
+	if err == nil || errors.Is(err, errOver) {
+		return false
+	}
+	for _, v := range verdicts {
+		if errors.Is(err, v) {
+			return false
+		}
+	}
+	return true
+}
+
+// unimplemented reports whether the server does not know a request. The driver
+// has no value for that code.
+func unimplemented(err error) bool {
+	return err != nil && err.Error() == "unknown error: -6"
+}
+
+// kindOf adds to the driver's error of which kind it is. A node that is not
+// there is no error.
+func kindOf(err error) error {
+	switch {
+	case err == nil, errors.Is(err, gozk.ErrNoNode):
+		return nil
+	case errors.Is(err, gozk.ErrNoAuth), errors.Is(err, gozk.ErrAuthFailed):
+		return backend.Fail(backend.ErrAuth, err)
+	case errors.Is(err, gozk.ErrInvalidACL), errors.Is(err, gozk.ErrInvalidPath):
+		return backend.Fail(backend.ErrInvalidConfig, err)
+	case errors.Is(err, gozk.ErrNoChildrenForEphemerals):
+		return backend.Fail(backend.ErrConflict, err)
+	case classified(err):
+		return err
+	}
+	return backend.Fail(backend.ErrUnavailable, err)
+}
+
+// classified reports whether err has a kind already.
+func classified(err error) bool {
+	for _, kind := range []error{backend.ErrHeld, backend.ErrLost, backend.ErrClosed, backend.ErrAuth, backend.ErrInvalidConfig, backend.ErrUnavailable} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
+}

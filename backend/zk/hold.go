@@ -1,0 +1,195 @@
+package zk
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	gozk "github.com/go-zookeeper/zk"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/keepalive"
+)
+
+// held is what the backend knows of a hold.
+type held struct {
+	session *session
+	path    string
+	label   string
+	hold    *backend.Hold
+	watched bool // its node is; guarded by session.mu
+
+	proof backend.Hold // of the session, for a fixed hold that outlasts a lease
+	guard keepalive.Item
+
+	once     sync.Once
+	released chan struct{} // closed when err is set
+	err      error
+}
+
+// grant makes a hold of a node that nothing bars. It proves the session anew
+// unless that was done a short while ago: a watch says that others are gone, but
+// not that this session goes on.
+func (a *attempt) grant(n *node) (*backend.Hold, error) {
+	s := n.session
+	pause := backend.Backoff{}
+	for {
+		p, err := s.prove(s.leaseTime()/3, a.left)
+		switch {
+		case err == nil:
+			if h := a.claim(n, p); h != nil {
+				return h, nil
+			}
+		case errors.Is(err, errLeft), errors.Is(err, errOver), !unclear(err):
+			return nil, err
+		}
+		if !backend.Sleep(s.ctx, pause.Next()) {
+			return nil, errOver
+		}
+	}
+}
+
+// claim registers the hold, if the session can still be believed in.
+func (a *attempt) claim(n *node, p proof) *backend.Hold {
+	s, r := n.session, a.request
+	h := &backend.Hold{Request: r, Token: n.token, Sent: n.sent, Granted: p.until.Sub(n.sent)}
+	if a.queued.Load() {
+		h.Sent = time.Now() // what is said of a hold is counted from its grant
+		h.Granted = p.until.Sub(h.Sent)
+	}
+	held := &held{session: s, path: n.path(), label: r.Label, hold: h, released: make(chan struct{})}
+	h.State = held
+	if !s.add(held) {
+		return nil
+	}
+	if r.Fixed {
+		held.fix(p)
+	}
+	return h
+}
+
+// add begins to keep h. It reports false if the session is over, or must not
+// be relied on.
+func (s *session) add(h *held) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cause != nil || h.hold.Granted <= 0 || !s.connected && s.b.opts.Strict {
+		return false
+	}
+	s.holds[h.path] = h
+	return true
+}
+
+// fix gives the hold its TTL. Nobody renews it, so one that outlasts what is
+// proven is kept by the backend itself.
+func (h *held) fix(p proof) {
+	h.hold.Granted = h.hold.TTL
+	if !h.hold.Sent.Add(h.hold.TTL).After(p.until) {
+		return
+	}
+	h.proof = backend.Hold{Sent: p.sent, Granted: p.until.Sub(p.sent), State: h}
+	h.proof.TTL = h.session.leaseTime()
+	if !h.session.b.keeper.Add(&h.guard, &h.proof, 0, h) {
+		h.Lost(errNoAnswer)
+	}
+}
+
+// Lost implements keepalive.Owner.
+func (h *held) Lost(cause error) { h.hold.Observer.Lost(cause) }
+
+// Renewed implements keepalive.Owner.
+func (h *held) Renewed(time.Duration) {}
+
+// lose tells the owners of holds that they are over. It does not wait for them.
+func (b *Backend) lose(holds []*held, cause error) {
+	if len(holds) == 0 {
+		return
+	}
+	b.janitor.Go(func(context.Context) {
+		for _, h := range holds {
+			h.Lost(cause)
+		}
+	})
+}
+
+// holding reports whether h has neither been released nor taken away.
+func (s *session) holding(h *held) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.holds[h.path] == h
+}
+
+// release begins to remove the hold's node, which is done when h.released is
+// closed, and goes on until then.
+func (h *held) release() {
+	h.once.Do(func() {
+		ok := h.session.b.janitor.Go(func(context.Context) {
+			defer close(h.released)
+			h.err = h.giveBack()
+		})
+		if !ok {
+			h.err = backend.ErrClosed
+			close(h.released)
+		}
+	})
+}
+
+func (h *held) giveBack() error {
+	h.stopGuard()
+	s := h.session
+	s.mu.Lock()
+	delete(s.holds, h.path)
+	s.mu.Unlock()
+	if s.isOver() {
+		return h.gone(s.whyOver())
+	}
+	switch err := s.remove(h.path); {
+	case errors.Is(err, errOver) && errors.Is(s.whyOver(), backend.ErrClosed):
+		return backend.ErrClosed
+	case errors.Is(err, errOver):
+		return nil // it stood when its owner gave it back, and went then
+	case errors.Is(err, gozk.ErrNoNode):
+		return backend.Fail(backend.ErrLost, errRemoved)
+	default:
+		return kindOf(err)
+	}
+}
+
+// gone is the error of a call about a hold that went with its session.
+func (h *held) gone(cause error) error {
+	if errors.Is(cause, backend.ErrClosed) {
+		return backend.ErrClosed
+	}
+	return backend.Fail(backend.ErrLost, cause)
+}
+
+func (h *held) stopGuard() {
+	if h.proof.State == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	h.session.b.keeper.Remove(ctx, &h.guard)
+}
+
+// downgrade has the node say that it is a reader's. It keeps its rank, and no
+// writer behind it hears of anything that would let it in.
+func (h *held) downgrade() error {
+	s := h.session
+	err := s.persist(func() error {
+		sent := time.Now()
+		_, err := s.conn.Set(h.path, data(backend.Shared, h.label), -1)
+		if err == nil {
+			s.proved(sent)
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, errOver):
+		return h.gone(s.whyOver())
+	case errors.Is(err, gozk.ErrNoNode):
+		return backend.Fail(backend.ErrLost, errRemoved)
+	}
+	return kindOf(err)
+}

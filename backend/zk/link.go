@@ -1,0 +1,198 @@
+package zk
+
+import (
+	"crypto/tls"
+	"encoding/binary"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// hosts offers the servers to the driver in turn. Unlike the driver's own it
+// leaves resolving names and pausing to dial.
+type hosts struct {
+	servers []string
+	turn    int
+	over    <-chan struct{}
+}
+
+// Init implements the driver's HostProvider.
+func (h *hosts) Init(servers []string) error {
+	h.servers = servers
+	return nil
+}
+
+// Len implements the driver's HostProvider.
+func (h *hosts) Len() int { return len(h.servers) }
+
+// Next implements the driver's HostProvider. Its second result makes the driver
+// look whether it has been closed.
+func (h *hosts) Next() (server string, lookUp bool) {
+	server = h.servers[h.turn%len(h.servers)]
+	h.turn++
+	select {
+	case <-h.over:
+		return server, true
+	default:
+		return server, false
+	}
+}
+
+// Connected implements the driver's HostProvider.
+func (h *hosts) Connected() {}
+
+// dial connects to a server. It fails for ever once the session is over: that
+// keeps the driver from beginning another.
+func (s *session) dial(network, addr string, timeout time.Duration) (net.Conn, error) {
+	l := &link{session: s}
+	s.mu.Lock()
+	if s.link != nil {
+		l.pause, l.failed = s.link.pause, !s.link.greeted
+	}
+	s.link = l
+	s.mu.Unlock()
+	if l.failed && !backend.Sleep(s.ctx, l.pause.Next()) {
+		return nil, net.ErrClosed
+	}
+	ctx, cancel := backend.Bound(s.ctx, timeout)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err == nil && s.b.opts.TLS != nil {
+		conn, err = encrypt(conn, addr, s.b.opts.TLS, timeout)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !l.attach(conn) {
+		conn.Close()
+		return nil, net.ErrClosed
+	}
+	return l, nil
+}
+
+func encrypt(conn net.Conn, addr string, config *tls.Config, timeout time.Duration) (net.Conn, error) {
+	config = config.Clone()
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	secure := tls.Client(conn, config)
+	_ = conn.SetDeadline(time.Now().Add(timeout))
+	if err := secure.Handshake(); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Time{})
+	return secure, nil
+}
+
+// cut breaks the connection without a farewell.
+func (s *session) cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link != nil && s.link.Conn != nil {
+		s.link.Conn.Close()
+	}
+}
+
+// A link is one connection to one server. It reads along when the server opens
+// the session, for the driver does not tell which timeout was granted, and
+// notes when something was sent.
+type link struct {
+	net.Conn
+	session *session
+	failed  bool // the link before it came to nothing
+	pause   backend.Backoff
+
+	head    []byte // of the server's first message, until it is known
+	greeted bool   // guarded by session.mu for others than the driver
+
+	mu     sync.Mutex
+	opened time.Time     // when it was asked for the session
+	sends  [16]time.Time // a ring
+	next   int
+}
+
+func (l *link) attach(conn net.Conn) bool {
+	l.session.mu.Lock()
+	defer l.session.mu.Unlock()
+	l.Conn = conn
+	return l.session.cause == nil
+}
+
+// Read implements net.Conn.
+func (l *link) Read(b []byte) (int, error) {
+	n, err := l.Conn.Read(b)
+	if !l.greeted {
+		l.greet(b[:n])
+	}
+	return n, err
+}
+
+// greet takes the timeout and the id of the session from the beginning of the
+// server's first message: length, version, timeout in milliseconds, id.
+func (l *link) greet(b []byte) {
+	const length = 20
+	l.head = append(l.head, b...)
+	if len(l.head) < length {
+		return
+	}
+	s := l.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.greeted = true
+	l.pause.Reset()
+	if id := int64(binary.BigEndian.Uint64(l.head[12:])); id != 0 {
+		s.id = id
+		s.timeout = time.Duration(binary.BigEndian.Uint32(l.head[8:])) * time.Millisecond
+	}
+	l.head = nil
+}
+
+// SetReadDeadline implements net.Conn. The driver would wait for several
+// session timeouts for a server that accepts connections and says nothing.
+func (l *link) SetReadDeadline(t time.Time) error {
+	if limit := time.Now().Add(greetLimit); !l.greeted && t.After(limit) {
+		t = limit
+	}
+	return l.Conn.SetReadDeadline(t)
+}
+
+// greetLimit is how long a server may take to open a session.
+const greetLimit = 3 * time.Second
+
+// Write implements net.Conn.
+func (l *link) Write(b []byte) (int, error) {
+	l.note(time.Now())
+	return l.Conn.Write(b)
+}
+
+// note remembers that something is sent, unless something was just before.
+func (l *link) note(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.opened.IsZero() {
+		l.opened = now
+	}
+	last := l.sends[(l.next+len(l.sends)-1)%len(l.sends)]
+	if now.Sub(last) < relay/8 {
+		return
+	}
+	l.sends[l.next] = now
+	l.next = (l.next + 1) % len(l.sends)
+}
+
+// lastSend returns the latest time up to t at which something was sent, or that
+// of the request for the session, which the leader itself has answered.
+func (l *link) lastSend(t time.Time) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last := l.opened
+	for _, at := range l.sends {
+		if !at.After(t) && at.After(last) {
+			last = at
+		}
+	}
+	return last
+}

@@ -1,0 +1,190 @@
+package zk
+
+import (
+	"errors"
+	"path"
+	"strings"
+	"time"
+
+	gozk "github.com/go-zookeeper/zk"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// A node is a child that this client has made in the node of a lock.
+type node struct {
+	place
+	session *session
+	dir     string
+	token   uint64
+	sent    time.Time  // when the request was sent that made it
+	czxid   int64      // zero: unknown
+	parent  *gozk.Stat // of dir right after it was made; nil: unknown
+	barrier barrier
+}
+
+func (n *node) path() string { return n.dir + "/" + n.name }
+
+// tokenOf makes room in the id of a transaction for local hand-over.
+func tokenOf(zxid int64) uint64 { return uint64(zxid) << 12 }
+
+// A draft says how to make a node.
+type draft struct {
+	dir    string
+	mode   backend.Mode
+	label  string
+	guards []any // what must hold for the node to be made
+	mark   bool  // set the data of dir: it dates the node and tells who else is there
+}
+
+// data is what a node says of itself.
+func data(m backend.Mode, label string) []byte { return []byte(letter(m) + " " + label) }
+
+func isShared(data []byte) bool { return strings.HasPrefix(string(data), letter(backend.Shared)) }
+
+// create makes a node. It returns ErrNoNode also if the reply was lost and the
+// node is not there.
+func (s *session) create(d draft) (*node, error) {
+	guid := newGUID()
+	ops := append(d.guards, &gozk.CreateRequest{
+		Path:  d.dir + "/" + guid + "-" + letter(d.mode) + "-",
+		Data:  data(d.mode, d.label),
+		Acl:   s.b.opts.ACL,
+		Flags: gozk.FlagEphemeralSequential,
+	})
+	if d.mark {
+		ops = append(ops, &gozk.SetDataRequest{Path: d.dir, Version: -1})
+	}
+	n := &node{session: s, dir: d.dir, sent: time.Now()}
+	results, err := s.conn.Multi(ops...)
+	if unclear(err) {
+		return n, s.find(n, guid)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.proved(n.sent)
+	n.place, _ = parsePlace(path.Base(results[len(d.guards)].String))
+	if d.mark {
+		n.parent = results[len(results)-1].Stat
+		n.czxid = n.parent.Mzxid // one transaction, one id
+	}
+	return n, nil
+}
+
+// find looks for a node whose making was not confirmed. The sync goes through
+// the leader behind whatever the old connection still had under way; a node of
+// an older session is as good as gone.
+func (s *session) find(n *node, guid string) error {
+	return s.persist(func() error {
+		n.sent = time.Now()
+		if _, err := s.conn.Sync(n.dir); err != nil {
+			return err
+		}
+		s.proved(n.sent)
+		children, _, err := s.conn.Children(n.dir)
+		if err != nil && !errors.Is(err, gozk.ErrNoNode) {
+			return err
+		}
+		for _, p := range parseQueue(children) {
+			if strings.HasPrefix(p.name, guid) {
+				n.place = p
+				return s.recognise(n)
+			}
+		}
+		return gozk.ErrNoNode
+	})
+}
+
+// recognise takes from a node that was found when it was made, if this session
+// has made it.
+func (s *session) recognise(n *node) error {
+	found, stat, err := s.conn.Exists(n.path())
+	if err != nil {
+		return err
+	}
+	if !found || stat.EphemeralOwner != s.sessionID() {
+		return gozk.ErrNoNode
+	}
+	n.czxid = stat.Czxid
+	return nil
+}
+
+func (s *session) sessionID() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.id
+}
+
+// children lists a node.
+func (s *session) children(dir string) (children []string, stat *gozk.Stat, err error) {
+	err = s.persist(func() error {
+		children, stat, err = s.conn.Children(dir)
+		return err
+	})
+	return children, stat, err
+}
+
+// look sets the barrier of n by what is ahead of it now.
+func (n *node) look() error {
+	children, _, err := n.session.children(n.dir)
+	if err != nil && !errors.Is(err, gozk.ErrNoNode) {
+		return err
+	}
+	q := parseQueue(children)
+	if !q.has(n.name) {
+		return errVanished
+	}
+	n.barrier = q.ahead(n.place)
+	return nil
+}
+
+// remove deletes a node, and goes on until it is gone. It returns ErrNoNode if
+// it was gone before, errOver if it went with the session.
+func (s *session) remove(path string) error {
+	repeated := false
+	err := s.persist(func() error {
+		sent := time.Now()
+		err := s.conn.Delete(path, -1)
+		if err == nil {
+			s.proved(sent)
+		}
+		if repeated && errors.Is(err, gozk.ErrNoNode) {
+			return nil // it was the first try
+		}
+		repeated = true
+		return err
+	})
+	return err
+}
+
+// ensure makes the node of a lock and those above it.
+func (s *session) ensure(dir string) error {
+	for {
+		err := s.persist(func() error { return s.makeDir(dir) })
+		switch {
+		case errors.Is(err, gozk.ErrNodeExists):
+			return nil
+		case !errors.Is(err, gozk.ErrNoNode) || path.Dir(dir) == "/":
+			return err
+		}
+		if err := s.ensure(path.Dir(dir)); err != nil {
+			return err
+		}
+	}
+}
+
+// makeDir makes a node that the server removes when it has been emptied, or
+// one that stays if the server is too old for that.
+func (s *session) makeDir(dir string) error {
+	if !s.b.plain.Load() {
+		_, err := s.conn.CreateContainer(dir, nil, gozk.FlagContainer, s.b.opts.ACL)
+		if !unimplemented(err) {
+			return err
+		}
+		s.b.plain.Store(true)
+		s.b.opts.Logger.Warn("dlock: zookeeper: the server has no container nodes: the nodes of locks stay")
+	}
+	_, err := s.conn.Create(dir, nil, gozk.FlagPersistent, s.b.opts.ACL)
+	return err
+}

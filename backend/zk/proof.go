@@ -1,0 +1,118 @@
+package zk
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// A proof says until when the server keeps the session at least.
+type proof struct {
+	sent  time.Time // when the request was sent that proved it
+	until time.Time
+}
+
+// relay is how long a member of an ensemble may take to tell the leader of
+// which sessions it has heard: half a tick of up to 2 s.
+const relay = time.Second
+
+// proved notes that the leader has answered a request sent at sent.
+func (s *session) proved(sent time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := sent
+	if len(s.b.servers) > 1 {
+		known = s.link.lastSend(sent.Add(-min(relay, s.timeout/4)))
+	}
+	if known.IsZero() {
+		return
+	}
+	if until := known.Add(s.timeout); until.After(s.proof.until) {
+		s.proof = proof{sent: sent, until: until}
+	}
+}
+
+// A beat is one request that proves the session, for everybody who asks
+// meanwhile.
+type beat struct {
+	done chan struct{} // closed when err is set
+	err  error
+}
+
+// prove returns a proof no older than age. It returns early, with errLeft, when
+// left is closed.
+func (s *session) prove(age time.Duration, left <-chan struct{}) (proof, error) {
+	s.mu.Lock()
+	p := s.proof
+	if s.cause != nil {
+		s.mu.Unlock()
+		return p, errOver
+	}
+	if time.Since(p.sent) <= age && (s.connected || !s.b.opts.Strict) {
+		s.mu.Unlock()
+		return p, nil
+	}
+	b := s.beat
+	if b == nil {
+		b = &beat{done: make(chan struct{})}
+		s.beat = b
+		s.b.janitor.Go(func(context.Context) { s.knock(b) })
+	}
+	s.mu.Unlock()
+	select {
+	case <-b.done:
+	case <-s.over:
+		return p, errOver
+	case <-left:
+		return p, errLeft
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proof, b.err
+}
+
+// knock asks the leader for a sign of life. A read would do for a single server
+// only: a member that has lost its leader still answers reads.
+func (s *session) knock(b *beat) {
+	sent := time.Now()
+	_, b.err = s.conn.Sync(s.b.opts.Root)
+	if b.err == nil {
+		s.proved(sent)
+	}
+	s.mu.Lock()
+	s.beat = nil
+	s.mu.Unlock()
+	close(b.done)
+}
+
+// renew proves the session and reports that of all holds, which it has.
+func (s *session) renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	p, err := s.prove(s.leaseTime()/15, ctx.Done())
+	for _, h := range holds {
+		switch held := h.State.(*held); {
+		case errors.Is(err, errOver):
+			report(h, backend.Fail(backend.ErrLost, s.whyOver()))
+		case errors.Is(err, errLeft):
+			report(h, backend.WaitEnded(ctx, false))
+		case err != nil:
+			report(h, backend.Fail(backend.ErrUnavailable, err))
+		case !s.holding(held):
+			report(h, backend.Fail(backend.ErrLost, errRemoved))
+		default:
+			h.Sent, h.Granted = p.sent, p.until.Sub(p.sent)
+			report(h, nil)
+		}
+	}
+	if err == nil {
+		s.watchHolds(holds)
+	}
+}
+
+// leaseTime is the session timeout that the server has granted.
+func (s *session) leaseTime() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.timeout
+}

@@ -1,0 +1,124 @@
+package zk
+
+import (
+	"context"
+	"errors"
+
+	gozk "github.com/go-zookeeper/zk"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// A watch waits for one node to change or go. All who are interested in the
+// node share it, also when those who asked for it have left: the server cannot
+// be told to forget a watch.
+type watch struct {
+	armed  chan struct{} // closed when the server has answered
+	err    error         // set then
+	shared bool          // what the node said of itself then
+
+	fired   chan struct{} // closed when the node has changed or gone
+	deleted bool          // set then
+}
+
+// watch returns the watch of a node that was there. It has fired if the node is
+// gone.
+func (s *session) watch(path string) (*watch, error) {
+	s.mu.Lock()
+	w := s.watches[path]
+	first := w == nil
+	if first {
+		w = &watch{armed: make(chan struct{}), fired: make(chan struct{})}
+		s.watches[path] = w
+	}
+	s.mu.Unlock()
+	if first {
+		s.arm(path, w)
+	}
+	select {
+	case <-w.armed:
+		return w, w.err
+	case <-s.over:
+		return nil, errOver
+	}
+}
+
+func (s *session) arm(path string, w *watch) {
+	defer close(w.armed)
+	w.err = s.persist(func() error {
+		data, _, _, err := s.conn.GetW(path)
+		w.shared = isShared(data)
+		return err
+	})
+	if errors.Is(w.err, gozk.ErrNoNode) {
+		w.err = nil
+		s.fire(path, true)
+		return
+	}
+	if w.err != nil {
+		s.mu.Lock()
+		delete(s.watches, path)
+		s.mu.Unlock()
+	}
+}
+
+// fire tells everybody who watches the node that it has changed or gone.
+func (s *session) fire(path string, deleted bool) {
+	s.mu.Lock()
+	w, h := s.watches[path], s.holds[path]
+	delete(s.watches, path)
+	if deleted {
+		delete(s.holds, path)
+	}
+	if h != nil {
+		h.watched = false
+	}
+	s.mu.Unlock()
+	if w != nil {
+		w.deleted = deleted
+		close(w.fired)
+	}
+	if deleted && h != nil {
+		s.b.lose([]*held{h}, errRemoved)
+	}
+}
+
+// watchHolds begins to watch the nodes of holds, so that their holders hear of
+// it when somebody removes them. It is done at the first renewal: most holds
+// are over by then and have cost nothing.
+func (s *session) watchHolds(holds []*backend.Hold) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range holds {
+		if held := h.State.(*held); !held.watched && s.holds[held.path] == held {
+			held.watched = true
+			s.bare = append(s.bare, held)
+		}
+	}
+	if len(s.bare) > 0 && !s.arming {
+		s.arming = s.b.janitor.Go(func(context.Context) { s.armHolds() })
+	}
+}
+
+func (s *session) armHolds() {
+	for {
+		s.mu.Lock()
+		if len(s.bare) == 0 || s.cause != nil {
+			s.arming, s.bare = false, nil
+			s.mu.Unlock()
+			return
+		}
+		h := s.bare[0]
+		s.bare = s.bare[1:]
+		held := s.holds[h.path] == h
+		s.mu.Unlock()
+		if !held {
+			continue
+		}
+		if _, err := s.watch(h.path); err != nil {
+			s.mu.Lock()
+			h.watched = false // again at the next renewal
+			s.mu.Unlock()
+		}
+	}
+}

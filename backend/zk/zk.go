@@ -1,0 +1,254 @@
+// Package zk keeps locks on ZooKeeper, from version 3.4 on.
+//
+// # URL
+//
+//	zk://[user:password@]host[:port][,host[:port]...][/root][?parameters]
+//
+// The port is 2181 unless given. Locks are kept below root, /dlock unless
+// given, which belongs to this package alone. With a user, the client
+// authenticates by the digest scheme. The parameters are
+//
+//	session   the session timeout to ask for, the client's TTL unless given
+//	strict    true to give up every lock as soon as the connection breaks
+//	tls       true to encrypt, as a TLS configuration in the options does too
+//	acl       creator: only the same user may touch what this client makes,
+//	          which is the default with a user; open: everybody may, which is
+//	          the default without
+//
+// # Guarantees
+//
+// A client has one session for all its locks, and a hold lasts as long as the
+// session. That is why WithTTL cannot shorten or prolong what the server does
+// for one lock: the lease of every hold is the session timeout, which the
+// server grants within bounds of its own, 2 to 20 of its ticks by default.
+//
+// A hold is lost when the server says that the session has expired or the
+// hold's node is gone, and in any case when the client has not heard from the
+// leader for the session timeout. A connection that breaks and comes back
+// within that time costs no lock, on another server of the ensemble neither.
+// The node of a hold is watched from its first renewal on.
+//
+// With several hosts in the URL the client assumes an ensemble. There a server
+// tells the leader only twice a tick which sessions it has heard of, and takes
+// what it has not told with it when it dies. The lease is counted from what the
+// leader knows, for ticks of up to 2 s.
+//
+// Waiting is first come, first served, with a watch on one node: nobody polls
+// and a release wakes one writer, or the readers that are next. The token is
+// the id of the transaction that queued the holder, times 4096. It grows across
+// restarts, and begins anew only if the ensemble loses its data.
+//
+// # Wire format
+//
+// A lock is a container node named after it below the root; on servers before
+// 3.5.3, which have none, it is a plain node that stays. A client queues by an
+// ephemeral sequential child, <guid>-w-<sequence> to write, <guid>-r-<sequence>
+// to read, and sets the data of the lock's node in the same transaction. The
+// child's data begins with r or w, what it is now: a writer that has been
+// downgraded says r. Children with other names are passed over.
+//
+// # Permissions
+//
+// The client reads, creates, writes and deletes below the root, and creates the
+// root and what is above it. Everything it creates has the ACL of the acl
+// parameter or of Options.ACL.
+package zk
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/keepalive"
+)
+
+// A Backend is one client of a ZooKeeper ensemble.
+type Backend struct {
+	opts    Options
+	servers []string
+	keeper  *keepalive.Keeper // of fixed holds that outlast a lease
+	janitor backend.Janitor
+	closed  chan struct{}
+	plain   atomic.Bool // the server has no container nodes
+
+	mu       sync.Mutex
+	current  *session // nil before the first and after Close
+	sessions sync.WaitGroup
+}
+
+var (
+	_ backend.Backend    = (*Backend)(nil)
+	_ backend.Renewer    = (*Backend)(nil)
+	_ backend.Downgrader = (*Backend)(nil)
+)
+
+// Connect returns a client of the ensemble whose members are servers, each as
+// host:port. A nil *Options is the same as an empty one. Connect opens a
+// session, checks that the root can be read, and gives up after ten seconds or
+// when ctx is done.
+//
+// There is no way to use a Conn that the program has already: it tells neither
+// the session timeout that was granted nor, in time, that the session has
+// expired, and it runs requests of an expired session on the next.
+func Connect(ctx context.Context, servers []string, o *Options) (*Backend, error) {
+	if len(servers) == 0 {
+		return nil, backend.Fail(backend.ErrInvalidConfig, errors.New("no servers"))
+	}
+	if o == nil {
+		o = &Options{}
+	}
+	opts, err := o.complete()
+	if err != nil {
+		return nil, err
+	}
+	b := &Backend{opts: opts, servers: servers, closed: make(chan struct{})}
+	b.keeper = keepalive.New(b)
+	ctx, cancel := backend.Bound(ctx, connectLimit)
+	defer cancel()
+	if err := b.check(ctx); err != nil {
+		cancel()
+		_ = b.Close(ctx)
+		return nil, err
+	}
+	return b, nil
+}
+
+// connectLimit is the longest time that Connect takes.
+const connectLimit = 10 * time.Second
+
+// check waits for the first session and reads the root with it.
+func (b *Backend) check(ctx context.Context) error {
+	return b.within(ctx, func() error {
+		s, err := b.session()
+		if err != nil {
+			return err
+		}
+		if err = s.await(ctx.Done()); err == nil {
+			_, _, err = s.children(b.opts.Root)
+		}
+		if errors.Is(err, errOver) {
+			err = s.whyOver()
+		}
+		return kindOf(err)
+	})
+}
+
+// session returns the session that new requests are to use, and begins one if
+// the last is over.
+func (b *Backend) session() (*session, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-b.closed:
+		return nil, backend.ErrClosed
+	default:
+	}
+	if b.current == nil || b.current.isOver() {
+		b.current = newSession(b)
+		b.sessions.Go(b.current.run)
+	}
+	return b.current, nil
+}
+
+// within runs f, which blocks no longer than its session lasts, and returns
+// its error, or when ctx is done that of an answer that did not come.
+func (b *Backend) within(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	if !b.janitor.Go(func(context.Context) { done <- f() }) {
+		return backend.ErrClosed
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return backend.WaitEnded(ctx, false)
+	}
+}
+
+// Acquire implements backend.Backend. A request that is not answered for the
+// session timeout fails.
+func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
+	a := newAttempt(b, r)
+	if !b.janitor.Go(func(context.Context) { a.run() }) {
+		return nil, backend.ErrClosed
+	}
+	patience := time.NewTimer(b.opts.SessionTimeout)
+	defer patience.Stop()
+	for {
+		select {
+		case <-a.done:
+			return a.hold, a.err
+		case <-b.closed:
+			return a.leave(backend.ErrClosed)
+		case <-ctx.Done():
+			return a.leave(backend.WaitEnded(ctx, a.queued.Load()))
+		case <-patience.C:
+			if !a.queued.Load() {
+				return a.leave(backend.Fail(backend.ErrUnavailable, errNoAnswer))
+			}
+		}
+	}
+}
+
+// Release implements backend.Backend.
+func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
+	held := h.State.(*held)
+	held.release()
+	ctx, cancel := backend.Bound(ctx, h.TTL)
+	defer cancel()
+	select {
+	case <-held.released:
+		return held.err
+	case <-ctx.Done():
+		return backend.WaitEnded(ctx, false)
+	}
+}
+
+// Downgrade implements backend.Downgrader.
+func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
+	return b.within(ctx, h.State.(*held).downgrade)
+}
+
+// Renew implements backend.Renewer: one request proves all holds of a session.
+func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	of := make(map[*session][]*backend.Hold, 1)
+	for _, h := range holds {
+		s := h.State.(*held).session
+		of[s] = append(of[s], h)
+	}
+	for s, holds := range of {
+		s.renew(ctx, holds, report)
+	}
+}
+
+// Close implements backend.Backend: the end of the session is the end of its
+// nodes.
+func (b *Backend) Close(ctx context.Context) error {
+	b.mu.Lock()
+	s := b.current
+	b.current = nil
+	select {
+	case <-b.closed:
+		b.mu.Unlock()
+		return nil
+	default:
+		close(b.closed)
+	}
+	b.mu.Unlock()
+
+	if s != nil {
+		s.end(backend.ErrClosed)
+		select {
+		case <-s.gone:
+		case <-ctx.Done():
+			s.cut()
+		}
+	}
+	b.keeper.Close()
+	err := b.janitor.Close(context.WithoutCancel(ctx)) // its jobs end with the session
+	b.sessions.Wait()
+	return err
+}

@@ -17,6 +17,7 @@ var harnesses = map[string]func(testing.TB) conformance.Harness{
 	"file":   fileHarness,
 	"memory": memoryHarness,
 	"pg":     pgHarness,
+	"zk":     zkHarness,
 }
 
 var backends = flag.String("backend", "memory", "backends to test: a name, a list with commas, or all; one of "+known())

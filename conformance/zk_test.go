@@ -1,0 +1,197 @@
+package conformance_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	gozk "github.com/go-zookeeper/zk"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/zk"
+	"github.com/dlock-go/dlock/conformance"
+	"github.com/dlock-go/dlock/internal/faultnet"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+// zkSessions is how many TTLs a session lasts. A session is for all locks of a
+// client, so it must be as long as the longest TTL that a property cuts a
+// client off for.
+const zkSessions = 3
+
+func zkHarness(t testing.TB) conformance.Harness {
+	const password, ttl = "super-secret", time.Second
+	s := server.Start(t, server.ZooKeeper{
+		SuperPassword: password,
+		Config:        []string{"maxSessionTimeout=600000"},
+	})
+	z := &zkServer{server: s, conn: zkOperator(t, s.Addr(), password)}
+	z.guard(t)
+	return conformance.Harness{
+		Name:     "zk",
+		Version:  s.Version(),
+		Scheme:   "zk",
+		URL:      fmt.Sprintf("zk://%s%s?session=%v", s.Addr(), zkRoot, zkSessions*ttl),
+		TTL:      ttl,
+		Leased:   true,
+		Open:     z.open,
+		Evict:    z.evict,
+		Ops:      z.ops.Load,
+		Waiting:  z.waiting,
+		Residue:  z.residue,
+		Foreign:  z.foreign,
+		Restart:  z.restart,
+		BadLogin: fmt.Sprintf("zk://user:wrong@%s%s", s.Addr(), zkGuarded),
+		Nowhere:  "zk://127.0.0.1:1",
+		Optional: []string{"Downgrader", "Renewer"},
+	}
+}
+
+const (
+	zkRoot    = "/dlock"
+	zkGuarded = "/guarded" // may be used by one user only
+)
+
+// A zkServer is the server under test, with an operator's connection to it.
+type zkServer struct {
+	server *server.Server
+	conn   *gozk.Conn
+	ops    atomic.Int64
+}
+
+func zkOperator(t testing.TB, addr, password string) *gozk.Conn {
+	conn, _, err := gozk.Connect([]string{addr}, time.Minute, gozk.WithLogInfo(false))
+	if err == nil {
+		err = conn.AddAuth("digest", []byte("super:"+password))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return conn
+}
+
+func (z *zkServer) guard(t testing.TB) {
+	_, err := z.conn.Create(zkGuarded, nil, gozk.FlagPersistent, gozk.DigestACL(gozk.PermAll, "user", "right"))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (z *zkServer) open(t testing.TB, o dlock.Options) *conformance.Peer {
+	p, err := faultnet.Listen(z.server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	p.SetFraming(faultnet.ZooKeeper)
+	p.OnRequest(func(int, []byte) { z.ops.Add(1) })
+	b, err := zk.Connect(t.Context(), []string{p.Addr()}, &zk.Options{Root: zkRoot, SessionTimeout: zkSessions * o.TTL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := dlock.New(b, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &conformance.Peer{
+		Client:  c,
+		Backend: b,
+		Cut: func() func() {
+			p.Blackhole(faultnet.BothWays)
+			return func() { p.Restore(faultnet.BothWays) }
+		},
+		DropReply: func() { p.DropReply(1) },
+	}
+}
+
+// queue lists the nodes of a lock in order.
+func (z *zkServer) queue(t testing.TB, name string) []string {
+	nodes, _, err := z.conn.Children(zkPath(name))
+	if err != nil && !errors.Is(err, gozk.ErrNoNode) {
+		t.Fatal(err)
+	}
+	slices.SortFunc(nodes, func(a, b string) int { return cmp.Compare(zkSequence(a), zkSequence(b)) })
+	return nodes
+}
+
+func zkPath(name string) string { return zkRoot + "/" + backend.EncodeName(name) }
+
+func zkSequence(node string) int {
+	n, _ := strconv.Atoi(node[strings.LastIndexByte(node, '-')+1:])
+	return n
+}
+
+// holders counts the nodes at the head of a queue that hold the lock.
+func (z *zkServer) holders(name string, nodes []string) int {
+	n := 0
+	for _, node := range nodes {
+		data, _, _ := z.conn.Get(zkPath(name) + "/" + node) // one that has just gone holds nothing
+		if !strings.HasPrefix(string(data), "r") {
+			return max(n, min(len(nodes), 1))
+		}
+		n++
+	}
+	return n
+}
+
+func (z *zkServer) waiting(t testing.TB, name string) int {
+	nodes := z.queue(t, name)
+	return len(nodes) - z.holders(name, nodes)
+}
+
+func (z *zkServer) evict(t testing.TB, name string) {
+	nodes := z.queue(t, name)
+	for _, node := range nodes[:z.holders(name, nodes)] {
+		if err := z.conn.Delete(zkPath(name)+"/"+node, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// residue lists all nodes but those of the locks themselves, which the server
+// removes by and by.
+func (z *zkServer) residue(t testing.TB) (left []string) {
+	locks, _, err := z.conn.Children(zkRoot)
+	if err != nil && !errors.Is(err, gozk.ErrNoNode) {
+		t.Fatal(err)
+	}
+	for _, lock := range locks {
+		nodes, _, err := z.conn.Children(zkRoot + "/" + lock)
+		if err != nil && !errors.Is(err, gozk.ErrNoNode) {
+			t.Fatal(err)
+		}
+		for _, node := range nodes {
+			left = append(left, lock+"/"+node)
+		}
+	}
+	return left
+}
+
+// foreign puts a node in the place of a lock that cannot have children.
+func (z *zkServer) foreign(t testing.TB, name string) func() error {
+	_, err := z.conn.Create(zkPath(name), []byte("foreign"), gozk.FlagEphemeral, gozk.WorldACL(gozk.PermAll))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() error {
+		data, _, err := z.conn.Get(zkPath(name))
+		if err == nil && string(data) != "foreign" {
+			err = fmt.Errorf("the data is %q", data)
+		}
+		return err
+	}
+}
+
+func (z *zkServer) restart(t testing.TB) {
+	if err := errors.Join(z.server.Kill(), z.server.Restart(true)); err != nil {
+		t.Fatal(err)
+	}
+}

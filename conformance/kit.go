@@ -328,7 +328,8 @@ func goroutines() []string {
 	buf := make([]byte, 4<<20)
 	var ours []string
 	for _, g := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-		if strings.Contains(g, "dlock-go/dlock") && !strings.Contains(g, "conformance.") && !strings.Contains(g, "internal/server.") && !strings.Contains(g, "internal/faultnet.") {
+		if strings.Contains(g, "dlock-go/dlock") && !strings.Contains(g, "conformance.") && !strings.Contains(g, "internal/server.") &&
+			!strings.Contains(g, "internal/faultnet.") {
 			ours = append(ours, g)
 		}
 	}

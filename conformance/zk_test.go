@@ -177,7 +177,11 @@ func (z *zkServer) residue(t testing.TB) (left []string) {
 
 // foreign puts a node in the place of a lock that cannot have children.
 func (z *zkServer) foreign(t testing.TB, name string) func() error {
-	_, err := z.conn.Create(zkPath(name), []byte("foreign"), gozk.FlagEphemeral, gozk.WorldACL(gozk.PermAll))
+	_, err := z.conn.CreateContainer(zkRoot, nil, gozk.FlagContainer, gozk.WorldACL(gozk.PermAll))
+	if err != nil && !errors.Is(err, gozk.ErrNodeExists) {
+		t.Fatal(err)
+	}
+	_, err = z.conn.Create(zkPath(name), []byte("foreign"), gozk.FlagEphemeral, gozk.WorldACL(gozk.PermAll))
 	if err != nil {
 		t.Fatal(err)
 	}

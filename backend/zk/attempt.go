@@ -3,7 +3,6 @@ package zk
 import (
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	gozk "github.com/go-zookeeper/zk"
@@ -17,7 +16,7 @@ type attempt struct {
 	b       *Backend
 	request backend.Request
 	dir     string
-	queued  atomic.Bool   // the server has said that others are ahead
+	queued  chan struct{} // closed when the server has said that others are there
 	left    chan struct{} // closed when the caller has left
 	done    chan struct{} // closed when hold and err are set
 
@@ -31,6 +30,7 @@ func newAttempt(b *Backend, r backend.Request) *attempt {
 		b:       b,
 		request: r,
 		dir:     b.opts.Root + "/" + backend.EncodeName(r.Name),
+		queued:  make(chan struct{}),
 		left:    make(chan struct{}),
 		done:    make(chan struct{}),
 	}
@@ -68,6 +68,34 @@ func (a *attempt) hasLeft() bool {
 	default:
 		return false
 	}
+}
+
+// inQueue notes that the server has answered that others are there too.
+func (a *attempt) inQueue() {
+	if !a.isQueued(0) {
+		close(a.queued)
+	}
+}
+
+// isQueued reports whether inQueue has been called or is within d.
+func (a *attempt) isQueued(d time.Duration) bool {
+	select {
+	case <-a.queued:
+		return true
+	default:
+	}
+	if d == 0 {
+		return false
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-a.queued:
+		return true
+	case <-a.done:
+	case <-timer.C:
+	}
+	return false
 }
 
 func (a *attempt) run() {
@@ -167,6 +195,7 @@ func (a *attempt) queue(s *session) (*node, error) {
 	if n.parent != nil && n.parent.NumChildren == 1 {
 		return n, nil
 	}
+	a.inQueue()
 	return n, a.lookOrRemove(n)
 }
 
@@ -182,10 +211,10 @@ func (a *attempt) lookAndQueue(s *session) (*node, error) {
 	q := parseQueue(children)
 	b := q.barring(a.request.Mode)
 	if b.count > 0 && !a.request.Wait {
-		if children, stat, err = a.lookAgain(s); err != nil {
+		if q, stat, err = a.lookTwice(s, q, stat); err != nil {
 			return nil, err
 		}
-		q, b = parseQueue(children), barrier{}
+		b = barrier{}
 	}
 	d := a.draft()
 	d.guards = []any{&gozk.CheckVersionRequest{Path: a.dir, Version: stat.Version}}
@@ -199,6 +228,9 @@ func (a *attempt) lookAndQueue(s *session) (*node, error) {
 		return nil, err
 	}
 	n.barrier = b
+	if b.count > 0 {
+		a.inQueue()
+	}
 	if joins {
 		n.token = tokenOf(stat.Mzxid)
 		return n, nil
@@ -210,33 +242,42 @@ func (a *attempt) lookAndQueue(s *session) (*node, error) {
 	return n, a.lookOrRemove(n) // the directory may be another one by now
 }
 
-// lookAgain makes sure that a request that does not wait has to fail: the
-// server that was asked may be behind, and a writer may have been downgraded.
-func (a *attempt) lookAgain(s *session) (children []string, stat *gozk.Stat, err error) {
-	if err := s.persist(func() error { _, err := s.conn.Sync(a.dir); return err }); err != nil {
-		return nil, nil, err
+// lookTwice makes sure that a request that does not wait, and finds q in its
+// way, has to fail: a member of an ensemble may be behind, and a writer may have
+// been downgraded. It returns ErrHeld or the queue in which nothing is in the
+// way.
+func (a *attempt) lookTwice(s *session, q queue, stat *gozk.Stat) (queue, *gozk.Stat, error) {
+	if a.b.opts.Ensemble {
+		if err := s.persist(func() error { _, err := s.conn.Sync(a.dir); return err }); err != nil {
+			return nil, nil, err
+		}
+		children, now, err := s.children(a.dir)
+		if err != nil {
+			return nil, nil, err
+		}
+		q, stat = parseQueue(children), now
 	}
-	if children, stat, err = s.children(a.dir); err != nil {
-		return nil, nil, err
-	}
-	b := parseQueue(children).barring(a.request.Mode)
+	b := q.barring(a.request.Mode)
 	if b.count == 0 {
-		return children, stat, nil
+		return q, stat, nil
 	}
-	a.queued.Store(true)
+	a.inQueue()
 	if a.request.Mode == backend.Exclusive {
 		return nil, nil, backend.ErrHeld
 	}
-	var shared bool
-	err = s.persist(func() error {
-		data, _, err := s.conn.Get(a.dir + "/" + b.last.name)
-		shared = isShared(data)
+	return q, stat, a.needReader(s, b.last)
+}
+
+// needReader returns ErrHeld unless p, the last writer, has been downgraded.
+// Then it holds the lock, and nobody is ahead of it.
+func (a *attempt) needReader(s *session, p place) error {
+	return s.persist(func() error {
+		data, _, err := s.conn.Get(a.dir + "/" + p.name)
+		if err == nil && !isShared(data) {
+			err = backend.ErrHeld
+		}
 		return err
 	})
-	if err == nil && !shared {
-		err = backend.ErrHeld
-	}
-	return children, stat, err
 }
 
 // lookOrRemove sees what is ahead of a node, or gives it up.
@@ -255,7 +296,7 @@ const recheck = 2 * time.Minute
 // wait returns when nothing bars n any more.
 func (a *attempt) wait(n *node) error {
 	for n.barrier.count > 0 {
-		a.queued.Store(true)
+		a.inQueue()
 		if !a.request.Wait {
 			return backend.ErrHeld
 		}

@@ -24,8 +24,8 @@ var (
 	errRemoved      = errors.New("the hold's node has been removed")
 )
 
-// verdicts are the errors by which a server has refused a request. After any
-// other error the request may have been carried out.
+// verdicts are the errors after which it is clear what became of a request.
+// After any other it may have been carried out.
 var verdicts = []error{
 	gozk.ErrNoNode,
 	gozk.ErrNodeExists,
@@ -37,6 +37,7 @@ var verdicts = []error{
 	gozk.ErrInvalidPath,
 	gozk.ErrNoChildrenForEphemerals,
 	gozk.ErrBadArguments,
+	backend.ErrHeld,
 }
 
 // unclear reports whether the outcome of a request is unknown.

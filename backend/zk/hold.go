@@ -54,7 +54,7 @@ func (a *attempt) grant(n *node) (*backend.Hold, error) {
 func (a *attempt) claim(n *node, p proof) *backend.Hold {
 	s, r := n.session, a.request
 	h := &backend.Hold{Request: r, Token: n.token, Sent: n.sent, Granted: p.until.Sub(n.sent)}
-	if a.queued.Load() {
+	if a.isQueued(0) {
 		h.Sent = time.Now() // what is said of a hold is counted from its grant
 		h.Granted = p.until.Sub(h.Sent)
 	}

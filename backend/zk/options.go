@@ -28,6 +28,10 @@ type Options struct {
 	// waiting for whether it comes back within the session.
 	Strict bool
 
+	// Ensemble says that there are several servers behind one address. With
+	// several addresses it goes without saying.
+	Ensemble bool
+
 	// Credentials, if not nil, is asked for the user and password of the
 	// digest scheme whenever a session begins.
 	Credentials func(context.Context) (user, password string, err error)

@@ -23,7 +23,7 @@ func (s *session) proved(sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := sent
-	if len(s.b.servers) > 1 {
+	if s.b.opts.Ensemble {
 		known = s.link.lastSend(sent.Add(-min(relay, s.timeout/4)))
 	}
 	if known.IsZero() {

@@ -26,6 +26,7 @@ func optionsOf(cfg backend.Config) (*Options, error) {
 	o := &Options{
 		Root:           u.Path,
 		SessionTimeout: u.Params.TakeDuration("session", cfg.TTL),
+		Ensemble:       u.Params.TakeBool("ensemble", false),
 		Strict:         u.Params.TakeBool("strict", false),
 		Credentials:    cfg.Credentials,
 		TLS:            cfg.TLS,

@@ -9,6 +9,7 @@
 // authenticates by the digest scheme. The parameters are
 //
 //	session   the session timeout to ask for, the client's TTL unless given
+//	ensemble  true if there are several servers behind the one host given
 //	strict    true to give up every lock as soon as the connection breaks
 //	tls       true to encrypt, as a TLS configuration in the options does too
 //	acl       creator: only the same user may touch what this client makes,
@@ -28,7 +29,7 @@
 // within that time costs no lock, on another server of the ensemble neither.
 // The node of a hold is watched from its first renewal on.
 //
-// With several hosts in the URL the client assumes an ensemble. There a server
+// With several hosts, or ensemble=true, the client assumes an ensemble. There a server
 // tells the leader only twice a tick which sessions it has heard of, and takes
 // what it has not told with it when it dies. The lease is counted from what the
 // leader knows, for ticks of up to 2 s.
@@ -104,6 +105,7 @@ func Connect(ctx context.Context, servers []string, o *Options) (*Backend, error
 	if err != nil {
 		return nil, err
 	}
+	opts.Ensemble = opts.Ensemble || len(servers) > 1
 	b := &Backend{opts: opts, servers: servers, closed: make(chan struct{})}
 	b.keeper = keepalive.New(b)
 	ctx, cancel := backend.Bound(ctx, connectLimit)
@@ -184,14 +186,18 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		case <-b.closed:
 			return a.leave(backend.ErrClosed)
 		case <-ctx.Done():
-			return a.leave(backend.WaitEnded(ctx, a.queued.Load()))
+			return a.leave(backend.WaitEnded(ctx, a.isQueued(moment)))
 		case <-patience.C:
-			if !a.queued.Load() {
+			if !a.isQueued(0) {
 				return a.leave(backend.Fail(backend.ErrUnavailable, errNoAnswer))
 			}
 		}
 	}
 }
+
+// moment is how long a caller that leaves waits for an answer that may be on
+// its way, so that it can say whether the lock was held.
+const moment = 20 * time.Millisecond
 
 // Release implements backend.Backend.
 func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {

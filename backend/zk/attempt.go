@@ -117,7 +117,7 @@ func (a *attempt) acquire() (*backend.Hold, error) {
 		case errors.Is(err, errVanished):
 		case !errors.Is(err, errOver):
 			return h, kindOf(err)
-		case !errors.Is(s.whyOver(), errExpired):
+		case classified(s.whyOver()):
 			return nil, s.whyOver()
 		}
 		if a.hasLeft() {

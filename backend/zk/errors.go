@@ -18,8 +18,9 @@ var (
 	// errVanished means that somebody has removed a node that waited.
 	errVanished = errors.New("the node has been removed")
 
-	errNoAnswer     = errors.New("no answer for the session timeout")
+	errNoAnswer     = errors.New("no answer")
 	errExpired      = errors.New("the session has expired")
+	errUnheard      = errors.New("the server has not been heard of for longer than a session lasts")
 	errDisconnected = errors.New("the connection is broken")
 	errRemoved      = errors.New("the hold's node has been removed")
 )

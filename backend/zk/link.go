@@ -46,6 +46,9 @@ func (h *hosts) Connected() {}
 // dial connects to a server. It fails for ever once the session is over: that
 // keeps the driver from beginning another.
 func (s *session) dial(network, addr string, timeout time.Duration) (net.Conn, error) {
+	if s.isLate() {
+		s.end(errUnheard)
+	}
 	l := &link{session: s}
 	s.mu.Lock()
 	if s.link != nil {
@@ -70,6 +73,15 @@ func (s *session) dial(network, addr string, timeout time.Duration) (net.Conn, e
 		return nil, net.ErrClosed
 	}
 	return l, nil
+}
+
+// isLate reports whether the session has been without a connection for so long
+// that it is better to begin another: a server that has lost its data does not
+// even say that it does not know the session.
+func (s *session) isLate() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.connected && !s.since.IsZero() && time.Since(s.since) > 2*s.timeout
 }
 
 func encrypt(conn net.Conn, addr string, config *tls.Config, timeout time.Duration) (net.Conn, error) {

@@ -2,6 +2,7 @@ package zk_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -173,6 +174,15 @@ func (c *call) waiting() bool {
 		return false
 	default:
 		return true
+	}
+}
+
+func wantError(t testing.TB, err error, kinds ...error) {
+	t.Helper()
+	for _, kind := range kinds {
+		if !errors.Is(err, kind) {
+			t.Fatalf("error is %v, want one that is %v", err, kind)
+		}
 	}
 }
 

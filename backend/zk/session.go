@@ -31,7 +31,8 @@ type session struct {
 	timeout   time.Duration
 	joined    chan struct{} // closed when the server has opened the session
 	connected bool
-	link      *link // the latest
+	since     time.Time // when it was connected last; zero: never
+	link      *link     // the latest
 	proof     proof
 	beat      *beat             // under way; nil: none
 	watches   map[string]*watch // by path
@@ -163,7 +164,9 @@ func (s *session) attached() {
 
 func (s *session) detached() {
 	s.mu.Lock()
-	s.connected = false
+	if s.connected {
+		s.connected, s.since = false, time.Now()
+	}
 	var lost []*held
 	if s.b.opts.Strict {
 		lost = s.takeHolds()

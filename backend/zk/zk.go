@@ -170,14 +170,14 @@ func (b *Backend) within(ctx context.Context, f func() error) error {
 	}
 }
 
-// Acquire implements backend.Backend. A request that is not answered for the
-// session timeout fails.
+// Acquire implements backend.Backend. A request that is never answered fails
+// after the session timeout, or ten seconds if that is shorter.
 func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
 	a := newAttempt(b, r)
 	if !b.janitor.Go(func(context.Context) { a.run() }) {
 		return nil, backend.ErrClosed
 	}
-	patience := time.NewTimer(b.opts.SessionTimeout)
+	patience := time.NewTimer(max(b.opts.SessionTimeout, connectLimit))
 	defer patience.Stop()
 	for {
 		select {

@@ -1,0 +1,65 @@
+package zk
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+const guid = "0123456789abcdef0123456789abcdef"
+
+func named(letter string, seq int32) string { return fmt.Sprintf("%s-%s-%010d", guid, letter, seq) }
+
+func TestParsePlace(t *testing.T) {
+	for _, seq := range []int32{0, 7, math.MaxInt32, math.MinInt32, -1} {
+		p, ok := parsePlace(named("w", seq))
+		if !ok || p.seq != seq || p.mode != backend.Exclusive {
+			t.Errorf("%q: %+v, %v", named("w", seq), p, ok)
+		}
+	}
+	if p, ok := parsePlace(named("r", 1)); !ok || p.mode != backend.Shared {
+		t.Errorf("reader: %+v, %v", p, ok)
+	}
+	for _, name := range []string{
+		"", "lock-0000000001", "_c_", "_c_" + guid + "-lock-0000000001", guid, guid + "-w-", guid + "-w-1",
+		guid + "-x-0000000001", guid + "-w-00000000x1", guid + "-w-9999999999", "g" + guid[1:] + "-w-0000000001",
+		guid + "_w_0000000001", guid + "-w-00000000010000000000",
+	} {
+		if p, ok := parsePlace(name); ok {
+			t.Errorf("%q is taken for %+v", name, p)
+		}
+	}
+}
+
+func places(t *testing.T, list ...string) (q queue) {
+	t.Helper()
+	q = parseQueue(list)
+	if len(q) != len(list) {
+		t.Fatalf("%v: %v", list, q)
+	}
+	return q
+}
+
+func TestBarrierAcrossTheWrap(t *testing.T) {
+	q := places(t,
+		named("w", math.MinInt32+1), named("w", math.MaxInt32-1), named("r", math.MaxInt32), named("r", math.MinInt32))
+	for i, want := range []struct {
+		count int
+		last  int32
+	}{{3, math.MinInt32}, {0, 0}, {1, math.MaxInt32 - 1}, {1, math.MaxInt32 - 1}} {
+		if b := q.ahead(q[i]); b.count != want.count || b.last.seq != want.last {
+			t.Errorf("ahead of %s: %+v, want %+v", q[i].name, b, want)
+		}
+	}
+	if b := q.barring(backend.Shared); b.count != 2 || b.last.seq != math.MinInt32+1 {
+		t.Errorf("a new reader is barred by %+v", b)
+	}
+	if p, ok := q.companion(); ok {
+		t.Errorf("a new reader joins %+v behind a writer", p)
+	}
+	if p, ok := q[1:].companion(); !ok || p.seq != math.MinInt32 {
+		t.Errorf("a new reader joins %+v, %v", p, ok)
+	}
+}

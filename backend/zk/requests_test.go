@@ -1,0 +1,143 @@
+package zk_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend/zk"
+	"github.com/dlock-go/dlock/internal/faultnet"
+)
+
+// The codes of requests.
+const (
+	opDelete    = 2
+	opGet       = 4
+	opSet       = 5
+	opSync      = 9
+	opChildren  = 12
+	opMulti     = 14
+	opContainer = 19
+)
+
+// isRequest returns a function that recognises a request by its code.
+func isRequest(code uint32) func([]byte) bool {
+	return func(req []byte) bool { return codeOf(req) == code }
+}
+
+func codeOf(req []byte) uint32 { return binary.BigEndian.Uint32(req[8:]) }
+
+// A tape records the codes of requests.
+type tape struct {
+	mu    sync.Mutex
+	codes []uint32
+}
+
+func record(p *faultnet.Proxy) *tape {
+	tp := new(tape)
+	p.OnRequest(func(_ int, req []byte) {
+		tp.mu.Lock()
+		defer tp.mu.Unlock()
+		tp.codes = append(tp.codes, codeOf(req))
+	})
+	return tp
+}
+
+// want checks what has been sent since the last call.
+func (tp *tape) want(t testing.TB, what string, codes ...uint32) {
+	t.Helper()
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	if fmt.Sprint(tp.codes) != fmt.Sprint(codes) {
+		t.Errorf("%s: requests %v, want %v", what, tp.codes, codes)
+	}
+	tp.codes = nil
+}
+
+func (tp *tape) sent(n int) func() bool {
+	return func() bool {
+		tp.mu.Lock()
+		defer tp.mu.Unlock()
+		return len(tp.codes) == n
+	}
+}
+
+func TestRequests(t *testing.T) {
+	a, pa := proxied(t, &zk.Options{SessionTimeout: time.Minute}, shared.Addr())
+	b, pb := proxied(t, &zk.Options{SessionTimeout: time.Minute}, shared.Addr())
+	unlock(t, lock(t, a.Mutex("m"))) // makes the node of the lock
+	ta, tb := record(pa), record(pb)
+
+	lease := lock(t, a.Mutex("m"))
+	ta.want(t, "free Lock", opMulti)
+	next := start(t, b.Mutex("m"))
+	eventually(t, "parked", tb.sent(3))
+	tb.want(t, "Lock before it parks", opMulti, opChildren, opGet)
+	unlock(t, lease)
+	ta.want(t, "Unlock", opDelete)
+	lease = next.granted(t)
+	tb.want(t, "hand-over")
+
+	held(t, a.Mutex("m"))
+	ta.want(t, "TryLock of a held lock", opChildren)
+	unlock(t, lease)
+	tb.want(t, "Unlock", opDelete)
+	try(t, a.Mutex("m"))
+	ta.want(t, "TryLock of a free lock and Unlock", opChildren, opMulti, opDelete)
+}
+
+func TestRequestsOfReaders(t *testing.T) {
+	a, pa := proxied(t, &zk.Options{SessionTimeout: time.Minute}, shared.Addr())
+	b, pb := proxied(t, &zk.Options{SessionTimeout: time.Minute}, shared.Addr())
+	unlock(t, lock(t, a.RWMutex("m")))
+	ta, tb := record(pa), record(pb)
+
+	one := lock(t, a.RWMutex("m").RLocker())
+	ta.want(t, "free RLock", opChildren, opMulti)
+	two := lock(t, b.RWMutex("m").RLocker())
+	tb.want(t, "RLock beside a reader", opChildren, opMulti)
+	if one.Token() != two.Token() {
+		t.Errorf("the readers of one phase have tokens %d and %d", one.Token(), two.Token())
+	}
+	unlock(t, one)
+	ta.want(t, "Unlock", opDelete)
+	writer := start(t, a.RWMutex("m"))
+	eventually(t, "parked", ta.sent(3))
+	ta.want(t, "Lock behind a reader", opMulti, opChildren, opGet)
+	unlock(t, two)
+	tb.want(t, "Unlock", opDelete)
+	lease := writer.granted(t)
+	ta.want(t, "hand-over to a writer")
+
+	reader := start(t, b.RWMutex("m").RLocker())
+	eventually(t, "parked", tb.sent(3))
+	tb.want(t, "RLock behind a writer", opChildren, opMulti, opGet)
+	must(t, lease.Downgrade(testContext(t)))
+	ta.want(t, "Downgrade", opSet)
+	inside := reader.granted(t)
+	tb.want(t, "hand-over to a reader", opGet)
+	if inside.Token() <= two.Token() {
+		t.Errorf("token %d came after %d", inside.Token(), two.Token())
+	}
+	unlock(t, lease)
+	unlock(t, inside)
+}
+
+func held(t testing.TB, l dlock.Locker) {
+	t.Helper()
+	lease, err := l.TryLock(testContext(t))
+	if err == nil {
+		unlock(t, lease)
+	}
+	wantError(t, err, dlock.ErrHeld)
+}
+
+func try(t testing.TB, l dlock.Locker) {
+	t.Helper()
+	lease, err := l.TryLock(testContext(t))
+	must(t, err)
+	unlock(t, lease)
+}

@@ -1,0 +1,299 @@
+package zk_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend/zk"
+	"github.com/dlock-go/dlock/internal/faultnet"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+// A tap forwards connections and reads along which session each one opens.
+type tap struct {
+	net.Listener
+	target string
+
+	mu      sync.Mutex
+	session []byte // id and password of the latest
+}
+
+func newTap(t testing.TB, target string) *tap {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	tp := &tap{Listener: ln, target: target}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			client, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go tp.forward(client)
+		}
+	}()
+	return tp
+}
+
+func (tp *tap) forward(client net.Conn) {
+	defer client.Close()
+	server, err := net.Dial("tcp", tp.target)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	go func() {
+		_, _ = io.Copy(server, client)
+		server.Close()
+	}()
+	// Length, version, timeout, id, length of the password, password.
+	opening := make([]byte, 4+4+4+8+4+16)
+	if _, err := io.ReadFull(server, opening); err != nil {
+		return
+	}
+	tp.mu.Lock()
+	tp.session = opening[12:]
+	tp.mu.Unlock()
+	if _, err := client.Write(opening); err == nil {
+		_, _ = io.Copy(client, server)
+	}
+}
+
+// expire closes the session from a second connection, as if it had expired.
+// The client may win its session back before the farewell is read: then the
+// server knows it still, and expire tries again.
+func (tp *tap) expire(t testing.TB) {
+	t.Helper()
+	tp.mu.Lock()
+	session := tp.session
+	tp.mu.Unlock()
+	eventually(t, "the session is unknown", func() bool { return !tp.close(t, session) })
+}
+
+// close asks for the session and closes it. It reports false if the server does
+// not know it.
+func (tp *tap) close(t testing.TB, session []byte) bool {
+	t.Helper()
+	conn, err := net.Dial("tcp", tp.target)
+	must(t, err)
+	defer conn.Close()
+	must(t, conn.SetDeadline(time.Now().Add(limit)))
+	greeting := append(make([]byte, 4+8), 0, 0, 0x10, 0)       // version, last transaction, timeout
+	farewell := []byte{0, 0, 0, 1, 0xff, 0xff, 0xff, 256 - 11} // number and code of the request
+	_, err = conn.Write(append(frame(append(greeting, session...)), frame(farewell)...))
+	must(t, err)
+	reply := make([]byte, 4+4+4+8)
+	if _, err := io.ReadFull(conn, reply); err != nil {
+		return true
+	}
+	_, _ = io.Copy(io.Discard, conn)
+	return binary.BigEndian.Uint64(reply[12:]) != 0
+}
+
+func frame(b []byte) []byte { return append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...) }
+
+func TestSessionExpiresWhileHolding(t *testing.T) {
+	tp := newTap(t, shared.Addr())
+	c := connect(t, nil, tp.Addr().String())
+	leases := []*dlock.Lease{lock(t, c.Mutex("a")), lock(t, c.Mutex("b"))}
+	tp.expire(t)
+	for _, lease := range leases {
+		receive(t, "lost", lease.Done())
+		wantError(t, lease.Err(), dlock.ErrLost)
+		wantError(t, lease.Unlock(testContext(t)), dlock.ErrLost)
+	}
+	again := lock(t, c.Mutex("a")) // in a new session
+	if again.Token() <= leases[0].Token() {
+		t.Errorf("token %d came after %d", again.Token(), leases[0].Token())
+	}
+	unlock(t, again)
+}
+
+func TestSessionExpiresWhileWaiting(t *testing.T) {
+	for name, locker := range map[string]func(*dlock.Client) dlock.Locker{
+		"writer": func(c *dlock.Client) dlock.Locker { return c.RWMutex("m") },
+		"reader": func(c *dlock.Client) dlock.Locker { return c.RWMutex("m").RLocker() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			op := operator(t, shared.Addr())
+			tp := newTap(t, shared.Addr())
+			holder := connect(t, nil, shared.Addr())
+			lease := lock(t, holder.Mutex("m"))
+			next := start(t, locker(connect(t, nil, tp.Addr().String())))
+			queued(t, op, "m", 2)
+			before := nodes(t, op, "m")
+			tp.expire(t)
+			eventually(t, "queued anew", func() bool {
+				now := nodes(t, op, "m")
+				return len(now) == 2 && !same(before, now)
+			})
+			if !next.waiting() || lease.Err() != nil {
+				t.Fatalf("the waiter got in beside the holder: %v, %v", next.err, lease.Err())
+			}
+			unlock(t, lease)
+			unlock(t, next.granted(t))
+			queued(t, op, "m", 0)
+		})
+	}
+}
+
+func same(a, b []string) bool {
+	seen := make(map[string]bool)
+	for _, s := range a {
+		seen[s] = true
+	}
+	for _, s := range b {
+		if !seen[s] {
+			return false
+		}
+	}
+	return true
+}
+
+// TestNothingOfOneSessionRunsOnTheNext queues requests in a session that the
+// server then lets expire.
+func TestNothingOfOneSessionRunsOnTheNext(t *testing.T) {
+	op := operator(t, shared.Addr())
+	c, p := proxied(t, &zk.Options{SessionTimeout: time.Second}, shared.Addr())
+	lease := lock(t, c.Mutex("held"))
+	p.Blackhole(faultnet.BothWays)
+	var calls []*call
+	for range 4 {
+		calls = append(calls, start(t, c.RWMutex("m").RLocker()))
+	}
+	receive(t, "lost", lease.Done())
+	queued(t, op, "held", 0)
+	p.Reset()
+	p.Restore(faultnet.BothWays)
+	granted := 0
+	for _, call := range calls {
+		receive(t, "an outcome", call.done)
+		if call.err == nil {
+			granted++
+			defer unlock(t, call.lease)
+		} else {
+			wantError(t, call.err, dlock.ErrUnavailable)
+		}
+	}
+	unlock(t, lock(t, c.Mutex("held")))
+	queued(t, op, "m", granted)
+	queued(t, op, "held", 0)
+}
+
+func TestStrict(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		c, p := proxied(t, &zk.Options{SessionTimeout: 20 * time.Second, Strict: strict}, shared.Addr())
+		lease := lock(t, c.Mutex("m"))
+		p.Reset()
+		if strict {
+			receive(t, "lost", lease.Done())
+			wantError(t, lease.Unlock(testContext(t)), dlock.ErrLost)
+			unlock(t, lock(t, c.Mutex("m")))
+			continue
+		}
+		unlock(t, lock(t, c.Mutex("other"))) // the connection is back
+		unlock(t, lease)
+	}
+}
+
+// TestServerStopped stops the server for less and for more than the session
+// timeout.
+func TestServerStopped(t *testing.T) {
+	s := server.Start(t, kind)
+	holder := connect(t, &zk.Options{SessionTimeout: 3 * time.Second}, s.Addr())
+	waiter := connect(t, &zk.Options{SessionTimeout: 3 * time.Second}, s.Addr())
+	op := operator(t, s.Addr())
+	lease := lock(t, holder.Mutex("m"))
+	next := start(t, waiter.Mutex("m"))
+	queued(t, op, "m", 2)
+
+	must(t, s.Pause())
+	pass(time.Second)
+	must(t, s.Resume())
+	pass(3 * time.Second)
+	if lease.Err() != nil || !next.waiting() {
+		t.Fatalf("a short stop: lease %v, waiter %v", lease.Err(), next.err)
+	}
+
+	must(t, s.Pause())
+	receive(t, "lost", lease.Done())
+	wantError(t, lease.Err(), dlock.ErrLost)
+	must(t, s.Resume())
+	unlock(t, next.granted(t))
+	unlock(t, lock(t, holder.Mutex("m")))
+	queued(t, op, "m", 0)
+}
+
+// pass lets d go by, in which something must not happen.
+func pass(d time.Duration) { <-time.After(d) }
+
+func TestServerKilledAndRestarted(t *testing.T) {
+	s := server.Start(t, kind)
+	holder := connect(t, &zk.Options{SessionTimeout: 20 * time.Second}, s.Addr())
+	waiter := connect(t, &zk.Options{SessionTimeout: 20 * time.Second}, s.Addr())
+	op := operator(t, s.Addr())
+	lease := lock(t, holder.Mutex("m"))
+	next := start(t, waiter.Mutex("m"))
+	queued(t, op, "m", 2)
+	must(t, s.Kill())
+	must(t, s.Restart(true))
+	queued(t, op, "m", 2)
+	if lease.Err() != nil || !next.waiting() {
+		t.Fatalf("after a restart: lease %v, waiter %v", lease.Err(), next.err)
+	}
+	unlock(t, lease)
+	second := next.granted(t)
+	if second.Token() <= lease.Token() {
+		t.Errorf("token %d came after %d", second.Token(), lease.Token())
+	}
+	unlock(t, second)
+	queued(t, op, "m", 0)
+}
+
+// TestServerLosesItsData begins with nothing again: the session is unknown.
+func TestServerLosesItsData(t *testing.T) {
+	s := server.Start(t, kind)
+	c := connect(t, nil, s.Addr())
+	lease := lock(t, c.Mutex("m"))
+	must(t, s.Kill())
+	must(t, s.Restart(false))
+	receive(t, "lost", lease.Done())
+	wantError(t, lease.Unlock(testContext(t)), dlock.ErrLost)
+	unlock(t, lock(t, c.Mutex("m")))
+}
+
+// TestFixedHoldOutlastsSession holds a lock for longer than a session lasts
+// unheard, without any renewal by the client.
+func TestFixedHoldOutlastsSession(t *testing.T) {
+	c, p := proxied(t, &zk.Options{SessionTimeout: time.Second}, shared.Addr())
+	fixed := func(name string) *dlock.Lease {
+		return lock(t, c.Mutex(name, dlock.WithTTL(time.Minute), dlock.WithMaxHold(10*time.Second)))
+	}
+	lease := fixed("a")
+	pass(3 * time.Second)
+	must(t, lease.Err())
+	unlock(t, lease)
+	lease = fixed("a")
+	p.Blackhole(faultnet.BothWays)
+	cut := time.Now()
+	receive(t, "lost", lease.Done())
+	if took := time.Since(cut); took > 8*time.Second {
+		t.Errorf("lost %v after the cut", took)
+	}
+	p.Restore(faultnet.BothWays)
+	wantError(t, lease.Unlock(testContext(t)), dlock.ErrLost)
+	eventually(t, "the client has recovered", func() bool {
+		lease, err := c.Mutex("a").Lock(testContext(t))
+		if err != nil && !errors.Is(err, dlock.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		return err == nil && lease.Unlock(testContext(t)) == nil
+	})
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -196,4 +198,18 @@ func lock(t testing.TB, l dlock.Locker) *dlock.Lease {
 func unlock(t testing.TB, lease *dlock.Lease) {
 	t.Helper()
 	must(t, lease.Unlock(testContext(t)))
+}
+
+// command runs one of the server's four-letter commands.
+func command(t testing.TB, addr, word string) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	must(t, err)
+	defer conn.Close()
+	must(t, conn.SetDeadline(time.Now().Add(limit)))
+	_, err = io.WriteString(conn, word)
+	must(t, err)
+	reply, err := io.ReadAll(conn)
+	must(t, err)
+	return string(reply)
 }

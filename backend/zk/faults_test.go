@@ -1,0 +1,245 @@
+package zk_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	gozk "github.com/go-zookeeper/zk"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend/zk"
+	"github.com/dlock-go/dlock/internal/faultnet"
+)
+
+// lockers are the two ways to queue for the lock m.
+var lockers = map[string]func(*dlock.Client) dlock.Locker{
+	"writer": func(c *dlock.Client) dlock.Locker { return c.RWMutex("m") },
+	"reader": func(c *dlock.Client) dlock.Locker { return c.RWMutex("m").RLocker() },
+}
+
+func TestReplyToTheMultiIsLost(t *testing.T) {
+	for name, locker := range lockers {
+		t.Run(name, func(t *testing.T) {
+			op := operator(t, shared.Addr())
+			c, p := proxied(t, &zk.Options{SessionTimeout: 20 * time.Second}, shared.Addr())
+			unlock(t, lock(t, c.Mutex("m")))
+			drop := p.DropReplyAfter(isRequest(opMulti))
+			lease := lock(t, locker(c))
+			if !drop.Answered() {
+				t.Fatal("the request was not carried out")
+			}
+			queued(t, op, "m", 1) // the one node that was made, and no other
+			held(t, connect(t, nil, shared.Addr()).Mutex("m"))
+			unlock(t, lease)
+			queued(t, op, "m", 0)
+		})
+	}
+}
+
+func TestTheMultiIsLost(t *testing.T) {
+	for name, locker := range lockers {
+		t.Run(name, func(t *testing.T) {
+			op := operator(t, shared.Addr())
+			c, p := proxied(t, &zk.Options{SessionTimeout: 20 * time.Second}, shared.Addr())
+			unlock(t, lock(t, c.Mutex("m")))
+			_, before, err := op.Exists(rootOf(t) + "/m")
+			must(t, err)
+			p.Blackhole(faultnet.ToServer)
+			next := start(t, locker(c))
+			pass(100 * time.Millisecond) // the request is under way, or will be sent later
+			p.Reset()
+			p.Restore(faultnet.ToServer)
+			unlock(t, next.granted(t))
+			queued(t, op, "m", 0)
+			_, after, err := op.Exists(rootOf(t) + "/m")
+			must(t, err)
+			if after.Cversion-before.Cversion != 2 {
+				t.Errorf("children were made and removed %d times, want 2", after.Cversion-before.Cversion)
+			}
+		})
+	}
+}
+
+// TestReplyIsLostToWhoHasLeft checks that nobody stays in the queue for a
+// caller that has gone.
+func TestReplyIsLostToWhoHasLeft(t *testing.T) {
+	op := operator(t, shared.Addr())
+	c, p := proxied(t, &zk.Options{SessionTimeout: 20 * time.Second}, shared.Addr())
+	unlock(t, lock(t, c.Mutex("m")))
+	p.Blackhole(faultnet.ToClient)
+	next := start(t, c.Mutex("m"))
+	queued(t, op, "m", 1)
+	next.cancel()
+	receive(t, "returned", next.done)
+	wantError(t, next.err, dlock.ErrUnavailable, context.Canceled)
+	p.Restore(faultnet.ToClient)
+	queued(t, op, "m", 0)
+}
+
+func TestReplyToTheDeleteIsLost(t *testing.T) {
+	op := operator(t, shared.Addr())
+	c, p := proxied(t, &zk.Options{SessionTimeout: 20 * time.Second}, shared.Addr())
+	lease := lock(t, c.Mutex("m"))
+	drop := p.DropReplyAfter(isRequest(opDelete))
+	next := start(t, connect(t, nil, shared.Addr()).Mutex("m"))
+	unlock(t, lease) // not lost, although the repeat finds nothing
+	if !drop.Answered() {
+		t.Fatal("the request was not carried out")
+	}
+	second := next.granted(t)
+	queued(t, op, "m", 1)
+	unlock(t, second)
+}
+
+func TestDeleteGoesOnUntilDone(t *testing.T) {
+	op := operator(t, shared.Addr())
+	c, p := proxied(t, &zk.Options{SessionTimeout: 20 * time.Second}, shared.Addr())
+	lease := lock(t, c.Mutex("m"))
+	p.Blackhole(faultnet.ToServer)
+	ctx, cancel := context.WithTimeout(testContext(t), 50*time.Millisecond)
+	defer cancel()
+	wantError(t, lease.Unlock(ctx), dlock.ErrUnavailable)
+	p.Reset()
+	p.Restore(faultnet.ToServer)
+	queued(t, op, "m", 0)
+}
+
+func TestHolderIsToldOfARemovedNode(t *testing.T) {
+	op := operator(t, shared.Addr())
+	c, p := proxied(t, &zk.Options{SessionTimeout: 3 * time.Second}, shared.Addr())
+	tp := record(p)
+	lease := lock(t, c.Mutex("m"))
+	eventually(t, "the node is watched", func() bool {
+		tp.mu.Lock()
+		defer tp.mu.Unlock()
+		return slices.Contains(tp.codes, opGet)
+	})
+	must(t, op.Delete(rootOf(t)+"/m/"+nodes(t, op, "m")[0], -1))
+	receive(t, "lost", lease.Done())
+	wantError(t, lease.Unlock(testContext(t)), dlock.ErrLost)
+}
+
+// wipe removes a lock's node with all in it.
+func wipe(t testing.TB, op *gozk.Conn, dir string) {
+	for {
+		children, _, err := op.Children(dir)
+		for _, child := range children {
+			_ = op.Delete(dir+"/"+child, -1)
+		}
+		if err == nil {
+			err = op.Delete(dir, -1)
+		}
+		switch {
+		case err == nil, errors.Is(err, gozk.ErrNoNode):
+			return
+		case !errors.Is(err, gozk.ErrNotEmpty):
+			t.Error(err)
+			return
+		}
+	}
+}
+
+// TestParentIsRemoved removes the lock's node, and all in it, right before each
+// request that a lock and an unlock are made of.
+func TestParentIsRemoved(t *testing.T) {
+	steps := map[string]uint32{
+		"children": opChildren, "multi": opMulti, "get": opGet, "delete": opDelete, "container": opContainer,
+	}
+	for name, locker := range lockers {
+		for step, code := range steps {
+			t.Run(name+"/"+step, func(t *testing.T) {
+				op := operator(t, shared.Addr())
+				dir := rootOf(t) + "/m"
+				if code != opContainer {
+					unlock(t, lock(t, connect(t, nil, shared.Addr()).Mutex("m")))
+				}
+				holder := lock(t, connect(t, &zk.Options{SessionTimeout: 3 * time.Second}, shared.Addr()).Mutex("m"))
+				c, p := proxied(t, nil, shared.Addr())
+				var once sync.Once
+				p.OnRequest(func(_ int, req []byte) {
+					if codeOf(req) == code {
+						once.Do(func() { wipe(t, op, dir) })
+					}
+				})
+				next := start(t, locker(c))
+				if code == opDelete {
+					unlock(t, holder)
+				}
+				if code == opContainer {
+					wipe(t, op, dir)
+				}
+				lease := next.granted(t)
+				n := len(nodes(t, op, "m"))
+				if err := lease.Unlock(testContext(t)); n == 0 || code == opDelete {
+					wantError(t, err, dlock.ErrLost)
+				} else {
+					must(t, err)
+				}
+				_ = holder.Unlock(testContext(t))
+				queued(t, op, "m", 0)
+			})
+		}
+	}
+}
+
+func TestForeignChildren(t *testing.T) {
+	op := operator(t, shared.Addr())
+	a, b := connect(t, nil, shared.Addr()), connect(t, nil, shared.Addr())
+	unlock(t, lock(t, a.Mutex("m")))
+	odd := []string{"lock-0000000000", "_c_", "_c_0123456789abcdef0123456789abcdef-lock-0000000001", "x", "-w-", "0123456789abcdef0123456789abcdef-w-"}
+	for _, name := range odd {
+		_, err := op.Create(rootOf(t)+"/m/"+name, nil, gozk.FlagPersistent, gozk.WorldACL(gozk.PermAll))
+		must(t, err)
+	}
+	for range 2 {
+		lease := lock(t, a.RWMutex("m"))
+		held(t, b.RWMutex("m").RLocker())
+		next := start(t, b.RWMutex("m").RLocker())
+		queued(t, op, "m", len(odd)+2)
+		unlock(t, lease)
+		unlock(t, next.granted(t))
+	}
+	try(t, b.Mutex("m"))
+	left := nodes(t, op, "m")
+	slices.Sort(left)
+	slices.Sort(odd)
+	if !slices.Equal(left, odd) {
+		t.Errorf("left %v, want %v", left, odd)
+	}
+}
+
+// TestGivingUpLeavesNothing gives up waiting for a held lock many times: no
+// node stays, and the server keeps one watch at most.
+func TestGivingUpLeavesNothing(t *testing.T) {
+	op := operator(t, shared.Addr())
+	holder := lock(t, connect(t, nil, shared.Addr()).Mutex("m"))
+	c := connect(t, nil, shared.Addr())
+	before := watches(t, shared.Addr())
+	for range 50 {
+		next := start(t, c.Mutex("m"))
+		queued(t, op, "m", 2)
+		next.cancel()
+		receive(t, "returned", next.done)
+		wantError(t, next.err, dlock.ErrHeld, context.Canceled)
+		queued(t, op, "m", 1)
+	}
+	if n := watches(t, shared.Addr()) - before; n > 1 {
+		t.Errorf("%d watches are left", n)
+	}
+	unlock(t, holder)
+	try(t, c.Mutex("m"))
+}
+
+// watches returns how many watches the server keeps.
+func watches(t testing.TB, addr string) (n int) {
+	t.Helper()
+	var connections, paths int
+	_, err := fmt.Sscanf(command(t, addr, "wchs"), "%d connections watching %d paths\nTotal watches:%d", &connections, &paths, &n)
+	must(t, err)
+	return n
+}

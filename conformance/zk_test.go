@@ -22,9 +22,9 @@ import (
 )
 
 // zkSessions is how many TTLs a session lasts. A session is for all locks of a
-// client, so it must be as long as the longest TTL that a property cuts a
-// client off for.
-const zkSessions = 3
+// client, so it must be longer than the longest TTL of a lock that is to survive
+// a cut.
+const zkSessions = 4
 
 func zkHarness(t testing.TB) conformance.Harness {
 	const password, ttl = "super-secret", time.Second

@@ -204,11 +204,10 @@ func (a *attempt) queue(s *session) (*node, error) {
 // learns in whose phase it is, and a request that does not wait leaves nothing
 // behind.
 func (a *attempt) lookAndQueue(s *session) (*node, error) {
-	children, stat, err := s.children(a.dir)
+	q, stat, err := s.list(a.dir)
 	if err != nil {
 		return nil, err
 	}
-	q := parseQueue(children)
 	b := q.barring(a.request.Mode)
 	if b.count > 0 && !a.request.Wait {
 		if q, stat, err = a.lookTwice(s, q, stat); err != nil {
@@ -251,11 +250,10 @@ func (a *attempt) lookTwice(s *session, q queue, stat *gozk.Stat) (queue, *gozk.
 		if err := s.persist(func() error { _, err := s.conn.Sync(a.dir); return err }); err != nil {
 			return nil, nil, err
 		}
-		children, now, err := s.children(a.dir)
-		if err != nil {
+		var err error
+		if q, stat, err = s.list(a.dir); err != nil {
 			return nil, nil, err
 		}
-		q, stat = parseQueue(children), now
 	}
 	b := q.barring(a.request.Mode)
 	if b.count == 0 {

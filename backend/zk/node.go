@@ -18,7 +18,6 @@ type node struct {
 	dir     string
 	token   uint64
 	sent    time.Time  // when the request was sent that made it
-	czxid   int64      // zero: unknown
 	parent  *gozk.Stat // of dir right after it was made; nil: unknown
 	barrier barrier
 }
@@ -125,17 +124,53 @@ func (s *session) children(dir string) (children []string, stat *gozk.Stat, err 
 	return children, stat, err
 }
 
+// list returns the queue for a lock, with what is known of the lock's node.
+func (s *session) list(dir string) (queue, *gozk.Stat, error) {
+	children, stat, err := s.children(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	q, err := s.date(dir, parseQueue(children))
+	return q, stat, err
+}
+
+// date looks up when the nodes were made whose numbers do not tell. It leaves
+// out those that have gone.
+func (s *session) date(dir string, q queue) (queue, error) {
+	dated := q[:0]
+	for _, p := range q {
+		found := true
+		if p.worn() {
+			err := s.persist(func() (err error) {
+				var stat *gozk.Stat
+				found, stat, err = s.conn.Exists(dir + "/" + p.name)
+				if err == nil {
+					p.czxid = stat.Czxid
+				}
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+		if found {
+			dated = append(dated, p)
+		}
+	}
+	return dated, nil
+}
+
 // look sets the barrier of n by what is ahead of it now.
 func (n *node) look() error {
-	children, _, err := n.session.children(n.dir)
+	q, _, err := n.session.list(n.dir)
 	if err != nil && !errors.Is(err, gozk.ErrNoNode) {
 		return err
 	}
-	q := parseQueue(children)
-	if !q.has(n.name) {
+	own, ok := q.find(n.name)
+	if !ok {
 		return errVanished
 	}
-	n.barrier = q.ahead(n.place)
+	n.barrier = q.ahead(own)
 	return nil
 }
 

@@ -3,6 +3,7 @@ package zk
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"math"
 	"strconv"
 
 	"github.com/dlock-go/dlock/backend"
@@ -27,9 +28,10 @@ func letter(m backend.Mode) string {
 
 // A place is a node in the queue for a lock, as its name describes it.
 type place struct {
-	name string
-	seq  int32
-	mode backend.Mode
+	name  string
+	seq   int32
+	mode  backend.Mode
+	czxid int64 // of the transaction that made it; zero: unknown
 }
 
 // parsePlace reads the name of a child. It reports false for a name that is
@@ -57,9 +59,19 @@ func parsePlace(name string) (place, bool) {
 	return p, true
 }
 
-// before reports whether p was queued before q. The server counts on from the
-// greatest number to the smallest, so the difference decides.
-func (p place) before(q place) bool { return p.seq-q.seq < 0 }
+// before reports whether p was queued before q. The difference of the numbers
+// decides, which is right also across a wrap from the greatest to the smallest.
+// Two worn numbers say nothing: then it is the transactions that count.
+func (p place) before(q place) bool {
+	if p.worn() && q.worn() {
+		return p.czxid < q.czxid
+	}
+	return p.seq-q.seq < 0
+}
+
+// worn reports whether the server has run out of sequence numbers. From then
+// on it gives the greatest to everybody, with a few negative ones in between.
+func (p place) worn() bool { return p.seq == math.MaxInt32 || p.seq < 0 }
 
 // bars reports whether p, if it is ahead, keeps a request of mode m waiting.
 func (p place) bars(m backend.Mode) bool {
@@ -79,13 +91,14 @@ func parseQueue(children []string) queue {
 	return q
 }
 
-func (q queue) has(name string) bool {
+// find returns the place of that name.
+func (q queue) find(name string) (place, bool) {
 	for _, p := range q {
 		if p.name == name {
-			return true
+			return p, true
 		}
 	}
-	return false
+	return place{}, false
 }
 
 // A barrier is what keeps a node waiting: how many are in its way, and which

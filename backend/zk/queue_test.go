@@ -42,24 +42,46 @@ func places(t *testing.T, list ...string) (q queue) {
 	return q
 }
 
-func TestBarrierAcrossTheWrap(t *testing.T) {
-	q := places(t,
-		named("w", math.MinInt32+1), named("w", math.MaxInt32-1), named("r", math.MaxInt32), named("r", math.MinInt32))
+func TestBarrier(t *testing.T) {
+	q := places(t, named("r", 9), named("w", 7), named("r", 8))
 	for i, want := range []struct {
 		count int
 		last  int32
-	}{{3, math.MinInt32}, {0, 0}, {1, math.MaxInt32 - 1}, {1, math.MaxInt32 - 1}} {
+	}{{1, 7}, {0, 0}, {1, 7}} {
 		if b := q.ahead(q[i]); b.count != want.count || b.last.seq != want.last {
 			t.Errorf("ahead of %s: %+v, want %+v", q[i].name, b, want)
 		}
 	}
-	if b := q.barring(backend.Shared); b.count != 2 || b.last.seq != math.MinInt32+1 {
-		t.Errorf("a new reader is barred by %+v", b)
+	if b := q.barring(backend.Exclusive); b.count != 3 || b.last.seq != 9 {
+		t.Errorf("a new writer is barred by %+v", b)
 	}
-	if p, ok := q.companion(); ok {
+	if p, ok := q.companion(); !ok || p.seq != 9 {
+		t.Errorf("a new reader joins %+v, %v", p, ok)
+	}
+	if p, ok := q[1:2].companion(); ok {
 		t.Errorf("a new reader joins %+v behind a writer", p)
 	}
-	if p, ok := q[1:].companion(); !ok || p.seq != math.MinInt32 {
-		t.Errorf("a new reader joins %+v, %v", p, ok)
+}
+
+// TestOrderOfWornNumbers has numbers as servers give them at the end: the
+// greatest again and again, or on from the smallest.
+func TestOrderOfWornNumbers(t *testing.T) {
+	q := places(t,
+		named("w", math.MaxInt32-1), named("w", math.MaxInt32), named("w", math.MinInt32), named("w", math.MaxInt32),
+		named("w", math.MinInt32+1))
+	for i := range q {
+		if q[i].worn() {
+			q[i].czxid = int64(i)
+		}
+	}
+	for i, p := range q {
+		for j, other := range q {
+			if p.before(other) != (i < j) {
+				t.Errorf("%s before %s: %v", p.name, other.name, p.before(other))
+			}
+		}
+	}
+	if last, first := places(t, named("w", -1))[0], places(t, named("w", 0))[0]; !last.before(first) || first.before(last) {
+		t.Error("numbers that have wrapped come after those that follow")
 	}
 }

@@ -1,0 +1,227 @@
+package zk_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"io"
+	"log/slog"
+	"net"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gozk "github.com/go-zookeeper/zk"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend/zk"
+)
+
+func user(name, password string) func(context.Context) (string, string, error) {
+	return func(context.Context) (string, string, error) { return name, password, nil }
+}
+
+func TestAccessDenied(t *testing.T) {
+	op := operator(t, shared.Addr())
+	c := connect(t, nil, shared.Addr())
+	unlock(t, lock(t, c.Mutex("m")))
+	for name, acl := range map[string][]gozk.ACL{
+		"all":    gozk.DigestACL(gozk.PermAll, "somebody", "else"),
+		"create": gozk.WorldACL(gozk.PermAll &^ gozk.PermCreate),
+		"write":  gozk.WorldACL(gozk.PermAll &^ gozk.PermWrite),
+		"read":   gozk.WorldACL(gozk.PermAll &^ gozk.PermRead),
+	} {
+		_, err := op.SetACL(rootOf(t)+"/m", acl, -1)
+		must(t, err)
+		for _, l := range []dlock.Locker{c.RWMutex("m"), c.RWMutex("m").RLocker()} {
+			if lease, err := l.TryLock(testContext(t)); err == nil {
+				t.Errorf("without %s: locked", name)
+				unlock(t, lease)
+			} else {
+				wantError(t, err, dlock.ErrAuth)
+			}
+		}
+		queued(t, op, "m", 0)
+	}
+}
+
+// TestCreatorsOwn checks that what a client with a user makes is its own, down
+// to the nodes above.
+func TestCreatorsOwn(t *testing.T) {
+	op := operator(t, shared.Addr())
+	o := &zk.Options{Root: rootOf(t) + "/deep/down", Credentials: user("alice", "secret")}
+	alice := connect(t, o, shared.Addr())
+	lease := lock(t, alice.Mutex("m"))
+	children, _, err := op.Children(o.Root + "/m")
+	must(t, err)
+	for _, path := range []string{rootOf(t), rootOf(t) + "/deep", o.Root, o.Root + "/m", o.Root + "/m/" + children[0]} {
+		acl, _, err := op.GetACL(path)
+		must(t, err)
+		if len(acl) != 1 || acl[0].Scheme != "digest" || !strings.HasPrefix(acl[0].ID, "alice:") {
+			t.Errorf("%s: %v", path, acl)
+		}
+	}
+	again := connect(t, o, shared.Addr())
+	held(t, again.Mutex("m"))
+	unlock(t, lease)
+	for _, other := range []*zk.Options{
+		{Root: o.Root},
+		{Root: o.Root, Credentials: user("alice", "guess")},
+	} {
+		_, err := zk.Connect(testContext(t), []string{shared.Addr()}, other)
+		wantError(t, err, dlock.ErrAuth)
+	}
+}
+
+// TestUserSurvivesReconnect breaks the connection: the driver says again who
+// the user is.
+func TestUserSurvivesReconnect(t *testing.T) {
+	c, p := proxied(t, &zk.Options{Credentials: user("alice", "secret")}, shared.Addr())
+	unlock(t, lock(t, c.Mutex("m")))
+	p.Reset()
+	unlock(t, lock(t, c.Mutex("m")))
+}
+
+func TestURL(t *testing.T) {
+	open := func(url string) error {
+		c, err := dlock.Open(testContext(t), url, nil)
+		if err != nil {
+			return err
+		}
+		defer c.Close(testContext(t))
+		lease, err := c.Mutex("m").Lock(testContext(t))
+		if err != nil {
+			return err
+		}
+		return lease.Unlock(testContext(t))
+	}
+	root := shared.Addr() + rootOf(t)
+	must(t, open("zk://"+root))
+	must(t, open("zk://alice:s%2Fcret@"+root+"/own/?session=5s&strict=true&ensemble=true"))
+	wantError(t, open("zk://alice:other@"+root+"/own"), dlock.ErrAuth)
+	must(t, open("zk://alice:other@"+root+"/open?acl=open"))
+	must(t, open("zk://"+root+"/open"))
+	for _, bad := range []string{
+		"zk://", "zk:///root", "zk://" + root + "?nosuch=1", "zk://" + root + "?session=soon", "zk://" + root + "?strict=2",
+		"zk://" + root + "?acl=creator", "zk://" + root + "?acl=none", "zk://" + root + "//twice",
+	} {
+		wantError(t, open(bad), dlock.ErrInvalidConfig)
+	}
+}
+
+// TestTLS reaches the server through a tunnel that ends the encryption.
+func TestTLS(t *testing.T) {
+	certified := httptest.NewUnstartedServer(nil)
+	certified.StartTLS()
+	defer certified.Close()
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: certified.TLS.Certificates})
+	must(t, err)
+	tunnel(t, ln, shared.Addr())
+	roots := x509.NewCertPool()
+	roots.AddCert(certified.Certificate())
+	c := connect(t, &zk.Options{TLS: &tls.Config{RootCAs: roots}}, ln.Addr().String())
+	unlock(t, lock(t, c.Mutex("m")))
+
+	ctx, cancel := context.WithTimeout(testContext(t), connectShort)
+	defer cancel()
+	_, err = zk.Connect(ctx, []string{ln.Addr().String()}, &zk.Options{TLS: &tls.Config{}})
+	wantError(t, err, dlock.ErrUnavailable)
+}
+
+// connectShort is enough for a connection that must not come about.
+const connectShort = 500 * time.Millisecond
+
+func tunnel(t testing.TB, ln net.Listener, target string) {
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			client, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer client.Close()
+				server, err := net.Dial("tcp", target)
+				if err != nil {
+					return
+				}
+				defer server.Close()
+				go func() { _, _ = io.Copy(server, client) }()
+				_, _ = io.Copy(client, server)
+			}()
+		}
+	}()
+}
+
+// TestNoContainers talks to a server that knows no containers: their requests
+// get a code that no server knows.
+func TestNoContainers(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	tunnel(t, &rewriter{ln}, shared.Addr())
+	var log safeBuffer
+	c := connect(t, &zk.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, ln.Addr().String())
+	unlock(t, lock(t, c.Mutex("m")))
+	unlock(t, lock(t, c.Mutex("n")))
+	_, stat, err := operator(t, shared.Addr()).Exists(rootOf(t) + "/m")
+	must(t, err)
+	if stat.EphemeralOwner != 0 {
+		t.Errorf("the node is of kind %x, want a plain one", stat.EphemeralOwner)
+	}
+	if n := strings.Count(log.String(), "no container nodes"); n != 1 {
+		t.Errorf("the log says so %d times:\n%s", n, &log)
+	}
+}
+
+// A rewriter gives the requests for a container another code.
+type rewriter struct{ net.Listener }
+
+func (r *rewriter) Accept() (net.Conn, error) {
+	conn, err := r.Listener.Accept()
+	return &rewritten{Conn: conn}, err
+}
+
+type rewritten struct {
+	net.Conn
+	rest []byte
+}
+
+func (r *rewritten) Read(b []byte) (int, error) {
+	if len(r.rest) == 0 {
+		head := make([]byte, 4)
+		if _, err := io.ReadFull(r.Conn, head); err != nil {
+			return 0, err
+		}
+		frame := make([]byte, binary.BigEndian.Uint32(head))
+		if _, err := io.ReadFull(r.Conn, frame); err != nil {
+			return 0, err
+		}
+		if binary.BigEndian.Uint32(frame[4:]) == opContainer {
+			binary.BigEndian.PutUint32(frame[4:], 99)
+		}
+		r.rest = append(head, frame...)
+	}
+	n := copy(b, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}
+
+type safeBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}

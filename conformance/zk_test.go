@@ -129,27 +129,24 @@ func zkSequence(node string) int {
 	return n
 }
 
-// holders counts the nodes at the head of a queue that hold the lock.
-func (z *zkServer) holders(name string, nodes []string) int {
-	n := 0
-	for _, node := range nodes {
-		data, _, _ := z.conn.Get(zkPath(name) + "/" + node) // one that has just gone holds nothing
-		if !strings.HasPrefix(string(data), "r") {
-			return max(n, min(len(nodes), 1))
+// zkHolders counts the nodes at the head of a queue that hold the lock.
+func zkHolders(nodes []string) int {
+	for i, node := range nodes {
+		if !strings.Contains(node, "-r-") {
+			return max(i, 1)
 		}
-		n++
 	}
-	return n
+	return len(nodes)
 }
 
 func (z *zkServer) waiting(t testing.TB, name string) int {
 	nodes := z.queue(t, name)
-	return len(nodes) - z.holders(name, nodes)
+	return len(nodes) - zkHolders(nodes)
 }
 
 func (z *zkServer) evict(t testing.TB, name string) {
 	nodes := z.queue(t, name)
-	for _, node := range nodes[:z.holders(name, nodes)] {
+	for _, node := range nodes[:zkHolders(nodes)] {
 		if err := z.conn.Delete(zkPath(name)+"/"+node, -1); err != nil {
 			t.Fatal(err)
 		}

@@ -191,7 +191,7 @@ func (a *attempt) queue(s *session) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.token = tokenOf(n.czxid)
+	n.token = tokenOf(n.rank)
 	if n.parent != nil && n.parent.NumChildren == 1 {
 		return n, nil
 	}
@@ -234,7 +234,7 @@ func (a *attempt) lookAndQueue(s *session) (*node, error) {
 		n.token = tokenOf(stat.Mzxid)
 		return n, nil
 	}
-	n.token = tokenOf(n.czxid)
+	n.token = tokenOf(n.rank)
 	if n.parent != nil && n.parent.Czxid == stat.Czxid {
 		return n, nil
 	}
@@ -242,9 +242,8 @@ func (a *attempt) lookAndQueue(s *session) (*node, error) {
 }
 
 // lookTwice makes sure that a request that does not wait, and finds q in its
-// way, has to fail: a member of an ensemble may be behind, and a writer may have
-// been downgraded. It returns ErrHeld or the queue in which nothing is in the
-// way.
+// way, has to fail: a member of an ensemble may be behind. It returns ErrHeld or
+// the queue in which nothing is in the way.
 func (a *attempt) lookTwice(s *session, q queue, stat *gozk.Stat) (queue, *gozk.Stat, error) {
 	if a.b.opts.Ensemble {
 		if err := s.persist(func() error { _, err := s.conn.Sync(a.dir); return err }); err != nil {
@@ -255,27 +254,11 @@ func (a *attempt) lookTwice(s *session, q queue, stat *gozk.Stat) (queue, *gozk.
 			return nil, nil, err
 		}
 	}
-	b := q.barring(a.request.Mode)
-	if b.count == 0 {
-		return q, stat, nil
-	}
-	a.inQueue()
-	if a.request.Mode == backend.Exclusive {
+	if q.barring(a.request.Mode).count > 0 {
+		a.inQueue()
 		return nil, nil, backend.ErrHeld
 	}
-	return q, stat, a.needReader(s, b.last)
-}
-
-// needReader returns ErrHeld unless p, the last writer, has been downgraded.
-// Then it holds the lock, and nobody is ahead of it.
-func (a *attempt) needReader(s *session, p place) error {
-	return s.persist(func() error {
-		data, _, err := s.conn.Get(a.dir + "/" + p.name)
-		if err == nil && !isShared(data) {
-			err = backend.ErrHeld
-		}
-		return err
-	})
+	return q, stat, nil
 }
 
 // lookOrRemove sees what is ahead of a node, or gives it up.
@@ -302,38 +285,46 @@ func (a *attempt) wait(n *node) error {
 		if err != nil {
 			return err
 		}
-		if w.shared && n.mode == backend.Shared {
-			return nil // a writer that is a reader now has nobody ahead
-		}
-		gone, err := a.park(n, w)
-		if err != nil {
+		if err := a.park(n.session, w); err != nil {
 			return err
 		}
-		if gone && n.barrier.count == 1 {
+		if w.opens(n.barrier, n.mode) {
 			return nil
 		}
-		if gone {
-			err = n.look()
-		}
-		if err != nil {
+		if err := n.look(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// park waits for w. It reports whether the node is gone that w watches.
-func (a *attempt) park(n *node, w *watch) (gone bool, err error) {
+// opens reports whether w has seen the end of the barrier before a request of
+// mode m. A writer that gave the lock back had it, so nobody is left before it;
+// one that has merely gone may have become a reader, or never have had the lock.
+func (w *watch) opens(b barrier, m backend.Mode) bool {
+	select {
+	case <-w.fired:
+	default:
+		return false
+	}
+	if b.last.mode == backend.Exclusive && w.released {
+		return true
+	}
+	return b.count == 1 && (m == backend.Shared || b.last.mode == backend.Shared)
+}
+
+// park waits for w, but not for ever.
+func (a *attempt) park(s *session, w *watch) error {
 	net := time.NewTimer(backend.Jitter(recheck))
 	defer net.Stop()
 	select {
 	case <-w.fired:
-		return w.deleted, nil
+		return nil
 	case <-net.C:
-		return false, n.look()
+		return nil
 	case <-a.left:
-		return false, errLeft
-	case <-n.session.over:
-		return false, errOver
+		return errLeft
+	case <-s.over:
+		return errOver
 	}
 }

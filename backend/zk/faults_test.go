@@ -166,10 +166,10 @@ func TestParentIsRemoved(t *testing.T) {
 						once.Do(func() { wipe(t, op, dir) })
 					}
 				})
-				next := start(t, locker(c))
 				if code == opDelete {
 					unlock(t, holder)
 				}
+				next := start(t, locker(c))
 				if code == opContainer {
 					wipe(t, op, dir)
 				}

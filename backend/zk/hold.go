@@ -15,10 +15,14 @@ import (
 // held is what the backend knows of a hold.
 type held struct {
 	session *session
-	path    string
-	label   string
 	hold    *backend.Hold
-	watched bool // its node is; guarded by session.mu
+	dir     string
+	place   place
+	wanted  bool // others were there when it was queued
+
+	changing sync.Mutex // held while its node is being replaced or removed
+	path     string     // guarded by session.mu
+	watched  bool       // the node is; guarded by session.mu
 
 	proof backend.Hold // of the session, for a fixed hold that outlasts a lease
 	guard keepalive.Item
@@ -58,7 +62,9 @@ func (a *attempt) claim(n *node, p proof) *backend.Hold {
 		h.Sent = time.Now() // what is said of a hold is counted from its grant
 		h.Granted = p.until.Sub(h.Sent)
 	}
-	held := &held{session: s, path: n.path(), label: r.Label, hold: h, released: make(chan struct{})}
+	held := &held{
+		session: s, hold: h, dir: n.dir, place: n.place, path: n.path(), wanted: a.isQueued(0), released: make(chan struct{}),
+	}
 	h.State = held
 	if !s.add(held) {
 		return nil
@@ -137,6 +143,8 @@ func (h *held) release() {
 
 func (h *held) giveBack() error {
 	h.stopGuard()
+	h.changing.Lock()
+	defer h.changing.Unlock()
 	s := h.session
 	s.mu.Lock()
 	delete(s.holds, h.path)
@@ -144,7 +152,11 @@ func (h *held) giveBack() error {
 	if s.isOver() {
 		return h.gone(s.whyOver())
 	}
-	switch err := s.remove(h.path); {
+	remove := s.remove
+	if h.wanted {
+		remove = s.handOver
+	}
+	switch err := remove(h.path); {
 	case errors.Is(err, errOver) && errors.Is(s.whyOver(), backend.ErrClosed):
 		return backend.ErrClosed
 	case errors.Is(err, errOver):
@@ -173,23 +185,68 @@ func (h *held) stopGuard() {
 	h.session.b.keeper.Remove(ctx, &h.guard)
 }
 
-// downgrade has the node say that it is a reader's. It keeps its rank, and no
-// writer behind it hears of anything that would let it in.
+// downgrade puts a reader's node in the place of the writer's. It has the same
+// number and rank, so that it stays ahead of whoever waits.
 func (h *held) downgrade() error {
+	h.changing.Lock()
+	defer h.changing.Unlock()
 	s := h.session
-	err := s.persist(func() error {
-		sent := time.Now()
-		_, err := s.conn.Set(h.path, data(backend.Shared, h.label), -1)
-		if err == nil {
-			s.proved(sent)
-		}
-		return err
-	})
+	reader := h.place.name[:guidLength] + "-" + letter(backend.Shared) + h.place.name[guidLength+2:]
+	to := h.dir + "/" + reader
+	s.mu.Lock()
+	from := h.path
+	stands := s.holds[from] == h
+	if stands && from != to {
+		delete(s.holds, from)
+	}
+	s.mu.Unlock()
+	if from == to && stands {
+		return nil
+	}
+	err := errRemoved
+	if stands {
+		err = s.persist(func() error { return s.replace(h, from, to) })
+	}
+	if err == nil && !s.moved(h, to) {
+		err = errOver
+	}
 	switch {
 	case errors.Is(err, errOver):
 		return h.gone(s.whyOver())
-	case errors.Is(err, gozk.ErrNoNode):
+	case errors.Is(err, errRemoved), errors.Is(err, gozk.ErrNoNode):
 		return backend.Fail(backend.ErrLost, errRemoved)
+	case err != nil:
+		s.moved(h, from) // it has not
 	}
 	return kindOf(err)
+}
+
+// replace does so in one transaction. If there is nothing to replace it was
+// done before and the reply lost, or else ErrNoNode.
+func (s *session) replace(h *held, from, to string) error {
+	sent := time.Now()
+	_, err := s.conn.Multi(
+		&gozk.DeleteRequest{Path: from, Version: -1},
+		&gozk.CreateRequest{Path: to, Data: data(h.place.rank, h.hold.Label), Acl: s.b.opts.ACL, Flags: gozk.FlagEphemeral},
+	)
+	if errors.Is(err, gozk.ErrNoNode) {
+		_, _, err = s.conn.Get(to)
+	}
+	if err == nil {
+		s.proved(sent)
+	}
+	return err
+}
+
+// moved notes where the node of h is now. It reports false if the session is
+// over.
+func (s *session) moved(h *held, to string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cause != nil {
+		return false
+	}
+	h.path, h.watched = to, false
+	s.holds[to] = h
+	return true
 }

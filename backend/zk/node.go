@@ -3,6 +3,7 @@ package zk
 import (
 	"errors"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,10 +37,20 @@ type draft struct {
 	mark   bool  // set the data of dir: it dates the node and tells who else is there
 }
 
-// data is what a node says of itself.
-func data(m backend.Mode, label string) []byte { return []byte(letter(m) + " " + label) }
+// data is what a node says of itself: its rank, where that is not its own, and
+// a label for people.
+func data(rank int64, label string) []byte {
+	return []byte(strconv.FormatInt(rank, 10) + " " + label)
+}
 
-func isShared(data []byte) bool { return strings.HasPrefix(string(data), letter(backend.Shared)) }
+// rankOf is the rank in data, or own if there is none.
+func rankOf(data []byte, own int64) int64 {
+	text, _, _ := strings.Cut(string(data), " ")
+	if rank, err := strconv.ParseInt(text, 10, 64); err == nil && rank > 0 {
+		return rank
+	}
+	return own
+}
 
 // create makes a node. It returns ErrNoNode also if the reply was lost and the
 // node is not there.
@@ -47,7 +58,7 @@ func (s *session) create(d draft) (*node, error) {
 	guid := newGUID()
 	ops := append(d.guards, &gozk.CreateRequest{
 		Path:  d.dir + "/" + guid + "-" + letter(d.mode) + "-",
-		Data:  data(d.mode, d.label),
+		Data:  data(0, d.label),
 		Acl:   s.b.opts.ACL,
 		Flags: gozk.FlagEphemeralSequential,
 	})
@@ -66,7 +77,7 @@ func (s *session) create(d draft) (*node, error) {
 	n.place, _ = parsePlace(path.Base(results[len(d.guards)].String))
 	if d.mark {
 		n.parent = results[len(results)-1].Stat
-		n.czxid = n.parent.Mzxid // one transaction, one id
+		n.rank = n.parent.Mzxid // one transaction, one id
 	}
 	return n, nil
 }
@@ -105,7 +116,7 @@ func (s *session) recognise(n *node) error {
 	if !found || stat.EphemeralOwner != s.sessionID() {
 		return gozk.ErrNoNode
 	}
-	n.czxid = stat.Czxid
+	n.rank = stat.Czxid
 	return nil
 }
 
@@ -141,15 +152,15 @@ func (s *session) date(dir string, q queue) (queue, error) {
 	for _, p := range q {
 		found := true
 		if p.worn() {
-			err := s.persist(func() (err error) {
-				var stat *gozk.Stat
-				found, stat, err = s.conn.Exists(dir + "/" + p.name)
+			err := s.persist(func() error {
+				data, stat, err := s.conn.Get(dir + "/" + p.name)
 				if err == nil {
-					p.czxid = stat.Czxid
+					p.rank = rankOf(data, stat.Czxid)
 				}
 				return err
 			})
-			if err != nil {
+			found = !errors.Is(err, gozk.ErrNoNode)
+			if found && err != nil {
 				return nil, err
 			}
 		}
@@ -177,10 +188,23 @@ func (n *node) look() error {
 // remove deletes a node, and goes on until it is gone. It returns ErrNoNode if
 // it was gone before, errOver if it went with the session.
 func (s *session) remove(path string) error {
+	return s.takeAway(func() error { return s.conn.Delete(path, -1) })
+}
+
+// handOver is remove for a node that holds a lock for which others may wait:
+// they see that it was not just anybody who went.
+func (s *session) handOver(path string) error {
+	return s.takeAway(func() error {
+		_, err := s.conn.Multi(&gozk.SetDataRequest{Path: path, Version: -1}, &gozk.DeleteRequest{Path: path, Version: -1})
+		return err
+	})
+}
+
+func (s *session) takeAway(request func() error) error {
 	repeated := false
-	err := s.persist(func() error {
+	return s.persist(func() error {
 		sent := time.Now()
-		err := s.conn.Delete(path, -1)
+		err := request()
 		if err == nil {
 			s.proved(sent)
 		}
@@ -190,7 +214,6 @@ func (s *session) remove(path string) error {
 		repeated = true
 		return err
 	})
-	return err
 }
 
 // ensure makes the node of a lock and those above it.

@@ -28,10 +28,10 @@ func letter(m backend.Mode) string {
 
 // A place is a node in the queue for a lock, as its name describes it.
 type place struct {
-	name  string
-	seq   int32
-	mode  backend.Mode
-	czxid int64 // of the transaction that made it; zero: unknown
+	name string
+	seq  int32
+	mode backend.Mode
+	rank int64 // the transaction that queued it; zero: unknown
 }
 
 // parsePlace reads the name of a child. It reports false for a name that is
@@ -64,7 +64,7 @@ func parsePlace(name string) (place, bool) {
 // Two worn numbers say nothing: then it is the transactions that count.
 func (p place) before(q place) bool {
 	if p.worn() && q.worn() {
-		return p.czxid < q.czxid
+		return p.rank < q.rank
 	}
 	return p.seq-q.seq < 0
 }

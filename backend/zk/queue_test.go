@@ -71,7 +71,7 @@ func TestOrderOfWornNumbers(t *testing.T) {
 		named("w", math.MinInt32+1))
 	for i := range q {
 		if q[i].worn() {
-			q[i].czxid = int64(i)
+			q[i].rank = int64(i)
 		}
 	}
 	for i, p := range q {

@@ -16,8 +16,6 @@ import (
 const (
 	opDelete    = 2
 	opGet       = 4
-	opSet       = 5
-	opSync      = 9
 	opChildren  = 12
 	opMulti     = 14
 	opContainer = 19
@@ -79,7 +77,22 @@ func TestRequests(t *testing.T) {
 	unlock(t, lease)
 	ta.want(t, "Unlock", opDelete)
 	lease = next.granted(t)
-	tb.want(t, "hand-over")
+	tb.want(t, "hand-over by who was alone", opChildren)
+
+	third := connect(t, &zk.Options{SessionTimeout: time.Minute}, shared.Addr())
+	op := operator(t, shared.Addr())
+	second := start(t, third.Mutex("m"))
+	queued(t, op, "m", 2)
+	last := start(t, a.Mutex("m"))
+	eventually(t, "parked", ta.sent(3))
+	ta.want(t, "Lock behind two", opMulti, opChildren, opGet)
+	unlock(t, lease)
+	tb.want(t, "Unlock after a wait", opMulti)
+	unlock(t, second.granted(t))
+	unlock(t, last.granted(t))
+	ta.want(t, "hand-over past two, and Unlock", opMulti)
+	lease = lock(t, b.Mutex("m"))
+	tb.want(t, "free Lock", opMulti)
 
 	held(t, a.Mutex("m"))
 	ta.want(t, "TryLock of a held lock", opChildren)
@@ -116,9 +129,9 @@ func TestRequestsOfReaders(t *testing.T) {
 	eventually(t, "parked", tb.sent(3))
 	tb.want(t, "RLock behind a writer", opChildren, opMulti, opGet)
 	must(t, lease.Downgrade(testContext(t)))
-	ta.want(t, "Downgrade", opSet)
+	ta.want(t, "Downgrade", opMulti)
 	inside := reader.granted(t)
-	tb.want(t, "hand-over to a reader", opGet)
+	tb.want(t, "hand-over by a downgrade")
 	if inside.Token() <= two.Token() {
 		t.Errorf("token %d came after %d", inside.Token(), two.Token())
 	}

@@ -138,9 +138,9 @@ func (s *session) await(left <-chan struct{}) error {
 func (s *session) event(e gozk.Event) {
 	switch {
 	case e.Type == gozk.EventNodeDeleted:
-		s.fire(e.Path, true)
-	case e.Type == gozk.EventNodeDataChanged:
 		s.fire(e.Path, false)
+	case e.Type == gozk.EventNodeDataChanged:
+		s.fire(e.Path, true)
 	case e.Type != gozk.EventSession:
 	case e.State == gozk.StateHasSession:
 		s.attached()

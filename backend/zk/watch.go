@@ -9,16 +9,15 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// A watch waits for one node to change or go. All who are interested in the
+// A watch waits for one node to go. All who are interested in the
 // node share it, also when those who asked for it have left: the server cannot
 // be told to forget a watch.
 type watch struct {
-	armed  chan struct{} // closed when the server has answered
-	err    error         // set then
-	shared bool          // what the node said of itself then
+	armed chan struct{} // closed when the server has answered
+	err   error         // set then
 
-	fired   chan struct{} // closed when the node has changed or gone
-	deleted bool          // set then
+	fired    chan struct{} // closed when the node is gone
+	released bool          // set then: its owner has given back what it held
 }
 
 // watch returns the watch of a node that was there. It has fired if the node is
@@ -46,13 +45,12 @@ func (s *session) watch(path string) (*watch, error) {
 func (s *session) arm(path string, w *watch) {
 	defer close(w.armed)
 	w.err = s.persist(func() error {
-		data, _, _, err := s.conn.GetW(path)
-		w.shared = isShared(data)
+		_, _, _, err := s.conn.GetW(path)
 		return err
 	})
 	if errors.Is(w.err, gozk.ErrNoNode) {
 		w.err = nil
-		s.fire(path, true)
+		s.fire(path, false)
 		return
 	}
 	if w.err != nil {
@@ -62,23 +60,20 @@ func (s *session) arm(path string, w *watch) {
 	}
 }
 
-// fire tells everybody who watches the node that it has changed or gone.
-func (s *session) fire(path string, deleted bool) {
+// fire tells everybody who watches the node that it has gone. Who gives back a
+// lock that others may wait for changes the node as it deletes it, of which the
+// server reports the change alone.
+func (s *session) fire(path string, released bool) {
 	s.mu.Lock()
 	w, h := s.watches[path], s.holds[path]
 	delete(s.watches, path)
-	if deleted {
-		delete(s.holds, path)
-	}
-	if h != nil {
-		h.watched = false
-	}
+	delete(s.holds, path)
 	s.mu.Unlock()
 	if w != nil {
-		w.deleted = deleted
+		w.released = released
 		close(w.fired)
 	}
-	if deleted && h != nil {
+	if h != nil {
 		s.b.lose([]*held{h}, errRemoved)
 	}
 }
@@ -110,12 +105,13 @@ func (s *session) armHolds() {
 		}
 		h := s.bare[0]
 		s.bare = s.bare[1:]
-		held := s.holds[h.path] == h
+		path := h.path
+		held := s.holds[path] == h
 		s.mu.Unlock()
 		if !held {
 			continue
 		}
-		if _, err := s.watch(h.path); err != nil {
+		if _, err := s.watch(path); err != nil {
 			s.mu.Lock()
 			h.watched = false // again at the next renewal
 			s.mu.Unlock()

@@ -45,8 +45,12 @@
 // 3.5.3, which have none, it is a plain node that stays. A client queues by an
 // ephemeral sequential child, <guid>-w-<sequence> to write, <guid>-r-<sequence>
 // to read, and sets the data of the lock's node in the same transaction. The
-// child's data begins with r or w, what it is now: a writer that has been
-// downgraded says r. Children with other names are passed over.
+// data of a child is its rank, 0 for its own, and the client's label. A
+// downgrade replaces the writer's child by a reader's of the same guid, sequence
+// and rank in one transaction. Who has had to wait for the lock sets the data of
+// its child as it deletes it: that tells the next in line that the lock is free,
+// which a deletion alone does not. Nobody else may set it, therefore. Children
+// with other names are passed over.
 //
 // # Permissions
 //

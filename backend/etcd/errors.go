@@ -1,0 +1,55 @@
+package etcd
+
+import (
+	"errors"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+var (
+	errRevoked    = errors.New("the etcd lease was revoked or has expired")
+	errKeyDeleted = errors.New("the lock's key was deleted")
+	errNotRenewed = errors.New("the etcd lease was not renewed in time")
+	errNoSession  = errors.New("the etcd lease ended before the lock was granted")
+	errWatchEnded = errors.New("the watch has ended")
+	errUnsettled  = errors.New("it is not known yet what became of the request")
+)
+
+// fail gives err its kind.
+func fail(err error) error {
+	var known rpctypes.EtcdError
+	code := status.Code(err)
+	if errors.As(err, &known) {
+		code = known.Code()
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		return backend.Fail(backend.ErrLost, err)
+	case code == codes.PermissionDenied, code == codes.Unauthenticated,
+		errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrUserEmpty):
+		return backend.Fail(backend.ErrAuth, err)
+	}
+	return backend.Fail(backend.ErrUnavailable, err)
+}
+
+// refused reports that the server has certainly not carried out the request.
+// The quota is no such reason: a server that finds it exceeded says so after
+// it has applied the request.
+func refused(err error) bool {
+	return errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrAuth)
+}
+
+// unavailable returns err as the error of a call that never got an answer it
+// could use. A session that ended on the way is no lost lock.
+func unavailable(err error) error {
+	if errors.Is(err, backend.ErrLost) {
+		return backend.Fail(backend.ErrUnavailable, errNoSession)
+	}
+	return err
+}

@@ -1,0 +1,167 @@
+// Package etcd keeps locks in etcd, version 3.4 and later.
+//
+// # URL
+//
+//	etcd://[user[:password]@]host[:port][,host[:port]...][/prefix]
+//	etcds://...
+//
+// The port is 2379 and the prefix dlock unless given. All keys lie below the
+// prefix and a slash. With etcds the connection is encrypted; the parameters
+// ca, cert and key name PEM files of the authority to trust, where it is not
+// one of the system's, and of the client's certificate.
+//
+// # Guarantees
+//
+// Locks are as safe as etcd's quorum: a member that is cut off grants nothing.
+// Waiting is first come, first served, except that a waiter whose lease runs
+// out, because the cluster did not answer for a TTL, queues anew. All locks of
+// a client with one TTL share leases, each of at most a thousand keys, so that
+// one request renews a thousand holds. A lease that is revoked or expires is
+// seen at once, by a watch; without a connection its end is known by the
+// client's own clock, before the cluster frees the lock.
+//
+// A TTL is rounded up to whole seconds and to the least that the cluster
+// grants, one and a half times its election timeout. After a change of leader
+// the cluster may keep a lock for up to another TTL.
+//
+// A token is the revision at which the request joined the queue, shifted left
+// by 16 bits. Every reader has its own, which lies between those of the
+// writers before and after it.
+//
+// # Wire format
+//
+//	<prefix>/s/<lease>                a client's session
+//	<prefix>/l/<name>/w/<request id>  holds or waits, exclusive
+//	<prefix>/l/<name>/r/<request id>  holds or waits, shared
+//	<prefix>/l/<name>/d/<request id>  holds, shared, and was exclusive before
+//
+// The name is encoded by backend.EncodeName; the value is the label. The queue
+// is in the order of create revisions. An exclusive request waits for all keys
+// of the name below its own and for those under d/, a shared one for those
+// under w/ below its own.
+//
+// # Permissions
+//
+// With authentication a user needs a role with readwrite on the prefix:
+//
+//	etcdctl role grant-permission locker --prefix=true readwrite dlock/
+package etcd
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// DefaultPrefix is the prefix of all keys where none is given.
+const DefaultPrefix = "dlock"
+
+// Options configure a Backend. A nil *Options is the same as an empty one.
+type Options struct {
+	// Prefix stands, with a slash, before every key. Slashes around it do
+	// not count. Empty means DefaultPrefix.
+	Prefix string
+}
+
+// A Backend keeps locks in one etcd cluster.
+type Backend struct {
+	client  *clientv3.Client
+	owned   bool
+	prefix  string
+	janitor backend.Janitor
+
+	ctx   context.Context // ends with Close
+	stop  context.CancelFunc
+	calls sync.WaitGroup // Acquire calls under way
+
+	mu      sync.Mutex
+	closed  bool
+	shelves map[int64]*shelf // by TTL in seconds
+}
+
+var (
+	_ backend.Backend    = (*Backend)(nil)
+	_ backend.Renewer    = (*Backend)(nil)
+	_ backend.Downgrader = (*Backend)(nil)
+)
+
+// New returns a backend on client, which stays the caller's. A client that
+// sets DialKeepAliveTime notices sooner that a member has fallen silent.
+func New(client *clientv3.Client, o *Options) *Backend {
+	prefix := ""
+	if o != nil {
+		prefix = strings.Trim(o.Prefix, "/")
+	}
+	if prefix == "" {
+		prefix = DefaultPrefix
+	}
+	b := &Backend{client: client, prefix: prefix + "/", shelves: make(map[int64]*shelf)}
+	b.ctx, b.stop = context.WithCancel(context.Background())
+	return b
+}
+
+// Renew implements backend.Renewer.
+func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	groups := make(map[*session][]*backend.Hold, 1)
+	for _, h := range holds {
+		s := h.State.(*hold).session
+		groups[s] = append(groups[s], h)
+	}
+	var all sync.WaitGroup
+	for s, group := range groups {
+		all.Go(func() { s.renewAll(ctx, group, report) })
+	}
+	all.Wait()
+}
+
+// Close implements backend.Backend. A cluster that does not answer keeps the
+// locks until their leases run out.
+func (b *Backend) Close(ctx context.Context) error {
+	b.mu.Lock()
+	first := !b.closed
+	b.closed = true
+	b.mu.Unlock()
+	if !first {
+		return nil
+	}
+	b.stop()
+	b.calls.Wait()
+	ctx, cancel := backend.Bound(ctx, farewell)
+	defer cancel()
+	err := b.endSessions(ctx)
+	err = errors.Join(err, b.janitor.Close(ctx))
+	if b.owned {
+		_ = b.client.Close() // it repeats that its context has ended
+	}
+	return err
+}
+
+// begin notes a call that Close has to wait for, or reports false.
+func (b *Backend) begin() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
+	b.calls.Add(1)
+	return true
+}
+
+const (
+	farewell   = 5 * time.Second // for leases to be revoked at Close
+	openLimit  = 10 * time.Second
+	maxKeys    = 1000            // per lease: revoking one deletes them in one step
+	checkEvery = 2 * time.Minute // by a waiter, in case a watch is stuck
+)
+
+// exchangeLimit is how long one request may take before another member is
+// asked.
+func exchangeLimit(ttl time.Duration) time.Duration {
+	return min(max(ttl/2, time.Second), 5*time.Second)
+}

@@ -1,0 +1,167 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// A hold is the backend's own part of a backend.Hold.
+type hold struct {
+	session  *session
+	key      lockKey
+	revision int64
+	observer backend.Observer
+
+	mu         sync.Mutex
+	downgraded bool // or about to be: either key may be there
+	unsure     bool // a release was sent and not answered
+	released   bool // the keys are gone
+}
+
+// observerOf returns the observer of a request, or one that does nothing.
+func observerOf(r backend.Request) backend.Observer {
+	if r.Observer == nil {
+		return deaf{}
+	}
+	return r.Observer
+}
+
+type deaf struct{}
+
+func (deaf) Lost(error) {}
+func (deaf) Wanted()    {}
+
+// hold makes a hold of a place that nothing is ahead of.
+func (p *place) hold(ctx context.Context) (*backend.Hold, error) {
+	s, r := p.session, p.request
+	need := s.granted / 2
+	if r.Fixed {
+		need = r.TTL // nobody is going to renew it
+	}
+	if err := s.freshen(ctx, need); err != nil {
+		return nil, err
+	}
+	own := &hold{session: s, key: p.key, revision: p.revision, observer: observerOf(r)}
+	if err := s.adopt(own); err != nil {
+		return nil, err
+	}
+	h := &backend.Hold{Request: r, Token: uint64(p.revision) << 16, Sent: s.lastSent(), Granted: s.granted, State: own}
+	if r.Fixed {
+		h.Sent, h.Granted = p.proved, min(r.TTL, h.Sent.Add(s.granted).Sub(p.proved))
+	}
+	return h, nil
+}
+
+// Release implements backend.Backend. A key that cannot be deleted in time is
+// deleted later, or goes with its lease.
+func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
+	own := h.State.(*hold)
+	own.session.disown(own)
+	ctx, cancel := backend.Bound(ctx, h.TTL)
+	defer cancel()
+	err := repeat(ctx, own.release)
+	if errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrAuth) {
+		b.janitor.Go(func(context.Context) { backend.Retry(own.session.ctx, own.release) })
+	}
+	return err
+}
+
+// repeat calls do until it has an answer or ctx ends.
+func repeat(ctx context.Context, do func(context.Context) error) error {
+	var pause backend.Backoff
+	for {
+		err := do(ctx)
+		if !errors.Is(err, backend.ErrUnavailable) || !backend.Sleep(ctx, pause.Next()) {
+			return err
+		}
+	}
+}
+
+// release deletes the hold's keys. That none was there is no loss if an earlier
+// release may have deleted them.
+func (h *hold) release(ctx context.Context) error {
+	s := h.session
+	if s.backend.ctx.Err() != nil {
+		return backend.ErrClosed
+	}
+	if err := s.over(); err != nil {
+		return err
+	}
+	ctx, cancel := backend.Bound(ctx, exchangeLimit(s.granted))
+	defer cancel()
+	deleted, err := h.deleteKeys(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case err != nil:
+		h.unsure = true
+		return s.failed(err)
+	case deleted == 0 && !h.unsure:
+		err = backend.Fail(backend.ErrLost, errKeyDeleted)
+	}
+	if !h.released {
+		h.released = true
+		s.unreserve()
+	}
+	return err
+}
+
+func (h *hold) deleteKeys(ctx context.Context) (int64, error) {
+	client := h.session.backend.client
+	if !h.mayBeDowngraded() {
+		reply, err := client.Delete(ctx, h.key.own())
+		if err != nil {
+			return 0, err
+		}
+		return reply.Deleted, nil
+	}
+	reply, err := client.Txn(ctx).Then(clientv3.OpDelete(h.key.own()), clientv3.OpDelete(h.key.downgraded())).Commit()
+	if err != nil {
+		return 0, err
+	}
+	return reply.Responses[0].GetResponseDeleteRange().Deleted + reply.Responses[1].GetResponseDeleteRange().Deleted, nil
+}
+
+func (h *hold) mayBeDowngraded() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.downgraded
+}
+
+// Downgrade implements backend.Downgrader: one transaction replaces the key by
+// one that lets readers pass and writers not.
+func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
+	own := h.State.(*hold)
+	own.mu.Lock()
+	own.downgraded = true
+	own.mu.Unlock()
+	ctx, cancel := backend.Bound(ctx, h.TTL)
+	defer cancel()
+	return repeat(ctx, own.downgrade)
+}
+
+func (h *hold) downgrade(ctx context.Context) error {
+	s := h.session
+	if err := s.over(); err != nil {
+		return err
+	}
+	ctx, cancel := backend.Bound(ctx, exchangeLimit(s.granted))
+	defer cancel()
+	reply, err := s.backend.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(h.key.own()), "=", h.revision)).
+		Then(clientv3.OpDelete(h.key.own()), clientv3.OpPut(h.key.downgraded(), "", clientv3.WithLease(s.lease))).
+		Else(clientv3.OpGet(h.key.downgraded(), clientv3.WithKeysOnly())).
+		Commit()
+	switch {
+	case err != nil:
+		return s.failed(err)
+	case reply.Succeeded || firstKey(reply.Responses[0].GetResponseRange()) != "":
+		return nil
+	}
+	return backend.Fail(backend.ErrLost, errKeyDeleted)
+}

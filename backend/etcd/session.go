@@ -1,0 +1,150 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// A session is one lease and the keys under it. It lasts until the lease is
+// gone, or has not been renewed for so long that it may be: then it is never
+// renewed again, so that the cluster drops its keys.
+//
+// Its guard is a key that lives as long as the lease. Every request that joins
+// a queue demands that the guard still has the revision that the session knows.
+// Changing the guard therefore shuts out all requests sent before, those too
+// that are still on their way.
+type session struct {
+	backend *Backend
+	lease   clientv3.LeaseID
+	guard   string
+	granted time.Duration
+
+	ctx    context.Context // ends with the session; its cause says why
+	cancel context.CancelCauseFunc
+	nudge  chan struct{} // receives when somebody begins to wait
+
+	mu       sync.Mutex
+	sent     time.Time // when the last renewal was sent that was answered
+	revision int64     // of the guard
+	keys     int       // under the lease, or about to be
+	waiting  int
+	holds    map[*hold]struct{}
+	renewal  *renewal // under way; nil: none
+}
+
+// newSession grants a lease of ttl seconds and puts its guard.
+func (b *Backend) newSession(ctx context.Context, ttl int64) (*session, error) {
+	sent := time.Now()
+	lease, err := b.client.Grant(ctx, ttl)
+	if err != nil {
+		return nil, fail(err)
+	}
+	s := &session{
+		backend: b,
+		lease:   lease.ID,
+		guard:   b.guardKey(lease.ID),
+		granted: time.Duration(lease.TTL) * time.Second,
+		nudge:   make(chan struct{}, 1),
+		sent:    sent,
+		holds:   make(map[*hold]struct{}),
+	}
+	put, err := b.client.Put(ctx, s.guard, "", clientv3.WithLease(s.lease))
+	if err != nil {
+		b.janitor.Do(s.granted, s.revoke)
+		return nil, fail(err)
+	}
+	s.revision = put.Header.Revision
+	s.ctx, s.cancel = context.WithCancelCause(b.ctx)
+	b.janitor.Go(func(context.Context) { s.watchGuard(put.Header.Revision) })
+	b.janitor.Go(func(context.Context) { s.keep() })
+	return s, nil
+}
+
+// over returns why the session has ended, or nil.
+func (s *session) over() error {
+	if s.ctx.Err() == nil {
+		return nil
+	}
+	return backend.Fail(backend.ErrLost, context.Cause(s.ctx))
+}
+
+// end ends the session and tells its holds. Keys that may be left are deleted
+// with the lease.
+func (s *session) end(cause error) {
+	s.mu.Lock()
+	if s.ctx.Err() != nil {
+		s.mu.Unlock()
+		return
+	}
+	s.cancel(cause)
+	holds, keys := s.holds, s.keys
+	s.holds = nil
+	s.mu.Unlock()
+	s.backend.unshelve(s)
+	for h := range holds {
+		h.observer.Lost(cause)
+	}
+	if keys > 0 && !errors.Is(cause, rpctypes.ErrLeaseNotFound) {
+		s.backend.janitor.Do(s.granted, s.revoke)
+	}
+}
+
+// revoke ends the lease on the server.
+func (s *session) revoke(ctx context.Context) error {
+	ctx, cancel := backend.Bound(ctx, exchangeLimit(s.granted))
+	defer cancel()
+	_, err := s.backend.client.Revoke(ctx, s.lease)
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return nil
+	}
+	return fail(err)
+}
+
+// adopt makes h a hold of the session, which must not have ended.
+func (s *session) adopt(h *hold) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.over(); err != nil {
+		return err
+	}
+	s.holds[h] = struct{}{}
+	return nil
+}
+
+// disown makes sure that h hears nothing more of the session.
+func (s *session) disown(h *hold) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.holds, h)
+}
+
+// reserve makes room for one key, if there is room.
+func (s *session) reserve() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.keys >= maxKeys || s.ctx.Err() != nil {
+		return false
+	}
+	s.keys++
+	return true
+}
+
+// unreserve gives back the room of a key that is gone.
+func (s *session) unreserve() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keys--
+}
+
+// bound returns a context for one exchange with the server on behalf of the
+// session. It ends with the session.
+func (s *session) bound() (context.Context, context.CancelFunc) {
+	return backend.Bound(s.ctx, exchangeLimit(s.granted))
+}

@@ -1,0 +1,150 @@
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"os"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+func init() {
+	backend.Register("etcd", open)
+	backend.Register("etcds", open)
+}
+
+// open makes the first session at once: that proves the cluster has a leader
+// and that the user may write below the prefix, and saves the first lock the
+// time.
+func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
+	settings, err := clientConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := backend.Bound(ctx, openLimit)
+	defer cancel()
+	if deadline, ok := ctx.Deadline(); ok {
+		settings.DialTimeout = max(time.Until(deadline), time.Millisecond)
+	}
+	client, err := clientv3.New(settings)
+	if err != nil {
+		return nil, fail(err)
+	}
+	b := New(client, &Options{Prefix: cfg.URL.Path})
+	b.owned = true
+	s, err := b.session(ctx, cfg.TTL)
+	if err != nil {
+		_ = b.Close(ctx)
+		return nil, unavailable(err)
+	}
+	s.unreserve()
+	return b, nil
+}
+
+func clientConfig(cfg backend.Config) (clientv3.Config, error) {
+	u := cfg.URL
+	if len(u.Hosts) == 0 {
+		return clientv3.Config{}, badURL("want a host")
+	}
+	security, err := tlsConfig(cfg)
+	if err := errors.Join(err, u.Params.Done()); err != nil {
+		return clientv3.Config{}, err
+	}
+	c := clientv3.Config{
+		Endpoints: u.HostPorts("2379"),
+		TLS:       security,
+		Username:  u.User,
+		Password:  u.Password,
+		Logger:    zap.NewNop(),
+
+		// A member that has fallen silent is given up after these two.
+		DialKeepAliveTime:    10 * time.Second,
+		DialKeepAliveTimeout: 5 * time.Second,
+		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(reconnect)},
+	}
+	scheme := "http://"
+	if security != nil {
+		scheme = "https://"
+	}
+	for i, host := range c.Endpoints {
+		c.Endpoints[i] = scheme + host
+	}
+	if cfg.Credentials != nil {
+		c.Username, c.Password = "-", "-" // the client asks for a token only if it has some
+		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(logIn(cfg.Credentials)))
+	}
+	return c, nil
+}
+
+// reconnect is quicker than gRPC's own: a lease does not last for ever.
+var reconnect = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+	MinConnectTimeout: 3 * time.Second,
+}
+
+// logIn puts the credentials of the moment into every request for a token.
+func logIn(credentials func(context.Context) (user, password string, err error)) grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if auth, ok := req.(*pb.AuthenticateRequest); ok {
+			user, password, err := credentials(ctx)
+			if err != nil {
+				return err
+			}
+			auth.Name, auth.Password = user, password
+		}
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}
+}
+
+// tlsConfig returns nil for connections that are not encrypted.
+func tlsConfig(cfg backend.Config) (*tls.Config, error) {
+	p := &cfg.URL.Params
+	ca, cert, key := p.Take("ca", ""), p.Take("cert", ""), p.Take("key", "")
+	files := ca != "" || cert != "" || key != ""
+	switch {
+	case cfg.TLS != nil && files:
+		return nil, badURL("TLS is given in the URL and in Options")
+	case cfg.TLS != nil:
+		return cfg.TLS.Clone(), nil
+	case cfg.URL.Scheme == "etcds":
+		return readTLS(ca, cert, key)
+	case files:
+		return nil, badURL("ca, cert and key need etcds://")
+	}
+	return nil, nil
+}
+
+func readTLS(ca, cert, key string) (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, backend.Fail(backend.ErrInvalidConfig, err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, badURL("the ca file has no certificate")
+		}
+	}
+	if cert != "" || key != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, backend.Fail(backend.ErrInvalidConfig, err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+func badURL(problem string) error {
+	return backend.Fail(backend.ErrInvalidConfig, errors.New("URL: "+problem))
+}

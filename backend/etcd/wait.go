@@ -1,0 +1,105 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// wait returns nil when nothing that conflicts is ahead any more. It goes on
+// while the server is away, as long as the session lasts.
+func (p *place) wait(ctx context.Context) error {
+	s := p.session
+	defer s.wait()()
+	both, cancel := context.WithCancel(clientv3.WithRequireLeader(s.ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	var pause backend.Backoff
+	for p.ahead != "" {
+		switch err := p.follow(both); {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case s.over() != nil:
+			return s.over()
+		case err == nil:
+			pause.Reset()
+		case errors.Is(err, backend.ErrLost), errors.Is(err, backend.ErrAuth):
+			return err
+		default:
+			backend.Sleep(both, pause.Next())
+		}
+	}
+	return nil
+}
+
+// follow watches the key ahead until another is ahead or none. The watch begins
+// with the present: etcd serves those that begin with the past only every
+// 100 ms. What happened before it was made is found by looking.
+func (p *place) follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watched := p.ahead
+	events := p.session.backend.client.Watch(ctx, watched, clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
+	again := time.NewTicker(backend.Jitter(checkEvery))
+	defer again.Stop()
+	for {
+		open := true
+		select {
+		case _, open = <-events:
+		case <-again.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err := p.look(ctx); err != nil {
+			return err
+		}
+		if p.ahead != watched {
+			return nil
+		}
+		if !open {
+			return errWatchEnded
+		}
+	}
+}
+
+// look finds out what is ahead now, and that the own key is still there. The
+// key goes with the lease, and then nothing below its revision means anything.
+func (p *place) look(ctx context.Context) error {
+	ctx, cancel := backend.Bound(ctx, exchangeLimit(p.session.granted))
+	defer cancel()
+	below := append(clientv3.WithLastCreate(), clientv3.WithKeysOnly(), clientv3.WithMaxCreateRev(p.revision-1))
+	ops := []clientv3.Op{
+		clientv3.OpGet(p.key.own(), clientv3.WithKeysOnly()),
+		clientv3.OpGet(p.key.rivals(), below...),
+	}
+	if p.request.Mode == backend.Exclusive {
+		ops = append(ops, clientv3.OpGet(p.key.formerWriters(), clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly()))
+	}
+	sent := time.Now()
+	reply, err := p.session.backend.client.Txn(ctx).Then(ops...).Commit()
+	if err != nil {
+		return fail(err)
+	}
+	if firstKey(reply.Responses[0].GetResponseRange()) == "" {
+		return backend.Fail(backend.ErrLost, errKeyDeleted)
+	}
+	p.proved, p.ahead = sent, ""
+	for _, found := range reply.Responses[1:] {
+		if p.ahead == "" {
+			p.ahead = firstKey(found.GetResponseRange())
+		}
+	}
+	return nil
+}
+
+func firstKey(found *pb.RangeResponse) string {
+	if len(found.GetKvs()) == 0 {
+		return ""
+	}
+	return string(found.Kvs[0].Key)
+}

@@ -18,6 +18,9 @@ var harnesses = map[string]func(testing.TB) conformance.Harness{
 	"memory": memoryHarness,
 	"pg":     pgHarness,
 	"zk":     zkHarness,
+	"etcd":     etcdHarness,
+	"etcd-old": oldEtcdHarness,
+	"memory":   memoryHarness,
 }
 
 var backends = flag.String("backend", "memory", "backends to test: a name, a list with commas, or all; one of "+known())

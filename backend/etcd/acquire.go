@@ -113,7 +113,8 @@ type place struct {
 
 // join puts the request's key. The caller's context does not end that, because
 // nobody could tell then what had become of the key; it only ends the wait for
-// it, and the key is removed later.
+// it, and the key is removed later. An answer that arrives just then is taken:
+// it says whether the lock is held.
 func (p *place) join(ctx context.Context) error {
 	s := p.session
 	joined := make(chan error, 1)
@@ -125,6 +126,11 @@ func (p *place) join(ctx context.Context) error {
 	case err := <-joined:
 		return err
 	case <-ctx.Done():
+	}
+	select {
+	case err := <-joined:
+		return err
+	case <-time.After(grace):
 		s.backend.janitor.Go(func(context.Context) {
 			if <-joined == nil {
 				s.cleanUp(p.key.own(), s.remove)
@@ -143,6 +149,8 @@ func (s *session) putSettled(p *place, joined chan<- error) {
 	case refused(err), errors.Is(err, backend.ErrHeld), s.settle(p.key.own()) == nil:
 		s.unreserve()
 		joined <- err
+	case s.over() != nil: // and the key goes with it
+		joined <- s.over()
 	default:
 		joined <- errors.Join(err, errUnsettled)
 		s.cleanUp(p.key.own(), s.settle)

@@ -49,7 +49,6 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -135,7 +134,7 @@ func (b *Backend) Close(ctx context.Context) error {
 	ctx, cancel := backend.Bound(ctx, farewell)
 	defer cancel()
 	err := b.endSessions(ctx)
-	err = errors.Join(err, b.janitor.Close(ctx))
+	_ = b.janitor.Close(ctx) // what it leaves undone goes with the leases
 	if b.owned {
 		_ = b.client.Close() // it repeats that its context has ended
 	}
@@ -156,12 +155,13 @@ func (b *Backend) begin() bool {
 const (
 	farewell   = 5 * time.Second // for leases to be revoked at Close
 	openLimit  = 10 * time.Second
-	maxKeys    = 1000            // per lease: revoking one deletes them in one step
-	checkEvery = 2 * time.Minute // by a waiter, in case a watch is stuck
+	grace      = 50 * time.Millisecond // for an answer that is on its way when the caller goes
+	maxKeys    = 1000                  // per lease: revoking one deletes them in one step
+	checkEvery = 2 * time.Minute       // by a waiter, in case a watch is stuck
 )
 
 // exchangeLimit is how long one request may take before another member is
 // asked.
 func exchangeLimit(ttl time.Duration) time.Duration {
-	return min(max(ttl/2, time.Second), 5*time.Second)
+	return min(max(ttl/2, 2*time.Second), 5*time.Second)
 }

@@ -98,7 +98,7 @@ func (s *session) end(cause error) {
 
 // revoke ends the lease on the server.
 func (s *session) revoke(ctx context.Context) error {
-	ctx, cancel := backend.Bound(ctx, exchangeLimit(s.granted))
+	ctx, cancel := backend.Bound(ctx, farewell)
 	defer cancel()
 	_, err := s.backend.client.Revoke(ctx, s.lease)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {

@@ -1,0 +1,304 @@
+package etcd_test
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/faultnet"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+const ttl = 2 * time.Second // the least that a test can rely on
+
+func locked(t testing.TB, m dlock.Locker) *dlock.Lease {
+	t.Helper()
+	lease, err := m.Lock(context30(t))
+	must(t, err)
+	return lease
+}
+
+func lost(t testing.TB, l *dlock.Lease) {
+	t.Helper()
+	within(t, "lost", l.Done())
+	is(t, l.Err(), dlock.ErrLost)
+}
+
+// recovers waits until m can be locked again.
+func recovers(t testing.TB, m dlock.Locker) {
+	t.Helper()
+	eventually(t, "the client recovers", func() bool {
+		lease, err := m.Lock(context30(t))
+		if err != nil {
+			is(t, err, dlock.ErrUnavailable)
+			return false
+		}
+		must(t, lease.Unlock(context30(t)))
+		return true
+	})
+}
+
+func TestRevokedWhileHolding(t *testing.T) {
+	admin, c := raw(t, shared.Addr()), open(t, time.Minute, shared.Addr())
+	writer, reader := locked(t, c.Mutex("a")), locked(t, c.RWMutex("b").RLocker())
+	revoke(t, admin)
+	lost(t, writer)
+	lost(t, reader)
+	is(t, writer.Unlock(context30(t)), dlock.ErrLost)
+	must(t, locked(t, c.Mutex("a")).Unlock(context30(t)))
+	queued(t, admin, 0)
+}
+
+// TestRevokedWhileWaiting takes the lease from a waiter, so that the range below
+// its key is as empty as when the lock is free.
+func TestRevokedWhileWaiting(t *testing.T) {
+	for kind, of := range map[string]func(*dlock.RWMutex) dlock.Locker{
+		"writer": func(m *dlock.RWMutex) dlock.Locker { return m },
+		"reader": func(m *dlock.RWMutex) dlock.Locker { return m.RLocker() },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			admin, a, b := raw(t, shared.Addr()), open(t, time.Minute, shared.Addr()), open(t, time.Minute, shared.Addr())
+			lease := locked(t, a.Mutex("a"))
+			own := keys(t, admin)[0]
+			waiter := start(t, context30(t), of(b.RWMutex("a")).Lock)
+			queued(t, admin, 2)
+			reply, err := admin.Get(context30(t), prefix(t)+"/l/", clientv3.WithPrefix())
+			must(t, err)
+			first := int64(0)
+			for _, kv := range reply.Kvs {
+				if string(kv.Key) != own {
+					first = kv.Lease
+					_, err = admin.Revoke(context30(t), clientv3.LeaseID(kv.Lease))
+					must(t, err)
+				}
+			}
+			eventually(t, "the waiter is queued anew", func() bool {
+				reply, err := admin.Get(context30(t), prefix(t)+"/l/", clientv3.WithPrefix())
+				must(t, err)
+				return len(reply.Kvs) == 2 && reply.Kvs[0].Lease != first && reply.Kvs[1].Lease != first
+			})
+			if !waiter.waiting() || lease.Err() != nil {
+				t.Fatal("the waiter got in beside the holder")
+			}
+			must(t, lease.Unlock(context30(t)))
+			must(t, waiter.granted().Unlock(context30(t)))
+		})
+	}
+}
+
+// TestWaiterCutOff lets a waiter's lease run out while it hears nothing.
+func TestWaiterCutOff(t *testing.T) {
+	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
+	lease := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
+	ctx, cancel := context.WithCancel(context30(t))
+	waiter := start(t, ctx, open(t, ttl, p.Addr()).RWMutex("a").RLock)
+	queued(t, admin, 2)
+	p.Blackhole(faultnet.BothWays)
+	queued(t, admin, 1)
+	must(t, lease.Unlock(context30(t)))
+	next := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
+	if !waiter.waiting() {
+		t.Fatal("a waiter without a lease got the lock")
+	}
+	cancel()
+	within(t, "returned", waiter.done)
+	is(t, waiter.err, dlock.ErrHeld)
+	must(t, p.Heal())
+	must(t, next.Unlock(context30(t)))
+	queued(t, admin, 0)
+}
+
+// TestLostBeforeFreed cuts holders off and checks that each knows of its loss
+// when the next one holds.
+func TestLostBeforeFreed(t *testing.T) {
+	for name, way := range map[string]faultnet.Way{
+		"both ways": faultnet.BothWays, "requests": faultnet.ToServer, "replies": faultnet.ToClient,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := proxied(t, shared.Addr())
+			c := open(t, ttl, p.Addr())
+			lease := locked(t, c.Mutex("a"))
+			next := start(t, context30(t), open(t, ttl, shared.Addr()).Mutex("a").Lock)
+			p.Blackhole(way)
+			next.granted()
+			is(t, lease.Err(), dlock.ErrLost)
+			must(t, next.lease.Err())
+			must(t, p.Heal())
+			must(t, next.lease.Unlock(context30(t)))
+			recovers(t, c.Mutex("a"))
+		})
+	}
+}
+
+func TestServerStopped(t *testing.T) {
+	s := server.Start(t, kind())
+	c := open(t, ttl, s.Addr())
+	lease := locked(t, c.Mutex("a"))
+	waiter := start(t, context30(t), open(t, ttl, s.Addr()).Mutex("a").Lock)
+	queued(t, raw(t, s.Addr()), 2)
+	must(t, s.Pause())
+	lost(t, lease)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, err := c.Mutex("b").Lock(ctx)
+	is(t, err, dlock.ErrUnavailable)
+	must(t, s.Resume())
+	must(t, waiter.granted().Unlock(context30(t)))
+	recovers(t, c.Mutex("a"))
+}
+
+func TestServerKilled(t *testing.T) {
+	s := server.Start(t, kind())
+	c, other := open(t, 10*time.Second, s.Addr()), open(t, 10*time.Second, s.Addr())
+	lease := locked(t, c.Mutex("a"))
+	waiter := start(t, context30(t), other.Mutex("a").Lock)
+	queued(t, raw(t, s.Addr()), 2)
+	must(t, s.Kill())
+	must(t, s.Restart(true))
+	if err := lease.Unlock(context30(t)); err != nil { // on a slow machine it may be over by then
+		is(t, err, dlock.ErrLost)
+	}
+	next := waiter.granted()
+	if next.Token() <= lease.Token() {
+		t.Fatalf("token %d came after %d", next.Token(), lease.Token())
+	}
+	must(t, next.Unlock(context30(t)))
+	recovers(t, c.Mutex("a"))
+}
+
+// contains matches the requests that name key.
+func contains(key string) func([]byte) bool {
+	return func(frame []byte) bool { return bytes.Contains(frame, []byte(key)) }
+}
+
+// TestReplyDroppedOnAcquire loses the answer to a request that was carried out.
+func TestReplyDroppedOnAcquire(t *testing.T) {
+	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
+	c, other := open(t, 10*time.Second, p.Addr()), open(t, 10*time.Second, shared.Addr())
+	for _, lock := range []func(context.Context) (*dlock.Lease, error){c.Mutex("a").Lock, c.Mutex("a").TryLock, c.RWMutex("a").RLock} {
+		drop := p.DropReplyAfter(contains("/l/a/"))
+		lease, err := lock(context30(t))
+		must(t, err)
+		if !drop.Answered() {
+			t.Fatal("the request was not carried out")
+		}
+		queued(t, admin, 1)
+		_, err = other.Mutex("a").TryLock(context30(t))
+		is(t, err, dlock.ErrHeld)
+		must(t, lease.Unlock(context30(t)))
+		queued(t, admin, 0)
+	}
+}
+
+// TestReplyDroppedOnRelease loses the answer to an Unlock, whose repetition
+// must not touch the next holder.
+func TestReplyDroppedOnRelease(t *testing.T) {
+	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
+	m, other := open(t, 10*time.Second, p.Addr()).Mutex("a"), open(t, 10*time.Second, shared.Addr()).Mutex("a")
+	lease := locked(t, m)
+	waiter := start(t, context30(t), other.Lock)
+	queued(t, admin, 2)
+	drop := p.DropReplyAfter(contains("/l/a/"))
+	must(t, lease.Unlock(context30(t)))
+	if !drop.Answered() {
+		t.Fatal("the request was not carried out")
+	}
+	next := waiter.granted()
+	queued(t, admin, 1)
+	must(t, next.Err())
+	must(t, next.Unlock(context30(t)))
+}
+
+// TestReplyDroppedOnDowngrade has it repeated.
+func TestReplyDroppedOnDowngrade(t *testing.T) {
+	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
+	lease := locked(t, open(t, 10*time.Second, p.Addr()).RWMutex("a"))
+	drop := p.DropReplyAfter(contains("/l/a/"))
+	must(t, lease.Downgrade(context30(t)))
+	if !drop.Answered() {
+		t.Fatal("the request was not carried out")
+	}
+	if got := keys(t, admin); len(got) != 1 || !strings.Contains(got[0], "/l/a/d/") {
+		t.Fatalf("keys are %v", got)
+	}
+	must(t, lease.Unlock(context30(t)))
+	queued(t, admin, 0)
+}
+
+// TestCompaction takes away the revisions that watches began at, and then the
+// connection, so that they are made anew.
+func TestCompaction(t *testing.T) {
+	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
+	lease := locked(t, open(t, 10*time.Second, shared.Addr()).Mutex("a"))
+	waiter := start(t, context30(t), open(t, 10*time.Second, p.Addr()).Mutex("a").Lock)
+	queued(t, admin, 2)
+	var head int64
+	for range 10 {
+		reply, err := admin.Put(context30(t), prefix(t)+"/other", "x")
+		must(t, err)
+		head = reply.Header.Revision
+	}
+	_, err := admin.Compact(context30(t), head)
+	must(t, err)
+	p.Reset()
+	must(t, lease.Unlock(context30(t)))
+	must(t, waiter.granted().Unlock(context30(t)))
+}
+
+// TestNoSpace fills the server. Then nothing can be locked, but all can be
+// unlocked, and nothing stays behind.
+func TestNoSpace(t *testing.T) {
+	k := kind()
+	k.Args = append(k.Args, "--quota-backend-bytes=1048576")
+	s := server.Start(t, k)
+	admin, c := raw(t, s.Addr()), open(t, 10*time.Second, s.Addr())
+	lease := locked(t, c.Mutex("a"))
+	for full := false; !full; {
+		_, err := admin.Put(context30(t), "fill", strings.Repeat("x", 100_000))
+		full = err != nil
+	}
+	for range 3 {
+		_, err := c.Mutex("b").Lock(context30(t))
+		is(t, err, dlock.ErrUnavailable)
+	}
+	must(t, lease.Unlock(context30(t)))
+	queued(t, admin, 0)
+	makeRoom(t, admin, s.Addr())
+	recovers(t, c.Mutex("b"))
+}
+
+func makeRoom(t testing.TB, admin *clientv3.Client, addr string) {
+	reply, err := admin.Delete(context30(t), "fill")
+	must(t, err)
+	_, err = admin.Compact(context30(t), reply.Header.Revision, clientv3.WithCompactPhysical())
+	must(t, err)
+	_, err = admin.Defragment(context30(t), addr)
+	must(t, err)
+	_, err = admin.AlarmDisarm(context30(t), &clientv3.AlarmMember{Alarm: pb.AlarmType_NOSPACE})
+	must(t, err)
+}
+
+// TestKeyDeleted deletes a waiter's key by hand: it queues anew.
+func TestKeyDeleted(t *testing.T) {
+	admin := raw(t, shared.Addr())
+	lease := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
+	own := keys(t, admin)[0]
+	waiter := start(t, context30(t), open(t, time.Minute, shared.Addr()).Mutex("a").Lock)
+	queued(t, admin, 2)
+	for _, key := range keys(t, admin) {
+		if key != own {
+			_, err := admin.Delete(context30(t), key)
+			must(t, err)
+		}
+	}
+	must(t, lease.Unlock(context30(t)))
+	must(t, waiter.granted().Unlock(context30(t)))
+	queued(t, admin, 0)
+}

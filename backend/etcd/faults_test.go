@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock"
@@ -256,7 +255,7 @@ func TestCompaction(t *testing.T) {
 // unlocked, and nothing stays behind.
 func TestNoSpace(t *testing.T) {
 	k := kind()
-	k.Args = append(k.Args, "--quota-backend-bytes=1048576")
+	k.Args = append(k.Args, "--quota-backend-bytes=4194304")
 	s := server.Start(t, k)
 	admin, c := raw(t, s.Addr()), open(t, 10*time.Second, s.Addr())
 	lease := locked(t, c.Mutex("a"))
@@ -281,7 +280,7 @@ func makeRoom(t testing.TB, admin *clientv3.Client, addr string) {
 	must(t, err)
 	_, err = admin.Defragment(context30(t), addr)
 	must(t, err)
-	_, err = admin.AlarmDisarm(context30(t), &clientv3.AlarmMember{Alarm: pb.AlarmType_NOSPACE})
+	_, err = admin.AlarmDisarm(context30(t), &clientv3.AlarmMember{})
 	must(t, err)
 }
 

@@ -1,0 +1,134 @@
+package etcd_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/faultnet"
+)
+
+// cost returns how many requests do sends through p.
+func cost(t testing.TB, p *faultnet.Proxy, do func()) int64 {
+	t.Helper()
+	before := p.Stats().Requests
+	do()
+	return p.Stats().Requests - before
+}
+
+func costs(t testing.TB, p *faultnet.Proxy, want int64, what string, do func()) {
+	t.Helper()
+	if got := cost(t, p, do); got != want {
+		t.Errorf("%s: %d requests, want %d", what, got, want)
+	}
+}
+
+// openQuiet opens a client and waits for its session: lease, guard and watch.
+func openQuiet(t testing.TB, p *faultnet.Proxy) *dlock.Client {
+	c := open(t, time.Minute, p.Addr())
+	eventually(t, "the session is complete", func() bool { return p.Stats().Requests == 3 })
+	return c
+}
+
+func TestRoundTrips(t *testing.T) {
+	p := proxied(t, shared.Addr())
+	m, other := openQuiet(t, p).RWMutex("a"), open(t, time.Minute, shared.Addr()).RWMutex("a")
+	var lease *dlock.Lease
+	costs(t, p, 1, "free Lock", func() { lease = locked(t, m) })
+	costs(t, p, 1, "Downgrade", func() { must(t, lease.Downgrade(context30(t))) })
+	costs(t, p, 1, "Unlock", func() { must(t, lease.Unlock(context30(t))) })
+	costs(t, p, 1, "free TryLock", func() {
+		var err error
+		lease, err = m.TryLock(context30(t))
+		must(t, err)
+	})
+	must(t, lease.Unlock(context30(t)))
+
+	lease = locked(t, other)
+	costs(t, p, 1, "busy TryLock", func() {
+		_, err := m.TryLock(context30(t))
+		is(t, err, dlock.ErrHeld)
+	})
+	costs(t, p, 1, "busy TryRLock", func() {
+		_, err := m.TryRLock(context30(t))
+		is(t, err, dlock.ErrHeld)
+	})
+	must(t, lease.Unlock(context30(t)))
+
+	reader := locked(t, other.RLocker())
+	costs(t, p, 1, "RLock among readers", func() { lease = locked(t, m.RLocker()) })
+	must(t, lease.Unlock(context30(t)))
+	must(t, reader.Unlock(context30(t)))
+}
+
+// TestRoundTripsOfWaiting counts what a waiter sends: to join, to watch and to
+// look once; nothing while it waits; to look again and to end the watch after
+// the event.
+func TestRoundTripsOfWaiting(t *testing.T) {
+	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
+	lease := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
+	m := openQuiet(t, p).Mutex("a")
+	before := p.Stats().Requests
+	waiter := start(t, context30(t), m.Lock)
+	queued(t, admin, 2)
+	eventually(t, "the waiter has looked", func() bool { return p.Stats().Requests == before+3 })
+	costs(t, p, 0, "waiting", func() { time.Sleep(500 * time.Millisecond) })
+	costs(t, p, 2, "hand-over", func() {
+		must(t, lease.Unlock(context30(t)))
+		waiter.granted()
+		eventually(t, "the watch is ended", func() bool { return p.Stats().Requests >= before+5 })
+	})
+	must(t, waiter.lease.Unlock(context30(t)))
+}
+
+// TestOneKeepAlive renews many holds, and a session that only waits, with one
+// request per period each.
+func TestOneKeepAlive(t *testing.T) {
+	const n, ttl = 100, 3 * time.Second
+	holder, waiter := proxied(t, shared.Addr()), proxied(t, shared.Addr())
+	a, b := open(t, ttl, holder.Addr()), open(t, ttl, waiter.Addr())
+	var leases []*dlock.Lease
+	for i := range n {
+		leases = append(leases, locked(t, a.Mutex(fmt.Sprint(i))))
+	}
+	call := start(t, context30(t), b.Mutex("0").Lock)
+	queued(t, raw(t, shared.Addr()), n+1)
+	from, of, ow := time.Now(), holder.Stats().Requests, waiter.Stats().Requests
+	time.Sleep(2 * ttl)
+	most := int64(time.Since(from)/(ttl/6)) + 2 // a lease may be renewed early for the sake of another hold
+	if got := holder.Stats().Requests - of; got == 0 || got > most {
+		t.Errorf("%d holds sent %d requests in %v", n, got, time.Since(from))
+	}
+	if got := waiter.Stats().Requests - ow; got == 0 || got > most {
+		t.Errorf("a waiter sent %d requests in %v", got, time.Since(from))
+	}
+	for _, l := range leases {
+		must(t, l.Unlock(context30(t)))
+	}
+	must(t, call.granted().Unlock(context30(t)))
+}
+
+// TestFewLeases holds more locks than a lease may have keys.
+func TestFewLeases(t *testing.T) {
+	const n = 2500
+	admin, c := raw(t, shared.Addr()), open(t, time.Minute, shared.Addr())
+	var calls []*call
+	for i := range n {
+		calls = append(calls, start(t, context30(t), c.Mutex(fmt.Sprint(i)).Lock))
+	}
+	for _, call := range calls {
+		call.granted()
+	}
+	reply, err := admin.Get(context30(t), prefix(t)+"/l/", clientv3.WithPrefix())
+	must(t, err)
+	perLease := make(map[int64]int)
+	for _, kv := range reply.Kvs {
+		perLease[kv.Lease]++
+	}
+	if len(reply.Kvs) != n || len(perLease) != 3 {
+		t.Errorf("%d keys under leases %v", len(reply.Kvs), perLease)
+	}
+}

@@ -1,0 +1,211 @@
+package etcd_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+// guarded starts a server with users root and app, of whom app may use the
+// keys below the test's prefix and nothing else. It returns a client of root.
+func guarded(t testing.TB) (*server.Server, *clientv3.Client) {
+	t.Helper()
+	k := kind()
+	k.Args = append(k.Args, "--bcrypt-cost=4")
+	s := server.Start(t, k)
+	c, ctx := raw(t, s.Addr()), context30(t)
+	for user, role := range map[string]string{"root": "root", "app": "locker"} {
+		_, err := c.RoleAdd(ctx, role)
+		must(t, err)
+		_, err = c.UserAdd(ctx, user, "pass/of/"+user)
+		must(t, err)
+		_, err = c.UserGrantRole(ctx, user, role)
+		must(t, err)
+	}
+	from := prefix(t) + "/"
+	_, err := c.RoleGrantPermission(ctx, "locker", from, clientv3.GetPrefixRangeEnd(from), clientv3.PermissionType(clientv3.PermReadWrite))
+	must(t, err)
+	_, err = c.AuthEnable(ctx)
+	must(t, err)
+	root, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, Username: "root", Password: "pass/of/root", Logger: zap.NewNop()})
+	must(t, err)
+	t.Cleanup(func() { root.Close() })
+	return s, root
+}
+
+func as(t testing.TB, user, password, addr string) string {
+	return "etcd://" + user + ":" + url.QueryEscape(password) + "@" + addr + "/" + prefix(t)
+}
+
+func TestWrongCredentials(t *testing.T) {
+	s, _ := guarded(t)
+	for name, login := range map[string]string{
+		"password": as(t, "app", "secret-guess", s.Addr()),
+		"user":     as(t, "nobody", "secret-guess", s.Addr()),
+		"none":     "etcd://" + s.Addr() + "/" + prefix(t),
+		"prefix":   strings.Replace(as(t, "app", "pass/of/app", s.Addr()), prefix(t), "other", 1),
+	} {
+		_, err := dlock.Open(context30(t), login, nil)
+		is(t, err, dlock.ErrAuth)
+		if strings.Contains(err.Error(), "secret-guess") || strings.Contains(err.Error(), "pass/of") {
+			t.Errorf("%s: the error shows the password", name)
+		}
+	}
+}
+
+// TestRoleOnPrefix does all that a client does with the rights of the prefix
+// alone, until they are revoked.
+func TestRoleOnPrefix(t *testing.T) {
+	s, root := guarded(t)
+	var clients []*dlock.Client
+	for range 2 {
+		c, err := dlock.Open(context30(t), as(t, "app", "pass/of/app", s.Addr()), &dlock.Options{TTL: ttl})
+		must(t, err)
+		defer c.Close(context30(t))
+		clients = append(clients, c)
+	}
+	a, b := clients[0].RWMutex("a"), clients[1].RWMutex("a")
+	lease := locked(t, a)
+	_, err := b.TryRLock(context30(t))
+	is(t, err, dlock.ErrHeld)
+	reader := start(t, context30(t), b.RLock)
+	queued(t, root, 2)
+	time.Sleep(2 * ttl) // renewals need no rights that the role lacks
+	must(t, lease.Err())
+	must(t, lease.Downgrade(context30(t)))
+	must(t, reader.granted().Unlock(context30(t)))
+	must(t, lease.Unlock(context30(t)))
+
+	lease = locked(t, a)
+	waiter := start(t, context30(t), b.Lock)
+	queued(t, root, 2)
+	_, err = root.UserRevokeRole(context30(t), "app", "locker")
+	must(t, err)
+	_, err = clients[0].Mutex("b").TryLock(context30(t))
+	is(t, err, dlock.ErrAuth)
+	is(t, lease.Unlock(context30(t)), dlock.ErrAuth)
+	_, err = root.UserGrantRole(context30(t), "app", "locker")
+	must(t, err)
+	within(t, "granted or refused", waiter.done)
+	if waiter.err != nil {
+		is(t, waiter.err, dlock.ErrAuth)
+	} else {
+		must(t, waiter.lease.Unlock(context30(t)))
+	}
+	queued(t, root, 0)
+}
+
+// TestCredentialsRotate asks for the password again when a new connection is
+// made.
+func TestCredentialsRotate(t *testing.T) {
+	s, root := guarded(t)
+	p := proxied(t, s.Addr())
+	password := make(chan string, 100)
+	password <- "pass/of/app"
+	last := ""
+	credentials := func(context.Context) (string, string, error) {
+		select {
+		case last = <-password:
+		default:
+		}
+		return "app", last, nil
+	}
+	c, err := dlock.Open(context30(t), "etcd://"+p.Addr()+"/"+prefix(t), &dlock.Options{Credentials: credentials, TTL: 10 * time.Second})
+	must(t, err)
+	defer c.Close(context30(t))
+	must(t, locked(t, c.Mutex("a")).Unlock(context30(t)))
+	_, err = root.UserChangePassword(context30(t), "app", "new")
+	must(t, err)
+	password <- "new"
+	p.Reset()
+	eventually(t, "the new password is used", func() bool {
+		lease, err := c.Mutex("a").Lock(context30(t))
+		return err == nil && lease.Unlock(context30(t)) == nil
+	})
+}
+
+// TestTLS goes through an end of TLS that wants a client's certificate.
+func TestTLS(t *testing.T) {
+	dir := t.TempDir()
+	ca, cert, key := filepath.Join(dir, "ca"), filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+	addr := tlsFront(t, shared.Addr(), cert, key)
+	must(t, os.Link(cert, ca))
+	host := strings.Replace(addr, "127.0.0.1", "localhost", 1)
+	c, err := dlock.Open(context30(t), "etcds://"+host+"/"+prefix(t)+"?ca="+ca+"&cert="+cert+"&key="+key, nil)
+	must(t, err)
+	must(t, locked(t, c.Mutex("a")).Unlock(context30(t)))
+	must(t, c.Close(context30(t)))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, err = dlock.Open(ctx, "etcds://"+host+"?ca="+ca, nil)
+	is(t, err, dlock.ErrUnavailable)
+	_, err = dlock.Open(context30(t), "etcd://"+host+"?ca="+ca, nil)
+	is(t, err, dlock.ErrInvalidConfig)
+	_, err = dlock.Open(context30(t), "etcds://"+host+"?ca="+key, nil)
+	is(t, err, dlock.ErrInvalidConfig)
+}
+
+// tlsFront listens with a new certificate, which it writes to files and which
+// is also its authority, and forwards to addr.
+func tlsFront(t *testing.T, addr, certFile, keyFile string) string {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, DNSNames: []string{"localhost"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	must(t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	must(t, err)
+	must(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	must(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	must(t, err)
+	pool := x509.NewCertPool()
+	pool.AddCert(pair.Leaf)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, NextProtos: []string{"h2"},
+	})
+	must(t, err)
+	t.Cleanup(func() { l.Close() })
+	go forward(l, addr)
+	return l.Addr().String()
+}
+
+func forward(l net.Listener, addr string) {
+	for {
+		in, err := l.Accept()
+		if err != nil {
+			return
+		}
+		out, err := net.Dial("tcp", addr)
+		if err != nil {
+			in.Close()
+			continue
+		}
+		go func() { io.Copy(out, in); out.Close() }()
+		go func() { io.Copy(in, out); in.Close() }()
+	}
+}

@@ -2,6 +2,7 @@ package conformance_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -73,7 +74,6 @@ func (e *etcdUnderTest) open(t testing.TB, o dlock.Options) *conformance.Peer {
 		t.Fatal(err)
 	}
 	p.SetFraming(faultnet.HTTP2)
-	t.Cleanup(func() { p.Close() })
 	e.mu.Lock()
 	e.proxies = append(e.proxies, p)
 	e.mu.Unlock()
@@ -87,6 +87,7 @@ func (e *etcdUnderTest) open(t testing.TB, o dlock.Options) *conformance.Peer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	b = &proxiedEtcd{b.(*etcd.Backend), p}
 	c, err := dlock.New(b, &o)
 	if err != nil {
 		t.Fatal(err)
@@ -100,6 +101,16 @@ func (e *etcdUnderTest) open(t testing.TB, o dlock.Options) *conformance.Peer {
 		},
 		DropReply: func() { p.DropReply(1) },
 	}
+}
+
+// A proxiedEtcd takes its proxy with it when it is closed.
+type proxiedEtcd struct {
+	*etcd.Backend
+	proxy *faultnet.Proxy
+}
+
+func (p *proxiedEtcd) Close(ctx context.Context) error {
+	return errors.Join(p.Backend.Close(ctx), p.proxy.Close())
 }
 
 // ops counts messages of watches and of leases too.

@@ -68,7 +68,7 @@ func clientConfig(cfg backend.Config) (clientv3.Config, error) {
 
 		// A member that has fallen silent is given up after these two.
 		DialKeepAliveTime:    10 * time.Second,
-		DialKeepAliveTimeout: 5 * time.Second,
+		DialKeepAliveTimeout: 3 * time.Second,
 		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(reconnect)},
 	}
 	scheme := "http://"

@@ -1,0 +1,166 @@
+package etcd_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+// A cluster is three members, in the order in which they were started.
+type cluster []*server.Server
+
+func startCluster(t testing.TB) cluster {
+	t.Helper()
+	const size = 3
+	peers, all := make([]string, size), make([]string, size)
+	for i := range peers {
+		peers[i] = "http://" + freeAddr(t)
+		all[i] = fmt.Sprintf("m%d=%s", i, peers[i])
+	}
+	members, errs := make(cluster, size), make([]error, size)
+	var starting sync.WaitGroup // none is healthy before there is a majority
+	for i := range size {
+		k := kind()
+		k.Args = append(k.Args, "--name", fmt.Sprint("m", i), "--listen-peer-urls", peers[i],
+			"--initial-advertise-peer-urls", peers[i], "--initial-cluster", strings.Join(all, ","))
+		starting.Go(func() { members[i], errs[i] = server.New(k) })
+	}
+	starting.Wait()
+	for i, s := range members {
+		must(t, errs[i])
+		t.Cleanup(func() { s.Close() })
+	}
+	return members
+}
+
+func freeAddr(t testing.TB) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func (c cluster) addrs() []string {
+	var out []string
+	for _, s := range c {
+		out = append(out, s.Addr())
+	}
+	return out
+}
+
+// split returns the leader and the other members.
+func (c cluster) split(t testing.TB) (leader *server.Server, others cluster) {
+	t.Helper()
+	eventually(t, "there is a leader", func() bool {
+		leader, others = nil, nil
+		for _, s := range c {
+			if leads(t, s) {
+				leader = s
+			} else {
+				others = append(others, s)
+			}
+		}
+		return leader != nil && len(others) == len(c)-1
+	})
+	return leader, others
+}
+
+func leads(t testing.TB, s *server.Server) bool {
+	client := raw(t, s.Addr())
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	status, err := client.Status(ctx, s.Addr())
+	return err == nil && status.Leader == status.Header.MemberId
+}
+
+// TestLeaderGone takes the leader away while one client holds and one waits.
+func TestLeaderGone(t *testing.T) {
+	for name, away := range map[string]func(*server.Server) error{
+		"killed": (*server.Server).Kill, "stopped": (*server.Server).Pause,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := startCluster(t)
+			const ttl = 10 * time.Second // longer than an election on a slow machine
+			holder, waiter := open(t, ttl, c.addrs()...), open(t, ttl, c.addrs()...)
+			leader, others := c.split(t)
+			lease := locked(t, holder.Mutex("a"))
+			next := start(t, context30(t), waiter.Mutex("a").Lock)
+			queued(t, raw(t, others.addrs()...), 2)
+			must(t, away(leader))
+			others.split(t)
+			if err := lease.Unlock(context30(t)); err != nil {
+				is(t, err, dlock.ErrLost)
+			}
+			got := next.granted()
+			if got.Token() <= lease.Token() {
+				t.Fatalf("token %d came after %d", got.Token(), lease.Token())
+			}
+			must(t, got.Unlock(context30(t)))
+			recovers(t, holder.Mutex("a"))
+		})
+	}
+}
+
+// TestMinority leaves a client with a member that has no majority: what it
+// holds is lost before others can have it, and it gets nothing.
+func TestMinority(t *testing.T) {
+	c := startCluster(t)
+	leader, others := c.split(t)
+	alone, majority := others[0], cluster{leader, others[1]}
+	cut, free := open(t, ttl, alone.Addr()), open(t, ttl, majority.addrs()...)
+	lease := locked(t, cut.Mutex("a"))
+	other := locked(t, free.Mutex("b"))
+	for _, s := range majority {
+		must(t, s.Pause())
+	}
+	waiter := start(t, context30(t), cut.Mutex("b").Lock)
+	lost(t, lease)
+	lost(t, other)
+	within(t, "refused", waiter.done)
+	is(t, waiter.err, dlock.ErrUnavailable)
+
+	must(t, alone.Kill())
+	for _, s := range majority {
+		must(t, s.Resume())
+	}
+	majority.split(t)
+	eventually(t, "the majority frees the lock", func() bool {
+		got, err := free.Mutex("a").Lock(context30(t))
+		if err != nil {
+			is(t, err, dlock.ErrUnavailable)
+			return false
+		}
+		return got.Unlock(context30(t)) == nil
+	})
+	must(t, alone.Restart(true))
+	recovers(t, cut.Mutex("a"))
+}
+
+// TestMembersAgree passes a lock between clients of different members: it does
+// not matter where it is asked for.
+func TestMembersAgree(t *testing.T) {
+	c := startCluster(t)
+	var clients []*dlock.Client
+	for _, addr := range c.addrs() {
+		clients = append(clients, open(t, 10*time.Second, addr))
+	}
+	var last uint64
+	for i := range 15 {
+		lease := locked(t, clients[i%3].Mutex("a"))
+		if lease.Token() <= last {
+			t.Fatalf("token %d came after %d", lease.Token(), last)
+		}
+		last = lease.Token()
+		_, err := clients[(i+1)%3].Mutex("a").TryLock(context30(t))
+		is(t, err, dlock.ErrHeld)
+		must(t, lease.Unlock(context30(t)))
+	}
+}

@@ -12,11 +12,18 @@ import (
 )
 
 // watchGuard ends the session when the guard is gone. A watch that breaks off
-// is made anew, after a look at the guard.
-func (s *session) watchGuard(revision int64) {
+// is made anew, after a look at the guard. The first one is told by closing
+// watched.
+func (s *session) watchGuard(revision int64, watched chan<- struct{}) {
 	pause := backend.Backoff{Max: 5 * time.Second}
-	for {
-		if s.followGuard(revision) {
+	for first := true; ; first = false {
+		events, cancel := s.guardEvents(revision)
+		if first {
+			close(watched)
+		}
+		deleted := anyEvent(events)
+		cancel()
+		if deleted {
 			s.end(errRevoked)
 			return
 		}
@@ -29,12 +36,15 @@ func (s *session) watchGuard(revision int64) {
 	}
 }
 
-// followGuard watches the guard for events after revision, until it is deleted
-// or the watch ends. It reports whether the guard was deleted.
-func (s *session) followGuard(revision int64) bool {
+// guardEvents returns the deletion of the guard after revision, once the server
+// has made the watch or refused it.
+func (s *session) guardEvents(revision int64) (clientv3.WatchChan, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(s.ctx))
-	defer cancel()
-	events := s.backend.client.Watch(ctx, s.guard, clientv3.WithRev(revision+1), clientv3.WithFilterPut())
+	return s.backend.client.Watch(ctx, s.guard, clientv3.WithRev(revision+1), clientv3.WithFilterPut()), cancel
+}
+
+// anyEvent waits for an event and reports false if the watch ends without one.
+func anyEvent(events clientv3.WatchChan) bool {
 	for reply := range events {
 		if len(reply.Events) > 0 {
 			return true

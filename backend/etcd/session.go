@@ -39,7 +39,7 @@ type session struct {
 	renewal  *renewal // under way; nil: none
 }
 
-// newSession grants a lease of ttl seconds and puts its guard.
+// newSession grants a lease of ttl seconds, puts its guard and watches it.
 func (b *Backend) newSession(ctx context.Context, ttl int64) (*session, error) {
 	sent := time.Now()
 	lease, err := b.client.Grant(ctx, ttl)
@@ -62,8 +62,13 @@ func (b *Backend) newSession(ctx context.Context, ttl int64) (*session, error) {
 	}
 	s.revision = put.Header.Revision
 	s.ctx, s.cancel = context.WithCancelCause(b.ctx)
-	b.janitor.Go(func(context.Context) { s.watchGuard(put.Header.Revision) })
+	watched := make(chan struct{})
+	b.janitor.Go(func(context.Context) { s.watchGuard(put.Header.Revision, watched) })
 	b.janitor.Go(func(context.Context) { s.keep() })
+	select {
+	case <-watched:
+	case <-ctx.Done(): // locks are safe without the watch, their loss is only seen later
+	}
 	return s, nil
 }
 

@@ -26,7 +26,7 @@ func costs(t testing.TB, p *faultnet.Proxy, want int64, what string, do func()) 
 	}
 }
 
-// openQuiet opens a client and waits for its session: lease, guard and watch.
+// openQuiet opens a client, which makes a session: lease, guard and watch.
 func openQuiet(t testing.TB, p *faultnet.Proxy) *dlock.Client {
 	c := open(t, time.Minute, p.Addr())
 	eventually(t, "the session is complete", func() bool { return p.Stats().Requests == 3 })

@@ -1,0 +1,101 @@
+package etcd_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+)
+
+// cycle locks and unlocks once.
+type cycle func() error
+
+func dlockCycle(b *testing.B) cycle {
+	m, ctx := open(b, time.Minute, shared.Addr()).Mutex("a"), context.Background()
+	return func() error {
+		lease, err := m.Lock(ctx)
+		if err != nil {
+			return err
+		}
+		return lease.Unlock(ctx)
+	}
+}
+
+// mutexCycle is etcd's own recipe, with a session of its own for each waiter:
+// two Mutexes of one session do not exclude each other.
+func mutexCycle(b *testing.B) cycle {
+	s, err := concurrency.NewSession(raw(b, shared.Addr()))
+	must(b, err)
+	b.Cleanup(func() { s.Close() })
+	m, ctx := concurrency.NewMutex(s, prefix(b)+"/mutex"), context.Background()
+	return func() error {
+		if err := m.Lock(ctx); err != nil {
+			return err
+		}
+		return m.Unlock(ctx)
+	}
+}
+
+// floorCycle is what the server needs for a key that comes and goes.
+func floorCycle(b *testing.B) cycle {
+	c, ctx, key := raw(b, shared.Addr()), context.Background(), prefix(b)+"/floor"
+	lease, err := c.Grant(ctx, 60)
+	must(b, err)
+	free := clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
+	return func() error {
+		if _, err := c.Txn(ctx).If(free).Then(clientv3.OpPut(key, "", clientv3.WithLease(lease.ID))).Commit(); err != nil {
+			return err
+		}
+		_, err := c.Delete(ctx, key)
+		return err
+	}
+}
+
+// BenchmarkUncontended compares lock and unlock of a free lock.
+func BenchmarkUncontended(b *testing.B) {
+	for name, of := range map[string]func(*testing.B) cycle{"dlock": dlockCycle, "mutex": mutexCycle, "floor": floorCycle} {
+		b.Run(name, func(b *testing.B) {
+			do := of(b)
+			must(b, do())
+			for b.Loop() {
+				must(b, do())
+			}
+		})
+	}
+}
+
+// BenchmarkOneKey compares clients that want the same lock all the time.
+func BenchmarkOneKey(b *testing.B) {
+	for _, clients := range []int{2, 16} {
+		for name, of := range map[string]func(*testing.B) cycle{"dlock": dlockCycle, "mutex": mutexCycle} {
+			b.Run(fmt.Sprintf("%d/%s", clients, name), func(b *testing.B) { contend(b, clients, of) })
+		}
+	}
+}
+
+func contend(b *testing.B, clients int, of func(*testing.B) cycle) {
+	var all []cycle
+	for range clients {
+		all = append(all, of(b))
+	}
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	var group sync.WaitGroup
+	b.ResetTimer()
+	for _, do := range all {
+		group.Go(func() {
+			for left.Add(-1) >= 0 {
+				if err := do(); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "hand-overs/s")
+}

@@ -14,13 +14,12 @@ import (
 
 // harnesses makes the harness of each backend. A further backend is one line.
 var harnesses = map[string]func(testing.TB) conformance.Harness{
-	"file":   fileHarness,
-	"memory": memoryHarness,
-	"pg":     pgHarness,
-	"zk":     zkHarness,
 	"etcd":     etcdHarness,
 	"etcd-old": oldEtcdHarness,
+	"file":     fileHarness,
 	"memory":   memoryHarness,
+	"pg":       pgHarness,
+	"zk":       zkHarness,
 }
 
 var backends = flag.String("backend", "memory", "backends to test: a name, a list with commas, or all; one of "+known())

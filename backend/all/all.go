@@ -5,6 +5,9 @@
 package all
 
 import (
+	_ "github.com/dlock-go/dlock/backend/etcd"
 	_ "github.com/dlock-go/dlock/backend/file"
 	_ "github.com/dlock-go/dlock/backend/memory"
+	_ "github.com/dlock-go/dlock/backend/pg"
+	_ "github.com/dlock-go/dlock/backend/zk"
 )

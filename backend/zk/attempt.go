@@ -215,13 +215,7 @@ func (a *attempt) lookAndQueue(s *session) (*node, error) {
 		}
 		b = barrier{}
 	}
-	d := a.draft()
-	d.guards = []any{&gozk.CheckVersionRequest{Path: a.dir, Version: stat.Version}}
-	other, joins := q.companion()
-	if joins = joins && a.request.Mode == backend.Shared; joins {
-		d.guards = append(d.guards, &gozk.CheckVersionRequest{Path: a.dir + "/" + other.name, Version: -1})
-		d.mark = false
-	}
+	d, joins := a.guarded(q, stat)
 	n, err := s.create(d)
 	if err != nil {
 		return nil, err
@@ -239,6 +233,20 @@ func (a *attempt) lookAndQueue(s *session) (*node, error) {
 		return n, nil
 	}
 	return n, a.lookOrRemove(n) // the directory may be another one by now
+}
+
+// guarded drafts a node that is made only if no writer has come since q and stat
+// were read. A reader that would join the phase of others does so only while the
+// last of them is there.
+func (a *attempt) guarded(q queue, stat *gozk.Stat) (d draft, joins bool) {
+	d = a.draft()
+	d.guards = []any{&gozk.CheckVersionRequest{Path: a.dir, Version: stat.Version}}
+	last, joins := q.companion()
+	if joins = joins && a.request.Mode == backend.Shared; joins {
+		d.guards = append(d.guards, &gozk.CheckVersionRequest{Path: a.dir + "/" + last.name, Version: -1})
+		d.mark = false
+	}
+	return d, joins
 }
 
 // lookTwice makes sure that a request that does not wait, and finds q in its

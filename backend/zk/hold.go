@@ -1,6 +1,7 @@
 package zk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -146,9 +147,7 @@ func (h *held) giveBack() error {
 	h.changing.Lock()
 	defer h.changing.Unlock()
 	s := h.session
-	s.mu.Lock()
-	delete(s.holds, h.path)
-	s.mu.Unlock()
+	s.forget(h)
 	if s.isOver() {
 		return h.gone(s.whyOver())
 	}
@@ -191,37 +190,38 @@ func (h *held) downgrade() error {
 	h.changing.Lock()
 	defer h.changing.Unlock()
 	s := h.session
-	reader := h.place.name[:guidLength] + "-" + letter(backend.Shared) + h.place.name[guidLength+2:]
-	to := h.dir + "/" + reader
-	s.mu.Lock()
-	from := h.path
-	stands := s.holds[from] == h
-	if stands && from != to {
-		delete(s.holds, from)
+	from, to := h.path, h.dir+"/"+h.place.asReader()
+	if !s.forget(h) {
+		return h.gone(cmp.Or(s.whyOver(), errRemoved))
 	}
-	s.mu.Unlock()
-	if from == to && stands {
-		return nil
-	}
-	err := errRemoved
-	if stands {
+	err := error(nil)
+	if from != to {
 		err = s.persist(func() error { return s.replace(h, from, to) })
 	}
-	if err == nil && !s.moved(h, to) {
-		err = errOver
-	}
 	switch {
-	case errors.Is(err, errOver):
+	case errors.Is(err, errOver), err == nil && !s.moved(h, to):
 		return h.gone(s.whyOver())
-	case errors.Is(err, errRemoved), errors.Is(err, gozk.ErrNoNode):
-		return backend.Fail(backend.ErrLost, errRemoved)
+	case errors.Is(err, gozk.ErrNoNode):
+		return h.gone(errRemoved)
 	case err != nil:
 		s.moved(h, from) // it has not
 	}
 	return kindOf(err)
 }
 
-// replace does so in one transaction. If there is nothing to replace it was
+// forget takes h off the list of holds, so that the end of its node is no loss.
+// It reports false if h was not on it.
+func (s *session) forget(h *held) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.holds[h.path] != h {
+		return false
+	}
+	delete(s.holds, h.path)
+	return true
+}
+
+// replace swaps the nodes in one transaction. If there is nothing to replace it was
 // done before and the reply lost, or else ErrNoNode.
 func (s *session) replace(h *held, from, to string) error {
 	sent := time.Now()

@@ -59,6 +59,12 @@ func parsePlace(name string) (place, bool) {
 	return p, true
 }
 
+// asReader is the name of the node that p becomes by a downgrade.
+func (p place) asReader() string {
+	const mode = guidLength + 1
+	return p.name[:mode] + letter(backend.Shared) + p.name[mode+1:]
+}
+
 // before reports whether p was queued before q. The difference of the numbers
 // decides, which is right also across a wrap from the greatest to the smallest.
 // Two worn numbers say nothing: then it is the transactions that count.

@@ -272,19 +272,19 @@ func TestServerLosesItsData(t *testing.T) {
 // TestFixedHoldOutlastsSession holds a lock for longer than a session lasts
 // unheard, without any renewal by the client.
 func TestFixedHoldOutlastsSession(t *testing.T) {
-	c, p := proxied(t, &zk.Options{SessionTimeout: time.Second}, shared.Addr())
+	c, p := proxied(t, &zk.Options{SessionTimeout: 2 * time.Second}, shared.Addr())
 	fixed := func(name string) *dlock.Lease {
-		return lock(t, c.Mutex(name, dlock.WithTTL(time.Minute), dlock.WithMaxHold(10*time.Second)))
+		return lock(t, c.Mutex(name, dlock.WithTTL(time.Minute), dlock.WithMaxHold(15*time.Second)))
 	}
 	lease := fixed("a")
-	pass(3 * time.Second)
+	pass(5 * time.Second)
 	must(t, lease.Err())
 	unlock(t, lease)
 	lease = fixed("a")
 	p.Blackhole(faultnet.BothWays)
 	cut := time.Now()
 	receive(t, "lost", lease.Done())
-	if took := time.Since(cut); took > 8*time.Second {
+	if took := time.Since(cut); took > 10*time.Second {
 		t.Errorf("lost %v after the cut", took)
 	}
 	p.Restore(faultnet.BothWays)

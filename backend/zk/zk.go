@@ -133,7 +133,7 @@ func (b *Backend) check(ctx context.Context) error {
 			return err
 		}
 		if err = s.await(ctx.Done()); err == nil {
-			_, _, err = s.children(b.opts.Root)
+			err = s.persist(func() error { _, _, err := s.conn.Get(b.opts.Root); return err })
 		}
 		if errors.Is(err, errOver) {
 			err = s.whyOver()

@@ -65,8 +65,8 @@ type Request struct {
 	// of it. A backend whose server counts in coarser units rounds up.
 	TTL time.Duration
 
-	// Fixed says that the hold is never renewed: it ends TTL after it was
-	// granted.
+	// Fixed says that the hold ends TTL after it was granted. It is not
+	// renewed unless the server has granted less than that.
 	Fixed bool
 
 	// Wait says whether to wait for a lock that is held. Without it a held
@@ -160,8 +160,8 @@ type Backend interface {
 }
 
 // A Renewer is a Backend whose holds must be kept alive, or can be checked.
-// Package dlock calls it for every hold that is not fixed, at a third of the
-// hold's lease and again within it after a failure.
+// Package dlock calls it for every hold that does not end by itself before its
+// lease, at a third of the lease and again within it after a failure.
 type Renewer interface {
 	// Renew keeps each hold for its TTL from now. It calls report once for
 	// every hold, as soon as its fate is known, from any goroutine, and

@@ -93,10 +93,7 @@ func (s *scene) noResidue(before int) {
 	s.Helper()
 	var left []string
 	clean := func() bool {
-		left = left[:0]
-		for _, r := range s.Residue(s.TB) {
-			left = append(left, r)
-		}
+		left = append(left[:0], s.Residue(s.TB)...)
 		if now := goroutines(); len(now) > before {
 			left = append(left, fmt.Sprintf("%d goroutines, %d before:\n%s", len(now), before, strings.Join(now, "\n\n")))
 		}

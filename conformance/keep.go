@@ -142,12 +142,7 @@ func keepBusyCPU(s *scene) {
 	stop := make(chan struct{})
 	for range 4 * runtime.GOMAXPROCS(0) {
 		go func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for !isClosed(stop) {
 			}
 		}()
 	}

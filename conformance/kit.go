@@ -266,12 +266,7 @@ func (a *attempt) waits(why string) {
 
 // waiting reports whether the call has not returned.
 func (a *attempt) waiting() bool {
-	select {
-	case <-a.ready:
-		return false
-	default:
-		return true
-	}
+	return !isClosed(a.ready)
 }
 
 // queue starts a Lock call on l, whose name is name, and waits until the
@@ -287,6 +282,15 @@ func (s *scene) queue(l dlock.Locker, name string, n int) *attempt {
 func (s *scene) queued(name string, n int) {
 	s.Helper()
 	s.eventually(fmt.Sprintf("%d waiting for %q", n, name), func() bool { return s.Waiting(s.TB, name) == n })
+}
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
 }
 
 func (s *scene) ops() int64 {

@@ -10,7 +10,6 @@ import (
 	gozk "github.com/go-zookeeper/zk"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/keepalive"
 )
 
 // held is what the backend knows of a hold.
@@ -24,9 +23,6 @@ type held struct {
 	changing sync.Mutex // held while its node is being replaced or removed
 	path     string     // guarded by session.mu
 	watched  bool       // the node is; guarded by session.mu
-
-	proof backend.Hold // of the session, for a fixed hold that outlasts a lease
-	guard keepalive.Item
 
 	once     sync.Once
 	released chan struct{} // closed when err is set
@@ -70,9 +66,6 @@ func (a *attempt) claim(n *node, p proof) *backend.Hold {
 	if !s.add(held) {
 		return nil
 	}
-	if r.Fixed {
-		held.fix(p)
-	}
 	return h
 }
 
@@ -88,26 +81,6 @@ func (s *session) add(h *held) bool {
 	return true
 }
 
-// fix gives the hold its TTL. Nobody renews it, so one that outlasts what is
-// proven is kept by the backend itself.
-func (h *held) fix(p proof) {
-	h.hold.Granted = h.hold.TTL
-	if !h.hold.Sent.Add(h.hold.TTL).After(p.until) {
-		return
-	}
-	h.proof = backend.Hold{Sent: p.sent, Granted: p.until.Sub(p.sent), State: h}
-	h.proof.TTL = h.session.leaseTime()
-	if !h.session.b.keeper.Add(&h.guard, &h.proof, 0, h) {
-		h.Lost(errNoAnswer)
-	}
-}
-
-// Lost implements keepalive.Owner.
-func (h *held) Lost(cause error) { h.hold.Observer.Lost(cause) }
-
-// Renewed implements keepalive.Owner.
-func (h *held) Renewed(time.Duration) {}
-
 // lose tells the owners of holds that they are over. It does not wait for them.
 func (b *Backend) lose(holds []*held, cause error) {
 	if len(holds) == 0 {
@@ -115,7 +88,7 @@ func (b *Backend) lose(holds []*held, cause error) {
 	}
 	b.janitor.Go(func(context.Context) {
 		for _, h := range holds {
-			h.Lost(cause)
+			h.hold.Observer.Lost(cause)
 		}
 	})
 }
@@ -143,7 +116,6 @@ func (h *held) release() {
 }
 
 func (h *held) giveBack() error {
-	h.stopGuard()
 	h.changing.Lock()
 	defer h.changing.Unlock()
 	s := h.session
@@ -173,15 +145,6 @@ func (h *held) gone(cause error) error {
 		return backend.ErrClosed
 	}
 	return backend.Fail(backend.ErrLost, cause)
-}
-
-func (h *held) stopGuard() {
-	if h.proof.State == nil {
-		return
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	h.session.b.keeper.Remove(ctx, &h.guard)
 }
 
 // downgrade puts a reader's node in the place of the writer's. It has the same

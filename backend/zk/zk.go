@@ -67,14 +67,12 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/keepalive"
 )
 
 // A Backend is one client of a ZooKeeper ensemble.
 type Backend struct {
 	opts    Options
 	servers []string
-	keeper  *keepalive.Keeper // of fixed holds that outlast a lease
 	janitor backend.Janitor
 	closed  chan struct{}
 	plain   atomic.Bool // the server has no container nodes
@@ -111,7 +109,6 @@ func Connect(ctx context.Context, servers []string, o *Options) (*Backend, error
 	}
 	opts.Ensemble = opts.Ensemble || len(servers) > 1
 	b := &Backend{opts: opts, servers: servers, closed: make(chan struct{})}
-	b.keeper = keepalive.New(b)
 	ctx, cancel := backend.Bound(ctx, connectLimit)
 	defer cancel()
 	if err := b.check(ctx); err != nil {
@@ -257,7 +254,6 @@ func (b *Backend) Close(ctx context.Context) error {
 			s.cut()
 		}
 	}
-	b.keeper.Close()
 	err := b.janitor.Close(context.WithoutCancel(ctx)) // its jobs end with the session
 	b.sessions.Wait()
 	return err

@@ -89,7 +89,7 @@ func (k *Keeper) Add(it *Item, h *backend.Hold, maxHold time.Duration, owner Own
 	if maxHold > 0 {
 		it.end = sent + moment(maxHold)
 	}
-	if k.renewer != nil && !h.Fixed {
+	if k.renewer != nil && (!h.Fixed || it.deadline.running < it.end) {
 		it.due = sent + moment(cmp.Or(h.RenewIn, period(h)))
 	}
 	return k.push(it, now)

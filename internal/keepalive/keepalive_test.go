@@ -86,6 +86,32 @@ func TestFirstRenewalWhenTheHoldSays(t *testing.T) {
 	})
 }
 
+// A hold of fixed length is renewed only if the server granted less.
+func TestFixedHold(t *testing.T) {
+	for lease, want := range map[time.Duration]int{time.Minute: 0, 10 * time.Second: 10} {
+		synctest.Test(t, func(t *testing.T) {
+			k, o := New(renewFunc(func(_ context.Context, h *backend.Hold) error {
+				h.Sent, h.Granted = time.Now(), lease
+				return nil
+			})), newOwner()
+			defer k.Close()
+			h := granted(35 * time.Second)
+			h.Fixed, h.Granted = true, lease
+			if !k.Add(new(Item), h, 30*time.Second, o) {
+				t.Fatal("not added")
+			}
+			start := time.Now()
+			<-o.lost
+			if n := len(o.renewed); n != want && n != want-1 {
+				t.Errorf("renewed %d times with a lease of %v, want %d", n, lease, want)
+			}
+			if lasted := time.Since(start); lasted != 30*time.Second {
+				t.Errorf("lasted %v, want 30s", lasted)
+			}
+		})
+	}
+}
+
 // The server's word that a hold is gone ends it at once; any other error does
 // not before its time.
 func TestErrorsOfARenewal(t *testing.T) {

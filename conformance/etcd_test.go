@@ -2,9 +2,7 @@ package conformance_test
 
 import (
 	"context"
-	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -30,7 +28,11 @@ func oldEtcdHarness(t testing.TB) conformance.Harness {
 
 func harnessOfEtcd(t testing.TB, name string, kind server.Etcd) conformance.Harness {
 	s := server.Start(t, kind)
-	e := &etcdUnderTest{server: s, admin: etcdClient(t, s.Addr())}
+	e := &etcdUnderTest{
+		proxied: proxied{target: s.Addr(), framing: faultnet.HTTP2},
+		server:  s,
+		admin:   etcdClient(t, s.Addr()),
+	}
 	return conformance.Harness{
 		Name:     name,
 		Version:  s.Version(),
@@ -40,7 +42,7 @@ func harnessOfEtcd(t testing.TB, name string, kind server.Etcd) conformance.Harn
 		Leased:   true,
 		Open:     e.open,
 		Evict:    e.evict,
-		Ops:      e.ops,
+		Ops:      e.requests, // of watches and of leases too
 		Waiting:  e.waiting,
 		Residue:  e.residue,
 		Restart:  e.restart,
@@ -52,11 +54,9 @@ func harnessOfEtcd(t testing.TB, name string, kind server.Etcd) conformance.Harn
 }
 
 type etcdUnderTest struct {
+	proxied
 	server *server.Server
 	admin  *clientv3.Client
-
-	mu      sync.Mutex
-	proxies []*faultnet.Proxy
 }
 
 func etcdClient(t testing.TB, addr string) *clientv3.Client {
@@ -69,59 +69,14 @@ func etcdClient(t testing.TB, addr string) *clientv3.Client {
 }
 
 func (e *etcdUnderTest) open(t testing.TB, o dlock.Options) *conformance.Peer {
-	p, err := faultnet.Listen(e.server.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.SetFraming(faultnet.HTTP2)
-	e.mu.Lock()
-	e.proxies = append(e.proxies, p)
-	e.mu.Unlock()
-	u, err := backend.ParseURL("etcd://" + p.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	proxy := e.listen(t)
+	u, err := backend.ParseURL("etcd://" + proxy.Addr())
+	must(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	b, err := backend.Open(ctx, backend.Config{URL: u, TTL: o.TTL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b = &proxiedEtcd{b.(*etcd.Backend), p}
-	c, err := dlock.New(b, &o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &conformance.Peer{
-		Client:  c,
-		Backend: b,
-		Cut: func() func() {
-			p.Blackhole(faultnet.BothWays)
-			return func() { p.Restore(faultnet.BothWays) }
-		},
-		DropReply: func() { p.DropReply(1) },
-	}
-}
-
-// A proxiedEtcd takes its proxy with it when it is closed.
-type proxiedEtcd struct {
-	*etcd.Backend
-	proxy *faultnet.Proxy
-}
-
-func (p *proxiedEtcd) Close(ctx context.Context) error {
-	return errors.Join(p.Backend.Close(ctx), p.proxy.Close())
-}
-
-// ops counts messages of watches and of leases too.
-func (e *etcdUnderTest) ops() int64 {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var n int64
-	for _, p := range e.proxies {
-		n += p.Stats().Requests
-	}
-	return n
+	must(t, err)
+	return e.peer(t, b, o, proxy)
 }
 
 // queue returns the keys of a lock, oldest first: path and lease.

@@ -117,6 +117,9 @@ type Peer struct {
 	// lost: the request takes effect, the client does not learn of it. It is
 	// nil where there is no server.
 	DropReply func()
+
+	// Closed is called when the client has been closed. It may be nil.
+	Closed func()
 }
 
 func (h *Harness) check(t testing.TB) {

@@ -63,6 +63,9 @@ func (s *scene) closeAll() {
 		if err := p.Close(ctx); err != nil {
 			s.Errorf("close: %v", err)
 		}
+		if p.Closed != nil {
+			p.Closed()
+		}
 	}
 }
 

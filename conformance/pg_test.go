@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,7 +19,7 @@ import (
 // pgHarness runs a server with room for the locks of the greatest property.
 func pgHarness(t testing.TB) conformance.Harness {
 	s := server.Start(t, server.Postgres{Settings: []string{"max_locks_per_transaction=128", "max_connections=300"}})
-	p := &pgServer{server: s}
+	p := &pgServer{proxied{target: s.Addr(), framing: faultnet.Postgres}, s}
 	return conformance.Harness{
 		Name:        "pg",
 		Version:     s.Version(),
@@ -31,7 +30,7 @@ func pgHarness(t testing.TB) conformance.Harness {
 		Leased:      true,
 		Open:        p.open,
 		Evict:       p.evict,
-		Ops:         p.ops,
+		Ops:         p.requests,
 		Waiting:     p.waiting,
 		Residue:     p.residue,
 		Restart:     p.restart,
@@ -41,12 +40,10 @@ func pgHarness(t testing.TB) conformance.Harness {
 	}
 }
 
-// A pgServer is a server with a proxy before it for each client.
+// A pgServer is the server under test.
 type pgServer struct {
+	proxied
 	server *server.Server
-
-	mu      sync.Mutex
-	proxies []*faultnet.Proxy
 }
 
 func (p *pgServer) url(user, addr string) string {
@@ -55,40 +52,15 @@ func (p *pgServer) url(user, addr string) string {
 
 func (p *pgServer) open(t testing.TB, o dlock.Options) *conformance.Peer {
 	t.Helper()
-	proxy, err := faultnet.Listen(p.server.Addr())
-	pgMust(t, err)
-	proxy.SetFraming(faultnet.Postgres)
-	p.mu.Lock()
-	p.proxies = append(p.proxies, proxy)
-	p.mu.Unlock()
+	proxy := p.listen(t)
 	cfg, err := pgx.ParseConfig(p.url("postgres", proxy.Addr()))
-	pgMust(t, err)
+	must(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	// A slice longer than any property keeps the order of arrival.
 	b, err := pg.New(ctx, cfg, &pg.Options{Slice: time.Minute})
-	pgMust(t, err)
-	c, err := dlock.New(b, &o)
-	pgMust(t, err)
-	return &conformance.Peer{
-		Client:  c,
-		Backend: b,
-		Cut: func() func() {
-			proxy.Blackhole(faultnet.BothWays)
-			return func() { proxy.Restore(faultnet.BothWays) }
-		},
-		DropReply: func() { proxy.DropReply(1) },
-	}
-}
-
-func (p *pgServer) ops() int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var n int64
-	for _, proxy := range p.proxies {
-		n += proxy.Stats().Requests
-	}
-	return n
+	must(t, err)
+	return p.peer(t, b, o, proxy)
 }
 
 // query runs sql on a connection of its own and returns its rows as text.
@@ -97,12 +69,12 @@ func (p *pgServer) query(t testing.TB, sql string, args ...any) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	c, err := pgx.Connect(ctx, p.url("postgres", p.server.Addr()))
-	pgMust(t, err)
+	must(t, err)
 	defer c.Close(ctx)
 	rows, err := c.Query(ctx, sql, args...)
-	pgMust(t, err)
+	must(t, err)
 	out, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	pgMust(t, err)
+	must(t, err)
 	return out
 }
 
@@ -137,13 +109,6 @@ func (p *pgServer) residue(t testing.TB) []string {
 
 func (p *pgServer) restart(t testing.TB) {
 	t.Helper()
-	pgMust(t, p.server.Kill())
-	pgMust(t, p.server.Restart(true))
-}
-
-func pgMust(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.server.Kill())
+	must(t, p.server.Restart(true))
 }

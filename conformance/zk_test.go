@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,7 +31,11 @@ func zkHarness(t testing.TB) conformance.Harness {
 		SuperPassword: password,
 		Config:        []string{"maxSessionTimeout=600000"},
 	})
-	z := &zkServer{server: s, conn: zkOperator(t, s.Addr(), password)}
+	z := &zkServer{
+		proxied: proxied{target: s.Addr(), framing: faultnet.ZooKeeper},
+		server:  s,
+		conn:    zkOperator(t, s.Addr(), password),
+	}
 	z.guard(t)
 	return conformance.Harness{
 		Name:     "zk",
@@ -43,7 +46,7 @@ func zkHarness(t testing.TB) conformance.Harness {
 		Leased:   true,
 		Open:     z.open,
 		Evict:    z.evict,
-		Ops:      z.ops.Load,
+		Ops:      z.requests,
 		Waiting:  z.waiting,
 		Residue:  z.residue,
 		Foreign:  z.foreign,
@@ -61,9 +64,9 @@ const (
 
 // A zkServer is the server under test, with an operator's connection to it.
 type zkServer struct {
+	proxied
 	server *server.Server
 	conn   *gozk.Conn
-	ops    atomic.Int64
 }
 
 func zkOperator(t testing.TB, addr, password string) *gozk.Conn {
@@ -86,30 +89,10 @@ func (z *zkServer) guard(t testing.TB) {
 }
 
 func (z *zkServer) open(t testing.TB, o dlock.Options) *conformance.Peer {
-	p, err := faultnet.Listen(z.server.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Close() })
-	p.SetFraming(faultnet.ZooKeeper)
-	p.OnRequest(func(int, []byte) { z.ops.Add(1) })
-	b, err := zk.Connect(t.Context(), []string{p.Addr()}, &zk.Options{Root: zkRoot, SessionTimeout: zkSessions * o.TTL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := dlock.New(b, &o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &conformance.Peer{
-		Client:  c,
-		Backend: b,
-		Cut: func() func() {
-			p.Blackhole(faultnet.BothWays)
-			return func() { p.Restore(faultnet.BothWays) }
-		},
-		DropReply: func() { p.DropReply(1) },
-	}
+	proxy := z.listen(t)
+	b, err := zk.Connect(t.Context(), []string{proxy.Addr()}, &zk.Options{Root: zkRoot, SessionTimeout: zkSessions * o.TTL})
+	must(t, err)
+	return z.peer(t, b, o, proxy)
 }
 
 // queue lists the nodes of a lock in order.

@@ -1,0 +1,286 @@
+package redis
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// patience bounds the tries of a request that has never had an answer.
+const patience = 3 * time.Second
+
+// A call is one Acquire under way. It is the business of one goroutine.
+type call struct {
+	*backend.Request
+	b      *Backend
+	keys   *keys
+	client string
+
+	id       string  // of the present entry into the queue
+	entries  int     // how many ids it has had before
+	doubt    bool    // an acquire of id may still be under way
+	owed     bool    // the server may have an entry or a hold of id
+	answered bool    // the server has said something
+	rank     string  // place in the queue; empty: none yet
+	anchor   anchor  // when it was last found in the queue
+	w        *waiter // nil if r must not wait
+
+	polls bool          // no message will come for id
+	sub   *subscription // on which one would; nil: not acknowledged yet
+}
+
+// An anchor is one moment by two clocks: the server's is not before ours.
+type anchor struct {
+	sent time.Time
+	us   int64
+}
+
+// A state is what the backend keeps of one hold.
+type state struct {
+	id       string
+	doubt    atomic.Bool // a request about it may still be under way
+	name     string
+	ttl      time.Duration
+	observer backend.Observer
+}
+
+func (s *state) wanted() {
+	if s.observer != nil {
+		s.observer.Wanted()
+	}
+}
+
+// Acquire implements backend.Backend.
+func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
+	if !b.begin() {
+		return nil, backend.ErrClosed
+	}
+	defer b.calls.Done()
+	c := &call{Request: &r, b: b, keys: lockKeys(r.Name), client: clientOf(r.ID)}
+	h, err := c.take(ctx)
+	if err != nil {
+		c.leave()
+		return nil, err
+	}
+	return h, nil
+}
+
+// take asks for the lock until it is held or that is hopeless.
+func (c *call) take(ctx context.Context) (*backend.Hold, error) {
+	if c.Wait {
+		c.w = newWaiter()
+	}
+	c.sub = c.b.hub.subscription(c.client, nil)
+	_, denied := c.sub.known()
+	c.polls = denied || c.b.hub.polls
+	c.name()
+	a, err := c.ask(ctx, c.mode())
+	for err == nil {
+		var h *backend.Hold
+		switch a.status() {
+		case "GRANTED":
+			h, err = c.accept(ctx, grantOf(c.id, a))
+		case "QUEUED":
+			h, a, err = c.wait(ctx, a)
+			if h == nil {
+				continue
+			}
+		case "GONE", "DEAD":
+			a, err = c.comeBack(ctx)
+			continue
+		default:
+			return nil, backend.ErrHeld
+		}
+		if h != nil || err != nil {
+			return h, err
+		}
+		c.rank = "" // granted and run out unused: to the end of the queue
+		a, err = c.enter(ctx)
+	}
+	return nil, err
+}
+
+func (c *call) mode() string {
+	if c.Wait {
+		return "w"
+	}
+	return "t"
+}
+
+// name gives the call a new id.
+func (c *call) name() {
+	c.id = newID(c.Request, c.entries, c.polls)
+	c.entries++
+	c.doubt, c.owed = false, false
+	if c.w != nil {
+		c.b.hub.expect(c.id, c.w)
+	}
+}
+
+// enter joins the queue anew, with a new id and the place it had.
+func (c *call) enter(ctx context.Context) (answer, error) {
+	c.leave()
+	if c.w != nil {
+		c.w = newWaiter() // what the old one was told is about the old id
+	}
+	c.name()
+	return c.ask(ctx, c.mode())
+}
+
+// leave gives up what the id may have or wait for. The server is told in the
+// background if it must be.
+func (c *call) leave() {
+	c.b.hub.retire(c.id)
+	if c.doubt || c.owed {
+		c.b.giveUp(c.keys, c.id, c.doubt, c.TTL)
+	}
+}
+
+// ask sends an acquire and repeats it, with the same id, until it is answered.
+func (c *call) ask(ctx context.Context, mode string) (answer, error) {
+	began := time.Now()
+	var pause backend.Backoff
+	for {
+		a, err := c.send(ctx, mode)
+		if err == nil {
+			c.answered = true
+			return a, nil
+		}
+		switch {
+		case ctx.Err() != nil:
+			return a, backend.WaitEnded(ctx, c.answered)
+		case c.b.isClosing():
+			return a, backend.ErrClosed
+		case hopeless(err), !c.answered && (!passing(err) || time.Since(began) > patience):
+			return a, fail(err)
+		}
+		if !c.b.sleep(ctx, pause.Next()) {
+			continue // the next try says why
+		}
+	}
+}
+
+func (c *call) send(ctx context.Context, mode string) (answer, error) {
+	args := append(c.b.common(), c.id, millis(c.TTL), mode, c.rank)
+	a, err := c.b.run(ctx, attempt(c.TTL), acquireScript, c.keys[:], args)
+	switch {
+	case err == nil:
+		c.owed = a.status() == "GRANTED" || a.status() == "QUEUED"
+	case !unsent(err):
+		_, answered := replied(err)
+		c.doubt = c.doubt || !answered && mode != "p"
+		c.owed = true
+	}
+	return a, err
+}
+
+// attempt is how long to wait for one reply before the request is repeated.
+func attempt(ttl time.Duration) time.Duration {
+	return min(max(ttl/3, 250*time.Millisecond), 2*time.Second)
+}
+
+// A grant is what the server said when it let an id in.
+type grant struct {
+	id      string
+	token   int64
+	us      int64 // the server's time then
+	expiry  int64 // ms
+	waiting int64
+	sent    time.Time // what us was not before, by our clock
+	told    bool      // by a message: it may be old
+}
+
+func grantOf(id string, a answer) grant {
+	return grant{id: id, us: a.int(1), token: a.int(2), expiry: a.int(3), waiting: a.int(4), sent: a.sent}
+}
+
+// lasts is how long the server keeps the hold from us on.
+func (g grant) lasts() time.Duration {
+	return time.Duration(g.expiry*1000-g.us) * time.Microsecond
+}
+
+// accept makes a hold of a grant. It returns nil if that ran out before it
+// could be used.
+func (c *call) accept(ctx context.Context, g grant) (*backend.Hold, error) {
+	d := g.lasts()
+	full := d >= c.TTL-time.Millisecond
+	if !c.timely(&g) || c.Fixed && !full {
+		ok, err := c.confirm(ctx, &g)
+		if !ok || err != nil {
+			return nil, err
+		}
+		d, full = g.lasts(), true
+	}
+	if time.Since(g.sent) >= d-backend.Margin(d) {
+		return nil, nil // leave gives it back
+	}
+	return c.hold(g, full), nil
+}
+
+// timely reports whether g says by itself when it ends. A message must have
+// come as fast as the clocks can be trusted, or it may be an old one.
+func (c *call) timely(g *grant) bool {
+	d := g.lasts()
+	if !g.told {
+		return time.Since(g.sent)+backend.Margin(d) < d
+	}
+	delta := time.Duration(g.us-c.anchor.us) * time.Microsecond
+	since := time.Since(c.anchor.sent) - delta
+	g.sent = c.anchor.sent.Add(delta)
+	return delta >= 0 && since >= 0 && since <= backend.Margin(d) && d-since >= d/3
+}
+
+// confirm asks the server whether it still keeps the grant, which extends it.
+func (c *call) confirm(ctx context.Context, g *grant) (bool, error) {
+	one := &renewal{id: c.id, keys: c.keys, ttl: c.TTL}
+	if c.Fixed {
+		one.till = g.expiry + millis(c.TTL) - millis(min(c.TTL, unattended))
+	}
+	var pause backend.Backoff
+	for {
+		a, err := c.b.renewBatch(ctx, []*renewal{one})
+		switch {
+		case err == nil:
+			g.sent, g.us, g.expiry = a.sent, a.int(0), a.int(1)
+			g.waiting = max(g.waiting, a.int(2))
+			c.owed = g.expiry > 0
+			return c.owed, nil
+		case ctx.Err() != nil:
+			return false, backend.WaitEnded(ctx, true)
+		case c.b.isClosing():
+			return false, backend.ErrClosed
+		case hopeless(err):
+			return false, fail(err)
+		}
+		c.b.sleep(ctx, pause.Next())
+	}
+}
+
+// hold is what Acquire returns. One that is not sure to last its TTL is to be
+// renewed soon, but not at once: a critical section of microseconds shall not
+// cost a further request.
+func (c *call) hold(g grant, full bool) *backend.Hold {
+	s := &state{id: c.id, name: c.Name, ttl: c.TTL, observer: c.Observer}
+	s.doubt.Store(c.doubt)
+	c.b.hub.keep(s)
+	h := &backend.Hold{
+		Request:     *c.Request,
+		Token:       uint64(g.token),
+		Sent:        g.sent,
+		Granted:     g.lasts(),
+		TellsWanted: true,
+		State:       s,
+	}
+	if !full {
+		h.RenewIn = time.Since(g.sent) + min(100*time.Millisecond, h.Granted/6)
+	}
+	if g.waiting > 0 {
+		s.wanted()
+	}
+	return h
+}
+
+func rankOf(a answer) string { return strconv.FormatInt(a.int(2), 10) }

@@ -1,0 +1,81 @@
+package redis
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"strings"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// inspect fails if the server does not answer or does not know us, and warns
+// of what will make locks fail later.
+func (b *Backend) inspect(ctx context.Context, log *slog.Logger) error {
+	if err := b.await(ctx); err != nil {
+		return fail(err)
+	}
+	b.inspectScripts(ctx, log)
+	info, err := b.client.Info(ctx, "memory", "replication").Result()
+	if err != nil {
+		// Some servers know one section at a time, and some users none.
+		info, _ = b.client.Info(ctx).Result()
+	}
+	for _, w := range troubles(info) {
+		log.Warn("dlock: " + w)
+	}
+	return nil
+}
+
+// await pings the server while that is starting.
+func (b *Backend) await(ctx context.Context) error {
+	var last error
+	err := backend.Poll(ctx, backend.Backoff{}, nil, func(ctx context.Context) (bool, error) {
+		last = b.client.Ping(ctx).Err()
+		if _, said := replied(last); said && passing(last) {
+			return false, nil
+		}
+		return true, last
+	})
+	if last != nil {
+		return last
+	}
+	return err
+}
+
+// inspectScripts runs each command of the scripts once, on a lock that nobody
+// knows.
+func (b *Backend) inspectScripts(ctx context.Context, log *slog.Logger) {
+	name := "probe:" + rand.Text()
+	keys := lockKeys(name)
+	a, err := b.run(ctx, opening, probeScript, keys[:2], []any{channelPrefix + name})
+	if err != nil {
+		log.Warn("dlock: the server refuses scripts, no lock will work", "error", err)
+		return
+	}
+	for _, denied := range a.values {
+		log.Warn("dlock: the server refuses a command that locks need", "error", denied)
+	}
+}
+
+// troubles reads INFO and says what there is to be feared.
+func troubles(info string) []string {
+	fields := make(map[string]string)
+	for lines := bufio.NewScanner(strings.NewReader(info)); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), ":")
+		fields[name] = strings.TrimSpace(value)
+	}
+	var out []string
+	policy := fields["maxmemory_policy"]
+	if policy != "" && policy != "noeviction" && fields["maxmemory"] != "0" {
+		out = append(out, "the server may evict locks: its maxmemory-policy is "+policy+", and should be noeviction")
+	}
+	if fields["role"] == "slave" {
+		if fields["slave_read_only"] == "1" {
+			return append(out, "the server is a read-only replica, no lock will work")
+		}
+		out = append(out, "the server is a replica: its master does not know its locks")
+	}
+	return out
+}

@@ -1,0 +1,66 @@
+package redis
+
+import (
+	"errors"
+	"net"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// fail returns err as the kind of failure that it is.
+func fail(err error) error { return backend.Fail(kindOf(err), err) }
+
+func kindOf(err error) error {
+	if errors.Is(err, redis.ErrClosed) {
+		return backend.ErrClosed
+	}
+	said, ok := replied(err)
+	switch {
+	case !ok:
+		return backend.ErrUnavailable
+	case redis.IsAuthError(err), redis.IsPermissionError(err),
+		strings.Contains(said, "NOPERM"),
+		strings.Contains(said, "executing the script can't"): // what NOPERM reads inside a script
+		return backend.ErrAuth
+	case strings.Contains(said, "WRONGTYPE"):
+		return backend.ErrConflict
+	}
+	return backend.ErrUnavailable
+}
+
+// replied returns what the server said if err is its reply.
+func replied(err error) (string, bool) {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return "", false
+	}
+	return reply.Error(), true
+}
+
+// hopeless reports that the same request can only fail again.
+func hopeless(err error) bool {
+	return kindOf(err) != backend.ErrUnavailable
+}
+
+// passing reports that the request may well succeed in a moment.
+func passing(err error) bool {
+	if _, ok := replied(err); !ok {
+		return true
+	}
+	for _, word := range []string{"LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN"} {
+		if redis.HasErrorPrefix(err, word) {
+			return true
+		}
+	}
+	return redis.IsMaxClientsError(err)
+}
+
+// unsent reports that the request has certainly not reached the server.
+func unsent(err error) bool {
+	var op *net.OpError
+	return errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) ||
+		errors.As(err, &op) && op.Op == "dial"
+}

@@ -1,0 +1,75 @@
+package redis
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+const (
+	prefix        = "dlock:"
+	channelPrefix = prefix + "c:"
+)
+
+// The life of what nobody needs any more, and the bound of a grant that its
+// waiter has not confirmed.
+const (
+	keep       = 10 * time.Minute // the token of a lock that is free
+	unattended = 5 * time.Second
+)
+
+// keys are the five keys of one lock: S, R, Q, A and X in that order, so that
+// a script that needs fewer takes the first ones.
+type keys [5]any
+
+var suffixes = [len(keys{})]string{"", ":r", ":q", ":a", ":x"}
+
+func lockKeys(name string) *keys { return keysOf(mainKey(name)) }
+
+// mainKey is S: the only part in braces, so that all keys share its slot.
+func mainKey(name string) string { return prefix + "{" + backend.EncodeName(name) + "}" }
+
+func keysOf(main string) *keys {
+	k := new(keys)
+	for i, suffix := range suffixes {
+		k[i] = main + suffix
+	}
+	return k
+}
+
+// newID is the id under which r enters the queue for the n-th time. It starts
+// with what a script must know of the one it grants the lock to; polls says
+// that nobody listens for the grant.
+func newID(r *backend.Request, n int, polls bool) string {
+	id := make([]byte, 0, len(r.ID)+16)
+	if r.Mode == backend.Shared {
+		id = append(id, 'r')
+	} else {
+		id = append(id, 'w')
+	}
+	id = strconv.AppendInt(id, millis(r.TTL), 10)
+	if polls {
+		id = append(id, 'p')
+	}
+	id = append(id, ':')
+	id = append(id, r.ID...)
+	if n > 0 {
+		id = append(id, '+')
+		id = strconv.AppendInt(id, int64(n), 10)
+	}
+	return string(id)
+}
+
+// clientOf is the part of a request's id that names its client, and with that
+// the client's channel.
+func clientOf(requestID string) string {
+	client, _, _ := strings.Cut(requestID, ":")
+	return client
+}
+
+// millis rounds up: a hold is never shorter than was asked for.
+func millis(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}

@@ -1,0 +1,31 @@
+-- Uses every command of the other scripts on a lock of its own, which it
+-- leaves to expire at once.
+--
+-- KEYS  S R
+-- ARGV  channel
+-- Reply errors, one for each command that failed
+local S, R, errors = KEYS[1], KEYS[2], {}
+local function try(...)
+  local reply = redis.pcall(...)
+  if type(reply) == 'table' and reply.err then
+    errors[#errors + 1] = reply.err
+  end
+end
+try('TIME')
+try('EXISTS', S)
+try('HSET', S, 't', 1)
+try('PEXPIRE', S, 1)
+try('HMGET', S, 't')
+try('HDEL', S, 't')
+try('ZADD', R, 1, 'x')
+try('PEXPIRE', R, 1)
+try('ZCARD', R)
+try('ZSCORE', R, 'x')
+try('ZRANK', R, 'x')
+try('ZRANGE', R, 0, 0)
+try('ZREVRANGE', R, 0, 0)
+try('ZRANGEBYSCORE', R, 0, 0)
+try('ZREMRANGEBYSCORE', R, 1, 1)
+try('ZREM', R, 'x')
+try('PUBLISH', ARGV[1], '')
+return errors

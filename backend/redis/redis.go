@@ -1,0 +1,210 @@
+// Package redis keeps locks on a Redis or Valkey server, version 6.2 or later.
+//
+// # URL
+//
+//	redis://[user[:password]@]host[:port][/db]
+//	rediss://...                              with TLS
+//	unix://[user:password@]/path/of/socket?db=0
+//	valkey://, valkeys://                     other names of redis, rediss
+//
+// The parameters are those of go-redis' ParseURL (pool_size, dial_timeout,
+// read_timeout, ...; max_retries is ignored), and:
+//
+//	dlock.wake=poll    do not subscribe; ask again and again
+//	dlock.poll=50ms    how often, where there is no subscription
+//
+// # Guarantees
+//
+// Every operation on a lock is one script and one round trip. Waiting is first
+// come, first served: whoever releases the lock hands it to the next waiter,
+// who is told by a message and need not ask. What can go wrong with messages is
+// bounded by slow questions: no waiter that the server can reach sleeps on a
+// free lock for longer than about 10 s and its own interval of 5 s or more.
+//
+// One server decides, so a server that loses its data loses its locks: their
+// holders learn that at the next renewal, and until then a second holder is
+// possible, as it is after the promotion of a replica. The fencing token keeps
+// growing across both, because it is never behind the server's clock.
+//
+// # Wire format
+//
+// Each lock is a hash, dlock:{name}, with the holder (o), the times it has
+// entered (n), the end of its lease in ms (e) and the last token (t); and sorted
+// sets for readers (:r), the queue (:q), the liveness of those in it (:a) and
+// ids that must not come back (:x). A free lock is one small key, which goes
+// 10 minutes after its last lease. The channel of a client is dlock:c:<client>.
+//
+// # Permissions
+//
+// A user needs no more than this:
+//
+//	ACL SETUSER dlock on >password resetkeys ~dlock:* resetchannels &dlock:*
+//	  -@all +hello +auth +ping +select +client|setname +info +eval +evalsha
+//	  +time +exists +hmget +hset +hdel +pexpire +zadd +zrem +zcard +zscore
+//	  +zrank +zrange +zrevrange +zrangebyscore +zremrangebyscore
+//	  +publish +subscribe +unsubscribe
+//
+// Without +info Open cannot warn of a server that evicts keys; without the last
+// line waiting goes on by polling. The server should run with the
+// maxmemory-policy noeviction.
+package redis
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// DefaultPoll is how often a waiter asks that nobody can call.
+const DefaultPoll = 50 * time.Millisecond
+
+// Options are the settings of a Backend. The zero value is ready to use.
+type Options struct {
+	// PollOnly does without a subscription: waiters ask again and again.
+	PollOnly bool
+
+	// Poll is how often a waiter asks where there is no subscription. Zero
+	// means DefaultPoll.
+	Poll time.Duration
+
+	// Logger is told what works less well than it should. Nil discards it.
+	Logger *slog.Logger
+}
+
+// A Backend keeps locks on one server.
+type Backend struct {
+	client redis.UniversalClient
+	owned  bool // close it too
+	poll   time.Duration
+	wire   wire
+	hub    *hub
+	watch  watch
+
+	janitor backend.Janitor
+	calls   sync.WaitGroup // Acquire calls under way
+	closing chan struct{}  // closed when Close begins
+
+	mu     sync.Mutex
+	closed bool
+}
+
+var (
+	_ backend.Backend    = (*Backend)(nil)
+	_ backend.Renewer    = (*Backend)(nil)
+	_ backend.Reenterer  = (*Backend)(nil)
+	_ backend.Downgrader = (*Backend)(nil)
+)
+
+// New returns a backend on a client that stays the caller's. The client may
+// repeat commands, as it does by default: that does no harm. It is used with
+// one subscription, and must not be closed before the backend.
+func New(client redis.UniversalClient, o *Options) *Backend {
+	if o == nil {
+		o = &Options{}
+	}
+	log := o.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	b := &Backend{
+		client:  client,
+		poll:    o.Poll,
+		wire:    wire{client: client},
+		hub:     newHub(client, log, o.PollOnly),
+		closing: make(chan struct{}),
+	}
+	if b.poll <= 0 {
+		b.poll = DefaultPoll
+	}
+	b.hub.stray = func(key, id string) { b.giveUp(keysOf(key), id, true, unattended) }
+	return b
+}
+
+// Close implements backend.Backend.
+func (b *Backend) Close(ctx context.Context) error {
+	if !b.shut() {
+		return nil
+	}
+	b.calls.Wait()
+	b.watch.close()
+	b.releaseAll(ctx)
+	err := b.janitor.Close(ctx)
+	b.hub.close()
+	if b.owned {
+		_ = b.client.Close()
+	}
+	return err
+}
+
+// shut turns newcomers and waiters away. It reports false if that was done.
+func (b *Backend) shut() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
+	b.closed = true
+	close(b.closing)
+	return true
+}
+
+// begin counts an Acquire, unless the backend is closed.
+func (b *Backend) begin() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		b.calls.Add(1)
+	}
+	return !b.closed
+}
+
+func (b *Backend) isClosing() bool {
+	select {
+	case <-b.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// releaseAll gives back the holds that nobody has released.
+func (b *Backend) releaseAll(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, s := range b.hub.held() {
+		all.Go(func() {
+			args := b.releaseArgs(s.id, s.doubt.Load())
+			_, _ = b.insist(ctx, s.ttl, releaseScript, lockKeys(s.name)[:], args, nil)
+		})
+	}
+	all.Wait()
+}
+
+// sleep waits for d, and reports false if ctx or the backend ended first.
+func (b *Backend) sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+	case <-b.closing:
+	}
+	return false
+}
+
+var commonArgs = [4]any{
+	unattended.Milliseconds(),
+	"publish",
+	channelPrefix,
+	keep.Milliseconds(),
+}
+
+// common returns what most scripts are told first, with room for more.
+func (b *Backend) common() []any {
+	return append(make([]any, 0, 8), commonArgs[:]...)
+}

@@ -1,0 +1,72 @@
+package redis
+
+import (
+	"context"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Release implements backend.Backend.
+func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
+	s := h.State.(*state)
+	b.hub.retire(s.id)
+	end := h.Sent.Add(h.Granted - backend.Margin(h.Granted))
+	repeated := false
+	k := lockKeys(h.Name)
+	a, err := b.insist(ctx, h.TTL, releaseScript, k[:], b.releaseArgs(s.id, s.doubt.Load()),
+		func() { repeated = true })
+	if err != nil {
+		s.doubt.Store(true)
+		return err
+	}
+	b.after(k, a)
+	switch a.status() {
+	case "OK":
+		return nil
+	case "NOT_HELD":
+		if repeated && time.Now().Before(end) {
+			return nil // it was the first request that ended it
+		}
+	}
+	return backend.ErrLost
+}
+
+func (b *Backend) releaseArgs(id string, tomb bool) []any {
+	mark := "0"
+	if tomb {
+		mark = "1"
+	}
+	return append(b.common(), id, mark)
+}
+
+// insist runs a script that may be repeated until it is answered, for no
+// longer than limit. again, if not nil, is called before each repetition.
+func (b *Backend) insist(ctx context.Context, limit time.Duration, s *script, names, args []any, again func()) (answer, error) {
+	began := time.Now()
+	var pause backend.Backoff
+	for {
+		a, err := b.run(ctx, min(attempt(limit), limit), s, names, args)
+		switch left := limit - time.Since(began); {
+		case err == nil:
+			return a, nil
+		case ctx.Err() != nil, hopeless(err), left <= 0, !backend.Sleep(ctx, min(pause.Next(), left)):
+			return a, fail(err)
+		}
+		if again != nil {
+			again()
+		}
+	}
+}
+
+// giveUp ends in the background whatever an id has or waits for.
+func (b *Backend) giveUp(k *keys, id string, tomb bool, ttl time.Duration) {
+	b.janitor.Do(ttl+30*time.Second, func(ctx context.Context) error {
+		a, err := b.run(ctx, attempt(ttl), releaseScript, k[:], b.releaseArgs(id, tomb))
+		if err != nil && !hopeless(err) {
+			return err
+		}
+		b.after(k, a)
+		return nil
+	})
+}

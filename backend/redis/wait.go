@@ -1,0 +1,86 @@
+package redis
+
+import (
+	"context"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// subscribing bounds the wait for a subscription before a waiter polls.
+const subscribing = 2 * time.Second
+
+// wait parks until something happens, and returns either a hold that a message
+// brought or the answer to the next question put to the server.
+func (c *call) wait(ctx context.Context, a answer) (*backend.Hold, answer, error) {
+	c.rank = rankOf(a)
+	c.anchor = anchor{a.sent, a.int(1)}
+	if works, _ := c.sub.known(); !works && !c.polls {
+		a, err := c.listen(ctx)
+		return nil, a, err
+	}
+	t := time.NewTimer(c.pause(a))
+	defer t.Stop()
+	select {
+	case g := <-c.w.grants:
+		return c.told(ctx, g)
+	case <-c.w.nudges:
+	case <-t.C:
+	case <-ctx.Done():
+		return nil, a, backend.WaitEnded(ctx, true)
+	case <-c.b.closing:
+		return nil, a, backend.ErrClosed
+	}
+	next, err := c.ask(ctx, "p")
+	return nil, next, err
+}
+
+// told takes a grant by message.
+func (c *call) told(ctx context.Context, g grant) (*backend.Hold, answer, error) {
+	h, err := c.accept(ctx, g)
+	if h != nil || err != nil {
+		return h, answer{}, err
+	}
+	c.rank = ""
+	a, err := c.enter(ctx)
+	return nil, a, err
+}
+
+// pause is how long to wait for a message before asking. The head of the queue
+// asks when the holder's lease runs out: nobody tells it.
+func (c *call) pause(a answer) time.Duration {
+	position, rest, poll := a.int(3), a.int(5), time.Duration(a.int(6))*time.Millisecond
+	switch {
+	case c.polls:
+		return backend.Jitter(c.b.poll)
+	case position == 0:
+		return min(poll, time.Duration(rest)*time.Millisecond+5*time.Millisecond)
+	}
+	return backend.Jitter(poll)
+}
+
+// listen waits for the subscription and asks again, because a grant may have
+// been told before. Without a subscription the call goes on by polling, with
+// an id that tells the server so.
+func (c *call) listen(ctx context.Context) (answer, error) {
+	c.sub = c.b.hub.subscription(c.client, nil)
+	if c.sub.works(ctx, c.b.closing, subscribing) {
+		return c.ask(ctx, "p")
+	}
+	if ctx.Err() != nil {
+		return answer{}, backend.WaitEnded(ctx, true)
+	}
+	c.polls = true
+	return c.enter(ctx)
+}
+
+// comeBack joins the queue again after it has lost its entry, at its old
+// place. The usual reason is that nobody heard its grant: the connection of
+// the subscription is dead and does not know it.
+func (c *call) comeBack(ctx context.Context) (answer, error) {
+	if !c.polls {
+		c.sub = c.b.hub.subscription(c.client, c.sub)
+		c.polls = !c.sub.works(ctx, c.b.closing, subscribing)
+	}
+	return c.enter(ctx)
+}

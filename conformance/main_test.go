@@ -20,6 +20,9 @@ var harnesses = map[string]func(testing.TB) conformance.Harness{
 	"memory":   memoryHarness,
 	"pg":       pgHarness,
 	"zk":       zkHarness,
+	"memory":     memoryHarness,
+	"redis":      redisHarness,
+	"redis-user": redisUserHarness,
 }
 
 var backends = flag.String("backend", "memory", "backends to test: a name, a list with commas, or all; one of "+known())

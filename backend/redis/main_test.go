@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/internal/server"
@@ -20,6 +21,7 @@ const limit = 30 * time.Second
 var shared *server.Server
 
 func TestMain(m *testing.M) {
+	logging.Disable() // the client library tells stderr of every broken connection
 	s, err := server.New(server.Redis{})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

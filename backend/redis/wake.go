@@ -18,7 +18,7 @@ import (
 type hub struct {
 	client redis.UniversalClient
 	log    *slog.Logger
-	polls  bool                  // no subscription is wanted
+	polls  bool                 // no subscription is wanted
 	stray  func(key, id string) // called for a grant that nobody waits for
 	warned sync.Once
 

@@ -19,6 +19,10 @@ const (
 	// stalled is how long a pipeline may take before others go past it: a
 	// connection on which nothing comes back must not hold up the rest.
 	stalled = 50 * time.Millisecond
+
+	// grace is how long a reply that is under way may still come once its
+	// caller has gone: to know what has happened saves much.
+	grace = 10 * time.Millisecond
 )
 
 // A wire sends commands. Those that arrive while others are under way leave
@@ -58,16 +62,30 @@ func (w *wire) do(ctx context.Context, limit time.Duration, cmd *redis.Cmd) (any
 	t := timers.Get().(*time.Timer)
 	t.Reset(limit)
 	defer func() { t.Stop(); timers.Put(t) }()
+	err := errNoReply
 	select {
 	case <-p.done:
-		p.cmd = nil
-		parcels.Put(p)
-		return cmd.Result()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return p.result()
 	case <-t.C:
-		return nil, errNoReply
+		return nil, err
+	case <-ctx.Done():
+		err = context.Cause(ctx)
 	}
+	t.Reset(grace)
+	select {
+	case <-p.done:
+		return p.result()
+	case <-t.C:
+		return nil, err
+	}
+}
+
+// result ends the life of a parcel that is done.
+func (p *parcel) result() (any, error) {
+	cmd := p.cmd
+	p.cmd = nil
+	parcels.Put(p)
+	return cmd.Result()
 }
 
 func (w *wire) submit(p *parcel) {

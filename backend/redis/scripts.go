@@ -37,6 +37,10 @@ func load(name string) *script {
 	src := include.ReplaceAllStringFunc(read(name), func(line string) string {
 		return read(strings.TrimPrefix(line, "-- include "))
 	})
+	return newScript(src)
+}
+
+func newScript(src string) *script {
 	sum := sha1.Sum([]byte(src))
 	return &script{source: src, sha: hex.EncodeToString(sum[:])}
 }

@@ -59,7 +59,7 @@ if not queued then
   -- may be: one who comes back with an old rank.
   local first = waiting == 0
   if not first and order then
-    first = order < tonumber(redis.call('ZRANGE', Q, 0, 0, 'WITHSCORES')[2])
+    first = order <= tonumber(redis.call('ZRANGE', Q, 0, 0, 'WITHSCORES')[2])
   end
   if first and not o and (shared or readers == 0) then
     if not shared or readers == 0 or t == 0 then

@@ -1,0 +1,304 @@
+package redis
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A model is one lock as the protocol says it should be: what the scripts are
+// compared with.
+type model struct {
+	key     string
+	holder  string
+	entries int64
+	seq     int64
+	expiry  int64
+	token   int64
+	readers map[string]int64 // expiry by id
+	queue   map[string]int64 // rank by id
+	alive   map[string]int64 // until when, by id
+	dead    map[string]int64 // until when, by id
+
+	g       int64
+	listens map[string]bool // which clients have a subscription
+	told    *[]string       // what those were told
+	now, us int64
+}
+
+func newModel(key string, g int64, listens map[string]bool, told *[]string) *model {
+	m := &model{key: key, g: g, listens: listens, told: told}
+	m.wipe()
+	return m
+}
+
+func (m *model) wipe() {
+	m.holder, m.entries, m.seq, m.expiry, m.token = "", 0, 0, 0, 0
+	m.readers, m.queue = map[string]int64{}, map[string]int64{}
+	m.alive, m.dead = map[string]int64{}, map[string]int64{}
+}
+
+func (m *model) at(us int64) { m.us, m.now = us, us/1000 }
+
+// tell reports how many heard it.
+func (m *model) tell(client, text string) int {
+	if !m.listens[client] {
+		return 0
+	}
+	*m.told = append(*m.told, text)
+	return 1
+}
+
+func (m *model) free() { m.holder, m.entries, m.seq, m.expiry = "", 0, 0, 0 }
+
+func (m *model) hold(id string, expiry int64) {
+	m.holder, m.entries, m.seq, m.expiry = id, 1, 0, expiry
+}
+
+// next is the token of a grant to id: readers of one phase share theirs.
+func (m *model) next(id string) int64 {
+	if id[0] == 'r' && len(m.readers) > 0 && m.token > 0 {
+		return m.token
+	}
+	return max(m.token+1, m.us)
+}
+
+func (m *model) open(id string) bool {
+	return m.holder == "" && (id[0] == 'r' || len(m.readers) == 0)
+}
+
+func (m *model) admit(id string, expiry int64) {
+	m.token = m.next(id)
+	if id[0] == 'r' {
+		m.readers[id] = expiry
+	} else {
+		m.hold(id, expiry)
+	}
+}
+
+func (m *model) order() []string {
+	return slices.SortedFunc(maps.Keys(m.queue), func(a, b string) int {
+		return cmp.Or(cmp.Compare(m.queue[a], m.queue[b]), cmp.Compare(a, b))
+	})
+}
+
+func (m *model) dequeue(id string) {
+	delete(m.queue, id)
+	delete(m.alive, id)
+}
+
+func (m *model) settle() {
+	if m.holder != "" && m.expiry <= m.now {
+		m.free()
+	}
+	maps.DeleteFunc(m.readers, func(_ string, expiry int64) bool { return expiry <= m.now })
+	for id, until := range m.alive {
+		if until <= m.now {
+			m.dequeue(id)
+		}
+	}
+	for _, id := range m.order() {
+		if !m.open(id) {
+			return
+		}
+		m.dequeue(id)
+		ttl, polls, client := parseID(id)
+		expiry := m.now + min(ttl, m.g)
+		text := fmt.Sprintf("%s %d %d %d %d %s", id, m.next(id), m.us, expiry, len(m.queue), m.key)
+		if polls || m.tell(client, text) > 0 {
+			m.admit(id, expiry)
+		}
+	}
+}
+
+func parseID(id string) (ttl int64, polls bool, client string) {
+	head, rest, _ := strings.Cut(id[1:], ":")
+	head, polls = strings.CutSuffix(head, "p")
+	ttl, _ = strconv.ParseInt(head, 10, 64)
+	client, _, _ = strings.Cut(rest, ":")
+	return ttl, polls, client
+}
+
+// rest is how long the last holder has.
+func (m *model) rest() int64 {
+	if m.holder != "" {
+		return m.expiry - m.now
+	}
+	if len(m.readers) == 0 {
+		return 0
+	}
+	return slices.Max(slices.Collect(maps.Values(m.readers))) - m.now
+}
+
+func (m *model) acquire(id string, ttl int64, mode, rank string) []any {
+	m.settle()
+	old, back := m.queue[id]
+	switch {
+	case m.holder == id:
+		return m.granted(m.expiry)
+	case m.readers[id] > 0:
+		return m.granted(m.readers[id])
+	case m.dead[id] > 0:
+		return []any{"DEAD", m.us}
+	case !back && mode == "p":
+		return []any{"GONE", m.us}
+	case !back:
+		order, given := parseRank(rank)
+		if m.open(id) && m.isFirst(order, given) {
+			m.admit(id, m.now+ttl)
+			return m.granted(m.now + ttl)
+		}
+		if mode == "t" {
+			return []any{"HELD", m.us, m.rest()}
+		}
+		if !given {
+			order = max(m.us, m.lastRank()+1)
+		}
+		m.queue[id], old = order, order
+		if len(m.queue) == 1 {
+			m.contended()
+		}
+	}
+	size := int64(len(m.queue))
+	poll := min(max(size*1000, 5000), 120000)
+	m.alive[id] = m.now + 3*poll
+	return []any{"QUEUED", m.us, old, int64(slices.Index(m.order(), id)), size, m.rest(), poll}
+}
+
+func (m *model) granted(expiry int64) []any {
+	return []any{"GRANTED", m.us, m.token, expiry, int64(len(m.queue))}
+}
+
+func parseRank(rank string) (int64, bool) {
+	n, err := strconv.ParseInt(rank, 10, 64)
+	return n, err == nil
+}
+
+func (m *model) isFirst(order int64, given bool) bool {
+	if len(m.queue) == 0 {
+		return true
+	}
+	return given && order <= m.queue[m.order()[0]]
+}
+
+func (m *model) lastRank() int64 {
+	if len(m.queue) == 0 {
+		return 0
+	}
+	return slices.Max(slices.Collect(maps.Values(m.queue)))
+}
+
+func (m *model) contended() {
+	holders := slices.SortedFunc(maps.Keys(m.readers), func(a, b string) int {
+		return cmp.Or(cmp.Compare(m.readers[a], m.readers[b]), cmp.Compare(a, b))
+	})
+	if m.holder != "" {
+		holders = []string{m.holder}
+	}
+	for _, id := range holders {
+		_, _, client := parseID(id)
+		m.tell(client, "contended "+id)
+	}
+}
+
+func (m *model) release(id string, tomb bool) []any {
+	status := "NOT_HELD"
+	outcome := func(expiry int64) string {
+		if expiry > m.now {
+			return "OK"
+		}
+		return "EXPIRED"
+	}
+	switch _, queued := m.queue[id]; {
+	case m.holder == id:
+		status = outcome(m.expiry)
+		m.free()
+	case m.readers[id] > 0:
+		status = outcome(m.readers[id])
+		delete(m.readers, id)
+	case queued:
+		status = "LEFT"
+		m.dequeue(id)
+	}
+	if tomb {
+		maps.DeleteFunc(m.dead, func(_ string, until int64) bool { return until <= m.now })
+		m.dead[id] = m.now + 120000
+	}
+	if status == "OK" && !tomb && len(m.queue) == 0 && id[0] == 'w' && len(m.readers) == 0 {
+		return m.after(status) // nothing to settle
+	}
+	m.settle()
+	return m.after(status)
+}
+
+func (m *model) after(status string) []any {
+	return []any{status, m.us, int64(len(m.queue)), int64(0), m.rest()}
+}
+
+func (m *model) renew(id string, ttl, till int64) (expiry, contended int64) {
+	target := m.now + ttl
+	if till > 0 {
+		target = till
+	}
+	switch {
+	case m.holder == id && m.expiry > m.now:
+		m.expiry = max(m.expiry, target)
+		expiry = m.expiry
+	case m.holder != id && m.readers[id] > m.now:
+		m.readers[id] = max(m.readers[id], target)
+		expiry = m.readers[id]
+	}
+	if expiry > 0 && len(m.queue) > 0 {
+		contended = 1
+	}
+	return expiry, contended
+}
+
+func (m *model) enter(id string, ttl, entries, seq int64) []any {
+	switch {
+	case m.holder == id && m.expiry > m.now:
+		m.expiry = max(m.expiry, m.now+ttl)
+		if seq > m.seq {
+			m.entries, m.seq = entries, seq
+		}
+		return []any{"OK", m.us, m.expiry}
+	case m.holder != id && m.readers[id] > m.now:
+		m.readers[id] = max(m.readers[id], m.now+ttl)
+		return []any{"OK", m.us, m.readers[id]}
+	}
+	return []any{"LOST", m.us}
+}
+
+func (m *model) downgrade(id string, ttl int64) []any {
+	status := "LOST"
+	switch {
+	case m.holder == id && m.expiry > m.now:
+		status = "OK"
+		expiry := max(m.expiry, m.now+ttl)
+		m.free()
+		m.readers[id] = expiry
+	case m.readers[id] > m.now:
+		status = "OK"
+	}
+	m.settle()
+	return m.after(status)
+}
+
+func (m *model) check() []any {
+	m.settle()
+	if order := m.order(); len(order) > 0 {
+		_, _, client := parseID(order[0])
+		m.tell(client, "poll "+order[0])
+	}
+	return m.after("OK")
+}
+
+// silence ends the liveness of one that waits.
+func (m *model) silence(id string) {
+	if _, ok := m.alive[id]; ok {
+		m.alive[id] = 1
+	}
+}

@@ -1,0 +1,398 @@
+package redis
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	randomCalls = flag.Int("redis.calls", 100_000, "script calls of TestScriptsAgainstModel")
+	randomSeed  = flag.Uint64("redis.seed", 0, "seed of TestScriptsAgainstModel; 0 draws one")
+)
+
+// dumpScript returns everything there is of a lock, with the time to live of
+// each key.
+var dumpScript = newScript(`
+local out = {redis.call('HGETALL', KEYS[1])}
+for i = 2, 5 do
+  out[i] = redis.call('ZRANGE', KEYS[i], 0, -1, 'WITHSCORES')
+end
+for i = 1, 5 do
+  out[5 + i] = redis.call('PTTL', KEYS[i])
+end
+return out`)
+
+// A trial drives the scripts on a server and the model side by side.
+type trial struct {
+	t       *testing.T
+	rnd     *rand.Rand
+	client  *redis.Client
+	locks   []*model
+	told    []string
+	ids     [][]string // by lock, of which the next calls choose
+	past    []step     // that may be repeated
+	nextID  int
+	highest []int64 // token, by lock
+}
+
+// A step is one script call, as it is sent and as the model is told.
+type step struct {
+	lock    int
+	script  *script
+	keys    []any
+	args    []any
+	settles bool
+	model   func() []any
+}
+
+const (
+	trialLocks = 3
+	trialG     = 15 // ms
+)
+
+func TestScriptsAgainstModel(t *testing.T) {
+	seed := *randomSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("-redis.seed=%d", seed)
+	tr := &trial{
+		t:      t,
+		rnd:    rand.New(rand.NewPCG(seed, 0)),
+		client: plainClient(t, shared),
+	}
+	loadAll(t, tr.client)
+	live := []string{fmt.Sprintf("a%x", seed), fmt.Sprintf("b%x", seed)}
+	heard := tr.listen(live)
+	listens := map[string]bool{live[0]: true, live[1]: true}
+	for i := range trialLocks {
+		key := mainKey(fmt.Sprintf("%s/%d/%d", t.Name(), seed, i))
+		tr.locks = append(tr.locks, newModel(key, trialG, listens, &tr.told))
+		tr.ids = append(tr.ids, nil)
+	}
+	tr.highest = make([]int64, trialLocks)
+	clients := append(live, "deaf")
+
+	const burst = 250
+	for done := 0; done < *randomCalls && !t.Failed(); done += burst {
+		tr.run(tr.plan(burst, clients))
+		// Now and then leases run out.
+		time.Sleep(time.Duration(tr.rnd.IntN(2000)) * time.Microsecond)
+	}
+	for i, want := range tr.told {
+		select {
+		case got := <-heard:
+			if got != want {
+				t.Fatalf("message %d is %q, want %q", i, got, want)
+			}
+		case <-time.After(limit):
+			t.Fatalf("message %d has not come: %q", i, want)
+		}
+	}
+}
+
+// listen collects what the clients are told.
+func (tr *trial) listen(clients []string) <-chan string {
+	ps := tr.client.Subscribe(context.Background())
+	tr.t.Cleanup(func() { _ = ps.Close() })
+	heard := make(chan string, 1<<20)
+	for _, c := range clients {
+		must[any](tr.t)(nil, ps.Subscribe(context.Background(), channelPrefix+c))
+		must[any](tr.t)(ps.ReceiveTimeout(context.Background(), limit))
+	}
+	go func() {
+		for {
+			m, err := ps.ReceiveTimeout(context.Background(), 0)
+			if err != nil {
+				return
+			}
+			if m, ok := m.(*redis.Message); ok {
+				heard <- m.Payload
+			}
+		}
+	}()
+	return heard
+}
+
+// plan draws the next n calls. Some are repeated, some come again much later.
+func (tr *trial) plan(n int, clients []string) []step {
+	steps := make([]step, 0, n)
+	for len(steps) < n {
+		s := tr.draw(clients)
+		steps = append(steps, s)
+		tr.past = append(tr.past, s)
+		switch tr.rnd.IntN(12) {
+		case 0:
+			steps = append(steps, s)
+		case 1:
+			steps = append(steps, tr.past[tr.rnd.IntN(len(tr.past))])
+		}
+	}
+	tr.past = tr.past[max(0, len(tr.past)-100):]
+	return steps
+}
+
+func (tr *trial) draw(clients []string) step {
+	lock := tr.rnd.IntN(trialLocks)
+	ids := tr.ids[lock]
+	if len(ids) == 0 || tr.rnd.IntN(4) == 0 {
+		tr.nextID++
+		mode := "wr"[tr.rnd.IntN(2)]
+		polls := ""
+		if tr.rnd.IntN(8) == 0 {
+			polls = "p"
+		}
+		ttl := []int{2, 10, 40, 500}[tr.rnd.IntN(4)]
+		id := fmt.Sprintf("%c%d%s:%s:%d", mode, ttl, polls, clients[tr.rnd.IntN(len(clients))], tr.nextID)
+		ids = append(ids, id)
+		tr.ids[lock] = ids[max(0, len(ids)-10):]
+	}
+	id := ids[tr.rnd.IntN(len(ids))]
+	if tr.rnd.IntN(2) == 0 {
+		id = ids[len(ids)-1]
+	}
+	return tr.call(lock, id)
+}
+
+// call draws what to do with id.
+func (tr *trial) call(lock int, id string) step {
+	m := tr.locks[lock]
+	k := keysOf(m.key)
+	ttl, _, _ := parseID(id)
+	common := []any{trialG, "publish", channelPrefix, keep.Milliseconds()}
+	s := step{lock: lock, keys: k[:], settles: true}
+	switch p := tr.rnd.IntN(100); {
+	case p < 42:
+		mode, rank := "wwwtp"[tr.rnd.IntN(5)], ""
+		if tr.rnd.IntN(4) == 0 {
+			rank = strconv.FormatInt(1e15+tr.rnd.Int64N(1000), 10)
+		}
+		s.script, s.args = acquireScript, append(common, id, ttl, string(mode), rank)
+		s.model = func() []any { return m.acquire(id, ttl, string(mode), rank) }
+	case p < 68:
+		tomb := tr.rnd.IntN(6) == 0
+		mark := 0
+		if tomb {
+			mark = 1
+		}
+		s.script, s.args = releaseScript, append(common, id, mark)
+		s.model = func() []any { return m.release(id, tomb) }
+	case p < 77:
+		return tr.renewal(lock, id)
+	case p < 84:
+		entries, seq := tr.rnd.Int64N(5)+1, tr.rnd.Int64N(20)
+		s.settles, s.keys = false, k[:2]
+		s.script, s.args = enterScript, []any{keep.Milliseconds(), id, ttl, entries, seq}
+		s.model = func() []any { return m.enter(id, ttl, entries, seq) }
+	case p < 90:
+		s.script, s.keys, s.args = downgradeScript, k[:4], append(common, id, ttl)
+		s.model = func() []any { return m.downgrade(id, ttl) }
+	case p < 95:
+		s.script, s.keys, s.args = checkScript, k[:4], common
+		s.model = m.check
+	case p < 99:
+		s.settles = false
+		s.script, s.args = silenceScript, []any{id}
+		s.model = func() []any { m.silence(id); return []any{"OK", m.us} }
+	default:
+		s.settles = false
+		s.script, s.args = wipeScript, nil
+		s.model = func() []any { m.wipe(); return []any{"OK", m.us} }
+	}
+	return s
+}
+
+// renewal renews id together with ids of other locks.
+func (tr *trial) renewal(lock int, id string) step {
+	var keys []any
+	args := []any{keep.Milliseconds()}
+	var parts []func() (int64, int64)
+	add := func(m *model, id string) {
+		ttl, _, _ := parseID(id)
+		till := int64(0)
+		if tr.rnd.IntN(4) == 0 {
+			till = time.Now().UnixMilli() + tr.rnd.Int64N(50)
+		}
+		k := keysOf(m.key)
+		keys = append(keys, k[:3]...)
+		args = append(args, id, ttl, till)
+		parts = append(parts, func() (int64, int64) { return m.renew(id, ttl, till) })
+	}
+	add(tr.locks[lock], id)
+	for i, ids := range tr.ids {
+		if i != lock && len(ids) > 0 {
+			add(tr.locks[i], ids[tr.rnd.IntN(len(ids))])
+		}
+	}
+	return step{lock: lock, script: renewScript, keys: keys, args: args, model: func() []any {
+		out := []any{tr.locks[lock].us}
+		for _, part := range parts {
+			expiry, contended := part()
+			out = append(out, expiry, contended)
+		}
+		return out
+	}}
+}
+
+// silenceScript makes one that waits look as if it had not been heard of for
+// long.
+var silenceScript = newScript(`
+if redis.call('ZSCORE', KEYS[4], ARGV[1]) then
+  redis.call('ZADD', KEYS[4], 1, ARGV[1])
+end
+local time = redis.call('TIME')
+return {'OK', time[1] * 1000000 + time[2]}`)
+
+// wipeScript loses a lock's data.
+var wipeScript = newScript(`
+redis.call('DEL', unpack(KEYS))
+local time = redis.call('TIME')
+return {'OK', time[1] * 1000000 + time[2]}`)
+
+func loadAll(t *testing.T, c *redis.Client) {
+	for _, s := range []*script{
+		acquireScript, releaseScript, renewScript, enterScript, downgradeScript, checkScript,
+		dumpScript, silenceScript, wipeScript,
+	} {
+		must[string](t)(c.ScriptLoad(context.Background(), s.source).Result())
+	}
+}
+
+// run sends the steps and a dump after each as one pipeline, then compares.
+func (tr *trial) run(steps []step) {
+	ctx := context.Background()
+	pipe := tr.client.Pipeline()
+	replies := make([]*redis.Cmd, len(steps))
+	dumps := make([]*redis.Cmd, len(steps))
+	for i, s := range steps {
+		replies[i] = tr.send(pipe, s)
+		dumps[i] = command(ctx, "evalsha", dumpScript.sha, keysOf(tr.locks[s.lock].key)[:], nil)
+		_ = pipe.Process(ctx, dumps[i])
+	}
+	_, _ = pipe.Exec(ctx)
+	for i, s := range steps {
+		reply, err := replies[i].Slice()
+		if err != nil {
+			tr.t.Fatal(err)
+		}
+		us := tr.advance(s, reply)
+		if want := s.model(); !reflect.DeepEqual(reply, want) {
+			tr.t.Fatalf("%v\nsaid  %v\nmodel %v\nwhich is now %+v", s.args, reply, want, *tr.locks[s.lock])
+		}
+		tr.compare(s, us, must[[]any](tr.t)(dumps[i].Slice()))
+	}
+}
+
+func (tr *trial) send(pipe redis.Pipeliner, s step) *redis.Cmd {
+	cmd := command(context.Background(), "evalsha", s.script.sha, s.keys, s.args)
+	_ = pipe.Process(context.Background(), cmd)
+	return cmd
+}
+
+// advance sets the models' clocks by the reply.
+func (tr *trial) advance(s step, reply []any) int64 {
+	at := 1
+	if s.script == renewScript {
+		at = 0
+	}
+	us := reply[at].(int64)
+	for _, m := range tr.locks {
+		m.at(us)
+	}
+	return us
+}
+
+// compare checks the server's state against the model, and what must hold of
+// it whatever the model says.
+func (tr *trial) compare(s step, us int64, state []any) {
+	tr.t.Helper()
+	m := tr.locks[s.lock]
+	hash := pairs(state[0])
+	want := map[string]string{}
+	if m.holder != "" {
+		want["o"], want["n"], want["e"] = m.holder, fmt.Sprint(m.entries), fmt.Sprint(m.expiry)
+	}
+	if m.seq > 0 {
+		want["s"] = fmt.Sprint(m.seq)
+	}
+	if m.token > 0 {
+		want["t"] = fmt.Sprint(m.token)
+	}
+	if !maps.Equal(hash, want) {
+		tr.t.Fatalf("%v: S is %v, want %v", s.args, hash, want)
+	}
+	for i, set := range []map[string]int64{m.readers, m.queue, m.alive, m.dead} {
+		if got := numbers(state[1+i]); !maps.Equal(got, set) {
+			tr.t.Fatalf("%v: %s is %v, want %v", s.args, suffixes[1+i], got, set)
+		}
+	}
+	for i := range suffixes {
+		if state[5+i].(int64) == -1 {
+			tr.t.Fatalf("%v: the key %q has no time to live", s.args, suffixes[i])
+		}
+	}
+	tr.invariants(s, us/1000, hash, state)
+}
+
+func (tr *trial) invariants(s step, now int64, hash map[string]string, state []any) {
+	tr.t.Helper()
+	expiry, _ := strconv.ParseInt(hash["e"], 10, 64)
+	writer := hash["o"] != "" && expiry > now
+	readers := 0
+	for _, e := range numbers(state[1]) {
+		if e > now {
+			readers++
+		}
+	}
+	if writer && readers > 0 {
+		tr.t.Fatalf("%v: a writer beside %d readers", s.args, readers)
+	}
+	if queue := state[2].([]any); s.settles && len(queue) > 0 && !writer {
+		if head := queue[0].(string); readers == 0 || head[0] == 'r' {
+			tr.t.Fatalf("%v: %s waits for a lock that it could have", s.args, head)
+		}
+	}
+	token, _ := strconv.ParseInt(hash["t"], 10, 64)
+	if token > 0 {
+		if token < tr.highest[s.lock] {
+			tr.t.Fatalf("%v: the token fell from %d to %d", s.args, tr.highest[s.lock], token)
+		}
+		tr.highest[s.lock] = token
+	}
+}
+
+func pairs(v any) map[string]string {
+	out := map[string]string{}
+	for p := range slices.Chunk(v.([]any), 2) {
+		out[p[0].(string)] = p[1].(string)
+	}
+	return out
+}
+
+func numbers(v any) map[string]int64 {
+	out := map[string]int64{}
+	for k, text := range pairs(v) {
+		f, _ := strconv.ParseFloat(text, 64)
+		out[k] = int64(f)
+	}
+	return out
+}
+
+func TestScriptsHoldNoForeignText(t *testing.T) {
+	for _, s := range []*script{acquireScript, releaseScript, renewScript, enterScript, downgradeScript, checkScript} {
+		if strings.Contains(s.source, "-- include") {
+			t.Errorf("an include is left over:\n%s", s.source)
+		}
+	}
+}

@@ -71,7 +71,8 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 // take asks for the lock until it is held or that is hopeless.
 func (c *call) take(ctx context.Context) (*backend.Hold, error) {
 	if c.Wait {
-		c.w = newWaiter()
+		c.w = waiters.Get().(*waiter)
+		defer c.w.put()
 	}
 	c.sub = c.b.hub.subscription(c.client, nil)
 	_, denied := c.sub.known()
@@ -123,9 +124,7 @@ func (c *call) name() {
 // enter joins the queue anew, with a new id and the place it had.
 func (c *call) enter(ctx context.Context) (answer, error) {
 	c.leave()
-	if c.w != nil {
-		c.w = newWaiter() // what the old one was told is about the old id
-	}
+	c.w.drain() // it was told of the old id
 	c.name()
 	return c.ask(ctx, c.mode())
 }
@@ -164,8 +163,8 @@ func (c *call) ask(ctx context.Context, mode string) (answer, error) {
 }
 
 func (c *call) send(ctx context.Context, mode string) (answer, error) {
-	args := append(c.b.common(), c.id, millis(c.TTL), mode, c.rank)
-	a, err := c.b.run(ctx, attempt(c.TTL), acquireScript, c.keys[:], args)
+	call := acquireScript.call(c.keys.args[:], c.id, millis(c.TTL), mode, c.rank)
+	a, err := c.b.run(ctx, attempt(c.TTL), acquireScript, call)
 	switch {
 	case err == nil:
 		c.owed = a.status() == "GRANTED" || a.status() == "QUEUED"

@@ -49,7 +49,7 @@ func (b *Backend) await(ctx context.Context) error {
 func (b *Backend) inspectScripts(ctx context.Context, log *slog.Logger) {
 	name := "probe:" + rand.Text()
 	keys := lockKeys(name)
-	a, err := b.run(ctx, opening, probeScript, keys[:2], []any{channelPrefix + name})
+	a, err := b.run(ctx, opening, probeScript, probeScript.call(keys.args[:2], channelPrefix+name))
 	if err != nil {
 		log.Warn("dlock: the server refuses scripts, no lock will work", "error", err)
 		return

@@ -22,20 +22,29 @@ const (
 
 // keys are the five keys of one lock: S, R, Q, A and X in that order, so that
 // a script that needs fewer takes the first ones.
-type keys [5]any
+type keys struct {
+	names [5]string
+	args  [5]any // the names for a command
+}
 
-var suffixes = [len(keys{})]string{"", ":r", ":q", ":a", ":x"}
+var suffixes = [5]string{"", ":r", ":q", ":a", ":x"}
 
 func lockKeys(name string) *keys { return keysOf(mainKey(name)) }
 
 // mainKey is S: the only part in braces, so that all keys share its slot.
 func mainKey(name string) string { return prefix + "{" + backend.EncodeName(name) + "}" }
 
+// keysOf cuts all names from one string, and passes them on by reference but
+// for the first, by which a cluster client finds the node.
 func keysOf(main string) *keys {
+	all := main + main + ":r" + main + ":q" + main + ":a" + main + ":x"
 	k := new(keys)
 	for i, suffix := range suffixes {
-		k[i] = main + suffix
+		end := len(main) + len(suffix)
+		k.names[i], all = all[:end], all[end:]
+		k.args[i] = &k.names[i]
 	}
+	k.args[0] = k.names[0]
 	return k
 }
 

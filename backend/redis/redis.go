@@ -81,7 +81,7 @@ type Backend struct {
 	client redis.UniversalClient
 	owned  bool // close it too
 	poll   time.Duration
-	wire   wire
+	wire   *wire
 	hub    *hub
 	watch  watch
 
@@ -114,7 +114,7 @@ func New(client redis.UniversalClient, o *Options) *Backend {
 	b := &Backend{
 		client:  client,
 		poll:    o.Poll,
-		wire:    wire{client: client},
+		wire:    newWire(client),
 		hub:     newHub(client, log, o.PollOnly),
 		closing: make(chan struct{}),
 	}
@@ -177,8 +177,7 @@ func (b *Backend) releaseAll(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, s := range b.hub.held() {
 		all.Go(func() {
-			args := b.releaseArgs(s.id, s.doubt.Load())
-			_, _ = b.insist(ctx, s.ttl, releaseScript, lockKeys(s.name)[:], args, nil)
+			_, _ = b.insist(ctx, s.ttl, releaseScript, releaseCall(lockKeys(s.name), s.id, s.doubt.Load()), nil)
 		})
 	}
 	all.Wait()
@@ -195,16 +194,4 @@ func (b *Backend) sleep(ctx context.Context, d time.Duration) bool {
 	case <-b.closing:
 	}
 	return false
-}
-
-var commonArgs = [4]any{
-	unattended.Milliseconds(),
-	"publish",
-	channelPrefix,
-	keep.Milliseconds(),
-}
-
-// common returns what most scripts are told first, with room for more.
-func (b *Backend) common() []any {
-	return append(make([]any, 0, 8), commonArgs[:]...)
 }

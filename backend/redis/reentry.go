@@ -9,16 +9,16 @@ import (
 // Reenter implements backend.Reenterer. The server keeps the count of an
 // exclusive hold; that of a reader is known here alone.
 func (b *Backend) Reenter(ctx context.Context, h *backend.Hold, entries int, seq int64) error {
-	args := []any{keep.Milliseconds(), h.State.(*state).id, extension(h), entries, seq}
-	_, err := b.prove(ctx, h, enterScript, lockKeys(h.Name)[:2], args)
+	call := enterScript.call(lockKeys(h.Name).args[:2],
+		keep.Milliseconds(), h.State.(*state).id, extension(h), entries, seq)
+	_, err := b.prove(ctx, h, enterScript, call)
 	return err
 }
 
 // Downgrade implements backend.Downgrader.
 func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
-	args := append(b.common(), h.State.(*state).id, extension(h))
 	k := lockKeys(h.Name)
-	a, err := b.prove(ctx, h, downgradeScript, k[:4], args)
+	a, err := b.prove(ctx, h, downgradeScript, downgradeScript.call(k.args[:4], h.State.(*state).id, extension(h)))
 	if err == nil {
 		b.after(k, a)
 	}
@@ -34,9 +34,9 @@ func extension(h *backend.Hold) int64 {
 	return millis(h.TTL)
 }
 
-// prove runs a script about h, which may be repeated, until it is answered.
-func (b *Backend) prove(ctx context.Context, h *backend.Hold, s *script, names, args []any) (answer, error) {
-	a, err := b.insist(ctx, h.TTL, s, names, args, nil)
+// prove runs a call about h, which may be repeated, until it is answered.
+func (b *Backend) prove(ctx context.Context, h *backend.Hold, s *script, call []any) (answer, error) {
+	a, err := b.insist(ctx, h.TTL, s, call, nil)
 	if err != nil {
 		return a, err
 	}

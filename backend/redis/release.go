@@ -14,8 +14,7 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 	end := h.Sent.Add(h.Granted - backend.Margin(h.Granted))
 	repeated := false
 	k := lockKeys(h.Name)
-	a, err := b.insist(ctx, h.TTL, releaseScript, k[:], b.releaseArgs(s.id, s.doubt.Load()),
-		func() { repeated = true })
+	a, err := b.insist(ctx, h.TTL, releaseScript, releaseCall(k, s.id, s.doubt.Load()), func() { repeated = true })
 	if err != nil {
 		s.doubt.Store(true)
 		return err
@@ -32,21 +31,21 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 	return backend.ErrLost
 }
 
-func (b *Backend) releaseArgs(id string, tomb bool) []any {
+func releaseCall(k *keys, id string, tomb bool) []any {
 	mark := "0"
 	if tomb {
 		mark = "1"
 	}
-	return append(b.common(), id, mark)
+	return releaseScript.call(k.args[:], id, mark)
 }
 
-// insist runs a script that may be repeated until it is answered, for no
+// insist runs a call that may be repeated until it is answered, for no
 // longer than limit. again, if not nil, is called before each repetition.
-func (b *Backend) insist(ctx context.Context, limit time.Duration, s *script, names, args []any, again func()) (answer, error) {
+func (b *Backend) insist(ctx context.Context, limit time.Duration, s *script, call []any, again func()) (answer, error) {
 	began := time.Now()
 	var pause backend.Backoff
 	for {
-		a, err := b.run(ctx, min(attempt(limit), limit), s, names, args)
+		a, err := b.run(ctx, min(attempt(limit), limit), s, call)
 		switch left := limit - time.Since(began); {
 		case err == nil:
 			return a, nil
@@ -62,7 +61,7 @@ func (b *Backend) insist(ctx context.Context, limit time.Duration, s *script, na
 // giveUp ends in the background whatever an id has or waits for.
 func (b *Backend) giveUp(k *keys, id string, tomb bool, ttl time.Duration) {
 	b.janitor.Do(ttl+30*time.Second, func(ctx context.Context) error {
-		a, err := b.run(ctx, attempt(ttl), releaseScript, k[:], b.releaseArgs(id, tomb))
+		a, err := b.run(ctx, attempt(ttl), releaseScript, releaseCall(k, id, tomb))
 		if err != nil && !hopeless(err) {
 			return err
 		}

@@ -73,8 +73,8 @@ func (b *Backend) renewBatch(ctx context.Context, part []*renewal) (answer, erro
 	args := make([]any, 0, 1+3*len(part))
 	args = append(args, keep.Milliseconds())
 	for _, r := range part {
-		names = append(names, r.keys[:3]...)
+		names = append(names, r.keys.args[:3]...)
 		args = append(args, r.id, millis(r.ttl), r.till)
 	}
-	return b.run(ctx, attempt(part[0].ttl), renewScript, names, args)
+	return b.run(ctx, attempt(part[0].ttl), renewScript, renewScript.call(names, args...))
 }

@@ -6,6 +6,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,21 +16,26 @@ import (
 //go:embed lua/*.lua
 var sources embed.FS
 
+// A script is one request to the server. One that may let somebody in is told
+// first how to do that.
+type script struct {
+	source any
+	sha    any
+	letsIn bool
+}
+
 var (
 	acquireScript   = load("acquire")
 	releaseScript   = load("release")
-	renewScript     = load("renew")
-	enterScript     = load("enter")
 	downgradeScript = load("downgrade")
 	checkScript     = load("check")
+	renewScript     = load("renew")
+	enterScript     = load("enter")
 	probeScript     = load("probe")
 )
 
-// A script is one request to the server.
-type script struct {
-	source string
-	sha    string
-}
+// lettingIn are the first arguments of a script that may let somebody in.
+var lettingIn = [4]any{unattended.Milliseconds(), "publish", channelPrefix, keep.Milliseconds()}
 
 var include = regexp.MustCompile(`(?m)^-- include (\w+)$`)
 
@@ -42,7 +48,22 @@ func load(name string) *script {
 
 func newScript(src string) *script {
 	sum := sha1.Sum([]byte(src))
-	return &script{source: src, sha: hex.EncodeToString(sum[:])}
+	return &script{
+		source: src,
+		sha:    hex.EncodeToString(sum[:]),
+		letsIn: strings.Contains(src, "channel prefix"),
+	}
+}
+
+// call is the command that runs s, for any number of times.
+func (s *script) call(keys []any, args ...any) []any {
+	all := make([]any, 0, 3+len(keys)+len(lettingIn)+len(args))
+	all = append(all, "evalsha", s.sha, len(keys))
+	all = append(all, keys...)
+	if s.letsIn {
+		all = append(all, lettingIn[:]...)
+	}
+	return append(all, args...)
 }
 
 func read(name string) string {
@@ -78,22 +99,17 @@ func (a answer) at(i int) any {
 	return a.values[i]
 }
 
-// run executes s once, whatever becomes of the reply. After an error that is
-// no reply of the server the outcome is unknown.
-func (b *Backend) run(ctx context.Context, limit time.Duration, s *script, keys, args []any) (answer, error) {
+// run executes a call of s once, whatever becomes of the reply. After an error
+// that is no reply of the server the outcome is unknown.
+func (b *Backend) run(ctx context.Context, limit time.Duration, s *script, call []any) (answer, error) {
 	a := answer{sent: time.Now()}
-	reply, err := b.wire.do(ctx, limit, command(ctx, "evalsha", s.sha, keys, args))
-	if redis.HasErrorPrefix(err, "NOSCRIPT") { // proof that it has not run
+	reply, err := b.wire.do(ctx, limit, call)
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") { // proof that it has not run
+		whole := slices.Clone(call)
+		whole[0], whole[1] = "eval", s.source
 		a.sent = time.Now()
-		reply, err = b.wire.do(ctx, limit, command(ctx, "eval", s.source, keys, args))
+		reply, err = b.wire.do(ctx, limit, whole)
 	}
 	a.values, _ = reply.([]any)
 	return a, err
-}
-
-func command(ctx context.Context, name, script string, keys, args []any) *redis.Cmd {
-	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(all, name, script, len(keys))
-	all = append(all, keys...)
-	return redis.NewCmd(ctx, append(all, args...)...)
 }

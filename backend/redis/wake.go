@@ -46,8 +46,29 @@ func newHub(c redis.UniversalClient, log *slog.Logger, polls bool) *hub {
 	}
 }
 
-func newWaiter() *waiter {
+var waiters = sync.Pool{New: func() any {
 	return &waiter{grants: make(chan grant, 1), nudges: make(chan struct{}, 1)}
+}}
+
+// drain forgets what w was told.
+func (w *waiter) drain() {
+	if w == nil {
+		return
+	}
+	select {
+	case <-w.grants:
+	default:
+	}
+	select {
+	case <-w.nudges:
+	default:
+	}
+}
+
+// put ends the use of w, to which no id leads any more.
+func (w *waiter) put() {
+	w.drain()
+	waiters.Put(w)
 }
 
 // expect has messages for id go to w, until retire or keep. It must come

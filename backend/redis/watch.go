@@ -28,7 +28,7 @@ func (b *Backend) after(k *keys, a answer) {
 
 // plan has the lock checked in d, unless that is planned already.
 func (w *watch) plan(b *Backend, k *keys, d time.Duration) {
-	name := k[0].(string)
+	name := k.names[0]
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed || w.timers[name] != nil {
@@ -62,7 +62,7 @@ func (w *watch) close() {
 // check has the server look at the lock, again as long as its holder has not
 // confirmed that it is there.
 func (b *Backend) check(ctx context.Context, k *keys) {
-	a, err := b.run(ctx, attempt(unattended), checkScript, k[:4], b.common())
+	a, err := b.run(ctx, attempt(unattended), checkScript, checkScript.call(k.args[:4]))
 	more, rest := a.int(3), time.Duration(a.int(4))*time.Millisecond
 	switch {
 	case err != nil && hopeless(err):

@@ -34,6 +34,7 @@ const (
 // of the client library do not offer.
 type wire struct {
 	client redis.UniversalClient
+	inline bool // the client keeps to the deadline of a context
 
 	mu      sync.Mutex
 	queue   []*parcel
@@ -53,12 +54,38 @@ var (
 	timers  = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
 )
 
-// do executes cmd and returns its reply. It waits no longer than limit.
-func (w *wire) do(ctx context.Context, limit time.Duration, cmd *redis.Cmd) (any, error) {
-	p := parcels.Get().(*parcel)
-	p.cmd = cmd
-	w.submit(p)
+func newWire(c redis.UniversalClient) *wire {
+	single, ok := c.(*redis.Client)
+	return &wire{client: c, inline: ok && single.Options().ContextTimeoutEnabled}
+}
 
+// do executes a command and returns its reply. It waits no longer than limit.
+func (w *wire) do(ctx context.Context, limit time.Duration, args []any) (any, error) {
+	if ctx.Done() == nil && w.inline {
+		if self, ok := w.tryEnter(); ok {
+			defer w.leave(self)
+			cmd := redis.NewCmd(ctx, args...)
+			_ = w.client.Process(deadline{ctx, time.Now().Add(limit)}, cmd)
+			return cmd.Result()
+		}
+	}
+	p := parcels.Get().(*parcel)
+	p.cmd = redis.NewCmd(ctx, args...)
+	w.submit(p)
+	return p.await(ctx, limit)
+}
+
+// A deadline is a context that does not end at its deadline, for whoever reads
+// that. It costs no timer.
+type deadline struct {
+	context.Context
+	at time.Time
+}
+
+func (d deadline) Deadline() (time.Time, bool) { return d.at, true }
+
+// await waits for the reply.
+func (p *parcel) await(ctx context.Context, limit time.Duration) (any, error) {
 	t := timers.Get().(*time.Timer)
 	t.Reset(limit)
 	defer func() { t.Stop(); timers.Put(t) }()
@@ -88,14 +115,44 @@ func (p *parcel) result() (any, error) {
 	return cmd.Result()
 }
 
+// tryEnter takes the idle wire for a caller that sends by itself: nobody can
+// call it back, so it must not be able to go away.
+func (w *wire) tryEnter() (self int, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.busy {
+		return 0, false
+	}
+	return w.begin(time.Now()), true
+}
+
+// begin makes a new sender the one that takes from the queue. It is called
+// with w.mu held.
+func (w *wire) begin(now time.Time) (self int) {
+	w.busy, w.started = true, now
+	w.sender++
+	return w.sender
+}
+
+// leave has what has arrived meanwhile sent, if nobody else does.
+func (w *wire) leave(self int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.sender != self:
+	case len(w.queue) == 0:
+		w.busy = false
+	default:
+		go w.send(w.begin(time.Now()))
+	}
+}
+
 func (w *wire) submit(p *parcel) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.queue = append(w.queue, p)
 	if now := time.Now(); !w.busy || now.Sub(w.started) > stalled {
-		w.busy, w.started = true, now
-		w.sender++
-		go w.send(w.sender)
+		go w.send(w.begin(now))
 	}
 }
 

@@ -1,0 +1,224 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock"
+)
+
+// A cycle takes and releases the lock of a name once.
+type cycle func(ctx context.Context, name string) error
+
+// floorCycle is what the simplest lock costs on the bare client: SET NX and a
+// compare-and-delete.
+func floorCycle(b *testing.B) cycle {
+	c := plainClient(b, shared)
+	del := redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
+	return func(ctx context.Context, name string) error {
+		if err := c.SetArgs(ctx, name, "owner", redis.SetArgs{Mode: "NX", TTL: 30 * time.Second}).Err(); err != nil {
+			return err
+		}
+		return del.Run(ctx, c, []string{name}, "owner").Err()
+	}
+}
+
+func lockCycle(b *testing.B) cycle {
+	c := openClient(b, shared, nil)
+	return func(ctx context.Context, name string) error {
+		l, err := c.Mutex(name).Lock(ctx)
+		if err != nil {
+			return err
+		}
+		return l.Unlock(ctx)
+	}
+}
+
+// BenchmarkFree takes locks that nobody else wants, beside the floor.
+func BenchmarkFree(b *testing.B) {
+	for _, goroutines := range []int{1, 64} {
+		for _, kind := range []struct {
+			name string
+			make func(*testing.B) cycle
+		}{{"floor", floorCycle}, {"dlock", lockCycle}} {
+			b.Run(fmt.Sprintf("%s/goroutines=%d", kind.name, goroutines), func(b *testing.B) {
+				run := kind.make(b)
+				b.ReportAllocs()
+				client, server := cpuTime(), serverTime(b)
+				b.ResetTimer()
+				spread(b, goroutines, func(ctx context.Context, i int) error {
+					return run(ctx, fmt.Sprintf("free/%s/%d", kind.name, i))
+				})
+				b.StopTimer()
+				perOp := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / float64(b.N) }
+				b.ReportMetric(perOp(cpuTime()-client), "client-ns/op")
+				b.ReportMetric(perOp(serverTime(b)-server), "server-ns/op")
+			})
+		}
+	}
+}
+
+// spread runs b.N calls of f on n goroutines.
+func spread(b *testing.B, n int, f func(ctx context.Context, i int) error) (counts []int64) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	counts = make([]int64, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			for left.Add(-1) >= 0 {
+				if err := f(ctx, i); err != nil {
+					b.Error(err)
+					return
+				}
+				counts[i]++
+			}
+		})
+	}
+	all.Wait()
+	return counts
+}
+
+// BenchmarkHandOver passes one lock round between 16 clients, beside a token
+// in a list.
+func BenchmarkHandOver(b *testing.B) {
+	const clients = 16
+	b.Run("floor", func(b *testing.B) {
+		key := fmt.Sprintf("token/%d", b.N)
+		var all []*redis.Client
+		for range clients {
+			all = append(all, plainClient(b, shared))
+		}
+		must[int64](b)(all[0].RPush(b.Context(), key, "token").Result())
+		b.Cleanup(func() { all[0].Del(context.Background(), key) })
+		b.ResetTimer()
+		fairness(b, spread(b, clients, func(ctx context.Context, i int) error {
+			if err := all[i].BLPop(ctx, limit, key).Err(); err != nil {
+				return err
+			}
+			return all[i].RPush(ctx, key, "token").Err()
+		}))
+	})
+	b.Run("dlock", func(b *testing.B) {
+		var all []*dlock.Mutex
+		for range clients {
+			all = append(all, openClient(b, shared, nil).Mutex("hand-over"))
+		}
+		before := scriptCalls(b)
+		b.ResetTimer()
+		fairness(b, spread(b, clients, func(ctx context.Context, i int) error {
+			l, err := all[i].Lock(ctx)
+			if err != nil {
+				return err
+			}
+			return l.Unlock(ctx)
+		}))
+		b.StopTimer()
+		b.ReportMetric(float64(scriptCalls(b)-before)/float64(b.N), "commands/op")
+	})
+}
+
+// fairness reports how often the busiest client was served for each time the
+// least busy one was.
+func fairness(b *testing.B, counts []int64) {
+	least := slices.Min(counts)
+	if least > 0 {
+		b.ReportMetric(float64(slices.Max(counts))/float64(least), "most/fewest")
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "hand-overs/s")
+}
+
+// BenchmarkHeld keeps 10,000 locks with leases of 3 s. One op is one second.
+func BenchmarkHeld(b *testing.B) {
+	const locks = 10_000
+	c := openClient(b, shared, &dlock.Options{TTL: 3 * time.Second})
+	memory, goroutines := heap(), runtime.NumGoroutine()
+	leases := make([]*dlock.Lease, locks)
+	var next atomic.Int64
+	spreadN(b, 64, locks, func(ctx context.Context) error {
+		i := next.Add(1) - 1
+		var err error
+		leases[i], err = c.Mutex(fmt.Sprintf("held/%d", i)).Lock(ctx)
+		return err
+	})
+	b.ReportMetric(float64(heap()-memory)/locks, "B/lock")
+	b.ReportMetric(float64(runtime.NumGoroutine()-goroutines), "goroutines")
+	commands, cpu := scriptCalls(b), cpuTime()
+	b.ResetTimer()
+	for range b.N {
+		time.Sleep(time.Second)
+	}
+	b.StopTimer()
+	seconds := b.Elapsed().Seconds()
+	b.ReportMetric(float64(scriptCalls(b)-commands)/seconds, "commands/s")
+	b.ReportMetric(100*(cpuTime()-cpu).Seconds()/seconds, "%core")
+	for _, l := range leases {
+		if l.Err() != nil {
+			b.Fatal(l.Err())
+		}
+	}
+	runtime.KeepAlive(leases)
+}
+
+// spreadN is spread for a number of its own.
+func spreadN(b *testing.B, n, calls int, f func(ctx context.Context) error) {
+	var left atomic.Int64
+	left.Store(int64(calls))
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			for left.Add(-1) >= 0 {
+				if err := f(b.Context()); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(min(m.HeapAlloc, math.MaxInt64))
+}
+
+// serverTime is the CPU time that the shared server has used.
+func serverTime(b *testing.B) time.Duration {
+	info := must[string](b)(plainClient(b, shared).Info(b.Context(), "cpu").Result())
+	var sum float64
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name == "used_cpu_sys" || name == "used_cpu_user" {
+			seconds, _ := strconv.ParseFloat(value, 64)
+			sum += seconds
+		}
+	}
+	return time.Duration(sum * float64(time.Second))
+}
+
+// cpuTime is what this process has used.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

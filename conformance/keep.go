@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -102,8 +103,10 @@ func keepSurvivesBlip(s *scene) {
 
 func keepTenThousand(s *scene) {
 	const n, workers = 10_000, 64
-	ttl := max(5*time.Second, 3*s.TTL)
-	p := s.openWith(dlock.Options{TTL: ttl})
+	var renewed sync.Map // names
+	p := s.openWith(dlock.Options{TTL: max(9*time.Second, 3*s.TTL), Hooks: dlock.Hooks{
+		Renewed: func(e dlock.Event) { renewed.Store(e.Name, true) },
+	}})
 	before := runtime.NumGoroutine()
 	leases := make([]*dlock.Lease, n)
 	var failed atomic.Int64
@@ -121,8 +124,9 @@ func keepTenThousand(s *scene) {
 	})
 	s.must(failed.Load() == 0, "not all locks could be had")
 	s.must(runtime.NumGoroutine()-before < 200, "%d goroutines for %d locks", runtime.NumGoroutine()-before, n)
-	s.pass(ttl + ttl/3)
-	for _, lease := range leases {
+	renewed.Clear()
+	for i, lease := range leases {
+		s.eventually("renewed", func() bool { _, ok := renewed.Load(s.sub(i)); return ok })
 		s.alive(lease)
 	}
 	each(workers, func(w int) {

@@ -14,15 +14,14 @@ import (
 
 // harnesses makes the harness of each backend. A further backend is one line.
 var harnesses = map[string]func(testing.TB) conformance.Harness{
-	"etcd":     etcdHarness,
-	"etcd-old": oldEtcdHarness,
-	"file":     fileHarness,
-	"memory":   memoryHarness,
-	"pg":       pgHarness,
-	"zk":       zkHarness,
+	"etcd":       etcdHarness,
+	"etcd-old":   oldEtcdHarness,
+	"file":       fileHarness,
 	"memory":     memoryHarness,
+	"pg":         pgHarness,
 	"redis":      redisHarness,
 	"redis-user": redisUserHarness,
+	"zk":         zkHarness,
 }
 
 var backends = flag.String("backend", "memory", "backends to test: a name, a list with commas, or all; one of "+known())

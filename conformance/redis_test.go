@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,7 +40,12 @@ func redisUserHarness(t testing.TB) conformance.Harness {
 func newRedisHarness(t testing.TB, name, login string, args ...string) conformance.Harness {
 	logging.Disable() // the client library tells stderr of every broken connection
 	s := server.Start(t, server.Redis{AppendOnly: true, Args: args})
-	r := &redisServer{s: s, login: login, admin: redis.NewClient(&redis.Options{Addr: s.Addr(), DisableIdentity: true})}
+	r := &redisServer{
+		proxied: proxied{target: s.Addr(), framing: faultnet.RESP},
+		s:       s,
+		login:   login,
+		admin:   redis.NewClient(&redis.Options{Addr: s.Addr(), DisableIdentity: true}),
+	}
 	t.Cleanup(func() { _ = r.admin.Close() })
 	return conformance.Harness{
 		Name:     name,
@@ -57,7 +61,7 @@ func newRedisHarness(t testing.TB, name, login string, args ...string) conforman
 		Residue:  r.residue,
 		Foreign:  r.foreign,
 		Restart:  r.restart,
-		Wipe:     func(t testing.TB) { check(t, r.admin.FlushAll(context.Background()).Err()) },
+		Wipe:     func(t testing.TB) { must(t, r.admin.FlushAll(context.Background()).Err()) },
 		BadLogin: "redis://dlock:wrong@" + s.Addr(),
 		Nowhere:  "redis://127.0.0.1:1",
 		Optional: []string{"Downgrader", "Reenterer", "Renewer"},
@@ -67,6 +71,7 @@ func newRedisHarness(t testing.TB, name, login string, args ...string) conforman
 
 // A redisServer is a server and a connection to look at it.
 type redisServer struct {
+	proxied
 	s     *server.Server
 	login string
 	admin *redis.Client
@@ -75,49 +80,28 @@ type redisServer struct {
 func (r *redisServer) url(addr string) string { return "redis://" + r.login + addr }
 
 func (r *redisServer) open(t testing.TB, o dlock.Options) *conformance.Peer {
-	proxy, err := faultnet.Listen(r.s.Addr())
-	check(t, err)
-	proxy.SetFraming(faultnet.RESP)
+	proxy := r.listen(t)
 	u, err := backend.ParseURL(r.url(proxy.Addr()))
-	check(t, err)
-	b, err := backend.Open(t.Context(), backend.Config{URL: u, TTL: o.TTL, Logger: slog.New(slog.DiscardHandler)})
-	check(t, err)
-	b = &proxied{b.(*lockredis.Backend), proxy}
-	c, err := dlock.New(b, &o)
-	check(t, err)
-	return &conformance.Peer{
-		Client:  c,
-		Backend: b,
-		Cut: func() func() {
-			proxy.Blackhole(faultnet.BothWays)
-			return func() { proxy.Restore(faultnet.BothWays) }
-		},
-		DropReply: func() {
-			proxy.DropReplyAfter(func(request []byte) bool { return bytes.Contains(request, []byte("evalsha")) })
-		},
+	must(t, err)
+	b, err := backend.Open(t.Context(), backend.Config{URL: u, TTL: o.TTL})
+	must(t, err)
+	peer := r.peer(t, b, o, proxy)
+	peer.DropReply = func() {
+		proxy.DropReplyAfter(func(request []byte) bool { return bytes.Contains(request, []byte("evalsha")) })
 	}
-}
-
-// A proxied backend closes the proxy that it reaches its server through.
-type proxied struct {
-	*lockredis.Backend
-	proxy *faultnet.Proxy
-}
-
-func (p *proxied) Close(ctx context.Context) error {
-	return errors.Join(p.Backend.Close(ctx), p.proxy.Close())
+	return peer
 }
 
 func redisKey(name string) string { return "dlock:{" + backend.EncodeName(name) + "}" }
 
 func (r *redisServer) evict(t testing.TB, name string) {
 	key := redisKey(name)
-	check(t, r.admin.Del(context.Background(), key, key+":r").Err())
+	must(t, r.admin.Del(context.Background(), key, key+":r").Err())
 }
 
 func (r *redisServer) waiting(t testing.TB, name string) int {
 	n, err := r.admin.ZCard(context.Background(), redisKey(name)+":q").Result()
-	check(t, err)
+	must(t, err)
 	return int(n)
 }
 
@@ -143,9 +127,9 @@ func (r *redisServer) ops() int64 {
 func (r *redisServer) residue(t testing.TB) []string {
 	ctx := context.Background()
 	left, err := r.admin.PubSubChannels(ctx, "dlock:*").Result()
-	check(t, err)
+	must(t, err)
 	keys, err := r.admin.Keys(ctx, "dlock:*").Result()
-	check(t, err)
+	must(t, err)
 	for _, key := range keys {
 		if key[len(key)-1] == '}' && r.admin.Type(ctx, key).Val() == "hash" && !r.admin.HExists(ctx, key, "o").Val() {
 			continue
@@ -157,7 +141,7 @@ func (r *redisServer) residue(t testing.TB) []string {
 
 func (r *redisServer) foreign(t testing.TB, name string) func() error {
 	ctx, key := context.Background(), redisKey(name)
-	check(t, r.admin.Set(ctx, key, "theirs", 0).Err())
+	must(t, r.admin.Set(ctx, key, "theirs", 0).Err())
 	return func() error {
 		defer r.admin.Del(ctx, key)
 		if got := r.admin.Get(ctx, key).Val(); got != "theirs" {
@@ -171,22 +155,15 @@ func (r *redisServer) foreign(t testing.TB, name string) func() error {
 }
 
 func (r *redisServer) restart(t testing.TB) {
-	check(t, r.s.Kill())
-	check(t, r.s.Restart(true))
+	must(t, r.s.Kill())
+	must(t, r.s.Restart(true))
 }
 
 func (r *redisServer) borrow(t testing.TB) (backend.Backend, func() error) {
 	o, err := redis.ParseURL(r.url(r.s.Addr()))
-	check(t, err)
+	must(t, err)
 	o.DisableIdentity = true
 	c := redis.NewClient(o)
 	t.Cleanup(func() { _ = c.Close() })
 	return lockredis.New(c, nil), func() error { return c.Ping(context.Background()).Err() }
-}
-
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -12,7 +11,8 @@ import (
 )
 
 // An acquisition is one call of Acquire. It makes several attempts if the
-// session ends or an answer is lost, each with a key of its own.
+// session ends or an answer is lost, each with a key of its own until what
+// became of the one before is known.
 type acquisition struct {
 	backend  *Backend
 	request  backend.Request
@@ -72,10 +72,7 @@ func (a *acquisition) attempt(ctx context.Context) (*backend.Hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &place{session: s, request: a.request, key: a.backend.lockKey(a.request)}
-	if a.attempts > 1 {
-		p.key.id += "+" + strconv.Itoa(a.attempts)
-	}
+	p := &place{session: s, request: a.request, key: s.claim(a.request)}
 	if err := p.join(ctx); err != nil {
 		return nil, err
 	}
@@ -109,6 +106,7 @@ type place struct {
 	revision int64     // the key's create revision: the order of the queue
 	ahead    string    // the nearest key below that conflicts; empty: none
 	proved   time.Time // when the request was sent that found so
+	burnt    bool      // the key must not be used again
 }
 
 // join puts the request's key. The caller's context does not end that, because
@@ -119,7 +117,7 @@ func (p *place) join(ctx context.Context) error {
 	s := p.session
 	joined := make(chan error, 1)
 	if !s.backend.janitor.Go(func(context.Context) { s.putSettled(p, joined) }) {
-		s.unreserve()
+		s.giveUp(p)
 		return backend.ErrClosed
 	}
 	select {
@@ -133,7 +131,7 @@ func (p *place) join(ctx context.Context) error {
 	case <-time.After(grace):
 		s.backend.janitor.Go(func(context.Context) {
 			if <-joined == nil {
-				s.cleanUp(p.key.own(), s.remove)
+				s.cleanUp(p, s.remove)
 			}
 		})
 		return context.Cause(ctx)
@@ -146,14 +144,14 @@ func (s *session) putSettled(p *place, joined chan<- error) {
 	switch {
 	case err == nil:
 		joined <- nil
-	case refused(err), errors.Is(err, backend.ErrHeld), s.settle(p.key.own()) == nil:
-		s.unreserve()
+	case refused(err), errors.Is(err, backend.ErrHeld), s.settle(p) == nil:
+		s.giveUp(p)
 		joined <- err
 	case s.over() != nil: // and the key goes with it
 		joined <- s.over()
 	default:
 		joined <- errors.Join(err, errUnsettled)
-		s.cleanUp(p.key.own(), s.settle)
+		s.cleanUp(p, s.settle)
 	}
 }
 
@@ -228,5 +226,5 @@ func (s *session) failed(err error) error {
 // leave gives up the place in the background.
 func (p *place) leave() {
 	s := p.session
-	s.backend.janitor.Go(func(context.Context) { s.cleanUp(p.key.own(), s.remove) })
+	s.backend.janitor.Go(func(context.Context) { s.cleanUp(p, s.remove) })
 }

@@ -15,6 +15,7 @@ var (
 	errKeyDeleted = errors.New("the lock's key was deleted")
 	errNotRenewed = errors.New("the etcd lease was not renewed in time")
 	errNoSession  = errors.New("the etcd lease ended before the lock was granted")
+	errGuardMoved = errors.New("the guard has been changed meanwhile")
 	errWatchEnded = errors.New("the watch has ended")
 	errUnsettled  = errors.New("it is not known yet what became of the request")
 )

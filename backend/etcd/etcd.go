@@ -30,13 +30,15 @@
 //
 // # Wire format
 //
-//	<prefix>/s/<lease>                a client's session
-//	<prefix>/l/<name>/w/<request id>  holds or waits, exclusive
-//	<prefix>/l/<name>/r/<request id>  holds or waits, shared
-//	<prefix>/l/<name>/d/<request id>  holds, shared, and was exclusive before
+//	<prefix>/s/<lease>            a client's session
+//	<prefix>/l/<name>/w/<lease>   holds or waits, exclusive
+//	<prefix>/l/<name>/r/<lease>   holds or waits, shared
+//	<prefix>/l/<name>/d/<lease>   holds, shared, and was exclusive before
 //
-// The name is encoded by backend.EncodeName; the value is the label. The queue
-// is in the order of create revisions. An exclusive request waits for all keys
+// A dot and a number follow the lease where one client has several requests for
+// a name. The name is encoded by backend.EncodeName; the value is the label, of
+// d/ the revision at which the hold joined the queue. The queue is in the order
+// of create revisions. An exclusive request waits for all keys
 // of the name below its own and for those under d/, a shared one for those
 // under w/ below its own.
 //

@@ -85,39 +85,63 @@ func (s *session) moveGuard(revision int64) {
 // settle makes certain that a request of which no answer came leaves nothing
 // behind: it deletes the key and changes the guard, so that the request cannot
 // succeed later either. Other requests under way are shut out with it; they
-// notice, and repeat themselves.
-func (s *session) settle(key string) error {
+// notice, and repeat themselves. So does another settle, whose own late copy
+// could otherwise delete a key that is used again.
+func (s *session) settle(p *place) error {
+	guard := s.guardRevision()
 	ctx, cancel := s.bound()
 	defer cancel()
-	reply, err := s.backend.client.Txn(ctx).Then(
-		clientv3.OpPut(s.guard, "", clientv3.WithLease(s.lease)),
-		clientv3.OpDelete(key),
-	).Commit()
+	reply, err := s.backend.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(s.guard), "=", guard)).
+		Then(clientv3.OpPut(s.guard, "", clientv3.WithLease(s.lease)), clientv3.OpDelete(p.key.own())).
+		Else(clientv3.OpGet(s.guard, clientv3.WithKeysOnly())).
+		Commit()
 	switch {
-	case err == nil:
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return s.settleFull(ctx, p)
+	case err != nil:
+		return s.failed(err)
+	case reply.Succeeded:
 		s.moveGuard(reply.Header.Revision)
 		return nil
-	case errors.Is(err, rpctypes.ErrLeaseNotFound):
-		s.end(err)
-		return nil
-	case errors.Is(err, rpctypes.ErrNoSpace):
-		// A full server takes no puts but deletes, and refuses a late request too.
-		_, err = s.backend.client.Delete(ctx, key)
 	}
+	if _, err := s.guardSeen(reply, guard); err != nil {
+		return err
+	}
+	return errGuardMoved
+}
+
+// settleFull does with a server that takes no puts, only deletes: it refuses a
+// late request as well. The key is not used again.
+func (s *session) settleFull(ctx context.Context, p *place) error {
+	p.burnt = true
+	_, err := s.backend.client.Delete(ctx, p.key.own())
 	return fail(err)
 }
 
-// remove deletes a key whose request was answered.
-func (s *session) remove(key string) error {
+// remove deletes the key of a request that was answered.
+func (s *session) remove(p *place) error {
 	ctx, cancel := s.bound()
 	defer cancel()
-	_, err := s.backend.client.Delete(ctx, key)
+	_, err := s.backend.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(p.key.own()), "=", p.revision)).
+		Then(clientv3.OpDelete(p.key.own())).
+		Commit()
 	return fail(err)
 }
 
 // cleanUp repeats remove or settle until the key is certainly gone: by its own
 // success or with the session.
-func (s *session) cleanUp(key string, job func(key string) error) {
-	backend.Retry(s.ctx, func(context.Context) error { return job(key) })
-	s.unreserve()
+func (s *session) cleanUp(p *place, job func(*place) error) {
+	backend.Retry(s.ctx, func(context.Context) error { return job(p) })
+	s.giveUp(p)
+}
+
+// giveUp gives back the room of a place whose key is gone.
+func (s *session) giveUp(p *place) {
+	if p.burnt {
+		s.unreserve("")
+		return
+	}
+	s.unreserve(p.key.own())
 }

@@ -3,8 +3,10 @@ package etcd
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock/backend"
@@ -101,31 +103,38 @@ func (h *hold) release(ctx context.Context) error {
 	case err != nil:
 		h.unsure = true
 		return s.failed(err)
-	case deleted == 0 && !h.unsure:
+	case !deleted && !h.unsure:
 		err = backend.Fail(backend.ErrLost, errKeyDeleted)
 	}
 	if !h.released {
 		h.released = true
-		s.unreserve()
+		s.unreserve(h.key.own())
 	}
 	return err
 }
 
-func (h *hold) deleteKeys(ctx context.Context) (int64, error) {
-	client := h.session.backend.client
-	if !h.mayBeDowngraded() {
-		reply, err := client.Delete(ctx, h.key.own())
-		if err != nil {
-			return 0, err
-		}
-		return reply.Deleted, nil
+// deleteKeys reports whether one of the keys was there and is now deleted.
+func (h *hold) deleteKeys(ctx context.Context) (bool, error) {
+	txn := h.session.backend.client.Txn(ctx).If(h.stands()).Then(clientv3.OpDelete(h.key.own()))
+	if h.mayBeDowngraded() {
+		former := clientv3.Compare(clientv3.Value(h.key.downgraded()), "=", h.mark())
+		txn = txn.Else(clientv3.OpTxn([]clientv3.Cmp{former}, []clientv3.Op{clientv3.OpDelete(h.key.downgraded())}, nil))
 	}
-	reply, err := client.Txn(ctx).Then(clientv3.OpDelete(h.key.own()), clientv3.OpDelete(h.key.downgraded())).Commit()
+	reply, err := txn.Commit()
 	if err != nil {
-		return 0, err
+		return false, err
 	}
-	return reply.Responses[0].GetResponseDeleteRange().Deleted + reply.Responses[1].GetResponseDeleteRange().Deleted, nil
+	return reply.Succeeded || len(reply.Responses) > 0 && reply.Responses[0].GetResponseTxn().Succeeded, nil
 }
+
+// stands is true of the key of an exclusive hold, or of a shared one that never
+// was exclusive.
+func (h *hold) stands() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(h.key.own()), "=", h.revision)
+}
+
+// mark is the value of the key of a hold that was downgraded.
+func (h *hold) mark() string { return strconv.FormatInt(h.revision, 10) }
 
 func (h *hold) mayBeDowngraded() bool {
 	h.mu.Lock()
@@ -153,15 +162,20 @@ func (h *hold) downgrade(ctx context.Context) error {
 	ctx, cancel := backend.Bound(ctx, exchangeLimit(s.granted))
 	defer cancel()
 	reply, err := s.backend.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(h.key.own()), "=", h.revision)).
-		Then(clientv3.OpDelete(h.key.own()), clientv3.OpPut(h.key.downgraded(), "", clientv3.WithLease(s.lease))).
-		Else(clientv3.OpGet(h.key.downgraded(), clientv3.WithKeysOnly())).
+		If(h.stands()).
+		Then(clientv3.OpDelete(h.key.own()), clientv3.OpPut(h.key.downgraded(), h.mark(), clientv3.WithLease(s.lease))).
+		Else(clientv3.OpGet(h.key.downgraded())).
 		Commit()
 	switch {
 	case err != nil:
 		return s.failed(err)
-	case reply.Succeeded || firstKey(reply.Responses[0].GetResponseRange()) != "":
+	case reply.Succeeded || h.marked(reply.Responses[0].GetResponseRange()):
 		return nil
 	}
 	return backend.Fail(backend.ErrLost, errKeyDeleted)
+}
+
+// marked reports whether an earlier try of the downgrade was carried out.
+func (h *hold) marked(found *pb.RangeResponse) bool {
+	return len(found.Kvs) > 0 && string(found.Kvs[0].Value) == h.mark()
 }

@@ -9,21 +9,37 @@ import (
 )
 
 // A lockKey is the key of one request in the queue of one name.
+//
+// Keys are used again, because etcd goes on looking at deleted ones until it is
+// compacted, whenever it reads a range around them. What tells two uses of a
+// key apart is its create revision: nothing is ever deleted without comparing
+// it, or the guard.
 type lockKey struct {
 	dir  string // of the name, with a slash
 	kind string // w/ or r/
-	id   string
+	id   string // no other request that is under way has it
 }
 
-func (b *Backend) lockKey(r backend.Request) lockKey {
-	kind := "w/"
+// claim returns a key for r that nobody uses. It must be given back by
+// unreserve once it is certainly gone.
+func (s *session) claim(r backend.Request) lockKey {
+	k := lockKey{dir: s.backend.prefix + "l/" + backend.EncodeName(r.Name) + "/", kind: "w/", id: s.id}
 	if r.Mode == backend.Shared {
-		kind = "r/"
+		k.kind = "r/"
 	}
-	return lockKey{b.prefix + "l/" + backend.EncodeName(r.Name) + "/", kind, backend.EncodeName(r.ID)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n := 1; ; n++ {
+		if _, used := s.claimed[k.own()]; !used {
+			s.claimed[k.own()] = struct{}{}
+			return k
+		}
+		k.id = s.id + "." + strconv.Itoa(n)
+	}
 }
 
-// own is the request's key, downgraded the one it has after a downgrade.
+// own is the request's key, downgraded the one it has after a downgrade, with
+// the create revision of the first as its value.
 func (k lockKey) own() string        { return k.dir + k.kind + k.id }
 func (k lockKey) downgraded() string { return k.dir + "d/" + k.id }
 
@@ -39,6 +55,4 @@ func (k lockKey) rivals() string {
 // keys are newer than those of the writers that wait for them.
 func (k lockKey) formerWriters() string { return k.dir + "d/" }
 
-func (b *Backend) guardKey(id clientv3.LeaseID) string {
-	return b.prefix + "s/" + strconv.FormatInt(int64(id), 16)
-}
+func leaseName(id clientv3.LeaseID) string { return strconv.FormatInt(int64(id), 16) }

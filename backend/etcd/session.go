@@ -23,6 +23,7 @@ import (
 type session struct {
 	backend *Backend
 	lease   clientv3.LeaseID
+	id      string // the lease as part of a key
 	guard   string
 	granted time.Duration
 
@@ -34,6 +35,7 @@ type session struct {
 	sent     time.Time // when the last renewal was sent that was answered
 	revision int64     // of the guard
 	keys     int       // under the lease, or about to be
+	claimed  map[string]struct{}
 	waiting  int
 	holds    map[*hold]struct{}
 	renewal  *renewal // under way; nil: none
@@ -49,10 +51,12 @@ func (b *Backend) newSession(ctx context.Context, ttl int64) (*session, error) {
 	s := &session{
 		backend: b,
 		lease:   lease.ID,
-		guard:   b.guardKey(lease.ID),
+		id:      leaseName(lease.ID),
+		guard:   b.prefix + "s/" + leaseName(lease.ID),
 		granted: time.Duration(lease.TTL) * time.Second,
 		nudge:   make(chan struct{}, 1),
 		sent:    sent,
+		claimed: make(map[string]struct{}),
 		holds:   make(map[*hold]struct{}),
 	}
 	put, err := b.client.Put(ctx, s.guard, "", clientv3.WithLease(s.lease))
@@ -141,11 +145,13 @@ func (s *session) reserve() bool {
 	return true
 }
 
-// unreserve gives back the room of a key that is gone.
-func (s *session) unreserve() {
+// unreserve gives back the room of a key that is gone, and the key if one was
+// claimed.
+func (s *session) unreserve(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keys--
+	delete(s.claimed, key)
 }
 
 // bound returns a context for one exchange with the server on behalf of the

@@ -85,7 +85,7 @@ func (p *place) look(ctx context.Context) error {
 	if err != nil {
 		return fail(err)
 	}
-	if firstKey(reply.Responses[0].GetResponseRange()) == "" {
+	if own := reply.Responses[0].GetResponseRange().Kvs; len(own) == 0 || own[0].CreateRevision != p.revision {
 		return backend.Fail(backend.ErrLost, errKeyDeleted)
 	}
 	p.proved, p.ahead = sent, ""

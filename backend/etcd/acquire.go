@@ -14,18 +14,15 @@ import (
 // session ends or an answer is lost, each with a key of its own until what
 // became of the one before is known.
 type acquisition struct {
-	backend  *Backend
-	request  backend.Request
-	began    time.Time
-	attempts int
-	queued   bool // the server has said so
+	backend *Backend
+	request backend.Request
+	began   time.Time
+	queued  bool // the server has said so
 }
 
-// The limits of an acquisition that the server has not queued yet.
-const (
-	maxAttempts = 3
-	maxAttempt  = 5 * time.Second
-)
+// unansweredLimit is when an acquisition that the server has not queued yet
+// makes no further attempt.
+const unansweredLimit = 15 * time.Second
 
 // Acquire implements backend.Backend.
 func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
@@ -59,7 +56,7 @@ func (a *acquisition) final(ctx context.Context, err error) error {
 		return backend.WaitEnded(ctx, a.queued)
 	case a.queued:
 		return nil
-	case errors.Is(err, errUnsettled), a.attempts >= maxAttempts, time.Since(a.began) > maxAttempt:
+	case time.Since(a.began) > unansweredLimit, !a.request.Wait && errors.Is(err, errUnsettled):
 		return unavailable(err)
 	}
 	return nil
@@ -67,7 +64,6 @@ func (a *acquisition) final(ctx context.Context, err error) error {
 
 // attempt asks once, and waits if it is queued.
 func (a *acquisition) attempt(ctx context.Context) (*backend.Hold, error) {
-	a.attempts++
 	s, err := a.backend.session(ctx, a.request.TTL)
 	if err != nil {
 		return nil, err

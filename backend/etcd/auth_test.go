@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -115,33 +116,24 @@ func TestRoleOnPrefix(t *testing.T) {
 	queued(t, root, 0)
 }
 
-// TestCredentialsRotate asks for the password again when a new connection is
-// made.
+// TestCredentialsRotate asks for the password again when the server has
+// forgotten the login, because the password was changed or it was restarted.
 func TestCredentialsRotate(t *testing.T) {
 	s, root := guarded(t)
-	p := proxied(t, s.Addr())
-	password := make(chan string, 100)
-	password <- "pass/of/app"
-	last := ""
-	credentials := func(context.Context) (string, string, error) {
-		select {
-		case last = <-password:
-		default:
-		}
-		return "app", last, nil
-	}
-	c, err := dlock.Open(context30(t), "etcd://"+p.Addr()+"/"+prefix(t), &dlock.Options{Credentials: credentials, TTL: 10 * time.Second})
+	var password atomic.Value
+	password.Store("pass/of/app")
+	credentials := func(context.Context) (string, string, error) { return "app", password.Load().(string), nil }
+	c, err := dlock.Open(context30(t), "etcd://"+s.Addr()+"/"+prefix(t), &dlock.Options{Credentials: credentials, TTL: 10 * time.Second})
 	must(t, err)
 	defer c.Close(context30(t))
 	must(t, locked(t, c.Mutex("a")).Unlock(context30(t)))
 	_, err = root.UserChangePassword(context30(t), "app", "new")
 	must(t, err)
-	password <- "new"
-	p.Reset()
-	eventually(t, "the new password is used", func() bool {
-		lease, err := c.Mutex("a").Lock(context30(t))
-		return err == nil && lease.Unlock(context30(t)) == nil
-	})
+	password.Store("new")
+	must(t, locked(t, c.Mutex("a")).Unlock(context30(t)))
+	must(t, s.Kill())
+	must(t, s.Restart(true))
+	recovers(t, c.Mutex("a"))
 }
 
 // TestTLS goes through an end of TLS that wants a client's certificate.

@@ -8,7 +8,6 @@ import (
 	"os"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -32,9 +31,6 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 	}
 	ctx, cancel := backend.Bound(ctx, openLimit)
 	defer cancel()
-	if deadline, ok := ctx.Deadline(); ok {
-		settings.DialTimeout = max(time.Until(deadline), time.Millisecond)
-	}
 	client, err := clientv3.New(settings)
 	if err != nil {
 		return nil, fail(err)
@@ -62,8 +58,6 @@ func clientConfig(cfg backend.Config) (clientv3.Config, error) {
 	c := clientv3.Config{
 		Endpoints: u.HostPorts("2379"),
 		TLS:       security,
-		Username:  u.User,
-		Password:  u.Password,
 		Logger:    zap.NewNop(),
 
 		// A member that has fallen silent is given up after these two.
@@ -78,9 +72,8 @@ func clientConfig(cfg backend.Config) (clientv3.Config, error) {
 	for i, host := range c.Endpoints {
 		c.Endpoints[i] = scheme + host
 	}
-	if cfg.Credentials != nil {
-		c.Username, c.Password = "-", "-" // the client asks for a token only if it has some
-		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(logIn(cfg.Credentials)))
+	if credentials := credentialsOf(cfg); credentials != nil {
+		c.DialOptions = append(c.DialOptions, newLogin(credentials).options()...)
 	}
 	return c, nil
 }
@@ -91,18 +84,13 @@ var reconnect = grpc.ConnectParams{
 	MinConnectTimeout: 3 * time.Second,
 }
 
-// logIn puts the credentials of the moment into every request for a token.
-func logIn(credentials func(context.Context) (user, password string, err error)) grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		if auth, ok := req.(*pb.AuthenticateRequest); ok {
-			user, password, err := credentials(ctx)
-			if err != nil {
-				return err
-			}
-			auth.Name, auth.Password = user, password
-		}
-		return invoke(ctx, method, req, reply, cc, opts...)
+// credentialsOf returns nil where none are given.
+func credentialsOf(cfg backend.Config) func(context.Context) (user, password string, err error) {
+	u := cfg.URL
+	if cfg.Credentials != nil || u.User == "" {
+		return cfg.Credentials
 	}
+	return func(context.Context) (string, string, error) { return u.User, u.Password, nil }
 }
 
 // tlsConfig returns nil for connections that are not encrypted.

@@ -111,8 +111,11 @@ type place struct {
 // it says whether the lock is held.
 func (p *place) join(ctx context.Context) error {
 	s := p.session
+	if ctx.Done() == nil { // nothing to wait for but the answer
+		return s.putSettled(p)
+	}
 	joined := make(chan error, 1)
-	if !s.backend.janitor.Go(func(context.Context) { s.putSettled(p, joined) }) {
+	if !s.backend.janitor.Go(func(context.Context) { joined <- s.putSettled(p) }) {
 		s.giveUp(p)
 		return backend.ErrClosed
 	}
@@ -134,21 +137,21 @@ func (p *place) join(ctx context.Context) error {
 	}
 }
 
-// putSettled puts the key and says what came of it, once that is certain.
-func (s *session) putSettled(p *place, joined chan<- error) {
+// putSettled puts the key. If that fails it makes sure that nothing is left, in
+// the background if need be.
+func (s *session) putSettled(p *place) error {
 	err := s.put(p)
 	switch {
 	case err == nil:
-		joined <- nil
+		return nil
 	case refused(err), errors.Is(err, backend.ErrHeld), s.settle(p) == nil:
 		s.giveUp(p)
-		joined <- err
+		return err
 	case s.over() != nil: // and the key goes with it
-		joined <- s.over()
-	default:
-		joined <- errors.Join(err, errUnsettled)
-		s.cleanUp(p, s.settle)
+		return s.over()
 	}
+	s.backend.janitor.Go(func(context.Context) { s.cleanUp(p, s.settle) })
+	return errors.Join(err, errUnsettled)
 }
 
 // put puts the key, again if the guard has moved meanwhile.

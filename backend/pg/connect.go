@@ -222,7 +222,7 @@ func (b *Backend) prepareSequence(ctx context.Context, conn *pgconn.PgConn) erro
 		if found, err := b.checkSequence(ctx, conn); found || err != nil {
 			return err
 		}
-		return backend.Fail(backend.ErrAuth, fmt.Errorf("have an administrator run %q and grant USAGE on it: %w", create, err))
+		return backend.Fail(backend.ErrAuth, fmt.Errorf("have an administrator run %s; GRANT USAGE ON SEQUENCE %s TO this role: %w", create, b.sequencePath, err))
 	}
 	return nil
 }

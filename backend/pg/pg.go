@@ -36,10 +36,14 @@
 // queue, so that it does not keep vacuum and CREATE INDEX CONCURRENTLY from
 // going on. When all connections that may wait do, further requests are told by
 // notification when a lock is given back, in no order; one whose holder has
-// died they find free within 30 s.
+// died they find free within half a minute.
 //
-// Postgres keeps advisory locks in the memory of one server. A failover frees
-// them all. Poolers that work by transaction or statement, and standbys, are
+// The server looks through all locks of a connection at the end of each
+// statement: with thousands of locks held each further one takes longer.
+//
+// Postgres keeps advisory locks in the memory of one server. A restart or a
+// failover frees them all; a holder that is cut off at that moment learns of
+// it when its TTL is over, and the next one's token is greater. Poolers that work by transaction or statement, and standbys, are
 // refused. Whoever sets pooler=session for one that works by transaction has
 // no locks at all.
 //

@@ -96,10 +96,9 @@ func (b *Backend) unlocked(g *grant, c *call) {
 // session, and none is needed if the session has answered just now.
 func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
 	proofs := make(map[*session]*renewal)
-	fresh := time.Now().Add(-holds[0].TTL / 6)
 	for _, h := range holds {
 		if s := h.State.(*hold).grant.session; proofs[s] == nil {
-			proofs[s] = s.renew(fresh)
+			proofs[s] = s.renew(time.Now().Add(-h.TTL / 6))
 		}
 	}
 	for _, h := range holds {

@@ -52,7 +52,7 @@ var expressions = [ops]string{
 	unlockShared:    unlockSharedExpression,
 	lockExclusive:   "CASE WHEN pg_advisory_lock(K) IS NULL THEN 0 ELSE nextval(SEQ) END",
 	lockShared:      "CASE WHEN pg_advisory_lock_shared(K) IS NULL THEN 0 ELSE nextval(SEQ) END",
-	downgrade:       "CASE WHEN pg_advisory_lock_shared(K) IS NULL OR NOT pg_advisory_unlock(K) THEN 0" + told,
+	downgrade:       "CASE WHEN pg_advisory_lock_shared(K) IS NULL THEN 0 WHEN NOT pg_advisory_unlock(K) THEN 0" + told,
 	probe:           "pg_try_advisory_xact_lock_shared(K)::int::int8",
 	ping:            "(pg_backend_pid() = K AND NOT pg_is_in_recovery())::int::int8",
 	setTTL:          "(set_config('idle_session_timeout', K::text, false) IS NOT NULL)::int::int8",

@@ -25,7 +25,7 @@ func pgHarness(t testing.TB) conformance.Harness {
 		Version:     s.Version(),
 		Scheme:      "postgres",
 		URL:         p.url("postgres", s.Addr()),
-		TTL:         1500 * time.Millisecond,
+		TTL:         2 * time.Second,
 		BelowMinTTL: 50 * time.Millisecond,
 		Leased:      true,
 		Open:        p.open,

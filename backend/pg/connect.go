@@ -95,6 +95,9 @@ func (b *Backend) inspect(ctx context.Context, conn *pgconn.PgConn) error {
 	return nil
 }
 
+// leaseVersion is the first one that ends idle sessions.
+const leaseVersion = 140000
+
 const factsKey = "dlock"
 
 type serverFacts struct {
@@ -107,10 +110,13 @@ type serverFacts struct {
 // equip makes a session of a connection.
 func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, l line) (*session, error) {
 	known := conn.CustomData()[factsKey].(serverFacts)
-	if err := b.settings(ctx, conn, known.version, l); err != nil {
+	if err := b.settings(ctx, conn, l.ttl); err != nil {
 		return nil, err
 	}
 	if err := b.prepareSequence(ctx, conn); err != nil {
+		return nil, err
+	}
+	if err := b.begin(ctx, conn, known.version, l); err != nil {
 		return nil, err
 	}
 	if err := conn.SyncConn(ctx); err != nil {
@@ -131,6 +137,7 @@ func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, l line) (*sess
 		grants:   make(map[*grant]struct{}),
 		ttl:      l.ttl,
 		listens:  l.purpose == listening,
+		leased:   known.version >= leaseVersion,
 		prepared: make(map[form]bool),
 		bind: pgproto3.Bind{
 			ParameterFormatCodes: []int16{pgproto3.BinaryFormat},
@@ -141,26 +148,33 @@ func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, l line) (*sess
 }
 
 // settings makes the connection independent of the defaults of role and
-// database, and gives it its lease.
-func (b *Backend) settings(ctx context.Context, conn *pgconn.PgConn, version int64, l line) error {
+// database.
+func (b *Backend) settings(ctx context.Context, conn *pgconn.PgConn, ttl time.Duration) error {
 	needed := fmt.Sprintf("SET statement_timeout=0; SET default_transaction_read_only=off; "+
 		"SET client_min_messages=error; SET lock_timeout=%d", b.opts.Slice.Milliseconds())
-	if version >= 140000 {
-		needed += fmt.Sprintf("; SET idle_session_timeout=%d", l.ttl.Milliseconds())
-	}
-	if l.purpose == listening {
-		needed += "; LISTEN " + wakeChannel
-	}
 	if err := conn.Exec(ctx, needed).Close(); err != nil {
 		return err
 	}
-	for _, wish := range wishes(l.ttl) {
+	for _, wish := range wishes(ttl) {
 		err := conn.Exec(ctx, "SET "+wish).Close()
-		if _, refused := errors.AsType[*pgconn.PgError](err); err != nil && !refused {
+		if _, refused := errors.AsType[*pgconn.PgError](err); err != nil && (!refused || conn.IsClosed()) {
 			return err
 		}
 	}
 	return nil
+}
+
+// begin gives the connection its lease. It comes last: from then on the server
+// waits no longer than that for the next word.
+func (b *Backend) begin(ctx context.Context, conn *pgconn.PgConn, version int64, l line) error {
+	var last []string
+	if version >= leaseVersion {
+		last = append(last, fmt.Sprintf("SET idle_session_timeout=%d", l.ttl.Milliseconds()))
+	}
+	if l.purpose == listening {
+		last = append(last, "LISTEN "+wakeChannel)
+	}
+	return conn.Exec(ctx, strings.Join(last, "; ")).Close()
 }
 
 // wishes are settings that not every server knows or lets one set. They are
@@ -171,6 +185,7 @@ func wishes(ttl time.Duration) []string {
 	seconds := func(d time.Duration) int { return int(max((d+time.Second-1)/time.Second, 1)) }
 	const probes = 4
 	return []string{
+		"idle_session_timeout=0",
 		"transaction_timeout=0",
 		fmt.Sprintf("tcp_keepalives_idle=%d", seconds(ttl/2)),
 		fmt.Sprintf("tcp_keepalives_interval=%d", seconds(ttl/2/probes)),

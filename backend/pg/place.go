@@ -141,9 +141,11 @@ func (p *place) judge(r *backend.Request) verdict {
 	shared := r.Mode == backend.Shared
 	if a := p.ask; a != nil {
 		switch {
+		case a.abandoned():
+			return mustWait // for its traces to be gone
 		case !r.Wait && a.held:
 			return mustGiveUp
-		case shared && a.shared && a.ttl == r.TTL && !a.abandoned():
+		case shared && a.shared && a.ttl == r.TTL:
 			return mayJoin
 		}
 		return mustWait

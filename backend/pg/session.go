@@ -64,6 +64,7 @@ type session struct {
 	pid     uint32
 	epoch   uint64 // the WAL timeline, where it stands in a token
 	listens bool
+	leased  bool // the server knows of leases
 
 	// Guarded by backend.mu.
 	users  int // grants and requests
@@ -423,10 +424,10 @@ func (s *session) lease() time.Duration {
 // retune gives a session that nobody uses another lease.
 func (s *session) retune(ttl time.Duration) {
 	s.mu.Lock()
-	same := s.ttl == ttl
+	change := s.ttl != ttl && s.leased
 	s.ttl = ttl
 	s.mu.Unlock()
-	if !same {
+	if change {
 		s.start(&call{op: setTTL, arg: ttl.Milliseconds(), then: func(c *call) {
 			if c.err != nil {
 				s.kill(c.err)

@@ -34,7 +34,7 @@ func (a *ask) loop(closing context.Context) {
 	for {
 		err := a.round(closing, &pause)
 		answered := err == nil || err == errAgain || isHeld(err)
-		if !answered && !a.knownHeld() && time.Since(begun) > min(a.ttl, unansweredLimit) {
+		if !answered && !a.knownHeld() && time.Since(begun) > unansweredLimit {
 			a.fail(err)
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock/backend"
@@ -52,6 +53,8 @@ func (a *acquisition) final(ctx context.Context, err error) error {
 		return backend.ErrClosed
 	case errors.Is(err, backend.ErrHeld), errors.Is(err, backend.ErrAuth):
 		return err
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return err // it takes somebody to make room
 	case ctx.Err() != nil:
 		return backend.WaitEnded(ctx, a.queued)
 	case a.queued:

@@ -96,8 +96,11 @@ func TestWaiterCutOff(t *testing.T) {
 	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
 	lease := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
 	ctx, cancel := context.WithCancel(context30(t))
-	waiter := start(t, ctx, open(t, ttl, p.Addr()).RWMutex("a").RLock)
+	m := open(t, ttl, p.Addr()).RWMutex("a")
+	before := p.Stats().Requests
+	waiter := start(t, ctx, m.RLock)
 	queued(t, admin, 2)
+	eventually(t, "the waiter knows that it is queued", func() bool { return p.Stats().Requests > before+1 })
 	p.Blackhole(faultnet.BothWays)
 	queued(t, admin, 1)
 	must(t, lease.Unlock(context30(t)))

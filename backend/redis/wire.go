@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"time"
 
@@ -156,9 +157,12 @@ func (w *wire) submit(p *parcel) {
 	}
 }
 
-// send empties the queue until another sender has taken its place.
+// send empties the queue until another sender has taken its place. It lets
+// everybody run first whom the last replies have woken: their next commands
+// then leave together.
 func (w *wire) send(self int) {
 	for {
+		runtime.Gosched()
 		batch := w.take(self)
 		if batch == nil {
 			return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,7 +20,8 @@ import (
 // pgHarness runs a server with room for the locks of the greatest property.
 func pgHarness(t testing.TB) conformance.Harness {
 	s := server.Start(t, server.Postgres{Settings: []string{"max_locks_per_transaction=128", "max_connections=300"}})
-	p := &pgServer{proxied{target: s.Addr(), framing: faultnet.Postgres}, s}
+	p := &pgServer{proxied: proxied{target: s.Addr(), framing: faultnet.Postgres}, server: s}
+	t.Cleanup(p.hangUp)
 	return conformance.Harness{
 		Name:        "pg",
 		Version:     s.Version(),
@@ -44,6 +46,9 @@ func pgHarness(t testing.TB) conformance.Harness {
 type pgServer struct {
 	proxied
 	server *server.Server
+
+	mu    sync.Mutex
+	admin *pgx.Conn // to ask the server how things are; nil: not connected
 }
 
 func (p *pgServer) url(user, addr string) string {
@@ -63,19 +68,32 @@ func (p *pgServer) open(t testing.TB, o dlock.Options) *conformance.Peer {
 	return p.peer(t, b, o, proxy)
 }
 
-// query runs sql on a connection of its own and returns its rows as text.
+// query runs sql and returns its rows as text.
 func (p *pgServer) query(t testing.TB, sql string, args ...any) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	c, err := pgx.Connect(ctx, p.url("postgres", p.server.Addr()))
-	must(t, err)
-	defer c.Close(ctx)
-	rows, err := c.Query(ctx, sql, args...)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.admin == nil {
+		var err error
+		p.admin, err = pgx.Connect(ctx, p.url("postgres", p.server.Addr()))
+		must(t, err)
+	}
+	rows, err := p.admin.Query(ctx, sql, args...)
 	must(t, err)
 	out, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	must(t, err)
 	return out
+}
+
+func (p *pgServer) hangUp() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.admin != nil {
+		_ = p.admin.Close(context.Background()) // the server ends it in any case
+		p.admin = nil
+	}
 }
 
 // locksOf selects what pg_locks says of a key given in two halves.
@@ -109,6 +127,7 @@ func (p *pgServer) residue(t testing.TB) []string {
 
 func (p *pgServer) restart(t testing.TB) {
 	t.Helper()
+	p.hangUp()
 	must(t, p.server.Kill())
 	must(t, p.server.Restart(true))
 }

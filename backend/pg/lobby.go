@@ -21,21 +21,51 @@ func (a *ask) loiter(closing context.Context, pause *backend.Backoff) error {
 		return a.retry(pause, err)
 	}
 	defer a.delist(s)
-	if err := a.tryOnce(); !isHeld(err) {
-		return err
+	for {
+		if err := a.tryOnce(); !isHeld(err) || !s.lives() {
+			return err
+		}
+		a.foundHeld()
+		switch a.word() {
+		case slotFree:
+			return a.park(closing, pause)
+		case unwanted:
+			return backend.WaitEnded(a.ctx, true)
+		}
 	}
-	a.foundHeld()
-	patrol := time.NewTimer(a.backend.patrol())
+}
+
+// What ends a wait in the lobby.
+type word uint8
+
+const (
+	mayBeFree word = iota
+	slotFree
+	unwanted
+)
+
+// word waits until there is something to do: at the latest when it is time to
+// ask without having been told.
+func (a *ask) word() word {
+	b := a.backend
+	since, wait := time.Now(), b.patrol()
+	patrol := time.NewTimer(wait)
 	defer patrol.Stop()
-	select {
-	case a.backend.slots <- struct{}{}:
-		return a.park(closing, pause)
-	case <-a.wake:
-	case <-patrol.C:
-	case <-a.ctx.Done():
-		return backend.WaitEnded(a.ctx, true)
+	for {
+		select {
+		case b.slots <- struct{}{}:
+			return slotFree
+		case <-a.wake:
+			return mayBeFree
+		case <-a.ctx.Done():
+			return unwanted
+		case <-patrol.C:
+		}
+		if wait = b.patrol() - time.Since(since); wait <= 0 {
+			return mayBeFree
+		}
+		patrol.Reset(wait) // others have come, who ask too
 	}
-	return a.tryOnce()
 }
 
 // retry tries after a pause, when it is not possible to wait because of err.
@@ -77,10 +107,10 @@ func (a *ask) delist(s *session) {
 // patrol is how long a request waits for word before it asks by itself: the
 // more do so, the longer.
 func (b *Backend) patrol() time.Duration {
-	const least, most = time.Second, 30 * time.Second
+	const least, most = 5 * time.Second, 25 * time.Second
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return backend.Jitter(min(max(time.Duration(b.loiterers)*least, least), most))
+	return backend.Jitter(min(max(time.Duration(b.loiterers)*time.Second, least), most))
 }
 
 // wake passes on the word that a lock is free.

@@ -393,9 +393,13 @@ func (s *session) kill(err error) {
 // survived reports whether err is about one statement, so that the session
 // goes on.
 func (s *session) survived(err error) bool {
+	return codeOf(err) != "" && s.lives()
+}
+
+func (s *session) lives() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.dead == nil && codeOf(err) != ""
+	return s.dead == nil
 }
 
 // cancel asks the server to give up what the session waits for, and kills the

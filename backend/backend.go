@@ -98,7 +98,9 @@ type Hold struct {
 
 	// Token is the fencing token. It is greater than the token of every
 	// earlier exclusive hold and every earlier phase of readers of the name,
-	// also across a restart of the server. Readers of one phase share theirs.
+	// also across a restart of the server. Readers of one phase share theirs,
+	// where that costs the server no further question: a reader's token is
+	// compared with those of writers only.
 	Token uint64
 
 	// Sent is when the request was sent that last proved the hold: before it

@@ -259,6 +259,28 @@ func (a *attempt) failed() error {
 	return a.err
 }
 
+// first returns a function that waits for the next of the calls to be granted,
+// in whatever order that is.
+func (s *scene) first(calls []*attempt) func() *dlock.Lease {
+	ready := make(chan *attempt, len(calls))
+	for _, a := range calls {
+		go func() {
+			<-a.ready
+			ready <- a
+		}()
+	}
+	return func() *dlock.Lease {
+		s.Helper()
+		select {
+		case a := <-ready:
+			return a.granted()
+		case <-s.ctx.Done():
+			s.Fatal("never: any of the calls granted")
+			return nil
+		}
+	}
+}
+
 // waits fails the test if the call has returned: it must wait, or else why.
 func (a *attempt) waits(why string) {
 	a.s.Helper()

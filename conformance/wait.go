@@ -107,12 +107,13 @@ func waitNoHerd(s *scene) {
 		}
 		before := s.ops()
 		s.unlock(lease)
-		lease = line[0].granted()
+		next := s.first(line)
+		lease = next()
 		s.queued(name, n-1)
 		sent := s.ops() - before
-		for _, a := range line[1:] {
+		for range line[1:] {
 			s.unlock(lease)
-			lease = a.granted()
+			lease = next()
 		}
 		s.unlock(lease)
 		return sent

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -17,6 +18,11 @@ import (
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "dlock" {
 		main()
+	}
+	for _, sig := range ending {
+		if signal.Ignored(sig) { // by nohup, say; what is caught here has its usual effect on what is started
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
 	}
 	os.Exit(m.Run())
 }

@@ -17,7 +17,7 @@ test: servers check ## install what is missing, then pass every test on every ba
 
 conformance: ## the conformance suite: make conformance BACKEND=redis COUNT=20
 	go test -v -race -shuffle=on -count=$(COUNT) -timeout 60m ./conformance -backend=$(BACKEND) | \
-		grep -vE '^ *(=== |--- (PASS|SKIP))'
+		grep --line-buffered -vE '^ *(=== |--- (PASS|SKIP))'
 
 check: ## what needs no server: format, vet, staticcheck, go.mod
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt'; exit 1; }

@@ -21,7 +21,7 @@ type hold struct {
 	door *doorway
 	bh   *backend.Hold
 	item keepalive.Item
-	took time.Duration // when it was asked for, since the client was made
+	took time.Duration // when it was acquired, since the client was made
 
 	prev, next *hold // in door.holds, guarded by the client's mutex
 
@@ -47,7 +47,7 @@ var (
 // came too late to be of use, or the client was closed meanwhile.
 func (h *hold) begin() (*Lease, error) {
 	c := h.lock.client
-	h.took = h.bh.Sent.Sub(c.made)
+	h.took = c.age() // Sent may be older: that of a session is
 	if !c.hang(h) {
 		return nil, ErrClosed
 	}

@@ -221,6 +221,37 @@ func TestMinHold(t *testing.T) {
 	})
 }
 
+// old is a backend that proves its holds by something older, as sessions do.
+type old struct{ *memory.Backend }
+
+func (b old) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
+	h, err := b.Backend.Acquire(ctx, r)
+	if err == nil {
+		h.Sent = h.Sent.Add(-h.Granted / 3)
+	}
+	return h, err
+}
+
+// How long a lock is held counts from when it was acquired, not from when it
+// was last proven.
+func TestHoldTimesCountFromTheAcquisition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.NewServer()
+		c := client(t, old{memory.New(s)}, dlock.Options{TTL: 30 * time.Second})
+		start := time.Now()
+		unlock(t, lock(t, c.Mutex("x", dlock.WithMinHold(time.Minute))))
+		unlock(t, lock(t, client(t, memory.New(s), dlock.Options{}).Mutex("x")))
+		if held := time.Since(start); held != time.Minute {
+			t.Errorf("held for %v, want 1m", held)
+		}
+		start = time.Now()
+		<-lock(t, c.Mutex("x", dlock.WithMaxHold(time.Minute))).Done()
+		if held := time.Since(start); held != time.Minute {
+			t.Errorf("held for %v, want 1m at most", held)
+		}
+	})
+}
+
 func TestCloseWaitsForMinHoldUntilItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.NewServer()

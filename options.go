@@ -84,7 +84,7 @@ func WithTTL(ttl time.Duration) Option {
 	return func(s *settings) { s.ttl = ttl }
 }
 
-// WithMaxHold ends every hold d after it was asked for: its lease is lost then
+// WithMaxHold ends every hold d after it was acquired: its lease is lost then
 // if it has not been unlocked. A hold with d up to the TTL is never renewed.
 func WithMaxHold(d time.Duration) Option {
 	return func(s *settings) { s.maxHold = s.positive("max hold", d) }

@@ -178,7 +178,7 @@ func waitQueuedProcessStopped(s *scene) {
 	call := p.send("lock", "h", s.name, "exclusive")
 	s.queued(s.name, 1)
 	next := s.queue(b.Mutex(s.name), s.name, 2)
-	p.signal(syscall.SIGSTOP)
+	p.stop()
 	s.unlock(lease)
 	if !s.Leased {
 		p.signal(syscall.SIGCONT)
@@ -211,7 +211,7 @@ func lossStoppedHolder(s *scene) {
 	p.do("lock", "h", s.name, "exclusive")
 	old := p.do("state", "h").result
 	next := s.queue(s.open().Mutex(s.name), s.name, 1)
-	p.signal(syscall.SIGSTOP)
+	p.stop()
 	if !s.Leased {
 		s.pass(3 * s.TTL)
 		next.waits("a held lock was granted")

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -160,6 +161,25 @@ func (p *process) do(verb string, args ...any) answer {
 }
 
 func (p *process) signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) }
+
+// stop sends SIGSTOP and returns when all threads have stopped: until then the
+// process may still take a lock.
+func (p *process) stop() {
+	p.s.Helper()
+	p.signal(syscall.SIGSTOP)
+	p.s.eventually("the process has stopped", func() bool {
+		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+		p.s.ok(err)
+		for _, path := range stats {
+			stat, err := os.ReadFile(path)
+			_, state, _ := strings.Cut(string(stat), ") ")
+			if err == nil && !strings.HasPrefix(state, "T") {
+				return false
+			}
+		}
+		return true
+	})
+}
 
 // kill ends the process as a power cut would.
 func (p *process) kill() {

@@ -76,7 +76,7 @@ func New(r backend.Renewer) *Keeper {
 }
 
 // Add begins to keep h for owner. A positive maxHold ends it that long after
-// it was granted. Add reports false, and does nothing, if h is over already:
+// it was added. Add reports false, and does nothing, if h is over already:
 // its lease ran out before the answer came.
 func (k *Keeper) Add(it *Item, h *backend.Hold, maxHold time.Duration, owner Owner) bool {
 	k.mu.Lock()
@@ -87,7 +87,7 @@ func (k *Keeper) Add(it *Item, h *backend.Hold, maxHold time.Duration, owner Own
 	it.deadline = k.clock.deadline(h)
 	it.end, it.due = never, never
 	if maxHold > 0 {
-		it.end = sent + moment(maxHold)
+		it.end = k.clock.at(now) + moment(maxHold)
 	}
 	if k.renewer != nil && (!h.Fixed || it.deadline.running < it.end) {
 		it.due = sent + moment(cmp.Or(h.RenewIn, period(h)))

@@ -75,10 +75,10 @@ func (c *call) take(ctx context.Context) (*backend.Hold, error) {
 		defer c.w.put()
 	}
 	c.sub = c.b.hub.subscription(c.client, nil)
-	_, denied := c.sub.known()
+	works, denied := c.sub.known()
 	c.polls = denied || c.b.hub.polls
 	c.name()
-	a, err := c.ask(ctx, c.mode())
+	a, err := c.begin(ctx, works)
 	for err == nil {
 		var h *backend.Hold
 		switch a.status() {
@@ -102,6 +102,26 @@ func (c *call) take(ctx context.Context) (*backend.Hold, error) {
 		a, err = c.enter(ctx)
 	}
 	return nil, err
+}
+
+// begin asks for the first time. As long as nobody can call this client it does
+// not join the queue: a hand-over that reached it there would skip it.
+func (c *call) begin(ctx context.Context, works bool) (answer, error) {
+	if !c.Wait || works || c.polls {
+		return c.ask(ctx, c.mode())
+	}
+	a, err := c.ask(ctx, "t")
+	if err != nil || a.status() != "HELD" {
+		return a, err
+	}
+	c.polls = !c.sub.works(ctx, c.b.closing, subscribing)
+	switch {
+	case ctx.Err() != nil:
+		return a, backend.WaitEnded(ctx, true)
+	case c.b.isClosing():
+		return a, backend.ErrClosed
+	}
+	return c.enter(ctx)
 }
 
 func (c *call) mode() string {

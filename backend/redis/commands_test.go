@@ -14,8 +14,11 @@ import (
 )
 
 // scriptCalls is how many scripts clients have sent to the shared server.
-func scriptCalls(t testing.TB) int64 {
-	return commandsOf(t, shared)["eval"] + commandsOf(t, shared)["evalsha"]
+func scriptCalls(t testing.TB) int64 { return scriptsOf(t, shared) }
+
+func scriptsOf(t testing.TB, s *server.Server) int64 {
+	counts := commandsOf(t, s)
+	return counts["eval"] + counts["evalsha"]
 }
 
 // commandsOf counts by name what a server has executed, also inside scripts.

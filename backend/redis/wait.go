@@ -15,10 +15,6 @@ const subscribing = 2 * time.Second
 func (c *call) wait(ctx context.Context, a answer) (*backend.Hold, answer, error) {
 	c.rank = rankOf(a)
 	c.anchor = anchor{a.sent, a.int(1)}
-	if works, _ := c.sub.known(); !works && !c.polls {
-		a, err := c.listen(ctx)
-		return nil, a, err
-	}
 	t := time.NewTimer(c.pause(a))
 	defer t.Stop()
 	select {
@@ -57,21 +53,6 @@ func (c *call) pause(a answer) time.Duration {
 		return min(poll, time.Duration(rest)*time.Millisecond+5*time.Millisecond)
 	}
 	return backend.Jitter(poll)
-}
-
-// listen waits for the subscription and asks again, because a grant may have
-// been told before. Without a subscription the call goes on by polling, with
-// an id that tells the server so.
-func (c *call) listen(ctx context.Context) (answer, error) {
-	c.sub = c.b.hub.subscription(c.client, nil)
-	if c.sub.works(ctx, c.b.closing, subscribing) {
-		return c.ask(ctx, "p")
-	}
-	if ctx.Err() != nil {
-		return answer{}, backend.WaitEnded(ctx, true)
-	}
-	c.polls = true
-	return c.enter(ctx)
 }
 
 // comeBack joins the queue again after it has lost its entry, at its old

@@ -143,7 +143,8 @@ func (h *hub) close() {
 	}
 }
 
-// nudge has every waiter ask the server: a message may have been missed.
+// nudge has every waiter ask the server: a message may have been missed, as
+// long as there was no subscription.
 func (h *hub) nudge() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -305,9 +306,9 @@ func (s *subscription) take(m any) {
 	case *redis.Message:
 		s.hub.dispatch(m.Payload)
 	case *redis.Subscription:
+		s.hub.nudge() // first, so that who waits for s alone is not sent to ask twice
 		select {
 		case <-s.ready: // anew, after its connection had broken
-			s.hub.nudge()
 		default:
 			close(s.ready)
 		}

@@ -1,0 +1,110 @@
+package server
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// silence is how long a node of a test is silent before it is taken for dead.
+const silence = time.Second
+
+// copiedTo waits until a replica has the record.
+func copiedTo(t *testing.T, s *Server) {
+	t.Helper()
+	eventually(t, "the replica has the record", func() bool {
+		reply, err := redisCommand(t.Context(), s.Addr(), "GET record")
+		return err == nil && strings.Contains(reply, record)
+	})
+}
+
+// primary reports whether s takes writes as the head of its replicas.
+func primary(t *testing.T, s *Server) bool {
+	info, _ := redisCommand(t.Context(), s.Addr(), "INFO replication")
+	return strings.Contains(info, "role:master")
+}
+
+func TestReplicasCopyTheirPrimary(t *testing.T) {
+	t.Parallel()
+	r := StartReplicated(t, 2, Redis{})
+	redisWrite(t, r.Primary.Addr())
+	for _, s := range r.Replicas {
+		copiedTo(t, s)
+		if primary(t, s) {
+			t.Error("a replica says that it is a primary")
+		}
+	}
+}
+
+func TestMastersAreApart(t *testing.T) {
+	t.Parallel()
+	masters := StartAll(t, Copies(3, Redis{})...)
+	redisWrite(t, masters[0].Addr())
+	for _, s := range masters[1:] {
+		if reply := redisRead(t, s.Addr()); strings.Contains(reply, record) {
+			t.Errorf("another master said %q", reply)
+		}
+	}
+}
+
+func TestSentinelsReplaceTheirPrimary(t *testing.T) {
+	t.Parallel()
+	w := StartWatched(t, 1, Redis{}, silence)
+	redisWrite(t, w.Primary.Addr())
+	copiedTo(t, w.Replicas[0])
+	must(t, w.Primary.Kill())
+	eventually(t, "the replica is promoted", func() bool { return primary(t, w.Replicas[0]) })
+	for _, s := range w.Sentinels {
+		eventually(t, "the sentinels say so", func() bool {
+			said, err := redisCommand(t.Context(), s.Addr(), "SENTINEL GET-MASTER-ADDR-BY-NAME "+PrimaryName)
+			_, port, _ := strings.Cut(w.Replicas[0].Addr(), ":")
+			return err == nil && strings.Contains(said, "\r\n"+port+"\r\n")
+		})
+	}
+	must(t, w.Primary.Restart(true))
+	eventually(t, "the old primary follows", func() bool { return !primary(t, w.Primary) })
+}
+
+func TestClusterReplacesAMaster(t *testing.T) {
+	t.Parallel()
+	c := StartCluster(t, Redis{AppendOnly: true}, silence)
+	owner, replica := ownerOf(t, c)
+	redisWrite(t, owner.Addr())
+	must(t, owner.Kill())
+	eventually(t, "the replica is promoted", func() bool {
+		return primary(t, replica) && strings.Contains(redisRead(t, replica.Addr()), record)
+	})
+	must(t, owner.Restart(true))
+	must(t, c.Await())
+	eventually(t, "the old master follows", func() bool { return !primary(t, owner) })
+}
+
+// ownerOf returns the master that has the record's slot, and its replica. The
+// other masters say where it is.
+func ownerOf(t *testing.T, c *Cluster) (owner, replica *Server) {
+	t.Helper()
+	for i, s := range c.Masters {
+		if reply := redisRead(t, s.Addr()); !strings.HasPrefix(reply, "-MOVED") {
+			owner, replica = s, c.Replicas[i]
+		}
+	}
+	for _, s := range c.Masters {
+		if reply := redisRead(t, s.Addr()); s != owner && !strings.Contains(reply, owner.Addr()) {
+			t.Errorf("a master that has not the slot said %q", reply)
+		}
+	}
+	return owner, replica
+}
+
+func TestClusterOutlivesARestart(t *testing.T) {
+	t.Parallel()
+	c := StartCluster(t, Redis{AppendOnly: true}, 15*time.Second)
+	owner, _ := ownerOf(t, c)
+	redisWrite(t, owner.Addr())
+	must(t, group(c.Masters).each(func(i int) error { return c.Masters[i].Kill() }))
+	must(t, group(c.Masters).each(func(i int) error { return c.Masters[i].Restart(true) }))
+	must(t, c.Await())
+	if reply := redisRead(t, owner.Addr()); !strings.Contains(reply, record) {
+		t.Errorf("the record is gone: %q", reply)
+	}
+}

@@ -11,7 +11,8 @@
 //  1. Implement [Backend]. Wait for a lock as the server does it natively;
 //     [Poll] is for servers that cannot call back.
 //  2. Implement those of the optional interfaces [Renewer], [Reenterer],
-//     [Downgrader] and [MinTTLer] that fit. They are found by type assertion.
+//     [Downgrader], [MinTTLer] and [TokenRegister] that fit. They are found by
+//     type assertion.
 //  3. [Register] a URL scheme in an init function that does nothing else, and
 //     export a New for people who already have a client of the server.
 //  4. Run the conformance suite against it.

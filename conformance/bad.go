@@ -235,10 +235,11 @@ func optionalInterfaces(s *scene) {
 	b := s.open().Backend
 	var has []string
 	for name, typ := range map[string]reflect.Type{
-		"Downgrader": reflect.TypeFor[backend.Downgrader](),
-		"MinTTLer":   reflect.TypeFor[backend.MinTTLer](),
-		"Reenterer":  reflect.TypeFor[backend.Reenterer](),
-		"Renewer":    reflect.TypeFor[backend.Renewer](),
+		"Downgrader":    reflect.TypeFor[backend.Downgrader](),
+		"MinTTLer":      reflect.TypeFor[backend.MinTTLer](),
+		"Reenterer":     reflect.TypeFor[backend.Reenterer](),
+		"Renewer":       reflect.TypeFor[backend.Renewer](),
+		"TokenRegister": reflect.TypeFor[backend.TokenRegister](),
 	} {
 		if reflect.TypeOf(b).Implements(typ) {
 			has = append(has, name)

@@ -181,6 +181,11 @@ var properties = []property{
 	{"Bad/ForeignState", badForeignState, false},
 	{"Bad/NoSecrets", badNoSecrets, false},
 
+	{"Register/Proposal", registerProposal, false},
+	{"Register/Raise", registerRaise, false},
+	{"Register/Rejoin", registerRejoin, false},
+	{"Register/Queue", registerQueue, false},
+
 	{"Backend/OptionalInterfaces", optionalInterfaces, false},
 	{"Backend/UnsupportedSaysSo", unsupportedSaysSo, false},
 }

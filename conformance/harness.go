@@ -79,7 +79,8 @@ type Harness struct {
 
 	// Optional lists the optional interfaces of package backend that the
 	// backend implements, in alphabetical order: Downgrader, MinTTLer,
-	// Reenterer, Renewer. One that disappears is a failure, not a silence.
+	// Reenterer, Renewer, TokenRegister. One that disappears is a failure, not
+	// a silence.
 	Optional []string
 
 	// Borrow returns a backend on a client that stays the caller's, and a

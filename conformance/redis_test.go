@@ -64,7 +64,7 @@ func newRedisHarness(t testing.TB, name, login string, args ...string) conforman
 		Wipe:     func(t testing.TB) { must(t, r.admin.FlushAll(context.Background()).Err()) },
 		BadLogin: "redis://dlock:wrong@" + s.Addr(),
 		Nowhere:  "redis://127.0.0.1:1",
-		Optional: []string{"Downgrader", "Reenterer", "Renewer"},
+		Optional: []string{"Downgrader", "Reenterer", "Renewer", "TokenRegister"},
 		Borrow:   r.borrow,
 	}
 }
@@ -122,8 +122,8 @@ func (r *redisServer) ops() int64 {
 	return sum
 }
 
-// residue lists holds, queues and channels. A hash without a holder is what
-// keeps the token.
+// residue lists holds, queues and channels. A hash without a holder keeps the
+// token of its lock, or the time from which the server votes.
 func (r *redisServer) residue(t testing.TB) []string {
 	ctx := context.Background()
 	left, err := r.admin.PubSubChannels(ctx, "dlock:*").Result()
@@ -131,7 +131,7 @@ func (r *redisServer) residue(t testing.TB) []string {
 	keys, err := r.admin.Keys(ctx, "dlock:*").Result()
 	must(t, err)
 	for _, key := range keys {
-		if key[len(key)-1] == '}' && r.admin.Type(ctx, key).Val() == "hash" && !r.admin.HExists(ctx, key, "o").Val() {
+		if r.admin.Type(ctx, key).Val() == "hash" && !r.admin.HExists(ctx, key, "o").Val() {
 			continue
 		}
 		left = append(left, key)

@@ -13,8 +13,9 @@
 // processes know nothing of these locks. Nothing waits on anything but
 // channels and timers, so that testing/synctest can drive a program through
 // minutes of watchdog, loss and queueing in an instant. A [Server] can forget
-// a lock or stop answering, and a [Backend] can be cut off or fail a call, so
-// that a program's own tests can see what it does on a bad day.
+// a lock or all of them, stop answering, or have a wrong clock, and a [Backend]
+// can be cut off or fail a call, so that a program's own tests can see what it
+// does on a bad day.
 package memory
 
 import (
@@ -44,10 +45,11 @@ type Backend struct {
 }
 
 var (
-	_ backend.Backend    = (*Backend)(nil)
-	_ backend.Renewer    = (*Backend)(nil)
-	_ backend.Reenterer  = (*Backend)(nil)
-	_ backend.Downgrader = (*Backend)(nil)
+	_ backend.Backend       = (*Backend)(nil)
+	_ backend.Renewer       = (*Backend)(nil)
+	_ backend.Reenterer     = (*Backend)(nil)
+	_ backend.Downgrader    = (*Backend)(nil)
+	_ backend.TokenRegister = (*Backend)(nil)
 )
 
 // New returns a client of s, or of a server of its own if s is nil.
@@ -60,10 +62,19 @@ func New(s *Server) *Backend {
 
 // Acquire implements backend.Backend.
 func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
+	return b.take(ctx, r, backend.Ballot{})
+}
+
+// Vote implements backend.TokenRegister.
+func (b *Backend) Vote(ctx context.Context, r backend.Request, v backend.Ballot) (*backend.Hold, error) {
+	return b.take(ctx, r, v)
+}
+
+func (b *Backend) take(ctx context.Context, r backend.Request, v backend.Ballot) (*backend.Hold, error) {
 	b.calls.Add(1)
 	defer b.calls.Done()
 	for {
-		h, err := b.acquire(ctx, r)
+		h, err := b.acquire(ctx, r, v)
 		if err == nil || !errors.Is(err, backend.ErrLost) || !r.Wait {
 			return h, err
 		}
@@ -71,17 +82,19 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 }
 
 // acquire asks once. ErrLost means that a grant ran out before it got here.
-func (b *Backend) acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
+func (b *Backend) acquire(ctx context.Context, r backend.Request, v backend.Ballot) (*backend.Hold, error) {
 	sent := time.Now()
 	if err := b.send(ctx); err != nil {
 		return nil, err
 	}
-	g, w := b.server.acquire(b, r)
+	g, w, err := b.server.acquire(b, r, v)
+	if err != nil {
+		return nil, err
+	}
 	if g == nil && w == nil {
 		return nil, backend.ErrHeld
 	}
 	if g == nil {
-		var err error
 		if g, err = b.await(ctx, w); err != nil {
 			return nil, err
 		}
@@ -104,7 +117,7 @@ func (b *Backend) await(ctx context.Context, w *waiter) (*grant, error) {
 	var err error
 	select {
 	case <-w.ready:
-		return w.grant, nil
+		return w.grant, w.err
 	case <-ctx.Done():
 		err = backend.WaitEnded(ctx, true)
 	case <-b.closed:
@@ -139,6 +152,11 @@ func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(
 // Reenter implements backend.Reenterer.
 func (b *Backend) Reenter(ctx context.Context, h *backend.Hold, entries int, seq int64) error {
 	return b.exchange(ctx, h, func() error { return b.server.reenter(h, entries, seq) })
+}
+
+// RaiseToken implements backend.TokenRegister.
+func (b *Backend) RaiseToken(ctx context.Context, h *backend.Hold, token uint64) error {
+	return b.exchange(ctx, h, func() error { return b.server.raise(h, token) })
 }
 
 // Downgrade implements backend.Downgrader.

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,8 @@ type Server struct {
 	locks map[string]*state
 	spare *state
 	token uint64
+	ahead time.Duration // what its clock is ahead by
+	since time.Time     // how far back it knows everything; zero: nobody has asked
 }
 
 // A state is what the server knows of one name in use.
@@ -41,9 +44,11 @@ type grant struct {
 
 type waiter struct {
 	request backend.Request
+	ballot  backend.Ballot
 	client  *Backend
 	grant   *grant
-	ready   chan struct{} // closed when grant is set
+	err     error
+	ready   chan struct{} // closed when grant or err is set
 }
 
 // NewServer returns a server without locks.
@@ -71,15 +76,25 @@ func (s *Server) Evict(name string) {
 	}
 }
 
-// Wipe forgets every hold and tells nobody. Those who wait stay in the queue.
+// Wipe forgets every hold and tells nobody. Those who wait stay in the queue,
+// but for those who need a server that remembers: they are turned away.
 func (s *Server) Wipe() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.token = 0
+	s.token, s.since = 0, time.Time{}
 	for _, st := range s.locks {
 		st.writer, st.readers = nil, nil
+		st.turnAway()
 		s.settle(st, time.Now())
 	}
+}
+
+// SetClock makes the clock from which the server takes its tokens ahead of the
+// real one, or behind.
+func (s *Server) SetClock(ahead time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ahead = ahead
 }
 
 // Ops returns how many requests have been sent to the server.
@@ -113,21 +128,25 @@ func (s *Server) Entries(name string) int {
 }
 
 // acquire grants r, or queues it, or does neither if it must not wait.
-func (s *Server) acquire(b *Backend, r backend.Request) (*grant, *waiter) {
+func (s *Server) acquire(b *Backend, r backend.Request, v backend.Ballot) (*grant, *waiter, error) {
 	s.mu.Lock()
-	st := s.state(r.Name)
 	now := time.Now()
+	if err := s.ready(v, now); err != nil {
+		defer s.mu.Unlock()
+		return nil, nil, err
+	}
+	st := s.state(r.Name)
 	s.expire(st, now)
 	if len(st.queue) == 0 && st.open(r.Mode) {
 		defer s.mu.Unlock()
-		return s.grant(st, b, r, now), nil
+		return s.grant(st, b, r, v, now), nil, nil
 	}
 	if !r.Wait {
 		defer s.mu.Unlock()
 		s.settle(st, now)
-		return nil, nil
+		return nil, nil, nil
 	}
-	w := &waiter{request: r, client: b, ready: make(chan struct{})}
+	w := &waiter{request: r, ballot: v, client: b, ready: make(chan struct{})}
 	st.queue = append(st.queue, w)
 	s.settle(st, now)
 	holders := st.holders()
@@ -137,7 +156,21 @@ func (s *Server) acquire(b *Backend, r backend.Request) (*grant, *waiter) {
 			g.hold.Observer.Wanted()
 		}
 	}
-	return nil, w
+	return nil, w, nil
+}
+
+// ready reports whether the server remembers as much as v asks for.
+func (s *Server) ready(v backend.Ballot, now time.Time) error {
+	if v.Rejoin == 0 {
+		return nil
+	}
+	if s.since.IsZero() {
+		s.since = now
+	}
+	if in := v.Rejoin - now.Sub(s.since); in > 0 {
+		return &backend.NotReadyError{In: in}
+	}
+	return nil
 }
 
 // release ends h, and reports ErrLost if it had ended before.
@@ -162,6 +195,14 @@ func (s *Server) reenter(h *backend.Hold, entries int, seq int64) error {
 		if !h.Fixed {
 			g.extend(now)
 		}
+	})
+}
+
+// raise has every later token exceed token.
+func (s *Server) raise(h *backend.Hold, token uint64) error {
+	return s.update(h, func(st *state, _ *grant, _ time.Time) {
+		s.token = max(s.token, token)
+		st.phase = max(st.phase, token)
 	})
 }
 
@@ -203,6 +244,9 @@ func (s *Server) abandon(w *waiter) {
 		return
 	}
 	defer s.mu.Unlock()
+	if w.err != nil {
+		return // it is in no queue any more
+	}
 	st := s.locks[w.request.Name]
 	st.queue = without(st.queue, w)
 	s.settle(st, time.Now())
@@ -229,7 +273,7 @@ func (s *Server) settle(st *state, now time.Time) {
 	for len(st.queue) > 0 && st.open(st.queue[0].request.Mode) {
 		w := st.queue[0]
 		st.queue = st.queue[1:]
-		w.grant = s.grant(st, w.client, w.request, now)
+		w.grant = s.grant(st, w.client, w.request, w.ballot, now)
 		close(w.ready)
 	}
 	if st.timer != nil {
@@ -263,15 +307,13 @@ func (s *Server) state(name string) *state {
 	return st
 }
 
-// grant lets r in. A writer and the first reader of a phase get a new token:
-// time in µs, so that it grows across restarts too.
-func (s *Server) grant(st *state, b *Backend, r backend.Request, now time.Time) *grant {
+// grant lets r in. A writer and the first reader of a phase get a new token.
+func (s *Server) grant(st *state, b *Backend, r backend.Request, v backend.Ballot, now time.Time) *grant {
 	g := &grant{client: b, granted: now}
 	g.hold = backend.Hold{Request: r, Granted: r.TTL, TellsWanted: true, State: g}
 	g.extend(now)
 	if r.Mode == backend.Exclusive || len(st.readers) == 0 {
-		s.token = max(s.token+1, uint64(now.UnixMicro()))
-		st.phase = s.token
+		st.phase = s.newToken(v, now)
 	}
 	g.hold.Token = st.phase
 	if r.Mode == backend.Exclusive {
@@ -280,6 +322,17 @@ func (s *Server) grant(st *state, b *Backend, r backend.Request, now time.Time) 
 		st.readers = append(st.readers, g)
 	}
 	return g
+}
+
+// newToken is time in µs, so that it grows across restarts too, or the proposal
+// that v brings.
+func (s *Server) newToken(v backend.Ballot, now time.Time) uint64 {
+	now = now.Add(s.ahead)
+	s.token = max(s.token+1, uint64(now.UnixMicro()))
+	if v.Token <= uint64(now.Add(backend.TokenLead).UnixMicro()) {
+		s.token = max(s.token, v.Token)
+	}
+	return s.token
 }
 
 func (s *Server) expire(st *state, now time.Time) {
@@ -324,6 +377,18 @@ func (st *state) remove(g *grant) {
 		return
 	}
 	st.readers = without(st.readers, g)
+}
+
+// turnAway ends the wait of those who need a server that remembers.
+func (st *state) turnAway() {
+	st.queue = slices.DeleteFunc(st.queue, func(w *waiter) bool {
+		if w.ballot.Rejoin == 0 {
+			return false
+		}
+		w.err = &backend.NotReadyError{In: w.ballot.Rejoin}
+		close(w.ready)
+		return true
+	})
 }
 
 func (st *state) nextExpiry() time.Time {

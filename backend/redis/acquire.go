@@ -15,6 +15,7 @@ const patience = 3 * time.Second
 // A call is one Acquire under way. It is the business of one goroutine.
 type call struct {
 	*backend.Request
+	ballot *backend.Ballot // nil: this server decides alone
 	b      *Backend
 	keys   *keys
 	client string
@@ -55,11 +56,15 @@ func (s *state) wanted() {
 
 // Acquire implements backend.Backend.
 func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
+	return b.acquire(ctx, r, nil)
+}
+
+func (b *Backend) acquire(ctx context.Context, r backend.Request, v *backend.Ballot) (*backend.Hold, error) {
 	if !b.begin() {
 		return nil, backend.ErrClosed
 	}
 	defer b.calls.Done()
-	c := &call{Request: &r, b: b, keys: lockKeys(r.Name), client: clientOf(r.ID)}
+	c := &call{Request: &r, ballot: v, b: b, keys: lockKeys(r.Name), client: clientOf(r.ID)}
 	h, err := c.take(ctx)
 	if err != nil {
 		c.leave()
@@ -173,7 +178,7 @@ func (c *call) ask(ctx context.Context, mode string) (answer, error) {
 			return a, backend.WaitEnded(ctx, c.answered)
 		case c.b.isClosing():
 			return a, backend.ErrClosed
-		case hopeless(err), !c.answered && (!passing(err) || time.Since(began) > patience):
+		case hopeless(err), a.status() == "NOT_READY", !c.answered && (!passing(err) || time.Since(began) > patience):
 			return a, fail(err)
 		}
 		if !c.b.sleep(ctx, pause.Next()) {
@@ -183,11 +188,12 @@ func (c *call) ask(ctx context.Context, mode string) (answer, error) {
 }
 
 func (c *call) send(ctx context.Context, mode string) (answer, error) {
-	call := acquireScript.call(c.keys.args[:], c.id, millis(c.TTL), mode, c.rank)
-	a, err := c.b.run(ctx, attempt(c.TTL), acquireScript, call)
+	s, call := c.request(mode)
+	a, err := c.b.run(ctx, attempt(c.TTL), s, call)
 	switch {
 	case err == nil:
 		c.owed = a.status() == "GRANTED" || a.status() == "QUEUED"
+		err = unready(a)
 	case !unsent(err):
 		_, answered := replied(err)
 		c.doubt = c.doubt || !answered && mode != "p"

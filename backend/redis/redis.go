@@ -33,6 +33,8 @@
 // sets for readers (:r), the queue (:q), the liveness of those in it (:a) and
 // ids that must not come back (:x). A free lock is one small key, which goes
 // 10 minutes after its last lease. The channel of a client is dlock:c:<client>.
+// The hash dlock:boot of a server that is one of a quorum says in µs since when
+// the server has kept its data.
 //
 // # Permissions
 //
@@ -94,10 +96,11 @@ type Backend struct {
 }
 
 var (
-	_ backend.Backend    = (*Backend)(nil)
-	_ backend.Renewer    = (*Backend)(nil)
-	_ backend.Reenterer  = (*Backend)(nil)
-	_ backend.Downgrader = (*Backend)(nil)
+	_ backend.Backend       = (*Backend)(nil)
+	_ backend.Renewer       = (*Backend)(nil)
+	_ backend.Reenterer     = (*Backend)(nil)
+	_ backend.Downgrader    = (*Backend)(nil)
+	_ backend.TokenRegister = (*Backend)(nil)
 )
 
 // New returns a backend on a client that stays the caller's. The client may

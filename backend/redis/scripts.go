@@ -26,6 +26,8 @@ type script struct {
 
 var (
 	acquireScript   = load("acquire")
+	voteScript      = load("vote")
+	raiseScript     = load("raise")
 	releaseScript   = load("release")
 	downgradeScript = load("downgrade")
 	checkScript     = load("check")
@@ -39,11 +41,13 @@ var lettingIn = [4]any{unattended.Milliseconds(), "publish", channelPrefix, keep
 
 var include = regexp.MustCompile(`(?m)^-- include (\w+)$`)
 
-func load(name string) *script {
-	src := include.ReplaceAllStringFunc(read(name), func(line string) string {
-		return read(strings.TrimPrefix(line, "-- include "))
+func load(name string) *script { return newScript(expand(name)) }
+
+// expand is the source of a script with all that it includes.
+func expand(name string) string {
+	return include.ReplaceAllStringFunc(read(name), func(line string) string {
+		return expand(strings.TrimPrefix(line, "-- include "))
 	})
-	return newScript(src)
 }
 
 func newScript(src string) *script {

@@ -49,22 +49,22 @@ type Client struct {
 	backend    backend.Backend
 	reenterer  backend.Reenterer  // nil: entries are counted here alone
 	downgrader backend.Downgrader // nil: ErrUnsupported
+	transferer backend.Transferer // nil: every goroutine asks the server
 	opts       Options
 	log        *slog.Logger
 	minTTL     time.Duration
-	made       time.Time
 
 	keeper  *keepalive.Keeper
 	janitor backend.Janitor
 	id      string        // 128 random bits
 	lastID  atomic.Uint64 // counts requests
-	closing chan struct{} // closed when Close begins
 
-	mu          sync.Mutex
-	closed      bool
-	names       map[string]*doorway
-	spare       *doorway
-	spareWaiter *waiter // a list
+	waiters sync.Pool // of this client alone: a channel must not leave its synctest bubble
+
+	mu     sync.Mutex
+	closed bool
+	names  map[string]*doorway
+	idle   *doorway // in names, though nobody needs it just now
 }
 
 // New returns a client of a backend that the program has made by hand, such as
@@ -89,13 +89,12 @@ func newClient(b backend.Backend, o *Options) *Client {
 		opts:    *o,
 		log:     o.logger(),
 		minTTL:  backend.MinTTL,
-		made:    time.Now(),
 		id:      randomID(),
-		closing: make(chan struct{}),
 		names:   make(map[string]*doorway),
 	}
 	c.reenterer, _ = b.(backend.Reenterer)
 	c.downgrader, _ = b.(backend.Downgrader)
+	c.transferer, _ = b.(backend.Transferer)
 	if m, ok := b.(backend.MinTTLer); ok {
 		c.minTTL = max(c.minTTL, m.MinTTL())
 	}
@@ -142,6 +141,7 @@ func (c *Client) Close(ctx context.Context) error {
 }
 
 // shut turns newcomers and waiters away and returns the holds there are.
+// Whoever waits under a lease hears of its end.
 func (c *Client) shut() (holds []*hold, first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,8 +149,8 @@ func (c *Client) shut() (holds []*hold, first bool) {
 		return nil, false
 	}
 	c.closed = true
-	close(c.closing)
 	for _, d := range c.names {
+		d.turnAway(ErrClosed)
 		for h := d.holds; h != nil; h = h.next {
 			holds = append(holds, h)
 		}
@@ -166,9 +166,6 @@ func (c *Client) releaseAll(ctx context.Context, holds []*hold) {
 	}
 	all.Wait()
 }
-
-// age is how old the client is. Times of holds are kept as ages, to be small.
-func (c *Client) age() time.Duration { return time.Since(c.made) }
 
 // nextID returns an id that no other request has ever had.
 func (c *Client) nextID() string {

@@ -14,82 +14,91 @@ type doorway struct {
 	holds *hold // a list, newest first
 }
 
-// knock waits for this goroutine's turn to ask the backend for name. Nobody
-// else of this client asks for it in a conflicting mode until leave. waiting
-// is called if there is a wait.
-func (c *Client) knock(ctx context.Context, name string, mode backend.Mode, wait bool, waiting func()) (*doorway, error) {
+// knock waits for this goroutine's turn to ask the backend for l. Nobody else
+// of this client asks for it in a conflicting mode until leave. If a hold of
+// this client serves instead, knock returns a lease on that.
+func (c *Client) knock(ctx context.Context, l *lock, r request) (*doorway, *Lease, error) {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
-		return nil, ErrClosed
+		return nil, nil, ErrClosed
 	}
-	d := c.doorway(name)
-	if d.tryEnter(mode) {
+	d := c.doorway(l.fullName)
+	if lease := d.join(l, r.mode); lease != nil {
 		c.mu.Unlock()
-		return d, nil
+		return d, lease, nil
 	}
-	if !wait {
+	if d.tryEnter(r.mode) {
 		c.mu.Unlock()
-		return nil, ErrHeld
+		return d, nil, nil
+	}
+	if !r.wait {
+		c.mu.Unlock()
+		return nil, nil, ErrHeld
 	}
 	d.want()
-	err := c.await(ctx, &d.gate, mode, nil, waiting)
-	if err == nil {
-		return d, nil
+	lease, err := c.await(ctx, &d.gate, c.newWaiter(r.mode, l), nil, l.waiting(r))
+	if err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.names[l.fullName] == d {
+			c.tidy(d)
+		}
+		return nil, nil, err
 	}
-	c.mu.Lock()
-	c.tidy(d)
-	c.mu.Unlock()
-	return nil, err
+	return d, lease, nil
 }
 
-// await queues at g until this goroutine is let in. It is called with c.mu
-// held and returns without it. It fails if ctx, the client or parent, which
-// may be nil, ends first.
-func (c *Client) await(ctx context.Context, g *gate, mode backend.Mode, parent <-chan struct{}, queued func()) error {
-	w := c.newWaiter(mode)
+// await queues w at g until this goroutine is let in, or has a lease. It is
+// called with c.mu held and returns without it. It fails if ctx or parent, which
+// may be nil, ends first, or if it is turned away.
+func (c *Client) await(ctx context.Context, g *gate, w *waiter, parent <-chan struct{}, queued func()) (*Lease, error) {
 	g.enqueue(w)
 	c.mu.Unlock()
 	queued()
 
+	if ctx.Done() == nil && parent == nil { // half the price of a select
+		<-w.ready
+		return c.letIn(w)
+	}
 	var err error
 	select {
 	case <-w.ready:
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.recycle(w)
-		return nil
+		return c.letIn(w)
 	case <-ctx.Done():
 		err = backend.WaitEnded(ctx, true)
-	case <-c.closing:
-		err = ErrClosed
 	case <-parent:
 		err = errParentEnded
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	g.abandon(w)
-	if w.granted {
+	if w.granted || w.err != nil {
 		<-w.ready
+		if w.lease != nil || w.err != nil {
+			return c.letIn(w)
+		}
 	}
-	c.recycle(w)
-	return err
+	g.abandon(w)
+	_, _ = c.letIn(w)
+	return nil, err
 }
 
-// newWaiter returns a waiter, a used one if there is one. It is called with
-// c.mu held. Not a sync.Pool: its channels would be shared by clients, and a
-// channel must not leave its synctest bubble.
-func (c *Client) newWaiter(mode backend.Mode) *waiter {
-	w := c.spareWaiter
+func (c *Client) newWaiter(mode backend.Mode, l *lock) *waiter {
+	w, _ := c.waiters.Get().(*waiter)
 	if w == nil {
 		w = &waiter{ready: make(chan struct{}, 1)}
 	}
-	c.spareWaiter = w.next
-	w.mode, w.granted, w.next = mode, false, nil
+	w.mode, w.lock, w.granted = mode, l, false
 	return w
 }
 
-func (c *Client) recycle(w *waiter) { w.next, c.spareWaiter = c.spareWaiter, w }
+// letIn ends the use of w and returns what it may have been given.
+func (c *Client) letIn(w *waiter) (lease *Lease, err error) {
+	lease, err = w.lease, w.err
+	w.lease, w.err, w.lock = nil, nil, nil
+	c.waiters.Put(w)
+	return lease, err
+}
 
 // leave ends an entry into d.
 func (c *Client) leave(d *doorway, mode backend.Mode) {
@@ -102,30 +111,34 @@ func (c *Client) leave(d *doorway, mode backend.Mode) {
 // doorway returns the one of name. It is called with c.mu held.
 func (c *Client) doorway(name string) *doorway {
 	d := c.names[name]
-	if d != nil {
-		return d
+	switch {
+	case d == nil:
+		d = &doorway{name: name}
+		c.names[name] = d
+	case d == c.idle:
+		c.idle = nil
 	}
-	if d, c.spare = c.spare, nil; d == nil {
-		d = new(doorway)
-	}
-	d.name = name
-	c.names[name] = d
 	return d
 }
 
-// tidy forgets d when nobody needs it any more. It is called with c.mu held.
+// tidy forgets d when nobody needs it any more, or rather the one before it:
+// whoever locks one name again and again finds its doorway. It is called with
+// c.mu held.
 func (c *Client) tidy(d *doorway) {
-	if d.idle() && d.holds == nil && c.names[d.name] == d {
-		delete(c.names, d.name)
-		c.spare = d
+	if !d.idle() || d.holds != nil || d == c.idle {
+		return
 	}
+	if c.idle != nil {
+		delete(c.names, c.idle.name)
+	}
+	c.idle = d
 }
 
 // want tells the holders of d that somebody of this client waits. It is
 // called with the client's mutex held.
 func (d *doorway) want() {
 	for h := d.holds; h != nil; h = h.next {
-		h.Wanted()
+		h.wantedHere()
 	}
 }
 
@@ -143,7 +156,7 @@ func (c *Client) hang(h *hold) bool {
 	}
 	d.holds = h
 	if d.head != nil {
-		h.Wanted()
+		h.wantedHere()
 	}
 	return true
 }
@@ -161,6 +174,6 @@ func (c *Client) unhang(h *hold) {
 	if h.next != nil {
 		h.next.prev = h.prev
 	}
-	d.gate.leave(h.mode())
+	d.gate.leave(h.bh.Mode) // changed with the client's mutex held
 	c.tidy(d)
 }

@@ -9,7 +9,7 @@ type ending struct {
 	kind error         // nil: it has not ended
 	by   error         // the cause, or nil
 	done chan struct{} // closed at the end; nil: nobody asked yet
-	told []func(error) // called at the end
+	told func(error)   // called at the end, or nil
 }
 
 var closedChan = func() chan struct{} {
@@ -20,22 +20,27 @@ var closedChan = func() chan struct{} {
 
 // end ends the lease on name, and reports false if it had ended before.
 func (n *ending) end(name string, kind, cause error) bool {
+	told, first := n.mark(kind, cause)
+	if told != nil {
+		told(n.why(name))
+	}
+	return first
+}
+
+// mark is the part of end that may be done with locks held. It returns who is
+// to be told then.
+func (n *ending) mark(kind, cause error) (told func(error), first bool) {
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	if n.kind != nil {
-		n.mu.Unlock()
-		return false
+		return nil, false
 	}
 	n.kind, n.by = kind, cause
-	told := n.told
-	n.told = nil
+	told, n.told = n.told, nil
 	if n.done != nil {
 		close(n.done)
 	}
-	n.mu.Unlock()
-	for _, f := range told {
-		f(n.why(name))
-	}
-	return true
+	return told, true
 }
 
 // why is an *Error on name that says why the lease has ended, nil if it has
@@ -73,7 +78,11 @@ func (n *ending) whenDone() <-chan struct{} {
 func (n *ending) tell(name string, f func(error)) {
 	n.mu.Lock()
 	if n.kind == nil {
-		n.told = append(n.told, f)
+		if before := n.told; before != nil {
+			n.told = func(why error) { before(why); f(why) }
+		} else {
+			n.told = f
+		}
 		n.mu.Unlock()
 		return
 	}

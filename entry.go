@@ -19,13 +19,14 @@ type entry struct {
 	mode         backend.Mode
 	older, newer *entry
 	handle       *Lease // nil once the handle is watched, see watchForDrops
+	fence        uint64 // the token; never changes
 }
 
 var _ leased = (*entry)(nil)
 
 func (e *entry) ends() *ending               { return &e.ending }
 func (e *entry) check()                      { e.hold.check() }
-func (e *entry) token() uint64               { return e.hold.bh.Token }
+func (e *entry) token() uint64               { return e.fence }
 func (e *entry) whenWanted() <-chan struct{} { return e.hold.whenWanted() }
 func (e *entry) lockName() string            { return e.hold.lock.name }
 func (e *entry) client() *Client             { return e.hold.lock.client }
@@ -51,10 +52,19 @@ func (e *entry) unlock(ctx context.Context) error {
 	case left == 0:
 		return h.release(ctx)
 	}
+	if e.parent == nil && !h.isNested() {
+		return nil // other readers go on with the hold
+	}
 	defer e.leaveScope()
 	ctx, cancel := h.usable(ctx)
 	defer cancel()
 	return h.recount(ctx, left, seq)
+}
+
+func (h *hold) isNested() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.nested > 0
 }
 
 func (e *entry) leaveScope() {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -21,7 +22,6 @@ type hold struct {
 	door *doorway
 	bh   *backend.Hold
 	item keepalive.Item
-	took time.Duration // when it was acquired, since the client was made
 
 	prev, next *hold // in door.holds, guarded by the client's mutex
 
@@ -30,10 +30,14 @@ type hold struct {
 	early   error  // why it was lost before that
 	over    error  // of which kind its end was; nil: it goes on
 	open    *entry // leases not yet unlocked, newest first
-	entries int    // how many of them
-	seq     int64  // counts the changes of entries
+	entries int32  // how many of them
+	nested  int32  // and how many of those were made under another
+	seq     int32  // counts the changes of entries
 	isWant  bool   // somebody waits for the lock
 	wanted  chan struct{}
+	passage
+
+	queued atomic.Bool // somebody of this client waits, or did
 
 	first entry // the lease that took the lock
 }
@@ -47,7 +51,6 @@ var (
 // came too late to be of use, or the client was closed meanwhile.
 func (h *hold) begin() (*Lease, error) {
 	c := h.lock.client
-	h.took = c.age() // Sent may be older: that of a session is
 	if !c.hang(h) {
 		return nil, ErrClosed
 	}
@@ -58,6 +61,9 @@ func (h *hold) begin() (*Lease, error) {
 	defer h.mu.Unlock()
 	if err := cmp.Or(h.over, h.early); err != nil {
 		return nil, err
+	}
+	if !h.bh.TellsWanted {
+		h.bound(c.keeper.Now()) // for all we know somebody waits
 	}
 	h.live = true
 	return h.enter(&h.first, nil, h.bh.Mode), nil
@@ -72,13 +78,16 @@ func (h *hold) refuse() {
 
 // enter opens e as a lease under parent. It is called with h.mu held.
 func (h *hold) enter(e, parent *entry, mode backend.Mode) *Lease {
-	e.hold, e.parent, e.mode = h, parent, mode
+	e.hold, e.parent, e.mode, e.fence = h, parent, mode, h.bh.Token
 	e.older = h.open
 	if e.older != nil {
 		e.older.newer = e
 	}
 	h.open = e
 	h.entries++
+	if parent != nil {
+		h.nested++
+	}
 	h.seq++
 	e.handle = &Lease{e}
 	return e.handle
@@ -86,7 +95,7 @@ func (h *hold) enter(e, parent *entry, mode backend.Mode) *Lease {
 
 // exit closes e. It returns how many leases are left, with the number of that
 // change, and what kind of end the hold has had before. The last exit ends it.
-func (h *hold) exit(e *entry) (entries int, seq int64, over error) {
+func (h *hold) exit(e *entry) (entries, seq int32, over error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e.newer != nil {
@@ -99,6 +108,9 @@ func (h *hold) exit(e *entry) (entries int, seq int64, over error) {
 	}
 	e.newer, e.older, e.handle = nil, nil, nil
 	h.entries--
+	if e.parent != nil {
+		h.nested--
+	}
 	h.seq++
 	over = h.over
 	if h.entries == 0 && over == nil {
@@ -253,10 +265,25 @@ func (h *hold) Renewed(left time.Duration) {
 	}
 }
 
-// Wanted implements backend.Observer.
+// Wanted implements backend.Observer: somebody of another client waits.
 func (h *hold) Wanted() {
+	now := h.lock.client.keeper.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.bound(now)
+	h.want()
+}
+
+// wantedHere says that somebody of this client waits.
+func (h *hold) wantedHere() {
+	h.queued.Store(true)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.want()
+}
+
+// want is called with h.mu held.
+func (h *hold) want() {
 	if h.isWant {
 		return
 	}
@@ -291,13 +318,7 @@ func (h *hold) check() {
 }
 
 // held is how long h has lasted.
-func (h *hold) held() time.Duration { return h.lock.client.age() - h.took }
-
-func (h *hold) mode() backend.Mode {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.bh.Mode
-}
+func (h *hold) held() time.Duration { return h.lock.client.keeper.Age(&h.item) }
 
 // tell calls a hook, if there is one, with what became of h.
 func (h *hold) tell(f func(Event), err error) {
@@ -307,11 +328,14 @@ func (h *hold) tell(f func(Event), err error) {
 }
 
 func (h *hold) event(err error) Event {
+	held := h.held()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	return Event{
 		Name:   h.lock.name,
-		Shared: h.mode() == backend.Shared,
+		Shared: h.bh.Mode == backend.Shared,
 		Token:  h.bh.Token,
-		Held:   h.held(),
+		Held:   held,
 		Err:    err,
 	}
 }

@@ -153,6 +153,8 @@ func (a *multiLease) unlock(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+func (a *multiLease) pass() bool { return false }
+
 func (a *multiLease) downgrade(context.Context) error { return ErrUnsupported }
 
 // whenWanted watches all locks, from the first call until the lease ends.

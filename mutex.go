@@ -177,9 +177,9 @@ func (l *lock) enter(ctx context.Context, outer *chain, r request) (*Lease, erro
 // take asks the backend for the lock once it is this goroutine's turn.
 func (l *lock) take(ctx context.Context, r request) (*Lease, error) {
 	c := l.client
-	door, err := c.knock(ctx, l.fullName, r.mode, r.wait, l.waiting(r))
-	if err != nil {
-		return nil, err
+	door, lease, err := c.knock(ctx, l, r)
+	if lease != nil || err != nil {
+		return lease, err
 	}
 	h := &hold{lock: l, door: door}
 	ttl, fixed := l.lease()
@@ -197,7 +197,7 @@ func (l *lock) take(ctx context.Context, r request) (*Lease, error) {
 		c.leave(door, r.mode)
 		return nil, err
 	}
-	lease, err := h.begin()
+	lease, err = h.begin()
 	if err != nil {
 		h.refuse()
 		return nil, err

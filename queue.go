@@ -16,7 +16,10 @@ type gate struct {
 type waiter struct {
 	mode       backend.Mode
 	granted    bool
-	ready      chan struct{} // receives once when the waiter is let in
+	lock       *lock         // whose hold may be passed on to the waiter, or nil
+	lease      *Lease        // that was passed on to it, or nil
+	err        error         // why it was turned away, or nil
+	ready      chan struct{} // receives once when the waiter is let in or turned away
 	prev, next *waiter
 }
 
@@ -88,6 +91,15 @@ func (g *gate) abandon(w *waiter) {
 	}
 	g.remove(w)
 	g.admit()
+}
+
+// turnAway ends the wait of everybody in the queue.
+func (g *gate) turnAway(err error) {
+	for w := g.head; w != nil; w = g.head {
+		g.remove(w)
+		w.err = err
+		w.ready <- struct{}{}
+	}
 }
 
 func (g *gate) remove(w *waiter) {

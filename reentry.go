@@ -49,7 +49,7 @@ func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode
 		c.mu.Unlock()
 		return ErrHeld
 	}
-	err := c.await(ctx, &outer.scope, mode, outer.whenDone(), waiting)
+	_, err := c.await(ctx, &outer.scope, c.newWaiter(mode, nil), outer.whenDone(), waiting)
 	if err == errParentEnded {
 		return outer.why(outer.lockName())
 	}
@@ -64,12 +64,12 @@ func (c *Client) leaveScope(outer *entry, mode backend.Mode) {
 
 // recount tells the server how often h is entered, where it keeps count. That
 // proves the hold too: an entry into a lock that is lost fails.
-func (h *hold) recount(ctx context.Context, entries int, seq int64) error {
+func (h *hold) recount(ctx context.Context, entries, seq int32) error {
 	c := h.lock.client
 	if c.reenterer == nil {
 		return nil
 	}
-	err := c.reenterer.Reenter(ctx, h.bh, entries, seq)
+	err := c.reenterer.Reenter(ctx, h.bh, int(entries), int64(seq))
 	if errors.Is(err, ErrLost) {
 		h.Lost(err)
 	}

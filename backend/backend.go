@@ -11,7 +11,7 @@
 //  1. Implement [Backend]. Wait for a lock as the server does it natively;
 //     [Poll] is for servers that cannot call back.
 //  2. Implement those of the optional interfaces [Renewer], [Reenterer],
-//     [Downgrader], [MinTTLer] and [TokenRegister] that fit. They are found by
+//     [Downgrader], [Transferer], [MinTTLer] and [TokenRegister] that fit. They are found by
 //     type assertion.
 //  3. [Register] a URL scheme in an init function that does nothing else, and
 //     export a New for people who already have a client of the server.
@@ -195,6 +195,18 @@ type Downgrader interface {
 	// next in line. The token stays. It may be repeated, and reports ErrLost
 	// if h is gone. The caller sets h.Mode.
 	Downgrade(ctx context.Context, h *Hold) error
+}
+
+// A Transferer is a Backend whose exclusive holds can pass from one goroutine
+// of a client to the next with no request to the server.
+type Transferer interface {
+	// Transfer returns the fencing token under which h goes on for another
+	// owner. It is greater than every token of the name so far, and smaller
+	// than any that the server will give out later, whatever becomes of h.
+	// Transfer reports false if there is no such token: h is then released.
+	// It does no I/O, does not block, and may be called while h is renewed.
+	// The caller sets h.Token.
+	Transfer(h *Hold) (token uint64, ok bool)
 }
 
 // A MinTTLer is a Backend with a lower bound for the TTL above [MinTTL].

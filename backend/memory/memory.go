@@ -49,6 +49,7 @@ var (
 	_ backend.Renewer       = (*Backend)(nil)
 	_ backend.Reenterer     = (*Backend)(nil)
 	_ backend.Downgrader    = (*Backend)(nil)
+	_ backend.Transferer    = (*Backend)(nil)
 	_ backend.TokenRegister = (*Backend)(nil)
 )
 
@@ -62,15 +63,15 @@ func New(s *Server) *Backend {
 
 // Acquire implements backend.Backend.
 func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
-	return b.take(ctx, r, backend.Ballot{})
+	return b.take(ctx, &r, backend.Ballot{})
 }
 
 // Vote implements backend.TokenRegister.
 func (b *Backend) Vote(ctx context.Context, r backend.Request, v backend.Ballot) (*backend.Hold, error) {
-	return b.take(ctx, r, v)
+	return b.take(ctx, &r, v)
 }
 
-func (b *Backend) take(ctx context.Context, r backend.Request, v backend.Ballot) (*backend.Hold, error) {
+func (b *Backend) take(ctx context.Context, r *backend.Request, v backend.Ballot) (*backend.Hold, error) {
 	b.calls.Add(1)
 	defer b.calls.Done()
 	for {
@@ -82,12 +83,16 @@ func (b *Backend) take(ctx context.Context, r backend.Request, v backend.Ballot)
 }
 
 // acquire asks once. ErrLost means that a grant ran out before it got here.
-func (b *Backend) acquire(ctx context.Context, r backend.Request, v backend.Ballot) (*backend.Hold, error) {
-	sent := time.Now()
+func (b *Backend) acquire(ctx context.Context, r *backend.Request, v backend.Ballot) (*backend.Hold, error) {
+	sent, up := time.Now(), b.up()
 	if err := b.send(ctx); err != nil {
 		return nil, err
 	}
-	g, w, err := b.server.acquire(b, r, v)
+	arrived := sent.Sub(b.server.start)
+	if !up {
+		arrived = b.server.now()
+	}
+	g, w, err := b.server.acquire(b, r, v, arrived)
 	if err != nil {
 		return nil, err
 	}
@@ -98,15 +103,15 @@ func (b *Backend) acquire(ctx context.Context, r backend.Request, v backend.Ball
 		if g, err = b.await(ctx, w); err != nil {
 			return nil, err
 		}
-		sent = g.granted
+		now := time.Now()
+		if sent = now.Add(-b.server.age(g, now)); now.Sub(sent) >= r.TTL {
+			b.server.release(&g.hold)
+			return nil, backend.ErrLost
+		}
 	}
 	if err := b.receive(ctx); err != nil {
 		b.server.release(&g.hold)
 		return nil, err
-	}
-	if r.Wait && w != nil && time.Since(sent) >= r.TTL {
-		b.server.release(&g.hold)
-		return nil, backend.ErrLost
 	}
 	g.hold.Sent = sent
 	return &g.hold, nil
@@ -163,6 +168,9 @@ func (b *Backend) RaiseToken(ctx context.Context, h *backend.Hold, token uint64)
 func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
 	return b.exchange(ctx, h, func() error { return b.server.downgrade(h) })
 }
+
+// Transfer implements backend.Transferer.
+func (b *Backend) Transfer(h *backend.Hold) (uint64, bool) { return b.server.transfer(h) }
 
 // Close implements backend.Backend.
 func (b *Backend) Close(context.Context) error {

@@ -11,15 +11,17 @@ import (
 
 // A Server keeps the locks that its clients share.
 type Server struct {
-	link link // to all clients
-	ops  atomic.Int64
+	start time.Time
+	link  link // to all clients
+	ops   atomic.Int64
 
 	mu    sync.Mutex
 	locks map[string]*state
-	spare *state
+	idle  *state // in locks, though there is nothing to know of it
 	token uint64
+	drawn uint64        // the last token that a holder drew for itself
 	ahead time.Duration // what its clock is ahead by
-	since time.Time     // how far back it knows everything; zero: nobody has asked
+	since time.Duration // how far back it knows everything; zero: nobody has asked
 }
 
 // A state is what the server knows of one name in use.
@@ -36,9 +38,9 @@ type state struct {
 type grant struct {
 	hold    backend.Hold
 	client  *Backend
-	granted time.Time
-	expires time.Time
-	seq     int64 // of the last count of entries
+	of      *state
+	expires time.Duration // since the server's start, as all its times
+	seq     int64         // of the last count of entries
 	entries int
 }
 
@@ -52,7 +54,17 @@ type waiter struct {
 }
 
 // NewServer returns a server without locks.
-func NewServer() *Server { return &Server{locks: make(map[string]*state)} }
+func NewServer() *Server {
+	return &Server{start: time.Now(), locks: make(map[string]*state)}
+}
+
+// now is how long there has been this server.
+func (s *Server) now() time.Duration { return time.Since(s.start) }
+
+// micros is what the server's clock says.
+func (s *Server) micros(now time.Duration) uint64 {
+	return uint64(s.start.Add(now + s.ahead).UnixMicro())
+}
 
 // Freeze stops the server: no call gets an answer until Thaw. Its clock runs
 // on.
@@ -68,7 +80,7 @@ func (s *Server) Evict(name string) {
 	if st := s.locks[name]; st != nil {
 		out = st.holders()
 		st.writer, st.readers = nil, nil
-		s.settle(st, time.Now())
+		s.settle(st, s.now())
 	}
 	s.mu.Unlock()
 	for _, g := range out {
@@ -81,11 +93,15 @@ func (s *Server) Evict(name string) {
 func (s *Server) Wipe() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.token, s.since = 0, time.Time{}
+	now := s.now()
+	if clock := s.micros(now); s.drawn > clock { // holders were faster than it
+		s.ahead += time.Duration(s.drawn-clock) * time.Microsecond
+	}
+	s.token, s.since = 0, 0
 	for _, st := range s.locks {
 		st.writer, st.readers = nil, nil
 		st.turnAway()
-		s.settle(st, time.Now())
+		s.settle(st, now)
 	}
 }
 
@@ -104,6 +120,9 @@ func (s *Server) Ops() int64 { return s.ops.Load() }
 func (s *Server) Names() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.idle != nil {
+		return len(s.locks) - 1
+	}
 	return len(s.locks)
 }
 
@@ -128,9 +147,8 @@ func (s *Server) Entries(name string) int {
 }
 
 // acquire grants r, or queues it, or does neither if it must not wait.
-func (s *Server) acquire(b *Backend, r backend.Request, v backend.Ballot) (*grant, *waiter, error) {
+func (s *Server) acquire(b *Backend, r *backend.Request, v backend.Ballot, now time.Duration) (*grant, *waiter, error) {
 	s.mu.Lock()
-	now := time.Now()
 	if err := s.ready(v, now); err != nil {
 		defer s.mu.Unlock()
 		return nil, nil, err
@@ -146,7 +164,7 @@ func (s *Server) acquire(b *Backend, r backend.Request, v backend.Ballot) (*gran
 		s.settle(st, now)
 		return nil, nil, nil
 	}
-	w := &waiter{request: r, ballot: v, client: b, ready: make(chan struct{})}
+	w := &waiter{request: *r, ballot: v, client: b, ready: make(chan struct{})}
 	st.queue = append(st.queue, w)
 	s.settle(st, now)
 	holders := st.holders()
@@ -160,14 +178,14 @@ func (s *Server) acquire(b *Backend, r backend.Request, v backend.Ballot) (*gran
 }
 
 // ready reports whether the server remembers as much as v asks for.
-func (s *Server) ready(v backend.Ballot, now time.Time) error {
+func (s *Server) ready(v backend.Ballot, now time.Duration) error {
 	if v.Rejoin == 0 {
 		return nil
 	}
-	if s.since.IsZero() {
+	if s.since == 0 {
 		s.since = now
 	}
-	if in := v.Rejoin - now.Sub(s.since); in > 0 {
+	if in := v.Rejoin - (now - s.since); in > 0 {
 		return &backend.NotReadyError{In: in}
 	}
 	return nil
@@ -175,7 +193,7 @@ func (s *Server) ready(v backend.Ballot, now time.Time) error {
 
 // release ends h, and reports ErrLost if it had ended before.
 func (s *Server) release(h *backend.Hold) error {
-	return s.update(h, func(st *state, g *grant, now time.Time) {
+	return s.update(h, func(st *state, g *grant, now time.Duration) {
 		st.remove(g)
 		s.settle(st, now)
 	})
@@ -183,12 +201,12 @@ func (s *Server) release(h *backend.Hold) error {
 
 // renew keeps h for its TTL from now.
 func (s *Server) renew(h *backend.Hold) error {
-	return s.update(h, func(_ *state, g *grant, now time.Time) { g.extend(now) })
+	return s.update(h, func(_ *state, g *grant, now time.Duration) { g.extend(now) })
 }
 
 // reenter records a count of entries, unless a newer one has overtaken it.
 func (s *Server) reenter(h *backend.Hold, entries int, seq int64) error {
-	return s.update(h, func(_ *state, g *grant, now time.Time) {
+	return s.update(h, func(_ *state, g *grant, now time.Duration) {
 		if seq > g.seq {
 			g.seq, g.entries = seq, entries
 		}
@@ -200,7 +218,7 @@ func (s *Server) reenter(h *backend.Hold, entries int, seq int64) error {
 
 // raise has every later token exceed token.
 func (s *Server) raise(h *backend.Hold, token uint64) error {
-	return s.update(h, func(st *state, _ *grant, _ time.Time) {
+	return s.update(h, func(st *state, _ *grant, _ time.Duration) {
 		s.token = max(s.token, token)
 		st.phase = max(st.phase, token)
 	})
@@ -208,7 +226,7 @@ func (s *Server) raise(h *backend.Hold, token uint64) error {
 
 // downgrade makes h shared and lets in the readers that are next.
 func (s *Server) downgrade(h *backend.Hold) error {
-	return s.update(h, func(st *state, g *grant, now time.Time) {
+	return s.update(h, func(st *state, g *grant, now time.Duration) {
 		if st.writer == g {
 			st.writer, st.phase = nil, g.hold.Token
 			st.readers = append(st.readers, g)
@@ -217,15 +235,33 @@ func (s *Server) downgrade(h *backend.Hold) error {
 	})
 }
 
+// transfer draws a new token for a hold that nobody has been granted after.
+func (s *Server) transfer(h *backend.Hold) (token uint64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := h.State.(*grant)
+	if g.of.writer != g {
+		return 0, false
+	}
+	s.token++
+	s.drawn = s.token
+	return s.token, true
+}
+
+// age is how long before now g, which has not been renewed yet, was granted.
+func (s *Server) age(g *grant, now time.Time) time.Duration {
+	return now.Sub(s.start) + g.hold.TTL - g.expires
+}
+
 // update calls do if h still stands, else it reports ErrLost.
-func (s *Server) update(h *backend.Hold, do func(*state, *grant, time.Time)) error {
+func (s *Server) update(h *backend.Hold, do func(*state, *grant, time.Duration)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.locks[h.Name]
 	if st == nil {
 		return backend.ErrLost
 	}
-	g, now := h.State.(*grant), time.Now()
+	g, now := h.State.(*grant), s.now()
 	if s.expire(st, now); !st.has(g) {
 		s.settle(st, now)
 		return backend.ErrLost
@@ -249,7 +285,7 @@ func (s *Server) abandon(w *waiter) {
 	}
 	st := s.locks[w.request.Name]
 	st.queue = without(st.queue, w)
-	s.settle(st, time.Now())
+	s.settle(st, s.now())
 }
 
 // forget ends all holds of b.
@@ -262,18 +298,18 @@ func (s *Server) forget(b *Backend) {
 				st.remove(g)
 			}
 		}
-		s.settle(st, time.Now())
+		s.settle(st, s.now())
 	}
 }
 
 // settle grants to the queue what can be granted, and plans the next look at
 // the lock: nobody calls when a lease runs out.
-func (s *Server) settle(st *state, now time.Time) {
+func (s *Server) settle(st *state, now time.Duration) {
 	s.expire(st, now)
 	for len(st.queue) > 0 && st.open(st.queue[0].request.Mode) {
 		w := st.queue[0]
 		st.queue = st.queue[1:]
-		w.grant = s.grant(st, w.client, w.request, w.ballot, now)
+		w.grant = s.grant(st, w.client, &w.request, w.ballot, now)
 		close(w.ready)
 	}
 	if st.timer != nil {
@@ -282,35 +318,44 @@ func (s *Server) settle(st *state, now time.Time) {
 	}
 	switch {
 	case len(st.queue) > 0:
-		st.timer = time.AfterFunc(st.nextExpiry().Sub(now), func() {
+		st.timer = time.AfterFunc(st.nextExpiry()-now, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.settle(st, time.Now())
+			if s.locks[st.name] == st {
+				s.settle(st, s.now())
+			}
 		})
-	case st.writer == nil && len(st.readers) == 0 && s.locks[st.name] == st:
-		delete(s.locks, st.name)
-		st.queue, st.readers = nil, st.readers[:0]
-		s.spare = st
+	case st.writer == nil && len(st.readers) == 0:
+		s.tidy(st)
 	}
+}
+
+// tidy forgets st, or rather the one before it: whoever locks one name again
+// and again finds its state.
+func (s *Server) tidy(st *state) {
+	if s.idle != nil && s.idle != st {
+		delete(s.locks, s.idle.name)
+	}
+	st.queue = nil
+	s.idle = st
 }
 
 func (s *Server) state(name string) *state {
 	st := s.locks[name]
-	if st != nil {
-		return st
+	switch {
+	case st == nil:
+		st = &state{name: name}
+		s.locks[name] = st
+	case st == s.idle:
+		s.idle = nil
 	}
-	if st, s.spare = s.spare, nil; st == nil {
-		st = new(state)
-	}
-	st.name = name
-	s.locks[name] = st
 	return st
 }
 
 // grant lets r in. A writer and the first reader of a phase get a new token.
-func (s *Server) grant(st *state, b *Backend, r backend.Request, v backend.Ballot, now time.Time) *grant {
-	g := &grant{client: b, granted: now}
-	g.hold = backend.Hold{Request: r, Granted: r.TTL, TellsWanted: true, State: g}
+func (s *Server) grant(st *state, b *Backend, r *backend.Request, v backend.Ballot, now time.Duration) *grant {
+	g := &grant{client: b, of: st}
+	g.hold.Request, g.hold.Granted, g.hold.TellsWanted, g.hold.State = *r, r.TTL, true, g
 	g.extend(now)
 	if r.Mode == backend.Exclusive || len(st.readers) == 0 {
 		st.phase = s.newToken(v, now)
@@ -326,27 +371,26 @@ func (s *Server) grant(st *state, b *Backend, r backend.Request, v backend.Ballo
 
 // newToken is time in µs, so that it grows across restarts too, or the proposal
 // that v brings.
-func (s *Server) newToken(v backend.Ballot, now time.Time) uint64 {
-	now = now.Add(s.ahead)
-	s.token = max(s.token+1, uint64(now.UnixMicro()))
-	if v.Token <= uint64(now.Add(backend.TokenLead).UnixMicro()) {
+func (s *Server) newToken(v backend.Ballot, now time.Duration) uint64 {
+	s.token = max(s.token+1, s.micros(now))
+	if v.Token <= s.micros(now+backend.TokenLead) {
 		s.token = max(s.token, v.Token)
 	}
 	return s.token
 }
 
-func (s *Server) expire(st *state, now time.Time) {
-	if st.writer != nil && !now.Before(st.writer.expires) {
+func (s *Server) expire(st *state, now time.Duration) {
+	if st.writer != nil && now >= st.writer.expires {
 		st.writer = nil
 	}
 	for i := len(st.readers) - 1; i >= 0; i-- {
-		if !now.Before(st.readers[i].expires) {
+		if now >= st.readers[i].expires {
 			st.remove(st.readers[i])
 		}
 	}
 }
 
-func (g *grant) extend(now time.Time) { g.expires = now.Add(g.hold.TTL) }
+func (g *grant) extend(now time.Duration) { g.expires = now + g.hold.TTL }
 
 func (st *state) open(mode backend.Mode) bool {
 	return st.writer == nil && (mode == backend.Shared || len(st.readers) == 0)
@@ -391,10 +435,10 @@ func (st *state) turnAway() {
 	})
 }
 
-func (st *state) nextExpiry() time.Time {
-	var first time.Time
+func (st *state) nextExpiry() time.Duration {
+	var first time.Duration
 	for _, g := range st.holders() {
-		if first.IsZero() || g.expires.Before(first) {
+		if first == 0 || g.expires < first {
 			first = g.expires
 		}
 	}

@@ -42,6 +42,7 @@ type Item struct {
 	hold  *backend.Hold
 	owner Owner
 
+	added    moment // Sent may be older: that of a session is
 	deadline deadline
 	end      moment // after the longest time it may be held
 	due      moment // next renewal
@@ -83,11 +84,11 @@ func (k *Keeper) Add(it *Item, h *backend.Hold, maxHold time.Duration, owner Own
 	defer k.mu.Unlock()
 	now := time.Now()
 	sent := k.clock.at(h.Sent)
-	it.hold, it.owner, it.retry = h, owner, nil
+	it.hold, it.owner, it.retry, it.added = h, owner, nil, k.clock.at(now)
 	it.deadline = k.clock.deadline(h)
 	it.end, it.due = never, never
 	if maxHold > 0 {
-		it.end = k.clock.at(now) + moment(maxHold)
+		it.end = it.added + moment(maxHold)
 	}
 	if k.renewer != nil && (!h.Fixed || it.deadline.running < it.end) {
 		it.due = sent + moment(cmp.Or(h.RenewIn, period(h)))
@@ -146,6 +147,42 @@ func (k *Keeper) Expired(it *Item) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.over(it, time.Now())
+}
+
+// Now returns how long there has been this keeper.
+func (k *Keeper) Now() time.Duration { return time.Since(k.clock.start) }
+
+// Age returns how long ago the hold was added.
+func (k *Keeper) Age(it *Item) time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.Now() - time.Duration(it.added)
+}
+
+// Lasts reports whether at least that much is left of the lease.
+func (k *Keeper) Lasts(it *Item, least time.Duration) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.lasts(it, time.Now(), least)
+}
+
+func (k *Keeper) lasts(it *Item, now time.Time, least time.Duration) bool {
+	return k.over(it, now) == nil && it.limit()-k.clock.at(now) >= moment(least)
+}
+
+// Restart has the age of the hold count from now, for another owner, and
+// returns what it was. It reports false, and does nothing, if less than least
+// is left of the lease.
+func (k *Keeper) Restart(it *Item, least time.Duration) (age time.Duration, ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := time.Now()
+	if !k.lasts(it, now, least) {
+		return 0, false
+	}
+	at := k.clock.at(now)
+	age, it.added = time.Duration(at-it.added), at
+	return age, true
 }
 
 // Left returns how long the hold may be believed in if nothing more is heard

@@ -1,0 +1,136 @@
+package dlock
+
+import (
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Once somebody of another client waits, a hold serves maxPasses more owners at
+// most, who come within maxPassing, before it goes back to the server.
+const (
+	maxPasses  = 16
+	maxPassing = 10 * time.Millisecond
+)
+
+// A passage bounds the passing of one hold, whose mutex guards it.
+type passage struct {
+	since   time.Duration // when that began, by the keeper's clock
+	passes  int32         // from then on
+	bounded bool          // somebody of another client waits, or may
+}
+
+func (p *passage) bound(now time.Duration) {
+	if !p.bounded {
+		p.bounded, p.since = true, now
+	}
+}
+
+// pass unlocks e by handing the lock to the goroutine that is next in the
+// queue of this client, with no request to the server. It reports false if the
+// server has to be asked: nobody waits here, or for another kind of hold,
+// somebody of another client has waited for long enough, or the lease has to
+// be renewed first.
+func (e *entry) pass() bool {
+	h, c := e.hold, e.client()
+	if c.transferer == nil || !h.queued.Load() {
+		return false
+	}
+	old, ok := c.pass(e)
+	if !ok {
+		return false
+	}
+	if old.told != nil {
+		old.told(e.why(h.lock.name))
+	}
+	if f := c.opts.Hooks.Released; f != nil {
+		f(Event{Name: h.lock.name, Token: e.fence, Held: old.held})
+	}
+	return true
+}
+
+// A former is what is left to do for a lease whose hold has been passed on.
+type former struct {
+	held time.Duration
+	told func(error)
+}
+
+func (c *Client) pass(e *entry) (old former, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := e.hold
+	d := h.door
+	w := d.head
+	if w == nil || c.closed || w.mode != backend.Exclusive || !h.serves(w.lock, w.mode) {
+		return old, false
+	}
+	old, ok = h.move(e, w.next != nil)
+	if ok {
+		d.remove(w)
+		w.granted, w.lease = true, h.open.handle
+		w.ready <- struct{}{}
+	}
+	return old, ok
+}
+
+// join enters a shared hold that this client has already, so that its readers
+// need one hold between them. It returns nil if there is none that may be
+// entered. It is called with the client's mutex held.
+func (d *doorway) join(l *lock, mode backend.Mode) *Lease {
+	h := d.holds
+	if mode != backend.Shared || h == nil || d.head != nil || !h.serves(l, mode) {
+		return nil
+	}
+	k := l.client.keeper
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over != nil || !h.live || !h.mayPass(k.Now) || !k.Lasts(&h.item, h.bh.TTL/3) {
+		return nil
+	}
+	return h.enter(new(entry), nil, mode)
+}
+
+// serves reports whether h is on the server just what l needs in that mode. It
+// is called with the client's mutex held.
+func (h *hold) serves(l *lock, mode backend.Mode) bool {
+	return l != nil && mode == h.bh.Mode && l.ttl == h.lock.ttl && l.anyLength() && h.lock.anyLength()
+}
+
+// anyLength reports whether a hold may last for any time.
+func (l *lock) anyLength() bool { return l.minHold == 0 && l.maxHold == 0 }
+
+// move closes e, the last lease on h, and opens one for the next owner. Queued
+// says whether there is another one waiting after that.
+func (h *hold) move(e *entry, queued bool) (old former, ok bool) {
+	k := h.lock.client.keeper
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over != nil || h.open != e || e.older != nil || !h.mayPass(k.Now) {
+		return old, false
+	}
+	token, ok := h.lock.client.transferer.Transfer(h.bh)
+	if !ok {
+		return old, false
+	}
+	if old.held, ok = k.Restart(&h.item, h.bh.TTL/3); !ok {
+		return old, false
+	}
+	if old.told, ok = e.mark(ErrUnlocked, nil); !ok {
+		return old, false
+	}
+	h.bh.Token = token
+	h.open, h.entries, e.handle = nil, 0, nil
+	h.queued.Store(queued)
+	h.isWant, h.wanted = queued || h.bounded, nil
+	h.enter(new(entry), nil, backend.Exclusive)
+	return old, true
+}
+
+// mayPass reports whether one more may have h without asking the server.
+func (h *hold) mayPass(now func() time.Duration) bool {
+	if !h.bounded {
+		return true
+	}
+	h.passes++
+	return h.passes <= maxPasses && now()-h.since < maxPassing
+}

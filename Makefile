@@ -2,6 +2,7 @@
 
 BACKEND ?= all
 COUNT   ?= 1
+DURATION ?= 1h
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 SHELL := /bin/bash
@@ -18,6 +19,12 @@ test: servers check ## install what is missing, then pass every test on every ba
 conformance: ## the conformance suite: make conformance BACKEND=redis COUNT=20
 	go test -v -race -shuffle=on -count=$(COUNT) -timeout 60m ./conformance -backend=$(BACKEND) | \
 		grep --line-buffered -vE '^ *(=== |--- (PASS|SKIP))'
+
+chaos: servers ## every backend under fire, about ten minutes
+	go test -v -count=1 -timeout 60m ./internal/chaos -faults=60
+
+soak: servers ## the same for as long as you like: make soak DURATION=8h BACKEND=redis
+	go test -v -count=1 -timeout 0 ./internal/chaos -run TestChaos -backend=$(BACKEND) -duration=$(DURATION)
 
 check: ## what needs no server: format, vet, staticcheck, go.mod
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt'; exit 1; }
@@ -41,4 +48,4 @@ up: ## start the servers of docker-compose.yml, for people who have Docker
 down: ## stop them and drop their data
 	docker compose down --volumes
 
-.PHONY: help test conformance check servers bench fuzz up down
+.PHONY: help test conformance chaos soak check servers bench fuzz up down

@@ -1,0 +1,181 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/dlock-go/dlock"
+)
+
+// The workloads, by the beginning of a key. The first two are one key each for
+// the whole run; the others change from time to time, which keeps the history
+// of each short enough to search all its orders.
+const (
+	plain  = "plain"  // a number in a file
+	fenced = "fenced" // a number in the store, which checks tokens
+	mutex  = "mutex"
+	rw     = "rw"
+)
+
+// patience is how long a hand waits for a lock, in TTLs.
+const patience = 20
+
+// A hand is one goroutine of a worker.
+type hand struct {
+	*worker
+	number  int
+	rng     *rand.Rand
+	own     string // a key that nobody else asks for
+	store   *customer
+	proving bool // the nemesis waits for this hand to hold a lock that all want
+}
+
+// key picks what to lock next.
+func (h *hand) key() string {
+	if h.proving {
+		return [...]string{plain, fenced}[h.number%2]
+	}
+	epoch := Now() / int64(8*h.TTL)
+	switch n := h.rng.IntN(10); {
+	case n < 2:
+		return plain
+	case n < 4:
+		return fenced
+	case n < 6:
+		return fmt.Sprintf("%s/%d", mutex, epoch)
+	case n < 7:
+		return fmt.Sprintf("%s/%d", rw, epoch)
+	}
+	return h.own
+}
+
+// turn takes a lock, works under it and gives it back. It reports whether it
+// had the lock.
+func (h *hand) turn(ctx context.Context) bool {
+	key := h.key()
+	c := call{hand: h, key: key, try: h.rng.IntN(6) == 0 && !h.proving}
+	c.shared = strings.HasPrefix(key, rw) && h.rng.IntN(4) > 0
+	wait := patience * h.TTL
+	if h.rng.IntN(12) == 0 && !h.proving {
+		wait = time.Duration(h.rng.Int64N(int64(h.TTL / 10)))
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	if !c.enter(ctx) {
+		return false
+	}
+	if h.rng.IntN(5) == 0 {
+		h.again(c)
+	}
+	c.work()
+	c.leave()
+	return true
+}
+
+// again enters a lock that is held already.
+func (h *hand) again(outer call) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience*h.TTL)
+	defer cancel()
+	inner := call{hand: h, key: outer.key, under: outer.id, shared: outer.shared || h.rng.IntN(4) == 0}
+	if inner.enter(outer.lease.Context(ctx)) {
+		inner.leave()
+	}
+}
+
+// A call is one request for a lock, and the hold that comes of it.
+type call struct {
+	*hand
+	id          int
+	key         string
+	shared, try bool
+	under       int
+	lease       *dlock.Lease
+}
+
+func (c *call) note(e Event) {
+	e.Call, e.Key = c.id, c.key
+	c.journal.write(e)
+}
+
+// enter asks for the lock.
+func (c *call) enter(ctx context.Context) bool {
+	c.id = int(c.calls.Add(1))
+	lock := c.client.RWMutex(c.key)
+	take := map[[2]bool]func(context.Context) (*dlock.Lease, error){
+		{false, false}: lock.Lock, {false, true}: lock.TryLock, {true, false}: lock.RLock, {true, true}: lock.TryRLock,
+	}[[2]bool{c.shared, c.try}]
+	c.note(Event{At: Now(), Kind: Asked, Shared: c.shared, Try: c.try, Under: c.under})
+	lease, err := take(ctx)
+	at := Now()
+	if err != nil {
+		c.note(Event{At: at, Kind: Failed, Err: classify(err), Text: err.Error()})
+		return false
+	}
+	c.lease = lease
+	c.note(Event{At: at, Kind: Granted, Token: lease.Token()})
+	c.watches.Go(c.watch)
+	return true
+}
+
+// watch notes when the lease ends by itself.
+func (c *call) watch() {
+	<-c.lease.Done()
+	at := Now()
+	if errors.Is(c.lease.Err(), dlock.ErrLost) {
+		c.note(Event{At: at, Kind: Lost, Text: c.lease.Err().Error()})
+	}
+}
+
+// leave gives the lock back.
+func (c *call) leave() {
+	c.note(Event{At: Now(), Kind: Giving})
+	err := c.lease.Unlock(context.Background())
+	e := Event{At: Now(), Kind: Given}
+	if err != nil {
+		e.Err, e.Text = classify(err), err.Error()
+	}
+	c.note(e)
+}
+
+// work does what the key is for, and now and then takes so long about it that a
+// fault finds the lock held.
+func (c *call) work() {
+	var err error
+	switch {
+	case c.shared || c.lease.Err() != nil:
+	case c.key == plain:
+		err = c.addPlain()
+	case c.key == fenced:
+		err = c.addFenced()
+	}
+	if err != nil {
+		panic(err)
+	}
+	if n := c.rng.IntN(100); n == 0 && !c.proving {
+		pause(c.lease.Context(context.Background()), time.Duration(c.rng.Int64N(int64(2*c.TTL))))
+	} else if n < 20 {
+		pause(context.Background(), time.Duration(c.rng.Int64N(int64(2*time.Millisecond))))
+	}
+}
+
+func (c *call) addPlain() error {
+	seen, err := addOne(filepath.Join(c.Dir, plain))
+	if err == nil {
+		c.note(Event{At: Now(), Kind: Wrote, Seen: seen})
+	}
+	return err
+}
+
+func (c *call) addFenced() error {
+	value, ok, err := c.store.ask("get %s %d", c.key, c.lease.Token())
+	if err != nil || !ok {
+		return err
+	}
+	_, _, err = c.store.ask("put %s %d %d", c.key, c.lease.Token(), value+1)
+	return err
+}

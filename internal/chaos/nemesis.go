@@ -1,0 +1,322 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/faultnet"
+)
+
+// A Subject is a backend under fire.
+type Subject struct {
+	Name, Version string
+	TTL           time.Duration
+
+	// URL is where a worker process finds the backend, through the proxy at
+	// addr if Target is not empty.
+	URL    func(addr string) string
+	Target string // the server's address; empty where there is none
+
+	// Here, if not nil, opens a client of a backend that lives in this
+	// process, in place of URL.
+	Here func(worker int) (*dlock.Client, error)
+
+	Faults  []Fault
+	Residue func(context.Context) ([]string, error) // what the server still has of the workers
+}
+
+// A Fault is something that the nemesis can do.
+type Fault struct {
+	ID   string // of the matrix
+	Name string
+
+	// How long it is held before it is healed, in TTLs.
+	Min, Max float64
+
+	// Forgets says that the server may forget who holds a lock.
+	Forgets bool
+
+	// Inject does it, to a worker or to the server, and returns how to heal
+	// it.
+	Inject func(context.Context, *Victim) (heal func() error, err error)
+}
+
+// A Victim is a worker with its way to the server.
+type Victim struct {
+	*Worker
+	Proxy  *faultnet.Proxy // nil where there is no server
+	revive func() error    // starts another worker in its place
+}
+
+// Options of a run.
+type Options struct {
+	Seed    uint64
+	Rounds  int           // how many faults to inject; each kind once before any again
+	For     time.Duration // go on that long at least, whatever Rounds says
+	Workers int
+	Hands   int
+	Think   time.Duration
+	Dir     string // for the histories; empty before the run
+	Log     func(format string, args ...any)
+}
+
+// healthLimit is how long after a fault all workers must have got on. It is
+// generous: what a recovery took is measured, and this only ends a run that
+// hangs.
+const healthLimit = 90 * time.Second
+
+// Canary is a password that must show nowhere.
+const Canary = "canary-4f1d"
+
+// A run is a subject under fire.
+type run struct {
+	Subject
+	Options
+	rng     *rand.Rand
+	store   *Store
+	victims []*Victim
+	past    []*Worker // that have been killed
+	started int
+	proofs  int
+	faults  []Injected
+}
+
+// Run sets the nemesis on s and returns what became of it. An error means that
+// the run could not go on: a worker that never recovered, above all. The
+// result then says what happened until then.
+func Run(ctx context.Context, s Subject, o Options) (*Result, error) {
+	r := &run{Subject: s, Options: o, rng: rand.New(rand.NewPCG(o.Seed, 1))}
+	began := time.Now()
+	err := r.play(ctx)
+	err = errors.Join(err, r.end(ctx, err != nil))
+	res, e := r.result()
+	res.Took = time.Since(began)
+	return res, errors.Join(err, e)
+}
+
+func (r *run) play(ctx context.Context) error {
+	var err error
+	if r.store, err = NewStore(filepath.Join(r.Dir, "store")); err != nil {
+		return err
+	}
+	for range r.Workers {
+		if err := r.recruit(); err != nil {
+			return err
+		}
+	}
+	if _, err := r.prove(ctx); err != nil {
+		return fmt.Errorf("before any fault: %w", err)
+	}
+	began := time.Now()
+	for f := range plan(r.rng, r.Subject.Faults) {
+		n := len(r.faults)
+		if n >= r.Rounds && time.Since(began) >= r.For {
+			return nil
+		}
+		if err := r.inflict(ctx, f); err != nil {
+			return fmt.Errorf("fault %d, %s %s: %w", n+1, f.ID, f.Name, err)
+		}
+	}
+	return nil
+}
+
+// plan picks faults without end: all of them in some order, and again.
+func plan(rng *rand.Rand, from []Fault) iter.Seq[Fault] {
+	return func(yield func(Fault) bool) {
+		for {
+			for _, i := range rng.Perm(len(from)) {
+				if !yield(from[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// recruit adds a worker.
+func (r *run) recruit() error {
+	v := &Victim{}
+	if r.Target != "" {
+		proxy, err := faultnet.Listen(r.Target)
+		if err != nil {
+			return err
+		}
+		v.Proxy = proxy
+	}
+	v.revive = func() error {
+		r.past = append(r.past, v.Worker)
+		return r.employ(v)
+	}
+	r.victims = append(r.victims, v)
+	return r.employ(v)
+}
+
+// employ starts the worker of v.
+func (r *run) employ(v *Victim) error {
+	r.started++
+	j := Job{Worker: r.started, TTL: r.TTL, Think: r.Think, Hands: r.Hands, Seed: r.Seed, Dir: r.Dir}
+	if r.Here != nil {
+		n := r.started
+		v.Worker = startHere(j, func() (*dlock.Client, error) { return r.Here(n) })
+		return nil
+	}
+	addr := ""
+	if v.Proxy != nil {
+		addr = v.Proxy.Addr()
+	}
+	j.URL = r.URL(addr)
+	var err error
+	v.Worker, err = start(j)
+	return err
+}
+
+// prove waits until each hand of each worker has had a lock that all want, and
+// returns how long that took.
+func (r *run) prove(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, healthLimit)
+	defer cancel()
+	began := time.Now()
+	r.proofs++
+	var problems []error
+	for _, v := range r.victims {
+		problems = append(problems, v.ask(r.proofs))
+	}
+	for _, v := range r.victims {
+		problems = append(problems, v.await(ctx, r.proofs))
+	}
+	return time.Since(began), errors.Join(problems...)
+}
+
+// inflict injects f, holds it, heals it and waits for health.
+func (r *run) inflict(ctx context.Context, f Fault) error {
+	v := r.victims[r.rng.IntN(len(r.victims))]
+	hold := time.Duration((f.Min + r.rng.Float64()*(f.Max-f.Min)) * float64(r.TTL))
+	r.Log("%s: fault %d: %s %s, worker %d, for %v", r.Subject.Name, len(r.faults)+1, f.ID, f.Name, v.Job.Worker, hold.Round(time.Millisecond))
+	r.faults = append(r.faults, Injected{Fault: f.ID, Name: f.Name, Span: Span{From: Now()}, Forgets: f.Forgets})
+	it := &r.faults[len(r.faults)-1]
+	heal, err := f.Inject(ctx, v)
+	if err != nil {
+		return err
+	}
+	pause(ctx, hold)
+	if heal != nil {
+		if err := heal(); err != nil {
+			return err
+		}
+	}
+	it.Span.To = Now()
+	took, err := r.prove(ctx)
+	if err != nil {
+		return err
+	}
+	it.Healthy, it.Recovery = Now(), took
+	return nil
+}
+
+// end closes everything. Workers that hang are killed.
+func (r *run) end(ctx context.Context, failed bool) error {
+	ctx, cancel := context.WithTimeout(ctx, healthLimit)
+	defer cancel()
+	var problems []error
+	for _, v := range r.victims {
+		if v.Worker == nil {
+			continue
+		}
+		if failed && v.cmd != nil {
+			problems = append(problems, v.end(syscall.SIGKILL))
+		} else {
+			problems = append(problems, v.quit(ctx))
+		}
+	}
+	if !failed && r.Residue != nil {
+		problems = append(problems, r.clean(ctx))
+	}
+	for _, v := range r.victims {
+		if v.Proxy != nil {
+			problems = append(problems, v.Proxy.Close())
+		}
+	}
+	if r.store != nil {
+		problems = append(problems, r.store.Close())
+	}
+	return errors.Join(problems...)
+}
+
+// clean waits until the server has nothing left of the workers.
+func (r *run) clean(ctx context.Context) error {
+	for {
+		left, err := r.Residue(ctx)
+		if err == nil && len(left) == 0 {
+			return nil
+		}
+		if !pause(ctx, r.TTL/10) {
+			return fmt.Errorf("left on the server: %v %v", left, err)
+		}
+	}
+}
+
+// result checks the histories.
+func (r *run) result() (*Result, error) {
+	h := History{Faults: r.faults, Patience: int64(r.TTL / 20), Lease: int64(r.TTL)}
+	var problems []error
+	for _, v := range r.victims {
+		if v.Worker != nil {
+			r.past = append(r.past, v.Worker)
+		}
+	}
+	for _, w := range r.past {
+		t, err := w.history()
+		h.Traces = append(h.Traces, t)
+		problems = append(problems, err)
+	}
+	res := &Result{Backend: r.Subject.Name, Version: r.Version, Seed: r.Seed, TTL: r.TTL, Faults: r.faults}
+	if r.store != nil {
+		h.Writes, res.Refused = r.store.Writes()
+	}
+	res.Operations = h.Operations()
+	res.Violations = h.Check()
+	linear, checked := h.Linear(r.Dir)
+	res.Violations, res.Searched = append(res.Violations, linear...), checked
+	if path := leak(r.Dir); path != "" {
+		res.Violations = append(res.Violations, Violation{"I10", "", "a password stands in " + path})
+	}
+	return res, errors.Join(problems...)
+}
+
+// leak returns a file that holds the password.
+func leak(dir string) string {
+	files, _ := filepath.Glob(filepath.Join(dir, "*"))
+	for _, path := range files {
+		if text, err := os.ReadFile(path); err == nil && bytes.Contains(text, []byte(Canary)) {
+			return path
+		}
+	}
+	return ""
+}
+
+// A Result is what became of a run.
+type Result struct {
+	Backend, Version string
+	Seed             uint64
+	TTL, Took        time.Duration
+	Operations       int // calls that were answered
+	Searched         int // short histories compared with every model
+	Refused          int // writes that the fenced store refused
+	Faults           []Injected
+	Violations       []Violation
+}
+
+// String is the closing line.
+func (r *Result) String() string {
+	return fmt.Sprintf("%s %s: %d operations, %d faults, %d violations; %d histories searched, %d late writes refused, seed %d, %v",
+		r.Backend, r.Version, r.Operations, len(r.Faults), len(r.Violations), r.Searched, r.Refused, r.Seed, r.Took.Round(time.Second))
+}

@@ -1,0 +1,215 @@
+package chaos
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/dlock-go/dlock"
+)
+
+// A Worker is how the nemesis sees a worker: a process, or goroutines of this
+// one where the backend reaches no further.
+type Worker struct {
+	Job
+
+	cmd    *exec.Cmd // nil: in this process
+	stdin  io.WriteCloser
+	output string        // the file that takes what the process says
+	gone   chan struct{} // closed when it has ended
+	err    error         // why, once gone is closed
+
+	mu     sync.Mutex
+	proved int
+	news   chan struct{} // closed and replaced when proved changes
+	trace  Trace
+}
+
+// A Trace is what the nemesis knows of a worker's life.
+type Trace struct {
+	Worker int
+	Events []Event
+	Pauses []Span // SIGSTOP until SIGCONT
+	Ended  int64  // by SIGKILL; 0: in good order
+}
+
+// A Span is a time. An end of 0 is open.
+type Span struct{ From, To int64 }
+
+// start runs the worker in a process of its own.
+func start(j Job) (*Worker, error) {
+	text, err := json.Marshal(j)
+	if err != nil {
+		return nil, err
+	}
+	w := newWorker(j)
+	w.output = filepath.Join(j.Dir, fmt.Sprintf("worker-%d.out", j.Worker))
+	said, err := os.Create(w.output)
+	if err != nil {
+		return nil, err
+	}
+	defer said.Close()
+	w.cmd = exec.Command(os.Args[0])
+	w.cmd.Env = append(os.Environ(), jobEnv+"="+string(text))
+	w.cmd.Stderr = said
+	w.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if w.stdin, err = w.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	stdout, err := w.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := w.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		w.read(stdout)
+		w.err = w.cmd.Wait()
+		close(w.gone)
+	}()
+	return w, nil
+}
+
+// startHere runs the worker in this process.
+func startHere(j Job, open func() (*dlock.Client, error)) *Worker {
+	w := newWorker(j)
+	in, stdin := io.Pipe()
+	stdout, out := io.Pipe()
+	w.stdin = stdin
+	go w.read(stdout)
+	go func() {
+		w.err = serve(j, open, in, out)
+		close(w.gone)
+	}()
+	return w
+}
+
+func newWorker(j Job) *Worker {
+	return &Worker{Job: j, gone: make(chan struct{}), news: make(chan struct{}), trace: Trace{Worker: j.Worker}}
+}
+
+func (w *Worker) read(from io.Reader) {
+	lines := bufio.NewScanner(from)
+	for lines.Scan() {
+		var n int
+		if _, err := fmt.Sscanf(lines.Text(), "proved %d", &n); err != nil {
+			continue
+		}
+		w.mu.Lock()
+		w.proved = n
+		close(w.news)
+		w.news = make(chan struct{})
+		w.mu.Unlock()
+	}
+}
+
+// ask wants proof n of the worker.
+func (w *Worker) ask(n int) error {
+	_, err := fmt.Fprintf(w.stdin, "prove %d\n", n)
+	return err
+}
+
+// await returns when proof n is there.
+func (w *Worker) await(ctx context.Context, n int) error {
+	for {
+		w.mu.Lock()
+		there, news := w.proved >= n, w.news
+		w.mu.Unlock()
+		if there {
+			return nil
+		}
+		select {
+		case <-news:
+		case <-w.gone:
+			return fmt.Errorf("worker %d has ended: %w", w.Job.Worker, errors.Join(w.err, errors.New(w.said())))
+		case <-ctx.Done():
+			return fmt.Errorf("worker %d does not get on", w.Job.Worker)
+		}
+	}
+}
+
+// said is what the process wrote to its standard error.
+func (w *Worker) said() string {
+	text, _ := os.ReadFile(w.output) // one in this process has none
+	return string(text)
+}
+
+// quit ends the worker in good order.
+func (w *Worker) quit(ctx context.Context) error {
+	if err := w.stdin.Close(); err != nil {
+		return err
+	}
+	select {
+	case <-w.gone:
+		return w.err
+	case <-ctx.Done():
+		return fmt.Errorf("worker %d does not end", w.Job.Worker)
+	}
+}
+
+// end ends the worker's process by a signal.
+func (w *Worker) end(sig syscall.Signal) error {
+	w.mu.Lock()
+	w.trace.Ended = Now() // before: somebody else may have the lock before we hear of the end
+	w.mu.Unlock()
+	err := w.cmd.Process.Signal(sig)
+	<-w.gone
+	return err
+}
+
+// stop sends SIGSTOP and returns when no thread runs any more.
+func (w *Worker) stop(ctx context.Context) error {
+	w.mu.Lock()
+	w.trace.Pauses = append(w.trace.Pauses, Span{From: Now()})
+	w.mu.Unlock()
+	if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for !stopped(w.cmd.Process.Pid) {
+		if !pause(ctx, time.Millisecond) {
+			return fmt.Errorf("worker %d does not stop", w.Job.Worker)
+		}
+	}
+	return nil
+}
+
+// resume lets a stopped process run on.
+func (w *Worker) resume() error {
+	err := w.cmd.Process.Signal(syscall.SIGCONT)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trace.Pauses[len(w.trace.Pauses)-1].To = Now()
+	return err
+}
+
+func stopped(pid int) bool {
+	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, path := range stats {
+		stat, err := os.ReadFile(path)
+		_, state, _ := strings.Cut(string(stat), ") ")
+		if err == nil && !strings.HasPrefix(state, "T") {
+			return false
+		}
+	}
+	return true
+}
+
+// history returns the trace with the worker's journal. The worker has ended.
+func (w *Worker) history() (Trace, error) {
+	events, err := readJournal(w.journal())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trace.Events = events
+	return w.trace, err
+}

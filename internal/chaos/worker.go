@@ -1,0 +1,217 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dlock-go/dlock"
+)
+
+// A Job says what a worker does.
+type Job struct {
+	Worker int
+	URL    string        // of the backend
+	TTL    time.Duration // of its locks
+	Think  time.Duration // between two turns of a hand, on average
+	Hands  int           // goroutines
+	Seed   uint64
+	Dir    string // holds the journals, the numbers without a fence, and the store's socket
+}
+
+func (j *Job) journal() string { return filepath.Join(j.Dir, fmt.Sprintf("worker-%d.jsonl", j.Worker)) }
+func (j *Job) socket() string  { return filepath.Join(j.Dir, "store") }
+
+// The environment variable that makes the test binary a worker, with its job.
+const jobEnv = "DLOCK_CHAOS_JOB"
+
+// Main does the job of a worker process, and reports whether this is one.
+func Main() (code int, is bool) {
+	text, is := os.LookupEnv(jobEnv)
+	if !is {
+		return 0, false
+	}
+	var j Job
+	err := json.Unmarshal([]byte(text), &j)
+	if err == nil {
+		open := func() (*dlock.Client, error) {
+			return dlock.Open(context.Background(), j.URL, &dlock.Options{TTL: j.TTL, Label: "chaos"})
+		}
+		err = serve(j, open, os.Stdin, os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1, true
+	}
+	return 0, true
+}
+
+// A worker is a client whose hands take locks and give them back.
+type worker struct {
+	Job
+	client  *dlock.Client
+	journal *journal
+	calls   atomic.Int64
+	watches sync.WaitGroup
+
+	mu       sync.Mutex
+	proof    int // the last that was asked for
+	unproved map[int]bool
+	proved   func(proof int)
+}
+
+// serve works until in ends, and then closes the client. Each line "prove N" of
+// in is answered by "proved N" when every hand has held a lock anew.
+func serve(j Job, open func() (*dlock.Client, error), in io.Reader, out io.Writer) error {
+	log, err := newJournal(j.journal())
+	if err != nil {
+		return err
+	}
+	client, err := open()
+	if err != nil {
+		return err
+	}
+	w := &worker{Job: j, client: client, journal: log}
+	w.proved = func(n int) { fmt.Fprintln(out, "proved", n) }
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() { w.feel(ctx) })
+	for i := range j.Hands {
+		all.Go(func() { w.hand(ctx, i) })
+	}
+	w.listen(in)
+	cancel()
+	all.Wait()
+	return errors.Join(w.finish(), log.close())
+}
+
+func (w *worker) listen(in io.Reader) {
+	var n int
+	for {
+		if _, err := fmt.Fscanf(in, "prove %d\n", &n); err != nil {
+			return
+		}
+		w.mu.Lock()
+		w.proof, w.unproved = n, make(map[int]bool)
+		for i := range w.Hands {
+			w.unproved[i] = true
+		}
+		w.mu.Unlock()
+	}
+}
+
+// finish closes the client, and writes down what it left behind.
+func (w *worker) finish() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	err := w.client.Close(ctx)
+	w.watches.Wait()
+	e := Event{At: Now(), Kind: Finished}
+	if err != nil {
+		e.Err, e.Text = classify(err), err.Error()
+	}
+	w.journal.write(e)
+	return nil
+}
+
+// feel notes when the process did not run for longer than part of a margin:
+// what it believed meanwhile proves nothing.
+func (w *worker) feel(ctx context.Context) {
+	const beat = 5 * time.Millisecond
+	limit := w.TTL / 40
+	for last := Now(); ; {
+		if !pause(ctx, beat) {
+			return
+		}
+		at := Now()
+		if time.Duration(at-last) > beat+limit {
+			w.journal.write(Event{At: at, Kind: Stalled, Seen: last})
+		}
+		last = at
+	}
+}
+
+// hand takes turns until ctx ends.
+func (w *worker) hand(ctx context.Context, i int) {
+	h := &hand{worker: w, number: i, rng: rand.New(rand.NewPCG(w.Seed, uint64(w.Worker*1000+i))), own: fmt.Sprintf("own/%d/%d", w.Worker, i)}
+	var err error
+	if h.store, err = dialStore(w.socket()); err != nil {
+		panic(err)
+	}
+	defer h.store.conn.Close()
+	for {
+		n, wanted := w.wanted(i)
+		h.proving = wanted
+		if h.turn(ctx) {
+			w.prove(i, n)
+		}
+		if !pause(ctx, time.Duration(h.rng.Int64N(int64(2*w.Think)))) {
+			return
+		}
+	}
+}
+
+// wanted returns the number of the last proof that was asked for, and whether
+// hand i owes it.
+func (w *worker) wanted(i int) (n int, owes bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.proof, w.unproved[i]
+}
+
+// prove notes that hand i has held a lock that it asked for after proof n was
+// asked for.
+func (w *worker) prove(i, n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n != w.proof || !w.unproved[i] {
+		return
+	}
+	delete(w.unproved, i)
+	if len(w.unproved) == 0 {
+		w.proved(n)
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// addOne adds one to the number in a file that nothing but a lock protects, in
+// one write, so that whoever is killed leaves the old number or the new one.
+func addOne(path string) (seen int64, err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	buf := make([]byte, 20)
+	n, err := f.ReadAt(buf, 0)
+	if err != nil && err != io.EOF {
+		return 0, err
+	}
+	if n > 0 {
+		if seen, err = strconv.ParseInt(strings.TrimSpace(string(buf[:n])), 10, 64); err != nil {
+			return 0, err
+		}
+	}
+	_, err = f.WriteAt([]byte(fmt.Sprintf("%20d", seen+1)), 0)
+	return seen, err
+}

@@ -65,7 +65,9 @@
 // the first key, in decimal, as a notification.
 //
 // The token is the WAL timeline in the upper 12 bits, and a number of the
-// sequence dlock_token, which counts in steps of 4096, in the lower 52.
+// sequence dlock_token, which counts in steps of 4096, in the lower 52. The
+// numbers up to the next step are the holder's, who may pass the lock on within
+// its process, with one of them each time.
 //
 // # Permissions
 //
@@ -181,6 +183,7 @@ var (
 	_ backend.Backend    = (*Backend)(nil)
 	_ backend.Renewer    = (*Backend)(nil)
 	_ backend.Downgrader = (*Backend)(nil)
+	_ backend.Transferer = (*Backend)(nil)
 	_ backend.MinTTLer   = (*Backend)(nil)
 )
 

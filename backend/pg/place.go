@@ -24,6 +24,7 @@ type grant struct {
 	session *session
 	shared  bool
 	token   uint64
+	passes  int // how often it was passed on within this client
 	sent    time.Time
 	users   int      // requests that have it and have not released it
 	holds   []*hold  // theirs, as far as they have come for them

@@ -9,19 +9,23 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9/logging"
+
 	"github.com/dlock-go/dlock/conformance"
 )
 
 // harnesses makes the harness of each backend. A further backend is one line.
 var harnesses = map[string]func(testing.TB) conformance.Harness{
-	"etcd":       etcdHarness,
-	"etcd-old":   oldEtcdHarness,
-	"file":       fileHarness,
-	"memory":     memoryHarness,
-	"pg":         pgHarness,
-	"redis":      redisHarness,
-	"redis-user": redisUserHarness,
-	"zk":         zkHarness,
+	"etcd":           etcdHarness,
+	"etcd-old":       oldEtcdHarness,
+	"file":           fileHarness,
+	"memory":         memoryHarness,
+	"pg":             pgHarness,
+	"redis":          redisHarness,
+	"redis-cluster":  clusterHarness,
+	"redis-sentinel": sentinelHarness,
+	"redis-user":     redisUserHarness,
+	"zk":             zkHarness,
 }
 
 var backends = flag.String("backend", "memory", "backends to test: a name, a list with commas, or all; one of "+known())
@@ -29,6 +33,7 @@ var backends = flag.String("backend", "memory", "backends to test: a name, a lis
 func known() string { return strings.Join(slices.Sorted(maps.Keys(harnesses)), ", ") }
 
 func TestMain(m *testing.M) {
+	logging.Disable()                                      // the Redis client tells stderr of every broken connection
 	if err := flag.Set("test.parallel", "8"); err != nil { // properties wait more than they work
 		panic(err)
 	}

@@ -18,7 +18,7 @@ type call struct {
 	ballot *backend.Ballot // nil: this server decides alone
 	b      *Backend
 	keys   *keys
-	client string
+	at     address
 
 	id       string  // of the present entry into the queue
 	entries  int     // how many ids it has had before
@@ -30,7 +30,7 @@ type call struct {
 	w        *waiter // nil if r must not wait
 
 	polls bool          // no message will come for id
-	sub   *subscription // on which one would; nil: not acknowledged yet
+	sub   *subscription // on which one would; nil: there is none yet
 }
 
 // An anchor is one moment by two clocks: the server's is not before ours.
@@ -64,7 +64,8 @@ func (b *Backend) acquire(ctx context.Context, r backend.Request, v *backend.Bal
 		return nil, backend.ErrClosed
 	}
 	defer b.calls.Done()
-	c := &call{Request: &r, ballot: v, b: b, keys: lockKeys(r.Name), client: clientOf(r.ID)}
+	k := lockKeys(r.Name)
+	c := &call{Request: &r, ballot: v, b: b, keys: k, at: b.address(k, r.ID)}
 	h, err := c.take(ctx)
 	if err != nil {
 		c.leave()
@@ -77,9 +78,10 @@ func (b *Backend) acquire(ctx context.Context, r backend.Request, v *backend.Bal
 func (c *call) take(ctx context.Context) (*backend.Hold, error) {
 	if c.Wait {
 		c.w = waiters.Get().(*waiter)
+		c.w.at = c.at
 		defer c.w.put()
 	}
-	c.sub = c.b.hub.subscription(c.client, nil)
+	c.sub = c.b.hub.listening(c.at)
 	works, denied := c.sub.known()
 	c.polls = denied || c.b.hub.polls
 	c.name()
@@ -119,6 +121,7 @@ func (c *call) begin(ctx context.Context, works bool) (answer, error) {
 	if err != nil || a.status() != "HELD" {
 		return a, err
 	}
+	c.sub = c.b.hub.subscription(c.at, nil)
 	c.polls = !c.sub.works(ctx, c.b.closing, subscribing)
 	switch {
 	case ctx.Err() != nil:

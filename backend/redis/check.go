@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/dlock-go/dlock/backend"
 )
 
@@ -17,15 +19,29 @@ func (b *Backend) inspect(ctx context.Context, log *slog.Logger) error {
 		return fail(err)
 	}
 	b.inspectScripts(ctx, log)
-	info, err := b.client.Info(ctx, "memory", "replication").Result()
+	if b.nodes == nil {
+		inspectServer(ctx, b.client, log)
+		return nil
+	}
+	err := b.nodes.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		inspectServer(ctx, node, log)
+		return nil
+	})
+	if err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+func inspectServer(ctx context.Context, c redis.Cmdable, log *slog.Logger) {
+	info, err := c.Info(ctx, "memory", "replication").Result()
 	if err != nil {
 		// Some servers know one section at a time, and some users none.
-		info, _ = b.client.Info(ctx).Result()
+		info, _ = c.Info(ctx).Result()
 	}
 	for _, w := range troubles(info) {
 		log.Warn("dlock: " + w)
 	}
-	return nil
 }
 
 // await pings the server while that is starting.
@@ -49,7 +65,11 @@ func (b *Backend) await(ctx context.Context) error {
 func (b *Backend) inspectScripts(ctx context.Context, log *slog.Logger) {
 	name := "probe:" + rand.Text()
 	keys := lockKeys(name)
-	a, err := b.run(ctx, opening, probeScript, probeScript.call(keys.args[:2], channelPrefix+name))
+	publish, channel := "publish", channelPrefix+name
+	if b.nodes != nil {
+		publish, channel = "spublish", keys.names[0]+shardChannel+name
+	}
+	a, err := b.run(ctx, opening, probeScript, probeScript.call(keys.args[:2], channel, publish))
 	if err != nil {
 		log.Warn("dlock: the server refuses scripts, no lock will work", "error", err)
 		return

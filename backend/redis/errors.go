@@ -50,7 +50,9 @@ func passing(err error) bool {
 	if _, ok := replied(err); !ok {
 		return true
 	}
-	for _, word := range []string{"LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN"} {
+	for _, word := range []string{
+		"LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "READONLY", "NOREPLICAS",
+	} {
 		if redis.HasErrorPrefix(err, word) {
 			return true
 		}

@@ -11,6 +11,7 @@ import (
 const (
 	prefix        = "dlock:"
 	channelPrefix = prefix + "c:"
+	shardChannel  = ":c:" // after a lock's main key
 )
 
 // The life of what nobody needs any more, and the bound of a grant that its

@@ -1,17 +1,29 @@
-// Package redis keeps locks on a Redis or Valkey server, version 6.2 or later.
+// Package redis keeps locks on a Redis or Valkey server, version 6.2 or later,
+// on the master that Sentinels name, or on a cluster.
 //
 // # URL
 //
 //	redis://[user[:password]@]host[:port][/db]
 //	rediss://...                              with TLS
 //	unix://[user:password@]/path/of/socket?db=0
-//	valkey://, valkeys://                     other names of redis, rediss
+//	redis+sentinel://[user[:password]@]host[:port],host[:port]/master[/db]
+//	redis+cluster://[user[:password]@]host[:port],host[:port]
+//	rediss+sentinel://, rediss+cluster://     with TLS
+//	valkey, valkeys                           other names of redis, rediss
 //
-// The parameters are those of go-redis' ParseURL (pool_size, dial_timeout,
-// read_timeout, ...; max_retries is ignored), and:
+// Sentinels listen on port 26379 unless the URL says otherwise, all others on
+// 6379. User and password are those of the servers with data; Sentinels that
+// want some get sentinel_username and sentinel_password. Of a cluster some nodes
+// are enough, and those that move or are added later are found.
+//
+// The parameters are those of go-redis' ParseURL, ParseFailoverURL and
+// ParseClusterURL (pool_size, dial_timeout, read_timeout, ...; max_retries is
+// ignored), and:
 //
 //	dlock.wake=poll    do not subscribe; ask again and again
 //	dlock.poll=50ms    how often, where there is no subscription
+//
+// [New] takes a FailoverClient or a ClusterClient as well.
 //
 // # Guarantees
 //
@@ -26,13 +38,30 @@
 // possible, as it is after the promotion of a replica. The fencing token keeps
 // growing across both, because it is never behind the server's clock.
 //
+// # Sentinel and Cluster
+//
+// A request that meets a connection that breaks, a replica that was a master
+// (READONLY), a slot that has moved (MOVED, ASK) or is on its way (TRYAGAIN), or
+// a cluster that is down (CLUSTERDOWN) is made again for as long as it may take:
+// a waiting Lock until its context ends, an Unlock and a renewal within the
+// lease, a Lock that has never had an answer for 3 s. Waiters subscribe on the
+// node that is written to, and ask again when they have subscribed anew.
+//
+// In a cluster all keys of a lock are in one slot, whatever its name. A message
+// to a waiter goes through its shard alone (SPUBLISH; before Redis 7 waiters
+// poll), with one subscription for each lock that a client waits for. Each node
+// has its own connections, pipelines and batches of renewals: one that hangs
+// delays no lock on another. While a slot moves, locks in it are kept alive, but
+// are neither granted nor released: a script may then use one key only.
+//
 // # Wire format
 //
 // Each lock is a hash, dlock:{name}, with the holder (o), the times it has
 // entered (n), the end of its lease in ms (e) and the last token (t); and sorted
 // sets for readers (:r), the queue (:q), the liveness of those in it (:a) and
 // ids that must not come back (:x). A free lock is one small key, which goes
-// 10 minutes after its last lease. The channel of a client is dlock:c:<client>.
+// 10 minutes after its last lease. The channel of a client is dlock:c:<client>,
+// in a cluster dlock:{name}:c:<client>.
 // The hash dlock:boot of a server that is one of a quorum says in µs since when
 // the server has kept its data.
 //
@@ -45,6 +74,8 @@
 //	  +time +exists +hmget +hset +hdel +pexpire +zadd +zrem +zcard +zscore
 //	  +zrank +zrange +zrevrange +zrangebyscore +zremrangebyscore
 //	  +publish +subscribe +unsubscribe
+//
+// and in a cluster +cluster|slots +asking +spublish +ssubscribe +sunsubscribe.
 //
 // Without +info Open cannot warn of a server that evicts keys; without the last
 // line waiting goes on by polling. The server should run with the
@@ -78,12 +109,14 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// A Backend keeps locks on one server.
+// A Backend keeps locks on one server, on the one that a Sentinel names, or on
+// a cluster.
 type Backend struct {
 	client redis.UniversalClient
 	owned  bool // close it too
 	poll   time.Duration
-	wire   *wire
+	wire   carrier
+	nodes  *nodes // nil unless it is a cluster
 	hub    *hub
 	watch  watch
 
@@ -117,10 +150,15 @@ func New(client redis.UniversalClient, o *Options) *Backend {
 	b := &Backend{
 		client:  client,
 		poll:    o.Poll,
-		wire:    newWire(client),
-		hub:     newHub(client, log, o.PollOnly),
 		closing: make(chan struct{}),
 	}
+	if c, ok := client.(*redis.ClusterClient); ok {
+		b.nodes = newNodes(c)
+		b.wire = b.nodes
+	} else {
+		b.wire = newWire(client)
+	}
+	b.hub = newHub(client, b.nodes, log, o.PollOnly)
 	if b.poll <= 0 {
 		b.poll = DefaultPoll
 	}
@@ -142,6 +180,15 @@ func (b *Backend) Close(ctx context.Context) error {
 		_ = b.client.Close()
 	}
 	return err
+}
+
+// address is where the client of a request about a lock is called.
+func (b *Backend) address(k *keys, requestID string) address {
+	at := address{client: clientOf(requestID)}
+	if b.nodes != nil {
+		at.lock = k.names[0]
+	}
+	return at
 }
 
 // shut turns newcomers and waiters away. It reports false if that was done.

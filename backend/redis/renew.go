@@ -6,13 +6,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/dlock-go/dlock/backend"
 )
 
 // batch is how many holds one script renews. On a cluster, where a script may
-// use the keys of one slot only, it is one.
+// use the keys of one slot only, that many leave together.
 const batch = 100
 
 // A renewal is one hold to be kept alive.
@@ -28,23 +26,24 @@ type renewal struct {
 // Renew implements backend.Renewer. Every batch is a request of its own: one
 // that is late holds up nobody but itself.
 func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
-	size := batch
-	if _, ok := b.client.(*redis.ClusterClient); ok {
-		size = 1
-	}
-	var all sync.WaitGroup
-	for part := range slices.Chunk(holds, size) {
-		all.Go(func() { b.renewHolds(ctx, part, report) })
-	}
-	all.Wait()
-}
-
-func (b *Backend) renewHolds(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
-	part := make([]*renewal, len(holds))
+	all := make([]*renewal, len(holds))
 	for i, h := range holds {
 		s := h.State.(*state)
-		part[i] = &renewal{hold: h, id: s.id, keys: lockKeys(h.Name), ttl: h.TTL, state: s}
+		all[i] = &renewal{hold: h, id: s.id, keys: lockKeys(h.Name), ttl: h.TTL, state: s}
 	}
+	if b.nodes != nil {
+		b.renewShards(ctx, all, report)
+		return
+	}
+	var done sync.WaitGroup
+	for part := range slices.Chunk(all, batch) {
+		done.Go(func() { b.renewTogether(ctx, part, report) })
+	}
+	done.Wait()
+}
+
+// renewTogether renews holds by one script.
+func (b *Backend) renewTogether(ctx context.Context, part []*renewal, report func(*backend.Hold, error)) {
 	a, err := b.renewBatch(ctx, part)
 	for i, r := range part {
 		if err != nil {
@@ -69,6 +68,10 @@ func (r *renewal) renewed(a answer, expiry, contended int64) error {
 }
 
 func (b *Backend) renewBatch(ctx context.Context, part []*renewal) (answer, error) {
+	return b.run(ctx, attempt(part[0].ttl), renewScript, renewCall(part...))
+}
+
+func renewCall(part ...*renewal) []any {
 	names := make([]any, 0, 3*len(part))
 	args := make([]any, 0, 1+3*len(part))
 	args = append(args, keep.Milliseconds())
@@ -76,5 +79,5 @@ func (b *Backend) renewBatch(ctx context.Context, part []*renewal) (answer, erro
 		names = append(names, r.keys.args[:3]...)
 		args = append(args, r.id, millis(r.ttl), r.till)
 	}
-	return b.run(ctx, attempt(part[0].ttl), renewScript, renewScript.call(names, args...))
+	return renewScript.call(names, args...)
 }

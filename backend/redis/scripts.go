@@ -32,6 +32,7 @@ var (
 	downgradeScript = load("downgrade")
 	checkScript     = load("check")
 	renewScript     = load("renew")
+	movingScript    = load("moving")
 	enterScript     = load("enter")
 	probeScript     = load("probe")
 )
@@ -70,6 +71,16 @@ func (s *script) call(keys []any, args ...any) []any {
 	return append(all, args...)
 }
 
+// shard has a call that may let somebody in publish where the lock's shard is.
+func shard(call []any) {
+	first := keyAt + call[keyAt-1].(int)
+	if call[first+1] == "spublish" {
+		return // by an earlier try, which may still be on its way
+	}
+	call[first+1] = "spublish"
+	call[first+2] = call[keyAt].(string) + shardChannel
+}
+
 func read(name string) string {
 	src, err := sources.ReadFile("lua/" + name + ".lua")
 	if err != nil {
@@ -106,6 +117,9 @@ func (a answer) at(i int) any {
 // run executes a call of s once, whatever becomes of the reply. After an error
 // that is no reply of the server the outcome is unknown.
 func (b *Backend) run(ctx context.Context, limit time.Duration, s *script, call []any) (answer, error) {
+	if b.nodes != nil && s.letsIn {
+		shard(call)
+	}
 	a := answer{sent: time.Now()}
 	reply, err := b.wire.do(ctx, limit, call)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") { // proof that it has not run

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,18 +18,32 @@ import (
 // opening bounds Open on a server that does not answer.
 const opening = 10 * time.Second
 
-// schemes are those of URLs and what the client library calls them.
-var schemes = map[string]string{
-	"redis":   "redis",
-	"rediss":  "rediss",
-	"unix":    "unix",
-	"valkey":  "redis",
-	"valkeys": "rediss",
+// A scheme is how the client library calls that of a URL, and how it makes a
+// client of the rest.
+type scheme struct {
+	name   string
+	client func(backend.Config, string) (redis.UniversalClient, error)
+}
+
+var schemes = map[string]scheme{
+	"redis":            {"redis", singleClient},
+	"rediss":           {"rediss", singleClient},
+	"unix":             {"unix", singleClient},
+	"valkey":           {"redis", singleClient},
+	"valkeys":          {"rediss", singleClient},
+	"redis+sentinel":   {"redis", sentinelClient},
+	"rediss+sentinel":  {"rediss", sentinelClient},
+	"valkey+sentinel":  {"redis", sentinelClient},
+	"valkeys+sentinel": {"rediss", sentinelClient},
+	"redis+cluster":    {"redis", clusterClient},
+	"rediss+cluster":   {"rediss", clusterClient},
+	"valkey+cluster":   {"redis", clusterClient},
+	"valkeys+cluster":  {"rediss", clusterClient},
 }
 
 func init() {
-	for scheme := range schemes {
-		backend.Register(scheme, open)
+	for name := range schemes {
+		backend.Register(name, open)
 	}
 }
 
@@ -37,11 +52,12 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := clientOptions(cfg)
+	s := schemes[cfg.URL.Scheme]
+	c, err := s.client(cfg, s.name)
 	if err != nil {
 		return nil, err
 	}
-	b := New(redis.NewClient(c), o)
+	b := New(c, o)
 	b.owned = true
 	ctx, cancel := backend.Bound(ctx, opening)
 	defer cancel()
@@ -70,23 +86,39 @@ func takeOptions(cfg backend.Config) (*Options, error) {
 	return o, nil
 }
 
-// clientOptions has the client library read the rest of the URL, without user
-// and password: its errors repeat what they are about.
-func clientOptions(cfg backend.Config) (*redis.Options, error) {
+// clean is the URL that the client library reads: without user and password,
+// because its errors repeat what they are about, and of several hosts only the
+// first.
+func clean(cfg backend.Config, scheme, host, path string, hidden ...string) (string, error) {
+	p := &cfg.URL.Params
+	for _, name := range hidden {
+		if p.Has(name) {
+			return "", invalid("unknown parameter " + strconv.Quote(name))
+		}
+	}
+	u := url.URL{Scheme: scheme, Host: host, Path: path, RawQuery: p.Rest().Encode()}
+	return u.String(), p.Done()
+}
+
+// replyLimit bounds the wait for one reply where the URL does not.
+func replyLimit(given time.Duration) time.Duration {
+	if given == 0 {
+		return 2 * time.Second
+	}
+	return given
+}
+
+// singleClient is a client of one server.
+func singleClient(cfg backend.Config, scheme string) (redis.UniversalClient, error) {
 	u := cfg.URL
 	if len(u.Hosts) > 1 {
 		return nil, invalid("want one host")
 	}
-	clean := url.URL{
-		Scheme:   schemes[u.Scheme],
-		Host:     strings.Join(u.Hosts, ""),
-		Path:     u.Path,
-		RawQuery: u.Params.Rest().Encode(),
-	}
-	if err := u.Params.Done(); err != nil {
+	text, err := clean(cfg, scheme, strings.Join(u.Hosts, ""), u.Path)
+	if err != nil {
 		return nil, err
 	}
-	o, err := redis.ParseURL(clean.String())
+	o, err := redis.ParseURL(text)
 	if err != nil {
 		return nil, parameterError(err)
 	}
@@ -98,10 +130,75 @@ func clientOptions(cfg backend.Config) (*redis.Options, error) {
 	o.ContextTimeoutEnabled = true
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	if o.ReadTimeout == 0 {
-		o.ReadTimeout = 2 * time.Second
+	o.ReadTimeout = replyLimit(o.ReadTimeout)
+	return redis.NewClient(o), nil
+}
+
+// sentinelClient is a client of the master that Sentinels name. User and
+// password are for that; those for the Sentinels are parameters.
+func sentinelClient(cfg backend.Config, scheme string) (redis.UniversalClient, error) {
+	u := cfg.URL
+	master, db, _ := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
+	user, password := u.Params.Take("sentinel_username", ""), u.Params.Take("sentinel_password", "")
+	text, err := clean(cfg, scheme, "sentinel", "/"+db,
+		"addr", "db", "master_name", "password", "replica_only", "username")
+	if err != nil {
+		return nil, err
 	}
-	return o, nil
+	o, err := redis.ParseFailoverURL(text)
+	if err != nil {
+		return nil, parameterError(err)
+	}
+	if len(u.Hosts) == 0 || master == "" {
+		return nil, invalid("want host,host/name-of-the-master")
+	}
+	o.MasterName, o.SentinelAddrs = master, u.HostPorts("26379")
+	o.SentinelUsername, o.SentinelPassword = user, password
+	o.Username, o.Password = u.User, u.Password
+	o.CredentialsProviderContext = cfg.Credentials
+	o.TLSConfig = eachHost(o.TLSConfig, cfg.TLS)
+	o.MaxRetries = -1
+	o.DialerRetries = 1
+	o.ContextTimeoutEnabled = true
+	o.DisableIdentity = true
+	o.ReadTimeout = replyLimit(o.ReadTimeout)
+	return redis.NewFailoverClient(o), nil
+}
+
+// clusterClient is a client of a cluster, some of whose nodes the URL names.
+func clusterClient(cfg backend.Config, scheme string) (redis.UniversalClient, error) {
+	u := cfg.URL
+	text, err := clean(cfg, scheme, "node", "",
+		"addr", "read_only", "route_by_latency", "route_by_latency_tolerance", "route_randomly")
+	if err != nil {
+		return nil, err
+	}
+	o, err := redis.ParseClusterURL(text)
+	if err != nil {
+		return nil, parameterError(err)
+	}
+	if len(u.Hosts) == 0 || strings.Trim(u.Path, "/") != "" {
+		return nil, invalid("want host,host and no path: a cluster has one database")
+	}
+	o.Addrs = u.HostPorts("6379")
+	o.Username, o.Password = u.User, u.Password
+	o.CredentialsProviderContext = cfg.Credentials
+	o.TLSConfig = eachHost(o.TLSConfig, cfg.TLS)
+	o.MaxRetries = -1
+	o.DialerRetries = 1
+	o.ContextTimeoutEnabled = true
+	o.DisableIdentity = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	o.ReadTimeout = replyLimit(o.ReadTimeout)
+	return redis.NewClusterClient(o), nil
+}
+
+// eachHost is tlsConfig where every host proves its own name.
+func eachHost(parsed, given *tls.Config) *tls.Config {
+	if parsed != nil {
+		parsed.ServerName = ""
+	}
+	return tlsConfig(parsed, given)
 }
 
 // tlsConfig is the given one, for the host of the URL where it names none.

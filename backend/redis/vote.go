@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/dlock-go/dlock/backend"
 )
 
@@ -15,7 +13,7 @@ const bootKey = prefix + "boot"
 // Vote implements backend.TokenRegister. A cluster is no single server: there
 // it is ErrUnsupported.
 func (b *Backend) Vote(ctx context.Context, r backend.Request, v backend.Ballot) (*backend.Hold, error) {
-	if _, ok := b.client.(*redis.ClusterClient); ok {
+	if b.nodes != nil {
 		return nil, backend.ErrUnsupported
 	}
 	return b.acquire(ctx, r, &v)

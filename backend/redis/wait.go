@@ -60,7 +60,7 @@ func (c *call) pause(a answer) time.Duration {
 // the subscription is dead and does not know it.
 func (c *call) comeBack(ctx context.Context) (answer, error) {
 	if !c.polls {
-		c.sub = c.b.hub.subscription(c.client, c.sub)
+		c.sub = c.b.hub.subscription(c.at, c.sub)
 		c.polls = !c.sub.works(ctx, c.b.closing, subscribing)
 	}
 	return c.enter(ctx)

@@ -13,10 +13,12 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// A hub takes in what the server tells a client unasked, on one subscription,
-// and passes it to the waiter or the hold that it concerns.
+// A hub takes in what the server tells a client unasked, and passes it to the
+// waiter or the hold that it concerns. One subscription serves all locks of a
+// client; on a cluster each lock that it waits for has one.
 type hub struct {
 	client redis.UniversalClient
+	nodes  *nodes // nil unless it is a cluster
 	log    *slog.Logger
 	polls  bool                 // no subscription is wanted
 	stray  func(key, id string) // called for a grant that nobody waits for
@@ -26,23 +28,41 @@ type hub struct {
 	closed  bool
 	waiters map[string]*waiter // by id
 	holds   map[string]*state  // by id
-	subs    map[string]*subscription
+	subs    map[address]*subscription
+	ears    map[*redis.Client]*ear
+	swept   int            // how many subscriptions there were after the last sweep
+	moving  sync.WaitGroup // subscriptions on their way to a node
+}
+
+// An address is where a client is called: the lock matters on a cluster alone.
+type address struct{ lock, client string }
+
+// channel is the one at which at is called. On a cluster its tag puts it where
+// the lock is.
+func (at address) channel() string {
+	if at.lock == "" {
+		return channelPrefix + at.client
+	}
+	return at.lock + shardChannel + at.client
 }
 
 // A waiter is one Acquire that may be told something.
 type waiter struct {
+	at     address
 	grants chan grant    // receives the grant of its id
 	nudges chan struct{} // receives when it should ask the server
 }
 
-func newHub(c redis.UniversalClient, log *slog.Logger, polls bool) *hub {
+func newHub(c redis.UniversalClient, n *nodes, log *slog.Logger, polls bool) *hub {
 	return &hub{
 		client:  c,
+		nodes:   n,
 		log:     log,
 		polls:   polls,
 		waiters: make(map[string]*waiter),
 		holds:   make(map[string]*state),
-		subs:    make(map[string]*subscription),
+		subs:    make(map[address]*subscription),
+		ears:    make(map[*redis.Client]*ear),
 	}
 }
 
@@ -106,28 +126,47 @@ func (h *hub) held() []*state {
 	return all
 }
 
-// subscription returns the client's, and begins one if there is none or the
-// one there is proved to be of no use. It is nil for a hub that polls.
-func (h *hub) subscription(client string, useless *subscription) *subscription {
+// listening returns the subscription of at for one who may come to wait. On a
+// cluster none is begun before somebody does.
+func (h *hub) listening(at address) *subscription {
+	if at.lock == "" {
+		return h.subscription(at, nil)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := h.subs[client]
+	return h.subs[at]
+}
+
+// subscription returns the one of at, and begins one if there is none or the
+// one there is proved to be of no use. It is nil for a hub that polls.
+func (h *hub) subscription(at address, useless *subscription) *subscription {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.subs[at]
 	if h.polls || h.closed || s != nil && s != useless {
 		return s
 	}
 	if s != nil {
+		if e := s.ear; e != nil && h.ears[e.node] == e {
+			delete(h.ears, e.node)
+		}
 		go s.close()
 	}
-	s = &subscription{
-		hub:     h,
-		channel: channelPrefix + client,
-		ready:   make(chan struct{}),
-		done:    make(chan struct{}),
+	return h.begin(at)
+}
+
+// begin makes and starts a subscription. It is called with h.mu held.
+func (h *hub) begin(at address) *subscription {
+	s := &subscription{hub: h, at: at, ready: make(chan struct{})}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	if h.nodes == nil {
+		s.done = make(chan struct{})
+		go s.receive(s.ctx)
+	} else {
+		h.sweep()
+		h.moving.Go(s.settle)
 	}
-	var ctx context.Context
-	ctx, s.stop = context.WithCancel(context.Background())
-	h.subs[client] = s
-	go s.receive(ctx)
+	h.subs[at] = s
 	return s
 }
 
@@ -135,21 +174,27 @@ func (h *hub) subscription(client string, useless *subscription) *subscription {
 func (h *hub) close() {
 	h.mu.Lock()
 	h.closed = true
-	subs := h.subs
-	h.subs = nil
+	subs, ears := h.subs, h.ears
+	h.subs, h.ears = nil, nil
 	h.mu.Unlock()
 	for _, s := range subs {
 		s.close()
 	}
+	h.moving.Wait()
+	for _, e := range ears {
+		e.close()
+	}
 }
 
-// nudge has every waiter ask the server: a message may have been missed, as
-// long as there was no subscription.
-func (h *hub) nudge() {
+// nudge has every waiter at an address ask the server: a message may have been
+// missed, as long as there was no subscription.
+func (h *hub) nudge(at address) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, w := range h.waiters {
-		w.nudge()
+		if w.at == at {
+			w.nudge()
+		}
 	}
 }
 
@@ -228,14 +273,19 @@ func cutLast(s string) (before, after string, found bool) {
 	return s[:i], s[i+1:], true
 }
 
-// A subscription listens on one connection to what the server tells a client.
+// A subscription listens to what the server tells a client: on a connection of
+// its own, or on a cluster on the ear that the node has.
 type subscription struct {
-	hub     *hub
-	channel string
-	stop    context.CancelFunc
-	ready   chan struct{} // closed when it is known whether it works
-	denied  bool          // it does not; set before ready is closed
-	done    chan struct{} // closed when its goroutine has ended
+	hub    *hub
+	at     address
+	ctx    context.Context // ends with stop
+	stop   context.CancelFunc
+	ready  chan struct{} // closed when it is known whether it works
+	denied bool          // it does not; set before ready is closed
+	done   chan struct{} // closed when its goroutine has ended; nil on a cluster
+
+	ear   *ear // on a cluster, where it listens; guarded by hub.mu
+	pause backend.Backoff
 }
 
 // works waits until the server has acknowledged s. It gives up after limit.
@@ -268,9 +318,18 @@ func (s *subscription) known() (works, fails bool) {
 	}
 }
 
+// close ends s, and with it the ear that is of as little use.
 func (s *subscription) close() {
 	s.stop()
-	<-s.done
+	if s.done != nil {
+		<-s.done
+	}
+	s.hub.mu.Lock()
+	e := s.ear
+	s.hub.mu.Unlock()
+	if e != nil {
+		e.close()
+	}
 }
 
 // receive takes in messages until s is closed or turns out to be forbidden.
@@ -281,7 +340,8 @@ func (s *subscription) receive(ctx context.Context) {
 	// A read that waits ends only with its connection.
 	defer context.AfterFunc(ctx, func() { _ = ps.Close() })()
 
-	_ = ps.Subscribe(ctx, s.channel) // a failure shows at the first read
+	channel := s.at.channel()
+	_ = ps.Subscribe(ctx, channel) // a failure shows at the first read
 	var pause backend.Backoff
 	for ctx.Err() == nil {
 		m, err := ps.ReceiveTimeout(ctx, 0)
@@ -295,7 +355,7 @@ func (s *subscription) receive(ctx context.Context) {
 				s.deny(err)
 				return
 			}
-			_ = ps.Subscribe(ctx, s.channel)
+			_ = ps.Subscribe(ctx, channel)
 		}
 		backend.Sleep(ctx, pause.Next())
 	}
@@ -306,19 +366,25 @@ func (s *subscription) take(m any) {
 	case *redis.Message:
 		s.hub.dispatch(m.Payload)
 	case *redis.Subscription:
-		s.hub.nudge() // first, so that who waits for s alone is not sent to ask twice
-		select {
-		case <-s.ready: // anew, after its connection had broken
-		default:
-			close(s.ready)
-		}
+		s.acknowledge()
+	}
+}
+
+// acknowledge says that s works. Waiters are nudged first, so that who waits
+// for s alone is not sent to ask twice.
+func (s *subscription) acknowledge() {
+	s.hub.nudge(s.at)
+	select {
+	case <-s.ready: // anew, after its connection had broken
+	default:
+		close(s.ready)
 	}
 }
 
 func (s *subscription) deny(err error) {
 	select {
 	case <-s.ready: // it worked once: its waiters poll slowly until they learn
-		s.hub.nudge()
+		s.hub.nudge(s.at)
 	default:
 		s.denied = true
 		close(s.ready)

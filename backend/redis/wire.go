@@ -70,10 +70,15 @@ func (w *wire) do(ctx context.Context, limit time.Duration, args []any) (any, er
 			return cmd.Result()
 		}
 	}
+	return w.post(args).await(ctx, limit)
+}
+
+// post sends a command whose reply is awaited later.
+func (w *wire) post(args []any) *parcel {
 	p := parcels.Get().(*parcel)
-	p.cmd = redis.NewCmd(ctx, args...)
+	p.cmd = redis.NewCmd(context.Background(), args...)
 	w.submit(p)
-	return p.await(ctx, limit)
+	return p
 }
 
 // A deadline is a context that does not end at its deadline, for whoever reads

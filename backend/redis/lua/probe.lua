@@ -2,7 +2,7 @@
 -- leaves to expire at once.
 --
 -- KEYS  S R
--- ARGV  channel
+-- ARGV  channel, publish command
 -- Reply errors, one for each command that failed
 local S, R, errors = KEYS[1], KEYS[2], {}
 local function try(...)
@@ -27,5 +27,5 @@ try('ZREVRANGE', R, 0, 0)
 try('ZRANGEBYSCORE', R, 0, 0)
 try('ZREMRANGEBYSCORE', R, 1, 1)
 try('ZREM', R, 'x')
-try('PUBLISH', ARGV[1], '')
+try(ARGV[2], ARGV[1], '')
 return errors

@@ -1,0 +1,194 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+// silence is after how long the nodes of a test replace one of them.
+const silence = 2 * time.Second
+
+// startCluster also returns a client to look at the cluster with.
+func startCluster(t testing.TB, kind server.Redis) (*server.Cluster, *redis.ClusterClient) {
+	t.Helper()
+	c := server.StartCluster(t, kind, silence)
+	admin := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), DisableIdentity: true})
+	t.Cleanup(func() { _ = admin.Close() })
+	return c, admin
+}
+
+func clusterURL(c *server.Cluster) string { return "redis+cluster://" + strings.Join(c.Addrs(), ",") }
+
+// slotOf is where a cluster keeps a key.
+func slotOf(t testing.TB, c *redis.ClusterClient, key string) int64 {
+	t.Helper()
+	return must[int64](t)(c.ClusterKeySlot(context.Background(), key).Result())
+}
+
+// nodeOf is the node that has a lock now.
+func nodeOf(t testing.TB, c *redis.ClusterClient, name string) *redis.Client {
+	t.Helper()
+	return must[*redis.Client](t)(c.MasterForKey(context.Background(), mainKey(name)))
+}
+
+func TestOneSlotForEachLock(t *testing.T) {
+	t.Parallel()
+	_, admin := startCluster(t, server.Redis{})
+	slots := make(map[int64]bool)
+	for _, name := range []string{"a", "{a}b", "}{", "{}", "{", "}", "a{b}{c}", "{{a}}", "\x00{\xff}"} {
+		k := lockKeys(name)
+		slot := slotOf(t, admin, k.names[0])
+		slots[slot] = true
+		for _, key := range append(k.names[1:], address{k.names[0], "client"}.channel()) {
+			if got := slotOf(t, admin, key); got != slot {
+				t.Errorf("%q: %q is in slot %d, the others in %d", name, key, got, slot)
+			}
+		}
+	}
+	if len(slots) < 5 {
+		t.Errorf("all those names share %d slots", len(slots))
+	}
+}
+
+// TestClusterHandsOver has clients wait for locks all over the cluster. Each
+// subscribes on the node that has the lock, and is told: it does not ask.
+func TestClusterHandsOver(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	c, admin := startCluster(t, server.Redis{})
+	a, b := openURL(t, clusterURL(c), nil), openURL(t, clusterURL(c), nil)
+	const locks = 30
+	got := make(chan *dlock.Lease, locks)
+	held := make([]*dlock.Lease, locks)
+	for i := range locks {
+		name := fmt.Sprintf("%s/%d", t.Name(), i)
+		held[i] = must[*dlock.Lease](t)(a.Mutex(name).Lock(ctx))
+		go func() { got <- must[*dlock.Lease](t)(b.Mutex(name).Lock(ctx)) }()
+		node := nodeOf(t, admin, name)
+		eventually(t, "it waits where the lock is", func() bool {
+			return len(node.PubSubShardChannels(ctx, mainKey(name)+":c:*").Val()) == 1 &&
+				node.ZCard(ctx, mainKey(name)+":q").Val() == 1
+		})
+	}
+	before := clusterScripts(t, c)
+	for _, l := range held {
+		must[any](t)(nil, l.Unlock(ctx))
+	}
+	for range locks {
+		must[any](t)(nil, (<-got).Unlock(ctx))
+	}
+	if n := clusterScripts(t, c) - before; n > 3*locks {
+		t.Errorf("%d commands for %d hand-overs", n, locks)
+	}
+}
+
+func clusterScripts(t testing.TB, c *server.Cluster) (sum int64) {
+	for _, s := range c.Masters {
+		sum += scriptsOf(t, s)
+	}
+	return sum
+}
+
+// TestClusterForgetsIdleSubscriptions waits for many locks, one after another.
+func TestClusterForgetsIdleSubscriptions(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	c, admin := startCluster(t, server.Redis{})
+	a, b := openURL(t, clusterURL(c), nil), openURL(t, clusterURL(c), nil)
+	const locks = maxIdle + 50
+	for i := range locks {
+		name := fmt.Sprintf("%s/%d", t.Name(), i)
+		l := must[*dlock.Lease](t)(a.Mutex(name).Lock(ctx))
+		got := make(chan *dlock.Lease)
+		go func() { got <- must[*dlock.Lease](t)(b.Mutex(name).Lock(ctx)) }()
+		eventually(t, "it waits", func() bool { return admin.ZCard(ctx, mainKey(name)+":q").Val() == 1 })
+		must[any](t)(nil, l.Unlock(ctx))
+		must[any](t)(nil, (<-got).Unlock(ctx))
+	}
+	eventually(t, "most subscriptions have ended", func() bool {
+		n := 0
+		for _, s := range c.Masters {
+			n += len(plainClient(t, s).PubSubShardChannels(ctx, prefix+"*").Val())
+		}
+		return n <= locks-maxIdle
+	})
+}
+
+// clusterUser is the user that the package documentation proposes.
+const clusterUser = "dlock on >secret resetkeys ~dlock:* resetchannels &dlock:* " +
+	"-@all +hello +auth +ping +select +client|setname +info +eval +evalsha " +
+	"+time +exists +hmget +hset +hdel +pexpire +zadd +zrem +zcard +zscore " +
+	"+zrank +zrange +zrevrange +zrangebyscore +zremrangebyscore " +
+	"+publish +subscribe +unsubscribe " +
+	"+cluster|slots +asking +spublish +ssubscribe +sunsubscribe"
+
+func TestClusterUser(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	c, admin := startCluster(t, server.Redis{Args: append([]string{"--user"}, strings.Fields(clusterUser)...)})
+	url := strings.Replace(clusterURL(c), "://", "://dlock:secret@", 1)
+	log := new(warnings)
+	a, b := openURL(t, url, &dlock.Options{Logger: log.logger()}), openURL(t, url, nil)
+	l := must[*dlock.Lease](t)(a.Mutex(t.Name()).Lock(ctx))
+	got := make(chan *dlock.Lease)
+	go func() { got <- must[*dlock.Lease](t)(b.Mutex(t.Name()).Lock(ctx)) }()
+	key := mainKey(t.Name())
+	eventually(t, "it waits for a message", func() bool {
+		return len(nodeOf(t, admin, t.Name()).PubSubShardChannels(ctx, key+":c:*").Val()) == 1 &&
+			admin.ZCard(ctx, key+":q").Val() == 1
+	})
+	must[any](t)(nil, l.Unlock(ctx))
+	must[any](t)(nil, (<-got).Unlock(ctx))
+	if s := log.String(); s != "" {
+		t.Errorf("warnings: %s", s)
+	}
+	_, err := dlock.Open(ctx, strings.Replace(url, "secret", "wrong", 1), nil)
+	if !errors.Is(err, dlock.ErrAuth) {
+		t.Errorf("wrong password: %v", err)
+	}
+}
+
+// TestStuckShard stops one master for longer than a lease: locks on the others
+// live on.
+func TestStuckShard(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	c, admin := startCluster(t, server.Redis{})
+	const locks = 300
+	client := openURL(t, clusterURL(c), &dlock.Options{TTL: time.Second})
+	stuck := c.Masters[0]
+	var safe, doomed []*dlock.Lease
+	for i := range locks {
+		name := fmt.Sprintf("%s/%d", t.Name(), i)
+		l := must[*dlock.Lease](t)(client.Mutex(name).Lock(ctx))
+		if nodeOf(t, admin, name).Options().Addr == stuck.Addr() {
+			doomed = append(doomed, l)
+		} else {
+			safe = append(safe, l)
+		}
+	}
+	must[any](t)(nil, stuck.Pause())
+	for _, l := range doomed {
+		select {
+		case <-l.Done():
+		case <-ctx.Done():
+			t.Fatal("a lock on a node that is stuck is not lost")
+		}
+	}
+	must[any](t)(nil, stuck.Resume())
+	for _, l := range safe {
+		if err := l.Err(); err != nil {
+			t.Fatalf("of %d locks on other nodes one is lost: %v", len(safe), err)
+		}
+		must[any](t)(nil, l.Unlock(ctx))
+	}
+}

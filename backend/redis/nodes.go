@@ -1,0 +1,154 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A carrier takes commands to the server that they are for.
+type carrier interface {
+	// do executes a command and returns its reply. It waits no longer than
+	// limit.
+	do(ctx context.Context, limit time.Duration, args []any) (any, error)
+}
+
+// keyAt is where a command that runs a script has its first key.
+const keyAt = 3
+
+// nodes are the masters of a cluster, each with a wire of its own: one that
+// does not answer holds up nobody who asks another.
+type nodes struct {
+	client *redis.ClusterClient
+	known  atomic.Bool // the client has learnt once who has which slots
+
+	mu    sync.RWMutex
+	wires map[*redis.Client]*wire
+}
+
+// maxWires bounds what is kept of nodes, of which old ones are not told.
+const maxWires = 1024
+
+func newNodes(c *redis.ClusterClient) *nodes {
+	return &nodes{client: c, wires: make(map[*redis.Client]*wire)}
+}
+
+// do implements carrier. A redirect is proof that the command has not run, and
+// is followed; any other repetition is the caller's affair.
+func (n *nodes) do(ctx context.Context, limit time.Duration, args []any) (any, error) {
+	end := time.Now().Add(limit)
+	w, err := n.wire(ctx, limit, args[keyAt].(string))
+	if err != nil {
+		return nil, err
+	}
+	reply, err := w.do(ctx, time.Until(end), args)
+	return n.finish(ctx, end, args, reply, err)
+}
+
+// finish takes what came of a command at the node where it should have run.
+func (n *nodes) finish(ctx context.Context, end time.Time, args []any, reply any, err error) (any, error) {
+	if err == nil {
+		return reply, nil
+	}
+	if redirected(err) {
+		return n.follow(ctx, end, args)
+	}
+	if _, said := replied(err); !said {
+		n.reload() // another may have taken its place
+	}
+	return nil, err
+}
+
+// wire returns the one to the master of key.
+func (n *nodes) wire(ctx context.Context, limit time.Duration, key string) (*wire, error) {
+	node, err := n.owner(ctx, limit, key)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.RLock()
+	w := n.wires[node]
+	n.mu.RUnlock()
+	if w != nil {
+		return w, nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if w = n.wires[node]; w == nil {
+		if len(n.wires) >= maxWires {
+			clear(n.wires) // what is under way on them goes on
+		}
+		w = newWire(node)
+		n.wires[node] = w
+	}
+	return w, nil
+}
+
+// errUnknown is the lack of any answer to the question who has which slots.
+var errUnknown = errors.New("the cluster's nodes are not known yet")
+
+// owner returns the client of the master of key. Only the first call may have
+// to wait.
+func (n *nodes) owner(ctx context.Context, limit time.Duration, key string) (*redis.Client, error) {
+	if n.known.Load() {
+		return n.client.MasterForKey(ctx, key)
+	}
+	return n.ask(ctx, limit, key)
+}
+
+// ask is owner while that is a question to the cluster, which the caller's
+// context does not end.
+func (n *nodes) ask(ctx context.Context, limit time.Duration, key string) (*redis.Client, error) {
+	type answer struct {
+		node *redis.Client
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		node, err := n.client.MasterForKey(ctx, key)
+		answers <- answer{node, err}
+	}()
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case a := <-answers:
+		n.known.CompareAndSwap(false, a.err == nil)
+		return a.node, a.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-t.C:
+		return nil, errUnknown
+	}
+}
+
+// reload has the client ask again who has which slots.
+func (n *nodes) reload() { n.client.ReloadState(context.Background()) }
+
+// redirected reports that the command has not run, because it belongs on another
+// node or the client library has given up this one.
+func redirected(err error) bool {
+	return redis.HasErrorPrefix(err, "MOVED ") || redis.HasErrorPrefix(err, "ASK ") || errors.Is(err, redis.ErrClosed)
+}
+
+// A once is a command that the client library must not repeat: the first time
+// it may have run.
+type once struct{ *redis.Cmd }
+
+func (once) NoRetry() bool { return true }
+
+// follow has the client library send the command, which knows how to go where
+// a redirect points, also to a node that has no slot yet.
+func (n *nodes) follow(ctx context.Context, end time.Time, args []any) (any, error) {
+	p := parcels.Get().(*parcel)
+	p.cmd = redis.NewCmd(ctx, args...)
+	go func() {
+		_ = n.client.Process(deadline{context.Background(), end}, once{p.cmd})
+		p.done <- struct{}{}
+	}()
+	return p.await(ctx, time.Until(end))
+}

@@ -1,0 +1,78 @@
+package redis
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// renewShards is Renew on a cluster. Each node has batches of its own: one that
+// is stuck holds up nobody's locks on another.
+func (b *Backend) renewShards(ctx context.Context, all []*renewal, report func(*backend.Hold, error)) {
+	byNode := make(map[*wire][]*renewal)
+	for _, r := range all {
+		w, err := b.nodes.wire(ctx, attempt(r.ttl), r.keys.names[0])
+		if err != nil {
+			report(r.hold, fail(err))
+			continue
+		}
+		byNode[w] = append(byNode[w], r)
+	}
+	var done sync.WaitGroup
+	for w, holds := range byNode {
+		for part := range slices.Chunk(holds, batch) {
+			done.Go(func() { b.renewShard(ctx, w, part, report) })
+		}
+	}
+	done.Wait()
+}
+
+// renewShard sends a script for each hold, all at once.
+func (b *Backend) renewShard(ctx context.Context, w *wire, part []*renewal, report func(*backend.Hold, error)) {
+	sent := time.Now()
+	posted := make([]*parcel, len(part))
+	for i, r := range part {
+		posted[i] = w.post(renewCall(r))
+	}
+	for i, r := range part {
+		a := answer{sent: sent}
+		limit := max(attempt(r.ttl)-time.Since(sent), grace)
+		reply, err := posted[i].await(ctx, limit)
+		a.values, _ = reply.([]any)
+		if err != nil {
+			a, err = b.renewElsewhere(ctx, r, err)
+		}
+		if err != nil {
+			report(r.hold, fail(err))
+			continue
+		}
+		report(r.hold, r.renewed(a, a.int(1), a.int(2)))
+	}
+}
+
+// renewElsewhere renews a hold that the node at which it was to be would not
+// renew. An error that is not the node's word stays.
+func (b *Backend) renewElsewhere(ctx context.Context, r *renewal, err error) (answer, error) {
+	if _, said := replied(err); !said {
+		b.nodes.reload()
+		return answer{}, err
+	}
+	if redis.IsTryAgainError(err) {
+		call := movingScript.call(r.movingKey(), keep.Milliseconds(), r.id, millis(r.ttl), r.till)
+		return b.run(ctx, attempt(r.ttl), movingScript, call)
+	}
+	return b.renewBatch(ctx, []*renewal{r})
+}
+
+// movingKey is the one key in which a hold stands by itself.
+func (r *renewal) movingKey() []any {
+	if r.hold.Mode == backend.Shared {
+		return []any{r.keys.names[1]}
+	}
+	return r.keys.args[:1]
+}

@@ -1,0 +1,117 @@
+package conformance_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+// A redisData is what can be seen of locks from outside, on one server or on
+// several that share the keys.
+type redisData struct {
+	admin   redis.UniversalClient // goes where a key is
+	masters []*redis.Client
+}
+
+// lookAt connects to servers, each of which has all keys that it has to itself.
+func lookAt(t testing.TB, servers ...*server.Server) *redisData {
+	d := new(redisData)
+	for _, s := range servers {
+		c := redis.NewClient(&redis.Options{Addr: s.Addr(), DisableIdentity: true})
+		t.Cleanup(func() { _ = c.Close() })
+		d.masters = append(d.masters, c)
+	}
+	d.admin = d.masters[0]
+	return d
+}
+
+func redisKey(name string) string { return "dlock:{" + backend.EncodeName(name) + "}" }
+
+func (d *redisData) evict(t testing.TB, name string) {
+	key := redisKey(name)
+	must(t, d.admin.Del(context.Background(), key, key+":r").Err())
+}
+
+func (d *redisData) waiting(t testing.TB, name string) int {
+	n, err := d.admin.ZCard(context.Background(), redisKey(name)+":q").Result()
+	must(t, err)
+	return int(n)
+}
+
+// ops counts the scripts, which are all that clients send for a lock. The one
+// subscription of a client comes with its first.
+func (d *redisData) ops() (sum int64) {
+	for _, c := range d.masters {
+		sum += scriptsOn(c)
+	}
+	return sum
+}
+
+func scriptsOn(c *redis.Client) (sum int64) {
+	for line := range strings.Lines(c.Info(context.Background(), "commandstats").Val()) {
+		name, rest, _ := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
+		switch name {
+		case "eval", "evalsha":
+			calls, _, _ := strings.Cut(rest, ",")
+			n, _ := strconv.ParseInt(calls, 10, 64)
+			sum += n
+		}
+	}
+	return sum
+}
+
+// residue lists holds, queues and channels. A hash without a holder keeps the
+// token of its lock, or the time from which the server votes.
+func (d *redisData) residue(t testing.TB) (left []string) {
+	for _, c := range d.masters {
+		left = append(left, residueOn(t, c)...)
+	}
+	return left
+}
+
+func residueOn(t testing.TB, c *redis.Client) []string {
+	ctx := context.Background()
+	left, err := c.PubSubChannels(ctx, "dlock:*").Result()
+	must(t, err)
+	sharded, err := c.PubSubShardChannels(ctx, "dlock:*").Result()
+	must(t, err)
+	left = append(left, sharded...)
+	keys, err := c.Keys(ctx, "dlock:*").Result()
+	must(t, err)
+	for _, key := range keys {
+		if c.Type(ctx, key).Val() == "hash" && !c.HExists(ctx, key, "o").Val() {
+			continue
+		}
+		left = append(left, key)
+	}
+	return left
+}
+
+func (d *redisData) wipe(t testing.TB) {
+	for _, c := range d.masters {
+		must(t, c.FlushAll(context.Background()).Err())
+	}
+}
+
+func (d *redisData) foreign(t testing.TB, name string) func() error {
+	ctx, key := context.Background(), redisKey(name)
+	must(t, d.admin.Set(ctx, key, "theirs", 0).Err())
+	return func() error {
+		defer d.admin.Del(ctx, key)
+		if got := d.admin.Get(ctx, key).Val(); got != "theirs" {
+			return fmt.Errorf("the key holds %q", got)
+		}
+		if n := d.admin.Exists(ctx, key+":r", key+":q", key+":a", key+":x").Val(); n != 0 {
+			return errors.New("there are keys beside it")
+		}
+		return nil
+	}
+}

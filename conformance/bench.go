@@ -3,51 +3,44 @@ package conformance
 import (
 	"context"
 	"fmt"
-	"runtime"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/workload"
 )
 
 // Bench runs the workloads that backends are compared by. Compare the figures
 // of one run only, and read ratios: the machine is part of every number.
 func Bench(b *testing.B, h Harness) {
 	h.check(b)
-	b.Run("Uncontended", func(b *testing.B) { benchUncontended(newScene(b, &h)) })
+	b.Run("Uncontended", func(b *testing.B) { benchOwnKeys(newScene(b, &h), 1) })
 	b.Run("Reentry", func(b *testing.B) { benchReentry(newScene(b, &h)) })
 	b.Run("OwnKeys/64", func(b *testing.B) { benchOwnKeys(newScene(b, &h), 64) })
 	for _, n := range []int{2, 16} {
 		b.Run(fmt.Sprint("Goroutines/", n), func(b *testing.B) { benchOneKey(newScene(b, &h), 1, n) })
-		b.Run(fmt.Sprint("Clients/", n), func(b *testing.B) { benchOneKey(newScene(b, &h), n, 1) })
+		b.Run(fmt.Sprint("Clients/", n), func(b *testing.B) { benchOneKey(newScene(b, &h), n, n) })
 	}
 	b.Run("Held/1000", func(b *testing.B) { benchHeld(newScene(b, &h), 1000) })
+	b.Run("Waiting/100", func(b *testing.B) { benchWaiting(newScene(b, &h), 100) })
 }
 
-// cycle locks and unlocks without any limit of its own.
-func cycle(b testing.TB, l dlock.Locker) bool {
-	lease, err := l.Lock(context.Background())
-	if err == nil {
-		err = lease.Unlock(context.Background())
+// contender is the backend of the scene as the workloads see it. Clients are
+// closed by them.
+func (s *scene) contender() workload.Contender {
+	var m workload.Meter
+	if s.Ops != nil {
+		m = opsMeter(s.Ops)
 	}
-	if err != nil {
-		b.Error(err)
-	}
-	return err == nil
+	return workload.DLock(s.Harness.Name, m, func(_ context.Context, o dlock.Options) (*dlock.Client, error) {
+		return s.openWith(o).Client, nil
+	})
 }
 
-func benchUncontended(s *scene) {
-	b := s.TB.(*testing.B)
-	l := s.open().Mutex(s.name)
-	b.ReportAllocs()
-	before := s.ops()
-	for b.Loop() {
-		cycle(b, l)
-	}
-	b.ReportMetric(float64(s.ops()-before)/float64(b.N), "requests/op")
+type opsMeter func() int64
+
+func (m opsMeter) Read(context.Context) (workload.Reading, error) {
+	return workload.Reading{Requests: m()}, nil
 }
 
 func benchReentry(s *scene) {
@@ -64,73 +57,70 @@ func benchReentry(s *scene) {
 	}
 }
 
+// benchOwnKeys has n goroutines with a lock each.
 func benchOwnKeys(s *scene, n int) {
 	b := s.TB.(*testing.B)
-	p := s.open()
-	var left atomic.Int64
-	left.Store(int64(b.N))
-	b.ReportAllocs()
-	b.ResetTimer()
-	each(n, func(i int) {
-		l := p.Mutex(s.sub(i))
-		for left.Add(-1) >= 0 && cycle(b, l) {
-		}
+	r, err := workload.OwnKeys(s.ctx, s.contender(), workload.Load{
+		Name: s.name, Goroutines: n, Cycles: int64(b.N), TTL: 3 * s.TTL,
 	})
+	s.ok(err)
+	reportMetrics(b, r, workload.Requests, workload.Allocs, workload.AllocBytes)
+	s.guarded(r)
 }
 
-// benchOneKey passes one lock on among clients with so many goroutines each.
+// benchOneKey passes one lock on among clients with as many goroutines in all.
 func benchOneKey(s *scene, clients, goroutines int) {
 	b := s.TB.(*testing.B)
-	peers := s.opens(clients)
-	counts := make([]int, clients*goroutines)
-	var left atomic.Int64
-	left.Store(int64(b.N))
-	before := s.ops()
-	b.ResetTimer()
-	each(len(counts), func(i int) {
-		l := peers[i%clients].Mutex(s.name)
-		for left.Add(-1) >= 0 && cycle(b, l) {
-			counts[i]++
-		}
+	r, err := workload.OneKey(s.ctx, s.contender(), workload.Load{
+		Name: s.name, Clients: clients, Goroutines: goroutines, Cycles: int64(b.N), TTL: 3 * s.TTL,
 	})
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "handovers/s")
-	b.ReportMetric(float64(s.ops()-before)/float64(b.N), "requests/op")
-	b.ReportMetric(float64(slices.Max(counts))/float64(max(slices.Min(counts), 1)), "most/fewest")
+	s.ok(err)
+	reportMetrics(b, r, workload.HandOvers, workload.Requests, workload.Allocs, workload.Fairness)
+	s.guarded(r)
 }
 
-// benchHeld holds n locks and counts what that costs: bytes and goroutines, and
-// requests for each second.
+// idleTime is a second for each op, as far as the limit of a scene allows.
+func idleTime(b *testing.B) time.Duration { return min(time.Duration(b.N)*time.Second, limit/6) }
+
+// benchHeld holds n locks. One op is one second.
 func benchHeld(s *scene, n int) {
 	b := s.TB.(*testing.B)
-	p := s.openWith(dlock.Options{TTL: 3 * s.TTL})
-	heap, routines := usage()
-	leases := make([]*dlock.Lease, n)
-	var next atomic.Int64
-	var all sync.WaitGroup
-	for range 16 {
-		all.Go(func() {
-			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
-				leases[i], _ = p.Mutex(s.sub(i)).Lock(s.ctx)
-			}
-		})
-	}
-	all.Wait()
-	heapAfter, routinesAfter := usage()
-	before, start := s.ops(), time.Now()
-	for b.Loop() {
-		s.pass(time.Second)
-	}
-	b.ReportMetric(float64(s.ops()-before)/time.Since(start).Seconds(), "requests/s")
-	b.ReportMetric(float64(heapAfter-heap)/float64(n), "B/lock")
-	b.ReportMetric(float64(routinesAfter-routines), "goroutines")
-	for _, lease := range leases {
-		s.alive(lease)
+	r, err := workload.Held(s.ctx, s.contender(), workload.Stock{
+		Name: s.name, Locks: n, TTL: 3 * s.TTL, Time: idleTime(b),
+	})
+	s.ok(err)
+	reportMetrics(b, r, workload.IdleRequest, workload.IdleClient, workload.HeapEach, workload.Goroutines)
+	s.guarded(r)
+}
+
+// benchWaiting has n goroutines of 10 clients wait for one lock. One op is one
+// second in which it is held, and at most one in which it is handed over.
+func benchWaiting(s *scene, n int) {
+	b := s.TB.(*testing.B)
+	r, err := workload.Waiting(s.ctx, s.contender(), workload.Queue{
+		Name: s.name, Waiters: n, Clients: 10, TTL: time.Minute, Time: idleTime(b),
+	})
+	s.ok(err)
+	reportMetrics(b, r, workload.IdleRequest, workload.IdleClient, workload.IdlePass, workload.QueuedRate)
+}
+
+// guarded checks that the lock did what it is for.
+func (s *scene) guarded(r *workload.Result) {
+	for _, m := range []workload.Metric{workload.Violations, workload.Lost} {
+		if n := r.Figures[m]; n != 0 {
+			s.Errorf("%v %s", n, m)
+		}
 	}
 }
 
-func usage() (heap int64, routines int) {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc), runtime.NumGoroutine()
+// reportMetrics takes ns/op from the cycles too, which leaves out the opening of clients.
+func reportMetrics(b *testing.B, r *workload.Result, metrics ...workload.Metric) {
+	if rate := r.Figures[workload.Rate]; rate > 0 {
+		b.ReportMetric(1e9/rate, "ns/op")
+	}
+	for _, m := range metrics {
+		if value, known := r.Figures[m]; known {
+			b.ReportMetric(value, string(m))
+		}
+	}
 }

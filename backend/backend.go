@@ -204,8 +204,8 @@ type Transferer interface {
 	// owner. It is greater than every token of the name so far, and smaller
 	// than any that the server will give out later, whatever becomes of h.
 	// Transfer reports false if there is no such token: h is then released.
-	// It does no I/O, does not block, and may be called while h is renewed.
-	// The caller sets h.Token.
+	// It asks no server, does not block, and may be called while h is renewed.
+	// The caller sets h.Token, and calls Transfer once at a time for a hold.
 	Transfer(h *Hold) (token uint64, ok bool)
 }
 

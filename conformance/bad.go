@@ -240,6 +240,7 @@ func optionalInterfaces(s *scene) {
 		"Reenterer":     reflect.TypeFor[backend.Reenterer](),
 		"Renewer":       reflect.TypeFor[backend.Renewer](),
 		"TokenRegister": reflect.TypeFor[backend.TokenRegister](),
+		"Transferer":    reflect.TypeFor[backend.Transferer](),
 	} {
 		if reflect.TypeOf(b).Implements(typ) {
 			has = append(has, name)

@@ -57,6 +57,12 @@ var properties = []property{
 	{"Wait/QueuedProcessStopped", waitQueuedProcessStopped, false},
 	{"Wait/Wanted", wantedIsTold, false},
 
+	{"HandOver/Tokens", handOverTokens, false},
+	{"HandOver/LetsOthersIn", handOverLetsOthersIn, false},
+	{"HandOver/LetsAWriterIn", handOverReaders, false},
+	{"HandOver/AsksNobody", handOverAsksNobody, quiet},
+	{"HandOver/Loss", handOverLoss, false},
+
 	{"Context/DoneBefore", contextDoneBefore, quiet},
 	{"Context/CancelWhileWaiting", contextCancelWhileWaiting, false},
 	{"Context/CancelAtGrant", contextCancelAtGrant, false},

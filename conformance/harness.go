@@ -79,7 +79,7 @@ type Harness struct {
 
 	// Optional lists the optional interfaces of package backend that the
 	// backend implements, in alphabetical order: Downgrader, MinTTLer,
-	// Reenterer, Renewer, TokenRegister. One that disappears is a failure, not
+	// Reenterer, Renewer, TokenRegister, Transferer. One that disappears is a failure, not
 	// a silence.
 	Optional []string
 

@@ -41,6 +41,6 @@ func memoryHarness(t testing.TB) conformance.Harness {
 			return nil
 		},
 		Wipe:     func(testing.TB) { server.Wipe() },
-		Optional: []string{"Downgrader", "Reenterer", "Renewer", "TokenRegister"},
+		Optional: []string{"Downgrader", "Reenterer", "Renewer", "TokenRegister", "Transferer"},
 	}
 }

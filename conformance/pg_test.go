@@ -38,7 +38,7 @@ func pgHarness(t testing.TB) conformance.Harness {
 		Restart:     p.restart,
 		BadLogin:    p.url("nobody:wrong", s.Addr()),
 		Nowhere:     p.url("postgres", "127.0.0.1:1"),
-		Optional:    []string{"Downgrader", "MinTTLer", "Renewer"},
+		Optional:    []string{"Downgrader", "MinTTLer", "Renewer", "Transferer"},
 	}
 }
 

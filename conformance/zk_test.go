@@ -53,7 +53,7 @@ func zkHarness(t testing.TB) conformance.Harness {
 		Restart:  z.restart,
 		BadLogin: fmt.Sprintf("zk://user:wrong@%s%s", s.Addr(), zkGuarded),
 		Nowhere:  "zk://127.0.0.1:1",
-		Optional: []string{"Downgrader", "Renewer"},
+		Optional: []string{"Downgrader", "Renewer", "Transferer"},
 	}
 }
 

@@ -25,7 +25,7 @@
 // the cluster may keep a lock for up to another TTL.
 //
 // A token is the revision at which the request joined the queue, shifted left
-// by 16 bits. Every reader has its own, which lies between those of the
+// by 16 bits, which count the goroutines of a client that pass a hold on. Every reader has its own, which lies between those of the
 // writers before and after it.
 //
 // # Wire format
@@ -90,6 +90,7 @@ var (
 	_ backend.Backend    = (*Backend)(nil)
 	_ backend.Renewer    = (*Backend)(nil)
 	_ backend.Downgrader = (*Backend)(nil)
+	_ backend.Transferer = (*Backend)(nil)
 )
 
 // New returns a backend on client, which stays the caller's. A client that

@@ -12,6 +12,10 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
+// tokens is how many there are to each revision, for the goroutines that pass a
+// hold on.
+const tokens = 1 << 16
+
 // A hold is the backend's own part of a backend.Hold.
 type hold struct {
 	session  *session
@@ -52,7 +56,7 @@ func (p *place) hold(ctx context.Context) (*backend.Hold, error) {
 	if err := s.adopt(own); err != nil {
 		return nil, err
 	}
-	h := &backend.Hold{Request: r, Token: uint64(p.revision) << 16, Sent: s.lastSent(), Granted: s.granted, State: own}
+	h := &backend.Hold{Request: r, Token: uint64(p.revision) * tokens, Sent: s.lastSent(), Granted: s.granted, State: own}
 	if r.Fixed {
 		h.Sent, h.Granted = p.proved, min(r.TTL, h.Sent.Add(s.granted).Sub(p.proved))
 	}
@@ -72,6 +76,10 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 	}
 	return err
 }
+
+// Transfer implements backend.Transferer. Whoever is granted later has a key of
+// a later revision, and with it a later block of tokens.
+func (b *Backend) Transfer(h *backend.Hold) (uint64, bool) { return backend.NextInBlock(h, tokens) }
 
 // repeat calls do until it has an answer or ctx ends.
 func repeat(ctx context.Context, do func(context.Context) error) error {

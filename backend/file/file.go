@@ -33,6 +33,7 @@ var (
 	_ backend.Backend    = (*Backend)(nil)
 	_ backend.Renewer    = (*Backend)(nil)
 	_ backend.Downgrader = (*Backend)(nil)
+	_ backend.Transferer = (*Backend)(nil)
 )
 
 // New returns a client of the locks in the directory that o names, which it
@@ -144,6 +145,13 @@ func (b *Backend) Renew(_ context.Context, holds []*backend.Hold, report func(*b
 // Downgrade implements backend.Downgrader.
 func (b *Backend) Downgrade(_ context.Context, h *backend.Hold) error {
 	return h.State.(*grant).downgrade()
+}
+
+// Transfer implements backend.Transferer. The token has to be written down all
+// the same; what is saved is to give the file away and take it again.
+func (b *Backend) Transfer(h *backend.Hold) (uint64, bool) {
+	token, err := h.State.(*grant).draw()
+	return token, err == nil
 }
 
 // Close implements backend.Backend. The lock files stay: they keep the tokens.

@@ -155,6 +155,16 @@ func (g *grant) standing() error {
 	return backend.Fail(backend.ErrLost, errReplaced)
 }
 
+// draw gives the grant a new token.
+func (g *grant) draw() (uint64, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.standing(); err != nil {
+		return 0, err
+	}
+	return g.nextToken()
+}
+
 func (g *grant) renew() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

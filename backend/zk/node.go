@@ -26,7 +26,11 @@ type node struct {
 func (n *node) path() string { return n.dir + "/" + n.name }
 
 // tokenOf makes room in the id of a transaction for local hand-over.
-func tokenOf(zxid int64) uint64 { return uint64(zxid) << 12 }
+func tokenOf(zxid int64) uint64 { return uint64(zxid) * tokens }
+
+// tokens is how many there are to each zxid, for the goroutines that pass a
+// hold on.
+const tokens = 1 << 12
 
 // A draft says how to make a node.
 type draft struct {

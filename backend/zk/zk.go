@@ -86,6 +86,7 @@ var (
 	_ backend.Backend    = (*Backend)(nil)
 	_ backend.Renewer    = (*Backend)(nil)
 	_ backend.Downgrader = (*Backend)(nil)
+	_ backend.Transferer = (*Backend)(nil)
 )
 
 // Connect returns a client of the ensemble whose members are servers, each as
@@ -218,6 +219,10 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
 	return b.within(ctx, h.State.(*held).downgrade)
 }
+
+// Transfer implements backend.Transferer. Whoever is granted later has a node of
+// a later transaction, and with it a later block of tokens.
+func (b *Backend) Transfer(h *backend.Hold) (uint64, bool) { return backend.NextInBlock(h, tokens) }
 
 // Renew implements backend.Renewer: one request proves all holds of a session.
 func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {

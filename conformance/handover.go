@@ -1,0 +1,133 @@
+package conformance
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/dlock-go/dlock"
+)
+
+// handOverTokens has goroutines of two clients pass one lock on, inside each
+// client and between them.
+func handOverTokens(s *scene) {
+	peers, r := s.opens(2), new(room)
+	each(12, func(i int) {
+		for range 20 {
+			s.visit(r, peers[i%2].Mutex(s.name), true)
+		}
+	})
+	r.verdict(s, 240)
+}
+
+// handOverLetsOthersIn has the goroutines of one client ask for the lock
+// without end.
+func handOverLetsOthersIn(s *scene) {
+	a, b := s.open(), s.open()
+	s.besieged(a.Mutex(s.name), func() {
+		for range 3 {
+			s.unlock(s.locked(b.Mutex(s.name)))
+		}
+	})
+}
+
+// handOverReaders has readers of one client in the lock without a gap.
+func handOverReaders(s *scene) {
+	s.needs(Readers)
+	a, b := s.open(), s.open()
+	s.besieged(a.RWMutex(s.name).RLocker(), func() {
+		for range 3 {
+			s.unlock(s.locked(b.RWMutex(s.name)))
+		}
+	})
+}
+
+// besieged runs f while four goroutines take l in turn, and let go of it only
+// once the next has it, or waits for it.
+func (s *scene) besieged(l dlock.Locker, f func()) {
+	var stop atomic.Bool
+	ended, started := make(chan struct{}), make(chan struct{}, 4)
+	go func() {
+		defer close(ended)
+		each(4, func(int) {
+			for first := true; !stop.Load(); first = false {
+				lease, err := l.Lock(s.ctx)
+				if err != nil {
+					s.Errorf("lock: %v", err)
+					return
+				}
+				if first {
+					started <- struct{}{}
+				}
+				_ = lease.Unlock(s.ctx)
+			}
+		})
+	}()
+	for range 4 {
+		s.done("everybody has had the lock", firstOf(started))
+	}
+	f()
+	stop.Store(true)
+	s.done("the others end", ended)
+}
+
+func firstOf(ch <-chan struct{}) <-chan struct{} {
+	got := make(chan struct{})
+	go func() { <-ch; close(got) }()
+	return got
+}
+
+// handOverAsksNobody counts what is sent while goroutines of one client pass
+// the lock on. Where the machine is slow, or they were not all waiting yet, the
+// lock goes back to the server on the way, so they try until it does not.
+func handOverAsksNobody(s *scene) {
+	if s.Ops == nil || !slices.Contains(s.Optional, "Transferer") {
+		return // there is no server, or it has to be asked
+	}
+	const waiters = 12
+	l := s.open().Mutex(s.name)
+	s.eventually("the lock passes without a request", func() bool {
+		lease := s.locked(l)
+		var calls []*attempt
+		for range waiters {
+			calls = append(calls, s.start(l))
+		}
+		next := s.first(calls)
+		if wanted := lease.Wanted(); wanted != nil {
+			s.done("somebody waits", wanted)
+		}
+		before := s.ops()
+		s.unlock(lease)
+		for range waiters - 1 {
+			s.unlock(next())
+		}
+		last := next()
+		sent := s.ops() - before
+		s.unlock(last)
+		return sent == 0
+	})
+}
+
+// handOverLoss takes the lock away from a goroutine that it was passed to.
+// Those who wait ask the server anew, and get greater tokens.
+func handOverLoss(s *scene) {
+	a, r := s.open(), new(room)
+	l := a.Mutex(s.name)
+	lease := s.locked(l)
+	calls := []*attempt{s.start(l), s.start(l), s.start(l)}
+	next := s.first(calls)
+	last := lease.Token()
+	s.unlock(lease)
+	victim := next()
+	s.must(victim.Token() > last, "token %d came after %d", victim.Token(), last)
+	r.accept(victim.Token(), true)
+	s.Evict(s.TB, s.name)
+	s.lost(victim)
+	s.is(victim.Unlock(s.ctx), dlock.ErrLost)
+	for range 2 {
+		lease := next()
+		r.enter(lease, true)
+		r.leave(true)
+		s.unlock(lease)
+	}
+	r.verdict(s, 2)
+}

@@ -10,7 +10,9 @@ import (
 // Release implements backend.Backend.
 func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 	s := h.State.(*state)
-	b.hub.retire(s.id)
+	// Not before: the message of a grant that a reply has told as well may come
+	// this late, and would be taken for one that nobody waits for.
+	defer b.hub.retire(s.id)
 	end := h.Sent.Add(h.Granted - backend.Margin(h.Granted))
 	repeated := false
 	k := lockKeys(h.Name)

@@ -112,10 +112,8 @@ func (w *Watched) Close() error {
 
 // ready fails until each sentinel knows all there is to know.
 func (w *Watched) ready(ctx context.Context) error {
+	w.hurry(ctx, "publish-period 100 info-period 200")
 	for _, s := range w.Sentinels {
-		// Greetings every 2 s, and 30 s of rest after any hiccup, are for
-		// production. A server too old for this takes its time.
-		_, _ = redisCommand(ctx, s.Addr(), "SENTINEL DEBUG publish-period 100 info-period 200 tilt-period 1000")
 		known, err := redisCommand(ctx, s.Addr(), "SENTINEL MASTER "+PrimaryName)
 		if err != nil {
 			return err
@@ -127,7 +125,18 @@ func (w *Watched) ready(ctx context.Context) error {
 			return fmt.Errorf("a sentinel knows %s others", n)
 		}
 	}
+	// They greet less often from now on: one that has not heard of a failover
+	// for four of these periods undoes it.
+	w.hurry(ctx, "publish-period 2000 info-period 500 tilt-period 1000")
 	return nil
+}
+
+// hurry has sentinels do things more often than in production, and rest for
+// less than 30 s after a hiccup. One that is too old for this takes its time.
+func (w *Watched) hurry(ctx context.Context, periods string) {
+	for _, s := range w.Sentinels {
+		_, _ = redisCommand(ctx, s.Addr(), "SENTINEL DEBUG "+periods)
+	}
 }
 
 // bulkAfter is the string of a reply that follows the given one.

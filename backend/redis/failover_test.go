@@ -1,0 +1,295 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+// crewTTL is the lease of the locks that are worked with under failovers.
+const crewTTL = 3 * time.Second
+
+func sentinelURL(w *server.Watched) string {
+	var hosts []string
+	for _, s := range w.Sentinels {
+		hosts = append(hosts, s.Addr())
+	}
+	return "redis+sentinel://" + strings.Join(hosts, ",") + "/" + server.PrimaryName
+}
+
+// startWatched also returns a client to look at the primary with.
+func startWatched(t testing.TB, replicas int) (*server.Watched, *redis.Client) {
+	t.Helper()
+	w := server.StartWatched(t, replicas, server.Redis{}, silence)
+	var hosts []string
+	for _, s := range w.Sentinels {
+		hosts = append(hosts, s.Addr())
+	}
+	admin := redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName: server.PrimaryName, SentinelAddrs: hosts, DisableIdentity: true,
+	})
+	t.Cleanup(func() { _ = admin.Close() })
+	return w, admin
+}
+
+// promoted waits until s takes writes, demoted until it takes none.
+func promoted(t testing.TB, s *server.Server) { role(t, s, "master") }
+func demoted(t testing.TB, s *server.Server)  { role(t, s, "slave") }
+
+func role(t testing.TB, s *server.Server, want string) {
+	t.Helper()
+	c := plainClient(t, s)
+	eventually(t, "it is a "+want, func() bool {
+		return strings.Contains(c.Info(context.Background(), "replication").Val(), "role:"+want)
+	})
+}
+
+func TestSentinelFailoverUnderWork(t *testing.T) {
+	t.Parallel()
+	w, admin := startWatched(t, 1)
+	url := sentinelURL(w)
+	c := startCrew(t, url, crewTTL, false, "a", "b", "c")
+	c.works()
+	began := time.Now()
+	must[any](t)(nil, w.Primary.Kill())
+	promoted(t, w.Replicas[0])
+	failover := time.Since(began)
+	c.works()
+	t.Logf("all clients work %v after the kill, which the failover took %v of; TTL %v", time.Since(began), failover, crewTTL)
+	must[any](t)(nil, w.Primary.Restart(true))
+	c.works()
+	c.end()
+	c.checkCounts(url, admin)
+}
+
+// TestSubscriptionsFollowTheMaster has Sentinel swap a master that is well: it
+// lives on as a replica, and the connections to it could.
+func TestSubscriptionsFollowTheMaster(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	w, admin := startWatched(t, 1)
+	a, b := openURL(t, sentinelURL(w), nil), openURL(t, sentinelURL(w), nil)
+	l := must[*dlock.Lease](t)(a.Mutex(t.Name()).Lock(ctx))
+	got := make(chan *dlock.Lease, 1)
+	go func() { got <- must[*dlock.Lease](t)(b.Mutex(t.Name()).Lock(ctx)) }()
+	eventually(t, "it waits", func() bool { return admin.ZCard(ctx, mainKey(t.Name())+":q").Val() == 1 })
+	replica := plainClient(t, w.Replicas[0])
+	eventually(t, "the replica knows", func() bool { return replica.ZCard(ctx, mainKey(t.Name())+":q").Val() == 1 })
+
+	sentinel := redis.NewSentinelClient(&redis.Options{Addr: w.Sentinels[0].Addr()})
+	t.Cleanup(func() { _ = sentinel.Close() })
+	must[string](t)(sentinel.Failover(ctx, server.PrimaryName).Result())
+	promoted(t, w.Replicas[0])
+	demoted(t, w.Primary) // until then it may grant what is not granted
+	must[any](t)(nil, l.Unlock(ctx))
+	next := <-got
+	eventually(t, "it listens where it would be told", func() bool {
+		return len(replica.PubSubChannels(ctx, channelPrefix+"*").Val()) > 0
+	})
+	if next.Token() <= l.Token() {
+		t.Errorf("token %d after %d", next.Token(), l.Token())
+	}
+	must[any](t)(nil, next.Unlock(ctx))
+}
+
+func TestClusterFailoverUnderWork(t *testing.T) {
+	t.Parallel()
+	c, admin := startCluster(t, server.Redis{})
+	url := clusterURL(c)
+	var names []string
+	for _, s := range c.Masters {
+		names = append(names, nameOn(t, admin, s))
+	}
+	workers := startCrew(t, url, crewTTL, false, names...)
+	workers.works()
+	began := time.Now()
+	must[any](t)(nil, c.Masters[0].Kill())
+	promoted(t, c.Replicas[0])
+	failover := time.Since(began)
+	workers.works()
+	t.Logf("all clients work %v after the kill, which the failover took %v of; TTL %v", time.Since(began), failover, crewTTL)
+	must[any](t)(nil, c.Masters[0].Restart(true))
+	must[any](t)(nil, c.Await())
+	workers.works()
+	workers.end()
+	admin.ReloadState(context.Background())
+	workers.checkCounts(url, admin)
+}
+
+// nameOn is a name whose lock the given node has.
+func nameOn(t testing.TB, c *redis.ClusterClient, s *server.Server) string {
+	t.Helper()
+	for i := 0; ; i++ {
+		name := fmt.Sprintf("%s/%d", t.Name(), i)
+		if nodeOf(t, c, name).Options().Addr == s.Addr() {
+			return name
+		}
+	}
+}
+
+// A move takes one slot from one master to another.
+type move struct {
+	t        *testing.T
+	slot     int64
+	from, to *redis.Client
+	masters  []*redis.Client
+}
+
+func newMove(t *testing.T, c *server.Cluster, slot int64, from, to *server.Server) *move {
+	m := &move{t: t, slot: slot, from: plainClient(t, from), to: plainClient(t, to)}
+	for _, s := range c.Masters {
+		m.masters = append(m.masters, plainClient(t, s))
+	}
+	return m
+}
+
+func (m *move) setSlot(c *redis.Client, args ...any) {
+	m.t.Helper()
+	must[any](m.t)(c.Do(m.t.Context(), append([]any{"cluster", "setslot", m.slot}, args...)...).Result())
+}
+
+func (m *move) id(c *redis.Client) string {
+	m.t.Helper()
+	return must[string](m.t)(c.ClusterMyID(m.t.Context()).Result())
+}
+
+func (m *move) begin() {
+	m.setSlot(m.to, "importing", m.id(m.from))
+	m.setSlot(m.from, "migrating", m.id(m.to))
+}
+
+// take moves keys that are there.
+func (m *move) take(keys ...string) {
+	m.t.Helper()
+	host, port, _ := strings.Cut(m.to.Options().Addr, ":")
+	args := []any{"migrate", host, port, "", 0, 5000, "keys"}
+	for _, k := range keys {
+		args = append(args, k)
+	}
+	must[any](m.t)(m.from.Do(m.t.Context(), args...).Result())
+}
+
+// rest moves what is left, and ends the move.
+func (m *move) end() {
+	m.t.Helper()
+	for {
+		keys := must[[]string](m.t)(m.from.ClusterGetKeysInSlot(m.t.Context(), int(m.slot), 100).Result())
+		if len(keys) == 0 {
+			break
+		}
+		m.take(keys...)
+	}
+	for _, c := range append([]*redis.Client{m.to, m.from}, m.masters...) {
+		m.setSlot(c, "node", m.id(m.to))
+	}
+}
+
+// expiry is when a node that may not have the slot yet says that a hold ends.
+func expiry(t *testing.T, node *redis.Client, name string) int64 {
+	var e *redis.StringCmd
+	_, _ = node.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+		p.Do(t.Context(), "asking")
+		e = p.HGet(t.Context(), mainKey(name), "e")
+		return nil
+	})
+	n, _ := strconv.ParseInt(e.Val(), 10, 64)
+	return n
+}
+
+// TestSlotMovesUnderItsLock moves the slot of a lock that is held twice and
+// waited for, slowly: both halves take longer than the lease.
+func TestSlotMovesUnderItsLock(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	c, admin := startCluster(t, server.Redis{})
+	from, to := c.Masters[0], c.Masters[1]
+	name := nameOn(t, admin, from)
+	key := mainKey(name)
+	ttl := time.Second
+	a, b := openURL(t, clusterURL(c), &dlock.Options{TTL: ttl}), openURL(t, clusterURL(c), &dlock.Options{TTL: ttl})
+	m := a.Mutex(name)
+	l := must[*dlock.Lease](t)(m.Lock(ctx))
+	nested := must[*dlock.Lease](t)(m.Lock(l.Context(ctx)))
+	got := make(chan *dlock.Lease, 1)
+	go func() { got <- must[*dlock.Lease](t)(b.Mutex(name).Lock(ctx)) }()
+	eventually(t, "it waits", func() bool { return admin.ZCard(ctx, key+":q").Val() == 1 })
+
+	mv := newMove(t, c, slotOf(t, admin, key), from, to)
+	outlives := func(node *redis.Client) {
+		t.Helper()
+		end := time.Now().Add(2 * ttl).UnixMilli()
+		eventually(t, "the hold is kept alive", func() bool { return expiry(t, node, name) > end })
+		if err := l.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mv.begin()
+	outlives(mv.from)
+	mv.take(key)
+	outlives(mv.to)
+	mv.end()
+	eventually(t, "the waiter listens on the other node", func() bool {
+		return len(mv.to.PubSubShardChannels(ctx, key+":c:*").Val()) == 1
+	})
+	if n := mv.to.HGet(ctx, key, "n").Val(); n != "2" {
+		t.Errorf("entered %s times, want 2", n)
+	}
+	must[any](t)(nil, nested.Unlock(ctx))
+	must[any](t)(nil, l.Unlock(ctx))
+	next := <-got
+	if next.Token() <= l.Token() {
+		t.Errorf("token %d after %d", next.Token(), l.Token())
+	}
+	must[any](t)(nil, next.Unlock(ctx))
+	if left := must[[]string](t)(mv.from.Keys(ctx, prefix+"*").Result()); len(left) > 0 {
+		t.Errorf("left on the old node: %v", left)
+	}
+}
+
+// TestReaderOutlivesAMove is the same for a shared hold.
+func TestReaderOutlivesAMove(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	c, admin := startCluster(t, server.Redis{})
+	name := nameOn(t, admin, c.Masters[2])
+	ttl := time.Second
+	l := must[*dlock.Lease](t)(openURL(t, clusterURL(c), &dlock.Options{TTL: ttl}).RWMutex(name).RLock(ctx))
+	mv := newMove(t, c, slotOf(t, admin, mainKey(name)), c.Masters[2], c.Masters[0])
+	mv.begin()
+	end := time.Now().Add(3 * ttl)
+	readers := mainKey(name) + ":r"
+	eventually(t, "the hold is kept alive", func() bool {
+		last := mv.from.ZRevRangeWithScores(ctx, readers, 0, 0).Val()
+		return len(last) == 1 && int64(last[0].Score) > end.UnixMilli()
+	})
+	mv.end()
+	must[any](t)(nil, l.Unlock(ctx))
+}
+
+// TestSlotMovesUnderWork moves a slot to and fro while clients work with it.
+func TestSlotMovesUnderWork(t *testing.T) {
+	t.Parallel()
+	c, admin := startCluster(t, server.Redis{})
+	name := nameOn(t, admin, c.Masters[0])
+	slot := slotOf(t, admin, mainKey(name))
+	url := clusterURL(c)
+	workers := startCrew(t, url, crewTTL, true, name)
+	workers.works()
+	for i := range 6 {
+		mv := newMove(t, c, slot, c.Masters[i%2], c.Masters[1-i%2])
+		mv.begin()
+		mv.end()
+		workers.works()
+	}
+	workers.end()
+	admin.ReloadState(context.Background())
+	workers.checkCounts(url, admin)
+}

@@ -3,6 +3,7 @@ package backend
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -59,6 +60,11 @@ func takeAs[T any](p *Params, name string, def T, parse func(string) (T, error),
 		return def
 	}
 	return v
+}
+
+// Clone returns a copy, from which as much can be taken.
+func (p *Params) Clone() Params {
+	return Params{values: maps.Clone(p.values), problems: slices.Clone(p.problems)}
 }
 
 // Rest removes and returns all parameters that are left, for a driver that

@@ -3,6 +3,7 @@ package backend
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"strconv"
@@ -82,6 +83,21 @@ func (u *URL) parseTail(s string) error {
 	}
 	u.Params = Params{values: values}
 	return nil
+}
+
+// Each returns a URL for each of the hosts, with the given scheme and all else as
+// it is. The parameters are taken from u.
+func (u *URL) Each(scheme string) []*URL {
+	params := u.Params
+	u.Params = Params{problems: params.problems}
+	each := make([]*URL, len(u.Hosts))
+	for i, host := range u.Hosts {
+		one := *u
+		one.Scheme, one.Hosts = scheme, []string{host}
+		one.Params = Params{values: maps.Clone(params.values)}
+		each[i] = &one
+	}
+	return each
 }
 
 // String returns the URL without user, password and parameters.

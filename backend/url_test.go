@@ -31,6 +31,31 @@ func TestParseURL(t *testing.T) {
 	}
 }
 
+func TestEach(t *testing.T) {
+	u, err := ParseURL("many://user:pw@h1:1,[::1]:2,h3/0?a=1&b=2&bad=soon")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Params.Take("a", "")
+	u.Params.TakeDuration("bad", 0)
+	var hosts []string
+	for _, one := range u.Each("one") {
+		hosts = append(hosts, one.Hosts...)
+		if one.Scheme != "one" || one.User != "user" || one.Password != "pw" || one.Path != "/0" {
+			t.Errorf("got %v", one)
+		}
+		if b := one.Params.Take("b", ""); b != "2" || one.Params.Done() != nil {
+			t.Errorf("b is %q: %v", b, one.Params.Done())
+		}
+	}
+	if !slices.Equal(hosts, u.Hosts) {
+		t.Errorf("hosts %q", hosts)
+	}
+	if err := u.Params.Done(); !errors.Is(err, ErrInvalidConfig) || strings.Contains(err.Error(), `"b"`) {
+		t.Errorf("what is left: %v", err)
+	}
+}
+
 func TestParseURLWithoutHost(t *testing.T) {
 	u, err := ParseURL("unix://user:pw@/run/redis.sock?db=1")
 	if err != nil {

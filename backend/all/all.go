@@ -9,6 +9,7 @@ import (
 	_ "github.com/dlock-go/dlock/backend/file"
 	_ "github.com/dlock-go/dlock/backend/memory"
 	_ "github.com/dlock-go/dlock/backend/pg"
+	_ "github.com/dlock-go/dlock/backend/quorum"
 	_ "github.com/dlock-go/dlock/backend/redis"
 	_ "github.com/dlock-go/dlock/backend/zk"
 )

@@ -72,13 +72,28 @@ func (b *Backend) Vote(ctx context.Context, r backend.Request, v backend.Ballot)
 }
 
 func (b *Backend) take(ctx context.Context, r *backend.Request, v backend.Ballot) (*backend.Hold, error) {
-	b.calls.Add(1)
+	if !b.begin() {
+		return nil, backend.ErrClosed
+	}
 	defer b.calls.Done()
 	for {
 		h, err := b.acquire(ctx, r, v)
 		if err == nil || !errors.Is(err, backend.ErrLost) || !r.Wait {
 			return h, err
 		}
+	}
+}
+
+// begin counts an Acquire, unless b is closed.
+func (b *Backend) begin() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-b.closed:
+		return false
+	default:
+		b.calls.Add(1)
+		return true
 	}
 }
 
@@ -175,7 +190,9 @@ func (b *Backend) Transfer(h *backend.Hold) (uint64, bool) { return b.server.tra
 // Close implements backend.Backend.
 func (b *Backend) Close(context.Context) error {
 	b.stop.Do(func() {
+		b.mu.Lock()
 		close(b.closed)
+		b.mu.Unlock()
 		b.calls.Wait()
 		b.server.forget(b)
 		if b.onStop != nil {

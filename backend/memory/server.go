@@ -183,7 +183,7 @@ func (s *Server) ready(v backend.Ballot, now time.Duration) error {
 		return nil
 	}
 	if s.since == 0 {
-		s.since = now
+		s.since = max(now, 1)
 	}
 	if in := v.Rejoin - (now - s.since); in > 0 {
 		return &backend.NotReadyError{In: in}

@@ -1,0 +1,218 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// ask has a goroutine ask the node for the lock, unless one is at it. Called
+// with h.mu held.
+func (h *hold) ask(i int) {
+	s := &h.seats[i]
+	if s.asking || h.over {
+		return
+	}
+	s.asking, s.is = true, asked
+	if !h.b.janitor.Go(func(context.Context) { h.askNode(i) }) {
+		s.asking, s.is, s.err = false, denied, backend.ErrClosed
+	}
+}
+
+// askNode asks one node until it has granted or there is no more point.
+func (h *hold) askNode(i int) {
+	pause := backend.Backoff{Min: 20 * time.Millisecond}
+	wait := false
+	for {
+		next := h.answer(i, wait)
+		switch {
+		case next == rest:
+			return
+		case next == queue:
+			wait = true
+			continue
+		}
+		wait = false
+		if !backend.Sleep(h.ctx, pause.Next()) {
+			h.mu.Lock()
+			h.seats[i].asking = false
+			h.mu.Unlock()
+			return
+		}
+	}
+}
+
+// A step is what an asker does next.
+type step uint8
+
+const (
+	rest  step = iota // nothing
+	queue             // wait at the node for the lock
+	again             // ask again
+)
+
+// answer asks once and takes the answer.
+func (h *hold) answer(i int, wait bool) step {
+	try, r := h.nextTry(i, wait)
+	nh, err := h.request(i, r)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	defer h.signal()
+	s := &h.seats[i]
+	next := rest
+	switch {
+	case err == nil && (h.over || s.lost == try || nh.Mode != h.r.Mode): // not any more what is wanted
+		h.b.giveBack(h.b.nodes[i], nh)
+		s.is, s.err = failed, backend.ErrLost
+	case err == nil:
+		h.take(i, nh)
+	default:
+		next = h.refuse(s, err)
+	}
+	s.asking = next != rest
+	return next
+}
+
+// nextTry makes the next request to a node. Each has an id of its own.
+func (h *hold) nextTry(i int, wait bool) (int, backend.Request) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.seats[i].tries++
+	try, r := h.seats[i].tries, h.r
+	id := append(make([]byte, 0, len(r.ID)+8), r.ID...)
+	id = strconv.AppendInt(append(id, '.'), int64(h.round), 10)
+	id = strconv.AppendInt(append(id, '.'), int64(try), 10)
+	r.ID, r.Wait, r.Observer = string(id), wait, &observer{h, i, try}
+	return try, r
+}
+
+// request sends a request and waits for the answer, which is worth having even
+// if nobody needs it any more.
+func (h *hold) request(i int, r backend.Request) (*backend.Hold, error) {
+	n, ctx := h.b.nodes[i], h.ctx
+	if !r.Wait {
+		var cancel context.CancelFunc
+		ctx, cancel = backend.Detach(ctx, limit(r.TTL))
+		defer cancel()
+	}
+	if n.register == nil {
+		return n.Acquire(ctx, r)
+	}
+	return n.register.Vote(ctx, r, backend.Ballot{Token: h.b.forecast.propose(), Rejoin: h.b.rejoin})
+}
+
+// take seats a grant. Called with h.mu held.
+func (h *hold) take(i int, nh *backend.Hold) {
+	s := &h.seats[i]
+	s.is, s.hold, s.err, s.answered = granted, nh, nil, true
+	if h.inOrder && i+1 < len(h.seats) && h.seats[i+1].is == unasked {
+		h.ask(i + 1)
+	}
+	if h.token == 0 {
+		h.agree()
+		return
+	}
+	h.bear(i)
+}
+
+// agree chooses the token as soon as enough nodes have granted: the greatest
+// that they offer. Called with h.mu held.
+func (h *hold) agree() {
+	n, same, token := 0, true, uint64(0)
+	for i := range h.seats {
+		if c := h.seats[i].hold; c != nil {
+			n++
+			same = same && (token == 0 || token == c.Token)
+			token = max(token, c.Token)
+		}
+	}
+	if n < h.b.need {
+		return
+	}
+	h.token = token
+	if !same {
+		h.b.forecast.learn(token)
+	}
+	for i := range h.seats {
+		if h.seats[i].hold != nil {
+			h.bear(i)
+		}
+	}
+}
+
+// bear counts a grant once the node's register has the token of the hold.
+// Called with h.mu held.
+func (h *hold) bear(i int) {
+	s, n := &h.seats[i], h.b.nodes[i]
+	if n.register == nil || s.hold.Token >= h.token {
+		s.bears = true
+		return
+	}
+	nh := s.hold
+	h.b.janitor.Go(func(context.Context) { h.raise(i, nh, *nh) })
+}
+
+// raise writes the token to the register of a node. A node that does not take
+// it does not count.
+func (h *hold) raise(i int, nh *backend.Hold, c backend.Hold) {
+	ctx, cancel := backend.Detach(h.ctx, limit(h.r.TTL))
+	defer cancel()
+	err := h.b.nodes[i].register.RaiseToken(ctx, &c, h.token)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	defer h.signal()
+	s := &h.seats[i]
+	switch {
+	case s.hold != nh || h.over:
+	case err == nil:
+		s.bears = true
+	default:
+		s.vacate(failed, err)
+		h.b.giveBack(h.b.nodes[i], nh)
+		if h.waits && !h.won {
+			h.ask(i)
+		}
+	}
+}
+
+// refuse notes why there is no grant. Called with h.mu held.
+func (h *hold) refuse(s *seat, err error) step {
+	var not *backend.NotReadyError
+	s.err = err
+	switch {
+	case errors.Is(err, backend.ErrHeld):
+		s.is, s.answered = refused, true
+		if h.waits && !h.over && h.ctx.Err() == nil {
+			return queue
+		}
+		return rest
+	case errors.As(err, &not):
+		s.is = unready
+	case kindOf(err) != backend.ErrUnavailable:
+		s.is = denied
+		return rest
+	default:
+		s.is = failed
+	}
+	if h.waits && !h.won && !h.over {
+		return again
+	}
+	return rest
+}
+
+// kindOf is the kind of failure of a node. One that has no kind is a node that
+// is not available.
+func kindOf(err error) error {
+	for _, kind := range []error{
+		backend.ErrConflict, backend.ErrAuth, backend.ErrInvalidName, backend.ErrInvalidTTL,
+		backend.ErrInvalidConfig, backend.ErrUnsupported, backend.ErrClosed,
+	} {
+		if errors.Is(err, kind) {
+			return kind
+		}
+	}
+	return backend.ErrUnavailable
+}

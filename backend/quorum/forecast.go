@@ -1,0 +1,27 @@
+package quorum
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// ahead is by how much a proposed token exceeds the clocks of the nodes, so that
+// it still does when the request arrives.
+const ahead = 2 * time.Millisecond
+
+// A forecast says which token the nodes can all take. Its zero value expects
+// their clocks to agree with ours.
+type forecast struct {
+	offset atomic.Int64 // µs of the greatest of the nodes' clocks beyond ours
+}
+
+// propose returns a token for a request that is sent now.
+func (f *forecast) propose() uint64 {
+	return uint64(time.Now().Add(ahead).UnixMicro() + f.offset.Load())
+}
+
+// learn takes the greatest token that nodes have offered, after they did not
+// agree on one.
+func (f *forecast) learn(token uint64) {
+	f.offset.Store(int64(token) - time.Now().UnixMicro())
+}

@@ -1,0 +1,331 @@
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend/quorum"
+)
+
+func TestMinorityDown(t *testing.T) {
+	for down := range 3 {
+		ripe(t, 5, func(t *testing.T, s nodes) {
+			a, b := s.open(t, nil), s.open(t, nil)
+			s.freeze(down)
+			l := a.lock("x")
+			_, err := b.try("x")
+			is(t, err, dlock.ErrHeld)
+			time.Sleep(3 * ttl)
+			ok(t, l.Err())
+			a.unlock(l)
+			b.unlock(b.lock("x"))
+			s.thaw()
+			s.empty(t)
+		})
+	}
+}
+
+func TestMajorityDown(t *testing.T) {
+	ripe(t, 5, func(t *testing.T, s nodes) {
+		c := s.open(t, nil)
+		s.freeze(3)
+		for _, lock := range []func(context.Context) (*dlock.Lease, error){c.Mutex("x").Lock, c.Mutex("x").TryLock} {
+			start := time.Now()
+			_, err := lock(t.Context())
+			is(t, err, dlock.ErrUnavailable)
+			must(t, !errors.Is(err, dlock.ErrHeld), "a failure is not a held lock: %v", err)
+			must(t, time.Since(start) < ttl, "failed after %v", time.Since(start))
+		}
+		s.thaw()
+		s.empty(t)
+		c.unlock(c.lock("x"))
+	})
+}
+
+// The slow node grants after its limit: nobody needs that any more.
+func TestTwoDownOneSlow(t *testing.T) {
+	ripe(t, 5, func(t *testing.T, s nodes) {
+		c := s.open(t, nil)
+		s.freeze(3)
+		time.AfterFunc(4*time.Second, s[2].Thaw)
+		_, err := c.try("x")
+		is(t, err, dlock.ErrUnavailable)
+		time.Sleep(5 * time.Second)
+		s.thaw()
+		s.empty(t)
+	})
+}
+
+// A node that grants late joins the hold, which then survives the loss of
+// another.
+func TestLateGrantJoins(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		a, b := s.open(t, nil), s.open(t, nil)
+		s.freeze(1)
+		time.AfterFunc(100*time.Millisecond, s[0].Thaw)
+		l := a.lock("x")
+		time.Sleep(time.Second)
+		s[1].Freeze()
+		_, err := b.try("x")
+		must(t, err != nil, "a second holder")
+		time.Sleep(3 * ttl)
+		ok(t, l.Err())
+		a.unlock(l)
+		s.thaw()
+		s.empty(t)
+	})
+}
+
+// A grant that comes after the hold has been released is given back.
+func TestLateGrantAfterRelease(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		c := s.open(t, nil)
+		s.freeze(1)
+		c.unlock(c.lock("x"))
+		s[0].Thaw()
+		s.empty(t)
+	})
+}
+
+// A hold takes back the place of a node that was away.
+func TestNodeComesBack(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		a, b := s.open(t, nil), s.open(t, nil)
+		s.freeze(1)
+		l := a.lock("x")
+		time.Sleep(ttl)
+		for i := range s { // one after the other, each for three leases
+			s.thaw()
+			time.Sleep(ttl)
+			s[i].Freeze()
+			time.Sleep(3 * ttl)
+			ok(t, l.Err())
+			_, err := b.try("x")
+			must(t, err != nil, "a second holder")
+		}
+		s.thaw()
+		a.unlock(l)
+		s.empty(t)
+	})
+}
+
+// The same with nodes that forget everything.
+func TestNodesRestartEmptyUnderAHolder(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		a, b := s.open(t, nil), s.open(t, nil)
+		l := a.lock("x")
+		for i := range s {
+			s[i].Wipe()
+			_, err := b.try("x")
+			must(t, err != nil, "a second holder")
+			time.Sleep(delay + ttl)
+			ok(t, l.Err())
+		}
+		a.unlock(l)
+		next := b.lock("x")
+		must(t, next.Token() > l.Token(), "token %d came after %d", next.Token(), l.Token())
+		b.unlock(next)
+	})
+}
+
+// A node that restarted empty could make a second majority. It stays out until
+// the lease of whatever it has forgotten has run out.
+func TestRestartedNodeStaysOut(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		a, b := s.open(t, nil), s.open(t, nil)
+		s[2].Freeze()
+		l := a.lock("x")
+		a.cut(3) // it cannot renew, and knows nothing
+		s[2].Thaw()
+		s[0].Wipe()
+		for range 8 {
+			time.Sleep(time.Second)
+			_, err := b.try("x")
+			must(t, err != nil || l.Err() != nil, "a second holder")
+		}
+		next := b.lock("x")
+		is(t, l.Err(), dlock.ErrLost)
+		must(t, next.Token() > l.Token(), "token %d came after %d", next.Token(), l.Token())
+		b.unlock(next)
+		a.heal()
+	})
+}
+
+func TestNewInstallationWaitsOnce(t *testing.T) {
+	in(t, 3, func(t *testing.T, s nodes) {
+		a, b := s.open(t, nil), s.open(t, nil)
+		_, err := a.try("x")
+		is(t, err, dlock.ErrUnavailable)
+		start := time.Now()
+		a.unlock(a.lock("x"))
+		waited := time.Since(start)
+		must(t, waited > ttl && waited < delay, "waited %v", waited)
+		start = time.Now()
+		b.unlock(b.lock("x"))
+		must(t, time.Since(start) == 0, "waited again: %v", time.Since(start))
+	})
+}
+
+// The holder cannot reach a majority any more: it knows before another has the
+// lock.
+func TestLostBeforeNextHolder(t *testing.T) {
+	ripe(t, 5, func(t *testing.T, s nodes) {
+		for cut := 3; cut <= 5; cut++ {
+			a, b := s.open(t, nil), s.open(t, nil)
+			l := a.lock("x")
+			a.cut(cut)
+			next := b.lock("x")
+			select {
+			case <-l.Done():
+			default:
+				t.Error("the next has the lock, and the holder does not know")
+			}
+			is(t, l.Err(), dlock.ErrLost)
+			b.unlock(next)
+			a.heal()
+		}
+	})
+}
+
+func TestMinorityCutLosesNothing(t *testing.T) {
+	ripe(t, 5, func(t *testing.T, s nodes) {
+		a := s.open(t, nil)
+		l := a.lock("x")
+		a.cut(2)
+		time.Sleep(5 * ttl)
+		ok(t, l.Err())
+		a.unlock(l)
+	})
+}
+
+// Lost on a majority of the nodes is lost, on fewer it is not.
+func TestEvicted(t *testing.T) {
+	ripe(t, 5, func(t *testing.T, s nodes) {
+		a := s.open(t, nil)
+		l := a.lock("x")
+		synctest.Wait() // all nodes have granted
+		for i := range 2 {
+			s[i].Evict("x")
+		}
+		time.Sleep(ttl / 5) // before a renewal takes them back
+		ok(t, l.Err())
+		s[2].Evict("x")
+		<-l.Done()
+		is(t, l.Err(), dlock.ErrLost)
+		s.empty(t)
+	})
+}
+
+// Clients that come at once get some of the nodes each. All of them get the lock
+// in the end, one at a time.
+func TestSplitVotes(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		ripe(t, n, func(t *testing.T, s nodes) {
+			var all sync.WaitGroup
+			var last uint64
+			inside := 0
+			for i := range 20 {
+				c := s.open(t, nil)
+				all.Go(func() {
+					for j := range n { // each asks one node first
+						c.links[j].DropReply()
+						if j == i%n {
+							break
+						}
+					}
+					for range 20 {
+						l := c.lock("x")
+						inside++
+						must(t, inside == 1, "%d inside", inside)
+						must(t, l.Token() > last, "token %d came after %d", l.Token(), last)
+						last = l.Token()
+						time.Sleep(time.Millisecond)
+						inside--
+						c.unlock(l)
+					}
+				})
+			}
+			all.Wait()
+			s.empty(t)
+		})
+	}
+}
+
+// Two that must not wait get some of the nodes each: one of them wins.
+func TestSplitTries(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		for range 50 {
+			var all sync.WaitGroup
+			leases := make([]*dlock.Lease, 10)
+			for i := range leases {
+				c := s.open(t, nil)
+				all.Go(func() {
+					var err error
+					if leases[i], err = c.try("x"); err != nil {
+						is(t, err, dlock.ErrHeld)
+					}
+				})
+			}
+			all.Wait()
+			won := 0
+			for _, l := range leases {
+				if l != nil {
+					won++
+					ok(t, l.Unlock(t.Context()))
+				}
+			}
+			must(t, won == 1, "%d of 10 won", won)
+		}
+		s.empty(t)
+	})
+}
+
+func TestTTLBound(t *testing.T) {
+	in(t, 3, func(t *testing.T, s nodes) {
+		_, err := s.open(t, nil).Mutex("x", dlock.WithTTL(ttl+1)).Lock(t.Context())
+		is(t, err, dlock.ErrInvalidTTL)
+		for i := range s {
+			must(t, s[i].Ops() == 0, "a refused request was sent")
+		}
+	})
+}
+
+func TestDowngradeAtAMajority(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		a, b := s.open(t, nil), s.open(t, nil)
+		s[0].Freeze()
+		l, err := a.RWMutex("x").Lock(t.Context())
+		ok(t, err)
+		ok(t, l.Downgrade(t.Context()))
+		r, err := b.RWMutex("x").RLock(t.Context())
+		ok(t, err)
+		_, err = b.try("x")
+		is(t, err, dlock.ErrHeld)
+		s[0].Thaw()
+		time.Sleep(ttl)
+		ok(t, l.Err())
+		s[1].Freeze() // the node that was away has both of them now
+		time.Sleep(3 * ttl)
+		ok(t, l.Err())
+		ok(t, r.Err())
+		s.thaw()
+		a.unlock(l)
+		b.unlock(r)
+		b.unlock(b.lock("x"))
+		s.empty(t)
+	})
+}
+
+func TestDefaultsFit(t *testing.T) {
+	in(t, 3, func(t *testing.T, s nodes) {
+		c := s.open(t, &quorum.Options{})
+		l, err := c.Mutex("x", dlock.WithTTL(quorum.DefaultMaxTTL)).Lock(t.Context())
+		ok(t, err)
+		c.unlock(l)
+	})
+}

@@ -1,0 +1,274 @@
+// Package quorum keeps a lock on several independent servers, its nodes, so that
+// it survives the loss of some of them. A lock is held by whoever holds it on a
+// majority of the nodes: RedLock, over any backends that can take part. With
+// [Options.Need] it is held by whoever holds it on all of them.
+//
+// # URL
+//
+//	redlock://[user[:password]@]host[:port],host,host[/db]
+//	redlocks://...                            with TLS
+//
+// names an odd number of Redis servers, three or more, that know nothing of one
+// another: no replicas, no cluster. Package backend/redis must be imported too.
+// Credentials, path and parameters are those of redis:// and hold for every
+// node; there are also
+//
+//	dlock.need=all      a lock is held on every node, and may have any number
+//	dlock.maxttl=2m     the greatest TTL that any client uses
+//	dlock.skew=1s       the most by which the clocks of two nodes differ
+//
+// All clients must agree on all of it. Other backends, and mixed ones, are given
+// to [New] by hand.
+//
+// # Guarantees
+//
+// A lock is granted by a majority of the nodes, so that with 2n+1 of them n can
+// be down, slow or cut off. The lease counts from the sending of the oldest
+// request that the majority needs. Renewal and loss go by the majority as well;
+// re-entry, readers and writers, and downgrade are asked of every node, and a
+// majority must confirm them. A renewal takes the lock also on nodes that have
+// come back, so that a lock that is held for long survives a restart of one
+// after another.
+//
+// There is no queue of the quorum. Those who wait queue at every node, whose
+// hand-over wakes them: on a good day first come is first served. Nobody can
+// promise that where nodes are asked independently: requests may arrive in
+// another order at each. Two requests that block each other by that, each with
+// some of the nodes, withdraw after some 20 ms or more, at random, and ask again.
+// Within one client the order is strict.
+//
+// Nodes keep the last token of each name in a register. A token is taken in two
+// steps: the greatest of those that the majority offers is written back to them
+// before the lock counts as held, so that the next majority, which meets this one
+// in a node, offers a greater one. A client proposes a token that all nodes can
+// take, so that the second step is rarely needed.
+//
+// # Nodes that forget
+//
+// A node that restarts without its data may grant again what it has forgotten. It
+// therefore takes no part until it has been up for the rejoin delay, the greatest
+// TTL plus twice the skew: whatever it had granted has run out by then. A new
+// installation waits that long once, too: until then Lock waits and TryLock is
+// ErrUnavailable. An operator who knows that no lock was held can make a Redis
+// node take part at once, with HSET dlock:boot since 1.
+//
+// A node must lose all of its data or none. Run Redis without persistence, or
+// with appendfsync always: one that comes back with the data of a second ago has
+// forgotten a lock without showing it.
+//
+// # All nodes
+//
+// With Need equal to the number of nodes every hold has every node, so neither
+// register nor rejoin delay is needed and any backends will do. The token is the
+// greatest of the nodes' own: each of them grows from hold to hold, and so does
+// their greatest. It can regress only if the backend with the greatest numbers
+// loses its data and breaks its own promise. Waiting goes from node to node in
+// the order given, which must be the same everywhere. Such a lock is as available
+// as all its nodes together; what it survives is a node that forgets.
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// The defaults of Options.
+const (
+	DefaultMaxTTL = 2 * time.Minute
+	DefaultSkew   = time.Second
+)
+
+// Options are the settings of a Backend. The zero value asks for a majority.
+// All clients of the same nodes must have the same.
+type Options struct {
+	// Need is how many nodes a hold takes: more than half of them, and at
+	// most all. Zero means a majority, for which the number of nodes must be
+	// odd and at least 3.
+	Need int
+
+	// MaxTTL is the greatest TTL of any request, of any client. A request for
+	// more is ErrInvalidTTL. Zero means DefaultMaxTTL. It has no meaning where
+	// all nodes are needed.
+	MaxTTL time.Duration
+
+	// Skew is the most by which the clocks of two nodes differ. Zero means
+	// DefaultSkew.
+	Skew time.Duration
+
+	// Logger is told of nodes that do not answer. Nil discards it.
+	Logger *slog.Logger
+}
+
+// A Backend keeps locks on several nodes.
+type Backend struct {
+	nodes    []*node
+	need     int
+	maxTTL   time.Duration // 0: no bound
+	minTTL   time.Duration
+	rejoin   time.Duration
+	forecast forecast
+	log      *slog.Logger
+
+	janitor backend.Janitor
+	calls   sync.WaitGroup // Acquire calls under way
+	closing chan struct{}  // closed when Close begins
+
+	mu     sync.Mutex
+	closed bool
+}
+
+// A node is one backend and what it can do.
+type node struct {
+	backend.Backend
+	register   backend.TokenRegister // nil where all nodes are needed
+	renewer    backend.Renewer       // these may be nil
+	reenterer  backend.Reenterer
+	downgrader backend.Downgrader
+
+	rejoining atomic.Bool // a goroutine asks for holds that others have granted
+}
+
+var (
+	_ backend.Backend    = (*Backend)(nil)
+	_ backend.Renewer    = (*Backend)(nil)
+	_ backend.Reenterer  = (*Backend)(nil)
+	_ backend.Downgrader = (*Backend)(nil)
+	_ backend.MinTTLer   = (*Backend)(nil)
+)
+
+// New returns a backend over nodes, which it closes with itself. It sends
+// nothing. It fails with ErrInvalidConfig if the numbers do not fit, and with
+// ErrUnsupported if not all nodes are needed and one has no token register.
+func New(nodes []backend.Backend, o *Options) (*Backend, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	need, err := o.need(len(nodes))
+	if err != nil {
+		return nil, err
+	}
+	b := &Backend{need: need, log: o.Logger, minTTL: backend.MinTTL, closing: make(chan struct{})}
+	if b.log == nil {
+		b.log = slog.New(slog.DiscardHandler)
+	}
+	if need < len(nodes) {
+		b.maxTTL = o.maxTTL()
+		b.rejoin = b.maxTTL + 2*o.skew() + backend.TokenLead
+	}
+	for i, be := range nodes {
+		n, err := newNode(be, need < len(nodes))
+		if err != nil {
+			return nil, backend.Fail(err, fmt.Errorf("node %d, %T", i+1, be))
+		}
+		b.nodes = append(b.nodes, n)
+		if m, ok := be.(backend.MinTTLer); ok {
+			b.minTTL = max(b.minTTL, m.MinTTL())
+		}
+	}
+	return b, nil
+}
+
+// need is how many of n nodes a hold takes.
+func (o *Options) need(n int) (int, error) {
+	switch {
+	case o.MaxTTL < 0 || o.MaxTTL > backend.MaxTTL || o.Skew < 0:
+		return 0, invalid("a quorum's MaxTTL or Skew is out of range")
+	case o.Need == 0 && (n < 3 || n%2 == 0):
+		return 0, invalid(fmt.Sprintf("a majority wants an odd number of nodes, 3 or more, not %d", n))
+	case o.Need == 0:
+		return n/2 + 1, nil
+	case n < 2 || o.Need <= n/2 || o.Need > n:
+		return 0, invalid(fmt.Sprintf("%d of %d nodes: want more than half of them, and two or more", o.Need, n))
+	}
+	return o.Need, nil
+}
+
+func (o *Options) maxTTL() time.Duration {
+	if o.MaxTTL == 0 {
+		return DefaultMaxTTL
+	}
+	return o.MaxTTL
+}
+
+func (o *Options) skew() time.Duration {
+	if o.Skew == 0 {
+		return DefaultSkew
+	}
+	return o.Skew
+}
+
+func newNode(b backend.Backend, votes bool) (*node, error) {
+	if b == nil {
+		return nil, backend.ErrInvalidConfig
+	}
+	n := &node{Backend: b}
+	n.renewer, _ = b.(backend.Renewer)
+	n.reenterer, _ = b.(backend.Reenterer)
+	n.downgrader, _ = b.(backend.Downgrader)
+	if votes {
+		var ok bool
+		if n.register, ok = b.(backend.TokenRegister); !ok {
+			return nil, backend.ErrUnsupported
+		}
+	}
+	return n, nil
+}
+
+// all reports whether a hold takes every node.
+func (b *Backend) all() bool { return b.need == len(b.nodes) }
+
+// MinTTL implements backend.MinTTLer: no node has a greater one.
+func (b *Backend) MinTTL() time.Duration { return b.minTTL }
+
+// Close implements backend.Backend. It closes the nodes.
+func (b *Backend) Close(ctx context.Context) error {
+	if !b.shut() {
+		return nil
+	}
+	b.calls.Wait()
+	errs := make([]error, len(b.nodes))
+	var all sync.WaitGroup
+	for i, n := range b.nodes {
+		all.Go(func() { errs[i] = n.Close(ctx) })
+	}
+	all.Wait()
+	return errors.Join(append(errs, b.janitor.Close(ctx))...)
+}
+
+// shut turns newcomers and waiters away. It reports false if that was done.
+func (b *Backend) shut() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
+	b.closed = true
+	close(b.closing)
+	return true
+}
+
+// begin counts an Acquire, unless the backend is closed.
+func (b *Backend) begin() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		b.calls.Add(1)
+	}
+	return !b.closed
+}
+
+// limit is how long a node may take to answer.
+func limit(ttl time.Duration) time.Duration {
+	return min(max(ttl/3, 250*time.Millisecond), 2*time.Second)
+}
+
+func invalid(problem string) error {
+	return backend.Fail(backend.ErrInvalidConfig, errors.New(problem))
+}

@@ -1,0 +1,96 @@
+package quorum_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+)
+
+// A room is what the lock protects: it notices two at once, and a token that
+// does not exceed the last.
+type room struct {
+	t      *testing.T
+	mu     sync.Mutex
+	inside *dlock.Lease
+	last   uint64
+	visits int
+}
+
+func (r *room) enter(l *dlock.Lease) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.inside != nil && r.inside.Err() == nil && l.Err() == nil {
+		r.t.Errorf("two holders, with tokens %d and %d", r.inside.Token(), l.Token())
+	}
+	if l.Token() <= r.last {
+		r.t.Errorf("token %d came after %d", l.Token(), r.last)
+	}
+	r.inside, r.last = l, max(r.last, l.Token())
+	r.visits++
+}
+
+func (r *room) leave(l *dlock.Lease) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.inside == l {
+		r.inside = nil
+	}
+}
+
+// Nodes restart without their data, one at a time and at any moment, with clocks
+// that differ as much as they may. Clients come and go, and some are cut off.
+func TestTokensUnderRestarts(t *testing.T) {
+	const holds, clients = 1000, 5
+	for _, n := range []int{3, 5} {
+		ripe(t, n, func(t *testing.T, s nodes) {
+			r := &room{t: t}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var all sync.WaitGroup
+			all.Go(func() {
+				for ctx.Err() == nil {
+					victim := s[rand.N(n)]
+					victim.Wipe()
+					victim.SetClock(rand.N(skew) - skew/2)
+					time.Sleep(delay + rand.N(ttl))
+				}
+			})
+			var work sync.WaitGroup
+			for range clients {
+				work.Go(func() {
+					c := s.open(t, nil)
+					for range holds / clients {
+						r.visit(c)
+					}
+				})
+			}
+			work.Wait()
+			cancel()
+			all.Wait()
+			must(t, r.visits == holds, "%d of %d holds", r.visits, holds)
+		})
+	}
+}
+
+// visit takes the lock for a while, and now and then is cut off with it.
+func (r *room) visit(c *client) {
+	l, err := c.Mutex("x").Lock(context.Background())
+	if err != nil {
+		r.t.Errorf("lock: %v", err)
+		return
+	}
+	r.enter(l)
+	if rand.N(20) == 0 {
+		c.cut(len(c.links))
+		time.Sleep(rand.N(2 * ttl))
+		c.heal()
+	}
+	time.Sleep(rand.N(time.Second))
+	r.leave(l)
+	_ = l.Unlock(context.Background())
+	time.Sleep(rand.N(time.Second))
+}

@@ -1,0 +1,15 @@
+// Package protocol is a model of how dlock keeps a lock: of the scripts on a
+// server, of the rules by which clients judge what they hear from it, of the
+// tokens that a client hands on without asking, and of a lock on several
+// servers.
+//
+// A [World] is a simulation in one goroutine with a clock of its own, so that a
+// seed decides everything that happens in it. Messages are delayed, lost and
+// sent again; clients crash, stop, change their minds and drift; servers lose
+// their data and have their clocks set. After each event the model compares
+// what the clients believe with one another, and what the server could grant
+// with who waits.
+//
+// Each rule can be switched off. The tests show that the model then finds what
+// the rule is there to prevent.
+package protocol

@@ -181,7 +181,7 @@ func (c *call) ask(ctx context.Context, mode string) (answer, error) {
 			return a, backend.WaitEnded(ctx, c.answered)
 		case c.b.isClosing():
 			return a, backend.ErrClosed
-		case hopeless(err), a.status() == "NOT_READY", !c.answered && (!passing(err) || time.Since(began) > patience):
+		case hopeless(err), unacknowledged(err), a.status() == "NOT_READY", !c.answered && (!passing(err) || time.Since(began) > patience):
 			return a, fail(err)
 		}
 		if !c.b.sleep(ctx, pause.Next()) {
@@ -193,6 +193,9 @@ func (c *call) ask(ctx context.Context, mode string) (answer, error) {
 func (c *call) send(ctx context.Context, mode string) (answer, error) {
 	s, call := c.request(mode)
 	a, err := c.b.run(ctx, attempt(c.TTL), s, call)
+	if unacknowledged(err) && a.status() != "GRANTED" {
+		err = nil // it counts on nothing yet
+	}
 	switch {
 	case err == nil:
 		c.owed = a.status() == "GRANTED" || a.status() == "QUEUED"
@@ -235,7 +238,7 @@ func (g grant) lasts() time.Duration {
 func (c *call) accept(ctx context.Context, g grant) (*backend.Hold, error) {
 	d := g.lasts()
 	full := d >= c.TTL-time.Millisecond
-	if !c.timely(&g) || c.Fixed && !full {
+	if !c.timely(&g) || c.Fixed && !full || g.told && c.b.replicas > 0 {
 		ok, err := c.confirm(ctx, &g)
 		if !ok || err != nil {
 			return nil, err
@@ -280,7 +283,7 @@ func (c *call) confirm(ctx context.Context, g *grant) (bool, error) {
 			return false, backend.WaitEnded(ctx, true)
 		case c.b.isClosing():
 			return false, backend.ErrClosed
-		case hopeless(err):
+		case hopeless(err), unacknowledged(err):
 			return false, fail(err)
 		}
 		c.b.sleep(ctx, pause.Next())

@@ -51,13 +51,20 @@ func passing(err error) bool {
 		return true
 	}
 	for _, word := range []string{
-		"LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "READONLY", "NOREPLICAS",
+		"LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "READONLY", "NOREPLICAS", "MOVED", "ASK",
 	} {
 		if redis.HasErrorPrefix(err, word) {
 			return true
 		}
 	}
 	return redis.IsMaxClientsError(err)
+}
+
+// unacknowledged reports that a request has taken effect, but not on as many
+// replicas as it should.
+func unacknowledged(err error) bool {
+	var e *unacknowledgedError
+	return errors.As(err, &e)
 }
 
 // unsent reports that the request has certainly not reached the server.

@@ -13,8 +13,9 @@ import (
 // A carrier takes commands to the server that they are for.
 type carrier interface {
 	// do executes a command and returns its reply. It waits no longer than
-	// limit.
-	do(ctx context.Context, limit time.Duration, args []any) (any, error)
+	// limit. Where replicas have to acknowledge what is durable and have not,
+	// it returns an error beside the reply.
+	do(ctx context.Context, limit time.Duration, args []any, durable bool) (any, error)
 }
 
 // keyAt is where a command that runs a script has its first key.
@@ -23,8 +24,9 @@ const keyAt = 3
 // nodes are the masters of a cluster, each with a wire of its own: one that
 // does not answer holds up nobody who asks another.
 type nodes struct {
-	client *redis.ClusterClient
-	known  atomic.Bool // the client has learnt once who has which slots
+	client   *redis.ClusterClient
+	replicas int
+	known    atomic.Bool // the client has learnt once who has which slots
 
 	mu    sync.RWMutex
 	wires map[*redis.Client]*wire
@@ -33,34 +35,29 @@ type nodes struct {
 // maxWires bounds what is kept of nodes, of which old ones are not told.
 const maxWires = 1024
 
-func newNodes(c *redis.ClusterClient) *nodes {
-	return &nodes{client: c, wires: make(map[*redis.Client]*wire)}
+func newNodes(c *redis.ClusterClient, replicas int) *nodes {
+	return &nodes{client: c, replicas: replicas, wires: make(map[*redis.Client]*wire)}
 }
 
 // do implements carrier. A redirect is proof that the command has not run, and
 // is followed; any other repetition is the caller's affair.
-func (n *nodes) do(ctx context.Context, limit time.Duration, args []any) (any, error) {
+func (n *nodes) do(ctx context.Context, limit time.Duration, args []any, durable bool) (any, error) {
 	end := time.Now().Add(limit)
 	w, err := n.wire(ctx, limit, args[keyAt].(string))
 	if err != nil {
 		return nil, err
 	}
-	reply, err := w.do(ctx, time.Until(end), args)
-	return n.finish(ctx, end, args, reply, err)
-}
-
-// finish takes what came of a command at the node where it should have run.
-func (n *nodes) finish(ctx context.Context, end time.Time, args []any, reply any, err error) (any, error) {
+	reply, err := w.do(ctx, time.Until(end), args, durable)
 	if err == nil {
 		return reply, nil
 	}
-	if redirected(err) {
+	if redirected(err) && (!durable || n.replicas == 0) {
 		return n.follow(ctx, end, args)
 	}
-	if _, said := replied(err); !said {
+	if _, said := replied(err); !said || redirected(err) {
 		n.reload() // another may have taken its place
 	}
-	return nil, err
+	return reply, err
 }
 
 // wire returns the one to the master of key.
@@ -81,7 +78,7 @@ func (n *nodes) wire(ctx context.Context, limit time.Duration, key string) (*wir
 		if len(n.wires) >= maxWires {
 			clear(n.wires) // what is under way on them goes on
 		}
-		w = newWire(node)
+		w = newWire(node, n.replicas)
 		n.wires[node] = w
 	}
 	return w, nil
@@ -142,7 +139,9 @@ type once struct{ *redis.Cmd }
 func (once) NoRetry() bool { return true }
 
 // follow has the client library send the command, which knows how to go where
-// a redirect points, also to a node that has no slot yet.
+// a redirect points, also to a node that has no slot yet. On which connection,
+// and with that by which replicas, is its secret: what is durable has to be
+// asked for again instead, when it is known who has the slot.
 func (n *nodes) follow(ctx context.Context, end time.Time, args []any) (any, error) {
 	p := parcels.Get().(*parcel)
 	p.cmd = redis.NewCmd(ctx, args...)

@@ -22,6 +22,7 @@
 //
 //	dlock.wake=poll    do not subscribe; ask again and again
 //	dlock.poll=50ms    how often, where there is no subscription
+//	dlock.replicas=1   how many replicas must have acknowledged a hold (WAIT)
 //
 // [New] takes a FailoverClient or a ClusterClient as well.
 //
@@ -37,6 +38,25 @@
 // holders learn that at the next renewal, and until then a second holder is
 // possible, as it is after the promotion of a replica. The fencing token keeps
 // growing across both, because it is never behind the server's clock.
+//
+// # Replicas
+//
+// With dlock.replicas=n a hold is believed in only when n replicas have
+// acknowledged it: a Lock that fewer acknowledge within half of its time for one
+// reply (a sixth of the TTL, within 125 ms and 1 s) is ErrUnavailable, and given
+// back. The question travels with the request and costs no round trip of its
+// own; only a waiter to whom the lock is handed over asks first. Renewals ask as
+// well, since a replica that has not heard of one would let the lock go sooner
+// than its holder: without its replicas a master keeps its locks for no longer
+// than their leases. Re-entry, downgrade and Unlock do not: what they do can be
+// lost to no harm, as no belief rests on it. Without the parameter no replica is
+// asked anything.
+//
+// No two hold one lock as long as a replica that has acknowledged takes over.
+// With one replica, or with n as the number of them, that is always so. Of more
+// than n Sentinel promotes the one that is furthest, among those that it reaches.
+// While a slot moves, locks in it cannot be kept alive on the new node in this
+// way until the move is over.
 //
 // # Sentinel and Cluster
 //
@@ -75,7 +95,7 @@
 //	  +zrank +zrange +zrevrange +zrangebyscore +zremrangebyscore
 //	  +publish +subscribe +unsubscribe
 //
-// and in a cluster +cluster|slots +asking +spublish +ssubscribe +sunsubscribe.
+// with dlock.replicas +wait, and in a cluster +cluster|slots +asking +spublish +ssubscribe +sunsubscribe.
 //
 // Without +info Open cannot warn of a server that evicts keys; without the last
 // line waiting goes on by polling. The server should run with the
@@ -105,6 +125,10 @@ type Options struct {
 	// means DefaultPoll.
 	Poll time.Duration
 
+	// Replicas is how many replicas must have acknowledged a hold before it is
+	// believed in. Zero or less means none, and asks none.
+	Replicas int
+
 	// Logger is told what works less well than it should. Nil discards it.
 	Logger *slog.Logger
 }
@@ -118,7 +142,9 @@ type Backend struct {
 	wire   carrier
 	nodes  *nodes // nil unless it is a cluster
 	hub    *hub
-	watch  watch
+
+	replicas int
+	watch    watch
 
 	janitor backend.Janitor
 	calls   sync.WaitGroup // Acquire calls under way
@@ -148,15 +174,16 @@ func New(client redis.UniversalClient, o *Options) *Backend {
 		log = slog.New(slog.DiscardHandler)
 	}
 	b := &Backend{
-		client:  client,
-		poll:    o.Poll,
-		closing: make(chan struct{}),
+		client:   client,
+		poll:     o.Poll,
+		replicas: max(o.Replicas, 0),
+		closing:  make(chan struct{}),
 	}
 	if c, ok := client.(*redis.ClusterClient); ok {
-		b.nodes = newNodes(c)
+		b.nodes = newNodes(c, b.replicas)
 		b.wire = b.nodes
 	} else {
-		b.wire = newWire(client)
+		b.wire = newWire(client, b.replicas)
 	}
 	b.hub = newHub(client, b.nodes, log, o.PollOnly)
 	if b.poll <= 0 {

@@ -19,20 +19,21 @@ var sources embed.FS
 // A script is one request to the server. One that may let somebody in is told
 // first how to do that.
 type script struct {
-	source any
-	sha    any
-	letsIn bool
+	source  any
+	sha     any
+	letsIn  bool
+	durable bool // its caller counts on what it did
 }
 
 var (
-	acquireScript   = load("acquire")
-	voteScript      = load("vote")
+	acquireScript   = loadDurable("acquire")
+	voteScript      = loadDurable("vote")
 	raiseScript     = load("raise")
 	releaseScript   = load("release")
 	downgradeScript = load("downgrade")
 	checkScript     = load("check")
-	renewScript     = load("renew")
-	movingScript    = load("moving")
+	renewScript     = loadDurable("renew")
+	movingScript    = loadDurable("moving")
 	enterScript     = load("enter")
 	probeScript     = load("probe")
 )
@@ -43,6 +44,12 @@ var lettingIn = [4]any{unattended.Milliseconds(), "publish", channelPrefix, keep
 var include = regexp.MustCompile(`(?m)^-- include (\w+)$`)
 
 func load(name string) *script { return newScript(expand(name)) }
+
+func loadDurable(name string) *script {
+	s := load(name)
+	s.durable = true
+	return s
+}
 
 // expand is the source of a script with all that it includes.
 func expand(name string) string {
@@ -121,12 +128,12 @@ func (b *Backend) run(ctx context.Context, limit time.Duration, s *script, call 
 		shard(call)
 	}
 	a := answer{sent: time.Now()}
-	reply, err := b.wire.do(ctx, limit, call)
+	reply, err := b.wire.do(ctx, limit, call, s.durable)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") { // proof that it has not run
 		whole := slices.Clone(call)
 		whole[0], whole[1] = "eval", s.source
 		a.sent = time.Now()
-		reply, err = b.wire.do(ctx, limit, whole)
+		reply, err = b.wire.do(ctx, limit, whole, s.durable)
 	}
 	a.values, _ = reply.([]any)
 	return a, err

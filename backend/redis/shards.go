@@ -37,7 +37,7 @@ func (b *Backend) renewShard(ctx context.Context, w *wire, part []*renewal, repo
 	sent := time.Now()
 	posted := make([]*parcel, len(part))
 	for i, r := range part {
-		posted[i] = w.post(renewCall(r))
+		posted[i] = w.post(attempt(r.ttl), renewCall(r), renewScript.durable)
 	}
 	for i, r := range part {
 		a := answer{sent: sent}

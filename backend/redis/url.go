@@ -76,9 +76,13 @@ func takeOptions(cfg backend.Config) (*Options, error) {
 		PollOnly: wake == "poll",
 		Poll:     p.TakeDuration("dlock.poll", DefaultPoll),
 		Logger:   cfg.Logger,
+		Replicas: p.TakeInt("dlock.replicas", 0),
 	}
 	if wake != "message" && wake != "poll" {
 		return nil, invalid("parameter dlock.wake: want message or poll")
+	}
+	if o.Replicas < 0 {
+		return nil, invalid("parameter dlock.replicas: want 0 or more")
 	}
 	if o.Poll <= 0 {
 		return nil, invalid("parameter dlock.poll: want more than 0")

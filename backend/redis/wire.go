@@ -34,8 +34,9 @@ const (
 // and the way past a connection that stalls, is what the automatic pipelines
 // of the client library do not offer.
 type wire struct {
-	client redis.UniversalClient
-	inline bool // the client keeps to the deadline of a context
+	client   redis.UniversalClient
+	inline   bool // the client keeps to the deadline of a context
+	replicas int  // how many must acknowledge what is durable
 
 	mu      sync.Mutex
 	queue   []*parcel
@@ -47,6 +48,8 @@ type wire struct {
 // A parcel is one command on its way.
 type parcel struct {
 	cmd  *redis.Cmd
+	ack  time.Duration // how long its replicas have; 0: it needs none
+	err  error         // what became of that
 	done chan struct{} // receives when cmd has its reply
 }
 
@@ -55,14 +58,15 @@ var (
 	timers  = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
 )
 
-func newWire(c redis.UniversalClient) *wire {
+func newWire(c redis.UniversalClient, replicas int) *wire {
 	single, ok := c.(*redis.Client)
-	return &wire{client: c, inline: ok && single.Options().ContextTimeoutEnabled}
+	return &wire{client: c, inline: ok && single.Options().ContextTimeoutEnabled, replicas: replicas}
 }
 
-// do executes a command and returns its reply. It waits no longer than limit.
-func (w *wire) do(ctx context.Context, limit time.Duration, args []any) (any, error) {
-	if ctx.Done() == nil && w.inline {
+// do implements carrier.
+func (w *wire) do(ctx context.Context, limit time.Duration, args []any, durable bool) (any, error) {
+	durable = durable && w.replicas > 0
+	if ctx.Done() == nil && w.inline && !durable {
 		if self, ok := w.tryEnter(); ok {
 			defer w.leave(self)
 			cmd := redis.NewCmd(ctx, args...)
@@ -70,13 +74,16 @@ func (w *wire) do(ctx context.Context, limit time.Duration, args []any) (any, er
 			return cmd.Result()
 		}
 	}
-	return w.post(args).await(ctx, limit)
+	return w.post(limit, args, durable).await(ctx, limit)
 }
 
-// post sends a command whose reply is awaited later.
-func (w *wire) post(args []any) *parcel {
+// post sends a command whose reply is awaited later, for no longer than limit.
+func (w *wire) post(limit time.Duration, args []any, durable bool) *parcel {
 	p := parcels.Get().(*parcel)
 	p.cmd = redis.NewCmd(context.Background(), args...)
+	if durable && w.replicas > 0 {
+		p.ack = limit / 2
+	}
 	w.submit(p)
 	return p
 }
@@ -115,10 +122,14 @@ func (p *parcel) await(ctx context.Context, limit time.Duration) (any, error) {
 
 // result ends the life of a parcel that is done.
 func (p *parcel) result() (any, error) {
-	cmd := p.cmd
-	p.cmd = nil
+	cmd, unacknowledged := p.cmd, p.err
+	p.cmd, p.ack, p.err = nil, 0, nil
 	parcels.Put(p)
-	return cmd.Result()
+	reply, err := cmd.Result()
+	if err == nil {
+		err = unacknowledged
+	}
+	return reply, err
 }
 
 // tryEnter takes the idle wire for a caller that sends by itself: nobody can
@@ -202,7 +213,8 @@ func (w *wire) take(self int) []*parcel {
 // exec has every command end with a reply or an error of its own.
 func (w *wire) exec(batch []*parcel) {
 	ctx := context.Background()
-	if len(batch) == 1 {
+	ack := w.acknowledgement(batch)
+	if len(batch) == 1 && ack == nil {
 		_ = w.client.Process(ctx, batch[0].cmd)
 		return
 	}
@@ -210,5 +222,11 @@ func (w *wire) exec(batch []*parcel) {
 	for _, p := range batch {
 		_ = pipe.Process(ctx, p.cmd)
 	}
+	if ack != nil {
+		_ = pipe.Process(ctx, ack)
+	}
 	_, _ = pipe.Exec(ctx)
+	if ack != nil {
+		w.acknowledge(batch, ack)
+	}
 }

@@ -38,6 +38,9 @@ func NewReplicated(n int, kind Redis) (*Replicated, error) {
 	if err == nil {
 		err = await(func(ctx context.Context) error { return copied(ctx, primary.Addr(), n) })
 	}
+	if err == nil && n > 0 {
+		err = acknowledged(primary.Addr())
+	}
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
@@ -49,6 +52,24 @@ func (r Redis) replicaOf(addr string) Redis {
 	host, port, _ := net.SplitHostPort(addr)
 	r.Args = append(r.Args[:len(r.Args):len(r.Args)], "--replicaof", host, port)
 	return r
+}
+
+// acknowledged returns when the replicas of the Redis at addr have told it that
+// they hear it, which a new one does a second late.
+func acknowledged(addr string) error {
+	return await(func(ctx context.Context) error {
+		if _, err := redisCommand(ctx, addr, "PUBLISH dlock-test heard"); err != nil {
+			return err
+		}
+		info, err := redisCommand(ctx, addr, "INFO replication")
+		if err != nil {
+			return err
+		}
+		if strings.Contains(info, ",offset=0,") {
+			return errors.New("a replica has acknowledged nothing")
+		}
+		return nil
+	})
 }
 
 // Close ends all of them.

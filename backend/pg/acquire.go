@@ -134,29 +134,35 @@ func (a *ask) abandoned() bool {
 // is free costs no goroutine.
 func (b *Backend) lead(ctx context.Context, a *ask, r *backend.Request) {
 	if r.Wait && !a.shared && b.isHot(a.place.key) {
-		a.run()
+		a.stay(ctx)
 		return
 	}
 	t, err := a.begin(ctx)
 	if err != nil {
-		a.conclude(err)
+		a.conclude(ctx, r.Wait, err)
 		return
 	}
+	t.session.drive(ctx, t.call)
 	select {
 	case <-t.call.done:
-		a.conclude(a.tried(ctx, t))
+		a.conclude(ctx, r.Wait, a.tried(ctx, t))
 	case <-ctx.Done():
-		finish := func(ctx context.Context) { <-t.call.done; a.conclude(a.tried(ctx, t)) }
+		finish := func(ctx context.Context) { <-t.call.done; a.conclude(ctx, false, a.tried(ctx, t)) }
 		if !b.janitor.Go(finish) {
 			finish(ctx)
 		}
 	}
 }
 
-// conclude takes the result of the first try, and goes on if that is needed.
-func (a *ask) conclude(err error) {
-	if a.goesOn(err) {
-		a.run()
+// conclude takes the result of the first try, and goes on if that is needed:
+// here, if the caller stays.
+func (a *ask) conclude(ctx context.Context, stays bool, err error) {
+	switch {
+	case !a.goesOn(err):
+	case stays && isHeld(err):
+		a.stay(ctx)
+	default:
+		a.run(nil)
 	}
 }
 
@@ -304,7 +310,11 @@ func (b *Backend) warm(key int64) {
 
 // hold makes g the hold of r. It is called with b.mu held.
 func (g *grant) hold(r *backend.Request) *backend.Hold {
-	h := &hold{grant: g, observer: r.Observer}
+	h := &g.first
+	if h.grant != nil {
+		h = new(hold)
+	}
+	h.grant, h.observer = g, r.Observer
 	g.holds = append(g.holds, h)
 	return &backend.Hold{Request: *r, Token: g.token, Sent: g.sent, Granted: r.TTL, State: h}
 }

@@ -137,6 +137,9 @@ func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, l line) (*sess
 		grants:   make(map[*grant]struct{}),
 		ttl:      l.ttl,
 		listens:  l.purpose == listening,
+		reserved: l.purpose == listening,
+		reading:  true,
+		rouse:    make(chan struct{}, 1),
 		leased:   known.version >= leaseVersion,
 		prepared: make(map[form]bool),
 		bind: pgproto3.Bind{

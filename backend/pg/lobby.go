@@ -101,7 +101,7 @@ func (a *ask) delist(s *session) {
 	a.wake = nil
 	b.loiterers--
 	b.mu.Unlock()
-	s.start(&call{op: delist, arg: a.place.key, then: func(*call) { b.leave(s) }})
+	s.start(&call{op: delist, arg: a.place.key, then: sequelFunc(func(*call) { b.leave(s) })})
 }
 
 // patrol is how long a request waits for word before it asks by itself: the

@@ -160,6 +160,7 @@ type Backend struct {
 	sequencePath string                  // quoted
 	sequence     string                  // as an expression
 	key          func(name string) int64 // of the lock
+	nap          time.Duration           // of the readers
 
 	room     atomic.Int64 // of the server's lock table
 	ctx      context.Context
@@ -217,7 +218,7 @@ func newBackend(cfg *pgx.ConnConfig, o *Options) (*Backend, error) {
 		live:         make(map[*session]struct{}),
 	}
 	b.sequence = quoteLiteral(b.sequencePath) + "::regclass"
-	b.key = b.hash
+	b.key, b.nap = b.hash, shortNap
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b, nil
 }
@@ -264,6 +265,9 @@ func (b *Backend) Close(ctx context.Context) error {
 		p.change()
 	}
 	b.mu.Unlock()
+	for _, s := range b.alive() {
+		s.reserve()
+	}
 	stop := context.AfterFunc(ctx, func() {
 		for _, s := range b.alive() {
 			s.kill(backend.ErrClosed)

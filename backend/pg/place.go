@@ -30,7 +30,14 @@ type grant struct {
 	holds   []*hold  // theirs, as far as they have come for them
 	pending *outcome // of what the server is asked to do with it
 	over    bool     // released, or lost with its session
+	last    call     // that gives it back
+	first   hold
+	room    [1]*hold // of holds
 }
+
+// busy reports whether the server is being asked to do something with g. The
+// backend's mutex is held.
+func (g *grant) busy() bool { return g.pending != nil && !g.over }
 
 // A hold is a grant as one request has it.
 type hold struct {

@@ -13,66 +13,94 @@ var errNotHeld = errors.New("the server says that the lock was not held")
 
 // Release implements backend.Backend.
 func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
-	ctx, cancel := backend.Bound(ctx, h.TTL)
-	defer cancel()
 	x := h.State.(*hold)
 	b.mu.Lock()
-	for x.release == nil {
-		if p := x.grant.pending; p != nil && !x.grant.over {
-			b.mu.Unlock()
-			select {
-			case <-p.done: // a downgrade
-			case <-ctx.Done():
-				return backend.WaitEnded(ctx, false)
-			}
-			b.mu.Lock()
-			continue
-		}
-		b.release(x) // leaves b.mu
-		b.mu.Lock()
-	}
 	o := x.release
-	b.mu.Unlock()
-	err := o.wait(ctx)
-	if !o.isSet() {
-		return err
+	if o == nil && !x.grant.busy() {
+		o = b.release(ctx, x) // leaves b.mu
+	} else {
+		b.mu.Unlock()
 	}
+	if o == nil || !o.isSet() {
+		var cancel context.CancelFunc
+		ctx, cancel = backend.Bound(ctx, h.TTL)
+		defer cancel()
+		var err error
+		if o, err = b.releaseLater(ctx, x, o); err != nil {
+			return err
+		}
+	}
+	return b.tell(x, o)
+}
+
+// releaseLater waits for o, the end of x, which it begins first if that could
+// not be done because of a downgrade.
+func (b *Backend) releaseLater(ctx context.Context, x *hold, o *outcome) (*outcome, error) {
+	for o == nil {
+		b.mu.Lock()
+		switch {
+		case x.release != nil:
+			o = x.release
+			b.mu.Unlock()
+		case !x.grant.busy():
+			o = b.release(ctx, x)
+		default:
+			p := x.grant.pending
+			b.mu.Unlock()
+			if err := p.wait(ctx); !p.isSet() {
+				return nil, err
+			}
+		}
+	}
+	if err := o.wait(ctx); !o.isSet() {
+		return nil, err
+	}
+	return o, nil
+}
+
+// tell returns how x ended to the first who asks. For the others it was over.
+func (b *Backend) tell(x *hold, o *outcome) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if x.told {
 		return backend.ErrLost
 	}
 	x.told = true
-	return err
+	return o.err
 }
 
-// release begins to end a hold. The last of a grant gives the lock back. It is
-// called with b.mu held and returns without.
-func (b *Backend) release(x *hold) {
-	g := x.grant
-	x.release = newOutcome()
+// release begins to end a hold, and waits for the answer if it can do so by
+// itself. The last of a grant gives the lock back. It is called with b.mu held
+// and returns without.
+func (b *Backend) release(ctx context.Context, x *hold) *outcome {
+	g, o := x.grant, newOutcome()
+	x.release = o
 	g.holds = without(g.holds, x)
 	g.users--
 	switch {
 	case g.over:
 		b.mu.Unlock()
-		x.release.set(backend.ErrLost)
+		o.set(backend.ErrLost)
 	case g.users > 0:
 		b.mu.Unlock()
-		x.release.set(nil)
+		o.set(nil)
 	default:
-		g.pending = x.release
+		g.pending = o
 		b.mu.Unlock()
-		b.unlock(g)
+		g.session.drive(ctx, g.unlock())
 	}
+	return o
 }
 
-// unlock gives g back. Its pending outcome says how that went.
-func (b *Backend) unlock(g *grant) {
-	g.session.start(&call{op: unlockOp(g.shared), arg: g.place.key, then: func(c *call) { b.unlocked(g, c) }})
+// unlock returns the call that gives g back. The pending outcome of g says how
+// that went.
+func (g *grant) unlock() *call {
+	g.last = call{op: unlockOp(g.shared), arg: g.place.key, then: g}
+	return &g.last
 }
 
-func (b *Backend) unlocked(g *grant, c *call) {
+// follow implements sequel: g has been given back.
+func (g *grant) follow(c *call) {
 	s := g.session
 	var err error
 	switch {
@@ -86,6 +114,7 @@ func (b *Backend) unlocked(g *grant, c *call) {
 		s.kill(c.err)
 		err = backend.Fail(backend.ErrUnavailable, c.err)
 	}
+	b := s.backend
 	b.mu.Lock()
 	b.drop(g)
 	b.mu.Unlock()
@@ -145,7 +174,7 @@ func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
 	o := newOutcome()
 	g.pending = o
 	b.mu.Unlock()
-	g.session.start(&call{op: downgrade, arg: g.place.key, then: func(c *call) { b.downgraded(g, c) }})
+	g.session.start(&call{op: downgrade, arg: g.place.key, then: sequelFunc(func(c *call) { b.downgraded(g, c) })})
 	return o.wait(ctx)
 }
 

@@ -33,9 +33,18 @@ type call struct {
 	sent  time.Time     // zero: it never was
 	value int64         // the answer
 	err   error         // a *pgconn.PgError, or why the session is gone
-	then  func(*call)   // called in place of done
+	then  sequel        // called in place of done
 	done  chan struct{} // receives once
+
+	answered bool // for who reads
 }
+
+// A sequel is what an answer leads to.
+type sequel interface{ follow(c *call) }
+
+type sequelFunc func(c *call)
+
+func (f sequelFunc) follow(c *call) { f(c) }
 
 var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
 
@@ -46,8 +55,9 @@ func newCall(o op, arg int64) *call {
 }
 
 func (c *call) deliver() {
+	c.answered = true
 	if c.then != nil {
-		c.then(c)
+		c.then.follow(c)
 		return
 	}
 	c.done <- struct{}{}
@@ -71,48 +81,64 @@ type session struct {
 	grants map[*grant]struct{}
 	parker bool // taken out of the pool to wait
 
-	writing sync.Mutex // taken after mu; held while the buffer is sent
+	writing sync.Mutex    // taken after mu; held while the buffer is sent
+	rouse   chan struct{} // receives when the reader is to read
 
-	mu       sync.Mutex
-	ttl      time.Duration
-	queue    []*call
-	flight   []statement // sent and unanswered
-	at       int         // which of them is being answered
-	parsing  []form      // to be confirmed by the server
-	prepared map[form]bool
-	bind     pgproto3.Bind
-	buf      []byte
-	sent     time.Time // of what is in flight
-	proven   time.Time // when what was last answered had been sent
-	deadline time.Time // for the reader
-	failed   error     // of the statement being answered
-	renewal  *renewal  // under way
-	dead     error
-	spare    []*call // for the reader
+	mu        sync.Mutex
+	reading   bool // somebody reads
+	reserved  bool // and it is the reader alone who does
+	asleep    bool // the reader is, until it is roused; only it changes that
+	ttl       time.Duration
+	queue     []*call
+	flight    []statement // sent and unanswered
+	at        int         // which of them is being answered
+	parsing   []form      // to be confirmed by the server
+	prepared  map[form]bool
+	bind      pgproto3.Bind
+	buf       []byte
+	sent      time.Time // of what is in flight
+	proven    time.Time // when what was last answered had been sent
+	deadline  time.Time // until when to wait for the server
+	armed     time.Time // when the connection ends a read: no later than that
+	exchanges uint64    // that have ended
+	failed    error     // of the statement being answered
+	renewal   *renewal  // under way
+	dead      error
 }
 
 // start queues c. It is answered even if the session ends.
-func (s *session) start(c *call) {
+func (s *session) start(c *call) { s.submit(c, false) }
+
+// submit queues c. It reports whether the caller, who offers it, is now the one
+// who reads.
+func (s *session) submit(c *call, offers bool) (reads bool) {
 	s.mu.Lock()
 	if s.dead != nil {
 		c.err = s.dead
 		s.mu.Unlock()
 		c.deliver()
-		return
+		return false
 	}
 	s.queue = append(s.queue, c)
 	if len(s.flight) > 0 {
 		s.mu.Unlock()
-		return
+		return false
+	}
+	reads = offers && !s.reading && !s.reserved
+	if reads {
+		s.reading = true
+	} else {
+		s.alert()
 	}
 	s.send()
+	return reads
 }
 
 // do runs one op and waits for the answer until ctx is done. It may be that
 // the op is run even so.
 func (s *session) do(ctx context.Context, o op, arg int64) (*call, error) {
 	c := newCall(o, arg)
-	s.start(c)
+	s.drive(ctx, c)
 	select {
 	case <-c.done:
 		return c, c.err
@@ -176,7 +202,7 @@ func (s *session) place(c *call) {
 		}
 	}
 	if undo := c.op.undo(); c.alone && undo != ops {
-		s.add(&call{op: undo, arg: c.arg, then: func(*call) {}})
+		s.add(&call{op: undo, arg: c.arg, then: sequelFunc(func(*call) {})})
 	}
 	s.add(c)
 }
@@ -211,26 +237,47 @@ func (s *session) encode(st *statement) {
 	s.front.SendExecute(&pgproto3.Execute{})
 }
 
-// setDeadline says until when the reader waits; zero is for ever.
+// setDeadline says until when to wait for the server. The connection is told
+// of a later one only when the one that it knows has passed.
 func (s *session) setDeadline(t time.Time) {
 	s.deadline = t
+	if s.armed.IsZero() || s.armed.After(t) {
+		s.arm(t)
+	}
+}
+
+func (s *session) arm(t time.Time) {
+	s.armed = t
 	_ = s.conn.SetReadDeadline(t) // fails only on a closed connection
 }
 
-// read takes what the server says until the session is over.
+// read takes what the server says until the session is over, whenever no caller
+// does.
 func (s *session) read() {
+	timer := time.NewTimer(shortNap)
 	for {
-		m, err := s.front.Receive()
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			err = s.overdue()
-		} else if err == nil {
-			err = s.take(m)
-		}
+		idle, err := s.step()
 		if err != nil {
 			s.end(err)
 			return
 		}
+		if idle {
+			s.rest(timer)
+		}
 	}
+}
+
+// step takes one message. When it reports idle nothing is under way any more,
+// and nobody reads.
+func (s *session) step() (idle bool, err error) {
+	m, err := s.front.Receive()
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return false, s.overdue()
+	case err != nil:
+		return false, err
+	}
+	return s.take(m)
 }
 
 // overdue says what a deadline that has passed means, nil if it has been moved.
@@ -240,8 +287,9 @@ func (s *session) overdue() error {
 	now := time.Now()
 	moved, waiting := now.Before(s.deadline), len(s.flight) > 0
 	if !moved && !waiting {
-		s.setDeadline(now.Add(s.ttl / 2))
+		s.deadline = now.Add(s.ttl / 2)
 	}
+	s.arm(s.deadline)
 	s.mu.Unlock()
 	switch {
 	case moved:
@@ -256,10 +304,10 @@ func (s *session) overdue() error {
 }
 
 // take handles one message.
-func (s *session) take(m pgproto3.BackendMessage) error {
+func (s *session) take(m pgproto3.BackendMessage) (idle bool, err error) {
 	switch m := m.(type) {
 	case *pgproto3.DataRow:
-		return s.row(m)
+		return false, s.row(m)
 	case *pgproto3.CommandComplete:
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -267,13 +315,13 @@ func (s *session) take(m pgproto3.BackendMessage) error {
 	case *pgproto3.ParseComplete:
 		s.parsed()
 	case *pgproto3.ErrorResponse:
-		return s.fail(pgconn.ErrorResponseToPgError(m))
+		return false, s.fail(pgconn.ErrorResponseToPgError(m))
 	case *pgproto3.NotificationResponse:
 		s.backend.wake(m)
 	case *pgproto3.ReadyForQuery:
 		return s.complete()
 	}
-	return nil
+	return false, nil
 }
 
 func (s *session) row(m *pgproto3.DataRow) error {
@@ -306,33 +354,45 @@ func (s *session) fail(err *pgconn.PgError) error {
 
 // complete ends an exchange: the calls answered by it learn their answers, and
 // what has been queued meanwhile is sent.
-func (s *session) complete() error {
+func (s *session) complete() (idle bool, err error) {
 	s.mu.Lock()
 	if len(s.flight) == 0 || s.failed == nil && s.at != len(s.flight) {
 		s.mu.Unlock()
-		return errProtocol
+		return false, errProtocol
 	}
+	s.exchanges++
 	s.proven = s.sent
-	answered := s.answered()
+	var room [16]*call
+	answered := s.answered(room[:0])
 	s.flight = s.flight[:0]
 	s.parsing = s.parsing[:0]
 	if len(s.queue) > 0 {
 		s.send()
 	} else {
-		s.setDeadline(time.Now().Add(s.ttl / 2))
+		idle = s.hush()
 		s.mu.Unlock()
 	}
 	for _, c := range answered {
 		c.deliver()
 	}
-	return nil
+	return idle, nil
+}
+
+// hush reports whether nobody has to read now that nothing is under way. It is
+// called with s.mu held.
+func (s *session) hush() bool {
+	if s.reserved || s.asleep || s.dead != nil {
+		s.setDeadline(time.Now().Add(s.ttl / 2))
+		return false
+	}
+	s.reading = false
+	return true
 }
 
 // answered returns the calls that have their answer. The others were in or
 // behind a statement that failed: they are queued again.
-func (s *session) answered() []*call {
+func (s *session) answered(done []*call) []*call {
 	var again []*call
-	done := s.spare[:0]
 	for i := range s.flight {
 		st := &s.flight[i]
 		switch {
@@ -354,7 +414,6 @@ func (s *session) answered() []*call {
 	if len(again) > 0 {
 		s.queue = append(again, s.queue...)
 	}
-	s.spare = done
 	return done
 }
 
@@ -386,6 +445,7 @@ func (s *session) kill(err error) {
 	if s.dead == nil {
 		s.dead = err
 	}
+	s.alert()
 	s.mu.Unlock()
 	_ = s.conn.Close()
 }
@@ -432,11 +492,11 @@ func (s *session) retune(ttl time.Duration) {
 	s.ttl = ttl
 	s.mu.Unlock()
 	if change {
-		s.start(&call{op: setTTL, arg: ttl.Milliseconds(), then: func(c *call) {
+		s.start(&call{op: setTTL, arg: ttl.Milliseconds(), then: sequelFunc(func(c *call) {
 			if c.err != nil {
 				s.kill(c.err)
 			}
-		}})
+		})})
 	}
 }
 
@@ -452,7 +512,7 @@ type renewal struct {
 func (s *session) renew(fresh time.Time) *renewal {
 	r, first := s.sharedRenewal(fresh)
 	if first {
-		s.start(&call{op: ping, arg: int64(s.pid), then: func(c *call) { s.renewed(r, c) }})
+		s.start(&call{op: ping, arg: int64(s.pid), then: sequelFunc(func(c *call) { s.renewed(r, c) })})
 	}
 	return r
 }

@@ -10,9 +10,15 @@ import (
 // holdOf takes a lock with no client around the backend.
 func holdOf(t testing.TB, b *Backend, mode backend.Mode) *backend.Hold {
 	t.Helper()
-	h, err := b.Acquire(testContext(t), backend.Request{Name: nameOf(t), Mode: mode, TTL: 10 * time.Second, Wait: true})
+	r := requestFor(nameOf(t))
+	r.Mode = mode
+	h, err := b.Acquire(testContext(t), r)
 	must(t, err)
 	return h
+}
+
+func requestFor(name string) backend.Request {
+	return backend.Request{Name: name, Mode: backend.Exclusive, TTL: time.Minute, Wait: true}
 }
 
 // TestTransfer passes a hold on for as long as there are tokens: each is

@@ -17,7 +17,7 @@ type try struct {
 	readers *grant // to be joined; nil: none
 }
 
-// begin sends a try.
+// begin makes a try, for the caller to send.
 func (a *ask) begin(ctx context.Context) (*try, error) {
 	b := a.backend
 	t := &try{}
@@ -35,7 +35,6 @@ func (a *ask) begin(ctx context.Context) (*try, error) {
 		return nil, err
 	}
 	t.call = newCall(o, a.place.key)
-	t.session.start(t.call)
 	return t, nil
 }
 
@@ -107,6 +106,7 @@ func (a *ask) granted(s *session, sent time.Time, number int64, parker bool) err
 		return backend.Fail(backend.ErrUnavailable, errSilent)
 	}
 	g := &grant{place: a.place, session: s, shared: a.shared, token: s.epoch | uint64(number), sent: sent}
+	g.holds = g.room[:0]
 	s.parker = parker
 	s.grants[g] = struct{}{}
 	g.place.grants = append(g.place.grants, g)
@@ -117,7 +117,7 @@ func (a *ask) granted(s *session, sent time.Time, number int64, parker bool) err
 	a.settle(g, nil)
 	b.mu.Unlock()
 	if unwanted {
-		b.unlock(g)
+		g.session.start(g.unlock())
 	}
 	return nil
 }

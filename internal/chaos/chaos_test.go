@@ -67,6 +67,7 @@ func unleash(t *testing.T, name string) {
 	must(t, err)
 	result, err := Run(t.Context(), subjects[name](t), o)
 	fmt.Println(result)
+	report.run(result)
 	if err != nil {
 		t.Error(err)
 	}

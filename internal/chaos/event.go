@@ -23,6 +23,7 @@ const (
 	Given    Kind = "given"    // it is, or Err says what became of it
 	Lost     Kind = "lost"     // the lease ended by itself
 	Stalled  Kind = "stalled"  // the process did not run from the time Seen until now
+	Refused  Kind = "refused"  // the store did not take a write
 	Finished Kind = "finished" // the client is closed: Err says what it left behind
 )
 

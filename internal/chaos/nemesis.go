@@ -30,6 +30,14 @@ type Subject struct {
 	// process, in place of URL.
 	Here func(worker int) (*dlock.Client, error)
 
+	// Cut and Heal are for a backend in this process what the proxy is for
+	// others. Nil where nothing can stand between.
+	Cut, Heal func(worker int)
+
+	// Leased says that the server ends the hold of whoever it hears nothing
+	// of.
+	Leased bool
+
 	Faults  []Fault
 	Residue func(context.Context) ([]string, error) // what the server still has of the workers
 }

@@ -52,7 +52,7 @@ func redisSubject(t testing.TB) Subject {
 	}
 	ttl := time.Second
 	return Subject{
-		Name: "redis", Version: s.Version(), TTL: ttl, Target: s.Addr(),
+		Name: "redis", Version: s.Version(), TTL: ttl, Target: s.Addr(), Leased: true,
 		URL:     func(addr string) string { return "redis://:" + Canary + "@" + addr },
 		Residue: func(ctx context.Context) ([]string, error) { return redisResidue(ctx, admin) },
 		Faults: append(append(append(ProcessFaults(), NetworkFaults(ttl)...), ServerFaults(s, false)...),
@@ -120,7 +120,7 @@ func etcdSubject(t testing.TB) Subject {
 	t.Cleanup(func() { admin.Close() })
 	ttl := 2 * time.Second
 	return Subject{
-		Name: "etcd", Version: s.Version(), TTL: ttl, Target: s.Addr(),
+		Name: "etcd", Version: s.Version(), TTL: ttl, Target: s.Addr(), Leased: true,
 		URL: func(addr string) string { return "etcd://" + addr },
 		Residue: func(ctx context.Context) (keys []string, err error) {
 			reply, err := admin.Get(ctx, "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
@@ -178,7 +178,7 @@ func zkSubject(t testing.TB) Subject {
 	must(t, admin.AddAuth("digest", []byte("super:super")))
 	ttl := time.Second
 	return Subject{
-		Name: "zk", Version: s.Version(), TTL: ttl, Target: s.Addr(),
+		Name: "zk", Version: s.Version(), TTL: ttl, Target: s.Addr(), Leased: true,
 		URL:     func(addr string) string { return "zk://user:" + Canary + "@" + addr + root },
 		Residue: func(context.Context) ([]string, error) { return zkNodes(admin, root) },
 		Faults: append(append(append(ProcessFaults(), NetworkFaults(ttl)...), ServerFaults(s, false)...),
@@ -229,7 +229,7 @@ func pgSubject(t testing.TB) Subject {
 		network[i].Forgets = network[i].ID == "F-22" || network[i].ID == "F-27" || network[i].ID == "F-29"
 	}
 	return Subject{
-		Name: "pg", Version: s.Version(), TTL: ttl, Target: s.Addr(),
+		Name: "pg", Version: s.Version(), TTL: ttl, Target: s.Addr(), Leased: true,
 		URL: func(addr string) string {
 			return "postgres://postgres:" + Canary + "@" + addr + "/postgres?sslmode=disable"
 		},
@@ -265,18 +265,21 @@ func memorySubject(testing.TB) Subject {
 	s := memory.NewServer()
 	var mu sync.Mutex
 	backends := make(map[int]*memory.Backend)
-	of := func(v *Victim) *memory.Backend {
+	at := func(worker int) *memory.Backend {
 		mu.Lock()
 		defer mu.Unlock()
-		return backends[v.Job.Worker]
+		return backends[worker]
 	}
+	of := func(v *Victim) *memory.Backend { return at(v.Job.Worker) }
 	ttl := time.Second
 	frozen := func(context.Context, *Victim) (func() error, error) {
 		s.Freeze()
 		return func() error { s.Thaw(); return nil }, nil
 	}
 	return Subject{
-		Name: "memory", Version: "1", TTL: ttl,
+		Name: "memory", Version: "1", TTL: ttl, Leased: true,
+		Cut:  func(worker int) { at(worker).Cut() },
+		Heal: func(worker int) { at(worker).Heal() },
 		Here: func(worker int) (*dlock.Client, error) {
 			mu.Lock()
 			defer mu.Unlock()

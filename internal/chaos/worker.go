@@ -26,7 +26,8 @@ type Job struct {
 	Think  time.Duration // between two turns of a hand, on average
 	Hands  int           // goroutines
 	Seed   uint64
-	Dir    string // holds the journals, the numbers without a fence, and the store's socket
+	Dir    string   // holds the journals, the numbers without a fence, and the store's socket
+	Lanes  []string // the URL of each lane of a duel; none: this is no duel
 }
 
 func (j *Job) journal() string { return filepath.Join(j.Dir, fmt.Sprintf("worker-%d.jsonl", j.Worker)) }
@@ -43,7 +44,13 @@ func Main() (code int, is bool) {
 	}
 	var j Job
 	err := json.Unmarshal([]byte(text), &j)
-	if err == nil {
+	switch {
+	case err != nil:
+	case len(j.Lanes) > 0:
+		err = duel(j, func(lane int) (*dlock.Client, error) {
+			return dlock.Open(context.Background(), j.Lanes[lane], &dlock.Options{TTL: j.TTL})
+		}, os.Stdin, os.Stdout)
+	default:
 		open := func() (*dlock.Client, error) {
 			return dlock.Open(context.Background(), j.URL, &dlock.Options{TTL: j.TTL, Label: "chaos"})
 		}
@@ -85,7 +92,7 @@ func serve(j Job, open func() (*dlock.Client, error), in io.Reader, out io.Write
 	w.proved = func(n int) { fmt.Fprintln(out, "proved", n) }
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
-	all.Go(func() { w.feel(ctx) })
+	all.Go(func() { feel(ctx, j.TTL, w.journal.write) })
 	for i := range j.Hands {
 		all.Go(func() { w.hand(ctx, i) })
 	}
@@ -124,18 +131,14 @@ func (w *worker) finish() error {
 	return nil
 }
 
-// feel notes when the process did not run for longer than part of a margin:
+// feel tells when the process did not run for longer than part of a margin:
 // what it believed meanwhile proves nothing.
-func (w *worker) feel(ctx context.Context) {
+func feel(ctx context.Context, ttl time.Duration, tell func(Event)) {
 	const beat = 5 * time.Millisecond
-	limit := w.TTL / 40
-	for last := Now(); ; {
-		if !pause(ctx, beat) {
-			return
-		}
+	for last := Now(); pause(ctx, beat); {
 		at := Now()
-		if time.Duration(at-last) > beat+limit {
-			w.journal.write(Event{At: at, Kind: Stalled, Seen: last})
+		if time.Duration(at-last) > beat+ttl/40 {
+			tell(Event{At: at, Kind: Stalled, Seen: last})
 		}
 		last = at
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/server"
 )
 
 // A cycle takes and releases the lock of a name once.
@@ -24,8 +25,9 @@ type cycle func(ctx context.Context, name string) error
 
 // floorCycle is what the simplest lock costs on the bare client: SET NX and a
 // compare-and-delete.
-func floorCycle(b *testing.B) cycle {
-	c := plainClient(b, shared)
+func floorCycle(b *testing.B) cycle { return floorCycleOn(plainClient(b, shared)) }
+
+func floorCycleOn(c redis.UniversalClient) cycle {
 	del := redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
 	return func(ctx context.Context, name string) error {
 		if err := c.SetArgs(ctx, name, "owner", redis.SetArgs{Mode: "NX", TTL: 30 * time.Second}).Err(); err != nil {
@@ -35,8 +37,9 @@ func floorCycle(b *testing.B) cycle {
 	}
 }
 
-func lockCycle(b *testing.B) cycle {
-	c := openClient(b, shared, nil)
+func lockCycle(b *testing.B) cycle { return lockCycleOn(openClient(b, shared, nil)) }
+
+func lockCycleOn(c *dlock.Client) cycle {
 	return func(ctx context.Context, name string) error {
 		l, err := c.Mutex(name).Lock(ctx)
 		if err != nil {
@@ -202,8 +205,10 @@ func heap() int64 {
 }
 
 // serverTime is the CPU time that the shared server has used.
-func serverTime(b *testing.B) time.Duration {
-	info := must[string](b)(plainClient(b, shared).Info(b.Context(), "cpu").Result())
+func serverTime(b *testing.B) time.Duration { return timeOf(b, shared) }
+
+func timeOf(b *testing.B, s *server.Server) time.Duration {
+	info := must[string](b)(plainClient(b, s).Info(b.Context(), "cpu").Result())
 	var sum float64
 	for line := range strings.Lines(info) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")

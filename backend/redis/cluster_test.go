@@ -192,3 +192,36 @@ func TestStuckShard(t *testing.T) {
 		must[any](t)(nil, l.Unlock(ctx))
 	}
 }
+
+// BenchmarkCluster takes locks that nobody else wants all over a cluster,
+// beside the floor.
+func BenchmarkCluster(b *testing.B) {
+	c, admin := startCluster(b, server.Redis{})
+	for _, goroutines := range []int{1, 64} {
+		for _, kind := range []struct {
+			name string
+			run  cycle
+		}{{"floor", floorCycleOn(admin)}, {"dlock", lockCycleOn(openURL(b, clusterURL(c), nil))}} {
+			b.Run(fmt.Sprintf("%s/goroutines=%d", kind.name, goroutines), func(b *testing.B) {
+				b.ReportAllocs()
+				client, masters, replicas := cpuTime(), timeOfAll(b, c.Masters), timeOfAll(b, c.Replicas)
+				b.ResetTimer()
+				spread(b, goroutines, func(ctx context.Context, i int) error {
+					return kind.run(ctx, fmt.Sprintf("cluster/%s/%d", kind.name, i))
+				})
+				b.StopTimer()
+				perOp := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / float64(b.N) }
+				b.ReportMetric(perOp(cpuTime()-client), "client-ns/op")
+				b.ReportMetric(perOp(timeOfAll(b, c.Masters)-masters), "masters-ns/op")
+				b.ReportMetric(perOp(timeOfAll(b, c.Replicas)-replicas), "replicas-ns/op")
+			})
+		}
+	}
+}
+
+func timeOfAll(b *testing.B, servers []*server.Server) (sum time.Duration) {
+	for _, s := range servers {
+		sum += timeOf(b, s)
+	}
+	return sum
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 	_ "github.com/dlock-go/dlock/backend/all"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 )
 
@@ -17,6 +18,10 @@ const (
 	urlVariable = "DLOCK_URL"
 	defaultURL  = "file://"
 )
+
+// The Redis client tells stderr of every connection that breaks and of each
+// Sentinel it asks. What matters of that comes back as an error.
+func init() { logging.Disable() }
 
 // farewell is how long dlock stays to part from a server when all is done.
 const farewell = 5 * time.Second

@@ -10,8 +10,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/server"
 )
 
 // family is a shell script that leaves the numbers of the processes that it
@@ -273,6 +275,14 @@ func (s *shell) evict() {
 			s.t.Fatal(err)
 		}
 	}
+}
+
+// TestSentinelIsSilent runs a command under a lock on the master that Sentinels
+// name: of them, of which the client library would say much, nothing is heard.
+func TestSentinelIsSilent(t *testing.T) {
+	w := server.StartWatched(t, 1, server.Redis{}, time.Minute)
+	url := "redis+sentinel://" + w.Sentinels[0].Addr() + "/" + server.PrimaryName
+	newShell(t).start("run", "--backend", url, "a", "--", "true").expect(0, "")
 }
 
 func TestNoSecretsInOutput(t *testing.T) {

@@ -21,7 +21,8 @@ conformance: ## the conformance suite: make conformance BACKEND=redis COUNT=20
 		grep --line-buffered -vE '^ *(=== |--- (PASS|SKIP))'
 
 chaos: servers ## every backend under fire, about ten minutes
-	go test -v -count=1 -timeout 60m ./internal/chaos -faults=60
+	go test -v -count=1 -timeout 60m ./internal/chaos -faults=60 -duels=100 -think=10ms -docs=../../docs/faults.md
+	go test -count=1 -timeout 60m ./internal/protocol -histories=1000
 
 soak: servers ## the same for as long as you like: make soak DURATION=8h BACKEND=redis
 	go test -v -count=1 -timeout 0 ./internal/chaos -run TestChaos -backend=$(BACKEND) -duration=$(DURATION)

@@ -18,6 +18,7 @@ var (
 	rounds   = flag.Int("faults", 3, "how many faults to inject, for each backend")
 	seed     = flag.Uint64("seed", 0, "what to choose the faults by; 0 for another one each time")
 	duration = flag.Duration("duration", 0, "go on that long at least")
+	docs     = flag.String("docs", "", "where to write the matrix with what was seen")
 	think    = flag.Duration("think", 20*time.Millisecond, "how long a hand rests between two turns")
 )
 
@@ -30,7 +31,14 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "8"); err != nil { // faults wait more than they work
 		panic(err)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if *docs != "" && code == 0 {
+		if err := report.write(*docs); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
 }
 
 func chosen(t testing.TB) []string {

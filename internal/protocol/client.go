@@ -29,7 +29,8 @@ type client struct {
 	subscription
 	watches bool // looks after a lock that it handed over
 	try     *try
-	holds   *hold // what it believes in
+	holds   *hold        // what it believes in
+	reached map[id]int64 // the last token that was handed on under an ID
 
 	forgotten int64 // since when the server does not know that it waits; 0: it knows
 }
@@ -105,13 +106,15 @@ func (c *client) hear(m message) {
 		t.early = &m // ahead of the reply that says that it is queued
 	case c.holds != nil && c.holds.id == m.id:
 	case !c.without(GiveBack):
-		c.giveUp(m.id, 0)
+		c.giveUp(m.id)
 	}
 }
 
-// giveUp makes sure that i neither holds nor waits. High is how far tokens were
-// handed on under it.
-func (c *client) giveUp(i id, high int64) {
+// giveUp makes sure that i neither holds nor waits. It tells how far tokens were
+// handed on under it, also if that hold is over: this may be the first to
+// arrive of all that is sent to end it.
+func (c *client) giveUp(i id) {
+	high := c.reached[i]
 	c.insist(func(s *server) reply { return s.release(i, high, true) }, c.look)
 }
 
@@ -162,7 +165,7 @@ func (c *client) lock(shared bool) {
 // ID that is still on its way must not take the lock for nobody.
 func (t *try) enter(rank int64) {
 	if t.ambiguous && !t.without(FreshID|Abandon) {
-		t.giveUp(t.id, 0)
+		t.giveUp(t.id)
 		t.ambiguous = false
 	}
 	if !t.without(FreshID) || t.id.client == 0 {
@@ -182,7 +185,7 @@ func (t *try) request(heartbeat bool) {
 			if current() {
 				t.answer(r, sent)
 			} else if r.status == holds && !t.without(GiveBack) && (t.holds == nil || t.holds.id != i) {
-				t.giveUp(i, 0)
+				t.giveUp(i)
 			}
 		},
 		func() {
@@ -296,7 +299,7 @@ func (t *try) cancel() {
 		return
 	}
 	t.client.try = nil
-	t.giveUp(t.id, 0)
+	t.giveUp(t.id)
 	t.rest()
 }
 
@@ -350,7 +353,7 @@ func (h *hold) expires() {
 // lose ends the hold, and then whatever a renewal under way may have revived.
 func (h *hold) lose() {
 	h.client.holds = nil
-	h.giveUp(h.id, h.token)
+	h.giveUp(h.id)
 	h.client.rest()
 }
 

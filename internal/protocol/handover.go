@@ -25,6 +25,6 @@ func (h *hold) pass() bool {
 		return false
 	}
 	h.handedOn(h, h.token+1, last)
-	h.token = last
+	h.token, h.reached[h.id] = last, last
 	return true
 }

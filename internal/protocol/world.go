@@ -89,7 +89,7 @@ func (w *World) Grants() int { return w.grants }
 func (c *Config) without(r Rule) bool { return c.Off&r != 0 }
 
 func (w *World) join() {
-	c := &client{World: w, number: len(w.clients), drift: (2*w.rng.Float64() - 1) * maxDrift}
+	c := &client{World: w, number: len(w.clients), drift: (2*w.rng.Float64() - 1) * maxDrift, reached: make(map[id]int64)}
 	w.clients = append(w.clients, c)
 	c.rest()
 }

@@ -120,6 +120,7 @@ func TestAllRules(t *testing.T) {
 	for name, tr := range trials {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			tr.Off = 0
 			grants, failed := tr.play(*histories, 3)
 			t.Logf("%d histories, %d grants", *histories, grants)
 			for _, w := range failed {

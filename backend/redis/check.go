@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
 	"strings"
 
@@ -15,17 +16,19 @@ import (
 // inspect fails if the server does not answer or does not know us, and warns
 // of what will make locks fail later.
 func (b *Backend) inspect(ctx context.Context, log *slog.Logger) error {
-	if err := b.await(ctx); err != nil {
+	err := b.await(ctx)
+	if errors.Is(err, redis.Nil) {
+		return invalid("the Sentinels know no master of that name")
+	}
+	if err != nil {
 		return fail(err)
 	}
 	b.inspectScripts(ctx, log)
 	if b.nodes == nil {
-		inspectServer(ctx, b.client, log)
-		return nil
+		return b.inspectServer(ctx, b.client, log)
 	}
-	err := b.nodes.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-		inspectServer(ctx, node, log)
-		return nil
+	err = b.nodes.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		return b.inspectServer(ctx, node, log)
 	})
 	if err != nil {
 		return fail(err)
@@ -33,15 +36,20 @@ func (b *Backend) inspect(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-func inspectServer(ctx context.Context, c redis.Cmdable, log *slog.Logger) {
-	info, err := c.Info(ctx, "memory", "replication").Result()
+// inspectServer fails only if what the server says of itself does not fit.
+func (b *Backend) inspectServer(ctx context.Context, c redis.Cmdable, log *slog.Logger) error {
+	info, err := c.Info(ctx, "memory", "replication", "cluster").Result()
 	if err != nil {
 		// Some servers know one section at a time, and some users none.
 		info, _ = c.Info(ctx).Result()
 	}
+	if b.nodes == nil && strings.Contains(info, "cluster_enabled:1") {
+		return invalid("the server is a node of a cluster: open it as redis+cluster")
+	}
 	for _, w := range troubles(info) {
 		log.Warn("dlock: " + w)
 	}
+	return nil
 }
 
 // await pings the server while that is starting.

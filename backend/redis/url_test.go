@@ -1,11 +1,13 @@
 package redis
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/server"
 )
 
 func TestBadTopologyURLs(t *testing.T) {
@@ -34,6 +36,29 @@ func TestBadTopologyURLs(t *testing.T) {
 			t.Errorf("%s: %v, want %q", url, err, want)
 		} else if strings.Contains(err.Error(), canary) {
 			t.Errorf("%s: a secret in %v", url, err)
+		}
+	}
+}
+
+// TestURLsOfAnotherTopology opens servers as what they are not.
+func TestURLsOfAnotherTopology(t *testing.T) {
+	t.Parallel()
+	w, _ := startWatched(t, 1)
+	c, _ := startCluster(t, server.Redis{})
+	for url, want := range map[string]error{
+		strings.TrimSuffix(sentinelURL(w), server.PrimaryName) + "nosuch": dlock.ErrInvalidConfig,
+		"redis+sentinel://" + shared.Addr() + "/m":                        dlock.ErrUnavailable,
+		"redis+cluster://" + shared.Addr():                                dlock.ErrUnavailable,
+		"redis+cluster://" + w.Sentinels[0].Addr():                        dlock.ErrUnavailable,
+		"redis://" + c.Masters[0].Addr():                                  dlock.ErrInvalidConfig,
+		"redis://" + c.Replicas[0].Addr():                                 dlock.ErrInvalidConfig,
+	} {
+		client, err := dlock.Open(within(t), url, nil)
+		if err == nil {
+			_ = client.Close(context.Background())
+		}
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %v", url, err)
 		}
 	}
 }

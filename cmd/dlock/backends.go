@@ -14,6 +14,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// init silences the Redis client library, which tells stderr of every connection
+// that fails: what a user has to know is in the error.
+func init() { logging.Disable() }
+
 const (
 	urlVariable = "DLOCK_URL"
 	defaultURL  = "file://"

@@ -39,7 +39,7 @@ func newRoot(std stdio) *cobra.Command {
 	root.SetErr(std.err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
 	root.SetHelpCommand(&cobra.Command{Hidden: true}) // the usual one repeats its arguments
-	root.AddCommand(newRun(std), newGuard(std), newDemo(std), newClerk(std))
+	root.AddCommand(newRun(std), newGuard(std), newDemo(std), newBench(std), newClerk(std))
 	return root
 }
 

@@ -26,12 +26,13 @@ type BarChart struct {
 }
 
 const (
-	barStep   = 24.0
-	barHeight = 14.0
-	barTop    = 48.0
-	barLabels = 250.0
-	barWidth  = 860.0
-	barValues = 190.0 // to the right, for the values
+	barStep    = 24.0
+	barHeight  = 14.0
+	barTop     = 48.0
+	barLabels  = 250.0
+	barLetters = 38
+	barWidth   = 860.0
+	barValues  = 190.0 // to the right, for the values
 )
 
 // SVG draws the chart.
@@ -50,7 +51,7 @@ func (b BarChart) SVG() string {
 }
 
 func (c *canvas) bar(b Bar, s scale, y float64) {
-	c.text(barLabels-8, y+barHeight-3, "end", b.Label)
+	c.text(barLabels-8, y+barHeight-3, "end", shortened(b.Label, barLetters))
 	end := s.from
 	if b.Value > 0 {
 		end = max(s.at(b.Value), s.from+1)

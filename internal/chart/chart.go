@@ -5,9 +5,11 @@
 package chart
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -70,6 +72,14 @@ func (c *canvas) rule(x1, y1, x2, y2 float64) {
 	fmt.Fprintf(c, `<path class="rule" d="M%.1f %.1fL%.1f %.1f"/>`, x1, y1, x2, y2)
 }
 
+// shortened is text in at most so many letters.
+func shortened(text string, most int) string {
+	if letters := []rune(text); len(letters) > most {
+		return string(letters[:most-1]) + "…"
+	}
+	return text
+}
+
 // hint is what the element before it says to a pointer that rests on it.
 func hint(text string) string { return "<title>" + html.EscapeString(text) + "</title>" }
 
@@ -83,11 +93,9 @@ type scale struct {
 // newScale makes room for all values. A logarithmic one leaves out those that
 // are not positive, and begins and ends at a power of ten.
 func newScale(values []float64, log bool, from, to float64) scale {
-	s := scale{from: from, to: to, log: log, high: 1}
+	s := scale{from: from, to: to, log: log}
 	if !log {
-		for _, v := range values {
-			s.high = max(s.high, v)
-		}
+		s.high = cmp.Or(slices.Max(append(values, 0)), 1)
 		return s
 	}
 	low, high := math.Inf(1), math.Inf(-1)

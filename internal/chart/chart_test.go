@@ -96,6 +96,12 @@ func TestScale(t *testing.T) {
 	}
 }
 
+func TestLongNamesAreShortened(t *testing.T) {
+	long := strings.Repeat("ä", 100)
+	wellFormed(t, BarChart{Bars: []Bar{{Label: long}}}.SVG(), strings.Repeat("ä", barLetters-1)+"…\n")
+	wellFormed(t, LineChart{Lines: []Line{{Name: long, Points: []Point{{1, 1}}}}}.SVG(), strings.Repeat("ä", nameLetters-1)+"…\n")
+}
+
 func TestNumber(t *testing.T) {
 	for v, want := range map[float64]string{
 		0: "0", 1: "1", 1.234: "1.23", 12.34: "12.3", 99.99: "100", 123.4: "123", 1234567: "1,234,567", -1234: "-1,234",

@@ -36,13 +36,14 @@ type Tick struct {
 }
 
 const (
-	lineWidth  = 860.0
-	lineHeight = 360.0
-	lineLeft   = 64.0
-	lineRight  = 660.0 // names of lines stand beyond
-	lineTop    = 64.0
-	lineBottom = 312.0
-	nameStep   = 15.0
+	lineWidth   = 860.0
+	lineHeight  = 360.0
+	lineLeft    = 64.0
+	lineRight   = 660.0 // names of lines stand beyond
+	lineTop     = 64.0
+	lineBottom  = 312.0
+	nameStep    = 15.0
+	nameLetters = 26
 )
 
 // SVG draws the chart.
@@ -133,6 +134,6 @@ func (c *canvas) names(lines []Line, y scale) {
 	}
 	for _, l := range labels {
 		fmt.Fprintf(c, `<circle cx="%g" cy="%.1f" r="4" fill="%s"/>`, lineRight+16, l.at-4, colour(l.Colour))
-		fmt.Fprintf(c, `<text x="%g" y="%.1f">%s</text>`, lineRight+26, l.at, html.EscapeString(l.Name))
+		fmt.Fprintf(c, `<text x="%g" y="%.1f">%s</text>`, lineRight+26, l.at, html.EscapeString(shortened(l.Name, nameLetters)))
 	}
 }

@@ -157,6 +157,30 @@ func TestClusterUser(t *testing.T) {
 	}
 }
 
+// TestClusterWithoutMessages has waiters that may not subscribe, as on a server
+// that is too old for it: they ask, and the log says so once.
+func TestClusterWithoutMessages(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	user := strings.Replace(clusterUser, " +ssubscribe", "", 1)
+	c, admin := startCluster(t, server.Redis{Args: append([]string{"--user"}, strings.Fields(user)...)})
+	log := new(warnings)
+	url := strings.Replace(clusterURL(c), "://", "://dlock:secret@", 1)
+	a, b := openURL(t, url, nil), openURL(t, url, &dlock.Options{Logger: log.logger()})
+	for i := range 3 {
+		name := fmt.Sprintf("%s/%d", t.Name(), i)
+		l := must[*dlock.Lease](t)(a.Mutex(name).Lock(ctx))
+		got := make(chan *dlock.Lease)
+		go func() { got <- must[*dlock.Lease](t)(b.Mutex(name).Lock(ctx)) }()
+		eventually(t, "it waits", func() bool { return admin.ZCard(ctx, mainKey(name)+":q").Val() == 1 })
+		must[any](t)(nil, l.Unlock(ctx))
+		must[any](t)(nil, (<-got).Unlock(ctx))
+	}
+	if n := strings.Count(log.String(), "by polling"); n != 1 {
+		t.Errorf("%d warnings: %s", n, log.String())
+	}
+}
+
 // TestStuckShard stops one master for longer than a lease: locks on the others
 // live on.
 func TestStuckShard(t *testing.T) {

@@ -28,8 +28,15 @@ type nodes struct {
 	replicas int
 	known    atomic.Bool // the client has learnt once who has which slots
 
-	mu    sync.RWMutex
-	wires map[*redis.Client]*wire
+	mu       sync.RWMutex
+	wires    map[*redis.Client]*wire
+	question *question // how that is being learnt; nil: it is not
+}
+
+// A question is put to the cluster once for all who wait for the answer.
+type question struct {
+	done chan struct{} // closed when there is an answer, or none will come
+	err  error
 }
 
 // maxWires bounds what is kept of nodes, of which old ones are not told.
@@ -84,43 +91,52 @@ func (n *nodes) wire(ctx context.Context, limit time.Duration, key string) (*wir
 	return w, nil
 }
 
-// errUnknown is the lack of any answer to the question who has which slots.
-var errUnknown = errors.New("the cluster's nodes are not known yet")
-
-// owner returns the client of the master of key. Only the first call may have
+// owner returns the client of the master of key. Only the first calls may have
 // to wait.
 func (n *nodes) owner(ctx context.Context, limit time.Duration, key string) (*redis.Client, error) {
-	if n.known.Load() {
-		return n.client.MasterForKey(ctx, key)
+	if !n.known.Load() {
+		if err := n.learn(ctx, limit, key); err != nil {
+			return nil, err
+		}
 	}
-	return n.ask(ctx, limit, key)
+	return n.client.MasterForKey(ctx, key)
 }
 
-// ask is owner while that is a question to the cluster, which the caller's
-// context does not end.
-func (n *nodes) ask(ctx context.Context, limit time.Duration, key string) (*redis.Client, error) {
-	type answer struct {
-		node *redis.Client
-		err  error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), limit)
-		defer cancel()
-		node, err := n.client.MasterForKey(ctx, key)
-		answers <- answer{node, err}
-	}()
+// learn waits for the answer to the question who has which slots.
+func (n *nodes) learn(ctx context.Context, limit time.Duration, key string) error {
+	q := n.ask(key)
 	t := time.NewTimer(limit)
 	defer t.Stop()
 	select {
-	case a := <-answers:
-		n.known.CompareAndSwap(false, a.err == nil)
-		return a.node, a.err
+	case <-q.done:
+		return q.err
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	case <-t.C:
-		return nil, errUnknown
+		return errNoReply
 	}
+}
+
+// ask returns the question that is under way, and puts it if there is none.
+func (n *nodes) ask(key string) *question {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.question != nil {
+		return n.question
+	}
+	q := &question{done: make(chan struct{})}
+	n.question = q
+	go func() {
+		defer close(q.done)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		_, q.err = n.client.MasterForKey(ctx, key)
+		n.known.CompareAndSwap(false, q.err == nil)
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.question = nil
+	}()
+	return q
 }
 
 // reload has the client ask again who has which slots.
@@ -145,6 +161,7 @@ func (once) NoRetry() bool { return true }
 func (n *nodes) follow(ctx context.Context, end time.Time, args []any) (any, error) {
 	p := parcels.Get().(*parcel)
 	p.cmd = redis.NewCmd(ctx, args...)
+	p.left.Store(true)
 	go func() {
 		_ = n.client.Process(deadline{context.Background(), end}, once{p.cmd})
 		p.done <- struct{}{}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -48,6 +50,7 @@ type wire struct {
 // A parcel is one command on its way.
 type parcel struct {
 	cmd  *redis.Cmd
+	left atomic.Bool   // it was sent, or its caller has gone before that
 	ack  time.Duration // how long its replicas have; 0: it needs none
 	err  error         // what became of that
 	done chan struct{} // receives when cmd has its reply
@@ -107,9 +110,13 @@ func (p *parcel) await(ctx context.Context, limit time.Duration) (any, error) {
 	case <-p.done:
 		return p.result()
 	case <-t.C:
+		p.left.Store(true)
 		return nil, err
 	case <-ctx.Done():
 		err = context.Cause(ctx)
+	}
+	if p.left.CompareAndSwap(false, true) {
+		return nil, err // it will not be sent
 	}
 	t.Reset(grace)
 	select {
@@ -124,6 +131,7 @@ func (p *parcel) await(ctx context.Context, limit time.Duration) (any, error) {
 func (p *parcel) result() (any, error) {
 	cmd, unacknowledged := p.cmd, p.err
 	p.cmd, p.ack, p.err = nil, 0, nil
+	p.left.Store(false)
 	parcels.Put(p)
 	reply, err := cmd.Result()
 	if err == nil {
@@ -183,7 +191,9 @@ func (w *wire) send(self int) {
 		if batch == nil {
 			return
 		}
-		w.exec(batch)
+		if len(batch) > 0 {
+			w.exec(batch)
+		}
 		for _, p := range batch {
 			p.done <- struct{}{}
 		}
@@ -207,7 +217,9 @@ func (w *wire) take(self int) []*parcel {
 		w.queue = nil
 	}
 	w.started = time.Now()
-	return batch
+	// What nobody waits for any more stays: a server that is behind would only
+	// fall back further.
+	return slices.DeleteFunc(batch, func(p *parcel) bool { return !p.left.CompareAndSwap(false, true) })
 }
 
 // exec has every command end with a reply or an error of its own.

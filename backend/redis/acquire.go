@@ -3,7 +3,6 @@ package redis
 import (
 	"context"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -37,21 +36,6 @@ type call struct {
 type anchor struct {
 	sent time.Time
 	us   int64
-}
-
-// A state is what the backend keeps of one hold.
-type state struct {
-	id       string
-	doubt    atomic.Bool // a request about it may still be under way
-	name     string
-	ttl      time.Duration
-	observer backend.Observer
-}
-
-func (s *state) wanted() {
-	if s.observer != nil {
-		s.observer.Wanted()
-	}
 }
 
 // Acquire implements backend.Backend.
@@ -90,7 +74,7 @@ func (c *call) take(ctx context.Context) (*backend.Hold, error) {
 		var h *backend.Hold
 		switch a.status() {
 		case "GRANTED":
-			h, err = c.accept(ctx, grantOf(c.id, a))
+			h, err = c.accept(ctx, c.grantOf(a))
 		case "QUEUED":
 			h, a, err = c.wait(ctx, a)
 			if h == nil {
@@ -193,6 +177,9 @@ func (c *call) ask(ctx context.Context, mode string) (answer, error) {
 func (c *call) send(ctx context.Context, mode string) (answer, error) {
 	s, call := c.request(mode)
 	a, err := c.b.run(ctx, attempt(c.TTL), s, call)
+	if a.plain {
+		a.values = []any{"GRANTED", a.number, a.number, a.number/1000 + millis(c.TTL), int64(0)}
+	}
 	if unacknowledged(err) && a.status() != "GRANTED" {
 		err = nil // it counts on nothing yet
 	}
@@ -224,8 +211,8 @@ type grant struct {
 	told    bool      // by a message: it may be old
 }
 
-func grantOf(id string, a answer) grant {
-	return grant{id: id, us: a.int(1), token: a.int(2), expiry: a.int(3), waiting: a.int(4), sent: a.sent}
+func (c *call) grantOf(a answer) grant {
+	return grant{id: c.id, us: a.int(1), token: a.int(2), expiry: a.int(3), waiting: a.int(4), sent: a.sent}
 }
 
 // lasts is how long the server keeps the hold from us on.
@@ -266,17 +253,19 @@ func (c *call) timely(g *grant) bool {
 
 // confirm asks the server whether it still keeps the grant, which extends it.
 func (c *call) confirm(ctx context.Context, g *grant) (bool, error) {
-	one := &renewal{id: c.id, keys: c.keys, ttl: c.TTL}
+	one := []renewal{{id: c.id, name: c.Name, ttl: c.TTL, shares: c.Mode == backend.Shared}}
 	if c.Fixed {
-		one.till = g.expiry + millis(c.TTL) - millis(min(c.TTL, unattended))
+		one[0].till = g.expiry + millis(c.TTL) - millis(min(c.TTL, unattended))
 	}
 	var pause backend.Backoff
 	for {
-		a, err := c.b.renewBatch(ctx, []*renewal{one})
+		a, err := c.b.renewBatch(ctx, one)
 		switch {
 		case err == nil:
-			g.sent, g.us, g.expiry = a.sent, a.int(0), a.int(1)
-			g.waiting = max(g.waiting, a.int(2))
+			g.sent, g.us, g.expiry = a.sent, a.int(0), outcomes(a, 1)[0]
+			if g.expiry < 0 {
+				g.expiry, g.waiting = -g.expiry, 1
+			}
 			c.owed = g.expiry > 0
 			return c.owed, nil
 		case ctx.Err() != nil:
@@ -294,8 +283,7 @@ func (c *call) confirm(ctx context.Context, g *grant) (bool, error) {
 // renewed soon, but not at once: a critical section of microseconds shall not
 // cost a further request.
 func (c *call) hold(g grant, full bool) *backend.Hold {
-	s := &state{id: c.id, name: c.Name, ttl: c.TTL, observer: c.Observer}
-	s.doubt.Store(c.doubt)
+	s := newState(c, g)
 	c.b.hub.keep(s)
 	h := &backend.Hold{
 		Request:     *c.Request,

@@ -18,6 +18,7 @@ type model struct {
 	seq     int64
 	expiry  int64
 	token   int64
+	rank    int64            // the last one given out
 	readers map[string]int64 // expiry by id
 	queue   map[string]int64 // rank by id
 	alive   map[string]int64 // until when, by id
@@ -36,7 +37,7 @@ func newModel(key string, g int64, listens map[string]bool, told *[]string) *mod
 }
 
 func (m *model) wipe() {
-	m.holder, m.entries, m.seq, m.expiry, m.token = "", 0, 0, 0, 0
+	m.holder, m.entries, m.seq, m.expiry, m.token, m.rank = "", 0, 0, 0, 0, 0
 	m.readers, m.queue = map[string]int64{}, map[string]int64{}
 	m.alive, m.dead = map[string]int64{}, map[string]int64{}
 }
@@ -107,7 +108,7 @@ func (m *model) settle() {
 		m.dequeue(id)
 		ttl, polls, client := parseID(id)
 		expiry := m.now + min(ttl, m.g)
-		text := fmt.Sprintf("%s %d %d %d %d %s", id, m.next(id), m.us, expiry, len(m.queue), m.key)
+		text := fmt.Sprintf("%s %d %d %d %d %s", id, m.next(id), m.us, expiry, min(len(m.queue), 1), m.key)
 		if polls || m.tell(client, text) > 0 {
 			m.admit(id, expiry)
 		}
@@ -152,12 +153,12 @@ func (m *model) acquire(id string, ttl int64, mode, rank string) []any {
 			return m.granted(m.now + ttl)
 		}
 		if mode == "t" {
-			return []any{"HELD", m.us, m.rest()}
+			return []any{"HELD", m.us}
 		}
 		if !given {
-			order = max(m.us, m.lastRank()+1)
+			order = max(m.us, m.rank+1)
 		}
-		m.queue[id], old = order, order
+		m.queue[id], old, m.rank = order, order, max(m.rank, order)
 		if len(m.queue) == 1 {
 			m.contended()
 		}
@@ -165,7 +166,12 @@ func (m *model) acquire(id string, ttl int64, mode, rank string) []any {
 	size := int64(len(m.queue))
 	poll := min(max(size*1000, 5000), 120000)
 	m.alive[id] = m.now + 3*poll
-	return []any{"QUEUED", m.us, old, int64(slices.Index(m.order(), id)), size, m.rest(), poll}
+	position := slices.Index(m.order(), id)
+	pause := poll
+	if position == 0 {
+		pause = min(poll, m.rest()+5)
+	}
+	return []any{"QUEUED", m.us, old, int64(position), pause}
 }
 
 func (m *model) granted(expiry int64) []any {
@@ -184,13 +190,6 @@ func (m *model) isFirst(order int64, given bool) bool {
 	return given && order <= m.queue[m.order()[0]]
 }
 
-func (m *model) lastRank() int64 {
-	if len(m.queue) == 0 {
-		return 0
-	}
-	return slices.Max(slices.Collect(maps.Values(m.queue)))
-}
-
 func (m *model) contended() {
 	holders := slices.SortedFunc(maps.Keys(m.readers), func(a, b string) int {
 		return cmp.Or(cmp.Compare(m.readers[a], m.readers[b]), cmp.Compare(a, b))
@@ -204,20 +203,15 @@ func (m *model) contended() {
 	}
 }
 
-func (m *model) release(id string, tomb bool) []any {
+func (m *model) release(id string, tomb bool, used int64) []any {
 	status := "NOT_HELD"
-	outcome := func(expiry int64) string {
-		if expiry > m.now {
-			return "OK"
-		}
-		return "EXPIRED"
-	}
 	switch _, queued := m.queue[id]; {
 	case m.holder == id:
-		status = outcome(m.expiry)
+		status = "OK"
+		m.token = max(m.token, used)
 		m.free()
 	case m.readers[id] > 0:
-		status = outcome(m.readers[id])
+		status = "OK"
 		delete(m.readers, id)
 	case queued:
 		status = "LEFT"
@@ -227,34 +221,36 @@ func (m *model) release(id string, tomb bool) []any {
 		maps.DeleteFunc(m.dead, func(_ string, until int64) bool { return until <= m.now })
 		m.dead[id] = m.now + 120000
 	}
-	if status == "OK" && !tomb && len(m.queue) == 0 && id[0] == 'w' && len(m.readers) == 0 {
-		return m.after(status) // nothing to settle
-	}
 	m.settle()
-	return m.after(status)
+	return []any{status, m.watch()}
 }
 
-func (m *model) after(status string) []any {
-	return []any{status, m.us, int64(len(m.queue)), int64(0), m.rest()}
-}
-
-func (m *model) renew(id string, ttl, till int64) (expiry, contended int64) {
-	target := m.now + ttl
-	if till > 0 {
-		target = till
+// watch is when somebody has to look at the lock.
+func (m *model) watch() int64 {
+	if rest := m.rest(); len(m.queue) > 0 || rest > 0 && rest <= m.g {
+		return min(rest, m.g) + 5
 	}
+	return 0
+}
+
+// renew returns the new expiry, negative if somebody waits. shared says that
+// the hold may be one of a reader.
+func (m *model) renew(id string, target int64, shared bool, used int64) (expiry int64) {
 	switch {
 	case m.holder == id && m.expiry > m.now:
 		m.expiry = max(m.expiry, target)
 		expiry = m.expiry
-	case m.holder != id && m.readers[id] > m.now:
+	case shared && m.holder == "" && m.readers[id] > m.now:
 		m.readers[id] = max(m.readers[id], target)
 		expiry = m.readers[id]
+	default:
+		return 0
 	}
-	if expiry > 0 && len(m.queue) > 0 {
-		contended = 1
+	m.token = max(m.token, used)
+	if len(m.queue) > 0 {
+		return -expiry
 	}
-	return expiry, contended
+	return expiry
 }
 
 func (m *model) enter(id string, ttl, entries, seq int64) []any {
@@ -264,27 +260,28 @@ func (m *model) enter(id string, ttl, entries, seq int64) []any {
 		if seq > m.seq {
 			m.entries, m.seq = entries, seq
 		}
-		return []any{"OK", m.us, m.expiry}
-	case m.holder != id && m.readers[id] > m.now:
+		return []any{m.expiry, m.us}
+	case m.holder == "" && m.readers[id] > m.now:
 		m.readers[id] = max(m.readers[id], m.now+ttl)
-		return []any{"OK", m.us, m.readers[id]}
+		return []any{m.readers[id], m.us}
 	}
-	return []any{"LOST", m.us}
+	return []any{int64(0), m.us}
 }
 
-func (m *model) downgrade(id string, ttl int64) []any {
+func (m *model) downgrade(id string, ttl, used int64) []any {
 	status := "LOST"
 	switch {
 	case m.holder == id && m.expiry > m.now:
 		status = "OK"
 		expiry := max(m.expiry, m.now+ttl)
+		m.token = max(m.token, used)
 		m.free()
 		m.readers[id] = expiry
 	case m.readers[id] > m.now:
 		status = "OK"
 	}
 	m.settle()
-	return m.after(status)
+	return []any{status, m.watch()}
 }
 
 func (m *model) check() []any {
@@ -293,7 +290,10 @@ func (m *model) check() []any {
 		_, _, client := parseID(order[0])
 		m.tell(client, "poll "+order[0])
 	}
-	return m.after("OK")
+	if m.rest() > m.g {
+		return []any{"OK", int64(0)}
+	}
+	return []any{"OK", m.watch()}
 }
 
 // silence ends the liveness of one that waits.

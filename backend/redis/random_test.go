@@ -38,17 +38,20 @@ type trial struct {
 	t       *testing.T
 	rnd     *rand.Rand
 	client  *redis.Client
+	names   []string
 	locks   []*model
 	told    []string
 	ids     [][]string // by lock, of which the next calls choose
 	past    []step     // that may be repeated
 	nextID  int
 	highest []int64 // token, by lock
+	clock   int64   // µs
 }
 
 // A step is one script call, as it is sent and as the model is told.
 type step struct {
 	lock    int
+	us      int64 // when it runs, by the clock of the trial
 	script  *script
 	keys    []any
 	args    []any
@@ -61,6 +64,28 @@ const (
 	trialG     = 15 // ms
 )
 
+// The scripts as they are but for two things: their time is that of the trial,
+// and a grant that nobody confirms is over soon.
+var (
+	trialAcquire   = trialScript(acquireScript)
+	trialRelease   = trialScript(releaseScript)
+	trialRenew     = trialScript(renewScript)
+	trialRenewAny  = trialScript(renewAnyScript)
+	trialEnter     = trialScript(enterScript)
+	trialDowngrade = trialScript(downgradeScript)
+	trialCheck     = trialScript(checkScript)
+)
+
+const clockKey = "clock of TestScriptsAgainstModel"
+
+func trialScript(s *script) *script {
+	clock := fmt.Sprintf("redis.call('HMGET', '%s', 's', 'us')", clockKey)
+	return newScript(strings.NewReplacer(
+		"redis.call('TIME')", clock,
+		"keep, slack = 5000,", fmt.Sprintf("keep, slack = %d,", trialG),
+	).Replace(s.source.(string)))
+}
+
 func TestScriptsAgainstModel(t *testing.T) {
 	seed := *randomSeed
 	if seed == 0 {
@@ -71,14 +96,16 @@ func TestScriptsAgainstModel(t *testing.T) {
 		t:      t,
 		rnd:    rand.New(rand.NewPCG(seed, 0)),
 		client: plainClient(t, shared),
+		clock:  time.Now().UnixMicro(),
 	}
 	loadAll(t, tr.client)
 	live := []string{fmt.Sprintf("a%x", seed), fmt.Sprintf("b%x", seed)}
 	heard := tr.listen(live)
 	listens := map[string]bool{live[0]: true, live[1]: true}
 	for i := range trialLocks {
-		key := mainKey(fmt.Sprintf("%s/%d/%d", t.Name(), seed, i))
-		tr.locks = append(tr.locks, newModel(key, trialG, listens, &tr.told))
+		name := fmt.Sprintf("%s/%d/%d", t.Name(), seed, i)
+		tr.names = append(tr.names, name)
+		tr.locks = append(tr.locks, newModel(mainKey(name), trialG, listens, &tr.told))
 		tr.ids = append(tr.ids, nil)
 	}
 	tr.highest = make([]int64, trialLocks)
@@ -87,8 +114,6 @@ func TestScriptsAgainstModel(t *testing.T) {
 	const burst = 250
 	for done := 0; done < *randomCalls && !t.Failed(); done += burst {
 		tr.run(tr.plan(burst, clients))
-		// Now and then leases run out.
-		time.Sleep(time.Duration(tr.rnd.IntN(2000)) * time.Microsecond)
 	}
 	for i, want := range tr.told {
 		select {
@@ -128,19 +153,39 @@ func (tr *trial) listen(clients []string) <-chan string {
 // plan draws the next n calls. Some are repeated, some come again much later.
 func (tr *trial) plan(n int, clients []string) []step {
 	steps := make([]step, 0, n)
+	add := func(s step) {
+		tr.advance()
+		s.us = tr.clock
+		steps = append(steps, s)
+	}
 	for len(steps) < n {
 		s := tr.draw(clients)
-		steps = append(steps, s)
+		add(s)
 		tr.past = append(tr.past, s)
 		switch tr.rnd.IntN(12) {
 		case 0:
-			steps = append(steps, s)
+			add(s)
 		case 1:
-			steps = append(steps, tr.past[tr.rnd.IntN(len(tr.past))])
+			add(tr.past[tr.rnd.IntN(len(tr.past))])
 		}
 	}
 	tr.past = tr.past[max(0, len(tr.past)-100):]
 	return steps
+}
+
+// advance moves the clock on, mostly a little. Now and then leases run out, and
+// in rare cases it steps back.
+func (tr *trial) advance() {
+	switch p := tr.rnd.IntN(1000); {
+	case p < 3:
+		tr.clock -= tr.rnd.Int64N(5_000)
+	case p < 20:
+		tr.clock += tr.rnd.Int64N(20_000)
+	case p < 22:
+		tr.clock += tr.rnd.Int64N(60_000_000)
+	default:
+		tr.clock += tr.rnd.Int64N(300)
+	}
 }
 
 func (tr *trial) draw(clients []string) step {
@@ -177,7 +222,7 @@ func (tr *trial) call(lock int, id string) step {
 		if tr.rnd.IntN(4) == 0 {
 			rank = strconv.FormatInt(1e15+tr.rnd.Int64N(1000), 10)
 		}
-		s.script, s.args = acquireScript, []any{id, ttl, string(mode), rank}
+		s.script, s.args = trialAcquire, []any{id, ttl, string(mode), rank}
 		s.model = func() []any { return m.acquire(id, ttl, string(mode), rank) }
 	case p < 68:
 		tomb := tr.rnd.IntN(6) == 0
@@ -185,60 +230,83 @@ func (tr *trial) call(lock int, id string) step {
 		if tomb {
 			mark = 1
 		}
-		s.script, s.args = releaseScript, []any{id, mark}
-		s.model = func() []any { return m.release(id, tomb) }
+		used := tr.used()
+		s.script, s.args = trialRelease, []any{id, mark}
+		if used > 0 {
+			s.args = append(s.args, used)
+		}
+		s.model = func() []any { return m.release(id, tomb, used) }
 	case p < 77:
 		return tr.renewal(lock, id)
 	case p < 84:
 		entries, seq := tr.rnd.Int64N(5)+1, tr.rnd.Int64N(20)
 		s.settles, s.keys = false, k.args[:2]
-		s.script, s.args = enterScript, []any{keep.Milliseconds(), id, ttl, entries, seq}
+		s.script, s.args = trialEnter, []any{id, ttl, entries, seq}
 		s.model = func() []any { return m.enter(id, ttl, entries, seq) }
 	case p < 90:
-		s.script, s.keys, s.args = downgradeScript, k.args[:4], []any{id, ttl}
-		s.model = func() []any { return m.downgrade(id, ttl) }
+		used := tr.used()
+		s.script, s.args = trialDowngrade, []any{id, ttl, used}
+		s.model = func() []any { return m.downgrade(id, ttl, used) }
 	case p < 95:
-		s.script, s.keys, s.args = checkScript, k.args[:4], nil
+		s.script, s.args = trialCheck, nil
 		s.model = m.check
 	case p < 99:
 		s.settles = false
 		s.script, s.args = silenceScript, []any{id}
-		s.model = func() []any { m.silence(id); return []any{"OK", m.us} }
+		s.model = func() []any { m.silence(id); return []any{"OK"} }
 	default:
 		s.settles = false
 		s.script, s.args = wipeScript, nil
-		s.model = func() []any { m.wipe(); return []any{"OK", m.us} }
+		s.model = func() []any { m.wipe(); return []any{"OK"} }
 	}
 	return s
 }
 
+// used draws the last token that a holder gave out by itself, or none.
+func (tr *trial) used() int64 {
+	if tr.rnd.IntN(3) > 0 {
+		return 0
+	}
+	return tr.clock - 1 - tr.rnd.Int64N(400)
+}
+
 // renewal renews id together with ids of other locks.
 func (tr *trial) renewal(lock int, id string) step {
-	var keys []any
-	args := []any{keep.Milliseconds()}
-	var parts []func() (int64, int64)
-	add := func(m *model, id string) {
-		ttl, _, _ := parseID(id)
-		till := int64(0)
-		if tr.rnd.IntN(4) == 0 {
-			till = time.Now().UnixMilli() + tr.rnd.Int64N(50)
-		}
-		k := keysOf(m.key)
-		keys = append(keys, k.args[:3]...)
-		args = append(args, id, ttl, till)
-		parts = append(parts, func() (int64, int64) { return m.renew(id, ttl, till) })
+	shared := tr.rnd.IntN(2) == 0
+	life, _, _ := parseID(id)
+	till := int64(0)
+	if tr.rnd.IntN(4) == 0 {
+		till = tr.clock/1000 + tr.rnd.Int64N(50)
 	}
-	add(tr.locks[lock], id)
+	var part []renewal
+	var models []*model
+	add := func(i int, id string) {
+		part = append(part, renewal{
+			id: id, name: tr.names[i], ttl: time.Duration(life) * time.Millisecond, till: till,
+			used: uint64(tr.used()), shares: shared,
+		})
+		models = append(models, tr.locks[i])
+	}
+	add(lock, id)
 	for i, ids := range tr.ids {
 		if i != lock && len(ids) > 0 {
-			add(tr.locks[i], ids[tr.rnd.IntN(len(ids))])
+			add(i, ids[tr.rnd.IntN(len(ids))])
 		}
 	}
-	return step{lock: lock, script: renewScript, keys: keys, args: args, model: func() []any {
-		out := []any{tr.locks[lock].us}
-		for _, part := range parts {
-			expiry, contended := part()
-			out = append(out, expiry, contended)
+	s, call := renewCall(part)
+	last := keyAt + call[keyAt-1].(int)
+	script := map[*script]*script{renewScript: trialRenew, renewAnyScript: trialRenewAny}[s]
+	return step{lock: lock, script: script, keys: call[keyAt:last], args: call[last:], model: func() []any {
+		us := tr.locks[lock].us
+		target := us/1000 + life
+		if till > 0 {
+			target = till
+		}
+		out := []any{us, target}
+		for i, r := range part {
+			if expiry := models[i].renew(r.id, target, shared, int64(r.used)); expiry != target {
+				out = append(out, int64(i+1), expiry)
+			}
 		}
 		return out
 	}}
@@ -249,19 +317,18 @@ func (tr *trial) renewal(lock int, id string) step {
 var silenceScript = newScript(`
 if redis.call('ZSCORE', KEYS[4], ARGV[1]) then
   redis.call('ZADD', KEYS[4], 1, ARGV[1])
+  redis.call('HSET', KEYS[1], 'a', 1)
 end
-local time = redis.call('TIME')
-return {'OK', time[1] * 1000000 + time[2]}`)
+return {'OK'}`)
 
 // wipeScript loses a lock's data.
 var wipeScript = newScript(`
 redis.call('DEL', unpack(KEYS))
-local time = redis.call('TIME')
-return {'OK', time[1] * 1000000 + time[2]}`)
+return {'OK'}`)
 
 func loadAll(t *testing.T, c *redis.Client) {
 	for _, s := range []*script{
-		acquireScript, releaseScript, renewScript, enterScript, downgradeScript, checkScript,
+		trialAcquire, trialRelease, trialRenew, trialRenewAny, trialEnter, trialDowngrade, trialCheck,
 		dumpScript, silenceScript, wipeScript,
 	} {
 		must[string](t)(c.ScriptLoad(context.Background(), s.source.(string)).Result())
@@ -275,56 +342,55 @@ func (tr *trial) run(steps []step) {
 	replies := make([]*redis.Cmd, len(steps))
 	dumps := make([]*redis.Cmd, len(steps))
 	for i, s := range steps {
-		replies[i] = tr.send(pipe, s)
+		_ = pipe.HSet(ctx, clockKey, "s", s.us/1e6, "us", s.us%1e6)
+		replies[i] = redis.NewCmd(ctx, s.script.call(s.keys, s.args...)...)
+		_ = pipe.Process(ctx, replies[i])
 		dumps[i] = redis.NewCmd(ctx, dumpScript.call(keysOf(tr.locks[s.lock].key).args[:])...)
 		_ = pipe.Process(ctx, dumps[i])
 	}
 	_, _ = pipe.Exec(ctx)
 	for i, s := range steps {
-		reply, err := replies[i].Slice()
+		reply, err := replies[i].Result()
 		if err != nil {
-			tr.t.Fatal(err)
+			tr.t.Fatal(err, s.args)
 		}
-		us := tr.advance(s, reply)
+		reply = s.whole(reply)
+		for _, m := range tr.locks {
+			m.at(s.us)
+		}
 		if want := s.model(); !reflect.DeepEqual(reply, want) {
 			tr.t.Fatalf("%v\nsaid  %v\nmodel %v\nwhich is now %+v", s.args, reply, want, *tr.locks[s.lock])
 		}
-		tr.compare(s, us, must[[]any](tr.t)(dumps[i].Slice()))
+		tr.compare(s, must[[]any](tr.t)(dumps[i].Slice()))
 	}
 }
 
-func (tr *trial) send(pipe redis.Pipeliner, s step) *redis.Cmd {
-	call := s.script.call(s.keys, s.args...)
-	if s.script.letsIn {
-		call[3+len(s.keys)] = trialG
+// whole is a reply with all that it leaves unsaid.
+func (s step) whole(reply any) []any {
+	n, plain := reply.(int64)
+	switch {
+	case !plain:
+		return reply.([]any)
+	case s.script == trialAcquire:
+		ttl, _, _ := parseID(s.args[0].(string))
+		return []any{"GRANTED", n, n, n/1000 + ttl, int64(0)}
 	}
-	cmd := redis.NewCmd(context.Background(), call...)
-	_ = pipe.Process(context.Background(), cmd)
-	return cmd
-}
-
-// advance sets the models' clocks by the reply.
-func (tr *trial) advance(s step, reply []any) int64 {
-	at := 1
-	if s.script == renewScript {
-		at = 0
-	}
-	us := reply[at].(int64)
-	for _, m := range tr.locks {
-		m.at(us)
-	}
-	return us
+	return []any{"OK", n}
 }
 
 // compare checks the server's state against the model, and what must hold of
 // it whatever the model says.
-func (tr *trial) compare(s step, us int64, state []any) {
+func (tr *trial) compare(s step, state []any) {
 	tr.t.Helper()
 	m := tr.locks[s.lock]
 	hash := pairs(state[0])
+	tr.notes(s, hash, state)
 	want := map[string]string{}
 	if m.holder != "" {
 		want["o"], want["n"], want["e"] = m.holder, fmt.Sprint(m.entries), fmt.Sprint(m.expiry)
+	}
+	if hash["s"] == "0" {
+		delete(hash, "s")
 	}
 	if m.seq > 0 {
 		want["s"] = fmt.Sprint(m.seq)
@@ -345,11 +411,45 @@ func (tr *trial) compare(s step, us int64, state []any) {
 			tr.t.Fatalf("%v: the key %q has no time to live", s.args, suffixes[i])
 		}
 	}
-	tr.invariants(s, us/1000, hash, state)
+	tr.invariants(s, hash, state)
 }
 
-func (tr *trial) invariants(s step, now int64, hash map[string]string, state []any) {
+// notes checks, and takes from the hash, what the scripts keep in it to save
+// themselves a look at the other keys.
+func (tr *trial) notes(s step, hash map[string]string, state []any) {
 	tr.t.Helper()
+	number := func(field string) int64 {
+		n, _ := strconv.ParseInt(hash[field], 10, 64)
+		return n
+	}
+	readers, alive := numbers(state[1]), numbers(state[3])
+	if hash["d"] != "" && hash["b"] == "" {
+		for i, suffix := range suffixes[1:] {
+			if len(state[1+i].([]any)) > 0 {
+				tr.t.Fatalf("%v: nothing is noted in %v, but there is %s", s.args, hash, suffix)
+			}
+		}
+	}
+	last := number("e")
+	for _, e := range readers {
+		last = max(last, e)
+	}
+	if last > 0 && number("d") < last+keep.Milliseconds() {
+		tr.t.Fatalf("%v: %v is kept too short for a lease until %d", s.args, hash, last)
+	}
+	for id, until := range alive {
+		if hash["a"] != "" && number("a") > until {
+			tr.t.Fatalf("%v: %v looks at the queue too late for %s, alive until %d", s.args, hash, id, until)
+		}
+	}
+	for _, field := range []string{"a", "b", "d", "l"} {
+		delete(hash, field)
+	}
+}
+
+func (tr *trial) invariants(s step, hash map[string]string, state []any) {
+	tr.t.Helper()
+	now := s.us / 1000
 	expiry, _ := strconv.ParseInt(hash["e"], 10, 64)
 	writer := hash["o"] != "" && expiry > now
 	readers := 0
@@ -367,6 +467,9 @@ func (tr *trial) invariants(s step, now int64, hash map[string]string, state []a
 		}
 	}
 	token, _ := strconv.ParseInt(hash["t"], 10, 64)
+	if s.script == wipeScript { // now the clock alone keeps the order, which steps back
+		tr.highest[s.lock] = 0
+	}
 	if token > 0 {
 		if token < tr.highest[s.lock] {
 			tr.t.Fatalf("%v: the token fell from %d to %d", s.args, tr.highest[s.lock], token)
@@ -393,7 +496,9 @@ func numbers(v any) map[string]int64 {
 }
 
 func TestScriptsHoldNoForeignText(t *testing.T) {
-	for _, s := range []*script{acquireScript, releaseScript, renewScript, enterScript, downgradeScript, checkScript} {
+	for _, s := range []*script{
+		acquireScript, releaseScript, renewScript, renewAnyScript, enterScript, downgradeScript, checkScript,
+	} {
 		if strings.Contains(s.source.(string), "-- include") {
 			t.Errorf("an include is left over:\n%s", s.source)
 		}

@@ -79,9 +79,12 @@
 // Each lock is a hash, dlock:{name}, with the holder (o), the times it has
 // entered (n), the end of its lease in ms (e) and the last token (t); and sorted
 // sets for readers (:r), the queue (:q), the liveness of those in it (:a) and
-// ids that must not come back (:x). A free lock is one small key, which goes
-// 10 minutes after its last lease. The channel of a client is dlock:c:<client>,
-// in a cluster dlock:{name}:c:<client>.
+// ids that must not come back (:x). The other fields of the hash save the
+// scripts a look elsewhere: what there may be in the sets (b), until when the
+// key is kept (d), when the queue has to be looked after (a), the last place in
+// it (l) and the order of messages about re-entry (s). A free lock is one small
+// key, which goes 10 to 11 minutes after its last lease. The channel of a client
+// is dlock:c:<client>, in a cluster dlock:{name}:c:<client>.
 // The hash dlock:boot of a server that is one of a quorum says in µs since when
 // the server has kept its data.
 //
@@ -254,7 +257,7 @@ func (b *Backend) releaseAll(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, s := range b.hub.held() {
 		all.Go(func() {
-			_, _ = b.insist(ctx, s.ttl, releaseScript, releaseCall(lockKeys(s.name), s.id, s.doubt.Load()), nil)
+			_, _ = b.insist(ctx, s.ttl, releaseScript, releaseCall(lockKeys(s.name), s.id, s.doubt.Load(), s.used.Load()), nil)
 		})
 	}
 	all.Wait()

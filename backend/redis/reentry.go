@@ -10,15 +10,20 @@ import (
 // exclusive hold; that of a reader is known here alone.
 func (b *Backend) Reenter(ctx context.Context, h *backend.Hold, entries int, seq int64) error {
 	call := enterScript.call(lockKeys(h.Name).args[:2],
-		keep.Milliseconds(), h.State.(*state).id, extension(h), entries, seq)
-	_, err := b.prove(ctx, h, enterScript, call)
+		stateOf(h).id, extension(h), entries, seq)
+	a, err := b.insist(ctx, h.TTL, enterScript, call, nil)
+	if err == nil && a.int(0) == 0 {
+		return backend.ErrLost
+	}
 	return err
 }
 
 // Downgrade implements backend.Downgrader.
 func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
-	k := lockKeys(h.Name)
-	a, err := b.prove(ctx, h, downgradeScript, downgradeScript.call(k.args[:4], h.State.(*state).id, extension(h)))
+	s, k := stateOf(h), lockKeys(h.Name)
+	s.shares.Store(true)
+	call := downgradeScript.call(k.args[:], s.id, extension(h), s.used.Load())
+	a, err := b.prove(ctx, h, downgradeScript, call)
 	if err == nil {
 		b.after(k, a)
 	}

@@ -9,34 +9,34 @@ import (
 
 // Release implements backend.Backend.
 func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
-	s := h.State.(*state)
+	s := stateOf(h)
 	// Not before: the message of a grant that a reply has told as well may come
 	// this late, and would be taken for one that nobody waits for.
 	defer b.hub.retire(s.id)
 	end := h.Sent.Add(h.Granted - backend.Margin(h.Granted))
 	repeated := false
 	k := lockKeys(h.Name)
-	a, err := b.insist(ctx, h.TTL, releaseScript, releaseCall(k, s.id, s.doubt.Load()), func() { repeated = true })
+	a, err := b.insist(ctx, h.TTL, releaseScript, releaseCall(k, s.id, s.doubt.Load(), s.used.Load()), func() { repeated = true })
 	if err != nil {
 		s.doubt.Store(true)
 		return err
 	}
 	b.after(k, a)
-	switch a.status() {
-	case "OK":
-		return nil
-	case "NOT_HELD":
-		if repeated && time.Now().Before(end) {
-			return nil // it was the first request that ended it
-		}
+	if a.plain || repeated && a.status() == "NOT_HELD" && time.Now().Before(end) {
+		return nil // or it was the first request that ended it
 	}
 	return backend.ErrLost
 }
 
-func releaseCall(k *keys, id string, tomb bool) []any {
+// releaseCall ends what id has or waits for. tomb has the server refuse it from
+// now on; used is as for renewal.add.
+func releaseCall(k *keys, id string, tomb bool, used uint64) []any {
 	mark := "0"
 	if tomb {
 		mark = "1"
+	}
+	if used > 0 {
+		return releaseScript.call(k.args[:], id, mark, used)
 	}
 	return releaseScript.call(k.args[:], id, mark)
 }
@@ -63,7 +63,7 @@ func (b *Backend) insist(ctx context.Context, limit time.Duration, s *script, ca
 // giveUp ends in the background whatever an id has or waits for.
 func (b *Backend) giveUp(k *keys, id string, tomb bool, ttl time.Duration) {
 	b.janitor.Do(ttl+30*time.Second, func(ctx context.Context) error {
-		a, err := b.run(ctx, attempt(ttl), releaseScript, releaseCall(k, id, tomb))
+		a, err := b.run(ctx, attempt(ttl), releaseScript, releaseCall(k, id, tomb, 0))
 		if err != nil && !hopeless(err) {
 			return err
 		}

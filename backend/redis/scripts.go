@@ -16,13 +16,12 @@ import (
 //go:embed lua/*.lua
 var sources embed.FS
 
-// A script is one request to the server. One that may let somebody in is told
-// first how to do that.
+// A script is one request to the server.
 type script struct {
 	source  any
 	sha     any
-	letsIn  bool
-	durable bool // its caller counts on what it did
+	sharded *script // the same for a cluster; nil: this one
+	durable bool    // its caller counts on what it did
 }
 
 var (
@@ -33,59 +32,56 @@ var (
 	downgradeScript = load("downgrade")
 	checkScript     = load("check")
 	renewScript     = loadDurable("renew")
+	renewAnyScript  = loadDurable("renewany")
 	movingScript    = loadDurable("moving")
 	enterScript     = load("enter")
 	probeScript     = load("probe")
 )
 
-// lettingIn are the first arguments of a script that may let somebody in.
-var lettingIn = [4]any{unattended.Milliseconds(), "publish", channelPrefix, keep.Milliseconds()}
-
 var include = regexp.MustCompile(`(?m)^-- include (\w+)$`)
 
-func load(name string) *script { return newScript(expand(name)) }
+// load makes a script of a file. One that tells clients something has another
+// form for clusters.
+func load(name string) *script {
+	s := newScript(expand(name, nil))
+	sharded := newScript(expand(name, strings.NewReplacer("-- include wake\n", "-- include wakeshard\n")))
+	if sharded.sha != s.sha {
+		s.sharded = sharded
+	}
+	return s
+}
 
 func loadDurable(name string) *script {
 	s := load(name)
 	s.durable = true
+	if s.sharded != nil {
+		s.sharded.durable = true
+	}
 	return s
 }
 
 // expand is the source of a script with all that it includes.
-func expand(name string) string {
-	return include.ReplaceAllStringFunc(read(name), func(line string) string {
-		return expand(strings.TrimPrefix(line, "-- include "))
+func expand(name string, r *strings.Replacer) string {
+	src := read(name)
+	if r != nil {
+		src = r.Replace(src)
+	}
+	return include.ReplaceAllStringFunc(src, func(line string) string {
+		return expand(strings.TrimPrefix(line, "-- include "), r)
 	})
 }
 
 func newScript(src string) *script {
 	sum := sha1.Sum([]byte(src))
-	return &script{
-		source: src,
-		sha:    hex.EncodeToString(sum[:]),
-		letsIn: strings.Contains(src, "channel prefix"),
-	}
+	return &script{source: src, sha: hex.EncodeToString(sum[:])}
 }
 
 // call is the command that runs s, for any number of times.
 func (s *script) call(keys []any, args ...any) []any {
-	all := make([]any, 0, 3+len(keys)+len(lettingIn)+len(args))
+	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, "evalsha", s.sha, len(keys))
 	all = append(all, keys...)
-	if s.letsIn {
-		all = append(all, lettingIn[:]...)
-	}
 	return append(all, args...)
-}
-
-// shard has a call that may let somebody in publish where the lock's shard is.
-func shard(call []any) {
-	first := keyAt + call[keyAt-1].(int)
-	if call[first+1] == "spublish" {
-		return // by an earlier try, which may still be on its way
-	}
-	call[first+1] = "spublish"
-	call[first+2] = call[keyAt].(string) + shardChannel
 }
 
 func read(name string) string {
@@ -96,9 +92,13 @@ func read(name string) string {
 	return string(src)
 }
 
-// An answer is what a script replied. Sent is from before the request left.
+// An answer is what a script replied: what goes without saying as one number,
+// for that is cheap, and everything else as a list. Sent is from before the
+// request left.
 type answer struct {
 	sent   time.Time
+	plain  bool // it was a number
+	number int64
 	values []any
 }
 
@@ -124,8 +124,11 @@ func (a answer) at(i int) any {
 // run executes a call of s once, whatever becomes of the reply. After an error
 // that is no reply of the server the outcome is unknown.
 func (b *Backend) run(ctx context.Context, limit time.Duration, s *script, call []any) (answer, error) {
-	if b.nodes != nil && s.letsIn {
-		shard(call)
+	if b.nodes != nil && s.sharded != nil {
+		s = s.sharded
+		if call[1] != s.sha { // else by an earlier try, which may still be on its way
+			call[1] = s.sha
+		}
 	}
 	a := answer{sent: time.Now()}
 	reply, err := b.wire.do(ctx, limit, call, s.durable)
@@ -135,6 +138,7 @@ func (b *Backend) run(ctx context.Context, limit time.Duration, s *script, call 
 		a.sent = time.Now()
 		reply, err = b.wire.do(ctx, limit, whole, s.durable)
 	}
+	a.number, a.plain = reply.(int64)
 	a.values, _ = reply.([]any)
 	return a, err
 }

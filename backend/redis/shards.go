@@ -13,10 +13,10 @@ import (
 
 // renewShards is Renew on a cluster. Each node has batches of its own: one that
 // is stuck holds up nobody's locks on another.
-func (b *Backend) renewShards(ctx context.Context, all []*renewal, report func(*backend.Hold, error)) {
-	byNode := make(map[*wire][]*renewal)
+func (b *Backend) renewShards(ctx context.Context, all []renewal, report func(*backend.Hold, error)) {
+	byNode := make(map[*wire][]renewal)
 	for _, r := range all {
-		w, err := b.nodes.wire(ctx, attempt(r.ttl), r.keys.names[0])
+		w, err := b.nodes.wire(ctx, attempt(r.ttl), mainKey(r.name))
 		if err != nil {
 			report(r.hold, fail(err))
 			continue
@@ -33,13 +33,15 @@ func (b *Backend) renewShards(ctx context.Context, all []*renewal, report func(*
 }
 
 // renewShard sends a script for each hold, all at once.
-func (b *Backend) renewShard(ctx context.Context, w *wire, part []*renewal, report func(*backend.Hold, error)) {
+func (b *Backend) renewShard(ctx context.Context, w *wire, part []renewal, report func(*backend.Hold, error)) {
 	sent := time.Now()
 	posted := make([]*parcel, len(part))
-	for i, r := range part {
-		posted[i] = w.post(attempt(r.ttl), renewCall(r), renewScript.durable)
+	for i := range part {
+		s, call := renewCall(part[i : i+1])
+		posted[i] = w.post(attempt(part[i].ttl), call, s.durable)
 	}
-	for i, r := range part {
+	for i := range part {
+		r := &part[i]
 		a := answer{sent: sent}
 		limit := max(attempt(r.ttl)-time.Since(sent), grace)
 		reply, err := posted[i].await(ctx, limit)
@@ -51,7 +53,7 @@ func (b *Backend) renewShard(ctx context.Context, w *wire, part []*renewal, repo
 			report(r.hold, fail(err))
 			continue
 		}
-		report(r.hold, r.renewed(a, a.int(1), a.int(2)))
+		report(r.hold, r.renewed(a, outcomes(a, 1)[0]))
 	}
 }
 
@@ -63,16 +65,17 @@ func (b *Backend) renewElsewhere(ctx context.Context, r *renewal, err error) (an
 		return answer{}, err
 	}
 	if redis.IsTryAgainError(err) {
-		call := movingScript.call(r.movingKey(), keep.Milliseconds(), r.id, millis(r.ttl), r.till)
+		call := movingScript.call(r.movingKey(), r.life(), r.id)
 		return b.run(ctx, attempt(r.ttl), movingScript, call)
 	}
-	return b.renewBatch(ctx, []*renewal{r})
+	return b.renewBatch(ctx, []renewal{*r})
 }
 
 // movingKey is the one key in which a hold stands by itself.
 func (r *renewal) movingKey() []any {
+	key := mainKey(r.name)
 	if r.hold.Mode == backend.Shared {
-		return []any{r.keys.names[1]}
+		key += suffixes[1]
 	}
-	return r.keys.args[:1]
+	return []any{key}
 }

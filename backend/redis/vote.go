@@ -21,8 +21,11 @@ func (b *Backend) Vote(ctx context.Context, r backend.Request, v backend.Ballot)
 
 // RaiseToken implements backend.TokenRegister.
 func (b *Backend) RaiseToken(ctx context.Context, h *backend.Hold, token uint64) error {
-	call := raiseScript.call(lockKeys(h.Name).args[:2], h.State.(*state).id, token)
-	_, err := b.prove(ctx, h, raiseScript, call)
+	s := stateOf(h)
+	_, err := b.prove(ctx, h, raiseScript, raiseScript.call(lockKeys(h.Name).args[:2], s.id, token))
+	if err == nil {
+		s.raise(token)
+	}
 	return err
 }
 

@@ -45,14 +45,14 @@ func (c *call) told(ctx context.Context, g grant) (*backend.Hold, answer, error)
 // pause is how long to wait for a message before asking. The head of the queue
 // asks when the holder's lease runs out: nobody tells it.
 func (c *call) pause(a answer) time.Duration {
-	position, rest, poll := a.int(3), a.int(5), time.Duration(a.int(6))*time.Millisecond
+	position, pause := a.int(3), time.Duration(a.int(4))*time.Millisecond
 	switch {
 	case c.polls:
 		return backend.Jitter(c.b.poll)
 	case position == 0:
-		return min(poll, time.Duration(rest)*time.Millisecond+5*time.Millisecond)
+		return pause
 	}
-	return backend.Jitter(poll)
+	return backend.Jitter(pause)
 }
 
 // comeBack joins the queue again after it has lost its entry, at its old

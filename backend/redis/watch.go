@@ -15,14 +15,15 @@ type watch struct {
 	timers map[string]*time.Timer // by main key
 }
 
-// after takes the reply to a release or downgrade: somebody waits, or has been
-// let in and not confirmed it.
+// after takes the reply to a release, downgrade or check: it says when somebody
+// has to look at the lock.
 func (b *Backend) after(k *keys, a answer) {
-	waiting, more, rest := a.int(2), a.int(3), time.Duration(a.int(4))*time.Millisecond
-	if more != 0 {
-		b.watch.plan(b, k, 0)
-	} else if waiting > 0 || rest > 0 && rest <= unattended {
-		b.watch.plan(b, k, min(rest, unattended)+5*time.Millisecond)
+	ms := a.int(1)
+	if a.plain {
+		ms = a.number
+	}
+	if ms > 0 {
+		b.watch.plan(b, k, time.Duration(ms)*time.Millisecond)
 	}
 }
 
@@ -62,15 +63,11 @@ func (w *watch) close() {
 // check has the server look at the lock, again as long as its holder has not
 // confirmed that it is there.
 func (b *Backend) check(ctx context.Context, k *keys) {
-	a, err := b.run(ctx, attempt(unattended), checkScript, checkScript.call(k.args[:4]))
-	more, rest := a.int(3), time.Duration(a.int(4))*time.Millisecond
+	a, err := b.run(ctx, attempt(unattended), checkScript, checkScript.call(k.args[:]))
 	switch {
-	case err != nil && hopeless(err):
-	case err != nil:
+	case err == nil:
+		b.after(k, a)
+	case !hopeless(err):
 		b.watch.plan(b, k, unattended)
-	case more != 0:
-		b.watch.plan(b, k, 0)
-	case rest > 0 && rest <= unattended:
-		b.watch.plan(b, k, rest+5*time.Millisecond)
 	}
 }

@@ -1,34 +1,35 @@
 -- Turns an exclusive hold into a shared one, token and all, and lets in the
 -- readers that are next.
 --
--- KEYS  S R Q A
--- ARGV  g ms, publish command, channel prefix, keep ms, id,
---       ttl ms (0: not to be extended)
--- Reply OK or LOST, then µs waiting more rest
-local S, R, Q, A = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local id, ttl = ARGV[5], tonumber(ARGV[6])
-local g, publish, channel, keep = tonumber(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
-local time = redis.call('TIME')
-local us = time[1] * 1000000 + time[2]
-local now = math.floor(us / 1000)
-
-local s = redis.call('HMGET', S, 'o', 'e', 't')
-local o, e, t = s[1], tonumber(s[2] or 0), tonumber(s[3] or 0)
-local readers, waiting = redis.call('ZCARD', R), redis.call('ZCARD', Q)
-redis.call('ZCARD', A)
-local status = 'LOST'
-if o == id and e > now then
-  local expiry = math.max(e, now + ttl)
+-- KEYS  S R Q A X
+-- ARGV  id, ttl ms (0: not to be extended), the last token the holder has used
+-- Reply OK watch or LOST watch
+local S, R, Q, A, X = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local id, ttl, used = ARGV[1], ARGV[2], tonumber(ARGV[3])
+-- include bounds
+-- include wake
+-- include now
+local s = redis.call('HMGET', S, 'o', 'b', 'd', 't')
+-- include state
+local status, changed = 'LOST', o == id and e > now
+if changed then
   status, o, readers = 'OK', false, 1
+  last = math.max(e, now + ttl)
   redis.call('HDEL', S, 'o', 'e', 'n', 's')
-  redis.call('ZADD', R, string.format('%.0f', expiry), id)
-  redis.call('PEXPIRE', R, string.format('%.0f', expiry - now + keep))
-  redis.call('PEXPIRE', S, string.format('%.0f', expiry - now + keep))
-elseif tonumber(redis.call('ZSCORE', R, id) or 0) > now then
+  redis.call('ZADD', R, last, id)
+  if used > t then
+    t = used
+    redis.call('HSET', S, 't', t)
+  end
+elseif readers > 0 and tonumber(redis.call('ZSCORE', R, id) or 0) > now then
   status = 'OK'
 end
 
 -- include settle
--- include rest
 
-return {status, us, waiting, more, rest}
+joined = joined or changed
+local refusing = false
+-- include finish
+-- include watch
+
+return {status, watch}

@@ -2,25 +2,28 @@
 -- may then use no key but one that is there.
 --
 -- KEYS  S of an exclusive hold, or R of a shared one
--- ARGV  keep ms, id, ttl ms, and the expiry of a hold that is not extended
---       beyond it, or 0
+-- ARGV  ttl ms, or the negative of an expiry beyond which the hold is not
+--       extended; id
 -- Reply µs expiry (0: lost)
-local key, keep, id = KEYS[1], tonumber(ARGV[1]), ARGV[2]
-local ttl, till = tonumber(ARGV[3]), tonumber(ARGV[4])
-local time = redis.call('TIME')
-local us = time[1] * 1000000 + time[2]
-local now = math.floor(us / 1000)
-local target = till > 0 and till or now + ttl
+local key, id = KEYS[1], ARGV[2]
+-- include bounds
+-- include now
+local target = tonumber(ARGV[1])
+target = target < 0 and -target or now + target
 
-local s = redis.pcall('HMGET', key, 'o', 'e')
+local s = redis.pcall('HMGET', key, 'o', 'e', 'd')
 if not s.err then
   local e = tonumber(s[2] or 0)
   if s[1] ~= id or e <= now then
     return {us, 0}
   end
   e = math.max(e, target)
-  redis.call('PEXPIRE', key, string.format('%.0f', e - now + keep))
-  redis.call('HSET', key, 'e', string.format('%.0f', e))
+  if (s[3] or 0) - e < keep then
+    local kept = e + keep + slack
+    redis.call('PEXPIRE', key, kept - now)
+    redis.call('HSET', key, 'd', kept)
+  end
+  redis.call('HSET', key, 'e', e)
   return {us, e}
 end
 
@@ -30,6 +33,6 @@ if e <= now then
 end
 e = math.max(e, target)
 local last = math.max(e, tonumber(redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')[2]))
-redis.call('PEXPIRE', key, string.format('%.0f', last - now + keep))
-redis.call('ZADD', key, string.format('%.0f', e), id)
+redis.call('PEXPIRE', key, last - now + keep + slack)
+redis.call('ZADD', key, e, id)
 return {us, e}

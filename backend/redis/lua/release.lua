@@ -1,47 +1,56 @@
--- Ends a hold or leaves the queue, and lets in who is next.
+-- Ends a hold or leaves the queue, and lets in who is next. A hold that is
+-- still there has never been anybody else's, even if its lease is over.
 --
 -- KEYS  S R Q A X
--- ARGV  g ms, publish command, channel prefix, keep ms, id,
---       tomb (1: refuse this id from now on, an acquire of it may be under way)
--- Reply OK, EXPIRED (was over, noticed by nobody), LEFT (the queue) or
---       NOT_HELD, then µs waiting more rest
+-- ARGV  id, tomb (1: refuse this id from now on, an acquire of it may be under
+--       way), the last token the holder has used (may be left out)
+-- Reply watch, or LEFT (the queue) watch, or NOT_HELD watch
 local S, R, Q, A, X = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local id, tomb = ARGV[5], ARGV[6] == '1'
-local time = redis.call('TIME')
-local us = time[1] * 1000000 + time[2]
-local now = math.floor(us / 1000)
-
-local s = redis.call('HMGET', S, 'o', 'e', 't')
-if s[1] == id and not tomb and redis.call('EXISTS', Q) == 0 and tonumber(s[2]) > now then
+local id, refusing, used = ARGV[1], ARGV[2] == '1', tonumber(ARGV[3])
+local s = redis.call('HMGET', S, 'o', 'b', 'd', 't')
+if s[1] == id and not s[2] and s[3] and not refusing then
   redis.call('HDEL', S, 'o', 'e', 'n', 's')
-  return {'OK', us, 0, 0, 0}
+  if used and used > tonumber(s[4] or 0) then
+    redis.call('HSET', S, 't', used)
+  end
+  return 0
 end
 
-local g, publish, channel, keep = tonumber(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
-local o, e, t = s[1], tonumber(s[2] or 0), tonumber(s[3] or 0)
-local readers, waiting = redis.call('ZCARD', R), redis.call('ZCARD', Q)
-redis.call('ZCARD', A)
-redis.call('ZCARD', X)
-local status, score = 'NOT_HELD', redis.call('ZSCORE', R, id)
-if o == id then
-  status = e > now and 'OK' or 'EXPIRED'
-  redis.call('HDEL', S, 'o', 'e', 'n', 's')
-  o = false
-elseif score then
-  status = tonumber(score) > now and 'OK' or 'EXPIRED'
-  readers = readers - redis.call('ZREM', R, id)
-elseif redis.call('ZREM', Q, id) == 1 then
-  status = 'LEFT'
+-- include bounds
+-- include wake
+-- include now
+-- include state
+local held, status = o == id, 'NOT_HELD'
+if held then
+  status, o = 'OK', false -- the fields go when it is known who is next
+  if used and used > t then
+    t = used
+  end
+elseif readers > 0 and redis.call('ZREM', R, id) == 1 then
+  status, readers = 'OK', readers - 1
+elseif waiting > 0 and redis.call('ZREM', Q, id) == 1 then
+  status, waiting = 'LEFT', waiting - 1
   redis.call('ZREM', A, id)
-  waiting = waiting - 1
-end
-if tomb then
-  redis.call('ZREMRANGEBYSCORE', X, '-inf', string.format('%.0f', now))
-  redis.call('ZADD', X, string.format('%.0f', now + 120000), id)
-  redis.call('PEXPIRE', X, 120000)
 end
 
 -- include settle
--- include rest
 
-return {status, us, waiting, more, rest}
+if held and not o then
+  redis.call('HDEL', S, 'o', 'e', 'n', 's')
+end
+if held and used then
+  redis.call('HSET', S, 't', t)
+end
+if refusing then
+  redis.call('ZREMRANGEBYSCORE', X, '-inf', now)
+  redis.call('ZADD', X, now + refused, id)
+  redis.call('PEXPIRE', X, refused)
+end
+
+-- include finish
+-- include watch
+
+if status == 'OK' then
+  return watch
+end
+return {status, watch}

@@ -1,42 +1,50 @@
--- Keeps many holds alive. A key that is not ours any more is a hold that is
--- lost, and no reason to fail the others.
+-- Keeps many exclusive holds alive. A key that is not ours any more is a hold
+-- that is lost, and no reason to fail the others.
 --
--- KEYS  S R Q of each lock
--- ARGV  keep ms, then for each lock: id, ttl ms, and the expiry of a hold that
---       is not extended beyond it, or 0
--- Reply µs, then for each lock: expiry (0: lost) and 1 if somebody waits
-local keep = tonumber(ARGV[1])
-local time = redis.call('TIME')
-local us = time[1] * 1000000 + time[2]
-local now = math.floor(us / 1000)
+-- KEYS  S of each lock
+-- ARGV  ttl ms, or the negative of an expiry beyond which no hold is extended;
+--       the id of each lock; then pairs of a lock's number and the last token
+--       its holder has used
+-- Reply µs, expiry, then for each lock of which that is not all: its number and
+--       its own expiry (0: lost), negative if somebody waits
+-- include bounds
+-- include now
+local target = tonumber(ARGV[1])
+target = target < 0 and -target or now + target
+local E = string.format('%d%03d', target / 1000, target % 1000)
+local tokens = {}
+for i = #KEYS + 2, #ARGV, 2 do
+  tokens[tonumber(ARGV[i])] = ARGV[i + 1]
+end
 
-local reply = {us}
-for i = 1, #KEYS / 3 do
-  local S, R, Q = KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i]
-  local id, ttl, till = ARGV[3 * i - 1], tonumber(ARGV[3 * i]), tonumber(ARGV[3 * i + 1])
-  local target, expiry, contended = till > 0 and till or now + ttl, 0, 0
-  local s = redis.pcall('HMGET', S, 'o', 'e')
-  if s[1] == id then
-    local e = tonumber(s[2])
-    if e > now then
-      expiry = math.max(e, target)
-      redis.call('PEXPIRE', S, string.format('%.0f', expiry - now + keep))
-      redis.call('HSET', S, 'e', string.format('%.0f', expiry))
+local reply = {us, target}
+for i = 1, #KEYS do
+  local S = KEYS[i]
+  local s, e = redis.pcall('HMGET', S, 'o', 'e', 'b', 'd', 't'), 0
+  if s[1] == ARGV[i + 1] then
+    e = tonumber(s[2])
+  end
+  if e <= now then
+    e = 0
+  else
+    if (s[4] or 0) - target < keep then
+      local kept = math.max(e, target) + keep + slack
+      redis.call('PEXPIRE', S, kept - now)
+      redis.call('HSET', S, 'd', kept)
     end
-  elseif not s.err then
-    local score = redis.pcall('ZSCORE', R, id)
-    local e = type(score) == 'string' and tonumber(score) or 0
-    if e > now then
-      expiry = math.max(e, target)
-      local last = math.max(expiry, tonumber(redis.call('ZREVRANGE', R, 0, 0, 'WITHSCORES')[2]))
-      redis.call('PEXPIRE', S, string.format('%.0f', last - now + keep))
-      redis.call('PEXPIRE', R, string.format('%.0f', last - now + keep))
-      redis.call('ZADD', R, string.format('%.0f', expiry), id)
+    if e < target then
+      redis.call('HSET', S, 'e', E)
+      e = target
+    end
+    if tokens[i] and tonumber(tokens[i]) > tonumber(s[5] or 0) then
+      redis.call('HSET', S, 't', tokens[i])
+    end
+    if s[3] and s[3] ~= '2' then
+      e = -e
     end
   end
-  if expiry > 0 then
-    contended = redis.call('EXISTS', Q)
+  if e ~= target then
+    reply[#reply + 1], reply[#reply + 2] = i, e
   end
-  reply[2 * i], reply[2 * i + 1] = expiry, contended
 end
 return reply

@@ -1,71 +1,74 @@
 -- Included by every script that may let somebody in. It forgets what has
 -- expired and gives the lock to the head of the queue while that can have it.
 --
--- Uses    S R Q A, g publish channel keep, us now
--- Updates o e t (holder, its expiry, last token), readers, waiting
--- Sets    more: 1 if there was more to do than one script should
-local more = 0
+-- Uses    what state sets
+-- Updates o e t readers waiting due last
+-- Sets    more, 1 if there was more to do than one script should;
+--         joined, whether there are new readers
+local more, joined = 0, false
 if o and e <= now then
   redis.call('HDEL', S, 'o', 'e', 'n', 's')
   o = false
 end
 if readers > 0 then
-  readers = readers - redis.call('ZREMRANGEBYSCORE', R, '-inf', string.format('%.0f', now))
+  readers = readers - redis.call('ZREMRANGEBYSCORE', R, '-inf', now)
 end
-if waiting > 0 then
-  local silent = redis.call('ZRANGEBYSCORE', A, '-inf', string.format('%.0f', now), 'LIMIT', 0, 128)
+if waiting > 0 and due <= now then
+  local silent = redis.call('ZRANGEBYSCORE', A, '-inf', now, 'LIMIT', 0, 128)
   if #silent > 0 then
     waiting = waiting - redis.call('ZREM', Q, unpack(silent))
     redis.call('ZREM', A, unpack(silent))
   end
   if #silent == 128 then
     more = 1
+  elseif waiting > 0 then
+    redis.call('PEXPIRE', Q, queued)
+    redis.call('PEXPIRE', A, queued)
+    due = math.min(redis.call('ZRANGE', A, 0, 0, 'WITHSCORES')[2] or 0, now + upkeep)
+    redis.call('HSET', S, 'a', due)
   end
-  local left, joined = 128, false
-  while waiting > 0 and not o do
-    local head = redis.call('ZRANGE', Q, 0, 0)[1]
-    local kind, life, polls, client = string.match(head, '^([wr])(%d+)(p?):([^:]*)')
-    if kind == 'w' and readers > 0 then
-      break
+end
+local left = 128
+while waiting > 0 and not o do
+  local head = redis.call('ZRANGE', Q, 0, 0)[1]
+  local kind, life, polls, client = string.match(head, '^([wr])(%d+)(p?):([^:]*)')
+  if kind == 'w' and readers > 0 then
+    break
+  end
+  if left == 0 then
+    more = 1
+    break
+  end
+  left = left - 1
+  redis.call('ZREM', Q, head)
+  redis.call('ZREM', A, head)
+  waiting = waiting - 1
+  if kind then
+    local expiry, token = now + math.min(life, g), t
+    if kind == 'w' or readers == 0 or t == 0 then
+      token = math.max(t + 1, us)
     end
-    if left == 0 then
-      more = 1
-      break
+    local E = string.format('%d%03d', expiry / 1000, expiry % 1000)
+    local T = string.format('%d%06d', token / 1000000, token % 1000000)
+    -- Nobody listens: the waiter is gone. A refusal says nothing of it.
+    local heard = 1
+    if polls == '' then
+      local sent = token == us and T or string.format('%d%06d', us / 1000000, us % 1000000)
+      heard = redis.pcall(publish, channel .. client,
+        head .. ' ' .. T .. ' ' .. sent .. ' ' .. E .. (waiting > 0 and ' 1 ' or ' 0 ') .. S)
     end
-    left = left - 1
-    redis.call('ZREM', Q, head)
-    redis.call('ZREM', A, head)
-    waiting = waiting - 1
-    if kind then
-      local expiry, token = now + math.min(tonumber(life), g), t
-      if kind == 'w' or readers == 0 or t == 0 then
-        token = math.max(t + 1, us)
-      end
-      -- Nobody listens: the waiter is gone. A refusal says nothing of it.
-      local heard = 1
-      if polls == '' then
-        heard = redis.pcall(publish, channel .. client,
-          string.format('%s %.0f %.0f %.0f %.0f %s', head, token, us, expiry, waiting, S))
-      end
-      if type(heard) == 'table' or heard > 0 then
-        if kind == 'w' then
-          o, e = head, expiry
-          redis.call('HSET', S, 'o', head, 'n', 1, 'e', string.format('%.0f', expiry), 't', string.format('%.0f', token))
-          redis.call('PEXPIRE', S, string.format('%.0f', expiry - now + keep))
-        else
-          if token ~= t then
-            redis.call('HSET', S, 't', string.format('%.0f', token))
-          end
-          redis.call('ZADD', R, string.format('%.0f', expiry), head)
-          readers, joined = readers + 1, true
+    if type(heard) == 'table' or heard > 0 then
+      if kind == 'w' then
+        o, e = head, expiry
+        redis.call('HSET', S, 'o', head, 'n', '1', 's', '0', 'e', E, 't', T)
+      else
+        if token ~= t then
+          redis.call('HSET', S, 't', T)
         end
-        t = token
+        redis.call('ZADD', R, E, head)
+        readers, joined = readers + 1, true
       end
+      t, last = token, math.max(last, expiry)
     end
-  end
-  if joined then
-    local last = redis.call('ZREVRANGE', R, 0, 0, 'WITHSCORES')[2]
-    redis.call('PEXPIRE', R, string.format('%.0f', last - now + keep))
-    redis.call('PEXPIRE', S, string.format('%.0f', last - now + keep))
   end
 end

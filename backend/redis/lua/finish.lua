@@ -1,0 +1,26 @@
+-- Included after settle. It sees to it that the keys last as long as they must,
+-- and notes in S what may be in the others: a script that finds nothing noted
+-- there need not look.
+--
+-- Uses    what state and settle set, and refusing: an id was put into X
+local lives = waiting > 0 or readers > 0
+if kept <= now and (lives or refusing) then
+  last = math.max(last, now) -- S was lost, or there has been none
+end
+if last + keep > kept and last > 0 then
+  kept, joined = last + keep + slack, readers > 0
+  redis.call('HSET', S, 'd', kept)
+  redis.call('PEXPIRE', S, kept - now)
+end
+if joined then
+  redis.call('PEXPIRE', R, kept - now)
+end
+local noted = lives and '1' or false
+if refusing or (busy == '2' or busy == '3') and redis.call('EXISTS', X) == 1 then
+  noted = lives and '3' or '2'
+end
+if noted and noted ~= busy then
+  redis.call('HSET', S, 'b', noted)
+elseif busy and not noted then
+  redis.call('HDEL', S, 'b')
+end

@@ -1,0 +1,102 @@
+-- What acquire does, with the token of a new grant no less than least.
+--
+-- Uses  KEYS and the first ARGV of acquire, bounds, wake, us now
+local id, ttl, mode, order = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local shared = string.byte(id) == 114
+local expiry = now + ttl
+local s = redis.call('HMGET', S, 'o', 'b', 'd', 't')
+if not s[1] and not s[2] and not shared and mode ~= 'p' and (s[3] or 0) - expiry >= keep then
+  local token = math.max((s[4] or 0) + 1, least)
+  redis.call('HSET', S, 'o', id, 'n', '1',
+    'e', string.format('%d%03d', expiry / 1000, expiry % 1000),
+    't', string.format('%d%06d', token / 1000000, token % 1000000))
+  if token == us then
+    return us
+  end
+  return {'GRANTED', us, token, expiry, 0}
+end
+
+-- include state
+-- include settle
+
+local place = false
+if waiting > 0 and (mode ~= 'w' or not o) then
+  place = redis.call('ZSCORE', Q, id)
+end
+local mine = readers > 0 and redis.call('ZSCORE', R, id)
+-- Nobody in the queue can be let in now, so whoever comes before its head may
+-- be: one who comes back with an old rank.
+local open = not o and not place and (shared or readers == 0)
+if open and waiting > 0 then
+  open = order and order <= tonumber(redis.call('ZRANGE', Q, 0, 0, 'WITHSCORES')[2])
+end
+
+local reply
+if o == id then
+  reply = {'GRANTED', us, t, e, waiting}
+elseif mine then
+  reply = {'GRANTED', us, t, tonumber(mine), waiting}
+elseif (busy == '2' or busy == '3') and redis.call('ZSCORE', X, id) then
+  reply = {'DEAD', us}
+elseif mode == 'p' and not place then
+  reply = {'GONE', us}
+elseif open then
+  if not shared or readers == 0 or t == 0 then
+    t = math.max(t + 1, least)
+    redis.call('HSET', S, 't', t)
+  end
+  if shared then
+    redis.call('ZADD', R, expiry, id)
+    readers, joined = readers + 1, true
+  else
+    redis.call('HSET', S, 'o', id, 'n', 1, 'e', expiry)
+  end
+  last = math.max(last, expiry)
+  reply = {'GRANTED', us, t, expiry, waiting}
+elseif mode == 't' and not place then
+  reply = {'HELD', us}
+else
+  local added = 0
+  if not place then
+    place = order or math.max(us, rank + 1)
+    local P = string.format('%d%06d', place / 1000000, place % 1000000)
+    added = redis.call('ZADD', Q, 'NX', P, id)
+    if added == 1 then
+      waiting = waiting + 1
+      if place > rank then
+        redis.call('HSET', S, 'l', P)
+      end
+    else
+      place = redis.call('ZSCORE', Q, id)
+    end
+  end
+  local poll = math.min(math.max(waiting * 1000, 5000), 120000)
+  local alive = now + 3 * poll
+  redis.call('ZADD', A, string.format('%d%03d', alive / 1000, alive % 1000), id)
+  local first = added == 1 and waiting == 1
+  if first or alive < due then
+    redis.call('HSET', S, 'a', math.min(alive, now + upkeep))
+  end
+  if first then
+    redis.call('PEXPIRE', Q, queued)
+    redis.call('PEXPIRE', A, queued)
+    for _, holder in ipairs(o and {o} or redis.call('ZRANGE', R, 0, 127)) do
+      local client = string.match(holder, ':([^:]*)')
+      redis.pcall(publish, channel .. (client or ''), 'contended ' .. holder)
+    end
+  end
+  local position = waiting - 1
+  if added == 0 or order then
+    position = redis.call('ZRANK', Q, id)
+  end
+  if position == 0 then -- nobody tells the head that a lease runs out
+    local rest = o and e or redis.call('ZREVRANGE', R, 0, 0, 'WITHSCORES')[2]
+    poll = math.min(poll, rest - now + 5)
+  end
+  reply = {'QUEUED', us, tonumber(place), position, poll}
+end
+
+local refusing = false
+-- include finish
+
+return reply

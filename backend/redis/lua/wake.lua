@@ -1,0 +1,2 @@
+-- How a client is told something.
+local publish, channel = 'publish', 'dlock:c:'

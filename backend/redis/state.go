@@ -1,0 +1,89 @@
+package redis
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// drift is the part by which this machine's clock may be faster than the
+// server's.
+const drift = 5e-4
+
+// A state is what the backend keeps of one hold.
+type state struct {
+	id       string
+	name     string
+	ttl      time.Duration
+	observer backend.Observer
+
+	granted  int64         // the token it was granted under
+	us       int64         // the server's time then, or later
+	received time.Time     // when that was known here, or later
+	expiry   atomic.Int64  // ms: the last one that the server has told
+	used     atomic.Uint64 // the last token of Transfer; 0: none
+	doubt    atomic.Bool   // a request about it may still be under way
+	shares   atomic.Bool   // it is shared, or may have become so
+}
+
+func newState(c *call, g grant) *state {
+	s := &state{
+		id: c.id, name: c.Name, ttl: c.TTL, observer: c.Observer,
+		granted: g.token, us: g.us, received: time.Now(),
+	}
+	s.expiry.Store(g.expiry)
+	s.doubt.Store(c.doubt)
+	s.shares.Store(c.Mode == backend.Shared)
+	return s
+}
+
+func stateOf(h *backend.Hold) *state { return h.State.(*state) }
+
+// raise has the next token of Transfer be greater than token.
+func (s *state) raise(token uint64) {
+	for {
+		last := s.used.Load()
+		if last >= token || s.used.CompareAndSwap(last, token) {
+			return
+		}
+	}
+}
+
+func (s *state) wanted() {
+	if s.observer != nil {
+		s.observer.Wanted()
+	}
+}
+
+// Transfer returns the fencing token under which the exclusive hold h goes on
+// for another owner of the same client. It is greater than every token of the
+// name so far, and smaller than any that the server will give out later,
+// whatever becomes of h. It reports false if there is no such token: the hold
+// then has to be released on the server. It may be called while h is being
+// renewed, does no I/O and never blocks.
+func (b *Backend) Transfer(h *backend.Hold) (token uint64, ok bool) {
+	s := stateOf(h)
+	if h.Fixed || s.shares.Load() {
+		return 0, false
+	}
+	return s.transfer(time.Now())
+}
+
+// transfer gives out the token after the last one. The server's tokens are never
+// behind its clock, so those below the end of the lease are reserved: who comes
+// after it gets a higher one. They stay behind what the server's clock must
+// show by now, too: should it lose its data, nobody waits for that end.
+func (s *state) transfer(now time.Time) (token uint64, ok bool) {
+	for {
+		last := s.used.Load()
+		next := max(last, uint64(s.granted)) + 1
+		elapsed := float64(now.Sub(s.received).Microseconds()) * (1 - drift)
+		if next >= uint64(s.expiry.Load())*1000 || next > uint64(s.us)+uint64(max(elapsed, 0)) {
+			return 0, false
+		}
+		if s.used.CompareAndSwap(last, next) {
+			return next, true
+		}
+	}
+}

@@ -58,7 +58,7 @@ func newRedisHarness(t testing.TB, name, login string, args ...string) conforman
 		Wipe:     r.wipe,
 		BadLogin: "redis://dlock:wrong@" + s.Addr(),
 		Nowhere:  "redis://127.0.0.1:1",
-		Optional: []string{"Downgrader", "Reenterer", "Renewer", "TokenRegister"},
+		Optional: []string{"Downgrader", "Reenterer", "Renewer", "TokenRegister", "Transferer"},
 		Borrow:   r.borrow,
 	}
 }

@@ -14,15 +14,15 @@ import (
 // of one run only, and read ratios: the machine is part of every number.
 func Bench(b *testing.B, h Harness) {
 	h.check(b)
-	b.Run("Uncontended", func(b *testing.B) { benchOwnKeys(newScene(b, &h), 1) })
-	b.Run("Reentry", func(b *testing.B) { benchReentry(newScene(b, &h)) })
-	b.Run("OwnKeys/64", func(b *testing.B) { benchOwnKeys(newScene(b, &h), 64) })
+	b.Run("Uncontended", func(b *testing.B) { benchOwnKeys(newScene(b, &h, limit), 1) })
+	b.Run("Reentry", func(b *testing.B) { benchReentry(newScene(b, &h, limit)) })
+	b.Run("OwnKeys/64", func(b *testing.B) { benchOwnKeys(newScene(b, &h, limit), 64) })
 	for _, n := range []int{2, 16} {
-		b.Run(fmt.Sprint("Goroutines/", n), func(b *testing.B) { benchOneKey(newScene(b, &h), 1, n) })
-		b.Run(fmt.Sprint("Clients/", n), func(b *testing.B) { benchOneKey(newScene(b, &h), n, n) })
+		b.Run(fmt.Sprint("Goroutines/", n), func(b *testing.B) { benchOneKey(newScene(b, &h, limit), 1, n) })
+		b.Run(fmt.Sprint("Clients/", n), func(b *testing.B) { benchOneKey(newScene(b, &h, limit), n, n) })
 	}
-	b.Run("Held/1000", func(b *testing.B) { benchHeld(newScene(b, &h), 1000) })
-	b.Run("Waiting/100", func(b *testing.B) { benchWaiting(newScene(b, &h), 100) })
+	b.Run("Held/1000", func(b *testing.B) { benchHeld(newScene(b, &h, limit), 1000) })
+	b.Run("Waiting/100", func(b *testing.B) { benchWaiting(newScene(b, &h, limit), 100) })
 }
 
 // contender is the backend of the scene as the workloads see it. Clients are

@@ -12,10 +12,12 @@
 package conformance
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 )
 
 // A property is one thing that is true of every lock.
@@ -29,6 +31,10 @@ type property struct {
 }
 
 const quiet = true
+
+// limits are those of properties that do so much that a slow machine needs more
+// than the common limit.
+var limits = map[string]time.Duration{"Keep/TenThousand": 4 * limit}
 
 var properties = []property{
 	{"Exclusion/Goroutines", exclusionGoroutines, false},
@@ -228,7 +234,7 @@ func Run(t *testing.T, h Harness) Report {
 	run := func(t *testing.T, p property) {
 		t.Cleanup(func() { note(t, p) })
 		harness := h
-		p.test(newScene(t, &harness))
+		p.test(newScene(t, &harness, cmp.Or(limits[p.name], limit)))
 	}
 	t.Run("shared", func(t *testing.T) {
 		for _, p := range properties {

@@ -32,13 +32,13 @@ var scenes atomic.Int64
 
 // newScene prepares t for one property. Every client that it opens is closed
 // at its end.
-func newScene(t testing.TB, h *Harness) *scene {
+func newScene(t testing.TB, h *Harness, limit time.Duration) *scene {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	s := &scene{
 		TB: t, Harness: h, ctx: ctx,
 		name: fmt.Sprintf("%s#%d", t.Name(), scenes.Add(1)),
 	}
-	alarm := time.AfterFunc(limit, s.dump)
+	alarm := time.AfterFunc(limit, func() { s.dump(limit) })
 	t.Cleanup(func() {
 		alarm.Stop()
 		cancel()
@@ -48,7 +48,7 @@ func newScene(t testing.TB, h *Harness) *scene {
 }
 
 // dump prints what every goroutine is doing when a property takes too long.
-func (s *scene) dump() {
+func (s *scene) dump(limit time.Duration) {
 	buf := make([]byte, 1<<20)
 	s.Errorf("over the limit of %v\n%s", limit, buf[:runtime.Stack(buf, true)])
 }

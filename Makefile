@@ -2,7 +2,7 @@
 
 BACKEND ?= all
 COUNT   ?= 1
-MUTANT  ?=
+ONLY    ?=
 DURATION ?= 1h
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
@@ -15,6 +15,7 @@ help: ## list the targets
 
 test: servers check ## install what is missing, then pass every test on every backend
 	go test -race -shuffle=on $$(go list ./... | grep -v /conformance)
+	go -C bench test -shuffle=on ./...
 	$(MAKE) conformance
 
 conformance: ## the conformance suite: make conformance BACKEND=redis COUNT=20
@@ -28,21 +29,22 @@ chaos: servers ## every backend under fire, about ten minutes
 soak: servers ## the same for as long as you like: make soak DURATION=8h BACKEND=redis
 	go test -v -count=1 -timeout 0 ./internal/chaos -run TestChaos -backend=$(BACKEND) -duration=$(DURATION)
 
-mutants: servers ## seed known bugs, each of which a test must catch: make mutants MUTANT=redis-
-	go test -v -tags mutants -count=1 -timeout 60m -parallel 4 ./mutants -run TestMutants -mutant='$(MUTANT)' | \
-		grep --line-buffered -vE '^ *(=== |--- PASS|run_test)'
-
 check: ## what needs no server: format, vet, staticcheck, go.mod
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt'; exit 1; }
 	go vet ./...
 	go run $(STATICCHECK) ./...
 	go mod tidy -diff
+	go -C bench vet ./...
+	cd bench && go run $(STATICCHECK) ./...
 
 servers: ## install the servers that the tests start
 	@scripts/install-servers
 
 bench: ## the library's own benchmarks, in memory
 	go test -run '^$$' -bench . -benchmem .
+
+compare: servers ## measure all backends beside other libraries: make compare ONLY=W1,held
+	go -C bench run . -only "$(ONLY)"
 
 fuzz: ## look for names and URLs that break something, a minute each
 	go test -run '^$$' -fuzz FuzzName -fuzztime 60s ./backend
@@ -54,4 +56,4 @@ up: ## start the servers of docker-compose.yml, for people who have Docker
 down: ## stop them and drop their data
 	docker compose down --volumes
 
-.PHONY: help test conformance chaos soak mutants check servers bench fuzz up down
+.PHONY: help test conformance chaos soak check servers bench compare fuzz up down

@@ -38,12 +38,9 @@ func newScene(t testing.TB, h *Harness, limit time.Duration) *scene {
 		TB: t, Harness: h, ctx: ctx,
 		name: fmt.Sprintf("%s#%d", t.Name(), scenes.Add(1)),
 	}
-	dumped := make(chan struct{})
-	alarm := time.AfterFunc(limit, func() { defer close(dumped); s.dump(limit) })
+	alarm := time.AfterFunc(limit, func() { s.dump(limit) })
 	t.Cleanup(func() {
-		if !alarm.Stop() {
-			<-dumped // while the test can still be told
-		}
+		alarm.Stop()
 		cancel()
 		s.closeAll()
 	})

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// renewShards is Renew on a cluster. Each node is waited for by itself: one that
+// renewShards is Renew on a cluster. Each node has batches of its own: one that
 // is stuck holds up nobody's locks on another.
 func (b *Backend) renewShards(ctx context.Context, all []renewal, report func(*backend.Hold, error)) {
 	byNode := make(map[*wire][]renewal)
@@ -23,14 +24,15 @@ func (b *Backend) renewShards(ctx context.Context, all []renewal, report func(*b
 		byNode[w] = append(byNode[w], r)
 	}
 	var done sync.WaitGroup
-	for w, part := range byNode {
-		done.Go(func() { b.renewShard(ctx, w, part, report) })
+	for w, holds := range byNode {
+		for part := range slices.Chunk(holds, batch) {
+			done.Go(func() { b.renewShard(ctx, w, part, report) })
+		}
 	}
 	done.Wait()
 }
 
-// renewShard sends a script for each hold, all at once: the wire makes pipelines
-// of them.
+// renewShard sends a script for each hold, all at once.
 func (b *Backend) renewShard(ctx context.Context, w *wire, part []renewal, report func(*backend.Hold, error)) {
 	sent := time.Now()
 	posted := make([]*parcel, len(part))
@@ -41,7 +43,8 @@ func (b *Backend) renewShard(ctx context.Context, w *wire, part []renewal, repor
 	for i := range part {
 		r := &part[i]
 		a := answer{sent: sent}
-		reply, err := posted[i].await(ctx, attempt(r.ttl)-time.Since(sent))
+		limit := max(attempt(r.ttl)-time.Since(sent), grace)
+		reply, err := posted[i].await(ctx, limit)
 		a.values, _ = reply.([]any)
 		if err != nil {
 			a, err = b.renewElsewhere(ctx, r, err)

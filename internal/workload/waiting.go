@@ -28,7 +28,7 @@ type Queue struct {
 const (
 	spaced    = 5                      // hand-overs with a pause before each
 	breath    = 20 * time.Millisecond  // the pause
-	slice     = 200 * time.Millisecond // in which a queue is looked at until it is at rest
+	slice     = 200 * time.Millisecond // the longest look at a queue that is not at rest yet
 	restLimit = 20 * time.Second
 )
 
@@ -121,7 +121,7 @@ func (l *line) dissolve() {
 // rest measures the queue when nothing moves in it.
 func (l *line) rest(ctx context.Context, c Contender, r *Result, bare footprint) error {
 	start := time.Now()
-	if err := calm(ctx, c.Meter); err != nil {
+	if err := calm(ctx, c.Meter, min(slice, l.Time)); err != nil {
 		return err
 	}
 	r.set(Setup, millis(time.Since(start)), true)
@@ -131,12 +131,12 @@ func (l *line) rest(ctx context.Context, c Contender, r *Result, bare footprint)
 	return err
 }
 
-// calm waits until less and less is done in each slice of time no more: those
-// who poll never stop, and others do when they have queued.
-func calm(ctx context.Context, m Meter) error {
+// calm waits until less and less is done in each look no more: those who poll
+// never stop, and others do when they have queued.
+func calm(ctx context.Context, m Meter, look time.Duration) error {
 	last := -1.0
 	for end := time.Now().Add(restLimit); time.Now().Before(end); {
-		used, err := lookOn(ctx, m, slice)
+		used, err := lookOn(ctx, m, look)
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@
 
 BACKEND ?= all
 COUNT   ?= 1
+MUTANT  ?=
 ONLY    ?=
 DURATION ?= 1h
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -28,6 +29,10 @@ chaos: servers ## every backend under fire, about ten minutes
 
 soak: servers ## the same for as long as you like: make soak DURATION=8h BACKEND=redis
 	go test -v -count=1 -timeout 0 ./internal/chaos -run TestChaos -backend=$(BACKEND) -duration=$(DURATION)
+
+mutants: servers ## seed known bugs, each of which a test must catch: make mutants MUTANT=redis-
+	go test -v -tags mutants -count=1 -timeout 60m -parallel 4 ./mutants -run TestMutants -mutant='$(MUTANT)' | \
+		grep --line-buffered -vE '^ *(=== |--- PASS|run_test)'
 
 check: ## what needs no server: format, vet, staticcheck, go.mod
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt'; exit 1; }
@@ -56,4 +61,4 @@ up: ## start the servers of docker-compose.yml, for people who have Docker
 down: ## stop them and drop their data
 	docker compose down --volumes
 
-.PHONY: help test conformance chaos soak check servers bench compare fuzz up down
+.PHONY: help test conformance chaos soak mutants check servers bench compare fuzz up down

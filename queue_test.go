@@ -55,7 +55,11 @@ func TestGateAgainstModel(t *testing.T) {
 				}
 				m.queue = append(m.queue, w)
 			case k < 8 && len(m.inside) > 0:
-				g.leave(m.drop(&m.inside, rnd.IntN(len(m.inside))).mode)
+				if w := m.drop(&m.inside, rnd.IntN(len(m.inside))); rnd.IntN(2) == 0 {
+					g.abandon(w) // it left just when it was let in
+				} else {
+					g.leave(w.mode)
+				}
 			case k == 8 && len(m.queue) > 0:
 				g.abandon(m.drop(&m.queue, rnd.IntN(len(m.queue))))
 			case k == 9 && len(m.inside) == 1 && m.inside[0].mode == backend.Exclusive:

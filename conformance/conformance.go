@@ -61,6 +61,7 @@ var properties = []property{
 	{"Wait/MiddleWaiterDies", waitMiddleWaiterDies, false},
 	{"Wait/QueuedProcessKilled", waitQueuedProcessKilled, false},
 	{"Wait/QueuedProcessStopped", waitQueuedProcessStopped, false},
+	{"Wait/OtherLocksGoOn", waitOtherLocksGoOn, false},
 	{"Wait/Wanted", wantedIsTold, false},
 
 	{"HandOver/Tokens", handOverTokens, false},

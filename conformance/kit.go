@@ -38,9 +38,12 @@ func newScene(t testing.TB, h *Harness, limit time.Duration) *scene {
 		TB: t, Harness: h, ctx: ctx,
 		name: fmt.Sprintf("%s#%d", t.Name(), scenes.Add(1)),
 	}
-	alarm := time.AfterFunc(limit, func() { s.dump(limit) })
+	dumped := make(chan struct{})
+	alarm := time.AfterFunc(limit, func() { defer close(dumped); s.dump(limit) })
 	t.Cleanup(func() {
-		alarm.Stop()
+		if !alarm.Stop() {
+			<-dumped // while the test can still be told
+		}
 		cancel()
 		s.closeAll()
 	})

@@ -107,6 +107,11 @@ func reentrySiblingsExclude(s *scene) {
 	l := s.open().Mutex(s.name)
 	outer := s.locked(l)
 	ctx := outer.Context(s.ctx)
+	first, err := l.Lock(ctx)
+	s.ok(err)
+	_, err = l.TryLock(ctx)
+	s.is(err, dlock.ErrHeld)
+	s.unlock(first)
 	var mu sync.Mutex
 	inside, peak := 0, 0
 	each(8, func(int) {

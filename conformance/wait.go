@@ -17,6 +17,20 @@ func waitGranted(s *scene) {
 	s.unlock(next.granted())
 }
 
+// waitOtherLocksGoOn takes and gives back one lock while the same client waits
+// for another.
+func waitOtherLocksGoOn(s *scene) {
+	a, b := s.open(), s.open()
+	lease := s.locked(a.Mutex(s.name))
+	other := s.locked(b.Mutex(s.sub("held")))
+	next := s.queue(b.Mutex(s.name), s.name, 1)
+	s.unlock(other)
+	s.unlock(s.locked(b.Mutex(s.sub("new"))))
+	next.waits("a held lock was granted")
+	s.unlock(lease)
+	s.unlock(next.granted())
+}
+
 // waitFIFOClients queues five clients one after the other, lets the middle one
 // go, and checks in which order the others get in.
 func waitFIFOClients(s *scene) {

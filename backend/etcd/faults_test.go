@@ -43,8 +43,10 @@ func recovers(t testing.TB, m dlock.Locker) {
 	})
 }
 
+// TestRevokedWhileHolding takes the lease from a holder long before it would be
+// renewed.
 func TestRevokedWhileHolding(t *testing.T) {
-	admin, c := raw(t, shared.Addr()), open(t, time.Minute, shared.Addr())
+	admin, c := raw(t, shared.Addr()), open(t, 10*time.Minute, shared.Addr())
 	writer, reader := locked(t, c.Mutex("a")), locked(t, c.RWMutex("b").RLocker())
 	revoke(t, admin)
 	lost(t, writer)
@@ -303,4 +305,20 @@ func TestKeyDeleted(t *testing.T) {
 	must(t, lease.Unlock(context30(t)))
 	must(t, waiter.granted().Unlock(context30(t)))
 	queued(t, admin, 0)
+}
+
+// TestKeyPutAnew has the holder's key deleted and put by somebody else: that is
+// not the holder's to delete.
+func TestKeyPutAnew(t *testing.T) {
+	admin := raw(t, shared.Addr())
+	lease := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
+	own := keys(t, admin)[0]
+	_, err := admin.Delete(context30(t), own)
+	must(t, err)
+	_, err = admin.Put(context30(t), own, "")
+	must(t, err)
+	is(t, lease.Unlock(context30(t)), dlock.ErrLost)
+	queued(t, admin, 1)
+	_, err = admin.Delete(context30(t), own)
+	must(t, err)
 }

@@ -134,8 +134,10 @@ func (a *ask) abandoned() bool {
 // is free costs no goroutine.
 func (b *Backend) lead(ctx context.Context, a *ask, r *backend.Request) {
 	if r.Wait && !a.shared && b.isHot(a.place.key) {
-		a.stay(ctx)
-		return
+		if p := a.parkAtOnce(); p != nil {
+			a.stay(ctx, p)
+			return
+		}
 	}
 	t, err := a.begin(ctx)
 	if err != nil {
@@ -160,7 +162,7 @@ func (a *ask) conclude(ctx context.Context, stays bool, err error) {
 	switch {
 	case !a.goesOn(err):
 	case stays && isHeld(err):
-		a.stay(ctx)
+		a.stay(ctx, a.parkAtOnce())
 	default:
 		a.run(nil)
 	}
@@ -281,7 +283,7 @@ func (b *Backend) hearOut(ctx context.Context, a *ask) {
 
 // heat is how many requests for a key that was found held wait at once,
 // without a try, before one tries again.
-const heat = 32
+const heat = 128
 
 // maxHot bounds how many keys are remembered as held.
 const maxHot = 4096

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 )
 
 func TestLockUnlock(t *testing.T) {
@@ -65,4 +66,18 @@ func TestReaders(t *testing.T) {
 	unlock(t, three)
 	unlock(t, receive(t, "one writer", other))
 	unlock(t, receive(t, "other writer", writer))
+}
+
+// TestOneOfTwoReadersLeaves has two holds of one client share what the server
+// knows of. It is given back with the second.
+func TestOneOfTwoReadersLeaves(t *testing.T) {
+	p := peers(t, shared.Addr(), 2)
+	one, two := holdOf(t, p[0].backend, backend.Shared), holdOf(t, p[0].backend, backend.Shared)
+	writer := p[1].Mutex(nameOf(t))
+	must(t, p[0].backend.Release(testContext(t), one))
+	if _, err := writer.TryLock(testContext(t)); !errors.Is(err, dlock.ErrHeld) {
+		t.Errorf("a writer beside a reader: %v", err)
+	}
+	must(t, p[0].backend.Release(testContext(t), two))
+	unlock(t, lock(t, writer))
 }

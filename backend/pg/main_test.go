@@ -67,12 +67,17 @@ type peer struct {
 // newPeer makes a client that reaches the server at addr through a proxy.
 func newPeer(t testing.TB, addr string, o Options, ttl time.Duration) *peer {
 	t.Helper()
+	return newPeerOf(t, addr, o, dlock.Options{TTL: ttl})
+}
+
+func newPeerOf(t testing.TB, addr string, o Options, client dlock.Options) *peer {
+	t.Helper()
 	proxy, err := faultnet.Listen(addr)
 	must(t, err)
 	proxy.SetFraming(faultnet.Postgres)
 	b, err := New(testContext(t), configOf(t, proxy.Addr()), &o)
 	must(t, err)
-	c, err := dlock.New(b, &dlock.Options{TTL: ttl})
+	c, err := dlock.New(b, &client)
 	must(t, err)
 	t.Cleanup(func() {
 		must(t, proxy.Heal())

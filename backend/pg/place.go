@@ -16,6 +16,7 @@ type place struct {
 	ask     *ask     // under way
 	grants  []*grant // more than one only of readers
 	changed chan struct{}
+	room    [1]*grant // of grants
 }
 
 // A grant is one advisory lock of one session. Readers share it.
@@ -85,6 +86,7 @@ func (b *Backend) place(key int64) *place {
 	p := b.places[key]
 	if p == nil {
 		p = &place{key: key}
+		p.grants = p.room[:0]
 		b.places[key] = p
 	}
 	return p

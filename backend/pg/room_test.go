@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,7 +100,11 @@ func TestThousandsOnOneConnection(t *testing.T) {
 func TestWaitersShareConnections(t *testing.T) {
 	const n = 500
 	p := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
-	q := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
+	var waiting atomic.Int64
+	q := newPeerOf(t, shared.Addr(), Options{}, dlock.Options{
+		TTL:   10 * time.Second,
+		Hooks: dlock.Hooks{Waiting: func(dlock.Event) { waiting.Add(1) }},
+	})
 	held := lock(t, p.Mutex(nameOf(t)))
 	var all sync.WaitGroup
 	most := 0
@@ -111,7 +116,12 @@ func TestWaitersShareConnections(t *testing.T) {
 		})
 	}
 	a := admin(t, shared.Addr())
-	eventually(t, "queued", func() bool { return inLocks(t, a, p.backend, nameOf(t), false) == 1 })
+	eventually(t, "all queued", func() bool {
+		return waiting.Load() == n-1 && inLocks(t, a, p.backend, nameOf(t), false) == 1
+	})
+	if c := q.backend.connections(); c > 10 {
+		t.Errorf("%d connections while %d wait", c, n)
+	}
 	unlock(t, held)
 	all.Wait()
 	if most > 10 {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/dlock-go/dlock"
 )
 
 func newSession(t testing.TB) (*peer, *session) {
@@ -66,4 +68,20 @@ func TestFailureInGroup(t *testing.T) {
 		s.ttl = time.Minute
 		s.mu.Unlock()
 	}
+}
+
+// TestFailureBehindTheGrant has the statement that takes a lock fail when it
+// has got it already, as one does that is cancelled at that moment. The server
+// does not take the lock back by itself.
+func TestFailureBehindTheGrant(t *testing.T) {
+	a := admin(t, shared.Addr())
+	_, err := a.Exec(testContext(t), "CREATE SCHEMA worn")
+	must(t, err)
+	p := newPeer(t, shared.Addr(), Options{Schema: "worn"}, time.Minute)
+	_, err = a.Exec(testContext(t), "SELECT setval('worn.dlock_token', (1::int8 << 52) - 1)") // the last there is
+	must(t, err)
+	if _, err := p.Mutex(nameOf(t)).TryLock(testContext(t)); !errors.Is(err, dlock.ErrUnavailable) {
+		t.Errorf("locked without a token: %v", err)
+	}
+	eventually(t, "nothing left", func() bool { return inLocks(t, a, p.backend, nameOf(t), true) == 0 })
 }

@@ -101,12 +101,19 @@ type form struct {
 }
 
 func (f form) name() string {
-	name := "dlock_" + string('a'+rune(f.op))
 	if f.many {
-		return name + "s"
+		return names[f.op] + "s"
 	}
-	return name
+	return names[f.op]
 }
+
+// names holds what each op is prepared as.
+var names = func() (list [ops]string) {
+	for o := range ops {
+		list[o] = "dlock_" + string('a'+rune(o))
+	}
+	return list
+}()
 
 func (f form) sql(sequence string) string {
 	text := "SELECT " + strings.ReplaceAll(expressions[f.op], "K", "$1")

@@ -11,12 +11,11 @@ import (
 // answered it.
 const unansweredLimit = 10 * time.Second
 
-// stay waits for the lock in the caller's goroutine, if there is a connection
+// stay waits for the lock in the caller's goroutine, if there was a connection
 // at hand to wait on: that spares the switches to another goroutine and back,
 // which are most of what a hand-over between busy clients costs. Whatever is
 // not that simple goes on in a goroutine of its own.
-func (a *ask) stay(ctx context.Context) {
-	p := a.parkAtOnce()
+func (a *ask) stay(ctx context.Context, p *parking) {
 	if p == nil || !p.runs(ctx) || p.call.err != nil || p.isOld() {
 		a.run(p)
 		return

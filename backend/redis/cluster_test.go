@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/server"
 )
 
@@ -215,6 +216,38 @@ func TestStuckShard(t *testing.T) {
 		}
 		must[any](t)(nil, l.Unlock(ctx))
 	}
+}
+
+// TestStuckShardHoldsNobodyUp renews thousands of locks on a node that does not
+// answer: they are given up together and not one after another.
+func TestStuckShardHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	s := server.Start(t, server.Redis{})
+	w := newWire(plainClient(t, s), 0)
+	b := New(redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}}), nil)
+	t.Cleanup(func() { _ = b.client.Close() })
+	must[any](t)(nil, s.Pause())
+	part := make([]renewal, 3*limit/grace)
+	for i := range part {
+		part[i] = renewal{id: "w", name: t.Name(), ttl: time.Second, hold: new(backend.Hold)}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), attempt(time.Second)/2)
+	defer cancel()
+	renewed := make(chan int, 1)
+	go func() {
+		n := 0
+		b.renewShard(ctx, w, part, func(*backend.Hold, error) { n++ })
+		renewed <- n
+	}()
+	select {
+	case n := <-renewed:
+		if n != len(part) {
+			t.Errorf("%d of %d reported", n, len(part))
+		}
+	case <-time.After(limit):
+		t.Error("they are waited for one after another")
+	}
+	must[any](t)(nil, s.Resume())
 }
 
 // BenchmarkCluster takes locks that nobody else wants all over a cluster,

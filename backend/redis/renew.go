@@ -10,7 +10,7 @@ import (
 )
 
 // batch is how many holds one script renews. On a cluster, where a script may
-// use the keys of one slot only, that many leave together.
+// use the keys of one slot only, it is one.
 const batch = 100
 
 // A renewal is one hold to be kept alive.

@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -11,7 +10,7 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// renewShards is Renew on a cluster. Each node has batches of its own: one that
+// renewShards is Renew on a cluster. Each node is waited for by itself: one that
 // is stuck holds up nobody's locks on another.
 func (b *Backend) renewShards(ctx context.Context, all []renewal, report func(*backend.Hold, error)) {
 	byNode := make(map[*wire][]renewal)
@@ -24,15 +23,14 @@ func (b *Backend) renewShards(ctx context.Context, all []renewal, report func(*b
 		byNode[w] = append(byNode[w], r)
 	}
 	var done sync.WaitGroup
-	for w, holds := range byNode {
-		for part := range slices.Chunk(holds, batch) {
-			done.Go(func() { b.renewShard(ctx, w, part, report) })
-		}
+	for w, part := range byNode {
+		done.Go(func() { b.renewShard(ctx, w, part, report) })
 	}
 	done.Wait()
 }
 
-// renewShard sends a script for each hold, all at once.
+// renewShard sends a script for each hold, all at once: the wire makes pipelines
+// of them.
 func (b *Backend) renewShard(ctx context.Context, w *wire, part []renewal, report func(*backend.Hold, error)) {
 	sent := time.Now()
 	posted := make([]*parcel, len(part))
@@ -43,8 +41,7 @@ func (b *Backend) renewShard(ctx context.Context, w *wire, part []renewal, repor
 	for i := range part {
 		r := &part[i]
 		a := answer{sent: sent}
-		limit := max(attempt(r.ttl)-time.Since(sent), grace)
-		reply, err := posted[i].await(ctx, limit)
+		reply, err := posted[i].await(ctx, attempt(r.ttl)-time.Since(sent))
 		a.values, _ = reply.([]any)
 		if err != nil {
 			a, err = b.renewElsewhere(ctx, r, err)

@@ -100,8 +100,17 @@ type deadline struct {
 
 func (d deadline) Deadline() (time.Time, bool) { return d.at, true }
 
-// await waits for the reply.
+// await waits for the reply. With no time left it takes one that is there.
 func (p *parcel) await(ctx context.Context, limit time.Duration) (any, error) {
+	if limit <= 0 {
+		select {
+		case <-p.done:
+			return p.result()
+		default:
+			p.left.Store(true)
+			return nil, errNoReply
+		}
+	}
 	t := timers.Get().(*time.Timer)
 	t.Reset(limit)
 	defer func() { t.Stop(); timers.Put(t) }()

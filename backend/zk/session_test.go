@@ -99,9 +99,10 @@ func (tp *tap) close(t testing.TB, session []byte) bool {
 
 func frame(b []byte) []byte { return append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...) }
 
+// TestSessionExpiresWhileHolding ends a session long before it would be renewed.
 func TestSessionExpiresWhileHolding(t *testing.T) {
 	tp := newTap(t, shared.Addr())
-	c := connect(t, nil, tp.Addr().String())
+	c := connect(t, &zk.Options{SessionTimeout: 2 * time.Minute}, tp.Addr().String())
 	leases := []*dlock.Lease{lock(t, c.Mutex("a")), lock(t, c.Mutex("b"))}
 	tp.expire(t)
 	for _, lease := range leases {

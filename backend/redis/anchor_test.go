@@ -1,0 +1,63 @@
+package redis
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/faultnet"
+)
+
+// TestHoldCountsFromItsRequest has every answer come late. What the server
+// grants counts from before that.
+func TestHoldCountsFromItsRequest(t *testing.T) {
+	const late = 200 * time.Millisecond
+	ctx := within(t)
+	p := must[*faultnet.Proxy](t)(faultnet.Listen(shared.Addr()))
+	defer p.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: p.Addr(), DisableIdentity: true})
+	defer rdb.Close()
+	b := New(rdb, nil)
+	defer b.Close(context.Background())
+
+	p.Delay(faultnet.ToClient, late, 0)
+	h := must[*backend.Hold](t)(b.Acquire(ctx, backend.Request{
+		Name: t.Name(), ID: t.Name() + ":1", Mode: backend.Exclusive, TTL: limit, Observer: deaf{},
+	}))
+	if age := time.Since(h.Sent); age < late {
+		t.Errorf("the hold counts from %v ago, its answer came after %v", age, late)
+	}
+	b.Renew(ctx, []*backend.Hold{h}, func(_ *backend.Hold, err error) { must[any](t)(nil, err) })
+	if age := time.Since(h.Sent); age < late {
+		t.Errorf("a renewal counts from %v ago, its answer came after %v", age, late)
+	}
+	must[any](t)(nil, b.Release(ctx, h))
+}
+
+// TestTimely asks which grants by message may be believed without asking the
+// server: those that were no longer on their way than clocks can tell.
+func TestTimely(t *testing.T) {
+	const at = 1_000_000_000_000 // the server's µs when the waiter was queued
+	for _, c := range []struct {
+		what   string
+		queued time.Duration // so long ago, by our clock
+		later  time.Duration // then it was granted, by the server's
+		lasts  time.Duration
+		want   bool
+	}{
+		{"just come", 2 * time.Second, 2 * time.Second, 5 * time.Second, true},
+		{"long on its way", 2 * time.Second, time.Second, 5 * time.Second, false},
+		{"from before it was queued", 0, -10 * time.Millisecond, 5 * time.Second, false},
+		{"from a clock that went forward", 2 * time.Second, time.Minute, 5 * time.Second, false},
+	} {
+		w := &call{Request: &backend.Request{TTL: time.Minute}, anchor: anchor{time.Now().Add(-c.queued), at}}
+		us := at + c.later.Microseconds()
+		g := &grant{us: us, expiry: us/1000 + c.lasts.Milliseconds(), told: true}
+		if got := w.timely(g); got != c.want {
+			t.Errorf("a grant %s is believed: %v", c.what, got)
+		}
+	}
+}

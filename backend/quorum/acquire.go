@@ -15,11 +15,13 @@ const (
 	// waits.
 	patience = 3 * time.Second
 
-	// standby is how long a request that must not wait does so all the same,
-	// when it has some of the nodes: of several that have come at once one shall
-	// win. All but the one with the first node give way much sooner.
-	standby = 200 * time.Millisecond
-	giveWay = 20 * time.Millisecond
+	// minPatience is the least for which a request waits with some of the
+	// nodes for the rest.
+	minPatience = 4 * time.Millisecond
+
+	// minGrace is the least for which the other nodes are waited for once there
+	// are enough.
+	minGrace = time.Millisecond
 )
 
 // errSplit says that nobody can have a majority, or that it came too late.
@@ -35,12 +37,9 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		return nil, backend.ErrClosed
 	}
 	defer b.calls.Done()
-	split, pause := backend.Backoff{Min: 40 * time.Millisecond}, backend.Backoff{Min: 5 * time.Millisecond}
+	pause := backend.Backoff{Min: time.Millisecond}
 	for round := 0; ; round++ {
-		c := &call{hold: b.newHold(ctx, r, round), patience: min(split.Next(), r.TTL/4)}
-		if b.all() {
-			c.patience = r.TTL / 3
-		}
+		c := &call{hold: b.newHold(ctx, r, round), began: time.Now()}
 		bh, err := c.decide(ctx)
 		if err == nil {
 			return bh, nil
@@ -67,20 +66,25 @@ func (b *Backend) sleep(ctx context.Context, d time.Duration) {
 // A call is the wait of one Acquire for the nodes, in one round.
 type call struct {
 	*hold
-	patience time.Duration // with some of the nodes for the rest
+	began time.Time
+	first time.Time     // when the first node had granted
+	took  time.Duration // until enough nodes had answered
 
-	split   *time.Timer // fires when that is over; nil: it has not begun
+	split   *time.Timer // fires after waiting with some of the nodes for the rest; nil: not so now
 	silence *time.Timer // fires when too few nodes have answered for too long
+	slow    *time.Timer // fires when the nodes have had the time to answer
+	grace   *time.Timer // fires when it is time to go without the others
+	alone   bool        // it has
 }
 
 // decide asks the nodes and waits until the lock is held or will not be.
 func (c *call) decide(ctx context.Context) (*backend.Hold, error) {
-	defer func() { stop(c.split); stop(c.silence) }()
+	defer func() { stop(c.split); stop(c.silence); stop(c.slow); stop(c.grace) }()
 	c.begin()
 	for {
 		c.mu.Lock()
 		bh, err := c.judge()
-		answered := c.answered() >= c.b.need || c.round > 0
+		held := c.round > 0 || c.held()
 		c.mu.Unlock()
 		if bh != nil || err != nil {
 			return bh, err
@@ -94,8 +98,12 @@ func (c *call) decide(ctx context.Context) (*backend.Hold, error) {
 			return nil, errSplit
 		case <-fires(c.silence):
 			return nil, c.failure()
+		case <-fires(c.slow):
+			c.overdue()
+		case <-fires(c.grace):
+			c.alone = true
 		case <-ctx.Done():
-			return nil, backend.WaitEnded(ctx, answered)
+			return nil, backend.WaitEnded(ctx, held)
 		case <-c.b.closing:
 			return nil, backend.ErrClosed
 		}
@@ -106,6 +114,7 @@ func (c *call) decide(ctx context.Context) (*backend.Hold, error) {
 func (c *call) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.slow = time.NewTimer(limit(c.r.TTL))
 	for i := range c.seats {
 		c.ask(i)
 		if c.inOrder {
@@ -114,17 +123,41 @@ func (c *call) begin() {
 	}
 }
 
+// overdue takes for failed the nodes that have not answered. They may yet.
+func (c *call) overdue() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.seats {
+		if s := &c.seats[i]; s.is == asked {
+			s.is, s.err = failed, errOverdue
+			c.b.nodes[i].silent.Store(true)
+		}
+	}
+	c.slow.Reset(limit(c.r.TTL)) // for those that have been asked again
+}
+
+var errOverdue = backend.Fail(backend.ErrUnavailable, errors.New("no answer in time"))
+
 // judge looks at what the nodes have said. Called with h.mu held.
 func (c *call) judge() (*backend.Hold, error) {
 	n := c.count()
+	if n[granted] > 0 && c.first.IsZero() {
+		c.first = time.Now()
+	}
+	if c.took == 0 && n[granted]+n[refused] >= c.b.need {
+		c.took = time.Since(c.began)
+	}
 	switch out := len(c.seats) - c.b.need; {
 	case c.bearing() >= c.b.need:
-		return c.win()
+		if c.alone || !c.more() {
+			return c.win()
+		}
+		c.watch(&c.grace, true, max(time.Since(c.first), minGrace))
 	case n[denied] > out:
 		return nil, c.failureLocked()
 	case c.r.Wait:
 		c.watch(&c.silence, n[failed]+n[denied] > out, patience)
-		c.watch(&c.split, c.stuck(n), c.patience)
+		c.watch(&c.split, c.stuck(n), c.patience())
 	case n[granted]+n[asked] >= c.b.need, c.waits:
 	case n[refused] <= out && n[granted]+n[refused]+n[asked] < c.b.need:
 		return nil, c.failureLocked()
@@ -155,23 +188,58 @@ func (h *hold) count() (n [granted + 1]int) {
 	return n
 }
 
-func (h *hold) answered() (n int) {
+// held reports that the nodes have said that somebody has the lock: one of them
+// has refused it, and enough have answered.
+func (h *hold) held() bool {
+	n, refusals := 0, 0
 	for i := range h.seats {
 		if h.seats[i].answered {
 			n++
 		}
+		if h.seats[i].refused {
+			refusals++
+		}
 	}
-	return n
+	return refusals > 0 && n >= h.b.need
 }
 
-// first reports whether the first of the nodes that have answered has granted.
-func (h *hold) first() bool {
+// more reports whether another node is about to join the hold: one that answers,
+// as far as is known. To go without it is safe, but then it has to be told of
+// the end of the hold before it has granted it.
+func (h *hold) more() bool {
+	for i := range h.seats {
+		s := &h.seats[i]
+		coming := s.asking && (s.is == asked || s.is == refused) || s.is == granted && !s.bears
+		if coming && !h.b.nodes[i].silent.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// leads reports whether the first of the nodes that have answered has granted.
+func (h *hold) leads() bool {
 	for i := range h.seats {
 		if h.seats[i].answered {
 			return h.seats[i].is == granted
 		}
 	}
 	return false
+}
+
+// patience is how long to wait with some of the nodes for the rest: a few times
+// what their answers took, the longer the more often that was not enough. Of
+// those who have come at once the one who leads waits for the others to give way.
+func (c *call) patience() time.Duration {
+	if c.inOrder {
+		return c.r.TTL / 3
+	}
+	d := max(4*c.took, minPatience) << min(c.round, 6)
+	d = d/2 + rand.N(d)
+	if c.leads() {
+		d *= 4
+	}
+	return min(d, time.Second, c.r.TTL/4)
 }
 
 // standBy waits for the other nodes although the request must not.
@@ -182,11 +250,7 @@ func (c *call) standBy() {
 			c.ask(i)
 		}
 	}
-	d := giveWay/2 + rand.N(giveWay)
-	if c.first() {
-		d = standby
-	}
-	c.watch(&c.split, true, min(d, c.r.TTL/4))
+	c.watch(&c.split, true, 4*c.patience())
 }
 
 // watch has a timer run while on.
@@ -213,8 +277,9 @@ func fires(t *time.Timer) <-chan time.Time {
 	return t.C
 }
 
-// win makes a hold of what the nodes have granted. Those that have not answered
-// yet may join it. Called with h.mu held.
+// win makes a hold of what the nodes have granted. The others are waited for a
+// while longer: a node that nobody has goes to somebody who waits, in vain.
+// Called with h.mu held.
 func (c *call) win() (*backend.Hold, error) {
 	l := c.lease()
 	if !l.lasts() {
@@ -230,7 +295,7 @@ func (c *call) win() (*backend.Hold, error) {
 		tells = tells || c.seats[i].hold != nil && c.seats[i].hold.TellsWanted
 	}
 	if asking {
-		c.grace = time.AfterFunc(limit(c.r.TTL), c.stop)
+		c.late = time.AfterFunc(limit(c.r.TTL), c.stop)
 	} else {
 		c.stop()
 	}

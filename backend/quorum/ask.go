@@ -9,6 +9,9 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
+// backlog is how many requests are left to a node that does not answer.
+const backlog = 64
+
 // ask has a goroutine ask the node for the lock, unless one is at it. Called
 // with h.mu held.
 func (h *hold) ask(i int) {
@@ -17,7 +20,7 @@ func (h *hold) ask(i int) {
 		return
 	}
 	s.asking, s.is = true, asked
-	if !h.b.janitor.Go(func(context.Context) { h.askNode(i) }) {
+	if !h.b.workers.do(func() { h.askNode(i) }) {
 		s.asking, s.is, s.err = false, denied, backend.ErrClosed
 	}
 }
@@ -58,6 +61,7 @@ const (
 func (h *hold) answer(i int, wait bool) step {
 	try, r := h.nextTry(i, wait)
 	nh, err := h.request(i, r)
+	h.b.nodes[i].silent.Store(err != nil && !errors.Is(err, backend.ErrHeld))
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	defer h.signal()
@@ -89,14 +93,19 @@ func (h *hold) nextTry(i int, wait bool) (int, backend.Request) {
 	return try, r
 }
 
-// request sends a request and waits for the answer, which is worth having even
-// if nobody needs it any more.
+// errBacklog is why a node is not asked that has many requests to answer.
+var errBacklog = errors.New("the node does not answer")
+
+// request sends a request and waits for the answer. That of one that does not
+// wait for the lock is worth having even if nobody needs it any more.
 func (h *hold) request(i int, r backend.Request) (*backend.Hold, error) {
 	n, ctx := h.b.nodes[i], h.ctx
 	if !r.Wait {
-		var cancel context.CancelFunc
-		ctx, cancel = backend.Detach(ctx, limit(r.TTL))
-		defer cancel()
+		ctx = context.WithoutCancel(ctx)
+		defer n.unanswered.Add(-1)
+		if n.unanswered.Add(1) > backlog && n.silent.Load() {
+			return nil, backend.Fail(backend.ErrUnavailable, errBacklog)
+		}
 	}
 	if n.register == nil {
 		return n.Acquire(ctx, r)
@@ -184,7 +193,7 @@ func (h *hold) refuse(s *seat, err error) step {
 	s.err = err
 	switch {
 	case errors.Is(err, backend.ErrHeld):
-		s.is, s.answered = refused, true
+		s.is, s.answered, s.refused = refused, true, true
 		if h.waits && !h.over && h.ctx.Err() == nil {
 			return queue
 		}

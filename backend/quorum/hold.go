@@ -21,13 +21,13 @@ type hold struct {
 	changed chan struct{}      // receives when a seat has changed
 
 	mu    sync.Mutex
+	late  *time.Timer // ends the requests under way once it is held
 	seats []seat
-	token uint64      // 0: too few nodes have granted
-	waits bool        // a node that refuses is waited for
-	grace *time.Timer // ends the requests under way once it is held
-	won   bool        // it is held
-	over  bool        // it is not any more, or will not be
-	told  bool        // Lost was reported
+	token uint64 // 0: too few nodes have granted
+	waits bool   // a node that refuses is waited for
+	won   bool   // it is held
+	over  bool   // it is not any more, or will not be
+	told  bool   // Lost was reported
 }
 
 // A seat is how a hold stands with one node.
@@ -35,6 +35,7 @@ type seat struct {
 	is       standing
 	err      error // why it is not granted
 	answered bool  // the node has granted or refused
+	refused  bool  // it has refused, once at least
 	asking   bool  // a goroutine is at it
 	tries    int   // requests so far
 	lost     int   // the try of which the node has said that it is lost
@@ -200,7 +201,7 @@ func (h *hold) close() []seat {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.over = true
-	stop(h.grace)
+	stop(h.late)
 	return slices.Clone(h.seats)
 }
 

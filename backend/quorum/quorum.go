@@ -116,6 +116,7 @@ type Backend struct {
 	forecast forecast
 	log      *slog.Logger
 
+	workers workers
 	janitor backend.Janitor
 	calls   sync.WaitGroup // Acquire calls under way
 	closing chan struct{}  // closed when Close begins
@@ -132,7 +133,9 @@ type node struct {
 	reenterer  backend.Reenterer
 	downgrader backend.Downgrader
 
-	rejoining atomic.Bool // a goroutine asks for holds that others have granted
+	silent     atomic.Bool  // it did not answer the last request
+	unanswered atomic.Int64 // requests under way that do not wait for a lock
+	rejoining  atomic.Bool  // a goroutine asks for holds that others have granted
 }
 
 var (
@@ -239,6 +242,7 @@ func (b *Backend) Close(ctx context.Context) error {
 		all.Go(func() { errs[i] = n.Close(ctx) })
 	}
 	all.Wait()
+	b.workers.close()
 	return errors.Join(append(errs, b.janitor.Close(ctx))...)
 }
 

@@ -104,7 +104,7 @@ func (h *hold) tellAll(ctx context.Context, do func(context.Context, int, *backe
 		case s.hold != nil:
 			c := *s.hold
 			pending++
-			if !h.b.janitor.Go(func(life context.Context) { h.tellNode(ctx, life, i, &c, results, do) }) {
+			if !h.b.workers.do(func() { h.tellNode(ctx, i, &c, results, do) }) {
 				results <- backend.ErrClosed
 			}
 		}
@@ -112,7 +112,7 @@ func (h *hold) tellAll(ctx context.Context, do func(context.Context, int, *backe
 	return done, results, pending
 }
 
-func (h *hold) tellNode(ctx, life context.Context, i int, c *backend.Hold, results chan<- error, do func(context.Context, int, *backend.Hold) error) {
+func (h *hold) tellNode(ctx context.Context, i int, c *backend.Hold, results chan<- error, do func(context.Context, int, *backend.Hold) error) {
 	err := do(ctx, i, c)
 	if errors.Is(err, backend.ErrLost) {
 		h.lose(i, c)
@@ -121,9 +121,7 @@ func (h *hold) tellNode(ctx, life context.Context, i int, c *backend.Hold, resul
 	if settled(err) {
 		return
 	}
-	life, cancel := backend.Bound(life, c.TTL)
-	defer cancel()
-	backend.Retry(life, func(ctx context.Context) error {
+	h.b.janitor.Do(c.TTL, func(ctx context.Context) error {
 		if err := do(ctx, i, c); !settled(err) {
 			return err
 		}

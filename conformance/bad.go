@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,18 +116,19 @@ func badNilContext(s *scene) {
 }
 
 func badURL(s *scene) {
+	hosts := s.Scheme + "://" + cmp.Or(s.Hosts, "h")
 	for url, want := range map[string]string{
-		"":                               "scheme",
-		"nonsense":                       "scheme",
-		"://host":                        "scheme",
-		"nosuch://host":                  s.Scheme, // lists the known ones
-		s.Scheme + "://h?dlock.nosuch=1": "dlock.nosuch",
-		s.Scheme + "://h?dlock.ttl=soon": "dlock.ttl",
-		s.Scheme + "://h?dlock.ttl=1s&dlock.ttl=2s": "dlock.ttl",
-		s.Scheme + "://[::1":                        "host",
-		s.Scheme + "://h:99999999":                  "port",
-		s.Scheme + "://h1:1,,h2:2":                  "host",
-		s.Scheme + "://h/%zz":                       "percent",
+		"":                                   "scheme",
+		"nonsense":                           "scheme",
+		"://host":                            "scheme",
+		"nosuch://host":                      s.Scheme, // lists the known ones
+		hosts + "?dlock.nosuch=1":            "dlock.nosuch",
+		hosts + "?dlock.ttl=soon":            "dlock.ttl",
+		hosts + "?dlock.ttl=1s&dlock.ttl=2s": "dlock.ttl",
+		s.Scheme + "://[::1":                 "host",
+		s.Scheme + "://h:99999999":           "port",
+		s.Scheme + "://h1:1,,h2:2":           "host",
+		s.Scheme + "://h/%zz":                "percent",
 	} {
 		_, err := dlock.Open(s.ctx, url, nil)
 		if err == nil {

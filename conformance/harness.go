@@ -23,6 +23,10 @@ type Harness struct {
 	// locks mean nothing to another.
 	URL string
 
+	// Hosts is a list of hosts as a URL of this backend may have it. Empty
+	// means one host.
+	Hosts string
+
 	// TTL is the shortest lease at which the server and this machine are
 	// reliable. The suite waits for multiples of it.
 	TTL time.Duration

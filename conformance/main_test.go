@@ -25,6 +25,7 @@ var harnesses = map[string]func(testing.TB) conformance.Harness{
 	"redis-cluster":  clusterHarness,
 	"redis-sentinel": sentinelHarness,
 	"redis-user":     redisUserHarness,
+	"redlock":        redlockHarness,
 	"zk":             zkHarness,
 }
 

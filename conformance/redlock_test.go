@@ -1,0 +1,194 @@
+package conformance_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/quorum"
+	lockredis "github.com/dlock-go/dlock/backend/redis"
+	"github.com/dlock-go/dlock/conformance"
+	"github.com/dlock-go/dlock/internal/faultnet"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+// masters are Redis servers that know nothing of one another.
+type masters struct {
+	servers []*server.Server
+	data    []*redisData // of each
+}
+
+// redlockHarness spares the disk: what a killed server has written is kept
+// anyway.
+func redlockHarness(t testing.TB) conformance.Harness {
+	kind := server.Redis{AppendOnly: true, Args: []string{"--appendfsync", "no"}}
+	m := &masters{servers: server.StartAll(t, server.Copies(3, kind)...)}
+	for _, s := range m.servers {
+		m.data = append(m.data, lookAt(t, s))
+	}
+	m.vouch(t)
+	hosts := strings.Join(addrs(m.servers), ",")
+	return conformance.Harness{
+		Name:     "redlock",
+		Version:  m.servers[0].Version(),
+		Scheme:   "redlock",
+		URL:      "redlock://" + hosts,
+		Hosts:    "h1,h2,h3",
+		TTL:      time.Second,
+		Leased:   true,
+		Open:     m.open,
+		Evict:    func(t testing.TB, name string) { m.each(func(d *redisData) { d.evict(t, name) }) },
+		Ops:      m.ops,
+		Waiting:  m.waiting,
+		Residue:  m.residue,
+		Foreign:  m.foreign,
+		Restart:  m.restart,
+		Wipe:     m.wipe,
+		BadLogin: "redlock://dlock:wrong@" + hosts,
+		Nowhere:  "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3",
+		Optional: []string{"Downgrader", "MinTTLer", "Reenterer", "Renewer"},
+		Borrow:   m.borrow,
+	}
+}
+
+func (m *masters) each(f func(*redisData)) {
+	for _, d := range m.data {
+		f(d)
+	}
+}
+
+// vouch has the servers vote at once: they have forgotten nothing that counts.
+func (m *masters) vouch(t testing.TB) {
+	m.each(func(d *redisData) { must(t, d.admin.HSet(context.Background(), "dlock:boot", "since", 1).Err()) })
+}
+
+// open gives each client a proxy before every server.
+func (m *masters) open(t testing.TB, o dlock.Options) *conformance.Peer {
+	proxies := make(map[string]*faultnet.Proxy)
+	var hosts []string
+	for _, s := range m.servers {
+		proxy, err := faultnet.Listen(s.Addr())
+		must(t, err)
+		proxy.SetFraming(faultnet.RESP)
+		proxies[s.Addr()] = proxy
+		hosts = append(hosts, proxy.Addr())
+	}
+	u, err := backend.ParseURL("redlock://" + strings.Join(hosts, ","))
+	must(t, err)
+	b, err := backend.Open(t.Context(), backend.Config{URL: u, TTL: o.TTL})
+	must(t, err)
+	c, err := dlock.New(b, &o)
+	must(t, err)
+	return &conformance.Peer{
+		Client:  c,
+		Backend: b,
+		Cut:     func() func() { return cutAll(proxies) },
+		DropReply: func() { // of each: one alone would not matter
+			for _, proxy := range proxies {
+				proxy.DropReplyAfter(func(request []byte) bool { return bytes.Contains(request, []byte("evalsha")) })
+			}
+		},
+		Closed: func() {
+			for _, proxy := range proxies {
+				must(t, proxy.Close())
+			}
+		},
+	}
+}
+
+// ops is what the busiest server has been sent: a request goes to each of them
+// at once. Whoever has the answers that it needs does not wait for the others,
+// so what is still on its way is waited for.
+func (m *masters) ops() int64 {
+	for last := m.sent(); ; {
+		time.Sleep(10 * time.Millisecond)
+		now := m.sent()
+		if slices.Equal(now, last) {
+			return slices.Max(now)
+		}
+		last = now
+	}
+}
+
+func (m *masters) sent() (each []int64) {
+	m.each(func(d *redisData) { each = append(each, d.ops()) })
+	return each
+}
+
+// waiting is how many wait at every server, less than none while they differ: a
+// request is on its way.
+func (m *masters) waiting(t testing.TB, name string) int {
+	n := m.data[0].waiting(t, name)
+	for _, d := range m.data[1:] {
+		if d.waiting(t, name) != n {
+			return -1
+		}
+	}
+	return n
+}
+
+// residue lists what is left of one property, because no property empties all of
+// the servers: what others have killed or cut off is kept for ten minutes, if
+// nobody touches it. Ids that must not come back are kept for two.
+func (m *masters) residue(t testing.TB) (left []string) {
+	m.each(func(d *redisData) { left = append(left, d.residue(t)...) })
+	mine := strings.TrimSuffix(redisKey(t.Name()), "}")
+	return slices.DeleteFunc(left, func(key string) bool {
+		ofLock := strings.HasPrefix(key, "dlock:{")
+		return ofLock && (!strings.HasPrefix(key, mine) || strings.HasSuffix(key, ":x"))
+	})
+}
+
+func (m *masters) foreign(t testing.TB, name string) func() error {
+	var all []func() error
+	m.each(func(d *redisData) { all = append(all, d.foreign(t, name)) })
+	return func() (err error) {
+		for _, untouched := range all {
+			err = errors.Join(err, untouched())
+		}
+		return err
+	}
+}
+
+func (m *masters) restart(t testing.TB) {
+	for _, s := range m.servers {
+		must(t, s.Kill())
+	}
+	for _, s := range m.servers {
+		must(t, s.Restart(true))
+	}
+}
+
+// wipe has one server forget everything, which a quorum survives. It is trusted
+// again after the property.
+func (m *masters) wipe(t testing.TB) {
+	m.data[0].wipe(t)
+	t.Cleanup(func() { m.vouch(t) })
+}
+
+func (m *masters) borrow(t testing.TB) (backend.Backend, func() error) {
+	var clients []*redis.Client
+	var nodes []backend.Backend
+	for _, s := range m.servers {
+		c := redis.NewClient(&redis.Options{Addr: s.Addr(), DisableIdentity: true})
+		t.Cleanup(func() { _ = c.Close() })
+		clients = append(clients, c)
+		nodes = append(nodes, lockredis.New(c, nil))
+	}
+	b, err := quorum.New(nodes, nil)
+	must(t, err)
+	return b, func() (err error) {
+		for _, c := range clients {
+			err = errors.Join(err, c.Ping(context.Background()).Err())
+		}
+		return err
+	}
+}

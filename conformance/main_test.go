@@ -29,6 +29,9 @@ var harnesses = map[string]func(testing.TB) conformance.Harness{
 	"zk":             zkHarness,
 }
 
+// onlyByName are the targets that all does not stand for, and why.
+var onlyByName = map[string]string{"redlock": "ten runs in a row are still to be shown"}
+
 var backends = flag.String("backend", "memory", "backends to test: a name, a list with commas, or all; one of "+known())
 
 func known() string { return strings.Join(slices.Sorted(maps.Keys(harnesses)), ", ") }
@@ -61,7 +64,9 @@ func BenchmarkBackend(b *testing.B) {
 func chosen(t testing.TB) []string {
 	names := strings.Split(*backends, ",")
 	if *backends == "all" {
-		names = slices.Sorted(maps.Keys(harnesses))
+		names = slices.DeleteFunc(slices.Sorted(maps.Keys(harnesses)), func(name string) bool {
+			return onlyByName[name] != ""
+		})
 	}
 	for _, name := range names {
 		if harnesses[name] == nil {

@@ -46,7 +46,7 @@ func newRedisHarness(t testing.TB, name, login string, args ...string) conforman
 		Version:  s.Version(),
 		Scheme:   "redis",
 		URL:      r.url(s.Addr()),
-		TTL:      time.Second,
+		TTL:      2 * time.Second,
 		Leased:   true,
 		Open:     r.open,
 		Evict:    r.evict,

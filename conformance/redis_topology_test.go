@@ -96,7 +96,7 @@ func (g *redisGroup) harness(name, scheme, hosts, path string) conformance.Harne
 		Version:  g.servers[0].Version(),
 		Scheme:   scheme,
 		URL:      scheme + "://" + hosts + path,
-		TTL:      time.Second,
+		TTL:      2 * time.Second,
 		Leased:   true,
 		Open:     g.open,
 		Evict:    g.evict,

@@ -42,7 +42,7 @@ func redlockHarness(t testing.TB) conformance.Harness {
 		Scheme:   "redlock",
 		URL:      "redlock://" + hosts,
 		Hosts:    "h1,h2,h3",
-		TTL:      time.Second,
+		TTL:      2 * time.Second,
 		Leased:   true,
 		Open:     m.open,
 		Evict:    func(t testing.TB, name string) { m.each(func(d *redisData) { d.evict(t, name) }) },

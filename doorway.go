@@ -110,13 +110,14 @@ func (c *Client) leave(d *doorway, mode backend.Mode) {
 
 // doorway returns the one of name. It is called with c.mu held.
 func (c *Client) doorway(name string) *doorway {
+	if d := c.idle; d != nil && d.name == name {
+		c.idle = nil
+		return d
+	}
 	d := c.names[name]
-	switch {
-	case d == nil:
+	if d == nil {
 		d = &doorway{name: name}
 		c.names[name] = d
-	case d == c.idle:
-		c.idle = nil
 	}
 	return d
 }

@@ -257,13 +257,12 @@ func (s *Server) age(g *grant, now time.Time) time.Duration {
 func (s *Server) update(h *backend.Hold, do func(*state, *grant, time.Duration)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := s.locks[h.Name]
-	if st == nil {
-		return backend.ErrLost
-	}
 	g, now := h.State.(*grant), s.now()
+	st := g.of // forgotten, if no longer in locks
 	if s.expire(st, now); !st.has(g) {
-		s.settle(st, now)
+		if s.locks[st.name] == st {
+			s.settle(st, now)
+		}
 		return backend.ErrLost
 	}
 	do(st, g, now)
@@ -341,13 +340,14 @@ func (s *Server) tidy(st *state) {
 }
 
 func (s *Server) state(name string) *state {
+	if st := s.idle; st != nil && st.name == name {
+		s.idle = nil
+		return st
+	}
 	st := s.locks[name]
-	switch {
-	case st == nil:
+	if st == nil {
 		st = &state{name: name}
 		s.locks[name] = st
-	case st == s.idle:
-		s.idle = nil
 	}
 	return st
 }

@@ -30,7 +30,7 @@ func handOverLetsOthersIn(s *scene) {
 	})
 }
 
-// handOverReaders has readers of one client in the lock without a gap.
+// handOverReaders has readers of one client come without end.
 func handOverReaders(s *scene) {
 	s.needs(Readers)
 	a, b := s.open(), s.open()
@@ -41,8 +41,7 @@ func handOverReaders(s *scene) {
 	})
 }
 
-// besieged runs f while four goroutines take l in turn, and let go of it only
-// once the next has it, or waits for it.
+// besieged runs f while four goroutines take l and let go of it without end.
 func (s *scene) besieged(l dlock.Locker, f func()) {
 	var stop atomic.Bool
 	ended, started := make(chan struct{}), make(chan struct{}, 4)

@@ -31,7 +31,7 @@ soak: servers ## the same for as long as you like: make soak DURATION=8h BACKEND
 	go test -v -count=1 -timeout 0 ./internal/chaos -run TestChaos -backend=$(BACKEND) -duration=$(DURATION)
 
 mutants: servers ## seed known bugs, each of which a test must catch: make mutants MUTANT=redis-
-	go test -v -tags mutants -count=1 -timeout 60m -parallel 4 ./mutants -run TestMutants -mutant='$(MUTANT)' | \
+	go test -v -tags mutants -count=1 -timeout 60m -parallel 2 ./mutants -run TestMutants -mutant='$(MUTANT)' | \
 		grep --line-buffered -vE '^ *(=== |--- PASS|run_test)'
 
 check: ## what needs no server: format, vet, staticcheck, go.mod

@@ -9,6 +9,7 @@
 //
 //	trap: what is wrong with it, in one line
 //	test: ./package TestName/Subtest -flag=of-the-test
+//	hangs: what the test waits for in vain
 //	file: path/of/what/it/changes.go
 //	@@
 //	 a line that stays
@@ -21,4 +22,6 @@
 // The mutant is caught if the named test fails, and passes without it. A
 // mutant that does not compile, or hangs until the runner's limit, or ends the
 // test's process by something else than a failure of that test, is not caught.
+// Nor is one whose test fails by its own limit: on a slow machine every test
+// may. Only where hanging is what the trap does, and hangs says so, that counts.
 package mutants

@@ -18,6 +18,7 @@ type mutant struct {
 	pkg   string // of the test that catches it, as the go command names it
 	test  string // with its subtests
 	flags []string
+	hangs string // what its test waits for in vain; empty: it fails by itself
 	edits []edit
 }
 
@@ -91,6 +92,8 @@ func (m *mutant) set(key, value string) bool {
 			return false
 		}
 		m.pkg, m.test, m.flags = words[0], words[1], words[2:]
+	case "hangs":
+		m.hangs = value
 	case "file":
 		m.edits = append(m.edits, edit{file: value})
 	default:

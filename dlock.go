@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"log/slog"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -165,14 +164,6 @@ func (c *Client) releaseAll(ctx context.Context, holds []*hold) {
 		all.Go(func() { h.close(ctx) })
 	}
 	all.Wait()
-}
-
-// nextID returns an id that no other request has ever had.
-func (c *Client) nextID() string {
-	buf := make([]byte, 0, 56)
-	buf = append(buf, c.id...)
-	buf = append(buf, ':')
-	return string(strconv.AppendUint(buf, c.lastID.Add(1), 10))
 }
 
 func randomID() string {

@@ -185,7 +185,7 @@ func (l *lock) take(ctx context.Context, r request) (*Lease, error) {
 	ttl, fixed := l.lease()
 	h.bh, err = c.backend.Acquire(ctx, backend.Request{
 		Name:     l.fullName,
-		ID:       c.nextID(),
+		ID:       backend.ID{Client: c.id, Seq: c.lastID.Add(1)},
 		Label:    c.opts.Label,
 		Mode:     r.mode,
 		TTL:      ttl,

@@ -54,7 +54,7 @@ type Request struct {
 	// stores it with the hold, so that a repeated or late message about one
 	// hold can never touch another. Knowing it allows the hold to be released:
 	// it belongs in no log.
-	ID string
+	ID ID
 
 	// Label says for people who asks. It may be empty and is never compared.
 	Label string

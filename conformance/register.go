@@ -45,7 +45,7 @@ const never = 1000 * time.Hour
 
 func (r *register) request(mode backend.Mode, wait bool) backend.Request {
 	r.asked++
-	return backend.Request{Name: r.name, ID: r.sub(r.client) + ":" + string(rune('a'+r.asked)), Mode: mode,
+	return backend.Request{Name: r.name, ID: backend.ID{Client: r.sub(r.client), Seq: uint64(r.asked)}, Mode: mode,
 		TTL: 10 * r.TTL, Wait: wait, Observer: deaf{}}
 }
 

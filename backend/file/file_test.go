@@ -330,7 +330,7 @@ func TestWithoutInotify(t *testing.T) {
 	b, err := New(&Options{Dir: dir})
 	must(t, err)
 	defer b.Close(t.Context())
-	r := backend.Request{Name: "lock", ID: "1", Mode: backend.Exclusive, TTL: time.Second, Wait: true}
+	r := backend.Request{Name: "lock", ID: backend.ID{Client: "a", Seq: 1}, Mode: backend.Exclusive, TTL: time.Second, Wait: true}
 	h, err := b.Acquire(t.Context(), r)
 	must(t, err)
 	l, err := openLock(path, os.O_RDWR)
@@ -481,11 +481,11 @@ func TestReleaseAgain(t *testing.T) {
 	b, err := New(&Options{Dir: t.TempDir()})
 	must(t, err)
 	defer b.Close(t.Context())
-	r := backend.Request{Name: "lock", ID: "1", Mode: backend.Exclusive, TTL: time.Second}
+	r := backend.Request{Name: "lock", ID: backend.ID{Client: "a", Seq: 1}, Mode: backend.Exclusive, TTL: time.Second}
 	first, err := b.Acquire(t.Context(), r)
 	must(t, err)
 	must(t, b.Release(t.Context(), first))
-	r.ID = "2"
+	r.ID.Seq = 2
 	second, err := b.Acquire(t.Context(), r)
 	must(t, err)
 	if err := b.Release(t.Context(), first); !errors.Is(err, backend.ErrLost) {
@@ -493,7 +493,7 @@ func TestReleaseAgain(t *testing.T) {
 	}
 	b.Renew(t.Context(), []*backend.Hold{first, second}, func(h *backend.Hold, err error) {
 		if errors.Is(err, backend.ErrLost) != (h == first) {
-			t.Errorf("renewal of %s: %v", h.ID, err)
+			t.Errorf("renewal of %v: %v", h.ID, err)
 		}
 	})
 	must(t, b.Release(t.Context(), second))

@@ -3,7 +3,7 @@ package quorum
 import (
 	"context"
 	"errors"
-	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -80,16 +80,17 @@ func (h *hold) answer(i int, wait bool) step {
 	return next
 }
 
+// lastSeq counts the requests to nodes, of all backends: clients may share
+// nodes between them.
+var lastSeq atomic.Uint64
+
 // nextTry makes the next request to a node. Each has an id of its own.
 func (h *hold) nextTry(i int, wait bool) (int, backend.Request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.seats[i].tries++
 	try, r := h.seats[i].tries, h.r
-	id := append(make([]byte, 0, len(r.ID)+8), r.ID...)
-	id = strconv.AppendInt(append(id, '.'), int64(h.round), 10)
-	id = strconv.AppendInt(append(id, '.'), int64(try), 10)
-	r.ID, r.Wait, r.Observer = string(id), wait, &observer{h, i, try}
+	r.ID.Seq, r.Wait, r.Observer = lastSeq.Add(1), wait, &observer{h, i, try}
 	return try, r
 }
 

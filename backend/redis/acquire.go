@@ -49,7 +49,7 @@ func (b *Backend) acquire(ctx context.Context, r backend.Request, v *backend.Bal
 	}
 	defer b.calls.Done()
 	k := lockKeys(r.Name)
-	c := &call{Request: &r, ballot: v, b: b, keys: k, at: b.address(k, r.ID)}
+	c := &call{Request: &r, ballot: v, b: b, keys: k, at: b.address(k, r.ID.Client)}
 	h, err := c.take(ctx)
 	if err != nil {
 		c.leave()

@@ -25,7 +25,7 @@ func TestHoldCountsFromItsRequest(t *testing.T) {
 
 	p.Delay(faultnet.ToClient, late, 0)
 	h := must[*backend.Hold](t)(b.Acquire(ctx, backend.Request{
-		Name: t.Name(), ID: t.Name() + ":1", Mode: backend.Exclusive, TTL: limit, Observer: deaf{},
+		Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: limit, Observer: deaf{},
 	}))
 	if age := time.Since(h.Sent); age < late {
 		t.Errorf("the hold counts from %v ago, its answer came after %v", age, late)

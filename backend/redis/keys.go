@@ -2,7 +2,6 @@ package redis
 
 import (
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -53,7 +52,7 @@ func keysOf(main string) *keys {
 // with what a script must know of the one it grants the lock to; polls says
 // that nobody listens for the grant.
 func newID(r *backend.Request, n int, polls bool) string {
-	id := make([]byte, 0, len(r.ID)+16)
+	id := make([]byte, 0, len(r.ID.Client)+40)
 	if r.Mode == backend.Shared {
 		id = append(id, 'r')
 	} else {
@@ -64,19 +63,12 @@ func newID(r *backend.Request, n int, polls bool) string {
 		id = append(id, 'p')
 	}
 	id = append(id, ':')
-	id = append(id, r.ID...)
+	id = r.ID.AppendTo(id)
 	if n > 0 {
 		id = append(id, '+')
 		id = strconv.AppendInt(id, int64(n), 10)
 	}
 	return string(id)
-}
-
-// clientOf is the part of a request's id that names its client, and with that
-// the client's channel.
-func clientOf(requestID string) string {
-	client, _, _ := strings.Cut(requestID, ":")
-	return client
 }
 
 // millis rounds up: a hold is never shorter than was asked for.

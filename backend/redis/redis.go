@@ -213,8 +213,8 @@ func (b *Backend) Close(ctx context.Context) error {
 }
 
 // address is where the client of a request about a lock is called.
-func (b *Backend) address(k *keys, requestID string) address {
-	at := address{client: clientOf(requestID)}
+func (b *Backend) address(k *keys, client string) address {
+	at := address{client: client}
 	if b.nodes != nil {
 		at.lock = k.names[0]
 	}

@@ -12,7 +12,7 @@ func TestEntriesArriveInAnyOrder(t *testing.T) {
 	ctx := within(t)
 	b := New(plainClient(t, shared), nil)
 	t.Cleanup(func() { _ = b.Close(within(t)) })
-	h := must[*backend.Hold](t)(b.Acquire(ctx, backend.Request{Name: t.Name(), ID: "client:1", TTL: limit}))
+	h := must[*backend.Hold](t)(b.Acquire(ctx, backend.Request{Name: t.Name(), ID: backend.ID{Client: "client", Seq: 1}, TTL: limit}))
 	c := plainClient(t, shared)
 	for _, sent := range []struct {
 		entries int

@@ -107,13 +107,13 @@ func TestTransferredTokensOutliveTheHold(t *testing.T) {
 		},
 	}
 	for what, end := range ends {
-		r := backend.Request{Name: t.Name() + what, ID: "client:1", TTL: time.Minute}
+		r := backend.Request{Name: t.Name() + what, ID: backend.ID{Client: "client", Seq: 1}, TTL: time.Minute}
 		h := must[*backend.Hold](t)(b.Acquire(ctx, r))
 		// As if the server's clock had run on, and stepped back since.
 		far := h.Token + 20_000_000
 		stateOf(h).used.Store(far)
 		end(h)
-		r.ID = "client:2"
+		r.ID.Seq = 2
 		next := must[*backend.Hold](t)(b.Acquire(ctx, r))
 		if next.Token <= far {
 			t.Errorf("%s: token %d after %d", what, next.Token, far)

@@ -47,7 +47,7 @@ func TestGrantToldDuringRelease(t *testing.T) {
 	b := New(rdb, nil)
 	t.Cleanup(func() { _ = b.Close(context.Background()) })
 	h := must[*backend.Hold](t)(b.Acquire(ctx, backend.Request{
-		Name: t.Name(), ID: t.Name() + ":1", Mode: backend.Exclusive, TTL: limit, Observer: deaf{},
+		Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: limit, Observer: deaf{},
 	}))
 	strays, messages := 0, 0
 	b.hub.stray = func(string, string) { strays++ }

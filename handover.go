@@ -64,13 +64,14 @@ func (c *Client) pass(e *entry) (old former, ok bool) {
 	if w == nil || c.closed || w.mode != backend.Exclusive || !h.serves(w.lock, w.mode) {
 		return old, false
 	}
-	old, ok = h.move(e, w.next != nil)
-	if ok {
-		d.remove(w)
-		w.granted, w.lease = true, h.open.handle
-		w.ready <- struct{}{}
+	next, old := h.move(e, w.next != nil)
+	if next == nil {
+		return old, false
 	}
-	return old, ok
+	d.remove(w)
+	w.granted, w.lease = true, next
+	w.ready <- struct{}{}
+	return old, true
 }
 
 // join enters a shared hold that this client has already, so that its readers
@@ -99,31 +100,31 @@ func (h *hold) serves(l *lock, mode backend.Mode) bool {
 // anyLength reports whether a hold may last for any time.
 func (l *lock) anyLength() bool { return l.minHold == 0 && l.maxHold == 0 }
 
-// move closes e, the last lease on h, and opens one for the next owner. Queued
-// says whether there is another one waiting after that.
-func (h *hold) move(e *entry, queued bool) (old former, ok bool) {
+// move closes e, the last lease on h, and opens the next one for its next
+// owner. Queued says whether another one waits after that. It returns no lease,
+// and does nothing, if h cannot be passed on.
+func (h *hold) move(e *entry, queued bool) (next *Lease, old former) {
 	k := h.lock.client.keeper
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.over != nil || h.open != e || e.older != nil || !h.mayPass(k.Now) {
-		return old, false
+		return nil, old
 	}
 	token, ok := h.lock.client.transferer.Transfer(h.bh)
 	if !ok {
-		return old, false
+		return nil, old
 	}
 	if old.held, ok = k.Restart(&h.item, h.bh.TTL/3); !ok {
-		return old, false
+		return nil, old
 	}
 	if old.told, ok = e.mark(ErrUnlocked, nil); !ok {
-		return old, false
+		return nil, old
 	}
 	h.bh.Token = token
 	h.open, h.entries, e.handle = nil, 0, nil
 	h.queued.Store(queued)
 	h.isWant, h.wanted = queued || h.bounded, nil
-	h.enter(new(entry), nil, backend.Exclusive)
-	return old, true
+	return h.enter(new(entry), nil, backend.Exclusive), old
 }
 
 // mayPass reports whether one more may have h without asking the server.

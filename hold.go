@@ -276,7 +276,9 @@ func (h *hold) Wanted() {
 
 // wantedHere says that somebody of this client waits.
 func (h *hold) wantedHere() {
-	h.queued.Store(true)
+	if h.queued.Swap(true) {
+		return // and the holder was told
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.want()

@@ -36,7 +36,7 @@ type Backend struct {
 
 	stop   sync.Once
 	closed chan struct{}
-	calls  sync.WaitGroup // Acquire calls under way
+	gone   bool // as the server knows; guarded by its mutex
 
 	planned   atomic.Bool // failNext or dropReply is set
 	mu        sync.Mutex
@@ -72,28 +72,11 @@ func (b *Backend) Vote(ctx context.Context, r backend.Request, v backend.Ballot)
 }
 
 func (b *Backend) take(ctx context.Context, r *backend.Request, v backend.Ballot) (*backend.Hold, error) {
-	if !b.begin() {
-		return nil, backend.ErrClosed
-	}
-	defer b.calls.Done()
 	for {
 		h, err := b.acquire(ctx, r, v)
 		if err == nil || !errors.Is(err, backend.ErrLost) || !r.Wait {
 			return h, err
 		}
-	}
-}
-
-// begin counts an Acquire, unless b is closed.
-func (b *Backend) begin() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	select {
-	case <-b.closed:
-		return false
-	default:
-		b.calls.Add(1)
-		return true
 	}
 }
 
@@ -190,10 +173,7 @@ func (b *Backend) Transfer(h *backend.Hold) (uint64, bool) { return b.server.tra
 // Close implements backend.Backend.
 func (b *Backend) Close(context.Context) error {
 	b.stop.Do(func() {
-		b.mu.Lock()
 		close(b.closed)
-		b.mu.Unlock()
-		b.calls.Wait()
 		b.server.forget(b)
 		if b.onStop != nil {
 			b.onStop()

@@ -100,7 +100,7 @@ func (s *Server) Wipe() {
 	s.token, s.since = 0, 0
 	for _, st := range s.locks {
 		st.writer, st.readers = nil, nil
-		st.turnAway()
+		st.turnAway(needsMemory)
 		s.settle(st, now)
 	}
 }
@@ -149,8 +149,8 @@ func (s *Server) Entries(name string) int {
 // acquire grants r, or queues it, or does neither if it must not wait.
 func (s *Server) acquire(b *Backend, r *backend.Request, v backend.Ballot, now time.Duration) (*grant, *waiter, error) {
 	s.mu.Lock()
-	if err := s.ready(v, now); err != nil {
-		defer s.mu.Unlock()
+	if err := s.ready(b, v, now); err != nil {
+		s.mu.Unlock()
 		return nil, nil, err
 	}
 	st := s.state(r.Name)
@@ -177,9 +177,13 @@ func (s *Server) acquire(b *Backend, r *backend.Request, v backend.Ballot, now t
 	return nil, w, nil
 }
 
-// ready reports whether the server remembers as much as v asks for.
-func (s *Server) ready(v backend.Ballot, now time.Duration) error {
-	if v.Rejoin == 0 {
+// ready reports whether the server serves b, and remembers as much as v asks
+// for.
+func (s *Server) ready(b *Backend, v backend.Ballot, now time.Duration) error {
+	switch {
+	case b.gone:
+		return backend.ErrClosed
+	case v.Rejoin == 0:
 		return nil
 	}
 	if s.since == 0 {
@@ -191,12 +195,29 @@ func (s *Server) ready(v backend.Ballot, now time.Duration) error {
 	return nil
 }
 
-// release ends h, and reports ErrLost if it had ended before.
+// release ends h, and reports ErrLost if it had ended before. One that is still
+// there has never been anybody else's, even if its time is over.
 func (s *Server) release(h *backend.Hold) error {
+	if s.releaseUnwanted(h.State.(*grant)) {
+		return nil
+	}
 	return s.update(h, func(st *state, g *grant, now time.Duration) {
 		st.remove(g)
 		s.settle(st, now)
 	})
+}
+
+// releaseUnwanted ends a hold that nobody waits for.
+func (s *Server) releaseUnwanted(g *grant) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := g.of
+	if st.writer != g || len(st.queue) > 0 {
+		return false
+	}
+	st.writer = nil
+	s.tidy(st)
+	return true
 }
 
 // renew keeps h for its TTL from now.
@@ -287,11 +308,18 @@ func (s *Server) abandon(w *waiter) {
 	s.settle(st, s.now())
 }
 
-// forget ends all holds of b.
+// forget ends all holds of b and all that it waits for. It serves b no more.
 func (s *Server) forget(b *Backend) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	b.gone = true
 	for _, st := range s.locks {
+		st.turnAway(func(w *waiter) error {
+			if w.client != b {
+				return nil
+			}
+			return backend.ErrClosed
+		})
 		for _, g := range st.holders() {
 			if g.client == b {
 				st.remove(g)
@@ -373,8 +401,8 @@ func (s *Server) grant(st *state, b *Backend, r *backend.Request, v backend.Ball
 // that v brings.
 func (s *Server) newToken(v backend.Ballot, now time.Duration) uint64 {
 	s.token = max(s.token+1, s.micros(now))
-	if v.Token <= s.micros(now+backend.TokenLead) {
-		s.token = max(s.token, v.Token)
+	if v.Token > s.token && v.Token <= s.micros(now+backend.TokenLead) {
+		s.token = v.Token
 	}
 	return s.token
 }
@@ -423,16 +451,23 @@ func (st *state) remove(g *grant) {
 	st.readers = without(st.readers, g)
 }
 
-// turnAway ends the wait of those who need a server that remembers.
-func (st *state) turnAway() {
+// turnAway ends every wait for which why has a reason.
+func (st *state) turnAway(why func(*waiter) error) {
 	st.queue = slices.DeleteFunc(st.queue, func(w *waiter) bool {
-		if w.ballot.Rejoin == 0 {
+		if w.err = why(w); w.err == nil {
 			return false
 		}
-		w.err = &backend.NotReadyError{In: w.ballot.Rejoin}
 		close(w.ready)
 		return true
 	})
+}
+
+// needsMemory turns away who needs a server that remembers.
+func needsMemory(w *waiter) error {
+	if w.ballot.Rejoin == 0 {
+		return nil
+	}
+	return &backend.NotReadyError{In: w.ballot.Rejoin}
 }
 
 func (st *state) nextExpiry() time.Duration {

@@ -2,6 +2,7 @@ package keepalive
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -23,21 +24,27 @@ func (c clock) until(m moment, now time.Time) time.Duration { return time.Durati
 
 // A deadline is a moment by two clocks. The monotonic one stops while the
 // machine sleeps, the wall clock can be set: the one that gets there first is
-// believed.
+// believed. It may be read at any time; while it is set one of the two may still
+// be the old one, which is earlier.
 type deadline struct {
-	running moment // never: there is no deadline
-	wall    int64  // in nanoseconds since 1970
+	running atomic.Int64 // a moment; never: there is no deadline
+	wall    atomic.Int64 // in nanoseconds since 1970
 }
 
-// deadline is when the holder of h stops believing in it.
-func (c clock) deadline(h *backend.Hold) deadline {
+// set makes it the time when the holder of h stops believing in it.
+func (d *deadline) set(c clock, h *backend.Hold) {
 	if h.Granted <= 0 {
-		return deadline{never, math.MaxInt64}
+		d.running.Store(int64(never))
+		d.wall.Store(math.MaxInt64)
+		return
 	}
 	lasts := h.Granted - backend.Margin(h.Granted)
-	return deadline{c.at(h.Sent) + moment(lasts), h.Sent.UnixNano() + int64(lasts)}
+	d.running.Store(int64(c.at(h.Sent)) + int64(lasts))
+	d.wall.Store(h.Sent.UnixNano() + int64(lasts))
 }
 
-func (d deadline) passed(at moment, now time.Time) bool {
-	return at >= d.running || now.UnixNano() >= d.wall
+func (d *deadline) at() moment { return moment(d.running.Load()) }
+
+func (d *deadline) passed(at moment, now time.Time) bool {
+	return at >= d.at() || now.UnixNano() >= d.wall.Load()
 }

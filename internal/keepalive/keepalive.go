@@ -9,7 +9,6 @@ package keepalive
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"errors"
 	"sync"
@@ -44,7 +43,7 @@ type Item struct {
 
 	added    moment // Sent may be older: that of a session is
 	deadline deadline
-	end      moment // after the longest time it may be held
+	end      moment // after the longest time it may be held; never changes
 	due      moment // next renewal
 	at       moment // when it is looked at next: its key in the heap
 	retry    *backend.Backoff
@@ -85,12 +84,12 @@ func (k *Keeper) Add(it *Item, h *backend.Hold, maxHold time.Duration, owner Own
 	now := time.Now()
 	sent := k.clock.at(h.Sent)
 	it.hold, it.owner, it.retry, it.added = h, owner, nil, k.clock.at(now)
-	it.deadline = k.clock.deadline(h)
+	it.deadline.set(k.clock, h)
 	it.end, it.due = never, never
 	if maxHold > 0 {
 		it.end = it.added + moment(maxHold)
 	}
-	if k.renewer != nil && (!h.Fixed || it.deadline.running < it.end) {
+	if k.renewer != nil && (!h.Fixed || it.deadline.at() < it.end) {
 		it.due = sent + moment(cmp.Or(h.RenewIn, period(h)))
 	}
 	return k.push(it, now)
@@ -108,7 +107,7 @@ func (k *Keeper) push(it *Item, now time.Time) bool {
 	if k.over(it, now) != nil || k.ctx.Err() != nil {
 		return false
 	}
-	heap.Push(&k.items, it)
+	k.items.push(it)
 	k.arm(now)
 	return true
 }
@@ -120,7 +119,7 @@ func (k *Keeper) push(it *Item, now time.Time) bool {
 func (k *Keeper) Remove(ctx context.Context, it *Item) bool {
 	k.mu.Lock()
 	if it.index > 0 {
-		heap.Remove(&k.items, int(it.index)-1)
+		k.items.remove(it)
 	}
 	var settled chan struct{}
 	if it.inFlight {
@@ -144,8 +143,6 @@ func (k *Keeper) Remove(ctx context.Context, it *Item) bool {
 // Expired reports why the hold is over by the clock, or nil. It is for calls
 // that must not say "held" on a machine that has just woken up.
 func (k *Keeper) Expired(it *Item) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	return k.over(it, time.Now())
 }
 
@@ -217,7 +214,7 @@ func period(h *backend.Hold) time.Duration {
 	return h.TTL / 3
 }
 
-// over says why the hold is over at now, or nil.
+// over says why the hold is over at now, or nil. It needs no mutex.
 func (k *Keeper) over(it *Item, now time.Time) error {
 	at := k.clock.at(now)
 	switch {
@@ -230,7 +227,7 @@ func (k *Keeper) over(it *Item, now time.Time) error {
 }
 
 // limit is when the hold is over unless it is renewed.
-func (it *Item) limit() moment { return min(it.deadline.running, it.end) }
+func (it *Item) limit() moment { return min(it.deadline.at(), it.end) }
 
 // next is when the keeper must look at the item again.
 func (it *Item) next() moment {

@@ -1,7 +1,6 @@
 package keepalive
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"time"
@@ -65,7 +64,7 @@ type group struct {
 func (k *Keeper) collect(now time.Time) (lost []verdict, groups map[time.Duration]*group) {
 	var again []*Item
 	for k.items.due(k.clock.at(now)) {
-		it := heap.Pop(&k.items).(*Item)
+		it := k.items.pop()
 		if cause := k.over(it, now); cause != nil {
 			lost = append(lost, verdict{it.owner, cause})
 			continue
@@ -85,7 +84,7 @@ func (k *Keeper) collect(now time.Time) (lost []verdict, groups map[time.Duratio
 		g.add(it)
 	}
 	for _, it := range again {
-		heap.Push(&k.items, it)
+		k.items.push(it)
 	}
 	return lost, groups
 }
@@ -93,7 +92,7 @@ func (k *Keeper) collect(now time.Time) (lost []verdict, groups map[time.Duratio
 func (g *group) add(it *Item) {
 	it.inFlight = true
 	g.items[it.hold] = it
-	g.until = min(g.until, it.deadline.running)
+	g.until = min(g.until, it.deadline.at())
 }
 
 // renew asks the server once for all holds of g. An attempt may last half of
@@ -126,11 +125,11 @@ func (k *Keeper) report(it *Item, err error) {
 		k.mu.Unlock()
 		return
 	}
-	heap.Remove(&k.items, int(it.index)-1)
+	k.items.remove(it)
 	left := k.left(it, now)
 	cause := k.answered(it, now, err)
 	if cause == nil {
-		heap.Push(&k.items, it)
+		k.items.push(it)
 		k.arm(now)
 	}
 	k.mu.Unlock()
@@ -161,7 +160,7 @@ func (k *Keeper) answered(it *Item, now time.Time, err error) error {
 	h := it.hold
 	switch {
 	case err == nil:
-		it.deadline = k.clock.deadline(h)
+		it.deadline.set(k.clock, h)
 		it.due = k.clock.at(h.Sent) + moment(period(h))
 		it.retry = nil
 		return k.over(it, now)

@@ -298,6 +298,32 @@ func TestReadersShareAHold(t *testing.T) {
 	})
 }
 
+// A reader does not join a hold that the server may forget soon: it asks.
+func TestReadersShareNeedsALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, _ := pair(t, dlock.Options{TTL: 30 * time.Second})
+		readers := a.RWMutex("x").RLocker()
+		first := lock(t, readers)
+		ba.Cut() // no renewal from here on
+		time.Sleep(19 * time.Second)
+		start := time.Now()
+		second := lock(t, readers)
+		if waited := time.Since(start); waited > 0 {
+			t.Errorf("waited for %v with a third of the lease left", waited)
+		}
+		time.Sleep(2 * time.Second)
+		time.AfterFunc(time.Second, ba.Heal)
+		start = time.Now()
+		third := lock(t, readers)
+		if waited := time.Since(start); waited != time.Second {
+			t.Errorf("waited for %v, want 1s until the server answers", waited)
+		}
+		for _, lease := range []*dlock.Lease{first, second, third} {
+			unlock(t, lease)
+		}
+	})
+}
+
 // Random locking, cancelling and losing by goroutines of two clients: never
 // two inside, and tokens that grow.
 func TestHandOverUnderFire(t *testing.T) {

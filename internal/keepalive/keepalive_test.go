@@ -181,6 +181,28 @@ func TestLateAnswerDelaysNobody(t *testing.T) {
 	})
 }
 
+// An answer that comes after the deadline does not bring the hold back, on a
+// machine too busy to have said that it is over.
+func TestLateAnswerRevivesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var k *Keeper
+		o := newOwner()
+		k = New(renewFunc(func(ctx context.Context, h *backend.Hold) error {
+			k.mu.Lock()
+			k.timer.Stop()
+			k.mu.Unlock()
+			time.Sleep(time.Minute)
+			return extend(ctx, h)
+		}))
+		defer k.Close()
+		add(t, k, granted(30*time.Second), o)
+		time.Sleep(2 * time.Minute)
+		if len(o.lost) != 1 || len(o.renewed) > 0 {
+			t.Errorf("lost %d times and renewed %d times after its end, want lost once", len(o.lost), len(o.renewed))
+		}
+	})
+}
+
 // When Remove has returned, no renewal is under way.
 func TestRemoveWaitsForTheRenewalUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,0 +1,85 @@
+package etcd_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend/etcd"
+)
+
+// A watcher notes which keys of locks are watched, and holds that up until free
+// is closed.
+type watcher struct {
+	clientv3.Watcher
+	below string
+	free  chan struct{}
+
+	mu  sync.Mutex
+	ops []clientv3.Op
+}
+
+func (w *watcher) Watch(ctx context.Context, key string, o ...clientv3.OpOption) clientv3.WatchChan {
+	if strings.HasPrefix(key, w.below) {
+		w.mu.Lock()
+		w.ops = append(w.ops, clientv3.OpGet(key, o...))
+		w.mu.Unlock()
+		<-w.free
+	}
+	return w.Watcher.Watch(ctx, key, o...)
+}
+
+func (w *watcher) seen() []clientv3.Op {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ops
+}
+
+// openWatched opens a client whose watches are known.
+func openWatched(t *testing.T) (*dlock.Client, *watcher) {
+	t.Helper()
+	cli := raw(t, shared.Addr())
+	w := &watcher{Watcher: cli.Watcher, below: prefix(t) + "/l/", free: make(chan struct{})}
+	cli.Watcher = w
+	c, err := dlock.New(etcd.New(cli, &etcd.Options{Prefix: prefix(t)}), &dlock.Options{TTL: time.Minute})
+	must(t, err)
+	t.Cleanup(func() { c.Close(context.Background()) })
+	return c, w
+}
+
+// TestWatchBeginsWithThePresent looks at what a waiter asks for. A watch from a
+// past revision is served every 100 ms only.
+func TestWatchBeginsWithThePresent(t *testing.T) {
+	lease := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
+	c, w := openWatched(t)
+	waiter := start(t, context30(t), c.Mutex("a").Lock)
+	eventually(t, "the waiter watches", func() bool { return len(w.seen()) > 0 })
+	close(w.free)
+	must(t, lease.Unlock(context30(t)))
+	must(t, waiter.granted().Unlock(context30(t)))
+	for _, op := range w.seen() {
+		if op.Rev() != 0 {
+			t.Errorf("a watch from revision %d on", op.Rev())
+		}
+		if len(op.RangeBytes()) != 0 {
+			t.Error("a watch of more than one key")
+		}
+	}
+}
+
+// TestReleaseBeforeTheWatch frees the lock after the waiter has joined the queue
+// and before the server knows of its watch, which begins too late to see that.
+func TestReleaseBeforeTheWatch(t *testing.T) {
+	lease := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
+	c, w := openWatched(t)
+	waiter := start(t, context30(t), c.Mutex("a").Lock)
+	eventually(t, "the waiter is about to watch", func() bool { return len(w.seen()) > 0 })
+	must(t, lease.Unlock(context30(t)))
+	close(w.free)
+	must(t, waiter.granted().Unlock(context30(t)))
+}

@@ -1,0 +1,127 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// A listener observes whether somebody waits.
+type listener chan struct{}
+
+func (l listener) Lost(error) {}
+
+func (l listener) Wanted() {
+	select {
+	case l <- struct{}{}:
+	default:
+	}
+}
+
+// is checks whether the observer has been told that somebody waits.
+func (l listener) is(t *testing.T, told bool) {
+	t.Helper()
+	if got := len(l) > 0; got != told {
+		t.Errorf("told that somebody waits: %v, want %v", got, told)
+	}
+}
+
+// A party asks a backend by hand, as package dlock does.
+type party struct {
+	*Backend
+	t  *testing.T
+	id backend.ID
+	listener
+}
+
+func newParty(t *testing.T, o *Options) *party {
+	t.Helper()
+	b := New(plainClient(t, shared), o)
+	t.Cleanup(func() { _ = b.Close(within(t)) })
+	return &party{b, t, backend.ID{Client: fmt.Sprintf("%s%p", t.Name(), b), Seq: 1}, make(listener, 1)}
+}
+
+func (p *party) request(wait bool) backend.Request {
+	return backend.Request{Name: p.t.Name(), ID: p.id, Mode: backend.Exclusive, TTL: time.Hour, Wait: wait, Observer: p.listener}
+}
+
+// take has the lock as it was free.
+func (p *party) take() *backend.Hold {
+	p.t.Helper()
+	return must[*backend.Hold](p.t)(p.Acquire(within(p.t), p.request(false)))
+}
+
+// queueUp joins the queue as somebody who says nothing more.
+func queueUp(t *testing.T, c *redis.Client) {
+	t.Helper()
+	id, k := "w3600000p:"+t.Name()+"x:1", lockKeys(t.Name())
+	run := func(s *script, call []any) {
+		call[0], call[1] = "eval", s.source
+		must[any](t)(c.Do(within(t), call...).Result())
+	}
+	run(acquireScript, acquireScript.call(k.args[:], id, 3_600_000, "w"))
+	t.Cleanup(func() { run(releaseScript, releaseCall(k, id, false, 0)) })
+}
+
+func waiting(t *testing.T, c *redis.Client) int64 {
+	return c.ZCard(context.Background(), mainKey(t.Name())+":q").Val()
+}
+
+// TestWantedByMessage tells a holder at once that somebody has begun to wait.
+func TestWantedByMessage(t *testing.T) {
+	p, c := newParty(t, nil), plainClient(t, shared)
+	h := p.take()
+	if !p.hub.listening(p.address(lockKeys(t.Name()), h.ID.Client)).works(within(t), nil, limit) {
+		t.Fatal("no subscription")
+	}
+	p.is(t, false)
+	queueUp(t, c)
+	eventually(t, "it is told that somebody waits", func() bool { return len(p.listener) > 0 })
+	must[any](t)(nil, p.Release(within(t), h))
+}
+
+// TestWantedByRenewal tells so a holder whom no message reaches.
+func TestWantedByRenewal(t *testing.T) {
+	p, c := newParty(t, &Options{PollOnly: true}), plainClient(t, shared)
+	h := p.take()
+	renew := func() {
+		p.Renew(within(t), []*backend.Hold{h}, func(_ *backend.Hold, err error) { must[any](t)(nil, err) })
+	}
+	renew()
+	p.is(t, false)
+	queueUp(t, c)
+	renew()
+	p.is(t, true)
+	must[any](t)(nil, p.Release(within(t), h))
+}
+
+// TestWantedFromTheStart tells so one who has waited itself, with its grant: by
+// a message, and by the answer to its own question.
+func TestWantedFromTheStart(t *testing.T) {
+	for name, o := range map[string]*Options{"Message": nil, "Reply": {PollOnly: true, Poll: time.Millisecond}} {
+		t.Run(name, func(t *testing.T) {
+			holder, next, c := newParty(t, nil), newParty(t, o), plainClient(t, shared)
+			h := holder.take()
+			granted := make(chan *backend.Hold, 1)
+			go func() {
+				h, err := next.Acquire(within(t), next.request(true))
+				if err != nil {
+					t.Error(err)
+				}
+				granted <- h
+			}()
+			eventually(t, "it waits", func() bool { return waiting(t, c) == 1 })
+			queueUp(t, c)
+			next.is(t, false)
+			must[any](t)(nil, holder.Release(within(t), h))
+			h = <-granted
+			next.is(t, true)
+			must[any](t)(nil, next.Release(within(t), h))
+		})
+	}
+}

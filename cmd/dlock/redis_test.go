@@ -1,0 +1,45 @@
+package main
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+// newRedisShell is a shell with a Redis server of its own.
+func newRedisShell(t *testing.T) (*shell, *redis.Client) {
+	t.Helper()
+	srv := server.Start(t, server.Redis{})
+	c := redis.NewClient(&redis.Options{Addr: srv.Addr(), DisableIdentity: true})
+	t.Cleanup(func() { _ = c.Close() })
+	return newShell(t, urlVariable+"=redis://"+srv.Addr()), c
+}
+
+func TestRunOnRedis(t *testing.T) {
+	s, c := newRedisShell(t)
+	first := s.start("run", "-t", "2s", "job", "--", "sh", "-c", "echo $DLOCK_TOKEN > held; exec sleep 300")
+	s.await("held")
+	s.start("run", "-n", "job", "--", "true").expect(exitHeld, "held")
+	s.start("run", "-n", "other", "--", "true").expect(0, "")
+
+	second := s.start("run", "job", "--", "sh", "-c", "test $DLOCK_TOKEN -gt $(cat held) && exit 5")
+	first.signal(syscall.SIGKILL) // its lease ends by itself
+	second.expect(5, "")
+	expectNoHolds(t, c)
+}
+
+func TestDemoOnRedis(t *testing.T) {
+	s, c := newRedisShell(t)
+	p := s.start("demo", "--sales=1000")
+	p.expect(0, "")
+	if l := tableLine(t, p, "with lock"); l.sold != 1000 || l.oversold != 0 {
+		t.Errorf("with lock: %+v", l)
+	}
+	if n := c.DBSize(t.Context()).Val(); n == 0 {
+		t.Error("the backend was not used")
+	}
+	expectNoHolds(t, c)
+}

@@ -57,6 +57,9 @@ func (h *hand) key() string {
 // turn takes a lock, works under it and gives it back. It reports whether it
 // had the lock.
 func (h *hand) turn(ctx context.Context) bool {
+	if h.rng.IntN(12) == 0 && !h.proving {
+		return h.both(ctx)
+	}
 	key := h.key()
 	c := call{hand: h, key: key, try: h.rng.IntN(6) == 0 && !h.proving}
 	c.shared = strings.HasPrefix(key, rw) && h.rng.IntN(4) > 0
@@ -73,9 +76,41 @@ func (h *hand) turn(ctx context.Context) bool {
 		h.again(c)
 	}
 	c.work()
-	c.leave()
+	leave(c.lease, &c)
 	return true
 }
+
+// both is a turn with two locks that are taken together.
+func (h *hand) both(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, patience*h.TTL)
+	defer cancel()
+	calls := []*call{{hand: h, key: plain}, {hand: h, key: fenced}}
+	names := []string{plain, fenced}
+	h.rng.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	for _, c := range calls {
+		c.ask()
+	}
+	lease, err := h.client.Multi(names).Lock(ctx)
+	at := Now()
+	if errors.Is(err, dlock.ErrHeld) {
+		err = errOther
+	}
+	for _, c := range calls {
+		c.answered(at, lease, err)
+	}
+	if err != nil {
+		return false
+	}
+	for _, c := range calls {
+		c.work()
+	}
+	leave(lease, calls...)
+	return true
+}
+
+// errOther is why a lock is not granted that was asked for together with one
+// that is held. It may have been free.
+var errOther = fmt.Errorf("one of two: %w", &dlock.Error{Op: "lock"})
 
 // again enters a lock that is held already.
 func (h *hand) again(outer call) {
@@ -83,7 +118,7 @@ func (h *hand) again(outer call) {
 	defer cancel()
 	inner := call{hand: h, key: outer.key, under: outer.id, shared: outer.shared || h.rng.IntN(4) == 0}
 	if inner.enter(outer.lease.Context(ctx)) {
-		inner.leave()
+		leave(inner.lease, &inner)
 	}
 }
 
@@ -95,6 +130,7 @@ type call struct {
 	shared, try bool
 	under       int
 	lease       *dlock.Lease
+	token       uint64
 }
 
 func (c *call) note(e Event) {
@@ -104,22 +140,29 @@ func (c *call) note(e Event) {
 
 // enter asks for the lock.
 func (c *call) enter(ctx context.Context) bool {
-	c.id = int(c.calls.Add(1))
 	lock := c.client.RWMutex(c.key)
 	take := map[[2]bool]func(context.Context) (*dlock.Lease, error){
 		{false, false}: lock.Lock, {false, true}: lock.TryLock, {true, false}: lock.RLock, {true, true}: lock.TryRLock,
 	}[[2]bool{c.shared, c.try}]
-	c.note(Event{At: Now(), Kind: Asked, Shared: c.shared, Try: c.try, Under: c.under})
+	c.ask()
 	lease, err := take(ctx)
-	at := Now()
+	c.answered(Now(), lease, err)
+	return err == nil
+}
+
+func (c *call) ask() {
+	c.id = int(c.calls.Add(1))
+	c.note(Event{At: Now(), Kind: Asked, Shared: c.shared, Try: c.try, Under: c.under})
+}
+
+func (c *call) answered(at int64, lease *dlock.Lease, err error) {
 	if err != nil {
 		c.note(Event{At: at, Kind: Failed, Err: classify(err), Text: err.Error()})
-		return false
+		return
 	}
-	c.lease = lease
-	c.note(Event{At: at, Kind: Granted, Token: lease.Token()})
+	c.lease, c.token = lease, lease.TokenOf(c.key)
+	c.note(Event{At: at, Kind: Granted, Token: c.token})
 	c.watches.Go(c.watch)
-	return true
 }
 
 // watch notes when the lease ends by itself.
@@ -131,15 +174,20 @@ func (c *call) watch() {
 	}
 }
 
-// leave gives the lock back.
-func (c *call) leave() {
-	c.note(Event{At: Now(), Kind: Giving})
-	err := c.lease.Unlock(context.Background())
+// leave gives back the lock, or all those that the lease is on.
+func leave(lease *dlock.Lease, calls ...*call) {
+	at := Now()
+	for _, c := range calls {
+		c.note(Event{At: at, Kind: Giving})
+	}
+	err := lease.Unlock(context.Background())
 	e := Event{At: Now(), Kind: Given}
 	if err != nil {
 		e.Err, e.Text = classify(err), err.Error()
 	}
-	c.note(e)
+	for _, c := range calls {
+		c.note(e)
+	}
 }
 
 // work does what the key is for, and now and then takes so long about it that a
@@ -172,10 +220,10 @@ func (c *call) addPlain() error {
 }
 
 func (c *call) addFenced() error {
-	value, ok, err := c.store.ask("get %s %d", c.key, c.lease.Token())
+	value, ok, err := c.store.ask("get %s %d", c.key, c.token)
 	if err != nil || !ok {
 		return err
 	}
-	_, _, err = c.store.ask("put %s %d %d", c.key, c.lease.Token(), value+1)
+	_, _, err = c.store.ask("put %s %d %d", c.key, c.token, value+1)
 	return err
 }

@@ -104,6 +104,7 @@ type place struct {
 	key      lockKey
 	revision int64     // the key's create revision: the order of the queue
 	ahead    string    // the nearest key below that conflicts; empty: none
+	seen     int64     // the revision at which it was
 	proved   time.Time // when the request was sent that found so
 	burnt    bool      // the key must not be used again
 }
@@ -200,7 +201,7 @@ func (s *session) request(ctx context.Context, p *place, guard int64) clientv3.T
 
 // joined takes the answer to a request that was carried out.
 func (p *place) joined(reply *clientv3.TxnResponse) {
-	p.revision = reply.Header.Revision
+	p.revision, p.seen = reply.Header.Revision, reply.Header.Revision
 	p.ahead = firstKey(reply.Responses[0].GetResponseRange())
 }
 

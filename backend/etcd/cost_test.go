@@ -9,6 +9,7 @@ import (
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/internal/faultnet"
+	"github.com/dlock-go/dlock/internal/server"
 )
 
 // cost returns how many requests do sends through p.
@@ -64,24 +65,40 @@ func TestRoundTrips(t *testing.T) {
 	must(t, reader.Unlock(context30(t)))
 }
 
-// TestRoundTripsOfWaiting counts what a waiter sends: to join, to watch and to
-// look once; nothing while it waits; to look again and to end the watch after
-// the event.
+// TestRoundTripsOfWaiting counts what a waiter sends: to join and to watch;
+// nothing while it waits; to look after the event. Behind a key
+// that it watches already it only joins.
 func TestRoundTripsOfWaiting(t *testing.T) {
 	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
-	lease := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
-	m := openQuiet(t, p).Mutex("a")
-	before := p.Stats().Requests
+	other, m := open(t, time.Minute, shared.Addr()).Mutex("a"), openQuiet(t, p).Mutex("a")
+	for _, toQueue := range []int64{2, 1, 1} {
+		lease, before := locked(t, other), p.Stats().Requests
+		waiter := start(t, context30(t), m.Lock)
+		queued(t, admin, 2)
+		eventually(t, "the waiter waits", func() bool { return p.Stats().Requests == before+toQueue })
+		costs(t, p, 0, "waiting", func() { time.Sleep(500 * time.Millisecond) })
+		costs(t, p, 1, "hand-over", func() {
+			must(t, lease.Unlock(context30(t)))
+			waiter.granted()
+		})
+		costs(t, p, 1, "Unlock", func() { must(t, waiter.lease.Unlock(context30(t))) })
+	}
+}
+
+// TestLookoutsEnd watches nothing for long that nobody waits for: a key is
+// deleted once more and then no watcher is left but that of the guards.
+func TestLookoutsEnd(t *testing.T) {
+	s := server.Start(t, kind())
+	admin, p := raw(t, s.Addr()), proxied(t, s.Addr())
+	other, m := open(t, time.Minute, s.Addr()).Mutex("a"), openQuiet(t, p).Mutex("a")
+	lease := locked(t, other)
 	waiter := start(t, context30(t), m.Lock)
 	queued(t, admin, 2)
-	eventually(t, "the waiter has looked", func() bool { return p.Stats().Requests == before+3 })
-	costs(t, p, 0, "waiting", func() { time.Sleep(500 * time.Millisecond) })
-	costs(t, p, 2, "hand-over", func() {
-		must(t, lease.Unlock(context30(t)))
-		waiter.granted()
-		eventually(t, "the watch is ended", func() bool { return p.Stats().Requests >= before+5 })
-	})
-	must(t, waiter.lease.Unlock(context30(t)))
+	must(t, lease.Unlock(context30(t)))
+	must(t, waiter.granted().Unlock(context30(t)))
+	before := p.Stats().Requests
+	must(t, locked(t, other).Unlock(context30(t)))
+	eventually(t, "the watch is ended", func() bool { return p.Stats().Requests == before+1 })
 }
 
 // TestOneKeepAlive renews many holds, and a session that only waits, with one

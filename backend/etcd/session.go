@@ -39,6 +39,7 @@ type session struct {
 	waiting  int
 	holds    map[*hold]struct{}
 	renewal  *renewal // under way; nil: none
+	lookouts map[string]*lookout
 }
 
 // newSession grants a lease of ttl seconds, puts its guard and watches it.
@@ -49,15 +50,16 @@ func (b *Backend) newSession(ctx context.Context, ttl int64) (*session, error) {
 		return nil, fail(err)
 	}
 	s := &session{
-		backend: b,
-		lease:   lease.ID,
-		id:      leaseName(lease.ID),
-		guard:   b.prefix + "s/" + leaseName(lease.ID),
-		granted: time.Duration(lease.TTL) * time.Second,
-		nudge:   make(chan struct{}, 1),
-		sent:    sent,
-		claimed: make(map[string]struct{}),
-		holds:   make(map[*hold]struct{}),
+		backend:  b,
+		lease:    lease.ID,
+		id:       leaseName(lease.ID),
+		guard:    b.prefix + "s/" + leaseName(lease.ID),
+		granted:  time.Duration(lease.TTL) * time.Second,
+		nudge:    make(chan struct{}, 1),
+		sent:     sent,
+		claimed:  make(map[string]struct{}),
+		holds:    make(map[*hold]struct{}),
+		lookouts: make(map[string]*lookout),
 	}
 	put, err := b.client.Put(ctx, s.guard, "", clientv3.WithLease(s.lease))
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 func (p *place) wait(ctx context.Context) error {
 	s := p.session
 	defer s.wait()()
-	both, cancel := context.WithCancel(clientv3.WithRequireLeader(s.ctx))
+	both, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	var pause backend.Backoff
@@ -37,23 +37,27 @@ func (p *place) wait(ctx context.Context) error {
 	return nil
 }
 
-// follow watches the key ahead until another is ahead or none. The watch begins
-// with the present: etcd serves those that begin with the past only every
-// 100 ms. What happened before it was made is found by looking.
+// follow waits until another key is ahead or none. What happened before the key
+// was watched is found by looking.
 func (p *place) follow(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	watched := p.ahead
-	events := p.session.backend.client.Watch(ctx, watched, clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
+	l := p.session.lookout(watched)
+	if l == nil {
+		return backend.ErrClosed
+	}
+	defer l.leave()
 	again := time.NewTicker(backend.Jitter(checkEvery))
 	defer again.Stop()
 	for {
-		open := true
-		select {
-		case _, open = <-events:
-		case <-again.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		r := l.report(p.seen)
+		if !r.uncertain && !r.ended {
+			select {
+			case <-r.news:
+				continue
+			case <-again.C:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
 		}
 		if err := p.look(ctx); err != nil {
 			return err
@@ -61,7 +65,7 @@ func (p *place) follow(ctx context.Context) error {
 		if p.ahead != watched {
 			return nil
 		}
-		if !open {
+		if r.ended {
 			return errWatchEnded
 		}
 	}
@@ -88,7 +92,7 @@ func (p *place) look(ctx context.Context) error {
 	if own := reply.Responses[0].GetResponseRange().Kvs; len(own) == 0 || own[0].CreateRevision != p.revision {
 		return backend.Fail(backend.ErrLost, errKeyDeleted)
 	}
-	p.proved, p.ahead = sent, ""
+	p.proved, p.seen, p.ahead = sent, reply.Header.Revision, ""
 	for _, found := range reply.Responses[1:] {
 		if p.ahead == "" {
 			p.ahead = firstKey(found.GetResponseRange())

@@ -64,12 +64,12 @@ func (r *ring) lane() string {
 		r.cut = append(r.cut, func() { r.on.Cut(n) })
 		r.heal = append(r.heal, func() { r.on.Heal(n) })
 	case r.on.Target != "":
-		proxy, err := faultnet.Listen(r.on.Target)
+		ways, err := listen(r.on.Target)
 		must(r, err)
-		r.Cleanup(func() { must(r, proxy.Close()) })
-		r.cut = append(r.cut, func() { proxy.Blackhole(faultnet.BothWays) })
-		r.heal = append(r.heal, func() { proxy.Restore(faultnet.BothWays) })
-		return r.on.URL(proxy.Addr())
+		r.Cleanup(func() { must(r, ways.Close()) })
+		r.cut = append(r.cut, func() { ways.Blackhole(faultnet.BothWays) })
+		r.heal = append(r.heal, func() { ways.Restore(faultnet.BothWays) })
+		return r.on.URL(ways.Addr())
 	}
 	return r.on.url(r.on.Target)
 }

@@ -49,35 +49,35 @@ func NetworkFaults(ttl time.Duration) []Fault {
 
 func blackhole(way faultnet.Way) func(context.Context, *Victim) (func() error, error) {
 	return func(_ context.Context, v *Victim) (func() error, error) {
-		v.Proxy.Blackhole(way)
-		return v.Proxy.Heal, nil
+		v.Ways.Blackhole(way)
+		return v.Ways.Heal, nil
 	}
 }
 
 // dropReplies loses a number of replies, wherever they come.
 func dropReplies(_ context.Context, v *Victim) (func() error, error) {
 	for n := range 8 {
-		v.Proxy.DropReply(1 + 7*n)
+		v.Ways.DropReply(1 + 7*n)
 	}
-	return v.Proxy.Heal, nil
+	return v.Ways.Heal, nil
 }
 
 func reset(_ context.Context, v *Victim) (func() error, error) {
-	v.Proxy.Reset()
+	v.Ways.Reset()
 	return nil, nil
 }
 
 func slow(ttl time.Duration) func(context.Context, *Victim) (func() error, error) {
 	return func(_ context.Context, v *Victim) (func() error, error) {
-		v.Proxy.Delay(faultnet.BothWays, ttl/10, ttl/4)
-		return v.Proxy.Heal, nil
+		v.Ways.Delay(faultnet.BothWays, ttl/10, ttl/4)
+		return v.Ways.Heal, nil
 	}
 }
 
 func refuse(_ context.Context, v *Victim) (func() error, error) {
-	v.Proxy.Refuse()
-	v.Proxy.Reset()
-	return v.Proxy.Heal, nil
+	v.Ways.Refuse()
+	v.Ways.Reset()
+	return v.Ways.Heal, nil
 }
 
 // A Server can be treated badly.
@@ -121,3 +121,20 @@ func Lossy(s Server) func(context.Context, *Victim) (func() error, error) {
 		return nil, errors.Join(s.Kill(), s.Restart(false))
 	}
 }
+
+// oneOf is a server of several: each fault befalls the next of them.
+type oneOf struct {
+	all  []Server
+	last int
+}
+
+func (o *oneOf) next() Server {
+	o.last = (o.last + 1) % len(o.all)
+	return o.all[o.last]
+}
+
+func (o *oneOf) Pause() error                { return o.next().Pause() }
+func (o *oneOf) Kill() error                 { return o.next().Kill() }
+func (o *oneOf) Stop() error                 { return o.next().Stop() }
+func (o *oneOf) Resume() error               { return o.all[o.last].Resume() }
+func (o *oneOf) Restart(keepData bool) error { return o.all[o.last].Restart(keepData) }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
-	"github.com/dlock-go/dlock/internal/faultnet"
 )
 
 // A Subject is a backend under fire.
@@ -21,10 +20,10 @@ type Subject struct {
 	Name, Version string
 	TTL           time.Duration
 
-	// URL is where a worker process finds the backend, through the proxy at
+	// URL is where a worker process finds the backend, through the proxies at
 	// addr if Target is not empty.
 	URL    func(addr string) string
-	Target string // the server's address; empty where there is none
+	Target string // addresses of the servers, with commas between; empty: there is none
 
 	// Here, if not nil, opens a client of a backend that lives in this
 	// process, in place of URL.
@@ -61,8 +60,8 @@ type Fault struct {
 // A Victim is a worker with its way to the server.
 type Victim struct {
 	*Worker
-	Proxy  *faultnet.Proxy // nil where there is no server
-	revive func() error    // starts another worker in its place
+	Ways   Ways         // none where there is no server
+	revive func() error // starts another worker in its place
 }
 
 // Options of a run.
@@ -153,12 +152,9 @@ func plan(rng *rand.Rand, from []Fault) iter.Seq[Fault] {
 // recruit adds a worker.
 func (r *run) recruit() error {
 	v := &Victim{}
-	if r.Target != "" {
-		proxy, err := faultnet.Listen(r.Target)
-		if err != nil {
-			return err
-		}
-		v.Proxy = proxy
+	var err error
+	if v.Ways, err = listen(r.Target); err != nil {
+		return err
 	}
 	v.revive = func() error {
 		r.past = append(r.past, v.Worker)
@@ -177,11 +173,7 @@ func (r *run) employ(v *Victim) error {
 		v.Worker = startHere(j, func() (*dlock.Client, error) { return r.Here(n) })
 		return nil
 	}
-	addr := ""
-	if v.Proxy != nil {
-		addr = v.Proxy.Addr()
-	}
-	j.URL = r.URL(addr)
+	j.URL = r.URL(v.Ways.Addr())
 	var err error
 	v.Worker, err = start(j)
 	return err
@@ -249,9 +241,7 @@ func (r *run) end(ctx context.Context, failed bool) error {
 		problems = append(problems, r.clean(ctx))
 	}
 	for _, v := range r.victims {
-		if v.Proxy != nil {
-			problems = append(problems, v.Proxy.Close())
-		}
+		problems = append(problems, v.Ways.Close())
 	}
 	if r.store != nil {
 		problems = append(problems, r.store.Close())

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -26,12 +27,13 @@ import (
 
 // subjects makes each backend. A further one is a line here.
 var subjects = map[string]func(testing.TB) Subject{
-	"etcd":   etcdSubject,
-	"file":   fileSubject,
-	"memory": memorySubject,
-	"pg":     pgSubject,
-	"redis":  redisSubject,
-	"zk":     zkSubject,
+	"etcd":    etcdSubject,
+	"file":    fileSubject,
+	"memory":  memorySubject,
+	"pg":      pgSubject,
+	"redis":   redisSubject,
+	"redlock": redlockSubject,
+	"zk":      zkSubject,
 }
 
 func must(t testing.TB, err error) {
@@ -42,13 +44,7 @@ func must(t testing.TB, err error) {
 }
 
 func redisSubject(t testing.TB) Subject {
-	logging.Disable()
-	s := server.Start(t, server.Redis{AppendOnly: true, Args: []string{"--requirepass", Canary, "--maxmemory-policy", "noeviction"}})
-	admin := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: Canary, DisableIdentity: true})
-	t.Cleanup(func() { _ = admin.Close() })
-	do := func(args ...any) func(context.Context, *Victim) (func() error, error) {
-		return Once(func(ctx context.Context) error { return admin.Do(ctx, args...).Err() })
-	}
+	s, admin := startRedis(t)
 	ttl := time.Second
 	return Subject{
 		Name: "redis", Version: s.Version(), TTL: ttl, Target: s.Addr(), Leased: true,
@@ -58,18 +54,68 @@ func redisSubject(t testing.TB) Subject {
 			Fault{ID: "F-11", Name: "server killed, restarted empty", Forgets: true, Inject: Lossy(s)},
 			Fault{ID: "F-15", Name: "server full", Min: 0.5, Max: 3, Inject: redisFull(admin)},
 			Fault{ID: "F-17", Name: "server busy with a script", Inject: redisBusy(admin, ttl)},
-			Fault{ID: "F-25", Name: "subscriptions cut", Inject: do("CLIENT", "KILL", "TYPE", "pubsub")},
-			Fault{ID: "F-27", Name: "all connections killed", Inject: do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")},
-			Fault{ID: "F-31", Name: "scripts flushed", Inject: do("SCRIPT", "FLUSH")},
-			Fault{ID: "F-32", Name: "all keys flushed", Forgets: true, Inject: do("FLUSHALL")},
+			Fault{ID: "F-25", Name: "subscriptions cut", Inject: redisDo(admin, "CLIENT", "KILL", "TYPE", "pubsub")},
+			Fault{ID: "F-27", Name: "all connections killed", Inject: redisDo(admin, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")},
+			Fault{ID: "F-31", Name: "scripts flushed", Inject: redisDo(admin, "SCRIPT", "FLUSH")},
+			Fault{ID: "F-32", Name: "all keys flushed", Forgets: true, Inject: redisDo(admin, "FLUSHALL")},
 			Fault{ID: "F-34", Name: "server's clock jumps past every lease", Forgets: true, Inject: Once(func(ctx context.Context) error { return redisExpire(ctx, admin) })},
 		),
 	}
 }
 
+// redlockSubject is a majority of three masters. What befalls one of them
+// excuses nothing, not even that it forgets.
+func redlockSubject(t testing.TB) Subject {
+	one := new(oneOf)
+	var admins []*redis.Client
+	var addrs []string
+	var version string
+	for range 3 {
+		s, admin := startRedis(t)
+		one.all, admins, addrs, version = append(one.all, s), append(admins, admin), append(addrs, s.Addr()), s.Version()
+	}
+	ttl, any := time.Second, admins[0]
+	return Subject{
+		Name: "redlock", Version: version, TTL: ttl, Target: strings.Join(addrs, ","), Leased: true,
+		URL: func(addr string) string {
+			return "redlock://:" + Canary + "@" + addr + "?dlock.skew=100ms&dlock.maxttl=" + ttl.String()
+		},
+		Residue: func(ctx context.Context) (left []string, err error) {
+			for _, admin := range admins {
+				keys, e := redisResidue(ctx, admin)
+				left, err = append(left, keys...), errors.Join(err, e)
+			}
+			return left, err
+		},
+		Faults: append(append(append(ProcessFaults(), NetworkFaults(ttl)...), ServerFaults(one, false)...),
+			Fault{ID: "F-11", Name: "a node killed, restarted empty", Inject: Lossy(one)},
+			Fault{ID: "F-15", Name: "a node full", Min: 0.5, Max: 3, Inject: redisFull(any)},
+			Fault{ID: "F-17", Name: "a node busy with a script", Inject: redisBusy(any, ttl)},
+			Fault{ID: "F-25", Name: "subscriptions at a node cut", Inject: redisDo(any, "CLIENT", "KILL", "TYPE", "pubsub")},
+			Fault{ID: "F-31", Name: "scripts of a node flushed", Inject: redisDo(any, "SCRIPT", "FLUSH")},
+			Fault{ID: "F-32", Name: "all keys of a node flushed", Inject: redisDo(any, "FLUSHALL")},
+			Fault{ID: "F-34", Name: "a node's clock jumps past every lease", Inject: Once(func(ctx context.Context) error { return redisExpire(ctx, any) })},
+		),
+	}
+}
+
+// startRedis runs a server, to which the administrator has a connection.
+func startRedis(t testing.TB) (*server.Server, *redis.Client) {
+	logging.Disable()
+	s := server.Start(t, server.Redis{AppendOnly: true, Args: []string{"--requirepass", Canary, "--maxmemory-policy", "noeviction"}})
+	admin := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: Canary, DisableIdentity: true})
+	t.Cleanup(func() { _ = admin.Close() })
+	return s, admin
+}
+
+func redisDo(admin *redis.Client, args ...any) func(context.Context, *Victim) (func() error, error) {
+	return Once(func(ctx context.Context) error { return admin.Do(ctx, args...).Err() })
+}
+
 // redisResidue lists what is more than the small keys that keep the tokens,
 // and every key that would stay for ever. A lease that is over is nothing: of a
-// worker that was killed it stays written until somebody wants the lock.
+// worker that was killed it stays written until somebody wants the lock. That a
+// node of several has been asked is written for as long as it keeps its data.
 func redisResidue(ctx context.Context, admin *redis.Client) ([]string, error) {
 	left, err := admin.PubSubChannels(ctx, "dlock:*").Result()
 	if err != nil {
@@ -78,7 +124,8 @@ func redisResidue(ctx context.Context, admin *redis.Client) ([]string, error) {
 	const script = `local t, left = redis.call('TIME'), {}
 		for _, k in ipairs(redis.call('KEYS', 'dlock:*')) do
 			local over = k:sub(-1) == '}' and tonumber(redis.call('HGET', k, 'e') or 0) <= t[1] * 1000
-			if redis.call('PTTL', k) == -1 or not over and k:sub(-2) ~= ':x' then left[#left + 1] = k end
+			local due = redis.call('PTTL', k) == -1 or not over and k:sub(-2) ~= ':x'
+			if due and k ~= 'dlock:boot' then left[#left + 1] = k end
 		end return left`
 	keys, err := admin.Eval(ctx, script, nil).StringSlice()
 	return append(left, keys...), err

@@ -37,6 +37,22 @@ func floorCycleOn(c redis.UniversalClient) cycle {
 	}
 }
 
+// scriptCycle is what any lock costs whose operations are scripts with the keys
+// of ours, if they do nothing.
+func scriptCycle(b *testing.B) cycle {
+	c := plainClient(b, shared)
+	nothing := must[string](b)(c.ScriptLoad(b.Context(), "return 1").Result())
+	return func(ctx context.Context, name string) error {
+		k := lockKeys(name)
+		for range 2 {
+			if err := c.EvalSha(ctx, nothing, k.names[:], "owner").Err(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
 func lockCycle(b *testing.B) cycle { return lockCycleOn(openClient(b, shared, nil)) }
 
 func lockCycleOn(c *dlock.Client) cycle {
@@ -55,7 +71,7 @@ func BenchmarkFree(b *testing.B) {
 		for _, kind := range []struct {
 			name string
 			make func(*testing.B) cycle
-		}{{"floor", floorCycle}, {"dlock", lockCycle}} {
+		}{{"floor", floorCycle}, {"scripts", scriptCycle}, {"dlock", lockCycle}} {
 			b.Run(fmt.Sprintf("%s/goroutines=%d", kind.name, goroutines), func(b *testing.B) {
 				run := kind.make(b)
 				b.ReportAllocs()

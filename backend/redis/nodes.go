@@ -16,6 +16,9 @@ type carrier interface {
 	// limit. Where replicas have to acknowledge what is durable and have not,
 	// it returns an error beside the reply.
 	do(ctx context.Context, limit time.Duration, args []any, durable bool) (any, error)
+
+	// close ends what no one else will end.
+	close()
 }
 
 // keyAt is where a command that runs a script has its first key.
@@ -66,6 +69,8 @@ func (n *nodes) do(ctx context.Context, limit time.Duration, args []any, durable
 	}
 	return reply, err
 }
+
+func (n *nodes) close() {}
 
 // wire returns the one to the master of key.
 func (n *nodes) wire(ctx context.Context, limit time.Duration, key string) (*wire, error) {
@@ -159,11 +164,12 @@ func (once) NoRetry() bool { return true }
 // and with that by which replicas, is its secret: what is durable has to be
 // asked for again instead, when it is known who has the slot.
 func (n *nodes) follow(ctx context.Context, end time.Time, args []any) (any, error) {
-	p := parcels.Get().(*parcel)
-	p.cmd = redis.NewCmd(ctx, args...)
+	p := newParcel(nil)
 	p.left.Store(true)
 	go func() {
-		_ = n.client.Process(deadline{context.Background(), end}, once{p.cmd})
+		cmd := redis.NewCmd(ctx, args...)
+		_ = n.client.Process(deadline{context.Background(), end}, once{cmd})
+		p.reply, p.err = cmd.Result()
 		p.done <- struct{}{}
 	}()
 	return p.await(ctx, time.Until(end))

@@ -205,6 +205,7 @@ func (b *Backend) Close(ctx context.Context) error {
 	b.watch.close()
 	b.releaseAll(ctx)
 	err := b.janitor.Close(ctx)
+	b.wire.close()
 	b.hub.close()
 	if b.owned {
 		_ = b.client.Close()

@@ -1,11 +1,8 @@
 package redis
 
 import (
-	"context"
 	"fmt"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // An unacknowledgedError says that a request has taken effect on the master,
@@ -18,7 +15,7 @@ func (e *unacknowledgedError) Error() string {
 
 // acknowledgement is the command that waits for the replicas of all that a
 // pipeline did before, on the same connection; nil if nothing in it is durable.
-func (w *wire) acknowledgement(batch []*parcel) *redis.Cmd {
+func (w *wire) acknowledgement(batch []*parcel) *parcel {
 	var limit time.Duration
 	for _, p := range batch {
 		limit = max(limit, p.ack)
@@ -26,18 +23,18 @@ func (w *wire) acknowledgement(batch []*parcel) *redis.Cmd {
 	if limit == 0 {
 		return nil
 	}
-	return redis.NewCmd(context.Background(), "wait", w.replicas, limit.Milliseconds())
+	return newParcel([]any{"wait", w.replicas, limit.Milliseconds()})
 }
 
 // acknowledge tells the parcels of a pipeline what their replicas said.
-func (w *wire) acknowledge(batch []*parcel, ack *redis.Cmd) {
-	got, err := ack.Int()
-	if err == nil && got < w.replicas {
-		err = &unacknowledgedError{got, w.replicas}
+func (w *wire) acknowledge(batch []*parcel, ack *parcel) {
+	reply, err := ack.result()
+	if got, _ := reply.(int64); err == nil && int(got) < w.replicas {
+		err = &unacknowledgedError{int(got), w.replicas}
 	}
 	for _, p := range batch {
 		if p.ack > 0 {
-			p.err = err
+			p.lacks = err
 		}
 	}
 }

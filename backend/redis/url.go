@@ -23,22 +23,23 @@ const opening = 10 * time.Second
 type scheme struct {
 	name   string
 	client func(backend.Config, string) (redis.UniversalClient, error)
+	steady bool // the server stays the same
 }
 
 var schemes = map[string]scheme{
-	"redis":            {"redis", singleClient},
-	"rediss":           {"rediss", singleClient},
-	"unix":             {"unix", singleClient},
-	"valkey":           {"redis", singleClient},
-	"valkeys":          {"rediss", singleClient},
-	"redis+sentinel":   {"redis", sentinelClient},
-	"rediss+sentinel":  {"rediss", sentinelClient},
-	"valkey+sentinel":  {"redis", sentinelClient},
-	"valkeys+sentinel": {"rediss", sentinelClient},
-	"redis+cluster":    {"redis", clusterClient},
-	"rediss+cluster":   {"rediss", clusterClient},
-	"valkey+cluster":   {"redis", clusterClient},
-	"valkeys+cluster":  {"rediss", clusterClient},
+	"redis":            {"redis", singleClient, true},
+	"rediss":           {"rediss", singleClient, true},
+	"unix":             {"unix", singleClient, true},
+	"valkey":           {"redis", singleClient, true},
+	"valkeys":          {"rediss", singleClient, true},
+	"redis+sentinel":   {"redis", sentinelClient, false},
+	"rediss+sentinel":  {"rediss", sentinelClient, false},
+	"valkey+sentinel":  {"redis", sentinelClient, false},
+	"valkeys+sentinel": {"rediss", sentinelClient, false},
+	"redis+cluster":    {"redis", clusterClient, false},
+	"rediss+cluster":   {"rediss", clusterClient, false},
+	"valkey+cluster":   {"redis", clusterClient, false},
+	"valkeys+cluster":  {"rediss", clusterClient, false},
 }
 
 func init() {
@@ -58,7 +59,7 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 		return nil, err
 	}
 	b := New(c, o)
-	b.owned = true
+	b.own(s.steady)
 	ctx, cancel := backend.Bound(ctx, opening)
 	defer cancel()
 	if err := b.inspect(ctx, o.Logger); err != nil {
@@ -66,6 +67,16 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 		return nil, err
 	}
 	return b, nil
+}
+
+// own has the backend use its client as nobody else does, and close it. There are
+// links only to a server that stays the same: when Sentinels name another master,
+// the client library closes its own connections to the old one.
+func (b *Backend) own(steady bool) {
+	b.owned = true
+	if w, ok := b.wire.(*wire); ok && steady {
+		w.own, _ = b.client.(*redis.Client)
+	}
 }
 
 // takeOptions takes the parameters that are ours.

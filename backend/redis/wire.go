@@ -29,7 +29,9 @@ const (
 )
 
 // A wire sends commands. Those that arrive while others are under way leave
-// together as one pipeline; one that finds the wire idle leaves at once.
+// together as one pipeline. A caller who finds the wire idle sends by itself if
+// it can: to wake a goroutine that sends, and to be woken by it, costs as much as
+// the round trip.
 //
 // The caller's context bounds the caller's wait and nothing else: a command
 // that was sent is never taken back, and others may share its pipeline. That,
@@ -37,23 +39,35 @@ const (
 // of the client library do not offer.
 type wire struct {
 	client   redis.UniversalClient
-	inline   bool // the client keeps to the deadline of a context
-	replicas int  // how many must acknowledge what is durable
+	own      *redis.Client // the client, if nobody else uses it: it gets links
+	inline   bool          // the client keeps to the deadline of a context
+	replicas int           // how many must acknowledge what is durable
 
 	mu      sync.Mutex
 	queue   []*parcel
 	sender  int       // counts senders; the last one takes from the queue
 	busy    bool      // it is sending
 	started time.Time // when it last took something
+	idle    *link     // the one that the sender before has left; nil: none
+	links   map[*link]struct{}
+	closed  bool
+}
+
+// A turn is the right to send.
+type turn struct {
+	sender int
+	link   *link // nil: the client has to find a connection each time
 }
 
 // A parcel is one command on its way.
 type parcel struct {
-	cmd  *redis.Cmd
-	left atomic.Bool   // it was sent, or its caller has gone before that
-	ack  time.Duration // how long its replicas have; 0: it needs none
-	err  error         // what became of that
-	done chan struct{} // receives when cmd has its reply
+	args  []any
+	reply any
+	err   error         // of the reply, or why there is none
+	left  atomic.Bool   // it was sent, or its caller has gone before that
+	ack   time.Duration // how long its replicas have; 0: it needs none
+	lacks error         // what became of that
+	done  chan struct{} // receives when there is a reply or an error
 }
 
 var (
@@ -66,24 +80,75 @@ func newWire(c redis.UniversalClient, replicas int) *wire {
 	return &wire{client: c, inline: ok && single.Options().ContextTimeoutEnabled, replicas: replicas}
 }
 
+func newParcel(args []any) *parcel {
+	p := parcels.Get().(*parcel)
+	p.args = args
+	return p
+}
+
+// close ends the links. What is under way on them fails.
+func (w *wire) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	for l := range w.links {
+		l.close()
+	}
+}
+
 // do implements carrier.
 func (w *wire) do(ctx context.Context, limit time.Duration, args []any, durable bool) (any, error) {
 	durable = durable && w.replicas > 0
-	if ctx.Done() == nil && w.inline && !durable {
-		if self, ok := w.tryEnter(); ok {
-			defer w.leave(self)
-			cmd := redis.NewCmd(ctx, args...)
-			_ = w.client.Process(deadline{ctx, time.Now().Add(limit)}, cmd)
-			return cmd.Result()
+	if !durable {
+		now := time.Now()
+		if t, ok := w.tryEnter(ctx, now); ok {
+			return w.direct(ctx, t, now, limit, args)
 		}
 	}
 	return w.post(limit, args, durable).await(ctx, limit)
 }
 
+// direct sends on the caller's own goroutine. If there is no reply within a
+// moment another one waits for it, so that the caller can go away.
+func (w *wire) direct(ctx context.Context, t turn, now time.Time, limit time.Duration, args []any) (any, error) {
+	if t.link == nil {
+		cmd := redis.NewCmd(ctx, args...)
+		_ = w.client.Process(deadline{ctx, now.Add(limit)}, cmd)
+		w.leave(t, nil)
+		return cmd.Result()
+	}
+	come, err := t.link.post(now, args)
+	p := newParcel(nil)
+	p.left.Store(true)
+	if !come && err == nil {
+		go w.finish(t, p, limit)
+		return p.await(ctx, limit-time.Since(now))
+	}
+	if err == nil {
+		err = t.link.receive(p)
+	} else {
+		p.err = err
+	}
+	w.leave(t, err)
+	return p.result()
+}
+
+// finish waits for a reply that takes longer.
+func (w *wire) finish(t turn, p *parcel, limit time.Duration) {
+	err := t.link.wait(time.Now(), limit, limit)
+	if err == nil {
+		err = t.link.receive(p)
+	}
+	if err != nil {
+		p.err = err
+	}
+	w.leave(t, err)
+	p.done <- struct{}{}
+}
+
 // post sends a command whose reply is awaited later, for no longer than limit.
 func (w *wire) post(limit time.Duration, args []any, durable bool) *parcel {
-	p := parcels.Get().(*parcel)
-	p.cmd = redis.NewCmd(context.Background(), args...)
+	p := newParcel(args)
 	if durable && w.replicas > 0 {
 		p.ack = limit / 2
 	}
@@ -138,42 +203,74 @@ func (p *parcel) await(ctx context.Context, limit time.Duration) (any, error) {
 
 // result ends the life of a parcel that is done.
 func (p *parcel) result() (any, error) {
-	cmd, unacknowledged := p.cmd, p.err
-	p.cmd, p.ack, p.err = nil, 0, nil
+	reply, err, lacks := p.reply, p.err, p.lacks
+	p.args, p.reply, p.err, p.ack, p.lacks = nil, nil, nil, 0, nil
 	p.left.Store(false)
 	parcels.Put(p)
-	reply, err := cmd.Result()
 	if err == nil {
-		err = unacknowledged
+		err = lacks
 	}
 	return reply, err
 }
 
-// tryEnter takes the idle wire for a caller that sends by itself: nobody can
-// call it back, so it must not be able to go away.
-func (w *wire) tryEnter() (self int, ok bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.busy {
-		return 0, false
-	}
-	return w.begin(time.Now()), true
-}
-
-// begin makes a new sender the one that takes from the queue. It is called
-// with w.mu held.
-func (w *wire) begin(now time.Time) (self int) {
-	w.busy, w.started = true, now
-	w.sender++
-	return w.sender
-}
-
-// leave has what has arrived meanwhile sent, if nobody else does.
-func (w *wire) leave(self int) {
+// tryEnter takes the idle wire for a caller that sends by itself. Without a
+// link nobody can call it back, so it must not be able to go away.
+func (w *wire) tryEnter(ctx context.Context, now time.Time) (t turn, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case w.sender != self:
+	case w.busy:
+	case w.own != nil:
+		ok = w.idle != nil && w.idle.isFresh(now)
+	default:
+		ok = w.inline && ctx.Done() == nil
+	}
+	if ok {
+		t = w.begin(now)
+	}
+	return t, ok
+}
+
+// begin makes a new sender the one that takes from the queue. It has the link of
+// the one before, unless that is stuck and has not come back. It is called with
+// w.mu held.
+func (w *wire) begin(now time.Time) turn {
+	w.busy, w.started = true, now
+	w.sender++
+	t := turn{w.sender, w.idle}
+	w.idle = nil
+	if t.link == nil {
+		t.link = w.newLink()
+	}
+	return t
+}
+
+// newLink returns nil if the client is not the wire's own. It is called with
+// w.mu held.
+func (w *wire) newLink() *link {
+	if w.own == nil {
+		return nil
+	}
+	l := newLink(w.own)
+	if w.closed {
+		l.close()
+		return l
+	}
+	if w.links == nil {
+		w.links = make(map[*link]struct{})
+	}
+	w.links[l] = struct{}{}
+	return l
+}
+
+// leave has what has arrived meanwhile sent, if nobody else does. broken is why
+// the link is of no use any more.
+func (w *wire) leave(t turn, broken error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.putBack(t, broken)
+	switch {
+	case w.sender != t.sender:
 	case len(w.queue) == 0:
 		w.busy = false
 	default:
@@ -181,27 +278,45 @@ func (w *wire) leave(self int) {
 	}
 }
 
+// putBack leaves the link to the next sender, if there is none that has another.
+// It is called with w.mu held.
+func (w *wire) putBack(t turn, broken error) {
+	switch {
+	case t.link == nil:
+	case broken == nil && w.sender == t.sender:
+		w.idle = t.link
+	default:
+		w.drop(t.link)
+	}
+}
+
 func (w *wire) submit(p *parcel) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.queue = append(w.queue, p)
-	if now := time.Now(); !w.busy || now.Sub(w.started) > stalled {
+	if now := time.Now(); !w.busy || now.Sub(w.started) > stalled && w.mayPass() {
 		go w.send(w.begin(now))
 	}
+}
+
+// mayPass reports whether there may be one more link beside those that stall. It
+// is called with w.mu held.
+func (w *wire) mayPass() bool {
+	return w.own == nil || len(w.links) < w.own.Options().PoolSize
 }
 
 // send empties the queue until another sender has taken its place. It lets
 // everybody run first whom the last replies have woken: their next commands
 // then leave together.
-func (w *wire) send(self int) {
+func (w *wire) send(t turn) {
 	for {
 		runtime.Gosched()
-		batch := w.take(self)
+		batch := w.take(t)
 		if batch == nil {
 			return
 		}
-		if len(batch) > 0 {
-			w.exec(batch)
+		if len(batch) > 0 && w.exec(t, batch) != nil {
+			t.link = w.exchange(t.link)
 		}
 		for _, p := range batch {
 			p.done <- struct{}{}
@@ -209,14 +324,14 @@ func (w *wire) send(self int) {
 	}
 }
 
-func (w *wire) take(self int) []*parcel {
+// take returns what t is to send next, nil if another one sends or there is
+// nothing.
+func (w *wire) take(t turn) []*parcel {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.sender != self {
-		return nil
-	}
-	if len(w.queue) == 0 {
-		w.busy = false
+	if w.sender != t.sender || len(w.queue) == 0 {
+		w.putBack(t, nil)
+		w.busy = w.busy && w.sender != t.sender
 		return nil
 	}
 	n := min(len(w.queue), depth)
@@ -231,23 +346,61 @@ func (w *wire) take(self int) []*parcel {
 	return slices.DeleteFunc(batch, func(p *parcel) bool { return !p.left.CompareAndSwap(false, true) })
 }
 
-// exec has every command end with a reply or an error of its own.
-func (w *wire) exec(batch []*parcel) {
-	ctx := context.Background()
+// exchange is a link in the place of one that is of no use.
+func (w *wire) exchange(l *link) *link {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.drop(l)
+	return w.newLink()
+}
+
+// drop is called with w.mu held.
+func (w *wire) drop(l *link) {
+	l.close()
+	delete(w.links, l)
+}
+
+// exec has every parcel end with a reply or an error of its own. It returns an
+// error if the link is of no use any more.
+func (w *wire) exec(t turn, batch []*parcel) (broken error) {
+	all := batch
 	ack := w.acknowledgement(batch)
-	if len(batch) == 1 && ack == nil {
-		_ = w.client.Process(ctx, batch[0].cmd)
-		return
-	}
-	pipe := w.client.Pipeline()
-	for _, p := range batch {
-		_ = pipe.Process(ctx, p.cmd)
-	}
 	if ack != nil {
-		_ = pipe.Process(ctx, ack)
+		all = append(batch[:len(batch):len(batch)], ack)
 	}
-	_, _ = pipe.Exec(ctx)
+	if t.link != nil {
+		broken = t.link.exec(all)
+	} else {
+		_ = execOn(w.client, all)
+	}
 	if ack != nil {
 		w.acknowledge(batch, ack)
 	}
+	return broken
+}
+
+// execOn has the client library send a pipeline. It returns the error of a
+// command that got no reply.
+func execOn(c redis.UniversalClient, batch []*parcel) (lost error) {
+	ctx := context.Background()
+	cmds := make([]*redis.Cmd, len(batch))
+	for i, p := range batch {
+		cmds[i] = redis.NewCmd(ctx, p.args...)
+	}
+	if len(cmds) == 1 {
+		_ = c.Process(ctx, cmds[0])
+	} else {
+		pipe := c.Pipeline()
+		for _, cmd := range cmds {
+			_ = pipe.Process(ctx, cmd)
+		}
+		_, _ = pipe.Exec(ctx)
+	}
+	for i, p := range batch {
+		p.reply, p.err = cmds[i].Result()
+		if _, said := replied(p.err); !said && p.err != nil {
+			lost = p.err
+		}
+	}
+	return lost
 }

@@ -1,0 +1,168 @@
+package redis
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+// linked returns a wire that has its client for itself.
+func linked(t *testing.T, s *server.Server) *wire {
+	t.Helper()
+	c := plainClient(t, s)
+	w := newWire(c, 0)
+	w.own = c
+	t.Cleanup(w.close)
+	return w
+}
+
+func TestReadReply(t *testing.T) {
+	for text, want := range map[string]any{
+		"+OK\r\n":                   "OK",
+		":-17\r\n":                  int64(-17),
+		"$3\r\na\nb\r\n":            "a\nb",
+		"$0\r\n\r\n":                "",
+		"$-1\r\n":                   redis.Nil,
+		"*-1\r\n":                   redis.Nil,
+		"*0\r\n":                    []any{},
+		"-NOSCRIPT no\r\n":          refusal("NOSCRIPT no"),
+		"*3\r\n:1\r\n$-1\r\n+x\r\n": []any{int64(1), nil, "x"},
+		"*2\r\n*1\r\n:1\r\n-no\r\n": []any{[]any{int64(1)}, refusal("no")},
+	} {
+		reply, err := readReply(bufio.NewReader(strings.NewReader(text)))
+		if err != nil {
+			reply = err
+		}
+		if !reflect.DeepEqual(reply, want) {
+			t.Errorf("%q is %#v, want %#v", text, reply, want)
+		}
+	}
+	for _, text := range []string{"", "\n", "\r\n", ":x\r\n", ":1", "$3\r\nab", "*2\r\n:1\r\n", "!5\r\nhello\r\n"} {
+		reply, err := readReply(bufio.NewReader(strings.NewReader(text)))
+		if _, said := replied(err); err == nil || said {
+			t.Errorf("%q is %v, %v, want an error of the connection", text, reply, err)
+		}
+	}
+}
+
+// TestLinkSaysWhatTheLibrarySays has a server answer what a link has written
+// itself.
+func TestLinkSaysWhatTheLibrarySays(t *testing.T) {
+	ctx := within(t)
+	w := linked(t, shared)
+	text, number := "text\r\n", -5
+	for range 3 { // the first goes through the library
+		echo := []any{"eval", "return {ARGV[1], ARGV[2], #ARGV[3], ARGV[4], ARGV[5]}", 0,
+			text, &text, "", number, uint64(1) << 63}
+		got := must[any](t)(w.do(ctx, limit, echo, false))
+		if want := []any{text, text, int64(0), "-5", "9223372036854775808"}; !reflect.DeepEqual(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		_, err := w.do(ctx, limit, []any{"evalsha", strings.Repeat("0", 40), 0}, false)
+		if !redis.HasErrorPrefix(err, "NOSCRIPT") {
+			t.Errorf("an unknown script: %v", err)
+		}
+	}
+}
+
+// TestLinkOfAStoppedServer cancels a call that nobody answers. The command is
+// not lost, and nobody else gets its reply.
+func TestLinkOfAStoppedServer(t *testing.T) {
+	s := server.Start(t, server.Redis{})
+	w := linked(t, s)
+	incr := []any{"incr", "key"}
+	must[any](t)(w.do(within(t), limit, incr, false))
+	must[any](t)(nil, s.Pause())
+	for range 3 {
+		ctx, cancel := context.WithCancelCause(within(t))
+		gone := errors.New("gone")
+		time.AfterFunc(50*time.Millisecond, func() { cancel(gone) })
+		if _, err := w.do(ctx, limit, incr, false); !errors.Is(err, gone) {
+			t.Errorf("a stopped server: %v", err)
+		}
+	}
+	must[any](t)(nil, s.Resume())
+	eventually(t, "the commands that were sent are executed", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return !w.busy
+	})
+	first := must[any](t)(w.do(within(t), limit, incr, false)).(int64)
+	if second := must[any](t)(w.do(within(t), limit, incr, false)); second != first+1 {
+		t.Errorf("%v after %v", second, first)
+	}
+}
+
+// TestLinksOfAStoppedServer has ever more callers pass those that wait.
+func TestLinksOfAStoppedServer(t *testing.T) {
+	s := server.Start(t, server.Redis{})
+	w := linked(t, s)
+	w.own.Options().PoolSize = 3
+	ping := []any{"ping"}
+	must[any](t)(w.do(within(t), limit, ping, false))
+	must[any](t)(nil, s.Pause())
+	for range 10 {
+		p := w.post(limit, ping, false)
+		if _, err := p.await(within(t), stalled+20*time.Millisecond); err == nil {
+			t.Error("a stopped server answers")
+		}
+	}
+	w.mu.Lock()
+	n := len(w.links)
+	w.mu.Unlock()
+	if n != 3 {
+		t.Errorf("%d links, want 3", n)
+	}
+	must[any](t)(nil, s.Resume())
+	must[any](t)(w.do(within(t), limit, ping, false))
+}
+
+// TestBrokenLink has the server end connections, with and without a pause before
+// the next command. Only one that follows at once can fail, once.
+func TestBrokenLink(t *testing.T) {
+	ctx := within(t)
+	s := server.Start(t, server.Redis{})
+	w := linked(t, s)
+	admin := plainClient(t, s)
+	kill := func() {
+		must[int64](t)(admin.ClientKillByFilter(ctx, "type", "normal", "skipme", "yes").Result())
+		eventually(t, "the connection is closed", func() bool {
+			return strings.Count(admin.ClientList(ctx).Val(), "\n") == 1
+		})
+	}
+	ping := []any{"ping"}
+	for range 3 {
+		must[any](t)(w.do(ctx, limit, ping, false))
+		kill()
+		w.mu.Lock()
+		w.idle.used = time.Time{}
+		w.mu.Unlock()
+		must[any](t)(w.do(ctx, limit, ping, false))
+		kill()
+		_, _ = w.do(ctx, limit, ping, false)
+		must[any](t)(w.do(ctx, limit, ping, false))
+	}
+	w.mu.Lock()
+	n := len(w.links)
+	w.mu.Unlock()
+	if n != 1 {
+		t.Errorf("%d links, want 1", n)
+	}
+	w.close()
+	for range 2 {
+		if _, err := w.do(ctx, limit, ping, false); err == nil {
+			t.Error("a closed wire carries commands")
+		}
+	}
+	if _, err := w.do(ctx, limit, ping, false); !errors.Is(err, redis.ErrClosed) {
+		t.Errorf("a closed wire: %v", err)
+	}
+}

@@ -68,12 +68,12 @@ func TestClusterHandsOver(t *testing.T) {
 	c, admin := startCluster(t, server.Redis{})
 	a, b := openURL(t, clusterURL(c), nil), openURL(t, clusterURL(c), nil)
 	const locks = 30
-	got := make(chan *dlock.Lease, locks)
+	done := make(chan error, locks)
 	held := make([]*dlock.Lease, locks)
 	for i := range locks {
 		name := fmt.Sprintf("%s/%d", t.Name(), i)
 		held[i] = must[*dlock.Lease](t)(a.Mutex(name).Lock(ctx))
-		go func() { got <- must[*dlock.Lease](t)(b.Mutex(name).Lock(ctx)) }()
+		go func() { done <- turns(ctx, b.Mutex(name), 1) }()
 		node := nodeOf(t, admin, name)
 		eventually(t, "it waits where the lock is", func() bool {
 			return len(node.PubSubShardChannels(ctx, mainKey(name)+":c:*").Val()) == 1 &&
@@ -85,7 +85,7 @@ func TestClusterHandsOver(t *testing.T) {
 		must[any](t)(nil, l.Unlock(ctx))
 	}
 	for range locks {
-		must[any](t)(nil, (<-got).Unlock(ctx))
+		must[any](t)(nil, <-done)
 	}
 	if n := clusterScripts(t, c) - before; n > 3*locks {
 		t.Errorf("%d commands for %d hand-overs", n, locks)

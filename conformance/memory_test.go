@@ -16,7 +16,7 @@ func memoryHarness(t testing.TB) conformance.Harness {
 		Name:    "memory",
 		Version: "1",
 		Scheme:  "memory",
-		TTL:     time.Second,
+		TTL:     2 * time.Second,
 		Leased:  true,
 		Open: func(t testing.TB, o dlock.Options) *conformance.Peer {
 			b := memory.New(server)

@@ -1,7 +1,9 @@
 package etcd_test
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -128,24 +130,30 @@ func TestOneKeepAlive(t *testing.T) {
 	must(t, call.granted().Unlock(context30(t)))
 }
 
-// TestFewLeases holds more locks than a lease may have keys.
+// TestFewLeases holds ten times as many locks as a lease may have keys.
 func TestFewLeases(t *testing.T) {
-	const n = 2500
-	admin, c := raw(t, shared.Addr()), open(t, time.Minute, shared.Addr())
-	var calls []*call
-	for i := range n {
-		calls = append(calls, start(t, context30(t), c.Mutex(fmt.Sprint(i)).Lock))
+	const n, leases = 10_000, 10
+	s := server.Start(t, kind())
+	admin, c := raw(t, s.Addr()), open(t, time.Minute, s.Addr())
+	ctx, cancel := context.WithTimeout(context.Background(), 10*limit)
+	defer cancel()
+	var locking sync.WaitGroup
+	for worker := range 100 {
+		locking.Go(func() {
+			for i := worker; i < n; i += 100 {
+				if _, err := c.Mutex(fmt.Sprint(i)).Lock(ctx); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
 	}
-	for _, call := range calls {
-		call.granted()
-	}
-	reply, err := admin.Get(context30(t), prefix(t)+"/l/", clientv3.WithPrefix())
+	locking.Wait()
+	held, err := admin.Get(ctx, prefix(t)+"/l/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 	must(t, err)
-	perLease := make(map[int64]int)
-	for _, kv := range reply.Kvs {
-		perLease[kv.Lease]++
-	}
-	if len(reply.Kvs) != n || len(perLease) != 3 {
-		t.Errorf("%d keys under leases %v", len(reply.Kvs), perLease)
+	all, err := admin.Leases(ctx)
+	must(t, err)
+	if held.Count != n || len(all.Leases) != leases {
+		t.Errorf("%d locks are held on %d leases, want %d on %d", held.Count, len(all.Leases), n, leases)
 	}
 }

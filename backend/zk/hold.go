@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	gozk "github.com/go-zookeeper/zk"
@@ -24,7 +25,8 @@ type held struct {
 	path     string     // guarded by session.mu
 	watched  bool       // the node is; guarded by session.mu
 
-	once     sync.Once
+	removal  removal
+	begun    atomic.Bool   // somebody releases it
 	released chan struct{} // closed when err is set
 	err      error
 }
@@ -103,37 +105,67 @@ func (s *session) holding(h *held) bool {
 // release begins to remove the hold's node, which is done when h.released is
 // closed, and goes on until then.
 func (h *held) release() {
-	h.once.Do(func() {
-		ok := h.session.b.janitor.Go(func(context.Context) {
-			defer close(h.released)
-			h.err = h.giveBack()
-		})
-		if !ok {
-			h.err = backend.ErrClosed
-			close(h.released)
-		}
-	})
+	if h.begin() {
+		h.releaseLater()
+	}
 }
 
-func (h *held) giveBack() error {
-	h.changing.Lock()
-	defer h.changing.Unlock()
+// begin reports whether the caller is the one to release h.
+func (h *held) begin() bool { return !h.begun.Swap(true) }
+
+// releaseNow releases h in the caller's goroutine, which spares the switches to
+// another one and back. If the first answer does not come it goes on like
+// release.
+func (h *held) releaseNow() {
+	if !h.changing.TryLock() { // it is being downgraded
+		h.releaseLater()
+		return
+	}
+	err := h.giveBack(func(try func() error) error { return try() })
+	h.changing.Unlock()
+	if unclear(err) && !classified(err) {
+		h.releaseLater()
+		return
+	}
+	h.done(err)
+}
+
+func (h *held) releaseLater() {
+	s := h.session
+	ok := s.b.janitor.Go(func(context.Context) {
+		h.changing.Lock()
+		defer h.changing.Unlock()
+		h.done(h.giveBack(s.persist))
+	})
+	if !ok {
+		h.done(backend.ErrClosed)
+	}
+}
+
+func (h *held) done(err error) {
+	h.err = err
+	close(h.released)
+}
+
+// giveBack has the node removed. The caller has locked h.changing.
+func (h *held) giveBack(persist func(try func() error) error) error {
 	s := h.session
 	s.forget(h)
-	if s.isOver() {
-		return h.gone(s.whyOver())
+	if !h.removal.tried {
+		if s.isOver() {
+			return h.gone(s.whyOver())
+		}
+		h.removal = removal{session: s, path: h.path, told: h.wanted}
 	}
-	remove := s.remove
-	if h.wanted {
-		remove = s.handOver
-	}
-	switch err := remove(h.path); {
+	switch err := persist(h.removal.try); {
 	case errors.Is(err, errOver) && errors.Is(s.whyOver(), backend.ErrClosed):
 		return backend.ErrClosed
 	case errors.Is(err, errOver):
 		return nil // it stood when its owner gave it back, and went then
 	case errors.Is(err, gozk.ErrNoNode):
 		return backend.Fail(backend.ErrLost, errRemoved)
+	case unclear(err):
+		return err
 	default:
 		return kindOf(err)
 	}

@@ -1,6 +1,7 @@
 package zk
 
 import (
+	"bufio"
 	"crypto/tls"
 	"encoding/binary"
 	"net"
@@ -114,7 +115,8 @@ func (s *session) cut() {
 type link struct {
 	net.Conn
 	session *session
-	failed  bool // the link before it came to nothing
+	reader  *bufio.Reader // the driver reads the length of a message by itself
+	failed  bool          // the link before it came to nothing
 	pause   backend.Backoff
 
 	head    []byte // of the server's first message, until it is known
@@ -129,13 +131,13 @@ type link struct {
 func (l *link) attach(conn net.Conn) bool {
 	l.session.mu.Lock()
 	defer l.session.mu.Unlock()
-	l.Conn = conn
+	l.Conn, l.reader = conn, bufio.NewReader(conn)
 	return l.session.cause == nil
 }
 
 // Read implements net.Conn.
 func (l *link) Read(b []byte) (int, error) {
-	n, err := l.Conn.Read(b)
+	n, err := l.reader.Read(b)
 	if !l.greeted {
 		l.greet(b[:n])
 	}
@@ -176,7 +178,9 @@ const greetLimit = 3 * time.Second
 
 // Write implements net.Conn.
 func (l *link) Write(b []byte) (int, error) {
-	l.note(time.Now())
+	if l.session.b.opts.Ensemble {
+		l.note(time.Now())
+	}
 	return l.Conn.Write(b)
 }
 

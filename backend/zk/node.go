@@ -192,32 +192,37 @@ func (n *node) look() error {
 // remove deletes a node, and goes on until it is gone. It returns ErrNoNode if
 // it was gone before, errOver if it went with the session.
 func (s *session) remove(path string) error {
-	return s.takeAway(func() error { return s.conn.Delete(path, -1) })
+	r := removal{session: s, path: path}
+	return s.persist(r.try)
 }
 
-// handOver is remove for a node that holds a lock for which others may wait:
-// they see that it was not just anybody who went.
-func (s *session) handOver(path string) error {
-	return s.takeAway(func() error {
-		_, err := s.conn.Multi(&gozk.SetDataRequest{Path: path, Version: -1}, &gozk.DeleteRequest{Path: path, Version: -1})
-		return err
-	})
+// A removal is the deletion of a node, which is tried until its outcome is clear.
+type removal struct {
+	session *session
+	path    string
+	told    bool // those who wait for the node see that it was not just anybody who went
+	tried   bool
 }
 
-func (s *session) takeAway(request func() error) error {
-	repeated := false
-	return s.persist(func() error {
-		sent := time.Now()
-		err := request()
-		if err == nil {
-			s.proved(sent)
-		}
-		if repeated && errors.Is(err, gozk.ErrNoNode) {
-			return nil // it was the first try
-		}
-		repeated = true
-		return err
-	})
+func (r *removal) try() error {
+	sent := time.Now()
+	err := r.request()
+	if err == nil {
+		r.session.proved(sent)
+	}
+	if r.tried && errors.Is(err, gozk.ErrNoNode) {
+		return nil // it was the first try
+	}
+	r.tried = true
+	return err
+}
+
+func (r *removal) request() error {
+	if !r.told {
+		return r.session.conn.Delete(r.path, -1)
+	}
+	_, err := r.session.conn.Multi(&gozk.SetDataRequest{Path: r.path, Version: -1}, &gozk.DeleteRequest{Path: r.path, Version: -1})
+	return err
 }
 
 // ensure makes the node of a lock and those above it.

@@ -55,12 +55,23 @@ func (tp *tape) want(t testing.TB, what string, codes ...uint32) {
 	tp.codes = nil
 }
 
-func (tp *tape) sent(n int) func() bool {
-	return func() bool {
-		tp.mu.Lock()
-		defer tp.mu.Unlock()
-		return len(tp.codes) == n
+func (tp *tape) sent(n int) func() bool { return func() bool { return tp.all() == n } }
+
+func (tp *tape) all() int {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	return len(tp.codes)
+}
+
+func (tp *tape) count(code uint32) (n int) {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	for _, c := range tp.codes {
+		if c == code {
+			n++
+		}
 	}
+	return n
 }
 
 func TestRequests(t *testing.T) {
@@ -153,4 +164,26 @@ func try(t testing.TB, l dlock.Locker) {
 	lease, err := l.TryLock(testContext(t))
 	must(t, err)
 	unlock(t, lease)
+}
+
+// TestRequestsOfIdleHolds counts what many holds cost that are only kept: each a
+// watch once, at its first renewal, and then all together what one would.
+func TestRequestsOfIdleHolds(t *testing.T) {
+	const n, session = 200, 4 * time.Second
+	c, p := proxied(t, &zk.Options{SessionTimeout: session}, shared.Addr())
+	tp := record(p)
+	var leases []*dlock.Lease
+	for i := range n {
+		leases = append(leases, lock(t, c.Mutex(fmt.Sprint(i))))
+	}
+	eventually(t, "every hold is watched", func() bool { return tp.count(opGet) == n })
+	idle, since := tp.all(), time.Now()
+	time.Sleep(2 * session)
+	most := int(time.Since(since)/(session/15)) + 2 // renewals and pings
+	if got := tp.all() - idle; got == 0 || got > most {
+		t.Errorf("%d idle holds sent %d requests in %v", n, got, time.Since(since))
+	}
+	for _, l := range leases {
+		unlock(t, l)
+	}
 }

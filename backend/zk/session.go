@@ -218,6 +218,15 @@ func (s *session) whyOver() error {
 	return s.cause
 }
 
+// answersWithin reports whether the driver can be expected to return from a
+// request within d: it breaks the connection to a server that has said nothing
+// for two thirds of the session timeout.
+func (s *session) answersWithin(d time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.connected && s.timeout*2/3 <= d
+}
+
 // persist repeats a request that may be repeated until its outcome is clear.
 // It returns errOver if the session ends first.
 func (s *session) persist(request func() error) error {

@@ -27,7 +27,8 @@
 // hold's node is gone, and in any case when the client has not heard from the
 // leader for the session timeout. A connection that breaks and comes back
 // within that time costs no lock, on another server of the ensemble neither.
-// The node of a hold is watched from its first renewal on.
+// The node of a hold is watched from its first renewal on, which takes a request
+// for each. After that one request a renewal proves all holds together.
 //
 // With several hosts, or ensemble=true, the client assumes an ensemble. There a server
 // tells the leader only twice a tick which sessions it has heard of, and takes
@@ -203,9 +204,20 @@ const moment = 20 * time.Millisecond
 
 // Release implements backend.Backend.
 func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
-	held := h.State.(*held)
-	held.release()
-	ctx, cancel := backend.Bound(ctx, h.TTL)
+	held, began := h.State.(*held), time.Now()
+	if held.begin() {
+		if ctx.Done() == nil && held.session.answersWithin(h.TTL) {
+			held.releaseNow()
+		} else {
+			held.releaseLater()
+		}
+	}
+	select {
+	case <-held.released:
+		return held.err
+	default:
+	}
+	ctx, cancel := backend.Bound(ctx, h.TTL-time.Since(began))
 	defer cancel()
 	select {
 	case <-held.released:

@@ -221,11 +221,12 @@ func (g grant) lasts() time.Duration {
 }
 
 // accept makes a hold of a grant. It returns nil if that ran out before it
-// could be used.
+// could be used. A request that was sent twice may be granted twice, the second
+// time after the first grant has run out: what a message says is then no proof.
 func (c *call) accept(ctx context.Context, g grant) (*backend.Hold, error) {
 	d := g.lasts()
 	full := d >= c.TTL-time.Millisecond
-	if !c.timely(&g) || c.Fixed && !full || g.told && c.b.replicas > 0 {
+	if !c.timely(&g) || c.Fixed && !full || g.told && (c.doubt || c.b.replicas > 0) {
 		ok, err := c.confirm(ctx, &g)
 		if !ok || err != nil {
 			return nil, err

@@ -61,3 +61,27 @@ func TestTimely(t *testing.T) {
 		}
 	}
 }
+
+// TestGrantOfADoubtfulRequest has a message come, in time, for an id that the
+// server knows nothing of. It is believed only if no other request of that id
+// may be under way.
+func TestGrantOfADoubtfulRequest(t *testing.T) {
+	ctx := within(t)
+	b := New(plainClient(t, shared), nil)
+	t.Cleanup(func() { _ = b.Close(within(t)) })
+	for _, doubt := range []bool{false, true} {
+		now := time.Now()
+		r := &backend.Request{Name: t.Name(), Mode: backend.Exclusive, TTL: time.Minute, Observer: deaf{}}
+		c := &call{
+			Request: r, b: b, keys: lockKeys(t.Name()), id: "w60000:" + t.Name() + ":1", doubt: doubt,
+			anchor: anchor{now, now.UnixMicro()},
+		}
+		g := grant{id: c.id, us: now.UnixMicro(), expiry: now.Add(time.Minute).UnixMilli(), told: true}
+		h, err := c.accept(ctx, g)
+		must[any](t)(nil, err)
+		if believed := h != nil; believed == doubt {
+			t.Errorf("believed: %v, with another request under way: %v", believed, doubt)
+		}
+		b.hub.retire(c.id)
+	}
+}

@@ -255,7 +255,8 @@ func (t *try) message(m message) {
 	}
 	deadline := t.sent + delta + lasts - t.margin()
 	fresh := delta >= 0 && delta <= elapsed && elapsed-delta <= t.margin() || t.without(NoLateGrant)
-	if !fresh || deadline-t.clock() < lasts/3 {
+	unsure := t.ambiguous && !t.without(Doubt)
+	if !fresh || unsure || deadline-t.clock() < lasts/3 {
 		t.confirm()
 		return
 	}

@@ -11,6 +11,7 @@ const (
 	Watch                              // who handed the lock over looks after it
 	FreshID                            // each entry into the queue has an ID of its own
 	NoLateGrant                        // a grant whose message took longer than a margin is confirmed
+	Doubt                              // a grant by message is confirmed if another request for it may be under way
 	GiveBack                           // a grant that nobody waits for is given back
 	Tombstone                          // an ID that was given up is refused from then on
 	Abandon                            // an ID that is left behind with a request under way is given up

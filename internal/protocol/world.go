@@ -46,7 +46,7 @@ type World struct {
 	grantedAt  map[id]int64
 	broken     int64 // when the server last let go of a hold before its time
 	wrote      int64 // the greatest token of a writer
-	mild       int64 // the token of the last writer that became a reader: other readers share it
+	mild       int64 // the greatest token of a writer that became a reader: other readers share it
 	used       int64 // the greatest token of all
 	Violations []string
 
@@ -215,7 +215,7 @@ func (w *World) begins(h *hold) {
 // becomesReader is called when a writer begins to believe no more than that.
 func (w *World) becomesReader(h *hold) {
 	w.alone(h)
-	w.mild = h.token
+	w.mild = max(w.mild, h.token)
 }
 
 func (w *World) alone(h *hold) {

@@ -64,6 +64,12 @@ var trials = map[string]struct {
 		c.Length, c.TTL, c.Pass, c.Loss, c.StepBack, c.StepFrom, c.StepTo = 50*second, second, 0, 0.05, 6*second, 3500*millisecond, 3501*millisecond
 		c.Late, c.SlowFrom, c.SlowTo = 0.3, 3450*millisecond, 3600*millisecond
 	})}},
+	// A request that was sent twice comes the second time when its grant has run
+	// out, and the step is as long as the message of that was on its way.
+	"Doubt": {Doubt, trial{Config: with(calm, func(c *Config) {
+		c.Length, c.TTL, c.Pass, c.Slow, c.StepBack, c.StepFrom, c.StepTo = 50*second, second, 0, 0.2, 6*second, 3500*millisecond, 3501*millisecond
+		c.Late, c.SlowFrom, c.SlowTo = 0.3, 3450*millisecond, 3600*millisecond
+	})}},
 	// The message takes longer than the step, but not too long for the lease.
 	"NoLateGrant": {NoLateGrant, trial{Config: with(calm, func(c *Config) {
 		c.Length, c.TTL, c.Pass, c.Shared, c.Loss, c.Long = 250*second, 10*second, 0, 0, 0.35, 0.5

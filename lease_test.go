@@ -115,6 +115,25 @@ func TestLossAtTheLocalDeadline(t *testing.T) {
 	})
 }
 
+// A hold is given back after its loss: a renewal that was under way may have
+// prolonged it.
+func TestLostHoldIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, b := pair(t, dlock.Options{TTL: 30 * time.Second})
+		lease := lock(t, a.Mutex("x"))
+		start := time.Now()
+		ba.Cut()
+		<-lease.Done()
+		is(t, lease.Err(), dlock.ErrLost)
+		ba.Heal()
+		next := lock(t, b.Mutex("x"))
+		if free := time.Since(start); free >= 30*time.Second {
+			t.Errorf("free after %v, lost after 29s", free)
+		}
+		unlock(t, next)
+	})
+}
+
 // Renewals that fail are repeated within the lease.
 func TestRenewalIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -129,3 +129,19 @@ func TestMargin(t *testing.T) {
 		}
 	}
 }
+
+// TestNextInBlock gives out what is left of a block, and nothing of the next.
+func TestNextInBlock(t *testing.T) {
+	const size, last = 16, 4*16 - 1
+	h := &Hold{Token: 3 * size}
+	for want := h.Token + 1; want <= last; want++ {
+		token, ok := NextInBlock(h, size)
+		if !ok || token != want {
+			t.Fatalf("got %d, %v, want %d", token, ok, want)
+		}
+		h.Token = token
+	}
+	if token, ok := NextInBlock(h, size); ok {
+		t.Errorf("%d is of the next block", token)
+	}
+}

@@ -94,3 +94,21 @@ func (r *room) visit(c *client) {
 	_ = l.Unlock(context.Background())
 	time.Sleep(rand.N(time.Second))
 }
+
+// Two majorities meet in one node. It is told of a token that another one of its
+// majority has offered, and offers a greater one to the next.
+func TestTokenIsToldToAMajority(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		s[0].SetClock(skew)
+		a, b := s.open(t, nil), s.open(t, nil)
+		a.links[2].Cut()
+		b.links[0].Cut()
+		l := a.lock("x")
+		a.unlock(l)
+		next := b.lock("x")
+		must(t, next.Token() > l.Token(), "token %d came after %d", next.Token(), l.Token())
+		b.unlock(next)
+		a.heal()
+		b.heal()
+	})
+}

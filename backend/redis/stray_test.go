@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -58,5 +59,38 @@ func TestGrantToldDuringRelease(t *testing.T) {
 	must[any](t)(nil, b.Release(ctx, h))
 	if strays != 0 || messages == 0 {
 		t.Errorf("%d of %d messages are taken for stray grants", strays, messages)
+	}
+}
+
+// TestStrayGrantIsGivenBack hands the lock to an id of the client that it does
+// not wait for any more. The client gives it back at once.
+func TestStrayGrantIsGivenBack(t *testing.T) {
+	ctx := within(t)
+	c := plainClient(t, shared)
+	b := New(c, nil)
+	t.Cleanup(func() { _ = b.Close(within(t)) })
+	k, id := lockKeys(t.Name()), "w3600000:"+t.Name()+":1"
+	call := acquireScript.call(k.args[:], id, time.Hour.Milliseconds(), "w")
+	call[0], call[1] = "eval", acquireScript.source
+	must[any](t)(c.Do(ctx, call...).Result())
+	b.hub.dispatch(fmt.Sprintf("%s 1 1 2 0 %s", id, mainKey(t.Name())))
+	eventually(t, "the lock is free", func() bool {
+		held, err := c.HExists(context.Background(), mainKey(t.Name()), "o").Result()
+		return err == nil && !held
+	})
+}
+
+// TestEachEntryHasAnID has one call enter the queue again and again.
+func TestEachEntryHasAnID(t *testing.T) {
+	b := New(plainClient(t, shared), nil)
+	t.Cleanup(func() { _ = b.Close(within(t)) })
+	c := &call{Request: &backend.Request{TTL: time.Minute, ID: backend.ID{Client: "client", Seq: 1}}, b: b}
+	seen := make(map[string]bool)
+	for range 100 {
+		c.name()
+		if seen[c.id] {
+			t.Fatalf("%s is the id of two entries", c.id)
+		}
+		seen[c.id] = true
 	}
 }

@@ -60,7 +60,9 @@ func (b *Backend) insist(ctx context.Context, limit time.Duration, s *script, ca
 	}
 }
 
-// giveUp ends in the background whatever an id has or waits for.
+// giveUp ends in the background whatever an id has or waits for. It has no token
+// to tell: either nobody has had a hold under it, or the release of that tells,
+// and is repeated until it is answered.
 func (b *Backend) giveUp(k *keys, id string, tomb bool, ttl time.Duration) {
 	b.janitor.Do(ttl+30*time.Second, func(ctx context.Context) error {
 		a, err := b.run(ctx, attempt(ttl), releaseScript, releaseCall(k, id, tomb, 0))

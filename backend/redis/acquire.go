@@ -16,7 +16,7 @@ type call struct {
 	*backend.Request
 	ballot *backend.Ballot // nil: this server decides alone
 	b      *Backend
-	keys   *keys
+	key    key
 	at     address
 
 	id       string  // of the present entry into the queue
@@ -48,8 +48,8 @@ func (b *Backend) acquire(ctx context.Context, r backend.Request, v *backend.Bal
 		return nil, backend.ErrClosed
 	}
 	defer b.calls.Done()
-	k := lockKeys(r.Name)
-	c := &call{Request: &r, ballot: v, b: b, keys: k, at: b.address(k, r.ID.Client)}
+	k := lockKey(r.Name)
+	c := &call{Request: &r, ballot: v, b: b, key: k, at: b.address(k, r.ID.Client)}
 	h, err := c.take(ctx)
 	if err != nil {
 		c.leave()
@@ -72,7 +72,7 @@ func (c *call) take(ctx context.Context) (*backend.Hold, error) {
 	a, err := c.begin(ctx, works)
 	for err == nil {
 		var h *backend.Hold
-		switch a.status() {
+		switch c.status(a) {
 		case "GRANTED":
 			h, err = c.accept(ctx, c.grantOf(a))
 		case "QUEUED":
@@ -98,6 +98,9 @@ func (c *call) take(ctx context.Context) (*backend.Hold, error) {
 // begin asks for the first time. As long as nobody can call this client it does
 // not join the queue: a hand-over that reached it there would skip it.
 func (c *call) begin(ctx context.Context, works bool) (answer, error) {
+	if a, ok := c.grab(ctx); ok {
+		return a, nil
+	}
 	if !c.Wait || works || c.polls {
 		return c.ask(ctx, c.mode())
 	}
@@ -146,7 +149,7 @@ func (c *call) enter(ctx context.Context) (answer, error) {
 func (c *call) leave() {
 	c.b.hub.retire(c.id)
 	if c.doubt || c.owed {
-		c.b.giveUp(c.keys, c.id, c.doubt, c.TTL)
+		c.b.giveUp(c.key, c.id, c.doubt, c.TTL)
 	}
 }
 
@@ -176,16 +179,20 @@ func (c *call) ask(ctx context.Context, mode string) (answer, error) {
 
 func (c *call) send(ctx context.Context, mode string) (answer, error) {
 	s, call := c.request(mode)
+	return c.put(ctx, mode, s, call)
+}
+
+// put sends a request for the lock once, and notes what the server may have of
+// it.
+func (c *call) put(ctx context.Context, mode string, s *script, call []any) (answer, error) {
 	a, err := c.b.run(ctx, attempt(c.TTL), s, call)
-	if a.plain {
-		a.values = []any{"GRANTED", a.number, a.number, a.number/1000 + millis(c.TTL), int64(0)}
-	}
-	if unacknowledged(err) && a.status() != "GRANTED" {
+	status := c.status(a)
+	if unacknowledged(err) && status != "GRANTED" {
 		err = nil // it counts on nothing yet
 	}
 	switch {
 	case err == nil:
-		c.owed = a.status() == "GRANTED" || a.status() == "QUEUED"
+		c.owed = status == "GRANTED" || status == "QUEUED"
 		err = unready(a)
 	case !unsent(err):
 		_, answered := replied(err)
@@ -211,7 +218,25 @@ type grant struct {
 	told    bool      // by a message: it may be old
 }
 
+// status is what the server said of the call. A number is a grant, but for 0.
+func (c *call) status(a answer) string {
+	switch {
+	case !a.plain:
+		return a.status()
+	case a.number > 0:
+		return "GRANTED"
+	}
+	return ""
+}
+
 func (c *call) grantOf(a answer) grant {
+	if a.plain {
+		c.b.free.keep(c.key)
+		return grant{
+			id: c.id, us: a.number, token: a.number, expiry: a.number/1000 + millis(c.TTL),
+			sent: a.sent,
+		}
+	}
 	return grant{id: c.id, us: a.int(1), token: a.int(2), expiry: a.int(3), waiting: a.int(4), sent: a.sent}
 }
 

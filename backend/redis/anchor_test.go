@@ -73,7 +73,7 @@ func TestGrantOfADoubtfulRequest(t *testing.T) {
 		now := time.Now()
 		r := &backend.Request{Name: t.Name(), Mode: backend.Exclusive, TTL: time.Minute, Observer: deaf{}}
 		c := &call{
-			Request: r, b: b, keys: lockKeys(t.Name()), id: "w60000:" + t.Name() + ":1", doubt: doubt,
+			Request: r, b: b, key: lockKey(t.Name()), id: "w60000:" + t.Name() + ":1", doubt: doubt,
 			anchor: anchor{now, now.UnixMicro()},
 		}
 		g := grant{id: c.id, us: now.UnixMicro(), expiry: now.Add(time.Minute).UnixMilli(), told: true}

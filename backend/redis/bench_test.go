@@ -43,9 +43,12 @@ func scriptCycle(b *testing.B) cycle {
 	c := plainClient(b, shared)
 	nothing := must[string](b)(c.ScriptLoad(b.Context(), "return 1").Result())
 	return func(ctx context.Context, name string) error {
-		k := lockKeys(name)
+		k, keys := mainKey(name), make([]string, len(suffixes))
+		for i, suffix := range suffixes {
+			keys[i] = k + suffix
+		}
 		for range 2 {
-			if err := c.EvalSha(ctx, nothing, k.names[:], "owner").Err(); err != nil {
+			if err := c.EvalSha(ctx, nothing, keys, "owner").Err(); err != nil {
 				return err
 			}
 		}

@@ -72,12 +72,12 @@ func (b *Backend) await(ctx context.Context) error {
 // knows.
 func (b *Backend) inspectScripts(ctx context.Context, log *slog.Logger) {
 	name := "probe:" + rand.Text()
-	keys := lockKeys(name)
+	keys := lockKey(name)
 	publish, channel := "publish", channelPrefix+name
 	if b.nodes != nil {
-		publish, channel = "spublish", keys.names[0]+shardChannel+name
+		publish, channel = "spublish", string(keys)+shardChannel+name
 	}
-	a, err := b.run(ctx, opening, probeScript, probeScript.call(keys.args[:2], channel, publish))
+	a, err := b.run(ctx, opening, probeScript, probeScript.call(keys.args(2), channel, publish))
 	if err != nil {
 		log.Warn("dlock: the server refuses scripts, no lock will work", "error", err)
 		return

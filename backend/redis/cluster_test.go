@@ -46,10 +46,14 @@ func TestOneSlotForEachLock(t *testing.T) {
 	_, admin := startCluster(t, server.Redis{})
 	slots := make(map[int64]bool)
 	for _, name := range []string{"a", "{a}b", "}{", "{}", "{", "}", "a{b}{c}", "{{a}}", "\x00{\xff}"} {
-		k := lockKeys(name)
-		slot := slotOf(t, admin, k.names[0])
+		main := mainKey(name)
+		slot := slotOf(t, admin, main)
 		slots[slot] = true
-		for _, key := range append(k.names[1:], address{k.names[0], "client"}.channel()) {
+		keys := []string{address{main, "client"}.channel()}
+		for _, suffix := range suffixes {
+			keys = append(keys, main+suffix)
+		}
+		for _, key := range keys {
 			if got := slotOf(t, admin, key); got != slot {
 				t.Errorf("%q: %q is in slot %d, the others in %d", name, key, got, slot)
 			}

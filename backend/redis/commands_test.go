@@ -90,6 +90,7 @@ func warm(t *testing.T, s *server.Server, m *dlock.Mutex) {
 			t.Fatal(err)
 		}
 	}
+	must[any](t)(nil, turns(ctx, m, 3))
 	subscribed(t, s, 1)
 }
 

@@ -33,6 +33,9 @@ func kindOf(err error) error {
 
 // replied returns what the server said if err is its reply.
 func replied(err error) (string, bool) {
+	if err == nil {
+		return "", false
+	}
 	var reply redis.Error
 	if !errors.As(err, &reply) {
 		return "", false
@@ -63,6 +66,9 @@ func passing(err error) bool {
 // unacknowledged reports that a request has taken effect, but not on as many
 // replicas as it should.
 func unacknowledged(err error) bool {
+	if err == nil {
+		return false
+	}
 	var e *unacknowledgedError
 	return errors.As(err, &e)
 }

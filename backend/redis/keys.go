@@ -20,39 +20,39 @@ const (
 	unattended = 5 * time.Second
 )
 
-// keys are the five keys of one lock: S, R, Q, A and X in that order, so that
-// a script that needs fewer takes the first ones.
-type keys struct {
-	names [5]string
-	args  [5]any // the names for a command
-}
+// A key is the first of the five keys of one lock: S, R, Q, A and X in that
+// order, so that a script that needs fewer takes the first ones.
+type key string
 
 var suffixes = [5]string{"", ":r", ":q", ":a", ":x"}
 
-func lockKeys(name string) *keys { return keysOf(mainKey(name)) }
+func lockKey(name string) key { return key(mainKey(name)) }
 
 // mainKey is S: the only part in braces, so that all keys share its slot.
 func mainKey(name string) string { return prefix + "{" + backend.EncodeName(name) + "}" }
 
-// keysOf cuts all names from one string, and passes them on by reference but
-// for the first, by which a cluster client finds the node.
-func keysOf(main string) *keys {
-	all := main + main + ":r" + main + ":q" + main + ":a" + main + ":x"
-	k := new(keys)
-	for i, suffix := range suffixes {
-		end := len(main) + len(suffix)
-		k.names[i], all = all[:end], all[end:]
-		k.args[i] = &k.names[i]
+// args are the first n keys for a command. They are cut from one string and
+// passed by reference but for the first, by which a cluster client finds the
+// node.
+func (k key) args(n int) []any {
+	main := string(k)
+	all := main + ":r" + main + ":q" + main + ":a" + main + ":x"
+	names, args := new([5]string), make([]any, n, n+1)
+	args[0] = main
+	for i := 1; i < n; i++ {
+		end := len(main) + len(suffixes[i])
+		names[i], all = all[:end], all[end:]
+		args[i] = &names[i]
 	}
-	k.args[0] = k.names[0]
-	return k
+	return args
 }
 
 // newID is the id under which r enters the queue for the n-th time. It starts
 // with what a script must know of the one it grants the lock to; polls says
 // that nobody listens for the grant.
 func newID(r *backend.Request, n int, polls bool) string {
-	id := make([]byte, 0, len(r.ID.Client)+40)
+	var room [96]byte // most are shorter
+	id := room[:0]
 	if r.Mode == backend.Shared {
 		id = append(id, 'r')
 	} else {

@@ -56,6 +56,7 @@ type step struct {
 	keys    []any
 	args    []any
 	settles bool
+	unless  any // the reply of a script that does nothing
 	model   func() []any
 }
 
@@ -67,6 +68,8 @@ const (
 // The scripts as they are but for two things: their time is that of the trial,
 // and a grant that nobody confirms is over soon.
 var (
+	trialGrab      = trialScript(grabScript)
+	trialDrop      = trialScript(dropScript)
 	trialAcquire   = trialScript(acquireScript)
 	trialRelease   = trialScript(releaseScript)
 	trialRenew     = trialScript(renewScript)
@@ -213,10 +216,16 @@ func (tr *trial) draw(clients []string) step {
 // call draws what to do with id.
 func (tr *trial) call(lock int, id string) step {
 	m := tr.locks[lock]
-	k := keysOf(m.key)
+	k := key(m.key)
 	ttl, _, _ := parseID(id)
-	s := step{lock: lock, keys: k.args[:], settles: true}
+	s := step{lock: lock, keys: k.args(5), settles: true}
 	switch p := tr.rnd.IntN(100); {
+	case p < 6 && id[0] == 'w':
+		s.keys, s.script, s.args, s.unless = k.args(1), trialGrab, []any{id, ttl}, int64(0)
+		s.model = func() []any { return m.acquire(id, ttl, "t", "") }
+	case p < 9 && id[0] == 'w':
+		s.keys, s.script, s.args, s.unless = k.args(1), trialDrop, []any{id}, int64(-1)
+		s.model = func() []any { return m.release(id, false, 0) }
 	case p < 42:
 		mode, rank := "wwwtp"[tr.rnd.IntN(5)], ""
 		if tr.rnd.IntN(4) == 0 {
@@ -240,7 +249,7 @@ func (tr *trial) call(lock int, id string) step {
 		return tr.renewal(lock, id)
 	case p < 84:
 		entries, seq := tr.rnd.Int64N(5)+1, tr.rnd.Int64N(20)
-		s.settles, s.keys = false, k.args[:2]
+		s.settles, s.keys = false, k.args(2)
 		s.script, s.args = trialEnter, []any{id, ttl, entries, seq}
 		s.model = func() []any { return m.enter(id, ttl, entries, seq) }
 	case p < 90:
@@ -328,7 +337,7 @@ return {'OK'}`)
 
 func loadAll(t *testing.T, c *redis.Client) {
 	for _, s := range []*script{
-		trialAcquire, trialRelease, trialRenew, trialRenewAny, trialEnter, trialDowngrade, trialCheck,
+		trialGrab, trialDrop, trialAcquire, trialRelease, trialRenew, trialRenewAny, trialEnter, trialDowngrade, trialCheck,
 		dumpScript, silenceScript, wipeScript,
 	} {
 		must[string](t)(c.ScriptLoad(context.Background(), s.source.(string)).Result())
@@ -345,7 +354,7 @@ func (tr *trial) run(steps []step) {
 		_ = pipe.HSet(ctx, clockKey, "s", s.us/1e6, "us", s.us%1e6)
 		replies[i] = redis.NewCmd(ctx, s.script.call(s.keys, s.args...)...)
 		_ = pipe.Process(ctx, replies[i])
-		dumps[i] = redis.NewCmd(ctx, dumpScript.call(keysOf(tr.locks[s.lock].key).args[:])...)
+		dumps[i] = redis.NewCmd(ctx, dumpScript.call(key(tr.locks[s.lock].key).args(5))...)
 		_ = pipe.Process(ctx, dumps[i])
 	}
 	_, _ = pipe.Exec(ctx)
@@ -354,10 +363,15 @@ func (tr *trial) run(steps []step) {
 		if err != nil {
 			tr.t.Fatal(err, s.args)
 		}
-		reply = s.whole(reply)
 		for _, m := range tr.locks {
 			m.at(s.us)
 		}
+		if reply == s.unless {
+			s.settles = false
+			tr.compare(s, must[[]any](tr.t)(dumps[i].Slice()))
+			continue
+		}
+		reply = s.whole(reply)
 		if want := s.model(); !reflect.DeepEqual(reply, want) {
 			tr.t.Fatalf("%v\nsaid  %v\nmodel %v\nwhich is now %+v", s.args, reply, want, *tr.locks[s.lock])
 		}
@@ -371,7 +385,7 @@ func (s step) whole(reply any) []any {
 	switch {
 	case !plain:
 		return reply.([]any)
-	case s.script == trialAcquire:
+	case s.script == trialAcquire, s.script == trialGrab:
 		ttl, _, _ := parseID(s.args[0].(string))
 		return []any{"GRANTED", n, n, n/1000 + ttl, int64(0)}
 	}
@@ -497,7 +511,7 @@ func numbers(v any) map[string]int64 {
 
 func TestScriptsHoldNoForeignText(t *testing.T) {
 	for _, s := range []*script{
-		acquireScript, releaseScript, renewScript, renewAnyScript, enterScript, downgradeScript, checkScript,
+		grabScript, dropScript, acquireScript, releaseScript, renewScript, renewAnyScript, enterScript, downgradeScript, checkScript,
 	} {
 		if strings.Contains(s.source.(string), "-- include") {
 			t.Errorf("an include is left over:\n%s", s.source)

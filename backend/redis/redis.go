@@ -145,6 +145,7 @@ type Backend struct {
 	wire   carrier
 	nodes  *nodes // nil unless it is a cluster
 	hub    *hub
+	free   *memory
 
 	replicas int
 	watch    watch
@@ -181,6 +182,7 @@ func New(client redis.UniversalClient, o *Options) *Backend {
 		poll:     o.Poll,
 		replicas: max(o.Replicas, 0),
 		closing:  make(chan struct{}),
+		free:     newMemory(),
 	}
 	if c, ok := client.(*redis.ClusterClient); ok {
 		b.nodes = newNodes(c, b.replicas)
@@ -192,7 +194,7 @@ func New(client redis.UniversalClient, o *Options) *Backend {
 	if b.poll <= 0 {
 		b.poll = DefaultPoll
 	}
-	b.hub.stray = func(key, id string) { b.giveUp(keysOf(key), id, true, unattended) }
+	b.hub.stray = func(k, id string) { b.giveUp(key(k), id, true, unattended) }
 	return b
 }
 
@@ -214,10 +216,10 @@ func (b *Backend) Close(ctx context.Context) error {
 }
 
 // address is where the client of a request about a lock is called.
-func (b *Backend) address(k *keys, client string) address {
+func (b *Backend) address(k key, client string) address {
 	at := address{client: client}
 	if b.nodes != nil {
-		at.lock = k.names[0]
+		at.lock = string(k)
 	}
 	return at
 }
@@ -258,7 +260,7 @@ func (b *Backend) releaseAll(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, s := range b.hub.held() {
 		all.Go(func() {
-			_, _ = b.insist(ctx, s.ttl, releaseScript, releaseCall(lockKeys(s.name), s.id, s.doubt.Load(), s.used.Load()), nil)
+			_, _ = b.insist(ctx, s.ttl, releaseScript, releaseCall(s.key, s.id, s.doubt.Load(), s.used.Load()), nil)
 		})
 	}
 	all.Wait()

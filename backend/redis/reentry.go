@@ -9,7 +9,7 @@ import (
 // Reenter implements backend.Reenterer. The server keeps the count of an
 // exclusive hold; that of a reader is known here alone.
 func (b *Backend) Reenter(ctx context.Context, h *backend.Hold, entries int, seq int64) error {
-	call := enterScript.call(lockKeys(h.Name).args[:2],
+	call := enterScript.of(stateOf(h).key, 2,
 		stateOf(h).id, extension(h), entries, seq)
 	a, err := b.insist(ctx, h.TTL, enterScript, call, nil)
 	if err == nil && a.int(0) == 0 {
@@ -20,12 +20,12 @@ func (b *Backend) Reenter(ctx context.Context, h *backend.Hold, entries int, seq
 
 // Downgrade implements backend.Downgrader.
 func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
-	s, k := stateOf(h), lockKeys(h.Name)
+	s := stateOf(h)
 	s.shares.Store(true)
-	call := downgradeScript.call(k.args[:], s.id, extension(h), s.used.Load())
+	call := downgradeScript.of(s.key, 5, s.id, extension(h), s.used.Load())
 	a, err := b.prove(ctx, h, downgradeScript, call)
 	if err == nil {
-		b.after(k, a)
+		b.after(s.key, a)
 	}
 	return err
 }

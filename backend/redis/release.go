@@ -14,14 +14,16 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 	// this late, and would be taken for one that nobody waits for.
 	defer b.hub.retire(s.id)
 	end := h.Sent.Add(h.Granted - backend.Margin(h.Granted))
-	repeated := false
-	k := lockKeys(h.Name)
-	a, err := b.insist(ctx, h.TTL, releaseScript, releaseCall(k, s.id, s.doubt.Load(), s.used.Load()), func() { repeated = true })
+	done, repeated := b.drop(ctx, s)
+	if done {
+		return nil
+	}
+	a, err := b.insist(ctx, h.TTL, releaseScript, releaseCall(s.key, s.id, s.doubt.Load(), s.used.Load()), func() { repeated = true })
 	if err != nil {
 		s.doubt.Store(true)
 		return err
 	}
-	b.after(k, a)
+	b.after(s.key, a)
 	if a.plain || repeated && a.status() == "NOT_HELD" && time.Now().Before(end) {
 		return nil // or it was the first request that ended it
 	}
@@ -30,15 +32,15 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 
 // releaseCall ends what id has or waits for. tomb has the server refuse it from
 // now on; used is as for renewal.add.
-func releaseCall(k *keys, id string, tomb bool, used uint64) []any {
+func releaseCall(k key, id string, tomb bool, used uint64) []any {
 	mark := "0"
 	if tomb {
 		mark = "1"
 	}
 	if used > 0 {
-		return releaseScript.call(k.args[:], id, mark, used)
+		return releaseScript.of(k, 5, id, mark, used)
 	}
-	return releaseScript.call(k.args[:], id, mark)
+	return releaseScript.of(k, 5, id, mark)
 }
 
 // insist runs a call that may be repeated until it is answered, for no
@@ -63,7 +65,7 @@ func (b *Backend) insist(ctx context.Context, limit time.Duration, s *script, ca
 // giveUp ends in the background whatever an id has or waits for. It has no token
 // to tell: either nobody has had a hold under it, or the release of that tells,
 // and is repeated until it is answered.
-func (b *Backend) giveUp(k *keys, id string, tomb bool, ttl time.Duration) {
+func (b *Backend) giveUp(k key, id string, tomb bool, ttl time.Duration) {
 	b.janitor.Do(ttl+30*time.Second, func(ctx context.Context) error {
 		a, err := b.run(ctx, attempt(ttl), releaseScript, releaseCall(k, id, tomb, 0))
 		if err != nil && !hopeless(err) {

@@ -105,7 +105,7 @@ func renewCall(part []renewal) (*script, []any) {
 	var used []any
 	for i, r := range part {
 		if r.shares {
-			s, keys = renewAnyScript, append(keys, lockKeys(r.name).args[:3]...)
+			s, keys = renewAnyScript, append(keys, lockKey(r.name).args(3)...)
 		} else {
 			keys = append(keys, mainKey(r.name))
 		}

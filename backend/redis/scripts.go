@@ -25,9 +25,11 @@ type script struct {
 }
 
 var (
+	grabScript      = loadDurable("grab")
 	acquireScript   = loadDurable("acquire")
 	voteScript      = loadDurable("vote")
 	raiseScript     = load("raise")
+	dropScript      = load("drop")
 	releaseScript   = load("release")
 	downgradeScript = load("downgrade")
 	checkScript     = load("check")
@@ -82,6 +84,14 @@ func (s *script) call(keys []any, args ...any) []any {
 	all = append(all, "evalsha", s.sha, len(keys))
 	all = append(all, keys...)
 	return append(all, args...)
+}
+
+// of is the command that runs s with the first n keys of a lock.
+func (s *script) of(k key, n int, args ...any) []any {
+	if n > 1 {
+		return s.call(k.args(n), args...)
+	}
+	return append(append(make([]any, 0, 4+len(args)), "evalsha", s.sha, 1, string(k)), args...)
 }
 
 func read(name string) string {

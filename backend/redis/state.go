@@ -14,7 +14,7 @@ const drift = 5e-4
 // A state is what the backend keeps of one hold.
 type state struct {
 	id       string
-	name     string
+	key      key
 	ttl      time.Duration
 	observer backend.Observer
 
@@ -25,15 +25,18 @@ type state struct {
 	used     atomic.Uint64 // the last token of Transfer; 0: none
 	doubt    atomic.Bool   // a request about it may still be under way
 	shares   atomic.Bool   // it is shared, or may have become so
+	quick    atomic.Bool   // nobody waits, and who comes to wait will say so
 }
 
 func newState(c *call, g grant) *state {
 	s := &state{
-		id: c.id, name: c.Name, ttl: c.TTL, observer: c.Observer,
+		id: c.id, key: c.key, ttl: c.TTL, observer: c.Observer,
 		granted: g.token, us: g.us, received: time.Now(),
 	}
 	s.expiry.Store(g.expiry)
 	s.doubt.Store(c.doubt)
+	listens, _ := c.sub.known()
+	s.quick.Store(listens && g.waiting == 0 && !g.told)
 	s.shares.Store(c.Mode == backend.Shared)
 	return s
 }
@@ -51,6 +54,7 @@ func (s *state) raise(token uint64) {
 }
 
 func (s *state) wanted() {
+	s.quick.Store(false)
 	if s.observer != nil {
 		s.observer.Wanted()
 	}

@@ -20,8 +20,10 @@ type watchedConn struct {
 }
 
 func (w watchedConn) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte(releaseScript.sha.(string))) {
-		w.on()
+	for _, s := range []*script{dropScript, releaseScript} {
+		if bytes.Contains(b, []byte(s.sha.(string))) {
+			w.on()
+		}
 	}
 	return w.Conn.Write(b)
 }
@@ -69,8 +71,8 @@ func TestStrayGrantIsGivenBack(t *testing.T) {
 	c := plainClient(t, shared)
 	b := New(c, nil)
 	t.Cleanup(func() { _ = b.Close(within(t)) })
-	k, id := lockKeys(t.Name()), "w3600000:"+t.Name()+":1"
-	call := acquireScript.call(k.args[:], id, time.Hour.Milliseconds(), "w")
+	id := "w3600000:" + t.Name() + ":1"
+	call := acquireScript.of(lockKey(t.Name()), 5, id, time.Hour.Milliseconds(), "w")
 	call[0], call[1] = "eval", acquireScript.source
 	must[any](t)(c.Do(ctx, call...).Result())
 	b.hub.dispatch(fmt.Sprintf("%s 1 1 2 0 %s", id, mainKey(t.Name())))

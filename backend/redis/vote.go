@@ -22,7 +22,7 @@ func (b *Backend) Vote(ctx context.Context, r backend.Request, v backend.Ballot)
 // RaiseToken implements backend.TokenRegister.
 func (b *Backend) RaiseToken(ctx context.Context, h *backend.Hold, token uint64) error {
 	s := stateOf(h)
-	_, err := b.prove(ctx, h, raiseScript, raiseScript.call(lockKeys(h.Name).args[:2], s.id, token))
+	_, err := b.prove(ctx, h, raiseScript, raiseScript.of(s.key, 2, s.id, token))
 	if err == nil {
 		s.raise(token)
 	}
@@ -33,9 +33,9 @@ func (b *Backend) RaiseToken(ctx context.Context, h *backend.Hold, token uint64)
 // An id that is in the queue was ready once; only who joins must be.
 func (c *call) request(mode string) (*script, []any) {
 	if c.ballot == nil || mode == "p" {
-		return acquireScript, acquireScript.call(c.keys.args[:], c.id, millis(c.TTL), mode, c.rank)
+		return acquireScript, acquireScript.of(c.key, 5, c.id, millis(c.TTL), mode, c.rank)
 	}
-	return voteScript, voteScript.call(append(c.keys.args[:], bootKey), c.id, millis(c.TTL), mode, c.rank,
+	return voteScript, voteScript.call(append(c.key.args(5), bootKey), c.id, millis(c.TTL), mode, c.rank,
 		millis(c.ballot.Rejoin), c.ballot.Token, backend.TokenLead.Microseconds())
 }
 

@@ -59,12 +59,12 @@ func (p *party) take() *backend.Hold {
 // queueUp joins the queue as somebody who says nothing more.
 func queueUp(t *testing.T, c *redis.Client) {
 	t.Helper()
-	id, k := "w3600000p:"+t.Name()+"x:1", lockKeys(t.Name())
+	id, k := "w3600000p:"+t.Name()+"x:1", lockKey(t.Name())
 	run := func(s *script, call []any) {
 		call[0], call[1] = "eval", s.source
 		must[any](t)(c.Do(within(t), call...).Result())
 	}
-	run(acquireScript, acquireScript.call(k.args[:], id, 3_600_000, "w"))
+	run(acquireScript, acquireScript.call(k.args(5), id, 3_600_000, "w"))
 	t.Cleanup(func() { run(releaseScript, releaseCall(k, id, false, 0)) })
 }
 
@@ -76,7 +76,7 @@ func waiting(t *testing.T, c *redis.Client) int64 {
 func TestWantedByMessage(t *testing.T) {
 	p, c := newParty(t, nil), plainClient(t, shared)
 	h := p.take()
-	if !p.hub.listening(p.address(lockKeys(t.Name()), h.ID.Client)).works(within(t), nil, limit) {
+	if !p.hub.listening(p.address(lockKey(t.Name()), h.ID.Client)).works(within(t), nil, limit) {
 		t.Fatal("no subscription")
 	}
 	p.is(t, false)

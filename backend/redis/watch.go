@@ -17,7 +17,7 @@ type watch struct {
 
 // after takes the reply to a release, downgrade or check: it says when somebody
 // has to look at the lock.
-func (b *Backend) after(k *keys, a answer) {
+func (b *Backend) after(k key, a answer) {
 	ms := a.int(1)
 	if a.plain {
 		ms = a.number
@@ -28,8 +28,8 @@ func (b *Backend) after(k *keys, a answer) {
 }
 
 // plan has the lock checked in d, unless that is planned already.
-func (w *watch) plan(b *Backend, k *keys, d time.Duration) {
-	name := k.names[0]
+func (w *watch) plan(b *Backend, k key, d time.Duration) {
+	name := string(k)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed || w.timers[name] != nil {
@@ -62,8 +62,8 @@ func (w *watch) close() {
 
 // check has the server look at the lock, again as long as its holder has not
 // confirmed that it is there.
-func (b *Backend) check(ctx context.Context, k *keys) {
-	a, err := b.run(ctx, attempt(unattended), checkScript, checkScript.call(k.args[:]))
+func (b *Backend) check(ctx context.Context, k key) {
+	a, err := b.run(ctx, attempt(unattended), checkScript, checkScript.call(k.args(5)))
 	switch {
 	case err == nil:
 		b.after(k, a)

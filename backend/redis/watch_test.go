@@ -22,7 +22,7 @@ func TestReleaserLooksAfterTheNext(t *testing.T) {
 	must[any](t)(listener.Receive(ctx))
 	silent := []string{"w100:" + t.Name() + ":1", "w100:" + t.Name() + ":2"}
 	for _, id := range silent {
-		call := acquireScript.call(lockKeys(t.Name()).args[:], id, 100, "w")
+		call := acquireScript.call(lockKey(t.Name()).args(5), id, 100, "w")
 		call[0], call[1] = "eval", acquireScript.source
 		must[any](t)(c.Do(ctx, call...).Result())
 	}

@@ -21,12 +21,18 @@ func TestAbandonedCommandsStay(t *testing.T) {
 	defer cancel()
 	incr := []any{"incr", "key"}
 	must[any](t)(w.do(ctx, limit, incr, false))
+	eventually(t, "nothing is under way", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return !w.busy
+	})
 	must[any](t)(nil, s.Pause())
 	first := make(chan error, 1)
 	go func() { _, err := w.do(context.Background(), limit, incr, false); first <- err }()
 	eventually(t, "one is under way", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
+		w.started = time.Now().Add(limit) // it does not count as stalled
 		return w.busy && len(w.queue) == 0
 	})
 	var all sync.WaitGroup

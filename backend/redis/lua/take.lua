@@ -4,17 +4,8 @@
 local id, ttl, mode, order = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local shared = string.byte(id) == 114
 local expiry = now + ttl
-local s = redis.call('HMGET', S, 'o', 'b', 'd', 't')
-if not s[1] and not s[2] and not shared and mode ~= 'p' and (s[3] or 0) - expiry >= keep then
-  local token = math.max((s[4] or 0) + 1, least)
-  redis.call('HSET', S, 'o', id, 'n', '1',
-    'e', string.format('%d%03d', expiry / 1000, expiry % 1000),
-    't', string.format('%d%06d', token / 1000000, token % 1000000))
-  if token == us then
-    return us
-  end
-  return {'GRANTED', us, token, expiry, 0}
-end
+local plain = not shared and mode ~= 'p'
+-- include free
 
 -- include state
 -- include settle

@@ -1,0 +1,17 @@
+-- Grants a lock that is free to an exclusive hold, if S alone can say that it
+-- is: nothing is noted there, and it is kept for long enough.
+--
+-- Uses  S us now expiry, id, plain: whether such a hold is asked for, and least:
+--       what the token is no less than
+-- Sets  s, the reply to HMGET S o b d t
+local s = redis.call('HMGET', S, 'o', 'b', 'd', 't')
+if plain and not s[1] and not s[2] and (s[3] or 0) - expiry >= keep then
+  local token = math.max((s[4] or 0) + 1, least)
+  redis.call('HSET', S, 'o', id, 'n', '1',
+    'e', string.format('%d%03d', expiry / 1000, expiry % 1000),
+    't', string.format('%d%06d', token / 1000000, token % 1000000))
+  if token == us then
+    return us
+  end
+  return {'GRANTED', us, token, expiry, 0}
+end

@@ -1,0 +1,71 @@
+package redis
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/faultnet"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+// TestCommandsOfALockThatWasFree counts what is sent where a client takes a lock
+// to be free: nothing more if it is, and one request more at each change.
+func TestCommandsOfALockThatWasFree(t *testing.T) {
+	ctx := within(t)
+	s := server.Start(t, server.Redis{})
+	m, other := openClient(t, s, nil).Mutex(t.Name()), openClient(t, s, nil).Mutex(t.Name())
+	warm(t, s, m)
+	count := func(want int64, what string, f func()) {
+		t.Helper()
+		if n := sent(t, s, f); n != want {
+			t.Errorf("%s: %d commands, want %d", what, n, want)
+		}
+	}
+	cycle := func() { must[any](t)(nil, turns(ctx, m, 1)) }
+	count(2, "a free lock", cycle)
+
+	l := must[*dlock.Lease](t)(other.Lock(ctx))
+	try := func() {
+		if _, err := m.TryLock(ctx); err == nil {
+			t.Error("two hold the lock")
+		}
+	}
+	count(2, "one that is held after all", try)
+	count(1, "one that was held", try)
+	must[any](t)(nil, l.Unlock(ctx))
+	count(2, "one that is free again", cycle)
+	count(2, "one that was free again", cycle)
+}
+
+// TestLostReplyToADrop has nobody hear that a free lock is released: the next
+// request finds nothing to release, and that is no loss.
+func TestLostReplyToADrop(t *testing.T) {
+	ctx := within(t)
+	p := must[*faultnet.Proxy](t)(faultnet.Listen(shared.Addr()))
+	p.SetFraming(faultnet.RESP)
+	t.Cleanup(func() { _ = p.Close() })
+	b := New(redis.NewClient(&redis.Options{
+		Addr: p.Addr(), DisableIdentity: true, MaxRetries: -1, ReadTimeout: limit,
+	}), nil)
+	b.own(true)
+	t.Cleanup(func() { must[any](t)(nil, b.Close(within(t))) })
+	drops := func(request []byte) bool { return bytes.Contains(request, []byte(dropScript.sha.(string))) }
+	if !b.hub.listening(b.address(lockKey(t.Name()), "client")).works(ctx, nil, limit) {
+		t.Fatal("no subscription")
+	}
+	for i := range uint64(2) {
+		h := must[*backend.Hold](t)(b.Acquire(ctx, backend.Request{
+			Name: t.Name(), ID: backend.ID{Client: "client", Seq: i}, TTL: 3 * time.Second,
+		}))
+		if !stateOf(h).quick.Load() {
+			t.Error("the hold is released in full")
+		}
+		p.DropReplyAfter(drops)
+		must[any](t)(nil, b.Release(ctx, h))
+	}
+}

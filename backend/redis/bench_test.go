@@ -78,17 +78,26 @@ func BenchmarkFree(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/goroutines=%d", kind.name, goroutines), func(b *testing.B) {
 				run := kind.make(b)
 				b.ReportAllocs()
-				client, server := cpuTime(), serverTime(b)
-				b.ResetTimer()
+				costs := processors(b)
 				spread(b, goroutines, func(ctx context.Context, i int) error {
 					return run(ctx, fmt.Sprintf("free/%s/%d", kind.name, i))
 				})
-				b.StopTimer()
-				perOp := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / float64(b.N) }
-				b.ReportMetric(perOp(cpuTime()-client), "client-ns/op")
-				b.ReportMetric(perOp(serverTime(b)-server), "server-ns/op")
+				costs()
 			})
 		}
+	}
+}
+
+// processors begins to measure. What it returns reports the CPU time of the clients
+// and of the server.
+func processors(b *testing.B) (end func()) {
+	client, server := cpuTime(), serverTime(b)
+	b.ResetTimer()
+	return func() {
+		b.StopTimer()
+		perOp := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / float64(b.N) }
+		b.ReportMetric(perOp(cpuTime()-client), "client-ns/op")
+		b.ReportMetric(perOp(serverTime(b)-server), "server-ns/op")
 	}
 }
 
@@ -127,13 +136,14 @@ func BenchmarkHandOver(b *testing.B) {
 		}
 		must[int64](b)(all[0].RPush(b.Context(), key, "token").Result())
 		b.Cleanup(func() { all[0].Del(context.Background(), key) })
-		b.ResetTimer()
+		costs := processors(b)
 		fairness(b, spread(b, clients, func(ctx context.Context, i int) error {
 			if err := all[i].BLPop(ctx, limit, key).Err(); err != nil {
 				return err
 			}
 			return all[i].RPush(ctx, key, "token").Err()
 		}))
+		costs()
 	})
 	b.Run("dlock", func(b *testing.B) {
 		var all []*dlock.Mutex
@@ -141,7 +151,7 @@ func BenchmarkHandOver(b *testing.B) {
 			all = append(all, openClient(b, shared, nil).Mutex("hand-over"))
 		}
 		before := scriptCalls(b)
-		b.ResetTimer()
+		costs := processors(b)
 		fairness(b, spread(b, clients, func(ctx context.Context, i int) error {
 			l, err := all[i].Lock(ctx)
 			if err != nil {
@@ -149,7 +159,7 @@ func BenchmarkHandOver(b *testing.B) {
 			}
 			return l.Unlock(ctx)
 		}))
-		b.StopTimer()
+		costs()
 		b.ReportMetric(float64(scriptCalls(b)-before)/float64(b.N), "commands/op")
 	})
 }

@@ -9,7 +9,7 @@ local id, ttl, used = ARGV[1], ARGV[2], tonumber(ARGV[3])
 -- include bounds
 -- include wake
 -- include now
-local s = redis.call('HMGET', S, 'o', 'b', 'd', 't')
+local s = redis.call('HMGET', S, 'o', 'b', 'd', 't', 'e', 'a', 'l')
 -- include state
 local status, changed = 'LOST', o == id and e > now
 if changed then

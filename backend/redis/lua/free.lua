@@ -1,10 +1,8 @@
 -- Grants a lock that is free to an exclusive hold, if S alone can say that it
 -- is: nothing is noted there, and it is kept for long enough.
 --
--- Uses  S us now expiry, id, plain: whether such a hold is asked for, and least:
---       what the token is no less than
--- Sets  s, the reply to HMGET S o b d t
-local s = redis.call('HMGET', S, 'o', 'b', 'd', 't')
+-- Uses  s, the reply to HMGET S o b d t; S us now expiry id; plain: whether such a
+--       hold is asked for; least: what the token is no less than
 if plain and not s[1] and not s[2] and (s[3] or 0) - expiry >= keep then
   local token = math.max((s[4] or 0) + 1, least)
   redis.call('HSET', S, 'o', id, 'n', '1',

@@ -9,5 +9,6 @@ local S, id, plain = KEYS[1], ARGV[1], true
 -- include bounds
 -- include now
 local least, expiry = us, now + ARGV[2]
+local s = redis.call('HMGET', S, 'o', 'b', 'd', 't')
 -- include free
 return 0

@@ -7,7 +7,7 @@
 -- Reply watch, or LEFT (the queue) watch, or NOT_HELD watch
 local S, R, Q, A, X = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, refusing, used = ARGV[1], ARGV[2] == '1', tonumber(ARGV[3])
-local s = redis.call('HMGET', S, 'o', 'b', 'd', 't')
+local s = redis.call('HMGET', S, 'o', 'b', 'd', 't', 'e', 'a', 'l')
 if s[1] == id and not s[2] and s[3] and not refusing then
   redis.call('HDEL', S, 'o', 'e', 'n', 's')
   if used and used > tonumber(s[4] or 0) then

@@ -1,6 +1,7 @@
--- Reads what the fast path has not needed.
+-- Says how the lock stands.
 --
--- Uses s, the reply to HMGET S o b d t
+-- Uses s, the reply to HMGET S o b d t e a l, or to as much of that as was needed
+--         before
 -- Sets o e t   holder, end of its lease, last token
 --      busy    what may be in the other keys; 1: readers or a queue, 2: refused
 --              ids, 3: both, false: nothing at all
@@ -9,8 +10,11 @@
 --      rank    the last one given out
 --      last    the end of the longest lease granted by this script
 local o, busy, kept, t = s[1], s[2], tonumber(s[3] or 0), tonumber(s[4] or 0)
-local q = redis.call('HMGET', S, 'e', 'a', 'l')
-local e, due, rank, last = tonumber(q[1] or 0), tonumber(q[2] or 0), tonumber(q[3] or 0), 0
+if s[7] == nil then
+  local more = redis.call('HMGET', S, 'e', 'a', 'l')
+  s[5], s[6], s[7] = more[1], more[2], more[3]
+end
+local e, due, rank, last = tonumber(s[5] or 0), tonumber(s[6] or 0), tonumber(s[7] or 0), 0
 local readers = 0
 if not o then
   readers = redis.call('ZCARD', R)

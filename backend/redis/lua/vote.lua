@@ -25,4 +25,5 @@ local least, proposal = us, tonumber(ARGV[6])
 if proposal <= us + ARGV[7] then
   least = math.max(us, proposal)
 end
+local s = redis.call('HMGET', S, 'o', 'b', 'd', 't')
 -- include take

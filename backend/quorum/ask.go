@@ -111,7 +111,7 @@ func (h *hold) request(i int, r backend.Request) (*backend.Hold, error) {
 	if n.register == nil {
 		return n.Acquire(ctx, r)
 	}
-	return n.register.Vote(ctx, r, backend.Ballot{Token: h.b.forecast.propose(), Rejoin: h.b.rejoin})
+	return n.register.Vote(ctx, r, backend.Ballot{Token: h.propose(), Rejoin: h.b.rejoin})
 }
 
 // take seats a grant. Called with h.mu held.

@@ -20,6 +20,19 @@ func (f *forecast) propose() uint64 {
 	return uint64(time.Now().Add(ahead).UnixMicro() + f.offset.Load())
 }
 
+// propose returns the token to propose to a node now. Nodes that are asked at about
+// the same time are proposed the same one: if they take it, there is nothing
+// to raise.
+func (h *hold) propose() uint64 {
+	now := h.b.forecast.propose()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now > h.offer+uint64(ahead.Microseconds())/2 {
+		h.offer = now
+	}
+	return h.offer
+}
+
 // learn takes the greatest token that nodes have offered, after they did not
 // agree on one.
 func (f *forecast) learn(token uint64) {

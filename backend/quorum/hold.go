@@ -24,6 +24,7 @@ type hold struct {
 	late  *time.Timer // ends the requests under way once it is held
 	seats []seat
 	token uint64 // 0: too few nodes have granted
+	offer uint64 // the token proposed last
 	waits bool   // a node that refuses is waited for
 	won   bool   // it is held
 	over  bool   // it is not any more, or will not be

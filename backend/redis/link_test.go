@@ -90,15 +90,22 @@ func TestLinkOfAStoppedServer(t *testing.T) {
 		}
 	}
 	must[any](t)(nil, s.Resume())
-	eventually(t, "the commands that were sent are executed", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return !w.busy
-	})
+	rest(t, w)
 	first := must[any](t)(w.do(within(t), limit, incr, false)).(int64)
 	if second := must[any](t)(w.do(within(t), limit, incr, false)); second != first+1 {
 		t.Errorf("%v after %v", second, first)
 	}
+}
+
+// rest waits until no command is under way. A reply is there before its sender
+// has gone.
+func rest(t *testing.T, w *wire) {
+	t.Helper()
+	eventually(t, "nothing is under way", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return !w.busy
+	})
 }
 
 // TestLinksOfAStoppedServer has ever more callers pass those that wait.
@@ -142,14 +149,18 @@ func TestBrokenLink(t *testing.T) {
 	for range 3 {
 		must[any](t)(w.do(ctx, limit, ping, false))
 		kill()
+		rest(t, w)
 		w.mu.Lock()
-		w.idle.used = time.Time{}
+		if w.idle != nil {
+			w.idle.used = time.Time{}
+		}
 		w.mu.Unlock()
 		must[any](t)(w.do(ctx, limit, ping, false))
 		kill()
 		_, _ = w.do(ctx, limit, ping, false)
 		must[any](t)(w.do(ctx, limit, ping, false))
 	}
+	rest(t, w)
 	w.mu.Lock()
 	n := len(w.links)
 	w.mu.Unlock()

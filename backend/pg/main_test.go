@@ -21,6 +21,13 @@ const limit = 30 * time.Second
 var shared *server.Server
 
 func TestMain(m *testing.M) {
+	if url, is := os.LookupEnv(tenantEnv); is {
+		if err := tenant(url); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	var err error
 	if shared, err = server.New(testServer); err != nil {
 		fmt.Fprintln(os.Stderr, err)

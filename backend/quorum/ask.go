@@ -121,7 +121,7 @@ func (h *hold) take(i int, nh *backend.Hold) {
 	if h.inOrder && i+1 < len(h.seats) && h.seats[i+1].is == unasked {
 		h.ask(i + 1)
 	}
-	if h.token == 0 {
+	if h.token == 0 || !h.won && nh.Token > h.token {
 		h.agree()
 		return
 	}
@@ -129,7 +129,9 @@ func (h *hold) take(i int, nh *backend.Hold) {
 }
 
 // agree chooses the token as soon as enough nodes have granted: the greatest
-// that they offer. Called with h.mu held.
+// that they offer. Until the lock is held it chooses again for each that is
+// greater: some of the others may have been lost and granted to somebody else
+// since. Called with h.mu held.
 func (h *hold) agree() {
 	n, same, token := 0, true, uint64(0)
 	for i := range h.seats {
@@ -148,6 +150,7 @@ func (h *hold) agree() {
 	}
 	for i := range h.seats {
 		if h.seats[i].hold != nil {
+			h.seats[i].bears = false
 			h.bear(i)
 		}
 	}
@@ -161,22 +164,23 @@ func (h *hold) bear(i int) {
 		s.bears = true
 		return
 	}
-	nh := s.hold
-	h.b.janitor.Go(func(context.Context) { h.raise(i, nh, *nh) })
+	nh, token := s.hold, h.token
+	h.b.janitor.Go(func(context.Context) { h.raise(i, nh, *nh, token) })
 }
 
 // raise writes the token to the register of a node. A node that does not take
 // it does not count.
-func (h *hold) raise(i int, nh *backend.Hold, c backend.Hold) {
+func (h *hold) raise(i int, nh *backend.Hold, c backend.Hold, token uint64) {
 	ctx, cancel := backend.Detach(h.ctx, limit(h.r.TTL))
 	defer cancel()
-	err := h.b.nodes[i].register.RaiseToken(ctx, &c, h.token)
+	err := h.b.nodes[i].register.RaiseToken(ctx, &c, token)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	defer h.signal()
 	s := &h.seats[i]
 	switch {
 	case s.hold != nh || h.over:
+	case err == nil && token < h.token: // another raise is under way
 	case err == nil:
 		s.bears = true
 	default:

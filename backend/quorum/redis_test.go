@@ -153,6 +153,9 @@ func TestOpenWithOneDown(t *testing.T) {
 	if token := cycle(t, c, "x"); token <= last {
 		t.Errorf("token %d came after %d", token, last)
 	}
+	if err := masters[1].Restart(true); err != nil { // it has a right to hear that nothing is held
+		t.Fatal(err)
+	}
 }
 
 // scripts is how many scripts a server has run.

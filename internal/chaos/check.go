@@ -95,7 +95,7 @@ func (c *checker) mayBlock(x, h *hold) bool {
 // gone is when the server has forgotten x at the latest.
 func (c *checker) gone(x *hold) int64 {
 	switch {
-	case x.kept():
+	case x.kept() && !c.Several:
 		return x.given
 	case x.failure == Held && x.try:
 		return x.failed // left nothing behind
@@ -176,11 +176,25 @@ func (c *checker) growing(key string, holds []*hold, to, from func(*hold) int64)
 		if b.shared {
 			a = writer
 		}
-		if a != nil && a.token >= b.token {
+		if a != nil && a.token >= b.token && !c.stale(b, holds) {
 			c.wrong("I2", key, "%v came after %v", b, a)
 		}
 	}
 }
+
+// stale says whether b has its lock from another hold of its client that the
+// server had forgotten, which nobody knew yet. Such a b comes after one who has
+// been granted the lock meanwhile, with a smaller token: its writes are refused.
+func (h *History) stale(b *hold, holds []*hold) bool {
+	fromOwn := slices.ContainsFunc(holds, func(x *hold) bool { return x.passedTo(b) })
+	return fromOwn && slices.ContainsFunc(holds, func(a *hold) bool {
+		return a.token >= b.token && a.granted < b.granted && h.forgot(a.asked, b.granted)
+	})
+}
+
+// passedTo says whether b may have its lock from a, of the same client, without
+// a word from the server.
+func (a *hold) passedTo(b *hold) bool { return a.worker == b.worker && a.token == b.token-1 }
 
 func sortedBy(holds []*hold, at func(*hold) int64) []*hold {
 	return slices.SortedFunc(slices.Values(holds), func(a, b *hold) int { return cmp.Compare(at(a), at(b)) })

@@ -193,6 +193,19 @@ var sound = map[string]func(*script){
 		s.give(1, a, 401, 402, "lost")
 		s.give(2, b, 403, 404, "")
 	},
+	"PassedOnForgotten": func(s *script) { // and the holder did not know
+		s.h.Faults = []Injected{{Span: Span{2 * ms, 3 * ms}, Healthy: 500 * ms, Forgets: true}}
+		a := s.take(1, 0, 1, 5)
+		s.give(2, s.take(2, 10, 11, 9), 12, 13, "")
+		s.give(1, a, 19, 20, "")
+		s.give(1, s.take(1, 14, 21, 6), 22, 23, "lost")
+	},
+	"HeldByAMinority": func(s *script) { // of which one has not heard of the unlock
+		s.h.Several = true
+		s.give(1, s.take(1, 0, 1, 5), 2, 3, "")
+		s.event(2, 5, Event{Kind: Asked, Call: 9, Key: mutex, Try: true})
+		s.event(2, 6, Event{Kind: Failed, Call: 9, Key: mutex, Err: Held})
+	},
 	"HeldByTheDead": func(s *script) {
 		s.take(1, 0, 1, 5)
 		s.trace(1).Ended = 2 * ms

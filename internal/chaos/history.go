@@ -21,6 +21,10 @@ type History struct {
 
 	// Lease is how long the server keeps the lock of who is gone, in ns.
 	Lease int64
+
+	// Several says that a majority decides: a server that has not heard of an
+	// unlock may call the lock held until it hears or the lease is over.
+	Several bool
 }
 
 // An Injected fault is one that happened.

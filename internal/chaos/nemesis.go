@@ -37,6 +37,10 @@ type Subject struct {
 	// of.
 	Leased bool
 
+	// Several says that the backend is several servers, of which a majority
+	// decides.
+	Several bool
+
 	Faults  []Fault
 	Residue func(context.Context) ([]string, error) // what the server still has of the workers
 }
@@ -264,7 +268,7 @@ func (r *run) clean(ctx context.Context) error {
 
 // result checks the histories.
 func (r *run) result() (*Result, error) {
-	h := History{Faults: r.faults, Patience: int64(r.TTL / 20), Lease: int64(r.TTL)}
+	h := History{Faults: r.faults, Patience: int64(r.TTL / 20), Lease: int64(r.TTL), Several: r.Several}
 	var problems []error
 	for _, v := range r.victims {
 		if v.Worker != nil {

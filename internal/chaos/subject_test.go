@@ -76,7 +76,7 @@ func redlockSubject(t testing.TB) Subject {
 	}
 	ttl, any := time.Second, admins[0]
 	return Subject{
-		Name: "redlock", Version: version, TTL: ttl, Target: strings.Join(addrs, ","), Leased: true,
+		Name: "redlock", Version: version, TTL: ttl, Target: strings.Join(addrs, ","), Leased: true, Several: true,
 		URL: func(addr string) string {
 			return "redlock://:" + Canary + "@" + addr + "?dlock.skew=100ms&dlock.maxttl=" + ttl.String()
 		},
@@ -99,10 +99,14 @@ func redlockSubject(t testing.TB) Subject {
 	}
 }
 
-// startRedis runs a server, to which the administrator has a connection.
+// startRedis runs a server, to which the administrator has a connection. What it
+// has acknowledged survives its process: one that waits for the disk now and
+// then may put off what it has to write, and loses that when it is killed.
 func startRedis(t testing.TB) (*server.Server, *redis.Client) {
 	logging.Disable()
-	s := server.Start(t, server.Redis{AppendOnly: true, Args: []string{"--requirepass", Canary, "--maxmemory-policy", "noeviction"}})
+	s := server.Start(t, server.Redis{AppendOnly: true, Args: []string{
+		"--requirepass", Canary, "--maxmemory-policy", "noeviction", "--appendfsync", "no",
+	}})
 	admin := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: Canary, DisableIdentity: true})
 	t.Cleanup(func() { _ = admin.Close() })
 	return s, admin

@@ -200,6 +200,11 @@ var sound = map[string]func(*script){
 		s.give(1, a, 19, 20, "")
 		s.give(1, s.take(1, 14, 21, 6), 22, 23, "lost")
 	},
+	"Queued": func(s *script) { // when it gave up, and that is held too
+		s.h.Queues = true
+		s.event(2, 5, Event{Kind: Asked, Call: 9, Key: mutex})
+		s.event(2, 6, Event{Kind: Failed, Call: 9, Key: mutex, Err: Held})
+	},
 	"HeldByAMinority": func(s *script) { // of which one has not heard of the unlock
 		s.h.Several = true
 		s.give(1, s.take(1, 0, 1, 5), 2, 3, "")

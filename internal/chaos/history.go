@@ -25,6 +25,10 @@ type History struct {
 	// Several says that a majority decides: a server that has not heard of an
 	// unlock may call the lock held until it hears or the lease is over.
 	Several bool
+
+	// Queues says that a request which waits may join the server's queue before
+	// it has been told whether the lock is held.
+	Queues bool
 }
 
 // An Injected fault is one that happened.

@@ -41,6 +41,10 @@ type Subject struct {
 	// decides.
 	Several bool
 
+	// Queues says that a request which waits may join the server's queue before
+	// it has been told whether the lock is held.
+	Queues bool
+
 	Faults  []Fault
 	Residue func(context.Context) ([]string, error) // what the server still has of the workers
 }
@@ -268,7 +272,7 @@ func (r *run) clean(ctx context.Context) error {
 
 // result checks the histories.
 func (r *run) result() (*Result, error) {
-	h := History{Faults: r.faults, Patience: int64(r.TTL / 20), Lease: int64(r.TTL), Several: r.Several}
+	h := History{Faults: r.faults, Patience: int64(r.TTL / 20), Lease: int64(r.TTL), Several: r.Several, Queues: r.Queues}
 	var problems []error
 	for _, v := range r.victims {
 		if v.Worker != nil {

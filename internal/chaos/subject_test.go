@@ -279,7 +279,7 @@ func pgSubject(t testing.TB) Subject {
 		network[i].Forgets = network[i].ID == "F-22" || network[i].ID == "F-27" || network[i].ID == "F-29"
 	}
 	return Subject{
-		Name: "pg", Version: s.Version(), TTL: ttl, Target: s.Addr(), Leased: true,
+		Name: "pg", Version: s.Version(), TTL: ttl, Target: s.Addr(), Leased: true, Queues: true,
 		URL: func(addr string) string {
 			return "postgres://postgres:" + Canary + "@" + addr + "/postgres?sslmode=disable"
 		},

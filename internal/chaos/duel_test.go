@@ -220,7 +220,7 @@ func (r *ring) stopHolder() {
 	}
 	if r.on.Leased {
 		r.awaitAll(r.rival, began, Granted)
-		r.all(r.rival, "write", Wrote, "")
+		r.rivalDoes("write", Wrote, began)
 	} else {
 		pause(r.ctx, 3*r.on.TTL/2)
 	}
@@ -232,20 +232,20 @@ func (r *ring) stopHolder() {
 		r.all(r.holder, "write", Wrote, "")
 		r.all(r.holder, "unlock", Given, "")
 		r.awaitAll(r.rival, began, Granted)
-		r.all(r.rival, "write", Wrote, "")
+		r.rivalDoes("write", Wrote, began)
 	}
-	r.leave(began)
+	r.rivalDoes("unlock", Given, began)
 }
 
-// leave has the rival unlock in every lane. If it did not run for a while, its
-// leases may be over, too.
-func (r *ring) leave(began int64) {
+// rivalDoes gives the rival an order in every lane. If it did not run for a while,
+// its leases may be over, too.
+func (r *ring) rivalDoes(verb string, want Kind, began int64) {
 	r.Helper()
 	for lane := range laneCount {
-		e, err := r.expect(r.rival, "unlock", lane, Given)
+		e, err := r.expect(r.rival, verb, lane, Given, Wrote, Refused)
 		must(r, err)
-		if e.Err != "" && !(e.Err == IsLost && r.rival.stalled(began)) {
-			r.Fatalf("lane %d: the rival unlocks: %q %s", lane, e.Err, e.Text)
+		if e.Kind != want || e.Err != "" && !(e.Err == IsLost && r.rival.stalled(began)) {
+			r.Fatalf("lane %d: %s: %s %q %s", lane, verb, e.Kind, e.Err, e.Text)
 		}
 	}
 }

@@ -9,6 +9,7 @@ package keepalive
 
 import (
 	"cmp"
+	"container/heap"
 	"context"
 	"errors"
 	"sync"
@@ -107,7 +108,7 @@ func (k *Keeper) push(it *Item, now time.Time) bool {
 	if k.over(it, now) != nil || k.ctx.Err() != nil {
 		return false
 	}
-	k.items.push(it)
+	heap.Push(&k.items, it)
 	k.arm(now)
 	return true
 }
@@ -119,7 +120,7 @@ func (k *Keeper) push(it *Item, now time.Time) bool {
 func (k *Keeper) Remove(ctx context.Context, it *Item) bool {
 	k.mu.Lock()
 	if it.index > 0 {
-		k.items.remove(it)
+		heap.Remove(&k.items, int(it.index)-1)
 	}
 	var settled chan struct{}
 	if it.inFlight {

@@ -1,6 +1,7 @@
 package keepalive
 
 import (
+	"container/heap"
 	"context"
 	"errors"
 	"time"
@@ -64,7 +65,7 @@ type group struct {
 func (k *Keeper) collect(now time.Time) (lost []verdict, groups map[time.Duration]*group) {
 	var again []*Item
 	for k.items.due(k.clock.at(now)) {
-		it := k.items.pop()
+		it := heap.Pop(&k.items).(*Item)
 		if cause := k.over(it, now); cause != nil {
 			lost = append(lost, verdict{it.owner, cause})
 			continue
@@ -84,7 +85,7 @@ func (k *Keeper) collect(now time.Time) (lost []verdict, groups map[time.Duratio
 		g.add(it)
 	}
 	for _, it := range again {
-		k.items.push(it)
+		heap.Push(&k.items, it)
 	}
 	return lost, groups
 }
@@ -125,11 +126,11 @@ func (k *Keeper) report(it *Item, err error) {
 		k.mu.Unlock()
 		return
 	}
-	k.items.remove(it)
+	heap.Remove(&k.items, int(it.index)-1)
 	left := k.left(it, now)
 	cause := k.answered(it, now, err)
 	if cause == nil {
-		k.items.push(it)
+		heap.Push(&k.items, it)
 		k.arm(now)
 	}
 	k.mu.Unlock()

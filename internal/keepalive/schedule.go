@@ -1,75 +1,32 @@
 package keepalive
 
-// A schedule is a heap of items, the one to be looked at next on top. It is
-// container/heap without the interface, which costs more than the work.
+// A schedule is a heap of items, the one to be looked at next on top.
 type schedule []*Item
 
-// push adds it at its next date.
-func (s *schedule) push(it *Item) {
+func (s schedule) Len() int           { return len(s) }
+func (s schedule) Less(i, j int) bool { return s[i].at < s[j].at }
+
+func (s schedule) Swap(i, j int) {
+	s[i], s[j] = s[j], s[i]
+	s[i].index, s[j].index = int32(i+1), int32(j+1)
+}
+
+// Push implements heap.Interface.
+func (s *schedule) Push(x any) {
+	it := x.(*Item)
 	it.at = it.next()
 	*s = append(*s, it)
-	s.up(len(*s)-1, it)
+	it.index = int32(len(*s))
 }
 
-// pop takes the item on top.
-func (s *schedule) pop() *Item {
-	it := (*s)[0]
-	s.remove(it)
-	return it
-}
-
-// remove takes it out.
-func (s *schedule) remove(it *Item) {
-	i, last := int(it.index)-1, len(*s)-1
-	moved := (*s)[last]
+// Pop implements heap.Interface.
+func (s *schedule) Pop() any {
+	last := len(*s) - 1
+	it := (*s)[last]
 	(*s)[last] = nil
 	*s = (*s)[:last]
 	it.index = 0
-	if moved == it {
-		return
-	}
-	if i > 0 && moved.at < (*s)[(i-1)/2].at {
-		s.up(i, moved)
-	} else {
-		s.down(i, moved)
-	}
-}
-
-// up puts it at i, or at the place of an ancestor that comes after it.
-func (s schedule) up(i int, it *Item) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if s[parent].at <= it.at {
-			break
-		}
-		s.put(i, s[parent])
-		i = parent
-	}
-	s.put(i, it)
-}
-
-// down puts it at i, or at the place of a descendant that comes before it.
-func (s schedule) down(i int, it *Item) {
-	for {
-		child := 2*i + 1
-		if child >= len(s) {
-			break
-		}
-		if other := child + 1; other < len(s) && s[other].at < s[child].at {
-			child = other
-		}
-		if it.at <= s[child].at {
-			break
-		}
-		s.put(i, s[child])
-		i = child
-	}
-	s.put(i, it)
-}
-
-func (s schedule) put(i int, it *Item) {
-	s[i] = it
-	it.index = int32(i + 1)
+	return it
 }
 
 // due reports whether the item on top is to be looked at now. Renewals may be

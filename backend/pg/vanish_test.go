@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -108,16 +109,12 @@ func newHost(t testing.TB) *host {
 	id := os.Getpid() % 64516
 	net := fmt.Sprintf("10.%d.%d.", 200+id/254%54, id%254)
 	h := &host{t, fmt.Sprintf("dlock-%d", os.Getpid()), fmt.Sprintf("dl%d", os.Getpid()), net + "1"}
-	if said, err := h.ip("netns", "add", h.name); err != nil {
-		t.Skipf("no network namespace here: %v: %s", err, said)
-	}
+	h.permitted("netns", "add", h.name)
 	t.Cleanup(func() {
 		_, _ = h.ip("link", "del", h.cable)
 		h.must("netns", "del", h.name)
 	})
-	if said, err := h.ip("link", "add", h.cable, "type", "veth", "peer", "name", "eth0", "netns", h.name); err != nil {
-		t.Skipf("no virtual cable here: %v: %s", err, said)
-	}
+	h.permitted("link", "add", h.cable, "type", "veth", "peer", "name", "eth0", "netns", h.name)
 	h.must("addr", "add", h.gateway+"/30", "dev", h.cable)
 	h.must("link", "set", h.cable, "up")
 	h.must("-n", h.name, "addr", "add", net+"2/30", "dev", "eth0")
@@ -132,6 +129,18 @@ func (h *host) vanish() { h.must("link", "set", h.cable, "down") }
 func (h *host) command(program string) *exec.Cmd {
 	return exec.Command(ipProgram(), "netns", "exec", h.name, program)
 }
+
+// permitted is must, but for a machine that does not let this user do it.
+func (h *host) permitted(args ...string) {
+	h.Helper()
+	if said, err := h.ip(args...); err != nil && notPermitted.MatchString(said) {
+		h.Skipf("ip %s: %v: %s", strings.Join(args, " "), err, said)
+	} else if err != nil {
+		h.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, said)
+	}
+}
+
+var notPermitted = regexp.MustCompile(`(?i)not permitted|permission denied`)
 
 func (h *host) must(args ...string) {
 	h.Helper()

@@ -22,13 +22,10 @@ type History struct {
 	// Lease is how long the server keeps the lock of who is gone, in ns.
 	Lease int64
 
-	// Several says that a majority decides: a server that has not heard of an
-	// unlock may call the lock held until it hears or the lease is over.
-	Several bool
-
-	// Queues says that a request which waits may join the server's queue before
-	// it has been told whether the lock is held.
-	Queues bool
+	// Several and Queues are those of the Subject. Where a majority decides, a
+	// server that has not heard of an unlock may call the lock held until it
+	// hears or the lease is over.
+	Several, Queues bool
 }
 
 // An Injected fault is one that happened.

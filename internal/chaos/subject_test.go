@@ -99,6 +99,23 @@ func redlockSubject(t testing.TB) Subject {
 	}
 }
 
+// oneOf is a server of several: each fault befalls the next of them.
+type oneOf struct {
+	all  []Server
+	last int
+}
+
+func (o *oneOf) next() Server {
+	o.last = (o.last + 1) % len(o.all)
+	return o.all[o.last]
+}
+
+func (o *oneOf) Pause() error                { return o.next().Pause() }
+func (o *oneOf) Kill() error                 { return o.next().Kill() }
+func (o *oneOf) Stop() error                 { return o.next().Stop() }
+func (o *oneOf) Resume() error               { return o.all[o.last].Resume() }
+func (o *oneOf) Restart(keepData bool) error { return o.all[o.last].Restart(keepData) }
+
 // startRedis runs a server, to which the administrator has a connection. What it
 // has acknowledged survives its process: one that waits for the disk now and
 // then may put off what it has to write, and loses that when it is killed.

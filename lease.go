@@ -76,8 +76,10 @@ func (l *Lease) Err() error {
 // earlier exclusive hold of the lock and of every earlier phase of readers,
 // whoever held it, also across restarts of the server. Keep the greatest one
 // seen with what the lock protects, and refuse writes that carry a smaller
-// one. Entering a lock again keeps the token. Token is 0 on the lease of a
-// multi-lock, and on a zero lease, so that such a check refuses it.
+// one: a client that has not noticed yet that its server has lost its data
+// passes its hold on with such a token. Entering a lock again keeps the token.
+// Token is 0 on the lease of a multi-lock, and on a zero lease, so that such a
+// check refuses it.
 func (l *Lease) Token() uint64 {
 	if l.zero() {
 		return 0

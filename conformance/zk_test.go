@@ -70,7 +70,7 @@ type zkServer struct {
 }
 
 func zkOperator(t testing.TB, addr, password string) *gozk.Conn {
-	conn, _, err := gozk.Connect([]string{addr}, time.Minute, gozk.WithLogInfo(false))
+	conn, _, err := gozk.Connect([]string{addr}, time.Minute, gozk.WithLogInfo(false), gozk.WithDialer(server.DialImpatiently))
 	if err == nil {
 		err = conn.AddAuth("digest", []byte("super:"+password))
 	}

@@ -119,7 +119,7 @@ func proxyTo(t testing.TB, addr string) *faultnet.Proxy {
 // operator returns the driver's own connection, as an operator would use.
 func operator(t testing.TB, addr string) *gozk.Conn {
 	t.Helper()
-	conn, _, err := gozk.Connect([]string{addr}, 10*time.Second, gozk.WithLogInfo(false), gozk.WithLogger(quiet{}))
+	conn, _, err := gozk.Connect([]string{addr}, 10*time.Second, gozk.WithLogInfo(false), gozk.WithLogger(quiet{}), gozk.WithDialer(server.DialImpatiently))
 	must(t, err)
 	t.Cleanup(conn.Close)
 	must(t, conn.AddAuth("digest", []byte("super:"+superPassword)))

@@ -239,7 +239,7 @@ func (silence) Printf(string, ...any) {}
 func zkSubject(t testing.TB) Subject {
 	const root = "/dlock"
 	s := server.Start(t, server.ZooKeeper{SuperPassword: "super"})
-	admin, _, err := gozk.Connect([]string{s.Addr()}, time.Minute, gozk.WithLogger(silence{}))
+	admin, _, err := gozk.Connect([]string{s.Addr()}, time.Minute, gozk.WithLogger(silence{}), gozk.WithDialer(server.DialImpatiently))
 	must(t, err)
 	t.Cleanup(admin.Close)
 	must(t, admin.AddAuth("digest", []byte("super:super")))

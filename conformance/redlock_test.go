@@ -26,11 +26,8 @@ type masters struct {
 	data    []*redisData // of each
 }
 
-// redlockHarness spares the disk: what a killed server has written is kept
-// anyway.
 func redlockHarness(t testing.TB) conformance.Harness {
-	kind := server.Redis{AppendOnly: true, Args: []string{"--appendfsync", "no"}}
-	m := &masters{servers: server.StartAll(t, server.Copies(3, kind)...)}
+	m := &masters{servers: server.StartAll(t, server.Copies(3, server.Redis{AppendOnly: true})...)}
 	for _, s := range m.servers {
 		m.data = append(m.data, lookAt(t, s))
 	}

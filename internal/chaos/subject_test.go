@@ -117,12 +117,11 @@ func (o *oneOf) Resume() error               { return o.all[o.last].Resume() }
 func (o *oneOf) Restart(keepData bool) error { return o.all[o.last].Restart(keepData) }
 
 // startRedis runs a server, to which the administrator has a connection. What it
-// has acknowledged survives its process: one that waits for the disk now and
-// then may put off what it has to write, and loses that when it is killed.
+// has acknowledged survives its process.
 func startRedis(t testing.TB) (*server.Server, *redis.Client) {
 	logging.Disable()
 	s := server.Start(t, server.Redis{AppendOnly: true, Args: []string{
-		"--requirepass", Canary, "--maxmemory-policy", "noeviction", "--appendfsync", "no",
+		"--requirepass", Canary, "--maxmemory-policy", "noeviction",
 	}})
 	admin := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: Canary, DisableIdentity: true})
 	t.Cleanup(func() { _ = admin.Close() })

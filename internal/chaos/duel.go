@@ -7,12 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/dlock-go/dlock"
@@ -151,24 +149,10 @@ func newSide(j Job, open func(lane int) (*dlock.Client, error)) (*Side, error) {
 		go s.read(stdout)
 		return s, nil
 	}
-	text, err := json.Marshal(j)
+	var stdout io.Reader
+	var err error
+	s.cmd, s.stdin, stdout, err = spawn(j, filepath.Join(j.Dir, fmt.Sprintf("side-%d.out", j.Worker)))
 	if err != nil {
-		return nil, err
-	}
-	s.cmd = exec.Command(os.Args[0])
-	s.cmd.Env = append(os.Environ(), jobEnv+"="+string(text))
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if s.cmd.Stderr, err = os.Create(filepath.Join(j.Dir, fmt.Sprintf("side-%d.out", j.Worker))); err != nil {
-		return nil, err
-	}
-	if s.stdin, err = s.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	stdout, err := s.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}
 	go func() {

@@ -48,29 +48,11 @@ type Span struct{ From, To int64 }
 
 // start runs the worker in a process of its own.
 func start(j Job) (*Worker, error) {
-	text, err := json.Marshal(j)
-	if err != nil {
-		return nil, err
-	}
 	w := newWorker(j)
 	w.output = filepath.Join(j.Dir, fmt.Sprintf("worker-%d.out", j.Worker))
-	said, err := os.Create(w.output)
-	if err != nil {
-		return nil, err
-	}
-	defer said.Close()
-	w.cmd = exec.Command(os.Args[0])
-	w.cmd.Env = append(os.Environ(), jobEnv+"="+string(text))
-	w.cmd.Stderr = said
-	w.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if w.stdin, err = w.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	stdout, err := w.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := w.cmd.Start(); err != nil {
+	var stdout io.Reader
+	var err error
+	if w.cmd, w.stdin, stdout, err = spawn(j, w.output); err != nil {
 		return nil, err
 	}
 	go func() {
@@ -79,6 +61,31 @@ func start(j Job) (*Worker, error) {
 		close(w.gone)
 	}()
 	return w, nil
+}
+
+// spawn runs this program again to do j. What it says to people goes to the file
+// output. It ends with this process.
+func spawn(j Job, output string) (cmd *exec.Cmd, stdin io.WriteCloser, stdout io.Reader, err error) {
+	text, err := json.Marshal(j)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	said, err := os.Create(output)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer said.Close()
+	cmd = exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), jobEnv+"="+string(text))
+	cmd.Stderr = said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if stdin, err = cmd.StdinPipe(); err != nil {
+		return nil, nil, nil, err
+	}
+	if stdout, err = cmd.StdoutPipe(); err != nil {
+		return nil, nil, nil, err
+	}
+	return cmd, stdin, stdout, cmd.Start()
 }
 
 // startHere runs the worker in this process.

@@ -2,6 +2,7 @@ package quorum_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -99,6 +100,22 @@ func TestURL(t *testing.T) {
 	cycle(t, c, "y")
 	_, err = dlock.Open(t.Context(), "redlock://:wrong@"+addresses(masters), nil)
 	is(t, err, dlock.ErrAuth)
+}
+
+// TestTLS reaches each node through a tunnel that ends the encryption, and only
+// if its certificate is trusted.
+func TestTLS(t *testing.T) {
+	masters := startMasters(t, 3)
+	vouchFor(t, masters...)
+	certified := server.NewCertified()
+	var hosts []string
+	for _, s := range masters {
+		hosts = append(hosts, certified.Tunnel(t, s.Addr()))
+	}
+	url := "redlocks://" + strings.Join(hosts, ",")
+	cycle(t, openURL(t, url, &dlock.Options{TLS: &tls.Config{RootCAs: certified.Roots}}), "x")
+	_, err := dlock.Open(t.Context(), url, &dlock.Options{TLS: &tls.Config{}})
+	is(t, err, dlock.ErrUnavailable)
 }
 
 func TestURLRefuses(t *testing.T) {

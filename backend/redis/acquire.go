@@ -279,7 +279,7 @@ func (c *call) timely(g *grant) bool {
 
 // confirm asks the server whether it still keeps the grant, which extends it.
 func (c *call) confirm(ctx context.Context, g *grant) (bool, error) {
-	one := []renewal{{id: c.id, name: c.Name, ttl: c.TTL, shares: c.Mode == backend.Shared}}
+	one := []renewal{{id: c.id, key: c.key, ttl: c.TTL, shares: c.Mode == backend.Shared}}
 	if c.Fixed {
 		one[0].till = g.expiry + millis(c.TTL) - millis(min(c.TTL, unattended))
 	}

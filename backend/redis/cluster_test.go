@@ -233,7 +233,7 @@ func TestStuckShardHoldsNobodyUp(t *testing.T) {
 	must[any](t)(nil, s.Pause())
 	part := make([]renewal, 3*limit/grace)
 	for i := range part {
-		part[i] = renewal{id: "w", name: t.Name(), ttl: time.Second, hold: new(backend.Hold)}
+		part[i] = renewal{id: "w", key: lockKey(t.Name()), ttl: time.Second, hold: new(backend.Hold)}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), attempt(time.Second)/2)
 	defer cancel()

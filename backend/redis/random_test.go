@@ -291,7 +291,7 @@ func (tr *trial) renewal(lock int, id string) step {
 	var models []*model
 	add := func(i int, id string) {
 		part = append(part, renewal{
-			id: id, name: tr.names[i], ttl: time.Duration(life) * time.Millisecond, till: till,
+			id: id, key: lockKey(tr.names[i]), ttl: time.Duration(life) * time.Millisecond, till: till,
 			used: uint64(tr.used()), shares: shared,
 		})
 		models = append(models, tr.locks[i])

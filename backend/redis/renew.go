@@ -17,7 +17,7 @@ const batch = 100
 type renewal struct {
 	hold   *backend.Hold
 	id     string
-	name   string
+	key    key
 	ttl    time.Duration
 	till   int64  // ms of the server's time until when it is kept; 0: for ttl
 	used   uint64 // the last token of Transfer; 0: none
@@ -31,7 +31,7 @@ func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(
 	for i, h := range holds {
 		s := stateOf(h)
 		all[i] = renewal{
-			hold: h, id: s.id, name: h.Name, ttl: h.TTL, used: s.used.Load(), shares: s.shares.Load(),
+			hold: h, id: s.id, key: s.key, ttl: h.TTL, used: s.used.Load(), shares: s.shares.Load(),
 		}
 	}
 	if b.nodes != nil {
@@ -98,18 +98,23 @@ func (b *Backend) renewBatch(ctx context.Context, part []renewal) (answer, error
 	return b.run(ctx, attempt(part[0].ttl), s, call)
 }
 
-// renewCall renews holds of one TTL that need the same script.
+// renewCall renews holds of one TTL that need the same script. Keys and ids are
+// passed by reference but for the first, as those of one lock are.
 func renewCall(part []renewal) (*script, []any) {
 	s, keys := renewScript, make([]any, 0, len(part))
 	args := append(make([]any, 0, len(part)+1), part[0].life())
 	var used []any
-	for i, r := range part {
-		if r.shares {
-			s, keys = renewAnyScript, append(keys, lockKey(r.name).args(3)...)
-		} else {
-			keys = append(keys, mainKey(r.name))
+	for i := range part {
+		r := &part[i]
+		switch {
+		case r.shares:
+			s, keys = renewAnyScript, append(keys, r.key.args(3)...)
+		case i == 0:
+			keys = append(keys, string(r.key))
+		default:
+			keys = append(keys, (*string)(&r.key))
 		}
-		args = append(args, r.id)
+		args = append(args, &r.id)
 		if r.used > 0 {
 			used = append(used, i+1, r.used)
 		}

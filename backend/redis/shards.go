@@ -15,7 +15,7 @@ import (
 func (b *Backend) renewShards(ctx context.Context, all []renewal, report func(*backend.Hold, error)) {
 	byNode := make(map[*wire][]renewal)
 	for _, r := range all {
-		w, err := b.nodes.wire(ctx, attempt(r.ttl), mainKey(r.name))
+		w, err := b.nodes.wire(ctx, attempt(r.ttl), string(r.key))
 		if err != nil {
 			report(r.hold, fail(err))
 			continue
@@ -70,7 +70,7 @@ func (b *Backend) renewElsewhere(ctx context.Context, r *renewal, err error) (an
 
 // movingKey is the one key in which a hold stands by itself.
 func (r *renewal) movingKey() []any {
-	key := mainKey(r.name)
+	key := string(r.key)
 	if r.hold.Mode == backend.Shared {
 		key += suffixes[1]
 	}

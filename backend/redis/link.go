@@ -32,8 +32,10 @@ type link struct {
 	conn     net.Conn // nil: not dialed yet
 	r        *bufio.Reader
 	out      []byte
+	awaited  int // replies
 	used     time.Time
 	deadline time.Time // of conn; zero: not known
+	broken   error     // why it is of no use any more
 }
 
 // newLink returns a link to the server of a client. It does no I/O.
@@ -61,81 +63,82 @@ func newLink(c *redis.Client) *link {
 func (l *link) close() { _ = l.client.Close() }
 
 // isFresh reports whether commands can go past the library.
-func (l *link) isFresh(now time.Time) bool { return l.conn != nil && now.Sub(l.used) < fresh }
+func (l *link) isFresh(now time.Time) bool {
+	return l.conn != nil && (l.awaited > 0 || now.Sub(l.used) < fresh)
+}
 
-// exec has every parcel end with a reply or an error of its own. It returns an
-// error if l is of no use any more.
-func (l *link) exec(batch []*parcel) error {
+// push sends commands and reports whether their replies are still to be
+// received. It sends them through the library if nothing was sent for a while.
+func (l *link) push(batch []*parcel) bool {
 	now := time.Now()
-	if !l.isFresh(now) {
-		return l.renew(batch)
+	if l.broken == nil && !l.isFresh(now) {
+		l.renew(batch)
+		return false
 	}
 	l.out = l.out[:0]
 	for _, p := range batch {
 		l.out = appendCommand(l.out, p.args)
 	}
-	err := l.send(now, l.limit/2, l.limit)
-	for _, p := range batch {
-		if err == nil {
-			err = l.receive(p)
-		} else {
-			p.err = err
-		}
-	}
-	return err
+	l.send(now, len(batch), l.limit/2, l.limit)
+	return true
 }
 
-// renew sends through the library, which dials if it must.
-func (l *link) renew(batch []*parcel) error {
+// renew has the library carry commands. It dials if it must.
+func (l *link) renew(batch []*parcel) {
 	l.conn = nil
-	err := execOn(l.client, batch)
-	if conn := l.dialed.Load(); conn != nil && err == nil {
+	l.broken = execOn(l.client, batch)
+	if conn := l.dialed.Load(); conn != nil && l.broken == nil {
 		l.conn, l.used, l.deadline = *conn, time.Now(), time.Time{}
 		l.r.Reset(l.conn)
 	}
-	return err
 }
 
-// send sends what is in l.out. The connection then waits for its replies for no
-// less than least and no more than most.
-func (l *link) send(now time.Time, least, most time.Duration) error {
+// send sends what is in l.out, n commands. The connection then waits for replies
+// for no less than least and no more than most.
+func (l *link) send(now time.Time, n int, least, most time.Duration) {
+	l.awaited += n
 	l.used = now
-	if err := l.wait(now, least, most); err != nil {
-		return err
+	l.wait(now, least, most)
+	if l.broken == nil {
+		_, l.broken = l.conn.Write(l.out)
 	}
-	_, err := l.conn.Write(l.out)
-	return err
 }
 
 // wait sets the deadline, unless it is in the limits: that costs as much as a
 // few hundred bytes on the wire.
-func (l *link) wait(now time.Time, least, most time.Duration) error {
-	if !l.deadline.Before(now.Add(least)) && !l.deadline.After(now.Add(most)) {
-		return nil
+func (l *link) wait(now time.Time, least, most time.Duration) {
+	if l.broken != nil || !l.deadline.Before(now.Add(least)) && !l.deadline.After(now.Add(most)) {
+		return
 	}
 	l.deadline = now.Add(most)
-	return l.conn.SetDeadline(l.deadline)
+	l.broken = l.conn.SetDeadline(l.deadline)
 }
 
-// receive takes the reply to p. It returns an error if that is none.
-func (l *link) receive(p *parcel) error {
+// receive takes the reply to p.
+func (l *link) receive(p *parcel) {
+	l.awaited--
+	if l.broken != nil {
+		p.err = l.broken
+		return
+	}
 	p.reply, p.err = readReply(l.r)
-	if _, said := replied(p.err); said {
-		return nil
+	if _, said := replied(p.err); !said {
+		l.broken = p.err
 	}
-	return p.err
 }
 
-// post sends a command at once and reports whether the reply is there within a
-// moment. If it is not, that has still to be received.
-func (l *link) post(now time.Time, args []any) (come bool, err error) {
+// post sends a command at once and reports whether what has become of it is
+// known within a moment. In any case it has still to be received.
+func (l *link) post(now time.Time, args []any) bool {
 	l.out = appendCommand(l.out[:0], args)
-	if err := l.send(now, grace, grace+spare); err != nil {
-		return false, err
+	l.send(now, 1, grace, grace+spare)
+	if l.broken != nil {
+		return true
 	}
-	_, err = l.r.Peek(1)
+	_, err := l.r.Peek(1)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return false, nil
+		return false
 	}
-	return err == nil, err
+	l.broken = err
+	return true
 }

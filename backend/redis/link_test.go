@@ -4,8 +4,11 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -176,4 +179,43 @@ func TestBrokenLink(t *testing.T) {
 	if _, err := w.do(ctx, limit, ping, false); !errors.Is(err, redis.ErrClosed) {
 		t.Errorf("a closed wire: %v", err)
 	}
+}
+
+// TestRepliesFindTheirCallers has connections broken while several pipelines are
+// under way. Each caller gets the reply to what they asked, or an error.
+func TestRepliesFindTheirCallers(t *testing.T) {
+	ctx := within(t)
+	s := server.Start(t, server.Redis{})
+	w, admin := linked(t, s), plainClient(t, s)
+	var all sync.WaitGroup
+	var answered atomic.Int64
+	stop := make(chan struct{})
+	for i := range 8 * many {
+		all.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				asked := fmt.Sprint(i, " ", n)
+				switch reply, err := w.do(ctx, limit, []any{"echo", asked}, false); {
+				case err == nil && reply != asked:
+					t.Errorf("asked %q, got %q", asked, reply)
+				case err == nil:
+					answered.Add(1)
+				case errors.Is(err, errNoReply) || ctx.Err() != nil:
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 20 {
+		before := answered.Load()
+		eventually(t, "many were answered", func() bool { return answered.Load() > before+1000 })
+		must[int64](t)(admin.ClientKillByFilter(ctx, "type", "normal", "skipme", "yes").Result())
+	}
+	close(stop)
+	all.Wait()
 }

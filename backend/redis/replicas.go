@@ -27,14 +27,14 @@ func (w *wire) acknowledgement(batch []*parcel) *parcel {
 }
 
 // acknowledge tells the parcels of a pipeline what their replicas said.
-func (w *wire) acknowledge(batch []*parcel, ack *parcel) {
-	reply, err := ack.result()
+func (w *wire) acknowledge(p *pipeline) {
+	reply, err := p.ack.result()
 	if got, _ := reply.(int64); err == nil && int(got) < w.replicas {
 		err = &unacknowledgedError{int(got), w.replicas}
 	}
-	for _, p := range batch {
-		if p.ack > 0 {
-			p.lacks = err
+	for _, one := range p.batch {
+		if one.ack > 0 {
+			one.lacks = err
 		}
 	}
 }

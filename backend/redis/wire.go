@@ -16,8 +16,9 @@ import (
 var errNoReply = errors.New("no reply in time")
 
 const (
-	// depth bounds the commands of one pipeline.
-	depth = 256
+	// depth bounds the commands of one pipeline, and flight the pipelines that are
+	// under way on a link. So many commands are worth several.
+	depth, flight, many = 256, 4, 16
 
 	// stalled is how long a pipeline may take before others go past it: a
 	// connection on which nothing comes back must not hold up the rest.
@@ -29,7 +30,7 @@ const (
 )
 
 // A wire sends commands. Those that arrive while others are under way leave
-// together as one pipeline. A caller who finds the wire idle sends by itself if
+// together as a pipeline. A caller who finds the wire idle sends by itself if
 // it can: to wake a goroutine that sends, and to be woken by it, costs as much as
 // the round trip.
 //
@@ -114,35 +115,26 @@ func (w *wire) direct(ctx context.Context, t turn, now time.Time, limit time.Dur
 	if t.link == nil {
 		cmd := redis.NewCmd(ctx, args...)
 		_ = w.client.Process(deadline{ctx, now.Add(limit)}, cmd)
-		w.leave(t, nil)
+		w.leave(t)
 		return cmd.Result()
 	}
-	come, err := t.link.post(now, args)
+	come := t.link.post(now, args)
 	p := newParcel(nil)
 	p.left.Store(true)
-	if !come && err == nil {
+	if !come {
 		go w.finish(t, p, limit)
 		return p.await(ctx, limit-time.Since(now))
 	}
-	if err == nil {
-		err = t.link.receive(p)
-	} else {
-		p.err = err
-	}
-	w.leave(t, err)
+	t.link.receive(p)
+	w.leave(t)
 	return p.result()
 }
 
 // finish waits for a reply that takes longer.
 func (w *wire) finish(t turn, p *parcel, limit time.Duration) {
-	err := t.link.wait(time.Now(), limit, limit)
-	if err == nil {
-		err = t.link.receive(p)
-	}
-	if err != nil {
-		p.err = err
-	}
-	w.leave(t, err)
+	t.link.wait(time.Now(), limit, limit)
+	t.link.receive(p)
+	w.leave(t)
 	p.done <- struct{}{}
 }
 
@@ -263,12 +255,11 @@ func (w *wire) newLink() *link {
 	return l
 }
 
-// leave has what has arrived meanwhile sent, if nobody else does. broken is why
-// the link is of no use any more.
-func (w *wire) leave(t turn, broken error) {
+// leave has what has arrived meanwhile sent, if nobody else does.
+func (w *wire) leave(t turn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.putBack(t, broken)
+	w.putBack(t)
 	switch {
 	case w.sender != t.sender:
 	case len(w.queue) == 0:
@@ -280,10 +271,10 @@ func (w *wire) leave(t turn, broken error) {
 
 // putBack leaves the link to the next sender, if there is none that has another.
 // It is called with w.mu held.
-func (w *wire) putBack(t turn, broken error) {
+func (w *wire) putBack(t turn) {
 	switch {
 	case t.link == nil:
-	case broken == nil && w.sender == t.sender:
+	case t.link.broken == nil && w.sender == t.sender:
 		w.idle = t.link
 	default:
 		w.drop(t.link)
@@ -306,35 +297,44 @@ func (w *wire) mayPass() bool {
 }
 
 // send empties the queue until another sender has taken its place. It lets
-// everybody run first whom the last replies have woken: their next commands
-// then leave together.
+// everybody run first whom the last replies have woken: their next commands then
+// leave together. While they run the server has other pipelines to work on.
 func (w *wire) send(t turn) {
+	var under []*pipeline // sent, with replies still to come; the oldest first
 	for {
 		runtime.Gosched()
-		batch := w.take(t)
-		if batch == nil {
+		next := w.take(t, len(under))
+		if next == nil && len(under) == 0 {
 			return
 		}
-		if len(batch) > 0 && w.exec(t, batch) != nil {
-			t.link = w.exchange(t.link)
+		if next != nil && w.push(t, next) {
+			under = append(under, next)
+			if len(under) < flight {
+				continue
+			}
 		}
-		for _, p := range batch {
-			p.done <- struct{}{}
-		}
+		under = w.pull(&t, under)
 	}
 }
 
-// take returns what t is to send next, nil if another one sends or there is
-// nothing.
-func (w *wire) take(t turn) []*parcel {
+// take returns what t is to send next, beside the pipelines under way; nil if
+// another one sends or there is nothing. Many commands become several pipelines.
+func (w *wire) take(t turn, under int) *pipeline {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.sender != t.sender || len(w.queue) == 0 {
-		w.putBack(t, nil)
+	switch {
+	case w.sender == t.sender && len(w.queue) > 0:
+	case under > 0:
+		return nil
+	default:
+		w.putBack(t)
 		w.busy = w.busy && w.sender != t.sender
 		return nil
 	}
 	n := min(len(w.queue), depth)
+	if n >= many && t.link != nil {
+		n /= flight - under
+	}
 	batch := w.queue[:n:n]
 	w.queue = w.queue[n:]
 	if len(w.queue) == 0 {
@@ -343,7 +343,7 @@ func (w *wire) take(t turn) []*parcel {
 	w.started = time.Now()
 	// What nobody waits for any more stays: a server that is behind would only
 	// fall back further.
-	return slices.DeleteFunc(batch, func(p *parcel) bool { return !p.left.CompareAndSwap(false, true) })
+	return w.pack(slices.DeleteFunc(batch, func(p *parcel) bool { return !p.left.CompareAndSwap(false, true) }))
 }
 
 // exchange is a link in the place of one that is of no use.
@@ -360,23 +360,65 @@ func (w *wire) drop(l *link) {
 	delete(w.links, l)
 }
 
-// exec has every parcel end with a reply or an error of its own. It returns an
-// error if the link is of no use any more.
-func (w *wire) exec(t turn, batch []*parcel) (broken error) {
-	all := batch
-	ack := w.acknowledgement(batch)
-	if ack != nil {
-		all = append(batch[:len(batch):len(batch)], ack)
+// A pipeline is commands that leave together.
+type pipeline struct {
+	batch []*parcel
+	ack   *parcel // the command behind them that waits for replicas; nil: none does
+}
+
+func (w *wire) pack(batch []*parcel) *pipeline {
+	return &pipeline{batch, w.acknowledgement(batch)}
+}
+
+// all is the parcels in the order in which they leave.
+func (p *pipeline) all() []*parcel {
+	if p.ack == nil {
+		return p.batch
 	}
-	if t.link != nil {
-		broken = t.link.exec(all)
-	} else {
-		_ = execOn(w.client, all)
+	return append(p.batch[:len(p.batch):len(p.batch)], p.ack)
+}
+
+// push sends a pipeline and reports whether its replies are still to come. What
+// goes through the client library is over at once.
+func (w *wire) push(t turn, p *pipeline) bool {
+	if t.link == nil {
+		_ = execOn(w.client, p.all())
+	} else if t.link.push(p.all()) {
+		return true
 	}
-	if ack != nil {
-		w.acknowledge(batch, ack)
+	w.deliver(p)
+	return false
+}
+
+// pull has every parcel of the oldest pipeline end with a reply or an error of its
+// own, and those of all of them if the link is of no use any more. It returns the
+// others.
+func (w *wire) pull(t *turn, under []*pipeline) []*pipeline {
+	for len(under) > 0 {
+		p := under[0]
+		for _, one := range p.all() {
+			t.link.receive(one)
+		}
+		w.deliver(p)
+		under = under[1:]
+		if t.link.broken == nil {
+			return under
+		}
 	}
-	return broken
+	if t.link != nil && t.link.broken != nil {
+		t.link = w.exchange(t.link)
+	}
+	return nil
+}
+
+// deliver wakes who waits for the parcels of a pipeline that is over.
+func (w *wire) deliver(p *pipeline) {
+	if p.ack != nil {
+		w.acknowledge(p)
+	}
+	for _, one := range p.batch {
+		one.done <- struct{}{}
+	}
 }
 
 // execOn has the client library send a pipeline. It returns the error of a

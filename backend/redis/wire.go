@@ -307,7 +307,7 @@ func (w *wire) send(t turn) {
 		if next == nil && len(under) == 0 {
 			return
 		}
-		if next != nil && w.push(t, next) {
+		if next != nil && len(next.batch) > 0 && w.push(t, next) {
 			under = append(under, next)
 			if len(under) < flight {
 				continue

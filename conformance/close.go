@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/dlock-go/dlock"
 )
@@ -103,8 +104,7 @@ func (s *scene) noResidue(before int) {
 		select {
 		case <-s.ctx.Done():
 			s.Fatalf("left over: %s", strings.Join(left, "\n"))
-		default:
-			s.pass(s.TTL / 10)
+		case <-time.After(s.TTL / 10):
 		}
 	}
 }

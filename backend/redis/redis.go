@@ -194,9 +194,14 @@ func New(client redis.UniversalClient, o *Options) *Backend {
 	if b.poll <= 0 {
 		b.poll = DefaultPoll
 	}
-	b.hub.stray = func(k, id string) { b.giveUp(key(k), id, true, unattended) }
+	b.hub.stray = b.stray
 	return b
 }
+
+// stray gives back what nobody waits for any more. Most such grants are messages
+// that come late, after all is over. Who gave up the id without knowing whether
+// it was still asked for has had it refused.
+func (b *Backend) stray(k, id string) { b.giveUp(key(k), id, false, unattended) }
 
 // Close implements backend.Backend.
 func (b *Backend) Close(ctx context.Context) error {

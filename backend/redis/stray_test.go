@@ -82,6 +82,20 @@ func TestStrayGrantIsGivenBack(t *testing.T) {
 	})
 }
 
+// TestLateGrantLeavesNothing has the message of a grant come when its hold is
+// over: nothing is noted of it on the server.
+func TestLateGrantLeavesNothing(t *testing.T) {
+	ctx := within(t)
+	c := plainClient(t, shared)
+	b := New(c, nil)
+	id := "w3600000:" + t.Name() + ":1"
+	b.hub.dispatch(fmt.Sprintf("%s 1 1 2 0 %s", id, mainKey(t.Name())))
+	must[any](t)(nil, b.Close(ctx)) // waits for what is under way
+	if left := must[[]string](t)(c.Keys(ctx, mainKey(t.Name())+"*").Result()); len(left) > 0 {
+		t.Errorf("left over: %q", left)
+	}
+}
+
 // TestEachEntryHasAnID has one call enter the queue again and again.
 func TestEachEntryHasAnID(t *testing.T) {
 	b := New(plainClient(t, shared), nil)

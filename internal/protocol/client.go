@@ -106,16 +106,19 @@ func (c *client) hear(m message) {
 		t.early = &m // ahead of the reply that says that it is queued
 	case c.holds != nil && c.holds.id == m.id:
 	case !c.without(GiveBack):
-		c.giveUp(m.id)
+		c.end(m.id, false) // most are just late, and there is nothing to refuse
 	}
 }
 
-// giveUp makes sure that i neither holds nor waits. It tells how far tokens were
+// giveUp makes sure that i neither holds nor waits, and never will.
+func (c *client) giveUp(i id) { c.end(i, true) }
+
+// end makes sure that i neither holds nor waits. It tells how far tokens were
 // handed on under it, also if that hold is over: this may be the first to
 // arrive of all that is sent to end it.
-func (c *client) giveUp(i id) {
+func (c *client) end(i id, bury bool) {
 	high := c.reached[i]
-	c.insist(func(s *server) reply { return s.release(i, high, true) }, c.look)
+	c.insist(func(s *server) reply { return s.release(i, high, bury) }, c.look)
 }
 
 // look is the releaser's watch.

@@ -82,10 +82,10 @@ func zkOperator(t testing.TB, addr, password string) *gozk.Conn {
 }
 
 func (z *zkServer) guard(t testing.TB) {
-	_, err := z.conn.Create(zkGuarded, nil, gozk.FlagPersistent, gozk.DigestACL(gozk.PermAll, "user", "right"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.WhenConnected(func() error {
+		_, err := z.conn.Create(zkGuarded, nil, gozk.FlagPersistent, gozk.DigestACL(gozk.PermAll, "user", "right"))
+		return err
+	}))
 }
 
 func (z *zkServer) open(t testing.TB, o dlock.Options) *conformance.Peer {
@@ -97,11 +97,19 @@ func (z *zkServer) open(t testing.TB, o dlock.Options) *conformance.Peer {
 
 // queue lists the nodes of a lock in order.
 func (z *zkServer) queue(t testing.TB, name string) []string {
-	nodes, _, err := z.conn.Children(zkPath(name))
-	if err != nil && !errors.Is(err, gozk.ErrNoNode) {
-		t.Fatal(err)
-	}
+	nodes := z.children(t, zkPath(name))
 	slices.SortFunc(nodes, func(a, b string) int { return cmp.Compare(zkSequence(a), zkSequence(b)) })
+	return nodes
+}
+
+func (z *zkServer) children(t testing.TB, path string) (nodes []string) {
+	err := server.WhenConnected(func() (err error) {
+		nodes, _, err = z.conn.Children(path)
+		return err
+	})
+	if !errors.Is(err, gozk.ErrNoNode) {
+		must(t, err)
+	}
 	return nodes
 }
 
@@ -130,25 +138,15 @@ func (z *zkServer) waiting(t testing.TB, name string) int {
 func (z *zkServer) evict(t testing.TB, name string) {
 	nodes := z.queue(t, name)
 	for _, node := range nodes[:zkHolders(nodes)] {
-		if err := z.conn.Delete(zkPath(name)+"/"+node, -1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, server.WhenConnected(func() error { return z.conn.Delete(zkPath(name)+"/"+node, -1) }))
 	}
 }
 
 // residue lists all nodes but those of the locks themselves, which the server
 // removes by and by.
 func (z *zkServer) residue(t testing.TB) (left []string) {
-	locks, _, err := z.conn.Children(zkRoot)
-	if err != nil && !errors.Is(err, gozk.ErrNoNode) {
-		t.Fatal(err)
-	}
-	for _, lock := range locks {
-		nodes, _, err := z.conn.Children(zkRoot + "/" + lock)
-		if err != nil && !errors.Is(err, gozk.ErrNoNode) {
-			t.Fatal(err)
-		}
-		for _, node := range nodes {
+	for _, lock := range z.children(t, zkRoot) {
+		for _, node := range z.children(t, zkRoot+"/"+lock) {
 			left = append(left, lock+"/"+node)
 		}
 	}
@@ -157,16 +155,23 @@ func (z *zkServer) residue(t testing.TB) (left []string) {
 
 // foreign puts a node in the place of a lock that cannot have children.
 func (z *zkServer) foreign(t testing.TB, name string) func() error {
-	_, err := z.conn.CreateContainer(zkRoot, nil, gozk.FlagContainer, gozk.WorldACL(gozk.PermAll))
-	if err != nil && !errors.Is(err, gozk.ErrNodeExists) {
-		t.Fatal(err)
-	}
-	_, err = z.conn.Create(zkPath(name), []byte("foreign"), gozk.FlagEphemeral, gozk.WorldACL(gozk.PermAll))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.WhenConnected(func() error {
+		_, err := z.conn.CreateContainer(zkRoot, nil, gozk.FlagContainer, gozk.WorldACL(gozk.PermAll))
+		if errors.Is(err, gozk.ErrNodeExists) {
+			return nil
+		}
+		return err
+	}))
+	must(t, server.WhenConnected(func() error {
+		_, err := z.conn.Create(zkPath(name), []byte("foreign"), gozk.FlagEphemeral, gozk.WorldACL(gozk.PermAll))
+		return err
+	}))
 	return func() error {
-		data, _, err := z.conn.Get(zkPath(name))
+		var data []byte
+		err := server.WhenConnected(func() (err error) {
+			data, _, err = z.conn.Get(zkPath(name))
+			return err
+		})
 		if err == nil && string(data) != "foreign" {
 			err = fmt.Errorf("the data is %q", data)
 		}

@@ -133,7 +133,11 @@ func (quiet) Printf(string, ...any) {}
 // nodes lists the children of the lock's node, none if there is no such node.
 func nodes(t testing.TB, conn *gozk.Conn, name string) []string {
 	t.Helper()
-	children, _, err := conn.Children(rootOf(t) + "/" + name)
+	var children []string
+	err := server.WhenConnected(func() (err error) {
+		children, _, err = conn.Children(rootOf(t) + "/" + name)
+		return err
+	})
 	if err != nil && err != gozk.ErrNoNode {
 		t.Fatal(err)
 	}

@@ -261,13 +261,18 @@ func zkSubject(t testing.TB) Subject {
 
 // zkNodes lists the nodes in all queues.
 func zkNodes(admin *gozk.Conn, root string) (nodes []string, err error) {
-	locks, _, err := admin.Children(root)
-	for _, lock := range locks {
-		children, _, e := admin.Children(root + "/" + lock)
+	children := func(path string) (names []string) {
+		e := server.WhenConnected(func() (e error) {
+			names, _, e = admin.Children(path)
+			return e
+		})
 		if !errors.Is(e, gozk.ErrNoNode) {
 			err = errors.Join(err, e)
 		}
-		for _, node := range children {
+		return names
+	}
+	for _, lock := range children(root) {
+		for _, node := range children(root + "/" + lock) {
 			nodes = append(nodes, root+"/"+lock+"/"+node)
 		}
 	}

@@ -1,8 +1,11 @@
 package server
 
 import (
+	"errors"
 	"net"
 	"time"
+
+	gozk "github.com/go-zookeeper/zk"
 )
 
 // greetLimit is how long a server may take to say something on a connection.
@@ -37,4 +40,15 @@ func (c *impatient) SetReadDeadline(t time.Time) error {
 		t = limit
 	}
 	return c.Conn.SetReadDeadline(t)
+}
+
+// WhenConnected repeats a request to ZooKeeper that was not sent because there
+// was no connection: after a restart of the server it takes the driver a while to
+// have one again.
+func WhenConnected(request func() error) error {
+	for end := time.Now().Add(time.Minute); ; {
+		if err := request(); !errors.Is(err, gozk.ErrNoServer) || time.Now().After(end) {
+			return err // the driver pauses before it says that there is no server
+		}
+	}
 }

@@ -60,7 +60,14 @@ func newLink(c *redis.Client) *link {
 	return l
 }
 
-func (l *link) close() { _ = l.client.Close() }
+// close ends the connection first: as the library closes, it looks at it, and
+// would wait for whoever reads, whose deadline it takes away.
+func (l *link) close() {
+	if conn := l.dialed.Load(); conn != nil {
+		_ = (*conn).Close()
+	}
+	_ = l.client.Close()
+}
 
 // isFresh reports whether commands can go past the library.
 func (l *link) isFresh(now time.Time) bool {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"reflect"
 	"strings"
 	"sync"
@@ -133,6 +134,50 @@ func TestLinksOfAStoppedServer(t *testing.T) {
 	}
 	must[any](t)(nil, s.Resume())
 	must[any](t)(w.do(within(t), limit, ping, false))
+}
+
+// A readConn counts the reads that have begun.
+type readConn struct {
+	*net.TCPConn
+	reads *atomic.Int64
+}
+
+func (c readConn) Read(b []byte) (int, error) {
+	c.reads.Add(1)
+	return c.TCPConn.Read(b)
+}
+
+// TestCloseOfALinkThatWaits closes a wire on which a command waits for a reply of a
+// server that has stopped.
+func TestCloseOfALinkThatWaits(t *testing.T) {
+	s := server.Start(t, server.Redis{})
+	w := linked(t, s)
+	var reads atomic.Int64
+	w.own.Options().Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return readConn{conn.(*net.TCPConn), &reads}, nil
+	}
+	ping := []any{"ping"}
+	must[any](t)(w.do(within(t), limit, ping, false))
+	rest(t, w)
+	must[any](t)(nil, s.Pause())
+	before := reads.Load()
+	p := w.post(limit, ping, false)
+	eventually(t, "somebody reads", func() bool { return reads.Load() > before })
+	closed := make(chan struct{})
+	go func() { defer close(closed); w.close() }()
+	select {
+	case <-closed:
+	case <-within(t).Done():
+		t.Fatal("a wire does not close")
+	}
+	if _, err := p.await(within(t), limit); err == nil {
+		t.Error("a stopped server answers")
+	}
+	must[any](t)(nil, s.Resume())
 }
 
 // TestBrokenLink has the server end connections, with and without a pause before

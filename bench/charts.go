@@ -76,7 +76,7 @@ func (r *report) lines(id string, m workload.Metric, title, x, y string) string 
 	}
 	c := chart.LineChart{Title: title, X: x, Y: y, LogX: true, LogY: true}
 	for _, a := range r.About {
-		line := chart.Line{Name: a.Name, Colour: colourOf(a), Dashed: a.Role != ours || a.Name == "dlock redlock, 3 nodes"}
+		line := chart.Line{Name: a.Name, Colour: colourOf(a), Dashed: a.Role != ours || a.Name == onRedlock}
 		for _, rec := range r.Records {
 			if v := rec.Figures[m]; rec.Workload == id && rec.Contender == a.Name && v > 0 {
 				line.Points = append(line.Points, chart.Point{X: float64(rec.X), Y: v})

@@ -34,10 +34,16 @@ type contender struct {
 // systems allow a process.
 const fileMost = 10_000
 
+// redlockMost is how many locks this machine can renew on three servers in time.
+const redlockMost = 10_000
+
 // most is the size up to which c takes part in series.
 func (c contender) most() int {
-	if c.Name == "dlock file" {
+	switch c.Name {
+	case "dlock file":
 		return fileMost
+	case onRedlock:
+		return redlockMost
 	}
 	return math.MaxInt
 }

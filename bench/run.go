@@ -119,7 +119,11 @@ func (t task) measure(ctx context.Context, c contender, round int) record {
 	}
 	rec.Contender = c.Name
 	if err != nil {
-		rec.Error = err.Error()
+		first, rest, _ := strings.Cut(err.Error(), "\n")
+		rec.Error = first
+		if n := strings.Count(rest, "\n"); rest != "" {
+			rec.Error = fmt.Sprintf("%s, and %d lines more", first, n+1)
+		}
 	}
 	return rec
 }

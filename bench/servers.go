@@ -48,7 +48,7 @@ func startServers() (s *servers, err error) {
 	if s.etcd, err = server.New(server.Etcd{Args: []string{"--quota-backend-bytes=4294967296"}}); err != nil {
 		return s, err
 	}
-	zk := server.ZooKeeper{Config: []string{"tickTime=1000", "maxSessionTimeout=120000", "forceSync=yes", "preAllocSize=65536"}}
+	zk := server.ZooKeeper{Heap: "1g", Config: []string{"tickTime=1000", "maxSessionTimeout=120000", "forceSync=yes", "preAllocSize=65536"}}
 	if s.zookeeper, err = server.New(zk); err != nil {
 		return s, err
 	}

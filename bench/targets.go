@@ -10,6 +10,7 @@ import (
 
 const (
 	onRedis     = "dlock redis"
+	onRedlock   = "dlock redlock, 3 nodes"
 	onEtcd      = "dlock etcd"
 	onZookeeper = "dlock zookeeper"
 	onPostgres  = "dlock postgres"
@@ -26,35 +27,57 @@ type target struct {
 	limit    float64
 	atMost   bool
 	what     string
+	why      *reason // of a miss
 }
 
 var targets = []target{
-	{workload: "W1", who: onRedis, metric: workload.Rate, by: setFloor, limit: .95, what: "one goroutine, by SET NX + compare-and-delete"},
+	{workload: "W1", who: onRedis, metric: workload.Rate, by: setFloor, limit: .95, what: "one goroutine, by SET NX + compare-and-delete", why: scripted},
 	{workload: "W1", who: onRedis, metric: workload.Requests, limit: 2.01, atMost: true, what: "commands a cycle"},
-	{workload: "W2", who: onRedis, metric: workload.Rate, by: setFloor, limit: 1.7, what: "64 goroutines, by SET NX + compare-and-delete"},
-	{workload: "W2", who: onRedis, metric: workload.Rate, by: rueidisID, limit: 1.3, what: "64 goroutines, by rueidislock"},
+	{workload: "W2", who: onRedis, metric: workload.Rate, by: setFloor, limit: 1.7, what: "64 goroutines, by SET NX + compare-and-delete", why: scripted},
+	{workload: "W2", who: onRedis, metric: workload.Rate, by: rueidisID, limit: 1.3, what: "64 goroutines, by rueidislock", why: scripted},
 	{workload: "W3", who: onRedis, metric: workload.HandOvers, by: listFloor, limit: 15, what: "16 goroutines on one key, by a BLPOP token"},
 	{workload: "W3", who: onRedis, metric: workload.Fairness, limit: 1.1, atMost: true, what: "most by fewest"},
-	{workload: "W4", who: onRedis, metric: workload.HandOvers, by: listFloor, limit: .85, what: "16 clients on one key, by a BLPOP token"},
-	{workload: "W4", who: onRedis, metric: workload.HandOvers, by: rueidisID, limit: 4, what: "16 clients, by rueidislock"},
+	{workload: "W4", who: onRedis, metric: workload.HandOvers, by: listFloor, limit: .85, what: "16 clients on one key, by a BLPOP token", why: queued},
+	{workload: "W4", who: onRedis, metric: workload.HandOvers, by: rueidisID, limit: 4, what: "16 clients, by rueidislock", why: queued},
 	{workload: "W4", who: onRedis, metric: workload.Requests, limit: 2.2, atMost: true, what: "commands a hand-over"},
 	{workload: "W4", who: onRedis, metric: workload.Fairness, limit: 1.1, atMost: true, what: "most by fewest"},
 	{workload: "W5", who: onRedis, metric: workload.IdleRequest, by: setFloor, limit: 1.5, atMost: true, what: "renewals of 10,000 locks, by one script for 100"},
-	{workload: "W5", who: onRedis, metric: workload.IdleClient, by: setFloor, limit: 1.5, atMost: true, what: "client CPU, by the same"},
+	{workload: "W5", who: onRedis, metric: workload.IdleClient, by: setFloor, limit: 1.5, atMost: true, what: "client CPU, by the same", why: minded},
 	{workload: "W5", who: onRedis, metric: workload.Goroutines, limit: 16, atMost: true, what: "goroutines for 10,000 locks"},
-	{workload: "W5", who: onRedis, metric: workload.HeapEach, limit: 600, atMost: true, what: "bytes a lock"},
+	{workload: "W5", who: onRedis, metric: workload.HeapEach, limit: 600, atMost: true, what: "bytes a lock", why: remembered},
 	{workload: "W6", who: onRedis, metric: workload.IdleRequest, limit: 1, atMost: true, what: "commands a second for 500 who wait"},
-	{workload: "W6", who: onRedis, metric: workload.IdlePass, of: "W4", ofMetric: workload.PassP50, limit: 2, atMost: true, what: "hand-over after idling, by that of W4"},
-	{workload: "W4", who: onEtcd, metric: workload.HandOvers, by: etcdMutex, limit: 5, what: "16 clients, by concurrency.Mutex"},
+	{workload: "W6", who: onRedis, metric: workload.IdlePass, of: "W4", ofMetric: workload.PassP50, limit: 2, atMost: true, what: "hand-over after idling, by that of W4", why: asleep},
+	{workload: "W4", who: onEtcd, metric: workload.HandOvers, by: etcdMutex, limit: 5, what: "16 clients, by concurrency.Mutex", why: committed},
 	{workload: "W4", who: onEtcd, metric: workload.Fairness, limit: 1.1, atMost: true, what: "most by fewest"},
 	{workload: "W1", who: onZookeeper, metric: workload.Rate, by: zkLock, limit: 1.1, what: "one goroutine, by zk.Lock"},
 	{workload: "W4", who: onZookeeper, metric: workload.HandOvers, by: zkLock, limit: 1.1, what: "16 clients, by zk.Lock"},
 	{workload: "W4", who: onZookeeper, metric: workload.Fairness, limit: 1.1, atMost: true, what: "most by fewest"},
 	{workload: "W2", who: onPostgres, metric: workload.Rate, by: advisoryFloor, limit: 1.5, what: "64 goroutines, by a connection each"},
 	{workload: "W2", who: onPostgres, metric: workload.Connections, limit: 2, atMost: true, what: "connections"},
-	{workload: "W4", who: onPostgres, metric: workload.HandOvers, by: advisoryFloor, limit: .8, what: "16 clients, by parked connections"},
+	{workload: "W4", who: onPostgres, metric: workload.HandOvers, by: advisoryFloor, limit: .8, what: "16 clients, by parked connections", why: numbered},
 	{workload: "W4", who: onPostgres, metric: workload.Fairness, limit: 1.1, atMost: true, what: "most by fewest"},
 }
+
+// A reason is why targets are missed.
+type reason struct{ text string }
+
+var (
+	scripted = &reason{"To take a lock the server looks at its clock, at who has it and at the last token, and writes " +
+		"the next; to give it back it looks at who has it and who waits. These are two scripts of five commands, where the " +
+		"floor has one command and one script of two. Nothing else is left to save: the client uses no more than that of the floor."}
+	queued = &reason{"A hand-over is two scripts. One takes the next out of the queue, makes them the holder under a new token, " +
+		"sees that they are alive and tells them; one puts the last back in the queue. The floor pops an element and pushes it, and " +
+		"a client that dies with it blocks everybody for ever."}
+	minded = &reason{"The scripts are those of the floor. But each lock has a deadline of its own, which its answer moves " +
+		"and whose passing is told in time; the floor sends and looks at no answer. On the memory backend, which sends nothing, that alone costs most of it."}
+	remembered = &reason{"A lock that is held is a lease for its owner, a hold with its deadline, an entry by name for those " +
+		"who come to wait, the record of the backend, and a finalizer that tells of a lease that was forgotten."}
+	asleep    = &reason{"Processors that sleep take long to wake up on this machine: see the floor in the same two tables."}
+	committed = &reason{"A hand-over is two commits of etcd, one after the other, and the Mutex needs no more. It loses by a timer " +
+		"of 100 ms, after which etcd serves its watches, and the more wait the less often it is in the way."}
+	numbered = &reason{"A grant draws a token from a sequence, whose log the server writes to disk every 32 tokens, and a release " +
+		"looks whether somebody waits beside the queue. The floor has no token, and cannot wait without a connection."}
+)
 
 // value is what was measured for a target.
 func (t target) value(r *report) spread {
@@ -92,7 +115,43 @@ func (r *report) targetTable() string {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s %s | %s | %s |\n", t.workload, t.who, t.what, sign, chart.Number(t.limit), s, verdict)
 	}
+	return b.String() + r.reasons()
+}
+
+// reasons says why targets were missed, with what a cycle costs the CPU.
+func (r *report) reasons() string {
+	var order []*reason
+	missed := make(map[*reason][]string)
+	for _, t := range targets {
+		s := t.value(r)
+		if t.why == nil || s.rounds == 0 || t.met(s) {
+			continue
+		}
+		if missed[t.why] == nil {
+			order = append(order, t.why)
+		}
+		missed[t.why] = append(missed[t.why], t.workload+", "+t.what+r.costs(t))
+	}
+	if len(order) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("\nWhy some are missed. The profiles are in [profiles.md](profiles.md).\n\n")
+	for _, why := range order {
+		fmt.Fprintf(&b, "- *%s*. %s\n", strings.Join(missed[why], "; "), why.text)
+	}
 	return b.String()
+}
+
+// costs is the CPU time of a cycle, beside that of the other.
+func (r *report) costs(t target) string {
+	if t.by == "" || r.figure(t.workload, t.who, workload.ClientCPU).rounds == 0 {
+		return ""
+	}
+	cpu := func(who string) string {
+		return r.cell(t.workload, who, workload.ClientCPU) + " + " + r.cell(t.workload, who, workload.ServerCPU)
+	}
+	return fmt.Sprintf(" (client + server: %s µs a cycle, the other %s)", cpu(t.who), cpu(t.by))
 }
 
 // headline is the table of the project's README.

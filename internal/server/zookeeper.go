@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1"
 	"encoding/base64"
@@ -20,12 +21,12 @@ type ZooKeeper struct {
 	Classpath     string   // of Java, with ZooKeeper in it; empty means the distribution's jars
 	SuperPassword string   // of the digest user "super", who may do everything; empty for no such user
 	Config        []string // more lines of zoo.cfg, as in "maxSessionTimeout=60000"
+	Heap          string   // the most that Java uses, as in "1g"; empty means little
 }
 
 // zooKeeperFlags make a small Java that starts quickly and writes no file outside
 // of its own directory.
 var zooKeeperFlags = []string{
-	"-Xmx128m",
 	"-XX:+UseSerialGC",
 	"-XX:TieredStopAtLevel=1",
 	"-XX:-UsePerfData",
@@ -47,6 +48,7 @@ func (z ZooKeeper) command(dir string, port int) (*exec.Cmd, error) {
 		return nil, err
 	}
 	args := slices.Concat(zooKeeperFlags, []string{
+		"-Xmx" + cmp.Or(z.Heap, "128m"),
 		"-Djava.io.tmpdir=" + dir,
 		"-cp", classpath,
 		"org.apache.zookeeper.server.quorum.QuorumPeerMain", config,

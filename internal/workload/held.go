@@ -19,7 +19,9 @@ type Stock struct {
 	// TTL is their lease. Within Time it has to be renewed if Time is longer.
 	TTL time.Duration
 
-	// Time is for how long to look on.
+	// Time is for how long to look on. That begins as long after the last was
+	// taken, but no longer than TTL: what is done once for a lock that stays, such
+	// as to watch it, is done then.
 	Time time.Duration
 }
 
@@ -45,6 +47,9 @@ func (s Stock) hold(ctx context.Context, c Contender, client Client) (*Result, e
 	})
 	r.set(Setup, millis(time.Since(start)), true)
 	if err != nil {
+		return nil, err
+	}
+	if err := pass(ctx, min(s.TTL, s.Time)); err != nil {
 		return nil, err
 	}
 	r.grown(bare, s.Locks)

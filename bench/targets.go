@@ -27,7 +27,7 @@ type target struct {
 	limit    float64
 	atMost   bool
 	what     string
-	why      *reason // of a miss
+	why      string // of a miss
 }
 
 var targets = []target{
@@ -58,25 +58,23 @@ var targets = []target{
 	{workload: "W4", who: onPostgres, metric: workload.Fairness, limit: 1.1, atMost: true, what: "most by fewest"},
 }
 
-// A reason is why targets are missed.
-type reason struct{ text string }
-
-var (
-	scripted = &reason{"To take a lock the server looks at its clock, at who has it and at the last token, and writes " +
+// Why targets are missed.
+const (
+	scripted = "To take a lock the server looks at its clock, at who has it and at the last token, and writes " +
 		"the next; to give it back it looks at who has it and who waits. These are two scripts of five commands, where the " +
-		"floor has one command and one script of two. Nothing else is left to save: the client uses no more than that of the floor."}
-	queued = &reason{"A hand-over is two scripts. One takes the next out of the queue, makes them the holder under a new token, " +
+		"floor has one command and one script of two. The clients use about as much."
+	queued = "A hand-over is two scripts. One takes the next out of the queue, makes them the holder under a new token, " +
 		"sees that they are alive and tells them; one puts the last back in the queue. The floor pops an element and pushes it, and " +
-		"a client that dies with it blocks everybody for ever."}
-	minded = &reason{"The scripts are those of the floor. But each lock has a deadline of its own, which its answer moves " +
-		"and whose passing is told in time; the floor sends and looks at no answer. On the memory backend, which sends nothing, that alone costs most of it."}
-	remembered = &reason{"A lock that is held is a lease for its owner, a hold with its deadline, an entry by name for those " +
-		"who come to wait, the record of the backend, and a finalizer that tells of a lease that was forgotten."}
-	asleep    = &reason{"Processors that sleep take long to wake up on this machine: see the floor in the same two tables."}
-	committed = &reason{"A hand-over is two commits of etcd, one after the other, and the Mutex needs no more. It loses by a timer " +
-		"of 100 ms, after which etcd serves its watches, and the more wait the less often it is in the way."}
-	numbered = &reason{"A grant draws a token from a sequence, whose log the server writes to disk every 32 tokens, and a release " +
-		"looks whether somebody waits beside the queue. The floor has no token, and cannot wait without a connection."}
+		"a client that dies with it blocks everybody for ever."
+	minded = "The scripts are those of the floor. But each lock has a deadline of its own, which its answer moves " +
+		"and whose passing is told in time; the floor has none to keep. On the memory backend, which sends nothing, that alone costs most of it."
+	remembered = "A lock that is held is a lease for its owner, a hold with its deadline, an entry by name for those " +
+		"who come to wait, the record of the backend, and a finalizer that tells of a lease that was forgotten."
+	asleep    = "Processors that sleep take long to wake up on this machine: see the floor in the same two tables."
+	committed = "A hand-over is two commits of etcd, one after the other, and the Mutex needs no more. It loses by a timer " +
+		"of 100 ms, after which etcd serves its watches, and the more wait the less often it is in the way."
+	numbered = "A grant draws a token from a sequence, whose log the server writes to disk every 32 tokens, and a release " +
+		"looks whether somebody waits beside the queue. The floor has no token, and cannot wait without a connection."
 )
 
 // value is what was measured for a target.
@@ -120,11 +118,11 @@ func (r *report) targetTable() string {
 
 // reasons says why targets were missed, with what a cycle costs the CPU.
 func (r *report) reasons() string {
-	var order []*reason
-	missed := make(map[*reason][]string)
+	var order []string
+	missed := make(map[string][]string)
 	for _, t := range targets {
 		s := t.value(r)
-		if t.why == nil || s.rounds == 0 || t.met(s) {
+		if t.why == "" || s.rounds == 0 || t.met(s) {
 			continue
 		}
 		if missed[t.why] == nil {
@@ -138,7 +136,7 @@ func (r *report) reasons() string {
 	var b strings.Builder
 	b.WriteString("\nWhy some are missed. The profiles are in [profiles.md](profiles.md).\n\n")
 	for _, why := range order {
-		fmt.Fprintf(&b, "- *%s*. %s\n", strings.Join(missed[why], "; "), why.text)
+		fmt.Fprintf(&b, "- *%s*. %s\n", strings.Join(missed[why], "; "), why)
 	}
 	return b.String()
 }

@@ -115,10 +115,14 @@ func (c *Client) RWMutex(name string, o ...Option) *RWMutex {
 	return &RWMutex{Mutex{c.newLock(name, o)}}
 }
 
+// farewell is how long Close takes at most when its context is done already.
+const farewell = time.Second
+
 // Close unlocks every lease, ends every call that waits with ErrClosed, and
 // closes the backend. It waits for what the server has to be told until ctx is
-// done; what could not be told then, the server finds out by itself. The
-// leases report ErrClosed. Calls after the first do nothing and return nil.
+// done, or for a second at most if it is done already; what could not be told
+// then, the server finds out by itself. The leases report ErrClosed. Calls after
+// the first do nothing and return nil.
 func (c *Client) Close(ctx context.Context) error {
 	if ctx == nil {
 		return newError("close", "", errNilContext)
@@ -126,6 +130,11 @@ func (c *Client) Close(ctx context.Context) error {
 	holds, first := c.shut()
 	if !first {
 		return nil
+	}
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = backend.Detach(ctx, farewell)
+		defer cancel()
 	}
 	c.releaseAll(ctx, holds)
 	err := c.janitor.Close(ctx)

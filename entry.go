@@ -46,6 +46,8 @@ func (e *entry) bind(ctx context.Context, l *Lease) context.Context {
 func (e *entry) unlock(ctx context.Context) error {
 	h := e.hold
 	left, seq, over := h.exit(e)
+	ctx, cancel := h.usable(ctx)
+	defer cancel()
 	switch {
 	case over != nil:
 		return over
@@ -56,8 +58,6 @@ func (e *entry) unlock(ctx context.Context) error {
 		return nil // other readers go on with the hold
 	}
 	defer e.leaveScope()
-	ctx, cancel := h.usable(ctx)
-	defer cancel()
 	return h.recount(ctx, left, seq)
 }
 

@@ -217,12 +217,10 @@ func (h *hold) release(ctx context.Context) error {
 	return nil
 }
 
-// releaseNow gives h back with ctx if that can still be used, else with its
-// values alone. If the server cannot be told the janitor goes on trying.
+// releaseNow gives h back. If the server cannot be told the janitor goes on
+// trying.
 func (h *hold) releaseNow(ctx context.Context) error {
 	c := h.lock.client
-	ctx, cancel := h.usable(ctx)
-	defer cancel()
 	err := h.giveBack(ctx)
 	c.unhang(h)
 

@@ -292,6 +292,34 @@ func TestCloseWaitsForMinHoldUntilItsContext(t *testing.T) {
 	})
 }
 
+// A program that is told to stop often has no other context left.
+func TestCloseWithADoneContext(t *testing.T) {
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, up := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := memory.NewServer()
+			b := memory.New(s)
+			c, err := dlock.New(b, &dlock.Options{TTL: 10 * time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lock(t, c.Mutex("x"))
+			if !up {
+				b.Cut()
+			}
+			start := time.Now()
+			err = c.Close(done)
+			switch took := time.Since(start); {
+			case up && (err != nil || took != 0 || s.Names() != 0):
+				t.Errorf("close took %v, left %d locks: %v", took, s.Names(), err)
+			case !up && took > time.Second:
+				t.Errorf("close took %v though its context was done", took)
+			}
+		})
+	}
+}
+
 func TestDroppedLeaseIsLogged(t *testing.T) {
 	var mu sync.Mutex
 	var out bytes.Buffer

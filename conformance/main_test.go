@@ -14,19 +14,25 @@ import (
 	"github.com/dlock-go/dlock/conformance"
 )
 
-// harnesses makes the harness of each backend. A further backend is one line.
-var harnesses = map[string]func(testing.TB) conformance.Harness{
-	"etcd":           etcdHarness,
-	"etcd-old":       oldEtcdHarness,
-	"file":           fileHarness,
-	"memory":         memoryHarness,
-	"pg":             pgHarness,
-	"redis":          redisHarness,
-	"redis-cluster":  clusterHarness,
-	"redis-sentinel": sentinelHarness,
-	"redis-user":     redisUserHarness,
-	"redlock":        redlockHarness,
-	"zk":             zkHarness,
+// A target is a backend, or a way to run it.
+type target struct {
+	harness func(testing.TB) conformance.Harness
+	alone   bool // has so many servers that nothing is tested beside it
+}
+
+// targets are what the suite tests. A further backend is one line.
+var targets = map[string]target{
+	"etcd":           {harness: etcdHarness},
+	"etcd-old":       {harness: oldEtcdHarness},
+	"file":           {harness: fileHarness},
+	"memory":         {harness: memoryHarness},
+	"pg":             {harness: pgHarness},
+	"redis":          {harness: redisHarness},
+	"redis-cluster":  {harness: clusterHarness, alone: true},
+	"redis-sentinel": {harness: sentinelHarness, alone: true},
+	"redis-user":     {harness: redisUserHarness},
+	"redlock":        {harness: redlockHarness, alone: true},
+	"zk":             {harness: zkHarness},
 }
 
 // onlyByName are the targets that all does not stand for, and why.
@@ -34,7 +40,7 @@ var onlyByName = map[string]string{"redlock": "ten runs in a row are still to be
 
 var backends = flag.String("backend", "memory", "backends to test: a name, a list with commas, or all; one of "+known())
 
-func known() string { return strings.Join(slices.Sorted(maps.Keys(harnesses)), ", ") }
+func known() string { return strings.Join(slices.Sorted(maps.Keys(targets)), ", ") }
 
 func TestMain(m *testing.M) {
 	logging.Disable()                                      // the Redis client tells stderr of every broken connection
@@ -45,31 +51,35 @@ func TestMain(m *testing.M) {
 }
 
 func TestConformance(t *testing.T) {
-	for _, name := range chosen(t) {
-		var report conformance.Report
-		t.Run(name, func(t *testing.T) { report = conformance.Run(t, harnesses[name](t)) })
-		fmt.Println(report)
-		if want := allowedSkips(t, name); !slices.Equal(report.Skipped, want) {
-			t.Errorf("%s: skipped %v, testdata/skips/%s.txt says %v", name, report.Skipped, name, want)
-		}
+	names := chosen(t)
+	if len(names) > 1 {
+		testApart(t, names)
+		return
+	}
+	name := names[0]
+	var report conformance.Report
+	t.Run(name, func(t *testing.T) { report = conformance.Run(t, targets[name].harness(t)) })
+	fmt.Println(report)
+	if want := allowedSkips(t, name); !slices.Equal(report.Skipped, want) {
+		t.Errorf("%s: skipped %v, testdata/skips/%s.txt says %v", name, report.Skipped, name, want)
 	}
 }
 
 func BenchmarkBackend(b *testing.B) {
 	for _, name := range chosen(b) {
-		b.Run(name, func(b *testing.B) { conformance.Bench(b, harnesses[name](b)) })
+		b.Run(name, func(b *testing.B) { conformance.Bench(b, targets[name].harness(b)) })
 	}
 }
 
 func chosen(t testing.TB) []string {
 	names := strings.Split(*backends, ",")
 	if *backends == "all" {
-		names = slices.DeleteFunc(slices.Sorted(maps.Keys(harnesses)), func(name string) bool {
+		names = slices.DeleteFunc(slices.Sorted(maps.Keys(targets)), func(name string) bool {
 			return onlyByName[name] != ""
 		})
 	}
 	for _, name := range names {
-		if harnesses[name] == nil {
+		if targets[name].harness == nil {
 			t.Fatalf("no backend %q; there are %s", name, known())
 		}
 	}

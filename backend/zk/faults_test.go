@@ -109,6 +109,36 @@ func TestDeleteGoesOnUntilDone(t *testing.T) {
 	queued(t, op, "m", 0)
 }
 
+// TestReconnectUnderWork breaks the connection while requests are under way and
+// a node is watched. The driver tells the server of its watches then, and of
+// the last change that it has seen: answers must not move that at the same time.
+func TestReconnectUnderWork(t *testing.T) {
+	c, p := proxied(t, &zk.Options{SessionTimeout: 20 * time.Second}, shared.Addr())
+	other := lock(t, connect(t, nil, shared.Addr()).Mutex("m"))
+	next := start(t, c.Mutex("m"))
+	queued(t, operator(t, shared.Addr()), "m", 2)
+	ctx, cancel := context.WithCancel(testContext(t))
+	var workers sync.WaitGroup
+	for i := range 4 {
+		workers.Go(func() {
+			for ctx.Err() == nil {
+				if lease, err := c.Mutex(fmt.Sprint("work", i)).Lock(ctx); err == nil {
+					must(t, lease.Unlock(testContext(t)))
+				}
+			}
+		})
+	}
+	for range 30 {
+		lease := lock(t, c.Mutex("again"))
+		p.Reset()
+		unlock(t, lease)
+	}
+	cancel()
+	workers.Wait()
+	unlock(t, other)
+	unlock(t, next.granted(t))
+}
+
 func TestHolderIsToldOfARemovedNode(t *testing.T) {
 	op := operator(t, shared.Addr())
 	c, p := proxied(t, &zk.Options{SessionTimeout: 3 * time.Second}, shared.Addr())

@@ -116,16 +116,16 @@ type link struct {
 	net.Conn
 	session *session
 	reader  *bufio.Reader // the driver reads the length of a message by itself
+	left    uint64        // bytes of the message that is being read
 	failed  bool          // the link before it came to nothing
 	pause   backend.Backoff
-
-	head    []byte // of the server's first message, until it is known
-	greeted bool   // guarded by session.mu for others than the driver
+	greeted bool // guarded by session.mu for others than the driver
+	rewatch rewatch
 
 	mu     sync.Mutex
 	opened time.Time     // when it was asked for the session
 	sends  [16]time.Time // a ring
-	next   int
+	at     int           // of the next one
 }
 
 func (l *link) attach(conn net.Conn) bool {
@@ -137,31 +137,45 @@ func (l *link) attach(conn net.Conn) bool {
 
 // Read implements net.Conn.
 func (l *link) Read(b []byte) (int, error) {
-	n, err := l.reader.Read(b)
-	if !l.greeted {
-		l.greet(b[:n])
+	if l.left == 0 {
+		if err := l.next(); err != nil {
+			return 0, err
+		}
 	}
+	n, err := l.reader.Read(b[:min(uint64(len(b)), l.left)])
+	l.left -= uint64(n)
 	return n, err
+}
+
+// next waits for the beginning of a message.
+func (l *link) next() error {
+	const length = 20 // no message is shorter
+	head, err := l.reader.Peek(length)
+	if err != nil {
+		return err
+	}
+	l.left = 4 + uint64(binary.BigEndian.Uint32(head))
+	if !l.greeted {
+		l.greet(head)
+	} else {
+		l.rewatch.hold(l.session, head)
+	}
+	return nil
 }
 
 // greet takes the timeout and the id of the session from the beginning of the
 // server's first message: length, version, timeout in milliseconds, id.
-func (l *link) greet(b []byte) {
-	const length = 20
-	l.head = append(l.head, b...)
-	if len(l.head) < length {
-		return
-	}
+func (l *link) greet(head []byte) {
 	s := l.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.greeted = true
 	l.pause.Reset()
-	if id := int64(binary.BigEndian.Uint64(l.head[12:])); id != 0 {
+	l.rewatch.begin(s)
+	if id := int64(binary.BigEndian.Uint64(head[12:])); id != 0 {
 		s.id = id
-		s.timeout = time.Duration(binary.BigEndian.Uint32(l.head[8:])) * time.Millisecond
+		s.timeout = time.Duration(binary.BigEndian.Uint32(head[8:])) * time.Millisecond
 	}
-	l.head = nil
 }
 
 // SetReadDeadline implements net.Conn. The driver would wait for several
@@ -181,6 +195,7 @@ func (l *link) Write(b []byte) (int, error) {
 	if l.session.b.opts.Ensemble {
 		l.note(time.Now())
 	}
+	l.rewatch.note(b)
 	return l.Conn.Write(b)
 }
 
@@ -191,12 +206,12 @@ func (l *link) note(now time.Time) {
 	if l.opened.IsZero() {
 		l.opened = now
 	}
-	last := l.sends[(l.next+len(l.sends)-1)%len(l.sends)]
+	last := l.sends[(l.at+len(l.sends)-1)%len(l.sends)]
 	if now.Sub(last) < relay/8 {
 		return
 	}
-	l.sends[l.next] = now
-	l.next = (l.next + 1) % len(l.sends)
+	l.sends[l.at] = now
+	l.at = (l.at + 1) % len(l.sends)
 }
 
 // lastSend returns the latest time up to t at which something was sent, or that

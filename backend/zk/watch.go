@@ -42,6 +42,16 @@ func (s *session) watch(path string) (*watch, error) {
 	}
 }
 
+// isArmed reports whether the server was asked to tell.
+func (w *watch) isArmed() bool {
+	select {
+	case <-w.armed:
+		return true
+	default:
+		return false
+	}
+}
+
 func (s *session) arm(path string, w *watch) {
 	defer close(w.armed)
 	w.err = s.persist(func() error {

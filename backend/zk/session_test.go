@@ -99,6 +99,32 @@ func (tp *tap) close(t testing.TB, session []byte) bool {
 
 func frame(b []byte) []byte { return append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...) }
 
+func TestSessionExpiresDuringConnect(t *testing.T) {
+	tp := newTap(t, shared.Addr())
+	p := proxyTo(t, tp.Addr().String())
+	asked, first := make(chan struct{}), sync.Once{}
+	p.OnRequest(func(_ int, req []byte) {
+		if codeOf(req) == opGet {
+			first.Do(func() {
+				p.Blackhole(faultnet.ToClient)
+				close(asked)
+			})
+		}
+	})
+	result := make(chan error, 1)
+	go func() {
+		b, err := zk.Connect(testContext(t), []string{p.Addr()}, &zk.Options{Root: rootOf(t)})
+		if err == nil {
+			err = b.Close(testContext(t))
+		}
+		result <- err
+	}()
+	receive(t, "asked", asked)
+	tp.expire(t)
+	p.Restore(faultnet.ToClient)
+	must(t, receive(t, "connected", result))
+}
+
 // TestSessionExpiresWhileHolding ends a session long before it would be renewed.
 func TestSessionExpiresWhileHolding(t *testing.T) {
 	tp := newTap(t, shared.Addr())

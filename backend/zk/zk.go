@@ -124,21 +124,32 @@ func Connect(ctx context.Context, servers []string, o *Options) (*Backend, error
 // connectLimit is the longest time that Connect takes.
 const connectLimit = 10 * time.Second
 
-// check waits for the first session and reads the root with it.
+// check waits for a session and reads the root with it. One that expires before
+// is followed by another: it was not the server that failed, but this machine or
+// the network that was too slow for the session timeout.
 func (b *Backend) check(ctx context.Context) error {
 	return b.within(ctx, func() error {
-		s, err := b.session()
-		if err != nil {
-			return err
+		for {
+			err := b.readRoot(ctx)
+			if !errors.Is(err, errExpired) || ctx.Err() != nil {
+				return kindOf(err)
+			}
 		}
-		if err = s.await(ctx.Done()); err == nil {
-			err = s.persist(func() error { _, _, err := s.conn.Get(b.opts.Root); return err })
-		}
-		if errors.Is(err, errOver) {
-			err = s.whyOver()
-		}
-		return kindOf(err)
 	})
+}
+
+func (b *Backend) readRoot(ctx context.Context) error {
+	s, err := b.session()
+	if err != nil {
+		return err
+	}
+	if err = s.await(ctx.Done()); err == nil {
+		err = s.persist(func() error { _, _, err := s.conn.Get(b.opts.Root); return err })
+	}
+	if errors.Is(err, errOver) {
+		err = s.whyOver()
+	}
+	return err
 }
 
 // session returns the session that new requests are to use, and begins one if

@@ -15,7 +15,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 test: servers check ## install what is missing, then pass every test on every backend
-	go test -race -shuffle=on $$(go list ./... | grep -v /conformance)
+	go test -p 4 -race -shuffle=on $$(go list ./... | grep -v /conformance)
 	go -C bench test -shuffle=on ./...
 	$(MAKE) conformance
 

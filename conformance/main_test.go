@@ -35,9 +35,6 @@ var targets = map[string]target{
 	"zk":             {harness: zkHarness},
 }
 
-// onlyByName are the targets that all does not stand for, and why.
-var onlyByName = map[string]string{"redlock": "ten runs in a row are still to be shown"}
-
 var backends = flag.String("backend", "memory", "backends to test: a name, a list with commas, or all; one of "+known())
 
 func known() string { return strings.Join(slices.Sorted(maps.Keys(targets)), ", ") }
@@ -74,9 +71,7 @@ func BenchmarkBackend(b *testing.B) {
 func chosen(t testing.TB) []string {
 	names := strings.Split(*backends, ",")
 	if *backends == "all" {
-		names = slices.DeleteFunc(slices.Sorted(maps.Keys(targets)), func(name string) bool {
-			return onlyByName[name] != ""
-		})
+		names = slices.Sorted(maps.Keys(targets))
 	}
 	for _, name := range names {
 		if targets[name].harness == nil {

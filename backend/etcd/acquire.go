@@ -120,7 +120,7 @@ func (p *place) join(ctx context.Context) error {
 	}
 	joined := make(chan error, 1)
 	if !s.backend.janitor.Go(func(context.Context) { joined <- s.putSettled(p) }) {
-		s.giveUp(p)
+		s.giveUp(p.key, p.burnt)
 		return backend.ErrClosed
 	}
 	select {
@@ -149,7 +149,7 @@ func (s *session) putSettled(p *place) error {
 	case err == nil:
 		return nil
 	case refused(err), errors.Is(err, backend.ErrHeld), s.settle(p) == nil:
-		s.giveUp(p)
+		s.giveUp(p.key, p.burnt)
 		return err
 	case s.over() != nil: // and the key goes with it
 		return s.over()
@@ -192,12 +192,14 @@ func (s *session) request(ctx context.Context, p *place, guard int64) clientv3.T
 	look := clientv3.OpGet(s.guard, clientv3.WithKeysOnly())
 	txn := s.backend.client.Txn(ctx)
 	if p.request.Wait {
-		newest := clientv3.OpGet(p.key.rivals(), append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())...)
-		return txn.If(unmoved).Then(newest, put).Else(look)
+		return txn.If(unmoved).Then(clientv3.OpGet(p.key.rivals(), newest...), put).Else(look)
 	}
 	free := clientv3.Compare(clientv3.CreateRevision(p.key.rivals()).WithPrefix(), "=", 0)
 	return txn.If(unmoved, free).Then(put).Else(look)
 }
+
+// newest selects the key that was created last of those with a prefix.
+var newest = append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())
 
 // joined takes the answer to a request that was carried out.
 func (p *place) joined(reply *clientv3.TxnResponse) {

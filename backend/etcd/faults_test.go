@@ -3,6 +3,7 @@ package etcd_test
 import (
 	"bytes"
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -220,6 +221,25 @@ func TestReplyDroppedOnRelease(t *testing.T) {
 	must(t, next.Unlock(context30(t)))
 }
 
+// TestKeyOfAnUnansweredRelease is not used again: the request may still arrive.
+func TestKeyOfAnUnansweredRelease(t *testing.T) {
+	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
+	m := open(t, 10*time.Second, p.Addr()).Mutex("a")
+	lease := locked(t, m)
+	former := keys(t, admin)
+	drop := p.DropReplyAfter(contains("/l/a/"))
+	must(t, lease.Unlock(context30(t)))
+	if !drop.Answered() {
+		t.Fatal("the request was not carried out")
+	}
+	lease = locked(t, m)
+	if now := keys(t, admin); slices.Equal(now, former) {
+		t.Errorf("%v is used again", now)
+	}
+	must(t, lease.Unlock(context30(t)))
+	queued(t, admin, 0)
+}
+
 // TestReplyDroppedOnDowngrade has it repeated.
 func TestReplyDroppedOnDowngrade(t *testing.T) {
 	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
@@ -307,8 +327,8 @@ func TestKeyDeleted(t *testing.T) {
 	queued(t, admin, 0)
 }
 
-// TestKeyPutAnew has the holder's key deleted and put by somebody else: that is
-// not the holder's to delete.
+// TestKeyPutAnew has the holder's key deleted and put by somebody else: the
+// holder has lost it.
 func TestKeyPutAnew(t *testing.T) {
 	admin := raw(t, shared.Addr())
 	lease := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
@@ -318,7 +338,4 @@ func TestKeyPutAnew(t *testing.T) {
 	_, err = admin.Put(context30(t), own, "")
 	must(t, err)
 	is(t, lease.Unlock(context30(t)), dlock.ErrLost)
-	queued(t, admin, 1)
-	_, err = admin.Delete(context30(t), own)
-	must(t, err)
 }

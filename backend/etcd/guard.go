@@ -134,14 +134,5 @@ func (s *session) remove(p *place) error {
 // success or with the session.
 func (s *session) cleanUp(p *place, job func(*place) error) {
 	backend.Retry(s.ctx, func(context.Context) error { return job(p) })
-	s.giveUp(p)
-}
-
-// giveUp gives back the room of a place whose key is gone.
-func (s *session) giveUp(p *place) {
-	if p.burnt {
-		s.unreserve("")
-		return
-	}
-	s.unreserve(p.key.own())
+	s.giveUp(p.key, p.burnt)
 }

@@ -102,7 +102,7 @@ func (h *hold) release(ctx context.Context) error {
 	if err := s.over(); err != nil {
 		return err
 	}
-	ctx, cancel := backend.Bound(ctx, exchangeLimit(s.granted))
+	ctx, cancel := s.exchange(ctx)
 	defer cancel()
 	deleted, err := h.deleteKeys(ctx)
 	h.mu.Lock()
@@ -116,23 +116,30 @@ func (h *hold) release(ctx context.Context) error {
 	}
 	if !h.released {
 		h.released = true
-		s.unreserve(h.key.own())
+		s.giveUp(h.key, h.unsure)
 	}
 	return err
 }
 
-// deleteKeys reports whether one of the keys was there and is now deleted.
+// deleteKeys reports whether one of the keys was there and is now deleted. A
+// plain deletion costs the server much less than a transaction. It needs no
+// condition, since nobody else uses the key before it has been answered.
 func (h *hold) deleteKeys(ctx context.Context) (bool, error) {
-	txn := h.session.backend.client.Txn(ctx).If(h.stands()).Then(clientv3.OpDelete(h.key.own()))
-	if h.mayBeDowngraded() {
-		former := clientv3.Compare(clientv3.Value(h.key.downgraded()), "=", h.mark())
-		txn = txn.Else(clientv3.OpTxn([]clientv3.Cmp{former}, []clientv3.Op{clientv3.OpDelete(h.key.downgraded())}, nil))
+	client := h.session.backend.client
+	if !h.mayBeDowngraded() {
+		reply, err := client.Delete(ctx, h.key.own(), clientv3.WithPrevKV())
+		return err == nil && len(reply.PrevKvs) > 0 && reply.PrevKvs[0].CreateRevision == h.revision, err
 	}
-	reply, err := txn.Commit()
+	former := clientv3.Compare(clientv3.Value(h.key.downgraded()), "=", h.mark())
+	reply, err := client.Txn(ctx).
+		If(h.stands()).
+		Then(clientv3.OpDelete(h.key.own())).
+		Else(clientv3.OpTxn([]clientv3.Cmp{former}, []clientv3.Op{clientv3.OpDelete(h.key.downgraded())}, nil)).
+		Commit()
 	if err != nil {
 		return false, err
 	}
-	return reply.Succeeded || len(reply.Responses) > 0 && reply.Responses[0].GetResponseTxn().Succeeded, nil
+	return reply.Succeeded || reply.Responses[0].GetResponseTxn().Succeeded, nil
 }
 
 // stands is true of the key of an exclusive hold, or of a shared one that never
@@ -167,7 +174,7 @@ func (h *hold) downgrade(ctx context.Context) error {
 	if err := s.over(); err != nil {
 		return err
 	}
-	ctx, cancel := backend.Bound(ctx, exchangeLimit(s.granted))
+	ctx, cancel := s.exchange(ctx)
 	defer cancel()
 	reply, err := s.backend.client.Txn(ctx).
 		If(h.stands()).

@@ -11,17 +11,17 @@ import (
 // A lockKey is the key of one request in the queue of one name.
 //
 // Keys are used again, because etcd goes on looking at deleted ones until it is
-// compacted, whenever it reads a range around them. What tells two uses of a
-// key apart is its create revision: nothing is ever deleted without comparing
-// it, or the guard.
+// compacted, whenever it reads a range around them. No request to delete the
+// former use may then be on its way: each was answered, or demands the former
+// create revision, or the guard as it was. Otherwise the key is burnt.
 type lockKey struct {
 	dir  string // of the name, with a slash
 	kind string // w/ or r/
 	id   string // no other request that is under way has it
 }
 
-// claim returns a key for r that nobody uses. It must be given back by
-// unreserve once it is certainly gone.
+// claim returns a key for r that nobody uses. It must be given up once it is
+// certainly gone.
 func (s *session) claim(r backend.Request) lockKey {
 	k := lockKey{dir: s.backend.prefix + "l/" + backend.EncodeName(r.Name) + "/", kind: "w/", id: s.id}
 	if r.Mode == backend.Shared {

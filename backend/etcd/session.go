@@ -147,17 +147,37 @@ func (s *session) reserve() bool {
 	return true
 }
 
-// unreserve gives back the room of a key that is gone, and the key if one was
-// claimed.
-func (s *session) unreserve(key string) {
+// unreserve gives back the room of a key that was not claimed.
+func (s *session) unreserve() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keys--
-	delete(s.claimed, key)
+}
+
+// giveUp gives back the room of a key that is gone, and the key, unless it is
+// burnt: a request to delete it may still be on its way.
+func (s *session) giveUp(k lockKey, burnt bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keys--
+	if !burnt {
+		delete(s.claimed, k.own())
+	}
 }
 
 // bound returns a context for one exchange with the server on behalf of the
 // session. It ends with the session.
-func (s *session) bound() (context.Context, context.CancelFunc) {
-	return backend.Bound(s.ctx, exchangeLimit(s.granted))
+func (s *session) bound() (context.Context, context.CancelFunc) { return s.exchange(s.ctx) }
+
+// exchange returns ctx bounded for one exchange with the server.
+func (s *session) exchange(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := backend.Bound(ctx, exchangeLimit(s.granted))
+	return undated{ctx}, cancel
 }
+
+// undated hides when a context is going to end. gRPC would tell the server, in a
+// header that is different each time, and the server would set a timer: for
+// nothing, since it has a limit of its own.
+type undated struct{ context.Context }
+
+func (undated) Deadline() (time.Time, bool) { return time.Time{}, false }

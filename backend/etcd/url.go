@@ -42,7 +42,7 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 		_ = b.Close(ctx)
 		return nil, unavailable(err)
 	}
-	s.unreserve("")
+	s.unreserve()
 	return b, nil
 }
 

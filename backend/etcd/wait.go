@@ -74,7 +74,7 @@ func (p *place) follow(ctx context.Context) error {
 // look finds out what is ahead now, and that the own key is still there. The
 // key goes with the lease, and then nothing below its revision means anything.
 func (p *place) look(ctx context.Context) error {
-	ctx, cancel := backend.Bound(ctx, exchangeLimit(p.session.granted))
+	ctx, cancel := p.session.exchange(ctx)
 	defer cancel()
 	below := append(clientv3.WithLastCreate(), clientv3.WithKeysOnly(), clientv3.WithMaxCreateRev(p.revision-1))
 	ops := []clientv3.Op{

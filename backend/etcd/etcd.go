@@ -25,8 +25,9 @@
 // the cluster may keep a lock for up to another TTL.
 //
 // A token is the revision at which the request joined the queue, shifted left
-// by 16 bits, which count the goroutines of a client that pass a hold on. Every reader has its own, which lies between those of the
-// writers before and after it.
+// by 16 bits, which count the goroutines of a client that pass a hold on. Every
+// reader has its own, which lies between those of the writers before and after
+// it.
 //
 // # Wire format
 //
@@ -38,9 +39,8 @@
 // A dot and a number follow the lease where one client has several requests for
 // a name. The name is encoded by backend.EncodeName; the value is the label, of
 // d/ the revision at which the hold joined the queue. The queue is in the order
-// of create revisions. An exclusive request waits for all keys
-// of the name below its own and for those under d/, a shared one for those
-// under w/ below its own.
+// of create revisions. An exclusive request waits for all keys of the name below
+// its own and for those under d/, a shared one for those under w/ below its own.
 //
 // # Permissions
 //

@@ -49,7 +49,7 @@ var targets = []target{
 	{workload: "W6", who: onRedis, metric: workload.IdlePass, of: "W4", ofMetric: workload.PassP50, limit: 2, atMost: true, what: "hand-over after idling, by that of W4", why: asleep},
 	{workload: "W4", who: onEtcd, metric: workload.HandOvers, by: etcdMutex, limit: 5, what: "16 clients, by concurrency.Mutex", why: committed},
 	{workload: "W4", who: onEtcd, metric: workload.Fairness, limit: 1.1, atMost: true, what: "most by fewest"},
-	{workload: "W1", who: onZookeeper, metric: workload.Rate, by: zkLock, limit: 1.1, what: "one goroutine, by zk.Lock"},
+	{workload: "W1", who: onZookeeper, metric: workload.Rate, by: zkLock, limit: 1.1, what: "one goroutine, by zk.Lock", why: unsteady},
 	{workload: "W4", who: onZookeeper, metric: workload.HandOvers, by: zkLock, limit: 1.1, what: "16 clients, by zk.Lock"},
 	{workload: "W4", who: onZookeeper, metric: workload.Fairness, limit: 1.1, atMost: true, what: "most by fewest"},
 	{workload: "W2", who: onPostgres, metric: workload.Rate, by: advisoryFloor, limit: 1.5, what: "64 goroutines, by a connection each"},
@@ -73,6 +73,8 @@ const (
 	asleep    = "Processors that sleep take long to wake up on this machine: see the floor in the same two tables."
 	committed = "A hand-over is two commits of etcd, one after the other, and the Mutex needs no more. It loses by a timer " +
 		"of 100 ms, after which etcd serves its watches, and the more wait the less often it is in the way."
+	unsteady = "The two take turns of seconds, within which the machine may become twice as fast or slow. Where they take " +
+		"turns lock by lock it is 1.08 to 1.19 (`go test -run '^$' -bench Free ./backend/zk`)."
 	numbered = "A grant draws a token from a sequence, whose log the server writes to disk every 32 tokens, and a release " +
 		"looks whether somebody waits beside the queue. The floor has no token, and cannot wait without a connection."
 )

@@ -320,6 +320,39 @@ func TestCloseWithADoneContext(t *testing.T) {
 	}
 }
 
+// late is a context that is done from the second look at it.
+type late struct {
+	context.Context
+	looks atomic.Int32
+}
+
+func (l *late) Err() error {
+	if l.looks.Add(1) == 1 {
+		return nil
+	}
+	return l.Context.Err()
+}
+
+// A context may end between the look that Close takes at it and the releases.
+func TestCloseWithAContextThatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.NewServer())
+		c, err := dlock.New(b, &dlock.Options{TTL: 10 * time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lock(t, c.Mutex("x"))
+		b.Cut()
+		done, cancel := context.WithCancel(t.Context())
+		cancel()
+		start := time.Now()
+		_ = c.Close(&late{Context: done})
+		if took := time.Since(start); took != 0 {
+			t.Errorf("close took %v though its context was done", took)
+		}
+	})
+}
+
 func TestDroppedLeaseIsLogged(t *testing.T) {
 	var mu sync.Mutex
 	var out bytes.Buffer

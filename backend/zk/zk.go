@@ -129,9 +129,10 @@ const connectLimit = 10 * time.Second
 // the network that was too slow for the session timeout.
 func (b *Backend) check(ctx context.Context) error {
 	return b.within(ctx, func() error {
+		var pause backend.Backoff
 		for {
 			err := b.readRoot(ctx)
-			if !errors.Is(err, errExpired) || ctx.Err() != nil {
+			if !errors.Is(err, errExpired) || !backend.Sleep(ctx, pause.Next()) {
 				return kindOf(err)
 			}
 		}

@@ -264,3 +264,63 @@ func TestRepliesFindTheirCallers(t *testing.T) {
 	close(stop)
 	all.Wait()
 }
+
+// TestDisusedLink has a wire give up its link after a while without commands. Who
+// still has the wire can use it.
+func TestDisusedLink(t *testing.T) {
+	ctx := within(t)
+	s := server.Start(t, server.Redis{})
+	w := linked(t, s)
+	admin := plainClient(t, s)
+	connections := func() int { return strings.Count(admin.ClientList(ctx).Val(), "\n") }
+	ping := []any{"ping"}
+	before := time.Now()
+	must[any](t)(w.do(ctx, limit, ping, false))
+	rest(t, w)
+	if w.retire(before) || connections() != 2 {
+		t.Fatal("a link is given up that is used")
+	}
+	if !w.retire(time.Now()) {
+		t.Fatal("a link is kept that is not used")
+	}
+	eventually(t, "the connection is closed", func() bool { return connections() == 1 })
+	must[any](t)(w.do(ctx, limit, ping, false))
+	rest(t, w)
+	if len(w.links) > 0 {
+		t.Error("a retired wire has a link")
+	}
+}
+
+// TestLinksOfACluster has a link to each master that is asked, but to one that was
+// not asked for long only until there is another.
+func TestLinksOfACluster(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	c, _ := startCluster(t, server.Redis{})
+	b := New(redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), DisableIdentity: true}), nil)
+	b.own(true)
+	t.Cleanup(func() { must[any](t)(nil, b.Close(within(t))) })
+	ask := func(i int) *wire {
+		name := fmt.Sprint(t.Name(), i)
+		for range 2 {
+			must[any](t)(b.wire.do(ctx, limit, []any{"eval", "return 1", 1, name}, false))
+		}
+		w := must[*wire](t)(b.nodes.wire(ctx, limit, name))
+		rest(t, w)
+		return w
+	}
+	first := ask(0)
+	if len(first.links) != 1 {
+		t.Fatalf("%d links to a master", len(first.links))
+	}
+	first.started = time.Now().Add(-2 * disused)
+	for i := 1; ask(i) == first; i++ {
+		first.started = time.Now().Add(-2 * disused)
+	}
+	if len(first.links) > 0 || len(b.nodes.wires) != 1 {
+		t.Errorf("%d links to a master that is not asked any more, %d masters are kept", len(first.links), len(b.nodes.wires))
+	}
+	if again := ask(0); again == first || len(again.links) != 1 {
+		t.Error("a master that is asked again has no link")
+	}
+}

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,10 +29,12 @@ const keyAt = 3
 // does not answer holds up nobody who asks another.
 type nodes struct {
 	client   *redis.ClusterClient
+	own      bool // nobody else uses the client: the wires get links
 	replicas int
 	known    atomic.Bool // the client has learnt once who has which slots
 
 	mu       sync.RWMutex
+	closed   bool
 	wires    map[*redis.Client]*wire
 	question *question // how that is being learnt; nil: it is not
 }
@@ -42,8 +45,9 @@ type question struct {
 	err  error
 }
 
-// maxWires bounds what is kept of nodes, of which old ones are not told.
-const maxWires = 1024
+// disused is for how long nothing was sent to a node that may not be there any
+// more: nobody tells.
+const disused = time.Minute
 
 func newNodes(c *redis.ClusterClient, replicas int) *nodes {
 	return &nodes{client: c, replicas: replicas, wires: make(map[*redis.Client]*wire)}
@@ -70,7 +74,14 @@ func (n *nodes) do(ctx context.Context, limit time.Duration, args []any, durable
 	return reply, err
 }
 
-func (n *nodes) close() {}
+func (n *nodes) close() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.closed = true
+	for _, w := range n.wires {
+		w.close()
+	}
+}
 
 // wire returns the one to the master of key.
 func (n *nodes) wire(ctx context.Context, limit time.Duration, key string) (*wire, error) {
@@ -84,16 +95,25 @@ func (n *nodes) wire(ctx context.Context, limit time.Duration, key string) (*wir
 	if w != nil {
 		return w, nil
 	}
+	return n.connect(node), nil
+}
+
+// connect returns the wire to a node that had none. Another one may have gone.
+func (n *nodes) connect(node *redis.Client) *wire {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if w = n.wires[node]; w == nil {
-		if len(n.wires) >= maxWires {
-			clear(n.wires) // what is under way on them goes on
-		}
-		w = newWire(node, n.replicas)
-		n.wires[node] = w
+	if w := n.wires[node]; w != nil {
+		return w
 	}
-	return w, nil
+	now := time.Now()
+	maps.DeleteFunc(n.wires, func(_ *redis.Client, w *wire) bool { return w.retire(now.Add(-disused)) })
+	w := newWire(node, n.replicas)
+	if n.own {
+		w.own = node
+	}
+	w.closed = n.closed
+	n.wires[node] = w
+	return w
 }
 
 // owner returns the client of the master of key. Only the first calls may have

@@ -23,7 +23,7 @@ const opening = 10 * time.Second
 type scheme struct {
 	name   string
 	client func(backend.Config, string) (redis.UniversalClient, error)
-	steady bool // the server stays the same
+	steady bool // a server stays what it is, or says that it is not
 }
 
 var schemes = map[string]scheme{
@@ -36,10 +36,10 @@ var schemes = map[string]scheme{
 	"rediss+sentinel":  {"rediss", sentinelClient, false},
 	"valkey+sentinel":  {"redis", sentinelClient, false},
 	"valkeys+sentinel": {"rediss", sentinelClient, false},
-	"redis+cluster":    {"redis", clusterClient, false},
-	"rediss+cluster":   {"rediss", clusterClient, false},
-	"valkey+cluster":   {"redis", clusterClient, false},
-	"valkeys+cluster":  {"rediss", clusterClient, false},
+	"redis+cluster":    {"redis", clusterClient, true},
+	"rediss+cluster":   {"rediss", clusterClient, true},
+	"valkey+cluster":   {"redis", clusterClient, true},
+	"valkeys+cluster":  {"rediss", clusterClient, true},
 }
 
 func init() {
@@ -70,12 +70,17 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 }
 
 // own has the backend use its client as nobody else does, and close it. There are
-// links only to a server that stays the same: when Sentinels name another master,
-// the client library closes its own connections to the old one.
+// links only to servers that stay what they are: when Sentinels name another
+// master, the client library closes its own connections to the old one.
 func (b *Backend) own(steady bool) {
 	b.owned = true
-	if w, ok := b.wire.(*wire); ok && steady {
-		w.own, _ = b.client.(*redis.Client)
+	switch w := b.wire.(type) {
+	case *nodes:
+		w.own = steady
+	case *wire:
+		if steady {
+			w.own, _ = b.client.(*redis.Client)
+		}
 	}
 }
 

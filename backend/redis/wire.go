@@ -97,6 +97,22 @@ func (w *wire) close() {
 	}
 }
 
+// retire gives up the links of a wire on which nothing was sent since then, and
+// reports whether it did. Who still has the wire goes through the client.
+func (w *wire) retire(then time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.started.After(then) {
+		return false
+	}
+	w.own = nil
+	if w.idle != nil {
+		w.drop(w.idle)
+		w.idle = nil
+	}
+	return true
+}
+
 // do implements carrier.
 func (w *wire) do(ctx context.Context, limit time.Duration, args []any, durable bool) (any, error) {
 	durable = durable && w.replicas > 0
@@ -274,7 +290,7 @@ func (w *wire) leave(t turn) {
 func (w *wire) putBack(t turn) {
 	switch {
 	case t.link == nil:
-	case t.link.broken == nil && w.sender == t.sender:
+	case t.link.broken == nil && w.sender == t.sender && w.own != nil:
 		w.idle = t.link
 	default:
 		w.drop(t.link)

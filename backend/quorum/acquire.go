@@ -80,7 +80,7 @@ type call struct {
 // decide asks the nodes and waits until the lock is held or will not be.
 func (c *call) decide(ctx context.Context) (*backend.Hold, error) {
 	defer func() { stop(c.split); stop(c.silence); stop(c.slow); stop(c.grace) }()
-	c.begin()
+	c.begin(ctx)
 	for {
 		c.mu.Lock()
 		bh, err := c.judge()
@@ -88,6 +88,9 @@ func (c *call) decide(ctx context.Context) (*backend.Hold, error) {
 		c.mu.Unlock()
 		if bh != nil || err != nil {
 			return bh, err
+		}
+		if c.slow == nil {
+			c.slow = time.NewTimer(limit(c.r.TTL))
 		}
 		select {
 		case <-c.changed:
@@ -110,17 +113,23 @@ func (c *call) decide(ctx context.Context) (*backend.Hold, error) {
 	}
 }
 
-// begin asks all nodes, or the first.
-func (c *call) begin() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.slow = time.NewTimer(limit(c.r.TTL))
-	for i := range c.seats {
-		c.ask(i)
-		if c.inOrder {
-			return
-		}
+// begin asks all nodes, or the first, and waits for those that answer at once.
+func (c *call) begin(ctx context.Context) {
+	all := c.seats
+	if c.inOrder {
+		all = all[:1]
 	}
+	mine := make([]started[*backend.Hold], 0, len(all))
+	for i := range all {
+		if s, ok := c.start(i); ok {
+			mine = append(mine, s)
+			continue
+		}
+		c.mu.Lock()
+		c.ask(i)
+		c.mu.Unlock()
+	}
+	wait(context.WithoutCancel(ctx), &c.b.workers, mine)
 }
 
 // overdue takes for failed the nodes that have not answered. They may yet.

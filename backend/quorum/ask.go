@@ -26,19 +26,15 @@ func (h *hold) ask(i int) {
 }
 
 // askNode asks one node until it has granted or there is no more point.
-func (h *hold) askNode(i int) {
+func (h *hold) askNode(i int) { h.pursue(i, h.answer(i, false)) }
+
+// pursue asks one node further after an answer.
+func (h *hold) pursue(i int, next step) {
 	pause := backend.Backoff{Min: 20 * time.Millisecond}
-	wait := false
-	for {
-		next := h.answer(i, wait)
-		switch {
-		case next == rest:
-			return
-		case next == queue:
-			wait = true
+	for ; next != rest; next = h.answer(i, next == queue) {
+		if next == queue {
 			continue
 		}
-		wait = false
 		if !backend.Sleep(h.ctx, pause.Next()) {
 			h.mu.Lock()
 			h.seats[i].asking = false
@@ -61,7 +57,12 @@ const (
 func (h *hold) answer(i int, wait bool) step {
 	try, r := h.nextTry(i, wait)
 	nh, err := h.request(i, r)
-	h.b.nodes[i].silent.Store(err != nil && !errors.Is(err, backend.ErrHeld))
+	return h.hear(i, try, nh, err)
+}
+
+// hear takes the answer of a node to a try.
+func (h *hold) hear(i, try int, nh *backend.Hold, err error) step {
+	h.b.nodes[i].heard(nh, err)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	defer h.signal()
@@ -111,8 +112,10 @@ func (h *hold) request(i int, r backend.Request) (*backend.Hold, error) {
 	if n.register == nil {
 		return n.Acquire(ctx, r)
 	}
-	return n.register.Vote(ctx, r, backend.Ballot{Token: h.propose(), Rejoin: h.b.rejoin})
+	return n.register.Vote(ctx, r, h.ballot())
 }
+
+func (h *hold) ballot() backend.Ballot { return backend.Ballot{Token: h.propose(), Rejoin: h.b.rejoin} }
 
 // take seats a grant. Called with h.mu held.
 func (h *hold) take(i int, nh *backend.Hold) {
@@ -145,7 +148,7 @@ func (h *hold) agree() {
 		return
 	}
 	h.token = token
-	if !same {
+	if !same && token != h.offer {
 		h.b.forecast.learn(token)
 	}
 	for i := range h.seats {

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/dlock-go/dlock/backend"
 )
 
 // TestProposal has nodes asked one after the other, as goroutines come to run.
@@ -26,4 +28,19 @@ func TestProposal(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 	})
+}
+
+// TestForecastBesideASlowClock has a node refuse each proposal because its clock is
+// behind. That says nothing of the others.
+func TestForecastBesideASlowClock(t *testing.T) {
+	h := &hold{b: &Backend{need: 2, nodes: make([]*node, 2)}, seats: make([]seat, 2)}
+	h.offer = h.b.forecast.propose()
+	for i, token := range []uint64{h.offer, h.offer - uint64(time.Second.Microseconds())} {
+		h.b.nodes[i] = new(node)
+		h.seats[i].hold = &backend.Hold{Token: token}
+	}
+	h.agree()
+	if h.token != h.offer || h.b.forecast.offset.Load() != 0 {
+		t.Errorf("the token is %d of %d, the forecast is off by %d µs", h.token, h.offer, h.b.forecast.offset.Load())
+	}
 }

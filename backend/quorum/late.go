@@ -22,10 +22,10 @@ type lateNode struct {
 }
 
 var (
-	_ backend.TokenRegister = (*lateNode)(nil)
-	_ backend.Renewer       = (*lateNode)(nil)
-	_ backend.Reenterer     = (*lateNode)(nil)
-	_ backend.Downgrader    = (*lateNode)(nil)
+	_ backend.Starter    = (*lateNode)(nil)
+	_ backend.Renewer    = (*lateNode)(nil)
+	_ backend.Reenterer  = (*lateNode)(nil)
+	_ backend.Downgrader = (*lateNode)(nil)
 )
 
 // beginOpen opens a node, and again until that succeeds. The first outcome goes
@@ -91,6 +91,24 @@ func (l *lateNode) Vote(ctx context.Context, r backend.Request, v backend.Ballot
 		return nil, err
 	}
 	return b.Vote(ctx, r, v)
+}
+
+// StartVote implements backend.Starter.
+func (l *lateNode) StartVote(r backend.Request, v backend.Ballot) (backend.Started[*backend.Hold], bool) {
+	b, err := as[backend.Starter](l)
+	if err != nil {
+		return nil, false
+	}
+	return b.StartVote(r, v)
+}
+
+// StartRelease implements backend.Starter.
+func (l *lateNode) StartRelease(h *backend.Hold) (backend.Started[struct{}], bool) {
+	b, err := as[backend.Starter](l)
+	if err != nil {
+		return nil, false
+	}
+	return b.StartRelease(h)
 }
 
 // RaiseToken implements backend.TokenRegister.

@@ -129,11 +129,13 @@ type Backend struct {
 type node struct {
 	backend.Backend
 	register   backend.TokenRegister // nil where all nodes are needed
-	renewer    backend.Renewer       // these may be nil
+	starter    backend.Starter       // these may be nil
+	renewer    backend.Renewer
 	reenterer  backend.Reenterer
 	downgrader backend.Downgrader
 
 	silent     atomic.Bool  // it did not answer the last request
+	near       atomic.Bool  // it granted the last one at once
 	unanswered atomic.Int64 // requests under way that do not wait for a lock
 	rejoining  atomic.Bool  // a goroutine asks for holds that others have granted
 }
@@ -220,6 +222,7 @@ func newNode(b backend.Backend, votes bool) (*node, error) {
 		if n.register, ok = b.(backend.TokenRegister); !ok {
 			return nil, backend.ErrUnsupported
 		}
+		n.starter, _ = b.(backend.Starter)
 	}
 	return n, nil
 }

@@ -8,31 +8,39 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
+// A message is what every node is told of its part of a hold.
+type message struct {
+	do func(ctx context.Context, i int, nh *backend.Hold) error
+
+	// start begins do where that does not have to wait. It may be nil.
+	start func(i int, nh *backend.Hold) (backend.Started[struct{}], bool)
+
+	ends bool // a node that has done it has no part any more
+}
+
 // Release implements backend.Backend. It is done when enough nodes have
 // confirmed; the others are told in the background.
 func (b *Backend) Release(ctx context.Context, bh *backend.Hold) error {
 	h := bh.State.(*hold)
 	h.close()
-	return h.tell(ctx, func(ctx context.Context, i int, nh *backend.Hold) error {
-		err := b.nodes[i].Release(ctx, nh)
-		if err == nil {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			h.seats[i].released = true
-		}
-		return err
+	return h.tell(ctx, message{
+		do: func(ctx context.Context, i int, nh *backend.Hold) error { return b.nodes[i].Release(ctx, nh) },
+		start: func(i int, nh *backend.Hold) (backend.Started[struct{}], bool) {
+			return b.nodes[i].startRelease(nh)
+		},
+		ends: true,
 	})
 }
 
 // Reenter implements backend.Reenterer. Nodes that do not count entries have
 // nothing to say.
 func (b *Backend) Reenter(ctx context.Context, bh *backend.Hold, entries int, seq int64) error {
-	return bh.State.(*hold).tell(ctx, func(ctx context.Context, i int, nh *backend.Hold) error {
+	return bh.State.(*hold).tell(ctx, message{do: func(ctx context.Context, i int, nh *backend.Hold) error {
 		if r := b.nodes[i].reenterer; r != nil {
 			return r.Reenter(ctx, nh, entries, seq)
 		}
 		return nil
-	})
+	}})
 }
 
 // Downgrade implements backend.Downgrader. A majority must confirm it, and no
@@ -47,7 +55,7 @@ func (b *Backend) Downgrade(ctx context.Context, bh *backend.Hold) error {
 	h.mu.Lock()
 	h.r.Mode = backend.Shared // for nodes that join from now on
 	h.mu.Unlock()
-	return h.tell(ctx, func(ctx context.Context, i int, nh *backend.Hold) error {
+	return h.tell(ctx, message{do: func(ctx context.Context, i int, nh *backend.Hold) error {
 		err := b.nodes[i].downgrader.Downgrade(ctx, nh)
 		if err == nil {
 			h.mu.Lock()
@@ -57,14 +65,14 @@ func (b *Backend) Downgrade(ctx context.Context, bh *backend.Hold) error {
 			}
 		}
 		return err
-	})
+	}})
 }
 
 // tell has every node do something with its part of the hold, all at once, and
 // returns when enough have, or too few can. What a node has not confirmed is
 // repeated in the background while the lease lasts.
-func (h *hold) tell(ctx context.Context, do func(ctx context.Context, i int, nh *backend.Hold) error) error {
-	ok, results, pending := h.tellAll(ctx, do)
+func (h *hold) tell(ctx context.Context, m message) error {
+	ok, results, pending := h.tellAll(ctx, m)
 	var failed []error
 	for ok < h.b.need && ok+pending >= h.b.need {
 		select {
@@ -91,41 +99,76 @@ func (h *hold) tell(ctx context.Context, do func(ctx context.Context, i int, nh 
 
 // tellAll begins what tell waits for. It returns how many nodes have done it
 // before, and how many answers will come.
-func (h *hold) tellAll(ctx context.Context, do func(context.Context, int, *backend.Hold) error) (done int, results chan error, pending int) {
+func (h *hold) tellAll(ctx context.Context, m message) (done int, results chan error, pending int) {
 	ctx = context.WithoutCancel(ctx)
-	results = make(chan error, len(h.seats))
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for i := range h.seats {
-		s := &h.seats[i]
-		switch {
-		case s.released:
-			done++
-		case s.hold != nil:
-			c := *s.hold
-			pending++
-			if !h.b.workers.do(func() { h.tellNode(ctx, i, &c, results, do) }) {
-				results <- backend.ErrClosed
+	done, parts := h.parts()
+	results = make(chan error, len(parts))
+	var mine []started[struct{}]
+	for i, c := range parts {
+		if c == nil {
+			continue
+		}
+		pending++
+		told := func(err error) {
+			h.noteTold(i, c, m, err)
+			results <- err
+			if !settled(err) {
+				h.tellAgain(i, c, m)
 			}
 		}
+		if m.start != nil {
+			if r, ok := m.start(i, c); ok {
+				mine = append(mine, started[struct{}]{r, func(_ struct{}, err error) { told(err) }})
+				continue
+			}
+		}
+		if !h.b.workers.do(func() { told(m.do(ctx, i, c)) }) {
+			results <- backend.ErrClosed
+		}
 	}
+	wait(ctx, &h.b.workers, mine)
 	return done, results, pending
 }
 
-func (h *hold) tellNode(ctx context.Context, i int, c *backend.Hold, results chan<- error, do func(context.Context, int, *backend.Hold) error) {
-	err := do(ctx, i, c)
-	if errors.Is(err, backend.ErrLost) {
-		h.lose(i, c)
-	}
-	results <- err
-	if settled(err) {
-		return
-	}
-	h.b.janitor.Do(c.TTL, func(ctx context.Context) error {
-		if err := do(ctx, i, c); !settled(err) {
-			return err
+// parts returns copies of what the nodes have granted, by seat, and how many have
+// released it.
+func (h *hold) parts() (released int, parts []*backend.Hold) {
+	parts = make([]*backend.Hold, len(h.seats))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.seats {
+		switch s := &h.seats[i]; {
+		case s.released:
+			released++
+		case s.hold != nil:
+			c := *s.hold
+			parts[i] = &c
 		}
-		return nil
+	}
+	return released, parts
+}
+
+// noteTold notes the answer of a node.
+func (h *hold) noteTold(i int, c *backend.Hold, m message, err error) {
+	switch {
+	case errors.Is(err, backend.ErrLost):
+		h.lose(i, c)
+	case err == nil && m.ends:
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.seats[i].released = true
+	}
+}
+
+// tellAgain repeats in the background what a node has not confirmed.
+func (h *hold) tellAgain(i int, c *backend.Hold, m message) {
+	h.b.janitor.Do(c.TTL, func(ctx context.Context) error {
+		err := m.do(ctx, i, c)
+		h.noteTold(i, c, m, err)
+		if settled(err) {
+			return nil
+		}
+		return err
 	})
 }
 

@@ -47,10 +47,46 @@ func (b *Backend) acquire(ctx context.Context, r backend.Request, v *backend.Bal
 	if !b.begin() {
 		return nil, backend.ErrClosed
 	}
-	defer b.calls.Done()
-	k := lockKey(r.Name)
-	c := &call{Request: &r, ballot: v, b: b, key: k, at: b.address(k, r.ID.Client)}
-	h, err := c.take(ctx)
+	c := b.newCall(lockKey(r.Name), &r, v)
+	defer c.end()
+	if a, ok := c.grab(ctx); ok {
+		return c.take(ctx, a, nil)
+	}
+	return c.begin(ctx)
+}
+
+// newCall returns a call that has asked for nothing yet. It needs an end.
+func (b *Backend) newCall(k key, r *backend.Request, v *backend.Ballot) *call {
+	c := &call{Request: r, ballot: v, b: b, key: k, at: b.address(k, r.ID.Client)}
+	if c.Wait {
+		c.w = waiters.Get().(*waiter)
+		c.w.at = c.at
+	}
+	c.sub = b.hub.listening(c.at)
+	_, denied := c.sub.known()
+	c.polls = denied || b.hub.polls
+	c.name()
+	return c
+}
+
+// end is the last of a call that begin has counted.
+func (c *call) end() {
+	if c.w != nil {
+		c.w.put()
+	}
+	c.b.calls.Done()
+}
+
+// begin asks in full for the lock until it is held or that is hopeless.
+func (c *call) begin(ctx context.Context) (*backend.Hold, error) {
+	a, err := c.enroll(ctx)
+	return c.take(ctx, a, err)
+}
+
+// take goes on after the answer to a request, until the lock is held or that is
+// hopeless.
+func (c *call) take(ctx context.Context, a answer, err error) (*backend.Hold, error) {
+	h, err := c.pursue(ctx, a, err)
 	if err != nil {
 		c.leave()
 		return nil, err
@@ -58,18 +94,7 @@ func (b *Backend) acquire(ctx context.Context, r backend.Request, v *backend.Bal
 	return h, nil
 }
 
-// take asks for the lock until it is held or that is hopeless.
-func (c *call) take(ctx context.Context) (*backend.Hold, error) {
-	if c.Wait {
-		c.w = waiters.Get().(*waiter)
-		c.w.at = c.at
-		defer c.w.put()
-	}
-	c.sub = c.b.hub.listening(c.at)
-	works, denied := c.sub.known()
-	c.polls = denied || c.b.hub.polls
-	c.name()
-	a, err := c.begin(ctx, works)
+func (c *call) pursue(ctx context.Context, a answer, err error) (*backend.Hold, error) {
 	for err == nil {
 		var h *backend.Hold
 		switch c.status(a) {
@@ -95,13 +120,10 @@ func (c *call) take(ctx context.Context) (*backend.Hold, error) {
 	return nil, err
 }
 
-// begin asks for the first time. As long as nobody can call this client it does
-// not join the queue: a hand-over that reached it there would skip it.
-func (c *call) begin(ctx context.Context, works bool) (answer, error) {
-	if a, ok := c.grab(ctx); ok {
-		return a, nil
-	}
-	if !c.Wait || works || c.polls {
+// enroll asks in full for the first time. As long as nobody can call this client
+// it does not join the queue: a hand-over that reached it there would skip it.
+func (c *call) enroll(ctx context.Context) (answer, error) {
+	if works, _ := c.sub.known(); !c.Wait || works || c.polls {
 		return c.ask(ctx, c.mode())
 	}
 	a, err := c.ask(ctx, "t")
@@ -182,10 +204,14 @@ func (c *call) send(ctx context.Context, mode string) (answer, error) {
 	return c.put(ctx, mode, s, call)
 }
 
-// put sends a request for the lock once, and notes what the server may have of
-// it.
+// put sends a request for the lock once.
 func (c *call) put(ctx context.Context, mode string, s *script, call []any) (answer, error) {
 	a, err := c.b.run(ctx, attempt(c.TTL), s, call)
+	return a, c.note(mode, a, err)
+}
+
+// note notes what the server may have of a request that was sent once.
+func (c *call) note(mode string, a answer, err error) error {
 	status := c.status(a)
 	if unacknowledged(err) && status != "GRANTED" {
 		err = nil // it counts on nothing yet
@@ -199,7 +225,7 @@ func (c *call) put(ctx context.Context, mode string, s *script, call []any) (ans
 		c.doubt = c.doubt || !answered && mode != "p"
 		c.owed = true
 	}
-	return a, err
+	return err
 }
 
 // attempt is how long to wait for one reply before the request is repeated.
@@ -262,6 +288,15 @@ func (c *call) accept(ctx context.Context, g grant) (*backend.Hold, error) {
 		return nil, nil // leave gives it back
 	}
 	return c.hold(g, full), nil
+}
+
+// prompt makes a hold of a grant that has just come. It returns nil if there is
+// something to ask before that.
+func (c *call) prompt(g grant) *backend.Hold {
+	if d := g.lasts(); !c.timely(&g) || d < c.TTL-time.Millisecond {
+		return nil
+	}
+	return c.hold(g, true)
 }
 
 // timely reports whether g says by itself when it ends. A message must have

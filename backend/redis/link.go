@@ -134,11 +134,15 @@ func (l *link) receive(p *parcel) {
 	}
 }
 
-// post sends a command at once and reports whether what has become of it is
-// known within a moment. In any case it has still to be received.
-func (l *link) post(now time.Time, args []any) bool {
+// post sends a command at once. The reply has still to be received.
+func (l *link) post(now time.Time, args []any) {
 	l.out = appendCommand(l.out[:0], args)
 	l.send(now, 1, grace, grace+spare)
+}
+
+// hasCome reports whether it is known within a moment after post what has become
+// of the command.
+func (l *link) hasCome() bool {
 	if l.broken != nil {
 		return true
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/dlock-go/dlock/backend"
 )
 
 // A model is one lock as the protocol says it should be: what the scripts are
@@ -59,20 +61,21 @@ func (m *model) hold(id string, expiry int64) {
 	m.holder, m.entries, m.seq, m.expiry = id, 1, 0, expiry
 }
 
-// next is the token of a grant to id: readers of one phase share theirs.
-func (m *model) next(id string) int64 {
+// next is the token of a grant to id, a new one no less than least: readers of one
+// phase share theirs.
+func (m *model) next(id string, least int64) int64 {
 	if id[0] == 'r' && len(m.readers) > 0 && m.token > 0 {
 		return m.token
 	}
-	return max(m.token+1, m.us)
+	return max(m.token+1, least)
 }
 
 func (m *model) open(id string) bool {
 	return m.holder == "" && (id[0] == 'r' || len(m.readers) == 0)
 }
 
-func (m *model) admit(id string, expiry int64) {
-	m.token = m.next(id)
+func (m *model) admit(id string, expiry, least int64) {
+	m.token = m.next(id, least)
 	if id[0] == 'r' {
 		m.readers[id] = expiry
 	} else {
@@ -108,9 +111,9 @@ func (m *model) settle() {
 		m.dequeue(id)
 		ttl, polls, client := parseID(id)
 		expiry := m.now + min(ttl, m.g)
-		text := fmt.Sprintf("%s %d %d %d %d %s", id, m.next(id), m.us, expiry, min(len(m.queue), 1), m.key)
+		text := fmt.Sprintf("%s %d %d %d %d %s", id, m.next(id, m.us), m.us, expiry, min(len(m.queue), 1), m.key)
 		if polls || m.tell(client, text) > 0 {
-			m.admit(id, expiry)
+			m.admit(id, expiry, m.us)
 		}
 	}
 }
@@ -135,7 +138,15 @@ func (m *model) rest() int64 {
 }
 
 func (m *model) acquire(id string, ttl int64, mode, rank string) []any {
+	return m.vote(id, ttl, mode, rank, 0)
+}
+
+func (m *model) vote(id string, ttl int64, mode, rank string, proposal int64) []any {
 	m.settle()
+	least := m.us
+	if proposal <= m.us+backend.TokenLead.Microseconds() {
+		least = max(m.us, proposal)
+	}
 	old, back := m.queue[id]
 	switch {
 	case m.holder == id:
@@ -149,7 +160,7 @@ func (m *model) acquire(id string, ttl int64, mode, rank string) []any {
 	case !back:
 		order, given := parseRank(rank)
 		if m.open(id) && m.isFirst(order, given) {
-			m.admit(id, m.now+ttl)
+			m.admit(id, m.now+ttl, least)
 			return m.granted(m.now + ttl)
 		}
 		if mode == "t" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"sync/atomic"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -41,30 +42,59 @@ func (m *memory) forget(k key) {
 	place.CompareAndSwap(mark, 0)
 }
 
-// grab asks for a lock that was free the last time. It reports false if that
-// says nothing, and the lock has to be asked for in full. Where replicas have to
+// mayGrab reports whether the lock was free the last time. Where replicas have to
 // acknowledge, nothing else counts.
-func (c *call) grab(ctx context.Context) (answer, bool) {
-	if c.Mode != backend.Exclusive || c.ballot != nil || c.b.replicas > 0 || !c.b.free.has(c.key) {
-		return answer{}, false
-	}
-	a, err := c.put(ctx, "t", grabScript, grabScript.of(c.key, 1, c.id, millis(c.TTL)))
-	if err != nil {
-		return a, false // who asks again learns whether there is any hope
-	}
-	if c.status(a) == "" {
-		c.b.free.forget(c.key)
-		return a, false
-	}
-	return a, true
+func (b *Backend) mayGrab(k key, m backend.Mode) bool {
+	return m == backend.Exclusive && b.replicas == 0 && b.free.has(k)
 }
 
-// drop releases a hold of which nobody has said that it is wanted. It reports
-// whether that has happened, or may have.
-func (b *Backend) drop(ctx context.Context, s *state) (done, maybe bool) {
-	if !s.quick.Load() || s.shares.Load() || s.doubt.Load() || s.used.Load() > 0 {
-		return false, false
+// grab asks for a lock that was free the last time. It reports false if that
+// says nothing, and the lock has to be asked for in full.
+func (c *call) grab(ctx context.Context) (answer, bool) {
+	if !c.b.mayGrab(c.key, c.Mode) {
+		return answer{}, false
 	}
-	a, err := b.run(ctx, min(attempt(s.ttl), s.ttl), dropScript, dropScript.of(s.key, 1, &s.id))
-	return err == nil && a.plain && a.number == 0, err != nil
+	a, err := c.put(ctx, "t", grabScript, c.grabbing())
+	return a, c.grabbed(a, err)
+}
+
+// grabbed reports whether grab has the lock. After an error who asks again learns
+// whether there is any hope.
+func (c *call) grabbed(a answer, err error) bool {
+	if err == nil && c.status(a) == "" {
+		c.b.free.forget(c.key)
+		return false
+	}
+	return err == nil
+}
+
+// grabbing is the command that asks for a lock that was free the last time.
+func (c *call) grabbing() []any {
+	if v := c.ballot; v != nil {
+		return grabScript.of(c.key, 1, c.id, millis(c.TTL), v.Token, backend.TokenLead.Microseconds())
+	}
+	return grabScript.of(c.key, 1, c.id, millis(c.TTL))
+}
+
+// mayDrop reports whether drop may release the hold: nobody has said that it is
+// wanted, and no other request about it is under way.
+func (s *state) mayDrop() bool {
+	return s.quick.Load() && !s.shares.Load() && !s.doubt.Load() && s.used.Load() == 0
+}
+
+// drop releases such a hold. If it reports false it may have nevertheless.
+func (r *release) drop(ctx context.Context) bool {
+	return r.dropped(r.b.run(ctx, r.attempt(), dropScript, r.dropping()))
+}
+
+// dropping is the command for that.
+func (r *release) dropping() []any { return dropScript.of(r.state.key, 1, &r.state.id) }
+
+// attempt is how long that may take.
+func (r *release) attempt() time.Duration { return min(attempt(r.ttl), r.ttl) }
+
+// dropped reports whether the answer to it says that the hold is released.
+func (r *release) dropped(a answer, err error) bool {
+	r.repeated = err != nil
+	return err == nil && a.plain && a.number == 0
 }

@@ -30,6 +30,7 @@ func TestCommandsOfALockThatWasFree(t *testing.T) {
 	count(2, "a free lock", cycle)
 
 	l := must[*dlock.Lease](t)(other.Lock(ctx))
+	subscribed(t, s, 2)
 	try := func() {
 		if _, err := m.TryLock(ctx); err == nil {
 			t.Error("two hold the lock")
@@ -46,6 +47,23 @@ func TestCommandsOfALockThatWasFree(t *testing.T) {
 // request finds nothing to release, and that is no loss.
 func TestLostReplyToADrop(t *testing.T) {
 	ctx := within(t)
+	b, p := behindProxy(t)
+	for i := range uint64(2) {
+		h := must[*backend.Hold](t)(b.Acquire(ctx, backend.Request{
+			Name: t.Name(), ID: backend.ID{Client: "client", Seq: i}, TTL: 3 * time.Second,
+		}))
+		if !stateOf(h).quick.Load() {
+			t.Error("the hold is released in full")
+		}
+		p.DropReplyAfter(runs(dropScript))
+		must[any](t)(nil, b.Release(ctx, h))
+	}
+}
+
+// behindProxy returns a backend that has its client for itself, and what its
+// requests go through. Its client "client" listens.
+func behindProxy(t *testing.T) (*Backend, *faultnet.Proxy) {
+	t.Helper()
 	p := must[*faultnet.Proxy](t)(faultnet.Listen(shared.Addr()))
 	p.SetFraming(faultnet.RESP)
 	t.Cleanup(func() { _ = p.Close() })
@@ -54,18 +72,13 @@ func TestLostReplyToADrop(t *testing.T) {
 	}), nil)
 	b.own(true)
 	t.Cleanup(func() { must[any](t)(nil, b.Close(within(t))) })
-	drops := func(request []byte) bool { return bytes.Contains(request, []byte(dropScript.sha.(string))) }
-	if !b.hub.listening(b.address(lockKey(t.Name()), "client")).works(ctx, nil, limit) {
+	if !b.hub.listening(b.address(lockKey(t.Name()), "client")).works(within(t), nil, limit) {
 		t.Fatal("no subscription")
 	}
-	for i := range uint64(2) {
-		h := must[*backend.Hold](t)(b.Acquire(ctx, backend.Request{
-			Name: t.Name(), ID: backend.ID{Client: "client", Seq: i}, TTL: 3 * time.Second,
-		}))
-		if !stateOf(h).quick.Load() {
-			t.Error("the hold is released in full")
-		}
-		p.DropReplyAfter(drops)
-		must[any](t)(nil, b.Release(ctx, h))
-	}
+	return b, p
+}
+
+// runs finds requests to run a script.
+func runs(s *script) func(request []byte) bool {
+	return func(request []byte) bool { return bytes.Contains(request, []byte(s.sha.(string))) }
 }

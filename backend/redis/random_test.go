@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/backend"
 )
 
 var (
@@ -71,6 +73,7 @@ var (
 	trialGrab      = trialScript(grabScript)
 	trialDrop      = trialScript(dropScript)
 	trialAcquire   = trialScript(acquireScript)
+	trialVote      = trialScript(voteScript)
 	trialRelease   = trialScript(releaseScript)
 	trialRenew     = trialScript(renewScript)
 	trialRenewAny  = trialScript(renewAnyScript)
@@ -79,7 +82,10 @@ var (
 	trialCheck     = trialScript(checkScript)
 )
 
-const clockKey = "clock of TestScriptsAgainstModel"
+const (
+	clockKey = "clock of TestScriptsAgainstModel"
+	sinceKey = "boot of TestScriptsAgainstModel"
+)
 
 func trialScript(s *script) *script {
 	clock := fmt.Sprintf("redis.call('HMGET', '%s', 's', 'us')", clockKey)
@@ -102,6 +108,7 @@ func TestScriptsAgainstModel(t *testing.T) {
 		clock:  time.Now().UnixMicro(),
 	}
 	loadAll(t, tr.client)
+	must[any](t)(tr.client.HSet(t.Context(), sinceKey, "since", 1).Result())
 	live := []string{fmt.Sprintf("a%x", seed), fmt.Sprintf("b%x", seed)}
 	heard := tr.listen(live)
 	listens := map[string]bool{live[0]: true, live[1]: true}
@@ -220,9 +227,13 @@ func (tr *trial) call(lock int, id string) step {
 	ttl, _, _ := parseID(id)
 	s := step{lock: lock, keys: k.args(5), settles: true}
 	switch p := tr.rnd.IntN(100); {
-	case p < 6 && id[0] == 'w':
+	case p < 4 && id[0] == 'w':
 		s.keys, s.script, s.args, s.unless = k.args(1), trialGrab, []any{id, ttl}, int64(0)
 		s.model = func() []any { return m.acquire(id, ttl, "t", "") }
+	case p < 6 && id[0] == 'w':
+		token, lead := tr.proposal()
+		s.keys, s.script, s.args, s.unless = k.args(1), trialGrab, []any{id, ttl, token, lead}, int64(0)
+		s.model = func() []any { return m.vote(id, ttl, "t", "", token) }
 	case p < 9 && id[0] == 'w':
 		s.keys, s.script, s.args, s.unless = k.args(1), trialDrop, []any{id}, int64(-1)
 		s.model = func() []any { return m.release(id, false, 0) }
@@ -233,6 +244,12 @@ func (tr *trial) call(lock int, id string) step {
 		}
 		s.script, s.args = trialAcquire, []any{id, ttl, string(mode), rank}
 		s.model = func() []any { return m.acquire(id, ttl, string(mode), rank) }
+		if tr.rnd.IntN(4) == 0 {
+			token, lead := tr.proposal()
+			s.keys = append(s.keys, sinceKey)
+			s.script, s.args = trialVote, append(s.args, 0, token, lead)
+			s.model = func() []any { return m.vote(id, ttl, string(mode), rank, token) }
+		}
 	case p < 68:
 		tomb := tr.rnd.IntN(6) == 0
 		mark := 0
@@ -269,6 +286,12 @@ func (tr *trial) call(lock int, id string) step {
 		s.model = func() []any { m.wipe(); return []any{"OK"} }
 	}
 	return s
+}
+
+// proposal draws the token that a vote proposes, and how far it may be ahead.
+func (tr *trial) proposal() (token, lead int64) {
+	lead = backend.TokenLead.Microseconds()
+	return tr.clock + tr.rnd.Int64N(4*lead) - 2*lead, lead
 }
 
 // used draws the last token that a holder gave out by itself, or none.
@@ -337,7 +360,7 @@ return {'OK'}`)
 
 func loadAll(t *testing.T, c *redis.Client) {
 	for _, s := range []*script{
-		trialGrab, trialDrop, trialAcquire, trialRelease, trialRenew, trialRenewAny, trialEnter, trialDowngrade, trialCheck,
+		trialGrab, trialDrop, trialAcquire, trialVote, trialRelease, trialRenew, trialRenewAny, trialEnter, trialDowngrade, trialCheck,
 		dumpScript, silenceScript, wipeScript,
 	} {
 		must[string](t)(c.ScriptLoad(context.Background(), s.source.(string)).Result())
@@ -385,9 +408,9 @@ func (s step) whole(reply any) []any {
 	switch {
 	case !plain:
 		return reply.([]any)
-	case s.script == trialAcquire, s.script == trialGrab:
+	case s.script == trialAcquire, s.script == trialVote, s.script == trialGrab:
 		ttl, _, _ := parseID(s.args[0].(string))
-		return []any{"GRANTED", n, n, n/1000 + ttl, int64(0)}
+		return []any{"GRANTED", s.us, n, s.us/1000 + ttl, int64(0)}
 	}
 	return []any{"OK", n}
 }
@@ -511,7 +534,7 @@ func numbers(v any) map[string]int64 {
 
 func TestScriptsHoldNoForeignText(t *testing.T) {
 	for _, s := range []*script{
-		grabScript, dropScript, acquireScript, releaseScript, renewScript, renewAnyScript, enterScript, downgradeScript, checkScript,
+		grabScript, dropScript, acquireScript, voteScript, releaseScript, renewScript, renewAnyScript, enterScript, downgradeScript, checkScript,
 	} {
 		if strings.Contains(s.source.(string), "-- include") {
 			t.Errorf("an include is left over:\n%s", s.source)

@@ -7,24 +7,44 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
+// A release is the end of one hold.
+type release struct {
+	b        *Backend
+	state    *state
+	ttl      time.Duration
+	over     time.Time // when the lease is
+	repeated bool      // an earlier request may have ended it
+}
+
+func (b *Backend) newRelease(h *backend.Hold) release {
+	return release{b: b, state: stateOf(h), ttl: h.TTL, over: h.Sent.Add(h.Granted - backend.Margin(h.Granted))}
+}
+
 // Release implements backend.Backend.
 func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
-	s := stateOf(h)
-	// Not before: the message of a grant that a reply has told as well may come
-	// this late, and would be taken for one that nobody waits for.
-	defer b.hub.retire(s.id)
-	end := h.Sent.Add(h.Granted - backend.Margin(h.Granted))
-	done, repeated := b.drop(ctx, s)
-	if done {
+	r := b.newRelease(h)
+	defer r.end()
+	if r.state.mayDrop() && r.drop(ctx) {
 		return nil
 	}
-	a, err := b.insist(ctx, h.TTL, releaseScript, releaseCall(s.key, s.id, s.doubt.Load(), s.used.Load()), func() { repeated = true })
+	return r.insist(ctx)
+}
+
+// end comes after all requests: the message of a grant that a reply has told as
+// well may come this late, and would be taken for one that nobody waits for.
+func (r *release) end() { r.b.hub.retire(r.state.id) }
+
+// insist releases the hold in full.
+func (r *release) insist(ctx context.Context) error {
+	s := r.state
+	call := releaseCall(s.key, s.id, s.doubt.Load(), s.used.Load())
+	a, err := r.b.insist(ctx, r.ttl, releaseScript, call, func() { r.repeated = true })
 	if err != nil {
 		s.doubt.Store(true)
 		return err
 	}
-	b.after(s.key, a)
-	if a.plain || repeated && a.status() == "NOT_HELD" && time.Now().Before(end) {
+	r.b.after(s.key, a)
+	if a.plain || r.repeated && a.status() == "NOT_HELD" && time.Now().Before(r.over) {
 		return nil // or it was the first request that ended it
 	}
 	return backend.ErrLost

@@ -34,6 +34,8 @@ func appendCommand(to []byte, args []any) []byte {
 			to = appendInt(to, int64(arg))
 		case int64:
 			to = appendInt(to, arg)
+		case uint64:
+			to = appendDigits(to, strconv.AppendUint(make([]byte, 0, 20), arg, 10))
 		default:
 			to = appendString(to, fmt.Sprint(arg))
 		}
@@ -54,10 +56,12 @@ func appendString(to []byte, s string) []byte {
 }
 
 func appendInt(to []byte, n int64) []byte {
-	var digits [20]byte
-	text := strconv.AppendInt(digits[:0], n, 10)
-	to = appendHead(to, '$', len(text))
-	to = append(to, text...)
+	return appendDigits(to, strconv.AppendInt(make([]byte, 0, 20), n, 10))
+}
+
+func appendDigits(to, digits []byte) []byte {
+	to = appendHead(to, '$', len(digits))
+	to = append(to, digits...)
 	return append(to, '\r', '\n')
 }
 

@@ -142,13 +142,21 @@ func (b *Backend) run(ctx context.Context, limit time.Duration, s *script, call 
 	}
 	a := answer{sent: time.Now()}
 	reply, err := b.wire.do(ctx, limit, call, s.durable)
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") { // proof that it has not run
+	if unknownScript(err) {
 		whole := slices.Clone(call)
 		whole[0], whole[1] = "eval", s.source
 		a.sent = time.Now()
 		reply, err = b.wire.do(ctx, limit, whole, s.durable)
 	}
+	a.read(reply)
+	return a, err
+}
+
+// unknownScript reports that the server did not know a script. That is proof that
+// it has not run.
+func unknownScript(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }
+
+func (a *answer) read(reply any) {
 	a.number, a.plain = reply.(int64)
 	a.values, _ = reply.([]any)
-	return a, err
 }

@@ -125,8 +125,7 @@ func (w *wire) do(ctx context.Context, limit time.Duration, args []any, durable 
 	return w.post(limit, args, durable).await(ctx, limit)
 }
 
-// direct sends on the caller's own goroutine. If there is no reply within a
-// moment another one waits for it, so that the caller can go away.
+// direct sends on the caller's own goroutine.
 func (w *wire) direct(ctx context.Context, t turn, now time.Time, limit time.Duration, args []any) (any, error) {
 	if t.link == nil {
 		cmd := redis.NewCmd(ctx, args...)
@@ -134,24 +133,49 @@ func (w *wire) direct(ctx context.Context, t turn, now time.Time, limit time.Dur
 		w.leave(t)
 		return cmd.Result()
 	}
-	come := t.link.post(now, args)
-	p := newParcel(nil)
-	p.left.Store(true)
-	if !come {
-		go w.finish(t, p, limit)
-		return p.await(ctx, limit-time.Since(now))
+	e := early{w: w, t: t, sent: now}
+	e.post(limit, args)
+	if e.hasCome() {
+		return e.result()
 	}
-	t.link.receive(p)
-	w.leave(t)
+	return e.await(ctx)
+}
+
+// An early command is sent by its caller, who takes the reply later.
+type early struct {
+	w     *wire
+	t     turn // it has a link
+	sent  time.Time
+	limit time.Duration
+}
+
+func (e *early) post(limit time.Duration, args []any) {
+	e.limit = limit
+	e.t.link.post(e.sent, args)
+}
+
+// hasCome waits for a moment and reports whether it is known what has become of
+// the command. Then result returns it, else await.
+func (e *early) hasCome() bool { return e.t.link.hasCome() }
+
+func (e *early) result() (any, error) {
+	p := newParcel(nil)
+	e.t.link.receive(p)
+	e.w.leave(e.t)
 	return p.result()
 }
 
-// finish waits for a reply that takes longer.
-func (w *wire) finish(t turn, p *parcel, limit time.Duration) {
-	t.link.wait(time.Now(), limit, limit)
-	t.link.receive(p)
-	w.leave(t)
-	p.done <- struct{}{}
+// await has another goroutine wait, so that the caller can go away.
+func (e *early) await(ctx context.Context) (any, error) {
+	p := newParcel(nil)
+	p.left.Store(true)
+	go func() {
+		e.t.link.wait(time.Now(), e.limit, e.limit)
+		e.t.link.receive(p)
+		e.w.leave(e.t)
+		p.done <- struct{}{}
+	}()
+	return p.await(ctx, e.limit-time.Since(e.sent))
 }
 
 // post sends a command whose reply is awaited later, for no longer than limit.
@@ -237,6 +261,18 @@ func (w *wire) tryEnter(ctx context.Context, now time.Time) (t turn, ok bool) {
 		t = w.begin(now)
 	}
 	return t, ok
+}
+
+// lend takes the idle wire for a caller that is to post a command, if it has a
+// link.
+func (w *wire) lend() (e early, ok bool) {
+	now := time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.busy || w.idle == nil || !w.idle.isFresh(now) {
+		return e, false
+	}
+	return early{w: w, t: w.begin(now), sent: now}, true
 }
 
 // begin makes a new sender the one that takes from the queue. It has the link of

@@ -3,7 +3,7 @@
 -- KEYS  S R Q A X
 -- ARGV  id, ttl ms, mode (w: wait, t: try, p: heartbeat of one that waits),
 --       rank (may be left out)
--- Reply µs                   granted, with that token and for all of ttl
+-- Reply token                granted, for all of ttl
 --       GRANTED µs token expiry waiting
 --       QUEUED µs rank position pause (ms, then ask again)
 --       HELD µs              mode t: somebody has it

@@ -29,7 +29,7 @@ type link struct {
 	dialed atomic.Pointer[net.Conn]
 	limit  time.Duration // for the replies to one pipeline
 
-	conn     net.Conn // nil: not dialed yet
+	conn     *eager // nil: not dialed yet
 	r        *bufio.Reader
 	out      []byte
 	awaited  int // replies
@@ -95,7 +95,7 @@ func (l *link) renew(batch []*parcel) {
 	l.conn = nil
 	l.broken = execOn(l.client, batch)
 	if conn := l.dialed.Load(); conn != nil && l.broken == nil {
-		l.conn, l.used, l.deadline = *conn, time.Now(), time.Time{}
+		l.conn, l.used, l.deadline = newEager(*conn), time.Now(), time.Time{}
 		l.r.Reset(l.conn)
 	}
 }
@@ -146,7 +146,9 @@ func (l *link) hasCome() bool {
 	if l.broken != nil {
 		return true
 	}
+	l.conn.soon = true
 	_, err := l.r.Peek(1)
+	l.conn.soon = false
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return false
 	}

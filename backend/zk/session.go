@@ -38,7 +38,7 @@ type session struct {
 	watches   map[string]*watch // by path
 	holds     map[string]*held  // by path
 	bare      []*held           // to be watched
-	arming    bool              // somebody works at bare
+	armers    int               // goroutines that work at bare
 }
 
 func newSession(b *Backend) *session {

@@ -100,16 +100,20 @@ func (s *session) watchHolds(holds []*backend.Hold) {
 			s.bare = append(s.bare, held)
 		}
 	}
-	if len(s.bare) > 0 && !s.arming {
-		s.arming = s.b.janitor.Go(func(context.Context) { s.armHolds() })
+	for s.armers < min(len(s.bare), maxArmers) && s.b.janitor.Go(func(context.Context) { s.armHolds() }) {
+		s.armers++
 	}
 }
+
+// maxArmers is how many requests to watch holds are under way at a time: enough
+// for a client with many, and not so many that those who lock have to wait.
+const maxArmers = 8
 
 func (s *session) armHolds() {
 	for {
 		s.mu.Lock()
 		if len(s.bare) == 0 || s.cause != nil {
-			s.arming, s.bare = false, nil
+			s.armers, s.bare = s.armers-1, nil
 			s.mu.Unlock()
 			return
 		}

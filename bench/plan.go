@@ -11,7 +11,9 @@ import (
 // A size is how much of everything is done. There is a full one, which is meant to take
 // less than 20 minutes, and a quick one, by which tests see that all works.
 type size struct {
-	Rounds int           `json:"rounds"`      // of W1 to W4
+	Turns  int           `json:"turns"`       // of W1 and W2
+	Turn   time.Duration `json:"turn_ns"`     // of one measurement there
+	Rounds int           `json:"rounds"`      // of W3 and W4
 	Looks  int           `json:"idle_rounds"` // of W5 and W6
 	Time   time.Duration `json:"window_ns"`   // of one measurement
 	Idle   time.Duration `json:"idle_ns"`     // of one look at something that rests
@@ -28,6 +30,7 @@ type size struct {
 }
 
 var full = size{
+	Turns: 15, Turn: 200 * time.Millisecond,
 	Rounds: 5, Looks: 1, Time: 500 * time.Millisecond, Idle: 3 * time.Second,
 	Goroutines: 64, Contend: 16, Held: 10_000, Waiters: 500,
 	Waiting: []int{1, 10, 100, 1_000, 10_000},
@@ -37,6 +40,7 @@ var full = size{
 }
 
 var quick = size{
+	Turns: 1, Turn: 20 * time.Millisecond,
 	Rounds: 1, Looks: 1, Time: 20 * time.Millisecond, Idle: 50 * time.Millisecond,
 	Goroutines: 4, Contend: 3, Held: 5, Waiters: 2,
 	Waiting: []int{3}, Holding: []int{3}, Clients: []int{2}, OwnKeys: []int{2},
@@ -68,8 +72,8 @@ func (t task) key() string {
 // tasks are W1 to W6.
 func (s size) tasks() []task {
 	return []task{
-		{ID: "W1", Rounds: s.Rounds, Run: s.ownKeys(1)},
-		{ID: "W2", Rounds: s.Rounds, Run: s.ownKeys(s.Goroutines)},
+		{ID: "W1", Rounds: s.Turns, Run: ownKeys(1, s.Turn)},
+		{ID: "W2", Rounds: s.Turns, Run: ownKeys(s.Goroutines, s.Turn)},
 		{ID: "W3", Rounds: s.Rounds, Run: s.oneKey(1, s.Contend)},
 		{ID: "W4", Rounds: s.Rounds, Run: s.oneKey(s.Contend, s.Contend)},
 		{ID: "W5", Rounds: s.Looks, Run: s.held(s.Held)},
@@ -84,7 +88,7 @@ func (s size) series() (all []task) {
 			all = append(all, task{ID: id, X: x, Rounds: 1, Run: run(x)})
 		}
 	}
-	add("own keys", s.OwnKeys, s.ownKeys)
+	add("own keys", s.OwnKeys, func(n int) runner { return ownKeys(n, s.Time) })
 	add("clients", s.Clients, func(n int) runner { return s.oneKey(n, n) })
 	add("waiters", s.Waiting, s.waiting)
 	add("held", s.Holding, s.held)
@@ -93,9 +97,9 @@ func (s size) series() (all []task) {
 
 type runner = func(context.Context, workload.Contender, string) (*workload.Result, error)
 
-func (s size) ownKeys(goroutines int) runner {
+func ownKeys(goroutines int, turn time.Duration) runner {
 	return func(ctx context.Context, c workload.Contender, name string) (*workload.Result, error) {
-		return workload.OwnKeys(ctx, c, workload.Load{Name: name, Goroutines: goroutines, Time: s.Time, TTL: raceTTL})
+		return workload.OwnKeys(ctx, c, workload.Load{Name: name, Goroutines: goroutines, Time: turn, TTL: raceTTL})
 	}
 }
 

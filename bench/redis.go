@@ -22,6 +22,8 @@ const (
 	pipeFloor = "floor the same by rueidis, pipelined"
 	listFloor = "floor BLPOP + RPUSH of a token"
 	rueidisID = "rueidislock"
+
+	redsyncOn3 = "redsync, 3 nodes"
 )
 
 func redisRivals(s *servers) []contender {
@@ -65,7 +67,7 @@ func redisRivals(s *servers) []contender {
 			Note: "no renewal (a ticker for each lock in W5), no token, no order of waiting; polls after 50 to 250 ms",
 		},
 		{
-			Contender: workload.Contender{Name: "redsync, 3 nodes", Meter: s.redisMeter(3, "set"), Open: openRedsync(s, 3)},
+			Contender: workload.Contender{Name: redsyncOn3, Meter: s.redisMeter(3, "set"), Open: openRedsync(s, 3)},
 			Role:      peer, Server: "redis",
 			Note: "the same, and outlives the loss of one node",
 		},

@@ -51,7 +51,8 @@ type about struct {
 }
 
 // compare runs everything. In each round the contenders of a task take turns,
-// so that all of them meet the same moods of the machine. A list of workloads
+// those on one server one after the other, so that all of them meet the same
+// moods of the machine. A list of workloads
 // that is not empty is all that is run.
 func compare(ctx context.Context, s *servers, z size, only []string, log io.Writer) *report {
 	start := time.Now()
@@ -60,6 +61,7 @@ func compare(ctx context.Context, s *servers, z size, only []string, log io.Writ
 	for _, c := range all {
 		r.About = append(r.About, about{c.Name, c.Role, c.Server, c.Note})
 	}
+	slices.SortStableFunc(all, func(a, b contender) int { return strings.Compare(a.Server, b.Server) })
 	var done []string
 	for _, t := range append(z.tasks(), z.series()...) {
 		if len(only) > 0 && !slices.Contains(only, t.ID) && !slices.Contains(only, t.key()) {

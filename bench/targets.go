@@ -47,6 +47,7 @@ var targets = []target{
 	{workload: "W5", who: onRedis, metric: workload.HeapEach, limit: 600, atMost: true, what: "bytes a lock", why: remembered},
 	{workload: "W6", who: onRedis, metric: workload.IdleRequest, limit: 1, atMost: true, what: "commands a second for 500 who wait"},
 	{workload: "W6", who: onRedis, metric: workload.IdlePass, of: "W4", ofMetric: workload.PassP50, limit: 2, atMost: true, what: "hand-over after idling, by that of W4", why: asleep},
+	{workload: "W1", who: onRedlock, metric: workload.Rate, by: redsyncOn3, limit: 1.3, what: "one goroutine, by redsync on the same nodes"},
 	{workload: "W4", who: onEtcd, metric: workload.HandOvers, by: etcdMutex, limit: 5, what: "16 clients, by concurrency.Mutex", why: committed},
 	{workload: "W4", who: onEtcd, metric: workload.Fairness, limit: 1.1, atMost: true, what: "most by fewest"},
 	{workload: "W1", who: onZookeeper, metric: workload.Rate, by: zkLock, limit: 1.1, what: "one goroutine, by zk.Lock", why: unsteady},

@@ -9,7 +9,6 @@ package keepalive
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"errors"
 	"sync"
@@ -46,7 +45,6 @@ type Item struct {
 	deadline deadline
 	end      moment // after the longest time it may be held; never changes
 	due      moment // next renewal
-	at       moment // when it is looked at next: its key in the heap
 	retry    *backend.Backoff
 
 	settled  chan struct{} // closed when no renewal is under way any more; nil: nobody asks
@@ -108,7 +106,7 @@ func (k *Keeper) push(it *Item, now time.Time) bool {
 	if k.over(it, now) != nil || k.ctx.Err() != nil {
 		return false
 	}
-	heap.Push(&k.items, it)
+	k.items.add(it)
 	k.arm(now)
 	return true
 }
@@ -120,7 +118,7 @@ func (k *Keeper) push(it *Item, now time.Time) bool {
 func (k *Keeper) Remove(ctx context.Context, it *Item) bool {
 	k.mu.Lock()
 	if it.index > 0 {
-		heap.Remove(&k.items, int(it.index)-1)
+		k.items.remove(it)
 	}
 	var settled chan struct{}
 	if it.inFlight {
@@ -199,8 +197,8 @@ func (k *Keeper) Close() {
 	if k.timer != nil {
 		k.timer.Stop()
 	}
-	for _, it := range k.items {
-		it.index = 0
+	for _, d := range k.items {
+		d.item.index = 0
 	}
 	k.items = nil
 	k.mu.Unlock()

@@ -1,7 +1,6 @@
 package keepalive
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"time"
@@ -60,18 +59,14 @@ type group struct {
 	until moment // the earliest deadline among them
 }
 
-// collect takes from the heap what is due: what is over, and by TTL what is to
-// be renewed. The latter goes back at once, with its deadline as next date.
+// collect finds what is due: what is over, which it removes, and by TTL what is to
+// be renewed, whose next date is its deadline.
 func (k *Keeper) collect(now time.Time) (lost []verdict, groups map[time.Duration]*group) {
-	var again []*Item
-	for k.items.due(k.clock.at(now)) {
-		it := heap.Pop(&k.items).(*Item)
+	at := k.clock.at(now)
+	for it, ok := k.items.due(at); ok; it, ok = k.items.due(at) {
 		if cause := k.over(it, now); cause != nil {
+			k.items.remove(it)
 			lost = append(lost, verdict{it.owner, cause})
-			continue
-		}
-		again = append(again, it)
-		if it.inFlight || it.due == never {
 			continue
 		}
 		if groups == nil {
@@ -83,9 +78,7 @@ func (k *Keeper) collect(now time.Time) (lost []verdict, groups map[time.Duratio
 			groups[it.hold.TTL] = g
 		}
 		g.add(it)
-	}
-	for _, it := range again {
-		heap.Push(&k.items, it)
+		k.items.move(it)
 	}
 	return lost, groups
 }
@@ -126,12 +119,13 @@ func (k *Keeper) report(it *Item, err error) {
 		k.mu.Unlock()
 		return
 	}
-	heap.Remove(&k.items, int(it.index)-1)
 	left := k.left(it, now)
 	cause := k.answered(it, now, err)
 	if cause == nil {
-		heap.Push(&k.items, it)
+		k.items.move(it)
 		k.arm(now)
+	} else {
+		k.items.remove(it)
 	}
 	k.mu.Unlock()
 

@@ -290,9 +290,9 @@ func (c *call) accept(ctx context.Context, g grant) (*backend.Hold, error) {
 	return c.hold(g, full), nil
 }
 
-// prompt makes a hold of a grant that has just come. It returns nil if there is
+// acceptNow makes a hold of a grant that has just come. It returns nil if there is
 // something to ask before that.
-func (c *call) prompt(g grant) *backend.Hold {
+func (c *call) acceptNow(g grant) *backend.Hold {
 	if d := g.lasts(); !c.timely(&g) || d < c.TTL-time.Millisecond {
 		return nil
 	}

@@ -26,7 +26,7 @@ type eager struct {
 	look func(fd uintptr) bool // made once, because it would have to be made each time
 	into []byte
 	n    int
-	soon bool // the next read is for a reply that may come soon
+	soon bool // the next read is for a reply to look out for
 	skip int  // so many replies are not looked for
 	late int  // how many that were last time; 0: the last one came soon
 }

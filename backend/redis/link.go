@@ -141,12 +141,12 @@ func (l *link) post(now time.Time, args []any) {
 }
 
 // hasCome reports whether it is known within a moment after post what has become
-// of the command.
-func (l *link) hasCome() bool {
+// of the command. One that is prompt is looked out for.
+func (l *link) hasCome(k kind) bool {
 	if l.broken != nil {
 		return true
 	}
-	l.conn.soon = true
+	l.conn.soon = k == prompt
 	_, err := l.r.Peek(1)
 	l.conn.soon = false
 	if errors.Is(err, os.ErrDeadlineExceeded) {

@@ -66,11 +66,11 @@ func TestLinkSaysWhatTheLibrarySays(t *testing.T) {
 	for range 3 { // the first goes through the library
 		echo := []any{"eval", "return {ARGV[1], ARGV[2], #ARGV[3], ARGV[4], ARGV[5]}", 0,
 			text, &text, "", number, uint64(1) << 63}
-		got := must[any](t)(w.do(ctx, limit, echo, false))
+		got := must[any](t)(w.do(ctx, limit, echo, ordinary))
 		if want := []any{text, text, int64(0), "-5", "9223372036854775808"}; !reflect.DeepEqual(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		_, err := w.do(ctx, limit, []any{"evalsha", strings.Repeat("0", 40), 0}, false)
+		_, err := w.do(ctx, limit, []any{"evalsha", strings.Repeat("0", 40), 0}, ordinary)
 		if !redis.HasErrorPrefix(err, "NOSCRIPT") {
 			t.Errorf("an unknown script: %v", err)
 		}
@@ -83,20 +83,20 @@ func TestLinkOfAStoppedServer(t *testing.T) {
 	s := server.Start(t, server.Redis{})
 	w := linked(t, s)
 	incr := []any{"incr", "key"}
-	must[any](t)(w.do(within(t), limit, incr, false))
+	must[any](t)(w.do(within(t), limit, incr, ordinary))
 	must[any](t)(nil, s.Pause())
 	for range 3 {
 		ctx, cancel := context.WithCancelCause(within(t))
 		gone := errors.New("gone")
 		time.AfterFunc(50*time.Millisecond, func() { cancel(gone) })
-		if _, err := w.do(ctx, limit, incr, false); !errors.Is(err, gone) {
+		if _, err := w.do(ctx, limit, incr, ordinary); !errors.Is(err, gone) {
 			t.Errorf("a stopped server: %v", err)
 		}
 	}
 	must[any](t)(nil, s.Resume())
 	rest(t, w)
-	first := must[any](t)(w.do(within(t), limit, incr, false)).(int64)
-	if second := must[any](t)(w.do(within(t), limit, incr, false)); second != first+1 {
+	first := must[any](t)(w.do(within(t), limit, incr, ordinary)).(int64)
+	if second := must[any](t)(w.do(within(t), limit, incr, ordinary)); second != first+1 {
 		t.Errorf("%v after %v", second, first)
 	}
 }
@@ -118,10 +118,10 @@ func TestLinksOfAStoppedServer(t *testing.T) {
 	w := linked(t, s)
 	w.own.Options().PoolSize = 3
 	ping := []any{"ping"}
-	must[any](t)(w.do(within(t), limit, ping, false))
+	must[any](t)(w.do(within(t), limit, ping, ordinary))
 	must[any](t)(nil, s.Pause())
 	for range 10 {
-		p := w.post(limit, ping, false)
+		p := w.post(limit, ping, ordinary)
 		if _, err := p.await(within(t), stalled+20*time.Millisecond); err == nil {
 			t.Error("a stopped server answers")
 		}
@@ -133,7 +133,7 @@ func TestLinksOfAStoppedServer(t *testing.T) {
 		t.Errorf("%d links, want 3", n)
 	}
 	must[any](t)(nil, s.Resume())
-	must[any](t)(w.do(within(t), limit, ping, false))
+	must[any](t)(w.do(within(t), limit, ping, ordinary))
 }
 
 // A readConn counts the reads that have begun.
@@ -161,11 +161,11 @@ func TestCloseOfALinkThatWaits(t *testing.T) {
 		return readConn{conn.(*net.TCPConn), &reads}, nil
 	}
 	ping := []any{"ping"}
-	must[any](t)(w.do(within(t), limit, ping, false))
+	must[any](t)(w.do(within(t), limit, ping, ordinary))
 	rest(t, w)
 	must[any](t)(nil, s.Pause())
 	before := reads.Load()
-	p := w.post(limit, ping, false)
+	p := w.post(limit, ping, ordinary)
 	eventually(t, "somebody reads", func() bool { return reads.Load() > before })
 	closed := make(chan struct{})
 	go func() { defer close(closed); w.close() }()
@@ -195,7 +195,7 @@ func TestBrokenLink(t *testing.T) {
 	}
 	ping := []any{"ping"}
 	for range 3 {
-		must[any](t)(w.do(ctx, limit, ping, false))
+		must[any](t)(w.do(ctx, limit, ping, ordinary))
 		kill()
 		rest(t, w)
 		w.mu.Lock()
@@ -203,10 +203,10 @@ func TestBrokenLink(t *testing.T) {
 			w.idle.used = time.Time{}
 		}
 		w.mu.Unlock()
-		must[any](t)(w.do(ctx, limit, ping, false))
+		must[any](t)(w.do(ctx, limit, ping, ordinary))
 		kill()
-		_, _ = w.do(ctx, limit, ping, false)
-		must[any](t)(w.do(ctx, limit, ping, false))
+		_, _ = w.do(ctx, limit, ping, ordinary)
+		must[any](t)(w.do(ctx, limit, ping, ordinary))
 	}
 	rest(t, w)
 	w.mu.Lock()
@@ -217,11 +217,11 @@ func TestBrokenLink(t *testing.T) {
 	}
 	w.close()
 	for range 2 {
-		if _, err := w.do(ctx, limit, ping, false); err == nil {
+		if _, err := w.do(ctx, limit, ping, ordinary); err == nil {
 			t.Error("a closed wire carries commands")
 		}
 	}
-	if _, err := w.do(ctx, limit, ping, false); !errors.Is(err, redis.ErrClosed) {
+	if _, err := w.do(ctx, limit, ping, ordinary); !errors.Is(err, redis.ErrClosed) {
 		t.Errorf("a closed wire: %v", err)
 	}
 }
@@ -244,7 +244,7 @@ func TestRepliesFindTheirCallers(t *testing.T) {
 				default:
 				}
 				asked := fmt.Sprint(i, " ", n)
-				switch reply, err := w.do(ctx, limit, []any{"echo", asked}, false); {
+				switch reply, err := w.do(ctx, limit, []any{"echo", asked}, ordinary); {
 				case err == nil && reply != asked:
 					t.Errorf("asked %q, got %q", asked, reply)
 				case err == nil:
@@ -275,7 +275,7 @@ func TestDisusedLink(t *testing.T) {
 	connections := func() int { return strings.Count(admin.ClientList(ctx).Val(), "\n") }
 	ping := []any{"ping"}
 	before := time.Now()
-	must[any](t)(w.do(ctx, limit, ping, false))
+	must[any](t)(w.do(ctx, limit, ping, ordinary))
 	rest(t, w)
 	if w.retire(before) || connections() != 2 {
 		t.Fatal("a link is given up that is used")
@@ -284,7 +284,7 @@ func TestDisusedLink(t *testing.T) {
 		t.Fatal("a link is kept that is not used")
 	}
 	eventually(t, "the connection is closed", func() bool { return connections() == 1 })
-	must[any](t)(w.do(ctx, limit, ping, false))
+	must[any](t)(w.do(ctx, limit, ping, ordinary))
 	rest(t, w)
 	if len(w.links) > 0 {
 		t.Error("a retired wire has a link")
@@ -303,7 +303,7 @@ func TestLinksOfACluster(t *testing.T) {
 	ask := func(i int) *wire {
 		name := fmt.Sprint(t.Name(), i)
 		for range 2 {
-			must[any](t)(b.wire.do(ctx, limit, []any{"eval", "return 1", 1, name}, false))
+			must[any](t)(b.wire.do(ctx, limit, []any{"eval", "return 1", 1, name}, ordinary))
 		}
 		w := must[*wire](t)(b.nodes.wire(ctx, limit, name))
 		rest(t, w)

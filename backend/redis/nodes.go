@@ -16,11 +16,20 @@ type carrier interface {
 	// do executes a command and returns its reply. It waits no longer than
 	// limit. Where replicas have to acknowledge what is durable and have not,
 	// it returns an error beside the reply.
-	do(ctx context.Context, limit time.Duration, args []any, durable bool) (any, error)
+	do(ctx context.Context, limit time.Duration, args []any, k kind) (any, error)
 
 	// close ends what no one else will end.
 	close()
 }
+
+// A kind of command says what its caller expects.
+type kind uint8
+
+const (
+	ordinary kind = iota
+	durable       // the caller counts on what it does
+	prompt        // nobody else wants the lock: the reply is worth looking out for
+)
 
 // keyAt is where a command that runs a script has its first key.
 const keyAt = 3
@@ -55,17 +64,17 @@ func newNodes(c *redis.ClusterClient, replicas int) *nodes {
 
 // do implements carrier. A redirect is proof that the command has not run, and
 // is followed; any other repetition is the caller's affair.
-func (n *nodes) do(ctx context.Context, limit time.Duration, args []any, durable bool) (any, error) {
+func (n *nodes) do(ctx context.Context, limit time.Duration, args []any, k kind) (any, error) {
 	end := time.Now().Add(limit)
 	w, err := n.wire(ctx, limit, args[keyAt].(string))
 	if err != nil {
 		return nil, err
 	}
-	reply, err := w.do(ctx, time.Until(end), args, durable)
+	reply, err := w.do(ctx, time.Until(end), args, k)
 	if err == nil {
 		return reply, nil
 	}
-	if redirected(err) && (!durable || n.replicas == 0) {
+	if redirected(err) && (k != durable || n.replicas == 0) {
 		return n.follow(ctx, end, args)
 	}
 	if _, said := replied(err); !said || redirected(err) {

@@ -21,21 +21,21 @@ type script struct {
 	source  any
 	sha     any
 	sharded *script // the same for a cluster; nil: this one
-	durable bool    // its caller counts on what it did
+	kind    kind
 }
 
 var (
-	grabScript      = loadDurable("grab")
-	acquireScript   = loadDurable("acquire")
-	voteScript      = loadDurable("vote")
+	grabScript      = loadAs(prompt, "grab")
+	acquireScript   = loadAs(durable, "acquire")
+	voteScript      = loadAs(durable, "vote")
 	raiseScript     = load("raise")
-	dropScript      = load("drop")
+	dropScript      = loadAs(prompt, "drop")
 	releaseScript   = load("release")
 	downgradeScript = load("downgrade")
 	checkScript     = load("check")
-	renewScript     = loadDurable("renew")
-	renewAnyScript  = loadDurable("renewany")
-	movingScript    = loadDurable("moving")
+	renewScript     = loadAs(durable, "renew")
+	renewAnyScript  = loadAs(durable, "renewany")
+	movingScript    = loadAs(durable, "moving")
 	enterScript     = load("enter")
 	probeScript     = load("probe")
 )
@@ -53,11 +53,11 @@ func load(name string) *script {
 	return s
 }
 
-func loadDurable(name string) *script {
+func loadAs(k kind, name string) *script {
 	s := load(name)
-	s.durable = true
+	s.kind = k
 	if s.sharded != nil {
-		s.sharded.durable = true
+		s.sharded.kind = k
 	}
 	return s
 }
@@ -141,12 +141,12 @@ func (b *Backend) run(ctx context.Context, limit time.Duration, s *script, call 
 		}
 	}
 	a := answer{sent: time.Now()}
-	reply, err := b.wire.do(ctx, limit, call, s.durable)
+	reply, err := b.wire.do(ctx, limit, call, s.kind)
 	if unknownScript(err) {
 		whole := slices.Clone(call)
 		whole[0], whole[1] = "eval", s.source
 		a.sent = time.Now()
-		reply, err = b.wire.do(ctx, limit, whole, s.durable)
+		reply, err = b.wire.do(ctx, limit, whole, s.kind)
 	}
 	a.read(reply)
 	return a, err

@@ -36,7 +36,7 @@ func (b *Backend) renewShard(ctx context.Context, w *wire, part []renewal, repor
 	posted := make([]*parcel, len(part))
 	for i := range part {
 		s, call := renewCall(part[i : i+1])
-		posted[i] = w.post(attempt(part[i].ttl), call, s.durable)
+		posted[i] = w.post(attempt(part[i].ttl), call, s.kind)
 	}
 	for i := range part {
 		r := &part[i]

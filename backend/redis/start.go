@@ -36,14 +36,14 @@ func (b *Backend) StartVote(r backend.Request, v backend.Ballot) (backend.Starte
 
 // Soon implements backend.Started.
 func (v *startedVote) Soon() (*backend.Hold, bool) {
-	if !v.early.hasCome() {
+	if !v.early.hasCome(prompt) {
 		return nil, false
 	}
 	v.hear(v.early.result())
 	if !v.granted {
 		return nil, false
 	}
-	h := v.prompt(v.grantOf(v.answer))
+	h := v.acceptNow(v.grantOf(v.answer))
 	if h != nil {
 		v.end()
 	}
@@ -95,7 +95,7 @@ func (b *Backend) StartRelease(h *backend.Hold) (backend.Started[struct{}], bool
 
 // Soon implements backend.Started.
 func (r *startedRelease) Soon() (none struct{}, done bool) {
-	if !r.early.hasCome() {
+	if !r.early.hasCome(prompt) {
 		return none, false
 	}
 	done = r.hear(r.early.result())

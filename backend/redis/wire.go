@@ -114,19 +114,18 @@ func (w *wire) retire(then time.Time) bool {
 }
 
 // do implements carrier.
-func (w *wire) do(ctx context.Context, limit time.Duration, args []any, durable bool) (any, error) {
-	durable = durable && w.replicas > 0
-	if !durable {
+func (w *wire) do(ctx context.Context, limit time.Duration, args []any, k kind) (any, error) {
+	if k != durable || w.replicas == 0 {
 		now := time.Now()
 		if t, ok := w.tryEnter(ctx, now); ok {
-			return w.direct(ctx, t, now, limit, args)
+			return w.direct(ctx, t, now, limit, args, k)
 		}
 	}
-	return w.post(limit, args, durable).await(ctx, limit)
+	return w.post(limit, args, k).await(ctx, limit)
 }
 
 // direct sends on the caller's own goroutine.
-func (w *wire) direct(ctx context.Context, t turn, now time.Time, limit time.Duration, args []any) (any, error) {
+func (w *wire) direct(ctx context.Context, t turn, now time.Time, limit time.Duration, args []any, k kind) (any, error) {
 	if t.link == nil {
 		cmd := redis.NewCmd(ctx, args...)
 		_ = w.client.Process(deadline{ctx, now.Add(limit)}, cmd)
@@ -135,7 +134,7 @@ func (w *wire) direct(ctx context.Context, t turn, now time.Time, limit time.Dur
 	}
 	e := early{w: w, t: t, sent: now}
 	e.post(limit, args)
-	if e.hasCome() {
+	if e.hasCome(k) {
 		return e.result()
 	}
 	return e.await(ctx)
@@ -156,7 +155,7 @@ func (e *early) post(limit time.Duration, args []any) {
 
 // hasCome waits for a moment and reports whether it is known what has become of
 // the command. Then result returns it, else await.
-func (e *early) hasCome() bool { return e.t.link.hasCome() }
+func (e *early) hasCome(k kind) bool { return e.t.link.hasCome(k) }
 
 func (e *early) result() (any, error) {
 	p := newParcel(nil)
@@ -179,9 +178,9 @@ func (e *early) await(ctx context.Context) (any, error) {
 }
 
 // post sends a command whose reply is awaited later, for no longer than limit.
-func (w *wire) post(limit time.Duration, args []any, durable bool) *parcel {
+func (w *wire) post(limit time.Duration, args []any, k kind) *parcel {
 	p := newParcel(args)
-	if durable && w.replicas > 0 {
+	if k == durable && w.replicas > 0 {
 		p.ack = limit / 2
 	}
 	w.submit(p)

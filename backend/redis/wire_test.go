@@ -20,7 +20,7 @@ func TestAbandonedCommandsStay(t *testing.T) {
 	ctx, cancel := context.WithCancel(within(t))
 	defer cancel()
 	incr := []any{"incr", "key"}
-	must[any](t)(w.do(ctx, limit, incr, false))
+	must[any](t)(w.do(ctx, limit, incr, ordinary))
 	eventually(t, "nothing is under way", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -28,7 +28,7 @@ func TestAbandonedCommandsStay(t *testing.T) {
 	})
 	must[any](t)(nil, s.Pause())
 	first := make(chan error, 1)
-	go func() { _, err := w.do(context.Background(), limit, incr, false); first <- err }()
+	go func() { _, err := w.do(context.Background(), limit, incr, ordinary); first <- err }()
 	eventually(t, "one is under way", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -37,7 +37,7 @@ func TestAbandonedCommandsStay(t *testing.T) {
 	})
 	var all sync.WaitGroup
 	for range 5 {
-		p := w.post(limit, incr, false)
+		p := w.post(limit, incr, ordinary)
 		all.Go(func() {
 			if _, err := p.await(ctx, time.Millisecond); !errors.Is(err, errNoReply) {
 				t.Errorf("a stopped server: %v", err)
@@ -47,7 +47,7 @@ func TestAbandonedCommandsStay(t *testing.T) {
 	all.Wait()
 	must[any](t)(nil, s.Resume())
 	must[any](t)(nil, <-first)
-	if n := must[any](t)(w.do(ctx, limit, incr, false)); n != int64(3) {
+	if n := must[any](t)(w.do(ctx, limit, incr, ordinary)); n != int64(3) {
 		t.Errorf("executed %v times, want 3", n)
 	}
 }

@@ -47,7 +47,7 @@ var targets = []target{
 	{workload: "W5", who: onRedis, metric: workload.HeapEach, limit: 600, atMost: true, what: "bytes a lock", why: remembered},
 	{workload: "W6", who: onRedis, metric: workload.IdleRequest, limit: 1, atMost: true, what: "commands a second for 500 who wait"},
 	{workload: "W6", who: onRedis, metric: workload.IdlePass, of: "W4", ofMetric: workload.PassP50, limit: 2, atMost: true, what: "hand-over after idling, by that of W4", why: asleep},
-	{workload: "W1", who: onRedlock, metric: workload.Rate, by: redsyncOn3, limit: 1.3, what: "one goroutine, by redsync on the same nodes"},
+	{workload: "W1", who: onRedlock, metric: workload.Rate, by: redsyncOn3, limit: 1.3, what: "one goroutine, by redsync on the same nodes", why: voted},
 	{workload: "W4", who: onEtcd, metric: workload.HandOvers, by: etcdMutex, limit: 5, what: "16 clients, by concurrency.Mutex", why: committed},
 	{workload: "W4", who: onEtcd, metric: workload.Fairness, limit: 1.1, atMost: true, what: "most by fewest"},
 	{workload: "W1", who: onZookeeper, metric: workload.Rate, by: zkLock, limit: 1.1, what: "one goroutine, by zk.Lock", why: unsteady},
@@ -67,6 +67,8 @@ const (
 	queued = "A hand-over is two scripts. One takes the next out of the queue, makes them the holder under a new token, " +
 		"sees that they are alive and tells them; one puts the last back in the queue. The floor pops an element and pushes it, and " +
 		"a client that dies with it blocks everybody for ever."
+	voted = "Its client uses less than redsync's, and the three servers, which share two processors with it, more: each runs " +
+		"the two scripts of a lock on one server. The next lock waits for the slowest of them."
 	minded = "The scripts are those of the floor. But each lock has a deadline of its own, which its answer moves " +
 		"and whose passing is told in time; the floor has none to keep. On the memory backend, which sends nothing, that alone costs most of it."
 	remembered = "A lock that is held is a lease for its owner, a hold with its deadline, an entry by name for those " +

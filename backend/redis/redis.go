@@ -74,6 +74,14 @@
 // delays no lock on another. While a slot moves, locks in it are kept alive, but
 // are neither granted nor released: a script may then use one key only.
 //
+// # Looking for replies
+//
+// Who takes or releases a lock that nobody else wants, while the client sends
+// nothing else, looks for the reply for up to 50 µs before the goroutine waits.
+// That is for a server nearby: replies that take longer are looked for ever more
+// rarely, down to one in a thousand. There is no looking through TLS, on a client
+// that stays the caller's, with GOMAXPROCS=1, or on other systems than Linux.
+//
 // # Wire format
 //
 // Each lock is a hash, dlock:{name}, with the holder (o), the times it has

@@ -63,7 +63,7 @@ var targets = []target{
 const (
 	scripted = "To take a lock the server looks at its clock, at who has it and at the last token, and writes " +
 		"the next; to give it back it looks at who has it and who waits. These are two scripts of five commands, where the " +
-		"floor has one command and one script of two. The clients use about as much."
+		"floor has one command and one script of two."
 	queued = "A hand-over is two scripts. One takes the next out of the queue, makes them the holder under a new token, " +
 		"sees that they are alive and tells them; one puts the last back in the queue. The floor pops an element and pushes it, and " +
 		"a client that dies with it blocks everybody for ever."
@@ -76,7 +76,7 @@ const (
 	asleep    = "Processors that sleep take long to wake up on this machine: see the floor in the same two tables."
 	committed = "A hand-over is two commits of etcd, one after the other, and the Mutex needs no more. It loses by a timer " +
 		"of 100 ms, after which etcd serves its watches, and the more wait the less often it is in the way."
-	unsteady = "The two take turns of seconds, within which the machine may become twice as fast or slow. Where they take " +
+	unsteady = "From one turn to the next the machine may become twice as fast or slow. Where the two take " +
 		"turns lock by lock it is 1.08 to 1.19 (`go test -run '^$' -bench Free ./backend/zk`)."
 	numbered = "A grant draws a token from a sequence, whose log the server writes to disk every 32 tokens, and a release " +
 		"looks whether somebody waits beside the queue. The floor has no token, and cannot wait without a connection."

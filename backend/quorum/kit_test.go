@@ -61,12 +61,19 @@ func (s nodes) open(t *testing.T, o *quorum.Options) *client {
 		c.links = append(c.links, m)
 		all[i] = m
 	}
+	c.Client = over(t, all, o)
+	return c
+}
+
+// over returns a client of a quorum, and closes it at the end of the test.
+func over(t *testing.T, all []backend.Backend, o *quorum.Options) *dlock.Client {
+	t.Helper()
 	if o == nil {
 		o = &quorum.Options{MaxTTL: ttl, Skew: skew}
 	}
 	b, err := quorum.New(all, o)
 	ok(t, err)
-	c.Client, err = dlock.New(b, &dlock.Options{TTL: ttl})
+	c, err := dlock.New(b, &dlock.Options{TTL: ttl})
 	ok(t, err)
 	t.Cleanup(func() { ok(t, c.Close(context.Background())) })
 	return c

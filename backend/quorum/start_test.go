@@ -8,7 +8,6 @@ import (
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/memory"
-	"github.com/dlock-go/dlock/backend/quorum"
 )
 
 // moment is how long a distant node has callers wait who have asked it themselves.
@@ -86,12 +85,7 @@ func (s nodes) far(t *testing.T, trips ...time.Duration) (*dlock.Client, []*dist
 		d := &distant{Backend: memory.New(s[i]), trip: trip}
 		far, all = append(far, d), append(all, d)
 	}
-	b, err := quorum.New(all, &quorum.Options{MaxTTL: ttl, Skew: skew})
-	ok(t, err)
-	c, err := dlock.New(b, &dlock.Options{TTL: ttl})
-	ok(t, err)
-	t.Cleanup(func() { ok(t, c.Close(context.Background())) })
-	return c, far
+	return over(t, all, nil), far
 }
 
 // A caller asks the nodes that are near by itself. It waits for one that is not

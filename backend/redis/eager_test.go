@@ -3,6 +3,7 @@ package redis
 import (
 	"io"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -19,15 +20,6 @@ func connected(t *testing.T) (*eager, net.Conn) {
 	return e, other
 }
 
-// looks has e read what comes late, and reports whether it has looked for it.
-func looks(t *testing.T, e *eager, other net.Conn) bool {
-	t.Helper()
-	before := e.skip
-	time.AfterFunc(5*spin, func() { _, _ = other.Write([]byte{1}) })
-	must[int](t)(e.Read(make([]byte, 8)))
-	return before == 0
-}
-
 // TestEagerRead has replies come before a connection looks for them, after that,
 // and never.
 func TestEagerRead(t *testing.T) {
@@ -41,7 +33,9 @@ func TestEagerRead(t *testing.T) {
 			return string(p[:n]) == "reply"
 		})
 		if i == 0 {
-			looks(t, e, other)
+			e.skip = 0
+			time.AfterFunc(5*spin, func() { _, _ = other.Write([]byte("late")) })
+			must[int](t)(e.Read(p))
 		}
 	}
 	must[any](t)(nil, e.SetDeadline(time.Now().Add(time.Millisecond)))
@@ -61,24 +55,36 @@ func TestEagerRead(t *testing.T) {
 // before once it has been fast.
 func TestEagerGivesUp(t *testing.T) {
 	e, other := connected(t)
-	tries := 0
-	for range 100 {
-		if looks(t, e, other) {
-			tries++
-		}
-	}
-	if tries < 2 || tries > 8 {
-		t.Errorf("looked for %d of 100 replies that were late", tries)
-	}
-	p := make([]byte, 8)
-	eventually(t, "a reply comes soon", func() bool {
-		e.skip = 0
+	tries, p := 0, make([]byte, 8)
+	read := func() {
 		must[int](t)(other.Write([]byte{1}))
 		must[int](t)(e.Read(p))
+	}
+	e.look = func(uintptr) bool { tries++; return true } // which finds nothing
+	for range 100 {
+		read()
+	}
+	if tries != 6 { // the 1st reply, the 3rd, the 7th, the 15th, 31st and 63rd
+		t.Errorf("looked for %d of 100 replies that were late", tries)
+	}
+	e.look = e.lookFor
+	eventually(t, "a reply comes soon", func() bool {
+		e.skip = 0
+		read()
 		return e.late == 0
 	})
-	if !looks(t, e, other) {
+	e.look = func(uintptr) bool { tries++; return true }
+	read()
+	if tries != 7 {
 		t.Error("a reply is not looked for after one that came soon")
+	}
+}
+
+// TestEagerAlone does not look where that would take the only processor.
+func TestEagerAlone(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	if e, _ := connected(t); e.raw != nil {
+		t.Error("it looks")
 	}
 }
 

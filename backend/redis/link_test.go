@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -299,7 +300,6 @@ func TestLinksOfACluster(t *testing.T) {
 	c, _ := startCluster(t, server.Redis{})
 	b := New(redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), DisableIdentity: true}), nil)
 	b.own(true)
-	t.Cleanup(func() { must[any](t)(nil, b.Close(within(t))) })
 	ask := func(i int) *wire {
 		name := fmt.Sprint(t.Name(), i)
 		for range 2 {
@@ -323,4 +323,14 @@ func TestLinksOfACluster(t *testing.T) {
 	if again := ask(0); again == first || len(again.links) != 1 {
 		t.Error("a master that is asked again has no link")
 	}
+	must[any](t)(nil, b.Close(ctx))
+	eventually(t, "no connection is left", func() bool {
+		for _, s := range c.Masters {
+			if strings.Contains(must[string](t)(plainClient(t, s).ClientList(ctx).Result()), "cmd=eval ") {
+				return false
+			}
+		}
+		return true
+	})
+	runtime.KeepAlive(b) // the collector closes what is forgotten
 }

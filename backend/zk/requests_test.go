@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -164,6 +165,31 @@ func try(t testing.TB, l dlock.Locker) {
 	lease, err := l.TryLock(testContext(t))
 	must(t, err)
 	unlock(t, lease)
+}
+
+// TestHoldsAreWatchedTogether has a server be slow to say that it watches.
+func TestHoldsAreWatchedTogether(t *testing.T) {
+	const n, together = 20, 8
+	c, p := proxied(t, &zk.Options{SessionTimeout: 10 * time.Second}, shared.Addr())
+	var leases []*dlock.Lease
+	for i := range n { // long before the first renewal
+		leases = append(leases, lock(t, c.Mutex(fmt.Sprint(i))))
+	}
+	var asked atomic.Int64
+	p.OnRequest(func(_ int, req []byte) {
+		if codeOf(req) == opGet && asked.Add(1) == 1 {
+			p.Blackhole(faultnet.ToClient)
+		}
+	})
+	eventually(t, "several holds are to be watched", func() bool { return asked.Load() >= together })
+	if got := asked.Load(); got != together {
+		t.Errorf("%d requests are under way", got)
+	}
+	p.Restore(faultnet.ToClient)
+	eventually(t, "every hold is watched", func() bool { return asked.Load() == n })
+	for _, l := range leases {
+		unlock(t, l)
+	}
 }
 
 // TestRequestsOfIdleHolds counts what many holds cost that are only kept: each a

@@ -60,7 +60,8 @@ type group struct {
 }
 
 // collect finds what is due: what is over, which it removes, and by TTL what is to
-// be renewed, whose next date is its deadline.
+// be renewed, whose next date is its deadline. That has not come yet, so nothing
+// is found twice.
 func (k *Keeper) collect(now time.Time) (lost []verdict, groups map[time.Duration]*group) {
 	at := k.clock.at(now)
 	for it, ok := k.items.due(at); ok; it, ok = k.items.due(at) {

@@ -193,7 +193,7 @@ func TestStuckShard(t *testing.T) {
 	ctx := within(t)
 	c, admin := startCluster(t, server.Redis{})
 	const locks = 300
-	client := openURL(t, clusterURL(c), &dlock.Options{TTL: time.Second})
+	client := openURL(t, clusterURL(c), &dlock.Options{TTL: crewTTL})
 	stuck := c.Masters[0]
 	var safe, doomed []*dlock.Lease
 	for i := range locks {

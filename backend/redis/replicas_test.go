@@ -109,7 +109,7 @@ func TestUnacknowledgedHandOverFails(t *testing.T) {
 func TestUnacknowledgedRenewalIsNotBelieved(t *testing.T) {
 	ctx := within(t)
 	r := server.StartReplicated(t, 1, server.Redis{})
-	const ttl = time.Second
+	const ttl = crewTTL
 	c := openURL(t, askingReplicas(r.Primary), &dlock.Options{TTL: ttl})
 	kept := must[*dlock.Lease](t)(c.Mutex(t.Name()).Lock(ctx))
 	time.Sleep(2 * ttl) // nothing must happen

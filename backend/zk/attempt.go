@@ -1,6 +1,7 @@
 package zk
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ type attempt struct {
 	b       *Backend
 	request backend.Request
 	dir     string
+	asked   sent          // by the caller itself; no node: nothing
 	queued  chan struct{} // closed when the server has said that others are there
 	left    chan struct{} // closed when the caller has left
 	done    chan struct{} // closed when hold and err are set
@@ -30,10 +32,40 @@ func newAttempt(b *Backend, r backend.Request) *attempt {
 		b:       b,
 		request: r,
 		dir:     b.opts.Root + "/" + backend.EncodeName(r.Name),
-		queued:  make(chan struct{}),
-		left:    make(chan struct{}),
-		done:    make(chan struct{}),
 	}
+}
+
+// grab takes a lock that is free in the caller's goroutine, which spares the
+// switches to another one and back. It asks only once, and waits for nothing but
+// the answer. If that does not grant the lock, run goes on from there.
+func (a *attempt) grab(patience time.Duration) *backend.Hold {
+	if !a.request.Wait || a.request.Mode != backend.Exclusive {
+		return nil
+	}
+	s := a.b.inUse()
+	if s == nil || !s.answersWithin(patience) {
+		return nil
+	}
+	a.asked = s.send(a.draft())
+	if n := a.asked.node; a.asked.err == nil && n.isAlone() {
+		n.token = tokenOf(n.rank)
+		if p, fresh, _ := s.known(s.leaseTime() / 3); fresh {
+			return a.claim(n, p)
+		}
+	}
+	return nil
+}
+
+// open makes a ready to be left, and to tell of its outcome.
+func (a *attempt) open() {
+	a.queued, a.left, a.done = make(chan struct{}), make(chan struct{}), make(chan struct{})
+}
+
+// start runs a in a goroutine of its own. It reports false if the client is
+// closed.
+func (a *attempt) start() bool {
+	a.open()
+	return a.b.janitor.Go(func(context.Context) { a.run() })
 }
 
 // leave ends the caller's interest with err, unless the outcome came first.
@@ -100,8 +132,16 @@ func (a *attempt) isQueued(d time.Duration) bool {
 
 func (a *attempt) run() {
 	h, err := a.acquire()
+	a.abandon()
 	if !a.settle(h, err) && h != nil {
 		h.State.(*held).release()
+	}
+}
+
+// abandon removes a node that the caller asked for and nobody came to look at.
+func (a *attempt) abandon() {
+	if n, err := a.asked.confirm(); n != nil && err == nil {
+		_ = n.session.remove(n.path())
 	}
 }
 
@@ -187,12 +227,17 @@ func (a *attempt) draft() draft {
 // queue makes a node and then sees what is ahead. Who is alone needs no second
 // request for that.
 func (a *attempt) queue(s *session) (*node, error) {
-	n, err := s.create(a.draft())
+	r := a.asked
+	a.asked = sent{}
+	if r.node == nil || r.node.session != s { // a node goes with its session
+		r = s.send(a.draft())
+	}
+	n, err := r.confirm()
 	if err != nil {
 		return nil, err
 	}
 	n.token = tokenOf(n.rank)
-	if n.parent != nil && n.parent.NumChildren == 1 {
+	if n.isAlone() {
 		return n, nil
 	}
 	a.inQueue()

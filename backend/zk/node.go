@@ -17,6 +17,7 @@ type node struct {
 	place
 	session *session
 	dir     string
+	guid    string
 	token   uint64
 	sent    time.Time  // when the request was sent that made it
 	parent  *gozk.Stat // of dir right after it was made; nil: unknown
@@ -24,6 +25,9 @@ type node struct {
 }
 
 func (n *node) path() string { return n.dir + "/" + n.name }
+
+// isAlone reports whether n is known to have been the only one.
+func (n *node) isAlone() bool { return n.parent != nil && n.parent.NumChildren == 1 }
 
 // tokenOf makes room in the id of a transaction for local hand-over.
 func tokenOf(zxid int64) uint64 { return uint64(zxid) * tokens }
@@ -58,10 +62,19 @@ func rankOf(data []byte, own int64) int64 {
 
 // create makes a node. It returns ErrNoNode also if the reply was lost and the
 // node is not there.
-func (s *session) create(d draft) (*node, error) {
-	guid := newGUID()
+func (s *session) create(d draft) (*node, error) { return s.send(d).confirm() }
+
+// A sent is a node that the server was asked to make, and what it said.
+type sent struct {
+	node *node
+	err  error
+}
+
+// send asks once for a node.
+func (s *session) send(d draft) sent {
+	n := &node{session: s, dir: d.dir, guid: newGUID(), sent: time.Now()}
 	ops := append(d.guards, &gozk.CreateRequest{
-		Path:  d.dir + "/" + guid + "-" + letter(d.mode) + "-",
+		Path:  d.dir + "/" + n.guid + "-" + letter(d.mode) + "-",
 		Data:  data(0, d.label),
 		Acl:   s.b.opts.ACL,
 		Flags: gozk.FlagEphemeralSequential,
@@ -69,13 +82,9 @@ func (s *session) create(d draft) (*node, error) {
 	if d.mark {
 		ops = append(ops, &gozk.SetDataRequest{Path: d.dir, Version: -1})
 	}
-	n := &node{session: s, dir: d.dir, sent: time.Now()}
 	results, err := s.conn.Multi(ops...)
-	if unclear(err) {
-		return n, s.find(n, guid)
-	}
 	if err != nil {
-		return nil, err
+		return sent{n, err}
 	}
 	s.proved(n.sent)
 	n.place, _ = parsePlace(path.Base(results[len(d.guards)].String))
@@ -83,13 +92,24 @@ func (s *session) create(d draft) (*node, error) {
 		n.parent = results[len(results)-1].Stat
 		n.rank = n.parent.Mzxid // one transaction, one id
 	}
-	return n, nil
+	return sent{n, nil}
+}
+
+// confirm finds out what became of the request if the server did not say.
+func (r sent) confirm() (*node, error) {
+	switch {
+	case unclear(r.err):
+		return r.node, r.node.session.find(r.node)
+	case r.err != nil:
+		return nil, r.err
+	}
+	return r.node, nil
 }
 
 // find looks for a node whose making was not confirmed. The sync goes through
 // the leader behind whatever the old connection still had under way; a node of
 // an older session is as good as gone.
-func (s *session) find(n *node, guid string) error {
+func (s *session) find(n *node) error {
 	return s.persist(func() error {
 		n.sent = time.Now()
 		if _, err := s.conn.Sync(n.dir); err != nil {
@@ -101,7 +121,7 @@ func (s *session) find(n *node, guid string) error {
 			return err
 		}
 		for _, p := range parseQueue(children) {
-			if strings.HasPrefix(p.name, guid) {
+			if strings.HasPrefix(p.name, n.guid) {
 				n.place = p
 				return s.recognise(n)
 			}

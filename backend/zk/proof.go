@@ -41,18 +41,30 @@ type beat struct {
 	err  error
 }
 
+// known returns the last proof if it is no older than age. The error is
+// errOver if the session is.
+func (s *session) known(age time.Duration) (p proof, fresh bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lastProof(age)
+}
+
+// lastProof is known, with s.mu held.
+func (s *session) lastProof(age time.Duration) (p proof, fresh bool, err error) {
+	if s.cause != nil {
+		return s.proof, false, errOver
+	}
+	return s.proof, time.Since(s.proof.sent) <= age && (s.connected || !s.b.opts.Strict), nil
+}
+
 // prove returns a proof no older than age. It returns early, with errLeft, when
 // left is closed.
 func (s *session) prove(age time.Duration, left <-chan struct{}) (proof, error) {
 	s.mu.Lock()
-	p := s.proof
-	if s.cause != nil {
+	p, fresh, err := s.lastProof(age)
+	if fresh || err != nil {
 		s.mu.Unlock()
-		return p, errOver
-	}
-	if time.Since(p.sent) <= age && (s.connected || !s.b.opts.Strict) {
-		s.mu.Unlock()
-		return p, nil
+		return p, err
 	}
 	b := s.beat
 	if b == nil {

@@ -40,7 +40,7 @@ func TestNodeOfAnotherSessionIsNotOurs(t *testing.T) {
 	if _, err := earlier.Create(path, data(0, ""), gozk.FlagEphemeralSequential, gozk.WorldACL(gozk.PermAll)); err != nil {
 		t.Fatal(err)
 	}
-	if err := own.find(&node{session: own, dir: dir}, guid); !errors.Is(err, gozk.ErrNoNode) {
+	if err := own.find(&node{session: own, dir: dir, guid: guid}); !errors.Is(err, gozk.ErrNoNode) {
 		t.Errorf("the node is taken for ours: %v", err)
 	}
 }

@@ -133,6 +133,15 @@ func (s *session) await(left <-chan struct{}) error {
 	}
 }
 
+func (s *session) isReady() bool {
+	select {
+	case <-s.ready:
+		return true
+	default:
+		return false
+	}
+}
+
 // event hears what the driver has to tell. It is called from the goroutine
 // that reads from the connection.
 func (s *session) event(e gozk.Event) {

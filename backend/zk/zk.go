@@ -170,6 +170,16 @@ func (b *Backend) session() (*session, error) {
 	return b.current, nil
 }
 
+// inUse returns the session that is ready, or nil.
+func (b *Backend) inUse() *session {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s := b.current; s != nil && s.isReady() {
+		return s
+	}
+	return nil
+}
+
 // within runs f, which blocks no longer than its session lasts, and returns
 // its error, or when ctx is done that of an answer that did not come.
 func (b *Backend) within(ctx context.Context, f func() error) error {
@@ -186,13 +196,19 @@ func (b *Backend) within(ctx context.Context, f func() error) error {
 }
 
 // Acquire implements backend.Backend. A request that is never answered fails
-// after the session timeout, or ten seconds if that is shorter.
+// after the session timeout, or ten seconds if that is shorter. A caller that can
+// be called away does not ask by itself: the driver does not return early.
 func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
-	a := newAttempt(b, r)
-	if !b.janitor.Go(func(context.Context) { a.run() }) {
+	a, began, limit := newAttempt(b, r), time.Now(), max(b.opts.SessionTimeout, connectLimit)
+	if ctx.Done() == nil {
+		if h := a.grab(limit); h != nil {
+			return h, nil
+		}
+	}
+	if !a.start() {
 		return nil, backend.ErrClosed
 	}
-	patience := time.NewTimer(max(b.opts.SessionTimeout, connectLimit))
+	patience := time.NewTimer(limit - time.Since(began))
 	defer patience.Stop()
 	for {
 		select {

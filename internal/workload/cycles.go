@@ -54,7 +54,7 @@ func OneKey(ctx context.Context, c Contender, l Load) (*Result, error) {
 	return l.run(ctx, c, func(int) string { return l.Name }, &room{})
 }
 
-// patience is how long waits may last after the end of a race.
+// patience is how long waits may last before a race and after its end.
 const patience = time.Second
 
 // A race is goroutines that lock and unlock until it is over.
@@ -94,13 +94,56 @@ func (l Load) run(ctx context.Context, c Contender, name func(seat int) string, 
 	return result, errors.Join(err, close())
 }
 
-// run lets every seat go round once before it measures: connections are made
-// and scripts loaded then.
-func (r *race) run(ctx context.Context, c Contender) (*Result, error) {
+// warm lets every seat go round once before anything is measured, and wait once
+// if they are to: connections are made and scripts loaded then.
+func (r *race) warm(ctx context.Context) error {
 	for _, s := range r.seats {
 		if err := errors.Join(s.lock.Lock(ctx), s.lock.Unlock(ctx)); err != nil {
-			return nil, err
+			return err
 		}
+	}
+	if r.room == nil {
+		return nil
+	}
+	return r.queue(ctx)
+}
+
+// queueing is how long everybody has to begin to wait.
+const queueing = 100 * time.Millisecond
+
+// queue has every seat but the first wait for that. Who does not get the lock
+// within patience is left to the race.
+func (r *race) queue(ctx context.Context) error {
+	first := r.seats[0].lock
+	if err := first.Lock(ctx); err != nil {
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	errs := make(chan error, len(r.seats))
+	for _, s := range r.seats[1:] {
+		go func() {
+			err := s.lock.Lock(waiting)
+			switch {
+			case err == nil:
+				err = s.lock.Unlock(ctx)
+			case waiting.Err() != nil:
+				err = ctx.Err()
+			}
+			errs <- err
+		}()
+	}
+	errs <- errors.Join(pass(ctx, queueing), first.Unlock(context.WithoutCancel(ctx)))
+	var all error
+	for range r.seats {
+		all = errors.Join(all, <-errs)
+	}
+	return all
+}
+
+func (r *race) run(ctx context.Context, c Contender) (*Result, error) {
+	if err := r.warm(ctx); err != nil {
+		return nil, err
 	}
 	before, err := usageNow(ctx, c.Meter, true)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -130,6 +131,33 @@ func TestFailureEndsTheRace(t *testing.T) {
 	}()}}}
 	if _, err := r.run(t.Context(), Contender{Name: "failing"}); !errors.Is(err, errStop) {
 		t.Fatalf("got %v, want the contender's error", err)
+	}
+}
+
+// All but the first have waited before anything is measured.
+func TestEverybodyWaitsToWarmUp(t *testing.T) {
+	const seats = 8
+	free := make(chan struct{}, 1)
+	free <- struct{}{}
+	var waited atomic.Int64
+	lock := badLock(bad{
+		lock: func(context.Context) error {
+			select {
+			case <-free:
+			default:
+				waited.Add(1)
+				<-free
+			}
+			return nil
+		},
+		unlock: func(context.Context) error { free <- struct{}{}; return nil },
+	})
+	r := &race{room: &room{}}
+	for range seats {
+		r.seats = append(r.seats, &seat{lock: lock})
+	}
+	if err := r.warm(t.Context()); err != nil || waited.Load() != seats-1 {
+		t.Errorf("%d of %d have waited: %v", waited.Load(), seats, err)
 	}
 }
 

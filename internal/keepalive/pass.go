@@ -55,8 +55,9 @@ type verdict struct {
 
 // A group is the holds of one TTL that are renewed in one call.
 type group struct {
-	items map[*backend.Hold]*Item
-	until moment // the earliest deadline among them
+	holds []*backend.Hold
+	items []*Item // theirs
+	until moment  // the earliest deadline among them
 }
 
 // collect finds what is due: what is over, which it removes, and by TTL what is to
@@ -75,7 +76,7 @@ func (k *Keeper) collect(now time.Time) (lost []verdict, groups map[time.Duratio
 		}
 		g := groups[it.hold.TTL]
 		if g == nil {
-			g = &group{items: make(map[*backend.Hold]*Item), until: never}
+			g = &group{until: never}
 			groups[it.hold.TTL] = g
 		}
 		g.add(it)
@@ -86,7 +87,7 @@ func (k *Keeper) collect(now time.Time) (lost []verdict, groups map[time.Duratio
 
 func (g *group) add(it *Item) {
 	it.inFlight = true
-	g.items[it.hold] = it
+	g.holds, g.items = append(g.holds, it.hold), append(g.items, it)
 	g.until = min(g.until, it.deadline.at())
 }
 
@@ -94,17 +95,22 @@ func (g *group) add(it *Item) {
 // what is left of the shortest lease, so that there is time for another.
 func (k *Keeper) renew(g *group) {
 	defer k.passes.Done()
-	holds := make([]*backend.Hold, 0, len(g.items))
-	for h := range g.items {
-		holds = append(holds, h)
-	}
-	limit := holds[0].TTL / 3
+	limit := g.holds[0].TTL / 3
 	if g.until != never {
 		limit = max(k.clock.until(g.until, time.Now())/2, time.Millisecond)
 	}
 	ctx, cancel := context.WithTimeout(k.ctx, limit)
 	defer cancel()
-	k.renewer.Renew(ctx, holds, func(h *backend.Hold, err error) { k.report(g.items[h], err) })
+	of := g.byHold()
+	k.renewer.Renew(ctx, g.holds, func(h *backend.Hold, err error) { k.report(of[h], err) })
+}
+
+func (g *group) byHold() map[*backend.Hold]*Item {
+	of := make(map[*backend.Hold]*Item, len(g.holds))
+	for i, h := range g.holds {
+		of[h] = g.items[i]
+	}
+	return of
 }
 
 // report takes the answer for one item.

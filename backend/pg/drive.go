@@ -9,11 +9,12 @@ import (
 // itself until it has its answer, which spares two switches between goroutines
 // for each exchange. The reader of the session does it for callers who come
 // together, and for those who go on with something else; it also listens when
-// nobody asks for anything, so that the end of the connection is known at once.
+// nobody asks for anything, so that the end of the connection is known soon.
 
 // shortNap is how long the reader leaves a connection to its callers after the
-// last answer.
-const shortNap = 5 * time.Millisecond
+// last answer, and so how much later it may hear of its end. While callers come
+// and go it looks up once a nap, for nothing.
+const shortNap = 25 * time.Millisecond
 
 // drive queues c as start does, and reads until c is answered if nobody else
 // reads. It gives up when ctx is done. It reports whether c is answered; false

@@ -9,7 +9,7 @@ import (
 )
 
 // A size is how much of everything is done. There is a full one, which is meant to take
-// less than 25 minutes, and a quick one, by which tests see that all works.
+// less than half an hour, and a quick one, by which tests see that all works.
 type size struct {
 	Turns  int           `json:"turns"`       // of W1 and W2
 	Turn   time.Duration `json:"turn_ns"`     // of one measurement there

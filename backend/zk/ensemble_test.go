@@ -86,7 +86,7 @@ func TestEnsemble(t *testing.T) {
 	must(t, leader.Kill())
 	unlock(t, lock(t, holder.Mutex("other"))) // there is a new leader
 	if lease.Err() != nil || !next.waiting() {
-		t.Fatalf("after the leader's death: lease %v, waiter %v", lease.Err(), next.err)
+		t.Fatalf("after the leader's death: lease %v, it waits: %t", lease.Err(), next.waiting())
 	}
 	unlock(t, lease)
 	second := next.granted(t)

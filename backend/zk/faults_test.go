@@ -269,7 +269,8 @@ func TestForeignChildren(t *testing.T) {
 // node stays, and the server keeps one watch at most.
 func TestGivingUpLeavesNothing(t *testing.T) {
 	op := operator(t, shared.Addr())
-	holder := lock(t, connect(t, nil, shared.Addr()).Mutex("m"))
+	patiently := &zk.Options{SessionTimeout: time.Minute} // the holder watches its node from the first renewal on
+	holder := lock(t, connect(t, patiently, shared.Addr()).Mutex("m"))
 	c := connect(t, nil, shared.Addr())
 	before := watches(t, shared.Addr())
 	for range 50 {

@@ -192,7 +192,7 @@ func (p *patient) Unlock(context.Context) error { return nil }
 var errStop = errors.New("stop")
 
 func TestHeld(t *testing.T) {
-	r, err := Held(t.Context(), inMemory(), Stock{Name: "held", Locks: 100, TTL: 100 * time.Millisecond, Time: 300 * time.Millisecond})
+	r, err := Held(t.Context(), inMemory(), Stock{Name: "held", Locks: 100, TTL: 3 * time.Second, Time: 2 * time.Second})
 	need(t, r, err, Setup, IdleClient, IdleRequest, Goroutines, HeapEach, HeldClient)
 	if r.Figures[Lost] != 0 || r.Figures[IdleRequest] == 0 {
 		t.Errorf("%+v", r.Figures)

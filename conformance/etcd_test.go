@@ -38,7 +38,7 @@ func harnessOfEtcd(t testing.TB, name string, kind server.Etcd) conformance.Harn
 		Version:  s.Version(),
 		Scheme:   "etcd",
 		URL:      "etcd://" + s.Addr(),
-		TTL:      2 * time.Second,
+		TTL:      *ttl,
 		Leased:   true,
 		Open:     e.open,
 		Evict:    e.evict,

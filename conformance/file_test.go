@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,7 +27,7 @@ func fileHarness(t testing.TB) conformance.Harness {
 		Version: "1",
 		Scheme:  "file",
 		URL:     "file://" + dir,
-		TTL:     time.Second,
+		TTL:     *ttl,
 		Open: func(t testing.TB, o dlock.Options) *conformance.Peer {
 			b, err := file.New(&file.Options{Dir: dir})
 			if err != nil {

@@ -14,7 +14,7 @@ import (
 func keepOutlivesTTL(s *scene) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
-	s.pass(5 * s.TTL)
+	s.pass(3 * s.TTL)
 	s.alive(lease)
 	s.held(b.Mutex(s.name))
 	s.unlock(lease)
@@ -24,10 +24,10 @@ func keepOutlivesTTL(s *scene) {
 func keepStopsAfterUnlock(s *scene) {
 	p := s.open()
 	lease := s.locked(p.Mutex(s.name))
-	s.pass(s.TTL) // renewals have been sent
+	s.pass(s.TTL / 2) // a renewal has been sent
 	s.unlock(lease)
 	before := s.ops()
-	s.pass(2 * s.TTL)
+	s.pass(s.TTL)
 	s.must(s.ops()-before <= 1, "%d requests after unlock", s.ops()-before)
 }
 
@@ -84,9 +84,18 @@ func keepMinHoldAtClose(s *scene) {
 	s.freed(b.Mutex(s.name))
 }
 
-// keepSurvivesBlip cuts the client off for half a TTL.
+// keepSurvivesBlip cuts the client off for so long that a renewal fails.
 func keepSurvivesBlip(s *scene) {
-	a, b := s.open(), s.open()
+	renewed := make(chan struct{}, 1)
+	a := s.openWith(dlock.Options{Hooks: dlock.Hooks{
+		Renewed: func(dlock.Event) {
+			select {
+			case renewed <- struct{}{}:
+			default:
+			}
+		},
+	}})
+	b := s.open()
 	if a.Cut == nil {
 		return // there is nothing to be cut off from
 	}
@@ -94,8 +103,12 @@ func keepSurvivesBlip(s *scene) {
 	for range 2 {
 		heal := a.Cut()
 		s.pass(3 * s.TTL / 2)
+		select {
+		case <-renewed: // before the cut
+		default:
+		}
 		heal()
-		s.pass(3 * s.TTL / 2)
+		s.done("renewed", renewed)
 		s.alive(lease)
 	}
 	s.held(b.Mutex(s.name))
@@ -152,7 +165,7 @@ func keepBusyCPU(s *scene) {
 		}()
 	}
 	defer close(stop)
-	end := time.Now().Add(3 * s.TTL)
+	end := time.Now().Add(s.TTL + 2*time.Second)
 	for time.Now().Before(end) {
 		lease, err := a.Mutex(s.name).Lock(s.ctx)
 		if errors.Is(err, dlock.ErrUnavailable) {

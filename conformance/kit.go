@@ -15,7 +15,7 @@ import (
 )
 
 // limit is how long one property may take before it dumps what it knows.
-const limit = 30 * time.Second
+const limit = 120 * time.Second
 
 // A scene is one property under test: its limit, its names, its clients.
 type scene struct {
@@ -302,8 +302,25 @@ func (a *attempt) waiting() bool {
 func (s *scene) queue(l dlock.Locker, name string, n int) *attempt {
 	s.Helper()
 	a := s.start(l)
-	s.queued(name, n)
+	s.eventually(fmt.Sprintf("%d waiting for %q", n, name), func() bool {
+		a.waits("it should wait")
+		return s.Waiting(s.TB, name) == n
+	})
 	return a
+}
+
+// givesUp cancels calls that wait until one has heard before that the lock is
+// held: the server knows of a waiter before its client hears so.
+func (s *scene) givesUp(l dlock.Locker, name string) {
+	s.Helper()
+	s.eventually("a call given up that knows that the lock is held", func() bool {
+		call := s.queue(l, name, 1)
+		call.cancel(errTest)
+		err := call.failed()
+		s.is(err, errTest)
+		s.queued(name, 0)
+		return errors.Is(err, dlock.ErrHeld)
+	})
 }
 
 // queued waits until the server knows of n requests for name that wait.

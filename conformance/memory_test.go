@@ -3,7 +3,6 @@ package conformance_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend/memory"
@@ -16,7 +15,7 @@ func memoryHarness(t testing.TB) conformance.Harness {
 		Name:    "memory",
 		Version: "1",
 		Scheme:  "memory",
-		TTL:     2 * time.Second,
+		TTL:     *ttl,
 		Leased:  true,
 		Open: func(t testing.TB, o dlock.Options) *conformance.Peer {
 			b := memory.New(server)

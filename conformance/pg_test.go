@@ -27,7 +27,7 @@ func pgHarness(t testing.TB) conformance.Harness {
 		Version:     s.Version(),
 		Scheme:      "postgres",
 		URL:         p.url("postgres", s.Addr()),
-		TTL:         2 * time.Second,
+		TTL:         *ttl,
 		BelowMinTTL: 50 * time.Millisecond,
 		Leased:      true,
 		Open:        p.open,

@@ -5,7 +5,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -46,7 +45,7 @@ func newRedisHarness(t testing.TB, name, login string, args ...string) conforman
 		Version:  s.Version(),
 		Scheme:   "redis",
 		URL:      r.url(s.Addr()),
-		TTL:      2 * time.Second,
+		TTL:      *ttl,
 		Leased:   true,
 		Open:     r.open,
 		Evict:    r.evict,

@@ -96,7 +96,7 @@ func (g *redisGroup) harness(name, scheme, hosts, path string) conformance.Harne
 		Version:  g.servers[0].Version(),
 		Scheme:   scheme,
 		URL:      scheme + "://" + hosts + path,
-		TTL:      2 * time.Second,
+		TTL:      *ttl,
 		Leased:   true,
 		Open:     g.open,
 		Evict:    g.evict,

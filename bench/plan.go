@@ -18,6 +18,10 @@ type size struct {
 	Time   time.Duration `json:"window_ns"`   // of one measurement
 	Idle   time.Duration `json:"idle_ns"`     // of one look at something that rests
 
+	Cycles  int64         `json:"cycles,omitempty"` // if not zero, they end W1 to W4 instead of the time
+	RaceTTL time.Duration `json:"race_ttl_ns"`      // leases of W1 to W4
+	HeldTTL time.Duration `json:"held_ttl_ns"`      // leases of W5
+
 	Goroutines int `json:"goroutines"` // W2
 	Contend    int `json:"contenders"` // W3, W4
 	Held       int `json:"held"`       // W5
@@ -32,6 +36,8 @@ type size struct {
 var full = size{
 	Turns: 15, Turn: 200 * time.Millisecond,
 	Rounds: 9, Looks: 1, Time: 500 * time.Millisecond, Idle: 3 * time.Second,
+	RaceTTL:    5 * time.Second,
+	HeldTTL:    3 * time.Second, // renewed several times while W5 looks on
 	Goroutines: 64, Contend: 16, Held: 10_000, Waiters: 500,
 	Waiting: []int{1, 10, 100, 1_000, 10_000},
 	Holding: []int{1, 10, 100, 1_000, 10_000, 100_000},
@@ -40,16 +46,14 @@ var full = size{
 }
 
 var quick = size{
-	Turns: 1, Turn: 20 * time.Millisecond,
-	Rounds: 1, Looks: 1, Time: 20 * time.Millisecond, Idle: 50 * time.Millisecond,
+	Turns: 1, Rounds: 1, Looks: 1, Time: 20 * time.Millisecond, Idle: 50 * time.Millisecond,
+	Cycles: 12, RaceTTL: time.Minute, HeldTTL: time.Minute, // however slow the machine is
 	Goroutines: 4, Contend: 3, Held: 5, Waiters: 2,
 	Waiting: []int{3}, Holding: []int{3}, Clients: []int{2}, OwnKeys: []int{2},
 }
 
 const (
-	heldTTL  = 3 * time.Second // renewed several times while W5 looks on
 	lineTTL  = 2 * time.Minute // longer than W6
-	raceTTL  = 5 * time.Second
 	perPoint = 2 * time.Minute // more is a failure
 )
 
@@ -72,8 +76,8 @@ func (t task) key() string {
 // tasks are W1 to W6.
 func (s size) tasks() []task {
 	return []task{
-		{ID: "W1", Rounds: s.Turns, Run: ownKeys(1, s.Turn)},
-		{ID: "W2", Rounds: s.Turns, Run: ownKeys(s.Goroutines, s.Turn)},
+		{ID: "W1", Rounds: s.Turns, Run: s.ownKeys(1, s.Turn)},
+		{ID: "W2", Rounds: s.Turns, Run: s.ownKeys(s.Goroutines, s.Turn)},
 		{ID: "W3", Rounds: s.Rounds, Run: s.oneKey(1, s.Contend)},
 		{ID: "W4", Rounds: s.Rounds, Run: s.oneKey(s.Contend, s.Contend)},
 		{ID: "W5", Rounds: s.Looks, Run: s.held(s.Held)},
@@ -88,7 +92,7 @@ func (s size) series() (all []task) {
 			all = append(all, task{ID: id, X: x, Rounds: 1, Run: run(x)})
 		}
 	}
-	add("own keys", s.OwnKeys, func(n int) runner { return ownKeys(n, s.Time) })
+	add("own keys", s.OwnKeys, func(n int) runner { return s.ownKeys(n, s.Time) })
 	add("clients", s.Clients, func(n int) runner { return s.oneKey(n, n) })
 	add("waiters", s.Waiting, s.waiting)
 	add("held", s.Holding, s.held)
@@ -97,21 +101,25 @@ func (s size) series() (all []task) {
 
 type runner = func(context.Context, workload.Contender, string) (*workload.Result, error)
 
-func ownKeys(goroutines int, turn time.Duration) runner {
+func (s size) ownKeys(goroutines int, turn time.Duration) runner {
 	return func(ctx context.Context, c workload.Contender, name string) (*workload.Result, error) {
-		return workload.OwnKeys(ctx, c, workload.Load{Name: name, Goroutines: goroutines, Time: turn, TTL: raceTTL})
+		return workload.OwnKeys(ctx, c, workload.Load{
+			Name: name, Goroutines: goroutines, Time: turn, Cycles: s.Cycles, TTL: s.RaceTTL,
+		})
 	}
 }
 
 func (s size) oneKey(clients, goroutines int) runner {
 	return func(ctx context.Context, c workload.Contender, name string) (*workload.Result, error) {
-		return workload.OneKey(ctx, c, workload.Load{Name: name, Clients: clients, Goroutines: goroutines, Time: s.Time, TTL: raceTTL})
+		return workload.OneKey(ctx, c, workload.Load{
+			Name: name, Clients: clients, Goroutines: goroutines, Time: s.Time, Cycles: s.Cycles, TTL: s.RaceTTL,
+		})
 	}
 }
 
 func (s size) held(n int) runner {
 	return func(ctx context.Context, c workload.Contender, name string) (*workload.Result, error) {
-		return workload.Held(ctx, c, workload.Stock{Name: name, Locks: n, TTL: heldTTL, Time: s.Idle})
+		return workload.Held(ctx, c, workload.Stock{Name: name, Locks: n, TTL: s.HeldTTL, Time: s.Idle})
 	}
 }
 

@@ -141,6 +141,7 @@ func (r *race) queue(ctx context.Context) error {
 	return all
 }
 
+// run measures one race. Waits that go on at its end have patience to end.
 func (r *race) run(ctx context.Context, c Contender) (*Result, error) {
 	if err := r.warm(ctx); err != nil {
 		return nil, err

@@ -1,0 +1,75 @@
+package zk
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	gozk "github.com/go-zookeeper/zk"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+// inSession connects to a server of its own.
+func inSession(t *testing.T) (addr string, b *Backend, own *session) {
+	s := server.Start(t, server.ZooKeeper{})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	b, err := Connect(ctx, []string{s.Addr()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close(ctx) })
+	own, err = b.session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Addr(), b, own
+}
+
+// TestNodeOfAnotherSessionIsNotOurs looks for a node that an earlier session of
+// the same client may have left, and that goes with it.
+func TestNodeOfAnotherSessionIsNotOurs(t *testing.T) {
+	addr, b, own := inSession(t)
+	earlier, _, err := gozk.Connect([]string{addr}, 30*time.Second, gozk.WithLogInfo(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer earlier.Close()
+
+	dir, guid := b.opts.Root+"/m", newGUID()
+	if err := own.ensure(dir); err != nil {
+		t.Fatal(err)
+	}
+	path := dir + "/" + guid + "-w-"
+	if _, err := earlier.Create(path, data(0, ""), gozk.FlagEphemeralSequential, gozk.WorldACL(gozk.PermAll)); err != nil {
+		t.Fatal(err)
+	}
+	if err := own.find(&node{session: own, dir: dir, guid: guid}); !errors.Is(err, gozk.ErrNoNode) {
+		t.Errorf("the node is taken for ours: %v", err)
+	}
+}
+
+// TestNodeAskedForIsNotForgotten has a caller ask for a lock by itself, and leave
+// before anybody has looked at the answer.
+func TestNodeAskedForIsNotForgotten(t *testing.T) {
+	_, b, own := inSession(t)
+	a := newAttempt(b, backend.Request{Name: "m", Mode: backend.Exclusive, Wait: true})
+	if err := own.ensure(a.dir); err != nil {
+		t.Fatal(err)
+	}
+	if a.asked = own.send(a.draft()); a.asked.err != nil {
+		t.Fatal(a.asked.err)
+	}
+	a.open()
+	if _, err := a.leave(errNoAnswer); err != errNoAnswer {
+		t.Fatal(err)
+	}
+	a.run()
+	children, _, err := own.children(a.dir)
+	if err != nil || len(children) > 0 {
+		t.Errorf("left behind: %v, %v", children, err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/tls"
 	"encoding/binary"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -100,6 +101,18 @@ func encrypt(conn net.Conn, addr string, config *tls.Config, timeout time.Durati
 	return secure, nil
 }
 
+// close ends the driver, with a farewell if it has a connection.
+func (s *session) close() {
+	s.mu.Lock()
+	l := s.link
+	s.mu.Unlock()
+	if l != nil && !l.bye.begin() {
+		s.cut()
+	}
+	s.conn.Close() // may take a second to say farewell
+	s.cut()
+}
+
 // cut breaks the connection without a farewell.
 func (s *session) cut() {
 	s.mu.Lock()
@@ -121,6 +134,7 @@ type link struct {
 	pause   backend.Backoff
 	greeted bool // guarded by session.mu for others than the driver
 	rewatch rewatch
+	bye     farewell
 
 	mu     sync.Mutex
 	opened time.Time     // when it was asked for the session
@@ -144,23 +158,34 @@ func (l *link) Read(b []byte) (int, error) {
 	}
 	n, err := l.reader.Read(b[:min(uint64(len(b)), l.left)])
 	l.left -= uint64(n)
+	if err != nil {
+		l.bye.comeBack()
+	}
 	return n, err
 }
 
-// next waits for the beginning of a message.
+// next waits for the beginning of a message that the driver may have.
 func (l *link) next() error {
-	const length = 20 // no message is shorter
-	head, err := l.reader.Peek(length)
-	if err != nil {
-		return err
-	}
-	l.left = 4 + uint64(binary.BigEndian.Uint32(head))
-	if !l.greeted {
-		l.greet(head)
-	} else {
+	l.bye.comeBack()
+	for {
+		const length = 20 // no message is shorter
+		head, err := l.reader.Peek(length)
+		if err != nil {
+			return err
+		}
+		l.left = 4 + uint64(binary.BigEndian.Uint32(head))
+		if !l.greeted {
+			l.greet(head)
+			return nil
+		}
 		l.rewatch.hold(l.session, head)
+		if l.bye.lets(head) {
+			return nil
+		}
+		if _, err := io.CopyN(io.Discard, l.reader, int64(l.left)); err != nil {
+			return err
+		}
 	}
-	return nil
 }
 
 // greet takes the timeout and the id of the session from the beginning of the
@@ -196,6 +221,7 @@ func (l *link) Write(b []byte) (int, error) {
 		l.note(time.Now())
 	}
 	l.rewatch.note(b)
+	l.bye.note(b)
 	return l.Conn.Write(b)
 }
 

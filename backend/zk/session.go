@@ -82,8 +82,7 @@ func (s *session) run() {
 		s.introduce(user, password)
 	}()
 	<-s.over
-	conn.Close() // may take a second to say farewell
-	s.cut()
+	s.close()
 	<-introduced
 	for range events { // until the driver has ended
 	}

@@ -15,8 +15,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 test: servers check ## install what is missing, then pass every test on every backend
-	go test -p 4 -race -shuffle=on $$(go list ./... | grep -v /conformance)
-	go -C bench test -shuffle=on ./...
+	go test -p 4 -race -shuffle=on -timeout 30m $$(go list ./... | grep -v /conformance)
+	go -C bench test -shuffle=on -timeout 30m ./...
 	$(MAKE) conformance
 
 conformance: ## the conformance suite: make conformance BACKEND=redis COUNT=20

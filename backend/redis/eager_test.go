@@ -8,9 +8,11 @@ import (
 	"time"
 )
 
-// connected returns an eager connection and its other end.
-func connected(t *testing.T) (*eager, net.Conn) {
+// connected returns an eager connection, as it is with so many processors, and
+// its other end.
+func connected(t *testing.T, processors int) (*eager, net.Conn) {
 	t.Helper()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
 	l := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	defer l.Close()
 	e := newEager(must[net.Conn](t)(net.Dial("tcp", l.Addr().String())))
@@ -23,7 +25,7 @@ func connected(t *testing.T) (*eager, net.Conn) {
 // TestEagerRead has replies come before a connection looks for them, after that,
 // and never.
 func TestEagerRead(t *testing.T) {
-	e, other := connected(t)
+	e, other := connected(t, 2)
 	p := make([]byte, 8)
 	for i := range 3 {
 		must[int](t)(other.Write([]byte("reply")))
@@ -54,7 +56,7 @@ func TestEagerRead(t *testing.T) {
 // TestEagerGivesUp has a server that is slow looked at less and less often, and as
 // before once it has been fast.
 func TestEagerGivesUp(t *testing.T) {
-	e, other := connected(t)
+	e, other := connected(t, 2)
 	tries, p := 0, make([]byte, 8)
 	read := func() {
 		must[int](t)(other.Write([]byte{1}))
@@ -82,8 +84,7 @@ func TestEagerGivesUp(t *testing.T) {
 
 // TestEagerAlone does not look where that would take the only processor.
 func TestEagerAlone(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	if e, _ := connected(t); e.raw != nil {
+	if e, _ := connected(t, 1); e.raw != nil {
 		t.Error("it looks")
 	}
 }

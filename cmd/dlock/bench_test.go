@@ -19,7 +19,7 @@ import (
 )
 
 // brief makes dlock bench do everything, for a moment.
-var brief = []string{"bench", "--time=20ms", "--goroutines=4", "--clients=3", "--held=5", "--waiting=4"}
+var brief = []string{"bench", "--time=200ms", "--goroutines=4", "--clients=3", "--held=5", "--waiting=4"}
 
 func TestBenchTable(t *testing.T) {
 	s := newShell(t)
@@ -59,7 +59,7 @@ func TestBenchJSON(t *testing.T) {
 		Seconds  float64
 		Backends []map[string]json.RawMessage
 	}
-	if err := d.Decode(&r); err != nil || r.Seconds != .02 || len(r.Backends) != 1 {
+	if err := d.Decode(&r); err != nil || r.Seconds != .2 || len(r.Backends) != 1 {
 		t.Fatalf("%v, %+v", err, r)
 	}
 	want := map[string][]workload.Metric{

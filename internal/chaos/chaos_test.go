@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	if code, is := Main(); is {
 		os.Exit(code)
 	}
-	if err := flag.Set("test.parallel", "8"); err != nil { // faults wait more than they work
+	if err := flag.Set("test.parallel", "4"); err != nil { // faults wait more than they work
 		panic(err)
 	}
 	code := m.Run()

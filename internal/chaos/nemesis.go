@@ -87,7 +87,7 @@ type Options struct {
 // healthLimit is how long after a fault all workers must have got on. It is
 // generous: what a recovery took is measured, and this only ends a run that
 // hangs.
-const healthLimit = 90 * time.Second
+const healthLimit = 4 * time.Minute
 
 // Canary is a password that must show nowhere.
 const Canary = "canary-4f1d"

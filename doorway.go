@@ -17,7 +17,7 @@ type doorway struct {
 // knock waits for this goroutine's turn to ask the backend for l. Nobody else
 // of this client asks for it in a conflicting mode until leave. If a hold of
 // this client serves instead, knock returns a lease on that.
-func (c *Client) knock(ctx context.Context, l *lock, r request) (*doorway, *Lease, error) {
+func (c *Client) knock(ctx context.Context, l *lock, r request, waiting func()) (*doorway, *Lease, error) {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -37,7 +37,7 @@ func (c *Client) knock(ctx context.Context, l *lock, r request) (*doorway, *Leas
 		return nil, nil, ErrHeld
 	}
 	d.want()
-	lease, err := c.await(ctx, &d.gate, c.newWaiter(r.mode, l), nil, l.waiting(r))
+	lease, err := c.await(ctx, &d.gate, c.newWaiter(r.mode, l), nil, waiting)
 	if err != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -55,7 +55,9 @@ func (c *Client) knock(ctx context.Context, l *lock, r request) (*doorway, *Leas
 func (c *Client) await(ctx context.Context, g *gate, w *waiter, parent <-chan struct{}, queued func()) (*Lease, error) {
 	g.enqueue(w)
 	c.mu.Unlock()
-	queued()
+	if queued != nil {
+		queued()
+	}
 
 	if ctx.Done() == nil && parent == nil { // half the price of a select
 		<-w.ready

@@ -263,6 +263,9 @@ func (h *hold) Renewed(left time.Duration) {
 	}
 }
 
+// Queued implements backend.Observer.
+func (h *hold) Queued() {}
+
 // Wanted implements backend.Observer: somebody of another client waits.
 func (h *hold) Wanted() {
 	now := h.lock.client.keeper.Now()

@@ -80,10 +80,13 @@ type Request struct {
 	Observer Observer
 }
 
-// An Observer is told of events of one hold. Its methods return at once, may
-// be called from any goroutine, more than once, and even before Acquire has
-// returned.
+// An Observer is told of events of one request and its hold. Its methods return
+// at once, may be called from any goroutine, more than once, and even before
+// Acquire has returned.
 type Observer interface {
+	// Queued says that the lock is not free, so that the request waits.
+	Queued()
+
 	// Lost says that the hold is over, on the server's own word. A hold that
 	// was released is never reported lost.
 	Lost(cause error)

@@ -24,7 +24,10 @@ func contextDoneBefore(s *scene) {
 func contextCancelWhileWaiting(s *scene) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
-	s.givesUp(b.Mutex(s.name), s.name)
+	call := s.queue(b.Mutex(s.name), s.name, 1)
+	call.cancel(errTest)
+	s.is(call.failed(), dlock.ErrHeld, errTest)
+	s.queued(s.name, 0)
 	s.unlock(lease)
 	s.free(b.Mutex(s.name))
 }
@@ -102,7 +105,7 @@ func contextNextWaiterUnaffected(s *scene) {
 	first := s.queue(peers[1].Mutex(s.name), s.name, 1)
 	second := s.queue(peers[2].Mutex(s.name), s.name, 2)
 	first.cancel(errTest)
-	s.is(first.failed(), errTest)
+	s.is(first.failed(), dlock.ErrHeld)
 	s.queued(s.name, 1)
 	second.waits("cancelling the first of the queue let in the second")
 	s.unlock(lease)

@@ -76,8 +76,8 @@ func firstOf(ch <-chan struct{}) <-chan struct{} {
 }
 
 // handOverAsksNobody counts what is sent while goroutines of one client pass
-// the lock on. Where the machine is slow, or they were not all waiting yet, the
-// lock goes back to the server on the way, so they try until it does not.
+// the lock on. Where the machine is slow the lock goes back to the server on the
+// way, so they try until it does not.
 func handOverAsksNobody(s *scene) {
 	if s.Ops == nil || !slices.Contains(s.Optional, "Transferer") {
 		return // there is no server, or it has to be asked
@@ -85,15 +85,13 @@ func handOverAsksNobody(s *scene) {
 	const waiters = 12
 	l := s.open().Mutex(s.name)
 	s.eventually("the lock passes without a request", func() bool {
-		lease := s.locked(l)
+		lease, told := s.locked(l), s.waitsOf(s.name)
 		var calls []*attempt
 		for range waiters {
 			calls = append(calls, s.start(l))
 		}
 		next := s.first(calls)
-		if wanted := lease.Wanted(); wanted != nil {
-			s.done("somebody waits", wanted)
-		}
+		s.eventually("all wait", func() bool { return s.waitsOf(s.name) == told+waiters })
 		before := s.ops()
 		s.unlock(lease)
 		for range waiters - 1 {

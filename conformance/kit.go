@@ -26,6 +26,7 @@ type scene struct {
 
 	mu    sync.Mutex
 	peers []*Peer
+	waits map[string]int // how many calls were told to wait, by name
 }
 
 var scenes atomic.Int64
@@ -36,7 +37,8 @@ func newScene(t testing.TB, h *Harness, limit time.Duration) *scene {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	s := &scene{
 		TB: t, Harness: h, ctx: ctx,
-		name: fmt.Sprintf("%s#%d", t.Name(), scenes.Add(1)),
+		name:  fmt.Sprintf("%s#%d", t.Name(), scenes.Add(1)),
+		waits: make(map[string]int),
 	}
 	dumped := make(chan struct{})
 	alarm := time.AfterFunc(limit, func() { defer close(dumped); s.dump(limit) })
@@ -80,11 +82,26 @@ func (s *scene) openWith(o dlock.Options) *Peer {
 	if o.TTL == 0 {
 		o.TTL = s.TTL
 	}
+	if o.Hooks.Waiting == nil {
+		o.Hooks.Waiting = s.noteWait
+	}
 	p := s.Open(s.TB, o)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.peers = append(s.peers, p)
 	return p
+}
+
+func (s *scene) noteWait(e dlock.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waits[e.Name]++
+}
+
+func (s *scene) waitsOf(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waits[name]
 }
 
 func (s *scene) opens(n int) []*Peer {
@@ -297,30 +314,18 @@ func (a *attempt) waiting() bool {
 	return !isClosed(a.ready)
 }
 
-// queue starts a Lock call on l, whose name is name, and waits until the
-// server knows of n that wait.
+// queue starts a Lock call on l, whose name is name, and waits until its client
+// has told that it waits and the server knows of n that do.
 func (s *scene) queue(l dlock.Locker, name string, n int) *attempt {
 	s.Helper()
+	before := s.waitsOf(name)
 	a := s.start(l)
-	s.eventually(fmt.Sprintf("%d waiting for %q", n, name), func() bool {
+	s.eventually(fmt.Sprintf("a call for %q is told to wait", name), func() bool {
 		a.waits("it should wait")
-		return s.Waiting(s.TB, name) == n
+		return s.waitsOf(name) > before
 	})
+	s.queued(name, n)
 	return a
-}
-
-// givesUp cancels calls that wait until one has heard before that the lock is
-// held: the server knows of a waiter before its client hears so.
-func (s *scene) givesUp(l dlock.Locker, name string) {
-	s.Helper()
-	s.eventually("a call given up that knows that the lock is held", func() bool {
-		call := s.queue(l, name, 1)
-		call.cancel(errTest)
-		err := call.failed()
-		s.is(err, errTest)
-		s.queued(name, 0)
-		return errors.Is(err, dlock.ErrHeld)
-	})
 }
 
 // queued waits until the server knows of n requests for name that wait.

@@ -139,7 +139,9 @@ func multiAllOrNone(s *scene) {
 	_, err := a.Multi([]string{x, y}).TryLock(s.ctx)
 	s.is(err, dlock.ErrHeld)
 	s.free(b.Mutex(x))
-	s.givesUp(a.Multi([]string{y, x}), y)
+	waiting := s.queue(a.Multi([]string{y, x}), y, 1)
+	waiting.cancel(errTest)
+	s.is(waiting.failed(), dlock.ErrHeld, errTest)
 	s.freed(b.Mutex(x))
 	s.unlock(only)
 }

@@ -11,6 +11,7 @@ import (
 // deaf observes nothing.
 type deaf struct{}
 
+func (deaf) Queued()    {}
 func (deaf) Lost(error) {}
 func (deaf) Wanted()    {}
 

@@ -39,6 +39,7 @@ func observerOf(r backend.Request) backend.Observer {
 
 type deaf struct{}
 
+func (deaf) Queued()    {}
 func (deaf) Lost(error) {}
 func (deaf) Wanted()    {}
 

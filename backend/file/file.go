@@ -93,6 +93,7 @@ func (b *Backend) acquire(ctx context.Context, r backend.Request) (*grant, error
 		l.close()
 		return nil, refused(err)
 	}
+	r.Observer.Queued()
 	return b.wait(ctx, newWaiter(l, r))
 }
 

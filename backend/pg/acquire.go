@@ -135,6 +135,7 @@ func (a *ask) abandoned() bool {
 func (b *Backend) lead(ctx context.Context, a *ask, r *backend.Request) {
 	if r.Wait && !a.shared && b.isHot(a.place.key) {
 		if p := a.parkAtOnce(); p != nil {
+			r.Observer.Queued()
 			a.stay(ctx, p)
 			return
 		}
@@ -147,7 +148,11 @@ func (b *Backend) lead(ctx context.Context, a *ask, r *backend.Request) {
 	t.session.drive(ctx, t.call)
 	select {
 	case <-t.call.done:
-		a.conclude(ctx, r.Wait, a.tried(ctx, t))
+		err := a.tried(ctx, t)
+		if r.Wait && isHeld(err) {
+			r.Observer.Queued()
+		}
+		a.conclude(ctx, r.Wait, err)
 	case <-ctx.Done():
 		finish := func(ctx context.Context) { <-t.call.done; a.conclude(ctx, false, a.tried(ctx, t)) }
 		if !b.janitor.Go(finish) {
@@ -231,10 +236,18 @@ func (a *ask) settled() bool { return a.grant != nil || a.err != nil }
 func (b *Backend) follow(ctx context.Context, a *ask, r *backend.Request) (*backend.Hold, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	told := false
 	for !a.settled() {
 		if !r.Wait && a.held {
 			a.part(r)
 			return nil, backend.ErrHeld
+		}
+		if a.held && !told {
+			told = true
+			b.mu.Unlock()
+			r.Observer.Queued()
+			b.mu.Lock()
+			continue // it may have changed meanwhile
 		}
 		if !b.listen(ctx, a) && !a.settled() {
 			a.part(r)

@@ -10,6 +10,7 @@ import (
 
 type deaf struct{}
 
+func (deaf) Queued()    {}
 func (deaf) Lost(error) {}
 func (deaf) Wanted()    {}
 

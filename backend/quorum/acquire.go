@@ -89,6 +89,9 @@ func (c *call) decide(ctx context.Context) (*backend.Hold, error) {
 		if bh != nil || err != nil {
 			return bh, err
 		}
+		if held && c.r.Wait {
+			c.r.Observer.Queued()
+		}
 		if c.slow == nil {
 			c.slow = time.NewTimer(limit(c.r.TTL))
 		}

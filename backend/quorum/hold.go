@@ -121,6 +121,9 @@ func (o *observer) Lost(cause error) {
 	}
 }
 
+// Queued implements backend.Observer. That one node is taken says little.
+func (o *observer) Queued() {}
+
 // Wanted implements backend.Observer.
 func (o *observer) Wanted() { o.h.r.Observer.Wanted() }
 

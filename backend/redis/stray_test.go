@@ -30,6 +30,7 @@ func (w watchedConn) Write(b []byte) (int, error) {
 
 type deaf struct{}
 
+func (deaf) Queued()    {}
 func (deaf) Lost(error) {}
 func (deaf) Wanted()    {}
 

@@ -14,6 +14,8 @@ import (
 // A listener observes whether somebody waits.
 type listener chan struct{}
 
+func (l listener) Queued() {}
+
 func (l listener) Lost(error) {}
 
 func (l listener) Wanted() {

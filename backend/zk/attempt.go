@@ -334,6 +334,9 @@ func (a *attempt) wait(n *node) error {
 		if !a.request.Wait {
 			return backend.ErrHeld
 		}
+		if !a.hasLeft() {
+			a.request.Observer.Queued()
+		}
 		w, err := n.session.watch(n.dir + "/" + n.barrier.last.name)
 		if err != nil {
 			return err

@@ -17,7 +17,7 @@ type doorway struct {
 // knock waits for this goroutine's turn to ask the backend for l. Nobody else
 // of this client asks for it in a conflicting mode until leave. If a hold of
 // this client serves instead, knock returns a lease on that.
-func (c *Client) knock(ctx context.Context, l *lock, r request, waiting func()) (*doorway, *Lease, error) {
+func (c *Client) knock(ctx context.Context, l *lock, r request, n *notice) (*doorway, *Lease, error) {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -37,7 +37,7 @@ func (c *Client) knock(ctx context.Context, l *lock, r request, waiting func()) 
 		return nil, nil, ErrHeld
 	}
 	d.want()
-	lease, err := c.await(ctx, &d.gate, c.newWaiter(r.mode, l), nil, waiting)
+	lease, err := c.await(ctx, &d.gate, c.newWaiter(r.mode, l), nil, n)
 	if err != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -52,12 +52,10 @@ func (c *Client) knock(ctx context.Context, l *lock, r request, waiting func()) 
 // await queues w at g until this goroutine is let in, or has a lease. It is
 // called with c.mu held and returns without it. It fails if ctx or parent, which
 // may be nil, ends first, or if it is turned away.
-func (c *Client) await(ctx context.Context, g *gate, w *waiter, parent <-chan struct{}, queued func()) (*Lease, error) {
+func (c *Client) await(ctx context.Context, g *gate, w *waiter, parent <-chan struct{}, n *notice) (*Lease, error) {
 	g.enqueue(w)
 	c.mu.Unlock()
-	if queued != nil {
-		queued()
-	}
+	n.Queued()
 
 	if ctx.Done() == nil && parent == nil { // half the price of a select
 		<-w.ready

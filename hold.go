@@ -263,7 +263,7 @@ func (h *hold) Renewed(left time.Duration) {
 	}
 }
 
-// Queued implements backend.Observer.
+// Queued implements backend.Observer: nobody wants to know.
 func (h *hold) Queued() {}
 
 // Wanted implements backend.Observer: somebody of another client waits.

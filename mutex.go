@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -177,8 +176,8 @@ func (l *lock) enter(ctx context.Context, outer *chain, r request) (*Lease, erro
 
 // take asks the backend for the lock once it is this goroutine's turn.
 func (l *lock) take(ctx context.Context, r request) (*Lease, error) {
-	c, waiting := l.client, l.waiting(r)
-	door, lease, err := c.knock(ctx, l, r, waiting)
+	c, n := l.client, l.notice(r)
+	door, lease, err := c.knock(ctx, l, r, n)
 	if lease != nil || err != nil {
 		return lease, err
 	}
@@ -192,7 +191,7 @@ func (l *lock) take(ctx context.Context, r request) (*Lease, error) {
 		TTL:      ttl,
 		Fixed:    fixed,
 		Wait:     r.wait,
-		Observer: observer(h, waiting),
+		Observer: n.observer(h),
 	})
 	if err != nil {
 		c.leave(door, r.mode)
@@ -205,30 +204,3 @@ func (l *lock) take(ctx context.Context, r request) (*Lease, error) {
 	}
 	return lease, nil
 }
-
-// waiting is what to call when a call has to wait, here or on the server. It is
-// nil if nobody wants to know, and tells once.
-func (l *lock) waiting(r request) func() {
-	f := l.client.opts.Hooks.Waiting
-	if f == nil {
-		return nil
-	}
-	return sync.OnceFunc(func() { f(Event{Name: l.name, Shared: r.mode == backend.Shared}) })
-}
-
-// observer is h, which tells of a wait if that is not nil.
-func observer(h *hold, waiting func()) backend.Observer {
-	if waiting == nil {
-		return h
-	}
-	return &telling{h, waiting}
-}
-
-// A telling hold has somebody to tell that its call waits.
-type telling struct {
-	*hold
-	waiting func()
-}
-
-// Queued implements backend.Observer.
-func (t *telling) Queued() { t.waiting() }

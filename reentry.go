@@ -15,7 +15,7 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 	if r.mode == backend.Exclusive && outer.modeNow() == backend.Shared {
 		return nil, ErrUpgrade
 	}
-	if err := l.client.enterScope(ctx, outer, r.mode, r.wait, l.waiting(r)); err != nil {
+	if err := l.client.enterScope(ctx, outer, r.mode, r.wait, l.notice(r)); err != nil {
 		return nil, err
 	}
 	h := outer.hold
@@ -39,7 +39,7 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 }
 
 // enterScope waits for a place among the entries made under outer.
-func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode, wait bool, waiting func()) error {
+func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode, wait bool, n *notice) error {
 	c.mu.Lock()
 	if outer.scope.tryEnter(mode) {
 		c.mu.Unlock()
@@ -49,7 +49,7 @@ func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode
 		c.mu.Unlock()
 		return ErrHeld
 	}
-	_, err := c.await(ctx, &outer.scope, c.newWaiter(mode, nil), outer.whenDone(), waiting)
+	_, err := c.await(ctx, &outer.scope, c.newWaiter(mode, nil), outer.whenDone(), n)
 	if err == errParentEnded {
 		return outer.why(outer.lockName())
 	}

@@ -80,6 +80,13 @@ type Request struct {
 	Observer Observer
 }
 
+// Queued tells the Observer, if there is one, that the request has to wait.
+func (r *Request) Queued() {
+	if r.Observer != nil {
+		r.Observer.Queued()
+	}
+}
+
 // An Observer is told of events of one request and its hold. Its methods return
 // at once, may be called from any goroutine, more than once, and even before
 // Acquire has returned.

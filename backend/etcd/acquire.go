@@ -77,7 +77,7 @@ func (a *acquisition) attempt(ctx context.Context) (*backend.Hold, error) {
 	}
 	if p.ahead != "" {
 		a.queued = true
-		observerOf(a.request).Queued()
+		a.request.Queued()
 		err = p.wait(ctx)
 	}
 	var h *backend.Hold

@@ -93,7 +93,7 @@ func (b *Backend) acquire(ctx context.Context, r backend.Request) (*grant, error
 		l.close()
 		return nil, refused(err)
 	}
-	r.Observer.Queued()
+	r.Queued()
 	return b.wait(ctx, newWaiter(l, r))
 }
 

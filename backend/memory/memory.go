@@ -98,7 +98,7 @@ func (b *Backend) acquire(ctx context.Context, r *backend.Request, v backend.Bal
 		return nil, backend.ErrHeld
 	}
 	if g == nil {
-		r.Observer.Queued()
+		r.Queued()
 		if g, err = b.await(ctx, w); err != nil {
 			return nil, err
 		}

@@ -135,7 +135,7 @@ func (a *ask) abandoned() bool {
 func (b *Backend) lead(ctx context.Context, a *ask, r *backend.Request) {
 	if r.Wait && !a.shared && b.isHot(a.place.key) {
 		if p := a.parkAtOnce(); p != nil {
-			r.Observer.Queued()
+			r.Queued()
 			a.stay(ctx, p)
 			return
 		}
@@ -150,7 +150,7 @@ func (b *Backend) lead(ctx context.Context, a *ask, r *backend.Request) {
 	case <-t.call.done:
 		err := a.tried(ctx, t)
 		if r.Wait && isHeld(err) {
-			r.Observer.Queued()
+			r.Queued()
 		}
 		a.conclude(ctx, r.Wait, err)
 	case <-ctx.Done():
@@ -245,7 +245,7 @@ func (b *Backend) follow(ctx context.Context, a *ask, r *backend.Request) (*back
 		if a.held && !told {
 			told = true
 			b.mu.Unlock()
-			r.Observer.Queued()
+			r.Queued()
 			b.mu.Lock()
 			continue // it may have changed meanwhile
 		}

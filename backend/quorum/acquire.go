@@ -90,7 +90,7 @@ func (c *call) decide(ctx context.Context) (*backend.Hold, error) {
 			return bh, err
 		}
 		if held && c.r.Wait {
-			c.r.Observer.Queued()
+			c.r.Queued()
 		}
 		if c.slow == nil {
 			c.slow = time.NewTimer(limit(c.r.TTL))

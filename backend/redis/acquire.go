@@ -101,7 +101,7 @@ func (c *call) pursue(ctx context.Context, a answer, err error) (*backend.Hold, 
 		case "GRANTED":
 			h, err = c.accept(ctx, c.grantOf(a))
 		case "QUEUED":
-			c.Observer.Queued()
+			c.Queued()
 			h, a, err = c.wait(ctx, a)
 			if h == nil {
 				continue

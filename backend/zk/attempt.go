@@ -335,7 +335,7 @@ func (a *attempt) wait(n *node) error {
 			return backend.ErrHeld
 		}
 		if !a.hasLeft() {
-			a.request.Observer.Queued()
+			a.request.Queued()
 		}
 		w, err := n.session.watch(n.dir + "/" + n.barrier.last.name)
 		if err != nil {

@@ -186,10 +186,14 @@ func scripts(t testing.TB, s *server.Server) int {
 // Masters restart without their data, one at a time, while clients work. The
 // rejoin delay is that of short leases, so that there are many restarts.
 func TestTokensUnderRedisRestarts(t *testing.T) {
-	const holds, clients = 1000, 4
+	const holds = 1000
 	masters := startMasters(t, 5)
 	vouchFor(t, masters...)
-	url := "redlock://" + addresses(masters) + "?dlock.ttl=500ms&dlock.maxttl=500ms&dlock.skew=50ms&dial_timeout=200ms"
+	url := "redlock://" + addresses(masters) + "?dlock.ttl=500ms&dlock.maxttl=500ms&dlock.skew=50ms"
+	var clients [4]*dlock.Client
+	for i := range clients {
+		clients[i] = openURL(t, url, nil)
+	}
 	var mu sync.Mutex
 	var last, visits uint64
 	var done atomic.Bool
@@ -206,8 +210,7 @@ func TestTokensUnderRedisRestarts(t *testing.T) {
 		}
 	})
 	var work sync.WaitGroup
-	for range clients {
-		c := openURL(t, url, nil)
+	for _, c := range clients {
 		work.Go(func() {
 			for {
 				l, err := c.Mutex("x").Lock(context.Background())

@@ -58,7 +58,7 @@ func (s *starter) cycle() bool {
 	s.t.Helper()
 	started, v := s.start()
 	h, granted := soon(s.t, started)
-	if h.Token != v.Token {
+	if h.Token < v.Token { // it is greater if the proposal took too long
 		s.t.Errorf("the token is %d, proposed was %d", h.Token, v.Token)
 	}
 	rest(s.t, s.wire.(*wire))
@@ -133,7 +133,7 @@ func TestStartedWithoutReply(t *testing.T) {
 		t.Fatal("a reply has come")
 	}
 	h := must[*backend.Hold](t)(started.Finish(ctx))
-	if h.Token != v.Token {
+	if h.Token < v.Token { // it is greater if the proposal took too long
 		t.Errorf("the token is %d, proposed was %d", h.Token, v.Token)
 	}
 	must[any](t)(nil, s.Release(ctx, h))

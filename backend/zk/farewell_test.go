@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +14,19 @@ import (
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/server"
 )
+
+// TestFailedWrite has the driver learn of it by what it reads.
+func TestFailedWrite(t *testing.T) {
+	near, far := net.Pipe()
+	far.Close()
+	l := &link{Conn: near, session: &session{b: new(Backend)}}
+	if n, err := l.Write(make([]byte, 12)); n != 12 || err != nil {
+		t.Errorf("the driver is told of %d bytes, %v", n, err)
+	}
+	if _, err := near.Read(make([]byte, 1)); err != io.ErrClosedPipe {
+		t.Errorf("the connection goes on: %v", err)
+	}
+}
 
 // TestEndUnderWork ends sessions while the server answers their requests. The
 // race detector sees it if the driver reads an answer then that it has given up.

@@ -215,14 +215,19 @@ func (l *link) SetReadDeadline(t time.Time) error {
 // greetLimit is how long a server may take to open a session.
 const greetLimit = 3 * time.Second
 
-// Write implements net.Conn.
+// Write implements net.Conn. A failure ends the connection and is not told: the
+// driver would answer the request at once and, when the connection has ended,
+// once more. It waits for ever then if the caller has left.
 func (l *link) Write(b []byte) (int, error) {
 	if l.session.b.opts.Ensemble {
 		l.note(time.Now())
 	}
 	l.rewatch.note(b)
 	l.bye.note(b)
-	return l.Conn.Write(b)
+	if _, err := l.Conn.Write(b); err != nil {
+		l.Conn.Close()
+	}
+	return len(b), nil
 }
 
 // note remembers that something is sent, unless something was just before.

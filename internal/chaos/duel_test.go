@@ -159,7 +159,7 @@ func partition(r *ring) {
 func (r *ring) cutOff(lane int) (margin time.Duration, valid bool, err error) {
 	began := Now()
 	if e, err := r.expect(r.holder, "lock", lane, Granted); err != nil || e.Err != "" {
-		return 0, false, fmt.Errorf("holder: %v %w", e, err)
+		return 0, false, fmt.Errorf("holder: %v, %v", e, err)
 	}
 	if err := r.rival.tell("lock", lane); err != nil {
 		return 0, false, err
@@ -167,7 +167,7 @@ func (r *ring) cutOff(lane int) (margin time.Duration, valid bool, err error) {
 	r.cut[lane]()
 	got, err := r.rival.await(r.ctx, lane, began, Granted)
 	if err != nil || got.Err != "" {
-		return 0, false, fmt.Errorf("rival: %v %w", got, err)
+		return 0, false, fmt.Errorf("rival: %v, %v", got, err)
 	}
 	lost, err := r.holder.await(r.ctx, lane, began, Lost)
 	if err != nil {
@@ -179,10 +179,11 @@ func (r *ring) cutOff(lane int) (margin time.Duration, valid bool, err error) {
 	}
 	valid = !r.holder.stalled(began)
 	r.heal[lane]()
-	if e, err := r.expect(r.rival, "unlock", lane, Given); err != nil || e.Err != "" {
-		return 0, false, fmt.Errorf("rival unlocks: %v %w", e, err)
+	e, err := r.expect(r.rival, "unlock", lane, Given)
+	if err != nil || e.Err != "" && e.Err != "lost" {
+		return 0, false, fmt.Errorf("rival unlocks: %v, %v", e, err)
 	}
-	return margin, valid, nil
+	return margin, valid && e.Err == "", nil // nor is anything proved if the rival did not run
 }
 
 // TestStoppedHolder stops the holder's process past its lease. When it wakes up

@@ -21,9 +21,22 @@ var inherited = []string{"test.failfast", "test.run", "test.shuffle", "test.skip
 // testApart tests each backend in a process of its own, so that none is counted
 // among the goroutines of another.
 func testApart(t *testing.T, names []string) {
+	var several, alone []string
+	for _, name := range names {
+		if targets[name].alone {
+			alone = append(alone, name)
+		} else {
+			several = append(several, name)
+		}
+	}
+	runProcesses(t, several, sideBySide)
+	runProcesses(t, alone, 1)
+}
+
+func runProcesses(t *testing.T, names []string, atOnce int) {
 	next := make(chan string)
 	var workers sync.WaitGroup
-	for range sideBySide {
+	for range atOnce {
 		workers.Go(func() {
 			runtime.LockOSThread() // the signal comes when the thread ends that has started the process
 			defer runtime.UnlockOSThread()

@@ -126,7 +126,7 @@ func keepTenThousand(s *scene) {
 	var failed atomic.Int64
 	each(workers, func(w int) {
 		for i := w; i < n; i += workers {
-			lease, err := p.Mutex(s.sub(i)).Lock(s.ctx)
+			lease, err := s.patiently(p.Mutex(s.sub(i)))
 			if err != nil {
 				if failed.Add(1) == 1 {
 					s.Errorf("lock %d: %v", i, err)

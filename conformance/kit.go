@@ -124,6 +124,16 @@ func (s *scene) locked(l dlock.Locker) *dlock.Lease {
 	return lease
 }
 
+// patiently takes l, as often as the server is too busy with others to answer.
+func (s *scene) patiently(l dlock.Locker) (*dlock.Lease, error) {
+	for {
+		lease, err := l.Lock(s.ctx)
+		if !errors.Is(err, dlock.ErrUnavailable) || s.ctx.Err() != nil {
+			return lease, err
+		}
+	}
+}
+
 // rlocked is locked for a reader.
 func (s *scene) rlocked(l dlock.RWLocker) *dlock.Lease {
 	s.Helper()

@@ -15,20 +15,25 @@ import (
 	"github.com/dlock-go/dlock/conformance"
 )
 
-// targets are what the suite tests: backends, and ways to run them. A further
-// one is one line.
-var targets = map[string]func(testing.TB) conformance.Harness{
-	"etcd":           etcdHarness,
-	"etcd-old":       oldEtcdHarness,
-	"file":           fileHarness,
-	"memory":         memoryHarness,
-	"pg":             pgHarness,
-	"redis":          redisHarness,
-	"redis-cluster":  clusterHarness,
-	"redis-sentinel": sentinelHarness,
-	"redis-user":     redisUserHarness,
-	"redlock":        redlockHarness,
-	"zk":             zkHarness,
+// A target is a backend, or a way to run it.
+type target struct {
+	harness func(testing.TB) conformance.Harness
+	alone   bool // has so many servers that nothing is tested beside it
+}
+
+// targets are what the suite tests. A further backend is one line.
+var targets = map[string]target{
+	"etcd":           {harness: etcdHarness},
+	"etcd-old":       {harness: oldEtcdHarness},
+	"file":           {harness: fileHarness},
+	"memory":         {harness: memoryHarness},
+	"pg":             {harness: pgHarness},
+	"redis":          {harness: redisHarness},
+	"redis-cluster":  {harness: clusterHarness, alone: true},
+	"redis-sentinel": {harness: sentinelHarness, alone: true},
+	"redis-user":     {harness: redisUserHarness},
+	"redlock":        {harness: redlockHarness, alone: true},
+	"zk":             {harness: zkHarness},
 }
 
 var backends = flag.String("backend", "memory", "backends to test: a name, a list with commas, or all; one of "+known())
@@ -55,7 +60,7 @@ func TestConformance(t *testing.T) {
 	}
 	name := names[0]
 	var report conformance.Report
-	t.Run(name, func(t *testing.T) { report = conformance.Run(t, targets[name](t)) })
+	t.Run(name, func(t *testing.T) { report = conformance.Run(t, targets[name].harness(t)) })
 	fmt.Println(report)
 	if want := allowedSkips(t, name); !slices.Equal(report.Skipped, want) {
 		t.Errorf("%s: skipped %v, testdata/skips/%s.txt says %v", name, report.Skipped, name, want)
@@ -64,7 +69,7 @@ func TestConformance(t *testing.T) {
 
 func BenchmarkBackend(b *testing.B) {
 	for _, name := range chosen(b) {
-		b.Run(name, func(b *testing.B) { conformance.Bench(b, targets[name](b)) })
+		b.Run(name, func(b *testing.B) { conformance.Bench(b, targets[name].harness(b)) })
 	}
 }
 
@@ -74,7 +79,7 @@ func chosen(t testing.TB) []string {
 		names = slices.Sorted(maps.Keys(targets))
 	}
 	for _, name := range names {
-		if targets[name] == nil {
+		if targets[name].harness == nil {
 			t.Fatalf("no backend %q; there are %s", name, known())
 		}
 	}

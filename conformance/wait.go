@@ -156,21 +156,23 @@ func waitManyLocks(s *scene) {
 	const n = 1000
 	a, b := s.openWith(dlock.Options{TTL: time.Minute}), s.openWith(dlock.Options{TTL: time.Minute})
 	leases := make([]*dlock.Lease, n)
-	each(n, func(i int) { leases[i], _ = a.Mutex(s.sub(i)).Lock(s.ctx) })
-	calls := make([]*attempt, n)
+	each(n, func(i int) { leases[i], _ = s.patiently(a.Mutex(s.sub(i))) })
+	unlock := func(lease *dlock.Lease, err error) {
+		if err == nil {
+			err = lease.Unlock(s.ctx)
+		}
+		if err != nil {
+			s.Errorf("unexpected error: %v", err)
+		}
+	}
+	var waiters sync.WaitGroup
 	for i := range n {
 		s.alive(leases[i])
-		calls[i] = s.start(b.Mutex(s.sub(i)))
+		waiters.Go(func() { unlock(b.Mutex(s.sub(i)).Lock(s.ctx)) })
 	}
 	s.queued(s.sub(n-1), 1)
-	each(n, func(i int) {
-		if err := leases[i].Unlock(s.ctx); err != nil {
-			s.Errorf("unlock: %v", err)
-		}
-	})
-	for i := range n {
-		s.unlock(calls[i].granted())
-	}
+	each(n, func(i int) { unlock(leases[i], nil) })
+	waiters.Wait()
 }
 
 // waitMiddleWaiterDies cuts off a waiter in the middle of the queue for good.

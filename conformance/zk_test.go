@@ -41,7 +41,7 @@ func zkHarness(t testing.TB) conformance.Harness {
 		Name:     "zk",
 		Version:  s.Version(),
 		Scheme:   "zk",
-		URL:      fmt.Sprintf("zk://%s%s?session=%v", s.Addr(), zkRoot, zkSessions**ttl),
+		URL:      fmt.Sprintf("zk://%s%s?session=%v", s.Addr(), zkRoot, zkSessions*(*ttl)),
 		TTL:      *ttl,
 		Leased:   true,
 		Open:     z.open,

@@ -44,10 +44,9 @@ func (f *farewell) begin() bool {
 	}
 }
 
-// note looks at a request: length, number, code.
+// note looks at a request.
 func (f *farewell) note(request []byte) {
-	const closeSession = -11
-	if len(request) < 12 || int32(binary.BigEndian.Uint32(request[8:])) != closeSession {
+	if codeOf(request) != closeSession {
 		return
 	}
 	f.mu.Lock()

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/server"
@@ -32,17 +31,9 @@ func TestFailedWrite(t *testing.T) {
 // race detector sees it if the driver reads an answer then that it has given up.
 func TestEndUnderWork(t *testing.T) {
 	s := server.Start(t, server.ZooKeeper{Config: []string{"forceSync=no"}})
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
 	for round := range 40 {
-		b, err := Connect(ctx, []string{s.Addr()}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		own, err := b.session()
-		if err != nil {
-			t.Fatal(err)
-		}
+		b, own := sessionAt(t, s.Addr())
+		enough := make(chan struct{})
 		var work sync.WaitGroup
 		var done atomic.Int64
 		for i := range 16 {
@@ -52,16 +43,16 @@ func TestEndUnderWork(t *testing.T) {
 					if err := own.ensure(dir); err != nil && !errors.Is(err, errOver) {
 						t.Error(err)
 					}
-					done.Add(1)
+					if done.Add(1) == 50 {
+						close(enough)
+					}
 				}
 			})
 		}
-		for done.Load() < 50 && ctx.Err() == nil {
-			time.Sleep(time.Millisecond)
-		}
+		<-enough
 		own.end(backend.ErrClosed)
 		work.Wait()
-		if err := b.Close(ctx); err != nil {
+		if err := b.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	}

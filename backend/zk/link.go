@@ -230,6 +230,21 @@ func (l *link) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// What two kinds of requests ask for.
+const (
+	closeSession = -11
+	setWatches   = 101
+)
+
+// codeOf returns what a request asks for: it is length, number, code. Zero is what
+// begins a session.
+func codeOf(request []byte) int32 {
+	if len(request) < 12 {
+		return 0
+	}
+	return int32(binary.BigEndian.Uint32(request[8:]))
+}
+
 // note remembers that something is sent, unless something was just before.
 func (l *link) note(now time.Time) {
 	l.mu.Lock()

@@ -15,18 +15,23 @@ import (
 // inSession connects to a server of its own.
 func inSession(t *testing.T) (addr string, b *Backend, own *session) {
 	s := server.Start(t, server.ZooKeeper{})
+	b, own = sessionAt(t, s.Addr())
+	return s.Addr(), b, own
+}
+
+func sessionAt(t *testing.T, addr string) (*Backend, *session) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	b, err := Connect(ctx, []string{s.Addr()}, nil)
+	b, err := Connect(ctx, []string{addr}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close(ctx) })
-	own, err = b.session()
+	own, err := b.session()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.Addr(), b, own
+	return b, own
 }
 
 // TestNodeOfAnotherSessionIsNotOurs looks for a node that an earlier session of

@@ -29,10 +29,9 @@ func (r *rewatch) begin(s *session) {
 	}
 }
 
-// note looks at a request: length, number, code.
+// note looks at a request.
 func (r *rewatch) note(request []byte) {
-	const setWatches = 101
-	if r.told != nil && !r.noted && len(request) >= 12 && binary.BigEndian.Uint32(request[8:]) == setWatches {
+	if r.told != nil && !r.noted && codeOf(request) == setWatches {
 		r.noted = true
 		close(r.told)
 	}

@@ -28,7 +28,10 @@ type kind uint8
 const (
 	ordinary kind = iota
 	durable       // the caller counts on what it does
-	prompt        // nobody else wants the lock: the reply is worth looking out for
+
+	// prompt is a script for locks that nobody else wants: it takes several, and its
+	// reply is worth looking out for.
+	prompt
 )
 
 // keyAt is where a command that runs a script has its first key.
@@ -117,6 +120,7 @@ func (n *nodes) connect(node *redis.Client) *wire {
 	now := time.Now()
 	maps.DeleteFunc(n.wires, func(_ *redis.Client, w *wire) bool { return w.retire(now.Add(-disused)) })
 	w := newWire(node, n.replicas)
+	w.oneSlot = true
 	if n.own {
 		w.own = node
 	}

@@ -60,6 +60,27 @@ type step struct {
 	settles bool
 	unless  any // the reply of a script that does nothing
 	model   func() []any
+	others  []step // with other locks, by the same call
+}
+
+// all is the steps of one call.
+func (s step) all() []step { return append([]step{s}, s.others...) }
+
+// command is the call.
+func (s step) command() []any {
+	var keys, args []any
+	for _, one := range s.all() {
+		keys, args = append(keys, one.keys...), append(args, one.args...)
+	}
+	return s.script.call(keys, args...)
+}
+
+// replies are those to each of the steps.
+func (s step) replies(reply any) []any {
+	if len(s.others) == 0 {
+		return []any{reply}
+	}
+	return reply.([]any)
 }
 
 const (
@@ -227,16 +248,8 @@ func (tr *trial) call(lock int, id string) step {
 	ttl, _, _ := parseID(id)
 	s := step{lock: lock, keys: k.args(5), settles: true}
 	switch p := tr.rnd.IntN(100); {
-	case p < 4 && id[0] == 'w':
-		s.keys, s.script, s.args, s.unless = k.args(1), trialGrab, []any{id, ttl}, int64(0)
-		s.model = func() []any { return m.acquire(id, ttl, "t", "") }
-	case p < 6 && id[0] == 'w':
-		token, lead := tr.proposal()
-		s.keys, s.script, s.args, s.unless = k.args(1), trialGrab, []any{id, ttl, token, lead}, int64(0)
-		s.model = func() []any { return m.vote(id, ttl, "t", "", token) }
 	case p < 9 && id[0] == 'w':
-		s.keys, s.script, s.args, s.unless = k.args(1), trialDrop, []any{id}, int64(-1)
-		s.model = func() []any { return m.release(id, false, 0) }
+		return tr.quick(p, lock, id)
 	case p < 42:
 		mode, rank := "wwwtp"[tr.rnd.IntN(5)], ""
 		if tr.rnd.IntN(4) == 0 {
@@ -284,6 +297,41 @@ func (tr *trial) call(lock int, id string) step {
 		s.settles = false
 		s.script, s.args = wipeScript, nil
 		s.model = func() []any { m.wipe(); return []any{"OK"} }
+	}
+	return s
+}
+
+// quick draws a step for a lock that may be free, or held by nobody else, and
+// others that are the same for others.
+func (tr *trial) quick(p, lock int, id string) step {
+	s := tr.quickOne(p, lock, id)
+	for other := range trialLocks {
+		ids := tr.ids[other]
+		if other == lock || len(ids) == 0 || tr.rnd.IntN(2) == 0 {
+			continue
+		}
+		if id := ids[tr.rnd.IntN(len(ids))]; id[0] == 'w' {
+			s.others = append(s.others, tr.quickOne(p, other, id))
+		}
+	}
+	return s
+}
+
+func (tr *trial) quickOne(p, lock int, id string) step {
+	m := tr.locks[lock]
+	s := step{lock: lock, keys: key(m.key).args(1), settles: true}
+	ttl, _, _ := parseID(id)
+	switch {
+	case p < 4:
+		s.script, s.args, s.unless = trialGrab, []any{id, ttl}, int64(0)
+		s.model = func() []any { return m.acquire(id, ttl, "t", "") }
+	case p < 6:
+		token, lead := tr.proposal()
+		s.script, s.args, s.unless = trialGrab, []any{id, ttl, token, lead}, int64(0)
+		s.model = func() []any { return m.vote(id, ttl, "t", "", token) }
+	default:
+		s.script, s.args, s.unless = trialDrop, []any{id}, int64(-1)
+		s.model = func() []any { return m.release(id, false, 0) }
 	}
 	return s
 }
@@ -372,13 +420,16 @@ func (tr *trial) run(steps []step) {
 	ctx := context.Background()
 	pipe := tr.client.Pipeline()
 	replies := make([]*redis.Cmd, len(steps))
-	dumps := make([]*redis.Cmd, len(steps))
+	dumps := make([][]*redis.Cmd, len(steps))
 	for i, s := range steps {
 		_ = pipe.HSet(ctx, clockKey, "s", s.us/1e6, "us", s.us%1e6)
-		replies[i] = redis.NewCmd(ctx, s.script.call(s.keys, s.args...)...)
+		replies[i] = redis.NewCmd(ctx, s.command()...)
 		_ = pipe.Process(ctx, replies[i])
-		dumps[i] = redis.NewCmd(ctx, dumpScript.call(key(tr.locks[s.lock].key).args(5))...)
-		_ = pipe.Process(ctx, dumps[i])
+		for _, one := range s.all() {
+			dump := redis.NewCmd(ctx, dumpScript.call(key(tr.locks[one.lock].key).args(5))...)
+			_ = pipe.Process(ctx, dump)
+			dumps[i] = append(dumps[i], dump)
+		}
 	}
 	_, _ = pipe.Exec(ctx)
 	for i, s := range steps {
@@ -389,17 +440,27 @@ func (tr *trial) run(steps []step) {
 		for _, m := range tr.locks {
 			m.at(s.us)
 		}
-		if reply == s.unless {
-			s.settles = false
-			tr.compare(s, must[[]any](tr.t)(dumps[i].Slice()))
-			continue
+		for j, reply := range s.replies(reply) {
+			one := s.all()[j]
+			one.us = s.us
+			tr.check(one, reply, must[[]any](tr.t)(dumps[i][j].Slice()))
 		}
-		reply = s.whole(reply)
-		if want := s.model(); !reflect.DeepEqual(reply, want) {
-			tr.t.Fatalf("%v\nsaid  %v\nmodel %v\nwhich is now %+v", s.args, reply, want, *tr.locks[s.lock])
-		}
-		tr.compare(s, must[[]any](tr.t)(dumps[i].Slice()))
 	}
+}
+
+// check checks a reply, and what there is of the lock then, against the model.
+func (tr *trial) check(s step, reply any, state []any) {
+	tr.t.Helper()
+	if reply == s.unless {
+		s.settles = false
+		tr.compare(s, state)
+		return
+	}
+	reply = s.whole(reply)
+	if want := s.model(); !reflect.DeepEqual(reply, want) {
+		tr.t.Fatalf("%v\nsaid  %v\nmodel %v\nwhich is now %+v", s.args, reply, want, *tr.locks[s.lock])
+	}
+	tr.compare(s, state)
 }
 
 // whole is a reply with all that it leaves unsaid.

@@ -40,7 +40,7 @@ var (
 	probeScript     = load("probe")
 )
 
-var include = regexp.MustCompile(`(?m)^-- include (\w+)$`)
+var include = regexp.MustCompile(`(?m)^ *-- include (\w+)$`)
 
 // load makes a script of a file. One that tells clients something has another
 // form for clusters.
@@ -69,7 +69,7 @@ func expand(name string, r *strings.Replacer) string {
 		src = r.Replace(src)
 	}
 	return include.ReplaceAllStringFunc(src, func(line string) string {
-		return expand(strings.TrimPrefix(line, "-- include "), r)
+		return expand(strings.TrimPrefix(strings.TrimLeft(line, " "), "-- include "), r)
 	})
 }
 

@@ -42,6 +42,7 @@ type wire struct {
 	client   redis.UniversalClient
 	own      *redis.Client // the client, if nobody else uses it: it gets links
 	inline   bool          // the client keeps to the deadline of a context
+	oneSlot  bool          // the keys of a command must share a slot
 	replicas int           // how many must acknowledge what is durable
 
 	mu      sync.Mutex
@@ -60,9 +61,11 @@ type turn struct {
 	link   *link // nil: the client has to find a connection each time
 }
 
-// A parcel is one command on its way.
+// A parcel is one command on its way, or a joint of several.
 type parcel struct {
 	args  []any
+	joins bool      // its script takes several locks
+	parts []*parcel // of a joint: what one command does for all of them
 	reply any
 	err   error         // of the reply, or why there is none
 	left  atomic.Bool   // it was sent, or its caller has gone before that
@@ -180,6 +183,7 @@ func (e *early) await(ctx context.Context) (any, error) {
 // post sends a command whose reply is awaited later, for no longer than limit.
 func (w *wire) post(limit time.Duration, args []any, k kind) *parcel {
 	p := newParcel(args)
+	p.joins = k == prompt && !w.oneSlot
 	if k == durable && w.replicas > 0 {
 		p.ack = limit / 2
 	}
@@ -235,7 +239,7 @@ func (p *parcel) await(ctx context.Context, limit time.Duration) (any, error) {
 // result ends the life of a parcel that is done.
 func (p *parcel) result() (any, error) {
 	reply, err, lacks := p.reply, p.err, p.lacks
-	p.args, p.reply, p.err, p.ack, p.lacks = nil, nil, nil, 0, nil
+	p.args, p.joins, p.reply, p.err, p.ack, p.lacks = nil, false, nil, nil, 0, nil
 	p.left.Store(false)
 	parcels.Put(p)
 	if err == nil {
@@ -418,7 +422,7 @@ type pipeline struct {
 }
 
 func (w *wire) pack(batch []*parcel) *pipeline {
-	return &pipeline{batch, w.acknowledgement(batch)}
+	return &pipeline{join(batch), w.acknowledgement(batch)}
 }
 
 // all is the parcels in the order in which they leave.
@@ -468,8 +472,23 @@ func (w *wire) deliver(p *pipeline) {
 		w.acknowledge(p)
 	}
 	for _, one := range p.batch {
-		one.done <- struct{}{}
+		one.arrive()
 	}
+}
+
+// arrive wakes who waits for a parcel. A joint ends here, its parts do not.
+func (p *parcel) arrive() {
+	if len(p.parts) == 0 {
+		p.done <- struct{}{}
+		return
+	}
+	p.share()
+	for _, part := range p.parts {
+		part.done <- struct{}{}
+	}
+	clear(p.parts)
+	p.parts = p.parts[:0]
+	_, _ = p.result()
 }
 
 // execOn has the client library send a pipeline. It returns the error of a

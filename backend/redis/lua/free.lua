@@ -2,15 +2,12 @@
 -- is: nothing is noted there, and it is kept for long enough.
 --
 -- Uses  s, the reply to HMGET S o b d t; S us now expiry id; plain: whether such a
---       hold is asked for; least: what the token is no less than. It is the whole
---       reply if it is the token.
+--       hold is asked for; least: what the token is no less than.
+-- Sets  granted: the reply. It is the token if that says all.
 if plain and not s[1] and not s[2] and (s[3] or 0) - expiry >= keep then
   local token = math.max((s[4] or 0) + 1, least)
   redis.call('HSET', S, 'o', id, 'n', '1',
     'e', string.format('%d%03d', expiry / 1000, expiry % 1000),
     't', string.format('%d%06d', token / 1000000, token % 1000000))
-  if token == least then
-    return token
-  end
-  return {'GRANTED', us, token, expiry, 0}
+  granted = token == least and token or {'GRANTED', us, token, expiry, 0}
 end

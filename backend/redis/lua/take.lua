@@ -4,8 +4,11 @@
 local id, ttl, mode, order = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local shared = string.byte(id) == 114
 local expiry = now + ttl
-local plain = not shared and mode ~= 'p'
+local plain, granted = not shared and mode ~= 'p', nil
 -- include free
+if granted then
+  return granted
+end
 
 -- include state
 -- include settle

@@ -78,8 +78,8 @@ const (
 		"of 100 ms, after which etcd serves its watches, and the more wait the less often it is in the way."
 	unsteady = "From one turn to the next the machine may become twice as fast or slow. Where the two take " +
 		"turns lock by lock it is 1.25 to 1.28 (`go test -run '^$' -bench Free ./backend/zk`)."
-	numbered = "A grant draws a token from a sequence, whose log the server writes to disk every 32 tokens, and a release " +
-		"looks whether somebody waits beside the queue. The floor has no token, and cannot wait without a connection."
+	numbered = "A grant draws a token from a sequence, and a release looks whether somebody waits beside the queue. " +
+		"The floor has no token, and cannot wait without a connection."
 )
 
 // value is what was measured for a target.

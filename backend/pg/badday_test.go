@@ -217,7 +217,7 @@ func TestNoConnectionLeft(t *testing.T) {
 	b0, err := New(testContext(t), cfg, nil) // makes the sequence
 	must(t, err)
 	must(t, b0.Close(testContext(t)))
-	_, err = a.Exec(testContext(t), "GRANT USAGE ON SEQUENCE dlock_token TO plain")
+	_, err = a.Exec(testContext(t), "GRANT USAGE, UPDATE ON SEQUENCE dlock_token, dlock_token_range TO plain")
 	must(t, err)
 	cfg.User = "plain"
 	var clients []*dlock.Client

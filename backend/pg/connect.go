@@ -88,7 +88,7 @@ func (b *Backend) inspect(ctx context.Context, conn *pgconn.PgConn) error {
 		return backend.Fail(backend.ErrUnavailable, errStandby)
 	case uint32(pid) != conn.PID() && !b.opts.SessionPooler:
 		return backend.Fail(backend.ErrInvalidConfig, errPooler)
-	case timeline >= 1<<timelineBits:
+	case timeline >= 1<<(64-numberBits):
 		return backend.Fail(backend.ErrUnsupported, errTimeline)
 	}
 	conn.CustomData()[factsKey] = serverFacts{uint32(pid), version, int(locks), uint64(timeline)}
@@ -113,7 +113,8 @@ func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, l line) (*sess
 	if err := b.settings(ctx, conn, l.ttl); err != nil {
 		return nil, err
 	}
-	if err := b.prepareSequence(ctx, conn); err != nil {
+	keeper, err := b.prepareSequence(ctx, conn, known.version)
+	if err != nil {
 		return nil, err
 	}
 	if err := b.begin(ctx, conn, known.version, l); err != nil {
@@ -133,7 +134,8 @@ func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, l line) (*sess
 		conn:     raw.Conn,
 		front:    raw.Frontend,
 		pid:      known.pid,
-		epoch:    known.timeline << sequenceBits,
+		epoch:    known.timeline << numberBits,
+		ranges:   keeper == reserved,
 		grants:   make(map[*grant]struct{}),
 		ttl:      l.ttl,
 		listens:  l.purpose == listening,
@@ -154,7 +156,7 @@ func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, l line) (*sess
 // database.
 func (b *Backend) settings(ctx context.Context, conn *pgconn.PgConn, ttl time.Duration) error {
 	needed := fmt.Sprintf("SET statement_timeout=0; SET default_transaction_read_only=off; "+
-		"SET client_min_messages=error; SET lock_timeout=%d", b.opts.Slice.Milliseconds())
+		"SET client_min_messages=error; SET synchronous_commit=local; SET lock_timeout=%d", b.opts.Slice.Milliseconds())
 	if err := conn.Exec(ctx, needed).Close(); err != nil {
 		return err
 	}
@@ -216,59 +218,6 @@ func queryInts(ctx context.Context, conn *pgconn.PgConn, sql string) ([]int64, e
 		out = append(out, v)
 	}
 	return out, nil
-}
-
-// The sequence of tokens, in the schema of the options. Its numbers stand in
-// the low bits of a token, the timeline of the WAL above: a standby that is
-// promoted may not have seen the latest of them.
-const (
-	sequenceName = "dlock_token"
-	sequenceBits = 52
-	timelineBits = 64 - sequenceBits
-	sequenceStep = 4096
-)
-
-// prepareSequence makes the sequence if it is not there, and checks it.
-func (b *Backend) prepareSequence(ctx context.Context, conn *pgconn.PgConn) error {
-	found, err := b.checkSequence(ctx, conn)
-	if found || err != nil {
-		return err
-	}
-	create := b.createSequence()
-	if err := conn.Exec(ctx, create).Close(); err != nil {
-		// Somebody else may have made it meanwhile.
-		if found, err := b.checkSequence(ctx, conn); found || err != nil {
-			return err
-		}
-		return backend.Fail(backend.ErrAuth, fmt.Errorf("have an administrator run %s; GRANT USAGE ON SEQUENCE %s TO this role: %w", create, b.sequencePath, err))
-	}
-	return nil
-}
-
-func (b *Backend) createSequence() string {
-	return fmt.Sprintf("CREATE SEQUENCE IF NOT EXISTS %s INCREMENT %d MINVALUE %d MAXVALUE %d CACHE 1 NO CYCLE",
-		b.sequencePath, sequenceStep, sequenceStep, int64(1)<<sequenceBits-1)
-}
-
-// checkSequence reports whether the sequence is there, and what is wrong with
-// it. One that caches numbers in each session gives them out in no order.
-func (b *Backend) checkSequence(ctx context.Context, conn *pgconn.PgConn) (bool, error) {
-	values, err := queryInts(ctx, conn, strings.ReplaceAll(`SELECT count(*),
-		count(*) FILTER (WHERE seqincrement = 4096 AND seqcache = 1 AND NOT seqcycle),
-		count(*) FILTER (WHERE has_sequence_privilege(seqrelid, 'USAGE'))
-		FROM pg_sequence WHERE seqrelid = to_regclass(PATH)`, "PATH", quoteLiteral(b.sequencePath)))
-	if err != nil {
-		return false, err
-	}
-	switch {
-	case values[0] == 0:
-		return false, nil
-	case values[1] == 0:
-		return true, backend.Fail(backend.ErrConflict, fmt.Errorf("%s is not a sequence of tokens", b.sequencePath))
-	case values[2] == 0:
-		return true, backend.Fail(backend.ErrAuth, fmt.Errorf("have an administrator grant USAGE on sequence %s", b.sequencePath))
-	}
-	return true, nil
 }
 
 func quoteLiteral(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

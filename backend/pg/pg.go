@@ -17,7 +17,7 @@
 // usual PG variables of the environment. Ours are
 //
 //	namespace  the part of every key that sets applications apart, "dlock"
-//	schema     where the sequence of tokens is, "public"
+//	schema     where the sequences of tokens are, "public"
 //	parked     how many connections may wait, 8
 //	slice      how long a wait is one statement, 5s
 //	max_locks  how many locks the client may have, 0 for half the lock table
@@ -43,13 +43,11 @@
 //
 // Postgres keeps advisory locks in the memory of one server. A restart or a
 // failover frees them all; a holder that is cut off at that moment learns of
-// it when its TTL is over, and the next one's token is greater. Poolers that work by transaction or statement, and standbys, are
-// refused. Whoever sets pooler=session for one that works by transaction has
-// no locks at all.
+// it when its TTL is over, and the next one's token is greater. Poolers that work
+// by transaction or statement, and standbys, are refused. Whoever sets
+// pooler=session for one that works by transaction has no locks at all.
 //
-// Tokens come from a sequence and grow across restarts and promotions. A
-// server that crashes may repeat the latest numbers if it lost what it had not
-// yet written to its log.
+// Tokens come from a sequence and grow across restarts, crashes and promotions.
 //
 // # Wire format
 //
@@ -69,15 +67,22 @@
 // numbers up to the next step are the holder's, who may pass the lock on within
 // its process, with one of them each time.
 //
+// From Postgres 15 on dlock_token is not logged, so that a token never waits for
+// the disk, and starts anew after a crash. A number with the bit 2^32 is of no
+// use: whoever draws one draws a range of 2^32 numbers from the logged sequence
+// dlock_token_range, sets dlock_token to its start unless that is past it, and
+// draws again. That is so at first, after a crash, and at the end of a range. A
+// dlock_token that is logged, as older servers have it, is used as it is.
+//
 // # Permissions
 //
-// CONNECT on the database and USAGE on the sequence are enough. The first
-// client creates the sequence if it may; otherwise the error of Open says
-// which statement an administrator must run. Every connection sets for itself
+// CONNECT on the database and USAGE and UPDATE on both sequences are enough. The
+// first client creates them if it may; otherwise the error of Open says which
+// statements an administrator must run. Every connection sets for itself
 // idle_session_timeout, lock_timeout, statement_timeout, transaction_timeout,
-// default_transaction_read_only, client_min_messages, tcp_keepalives_idle,
-// tcp_keepalives_interval, tcp_keepalives_count, tcp_user_timeout and
-// client_connection_check_interval. A wait that is cancelled or reaches its
+// synchronous_commit, default_transaction_read_only, client_min_messages,
+// tcp_keepalives_idle, tcp_keepalives_interval, tcp_keepalives_count,
+// tcp_user_timeout and client_connection_check_interval. A wait that is cancelled or reaches its
 // slice leaves a line in the server's log.
 package pg
 
@@ -103,7 +108,7 @@ type Options struct {
 	// database do not share locks. Empty is "dlock". It holds no NUL.
 	Namespace string
 
-	// Schema is where the sequence of tokens is. Empty is "public". All
+	// Schema is where the sequences of tokens are. Empty is "public". All
 	// clients of a database must have the same.
 	Schema string
 
@@ -154,13 +159,12 @@ const minTTL = 100 * time.Millisecond
 
 // A Backend is one client of a Postgres server.
 type Backend struct {
-	config       *pgx.ConnConfig
-	credentials  func(context.Context) (user, password string, err error)
-	opts         Options
-	sequencePath string                  // quoted
-	sequence     string                  // as an expression
-	key          func(name string) int64 // of the lock
-	nap          time.Duration           // of the readers
+	config      *pgx.ConnConfig
+	credentials func(context.Context) (user, password string, err error)
+	opts        Options
+	sequences   sequences
+	key         func(name string) int64 // of the lock
+	nap         time.Duration           // of the readers
 
 	room     atomic.Int64 // of the server's lock table
 	ctx      context.Context
@@ -208,16 +212,15 @@ func newBackend(cfg *pgx.ConnConfig, o *Options) (*Backend, error) {
 		return nil, backend.Fail(backend.ErrInvalidConfig, errors.New("nil ConnConfig"))
 	}
 	b := &Backend{
-		config:       cfg.Copy(),
-		opts:         opts,
-		sequencePath: pgx.Identifier{opts.Schema, sequenceName}.Sanitize(),
-		slots:        make(chan struct{}, opts.MaxParked),
-		places:       make(map[int64]*place),
-		hot:          make(map[int64]int),
-		lines:        make(map[line]*dialing),
-		live:         make(map[*session]struct{}),
+		config:    cfg.Copy(),
+		opts:      opts,
+		sequences: newSequences(opts.Schema),
+		slots:     make(chan struct{}, opts.MaxParked),
+		places:    make(map[int64]*place),
+		hot:       make(map[int64]int),
+		lines:     make(map[line]*dialing),
+		live:      make(map[*session]struct{}),
 	}
-	b.sequence = quoteLiteral(b.sequencePath) + "::regclass"
 	b.key, b.nap = b.hash, shortNap
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b, nil

@@ -75,6 +75,7 @@ type session struct {
 	epoch   uint64 // the WAL timeline, where it stands in a token
 	listens bool
 	leased  bool // the server knows of leases
+	ranges  bool // some numbers must not be used, see sequenceName
 
 	// Guarded by backend.mu.
 	users  int // grants and requests
@@ -226,7 +227,7 @@ func (s *session) encode(st *statement) {
 		s.parsing = append(s.parsing, st.form)
 		s.front.SendParse(&pgproto3.Parse{
 			Name:          name,
-			Query:         st.sql(s.backend.sequence),
+			Query:         st.sql(&s.backend.sequences),
 			ParameterOIDs: []uint32{st.argument()},
 		})
 	}

@@ -25,6 +25,9 @@ const (
 	enlist                    // 1; says that somebody without a place in the queue waits
 	delist                    // 1; takes that back
 	unlockAll                 // 1; takes anything
+	draw                      // a number for a token; takes anything
+	reserve                   // the first number of a range; takes anything
+	advance                   // takes a number below which none is drawn from now on
 	ops
 )
 
@@ -43,15 +46,15 @@ const (
 	unlockSharedExpression = "CASE WHEN NOT pg_advisory_unlock_shared(K) THEN 0" + told
 )
 
-// expressions holds what each op selects; K is its argument and SEQ the
-// sequence of tokens. CASE is what makes an order of evaluation certain.
+// expressions holds what each op selects; K is its argument, NUMBERS and RANGES
+// are the sequences. CASE is what makes an order of evaluation certain.
 var expressions = [ops]string{
-	tryExclusive:    "CASE WHEN pg_try_advisory_lock(K) THEN nextval(SEQ) ELSE 0 END",
-	tryShared:       "CASE WHEN pg_try_advisory_lock_shared(K) THEN nextval(SEQ) ELSE 0 END",
+	tryExclusive:    "CASE WHEN pg_try_advisory_lock(K) THEN nextval(NUMBERS) ELSE 0 END",
+	tryShared:       "CASE WHEN pg_try_advisory_lock_shared(K) THEN nextval(NUMBERS) ELSE 0 END",
 	unlockExclusive: unlockExpression,
 	unlockShared:    unlockSharedExpression,
-	lockExclusive:   "CASE WHEN pg_advisory_lock(K) IS NULL THEN 0 ELSE nextval(SEQ) END",
-	lockShared:      "CASE WHEN pg_advisory_lock_shared(K) IS NULL THEN 0 ELSE nextval(SEQ) END",
+	lockExclusive:   "CASE WHEN pg_advisory_lock(K) IS NULL THEN 0 ELSE nextval(NUMBERS) END",
+	lockShared:      "CASE WHEN pg_advisory_lock_shared(K) IS NULL THEN 0 ELSE nextval(NUMBERS) END",
 	downgrade:       "CASE WHEN pg_advisory_lock_shared(K) IS NULL THEN 0 WHEN NOT pg_advisory_unlock(K) THEN 0" + told,
 	probe:           "pg_try_advisory_xact_lock_shared(K)::int::int8",
 	ping:            "(pg_backend_pid() = K AND NOT pg_is_in_recovery())::int::int8",
@@ -59,14 +62,18 @@ var expressions = [ops]string{
 	enlist:          "(pg_advisory_lock_shared(" + second + ") IS NOT NULL)::int::int8",
 	delist:          "pg_advisory_unlock_shared(" + second + ")::int::int8",
 	unlockAll:       "(pg_advisory_unlock_all() IS NOT NULL)::int::int8 + 0 * K",
+	draw:            "nextval(NUMBERS) + 0 * K",
+	reserve:         "CASE WHEN " + reserving + " IS NULL THEN 0 ELSE nextval(RANGES) + 0 * K END",
+	advance: "CASE WHEN " + reserving + " IS NULL THEN 0" +
+		" WHEN coalesce(pg_sequence_last_value(NUMBERS), 0) < K THEN setval(NUMBERS, K) ELSE K END",
 }
 
 // groups holds what is run instead for many keys at once. The tries draw one
 // token for all of them, last, when every lock is held: tokens are compared
 // only within one name.
 var groups = [ops]string{
-	tryExclusive:    "SELECT pg_try_advisory_lock(k)::int::int8 FROM unnest($1::int8[]) k UNION ALL SELECT nextval(SEQ)",
-	tryShared:       "SELECT pg_try_advisory_lock_shared(k)::int::int8 FROM unnest($1::int8[]) k UNION ALL SELECT nextval(SEQ)",
+	tryExclusive:    "SELECT pg_try_advisory_lock(k)::int::int8 FROM unnest($1::int8[]) k UNION ALL SELECT nextval(NUMBERS)",
+	tryShared:       "SELECT pg_try_advisory_lock_shared(k)::int::int8 FROM unnest($1::int8[]) k UNION ALL SELECT nextval(NUMBERS)",
 	unlockExclusive: "SELECT " + unlockExpression + " FROM unnest($1::int8[]) K",
 	unlockShared:    "SELECT " + unlockSharedExpression + " FROM unnest($1::int8[]) K",
 }
@@ -115,12 +122,12 @@ var names = func() (list [ops]string) {
 	return list
 }()
 
-func (f form) sql(sequence string) string {
+func (f form) sql(q *sequences) string {
 	text := "SELECT " + strings.ReplaceAll(expressions[f.op], "K", "$1")
 	if f.many {
 		text = groups[f.op]
 	}
-	return strings.ReplaceAll(text, "SEQ", sequence)
+	return q.in(text)
 }
 
 // The types of arguments, by their numbers in every Postgres.

@@ -12,7 +12,7 @@ func (b *Backend) Transfer(h *backend.Hold) (token uint64, ok bool) {
 	g := x.grant
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if x.release != nil || g.over || g.shared || g.pending != nil || g.passes == sequenceStep-1 {
+	if x.release != nil || g.over || g.shared || g.pending != nil || g.passes == numberStep-1 {
 		return 0, false
 	}
 	g.passes++

@@ -35,8 +35,8 @@ func TestTransfer(t *testing.T) {
 		last = token
 		passes++
 	}
-	if passes != sequenceStep-1 {
-		t.Errorf("passed on %d times, want %d", passes, sequenceStep-1)
+	if passes != numberStep-1 {
+		t.Errorf("passed on %d times, want %d", passes, numberStep-1)
 	}
 	must(t, p[0].backend.Release(testContext(t), h))
 	next := holdOf(t, p[1].backend, backend.Exclusive)

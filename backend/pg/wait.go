@@ -145,7 +145,7 @@ func (a *ask) takeBack(closing context.Context, p *parking) {
 func (a *ask) unpark(p *parking) (err error) {
 	c, s := p.call, p.session
 	defer calls.Put(c)
-	if c.err == nil {
+	if s.renumber(c); c.err == nil {
 		err = a.admitted(s, c)
 	} else {
 		err = a.refused(s, c)

@@ -129,25 +129,6 @@ func TestWaitersShareConnections(t *testing.T) {
 	}
 }
 
-// TestEveryReaderIsToldToWait has readers of one client ask together.
-func TestEveryReaderIsToldToWait(t *testing.T) {
-	const readers = 3
-	p := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
-	var waiting atomic.Int64
-	q := newPeerOf(t, shared.Addr(), Options{}, dlock.Options{
-		TTL:   10 * time.Second,
-		Hooks: dlock.Hooks{Waiting: func(dlock.Event) { waiting.Add(1) }},
-	})
-	held := lock(t, p.Mutex(nameOf(t)))
-	var all sync.WaitGroup
-	for range readers {
-		all.Go(func() { unlock(t, lock(t, q.RWMutex(nameOf(t)).RLocker())) })
-	}
-	eventually(t, "all are told", func() bool { return waiting.Load() == readers })
-	unlock(t, held)
-	all.Wait()
-}
-
 // TestLobby has one connection to wait on and many locks to wait for.
 func TestLobby(t *testing.T) {
 	const n = 30

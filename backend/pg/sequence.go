@@ -34,8 +34,8 @@ const (
 const unloggedVersion = 150000
 
 // reserving is the lock, in the key space of two integers, under which a range is
-// drawn and the sequence set. It is held until the transaction is on the disk: of
-// the numbers of a logged sequence only every 32nd waits for that.
+// drawn and the sequence set. Every range is set again once it is drawn: of the
+// numbers that are only drawn each 32nd is written to the log.
 const reserving = "pg_advisory_xact_lock(1684827243, 0)"
 
 // A keeper says what keeps numbers from being given out twice.
@@ -109,8 +109,8 @@ func (b *Backend) checkSequence(ctx context.Context, conn *pgconn.PgConn) (keepe
 	if err != nil {
 		return absent, err
 	}
-	there, good, isLogged, rangesGood, mayDraw, maySet, mayReserve := values[0] > 0, values[1] > 0, values[2] > 0, values[3] > 0,
-		values[4] > 0, values[5] > 0, values[6] > 0
+	there, good, isLogged, rangesGood := values[0] > 0, values[1] > 0, values[2] > 0, values[3] > 0
+	mayDraw, mayReserve := values[4] > 0, values[5] == 2
 	switch {
 	case !there:
 		return absent, nil
@@ -118,7 +118,7 @@ func (b *Backend) checkSequence(ctx context.Context, conn *pgconn.PgConn) (keepe
 		return absent, backend.Fail(backend.ErrConflict, fmt.Errorf("%s is not a sequence of tokens", q.numbersPath))
 	case !isLogged && !rangesGood:
 		return absent, backend.Fail(backend.ErrConflict, fmt.Errorf("%s, for the ranges of %s, is missing or no such sequence", q.rangesPath, q.numbersPath))
-	case !mayDraw, !isLogged && !(maySet && mayReserve):
+	case !mayDraw, !isLogged && !mayReserve:
 		return absent, backend.Fail(backend.ErrAuth, fmt.Errorf("have an administrator run %s", q.grant(!isLogged)))
 	case isLogged:
 		return logged, nil
@@ -128,15 +128,14 @@ func (b *Backend) checkSequence(ctx context.Context, conn *pgconn.PgConn) (keepe
 
 // sequenceFacts is asked for numbers that are 0 for no: whether the sequence is
 // there, is what create makes, and is logged; whether that of ranges is what
-// create makes; whether this role may draw from the first, may set it, and may
-// draw from the second.
+// create makes; whether this role may draw from the first; and of how many of the
+// two it may do all that a new range needs.
 var sequenceFacts = fmt.Sprintf(`SELECT count(*) FILTER (WHERE mine),
 	count(*) FILTER (WHERE mine AND plain AND seqincrement = %d AND (is_logged OR seqmin = %d)),
 	count(*) FILTER (WHERE mine AND is_logged),
 	count(*) FILTER (WHERE NOT mine AND plain AND seqincrement = %d AND is_logged),
 	count(*) FILTER (WHERE mine AND has_sequence_privilege(seqrelid, 'USAGE')),
-	count(*) FILTER (WHERE mine AND has_sequence_privilege(seqrelid, 'UPDATE')),
-	count(*) FILTER (WHERE NOT mine AND has_sequence_privilege(seqrelid, 'USAGE'))
+	count(*) FILTER (WHERE has_sequence_privilege(seqrelid, 'USAGE') AND has_sequence_privilege(seqrelid, 'UPDATE'))
 	FROM (SELECT *, seqrelid = to_regclass(NUMBERS_TEXT) AS mine, seqcache = 1 AND NOT seqcycle AS plain, relpersistence = 'p' AS is_logged
 		FROM pg_sequence JOIN pg_class ON pg_class.oid = seqrelid
 		WHERE seqrelid IN (to_regclass(NUMBERS_TEXT), to_regclass(RANGES_TEXT))) found`, numberStep, rangeSize, rangeStep)

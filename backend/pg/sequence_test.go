@@ -3,6 +3,7 @@ package pg
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -165,5 +166,20 @@ func TestRangesInAnyOrder(t *testing.T) {
 	ask(advance, first)
 	if n := ask(draw, 0); second-first != rangeStep || n <= second {
 		t.Errorf("ranges at %#x and %#x, then the number %#x", first, second, n)
+	}
+}
+
+// TestRangeIsDrawnAlone queues the request for a range among others: if one of
+// those failed in the same transaction, the range would not be on the disk.
+func TestRangeIsDrawnAlone(t *testing.T) {
+	s := &session{queue: []*call{{op: tryExclusive}, {op: unlockExclusive}, {op: reserve}, {op: ping}}}
+	var got []int
+	for len(s.queue) > 0 {
+		s.group()
+		got = append(got, len(s.flight))
+		s.flight = nil
+	}
+	if want := []int{2, 1, 1}; !slices.Equal(got, want) {
+		t.Errorf("statements of each transaction: %v, want %v", got, want)
 	}
 }

@@ -174,12 +174,11 @@ func (s *session) send() {
 }
 
 // group turns the queue into statements, of which those for many keys take the
-// calls of their kind together. One exchange is one transaction: a change of
-// the lease goes alone, so that the failure of another statement cannot undo
-// it unnoticed.
+// calls of their kind together. One exchange is one transaction: what the failure
+// of another statement must not undo unnoticed goes alone.
 func (s *session) group() {
 	n := min(len(s.queue), maxGroup)
-	if i := slices.IndexFunc(s.queue[:n], func(c *call) bool { return c.op == setTTL }); i >= 0 {
+	if i := slices.IndexFunc(s.queue[:n], func(c *call) bool { return c.op.goesAlone() }); i >= 0 {
 		n = max(i, 1)
 	}
 	for _, c := range s.queue[:n] {

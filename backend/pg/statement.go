@@ -26,7 +26,7 @@ const (
 	delist                    // 1; takes that back
 	unlockAll                 // 1; takes anything
 	draw                      // a number for a token; takes anything
-	reserve                   // the first number of a range; takes anything
+	reserve                   // the first number of a range, which is on the disk then; takes anything
 	advance                   // takes a number below which none is drawn from now on
 	ops
 )
@@ -63,7 +63,7 @@ var expressions = [ops]string{
 	delist:          "pg_advisory_unlock_shared(" + second + ")::int::int8",
 	unlockAll:       "(pg_advisory_unlock_all() IS NOT NULL)::int::int8 + 0 * K",
 	draw:            "nextval(NUMBERS) + 0 * K",
-	reserve:         "CASE WHEN " + reserving + " IS NULL THEN 0 ELSE nextval(RANGES) + 0 * K END",
+	reserve:         "CASE WHEN " + reserving + " IS NULL THEN 0 ELSE setval(RANGES, nextval(RANGES)) + 0 * K END",
 	advance: "CASE WHEN " + reserving + " IS NULL THEN 0" +
 		" WHEN coalesce(pg_sequence_last_value(NUMBERS), 0) < K THEN setval(NUMBERS, K) ELSE K END",
 }
@@ -89,6 +89,9 @@ func (o op) undo() op {
 	}
 	return ops
 }
+
+// goesAlone reports whether o is a transaction by itself.
+func (o op) goesAlone() bool { return o == setTTL || o == reserve }
 
 func tryOp(shared bool) op    { return pick(shared, tryShared, tryExclusive) }
 func unlockOp(shared bool) op { return pick(shared, unlockShared, unlockExclusive) }

@@ -43,10 +43,9 @@ func (a *ask) tried(ctx context.Context, t *try) error {
 	c, s := t.call, t.session
 	defer calls.Put(c)
 	if c.err == nil && c.value != 0 && t.readers == nil {
-		s.renumber(c)
-	}
-	if c.err == nil && c.value != 0 && t.readers == nil {
-		return a.granted(s, c.sent, c.value, false)
+		if s.renumber(c); c.err == nil {
+			return a.granted(s, c.sent, c.value, false)
+		}
 	}
 	err := a.undone(s, c)
 	a.backend.leave(s)

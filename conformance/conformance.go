@@ -147,6 +147,7 @@ var properties = []property{
 	{"RW/ReadersShare", rwReadersShare, false},
 	{"RW/WriterAlone", rwWriterAlone, false},
 	{"RW/WriterWaitsForAll", rwWriterWaitsForAll, false},
+	{"RW/ReadersAreTold", rwReadersAreTold, false},
 	{"RW/WriterNotStarved", rwWriterNotStarved, false},
 	{"RW/ReaderNotStarved", rwReaderNotStarved, false},
 	{"RW/ReadersGrantedTogether", rwReadersGrantedTogether, false},

@@ -50,6 +50,22 @@ func rwWriterWaitsForAll(s *scene) {
 	s.unlock(w.granted())
 }
 
+// rwReadersAreTold has readers of one client wait for one writer. Each is told.
+func rwReadersAreTold(s *scene) {
+	s.needs(Readers)
+	const readers = 3
+	w, l := s.locked(s.open().RWMutex(s.name)), s.open().RWMutex(s.name)
+	var calls []*attempt
+	for range readers {
+		calls = append(calls, s.start(l.RLocker()))
+	}
+	s.eventually("all are told", func() bool { return s.waitsOf(s.name) == readers })
+	s.unlock(w)
+	for _, call := range calls {
+		s.unlock(call.granted())
+	}
+}
+
 // rwWriterNotStarved has readers come without end.
 func rwWriterNotStarved(s *scene) {
 	s.needs(Readers)

@@ -63,7 +63,7 @@ var targets = []target{
 const (
 	scripted = "To take a lock the server looks at its clock, at who has it and at the last token, and writes " +
 		"the next; to give it back it looks at who has it and who waits. These are two scripts of five commands, where the " +
-		"floor has one command and one script of two."
+		"floor has one command and one script of two. In W2 several locks share a script and its look at the clock."
 	queued = "A hand-over is two scripts. One takes the next out of the queue, makes them the holder under a new token, " +
 		"sees that they are alive and tells them; one puts the last back in the queue. The floor pops an element and pushes it, and " +
 		"a client that dies with it blocks everybody for ever."

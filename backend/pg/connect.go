@@ -113,7 +113,7 @@ func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, l line) (*sess
 	if err := b.settings(ctx, conn, l.ttl); err != nil {
 		return nil, err
 	}
-	keeper, err := b.prepareSequence(ctx, conn, known.version)
+	kept, err := b.prepareSequence(ctx, conn, known.version)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, l line) (*sess
 		front:    raw.Frontend,
 		pid:      known.pid,
 		epoch:    known.timeline << numberBits,
-		ranges:   keeper == reserved,
+		ranges:   kept == reserved,
 		grants:   make(map[*grant]struct{}),
 		ttl:      l.ttl,
 		listens:  l.purpose == listening,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/internal/server"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // numberOf is the number of the sequence in a token.
@@ -162,10 +163,31 @@ func TestRangesInAnyOrder(t *testing.T) {
 		return c.value
 	}
 	first, second := ask(reserve, 0), ask(reserve, 0)
+	if n := number(t, admin(t, s.Addr()), "SELECT log_cnt FROM dlock_token_range"); n != 0 {
+		t.Errorf("the next %d ranges could be drawn without a record", n)
+	}
 	ask(advance, second)
 	ask(advance, first)
 	if n := ask(draw, 0); second-first != rangeStep || n <= second {
 		t.Errorf("ranges at %#x and %#x, then the number %#x", first, second, n)
+	}
+}
+
+// TestRangeWaitsForTheDisk has a role whose commits do not.
+func TestRangeWaitsForTheDisk(t *testing.T) {
+	ctx := testContext(t)
+	cfg := configOf(t, shared.Addr())
+	cfg.RuntimeParams["synchronous_commit"] = "off"
+	b, err := newBackend(cfg, nil)
+	must(t, err)
+	conn, err := pgconn.ConnectConfig(ctx, &cfg.Config)
+	must(t, err)
+	defer conn.Close(ctx)
+	must(t, b.settings(ctx, conn, ttl))
+	values, err := queryInts(ctx, conn, "SELECT (current_setting('synchronous_commit') = 'local')::int")
+	must(t, err)
+	if values[0] != 1 {
+		t.Error("a range may be used before it is on the disk")
 	}
 }
 

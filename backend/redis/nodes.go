@@ -120,7 +120,7 @@ func (n *nodes) connect(node *redis.Client) *wire {
 	now := time.Now()
 	maps.DeleteFunc(n.wires, func(_ *redis.Client, w *wire) bool { return w.retire(now.Add(-disused)) })
 	w := newWire(node, n.replicas)
-	w.oneSlot = true
+	w.oneLock = true
 	if n.own {
 		w.own = node
 	}

@@ -176,7 +176,9 @@ var (
 
 // New returns a backend on a client that stays the caller's. The client may
 // repeat commands, as it does by default: that does no harm. It is used with
-// one subscription, and must not be closed before the backend.
+// one subscription, and must not be closed before the backend. A [redis.Ring] is
+// of no use here: its servers know nothing of each other's messages, and renewals
+// are for locks of one server.
 func New(client redis.UniversalClient, o *Options) *Backend {
 	if o == nil {
 		o = &Options{}

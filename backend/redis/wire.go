@@ -42,7 +42,7 @@ type wire struct {
 	client   redis.UniversalClient
 	own      *redis.Client // the client, if nobody else uses it: it gets links
 	inline   bool          // the client keeps to the deadline of a context
-	oneSlot  bool          // the keys of a command must share a slot
+	oneLock  bool          // a command must not be for several: its first key says where it goes
 	replicas int           // how many must acknowledge what is durable
 
 	mu      sync.Mutex
@@ -81,7 +81,7 @@ var (
 
 func newWire(c redis.UniversalClient, replicas int) *wire {
 	single, ok := c.(*redis.Client)
-	return &wire{client: c, inline: ok && single.Options().ContextTimeoutEnabled, replicas: replicas}
+	return &wire{client: c, inline: ok && single.Options().ContextTimeoutEnabled, oneLock: !ok, replicas: replicas}
 }
 
 func newParcel(args []any) *parcel {
@@ -183,7 +183,7 @@ func (e *early) await(ctx context.Context) (any, error) {
 // post sends a command whose reply is awaited later, for no longer than limit.
 func (w *wire) post(limit time.Duration, args []any, k kind) *parcel {
 	p := newParcel(args)
-	p.joins = k == prompt && !w.oneSlot
+	p.joins = k == prompt && !w.oneLock
 	if k == durable && w.replicas > 0 {
 		p.ack = limit / 2
 	}
@@ -422,7 +422,7 @@ type pipeline struct {
 }
 
 func (w *wire) pack(batch []*parcel) *pipeline {
-	return &pipeline{join(batch), w.acknowledgement(batch)}
+	return &pipeline{batch, w.acknowledgement(batch)}
 }
 
 // all is the parcels in the order in which they leave.
@@ -436,6 +436,7 @@ func (p *pipeline) all() []*parcel {
 // push sends a pipeline and reports whether its replies are still to come. What
 // goes through the client library is over at once.
 func (w *wire) push(t turn, p *pipeline) bool {
+	p.batch = join(p.batch)
 	if t.link == nil {
 		_ = execOn(w.client, p.all())
 	} else if t.link.push(p.all()) {

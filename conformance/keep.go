@@ -118,7 +118,7 @@ func keepSurvivesBlip(s *scene) {
 func keepTenThousand(s *scene) {
 	const n, workers = 10_000, 64
 	var renewed sync.Map // names
-	p := s.openWith(dlock.Options{TTL: max(18*time.Second, 3*s.TTL), Hooks: dlock.Hooks{
+	p := s.openWith(dlock.Options{TTL: max(30*time.Second, 3*s.TTL), Hooks: dlock.Hooks{
 		Renewed: func(e dlock.Event) { renewed.Store(e.Name, true) },
 	}})
 	before := runtime.NumGoroutine()

@@ -91,9 +91,7 @@ func lossBeforeNextHolder(s *scene) {
 		if known := <-knew; known.After(has) {
 			s.Errorf("the holder knew %v after the next had the lock", known.Sub(has))
 		}
-		if err := next.Unlock(s.ctx); err != nil {
-			s.Errorf("unlock: %v", err)
-		}
+		_ = next.Unlock(s.ctx) // on a machine that stands still it may be lost by now
 	})
 }
 

@@ -171,7 +171,8 @@ func TestReplyDropped(t *testing.T) {
 }
 
 // TestSliceRacesGrant has waits end at every moment around the grant, by their
-// slice and by their callers: nothing stays locked.
+// slice and by their callers: nothing stays locked. On a busy machine a context
+// is done before its call begins, whose error then has no kind.
 func TestSliceRacesGrant(t *testing.T) {
 	const clients, loops = 4, 100
 	var n int
@@ -186,7 +187,9 @@ func TestSliceRacesGrant(t *testing.T) {
 				lease, err := p.Mutex(nameOf(t)).Lock(ctx)
 				cancel()
 				if err != nil {
-					if !errors.Is(err, dlock.ErrHeld) && !errors.Is(err, dlock.ErrUnavailable) {
+					var e *dlock.Error
+					early := errors.As(err, &e) && e.Kind == nil && errors.Is(err, context.DeadlineExceeded)
+					if !early && !errors.Is(err, dlock.ErrHeld) && !errors.Is(err, dlock.ErrUnavailable) {
 						t.Errorf("lock: %v", err)
 					}
 					continue
@@ -263,7 +266,7 @@ func TestTwoNamesOneKey(t *testing.T) {
 		}
 	}
 	here, there := locking(t, p[0].Mutex("b")), locking(t, p[1].Mutex("b"))
-	short, cancel := context.WithTimeout(testContext(t), 50*time.Millisecond)
+	short, cancel := context.WithTimeout(testContext(t), time.Second)
 	defer cancel()
 	if _, err := p[0].Mutex("c").Lock(short); !errors.Is(err, dlock.ErrHeld) {
 		t.Errorf("two holders of one key: %v", err)

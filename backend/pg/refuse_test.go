@@ -54,10 +54,7 @@ func pgBouncer(t *testing.T, mode string) string {
 	if err != nil {
 		program = "/usr/sbin/pgbouncer"
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	addr := l.Addr().String()
-	must(t, l.Close())
+	addr := server.ReserveAddr(t)
 	_, port, _ := net.SplitHostPort(addr)
 	_, serverPort, _ := net.SplitHostPort(shared.Addr())
 	dir := t.TempDir()
@@ -121,9 +118,16 @@ func TestSessionPooler(t *testing.T) {
 	eventually(t, "queued", func() bool { return inLocks(t, a, p.backend, nameOf(t), false) == 1 })
 	time.Sleep(2 * ttl) // it is kept
 	must(t, lease.Err())
-	ctx, cancel := context.WithTimeout(testContext(t), 50*time.Millisecond)
+	ctx, cancel := context.WithCancel(testContext(t))
 	defer cancel()
-	if _, err := p.Mutex(nameOf(t)).Lock(ctx); !errors.Is(err, dlock.ErrHeld) {
+	failed := make(chan error, 1)
+	go func() {
+		_, err := p.Mutex(nameOf(t)).Lock(ctx)
+		failed <- err
+	}()
+	eventually(t, "queued behind it", func() bool { return inLocks(t, a, p.backend, nameOf(t), false) == 2 })
+	cancel()
+	if err := receive(t, "the end of the call", failed); !errors.Is(err, dlock.ErrHeld) {
 		t.Errorf("cancelled: %v", err)
 	}
 	unlock(t, lease)

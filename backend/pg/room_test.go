@@ -147,7 +147,7 @@ func TestLobby(t *testing.T) {
 		defer q.backend.mu.Unlock()
 		return q.backend.loiterers == n-1
 	})
-	ctx, cancel := context.WithTimeout(testContext(t), 20*time.Millisecond)
+	ctx, cancel := context.WithTimeout(testContext(t), time.Second)
 	defer cancel()
 	if _, err := q.Mutex(nameOf(t, "0")).Lock(ctx); !errors.Is(err, dlock.ErrHeld) {
 		t.Errorf("cancelled: %v", err)

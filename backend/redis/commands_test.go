@@ -169,7 +169,8 @@ func TestCommandsOfIdleWaiters(t *testing.T) {
 	n := sent(t, s, func() { time.Sleep(6 * time.Second) })
 	waited := time.Since(began).Seconds()
 	asked, renewed := int64(max(5, waited/0.9)), int64(waited/10)
-	if n > asked+renewed {
+	const repeated = 5 // what a busy machine has not answered in time
+	if n > asked+renewed+repeated {
 		t.Errorf("%d commands in %.1f s", n, waited)
 	}
 	cancel()

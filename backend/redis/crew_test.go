@@ -67,17 +67,20 @@ func startCrew(t *testing.T, url string, ttl time.Duration, exclusive bool, name
 		t: t, names: names, fences: make([]fence, len(names)), rounds: make([]atomic.Int64, crewSize),
 		exclusive: exclusive, inside: make([]atomic.Int64, len(names)),
 	}
+	clients := make([]*dlock.Client, crewSize)
+	for i := range clients {
+		clients[i] = openURL(t, url, &dlock.Options{TTL: ttl})
+	}
 	var ctx context.Context
 	ctx, c.stop = context.WithCancel(context.Background())
-	for i := range crewSize {
-		client := openURL(t, url, &dlock.Options{TTL: ttl})
+	t.Cleanup(c.end)
+	for i, client := range clients {
 		c.all.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				c.round(ctx, client, (i+n)%len(names), i)
 			}
 		})
 	}
-	t.Cleanup(c.end)
 	return c
 }
 

@@ -2,6 +2,7 @@ package faultnet
 
 import (
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,7 +15,7 @@ type Drop struct {
 	proxy    *Proxy
 	match    func(req []byte) bool
 	fired    chan struct{}
-	answered bool // set before fired is closed
+	answered atomic.Bool
 }
 
 // DropReply drops the reply to the n-th request after now, counted over all
@@ -53,15 +54,9 @@ func (p *Proxy) DropReplyAfter(match func(req []byte) bool) *Drop {
 func (d *Drop) Fired() <-chan struct{} { return d.fired }
 
 // Answered reports whether the server's answer was seen and swallowed, so that
-// the request was certainly carried out. It is false until Fired is closed.
-func (d *Drop) Answered() bool {
-	select {
-	case <-d.fired:
-		return d.answered
-	default:
-		return false
-	}
-}
+// the request was certainly carried out. If it does so at all, it does before the
+// client can see that its connection has ended.
+func (d *Drop) Answered() bool { return d.answered.Load() }
 
 // Disarm takes the drop back unless a request has matched already.
 func (d *Drop) Disarm() {

@@ -55,6 +55,20 @@ func TestDropReply(t *testing.T) {
 	}
 }
 
+// TestDropReplyAnswersFirst asks as soon as the client can know of the reset.
+func TestDropReplyAnswersFirst(t *testing.T) {
+	p := framedProxy(t, lineServer(t))
+	for range 2000 {
+		d := p.DropReply(1)
+		c := dial(t, p)
+		c.send("a\n")
+		c.wantReset()
+		if !d.Answered() {
+			t.Fatal("the connection ended before its drop was answered")
+		}
+	}
+}
+
 func TestDropReplyForwardsNothingBehindTheRequest(t *testing.T) {
 	s, release := heldServer(t)
 	p := framedProxy(t, s)

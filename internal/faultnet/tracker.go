@@ -127,7 +127,7 @@ func (t *tracker) answered(b []byte) bool {
 		return false
 	}
 	for _, d := range t.drops {
-		d.answered = true
+		d.answered.Store(true)
 	}
 	return true
 }

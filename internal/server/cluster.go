@@ -117,10 +117,9 @@ func (c *Cluster) join() error {
 		if err := tell(ctx, s, "CLUSTER SET-CONFIG-EPOCH %d", i+1); err != nil {
 			return err
 		}
-		host, port, _ := net.SplitHostPort(c.Masters[0].Addr())
-		if err := tell(ctx, s, "CLUSTER MEET %s %s %d", host, port, c.buses[0].number); err != nil {
-			return err
-		}
+	}
+	if err := c.meet(); err != nil {
+		return err
 	}
 	for i, s := range c.Replicas {
 		if err := await(func(ctx context.Context) error { return follow(ctx, s, c.Masters[i]) }); err != nil {
@@ -128,6 +127,38 @@ func (c *Cluster) join() error {
 		}
 	}
 	return c.Await()
+}
+
+// meet makes the nodes known to each other through the first. A node of a busy
+// machine that was not answered in time forgets that it was to meet somebody.
+func (c *Cluster) meet() error {
+	var asked time.Time
+	return await(func(ctx context.Context) error {
+		err := c.acquainted(ctx)
+		if err == nil || time.Since(asked) < probeLimit {
+			return err
+		}
+		asked = time.Now()
+		host, port, _ := net.SplitHostPort(c.Masters[0].Addr())
+		for _, s := range c.nodes()[1:] {
+			err = errors.Join(err, tell(ctx, s, "CLUSTER MEET %s %s %d", host, port, c.buses[0].number))
+		}
+		return err
+	})
+}
+
+// acquainted fails until every node has met all.
+func (c *Cluster) acquainted(ctx context.Context) error {
+	for _, s := range c.nodes() {
+		known, err := redisCommand(ctx, s.Addr(), "CLUSTER NODES")
+		if err != nil {
+			return err
+		}
+		if n := strings.Count(known, " connected"); n != 2*shards || strings.Contains(known, "handshake") {
+			return fmt.Errorf("%s has not met all: %s", s.Addr(), known)
+		}
+	}
+	return nil
 }
 
 func tell(ctx context.Context, s *Server, format string, args ...any) error {

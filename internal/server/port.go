@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+	"testing"
 )
 
 // A port is a free TCP port of the loopback address, kept for one server.
@@ -50,3 +51,17 @@ func (p *port) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa
 
 // release gives the port back. A second call does nothing.
 func (p *port) release() { _ = p.socket.Close() }
+
+// ReserveAddr keeps a free loopback address for one test, as "127.0.0.1:port",
+// for a listener that no [Kind] knows of: that of members of a cluster for each
+// other, for one. It may be listened on as often as the test likes, if that asks
+// for SO_REUSEADDR, as Go, Java and most servers do.
+func ReserveAddr(t testing.TB) string {
+	t.Helper()
+	p, err := reservePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.release)
+	return p.addr()
+}

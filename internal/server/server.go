@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	startLimit = 60 * time.Second
+	startLimit = 2 * time.Minute
 	probeLimit = 2 * time.Second
 	logTail    = 4096 // bytes of the log that go into an error
 )

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -102,7 +103,7 @@ func (b *Backend) sleep(ctx context.Context, d time.Duration) {
 type place struct {
 	session  *session
 	request  backend.Request
-	key      lockKey
+	key      *lockKey
 	revision int64     // the key's create revision: the order of the queue
 	ahead    string    // the nearest key below that conflicts; empty: none
 	seen     int64     // the revision at which it was
@@ -166,18 +167,17 @@ func (s *session) put(p *place) error {
 			return err
 		}
 		guard := s.guardRevision()
-		ctx, cancel := s.bound()
 		p.proved = time.Now()
-		reply, err := s.request(ctx, p, guard).Commit()
-		cancel()
+		answer, err := s.backend.client.Do(s.shared(), s.asking(p.key, p.request, guard))
 		if err != nil {
 			return s.failed(err)
 		}
+		reply := answer.Txn()
 		if reply.Succeeded {
 			p.joined(reply)
 			return nil
 		}
-		if unmoved, err := s.guardSeen(reply, guard); err != nil {
+		if unmoved, err := s.turnedDown(reply, guard); err != nil {
 			return err
 		} else if unmoved {
 			return backend.ErrHeld
@@ -185,38 +185,53 @@ func (s *session) put(p *place) error {
 	}
 }
 
-// request is the transaction that joins the queue, or that does so only if the
-// lock is free. The range comes before the put, so that it does not find it.
-func (s *session) request(ctx context.Context, p *place, guard int64) clientv3.Txn {
-	unmoved := clientv3.Compare(clientv3.ModRevision(s.guard), "=", guard)
-	put := clientv3.OpPut(p.key.own(), p.request.Label, clientv3.WithLease(s.lease))
-	look := clientv3.OpGet(s.guard, clientv3.WithKeysOnly())
-	txn := s.backend.client.Txn(ctx)
-	if p.request.Wait {
-		return txn.If(unmoved).Then(clientv3.OpGet(p.key.rivals(), newest...), put).Else(look)
+// turnedDown finds out why a request that demanded guard was not carried out, and
+// reports whether the guard is not the reason. Who only tries learns it with the
+// answer; who waits has to ask, because that is rare.
+func (s *session) turnedDown(reply *clientv3.TxnResponse, guard int64) (unmoved bool, err error) {
+	if len(reply.Responses) > 0 {
+		return s.guardSeen(reply.Responses[0].GetResponseRange(), guard)
 	}
-	free := clientv3.Compare(clientv3.CreateRevision(p.key.rivals()).WithPrefix(), "=", 0)
-	return txn.If(unmoved, free).Then(put).Else(look)
+	answer, err := s.backend.client.Do(s.shared(), s.look)
+	if err != nil {
+		return false, s.failed(err)
+	}
+	return s.guardSeen((*pb.RangeResponse)(answer.Get()), guard)
 }
 
-// newest selects the key that was created last of those with a prefix.
-var newest = append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())
+// asking is the transaction that joins the queue, or that does so only if the
+// lock is free. The range comes before the put, so that it does not find it.
+func (s *session) asking(k *lockKey, r backend.Request, guard int64) clientv3.Op {
+	if k.guard == guard && k.wait == r.Wait && k.label == r.Label {
+		return k.asking
+	}
+	put := clientv3.OpPut(k.own, r.Label, clientv3.WithLease(s.lease))
+	unmoved := s.unmoved(guard)
+	if r.Wait {
+		k.asking = clientv3.OpTxn([]clientv3.Cmp{unmoved}, []clientv3.Op{clientv3.OpGet(k.rivals(), some...), put}, nil)
+	} else {
+		free := clientv3.Compare(clientv3.CreateRevision(k.rivals()).WithPrefix(), "=", 0)
+		k.asking = clientv3.OpTxn([]clientv3.Cmp{unmoved, free}, []clientv3.Op{put}, []clientv3.Op{s.look})
+	}
+	k.guard, k.wait, k.label = guard, r.Wait, r.Label
+	return k.asking
+}
+
+// some selects keys with a prefix, in no useful order: etcd sorts also where there
+// is nothing to sort, which takes longer than all else that it does for a lock
+// that is free. Where there are more it is not the nearest rival that is found;
+// when that has gone the request looks for it.
+var some = []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(100)}
 
 // joined takes the answer to a request that was carried out.
 func (p *place) joined(reply *clientv3.TxnResponse) {
 	p.revision, p.seen = reply.Header.Revision, reply.Header.Revision
-	p.ahead = firstKey(reply.Responses[0].GetResponseRange())
-}
-
-// guardSeen reports whether the guard is as the request assumed.
-func (s *session) guardSeen(reply *clientv3.TxnResponse, guard int64) (bool, error) {
-	found := reply.Responses[0].GetResponseRange().Kvs
-	if len(found) == 0 {
-		s.end(errRevoked)
-		return false, s.over()
+	var nearest int64
+	for _, rival := range reply.Responses[0].GetResponseRange().GetKvs() {
+		if rival.CreateRevision > nearest {
+			nearest, p.ahead = rival.CreateRevision, string(rival.Key)
+		}
 	}
-	s.moveGuard(found[0].ModRevision)
-	return found[0].ModRevision == guard, nil
 }
 
 // failed gives err its kind, and ends the session if it says that the lease is

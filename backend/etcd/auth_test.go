@@ -34,7 +34,7 @@ func guarded(t testing.TB) (*server.Server, *clientv3.Client) {
 	k := kind()
 	k.Args = append(k.Args, "--bcrypt-cost=4")
 	s := server.Start(t, k)
-	c, ctx := raw(t, s.Addr()), context30(t)
+	c, ctx := raw(t, s.Addr()), timed(t)
 	for user, role := range map[string]string{"root": "root", "app": "locker"} {
 		_, err := c.RoleAdd(ctx, role)
 		must(t, err)
@@ -66,7 +66,7 @@ func TestWrongCredentials(t *testing.T) {
 		"none":     "etcd://" + s.Addr() + "/" + prefix(t),
 		"prefix":   strings.Replace(as(t, "app", "pass/of/app", s.Addr()), prefix(t), "other", 1),
 	} {
-		_, err := dlock.Open(context30(t), login, nil)
+		_, err := dlock.Open(timed(t), login, nil)
 		is(t, err, dlock.ErrAuth)
 		if strings.Contains(err.Error(), "secret-guess") || strings.Contains(err.Error(), "pass/of") {
 			t.Errorf("%s: the error shows the password", name)
@@ -80,38 +80,38 @@ func TestRoleOnPrefix(t *testing.T) {
 	s, root := guarded(t)
 	var clients []*dlock.Client
 	for range 2 {
-		c, err := dlock.Open(context30(t), as(t, "app", "pass/of/app", s.Addr()), &dlock.Options{TTL: ttl})
+		c, err := dlock.Open(timed(t), as(t, "app", "pass/of/app", s.Addr()), &dlock.Options{TTL: ttl})
 		must(t, err)
-		defer c.Close(context30(t))
+		defer c.Close(timed(t))
 		clients = append(clients, c)
 	}
 	a, b := clients[0].RWMutex("a"), clients[1].RWMutex("a")
 	lease := locked(t, a)
-	_, err := b.TryRLock(context30(t))
+	_, err := b.TryRLock(timed(t))
 	is(t, err, dlock.ErrHeld)
-	reader := start(t, context30(t), b.RLock)
+	reader := start(t, timed(t), b.RLock)
 	queued(t, root, 2)
 	time.Sleep(2 * ttl) // renewals need no rights that the role lacks
 	must(t, lease.Err())
-	must(t, lease.Downgrade(context30(t)))
-	must(t, reader.granted().Unlock(context30(t)))
-	must(t, lease.Unlock(context30(t)))
+	must(t, lease.Downgrade(timed(t)))
+	must(t, reader.granted().Unlock(timed(t)))
+	must(t, lease.Unlock(timed(t)))
 
 	lease = locked(t, a)
-	waiter := start(t, context30(t), b.Lock)
+	waiter := start(t, timed(t), b.Lock)
 	queued(t, root, 2)
-	_, err = root.UserRevokeRole(context30(t), "app", "locker")
+	_, err = root.UserRevokeRole(timed(t), "app", "locker")
 	must(t, err)
-	_, err = clients[0].Mutex("b").TryLock(context30(t))
+	_, err = clients[0].Mutex("b").TryLock(timed(t))
 	is(t, err, dlock.ErrAuth)
-	is(t, lease.Unlock(context30(t)), dlock.ErrAuth)
-	_, err = root.UserGrantRole(context30(t), "app", "locker")
+	is(t, lease.Unlock(timed(t)), dlock.ErrAuth)
+	_, err = root.UserGrantRole(timed(t), "app", "locker")
 	must(t, err)
 	within(t, "granted or refused", waiter.done)
 	if waiter.err != nil {
 		is(t, waiter.err, dlock.ErrAuth)
 	} else {
-		must(t, waiter.lease.Unlock(context30(t)))
+		must(t, waiter.lease.Unlock(timed(t)))
 	}
 	queued(t, root, 0)
 }
@@ -123,14 +123,14 @@ func TestCredentialsRotate(t *testing.T) {
 	var password atomic.Value
 	password.Store("pass/of/app")
 	credentials := func(context.Context) (string, string, error) { return "app", password.Load().(string), nil }
-	c, err := dlock.Open(context30(t), "etcd://"+s.Addr()+"/"+prefix(t), &dlock.Options{Credentials: credentials, TTL: 10 * time.Second})
+	c, err := dlock.Open(timed(t), "etcd://"+s.Addr()+"/"+prefix(t), &dlock.Options{Credentials: credentials, TTL: 10 * time.Second})
 	must(t, err)
-	defer c.Close(context30(t))
-	must(t, locked(t, c.Mutex("a")).Unlock(context30(t)))
-	_, err = root.UserChangePassword(context30(t), "app", "new")
+	defer c.Close(timed(t))
+	must(t, locked(t, c.Mutex("a")).Unlock(timed(t)))
+	_, err = root.UserChangePassword(timed(t), "app", "new")
 	must(t, err)
 	password.Store("new")
-	must(t, locked(t, c.Mutex("a")).Unlock(context30(t)))
+	must(t, locked(t, c.Mutex("a")).Unlock(timed(t)))
 	must(t, s.Kill())
 	must(t, s.Restart(true))
 	recovers(t, c.Mutex("a"))
@@ -143,17 +143,17 @@ func TestTLS(t *testing.T) {
 	addr := tlsFront(t, shared.Addr(), cert, key)
 	must(t, os.Link(cert, ca))
 	host := strings.Replace(addr, "127.0.0.1", "localhost", 1)
-	c, err := dlock.Open(context30(t), "etcds://"+host+"/"+prefix(t)+"?ca="+ca+"&cert="+cert+"&key="+key, nil)
+	c, err := dlock.Open(timed(t), "etcds://"+host+"/"+prefix(t)+"?ca="+ca+"&cert="+cert+"&key="+key, nil)
 	must(t, err)
-	must(t, locked(t, c.Mutex("a")).Unlock(context30(t)))
-	must(t, c.Close(context30(t)))
+	must(t, locked(t, c.Mutex("a")).Unlock(timed(t)))
+	must(t, c.Close(timed(t)))
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_, err = dlock.Open(ctx, "etcds://"+host+"?ca="+ca, nil)
 	is(t, err, dlock.ErrUnavailable)
-	_, err = dlock.Open(context30(t), "etcd://"+host+"?ca="+ca, nil)
+	_, err = dlock.Open(timed(t), "etcd://"+host+"?ca="+ca, nil)
 	is(t, err, dlock.ErrInvalidConfig)
-	_, err = dlock.Open(context30(t), "etcds://"+host+"?ca="+key, nil)
+	_, err = dlock.Open(timed(t), "etcds://"+host+"?ca="+key, nil)
 	is(t, err, dlock.ErrInvalidConfig)
 }
 

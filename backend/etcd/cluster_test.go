@@ -3,7 +3,6 @@ package etcd_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -21,7 +20,7 @@ func startCluster(t testing.TB) cluster {
 	const size = 3
 	peers, all := make([]string, size), make([]string, size)
 	for i := range peers {
-		peers[i] = "http://" + freeAddr(t)
+		peers[i] = "http://" + server.ReserveAddr(t)
 		all[i] = fmt.Sprintf("m%d=%s", i, peers[i])
 	}
 	members, errs := make(cluster, size), make([]error, size)
@@ -38,13 +37,6 @@ func startCluster(t testing.TB) cluster {
 		t.Cleanup(func() { s.Close() })
 	}
 	return members
-}
-
-func freeAddr(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func (c cluster) addrs() []string {
@@ -92,18 +84,18 @@ func TestLeaderGone(t *testing.T) {
 			holder, waiter := open(t, ttl, c.addrs()...), open(t, ttl, c.addrs()...)
 			leader, others := c.split(t)
 			lease := locked(t, holder.Mutex("a"))
-			next := start(t, context30(t), waiter.Mutex("a").Lock)
+			next := start(t, timed(t), waiter.Mutex("a").Lock)
 			queued(t, raw(t, others.addrs()...), 2)
 			must(t, away(leader))
 			others.split(t)
-			if err := lease.Unlock(context30(t)); err != nil {
+			if err := lease.Unlock(timed(t)); err != nil {
 				is(t, err, dlock.ErrLost)
 			}
 			got := next.granted()
 			if got.Token() <= lease.Token() {
 				t.Fatalf("token %d came after %d", got.Token(), lease.Token())
 			}
-			must(t, got.Unlock(context30(t)))
+			must(t, got.Unlock(timed(t)))
 			recovers(t, holder.Mutex("a"))
 		})
 	}
@@ -121,7 +113,7 @@ func TestMinority(t *testing.T) {
 	for _, s := range majority {
 		must(t, s.Pause())
 	}
-	waiter := start(t, context30(t), cut.Mutex("b").Lock)
+	waiter := start(t, timed(t), cut.Mutex("b").Lock)
 	lost(t, lease)
 	lost(t, other)
 	within(t, "refused", waiter.done)
@@ -133,12 +125,12 @@ func TestMinority(t *testing.T) {
 	}
 	majority.split(t)
 	eventually(t, "the majority frees the lock", func() bool {
-		got, err := free.Mutex("a").Lock(context30(t))
+		got, err := free.Mutex("a").Lock(timed(t))
 		if err != nil {
 			is(t, err, dlock.ErrUnavailable)
 			return false
 		}
-		return got.Unlock(context30(t)) == nil
+		return got.Unlock(timed(t)) == nil
 	})
 	must(t, alone.Restart(true))
 	recovers(t, cut.Mutex("a"))
@@ -159,8 +151,8 @@ func TestMembersAgree(t *testing.T) {
 			t.Fatalf("token %d came after %d", lease.Token(), last)
 		}
 		last = lease.Token()
-		_, err := clients[(i+1)%3].Mutex("a").TryLock(context30(t))
+		_, err := clients[(i+1)%3].Mutex("a").TryLock(timed(t))
 		is(t, err, dlock.ErrHeld)
-		must(t, lease.Unlock(context30(t)))
+		must(t, lease.Unlock(timed(t)))
 	}
 }

@@ -41,30 +41,30 @@ func TestRoundTrips(t *testing.T) {
 	m, other := openQuiet(t, p).RWMutex("a"), open(t, time.Minute, shared.Addr()).RWMutex("a")
 	var lease *dlock.Lease
 	costs(t, p, 1, "free Lock", func() { lease = locked(t, m) })
-	costs(t, p, 1, "Downgrade", func() { must(t, lease.Downgrade(context30(t))) })
-	costs(t, p, 1, "Unlock", func() { must(t, lease.Unlock(context30(t))) })
+	costs(t, p, 1, "Downgrade", func() { must(t, lease.Downgrade(timed(t))) })
+	costs(t, p, 1, "Unlock", func() { must(t, lease.Unlock(timed(t))) })
 	costs(t, p, 1, "free TryLock", func() {
 		var err error
-		lease, err = m.TryLock(context30(t))
+		lease, err = m.TryLock(timed(t))
 		must(t, err)
 	})
-	must(t, lease.Unlock(context30(t)))
+	must(t, lease.Unlock(timed(t)))
 
 	lease = locked(t, other)
 	costs(t, p, 1, "busy TryLock", func() {
-		_, err := m.TryLock(context30(t))
+		_, err := m.TryLock(timed(t))
 		is(t, err, dlock.ErrHeld)
 	})
 	costs(t, p, 1, "busy TryRLock", func() {
-		_, err := m.TryRLock(context30(t))
+		_, err := m.TryRLock(timed(t))
 		is(t, err, dlock.ErrHeld)
 	})
-	must(t, lease.Unlock(context30(t)))
+	must(t, lease.Unlock(timed(t)))
 
 	reader := locked(t, other.RLocker())
 	costs(t, p, 1, "RLock among readers", func() { lease = locked(t, m.RLocker()) })
-	must(t, lease.Unlock(context30(t)))
-	must(t, reader.Unlock(context30(t)))
+	must(t, lease.Unlock(timed(t)))
+	must(t, reader.Unlock(timed(t)))
 }
 
 // TestRoundTripsOfWaiting counts what a waiter sends: to join and to watch;
@@ -75,15 +75,15 @@ func TestRoundTripsOfWaiting(t *testing.T) {
 	other, m := open(t, time.Minute, shared.Addr()).Mutex("a"), openQuiet(t, p).Mutex("a")
 	for _, toQueue := range []int64{2, 1, 1} {
 		lease, before := locked(t, other), p.Stats().Requests
-		waiter := start(t, context30(t), m.Lock)
+		waiter := start(t, timed(t), m.Lock)
 		queued(t, admin, 2)
 		eventually(t, "the waiter waits", func() bool { return p.Stats().Requests == before+toQueue })
 		costs(t, p, 0, "waiting", func() { time.Sleep(500 * time.Millisecond) })
 		costs(t, p, 1, "hand-over", func() {
-			must(t, lease.Unlock(context30(t)))
+			must(t, lease.Unlock(timed(t)))
 			waiter.granted()
 		})
-		costs(t, p, 1, "Unlock", func() { must(t, waiter.lease.Unlock(context30(t))) })
+		costs(t, p, 1, "Unlock", func() { must(t, waiter.lease.Unlock(timed(t))) })
 	}
 }
 
@@ -94,12 +94,12 @@ func TestLookoutsEnd(t *testing.T) {
 	admin, p := raw(t, s.Addr()), proxied(t, s.Addr())
 	other, m := open(t, time.Minute, s.Addr()).Mutex("a"), openQuiet(t, p).Mutex("a")
 	lease := locked(t, other)
-	waiter := start(t, context30(t), m.Lock)
+	waiter := start(t, timed(t), m.Lock)
 	queued(t, admin, 2)
-	must(t, lease.Unlock(context30(t)))
-	must(t, waiter.granted().Unlock(context30(t)))
+	must(t, lease.Unlock(timed(t)))
+	must(t, waiter.granted().Unlock(timed(t)))
 	before := p.Stats().Requests
-	must(t, locked(t, other).Unlock(context30(t)))
+	must(t, locked(t, other).Unlock(timed(t)))
 	eventually(t, "the watch is ended", func() bool { return p.Stats().Requests == before+1 })
 }
 
@@ -113,7 +113,7 @@ func TestOneKeepAlive(t *testing.T) {
 	for i := range n {
 		leases = append(leases, locked(t, a.Mutex(fmt.Sprint(i))))
 	}
-	call := start(t, context30(t), b.Mutex("0").Lock)
+	call := start(t, timed(t), b.Mutex("0").Lock)
 	queued(t, raw(t, shared.Addr()), n+1)
 	from, of, ow := time.Now(), holder.Stats().Requests, waiter.Stats().Requests
 	time.Sleep(2 * ttl)
@@ -125,9 +125,9 @@ func TestOneKeepAlive(t *testing.T) {
 		t.Errorf("a waiter sent %d requests in %v", got, time.Since(from))
 	}
 	for _, l := range leases {
-		must(t, l.Unlock(context30(t)))
+		must(t, l.Unlock(timed(t)))
 	}
-	must(t, call.granted().Unlock(context30(t)))
+	must(t, call.granted().Unlock(timed(t)))
 }
 
 // TestFewLeases holds ten times as many locks as a lease may have keys.

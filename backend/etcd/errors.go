@@ -16,6 +16,7 @@ var (
 	errNotRenewed = errors.New("the etcd lease was not renewed in time")
 	errNoSession  = errors.New("the etcd lease ended before the lock was granted")
 	errGuardMoved = errors.New("the guard has been changed meanwhile")
+	errLags       = errors.New("the member does not know the request yet")
 	errWatchEnded = errors.New("the watch has ended")
 	errUnsettled  = errors.New("it is not known yet what became of the request")
 )

@@ -12,13 +12,14 @@
 //
 // # Guarantees
 //
-// Locks are as safe as etcd's quorum: a member that is cut off grants nothing.
-// Waiting is first come, first served, except that a waiter whose lease runs
-// out, because the cluster did not answer for a TTL, queues anew. All locks of
-// a client with one TTL share leases, each of at most a thousand keys, so that
-// one request renews a thousand holds. A lease that is revoked or expires is
-// seen at once, by a watch; without a connection its end is known by the
-// client's own clock, before the cluster frees the lock.
+// Locks are as safe as etcd's quorum: a member that is cut off queues nobody, and
+// may say late whose turn it is, but not wrongly. Waiting is first come, first
+// served, except that a waiter whose lease runs out, because the cluster did not
+// answer for a TTL, queues anew. All locks of a client with one TTL share leases,
+// each of at most a thousand keys, so that one request renews a thousand holds. A
+// lease that is revoked or expires is seen at once, by a watch; without a
+// connection its end is known by the client's own clock, before the cluster frees
+// the lock.
 //
 // A TTL is rounded up to whole seconds and to the least that the cluster
 // grants, one and a half times its election timeout. After a change of leader
@@ -32,6 +33,7 @@
 // # Wire format
 //
 //	<prefix>/s/<lease>            a client's session
+//	<prefix>/s/<lease>/guard      shuts out its requests that were not answered
 //	<prefix>/l/<name>/w/<lease>   holds or waits, exclusive
 //	<prefix>/l/<name>/r/<lease>   holds or waits, shared
 //	<prefix>/l/<name>/d/<lease>   holds, shared, and was exclusive before

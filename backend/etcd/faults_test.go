@@ -19,7 +19,7 @@ const ttl = 2 * time.Second // the least that a test can rely on
 
 func locked(t testing.TB, m dlock.Locker) *dlock.Lease {
 	t.Helper()
-	lease, err := m.Lock(context30(t))
+	lease, err := m.Lock(timed(t))
 	must(t, err)
 	return lease
 }
@@ -34,12 +34,12 @@ func lost(t testing.TB, l *dlock.Lease) {
 func recovers(t testing.TB, m dlock.Locker) {
 	t.Helper()
 	eventually(t, "the client recovers", func() bool {
-		lease, err := m.Lock(context30(t))
+		lease, err := m.Lock(timed(t))
 		if err != nil {
 			is(t, err, dlock.ErrUnavailable)
 			return false
 		}
-		must(t, lease.Unlock(context30(t)))
+		must(t, lease.Unlock(timed(t)))
 		return true
 	})
 }
@@ -52,8 +52,8 @@ func TestRevokedWhileHolding(t *testing.T) {
 	revoke(t, admin)
 	lost(t, writer)
 	lost(t, reader)
-	is(t, writer.Unlock(context30(t)), dlock.ErrLost)
-	must(t, locked(t, c.Mutex("a")).Unlock(context30(t)))
+	is(t, writer.Unlock(timed(t)), dlock.ErrLost)
+	must(t, locked(t, c.Mutex("a")).Unlock(timed(t)))
 	queued(t, admin, 0)
 }
 
@@ -68,28 +68,28 @@ func TestRevokedWhileWaiting(t *testing.T) {
 			admin, a, b := raw(t, shared.Addr()), open(t, time.Minute, shared.Addr()), open(t, time.Minute, shared.Addr())
 			lease := locked(t, a.Mutex("a"))
 			own := keys(t, admin)[0]
-			waiter := start(t, context30(t), of(b.RWMutex("a")).Lock)
+			waiter := start(t, timed(t), of(b.RWMutex("a")).Lock)
 			queued(t, admin, 2)
-			reply, err := admin.Get(context30(t), prefix(t)+"/l/", clientv3.WithPrefix())
+			reply, err := admin.Get(timed(t), prefix(t)+"/l/", clientv3.WithPrefix())
 			must(t, err)
 			first := int64(0)
 			for _, kv := range reply.Kvs {
 				if string(kv.Key) != own {
 					first = kv.Lease
-					_, err = admin.Revoke(context30(t), clientv3.LeaseID(kv.Lease))
+					_, err = admin.Revoke(timed(t), clientv3.LeaseID(kv.Lease))
 					must(t, err)
 				}
 			}
 			eventually(t, "the waiter is queued anew", func() bool {
-				reply, err := admin.Get(context30(t), prefix(t)+"/l/", clientv3.WithPrefix())
+				reply, err := admin.Get(timed(t), prefix(t)+"/l/", clientv3.WithPrefix())
 				must(t, err)
 				return len(reply.Kvs) == 2 && reply.Kvs[0].Lease != first && reply.Kvs[1].Lease != first
 			})
 			if !waiter.waiting() || lease.Err() != nil {
 				t.Fatal("the waiter got in beside the holder")
 			}
-			must(t, lease.Unlock(context30(t)))
-			must(t, waiter.granted().Unlock(context30(t)))
+			must(t, lease.Unlock(timed(t)))
+			must(t, waiter.granted().Unlock(timed(t)))
 		})
 	}
 }
@@ -98,7 +98,7 @@ func TestRevokedWhileWaiting(t *testing.T) {
 func TestWaiterCutOff(t *testing.T) {
 	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
 	lease := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
-	ctx, cancel := context.WithCancel(context30(t))
+	ctx, cancel := context.WithCancel(timed(t))
 	m := open(t, ttl, p.Addr()).RWMutex("a")
 	before := p.Stats().Requests
 	waiter := start(t, ctx, m.RLock)
@@ -106,7 +106,7 @@ func TestWaiterCutOff(t *testing.T) {
 	eventually(t, "the waiter knows that it is queued", func() bool { return p.Stats().Requests > before+1 })
 	p.Blackhole(faultnet.BothWays)
 	queued(t, admin, 1)
-	must(t, lease.Unlock(context30(t)))
+	must(t, lease.Unlock(timed(t)))
 	next := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
 	if !waiter.waiting() {
 		t.Fatal("a waiter without a lease got the lock")
@@ -115,7 +115,7 @@ func TestWaiterCutOff(t *testing.T) {
 	within(t, "returned", waiter.done)
 	is(t, waiter.err, dlock.ErrHeld)
 	must(t, p.Heal())
-	must(t, next.Unlock(context30(t)))
+	must(t, next.Unlock(timed(t)))
 	queued(t, admin, 0)
 }
 
@@ -130,13 +130,13 @@ func TestLostBeforeFreed(t *testing.T) {
 			p := proxied(t, shared.Addr())
 			c := open(t, ttl, p.Addr())
 			lease := locked(t, c.Mutex("a"))
-			next := start(t, context30(t), open(t, ttl, shared.Addr()).Mutex("a").Lock)
+			next := start(t, timed(t), open(t, ttl, shared.Addr()).Mutex("a").Lock)
 			p.Blackhole(way)
 			next.granted()
 			is(t, lease.Err(), dlock.ErrLost)
 			must(t, next.lease.Err())
 			must(t, p.Heal())
-			must(t, next.lease.Unlock(context30(t)))
+			must(t, next.lease.Unlock(timed(t)))
 			recovers(t, c.Mutex("a"))
 		})
 	}
@@ -146,7 +146,7 @@ func TestServerStopped(t *testing.T) {
 	s := server.Start(t, kind())
 	c := open(t, ttl, s.Addr())
 	lease := locked(t, c.Mutex("a"))
-	waiter := start(t, context30(t), open(t, ttl, s.Addr()).Mutex("a").Lock)
+	waiter := start(t, timed(t), open(t, ttl, s.Addr()).Mutex("a").Lock)
 	queued(t, raw(t, s.Addr()), 2)
 	must(t, s.Pause())
 	lost(t, lease)
@@ -155,7 +155,7 @@ func TestServerStopped(t *testing.T) {
 	_, err := c.Mutex("b").Lock(ctx)
 	is(t, err, dlock.ErrUnavailable)
 	must(t, s.Resume())
-	must(t, waiter.granted().Unlock(context30(t)))
+	must(t, waiter.granted().Unlock(timed(t)))
 	recovers(t, c.Mutex("a"))
 }
 
@@ -163,18 +163,18 @@ func TestServerKilled(t *testing.T) {
 	s := server.Start(t, kind())
 	c, other := open(t, 10*time.Second, s.Addr()), open(t, 10*time.Second, s.Addr())
 	lease := locked(t, c.Mutex("a"))
-	waiter := start(t, context30(t), other.Mutex("a").Lock)
+	waiter := start(t, timed(t), other.Mutex("a").Lock)
 	queued(t, raw(t, s.Addr()), 2)
 	must(t, s.Kill())
 	must(t, s.Restart(true))
-	if err := lease.Unlock(context30(t)); err != nil { // on a slow machine it may be over by then
+	if err := lease.Unlock(timed(t)); err != nil { // on a slow machine it may be over by then
 		is(t, err, dlock.ErrLost)
 	}
 	next := waiter.granted()
 	if next.Token() <= lease.Token() {
 		t.Fatalf("token %d came after %d", next.Token(), lease.Token())
 	}
-	must(t, next.Unlock(context30(t)))
+	must(t, next.Unlock(timed(t)))
 	recovers(t, c.Mutex("a"))
 }
 
@@ -189,15 +189,15 @@ func TestReplyDroppedOnAcquire(t *testing.T) {
 	c, other := open(t, 10*time.Second, p.Addr()), open(t, 10*time.Second, shared.Addr())
 	for _, lock := range []func(context.Context) (*dlock.Lease, error){c.Mutex("a").Lock, c.Mutex("a").TryLock, c.RWMutex("a").RLock} {
 		drop := p.DropReplyAfter(contains("/l/a/"))
-		lease, err := lock(context30(t))
+		lease, err := lock(timed(t))
 		must(t, err)
 		if !drop.Answered() {
 			t.Fatal("the request was not carried out")
 		}
 		queued(t, admin, 1)
-		_, err = other.Mutex("a").TryLock(context30(t))
+		_, err = other.Mutex("a").TryLock(timed(t))
 		is(t, err, dlock.ErrHeld)
-		must(t, lease.Unlock(context30(t)))
+		must(t, lease.Unlock(timed(t)))
 		queued(t, admin, 0)
 	}
 }
@@ -208,17 +208,40 @@ func TestReplyDroppedOnRelease(t *testing.T) {
 	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
 	m, other := open(t, 10*time.Second, p.Addr()).Mutex("a"), open(t, 10*time.Second, shared.Addr()).Mutex("a")
 	lease := locked(t, m)
-	waiter := start(t, context30(t), other.Lock)
+	waiter := start(t, timed(t), other.Lock)
 	queued(t, admin, 2)
 	drop := p.DropReplyAfter(contains("/l/a/"))
-	must(t, lease.Unlock(context30(t)))
+	must(t, lease.Unlock(timed(t)))
 	if !drop.Answered() {
 		t.Fatal("the request was not carried out")
 	}
 	next := waiter.granted()
 	queued(t, admin, 1)
 	must(t, next.Err())
-	must(t, next.Unlock(context30(t)))
+	must(t, next.Unlock(timed(t)))
+}
+
+// TestGuardMoved shuts requests out as another goroutine of the client would,
+// whose request was not answered: they repeat themselves. A guard that goes takes
+// the session with it.
+func TestGuardMoved(t *testing.T) {
+	admin, c := raw(t, shared.Addr()), open(t, time.Minute, shared.Addr())
+	must(t, locked(t, c.Mutex("a")).Unlock(timed(t)))
+	found, err := admin.Get(timed(t), prefix(t)+"/s/", clientv3.WithPrefix())
+	must(t, err)
+	sign, guard := found.Kvs[0], string(found.Kvs[0].Key)+"/guard"
+	for _, lock := range []func(context.Context) (*dlock.Lease, error){c.Mutex("a").Lock, c.Mutex("a").TryLock} {
+		_, err := admin.Put(timed(t), guard, "", clientv3.WithLease(clientv3.LeaseID(sign.Lease)))
+		must(t, err)
+		lease, err := lock(timed(t))
+		must(t, err)
+		must(t, lease.Unlock(timed(t)))
+	}
+	lease := locked(t, c.Mutex("b"))
+	_, err = admin.Delete(timed(t), guard)
+	must(t, err)
+	must(t, locked(t, c.Mutex("a")).Unlock(timed(t)))
+	lost(t, lease)
 }
 
 // TestKeyOfAnUnansweredRelease is not used again: the request may still arrive.
@@ -228,7 +251,7 @@ func TestKeyOfAnUnansweredRelease(t *testing.T) {
 	lease := locked(t, m)
 	former := keys(t, admin)
 	drop := p.DropReplyAfter(contains("/l/a/"))
-	must(t, lease.Unlock(context30(t)))
+	must(t, lease.Unlock(timed(t)))
 	if !drop.Answered() {
 		t.Fatal("the request was not carried out")
 	}
@@ -236,7 +259,7 @@ func TestKeyOfAnUnansweredRelease(t *testing.T) {
 	if now := keys(t, admin); slices.Equal(now, former) {
 		t.Errorf("%v is used again", now)
 	}
-	must(t, lease.Unlock(context30(t)))
+	must(t, lease.Unlock(timed(t)))
 	queued(t, admin, 0)
 }
 
@@ -245,14 +268,14 @@ func TestReplyDroppedOnDowngrade(t *testing.T) {
 	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
 	lease := locked(t, open(t, 10*time.Second, p.Addr()).RWMutex("a"))
 	drop := p.DropReplyAfter(contains("/l/a/"))
-	must(t, lease.Downgrade(context30(t)))
+	must(t, lease.Downgrade(timed(t)))
 	if !drop.Answered() {
 		t.Fatal("the request was not carried out")
 	}
 	if got := keys(t, admin); len(got) != 1 || !strings.Contains(got[0], "/l/a/d/") {
 		t.Fatalf("keys are %v", got)
 	}
-	must(t, lease.Unlock(context30(t)))
+	must(t, lease.Unlock(timed(t)))
 	queued(t, admin, 0)
 }
 
@@ -261,19 +284,19 @@ func TestReplyDroppedOnDowngrade(t *testing.T) {
 func TestCompaction(t *testing.T) {
 	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
 	lease := locked(t, open(t, 10*time.Second, shared.Addr()).Mutex("a"))
-	waiter := start(t, context30(t), open(t, 10*time.Second, p.Addr()).Mutex("a").Lock)
+	waiter := start(t, timed(t), open(t, 10*time.Second, p.Addr()).Mutex("a").Lock)
 	queued(t, admin, 2)
 	var head int64
 	for range 10 {
-		reply, err := admin.Put(context30(t), prefix(t)+"/other", "x")
+		reply, err := admin.Put(timed(t), prefix(t)+"/other", "x")
 		must(t, err)
 		head = reply.Header.Revision
 	}
-	_, err := admin.Compact(context30(t), head)
+	_, err := admin.Compact(timed(t), head)
 	must(t, err)
 	p.Reset()
-	must(t, lease.Unlock(context30(t)))
-	must(t, waiter.granted().Unlock(context30(t)))
+	must(t, lease.Unlock(timed(t)))
+	must(t, waiter.granted().Unlock(timed(t)))
 }
 
 // TestNoSpace fills the server. Then nothing can be locked, but all can be
@@ -285,27 +308,27 @@ func TestNoSpace(t *testing.T) {
 	admin, c := raw(t, s.Addr()), open(t, 10*time.Second, s.Addr())
 	lease := locked(t, c.Mutex("a"))
 	for full := false; !full; {
-		_, err := admin.Put(context30(t), "fill", strings.Repeat("x", 100_000))
+		_, err := admin.Put(timed(t), "fill", strings.Repeat("x", 100_000))
 		full = err != nil
 	}
 	for range 3 {
-		_, err := c.Mutex("b").Lock(context30(t))
+		_, err := c.Mutex("b").Lock(timed(t))
 		is(t, err, dlock.ErrUnavailable)
 	}
-	must(t, lease.Unlock(context30(t)))
+	must(t, lease.Unlock(timed(t)))
 	queued(t, admin, 0)
 	makeRoom(t, admin, s.Addr())
 	recovers(t, c.Mutex("b"))
 }
 
 func makeRoom(t testing.TB, admin *clientv3.Client, addr string) {
-	reply, err := admin.Delete(context30(t), "fill")
+	reply, err := admin.Delete(timed(t), "fill")
 	must(t, err)
-	_, err = admin.Compact(context30(t), reply.Header.Revision, clientv3.WithCompactPhysical())
+	_, err = admin.Compact(timed(t), reply.Header.Revision, clientv3.WithCompactPhysical())
 	must(t, err)
-	_, err = admin.Defragment(context30(t), addr)
+	_, err = admin.Defragment(timed(t), addr)
 	must(t, err)
-	_, err = admin.AlarmDisarm(context30(t), &clientv3.AlarmMember{})
+	_, err = admin.AlarmDisarm(timed(t), &clientv3.AlarmMember{})
 	must(t, err)
 }
 
@@ -314,28 +337,29 @@ func TestKeyDeleted(t *testing.T) {
 	admin := raw(t, shared.Addr())
 	lease := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
 	own := keys(t, admin)[0]
-	waiter := start(t, context30(t), open(t, time.Minute, shared.Addr()).Mutex("a").Lock)
+	waiter := start(t, timed(t), open(t, time.Minute, shared.Addr()).Mutex("a").Lock)
 	queued(t, admin, 2)
 	for _, key := range keys(t, admin) {
 		if key != own {
-			_, err := admin.Delete(context30(t), key)
+			_, err := admin.Delete(timed(t), key)
 			must(t, err)
 		}
 	}
-	must(t, lease.Unlock(context30(t)))
-	must(t, waiter.granted().Unlock(context30(t)))
+	must(t, lease.Unlock(timed(t)))
+	must(t, waiter.granted().Unlock(timed(t)))
 	queued(t, admin, 0)
 }
 
-// TestKeyPutAnew has the holder's key deleted and put by somebody else: the
-// holder has lost it.
-func TestKeyPutAnew(t *testing.T) {
+// TestHoldersKeyDeleted deletes a holder's key by hand: it learns so from its
+// release, which touches nobody else's hold.
+func TestHoldersKeyDeleted(t *testing.T) {
 	admin := raw(t, shared.Addr())
 	lease := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
-	own := keys(t, admin)[0]
-	_, err := admin.Delete(context30(t), own)
+	_, err := admin.Delete(timed(t), keys(t, admin)[0])
 	must(t, err)
-	_, err = admin.Put(context30(t), own, "")
-	must(t, err)
-	is(t, lease.Unlock(context30(t)), dlock.ErrLost)
+	next := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
+	is(t, lease.Unlock(timed(t)), dlock.ErrLost)
+	queued(t, admin, 1)
+	must(t, next.Unlock(timed(t)))
+	queued(t, admin, 0)
 }

@@ -3,76 +3,39 @@ package etcd
 import (
 	"context"
 	"errors"
-	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock/backend"
 )
 
-// watchGuard ends the session when the guard is gone. A watch that breaks off
-// is made anew, after a look at the guard. The first one is told by closing
-// watched.
-func (s *session) watchGuard(revision int64, watched chan<- struct{}) {
-	pause := backend.Backoff{Max: 5 * time.Second}
-	for first := true; ; first = false {
-		events, cancel := s.guardEvents(revision)
-		if first {
-			close(watched)
-		}
-		deleted := anyEvent(events)
-		cancel()
-		if deleted {
-			s.end(errRevoked)
-			return
-		}
-		for revision = 0; revision == 0; {
-			if !backend.Sleep(s.ctx, pause.Next()) {
-				return
-			}
-			revision = s.lookAtGuard()
-		}
-	}
-}
-
-// guardEvents returns the deletion of the guard after revision, once the server
-// has made the watch or refused it.
-func (s *session) guardEvents(revision int64) (clientv3.WatchChan, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(s.ctx))
-	return s.backend.client.Watch(ctx, s.guard, clientv3.WithRev(revision+1), clientv3.WithFilterPut()), cancel
-}
-
-// anyEvent waits for an event and reports false if the watch ends without one.
-func anyEvent(events clientv3.WatchChan) bool {
-	for reply := range events {
-		if len(reply.Events) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// lookAtGuard returns a revision at which the guard was there, or zero if it
-// cannot be read. A guard that is gone ends the session.
-func (s *session) lookAtGuard() int64 {
-	ctx, cancel := s.bound()
-	defer cancel()
-	reply, err := s.backend.client.Get(ctx, s.guard, clientv3.WithKeysOnly())
-	switch {
-	case err != nil:
-		return 0
-	case len(reply.Kvs) == 0:
-		s.end(errRevoked)
-		return 0
-	}
-	return reply.Header.Revision
-}
-
 func (s *session) guardRevision() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.revision
+}
+
+// unmoved demands that the guard has not been changed after revision.
+func (s *session) unmoved(revision int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(s.guard), "=", revision)
+}
+
+// guardSeen takes what was found of the guard after a request was not carried out,
+// and reports whether that is what it had demanded. A guard that has gone has gone
+// with the lease.
+func (s *session) guardSeen(found *pb.RangeResponse, demanded int64) (unmoved bool, err error) {
+	revision := int64(0)
+	if len(found.Kvs) > 0 {
+		revision = found.Kvs[0].ModRevision
+	}
+	if revision < demanded {
+		s.end(errRevoked)
+		return false, s.over()
+	}
+	s.moveGuard(revision)
+	return revision == demanded, nil
 }
 
 // moveGuard notes that the guard has been changed at revision.
@@ -92,9 +55,9 @@ func (s *session) settle(p *place) error {
 	ctx, cancel := s.bound()
 	defer cancel()
 	reply, err := s.backend.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.ModRevision(s.guard), "=", guard)).
-		Then(clientv3.OpPut(s.guard, "", clientv3.WithLease(s.lease)), clientv3.OpDelete(p.key.own())).
-		Else(clientv3.OpGet(s.guard, clientv3.WithKeysOnly())).
+		If(s.unmoved(guard)).
+		Then(clientv3.OpPut(s.guard, "", clientv3.WithLease(s.lease)), clientv3.OpDelete(p.key.own)).
+		Else(s.look).
 		Commit()
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace):
@@ -105,7 +68,7 @@ func (s *session) settle(p *place) error {
 		s.moveGuard(reply.Header.Revision)
 		return nil
 	}
-	if _, err := s.guardSeen(reply, guard); err != nil {
+	if _, err := s.guardSeen(reply.Responses[0].GetResponseRange(), guard); err != nil {
 		return err
 	}
 	return errGuardMoved
@@ -115,7 +78,7 @@ func (s *session) settle(p *place) error {
 // late request as well. The key is not used again.
 func (s *session) settleFull(ctx context.Context, p *place) error {
 	p.burnt = true
-	_, err := s.backend.client.Delete(ctx, p.key.own())
+	_, err := s.backend.client.Delete(ctx, p.key.own)
 	return fail(err)
 }
 
@@ -124,8 +87,8 @@ func (s *session) remove(p *place) error {
 	ctx, cancel := s.bound()
 	defer cancel()
 	_, err := s.backend.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(p.key.own()), "=", p.revision)).
-		Then(clientv3.OpDelete(p.key.own())).
+		If(clientv3.Compare(clientv3.CreateRevision(p.key.own), "=", p.revision)).
+		Then(clientv3.OpDelete(p.key.own)).
 		Commit()
 	return fail(err)
 }

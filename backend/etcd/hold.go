@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -19,7 +20,7 @@ const tokens = 1 << 16
 // A hold is the backend's own part of a backend.Hold.
 type hold struct {
 	session  *session
-	key      lockKey
+	key      *lockKey
 	revision int64
 	observer backend.Observer
 
@@ -69,9 +70,7 @@ func (p *place) hold(ctx context.Context) (*backend.Hold, error) {
 func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 	own := h.State.(*hold)
 	own.session.disown(own)
-	ctx, cancel := backend.Bound(ctx, h.TTL)
-	defer cancel()
-	err := repeat(ctx, own.release)
+	err := repeat(ctx, h.TTL, own.release)
 	if errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrAuth) {
 		b.janitor.Go(func(context.Context) { backend.Retry(own.session.ctx, own.release) })
 	}
@@ -82,15 +81,19 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 // a later revision, and with it a later block of tokens.
 func (b *Backend) Transfer(h *backend.Hold) (uint64, bool) { return backend.NextInBlock(h, tokens) }
 
-// repeat calls do until it has an answer or ctx ends.
-func repeat(ctx context.Context, do func(context.Context) error) error {
-	var pause backend.Backoff
-	for {
-		err := do(ctx)
-		if !errors.Is(err, backend.ErrUnavailable) || !backend.Sleep(ctx, pause.Next()) {
-			return err
-		}
+// repeat calls do until it has an answer, ctx ends, or limit has passed since the
+// first failure.
+func repeat(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
+	err := do(ctx)
+	if !errors.Is(err, backend.ErrUnavailable) {
+		return err
 	}
+	ctx, cancel := backend.Bound(ctx, limit)
+	defer cancel()
+	for pause := (backend.Backoff{}); errors.Is(err, backend.ErrUnavailable) && backend.Sleep(ctx, pause.Next()); {
+		err = do(ctx)
+	}
+	return err
 }
 
 // release deletes the hold's keys. That none was there is no loss if an earlier
@@ -124,17 +127,18 @@ func (h *hold) release(ctx context.Context) error {
 
 // deleteKeys reports whether one of the keys was there and is now deleted. A
 // plain deletion costs the server much less than a transaction. It needs no
-// condition, since nobody else uses the key before it has been answered.
+// condition, nor to know what it has deleted, since nobody else uses the key
+// before it has been answered.
 func (h *hold) deleteKeys(ctx context.Context) (bool, error) {
 	client := h.session.backend.client
 	if !h.mayBeDowngraded() {
-		reply, err := client.Delete(ctx, h.key.own(), clientv3.WithPrevKV())
-		return err == nil && len(reply.PrevKvs) > 0 && reply.PrevKvs[0].CreateRevision == h.revision, err
+		reply, err := client.Do(ctx, h.key.deleting)
+		return err == nil && reply.Del().Deleted > 0, err
 	}
 	former := clientv3.Compare(clientv3.Value(h.key.downgraded()), "=", h.mark())
 	reply, err := client.Txn(ctx).
 		If(h.stands()).
-		Then(clientv3.OpDelete(h.key.own())).
+		Then(clientv3.OpDelete(h.key.own)).
 		Else(clientv3.OpTxn([]clientv3.Cmp{former}, []clientv3.Op{clientv3.OpDelete(h.key.downgraded())}, nil)).
 		Commit()
 	if err != nil {
@@ -146,7 +150,7 @@ func (h *hold) deleteKeys(ctx context.Context) (bool, error) {
 // stands is true of the key of an exclusive hold, or of a shared one that never
 // was exclusive.
 func (h *hold) stands() clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(h.key.own()), "=", h.revision)
+	return clientv3.Compare(clientv3.CreateRevision(h.key.own), "=", h.revision)
 }
 
 // mark is the value of the key of a hold that was downgraded.
@@ -165,9 +169,7 @@ func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
 	own.mu.Lock()
 	own.downgraded = true
 	own.mu.Unlock()
-	ctx, cancel := backend.Bound(ctx, h.TTL)
-	defer cancel()
-	return repeat(ctx, own.downgrade)
+	return repeat(ctx, h.TTL, own.downgrade)
 }
 
 func (h *hold) downgrade(ctx context.Context) error {
@@ -179,7 +181,7 @@ func (h *hold) downgrade(ctx context.Context) error {
 	defer cancel()
 	reply, err := s.backend.client.Txn(ctx).
 		If(h.stands()).
-		Then(clientv3.OpDelete(h.key.own()), clientv3.OpPut(h.key.downgraded(), h.mark(), clientv3.WithLease(s.lease))).
+		Then(clientv3.OpDelete(h.key.own), clientv3.OpPut(h.key.downgraded(), h.mark(), clientv3.WithLease(s.lease))).
 		Else(clientv3.OpGet(h.key.downgraded())).
 		Commit()
 	switch {

@@ -19,7 +19,7 @@ import (
 	"github.com/dlock-go/dlock/internal/server"
 )
 
-const limit = 30 * time.Second // for every condition
+const limit = time.Minute // for every condition
 
 var old = flag.Bool("old", false, "test with the distribution's etcd")
 
@@ -43,7 +43,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-func context30(t testing.TB) context.Context {
+func timed(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	t.Cleanup(cancel)
 	return ctx
@@ -96,7 +96,7 @@ func prefix(t testing.TB) string { return strings.ReplaceAll(t.Name(), "/", "-")
 
 func open(t testing.TB, ttl time.Duration, addrs ...string) *dlock.Client {
 	t.Helper()
-	c, err := dlock.Open(context30(t), "etcd://"+strings.Join(addrs, ",")+"/"+prefix(t), &dlock.Options{TTL: ttl})
+	c, err := dlock.Open(timed(t), "etcd://"+strings.Join(addrs, ",")+"/"+prefix(t), &dlock.Options{TTL: ttl})
 	must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -119,7 +119,7 @@ func proxied(t testing.TB, addr string) *faultnet.Proxy {
 // keys returns the keys of the locks of this test.
 func keys(t testing.TB, c *clientv3.Client) []string {
 	t.Helper()
-	reply, err := c.Get(context30(t), prefix(t)+"/l/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	reply, err := c.Get(timed(t), prefix(t)+"/l/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	must(t, err)
 	var out []string
 	for _, kv := range reply.Kvs {
@@ -169,10 +169,10 @@ func (c *call) waiting() bool {
 // revoke ends the leases of all sessions of this test.
 func revoke(t testing.TB, c *clientv3.Client) {
 	t.Helper()
-	reply, err := c.Get(context30(t), prefix(t)+"/s/", clientv3.WithPrefix())
+	reply, err := c.Get(timed(t), prefix(t)+"/s/", clientv3.WithPrefix())
 	must(t, err)
 	for _, kv := range reply.Kvs {
-		_, err := c.Revoke(context30(t), clientv3.LeaseID(kv.Lease))
+		_, err := c.Revoke(timed(t), clientv3.LeaseID(kv.Lease))
 		must(t, err)
 	}
 }

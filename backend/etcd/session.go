@@ -16,15 +16,19 @@ import (
 // gone, or has not been renewed for so long that it may be: then it is never
 // renewed again, so that the cluster drops its keys.
 //
-// Its guard is a key that lives as long as the lease. Every request that joins
-// a queue demands that the guard still has the revision that the session knows.
-// Changing the guard therefore shuts out all requests sent before, those too
-// that are still on their way.
+// Its sign is a key that is watched: when it is gone, so is the lease.
+//
+// Its guard is a key that every request which joins a queue demands to be as the
+// session knows it. Changing the guard therefore shuts out all requests sent
+// before, those too that are still on their way. Most sessions never need to, so
+// the guard is not there at first: that costs the server least to see.
 type session struct {
 	backend *Backend
 	lease   clientv3.LeaseID
 	id      string // the lease as part of a key
+	sign    string
 	guard   string
+	look    clientv3.Op // at the guard
 	granted time.Duration
 
 	ctx    context.Context // ends with the session; its cause says why
@@ -33,16 +37,18 @@ type session struct {
 
 	mu       sync.Mutex
 	sent     time.Time // when the last renewal was sent that was answered
-	revision int64     // of the guard
+	revision int64     // of the guard; zero: it was never put
 	keys     int       // under the lease, or about to be
-	claimed  map[string]struct{}
+	claimed  map[string]bool
+	spare    *lockKey // in claimed, though nobody uses it: the last one given up
 	waiting  int
 	holds    map[*hold]struct{}
 	renewal  *renewal // under way; nil: none
 	lookouts map[string]*lookout
+	share    share
 }
 
-// newSession grants a lease of ttl seconds, puts its guard and watches it.
+// newSession grants a lease of ttl seconds, puts its sign and watches it.
 func (b *Backend) newSession(ctx context.Context, ttl int64) (*session, error) {
 	sent := time.Now()
 	lease, err := b.client.Grant(ctx, ttl)
@@ -53,23 +59,24 @@ func (b *Backend) newSession(ctx context.Context, ttl int64) (*session, error) {
 		backend:  b,
 		lease:    lease.ID,
 		id:       leaseName(lease.ID),
-		guard:    b.prefix + "s/" + leaseName(lease.ID),
+		sign:     b.prefix + "s/" + leaseName(lease.ID),
+		guard:    b.prefix + "s/" + leaseName(lease.ID) + "/guard",
 		granted:  time.Duration(lease.TTL) * time.Second,
 		nudge:    make(chan struct{}, 1),
 		sent:     sent,
-		claimed:  make(map[string]struct{}),
+		claimed:  make(map[string]bool),
 		holds:    make(map[*hold]struct{}),
 		lookouts: make(map[string]*lookout),
 	}
-	put, err := b.client.Put(ctx, s.guard, "", clientv3.WithLease(s.lease))
+	s.look = clientv3.OpGet(s.guard, clientv3.WithKeysOnly())
+	put, err := b.client.Put(ctx, s.sign, "", clientv3.WithLease(s.lease))
 	if err != nil {
 		b.janitor.Do(s.granted, s.revoke)
 		return nil, fail(err)
 	}
-	s.revision = put.Header.Revision
 	s.ctx, s.cancel = context.WithCancelCause(b.ctx)
 	watched := make(chan struct{})
-	b.janitor.Go(func(context.Context) { s.watchGuard(put.Header.Revision, watched) })
+	b.janitor.Go(func(context.Context) { s.watchSign(put.Header.Revision, watched) })
 	b.janitor.Go(func(context.Context) { s.keep() })
 	select {
 	case <-watched:
@@ -156,21 +163,50 @@ func (s *session) unreserve() {
 
 // giveUp gives back the room of a key that is gone, and the key, unless it is
 // burnt: a request to delete it may still be on its way.
-func (s *session) giveUp(k lockKey, burnt bool) {
+func (s *session) giveUp(k *lockKey, burnt bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keys--
-	if !burnt {
-		delete(s.claimed, k.own())
+	if burnt {
+		return
 	}
+	if s.spare != nil {
+		delete(s.claimed, s.spare.own)
+	}
+	s.spare = k
 }
 
 // bound returns a context for one exchange with the server on behalf of the
 // session. It ends with the session.
 func (s *session) bound() (context.Context, context.CancelFunc) { return s.exchange(s.ctx) }
 
-// exchange returns ctx bounded for one exchange with the server.
+// shared returns a context for an exchange on behalf of the session that is a
+// little less strictly bounded: those who ask at about the same time have the
+// same. A context for each, with its timer, costs a fiftieth of a request.
+func (s *session) shared() context.Context {
+	limit, now := exchangeLimit(s.granted), time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.After(s.share.last) {
+		ctx, cancel := context.WithCancel(s.ctx)
+		time.AfterFunc(limit+limit/4, cancel)
+		s.share = share{ctx, now.Add(limit / 4)}
+	}
+	return s.share.ctx
+}
+
+// A share is a context, and when it was last to be used for another exchange.
+type share struct {
+	ctx  context.Context
+	last time.Time
+}
+
+// exchange returns ctx bounded for one exchange with the server. One that never
+// ends by itself is worth no more than the session.
 func (s *session) exchange(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx.Done() == nil {
+		return s.shared(), func() {}
+	}
 	ctx, cancel := backend.Bound(ctx, exchangeLimit(s.granted))
 	return undated{ctx}, cancel
 }

@@ -63,7 +63,11 @@ func clientConfig(cfg backend.Config) (clientv3.Config, error) {
 		// A member that has fallen silent is given up after these two.
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: 3 * time.Second,
-		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(reconnect)},
+		DialOptions: []grpc.DialOption{
+			grpc.WithConnectParams(reconnect),
+			grpc.WithStaticStreamWindowSize(window),
+			grpc.WithStaticConnWindowSize(window),
+		},
 	}
 	scheme := "http://"
 	if security != nil {
@@ -83,6 +87,11 @@ var reconnect = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 	MinConnectTimeout: 3 * time.Second,
 }
+
+// window is how many bytes of answers may be under way. Where that is not given
+// gRPC measures what the connection could do: it sends a ping with nearly every
+// answer, which costs both sides a tenth of a small request.
+const window = 1 << 20
 
 // credentialsOf returns nil where none are given.
 func credentialsOf(cfg backend.Config) func(context.Context) (user, password string, err error) {

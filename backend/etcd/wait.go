@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -73,21 +74,39 @@ func (p *place) follow(ctx context.Context) error {
 
 // look finds out what is ahead now, and that the own key is still there. The
 // key goes with the lease, and then nothing below its revision means anything.
+//
+// One member says so by itself. If it lags behind it may still name what has gone,
+// so a request that gets no further asks the cluster. But it never misses what is
+// there: keys below the own one only go, and a lease does not end before its time.
 func (p *place) look(ctx context.Context) error {
+	watched := p.ahead
+	err := p.ask(ctx, clientv3.WithSerializable())
+	if errors.Is(err, errLags) || err == nil && p.ahead == watched {
+		err = p.ask(ctx)
+	}
+	return err
+}
+
+func (p *place) ask(ctx context.Context, how ...clientv3.OpOption) error {
 	ctx, cancel := p.session.exchange(ctx)
 	defer cancel()
-	below := append(clientv3.WithLastCreate(), clientv3.WithKeysOnly(), clientv3.WithMaxCreateRev(p.revision-1))
+	get := func(key string, o ...clientv3.OpOption) clientv3.Op {
+		return clientv3.OpGet(key, slices.Concat(o, how, []clientv3.OpOption{clientv3.WithKeysOnly()})...)
+	}
 	ops := []clientv3.Op{
-		clientv3.OpGet(p.key.own(), clientv3.WithKeysOnly()),
-		clientv3.OpGet(p.key.rivals(), below...),
+		get(p.key.own),
+		get(p.key.rivals(), append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(p.revision-1))...),
 	}
 	if p.request.Mode == backend.Exclusive {
-		ops = append(ops, clientv3.OpGet(p.key.formerWriters(), clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly()))
+		ops = append(ops, get(p.key.formerWriters(), clientv3.WithPrefix(), clientv3.WithLimit(1)))
 	}
 	sent := time.Now()
 	reply, err := p.session.backend.client.Txn(ctx).Then(ops...).Commit()
 	if err != nil {
 		return fail(err)
+	}
+	if reply.Header.Revision < p.revision {
+		return errLags
 	}
 	if own := reply.Responses[0].GetResponseRange().Kvs; len(own) == 0 || own[0].CreateRevision != p.revision {
 		return backend.Fail(backend.ErrLost, errKeyDeleted)

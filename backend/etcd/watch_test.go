@@ -57,11 +57,11 @@ func openWatched(t *testing.T) (*dlock.Client, *watcher) {
 func TestWatchBeginsWithThePresent(t *testing.T) {
 	lease := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
 	c, w := openWatched(t)
-	waiter := start(t, context30(t), c.Mutex("a").Lock)
+	waiter := start(t, timed(t), c.Mutex("a").Lock)
 	eventually(t, "the waiter watches", func() bool { return len(w.seen()) > 0 })
 	close(w.free)
-	must(t, lease.Unlock(context30(t)))
-	must(t, waiter.granted().Unlock(context30(t)))
+	must(t, lease.Unlock(timed(t)))
+	must(t, waiter.granted().Unlock(timed(t)))
 	for _, op := range w.seen() {
 		if op.Rev() != 0 {
 			t.Errorf("a watch from revision %d on", op.Rev())
@@ -77,9 +77,9 @@ func TestWatchBeginsWithThePresent(t *testing.T) {
 func TestReleaseBeforeTheWatch(t *testing.T) {
 	lease := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
 	c, w := openWatched(t)
-	waiter := start(t, context30(t), c.Mutex("a").Lock)
+	waiter := start(t, timed(t), c.Mutex("a").Lock)
 	eventually(t, "the waiter is about to watch", func() bool { return len(w.seen()) > 0 })
-	must(t, lease.Unlock(context30(t)))
+	must(t, lease.Unlock(timed(t)))
 	close(w.free)
-	must(t, waiter.granted().Unlock(context30(t)))
+	must(t, waiter.granted().Unlock(timed(t)))
 }

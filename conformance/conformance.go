@@ -138,11 +138,13 @@ var properties = []property{
 	{"Crash/Restart", crashRestart, quiet},
 
 	{"Token/Grows", tokenGrows, false},
+	{"Token/GrowsInARow", tokenGrowsInARow, false},
 	{"Token/GrowsAcrossExpiry", tokenGrowsAcrossExpiry, false},
 	{"Token/GrowsAcrossProcesses", tokenGrowsAcrossProcesses, false},
 	{"Token/GrowsAcrossRestart", tokenGrowsAcrossRestart, quiet},
 	{"Token/GrowsAcrossDataLoss", tokenGrowsAcrossDataLoss, quiet},
 	{"Token/ReadersAgainstLastWriter", tokenReadersAgainstLastWriter, false},
+	{"Token/ReadersAfterDowngrade", tokenReadersAfterDowngrade, false},
 
 	{"RW/ReadersShare", rwReadersShare, false},
 	{"RW/WriterAlone", rwWriterAlone, false},

@@ -14,6 +14,47 @@ func tokenGrows(s *scene) {
 	}
 }
 
+// tokenGrowsInARow has one client take the lock many times before another does.
+func tokenGrowsInARow(s *scene) {
+	a, b := s.open().Mutex(s.name), s.open().Mutex(s.name)
+	var last uint64
+	visit := func(l dlock.Locker, meanwhile func()) {
+		lease := s.locked(l)
+		s.must(lease.Token() > last, "token %d came after %d", lease.Token(), last)
+		last = lease.Token()
+		meanwhile()
+		s.unlock(lease)
+	}
+	for range 3 {
+		for range 12 {
+			visit(a, func() {})
+		}
+		visit(a, func() { s.held(b) })
+		visit(b, func() { s.held(a) })
+	}
+}
+
+// tokenReadersAfterDowngrade has a hold passed on inside its client and then
+// downgraded: who reads beside it comes after all who had it.
+func tokenReadersAfterDowngrade(s *scene) {
+	s.needs(Downgrade)
+	a, b := s.open().RWMutex(s.name), s.open().RWMutex(s.name)
+	first, told := s.locked(a), s.waitsOf(s.name)
+	next := s.start(a)
+	s.eventually("a goroutine waits", func() bool { return s.waitsOf(s.name) == told+1 })
+	s.unlock(first)
+	w := next.granted()
+	s.ok(w.Downgrade(s.ctx))
+	reader := s.rlocked(b)
+	s.must(reader.Token() >= w.Token(), "reader's token %d came after the writer's %d", reader.Token(), w.Token())
+	s.unlock(w)
+	last := reader.Token()
+	s.unlock(reader)
+	w = s.locked(b)
+	s.must(w.Token() > last, "writer's token %d came after the reader's %d", w.Token(), last)
+	s.unlock(w)
+}
+
 func tokenGrowsAcrossExpiry(s *scene) {
 	a, b := s.open(), s.open()
 	var last uint64

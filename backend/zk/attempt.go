@@ -46,14 +46,26 @@ func (a *attempt) grab(patience time.Duration) *backend.Hold {
 	if s == nil || !s.answersWithin(patience) {
 		return nil
 	}
-	a.asked = s.send(a.draft())
-	if n := a.asked.node; a.asked.err == nil && n.isAlone() {
-		n.token = tokenOf(n.rank)
+	a.asked = a.ask(s)
+	if n := a.asked.node; a.asked.err == nil && n.alone {
 		if p, fresh, _ := s.known(s.leaseTime() / 3); fresh {
 			return a.claim(n, p)
 		}
 	}
 	return nil
+}
+
+// ask asks once for a node, a plain one if there is a streak for it to continue.
+func (a *attempt) ask(s *session) sent {
+	d := a.draft()
+	k, plain := s.streakOn(a.dir)
+	plain = plain && d.mode == backend.Exclusive // readers of one phase date it by the lock's node
+	d.mark = !plain
+	r := s.send(d)
+	if n := r.node; plain && r.err == nil && s.continues(k, n) {
+		n.alone, n.token = true, k.token+1
+	}
+	return r
 }
 
 // open makes a ready to be left, and to tell of its outcome.
@@ -227,17 +239,19 @@ func (a *attempt) draft() draft {
 // queue makes a node and then sees what is ahead. Who is alone needs no second
 // request for that.
 func (a *attempt) queue(s *session) (*node, error) {
-	r := a.asked
+	if a.asked.node == nil || a.asked.node.session != s { // a node goes with its session
+		a.asked = a.ask(s)
+	}
+	if n := a.asked.node; n.plain && !n.alone { // who looked before it was made would not wait for it
+		a.abandon()
+		a.asked = s.send(a.draft())
+	}
+	n, err := a.asked.confirm()
 	a.asked = sent{}
-	if r.node == nil || r.node.session != s { // a node goes with its session
-		r = s.send(a.draft())
-	}
-	n, err := r.confirm()
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	n.token = tokenOf(n.rank)
-	if n.isAlone() {
+	case n.alone:
 		return n, nil
 	}
 	a.inQueue()
@@ -269,15 +283,20 @@ func (a *attempt) lookAndQueue(s *session) (*node, error) {
 	if b.count > 0 {
 		a.inQueue()
 	}
-	if joins {
+	undisturbed := n.undisturbed(stat)
+	if joins && undisturbed {
 		n.token = tokenOf(stat.Mzxid)
 		return n, nil
 	}
-	n.token = tokenOf(n.rank)
-	if n.parent != nil && n.parent.Czxid == stat.Czxid {
+	if n.rank == 0 {
+		if err := s.persist(func() error { return s.recognise(n) }); err != nil {
+			return nil, err
+		}
+	}
+	if undisturbed && n.parent != nil && n.parent.Czxid == stat.Czxid {
 		return n, nil
 	}
-	return n, a.lookOrRemove(n) // the directory may be another one by now
+	return n, a.lookOrRemove(n) // somebody came between, or the directory is another one by now
 }
 
 // guarded drafts a node that is made only if no writer has come since q and stat

@@ -20,7 +20,7 @@ func ensemble(t *testing.T) []*server.Server {
 	const members = 3
 	var lines []string
 	for i := range members {
-		lines = append(lines, fmt.Sprintf("server.%d=127.0.0.1:%d:%d", i+1, freePort(t), freePort(t)))
+		lines = append(lines, fmt.Sprintf("server.%d=%s:%s", i+1, server.ReserveAddr(t), portOf(server.ReserveAddr(t))))
 	}
 	lines = append(lines, "initLimit=25", "syncLimit=10", "maxSessionTimeout=120000")
 	servers := make([]*server.Server, members)
@@ -50,11 +50,9 @@ func ensemble(t *testing.T) []*server.Server {
 	return servers
 }
 
-func freePort(t *testing.T) int {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer ln.Close()
-	return ln.Addr().(*net.TCPAddr).Port
+func portOf(addr string) string {
+	_, port, _ := net.SplitHostPort(addr)
+	return port
 }
 
 // leaderLast puts the leader at the end.

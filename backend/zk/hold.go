@@ -19,7 +19,9 @@ type held struct {
 	hold    *backend.Hold
 	dir     string
 	place   place
-	wanted  bool // others were there when it was queued
+	alone   bool  // nobody else was there when it was queued
+	wanted  bool  // others were
+	made    int64 // the transaction that made dir, as it was then; zero: unknown
 
 	changing sync.Mutex // held while its node is being replaced or removed
 	path     string     // guarded by session.mu
@@ -62,7 +64,11 @@ func (a *attempt) claim(n *node, p proof) *backend.Hold {
 		h.Granted = p.until.Sub(h.Sent)
 	}
 	held := &held{
-		session: s, hold: h, dir: n.dir, place: n.place, path: n.path(), wanted: a.isQueued(0), released: make(chan struct{}),
+		session: s, hold: h, dir: n.dir, place: n.place, path: n.path(),
+		alone: n.alone, wanted: a.isQueued(0), released: make(chan struct{}),
+	}
+	if n.parent != nil {
+		held.made = n.parent.Czxid
 	}
 	h.State = held
 	if !s.add(held) {
@@ -121,7 +127,7 @@ func (h *held) releaseNow() {
 		h.releaseLater()
 		return
 	}
-	err := h.giveBack(func(try func() error) error { return try() })
+	err := h.giveBack(once)
 	h.changing.Unlock()
 	if unclear(err) && !classified(err) {
 		h.releaseLater()
@@ -166,9 +172,11 @@ func (h *held) giveBack(persist func(try func() error) error) error {
 		return backend.Fail(backend.ErrLost, errRemoved)
 	case unclear(err):
 		return err
-	default:
+	case err != nil:
 		return kindOf(err)
 	}
+	s.extend(h)
+	return nil
 }
 
 // gone is the error of a call about a hold that went with its session.
@@ -217,12 +225,14 @@ func (s *session) forget(h *held) bool {
 }
 
 // replace swaps the nodes in one transaction. If there is nothing to replace it was
-// done before and the reply lost, or else ErrNoNode.
+// done before and the reply lost, or else ErrNoNode. It dates a new phase of readers,
+// for the hold may have had more tokens than one.
 func (s *session) replace(h *held, from, to string) error {
 	sent := time.Now()
 	_, err := s.conn.Multi(
 		&gozk.DeleteRequest{Path: from, Version: -1},
 		&gozk.CreateRequest{Path: to, Data: data(h.place.rank, h.hold.Label), Acl: s.b.opts.ACL, Flags: gozk.FlagEphemeral},
+		&gozk.SetDataRequest{Path: h.dir, Version: -1},
 	)
 	if errors.Is(err, gozk.ErrNoNode) {
 		_, _, err = s.conn.Get(to)

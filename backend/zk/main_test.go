@@ -38,7 +38,7 @@ func run(m *testing.M) int {
 
 var kind = server.ZooKeeper{SuperPassword: superPassword, Config: []string{"maxSessionTimeout=120000"}}
 
-const limit = 30 * time.Second
+const limit = time.Minute
 
 func testContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)

@@ -20,14 +20,18 @@ type node struct {
 	guid    string
 	token   uint64
 	sent    time.Time  // when the request was sent that made it
+	plain   bool       // the lock's node does not show it was made
 	parent  *gozk.Stat // of dir right after it was made; nil: unknown
+	alone   bool       // it is known to have been the only one then
 	barrier barrier
 }
 
 func (n *node) path() string { return n.dir + "/" + n.name }
 
-// isAlone reports whether n is known to have been the only one.
-func (n *node) isAlone() bool { return n.parent != nil && n.parent.NumChildren == 1 }
+// undisturbed reports whether nobody has made a node between a look at the lock's
+// node, which found stat, and n. A node's number says how many there were before;
+// stat counts those twice that were made and not removed since.
+func (n *node) undisturbed(stat *gozk.Stat) bool { return 2*n.seq == stat.Cversion+stat.NumChildren }
 
 // tokenOf makes room in the id of a transaction for local hand-over.
 func tokenOf(zxid int64) uint64 { return uint64(zxid) * tokens }
@@ -73,12 +77,21 @@ type sent struct {
 // send asks once for a node.
 func (s *session) send(d draft) sent {
 	n := &node{session: s, dir: d.dir, guid: newGUID(), sent: time.Now()}
-	ops := append(d.guards, &gozk.CreateRequest{
+	create := &gozk.CreateRequest{
 		Path:  d.dir + "/" + n.guid + "-" + letter(d.mode) + "-",
 		Data:  data(0, d.label),
 		Acl:   s.b.opts.ACL,
 		Flags: gozk.FlagEphemeralSequential,
-	})
+	}
+	if n.plain = len(d.guards) == 0 && !d.mark; n.plain {
+		made, err := s.conn.Create(create.Path, create.Data, create.Flags, create.Acl)
+		if err == nil {
+			s.proved(n.sent)
+			n.place, _ = parsePlace(path.Base(made))
+		}
+		return sent{n, err}
+	}
+	ops := append(d.guards, create)
 	if d.mark {
 		ops = append(ops, &gozk.SetDataRequest{Path: d.dir, Version: -1})
 	}
@@ -91,6 +104,8 @@ func (s *session) send(d draft) sent {
 	if d.mark {
 		n.parent = results[len(results)-1].Stat
 		n.rank = n.parent.Mzxid // one transaction, one id
+		n.token = tokenOf(n.rank)
+		n.alone = n.parent.NumChildren == 1
 	}
 	return sent{n, nil}
 }
@@ -140,7 +155,7 @@ func (s *session) recognise(n *node) error {
 	if !found || stat.EphemeralOwner != s.sessionID() {
 		return gozk.ErrNoNode
 	}
-	n.rank = stat.Czxid
+	n.rank, n.token = stat.Czxid, tokenOf(stat.Czxid)
 	return nil
 }
 

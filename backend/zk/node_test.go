@@ -78,3 +78,44 @@ func TestNodeAskedForIsNotForgotten(t *testing.T) {
 		t.Errorf("left behind: %v, %v", children, err)
 	}
 }
+
+// TestStreakHasAWatchOfItsOwn has one left over of which the server knows nothing.
+func TestStreakHasAWatchOfItsOwn(t *testing.T) {
+	addr, b, own := inSession(t)
+	ctx, dir := context.Background(), b.opts.Root+"/m"
+	cycle := func() {
+		h, err := b.Acquire(ctx, backend.Request{Name: "m", Mode: backend.Exclusive, TTL: time.Minute, Wait: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Release(ctx, h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range minStreak {
+		cycle()
+	}
+	own.mu.Lock()
+	stale := own.newWatch(dir)
+	stale.made = own.streak.made
+	close(stale.armed)
+	own.mu.Unlock()
+	cycle()
+
+	other, _, err := gozk.Connect([]string{addr}, 30*time.Second, gozk.WithLogInfo(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := other.Delete(dir, -1); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := own.conn.Exists("/"); err != nil { // what came before is known with the answer
+		t.Fatal(err)
+	}
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	if !own.streak.watched || !own.streak.broken {
+		t.Errorf("the lock's node is gone, and the streak is %+v", own.streak)
+	}
+}

@@ -39,6 +39,7 @@ type session struct {
 	holds     map[string]*held  // by path
 	bare      []*held           // to be watched
 	armers    int               // goroutines that work at bare
+	streak    streak
 }
 
 func newSession(b *Backend) *session {
@@ -172,6 +173,7 @@ func (s *session) attached() {
 
 func (s *session) detached() {
 	s.mu.Lock()
+	s.breakStreak("")
 	if s.connected {
 		s.connected, s.since = false, time.Now()
 	}

@@ -15,6 +15,7 @@ import (
 type watch struct {
 	armed chan struct{} // closed when the server has answered
 	err   error         // set then
+	made  int64         // set then: the transaction that made the node
 
 	fired    chan struct{} // closed when the node is gone
 	released bool          // set then: its owner has given back what it held
@@ -27,12 +28,11 @@ func (s *session) watch(path string) (*watch, error) {
 	w := s.watches[path]
 	first := w == nil
 	if first {
-		w = &watch{armed: make(chan struct{}), fired: make(chan struct{})}
-		s.watches[path] = w
+		w = s.newWatch(path)
 	}
 	s.mu.Unlock()
 	if first {
-		s.arm(path, w)
+		s.arm(path, w, s.persist)
 	}
 	select {
 	case <-w.armed:
@@ -40,6 +40,13 @@ func (s *session) watch(path string) (*watch, error) {
 	case <-s.over:
 		return nil, errOver
 	}
+}
+
+// newWatch is called with s.mu held. The watch is still to be armed.
+func (s *session) newWatch(path string) *watch {
+	w := &watch{armed: make(chan struct{}), fired: make(chan struct{})}
+	s.watches[path] = w
+	return w
 }
 
 // isArmed reports whether the server was asked to tell.
@@ -52,10 +59,13 @@ func (w *watch) isArmed() bool {
 	}
 }
 
-func (s *session) arm(path string, w *watch) {
+func (s *session) arm(path string, w *watch, persist func(try func() error) error) {
 	defer close(w.armed)
-	w.err = s.persist(func() error {
-		_, _, _, err := s.conn.GetW(path)
+	w.err = persist(func() error {
+		_, stat, _, err := s.conn.GetW(path)
+		if err == nil {
+			w.made = stat.Czxid
+		}
 		return err
 	})
 	if errors.Is(w.err, gozk.ErrNoNode) {
@@ -78,6 +88,7 @@ func (s *session) fire(path string, released bool) {
 	w, h := s.watches[path], s.holds[path]
 	delete(s.watches, path)
 	delete(s.holds, path)
+	s.breakStreak(path)
 	s.mu.Unlock()
 	if w != nil {
 		w.released = released

@@ -37,7 +37,8 @@
 //
 // Waiting is first come, first served, with a watch on one node: nobody polls
 // and a release wakes one writer, or the readers that are next. The token is
-// the id of the transaction that queued the holder, times 4096. It grows across
+// the id of the transaction that queued the holder, times 4096; a client that
+// was alone with a lock lately goes on from its token before. It grows across
 // restarts, and begins anew only if the ensemble loses its data.
 //
 // # Wire format
@@ -45,10 +46,18 @@
 // A lock is a container node named after it below the root; on servers before
 // 3.5.3, which have none, it is a plain node that stays. A client queues by an
 // ephemeral sequential child, <guid>-w-<sequence> to write, <guid>-r-<sequence>
-// to read, and sets the data of the lock's node in the same transaction. The
-// data of a child is its rank, 0 for its own, and the client's label. A
-// downgrade replaces the writer's child by a reader's of the same guid, sequence
-// and rank in one transaction. Who has had to wait for the lock sets the data of
+// to read, and sets the data of the lock's node in the same transaction, as does a
+// downgrade, which replaces the writer's child by a reader's of the same guid,
+// sequence and rank. The data of a child is its rank, 0 for its own, and the
+// client's label.
+//
+// Two requests do not set the data of the lock's node. A reader that joins others
+// relies on that of the first. A writer that was alone there several times makes
+// its child only, and removes it unless it finds by the sequence that it is alone
+// again. Who has looked at the children before it makes one of its own has to see
+// by the sequence whether there were others between.
+//
+// Who has had to wait for the lock sets the data of
 // its child as it deletes it: that tells the next in line that the lock is free,
 // which a deletion alone does not. Nobody else may set it, therefore. Children
 // with other names are passed over.

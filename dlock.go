@@ -52,6 +52,7 @@ type Client struct {
 	opts       Options
 	log        *slog.Logger
 	minTTL     time.Duration
+	defaults   settings // of a lock that is made without options
 
 	keeper  *keepalive.Keeper
 	janitor backend.Janitor
@@ -97,6 +98,7 @@ func newClient(b backend.Backend, o *Options) *Client {
 	if m, ok := b.(backend.MinTTLer); ok {
 		c.minTTL = max(c.minTTL, m.MinTTL())
 	}
+	c.defaults = *newSettings(c.opts.ttl(), c.minTTL, nil)
 	renewer, _ := b.(backend.Renewer)
 	c.keeper = keepalive.New(renewer)
 	return c
@@ -106,13 +108,13 @@ func newClient(b backend.Backend, o *Options) *Client {
 // the error of every call on it. A Mutex and an RWMutex of one name are the
 // same lock.
 func (c *Client) Mutex(name string, o ...Option) *Mutex {
-	return &Mutex{c.newLock(name, o)}
+	return &Mutex{c.newLock(name, c.settings(o))}
 }
 
 // RWMutex returns the lock of that name, which readers can share. It never
 // fails: a bad name or option is the error of every call on it.
 func (c *Client) RWMutex(name string, o ...Option) *RWMutex {
-	return &RWMutex{Mutex{c.newLock(name, o)}}
+	return &RWMutex{Mutex{c.newLock(name, c.settings(o))}}
 }
 
 // farewell is how long Close takes at most when its context is done already.

@@ -6,10 +6,22 @@ import "sync"
 // everybody told who asked to be.
 type ending struct {
 	mu   sync.Mutex
-	kind error         // nil: it has not ended
-	by   error         // the cause, or nil
+	over *reason       // nil: it has not ended
 	done chan struct{} // closed at the end; nil: nobody asked yet
 	told func(error)   // called at the end, or nil
+}
+
+// A reason is the kind of an end, with its cause or nil.
+type reason struct{ kind, by error }
+
+// unlocked is the reason of most ends.
+var unlocked = &reason{kind: ErrUnlocked}
+
+func reasonOf(kind, by error) *reason {
+	if kind == ErrUnlocked && by == nil {
+		return unlocked
+	}
+	return &reason{kind, by}
 }
 
 var closedChan = func() chan struct{} {
@@ -32,10 +44,10 @@ func (n *ending) end(name string, kind, cause error) bool {
 func (n *ending) mark(kind, cause error) (told func(error), first bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.kind != nil {
+	if n.over != nil {
 		return nil, false
 	}
-	n.kind, n.by = kind, cause
+	n.over = reasonOf(kind, cause)
 	told, n.told = n.told, nil
 	if n.done != nil {
 		close(n.done)
@@ -48,16 +60,16 @@ func (n *ending) mark(kind, cause error) (told func(error), first bool) {
 func (n *ending) why(name string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.kind == nil {
+	if n.over == nil {
 		return nil
 	}
-	return &Error{Op: "hold", Name: name, Kind: n.kind, Err: n.by}
+	return &Error{Op: "hold", Name: name, Kind: n.over.kind, Err: n.over.by}
 }
 
 func (n *ending) ended() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.kind != nil
+	return n.over != nil
 }
 
 // whenDone returns the channel that end closes.
@@ -66,7 +78,7 @@ func (n *ending) whenDone() <-chan struct{} {
 	defer n.mu.Unlock()
 	switch {
 	case n.done != nil:
-	case n.kind != nil:
+	case n.over != nil:
 		return closedChan
 	default:
 		n.done = make(chan struct{})
@@ -77,7 +89,7 @@ func (n *ending) whenDone() <-chan struct{} {
 // tell has f called at the end of the lease on name, at once if that has been.
 func (n *ending) tell(name string, f func(error)) {
 	n.mu.Lock()
-	if n.kind == nil {
+	if n.over == nil {
 		if before := n.told; before != nil {
 			n.told = func(why error) { before(why); f(why) }
 		} else {

@@ -13,7 +13,7 @@ type entry struct {
 	ending
 	hold   *hold
 	parent *entry // nil for the lease that took the lock
-	scope  gate   // guarded by the client's mutex
+	scope  *gate  // nil: nobody has entered under it; guarded by the client's mutex
 
 	// Guarded by hold.mu.
 	mode         backend.Mode

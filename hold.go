@@ -1,7 +1,6 @@
 package dlock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"runtime"
@@ -26,14 +25,14 @@ type hold struct {
 	prev, next *hold // in door.holds, guarded by the client's mutex
 
 	mu      sync.Mutex
-	live    bool   // from the first lease on
-	early   error  // why it was lost before that
-	over    error  // of which kind its end was; nil: it goes on
-	open    *entry // leases not yet unlocked, newest first
-	entries int32  // how many of them
-	nested  int32  // and how many of those were made under another
-	seq     int32  // counts the changes of entries
-	isWant  bool   // somebody waits for the lock
+	early   *reason // why it was lost before it was live
+	over    error   // of which kind its end was; nil: it goes on
+	open    *entry  // leases not yet unlocked, newest first
+	entries int32   // how many of them
+	nested  int32   // and how many of those were made under another
+	seq     int32   // counts the changes of entries
+	live    bool    // from the first lease on
+	isWant  bool    // somebody waits for the lock
 	wanted  chan struct{}
 	passage
 
@@ -59,8 +58,11 @@ func (h *hold) begin() (*Lease, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := cmp.Or(h.over, h.early); err != nil {
-		return nil, err
+	switch {
+	case h.over != nil:
+		return nil, h.over
+	case h.early != nil:
+		return nil, backend.Fail(h.early.kind, h.early.by)
 	}
 	if !h.bh.TellsWanted {
 		h.bound(c.keeper.Now()) // for all we know somebody waits
@@ -90,6 +92,7 @@ func (h *hold) enter(e, parent *entry, mode backend.Mode) *Lease {
 	}
 	h.seq++
 	e.handle = &Lease{e}
+	h.item.Tell() // so that it is watched
 	return e.handle
 }
 
@@ -157,7 +160,7 @@ func (h *hold) tooEarly(cause error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.live {
-		h.early = backend.Fail(ErrLost, cause)
+		h.early = reasonOf(ErrLost, cause)
 	}
 	return !h.live
 }
@@ -254,13 +257,16 @@ func (h *hold) close(ctx context.Context) {
 }
 
 // Renewed implements keepalive.Owner.
-func (h *hold) Renewed(left time.Duration) {
+func (h *hold) Renewed(left time.Duration) (again bool) {
 	h.watchForDrops()
-	if f := h.lock.client.opts.Hooks.Renewed; f != nil {
-		e := h.event(nil)
-		e.Left = left
-		f(e)
+	f := h.lock.client.opts.Hooks.Renewed
+	if f == nil {
+		return false
 	}
+	e := h.event(nil)
+	e.Left = left
+	f(e)
+	return true
 }
 
 // Queued implements backend.Observer: nobody wants to know.

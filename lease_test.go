@@ -596,7 +596,7 @@ func TestErrorText(t *testing.T) {
 	c := client(t, memory.New(nil), dlock.Options{})
 	m := c.Mutex("orders/42")
 	lease := lock(t, m)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err := m.Lock(ctx)
 	if got, want := err.Error(), `dlock: lock "orders/42": lock is held: context deadline exceeded`; got != want {

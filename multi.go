@@ -14,7 +14,7 @@ import (
 // asks for the same locks in whatever order waits for each other, and never
 // for ever, because every Multi takes its locks in the order of their names.
 type Multi struct {
-	settings
+	*settings
 	client *Client
 	name   string // of all locks, for errors
 	locks  []*lock
@@ -28,13 +28,17 @@ var _ Locker = (*Multi)(nil)
 // option is the error of every call on it.
 func (c *Client) Multi(names []string, o ...Option) *Multi {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	m := &Multi{client: c, name: strings.Join(names, " ")}
+	m := &Multi{settings: c.settings(o), client: c, name: strings.Join(names, " ")}
 	if len(names) == 0 {
 		m.err = backend.Fail(ErrInvalidName, errors.New("no names"))
 	}
+	each := m.settings
+	if each != nil && each.maxWait > 0 { // that bounds the wait for all together
+		copied := *each
+		copied.maxWait, each = 0, &copied
+	}
 	for _, name := range names {
-		l := c.newLock(name, o)
-		m.settings, l.maxWait = l.settings, 0
+		l := c.newLock(name, each)
 		m.locks = append(m.locks, l)
 		m.err = errors.Join(m.err, l.err)
 	}

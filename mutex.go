@@ -90,7 +90,7 @@ func (r *rlocker) TryLock(ctx context.Context) (*Lease, error) { return (*RWMute
 
 // A lock is what a Mutex stands for: a name on a client, with its settings.
 type lock struct {
-	settings
+	*settings
 	client   *Client
 	name     string // as given
 	fullName string // with the client's prefix
@@ -104,19 +104,24 @@ type request struct {
 	wait bool
 }
 
-func (c *Client) newLock(name string, opts []Option) *lock {
+func (c *Client) newLock(name string, s *settings) *lock {
 	if c == nil || c.backend == nil {
 		return &lock{name: name, err: backend.Fail(ErrInvalidConfig, errZeroClient)}
 	}
-	l := &lock{client: c, name: name, fullName: c.opts.Prefix + name}
-	l.ttl = c.opts.ttl()
-	for _, o := range opts {
-		if o != nil {
-			o(&l.settings)
-		}
-	}
-	l.err = errors.Join(checkName(name, l.fullName), l.settings.check(c.minTTL))
+	l := &lock{settings: s, client: c, name: name, fullName: c.opts.Prefix + name}
+	l.err = errors.Join(checkName(name, l.fullName), s.err)
 	return l
+}
+
+// settings are those of a lock that is made with o.
+func (c *Client) settings(o []Option) *settings {
+	if c == nil || c.backend == nil {
+		return nil
+	}
+	if len(o) == 0 {
+		return &c.defaults
+	}
+	return newSettings(c.opts.ttl(), c.minTTL, o)
 }
 
 func checkName(name, fullName string) error {

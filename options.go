@@ -70,6 +70,7 @@ func checkTTL(ttl, least time.Duration) error {
 // locks.
 type Option func(*settings)
 
+// settings do not change once they are made: locks share them.
 type settings struct {
 	ttl       time.Duration
 	maxHold   time.Duration
@@ -77,6 +78,19 @@ type settings struct {
 	maxWait   time.Duration
 	noReentry bool
 	problems  []error
+	err       error // all that is wrong with them
+}
+
+// newSettings has a TTL, of which none may be below least, and what o says.
+func newSettings(ttl, least time.Duration, o []Option) *settings {
+	s := &settings{ttl: ttl}
+	for _, set := range o {
+		if set != nil {
+			set(s)
+		}
+	}
+	s.err = s.check(least)
+	return s
 }
 
 // WithTTL sets the TTL of the lock, as Options.TTL does for the client.

@@ -8,7 +8,7 @@ import "github.com/dlock-go/dlock/backend"
 // made under it. A gate has no lock of its own; the client's mutex guards it.
 type gate struct {
 	writer     bool
-	readers    int
+	readers    int32
 	head, tail *waiter
 }
 

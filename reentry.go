@@ -41,6 +41,9 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 // enterScope waits for a place among the entries made under outer.
 func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode, wait bool, n *notice) error {
 	c.mu.Lock()
+	if outer.scope == nil {
+		outer.scope = new(gate)
+	}
 	if outer.scope.tryEnter(mode) {
 		c.mu.Unlock()
 		return nil
@@ -49,7 +52,7 @@ func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode
 		c.mu.Unlock()
 		return ErrHeld
 	}
-	_, err := c.await(ctx, &outer.scope, c.newWaiter(mode, nil), outer.whenDone(), n)
+	_, err := c.await(ctx, outer.scope, c.newWaiter(mode, nil), outer.whenDone(), n)
 	if err == errParentEnded {
 		return outer.why(outer.lockName())
 	}

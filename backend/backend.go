@@ -131,6 +131,10 @@ type Hold struct {
 	// the Observer.
 	TellsWanted bool
 
+	// Index is the hold's place in a call of Renew, for its caller. The backend
+	// leaves it alone.
+	Index int32
+
 	// State is the backend's own. Nobody else looks at it.
 	State any
 }

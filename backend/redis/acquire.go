@@ -315,13 +315,13 @@ func (c *call) timely(g *grant) bool {
 
 // confirm asks the server whether it still keeps the grant, which extends it.
 func (c *call) confirm(ctx context.Context, g *grant) (bool, error) {
-	one := []renewal{{id: c.id, key: c.key, ttl: c.TTL, shares: c.Mode == backend.Shared}}
+	one, till := []renewal{{state: newState(c, *g)}}, int64(0)
 	if c.Fixed {
-		one[0].till = g.expiry + millis(c.TTL) - millis(min(c.TTL, unattended))
+		till = g.expiry + millis(c.TTL) - millis(min(c.TTL, unattended))
 	}
 	var pause backend.Backoff
 	for {
-		a, err := c.b.renewBatch(ctx, one)
+		a, err := c.b.renewBatch(ctx, one, till)
 		switch {
 		case err == nil:
 			g.sent, g.us, g.expiry = a.sent, a.int(0), outcomes(a, 1)[0]
@@ -346,7 +346,6 @@ func (c *call) confirm(ctx context.Context, g *grant) (bool, error) {
 // cost a further request.
 func (c *call) hold(g grant, full bool) *backend.Hold {
 	s := newState(c, g)
-	c.b.hub.keep(s)
 	h := &backend.Hold{
 		Request:     *c.Request,
 		Token:       uint64(g.token),
@@ -355,6 +354,8 @@ func (c *call) hold(g grant, full bool) *backend.Hold {
 		TellsWanted: true,
 		State:       s,
 	}
+	s.request = &h.Request
+	c.b.hub.keep(s)
 	if !full {
 		h.RenewIn = time.Since(g.sent) + min(100*time.Millisecond, h.Granted/6)
 	}

@@ -233,7 +233,7 @@ func TestStuckShardHoldsNobodyUp(t *testing.T) {
 	must[any](t)(nil, s.Pause())
 	part := make([]renewal, 3*limit/grace)
 	for i := range part {
-		part[i] = renewal{id: "w", key: lockKey(t.Name()), ttl: time.Second, hold: new(backend.Hold)}
+		part[i] = renewal{new(backend.Hold), &state{id: "w", key: lockKey(t.Name()), request: &backend.Request{TTL: time.Second}}}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), attempt(time.Second)/2)
 	defer cancel()

@@ -52,11 +52,15 @@ func newLink(c *redis.Client) *link {
 	}
 	o.PoolSize, o.PipelinePoolSize, o.MinIdleConns = 1, -1, 0
 	o.Protocol = 2 // nothing comes unasked
-	l.client = redis.NewClient(&o)
-	l.limit = o.ReadTimeout
-	if l.limit <= 0 { // the URL asks for no limit
-		l.limit = time.Minute
+	// What the library says is none, it takes for its default when it is asked.
+	if o.ReadTimeout <= 0 {
+		o.ReadTimeout = time.Minute
 	}
+	if o.WriteTimeout <= 0 {
+		o.WriteTimeout = o.ReadTimeout
+	}
+	l.limit = o.ReadTimeout
+	l.client = redis.NewClient(&o)
 	return l
 }
 

@@ -186,12 +186,6 @@ func redirected(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED ") || redis.HasErrorPrefix(err, "ASK ") || errors.Is(err, redis.ErrClosed)
 }
 
-// A once is a command that the client library must not repeat: the first time
-// it may have run.
-type once struct{ *redis.Cmd }
-
-func (once) NoRetry() bool { return true }
-
 // follow has the client library send the command, which knows how to go where
 // a redirect points, also to a node that has no slot yet. On which connection,
 // and with that by which replicas, is its secret: what is durable has to be
@@ -200,8 +194,8 @@ func (n *nodes) follow(ctx context.Context, end time.Time, args []any) (any, err
 	p := newParcel(nil)
 	p.left.Store(true)
 	go func() {
-		cmd := redis.NewCmd(ctx, args...)
-		_ = n.client.Process(deadline{context.Background(), end}, once{cmd})
+		cmd := newOnce(ctx, args)
+		_ = n.client.Process(deadline{context.Background(), end}, cmd)
 		p.reply, p.err = cmd.Result()
 		p.done <- struct{}{}
 	}()

@@ -44,37 +44,95 @@ func TestCommandsOfALockThatWasFree(t *testing.T) {
 }
 
 // TestLostReplyToADrop has nobody hear that a free lock is released: the next
-// request finds nothing to release, and that is no loss.
+// request finds nothing to release, and that is no loss. After a pause the client
+// library carries the request, which must not send it twice either.
 func TestLostReplyToADrop(t *testing.T) {
 	ctx := within(t)
 	b, p := behindProxy(t)
-	for i := range uint64(2) {
+	for i, paused := range []bool{false, false, true, true} {
 		h := must[*backend.Hold](t)(b.Acquire(ctx, backend.Request{
-			Name: t.Name(), ID: backend.ID{Client: "client", Seq: i}, TTL: 3 * time.Second,
+			Name: t.Name(), ID: backend.ID{Client: "client", Seq: uint64(i)}, TTL: 3 * time.Second,
 		}))
 		if !stateOf(h).quick.Load() {
 			t.Error("the hold is released in full")
+		}
+		if paused {
+			forgetUse(b.wire.(*wire))
 		}
 		p.DropReplyAfter(runs(dropScript))
 		must[any](t)(nil, b.Release(ctx, h))
 	}
 }
 
-// behindProxy returns a backend that has its client for itself, and what its
-// requests go through. Its client "client" listens.
-func behindProxy(t *testing.T) (*Backend, *faultnet.Proxy) {
+// forgetUse has the link of an idle wire be one that was not used for long.
+func forgetUse(w *wire) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.idle != nil {
+		w.idle.used = time.Time{}
+	}
+}
+
+// TestLostReplyToAReleaseOnAClientThatRepeats has nobody hear of a release on a
+// client with the options that most programs leave it: the library asks again by
+// default.
+func TestLostReplyToAReleaseOnAClientThatRepeats(t *testing.T) {
+	for name, open := range map[string]func(addr string) redis.UniversalClient{
+		"client": func(addr string) redis.UniversalClient {
+			return redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true, ReadTimeout: time.Second})
+		},
+		"with inline requests": func(addr string) redis.UniversalClient {
+			return redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true, ContextTimeoutEnabled: true})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := proxied(t)
+			b := listening(t, open(p.Addr()))
+			for i, s := range []*script{dropScript, dropScript, releaseScript, releaseScript} {
+				h := must[*backend.Hold](t)(b.Acquire(within(t), backend.Request{
+					Name: t.Name(), ID: backend.ID{Client: "client", Seq: uint64(i)}, TTL: 10 * time.Second,
+				}))
+				stateOf(h).quick.Store(s == dropScript)
+				dropped := p.DropReplyAfter(runs(s))
+				must[any](t)(nil, b.Release(within(t), h))
+				<-dropped.Fired()
+				if !dropped.Answered() {
+					t.Error("the reply was not lost")
+				}
+			}
+		})
+	}
+}
+
+// proxied returns what requests to the shared server go through.
+func proxied(t *testing.T) *faultnet.Proxy {
 	t.Helper()
 	p := must[*faultnet.Proxy](t)(faultnet.Listen(shared.Addr()))
 	p.SetFraming(faultnet.RESP)
 	t.Cleanup(func() { _ = p.Close() })
-	b := New(redis.NewClient(&redis.Options{
-		Addr: p.Addr(), DisableIdentity: true, MaxRetries: -1, ReadTimeout: limit,
-	}), nil)
-	b.own(true)
+	return p
+}
+
+// listening returns a backend whose client "client" listens.
+func listening(t *testing.T, c redis.UniversalClient) *Backend {
+	t.Helper()
+	b := New(c, nil)
 	t.Cleanup(func() { must[any](t)(nil, b.Close(within(t))) })
 	if !b.hub.listening(b.address(lockKey(t.Name()), "client")).works(within(t), nil, limit) {
 		t.Fatal("no subscription")
 	}
+	return b
+}
+
+// behindProxy returns a backend that has its client for itself, and what its
+// requests go through. Its client "client" listens.
+func behindProxy(t *testing.T) (*Backend, *faultnet.Proxy) {
+	t.Helper()
+	p := proxied(t)
+	b := listening(t, redis.NewClient(&redis.Options{
+		Addr: p.Addr(), DisableIdentity: true, MaxRetries: -1, ReadTimeout: limit,
+	}))
+	b.own(true)
 	return b, p
 }
 

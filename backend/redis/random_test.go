@@ -361,10 +361,11 @@ func (tr *trial) renewal(lock int, id string) step {
 	var part []renewal
 	var models []*model
 	add := func(i int, id string) {
-		part = append(part, renewal{
-			id: id, key: lockKey(tr.names[i]), ttl: time.Duration(life) * time.Millisecond, till: till,
-			used: uint64(tr.used()), shares: shared,
-		})
+		r := &backend.Request{TTL: time.Duration(life) * time.Millisecond}
+		s := &state{id: id, key: lockKey(tr.names[i]), request: r}
+		s.used.Store(uint64(tr.used()))
+		s.shares.Store(shared)
+		part = append(part, renewal{state: s})
 		models = append(models, tr.locks[i])
 	}
 	add(lock, id)
@@ -373,7 +374,7 @@ func (tr *trial) renewal(lock int, id string) step {
 			add(i, ids[tr.rnd.IntN(len(ids))])
 		}
 	}
-	s, call := renewCall(part)
+	s, call := renewCall(part, till)
 	last := keyAt + call[keyAt-1].(int)
 	script := map[*script]*script{renewScript: trialRenew, renewAnyScript: trialRenewAny}[s]
 	return step{lock: lock, script: script, keys: call[keyAt:last], args: call[last:], model: func() []any {
@@ -384,7 +385,7 @@ func (tr *trial) renewal(lock int, id string) step {
 		}
 		out := []any{us, target}
 		for i, r := range part {
-			if expiry := models[i].renew(r.id, target, shared, int64(r.used)); expiry != target {
+			if expiry := models[i].renew(r.id, target, shared, int64(r.used.Load())); expiry != target {
 				out = append(out, int64(i+1), expiry)
 			}
 		}

@@ -174,8 +174,8 @@ var (
 	_ backend.TokenRegister = (*Backend)(nil)
 )
 
-// New returns a backend on a client that stays the caller's. The client may
-// repeat commands, as it does by default: that does no harm. It is used with
+// New returns a backend on a client that stays the caller's. Whatever its
+// MaxRetries, commands of the backend are not repeated by it. It is used with
 // one subscription, and must not be closed before the backend. A [redis.Ring] is
 // of no use here: its servers know nothing of each other's messages, and renewals
 // are for locks of one server.
@@ -275,7 +275,7 @@ func (b *Backend) releaseAll(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, s := range b.hub.held() {
 		all.Go(func() {
-			_, _ = b.insist(ctx, s.ttl, releaseScript, releaseCall(s.key, s.id, s.doubt.Load(), s.used.Load()), nil)
+			_, _ = b.insist(ctx, s.request.TTL, releaseScript, releaseCall(s.key, s.id, s.doubt.Load(), s.used.Load()), nil)
 		})
 	}
 	all.Wait()

@@ -15,13 +15,8 @@ const batch = 100
 
 // A renewal is one hold to be kept alive.
 type renewal struct {
-	hold   *backend.Hold
-	id     string
-	key    key
-	ttl    time.Duration
-	till   int64  // ms of the server's time until when it is kept; 0: for ttl
-	used   uint64 // the last token of Transfer; 0: none
-	shares bool   // it is shared, or may have become so
+	hold *backend.Hold
+	*state
 }
 
 // Renew implements backend.Renewer. Every batch is a request of its own: one
@@ -29,10 +24,7 @@ type renewal struct {
 func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
 	all := make([]renewal, len(holds))
 	for i, h := range holds {
-		s := stateOf(h)
-		all[i] = renewal{
-			hold: h, id: s.id, key: s.key, ttl: h.TTL, used: s.used.Load(), shares: s.shares.Load(),
-		}
+		all[i] = renewal{h, stateOf(h)}
 	}
 	if b.nodes != nil {
 		b.renewShards(ctx, all, report)
@@ -42,7 +34,7 @@ func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(
 	var done sync.WaitGroup
 	for rest := all; len(rest) > 0; {
 		n := 1
-		for n < min(len(rest), batch) && rest[n].shares == rest[0].shares {
+		for n < min(len(rest), batch) && rest[n].shares.Load() == rest[0].shares.Load() {
 			n++
 		}
 		part := rest[:n]
@@ -54,10 +46,10 @@ func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(
 
 // byScript puts the holds first that are exclusive for sure.
 func byScript(a, b renewal) int {
-	switch {
-	case a.shares == b.shares:
+	switch shares := b.shares.Load(); {
+	case a.shares.Load() == shares:
 		return 0
-	case b.shares:
+	case shares:
 		return -1
 	}
 	return 1
@@ -65,7 +57,7 @@ func byScript(a, b renewal) int {
 
 // renewTogether renews holds by one script.
 func (b *Backend) renewTogether(ctx context.Context, part []renewal, report func(*backend.Hold, error)) {
-	a, err := b.renewBatch(ctx, part)
+	a, err := b.renewBatch(ctx, part, 0)
 	if err != nil {
 		for _, r := range part {
 			report(r.hold, fail(err))
@@ -82,53 +74,60 @@ func (r *renewal) renewed(a answer, expiry int64) error {
 	if expiry == 0 {
 		return backend.ErrLost
 	}
-	s := stateOf(r.hold)
 	if expiry < 0 {
 		expiry = -expiry
-		s.wanted()
+		r.wanted()
 	}
 	r.hold.Sent = a.sent
 	r.hold.Granted = time.Duration(expiry*1000-a.int(0)) * time.Microsecond
-	s.expiry.Store(expiry)
+	r.expiry.Store(expiry)
 	return nil
 }
 
-func (b *Backend) renewBatch(ctx context.Context, part []renewal) (answer, error) {
-	s, call := renewCall(part)
-	return b.run(ctx, attempt(part[0].ttl), s, call)
+func (b *Backend) renewBatch(ctx context.Context, part []renewal, till int64) (answer, error) {
+	s, call := renewCall(part, till)
+	return b.run(ctx, attempt(part[0].request.TTL), s, call)
 }
 
-// renewCall renews holds of one TTL that need the same script. Keys and ids are
-// passed by reference but for the first, as those of one lock are.
-func renewCall(part []renewal) (*script, []any) {
-	s, keys := renewScript, make([]any, 0, len(part))
-	args := append(make([]any, 0, len(part)+1), part[0].life())
-	var used []any
+// renewCall renews holds of one TTL that need the same script, for that TTL or, if
+// it is not 0, until a time of the server in ms. Keys and ids are passed by
+// reference but for the first, as those of one lock are.
+func renewCall(part []renewal, till int64) (s *script, call []any) {
+	s, each := renewScript, 1
+	if part[0].shares.Load() {
+		s, each = renewAnyScript, 3
+	}
+	keys := each * len(part)
+	call = append(make([]any, 0, 3+keys+1+len(part)), "evalsha", s.sha, keys)
 	for i := range part {
-		r := &part[i]
-		switch {
-		case r.shares:
-			s, keys = renewAnyScript, append(keys, r.key.args(3)...)
+		switch r := &part[i]; {
+		case each > 1:
+			call = append(call, r.key.args(each)...)
 		case i == 0:
-			keys = append(keys, string(r.key))
+			call = append(call, string(r.key))
 		default:
-			keys = append(keys, (*string)(&r.key))
-		}
-		args = append(args, &r.id)
-		if r.used > 0 {
-			used = append(used, i+1, r.used)
+			call = append(call, (*string)(&r.key))
 		}
 	}
-	return s, s.call(keys, append(args, used...)...)
+	call = append(call, life(part[0].request.TTL, till))
+	for i := range part {
+		call = append(call, &part[i].id)
+	}
+	for i := range part {
+		if used := part[i].used.Load(); used > 0 {
+			call = append(call, i+1, used)
+		}
+	}
+	return s, call
 }
 
 // life is for how many ms from now a hold is kept, or the negative of the
 // server's time until when.
-func (r *renewal) life() int64 {
-	if r.till > 0 {
-		return -r.till
+func life(ttl time.Duration, till int64) int64 {
+	if till > 0 {
+		return -till
 	}
-	return millis(r.ttl)
+	return millis(ttl)
 }
 
 // outcomes are the new expiries of n holds: 0 for one that is lost, negative

@@ -15,7 +15,7 @@ import (
 func (b *Backend) renewShards(ctx context.Context, all []renewal, report func(*backend.Hold, error)) {
 	byNode := make(map[*wire][]renewal)
 	for _, r := range all {
-		w, err := b.nodes.wire(ctx, attempt(r.ttl), string(r.key))
+		w, err := b.nodes.wire(ctx, attempt(r.request.TTL), string(r.key))
 		if err != nil {
 			report(r.hold, fail(err))
 			continue
@@ -35,13 +35,13 @@ func (b *Backend) renewShard(ctx context.Context, w *wire, part []renewal, repor
 	sent := time.Now()
 	posted := make([]*parcel, len(part))
 	for i := range part {
-		s, call := renewCall(part[i : i+1])
-		posted[i] = w.post(attempt(part[i].ttl), call, s.kind)
+		s, call := renewCall(part[i:i+1], 0)
+		posted[i] = w.post(attempt(part[i].request.TTL), call, s.kind)
 	}
 	for i := range part {
 		r := &part[i]
 		a := answer{sent: sent}
-		reply, err := posted[i].await(ctx, attempt(r.ttl)-time.Since(sent))
+		reply, err := posted[i].await(ctx, attempt(r.request.TTL)-time.Since(sent))
 		a.values, _ = reply.([]any)
 		if err != nil {
 			a, err = b.renewElsewhere(ctx, r, err)
@@ -62,10 +62,10 @@ func (b *Backend) renewElsewhere(ctx context.Context, r *renewal, err error) (an
 		return answer{}, err
 	}
 	if redis.IsTryAgainError(err) {
-		call := movingScript.call(r.movingKey(), r.life(), r.id)
-		return b.run(ctx, attempt(r.ttl), movingScript, call)
+		call := movingScript.call(r.movingKey(), millis(r.request.TTL), r.id)
+		return b.run(ctx, attempt(r.request.TTL), movingScript, call)
 	}
-	return b.renewBatch(ctx, []renewal{*r})
+	return b.renewBatch(ctx, []renewal{*r}, 0)
 }
 
 // movingKey is the one key in which a hold stands by itself.

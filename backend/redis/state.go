@@ -11,16 +11,18 @@ import (
 // server's.
 const drift = 5e-4
 
+// epoch is what times are counted from that have to be small.
+var epoch = time.Now()
+
 // A state is what the backend keeps of one hold.
 type state struct {
-	id       string
-	key      key
-	ttl      time.Duration
-	observer backend.Observer
+	id      string
+	key     key
+	request *backend.Request
 
 	granted  int64         // the token it was granted under
 	us       int64         // the server's time then, or later
-	received time.Time     // when that was known here, or later
+	received time.Duration // since epoch: when that was known here, or later
 	expiry   atomic.Int64  // ms: the last one that the server has told
 	used     atomic.Uint64 // the last token of Transfer; 0: none
 	doubt    atomic.Bool   // a request about it may still be under way
@@ -30,8 +32,8 @@ type state struct {
 
 func newState(c *call, g grant) *state {
 	s := &state{
-		id: c.id, key: c.key, ttl: c.TTL, observer: c.Observer,
-		granted: g.token, us: g.us, received: time.Now(),
+		id: c.id, key: c.key, request: c.Request,
+		granted: g.token, us: g.us, received: time.Since(epoch),
 	}
 	s.expiry.Store(g.expiry)
 	s.doubt.Store(c.doubt)
@@ -55,8 +57,8 @@ func (s *state) raise(token uint64) {
 
 func (s *state) wanted() {
 	s.quick.Store(false)
-	if s.observer != nil {
-		s.observer.Wanted()
+	if o := s.request.Observer; o != nil {
+		o.Wanted()
 	}
 }
 
@@ -82,7 +84,7 @@ func (s *state) transfer(now time.Time) (token uint64, ok bool) {
 	for {
 		last := s.used.Load()
 		next := max(last, uint64(s.granted)) + 1
-		elapsed := float64(now.Sub(s.received).Microseconds()) * (1 - drift)
+		elapsed := float64((now.Sub(epoch) - s.received).Microseconds()) * (1 - drift)
 		if next >= uint64(s.expiry.Load())*1000 || next > uint64(s.us)+uint64(max(elapsed, 0)) {
 			return 0, false
 		}

@@ -10,7 +10,7 @@ import (
 // aState is a hold that was granted at the given µs, received at began, and
 // lasts for ms.
 func aState(us int64, began time.Time, ms int64) *state {
-	s := &state{granted: us, us: us, received: began}
+	s := &state{granted: us, us: us, received: began.Sub(epoch)}
 	s.expiry.Store(us/1000 + ms)
 	return s
 }

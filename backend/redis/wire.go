@@ -130,7 +130,7 @@ func (w *wire) do(ctx context.Context, limit time.Duration, args []any, k kind) 
 // direct sends on the caller's own goroutine.
 func (w *wire) direct(ctx context.Context, t turn, now time.Time, limit time.Duration, args []any, k kind) (any, error) {
 	if t.link == nil {
-		cmd := redis.NewCmd(ctx, args...)
+		cmd := newOnce(ctx, args)
 		_ = w.client.Process(deadline{ctx, now.Add(limit)}, cmd)
 		w.leave(t)
 		return cmd.Result()
@@ -190,6 +190,17 @@ func (w *wire) post(limit time.Duration, args []any, k kind) *parcel {
 	w.submit(p)
 	return p
 }
+
+// A once is a command that the client library does not repeat, whatever its
+// options say. A release that had been answered to nobody would be answered anew,
+// that there is nothing to release: only who knows that it is a repetition can
+// tell that from a loss.
+type once struct{ *redis.Cmd }
+
+func newOnce(ctx context.Context, args []any) once { return once{redis.NewCmd(ctx, args...)} }
+
+// NoRetry implements redis.Cmder.
+func (once) NoRetry() bool { return true }
 
 // A deadline is a context that does not end at its deadline, for whoever reads
 // that. It costs no timer.
@@ -496,9 +507,9 @@ func (p *parcel) arrive() {
 // command that got no reply.
 func execOn(c redis.UniversalClient, batch []*parcel) (lost error) {
 	ctx := context.Background()
-	cmds := make([]*redis.Cmd, len(batch))
+	cmds := make([]once, len(batch))
 	for i, p := range batch {
-		cmds[i] = redis.NewCmd(ctx, p.args...)
+		cmds[i] = newOnce(ctx, p.args)
 	}
 	if len(cmds) == 1 {
 		_ = c.Process(ctx, cmds[0])

@@ -10,8 +10,8 @@ import (
 
 type deaf struct{}
 
-func (deaf) Lost(error)            {}
-func (deaf) Renewed(time.Duration) {}
+func (deaf) Lost(error)                 {}
+func (deaf) Renewed(time.Duration) bool { return false }
 
 // BenchmarkRenewal renews one of 10,000 holds: it finds that it is due, and takes
 // the answer. The time for that passes in the figures alone.
@@ -27,15 +27,14 @@ func BenchmarkRenewal(b *testing.B) {
 		}
 	}
 	for done := 0; done < b.N; {
-		now := k.clock.start.Add(time.Duration(k.items[0].at))
+		now := k.clock.start.Add(time.Duration(k.lots[0].at))
 		k.mu.Lock()
 		_, groups := k.collect(now)
 		k.mu.Unlock()
 		for _, g := range groups {
-			of := g.byHold()
-			for _, h := range g.holds {
+			for i, h := range g.holds {
 				h.Sent = now
-				k.report(of[h], nil)
+				k.report(g.items[i], nil)
 				done++
 			}
 		}

@@ -2,7 +2,6 @@ package keepalive
 
 import (
 	"math"
-	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -24,27 +23,32 @@ func (c clock) until(m moment, now time.Time) time.Duration { return time.Durati
 
 // A deadline is a moment by two clocks. The monotonic one stops while the
 // machine sleeps, the wall clock can be set: the one that gets there first is
-// believed. It may be read at any time; while it is set one of the two may still
-// be the old one, which is earlier.
+// believed.
 type deadline struct {
-	running atomic.Int64 // a moment; never: there is no deadline
-	wall    atomic.Int64 // in nanoseconds since 1970
+	running moment // never: there is no deadline
+	wall    int64  // in nanoseconds since 1970
 }
 
-// set makes it the time when the holder of h stops believing in it.
-func (d *deadline) set(c clock, h *backend.Hold) {
+// deadline is when the holder of h stops believing in it.
+func (c clock) deadline(h *backend.Hold) deadline {
 	if h.Granted <= 0 {
-		d.running.Store(int64(never))
-		d.wall.Store(math.MaxInt64)
-		return
+		return deadline{never, math.MaxInt64}
 	}
 	lasts := h.Granted - backend.Margin(h.Granted)
-	d.running.Store(int64(c.at(h.Sent)) + int64(lasts))
-	d.wall.Store(h.Sent.UnixNano() + int64(lasts))
+	return deadline{c.at(h.Sent) + moment(lasts), h.Sent.UnixNano() + int64(lasts)}
 }
 
-func (d *deadline) at() moment { return moment(d.running.Load()) }
+func (d deadline) passed(at moment, now time.Time) bool {
+	return at >= d.running || now.UnixNano() >= d.wall
+}
 
-func (d *deadline) passed(at moment, now time.Time) bool {
-	return at >= d.at() || now.UnixNano() >= d.wall.Load()
+// within reports whether o is no earlier than d, and later by slack at most.
+func (d deadline) within(slack time.Duration, o deadline) bool {
+	return near(int64(d.running), int64(o.running), slack) && near(d.wall, o.wall, slack)
+}
+
+// near reports whether b is from a to a + slack. The difference may be more than
+// an int64 holds.
+func near(a, b int64, slack time.Duration) bool {
+	return b >= a && uint64(b)-uint64(a) <= uint64(slack)
 }

@@ -8,10 +8,10 @@
 package keepalive
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -30,27 +30,28 @@ type Owner interface {
 	Lost(cause error)
 
 	// Renewed says that the hold was proven anew, when left remained of the
-	// lease before.
-	Renewed(left time.Duration)
+	// lease before. It returns whether to tell of the next time too; if not,
+	// Item.Tell has it told again. To tell costs as much as to renew.
+	Renewed(left time.Duration) (again bool)
 }
 
 // An Item is one hold in a Keeper. It is made to be embedded, must not be
-// copied, and is guarded by the keeper from Add to Remove. There are many: its
-// moments are counted from the keeper's start, to be small.
+// copied, and is guarded by the keeper from Add to Remove. There are many: what
+// it can share with others is in its lot.
 type Item struct {
 	hold  *backend.Hold
 	owner Owner
 
-	added    moment // Sent may be older: that of a session is
-	deadline deadline
-	end      moment // after the longest time it may be held; never changes
-	due      moment // next renewal
-	retry    *backend.Backoff
-
-	settled  chan struct{} // closed when no renewal is under way any more; nil: nobody asks
-	index    int32         // in the heap, from 1; 0: not there
-	inFlight bool          // a renewal is under way
+	added    moment              // Sent may be older: that of a session is
+	lot      atomic.Pointer[lot] // the last one that it was in
+	settled  chan struct{}       // closed when no renewal is under way any more; nil: nobody asks
+	place    int32               // in the lot, from 1; 0: not there
+	inFlight bool                // a renewal is under way
+	tell     atomic.Bool         // its owner wants to know of the next renewal
 }
+
+// Tell has the owner told of the next renewal. It may be called at any time.
+func (it *Item) Tell() { it.tell.Store(true) }
 
 // A Keeper keeps any number of holds. It has one timer, and a goroutine only
 // while a renewal is under way.
@@ -59,7 +60,8 @@ type Keeper struct {
 	clock   clock
 
 	mu     sync.Mutex
-	items  schedule
+	lots   schedule
+	open   openLots
 	timer  *time.Timer
 	armed  moment // when timer fires
 	ctx    context.Context
@@ -81,17 +83,24 @@ func (k *Keeper) Add(it *Item, h *backend.Hold, maxHold time.Duration, owner Own
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
-	sent := k.clock.at(h.Sent)
-	it.hold, it.owner, it.retry, it.added = h, owner, nil, k.clock.at(now)
-	it.deadline.set(k.clock, h)
-	it.end, it.due = never, never
+	it.hold, it.owner, it.added = h, owner, k.clock.at(now)
+	it.Tell()
+	l := k.lotFor(h, h.TTL, never)
 	if maxHold > 0 {
-		it.end = it.added + moment(maxHold)
+		l.end = it.added + moment(maxHold)
 	}
-	if k.renewer != nil && (!h.Fixed || it.deadline.at() < it.end) {
-		it.due = sent + moment(cmp.Or(h.RenewIn, period(h)))
+	switch {
+	case k.renewer == nil || h.Fixed && l.deadline.running >= l.end:
+		l.first = never
+	case h.RenewIn > 0:
+		l.first = k.clock.at(h.Sent) + moment(h.RenewIn)
 	}
-	return k.push(it, now)
+	return k.keep(it, l, now)
+}
+
+// lotFor is the lot of a hold that was just proven.
+func (k *Keeper) lotFor(h *backend.Hold, ttl time.Duration, end moment) lot {
+	return lot{ttl: ttl, deadline: k.clock.deadline(h), end: end, first: k.clock.at(h.Sent) + moment(period(h, ttl))}
 }
 
 // Resume goes on keeping a hold that was added and removed. Like Add it
@@ -99,14 +108,16 @@ func (k *Keeper) Add(it *Item, h *backend.Hold, maxHold time.Duration, owner Own
 func (k *Keeper) Resume(it *Item) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.push(it, time.Now())
+	l := it.lot.Load()
+	return k.keep(it, lot{ttl: l.ttl, deadline: l.deadline, end: l.end, first: l.first}, time.Now())
 }
 
-func (k *Keeper) push(it *Item, now time.Time) bool {
-	if k.over(it, now) != nil || k.ctx.Err() != nil {
+// keep puts an item into a lot such as l, unless that is over.
+func (k *Keeper) keep(it *Item, l lot, now time.Time) bool {
+	if l.over(k.clock.at(now), now) != nil || k.ctx.Err() != nil {
 		return false
 	}
-	k.items.add(it)
+	k.put(it, l)
 	k.arm(now)
 	return true
 }
@@ -117,8 +128,8 @@ func (k *Keeper) push(it *Item, now time.Time) bool {
 // reports false if ctx was done first.
 func (k *Keeper) Remove(ctx context.Context, it *Item) bool {
 	k.mu.Lock()
-	if it.index > 0 {
-		k.items.remove(it)
+	if it.place > 0 {
+		k.take(it)
 	}
 	var settled chan struct{}
 	if it.inFlight {
@@ -142,7 +153,8 @@ func (k *Keeper) Remove(ctx context.Context, it *Item) bool {
 // Expired reports why the hold is over by the clock, or nil. It is for calls
 // that must not say "held" on a machine that has just woken up.
 func (k *Keeper) Expired(it *Item) error {
-	return k.over(it, time.Now())
+	now := time.Now()
+	return it.lot.Load().over(k.clock.at(now), now)
 }
 
 // Now returns how long there has been this keeper.
@@ -163,7 +175,8 @@ func (k *Keeper) Lasts(it *Item, least time.Duration) bool {
 }
 
 func (k *Keeper) lasts(it *Item, now time.Time, least time.Duration) bool {
-	return k.over(it, now) == nil && it.limit()-k.clock.at(now) >= moment(least)
+	l, at := it.lot.Load(), k.clock.at(now)
+	return l.over(at, now) == nil && l.limit()-at >= moment(least)
 }
 
 // Restart has the age of the hold count from now, for another owner, and
@@ -186,7 +199,7 @@ func (k *Keeper) Restart(it *Item, least time.Duration) (age time.Duration, ok b
 func (k *Keeper) Left(it *Item) (time.Duration, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	limit := it.limit()
+	limit := it.lot.Load().limit()
 	return time.Duration(limit - k.clock.at(time.Now())), limit != never
 }
 
@@ -197,41 +210,17 @@ func (k *Keeper) Close() {
 	if k.timer != nil {
 		k.timer.Stop()
 	}
-	for _, d := range k.items {
-		d.item.index = 0
+	for len(k.lots) > 0 {
+		k.drop(k.lots[0].lot)
 	}
-	k.items = nil
 	k.mu.Unlock()
 	k.passes.Wait()
 }
 
 // period is the time from one renewal of h to the next.
-func period(h *backend.Hold) time.Duration {
+func period(h *backend.Hold, ttl time.Duration) time.Duration {
 	if h.Granted > 0 {
 		return h.Granted / 3
 	}
-	return h.TTL / 3
-}
-
-// over says why the hold is over at now, or nil. It needs no mutex.
-func (k *Keeper) over(it *Item, now time.Time) error {
-	at := k.clock.at(now)
-	switch {
-	case it.deadline.passed(at, now):
-		return errNoAnswer
-	case at >= it.end:
-		return errMaxHold
-	}
-	return nil
-}
-
-// limit is when the hold is over unless it is renewed.
-func (it *Item) limit() moment { return min(it.deadline.at(), it.end) }
-
-// next is when the keeper must look at the item again.
-func (it *Item) next() moment {
-	if it.inFlight {
-		return it.limit()
-	}
-	return min(it.due, it.limit())
+	return ttl / 3
 }

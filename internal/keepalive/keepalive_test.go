@@ -36,8 +36,11 @@ type owner struct {
 
 func newOwner() *owner { return &owner{make(chan error, 10), make(chan time.Duration, 1000)} }
 
-func (o *owner) Lost(cause error)           { o.lost <- cause }
-func (o *owner) Renewed(left time.Duration) { o.renewed <- left }
+func (o *owner) Lost(cause error) { o.lost <- cause }
+func (o *owner) Renewed(left time.Duration) bool {
+	o.renewed <- left
+	return true
+}
 
 func granted(ttl time.Duration) *backend.Hold {
 	return &backend.Hold{Request: backend.Request{TTL: ttl}, Sent: time.Now(), Granted: ttl}
@@ -273,14 +276,13 @@ func TestAddRefusesWhatIsOver(t *testing.T) {
 func TestDeadlineByTheWallClock(t *testing.T) {
 	c := clock{time.Now()}
 	h := granted(time.Minute)
-	var d deadline
-	d.set(c, h)
+	d := c.deadline(h)
 	before, after := h.Sent.Add(58*time.Second), h.Sent.Add(59*time.Second)
 	if d.passed(c.at(before), before) || !d.passed(c.at(after), before) || !d.passed(c.at(before), after) {
 		t.Error("a deadline passes when either clock has passed it")
 	}
 	h.Granted = 0
-	d.set(c, h)
+	d = c.deadline(h)
 	if later := h.Sent.Add(10_000 * time.Hour); d.passed(c.at(later), later) {
 		t.Error("a hold without a lease ran out")
 	}

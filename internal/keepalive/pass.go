@@ -3,17 +3,18 @@ package keepalive
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
 
-// arm sets the timer for the item on top. It is called with k.mu held.
+// arm sets the timer for the lot on top. It is called with k.mu held.
 func (k *Keeper) arm(now time.Time) {
-	if len(k.items) == 0 {
+	if len(k.lots) == 0 {
 		return // a timer that fires for nothing is cheaper than stopping it each time
 	}
-	at := k.items[0].at
+	at := k.lots[0].at
 	if at >= k.armed {
 		return
 	}
@@ -26,7 +27,7 @@ func (k *Keeper) arm(now time.Time) {
 	k.timer.Reset(wait)
 }
 
-// tick looks at every item whose time has come.
+// tick looks at every lot whose time has come.
 func (k *Keeper) tick() {
 	now := time.Now()
 	k.mu.Lock()
@@ -37,8 +38,10 @@ func (k *Keeper) tick() {
 	}
 	lost, groups := k.collect(now)
 	for _, g := range groups {
-		k.passes.Add(1)
-		go k.renew(g)
+		if len(g.holds) > 0 {
+			k.passes.Add(1)
+			go k.renew(g)
+		}
 	}
 	k.arm(now)
 	k.mu.Unlock()
@@ -60,35 +63,42 @@ type group struct {
 	until moment  // the earliest deadline among them
 }
 
-// collect finds what is due: what is over, which it removes, and by TTL what is to
-// be renewed, whose next date is its deadline. That has not come yet, so nothing
-// is found twice.
+// collect finds what is due: what is over, which it drops, and by TTL what is to
+// be renewed. It is not due again before an answer has come.
 func (k *Keeper) collect(now time.Time) (lost []verdict, groups map[time.Duration]*group) {
 	at := k.clock.at(now)
-	for it, ok := k.items.due(at); ok; it, ok = k.items.due(at) {
-		if cause := k.over(it, now); cause != nil {
-			k.items.remove(it)
-			lost = append(lost, verdict{it.owner, cause})
+	for l, ok := k.lots.due(at); ok; l, ok = k.lots.due(at) {
+		if cause := l.over(at, now); cause != nil || len(l.items) == 0 {
+			for _, it := range k.drop(l) {
+				lost = append(lost, verdict{it.owner, cause})
+			}
 			continue
 		}
 		if groups == nil {
 			groups = make(map[time.Duration]*group)
 		}
-		g := groups[it.hold.TTL]
-		if g == nil {
-			g = &group{until: never}
-			groups[it.hold.TTL] = g
+		if groups[l.ttl] == nil {
+			groups[l.ttl] = &group{until: never}
 		}
-		g.add(it)
-		k.items.move(it)
+		groups[l.ttl].add(l)
+		k.open.shut(l)
+		l.due = never
+		k.lots.move(l)
 	}
 	return lost, groups
 }
 
-func (g *group) add(it *Item) {
-	it.inFlight = true
-	g.holds, g.items = append(g.holds, it.hold), append(g.items, it)
-	g.until = min(g.until, it.deadline.at())
+// add takes the holds of l that are not being renewed.
+func (g *group) add(l *lot) {
+	g.holds, g.items = slices.Grow(g.holds, len(l.items)), slices.Grow(g.items, len(l.items))
+	for _, it := range l.items {
+		if it.inFlight {
+			continue
+		}
+		it.inFlight, it.hold.Index = true, int32(len(g.holds))
+		g.holds, g.items = append(g.holds, it.hold), append(g.items, it)
+	}
+	g.until = min(g.until, l.deadline.running)
 }
 
 // renew asks the server once for all holds of g. An attempt may last half of
@@ -101,16 +111,7 @@ func (k *Keeper) renew(g *group) {
 	}
 	ctx, cancel := context.WithTimeout(k.ctx, limit)
 	defer cancel()
-	of := g.byHold()
-	k.renewer.Renew(ctx, g.holds, func(h *backend.Hold, err error) { k.report(of[h], err) })
-}
-
-func (g *group) byHold() map[*backend.Hold]*Item {
-	of := make(map[*backend.Hold]*Item, len(g.holds))
-	for i, h := range g.holds {
-		of[h] = g.items[i]
-	}
-	return of
+	k.renewer.Renew(ctx, g.holds, func(h *backend.Hold, err error) { k.report(g.items[h.Index], err) })
 }
 
 // report takes the answer for one item.
@@ -122,56 +123,50 @@ func (k *Keeper) report(it *Item, err error) {
 		close(it.settled)
 		it.settled = nil
 	}
-	if it.index == 0 { // removed meanwhile
+	if it.place == 0 { // removed meanwhile
 		k.mu.Unlock()
 		return
 	}
-	left := k.left(it, now)
+	left := it.lot.Load().left(k.clock.at(now))
 	cause := k.answered(it, now, err)
 	if cause == nil {
-		k.items.move(it)
 		k.arm(now)
 	} else {
-		k.items.remove(it)
+		k.take(it)
 	}
 	k.mu.Unlock()
 
 	switch {
 	case cause != nil:
 		it.owner.Lost(cause)
-	case err == nil:
-		it.owner.Renewed(left)
+	case err == nil && it.tell.Swap(false) && it.owner.Renewed(left):
+		it.Tell()
 	}
 }
 
-// left is how much of the lease is left, zero if it has none.
-func (k *Keeper) left(it *Item, now time.Time) time.Duration {
-	if it.limit() == never {
-		return 0
-	}
-	return max(k.clock.until(it.limit(), now), 0)
-}
-
-// answered plans the next renewal after an answer, or says why there is none.
-// An answer that comes after the deadline does not revive the hold: its owner
-// may have been told already.
+// answered puts an item that was renewed into its next lot, plans another attempt
+// for one that was not, or says why it is over. An answer that comes after the
+// deadline does not revive the hold: its owner may have been told already.
 func (k *Keeper) answered(it *Item, now time.Time, err error) error {
-	if cause := k.over(it, now); cause != nil {
-		return cause
-	}
-	h := it.hold
+	l, at := it.lot.Load(), k.clock.at(now)
+	cause := l.over(at, now)
 	switch {
-	case err == nil:
-		it.deadline.set(k.clock, h)
-		it.due = k.clock.at(h.Sent) + moment(period(h))
-		it.retry = nil
-		return k.over(it, now)
+	case cause != nil:
+		return cause
 	case errors.Is(err, backend.ErrLost):
 		return err
+	case err != nil:
+		if l.due == never {
+			l.later(at)
+			k.lots.move(l)
+		}
+		return nil
 	}
-	if it.retry == nil {
-		it.retry = &backend.Backoff{Min: max(h.TTL/50, time.Millisecond), Max: max(h.TTL/10, 2*time.Millisecond)}
+	next := k.lotFor(it.hold, l.ttl, l.end)
+	if cause := next.over(at, now); cause != nil {
+		return cause
 	}
-	it.due = k.clock.at(now) + moment(it.retry.Next())
+	k.take(it)
+	k.put(it, next)
 	return nil
 }

@@ -1,38 +1,37 @@
 package keepalive
 
-// A schedule is a heap of items, the one to be looked at next on top. Each has
+// A schedule is a heap of lots, the one to be looked at next on top. Each has
 // four below it: with two, as usual, there are twice as many levels, and on each
-// that an item passes it moves another, which lies elsewhere in memory.
+// that a lot passes it moves another, which lies elsewhere in memory.
 type schedule []date
 
 const below = 4
 
-// A date is when an item is looked at next. It has the moment beside it because
-// items are many and lie far apart.
+// A date is when a lot is looked at next.
 type date struct {
-	at   moment
-	item *Item
+	at  moment
+	lot *lot
 }
 
-// add gives an item its date.
-func (s *schedule) add(it *Item) {
+// add gives a lot its date.
+func (s *schedule) add(l *lot) {
 	*s = append(*s, date{})
-	s.up(len(*s)-1, date{it.next(), it})
+	s.up(len(*s)-1, date{l.next(), l})
 }
 
-// move gives an item that has a date its next one.
-func (s schedule) move(it *Item) { s.settle(int(it.index)-1, date{it.next(), it}) }
+// move gives a lot that has a date its next one.
+func (s schedule) move(l *lot) { s.settle(int(l.index)-1, date{l.next(), l}) }
 
-// remove leaves an item without a date.
-func (s *schedule) remove(it *Item) {
-	i, last := int(it.index)-1, len(*s)-1
+// remove leaves a lot without a date.
+func (s *schedule) remove(l *lot) {
+	i, last := int(l.index)-1, len(*s)-1
 	d := (*s)[last]
 	(*s)[last] = date{}
 	*s = (*s)[:last]
 	if i < last {
 		s.settle(i, d)
 	}
-	it.index = 0
+	l.index = 0
 }
 
 // settle puts d where it belongs, seen from the free place i.
@@ -78,18 +77,18 @@ func (s schedule) down(i int, d date) {
 
 func (s schedule) put(i int, d date) {
 	s[i] = d
-	d.item.index = int32(i + 1)
+	d.lot.index = int32(i + 1)
 }
 
-// due returns the item on top if it is to be looked at now. Renewals may be early
+// due returns the lot on top if it is to be looked at now. Renewals may be early
 // by a fifteenth of the TTL, so that many holds share a request.
-func (s schedule) due(now moment) (it *Item, ok bool) {
+func (s schedule) due(now moment) (l *lot, ok bool) {
 	if len(s) == 0 {
 		return nil, false
 	}
-	it = s[0].item
-	if !it.inFlight && s[0].at == it.due {
-		now += moment(it.hold.TTL / 15)
+	l = s[0].lot
+	if s[0].at == l.due {
+		now += moment(l.ttl / 15)
 	}
-	return it, s[0].at <= now
+	return l, s[0].at <= now
 }

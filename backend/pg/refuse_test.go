@@ -138,6 +138,7 @@ func TestSessionPooler(t *testing.T) {
 func TestRoleDefaults(t *testing.T) {
 	a := admin(t, shared.Addr())
 	for _, sql := range []string{
+		"DROP ROLE IF EXISTS hasty",
 		"CREATE ROLE hasty LOGIN SUPERUSER",
 		"ALTER ROLE hasty SET lock_timeout = '20ms'",
 		"ALTER ROLE hasty SET statement_timeout = '100ms'",

@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,9 +75,20 @@ func receive[T any](t testing.TB, what string, ch <-chan T) T {
 	}
 }
 
-// rootOf is where a test keeps its locks.
+var (
+	roots   sync.Map // where each run of a test keeps its locks
+	started atomic.Int64
+)
+
+// rootOf is where a test keeps its locks. A test that is repeated finds nothing of
+// the run before.
 func rootOf(t testing.TB) string {
-	return "/dlock-" + strings.NewReplacer("/", "-", "#", "-").Replace(t.Name())
+	if root, ok := roots.Load(t); ok {
+		return root.(string)
+	}
+	name := strings.NewReplacer("/", "-", "#", "-").Replace(t.Name())
+	root, _ := roots.LoadOrStore(t, fmt.Sprintf("/dlock-%s-%d", name, started.Add(1)))
+	return root.(string)
 }
 
 // connect returns a client of the servers at addrs, with a session of 6 s

@@ -61,10 +61,11 @@ type Client struct {
 
 	waiters sync.Pool // of this client alone: a channel must not leave its synctest bubble
 
-	mu     sync.Mutex
-	closed bool
-	names  map[string]*doorway
-	idle   *doorway // in names, though nobody needs it just now
+	mu       sync.Mutex
+	closed   bool
+	names    map[string]*doorway
+	idle     *doorway // in names, though nobody needs it just now
+	idleName string   // its name
 }
 
 // New returns a client of a backend that the program has made by hand, such as

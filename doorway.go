@@ -10,7 +10,6 @@ import (
 // queue for it and the holds it has. The client's mutex guards it.
 type doorway struct {
 	gate
-	name  string
 	holds *hold // a list, newest first
 }
 
@@ -42,7 +41,7 @@ func (c *Client) knock(ctx context.Context, l *lock, r request, n *notice) (*doo
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.names[l.fullName] == d {
-			c.tidy(d)
+			c.tidy(l, d)
 		}
 		return nil, nil, err
 	}
@@ -100,39 +99,39 @@ func (c *Client) letIn(w *waiter) (lease *Lease, err error) {
 	return lease, err
 }
 
-// leave ends an entry into d.
-func (c *Client) leave(d *doorway, mode backend.Mode) {
+// leave ends an entry into d, the doorway of l.
+func (c *Client) leave(l *lock, d *doorway, mode backend.Mode) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d.gate.leave(mode)
-	c.tidy(d)
+	c.tidy(l, d)
 }
 
 // doorway returns the one of name. It is called with c.mu held.
 func (c *Client) doorway(name string) *doorway {
-	if d := c.idle; d != nil && d.name == name {
+	if d := c.idle; d != nil && c.idleName == name {
 		c.idle = nil
 		return d
 	}
 	d := c.names[name]
 	if d == nil {
-		d = &doorway{name: name}
+		d = new(doorway)
 		c.names[name] = d
 	}
 	return d
 }
 
-// tidy forgets d when nobody needs it any more, or rather the one before it:
+// tidy forgets d, the doorway of l, when nobody needs it any more, or rather the one before it:
 // whoever locks one name again and again finds its doorway. It is called with
 // c.mu held.
-func (c *Client) tidy(d *doorway) {
+func (c *Client) tidy(l *lock, d *doorway) {
 	if !d.idle() || d.holds != nil || d == c.idle {
 		return
 	}
 	if c.idle != nil {
-		delete(c.names, c.idle.name)
+		delete(c.names, c.idleName)
 	}
-	c.idle = d
+	c.idle, c.idleName = d, l.fullName
 }
 
 // want tells the holders of d that somebody of this client waits. It is
@@ -175,6 +174,6 @@ func (c *Client) unhang(h *hold) {
 	if h.next != nil {
 		h.next.prev = h.prev
 	}
-	d.gate.leave(h.bh.Mode) // changed with the client's mutex held
-	c.tidy(d)
+	d.gate.leave(h.item.Hold.Mode) // changed with the client's mutex held
+	c.tidy(h.lock, d)
 }

@@ -1,6 +1,10 @@
 package dlock
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/dlock-go/dlock/backend"
+)
 
 // An ending is how the lease on a lock ends: once, for a reason, with
 // everybody told who asked to be.
@@ -16,6 +20,9 @@ type reason struct{ kind, by error }
 
 // unlocked is the reason of most ends.
 var unlocked = &reason{kind: ErrUnlocked}
+
+// err is r as one error.
+func (r *reason) err() error { return backend.Fail(r.kind, r.by) }
 
 func reasonOf(kind, by error) *reason {
 	if kind == ErrUnlocked && by == nil {

@@ -28,11 +28,11 @@ func (e *entry) ends() *ending               { return &e.ending }
 func (e *entry) check()                      { e.hold.check() }
 func (e *entry) token() uint64               { return e.fence }
 func (e *entry) whenWanted() <-chan struct{} { return e.hold.whenWanted() }
-func (e *entry) lockName() string            { return e.hold.lock.name }
+func (e *entry) lockName() string            { return e.hold.lock.name() }
 func (e *entry) client() *Client             { return e.hold.lock.client }
 
 func (e *entry) tokenOf(name string) uint64 {
-	if name != e.hold.lock.name {
+	if name != e.hold.lock.name() {
 		return 0
 	}
 	return e.token()
@@ -93,7 +93,7 @@ func (e *entry) downgrade(ctx context.Context) error {
 	}
 	err := backend.WaitEnded(ctx, false)
 	if c.keeper.Remove(ctx, &h.item) {
-		err = c.downgrader.Downgrade(ctx, h.bh)
+		err = c.downgrader.Downgrade(ctx, h.item.Hold)
 	}
 	if err == nil {
 		c.opened(h, e)
@@ -125,7 +125,7 @@ func (c *Client) opened(h *hold, e *entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h.mu.Lock()
-	h.bh.Mode, e.mode = backend.Shared, backend.Shared
+	h.item.Hold.Mode, e.mode = backend.Shared, backend.Shared
 	h.mu.Unlock()
 	h.door.downgrade()
 }

@@ -1,6 +1,7 @@
 package dlock
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -16,8 +17,9 @@ const (
 // A passage bounds the passing of one hold, whose mutex guards it.
 type passage struct {
 	since   time.Duration // when that began, by the keeper's clock
-	passes  int32         // from then on
+	passes  uint16        // from then on
 	bounded bool          // somebody of another client waits, or may
+	queued  atomic.Bool   // somebody of this client waits, or did; needs no mutex
 }
 
 func (p *passage) bound(now time.Duration) {
@@ -41,10 +43,10 @@ func (e *entry) pass() bool {
 		return false
 	}
 	if old.told != nil {
-		old.told(e.why(h.lock.name))
+		old.told(e.why(h.lock.name()))
 	}
 	if f := c.opts.Hooks.Released; f != nil {
-		f(Event{Name: h.lock.name, Token: e.fence, Held: old.held})
+		f(Event{Name: h.lock.name(), Token: e.fence, Held: old.held})
 	}
 	return true
 }
@@ -85,7 +87,7 @@ func (d *doorway) join(l *lock, mode backend.Mode) *Lease {
 	k := l.client.keeper
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over != nil || !h.live || !h.mayPass(k.Now) || !k.Lasts(&h.item, h.bh.TTL/3) {
+	if h.over != nil || !h.live || !h.mayPass(k.Now) || !k.Lasts(&h.item, h.item.Hold.TTL/3) {
 		return nil
 	}
 	return h.enter(new(entry), nil, mode)
@@ -94,7 +96,7 @@ func (d *doorway) join(l *lock, mode backend.Mode) *Lease {
 // serves reports whether h is on the server just what l needs in that mode. It
 // is called with the client's mutex held.
 func (h *hold) serves(l *lock, mode backend.Mode) bool {
-	return l != nil && mode == h.bh.Mode && l.ttl == h.lock.ttl && l.anyLength() && h.lock.anyLength()
+	return l != nil && mode == h.item.Hold.Mode && l.ttl == h.lock.ttl && l.anyLength() && h.lock.anyLength()
 }
 
 // anyLength reports whether a hold may last for any time.
@@ -110,17 +112,17 @@ func (h *hold) move(e *entry, queued bool) (next *Lease, old former) {
 	if h.over != nil || h.open != e || e.older != nil || !h.mayPass(k.Now) {
 		return nil, old
 	}
-	token, ok := h.lock.client.transferer.Transfer(h.bh)
+	token, ok := h.lock.client.transferer.Transfer(h.item.Hold)
 	if !ok {
 		return nil, old
 	}
-	if old.held, ok = k.Restart(&h.item, h.bh.TTL/3); !ok {
+	if old.held, ok = k.Restart(&h.item, h.item.Hold.TTL/3); !ok {
 		return nil, old
 	}
 	if old.told, ok = e.mark(ErrUnlocked, nil); !ok {
 		return nil, old
 	}
-	h.bh.Token = token
+	h.item.Hold.Token = token
 	h.open, h.entries, e.handle = nil, 0, nil
 	h.queued.Store(queued)
 	h.isWant, h.wanted = queued || h.bounded, nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -19,14 +18,12 @@ import (
 type hold struct {
 	lock *lock
 	door *doorway
-	bh   *backend.Hold
-	item keepalive.Item
+	item keepalive.Item // with the hold on the server
 
 	prev, next *hold // in door.holds, guarded by the client's mutex
 
 	mu      sync.Mutex
-	early   *reason // why it was lost before it was live
-	over    error   // of which kind its end was; nil: it goes on
+	over    *reason // nil: it goes on
 	open    *entry  // leases not yet unlocked, newest first
 	entries int32   // how many of them
 	nested  int32   // and how many of those were made under another
@@ -35,8 +32,6 @@ type hold struct {
 	isWant  bool    // somebody waits for the lock
 	wanted  chan struct{}
 	passage
-
-	queued atomic.Bool // somebody of this client waits, or did
 
 	first entry // the lease that took the lock
 }
@@ -53,34 +48,31 @@ func (h *hold) begin() (*Lease, error) {
 	if !c.hang(h) {
 		return nil, ErrClosed
 	}
-	if !c.keeper.Add(&h.item, h.bh, h.lock.maxHold, h) {
+	if !c.keeper.Add(&h.item, h.lock.maxHold, h) {
 		return nil, backend.Fail(ErrUnavailable, errTooLate)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case h.over != nil:
-		return nil, h.over
-	case h.early != nil:
-		return nil, backend.Fail(h.early.kind, h.early.by)
+	if h.over != nil {
+		return nil, h.over.err()
 	}
-	if !h.bh.TellsWanted {
+	if !h.item.Hold.TellsWanted {
 		h.bound(c.keeper.Now()) // for all we know somebody waits
 	}
 	h.live = true
-	return h.enter(&h.first, nil, h.bh.Mode), nil
+	return h.enter(&h.first, nil, h.item.Hold.Mode), nil
 }
 
 // refuse gives back a hold that could not begin.
 func (h *hold) refuse() {
-	if h.finish(ErrLost, nil) {
+	if h.finish(ErrLost, nil) || h.overBy(ErrLost) {
 		h.abandon()
 	}
 }
 
 // enter opens e as a lease under parent. It is called with h.mu held.
 func (h *hold) enter(e, parent *entry, mode backend.Mode) *Lease {
-	e.hold, e.parent, e.mode, e.fence = h, parent, mode, h.bh.Token
+	e.hold, e.parent, e.mode, e.fence = h, parent, mode, h.item.Hold.Token
 	e.older = h.open
 	if e.older != nil {
 		e.older.newer = e
@@ -115,9 +107,11 @@ func (h *hold) exit(e *entry) (entries, seq int32, over error) {
 		h.nested--
 	}
 	h.seq++
-	over = h.over
-	if h.entries == 0 && over == nil {
-		h.over = ErrUnlocked
+	switch {
+	case h.over != nil:
+		over = h.over.kind
+	case h.entries == 0:
+		h.over = unlocked
 	}
 	return h.entries, h.seq, over
 }
@@ -130,14 +124,14 @@ func (h *hold) finish(kind, cause error) bool {
 		h.mu.Unlock()
 		return false
 	}
-	h.over = kind
+	h.over = reasonOf(kind, cause)
 	var open []*entry
 	for e := h.open; e != nil; e = e.older {
 		open = append(open, e)
 	}
 	h.mu.Unlock()
 	for _, e := range open {
-		e.end(h.lock.name, kind, cause)
+		e.end(h.lock.name(), kind, cause)
 	}
 	return true
 }
@@ -150,8 +144,8 @@ func (h *hold) Lost(cause error) {
 		return
 	}
 	c := h.lock.client
-	c.complain("lock lost", h.lock.name, cause)
-	h.tell(c.opts.Hooks.Lost, newError("hold", h.lock.name, backend.Fail(ErrLost, cause)))
+	c.complain("lock lost", h.lock.name(), cause)
+	h.tell(c.opts.Hooks.Lost, newError("hold", h.lock.name(), backend.Fail(ErrLost, cause)))
 	h.abandon()
 }
 
@@ -159,10 +153,17 @@ func (h *hold) Lost(cause error) {
 func (h *hold) tooEarly(cause error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.live {
-		h.early = reasonOf(ErrLost, cause)
+	if !h.live && h.over == nil {
+		h.over = reasonOf(ErrLost, cause)
 	}
 	return !h.live
+}
+
+// overBy reports whether h is over for a reason of that kind.
+func (h *hold) overBy(kind error) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.over != nil && h.over.kind == kind
 }
 
 // abandon clears up after a hold that is over: a renewal under way may have
@@ -170,7 +171,7 @@ func (h *hold) tooEarly(cause error) bool {
 func (h *hold) abandon() {
 	c := h.lock.client
 	ok := c.janitor.Go(func(ctx context.Context) {
-		ctx, cancel := backend.Bound(ctx, h.bh.TTL)
+		ctx, cancel := backend.Bound(ctx, h.item.Hold.TTL)
 		defer cancel()
 		err := h.clearUp(ctx)
 		c.unhang(h)
@@ -189,7 +190,7 @@ func (h *hold) giveBack(ctx context.Context) error {
 	if !c.keeper.Remove(ctx, &h.item) {
 		return backend.WaitEnded(ctx, false)
 	}
-	return c.backend.Release(ctx, h.bh)
+	return c.backend.Release(ctx, h.item.Hold)
 }
 
 // clearUp is giveBack of a hold that is over: one that is gone on the server is
@@ -231,11 +232,11 @@ func (h *hold) releaseNow(ctx context.Context) error {
 	case err == nil:
 		h.tell(c.opts.Hooks.Released, nil)
 	case errors.Is(err, ErrLost):
-		h.tell(c.opts.Hooks.Lost, newError("unlock", h.lock.name, err))
+		h.tell(c.opts.Hooks.Lost, newError("unlock", h.lock.name(), err))
 	default:
-		c.complain("release not confirmed", h.lock.name, err)
-		h.tell(c.opts.Hooks.Released, newError("unlock", h.lock.name, err))
-		c.janitor.Do(h.bh.TTL, h.clearUp)
+		c.complain("release not confirmed", h.lock.name(), err)
+		h.tell(c.opts.Hooks.Released, newError("unlock", h.lock.name(), err))
+		c.janitor.Do(h.item.Hold.TTL, h.clearUp)
 	}
 	return err
 }
@@ -246,7 +247,7 @@ func (h *hold) usable(ctx context.Context) (context.Context, context.CancelFunc)
 	if ctx.Err() == nil {
 		return ctx, func() {}
 	}
-	return backend.Detach(ctx, h.bh.TTL)
+	return backend.Detach(ctx, h.item.Hold.TTL)
 }
 
 // close ends h because its client is closed.
@@ -307,7 +308,7 @@ func (h *hold) want() {
 func (h *hold) whenWanted() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.bh.TellsWanted {
+	if !h.item.Hold.TellsWanted {
 		return nil
 	}
 	if h.wanted == nil {
@@ -341,9 +342,9 @@ func (h *hold) event(err error) Event {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return Event{
-		Name:   h.lock.name,
-		Shared: h.bh.Mode == backend.Shared,
-		Token:  h.bh.Token,
+		Name:   h.lock.name(),
+		Shared: h.item.Hold.Mode == backend.Shared,
+		Token:  h.item.Hold.Token,
 		Held:   held,
 		Err:    err,
 	}

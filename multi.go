@@ -91,7 +91,7 @@ func (m *Multi) takeAll(ctx context.Context, r request) (*Lease, error) {
 			return nil, err
 		}
 		all.parts = append(all.parts, part)
-		part.of.ends().tell(l.name, cancel)
+		part.of.ends().tell(l.name(), cancel)
 	}
 	for _, part := range all.parts {
 		part.of.ends().tell(part.of.lockName(), all.partEnded)

@@ -46,7 +46,7 @@ func (m *Mutex) Held(ctx context.Context) (*Lease, bool) {
 }
 
 // Name returns the name the lock was made with.
-func (m *Mutex) Name() string { return m.lock().name }
+func (m *Mutex) Name() string { return m.lock().name() }
 
 func (m *Mutex) lock() *lock {
 	if m == nil || m.l == nil {
@@ -92,9 +92,16 @@ func (r *rlocker) TryLock(ctx context.Context) (*Lease, error) { return (*RWMute
 type lock struct {
 	*settings
 	client   *Client
-	name     string // as given
 	fullName string // with the client's prefix
 	err      error  // what is wrong with name or settings
+}
+
+// name is the one that l was made with.
+func (l *lock) name() string {
+	if l.client == nil {
+		return l.fullName
+	}
+	return l.fullName[len(l.client.opts.Prefix):]
 }
 
 // A request is one call on a lock.
@@ -106,9 +113,9 @@ type request struct {
 
 func (c *Client) newLock(name string, s *settings) *lock {
 	if c == nil || c.backend == nil {
-		return &lock{name: name, err: backend.Fail(ErrInvalidConfig, errZeroClient)}
+		return &lock{fullName: name, err: backend.Fail(ErrInvalidConfig, errZeroClient)}
 	}
-	l := &lock{settings: s, client: c, name: name, fullName: c.opts.Prefix + name}
+	l := &lock{settings: s, client: c, fullName: c.opts.Prefix + name}
 	l.err = errors.Join(checkName(name, l.fullName), s.err)
 	return l
 }
@@ -139,11 +146,11 @@ func checkName(name, fullName string) error {
 func (l *lock) acquire(ctx context.Context, r request) (*Lease, error) {
 	switch {
 	case l.err != nil:
-		return nil, newError(r.op, l.name, l.err)
+		return nil, newError(r.op, l.name(), l.err)
 	case ctx == nil:
-		return nil, newError(r.op, l.name, errNilContext)
+		return nil, newError(r.op, l.name(), errNilContext)
 	case ctx.Err() != nil:
-		return nil, ctxError(r.op, l.name, ctx)
+		return nil, ctxError(r.op, l.name(), ctx)
 	}
 	f := l.client.opts.Hooks.Acquired
 	var start time.Time
@@ -158,11 +165,11 @@ func (l *lock) acquire(ctx context.Context, r request) (*Lease, error) {
 	outer := chainOf(ctx).find(l.client, l.fullName)
 	lease, err := l.enter(ctx, outer, r)
 	if err != nil {
-		return nil, newError(r.op, l.name, err)
+		return nil, newError(r.op, l.name(), err)
 	}
 	if f != nil {
 		f(Event{
-			Name:   l.name,
+			Name:   l.name(),
 			Shared: r.mode == backend.Shared,
 			Token:  lease.of.token(),
 			Nested: outer != nil,
@@ -188,7 +195,7 @@ func (l *lock) take(ctx context.Context, r request) (*Lease, error) {
 	}
 	h := &hold{lock: l, door: door}
 	ttl, fixed := l.lease()
-	h.bh, err = c.backend.Acquire(ctx, backend.Request{
+	h.item.Hold, err = c.backend.Acquire(ctx, backend.Request{
 		Name:     l.fullName,
 		ID:       backend.ID{Client: c.id, Seq: c.lastID.Add(1)},
 		Label:    c.opts.Label,
@@ -199,7 +206,7 @@ func (l *lock) take(ctx context.Context, r request) (*Lease, error) {
 		Observer: n.observer(h),
 	})
 	if err != nil {
-		c.leave(door, r.mode)
+		c.leave(l, door, r.mode)
 		return nil, err
 	}
 	lease, err = h.begin()

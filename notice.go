@@ -34,6 +34,6 @@ func (n *notice) observer(h *hold) backend.Observer {
 // Queued implements backend.Observer.
 func (n *notice) Queued() {
 	if n != nil && n.given.CompareAndSwap(false, true) {
-		n.lock.client.opts.Hooks.Waiting(Event{Name: n.lock.name, Shared: n.mode == backend.Shared})
+		n.lock.client.opts.Hooks.Waiting(Event{Name: n.lock.name(), Shared: n.mode == backend.Shared})
 	}
 }

@@ -24,14 +24,14 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 	if over := h.over; over != nil {
 		h.mu.Unlock()
 		l.client.leaveScope(outer, r.mode)
-		return nil, over
+		return nil, over.kind
 	}
 	lease := h.enter(e, outer, r.mode)
 	entries, seq := h.entries, h.seq
 	h.mu.Unlock()
 
 	if err := h.recount(ctx, entries, seq); err != nil {
-		e.end(l.name, ErrUnlocked, nil)
+		e.end(l.name(), ErrUnlocked, nil)
 		_ = e.unlock(context.WithoutCancel(ctx))
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (h *hold) recount(ctx context.Context, entries, seq int32) error {
 	if c.reenterer == nil {
 		return nil
 	}
-	err := c.reenterer.Reenter(ctx, h.bh, int(entries), int64(seq))
+	err := c.reenterer.Reenter(ctx, h.item.Hold, int(entries), int64(seq))
 	if errors.Is(err, ErrLost) {
 		h.Lost(err)
 	}

@@ -3,7 +3,6 @@ package backend
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"strings"
 )
 
 const upperHex = "0123456789ABCDEF"
@@ -16,19 +15,20 @@ func EncodeName(name string) string {
 	if plain(name) {
 		return name
 	}
-	var b strings.Builder
-	b.Grow(len(name) + 16)
+	return string(AppendName(make([]byte, 0, len(name)+16), name))
+}
+
+// AppendName appends EncodeName(name) to b.
+func AppendName(b []byte, name string) []byte {
 	for i := range len(name) {
 		c := name[i]
-		if unreserved(c) && (c != '.' || i > 0) {
-			b.WriteByte(c)
+		if unreserved[c] && (c != '.' || i > 0) {
+			b = append(b, c)
 			continue
 		}
-		b.WriteByte('%')
-		b.WriteByte(upperHex[c>>4])
-		b.WriteByte(upperHex[c&15])
+		b = append(b, '%', upperHex[c>>4], upperHex[c&15])
 	}
-	return b.String()
+	return b
 }
 
 // ShortName is EncodeName for places that limit the length of a key: a longer
@@ -46,17 +46,18 @@ func ShortName(name string, limit int) string {
 
 func plain(name string) bool {
 	for i := range len(name) {
-		if !unreserved(name[i]) {
+		if !unreserved[name[i]] {
 			return false
 		}
 	}
 	return name == "" || name[0] != '.'
 }
 
-func unreserved(c byte) bool {
-	switch {
-	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		return true
+// unreserved are the bytes that stand for themselves.
+var unreserved = func() (is [256]bool) {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	for _, c := range []byte(letters + "0123456789-_.:@") {
+		is[c] = true
 	}
-	return strings.IndexByte("-_.:@", c) >= 0
-}
+	return is
+}()

@@ -19,14 +19,15 @@ type call struct {
 	key    key
 	at     address
 
-	id       string  // of the present entry into the queue
-	entries  int     // how many ids it has had before
-	doubt    bool    // an acquire of id may still be under way
-	owed     bool    // the server may have an entry or a hold of id
-	answered bool    // the server has said something
-	rank     string  // place in the queue; empty: none yet
-	anchor   anchor  // when it was last found in the queue
-	w        *waiter // nil if r must not wait
+	as       identity // of the present entry into the queue
+	id       string   // its text
+	entries  int32    // how many ids it has had before
+	doubt    bool     // an acquire of id may still be under way
+	owed     bool     // the server may have an entry or a hold of id
+	answered bool     // the server has said something
+	rank     string   // place in the queue; empty: none yet
+	anchor   anchor   // when it was last found in the queue
+	w        *waiter  // nil if r must not wait
 
 	polls bool          // no message will come for id
 	sub   *subscription // on which one would; nil: there is none yet
@@ -151,7 +152,8 @@ func (c *call) mode() string {
 
 // name gives the call a new id.
 func (c *call) name() {
-	c.id = newID(c.Request, c.entries, c.polls)
+	c.as = identity{c.Request, c.entries, c.Mode == backend.Shared, c.polls}
+	c.id = c.as.id()
 	c.entries++
 	c.doubt, c.owed = false, false
 	if c.w != nil {
@@ -355,7 +357,7 @@ func (c *call) hold(g grant, full bool) *backend.Hold {
 		State:       s,
 	}
 	s.request = &h.Request
-	c.b.hub.keep(s)
+	c.b.hub.keep(s, c.id)
 	if !full {
 		h.RenewIn = time.Since(g.sent) + min(100*time.Millisecond, h.Granted/6)
 	}

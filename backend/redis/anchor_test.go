@@ -71,17 +71,20 @@ func TestGrantOfADoubtfulRequest(t *testing.T) {
 	t.Cleanup(func() { _ = b.Close(within(t)) })
 	for _, doubt := range []bool{false, true} {
 		now := time.Now()
-		r := &backend.Request{Name: t.Name(), Mode: backend.Exclusive, TTL: time.Minute, Observer: deaf{}}
-		c := &call{
-			Request: r, b: b, key: lockKey(t.Name()), id: "w60000:" + t.Name() + ":1", doubt: doubt,
-			anchor: anchor{now, now.UnixMicro()},
+		r := &backend.Request{
+			Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: time.Minute, Observer: deaf{},
 		}
+		c := &call{Request: r, b: b, key: lockKey(t.Name()), anchor: anchor{now, now.UnixMicro()}}
+		c.name()
+		c.doubt = doubt
 		g := grant{id: c.id, us: now.UnixMicro(), expiry: now.Add(time.Minute).UnixMilli(), told: true}
 		h, err := c.accept(ctx, g)
 		must[any](t)(nil, err)
 		if believed := h != nil; believed == doubt {
 			t.Errorf("believed: %v, with another request under way: %v", believed, doubt)
 		}
-		b.hub.retire(c.id)
+		if h != nil {
+			b.hub.discard(stateOf(h))
+		}
 	}
 }

@@ -231,9 +231,9 @@ func TestStuckShardHoldsNobodyUp(t *testing.T) {
 	b := New(redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}}), nil)
 	t.Cleanup(func() { _ = b.client.Close() })
 	must[any](t)(nil, s.Pause())
-	part := make([]renewal, 3*limit/grace)
+	part, request := make([]renewal, 3*limit/grace), &backend.Request{Name: t.Name(), TTL: time.Second}
 	for i := range part {
-		part[i] = renewal{new(backend.Hold), &state{id: "w", key: lockKey(t.Name()), request: &backend.Request{TTL: time.Second}}}
+		part[i] = renewal{new(backend.Hold), &state{identity: identity{request: request}}}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), attempt(time.Second)/2)
 	defer cancel()

@@ -1,7 +1,9 @@
 package redis
 
 import (
+	"encoding"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -29,7 +31,14 @@ var suffixes = [5]string{"", ":r", ":q", ":a", ":x"}
 func lockKey(name string) key { return key(mainKey(name)) }
 
 // mainKey is S: the only part in braces, so that all keys share its slot.
-func mainKey(name string) string { return prefix + "{" + backend.EncodeName(name) + "}" }
+func mainKey(name string) string { return string(appendKey(make([]byte, 0, 96), name)) }
+
+// appendKey appends the main key of a lock.
+func appendKey(b []byte, name string) []byte {
+	b = append(b, prefix+"{"...)
+	b = backend.AppendName(b, name)
+	return append(b, '}')
+}
 
 // args are the first n keys for a command. They are cut from one string and
 // passed by reference but for the first, by which a cluster client finds the
@@ -47,28 +56,62 @@ func (k key) args(n int) []any {
 	return args
 }
 
-// newID is the id under which r enters the queue for the n-th time. It starts
-// with what a script must know of the one it grants the lock to; polls says
-// that nobody listens for the grant.
-func newID(r *backend.Request, n int, polls bool) string {
+// An identity is what the id of one entry into the queue is made of. The id starts
+// with what a script must know of the one it grants the lock to.
+type identity struct {
+	request *backend.Request
+	entry   int32 // how often the request had been in the queue before
+	reader  bool  // the mode of a request may change, an id does not
+	polls   bool  // nobody listens for the grant
+}
+
+// id is the text of i. Knowing it allows the hold to be released.
+func (i *identity) id() string {
 	var room [96]byte // most are shorter
-	id := room[:0]
-	if r.Mode == backend.Shared {
-		id = append(id, 'r')
+	return string(i.appendID(room[:0]))
+}
+
+func (i *identity) appendID(b []byte) []byte {
+	if i.reader {
+		b = append(b, 'r')
 	} else {
-		id = append(id, 'w')
+		b = append(b, 'w')
 	}
-	id = strconv.AppendInt(id, millis(r.TTL), 10)
-	if polls {
-		id = append(id, 'p')
+	b = strconv.AppendInt(b, millis(i.request.TTL), 10)
+	if i.polls {
+		b = append(b, 'p')
 	}
-	id = append(id, ':')
-	id = r.ID.AppendTo(id)
-	if n > 0 {
-		id = append(id, '+')
-		id = strconv.AppendInt(id, int64(n), 10)
+	b = append(b, ':')
+	b = i.request.ID.AppendTo(b)
+	if i.entry > 0 {
+		b = append(b, '+')
+		b = strconv.AppendInt(b, int64(i.entry), 10)
 	}
-	return string(id)
+	return b
+}
+
+// The main key and the id of a hold as arguments of a command. They are written
+// when it is sent, so that none of many holds has to keep its own.
+type (
+	keyArg state
+	idArg  state
+)
+
+var _, _ encoding.BinaryMarshaler = (*keyArg)(nil), (*idArg)(nil)
+
+// MarshalBinary is for commands that the client library sends.
+func (a *keyArg) MarshalBinary() ([]byte, error) { return appendKey(nil, a.request.Name), nil }
+
+// MarshalBinary is for commands that the client library sends.
+func (a *idArg) MarshalBinary() ([]byte, error) { return a.appendID(nil), nil }
+
+// requestOf is the request whose id it may be.
+func requestOf(id string) backend.ID {
+	id, _, _ = strings.Cut(id, "+")
+	rest, number, _ := cutLast(id, ':')
+	_, client, _ := strings.Cut(rest, ":")
+	seq, _ := strconv.ParseUint(number, 10, 64) // no request has number 0
+	return backend.ID{Client: client, Seq: seq}
 }
 
 // millis rounds up: a hold is never shorter than was asked for.

@@ -79,7 +79,7 @@ func (c *call) grabbing() []any {
 // mayDrop reports whether drop may release the hold: nobody has said that it is
 // wanted, and no other request about it is under way.
 func (s *state) mayDrop() bool {
-	return s.quick.Load() && !s.shares.Load() && !s.doubt.Load() && s.used.Load() == 0
+	return s.is(quick) && !s.is(shares) && !s.is(doubted) && s.used.Load() == 0
 }
 
 // drop releases such a hold. If it reports false it may have nevertheless.
@@ -88,7 +88,7 @@ func (r *release) drop(ctx context.Context) bool {
 }
 
 // dropping is the command for that.
-func (r *release) dropping() []any { return dropScript.of(r.state.key, 1, &r.state.id) }
+func (r *release) dropping() []any { return dropScript.of(r.state.key(), 1, (*idArg)(r.state)) }
 
 // attempt is how long that may take.
 func (r *release) attempt() time.Duration { return min(attempt(r.ttl), r.ttl) }

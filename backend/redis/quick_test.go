@@ -53,7 +53,7 @@ func TestLostReplyToADrop(t *testing.T) {
 		h := must[*backend.Hold](t)(b.Acquire(ctx, backend.Request{
 			Name: t.Name(), ID: backend.ID{Client: "client", Seq: uint64(i)}, TTL: 3 * time.Second,
 		}))
-		if !stateOf(h).quick.Load() {
+		if !stateOf(h).is(quick) {
 			t.Error("the hold is released in full")
 		}
 		if paused {
@@ -92,7 +92,7 @@ func TestLostReplyToAReleaseOnAClientThatRepeats(t *testing.T) {
 				h := must[*backend.Hold](t)(b.Acquire(within(t), backend.Request{
 					Name: t.Name(), ID: backend.ID{Client: "client", Seq: uint64(i)}, TTL: 10 * time.Second,
 				}))
-				stateOf(h).quick.Store(s == dropScript)
+				stateOf(h).note(quick, s == dropScript)
 				dropped := p.DropReplyAfter(runs(s))
 				must[any](t)(nil, b.Release(within(t), h))
 				<-dropped.Fired()

@@ -350,6 +350,13 @@ func (tr *trial) used() int64 {
 	return tr.clock - 1 - tr.rnd.Int64N(400)
 }
 
+// identityOf is the one whose id it is, for a lock.
+func identityOf(name, id string) identity {
+	ttl, polls, _ := parseID(id)
+	r := &backend.Request{Name: name, ID: requestOf(id), TTL: time.Duration(ttl) * time.Millisecond}
+	return identity{request: r, reader: id[0] == 'r', polls: polls}
+}
+
 // renewal renews id together with ids of other locks.
 func (tr *trial) renewal(lock int, id string) step {
 	shared := tr.rnd.IntN(2) == 0
@@ -361,10 +368,9 @@ func (tr *trial) renewal(lock int, id string) step {
 	var part []renewal
 	var models []*model
 	add := func(i int, id string) {
-		r := &backend.Request{TTL: time.Duration(life) * time.Millisecond}
-		s := &state{id: id, key: lockKey(tr.names[i]), request: r}
+		s := &state{identity: identityOf(tr.names[i], id)}
 		s.used.Store(uint64(tr.used()))
-		s.shares.Store(shared)
+		s.note(shares, shared)
 		part = append(part, renewal{state: s})
 		models = append(models, tr.locks[i])
 	}
@@ -385,7 +391,7 @@ func (tr *trial) renewal(lock int, id string) step {
 		}
 		out := []any{us, target}
 		for i, r := range part {
-			if expiry := models[i].renew(r.id, target, shared, int64(r.used.Load())); expiry != target {
+			if expiry := models[i].renew(r.id(), target, shared, int64(r.used.Load())); expiry != target {
 				out = append(out, int64(i+1), expiry)
 			}
 		}

@@ -275,7 +275,7 @@ func (b *Backend) releaseAll(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, s := range b.hub.held() {
 		all.Go(func() {
-			_, _ = b.insist(ctx, s.request.TTL, releaseScript, releaseCall(s.key, s.id, s.doubt.Load(), s.used.Load()), nil)
+			_, _ = b.insist(ctx, s.request.TTL, releaseScript, s.releaseCall(), nil)
 		})
 	}
 	all.Wait()

@@ -9,8 +9,8 @@ import (
 // Reenter implements backend.Reenterer. The server keeps the count of an
 // exclusive hold; that of a reader is known here alone.
 func (b *Backend) Reenter(ctx context.Context, h *backend.Hold, entries int, seq int64) error {
-	call := enterScript.of(stateOf(h).key, 2,
-		stateOf(h).id, extension(h), entries, seq)
+	s := stateOf(h)
+	call := enterScript.of(s.key(), 2, s.id(), extension(h), entries, seq)
 	a, err := b.insist(ctx, h.TTL, enterScript, call, nil)
 	if err == nil && a.int(0) == 0 {
 		return backend.ErrLost
@@ -21,11 +21,11 @@ func (b *Backend) Reenter(ctx context.Context, h *backend.Hold, entries int, seq
 // Downgrade implements backend.Downgrader.
 func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
 	s := stateOf(h)
-	s.shares.Store(true)
-	call := downgradeScript.of(s.key, 5, s.id, extension(h), s.used.Load())
+	s.note(shares, true)
+	call := downgradeScript.of(s.key(), 5, s.id(), extension(h), s.used.Load())
 	a, err := b.prove(ctx, h, downgradeScript, call)
 	if err == nil {
-		b.after(s.key, a)
+		b.after(s.key(), a)
 	}
 	return err
 }

@@ -32,22 +32,26 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 
 // end comes after all requests: the message of a grant that a reply has told as
 // well may come this late, and would be taken for one that nobody waits for.
-func (r *release) end() { r.b.hub.retire(r.state.id) }
+func (r *release) end() { r.b.hub.discard(r.state) }
 
 // insist releases the hold in full.
 func (r *release) insist(ctx context.Context) error {
 	s := r.state
-	call := releaseCall(s.key, s.id, s.doubt.Load(), s.used.Load())
+	call := s.releaseCall()
 	a, err := r.b.insist(ctx, r.ttl, releaseScript, call, func() { r.repeated = true })
 	if err != nil {
-		s.doubt.Store(true)
+		s.note(doubted, true)
 		return err
 	}
-	r.b.after(s.key, a)
+	r.b.after(s.key(), a)
 	if a.plain || r.repeated && a.status() == "NOT_HELD" && time.Now().Before(r.over) {
 		return nil // or it was the first request that ended it
 	}
 	return backend.ErrLost
+}
+
+func (s *state) releaseCall() []any {
+	return releaseCall(s.key(), s.id(), s.is(doubted), s.used.Load())
 }
 
 // releaseCall ends what id has or waits for. tomb has the server refuse it from

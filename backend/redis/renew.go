@@ -34,7 +34,7 @@ func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(
 	var done sync.WaitGroup
 	for rest := all; len(rest) > 0; {
 		n := 1
-		for n < min(len(rest), batch) && rest[n].shares.Load() == rest[0].shares.Load() {
+		for n < min(len(rest), batch) && rest[n].is(shares) == rest[0].is(shares) {
 			n++
 		}
 		part := rest[:n]
@@ -46,10 +46,10 @@ func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(
 
 // byScript puts the holds first that are exclusive for sure.
 func byScript(a, b renewal) int {
-	switch shares := b.shares.Load(); {
-	case a.shares.Load() == shares:
+	switch later := b.is(shares); {
+	case a.is(shares) == later:
 		return 0
-	case shares:
+	case later:
 		return -1
 	}
 	return 1
@@ -90,11 +90,10 @@ func (b *Backend) renewBatch(ctx context.Context, part []renewal, till int64) (a
 }
 
 // renewCall renews holds of one TTL that need the same script, for that TTL or, if
-// it is not 0, until a time of the server in ms. Keys and ids are passed by
-// reference but for the first, as those of one lock are.
+// it is not 0, until a time of the server in ms.
 func renewCall(part []renewal, till int64) (s *script, call []any) {
 	s, each := renewScript, 1
-	if part[0].shares.Load() {
+	if part[0].is(shares) {
 		s, each = renewAnyScript, 3
 	}
 	keys := each * len(part)
@@ -102,16 +101,16 @@ func renewCall(part []renewal, till int64) (s *script, call []any) {
 	for i := range part {
 		switch r := &part[i]; {
 		case each > 1:
-			call = append(call, r.key.args(each)...)
+			call = append(call, r.key().args(each)...)
 		case i == 0:
-			call = append(call, string(r.key))
+			call = append(call, string(r.key())) // by which a cluster client finds the node
 		default:
-			call = append(call, (*string)(&r.key))
+			call = append(call, (*keyArg)(r.state))
 		}
 	}
 	call = append(call, life(part[0].request.TTL, till))
 	for i := range part {
-		call = append(call, &part[i].id)
+		call = append(call, (*idArg)(part[i].state))
 	}
 	for i := range part {
 		if used := part[i].used.Load(); used > 0 {

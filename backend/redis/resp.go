@@ -30,12 +30,16 @@ func appendCommand(to []byte, args []any) []byte {
 			to = appendString(to, arg)
 		case *string:
 			to = appendString(to, *arg)
+		case *keyArg:
+			to = appendBytes(to, appendKey(make([]byte, 0, 96), arg.request.Name))
+		case *idArg:
+			to = appendBytes(to, arg.appendID(make([]byte, 0, 96)))
 		case int:
 			to = appendInt(to, int64(arg))
 		case int64:
 			to = appendInt(to, arg)
 		case uint64:
-			to = appendDigits(to, strconv.AppendUint(make([]byte, 0, 20), arg, 10))
+			to = appendBytes(to, strconv.AppendUint(make([]byte, 0, 20), arg, 10))
 		default:
 			to = appendString(to, fmt.Sprint(arg))
 		}
@@ -56,12 +60,12 @@ func appendString(to []byte, s string) []byte {
 }
 
 func appendInt(to []byte, n int64) []byte {
-	return appendDigits(to, strconv.AppendInt(make([]byte, 0, 20), n, 10))
+	return appendBytes(to, strconv.AppendInt(make([]byte, 0, 20), n, 10))
 }
 
-func appendDigits(to, digits []byte) []byte {
-	to = appendHead(to, '$', len(digits))
-	to = append(to, digits...)
+func appendBytes(to, b []byte) []byte {
+	to = appendHead(to, '$', len(b))
+	to = append(to, b...)
 	return append(to, '\r', '\n')
 }
 

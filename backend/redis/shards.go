@@ -15,7 +15,7 @@ import (
 func (b *Backend) renewShards(ctx context.Context, all []renewal, report func(*backend.Hold, error)) {
 	byNode := make(map[*wire][]renewal)
 	for _, r := range all {
-		w, err := b.nodes.wire(ctx, attempt(r.request.TTL), string(r.key))
+		w, err := b.nodes.wire(ctx, attempt(r.request.TTL), string(r.key()))
 		if err != nil {
 			report(r.hold, fail(err))
 			continue
@@ -62,7 +62,7 @@ func (b *Backend) renewElsewhere(ctx context.Context, r *renewal, err error) (an
 		return answer{}, err
 	}
 	if redis.IsTryAgainError(err) {
-		call := movingScript.call(r.movingKey(), millis(r.request.TTL), r.id)
+		call := movingScript.call(r.movingKey(), millis(r.request.TTL), (*idArg)(r.state))
 		return b.run(ctx, attempt(r.request.TTL), movingScript, call)
 	}
 	return b.renewBatch(ctx, []renewal{*r}, 0)
@@ -70,7 +70,7 @@ func (b *Backend) renewElsewhere(ctx context.Context, r *renewal, err error) (an
 
 // movingKey is the one key in which a hold stands by itself.
 func (r *renewal) movingKey() []any {
-	key := string(r.key)
+	key := string(r.key())
 	if r.hold.Mode == backend.Shared {
 		key += suffixes[1]
 	}

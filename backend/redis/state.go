@@ -14,33 +14,49 @@ const drift = 5e-4
 // epoch is what times are counted from that have to be small.
 var epoch = time.Now()
 
-// A state is what the backend keeps of one hold.
+// What may be known of a hold.
+const (
+	doubted = 1 << iota // a request about it may still be under way
+	shares              // it is shared, or may have become so
+	quick               // nobody waits, and who comes to wait will say so
+)
+
+// A state is what the backend keeps of one hold. There may be many, so it has no
+// text: keys and ids are written anew when they are needed.
 type state struct {
-	id      string
-	key     key
-	request *backend.Request
+	identity
 
 	granted  int64         // the token it was granted under
 	us       int64         // the server's time then, or later
 	received time.Duration // since epoch: when that was known here, or later
 	expiry   atomic.Int64  // ms: the last one that the server has told
 	used     atomic.Uint64 // the last token of Transfer; 0: none
-	doubt    atomic.Bool   // a request about it may still be under way
-	shares   atomic.Bool   // it is shared, or may have become so
-	quick    atomic.Bool   // nobody waits, and who comes to wait will say so
+	flags    atomic.Uint32 // of those above
 }
 
 func newState(c *call, g grant) *state {
 	s := &state{
-		id: c.id, key: c.key, request: c.Request,
-		granted: g.token, us: g.us, received: time.Since(epoch),
+		identity: c.as,
+		granted:  g.token, us: g.us, received: time.Since(epoch),
 	}
 	s.expiry.Store(g.expiry)
-	s.doubt.Store(c.doubt)
+	s.note(doubted, c.doubt)
 	listens, _ := c.sub.known()
-	s.quick.Store(listens && g.waiting == 0 && !g.told)
-	s.shares.Store(c.Mode == backend.Shared)
+	s.note(quick, listens && g.waiting == 0 && !g.told)
+	s.note(shares, c.Mode == backend.Shared)
 	return s
+}
+
+func (s *state) key() key { return lockKey(s.request.Name) }
+
+func (s *state) is(flag uint32) bool { return s.flags.Load()&flag != 0 }
+
+func (s *state) note(flag uint32, is bool) {
+	if is {
+		s.flags.Or(flag)
+	} else {
+		s.flags.And(^flag)
+	}
 }
 
 func stateOf(h *backend.Hold) *state { return h.State.(*state) }
@@ -56,7 +72,7 @@ func (s *state) raise(token uint64) {
 }
 
 func (s *state) wanted() {
-	s.quick.Store(false)
+	s.note(quick, false)
 	if o := s.request.Observer; o != nil {
 		o.Wanted()
 	}
@@ -70,7 +86,7 @@ func (s *state) wanted() {
 // renewed, does no I/O and never blocks.
 func (b *Backend) Transfer(h *backend.Hold) (token uint64, ok bool) {
 	s := stateOf(h)
-	if h.Fixed || s.shares.Load() {
+	if h.Fixed || s.is(shares) {
 		return 0, false
 	}
 	return s.transfer(time.Now())

@@ -70,7 +70,7 @@ func TestTransferIsOfAnExclusiveHold(t *testing.T) {
 		return &backend.Hold{Request: backend.Request{Fixed: fixed}, State: s}
 	}
 	reader, ahead := aState(us, began, 30_000), aState(us, began, 30_000)
-	reader.shares.Store(true)
+	reader.note(shares, true)
 	ahead.granted += 3_600_000_000
 	for what, h := range map[string]*backend.Hold{
 		"a reader":                  hold(reader, false),

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -57,12 +58,37 @@ func TestGrantToldDuringRelease(t *testing.T) {
 	b.hub.stray = func(string, string) { strays++ }
 	told = func() {
 		messages++
-		b.hub.dispatch(fmt.Sprintf("%s %d 1 2 0 %s", h.State.(*state).id, h.Token, mainKey(t.Name())))
+		b.hub.dispatch(fmt.Sprintf("%s %d 1 2 0 %s", h.State.(*state).id(), h.Token, mainKey(t.Name())))
 	}
 	must[any](t)(nil, b.Release(ctx, h))
 	if strays != 0 || messages == 0 {
 		t.Errorf("%d of %d messages are taken for stray grants", strays, messages)
 	}
+}
+
+// TestGrantOfAnotherEntry has a message come for an id under which the request of
+// a hold has waited as well.
+func TestGrantOfAnotherEntry(t *testing.T) {
+	ctx := within(t)
+	b := New(plainClient(t, shared), nil)
+	t.Cleanup(func() { _ = b.Close(within(t)) })
+	h := must[*backend.Hold](t)(b.Acquire(ctx, backend.Request{
+		Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: limit, Observer: deaf{},
+	}))
+	var strays []string
+	b.hub.stray = func(_, id string) { strays = append(strays, id) }
+	held := stateOf(h).identity
+	var want []string
+	for _, other := range []identity{held, {held.request, 1, false, false}, {held.request, 0, true, false}, {held.request, 0, false, true}} {
+		b.hub.dispatch(fmt.Sprintf("%s %d 1 2 0 %s", other.id(), h.Token, mainKey(t.Name())))
+		if other != held {
+			want = append(want, other.id())
+		}
+	}
+	if !slices.Equal(strays, want) {
+		t.Errorf("taken for stray grants: %q, want %q", strays, want)
+	}
+	must[any](t)(nil, b.Release(ctx, h))
 }
 
 // TestStrayGrantIsGivenBack hands the lock to an id of the client that it does

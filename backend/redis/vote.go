@@ -22,7 +22,7 @@ func (b *Backend) Vote(ctx context.Context, r backend.Request, v backend.Ballot)
 // RaiseToken implements backend.TokenRegister.
 func (b *Backend) RaiseToken(ctx context.Context, h *backend.Hold, token uint64) error {
 	s := stateOf(h)
-	_, err := b.prove(ctx, h, raiseScript, raiseScript.of(s.key, 2, s.id, token))
+	_, err := b.prove(ctx, h, raiseScript, raiseScript.of(s.key(), 2, s.id(), token))
 	if err == nil {
 		s.raise(token)
 	}

@@ -27,7 +27,7 @@ type hub struct {
 	mu      sync.Mutex
 	closed  bool
 	waiters map[string]*waiter // by id
-	holds   map[string]*state  // by id
+	holds   map[backend.ID]*state
 	subs    map[address]*subscription
 	ears    map[*redis.Client]*ear
 	swept   int            // how many subscriptions there were after the last sweep
@@ -60,7 +60,7 @@ func newHub(c redis.UniversalClient, n *nodes, log *slog.Logger, polls bool) *hu
 		log:     log,
 		polls:   polls,
 		waiters: make(map[string]*waiter),
-		holds:   make(map[string]*state),
+		holds:   make(map[backend.ID]*state),
 		subs:    make(map[address]*subscription),
 		ears:    make(map[*redis.Client]*ear),
 	}
@@ -104,15 +104,30 @@ func (h *hub) retire(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.waiters, id)
-	delete(h.holds, id)
 }
 
-// keep has messages for s.id go to the hold.
-func (h *hub) keep(s *state) {
+// keep has messages for id, that of s, go to the hold.
+func (h *hub) keep(s *state, id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.waiters, s.id)
-	h.holds[s.id] = s
+	delete(h.waiters, id)
+	h.holds[s.request.ID] = s
+}
+
+// discard is retire for the id of a hold.
+func (h *hub) discard(s *state) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.holds, s.request.ID)
+}
+
+// holdOf returns the hold of id. It is called with h.mu held.
+func (h *hub) holdOf(id string) *state {
+	s := h.holds[requestOf(id)]
+	if s == nil || s.id() != id {
+		return nil
+	}
+	return s
 }
 
 // held returns the holds there are.
@@ -219,7 +234,7 @@ func (h *hub) dispatch(payload string) {
 
 func (h *hub) contended(id string) {
 	h.mu.Lock()
-	s := h.holds[id]
+	s := h.holdOf(id)
 	h.mu.Unlock()
 	if s != nil {
 		s.wanted()
@@ -236,7 +251,7 @@ func (h *hub) poll(id string) {
 
 func (h *hub) granted(key string, g grant) {
 	h.mu.Lock()
-	w, held := h.waiters[g.id], h.holds[g.id] != nil
+	w, held := h.waiters[g.id], h.holdOf(g.id) != nil
 	if w != nil {
 		select {
 		case w.grants <- g:
@@ -251,11 +266,11 @@ func (h *hub) granted(key string, g grant) {
 
 // parseGrant reads "id token µs expiry waiting key".
 func parseGrant(payload string) (key string, g grant, ok bool) {
-	rest, key, _ := cutLast(payload)
+	rest, key, _ := cutLast(payload, ' ')
 	var n [4]int64
 	for i := len(n) - 1; i >= 0; i-- {
 		var field string
-		rest, field, _ = cutLast(rest)
+		rest, field, _ = cutLast(rest, ' ')
 		var err error
 		if n[i], err = strconv.ParseInt(field, 10, 64); err != nil {
 			return "", g, false
@@ -265,8 +280,8 @@ func parseGrant(payload string) (key string, g grant, ok bool) {
 	return key, g, rest != "" && strings.HasPrefix(key, prefix+"{")
 }
 
-func cutLast(s string) (before, after string, found bool) {
-	i := strings.LastIndexByte(s, ' ')
+func cutLast(s string, sep byte) (before, after string, found bool) {
+	i := strings.LastIndexByte(s, sep)
 	if i < 0 {
 		return "", s, false
 	}

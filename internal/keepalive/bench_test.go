@@ -21,8 +21,8 @@ func BenchmarkRenewal(b *testing.B) {
 	defer k.Close()
 	start, items := time.Now(), make([]Item, n)
 	for i := range items {
-		h := &backend.Hold{Request: backend.Request{TTL: ttl}, Sent: start.Add(rand.N(ttl / 3)), Granted: ttl}
-		if !k.Add(&items[i], h, 0, deaf{}) {
+		items[i].Hold = &backend.Hold{Request: backend.Request{TTL: ttl}, Sent: start.Add(rand.N(ttl / 3)), Granted: ttl}
+		if !k.Add(&items[i], 0, deaf{}) {
 			b.Fatal("over")
 		}
 	}

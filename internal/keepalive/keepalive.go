@@ -39,7 +39,9 @@ type Owner interface {
 // copied, and is guarded by the keeper from Add to Remove. There are many: what
 // it can share with others is in its lot.
 type Item struct {
-	hold  *backend.Hold
+	// Hold is what is to be renewed. It is set before Add and stays.
+	Hold *backend.Hold
+
 	owner Owner
 
 	added    moment              // Sent may be older: that of a session is
@@ -76,14 +78,14 @@ func New(r backend.Renewer) *Keeper {
 	return k
 }
 
-// Add begins to keep h for owner. A positive maxHold ends it that long after
-// it was added. Add reports false, and does nothing, if h is over already:
+// Add begins to keep it.Hold for owner. A positive maxHold ends it that long after
+// it was added. Add reports false, and does nothing, if that is over already:
 // its lease ran out before the answer came.
-func (k *Keeper) Add(it *Item, h *backend.Hold, maxHold time.Duration, owner Owner) bool {
+func (k *Keeper) Add(it *Item, maxHold time.Duration, owner Owner) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now := time.Now()
-	it.hold, it.owner, it.added = h, owner, k.clock.at(now)
+	h, now := it.Hold, time.Now()
+	it.owner, it.added = owner, k.clock.at(now)
 	it.Tell()
 	l := k.lotFor(h, h.TTL, never)
 	if maxHold > 0 {

@@ -48,8 +48,8 @@ func granted(ttl time.Duration) *backend.Hold {
 
 func add(t *testing.T, k *Keeper, h *backend.Hold, o Owner) *Item {
 	t.Helper()
-	it := new(Item)
-	if !k.Add(it, h, 0, o) {
+	it := &Item{Hold: h}
+	if !k.Add(it, 0, o) {
 		t.Fatal("not added")
 	}
 	return it
@@ -100,7 +100,7 @@ func TestFixedHold(t *testing.T) {
 			defer k.Close()
 			h := granted(35 * time.Second)
 			h.Fixed, h.Granted = true, lease
-			if !k.Add(new(Item), h, 30*time.Second, o) {
+			if !k.Add(&Item{Hold: h}, 30*time.Second, o) {
 				t.Fatal("not added")
 			}
 			start := time.Now()
@@ -263,11 +263,11 @@ func TestAddRefusesWhatIsOver(t *testing.T) {
 	k := New(nil)
 	h := granted(time.Second)
 	h.Sent = time.Now().Add(-time.Second)
-	if k.Add(new(Item), h, 0, newOwner()) {
+	if k.Add(&Item{Hold: h}, 0, newOwner()) {
 		t.Error("a hold without time left was added")
 	}
 	k.Close()
-	if k.Add(new(Item), granted(time.Second), 0, newOwner()) {
+	if k.Add(&Item{Hold: granted(time.Second)}, 0, newOwner()) {
 		t.Error("a closed keeper took a hold")
 	}
 }

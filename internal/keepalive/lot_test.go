@@ -32,12 +32,12 @@ func TestLots(t *testing.T) {
 			h := granted([]time.Duration{3 * time.Second, 10 * time.Second, time.Minute}[rand.N(3)])
 			h.Sent = h.Sent.Add(-rand.N(100 * time.Millisecond)) // an answer takes its time
 			h.ID.Seq = i % 50
-			it := new(Item)
+			it := &Item{Hold: h}
 			maxHold := time.Duration(0)
 			if i%10 == 0 {
 				maxHold = h.TTL * 2
 			}
-			if !k.Add(it, h, maxHold, newOwner()) {
+			if !k.Add(it, maxHold, newOwner()) {
 				t.Fatal("not added")
 			}
 			kept[it] = h

@@ -95,8 +95,8 @@ func (g *group) add(l *lot) {
 		if it.inFlight {
 			continue
 		}
-		it.inFlight, it.hold.Index = true, int32(len(g.holds))
-		g.holds, g.items = append(g.holds, it.hold), append(g.items, it)
+		it.inFlight, it.Hold.Index = true, int32(len(g.holds))
+		g.holds, g.items = append(g.holds, it.Hold), append(g.items, it)
 	}
 	g.until = min(g.until, l.deadline.running)
 }
@@ -162,7 +162,7 @@ func (k *Keeper) answered(it *Item, now time.Time, err error) error {
 		}
 		return nil
 	}
-	next := k.lotFor(it.hold, l.ttl, l.end)
+	next := k.lotFor(it.Hold, l.ttl, l.end)
 	if cause := next.over(at, now); cause != nil {
 		return cause
 	}

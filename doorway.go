@@ -121,9 +121,9 @@ func (c *Client) doorway(name string) *doorway {
 	return d
 }
 
-// tidy forgets d, the doorway of l, when nobody needs it any more, or rather the one before it:
-// whoever locks one name again and again finds its doorway. It is called with
-// c.mu held.
+// tidy forgets d, the doorway of l, when nobody needs it any more, or rather the
+// one before it: whoever locks one name again and again finds its doorway. It is
+// called with c.mu held.
 func (c *Client) tidy(l *lock, d *doorway) {
 	if !d.idle() || d.holds != nil || d == c.idle {
 		return

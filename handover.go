@@ -134,6 +134,9 @@ func (h *hold) mayPass(now func() time.Duration) bool {
 	if !h.bounded {
 		return true
 	}
+	if h.passes == maxPasses || now()-h.since >= maxPassing {
+		return false
+	}
 	h.passes++
-	return h.passes <= maxPasses && now()-h.since < maxPassing
+	return true
 }

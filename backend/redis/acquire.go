@@ -45,6 +45,9 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 }
 
 func (b *Backend) acquire(ctx context.Context, r backend.Request, v *backend.Ballot) (*backend.Hold, error) {
+	if b.unfit != nil {
+		return nil, b.unfit
+	}
 	if !b.begin() {
 		return nil, backend.ErrClosed
 	}

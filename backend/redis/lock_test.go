@@ -1,8 +1,12 @@
 package redis
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/dlock-go/dlock"
 )
@@ -34,6 +38,23 @@ func TestExclusion(t *testing.T) {
 	all.Wait()
 	if counter != 1600 {
 		t.Errorf("%d of 1600", counter)
+	}
+}
+
+func TestUnfitClients(t *testing.T) {
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"shard": shared.Addr()}})
+	t.Cleanup(func() { _ = ring.Close() })
+	for name, unfit := range map[string]redis.UniversalClient{"ring": ring, "none": nil} {
+		t.Run(name, func(t *testing.T) {
+			c := must[*dlock.Client](t)(dlock.New(New(unfit, nil), nil))
+			m := c.RWMutex(t.Name())
+			for _, try := range []func(context.Context) (*dlock.Lease, error){m.Lock, m.TryLock, m.RLock} {
+				if _, err := try(within(t)); !errors.Is(err, dlock.ErrInvalidConfig) {
+					t.Error(err)
+				}
+			}
+			must[any](t)(nil, c.Close(within(t)))
+		})
 	}
 }
 

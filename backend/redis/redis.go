@@ -115,6 +115,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -148,7 +149,8 @@ type Options struct {
 // a cluster.
 type Backend struct {
 	client redis.UniversalClient
-	owned  bool // close it too
+	owned  bool  // close it too
+	unfit  error // why it is of no use, or nil
 	poll   time.Duration
 	wire   carrier
 	nodes  *nodes // nil unless it is a cluster
@@ -176,9 +178,9 @@ var (
 
 // New returns a backend on a client that stays the caller's. Whatever its
 // MaxRetries, commands of the backend are not repeated by it. It is used with
-// one subscription, and must not be closed before the backend. A [redis.Ring] is
-// of no use here: its servers know nothing of each other's messages, and renewals
-// are for locks of one server.
+// one subscription, and must not be closed before the backend. With a [redis.Ring],
+// or none, every Acquire fails with ErrInvalidConfig: the servers of a ring know
+// nothing of each other's messages, and renewals are for locks of one server.
 func New(client redis.UniversalClient, o *Options) *Backend {
 	if o == nil {
 		o = &Options{}
@@ -189,6 +191,7 @@ func New(client redis.UniversalClient, o *Options) *Backend {
 	}
 	b := &Backend{
 		client:   client,
+		unfit:    unfit(client),
 		poll:     o.Poll,
 		replicas: max(o.Replicas, 0),
 		closing:  make(chan struct{}),
@@ -206,6 +209,17 @@ func New(client redis.UniversalClient, o *Options) *Backend {
 	}
 	b.hub.stray = b.stray
 	return b
+}
+
+// unfit says why a client is of no use, or nil.
+func unfit(client redis.UniversalClient) error {
+	switch client.(type) {
+	case nil:
+		return backend.Fail(backend.ErrInvalidConfig, errors.New("no client"))
+	case *redis.Ring:
+		return backend.Fail(backend.ErrInvalidConfig, errors.New("a redis.Ring, whose servers know nothing of each other"))
+	}
+	return nil
 }
 
 // stray gives back what nobody waits for any more. Most such grants are messages

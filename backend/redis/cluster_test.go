@@ -190,8 +190,8 @@ func TestClusterWithoutMessages(t *testing.T) {
 // live on.
 func TestStuckShard(t *testing.T) {
 	t.Parallel()
-	ctx := within(t)
 	c, admin := startCluster(t, server.Redis{})
+	ctx := within(t)
 	const locks = 300
 	client := openURL(t, clusterURL(c), &dlock.Options{TTL: crewTTL})
 	stuck := c.Masters[0]

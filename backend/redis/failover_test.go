@@ -15,7 +15,7 @@ import (
 )
 
 // crewTTL is the lease of locks that must not be lost for a slow machine.
-const crewTTL = 6 * time.Second
+const crewTTL = 3 * time.Second
 
 func sentinelURL(w *server.Watched) string {
 	var hosts []string
@@ -213,7 +213,7 @@ func TestSlotMovesUnderItsLock(t *testing.T) {
 	from, to := c.Masters[0], c.Masters[1]
 	name := nameOn(t, admin, from)
 	key := mainKey(name)
-	ttl := crewTTL
+	ttl := 2 * crewTTL
 	a, b := openURL(t, clusterURL(c), &dlock.Options{TTL: ttl}), openURL(t, clusterURL(c), &dlock.Options{TTL: ttl})
 	m := a.Mutex(name)
 	l := must[*dlock.Lease](t)(m.Lock(ctx))
@@ -260,7 +260,7 @@ func TestReaderOutlivesAMove(t *testing.T) {
 	c, admin := startCluster(t, server.Redis{})
 	ctx := within(t)
 	name := nameOn(t, admin, c.Masters[2])
-	ttl := crewTTL
+	ttl := 2 * crewTTL
 	l := must[*dlock.Lease](t)(openURL(t, clusterURL(c), &dlock.Options{TTL: ttl}).RWMutex(name).RLock(ctx))
 	mv := newMove(t, c, slotOf(t, admin, mainKey(name)), c.Masters[2], c.Masters[0])
 	mv.begin()

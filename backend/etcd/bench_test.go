@@ -3,7 +3,6 @@ package etcd_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +10,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/dlock-go/dlock/internal/inturn"
 )
 
 // cycle locks and unlocks once.
@@ -63,36 +64,14 @@ func floorCycle(b *testing.B) cycle {
 	}
 }
 
-// BenchmarkFree takes and gives back a lock that nobody else wants, in turn with
-// its rivals, so that all see the same server and the same machine. It reports
-// the median of each in microseconds, and how many times as fast dlock is as each
-// other.
+// BenchmarkFree takes and gives back a lock that nobody else wants.
 func BenchmarkFree(b *testing.B) {
-	rivals := []rival{{"dlock", dlockCycle}, {"mutex", mutexCycle}, {"floor", floorCycle}}
-	cycles, times := make([]cycle, len(rivals)), make([][]time.Duration, len(rivals))
-	for i, r := range rivals {
-		cycles[i] = r.open(b)
-		must(b, cycles[i]()) // makes what is made once
+	var rivals []inturn.Rival
+	for _, r := range []rival{{"dlock", dlockCycle}, {"mutex", mutexCycle}, {"floor", floorCycle}} {
+		do := r.open(b)
+		rivals = append(rivals, inturn.Rival{Name: r.name, Run: func() { must(b, do()) }})
 	}
-	for b.Loop() {
-		for i, do := range cycles {
-			start := time.Now()
-			must(b, do())
-			times[i] = append(times[i], time.Since(start))
-		}
-	}
-	ours := median(times[0])
-	for i, r := range rivals {
-		b.ReportMetric(float64(median(times[i]).Microseconds()), "µs/"+r.name)
-		if i > 0 {
-			b.ReportMetric(float64(median(times[i]))/float64(ours), "x/"+r.name)
-		}
-	}
-}
-
-func median(times []time.Duration) time.Duration {
-	slices.Sort(times)
-	return times[len(times)/2]
+	inturn.Compare(b, rivals...)
 }
 
 // BenchmarkOneKey compares clients that want the same lock all the time.

@@ -2,7 +2,6 @@ package zk_test
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +9,7 @@ import (
 	gozk "github.com/go-zookeeper/zk"
 
 	"github.com/dlock-go/dlock/backend/zk"
+	"github.com/dlock-go/dlock/internal/inturn"
 	"github.com/dlock-go/dlock/internal/server"
 )
 
@@ -63,28 +63,30 @@ var floor = rival{"floor", func(b *testing.B, addr, path string) func() error {
 	}
 }}
 
-// BenchmarkFree takes and gives back a lock that nobody else wants, in turn with
-// its rivals, so that all see the same server and the same machine.
+// BenchmarkFree takes and gives back a lock that nobody else wants.
 func BenchmarkFree(b *testing.B) {
 	s := server.Start(b, kind)
-	compare(b, append(rivals, floor), func(r rival) func() {
+	var all []inturn.Rival
+	for _, r := range append(rivals, floor) {
 		cycle := r.open(b, s.Addr(), "/"+r.name)
-		return func() { must(b, cycle()) }
-	})
+		all = append(all, inturn.Rival{Name: r.name, Run: func() { must(b, cycle()) }})
+	}
+	inturn.Compare(b, all...)
 }
 
 // BenchmarkContended has sixteen clients hand one lock round.
 func BenchmarkContended(b *testing.B) {
 	const clients, cycles = 16, 4
 	s := server.Start(b, kind)
-	compare(b, rivals, func(r rival) func() {
-		var all []func() error
+	var all []inturn.Rival
+	for _, r := range rivals {
+		var each []func() error
 		for range clients {
-			all = append(all, r.open(b, s.Addr(), "/"+r.name))
+			each = append(each, r.open(b, s.Addr(), "/"+r.name))
 		}
-		return func() {
+		all = append(all, inturn.Rival{Name: r.name, Run: func() {
 			var wg sync.WaitGroup
-			for _, cycle := range all {
+			for _, cycle := range each {
 				wg.Go(func() {
 					for range cycles {
 						if err := cycle(); err != nil {
@@ -94,36 +96,7 @@ func BenchmarkContended(b *testing.B) {
 				})
 			}
 			wg.Wait()
-		}
-	})
-}
-
-// compare runs all rivals in turn. It reports the median of each in
-// microseconds, and how many times as fast the first is as each other.
-func compare(b *testing.B, rivals []rival, prepare func(rival) func()) {
-	runs := make([]func(), len(rivals))
-	times := make([][]time.Duration, len(rivals))
-	for i, r := range rivals {
-		runs[i] = prepare(r)
-		runs[i]() // makes what is made once
+		}})
 	}
-	for b.Loop() {
-		for i, run := range runs {
-			start := time.Now()
-			run()
-			times[i] = append(times[i], time.Since(start))
-		}
-	}
-	ours := median(times[0])
-	for i, r := range rivals {
-		b.ReportMetric(float64(median(times[i]).Microseconds()), "µs/"+r.name)
-		if i > 0 {
-			b.ReportMetric(float64(median(times[i]))/float64(ours), "×"+r.name)
-		}
-	}
-}
-
-func median(d []time.Duration) time.Duration {
-	slices.Sort(d)
-	return d[len(d)/2]
+	inturn.Compare(b, all...)
 }

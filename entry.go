@@ -73,8 +73,8 @@ func (e *entry) leaveScope() {
 	}
 }
 
-// downgrade makes the hold shared. The keeper lets go of it meanwhile, so
-// that no renewal reads what is being changed.
+// downgrade makes the hold shared. The keeper lends it meanwhile, so that no
+// renewal reads what is being changed, and no release overtakes the change.
 func (e *entry) downgrade(ctx context.Context) error {
 	h, c := e.hold, e.client()
 	if e.modeNow() == backend.Shared {
@@ -91,21 +91,40 @@ func (e *entry) downgrade(ctx context.Context) error {
 		ctx, cancel = backend.Bound(ctx, left)
 		defer cancel()
 	}
-	err := backend.WaitEnded(ctx, false)
-	if c.keeper.Remove(ctx, &h.item) {
-		err = c.downgrader.Downgrade(ctx, h.item.Hold)
+	var err error
+	switch {
+	case c.keeper.Borrow(ctx, &h.item):
+		err = e.downgradeNow(ctx)
+		c.keeper.Return(&h.item)
+	case ctx.Err() != nil:
+		err = backend.WaitEnded(ctx, false)
+	default:
+		err = ErrLost // which is about to be told
 	}
-	if err == nil {
-		c.opened(h, e)
-	}
-	if errors.Is(err, ErrLost) || !c.keeper.Resume(&h.item) {
+	if errors.Is(err, ErrLost) {
 		h.Lost(err)
-		return backend.Fail(ErrLost, without(ErrLost, err))
+	}
+	e.check()
+	if why := e.why(h.lock.name()); why != nil {
+		return why
 	}
 	return err
 }
 
-// soleWriter reports why the hold cannot be shared yet.
+// downgradeNow asks the server, unless another call has done so meanwhile.
+func (e *entry) downgradeNow(ctx context.Context) error {
+	if e.modeNow() == backend.Shared {
+		return nil
+	}
+	err := e.client().downgrader.Downgrade(ctx, e.hold.item.Hold)
+	if err == nil {
+		e.client().opened(e)
+	}
+	return err
+}
+
+// soleWriter reports why the hold cannot be shared yet. If it can, it is weak from
+// then on: the server may have it shared before that is known here.
 func (h *hold) soleWriter(e *entry) error {
 	if e.parent != nil {
 		return backend.Fail(ErrReentry, errNestedDowngrade)
@@ -117,16 +136,22 @@ func (h *hold) soleWriter(e *entry) error {
 			return backend.Fail(ErrReentry, errOpenEntry)
 		}
 	}
+	h.weak = true
 	return nil
 }
 
-// opened lets in the readers of this client after a downgrade.
-func (c *Client) opened(h *hold, e *entry) {
+// opened lets in the readers of this client after a downgrade, unless the hold has
+// ended meanwhile: then its place is given up as it was taken.
+func (c *Client) opened(e *entry) {
+	h := e.hold
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over != nil {
+		return
+	}
 	h.item.Hold.Mode, e.mode = backend.Shared, backend.Shared
-	h.mu.Unlock()
 	h.door.downgrade()
 }
 

@@ -109,7 +109,7 @@ func (h *hold) move(e *entry, queued bool) (next *Lease, old former) {
 	k := h.lock.client.keeper
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over != nil || h.open != e || e.older != nil || !h.mayPass(k.Now) {
+	if h.over != nil || h.weak || h.open != e || e.older != nil || !h.mayPass(k.Now) {
 		return nil, old
 	}
 	token, ok := h.lock.client.transferer.Transfer(h.item.Hold)

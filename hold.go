@@ -29,6 +29,7 @@ type hold struct {
 	nested  int32   // and how many of those were made under another
 	seq     int32   // counts the changes of entries
 	live    bool    // from the first lease on
+	weak    bool    // a downgrade was begun: it is nobody's to write under any more
 	isWant  bool    // somebody waits for the lock
 	wanted  chan struct{}
 	passage

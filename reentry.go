@@ -21,10 +21,10 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 	h := outer.hold
 	e := new(entry)
 	h.mu.Lock()
-	if over := h.over; over != nil {
+	if err := h.refuses(r.mode); err != nil {
 		h.mu.Unlock()
 		l.client.leaveScope(outer, r.mode)
-		return nil, over.kind
+		return nil, err
 	}
 	lease := h.enter(e, outer, r.mode)
 	entries, seq := h.entries, h.seq
@@ -36,6 +36,18 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 		return nil, err
 	}
 	return lease, nil
+}
+
+// refuses says why h cannot be entered in a mode, or nil. It is called with h.mu
+// held.
+func (h *hold) refuses(mode backend.Mode) error {
+	switch {
+	case h.over != nil:
+		return h.over.kind
+	case h.weak && mode == backend.Exclusive:
+		return ErrUpgrade
+	}
+	return nil
 }
 
 // enterScope waits for a place among the entries made under outer.

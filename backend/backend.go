@@ -207,7 +207,8 @@ type Downgrader interface {
 	// Downgrade makes h shared with no moment in between at which another
 	// could hold the lock exclusively, and lets in the readers that wait
 	// next in line. The token stays. It may be repeated, and reports ErrLost
-	// if h is gone. The caller sets h.Mode.
+	// if h is gone. The caller sets h.Mode, and neither renews h nor releases
+	// it meanwhile.
 	Downgrade(ctx context.Context, h *Hold) error
 }
 
@@ -218,7 +219,8 @@ type Transferer interface {
 	// owner. It is greater than every token of the name so far, and smaller
 	// than any that the server will give out later, whatever becomes of h.
 	// Transfer reports false if there is no such token: h is then released.
-	// It asks no server, does not block, and may be called while h is renewed.
+	// It asks no server, does not block, and may be called while h is renewed,
+	// but not once h was to be downgraded, whatever has become of that.
 	// The caller sets h.Token, and calls Transfer once at a time for a hold.
 	Transfer(h *Hold) (token uint64, ok bool)
 }

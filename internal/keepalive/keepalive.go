@@ -48,7 +48,7 @@ type Item struct {
 	lot      atomic.Pointer[lot] // the last one that it was in
 	settled  chan struct{}       // closed when no renewal is under way any more; nil: nobody asks
 	place    int32               // in the lot, from 1; 0: not there
-	inFlight bool                // a renewal is under way
+	inFlight bool                // a renewal is under way, or the hold is borrowed
 	tell     atomic.Bool         // its owner wants to know of the next renewal
 }
 
@@ -105,15 +105,6 @@ func (k *Keeper) lotFor(h *backend.Hold, ttl time.Duration, end moment) lot {
 	return lot{ttl: ttl, deadline: k.clock.deadline(h), end: end, first: k.clock.at(h.Sent) + moment(period(h, ttl))}
 }
 
-// Resume goes on keeping a hold that was added and removed. Like Add it
-// reports false if the hold is over.
-func (k *Keeper) Resume(it *Item) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	l := it.lot.Load()
-	return k.keep(it, lot{ttl: l.ttl, deadline: l.deadline, end: l.end, first: l.first}, time.Now())
-}
-
 // keep puts an item into a lot such as l, unless that is over.
 func (k *Keeper) keep(it *Item, l lot, now time.Time) bool {
 	if l.over(k.clock.at(now), now) != nil || k.ctx.Err() != nil {
@@ -133,19 +124,69 @@ func (k *Keeper) Remove(ctx context.Context, it *Item) bool {
 	if it.place > 0 {
 		k.take(it)
 	}
-	var settled chan struct{}
-	if it.inFlight {
-		if it.settled == nil {
-			it.settled = make(chan struct{})
-		}
-		settled = it.settled
-	}
+	settled := it.settling()
 	k.mu.Unlock()
-	if settled == nil {
-		return true
+	return settled == nil || happens(ctx, settled)
+}
+
+// Borrow has no renewal of the hold sent until Return, for a caller that changes
+// it, and waits for one under way. Whoever else borrows the hold or removes it
+// waits for Return. Its lease may end meanwhile. Borrow reports false if the hold
+// is not kept any more, or ctx was done first.
+func (k *Keeper) Borrow(ctx context.Context, it *Item) bool {
+	for {
+		k.mu.Lock()
+		kept, settled := it.place > 0, it.settling()
+		if kept && settled == nil {
+			it.inFlight = true
+		}
+		k.mu.Unlock()
+		if !kept || settled == nil {
+			return kept
+		}
+		if !happens(ctx, settled) {
+			return false
+		}
 	}
+}
+
+// Return ends what Borrow began.
+func (k *Keeper) Return(it *Item) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	it.settle()
+	if it.place == 0 {
+		return
+	}
+	now := time.Now()
+	if l := it.lot.Load(); l.first != never && l.due == never { // its time came meanwhile
+		l.later(k.clock.at(now))
+		k.lots.move(l)
+	}
+	k.arm(now)
+}
+
+// settling returns a channel that is closed when no renewal is under way, nil if
+// none is.
+func (it *Item) settling() <-chan struct{} {
+	if it.inFlight && it.settled == nil {
+		it.settled = make(chan struct{})
+	}
+	return it.settled
+}
+
+func (it *Item) settle() {
+	it.inFlight = false
+	if it.settled != nil {
+		close(it.settled)
+		it.settled = nil
+	}
+}
+
+// happens waits for c to be closed, and reports false if ctx was done first.
+func happens(ctx context.Context, c <-chan struct{}) bool {
 	select {
-	case <-settled:
+	case <-c:
 		return true
 	case <-ctx.Done():
 		return false

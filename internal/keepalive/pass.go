@@ -118,11 +118,7 @@ func (k *Keeper) renew(g *group) {
 func (k *Keeper) report(it *Item, err error) {
 	k.mu.Lock()
 	now := time.Now()
-	it.inFlight = false
-	if it.settled != nil {
-		close(it.settled)
-		it.settled = nil
-	}
+	it.settle()
 	if it.place == 0 { // removed meanwhile
 		k.mu.Unlock()
 		return

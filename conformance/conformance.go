@@ -87,6 +87,7 @@ var properties = []property{
 	{"Unlock/Concurrently", unlockConcurrently, false},
 	{"Unlock/NilLease", unlockNilLease, false},
 	{"Unlock/AfterClose", unlockAfterClose, false},
+	{"Unlock/ReleasedAgain", unlockReleasedAgain, false},
 	{"Lock/Resent", lockResent, false},
 
 	{"Reentry/Counts", reentryCounts, false},
@@ -160,6 +161,7 @@ var properties = []property{
 	{"RW/DowngradeAgainstQueuedWriter", rwDowngradeAgainstQueuedWriter, false},
 	{"RW/DowngradeLocally", rwDowngradeLocally, false},
 	{"RW/DowngradeUnderEntries", rwDowngradeUnderEntries, false},
+	{"RW/UnlockDuringDowngrade", rwUnlockDuringDowngrade, false},
 	{"RW/LeaseMatrix", rwLeaseMatrix, false},
 	{"RW/Random", rwRandom, false},
 

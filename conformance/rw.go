@@ -257,6 +257,23 @@ func rwDowngradeUnderEntries(s *scene) {
 	s.unlock(w)
 }
 
+// rwUnlockDuringDowngrade leaves nothing behind, here or on the server, whichever
+// comes first.
+func rwUnlockDuringDowngrade(s *scene) {
+	s.needs(Downgrade)
+	peers := s.opens(2)
+	for range 10 {
+		w := s.locked(peers[0].RWMutex(s.name))
+		downgraded := make(chan error, 1)
+		go func() { downgraded <- w.Downgrade(s.ctx) }()
+		s.unlock(w)
+		if err := <-downgraded; err != nil {
+			s.is(err, dlock.ErrUnlocked)
+		}
+		s.free(peers[1].RWMutex(s.name))
+	}
+}
+
 // rwLeaseMatrix has readers with different TTLs: one that is lost takes none
 // of the others along.
 func rwLeaseMatrix(s *scene) {

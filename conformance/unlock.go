@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 )
 
 func unlockDeadContext(s *scene) {
@@ -125,5 +126,27 @@ func unlockAfterClose(s *scene) {
 	s.must(errors.Is(context.Cause(work), dlock.ErrClosed), "the cause is %v", context.Cause(work))
 	s.is(lease.Err(), dlock.ErrClosed)
 	s.is(lease.Unlock(s.ctx), dlock.ErrClosed)
+	s.free(b.Mutex(s.name))
+}
+
+// unlockReleasedAgain has the backend end a hold that it has ended before, as who
+// is in doubt does: the next hold of the same client stays.
+func unlockReleasedAgain(s *scene) {
+	a, b := s.open(), s.open()
+	ask := func(seq uint64) *backend.Hold {
+		h, err := a.Backend.Acquire(s.ctx, backend.Request{
+			Name: s.name, ID: backend.ID{Client: s.sub("client"), Seq: seq}, Mode: backend.Exclusive,
+			TTL: 10 * s.TTL, Wait: true, Observer: deaf{},
+		})
+		s.ok(err)
+		return h
+	}
+	first := ask(1)
+	s.ok(a.Backend.Release(s.ctx, first))
+	second := ask(2)
+	err := a.Backend.Release(s.ctx, first)
+	s.must(err == nil || errors.Is(err, backend.ErrLost), "released again: %v", err)
+	s.held(b.Mutex(s.name))
+	s.ok(a.Backend.Release(s.ctx, second))
 	s.free(b.Mutex(s.name))
 }

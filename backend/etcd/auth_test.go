@@ -136,6 +136,42 @@ func TestCredentialsRotate(t *testing.T) {
 	recovers(t, c.Mutex("a"))
 }
 
+// TestCredentialsHang asks for credentials that never come, until the question is
+// over. Then they come again.
+func TestCredentialsHang(t *testing.T) {
+	s, root := guarded(t)
+	p := proxied(t, s.Addr())
+	var hangs, asked atomic.Bool
+	c, err := dlock.Open(timed(t), "etcd://"+p.Addr()+"/"+prefix(t), &dlock.Options{
+		TTL: 10 * time.Minute,
+		Credentials: func(ctx context.Context) (string, string, error) {
+			if hangs.Load() {
+				asked.Store(true)
+				<-ctx.Done()
+				return "", "", context.Cause(ctx)
+			}
+			return "app", "pass/of/app", nil
+		},
+	})
+	must(t, err)
+	defer c.Close(timed(t))
+	must(t, locked(t, c.Mutex("a")).Unlock(timed(t)))
+
+	hangs.Store(true)
+	_, err = root.UserChangePassword(timed(t), "app", "pass/of/app") // the server forgets its token
+	must(t, err)
+	ctx, cancel := context.WithCancel(timed(t))
+	waiter := start(t, ctx, c.Mutex("a").Lock)
+	eventually(t, "a lock asks for credentials", asked.Load)
+	cancel()
+	<-waiter.done
+	asked.Store(false)
+	p.Reset()
+	eventually(t, "a watch that was broken off asks for credentials", asked.Load)
+	hangs.Store(false)
+	recovers(t, c.Mutex("a"))
+}
+
 // TestTLS goes through an end of TLS that wants a client's certificate.
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()

@@ -17,6 +17,7 @@ var (
 	errNoSession  = errors.New("the etcd lease ended before the lock was granted")
 	errGuardMoved = errors.New("the guard has been changed meanwhile")
 	errLags       = errors.New("the member does not know the request yet")
+	errNoAnswer   = errors.New("the etcd lease ended before the release was answered")
 	errWatchEnded = errors.New("the watch has ended")
 	errUnsettled  = errors.New("it is not known yet what became of the request")
 )

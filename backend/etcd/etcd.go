@@ -68,7 +68,8 @@ const DefaultPrefix = "dlock"
 // Options configure a Backend. A nil *Options is the same as an empty one.
 type Options struct {
 	// Prefix stands, with a slash, before every key. Slashes around it do
-	// not count. Empty means DefaultPrefix.
+	// not count. Empty means DefaultPrefix. No other prefix in use may begin
+	// with this one and "/l/": its keys would be taken for those of a lock.
 	Prefix string
 }
 
@@ -160,6 +161,7 @@ func (b *Backend) begin() bool {
 const (
 	farewell   = 5 * time.Second // for leases to be revoked at Close
 	openLimit  = 10 * time.Second
+	loginLimit = 5 * time.Second
 	grace      = 50 * time.Millisecond // for an answer that is on its way when the caller goes
 	maxKeys    = 1000                  // per lease: revoking one deletes them in one step
 	checkEvery = 2 * time.Minute       // by a waiter, in case a watch is stuck

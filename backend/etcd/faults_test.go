@@ -5,12 +5,15 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/etcd"
 	"github.com/dlock-go/dlock/internal/faultnet"
 	"github.com/dlock-go/dlock/internal/server"
 )
@@ -261,6 +264,59 @@ func TestKeyOfAnUnansweredRelease(t *testing.T) {
 	}
 	must(t, lease.Unlock(timed(t)))
 	queued(t, admin, 0)
+}
+
+// lateDeletion holds the first deletion up on its way to the server.
+type lateDeletion struct {
+	clientv3.KV
+	first     atomic.Bool
+	sent, let chan struct{}
+}
+
+func (k *lateDeletion) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
+	if op.IsDelete() && k.first.CompareAndSwap(false, true) {
+		close(k.sent)
+		<-k.let
+	}
+	return k.KV.Do(ctx, op)
+}
+
+// TestReleaseOvertaken has a release arrive after another one of the same hold was
+// answered: it does not delete the key of the next hold.
+func TestReleaseOvertaken(t *testing.T) {
+	ctx, c := timed(t), raw(t, shared.Addr())
+	late := &lateDeletion{KV: c.KV, sent: make(chan struct{}), let: make(chan struct{})}
+	c.KV = late
+	b := etcd.New(c, &etcd.Options{Prefix: prefix(t)})
+	defer b.Close(ctx)
+	ask := func(seq uint64) *backend.Hold {
+		h, err := b.Acquire(ctx, backend.Request{Name: "a", ID: backend.ID{Client: "c", Seq: seq}, Mode: backend.Exclusive, TTL: time.Minute, Wait: true})
+		must(t, err)
+		return h
+	}
+	first := ask(1)
+	released := make(chan error, 1)
+	go func() { released <- b.Release(ctx, first) }()
+	<-late.sent
+	must(t, b.Release(ctx, first))
+	second := ask(2)
+	close(late.let)
+	must(t, <-released)
+	_, err := open(t, time.Minute, shared.Addr()).Mutex("a").TryLock(ctx)
+	is(t, err, dlock.ErrHeld)
+	must(t, b.Release(ctx, second))
+}
+
+// TestUnlockNotDelivered cuts a holder off at the end of work that was protected
+// all the time.
+func TestUnlockNotDelivered(t *testing.T) {
+	p := proxied(t, shared.Addr())
+	c := open(t, ttl, p.Addr())
+	lease := locked(t, c.Mutex("a"))
+	p.Blackhole(faultnet.BothWays)
+	is(t, lease.Unlock(context.Background()), dlock.ErrUnavailable)
+	must(t, p.Heal())
+	recovers(t, c.Mutex("a"))
 }
 
 // TestReplyDroppedOnDowngrade has it repeated.

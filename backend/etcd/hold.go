@@ -26,7 +26,8 @@ type hold struct {
 
 	mu         sync.Mutex
 	downgraded bool // or about to be: either key may be there
-	unsure     bool // a release was sent and not answered
+	sending    int  // releases under way
+	unsure     bool // one was not answered, or may have been overtaken
 	released   bool // the keys are gone
 }
 
@@ -66,12 +67,17 @@ func (p *place) hold(ctx context.Context) (*backend.Hold, error) {
 }
 
 // Release implements backend.Backend. A key that cannot be deleted in time is
-// deleted later, or goes with its lease.
+// deleted later, or goes with its lease. That is no loss: whoever gave the hold
+// back had it until then.
 func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 	own := h.State.(*hold)
 	own.session.disown(own)
-	err := repeat(ctx, h.TTL, own.release)
-	if errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrAuth) {
+	lost := own.session.over()
+	err := own.session.repeat(ctx, h.TTL, own.release)
+	switch {
+	case lost == nil && errors.Is(err, backend.ErrLost) && own.isUnsure():
+		err = backend.Fail(backend.ErrUnavailable, errNoAnswer)
+	case errors.Is(err, backend.ErrUnavailable), errors.Is(err, backend.ErrAuth):
 		b.janitor.Go(func(context.Context) { backend.Retry(own.session.ctx, own.release) })
 	}
 	return err
@@ -81,19 +87,23 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 // a later revision, and with it a later block of tokens.
 func (b *Backend) Transfer(h *backend.Hold) (uint64, bool) { return backend.NextInBlock(h, tokens) }
 
-// repeat calls do until it has an answer, ctx ends, or limit has passed since the
-// first failure.
-func repeat(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
-	err := do(ctx)
-	if !errors.Is(err, backend.ErrUnavailable) {
-		return err
+// repeat calls do until it has an answer, ctx ends, or limit has passed. One
+// exchange has a limit of its own, and mostly needs no other.
+func (s *session) repeat(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
+	began := time.Now()
+	if limit >= s.longest() {
+		if err := do(ctx); !errors.Is(err, backend.ErrUnavailable) {
+			return err
+		}
 	}
-	ctx, cancel := backend.Bound(ctx, limit)
+	ctx, cancel := backend.Bound(ctx, limit-time.Since(began))
 	defer cancel()
-	for pause := (backend.Backoff{}); errors.Is(err, backend.ErrUnavailable) && backend.Sleep(ctx, pause.Next()); {
-		err = do(ctx)
+	for pause := (backend.Backoff{}); ; {
+		err := do(ctx)
+		if !errors.Is(err, backend.ErrUnavailable) || !backend.Sleep(ctx, pause.Next()) {
+			return err
+		}
 	}
-	return err
 }
 
 // release deletes the hold's keys. That none was there is no loss if an earlier
@@ -106,11 +116,38 @@ func (h *hold) release(ctx context.Context) error {
 	if err := s.over(); err != nil {
 		return err
 	}
+	if done, err := h.begin(); done {
+		return err
+	}
 	ctx, cancel := s.exchange(ctx)
 	defer cancel()
 	deleted, err := h.deleteKeys(ctx)
+	return h.end(deleted, err)
+}
+
+// begin notes that a release is about to be sent. Once the keys are gone none is,
+// for they may have become those of another hold: then begin reports true, and what
+// there is to say.
+func (h *hold) begin() (done bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	switch {
+	case !h.released:
+		h.sending++
+	case !h.unsure:
+		err = backend.Fail(backend.ErrLost, errKeyDeleted)
+	}
+	return h.released, err
+}
+
+// end notes the answer to a release. The key can be used again if no other release
+// of the hold may still arrive.
+func (h *hold) end(deleted bool, err error) error {
+	s := h.session
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sending--
+	h.unsure = h.unsure || h.sending > 0
 	switch {
 	case err != nil:
 		h.unsure = true
@@ -123,6 +160,12 @@ func (h *hold) release(ctx context.Context) error {
 		s.giveUp(h.key, h.unsure)
 	}
 	return err
+}
+
+func (h *hold) isUnsure() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.unsure
 }
 
 // deleteKeys reports whether one of the keys was there and is now deleted. A
@@ -169,7 +212,7 @@ func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
 	own.mu.Lock()
 	own.downgraded = true
 	own.mu.Unlock()
-	return repeat(ctx, h.TTL, own.downgrade)
+	return own.session.repeat(ctx, h.TTL, own.downgrade)
 }
 
 func (h *hold) downgrade(ctx context.Context) error {

@@ -8,6 +8,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/dlock-go/dlock/backend"
 )
 
 // A login puts a token into every request, and asks for a new one when the
@@ -98,7 +100,11 @@ func (l *login) token(ctx context.Context, cc *grpc.ClientConn) (string, error) 
 	}
 }
 
+// ask has a limit of its own: the context of a stream has none, and everybody else
+// waits for the answer.
 func (l *login) ask(ctx context.Context, cc *grpc.ClientConn) (string, error) {
+	ctx, cancel := backend.Bound(ctx, loginLimit)
+	defer cancel()
 	user, password, err := l.credentials(ctx)
 	if err != nil {
 		return "", err

@@ -189,10 +189,16 @@ func (s *session) shared() context.Context {
 	defer s.mu.Unlock()
 	if now.After(s.share.last) {
 		ctx, cancel := context.WithCancel(s.ctx)
-		time.AfterFunc(limit+limit/4, cancel)
+		time.AfterFunc(s.longest(), cancel)
 		s.share = share{ctx, now.Add(limit / 4)}
 	}
 	return s.share.ctx
+}
+
+// longest is how long an exchange may take at most.
+func (s *session) longest() time.Duration {
+	limit := exchangeLimit(s.granted)
+	return limit + limit/4
 }
 
 // A share is a context, and when it was last to be used for another exchange.

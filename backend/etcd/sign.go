@@ -14,6 +14,7 @@ import (
 func (s *session) watchSign(revision int64, watched chan<- struct{}) {
 	pause := backend.Backoff{Max: 5 * time.Second}
 	for first := true; ; first = false {
+		began := time.Now()
 		events, cancel := s.signEvents(revision)
 		if first {
 			close(watched)
@@ -23,6 +24,9 @@ func (s *session) watchSign(revision int64, watched chan<- struct{}) {
 		if deleted {
 			s.end(errRevoked)
 			return
+		}
+		if time.Since(began) > pause.Max {
+			pause.Reset()
 		}
 		for revision = 0; revision == 0; {
 			if !backend.Sleep(s.ctx, pause.Next()) {

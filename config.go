@@ -5,6 +5,7 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -27,12 +28,11 @@ type Config struct {
 // ErrInvalidTTL or ErrInvalidName. It asks no server.
 func (c Config) Validate() error {
 	u, err := backend.ParseURL(c.URL)
-	problems := []error{err, c.options().check()}
-	if err == nil {
-		_, err = takeOptions(u, c.options())
-		problems = append(problems, err)
+	if err != nil {
+		return errors.Join(err, c.options().check())
 	}
-	return errors.Join(problems...)
+	_, err = takeOptions(u, c.options())
+	return errors.Join(err, u.Params.Err())
 }
 
 // Open opens the client that c describes. The URL, TTL, Prefix and Label come
@@ -61,6 +61,9 @@ func (c Config) String() string {
 	}
 	return fmt.Sprintf("%s ttl=%s prefix=%q label=%q", where, time.Duration(c.TTL), c.Prefix, c.Label)
 }
+
+// LogValue implements slog.LogValuer.
+func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 // GoString is String.
 func (c Config) GoString() string { return c.String() }

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 )
 
 func TestConfigDecodesFromJSON(t *testing.T) {
@@ -67,6 +69,36 @@ func TestConfigHidesSecrets(t *testing.T) {
 				t.Errorf("%s shows the password: %s", format, text)
 			}
 		}
+	}
+	u, err := backend.ParseURL(cfg.URL)
+	is(t, err, nil)
+	for _, v := range []any{cfg, &cfg, u, u.Params, &u.Params} {
+		var out strings.Builder
+		slog.New(slog.NewJSONHandler(&out, nil)).Info("start", "v", v)
+		slog.New(slog.NewTextHandler(&out, nil)).Info("start", "v", v)
+		if text := out.String() + fmt.Sprint(v); strings.Contains(text, secret) {
+			t.Errorf("a %T shows the password: %s", v, text)
+		}
+	}
+}
+
+// Validate finds what Open would.
+func TestConfigIsValid(t *testing.T) {
+	for url, valid := range map[string]bool{
+		"memory://?dlock.ttl=10s": true, "memory://?dlock.ttl=abc": false, "memory://?dlock.ttl=1s&dlock.ttl=2s": false,
+	} {
+		cfg := dlock.Config{URL: url}
+		c, err := cfg.Open(t.Context(), nil)
+		if err == nil {
+			is(t, c.Close(t.Context()), nil)
+		}
+		if said := cfg.Validate(); (said == nil) != valid || (err == nil) != valid {
+			t.Errorf("%s: Validate says %v, Open %v", url, said, err)
+		}
+	}
+	err := dlock.Config{URL: "memory://", TTL: dlock.Duration(time.Millisecond)}.Validate()
+	if n := strings.Count(err.Error(), "1ms"); n != 1 {
+		t.Errorf("the problem is told %d times: %v", n, err)
 	}
 }
 

@@ -130,6 +130,9 @@ func (c *Client) Close(ctx context.Context) error {
 	if ctx == nil {
 		return newError("close", "", errNilContext)
 	}
+	if c == nil || c.backend == nil {
+		return newError("close", "", backend.Fail(ErrInvalidConfig, errZeroClient))
+	}
 	holds, first := c.shut()
 	if !first {
 		return nil

@@ -12,15 +12,16 @@ import (
 //
 // Do returns f's error. If the lock was lost while f ran, it returns ErrLost
 // with f's error, also if f returned nil: the work was not protected to the
-// end. That an unlock did not reach the server is no failure of f: it goes to
-// the client's hooks and logger, and the lock frees itself. If f panics, Do
-// unlocks and panics on.
+// end. So it does with ErrClosed if the client was closed. That an unlock did not
+// reach the server is no failure of f: it goes to the client's hooks and logger,
+// and the lock frees itself. If f panics, Do unlocks and panics on.
 func Do(ctx context.Context, l Locker, f func(ctx context.Context, lease *Lease) error) error {
 	lease, err := l.Lock(ctx)
 	if err != nil {
 		return err
 	}
-	return lease.run(ctx, f)
+	_, err = lease.run(ctx, f)
+	return err
 }
 
 // TryDo is Do, but returns ErrHeld without running f if the lock is held.
@@ -29,16 +30,20 @@ func TryDo(ctx context.Context, l Locker, f func(ctx context.Context, lease *Lea
 	if err != nil {
 		return err
 	}
-	return lease.run(ctx, f)
+	_, err = lease.run(ctx, f)
+	return err
 }
 
-func (l *Lease) run(ctx context.Context, f func(context.Context, *Lease) error) (err error) {
+// run runs f and unlocks l. It reports whether l was lost before.
+func (l *Lease) run(ctx context.Context, f func(context.Context, *Lease) error) (lost bool, err error) {
 	defer func() {
-		if lost := l.Unlock(ctx); errors.Is(lost, ErrLost) {
-			err = errors.Join(lost, err)
+		end := l.Unlock(ctx)
+		lost = errors.Is(end, ErrLost)
+		if lost || errors.Is(l.Err(), ErrClosed) {
+			err = errors.Join(end, err)
 		}
 	}()
-	return f(l.Context(ctx), l)
+	return false, f(l.Context(ctx), l)
 }
 
 // Lead holds l for as long as it can, and runs f for each term that it does.
@@ -56,14 +61,15 @@ func Lead(ctx context.Context, l Locker, f func(ctx context.Context, lease *Leas
 	pause := backend.Backoff{}
 	for {
 		lease, err := l.Lock(ctx)
+		lost := errors.Is(err, ErrLost)
 		if err == nil {
 			pause.Reset()
-			err = lease.run(ctx, f)
+			lost, err = lease.run(ctx, f)
 		}
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case err == nil, errors.Is(err, ErrLost):
+		case err == nil, lost:
 		case lease == nil && (errors.Is(err, ErrUnavailable) || errors.Is(err, ErrHeld)):
 			backend.Sleep(ctx, pause.Next())
 		default:

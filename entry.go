@@ -131,6 +131,9 @@ func (h *hold) soleWriter(e *entry) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if e.ended() { // and the hold may be another's
+		return e.why(h.lock.name())
+	}
 	for o := h.open; o != nil; o = o.older {
 		if o != e && o.mode == backend.Exclusive {
 			return backend.Fail(ErrReentry, errOpenEntry)

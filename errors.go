@@ -114,8 +114,8 @@ func kindOf(err, def error) error {
 		return e.Kind
 	}
 	if pair, ok := err.(interface{ Unwrap() []error }); ok {
-		if first := pair.Unwrap()[0]; slices.Contains(kinds, first) {
-			return first
+		if parts := pair.Unwrap(); len(parts) > 0 && slices.Contains(kinds, parts[0]) {
+			return parts[0]
 		}
 	}
 	for _, k := range kinds {

@@ -123,7 +123,7 @@ func (h *hold) move(e *entry, queued bool) (next *Lease, old former) {
 		return nil, old
 	}
 	h.item.Hold.Token = token
-	h.open, h.entries, e.handle = nil, 0, nil
+	h.open, h.entries, h.nested, e.handle = nil, 0, 0, nil
 	h.queued.Store(queued)
 	h.isWant, h.wanted = queued || h.bounded, nil
 	return h.enter(new(entry), nil, backend.Exclusive), old

@@ -30,6 +30,7 @@ type hold struct {
 	seq     int32   // counts the changes of entries
 	live    bool    // from the first lease on
 	weak    bool    // a downgrade was begun: it is nobody's to write under any more
+	brief   bool    // it need not last for the shortest time
 	isWant  bool    // somebody waits for the lock
 	wanted  chan struct{}
 	passage
@@ -50,6 +51,9 @@ func (h *hold) begin() (*Lease, error) {
 		return nil, ErrClosed
 	}
 	if !c.keeper.Add(&h.item, h.lock.maxHold, h) {
+		if h.overBy(ErrClosed) {
+			return nil, ErrClosed
+		}
 		return nil, backend.Fail(ErrUnavailable, errTooLate)
 	}
 	h.mu.Lock()
@@ -144,9 +148,15 @@ func (h *hold) Lost(cause error) {
 	if h.tooEarly(cause) || !h.finish(ErrLost, cause) {
 		return
 	}
-	c := h.lock.client
-	c.complain("lock lost", h.lock.name(), cause)
-	h.tell(c.opts.Hooks.Lost, newError("hold", h.lock.name(), backend.Fail(ErrLost, cause)))
+	report := func(context.Context) {
+		c := h.lock.client
+		c.complain("lock lost", h.lock.name(), cause)
+		h.tell(c.opts.Hooks.Lost, newError("hold", h.lock.name(), backend.Fail(ErrLost, cause)))
+	}
+	// Others that are lost just now do not wait for the logger and the hook.
+	if !h.lock.client.janitor.Go(report) {
+		report(nil)
+	}
 	h.abandon()
 }
 
@@ -208,7 +218,7 @@ func (h *hold) clearUp(ctx context.Context) error {
 // the shortest time for which it must be held.
 func (h *hold) release(ctx context.Context) error {
 	var rest time.Duration
-	if h.lock.minHold > 0 {
+	if h.lock.minHold > 0 && !h.isBrief() {
 		rest = h.lock.minHold - h.held()
 	}
 	if rest <= 0 {
@@ -249,6 +259,19 @@ func (h *hold) usable(ctx context.Context) (context.Context, context.CancelFunc)
 		return ctx, func() {}
 	}
 	return backend.Detach(ctx, h.item.Hold.TTL)
+}
+
+// cutShort has h not last longer than its leases.
+func (h *hold) cutShort() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.brief = true
+}
+
+func (h *hold) isBrief() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.brief
 }
 
 // close ends h because its client is closed.

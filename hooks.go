@@ -7,8 +7,11 @@ import (
 
 // Hooks are functions that a client calls when something happens to one of its
 // locks, for metrics and traces. Each may be nil. They are called without any
-// lock of the client held, from the goroutine that the event happened in: they
-// must be safe for concurrent use and should return quickly.
+// lock of the client held, from the goroutine that the event happened in, and Lost
+// from one of its own. They must be safe for concurrent use and should return
+// quickly: Renewed holds up the renewal of other locks. A hook that calls
+// Client.Close, or Unlock from Renewed, does so in another goroutine: they wait for
+// what has called the hook.
 type Hooks struct {
 	// Waiting: a call did not get the lock at once and waits for it.
 	Waiting func(Event)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"runtime"
 	"strings"
 	"sync"
@@ -223,6 +224,11 @@ func TestMaxHoldAcrossDowngrade(t *testing.T) {
 			t.Errorf("lasted %v, want 1m", lasted)
 		}
 	})
+}
+
+func TestMaxHoldForEver(t *testing.T) {
+	c := client(t, memory.New(nil), dlock.Options{})
+	unlock(t, lock(t, c.Mutex("x", dlock.WithMaxHold(math.MaxInt64))))
 }
 
 func TestMinHold(t *testing.T) {
@@ -455,6 +461,48 @@ func TestHooks(t *testing.T) {
 	})
 }
 
+// The hook and the logger are slow to hear of one loss. Who holds another lock that
+// is lost is told in time.
+func TestSlowLostHook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.NewServer()
+		ba := memory.New(s)
+		a := client(t, ba, dlock.Options{TTL: 10 * time.Second, Hooks: dlock.Hooks{Lost: func(dlock.Event) { time.Sleep(time.Minute) }}})
+		b := client(t, memory.New(s), dlock.Options{})
+		var work []context.Context
+		for _, name := range []string{"x", "y"} {
+			work = append(work, lock(t, a.Mutex(name)).Context(t.Context()))
+		}
+		ba.Cut()
+		for i, name := range []string{"x", "y"} {
+			next := lock(t, b.Mutex(name))
+			if work[i].Err() == nil {
+				t.Errorf("%s has another holder while the context of the last one lives", name)
+			}
+			unlock(t, next)
+		}
+		ba.Heal()
+	})
+}
+
+// A hook may call the client.
+func TestUnlockInTheLostHook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var leases []*dlock.Lease
+		told := make(chan struct{}, 2)
+		s := memory.NewServer()
+		a := client(t, memory.New(s), dlock.Options{Hooks: dlock.Hooks{Lost: func(dlock.Event) {
+			for _, l := range leases {
+				_ = l.Unlock(context.Background())
+			}
+			told <- struct{}{}
+		}}})
+		leases = append(leases, lock(t, a.Mutex("x")), lock(t, a.Mutex("y")))
+		s.Wipe()
+		<-told
+	})
+}
+
 // The server's answer to Lock comes when the lease it grants is used up.
 func TestAnswerThatIsTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -610,4 +658,23 @@ func TestErrorText(t *testing.T) {
 	if got, want := lease.Unlock(t.Context()).Error(), `dlock: unlock "orders/42": lease is unlocked`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
+}
+
+// odd is an error that wraps several, of which there are none.
+type odd struct{}
+
+func (odd) Error() string   { return "odd" }
+func (odd) Unwrap() []error { return nil }
+
+func TestCauseOfNoParts(t *testing.T) {
+	c := client(t, memory.New(nil), dlock.Options{})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(odd{})
+	_, err := c.Mutex("x").Lock(ctx)
+	is(t, err, odd{})
+}
+
+func TestCloseOfNoClient(t *testing.T) {
+	is(t, (*dlock.Client)(nil).Close(t.Context()), dlock.ErrInvalidConfig)
+	is(t, new(dlock.Client).Close(t.Context()), dlock.ErrInvalidConfig)
 }

@@ -87,7 +87,7 @@ func (m *Multi) takeAll(ctx context.Context, r request) (*Lease, error) {
 	for _, l := range m.locks {
 		part, err := l.acquire(waitCtx, r)
 		if err != nil {
-			_ = all.unlock(context.WithoutCancel(ctx))
+			m.client.undo(ctx, all.withdraw)
 			return nil, err
 		}
 		all.parts = append(all.parts, part)
@@ -155,6 +155,16 @@ func (a *multiLease) unlock(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// withdraw is unlock of a lease that nobody has had.
+func (a *multiLease) withdraw(ctx context.Context) {
+	for _, part := range a.parts {
+		if e := part.of.(*entry); e.parent == nil {
+			e.hold.cutShort()
+		}
+	}
+	_ = a.unlock(ctx)
 }
 
 func (a *multiLease) pass() bool { return false }

@@ -1,8 +1,10 @@
 package dlock_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/dlock-go/dlock"
 )
@@ -25,4 +27,38 @@ func TestMultiLocksInOneOrder(t *testing.T) {
 			done.Wait()
 		})
 	}
+}
+
+// What a multi-lock has had of its locks when it fails, nobody has held: that need
+// not last.
+func TestMultiThatFailsIsBrief(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, a, b := pair(t, dlock.Options{})
+		other := lock(t, b.Mutex("b"))
+		_, err := a.Multi([]string{"a", "b"}, dlock.WithMinHold(time.Hour)).TryLock(t.Context())
+		is(t, err, dlock.ErrHeld)
+		unlock(t, other)
+		lease, err := b.Mutex("a").TryLock(t.Context())
+		is(t, err, nil)
+		unlock(t, lease)
+	})
+}
+
+// The server falls silent while a multi-lock waits for its second lock.
+func TestMultiKeepsToItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, b := pair(t, dlock.Options{})
+		other := lock(t, b.Mutex("b"))
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		time.AfterFunc(time.Second, ba.Cut)
+		start := time.Now()
+		_, err := a.Multi([]string{"a", "b"}).Lock(ctx)
+		is(t, err, dlock.ErrHeld)
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("took %v", took)
+		}
+		ba.Heal()
+		unlock(t, other)
+	})
 }

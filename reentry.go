@@ -21,7 +21,7 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 	h := outer.hold
 	e := new(entry)
 	h.mu.Lock()
-	if err := h.refuses(r.mode); err != nil {
+	if err := h.refuses(outer, r.mode); err != nil {
 		h.mu.Unlock()
 		l.client.leaveScope(outer, r.mode)
 		return nil, err
@@ -32,22 +32,38 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 
 	if err := h.recount(ctx, entries, seq); err != nil {
 		e.end(l.name(), ErrUnlocked, nil)
-		_ = e.unlock(context.WithoutCancel(ctx))
+		l.client.undo(ctx, func(ctx context.Context) { _ = e.unlock(ctx) })
 		return nil, err
 	}
 	return lease, nil
 }
 
-// refuses says why h cannot be entered in a mode, or nil. It is called with h.mu
-// held.
-func (h *hold) refuses(mode backend.Mode) error {
+// refuses says why there may be no entry under outer, or nil: it may have ended
+// since the caller looked, and the hold be another's or shared. It is called with
+// h.mu held.
+func (h *hold) refuses(outer *entry, mode backend.Mode) error {
 	switch {
 	case h.over != nil:
 		return h.over.kind
-	case h.weak && mode == backend.Exclusive:
+	case outer.ended():
+		return outer.why(outer.lockName())
+	case mode == backend.Exclusive && (h.weak || outer.mode == backend.Shared):
 		return ErrUpgrade
 	}
 	return nil
+}
+
+// undo takes back what a call has got that fails. It goes on when ctx is done, but
+// does not keep the caller then. After Close there is nothing to take back.
+func (c *Client) undo(ctx context.Context, f func(context.Context)) {
+	done := make(chan struct{})
+	if !c.janitor.Go(func(ctx context.Context) { defer close(done); f(ctx) }) {
+		return
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
 }
 
 // enterScope waits for a place among the entries made under outer.

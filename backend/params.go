@@ -80,6 +80,20 @@ func (p *Params) problem(name, want string) {
 	p.problems = append(p.problems, fmt.Errorf("parameter %s: %s", name, want))
 }
 
+// Err reports as ErrInvalidConfig every parameter taken so far that could not be
+// read.
+func (p *Params) Err() error {
+	if len(p.problems) == 0 {
+		return nil
+	}
+	return Fail(ErrInvalidConfig, errors.Join(p.problems...))
+}
+
+// Format prints the names alone, for every verb.
+func (p Params) Format(s fmt.State, _ rune) {
+	fmt.Fprint(s, slices.Sorted(maps.Keys(p.values)))
+}
+
 // Done reports as ErrInvalidConfig every parameter that could not be read and
 // every one that nobody took.
 func (p *Params) Done() error {

@@ -18,6 +18,9 @@ type Backoff struct {
 func (b *Backoff) Next() time.Duration {
 	if b.Min <= 0 {
 		b.Min = 10 * time.Millisecond
+		if b.Max > 0 {
+			b.Min = min(b.Min, b.Max)
+		}
 	}
 	if b.Max < b.Min {
 		b.Max = max(b.Min, time.Second)

@@ -53,6 +53,16 @@ func TestPollIsWoken(t *testing.T) {
 	})
 }
 
+func TestBackoffKeepsToItsMax(t *testing.T) {
+	for range 100 {
+		const most = 5 * time.Millisecond
+		b := Backoff{Max: most}
+		if pause := b.Next(); pause > most {
+			t.Fatalf("a pause of %v", pause)
+		}
+	}
+}
+
 func TestDetach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}

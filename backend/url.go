@@ -3,6 +3,7 @@ package backend
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"net/url"
@@ -104,6 +105,9 @@ func (u *URL) Each(scheme string) []*URL {
 func (u *URL) String() string {
 	return u.Scheme + "://" + strings.Join(u.Hosts, ",") + (&url.URL{Path: u.Path}).EscapedPath()
 }
+
+// LogValue implements slog.LogValuer.
+func (u *URL) LogValue() slog.Value { return slog.StringValue(u.String()) }
 
 // GoString is String.
 func (u *URL) GoString() string { return u.String() }

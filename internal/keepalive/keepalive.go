@@ -89,7 +89,7 @@ func (k *Keeper) Add(it *Item, maxHold time.Duration, owner Owner) bool {
 	it.Tell()
 	l := k.lotFor(h, h.TTL, never)
 	if maxHold > 0 {
-		l.end = it.added + moment(maxHold)
+		l.end = it.added + min(moment(maxHold), never-it.added)
 	}
 	switch {
 	case k.renewer == nil || h.Fixed && l.deadline.running >= l.end:

@@ -1,0 +1,84 @@
+package dlock_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend/memory"
+)
+
+// An entry waits for its turn under a lease. When that has come the outer lease
+// ends, and the lock is passed on: it is another's, who stays alone.
+func TestEntryIntoALockThatWasPassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 30 {
+			var hook func()
+			c := client(t, memory.New(nil), dlock.Options{Hooks: dlock.Hooks{Waiting: func(dlock.Event) {
+				if f := hook; f != nil {
+					hook = nil
+					f()
+				}
+			}}})
+			m := c.Mutex("x")
+			outer := lock(t, m)
+			under := context.WithoutCancel(outer.Context(t.Context()))
+			inner, err := m.Lock(under)
+			is(t, err, nil)
+			var next *dlock.Lease
+			done := queueUp(t, m, 1, func(l *dlock.Lease) { next = l })
+			hook = func() { // the next entry is in the queue, and asks for nothing yet
+				unlock(t, inner)
+				unlock(t, outer)
+				done.Wait()
+			}
+			_, err = m.Lock(under)
+			is(t, err, dlock.ErrUnlocked)
+			is(t, next.Err(), nil)
+			unlock(t, next)
+		}
+	})
+}
+
+// A writer waits for its turn under a lease that becomes a reader's meanwhile.
+func TestEntryIntoALockThatWasDowngraded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := client(t, memory.New(nil), dlock.Options{}).RWMutex("x")
+		outer := lock(t, m)
+		under := outer.Context(t.Context())
+		reader, err := m.RLock(under)
+		is(t, err, nil)
+		entered := make(chan error, 1)
+		go func() {
+			_, err := m.Lock(under)
+			entered <- err
+		}()
+		synctest.Wait()
+		is(t, outer.Downgrade(t.Context()), nil)
+		unlock(t, reader)
+		is(t, <-entered, dlock.ErrUpgrade)
+		unlock(t, outer)
+	})
+}
+
+// The server is silent. What an entry that fails leaves to be told to it does not
+// keep the caller.
+func TestEntryKeepsToItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, _ := pair(t, dlock.Options{})
+		m := a.Mutex("x")
+		outer := lock(t, m)
+		ctx, cancel := context.WithTimeout(outer.Context(t.Context()), time.Second)
+		defer cancel()
+		ba.Cut()
+		start := time.Now()
+		_, err := m.Lock(ctx)
+		is(t, err, dlock.ErrUnavailable)
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("took %v", took)
+		}
+		ba.Heal()
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend/zk"
+	"github.com/dlock-go/dlock/internal/faultnet"
 )
 
 func user(name, password string) func(context.Context) (string, string, error) {
@@ -83,6 +85,40 @@ func TestUserSurvivesReconnect(t *testing.T) {
 	unlock(t, lock(t, c.Mutex("m")))
 	p.Reset()
 	unlock(t, lock(t, c.Mutex("m")))
+}
+
+// TestUnlockWhileUnknown has the server not answer the credentials, which the driver
+// sends ahead of all else when it has connected again. What is asked meanwhile is
+// bounded as ever.
+func TestUnlockWhileUnknown(t *testing.T) {
+	const session = 6 * time.Second
+	c, p := proxied(t, &zk.Options{SessionTimeout: session, Credentials: user("alice", "secret")}, shared.Addr())
+	var leases []*dlock.Lease
+	for i := range 8 {
+		leases = append(leases, lock(t, c.Mutex(fmt.Sprint("m", i))))
+	}
+	asked := make(chan struct{})
+	var once sync.Once
+	p.OnRequest(func(_ int, request []byte) {
+		if isRequest(opAuth)(request) {
+			once.Do(func() {
+				p.Blackhole(faultnet.ToClient)
+				close(asked)
+			})
+		}
+	})
+	p.Reset()
+	receive(t, "the credentials", asked)
+	var all sync.WaitGroup
+	start := time.Now()
+	for _, lease := range leases {
+		all.Go(func() { _ = lease.Unlock(context.Background()) })
+	}
+	all.Wait()
+	if took := time.Since(start); took > session*3/2 {
+		t.Errorf("took %v", took)
+	}
+	p.Restore(faultnet.ToClient)
 }
 
 func TestURL(t *testing.T) {

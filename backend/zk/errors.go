@@ -43,7 +43,7 @@ var verdicts = []error{
 
 // unclear reports whether the outcome of a request is unknown.
 func unclear(err error) bool {
-	if err == nil || errors.Is(err, errOver) {
+	if err == nil || errors.Is(err, errOver) || overQuota(err) {
 		return false
 	}
 	for _, v := range verdicts {
@@ -59,6 +59,10 @@ func unclear(err error) bool {
 func unimplemented(err error) bool {
 	return err != nil && err.Error() == "unknown error: -6"
 }
+
+// overQuota reports whether a node was not made because there are too many. The
+// driver has no value for that code either.
+func overQuota(err error) bool { return err.Error() == "unknown error: -125" }
 
 // kindOf adds to the driver's error of which kind it is. A node that is not
 // there is no error.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend/zk"
 	"github.com/dlock-go/dlock/internal/faultnet"
+	"github.com/dlock-go/dlock/internal/server"
 )
 
 // lockers are the ways to queue for the lock m.
@@ -295,4 +298,27 @@ func watches(t testing.TB, addr string) (n int) {
 	_, err := fmt.Sscanf(command(t, addr, "wchs"), "%d connections watching %d paths\nTotal watches:%d", &connections, &paths, &n)
 	must(t, err)
 	return n
+}
+
+// TestQuota lets no lock have more nodes than one: who waits is told why not.
+func TestQuota(t *testing.T) {
+	s := server.Start(t, server.ZooKeeper{SuperPassword: superPassword, Config: []string{"enforceQuota=true", "extendedTypesEnabled=true"}})
+	op, root := operator(t, s.Addr()), rootOf(t)
+	c, p := proxied(t, nil, s.Addr())
+	unlock(t, lock(t, c.Mutex("a")))
+	for _, n := range []struct{ path, data string }{
+		{"", ""},
+		{"/zookeeper_limits", "count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=2"},
+		{"/zookeeper_stats", "count=0,bytes=0"},
+	} {
+		_, err := op.Create("/zookeeper/quota"+root+n.path, []byte(n.data), 0, gozk.WorldACL(gozk.PermAll))
+		must(t, err)
+	}
+	var requests atomic.Int64
+	p.OnRequest(func(int, []byte) { requests.Add(1) })
+	_, err := c.Mutex("a").Lock(testContext(t))
+	wantError(t, err, dlock.ErrUnavailable)
+	if n := requests.Load(); n > 5 || !strings.Contains(err.Error(), "-125") {
+		t.Errorf("after %d requests: %v", n, err)
+	}
 }

@@ -26,6 +26,7 @@ type held struct {
 	changing sync.Mutex // held while its node is being replaced or removed
 	path     string     // guarded by session.mu
 	watched  bool       // the node is; guarded by session.mu
+	moving   bool       // it is being replaced; guarded by session.mu
 
 	removal  removal
 	begun    atomic.Bool   // somebody releases it
@@ -194,7 +195,7 @@ func (h *held) downgrade() error {
 	defer h.changing.Unlock()
 	s := h.session
 	from, to := h.path, h.dir+"/"+h.place.asReader()
-	if !s.forget(h) {
+	if !s.move(h) {
 		return h.gone(cmp.Or(s.whyOver(), errRemoved))
 	}
 	err := error(nil)
@@ -203,8 +204,9 @@ func (h *held) downgrade() error {
 	}
 	switch {
 	case errors.Is(err, errOver), err == nil && !s.moved(h, to):
-		return h.gone(s.whyOver())
+		return h.gone(cmp.Or(s.whyOver(), errDisconnected))
 	case errors.Is(err, gozk.ErrNoNode):
+		s.forget(h)
 		return h.gone(errRemoved)
 	case err != nil:
 		s.moved(h, from) // it has not
@@ -243,15 +245,25 @@ func (s *session) replace(h *held, from, to string) error {
 	return err
 }
 
-// moved notes where the node of h is now. It reports false if the session is
-// over.
+// move notes that the node of h is about to be replaced, the end of which is no
+// loss. It reports false if h is not held any more.
+func (s *session) move(h *held) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.moving = s.holds[h.path] == h
+	return h.moving
+}
+
+// moved notes where the node of h is now. It reports false if h was lost
+// meanwhile, with its session or its connection.
 func (s *session) moved(h *held, to string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cause != nil {
-		return false
+	from, ok := h.path, s.holds[h.path] == h
+	h.path, h.watched, h.moving = to, false, false
+	if ok {
+		delete(s.holds, from)
+		s.holds[to] = h
 	}
-	h.path, h.watched = to, false
-	s.holds[to] = h
-	return true
+	return ok
 }

@@ -133,6 +133,7 @@ type link struct {
 	failed  bool          // the link before it came to nothing
 	pause   backend.Backoff
 	greeted bool // guarded by session.mu for others than the driver
+	answers bool // the driver sends requests; guarded by session.mu for others than the driver
 	rewatch rewatch
 	bye     farewell
 
@@ -179,6 +180,7 @@ func (l *link) next() error {
 			return nil
 		}
 		l.rewatch.hold(l.session, head)
+		l.listen(head)
 		if l.bye.lets(head) {
 			return nil
 		}
@@ -201,6 +203,20 @@ func (l *link) greet(head []byte) {
 		s.id = id
 		s.timeout = time.Duration(binary.BigEndian.Uint32(head[8:])) * time.Millisecond
 	}
+}
+
+// listen notes the first answer to a request that came in turn, or to a ping. Until
+// then the driver may be waiting for the answer to the credentials that it sends
+// ahead of all, and keep requests that it never answers if that does not come.
+func (l *link) listen(head []byte) {
+	const ping = -2
+	number := int32(binary.BigEndian.Uint32(head[4:]))
+	if l.answers || number != ping && !isAnswer(head) {
+		return
+	}
+	l.session.mu.Lock()
+	defer l.session.mu.Unlock()
+	l.answers = true
 }
 
 // SetReadDeadline implements net.Conn. The driver would wait for several

@@ -119,3 +119,18 @@ func TestStreakHasAWatchOfItsOwn(t *testing.T) {
 		t.Errorf("the lock's node is gone, and the streak is %+v", own.streak)
 	}
 }
+
+// An answer is looked at when the link that it came on has been replaced by one on
+// which nobody has answered yet.
+func TestNoProofOnAnUnansweredLink(t *testing.T) {
+	s := newSession(&Backend{opts: Options{Ensemble: true}})
+	s.timeout = 6 * time.Second
+	now := time.Now()
+	s.link = &link{session: s}
+	s.link.note(now)
+	asked := now.Add(-3 * time.Second)
+	s.proved(asked)
+	if over := s.proof.until.Sub(asked.Add(s.timeout)); over > 0 {
+		t.Errorf("believed in for %v too long", over)
+	}
+}

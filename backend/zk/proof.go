@@ -24,6 +24,9 @@ func (s *session) proved(sent time.Time) {
 	defer s.mu.Unlock()
 	known := sent
 	if s.b.opts.Ensemble {
+		if !s.link.greeted {
+			return // the answer came on the link before, and nobody has confirmed this one
+		}
 		known = s.link.lastSend(sent.Add(-min(relay, s.timeout/4)))
 	}
 	if known.IsZero() {

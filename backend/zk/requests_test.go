@@ -20,6 +20,7 @@ const (
 	opChildren  = 12
 	opMulti     = 14
 	opContainer = 19
+	opAuth      = 100
 )
 
 // isRequest returns a function that recognises a request by its code.

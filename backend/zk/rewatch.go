@@ -37,12 +37,16 @@ func (r *rewatch) note(request []byte) {
 	}
 }
 
+// isAnswer reports whether a message answers a request, with the number of a change.
+func isAnswer(head []byte) bool {
+	return int32(binary.BigEndian.Uint32(head[4:])) >= 0 && int64(binary.BigEndian.Uint64(head[8:])) > 0
+}
+
 // hold waits with a message that may be read too early: an answer to a request,
 // with the number of a change. Its head is length, number of the request,
 // number of the change.
 func (r *rewatch) hold(s *session, head []byte) {
-	isAnswer := int32(binary.BigEndian.Uint32(head[4:])) >= 0 && int64(binary.BigEndian.Uint64(head[8:])) > 0
-	if r.told == nil || r.heard || !isAnswer {
+	if r.told == nil || r.heard || !isAnswer(head) {
 		return
 	}
 	r.heard = true

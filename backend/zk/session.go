@@ -234,7 +234,7 @@ func (s *session) whyOver() error {
 func (s *session) answersWithin(d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.connected && s.timeout*2/3 <= d
+	return s.connected && s.link.answers && s.timeout*2/3 <= d
 }
 
 // persist repeats a request that may be repeated until its outcome is clear.

@@ -87,7 +87,12 @@ func (s *session) fire(path string, released bool) {
 	s.mu.Lock()
 	w, h := s.watches[path], s.holds[path]
 	delete(s.watches, path)
-	delete(s.holds, path)
+	if h != nil && h.moving {
+		h = nil
+	}
+	if h != nil {
+		delete(s.holds, path)
+	}
 	s.breakStreak(path)
 	s.mu.Unlock()
 	if w != nil {

@@ -82,6 +82,7 @@ func (m *Multi) acquire(ctx context.Context, r request) (*Lease, error) {
 // it has, at the first that fails, also if one that it has is lost meanwhile.
 func (m *Multi) takeAll(ctx context.Context, r request) (*Lease, error) {
 	all := &multiLease{multi: m}
+	handle := &multiHandle{multiLease: all}
 	waitCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	for _, l := range m.locks {
@@ -90,26 +91,34 @@ func (m *Multi) takeAll(ctx context.Context, r request) (*Lease, error) {
 			m.client.undo(ctx, all.withdraw)
 			return nil, err
 		}
-		all.parts = append(all.parts, part)
+		handle.parts = append(handle.parts, part)
+		all.parts = append(all.parts, part.of.(*entry))
 		part.of.ends().tell(l.name(), cancel)
 	}
 	for _, part := range all.parts {
-		part.of.ends().tell(part.of.lockName(), all.partEnded)
+		part.tell(part.lockName(), all.partEnded)
 	}
-	return &Lease{all}, nil
+	return &Lease{handle}, nil
 }
 
 // A multiLease is a lease on each lock of a Multi.
 type multiLease struct {
 	ending
 	multi *Multi
-	parts []*Lease
+	parts []*entry
 
 	wantedOnce sync.Once
 	wantedChan chan struct{}
 }
 
-var _ leased = (*multiLease)(nil)
+// A multiHandle is what a program has of a multiLease. It alone refers to the leases
+// on the locks: when nobody refers to it any more, each of them is found dropped.
+type multiHandle struct {
+	*multiLease
+	parts []*Lease
+}
+
+var _ leased = (*multiHandle)(nil)
 
 func (a *multiLease) ends() *ending    { return &a.ending }
 func (a *multiLease) token() uint64    { return 0 }
@@ -118,7 +127,7 @@ func (a *multiLease) client() *Client  { return a.multi.client }
 
 func (a *multiLease) check() {
 	for _, part := range a.parts {
-		part.of.check()
+		part.check()
 	}
 }
 
@@ -130,8 +139,8 @@ func (a *multiLease) partEnded(why error) {
 	}
 }
 
-func (a *multiLease) bind(ctx context.Context, _ *Lease) context.Context {
-	for _, part := range a.parts {
+func (h *multiHandle) bind(ctx context.Context, _ *Lease) context.Context {
+	for _, part := range h.parts {
 		ctx = part.of.bind(ctx, part)
 	}
 	return ctx
@@ -139,7 +148,7 @@ func (a *multiLease) bind(ctx context.Context, _ *Lease) context.Context {
 
 func (a *multiLease) tokenOf(name string) uint64 {
 	for _, part := range a.parts {
-		if token := part.of.tokenOf(name); token != 0 {
+		if token := part.tokenOf(name); token != 0 {
 			return token
 		}
 	}
@@ -150,7 +159,7 @@ func (a *multiLease) tokenOf(name string) uint64 {
 func (a *multiLease) unlock(ctx context.Context) error {
 	var errs []error
 	for _, part := range slices.Backward(a.parts) {
-		if err := part.Unlock(ctx); err != nil {
+		if err := (&Lease{part}).Unlock(ctx); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -160,8 +169,8 @@ func (a *multiLease) unlock(ctx context.Context) error {
 // withdraw is unlock of a lease that nobody has had.
 func (a *multiLease) withdraw(ctx context.Context) {
 	for _, part := range a.parts {
-		if e := part.of.(*entry); e.parent == nil {
-			e.hold.cutShort()
+		if part.parent == nil {
+			part.hold.cutShort()
 		}
 	}
 	_ = a.unlock(ctx)
@@ -176,7 +185,7 @@ func (a *multiLease) whenWanted() <-chan struct{} {
 	a.wantedOnce.Do(func() {
 		var each []<-chan struct{}
 		for _, part := range a.parts {
-			ch := part.of.whenWanted()
+			ch := part.whenWanted()
 			if ch == nil {
 				return
 			}

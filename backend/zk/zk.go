@@ -72,6 +72,7 @@ package zk
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -119,7 +120,7 @@ func Connect(ctx context.Context, servers []string, o *Options) (*Backend, error
 		return nil, err
 	}
 	opts.Ensemble = opts.Ensemble || len(servers) > 1
-	b := &Backend{opts: opts, servers: servers, closed: make(chan struct{})}
+	b := &Backend{opts: opts, servers: slices.Clone(servers), closed: make(chan struct{})}
 	ctx, cancel := backend.Bound(ctx, connectLimit)
 	defer cancel()
 	if err := b.check(ctx); err != nil {

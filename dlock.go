@@ -124,8 +124,9 @@ const farewell = time.Second
 // Close unlocks every lease, ends every call that waits with ErrClosed, and
 // closes the backend. It waits for what the server has to be told until ctx is
 // done, or for a second at most if it is done already; what could not be told
-// then, the server finds out by itself. The leases report ErrClosed. Calls after
-// the first do nothing and return nil.
+// then, the server finds out by itself. The leases report ErrClosed at once, calls
+// that wait in a queue on the server end last. Calls after the first do nothing and
+// return nil.
 func (c *Client) Close(ctx context.Context) error {
 	if ctx == nil {
 		return newError("close", "", errNilContext)

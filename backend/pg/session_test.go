@@ -79,7 +79,7 @@ func TestFailureBehindTheGrant(t *testing.T) {
 		_, err := a.Exec(testContext(t), sql)
 		must(t, err)
 	}
-	p := newPeer(t, shared.Addr(), Options{Schema: "worn"}, time.Minute)
+	p := newPeer(t, shared.Addr(), Options{Schema: "worn"}, 10*limit)
 	_, err := a.Exec(testContext(t), "SELECT setval('worn.dlock_token', (1::int8 << 52) - 1)") // the last there is
 	must(t, err)
 	if _, err := p.Mutex(nameOf(t)).TryLock(testContext(t)); !errors.Is(err, dlock.ErrUnavailable) {

@@ -38,7 +38,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-var kind = server.ZooKeeper{SuperPassword: superPassword, Config: []string{"maxSessionTimeout=120000"}}
+var kind = server.ZooKeeper{SuperPassword: superPassword, Config: []string{"maxSessionTimeout=300000"}}
 
 const limit = time.Minute
 

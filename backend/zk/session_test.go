@@ -128,7 +128,7 @@ func TestSessionExpiresDuringConnect(t *testing.T) {
 // TestSessionExpiresWhileHolding ends a session long before it would be renewed.
 func TestSessionExpiresWhileHolding(t *testing.T) {
 	tp := newTap(t, shared.Addr())
-	c := connect(t, &zk.Options{SessionTimeout: 2 * time.Minute}, tp.Addr().String())
+	c := connect(t, &zk.Options{SessionTimeout: 5 * limit}, tp.Addr().String())
 	leases := []*dlock.Lease{lock(t, c.Mutex("a")), lock(t, c.Mutex("b"))}
 	tp.expire(t)
 	for _, lease := range leases {

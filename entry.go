@@ -58,7 +58,11 @@ func (e *entry) unlock(ctx context.Context) error {
 		return nil // other readers go on with the hold
 	}
 	defer e.leaveScope()
-	return h.recount(ctx, left, seq)
+	err := h.recount(ctx, left, seq)
+	if errors.Is(err, ErrLost) && h.overBy(ErrUnlocked) {
+		return nil // the last one off has overtaken it
+	}
+	return err
 }
 
 func (h *hold) isNested() bool {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/memory"
 )
 
@@ -60,6 +61,37 @@ func TestEntryIntoALockThatWasDowngraded(t *testing.T) {
 		unlock(t, reader)
 		is(t, <-entered, dlock.ErrUpgrade)
 		unlock(t, outer)
+	})
+}
+
+// slowCount has the server hear of the second change of a count late.
+type slowCount struct {
+	*memory.Backend
+	heard chan struct{}
+}
+
+func (b slowCount) Reenter(ctx context.Context, h *backend.Hold, entries int, seq int64) error {
+	if entries == 1 {
+		<-b.heard
+	}
+	return b.Backend.Reenter(ctx, h, entries, seq)
+}
+
+// Two leases on one hold are unlocked at once, and the server hears of the last one
+// first.
+func TestUnlocksAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := slowCount{memory.New(nil), make(chan struct{})}
+		m := client(t, b, dlock.Options{}).Mutex("x")
+		outer := lock(t, m)
+		inner, err := m.Lock(outer.Context(t.Context()))
+		is(t, err, nil)
+		unlocked := make(chan error, 1)
+		go func() { unlocked <- outer.Unlock(t.Context()) }()
+		synctest.Wait()
+		unlock(t, inner)
+		close(b.heard)
+		is(t, <-unlocked, nil)
 	})
 }
 

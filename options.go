@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -55,6 +56,9 @@ func (o *Options) check() error {
 	}
 	if len(o.Prefix) >= backend.MaxName {
 		problems = append(problems, backend.Fail(ErrInvalidName, errors.New("the prefix leaves no room for a name")))
+	}
+	if strings.Contains(o.Label, "\x00") {
+		problems = append(problems, backend.Fail(ErrInvalidConfig, errors.New("a NUL in the label")))
 	}
 	return errors.Join(problems...)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -26,8 +27,8 @@ func (b *Backend) FailNext(err error) {
 	b.planned.Store(true)
 }
 
-// DropReply makes the next call take effect and fail all the same, as if its
-// reply had been lost. Acquire clears up after itself then.
+// DropReply makes the next call but Renew take effect and fail all the same, as if
+// its reply had been lost. Acquire clears up after itself then.
 func (b *Backend) DropReply() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -39,7 +40,7 @@ func (b *Backend) DropReply() {
 func (b *Backend) up() bool { return b.link.up() && b.server.link.up() }
 
 // send carries a request to the server, when it can be reached.
-func (b *Backend) send(ctx context.Context) error {
+func (b *Backend) send(ctx context.Context, until time.Time) error {
 	select {
 	case <-b.closed:
 		return backend.ErrClosed
@@ -51,15 +52,15 @@ func (b *Backend) send(ctx context.Context) error {
 		}
 	}
 	b.server.ops.Add(1)
-	return b.reach(ctx)
+	return b.reach(ctx, until)
 }
 
 // receive carries the reply back.
-func (b *Backend) receive(ctx context.Context) error {
+func (b *Backend) receive(ctx context.Context, until time.Time) error {
 	if b.planned.Load() && b.takeDrop() {
 		return backend.Fail(backend.ErrUnavailable, errNoReply)
 	}
-	return b.reach(ctx)
+	return b.reach(ctx, until)
 }
 
 func (b *Backend) takeFailure() error {
@@ -80,12 +81,13 @@ func (b *Backend) takeDrop() bool {
 	return drop
 }
 
-// reach waits until client and server are connected.
-func (b *Backend) reach(ctx context.Context) error {
-	if err := b.link.wait(ctx, b.closed); err != nil {
+// reach waits until client and server are connected, until then at most if that
+// is not zero.
+func (b *Backend) reach(ctx context.Context, until time.Time) error {
+	if err := b.link.wait(ctx, until, b.closed); err != nil {
 		return err
 	}
-	return b.server.link.wait(ctx, b.closed)
+	return b.server.link.wait(ctx, until, b.closed)
 }
 
 // A link is a connection that can be down. The zero link is up.
@@ -108,10 +110,15 @@ func (l *link) heal() {
 func (l *link) up() bool { return l.down.Load() == nil }
 
 // wait returns when the link is up, or fails when ctx or the client ends.
-func (l *link) wait(ctx context.Context, closed <-chan struct{}) error {
+func (l *link) wait(ctx context.Context, until time.Time, closed <-chan struct{}) error {
 	o := l.down.Load()
 	if o == nil {
 		return nil
+	}
+	if !until.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, until)
+		defer cancel()
 	}
 	select {
 	case <-o.over:

@@ -83,7 +83,7 @@ func (b *Backend) take(ctx context.Context, r *backend.Request, v backend.Ballot
 // acquire asks once. ErrLost means that a grant ran out before it got here.
 func (b *Backend) acquire(ctx context.Context, r *backend.Request, v backend.Ballot) (*backend.Hold, error) {
 	sent, up := time.Now(), b.up()
-	if err := b.send(ctx); err != nil {
+	if err := b.send(ctx, time.Time{}); err != nil {
 		return nil, err
 	}
 	arrived := sent.Sub(b.server.start)
@@ -108,7 +108,7 @@ func (b *Backend) acquire(ctx context.Context, r *backend.Request, v backend.Bal
 			return nil, backend.ErrLost
 		}
 	}
-	if err := b.receive(ctx); err != nil {
+	if err := b.receive(ctx, time.Time{}); err != nil {
 		b.server.release(&g.hold)
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 // Renew implements backend.Renewer.
 func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
 	sent := time.Now()
-	err := b.send(ctx)
+	err := b.send(ctx, time.Time{})
 	for _, h := range holds {
 		if err != nil {
 			report(h, err)
@@ -186,16 +186,12 @@ func (b *Backend) Close(context.Context) error {
 // exchange does what a call about h asks of the server, with a request before
 // and a reply after that may each be lost. It lasts no longer than h.TTL.
 func (b *Backend) exchange(ctx context.Context, h *backend.Hold, do func() error) error {
-	if !b.up() {
-		var cancel context.CancelFunc
-		ctx, cancel = backend.Bound(ctx, h.TTL)
-		defer cancel()
-	}
-	if err := b.send(ctx); err != nil {
+	until := time.Now().Add(h.TTL)
+	if err := b.send(ctx, until); err != nil {
 		return err
 	}
 	err := do()
-	if lost := b.receive(ctx); lost != nil {
+	if lost := b.receive(ctx, until); lost != nil {
 		return lost
 	}
 	return err

@@ -9,7 +9,7 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// A Server keeps the locks that its clients share.
+// A Server keeps the locks that its clients share. NewServer makes it.
 type Server struct {
 	start time.Time
 	link  link // to all clients
@@ -84,7 +84,9 @@ func (s *Server) Evict(name string) {
 	}
 	s.mu.Unlock()
 	for _, g := range out {
-		g.hold.Observer.Lost(nil)
+		if o := g.hold.Observer; o != nil {
+			o.Lost(nil)
+		}
 	}
 }
 
@@ -170,8 +172,8 @@ func (s *Server) acquire(b *Backend, r *backend.Request, v backend.Ballot, now t
 	holders := st.holders()
 	s.mu.Unlock()
 	for _, g := range holders {
-		if g.client != b {
-			g.hold.Observer.Wanted()
+		if o := g.hold.Observer; o != nil && g.client != b {
+			o.Wanted()
 		}
 	}
 	return nil, w, nil

@@ -369,3 +369,15 @@ func TestCloseOfSilentServer(t *testing.T) {
 	receive(t, "close", closed)
 	p.proxy.Restore(faultnet.BothWays)
 }
+
+// TestFirstHostSilent lists a host that accepts connections and says nothing before
+// one that answers.
+func TestFirstHostSilent(t *testing.T) {
+	p, err := faultnet.Listen(shared.Addr())
+	must(t, err)
+	defer p.Close()
+	p.Blackhole(faultnet.BothWays)
+	c, err := open1(t, "postgres://postgres@"+p.Addr()+","+shared.Addr()+"/postgres?sslmode=disable")
+	must(t, err)
+	works(t, c.Mutex(nameOf(t)))
+}

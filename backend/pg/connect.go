@@ -55,6 +55,9 @@ func (b *Backend) target(ctx context.Context) (*pgconn.Config, error) {
 		}
 		cfg.User, cfg.Password = user, password
 	}
+	if n := hosts(cfg); cfg.ConnectTimeout == 0 && n > 1 {
+		cfg.ConnectTimeout = dialLimit / time.Duration(n) // one that is silent must leave time for the others
+	}
 	first := cfg.ValidateConnect
 	cfg.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 		if first != nil {
@@ -65,6 +68,17 @@ func (b *Backend) target(ctx context.Context) (*pgconn.Config, error) {
 		return b.inspect(ctx, conn)
 	}
 	return cfg, nil
+}
+
+// hosts counts the addresses of cfg. Each may be there with TLS and without.
+func hosts(cfg *pgconn.Config) int {
+	n, host, port := 1, cfg.Host, cfg.Port
+	for _, f := range cfg.Fallbacks {
+		if f.Host != host || f.Port != port {
+			n, host, port = n+1, f.Host, f.Port
+		}
+	}
+	return n
 }
 
 // facts is asked of every new connection. Only a primary knows its timeline.

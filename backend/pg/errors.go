@@ -27,6 +27,7 @@ var kinds = map[string]error{
 	"28P01": backend.ErrAuth,          // wrong password
 	"42501": backend.ErrAuth,          // not permitted
 	"3D000": backend.ErrInvalidConfig, // no such database
+	"3F000": backend.ErrInvalidConfig, // no such schema
 	"42704": backend.ErrInvalidConfig, // no such parameter
 }
 

@@ -47,7 +47,9 @@
 // by transaction or statement, and standbys, are refused. Whoever sets
 // pooler=session for one that works by transaction has no locks at all.
 //
-// Tokens come from a sequence and grow across restarts, crashes and promotions.
+// Tokens come from a sequence and grow across restarts, crashes and promotions. A
+// cluster that was restored from a dump, or made by pg_upgrade, begins anew: have
+// whatever compares tokens forget those it has seen.
 //
 // # Wire format
 //
@@ -92,6 +94,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -135,6 +138,9 @@ func (o *Options) withDefaults() (Options, error) {
 	out := Options{Namespace: "dlock", Schema: "public", MaxParked: 8, Slice: 5 * time.Second}
 	if o == nil {
 		return out, nil
+	}
+	if o.Slice > 0 && o.Slice < time.Millisecond || o.Slice.Milliseconds() > math.MaxInt32 {
+		return out, backend.Fail(backend.ErrInvalidConfig, errors.New("Slice in pg.Options: want 1ms to 596h"))
 	}
 	if o.MaxParked < 0 || o.MaxLocks < 0 || o.Slice < 0 || strings.Contains(o.Namespace+o.Schema, "\x00") {
 		return out, backend.Fail(backend.ErrInvalidConfig, errors.New("negative number or NUL in pg.Options"))
@@ -208,8 +214,8 @@ func newBackend(cfg *pgx.ConnConfig, o *Options) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg == nil {
-		return nil, backend.Fail(backend.ErrInvalidConfig, errors.New("nil ConnConfig"))
+	if cfg == nil || cfg.BuildFrontend == nil {
+		return nil, backend.Fail(backend.ErrInvalidConfig, errors.New("want a ConnConfig made by pgx.ParseConfig"))
 	}
 	b := &Backend{
 		config:    cfg.Copy(),

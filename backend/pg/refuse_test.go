@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/internal/server"
 )
@@ -207,10 +209,19 @@ func TestForeignSequenceRefused(t *testing.T) {
 }
 
 func TestBadParameters(t *testing.T) {
-	for _, params := range []string{"pooler=transaction", "parked=-1", "slice=soon", "nosuch=1", "max_locks=many"} {
+	for _, params := range []string{
+		"pooler=transaction", "parked=-1", "slice=soon", "slice=400us", "slice=600h", "nosuch=1", "max_locks=many", "schema=nosuch", "dlock.label=a%00b",
+	} {
 		_, err := open1(t, "postgres://postgres:canary@"+shared.Addr()+"/postgres?"+params)
 		if !errors.Is(err, dlock.ErrInvalidConfig) || strings.Contains(err.Error(), "canary") {
 			t.Errorf("%s: %v", params, err)
 		}
+	}
+}
+
+func TestZeroConfig(t *testing.T) {
+	_, err := New(testContext(t), &pgx.ConnConfig{}, nil)
+	if !errors.Is(err, dlock.ErrInvalidConfig) {
+		t.Error(err)
 	}
 }

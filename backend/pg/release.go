@@ -99,17 +99,23 @@ func (g *grant) unlock() *call {
 	return &g.last
 }
 
-// follow implements sequel: g has been given back.
+// follow implements sequel: g has been given back. A call that goes alone was part
+// of a statement that failed, which may have done that.
 func (g *grant) follow(c *call) {
 	s := g.session
 	var err error
 	switch {
-	case c.err == nil && c.value == 1:
+	case c.err == nil && (c.value == 1 || c.alone):
 	case c.err == nil:
 		s.kill(errNotHeld)
 		err = backend.Fail(backend.ErrLost, errNotHeld)
 	case c.sent.IsZero():
 		err = backend.Fail(backend.ErrLost, c.err)
+	case s.survived(c.err) && (codeOf(c.err) == outOfMemory || codeOf(c.err) == queryCanceled):
+		// It may have been given back before the statement failed.
+		c.alone, c.err = true, nil
+		s.start(c)
+		return
 	default:
 		s.kill(c.err)
 		err = backend.Fail(backend.ErrUnavailable, c.err)

@@ -129,6 +129,60 @@ func TestWaitersShareConnections(t *testing.T) {
 	}
 }
 
+// TestUnlockInAFullTable has the lock table be full when an unlock looks whom to
+// tell. The lock has been given back by then, and the session keeps its others.
+func TestUnlockInAFullTable(t *testing.T) {
+	a := admin(t, shared.Addr())
+	_, err := a.Exec(testContext(t), `DROP SCHEMA IF EXISTS crowded CASCADE; CREATE SCHEMA crowded; CREATE SEQUENCE crowded.calls;
+		CREATE FUNCTION crowded.fails() RETURNS bool LANGUAGE plpgsql AS $$ BEGIN
+			IF nextval('crowded.calls') = 1 THEN RAISE EXCEPTION USING ERRCODE = '53200'; END IF;
+			RETURN true;
+		END $$`)
+	must(t, err)
+	defer func(was string) { expressions[unlockExclusive] = was }(expressions[unlockExclusive])
+	expressions[unlockExclusive] = "CASE WHEN NOT pg_advisory_unlock(K) THEN 0 WHEN crowded.fails() THEN 1 END::int8"
+
+	p := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
+	kept, lease := lock(t, p.Mutex(nameOf(t, "kept"))), lock(t, p.Mutex(nameOf(t, "given back")))
+	unlock(t, lease)
+	unlock(t, kept)
+	if n := number(t, a, "SELECT last_value FROM crowded.calls"); n != 2 {
+		t.Errorf("%d unlocks", n)
+	}
+}
+
+// TestListenerIsKept waits in the lobby for longer than the server keeps a session
+// that nobody renews.
+func TestListenerIsKept(t *testing.T) {
+	p := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
+	q := newPeer(t, shared.Addr(), Options{MaxParked: 1}, time.Second)
+	var held []*dlock.Lease
+	var calls []<-chan *dlock.Lease
+	for i := range 2 {
+		held = append(held, lock(t, p.Mutex(nameOf(t, fmt.Sprint(i)))))
+		calls = append(calls, locking(t, q.Mutex(nameOf(t, fmt.Sprint(i)))))
+	}
+	listeners := make(map[*session]bool)
+	listens := func() {
+		for _, s := range q.backend.alive() {
+			if s.listens {
+				listeners[s] = true
+			}
+		}
+	}
+	eventually(t, "one in the lobby", func() bool { listens(); return len(listeners) > 0 })
+	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		listens()
+	}
+	if n := len(listeners); n != 1 {
+		t.Errorf("%d sessions have listened", n)
+	}
+	for i := range held {
+		unlock(t, held[i])
+		unlock(t, receive(t, "the lock", calls[i]))
+	}
+}
+
 // TestLobby has one connection to wait on and many locks to wait for.
 func TestLobby(t *testing.T) {
 	const n = 30

@@ -95,7 +95,11 @@ func (b *Backend) prepareSequence(ctx context.Context, conn *pgconn.PgConn, vers
 	failed := conn.Exec(ctx, create).Close()
 	// Even then they may be there: somebody else has made them meanwhile.
 	found, err = b.checkSequence(ctx, conn)
-	if found == absent && err == nil {
+	switch {
+	case found != absent || err != nil:
+	case kinds[codeOf(failed)] == backend.ErrInvalidConfig:
+		err = classify(failed)
+	default:
 		err = backend.Fail(backend.ErrAuth, fmt.Errorf("have an administrator run %s; then %s: %w", create, b.sequences.grant(version >= unloggedVersion), failed))
 	}
 	return found, err

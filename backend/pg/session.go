@@ -299,6 +299,8 @@ func (s *session) overdue() error {
 	case s.backend.retire(s):
 		s.bye()
 		return errRetired
+	case s.listens:
+		s.renew(now) // of those that are used, nobody else renews this one
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func (a *ask) undone(s *session, c *call) error {
 		u := newCall(o, c.arg)
 		s.start(u)
 		<-u.done
-		if u.err != nil {
+		if u.err != nil && codeOf(u.err) != outOfMemory { // for the word to others: it was given back by then
 			s.kill(u.err)
 		}
 	}

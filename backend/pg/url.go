@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"net"
 	"net/url"
 	"strings"
 
@@ -95,20 +94,23 @@ func connString(u *backend.URL, params url.Values) string {
 
 // useTLS puts t in the place of the TLS settings that the driver has made.
 func useTLS(cfg *pgconn.Config, t *tls.Config) {
-	cfg.TLSConfig = tlsFor(t, cfg.Host)
+	cfg.TLSConfig = tlsFor(t, cfg.Host, cfg.SSLNegotiation)
 	for _, f := range cfg.Fallbacks {
-		f.TLSConfig = tlsFor(t, f.Host)
+		f.TLSConfig = tlsFor(t, f.Host, cfg.SSLNegotiation)
 	}
 }
 
 // tlsFor is t for host. There is no TLS on a Unix socket.
-func tlsFor(t *tls.Config, host string) *tls.Config {
+func tlsFor(t *tls.Config, host, negotiation string) *tls.Config {
 	if strings.HasPrefix(host, "/") {
 		return nil
 	}
 	t = t.Clone()
-	if t.ServerName == "" && net.ParseIP(host) == nil {
+	if t.ServerName == "" {
 		t.ServerName = host
+	}
+	if negotiation == "direct" {
+		t.NextProtos = []string{"postgresql"} // which the server insists on
 	}
 	return t
 }

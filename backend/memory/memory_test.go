@@ -1,0 +1,64 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+func request(name string, seq uint64) backend.Request {
+	return backend.Request{Name: name, ID: backend.ID{Client: "c", Seq: seq}, Mode: backend.Exclusive, TTL: time.Minute, Wait: true}
+}
+
+// Nobody needs to observe a request.
+func TestNoObserver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewServer()
+		a, b := New(s), New(s)
+		if _, err := a.Acquire(t.Context(), request("x", 1)); err != nil {
+			t.Fatal(err)
+		}
+		granted := make(chan error, 1)
+		go func() {
+			_, err := b.Acquire(t.Context(), request("x", 2))
+			granted <- err
+		}()
+		synctest.Wait()
+		s.Evict("x")
+		if err := <-granted; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The server is cut off between a request and its answer.
+func TestReleaseIsBounded(t *testing.T) {
+	s := NewServer()
+	b := New(s)
+	r := request("x", 1)
+	r.TTL = 100 * time.Millisecond
+	h, err := b.Acquire(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock() // the request gets this far
+	before, released := s.Ops(), make(chan error, 1)
+	go func() { released <- b.Release(context.Background(), h) }()
+	for s.Ops() == before {
+		time.Sleep(time.Millisecond)
+	}
+	s.Freeze()
+	s.mu.Unlock()
+	select {
+	case err := <-released:
+		if err != nil && !errors.Is(err, backend.ErrUnavailable) {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("still waiting for the answer")
+	}
+}

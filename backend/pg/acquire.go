@@ -135,8 +135,9 @@ func (a *ask) abandoned() bool {
 func (b *Backend) lead(ctx context.Context, a *ask, r *backend.Request) {
 	if r.Wait && !a.shared && b.isHot(a.place.key) {
 		if p := a.parkAtOnce(); p != nil {
-			r.Queued()
+			queued := time.AfterFunc(unheard, r.Queued)
 			a.stay(ctx, p)
+			queued.Stop()
 			return
 		}
 	}
@@ -293,6 +294,10 @@ func (b *Backend) hearOut(ctx context.Context, a *ask) {
 	for !a.held && !a.settled() && b.listen(ctx, a) {
 	}
 }
+
+// unheard is how long a request that waits at once, in case that has to be, goes
+// without an answer before that is taken for waiting.
+const unheard = 5 * time.Millisecond
 
 // heat is how many requests for a key that was found held wait at once,
 // without a try, before one tries again.

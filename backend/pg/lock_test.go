@@ -3,6 +3,7 @@ package pg
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,4 +81,23 @@ func TestOneOfTwoReadersLeaves(t *testing.T) {
 	}
 	must(t, p[0].backend.Release(testContext(t), two))
 	unlock(t, lock(t, writer))
+}
+
+// TestFreeLockThatWasWanted takes a lock that was found held before, and so is
+// waited for at once: there is no wait to tell of.
+func TestFreeLockThatWasWanted(t *testing.T) {
+	var told atomic.Int64
+	p := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
+	q := newPeerOf(t, shared.Addr(), Options{}, dlock.Options{TTL: 10 * time.Second, Hooks: dlock.Hooks{Waiting: func(dlock.Event) { told.Add(1) }}})
+	held := lock(t, p.Mutex(nameOf(t)))
+	next := queue(t, shared.Addr(), q, nameOf(t))
+	unlock(t, held)
+	unlock(t, receive(t, "the lock", next))
+	before := told.Load()
+	for range 50 {
+		works(t, q.Mutex(nameOf(t)))
+	}
+	if n := told.Load() - before; n >= 50 { // an answer may take long
+		t.Errorf("%d of 50 locks that nobody had were waited for", n)
+	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/memory"
 	"github.com/dlock-go/dlock/backend/quorum"
 )
 
@@ -218,6 +220,34 @@ func TestEvicted(t *testing.T) {
 		<-l.Done()
 		is(t, l.Err(), dlock.ErrLost)
 		s.empty(t)
+	})
+}
+
+// slowToRenew is a node that renews when it is let.
+type slowToRenew struct {
+	*memory.Backend
+	let chan struct{}
+}
+
+func (n slowToRenew) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	<-n.let
+	n.Backend.Renew(ctx, holds, report)
+}
+
+// A node renews and then forgets the hold, before the other one that is needed has
+// renewed it.
+func TestForgottenDuringRenewal(t *testing.T) {
+	in(t, 2, func(t *testing.T, s nodes) {
+		let := make(chan struct{})
+		c := over(t, []backend.Backend{memory.New(s[0]), slowToRenew{memory.New(s[1]), let}}, &quorum.Options{Need: 2})
+		lease, err := c.Mutex("x").Lock(t.Context())
+		ok(t, err)
+		time.Sleep(ttl/3 + time.Millisecond)
+		s[0].Evict("x")
+		synctest.Wait()
+		close(let)
+		<-lease.Done()
+		is(t, lease.Err(), dlock.ErrLost)
 	})
 }
 

@@ -152,10 +152,10 @@ func (r *renewal) answer(take func()) {
 
 func (r *renewal) verdict() (known bool, err error) {
 	switch need := r.h.b.need; {
+	case r.h.bearing() < need: // also if a node that has renewed it has lost it since
+		return true, backend.ErrLost
 	case r.renewed >= need:
 		return true, nil
-	case r.h.bearing() < need:
-		return true, backend.ErrLost
 	case r.renewed+r.pending >= need:
 		return false, nil
 	case r.err == nil:

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -119,10 +120,26 @@ func (c *call) pursue(ctx context.Context, a answer, err error) (*backend.Hold, 
 		if h != nil || err != nil {
 			return h, err
 		}
-		c.rank = "" // granted and run out unused: to the end of the queue
-		a, err = c.enter(ctx)
+		a, err = c.startOver(ctx)
 	}
 	return nil, err
+}
+
+var errTooLate = errors.New("the server took longer to answer than the lease lasts")
+
+// startOver goes to the end of the queue after a grant that has run out unused.
+// Who must not wait has had its answer.
+func (c *call) startOver(ctx context.Context) (answer, error) {
+	switch {
+	case ctx.Err() != nil:
+		return answer{}, backend.WaitEnded(ctx, true)
+	case c.b.isClosing():
+		return answer{}, backend.ErrClosed
+	case !c.Wait:
+		return answer{}, backend.Fail(backend.ErrUnavailable, errTooLate)
+	}
+	c.rank = ""
+	return c.enter(ctx)
 }
 
 // enroll asks in full for the first time. As long as nobody can call this client
@@ -322,7 +339,7 @@ func (c *call) timely(g *grant) bool {
 func (c *call) confirm(ctx context.Context, g *grant) (bool, error) {
 	one, till := []renewal{{state: newState(c, *g)}}, int64(0)
 	if c.Fixed {
-		till = g.expiry + millis(c.TTL) - millis(min(c.TTL, unattended))
+		till = g.us/1000 + millis(c.TTL)
 	}
 	var pause backend.Backoff
 	for {
@@ -339,7 +356,7 @@ func (c *call) confirm(ctx context.Context, g *grant) (bool, error) {
 			return false, backend.WaitEnded(ctx, true)
 		case c.b.isClosing():
 			return false, backend.ErrClosed
-		case hopeless(err), unacknowledged(err):
+		case hopeless(err), unacknowledged(err), !c.Wait:
 			return false, fail(err)
 		}
 		c.b.sleep(ctx, pause.Next())
@@ -351,12 +368,13 @@ func (c *call) confirm(ctx context.Context, g *grant) (bool, error) {
 // cost a further request.
 func (c *call) hold(g grant, full bool) *backend.Hold {
 	s := newState(c, g)
+	tells, _ := c.sub.known()
 	h := &backend.Hold{
 		Request:     *c.Request,
 		Token:       uint64(g.token),
 		Sent:        g.sent,
 		Granted:     g.lasts(),
-		TellsWanted: true,
+		TellsWanted: tells || !c.Fixed, // who is renewed is told by that as well
 		State:       s,
 	}
 	s.request = &h.Request

@@ -73,6 +73,12 @@ func unacknowledged(err error) bool {
 	return errors.As(err, &e)
 }
 
+// untouched reports that the request has certainly had no effect.
+func untouched(err error) bool {
+	_, said := replied(err)
+	return unsent(err) || said && passing(err)
+}
+
 // unsent reports that the request has certainly not reached the server.
 func unsent(err error) bool {
 	var op *net.OpError

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -85,6 +86,13 @@ func must[T any](t testing.TB) func(T, error) T {
 }
 
 // eventually waits until cond holds.
+func is(t testing.TB, err, kind error) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Errorf("got %v, want %v", err, kind)
+	}
+}
+
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	for end := time.Now().Add(limit); !cond(); time.Sleep(2 * time.Millisecond) {

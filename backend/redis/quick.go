@@ -95,6 +95,6 @@ func (r *release) attempt() time.Duration { return min(attempt(r.ttl), r.ttl) }
 
 // dropped reports whether the answer to it says that the hold is released.
 func (r *release) dropped(a answer, err error) bool {
-	r.repeated = err != nil
+	r.repeated = err != nil && !untouched(err)
 	return err == nil && a.plain && a.number == 0
 }

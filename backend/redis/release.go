@@ -38,7 +38,7 @@ func (r *release) end() { r.b.hub.discard(r.state) }
 func (r *release) insist(ctx context.Context) error {
 	s := r.state
 	call := s.releaseCall()
-	a, err := r.b.insist(ctx, r.ttl, releaseScript, call, func() { r.repeated = true })
+	a, err := r.b.insist(ctx, r.ttl, releaseScript, call, r.heard)
 	if err != nil {
 		s.note(doubted, true)
 		return err
@@ -49,6 +49,9 @@ func (r *release) insist(ctx context.Context) error {
 	}
 	return backend.ErrLost
 }
+
+// heard takes the error of a request that is repeated: it may have been carried out.
+func (r *release) heard(err error) { r.repeated = r.repeated || !untouched(err) }
 
 func (s *state) releaseCall() []any {
 	return releaseCall(s.key(), s.id(), s.is(doubted), s.used.Load())
@@ -68,8 +71,8 @@ func releaseCall(k key, id string, tomb bool, used uint64) []any {
 }
 
 // insist runs a call that may be repeated until it is answered, for no
-// longer than limit. again, if not nil, is called before each repetition.
-func (b *Backend) insist(ctx context.Context, limit time.Duration, s *script, call []any, again func()) (answer, error) {
+// longer than limit. again, if not nil, is told each error after which it is repeated.
+func (b *Backend) insist(ctx context.Context, limit time.Duration, s *script, call []any, again func(error)) (answer, error) {
 	began := time.Now()
 	var pause backend.Backoff
 	for {
@@ -81,7 +84,7 @@ func (b *Backend) insist(ctx context.Context, limit time.Duration, s *script, ca
 			return a, fail(err)
 		}
 		if again != nil {
-			again()
+			again(err)
 		}
 	}
 }

@@ -37,8 +37,7 @@ func (c *call) told(ctx context.Context, g grant) (*backend.Hold, answer, error)
 	if h != nil || err != nil {
 		return h, answer{}, err
 	}
-	c.rank = ""
-	a, err := c.enter(ctx)
+	a, err := c.startOver(ctx)
 	return nil, a, err
 }
 

@@ -84,7 +84,8 @@ else
     position = redis.call('ZRANK', Q, id)
   end
   if position == 0 then -- nobody tells the head that a lease runs out
-    local rest = o and e or redis.call('ZREVRANGE', R, 0, 0, 'WITHSCORES')[2]
+    -- Nobody holds it if settle had to stop just before this id.
+    local rest = o and e or redis.call('ZREVRANGE', R, 0, 0, 'WITHSCORES')[2] or now
     poll = math.min(poll, rest - now + 5)
   end
   reply = {'QUEUED', us, tonumber(place), position, poll}

@@ -1,0 +1,101 @@
+package redis
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/faultnet"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+func proxiedURL(t testing.TB) (*faultnet.Proxy, string) {
+	p := must[*faultnet.Proxy](t)(faultnet.Listen(shared.Addr()))
+	t.Cleanup(func() { _ = p.Close() })
+	return p, "redis://" + p.Addr()
+}
+
+// TestAnswerAfterTheLease has every answer take longer than a lease: there is no
+// hope for who does not wait, and who waits can be turned away.
+func TestAnswerAfterTheLease(t *testing.T) {
+	p, url := proxiedURL(t)
+	c := openURL(t, url, &dlock.Options{TTL: 50 * time.Millisecond})
+	p.Delay(faultnet.BothWays, 60*time.Millisecond, 0)
+	_, err := c.Mutex(t.Name()).TryLock(context.Background())
+	is(t, err, dlock.ErrUnavailable)
+	waited := make(chan error, 1)
+	go func() {
+		_, err := c.Mutex(t.Name()).Lock(context.Background())
+		waited <- err
+	}()
+	before := scriptCalls(t)
+	eventually(t, "the lock is granted, too late", func() bool { return scriptCalls(t) > before })
+	ctx, cancel := context.WithTimeout(within(t), 5*time.Second)
+	defer cancel()
+	_ = c.Close(ctx)
+	is(t, <-waited, dlock.ErrClosed)
+}
+
+// TestUnlockOfAForgottenLock cannot reach the server at first, which has forgotten
+// the lock when it can.
+func TestUnlockOfAForgottenLock(t *testing.T) {
+	s := server.Start(t, server.Redis{})
+	c := openClient(t, s, nil)
+	lease := must[*dlock.Lease](t)(c.Mutex(t.Name()).Lock(within(t)))
+	time.Sleep(fresh + fresh/5) // the next request dials anew
+	must[any](t)(nil, s.Kill())
+	unlocked := make(chan error, 1)
+	go func() { unlocked <- lease.Unlock(within(t)) }()
+	time.Sleep(300 * time.Millisecond) // it has been tried
+	must[any](t)(nil, s.Restart(false))
+	is(t, <-unlocked, dlock.ErrLost)
+}
+
+// TestFixedGrantToldTwice loses the answer to a lock that is to last for a certain
+// time. The second answer does not have it last for twice as long.
+func TestFixedGrantToldTwice(t *testing.T) {
+	p, url := proxiedURL(t)
+	c := openURL(t, url, &dlock.Options{TTL: time.Minute})
+	first := must[*dlock.Lease](t)(c.Mutex(t.Name() + "/first").Lock(within(t))) // the server has the script
+	must[any](t)(nil, first.Unlock(within(t)))
+	p.Blackhole(faultnet.ToClient)
+	time.AfterFunc(300*time.Millisecond, func() {
+		p.Reset()
+		_ = p.Heal()
+	})
+	const longest = 50 * time.Second
+	lease := must[*dlock.Lease](t)(c.Mutex(t.Name(), dlock.WithMaxHold(longest)).Lock(within(t)))
+	e := must[string](t)(plainClient(t, shared).HGet(t.Context(), mainKey(t.Name()), "e").Result())
+	if left := time.Until(time.UnixMilli(must[int64](t)(strconv.ParseInt(e, 10, 64)))); left > longest*5/4 {
+		t.Errorf("kept for %v more", left)
+	}
+	must[any](t)(nil, lease.Unlock(within(t)))
+}
+
+// TestHeadBehindTheDead has just as many waiters be gone as one script looks at. The
+// next one is the head then, of a lock that nobody holds yet.
+func TestHeadBehindTheDead(t *testing.T) {
+	const most = 128
+	c, k, now := plainClient(t, shared), lockKey(t.Name()), time.Now()
+	alive := now.Add(time.Minute).UnixMilli()
+	me := "w1000:me:1"
+	for i := range most + 1 {
+		id := "w1000:gone:" + strconv.Itoa(i+1)
+		if i == most {
+			id = me
+		}
+		must[any](t)(c.Do(t.Context(), "zadd", string(k)+":q", now.UnixMicro()+int64(i), id).Result())
+		must[any](t)(c.Do(t.Context(), "zadd", string(k)+":a", alive, id).Result())
+	}
+	must[any](t)(c.Do(t.Context(), "hset", string(k), "b", "1", "a", alive, "t", now.UnixMicro()).Result())
+	keys := make([]string, len(suffixes))
+	for i, suffix := range suffixes {
+		keys[i] = string(k) + suffix
+	}
+	reply := must[[]any](t)(c.Eval(t.Context(), acquireScript.source.(string), keys, me, 1000, "p").Slice())
+	if reply[0] != "QUEUED" || reply[4].(int64) > 5 {
+		t.Errorf("the head is told %v", reply)
+	}
+}

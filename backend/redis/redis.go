@@ -21,7 +21,8 @@
 // ignored), and:
 //
 //	dlock.wake=poll    do not subscribe; ask again and again
-//	dlock.poll=50ms    how often, where there is no subscription
+//	dlock.poll=50ms    how often, where there is no subscription; at least every
+//	                   1.7 s, and three times a TTL
 //	dlock.replicas=1   how many replicas must have acknowledged a hold (WAIT)
 //
 // [New] takes a FailoverClient or a ClusterClient as well.

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -98,4 +99,29 @@ func TestHeadBehindTheDead(t *testing.T) {
 	if reply[0] != "QUEUED" || reply[4].(int64) > 5 {
 		t.Errorf("the head is told %v", reply)
 	}
+}
+
+// TestSeldomPollKeepsItsPlace asks less often than a grant lasts that nobody has
+// confirmed, and is first in the queue.
+func TestSeldomPollKeepsItsPlace(t *testing.T) {
+	url := "redis://" + shared.Addr()
+	holder := must[*dlock.Lease](t)(openURL(t, url, nil).Mutex(t.Name()).Lock(within(t)))
+	look, order := plainClient(t, shared), make(chan int, 2)
+	var all sync.WaitGroup
+	for i, query := range []string{"?dlock.wake=poll&dlock.poll=8s", ""} {
+		c := openURL(t, url+query, nil)
+		all.Go(func() {
+			lease := must[*dlock.Lease](t)(c.Mutex(t.Name()).Lock(within(t)))
+			order <- i
+			must[any](t)(nil, lease.Unlock(within(t)))
+		})
+		eventually(t, "it waits", func() bool {
+			return look.ZCard(t.Context(), mainKey(t.Name())+":q").Val() == int64(i+1)
+		})
+	}
+	must[any](t)(nil, holder.Unlock(within(t)))
+	if first := <-order; first != 0 {
+		t.Errorf("number %d of the queue came first", first)
+	}
+	all.Wait()
 }

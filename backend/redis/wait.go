@@ -47,7 +47,8 @@ func (c *call) pause(a answer) time.Duration {
 	position, pause := a.int(3), time.Duration(a.int(4))*time.Millisecond
 	switch {
 	case c.polls:
-		return backend.Jitter(c.b.poll)
+		// A grant that nobody tells of must not run out between two questions.
+		return backend.Jitter(min(c.b.poll, c.TTL/3, unattended/3))
 	case position == 0:
 		return pause
 	}

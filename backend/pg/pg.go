@@ -140,7 +140,7 @@ func (o *Options) withDefaults() (Options, error) {
 		return out, nil
 	}
 	if o.Slice > 0 && o.Slice < time.Millisecond || o.Slice.Milliseconds() > math.MaxInt32 {
-		return out, backend.Fail(backend.ErrInvalidConfig, errors.New("Slice in pg.Options: want 1ms to 596h"))
+		return out, backend.Fail(backend.ErrInvalidConfig, errors.New("pg.Options.Slice: want 1ms to 596h"))
 	}
 	if o.MaxParked < 0 || o.MaxLocks < 0 || o.Slice < 0 || strings.Contains(o.Namespace+o.Schema, "\x00") {
 		return out, backend.Fail(backend.ErrInvalidConfig, errors.New("negative number or NUL in pg.Options"))

@@ -180,7 +180,8 @@ type Backend interface {
 // Package dlock calls it for every hold that does not end by itself before its
 // lease, at a third of the lease and again within it after a failure.
 type Renewer interface {
-	// Renew keeps each hold for its TTL from now. It calls report once for
+	// Renew keeps each hold for its TTL from now, which is the same for all
+	// holds of one call. It calls report once for
 	// every hold, as soon as its fate is known, from any goroutine, and
 	// returns when it has reported them all.
 	//

@@ -38,8 +38,9 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 	}
 	defer b.calls.Done()
 	pause := backend.Backoff{Min: time.Millisecond}
+	found := false
 	for round := 0; ; round++ {
-		c := &call{hold: b.newHold(ctx, r, round), began: time.Now()}
+		c := &call{hold: b.newHold(ctx, r, round), began: time.Now(), found: found}
 		bh, err := c.decide(ctx)
 		if err == nil {
 			return bh, nil
@@ -48,6 +49,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		if !errors.Is(err, errSplit) || !r.Wait {
 			return nil, err
 		}
+		found = c.found
 		b.sleep(ctx, pause.Next())
 	}
 }
@@ -67,6 +69,7 @@ func (b *Backend) sleep(ctx context.Context, d time.Duration) {
 type call struct {
 	*hold
 	began time.Time
+	found bool          // the nodes have said, in this round or before, that somebody has the lock
 	first time.Time     // when the first node had granted
 	took  time.Duration // until enough nodes had answered
 
@@ -84,12 +87,12 @@ func (c *call) decide(ctx context.Context) (*backend.Hold, error) {
 	for {
 		c.mu.Lock()
 		bh, err := c.judge()
-		held := c.round > 0 || c.held()
+		c.found = c.found || c.held()
 		c.mu.Unlock()
 		if bh != nil || err != nil {
 			return bh, err
 		}
-		if held && c.r.Wait {
+		if c.found && c.r.Wait {
 			c.r.Queued()
 		}
 		if c.slow == nil {
@@ -109,7 +112,7 @@ func (c *call) decide(ctx context.Context) (*backend.Hold, error) {
 		case <-fires(c.grace):
 			c.alone = true
 		case <-ctx.Done():
-			return nil, backend.WaitEnded(ctx, held)
+			return nil, backend.WaitEnded(ctx, c.found)
 		case <-c.b.closing:
 			return nil, backend.ErrClosed
 		}

@@ -223,6 +223,28 @@ func TestEvicted(t *testing.T) {
 	})
 }
 
+// lateNode is a node whose answers take longer than a lease.
+type lateNode struct{ *memory.Backend }
+
+func (n lateNode) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
+	h, err := n.Backend.Acquire(ctx, r)
+	if err == nil {
+		h.Sent = h.Sent.Add(-2 * ttl)
+	}
+	return h, err
+}
+
+// Nobody has the lock, but no grant comes in time to be of use.
+func TestGrantsComeTooLate(t *testing.T) {
+	in(t, 2, func(t *testing.T, s nodes) {
+		c := over(t, []backend.Backend{lateNode{memory.New(s[0])}, lateNode{memory.New(s[1])}}, &quorum.Options{Need: 2})
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		_, err := c.Mutex("x").Lock(ctx)
+		is(t, err, dlock.ErrUnavailable)
+	})
+}
+
 // slowToRenew is a node that renews when it is let.
 type slowToRenew struct {
 	*memory.Backend

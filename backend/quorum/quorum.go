@@ -34,7 +34,7 @@
 // hand-over wakes them: on a good day first come is first served. Nobody can
 // promise that where nodes are asked independently: requests may arrive in
 // another order at each. Two requests that block each other by that, each with
-// some of the nodes, withdraw after some 20 ms or more, at random, and ask again.
+// some of the nodes, withdraw after some milliseconds, at random, and ask again.
 // Within one client the order is strict.
 //
 // Nodes keep the last token of each name in a register. A token is taken in two

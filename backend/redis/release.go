@@ -11,13 +11,14 @@ import (
 type release struct {
 	b        *Backend
 	state    *state
+	began    time.Time
 	ttl      time.Duration
 	over     time.Time // when the lease is
 	repeated bool      // an earlier request may have ended it
 }
 
 func (b *Backend) newRelease(h *backend.Hold) release {
-	return release{b: b, state: stateOf(h), ttl: h.TTL, over: h.Sent.Add(h.Granted - backend.Margin(h.Granted))}
+	return release{b: b, state: stateOf(h), began: time.Now(), ttl: h.TTL, over: h.Sent.Add(h.Granted - backend.Margin(h.Granted))}
 }
 
 // Release implements backend.Backend.
@@ -38,7 +39,7 @@ func (r *release) end() { r.b.hub.discard(r.state) }
 func (r *release) insist(ctx context.Context) error {
 	s := r.state
 	call := s.releaseCall()
-	a, err := r.b.insist(ctx, r.ttl, releaseScript, call, r.heard)
+	a, err := r.b.insist(ctx, r.ttl-time.Since(r.began), releaseScript, call, r.heard)
 	if err != nil {
 		s.note(doubted, true)
 		return err
@@ -73,16 +74,18 @@ func releaseCall(k key, id string, tomb bool, used uint64) []any {
 // insist runs a call that may be repeated until it is answered, for no
 // longer than limit. again, if not nil, is told each error after which it is repeated.
 func (b *Backend) insist(ctx context.Context, limit time.Duration, s *script, call []any, again func(error)) (answer, error) {
-	began := time.Now()
+	began, one := time.Now(), attempt(limit)
 	var pause backend.Backoff
-	for {
-		a, err := b.run(ctx, min(attempt(limit), limit), s, call)
-		switch left := limit - time.Since(began); {
+	for left := limit; ; {
+		a, err := b.run(ctx, min(one, max(left, time.Millisecond)), s, call)
+		left = limit - time.Since(began)
+		switch {
 		case err == nil:
 			return a, nil
 		case ctx.Err() != nil, hopeless(err), left <= 0, !backend.Sleep(ctx, min(pause.Next(), left)):
 			return a, fail(err)
 		}
+		left = limit - time.Since(began)
 		if again != nil {
 			again(err)
 		}

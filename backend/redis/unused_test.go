@@ -125,3 +125,14 @@ func TestSeldomPollKeepsItsPlace(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// TestWantedByNobodyWhoCanTell has a lock that is never renewed, on a client that
+// cannot be told either.
+func TestWantedByNobodyWhoCanTell(t *testing.T) {
+	c := openURL(t, "redis://"+shared.Addr()+"?dlock.wake=poll", &dlock.Options{TTL: time.Minute})
+	lease := must[*dlock.Lease](t)(c.Mutex(t.Name(), dlock.WithMaxHold(30*time.Second)).Lock(within(t)))
+	if lease.Wanted() != nil {
+		t.Error("the lease promises to tell when it is wanted")
+	}
+	must[any](t)(nil, lease.Unlock(within(t)))
+}

@@ -185,7 +185,7 @@ func (w *wire) post(limit time.Duration, args []any, k kind) *parcel {
 	p := newParcel(args)
 	p.joins = k == prompt && !w.oneLock
 	if k == durable && w.replicas > 0 {
-		p.ack = limit / 2
+		p.ack = max(limit/2, time.Millisecond) // 0 would be for ever
 	}
 	w.submit(p)
 	return p

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -65,8 +66,10 @@ func closeCut(s *scene) {
 // closeNoResidue uses everything, closes, and looks for what is left: on the
 // server and in this process.
 func closeNoResidue(s *scene) {
-	before := len(goroutines())
+	all := stacks()
 	peers := s.opens(3)
+	home := reflect.Indirect(reflect.ValueOf(peers[0].Backend)).Type().PkgPath()
+	before := len(ours(all, home))
 	for i := range 10 {
 		name := s.sub(i)
 		lease := s.locked(peers[0].Mutex(name))
@@ -85,17 +88,17 @@ func closeNoResidue(s *scene) {
 			s.Errorf("close: %v", err)
 		}
 	})
-	s.noResidue(before)
+	s.noResidue(before, home)
 }
 
 // noResidue waits until the server has nothing left of this scene's names and
 // this process no goroutine more than before.
-func (s *scene) noResidue(before int) {
+func (s *scene) noResidue(before int, home string) {
 	s.Helper()
 	var left []string
 	clean := func() bool {
 		left = append(left[:0], s.Residue(s.TB)...)
-		if now := goroutines(); len(now) > before {
+		if now := ours(stacks(), home); len(now) > before {
 			left = append(left, fmt.Sprintf("%d goroutines, %d before:\n%s", len(now), before, strings.Join(now, "\n\n")))
 		}
 		return len(left) == 0

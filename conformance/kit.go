@@ -387,13 +387,18 @@ func each(n int, f func(i int)) {
 	all.Wait()
 }
 
-// goroutines returns the stacks of this library's goroutines.
-func goroutines() []string {
+// stacks returns what every goroutine is doing.
+func stacks() []string {
 	buf := make([]byte, 4<<20)
-	var ours []string
-	for _, g := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-		if strings.Contains(g, "dlock-go/dlock") && !strings.Contains(g, "conformance.") && !strings.Contains(g, "internal/server.") &&
-			!strings.Contains(g, "internal/faultnet.") {
+	return strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
+}
+
+// ours are the stacks of this library's goroutines, and of those of the backend
+// under test, whose package is home.
+func ours(all []string, home string) (ours []string) {
+	for _, g := range all {
+		if (strings.Contains(g, "dlock-go/dlock") || strings.Contains(g, home)) && !strings.Contains(g, "conformance.") &&
+			!strings.Contains(g, "internal/server.") && !strings.Contains(g, "internal/faultnet.") {
 			ours = append(ours, g)
 		}
 	}

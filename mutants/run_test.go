@@ -29,10 +29,11 @@ var only = flag.String("mutant", "", "only the mutants whose name matches this p
 func TestMutants(t *testing.T) {
 	r := &runner{dir: t.TempDir(), built: make(map[string]func() (string, error)), passed: make(map[string]func() error)}
 	mutants := all(t)
-	pattern := regexp.MustCompile(*only)
+	pattern, found := regexp.MustCompile(*only), false
 	ok := t.Run("seeded", func(t *testing.T) {
 		for _, m := range mutants {
 			if pattern.MatchString(m.name) {
+				found = true
 				t.Run(m.name, func(t *testing.T) {
 					t.Parallel()
 					r.check(t, m)
@@ -40,6 +41,9 @@ func TestMutants(t *testing.T) {
 			}
 		}
 	})
+	if !found {
+		t.Fatalf("no mutant matches %q", *only)
+	}
 	if ok && *only == "" {
 		must(t, os.WriteFile(filepath.Join(root, "docs/mutants.md"), []byte(table(mutants)), 0o644))
 	}

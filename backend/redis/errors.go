@@ -27,6 +27,8 @@ func kindOf(err error) error {
 		return backend.ErrAuth
 	case strings.Contains(said, "WRONGTYPE"):
 		return backend.ErrConflict
+	case strings.Contains(said, "DB index is out of range"), strings.Contains(said, "cluster support disabled"):
+		return backend.ErrInvalidConfig
 	}
 	return backend.ErrUnavailable
 }

@@ -142,6 +142,9 @@ func singleClient(cfg backend.Config, scheme string) (redis.UniversalClient, err
 	if err != nil {
 		return nil, parameterError(err)
 	}
+	if err := checkPool(o.PoolSize); err != nil {
+		return nil, err
+	}
 	o.Username, o.Password = u.User, u.Password
 	o.CredentialsProviderContext = cfg.Credentials
 	o.TLSConfig = tlsConfig(o.TLSConfig, cfg.TLS)
@@ -168,6 +171,9 @@ func sentinelClient(cfg backend.Config, scheme string) (redis.UniversalClient, e
 	o, err := redis.ParseFailoverURL(text)
 	if err != nil {
 		return nil, parameterError(err)
+	}
+	if err := checkPool(o.PoolSize); err != nil {
+		return nil, err
 	}
 	if len(u.Hosts) == 0 || master == "" {
 		return nil, invalid("want host,host/name-of-the-master")
@@ -197,6 +203,9 @@ func clusterClient(cfg backend.Config, scheme string) (redis.UniversalClient, er
 	if err != nil {
 		return nil, parameterError(err)
 	}
+	if err := checkPool(o.PoolSize); err != nil {
+		return nil, err
+	}
 	if len(u.Hosts) == 0 || strings.Trim(u.Path, "/") != "" {
 		return nil, invalid("want host,host and no path: a cluster has one database")
 	}
@@ -211,6 +220,16 @@ func clusterClient(cfg backend.Config, scheme string) (redis.UniversalClient, er
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.ReadTimeout = replyLimit(o.ReadTimeout)
 	return redis.NewClusterClient(o), nil
+}
+
+// checkPool refuses a pool that the client library panics on, or would take all
+// memory for.
+func checkPool(size int) error {
+	const most = 1 << 16
+	if size < 0 || size > most {
+		return invalid("parameter pool_size: want 0 to " + strconv.Itoa(most))
+	}
+	return nil
 }
 
 // eachHost is tlsConfig where every host proves its own name.

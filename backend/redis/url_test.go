@@ -19,6 +19,9 @@ func TestBadTopologyURLs(t *testing.T) {
 		"redis+cluster://h?read_only=1":                            `unknown parameter "read_only"`,
 		"redis+cluster://h?nonsense=1":                             "nonsense",
 		"redis+cluster://h?pool_size=" + canary:                    "parameter",
+		"redis+cluster://h?pool_size=-5":                           "pool_size",
+		"redis+sentinel://h/m?pool_size=99999999999":               "pool_size",
+		"redis://h?pool_size=-5":                                   "pool_size",
 		"redis+sentinel://h":                                       "name-of-the-master",
 		"redis+sentinel:///m":                                      "host,host",
 		"redis+sentinel://h/m/x":                                   "database",
@@ -48,7 +51,7 @@ func TestURLsOfAnotherTopology(t *testing.T) {
 	for url, want := range map[string]error{
 		strings.TrimSuffix(sentinelURL(w), server.PrimaryName) + "nosuch": dlock.ErrInvalidConfig,
 		"redis+sentinel://" + shared.Addr() + "/m":                        dlock.ErrUnavailable,
-		"redis+cluster://" + shared.Addr():                                dlock.ErrUnavailable,
+		"redis+cluster://" + shared.Addr():                                dlock.ErrInvalidConfig,
 		"redis+cluster://" + w.Sentinels[0].Addr():                        dlock.ErrUnavailable,
 		"redis://" + c.Masters[0].Addr():                                  dlock.ErrInvalidConfig,
 		"redis://" + c.Replicas[0].Addr():                                 dlock.ErrInvalidConfig,

@@ -14,10 +14,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// init silences the Redis client library, which tells stderr of every connection
-// that fails: what a user has to know is in the error.
-func init() { logging.Disable() }
-
 const (
 	urlVariable = "DLOCK_URL"
 	defaultURL  = "file://"
@@ -32,6 +28,12 @@ const farewell = 5 * time.Second
 
 func backendFlag(c *cobra.Command, url *string, otherwise string) {
 	c.Flags().StringVar(url, "backend", "", "`URL` of the backend (default $"+urlVariable+" or else "+otherwise+")")
+	c.PreRunE = func(c *cobra.Command, _ []string) error {
+		if c.Flags().Changed("backend") && *url == "" { // such as a variable that is not set
+			return usageError(errors.New("--backend is empty"))
+		}
+		return nil
+	}
 }
 
 func backendURL(flag, otherwise string) string {

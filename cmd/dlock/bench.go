@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -75,6 +74,11 @@ func (o *benchOptions) run() error {
 	if err := o.check(); err != nil {
 		return err
 	}
+	page, err := o.openPage()
+	if err != nil {
+		return err
+	}
+	defer page.Close()
 	signals := catch(ending...)
 	ctx, stop := untilEnding(signals)
 	defer stop()
@@ -85,7 +89,16 @@ func (o *benchOptions) run() error {
 	if err != nil {
 		return err
 	}
-	return o.tell(report)
+	return o.tell(report, page)
+}
+
+// openPage finds out before anything is measured whether the page can be
+// written. What was there stays until there is something to replace it.
+func (o *benchOptions) openPage() (*os.File, error) {
+	if o.page == "" {
+		return nil, nil
+	}
+	return os.OpenFile(o.page, os.O_WRONLY|os.O_CREATE, 0o666)
 }
 
 // measure finds out first whether all backends can be used at all.
@@ -111,26 +124,24 @@ func (o *benchOptions) measure(ctx context.Context) (r *benchReport, err error) 
 }
 
 // tell prints the report, and writes the page if one is wanted.
-func (o *benchOptions) tell(r *benchReport) error {
-	if o.page != "" {
-		if err := writeFile(o.page, r.page); err != nil {
-			return err
-		}
-	}
+func (o *benchOptions) tell(r *benchReport, page *os.File) error {
 	if o.json {
-		return r.json(o.std.out)
+		return errors.Join(r.json(o.std.out), writePage(r, page))
 	}
 	r.table(o.std.out)
-	if o.page != "" {
+	if err := writePage(r, page); err != nil {
+		return err
+	}
+	if page != nil {
 		fmt.Fprintf(o.std.out, "\nCharts are in %s.\n", o.page)
 	}
 	return nil
 }
 
-func writeFile(path string, write func(io.Writer) error) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
+func writePage(r *benchReport, page *os.File) error {
+	if page == nil {
+		return nil
 	}
-	return errors.Join(write(f), f.Close())
+	_ = page.Truncate(0) // a device cannot be
+	return errors.Join(r.page(page), page.Close())
 }

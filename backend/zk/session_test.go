@@ -19,6 +19,7 @@ import (
 type tap struct {
 	net.Listener
 	target string
+	gate   sync.Mutex // held while nobody is let through to the server
 
 	mu      sync.Mutex
 	session []byte // id and password of the latest
@@ -44,7 +45,9 @@ func newTap(t testing.TB, target string) *tap {
 
 func (tp *tap) forward(client net.Conn) {
 	defer client.Close()
+	tp.gate.Lock()
 	server, err := net.Dial("tcp", tp.target)
+	tp.gate.Unlock()
 	if err != nil {
 		return
 	}
@@ -66,14 +69,16 @@ func (tp *tap) forward(client net.Conn) {
 	}
 }
 
-// expire closes the session from a second connection, as if it had expired.
-// The client may win its session back before the farewell is read: then the
-// server knows it still, and expire tries again.
+// expire closes the session from a second connection, as if it had expired. The
+// client cannot win it back meanwhile: a server that closes a session just then
+// leaves the new connection open, and drops all that is asked on it.
 func (tp *tap) expire(t testing.TB) {
 	t.Helper()
 	tp.mu.Lock()
 	session := tp.session
 	tp.mu.Unlock()
+	tp.gate.Lock()
+	defer tp.gate.Unlock()
 	eventually(t, "the session is unknown", func() bool { return !tp.close(t, session) })
 }
 

@@ -181,9 +181,9 @@ type Backend interface {
 // lease, at a third of the lease and again within it after a failure.
 type Renewer interface {
 	// Renew keeps each hold for its TTL from now, which is the same for all
-	// holds of one call. It calls report once for
-	// every hold, as soon as its fate is known, from any goroutine, and
-	// returns when it has reported them all.
+	// holds of one call. It calls report once for every hold, as soon as its
+	// fate is known, from any goroutine, and returns when it has reported them
+	// all.
 	//
 	// For a hold that lives on, Renew first sets Sent and Granted to what
 	// was proven, then reports nil. It reports ErrLost for a hold that is

@@ -72,20 +72,19 @@ func releaseCall(k key, id string, tomb bool, used uint64) []any {
 }
 
 // insist runs a call that may be repeated until it is answered, for no
-// longer than limit. again, if not nil, is told each error after which it is repeated.
+// longer than limit. again, if not nil, is told each error after which it is
+// repeated.
 func (b *Backend) insist(ctx context.Context, limit time.Duration, s *script, call []any, again func(error)) (answer, error) {
-	began, one := time.Now(), attempt(limit)
+	end := time.Now().Add(limit)
 	var pause backend.Backoff
-	for left := limit; ; {
-		a, err := b.run(ctx, min(one, max(left, time.Millisecond)), s, call)
-		left = limit - time.Since(began)
-		switch {
+	for {
+		a, err := b.run(ctx, min(attempt(limit), max(time.Until(end), time.Millisecond)), s, call)
+		switch left := time.Until(end); {
 		case err == nil:
 			return a, nil
 		case ctx.Err() != nil, hopeless(err), left <= 0, !backend.Sleep(ctx, min(pause.Next(), left)):
 			return a, fail(err)
 		}
-		left = limit - time.Since(began)
 		if again != nil {
 			again(err)
 		}

@@ -55,6 +55,7 @@ func TestURLsOfAnotherTopology(t *testing.T) {
 		"redis+cluster://" + w.Sentinels[0].Addr():                        dlock.ErrUnavailable,
 		"redis://" + c.Masters[0].Addr():                                  dlock.ErrInvalidConfig,
 		"redis://" + c.Replicas[0].Addr():                                 dlock.ErrInvalidConfig,
+		"redis://" + shared.Addr() + "/99":                                dlock.ErrInvalidConfig,
 	} {
 		client, err := dlock.Open(within(t), url, nil)
 		if err == nil {

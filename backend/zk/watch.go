@@ -88,9 +88,8 @@ func (s *session) fire(path string, released bool) {
 	w, h := s.watches[path], s.holds[path]
 	delete(s.watches, path)
 	if h != nil && h.moving {
-		h = nil
-	}
-	if h != nil {
+		h = nil // its downgrade says what has become of it
+	} else {
 		delete(s.holds, path)
 	}
 	s.breakStreak(path)

@@ -58,6 +58,7 @@ func TestExitCodes(t *testing.T) {
 		{"grace beyond a short lease", []string{"run", "-t", "1s", "--grace", "100ms", "a", "--", "true"}, 64, "--grace"},
 		{"grace within the lease", []string{"run", "-t", "1s", "--grace", "90ms", "a", "--", "true"}, 0, ""},
 		{"empty URL", []string{"run", "--backend", "", "a", "--", "true"}, 64, "--backend is empty"},
+		{"bench: no such directory", []string{"bench", "--backend", "redis://127.0.0.1:1", "--html", "no/such/dir.html"}, 1, "no such file"},
 		{"malformed URL", []string{"run", "--backend", "file:/x", "a", "--", "true"}, 78, "URL"},
 		{"unknown scheme", []string{"run", "--backend", "nothing://host", "a", "--", "true"}, 78, "no backend"},
 		{"wrong TTL in the URL", []string{"run", "--backend", "file://?dlock.ttl=1ns", "a", "--", "true"}, 78, "invalid TTL"},

@@ -66,11 +66,11 @@ const (
 		"floor has one command and one script of two. In W2 several locks share a script and its look at the clock."
 	queued = "A hand-over is two scripts. One takes the next out of the queue, makes them the holder under a new token, " +
 		"sees that they are alive and tells them; one puts the last back in the queue. The floor pops an element and pushes it, and " +
-		"a client that dies with it blocks everybody for ever."
+		"a client that dies with it blocks everybody for ever. Bare scripts for an owner, a lease and a token are not far above the target."
 	voted = "Its client uses less than redsync's, and the three servers, which share two processors with it, more: each runs " +
 		"the two scripts of a lock on one server. The next lock waits for the slowest of them."
 	minded = "The scripts are those of the floor. But each lock has a deadline of its own, which its answer moves " +
-		"and whose passing is told in time; the floor has none to keep. On the memory backend, which sends nothing, that alone costs most of it."
+		"and whose passing is told in time; the floor has none to keep. The floor and the memory backend, which sends nothing, together use more than the target."
 	remembered = "A lock that is held is a lease for its owner, a hold with its deadline, an entry by name for those " +
 		"who come to wait, the record of the backend, and a finalizer that tells of a lease that was forgotten."
 	asleep    = "Processors that sleep take long to wake up on this machine: see the floor in the same two tables."

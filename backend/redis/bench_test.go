@@ -124,44 +124,109 @@ func spread(b *testing.B, n int, f func(ctx context.Context, i int) error) (coun
 	return counts
 }
 
+// A baton is what one client does in a turn: it waits for the lock and passes it on.
+type baton func(ctx context.Context) error
+
 // BenchmarkHandOver passes one lock round between 16 clients, beside a token
-// in a list.
+// in a list, and beside scripts that do less and less of what a lock has to.
 func BenchmarkHandOver(b *testing.B) {
 	const clients = 16
-	b.Run("floor", func(b *testing.B) {
-		key := fmt.Sprintf("token/%d", b.N)
-		var all []*redis.Client
-		for range clients {
-			all = append(all, plainClient(b, shared))
-		}
-		must[int64](b)(all[0].RPush(b.Context(), key, "token").Result())
-		b.Cleanup(func() { all[0].Del(context.Background(), key) })
-		costs := processors(b)
-		fairness(b, spread(b, clients, func(ctx context.Context, i int) error {
-			if err := all[i].BLPop(ctx, limit, key).Err(); err != nil {
-				return err
+	for _, kind := range []struct {
+		name string
+		make func(b *testing.B, key string) baton
+	}{{"floor", listBaton}, {"told", toldBaton}, {"leased", leasedBaton}, {"dlock", lockBaton}} {
+		b.Run(kind.name, func(b *testing.B) {
+			key := fmt.Sprintf("{hand-over/%s/%d}", kind.name, b.N)
+			var all []baton
+			for range clients {
+				all = append(all, kind.make(b, key))
 			}
-			return all[i].RPush(ctx, key, "token").Err()
-		}))
-		costs()
-	})
-	b.Run("dlock", func(b *testing.B) {
-		var all []*dlock.Mutex
-		for range clients {
-			all = append(all, openClient(b, shared, nil).Mutex("hand-over"))
+			before := scriptCalls(b)
+			costs := processors(b)
+			fairness(b, spread(b, clients, func(ctx context.Context, i int) error { return all[i](ctx) }))
+			costs()
+			b.ReportMetric(float64(scriptCalls(b)-before)/float64(b.N), "scripts/op")
+		})
+	}
+}
+
+func lockBaton(b *testing.B, key string) baton {
+	run := lockCycle(b)
+	return func(ctx context.Context) error { return run(ctx, key) }
+}
+
+// listBaton waits for a token in a list, and puts it back.
+func listBaton(b *testing.B, key string) baton {
+	c := plainClient(b, shared)
+	if must[bool](b)(c.SetNX(b.Context(), key+":made", 1, time.Hour).Result()) {
+		must[int64](b)(c.RPush(b.Context(), key, "token").Result())
+	}
+	return func(ctx context.Context) error {
+		if err := c.BLPop(ctx, limit, key).Err(); err != nil {
+			return err
 		}
-		before := scriptCalls(b)
-		costs := processors(b)
-		fairness(b, spread(b, clients, func(ctx context.Context, i int) error {
-			l, err := all[i].Lock(ctx)
-			if err != nil {
-				return err
-			}
-			return l.Unlock(ctx)
-		}))
-		costs()
-		b.ReportMetric(float64(scriptCalls(b)-before)/float64(b.N), "commands/op")
-	})
+		return c.RPush(ctx, key, "token").Err()
+	}
+}
+
+// toldBaton queues, and is told by a message that it is its turn: what a lock costs
+// at least if a client waits for all its locks on one connection. There is no lease,
+// no token and nobody who dies.
+func toldBaton(b *testing.B, key string) baton {
+	return scriptBaton(b, key,
+		`if redis.call('SETNX', KEYS[1], 1) == 1 then return 1 end
+redis.call('RPUSH', KEYS[2], ARGV[1])
+return 0`,
+		`local next = redis.call('LPOP', KEYS[2])
+if next then redis.call('PUBLISH', next, 'yours') else redis.call('DEL', KEYS[1]) end
+return 0`)
+}
+
+// leasedBaton has besides what it takes to know whose the lock is and until when, and
+// to fence off who had it before.
+func leasedBaton(b *testing.B, key string) baton {
+	return scriptBaton(b, key,
+		`local time = redis.call('TIME')
+local us = time[1] * 1000000 + time[2]
+local s = redis.call('HMGET', KEYS[1], 'o', 'e', 't')
+if s[1] and tonumber(s[2]) > us then
+  redis.call('ZADD', KEYS[2], string.format('%.0f', us), ARGV[1])
+  return 0
+end
+redis.call('HSET', KEYS[1], 'o', ARGV[1], 'e', string.format('%.0f', us + 5000000), 't', string.format('%.0f', us))
+return 1`,
+		`local time = redis.call('TIME')
+local us = time[1] * 1000000 + time[2]
+local s = redis.call('HMGET', KEYS[1], 'o', 'e', 't')
+if s[1] ~= ARGV[1] then return redis.error_reply('LOST') end
+local next = redis.call('ZPOPMIN', KEYS[2])[1]
+if not next then return redis.call('HDEL', KEYS[1], 'o') end
+local token = string.format('%.0f', math.max(us, s[3] + 1))
+redis.call('PUBLISH', next, token)
+redis.call('HSET', KEYS[1], 'o', next, 'e', string.format('%.0f', us + 5000000), 't', token)
+return 0`)
+}
+
+// scriptBaton is a client that takes a lock by a script, or is told later that it has
+// it, and passes it on by another.
+func scriptBaton(b *testing.B, key, take, pass string) baton {
+	c := plainClient(b, shared)
+	keys, id := []string{key, key + ":q"}, fmt.Sprintf("%s:%p", key, c)
+	messages := c.Subscribe(b.Context(), id)
+	b.Cleanup(func() { _ = messages.Close() })
+	must[any](b)(messages.Receive(b.Context()))
+	takes := must[string](b)(c.ScriptLoad(b.Context(), take).Result())
+	passes := must[string](b)(c.ScriptLoad(b.Context(), pass).Result())
+	return func(ctx context.Context) error {
+		taken, err := c.EvalSha(ctx, takes, keys, id).Bool()
+		if err == nil && !taken {
+			_, err = messages.ReceiveMessage(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		return c.EvalSha(ctx, passes, keys, id).Err()
+	}
 }
 
 // fairness reports how often the busiest client was served for each time the

@@ -201,6 +201,95 @@ func ExampleLead() {
 	// context canceled
 }
 
+func ExampleWithMaxHold() {
+	ctx := context.Background()
+	client := open(ctx)
+	defer client.Close(ctx)
+
+	brief := client.Mutex("orders/42", dlock.WithMaxHold(10*time.Millisecond))
+	lease, err := brief.Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	<-lease.Context(ctx).Done() // work that never ends
+	fmt.Println(errors.Is(lease.Err(), dlock.ErrLost))
+	// Output: true
+}
+
+func ExampleWithMinHold() {
+	ctx, cancel := context.WithCancel(context.Background())
+	client := open(ctx)
+	defer client.Close(ctx)
+	defer cancel() // or Close waits for the rest of the minute
+
+	nightly := client.Mutex("nightly-report", dlock.WithMinHold(time.Minute))
+	lease, err := nightly.TryLock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = lease.Unlock(ctx) // the report was written in no time
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = nightly.TryLock(ctx) // of a machine whose clock is a little behind
+	fmt.Println(errors.Is(err, dlock.ErrHeld))
+	// Output: true
+}
+
+func ExampleWithMaxWait() {
+	ctx := context.Background()
+	client := open(ctx)
+	defer client.Close(ctx)
+
+	patient := client.Mutex("orders/42", dlock.WithMaxWait(10*time.Millisecond))
+	lease, err := patient.Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lease.Unlock(ctx)
+
+	_, err = patient.Lock(ctx)
+	fmt.Println(errors.Is(err, dlock.ErrHeld), errors.Is(err, context.DeadlineExceeded))
+	// Output: true true
+}
+
+func ExampleWithoutReentry() {
+	ctx := context.Background()
+	client := open(ctx)
+	defer client.Close(ctx)
+
+	once := client.Mutex("orders/42", dlock.WithoutReentry())
+	lease, err := once.Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lease.Unlock(ctx)
+
+	_, err = once.Lock(lease.Context(ctx))
+	fmt.Println(errors.Is(err, dlock.ErrReentry))
+	// Output: true
+}
+
+func ExampleHooks() {
+	ctx := context.Background()
+	client, err := dlock.Open(ctx, "memory://", &dlock.Options{Hooks: dlock.Hooks{
+		Acquired: func(e dlock.Event) { fmt.Println("acquired", e.Name) }, // e.Waited: how long it took
+		Released: func(e dlock.Event) { fmt.Println("released", e.Name) }, // e.Held: how long it lasted
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close(ctx)
+
+	err = dlock.Do(ctx, client.Mutex("orders/42"), func(context.Context, *dlock.Lease) error { return nil })
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// acquired orders/42
+	// released orders/42
+}
+
 func ExampleConfig() {
 	cfg := dlock.Config{
 		URL: "memory://?dlock.prefix=a/",

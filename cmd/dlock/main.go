@@ -38,9 +38,25 @@ func newRoot(std stdio) *cobra.Command {
 	root.SetOut(std.out)
 	root.SetErr(std.err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
-	root.SetHelpCommand(&cobra.Command{Hidden: true}) // the usual one repeats its arguments
+	root.SetHelpCommand(newHelp(root))
 	root.AddCommand(newRun(std), newGuard(std), newDemo(std), newBench(std), newClerk(std))
 	return root
+}
+
+// newHelp is the usual help command, which would repeat its arguments if they name
+// no command.
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Help about a command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			about, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return noArguments(about, args)
+			}
+			return about.Help()
+		},
+	}
 }
 
 func noArguments(_ *cobra.Command, args []string) error {

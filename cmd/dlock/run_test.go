@@ -98,13 +98,15 @@ func TestExitCodeOfKind(t *testing.T) {
 }
 
 func TestHelpListsExitCodes(t *testing.T) {
-	code, p := newShell(t).run("run", "--help")
-	if code != 0 {
-		t.Fatalf("exit code %d", code)
-	}
-	for _, e := range exits {
-		if line := strconv.Itoa(e.code) + "  " + e.meaning; !strings.Contains(p.out.String(), line) {
-			t.Errorf("no %q in the help", line)
+	for _, args := range [][]string{{"run", "--help"}, {"help", "run"}} {
+		code, p := newShell(t).run(args...)
+		if code != 0 {
+			t.Fatalf("%q: exit code %d", args, code)
+		}
+		for _, e := range exits {
+			if line := strconv.Itoa(e.code) + "  " + e.meaning; !strings.Contains(p.out.String(), line) {
+				t.Errorf("%q: no %q in the help", args, line)
+			}
 		}
 	}
 }

@@ -134,6 +134,9 @@ func singleClient(cfg backend.Config, scheme string) (redis.UniversalClient, err
 	if len(u.Hosts) > 1 {
 		return nil, invalid("want one host")
 	}
+	if u.Params.Has("db") && u.Scheme != "unix" && strings.Trim(u.Path, "/") != "" {
+		return nil, invalid("a database in the path and another in parameter db")
+	}
 	text, err := clean(cfg, scheme, strings.Join(u.Hosts, ""), u.Path)
 	if err != nil {
 		return nil, err

@@ -22,6 +22,7 @@ func TestBadTopologyURLs(t *testing.T) {
 		"redis+cluster://h?pool_size=-5":                           "pool_size",
 		"redis+sentinel://h/m?pool_size=99999999999":               "pool_size",
 		"redis://h?pool_size=-5":                                   "pool_size",
+		"redis://h/2?db=3":                                         "parameter db",
 		"redis+sentinel://h":                                       "name-of-the-master",
 		"redis+sentinel:///m":                                      "host,host",
 		"redis+sentinel://h/m/x":                                   "database",

@@ -166,6 +166,36 @@ func TestRoleDefaults(t *testing.T) {
 	unlock(t, mine)
 }
 
+// TestLoginTakenAway ends the session of a role that holds a lock and lets it log in
+// no more, until it may again.
+func TestLoginTakenAway(t *testing.T) {
+	s := server.Start(t, testServer)
+	a := admin(t, s.Addr())
+	exec := func(sql string) {
+		t.Helper()
+		_, err := a.Exec(testContext(t), sql)
+		must(t, err)
+	}
+	exec("CREATE ROLE app LOGIN SUPERUSER")
+	c, err := open1(t, "postgres://app@"+s.Addr()+"/postgres?sslmode=disable")
+	must(t, err)
+	lease := lock(t, c.Mutex(nameOf(t)))
+	ctx := lease.Context(testContext(t))
+
+	exec("ALTER ROLE app NOLOGIN")
+	must(t, lease.Err()) // a session that is there stays
+	exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'")
+	<-ctx.Done()
+	if err := lease.Err(); !errors.Is(err, dlock.ErrLost) {
+		t.Errorf("a hold whose session was ended: %v", err)
+	}
+	if _, err := c.Mutex(nameOf(t)).Lock(testContext(t)); !errors.Is(err, dlock.ErrAuth) {
+		t.Errorf("a lock without a login: %v", err)
+	}
+	exec("ALTER ROLE app LOGIN")
+	unlock(t, lock(t, c.Mutex(nameOf(t))))
+}
+
 // TestPlainRole needs CONNECT and the sequence, and is told how to get it.
 func TestPlainRole(t *testing.T) {
 	s := server.Start(t, testServer)

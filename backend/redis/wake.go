@@ -165,7 +165,7 @@ func (h *hub) subscription(at address, useless *subscription) *subscription {
 		if e := s.ear; e != nil && h.ears[e.node] == e {
 			delete(h.ears, e.node)
 		}
-		go s.close()
+		h.moving.Go(s.close)
 	}
 	return h.begin(at)
 }

@@ -60,7 +60,7 @@ var matrix = []row{
 	{"F-16", "eviction", map[string]string{"redis": limit + "an evicted lock is lost, and known to be; the server should not evict | conformance:Loss/Evicted", "redlock": "conformance:Loss/Evicted", "*": none + "the server evicts nothing"}},
 	{"F-17", "server busy, loading, read-only", map[string]string{"redis": nemesis, "redlock": nemesis, "pg": "backend/pg:TestStandbyRefused", "*": none + "the server has no such state"}},
 	{"F-18", "login changed under a hold, rights taken away", map[string]string{"etcd": "backend/etcd:TestCredentialsRotate", "zk": "backend/zk:TestAccessDenied, backend/zk:TestUserSurvivesReconnect",
-		"*": "conformance:Bad/Credentials", "file": "backend/file:TestUnsafeDirectories", "memory": none + "no login"}},
+		"redis": "backend/redis:TestLoginChanges", "redlock": "conformance:Bad/Credentials", "pg": "backend/pg:TestLoginTakenAway", "file": "backend/file:TestUnsafeDirectories", "memory": none + "no login"}},
 	{"F-20", "both ways dark past the lease", map[string]string{"*": nemesis + ", " + cut, "file": none + "no network",
 		"pg": nemesis + ", " + cut + ", backend/pg:TestHostVanishes"}},
 	{"F-21", "one way dark", map[string]string{"*": nemesis, "file": none + "no network", "memory": none + "no network"}},

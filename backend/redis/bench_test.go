@@ -133,13 +133,13 @@ func BenchmarkHandOver(b *testing.B) {
 	const clients = 16
 	for _, kind := range []struct {
 		name string
-		make func(b *testing.B, key string) baton
+		make func(b *testing.B, key, id string) baton
 	}{{"floor", listBaton}, {"told", toldBaton}, {"leased", leasedBaton}, {"dlock", lockBaton}} {
 		b.Run(kind.name, func(b *testing.B) {
 			key := fmt.Sprintf("{hand-over/%s/%d}", kind.name, b.N)
 			var all []baton
-			for range clients {
-				all = append(all, kind.make(b, key))
+			for i := range clients {
+				all = append(all, kind.make(b, key, fmt.Sprint(key, ":", i)))
 			}
 			before := scriptCalls(b)
 			costs := processors(b)
@@ -150,13 +150,13 @@ func BenchmarkHandOver(b *testing.B) {
 	}
 }
 
-func lockBaton(b *testing.B, key string) baton {
+func lockBaton(b *testing.B, key, _ string) baton {
 	run := lockCycle(b)
 	return func(ctx context.Context) error { return run(ctx, key) }
 }
 
 // listBaton waits for a token in a list, and puts it back.
-func listBaton(b *testing.B, key string) baton {
+func listBaton(b *testing.B, key, _ string) baton {
 	c := plainClient(b, shared)
 	if must[bool](b)(c.SetNX(b.Context(), key+":made", 1, time.Hour).Result()) {
 		must[int64](b)(c.RPush(b.Context(), key, "token").Result())
@@ -172,8 +172,8 @@ func listBaton(b *testing.B, key string) baton {
 // toldBaton queues, and is told by a message that it is its turn: what a lock costs
 // at least if a client waits for all its locks on one connection. There is no lease,
 // no token and nobody who dies.
-func toldBaton(b *testing.B, key string) baton {
-	return scriptBaton(b, key,
+func toldBaton(b *testing.B, key, id string) baton {
+	return scriptBaton(b, key, id,
 		`if redis.call('SETNX', KEYS[1], 1) == 1 then return 1 end
 redis.call('RPUSH', KEYS[2], ARGV[1])
 return 0`,
@@ -184,8 +184,8 @@ return 0`)
 
 // leasedBaton has besides what it takes to know whose the lock is and until when, and
 // to fence off who had it before.
-func leasedBaton(b *testing.B, key string) baton {
-	return scriptBaton(b, key,
+func leasedBaton(b *testing.B, key, id string) baton {
+	return scriptBaton(b, key, id,
 		`local time = redis.call('TIME')
 local us = time[1] * 1000000 + time[2]
 local s = redis.call('HMGET', KEYS[1], 'o', 'e', 't')
@@ -209,9 +209,9 @@ return 0`)
 
 // scriptBaton is a client that takes a lock by a script, or is told later that it has
 // it, and passes it on by another.
-func scriptBaton(b *testing.B, key, take, pass string) baton {
+func scriptBaton(b *testing.B, key, id, take, pass string) baton {
 	c := plainClient(b, shared)
-	keys, id := []string{key, key + ":q"}, fmt.Sprintf("%s:%p", key, c)
+	keys := []string{key, key + ":q"}
 	messages := c.Subscribe(b.Context(), id)
 	b.Cleanup(func() { _ = messages.Close() })
 	must[any](b)(messages.Receive(b.Context()))

@@ -43,6 +43,24 @@ func TestEntryIntoALockThatWasPassedOn(t *testing.T) {
 	})
 }
 
+// Who asks for more than it has is told at once, whoever else is in the lock with it.
+func TestUpgradeBesideAReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := client(t, memory.New(nil), dlock.Options{}).RWMutex("x")
+		outer, err := m.RLock(t.Context())
+		is(t, err, nil)
+		under := outer.Context(t.Context())
+		beside, err := m.RLock(under)
+		is(t, err, nil)
+		waiting, cancel := context.WithTimeout(under, time.Minute)
+		defer cancel()
+		_, err = m.Lock(waiting)
+		is(t, err, dlock.ErrUpgrade)
+		unlock(t, beside)
+		unlock(t, outer)
+	})
+}
+
 // A writer waits for its turn under a lease that becomes a reader's meanwhile.
 func TestEntryIntoALockThatWasDowngraded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -214,14 +214,12 @@ func TestSliceRacesGrant(t *testing.T) {
 func TestNoConnectionLeft(t *testing.T) {
 	s := server.Start(t, server.Postgres{Settings: []string{"max_connections=8", "superuser_reserved_connections=1"}})
 	a := admin(t, s.Addr())
-	_, err := a.Exec(testContext(t), "CREATE ROLE plain LOGIN")
-	must(t, err)
+	execute(t, a, "CREATE ROLE plain LOGIN")
 	cfg := configOf(t, s.Addr())
 	b0, err := New(testContext(t), cfg, nil) // makes the sequence
 	must(t, err)
 	must(t, b0.Close(testContext(t)))
-	_, err = a.Exec(testContext(t), "GRANT USAGE, UPDATE ON SEQUENCE dlock_token, dlock_token_range TO plain")
-	must(t, err)
+	execute(t, a, "GRANT USAGE, UPDATE ON SEQUENCE dlock_token, dlock_token_range TO plain")
 	cfg.User = "plain"
 	var clients []*dlock.Client
 	for range 2 {
@@ -304,10 +302,7 @@ func TestWaitersLetIndexesBeBuilt(t *testing.T) {
 	lease := lock(t, p.Mutex(nameOf(t)))
 	next := queue(t, shared.Addr(), q, nameOf(t))
 	a := admin(t, shared.Addr())
-	for _, sql := range []string{"CREATE TABLE indexed (n int)", "CREATE INDEX CONCURRENTLY ON indexed (n)", "DROP TABLE indexed"} {
-		_, err := a.Exec(testContext(t), sql)
-		must(t, err)
-	}
+	execute(t, a, "CREATE TABLE indexed (n int)", "CREATE INDEX CONCURRENTLY ON indexed (n)", "DROP TABLE indexed")
 	select {
 	case l := <-next:
 		t.Fatalf("a held lock was granted: %v", l)

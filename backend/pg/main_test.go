@@ -105,6 +105,15 @@ func admin(t testing.TB, addr string) *pgx.Conn {
 	return c
 }
 
+// execute runs statements, one after the other.
+func execute(t testing.TB, c *pgx.Conn, statements ...string) {
+	t.Helper()
+	for _, sql := range statements {
+		_, err := c.Exec(testContext(t), sql)
+		must(t, err)
+	}
+}
+
 func number(t testing.TB, c *pgx.Conn, sql string, args ...any) int {
 	t.Helper()
 	var n int

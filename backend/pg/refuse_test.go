@@ -139,7 +139,7 @@ func TestSessionPooler(t *testing.T) {
 // TestRoleDefaults has the role's own settings make everything hard.
 func TestRoleDefaults(t *testing.T) {
 	a := admin(t, shared.Addr())
-	for _, sql := range []string{
+	execute(t, a,
 		"DROP ROLE IF EXISTS hasty",
 		"CREATE ROLE hasty LOGIN SUPERUSER",
 		"ALTER ROLE hasty SET lock_timeout = '20ms'",
@@ -148,10 +148,7 @@ func TestRoleDefaults(t *testing.T) {
 		"ALTER ROLE hasty SET default_transaction_read_only = on",
 		"ALTER ROLE hasty SET default_transaction_isolation = 'serializable'",
 		"ALTER ROLE hasty SET search_path = ''",
-	} {
-		_, err := a.Exec(testContext(t), sql)
-		must(t, err)
-	}
+	)
 	p := newPeer(t, shared.Addr(), Options{}, ttl)
 	c, err := open1(t, "postgres://hasty@"+shared.Addr()+"/postgres?sslmode=disable")
 	must(t, err)
@@ -171,20 +168,15 @@ func TestRoleDefaults(t *testing.T) {
 func TestLoginTakenAway(t *testing.T) {
 	s := server.Start(t, testServer)
 	a := admin(t, s.Addr())
-	exec := func(sql string) {
-		t.Helper()
-		_, err := a.Exec(testContext(t), sql)
-		must(t, err)
-	}
-	exec("CREATE ROLE app LOGIN SUPERUSER")
+	execute(t, a, "CREATE ROLE app LOGIN SUPERUSER")
 	c, err := open1(t, "postgres://app@"+s.Addr()+"/postgres?sslmode=disable")
 	must(t, err)
 	lease := lock(t, c.Mutex(nameOf(t)))
 	ctx := lease.Context(testContext(t))
 
-	exec("ALTER ROLE app NOLOGIN")
+	execute(t, a, "ALTER ROLE app NOLOGIN")
 	must(t, lease.Err()) // a session that is there stays
-	exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'")
+	execute(t, a, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'")
 	<-ctx.Done()
 	if err := lease.Err(); !errors.Is(err, dlock.ErrLost) {
 		t.Errorf("a hold whose session was ended: %v", err)
@@ -192,7 +184,7 @@ func TestLoginTakenAway(t *testing.T) {
 	if _, err := c.Mutex(nameOf(t)).Lock(testContext(t)); !errors.Is(err, dlock.ErrAuth) {
 		t.Errorf("a lock without a login: %v", err)
 	}
-	exec("ALTER ROLE app LOGIN")
+	execute(t, a, "ALTER ROLE app LOGIN")
 	unlock(t, lock(t, c.Mutex(nameOf(t))))
 }
 
@@ -200,23 +192,20 @@ func TestLoginTakenAway(t *testing.T) {
 func TestPlainRole(t *testing.T) {
 	s := server.Start(t, testServer)
 	a := admin(t, s.Addr())
-	_, err := a.Exec(testContext(t), "CREATE ROLE plain LOGIN")
-	must(t, err)
+	execute(t, a, "CREATE ROLE plain LOGIN")
 	url := "postgres://plain@" + s.Addr() + "/postgres?sslmode=disable"
-	_, err = open1(t, url)
+	_, err := open1(t, url)
 	if !errors.Is(err, dlock.ErrAuth) {
 		t.Fatalf("without the sequence: %v", err)
 	}
 	_, statement, _ := strings.Cut(err.Error(), "run ")
 	create, grant, _ := strings.Cut(statement, "; then ")
-	_, err = a.Exec(testContext(t), create)
-	must(t, err)
+	execute(t, a, create)
 	grant, _, _ = strings.Cut(grant, "this role")
 	if _, err := open1(t, url); !errors.Is(err, dlock.ErrAuth) || !strings.Contains(err.Error(), grant) {
 		t.Fatalf("without what %q grants: %v", grant, err)
 	}
-	_, err = a.Exec(testContext(t), grant+"plain")
-	must(t, err)
+	execute(t, a, grant+"plain")
 	c, err := open1(t, url)
 	must(t, err)
 	works(t, c.Mutex(nameOf(t)))
@@ -229,9 +218,8 @@ func TestForeignSequenceRefused(t *testing.T) {
 		"low":   "CREATE UNLOGGED SEQUENCE low.dlock_token INCREMENT 4096",
 		"alone": fmt.Sprintf("CREATE UNLOGGED SEQUENCE alone.dlock_token INCREMENT %d MINVALUE %d", numberStep, rangeSize),
 	} {
-		_, err := a.Exec(testContext(t), "DROP SCHEMA IF EXISTS "+schema+" CASCADE; CREATE SCHEMA "+schema+"; "+sequence)
-		must(t, err)
-		_, err = open1(t, "postgres://postgres@"+shared.Addr()+"/postgres?sslmode=disable&schema="+schema)
+		execute(t, a, "DROP SCHEMA IF EXISTS "+schema+" CASCADE; CREATE SCHEMA "+schema+"; "+sequence)
+		_, err := open1(t, "postgres://postgres@"+shared.Addr()+"/postgres?sslmode=disable&schema="+schema)
 		if !errors.Is(err, dlock.ErrConflict) {
 			t.Errorf("%s is not ours: %v", sequence, err)
 		}

@@ -107,17 +107,12 @@ func TestEndOfARange(t *testing.T) {
 func TestRangeRefused(t *testing.T) {
 	s := server.Start(t, testServer)
 	a := admin(t, s.Addr())
-	exec := func(sql string) {
-		t.Helper()
-		_, err := a.Exec(testContext(t), sql)
-		must(t, err)
-	}
 	works(t, newPeer(t, s.Addr(), Options{}, ttl).Mutex(nameOf(t)))
-	exec("CREATE ROLE plain LOGIN; GRANT USAGE, UPDATE ON SEQUENCE dlock_token, dlock_token_range TO plain")
+	execute(t, a, "CREATE ROLE plain LOGIN; GRANT USAGE, UPDATE ON SEQUENCE dlock_token, dlock_token_range TO plain")
 	c, err := open1(t, "postgres://plain@"+s.Addr()+"/postgres?sslmode=disable")
 	must(t, err)
 	works(t, c.Mutex(nameOf(t)))
-	exec(fmt.Sprintf("REVOKE UPDATE ON SEQUENCE dlock_token FROM plain; SELECT setval('dlock_token', %d)", rangeSize))
+	execute(t, a, fmt.Sprintf("REVOKE UPDATE ON SEQUENCE dlock_token FROM plain; SELECT setval('dlock_token', %d)", rangeSize))
 	if _, err := c.Mutex(nameOf(t)).Lock(testContext(t)); !errors.Is(err, dlock.ErrAuth) {
 		t.Errorf("a lock without a token: %v", err)
 	}
@@ -130,13 +125,10 @@ func TestRangeRefused(t *testing.T) {
 func TestLoggedSequence(t *testing.T) {
 	a := admin(t, shared.Addr())
 	q := newSequences("older")
-	for _, sql := range []string{
-		"DROP SCHEMA IF EXISTS older CASCADE; CREATE SCHEMA older", q.create(unloggedVersion - 1),
+	execute(t, a,
+		"DROP SCHEMA IF EXISTS older CASCADE; CREATE SCHEMA older", q.create(unloggedVersion-1),
 		fmt.Sprintf("SELECT setval('older.dlock_token', %d)", rangeSize-2*numberStep),
-	} {
-		_, err := a.Exec(testContext(t), sql)
-		must(t, err)
-	}
+	)
 	m := newPeer(t, shared.Addr(), Options{Schema: "older"}, ttl).Mutex(nameOf(t))
 	for i := range int64(3) {
 		lease := lock(t, m)

@@ -75,13 +75,9 @@ func TestFailureInGroup(t *testing.T) {
 // does not take the lock back by itself.
 func TestFailureBehindTheGrant(t *testing.T) {
 	a := admin(t, shared.Addr())
-	for _, sql := range []string{"DROP SCHEMA IF EXISTS worn CASCADE", "CREATE SCHEMA worn"} {
-		_, err := a.Exec(testContext(t), sql)
-		must(t, err)
-	}
+	execute(t, a, "DROP SCHEMA IF EXISTS worn CASCADE", "CREATE SCHEMA worn")
 	p := newPeer(t, shared.Addr(), Options{Schema: "worn"}, 10*limit)
-	_, err := a.Exec(testContext(t), "SELECT setval('worn.dlock_token', (1::int8 << 52) - 1)") // the last there is
-	must(t, err)
+	execute(t, a, "SELECT setval('worn.dlock_token', (1::int8 << 52) - 1)") // the last there is
 	if _, err := p.Mutex(nameOf(t)).TryLock(testContext(t)); !errors.Is(err, dlock.ErrUnavailable) {
 		t.Errorf("locked without a token: %v", err)
 	}

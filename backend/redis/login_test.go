@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,11 +25,10 @@ func TestLoginChanges(t *testing.T) {
 	set("on", ">old", "~dlock:*", "&dlock:*", "+@all")
 	var password atomic.Value
 	password.Store("old")
-	c := must[*dlock.Client](t)(dlock.Open(ctx, "redis://"+s.Addr(), &dlock.Options{
+	c := openClient(t, s, &dlock.Options{
 		TTL:         5 * time.Second,
 		Credentials: func(context.Context) (string, string, error) { return "app", password.Load().(string), nil },
-	}))
-	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	})
 	m := c.Mutex("a")
 	l := must[*dlock.Lease](t)(m.Lock(ctx))
 	expiry := func() int { return must[int](t)(admin.HGet(ctx, mainKey("a"), "e").Int()) }
@@ -40,18 +38,13 @@ func TestLoginChanges(t *testing.T) {
 	before := expiry()
 	must[any](t)(admin.Do(ctx, "client", "kill", "user", "app").Result())
 	eventually(t, "the hold outlives the lease that it had", func() bool { return expiry() > before+5000 })
-	if err := l.Err(); err != nil {
-		t.Fatal(err)
-	}
+	is(t, l.Err(), nil)
 
 	set("-@all")
 	<-l.Context(ctx).Done()
-	if err := l.Err(); !errors.Is(err, dlock.ErrLost) {
-		t.Errorf("a hold that cannot be renewed: %v", err)
-	}
-	if _, err := c.Mutex("b").Lock(ctx); !errors.Is(err, dlock.ErrAuth) {
-		t.Errorf("a lock without rights: %v", err)
-	}
+	is(t, l.Err(), dlock.ErrLost)
+	_, err := c.Mutex("b").Lock(ctx)
+	is(t, err, dlock.ErrAuth)
 	set("+@all")
 	must[*dlock.Lease](t)(m.Lock(ctx))
 }

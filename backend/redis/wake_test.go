@@ -3,8 +3,11 @@ package redis
 import (
 	"bytes"
 	"context"
+	"errors"
+	"log/slog"
 	"net"
 	"testing"
+	"testing/synctest"
 
 	"github.com/redis/go-redis/v9"
 
@@ -73,4 +76,32 @@ func TestQueueHoldsWhoCanBeTold(t *testing.T) {
 	if err := (<-locked).Unlock(ctx); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestCloseWaitsForUselessSubscription closes a hub while one of its subscriptions,
+// which another has replaced, still has a goroutine.
+func TestCloseWaitsForUselessSubscription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: func(context.Context, string, string) (net.Conn, error) {
+			return nil, errors.New("no server")
+		}})
+		defer rdb.Close()
+		h := newHub(rdb, nil, slog.New(slog.DiscardHandler), false)
+		useless := &subscription{hub: h, stop: func() {}, done: make(chan struct{})}
+		h.subs[address{}] = useless
+		h.subscription(address{}, useless)
+		closed := make(chan struct{})
+		go func() {
+			h.close()
+			close(closed)
+		}()
+		synctest.Wait()
+		select {
+		case <-closed:
+			t.Error("closed too early")
+		default:
+		}
+		close(useless.done)
+		<-closed
+	})
 }

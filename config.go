@@ -12,10 +12,13 @@ import (
 )
 
 // A Config is what a program needs to be told to have a client: it decodes
-// from JSON, YAML and environment variables by its field tags.
+// from JSON, YAML and environment variables by its field tags. For viper and others
+// on mapstructure give the option DecodeHook(mapstructure.TextUnmarshallerHookFunc()).
 type Config struct {
 	// URL names the backend and says where it is, as Open takes it. It may
-	// hold a password: a Config is never printed with it.
+	// hold a password: a Config is never printed or encoded with it. What prints
+	// a struct by reflection alone, as fmt does an unexported field, does not know
+	// of that: keep a Config in an exported field, or give Options.Credentials.
 	URL string `json:"url" yaml:"url" mapstructure:"url" env:"URL"`
 
 	// TTL, Prefix and Label are those of Options.
@@ -29,10 +32,10 @@ type Config struct {
 func (c Config) Validate() error {
 	u, err := backend.ParseURL(c.URL)
 	if err != nil {
-		return errors.Join(err, c.options().check())
+		return backend.Join(err, c.options().check())
 	}
 	_, err = takeOptions(u, c.options())
-	return errors.Join(err, u.Params.Err())
+	return backend.Join(err, u.Params.Err())
 }
 
 // Open opens the client that c describes. The URL, TTL, Prefix and Label come
@@ -68,13 +71,20 @@ func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 // GoString is String.
 func (c Config) GoString() string { return c.String() }
 
+// MarshalText is String, so that a Config which is encoded as JSON or YAML, such as in a
+// log of all settings, shows no password. It cannot be decoded again.
+func (c Config) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
 // Format prints String for every verb.
 func (c Config) Format(s fmt.State, _ rune) { fmt.Fprint(s, c.String()) }
 
 // A Duration is a time.Duration that decodes from text such as 10s.
 type Duration time.Duration
 
-var _ encoding.TextUnmarshaler = (*Duration)(nil)
+var (
+	_ encoding.TextUnmarshaler = (*Duration)(nil)
+	_ encoding.TextMarshaler   = Config{}
+)
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (d *Duration) UnmarshalText(text []byte) error {

@@ -72,7 +72,14 @@ func TestConfigHidesSecrets(t *testing.T) {
 	}
 	u, err := backend.ParseURL(cfg.URL)
 	is(t, err, nil)
-	for _, v := range []any{cfg, &cfg, u, u.Params, &u.Params} {
+	type settings struct {
+		Lock    dlock.Config
+		Backend backend.URL
+	}
+	for _, v := range []any{cfg, &cfg, u, *u, u.Params, &u.Params, settings{cfg, *u}, &settings{cfg, *u}} {
+		if text, err := json.Marshal(v); err != nil || strings.Contains(string(text), secret) {
+			t.Errorf("a %T is encoded as %s: %v", v, text, err)
+		}
 		var out strings.Builder
 		slog.New(slog.NewJSONHandler(&out, nil)).Info("start", "v", v)
 		slog.New(slog.NewTextHandler(&out, nil)).Info("start", "v", v)

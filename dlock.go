@@ -17,13 +17,17 @@ import (
 // call Lock on the same Locker exclude one another, as on a sync.Mutex.
 type Locker interface {
 	// Lock waits until the lock is held or ctx is done. ctx bounds the wait
-	// only: it has no say once Lock has returned.
+	// only: it has no say once Lock has returned. A call that fails may return up
+	// to 50 ms after ctx is done, to give back what it had got: whoever asks next
+	// is not refused for nobody. A server that has never answered is not waited
+	// for longer than 3 s, whatever ctx allows: ErrUnavailable.
 	//
 	// If ctx came from Lease.Context of a live lease on this lock, Lock
 	// enters it again. The lock is free when every lease on it is unlocked.
 	Lock(ctx context.Context) (*Lease, error)
 
-	// TryLock is Lock, but reports ErrHeld rather than wait.
+	// TryLock is Lock, but reports ErrHeld rather than wait for the lock. It waits
+	// for the server's answer, its own or one to a call of this client before it.
 	TryLock(ctx context.Context) (*Lease, error)
 }
 
@@ -34,7 +38,9 @@ type RWLocker interface {
 	Locker
 
 	// RLock is Lock for a reader. Whoever holds the lock exclusively may
-	// enter it as a reader; the other way round is ErrUpgrade.
+	// enter it as a reader, and the lock stays exclusive until all leases on it
+	// are unlocked: Lease.Downgrade makes it shared. The other way round is
+	// ErrUpgrade.
 	RLock(ctx context.Context) (*Lease, error)
 
 	// TryRLock is RLock, but reports ErrHeld rather than wait. It does not
@@ -49,23 +55,35 @@ type Client struct {
 	reenterer  backend.Reenterer  // nil: entries are counted here alone
 	downgrader backend.Downgrader // nil: ErrUnsupported
 	transferer backend.Transferer // nil: every goroutine asks the server
-	opts       Options
-	log        *slog.Logger
-	minTTL     time.Duration
-	defaults   settings // of a lock that is made without options
+	expirer    backend.Expirer    // nil: this process keeps what is to be held for longer
+
+	batchReleaser backend.BatchReleaser // nil: holds are released one by one
+	opts          Options
+	log           *slog.Logger
+	minTTL        time.Duration
+	defaults      settings // of a lock that is made without options
 
 	keeper  *keepalive.Keeper
 	janitor backend.Janitor
-	id      string        // 128 random bits
-	lastID  atomic.Uint64 // counts requests
+	rests   backend.Janitor // waits for the shortest time for which a lock is held
+
+	losses    batcher       // to be told
+	leftovers batcher       // to be given back
+	id        string        // 128 random bits
+	lastID    atomic.Uint64 // counts requests
+
+	short sync.Once // to warn of a TTL that is too short for most purposes
 
 	waiters sync.Pool // of this client alone: a channel must not leave its synctest bubble
 
 	mu       sync.Mutex
 	closed   bool
+	owed     map[*hold]struct{} // unlocked, and the server has not confirmed that
 	names    map[string]*doorway
 	idle     *doorway // in names, though nobody needs it just now
 	idleName string   // its name
+
+	mostNames int // how many were in names since that was made
 }
 
 // New returns a client of a backend that the program has made by hand, such as
@@ -96,13 +114,21 @@ func newClient(b backend.Backend, o *Options) *Client {
 	c.reenterer, _ = b.(backend.Reenterer)
 	c.downgrader, _ = b.(backend.Downgrader)
 	c.transferer, _ = b.(backend.Transferer)
+	c.batchReleaser, _ = b.(backend.BatchReleaser)
+	c.expirer, _ = b.(backend.Expirer)
 	if m, ok := b.(backend.MinTTLer); ok {
 		c.minTTL = max(c.minTTL, m.MinTTL())
 	}
 	c.defaults = *newSettings(c.opts.ttl(), c.minTTL, nil)
 	renewer, _ := b.(backend.Renewer)
-	c.keeper = keepalive.New(renewer)
+	c.keeper = keepalive.New(renewer, c.reportLost)
 	return c
+}
+
+// expires reports whether the server can keep a hold for d without this process.
+func (c *Client) expires(d time.Duration) bool {
+	some, limited := c.backend.(interface{ CanExpire(time.Duration) bool })
+	return c.expirer != nil && (!limited || some.CanExpire(d))
 }
 
 // Mutex returns the lock of that name. It never fails: a bad name or option is
@@ -116,70 +142,6 @@ func (c *Client) Mutex(name string, o ...Option) *Mutex {
 // fails: a bad name or option is the error of every call on it.
 func (c *Client) RWMutex(name string, o ...Option) *RWMutex {
 	return &RWMutex{Mutex{c.newLock(name, c.settings(o))}}
-}
-
-// farewell is how long Close takes at most when its context is done already.
-const farewell = time.Second
-
-// Close unlocks every lease, ends every call that waits with ErrClosed, and
-// closes the backend. It waits for what the server has to be told until ctx is
-// done, or for a second at most if it is done already; what could not be told
-// then, the server finds out by itself. The leases report ErrClosed at once, calls
-// that wait in a queue on the server end last. Calls after the first do nothing and
-// return nil.
-func (c *Client) Close(ctx context.Context) error {
-	if ctx == nil {
-		return newError("close", "", errNilContext)
-	}
-	if c == nil || c.backend == nil {
-		return newError("close", "", backend.Fail(ErrInvalidConfig, errZeroClient))
-	}
-	holds, first := c.shut()
-	if !first {
-		return nil
-	}
-	if ctx.Err() != nil {
-		var cancel context.CancelFunc
-		ctx, cancel = backend.Detach(ctx, farewell)
-		defer cancel()
-	}
-	c.releaseAll(ctx, holds)
-	err := c.janitor.Close(ctx)
-	c.keeper.Close()
-	if e := c.backend.Close(ctx); e != nil {
-		err = e
-	}
-	if err != nil {
-		return newError("close", "", err)
-	}
-	return nil
-}
-
-// shut turns newcomers and waiters away and returns the holds there are.
-// Whoever waits under a lease hears of its end.
-func (c *Client) shut() (holds []*hold, first bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return nil, false
-	}
-	c.closed = true
-	for _, d := range c.names {
-		d.turnAway(ErrClosed)
-		for h := d.holds; h != nil; h = h.next {
-			holds = append(holds, h)
-		}
-	}
-	return holds, true
-}
-
-// releaseAll ends the holds side by side. Each tells its leases first.
-func (c *Client) releaseAll(ctx context.Context, holds []*hold) {
-	var all sync.WaitGroup
-	for _, h := range holds {
-		all.Go(func() { h.close(ctx) })
-	}
-	all.Wait()
 }
 
 func randomID() string {

@@ -1,8 +1,10 @@
 package dlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -20,8 +22,7 @@ func Do(ctx context.Context, l Locker, f func(ctx context.Context, lease *Lease)
 	if err != nil {
 		return err
 	}
-	_, err = lease.run(ctx, f)
-	return err
+	return lease.run(ctx, f)
 }
 
 // TryDo is Do, but returns ErrHeld without running f if the lock is held.
@@ -30,50 +31,99 @@ func TryDo(ctx context.Context, l Locker, f func(ctx context.Context, lease *Lea
 	if err != nil {
 		return err
 	}
-	_, err = lease.run(ctx, f)
-	return err
+	return lease.run(ctx, f)
 }
 
-// run runs f and unlocks l. It reports whether l was lost before.
-func (l *Lease) run(ctx context.Context, f func(context.Context, *Lease) error) (lost bool, err error) {
+// run runs f and unlocks l. It returns f's error, and that of the end of l if f was not
+// protected to the end.
+func (l *Lease) run(ctx context.Context, f func(context.Context, *Lease) error) error {
+	end, err := l.term(ctx, f)
+	if end == nil || sameEnd(end, err) {
+		return cmp.Or(end, err)
+	}
+	return backend.Join(end, err)
+}
+
+// sameEnd reports whether err says no more than that the lease has ended as end says:
+// it is the cause of the lease's context.
+func sameEnd(end, err error) bool {
+	a, ok := end.(*Error)
+	b, also := err.(*Error)
+	return ok && also && a.Name == b.Name && a.Kind == b.Kind
+}
+
+// term runs f and unlocks l. End is why l was over before f was, nil if it was not.
+func (l *Lease) term(ctx context.Context, f func(context.Context, *Lease) error) (end, err error) {
 	defer func() {
-		end := l.Unlock(ctx)
-		lost = errors.Is(end, ErrLost)
-		if lost || errors.Is(l.Err(), ErrClosed) {
-			err = errors.Join(end, err)
+		end = l.Unlock(ctx)
+		if !errors.Is(end, ErrLost) && !errors.Is(l.Err(), ErrClosed) {
+			end = nil
 		}
 	}()
-	return false, f(l.Context(ctx), l)
+	return nil, f(l.Context(ctx), l)
 }
 
 // Lead holds l for as long as it can, and runs f for each term that it does.
 // f's context ends with the term, when the lock is lost or ctx is done; f must
 // return soon then. After a term Lead unlocks l, and stands again.
 //
-// Lead returns when ctx is done, with its cause. It returns earlier if f fails
-// within a term, with f's error, or if the lock cannot be had at all: a bad
-// name, a refused password, a closed client. A server that does not answer is
-// asked again, with growing pauses.
+// Lead returns when ctx is done, with its cause, and f's error if that says more. It
+// returns earlier if f fails within a term, with f's error, or if the lock cannot be
+// had at all: a bad name, a refused password, a closed client. What f returns when its
+// term was lost goes to the client's logger. A server that does not answer is asked
+// again, with growing pauses, and so are terms begun that end within a second.
 func Lead(ctx context.Context, l Locker, f func(ctx context.Context, lease *Lease) error) error {
 	if ctx == nil {
 		return newError("lock", "", errNilContext)
 	}
 	pause := backend.Backoff{}
 	for {
-		lease, err := l.Lock(ctx)
-		lost := errors.Is(err, ErrLost)
-		if err == nil {
-			pause.Reset()
-			lost, err = lease.run(ctx, f)
-		}
+		began := time.Now()
+		err, final := stand(ctx, l, f)
 		switch {
 		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err == nil, lost:
-		case lease == nil && (errors.Is(err, ErrUnavailable) || errors.Is(err, ErrHeld)):
-			backend.Sleep(ctx, pause.Next())
-		default:
+			return lastWords(ctx, err)
+		case final:
 			return err
+		case time.Since(began) >= longTerm:
+			pause.Reset()
+		default:
+			backend.Sleep(ctx, pause.Next())
 		}
 	}
+}
+
+// longTerm is how long a term of Lead lasts that is followed by the next at once.
+const longTerm = time.Second
+
+// stand waits for one term of Lead and serves it. Final says that err ends Lead.
+func stand(ctx context.Context, l Locker, f func(context.Context, *Lease) error) (err error, final bool) {
+	lease, err := l.Lock(ctx)
+	if err != nil {
+		again := errors.Is(err, ErrUnavailable) || errors.Is(err, ErrHeld) || errors.Is(err, ErrLost)
+		return err, !again
+	}
+	end, err := lease.term(ctx, f)
+	switch {
+	case errors.Is(end, ErrLost):
+		if err != nil && ctx.Err() == nil && !sameEnd(end, err) {
+			lease.of.client().complain("term ended", lease.of.lockName(), err)
+		}
+		return err, false
+	case end != nil && !sameEnd(end, err):
+		return backend.Join(end, err), true
+	case end != nil:
+		return end, true
+	}
+	return err, err != nil
+}
+
+// lastWords is the error of Lead when ctx is done: the cause of that, and what f has
+// said unless that is the same.
+func lastWords(ctx context.Context, err error) error {
+	cause := backend.Cause(ctx)
+	if err == nil || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)) {
+		return cause
+	}
+	return backend.Join(cause, err)
 }

@@ -2,6 +2,8 @@ package dlock
 
 import (
 	"context"
+	"maps"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -10,101 +12,117 @@ import (
 // queue for it and the holds it has. The client's mutex guards it.
 type doorway struct {
 	gate
-	holds *hold // a list, newest first
+	holds  *hold // a list, newest first
+	queued int   // calls that the server has told to wait
+	unsure bool  // somebody in the queue is not answered
+}
+
+// held reports whether the lock is held for all that is known here. A hold of this
+// client that was lost is nobody's, and a call that has had no answer says nothing.
+func (d *doorway) held() bool {
+	if d.queued > 0 {
+		return true
+	}
+	for h := d.holds; h != nil; h = h.next {
+		if !h.overBy(ErrLost) {
+			return true
+		}
+	}
+	return false
+}
+
+// answered tells the queue that the lock is held: those who wait for no more than
+// that are turned away.
+func (d *doorway) answered() {
+	if !d.unsure {
+		return
+	}
+	d.unsure = false
+	for w := d.head; w != nil; {
+		next := w.next
+		w.answered = true
+		if w.try {
+			d.remove(w)
+			w.err = ErrHeld
+			w.ready <- struct{}{}
+		}
+		w = next
+	}
+	d.admit()
 }
 
 // knock waits for this goroutine's turn to ask the backend for l. Nobody else
 // of this client asks for it in a conflicting mode until leave. If a hold of
-// this client serves instead, knock returns a lease on that.
-func (c *Client) knock(ctx context.Context, l *lock, r request, n *notice) (*doorway, *Lease, error) {
+// this client serves instead, knock returns a lease on that. A call that must not
+// wait for the lock waits here for an answer to those before it. Waited is for how long
+// the call has been without any.
+func (c *Client) knock(ctx context.Context, l *lock, r request, n *notice) (door *doorway, lease *Lease, waited time.Duration, err error) {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
-		return nil, nil, ErrClosed
+		return nil, nil, 0, ErrClosed
 	}
 	d := c.doorway(l.fullName)
 	if lease := d.join(l, r.mode); lease != nil {
 		c.mu.Unlock()
-		return d, lease, nil
+		return d, lease, 0, nil
 	}
 	if d.tryEnter(r.mode) {
 		c.mu.Unlock()
-		return d, nil, nil
+		return d, nil, 0, nil
 	}
-	if !r.wait {
+	held := d.held()
+	if held && !r.wait {
 		c.mu.Unlock()
-		return nil, nil, ErrHeld
+		return nil, nil, 0, ErrHeld
 	}
-	d.want()
-	lease, err := c.await(ctx, &d.gate, c.newWaiter(r.mode, l), nil, n)
-	if err != nil {
+	w := c.newWaiter(r.mode, l)
+	w.try, w.answered = !r.wait, held
+	if r.wait {
+		d.want()
+	} else {
+		n = nil
+	}
+	var start time.Time
+	if !held {
+		d.unsure, start = true, time.Now()
+	}
+	defer func() {
+		if lease != nil || door != nil {
+			return
+		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.names[l.fullName] == d {
 			c.tidy(l, d)
 		}
-		return nil, nil, err
+	}()
+	lease, answered, err := c.await(ctx, &d.gate, w, nil, n)
+	if err != nil {
+		return nil, nil, 0, err
 	}
-	return d, lease, nil
+	if !answered {
+		waited = time.Since(start)
+	}
+	return d, lease, waited, nil
 }
 
-// await queues w at g until this goroutine is let in, or has a lease. It is
-// called with c.mu held and returns without it. It fails if ctx or parent, which
-// may be nil, ends first, or if it is turned away.
-func (c *Client) await(ctx context.Context, g *gate, w *waiter, parent <-chan struct{}, n *notice) (*Lease, error) {
-	g.enqueue(w)
-	c.mu.Unlock()
-	n.Queued()
-
-	if ctx.Done() == nil && parent == nil { // half the price of a select
-		<-w.ready
-		return c.letIn(w)
-	}
-	var err error
-	select {
-	case <-w.ready:
-		return c.letIn(w)
-	case <-ctx.Done():
-		err = backend.WaitEnded(ctx, true)
-	case <-parent:
-		err = errParentEnded
-	}
+// leave ends the entry of h, which could not be had, into its doorway.
+func (c *Client) leave(h *hold, mode backend.Mode) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w.granted || w.err != nil {
-		<-w.ready
-		if w.lease != nil || w.err != nil {
-			return c.letIn(w)
-		}
+	h.asked()
+	h.door.gate.leave(mode)
+	c.tidy(h.lock, h.door)
+}
+
+// asked says that there is an answer to the request for h. It is called with the
+// client's mutex held.
+func (h *hold) asked() {
+	if h.question != nil && h.isQueued {
+		h.door.queued--
 	}
-	g.abandon(w)
-	_, _ = c.letIn(w)
-	return nil, err
-}
-
-func (c *Client) newWaiter(mode backend.Mode, l *lock) *waiter {
-	w, _ := c.waiters.Get().(*waiter)
-	if w == nil {
-		w = &waiter{ready: make(chan struct{}, 1)}
-	}
-	w.mode, w.lock, w.granted = mode, l, false
-	return w
-}
-
-// letIn ends the use of w and returns what it may have been given.
-func (c *Client) letIn(w *waiter) (lease *Lease, err error) {
-	lease, err = w.lease, w.err
-	w.lease, w.err, w.lock = nil, nil, nil
-	c.waiters.Put(w)
-	return lease, err
-}
-
-// leave ends an entry into d, the doorway of l.
-func (c *Client) leave(l *lock, d *doorway, mode backend.Mode) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	d.gate.leave(mode)
-	c.tidy(l, d)
+	h.question = nil
 }
 
 // doorway returns the one of name. It is called with c.mu held.
@@ -117,6 +135,7 @@ func (c *Client) doorway(name string) *doorway {
 	if d == nil {
 		d = new(doorway)
 		c.names[name] = d
+		c.mostNames = max(c.mostNames, len(c.names))
 	}
 	return d
 }
@@ -129,9 +148,18 @@ func (c *Client) tidy(l *lock, d *doorway) {
 		return
 	}
 	if c.idle != nil {
-		delete(c.names, c.idleName)
+		c.forget(c.idleName)
 	}
 	c.idle, c.idleName = d, l.fullName
+}
+
+// forget deletes a name. A map keeps the room that it once needed, so after very many
+// names there is a new one. It is called with c.mu held.
+func (c *Client) forget(name string) {
+	delete(c.names, name)
+	if n := len(c.names); c.mostNames >= 1024 && n < c.mostNames/8 {
+		c.names, c.mostNames = maps.Collect(maps.All(c.names)), n
+	}
 }
 
 // want tells the holders of d that somebody of this client waits. It is
@@ -146,6 +174,7 @@ func (d *doorway) want() {
 func (c *Client) hang(h *hold) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	h.asked()
 	if c.closed {
 		return false
 	}
@@ -155,16 +184,21 @@ func (c *Client) hang(h *hold) bool {
 		h.next.prev = h
 	}
 	d.holds = h
+	d.answered()
 	if d.head != nil {
 		h.wantedHere()
 	}
 	return true
 }
 
-// unhang takes h out of the holds of its doorway and ends its entry.
+// unhang takes h out of the holds of its doorway and ends its entry, once.
 func (c *Client) unhang(h *hold) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if h.off {
+		return
+	}
+	h.off = true
 	d := h.door
 	if h.prev != nil {
 		h.prev.next = h.next

@@ -143,3 +143,22 @@ func TestDowngradeInDoubt(t *testing.T) {
 		unlock(t, writer)
 	})
 }
+
+// A downgrade that ends before it has asked the server leaves the lease as it was.
+func TestDowngradeThatNeverAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, _ := pair(t, dlock.Options{TTL: 30 * time.Second})
+		m := a.RWMutex("x")
+		lease := lock(t, m)
+		ba.Cut()
+		time.Sleep(11 * time.Second) // a renewal is under way
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		is(t, lease.Downgrade(ctx), dlock.ErrUnavailable)
+		ba.Heal()
+		inner, err := m.Lock(lease.Context(t.Context()))
+		is(t, err, nil)
+		unlock(t, inner)
+		unlock(t, lease)
+	})
+}

@@ -1,18 +1,22 @@
 package dlock
 
 import (
+	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/dlock-go/dlock/backend"
 )
 
-// An ending is how the lease on a lock ends: once, for a reason, with
-// everybody told who asked to be.
+// An ending is how a lease ends: once, for a reason. It is over from the moment
+// that a reason is noted, here or with what the lease depends on: then every call
+// says so. To settle it closes Done and ends the contexts.
 type ending struct {
-	mu   sync.Mutex
-	over *reason       // nil: it has not ended
-	done chan struct{} // closed at the end; nil: nobody asked yet
-	told func(error)   // called at the end, or nil
+	over atomic.Pointer[reason] // nil: it has not ended, as far as is noted here
+
+	mu       sync.Mutex
+	done     chan struct{} // closed when it is settled; nil: nobody asked yet
+	contexts *contexts     // that it ends; nil: none
 }
 
 // A reason is the kind of an end, with its cause or nil.
@@ -24,11 +28,12 @@ var unlocked = &reason{kind: ErrUnlocked}
 // err is r as one error.
 func (r *reason) err() error { return backend.Fail(r.kind, r.by) }
 
-func reasonOf(kind, by error) *reason {
-	if kind == ErrUnlocked && by == nil {
-		return unlocked
+// on is r as the error of the hold or lease on name, nil if there is no r.
+func (r *reason) on(name string) error {
+	if r == nil {
+		return nil
 	}
-	return &reason{kind, by}
+	return &Error{Op: "hold", Name: name, Kind: r.kind, Err: r.by}
 }
 
 var closedChan = func() chan struct{} {
@@ -37,74 +42,103 @@ var closedChan = func() chan struct{} {
 	return c
 }()
 
-// end ends the lease on name, and reports false if it had ended before.
-func (n *ending) end(name string, kind, cause error) bool {
-	told, first := n.mark(kind, cause)
-	if told != nil {
-		told(n.why(name))
+// note has the lease be over for r, which may be nil, unless it is over already. It
+// returns why it is over: every later call returns the same.
+func (n *ending) note(r *reason) *reason {
+	if r == nil {
+		return n.over.Load()
 	}
-	return first
+	n.over.CompareAndSwap(nil, r)
+	return n.over.Load()
 }
 
-// mark is the part of end that may be done with locks held. It returns who is
-// to be told then.
-func (n *ending) mark(kind, cause error) (told func(error), first bool) {
+// settle closes Done and ends the contexts of the lease on name, which is over.
+// Whoever comes first does it. With others waiting to be ended too it does not wait
+// until very many contexts have ended.
+func (n *ending) settle(name string, othersWait bool) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.over != nil {
-		return nil, false
-	}
-	n.over = reasonOf(kind, cause)
-	told, n.told = n.told, nil
-	if n.done != nil {
+	all := n.contexts
+	n.contexts = nil
+	if n.done != nil && n.done != closedChan {
 		close(n.done)
 	}
-	return told, true
-}
-
-// why is an *Error on name that says why the lease has ended, nil if it has
-// not.
-func (n *ending) why(name string) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.over == nil {
-		return nil
-	}
-	return &Error{Op: "hold", Name: name, Kind: n.over.kind, Err: n.over.by}
-}
-
-func (n *ending) ended() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.over != nil
-}
-
-// whenDone returns the channel that end closes.
-func (n *ending) whenDone() <-chan struct{} {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.done = closedChan
+	n.mu.Unlock()
 	switch {
-	case n.done != nil:
-	case n.over != nil:
-		return closedChan
+	case all == nil:
+	case othersWait && len(all.all) > manyContexts:
+		go all.end(n.over.Load().on(name))
 	default:
+		all.end(n.over.Load().on(name))
+	}
+}
+
+// whenDone returns the channel that settle closes.
+func (n *ending) whenDone() <-chan struct{} {
+	if n.over.Load() != nil {
+		return closedChan
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.done == nil {
 		n.done = make(chan struct{})
 	}
 	return n.done
 }
 
-// tell has f called at the end of the lease on name, at once if that has been.
-func (n *ending) tell(name string, f func(error)) {
+// take has the end of the lease on name end ctx, by calling end, at once if that has
+// been.
+func (n *ending) take(name string, ctx context.Context, end context.CancelCauseFunc) {
 	n.mu.Lock()
-	if n.over == nil {
-		if before := n.told; before != nil {
-			n.told = func(why error) { before(why); f(why) }
-		} else {
-			n.told = f
+	settled := n.done == closedChan
+	if !settled {
+		if n.contexts == nil {
+			n.contexts = new(contexts)
 		}
-		n.mu.Unlock()
-		return
+		n.contexts.add(ctx, end)
 	}
 	n.mu.Unlock()
-	f(n.why(name))
+	if settled {
+		end(n.over.Load().on(name))
+	}
+}
+
+// contexts are those that the end of one lease ends.
+type contexts struct {
+	all  []dependent
+	full int // at this length those that have ended are taken out
+}
+
+type dependent struct {
+	context.Context
+	end context.CancelCauseFunc
+}
+
+const (
+	// fewContexts are kept without a look whether they have ended.
+	fewContexts = 8
+
+	// manyContexts take a fraction of a millisecond to end.
+	manyContexts = 1000
+)
+
+// add keeps ctx. From time to time it forgets those that have ended by themselves,
+// so that what is kept is in proportion to those that live.
+func (c *contexts) add(ctx context.Context, end context.CancelCauseFunc) {
+	if len(c.all) >= max(c.full, fewContexts) {
+		live := make([]dependent, 0, len(c.all)/2)
+		for _, d := range c.all {
+			if d.Err() == nil {
+				live = append(live, d)
+			}
+		}
+		c.all, c.full = live, 2*len(live)
+	}
+	c.all = append(c.all, dependent{ctx, end})
+}
+
+func (c *contexts) end(why error) {
+	for _, d := range c.all {
+		d.end(why)
+	}
 }

@@ -77,7 +77,7 @@ type Error struct {
 	Err  error  // the cause: the driver's error, the cause of a context, or nil
 }
 
-// Error describes the failure. It holds no credentials.
+// Error describes the failure on one line. It holds no credentials.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("dlock: ")
@@ -86,12 +86,19 @@ func (e *Error) Error() string {
 		b.WriteByte(' ')
 		b.WriteString(strconv.Quote(e.Name))
 	}
-	if e.Kind != nil {
-		b.WriteString(strings.Replace(e.Kind.Error(), "dlock:", ":", 1))
-	}
+	cause := ""
 	if e.Err != nil {
+		cause = backend.OneLine(e.Err)
+	}
+	if e.Kind != nil {
+		if kind := backend.OneLine(e.Kind); !strings.Contains(cause, kind) {
+			b.WriteString(": ")
+			b.WriteString(kind)
+		}
+	}
+	if cause != "" {
 		b.WriteString(": ")
-		b.WriteString(e.Err.Error())
+		b.WriteString(cause)
 	}
 	return b.String()
 }
@@ -151,7 +158,7 @@ func without(kind, err error) error {
 // was asked of the backend. Its kind is that of the lease whose end ended ctx.
 func ctxError(op, name string, ctx context.Context) *Error {
 	cause := context.Cause(ctx)
-	return &Error{Op: op, Name: name, Kind: kindOf(cause, nil), Err: cause}
+	return &Error{Op: op, Name: name, Kind: kindOf(cause, nil), Err: backend.Cause(ctx)}
 }
 
 // What a kind alone does not say.
@@ -164,5 +171,6 @@ var (
 	errTooLate         = errors.New("the lock was granted, but the answer took as long as the lease")
 	errParentEnded     = errors.New("the outer lease ended")
 	errNestedDowngrade = errors.New("only the lease that took the lock can be downgraded")
+	errHookPanicked    = errors.New("the hook Waiting panicked")
 	errOpenEntry       = errors.New("an exclusive entry made under the lease is open")
 )

@@ -19,7 +19,17 @@ type passage struct {
 	since   time.Duration // when that began, by the keeper's clock
 	passes  uint16        // from then on
 	bounded bool          // somebody of another client waits, or may
+	least   time.Duration // of the lease that must be left for whoever is next
 	queued  atomic.Bool   // somebody of this client waits, or did; needs no mutex
+}
+
+// enough is how much of a lease must be left for whoever is next: a third of what
+// the server has granted, which may be less than was asked for.
+func enough(h *backend.Hold) time.Duration {
+	if h.Granted > 0 {
+		return min(h.TTL, h.Granted) / 3
+	}
+	return h.TTL / 3
 }
 
 func (p *passage) bound(now time.Duration) {
@@ -33,47 +43,42 @@ func (p *passage) bound(now time.Duration) {
 // server has to be asked: nobody waits here, or for another kind of hold,
 // somebody of another client has waited for long enough, or the lease has to
 // be renewed first.
-func (e *entry) pass() bool {
+func (e *entry) pass() bool { return e.group.Load() == nil && e.passOn() }
+
+// passOn is pass, also for a part of a lease that is over.
+func (e *entry) passOn() bool {
 	h, c := e.hold, e.client()
 	if c.transferer == nil || !h.queued.Load() {
 		return false
 	}
-	old, ok := c.pass(e)
+	held, ok := c.pass(e)
 	if !ok {
 		return false
 	}
-	if old.told != nil {
-		old.told(e.why(h.lock.name()))
-	}
+	e.settle(false)
 	if f := c.opts.Hooks.Released; f != nil {
-		f(Event{Name: h.lock.name(), Token: e.fence, Held: old.held})
+		f(Event{Name: h.lock.name(), Token: e.fence, Held: held})
 	}
 	return true
 }
 
-// A former is what is left to do for a lease whose hold has been passed on.
-type former struct {
-	held time.Duration
-	told func(error)
-}
-
-func (c *Client) pass(e *entry) (old former, ok bool) {
+func (c *Client) pass(e *entry) (held time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := e.hold
 	d := h.door
 	w := d.head
 	if w == nil || c.closed || w.mode != backend.Exclusive || !h.serves(w.lock, w.mode) {
-		return old, false
+		return 0, false
 	}
-	next, old := h.move(e, w.next != nil)
+	next, held := h.move(e, w.next != nil)
 	if next == nil {
-		return old, false
+		return 0, false
 	}
 	d.remove(w)
 	w.granted, w.lease = true, next
 	w.ready <- struct{}{}
-	return old, true
+	return held, true
 }
 
 // join enters a shared hold that this client has already, so that its readers
@@ -87,7 +92,7 @@ func (d *doorway) join(l *lock, mode backend.Mode) *Lease {
 	k := l.client.keeper
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over != nil || !h.live || !h.mayPass(k.Now) || !k.Lasts(&h.item, h.item.Hold.TTL/3) {
+	if h.over.Load() != nil || !h.live || !h.mayPass(k.Now) || !k.Lasts(&h.item, h.least) {
 		return nil
 	}
 	return h.enter(new(entry), nil, mode)
@@ -104,29 +109,30 @@ func (l *lock) anyLength() bool { return l.minHold == 0 && l.maxHold == 0 }
 
 // move closes e, the last lease on h, and opens the next one for its next
 // owner. Queued says whether another one waits after that. It returns no lease,
-// and does nothing, if h cannot be passed on.
-func (h *hold) move(e *entry, queued bool) (next *Lease, old former) {
+// and does nothing, if h cannot be passed on. Held is how long e had it.
+func (h *hold) move(e *entry, queued bool) (next *Lease, held time.Duration) {
 	k := h.lock.client.keeper
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over != nil || h.weak || h.open != e || e.older != nil || !h.mayPass(k.Now) {
-		return nil, old
+	if h.over.Load() != nil || h.weak || e.gone || h.open != e || e.older != nil || !h.mayPass(k.Now) {
+		return nil, 0
 	}
 	token, ok := h.lock.client.transferer.Transfer(h.item.Hold)
 	if !ok {
-		return nil, old
+		return nil, 0
 	}
-	if old.held, ok = k.Restart(&h.item, h.item.Hold.TTL/3); !ok {
-		return nil, old
+	if held, ok = k.Restart(&h.item, h.least); !ok {
+		return nil, 0
 	}
-	if old.told, ok = e.mark(ErrUnlocked, nil); !ok {
-		return nil, old
+	if !e.over.CompareAndSwap(nil, unlocked) && e.group.Load() == nil {
+		return nil, 0 // whoever has ended it gives the lock back
 	}
+	e.gone = true
 	h.item.Hold.Token = token
 	h.open, h.entries, h.nested, e.handle = nil, 0, 0, nil
 	h.queued.Store(queued)
 	h.isWant, h.wanted = queued || h.bounded, nil
-	return h.enter(new(entry), nil, backend.Exclusive), old
+	return h.enter(new(entry), nil, backend.Exclusive), held
 }
 
 // mayPass reports whether one more may have h without asking the server.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/memory"
 )
 
@@ -44,6 +45,9 @@ func TestHandOverAsksNobody(t *testing.T) {
 			if inside++; inside > 1 {
 				t.Error("two inside")
 			}
+			if first.Err() == nil {
+				t.Error("the first lease goes on")
+			}
 			if lease.Token() <= last {
 				t.Errorf("token %d after %d", lease.Token(), last)
 			}
@@ -57,9 +61,6 @@ func TestHandOverAsksNobody(t *testing.T) {
 		done.Wait()
 		if n := s.Ops() - before; n != 1 {
 			t.Errorf("%d requests, want the last release alone", n)
-		}
-		if err := first.Err(); err == nil {
-			t.Error("the first lease goes on")
 		}
 		if next := lock(t, a.Mutex("x")); next.Token() <= last {
 			t.Errorf("the server's token %d after %d", next.Token(), last)
@@ -368,4 +369,31 @@ func TestHandOverUnderFire(t *testing.T) {
 	if n := s.Names(); n != 0 {
 		t.Errorf("%d names left on the server", n)
 	}
+}
+
+// A stingy server grants a tenth of what it is asked for.
+type stingy struct{ *memory.Backend }
+
+func (b stingy) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
+	h, err := b.Backend.Acquire(ctx, r)
+	if err == nil {
+		h.Granted /= 10
+	}
+	return h, err
+}
+
+// Of a short lease a third is enough to be passed on, whatever was asked for.
+func TestHandOverOfAShortGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.NewServer()
+		a := client(t, stingy{memory.New(s)}, dlock.Options{TTL: 30 * time.Second})
+		first := lock(t, a.Mutex("x"))
+		done := queueUp(t, a.Mutex("x"), 20, func(lease *dlock.Lease) { unlock(t, lease) })
+		before := s.Ops()
+		unlock(t, first)
+		done.Wait()
+		if n := s.Ops() - before; n != 1 {
+			t.Errorf("%d requests, want the last release alone", n)
+		}
+	})
 }

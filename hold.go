@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -20,18 +21,23 @@ type hold struct {
 	door *doorway
 	item keepalive.Item // with the hold on the server
 
-	prev, next *hold // in door.holds, guarded by the client's mutex
+	// Guarded by the client's mutex.
+	prev, next *hold    // in door.holds
+	off        bool     // it is not there any more
+	question   *limited // the context in which it is asked for; nil: that is over
+	isQueued   bool     // the server has told it to wait
+
+	over atomic.Pointer[reason] // nil: it goes on; set with mu held
 
 	mu      sync.Mutex
-	over    *reason // nil: it goes on
-	open    *entry  // leases not yet unlocked, newest first
-	entries int32   // how many of them
-	nested  int32   // and how many of those were made under another
-	seq     int32   // counts the changes of entries
-	live    bool    // from the first lease on
-	weak    bool    // a downgrade was begun: it is nobody's to write under any more
-	brief   bool    // it need not last for the shortest time
-	isWant  bool    // somebody waits for the lock
+	open    *entry // leases not yet unlocked, newest first
+	entries int32  // how many of them
+	nested  int32  // and how many of those were made under another
+	seq     int32  // counts the changes of entries
+	live    bool   // from the first lease on
+	weak    bool   // a downgrade was begun: it is nobody's to write under any more
+	brief   bool   // it need not last for the shortest time
+	isWant  bool   // somebody waits for the lock
 	wanted  chan struct{}
 	passage
 
@@ -47,9 +53,13 @@ var (
 // came too late to be of use, or the client was closed meanwhile.
 func (h *hold) begin() (*Lease, error) {
 	c := h.lock.client
+	if h.item.Hold.TTL < practicalTTL {
+		c.short.Do(c.warnOfShortTTL)
+	}
 	if !c.hang(h) {
 		return nil, ErrClosed
 	}
+	least := enough(h.item.Hold) // which changes with the first renewal
 	if !c.keeper.Add(&h.item, h.lock.maxHold, h) {
 		if h.overBy(ErrClosed) {
 			return nil, ErrClosed
@@ -58,20 +68,20 @@ func (h *hold) begin() (*Lease, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over != nil {
-		return nil, h.over.err()
+	if over := h.over.Load(); over != nil {
+		return nil, over.err()
 	}
-	if !h.item.Hold.TellsWanted {
+	if !h.item.Hold.WantedAtOnce {
 		h.bound(c.keeper.Now()) // for all we know somebody waits
 	}
-	h.live = true
+	h.live, h.least = true, least
 	return h.enter(&h.first, nil, h.item.Hold.Mode), nil
 }
 
 // refuse gives back a hold that could not begin.
 func (h *hold) refuse() {
-	if h.finish(ErrLost, nil) || h.overBy(ErrLost) {
-		h.abandon()
+	if h.finish(&reason{kind: ErrLost}) || h.overBy(ErrLost) {
+		h.lock.client.abandon(h)
 	}
 }
 
@@ -93,11 +103,15 @@ func (h *hold) enter(e, parent *entry, mode backend.Mode) *Lease {
 	return e.handle
 }
 
-// exit closes e. It returns how many leases are left, with the number of that
-// change, and what kind of end the hold has had before. The last exit ends it.
+// exit closes e, once. It returns how many leases are left, with the number of that
+// change, and what kind of end e or the hold has had before. The last exit ends it.
 func (h *hold) exit(e *entry) (entries, seq int32, over error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if e.gone {
+		return h.entries, h.seq, ErrUnlocked
+	}
+	e.gone = true
 	if e.newer != nil {
 		e.newer.older = e.older
 	} else {
@@ -112,87 +126,85 @@ func (h *hold) exit(e *entry) (entries, seq int32, over error) {
 		h.nested--
 	}
 	h.seq++
-	switch {
-	case h.over != nil:
-		over = h.over.kind
-	case h.entries == 0:
-		h.over = unlocked
+	if r := h.over.Load(); r != nil {
+		over = r.kind
+	} else if h.entries == 0 {
+		h.over.Store(unlocked)
 	}
 	return h.entries, h.seq, over
 }
 
-// finish marks h as over and ends its open leases. It reports false if h was
-// over before.
-func (h *hold) finish(kind, cause error) bool {
+// finish ends h, and with it all its leases in one moment: from then on each says
+// so, whoever has been told by then. It reports false if h was over before.
+func (h *hold) finish(r *reason) bool {
 	h.mu.Lock()
-	if h.over != nil {
+	if h.over.Load() != nil {
 		h.mu.Unlock()
 		return false
 	}
-	h.over = reasonOf(kind, cause)
-	var open []*entry
-	for e := h.open; e != nil; e = e.older {
-		open = append(open, e)
-	}
+	h.over.Store(r)
+	open := h.leases()
 	h.mu.Unlock()
 	for _, e := range open {
-		e.end(h.lock.name(), kind, cause)
+		e.settle(true)
 	}
 	return true
 }
 
-// Lost implements backend.Observer and keepalive.Owner: it ends all leases
-// with ErrLost, and sees to it that nothing of the hold stays on the server.
-func (h *hold) Lost(cause error) {
-	cause = without(ErrLost, cause)
-	if h.tooEarly(cause) || !h.finish(ErrLost, cause) {
-		return
+// leases returns the open leases. It is called with h.mu held.
+func (h *hold) leases() []*entry {
+	open := make([]*entry, 0, h.entries)
+	for e := h.open; e != nil; e = e.older {
+		open = append(open, e)
 	}
-	report := func(context.Context) {
-		c := h.lock.client
-		c.complain("lock lost", h.lock.name(), cause)
-		h.tell(c.opts.Hooks.Lost, newError("hold", h.lock.name(), backend.Fail(ErrLost, cause)))
-	}
-	// Others that are lost just now do not wait for the logger and the hook.
-	if !h.lock.client.janitor.Go(report) {
-		report(nil)
-	}
-	h.abandon()
+	return open
 }
 
-// tooEarly notes a loss that is reported before the hold is live.
-func (h *hold) tooEarly(cause error) bool {
+func (h *hold) isLive() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.live && h.over == nil {
-		h.over = reasonOf(ErrLost, cause)
-	}
-	return !h.live
+	return h.live
 }
 
 // overBy reports whether h is over for a reason of that kind.
 func (h *hold) overBy(kind error) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.over != nil && h.over.kind == kind
+	r := h.over.Load()
+	return r != nil && r.kind == kind
 }
 
-// abandon clears up after a hold that is over: a renewal under way may have
-// revived it on the server.
-func (h *hold) abandon() {
+// release ends h after its last lease was unlocked. For the rest of the shortest time
+// for which it must be held the server keeps it, or this process does.
+func (h *hold) release(ctx context.Context) error {
 	c := h.lock.client
-	ok := c.janitor.Go(func(ctx context.Context) {
-		ctx, cancel := backend.Bound(ctx, h.item.Hold.TTL)
-		defer cancel()
-		err := h.clearUp(ctx)
-		c.unhang(h)
-		if err != nil {
-			backend.Retry(ctx, h.clearUp)
+	rest := h.rest()
+	if rest <= 0 || c.expires(rest) {
+		return h.releaseNow(ctx)
+	}
+	c.rests.Go(func(ctx context.Context) {
+		if backend.Sleep(ctx, rest) {
+			ctx, cancel := h.usable(ctx)
+			defer cancel()
+			_ = h.releaseNow(ctx)
 		}
 	})
-	if !ok {
-		c.unhang(h)
+	return nil
+}
+
+// rest is what is left of the shortest time for which h must be held. One that was
+// lost need not be.
+func (h *hold) rest() time.Duration {
+	if h.lock.minHold == 0 || h.isBrief() || h.overBy(ErrLost) {
+		return 0
 	}
+	return h.lock.minHold - h.held()
+}
+
+// releaseNow gives h back. If the server cannot be told the janitor goes on
+// trying.
+func (h *hold) releaseNow(ctx context.Context) error {
+	err := h.giveBack(ctx)
+	h.released(err)
+	return err
 }
 
 // giveBack releases h on the server, after the last renewal that is under way.
@@ -201,44 +213,16 @@ func (h *hold) giveBack(ctx context.Context) error {
 	if !c.keeper.Remove(ctx, &h.item) {
 		return backend.WaitEnded(ctx, false)
 	}
+	if rest := h.rest(); rest > 0 && c.expires(rest) {
+		return c.expirer.Expire(ctx, h.item.Hold, rest)
+	}
 	return c.backend.Release(ctx, h.item.Hold)
 }
 
-// clearUp is giveBack of a hold that is over: one that is gone on the server is
-// as good as released.
-func (h *hold) clearUp(ctx context.Context) error {
-	err := h.giveBack(ctx)
-	if errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
-		return nil
-	}
-	return err
-}
-
-// release ends h after its last lease was unlocked, or puts that off until
-// the shortest time for which it must be held.
-func (h *hold) release(ctx context.Context) error {
-	var rest time.Duration
-	if h.lock.minHold > 0 && !h.isBrief() {
-		rest = h.lock.minHold - h.held()
-	}
-	if rest <= 0 {
-		return h.releaseNow(ctx)
-	}
-	h.lock.client.janitor.Go(func(ctx context.Context) {
-		if backend.Sleep(ctx, rest) {
-			_ = h.releaseNow(ctx)
-		}
-	})
-	return nil
-}
-
-// releaseNow gives h back. If the server cannot be told the janitor goes on
-// trying.
-func (h *hold) releaseNow(ctx context.Context) error {
+// released frees the place of h, which was given back with err.
+func (h *hold) released(err error) {
 	c := h.lock.client
-	err := h.giveBack(ctx)
 	c.unhang(h)
-
 	switch {
 	case err == nil:
 		h.tell(c.opts.Hooks.Released, nil)
@@ -247,18 +231,23 @@ func (h *hold) releaseNow(ctx context.Context) error {
 	default:
 		c.complain("release not confirmed", h.lock.name(), err)
 		h.tell(c.opts.Hooks.Released, newError("unlock", h.lock.name(), err))
-		c.janitor.Do(h.item.Hold.TTL, h.clearUp)
+		c.owes(true, h)
+		c.abandon(h)
 	}
-	return err
 }
 
-// usable returns ctx, or its values alone for the length of a TTL if it is
-// done already.
+// usable returns ctx, or its values alone if it is done already. A deadline is that
+// of ctx, or how long a server has for an answer, within the TTL.
 func (h *hold) usable(ctx context.Context) (context.Context, context.CancelFunc) {
-	if ctx.Err() == nil {
+	ttl := h.item.Hold.TTL
+	if ctx.Err() != nil {
+		return backend.Detach(ctx, min(ttl, backend.FirstAnswer))
+	}
+	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
 	}
-	return backend.Detach(ctx, h.item.Hold.TTL)
+	l := within(ctx, ttl)
+	return l, l.end
 }
 
 // cutShort has h not last longer than its leases.
@@ -274,13 +263,6 @@ func (h *hold) isBrief() bool {
 	return h.brief
 }
 
-// close ends h because its client is closed.
-func (h *hold) close(ctx context.Context) {
-	if h.finish(ErrClosed, nil) {
-		_ = h.release(ctx)
-	}
-}
-
 // Renewed implements keepalive.Owner.
 func (h *hold) Renewed(left time.Duration) (again bool) {
 	h.watchForDrops()
@@ -294,8 +276,29 @@ func (h *hold) Renewed(left time.Duration) (again bool) {
 	return true
 }
 
-// Queued implements backend.Observer: nobody wants to know.
-func (h *hold) Queued() {}
+// Queued implements backend.Observer: the lock is held, as the server says.
+func (h *hold) Queued() {
+	c := h.lock.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.question == nil || h.isQueued {
+		return
+	}
+	h.isQueued = true
+	h.question.lift()
+	h.door.queued++
+	h.door.answered()
+}
+
+// Answered lifts the limit on the first answer, for Request.Answered.
+func (h *hold) Answered() {
+	c := h.lock.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.question != nil {
+		h.question.lift()
+	}
+}
 
 // Wanted implements backend.Observer: somebody of another client waits.
 func (h *hold) Wanted() {
@@ -325,6 +328,16 @@ func (h *hold) want() {
 	if h.wanted != nil {
 		close(h.wanted)
 	}
+}
+
+// until returns when the hold ends unless it is renewed, the zero time if it need not
+// be.
+func (h *hold) until() time.Time {
+	left, ok := h.lock.client.keeper.Left(&h.item)
+	if !ok {
+		return time.Time{}
+	}
+	return time.Now().Add(left)
 }
 
 // whenWanted returns the channel that Wanted closes, nil if the backend cannot

@@ -8,10 +8,13 @@ import (
 // Hooks are functions that a client calls when something happens to one of its
 // locks, for metrics and traces. Each may be nil. They are called without any
 // lock of the client held, from the goroutine that the event happened in, and Lost
-// from one of its own. They must be safe for concurrent use and should return
-// quickly: Renewed holds up the renewal of other locks. A hook that calls
-// Client.Close, or Unlock from Renewed, does so in another goroutine: they wait for
-// what has called the hook.
+// from one for all that are lost together. They must be safe for concurrent use and
+// should return quickly: Renewed holds up the renewal of other locks, and Lost the
+// report of others. A hook that calls Client.Close, or Unlock from Renewed, does so in
+// another goroutine: they wait for what has called the hook. A hook that panics leaves
+// the lock as if it had not been called, and panics on: in the call for which it was
+// called, or, as Lost and Renewed are called for none, in a goroutine that ends the
+// program.
 type Hooks struct {
 	// Waiting: a call did not get the lock at once and waits for it.
 	Waiting func(Event)
@@ -46,4 +49,11 @@ type Event struct {
 // complain logs what no caller is told.
 func (c *Client) complain(msg, name string, cause error) {
 	c.log.Warn("dlock: "+msg, slog.String("lock", name), slog.Any("cause", cause))
+}
+
+// practicalTTL is the least TTL that a busy machine can keep.
+const practicalTTL = 100 * time.Millisecond
+
+func (c *Client) warnOfShortTTL() {
+	c.log.Warn("dlock: a TTL below 100ms is lost on a busy machine", slog.Duration("least", practicalTTL))
 }

@@ -1,6 +1,9 @@
 package dlock
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // A Lease is one entry into a lock. Any goroutine may use it. A nil or zero
 // Lease is one that has ended.
@@ -8,9 +11,10 @@ import "context"
 // A lease ends when it is unlocked, when the lock is lost, or when the client
 // is closed. The lock is lost when its holder can no longer be sure of it,
 // also if nobody has said so: as long as this process runs, that is before the
-// server gives the lock to somebody else. A process that was stopped in
-// between may act before it notices. Only the Token, checked where the work
-// takes effect, protects against that.
+// server gives the lock to somebody else; on Postgres it is up to 15 ms after, if
+// the network has reset the connection. A process that was stopped in between may
+// act before it notices. Only the Token, checked where the work takes effect,
+// protects against that.
 type Lease struct {
 	of leased
 }
@@ -19,10 +23,15 @@ type Lease struct {
 // all locks of a multi-lock.
 type leased interface {
 	ends() *ending
-	check()                                             // ends the lease if by the clock it is over
-	bind(ctx context.Context, l *Lease) context.Context // lets calls with it enter again
+	reason() *reason // why it is over, nil while it lasts
+	end() bool       // ends it for Unlock; false if it was over
+	check()          // ends it if by the clock it is over
+
+	// bind lets calls with ctx enter again. End ends ctx.
+	bind(ctx context.Context, l *Lease, end context.CancelCauseFunc) context.Context
 	token() uint64
 	tokenOf(name string) uint64
+	until() time.Time
 	whenWanted() <-chan struct{}
 	pass() bool                   // unlocks without the server, if that can be
 	unlock(context.Context) error // called once, by who ended the lease
@@ -36,20 +45,21 @@ type leased interface {
 // not outlive the lock runs under it. Lock with this context, or one made from
 // it, enters the lock again.
 //
-// Every call costs some memory until the lease ends: call it once. A nil
-// parent is context.Background().
+// Every call costs some memory until parent or the lease ends. A nil parent is
+// context.Background().
 func (l *Lease) Context(parent context.Context) context.Context {
 	if parent == nil {
 		parent = context.Background()
 	}
+	ctx, end := context.WithCancelCause(parent)
 	if err := l.Err(); err != nil {
-		ctx, cancel := context.WithCancelCause(parent)
-		cancel(err)
+		end(err)
 		return ctx
 	}
-	ctx, cancel := context.WithCancelCause(parent)
-	l.of.ends().tell(l.of.lockName(), cancel)
-	return l.of.bind(ctx, l)
+	if ctx.Err() == nil {
+		l.of.ends().take(l.of.lockName(), ctx, end)
+	}
+	return l.of.bind(ctx, l, end)
 }
 
 // Done returns a channel that is closed when the lease ends. Err says why.
@@ -58,6 +68,7 @@ func (l *Lease) Done() <-chan struct{} {
 		return closedChan
 	}
 	l.of.check()
+	l.of.reason()
 	return l.of.ends().whenDone()
 }
 
@@ -69,7 +80,7 @@ func (l *Lease) Err() error {
 		return errZeroLease
 	}
 	l.of.check()
-	return l.of.ends().why(l.of.lockName())
+	return l.of.reason().on(l.of.lockName())
 }
 
 // Token returns the lock's fencing token. It is greater than that of every
@@ -80,6 +91,11 @@ func (l *Lease) Err() error {
 // passes its hold on with such a token. Entering a lock again keeps the token.
 // Token is 0 on the lease of a multi-lock, and on a zero lease, so that such a
 // check refuses it.
+//
+// A token fits a signed 64-bit integer, such as a bigint. Each backend counts in a
+// domain of its own: tokens of two backends, or of two quorums, do not compare. To move
+// to another one, end all holders, and have the store forget what it has seen, or keep
+// with each token the number of the move and compare that first.
 func (l *Lease) Token() uint64 {
 	if l.zero() {
 		return 0
@@ -98,9 +114,20 @@ func (l *Lease) TokenOf(name string) uint64 {
 	return l.of.tokenOf(name)
 }
 
+// Until returns when the lease ends if nothing more is heard of the server until
+// then. Each renewal moves it on. It is the zero time where the lease lasts for as
+// long as its process or connection does, and once the lease is over.
+func (l *Lease) Until() time.Time {
+	if l.Err() != nil {
+		return time.Time{}
+	}
+	return l.of.until()
+}
+
 // Wanted returns a channel that is closed when somebody else waits for the
 // lock, for holders who can stop early. It is nil where the backend cannot
-// tell.
+// tell: on files, etcd and Postgres, and for readers on ZooKeeper. On ZooKeeper,
+// and on Redis without a subscription, it may be closed as late as the next renewal.
 func (l *Lease) Wanted() <-chan struct{} {
 	if l.zero() {
 		return nil
@@ -109,8 +136,8 @@ func (l *Lease) Wanted() <-chan struct{} {
 }
 
 // Unlock ends the lease, and gives the lock back if this was the last lease on
-// it. The server is told even if ctx is done; a live ctx bounds how long that
-// may take.
+// it. The server is told even if ctx is done; a live ctx with a deadline bounds how
+// long that may take, otherwise 3 s do, or the TTL if that is less.
 //
 // It returns ErrLost if the lock had been lost: the work was not protected to
 // the end. It returns ErrUnlocked if the lease has been unlocked before. After
@@ -128,10 +155,9 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	}
 	l.of.check()
 	name := l.of.lockName()
-	if !l.of.ends().end(name, ErrUnlocked, nil) {
-		err := l.of.ends().why(name).(*Error)
-		err.Op = "unlock"
-		return err
+	if !l.of.end() {
+		r := l.of.reason()
+		return &Error{Op: "unlock", Name: name, Kind: r.kind, Err: r.by}
 	}
 	if err := l.of.unlock(ctx); err != nil {
 		return newError("unlock", name, err)
@@ -144,7 +170,8 @@ func (l *Lease) Unlock(ctx context.Context) error {
 // stays. On a shared lease it does nothing. It fails with ErrReentry while an
 // exclusive entry made under the lease is open, or if the lease is itself an
 // entry made under another. After an error that is not ErrLost the lock is
-// held as before, unless the answer alone was lost: do not write any more.
+// held as before, unless the server was asked and the answer alone was lost: do not
+// write any more. Then Lock under the lease is ErrUpgrade.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	if l.zero() {
 		return errZeroLease

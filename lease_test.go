@@ -280,7 +280,7 @@ func TestHoldTimesCountFromTheAcquisition(t *testing.T) {
 func TestCloseWaitsForMinHoldUntilItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.NewServer()
-		a, err := dlock.New(memory.New(s), nil)
+		a, err := dlock.New(plain{memory.New(s)}, &dlock.Options{TTL: 2 * time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -470,7 +470,7 @@ func TestSlowLostHook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.NewServer()
 		ba := memory.New(s)
-		a := client(t, ba, dlock.Options{TTL: 10 * time.Second, Hooks: dlock.Hooks{Lost: func(dlock.Event) { time.Sleep(time.Minute) }}})
+		a := client(t, ba, dlock.Options{TTL: 10 * time.Second, Hooks: dlock.Hooks{Lost: func(dlock.Event) { time.Sleep(2 * time.Second) }}})
 		b := client(t, memory.New(s), dlock.Options{})
 		var work []context.Context
 		for _, name := range []string{"x", "y"} {
@@ -512,7 +512,7 @@ func TestAnswerThatIsTooLate(t *testing.T) {
 		_, ba, a, b := pair(t, dlock.Options{TTL: time.Second})
 		ba.Cut()
 		go func() {
-			time.Sleep(5 * time.Second)
+			time.Sleep(2 * time.Second)
 			ba.Heal()
 		}()
 		_, err := a.Mutex("x").Lock(t.Context())
@@ -680,4 +680,26 @@ func TestCauseOfNoParts(t *testing.T) {
 func TestCloseOfNoClient(t *testing.T) {
 	is(t, (*dlock.Client)(nil).Close(t.Context()), dlock.ErrInvalidConfig)
 	is(t, new(dlock.Client).Close(t.Context()), dlock.ErrInvalidConfig)
+}
+
+// Until is when a lease ends unless it is renewed, and each renewal moves it on.
+func TestUntil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := client(t, memory.New(memory.NewServer()), dlock.Options{TTL: 9 * time.Second})
+		l := lock(t, c.Mutex("a"))
+		first, start := l.Until(), time.Now()
+		if d := first.Sub(start); d <= 6*time.Second || d >= 9*time.Second {
+			t.Errorf("the lease ends in %v, want a little less than its TTL", d)
+		}
+		time.Sleep(5 * time.Second)
+		if d := l.Until().Sub(first); d <= 0 {
+			t.Errorf("a renewal moved the end by %v", d)
+		}
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !l.Until().IsZero() || !(*dlock.Lease)(nil).Until().IsZero() {
+			t.Error("a lease that is over ends in the future")
+		}
+	})
 }

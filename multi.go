@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -40,7 +41,7 @@ func (c *Client) Multi(names []string, o ...Option) *Multi {
 	for _, name := range names {
 		l := c.newLock(name, each)
 		m.locks = append(m.locks, l)
-		m.err = errors.Join(m.err, l.err)
+		m.err = backend.Join(m.err, l.err)
 	}
 	return m
 }
@@ -85,19 +86,24 @@ func (m *Multi) takeAll(ctx context.Context, r request) (*Lease, error) {
 	handle := &multiHandle{multiLease: all}
 	waitCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	all.take(m.name, waitCtx, cancel)
+	taken := false
+	defer func() {
+		if !taken {
+			m.client.undo(ctx, all.withdraw)
+		}
+	}()
 	for _, l := range m.locks {
 		part, err := l.acquire(waitCtx, r)
+		if err == nil {
+			handle.parts = append(handle.parts, part)
+			err = all.add(part.of.(*entry))
+		}
 		if err != nil {
-			m.client.undo(ctx, all.withdraw)
 			return nil, err
 		}
-		handle.parts = append(handle.parts, part)
-		all.parts = append(all.parts, part.of.(*entry))
-		part.of.ends().tell(l.name(), cancel)
 	}
-	for _, part := range all.parts {
-		part.tell(part.lockName(), all.partEnded)
-	}
+	taken = true
 	return &Lease{handle}, nil
 }
 
@@ -105,7 +111,8 @@ func (m *Multi) takeAll(ctx context.Context, r request) (*Lease, error) {
 type multiLease struct {
 	ending
 	multi *Multi
-	parts []*entry
+	parts []*entry // guarded by ending.mu: it grows while they are taken
+	given int      // how many of them somebody gives back, or has; guarded likewise
 
 	wantedOnce sync.Once
 	wantedChan chan struct{}
@@ -125,29 +132,79 @@ func (a *multiLease) token() uint64    { return 0 }
 func (a *multiLease) lockName() string { return a.multi.name }
 func (a *multiLease) client() *Client  { return a.multi.client }
 
+// add makes e a part of a. It fails if that is over by then.
+func (a *multiLease) add(e *entry) error {
+	a.mu.Lock()
+	a.parts = append(a.parts, e)
+	a.mu.Unlock()
+	e.group.Store(a)
+	if r := a.reason(); r != nil {
+		return r.on(a.multi.name)
+	}
+	return nil
+}
+
+func (a *multiLease) members() []*entry {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.parts
+}
+
 func (a *multiLease) check() {
-	for _, part := range a.parts {
+	for _, part := range a.members() {
 		part.check()
 	}
 }
 
-// partEnded ends the lease when one of its locks is lost, and gives back the
-// others: nobody counts on them any more.
-func (a *multiLease) partEnded(why error) {
-	if a.end(a.multi.name, kindOf(why, ErrLost), why) {
+// reason is why the lease is over: because it was unlocked, or because one of the
+// locks is over.
+func (a *multiLease) reason() *reason {
+	if r := a.over.Load(); r != nil {
+		return r
+	}
+	for _, part := range a.members() {
+		if r := part.ownReason(); r != nil {
+			return a.note(&reason{r.kind, r.on(part.lockName())})
+		}
+	}
+	return nil
+}
+
+func (a *multiLease) end() bool {
+	first := a.reason() == nil && a.over.CompareAndSwap(nil, unlocked)
+	a.settle(false)
+	return first
+}
+
+// settle tells of the end of a, and of the leases that it consists of.
+func (a *multiLease) settle(othersWait bool) {
+	if a.reason() == nil {
+		return
+	}
+	a.ending.settle(a.multi.name, othersWait)
+	for _, part := range a.members() {
+		part.reason()
+		part.ending.settle(part.lockName(), othersWait)
+	}
+}
+
+// partEnded gives back all locks when one is over: nobody counts on the others
+// any more. Whoever unlocks the lease does that by himself.
+func (a *multiLease) partEnded() {
+	if a.reason() != unlocked {
 		a.multi.client.janitor.Go(func(ctx context.Context) { _ = a.unlock(ctx) })
 	}
 }
 
-func (h *multiHandle) bind(ctx context.Context, _ *Lease) context.Context {
+func (h *multiHandle) bind(ctx context.Context, _ *Lease, end context.CancelCauseFunc) context.Context {
 	for _, part := range h.parts {
-		ctx = part.of.bind(ctx, part)
+		ctx = part.of.bind(ctx, part, end)
 	}
 	return ctx
 }
 
 func (a *multiLease) tokenOf(name string) uint64 {
-	for _, part := range a.parts {
+	for _, part := range a.members() {
 		if token := part.tokenOf(name); token != 0 {
 			return token
 		}
@@ -155,20 +212,59 @@ func (a *multiLease) tokenOf(name string) uint64 {
 	return 0
 }
 
-// unlock gives the locks back, the last one first.
+// ungiven returns the parts that nobody gives back yet, for whoever does so now: one
+// may have come after the loss of another.
+func (a *multiLease) ungiven() []*entry {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	parts := a.parts[a.given:]
+	a.given = len(a.parts)
+	return parts
+}
+
+// unlock gives the locks back, together where that can be. Another call gives back
+// those that have come since.
 func (a *multiLease) unlock(ctx context.Context) error {
+	var mu sync.Mutex
 	var errs []error
-	for _, part := range slices.Backward(a.parts) {
-		if err := (&Lease{part}).Unlock(ctx); err != nil {
-			errs = append(errs, err)
+	note := func(part *entry, err error) {
+		if err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, newError("unlock", part.lockName(), err))
 		}
 	}
-	return errors.Join(errs...)
+	parts := a.ungiven()
+	if len(parts) == 0 {
+		return nil
+	}
+	ctx, cancel := parts[0].hold.usable(ctx)
+	defer cancel()
+	var last []*hold
+	for _, part := range slices.Backward(parts) {
+		if part.passOn() {
+			continue
+		}
+		switch off, err := part.exit(ctx); {
+		case !off:
+			note(part, err)
+		case part.hold.rest() > 0:
+			note(part, part.hold.release(ctx))
+		default:
+			last = append(last, part.hold)
+		}
+	}
+	a.multi.client.giveBackAll(ctx, last, func(h *hold, err error) {
+		h.released(err)
+		note(&h.first, err)
+	})
+	return backend.Join(errs...)
 }
 
 // withdraw is unlock of a lease that nobody has had.
 func (a *multiLease) withdraw(ctx context.Context) {
-	for _, part := range a.parts {
+	a.end()
+	for _, part := range a.members() {
 		if part.parent == nil {
 			part.hold.cutShort()
 		}
@@ -181,10 +277,20 @@ func (a *multiLease) pass() bool { return false }
 func (a *multiLease) downgrade(context.Context) error { return ErrUnsupported }
 
 // whenWanted watches all locks, from the first call until the lease ends.
+// until returns the first end of a member.
+func (a *multiLease) until() (first time.Time) {
+	for _, part := range a.members() {
+		if end := part.until(); first.IsZero() || !end.IsZero() && end.Before(first) {
+			first = end
+		}
+	}
+	return first
+}
+
 func (a *multiLease) whenWanted() <-chan struct{} {
 	a.wantedOnce.Do(func() {
 		var each []<-chan struct{}
-		for _, part := range a.parts {
+		for _, part := range a.members() {
 			ch := part.whenWanted()
 			if ch == nil {
 				return

@@ -2,11 +2,13 @@ package dlock_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend/memory"
 )
 
 // In whatever order the names are given, the locks are taken in one: two
@@ -55,10 +57,58 @@ func TestMultiKeepsToItsContext(t *testing.T) {
 		start := time.Now()
 		_, err := a.Multi([]string{"a", "b"}).Lock(ctx)
 		is(t, err, dlock.ErrHeld)
-		if took := time.Since(start); took > 2*time.Second {
+		if took := time.Since(start); took > 2*time.Second+50*time.Millisecond {
 			t.Errorf("took %v", took)
 		}
 		ba.Heal()
 		unlock(t, other)
+	})
+}
+
+// A multi-lock that is cut short has given back what it had when it returns: who
+// asks next is not refused for nobody.
+func TestMultiCutShortLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, a, b := pair(t, dlock.Options{})
+		third := client(t, memory.New(s), dlock.Options{})
+		other := lock(t, b.Mutex("b"))
+		for range 40 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := a.Multi([]string{"a", "b"}).Lock(ctx)
+			cancel()
+			is(t, err, dlock.ErrHeld, context.DeadlineExceeded)
+			free, err := third.Mutex("a").TryLock(t.Context())
+			is(t, err, nil)
+			unlock(t, free)
+		}
+		unlock(t, other)
+	})
+}
+
+// A multi-lock loses a part while it takes the next: it has neither then.
+func TestMultiThatLosesAPartOnTheWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.NewServer()
+		o := dlock.Options{TTL: time.Second}
+		once := false
+		o.Hooks.Acquired = func(e dlock.Event) {
+			if e.Name == "b" && !once {
+				once = true
+				s.Evict("a")
+				time.Sleep(600 * time.Millisecond) // its renewal tells of the loss
+			}
+		}
+		c, other := client(t, memory.New(s), o), client(t, memory.New(s), dlock.Options{TTL: time.Second})
+		if _, err := c.Multi([]string{"a", "b"}).TryLock(t.Context()); !errors.Is(err, dlock.ErrLost) {
+			t.Fatalf("got %v, want ErrLost", err)
+		}
+		time.Sleep(time.Minute)
+		l, err := other.Mutex("b").TryLock(t.Context())
+		if err != nil {
+			t.Fatalf("a minute later the other lock: %v", err)
+		}
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
 	})
 }

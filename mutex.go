@@ -116,7 +116,7 @@ func (c *Client) newLock(name string, s *settings) *lock {
 		return &lock{fullName: name, err: backend.Fail(ErrInvalidConfig, errZeroClient)}
 	}
 	l := &lock{settings: s, client: c, fullName: c.opts.Prefix + name}
-	l.err = errors.Join(checkName(name, l.fullName), s.err)
+	l.err = backend.Join(checkName(name, l.fullName), s.err)
 	return l
 }
 
@@ -163,12 +163,15 @@ func (l *lock) acquire(ctx context.Context, r request) (*Lease, error) {
 		defer cancel()
 	}
 	outer := chainOf(ctx).find(l.client, l.fullName)
+	if ctx.Err() != nil { // for that of a lease that has just ended
+		return nil, ctxError(r.op, l.name(), ctx)
+	}
 	lease, err := l.enter(ctx, outer, r)
 	if err != nil {
 		return nil, newError(r.op, l.name(), err)
 	}
 	if f != nil {
-		f(Event{
+		lease.announce(ctx, f, Event{
 			Name:   l.name(),
 			Shared: r.mode == backend.Shared,
 			Token:  lease.of.token(),
@@ -177,6 +180,18 @@ func (l *lock) acquire(ctx context.Context, r request) (*Lease, error) {
 		})
 	}
 	return lease, nil
+}
+
+// announce calls the hook Acquired. If that panics nobody has the lease: it ends.
+func (l *Lease) announce(ctx context.Context, f func(Event), e Event) {
+	called := false
+	defer func() {
+		if !called {
+			_ = l.Unlock(ctx)
+		}
+	}()
+	f(e)
+	called = true
 }
 
 func (l *lock) enter(ctx context.Context, outer *chain, r request) (*Lease, error) {
@@ -189,13 +204,39 @@ func (l *lock) enter(ctx context.Context, outer *chain, r request) (*Lease, erro
 // take asks the backend for the lock once it is this goroutine's turn.
 func (l *lock) take(ctx context.Context, r request) (*Lease, error) {
 	c, n := l.client, l.notice(r)
-	door, lease, err := c.knock(ctx, l, r, n)
+	door, lease, waited, err := c.knock(ctx, l, r, n)
 	if lease != nil || err != nil {
 		return lease, err
 	}
 	h := &hold{lock: l, door: door}
+	if err = c.keeper.Admit(ctx); err == nil {
+		err = h.ask(ctx, r, n, backend.FirstAnswer-waited)
+	}
+	if err != nil {
+		c.leave(h, r.mode)
+	} else if lease, err = h.begin(); err != nil {
+		h.refuse()
+	}
+	if p := n.panicked(); p != nil {
+		if err == nil {
+			c.undo(ctx, func(ctx context.Context) { _ = lease.Unlock(ctx) })
+		}
+		panic(p.value)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return lease, nil
+}
+
+// ask asks the backend for h. The first answer must come within limit.
+func (h *hold) ask(ctx context.Context, r request, n *notice, limit time.Duration) (err error) {
+	l, c := h.lock, h.lock.client
 	ttl, fixed := l.lease()
-	h.item.Hold, err = c.backend.Acquire(ctx, backend.Request{
+	q := within(ctx, limit)
+	defer q.end()
+	h.question = q
+	h.item.Hold, err = c.backend.Acquire(q, backend.Request{
 		Name:     l.fullName,
 		ID:       backend.ID{Client: c.id, Seq: c.lastID.Add(1)},
 		Label:    c.opts.Label,
@@ -205,14 +246,5 @@ func (l *lock) take(ctx context.Context, r request) (*Lease, error) {
 		Wait:     r.wait,
 		Observer: n.observer(h),
 	})
-	if err != nil {
-		c.leave(l, door, r.mode)
-		return nil, err
-	}
-	lease, err = h.begin()
-	if err != nil {
-		h.refuse()
-		return nil, err
-	}
-	return lease, nil
+	return err
 }

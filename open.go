@@ -82,7 +82,7 @@ func takeOptions(u *backend.URL, o *Options) (*Options, error) {
 	opts.Prefix = u.Params.Take("dlock.prefix", o.Prefix)
 	opts.Label = u.Params.Take("dlock.label", o.Label)
 	problems = append(problems, opts.check())
-	return &opts, errors.Join(problems...)
+	return &opts, backend.Join(problems...)
 }
 
 func (o *Options) logger() *slog.Logger {

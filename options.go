@@ -20,7 +20,13 @@ type Options struct {
 	// TTL is how long the server keeps a lock once it hears nothing more of
 	// its holder. Holds are renewed at a third of it, so it bounds how long a
 	// crashed holder blocks others, not how long a lock may be held. From
-	// 10 ms to 24 h; zero means DefaultTTL.
+	// 10 ms, on Postgres 100 ms, to 24 h; zero means DefaultTTL.
+	//
+	// Below 100 ms, of which a client warns, a lock is lost whenever its process
+	// or the server is not run for some milliseconds, as on any busy machine. A
+	// client that holds very many locks needs a longer one: 2 µs for each are
+	// taken off the lease, up to a third, because to end them all takes time, and
+	// all have to be renewed within it.
 	TTL time.Duration
 
 	// Prefix is put before every name, without a separator: end it in one,
@@ -29,7 +35,8 @@ type Options struct {
 	Prefix string
 
 	// Label says for people who holds a lock, such as host and process. It
-	// is stored on the server where the backend has room for it.
+	// is stored on the server where the backend has room for it: 256 bytes at
+	// most.
 	Label string
 
 	// Credentials, if not nil, is asked for user and password whenever a
@@ -49,6 +56,9 @@ type Options struct {
 	Hooks Hooks
 }
 
+// maxLabel is the greatest length of a label in bytes: it goes out with each request.
+const maxLabel = 256
+
 func (o *Options) check() error {
 	var problems []error
 	if o.TTL != 0 {
@@ -57,10 +67,13 @@ func (o *Options) check() error {
 	if len(o.Prefix) >= backend.MaxName {
 		problems = append(problems, backend.Fail(ErrInvalidName, errors.New("the prefix leaves no room for a name")))
 	}
+	if len(o.Label) > maxLabel {
+		problems = append(problems, backend.Fail(ErrInvalidConfig, fmt.Errorf("a label of %d bytes, more than %d", len(o.Label), maxLabel)))
+	}
 	if strings.Contains(o.Label, "\x00") {
 		problems = append(problems, backend.Fail(ErrInvalidConfig, errors.New("a NUL in the label")))
 	}
-	return errors.Join(problems...)
+	return backend.Join(problems...)
 }
 
 func checkTTL(ttl, least time.Duration) error {
@@ -71,7 +84,8 @@ func checkTTL(ttl, least time.Duration) error {
 }
 
 // An Option changes one setting of one lock. It may be used for any number of
-// locks.
+// locks. Who enters a lock again shares the hold that there is, on the terms on which
+// it was taken: of the options only WithMaxWait and WithoutReentry count then.
 type Option func(*settings)
 
 // settings do not change once they are made: locks share them.
@@ -81,19 +95,20 @@ type settings struct {
 	minHold   time.Duration
 	maxWait   time.Duration
 	noReentry bool
+	least     time.Duration // that the backend can do as a TTL
 	problems  []error
 	err       error // all that is wrong with them
 }
 
 // newSettings has a TTL, of which none may be below least, and what o says.
 func newSettings(ttl, least time.Duration, o []Option) *settings {
-	s := &settings{ttl: ttl}
+	s := &settings{ttl: ttl, least: least}
 	for _, set := range o {
 		if set != nil {
 			set(s)
 		}
 	}
-	s.err = s.check(least)
+	s.err = s.check()
 	return s
 }
 
@@ -103,7 +118,8 @@ func WithTTL(ttl time.Duration) Option {
 }
 
 // WithMaxHold ends every hold d after it was acquired: its lease is lost then
-// if it has not been unlocked. A hold with d up to the TTL is never renewed.
+// if it has not been unlocked. A hold with d up to the TTL is never renewed. Where the
+// server cannot count in such small units as d, the client ends the hold.
 func WithMaxHold(d time.Duration) Option {
 	return func(s *settings) { s.maxHold = s.positive("max hold", d) }
 }
@@ -111,8 +127,10 @@ func WithMaxHold(d time.Duration) Option {
 // WithMinHold keeps the lock on the server until d after it was acquired, even
 // if it is unlocked sooner. A job that every machine starts at the same time
 // by its own clock runs once if d is longer than the clocks differ. Unlock
-// ends the lease at once all the same; Client.Close waits for the rest of d
-// until its context is done.
+// ends the lease at once all the same, and the server keeps the lock for the rest of
+// d, also if this process has ended: on Redis, etcd, a quorum and in memory. On
+// ZooKeeper, Postgres and files a lock ends with its process: there Client.Close waits
+// for the rest of d until its context is done.
 func WithMinHold(d time.Duration) Option {
 	return func(s *settings) { s.minHold = s.positive("min hold", d) }
 }
@@ -137,15 +155,15 @@ func (s *settings) positive(what string, d time.Duration) time.Duration {
 }
 
 // check reports every problem of the settings at once.
-func (s *settings) check(least time.Duration) error {
-	problems := append(s.problems, checkTTL(s.ttl, least))
-	if s.maxHold > 0 && s.maxHold < least {
-		problems = append(problems, backend.Fail(ErrInvalidTTL, fmt.Errorf("max hold of %v is below %v", s.maxHold, least)))
+func (s *settings) check() error {
+	problems := append(s.problems, checkTTL(s.ttl, s.least))
+	if s.maxHold > 0 && s.maxHold < backend.MinTTL {
+		problems = append(problems, backend.Fail(ErrInvalidTTL, fmt.Errorf("max hold of %v is below %v", s.maxHold, backend.MinTTL)))
 	}
 	if s.maxHold > 0 && s.minHold > s.maxHold {
 		problems = append(problems, backend.Fail(ErrInvalidTTL, fmt.Errorf("min hold of %v is above max hold of %v", s.minHold, s.maxHold)))
 	}
-	return errors.Join(problems...)
+	return backend.Join(problems...)
 }
 
 // lease is the TTL to ask the server for, and whether it is never renewed. A
@@ -154,5 +172,5 @@ func (s *settings) lease() (ttl time.Duration, fixed bool) {
 	if s.maxHold <= 0 || s.maxHold > s.ttl {
 		return s.ttl, false
 	}
-	return s.maxHold + 2*backend.Margin(s.maxHold), true
+	return max(s.maxHold+2*backend.Margin(s.maxHold), s.least), true
 }

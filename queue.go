@@ -16,6 +16,8 @@ type gate struct {
 type waiter struct {
 	mode       backend.Mode
 	granted    bool
+	try        bool          // it waits for an answer, not for the lock
+	answered   bool          // it is known that the lock is held, or was while it waited
 	lock       *lock         // whose hold may be passed on to the waiter, or nil
 	lease      *Lease        // that was passed on to it, or nil
 	err        error         // why it was turned away, or nil
@@ -116,5 +118,8 @@ func (g *gate) remove(w *waiter) {
 	w.prev, w.next = nil, nil
 }
 
+// empty reports whether nobody is inside.
+func (g *gate) empty() bool { return !g.writer && g.readers == 0 }
+
 // idle reports whether nobody is inside or waiting.
-func (g *gate) idle() bool { return !g.writer && g.readers == 0 && g.head == nil }
+func (g *gate) idle() bool { return g.empty() && g.head == nil }

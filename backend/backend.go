@@ -11,8 +11,8 @@
 //  1. Implement [Backend]. Wait for a lock as the server does it natively;
 //     [Poll] is for servers that cannot call back.
 //  2. Implement those of the optional interfaces [Renewer], [Reenterer],
-//     [Downgrader], [Transferer], [MinTTLer] and [TokenRegister] that fit. They are found by
-//     type assertion.
+//     [Downgrader], [Transferer], [BatchReleaser], [Expirer], [MinTTLer] and
+//     [TokenRegister] that fit. They are found by type assertion.
 //  3. [Register] a URL scheme in an init function that does nothing else, and
 //     export a New for people who already have a client of the server.
 //  4. Run the conformance suite against it.
@@ -56,18 +56,21 @@ type Request struct {
 	// it belongs in no log.
 	ID ID
 
-	// Label says for people who asks. It may be empty and is never compared.
+	// Label says for people who asks, in 256 bytes at most. It may be empty and is
+	// never compared.
 	Label string
 
 	// Mode is Exclusive or Shared.
 	Mode Mode
 
 	// TTL is how long the server keeps the hold once it hears nothing more
-	// of it. A backend whose server counts in coarser units rounds up.
+	// of it. A backend whose server counts in coarser units rounds up. It is
+	// never less than the backend's MinTTL.
 	TTL time.Duration
 
-	// Fixed says that the hold ends TTL after it was granted. It is not
-	// renewed unless the server has granted less than that.
+	// Fixed says that the hold ends TTL after it was granted, however long it
+	// was waited for. It is not renewed unless the server has granted less than
+	// that.
 	Fixed bool
 
 	// Wait says whether to wait for a lock that is held. Without it a held
@@ -87,11 +90,22 @@ func (r *Request) Queued() {
 	}
 }
 
+// Answered tells the Observer, if it wants to know, that the server has answered
+// without a word on who holds the lock: it does not grant yet. The request then
+// waits for longer than FirstAnswer, as one that is queued does.
+func (r *Request) Answered() {
+	if o, ok := r.Observer.(interface{ Answered() }); ok {
+		o.Answered()
+	}
+}
+
 // An Observer is told of events of one request and its hold. Its methods return
 // at once, may be called from any goroutine, more than once, and even before
 // Acquire has returned.
 type Observer interface {
-	// Queued says that the lock is not free, so that the request waits.
+	// Queued says that the lock is not free, so that the request waits. It is called
+	// as soon as the server has said so, and with no mutex held that Transfer takes:
+	// a request that is neither granted nor Queued within FirstAnswer is ended.
 	Queued()
 
 	// Lost says that the hold is over, on the server's own word. A hold that
@@ -116,7 +130,11 @@ type Hold struct {
 
 	// Sent is when the request was sent that last proved the hold: before it
 	// left, never when its answer came. The caller stops believing in the
-	// hold before Sent + Granted.
+	// hold before Sent + Granted. Of a hold that was waited for it is no later
+	// than the server's grant: the backend takes the grant's age from the
+	// server, or the moment before it asked whether it stands, or what has
+	// proved its session last. A grant that is as old as its TTL when it is
+	// heard of is none: the backend gives it back and waits again.
 	Sent time.Time
 
 	// Granted is how long the server keeps the hold from Sent on. Zero means
@@ -128,11 +146,16 @@ type Hold struct {
 	RenewIn time.Duration
 
 	// TellsWanted says that the backend reports waiters of other clients to
-	// the Observer.
+	// the Observer, sooner or later.
 	TellsWanted bool
 
-	// Index is the hold's place in a call of Renew, for its caller. The backend
-	// leaves it alone.
+	// WantedAtOnce says that such a report comes as soon as somebody waits, not
+	// with the next renewal. Without it package dlock bounds how long a hold
+	// passes from goroutine to goroutine of one client, as if somebody waited.
+	WantedAtOnce bool
+
+	// Index is the hold's place in a call of Renew or ReleaseAll, for its caller. The
+	// backend leaves it alone.
 	Index int32
 
 	// State is the backend's own. Nobody else looks at it.
@@ -145,12 +168,14 @@ type Hold struct {
 // the goroutines of a client by itself, and asks for the one whose turn it is.
 type Backend interface {
 	// Acquire takes the lock that r names, and waits for it if r.Wait.
-	// Waiting is first come, first served.
+	// Waiting is first come, first served. A waiter whose process has died is in
+	// nobody's way for longer than its TTL.
 	//
 	// ctx bounds the call, not the hold. If Acquire returns an error, then
 	// r.ID holds nothing and waits for nothing, or will shortly, whatever
 	// the server had done when ctx ended: a request that may have left
-	// something in a queue is never abandoned. A [Janitor] finishes it.
+	// something in a queue is never abandoned. A [Janitor] finishes it, at once
+	// if the server answers: nobody waits behind an entry until it runs out.
 	//
 	// The error is ErrHeld only if the server said so: the lock was held, or
 	// r was still queued when ctx ended. It is ErrUnavailable if the server
@@ -159,10 +184,11 @@ type Backend interface {
 	// had an answer does not try for ever.
 	Acquire(ctx context.Context, r Request) (*Hold, error)
 
-	// Release ends h. It may be called again, at any time later, and never
-	// ends another hold. It reports ErrLost if h was over before; after an
-	// error of another kind the outcome is unknown, and the caller repeats
-	// the call.
+	// Release ends h. It may be called again, at any time later, also after
+	// Renew has reported ErrLost, and never ends another hold. It reports ErrLost
+	// if h was over before; after an error of another kind the outcome is
+	// unknown, and the caller repeats the call. The repeat may report ErrLost, or
+	// nothing, if the first call has ended h after all.
 	//
 	// Release returns within h.TTL whatever the server does: see [Bound].
 	// Once it has returned, even with an error, h does not stand in the way
@@ -220,10 +246,35 @@ type Transferer interface {
 	// owner. It is greater than every token of the name so far, and smaller
 	// than any that the server will give out later, whatever becomes of h.
 	// Transfer reports false if there is no such token: h is then released.
-	// It asks no server, does not block, and may be called while h is renewed,
+	// It asks no server and reads no file, as it is called with the client's mutex
+	// held: all locks of the client wait for it. It may be called while h is renewed,
 	// but not once h was to be downgraded, whatever has become of that.
 	// The caller sets h.Token, and calls Transfer once at a time for a hold.
 	Transfer(h *Hold) (token uint64, ok bool)
+}
+
+// A BatchReleaser is a Backend that gives back many holds with few requests.
+// Package dlock uses it where many holds end together: Close, the end of a
+// multi-lock, and the loss of many.
+type BatchReleaser interface {
+	// ReleaseAll is Release for each of holds. It calls report once for every
+	// hold, as soon as its fate is known, from any goroutine, and returns when it
+	// has reported them all. The holds may differ in TTL and mode; ReleaseAll
+	// returns within the greatest TTL among them, and soon after ctx is done.
+	ReleaseAll(ctx context.Context, holds []*Hold, report func(h *Hold, err error))
+}
+
+// An Expirer is a Backend whose server ends a hold at a given time by itself,
+// without the holder's process. WithMinHold needs it to outlive a process. One that
+// can do so for some times only says by a method CanExpire(d time.Duration) bool for
+// which.
+type Expirer interface {
+	// Expire has h end by itself d from now, rounded up to what the server counts
+	// in, and gives it up: nobody renews or releases it afterwards, and Lost is not
+	// reported. The server then grants the lock to the next in line. Expire reports
+	// ErrLost if h was over before, and returns within h.TTL whatever the server
+	// does.
+	Expire(ctx context.Context, h *Hold, d time.Duration) error
 }
 
 // A MinTTLer is a Backend with a lower bound for the TTL above [MinTTL].
@@ -236,6 +287,12 @@ const (
 	MinTTL = 10 * time.Millisecond
 	MaxTTL = 24 * time.Hour
 )
+
+// FirstAnswer is how long a request waits for a server that has never answered
+// it: an Acquire that has had no answer for so long is ErrUnavailable, and so is
+// a New or Open. A request that has had an answer once waits for as long as its ctx
+// allows, through any outage.
+const FirstAnswer = 3 * time.Second
 
 // MaxName is the greatest length of a name in bytes.
 const MaxName = 1024

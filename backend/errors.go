@@ -3,6 +3,10 @@ package backend
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
 )
 
 // The kinds of failure. Package dlock exports the same values.
@@ -30,15 +34,72 @@ func Fail(kind, err error) error {
 
 type failure struct{ kind, err error }
 
-func (f *failure) Error() string   { return f.kind.Error() + ": " + f.err.Error() }
+func (f *failure) Error() string   { return f.kind.Error() + ": " + OneLine(f.err) }
 func (f *failure) Unwrap() []error { return []error{f.kind, f.err} }
+
+// Join is errors.Join, but its text is one line, and one error alone stays as it is.
+func Join(errs ...error) error {
+	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
+	switch len(errs) {
+	case 0:
+		return nil
+	case 1:
+		return errs[0]
+	}
+	return several(errs)
+}
+
+type several []error
+
+func (s several) Unwrap() []error { return s }
+
+func (s several) Error() string {
+	var texts []string
+	for _, err := range s {
+		if text := OneLine(err); !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+	}
+	return "dlock: " + strings.Join(texts, "; ")
+}
+
+// OneLine is the text of err as a part of another: on one line, without the name of
+// this library before it.
+func OneLine(err error) string {
+	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
+	for i := range lines {
+		lines[i] = strings.Join(strings.Fields(lines[i]), " ")
+	}
+	return strings.TrimPrefix(strings.Join(lines, "; "), "dlock: ")
+}
+
+// Cause is the cause of a context that is done, and context.Canceled or
+// context.DeadlineExceeded too, whatever cause its owner has given it.
+func Cause(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if _, ours := cause.(NoAnswer); ours || cause == ErrClosed || errors.Is(cause, ctx.Err()) {
+		return cause
+	}
+	return &ended{cause, ctx.Err()}
+}
+
+type ended struct{ cause, how error }
+
+func (e *ended) Error() string   { return e.cause.Error() }
+func (e *ended) Unwrap() []error { return []error{e.cause, e.how} }
+
+// A NoAnswer is the cause of a context in which a server was asked that has not
+// answered for so long.
+type NoAnswer time.Duration
+
+func (n NoAnswer) Error() string { return fmt.Sprintf("no answer within %v", time.Duration(n)) }
 
 // WaitEnded is the error of an Acquire whose ctx is done: ErrHeld if the
 // server has said that the lock is held or the request queued, otherwise
-// ErrUnavailable, either with the cause of ctx.
+// ErrUnavailable, either with the Cause of ctx.
 func WaitEnded(ctx context.Context, answered bool) error {
 	if answered {
-		return Fail(ErrHeld, context.Cause(ctx))
+		return Fail(ErrHeld, Cause(ctx))
 	}
-	return Fail(ErrUnavailable, context.Cause(ctx))
+	return Fail(ErrUnavailable, Cause(ctx))
 }

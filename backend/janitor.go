@@ -52,7 +52,7 @@ func Retry(ctx context.Context, job func(context.Context) error) {
 }
 
 // Close waits for the jobs under way until ctx is done, then ends them, and
-// returns when they have ended. It reports ctx's cause if it had to end any.
+// returns when they have ended. It reports ctx's Cause if it had to end any.
 func (j *Janitor) Close(ctx context.Context) error {
 	j.mu.Lock()
 	j.closed = true
@@ -74,6 +74,6 @@ func (j *Janitor) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		stop()
 		<-idle
-		return context.Cause(ctx)
+		return Cause(ctx)
 	}
 }

@@ -42,3 +42,34 @@ func FuzzName(f *testing.F) {
 		}
 	})
 }
+
+// No two names share a key in an alphabet of the caller's, also where keys are short.
+func TestEncoding(t *testing.T) {
+	e := NewEncoding("-_/.", '=')
+	seen := make(map[string]string)
+	long := strings.Repeat("x", 200)
+	for _, name := range []string{
+		"", "a", "A", "a/b", "a.b", ".a", "=2Ea", "=", "==", "%", "a:b", "~", "\x00", "\xff", "é", long, long + "x", "=" + long,
+	} {
+		key := e.Short(name, 100)
+		if len(key) > 100 || strings.Trim(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_/.=") != "" {
+			t.Errorf("%q: the key is %q", name, key)
+		}
+		if other, taken := seen[key]; taken {
+			t.Errorf("%q and %q share %q", name, other, key)
+		}
+		seen[key] = name
+	}
+	if got := e.Encode("a b.c"); got != "a=20b.c" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestEncodingWithAnEscapeThatIsKept(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	NewEncoding("-=", '=')
+}

@@ -86,7 +86,7 @@ func (p *Params) Err() error {
 	if len(p.problems) == 0 {
 		return nil
 	}
-	return Fail(ErrInvalidConfig, errors.Join(p.problems...))
+	return Fail(ErrInvalidConfig, Join(p.problems...))
 }
 
 // Format prints the names alone, for every verb.
@@ -109,5 +109,5 @@ func (p *Params) Done() error {
 	if len(problems) == 0 {
 		return nil
 	}
-	return Fail(ErrInvalidConfig, errors.Join(problems...))
+	return Fail(ErrInvalidConfig, Join(problems...))
 }

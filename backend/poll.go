@@ -34,7 +34,7 @@ func (b *Backoff) Reset() { b.bound = 0 }
 
 // Poll calls try until it reports true or fails, with a pause of b after each
 // call that does neither. A receive from wake, which may be nil, cuts a pause
-// short and starts the series anew. When ctx ends Poll returns its cause.
+// short and starts the series anew. When ctx ends Poll returns its Cause.
 func Poll(ctx context.Context, b Backoff, wake <-chan struct{}, try func(context.Context) (bool, error)) error {
 	for {
 		done, err := try(ctx)
@@ -50,7 +50,7 @@ func Poll(ctx context.Context, b Backoff, wake <-chan struct{}, try func(context
 		}
 		pause.Stop()
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return Cause(ctx)
 		}
 	}
 }

@@ -23,31 +23,6 @@ type TokenRegister interface {
 	RaiseToken(ctx context.Context, h *Hold, token uint64) error
 }
 
-// A Starter is a TokenRegister that can send a request and have its caller take
-// the answer later, so that one goroutine can ask several servers at once. It
-// may decline, and do nothing, whenever the request cannot be sent at once or is
-// not of the usual kind.
-type Starter interface {
-	TokenRegister
-
-	// StartVote begins Vote.
-	StartVote(r Request, b Ballot) (Started[*Hold], bool)
-
-	// StartRelease begins Release.
-	StartRelease(h *Hold) (Started[struct{}], bool)
-}
-
-// Started is a request that was sent. Soon must be called, and Finish if that
-// reports false.
-type Started[T any] interface {
-	// Soon waits for no more than a moment and reports whether the request has
-	// succeeded by then.
-	Soon() (T, bool)
-
-	// Finish goes on until it is known what has become of the request.
-	Finish(ctx context.Context) (T, error)
-}
-
 // A Ballot is what the servers of a quorum are asked beyond a Request.
 type Ballot struct {
 	// Token is a proposal. A server that makes a new token makes it no less

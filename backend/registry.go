@@ -31,6 +31,10 @@ type Config struct {
 	// TLS, if not nil, is used for every connection.
 	TLS *tls.Config
 
+	// Member says that the server is one of several that decide by majority, so
+	// that it will be asked to vote: see [TokenRegister].
+	Member bool
+
 	// Logger is never nil.
 	Logger *slog.Logger
 }

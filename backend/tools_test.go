@@ -28,7 +28,7 @@ func TestPollEnds(t *testing.T) {
 		never := func(context.Context) (bool, error) { return false, nil }
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errTest)
 		defer cancel()
-		if err := Poll(ctx, Backoff{}, nil, never); err != errTest {
+		if err := Poll(ctx, Backoff{}, nil, never); !errors.Is(err, errTest) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
 		fails := func(context.Context) (bool, error) { return false, ErrAuth }

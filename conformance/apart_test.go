@@ -56,7 +56,7 @@ func runProcesses(t *testing.T, names []string, atOnce int) {
 
 // process returns this test for one backend. It ends with us, however we end.
 func process(name string) *exec.Cmd {
-	args := []string{"-backend=" + name}
+	args := []string{"-backend=" + name, "-test.run=^(TestConformance|TestSeeds)$"}
 	flag.Visit(func(f *flag.Flag) {
 		if slices.Contains(inherited, f.Name) {
 			args = append(args, "-"+f.Name+"="+f.Value.String())

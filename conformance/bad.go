@@ -143,8 +143,8 @@ func badURL(s *scene) {
 }
 
 func badCredentials(s *scene) {
-	if s.BadLogin == "" {
-		return // there are none
+	if s.unable(s.BadLogin == "", "BadLogin") {
+		return
 	}
 	_, err := dlock.Open(s.ctx, s.BadLogin, nil)
 	s.is(err, dlock.ErrAuth)
@@ -152,8 +152,8 @@ func badCredentials(s *scene) {
 }
 
 func badUnreachable(s *scene) {
-	if s.Nowhere == "" {
-		return // there is no server
+	if s.unable(s.Nowhere == "", "Nowhere") {
+		return
 	}
 	_, err := dlock.Open(s.ctx, s.Nowhere, nil)
 	s.is(err, dlock.ErrUnavailable)
@@ -161,8 +161,8 @@ func badUnreachable(s *scene) {
 }
 
 func badForeignState(s *scene) {
-	if s.Foreign == nil {
-		return // nothing else can stand there
+	if s.unable(s.Foreign == nil, "Foreign") {
+		return
 	}
 	p := s.open()
 	untouched := s.Foreign(s.TB, s.name)
@@ -237,7 +237,9 @@ func optionalInterfaces(s *scene) {
 	b := s.open().Backend
 	var has []string
 	for name, typ := range map[string]reflect.Type{
+		"BatchReleaser": reflect.TypeFor[backend.BatchReleaser](),
 		"Downgrader":    reflect.TypeFor[backend.Downgrader](),
+		"Expirer":       reflect.TypeFor[backend.Expirer](),
 		"MinTTLer":      reflect.TypeFor[backend.MinTTLer](),
 		"Reenterer":     reflect.TypeFor[backend.Reenterer](),
 		"Renewer":       reflect.TypeFor[backend.Renewer](),

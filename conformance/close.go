@@ -49,8 +49,8 @@ func closeTwice(s *scene) {
 // closeCut closes a client that cannot reach the server: it ends all the same.
 func closeCut(s *scene) {
 	a, b := s.open(), s.open()
-	if a.Cut == nil {
-		return // there is nothing to be cut off from
+	if s.unable(a.Cut == nil, "Cut") {
+		return
 	}
 	s.locked(a.Mutex(s.name))
 	heal := a.Cut()
@@ -113,8 +113,8 @@ func (s *scene) noResidue(before int, home string) {
 }
 
 func closeBorrowedClientStaysOpen(s *scene) {
-	if s.Borrow == nil {
-		return // there is nothing to borrow
+	if s.unable(s.Borrow == nil, "Borrow") {
+		return
 	}
 	b, works := s.Borrow(s.TB)
 	c, err := dlock.New(b, &dlock.Options{TTL: s.TTL})

@@ -115,8 +115,8 @@ func contextNextWaiterUnaffected(s *scene) {
 // contextWhileUnanswered cancels a call that the server has not answered.
 func contextWhileUnanswered(s *scene) {
 	p := s.open()
-	if p.Cut == nil {
-		return // nothing can be unanswered without a server
+	if s.unable(p.Cut == nil, "Cut") {
+		return
 	}
 	heal := p.Cut()
 	ctx, cancel := context.WithTimeoutCause(s.ctx, 100*time.Millisecond, errTest)
@@ -134,4 +134,46 @@ func contextWhileUnanswered(s *scene) {
 		s.unlock(lease)
 		return true
 	})
+}
+
+// contextCancelledWaiterIsGone lets a waiter's context end. The server forgets the
+// waiter at once, not when it misses its signs of life, and goes on with the next.
+func contextCancelledWaiterIsGone(s *scene) {
+	a, b, c := s.open(), s.open(), s.open()
+	for range 3 {
+		lease := s.locked(a.Mutex(s.name))
+		gone := s.queue(b.Mutex(s.name), s.name, 1)
+		gone.cancel(errTest)
+		s.is(gone.failed(), dlock.ErrHeld, errTest)
+		s.soon(s.TTL/4, "nobody waits", func() bool { return s.Waiting(s.TB, s.name) == 0 })
+		next := s.queue(c.Mutex(s.name), s.name, 1)
+		s.unlock(lease)
+		s.within(s.TTL/4, "the next is granted after a waiter has left", next.ready)
+		s.unlock(next.granted())
+	}
+}
+
+// contextCancelledGrantIsGone lets a waiter's context end when it is granted: the
+// grant is given back at once.
+func contextCancelledGrantIsGone(s *scene) {
+	a, b, c := s.open(), s.open(), s.open()
+	for i := range 10 {
+		lease := s.locked(a.Mutex(s.name))
+		ctx, cancel := context.WithCancel(s.ctx)
+		first := s.startCtx(ctx, b.Mutex(s.name))
+		s.queued(s.name, 1)
+		next := s.queue(c.Mutex(s.name), s.name, 2)
+		if i%2 == 0 {
+			cancel()
+		} else {
+			go cancel()
+		}
+		s.unlock(lease)
+		if s.done("returned", first.ready); first.err == nil {
+			s.unlock(first.lease)
+		}
+		s.within(s.TTL/4, "the next is granted after a waiter has left with its grant", next.ready)
+		s.unlock(next.granted())
+		cancel()
+	}
 }

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,13 +14,15 @@ import (
 	"github.com/dlock-go/dlock"
 )
 
-// alone checks, for a backend that lives in one process, that its locks mean
-// nothing to another process, and reports that there is nothing more to check.
+// alone reports whether the backend lives in one process.
 func (s *scene) alone() bool {
 	s.Helper()
-	if s.URL != "" {
-		return false
-	}
+	return s.unable(s.URL == "", "URL")
+}
+
+// strangers checks, for a backend that lives in one process, that its locks mean
+// nothing to another.
+func (s *scene) strangers() {
 	s.URL = s.Scheme + "://"
 	lease := s.locked(s.open().Mutex(s.name))
 	p := s.process()
@@ -28,7 +31,6 @@ func (s *scene) alone() bool {
 	p.kill()
 	s.alive(lease)
 	s.unlock(lease)
-	return true
 }
 
 // opened starts a process with an open client.
@@ -39,8 +41,10 @@ func (s *scene) opened() *process {
 	return p
 }
 
+// exclusionProcesses has processes sell from one stock.
 func exclusionProcesses(s *scene) {
-	if s.alone() {
+	if s.URL == "" {
+		s.strangers()
 		return
 	}
 	const processes, sales = 4, 25
@@ -125,16 +129,20 @@ func crashReaderKilled(s *scene) {
 	s.unlock(writer.granted())
 }
 
-// crashRestart restarts the server under a holder and a waiter. Both finish.
+// crashRestart restarts the server under a holder and a waiter. Both finish, and
+// where holds are durable the holder is alone until it has.
 func crashRestart(s *scene) {
-	if s.Restart == nil {
-		return // there is no server
+	if s.unable(s.Restart == nil, "Restart") {
+		return
 	}
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name, dlock.WithTTL(10*s.TTL)))
 	next := s.start(b.Mutex(s.name, dlock.WithTTL(10*s.TTL)))
 	s.queued(s.name, 1)
 	s.Restart(s.TB)
+	if s.Durable {
+		s.stays(lease, next)
+	}
 	if err := lease.Unlock(s.ctx); err != nil {
 		s.not(err, dlock.ErrHeld, dlock.ErrAuth, dlock.ErrConflict)
 	}
@@ -148,6 +156,24 @@ func crashRestart(s *scene) {
 		again, err := a.Mutex(s.name).TryLock(s.ctx)
 		return err == nil && again.Unlock(s.ctx) == nil
 	})
+}
+
+// stays checks that a lock is still held after a restart: for its holder, for who
+// waits, and for a stranger.
+func (s *scene) stays(lease *dlock.Lease, next *attempt) {
+	s.Helper()
+	c := s.open()
+	s.eventually("the server says who holds", func() bool {
+		other, err := c.Mutex(s.name).TryLock(s.ctx)
+		if err == nil {
+			_ = other.Unlock(s.ctx)
+			s.Fatal("a restart ended a hold")
+		}
+		s.must(errors.Is(err, dlock.ErrHeld) || errors.Is(err, dlock.ErrUnavailable), "try: %v", err)
+		return errors.Is(err, dlock.ErrHeld)
+	})
+	s.alive(lease)
+	s.must(next.waiting() || next.err != nil, "a restart let the next in")
 }
 
 func waitQueuedProcessKilled(s *scene) {

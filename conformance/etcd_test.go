@@ -43,13 +43,15 @@ func harnessOfEtcd(t testing.TB, name string, kind server.Etcd) conformance.Harn
 		Open:     e.open,
 		Evict:    e.evict,
 		Ops:      e.requests, // of watches and of leases too
+		Conns:    e.connections,
 		Waiting:  e.waiting,
 		Residue:  e.residue,
 		Restart:  e.restart,
+		Durable:  true,
 		BadLogin: badEtcdLogin(t, kind),
 		Nowhere:  "etcd://127.0.0.1:1",
 		Borrow:   e.borrow,
-		Optional: []string{"Downgrader", "Renewer", "Transferer"},
+		Optional: []string{"BatchReleaser", "Downgrader", "Expirer", "Renewer", "Transferer"},
 	}
 }
 
@@ -79,8 +81,8 @@ func (e *etcdUnderTest) open(t testing.TB, o dlock.Options) *conformance.Peer {
 	return e.peer(t, b, o, proxy)
 }
 
-// queue returns the keys of a lock, oldest first: path and lease.
-func (e *etcdUnderTest) queue(t testing.TB, name string) (kinds []string, leases []clientv3.LeaseID) {
+// queue returns the keys of a lock, oldest first, and of what kind each is.
+func (e *etcdUnderTest) queue(t testing.TB, name string) (kinds, keys []string) {
 	dir := etcd.DefaultPrefix + "/l/" + backend.EncodeName(name) + "/"
 	reply, err := e.admin.Get(context.Background(), dir, clientv3.WithPrefix(),
 		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
@@ -88,16 +90,19 @@ func (e *etcdUnderTest) queue(t testing.TB, name string) (kinds []string, leases
 		t.Fatal(err)
 	}
 	for _, kv := range reply.Kvs {
+		if string(kv.Value) == "-" { // released, and not deleted yet
+			continue
+		}
 		kinds = append(kinds, strings.TrimPrefix(string(kv.Key), dir)[:1])
-		leases = append(leases, clientv3.LeaseID(kv.Lease))
+		keys = append(keys, string(kv.Key))
 	}
-	return kinds, leases
+	return kinds, keys
 }
 
 func (e *etcdUnderTest) evict(t testing.TB, name string) {
-	kinds, leases := e.queue(t, name)
+	kinds, keys := e.queue(t, name)
 	for i := range holders(kinds) {
-		if _, err := e.admin.Revoke(context.Background(), leases[i]); err != nil {
+		if _, err := e.admin.Delete(context.Background(), keys[i]); err != nil {
 			t.Fatal(err)
 		}
 	}

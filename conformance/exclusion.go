@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/dlock-go/dlock"
 )
@@ -119,12 +120,14 @@ func tryLockFree(s *scene) {
 func tryLockBusyReturnsAtOnce(s *scene) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
-	before := s.ops()
+	before, start := s.ops(), time.Now()
 	_, err := b.Mutex(s.name).TryLock(s.ctx)
 	s.is(err, dlock.ErrHeld)
 	s.not(err, dlock.ErrUnavailable)
 	_, err = a.Mutex(s.name).TryLock(s.ctx)
 	s.is(err, dlock.ErrHeld)
+	took := time.Since(start) - clock.stalled(start)
+	s.must(took < s.TTL/4, "two tries took %v", took)
 	s.must(s.ops()-before <= 5, "two tries sent %d requests", s.ops()-before)
 	s.unlock(lease)
 }
@@ -156,6 +159,7 @@ func tryLockLeavesNothing(s *scene) {
 	for range 20 {
 		s.held(peers[1].Mutex(s.name))
 	}
+	s.pass(s.TTL / 20) // for what they might have left to arrive
 	s.must(s.Waiting(s.TB, s.name) == 0, "failed tries left somebody waiting")
 	next := s.queue(peers[2].Mutex(s.name), s.name, 1)
 	for range 20 {

@@ -79,8 +79,8 @@ func firstOf(ch <-chan struct{}) <-chan struct{} {
 // the lock on. Where the machine is slow the lock goes back to the server on the
 // way, so they try until it does not.
 func handOverAsksNobody(s *scene) {
-	if s.Ops == nil || !slices.Contains(s.Optional, "Transferer") {
-		return // there is no server, or it has to be asked
+	if s.unable(s.Ops == nil, "Ops") || s.na(!slices.Contains(s.Optional, "Transferer"), "the backend is no Transferer") {
+		return
 	}
 	const waiters = 12
 	l := s.open().Mutex(s.name)

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"os"
 	"testing"
 	"time"
 
@@ -9,7 +10,11 @@ import (
 )
 
 // A Harness is how the suite reaches one backend. Fields are required unless
-// they say otherwise.
+// they say otherwise. A property that needs an optional field that is not set is
+// reported as not applicable, never as passed.
+//
+// Wherever a function takes the name of a lock, it is the name that the backend
+// sees, prefix included.
 type Harness struct {
 	// Name and Version stand in the closing line: redis, 7.0.15.
 	Name, Version string
@@ -27,8 +32,12 @@ type Harness struct {
 	// means one host.
 	Hosts string
 
-	// TTL is the shortest lease at which the server and this machine are
-	// reliable. The suite waits for multiples of it.
+	// TTL is the lease of most locks of the suite, which waits for multiples of
+	// it. Choose the shortest that the server and a busy machine keep: at least
+	// ten units of what the server counts in, such as its ticks or whole seconds,
+	// at least a hundred round trips, and no less than the longest time for which
+	// the machine may give the tests no processor. Zero means [TTL], which the
+	// environment may set.
 	TTL time.Duration
 
 	// BelowMinTTL is a TTL that the backend refuses. Zero means one below
@@ -41,12 +50,19 @@ type Harness struct {
 	Leased bool
 
 	// Evict makes the server forget whoever holds name, behind the holder's
-	// back: it deletes the key, revokes the lease, ends the session.
+	// back. It removes what stands for this hold and nothing else, such as the
+	// lock's own key: not the lease or session behind it, and not those who wait.
+	// Where there is no such thing it ends the holder's session.
 	Evict func(t testing.TB, name string)
 
 	// Ops returns how many requests clients have sent to the server so far.
-	// It is nil where there is no server.
+	// Messages without an answer count; what the server sends unasked, and the
+	// driver's own signs of life, do not. It is nil where there is no server.
 	Ops func() int64
+
+	// Conns returns how many connections clients have open to the server. It is
+	// nil where there are none, or where they cannot be counted.
+	Conns func() int
 
 	// Waiting returns how many requests for name the server knows of that
 	// wait. The suite waits for a request to be queued with it.
@@ -66,6 +82,10 @@ type Harness struct {
 	// It returns when the server answers. It is nil where there is no server.
 	Restart func(t testing.TB)
 
+	// Durable says that holds outlive Restart. Without it they may be lost then,
+	// as those of a server that ends them with their connection.
+	Durable bool
+
 	// Wipe makes the server lose all locks and tokens. It is nil for a
 	// backend that does not promise to keep the order of tokens then.
 	Wipe func(t testing.TB)
@@ -82,9 +102,9 @@ type Harness struct {
 	Scheme string
 
 	// Optional lists the optional interfaces of package backend that the
-	// backend implements, in alphabetical order: Downgrader, MinTTLer,
-	// Reenterer, Renewer, TokenRegister, Transferer. One that disappears is a failure, not
-	// a silence.
+	// backend implements, in alphabetical order: BatchReleaser, Downgrader,
+	// Expirer, MinTTLer, Reenterer, Renewer, TokenRegister, Transferer. One that
+	// disappears is a failure, not a silence.
 	Optional []string
 
 	// Borrow returns a backend on a client that stays the caller's, and a
@@ -114,12 +134,22 @@ type Peer struct {
 	// Backend is what stands behind the client.
 	Backend backend.Backend
 
-	// Cut stops the client from reaching the server, without any error, until
-	// heal is called. It is nil where there is no server.
+	// Cut stops the client from reaching the server, and the server from
+	// reaching the client, without any error, until heal is called. What is sent
+	// meanwhile may be delivered late, complete and in order, as by TCP after a
+	// partition, or never. It is nil where there is no server.
 	Cut func() (heal func())
 
+	// Delay holds back what the server sends to this client, replies and
+	// messages alike, each for d. What the client sends goes through at once. Zero
+	// ends it, and lets through what is held back. It is nil where there is no
+	// server.
+	Delay func(d time.Duration)
+
 	// DropReply makes the server's reply to the client's next request get
-	// lost: the request takes effect, the client does not learn of it. It is
+	// lost: the request takes effect, the client does not learn of it, and its
+	// connection may break. The next request is one that asks for a lock or ends
+	// one where the harness can tell, and otherwise whatever is sent next. It is
 	// nil where there is no server.
 	DropReply func()
 
@@ -129,8 +159,11 @@ type Peer struct {
 
 func (h *Harness) check(t testing.TB) {
 	t.Helper()
+	if h.TTL == 0 {
+		h.TTL = TTL()
+	}
 	missing := map[string]bool{
-		"Name": h.Name == "", "Version": h.Version == "", "Open": h.Open == nil, "TTL": h.TTL == 0,
+		"Name": h.Name == "", "Version": h.Version == "", "Open": h.Open == nil,
 		"Evict": h.Evict == nil, "Residue": h.Residue == nil, "Waiting": h.Waiting == nil, "Scheme": h.Scheme == "",
 	}
 	for field, is := range missing {
@@ -138,4 +171,19 @@ func (h *Harness) check(t testing.TB) {
 			t.Fatalf("conformance: Harness.%s is not set", field)
 		}
 	}
+}
+
+// envTTL sets the TTL of harnesses that leave it to the suite.
+const envTTL = "DLOCK_CONFORMANCE_TTL"
+
+// TTL is the lease of a [Harness] that sets none: that of the environment variable
+// DLOCK_CONFORMANCE_TTL, a duration such as 2s, or else 4 s. That is as short as a
+// machine allows that is busy with the tests and at times gets no processor for
+// seconds; where nothing else runs 1 s is enough, and a run takes a third of the
+// time.
+func TTL() time.Duration {
+	if d, err := time.ParseDuration(os.Getenv(envTTL)); err == nil && d > 0 {
+		return d
+	}
+	return 4 * time.Second
 }

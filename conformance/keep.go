@@ -23,6 +23,9 @@ func keepOutlivesTTL(s *scene) {
 
 // keepStopsAfterUnlock counts what a client sends that holds nothing any more.
 func keepStopsAfterUnlock(s *scene) {
+	if s.unable(s.Ops == nil, "Ops") {
+		return
+	}
 	p := s.open()
 	lease := s.locked(p.Mutex(s.name))
 	s.pass(s.TTL / 2) // a renewal has been sent
@@ -53,6 +56,9 @@ func keepMaxHold(s *scene) {
 // keepMaxHoldRenewsNothing checks that a hold no longer than its TTL costs no
 // request while it is held.
 func keepMaxHoldRenewsNothing(s *scene) {
+	if s.unable(s.Ops == nil, "Ops") {
+		return
+	}
 	p := s.open()
 	hold := s.TTL * 8 / 10
 	lease := s.locked(p.Mutex(s.name, dlock.WithTTL(s.TTL*20), dlock.WithMaxHold(hold*2)))
@@ -74,15 +80,16 @@ func keepMinHold(s *scene) {
 	s.must(time.Since(start) >= hold-hold/50, "free after %v, want %v at least", time.Since(start), hold)
 }
 
-// keepMinHoldAtClose closes a client that owes the rest of a hold.
+// keepMinHoldAtClose closes a client that owes the rest of a hold: the server keeps it
+// for that, or Close waits.
 func keepMinHoldAtClose(s *scene) {
 	a, b := s.open(), s.open()
 	hold := s.TTL
 	start := time.Now()
 	s.unlock(s.locked(a.Mutex(s.name, dlock.WithMinHold(hold))))
 	s.ok(a.Close(s.ctx))
-	s.must(time.Since(start) >= hold-hold/50, "closed after %v, want %v at least", time.Since(start), hold)
 	s.freed(b.Mutex(s.name))
+	s.must(time.Since(start) >= hold-hold/50, "free after %v, want %v at least", time.Since(start), hold)
 }
 
 // keepSurvivesBlip cuts the client off for so long that a renewal fails.
@@ -97,8 +104,8 @@ func keepSurvivesBlip(s *scene) {
 		},
 	}})
 	b := s.open()
-	if a.Cut == nil {
-		return // there is nothing to be cut off from
+	if s.unable(a.Cut == nil, "Cut") {
+		return
 	}
 	lease := s.locked(a.Mutex(s.name, dlock.WithTTL(3*s.TTL)))
 	for range 2 {
@@ -199,4 +206,23 @@ func keepCancelledParent(s *scene) {
 	s.done("work ended", work.Done())
 	s.alive(lease)
 	s.unlock(lease)
+}
+
+// keepWholeLease checks that nobody else gets in before a lease ends that is not
+// renewed.
+func keepWholeLease(s *scene) {
+	a, b := s.open(), s.open()
+	lease := s.locked(a.Mutex(s.name, dlock.WithMaxHold(s.TTL)))
+	for lease.Err() == nil {
+		other, err := b.Mutex(s.name).TryLock(s.ctx)
+		if err == nil {
+			s.must(lease.Err() != nil, "another has the lock while the lease lasts")
+			s.unlock(other)
+			break
+		}
+		s.must(errors.Is(err, dlock.ErrHeld) || errors.Is(err, dlock.ErrUnavailable), "try: %v", err)
+		s.pass(s.TTL / 50)
+	}
+	s.lost(lease)
+	s.freed(b.Mutex(s.name))
 }

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"runtime"
@@ -21,12 +22,15 @@ const limit = 120 * time.Second
 type scene struct {
 	testing.TB
 	*Harness
-	ctx  context.Context
-	name string // a lock name of its own
+	ctx     context.Context
+	limit   time.Duration
+	name    string // a lock name of its own
+	account *account
 
 	mu    sync.Mutex
 	peers []*Peer
 	waits map[string]int // how many calls were told to wait, by name
+	inapt string         // why the property is not applicable; empty: it is
 }
 
 var scenes atomic.Int64
@@ -34,17 +38,22 @@ var scenes atomic.Int64
 // newScene prepares t for one property. Every client that it opens is closed
 // at its end.
 func newScene(t testing.TB, h *Harness, limit time.Duration) *scene {
+	clock.run()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	s := &scene{
-		TB: t, Harness: h, ctx: ctx,
-		name:  fmt.Sprintf("%s#%d", t.Name(), scenes.Add(1)),
-		waits: make(map[string]int),
+		TB: t, Harness: h, ctx: ctx, limit: limit,
+		name:    fmt.Sprintf("%s#%d", t.Name(), scenes.Add(1)),
+		account: &account{start: time.Now()},
+		waits:   make(map[string]int),
 	}
 	dumped := make(chan struct{})
 	alarm := time.AfterFunc(limit, func() { defer close(dumped); s.dump(limit) })
 	t.Cleanup(func() {
 		if !alarm.Stop() {
 			<-dumped // while the test can still be told
+		}
+		if t.Failed() {
+			s.tell()
 		}
 		cancel()
 		s.closeAll()
@@ -85,6 +94,7 @@ func (s *scene) openWith(o dlock.Options) *Peer {
 	if o.Hooks.Waiting == nil {
 		o.Hooks.Waiting = s.noteWait
 	}
+	s.account.watch(&o)
 	p := s.Open(s.TB, o)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,6 +131,7 @@ func (s *scene) locked(l dlock.Locker) *dlock.Lease {
 	s.Helper()
 	lease, err := l.Lock(s.ctx)
 	s.ok(err)
+	s.account.keep(lease)
 	return lease
 }
 
@@ -139,6 +150,7 @@ func (s *scene) rlocked(l dlock.RWLocker) *dlock.Lease {
 	s.Helper()
 	lease, err := l.RLock(s.ctx)
 	s.ok(err)
+	s.account.keep(lease)
 	return lease
 }
 
@@ -266,7 +278,9 @@ func (s *scene) startCtx(ctx context.Context, l dlock.Locker) *attempt {
 	a := &attempt{s: s, ready: make(chan struct{}), cancel: cancel}
 	go func() {
 		defer close(a.ready)
-		a.lease, a.err = l.Lock(ctx)
+		if a.lease, a.err = l.Lock(ctx); a.err == nil {
+			s.account.keep(a.lease)
+		}
 	}()
 	return a
 }
@@ -370,6 +384,43 @@ func (s *scene) pass(d time.Duration) {
 	}
 }
 
+// within waits for ch, for d of the time in which this process runs.
+func (s *scene) within(d time.Duration, what string, ch <-chan struct{}) {
+	s.Helper()
+	s.soon(d, what, func() bool { return isClosed(ch) })
+}
+
+// soon waits until cond holds, for d of the time in which this process runs.
+func (s *scene) soon(d time.Duration, what string, cond func() bool) {
+	s.Helper()
+	for start := time.Now(); !cond(); {
+		select {
+		case <-s.ctx.Done():
+			s.Fatalf("never: %s", what)
+		case <-time.After(time.Millisecond):
+		}
+		if passed := time.Since(start) - clock.stalled(start); passed > d && !cond() {
+			s.Fatalf("not within %v: %s", d, what)
+		}
+	}
+}
+
+// na reports whether the property is not applicable, and notes why.
+func (s *scene) na(is bool, why string) bool {
+	s.Helper()
+	if is {
+		s.Logf("n/a: %s", why)
+		s.inapt = why
+	}
+	return is
+}
+
+// unable is na for what the harness has no way to do.
+func (s *scene) unable(is bool, field string) bool {
+	s.Helper()
+	return s.na(is, "the harness has no "+field)
+}
+
 // needs skips the property if the backend lacks f.
 func (s *scene) needs(f Feature) {
 	s.Helper()
@@ -404,3 +455,6 @@ func ours(all []string, home string) (ours []string) {
 	}
 	return ours
 }
+
+// identity returns a client's part of an ID, as package dlock makes it.
+func identity() string { return strings.ToLower(rand.Text()) }

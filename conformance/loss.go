@@ -152,17 +152,18 @@ func lossWhileWaitingReader(s *scene) {
 
 func (s *scene) lossWhileWaiting(of func(*Peer, string) dlock.Locker, exclusive bool) {
 	a, b := s.open(), s.open()
+	if s.unable(b.Cut == nil, "Cut") {
+		return
+	}
 	r := new(room)
 	lease := s.locked(a.Mutex(s.name))
 	r.enter(lease, true)
 	call := s.start(of(b, s.name))
 	s.queued(s.name, 1)
-	if b.Cut != nil {
-		heal := b.Cut()
-		s.pass(2 * s.TTL)
-		s.must(call.waiting() || call.err != nil, "a waiter that was cut off got a held lock")
-		heal()
-	}
+	heal := b.Cut()
+	s.pass(2 * s.TTL)
+	s.must(call.waiting() || call.err != nil, "a waiter that was cut off got a held lock")
+	heal()
 	s.pass(s.TTL)
 	s.must(call.waiting() || call.err != nil, "a held lock was granted")
 	s.alive(lease)
@@ -223,4 +224,15 @@ func lossWaiterGoesOn(s *scene) {
 	s.Evict(s.TB, s.name)
 	s.lost(lease)
 	s.unlock(next.granted())
+}
+
+// lossKeyGone removes what stands for a hold: it is lost, and the next renewal
+// tells at the latest.
+func lossKeyGone(s *scene) {
+	lease := s.locked(s.open().Mutex(s.name))
+	s.Evict(s.TB, s.name)
+	s.within(2*s.TTL, "lost after it was taken away", lease.Done()) // a server may grant leases that are longer
+	s.is(lease.Err(), dlock.ErrLost)
+	s.is(lease.Unlock(s.ctx), dlock.ErrLost)
+	s.freed(s.open().Mutex(s.name))
 }

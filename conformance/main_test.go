@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9/logging"
 
@@ -19,16 +18,17 @@ import (
 type target struct {
 	harness func(testing.TB) conformance.Harness
 	alone   bool // has so many servers that nothing is tested beside it
+	seeded  bool // shows that the suite notices the seeded bugs
 }
 
 // targets are what the suite tests. A further backend is one line.
 var targets = map[string]target{
 	"etcd":           {harness: etcdHarness},
 	"etcd-old":       {harness: oldEtcdHarness},
-	"file":           {harness: fileHarness},
-	"memory":         {harness: memoryHarness},
+	"file":           {harness: fileHarness, seeded: true},
+	"memory":         {harness: memoryHarness, seeded: true},
 	"pg":             {harness: pgHarness},
-	"redis":          {harness: redisHarness},
+	"redis":          {harness: redisHarness, seeded: true},
 	"redis-cluster":  {harness: clusterHarness, alone: true},
 	"redis-sentinel": {harness: sentinelHarness, alone: true},
 	"redis-user":     {harness: redisUserHarness},
@@ -38,9 +38,7 @@ var targets = map[string]target{
 
 var backends = flag.String("backend", "memory", "backends to test: a name, a list with commas, or all; one of "+known())
 
-// ttl is as short as a machine allows that is busy with the tests and at times
-// gets no processor for seconds.
-var ttl = flag.Duration("ttl", 4*time.Second, "how long the leases of most of the locks under test are")
+var ttl = flag.Duration("ttl", conformance.TTL(), "how long the leases of most of the locks under test are")
 
 func known() string { return strings.Join(slices.Sorted(maps.Keys(targets)), ", ") }
 
@@ -62,8 +60,9 @@ func TestConformance(t *testing.T) {
 	var report conformance.Report
 	t.Run(name, func(t *testing.T) { report = conformance.Run(t, targets[name].harness(t)) })
 	fmt.Println(report)
-	if want := allowedSkips(t, name); !slices.Equal(report.Skipped, want) {
-		t.Errorf("%s: skipped %v, testdata/skips/%s.txt says %v", name, report.Skipped, name, want)
+	reviewed(t, "skips", name, report.Skipped)
+	if everything() {
+		reviewed(t, "na", name, report.NotApplicable)
 	}
 }
 
@@ -86,11 +85,20 @@ func chosen(t testing.TB) []string {
 	return names
 }
 
-// allowedSkips reads the reviewed list of skipped properties of a backend.
-func allowedSkips(t testing.TB, name string) []string {
-	text, err := os.ReadFile("testdata/skips/" + name + ".txt")
+// reviewed compares a list of properties of a backend with the one in testdata.
+func reviewed(t testing.TB, kind, name string, got []string) {
+	t.Helper()
+	path := "testdata/" + kind + "/" + name + ".txt"
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.Fields(string(text))
+	if want := strings.Fields(string(text)); !slices.Equal(got, want) {
+		t.Errorf("%s: %s says %v, the report %v", name, path, want, got)
+	}
+}
+
+// everything reports whether all properties are to run.
+func everything() bool {
+	return flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == ""
 }

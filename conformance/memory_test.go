@@ -27,6 +27,7 @@ func memoryHarness(t testing.TB) conformance.Harness {
 				Client:    c,
 				Backend:   b,
 				Cut:       func() func() { b.Cut(); return b.Heal },
+				Delay:     b.Delay,
 				DropReply: b.DropReply,
 			}
 		},
@@ -40,6 +41,6 @@ func memoryHarness(t testing.TB) conformance.Harness {
 			return nil
 		},
 		Wipe:     func(testing.TB) { server.Wipe() },
-		Optional: []string{"Downgrader", "Reenterer", "Renewer", "TokenRegister", "Transferer"},
+		Optional: []string{"BatchReleaser", "Downgrader", "Expirer", "Reenterer", "Renewer", "TokenRegister", "Transferer"},
 	}
 }

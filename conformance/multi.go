@@ -227,10 +227,11 @@ func wantedIsTold(s *scene) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
 	wanted := lease.Wanted()
-	next := s.queue(b.Mutex(s.name), s.name, 1)
-	if wanted != nil {
-		s.done("told that somebody waits", wanted)
+	if s.na(wanted == nil, "the backend does not tell of waiters") {
+		return
 	}
+	next := s.queue(b.Mutex(s.name), s.name, 1)
+	s.within(2*s.TTL, "told that somebody waits", wanted)
 	s.unlock(lease)
 	s.unlock(next.granted())
 }

@@ -33,12 +33,13 @@ func pgHarness(t testing.TB) conformance.Harness {
 		Open:        p.open,
 		Evict:       p.evict,
 		Ops:         p.requests,
+		Conns:       p.connections,
 		Waiting:     p.waiting,
 		Residue:     p.residue,
 		Restart:     p.restart,
 		BadLogin:    p.url("nobody:wrong", s.Addr()),
 		Nowhere:     p.url("postgres", "127.0.0.1:1"),
-		Optional:    []string{"Downgrader", "MinTTLer", "Renewer", "Transferer"},
+		Optional:    []string{"BatchReleaser", "Downgrader", "MinTTLer", "Renewer", "Transferer"},
 	}
 }
 

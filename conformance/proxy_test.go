@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
@@ -41,6 +42,16 @@ func (p *proxied) requests() (n int64) {
 	return n
 }
 
+// connections counts those that clients have open.
+func (p *proxied) connections() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, proxy := range p.proxies {
+		n += proxy.Stats().Live
+	}
+	return n
+}
+
 // peer returns a client of b, which reaches its server through proxy.
 func (p *proxied) peer(t testing.TB, b backend.Backend, o dlock.Options, proxy *faultnet.Proxy) *conformance.Peer {
 	t.Helper()
@@ -53,6 +64,7 @@ func (p *proxied) peer(t testing.TB, b backend.Backend, o dlock.Options, proxy *
 			proxy.Blackhole(faultnet.BothWays)
 			return func() { proxy.Restore(faultnet.BothWays) }
 		},
+		Delay:     func(d time.Duration) { proxy.Delay(faultnet.ToClient, d, 0) },
 		DropReply: func() { proxy.DropReply(1) },
 		Closed:    func() { must(t, proxy.Close()) },
 	}

@@ -81,9 +81,10 @@ func residueOn(t testing.TB, c *redis.Client) []string {
 	ctx := context.Background()
 	left, err := c.PubSubChannels(ctx, "dlock:*").Result()
 	must(t, err)
-	sharded, err := c.PubSubShardChannels(ctx, "dlock:*").Result()
-	must(t, err)
-	left = append(left, sharded...)
+	if sharded, err := c.PubSubShardChannels(ctx, "dlock:*").Result(); !strings.Contains(fmt.Sprint(err), "Unknown subcommand") { // Redis 6.2
+		must(t, err)
+		left = append(left, sharded...)
+	}
 	keys, err := c.Keys(ctx, "dlock:*").Result()
 	must(t, err)
 	for _, key := range keys {

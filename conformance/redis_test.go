@@ -21,7 +21,7 @@ const leastPrivilege = "dlock on >secret resetkeys ~dlock:* resetchannels &dlock
 	"-@all +hello +auth +ping +select +client|setname +info +eval +evalsha " +
 	"+time +exists +hmget +hset +hdel +pexpire +zadd +zrem +zcard +zscore " +
 	"+zrank +zrange +zrevrange +zrangebyscore +zremrangebyscore " +
-	"+publish +subscribe +unsubscribe"
+	"+publish +pubsub|numsub +subscribe +unsubscribe"
 
 func redisHarness(t testing.TB) conformance.Harness {
 	return newRedisHarness(t, "redis", "")
@@ -50,14 +50,16 @@ func newRedisHarness(t testing.TB, name, login string, args ...string) conforman
 		Open:     r.open,
 		Evict:    r.evict,
 		Ops:      r.ops,
+		Conns:    r.connections,
 		Waiting:  r.waiting,
 		Residue:  r.residue,
 		Foreign:  r.foreign,
 		Restart:  r.restart,
+		Durable:  true,
 		Wipe:     r.wipe,
 		BadLogin: "redis://dlock:wrong@" + s.Addr(),
 		Nowhere:  "redis://127.0.0.1:1",
-		Optional: []string{"Downgrader", "Reenterer", "Renewer", "TokenRegister", "Transferer"},
+		Optional: []string{"BatchReleaser", "Downgrader", "Expirer", "Reenterer", "Renewer", "TokenRegister", "Transferer"},
 		Borrow:   r.borrow,
 	}
 }

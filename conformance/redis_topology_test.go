@@ -107,7 +107,7 @@ func (g *redisGroup) harness(name, scheme, hosts, path string) conformance.Harne
 		Wipe:     g.wipe,
 		BadLogin: scheme + "://dlock:wrong@" + hosts + path,
 		Nowhere:  scheme + "://127.0.0.1:1" + path,
-		Optional: []string{"Downgrader", "Reenterer", "Renewer", "TokenRegister", "Transferer"},
+		Optional: []string{"BatchReleaser", "Downgrader", "Expirer", "Reenterer", "Renewer", "TokenRegister", "Transferer"},
 		Borrow: func(t testing.TB) (backend.Backend, func() error) {
 			c := g.connect(nil)
 			t.Cleanup(func() { _ = c.Close() })
@@ -135,6 +135,7 @@ func (g *redisGroup) open(t testing.TB, o dlock.Options) *conformance.Peer {
 		Client:    c,
 		Backend:   b,
 		Cut:       func() func() { return cutAll(proxies) },
+		Delay:     func(d time.Duration) { delayAll(proxies, d) },
 		DropReply: func() { dropOne(proxies) },
 		Closed: func() {
 			must(t, rdb.Close())
@@ -153,6 +154,12 @@ func cutAll(proxies map[string]*faultnet.Proxy) (heal func()) {
 		for _, proxy := range proxies {
 			proxy.Restore(faultnet.BothWays)
 		}
+	}
+}
+
+func delayAll(proxies map[string]*faultnet.Proxy, d time.Duration) {
+	for _, proxy := range proxies {
+		proxy.Delay(faultnet.ToClient, d, 0)
 	}
 }
 

@@ -185,16 +185,17 @@ func reentryInnerKeepsWatchdog(s *scene) {
 // client off for longer than the short one lasts.
 func reentryNeverShortens(s *scene) {
 	a, b := s.open(), s.open()
+	if s.unable(a.Cut == nil, "Cut") {
+		return
+	}
 	long := a.Mutex(s.name, dlock.WithTTL(20*s.TTL))
 	outer := s.locked(long)
 	inner, err := a.Mutex(s.name, dlock.WithTTL(s.TTL)).Lock(outer.Context(s.ctx))
 	s.ok(err)
 	s.unlock(inner)
-	if a.Cut != nil {
-		heal := a.Cut()
-		s.pass(2 * s.TTL)
-		heal()
-	}
+	heal := a.Cut()
+	s.pass(2 * s.TTL)
+	heal()
 	s.alive(outer)
 	s.held(b.Mutex(s.name))
 	s.unlock(outer)
@@ -233,7 +234,7 @@ func reentryForbidden(s *scene) {
 // unlocks as there are leases free the lock.
 func reentryLostReply(s *scene) {
 	a, b := s.open(), s.open()
-	if a.DropReply == nil {
+	if s.unable(a.DropReply == nil, "DropReply") {
 		return
 	}
 	outer := s.locked(a.Mutex(s.name))

@@ -30,12 +30,12 @@ type register struct {
 func (s *scene) register(client string) *register {
 	b := s.open().Backend
 	t, ok := b.(backend.TokenRegister)
-	if !ok {
+	if s.na(!ok, "the backend is no TokenRegister") {
 		return nil
 	}
 	r := &register{scene: s, Backend: b, TokenRegister: t, client: client}
 	_, err := r.Vote(r.ctx, r.request(backend.Exclusive, false), backend.Ballot{Rejoin: never})
-	if errors.Is(err, backend.ErrUnsupported) {
+	if s.na(errors.Is(err, backend.ErrUnsupported), "several servers decide as one") {
 		return nil
 	}
 	return r
@@ -63,7 +63,7 @@ func (r *register) vote(mode backend.Mode, v backend.Ballot) *backend.Hold {
 func registerProposal(s *scene) {
 	r := s.register("a")
 	if r == nil {
-		return // it decides alone
+		return
 	}
 	for _, mode := range []backend.Mode{backend.Exclusive, backend.Shared} {
 		var h *backend.Hold

@@ -278,8 +278,8 @@ func rwUnlockDuringDowngrade(s *scene) {
 // of the others along.
 func rwLeaseMatrix(s *scene) {
 	s.needs(Readers)
-	if !s.Leased {
-		return // no lease can end
+	if s.na(!s.Leased, "holds have no lease") {
+		return
 	}
 	peers := s.opens(4)
 	doomed := s.rlocked(peers[0].RWMutex(s.name))

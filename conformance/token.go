@@ -72,8 +72,8 @@ func tokenGrowsAcrossExpiry(s *scene) {
 }
 
 func tokenGrowsAcrossRestart(s *scene) {
-	if s.Restart == nil {
-		return // there is no server
+	if s.unable(s.Restart == nil, "Restart") {
+		return
 	}
 	p := s.open()
 	lease := s.locked(p.Mutex(s.name))
@@ -84,8 +84,8 @@ func tokenGrowsAcrossRestart(s *scene) {
 }
 
 func tokenGrowsAcrossDataLoss(s *scene) {
-	if s.Wipe == nil {
-		return // not promised
+	if s.unable(s.Wipe == nil, "Wipe") {
+		return
 	}
 	p := s.open()
 	lease := s.locked(p.Mutex(s.name))

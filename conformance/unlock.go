@@ -46,8 +46,8 @@ func unlockAfterLoss(s *scene) {
 // free the lock for whoever has it by then.
 func unlockResent(s *scene) {
 	a, b := s.open(), s.open()
-	if a.DropReply == nil {
-		return // no reply can be lost without a server
+	if s.unable(a.DropReply == nil, "DropReply") {
+		return
 	}
 	for range 3 {
 		lease := s.locked(a.Mutex(s.name))
@@ -67,7 +67,7 @@ func unlockResent(s *scene) {
 // behind but what the caller knows of.
 func lockResent(s *scene) {
 	a, b := s.open(), s.open()
-	if a.DropReply == nil {
+	if s.unable(a.DropReply == nil, "DropReply") {
 		return
 	}
 	for range 3 {
@@ -149,4 +149,16 @@ func unlockReleasedAgain(s *scene) {
 	s.held(b.Mutex(s.name))
 	s.ok(a.Backend.Release(s.ctx, second))
 	s.free(b.Mutex(s.name))
+}
+
+// unlockSaysLost has the backend end a hold that is over.
+func unlockSaysLost(s *scene) {
+	d := s.direct(s.open())
+	h := d.take(s.name)
+	s.Evict(s.TB, s.name)
+	s.eventually("the release of a hold that is over says so", func() bool {
+		err := d.peer.Backend.Release(s.ctx, h)
+		s.must(err != nil, "the release of a hold that is over says that all was well")
+		return errors.Is(err, backend.ErrLost)
+	})
 }

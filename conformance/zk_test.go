@@ -41,19 +41,21 @@ func zkHarness(t testing.TB) conformance.Harness {
 		Name:     "zk",
 		Version:  s.Version(),
 		Scheme:   "zk",
-		URL:      fmt.Sprintf("zk://%s%s?session=%v", s.Addr(), zkRoot, zkSessions*(*ttl)),
+		URL:      fmt.Sprintf("zk://%s%s?ensemble=false&session=%v", s.Addr(), zkRoot, zkSessions*(*ttl)),
 		TTL:      *ttl,
 		Leased:   true,
 		Open:     z.open,
 		Evict:    z.evict,
 		Ops:      z.requests,
+		Conns:    z.connections,
 		Waiting:  z.waiting,
 		Residue:  z.residue,
 		Foreign:  z.foreign,
 		Restart:  z.restart,
+		Durable:  true,
 		BadLogin: fmt.Sprintf("zk://user:wrong@%s%s", s.Addr(), zkGuarded),
 		Nowhere:  "zk://127.0.0.1:1",
-		Optional: []string{"Downgrader", "Renewer", "Transferer"},
+		Optional: []string{"BatchReleaser", "Downgrader", "Renewer", "Transferer"},
 	}
 }
 
@@ -90,7 +92,7 @@ func (z *zkServer) guard(t testing.TB) {
 
 func (z *zkServer) open(t testing.TB, o dlock.Options) *conformance.Peer {
 	proxy := z.listen(t)
-	b, err := zk.Connect(t.Context(), []string{proxy.Addr()}, &zk.Options{Root: zkRoot, SessionTimeout: zkSessions * o.TTL})
+	b, err := zk.Connect(t.Context(), []string{proxy.Addr()}, &zk.Options{Root: zkRoot, SessionTimeout: zkSessions * o.TTL, Standalone: true})
 	must(t, err)
 	return z.peer(t, b, o, proxy)
 }

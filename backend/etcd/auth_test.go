@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -29,10 +30,10 @@ import (
 
 // guarded starts a server with users root and app, of whom app may use the
 // keys below the test's prefix and nothing else. It returns a client of root.
-func guarded(t testing.TB) (*server.Server, *clientv3.Client) {
+func guarded(t testing.TB, args ...string) (*server.Server, *clientv3.Client) {
 	t.Helper()
 	k := kind()
-	k.Args = append(k.Args, "--bcrypt-cost=4")
+	k.Args = slices.Concat(k.Args, []string{"--bcrypt-cost=4"}, args)
 	s := server.Start(t, k)
 	c, ctx := raw(t, s.Addr()), timed(t)
 	for user, role := range map[string]string{"root": "root", "app": "locker"} {
@@ -134,6 +135,60 @@ func TestCredentialsRotate(t *testing.T) {
 	must(t, s.Kill())
 	must(t, s.Restart(true))
 	recovers(t, c.Mutex("a"))
+}
+
+// TestLoginForgottenWhileWatching has the server forget the login of a client that
+// holds and watches. Waiting costs what it cost before: a request to join, one to
+// watch, and none while nothing happens.
+func TestLoginForgottenWhileWatching(t *testing.T) {
+	for name, forget := range map[string]struct {
+		args []string
+		do   func(t *testing.T, root *clientv3.Client)
+	}{
+		"password set": {nil, func(t *testing.T, root *clientv3.Client) {
+			_, err := root.UserChangePassword(timed(t), "app", "pass/of/app")
+			must(t, err)
+		}},
+		"token expired": {[]string{"--auth-token-ttl=1"}, func(t *testing.T, root *clientv3.Client) {
+			time.Sleep(3 * time.Second) // the server's own clock decides, and nothing tells
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, root := guarded(t, forget.args...)
+			p := proxied(t, s.Addr())
+			open := func(addr string) *dlock.Client {
+				c, err := dlock.Open(timed(t), as(t, "app", "pass/of/app", addr), &dlock.Options{TTL: time.Minute})
+				must(t, err)
+				t.Cleanup(func() { c.Close(timed(t)) })
+				return c
+			}
+			holder, waiter := open(s.Addr()), open(p.Addr())
+			kept := locked(t, waiter.Mutex("kept"))
+			pass := func(lock string) {
+				lease := locked(t, holder.Mutex(lock))
+				call := start(t, timed(t), waiter.Mutex(lock).Lock)
+				queued(t, root, 3)
+				must(t, lease.Unlock(timed(t)))
+				must(t, call.granted().Unlock(timed(t)))
+			}
+			pass("before") // on a stream that stays open
+			forget.do(t, root)
+			pass("after")
+
+			lease := locked(t, holder.Mutex("counted"))
+			before := p.Stats().Requests
+			call := start(t, timed(t), waiter.Mutex("counted").Lock)
+			queued(t, root, 3)
+			time.Sleep(2 * time.Second)
+			if n := p.Stats().Requests - before; n > 6 {
+				t.Errorf("a waiter sent %d requests in two seconds", n)
+			}
+			must(t, lease.Unlock(timed(t)))
+			must(t, call.granted().Unlock(timed(t)))
+			must(t, kept.Unlock(timed(t)))
+		})
+	}
 }
 
 // TestCredentialsHang asks for credentials that never come, until the question is

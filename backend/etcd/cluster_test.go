@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/faultnet"
 	"github.com/dlock-go/dlock/internal/server"
 )
 
@@ -154,5 +155,41 @@ func TestMembersAgree(t *testing.T) {
 		_, err := clients[(i+1)%3].Mutex("a").TryLock(timed(t))
 		is(t, err, dlock.ErrHeld)
 		must(t, lease.Unlock(timed(t)))
+	}
+}
+
+// TestSilentMember has one of three members fall silent, to requests and to
+// watches. A lock takes one request that is not answered, and another.
+func TestSilentMember(t *testing.T) {
+	for name, silence := range map[string]func(*server.Server, *faultnet.Proxy) error{
+		"stopped": func(s *server.Server, _ *faultnet.Proxy) error { return s.Pause() },
+		"cut off": func(_ *server.Server, p *faultnet.Proxy) error { p.Blackhole(faultnet.BothWays); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := startCluster(t)
+			_, others := c.split(t)
+			var addrs []string
+			proxies := make(map[*server.Server]*faultnet.Proxy)
+			for _, s := range c {
+				proxies[s] = proxied(t, s.Addr())
+				addrs = append(addrs, proxies[s].Addr())
+			}
+			a, b := open(t, time.Minute, addrs...), open(t, time.Minute, addrs...)
+			for range 30 { // so that the round trip is known
+				must(t, locked(t, a.Mutex("warm")).Unlock(timed(t)))
+			}
+			must(t, silence(others[0], proxies[others[0]]))
+			for range 4 {
+				began := time.Now()
+				lease := locked(t, a.Mutex("a"))
+				if took := time.Since(began); took > 4*time.Second { // two limits of a second, on a busy machine
+					t.Errorf("a free lock took %v", took)
+				}
+				next := start(t, timed(t), b.Mutex("a").Lock)
+				queued(t, raw(t, others[1].Addr()), 2)
+				must(t, lease.Unlock(timed(t)))
+				must(t, next.granted().Unlock(timed(t)))
+			}
+		})
 	}
 }

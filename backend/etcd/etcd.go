@@ -39,10 +39,16 @@
 //	<prefix>/l/<name>/d/<lease>   holds, shared, and was exclusive before
 //
 // A dot and a number follow the lease where one client has several requests for
-// a name. The name is encoded by backend.EncodeName; the value is the label, of
-// d/ the revision at which the hold joined the queue. The queue is in the order
-// of create revisions. An exclusive request waits for all keys of the name below
-// its own and for those under d/, a shared one for those under w/ below its own.
+// a name. The name is encoded by backend.EncodeName; the value is a plus sign and
+// the label, of d/ the revision at which the hold joined the queue. The queue is in
+// the order of create revisions. An exclusive request waits for all keys of the
+// name below its own and for those under d/, a shared one for those under w/ below
+// its own.
+//
+// A writer that gives the lock back while others are behind it does not delete its
+// key but sets its value to a minus sign. Nothing was before it, so the next in
+// line has the lock as soon as it hears of that, with no further question, and
+// deletes the key with its own release. Package internal/protocol has a model.
 //
 // # Permissions
 //
@@ -55,6 +61,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -80,6 +87,10 @@ type Backend struct {
 	prefix  string
 	janitor backend.Janitor
 
+	roundTrip backend.RoundTrip
+	made      time.Time
+	heard     atomic.Int64 // when the last answer came, in nanoseconds after made
+
 	ctx   context.Context // ends with Close
 	stop  context.CancelFunc
 	calls sync.WaitGroup // Acquire calls under way
@@ -90,10 +101,12 @@ type Backend struct {
 }
 
 var (
-	_ backend.Backend    = (*Backend)(nil)
-	_ backend.Renewer    = (*Backend)(nil)
-	_ backend.Downgrader = (*Backend)(nil)
-	_ backend.Transferer = (*Backend)(nil)
+	_ backend.Backend       = (*Backend)(nil)
+	_ backend.Renewer       = (*Backend)(nil)
+	_ backend.Downgrader    = (*Backend)(nil)
+	_ backend.Transferer    = (*Backend)(nil)
+	_ backend.BatchReleaser = (*Backend)(nil)
+	_ backend.Expirer       = (*Backend)(nil)
 )
 
 // New returns a backend on client, which stays the caller's. A client that
@@ -106,7 +119,7 @@ func New(client *clientv3.Client, o *Options) *Backend {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	b := &Backend{client: client, prefix: prefix + "/", shelves: make(map[int64]*shelf)}
+	b := &Backend{client: client, prefix: prefix + "/", made: time.Now(), shelves: make(map[int64]*shelf)}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b
 }
@@ -159,16 +172,29 @@ func (b *Backend) begin() bool {
 }
 
 const (
-	farewell   = 5 * time.Second // for leases to be revoked at Close
-	openLimit  = 10 * time.Second
-	loginLimit = 5 * time.Second
+	farewell   = 3 * time.Second       // for leases to be revoked at Close
 	grace      = 50 * time.Millisecond // for an answer that is on its way when the caller goes
 	maxKeys    = 1000                  // per lease: revoking one deletes them in one step
+	maxParts   = 120                   // of a transaction, which may have 128
 	checkEvery = 2 * time.Minute       // by a waiter, in case a watch is stuck
 )
 
-// exchangeLimit is how long one request may take before another member is
-// asked.
-func exchangeLimit(ttl time.Duration) time.Duration {
-	return min(max(ttl/2, 2*time.Second), 5*time.Second)
+// The bounds of the time that one request may take before another member is asked.
+const (
+	leastLimit = 1500 * time.Millisecond
+	mostLimit  = backend.FirstAnswer
+)
+
+func (b *Backend) limit() time.Duration { return b.roundTrip.Limit(leastLimit, mostLimit) }
+
+// answered notes the answer to a request that was sent then.
+func (b *Backend) answered(sent time.Time) {
+	now := time.Now()
+	b.roundTrip.Observe(now.Sub(sent))
+	b.heard.Store(now.Sub(b.made).Nanoseconds())
+}
+
+// silence is how long the cluster has not answered anything, at most since then.
+func (b *Backend) silence(since time.Time) time.Duration {
+	return min(time.Since(since), time.Since(b.made)-time.Duration(b.heard.Load()))
 }

@@ -3,7 +3,6 @@ package etcd_test
 import (
 	"bytes"
 	"context"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -247,25 +246,6 @@ func TestGuardMoved(t *testing.T) {
 	lost(t, lease)
 }
 
-// TestKeyOfAnUnansweredRelease is not used again: the request may still arrive.
-func TestKeyOfAnUnansweredRelease(t *testing.T) {
-	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
-	m := open(t, 10*time.Second, p.Addr()).Mutex("a")
-	lease := locked(t, m)
-	former := keys(t, admin)
-	drop := p.DropReplyAfter(contains("/l/a/"))
-	must(t, lease.Unlock(timed(t)))
-	if !drop.Answered() {
-		t.Fatal("the request was not carried out")
-	}
-	lease = locked(t, m)
-	if now := keys(t, admin); slices.Equal(now, former) {
-		t.Errorf("%v is used again", now)
-	}
-	must(t, lease.Unlock(timed(t)))
-	queued(t, admin, 0)
-}
-
 // lateDeletion holds the first deletion up on its way to the server.
 type lateDeletion struct {
 	clientv3.KV
@@ -273,12 +253,31 @@ type lateDeletion struct {
 	sent, let chan struct{}
 }
 
-func (k *lateDeletion) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
-	if op.IsDelete() && k.first.CompareAndSwap(false, true) {
-		close(k.sent)
-		<-k.let
+func (k *lateDeletion) Txn(ctx context.Context) clientv3.Txn {
+	return &lateTxn{k.KV.Txn(ctx), k, false}
+}
+
+type lateTxn struct {
+	clientv3.Txn
+	of      *lateDeletion
+	deletes bool
+}
+
+func (t *lateTxn) If(c ...clientv3.Cmp) clientv3.Txn  { t.Txn = t.Txn.If(c...); return t }
+func (t *lateTxn) Else(o ...clientv3.Op) clientv3.Txn { t.Txn = t.Txn.Else(o...); return t }
+
+func (t *lateTxn) Then(o ...clientv3.Op) clientv3.Txn {
+	t.deletes = len(o) > 0 && o[0].IsDelete()
+	t.Txn = t.Txn.Then(o...)
+	return t
+}
+
+func (t *lateTxn) Commit() (*clientv3.TxnResponse, error) {
+	if t.deletes && t.of.first.CompareAndSwap(false, true) {
+		close(t.of.sent)
+		<-t.of.let
 	}
-	return k.KV.Do(ctx, op)
+	return t.Txn.Commit()
 }
 
 // TestReleaseOvertaken has a release arrive after another one of the same hold was
@@ -406,16 +405,44 @@ func TestKeyDeleted(t *testing.T) {
 	queued(t, admin, 0)
 }
 
-// TestHoldersKeyDeleted deletes a holder's key by hand: it learns so from its
-// release, which touches nobody else's hold.
+// TestHoldersKeyDeleted deletes a holder's key by hand: its next renewal tells it
+// so, and its release touches nobody else's hold.
 func TestHoldersKeyDeleted(t *testing.T) {
+	admin, c, other := raw(t, shared.Addr()), open(t, ttl, shared.Addr()), open(t, time.Minute, shared.Addr())
+	dir := prefix(t) + "/l/a/"
+	for name, hold := range map[string]func(*dlock.RWMutex) *dlock.Lease{
+		"writer": func(m *dlock.RWMutex) *dlock.Lease { return locked(t, m) },
+		"reader": func(m *dlock.RWMutex) *dlock.Lease { return locked(t, m.RLocker()) },
+		"downgraded": func(m *dlock.RWMutex) *dlock.Lease {
+			lease := locked(t, m)
+			must(t, lease.Downgrade(timed(t)))
+			return lease
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kept, lease := locked(t, c.Mutex("kept")), hold(c.RWMutex("a"))
+			gone, err := admin.Delete(timed(t), dir, clientv3.WithPrefix())
+			must(t, err)
+			if gone.Deleted != 1 {
+				t.Fatalf("%d keys were deleted, want 1", gone.Deleted)
+			}
+			next := locked(t, other.Mutex("a"))
+			lost(t, lease)
+			is(t, lease.Unlock(timed(t)), dlock.ErrLost)
+			must(t, next.Err())
+			must(t, kept.Err())
+			must(t, next.Unlock(timed(t)))
+			must(t, kept.Unlock(timed(t)))
+		})
+	}
+}
+
+// TestReleaseWithoutAKey is a release that finds no key to delete, long before a
+// renewal.
+func TestReleaseWithoutAKey(t *testing.T) {
 	admin := raw(t, shared.Addr())
-	lease := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
+	lease := locked(t, open(t, time.Hour, shared.Addr()).Mutex("a"))
 	_, err := admin.Delete(timed(t), keys(t, admin)[0])
 	must(t, err)
-	next := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
 	is(t, lease.Unlock(timed(t)), dlock.ErrLost)
-	queued(t, admin, 1)
-	must(t, next.Unlock(timed(t)))
-	queued(t, admin, 0)
 }

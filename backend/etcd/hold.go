@@ -8,10 +8,15 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock/backend"
 )
+
+// soon is when a hold that an event has granted is renewed for the first time, but
+// not at once: a critical section of microseconds shall not cost a further request.
+const soon = 100 * time.Millisecond
 
 // tokens is how many there are to each revision, for the goroutines that pass a
 // hold on.
@@ -22,13 +27,14 @@ type hold struct {
 	session  *session
 	key      *lockKey
 	revision int64
+	passed   seenKey // a released key that goes with the release
 	observer backend.Observer
 
 	mu         sync.Mutex
 	downgraded bool // or about to be: either key may be there
 	sending    int  // releases under way
 	unsure     bool // one was not answered, or may have been overtaken
-	released   bool // the keys are gone
+	released   bool // the key was given up
 }
 
 // observerOf returns the observer of a request, or one that does nothing.
@@ -55,13 +61,16 @@ func (p *place) hold(ctx context.Context) (*backend.Hold, error) {
 	if err := s.freshen(ctx, need); err != nil {
 		return nil, err
 	}
-	own := &hold{session: s, key: p.key, revision: p.revision, observer: observerOf(r)}
+	own := &hold{session: s, key: p.key, revision: p.revision, passed: p.passed, observer: observerOf(r)}
 	if err := s.adopt(own); err != nil {
 		return nil, err
 	}
 	h := &backend.Hold{Request: r, Token: uint64(p.revision) * tokens, Sent: s.lastSent(), Granted: s.granted, State: own}
 	if r.Fixed {
 		h.Sent, h.Granted = p.proved, min(r.TTL, h.Sent.Add(s.granted).Sub(p.proved))
+	}
+	if p.told { // that the own key is there is not proven: the renewal looks
+		h.RenewIn = time.Since(h.Sent) + min(soon, h.Granted/6)
 	}
 	return h, nil
 }
@@ -87,16 +96,9 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 // a later revision, and with it a later block of tokens.
 func (b *Backend) Transfer(h *backend.Hold) (uint64, bool) { return backend.NextInBlock(h, tokens) }
 
-// repeat calls do until it has an answer, ctx ends, or limit has passed. One
-// exchange has a limit of its own, and mostly needs no other.
+// repeat calls do until it has an answer, ctx ends, or limit has passed.
 func (s *session) repeat(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
-	began := time.Now()
-	if limit >= s.longest() {
-		if err := do(ctx); !errors.Is(err, backend.ErrUnavailable) {
-			return err
-		}
-	}
-	ctx, cancel := backend.Bound(ctx, limit-time.Since(began))
+	ctx, cancel := backend.Bound(ctx, limit)
 	defer cancel()
 	for pause := (backend.Backoff{}); ; {
 		err := do(ctx)
@@ -106,8 +108,8 @@ func (s *session) repeat(ctx context.Context, limit time.Duration, do func(conte
 	}
 }
 
-// release deletes the hold's keys. That none was there is no loss if an earlier
-// release may have deleted them.
+// release gives the hold's key up. That it was not there is no loss if an earlier
+// release may have done so.
 func (h *hold) release(ctx context.Context) error {
 	s := h.session
 	if s.backend.ctx.Err() != nil {
@@ -121,13 +123,12 @@ func (h *hold) release(ctx context.Context) error {
 	}
 	ctx, cancel := s.exchange(ctx)
 	defer cancel()
-	deleted, err := h.deleteKeys(ctx)
-	return h.end(deleted, err)
+	what, err := h.giveBack(ctx)
+	return h.end(what, err)
 }
 
-// begin notes that a release is about to be sent. Once the keys are gone none is,
-// for they may have become those of another hold: then begin reports true, and what
-// there is to say.
+// begin notes that a release is about to be sent. Once the key was given up none
+// is: then begin reports true, and what there is to say.
 func (h *hold) begin() (done bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -140,9 +141,17 @@ func (h *hold) begin() (done bool, err error) {
 	return h.released, err
 }
 
-// end notes the answer to a release. The key can be used again if no other release
-// of the hold may still arrive.
-func (h *hold) end(deleted bool, err error) error {
+// An outcome is what a release has done.
+type outcome int
+
+const (
+	keyGone    outcome = iota // nothing: the key was not there
+	keyDeleted                // nobody was behind it, or it was a reader's
+	keyMarked                 // the next in line has the lock
+)
+
+// end notes the answer to a release.
+func (h *hold) end(what outcome, err error) error {
 	s := h.session
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -152,14 +161,32 @@ func (h *hold) end(deleted bool, err error) error {
 	case err != nil:
 		h.unsure = true
 		return s.failed(err)
-	case !deleted && !h.unsure:
+	case what == keyGone && !h.unsure:
 		err = backend.Fail(backend.ErrLost, errKeyDeleted)
 	}
-	if !h.released {
-		h.released = true
-		s.giveUp(h.key, h.unsure)
+	switch {
+	case h.released:
+	case what == keyMarked:
+		s.leaveReleased(releasedKey{h.key, seenKey{h.key.own, h.revision}})
+	default:
+		s.giveUp(h.key, false)
 	}
+	h.released = true
 	return err
+}
+
+// gone reports whether the key was certainly given up.
+func (h *hold) gone() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.released
+}
+
+// doubt notes that a release may have been carried out.
+func (h *hold) doubt() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unsure = true
 }
 
 func (h *hold) isUnsure() bool {
@@ -168,26 +195,77 @@ func (h *hold) isUnsure() bool {
 	return h.unsure
 }
 
-// deleteKeys reports whether one of the keys was there and is now deleted. A
-// plain deletion costs the server much less than a transaction. It needs no
-// condition, nor to know what it has deleted, since nobody else uses the key
-// before it has been answered.
-func (h *hold) deleteKeys(ctx context.Context) (bool, error) {
-	client := h.session.backend.client
-	if !h.mayBeDowngraded() {
-		reply, err := client.Do(ctx, h.key.deleting)
-		return err == nil && reply.Del().Deleted > 0, err
+// giveBack sends a release. All that it does is on condition that the key is the
+// one that the hold was granted with, since its name may be in use again when a
+// copy of the request arrives late.
+func (h *hold) giveBack(ctx context.Context) (outcome, error) {
+	tidy := h.passed.tidy()
+	drop := append([]clientv3.Op{clientv3.OpDelete(h.key.own)}, tidy...)
+	switch {
+	case h.mayBeDowngraded():
+		return h.giveBackDowngraded(ctx, drop)
+	case h.key.mode == backend.Shared:
+		reply, err := h.session.backend.client.Txn(ctx).If(h.stands()).Then(drop...).Commit()
+		return outcomeOf(err == nil && reply.Succeeded, keyDeleted), err
 	}
+	last := clientv3.Compare(clientv3.CreateRevision(h.key.dir).WithPrefix(), "<", h.revision+1)
+	mark := clientv3.OpPut(h.key.own, released, clientv3.WithLease(h.session.lease))
+	reply, err := h.session.backend.client.Txn(ctx).
+		If(h.stands(), last).
+		Then(drop...).
+		Else(clientv3.OpTxn([]clientv3.Cmp{h.stands()}, append([]clientv3.Op{mark}, tidy...), nil)).
+		Commit()
+	switch {
+	case errors.Is(err, rpctypes.ErrNoSpace): // the server deletes, and puts nothing; or it has done this
+		h.doubt()
+		reply, err := h.session.backend.client.Txn(ctx).If(h.stands()).Then(drop...).Commit()
+		return outcomeOf(err == nil && reply.Succeeded, keyDeleted), err
+	case err != nil:
+		return keyGone, err
+	case reply.Succeeded:
+		return keyDeleted, nil
+	}
+	return outcomeOf(reply.Responses[0].GetResponseTxn().Succeeded, keyMarked), nil
+}
+
+func (h *hold) giveBackDowngraded(ctx context.Context, drop []clientv3.Op) (outcome, error) {
 	former := clientv3.Compare(clientv3.Value(h.key.downgraded()), "=", h.mark())
-	reply, err := client.Txn(ctx).
+	reply, err := h.session.backend.client.Txn(ctx).
 		If(h.stands()).
-		Then(clientv3.OpDelete(h.key.own)).
+		Then(drop...).
 		Else(clientv3.OpTxn([]clientv3.Cmp{former}, []clientv3.Op{clientv3.OpDelete(h.key.downgraded())}, nil)).
 		Commit()
 	if err != nil {
-		return false, err
+		return keyGone, err
 	}
-	return reply.Succeeded || reply.Responses[0].GetResponseTxn().Succeeded, nil
+	return outcomeOf(reply.Succeeded || reply.Responses[0].GetResponseTxn().Succeeded, keyDeleted), nil
+}
+
+func outcomeOf(done bool, what outcome) outcome {
+	if done {
+		return what
+	}
+	return keyGone
+}
+
+// find looks for the hold's key, or for that of its downgrade.
+func (h *hold) find() clientv3.Op {
+	own := clientv3.OpGet(h.key.own)
+	if !h.mayBeDowngraded() {
+		return own
+	}
+	return clientv3.OpTxn([]clientv3.Cmp{h.stands()}, []clientv3.Op{own}, []clientv3.Op{clientv3.OpGet(h.key.downgraded())})
+}
+
+// found reports whether the answer to find is the key of the hold, and not one
+// that came later.
+func (h *hold) found(r *pb.ResponseOp) bool {
+	kept := r.GetResponseRange()
+	if nested := r.GetResponseTxn(); nested != nil {
+		kept = nested.Responses[0].GetResponseRange()
+	}
+	kv := first(kept)
+	return kv != nil && (kv.CreateRevision == h.revision && !isReleased(kv) || h.marked(kept))
 }
 
 // stands is true of the key of an exclusive hold, or of a shared one that never
@@ -238,5 +316,5 @@ func (h *hold) downgrade(ctx context.Context) error {
 
 // marked reports whether an earlier try of the downgrade was carried out.
 func (h *hold) marked(found *pb.RangeResponse) bool {
-	return len(found.Kvs) > 0 && string(found.Kvs[0].Value) == h.mark()
+	return len(found.GetKvs()) > 0 && string(found.Kvs[0].Value) == h.mark()
 }

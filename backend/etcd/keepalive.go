@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -18,20 +19,54 @@ type renewal struct {
 	err  error // set before done is closed
 }
 
-// renewAll renews the lease once for all holds. A lease that was renewed just
-// before, for other holds, is as good.
+// renewAll renews the lease once for all holds, and looks whether their keys are
+// there. A lease that was renewed just before, for other holds, is as good.
 func (s *session) renewAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
 	err := s.over()
 	if err == nil && s.age() > s.granted/6 {
 		err = s.renew(ctx)
 	}
-	sent := s.lastSent()
-	for _, h := range holds {
-		if err == nil {
-			h.Sent, h.Granted = sent, s.granted
+	if err != nil {
+		for _, h := range holds {
+			report(h, err)
 		}
-		report(h, err)
+		return
 	}
+	sent := s.lastSent()
+	for group := range slices.Chunk(holds, maxParts) {
+		stand, err := s.standing(ctx, group)
+		for i, h := range group {
+			switch {
+			case err != nil:
+				report(h, err)
+			case !stand[i]:
+				report(h, backend.Fail(backend.ErrLost, errKeyDeleted))
+			default:
+				h.Sent, h.Granted = sent, s.granted
+				report(h, nil)
+			}
+		}
+	}
+}
+
+// standing reports which of the holds still have their keys: somebody may have
+// deleted one by hand, and then the lock is another's although the lease lives.
+func (s *session) standing(ctx context.Context, holds []*backend.Hold) ([]bool, error) {
+	ctx, cancel := s.exchange(ctx)
+	defer cancel()
+	ops := make([]clientv3.Op, len(holds))
+	for i, h := range holds {
+		ops[i] = h.State.(*hold).find()
+	}
+	reply, err := s.backend.client.Txn(ctx).Then(ops...).Commit()
+	if err != nil {
+		return nil, s.failed(err)
+	}
+	stand := make([]bool, len(holds))
+	for i, h := range holds {
+		stand[i] = h.State.(*hold).found(reply.Responses[i])
+	}
+	return stand, nil
 }
 
 // renew keeps the lease alive, or joins whoever is about to.
@@ -77,8 +112,9 @@ func (s *session) sendRenewal(r *renewal) {
 // keepAlive sends one request for the lease. The client library's own
 // KeepAliveOnce repeats it without a pause while the server is away.
 func (s *session) keepAlive() error {
-	ctx, cancel := backend.Bound(s.ctx, max(s.left()/2, 10*time.Millisecond))
+	ctx, cancel := backend.Bound(s.ctx, max(min(s.left()/2, mostLimit), 10*time.Millisecond))
 	defer cancel()
+	sent := time.Now()
 	leases := pb.NewLeaseClient(s.backend.client.ActiveConnection())
 	stream, err := leases.LeaseKeepAlive(clientv3.WithRequireLeader(ctx))
 	if err != nil {
@@ -88,6 +124,9 @@ func (s *session) keepAlive() error {
 		return fail(err)
 	}
 	reply, err := stream.Recv()
+	if err == nil {
+		s.backend.answered(sent)
+	}
 	if err == nil && reply.TTL <= 0 {
 		err = rpctypes.ErrLeaseNotFound
 		s.end(err)

@@ -3,6 +3,8 @@ package etcd
 import (
 	"strconv"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock/backend"
@@ -11,23 +13,15 @@ import (
 // A lockKey is the key of one request in the queue of one name.
 //
 // Keys are used again, because etcd goes on looking at deleted ones until it is
-// compacted, whenever it reads a range around them. No request to delete the
-// former use may then be on its way: each was answered, or demands the former
-// create revision, or the guard as it was. Otherwise the key is burnt.
+// compacted, whenever it reads a range around them. No request that deletes the
+// former use whatever its create revision may then be on its way: one that may be
+// burns the key.
 type lockKey struct {
 	name string
 	mode backend.Mode
 	dir  string // of the name, with a slash
 	id   string // no other request that is under way has it
 	own  string // the key
-
-	// Requests that are kept with it: they take longer to make than to send.
-	// asking is for label, wait and guard.
-	deleting clientv3.Op
-	asking   clientv3.Op
-	label    string
-	wait     bool
-	guard    int64
 }
 
 // claim returns a key for r that nobody uses. It must be given up once it is
@@ -39,13 +33,12 @@ func (s *session) claim(r backend.Request) *lockKey {
 		s.spare = nil
 		return k
 	}
-	k := &lockKey{name: r.Name, mode: r.Mode, dir: s.backend.prefix + "l/" + backend.EncodeName(r.Name) + "/", id: s.id, guard: -1}
+	k := &lockKey{name: r.Name, mode: r.Mode, dir: s.backend.prefix + "l/" + backend.EncodeName(r.Name) + "/", id: s.id}
 	k.own = k.mine() + k.id
 	for n := 1; s.claimed[k.own]; n++ {
 		k.id = s.id + "." + strconv.Itoa(n)
 		k.own = k.mine() + k.id
 	}
-	k.deleting = clientv3.OpDelete(k.own)
 	s.claimed[k.own] = true
 	return k
 }
@@ -53,6 +46,13 @@ func (s *session) claim(r backend.Request) *lockKey {
 const (
 	writers = "w/"
 	readers = "r/"
+)
+
+// The value of a key is live and a label, or released: then its writer has given
+// the lock back to the next in line, and the key only waits to be deleted.
+const (
+	live     = "+"
+	released = "-"
 )
 
 // mine is the prefix of the keys of the request's mode.
@@ -79,5 +79,36 @@ func (k *lockKey) rivals() string {
 // formerWriters is the prefix of the keys of readers that were writers. Their
 // keys are newer than those of the writers that wait for them.
 func (k *lockKey) formerWriters() string { return k.dir + "d/" }
+
+// A seenKey is a key as it was found. The zero value is none.
+type seenKey struct {
+	key     string
+	created int64
+}
+
+func seen(kv *mvccpb.KeyValue) seenKey { return seenKey{string(kv.Key), kv.CreateRevision} }
+
+func isReleased(kv *mvccpb.KeyValue) bool { return string(kv.Value) == released }
+
+// first returns the first key that was found, nil if none was.
+func first(found *pb.RangeResponse) *mvccpb.KeyValue {
+	if len(found.GetKvs()) == 0 {
+		return nil
+	}
+	return found.Kvs[0]
+}
+
+// stands is true of a key that has not been deleted since.
+func (k seenKey) stands() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(k.key), "=", k.created)
+}
+
+// tidy deletes a released key as it was found, for its name may be in use again.
+func (k seenKey) tidy() []clientv3.Op {
+	if k.key == "" {
+		return nil
+	}
+	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{k.stands()}, []clientv3.Op{clientv3.OpDelete(k.key)}, nil)}
+}
 
 func leaseName(id clientv3.LeaseID) string { return strconv.FormatInt(int64(id), 16) }

@@ -103,7 +103,7 @@ func (l *login) token(ctx context.Context, cc *grpc.ClientConn) (string, error) 
 // ask has a limit of its own: the context of a stream has none, and everybody else
 // waits for the answer.
 func (l *login) ask(ctx context.Context, cc *grpc.ClientConn) (string, error) {
-	ctx, cancel := backend.Bound(ctx, loginLimit)
+	ctx, cancel := backend.Bound(ctx, backend.FirstAnswer)
 	defer cancel()
 	user, password, err := l.credentials(ctx)
 	if err != nil {

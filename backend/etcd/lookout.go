@@ -17,17 +17,19 @@ type lookout struct {
 	key     string
 	stop    context.CancelFunc
 
-	users   int
-	used    bool          // lately
-	since   int64         // deletions after this revision are told; zero: none yet
-	deleted int64         // the revision of the last one
-	ended   bool          // it tells nothing any more
-	news    chan struct{} // closed when one of these three changes; nil: nobody asked
+	users    int
+	used     bool          // lately
+	since    int64         // what happens after this revision is told; zero: nothing yet
+	deleted  int64         // the revision of the last deletion
+	released seenKey       // the key as it was last released
+	marked   int64         // the revision of that
+	ended    bool          // it tells nothing any more
+	news     chan struct{} // closed when one of these changes; nil: nobody asked
 }
 
 const (
-	lookoutRest = 10 * time.Second // one that was of no use for so long ends
-	lookoutMost = 64               // of those that nobody uses are not kept beside so many
+	lookoutRest = 5 * time.Second // one that was of no use for so long ends
+	lookoutMost = 64              // of those that nobody uses are not kept beside so many
 )
 
 // lookout returns the one of key, in use until leave is called. It is nil if
@@ -39,7 +41,7 @@ func (s *session) lookout(key string) *lookout {
 	if l == nil {
 		l = &lookout{session: s, key: key}
 		var ctx context.Context
-		ctx, l.stop = context.WithCancel(clientv3.WithRequireLeader(s.ctx))
+		ctx, l.stop = s.watching()
 		if !s.backend.janitor.Go(func(context.Context) { l.run(ctx) }) {
 			l.stop()
 			return nil
@@ -64,7 +66,7 @@ func (l *lookout) leave() {
 // with the past only every 100 ms.
 func (l *lookout) run(ctx context.Context) {
 	defer l.stop()
-	events := l.session.backend.client.Watch(ctx, l.key, clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
+	events := l.session.watch(ctx, l.stop, l.key, clientv3.WithCreatedNotify())
 	rest := time.NewTicker(lookoutRest)
 	defer rest.Stop()
 	for goesOn := true; goesOn; {
@@ -85,14 +87,33 @@ func (l *lookout) hear(reply clientv3.WatchResponse, open bool) bool {
 	if reply.Created {
 		l.since = reply.Header.Revision
 	}
+	over := false // nobody holds or waits with the key
 	for _, e := range reply.Events {
-		l.deleted = e.Kv.ModRevision
+		over = l.note(e) || over
 	}
-	if !open || len(reply.Events) > 0 && l.users == 0 {
+	if !open && !l.ended {
+		l.session.streams++
+	}
+	if !open || over && l.users == 0 {
 		l.end()
 	}
 	l.tell()
 	return !l.ended
+}
+
+// note takes one event, and reports whether it was the end of a request. That a
+// released key is deleted is not.
+func (l *lookout) note(e *clientv3.Event) bool {
+	switch {
+	case e.Type == clientv3.EventTypeDelete:
+		wasReleased := l.marked > l.deleted
+		l.deleted = e.Kv.ModRevision
+		return !wasReleased
+	case isReleased(e.Kv):
+		l.released, l.marked = seen(e.Kv), e.Kv.ModRevision
+		return true
+	}
+	return false
 }
 
 // inUse reports whether l has been used since it was last asked. If not, that
@@ -128,6 +149,7 @@ func (l *lookout) tell() {
 // A report is what a lookout can say of a key that was there at some revision.
 type report struct {
 	uncertain bool          // it may have been deleted since
+	released  seenKey       // it was released since
 	ended     bool          // nothing more will be said
 	news      chan struct{} // closed when there is another report
 }
@@ -138,5 +160,9 @@ func (l *lookout) report(revision int64) report {
 	if l.news == nil {
 		l.news = make(chan struct{})
 	}
-	return report{l.deleted > revision || l.since > revision, l.ended, l.news}
+	r := report{uncertain: l.deleted > revision || l.since > revision, ended: l.ended, news: l.news}
+	if l.marked > revision {
+		r.released = l.released
+	}
+	return r
 }

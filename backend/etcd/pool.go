@@ -24,9 +24,8 @@ type making struct {
 
 // session returns a session for ttl with room for a key, which it reserves.
 func (b *Backend) session(ctx context.Context, ttl time.Duration) (*session, error) {
-	seconds := int64((ttl + time.Second - 1) / time.Second)
 	for {
-		s, m, err := b.sessionOrMaking(seconds)
+		s, m, err := b.sessionOrMaking(seconds(ttl))
 		if s != nil || err != nil {
 			return s, err
 		}
@@ -43,13 +42,13 @@ func (b *Backend) session(ctx context.Context, ttl time.Duration) (*session, err
 	}
 }
 
-func (b *Backend) sessionOrMaking(seconds int64) (*session, *making, error) {
+func (b *Backend) sessionOrMaking(ttl int64) (*session, *making, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	sh := b.shelves[seconds]
+	sh := b.shelves[ttl]
 	if sh == nil {
 		sh = &shelf{}
-		b.shelves[seconds] = sh
+		b.shelves[ttl] = sh
 	}
 	for _, s := range slices.Backward(sh.sessions) {
 		if s.reserve() {
@@ -58,7 +57,7 @@ func (b *Backend) sessionOrMaking(seconds int64) (*session, *making, error) {
 	}
 	if sh.making == nil {
 		m := &making{done: make(chan struct{})}
-		if !b.janitor.Go(func(ctx context.Context) { b.makeSession(ctx, sh, seconds, m) }) {
+		if !b.janitor.Go(func(ctx context.Context) { b.makeSession(ctx, sh, ttl, m) }) {
 			return nil, nil, backend.ErrClosed
 		}
 		sh.making = m
@@ -68,11 +67,14 @@ func (b *Backend) sessionOrMaking(seconds int64) (*session, *making, error) {
 
 // makeSession makes a session for everybody who waits for m. None of their
 // contexts ends it.
-func (b *Backend) makeSession(ctx context.Context, sh *shelf, seconds int64, m *making) {
-	ctx, cancel := backend.Bound(ctx, min(time.Duration(seconds)*time.Second, openLimit))
+func (b *Backend) makeSession(ctx context.Context, sh *shelf, ttl int64, m *making) {
+	ctx, cancel := backend.Bound(ctx, min(time.Duration(ttl)*time.Second, backend.FirstAnswer))
 	defer cancel()
 	defer context.AfterFunc(b.ctx, cancel)()
-	s, err := b.newSession(ctx, seconds)
+	s, err := b.newSession(ctx, ttl)
+	for errors.Is(err, backend.ErrUnavailable) && backend.Sleep(ctx, grace) {
+		s, err = b.newSession(ctx, ttl)
+	}
 	b.mu.Lock()
 	sh.making = nil
 	closed := b.closed

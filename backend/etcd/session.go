@@ -45,15 +45,19 @@ type session struct {
 	holds    map[*hold]struct{}
 	renewal  *renewal // under way; nil: none
 	lookouts map[string]*lookout
-	share    share
+	streams  int                    // how many streams of watches have failed
+	released map[string]releasedKey // own ones, by lock and mode
+	sweeping bool                   // somebody looks after them
+	undone   []releasedKey          // which could not be deleted, for the next sweep
+	expiring map[string]bool        // keys that go with a lease of their own; their names are not used again
 }
 
 // newSession grants a lease of ttl seconds, puts its sign and watches it.
 func (b *Backend) newSession(ctx context.Context, ttl int64) (*session, error) {
 	sent := time.Now()
-	lease, err := b.client.Grant(ctx, ttl)
+	lease, err := b.grant(ctx, ttl)
 	if err != nil {
-		return nil, fail(err)
+		return nil, err
 	}
 	s := &session{
 		backend:  b,
@@ -67,12 +71,14 @@ func (b *Backend) newSession(ctx context.Context, ttl int64) (*session, error) {
 		claimed:  make(map[string]bool),
 		holds:    make(map[*hold]struct{}),
 		lookouts: make(map[string]*lookout),
+		released: make(map[string]releasedKey),
+		expiring: make(map[string]bool),
 	}
 	s.look = clientv3.OpGet(s.guard, clientv3.WithKeysOnly())
-	put, err := b.client.Put(ctx, s.sign, "", clientv3.WithLease(s.lease))
+	put, err := s.putSign(ctx)
 	if err != nil {
 		b.janitor.Do(s.granted, s.revoke)
-		return nil, fail(err)
+		return nil, err
 	}
 	s.ctx, s.cancel = context.WithCancelCause(b.ctx)
 	watched := make(chan struct{})
@@ -83,6 +89,25 @@ func (b *Backend) newSession(ctx context.Context, ttl int64) (*session, error) {
 	case <-ctx.Done(): // locks are safe without the watch, their loss is only seen later
 	}
 	return s, nil
+}
+
+func (b *Backend) grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantResponse, error) {
+	ctx, cancel := backend.Bound(ctx, b.limit())
+	defer cancel()
+	sent := time.Now()
+	lease, err := b.client.Grant(ctx, ttl)
+	if err != nil {
+		return nil, fail(err)
+	}
+	b.answered(sent)
+	return lease, nil
+}
+
+func (s *session) putSign(ctx context.Context) (*clientv3.PutResponse, error) {
+	ctx, cancel := backend.Bound(ctx, s.backend.limit())
+	defer cancel()
+	put, err := s.backend.client.Put(ctx, s.sign, "", clientv3.WithLease(s.lease))
+	return put, fail(err)
 }
 
 // over returns why the session has ended, or nil.
@@ -180,46 +205,7 @@ func (s *session) giveUp(k *lockKey, burnt bool) {
 // session. It ends with the session.
 func (s *session) bound() (context.Context, context.CancelFunc) { return s.exchange(s.ctx) }
 
-// shared returns a context for an exchange on behalf of the session that is a
-// little less strictly bounded: those who ask at about the same time have the
-// same. A context for each, with its timer, costs a fiftieth of a request.
-func (s *session) shared() context.Context {
-	limit, now := exchangeLimit(s.granted), time.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now.After(s.share.last) {
-		ctx, cancel := context.WithCancel(s.ctx)
-		time.AfterFunc(s.longest(), cancel)
-		s.share = share{ctx, now.Add(limit / 4)}
-	}
-	return s.share.ctx
-}
-
-// longest is how long an exchange may take at most.
-func (s *session) longest() time.Duration {
-	limit := exchangeLimit(s.granted)
-	return limit + limit/4
-}
-
-// A share is a context, and when it was last to be used for another exchange.
-type share struct {
-	ctx  context.Context
-	last time.Time
-}
-
-// exchange returns ctx bounded for one exchange with the server. One that never
-// ends by itself is worth no more than the session.
+// exchange returns ctx bounded for one exchange with the server.
 func (s *session) exchange(ctx context.Context) (context.Context, context.CancelFunc) {
-	if ctx.Done() == nil {
-		return s.shared(), func() {}
-	}
-	ctx, cancel := backend.Bound(ctx, exchangeLimit(s.granted))
-	return undated{ctx}, cancel
+	return backend.Bound(ctx, s.backend.limit())
 }
-
-// undated hides when a context is going to end. gRPC would tell the server, in a
-// header that is different each time, and the server would set a timer: for
-// nothing, since it has a limit of its own.
-type undated struct{ context.Context }
-
-func (undated) Deadline() (time.Time, bool) { return time.Time{}, false }

@@ -3,9 +3,7 @@ package etcd
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"os"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -29,7 +27,7 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := backend.Bound(ctx, openLimit)
+	ctx, cancel := backend.Bound(ctx, backend.FirstAnswer)
 	defer cancel()
 	client, err := clientv3.New(settings)
 	if err != nil {
@@ -113,33 +111,11 @@ func tlsConfig(cfg backend.Config) (*tls.Config, error) {
 	case cfg.TLS != nil:
 		return cfg.TLS.Clone(), nil
 	case cfg.URL.Scheme == "etcds":
-		return readTLS(ca, cert, key)
+		return backend.ReadTLS(ca, cert, key)
 	case files:
 		return nil, badURL("ca, cert and key need etcds://")
 	}
 	return nil, nil
-}
-
-func readTLS(ca, cert, key string) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, backend.Fail(backend.ErrInvalidConfig, err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, badURL("the ca file has no certificate")
-		}
-	}
-	if cert != "" || key != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, backend.Fail(backend.ErrInvalidConfig, err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
 }
 
 func badURL(problem string) error {

@@ -6,15 +6,15 @@ import (
 	"slices"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock/backend"
 )
 
 // wait returns nil when nothing that conflicts is ahead any more. It goes on
-// while the server is away, as long as the session lasts.
-func (p *place) wait(ctx context.Context) error {
+// while the server is away, as long as the session lasts, and calls queued when a
+// key of another client is ahead.
+func (p *place) wait(ctx context.Context, queued func()) error {
 	s := p.session
 	defer s.wait()()
 	both, cancel := context.WithCancel(s.ctx)
@@ -22,6 +22,11 @@ func (p *place) wait(ctx context.Context) error {
 	defer context.AfterFunc(ctx, cancel)()
 	var pause backend.Backoff
 	for p.ahead != "" {
+		if p.behindOwn() {
+			p.request.Answered()
+		} else {
+			queued()
+		}
 		switch err := p.follow(both); {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -41,6 +46,9 @@ func (p *place) wait(ctx context.Context) error {
 // follow waits until another key is ahead or none. What happened before the key
 // was watched is found by looking.
 func (p *place) follow(ctx context.Context) error {
+	if p.crowded {
+		return p.look(ctx)
+	}
 	watched := p.ahead
 	l := p.session.lookout(watched)
 	if l == nil {
@@ -51,11 +59,18 @@ func (p *place) follow(ctx context.Context) error {
 	defer again.Stop()
 	for {
 		r := l.report(p.seen)
+		if r.released.key != "" && r.released.created < p.revision {
+			p.ahead, p.passed, p.proved, p.told = "", r.released, time.Now(), true
+			return nil
+		}
 		if !r.uncertain && !r.ended {
 			select {
 			case <-r.news:
 				continue
 			case <-again.C:
+				if p.unchanged(ctx) {
+					continue
+				}
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
@@ -91,10 +106,10 @@ func (p *place) ask(ctx context.Context, how ...clientv3.OpOption) error {
 	ctx, cancel := p.session.exchange(ctx)
 	defer cancel()
 	get := func(key string, o ...clientv3.OpOption) clientv3.Op {
-		return clientv3.OpGet(key, slices.Concat(o, how, []clientv3.OpOption{clientv3.WithKeysOnly()})...)
+		return clientv3.OpGet(key, slices.Concat(o, how)...)
 	}
 	ops := []clientv3.Op{
-		get(p.key.own),
+		get(p.key.own, clientv3.WithKeysOnly()),
 		get(p.key.rivals(), append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(p.revision-1))...),
 	}
 	if p.request.Mode == backend.Exclusive {
@@ -108,21 +123,32 @@ func (p *place) ask(ctx context.Context, how ...clientv3.OpOption) error {
 	if reply.Header.Revision < p.revision {
 		return errLags
 	}
-	if own := reply.Responses[0].GetResponseRange().Kvs; len(own) == 0 || own[0].CreateRevision != p.revision {
+	if own := first(reply.Responses[0].GetResponseRange()); own == nil || own.CreateRevision != p.revision {
 		return backend.Fail(backend.ErrLost, errKeyDeleted)
 	}
-	p.proved, p.seen, p.ahead = sent, reply.Header.Revision, ""
-	for _, found := range reply.Responses[1:] {
-		if p.ahead == "" {
-			p.ahead = firstKey(found.GetResponseRange())
+	p.session.backend.answered(sent)
+	p.proved, p.seen, p.crowded = sent, reply.Header.Revision, false
+	p.behind(first(reply.Responses[1].GetResponseRange()))
+	if len(ops) > 2 && p.ahead == "" {
+		if former := first(reply.Responses[2].GetResponseRange()); former != nil {
+			p.ahead = string(former.Key)
 		}
 	}
 	return nil
 }
 
-func firstKey(found *pb.RangeResponse) string {
-	if len(found.GetKvs()) == 0 {
-		return ""
+// unchanged reports whether the own key and the one ahead are there, for two keys
+// cost the server less than to search a queue.
+func (p *place) unchanged(ctx context.Context) bool {
+	ctx, cancel := p.session.exchange(ctx)
+	defer cancel()
+	reply, err := p.session.backend.client.Txn(ctx).Then(
+		clientv3.OpGet(p.key.own, clientv3.WithKeysOnly(), clientv3.WithSerializable()),
+		clientv3.OpGet(p.ahead, clientv3.WithSerializable()),
+	).Commit()
+	if err != nil {
+		return false
 	}
-	return string(found.Kvs[0].Key)
+	own, ahead := first(reply.Responses[0].GetResponseRange()), first(reply.Responses[1].GetResponseRange())
+	return own != nil && own.CreateRevision == p.revision && ahead != nil && !isReleased(ahead)
 }

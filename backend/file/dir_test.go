@@ -8,8 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
@@ -57,23 +61,138 @@ func TestDirectoryIsPrivate(t *testing.T) {
 }
 
 func TestDefaultDirectory(t *testing.T) {
-	defer func(was string) { shared = was }(shared)
+	defer func(s string, h func() string) { shared, home = s, h }(shared, home)
 	shared = t.TempDir()
-	dir := filepath.Join(shared, "dlock-"+strconv.Itoa(os.Geteuid()))
-	t.Setenv("TMPDIR", t.TempDir())
-	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
-	c, err := dlock.Open(t.Context(), "file://", nil)
-	must(t, err)
-	mustUnlock(t, mustLock(t, c.Mutex("lock")))
-	must(t, c.Close(t.Context()))
-	if _, err := os.Stat(filepath.Join(dir, "lock.lock")); err != nil {
-		t.Error(err)
+	atHome, ofNobody := t.TempDir(), filepath.Join(shared, "dlock-"+strconv.Itoa(os.Geteuid()))
+	for _, name := range []string{"HOME", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"} {
+		t.Setenv(name, t.TempDir())
+	}
+	for h, dir := range map[string]string{atHome: filepath.Join(atHome, ".local/state/dlock"), "": ofNobody} {
+		home = func() string { return h }
+		c, err := dlock.Open(t.Context(), "file://", nil)
+		must(t, err)
+		mustUnlock(t, mustLock(t, c.Mutex("lock")))
+		must(t, c.Close(t.Context()))
+		if _, err := os.Stat(filepath.Join(dir, "lock.lock")); err != nil {
+			t.Error(err)
+		}
+		must(t, os.RemoveAll(dir))
+		must(t, os.Symlink(t.TempDir(), dir))
+		if _, err := dlock.Open(t.Context(), "file://", nil); !errors.Is(err, dlock.ErrInvalidConfig) {
+			t.Errorf("default is a symlink: %v", err)
+		}
 	}
 
-	must(t, os.RemoveAll(dir))
-	must(t, os.Symlink(t.TempDir(), dir))
+	home = func() string { return filepath.Join(shared, "not there") }
 	if _, err := dlock.Open(t.Context(), "file://", nil); !errors.Is(err, dlock.ErrInvalidConfig) {
-		t.Errorf("default is a symlink: %v", err)
+		t.Errorf("the home directory is missing: %v", err)
+	}
+}
+
+// The directory does not follow from the environment.
+func TestHome(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	if h := home(); h == os.Getenv("HOME") {
+		t.Errorf("the home directory is %s, as the environment says", h)
+	}
+}
+
+func TestRemoteFileSystems(t *testing.T) {
+	for magic, name := range map[uint32]string{0x6969: "NFS", 0xff534d42: "SMB", 0xfe534d42: "SMB", 0x65735546: "FUSE", 0x01021997: "9p"} {
+		if remote[magic] != name {
+			t.Errorf("%s is not refused", name)
+		}
+	}
+	var fs unix.Statfs_t
+	must(t, unix.Statfs(t.TempDir(), &fs))
+	defer delete(remote, uint32(fs.Type))
+	remote[uint32(fs.Type)] = "NFS"
+	if _, err := New(&Options{Dir: t.TempDir()}); !errors.Is(err, backend.ErrInvalidConfig) || !strings.Contains(fmt.Sprint(err), "NFS") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// While anybody uses the directory a cleaner, which wants it alone, leaves it.
+func TestDirectoryIsKept(t *testing.T) {
+	dir := t.TempDir()
+	b, err := New(&Options{Dir: dir})
+	must(t, err)
+	f, err := os.Open(dir)
+	must(t, err)
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
+		t.Errorf("a cleaner takes the directory: %v", err)
+	}
+	must(t, b.Close(t.Context()))
+	must(t, unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB))
+}
+
+// What takes the directory's place is looked at as the first one was, and who holds
+// locks in the old one has lost them.
+func TestReplacedDirectory(t *testing.T) {
+	dir, other := filepath.Join(t.TempDir(), "d"), t.TempDir()
+	must(t, os.Chmod(other, 0o777))
+	c := newClient(t, dir)
+	lease := mustLock(t, c.Mutex("held"))
+	must(t, os.Rename(dir, dir+"-old"))
+	must(t, os.Symlink(other, dir))
+	if _, err := c.Mutex("lock").TryLock(t.Context()); !errors.Is(err, dlock.ErrInvalidConfig) {
+		t.Errorf("a link to a directory that everybody may write to: %v", err)
+	}
+	select {
+	case <-lease.Done():
+	case <-time.After(limit):
+		t.Error("a lock in a directory that nobody else finds is not lost")
+	}
+	left, err := os.ReadDir(other)
+	must(t, err)
+	if len(left) > 0 {
+		t.Errorf("left in the other directory: %v", left)
+	}
+}
+
+// A file of which a crash of the machine has left zeros, or the beginning, is a lock
+// file again, and tokens go on growing.
+func TestDamagedFileHeals(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "lock.lock")
+	m := newClient(t, dir).Mutex("lock")
+	last := uint64(0)
+	ours := fmt.Sprintf(contentFormat, 1, 0)
+	for _, text := range []string{"", ours[:3], ours[:10], ours[:len(ours)-1], strings.Repeat("\x00", contentLength), strings.Repeat("\x00", 9)} {
+		must(t, os.WriteFile(path, []byte(text), 0o600))
+		for range 2 {
+			lease := mustLock(t, m)
+			if lease.Token() <= last {
+				t.Errorf("%q: token %d after %d", text, lease.Token(), last)
+			}
+			last = lease.Token()
+			mustUnlock(t, lease)
+		}
+		healed, err := os.ReadFile(path)
+		must(t, err)
+		if len(healed) != contentLength {
+			t.Errorf("%q became %q", text, healed)
+		}
+	}
+}
+
+// Where the file system takes no notice of case, names that differ in nothing else
+// have files that do.
+func TestNamesOnACaseFoldingFileSystem(t *testing.T) {
+	d := &directory{folds: true}
+	seen := make(map[string]string)
+	for _, name := range []string{
+		"a", "A", "lock", "Lock", "LOCK", "a/b", "a%2fb", "a%2Fb", "A/B", strings.Repeat("x", 1024), strings.Repeat("X", 1024),
+		strings.Repeat("x", 1023) + "X", strings.Repeat("/", 100), "\xab", "\xAB",
+	} {
+		file := d.fileName(name)
+		if other, taken := seen[strings.ToLower(file)]; taken && other != name {
+			t.Errorf("%.10q and %.10q have one file", name, other)
+		}
+		if seen[strings.ToLower(file)] = name; len(file) > 255 {
+			t.Errorf("the file of %.10q has a name of %d bytes", name, len(file))
+		}
 	}
 }
 

@@ -4,14 +4,28 @@
 // # URL
 //
 // file:///var/lock/app names the directory; it is created with mode 0700 if it
-// is missing. file:// alone is a directory of the user's own, /tmp/dlock-<uid>,
-// the same for every process whatever its environment. There are no parameters.
+// is missing. file:// alone is .local/state/dlock in the home directory of the
+// effective user, as the user database says, not the environment: a login, cron, sudo
+// and a service differ in that (XDG_STATE_HOME, XDG_RUNTIME_DIR, which only a login has,
+// and HOME), and their locks would exclude nobody. A user without a home has
+// /tmp/dlock-<uid>. A home that is missing or out of reach, as with systemd's
+// ProtectHome, is an error, and no other directory takes its place. There are no
+// parameters.
+//
+// Processes exclude each other if they have the same directory before them. Those in
+// containers, or in services with PrivateTmp, see a /tmp of their own, and perhaps a
+// home of their own: give them a directory that they share, by name.
 //
 // The directory must be a real one, not a symbolic link, belong to the user,
 // and not be writable for anybody else, not even with the sticky bit: below
 // /tmp or /run/lock, name a directory of its own. Nobody but root can rename
 // or replace it then, if the same holds for its parents, which are not looked
-// at. A file in it that is not a lock is ErrConflict and stays as it is.
+// at. It is held open, and looked at anew when another has taken its place: locks in
+// the old one are lost. A file in it that is not a lock is ErrConflict and stays as it
+// is; one that a crash of the machine has filled with zeros, or cut short, heals.
+//
+// While a client is open the directory has a shared lock of flock(2), at which
+// systemd-tmpfiles leaves it alone. Other cleaners may not.
 //
 // # Guarantees
 //
@@ -25,9 +39,9 @@
 // at the next renewal, within a third of the TTL, that it is lost; tokens go
 // on growing by the clock. The files keep the tokens and stay after Close.
 //
-// Network file systems are not supported: their locks are not those of one
-// kernel, and nobody is told there when a file is closed. Only Linux is
-// supported; elsewhere New fails with ErrUnsupported.
+// Network file systems are refused, by what statfs(2) says: NFS, SMB, 9p, FUSE and
+// others. Their locks are not those of one kernel, and nobody is told there when a file
+// is closed. Only Linux is supported; elsewhere New fails with ErrUnsupported.
 //
 // # How it works
 //
@@ -40,6 +54,10 @@
 //	byte 0   held, as the lock itself is, by whoever holds the lock
 //	byte 1   held for a moment by a reader on its way in
 //	byte t   held by a waiter who came at t, in nanoseconds since 1970
+//
+// The file says which tokens have been given out, or may be by its holder, who
+// reserves 10,000 of them, 10 ms by the clock, to pass the lock on within its process
+// without a word to the file, and gives back the rest.
 //
 // Who waits looks at the bytes before its own: readers mind writers only,
 // writers mind everybody. Inotify tells it when somebody closes the file who

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -17,11 +17,14 @@ import (
 // A Backend is one client of the locks in a directory. Two of them exclude
 // each other in one process as in two.
 type Backend struct {
-	dir   string
 	ctx   context.Context // ends when Close begins
 	stop  context.CancelFunc
 	shut  sync.Once
 	calls sync.WaitGroup // Acquire calls under way
+	dir   atomic.Pointer[directory]
+
+	opening  sync.Mutex
+	replaced []*directory // that had the path of dir before
 
 	mu       sync.Mutex
 	closed   bool
@@ -40,14 +43,16 @@ var (
 // creates if it is missing. The error is ErrInvalidConfig if the directory is
 // not safe against other users, and ErrAuth if it cannot be entered.
 func New(o *Options) (*Backend, error) {
-	dir, err := o.directory()
-	if err == nil {
-		err = prepare(dir)
-	}
+	path, err := o.absolute()
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{dir: dir, holds: make(map[*grant]struct{})}
+	dir, err := openDirectory(path)
+	if err != nil {
+		return nil, err
+	}
+	b := &Backend{holds: make(map[*grant]struct{})}
+	b.dir.Store(dir)
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b, nil
 }
@@ -59,29 +64,53 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 	}
 	defer b.calls.Done()
 	for ctx.Err() == nil {
-		g, err := b.acquire(ctx, r)
+		dir, err := b.directory()
+		if err != nil {
+			return nil, err
+		}
+		g, err := b.acquire(ctx, dir, r)
 		switch {
 		case err == nil:
 			return b.hold(r, g), nil
-		case errors.Is(err, fs.ErrNotExist): // somebody tidied up the directory
-			err = prepare(b.dir)
-		}
-		if err != nil && !errors.Is(err, errReplaced) {
+		case b.ctx.Err() != nil:
+			return nil, backend.ErrClosed
+		case !errors.Is(err, errReplaced) && !errors.Is(err, fs.ErrNotExist): // else somebody tidied up
 			return nil, err
 		}
 	}
 	return nil, backend.WaitEnded(ctx, false)
 }
 
+// directory returns the one that is at its path now: the one before is worth
+// nothing to those who come later.
+func (b *Backend) directory() (*directory, error) {
+	was := b.dir.Load()
+	if err := was.current(); !errors.Is(err, errReplaced) {
+		return was, err
+	}
+	b.opening.Lock()
+	defer b.opening.Unlock()
+	if dir := b.dir.Load(); dir != was {
+		return dir, nil
+	}
+	dir, err := openDirectory(was.path)
+	if err != nil {
+		return nil, err
+	}
+	b.replaced = append(b.replaced, was)
+	b.dir.Store(dir)
+	return dir, nil
+}
+
 // acquire asks for the lock once, on the file that is there now.
-func (b *Backend) acquire(ctx context.Context, r backend.Request) (*grant, error) {
-	path := filepath.Join(b.dir, backend.ShortName(r.Name, 200)+".lock")
+func (b *Backend) acquire(ctx context.Context, dir *directory, r backend.Request) (*grant, error) {
+	name := dir.fileName(r.Name)
 	if !r.Wait {
-		if busy, err := probe(path, r.Mode); busy || err != nil {
+		if busy, err := dir.probe(name, r.Mode); busy || err != nil {
 			return nil, refused(err)
 		}
 	}
-	l, err := openLock(path, os.O_RDWR|os.O_CREATE)
+	l, err := dir.open(name, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, err
 	}
@@ -148,12 +177,8 @@ func (b *Backend) Downgrade(_ context.Context, h *backend.Hold) error {
 	return h.State.(*grant).downgrade()
 }
 
-// Transfer implements backend.Transferer. The token has to be written down all
-// the same; what is saved is to give the file away and take it again.
-func (b *Backend) Transfer(h *backend.Hold) (uint64, bool) {
-	token, err := h.State.(*grant).draw()
-	return token, err == nil
-}
+// Transfer implements backend.Transferer.
+func (b *Backend) Transfer(h *backend.Hold) (uint64, bool) { return h.State.(*grant).draw() }
 
 // Close implements backend.Backend. The lock files stay: they keep the tokens.
 func (b *Backend) Close(context.Context) error {
@@ -169,6 +194,9 @@ func (b *Backend) Close(context.Context) error {
 			_ = g.release()
 		}
 		clear(b.holds)
+		for _, d := range append(b.replaced, b.dir.Load()) {
+			d.close()
+		}
 		if b.notifier != nil {
 			leaveNotifier()
 		}

@@ -5,6 +5,7 @@ package file
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
+	"golang.org/x/sys/unix"
 )
 
 func TestExclusionOfClients(t *testing.T) {
@@ -99,7 +101,10 @@ func TestTryLockWakesNobody(t *testing.T) {
 func watch(t *testing.T, n *notifier, path string) <-chan struct{} {
 	t.Helper()
 	wake := make(chan struct{}, 1)
-	if _, ok := n.watch(path, wake); !ok {
+	f, err := os.Open(path)
+	must(t, err)
+	defer f.Close()
+	if _, ok := n.watch(f, wake); !ok {
 		t.Fatal("no watch")
 	}
 	return wake
@@ -601,4 +606,82 @@ func BenchmarkHandOver(b *testing.B) {
 		})
 	}
 	all.Wait()
+}
+
+// Another program has locked all bytes of the file, as flock(2) does on network file
+// systems. Whoever wants it gives up when its context does.
+func TestAllBytesAreLocked(t *testing.T) {
+	dir := t.TempDir()
+	c := newClient(t, dir)
+	mustUnlock(t, mustLock(t, c.Mutex("lock")))
+	f, err := os.OpenFile(filepath.Join(dir, "lock.lock"), os.O_RDWR, 0)
+	must(t, err)
+	defer f.Close()
+	must(t, unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.Mutex("lock").Lock(ctx); !errors.Is(err, dlock.ErrHeld) {
+		t.Errorf("Lock: %v", err)
+	}
+	waiter := lockLater(t.Context(), c.Mutex("lock"))
+	time.AfterFunc(20*time.Millisecond, func() { f.Close() })
+	mustUnlock(t, waiter.get(t))
+}
+
+// Who draws a token asks nobody, and the next holder has a greater one, whatever has
+// become of the one that drew.
+func TestDrawnTokens(t *testing.T) {
+	dir := t.TempDir()
+	one, two := newBackend(t, dir), newBackend(t, dir)
+	r := backend.Request{Name: "lock", ID: backend.ID{Client: "a", Seq: 1}, Mode: backend.Exclusive, TTL: time.Second}
+	for name, end := range map[string]func(*backend.Hold){
+		"released": func(h *backend.Hold) { must(t, one.Release(t.Context(), h)) },
+		"died":     func(h *backend.Hold) { h.State.(*grant).file.Close() },
+		"downgraded": func(h *backend.Hold) {
+			must(t, one.Downgrade(t.Context(), h))
+			must(t, one.Release(t.Context(), h))
+		},
+	} {
+		h, err := one.Acquire(t.Context(), r)
+		must(t, err)
+		for uint64(time.Now().UnixMicro()) < h.Token+1000 { // who died has left it ahead of the clock
+			time.Sleep(time.Millisecond)
+		}
+		last := h.Token
+		for range 100 {
+			token, ok := one.Transfer(h)
+			if !ok || token <= last {
+				t.Fatalf("%s: drew %d after %d: %v", name, token, last, ok)
+			}
+			last = token
+		}
+		h.State.(*grant).mu.Lock() // a renewal that takes long
+		if _, ok := one.Transfer(h); !ok {
+			t.Errorf("%s: no token during a renewal", name)
+		}
+		h.State.(*grant).mu.Unlock()
+		end(h)
+		next, err := two.Acquire(t.Context(), r)
+		must(t, err)
+		if next.Token <= last {
+			t.Errorf("%s: token %d came after %d", name, next.Token, last)
+		}
+		must(t, two.Release(t.Context(), next))
+	}
+	h, err := one.Acquire(t.Context(), r)
+	must(t, err)
+	for end := time.Now().Add(20 * time.Millisecond); time.Now().Before(end); {
+		if token, ok := one.Transfer(h); ok && token >= uint64(time.Now().UnixMicro()) {
+			t.Fatalf("token %d is ahead of the clock", token)
+		}
+	}
+	must(t, one.Release(t.Context(), h))
+}
+
+func newBackend(t *testing.T, dir string) *Backend {
+	t.Helper()
+	b, err := New(&Options{Dir: dir})
+	must(t, err)
+	t.Cleanup(func() { must(t, b.Close(context.Background())) })
+	return b
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -15,12 +16,22 @@ import (
 // A grant is a lock that is held, by the flock and by byte 0 of the file.
 type grant struct {
 	*lockFile
-	token uint64
+	token uint64 // with which it began
 	taken time.Time
 
-	mu   sync.Mutex
-	over bool
+	// The file says limit while an exclusive hold lasts, so that its holder can draw
+	// tokens without a word to the file, whatever becomes of it.
+	last  atomic.Uint64 // the token drawn last
+	limit atomic.Uint64 // 0: none can be drawn
+
+	mu     sync.Mutex
+	passed int64 // as content's
+	over   bool
 }
+
+// reserve is how many tokens a hold can draw until its next renewal. They are
+// microseconds: a holder who dies leaves the next token so far ahead of the clock.
+const reserve = 10_000
 
 // flock locks the file in place of whatever lock it has. It reports false if
 // another has it.
@@ -51,7 +62,7 @@ func (l *lockFile) take(mode backend.Mode) (*grant, error) {
 	g := &grant{lockFile: l, taken: time.Now()}
 	ok, err := l.flock(flockType(mode))
 	if ok {
-		g.token, ok, err = l.enter(mode)
+		ok, err = g.enter(mode)
 	}
 	if !ok {
 		l.unflock()
@@ -70,53 +81,54 @@ func (l *lockFile) held(mode backend.Mode) (bool, error) {
 // enter marks the file as held, under the flock and if the path still names
 // it. It may be refused even so: one who dies lets go of flock and bytes one
 // after the other.
-func (l *lockFile) enter(mode backend.Mode) (token uint64, ok bool, err error) {
-	if err = l.current(); err != nil {
-		return 0, false, err
+func (g *grant) enter(mode backend.Mode) (ok bool, err error) {
+	if err = g.current(); err != nil {
+		return false, err
 	}
 	if mode == backend.Shared {
-		return l.enterShared()
+		return g.enterShared()
 	}
-	if ok, err = lockRecord(l.file, unix.F_WRLCK, heldByte); ok {
-		token, err = l.nextToken()
+	if ok, err = lockRecord(g.file, unix.F_WRLCK, heldByte); ok {
+		err = g.nextToken(reserve)
 	}
-	return l.entered(token, ok, err)
+	return g.entered(ok, err)
 }
 
 // enterShared joins the readers inside, or begins a phase of readers if there
 // are none. It is one reader's turn at a time to find out which.
-func (l *lockFile) enterShared() (token uint64, ok bool, err error) {
-	if ok, err = l.awaitEntry(); !ok {
-		return 0, false, err
+func (g *grant) enterShared() (ok bool, err error) {
+	if ok, err = g.awaitEntry(); !ok {
+		return false, err
 	}
-	defer unlockRecord(l.file, entryByte)
-	if ok, err = lockRecord(l.file, unix.F_RDLCK, heldByte); ok {
-		token, err = l.phaseToken()
+	defer unlockRecord(g.file, entryByte)
+	if ok, err = lockRecord(g.file, unix.F_RDLCK, heldByte); ok {
+		err = g.phaseToken()
 	}
-	return l.entered(token, ok, err)
+	return g.entered(ok, err)
 }
 
-// phaseToken returns the token of the phase of readers that has just been
-// joined or begun.
-func (l *lockFile) phaseToken() (uint64, error) {
-	_, joined, err := findRecord(l.file, unix.F_WRLCK, heldByte, heldByte)
+// phaseToken takes the token of the phase of readers that has just been joined or
+// begun.
+func (g *grant) phaseToken() error {
+	_, joined, err := findRecord(g.file, unix.F_WRLCK, heldByte, heldByte)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if !joined {
-		return l.nextToken()
+		return g.nextToken(0)
 	}
-	c, err := l.read()
-	return c.token, err
+	c, err := g.read()
+	g.token = c.token
+	return err
 }
 
 // entered undoes an entry that could not be completed.
-func (l *lockFile) entered(token uint64, ok bool, err error) (uint64, bool, error) {
+func (g *grant) entered(ok bool, err error) (bool, error) {
 	if err != nil {
-		unlockRecord(l.file, heldByte)
+		unlockRecord(g.file, heldByte)
 		ok = false
 	}
-	return token, ok, err
+	return ok, err
 }
 
 // awaitEntry locks the entry byte. Readers have it for some microseconds, so
@@ -132,15 +144,49 @@ func (l *lockFile) awaitEntry() (ok bool, err error) {
 	}
 }
 
-// nextToken writes a new token. It grows by the clock, so that a file that is
-// deleted does not send it back.
-func (l *lockFile) nextToken() (uint64, error) {
-	c, err := l.read()
+// nextToken takes a new token, and so many more that can be drawn. It grows by the
+// clock, so that a file that is deleted does not send it back.
+func (g *grant) nextToken(more uint64) error {
+	c, err := g.read()
 	if err != nil {
-		return 0, err
+		return err
 	}
-	c.token = max(c.token+1, uint64(time.Now().UnixMicro()))
-	return c.token, l.write(c)
+	g.token, g.passed = max(c.token+1, uint64(time.Now().UnixMicro())), c.passed
+	if err := g.write(content{g.token + more, g.passed}); err != nil {
+		return err
+	}
+	g.last.Store(g.token)
+	if more > 0 {
+		g.limit.Store(g.token + more)
+	}
+	return nil
+}
+
+// draw returns the next token of an exclusive hold: one that the file allows for and
+// that is behind the clock, so that it is not forgotten with the file either.
+func (g *grant) draw() (token uint64, ok bool) {
+	last := g.last.Load()
+	if last >= g.limit.Load() || last+1 >= uint64(time.Now().UnixMicro()) {
+		return 0, false
+	}
+	return last + 1, g.last.CompareAndSwap(last, last+1)
+}
+
+// account writes down which tokens were drawn, or may yet be. It is called with g.mu
+// held.
+func (g *grant) account(more uint64) error {
+	if g.limit.Load() == 0 {
+		return nil
+	}
+	limit := g.last.Load() + more
+	if more == 0 {
+		g.limit.Store(0)
+	}
+	err := g.write(content{limit, g.passed})
+	if err == nil && more > 0 {
+		g.limit.Store(limit)
+	}
+	return err
 }
 
 // standing reports ErrLost if the grant is over or its file was replaced. It
@@ -155,20 +201,13 @@ func (g *grant) standing() error {
 	return backend.Fail(backend.ErrLost, errReplaced)
 }
 
-// draw gives the grant a new token.
-func (g *grant) draw() (uint64, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if err := g.standing(); err != nil {
-		return 0, err
-	}
-	return g.nextToken()
-}
-
 func (g *grant) renew() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.standing()
+	if err := g.standing(); err != nil || g.limit.Load()-g.last.Load() > reserve/2 {
+		return err
+	}
+	return g.account(reserve)
 }
 
 // release ends the grant, and reports ErrLost if it was over before.
@@ -180,6 +219,9 @@ func (g *grant) release() error {
 		return err
 	}
 	g.over = true
+	if err == nil {
+		_ = g.account(0)
+	}
 	g.unflock()
 	g.close(heldByte)
 	if errors.Is(err, backend.ErrLost) {
@@ -197,6 +239,9 @@ func (g *grant) downgrade() error {
 	if err := g.standing(); err != nil {
 		return err
 	}
+	if err := g.account(0); err != nil { // readers share the token
+		return err
+	}
 	if _, err := lockRecord(g.file, unix.F_RDLCK, heldByte); err != nil {
 		return err
 	}
@@ -209,7 +254,7 @@ func (g *grant) downgrade() error {
 			g.signal()
 			return nil
 		case time.Now().After(limit):
-			return backend.Fail(backend.ErrLost, fmt.Errorf("%s: another program locked it", g.path))
+			return backend.Fail(backend.ErrLost, fmt.Errorf("%s: another program locked it", g.path()))
 		}
 	}
 }

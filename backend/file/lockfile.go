@@ -3,11 +3,15 @@
 package file
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,29 +26,34 @@ var errReplaced = errors.New("lock file was replaced")
 
 // A lockFile is an open lock file.
 type lockFile struct {
-	path string
+	dir  *directory
+	name string
 	file *os.File
 	info fs.FileInfo
 }
 
-// openLock opens the lock file at path. What is something else is ErrConflict
-// and is not opened: that alone can have an effect on a pipe or a device.
-func openLock(path string, flag int) (*lockFile, error) {
-	info, err := os.Lstat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		return nil, foreign(path, "not a regular file")
+// open opens a lock file. What is something else is ErrConflict and is not opened:
+// that alone can have an effect on a pipe or a device.
+func (d *directory) open(name string, flag int) (*lockFile, error) {
+	l := &lockFile{dir: d, name: name}
+	var st unix.Stat_t
+	err := unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, foreign(l.path(), "not a regular file")
 	}
-	f, err := os.OpenFile(path, flag|unix.O_NOFOLLOW, 0o600)
+	fd, err := unix.Openat(d.fd(), name, flag|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return nil, fail(err)
+		return nil, fail(&fs.PathError{Op: "open", Path: l.path(), Err: err})
 	}
-	l := &lockFile{path: path, file: f}
+	l.file = os.NewFile(uintptr(fd), l.path())
 	if err := l.check(); err != nil {
-		f.Close()
+		l.file.Close()
 		return nil, err
 	}
 	return l, nil
 }
+
+func (l *lockFile) path() string { return filepath.Join(l.dir.path, l.name) }
 
 // check reports whether the file that was opened is a lock file of this user.
 func (l *lockFile) check() (err error) {
@@ -53,23 +62,27 @@ func (l *lockFile) check() (err error) {
 	case err != nil:
 		return fail(err)
 	case !l.info.Mode().IsRegular():
-		return foreign(l.path, "not a regular file")
+		return foreign(l.path(), "not a regular file")
 	case !mine(l.info):
-		return foreign(l.path, "belongs to another user")
+		return foreign(l.path(), "belongs to another user")
 	}
 	_, err = l.read()
 	return err
 }
 
-// current reports errReplaced if the path does not name this file any more.
+// current reports errReplaced if the path does not lead to this file any more.
 func (l *lockFile) current() error {
-	info, err := os.Lstat(l.path)
-	switch {
+	if err := l.dir.current(); err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	err := unix.Fstatat(l.dir.fd(), l.name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	switch own := l.info.Sys().(*syscall.Stat_t); {
 	case errors.Is(err, fs.ErrNotExist):
 		return errReplaced
 	case err != nil:
 		return fail(err)
-	case !os.SameFile(info, l.info):
+	case st.Ino != own.Ino || st.Dev != own.Dev:
 		return errReplaced
 	}
 	return nil
@@ -78,8 +91,8 @@ func (l *lockFile) current() error {
 // signal wakes everybody who waits at the file: it is what they hear when
 // somebody leaves.
 func (l *lockFile) signal() {
-	if f, err := os.OpenFile(l.path, os.O_WRONLY|unix.O_NOFOLLOW, 0); err == nil {
-		f.Close()
+	if fd, err := unix.Openat(l.dir.fd(), l.name, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
+		_ = unix.Close(fd)
 	}
 }
 
@@ -95,7 +108,7 @@ func (l *lockFile) close(bytes ...int64) {
 
 // content is what a lock file says.
 type content struct {
-	token  uint64 // of the last hold
+	token  uint64 // no hold has had a greater one
 	passed int64  // the last ticket that was passed over
 }
 
@@ -105,21 +118,36 @@ const (
 	contentLength = len(contentPrefix) + 20 + 1 + 20 + 1
 )
 
-// read returns the file's content. That of a new file is zero.
+// read returns the file's content. That of a new file is zero, and so is that of one
+// of which a crash of the machine has left zeros, or the beginning: tokens go on by
+// the clock.
 func (l *lockFile) read() (content, error) {
 	var c content
 	var buf [contentLength + 1]byte
 	n, err := l.file.ReadAt(buf[:], 0)
-	switch {
-	case err != nil && err != io.EOF:
+	if err != nil && err != io.EOF {
 		return c, fail(err)
-	case n == 0:
+	}
+	text := buf[:n]
+	if n <= contentLength && len(bytes.Trim(text, "\x00")) == 0 {
 		return c, nil
 	}
-	if n != contentLength || !c.parse(string(buf[:n])) {
-		return c, foreign(l.path, "not a lock file")
+	if n < contentLength && isBeginning(string(text)) {
+		return c, nil
+	}
+	if n != contentLength || !c.parse(string(text)) {
+		return c, foreign(l.path(), "not a lock file")
 	}
 	return c, nil
+}
+
+// isBeginning reports whether s is the beginning of a lock file.
+func isBeginning(s string) bool {
+	if len(s) < len(contentPrefix) {
+		return strings.HasPrefix(contentPrefix, s)
+	}
+	digits, ok := strings.CutPrefix(s, contentPrefix)
+	return ok && strings.Trim(digits, "0123456789 ") == ""
 }
 
 func (c *content) parse(s string) bool {
@@ -136,6 +164,14 @@ func (c *content) parse(s string) bool {
 func (l *lockFile) write(c content) error {
 	_, err := l.file.WriteAt(fmt.Appendf(nil, contentFormat, c.token, c.passed), 0)
 	return fail(err)
+}
+
+// foldedName is short for name, in lower case. Its end tells it from other names that
+// are the same but for case.
+func foldedName(name, lower string) string {
+	sum := sha256.Sum256([]byte(name))
+	digest := hex.EncodeToString(sum[:16])
+	return lower[:min(len(lower), 200-len(digest)-1)] + "~" + digest
 }
 
 func foreign(path, what string) error {

@@ -229,6 +229,7 @@ func queue(t *testing.T, dir string) int {
 	t.Helper()
 	l, err := openLock(filepath.Join(dir, "lock.lock"), os.O_RDONLY)
 	must(t, err)
+	defer l.dir.close()
 	defer l.file.Close()
 	c, err := l.read()
 	must(t, err)
@@ -263,4 +264,13 @@ func must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// openLock opens the lock file at path.
+func openLock(path string, flag int) (*lockFile, error) {
+	d, err := openDirectory(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	return d.open(filepath.Base(path), flag)
 }

@@ -4,6 +4,7 @@ package file
 
 import (
 	"encoding/binary"
+	"fmt"
 	"os"
 	"sync"
 	"unsafe"
@@ -23,7 +24,7 @@ type notifier struct {
 }
 
 // watched are the events that can be somebody's turn, or the end of the file.
-const watched = unix.IN_CLOSE_WRITE | unix.IN_ATTRIB | unix.IN_MOVE_SELF | unix.IN_DELETE_SELF | unix.IN_DONT_FOLLOW
+const watched = unix.IN_CLOSE_WRITE | unix.IN_ATTRIB | unix.IN_MOVE_SELF | unix.IN_DELETE_SELF
 
 var common struct {
 	sync.Mutex
@@ -70,15 +71,15 @@ func newNotifier() *notifier {
 	return n
 }
 
-// watch sends to wake after each event of the file at path, until stop is
-// called. It reports false if nothing can be heard of the file.
-func (n *notifier) watch(path string, wake chan struct{}) (stop func(), ok bool) {
+// watch sends to wake after each event of the open file f, until stop is called. It
+// reports false if nothing can be heard of the file.
+func (n *notifier) watch(f *os.File, wake chan struct{}) (stop func(), ok bool) {
 	if n == nil {
 		return func() {}, false
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	wd, err := unix.InotifyAddWatch(n.fd, path, watched)
+	wd, err := unix.InotifyAddWatch(n.fd, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), watched)
 	if err != nil {
 		return func() {}, false
 	}

@@ -43,7 +43,24 @@ func lockRecord(f *os.File, typ int16, at int64) (bool, error) {
 
 // unlockRecord gives back what f has of the byte at. It cannot fail on a file
 // that is open.
-func unlockRecord(f *os.File, at int64) { _, _ = lockRecord(f, unix.F_UNLCK, at) }
+func unlockRecord(f *os.File, at int64) {
+	if at >= 0 {
+		_, _ = lockRecord(f, unix.F_UNLCK, at)
+	}
+}
+
+// findLast returns the byte from first on that another has locked, and the number of
+// bytes locked with it; no bytes if nothing is locked there.
+func findLast(f *os.File, first int64) (at, length int64, err error) {
+	r := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: first, Len: lastTicket - first + 1}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &r); err != nil || r.Type == unix.F_UNLCK {
+		return 0, 0, fail(err)
+	}
+	if r.Len == 0 { // to the end, wherever that is
+		r.Len = lastTicket
+	}
+	return r.Start, r.Len, nil
+}
 
 // findRecord returns a byte from first to last on which another has a lock
 // that typ does not go together with: any of them.

@@ -49,7 +49,7 @@ func newWaiter(l *lockFile, r backend.Request) *waiter {
 // wait waits in the queue until the lock is taken.
 func (w *waiter) wait(ctx context.Context, n *notifier) (*grant, error) {
 	pauses := backend.Backoff{Min: firstPause, Max: longestPause}
-	stop, ok := n.watch(w.path, w.wake)
+	stop, ok := n.watch(w.file, w.wake)
 	if !ok {
 		pauses.Max = longestBlind
 	}
@@ -67,15 +67,15 @@ func (w *waiter) wait(ctx context.Context, n *notifier) (*grant, error) {
 }
 
 // try takes the lock if it is this waiter's turn and the lock is free.
-func (w *waiter) try(context.Context) (bool, error) {
+func (w *waiter) try(ctx context.Context) (bool, error) {
 	if err := w.current(); err != nil {
 		return false, err
 	}
 	c, err := w.read()
 	if err == nil && w.ticket <= c.passed {
-		err = w.enqueue(c)
+		err = w.enqueue(ctx, c)
 	}
-	if err != nil {
+	if err != nil || w.ticket == 0 {
 		return false, err
 	}
 	ahead, behind, err := findRecord(w.file, recordType(w.mode), c.firstTicket(), w.ticket-1)
@@ -105,22 +105,30 @@ func (w *waiter) lookAgain(d time.Duration) {
 }
 
 // enqueue goes to the end of the queue, for the first time or because others
-// had to pass over this waiter.
-func (w *waiter) enqueue(c content) error {
-	if w.ticket != 0 {
-		unlockRecord(w.file, w.ticket)
-	}
-	w.ticket = max(time.Now().UnixNano(), c.firstTicket())
-	for {
-		last, found, err := findRecord(w.file, unix.F_WRLCK, w.ticket, lastTicket)
-		if err != nil {
+// had to pass over this waiter. It has no place yet, and looks again, if another
+// program has locked all that is to come, as flock(2) does on some network file
+// systems.
+func (w *waiter) enqueue(ctx context.Context, c content) error {
+	unlockRecord(w.file, w.ticket)
+	w.ticket = 0
+	for ticket := max(time.Now().UnixNano(), c.firstTicket()); ; {
+		last, length, err := findLast(w.file, ticket)
+		switch {
+		case err != nil:
 			return err
-		}
-		if found {
-			w.ticket = last + 1
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case length > 1 || last == lastTicket:
+			w.lookAgain(foreignPause)
+			return nil
+		case length == 1:
+			ticket = last + 1
 			continue
 		}
-		if ok, err := lockRecord(w.file, recordType(w.mode), w.ticket); ok || err != nil {
+		if ok, err := lockRecord(w.file, recordType(w.mode), ticket); ok || err != nil {
+			if ok {
+				w.ticket = ticket
+			}
 			return err
 		}
 	}
@@ -204,9 +212,9 @@ func (l *lockFile) busy(mode backend.Mode) (bool, error) {
 	return l.queued(mode)
 }
 
-// probe is busy for a path. A file that is not there is free.
-func probe(path string, mode backend.Mode) (bool, error) {
-	l, err := openLock(path, os.O_RDONLY)
+// probe is busy for a name. A file that is not there is free.
+func (d *directory) probe(name string, mode backend.Mode) (bool, error) {
+	l, err := d.open(name, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

@@ -19,6 +19,10 @@ func (b *Backend) Cut() { b.link.cut() }
 // Heal ends Cut.
 func (b *Backend) Heal() { b.link.heal() }
 
+// Delay holds back what the server answers to this client from now on, for d
+// each. Zero ends it, and lets through what is held back.
+func (b *Backend) Delay(d time.Duration) { b.late.set(d) }
+
 // FailNext makes the next call fail with err before it reaches the server.
 func (b *Backend) FailNext(err error) {
 	b.mu.Lock()
@@ -60,6 +64,9 @@ func (b *Backend) receive(ctx context.Context, until time.Time) error {
 	if b.planned.Load() && b.takeDrop() {
 		return backend.Fail(backend.ErrUnavailable, errNoReply)
 	}
+	if err := b.late.wait(ctx, until, b.closed); err != nil {
+		return err
+	}
 	return b.reach(ctx, until)
 }
 
@@ -88,6 +95,52 @@ func (b *Backend) reach(ctx context.Context, until time.Time) error {
 		return err
 	}
 	return b.server.link.wait(ctx, until, b.closed)
+}
+
+// A lateness holds back answers. The zero value holds back none.
+type lateness struct {
+	now atomic.Pointer[delay]
+}
+
+type delay struct {
+	length time.Duration
+	over   chan struct{}
+}
+
+func (l *lateness) set(d time.Duration) {
+	var next *delay
+	if d > 0 {
+		next = &delay{d, make(chan struct{})}
+	}
+	if last := l.now.Swap(next); last != nil {
+		close(last.over)
+	}
+}
+
+// wait returns when an answer that has been given by now arrives, or fails when
+// ctx or the client ends.
+func (l *lateness) wait(ctx context.Context, until time.Time, closed <-chan struct{}) error {
+	d := l.now.Load()
+	if d == nil {
+		return nil
+	}
+	if !until.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, until)
+		defer cancel()
+	}
+	arrival := time.NewTimer(d.length)
+	defer arrival.Stop()
+	select {
+	case <-arrival.C:
+		return nil
+	case <-d.over:
+		return nil
+	case <-ctx.Done():
+		return backend.WaitEnded(ctx, false)
+	case <-closed:
+		return backend.ErrClosed
+	}
 }
 
 // A link is a connection that can be down. The zero link is up.

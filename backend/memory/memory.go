@@ -19,6 +19,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -32,6 +33,7 @@ import (
 type Backend struct {
 	server *Server
 	link   link // to this client alone
+	late   lateness
 	onStop func()
 
 	stop   sync.Once
@@ -50,6 +52,8 @@ var (
 	_ backend.Reenterer     = (*Backend)(nil)
 	_ backend.Downgrader    = (*Backend)(nil)
 	_ backend.Transferer    = (*Backend)(nil)
+	_ backend.BatchReleaser = (*Backend)(nil)
+	_ backend.Expirer       = (*Backend)(nil)
 	_ backend.TokenRegister = (*Backend)(nil)
 )
 
@@ -102,15 +106,17 @@ func (b *Backend) acquire(ctx context.Context, r *backend.Request, v backend.Bal
 		if g, err = b.await(ctx, w); err != nil {
 			return nil, err
 		}
+	}
+	if err := b.receive(ctx, time.Time{}); err != nil {
+		b.server.release(&g.hold)
+		return nil, err
+	}
+	if w != nil {
 		now := time.Now()
 		if sent = now.Add(-b.server.age(g, now)); now.Sub(sent) >= r.TTL {
 			b.server.release(&g.hold)
 			return nil, backend.ErrLost
 		}
-	}
-	if err := b.receive(ctx, time.Time{}); err != nil {
-		b.server.release(&g.hold)
-		return nil, err
 	}
 	g.hold.Sent = sent
 	return &g.hold, nil
@@ -136,20 +142,49 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 	return b.exchange(ctx, h, func() error { return b.server.release(h) })
 }
 
+// ReleaseAll implements backend.BatchReleaser, with one request.
+func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	var ttl time.Duration
+	for _, h := range holds {
+		ttl = max(ttl, h.TTL)
+	}
+	until := time.Now().Add(ttl)
+	outcomes := make([]error, len(holds))
+	lost := b.send(ctx, until)
+	if lost == nil {
+		for i, h := range holds {
+			outcomes[i] = b.server.release(h)
+		}
+		lost = b.receive(ctx, until)
+	}
+	for i, h := range holds {
+		report(h, cmp.Or(lost, outcomes[i]))
+	}
+}
+
 // Renew implements backend.Renewer.
 func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
 	sent := time.Now()
 	err := b.send(ctx, time.Time{})
-	for _, h := range holds {
-		if err != nil {
+	if err != nil {
+		for _, h := range holds {
 			report(h, err)
-			continue
 		}
-		renewed := b.server.renew(h)
-		if renewed == nil {
+		return
+	}
+	answers := make([]error, len(holds))
+	for i, h := range holds {
+		answers[i] = b.server.renew(h)
+	}
+	late := b.late.wait(ctx, time.Time{}, b.closed)
+	for i, h := range holds {
+		switch {
+		case late != nil:
+			answers[i] = late
+		case answers[i] == nil:
 			h.Sent = sent
 		}
-		report(h, renewed)
+		report(h, answers[i])
 	}
 }
 
@@ -163,6 +198,14 @@ func (b *Backend) RaiseToken(ctx context.Context, h *backend.Hold, token uint64)
 	return b.exchange(ctx, h, func() error { return b.server.raise(h, token) })
 }
 
+// Ping reports whether the server answers.
+func (b *Backend) Ping(ctx context.Context) error {
+	if err := b.send(ctx, time.Time{}); err != nil {
+		return err
+	}
+	return b.reach(ctx, time.Time{})
+}
+
 // Downgrade implements backend.Downgrader.
 func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
 	return b.exchange(ctx, h, func() error { return b.server.downgrade(h) })
@@ -170,6 +213,11 @@ func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
 
 // Transfer implements backend.Transferer.
 func (b *Backend) Transfer(h *backend.Hold) (uint64, bool) { return b.server.transfer(h) }
+
+// Expire implements backend.Expirer.
+func (b *Backend) Expire(ctx context.Context, h *backend.Hold, d time.Duration) error {
+	return b.exchange(ctx, h, func() error { return b.server.endIn(h, d) })
+}
 
 // Close implements backend.Backend.
 func (b *Backend) Close(context.Context) error {

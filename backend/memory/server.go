@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ type Server struct {
 
 	mu    sync.Mutex
 	locks map[string]*state
+	most  int    // how many were in locks since that was made
 	idle  *state // in locks, though there is nothing to know of it
 	token uint64
 	drawn uint64        // the last token that a holder drew for itself
@@ -227,6 +229,15 @@ func (s *Server) renew(h *backend.Hold) error {
 	return s.update(h, func(_ *state, g *grant, now time.Duration) { g.extend(now) })
 }
 
+// endIn lets h go on for d, for nobody: its client may close.
+func (s *Server) endIn(h *backend.Hold, d time.Duration) error {
+	return s.update(h, func(st *state, g *grant, now time.Duration) {
+		g.expires = now + d
+		g.client, g.hold.Observer = nil, nil
+		s.settle(st, now)
+	})
+}
+
 // reenter records a count of entries, unless a newer one has overtaken it.
 func (s *Server) reenter(h *backend.Hold, entries int, seq int64) error {
 	return s.update(h, func(_ *state, g *grant, now time.Duration) {
@@ -363,10 +374,19 @@ func (s *Server) settle(st *state, now time.Duration) {
 // and again finds its state.
 func (s *Server) tidy(st *state) {
 	if s.idle != nil && s.idle != st {
-		delete(s.locks, s.idle.name)
+		s.drop(s.idle.name)
 	}
 	st.queue = nil
 	s.idle = st
+}
+
+// drop deletes a name. A map keeps the room that it once needed, so after very many
+// names there is a new one.
+func (s *Server) drop(name string) {
+	delete(s.locks, name)
+	if n := len(s.locks); s.most >= 1024 && n < s.most/8 {
+		s.locks, s.most = maps.Collect(maps.All(s.locks)), n
+	}
 }
 
 func (s *Server) state(name string) *state {
@@ -378,6 +398,7 @@ func (s *Server) state(name string) *state {
 	if st == nil {
 		st = &state{name: name}
 		s.locks[name] = st
+		s.most = max(s.most, len(s.locks))
 	}
 	return st
 }
@@ -385,7 +406,7 @@ func (s *Server) state(name string) *state {
 // grant lets r in. A writer and the first reader of a phase get a new token.
 func (s *Server) grant(st *state, b *Backend, r *backend.Request, v backend.Ballot, now time.Duration) *grant {
 	g := &grant{client: b, of: st}
-	g.hold.Request, g.hold.Granted, g.hold.TellsWanted, g.hold.State = *r, r.TTL, true, g
+	g.hold = backend.Hold{Request: *r, Granted: r.TTL, TellsWanted: true, WantedAtOnce: true, State: g}
 	g.extend(now)
 	if r.Mode == backend.Exclusive || len(st.readers) == 0 {
 		st.phase = s.newToken(v, now)

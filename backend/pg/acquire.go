@@ -12,51 +12,35 @@ import (
 // errAgain says that what a request was to take part in ended just before.
 var errAgain = errors.New("try again")
 
-// An ask is the question to the server whether this client may have a lock.
-// Readers who come while it is under way share it. The backend's mutex guards
-// what changes.
-type ask struct {
-	backend *Backend
-	place   *place
-	shared  bool
-	fixed   bool
-	ttl     time.Duration
-
-	interest int  // requests that want the answer
-	patient  int  // those of them that wait for the lock
-	held     bool // the server has said that somebody else holds the lock
-	ctx      context.Context
-	cancel   context.CancelFunc // nil until the ask has a goroutine
-	news     chan struct{}      // closed when held or the answer changes
-	wake     chan struct{}      // receives when the lock may be free; nil: it is not enlisted
-	grant    *grant             // the answer is one of these
-	err      error
-}
+// leaveLimit bounds how long a request that gives up waits until the server has
+// forgotten it.
+const leaveLimit = time.Second
 
 // Acquire implements backend.Backend.
 func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
 	r.TTL = max((r.TTL + time.Millisecond - 1).Truncate(time.Millisecond), minTTL)
+	begun := time.Now()
 	for {
-		h, err := b.acquire(ctx, &r)
+		h, err := b.acquire(ctx, &r, begun)
 		if !errors.Is(err, errAgain) {
 			return h, err
 		}
 	}
 }
 
-func (b *Backend) acquire(ctx context.Context, r *backend.Request) (*backend.Hold, error) {
-	a, first, err := b.enter(ctx, r)
+func (b *Backend) acquire(ctx context.Context, r *backend.Request, begun time.Time) (*backend.Hold, error) {
+	a, first, err := b.enter(ctx, r, begun)
 	if err != nil {
 		return nil, err
 	}
 	if first {
-		b.lead(ctx, a, r)
+		a.lead(ctx, r)
 	}
-	return b.follow(ctx, a, r)
+	return b.follow(ctx, a, r, begun)
 }
 
 // enter finds the ask that r takes part in. The first of an ask leads it.
-func (b *Backend) enter(ctx context.Context, r *backend.Request) (a *ask, first bool, err error) {
+func (b *Backend) enter(ctx context.Context, r *backend.Request, begun time.Time) (a *ask, first bool, err error) {
 	key := b.key(r.Name)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,7 +56,7 @@ func (b *Backend) enter(ctx context.Context, r *backend.Request) (a *ask, first 
 		case mustGiveUp:
 			return nil, false, backend.ErrHeld
 		case mayAsk:
-			a, err := b.newAsk(p, r)
+			a, err := b.newAsk(p, r, begun)
 			return a, true, err
 		}
 		if err := b.await(ctx, p); err != nil {
@@ -83,12 +67,15 @@ func (b *Backend) enter(ctx context.Context, r *backend.Request) (a *ask, first 
 
 // newAsk opens an ask at p, unless that is one lock too many. It is called
 // with b.mu held.
-func (b *Backend) newAsk(p *place, r *backend.Request) (*ask, error) {
+func (b *Backend) newAsk(p *place, r *backend.Request, begun time.Time) (*ask, error) {
 	if n := b.maxLocks(); n > 0 && len(b.places) > n {
 		b.tidy(p)
 		return nil, backend.Fail(backend.ErrUnavailable, fmt.Errorf("%w: this client may have %d", ErrLockTable, n))
 	}
-	a := &ask{backend: b, place: p, shared: r.Mode == backend.Shared, fixed: r.Fixed, ttl: r.TTL}
+	a := &ask{
+		backend: b, place: p, since: begun,
+		shared: r.Mode == backend.Shared, fixed: r.Fixed, ttl: r.TTL, lease: leaseOf(r.TTL),
+	}
 	p.ask = a
 	a.join(r)
 	return a, nil
@@ -130,117 +117,14 @@ func (a *ask) abandoned() bool {
 	return a.interest == 0 || a.ctx != nil && a.ctx.Err() != nil
 }
 
-// lead starts a. The caller makes the first try by itself, so that a lock that
-// is free costs no goroutine.
-func (b *Backend) lead(ctx context.Context, a *ask, r *backend.Request) {
-	if r.Wait && !a.shared && b.isHot(a.place.key) {
-		if p := a.parkAtOnce(); p != nil {
-			queued := time.AfterFunc(unheard, r.Queued)
-			a.stay(ctx, p)
-			queued.Stop()
-			return
-		}
-	}
-	t, err := a.begin(ctx)
-	if err != nil {
-		a.conclude(ctx, r.Wait, err)
-		return
-	}
-	t.session.drive(ctx, t.call)
-	select {
-	case <-t.call.done:
-		err := a.tried(ctx, t)
-		if r.Wait && isHeld(err) {
-			r.Queued()
-		}
-		a.conclude(ctx, r.Wait, err)
-	case <-ctx.Done():
-		finish := func(ctx context.Context) { <-t.call.done; a.conclude(ctx, false, a.tried(ctx, t)) }
-		if !b.janitor.Go(finish) {
-			finish(ctx)
-		}
-	}
-}
-
-// conclude takes the result of the first try, and goes on if that is needed:
-// here, if the caller stays.
-func (a *ask) conclude(ctx context.Context, stays bool, err error) {
-	switch {
-	case !a.goesOn(err):
-	case stays && isHeld(err):
-		a.stay(ctx, a.parkAtOnce())
-	default:
-		a.run(nil)
-	}
-}
-
-// goesOn decides on the result of an attempt: nil is a grant, ErrHeld the
-// server's word that the lock is held.
-func (a *ask) goesOn(err error) bool {
-	if err == nil {
-		return false
-	}
-	b := a.backend
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	held := isHeld(err)
-	if held {
-		a.noteHeld()
-	}
-	switch {
-	case b.closed:
-		a.settle(nil, backend.ErrClosed)
-	case a.abandoned(), a.patient == 0 && err != errAgain:
-		a.settle(nil, err)
-	case err != errAgain && !held && !passing(err):
-		a.settle(nil, err)
-	default:
-		return true
-	}
-	return false
-}
-
-// noteHeld is called with b.mu held.
-func (a *ask) noteHeld() {
-	a.backend.warm(a.place.key)
-	if !a.held {
-		a.held = true
-		a.tell()
-	}
-}
-
-// tell wakes those who follow. It is called with b.mu held.
-func (a *ask) tell() {
-	if a.news != nil {
-		close(a.news)
-		a.news = nil
-	}
-}
-
-// settle ends a with an answer. It is called with b.mu held.
-func (a *ask) settle(g *grant, err error) {
-	a.grant, a.err = g, err
-	if g != nil {
-		g.users += a.interest
-	}
-	if a.cancel != nil {
-		a.cancel()
-	}
-	a.place.ask = nil
-	a.tell()
-	a.backend.tidy(a.place)
-}
-
-func (a *ask) settled() bool { return a.grant != nil || a.err != nil }
-
 // follow waits for the answer to a.
-func (b *Backend) follow(ctx context.Context, a *ask, r *backend.Request) (*backend.Hold, error) {
+func (b *Backend) follow(ctx context.Context, a *ask, r *backend.Request, begun time.Time) (*backend.Hold, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	told := false
 	for !a.settled() {
 		if !r.Wait && a.held {
-			a.part(r)
+			b.leaveAsk(ctx, a, r)
 			return nil, backend.ErrHeld
 		}
 		if a.held && !told {
@@ -250,10 +134,12 @@ func (b *Backend) follow(ctx context.Context, a *ask, r *backend.Request) (*back
 			b.mu.Lock()
 			continue // it may have changed meanwhile
 		}
-		if !b.listen(ctx, a) && !a.settled() {
-			a.part(r)
-			b.hearOut(ctx, a)
-			return nil, backend.WaitEnded(ctx, a.held || a.grant != nil)
+		if err := b.hear(ctx, a, begun); err != nil && !a.settled() {
+			b.leaveAsk(ctx, a, r)
+			if a.held || a.grant != nil && r.Wait { // a grant that comes too late ends a wait
+				err = backend.WaitEnded(ctx, true)
+			}
+			return nil, err
 		}
 	}
 	switch {
@@ -265,33 +151,53 @@ func (b *Backend) follow(ctx context.Context, a *ask, r *backend.Request) (*back
 	return a.grant.hold(r), nil
 }
 
-// listen waits for news of a, and reports false if ctx ended before. It is
-// called with b.mu held, and returns so.
-func (b *Backend) listen(ctx context.Context, a *ask) bool {
+// hear waits for news of a. It gives up when ctx ends, or when the server has not
+// answered since begun for as long as it may. It is called with b.mu held, and
+// returns so.
+func (b *Backend) hear(ctx context.Context, a *ask, begun time.Time) error {
 	if a.news == nil {
 		a.news = make(chan struct{})
 	}
-	news := a.news
+	news, heard := a.news, a.heard
 	b.mu.Unlock()
 	defer b.mu.Lock()
+	var late <-chan time.Time
+	if !heard {
+		timer := time.NewTimer(time.Until(begun.Add(backend.FirstAnswer)))
+		defer timer.Stop()
+		late = timer.C
+	}
 	select {
 	case <-news:
-		return true
+		return nil
 	case <-ctx.Done():
-		return false
+		return backend.WaitEnded(ctx, false)
+	case <-late:
+		return backend.Fail(backend.ErrUnavailable, errSilent)
 	}
 }
 
-// hearOut waits a little for what the server says to a request that was told
-// to wait before anybody asked whether the lock is held, and is taken back
-// now. It is called with b.mu held, and returns so.
-func (b *Backend) hearOut(ctx context.Context, a *ask) {
-	if a.held || a.cancel == nil || a.interest > 0 {
+// leaveAsk takes r out of a. The last to leave stays until the server has forgotten
+// a, for a moment at most, so that a request which has returned stands in nobody's
+// way. Whether the lock is held may become known meanwhile. It is called with b.mu
+// held, and returns so.
+func (b *Backend) leaveAsk(ctx context.Context, a *ask, r *backend.Request) {
+	a.part(r)
+	if a.interest > 0 || a.cancel == nil {
 		return
 	}
-	ctx, cancel := backend.Detach(ctx, min(a.ttl/2, time.Second))
+	ctx, cancel := backend.Detach(ctx, min(a.ttl/2, leaveLimit))
 	defer cancel()
-	for !a.held && !a.settled() && b.listen(ctx, a) {
+	for !a.settled() {
+		if b.hear(ctx, a, time.Now()) != nil {
+			return
+		}
+	}
+	if g := a.grant; g != nil && g.pending != nil {
+		o := g.pending
+		b.mu.Unlock()
+		_ = o.wait(ctx) // nobody wants to know how it ended
+		b.mu.Lock()
 	}
 }
 
@@ -336,5 +242,5 @@ func (g *grant) hold(r *backend.Request) *backend.Hold {
 	}
 	h.grant, h.observer = g, r.Observer
 	g.holds = append(g.holds, h)
-	return &backend.Hold{Request: *r, Token: g.token, Sent: g.sent, Granted: r.TTL, State: h}
+	return &backend.Hold{Request: *r, Token: g.token, Sent: g.sent, Granted: min(r.TTL, g.session.lease()), State: h}
 }

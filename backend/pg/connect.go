@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 )
@@ -21,14 +23,16 @@ var (
 		"or set pooler=session if the pooler gives each client a server connection for as long as it stays")
 	errStandby  = errors.New("the server is a standby, whose locks are not those of the primary")
 	errOld      = errors.New("the server is older than Postgres 10")
-	errTimeline = errors.New("the server has been promoted too often for tokens to grow any more")
+	errNoLocks  = errors.New("the server accepts advisory locks and does not keep them")
+	errNoAnswer = errors.New("the server has not answered in time")
 )
 
-// dial makes a session for l.
-func (b *Backend) dial(ctx context.Context, l line) (*session, error) {
-	ctx, cancel := backend.Bound(ctx, dialLimit)
+// dial makes a session. The server is asked twice after the login: what it is, and to
+// prepare everything.
+func (b *Backend) dial(ctx context.Context, lease time.Duration, p purpose) (*session, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, dialLimit, errNoAnswer)
 	defer cancel()
-	cfg, err := b.target(ctx)
+	cfg, err := b.target(ctx, lease)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +40,7 @@ func (b *Backend) dial(ctx context.Context, l line) (*session, error) {
 	if err != nil {
 		return nil, classify(err)
 	}
-	s, err := b.equip(ctx, conn, l)
+	s, err := b.equip(ctx, conn, lease, p)
 	if err != nil {
 		_ = conn.Close(ctx) // it is of no use
 		return nil, classify(err)
@@ -46,17 +50,16 @@ func (b *Backend) dial(ctx context.Context, l line) (*session, error) {
 
 // target is the configuration with the credentials of the moment. Among
 // several hosts the primary is sought.
-func (b *Backend) target(ctx context.Context) (*pgconn.Config, error) {
-	cfg := b.config.Config.Copy()
-	if f := b.credentials; f != nil {
-		user, password, err := f(ctx)
-		if err != nil {
+func (b *Backend) target(ctx context.Context, lease time.Duration) (*pgconn.Config, error) {
+	full := b.config.Copy()
+	if f := b.opts.BeforeConnect; f != nil {
+		if err := f(ctx, full); err != nil {
 			return nil, backend.Fail(backend.ErrAuth, err)
 		}
-		cfg.User, cfg.Password = user, password
 	}
-	if n := hosts(cfg); cfg.ConnectTimeout == 0 && n > 1 {
-		cfg.ConnectTimeout = dialLimit / time.Duration(n) // one that is silent must leave time for the others
+	cfg := &full.Config
+	if end, ok := ctx.Deadline(); ok && cfg.ConnectTimeout == 0 {
+		cfg.ConnectTimeout = time.Until(end) / time.Duration(hosts(cfg)) // one that is silent must leave time for the others
 	}
 	first := cfg.ValidateConnect
 	cfg.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
@@ -65,9 +68,17 @@ func (b *Backend) target(ctx context.Context) (*pgconn.Config, error) {
 				return err
 			}
 		}
-		return b.inspect(ctx, conn)
+		return b.inspect(ctx, conn, lease)
 	}
 	return cfg, nil
+}
+
+// withCredentials is a BeforeConnect that asks f for user and password.
+func withCredentials(f func(context.Context) (user, password string, err error)) func(context.Context, *pgx.ConnConfig) error {
+	return func(ctx context.Context, cfg *pgx.ConnConfig) (err error) {
+		cfg.User, cfg.Password, err = f(ctx)
+		return err
+	}
 }
 
 // hosts counts the addresses of cfg. Each may be there with TLS and without.
@@ -81,20 +92,31 @@ func hosts(cfg *pgconn.Config) int {
 	return n
 }
 
-// facts is asked of every new connection. Only a primary knows its timeline.
+// facts is asked of every new connection.
 const facts = `SELECT pg_backend_pid(), pg_is_in_recovery()::int, current_setting('server_version_num'),
 	current_setting('max_locks_per_transaction')::int8
-		* (current_setting('max_connections')::int8 + current_setting('max_prepared_transactions')::int8),
-	CASE WHEN pg_is_in_recovery() THEN 0
-		ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int8 END`
+		* (current_setting('max_connections')::int8 + current_setting('max_prepared_transactions')::int8)`
 
-// inspect refuses servers on which locks would not exclude.
-func (b *Backend) inspect(ctx context.Context, conn *pgconn.PgConn) error {
-	values, err := queryInts(ctx, conn, facts)
-	if err != nil {
+// inspect refuses servers on which locks would not exclude. In the same round trip
+// it makes the connection independent of the defaults of role and database, and looks
+// for the sequences.
+func (b *Backend) inspect(ctx context.Context, conn *pgconn.PgConn, lease time.Duration) error {
+	needed := fmt.Sprintf("SELECT set_config('statement_timeout', '0', false), set_config('default_transaction_read_only', 'off', false),"+
+		" set_config('client_min_messages', 'error', false), set_config('synchronous_commit', 'local', false),"+
+		" set_config('lock_timeout', '%d', false)", b.opts.Slice.Milliseconds())
+	steps := []step{{sql: facts}, {sql: needed}, {sql: b.sequenceFacts()}}
+	for _, wish := range wishes(lease) {
+		steps = append(steps, step{sql: "SET " + wish, mayFail: true})
+	}
+	results, err := pipeline(ctx, conn, steps)
+	if err != nil && len(results) == 0 {
 		return err
 	}
-	pid, standby, version, locks, timeline := values[0], values[1], values[2], values[3], values[4]
+	values, bad := ints(results[0])
+	if bad != nil || len(values) != 4 {
+		return errProtocol
+	}
+	pid, standby, version := values[0], values[1], values[2]
 	switch {
 	case version < 100000:
 		return backend.Fail(backend.ErrUnsupported, errOld)
@@ -102,10 +124,14 @@ func (b *Backend) inspect(ctx context.Context, conn *pgconn.PgConn) error {
 		return backend.Fail(backend.ErrUnavailable, errStandby)
 	case uint32(pid) != conn.PID() && !b.opts.SessionPooler:
 		return backend.Fail(backend.ErrInvalidConfig, errPooler)
-	case timeline >= 1<<(64-numberBits):
-		return backend.Fail(backend.ErrUnsupported, errTimeline)
+	case err != nil:
+		return err
 	}
-	conn.CustomData()[factsKey] = serverFacts{uint32(pid), version, int(locks), uint64(timeline)}
+	sequence, err := ints(results[2])
+	if err != nil || len(sequence) != 7 {
+		return errProtocol
+	}
+	conn.CustomData()[factsKey] = serverFacts{uint32(pid), version, values[3], sequence}
 	return nil
 }
 
@@ -117,21 +143,32 @@ const factsKey = "dlock"
 type serverFacts struct {
 	pid      uint32
 	version  int64
-	locks    int // that the lock table has room for
-	timeline uint64
+	locks    int64 // that the lock table has room for
+	sequence []int64
 }
 
-// equip makes a session of a connection.
-func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, l line) (*session, error) {
+// equip makes a session of a connection. The lease comes last: from then on the server
+// waits no longer than that for the next word.
+func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, lease time.Duration, p purpose) (*session, error) {
 	known := conn.CustomData()[factsKey].(serverFacts)
-	if err := b.settings(ctx, conn, l.ttl); err != nil {
-		return nil, err
-	}
-	kept, err := b.prepareSequence(ctx, conn, known.version)
+	kept, err := b.prepareSequence(ctx, conn, known.sequence, known.version)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.begin(ctx, conn, known.version, l); err != nil {
+	var steps []step
+	for _, sql := range b.sequences.raise(kept) {
+		steps = append(steps, step{sql: sql})
+	}
+	for _, f := range forms() {
+		steps = append(steps, step{prepare: f.name(), sql: f.sql(&b.sequences), arguments: f.arguments()})
+	}
+	if p == aside {
+		steps = append(steps, step{sql: "LISTEN " + wakeChannel})
+	}
+	if known.version >= leaseVersion {
+		steps = append(steps, step{sql: fmt.Sprintf("SET idle_session_timeout=%d", lease.Milliseconds())})
+	}
+	if _, err := pipeline(ctx, conn, steps); err != nil {
 		return nil, err
 	}
 	if err := conn.SyncConn(ctx); err != nil {
@@ -141,76 +178,130 @@ func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, l line) (*sess
 	if err != nil {
 		return nil, err
 	}
-	b.room.Store(int64(known.locks))
+	b.room.Store(known.locks)
 	return &session{
-		backend:  b,
-		pg:       conn,
-		conn:     raw.Conn,
-		front:    raw.Frontend,
-		pid:      known.pid,
-		epoch:    known.timeline << numberBits,
-		ranges:   kept == reserved,
-		grants:   make(map[*grant]struct{}),
-		ttl:      l.ttl,
-		listens:  l.purpose == listening,
-		reserved: l.purpose == listening,
-		reading:  true,
-		rouse:    make(chan struct{}, 1),
-		leased:   known.version >= leaseVersion,
-		prepared: make(map[form]bool),
+		backend: b,
+		pg:      conn,
+		conn:    raw.Conn,
+		front:   raw.Frontend,
+		pid:     known.pid,
+		purpose: p,
+		grants:  make(map[*grant]struct{}),
+		ttl:     lease,
+		reading: reading{active: true, reserved: p == aside, rouse: make(chan struct{}, 1)},
+		leased:  known.version >= leaseVersion,
 		bind: pgproto3.Bind{
 			ParameterFormatCodes: []int16{pgproto3.BinaryFormat},
 			ResultFormatCodes:    []int16{pgproto3.BinaryFormat},
-			Parameters:           make([][]byte, 1),
 		},
 	}, nil
 }
 
-// settings makes the connection independent of the defaults of role and
-// database.
-func (b *Backend) settings(ctx context.Context, conn *pgconn.PgConn, ttl time.Duration) error {
-	needed := fmt.Sprintf("SET statement_timeout=0; SET default_transaction_read_only=off; "+
-		"SET client_min_messages=error; SET synchronous_commit=local; SET lock_timeout=%d", b.opts.Slice.Milliseconds())
-	if err := conn.Exec(ctx, needed).Close(); err != nil {
-		return err
+// checkLocks takes a lock and looks for it in the server's list, with one
+// statement each.
+func checkLocks(ctx context.Context, s *session) error {
+	key := rand.Int64()
+	if _, err := s.do(ctx, tryShared, key); err != nil {
+		return classify(err)
 	}
-	for _, wish := range wishes(ttl) {
-		err := conn.Exec(ctx, "SET "+wish).Close()
-		if _, refused := errors.AsType[*pgconn.PgError](err); err != nil && (!refused || conn.IsClosed()) {
-			return err
-		}
+	c, err := s.do(ctx, lookUp, key)
+	switch {
+	case err != nil:
+		return classify(err)
+	case c.value == 0:
+		return backend.Fail(backend.ErrUnsupported, errNoLocks)
 	}
-	return nil
-}
-
-// begin gives the connection its lease. It comes last: from then on the server
-// waits no longer than that for the next word.
-func (b *Backend) begin(ctx context.Context, conn *pgconn.PgConn, version int64, l line) error {
-	var last []string
-	if version >= leaseVersion {
-		last = append(last, fmt.Sprintf("SET idle_session_timeout=%d", l.ttl.Milliseconds()))
-	}
-	if l.purpose == listening {
-		last = append(last, "LISTEN "+wakeChannel)
-	}
-	return conn.Exec(ctx, strings.Join(last, "; ")).Close()
+	_, err = s.do(ctx, dropShared, key)
+	return err
 }
 
 // wishes are settings that not every server knows or lets one set. They are
 // for connections that break without a word while the server does not count
 // them as idle, and for servers too old to count at all: those find out no
-// sooner than after ttl.
-func wishes(ttl time.Duration) []string {
+// sooner than after the lease.
+func wishes(lease time.Duration) []string {
 	seconds := func(d time.Duration) int { return int(max((d+time.Second-1)/time.Second, 1)) }
 	const probes = 4
 	return []string{
 		"idle_session_timeout=0",
 		"transaction_timeout=0",
-		fmt.Sprintf("tcp_keepalives_idle=%d", seconds(ttl/2)),
-		fmt.Sprintf("tcp_keepalives_interval=%d", seconds(ttl/2/probes)),
+		fmt.Sprintf("tcp_keepalives_idle=%d", seconds(lease/2)),
+		fmt.Sprintf("tcp_keepalives_interval=%d", seconds(lease/2/probes)),
 		fmt.Sprintf("tcp_keepalives_count=%d", probes),
-		fmt.Sprintf("tcp_user_timeout=%d", ttl.Milliseconds()),
-		fmt.Sprintf("client_connection_check_interval=%d", min(ttl/3, 2*time.Second).Milliseconds()),
+		fmt.Sprintf("tcp_user_timeout=%d", lease.Milliseconds()),
+		fmt.Sprintf("client_connection_check_interval=%d", min(lease/3, 2*time.Second).Milliseconds()),
+	}
+}
+
+// A step is a statement to be run, or to be prepared.
+type step struct {
+	prepare   string // its name then
+	sql       string
+	arguments []uint32
+	mayFail   bool
+}
+
+// pipeline runs steps in one round trip, each as a transaction. It returns the rows
+// of each that was run up to the first failure that counts, and that.
+func pipeline(ctx context.Context, conn *pgconn.PgConn, steps []step) ([]*pgconn.Result, error) {
+	p := conn.StartPipeline(ctx)
+	for _, st := range steps {
+		if st.prepare != "" {
+			p.SendPrepare(st.prepare, st.sql, st.arguments)
+		} else {
+			p.SendQueryParams(st.sql, nil, nil, nil, nil)
+		}
+		p.SendPipelineSync()
+	}
+	if err := p.Flush(); err != nil {
+		_ = p.Close()
+		return nil, err
+	}
+	var out []*pgconn.Result
+	var failed error
+	for _, st := range steps {
+		result, err := readStep(p)
+		if failed == nil && err == nil {
+			out = append(out, result)
+		}
+		if _, said := errors.AsType[*pgconn.PgError](err); err != nil && !(said && st.mayFail && !conn.IsClosed()) && failed == nil {
+			failed = err
+		}
+		if conn.IsClosed() {
+			break
+		}
+	}
+	if err := p.Close(); failed == nil && err != nil {
+		if _, said := errors.AsType[*pgconn.PgError](err); !said {
+			failed = err
+		}
+	}
+	return out, failed
+}
+
+// readStep takes what the server says to one step, up to the end of its transaction.
+func readStep(p *pgconn.Pipeline) (result *pgconn.Result, failed error) {
+	for {
+		r, err := p.GetResults()
+		if err != nil {
+			if failed != nil {
+				return nil, failed
+			}
+			if _, said := errors.AsType[*pgconn.PgError](err); !said {
+				return nil, err
+			}
+			failed = err
+			continue
+		}
+		switch r := r.(type) {
+		case *pgconn.PipelineSync:
+			return result, failed
+		case *pgconn.ResultReader:
+			result = r.Read()
+			failed = result.Err
+		case nil:
+			return result, errProtocol
+		}
 	}
 }
 
@@ -220,11 +311,19 @@ func queryInts(ctx context.Context, conn *pgconn.PgConn, sql string) ([]int64, e
 	if err != nil {
 		return nil, err
 	}
-	if len(results) != 1 || len(results[0].Rows) != 1 {
+	if len(results) != 1 {
+		return nil, errProtocol
+	}
+	return ints(results[0])
+}
+
+// ints returns the numbers in the one row of r.
+func ints(r *pgconn.Result) ([]int64, error) {
+	if r == nil || len(r.Rows) != 1 {
 		return nil, errProtocol
 	}
 	var out []int64
-	for _, text := range results[0].Rows[0] {
+	for _, text := range r.Rows[0] {
 		v, err := strconv.ParseInt(string(text), 10, 64)
 		if err != nil {
 			return nil, errProtocol

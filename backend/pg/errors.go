@@ -61,5 +61,3 @@ func codeOf(err error) string {
 func passing(err error) bool {
 	return errors.Is(err, backend.ErrUnavailable) && !errors.Is(err, ErrLockTable)
 }
-
-func isHeld(err error) bool { return errors.Is(err, backend.ErrHeld) }

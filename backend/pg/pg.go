@@ -11,32 +11,58 @@
 //	postgres://user:password@host:port,host:port/database?parameters
 //
 // The scheme may be postgresql too. Of several hosts the primary is used. The
-// parameters sslmode, sslrootcert, sslcert, sslkey, sslsni, sslnegotiation,
-// channel_binding, require_auth, connect_timeout, application_name and
-// target_session_attrs are those of libpq; what is not given comes from the
-// usual PG variables of the environment. Ours are
+// parameters host, port, options, sslmode, sslrootcert, sslcert, sslkey, sslsni,
+// sslnegotiation, channel_binding, require_auth, connect_timeout, application_name
+// and target_session_attrs are those of libpq; what is not given comes from the
+// usual PG variables of the environment. A Unix socket is reached by
+// postgres:///database?host=/its/directory. Ours are
 //
 //	namespace  the part of every key that sets applications apart, "dlock"
 //	schema     where the sequences of tokens are, "public"
-//	parked     how many connections may wait, 8
+//	owner      a role that may own them, beside those that are trusted anyway
+//	max_conns  how many connections there may be, 16
+//	parked     how many of them may wait, 8
 //	slice      how long a wait is one statement, 5s
 //	max_locks  how many locks the client may have, 0 for half the lock table
 //	pooler     "session" allows a pooler that works by session
 //
+// # TLS
+//
+// Without sslmode, in the URL or as PGSSLMODE, connections use TLS, or are not made:
+// as with sslmode=require, which keeps others from listening and does not know whom
+// it talks to. Use sslmode=verify-full with sslrootcert, and require_auth=scram-sha-256,
+// wherever the network is not your own. To a Unix socket or a loopback address TLS is
+// used where the server has it, and the password is not sent in plain text to one that
+// has not. sslmode=disable is the word for no TLS at all.
+//
+// # Connections
+//
+// A client has one connection for each lease that its holds have, one to listen where
+// that is needed, one for each wait, and one for each lock that it has waited for until
+// that is given back, at most max_conns in all. Leases are TTLs rounded up by a quarter
+// at most: four from each TTL to its double. A TTL is 100 ms at least. A connection
+// that nobody uses takes the lease that is wanted next, and is closed after half of its
+// own. When there are max_conns, holds share connections with a lease that is longer,
+// or as long as there is, and are renewed as that demands; and who waits listens.
+//
 // # Guarantees
 //
 // A lock is held for as long as its connection lives. From Postgres 14 on the
-// server ends a connection on which it has heard nothing for the TTL, by
-// idle_session_timeout; each TTL in use has a connection of its own. An older
-// server finds out by TCP keepalives, which a stopped process still answers.
-// The end of a process frees its locks at once.
+// server ends a connection on which it has heard nothing for its lease, by
+// idle_session_timeout. An older server finds out by TCP keepalives, which a stopped
+// process still answers. The end of a process frees its locks at once.
 //
-// Clients that wait get a lock first come, first served, while no wait is
-// longer than the slice. Then the wait ends and begins anew at the end of the
-// queue, so that it does not keep vacuum and CREATE INDEX CONCURRENTLY from
-// going on. When all connections that may wait do, further requests are told by
-// notification when a lock is given back, in no order; one whose holder has
-// died they find free within half a minute.
+// So does the end of a connection, whatever ends it. When something in the network
+// resets it, the server may learn of that before the client: somebody else may get the
+// lock 1 to 15 ms before the holder is told of its loss. There is no way around that
+// where the lock is the connection; their tokens are in order.
+//
+// Clients that wait get a lock first come, first served. A wait is made of slices: a
+// statement that waits keeps vacuum and CREATE INDEX CONCURRENTLY from going on. Who has
+// waited for longer than a slice has a claim, before which nobody goes who came later,
+// reader or writer. When all connections that may wait do, further requests are told by
+// notification when a lock is given back, in no order until they have waited for a
+// slice; one whose holder has died they find free within half a minute.
 //
 // The server looks through all locks of a connection at the end of each
 // statement: with thousands of locks held each further one takes longer.
@@ -44,12 +70,16 @@
 // Postgres keeps advisory locks in the memory of one server. A restart or a
 // failover frees them all; a holder that is cut off at that moment learns of
 // it when its TTL is over, and the next one's token is greater. Poolers that work
-// by transaction or statement, and standbys, are refused. Whoever sets
-// pooler=session for one that works by transaction has no locks at all.
+// by transaction or statement, standbys, and servers that accept advisory locks and keep
+// none are refused. Whoever sets pooler=session for a pooler that works by transaction
+// has no locks at all.
 //
-// Tokens come from a sequence and grow across restarts, crashes and promotions. A
-// cluster that was restored from a dump, or made by pg_upgrade, begins anew: have
-// whatever compares tokens forget those it has seen.
+// Tokens come from a sequence that follows the server's clock, and grow across
+// restarts, crashes, promotions, dumps, pg_upgrade, and snapshots that are put back. They
+// fit a signed bigint. They do not grow when two things come together: the server
+// forgets, and its clock is behind that of the server before by more than has passed
+// since a client last connected there. After the crash of a server that still has its
+// disk, that is two minutes more.
 //
 // # Wire format
 //
@@ -62,25 +92,32 @@
 // A request that waits to be told holds a shared lock on a second key, the
 // first one XOR 0x5555555555555555, and listens on the channel dlock_wake.
 // Whoever gives back a lock looks whether that key is locked, and if so sends
-// the first key, in decimal, as a notification.
+// the first key, in decimal, as a notification. A notification grants nothing: who hears
+// it asks for the lock.
 //
-// The token is the WAL timeline in the upper 12 bits, and a number of the
-// sequence dlock_token, which counts in steps of 4096, in the lower 52. The
-// numbers up to the next step are the holder's, who may pass the lock on within
-// its process, with one of them each time.
+// A claim is a shared lock on a third key, the first one XOR 0x3333333333333333, and
+// one on two integers: the upper half of the first key, and when the request came, by
+// the server's clock in hundredths of a second, modulo 2^31, times 2, plus 1 for a
+// writer. Whoever gets a lock looks whether the third key is locked, and if so whether
+// a claim comes before; it gives the lock back then.
 //
-// From Postgres 15 on dlock_token is not logged, so that a token never waits for
-// the disk, and starts anew after a crash. A number with the bit 2^32 is of no
-// use: whoever draws one draws a range of 2^32 numbers from the logged sequence
-// dlock_token_range, sets dlock_token to its start unless that is past it, and
-// draws again. That is so at first, after a crash, and at the end of a range. A
-// dlock_token that is logged, as older servers have it, is used as it is.
+// A token is a number of the sequence dlock_fence, which counts in steps of 4096. The
+// numbers up to the next step are the holder's, who may pass the lock on within its
+// process, with one of them each time. Every connection begins by setting the sequence
+// to the seconds since 2000-01-01 UTC, times 2^32, unless it is past that. From Postgres
+// 15 on dlock_fence is not logged, so that a token never waits for the disk, and the
+// sequence dlock_fence_floor remembers, to the minute, how far it was.
 //
 // # Permissions
 //
 // CONNECT on the database and USAGE and UPDATE on both sequences are enough. The
 // first client creates them if it may; otherwise the error of Open says which
-// statements an administrator must run. Every connection sets for itself
+// statements an administrator must run. A role with these rights can set tokens back,
+// and any role that may connect can take a lock by its key: give locks a database of
+// their own where roles do not trust one another. That also keeps waits from holding up
+// vacuum elsewhere.
+//
+// Every connection sets for itself
 // idle_session_timeout, lock_timeout, statement_timeout, transaction_timeout,
 // synchronous_commit, default_transaction_read_only, client_min_messages,
 // tcp_keepalives_idle, tcp_keepalives_interval, tcp_keepalives_count,
@@ -115,9 +152,15 @@ type Options struct {
 	// clients of a database must have the same.
 	Schema string
 
-	// MaxParked is how many connections may wait for locks that others hold,
-	// or hold what they have waited for. Zero means 8.
+	// MaxParked is how many connections may wait for locks that others hold at
+	// once. Zero means 8.
 	MaxParked int
+
+	// MaxConns is how many connections there may be: those that wait, those that
+	// have a lock which they have waited for, one for each lease that is in use,
+	// and one that listens. Zero means 16, and the least is 2. With all in use
+	// further requests share those that are there, and listen instead of waiting.
+	MaxConns int
 
 	// Slice is how long a statement that waits may last. A longer wait is
 	// made of several. Zero means 5 s.
@@ -132,24 +175,39 @@ type Options struct {
 	// gives every client a connection of its own for as long as it stays, as
 	// PgBouncer does with pool_mode=session. There is no way to check it.
 	SessionPooler bool
+
+	// Owner names a role that may own the sequences of tokens. Without it they
+	// must belong to this client's role, to one that this is a member of, to a
+	// superuser, or to the owner of the database or of the schema: an owner can
+	// start a sequence anew.
+	Owner string
+
+	// BeforeConnect, if not nil, may change the configuration of each connection
+	// before it is made, such as a password that is valid for a while only. It may
+	// be called concurrently. Its error is ErrAuth.
+	BeforeConnect func(ctx context.Context, cfg *pgx.ConnConfig) error
 }
 
 func (o *Options) withDefaults() (Options, error) {
-	out := Options{Namespace: "dlock", Schema: "public", MaxParked: 8, Slice: 5 * time.Second}
+	out := Options{Namespace: "dlock", Schema: "public", MaxParked: 8, MaxConns: 16, Slice: 5 * time.Second}
 	if o == nil {
 		return out, nil
 	}
 	if o.Slice > 0 && o.Slice < time.Millisecond || o.Slice.Milliseconds() > math.MaxInt32 {
 		return out, backend.Fail(backend.ErrInvalidConfig, errors.New("pg.Options.Slice: want 1ms to 596h"))
 	}
-	if o.MaxParked < 0 || o.MaxLocks < 0 || o.Slice < 0 || strings.Contains(o.Namespace+o.Schema, "\x00") {
+	if o.MaxConns == 1 {
+		return out, backend.Fail(backend.ErrInvalidConfig, errors.New("pg.Options.MaxConns: want 2 or more"))
+	}
+	if min(o.MaxParked, o.MaxLocks, o.MaxConns) < 0 || o.Slice < 0 || strings.Contains(o.Namespace+o.Schema+o.Owner, "\x00") {
 		return out, backend.Fail(backend.ErrInvalidConfig, errors.New("negative number or NUL in pg.Options"))
 	}
 	set(&out.Namespace, o.Namespace)
 	set(&out.Schema, o.Schema)
 	set(&out.MaxParked, o.MaxParked)
+	set(&out.MaxConns, o.MaxConns)
 	set(&out.Slice, o.Slice.Round(time.Millisecond))
-	out.MaxLocks, out.SessionPooler = o.MaxLocks, o.SessionPooler
+	out.MaxLocks, out.SessionPooler, out.Owner, out.BeforeConnect = o.MaxLocks, o.SessionPooler, o.Owner, o.BeforeConnect
 	return out, nil
 }
 
@@ -165,19 +223,17 @@ const minTTL = 100 * time.Millisecond
 
 // A Backend is one client of a Postgres server.
 type Backend struct {
-	config      *pgx.ConnConfig
-	credentials func(context.Context) (user, password string, err error)
-	opts        Options
-	sequences   sequences
-	key         func(name string) int64 // of the lock
-	nap         time.Duration           // of the readers
+	config    *pgx.ConnConfig
+	opts      Options
+	sequences sequences
+	key       func(name string) int64 // of the lock
+	nap       atomic.Int64            // of the readers, a duration
 
 	room     atomic.Int64 // of the server's lock table
 	ctx      context.Context
 	stop     context.CancelFunc
 	janitor  backend.Janitor
 	sessions sync.WaitGroup
-	slots    chan struct{} // a message for each connection taken to wait
 
 	mu     sync.Mutex
 	closed bool
@@ -187,15 +243,19 @@ type Backend struct {
 	idle   []*session // of no line
 	live   map[*session]struct{}
 
-	loiterers int // requests in the lobby
+	conns     int    // that there are, or are being made
+	holders   int    // those of them with the purpose holding
+	waiting   int    // requests that have room in the server's queue
+	listeners []*ask // that have none, in the order in which they came
 }
 
 var (
-	_ backend.Backend    = (*Backend)(nil)
-	_ backend.Renewer    = (*Backend)(nil)
-	_ backend.Downgrader = (*Backend)(nil)
-	_ backend.Transferer = (*Backend)(nil)
-	_ backend.MinTTLer   = (*Backend)(nil)
+	_ backend.Backend       = (*Backend)(nil)
+	_ backend.Renewer       = (*Backend)(nil)
+	_ backend.Downgrader    = (*Backend)(nil)
+	_ backend.Transferer    = (*Backend)(nil)
+	_ backend.BatchReleaser = (*Backend)(nil)
+	_ backend.MinTTLer      = (*Backend)(nil)
 )
 
 // New returns a client of the server that cfg describes. It connects once, to
@@ -221,23 +281,29 @@ func newBackend(cfg *pgx.ConnConfig, o *Options) (*Backend, error) {
 		config:    cfg.Copy(),
 		opts:      opts,
 		sequences: newSequences(opts.Schema),
-		slots:     make(chan struct{}, opts.MaxParked),
 		places:    make(map[int64]*place),
 		hot:       make(map[int64]int),
 		lines:     make(map[line]*dialing),
 		live:      make(map[*session]struct{}),
 	}
-	b.key, b.nap = b.hash, shortNap
+	b.key = b.hash
+	b.nap.Store(int64(shortNap))
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b, nil
 }
 
 // check connects once and keeps the connection for the first who needs one.
 func (b *Backend) check(ctx context.Context) error {
-	s, err := b.connect(ctx, line{time.Minute, holding})
+	ctx, cancel := context.WithTimeoutCause(ctx, backend.FirstAnswer, errNoAnswer)
+	defer cancel()
+	b.conns++
+	s, err := b.connect(ctx, time.Minute, queueing)
 	if err != nil {
 		b.stop()
 		return err
+	}
+	if err := checkLocks(ctx, s); err != nil {
+		return errors.Join(err, b.Close(ctx))
 	}
 	b.putBack(s)
 	return nil

@@ -127,13 +127,12 @@ func (b *Backend) drop(g *grant) {
 	delete(s.grants, g)
 	g.place.grants = without(g.place.grants, g)
 	b.tidy(g.place)
-	if !s.parker {
+	if s.single {
+		s.single = false
+		b.putIdle(s)
+	} else {
 		s.users--
-		return
 	}
-	s.parker = false
-	b.putIdle(s)
-	<-b.slots
 }
 
 // A verdict says what a request can do at a place.
@@ -155,7 +154,7 @@ func (p *place) judge(r *backend.Request) verdict {
 			return mustWait // for its traces to be gone
 		case !r.Wait && a.held:
 			return mustGiveUp
-		case shared && a.shared && a.ttl == r.TTL:
+		case shared && a.shared && a.lease == leaseOf(r.TTL):
 			return mayJoin
 		}
 		return mustWait
@@ -187,11 +186,11 @@ func (p *place) held() bool {
 	return false
 }
 
-// readers returns the grant that further readers with the lease ttl join, nil
-// if there is none.
-func (p *place) readers(ttl time.Duration) *grant {
+// readers returns the grant that further readers with that lease join, nil if there
+// is none.
+func (p *place) readers(lease time.Duration) *grant {
 	for i := len(p.grants) - 1; i >= 0; i-- {
-		if g := p.grants[i]; g.shared && g.pending == nil && g.session.lease() == ttl {
+		if g := p.grants[i]; g.shared && g.pending == nil && g.session.lease() >= lease {
 			return g
 		}
 	}

@@ -2,24 +2,37 @@ package pg
 
 import (
 	"context"
+	"math/bits"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
 
-// A purpose is what connections that many requests share are for.
+// A purpose is what a connection is for.
 type purpose uint8
 
 const (
-	holding   purpose = iota // locks
-	probing                  // finding out whether readers may join others; it holds nothing
-	listening                // for locks that become free; it holds second keys
+	holding  purpose = iota // many locks, of all requests with one lease
+	aside                   // listening, and finding out whether readers may join others; it has no locks that anybody waits for
+	queueing                // waiting for one lock, and having it then
 )
 
-// A line is a purpose with a lease.
+// A line names a connection that many requests share.
 type line struct {
-	ttl     time.Duration
+	lease   time.Duration // of the purpose holding
 	purpose purpose
+}
+
+// asideLease is that of the connection for the purpose aside, of which nothing hangs
+// on how soon the server finds out that it is gone.
+const asideLease = time.Minute
+
+// leaseOf is the lease of the session for a hold with that TTL: rounded up by a
+// quarter at most, so that there are four leases from each TTL to its double.
+func leaseOf(ttl time.Duration) time.Duration {
+	ms := uint64(ttl.Milliseconds())
+	step := uint64(1) << max(bits.Len64(ms-1)-3, 0)
+	return time.Duration((ms+step-1)/step*step) * time.Millisecond
 }
 
 // A dialing is the session of a line, once it is there.
@@ -29,51 +42,94 @@ type dialing struct {
 	err     error
 }
 
+// mayConnect reports whether there may be one more connection for purpose p. One for
+// holding and one aside can always be made. It is called with b.mu held.
+func (b *Backend) mayConnect(p purpose) bool {
+	spare := 0
+	if b.holders == 0 && p != holding {
+		spare++
+	}
+	if b.lines[line{purpose: aside}] == nil && p != aside {
+		spare++
+	}
+	return b.conns+spare < b.opts.MaxConns
+}
+
+// sharedAtOnce returns the session of l if it is there already, nil otherwise. The
+// caller becomes a user of it.
+func (b *Backend) sharedAtOnce(l line) *session {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil
+	}
+	d := b.lines[l]
+	if d == nil || d.session == nil {
+		return nil
+	}
+	d.session.users++
+	return d.session
+}
+
 // shared returns the session of l, and makes one if there is none. The caller
 // becomes a user of it.
 func (b *Backend) shared(ctx context.Context, l line) (*session, error) {
-	b.mu.Lock()
-	if b.closed {
+	for {
+		b.mu.Lock()
+		if b.closed {
+			b.mu.Unlock()
+			return nil, backend.ErrClosed
+		}
+		d := b.lines[l]
+		if d == nil {
+			d = b.newLine(l)
+		}
+		if d.session != nil {
+			d.session.users++
+			b.mu.Unlock()
+			return d.session, nil
+		}
 		b.mu.Unlock()
-		return nil, backend.ErrClosed
+		select {
+		case <-d.done:
+		case <-ctx.Done():
+			return nil, backend.WaitEnded(ctx, false)
+		case <-b.ctx.Done():
+			return nil, backend.ErrClosed
+		}
+		if d.err != nil {
+			return nil, d.err
+		}
 	}
-	d := b.lines[l]
-	if d != nil && d.session != nil {
-		d.session.users++
-		b.mu.Unlock()
-		return d.session, nil
-	}
-	if d == nil {
-		d = b.newLine(l)
-	}
-	b.mu.Unlock()
-	select {
-	case <-d.done:
-	case <-ctx.Done():
-		return nil, backend.WaitEnded(ctx, false)
-	case <-b.ctx.Done():
-		return nil, backend.ErrClosed
-	}
-	if d.err != nil {
-		return nil, d.err
-	}
-	return b.shared(ctx, l) // counts us in, if the session still lives
 }
 
-// newLine gives l an idle session or has one made. It is called with b.mu held.
+// newLine gives l a session that is there, or has one made. It is called with b.mu
+// held.
 func (b *Backend) newLine(l line) *dialing {
 	d := &dialing{done: make(chan struct{})}
-	b.lines[l] = d
-	if l.purpose != listening {
-		d.session = b.takeIdle(l.ttl)
+	if l.purpose == holding {
+		if s := b.unused(); s != nil {
+			s.retune(l.lease)
+			d.session = s
+		} else if !b.mayConnect(holding) {
+			d.session = b.nearest(l.lease)
+		}
 	}
 	if d.session != nil {
-		d.session.users-- // nobody yet
 		close(d.done)
+		if d.session.ttl == l.lease {
+			b.lines[l] = d
+		}
 		return d
 	}
+	b.lines[l] = d
+	lease := l.lease
+	if l.purpose == aside {
+		lease = asideLease
+	}
+	b.countConn(l.purpose, 1)
 	ok := b.janitor.Go(func(context.Context) {
-		s, err := b.connect(b.ctx, l)
+		s, err := b.connect(b.ctx, lease, l.purpose)
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if err == nil {
@@ -86,55 +142,113 @@ func (b *Backend) newLine(l line) *dialing {
 		close(d.done)
 	})
 	if !ok {
+		b.countConn(l.purpose, -1)
 		d.err = backend.ErrClosed
+		delete(b.lines, l)
 		close(d.done)
 	}
 	return d
 }
 
-// takeIdle takes a session out of the pool, nil if there is none. The caller
-// is its only user. It is called with b.mu held.
-func (b *Backend) takeIdle(ttl time.Duration) *session {
+// unused returns a session for a new line: an idle one, or that of a line which
+// nobody uses. It is called with b.mu held.
+func (b *Backend) unused() *session {
+	if s := b.popIdle(); s != nil {
+		s.users, s.purpose = 0, holding
+		b.holders++
+		return s
+	}
+	for l, d := range b.lines {
+		if s := d.session; l.purpose == holding && s != nil && s.users == 0 {
+			delete(b.lines, l)
+			return s
+		}
+	}
+	return nil
+}
+
+// nearest returns the session for holding with the least lease that is no less than
+// the given one, or with the greatest. It is called with b.mu held.
+func (b *Backend) nearest(lease time.Duration) *session {
+	var best *session
+	for l, d := range b.lines {
+		s := d.session
+		switch {
+		case l.purpose != holding || s == nil:
+		case best == nil, best.ttl < lease && s.ttl > best.ttl, s.ttl >= lease && s.ttl < best.ttl:
+			best = s
+		}
+	}
+	return best
+}
+
+// countConn is called with b.mu held.
+func (b *Backend) countConn(p purpose, n int) {
+	b.conns += n
+	if p == holding {
+		b.holders += n
+	}
+}
+
+// popIdle takes a session out of the pool, nil if there is none. It is called with
+// b.mu held.
+func (b *Backend) popIdle() *session {
 	n := len(b.idle) - 1
 	if n < 0 {
 		return nil
 	}
 	s := b.idle[n]
 	b.idle = b.idle[:n]
-	s.users = 1
-	s.retune(ttl)
 	return s
 }
 
-// take returns a session that only the caller uses.
-func (b *Backend) take(ctx context.Context, ttl time.Duration) (*session, error) {
-	b.mu.Lock()
-	s := b.takeIdle(ttl)
-	b.mu.Unlock()
+// takeIdle takes a session out of the pool to wait. The caller is its only user. It
+// is called with b.mu held.
+func (b *Backend) takeIdle(lease time.Duration) *session {
+	s := b.popIdle()
 	if s != nil {
-		return s, nil
+		s.users = 1
+		s.retune(lease)
 	}
-	return b.connect(ctx, line{ttl, holding})
+	return s
 }
 
-// open makes a session, which only the caller uses.
-func (b *Backend) connect(ctx context.Context, l line) (*session, error) {
-	s, err := b.dial(ctx, l)
-	if err != nil {
-		return nil, err
+// take returns a session that only the caller uses, to wait.
+func (b *Backend) take(ctx context.Context, lease time.Duration) (*session, error) {
+	b.mu.Lock()
+	if s := b.takeIdle(lease); s != nil {
+		b.mu.Unlock()
+		return s, nil
 	}
+	if !b.mayConnect(queueing) {
+		b.mu.Unlock()
+		return nil, backend.Fail(backend.ErrUnavailable, errNoRoom)
+	}
+	b.countConn(queueing, 1)
+	b.mu.Unlock()
+	return b.connect(ctx, lease, queueing)
+}
+
+// connect makes a session, which only the caller uses and which has been counted.
+func (b *Backend) connect(ctx context.Context, lease time.Duration, p purpose) (*session, error) {
+	s, err := b.dial(ctx, lease, p)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
+	if err == nil && b.closed {
 		s.bye()
 		_ = s.conn.Close()
-		return nil, backend.ErrClosed
+		err = backend.ErrClosed
+	}
+	if err != nil {
+		b.countConn(p, -1)
+		b.offerRoom()
+		return nil, err
 	}
 	s.users = 1
 	b.live[s] = struct{}{}
 	b.sessions.Go(s.read)
 	s.mu.Lock()
-	s.setDeadline(time.Now().Add(l.ttl / 2))
+	s.setDeadline(time.Now().Add(lease / 2))
 	s.mu.Unlock()
 	return s, nil
 }
@@ -158,6 +272,7 @@ func (b *Backend) putIdle(s *session) {
 	s.users = 0
 	if _, alive := b.live[s]; alive {
 		b.idle = append(b.idle, s)
+		b.offerRoom()
 	}
 }
 
@@ -175,6 +290,9 @@ func (b *Backend) retire(s *session) bool {
 
 // forget takes s out of pool and lines. It is called with b.mu held.
 func (b *Backend) forget(s *session) {
+	if _, alive := b.live[s]; !alive {
+		return
+	}
 	delete(b.live, s)
 	b.idle = without(b.idle, s)
 	for l, d := range b.lines {
@@ -182,6 +300,8 @@ func (b *Backend) forget(s *session) {
 			delete(b.lines, l)
 		}
 	}
+	b.countConn(s.purpose, -1)
+	b.offerRoom()
 }
 
 // lost ends everything that s was good for, and tells its holders.
@@ -193,7 +313,7 @@ func (b *Backend) lost(s *session, cause error) {
 		holders = append(holders, g.holds...)
 		b.drop(g)
 	}
-	if s.listens {
+	if s.purpose == aside {
 		b.wakeAll()
 	}
 	b.mu.Unlock()

@@ -214,9 +214,9 @@ func TestPlainRole(t *testing.T) {
 func TestForeignSequenceRefused(t *testing.T) {
 	a := admin(t, shared.Addr())
 	for schema, sequence := range map[string]string{
-		"taken": "CREATE SEQUENCE taken.dlock_token CACHE 20",
-		"low":   "CREATE UNLOGGED SEQUENCE low.dlock_token INCREMENT 4096",
-		"alone": fmt.Sprintf("CREATE UNLOGGED SEQUENCE alone.dlock_token INCREMENT %d MINVALUE %d", numberStep, rangeSize),
+		"taken": "CREATE SEQUENCE taken.dlock_fence CACHE 20",
+		"short": "CREATE UNLOGGED SEQUENCE short.dlock_fence INCREMENT 4096 MAXVALUE 4503599627370495",
+		"alone": fmt.Sprintf("CREATE UNLOGGED SEQUENCE alone.dlock_fence INCREMENT %d", numberStep),
 	} {
 		execute(t, a, "DROP SCHEMA IF EXISTS "+schema+" CASCADE; CREATE SCHEMA "+schema+"; "+sequence)
 		_, err := open1(t, "postgres://postgres@"+shared.Addr()+"/postgres?sslmode=disable&schema="+schema)

@@ -70,26 +70,60 @@ func (b *Backend) tell(x *hold, o *outcome) error {
 }
 
 // release begins to end a hold, and waits for the answer if it can do so by
-// itself. The last of a grant gives the lock back. It is called with b.mu held
-// and returns without.
+// itself. It is called with b.mu held and returns without.
 func (b *Backend) release(ctx context.Context, x *hold) *outcome {
+	o, c := b.beginRelease(x)
+	b.mu.Unlock()
+	if c != nil {
+		x.grant.session.drive(ctx, c, time.Time{})
+	}
+	return o
+}
+
+// beginRelease returns the outcome of the end of x. The last hold of a grant gives the
+// lock back: that takes a call. It is called with b.mu held.
+func (b *Backend) beginRelease(x *hold) (*outcome, *call) {
 	g, o := x.grant, newOutcome()
 	x.release = o
 	g.holds = without(g.holds, x)
 	g.users--
 	switch {
 	case g.over:
-		b.mu.Unlock()
 		o.set(backend.ErrLost)
 	case g.users > 0:
-		b.mu.Unlock()
 		o.set(nil)
 	default:
 		g.pending = o
-		b.mu.Unlock()
-		g.session.drive(ctx, g.unlock())
+		return o, g.unlock()
 	}
-	return o
+	return o, nil
+}
+
+// ReleaseAll implements backend.BatchReleaser. The locks of one session are given back
+// by one statement, or a few.
+func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	var longest time.Duration
+	unlocks := make(map[*session][]*call)
+	b.mu.Lock()
+	for _, h := range holds {
+		longest = max(longest, h.TTL)
+		x := h.State.(*hold)
+		if x.release != nil || x.grant.busy() {
+			continue
+		}
+		if _, c := b.beginRelease(x); c != nil {
+			unlocks[x.grant.session] = append(unlocks[x.grant.session], c)
+		}
+	}
+	b.mu.Unlock()
+	for s, calls := range unlocks {
+		s.start(calls...)
+	}
+	ctx, cancel := backend.Bound(ctx, longest)
+	defer cancel()
+	for _, h := range holds {
+		report(h, b.Release(ctx, h))
+	}
 }
 
 // unlock returns the call that gives g back. The pending outcome of g says how
@@ -105,13 +139,16 @@ func (g *grant) follow(c *call) {
 	s := g.session
 	var err error
 	switch {
-	case c.err == nil && (c.value == 1 || c.alone):
+	case c.err == nil && (c.value > 0 || c.alone):
+		if c.value == heardOf || c.alone {
+			s.tellListeners(c.arg)
+		}
 	case c.err == nil:
 		s.kill(errNotHeld)
 		err = backend.Fail(backend.ErrLost, errNotHeld)
 	case c.sent.IsZero():
 		err = backend.Fail(backend.ErrLost, c.err)
-	case s.survived(c.err) && (codeOf(c.err) == outOfMemory || codeOf(c.err) == queryCanceled):
+	case s.survived(c.err) && !c.alone:
 		// It may have been given back before the statement failed.
 		c.alone, c.err = true, nil
 		s.start(c)
@@ -156,7 +193,7 @@ func (b *Backend) renewed(ctx context.Context, h *backend.Hold, x *hold, proof *
 	case proof.err != nil:
 		return classify(proof.err)
 	}
-	h.Sent, h.Granted = proof.sent, h.TTL
+	h.Sent, h.Granted = proof.sent, min(h.TTL, x.grant.session.lease())
 	return nil
 }
 
@@ -187,17 +224,20 @@ func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
 // downgraded takes the answer. A statement that failed may have done half of
 // what it should, so that the session is of no use any more.
 func (b *Backend) downgraded(g *grant, c *call) {
-	var err error
-	switch {
-	case c.err == nil && c.value == 1:
-	case c.err == nil:
+	s := g.session
+	err := c.err
+	if err == nil && c.value != 1 {
 		err = errNotHeld
-	default:
-		err = c.err
 	}
 	if err != nil {
-		g.session.kill(err)
+		s.kill(err)
 		err = backend.Fail(backend.ErrLost, err)
+	} else {
+		s.start(&call{op: listeners, arg: c.arg, then: sequelFunc(func(c *call) {
+			if c.value == heardOf || c.err != nil {
+				s.tellListeners(c.arg)
+			}
+		})})
 	}
 	b.mu.Lock()
 	o := g.pending

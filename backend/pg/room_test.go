@@ -147,7 +147,7 @@ func TestUnlockInAFullTable(t *testing.T) {
 	unlock(t, lease)
 	unlock(t, kept)
 	if n := number(t, a, "SELECT last_value FROM crowded.calls"); n != 2 {
-		t.Errorf("%d unlocks", n)
+		t.Errorf("%d looks for listeners", n)
 	}
 }
 
@@ -165,7 +165,7 @@ func TestListenerIsKept(t *testing.T) {
 	listeners := make(map[*session]bool)
 	listens := func() {
 		for _, s := range q.backend.alive() {
-			if s.listens {
+			if s.purpose == aside {
 				listeners[s] = true
 			}
 		}
@@ -199,7 +199,7 @@ func TestLobby(t *testing.T) {
 	eventually(t, "all but one in the lobby", func() bool {
 		q.backend.mu.Lock()
 		defer q.backend.mu.Unlock()
-		return q.backend.loiterers == n-1
+		return len(q.backend.listeners) == n-1
 	})
 	ctx, cancel := context.WithTimeout(testContext(t), time.Second)
 	defer cancel()

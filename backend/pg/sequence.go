@@ -10,56 +10,62 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// The numbers of tokens stand in the low bits, the timeline of the WAL above: a
-// standby that is promoted may not have seen the latest of them.
+// Tokens are the numbers of a sequence, which every connection first moves to the
+// time of the server's clock, unless it is past that: the seconds since the year 2000,
+// 31 bits, and 32 bits of their fraction. That is room for 2^20 numbers a second.
+// Nobody draws that many, so that the sequence does not get ahead of the clock, and
+// whatever takes it back also ends all connections: a crash, a promotion, a restored
+// dump or snapshot, an upgrade. The numbers drawn afterwards are greater than all from
+// before.
 //
-// They come from a sequence. One that is logged waits for the disk at each 32nd
-// number. Where the server can do without, the sequence is not logged, and
-// starts anew after a crash. It then gives numbers that nobody may use: those
-// with the bit of odd ranges. Whoever gets one has it set to an even range,
-// drawn from a second sequence, which is logged, so that no range is drawn twice.
-// The end of an even range leads to an odd one, too.
+// A sequence that is logged waits for the disk at each 32nd number. Where the server
+// can do without, this one is not logged, and starts anew after a crash. A second
+// sequence, the floor, which is logged, is set to the clock as well, at most once a
+// minute. It counts when the clock has been set back: after a crash the numbers begin
+// two minutes above it.
 const (
-	sequenceName = "dlock_token"
-	rangesName   = "dlock_token_range"
+	numbersName = "dlock_fence"
+	floorName   = "dlock_fence_floor"
 
-	numberBits = 52
-	numberStep = 4096           // between numbers: those up to the next are the holder's
-	rangeSize  = int64(1) << 32 // so many numbers follow each other
-	rangeStep  = 2 * rangeSize  // between even ranges
-	maxNumber  = 1<<numberBits - 1
+	numberStep        = 4096 // between numbers: those up to the next are the holder's
+	secondSize  int64 = 1 << 32
+	floorStep         = 60 * secondSize  // that the floor may be behind
+	maxUnlogged       = 256 * numberStep // more than are drawn from a logged sequence before it is written
 )
 
 // unloggedVersion is the first one with sequences that are not logged.
 const unloggedVersion = 150000
 
-// reserving is the lock, in the key space of two integers, under which a range is
-// drawn and the sequence set. Every range is set again once it is drawn: of the
-// numbers that are only drawn each 32nd is written to the log.
-const reserving = "pg_advisory_xact_lock(1684827243, 0)"
+// numbering is the lock, in the key space of two integers, under which the sequences
+// are set.
+const numbering = "pg_advisory_xact_lock(1684827243, 0)"
 
 // A keeper says what keeps numbers from being given out twice.
 type keeper uint8
 
 const (
-	absent   keeper = iota // there is no sequence yet
-	logged                 // the sequence itself
-	reserved               // the sequence of ranges
+	absent keeper = iota // there is no sequence yet
+	logged               // the clock and the sequence itself
+	floor                // the clock and the second sequence
 )
 
 // sequences are the names of both, in the forms that statements need.
 type sequences struct {
-	replace                 *strings.Replacer
-	numbersPath, rangesPath string
+	replace                *strings.Replacer
+	numbersPath, floorPath string
 }
 
 func newSequences(schema string) sequences {
 	path := func(name string) string { return pgx.Identifier{schema, name}.Sanitize() }
-	q := sequences{numbersPath: path(sequenceName), rangesPath: path(rangesName)}
-	numbers, ranges := quoteLiteral(q.numbersPath), quoteLiteral(q.rangesPath)
+	q := sequences{numbersPath: path(numbersName), floorPath: path(floorName)}
+	numbers, floor := quoteLiteral(q.numbersPath), quoteLiteral(q.floorPath)
 	q.replace = strings.NewReplacer(
 		"NUMBERS_PATH", q.numbersPath, "NUMBERS_TEXT", numbers, "NUMBERS", numbers+"::regclass",
-		"RANGES_PATH", q.rangesPath, "RANGES_TEXT", ranges, "RANGES", ranges+"::regclass")
+		"FLOOR_PATH", q.floorPath, "FLOOR_TEXT", floor, "FLOOR", floor+"::regclass",
+		"SCHEMA_TEXT", quoteLiteral(schema),
+		"CLOCK", "((extract(epoch FROM clock_timestamp()) - 946684800) * 4294967296)::int8",
+		"LAST", "coalesce(pg_sequence_last_value("+numbers+"::regclass), 0)",
+		"BOUND", "coalesce(pg_sequence_last_value("+floor+"::regclass), 0)")
 	return q
 }
 
@@ -68,104 +74,106 @@ func (q *sequences) in(sql string) string { return q.replace.Replace(sql) }
 
 // create makes what is missing, by one transaction.
 func (q *sequences) create(version int64) string {
+	const numbers = "SEQUENCE IF NOT EXISTS NUMBERS_PATH INCREMENT %d MINVALUE %[1]d CACHE 1 NO CYCLE"
 	if version < unloggedVersion {
-		return q.in(fmt.Sprintf("CREATE SEQUENCE IF NOT EXISTS NUMBERS_PATH INCREMENT %d MINVALUE %d MAXVALUE %d CACHE 1 NO CYCLE",
-			numberStep, numberStep, maxNumber))
+		return q.in(fmt.Sprintf("CREATE "+numbers, numberStep))
 	}
-	return q.in(fmt.Sprintf("CREATE SEQUENCE IF NOT EXISTS RANGES_PATH INCREMENT %d MINVALUE %d MAXVALUE %d CACHE 1 NO CYCLE; "+
-		"CREATE UNLOGGED SEQUENCE IF NOT EXISTS NUMBERS_PATH INCREMENT %d MINVALUE %d MAXVALUE %d CACHE 1 NO CYCLE",
-		rangeStep, rangeStep, maxNumber, numberStep, rangeSize, maxNumber))
+	return q.in(fmt.Sprintf("CREATE SEQUENCE IF NOT EXISTS FLOOR_PATH CACHE 1 NO CYCLE; CREATE UNLOGGED "+numbers, numberStep))
 }
 
 // grant is what a role needs to use them.
 func (q *sequences) grant(both bool) string {
 	if both {
-		return q.in("GRANT USAGE, UPDATE ON SEQUENCE NUMBERS_PATH, RANGES_PATH TO this role")
+		return q.in("GRANT USAGE, UPDATE ON SEQUENCE NUMBERS_PATH, FLOOR_PATH TO this role")
 	}
-	return q.in("GRANT USAGE ON SEQUENCE NUMBERS_PATH TO this role")
+	return q.in("GRANT USAGE, UPDATE ON SEQUENCE NUMBERS_PATH TO this role")
 }
 
-// prepareSequence makes the sequences if they are not there, and checks them.
-func (b *Backend) prepareSequence(ctx context.Context, conn *pgconn.PgConn, version int64) (keeper, error) {
-	found, err := b.checkSequence(ctx, conn)
-	if found != absent || err != nil {
-		return found, err
+// raise is the statements that move the sequences to the clock. Each is a transaction:
+// the floor is on the disk before a number above it is drawn.
+func (q *sequences) raise(kept keeper) []string {
+	const locked = "SELECT CASE WHEN " + numbering + " IS NULL THEN 0 "
+	if kept == logged {
+		return []string{q.in(fmt.Sprintf(locked+"ELSE setval(NUMBERS, greatest(CLOCK, LAST + %d, %d)) END", maxUnlogged, numberStep))}
+	}
+	return []string{
+		q.in(fmt.Sprintf(locked+"WHEN LAST = 0 THEN setval(FLOOR, greatest(CLOCK, BOUND + 2 * %d::int8))"+
+			" WHEN greatest(CLOCK, LAST) < BOUND + %[1]d THEN 0 ELSE setval(FLOOR, greatest(CLOCK, LAST)) END", floorStep)),
+		q.in(fmt.Sprintf(locked+"ELSE setval(NUMBERS, greatest(CLOCK, LAST, BOUND, %d)) END", numberStep)),
+	}
+}
+
+// prepareSequence makes the sequences if found says that they are not there.
+func (b *Backend) prepareSequence(ctx context.Context, conn *pgconn.PgConn, found []int64, version int64) (keeper, error) {
+	kept, err := b.judgeSequence(found)
+	if kept != absent || err != nil {
+		return kept, err
 	}
 	create := b.sequences.create(version)
 	failed := conn.Exec(ctx, create).Close()
 	// Even then they may be there: somebody else has made them meanwhile.
-	found, err = b.checkSequence(ctx, conn)
+	found, err = queryInts(ctx, conn, b.sequenceFacts())
+	if err != nil {
+		return absent, err
+	}
+	kept, err = b.judgeSequence(found)
 	switch {
-	case found != absent || err != nil:
+	case kept != absent || err != nil:
 	case kinds[codeOf(failed)] == backend.ErrInvalidConfig:
 		err = classify(failed)
 	default:
 		err = backend.Fail(backend.ErrAuth, fmt.Errorf("have an administrator run %s; then %s: %w", create, b.sequences.grant(version >= unloggedVersion), failed))
 	}
-	return found, err
+	return kept, err
 }
 
-// checkSequence says what the server has, and what is wrong with it. A sequence
-// that caches numbers in each session gives them out in no order.
-func (b *Backend) checkSequence(ctx context.Context, conn *pgconn.PgConn) (keeper, error) {
+// judgeSequence says what the server has, and what is wrong with it. A sequence
+// that caches numbers in each session gives them out in no order, and the owner of one
+// may start it anew.
+func (b *Backend) judgeSequence(found []int64) (keeper, error) {
 	q := &b.sequences
-	values, err := queryInts(ctx, conn, q.in(sequenceFacts))
-	if err != nil {
-		return absent, err
-	}
-	there, good, isLogged, rangesGood := values[0] > 0, values[1] > 0, values[2] > 0, values[3] > 0
-	mayDraw, mayReserve := values[4] > 0, values[5] == 2
+	there, good, isLogged, floorGood := found[0] > 0, found[1] > 0, found[2] > 0, found[3] > 0
+	mayDraw, mayBoth, foreign := found[4] > 0, found[5] == 2, found[6] > 0
 	switch {
 	case !there:
 		return absent, nil
 	case !good:
 		return absent, backend.Fail(backend.ErrConflict, fmt.Errorf("%s is not a sequence of tokens", q.numbersPath))
-	case !isLogged && !rangesGood:
-		return absent, backend.Fail(backend.ErrConflict, fmt.Errorf("%s, for the ranges of %s, is missing or no such sequence", q.rangesPath, q.numbersPath))
-	case !mayDraw, !isLogged && !mayReserve:
+	case !isLogged && !floorGood:
+		return absent, backend.Fail(backend.ErrConflict, fmt.Errorf("%s, the floor of %s, is missing or no such sequence", q.floorPath, q.numbersPath))
+	case foreign:
+		return absent, backend.Fail(backend.ErrConflict, fmt.Errorf("%s or %s belongs to a role that this one has no reason to trust: "+
+			"have a superuser or the owner of the database own it, or name the role by owner", q.numbersPath, q.floorPath))
+	case !mayDraw, !isLogged && !mayBoth:
 		return absent, backend.Fail(backend.ErrAuth, fmt.Errorf("have an administrator run %s", q.grant(!isLogged)))
 	case isLogged:
 		return logged, nil
 	}
-	return reserved, nil
+	return floor, nil
 }
 
-// sequenceFacts is asked for numbers that are 0 for no: whether the sequence is
-// there, is what create makes, and is logged; whether that of ranges is what
-// create makes; whether this role may draw from the first; and of how many of the
-// two it may do all that a new range needs.
-var sequenceFacts = fmt.Sprintf(`SELECT count(*) FILTER (WHERE mine),
-	count(*) FILTER (WHERE mine AND plain AND seqincrement = %d AND (is_logged OR seqmin = %d)),
+// sequenceFacts asks for numbers that are 0 for no: whether the sequence is there, is
+// what create makes, and is logged; whether the floor is what create makes; whether
+// this role may draw from and set the first; of how many of the two it may do so; and
+// how many belong to somebody else than this role, one that it is a member of, a
+// superuser, the owner of the database or of the schema, or Options.Owner. A superuser
+// is a member of nothing here, as it would be of all.
+func (b *Backend) sequenceFacts() string {
+	return b.sequences.in(fmt.Sprintf(`SELECT count(*) FILTER (WHERE mine),
+	count(*) FILTER (WHERE mine AND plain AND seqincrement = %d),
 	count(*) FILTER (WHERE mine AND is_logged),
-	count(*) FILTER (WHERE NOT mine AND plain AND seqincrement = %d AND is_logged),
-	count(*) FILTER (WHERE mine AND has_sequence_privilege(seqrelid, 'USAGE')),
-	count(*) FILTER (WHERE has_sequence_privilege(seqrelid, 'USAGE') AND has_sequence_privilege(seqrelid, 'UPDATE'))
-	FROM (SELECT *, seqrelid = to_regclass(NUMBERS_TEXT) AS mine, seqcache = 1 AND NOT seqcycle AS plain, relpersistence = 'p' AS is_logged
-		FROM pg_sequence JOIN pg_class ON pg_class.oid = seqrelid
-		WHERE seqrelid IN (to_regclass(NUMBERS_TEXT), to_regclass(RANGES_TEXT))) found`, numberStep, rangeSize, rangeStep)
-
-// isSpent reports whether n must not be used, in a sequence that is not logged.
-func isSpent(n int64) bool { return n&rangeSize != 0 }
-
-// renumber gives c, which has drawn a number that must not be used while it got its
-// lock, another number.
-func (s *session) renumber(c *call) {
-	for s.ranges && c.err == nil && isSpent(c.value) {
-		first := s.run(c, reserve, 0)
-		s.run(c, advance, first)
-		c.value = s.run(c, draw, 0)
-	}
-}
-
-// run returns what o does. Its error is that of c, which may have one already.
-func (s *session) run(c *call, o op, arg int64) int64 {
-	if c.err != nil {
-		return 0
-	}
-	d := newCall(o, arg)
-	defer calls.Put(d)
-	s.start(d)
-	<-d.done
-	c.err = d.err
-	return d.value
+	count(*) FILTER (WHERE NOT mine AND plain AND seqincrement = 1 AND is_logged),
+	count(*) FILTER (WHERE mine AND usable),
+	count(*) FILTER (WHERE usable),
+	count(*) FILTER (WHERE NOT trusted)
+	FROM (SELECT *, seqrelid = to_regclass(NUMBERS_TEXT) AS mine, seqcache = 1 AND NOT seqcycle AND seqmax = 9223372036854775807 AS plain,
+			relpersistence = 'p' AS is_logged,
+			has_sequence_privilege(seqrelid, 'USAGE') AND has_sequence_privilege(seqrelid, 'UPDATE') AS usable,
+			owner.rolsuper OR owner.rolname IN (current_user, %s) OR relowner IN (
+				SELECT datdba FROM pg_database WHERE datname = current_database()
+				UNION ALL SELECT nspowner FROM pg_namespace WHERE nspname = SCHEMA_TEXT)
+			OR NOT me.rolsuper AND pg_has_role(relowner, 'USAGE') AS trusted
+		FROM pg_sequence JOIN pg_class ON pg_class.oid = seqrelid JOIN pg_roles owner ON owner.oid = relowner
+			JOIN pg_roles me ON me.rolname = current_user
+		WHERE seqrelid IN (to_regclass(NUMBERS_TEXT), to_regclass(FLOOR_TEXT))) found`, numberStep, quoteLiteral(b.opts.Owner)))
 }

@@ -3,197 +3,171 @@ package pg
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/internal/server"
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5"
 )
 
-// numberOf is the number of the sequence in a token.
-func numberOf(token uint64) int64 { return int64(token & maxNumber) }
+// clock is the token that the present moment begins with.
+func clock() uint64 {
+	now := time.Now()
+	return uint64(now.Unix()-946684800)*uint64(secondSize) + uint64(now.Nanosecond())*uint64(secondSize)/1e9
+}
 
-// usable fails the test if the sequence may give out that token twice.
-func usable(t testing.TB, token uint64) {
+func lastOf(t testing.TB, c *pgx.Conn, sequence string) (n int64) {
 	t.Helper()
-	if isSpent(numberOf(token)) || numberOf(token) < rangeStep {
-		t.Errorf("token %#x is of no range that was reserved", token)
-	}
+	must(t, c.QueryRow(testContext(t), "SELECT last_value FROM "+sequence).Scan(&n))
+	return n
 }
 
-// TestTokensGrowAcrossCrashes has a server start anew what it does not log: by
-// itself, because one of its processes was killed, and when it is started again.
+// tokenOf takes the lock of m, and returns the token.
+func tokenOf(t testing.TB, m *dlock.Mutex) uint64 {
+	t.Helper()
+	lease := lock(t, m)
+	unlock(t, lease)
+	return lease.Token()
+}
+
+// TestTokensGrowAcrossCrashes has a server lose what it has not on the disk: by
+// itself, because one of its processes was killed, and when it is started again. Its
+// sequence is not logged, or is, as an older server makes it.
 func TestTokensGrowAcrossCrashes(t *testing.T) {
-	s := server.Start(t, testServer)
-	m := newPeer(t, s.Addr(), Options{}, ttl).Mutex(nameOf(t))
-	var last uint64
-	// goesOn takes the lock, and reports whether the token is of the next range.
-	goesOn := func() bool {
-		t.Helper()
-		lease, err := m.Lock(testContext(t))
-		if err != nil {
-			return false // the server is coming back
-		}
-		token := lease.Token()
-		usable(t, token)
-		if token <= last {
-			t.Errorf("token %#x after %#x", token, last)
-		}
-		next := numberOf(token)/rangeStep != numberOf(last)/rangeStep
-		last = token
-		_ = lease.Unlock(testContext(t)) // it may be lost
-		return next
-	}
-	if !goesOn() || goesOn() {
-		t.Fatalf("the first tokens are not of one range: %#x", last)
-	}
-	victim := admin(t, s.Addr())
-	must(t, syscall.Kill(int(victim.PgConn().PID()), syscall.SIGKILL))
-	eventually(t, "another range after the crash of a process", goesOn)
-
-	must(t, s.Kill())
-	must(t, s.Restart(true))
-	eventually(t, "another range after the crash of the server", goesOn)
-
-	must(t, s.Stop())
-	must(t, s.Restart(true))
-	works(t, m)
-	if goesOn() {
-		t.Error("another range although the server has kept all")
-	}
-}
-
-// TestEndOfARange has many clients take locks as the numbers of a range run out.
-func TestEndOfARange(t *testing.T) {
-	const clients, rounds = 4, 20
-	s := server.Start(t, testServer)
-	p, a := peers(t, s.Addr(), clients), admin(t, s.Addr())
-	var mu sync.Mutex
-	last := make(map[string]uint64)
-	for range 3 {
-		lease := lock(t, p[0].Mutex("first"))
-		end := numberOf(lease.Token())/rangeStep*rangeStep + rangeSize
-		number(t, a, "SELECT setval('dlock_token', $1)::int8", end-10*numberStep)
-		unlock(t, lease)
-		var all sync.WaitGroup
-		for i, one := range p {
-			all.Go(func() {
-				for n := range rounds {
-					name := fmt.Sprint("lock ", (i+n)%2)
-					lease := lock(t, one.Mutex(name))
-					usable(t, lease.Token())
-					mu.Lock()
-					if lease.Token() <= last[name] {
-						t.Errorf("token %#x after %#x", lease.Token(), last[name])
-					}
-					last[name] = lease.Token()
-					mu.Unlock()
-					unlock(t, lease)
+	for _, version := range []int64{unloggedVersion, unloggedVersion - 1} {
+		t.Run(fmt.Sprint(version), func(t *testing.T) {
+			s := server.Start(t, testServer)
+			q := newSequences("public")
+			execute(t, admin(t, s.Addr()), q.create(version))
+			m := newPeer(t, s.Addr(), Options{}, ttl).Mutex(nameOf(t))
+			var last uint64
+			grows := func() bool {
+				t.Helper()
+				lease, err := m.Lock(testContext(t))
+				if err != nil {
+					return false // the server is coming back
 				}
-			})
-		}
-		all.Wait()
-		if numberOf(last["lock 0"]) < end {
-			t.Errorf("token %#x is of the range that ended at %#x", last["lock 0"], end)
-		}
+				if lease.Token() <= last {
+					t.Errorf("token %#x after %#x", lease.Token(), last)
+				}
+				last = lease.Token()
+				_ = lease.Unlock(testContext(t)) // it may be lost
+				return true
+			}
+			for range 40 {
+				eventually(t, "a token", grows)
+			}
+			victim := admin(t, s.Addr())
+			must(t, syscall.Kill(int(victim.PgConn().PID()), syscall.SIGKILL))
+			eventually(t, "a token after the crash of a process", grows)
+			must(t, s.Kill())
+			must(t, s.Restart(true))
+			eventually(t, "a token after the crash of the server", grows)
+			must(t, s.Stop())
+			must(t, s.Restart(true))
+			eventually(t, "a token after a stop", grows)
+		})
 	}
 }
 
-// TestRangeRefused has a role that may not go on to the next range. It gets no
-// lock, and leaves none.
-func TestRangeRefused(t *testing.T) {
+// TestTokensGrowAcrossRestore has the sequences be what they were when somebody wrote
+// a dump: the numbers drawn after that are drawn no second time.
+func TestTokensGrowAcrossRestore(t *testing.T) {
 	s := server.Start(t, testServer)
 	a := admin(t, s.Addr())
-	works(t, newPeer(t, s.Addr(), Options{}, ttl).Mutex(nameOf(t)))
-	execute(t, a, "CREATE ROLE plain LOGIN; GRANT USAGE, UPDATE ON SEQUENCE dlock_token, dlock_token_range TO plain")
-	c, err := open1(t, "postgres://plain@"+s.Addr()+"/postgres?sslmode=disable")
-	must(t, err)
-	works(t, c.Mutex(nameOf(t)))
-	execute(t, a, fmt.Sprintf("REVOKE UPDATE ON SEQUENCE dlock_token FROM plain; SELECT setval('dlock_token', %d)", rangeSize))
-	if _, err := c.Mutex(nameOf(t)).Lock(testContext(t)); !errors.Is(err, dlock.ErrAuth) {
-		t.Errorf("a lock without a token: %v", err)
-	}
-	if n := number(t, a, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"); n != 0 {
-		t.Errorf("%d locks are left", n)
-	}
-}
-
-// TestLoggedSequence uses what an older server makes: every number of it counts.
-func TestLoggedSequence(t *testing.T) {
-	a := admin(t, shared.Addr())
-	q := newSequences("older")
-	execute(t, a,
-		"DROP SCHEMA IF EXISTS older CASCADE; CREATE SCHEMA older", q.create(unloggedVersion-1),
-		fmt.Sprintf("SELECT setval('older.dlock_token', %d)", rangeSize-2*numberStep),
-	)
-	m := newPeer(t, shared.Addr(), Options{Schema: "older"}, ttl).Mutex(nameOf(t))
-	for i := range int64(3) {
-		lease := lock(t, m)
-		if got, want := numberOf(lease.Token()), rangeSize+(i-1)*numberStep; got != want {
-			t.Errorf("number %#x, want %#x", got, want)
+	q := newSequences("public")
+	for _, version := range []int64{unloggedVersion, unloggedVersion - 1} {
+		execute(t, a, "DROP SEQUENCE IF EXISTS dlock_fence, dlock_fence_floor; "+q.create(version))
+		p := newPeer(t, s.Addr(), Options{}, ttl)
+		tokenOf(t, p.Mutex(nameOf(t)))
+		dump := lastOf(t, a, "dlock_fence")
+		for range 100 {
+			tokenOf(t, p.Mutex(nameOf(t)))
 		}
-		unlock(t, lease)
+		last := tokenOf(t, p.Mutex(nameOf(t)))
+		must(t, p.Close(testContext(t)))
+		execute(t, a, "DROP SEQUENCE dlock_fence; "+q.create(version), fmt.Sprintf("SELECT setval('dlock_fence', %d)", dump))
+		if got := tokenOf(t, newPeer(t, s.Addr(), Options{}, ttl).Mutex(nameOf(t))); got <= last {
+			t.Errorf("token %#x after %#x", got, last)
+		}
 	}
 }
 
-// TestRangesInAnyOrder has the slower one of two that have each reserved a range
-// come second.
-func TestRangesInAnyOrder(t *testing.T) {
-	ctx := testContext(t)
+// TestTokensFollowTheClock bounds the first number of each connection from both sides.
+func TestTokensFollowTheClock(t *testing.T) {
 	s := server.Start(t, testServer)
-	b := newPeer(t, s.Addr(), Options{}, ttl).backend
-	x, err := b.shared(ctx, line{ttl, holding})
+	for range 3 {
+		before := clock()
+		got := tokenOf(t, newPeer(t, s.Addr(), Options{}, ttl).Mutex(nameOf(t)))
+		if got < before || got > clock()+uint64(numberStep) {
+			t.Errorf("token %#x at a clock of %#x", got, before)
+		}
+	}
+}
+
+// TestTokensGrowWhenTheClockDoesNot has a crash and a clock that was set back: the
+// server has given out numbers up to some time from now.
+func TestTokensGrowWhenTheClockDoesNot(t *testing.T) {
+	s := server.Start(t, testServer)
+	for _, ahead := range []uint64{30, 3600} {
+		works(t, newPeer(t, s.Addr(), Options{}, ttl).Mutex(nameOf(t)))
+		hence := clock() + ahead*uint64(secondSize)
+		execute(t, admin(t, s.Addr()), fmt.Sprintf("SELECT setval('dlock_fence', %d)", hence))
+		last := tokenOf(t, newPeer(t, s.Addr(), Options{}, ttl).Mutex(nameOf(t)))
+		if last <= hence {
+			t.Errorf("token %#x after %#x", last, hence)
+		}
+		must(t, s.Kill())
+		must(t, s.Restart(true))
+		if got := tokenOf(t, newPeer(t, s.Addr(), Options{}, ttl).Mutex(nameOf(t))); got <= last {
+			t.Errorf("token %#x after %#x and a crash", got, last)
+		}
+	}
+}
+
+// TestFloorIsSeldomWritten connects many times within a minute.
+func TestFloorIsSeldomWritten(t *testing.T) {
+	s := server.Start(t, testServer)
+	a := admin(t, s.Addr())
+	newPeer(t, s.Addr(), Options{}, ttl)
+	was := lastOf(t, a, "dlock_fence_floor")
+	for range 5 {
+		newPeer(t, s.Addr(), Options{}, ttl)
+	}
+	if n := lastOf(t, a, "dlock_fence_floor"); n != was {
+		t.Errorf("the floor was moved from %d to %d", was, n)
+	}
+}
+
+// TestSequenceOfAnother has a role make the sequences that nobody had made, who could
+// start them anew.
+func TestSequenceOfAnother(t *testing.T) {
+	s := server.Start(t, testServer)
+	a := admin(t, s.Addr())
+	execute(t, a, "CREATE ROLE app LOGIN; CREATE ROLE stranger LOGIN; GRANT CREATE ON SCHEMA public TO PUBLIC")
+	cfg := configOf(t, s.Addr())
+	cfg.User = "stranger"
+	stranger, err := pgx.ConnectConfig(testContext(t), cfg)
 	must(t, err)
-	defer b.leave(x)
-	ask := func(o op, arg int64) int64 {
-		t.Helper()
-		c, err := x.do(ctx, o, arg)
+	defer stranger.Close(testContext(t))
+	q := newSequences("public")
+	execute(t, stranger, q.create(unloggedVersion)+"; GRANT USAGE, UPDATE ON SEQUENCE dlock_fence, dlock_fence_floor TO PUBLIC")
+	for user, params := range map[string]string{"app": "", "postgres": ""} {
+		if _, err := open1(t, "postgres://"+user+"@"+s.Addr()+"/postgres?sslmode=disable"+params); !errors.Is(err, dlock.ErrConflict) {
+			t.Errorf("%s: a sequence of a stranger: %v", user, err)
+		}
+	}
+	for _, reason := range []string{"", "GRANT stranger TO app"} {
+		url := "postgres://app@" + s.Addr() + "/postgres?sslmode=disable"
+		if reason == "" {
+			url += "&owner=stranger"
+		} else {
+			execute(t, a, reason)
+		}
+		c, err := open1(t, url)
 		must(t, err)
-		return c.value
-	}
-	first, second := ask(reserve, 0), ask(reserve, 0)
-	if n := number(t, admin(t, s.Addr()), "SELECT log_cnt FROM dlock_token_range"); n != 0 {
-		t.Errorf("the next %d ranges could be drawn without a record", n)
-	}
-	ask(advance, second)
-	ask(advance, first)
-	if n := ask(draw, 0); second-first != rangeStep || n <= second {
-		t.Errorf("ranges at %#x and %#x, then the number %#x", first, second, n)
-	}
-}
-
-// TestRangeWaitsForTheDisk has a role whose commits do not.
-func TestRangeWaitsForTheDisk(t *testing.T) {
-	ctx := testContext(t)
-	cfg := configOf(t, shared.Addr())
-	cfg.RuntimeParams["synchronous_commit"] = "off"
-	b, err := newBackend(cfg, nil)
-	must(t, err)
-	conn, err := pgconn.ConnectConfig(ctx, &cfg.Config)
-	must(t, err)
-	defer conn.Close(ctx)
-	must(t, b.settings(ctx, conn, ttl))
-	values, err := queryInts(ctx, conn, "SELECT (current_setting('synchronous_commit') = 'local')::int")
-	must(t, err)
-	if values[0] != 1 {
-		t.Error("a range may be used before it is on the disk")
-	}
-}
-
-// TestRangeIsDrawnAlone queues the request for a range among others: if one of
-// those failed in the same transaction, the range would not be on the disk.
-func TestRangeIsDrawnAlone(t *testing.T) {
-	s := &session{queue: []*call{{op: tryExclusive}, {op: unlockExclusive}, {op: reserve}, {op: ping}}}
-	var got []int
-	for len(s.queue) > 0 {
-		s.group()
-		got = append(got, len(s.flight))
-		s.flight = nil
-	}
-	if want := []int{2, 1, 1}; !slices.Equal(got, want) {
-		t.Errorf("statements of each transaction: %v, want %v", got, want)
+		works(t, c.Mutex(nameOf(t)))
 	}
 }

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -29,6 +33,7 @@ var (
 type call struct {
 	op    op
 	arg   int64
+	rank  int64         // the second argument
 	alone bool          // not grouped any more: a group with it has failed
 	sent  time.Time     // zero: it never was
 	value int64         // the answer
@@ -45,6 +50,8 @@ type sequel interface{ follow(c *call) }
 type sequelFunc func(c *call)
 
 func (f sequelFunc) follow(c *call) { f(c) }
+
+var ignore = sequelFunc(func(*call) {})
 
 var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
 
@@ -72,63 +79,57 @@ type session struct {
 	conn    net.Conn
 	front   *pgproto3.Frontend
 	pid     uint32
-	epoch   uint64 // the WAL timeline, where it stands in a token
-	listens bool
 	leased  bool // the server knows of leases
-	ranges  bool // some numbers must not be used, see sequenceName
 
 	// Guarded by backend.mu.
-	users  int // grants and requests
-	grants map[*grant]struct{}
-	parker bool // taken out of the pool to wait
+	purpose purpose
+	users   int // grants and requests
+	grants  map[*grant]struct{}
+	single  bool // it has one grant, which it has waited for
 
-	writing sync.Mutex    // taken after mu; held while the buffer is sent
-	rouse   chan struct{} // receives when the reader is to read
+	claims atomic.Int32 // that it has
 
-	mu        sync.Mutex
-	reading   bool // somebody reads
-	reserved  bool // and it is the reader alone who does
-	asleep    bool // the reader is, until it is roused; only it changes that
-	ttl       time.Duration
-	queue     []*call
-	flight    []statement // sent and unanswered
-	at        int         // which of them is being answered
-	parsing   []form      // to be confirmed by the server
-	prepared  map[form]bool
-	bind      pgproto3.Bind
-	buf       []byte
-	sent      time.Time // of what is in flight
-	proven    time.Time // when what was last answered had been sent
-	deadline  time.Time // until when to wait for the server
-	armed     time.Time // when the connection ends a read: no later than that
-	exchanges uint64    // that have ended
-	failed    error     // of the statement being answered
-	renewal   *renewal  // under way
-	dead      error
+	writing sync.Mutex // taken after mu; held while the buffer is sent
+
+	mu sync.Mutex
+	reading
+	ttl     time.Duration
+	queue   []*call
+	again   []*call     // to be queued before them, when the exchange is over
+	flight  []statement // sent and unanswered
+	first   int         // of them, of the transaction that is being answered
+	at      int         // which of them is being answered
+	bind    pgproto3.Bind
+	buf     []byte
+	sent    time.Time // of what is in flight
+	proven  time.Time // when what was last answered had been sent
+	failed  error     // of the statement being answered
+	renewal *renewal  // under way
+	dead    error
 }
 
-// start queues c. It is answered even if the session ends.
-func (s *session) start(c *call) { s.submit(c, false) }
+// start queues calls, which go out together. They are answered even if the session
+// ends.
+func (s *session) start(list ...*call) { s.submit(false, list...) }
 
-// submit queues c. It reports whether the caller, who offers it, is now the one
+// submit queues calls. It reports whether the caller, who offers it, is now the one
 // who reads.
-func (s *session) submit(c *call, offers bool) (reads bool) {
+func (s *session) submit(offers bool, list ...*call) (reads bool) {
 	s.mu.Lock()
-	if s.dead != nil {
-		c.err = s.dead
+	if err := s.dead; err != nil {
 		s.mu.Unlock()
-		c.deliver()
+		for _, c := range list {
+			c.err = err
+			c.deliver()
+		}
 		return false
 	}
-	s.queue = append(s.queue, c)
+	s.queue = append(s.queue, list...)
 	if len(s.flight) > 0 {
 		s.mu.Unlock()
 		return false
 	}
-	reads = offers && !s.reading && !s.reserved
-	if reads {
-		s.reading = true
-	} else {
+	if reads = offers && s.mayBegin(); !reads {
 		s.alert()
 	}
 	s.send()
@@ -139,13 +140,23 @@ func (s *session) submit(c *call, offers bool) (reads bool) {
 // the op is run even so.
 func (s *session) do(ctx context.Context, o op, arg int64) (*call, error) {
 	c := newCall(o, arg)
-	s.drive(ctx, c)
+	s.drive(ctx, c, time.Time{})
 	select {
 	case <-c.done:
 		return c, c.err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+// run runs one op and waits for the answer, or for the end of the session.
+func (s *session) run(o op, arg, rank int64) (int64, error) {
+	c := newCall(o, arg)
+	defer calls.Put(c)
+	c.rank = rank
+	s.start(c)
+	<-c.done
+	return c.value, c.err
 }
 
 // send sends what is queued. It is called with s.mu held and returns without.
@@ -161,11 +172,10 @@ func (s *session) send() {
 		for _, c := range st.calls {
 			c.sent = s.sent
 		}
-		if st.op == lockExclusive || st.op == lockShared {
+		if st.op.waits() {
 			limit = s.ttl + s.backend.opts.Slice
 		}
 	}
-	s.front.SendSync(&pgproto3.Sync{})
 	s.setDeadline(s.sent.Add(limit))
 	s.mu.Unlock()
 	if s.front.Flush() != nil {
@@ -173,42 +183,70 @@ func (s *session) send() {
 	}
 }
 
-// group turns the queue into statements, of which those for many keys take the
-// calls of their kind together. One exchange is one transaction: what the failure
-// of another statement must not undo unnoticed goes alone.
+func (s *session) encode(st *statement) {
+	s.buf = st.bind(&s.bind, s.buf)
+	s.front.SendBind(&s.bind)
+	s.front.SendExecute(&pgproto3.Execute{})
+	if st.ends {
+		s.front.SendSync(&pgproto3.Sync{})
+	}
+}
+
+// group turns the queue into an exchange. What may be run for many keys at once is
+// one statement, and all of that is one transaction. What the failure of another
+// statement must not undo, or make wait, follows, each a transaction of its own.
 func (s *session) group() {
 	n := min(len(s.queue), maxGroup)
-	if i := slices.IndexFunc(s.queue[:n], func(c *call) bool { return c.op.goesAlone() }); i >= 0 {
-		n = max(i, 1)
-	}
 	for _, c := range s.queue[:n] {
-		s.place(c)
+		if !c.alone && !c.op.goesAlone() {
+			s.join(c)
+		}
 	}
-	s.queue = slices.Delete(s.queue, 0, n)
+	if k := len(s.flight) - 1; k >= 0 {
+		s.flight[k].ends = true
+	}
 	for i := range s.flight {
 		s.flight[i].many = len(s.flight[i].calls) > 1
 	}
-	s.at, s.failed = 0, nil
+	for _, c := range s.queue[:n] {
+		if c.alone || c.op.goesAlone() {
+			s.separate(c)
+		}
+	}
+	s.queue = slices.Delete(s.queue, 0, n)
+	s.first, s.at, s.failed = 0, 0, nil
 }
 
-// place adds c to a statement of its kind, or to the end as one of its own.
-func (s *session) place(c *call) {
-	if groups[c.op] != "" && !c.alone {
+// join adds c to a statement of its kind, or to the end as one of its own.
+func (s *session) join(c *call) {
+	if groups[c.op] != "" {
 		for i := range s.flight {
-			if st := &s.flight[i]; st.op == c.op && !st.calls[0].alone {
+			if st := &s.flight[i]; st.op == c.op {
 				st.calls = append(st.calls, c)
 				return
 			}
 		}
 	}
-	if undo := c.op.undo(); c.alone && undo != ops {
-		s.add(&call{op: undo, arg: c.arg, then: sequelFunc(func(*call) {})})
-	}
 	s.add(c)
 }
 
+// separate makes c a transaction of its own. If c was part of a statement that
+// failed, that may have done what c is to do: what it may have taken is given back
+// first, and what it may have given back is not told of.
+func (s *session) separate(c *call) {
+	undo := c.op.undo()
+	switch {
+	case !c.alone || undo == ops:
+	case c.op == unlockExclusive || c.op == unlockShared:
+		c.op = undo
+	default:
+		s.add(&call{op: undo, arg: c.arg, then: ignore})
+	}
+	s.add(c).ends = true
+}
+
 // add appends a statement, in the memory of an earlier one if there is any.
-func (s *session) add(c *call) {
+func (s *session) add(c *call) *statement {
 	n := len(s.flight)
 	if n < cap(s.flight) {
 		s.flight = s.flight[:n+1]
@@ -216,39 +254,9 @@ func (s *session) add(c *call) {
 		s.flight = append(s.flight, statement{})
 	}
 	st := &s.flight[n]
-	st.form, st.rows = form{op: c.op}, 0
+	st.form, st.rows, st.ends = form{op: c.op}, 0, false
 	st.calls = append(st.calls[:0], c)
-}
-
-func (s *session) encode(st *statement) {
-	name := st.name()
-	if !s.prepared[st.form] && !slices.Contains(s.parsing, st.form) {
-		s.parsing = append(s.parsing, st.form)
-		s.front.SendParse(&pgproto3.Parse{
-			Name:          name,
-			Query:         st.sql(&s.backend.sequences),
-			ParameterOIDs: []uint32{st.argument()},
-		})
-	}
-	s.buf = st.encode(s.buf[:0])
-	s.bind.PreparedStatement = name
-	s.bind.Parameters[0] = s.buf
-	s.front.SendBind(&s.bind)
-	s.front.SendExecute(&pgproto3.Execute{})
-}
-
-// setDeadline says until when to wait for the server. The connection is told
-// of a later one only when the one that it knows has passed.
-func (s *session) setDeadline(t time.Time) {
-	s.deadline = t
-	if s.armed.IsZero() || s.armed.After(t) {
-		s.arm(t)
-	}
-}
-
-func (s *session) arm(t time.Time) {
-	s.armed = t
-	_ = s.conn.SetReadDeadline(t) // fails only on a closed connection
+	return st
 }
 
 // read takes what the server says until the session is over, whenever no caller
@@ -299,10 +307,17 @@ func (s *session) overdue() error {
 	case s.backend.retire(s):
 		s.bye()
 		return errRetired
-	case s.listens:
-		s.renew(now) // of those that are used, nobody else renews this one
+	case s.keepsItself():
+		s.renew(now)
 	}
 	return nil
+}
+
+// keepsItself reports whether s is used although nobody renews a hold of it.
+func (s *session) keepsItself() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reserved || s.claims.Load() > 0
 }
 
 // take handles one message.
@@ -314,8 +329,6 @@ func (s *session) take(m pgproto3.BackendMessage) (idle bool, err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.at++
-	case *pgproto3.ParseComplete:
-		s.parsed()
 	case *pgproto3.ErrorResponse:
 		return false, s.fail(pgconn.ErrorResponseToPgError(m))
 	case *pgproto3.NotificationResponse:
@@ -335,15 +348,6 @@ func (s *session) row(m *pgproto3.DataRow) error {
 	return nil
 }
 
-func (s *session) parsed() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.parsing) > 0 {
-		s.prepared[s.parsing[0]] = true
-		s.parsing = s.parsing[1:]
-	}
-}
-
 func (s *session) fail(err *pgconn.PgError) error {
 	if err.SeverityUnlocalized == "FATAL" || err.SeverityUnlocalized == "PANIC" {
 		return err
@@ -354,24 +358,32 @@ func (s *session) fail(err *pgconn.PgError) error {
 	return nil
 }
 
-// complete ends an exchange: the calls answered by it learn their answers, and
-// what has been queued meanwhile is sent.
+// complete ends a transaction: the calls answered by it learn their answers. With
+// the last one of the exchange, what has been queued meanwhile is sent.
 func (s *session) complete() (idle bool, err error) {
 	s.mu.Lock()
-	if len(s.flight) == 0 || s.failed == nil && s.at != len(s.flight) {
+	last := s.first
+	for last < len(s.flight) && !s.flight[last].ends {
+		last++
+	}
+	if last == len(s.flight) || s.failed == nil && s.at != last+1 {
 		s.mu.Unlock()
 		return false, errProtocol
 	}
-	s.exchanges++
-	s.proven = s.sent
 	var room [16]*call
-	answered := s.answered(room[:0])
-	s.flight = s.flight[:0]
-	s.parsing = s.parsing[:0]
-	if len(s.queue) > 0 {
+	answered := s.answered(room[:0], last)
+	s.first, s.at, s.failed = last+1, last+1, nil
+	over := s.first == len(s.flight)
+	if over {
+		s.finish()
+	}
+	switch {
+	case over && len(s.queue) > 0:
 		s.send()
-	} else {
+	case over:
 		idle = s.hush()
+		fallthrough
+	default:
 		s.mu.Unlock()
 	}
 	for _, c := range answered {
@@ -380,28 +392,32 @@ func (s *session) complete() (idle bool, err error) {
 	return idle, nil
 }
 
-// hush reports whether nobody has to read now that nothing is under way. It is
-// called with s.mu held.
-func (s *session) hush() bool {
-	if s.reserved || s.asleep || s.dead != nil {
-		s.setDeadline(time.Now().Add(s.ttl / 2))
-		return false
+// finish ends an exchange.
+func (s *session) finish() {
+	s.exchanges++
+	s.proven = s.sent
+	s.flight = s.flight[:0]
+	if len(s.again) > 0 {
+		s.queue = append(s.again, s.queue...)
+		s.again = nil
 	}
-	s.reading = false
-	return true
 }
 
-// answered returns the calls that have their answer. The others were in or
-// behind a statement that failed: they are queued again.
-func (s *session) answered(done []*call) []*call {
-	var again []*call
-	for i := range s.flight {
+// answered returns the calls of a transaction that have their answer. It ends with
+// the statement last. The calls that were in or behind one that failed, and were
+// not its only ones, are to be sent again. If all statements were run and the
+// transaction failed, every call did.
+func (s *session) answered(done []*call, last int) []*call {
+	failedAtEnd := s.failed != nil && s.at > last
+	for i := s.first; i <= last; i++ {
 		st := &s.flight[i]
 		switch {
-		case i < s.at:
+		case i < s.at && !failedAtEnd:
 			done = append(done, st.calls...)
-		case i == s.at && !st.many:
-			st.calls[0].err = s.failed
+		case failedAtEnd, i == s.at && !st.many:
+			for _, c := range st.calls {
+				c.err = s.failed
+			}
 			done = append(done, st.calls...)
 		case i == s.at:
 			for _, c := range st.calls {
@@ -409,12 +425,9 @@ func (s *session) answered(done []*call) []*call {
 			}
 			fallthrough
 		default:
-			again = append(again, st.calls...)
+			s.again = append(s.again, st.calls...)
 		}
 		clear(st.calls)
-	}
-	if len(again) > 0 {
-		s.queue = append(again, s.queue...)
 	}
 	return done
 }
@@ -428,11 +441,11 @@ func (s *session) end(err error) {
 	}
 	err = s.dead
 	var left []*call
-	for i := range s.flight {
-		left = append(left, s.flight[i].calls...)
+	for _, st := range s.flight[min(s.first, len(s.flight)):] {
+		left = append(left, st.calls...)
 	}
-	left = append(left, s.queue...)
-	s.flight, s.queue = nil, nil
+	left = append(append(left, s.again...), s.queue...)
+	s.flight, s.again, s.queue = nil, nil, nil
 	s.mu.Unlock()
 	s.backend.lost(s, err)
 	for _, c := range left {
@@ -456,6 +469,22 @@ func (s *session) kill(err error) {
 // goes on.
 func (s *session) survived(err error) bool {
 	return codeOf(err) != "" && s.lives()
+}
+
+// wasEnded reports whether err says that the other side has ended the session, which
+// had served before. All that it had is free then.
+func (s *session) wasEnded(err error) bool {
+	if s.lives() {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, end) {
+			return s.exchanges > 0
+		}
+	}
+	return strings.HasPrefix(codeOf(err), "57") && s.exchanges > 0
 }
 
 func (s *session) lives() bool {
@@ -487,19 +516,23 @@ func (s *session) lease() time.Duration {
 	return s.ttl
 }
 
-// retune gives a session that nobody uses another lease.
-func (s *session) retune(ttl time.Duration) {
+// retune gives a session that nobody uses another lease. The server learns of it
+// with what its next user sends.
+func (s *session) retune(lease time.Duration) {
 	s.mu.Lock()
-	change := s.ttl != ttl && s.leased
-	s.ttl = ttl
-	s.mu.Unlock()
-	if change {
-		s.start(&call{op: setTTL, arg: ttl.Milliseconds(), then: sequelFunc(func(c *call) {
-			if c.err != nil {
-				s.kill(c.err)
-			}
-		})})
+	defer s.mu.Unlock()
+	if s.ttl == lease {
+		return
 	}
+	s.ttl = lease
+	if !s.leased {
+		return
+	}
+	s.queue = append(s.queue, &call{op: setTTL, arg: lease.Milliseconds(), then: sequelFunc(func(c *call) {
+		if c.err != nil {
+			s.kill(c.err)
+		}
+	})})
 }
 
 // A renewal is an exchange that proves the session once more.

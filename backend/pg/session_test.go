@@ -2,6 +2,7 @@ package pg
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -43,12 +44,10 @@ func TestGroups(t *testing.T) {
 // TestFailureInGroup has one statement of an exchange fail: the others take
 // effect all the same, and the change of the lease stays.
 func TestFailureInGroup(t *testing.T) {
-	p, s := newSession(t)
+	_, s := newSession(t)
 	for range 20 {
 		ttl := 30 * time.Second
-		p.backend.mu.Lock()
 		s.retune(ttl)
-		p.backend.mu.Unlock()
 		bad, good := newCall(setTTL, -2), newCall(tryExclusive, 1<<41)
 		s.start(newCall(ping, int64(s.pid)))
 		s.start(bad)
@@ -77,9 +76,54 @@ func TestFailureBehindTheGrant(t *testing.T) {
 	a := admin(t, shared.Addr())
 	execute(t, a, "DROP SCHEMA IF EXISTS worn CASCADE", "CREATE SCHEMA worn")
 	p := newPeer(t, shared.Addr(), Options{Schema: "worn"}, 10*limit)
-	execute(t, a, "SELECT setval('worn.dlock_token', (1::int8 << 52) - 1)") // the last there is
+	execute(t, a, "SELECT setval('worn.dlock_fence', 9223372036854775807)") // the last there is
 	if _, err := p.Mutex(nameOf(t)).TryLock(testContext(t)); !errors.Is(err, dlock.ErrUnavailable) {
 		t.Errorf("locked without a token: %v", err)
 	}
 	eventually(t, "nothing left", func() bool { return inLocks(t, a, p.backend, nameOf(t), true) == 0 })
+}
+
+// TestFailureOfACommit has a transaction fail when all its statements have been run, and
+// the one behind it succeed: every call of the first one failed.
+func TestFailureOfACommit(t *testing.T) {
+	failed := errors.New("disk full")
+	one, two, after := &call{op: tryExclusive, arg: 1}, &call{op: ping, arg: 2}, &call{op: setTTL, arg: 3}
+	s := &session{queue: []*call{one, after, two}}
+	s.group()
+	if n := len(s.flight); n != 3 || s.flight[0].ends || !s.flight[1].ends || !s.flight[2].ends {
+		t.Fatalf("%d statements: %+v", n, s.flight)
+	}
+	s.at, s.failed = 2, failed
+	if done := s.answered(nil, 1); len(done) != 2 || len(s.again) != 0 {
+		t.Errorf("%d calls answered, %d to be sent again", len(done), len(s.again))
+	}
+	if one.err != failed || two.err != failed || after.err != nil {
+		t.Errorf("calls of a transaction that failed: %v, %v; behind it: %v", one.err, two.err, after.err)
+	}
+}
+
+// TestFailedGroupIsTakenApart has a group fail: each of its calls is a transaction, which
+// first gives back what the group may have taken.
+func TestFailedGroupIsTakenApart(t *testing.T) {
+	calls := []*call{{op: tryExclusive, arg: 1}, {op: tryExclusive, arg: 2}, {op: unlockShared, arg: 3}, {op: unlockShared, arg: 4}}
+	s := &session{queue: calls}
+	s.group()
+	s.at, s.failed = 0, errors.New("no room")
+	if done := s.answered(nil, 1); len(done) != 0 {
+		t.Errorf("%d calls answered", len(done))
+	}
+	s.first = 2
+	s.finish()
+	s.group()
+	var ops []op
+	var ends []bool
+	for _, st := range s.flight {
+		ops, ends = append(ops, st.op), append(ends, st.ends)
+	}
+	if want := []op{unlockShared, dropExclusive, tryExclusive, dropExclusive, tryExclusive}; !slices.Equal(ops, want) {
+		t.Errorf("statements %v, want %v", ops, want)
+	}
+	if want := []bool{true, false, true, false, true}; !slices.Equal(ends, want) {
+		t.Errorf("ends %v, want %v", ends, want)
+	}
 }

@@ -2,96 +2,123 @@ package pg
 
 import (
 	"encoding/binary"
-	"strings"
+	"regexp"
 
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// An op is a statement that a session runs. Each takes one bigint, a key if
-// not said otherwise, and returns one, so that all travel alike.
+// An op is a statement that a session runs. Each takes a bigint K, a key if not
+// said otherwise, and returns one, so that all travel alike. Some take a second
+// bigint T.
 type op uint8
 
 const (
-	tryExclusive    op = iota // token, or 0 if the lock is held
+	tryExclusive    op = iota // token, 0 if the lock is held, or disputed
 	tryShared                 // the same
-	unlockExclusive           // 1, or 0 if the session did not hold it
+	lockExclusive             // token or disputed; waits
+	lockShared                // the same
+	unlockExclusive           // 0 if the session did not hold it, 1, or 2 if somebody may listen for its end
 	unlockShared              // the same
-	lockExclusive             // token; waits
-	lockShared                // token; waits
+	dropExclusive             // 1, or 0 if the session did not hold it; says nothing of listeners
+	dropShared                // the same
 	downgrade                 // 1, or 0 if the session did not hold it
-	probe                     // 1 if a shared lock would be granted now
+	probe                     // 1 if a shared lock would be granted now, 0, or disputed
+	claim                     // a ticket for K with rank T, 0 if there is none just now
+	resign                    // 1; gives back the ticket T for K
+	elder                     // 1 if somebody with a claim to K comes before the ticket or rank T
+	draw                      // a number for a token; takes anything
+	listeners                 // 1, or 2 if somebody may listen for the end of a lock
+	notify                    // 1; tells them
+	enlist                    // 1; says that somebody listens
+	delist                    // 1; takes that back
 	ping                      // 1 if this is the backend with that pid, on a primary
 	setTTL                    // 1; takes milliseconds
-	enlist                    // 1; says that somebody without a place in the queue waits
-	delist                    // 1; takes that back
 	unlockAll                 // 1; takes anything
-	draw                      // a number for a token; takes anything
-	reserve                   // the first number of a range, which is on the disk then; takes anything
-	advance                   // takes a number below which none is drawn from now on
+	lookUp                    // how many locks of K the server says that the session has
 	ops
 )
+
+// disputed is the answer of an op that has its lock (or may have it, if it is a
+// probe), while somebody waits for it who may come before: see precedence.go.
+const disputed = -1
 
 // wakeChannel is where the keys of locks are told that have become free and
 // that somebody waits for who is not in the server's queue.
 const wakeChannel = "dlock_wake"
 
-// Who waits so has a shared lock on a second key, made of the first. told is
-// the rest of a CASE that has given a lock back: it sends a notification if
-// there are any such. Otherwise it costs no more than a look at that key.
+// A lock has two more keys, made of its own. Who listens for its end has the first
+// of them shared; who has a claim to it, the second.
 const (
-	second = "K # 6148914691236517205"
-	told   = " WHEN pg_try_advisory_xact_lock(" + second + ") THEN 1" +
-		" WHEN pg_notify('" + wakeChannel + "', K::text) IS NULL THEN 0 ELSE 1 END::int8"
-	unlockExpression       = "CASE WHEN NOT pg_advisory_unlock(K) THEN 0" + told
-	unlockSharedExpression = "CASE WHEN NOT pg_advisory_unlock_shared(K) THEN 0" + told
+	listenKey   = "(K # 6148914691236517205)"
+	claimKey    = "(K # 3689348814741910323)"
+	nobodyElse  = "pg_try_advisory_xact_lock(" + claimKey + ")"
+	ofListeners = " WHEN pg_try_advisory_xact_lock(" + listenKey + ") THEN 1 ELSE 2 END::int8"
 )
 
-// expressions holds what each op selects; K is its argument, NUMBERS and RANGES
-// are the sequences. CASE is what makes an order of evaluation certain.
+// expressions holds what each op selects; K and T are its arguments, NUMBERS is
+// the sequence. CASE is what makes an order of evaluation certain.
 var expressions = [ops]string{
-	tryExclusive:    "CASE WHEN pg_try_advisory_lock(K) THEN nextval(NUMBERS) ELSE 0 END",
-	tryShared:       "CASE WHEN pg_try_advisory_lock_shared(K) THEN nextval(NUMBERS) ELSE 0 END",
-	unlockExclusive: unlockExpression,
-	unlockShared:    unlockSharedExpression,
-	lockExclusive:   "CASE WHEN pg_advisory_lock(K) IS NULL THEN 0 ELSE nextval(NUMBERS) END",
-	lockShared:      "CASE WHEN pg_advisory_lock_shared(K) IS NULL THEN 0 ELSE nextval(NUMBERS) END",
-	downgrade:       "CASE WHEN pg_advisory_lock_shared(K) IS NULL THEN 0 WHEN NOT pg_advisory_unlock(K) THEN 0" + told,
-	probe:           "pg_try_advisory_xact_lock_shared(K)::int::int8",
-	ping:            "(pg_backend_pid() = K AND NOT pg_is_in_recovery())::int::int8",
-	setTTL:          "(set_config('idle_session_timeout', K::text, false) IS NOT NULL)::int::int8",
-	enlist:          "(pg_advisory_lock_shared(" + second + ") IS NOT NULL)::int::int8",
-	delist:          "pg_advisory_unlock_shared(" + second + ")::int::int8",
-	unlockAll:       "(pg_advisory_unlock_all() IS NOT NULL)::int::int8 + 0 * K",
+	tryExclusive:    "CASE WHEN NOT pg_try_advisory_lock(K) THEN 0 WHEN " + nobodyElse + " THEN nextval(NUMBERS) ELSE -1 END",
+	tryShared:       "CASE WHEN NOT pg_try_advisory_lock_shared(K) THEN 0 WHEN " + nobodyElse + " THEN nextval(NUMBERS) ELSE -1 END",
+	lockExclusive:   "CASE WHEN pg_advisory_lock(K) IS NULL THEN 0 WHEN " + nobodyElse + " THEN nextval(NUMBERS) ELSE -1 END",
+	lockShared:      "CASE WHEN pg_advisory_lock_shared(K) IS NULL THEN 0 WHEN " + nobodyElse + " THEN nextval(NUMBERS) ELSE -1 END",
+	unlockExclusive: "CASE WHEN NOT pg_advisory_unlock(K) THEN 0" + ofListeners,
+	unlockShared:    "CASE WHEN NOT pg_advisory_unlock_shared(K) THEN 0" + ofListeners,
+	dropExclusive:   "pg_advisory_unlock(K)::int::int8",
+	dropShared:      "pg_advisory_unlock_shared(K)::int::int8",
+	downgrade:       "CASE WHEN pg_advisory_lock_shared(K) IS NULL THEN 0 ELSE pg_advisory_unlock(K)::int::int8 END",
+	probe:           "CASE WHEN NOT pg_try_advisory_xact_lock_shared(K) THEN 0 WHEN " + nobodyElse + " THEN 1 ELSE -1 END::int8",
+	claim:           claimExpression,
+	resign:          resignExpression,
+	elder:           elderExpression,
 	draw:            "nextval(NUMBERS) + 0 * K",
-	reserve:         "CASE WHEN " + reserving + " IS NULL THEN 0 ELSE setval(RANGES, nextval(RANGES)) + 0 * K END",
-	advance: "CASE WHEN " + reserving + " IS NULL THEN 0" +
-		" WHEN coalesce(pg_sequence_last_value(NUMBERS), 0) < K THEN setval(NUMBERS, K) ELSE K END",
+	listeners:       "CASE" + ofListeners,
+	notify:          "CASE WHEN pg_notify('" + wakeChannel + "', K::text) IS NULL THEN 0 ELSE 1 END::int8",
+	enlist:          "(pg_advisory_lock_shared(" + listenKey + ") IS NOT NULL)::int::int8",
+	delist:          "pg_advisory_unlock_shared(" + listenKey + ")::int::int8",
+	ping:            "(pg_backend_pid() = K AND NOT pg_is_in_recovery())::int::int8",
+	setTTL: "(set_config('idle_session_timeout', K::text, false) IS NOT NULL" +
+		" AND set_config('tcp_user_timeout', K::text, false) IS NOT NULL)::int::int8",
+	unlockAll: "(pg_advisory_unlock_all() IS NOT NULL)::int::int8 + 0 * K",
+	lookUp: "(SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid = pg_backend_pid()" +
+		" AND classid = ((K >> 32) & 4294967295)::oid AND objid = (K & 4294967295)::oid)",
 }
 
 // groups holds what is run instead for many keys at once. The tries draw one
 // token for all of them, last, when every lock is held: tokens are compared
 // only within one name.
 var groups = [ops]string{
-	tryExclusive:    "SELECT pg_try_advisory_lock(k)::int::int8 FROM unnest($1::int8[]) k UNION ALL SELECT nextval(NUMBERS)",
-	tryShared:       "SELECT pg_try_advisory_lock_shared(k)::int::int8 FROM unnest($1::int8[]) k UNION ALL SELECT nextval(NUMBERS)",
-	unlockExclusive: "SELECT " + unlockExpression + " FROM unnest($1::int8[]) K",
-	unlockShared:    "SELECT " + unlockSharedExpression + " FROM unnest($1::int8[]) K",
+	tryExclusive:    "SELECT " + triesOf("pg_try_advisory_lock") + " FROM unnest($1::int8[]) K UNION ALL SELECT nextval(NUMBERS)",
+	tryShared:       "SELECT " + triesOf("pg_try_advisory_lock_shared") + " FROM unnest($1::int8[]) K UNION ALL SELECT nextval(NUMBERS)",
+	unlockExclusive: "SELECT " + expressions[unlockExclusive] + " FROM unnest($1::int8[]) K",
+	unlockShared:    "SELECT " + expressions[unlockShared] + " FROM unnest($1::int8[]) K",
+}
+
+func triesOf(try string) string {
+	return "CASE WHEN NOT " + try + "(K) THEN 0 WHEN " + nobodyElse + " THEN 1 ELSE -1 END::int8"
 }
 
 // undo is the op that gives back what o may have taken, or ops if there is
 // nothing to give back.
 func (o op) undo() op {
 	switch o {
-	case tryExclusive, lockExclusive:
-		return unlockExclusive
-	case tryShared, lockShared:
-		return unlockShared
+	case tryExclusive, lockExclusive, unlockExclusive:
+		return dropExclusive
+	case tryShared, lockShared, unlockShared:
+		return dropShared
 	}
 	return ops
 }
 
-// goesAlone reports whether o is a transaction by itself.
-func (o op) goesAlone() bool { return o == setTTL || o == reserve }
+// goesAlone reports whether o is always a transaction by itself: it is not to
+// fail with another statement, or to make others wait for the disk.
+func (o op) goesAlone() bool { return o == setTTL || o == notify }
+
+// waits reports whether o waits for a lock.
+func (o op) waits() bool { return o == lockExclusive || o == lockShared }
+
+// hasRank reports whether o takes a second argument.
+func (o op) hasRank() bool { return o == claim || o == resign || o == elder }
 
 func tryOp(shared bool) op    { return pick(shared, tryShared, tryExclusive) }
 func unlockOp(shared bool) op { return pick(shared, unlockShared, unlockExclusive) }
@@ -126,11 +153,25 @@ var names = func() (list [ops]string) {
 }()
 
 func (f form) sql(q *sequences) string {
-	text := "SELECT " + strings.ReplaceAll(expressions[f.op], "K", "$1")
 	if f.many {
-		text = groups[f.op]
+		return q.in(groups[f.op])
 	}
-	return q.in(text)
+	text := argK.ReplaceAllLiteralString(expressions[f.op], "$1")
+	return q.in("SELECT " + argT.ReplaceAllLiteralString(text, "$2"))
+}
+
+var argK, argT = regexp.MustCompile(`\bK\b`), regexp.MustCompile(`\bT\b`)
+
+// forms are all that a session prepares.
+func forms() []form {
+	var all []form
+	for o := range ops {
+		all = append(all, form{op: o})
+		if groups[o] != "" {
+			all = append(all, form{op: o, many: true})
+		}
+	}
+	return all
 }
 
 // The types of arguments, by their numbers in every Postgres.
@@ -139,11 +180,14 @@ const (
 	typeInt8Array = 1016
 )
 
-func (f form) argument() uint32 {
-	if f.many {
-		return typeInt8Array
+func (f form) arguments() []uint32 {
+	switch {
+	case f.many:
+		return []uint32{typeInt8Array}
+	case f.op.hasRank():
+		return []uint32{typeInt8, typeInt8}
 	}
-	return typeInt8
+	return []uint32{typeInt8}
 }
 
 // A statement is one execution: of one call, or of many of the same op.
@@ -151,12 +195,23 @@ type statement struct {
 	form
 	calls []*call
 	rows  int
+	ends  bool // a transaction, which is all since the last such statement
 }
 
-// encode appends the argument in the binary format.
-func (st *statement) encode(buf []byte) []byte {
+// bind puts the arguments into m, in the binary format. It uses and returns buf.
+func (st *statement) bind(m *pgproto3.Bind, buf []byte) []byte {
+	m.PreparedStatement = st.name()
+	buf = buf[:0]
+	m.Parameters = m.Parameters[:0]
 	if !st.many {
-		return binary.BigEndian.AppendUint64(buf, uint64(st.calls[0].arg))
+		c := st.calls[0]
+		buf = binary.BigEndian.AppendUint64(buf, uint64(c.arg))
+		m.Parameters = append(m.Parameters, buf[:8])
+		if st.op.hasRank() {
+			buf = binary.BigEndian.AppendUint64(buf, uint64(c.rank))
+			m.Parameters = append(m.Parameters, buf[8:16])
+		}
+		return buf
 	}
 	const dimensions, noNulls, lowerBound, size = 1, 0, 1, 8
 	for _, v := range []uint32{dimensions, noNulls, typeInt8, uint32(len(st.calls)), lowerBound} {
@@ -166,6 +221,7 @@ func (st *statement) encode(buf []byte) []byte {
 		buf = binary.BigEndian.AppendUint32(buf, size)
 		buf = binary.BigEndian.AppendUint64(buf, uint64(c.arg))
 	}
+	m.Parameters = append(m.Parameters, buf)
 	return buf
 }
 

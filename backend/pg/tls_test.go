@@ -1,6 +1,12 @@
 package pg
 
 import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"strings"
+
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -12,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/server"
 )
 
@@ -54,4 +61,93 @@ func pemFiles(t testing.TB, c tls.Certificate) (cert, key string) {
 		must(t, os.Chown(key, uid, -1))
 	}
 	return cert, key
+}
+
+// TestTLSUnlessLocal looks at what is made of URLs that say nothing of TLS.
+func TestTLSUnlessLocal(t *testing.T) {
+	t.Setenv("PGSSLMODE", "")
+	for url, plain := range map[string]bool{
+		"postgres://app:secret@db.example.com/x":                     false,
+		"postgres://app:secret@127.0.0.1,db.example.com/x":           false,
+		"postgres://app:secret@10.0.0.1/x":                           false,
+		"postgres:///x?host=10.0.0.1":                                false,
+		"postgres://app:secret@db.example.com/x?sslmode=verify-full": false,
+		"postgres://app:secret@db.example.com/x?sslmode=disable":     true,
+		"postgres://app:secret@db.example.com/x?sslmode=prefer":      true,
+		"postgres://app:secret@127.0.0.1/x":                          true,
+		"postgres://app:secret@[::1]:5433/x":                         true,
+		"postgres://app:secret@localhost/x":                          true,
+		"postgres:///x?host=/var/run/postgresql":                     true,
+	} {
+		u, err := backend.ParseURL(url)
+		must(t, err)
+		_, cfg, err := parse(backend.Config{URL: u})
+		must(t, err)
+		got := cfg.TLSConfig == nil
+		for _, f := range cfg.Fallbacks {
+			got = got || f.TLSConfig == nil
+		}
+		if got != plain {
+			t.Errorf("%s: plain text allowed: %v", url, got)
+		}
+	}
+}
+
+// TestPasswordIsNotSentInPlain has a server that says it has no TLS, and asks for the
+// password as it is.
+func TestPasswordIsNotSentInPlain(t *testing.T) {
+	t.Setenv("PGSSLMODE", "")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	told := make(chan string, 16)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go askForPassword(c, told)
+		}
+	}()
+	for _, params := range []string{"", "?sslmode=require", "?sslmode=verify-full"} {
+		_, err := open1(t, "postgres://app:s3cret@"+l.Addr().String()+"/db"+params)
+		if err == nil || strings.Contains(err.Error(), "s3cret") || errors.Is(err, dlock.ErrInvalidConfig) {
+			t.Errorf("%s: %v", params, err)
+		}
+		select {
+		case password := <-told:
+			t.Errorf("%q was told %q", params, password)
+		default:
+		}
+	}
+}
+
+// askForPassword is a server, until it has been told.
+func askForPassword(c net.Conn, told chan<- string) {
+	defer c.Close()
+	for {
+		head := make([]byte, 4)
+		if _, err := io.ReadFull(c, head); err != nil {
+			return
+		}
+		body := make([]byte, binary.BigEndian.Uint32(head)-4)
+		if _, err := io.ReadFull(c, body); err != nil {
+			return
+		}
+		const wantsTLS = 80877103
+		if binary.BigEndian.Uint32(body) == wantsTLS {
+			_, _ = c.Write([]byte{'N'})
+			continue
+		}
+		_, _ = c.Write([]byte{'R', 0, 0, 0, 8, 0, 0, 0, 3}) // in plain text
+		answer := make([]byte, 5)
+		if _, err := io.ReadFull(c, answer); err != nil {
+			return
+		}
+		password := make([]byte, binary.BigEndian.Uint32(answer[1:])-4)
+		_, _ = io.ReadFull(c, password)
+		told <- string(password)
+		return
+	}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"net"
 	"net/url"
+	"os"
 	"strings"
 
 	"github.com/dlock-go/dlock/backend"
@@ -19,8 +21,8 @@ func init() {
 
 // driverParams are the parameters that the driver reads by itself.
 var driverParams = []string{
-	"application_name", "channel_binding", "connect_timeout", "require_auth", "sslcert", "sslkey",
-	"sslmode", "sslnegotiation", "sslrootcert", "sslsni", "target_session_attrs",
+	"application_name", "channel_binding", "connect_timeout", "host", "options", "port", "require_auth", "sslcert",
+	"sslkey", "sslmode", "sslnegotiation", "sslrootcert", "sslsni", "target_session_attrs",
 }
 
 func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
@@ -32,7 +34,6 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.credentials = cfg.Credentials
 	if err := b.check(ctx); err != nil {
 		return nil, err
 	}
@@ -46,7 +47,9 @@ func parse(cfg backend.Config) (*Options, *pgx.ConnConfig, error) {
 	opts := &Options{
 		Namespace:     p.Take("namespace", ""),
 		Schema:        p.Take("schema", ""),
+		Owner:         p.Take("owner", ""),
 		MaxParked:     p.TakeInt("parked", 0),
+		MaxConns:      p.TakeInt("max_conns", 0),
 		Slice:         p.TakeDuration("slice", 0),
 		MaxLocks:      p.TakeInt("max_locks", 0),
 		SessionPooler: p.Has("pooler"),
@@ -67,9 +70,12 @@ func parse(cfg backend.Config) (*Options, *pgx.ConnConfig, error) {
 	if cfg.TLS != nil && !driver.Has("sslmode") {
 		driver.Set("sslmode", "require")
 	}
-	conn, err := pgx.ParseConfig(connString(cfg.URL, driver))
+	conn, err := secured(cfg.URL, driver)
 	if err != nil {
 		return nil, nil, backend.Fail(backend.ErrInvalidConfig, errors.New("the driver does not accept the URL or the environment"))
+	}
+	if cfg.Credentials != nil {
+		opts.BeforeConnect = withCredentials(cfg.Credentials)
 	}
 	if cfg.URL.Password != "" {
 		conn.Password = cfg.URL.Password
@@ -83,9 +89,42 @@ func parse(cfg backend.Config) (*Options, *pgx.ConnConfig, error) {
 	return opts, conn, nil
 }
 
+// secured is the driver's configuration. What says nothing of TLS gets it, unless all
+// hosts are this machine. There TLS is used if the server has it, and a server that
+// has not does not get the password in plain text.
+func secured(u *backend.URL, params url.Values) (*pgx.ConnConfig, error) {
+	conn, err := pgx.ParseConfig(connString(u, params))
+	if err != nil || params.Has("sslmode") || os.Getenv("PGSSLMODE") != "" {
+		return conn, err
+	}
+	if !isLocal(&conn.Config) {
+		params.Set("sslmode", "require")
+		return pgx.ParseConfig(connString(u, params))
+	}
+	if conn.RequireAuth == "" {
+		conn.RequireAuth = "!password"
+	}
+	return conn, nil
+}
+
+// isLocal reports whether all hosts are Unix sockets or loopback addresses.
+func isLocal(cfg *pgconn.Config) bool {
+	local := func(host string) bool {
+		ip := net.ParseIP(host)
+		return strings.HasPrefix(host, "/") || strings.HasPrefix(host, "@") || host == "localhost" || ip != nil && ip.IsLoopback()
+	}
+	for _, f := range cfg.Fallbacks {
+		if !local(f.Host) {
+			return false
+		}
+	}
+	return local(cfg.Host)
+}
+
 // connString is the URL as the driver wants it, without the password.
 func connString(u *backend.URL, params url.Values) string {
-	out := url.URL{Scheme: "postgres", Host: strings.Join(u.Hosts, ","), Path: u.Path, RawQuery: params.Encode()}
+	query := strings.ReplaceAll(params.Encode(), "+", "%20") // the driver takes a plus for a plus
+	out := url.URL{Scheme: "postgres", Host: strings.Join(u.Hosts, ","), Path: u.Path, RawQuery: query}
 	if u.User != "" {
 		out.User = url.User(u.User)
 	}

@@ -5,30 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
 
-const (
-	// patience bounds the time for which too few nodes answer a request that
-	// waits.
-	patience = 3 * time.Second
+var (
+	// errStuck says that others have the nodes that are missing, or that they came
+	// too late.
+	errStuck = errors.New("the votes are split")
 
-	// minPatience is the least for which a request waits with some of the
-	// nodes for the rest.
-	minPatience = 4 * time.Millisecond
-
-	// minGrace is the least for which the other nodes are waited for once there
-	// are enough.
-	minGrace = time.Millisecond
+	errTooLate = errors.New("the nodes took longer than the lease lasts")
 )
 
-// errSplit says that nobody can have a majority, or that it came too late.
-var errSplit = errors.New("the votes are split")
-
-// Acquire implements backend.Backend. First come is first served only as far as
-// the nodes are asked in the same order.
+// Acquire implements backend.Backend. Those who wait queue at one node, the same for
+// all of them while it answers.
 func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
 	if b.maxTTL > 0 && r.TTL > b.maxTTL {
 		return nil, backend.Fail(backend.ErrInvalidTTL, fmt.Errorf("%v is more than the quorum's greatest TTL, %v", r.TTL, b.maxTTL))
@@ -37,21 +29,40 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		return nil, backend.ErrClosed
 	}
 	defer b.calls.Done()
-	pause := backend.Backoff{Min: time.Millisecond}
-	found := false
-	for round := 0; ; round++ {
-		c := &call{hold: b.newHold(ctx, r, round), began: time.Now(), found: found}
-		bh, err := c.decide(ctx)
-		if err == nil {
+	began, found, last := time.Now(), false, undecided
+	pause := backend.Backoff{Min: 20 * time.Millisecond}
+	for round := 0; ctx.Err() == nil; round++ {
+		c := b.newCall(ctx, r, round)
+		if r.Wait && (last == stuck || b.all() || b.contended.has(c.hash)) {
+			c.phase = queueing
+		}
+		if !found {
+			c.most = min(c.most, max(backend.FirstAnswer-time.Since(began), leastLimit))
+		}
+		bh, v, err := c.decide(ctx, found)
+		last = v
+		if bh != nil {
 			return bh, nil
 		}
 		c.giveUp(ctx)
-		if !errors.Is(err, errSplit) || !r.Wait {
+		found = found || c.found()
+		rest := rand.N(c.patient)
+		if v == short {
+			ready, soon := c.readyIn()
+			if kindOf(err) != backend.ErrUnavailable || !found && !soon && time.Since(began) > backend.FirstAnswer {
+				return nil, err
+			}
+			if soon {
+				r.Answered()
+			}
+			rest = min(pause.Next(), ready)
+		}
+		if !r.Wait || v == ended {
 			return nil, err
 		}
-		found = c.found
-		b.sleep(ctx, pause.Next())
+		b.sleep(ctx, rest)
 	}
+	return nil, backend.WaitEnded(ctx, found)
 }
 
 // sleep waits for d, or until ctx or the backend ends.
@@ -65,249 +76,387 @@ func (b *Backend) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// A call is the wait of one Acquire for the nodes, in one round.
+// A phase says what a call waits for.
+type phase uint8
+
+const (
+	// asking: all nodes were asked at once. Whether the lock is free is for the
+	// front to say, and a majority decides.
+	asking phase = iota
+
+	// queueing: it waits in the queue of the front, and has asked nobody else.
+	queueing
+
+	// gathering: the front has granted, and it waits at the others for the rest.
+	// Nobody else does, unless their front is another node.
+	gathering
+)
+
+// A verdict is what has become of a call.
+type verdict uint8
+
+const (
+	undecided verdict = iota // the answers to come decide
+	won                      // enough nodes have granted
+	held                     // the lock is not free, and the call must not wait
+	stuck                    // others have the nodes that are missing
+	short                    // too few nodes answer
+	ended                    // nobody waits for it any more
+)
+
+// A call is one round of an Acquire. Its front is the first node that answers, in
+// an order of the nodes that all clients have in common for a name. Who waits, waits
+// there, so that the votes are not split among those who come at once.
 type call struct {
 	*hold
-	began time.Time
-	found bool          // the nodes have said, in this round or before, that somebody has the lock
-	first time.Time     // when the first node had granted
-	took  time.Duration // until enough nodes had answered
-
-	split   *time.Timer // fires after waiting with some of the nodes for the rest; nil: not so now
-	silence *time.Timer // fires when too few nodes have answered for too long
-	slow    *time.Timer // fires when the nodes have had the time to answer
-	grace   *time.Timer // fires when it is time to go without the others
-	alone   bool        // it has
+	hash     uint32
+	phase    phase
+	most     time.Duration // that a node has for an answer
+	waited   bool          // the front has had it wait
+	began    time.Time     // of the present phase
+	beat     time.Time     // when to see whether the front is still there
+	stuckFor time.Time     // since when only nodes are missing that others have; zero: not so
+	patient  time.Duration // how long that may last
 }
 
-// decide asks the nodes and waits until the lock is held or will not be.
-func (c *call) decide(ctx context.Context) (*backend.Hold, error) {
-	defer func() { stop(c.split); stop(c.silence); stop(c.slow); stop(c.grace) }()
-	c.begin(ctx)
+func (b *Backend) newCall(ctx context.Context, r backend.Request, round int) *call {
+	c := &call{hold: b.newHold(ctx, r, round), hash: hashOf(r.Name), most: limit(r.TTL), began: time.Now()}
+	c.patient = c.patience()
+	return c
+}
+
+// decide asks the nodes and waits until the lock is held or will not be in this
+// round. Found says that somebody had it in an earlier one.
+func (c *call) decide(ctx context.Context, found bool) (*backend.Hold, verdict, error) {
+	c.start()
+	t := time.NewTimer(time.Hour)
+	defer t.Stop()
 	for {
 		c.mu.Lock()
-		bh, err := c.judge()
-		c.found = c.found || c.held()
+		v, again := c.step(time.Now())
+		bh, err := c.conclude(v)
 		c.mu.Unlock()
-		if bh != nil || err != nil {
-			return bh, err
+		if v != undecided {
+			return bh, v, err
 		}
-		if c.found && c.r.Wait {
+		switch {
+		case c.waited:
 			c.r.Queued()
+		case c.anyAnswer():
+			c.r.Answered()
 		}
-		if c.slow == nil {
-			c.slow = time.NewTimer(limit(c.r.TTL))
-		}
+		t.Reset(again)
 		select {
 		case <-c.changed:
-		case <-fires(c.split):
-			if !c.r.Wait {
-				return nil, backend.ErrHeld
-			}
-			return nil, errSplit
-		case <-fires(c.silence):
-			return nil, c.failure()
-		case <-fires(c.slow):
-			c.overdue()
-		case <-fires(c.grace):
-			c.alone = true
+		case <-t.C:
 		case <-ctx.Done():
-			return nil, backend.WaitEnded(ctx, c.found)
+			return nil, ended, backend.WaitEnded(ctx, found || c.found())
 		case <-c.b.closing:
-			return nil, backend.ErrClosed
+			return nil, ended, backend.ErrClosed
 		}
 	}
 }
 
-// begin asks all nodes, or the first, and waits for those that answer at once.
-func (c *call) begin(ctx context.Context) {
-	all := c.seats
-	if c.inOrder {
-		all = all[:1]
-	}
-	mine := make([]started[*backend.Hold], 0, len(all))
-	for i := range all {
-		if s, ok := c.start(i); ok {
-			mine = append(mine, s)
-			continue
-		}
-		c.mu.Lock()
-		c.ask(i)
-		c.mu.Unlock()
-	}
-	wait(context.WithoutCancel(ctx), &c.b.workers, mine)
-}
-
-// overdue takes for failed the nodes that have not answered. They may yet.
-func (c *call) overdue() {
+// start asks all nodes, or leaves it to step to ask the front alone.
+func (c *call) start() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.front = c.chooseFront()
+	if c.phase == queueing {
+		return
+	}
 	for i := range c.seats {
-		if s := &c.seats[i]; s.is == asked {
-			s.is, s.err = failed, errOverdue
-			c.b.nodes[i].silent.Store(true)
+		c.ask(i, c.r.Wait && i == c.front)
+	}
+}
+
+// chooseFront returns the first node in the order of the name that may grant the
+// lock: one that answers as fast as the others, if there is one. Called with h.mu
+// held.
+func (c *call) chooseFront() int {
+	second := -1
+	for k := range c.seats {
+		i := k
+		if !c.b.all() {
+			i = (k + int(c.hash%uint32(len(c.seats)))) % len(c.seats)
+		}
+		switch {
+		case c.seats[i].isOut():
+		case c.seats[i].is == granted || !c.b.away(i):
+			return i
+		case second < 0:
+			second = i
 		}
 	}
-	c.slow.Reset(limit(c.r.TTL)) // for those that have been asked again
+	return second
+}
+
+// step goes on as far as the answers allow, and says when to look again if none
+// comes. Called with h.mu held.
+func (c *call) step(now time.Time) (verdict, time.Duration) {
+	for {
+		before, again := c.phase, c.expire(now)
+		n := c.count()
+		if n.dead > len(c.seats)-c.b.need {
+			return short, 0
+		}
+		v := undecided
+		switch before {
+		case asking:
+			v = c.stepAsking(n)
+		case queueing:
+			v = c.stepQueueing()
+			again = min(again, c.watchFront(now))
+		case gathering:
+			var left time.Duration
+			v, left = c.stepGathering(n, now)
+			again = min(again, left)
+		}
+		if v != undecided || c.phase == before {
+			return v, again
+		}
+	}
+}
+
+func (c *call) stepAsking(n tally) verdict {
+	if s := &c.seats[c.front]; s.isOut() || c.b.nodes[c.front].silent.Load() {
+		c.front = c.chooseFront()
+	}
+	switch is := c.seats[c.front].is; {
+	case is == granted && n.bearing >= c.b.need:
+		return won
+	case is == granted && n.granted+n.coming < c.b.need:
+		c.enter(gathering)
+	case is != refused:
+	case c.r.Wait:
+		c.queue()
+	case n.answered >= c.b.need:
+		return held
+	case n.coming == 0:
+		return short
+	}
+	return undecided
+}
+
+// stepQueueing asks the front, and another node for it when it is away.
+func (c *call) stepQueueing() verdict {
+	s := &c.seats[c.front]
+	if n := c.b.nodes[c.front]; s.is != granted && (s.isOut() || n.gone.Load() || s.is == asked && n.silent.Load()) {
+		is := s.is
+		s.is = failed
+		next := c.chooseFront()
+		switch {
+		case next < 0:
+			return short
+		case is == asked && c.b.away(next): // no other is any better
+			s.is = is
+		default:
+			c.drop(c.front)
+			s.is = failed
+			c.front = next
+		}
+		s = &c.seats[c.front]
+	}
+	switch {
+	case s.is == granted:
+		if !c.waited {
+			c.b.contended.forget(c.hash)
+		}
+		c.enter(gathering)
+	case s.is == unasked || s.is == refused && !s.asking:
+		c.ask(c.front, true)
+	}
+	c.waited = c.waited || s.refused
+	return undecided
+}
+
+// firstBeat and lastBeat bound how often who waits sees whether the front is still
+// there: the less often the longer it has waited.
+const firstBeat, lastBeat = 20 * time.Millisecond, 2 * time.Second
+
+// watchFront has the front pinged when it is time to, and says when it is.
+func (c *call) watchFront(now time.Time) time.Duration {
+	n := c.b.nodes[c.front]
+	if left := c.beat.Sub(now); left > 0 && !n.silent.Load() {
+		return left
+	}
+	next := min(max(now.Sub(c.began)/8, firstBeat), lastBeat)
+	if !c.beat.IsZero() {
+		n.check(c.b, c.r.TTL, c.signal)
+	}
+	c.beat = now.Add(next)
+	return next
+}
+
+// stepGathering waits for what is missing, for a while if others have it.
+func (c *call) stepGathering(n tally, now time.Time) (verdict, time.Duration) {
+	switch {
+	case n.bearing >= c.b.need:
+		return won, 0
+	case n.granted == 0:
+		return stuck, 0
+	}
+	c.gather()
+	if n = c.count(); n.coming > 0 {
+		c.stuckFor = time.Time{}
+		return undecided, time.Minute
+	}
+	if c.stuckFor.IsZero() {
+		c.stuckFor = now
+	}
+	left := c.patient - now.Sub(c.stuckFor)
+	switch {
+	case left > 0:
+		return undecided, left
+	case c.r.Wait:
+		return stuck, 0
+	}
+	return held, 0
+}
+
+// enter begins a phase.
+func (c *call) enter(p phase) { c.phase, c.began = p, time.Now() }
+
+// queue gives up what others than the front may have granted: they are for who has
+// the front.
+func (c *call) queue() {
+	c.enter(queueing)
+	c.waited = true
+	c.b.contended.keep(c.hash)
+	for i := range c.seats {
+		if s := &c.seats[i]; i != c.front && (s.asking || s.hold != nil) {
+			c.drop(i)
+		}
+	}
+}
+
+// gather asks the nodes that have not been asked to let this call wait, one after
+// the other where all are needed.
+func (c *call) gather() {
+	for i := range c.seats {
+		s := &c.seats[i]
+		if s.is == unasked || s.is == refused && !s.asking {
+			c.ask(i, true)
+		}
+		if c.r.Wait && c.b.all() && s.is != granted {
+			return
+		}
+	}
+}
+
+// expire takes for silent the nodes that have not answered as soon as they use to,
+// which nobody waits for who can do without, and for failed those that have not in
+// all the time there is. They may yet. It returns when there is something to expire.
+func (c *call) expire(now time.Time) time.Duration {
+	next := time.Minute
+	for i := range c.seats {
+		s, n := &c.seats[i], c.b.nodes[i]
+		if s.is != asked && (s.is != unasked || !s.asking) {
+			continue
+		}
+		since := now.Sub(s.since)
+		if since >= c.most {
+			s.is, s.err = failed, errOverdue
+			continue
+		}
+		left := c.most - since
+		if soon := n.limit(c.r.TTL) - since; soon <= 0 {
+			n.silent.Store(true)
+		} else {
+			left = min(left, soon)
+		}
+		next = min(next, left)
+	}
+	return next
 }
 
 var errOverdue = backend.Fail(backend.ErrUnavailable, errors.New("no answer in time"))
 
-// judge looks at what the nodes have said. Called with h.mu held.
-func (c *call) judge() (*backend.Hold, error) {
-	n := c.count()
-	if n[granted] > 0 && c.first.IsZero() {
-		c.first = time.Now()
-	}
-	if c.took == 0 && n[granted]+n[refused] >= c.b.need {
-		c.took = time.Since(c.began)
-	}
-	switch out := len(c.seats) - c.b.need; {
-	case c.bearing() >= c.b.need:
-		if c.alone || !c.more() {
-			return c.win()
-		}
-		c.watch(&c.grace, true, max(time.Since(c.first), minGrace))
-	case n[denied] > out:
-		return nil, c.failureLocked()
-	case c.r.Wait:
-		c.watch(&c.silence, n[failed]+n[denied] > out, patience)
-		c.watch(&c.split, c.stuck(n), c.patience())
-	case n[granted]+n[asked] >= c.b.need, c.waits:
-	case n[refused] <= out && n[granted]+n[refused]+n[asked] < c.b.need:
-		return nil, c.failureLocked()
-	case n[refused] <= out && n[granted]+n[refused] < c.b.need: // held or unavailable: it will show
-	case n[granted] == 0:
-		return nil, backend.ErrHeld
-	default:
-		c.standBy()
-	}
-	return nil, nil
+// A tally counts the nodes by what they have said.
+type tally struct {
+	granted, bearing int
+	answered         int // have granted or refused
+	dead             int // will not grant, or do not answer
+	coming           int // may answer, or grant, any moment
 }
 
-// stuck reports that some nodes have granted, and others refuse.
-func (h *hold) stuck(n [granted + 1]int) bool {
-	switch {
-	case n[granted] == 0 || n[granted] >= h.b.need || n[asked] > 0:
-		return false
-	case h.inOrder:
-		return n[refused] > 0
-	}
-	return n[granted]+n[refused] >= h.b.need
-}
-
-func (h *hold) count() (n [granted + 1]int) {
+// count counts the nodes. One that is silent may answer any moment if there is no
+// hope without it. Called with h.mu held.
+func (h *hold) count() (n tally) {
+	silent, refusing := 0, 0
 	for i := range h.seats {
-		n[h.seats[i].is]++
+		s := &h.seats[i]
+		if s.answered {
+			n.answered++
+		}
+		switch {
+		case s.bears:
+			n.bearing++
+			n.granted++
+		case s.is == granted:
+			n.granted++
+			if h.token != 0 { // it is being told of that
+				n.coming++
+			}
+		case s.is == asked && h.b.nodes[i].silent.Load():
+			silent++
+		case s.is == asked, s.is == unasked && s.asking:
+			n.coming++
+		case s.is == refused:
+			refusing++
+		case s.isOut():
+			n.dead++
+		}
+	}
+	if n.granted+n.coming+refusing < h.b.need {
+		n.coming += silent
 	}
 	return n
 }
 
-// held reports that the nodes have said that somebody has the lock: one of them
-// has refused it, and enough have answered.
-func (h *hold) held() bool {
-	n, refusals := 0, 0
-	for i := range h.seats {
-		if h.seats[i].answered {
-			n++
-		}
-		if h.seats[i].refused {
-			refusals++
-		}
-	}
-	return refusals > 0 && n >= h.b.need
-}
-
-// more reports whether another node is about to join the hold: one that answers,
-// as far as is known. To go without it is safe, but then it has to be told of
-// the end of the hold before it has granted it.
-func (h *hold) more() bool {
-	for i := range h.seats {
-		s := &h.seats[i]
-		coming := s.asking && (s.is == asked || s.is == refused) || s.is == granted && !s.bears
-		if coming && !h.b.nodes[i].silent.Load() {
-			return true
-		}
-	}
-	return false
-}
-
-// leads reports whether the first of the nodes that have answered has granted.
-func (h *hold) leads() bool {
-	for i := range h.seats {
-		if h.seats[i].answered {
-			return h.seats[i].is == granted
-		}
-	}
-	return false
-}
-
-// patience is how long to wait with some of the nodes for the rest: a few times
-// what their answers took, the longer the more often that was not enough. Of
-// those who have come at once the one who leads waits for the others to give way.
+// patience is how long a call waits for nodes that others have: several times what
+// they take to answer, the longer the more often that was not enough.
 func (c *call) patience() time.Duration {
-	if c.inOrder {
+	if c.b.all() && c.r.Wait {
 		return c.r.TTL / 3
 	}
-	d := max(4*c.took, minPatience) << min(c.round, 6)
-	d = d/2 + rand.N(d)
-	if c.leads() {
-		d *= 4
-	}
-	return min(d, time.Second, c.r.TTL/4)
+	d := max(8*time.Duration(c.b.usualPace()), 10*time.Millisecond) << min(c.round, 6)
+	return min(d/2+rand.N(d), time.Second, c.r.TTL/4)
 }
 
-// standBy waits for the other nodes although the request must not.
-func (c *call) standBy() {
-	c.waits = true
-	for i := range c.seats {
-		if c.seats[i].is == refused {
-			c.ask(i)
-		}
+// conclude turns a verdict into what Acquire returns. Called with h.mu held.
+func (c *call) conclude(v verdict) (*backend.Hold, error) {
+	switch v {
+	case won:
+		return c.win()
+	case held:
+		return nil, backend.ErrHeld
+	case stuck:
+		return nil, errStuck
+	case short:
+		return nil, c.failure()
 	}
-	c.watch(&c.split, true, 4*c.patience())
+	return nil, nil
 }
 
-// watch has a timer run while on.
-func (c *call) watch(t **time.Timer, on bool, d time.Duration) {
-	switch {
-	case on && *t == nil:
-		*t = time.NewTimer(d)
-	case !on && *t != nil:
-		stop(*t)
-		*t = nil
-	}
-}
-
-func stop(t *time.Timer) {
-	if t != nil {
-		t.Stop()
-	}
-}
-
-func fires(t *time.Timer) <-chan time.Time {
-	if t == nil {
-		return nil
-	}
-	return t.C
-}
-
-// win makes a hold of what the nodes have granted. The others are waited for a
-// while longer: a node that nobody has goes to somebody who waits, in vain.
-// Called with h.mu held.
+// win makes a hold of what the nodes have granted. The others may still join it.
 func (c *call) win() (*backend.Hold, error) {
 	l := c.lease()
 	if !l.lasts() {
 		if c.r.Wait {
-			return nil, errSplit
+			return nil, errStuck
 		}
 		return nil, backend.Fail(backend.ErrUnavailable, errTooLate)
 	}
 	c.won = true
-	tells, asking := false, false
+	c.gather() // a newcomer may have had one of the others for a moment
+	tells, atOnce, asking := false, false, false
 	for i := range c.seats {
 		asking = asking || c.seats[i].asking
-		tells = tells || c.seats[i].hold != nil && c.seats[i].hold.TellsWanted
+		if h := c.seats[i].hold; h != nil {
+			tells = tells || h.TellsWanted
+			atOnce = atOnce || h.WantedAtOnce
+		}
 	}
 	if asking {
 		c.late = time.AfterFunc(limit(c.r.TTL), c.stop)
@@ -315,27 +464,58 @@ func (c *call) win() (*backend.Hold, error) {
 		c.stop()
 	}
 	return &backend.Hold{
-		Request:     c.r,
-		Token:       c.token,
-		Sent:        l.sent,
-		Granted:     l.granted,
-		RenewIn:     l.renewIn,
-		TellsWanted: tells,
-		State:       c.hold,
+		Request:      c.r,
+		Token:        c.token,
+		Sent:         l.sent,
+		Granted:      l.granted,
+		RenewIn:      l.renewIn,
+		TellsWanted:  tells,
+		WantedAtOnce: atOnce,
+		State:        c.hold,
 	}, nil
 }
 
-var errTooLate = errors.New("the nodes took longer than the lease lasts")
-
-func (c *call) failure() error {
+// found reports that the nodes have said that somebody has the lock: the front, or
+// another one and enough have answered.
+func (c *call) found() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.failureLocked()
+	answered, refusals := 0, 0
+	for i := range c.seats {
+		if c.seats[i].answered {
+			answered++
+		}
+		if c.seats[i].refused {
+			refusals++
+		}
+	}
+	return c.waited || refusals > 0 && answered >= c.b.need
 }
 
-// failureLocked says why too few nodes have granted. An error that will not go
-// away tells more than one that may. Called with h.mu held.
-func (c *call) failureLocked() error {
+// anyAnswer reports whether a node has granted, refused or queued the request.
+func (c *call) anyAnswer() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.seats, func(s seat) bool { return s.answered })
+}
+
+// readyIn returns when the first of the nodes that do not vote yet will, and
+// whether there is one.
+func (c *call) readyIn() (in time.Duration, soon bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	in = time.Second
+	for i := range c.seats {
+		if c.seats[i].is == unready {
+			in, soon = min(in, max(c.seats[i].readyIn, time.Millisecond)), true
+		}
+	}
+	return in, soon
+}
+
+// failure says why too few nodes have granted. An error that will not go away
+// tells more than one that may. Called with h.mu held.
+func (c *call) failure() error {
 	kind := error(backend.ErrUnavailable)
 	for i := range c.seats {
 		if err := c.seats[i].err; c.seats[i].is == denied && kind == backend.ErrUnavailable {
@@ -344,8 +524,7 @@ func (c *call) failureLocked() error {
 	}
 	var why []error
 	for i := range c.seats {
-		s := &c.seats[i]
-		if (s.is == failed || s.is == unready || s.is == denied) && kindOf(s.err) == kind {
+		if s := &c.seats[i]; s.isOut() && kindOf(s.err) == kind {
 			why = append(why, fmt.Errorf("node %d: %w", i+1, s.err))
 		}
 	}

@@ -9,121 +9,150 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// backlog is how many requests are left to a node that does not answer.
-const backlog = 64
-
-// ask has a goroutine ask the node for the lock, unless one is at it. Called
-// with h.mu held.
-func (h *hold) ask(i int) {
-	s := &h.seats[i]
-	if s.asking || h.over {
-		return
-	}
-	s.asking, s.is = true, asked
-	if !h.b.workers.do(func() { h.askNode(i) }) {
-		s.asking, s.is, s.err = false, denied, backend.ErrClosed
-	}
-}
-
-// askNode asks one node until it has granted or there is no more point.
-func (h *hold) askNode(i int) { h.pursue(i, h.answer(i, false)) }
-
-// pursue asks one node further after an answer.
-func (h *hold) pursue(i int, next step) {
-	pause := backend.Backoff{Min: 20 * time.Millisecond}
-	for ; next != rest; next = h.answer(i, next == queue) {
-		if next == queue {
-			continue
-		}
-		if !backend.Sleep(h.ctx, pause.Next()) {
-			h.mu.Lock()
-			h.seats[i].asking = false
-			h.mu.Unlock()
-			return
-		}
-	}
-}
-
-// A step is what an asker does next.
-type step uint8
-
-const (
-	rest  step = iota // nothing
-	queue             // wait at the node for the lock
-	again             // ask again
-)
-
-// answer asks once and takes the answer.
-func (h *hold) answer(i int, wait bool) step {
-	try, r := h.nextTry(i, wait)
-	nh, err := h.request(i, r)
-	return h.hear(i, try, nh, err)
-}
-
-// hear takes the answer of a node to a try.
-func (h *hold) hear(i, try int, nh *backend.Hold, err error) step {
-	h.b.nodes[i].heard(nh, err)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	defer h.signal()
-	s := &h.seats[i]
-	next := rest
-	switch {
-	case err == nil && (h.over || s.lost == try || nh.Mode != h.r.Mode): // not any more what is wanted
-		h.b.giveBack(h.b.nodes[i], nh)
-		s.is, s.err = failed, backend.ErrLost
-	case err == nil:
-		h.take(i, nh)
-	default:
-		next = h.refuse(s, err)
-	}
-	s.asking = next != rest
-	return next
+// A query is one request to one node for the lock.
+type query struct {
+	seat, try int
+	r         backend.Request
+	ctx       context.Context
+	sent      time.Time
 }
 
 // lastSeq counts the requests to nodes, of all backends: clients may share
 // nodes between them.
 var lastSeq atomic.Uint64
 
-// nextTry makes the next request to a node. Each has an id of its own.
-func (h *hold) nextTry(i int, wait bool) (int, backend.Request) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.seats[i].tries++
-	try, r := h.seats[i].tries, h.r
-	r.ID.Seq, r.Wait, r.Observer = lastSeq.Add(1), wait, &observer{h, i, try}
-	return try, r
+// query makes the next request to node i. Each has an id of its own. One that
+// does not wait for the lock outlives the call: its answer is worth having even
+// if nobody needs it any more. Called with h.mu held.
+func (h *hold) query(i int, wait bool) query {
+	s := &h.seats[i]
+	s.tries++
+	s.asking, s.is, s.since = true, asked, time.Now()
+	q := query{seat: i, try: s.tries, r: h.r, ctx: h.base, sent: s.since}
+	if wait {
+		q.ctx, s.stop = context.WithCancel(h.ctx)
+	}
+	q.r.ID.Seq, q.r.Wait, q.r.Observer = lastSeq.Add(1), wait, &observer{h, i, q.try}
+	return q
+}
+
+// ask has a goroutine ask node i for the lock, unless one is at it. Called with
+// h.mu held.
+func (h *hold) ask(i int, wait bool) {
+	if h.seats[i].asking || h.over {
+		return
+	}
+	q := h.query(i, wait)
+	if !h.b.workers.do(func() { h.send(q) }) {
+		s := &h.seats[i]
+		s.asking, s.is, s.err = false, denied, backend.ErrClosed
+	}
 }
 
 // errBacklog is why a node is not asked that has many requests to answer.
-var errBacklog = errors.New("the node does not answer")
+var errBacklog = backend.Fail(backend.ErrUnavailable, errors.New("the node does not answer"))
 
-// request sends a request and waits for the answer. That of one that does not
-// wait for the lock is worth having even if nobody needs it any more.
-func (h *hold) request(i int, r backend.Request) (*backend.Hold, error) {
-	n, ctx := h.b.nodes[i], h.ctx
-	if !r.Wait {
-		ctx = context.WithoutCancel(ctx)
-		defer n.unanswered.Add(-1)
-		if n.unanswered.Add(1) > backlog && n.silent.Load() {
-			return nil, backend.Fail(backend.ErrUnavailable, errBacklog)
-		}
+// send sends a query and takes the answer.
+func (h *hold) send(q query) {
+	n := h.b.nodes[q.seat]
+	if !h.b.admit(n, h.r.TTL) {
+		h.hear(q, nil, errBacklog)
+		return
 	}
+	h.mu.Lock()
+	h.seats[q.seat].counted = true
+	h.mu.Unlock()
+	var nh *backend.Hold
+	var err error
 	if n.register == nil {
-		return n.Acquire(ctx, r)
+		nh, err = n.Acquire(q.ctx, q.r)
+	} else {
+		nh, err = n.register.Vote(q.ctx, q.r, h.ballot())
 	}
-	return n.register.Vote(ctx, r, h.ballot())
+	h.note(q, err)
+	h.hear(q, nh, err)
 }
 
 func (h *hold) ballot() backend.Ballot { return backend.Ballot{Token: h.propose(), Rejoin: h.b.rejoin} }
+
+// note notes how the node is doing, unless it was in its queue that time passed.
+func (h *hold) note(q query, err error) {
+	n, took := h.b.nodes[q.seat], time.Since(q.sent)
+	h.mu.Lock()
+	s := &h.seats[q.seat]
+	queued := s.queued == q.try
+	s.discount(n)
+	h.mu.Unlock()
+	if !queued && q.ctx.Err() == nil {
+		n.heard(took, err)
+	}
+}
+
+// discount notes that the node has answered a request. Called with h.mu held.
+func (s *seat) discount(n *node) {
+	if s.counted {
+		n.answered()
+		s.counted = false
+	}
+}
+
+// hear takes the answer of a node to a query.
+func (h *hold) hear(q query, nh *backend.Hold, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	defer h.signal()
+	s := &h.seats[q.seat]
+	s.asking = false
+	if s.stop != nil {
+		s.stop()
+		s.stop = nil
+	}
+	switch unwanted := h.over || s.lost == q.try; {
+	case err == nil && (unwanted || nh.Mode != h.r.Mode):
+		h.giveBack(q.seat, nh)
+		s.is, s.err = unasked, backend.ErrLost
+	case s.lost == q.try:
+		s.is = unasked
+	case err == nil:
+		h.take(q.seat, nh)
+	default:
+		s.refuse(err)
+	}
+}
+
+// drop gives up what node i has granted or may grant. Called with h.mu held.
+func (h *hold) drop(i int) {
+	s := &h.seats[i]
+	if s.hold != nil {
+		h.giveBack(i, s.hold)
+	}
+	s.vacate(unasked, nil)
+	s.lost = s.tries
+	if s.stop != nil {
+		s.stop()
+	}
+}
+
+// refuse notes why there is no grant.
+func (s *seat) refuse(err error) {
+	var not *backend.NotReadyError
+	s.err = err
+	switch {
+	case errors.Is(err, backend.ErrHeld):
+		s.is, s.answered, s.refused = refused, true, true
+	case errors.As(err, &not):
+		s.is, s.readyIn = unready, not.In
+	case kindOf(err) != backend.ErrUnavailable:
+		s.is = denied
+	default:
+		s.is = failed
+	}
+}
 
 // take seats a grant. Called with h.mu held.
 func (h *hold) take(i int, nh *backend.Hold) {
 	s := &h.seats[i]
 	s.is, s.hold, s.err, s.answered = granted, nh, nil, true
-	if h.inOrder && i+1 < len(h.seats) && h.seats[i+1].is == unasked {
-		h.ask(i + 1)
-	}
 	if h.token == 0 || !h.won && nh.Token > h.token {
 		h.agree()
 		return
@@ -188,36 +217,8 @@ func (h *hold) raise(i int, nh *backend.Hold, c backend.Hold, token uint64) {
 		s.bears = true
 	default:
 		s.vacate(failed, err)
-		h.b.giveBack(h.b.nodes[i], nh)
-		if h.waits && !h.won {
-			h.ask(i)
-		}
+		h.giveBack(i, nh)
 	}
-}
-
-// refuse notes why there is no grant. Called with h.mu held.
-func (h *hold) refuse(s *seat, err error) step {
-	var not *backend.NotReadyError
-	s.err = err
-	switch {
-	case errors.Is(err, backend.ErrHeld):
-		s.is, s.answered, s.refused = refused, true, true
-		if h.waits && !h.over && h.ctx.Err() == nil {
-			return queue
-		}
-		return rest
-	case errors.As(err, &not):
-		s.is = unready
-	case kindOf(err) != backend.ErrUnavailable:
-		s.is = denied
-		return rest
-	default:
-		s.is = failed
-	}
-	if h.waits && !h.won && !h.over {
-		return again
-	}
-	return rest
 }
 
 // kindOf is the kind of failure of a node. One that has no kind is a node that

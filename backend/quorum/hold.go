@@ -3,7 +3,6 @@ package quorum
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,31 +14,37 @@ type hold struct {
 	b       *Backend
 	r       backend.Request
 	round   int
-	inOrder bool               // a node is asked when the one before it has granted
-	ctx     context.Context    // of the requests under way
+	base    context.Context    // of requests that do not wait: it does not end
+	ctx     context.Context    // of those that do
 	stop    context.CancelFunc // ends them
 	changed chan struct{}      // receives when a seat has changed
 
-	mu    sync.Mutex
-	late  *time.Timer // ends the requests under way once it is held
-	seats []seat
-	token uint64 // 0: too few nodes have granted
-	offer uint64 // the token proposed last
-	waits bool   // a node that refuses is waited for
-	won   bool   // it is held
-	over  bool   // it is not any more, or will not be
-	told  bool   // Lost was reported
+	mu        sync.Mutex
+	front     int         // the node at which who waits queues; -1: none
+	late      *time.Timer // ends the requests under way once it is held
+	seats     []seat
+	returning int    // grants that are being given back
+	token     uint64 // 0: too few nodes have granted
+	offer     uint64 // the token proposed last
+	won       bool   // it is held
+	over      bool   // it is not any more, or will not be
+	told      bool   // Lost was reported
 }
 
 // A seat is how a hold stands with one node.
 type seat struct {
 	is       standing
-	err      error // why it is not granted
-	answered bool  // the node has granted or refused
-	refused  bool  // it has refused, once at least
-	asking   bool  // a goroutine is at it
-	tries    int   // requests so far
-	lost     int   // the try of which the node has said that it is lost
+	err      error         // why it is not granted
+	readyIn  time.Duration // when the node votes, if it does not yet
+	answered bool          // the node has granted or refused
+	refused  bool          // it has refused, once at least
+	asking   bool          // a request is under way
+	since    time.Time     // when it was sent
+	counted  bool          // among those that the node has not answered
+	stop     func()        // ends it, if it waits at the node
+	tries    int           // requests so far
+	queued   int           // the try that was put in the node's queue
+	lost     int           // the try whose grant is of no use, or none any more
 	hold     *backend.Hold
 	bears    bool // the node's register has our token
 	renewing bool // a renewal is under way
@@ -52,27 +57,39 @@ const (
 	unasked standing = iota
 	asked            // no answer yet
 	refused          // somebody else has it
-	unready          // the node does not vote yet
-	failed           // the node did not answer; it may yet
-	denied           // the node will not grant it
 	granted
+	unready // the node does not vote yet
+	failed  // the node did not answer; it may yet
+	denied  // the node will not grant it
 )
+
+// isOut reports that nothing is to be expected of the node in this round.
+func (s *seat) isOut() bool { return s.is >= unready }
 
 // newHold returns a hold that nobody has been asked for. The requests outlive
 // ctx.
 func (b *Backend) newHold(ctx context.Context, r backend.Request, round int) *hold {
+	if r.Observer == nil {
+		r.Observer = nobody{}
+	}
 	h := &hold{
 		b: b, r: r, round: round,
-		inOrder: b.all() && r.Wait,
+		base:    context.WithoutCancel(ctx),
 		changed: make(chan struct{}, 1),
 		seats:   make([]seat, len(b.nodes)),
-		waits:   r.Wait,
 	}
-	h.ctx, h.stop = context.WithCancel(context.WithoutCancel(ctx))
+	h.ctx, h.stop = context.WithCancel(h.base)
 	return h
 }
 
-// signal tells decide to look again.
+// nobody observes nothing.
+type nobody struct{}
+
+func (nobody) Queued()    {}
+func (nobody) Lost(error) {}
+func (nobody) Wanted()    {}
+
+// signal tells who waits for the nodes to look again.
 func (h *hold) signal() {
 	select {
 	case h.changed <- struct{}{}:
@@ -121,11 +138,26 @@ func (o *observer) Lost(cause error) {
 	}
 }
 
-// Queued implements backend.Observer. That one node is taken says little.
-func (o *observer) Queued() {}
+// Queued implements backend.Observer: the request waits at the node.
+func (o *observer) Queued() {
+	h := o.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := &h.seats[o.seat]
+	if s.tries != o.try || s.queued == o.try || s.is != asked && s.is != failed {
+		return
+	}
+	s.is, s.queued, s.answered, s.refused = refused, o.try, true, true
+	h.b.nodes[o.seat].heard(time.Since(s.since), nil)
+	s.discount(h.b.nodes[o.seat])
+	h.signal()
+}
 
 // Wanted implements backend.Observer.
-func (o *observer) Wanted() { o.h.r.Observer.Wanted() }
+func (o *observer) Wanted() {
+	o.h.b.contended.keep(hashOf(o.h.r.Name))
+	o.h.r.Observer.Wanted()
+}
 
 // A lease is how long a hold lasts.
 type lease struct {
@@ -199,53 +231,103 @@ func (h *hold) renewAt() (first time.Time) {
 }
 
 // close ends the requests under way. What they bring nevertheless is given back.
-// It returns the seats as they were.
-func (h *hold) close() []seat {
+func (h *hold) close() {
 	h.stop()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.over = true
-	stop(h.late)
-	return slices.Clone(h.seats)
+	if h.late != nil {
+		h.late.Stop()
+	}
 }
 
-// giveUp ends a hold that did not come about. It waits until the nodes that have
-// granted know of that, if they answer: the next request shall not find the lock
-// held by this one.
+// giveUp ends a hold that did not come about. It waits until the nodes that answer
+// know of that: the next request, of anybody, shall not find the lock held or
+// waited for by this one.
 func (h *hold) giveUp(ctx context.Context) {
-	ctx, cancel := backend.Bound(ctx, limit(h.r.TTL))
+	h.close()
+	ctx, cancel := backend.Detach(ctx, min(limit(h.r.TTL), leaving))
 	defer cancel()
-	var told []<-chan struct{}
-	for i, s := range h.close() {
-		if s.hold != nil {
-			told = append(told, h.b.giveBack(h.b.nodes[i], s.hold))
+	h.mu.Lock()
+	for i := range h.seats {
+		if s := &h.seats[i]; s.hold != nil {
+			h.giveBack(i, s.hold)
 		}
 	}
-	for _, c := range told {
+	h.mu.Unlock()
+	for {
+		left := h.leavesIn()
+		if left <= 0 {
+			return
+		}
+		t := time.NewTimer(left)
 		select {
-		case <-c:
+		case <-h.changed:
+		case <-t.C:
 		case <-ctx.Done():
+			left = 0
 		case <-h.b.closing:
+			left = 0
+		}
+		t.Stop()
+		if left == 0 {
+			return
 		}
 	}
 }
 
-// giveBack releases a node's grant in the background. It closes told when the
-// node has answered.
-func (b *Backend) giveBack(n *node, nh *backend.Hold) (told <-chan struct{}) {
-	done := make(chan struct{})
-	b.janitor.Go(func(ctx context.Context) {
+// leaving bounds the wait for nodes to know that a request was given up.
+const leaving = 250 * time.Millisecond
+
+// leavesIn returns how long the nodes have to hear that the hold is given up: not
+// at all once those that answer have.
+func (h *hold) leavesIn() (left time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.returning > 0 {
+		left = leaving
+	}
+	for i := range h.seats {
+		s, n := &h.seats[i], h.b.nodes[i]
+		switch {
+		case !s.asking || n.silent.Load():
+		case s.queued == s.tries:
+			left = leaving
+		default:
+			left = max(left, n.limit(h.r.TTL)-time.Since(s.since))
+		}
+	}
+	return left
+}
+
+// giveBack releases what node i has granted, in the background. Called with h.mu
+// held.
+func (h *hold) giveBack(i int, nh *backend.Hold) {
+	n := h.b.nodes[i]
+	h.returning++
+	first := func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.returning--
+		h.signal()
+	}
+	ok := h.b.janitor.Go(func(ctx context.Context) {
 		ctx, cancel := backend.Bound(ctx, nh.TTL)
 		defer cancel()
-		defer close(done)
+		var once sync.Once
+		defer once.Do(first)
 		backend.Retry(ctx, func(ctx context.Context) error {
-			if err := n.Release(ctx, nh); !settled(err) {
-				return err
+			err := n.Release(ctx, nh)
+			once.Do(first)
+			if settled(err) {
+				return nil
 			}
-			return nil
+			return err
 		})
 	})
-	return done
+	if !ok {
+		h.returning--
+	}
 }
 
 // settled reports that asking the same again brings nothing new.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -22,10 +23,10 @@ type lateNode struct {
 }
 
 var (
-	_ backend.Starter    = (*lateNode)(nil)
 	_ backend.Renewer    = (*lateNode)(nil)
 	_ backend.Reenterer  = (*lateNode)(nil)
 	_ backend.Downgrader = (*lateNode)(nil)
+	_ backend.Expirer    = (*lateNode)(nil)
 )
 
 // beginOpen opens a node, and again until that succeeds. The first outcome goes
@@ -93,24 +94,6 @@ func (l *lateNode) Vote(ctx context.Context, r backend.Request, v backend.Ballot
 	return b.Vote(ctx, r, v)
 }
 
-// StartVote implements backend.Starter.
-func (l *lateNode) StartVote(r backend.Request, v backend.Ballot) (backend.Started[*backend.Hold], bool) {
-	b, err := as[backend.Starter](l)
-	if err != nil {
-		return nil, false
-	}
-	return b.StartVote(r, v)
-}
-
-// StartRelease implements backend.Starter.
-func (l *lateNode) StartRelease(h *backend.Hold) (backend.Started[struct{}], bool) {
-	b, err := as[backend.Starter](l)
-	if err != nil {
-		return nil, false
-	}
-	return b.StartRelease(h)
-}
-
 // RaiseToken implements backend.TokenRegister.
 func (l *lateNode) RaiseToken(ctx context.Context, h *backend.Hold, token uint64) error {
 	b, err := as[backend.TokenRegister](l)
@@ -157,6 +140,27 @@ func (l *lateNode) Downgrade(ctx context.Context, h *backend.Hold) error {
 		return err
 	}
 	return b.Downgrade(ctx, h)
+}
+
+// Expire implements backend.Expirer.
+func (l *lateNode) Expire(ctx context.Context, h *backend.Hold, d time.Duration) error {
+	b, err := as[backend.Expirer](l)
+	if err != nil {
+		return err
+	}
+	return b.Expire(ctx, h, d)
+}
+
+// Ping implements pinger. A node that cannot be asked is taken to be there.
+func (l *lateNode) Ping(ctx context.Context) error {
+	p, err := as[pinger](l)
+	switch {
+	case err == nil:
+		return p.Ping(ctx)
+	case errors.Is(err, backend.ErrUnsupported):
+		return nil
+	}
+	return err
 }
 
 // Close implements backend.Backend.

@@ -85,13 +85,15 @@ func TestLateGrantJoins(t *testing.T) {
 
 // A grant that comes after the hold has been released is given back.
 func TestLateGrantAfterRelease(t *testing.T) {
-	ripe(t, 3, func(t *testing.T, s nodes) {
-		c := s.open(t, nil)
-		s.freeze(1)
-		c.unlock(c.lock("x"))
-		s[0].Thaw()
-		s.empty(t)
-	})
+	for late := range 3 {
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			c := s.open(t, nil)
+			s[late].Freeze()
+			c.unlock(c.lock("x"))
+			s[late].Thaw()
+			s.empty(t)
+		})
+	}
 }
 
 // A hold takes back the place of a node that was away.
@@ -121,6 +123,7 @@ func TestNodesRestartEmptyUnderAHolder(t *testing.T) {
 	ripe(t, 3, func(t *testing.T, s nodes) {
 		a, b := s.open(t, nil), s.open(t, nil)
 		l := a.lock("x")
+		synctest.Wait() // until the last of the nodes has it, too
 		for i := range s {
 			s[i].Wipe()
 			_, err := b.try("x")

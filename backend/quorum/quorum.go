@@ -30,12 +30,21 @@
 // come back, so that a lock that is held for long survives a restart of one
 // after another.
 //
-// There is no queue of the quorum. Those who wait queue at every node, whose
-// hand-over wakes them: on a good day first come is first served. Nobody can
-// promise that where nodes are asked independently: requests may arrive in
-// another order at each. Two requests that block each other by that, each with
-// some of the nodes, withdraw after some milliseconds, at random, and ask again.
-// Within one client the order is strict.
+// Who waits queues at one node, the front: the first that answers in an order of the
+// nodes that follows from the name, so that the queues of many names are spread. Whom
+// the front lets in asks the others, where nobody else waits, so votes are not split;
+// a free lock is asked for everywhere at once, and takes one round trip. First come is
+// first served as long as all clients have the same front. Nobody can promise that of
+// independent nodes: when the front stops answering, or does so for some clients
+// alone, those queue at the next. Two that block each other by that withdraw after
+// some milliseconds, at random, and ask again. A node that is several times as slow as
+// the others is no front either. All clients must name the nodes in the same order.
+//
+// A client sees that a node is away when it has taken longer than its last answers
+// suggest, 50 ms at least, and asks others; while it waits in a queue it pings the
+// front now and then, every 2 s at the most. What a node misses, because it is away
+// or late, it learns with the next renewal. Who gives up has left all nodes that
+// answer when the call returns.
 //
 // Nodes keep the last token of each name in a register. A token is taken in two
 // steps: the greatest of those that the majority offers is written back to them
@@ -45,16 +54,26 @@
 //
 // # Nodes that forget
 //
-// A node that restarts without its data may grant again what it has forgotten. It
-// therefore takes no part until it has been up for the rejoin delay, the greatest
-// TTL plus twice the skew: whatever it had granted has run out by then. A new
-// installation waits that long once, too: until then Lock waits and TryLock is
-// ErrUnavailable. An operator who knows that no lock was held can make a Redis
-// node take part at once, with HSET dlock:boot since 1.
+// A node that restarts may grant again what it has forgotten. It therefore takes no
+// part until it has been up for the rejoin delay, the greatest TTL plus twice the
+// skew: whatever it had granted has run out by then. That holds for a node without
+// its data (a FLUSHALL counts) and for one that has loaded what it knew some time ago:
+// a snapshot, or a log that is not on disk with every write. The connections tell: none
+// outlives a restart, and each begins with a look at the server's run id.
 //
-// A node must lose all of its data or none. Run Redis without persistence, or
-// with appendfsync always: one that comes back with the data of a second ago has
-// forgotten a lock without showing it.
+// With appendonly yes and appendfsync always a restart forgets nothing, and the node
+// votes at once. Settings changed by CONFIG SET are noticed with the next connection. A
+// server that has been up for longer than the delay when dlock first meets it votes at
+// once as well; a newer one keeps the first client waiting for the rest: until then
+// Lock waits and TryLock is ErrUnavailable. An operator who knows that no lock was held
+// can have a Redis node take part at once, with HSET dlock:boot since 1 run -.
+//
+// The delay is measured by the node's clock. One that is set forward while it runs,
+// by more than the skew, cuts the delay short, as it does every lease there: start
+// Redis after the clock is right.
+//
+// A client given to [New] as backend/redis makes it of somebody's own connections asks
+// for the run id with every vote.
 //
 // # All nodes
 //
@@ -73,7 +92,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -116,6 +134,8 @@ type Backend struct {
 	forecast forecast
 	log      *slog.Logger
 
+	contended memory // names that are worth asking the front for alone
+
 	workers workers
 	janitor backend.Janitor
 	calls   sync.WaitGroup // Acquire calls under way
@@ -123,21 +143,6 @@ type Backend struct {
 
 	mu     sync.Mutex
 	closed bool
-}
-
-// A node is one backend and what it can do.
-type node struct {
-	backend.Backend
-	register   backend.TokenRegister // nil where all nodes are needed
-	starter    backend.Starter       // these may be nil
-	renewer    backend.Renewer
-	reenterer  backend.Reenterer
-	downgrader backend.Downgrader
-
-	silent     atomic.Bool  // it did not answer the last request
-	near       atomic.Bool  // it granted the last one at once
-	unanswered atomic.Int64 // requests under way that do not wait for a lock
-	rejoining  atomic.Bool  // a goroutine asks for holds that others have granted
 }
 
 var (
@@ -207,24 +212,6 @@ func (o *Options) skew() time.Duration {
 		return DefaultSkew
 	}
 	return o.Skew
-}
-
-func newNode(b backend.Backend, votes bool) (*node, error) {
-	if b == nil {
-		return nil, backend.ErrInvalidConfig
-	}
-	n := &node{Backend: b}
-	n.renewer, _ = b.(backend.Renewer)
-	n.reenterer, _ = b.(backend.Reenterer)
-	n.downgrader, _ = b.(backend.Downgrader)
-	if votes {
-		var ok bool
-		if n.register, ok = b.(backend.TokenRegister); !ok {
-			return nil, backend.ErrUnsupported
-		}
-		n.starter, _ = b.(backend.Starter)
-	}
-	return n, nil
 }
 
 // all reports whether a hold takes every node.

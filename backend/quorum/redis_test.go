@@ -46,7 +46,7 @@ func addresses(servers []*server.Server) string {
 func vouch(t testing.TB, login *redis.Options) {
 	c := redis.NewClient(login)
 	defer c.Close()
-	if err := c.HSet(context.Background(), "dlock:boot", "since", 1).Err(); err != nil {
+	if err := c.HSet(context.Background(), "dlock:boot", "since", 1, "run", "-").Err(); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -191,11 +191,10 @@ func (h *hold) rejoin(i int) bool {
 		h.mu.Unlock()
 		return true
 	}
-	s.asking = true
+	q := h.query(i, false)
 	h.mu.Unlock()
-	h.answer(i, false)
+	h.send(q)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.asking = false
 	return s.is == granted || s.is == refused
 }

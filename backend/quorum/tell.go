@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -11,9 +12,6 @@ import (
 // A message is what every node is told of its part of a hold.
 type message struct {
 	do func(ctx context.Context, i int, nh *backend.Hold) error
-
-	// start begins do where that does not have to wait. It may be nil.
-	start func(i int, nh *backend.Hold) (backend.Started[struct{}], bool)
 
 	ends bool // a node that has done it has no part any more
 }
@@ -24,10 +22,7 @@ func (b *Backend) Release(ctx context.Context, bh *backend.Hold) error {
 	h := bh.State.(*hold)
 	h.close()
 	return h.tell(ctx, message{
-		do: func(ctx context.Context, i int, nh *backend.Hold) error { return b.nodes[i].Release(ctx, nh) },
-		start: func(i int, nh *backend.Hold) (backend.Started[struct{}], bool) {
-			return b.nodes[i].startRelease(nh)
-		},
+		do:   func(ctx context.Context, i int, nh *backend.Hold) error { return b.nodes[i].Release(ctx, nh) },
 		ends: true,
 	})
 }
@@ -68,66 +63,82 @@ func (b *Backend) Downgrade(ctx context.Context, bh *backend.Hold) error {
 	}})
 }
 
+// A told is what has become of a message to one node.
+type told struct {
+	seat int
+	err  error
+}
+
 // tell has every node do something with its part of the hold, all at once, and
 // returns when enough have, or too few can. What a node has not confirmed is
 // repeated in the background while the lease lasts.
 func (h *hold) tell(ctx context.Context, m message) error {
-	ok, results, pending := h.tellAll(ctx, m)
+	done, free, results, pending := h.tellAll(ctx, m)
 	var failed []error
-	for ok < h.b.need && ok+pending >= h.b.need {
+	var late <-chan time.Time
+	front := m.ends // its word is missing
+	for pending > 0 && done+pending+free >= h.b.need && (done < h.b.need || front) {
+		if late == nil && done+free >= h.b.need {
+			late = time.After(h.b.nodes[h.front].soon())
+		}
 		select {
-		case err := <-results:
+		case r := <-results:
 			pending--
+			front = front && r.seat != h.front
 			switch {
-			case err == nil:
-				ok++
-			case !errors.Is(err, backend.ErrLost):
-				failed = append(failed, err)
+			case r.err == nil:
+				done++
+			case !errors.Is(r.err, backend.ErrLost):
+				failed = append(failed, r.err)
 			}
+		case <-late:
+			return nil
 		case <-ctx.Done():
+			if done >= h.b.need {
+				return nil
+			}
 			return backend.WaitEnded(ctx, false)
 		}
 	}
 	switch {
-	case ok >= h.b.need:
-		return nil
-	case ok+pending+len(failed) < h.b.need:
+	case done+pending+len(failed) < h.b.need:
 		return backend.ErrLost
+	case done+free >= h.b.need:
+		return nil
 	}
 	return backend.Fail(kindOf(failed[0]), errors.Join(failed...))
 }
 
 // tellAll begins what tell waits for. It returns how many nodes have done it
-// before, and how many answers will come.
-func (h *hold) tellAll(ctx context.Context, m message) (done int, results chan error, pending int) {
+// before, how many have nothing to end, and how many answers will come.
+//
+// The end of a hold is also waited for at its front, for a moment: whom the front
+// refuses takes the lock to be held. It is done for others, too, if enough nodes
+// either had no part of the hold or have confirmed it, and the rest do not answer.
+func (h *hold) tellAll(ctx context.Context, m message) (done, free int, results chan told, pending int) {
 	ctx = context.WithoutCancel(ctx)
 	done, parts := h.parts()
-	results = make(chan error, len(parts))
-	var mine []started[struct{}]
+	results = make(chan told, len(parts))
 	for i, c := range parts {
 		if c == nil {
+			if m.ends && h.hasNothing(i) {
+				free++
+			}
 			continue
 		}
 		pending++
-		told := func(err error) {
+		heard := func(err error) {
 			h.noteTold(i, c, m, err)
-			results <- err
+			results <- told{i, err}
 			if !settled(err) {
 				h.tellAgain(i, c, m)
 			}
 		}
-		if m.start != nil {
-			if r, ok := m.start(i, c); ok {
-				mine = append(mine, started[struct{}]{r, func(_ struct{}, err error) { told(err) }})
-				continue
-			}
-		}
-		if !h.b.workers.do(func() { told(m.do(ctx, i, c)) }) {
-			results <- backend.ErrClosed
+		if !h.b.workers.do(func() { heard(m.do(ctx, i, c)) }) {
+			results <- told{i, backend.ErrClosed}
 		}
 	}
-	wait(ctx, &h.b.workers, mine)
-	return done, results, pending
+	return done, free, results, pending
 }
 
 // parts returns copies of what the nodes have granted, by seat, and how many have
@@ -146,6 +157,14 @@ func (h *hold) parts() (released int, parts []*backend.Hold) {
 		}
 	}
 	return released, parts
+}
+
+// hasNothing reports that node i has no part of the hold, and has had none.
+func (h *hold) hasNothing(i int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := &h.seats[i]
+	return s.hold == nil && !s.released && !s.asking && !errors.Is(s.err, backend.ErrLost)
 }
 
 // noteTold notes the answer of a node.

@@ -87,7 +87,7 @@ func openNodes(ctx context.Context, cfg backend.Config, need int) ([]backend.Bac
 	}
 	for _, u := range urls {
 		one := cfg
-		one.URL = u
+		one.URL, one.Member = u, need < len(cfg.URL.Hosts)
 		late = append(late, beginOpen(ctx, one, results))
 	}
 	err := awaitNodes(ctx, results, len(late), need)

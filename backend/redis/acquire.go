@@ -30,8 +30,11 @@ type call struct {
 	anchor   anchor   // when it was last found in the queue
 	w        *waiter  // nil if r must not wait
 
-	polls bool          // no message will come for id
-	sub   *subscription // on which one would; nil: there is none yet
+	polls     bool            // no message will come for id
+	sub       *subscription   // on which one would; nil: there is none yet
+	moves     backend.Backoff // between subscriptions that are of no use
+	moved     int             // how many of those there have been, one after another
+	pollUntil time.Time       // not to listen before that
 }
 
 // An anchor is one moment by two clocks: the server's is not before ours.
@@ -172,12 +175,12 @@ func (c *call) mode() string {
 
 // name gives the call a new id.
 func (c *call) name() {
-	c.as = identity{c.Request, c.entries, c.Mode == backend.Shared, c.polls}
+	c.as = c.b.ids.identify(c.key, c.Request, c.entries, c.polls, c.ballot)
 	c.id = c.as.id()
 	c.entries++
 	c.doubt, c.owed = false, false
 	if c.w != nil {
-		c.b.hub.expect(c.id, c.w)
+		c.b.hub.expect(c.ID, c.id, c.w)
 	}
 }
 
@@ -192,7 +195,7 @@ func (c *call) enter(ctx context.Context) (answer, error) {
 // leave gives up what the id may have or wait for. The server is told in the
 // background if it must be.
 func (c *call) leave() {
-	c.b.hub.retire(c.id)
+	c.b.hub.retire(c.ID)
 	if c.doubt || c.owed {
 		c.b.giveUp(c.key, c.id, c.doubt, c.TTL)
 	}
@@ -313,15 +316,6 @@ func (c *call) accept(ctx context.Context, g grant) (*backend.Hold, error) {
 	return c.hold(g, full), nil
 }
 
-// acceptNow makes a hold of a grant that has just come. It returns nil if there is
-// something to ask before that.
-func (c *call) acceptNow(g grant) *backend.Hold {
-	if d := g.lasts(); !c.timely(&g) || d < c.TTL-time.Millisecond {
-		return nil
-	}
-	return c.hold(g, true)
-}
-
 // timely reports whether g says by itself when it ends. A message must have
 // come as fast as the clocks can be trusted, or it may be an old one.
 func (c *call) timely(g *grant) bool {
@@ -370,15 +364,16 @@ func (c *call) hold(g grant, full bool) *backend.Hold {
 	s := newState(c, g)
 	tells, _ := c.sub.known()
 	h := &backend.Hold{
-		Request:     *c.Request,
-		Token:       uint64(g.token),
-		Sent:        g.sent,
-		Granted:     g.lasts(),
-		TellsWanted: tells || !c.Fixed, // who is renewed is told by that as well
-		State:       s,
+		Request:      *c.Request,
+		Token:        uint64(g.token),
+		Sent:         g.sent,
+		Granted:      g.lasts(),
+		TellsWanted:  tells || !c.Fixed, // who is renewed is told by that as well
+		WantedAtOnce: tells,
+		State:        s,
 	}
 	s.request = &h.Request
-	c.b.hub.keep(s, c.id)
+	c.b.hub.keep(s)
 	if !full {
 		h.RenewIn = time.Since(g.sent) + min(100*time.Millisecond, h.Granted/6)
 	}

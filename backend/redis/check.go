@@ -46,10 +46,36 @@ func (b *Backend) inspectServer(ctx context.Context, c redis.Cmdable, log *slog.
 	if b.nodes == nil && strings.Contains(info, "cluster_enabled:1") {
 		return invalid("the server is a node of a cluster: open it as redis+cluster")
 	}
-	for _, w := range troubles(info) {
+	found := troubles(info)
+	if b.member {
+		config, err := c.ConfigGet(ctx, "append*").Result()
+		save := c.ConfigGet(ctx, "save").Val()
+		found = append(found, forgetful(config, save["save"], err)...)
+	}
+	for _, w := range found {
 		log.Warn("dlock: " + w)
 	}
 	return nil
+}
+
+// forgetful says what a member of a quorum may have forgotten after a restart, by its
+// settings.
+func forgetful(config map[string]string, save string, err error) (out []string) {
+	switch {
+	case err != nil:
+		return []string{"the server does not show its settings (CONFIG GET): after a restart it takes no part until every lease of before has run out"}
+	case isDurable(config):
+		return nil
+	case save != "":
+		out = append(out, "the server restarts with a snapshot of some time ago: its save points are "+save)
+	}
+	if config["appendonly"] == "yes" {
+		out = append(out, "the server may restart without its last writes: its appendfsync is "+config["appendfsync"]+", and could be always")
+	}
+	if len(out) > 0 {
+		out = append(out, "after a restart the server takes no part until every lease of before has run out")
+	}
+	return out
 }
 
 // await pings the server while that is starting.
@@ -73,11 +99,11 @@ func (b *Backend) await(ctx context.Context) error {
 func (b *Backend) inspectScripts(ctx context.Context, log *slog.Logger) {
 	name := "probe:" + rand.Text()
 	keys := lockKey(name)
-	publish, channel := "publish", channelPrefix+name
+	publish, numsub, channel := "publish", "numsub", channelPrefix+name
 	if b.nodes != nil {
-		publish, channel = "spublish", string(keys)+shardChannel+name
+		publish, numsub, channel = "spublish", "shardnumsub", string(keys)+shardChannel+name
 	}
-	a, err := b.run(ctx, opening, probeScript, probeScript.call(keys.args(2), channel, publish))
+	a, err := b.run(ctx, opening, probeScript, probeScript.call(keys.args(2), channel, publish, numsub))
 	if err != nil {
 		log.Warn("dlock: the server refuses scripts, no lock will work", "error", err)
 		return

@@ -133,8 +133,8 @@ const clusterUser = "dlock on >secret resetkeys ~dlock:* resetchannels &dlock:* 
 	"-@all +hello +auth +ping +select +client|setname +info +eval +evalsha " +
 	"+time +exists +hmget +hset +hdel +pexpire +zadd +zrem +zcard +zscore " +
 	"+zrank +zrange +zrevrange +zrangebyscore +zremrangebyscore " +
-	"+publish +subscribe +unsubscribe " +
-	"+cluster|slots +asking +spublish +ssubscribe +sunsubscribe"
+	"+publish +pubsub|numsub +subscribe +unsubscribe " +
+	"+cluster|slots +asking +spublish +pubsub|shardnumsub +ssubscribe +sunsubscribe"
 
 func TestClusterUser(t *testing.T) {
 	t.Parallel()
@@ -227,7 +227,7 @@ func TestStuckShard(t *testing.T) {
 func TestStuckShardHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	s := server.Start(t, server.Redis{})
-	w := newWire(plainClient(t, s), 0)
+	p := newPipeliner(plainClient(t, s), 0)
 	b := New(redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}}), nil)
 	t.Cleanup(func() { _ = b.client.Close() })
 	must[any](t)(nil, s.Pause())
@@ -240,7 +240,7 @@ func TestStuckShardHoldsNobodyUp(t *testing.T) {
 	renewed := make(chan int, 1)
 	go func() {
 		n := 0
-		b.renewShard(ctx, w, part, func(*backend.Hold, error) { n++ })
+		b.renewShard(ctx, p, part, func(*backend.Hold, error) { n++ })
 		renewed <- n
 	}()
 	select {

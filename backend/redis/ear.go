@@ -98,6 +98,13 @@ func (e *ear) add(s *subscription) bool {
 	return !closed
 }
 
+// has reports whether e is where an address is called.
+func (e *ear) has(at address) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.subs[at.channel()] != nil
+}
+
 // take removes the subscription to a channel.
 func (e *ear) take(channel string) *subscription {
 	e.mu.Lock()
@@ -116,6 +123,8 @@ func (e *ear) close() {
 // receive takes in messages until the connection ends.
 func (e *ear) receive() {
 	defer close(e.done)
+	var heard hearing
+	go heard.watch(e.ctx, e.ps, e.hub.pulse, func() bool { return e.hub.anybodyAt(e.has) })
 	for e.ctx.Err() == nil {
 		m, err := e.ps.ReceiveTimeout(e.ctx, 0)
 		if _, said := replied(err); err != nil && !said {
@@ -125,8 +134,10 @@ func (e *ear) receive() {
 			e.refused(err)
 			continue
 		}
+		heard.count.Add(1)
 		e.hear(m)
 	}
+	e.stop()
 	_ = e.ps.Close()
 	e.mu.Lock()
 	e.closed = true

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"encoding"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -61,8 +62,21 @@ func (k key) args(n int) []any {
 type identity struct {
 	request *backend.Request
 	entry   int32 // how often the request had been in the queue before
+	rejoin  int32 // for how many ms a server that is one of several must have kept its data
 	reader  bool  // the mode of a request may change, an id does not
 	polls   bool  // nobody listens for the grant
+	proof   mac   // that this client has made the id
+}
+
+// identify is the identity of an entry that request makes into the queue of a lock.
+func (m *maker) identify(k key, r *backend.Request, entry int32, polls bool, v *backend.Ballot) identity {
+	i := identity{request: r, entry: entry, reader: r.Mode == backend.Shared, polls: polls}
+	if v != nil {
+		i.rejoin = int32(min(millis(v.Rejoin), math.MaxInt32))
+	}
+	var room [96]byte
+	i.proof = m.prove(k, i.appendOpen(room[:0]))
+	return i
 }
 
 // id is the text of i. Knowing it allows the hold to be released.
@@ -72,6 +86,11 @@ func (i *identity) id() string {
 }
 
 func (i *identity) appendID(b []byte) []byte {
+	return i.proof.appendTo(append(i.appendOpen(b), '.'))
+}
+
+// appendOpen appends what anybody could guess of the id.
+func (i *identity) appendOpen(b []byte) []byte {
 	if i.reader {
 		b = append(b, 'r')
 	} else {
@@ -80,6 +99,10 @@ func (i *identity) appendID(b []byte) []byte {
 	b = strconv.AppendInt(b, millis(i.request.TTL), 10)
 	if i.polls {
 		b = append(b, 'p')
+	}
+	if i.rejoin > 0 {
+		b = append(b, 'v')
+		b = strconv.AppendInt(b, int64(i.rejoin), 10)
 	}
 	b = append(b, ':')
 	b = i.request.ID.AppendTo(b)
@@ -107,6 +130,7 @@ func (a *idArg) MarshalBinary() ([]byte, error) { return a.appendID(nil), nil }
 
 // requestOf is the request whose id it may be.
 func requestOf(id string) backend.ID {
+	id, _, _ = strings.Cut(id, ".")
 	id, _, _ = strings.Cut(id, "+")
 	rest, number, _ := cutLast(id, ':')
 	_, client, _ := strings.Cut(rest, ":")

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"cmp"
+	"crypto/sha1"
 	"fmt"
 	"maps"
 	"slices"
@@ -182,7 +183,11 @@ func (m *model) vote(id string, ttl int64, mode, rank string, proposal int64) []
 	if position == 0 {
 		pause = min(poll, m.rest()+5)
 	}
-	return []any{"QUEUED", m.us, old, int64(position), pause}
+	listens := int64(1)
+	if _, polls, client := parseID(id); !polls && !m.listens[client] {
+		listens = 0
+	}
+	return []any{"QUEUED", m.us, old, int64(position), pause, listens}
 }
 
 func (m *model) granted(expiry int64) []any {
@@ -210,8 +215,17 @@ func (m *model) contended() {
 	}
 	for _, id := range holders {
 		_, _, client := parseID(id)
-		m.tell(client, "contended "+id)
+		m.tell(client, "contended "+hintOf(id))
 	}
+}
+
+// hintOf is how an id is told of that is not to be known.
+func hintOf(id string) string {
+	open, _, found := cutLast(id, '.')
+	if !found {
+		open = id
+	}
+	return fmt.Sprintf("%s %x", open, sha1.Sum([]byte(id)))
 }
 
 func (m *model) release(id string, tomb bool, used int64) []any {
@@ -231,6 +245,23 @@ func (m *model) release(id string, tomb bool, used int64) []any {
 	if tomb {
 		maps.DeleteFunc(m.dead, func(_ string, until int64) bool { return until <= m.now })
 		m.dead[id] = m.now + 120000
+	}
+	m.settle()
+	return []any{status, m.watch()}
+}
+
+func (m *model) expire(id string, d, used int64) []any {
+	status, left := "LOST", id+"!"
+	switch {
+	case m.holder == id && m.expiry > m.now:
+		status, m.holder, m.expiry = "OK", left, m.now+d
+		m.token = max(m.token, used)
+	case m.readers[id] > m.now:
+		status = "OK"
+		delete(m.readers, id)
+		m.readers[left] = m.now + d
+	case m.holder == left && m.expiry > m.now, m.readers[left] > m.now:
+		status = "OK"
 	}
 	m.settle()
 	return []any{status, m.watch()}
@@ -299,7 +330,7 @@ func (m *model) check() []any {
 	m.settle()
 	if order := m.order(); len(order) > 0 {
 		_, _, client := parseID(order[0])
-		m.tell(client, "poll "+order[0])
+		m.tell(client, "poll "+hintOf(order[0]))
 	}
 	if m.rest() > m.g {
 		return []any{"OK", int64(0)}

@@ -11,16 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A carrier takes commands to the server that they are for.
-type carrier interface {
+// A transport takes commands to the server that they are for.
+type transport interface {
 	// do executes a command and returns its reply. It waits no longer than
 	// limit. Where replicas have to acknowledge what is durable and have not,
 	// it returns an error beside the reply.
 	do(ctx context.Context, limit time.Duration, args []any, k kind) (any, error)
-
-	// close ends what no one else will end.
-	close()
 }
+
+var _, _ transport = (*pipeliner)(nil), (*nodes)(nil)
 
 // A kind of command says what its caller expects.
 type kind uint8
@@ -28,26 +27,21 @@ type kind uint8
 const (
 	ordinary kind = iota
 	durable       // the caller counts on what it does
-
-	// prompt is a script for locks that nobody else wants: it takes several, and its
-	// reply is worth looking out for.
-	prompt
+	joinable      // its script takes several locks
 )
 
 // keyAt is where a command that runs a script has its first key.
 const keyAt = 3
 
-// nodes are the masters of a cluster, each with a wire of its own: one that
+// nodes are the masters of a cluster, each with pipelines of its own: one that
 // does not answer holds up nobody who asks another.
 type nodes struct {
 	client   *redis.ClusterClient
-	own      bool // nobody else uses the client: the wires get links
 	replicas int
 	known    atomic.Bool // the client has learnt once who has which slots
 
 	mu       sync.RWMutex
-	closed   bool
-	wires    map[*redis.Client]*wire
+	masters  map[*redis.Client]*pipeliner
 	question *question // how that is being learnt; nil: it is not
 }
 
@@ -62,18 +56,18 @@ type question struct {
 const disused = time.Minute
 
 func newNodes(c *redis.ClusterClient, replicas int) *nodes {
-	return &nodes{client: c, replicas: replicas, wires: make(map[*redis.Client]*wire)}
+	return &nodes{client: c, replicas: replicas, masters: make(map[*redis.Client]*pipeliner)}
 }
 
 // do implements carrier. A redirect is proof that the command has not run, and
 // is followed; any other repetition is the caller's affair.
 func (n *nodes) do(ctx context.Context, limit time.Duration, args []any, k kind) (any, error) {
 	end := time.Now().Add(limit)
-	w, err := n.wire(ctx, limit, args[keyAt].(string))
+	p, err := n.master(ctx, limit, args[keyAt].(string))
 	if err != nil {
 		return nil, err
 	}
-	reply, err := w.do(ctx, time.Until(end), args, k)
+	reply, err := p.do(ctx, time.Until(end), args, k)
 	if err == nil {
 		return reply, nil
 	}
@@ -86,47 +80,34 @@ func (n *nodes) do(ctx context.Context, limit time.Duration, args []any, k kind)
 	return reply, err
 }
 
-func (n *nodes) close() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.closed = true
-	for _, w := range n.wires {
-		w.close()
-	}
-}
-
-// wire returns the one to the master of key.
-func (n *nodes) wire(ctx context.Context, limit time.Duration, key string) (*wire, error) {
+// master returns the pipelines to the master of key.
+func (n *nodes) master(ctx context.Context, limit time.Duration, key string) (*pipeliner, error) {
 	node, err := n.owner(ctx, limit, key)
 	if err != nil {
 		return nil, err
 	}
 	n.mu.RLock()
-	w := n.wires[node]
+	p := n.masters[node]
 	n.mu.RUnlock()
-	if w != nil {
-		return w, nil
+	if p != nil {
+		return p, nil
 	}
 	return n.connect(node), nil
 }
 
-// connect returns the wire to a node that had none. Another one may have gone.
-func (n *nodes) connect(node *redis.Client) *wire {
+// connect returns the pipelines to a node that had none. Another one may have gone.
+func (n *nodes) connect(node *redis.Client) *pipeliner {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if w := n.wires[node]; w != nil {
-		return w
+	if p := n.masters[node]; p != nil {
+		return p
 	}
-	now := time.Now()
-	maps.DeleteFunc(n.wires, func(_ *redis.Client, w *wire) bool { return w.retire(now.Add(-disused)) })
-	w := newWire(node, n.replicas)
-	w.oneLock = true
-	if n.own {
-		w.own = node
-	}
-	w.closed = n.closed
-	n.wires[node] = w
-	return w
+	then := time.Now().Add(-disused)
+	maps.DeleteFunc(n.masters, func(_ *redis.Client, p *pipeliner) bool { return p.unused(then) })
+	p := newPipeliner(node, n.replicas)
+	p.oneLock = true
+	n.masters[node] = p
+	return p
 }
 
 // owner returns the client of the master of key. Only the first calls may have
@@ -191,13 +172,11 @@ func redirected(err error) bool {
 // and with that by which replicas, is its secret: what is durable has to be
 // asked for again instead, when it is known who has the slot.
 func (n *nodes) follow(ctx context.Context, end time.Time, args []any) (any, error) {
-	p := newParcel(nil)
-	p.left.Store(true)
+	c := newCommand(ctx, args)
+	c.left.Store(true)
 	go func() {
-		cmd := newOnce(ctx, args)
-		_ = n.client.Process(deadline{context.Background(), end}, cmd)
-		p.reply, p.err = cmd.Result()
-		p.done <- struct{}{}
+		process(context.WithoutCancel(ctx), n.client, []*command{c})
+		c.done <- struct{}{}
 	}()
-	return p.await(ctx, time.Until(end))
+	return c.await(ctx, time.Until(end))
 }

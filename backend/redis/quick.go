@@ -4,7 +4,6 @@ import (
 	"context"
 	"hash/maphash"
 	"sync/atomic"
-	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -49,31 +48,22 @@ func (b *Backend) mayGrab(k key, m backend.Mode) bool {
 }
 
 // grab asks for a lock that was free the last time. It reports false if that
-// says nothing, and the lock has to be asked for in full.
+// says nothing, and the lock has to be asked for in full. After an error who asks
+// again learns whether there is any hope.
 func (c *call) grab(ctx context.Context) (answer, bool) {
-	if !c.b.mayGrab(c.key, c.Mode) {
+	if c.ballot != nil || !c.b.mayGrab(c.key, c.Mode) {
 		return answer{}, false
 	}
-	a, err := c.put(ctx, "t", grabScript, c.grabbing())
-	return a, c.grabbed(a, err)
-}
-
-// grabbed reports whether grab has the lock. After an error who asks again learns
-// whether there is any hope.
-func (c *call) grabbed(a answer, err error) bool {
+	call := grabScript.of(c.key, 1, c.id, millis(c.TTL))
+	if v := c.ballot; v != nil {
+		call = append(call, v.Token, backend.TokenLead.Microseconds())
+	}
+	a, err := c.put(ctx, "t", grabScript, call)
 	if err == nil && c.status(a) == "" {
 		c.b.free.forget(c.key)
-		return false
+		return a, false
 	}
-	return err == nil
-}
-
-// grabbing is the command that asks for a lock that was free the last time.
-func (c *call) grabbing() []any {
-	if v := c.ballot; v != nil {
-		return grabScript.of(c.key, 1, c.id, millis(c.TTL), v.Token, backend.TokenLead.Microseconds())
-	}
-	return grabScript.of(c.key, 1, c.id, millis(c.TTL))
+	return a, err == nil
 }
 
 // mayDrop reports whether drop may release the hold: nobody has said that it is
@@ -84,17 +74,8 @@ func (s *state) mayDrop() bool {
 
 // drop releases such a hold. If it reports false it may have nevertheless.
 func (r *release) drop(ctx context.Context) bool {
-	return r.dropped(r.b.run(ctx, r.attempt(), dropScript, r.dropping()))
-}
-
-// dropping is the command for that.
-func (r *release) dropping() []any { return dropScript.of(r.state.key(), 1, (*idArg)(r.state)) }
-
-// attempt is how long that may take.
-func (r *release) attempt() time.Duration { return min(attempt(r.ttl), r.ttl) }
-
-// dropped reports whether the answer to it says that the hold is released.
-func (r *release) dropped(a answer, err error) bool {
+	call := dropScript.of(r.state.key(), 1, (*idArg)(r.state))
+	a, err := r.b.run(ctx, min(attempt(r.ttl), r.ttl), dropScript, call)
 	r.repeated = err != nil && !untouched(err)
 	return err == nil && a.plain && a.number == 0
 }

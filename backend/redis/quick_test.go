@@ -44,32 +44,19 @@ func TestCommandsOfALockThatWasFree(t *testing.T) {
 }
 
 // TestLostReplyToADrop has nobody hear that a free lock is released: the next
-// request finds nothing to release, and that is no loss. After a pause the client
-// library carries the request, which must not send it twice either.
+// request finds nothing to release, and that is no loss.
 func TestLostReplyToADrop(t *testing.T) {
 	ctx := within(t)
 	b, p := behindProxy(t)
-	for i, paused := range []bool{false, false, true, true} {
+	for i := range 2 {
 		h := must[*backend.Hold](t)(b.Acquire(ctx, backend.Request{
 			Name: t.Name(), ID: backend.ID{Client: "client", Seq: uint64(i)}, TTL: 3 * time.Second,
 		}))
 		if !stateOf(h).is(quick) {
 			t.Error("the hold is released in full")
 		}
-		if paused {
-			forgetUse(b.wire.(*wire))
-		}
 		p.DropReplyAfter(runs(dropScript))
 		must[any](t)(nil, b.Release(ctx, h))
-	}
-}
-
-// forgetUse has the link of an idle wire be one that was not used for long.
-func forgetUse(w *wire) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.idle != nil {
-		w.idle.used = time.Time{}
 	}
 }
 
@@ -81,7 +68,7 @@ func TestLostReplyToAReleaseOnAClientThatRepeats(t *testing.T) {
 		"client": func(addr string) redis.UniversalClient {
 			return redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true, ReadTimeout: time.Second})
 		},
-		"with inline requests": func(addr string) redis.UniversalClient {
+		"with deadlines of contexts": func(addr string) redis.UniversalClient {
 			return redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true, ContextTimeoutEnabled: true})
 		},
 	} {
@@ -124,15 +111,13 @@ func listening(t *testing.T, c redis.UniversalClient) *Backend {
 	return b
 }
 
-// behindProxy returns a backend that has its client for itself, and what its
-// requests go through. Its client "client" listens.
+// behindProxy returns a backend and what its requests go through. Its client "client" listens.
 func behindProxy(t *testing.T) (*Backend, *faultnet.Proxy) {
 	t.Helper()
 	p := proxied(t)
 	b := listening(t, redis.NewClient(&redis.Options{
 		Addr: p.Addr(), DisableIdentity: true, MaxRetries: -1, ReadTimeout: limit,
 	}))
-	b.own(true)
 	return b, p
 }
 

@@ -2,11 +2,13 @@ package redis
 
 import (
 	"context"
+	"crypto/sha256"
 	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,7 +79,7 @@ func (s step) command() []any {
 
 // replies are those to each of the steps.
 func (s step) replies(reply any) []any {
-	if len(s.others) == 0 {
+	if len(s.others) == 0 && s.script != trialReleases {
 		return []any{reply}
 	}
 	return reply.([]any)
@@ -97,8 +99,9 @@ var (
 	trialAcquire   = trialScript(acquireScript)
 	trialVote      = trialScript(voteScript)
 	trialRelease   = trialScript(releaseScript)
+	trialReleases  = trialScript(releaseAllScript)
+	trialExpire    = trialScript(expireScript)
 	trialRenew     = trialScript(renewScript)
-	trialRenewAny  = trialScript(renewAnyScript)
 	trialEnter     = trialScript(enterScript)
 	trialDowngrade = trialScript(downgradeScript)
 	trialCheck     = trialScript(checkScript)
@@ -232,6 +235,7 @@ func (tr *trial) draw(clients []string) step {
 		}
 		ttl := []int{2, 10, 40, 500}[tr.rnd.IntN(4)]
 		id := fmt.Sprintf("%c%d%s:%s:%d", mode, ttl, polls, clients[tr.rnd.IntN(len(clients))], tr.nextID)
+		id += "." + string(proofOf(id).appendTo(nil))
 		ids = append(ids, id)
 		tr.ids[lock] = ids[max(0, len(ids)-10):]
 	}
@@ -264,6 +268,12 @@ func (tr *trial) call(lock int, id string) step {
 			s.script, s.args = trialVote, append(s.args, 0, token, lead)
 			s.model = func() []any { return m.vote(id, ttl, string(mode), rank, token) }
 		}
+	case p < 46:
+		return tr.releases(lock, id)
+	case p < 49:
+		d, used := tr.rnd.Int64N(60), tr.used()
+		s.script, s.args = trialExpire, []any{id, d, used}
+		s.model = func() []any { return m.expire(id, d, used) }
 	case p < 68:
 		tomb := tr.rnd.IntN(6) == 0
 		mark := 0
@@ -337,6 +347,30 @@ func (tr *trial) quickOne(p, lock int, id string) step {
 	return s
 }
 
+// releases draws a step that releases id together with ids of other locks.
+func (tr *trial) releases(lock int, id string) step {
+	one := func(lock int, id string) step {
+		m, tomb, used := tr.locks[lock], tr.rnd.IntN(6) == 0, tr.used()
+		s := step{lock: lock, keys: key(m.key).args(5), settles: true, script: trialReleases}
+		s.args = []any{id, 0, ""}
+		if tomb {
+			s.args[1] = 1
+		}
+		if used > 0 {
+			s.args[2] = used
+		}
+		s.model = func() []any { return m.release(id, tomb, used) }
+		return s
+	}
+	s := one(lock, id)
+	for other, ids := range tr.ids {
+		if other != lock && len(ids) > 0 && tr.rnd.IntN(2) == 0 {
+			s.others = append(s.others, one(other, ids[tr.rnd.IntN(len(ids))]))
+		}
+	}
+	return s
+}
+
 // proposal draws the token that a vote proposes, and how far it may be ahead.
 func (tr *trial) proposal() (token, lead int64) {
 	lead = backend.TokenLead.Microseconds()
@@ -355,7 +389,14 @@ func (tr *trial) used() int64 {
 func identityOf(name, id string) identity {
 	ttl, polls, _ := parseID(id)
 	r := &backend.Request{Name: name, ID: requestOf(id), TTL: time.Duration(ttl) * time.Millisecond}
-	return identity{request: r, reader: id[0] == 'r', polls: polls}
+	open, _, _ := cutLast(id, '.')
+	return identity{request: r, reader: id[0] == 'r', polls: polls, proof: proofOf(open)}
+}
+
+// proofOf is one that the trial can make again.
+func proofOf(open string) mac {
+	sum := sha256.Sum256([]byte(open))
+	return mac(sum[:8])
 }
 
 // renewal renews id together with ids of other locks.
@@ -381,10 +422,9 @@ func (tr *trial) renewal(lock int, id string) step {
 			add(i, ids[tr.rnd.IntN(len(ids))])
 		}
 	}
-	s, call := renewCall(part, till)
+	_, call := renewCall(part, till)
 	last := keyAt + call[keyAt-1].(int)
-	script := map[*script]*script{renewScript: trialRenew, renewAnyScript: trialRenewAny}[s]
-	return step{lock: lock, script: script, keys: call[keyAt:last], args: call[last:], model: func() []any {
+	return step{lock: lock, script: trialRenew, keys: call[keyAt:last], args: call[last:], model: func() []any {
 		us := tr.locks[lock].us
 		target := us/1000 + life
 		if till > 0 {
@@ -416,7 +456,7 @@ return {'OK'}`)
 
 func loadAll(t *testing.T, c *redis.Client) {
 	for _, s := range []*script{
-		trialGrab, trialDrop, trialAcquire, trialVote, trialRelease, trialRenew, trialRenewAny, trialEnter, trialDowngrade, trialCheck,
+		trialGrab, trialDrop, trialAcquire, trialVote, trialRelease, trialReleases, trialExpire, trialRenew, trialEnter, trialDowngrade, trialCheck,
 		dumpScript, silenceScript, wipeScript,
 	} {
 		must[string](t)(c.ScriptLoad(context.Background(), s.source.(string)).Result())
@@ -601,9 +641,25 @@ func numbers(v any) map[string]int64 {
 	return out
 }
 
+// TestScriptsSuitLaterLua: servers that are not Redis run Lua 5.4, which has no unpack, and
+// for %d no number with a fraction.
+func TestScriptsSuitLaterLua(t *testing.T) {
+	bare := regexp.MustCompile(`[^.]\bunpack\(`)
+	fraction := regexp.MustCompile(`%\d*d'[^\n]*[ (]\w+ / `)
+	for _, s := range []*script{
+		grabScript, dropScript, acquireScript, releaseScript, releaseAllScript, expireScript, renewScript, enterScript, downgradeScript, checkScript,
+	} {
+		for _, trap := range []*regexp.Regexp{bare, fraction} {
+			if found := trap.FindString(s.source.(string)); found != "" {
+				t.Errorf("Lua 5.4 does not run %q", found)
+			}
+		}
+	}
+}
+
 func TestScriptsHoldNoForeignText(t *testing.T) {
 	for _, s := range []*script{
-		grabScript, dropScript, acquireScript, voteScript, releaseScript, renewScript, renewAnyScript, enterScript, downgradeScript, checkScript,
+		grabScript, dropScript, acquireScript, voteScript, releaseScript, releaseAllScript, expireScript, renewScript, enterScript, downgradeScript, checkScript,
 	} {
 		if strings.Contains(s.source.(string), "-- include") {
 			t.Errorf("an include is left over:\n%s", s.source)

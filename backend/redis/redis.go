@@ -21,8 +21,10 @@
 // ignored), and:
 //
 //	dlock.wake=poll    do not subscribe; ask again and again
-//	dlock.poll=50ms    how often, where there is no subscription; at least every
-//	                   1.7 s, and three times a TTL
+//	dlock.poll=50ms    how often the head of the queue asks where there is no
+//	                   subscription; who is n places behind it asks n times more
+//	                   rarely, but every 1.7 s, and three times a TTL, at least
+//	dlock.keep=10m     how long the key of a free lock stays; see Options.Keep
 //	dlock.replicas=1   how many replicas must have acknowledged a hold (WAIT)
 //
 // [New] takes a FailoverClient or a ClusterClient as well.
@@ -66,7 +68,15 @@
 // a cluster that is down (CLUSTERDOWN) is made again for as long as it may take:
 // a waiting Lock until its context ends, an Unlock and a renewal within the
 // lease, a Lock that has never had an answer for 3 s. Waiters subscribe on the
-// node that is written to, and ask again when they have subscribed anew.
+// node that is written to: it says whether it counts them, and sends nothing to who
+// is not there. They ask again when they have subscribed anew, and do that too when
+// a subscription that lives lets nothing through.
+//
+// After a planned failover (CLUSTER FAILOVER, FAILOVER behind an address that stays)
+// no hold is lost and no two hold a lock, as long as leases outlast it. After any
+// other promotion what the replica had not been told is lost, as above.
+//
+// A server without memory for more (OOM) keeps its holds, and gives out what queues.
 //
 // In a cluster all keys of a lock are in one slot, whatever its name. A message
 // to a waiter goes through its shard alone (SPUBLISH; before Redis 7 waiters
@@ -75,13 +85,24 @@
 // delays no lock on another. While a slot moves, locks in it are kept alive, but
 // are neither granted nor released: a script may then use one key only.
 //
-// # Looking for replies
+// # Requests
 //
-// Who takes or releases a lock that nobody else wants, while the client sends
-// nothing else, looks for the reply for up to 50 µs before the goroutine waits.
-// That is for a server nearby: replies that take longer are looked for ever more
-// rarely, down to one in a thousand. There is no looking through TLS, on a client
-// that stays the caller's, with GOMAXPROCS=1, or on other systems than Linux.
+// All requests go through the client library: on the client given to [New], or on
+// one that Open makes. Its hooks see each of them. A request that leaves by itself
+// carries the values of its caller's context, so that a span of redisotel has its
+// parent; one that several callers share carries those of none. On a cluster hooks
+// belong on its nodes (OnNewNode), as redisotel has them. The arguments of a request
+// hold ids with which a lock can be released: have hooks record the command without
+// them (redisotel.WithDBStatement(false)).
+//
+// Up to four pipelines are under way at a time, on connections of the client's
+// pool; more only past some that do not come back. A reply that is late counts as
+// none after ReadTimeout: a client of one's own should not do without it.
+//
+// When the client library cannot dial it says so on stderr, for the whole process, or
+// to the logger of redis.SetLogger. Neither New nor Open changes that, because it
+// belongs to the program: logging.Disable of the library's package logging silences
+// it. What concerns locks is in errors and goes to Options.Logger.
 //
 // # Wire format
 //
@@ -92,10 +113,16 @@
 // scripts a look elsewhere: what there may be in the sets (b), until when the
 // key is kept (d), when the queue has to be looked after (a), the last place in
 // it (l) and the order of messages about re-entry (s). A free lock is one small
-// key, which goes 10 to 11 minutes after its last lease. The channel of a client
+// key, which goes 10 to 11 minutes after its last lease (dlock.keep). The channel of a client
 // is dlock:c:<client>, in a cluster dlock:{name}:c:<client>.
+// An id is w or r, the TTL in ms, in a quorum v and for how many ms the server must
+// have kept its data, the client, the number of the request, and 64 bits
+// of HMAC-SHA-256 over that and the key, by a secret of the client's own. It stands
+// in the keys, and is told in full only to whom it is granted. A hold that was left to
+// expire has a ! behind its id.
 // The hash dlock:boot of a server that is one of a quorum says in µs since when
-// the server has kept its data.
+// the server has kept its data (since), in which run of the server that was found out
+// (run), and whether every write was on disk before its reply (durable).
 //
 // # Permissions
 //
@@ -105,16 +132,24 @@
 //	  -@all +hello +auth +ping +select +client|setname +info +eval +evalsha
 //	  +time +exists +hmget +hset +hdel +pexpire +zadd +zrem +zcard +zscore
 //	  +zrank +zrange +zrevrange +zrangebyscore +zremrangebyscore
-//	  +publish +subscribe +unsubscribe
+//	  +publish +pubsub|numsub +subscribe +unsubscribe
 //
-// with dlock.replicas +wait, and in a cluster +cluster|slots +asking +spublish +ssubscribe +sunsubscribe.
+// with dlock.replicas +wait, and in a cluster +cluster|slots +asking
+// +spublish +pubsub|shardnumsub +ssubscribe +sunsubscribe.
 //
-// Without +info Open cannot warn of a server that evicts keys; without the last
+// Who may only publish, and cannot read the keys, can make no client believe anything,
+// release anything, or do more than compare. Who may subscribe to the channels too hears
+// ids as they are granted: leave &dlock:* to those who may use the locks.
+//
+// A member of a quorum wants +config|get, too, or its restarts with whole data pass for
+// others. Without +info Open cannot warn of a server that evicts keys, and a member of
+// a quorum cannot tell that it has restarted with old data; without the last
 // line waiting goes on by polling. The server should run with the
 // maxmemory-policy noeviction.
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -134,13 +169,20 @@ type Options struct {
 	// PollOnly does without a subscription: waiters ask again and again.
 	PollOnly bool
 
-	// Poll is how often a waiter asks where there is no subscription. Zero
-	// means DefaultPoll.
+	// Poll is how often the head of the queue asks where there is no subscription.
+	// Zero means DefaultPoll.
 	Poll time.Duration
 
 	// Replicas is how many replicas must have acknowledged a hold before it is
 	// believed in. Zero or less means none, and asks none.
 	Replicas int
+
+	// Keep is for how long after its last lease the key of a free lock stays, with the
+	// token in it: some 185 bytes, and up to a tenth of Keep longer. Zero means 10
+	// minutes, and less than a second means one. Tokens keep growing while the server's
+	// clock is set back by less than Keep; who takes a lock first that was free for longer
+	// needs two round trips.
+	Keep time.Duration
 
 	// Logger is told what works less well than it should. Nil discards it.
 	Logger *slog.Logger
@@ -149,14 +191,18 @@ type Options struct {
 // A Backend keeps locks on one server, on the one that a Sentinel names, or on
 // a cluster.
 type Backend struct {
-	client redis.UniversalClient
-	owned  bool  // close it too
-	unfit  error // why it is of no use, or nil
-	poll   time.Duration
-	wire   carrier
-	nodes  *nodes // nil unless it is a cluster
-	hub    *hub
-	free   *memory
+	client    redis.UniversalClient
+	owned     bool  // close it too
+	member    bool  // whoever connects sees first since when the server remembers
+	unfit     error // why it is of no use, or nil
+	poll      time.Duration
+	transport transport
+	nodes     *nodes // nil unless it is a cluster
+	hub       *hub
+	free      *memory
+	ids       *maker
+	residue   residue
+	strays    strays
 
 	replicas int
 	watch    watch
@@ -174,6 +220,9 @@ var (
 	_ backend.Renewer       = (*Backend)(nil)
 	_ backend.Reenterer     = (*Backend)(nil)
 	_ backend.Downgrader    = (*Backend)(nil)
+	_ backend.Transferer    = (*Backend)(nil)
+	_ backend.BatchReleaser = (*Backend)(nil)
+	_ backend.Expirer       = (*Backend)(nil)
 	_ backend.TokenRegister = (*Backend)(nil)
 )
 
@@ -197,12 +246,14 @@ func New(client redis.UniversalClient, o *Options) *Backend {
 		replicas: max(o.Replicas, 0),
 		closing:  make(chan struct{}),
 		free:     newMemory(),
+		ids:      newMaker(),
+		residue:  residue{keep: max(cmp.Or(o.Keep, keep), minKeep)},
 	}
 	if c, ok := client.(*redis.ClusterClient); ok {
 		b.nodes = newNodes(c, b.replicas)
-		b.wire = b.nodes
+		b.transport = b.nodes
 	} else {
-		b.wire = newWire(client, b.replicas)
+		b.transport = newPipeliner(client, b.replicas)
 	}
 	b.hub = newHub(client, b.nodes, log, o.PollOnly)
 	if b.poll <= 0 {
@@ -223,21 +274,20 @@ func unfit(client redis.UniversalClient) error {
 	return nil
 }
 
-// stray gives back what nobody waits for any more. Most such grants are messages
-// that come late, after all is over. Who gave up the id without knowing whether
-// it was still asked for has had it refused.
-func (b *Backend) stray(k, id string) { b.giveUp(key(k), id, false, unattended) }
-
-// Close implements backend.Backend.
+// Close implements backend.Backend. On a server that does not answer it returns
+// after about 5 s, with an error that names the holds that may still be there.
 func (b *Backend) Close(ctx context.Context) error {
 	if !b.shut() {
 		return nil
 	}
+	ctx, cancel := backend.Bound(ctx, farewell)
+	defer cancel()
 	b.calls.Wait()
 	b.watch.close()
-	b.releaseAll(ctx)
-	err := b.janitor.Close(ctx)
-	b.wire.close()
+	err := b.releaseRest(ctx)
+	if e := b.janitor.Close(ctx); err == nil && e != nil {
+		err = fail(e)
+	}
 	b.hub.close()
 	if b.owned {
 		_ = b.client.Close()
@@ -283,17 +333,6 @@ func (b *Backend) isClosing() bool {
 	default:
 		return false
 	}
-}
-
-// releaseAll gives back the holds that nobody has released.
-func (b *Backend) releaseAll(ctx context.Context) {
-	var all sync.WaitGroup
-	for _, s := range b.hub.held() {
-		all.Go(func() {
-			_, _ = b.insist(ctx, s.request.TTL, releaseScript, s.releaseCall(), nil)
-		})
-	}
-	all.Wait()
 }
 
 // sleep waits for d, and reports false if ctx or the backend ended first.

@@ -18,7 +18,8 @@ type release struct {
 }
 
 func (b *Backend) newRelease(h *backend.Hold) release {
-	return release{b: b, state: stateOf(h), began: time.Now(), ttl: h.TTL, over: h.Sent.Add(h.Granted - backend.Margin(h.Granted))}
+	s := stateOf(h)
+	return release{b: b, state: s, began: time.Now(), ttl: h.TTL, over: epoch.Add(time.Duration(s.over.Load()))}
 }
 
 // Release implements backend.Backend.
@@ -40,11 +41,16 @@ func (r *release) insist(ctx context.Context) error {
 	s := r.state
 	call := s.releaseCall()
 	a, err := r.b.insist(ctx, r.ttl-time.Since(r.began), releaseScript, call, r.heard)
+	return r.outcome(a, err)
+}
+
+// outcome is what became of the hold.
+func (r *release) outcome(a answer, err error) error {
 	if err != nil {
-		s.note(doubted, true)
+		r.state.note(doubted, true)
 		return err
 	}
-	r.b.after(s.key(), a)
+	r.b.after(r.state.key(), a)
 	if a.plain || r.repeated && a.status() == "NOT_HELD" && time.Now().Before(r.over) {
 		return nil // or it was the first request that ended it
 	}
@@ -91,16 +97,23 @@ func (b *Backend) insist(ctx context.Context, limit time.Duration, s *script, ca
 	}
 }
 
-// giveUp ends in the background whatever an id has or waits for. It has no token
-// to tell: either nobody has had a hold under it, or the release of that tells,
-// and is repeated until it is answered.
+// giveUp ends in the background whatever an id has or waits for.
 func (b *Backend) giveUp(k key, id string, tomb bool, ttl time.Duration) {
-	b.janitor.Do(ttl+30*time.Second, func(ctx context.Context) error {
+	b.janitor.Do(givingUp(ttl), b.ending(k, id, tomb, ttl))
+}
+
+// givingUp is how long that is tried.
+func givingUp(ttl time.Duration) time.Duration { return ttl + 30*time.Second }
+
+// ending is the job of giveUp. It has no token to tell: either nobody has had a hold
+// under the id, or the release of that tells, and is repeated until it is answered.
+func (b *Backend) ending(k key, id string, tomb bool, ttl time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error {
 		a, err := b.run(ctx, attempt(ttl), releaseScript, releaseCall(k, id, tomb, 0))
 		if err != nil && !hopeless(err) {
 			return err
 		}
 		b.after(k, a)
 		return nil
-	})
+	}
 }

@@ -81,6 +81,7 @@ func (r *renewal) renewed(a answer, expiry int64) error {
 	r.hold.Sent = a.sent
 	r.hold.Granted = time.Duration(expiry*1000-a.int(0)) * time.Microsecond
 	r.expiry.Store(expiry)
+	r.lasts(r.hold.Sent, r.hold.Granted)
 	return nil
 }
 
@@ -94,10 +95,10 @@ func (b *Backend) renewBatch(ctx context.Context, part []renewal, till int64) (a
 func renewCall(part []renewal, till int64) (s *script, call []any) {
 	s, each := renewScript, 1
 	if part[0].is(shares) {
-		s, each = renewAnyScript, 3
+		each = 3
 	}
 	keys := each * len(part)
-	call = append(make([]any, 0, 3+keys+1+len(part)), "evalsha", s.sha, keys)
+	call = append(make([]any, 0, keyAt+keys+2+len(part)), "evalsha", s.sha, keys)
 	for i := range part {
 		switch r := &part[i]; {
 		case each > 1:
@@ -108,7 +109,7 @@ func renewCall(part []renewal, till int64) (s *script, call []any) {
 			call = append(call, (*keyArg)(r.state))
 		}
 	}
-	call = append(call, life(part[0].request.TTL, till))
+	call = append(call, each, life(part[0].request.TTL, till))
 	for i := range part {
 		call = append(call, (*idArg)(part[i].state))
 	}

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"context"
 	"fmt"
 	"time"
 )
@@ -15,26 +16,26 @@ func (e *unacknowledgedError) Error() string {
 
 // acknowledgement is the command that waits for the replicas of all that a
 // pipeline did before, on the same connection; nil if nothing in it is durable.
-func (w *wire) acknowledgement(batch []*parcel) *parcel {
+func (p *pipeliner) acknowledgement(batch []*command) *command {
 	var limit time.Duration
-	for _, p := range batch {
-		limit = max(limit, p.ack)
+	for _, c := range batch {
+		limit = max(limit, c.ack)
 	}
 	if limit == 0 {
 		return nil
 	}
-	return newParcel([]any{"wait", w.replicas, limit.Milliseconds()})
+	return newCommand(context.Background(), []any{"wait", p.replicas, limit.Milliseconds()})
 }
 
-// acknowledge tells the parcels of a pipeline what their replicas said.
-func (w *wire) acknowledge(p *pipeline) {
-	reply, err := p.ack.result()
-	if got, _ := reply.(int64); err == nil && int(got) < w.replicas {
-		err = &unacknowledgedError{int(got), w.replicas}
+// acknowledge tells the commands of a pipeline what their replicas said.
+func (p *pipeliner) acknowledge(batch []*command, ack *command) {
+	reply, err := ack.result()
+	if got, _ := reply.(int64); err == nil && int(got) < p.replicas {
+		err = &unacknowledgedError{int(got), p.replicas}
 	}
-	for _, one := range p.batch {
-		if one.ack > 0 {
-			one.lacks = err
+	for _, c := range batch {
+		if c.ack > 0 {
+			c.lacks = err
 		}
 	}
 }

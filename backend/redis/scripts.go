@@ -25,19 +25,20 @@ type script struct {
 }
 
 var (
-	grabScript      = loadAs(prompt, "grab")
-	acquireScript   = loadAs(durable, "acquire")
-	voteScript      = loadAs(durable, "vote")
-	raiseScript     = load("raise")
-	dropScript      = loadAs(prompt, "drop")
-	releaseScript   = load("release")
-	downgradeScript = load("downgrade")
-	checkScript     = load("check")
-	renewScript     = loadAs(durable, "renew")
-	renewAnyScript  = loadAs(durable, "renewany")
-	movingScript    = loadAs(durable, "moving")
-	enterScript     = load("enter")
-	probeScript     = load("probe")
+	grabScript       = loadAs(joinable, "grab")
+	acquireScript    = loadAs(durable, "acquire")
+	voteScript       = loadAs(durable, "vote")
+	announceScript   = load("announce")
+	raiseScript      = load("raise")
+	dropScript       = loadAs(joinable, "drop")
+	releaseScript    = load("release")
+	releaseAllScript = load("releaseall")
+	expireScript     = load("expire")
+	downgradeScript  = load("downgrade")
+	checkScript      = load("check")
+	renewScript      = loadAs(durable, "renew")
+	enterScript      = load("enter")
+	probeScript      = load("probe")
 )
 
 var include = regexp.MustCompile(`(?m)^ *-- include (\w+)$`)
@@ -134,19 +135,17 @@ func (a answer) at(i int) any {
 // run executes a call of s once, whatever becomes of the reply. After an error
 // that is no reply of the server the outcome is unknown.
 func (b *Backend) run(ctx context.Context, limit time.Duration, s *script, call []any) (answer, error) {
-	if b.nodes != nil && s.sharded != nil {
-		s = s.sharded
-		if call[1] != s.sha { // else by an earlier try, which may still be on its way
-			call[1] = s.sha
-		}
+	s = b.script(s)
+	if call[1] != s.sha { // else by an earlier try, which may still be on its way
+		call[1] = s.sha
 	}
 	a := answer{sent: time.Now()}
-	reply, err := b.wire.do(ctx, limit, call, s.kind)
+	reply, err := b.transport.do(ctx, limit, call, s.kind)
 	if unknownScript(err) {
 		whole := slices.Clone(call)
 		whole[0], whole[1] = "eval", s.source
 		a.sent = time.Now()
-		reply, err = b.wire.do(ctx, limit, whole, s.kind)
+		reply, err = b.transport.do(ctx, limit, whole, s.kind)
 	}
 	a.read(reply)
 	return a, err

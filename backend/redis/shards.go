@@ -13,30 +13,30 @@ import (
 // renewShards is Renew on a cluster. Each node is waited for by itself: one that
 // is stuck holds up nobody's locks on another.
 func (b *Backend) renewShards(ctx context.Context, all []renewal, report func(*backend.Hold, error)) {
-	byNode := make(map[*wire][]renewal)
+	byNode := make(map[*pipeliner][]renewal)
 	for _, r := range all {
-		w, err := b.nodes.wire(ctx, attempt(r.request.TTL), string(r.key()))
+		p, err := b.nodes.master(ctx, attempt(r.request.TTL), string(r.key()))
 		if err != nil {
 			report(r.hold, fail(err))
 			continue
 		}
-		byNode[w] = append(byNode[w], r)
+		byNode[p] = append(byNode[p], r)
 	}
 	var done sync.WaitGroup
-	for w, part := range byNode {
-		done.Go(func() { b.renewShard(ctx, w, part, report) })
+	for p, part := range byNode {
+		done.Go(func() { b.renewShard(ctx, p, part, report) })
 	}
 	done.Wait()
 }
 
-// renewShard sends a script for each hold, all at once: the wire makes pipelines
-// of them.
-func (b *Backend) renewShard(ctx context.Context, w *wire, part []renewal, report func(*backend.Hold, error)) {
+// renewShard sends a script for each hold, all at once: they leave as pipelines.
+func (b *Backend) renewShard(ctx context.Context, p *pipeliner, part []renewal, report func(*backend.Hold, error)) {
 	sent := time.Now()
-	posted := make([]*parcel, len(part))
+	posted := make([]*command, len(part))
 	for i := range part {
 		s, call := renewCall(part[i:i+1], 0)
-		posted[i] = w.post(attempt(part[i].request.TTL), call, s.kind)
+		call[1] = b.script(s).sha
+		posted[i] = p.post(ctx, attempt(part[i].request.TTL), call, s.kind)
 	}
 	for i := range part {
 		r := &part[i]
@@ -62,17 +62,17 @@ func (b *Backend) renewElsewhere(ctx context.Context, r *renewal, err error) (an
 		return answer{}, err
 	}
 	if redis.IsTryAgainError(err) {
-		call := movingScript.call(r.movingKey(), millis(r.request.TTL), (*idArg)(r.state))
-		return b.run(ctx, attempt(r.request.TTL), movingScript, call)
+		return b.run(ctx, attempt(r.request.TTL), renewScript, r.movingCall())
 	}
 	return b.renewBatch(ctx, []renewal{*r}, 0)
 }
 
-// movingKey is the one key in which a hold stands by itself.
-func (r *renewal) movingKey() []any {
+// movingCall renews a hold by the one key in which it stands by itself: others may be
+// on another node.
+func (r *renewal) movingCall() []any {
 	key := string(r.key())
 	if r.hold.Mode == backend.Shared {
 		key += suffixes[1]
 	}
-	return []any{key}
+	return renewScript.call([]any{key}, 1, millis(r.request.TTL), (*idArg)(r.state))
 }

@@ -31,7 +31,14 @@ type state struct {
 	received time.Duration // since epoch: when that was known here, or later
 	expiry   atomic.Int64  // ms: the last one that the server has told
 	used     atomic.Uint64 // the last token of Transfer; 0: none
+	over     atomic.Int64  // ns since epoch: when the lease is over for its holder
 	flags    atomic.Uint32 // of those above
+}
+
+// lasts notes what the server has proven. A release may be under way meanwhile, of a
+// hold that has run out, so it looks here and not at the hold.
+func (s *state) lasts(sent time.Time, granted time.Duration) {
+	s.over.Store(int64(sent.Add(granted - backend.Margin(granted)).Sub(epoch)))
 }
 
 func newState(c *call, g grant) *state {
@@ -40,6 +47,7 @@ func newState(c *call, g grant) *state {
 		granted:  g.token, us: g.us, received: time.Since(epoch),
 	}
 	s.expiry.Store(g.expiry)
+	s.lasts(g.sent, g.lasts())
 	s.note(doubted, c.doubt)
 	listens, _ := c.sub.known()
 	s.note(quick, listens && g.waiting == 0 && !g.told)

@@ -55,7 +55,7 @@ func TestGrantToldDuringRelease(t *testing.T) {
 		Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: limit, Observer: deaf{},
 	}))
 	strays, messages := 0, 0
-	b.hub.stray = func(string, string) { strays++ }
+	b.hub.stray = func(key, string) { strays++ }
 	told = func() {
 		messages++
 		b.hub.dispatch(fmt.Sprintf("%s %d 1 2 0 %s", h.State.(*state).id(), h.Token, mainKey(t.Name())))
@@ -76,10 +76,12 @@ func TestGrantOfAnotherEntry(t *testing.T) {
 		Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: limit, Observer: deaf{},
 	}))
 	var strays []string
-	b.hub.stray = func(_, id string) { strays = append(strays, id) }
+	b.hub.stray = func(_ key, id string) { strays = append(strays, id) }
 	held := stateOf(h).identity
 	var want []string
-	for _, other := range []identity{held, {held.request, 1, false, false}, {held.request, 0, true, false}, {held.request, 0, false, true}} {
+	for _, other := range []identity{
+		held, {request: held.request, entry: 1}, {request: held.request, reader: true}, {request: held.request, polls: true}, {request: held.request},
+	} {
 		b.hub.dispatch(fmt.Sprintf("%s %d 1 2 0 %s", other.id(), h.Token, mainKey(t.Name())))
 		if other != held {
 			want = append(want, other.id())
@@ -91,6 +93,13 @@ func TestGrantOfAnotherEntry(t *testing.T) {
 	must[any](t)(nil, b.Release(ctx, h))
 }
 
+// madeBy is an id of a client of b for a lock.
+func madeBy(b *Backend, name string) string {
+	r := &backend.Request{Name: name, ID: backend.ID{Client: name, Seq: 1}, Mode: backend.Exclusive, TTL: time.Hour}
+	i := b.ids.identify(lockKey(name), r, 0, false, nil)
+	return i.id()
+}
+
 // TestStrayGrantIsGivenBack hands the lock to an id of the client that it does
 // not wait for any more. The client gives it back at once.
 func TestStrayGrantIsGivenBack(t *testing.T) {
@@ -98,7 +107,7 @@ func TestStrayGrantIsGivenBack(t *testing.T) {
 	c := plainClient(t, shared)
 	b := New(c, nil)
 	t.Cleanup(func() { _ = b.Close(within(t)) })
-	id := "w3600000:" + t.Name() + ":1"
+	id := madeBy(b, t.Name())
 	call := acquireScript.of(lockKey(t.Name()), 5, id, time.Hour.Milliseconds(), "w")
 	call[0], call[1] = "eval", acquireScript.source
 	must[any](t)(c.Do(ctx, call...).Result())
@@ -115,7 +124,7 @@ func TestLateGrantLeavesNothing(t *testing.T) {
 	ctx := within(t)
 	c := plainClient(t, shared)
 	b := New(c, nil)
-	id := "w3600000:" + t.Name() + ":1"
+	id := madeBy(b, t.Name())
 	b.hub.dispatch(fmt.Sprintf("%s 1 1 2 0 %s", id, mainKey(t.Name())))
 	must[any](t)(nil, b.Close(ctx)) // waits for what is under way
 	if left := must[[]string](t)(c.Keys(ctx, mainKey(t.Name())+"*").Result()); len(left) > 0 {
@@ -127,7 +136,7 @@ func TestLateGrantLeavesNothing(t *testing.T) {
 func TestEachEntryHasAnID(t *testing.T) {
 	b := New(plainClient(t, shared), nil)
 	t.Cleanup(func() { _ = b.Close(within(t)) })
-	c := &call{Request: &backend.Request{TTL: time.Minute, ID: backend.ID{Client: "client", Seq: 1}}, b: b}
+	c := &call{Request: &backend.Request{TTL: time.Minute, ID: backend.ID{Client: "client", Seq: 1}}, b: b, key: lockKey(t.Name())}
 	seen := make(map[string]bool)
 	for range 100 {
 		c.name()
@@ -135,5 +144,44 @@ func TestEachEntryHasAnID(t *testing.T) {
 			t.Fatalf("%s is the id of two entries", c.id)
 		}
 		seen[c.id] = true
+	}
+}
+
+// TestImplausibleGrant has somebody who has heard the message of a grant send another one
+// for the same id, of more than any script grants.
+func TestImplausibleGrant(t *testing.T) {
+	t.Parallel()
+	for what, message := range map[string]func(us int64) (token, expiry int64){
+		"for a day":            func(us int64) (int64, int64) { return us, us/1000 + 86400_000 },
+		"token far ahead":      func(us int64) (int64, int64) { return 8e15, us/1000 + 5000 },
+		"for longer than told": func(us int64) (int64, int64) { return us, us/1000 + 6000 },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			ctx, c := within(t), plainClient(t, shared)
+			a, b := New(c, nil), New(c, nil)
+			t.Cleanup(func() { _ = a.Close(within(t)) })
+			t.Cleanup(func() { _ = b.Close(within(t)) })
+			r := backend.Request{
+				Name: t.Name(), ID: backend.ID{Client: slug(t) + "a", Seq: 1}, Mode: backend.Exclusive, TTL: limit, Wait: true, Observer: deaf{},
+			}
+			held := must[*backend.Hold](t)(a.Acquire(ctx, r))
+			r.ID.Client = slug(t) + "b"
+			got := make(chan *backend.Hold, 1)
+			go func() { got <- must[*backend.Hold](t)(b.Acquire(ctx, r)) }()
+			queue := mainKey(t.Name()) + ":q"
+			eventually(t, "it waits", func() bool { return c.ZCard(ctx, queue).Val() == 1 })
+			id, us := c.ZRange(ctx, queue, 0, 0).Val()[0], time.Now().UnixMicro()
+			token, expiry := message(us)
+			b.hub.dispatch(fmt.Sprintf("%s %d %d %d 0 %s", id, token, us, expiry, mainKey(t.Name())))
+			select {
+			case h := <-got:
+				t.Errorf("believed: token %d, for %v", h.Token, h.Granted)
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+			must[any](t)(nil, a.Release(ctx, held))
+			must[any](t)(nil, b.Release(ctx, <-got))
+		})
 	}
 }

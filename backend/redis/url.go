@@ -23,23 +23,22 @@ const opening = 10 * time.Second
 type scheme struct {
 	name   string
 	client func(backend.Config, string) (redis.UniversalClient, error)
-	steady bool // a server stays what it is, or says that it is not
 }
 
 var schemes = map[string]scheme{
-	"redis":            {"redis", singleClient, true},
-	"rediss":           {"rediss", singleClient, true},
-	"unix":             {"unix", singleClient, true},
-	"valkey":           {"redis", singleClient, true},
-	"valkeys":          {"rediss", singleClient, true},
-	"redis+sentinel":   {"redis", sentinelClient, false},
-	"rediss+sentinel":  {"rediss", sentinelClient, false},
-	"valkey+sentinel":  {"redis", sentinelClient, false},
-	"valkeys+sentinel": {"rediss", sentinelClient, false},
-	"redis+cluster":    {"redis", clusterClient, true},
-	"rediss+cluster":   {"rediss", clusterClient, true},
-	"valkey+cluster":   {"redis", clusterClient, true},
-	"valkeys+cluster":  {"rediss", clusterClient, true},
+	"redis":            {"redis", singleClient},
+	"rediss":           {"rediss", singleClient},
+	"unix":             {"unix", singleClient},
+	"valkey":           {"redis", singleClient},
+	"valkeys":          {"rediss", singleClient},
+	"redis+sentinel":   {"redis", sentinelClient},
+	"rediss+sentinel":  {"rediss", sentinelClient},
+	"valkey+sentinel":  {"redis", sentinelClient},
+	"valkeys+sentinel": {"rediss", sentinelClient},
+	"redis+cluster":    {"redis", clusterClient},
+	"rediss+cluster":   {"rediss", clusterClient},
+	"valkey+cluster":   {"redis", clusterClient},
+	"valkeys+cluster":  {"rediss", clusterClient},
 }
 
 func init() {
@@ -59,7 +58,7 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 		return nil, err
 	}
 	b := New(c, o)
-	b.own(s.steady)
+	b.owned, b.member = true, cfg.Member
 	ctx, cancel := backend.Bound(ctx, opening)
 	defer cancel()
 	if err := b.inspect(ctx, o.Logger); err != nil {
@@ -67,21 +66,6 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 		return nil, err
 	}
 	return b, nil
-}
-
-// own has the backend use its client as nobody else does, and close it. There are
-// links only to servers that stay what they are: when Sentinels name another
-// master, the client library closes its own connections to the old one.
-func (b *Backend) own(steady bool) {
-	b.owned = true
-	switch w := b.wire.(type) {
-	case *nodes:
-		w.own = steady
-	case *wire:
-		if steady {
-			w.own, _ = b.client.(*redis.Client)
-		}
-	}
 }
 
 // takeOptions takes the parameters that are ours.
@@ -93,12 +77,16 @@ func takeOptions(cfg backend.Config) (*Options, error) {
 		Poll:     p.TakeDuration("dlock.poll", DefaultPoll),
 		Logger:   cfg.Logger,
 		Replicas: p.TakeInt("dlock.replicas", 0),
+		Keep:     p.TakeDuration("dlock.keep", keep),
 	}
 	if wake != "message" && wake != "poll" {
 		return nil, invalid("parameter dlock.wake: want message or poll")
 	}
 	if o.Replicas < 0 {
 		return nil, invalid("parameter dlock.replicas: want 0 or more")
+	}
+	if o.Keep < minKeep {
+		return nil, invalid("parameter dlock.keep: want 1s or more")
 	}
 	if o.Poll <= 0 {
 		return nil, invalid("parameter dlock.poll: want more than 0")
@@ -157,6 +145,9 @@ func singleClient(cfg backend.Config, scheme string) (redis.UniversalClient, err
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.ReadTimeout = replyLimit(o.ReadTimeout)
+	if cfg.Member {
+		o.OnConnect = announce
+	}
 	return redis.NewClient(o), nil
 }
 

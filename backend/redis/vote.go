@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/dlock-go/dlock/backend"
 )
 
@@ -17,6 +19,30 @@ func (b *Backend) Vote(ctx context.Context, r backend.Request, v backend.Ballot)
 		return nil, backend.ErrUnsupported
 	}
 	return b.acquire(ctx, r, &v)
+}
+
+// announce has the server of a new connection see whether it has restarted. It runs
+// before the connection is used: what is asked on it later, is asked in the same run.
+func announce(ctx context.Context, c *redis.Conn) error {
+	durable := 0
+	if isDurable(c.ConfigGet(ctx, "append*").Val()) {
+		durable = 1
+	}
+	return c.Eval(ctx, announceScript.source.(string), []string{bootKey}, durable).Err()
+}
+
+// isDurable reports whether a server with such settings has every write on disk
+// before it acknowledges it.
+func isDurable(config map[string]string) bool {
+	return config["appendonly"] == "yes" && config["appendfsync"] == "always"
+}
+
+// Ping reports whether the server answers.
+func (b *Backend) Ping(ctx context.Context) error {
+	if err := b.client.Ping(ctx).Err(); err != nil {
+		return fail(err)
+	}
+	return nil
 }
 
 // RaiseToken implements backend.TokenRegister.
@@ -35,8 +61,12 @@ func (c *call) request(mode string) (*script, []any) {
 	if c.ballot == nil || mode == "p" {
 		return acquireScript, acquireScript.of(c.key, 5, c.id, millis(c.TTL), mode, c.rank)
 	}
+	unannounced := 1
+	if c.b.member {
+		unannounced = 0
+	}
 	return voteScript, voteScript.call(append(c.key.args(5), bootKey), c.id, millis(c.TTL), mode, c.rank,
-		millis(c.ballot.Rejoin), c.ballot.Token, backend.TokenLead.Microseconds())
+		millis(c.ballot.Rejoin), c.ballot.Token, backend.TokenLead.Microseconds(), unannounced)
 }
 
 // unready is the error in a, if the server does not vote yet.

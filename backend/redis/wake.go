@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -20,13 +21,14 @@ type hub struct {
 	client redis.UniversalClient
 	nodes  *nodes // nil unless it is a cluster
 	log    *slog.Logger
-	polls  bool                 // no subscription is wanted
-	stray  func(key, id string) // called for a grant that nobody waits for
+	polls  bool                   // no subscription is wanted
+	stray  func(k key, id string) // called for a grant that nobody waits for
 	warned sync.Once
+	pulse  time.Duration
 
 	mu      sync.Mutex
 	closed  bool
-	waiters map[string]*waiter // by id
+	waiters map[backend.ID]*waiter
 	holds   map[backend.ID]*state
 	subs    map[address]*subscription
 	ears    map[*redis.Client]*ear
@@ -51,7 +53,14 @@ type waiter struct {
 	at     address
 	grants chan grant    // receives the grant of its id
 	nudges chan struct{} // receives when it should ask the server
+
+	// Guarded by hub.mu.
+	id     string    // of the present entry into the queue
+	hinted time.Time // when a message last had it ask
 }
+
+// hints is how often a message may have a waiter ask. It could be sent again and again.
+const hints = 250 * time.Millisecond
 
 func newHub(c redis.UniversalClient, n *nodes, log *slog.Logger, polls bool) *hub {
 	return &hub{
@@ -59,7 +68,8 @@ func newHub(c redis.UniversalClient, n *nodes, log *slog.Logger, polls bool) *hu
 		nodes:   n,
 		log:     log,
 		polls:   polls,
-		waiters: make(map[string]*waiter),
+		pulse:   pulse,
+		waiters: make(map[backend.ID]*waiter),
 		holds:   make(map[backend.ID]*state),
 		subs:    make(map[address]*subscription),
 		ears:    make(map[*redis.Client]*ear),
@@ -91,26 +101,27 @@ func (w *waiter) put() {
 	waiters.Put(w)
 }
 
-// expect has messages for id go to w, until retire or keep. It must come
-// before the request whose grant may be told.
-func (h *hub) expect(id string, w *waiter) {
+// expect has messages for id, that of a request, go to w until retire or keep. It
+// must come before what is sent whose grant may be told.
+func (h *hub) expect(r backend.ID, id string, w *waiter) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.waiters[id] = w
+	w.id = id
+	h.waiters[r] = w
 }
 
-// retire has a grant of id taken for a stray one.
-func (h *hub) retire(id string) {
+// retire has a grant of a request taken for a stray one.
+func (h *hub) retire(r backend.ID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.waiters, id)
+	delete(h.waiters, r)
 }
 
-// keep has messages for id, that of s, go to the hold.
-func (h *hub) keep(s *state, id string) {
+// keep has messages for the id of s go to the hold.
+func (h *hub) keep(s *state) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.waiters, id)
+	delete(h.waiters, s.request.ID)
 	h.holds[s.request.ID] = s
 }
 
@@ -166,6 +177,9 @@ func (h *hub) subscription(at address, useless *subscription) *subscription {
 			delete(h.ears, e.node)
 		}
 		h.moving.Go(s.close)
+		if h.nodes != nil {
+			h.nodes.reload() // what it was subscribed on may not have the lock any more
+		}
 	}
 	return h.begin(at)
 }
@@ -220,38 +234,42 @@ func (w *waiter) nudge() {
 	}
 }
 
-// dispatch passes a message on. What it says can only be known to somebody
-// who may read the lock's keys, for it holds an id.
+// dispatch passes a message on. Whoever may publish can send one: it is of no use
+// unless it shows that its sender has read, in the keys, an id of this client.
 func (h *hub) dispatch(payload string) {
-	if id, ok := strings.CutPrefix(payload, "contended "); ok {
-		h.contended(id)
-	} else if id, ok := strings.CutPrefix(payload, "poll "); ok {
-		h.poll(id)
-	} else if key, g, ok := parseGrant(payload); ok {
-		h.granted(key, g)
+	if hint, ok := strings.CutPrefix(payload, "contended "); ok {
+		h.contended(parseHint(hint))
+	} else if hint, ok := strings.CutPrefix(payload, "poll "); ok {
+		h.poll(parseHint(hint))
+	} else if k, g, ok := parseGrant(payload); ok {
+		h.granted(k, g)
 	}
 }
 
-func (h *hub) contended(id string) {
+func (h *hub) contended(open, digest string) {
 	h.mu.Lock()
-	s := h.holdOf(id)
+	s := h.holds[requestOf(open)]
 	h.mu.Unlock()
-	if s != nil {
+	if s != nil && isOf(digest, s.id()) {
 		s.wanted()
 	}
 }
 
-func (h *hub) poll(id string) {
+func (h *hub) poll(open, digest string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if w := h.waiters[id]; w != nil {
+	if w := h.waiters[requestOf(open)]; w != nil && isOf(digest, w.id) && time.Since(w.hinted) > hints {
+		w.hinted = time.Now()
 		w.nudge()
 	}
 }
 
-func (h *hub) granted(key string, g grant) {
+func (h *hub) granted(k key, g grant) {
 	h.mu.Lock()
-	w, held := h.waiters[g.id], h.holdOf(g.id) != nil
+	w, held := h.waiters[requestOf(g.id)], h.holdOf(g.id) != nil
+	if w != nil && w.id != g.id {
+		w = nil
+	}
 	if w != nil {
 		select {
 		case w.grants <- g:
@@ -260,24 +278,25 @@ func (h *hub) granted(key string, g grant) {
 	}
 	h.mu.Unlock()
 	if w == nil && !held {
-		h.stray(key, g.id)
+		h.stray(k, g.id)
 	}
 }
 
 // parseGrant reads "id token µs expiry waiting key".
-func parseGrant(payload string) (key string, g grant, ok bool) {
-	rest, key, _ := cutLast(payload, ' ')
+func parseGrant(payload string) (k key, g grant, ok bool) {
+	rest, name, _ := cutLast(payload, ' ')
 	var n [4]int64
 	for i := len(n) - 1; i >= 0; i-- {
 		var field string
 		rest, field, _ = cutLast(rest, ' ')
-		var err error
-		if n[i], err = strconv.ParseInt(field, 10, 64); err != nil {
+		v, err := strconv.ParseUint(field, 10, 53) // as exact as a script is
+		if err != nil {
 			return "", g, false
 		}
+		n[i] = int64(v)
 	}
 	g = grant{id: rest, token: n[0], us: n[1], expiry: n[2], waiting: n[3], told: true}
-	return key, g, rest != "" && strings.HasPrefix(key, prefix+"{")
+	return key(name), g, rest != "" && strings.HasPrefix(name, prefix+"{")
 }
 
 func cutLast(s string, sep byte) (before, after string, found bool) {
@@ -350,10 +369,21 @@ func (s *subscription) close() {
 // receive takes in messages until s is closed or turns out to be forbidden.
 func (s *subscription) receive(ctx context.Context) {
 	defer close(s.done)
+	for ctx.Err() == nil && s.listen(ctx) {
+	}
+}
+
+// listen takes in messages on one connection, and on those that the client library puts
+// in its place when that breaks. It reports false if s is forbidden.
+func (s *subscription) listen(ctx context.Context) bool {
 	ps := s.hub.client.Subscribe(ctx)
 	defer ps.Close()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	// A read that waits ends only with its connection.
 	defer context.AfterFunc(ctx, func() { _ = ps.Close() })()
+	var heard hearing
+	go heard.watch(ctx, ps, s.hub.pulse, func() bool { return s.hub.anybodyAt(func(at address) bool { return at == s.at }) })
 
 	channel := s.at.channel()
 	_ = ps.Subscribe(ctx, channel) // a failure shows at the first read
@@ -362,18 +392,23 @@ func (s *subscription) receive(ctx context.Context) {
 		m, err := ps.ReceiveTimeout(ctx, 0)
 		if err == nil {
 			pause.Reset()
+			heard.count.Add(1)
 			s.take(m)
 			continue
+		}
+		if errors.Is(err, redis.ErrClosed) {
+			break
 		}
 		if _, ok := replied(err); ok && ctx.Err() == nil {
 			if hopeless(err) || redis.HasErrorPrefix(err, "ERR") {
 				s.deny(err)
-				return
+				return false
 			}
 			_ = ps.Subscribe(ctx, channel)
 		}
 		backend.Sleep(ctx, pause.Next())
 	}
+	return true
 }
 
 func (s *subscription) take(m any) {

@@ -5,11 +5,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -91,6 +94,7 @@ func TestUserSurvivesReconnect(t *testing.T) {
 // sends ahead of all else when it has connected again. What is asked meanwhile is
 // bounded as ever.
 func TestUnlockWhileUnknown(t *testing.T) {
+	t.Parallel()
 	const session = 6 * time.Second
 	c, p := proxied(t, &zk.Options{SessionTimeout: session, Credentials: user("alice", "secret")}, shared.Addr())
 	var leases []*dlock.Lease
@@ -165,6 +169,29 @@ func TestTLS(t *testing.T) {
 	defer cancel()
 	_, err = zk.Connect(ctx, []string{ln.Addr().String()}, &zk.Options{TLS: &tls.Config{}})
 	wantError(t, err, dlock.ErrUnavailable)
+}
+
+// TestTLSFiles gives the files of certificates in the URL.
+func TestTLSFiles(t *testing.T) {
+	certified := httptest.NewUnstartedServer(nil)
+	certified.StartTLS()
+	defer certified.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	must(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certified.Certificate().Raw}), 0o600))
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: certified.TLS.Certificates})
+	must(t, err)
+	tunnel(t, ln, shared.Addr())
+	url := "zk://" + ln.Addr().String() + rootOf(t)
+	c, err := dlock.Open(testContext(t), url+"?ca="+ca, nil)
+	must(t, err)
+	unlock(t, lock(t, c.Mutex("m")))
+	must(t, c.Close(testContext(t)))
+	for _, bad := range []string{"?ca=/nowhere", "?cert=" + ca, "?key=" + ca, "?tls=false&ca=" + ca, "?tls=true&ca=" + ca + "&cert=" + ca + "&key=" + ca} {
+		_, err := dlock.Open(testContext(t), url+bad, nil)
+		wantError(t, err, dlock.ErrInvalidConfig)
+	}
+	_, err = dlock.Open(testContext(t), url+"?ca="+ca, &dlock.Options{TLS: &tls.Config{}})
+	wantError(t, err, dlock.ErrInvalidConfig)
 }
 
 // connectShort is enough for a connection that must not come about.

@@ -17,10 +17,10 @@ type attempt struct {
 	b       *Backend
 	request backend.Request
 	dir     string
-	asked   sent          // by the caller itself; no node: nothing
 	queued  chan struct{} // closed when the server has said that others are there
 	left    chan struct{} // closed when the caller has left
 	done    chan struct{} // closed when hold and err are set
+	ended   chan struct{} // closed when nothing is left of it but its hold
 
 	mu   sync.Mutex
 	hold *backend.Hold
@@ -32,51 +32,16 @@ func newAttempt(b *Backend, r backend.Request) *attempt {
 		b:       b,
 		request: r,
 		dir:     b.opts.Root + "/" + backend.EncodeName(r.Name),
+		queued:  make(chan struct{}),
+		left:    make(chan struct{}),
+		done:    make(chan struct{}),
+		ended:   make(chan struct{}),
 	}
-}
-
-// grab takes a lock that is free in the caller's goroutine, which spares the
-// switches to another one and back. It asks only once, and waits for nothing but
-// the answer. If that does not grant the lock, run goes on from there.
-func (a *attempt) grab(patience time.Duration) *backend.Hold {
-	if !a.request.Wait || a.request.Mode != backend.Exclusive {
-		return nil
-	}
-	s := a.b.inUse()
-	if s == nil || !s.answersWithin(patience) {
-		return nil
-	}
-	a.asked = a.ask(s)
-	if n := a.asked.node; a.asked.err == nil && n.alone {
-		if p, fresh, _ := s.known(s.leaseTime() / 3); fresh {
-			return a.claim(n, p)
-		}
-	}
-	return nil
-}
-
-// ask asks once for a node, a plain one if there is a streak for it to continue.
-func (a *attempt) ask(s *session) sent {
-	d := a.draft()
-	k, plain := s.streakOn(a.dir)
-	plain = plain && d.mode == backend.Exclusive // readers of one phase date it by the lock's node
-	d.mark = !plain
-	r := s.send(d)
-	if n := r.node; plain && r.err == nil && s.continues(k, n) {
-		n.alone, n.token = true, k.token+1
-	}
-	return r
-}
-
-// open makes a ready to be left, and to tell of its outcome.
-func (a *attempt) open() {
-	a.queued, a.left, a.done = make(chan struct{}), make(chan struct{}), make(chan struct{})
 }
 
 // start runs a in a goroutine of its own. It reports false if the client is
 // closed.
 func (a *attempt) start() bool {
-	a.open()
 	return a.b.janitor.Go(func(context.Context) { a.run() })
 }
 
@@ -142,18 +107,21 @@ func (a *attempt) isQueued(d time.Duration) bool {
 	return false
 }
 
-func (a *attempt) run() {
-	h, err := a.acquire()
-	a.abandon()
-	if !a.settle(h, err) && h != nil {
-		h.State.(*held).release()
+// awaitEnd waits for what a leaves behind to be gone, but no longer than d.
+func (a *attempt) awaitEnd(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-a.ended:
+	case <-timer.C:
 	}
 }
 
-// abandon removes a node that the caller asked for and nobody came to look at.
-func (a *attempt) abandon() {
-	if n, err := a.asked.confirm(); n != nil && err == nil {
-		_ = n.session.remove(n.path())
+func (a *attempt) run() {
+	defer close(a.ended)
+	h, err := a.acquire()
+	if !a.settle(h, err) && h != nil {
+		h.State.(*held).release()
 	}
 }
 
@@ -194,157 +162,117 @@ func (a *attempt) acquireIn(s *session) (*backend.Hold, error) {
 		}
 	}
 	if !errors.Is(err, errVanished) {
-		_ = s.remove(n.path())
+		_ = n.leave()
 	}
 	return nil, err
 }
 
-// eager is how often a request that looks before it queues is overtaken before
-// it does without.
-const eager = 10
-
-// enter queues a node.
-func (a *attempt) enter(s *session) (*node, error) {
-	overtaken := 0
-	for {
-		if a.hasLeft() {
-			return nil, errLeft
+// enter queues a node, and makes that of the lock first if there is none.
+func (a *attempt) enter(s *session) (n *node, err error) {
+	made := false
+	defer func() {
+		if made && n == nil { // the server does not remove what has always been empty
+			_ = s.persist(func() error { return s.conn.Delete(a.dir, -1) })
 		}
-		var n *node
-		var err error
-		switch r := a.request; {
-		case r.Wait && (r.Mode == backend.Exclusive || overtaken >= eager):
+	}()
+	for !a.hasLeft() {
+		if err = s.vouch(a.dir); err == nil {
 			n, err = a.queue(s)
-		case overtaken >= eager:
-			return nil, backend.ErrHeld
-		default:
-			n, err = a.lookAndQueue(s)
 		}
-		switch {
-		case errors.Is(err, gozk.ErrNoNode):
-			if err := s.ensure(a.dir); err != nil {
-				return nil, err
-			}
-		case !errors.Is(err, gozk.ErrBadVersion):
+		if !errors.Is(err, gozk.ErrNoNode) {
 			return n, err
 		}
-		overtaken++
+		if made, err = s.ensure(a.dir); err != nil {
+			return nil, err
+		}
 	}
+	return nil, errLeft
 }
 
 func (a *attempt) draft() draft {
-	return draft{dir: a.dir, mode: a.request.Mode, label: a.request.Label, mark: true}
+	return draft{dir: a.dir, mode: a.request.Mode, label: a.request.Label}
 }
 
 // queue makes a node and then sees what is ahead. Who is alone needs no second
 // request for that.
 func (a *attempt) queue(s *session) (*node, error) {
-	if a.asked.node == nil || a.asked.node.session != s { // a node goes with its session
-		a.asked = a.ask(s)
+	join := a.join
+	if !a.request.Wait {
+		join = a.joinIfFree
 	}
-	if n := a.asked.node; n.plain && !n.alone { // who looked before it was made would not wait for it
-		a.abandon()
-		a.asked = s.send(a.draft())
-	}
-	n, err := a.asked.confirm()
-	a.asked = sent{}
+	n, err := join(s)
 	switch {
 	case err != nil:
 		return nil, err
 	case n.alone:
 		return n, nil
 	}
-	a.inQueue()
+	if n.mode == backend.Exclusive {
+		a.inQueue()
+	}
 	return n, a.lookOrRemove(n)
 }
 
-// lookAndQueue sees what is ahead and then makes a node, on condition that
-// nobody came between whom it would have to know of. That is how a reader
-// learns in whose phase it is, and a request that does not wait leaves nothing
-// behind.
-func (a *attempt) lookAndQueue(s *session) (*node, error) {
-	q, stat, err := s.list(a.dir)
-	if err != nil {
-		return nil, err
-	}
-	b := q.barring(a.request.Mode)
-	if b.count > 0 && !a.request.Wait {
-		if q, stat, err = a.lookTwice(s, q, stat); err != nil {
+// join makes a node whatever is there. If there is a streak for it to continue that
+// is a plain one, which does if it is alone.
+func (a *attempt) join(s *session) (*node, error) {
+	d := a.draft()
+	if k, ok := s.streakOn(a.dir); ok && d.mode == backend.Exclusive {
+		d.plain = true
+		n, err := s.create(d)
+		if err != nil {
 			return nil, err
 		}
-		b = barrier{}
-	}
-	d, joins := a.guarded(q, stat)
-	n, err := s.create(d)
-	if err != nil {
-		return nil, err
-	}
-	n.barrier = b
-	if b.count > 0 {
-		a.inQueue()
-	}
-	undisturbed := n.undisturbed(stat)
-	if joins && undisturbed {
-		n.token = tokenOf(stat.Mzxid)
-		return n, nil
-	}
-	if n.rank == 0 {
-		if err := s.persist(func() error { return s.recognise(n) }); err != nil {
+		if s.continues(k, n) {
+			return n, nil
+		}
+		r := removal{session: s, path: n.path()} // nothing tells others of it, nor when it was made
+		if err := s.persist(r.try); err != nil && !errors.Is(err, gozk.ErrNoNode) {
 			return nil, err
 		}
+		d.plain = false
 	}
-	if undisturbed && n.parent != nil && n.parent.Czxid == stat.Czxid {
-		return n, nil
-	}
-	return n, a.lookOrRemove(n) // somebody came between, or the directory is another one by now
+	return s.create(d)
 }
 
-// guarded drafts a node that is made only if no writer has come since q and stat
-// were read. A reader that would join the phase of others does so only while the
-// last of them is there.
-func (a *attempt) guarded(q queue, stat *gozk.Stat) (d draft, joins bool) {
-	d = a.draft()
-	d.guards = []any{&gozk.CheckVersionRequest{Path: a.dir, Version: stat.Version}}
-	last, joins := q.companion()
-	if joins = joins && a.request.Mode == backend.Shared; joins {
-		d.guards = append(d.guards, &gozk.CheckVersionRequest{Path: a.dir + "/" + last.name, Version: -1})
-		d.mark = false
-	}
-	return d, joins
-}
-
-// lookTwice makes sure that a request that does not wait, and finds q in its
-// way, has to fail: a member of an ensemble may be behind. It returns ErrHeld or
-// the queue in which nothing is in the way.
-func (a *attempt) lookTwice(s *session, q queue, stat *gozk.Stat) (queue, *gozk.Stat, error) {
-	if a.b.opts.Ensemble {
-		if err := s.persist(func() error { _, err := s.conn.Sync(a.dir); return err }); err != nil {
-			return nil, nil, err
-		}
-		var err error
-		if q, stat, err = s.list(a.dir); err != nil {
-			return nil, nil, err
+// joinIfFree makes a node if nothing is in its way: a request that does not wait
+// leaves nothing behind, and holds nobody up.
+func (a *attempt) joinIfFree(s *session) (*node, error) {
+	version, err := s.isFree(a.dir, a.request.Mode)
+	if !a.b.opts.Standalone && errors.Is(err, backend.ErrHeld) { // the member may be behind
+		if err = s.persist(func() error { _, err := s.conn.Sync(a.dir); return err }); err == nil {
+			version, err = s.isFree(a.dir, a.request.Mode)
 		}
 	}
-	if q.barring(a.request.Mode).count > 0 {
+	var n *node
+	if err == nil {
+		d := a.draft()
+		if d.mode == backend.Exclusive {
+			d.guard = &gozk.CheckVersionRequest{Path: a.dir, Version: version}
+		}
+		n, err = s.create(d)
+	}
+	if errors.Is(err, gozk.ErrBadVersion) {
+		err = backend.ErrHeld // since the look somebody has queued, and nobody queues for a lock that stays free
+	}
+	if errors.Is(err, backend.ErrHeld) {
 		a.inQueue()
-		return nil, nil, backend.ErrHeld
 	}
-	return q, stat, nil
+	return n, err
 }
 
 // lookOrRemove sees what is ahead of a node, or gives it up.
 func (a *attempt) lookOrRemove(n *node) error {
 	err := n.look()
 	if err != nil && !errors.Is(err, errVanished) {
-		_ = n.session.remove(n.path())
+		_ = n.leave()
 	}
 	return err
 }
 
-// recheck is after what time a waiting request looks whether it is still
+// recheckAfter is after what time a waiting request looks whether it is still
 // waiting for the right node. Nothing known makes that necessary.
-const recheck = 2 * time.Minute
+const recheckAfter = 2 * time.Minute
 
 // wait returns when nothing bars n any more.
 func (a *attempt) wait(n *node) error {
@@ -356,14 +284,14 @@ func (a *attempt) wait(n *node) error {
 		if !a.hasLeft() {
 			a.request.Queued()
 		}
-		w, err := n.session.watch(n.dir + "/" + n.barrier.last.name)
+		w, err := n.session.watchBarrier(n.dir, n.barrier)
 		if err != nil {
 			return err
 		}
-		if err := a.park(n.session, w); err != nil {
+		if err := a.park(n, w); err != nil {
 			return err
 		}
-		if w.opens(n.barrier, n.mode) {
+		if w.opens(n.barrier) {
 			return nil
 		}
 		if err := n.look(); err != nil {
@@ -373,33 +301,23 @@ func (a *attempt) wait(n *node) error {
 	return nil
 }
 
-// opens reports whether w has seen the end of the barrier before a request of
-// mode m. A writer that gave the lock back had it, so nobody is left before it;
-// one that has merely gone may have become a reader, or never have had the lock.
-func (w *watch) opens(b barrier, m backend.Mode) bool {
-	select {
-	case <-w.fired:
-	default:
-		return false
-	}
-	if b.last.mode == backend.Exclusive && w.released {
-		return true
-	}
-	return b.count == 1 && (m == backend.Shared || b.last.mode == backend.Shared)
-}
-
-// park waits for w, but not for ever.
-func (a *attempt) park(s *session, w *watch) error {
-	net := time.NewTimer(backend.Jitter(recheck))
+// park waits until w has fired, and looks now and then whether it should have.
+func (a *attempt) park(n *node, w *watch) error {
+	net := time.NewTimer(backend.Jitter(recheckAfter))
 	defer net.Stop()
-	select {
-	case <-w.fired:
-		return nil
-	case <-net.C:
-		return nil
-	case <-a.left:
-		return errLeft
-	case <-s.over:
-		return errOver
+	for {
+		select {
+		case <-w.fired:
+			return nil
+		case <-a.left:
+			return errLeft
+		case <-n.session.over:
+			return errOver
+		case <-net.C:
+			if err := n.recheck(); err != nil {
+				return err
+			}
+			net.Reset(backend.Jitter(recheckAfter))
+		}
 	}
 }

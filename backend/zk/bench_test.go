@@ -2,6 +2,7 @@ package zk_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	gozk "github.com/go-zookeeper/zk"
 
 	"github.com/dlock-go/dlock/backend/zk"
+	"github.com/dlock-go/dlock/internal/faultnet"
 	"github.com/dlock-go/dlock/internal/inturn"
 	"github.com/dlock-go/dlock/internal/server"
 )
@@ -63,40 +65,61 @@ var floor = rival{"floor", func(b *testing.B, addr, path string) func() error {
 	}
 }}
 
+// distances are the round trips to the server, beside what this machine takes.
+var distances = []time.Duration{0, time.Millisecond, 30 * time.Millisecond}
+
+// away returns where addr can be reached after a round trip more.
+func away(b *testing.B, addr string, roundTrip time.Duration) string {
+	if roundTrip == 0 {
+		return addr
+	}
+	p := proxyTo(b, addr)
+	p.Delay(faultnet.BothWays, roundTrip/2, 0)
+	return p.Addr()
+}
+
 // BenchmarkFree takes and gives back a lock that nobody else wants.
 func BenchmarkFree(b *testing.B) {
 	s := server.Start(b, kind)
-	var all []inturn.Rival
-	for _, r := range append(rivals, floor) {
-		cycle := r.open(b, s.Addr(), "/"+r.name)
-		all = append(all, inturn.Rival{Name: r.name, Run: func() { must(b, cycle()) }})
+	for _, d := range distances {
+		b.Run(d.String(), func(b *testing.B) {
+			var all []inturn.Rival
+			for _, r := range append(rivals, floor) {
+				cycle := r.open(b, away(b, s.Addr(), d), fmt.Sprint("/", r.name, d, b.N))
+				all = append(all, inturn.Rival{Name: r.name, Run: func() { must(b, cycle()) }})
+			}
+			inturn.Compare(b, all...)
+		})
 	}
-	inturn.Compare(b, all...)
 }
 
 // BenchmarkContended has sixteen clients hand one lock round.
 func BenchmarkContended(b *testing.B) {
 	const clients, cycles = 16, 4
 	s := server.Start(b, kind)
-	var all []inturn.Rival
-	for _, r := range rivals {
-		var each []func() error
-		for range clients {
-			each = append(each, r.open(b, s.Addr(), "/"+r.name))
-		}
-		all = append(all, inturn.Rival{Name: r.name, Run: func() {
-			var wg sync.WaitGroup
-			for _, cycle := range each {
-				wg.Go(func() {
-					for range cycles {
-						if err := cycle(); err != nil {
-							b.Error(err)
-						}
+	for _, d := range distances {
+		b.Run(d.String(), func(b *testing.B) {
+			var all []inturn.Rival
+			for _, r := range rivals {
+				var each []func() error
+				for range clients {
+					each = append(each, r.open(b, away(b, s.Addr(), d), fmt.Sprint("/", r.name, d, b.N)))
+				}
+				all = append(all, inturn.Rival{Name: r.name, Run: func() {
+					var wg sync.WaitGroup
+					for _, cycle := range each {
+						wg.Go(func() {
+							for range cycles {
+								if err := cycle(); err != nil {
+									b.Error(err)
+								}
+							}
+						})
 					}
-				})
+					wg.Wait()
+				}})
 			}
-			wg.Wait()
-		}})
+			inturn.Compare(b, all...)
+		})
 	}
-	inturn.Compare(b, all...)
 }

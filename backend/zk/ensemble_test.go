@@ -1,6 +1,8 @@
 package zk_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -10,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/zk"
 	"github.com/dlock-go/dlock/internal/faultnet"
 	"github.com/dlock-go/dlock/internal/server"
@@ -68,15 +72,17 @@ func leaderLast(t *testing.T, servers []*server.Server) []*server.Server {
 }
 
 func TestEnsemble(t *testing.T) {
+	t.Parallel()
 	servers := leaderLast(t, ensemble(t))
 	one, two, leader := servers[0], servers[1], servers[2]
 	proxy := proxyTo(t, one.Addr())
-	o := &zk.Options{SessionTimeout: 20 * time.Second, Ensemble: true}
-	holder := connect(t, o, proxy.Addr())
-	waiter := connect(t, o, two.Addr(), leader.Addr(), one.Addr())
+	o := &zk.Options{SessionTimeout: 20 * time.Second}
+	holder := member(t, o, proxy.Addr())
+	waiter := member(t, o, two.Addr(), leader.Addr(), one.Addr())
 	op := operator(t, two.Addr())
 
 	t.Run("Move", func(t *testing.T) { move(t, proxy, two) })
+	t.Run("OneMemberGone", func(t *testing.T) { oneMemberGone(t, servers) })
 
 	lease := lock(t, holder.Mutex("m"))
 	next := start(t, waiter.Mutex("m"))
@@ -96,10 +102,95 @@ func TestEnsemble(t *testing.T) {
 	try(t, holder.Mutex("m"))
 }
 
+// answerLimits is how long a Lock may take beside a member that does not answer: two
+// limits of a request, and what a loaded machine needs.
+const answerLimits = 2*time.Second + time.Second
+
+// oneMemberGone has the first of three members be stopped, go silent on a connection,
+// or be cut off, for a client that is there and for one that is to be opened.
+func oneMemberGone(t *testing.T, servers []*server.Server) {
+	bounded := func(t *testing.T, what string, f func()) {
+		t.Helper()
+		start := time.Now()
+		f()
+		if took := time.Since(start); took > answerLimits {
+			t.Errorf("%s took %v", what, took)
+		}
+	}
+	for name, fault := range map[string]struct {
+		begin, end func(t *testing.T, p *faultnet.Proxy)
+	}{
+		"stopped": {
+			func(t *testing.T, _ *faultnet.Proxy) { must(t, servers[0].Pause()) },
+			func(t *testing.T, _ *faultnet.Proxy) { must(t, servers[0].Resume()) },
+		},
+		"silent": {
+			func(t *testing.T, p *faultnet.Proxy) { p.Blackhole(faultnet.BothWays) },
+			func(t *testing.T, p *faultnet.Proxy) { p.Restore(faultnet.BothWays) },
+		},
+		"cut off": {
+			func(t *testing.T, p *faultnet.Proxy) { p.Refuse(); p.Reset() },
+			func(t *testing.T, p *faultnet.Proxy) { must(t, p.Admit()) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, others := proxyTo(t, servers[0].Addr()), proxyTo(t, servers[1].Addr())
+			third := proxyTo(t, servers[2].Addr())
+			others.Refuse()
+			third.Refuse()
+			o := &zk.Options{SessionTimeout: 20 * time.Second}
+			c := member(t, o, p.Addr(), others.Addr(), third.Addr()) // at the first
+			must(t, others.Admit())
+			must(t, third.Admit())
+			kept := lock(t, c.Mutex("kept"))
+			unlock(t, lock(t, c.Mutex("m")))
+
+			fault.begin(t, p)
+			t.Cleanup(func() { fault.end(t, p) })
+			bounded(t, "Lock", func() { unlock(t, lock(t, c.Mutex("m"))) })
+			bounded(t, "TryLock", func() { try(t, c.Mutex("m")) })
+			for range 2 { // in whatever order it comes to them
+				bounded(t, "Open", func() {
+					try(t, member(t, &zk.Options{Root: rootOf(t), SessionTimeout: 20 * time.Second}, p.Addr(), others.Addr(), third.Addr()).Mutex("m"))
+				})
+			}
+			must(t, kept.Err())
+			bounded(t, "Unlock", func() { unlock(t, kept) })
+		})
+	}
+}
+
+// TestNobodyAnswers bounds what can be asked of a server that accepts connections and
+// says nothing.
+func TestNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	c, p := proxied(t, &zk.Options{SessionTimeout: 20 * time.Second}, shared.Addr())
+	unlock(t, lock(t, c.Mutex("m")))
+	p.Blackhole(faultnet.BothWays)
+	var all sync.WaitGroup
+	for name, ask := range map[string]func() error{
+		"Connect": func() error { _, err := zk.Connect(context.Background(), []string{p.Addr()}, nil); return err },
+		"Lock":    func() error { _, err := c.Mutex("m").Lock(context.Background()); return err },
+		"TryLock": func() error { _, err := c.Mutex("n").TryLock(context.Background()); return err },
+	} {
+		all.Go(func() {
+			start := time.Now()
+			if err := ask(); !errors.Is(err, dlock.ErrUnavailable) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if took := time.Since(start); took > backend.FirstAnswer+time.Second {
+				t.Errorf("%s took %v", name, took)
+			}
+		})
+	}
+	all.Wait()
+	p.Restore(faultnet.BothWays)
+}
+
 // move takes a client to another member, inside its session and with a request
 // under way.
 func move(t *testing.T, proxy *faultnet.Proxy, to *server.Server) {
-	c := connect(t, &zk.Options{SessionTimeout: 20 * time.Second, Ensemble: true}, proxy.Addr())
+	c := member(t, &zk.Options{SessionTimeout: 20 * time.Second}, proxy.Addr())
 	lease := lock(t, c.Mutex("held"))
 	drop := proxy.DropReplyAfter(isRequest(opMulti))
 	proxy.SetTarget(to.Addr())

@@ -18,6 +18,7 @@ var (
 	// errVanished means that somebody has removed a node that waited.
 	errVanished = errors.New("the node has been removed")
 
+	errNonsense     = errors.New("the server's answer makes no sense")
 	errNoAnswer     = errors.New("no answer")
 	errExpired      = errors.New("the session has expired")
 	errUnheard      = errors.New("the server has not been heard of for longer than a session lasts")

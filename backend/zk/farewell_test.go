@@ -40,7 +40,7 @@ func TestEndUnderWork(t *testing.T) {
 			work.Go(func() {
 				for n := 0; !own.isOver(); n++ {
 					dir := fmt.Sprintf("%s/%d-%d-%d", b.opts.Root, round, i, n)
-					if err := own.ensure(dir); err != nil && !errors.Is(err, errOver) {
+					if _, err := own.ensure(dir); err != nil && !errors.Is(err, errOver) {
 						t.Error(err)
 					}
 					if done.Add(1) == 50 {

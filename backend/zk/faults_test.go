@@ -121,6 +121,18 @@ func TestReplyToTheDeleteIsLost(t *testing.T) {
 	unlock(t, second)
 }
 
+// TestUnlockOfAShortHold has a TTL that is shorter than the way to the server. What is
+// granted is the session.
+func TestUnlockOfAShortHold(t *testing.T) {
+	c, p := proxied(t, &zk.Options{SessionTimeout: 20 * time.Second}, shared.Addr())
+	p.Delay(faultnet.ToServer, 20*time.Millisecond, 0)
+	for range 3 {
+		lease, err := c.Mutex("m", dlock.WithTTL(20*time.Millisecond)).Lock(testContext(t))
+		must(t, err)
+		unlock(t, lease)
+	}
+}
+
 func TestDeleteGoesOnUntilDone(t *testing.T) {
 	op := operator(t, shared.Addr())
 	c, p := proxied(t, &zk.Options{SessionTimeout: 20 * time.Second}, shared.Addr())
@@ -172,7 +184,7 @@ func TestHolderIsToldOfARemovedNode(t *testing.T) {
 	eventually(t, "the node is watched", func() bool {
 		tp.mu.Lock()
 		defer tp.mu.Unlock()
-		return slices.Contains(tp.codes, opGet)
+		return slices.Contains(tp.codes, opChildren)
 	})
 	must(t, op.Delete(rootOf(t)+"/m/"+nodes(t, op, "m")[0], -1))
 	receive(t, "lost", lease.Done())
@@ -266,6 +278,53 @@ func TestForeignChildren(t *testing.T) {
 	if !slices.Equal(left, odd) {
 		t.Errorf("left %v, want %v", left, odd)
 	}
+}
+
+// TestWhoLeavesEarlyLeavesNoLock has a caller leave when the lock's node has been made
+// and its own has not: the server would never remove it.
+func TestWhoLeavesEarlyLeavesNoLock(t *testing.T) {
+	op := operator(t, shared.Addr())
+	c, p := proxied(t, nil, shared.Addr())
+	unlock(t, lock(t, c.Mutex("other")))
+	ready, next := make(chan struct{}), (*call)(nil)
+	p.OnRequest(func(_ int, req []byte) {
+		if codeOf(req) == opContainer {
+			<-ready
+			next.cancel()
+			receive(t, "returned", next.done)
+		}
+	})
+	next = start(t, c.Mutex("m"))
+	close(ready)
+	receive(t, "returned", next.done)
+	eventually(t, "the lock's node is gone", func() bool {
+		there, stat, err := op.Exists(rootOf(t) + "/m")
+		return err == nil && (!there || stat.Cversion > 0)
+	})
+}
+
+// TestWhoHasLeftIsGone looks at the queue right when a caller has given up: nobody
+// stands in the way of others but for some milliseconds. A loaded machine may be late
+// now and then.
+func TestWhoHasLeftIsGone(t *testing.T) {
+	const rounds = 20
+	op := operator(t, shared.Addr())
+	holder := lock(t, connect(t, nil, shared.Addr()).Mutex("m"))
+	m, late := connect(t, nil, shared.Addr()).Mutex("m"), 0
+	for range rounds {
+		next := start(t, m)
+		queued(t, op, "m", 2)
+		next.cancel()
+		receive(t, "returned", next.done)
+		if len(nodes(t, op, "m")) != 1 {
+			late++
+		}
+		queued(t, op, "m", 1)
+	}
+	if late > rounds/2 {
+		t.Errorf("%d of %d were still there", late, rounds)
+	}
+	unlock(t, holder)
 }
 
 // TestGivingUpLeavesNothing gives up waiting for a held lock many times: no

@@ -20,12 +20,14 @@ type held struct {
 	dir     string
 	place   place
 	alone   bool  // nobody else was there when it was queued
-	wanted  bool  // others were
+	waited  bool  // others were
+	streak  bool  // it continues a streak, so that the lock's node is watched
 	made    int64 // the transaction that made dir, as it was then; zero: unknown
 
 	changing sync.Mutex // held while its node is being replaced or removed
 	path     string     // guarded by session.mu
 	watched  bool       // the node is; guarded by session.mu
+	wanted   bool       // its owner knows that somebody waits; guarded by session.mu
 	moving   bool       // it is being replaced; guarded by session.mu
 
 	removal  removal
@@ -61,22 +63,29 @@ func (a *attempt) claim(n *node, p proof) *backend.Hold {
 	s, r := n.session, a.request
 	h := &backend.Hold{Request: r, Token: n.token, Sent: n.sent, Granted: p.until.Sub(n.sent)}
 	if a.isQueued(0) {
-		h.Sent = time.Now() // what is said of a hold is counted from its grant
-		h.Granted = p.until.Sub(h.Sent)
+		h.Sent, h.Granted = time.Now(), p.left() // what is said of a hold is counted from its grant
 	}
 	held := &held{
 		session: s, hold: h, dir: n.dir, place: n.place, path: n.path(),
-		alone: n.alone, wanted: a.isQueued(0), released: make(chan struct{}),
+		alone: n.alone, streak: n.plain && n.alone, waited: a.isQueued(0), released: make(chan struct{}),
 	}
 	if n.parent != nil {
 		held.made = n.parent.Czxid
 	}
 	h.State = held
+	h.TellsWanted = held.exclusive() && (held.streak || !r.Fixed)
+	h.WantedAtOnce = held.streak
 	if !s.add(held) {
 		return nil
 	}
+	if held.streak && !s.onStreak(held.dir) { // somebody has come since it was asked for
+		s.want(held)
+	}
 	return h
 }
+
+// exclusive reports whether h was granted to a writer.
+func (h *held) exclusive() bool { return h.place.mode == backend.Exclusive }
 
 // add begins to keep h. It reports false if the session is over, or must not
 // be relied on.
@@ -87,6 +96,9 @@ func (s *session) add(h *held) bool {
 		return false
 	}
 	s.holds[h.path] = h
+	if h.exclusive() {
+		s.writers[h.dir] = h
+	}
 	return true
 }
 
@@ -97,7 +109,9 @@ func (b *Backend) lose(holds []*held, cause error) {
 	}
 	b.janitor.Go(func(context.Context) {
 		for _, h := range holds {
-			h.hold.Observer.Lost(cause)
+			if o := h.hold.Observer; o != nil {
+				o.Lost(cause)
+			}
 		}
 	})
 }
@@ -113,36 +127,18 @@ func (s *session) holding(h *held) bool {
 // closed, and goes on until then.
 func (h *held) release() {
 	if h.begin() {
-		h.releaseLater()
+		h.finish()
 	}
 }
 
 // begin reports whether the caller is the one to release h.
 func (h *held) begin() bool { return !h.begun.Swap(true) }
 
-// releaseNow releases h in the caller's goroutine, which spares the switches to
-// another one and back. If the first answer does not come it goes on like
-// release.
-func (h *held) releaseNow() {
-	if !h.changing.TryLock() { // it is being downgraded
-		h.releaseLater()
-		return
-	}
-	err := h.giveBack(once)
-	h.changing.Unlock()
-	if unclear(err) && !classified(err) {
-		h.releaseLater()
-		return
-	}
-	h.done(err)
-}
-
-func (h *held) releaseLater() {
-	s := h.session
-	ok := s.b.janitor.Go(func(context.Context) {
+func (h *held) finish() {
+	ok := h.session.b.janitor.Go(func(context.Context) {
 		h.changing.Lock()
 		defer h.changing.Unlock()
-		h.done(h.giveBack(s.persist))
+		h.done(h.giveBack())
 	})
 	if !ok {
 		h.done(backend.ErrClosed)
@@ -155,29 +151,51 @@ func (h *held) done(err error) {
 }
 
 // giveBack has the node removed. The caller has locked h.changing.
-func (h *held) giveBack(persist func(try func() error) error) error {
+func (h *held) giveBack() error {
 	s := h.session
 	s.forget(h)
 	if !h.removal.tried {
 		if s.isOver() {
 			return h.gone(s.whyOver())
 		}
-		h.removal = removal{session: s, path: h.path, told: h.wanted}
+		h.removal = h.newRemoval()
 	}
-	switch err := persist(h.removal.try); {
+	switch err := s.persist(h.removal.try); {
 	case errors.Is(err, errOver) && errors.Is(s.whyOver(), backend.ErrClosed):
 		return backend.ErrClosed
 	case errors.Is(err, errOver):
 		return nil // it stood when its owner gave it back, and went then
 	case errors.Is(err, gozk.ErrNoNode):
 		return backend.Fail(backend.ErrLost, errRemoved)
-	case unclear(err):
-		return err
 	case err != nil:
 		return kindOf(err)
 	}
 	s.extend(h)
 	return nil
+}
+
+// newRemoval is how the node of h is to be deleted.
+func (h *held) newRemoval() removal {
+	r := removal{session: h.session, path: h.path}
+	if h.waited && h.exclusive() && h.path == h.dir+"/"+h.place.name {
+		r.ending = endsFreeing
+	}
+	return r
+}
+
+// outcome waits for the release of h.
+func (h *held) outcome(ctx context.Context) error {
+	select {
+	case <-h.released:
+		return h.err
+	default:
+	}
+	select {
+	case <-h.released:
+		return h.err
+	case <-ctx.Done():
+		return backend.WaitEnded(ctx, false)
+	}
 }
 
 // gone is the error of a call about a hold that went with its session.
@@ -222,19 +240,27 @@ func (s *session) forget(h *held) bool {
 	if s.holds[h.path] != h {
 		return false
 	}
-	delete(s.holds, h.path)
+	s.drop(h)
 	return true
 }
 
+// drop takes h off all lists. It is called with s.mu held.
+func (s *session) drop(h *held) {
+	delete(s.holds, h.path)
+	if s.writers[h.dir] == h {
+		delete(s.writers, h.dir)
+	}
+}
+
 // replace swaps the nodes in one transaction. If there is nothing to replace it was
-// done before and the reply lost, or else ErrNoNode. It dates a new phase of readers,
-// for the hold may have had more tokens than one.
+// done before and the reply lost, or else ErrNoNode. Who watches the writer's node
+// hears of a change, and not of its end, which would tell the next writer to go on.
 func (s *session) replace(h *held, from, to string) error {
 	sent := time.Now()
 	_, err := s.conn.Multi(
+		&gozk.SetDataRequest{Path: from, Version: -1},
 		&gozk.DeleteRequest{Path: from, Version: -1},
 		&gozk.CreateRequest{Path: to, Data: data(h.place.rank, h.hold.Label), Acl: s.b.opts.ACL, Flags: gozk.FlagEphemeral},
-		&gozk.SetDataRequest{Path: h.dir, Version: -1},
 	)
 	if errors.Is(err, gozk.ErrNoNode) {
 		_, _, err = s.conn.Get(to)
@@ -260,9 +286,10 @@ func (s *session) moved(h *held, to string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	from, ok := h.path, s.holds[h.path] == h
-	h.path, h.watched, h.moving = to, false, false
-	if ok {
-		delete(s.holds, from)
+	h.watched, h.moving = false, false
+	if ok && to != from {
+		s.drop(h)
+		h.path = to
 		s.holds[to] = h
 	}
 	return ok

@@ -54,11 +54,17 @@ func (s *session) dial(network, addr string, timeout time.Duration) (net.Conn, e
 	l := &link{session: s}
 	s.mu.Lock()
 	if s.link != nil {
-		l.pause, l.failed = s.link.pause, !s.link.greeted
+		if s.link.wasSilent() {
+			s.silences++
+		}
+		l.pause, l.failures = s.link.pause, s.link.failures
+		if !s.link.greeted || s.link.spoilt {
+			l.failures++
+		}
 	}
 	s.link = l
 	s.mu.Unlock()
-	if l.failed && !backend.Sleep(s.ctx, l.pause.Next()) {
+	if l.failures > 0 && !backend.Sleep(s.ctx, l.pause.Next()) {
 		return nil, net.ErrClosed
 	}
 	ctx, cancel := backend.Bound(s.ctx, timeout)
@@ -130,17 +136,23 @@ type link struct {
 	session *session
 	reader  *bufio.Reader // the driver reads the length of a message by itself
 	left    uint64        // bytes of the message that is being read
-	failed  bool          // the link before it came to nothing
-	pause   backend.Backoff
-	greeted bool // guarded by session.mu for others than the driver
-	answers bool // the driver sends requests; guarded by session.mu for others than the driver
+	hailed  time.Time     // when the session was asked for
 	rewatch rewatch
 	bye     farewell
 
-	mu     sync.Mutex
-	opened time.Time     // when it was asked for the session
-	sends  [16]time.Time // a ring
-	at     int           // of the next one
+	// Guarded by session.mu for others than the driver.
+	pause    backend.Backoff
+	failures int  // how many links right before it came to nothing
+	greeted  bool // the server has opened the session
+	spoilt   bool // the server did not take its watches
+
+	mu      sync.Mutex
+	opened  time.Time     // when it was asked for the session
+	sends   [16]time.Time // a ring
+	at      int           // of the next one
+	pending []exchange    // the requests without an answer
+	onWatch bool          // a timer is set for them
+	silent  bool          // it was broken for want of an answer
 }
 
 func (l *link) attach(conn net.Conn) bool {
@@ -165,22 +177,33 @@ func (l *link) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// head is how much of a message is looked at: length, number of the request, number
+// of the change, error, and what the answer begins with.
+const headLength = 24
+
 // next waits for the beginning of a message that the driver may have.
 func (l *link) next() error {
 	l.bye.comeBack()
 	for {
-		const length = 20 // no message is shorter
-		head, err := l.reader.Peek(length)
+		head, err := l.reader.Peek(4)
 		if err != nil {
 			return err
 		}
-		l.left = 4 + uint64(binary.BigEndian.Uint32(head))
+		length := binary.BigEndian.Uint32(head)
+		if length < headLength-8 || length > receiveBuffer {
+			return errNonsense
+		}
+		if head, err = l.reader.Peek(int(min(4+length, headLength))); err != nil {
+			return err
+		}
+		l.left = 4 + uint64(length)
 		if !l.greeted {
-			l.greet(head)
-			return nil
+			return l.greet(head, length)
 		}
 		l.rewatch.hold(l.session, head)
-		l.listen(head)
+		if err := l.answered(head); err != nil {
+			return err
+		}
 		if l.bye.lets(head) {
 			return nil
 		}
@@ -191,64 +214,69 @@ func (l *link) next() error {
 }
 
 // greet takes the timeout and the id of the session from the beginning of the
-// server's first message: length, version, timeout in milliseconds, id.
-func (l *link) greet(head []byte) {
+// server's first message: length, version, timeout in milliseconds, id, length of the
+// password.
+func (l *link) greet(head []byte, length uint32) error {
+	if len(head) < headLength || binary.BigEndian.Uint32(head[20:]) > length-20 {
+		return errNonsense
+	}
 	s := l.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l.greeted = true
-	l.pause.Reset()
+	l.greeted, l.failures = true, 0
+	s.trip.Observe(time.Since(l.hailed))
 	l.rewatch.begin(s)
 	if id := int64(binary.BigEndian.Uint64(head[12:])); id != 0 {
 		s.id = id
 		s.timeout = time.Duration(binary.BigEndian.Uint32(head[8:])) * time.Millisecond
 	}
-}
-
-// listen notes the first answer to a request that came in turn, or to a ping. Until
-// then the driver may be waiting for the answer to the credentials that it sends
-// ahead of all, and keep requests that it never answers if that does not come.
-func (l *link) listen(head []byte) {
-	const ping = -2
-	number := int32(binary.BigEndian.Uint32(head[4:]))
-	if l.answers || number != ping && !isAnswer(head) {
-		return
-	}
-	l.session.mu.Lock()
-	defer l.session.mu.Unlock()
-	l.answers = true
+	return nil
 }
 
 // SetReadDeadline implements net.Conn. The driver would wait for several
 // session timeouts for a server that accepts connections and says nothing.
 func (l *link) SetReadDeadline(t time.Time) error {
-	if limit := time.Now().Add(greetLimit); !l.greeted && t.After(limit) {
+	if limit := time.Now().Add(l.greetLimit()); !l.greeted && t.After(limit) {
 		t = limit
 	}
 	return l.Conn.SetReadDeadline(t)
 }
 
-// greetLimit is how long a server may take to open a session.
-const greetLimit = 3 * time.Second
+// greetLimit is how long a server may take to open a session: not so long that there
+// is no time for another, but longer each time that none of them did.
+func (l *link) greetLimit() time.Duration {
+	limit := leastLimit << min(l.failures, 4)
+	if len(l.session.b.servers) == 1 {
+		return max(limit, backend.FirstAnswer)
+	}
+	return limit
+}
 
 // Write implements net.Conn. A failure ends the connection and is not told: the
 // driver would answer the request at once and, when the connection has ended,
 // once more. It waits for ever then if the caller has left.
 func (l *link) Write(b []byte) (int, error) {
-	if l.session.b.opts.Ensemble {
+	if !l.session.b.opts.Standalone {
 		l.note(time.Now())
 	}
 	l.rewatch.note(b)
 	l.bye.note(b)
+	if l.greeted {
+		l.expect(b)
+	} else {
+		l.hailed = time.Now()
+	}
 	if _, err := l.Conn.Write(b); err != nil {
 		l.Conn.Close()
 	}
 	return len(b), nil
 }
 
-// What two kinds of requests ask for.
+// What some kinds of requests ask for.
 const (
 	closeSession = -11
+	getACL       = 6
+	getChildren  = 12
 	setWatches   = 101
 )
 

@@ -91,14 +91,22 @@ func rootOf(t testing.TB) string {
 	return root.(string)
 }
 
-// connect returns a client of the servers at addrs, with a session of 6 s
-// unless o says otherwise.
-func connect(t testing.TB, o *zk.Options, addrs ...string) *dlock.Client {
+// connect returns a client of the server at addr, with a session of 6 s unless o says
+// otherwise.
+func connect(t testing.TB, o *zk.Options, addr string) *dlock.Client {
 	t.Helper()
 	opts := zk.Options{}
 	if o != nil {
 		opts = *o
 	}
+	opts.Standalone = true
+	return member(t, &opts, addr)
+}
+
+// member is connect to an ensemble.
+func member(t testing.TB, o *zk.Options, addrs ...string) *dlock.Client {
+	t.Helper()
+	opts := *o
 	if opts.Root == "" {
 		opts.Root = rootOf(t)
 	}

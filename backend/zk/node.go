@@ -1,8 +1,10 @@
 package zk
 
 import (
+	"cmp"
 	"errors"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,11 +30,6 @@ type node struct {
 
 func (n *node) path() string { return n.dir + "/" + n.name }
 
-// undisturbed reports whether nobody has made a node between a look at the lock's
-// node, which found stat, and n. A node's number says how many there were before;
-// stat counts those twice that were made and not removed since.
-func (n *node) undisturbed(stat *gozk.Stat) bool { return 2*n.seq == stat.Cversion+stat.NumChildren }
-
 // tokenOf makes room in the id of a transaction for local hand-over.
 func tokenOf(zxid int64) uint64 { return uint64(zxid) * tokens }
 
@@ -42,11 +39,11 @@ const tokens = 1 << 12
 
 // A draft says how to make a node.
 type draft struct {
-	dir    string
-	mode   backend.Mode
-	label  string
-	guards []any // what must hold for the node to be made
-	mark   bool  // set the data of dir: it dates the node and tells who else is there
+	dir   string
+	mode  backend.Mode
+	label string
+	plain bool                      // leave the data of dir alone
+	guard *gozk.CheckVersionRequest // what must hold for the node to be made; nil: nothing
 }
 
 // data is what a node says of itself: its rank, where that is not its own, and
@@ -64,61 +61,65 @@ func rankOf(data []byte, own int64) int64 {
 	return own
 }
 
-// create makes a node. It returns ErrNoNode also if the reply was lost and the
-// node is not there.
-func (s *session) create(d draft) (*node, error) { return s.send(d).confirm() }
-
-// A sent is a node that the server was asked to make, and what it said.
-type sent struct {
-	node *node
-	err  error
+// create makes a node, and finds out what became of it if the server did not say. It
+// returns ErrNoNode also if the reply was lost and the node is not there.
+func (s *session) create(d draft) (*node, error) {
+	n, err := s.send(d)
+	if unclear(err) {
+		err = s.find(n)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return n, nil
 }
 
 // send asks once for a node.
-func (s *session) send(d draft) sent {
-	n := &node{session: s, dir: d.dir, guid: newGUID(), sent: time.Now()}
+func (s *session) send(d draft) (*node, error) {
+	n := &node{session: s, dir: d.dir, guid: newGUID(), sent: time.Now(), plain: d.plain}
 	create := &gozk.CreateRequest{
 		Path:  d.dir + "/" + n.guid + "-" + letter(d.mode) + "-",
 		Data:  data(0, d.label),
 		Acl:   s.b.opts.ACL,
 		Flags: gozk.FlagEphemeralSequential,
 	}
-	if n.plain = len(d.guards) == 0 && !d.mark; n.plain {
+	if n.plain {
 		made, err := s.conn.Create(create.Path, create.Data, create.Flags, create.Acl)
-		if err == nil {
-			s.proved(n.sent)
-			n.place, _ = parsePlace(path.Base(made))
+		if err != nil {
+			return n, err
 		}
-		return sent{n, err}
+		s.proved(n.sent)
+		return n, n.named(made)
 	}
-	ops := append(d.guards, create)
-	if d.mark {
-		ops = append(ops, &gozk.SetDataRequest{Path: d.dir, Version: -1})
+	ops := []any{create, &gozk.SetDataRequest{Path: d.dir, Version: -1}}
+	if d.guard != nil {
+		ops = slices.Insert(ops, 0, any(d.guard)) // the data of the lock's node have a version too
 	}
 	results, err := s.conn.Multi(ops...)
+	last := len(ops) - 1
+	if err == nil && (len(results) != len(ops) || results[last].Stat == nil) {
+		err = errNonsense
+	}
 	if err != nil {
-		return sent{n, err}
+		return n, err
 	}
 	s.proved(n.sent)
-	n.place, _ = parsePlace(path.Base(results[len(d.guards)].String))
-	if d.mark {
-		n.parent = results[len(results)-1].Stat
-		n.rank = n.parent.Mzxid // one transaction, one id
-		n.token = tokenOf(n.rank)
-		n.alone = n.parent.NumChildren == 1
-	}
-	return sent{n, nil}
+	n.parent = results[last].Stat
+	err = n.named(results[last-1].String)
+	n.rank = n.parent.Mzxid // one transaction, one id
+	n.token = tokenOf(n.rank)
+	n.alone = n.parent.NumChildren == 1
+	return n, err
 }
 
-// confirm finds out what became of the request if the server did not say.
-func (r sent) confirm() (*node, error) {
-	switch {
-	case unclear(r.err):
-		return r.node, r.node.session.find(r.node)
-	case r.err != nil:
-		return nil, r.err
+// named takes over what the server has called n.
+func (n *node) named(made string) error {
+	p, ok := parsePlace(path.Base(made))
+	if !ok {
+		return errNonsense
 	}
-	return r.node, nil
+	n.place = p
+	return nil
 }
 
 // find looks for a node whose making was not confirmed. The sync goes through
@@ -210,6 +211,74 @@ func (s *session) date(dir string, q queue) (queue, error) {
 	return dated, nil
 }
 
+// isFree returns the version of a lock's node if nothing there bars a request of
+// mode m, else ErrHeld.
+func (s *session) isFree(dir string, m backend.Mode) (version int32, err error) {
+	if stands, err := s.witnessStands(dir, m); stands || err != nil {
+		return 0, cmp.Or(err, backend.ErrHeld)
+	}
+	q, stat, err := s.list(dir)
+	if err != nil {
+		return 0, err
+	}
+	b := q.barring(m)
+	s.keepWitness(dir, m, b)
+	if b.count > 0 {
+		return 0, backend.ErrHeld
+	}
+	return stat.Version, nil
+}
+
+// longQueue is how long a queue is that whoever does not wait looks at only once,
+// for as long as the node stands that was the last in it.
+const longQueue = 64
+
+// maxWitnesses is for how many locks that is remembered.
+const maxWitnesses = 64
+
+// A crowd is a lock with requests of one mode that do not wait.
+type crowd struct {
+	dir  string
+	mode backend.Mode
+}
+
+func (s *session) keepWitness(dir string, m backend.Mode, b barrier) {
+	if b.count <= longQueue {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.witnesses) >= maxWitnesses {
+		clear(s.witnesses)
+	}
+	s.witnesses[crowd{dir, m}] = dir + "/" + b.last.name
+}
+
+// witnessStands reports whether a node is still there that bars requests of mode m.
+func (s *session) witnessStands(dir string, m backend.Mode) (bool, error) {
+	s.mu.Lock()
+	path := s.witnesses[crowd{dir, m}]
+	s.mu.Unlock()
+	if path == "" {
+		return false, nil
+	}
+	found, err := s.exists(path)
+	if err == nil && !found {
+		s.mu.Lock()
+		delete(s.witnesses, crowd{dir, m})
+		s.mu.Unlock()
+	}
+	return found, err
+}
+
+func (s *session) exists(path string) (found bool, err error) {
+	err = s.persist(func() error {
+		found, _, err = s.conn.Exists(path)
+		return err
+	})
+	return found, err
+}
+
 // look sets the barrier of n by what is ahead of it now.
 func (n *node) look() error {
 	q, _, err := n.session.list(n.dir)
@@ -224,69 +293,19 @@ func (n *node) look() error {
 	return nil
 }
 
-// remove deletes a node, and goes on until it is gone. It returns ErrNoNode if
-// it was gone before, errOver if it went with the session.
-func (s *session) remove(path string) error {
-	r := removal{session: s, path: path}
-	return s.persist(r.try)
-}
-
-// A removal is the deletion of a node, which is tried until its outcome is clear.
-type removal struct {
-	session *session
-	path    string
-	told    bool // those who wait for the node see that it was not just anybody who went
-	tried   bool
-}
-
-func (r *removal) try() error {
-	sent := time.Now()
-	err := r.request()
-	if err == nil {
-		r.session.proved(sent)
+// recheck makes sure that n still waits, for a node that is still there: two
+// requests, however long the queue.
+func (n *node) recheck() error {
+	switch found, err := n.session.exists(n.path()); {
+	case err != nil:
+		return err
+	case !found:
+		return errVanished
 	}
-	if r.tried && errors.Is(err, gozk.ErrNoNode) {
-		return nil // it was the first try
+	last := n.dir + "/" + n.barrier.last.name
+	found, err := n.session.exists(last)
+	if err == nil && !found {
+		n.session.fire(last, written) // whatever became of it
 	}
-	r.tried = true
-	return err
-}
-
-func (r *removal) request() error {
-	if !r.told {
-		return r.session.conn.Delete(r.path, -1)
-	}
-	_, err := r.session.conn.Multi(&gozk.SetDataRequest{Path: r.path, Version: -1}, &gozk.DeleteRequest{Path: r.path, Version: -1})
-	return err
-}
-
-// ensure makes the node of a lock and those above it.
-func (s *session) ensure(dir string) error {
-	for {
-		err := s.persist(func() error { return s.makeDir(dir) })
-		switch {
-		case errors.Is(err, gozk.ErrNodeExists):
-			return nil
-		case !errors.Is(err, gozk.ErrNoNode) || path.Dir(dir) == "/":
-			return err
-		}
-		if err := s.ensure(path.Dir(dir)); err != nil {
-			return err
-		}
-	}
-}
-
-// makeDir makes a node that the server removes when it has been emptied, or
-// one that stays if the server is too old for that.
-func (s *session) makeDir(dir string) error {
-	if !s.b.plain.Load() {
-		_, err := s.conn.CreateContainer(dir, nil, gozk.FlagContainer, s.b.opts.ACL)
-		if !unimplemented(err) {
-			return err
-		}
-		s.b.plain.Store(true)
-		s.b.opts.Logger.Warn("dlock: zookeeper: the server has no container nodes: the nodes of locks stay")
-	}
-	_, err := s.conn.Create(dir, nil, gozk.FlagPersistent, s.b.opts.ACL)
 	return err
 }

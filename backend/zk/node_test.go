@@ -3,12 +3,14 @@ package zk
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	gozk "github.com/go-zookeeper/zk"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/faultnet"
 	"github.com/dlock-go/dlock/internal/server"
 )
 
@@ -34,6 +36,16 @@ func sessionAt(t *testing.T, addr string) (*Backend, *session) {
 	return b, own
 }
 
+// hold takes a lock.
+func hold(t *testing.T, b *Backend, name string) *backend.Hold {
+	t.Helper()
+	h, err := b.Acquire(context.Background(), backend.Request{Name: name, Mode: backend.Exclusive, TTL: time.Minute, Wait: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
 // TestNodeOfAnotherSessionIsNotOurs looks for a node that an earlier session of
 // the same client may have left, and that goes with it.
 func TestNodeOfAnotherSessionIsNotOurs(t *testing.T) {
@@ -45,7 +57,7 @@ func TestNodeOfAnotherSessionIsNotOurs(t *testing.T) {
 	defer earlier.Close()
 
 	dir, guid := b.opts.Root+"/m", newGUID()
-	if err := own.ensure(dir); err != nil {
+	if _, err := own.ensure(dir); err != nil {
 		t.Fatal(err)
 	}
 	path := dir + "/" + guid + "-w-"
@@ -57,25 +69,54 @@ func TestNodeOfAnotherSessionIsNotOurs(t *testing.T) {
 	}
 }
 
-// TestNodeAskedForIsNotForgotten has a caller ask for a lock by itself, and leave
-// before anybody has looked at the answer.
-func TestNodeAskedForIsNotForgotten(t *testing.T) {
-	_, b, own := inSession(t)
-	a := newAttempt(b, backend.Request{Name: "m", Mode: backend.Exclusive, Wait: true})
-	if err := own.ensure(a.dir); err != nil {
+// TestRecheck looks after a waiting node by two requests, and finds out that nobody
+// has told of the end of the one before.
+func TestRecheck(t *testing.T) {
+	s := server.Start(t, server.ZooKeeper{})
+	p, err := faultnet.Listen(s.Addr())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if a.asked = own.send(a.draft()); a.asked.err != nil {
-		t.Fatal(a.asked.err)
-	}
-	a.open()
-	if _, err := a.leave(errNoAnswer); err != errNoAnswer {
+	defer p.Close()
+	p.SetFraming(faultnet.ZooKeeper)
+	b, own := sessionAt(t, p.Addr())
+	dir := b.opts.Root + "/m"
+	if _, err := own.ensure(dir); err != nil {
 		t.Fatal(err)
 	}
-	a.run()
-	children, _, err := own.children(a.dir)
-	if err != nil || len(children) > 0 {
-		t.Errorf("left behind: %v, %v", children, err)
+	var line []*node
+	for range 3 {
+		n, err := own.create(draft{dir: dir, mode: backend.Exclusive})
+		if err != nil {
+			t.Fatal(err)
+		}
+		line = append(line, n)
+	}
+	last := line[2]
+	if err := last.look(); err != nil || last.barrier.count != 2 {
+		t.Fatal(last.barrier, err)
+	}
+	var requests atomic.Int64
+	p.OnRequest(func(int, []byte) { requests.Add(1) })
+	if err := last.recheck(); err != nil || requests.Load() != 2 {
+		t.Errorf("%d requests, %v", requests.Load(), err)
+	}
+	own.mu.Lock()
+	deaf := own.newWatch(line[1].path()) // of which the server knows nothing
+	own.mu.Unlock()
+	if err := errors.Join(line[1].leave(), last.recheck()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-deaf.fired:
+	default:
+		t.Error("the end of the node before was not found out")
+	}
+	if err := errors.Join(last.leave(), line[0].leave()); err != nil {
+		t.Fatal(err)
+	}
+	if err := last.recheck(); !errors.Is(err, errVanished) {
+		t.Errorf("a node that is gone waits: %v", err)
 	}
 }
 
@@ -123,7 +164,7 @@ func TestStreakHasAWatchOfItsOwn(t *testing.T) {
 // An answer is looked at when the link that it came on has been replaced by one on
 // which nobody has answered yet.
 func TestNoProofOnAnUnansweredLink(t *testing.T) {
-	s := newSession(&Backend{opts: Options{Ensemble: true}})
+	s := newSession(&Backend{})
 	s.timeout = 6 * time.Second
 	now := time.Now()
 	s.link = &link{session: s}

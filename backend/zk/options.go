@@ -17,7 +17,8 @@ import (
 // Options configure a Backend. A nil *Options is the same as an empty one.
 type Options struct {
 	// Root is the path below which locks are kept. It is created when the
-	// first lock is taken. Empty means /dlock.
+	// first lock is taken, or by Connect if the ACL is closed to the world, and
+	// stays. Empty means /dlock.
 	Root string
 
 	// SessionTimeout is the session timeout to ask the server for, which
@@ -28,16 +29,21 @@ type Options struct {
 	// waiting for whether it comes back within the session.
 	Strict bool
 
-	// Ensemble says that there are several servers behind one address. With
-	// several addresses it goes without saying.
-	Ensemble bool
+	// Standalone says that there is one server and no ensemble. It is ignored
+	// with several addresses. Without it a member may be behind, so that a request
+	// that does not wait asks twice before it is told that the lock is held, and
+	// may have died without telling the others which clients it has heard of, so
+	// that a lease counts for less.
+	Standalone bool
 
 	// Credentials, if not nil, is asked for the user and password of the
 	// digest scheme whenever a session begins.
 	Credentials func(context.Context) (user, password string, err error)
 
 	// ACL is for every node that is created. Nil means all rights, for the
-	// user if there are Credentials, else for everybody.
+	// user if there are Credentials, else for everybody: then everybody who
+	// reaches the server may take the locks away. With an ACL that is closed to
+	// the world, so must be the root and what is below it, whoever made it.
 	ACL []gozk.ACL
 
 	// TLS, if not nil, is used for every connection.

@@ -14,6 +14,16 @@ type proof struct {
 	until time.Time
 }
 
+// left is how long the server still keeps the session at least.
+func (p proof) left() time.Duration { return p.until.Sub(p.sent) - since(p.sent) }
+
+// since is the time that has passed since t by the clock that has moved on further:
+// the monotonic one stands still while the machine sleeps.
+func since(t time.Time) time.Duration {
+	now := time.Now()
+	return max(now.Sub(t), now.Round(0).Sub(t.Round(0)))
+}
+
 // relay is how long a member of an ensemble may take to tell the leader of
 // which sessions it has heard: half a tick of up to 2 s.
 const relay = time.Second
@@ -23,7 +33,7 @@ func (s *session) proved(sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := sent
-	if s.b.opts.Ensemble {
+	if !s.b.opts.Standalone {
 		if !s.link.greeted {
 			return // the answer came on the link before, and nobody has confirmed this one
 		}
@@ -57,7 +67,7 @@ func (s *session) lastProof(age time.Duration) (p proof, fresh bool, err error) 
 	if s.cause != nil {
 		return s.proof, false, errOver
 	}
-	return s.proof, time.Since(s.proof.sent) <= age && (s.connected || !s.b.opts.Strict), nil
+	return s.proof, since(s.proof.sent) <= age && (s.connected || !s.b.opts.Strict), nil
 }
 
 // prove returns a proof no older than age. It returns early, with errLeft, when

@@ -141,13 +141,3 @@ func (q queue) ahead(own place) barrier {
 	}
 	return lower.barring(own.mode)
 }
-
-// companion returns the reader at the end of q with whom one more would share
-// a phase, and false if q does not end in a reader.
-func (q queue) companion() (place, bool) {
-	var all barrier
-	for _, p := range q {
-		all.add(p)
-	}
-	return all.last, all.count > 0 && all.last.mode == backend.Shared
-}

@@ -55,12 +55,6 @@ func TestBarrier(t *testing.T) {
 	if b := q.barring(backend.Exclusive); b.count != 3 || b.last.seq != 9 {
 		t.Errorf("a new writer is barred by %+v", b)
 	}
-	if p, ok := q.companion(); !ok || p.seq != 9 {
-		t.Errorf("a new reader joins %+v, %v", p, ok)
-	}
-	if p, ok := q[1:2].companion(); ok {
-		t.Errorf("a new reader joins %+v behind a writer", p)
-	}
 }
 
 // TestOrderOfWornNumbers has numbers as servers give them at the end: the

@@ -24,6 +24,7 @@ type session struct {
 	over  chan struct{} // closed when the session has ended
 	gone  chan struct{} // closed when the connection has ended too
 	conn  *gozk.Conn
+	trip  backend.RoundTrip
 
 	mu        sync.Mutex
 	cause     error // why it is over; nil: it is not
@@ -40,6 +41,10 @@ type session struct {
 	bare      []*held           // to be watched
 	armers    int               // goroutines that work at bare
 	streak    streak
+	silences  int              // how many connections in a row were broken for want of an answer
+	witnesses map[crowd]string // the paths of nodes that were last in long queues
+	vouched   map[string]bool  // nodes that strangers may not change
+	writers   map[string]*held // the exclusive holds, by lock's node
 }
 
 func newSession(b *Backend) *session {
@@ -51,6 +56,10 @@ func newSession(b *Backend) *session {
 		joined:  make(chan struct{}),
 		watches: make(map[string]*watch),
 		holds:   make(map[string]*held),
+
+		witnesses: make(map[crowd]string),
+		vouched:   make(map[string]bool),
+		writers:   make(map[string]*held),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
@@ -71,6 +80,7 @@ func (s *session) run() {
 		gozk.WithLogger(logger{s.b.opts.Logger}),
 		gozk.WithLogInfo(false),
 		gozk.WithMaxConnBufferSize(sendBuffer),
+		gozk.WithMaxBufferSize(receiveBuffer),
 	)
 	if err != nil {
 		s.end(backend.Fail(backend.ErrInvalidConfig, err))
@@ -91,6 +101,10 @@ func (s *session) run() {
 
 // sendBuffer holds the driver's greatest request, a list of watches.
 const sendBuffer = 256 << 10
+
+// receiveBuffer holds the greatest answer, a list of 300,000 who wait for a lock. A
+// server that says more than that is not believed.
+const receiveBuffer = 16 << 20
 
 func (s *session) credentials() (user, password string, err error) {
 	if s.b.opts.Credentials == nil {
@@ -133,23 +147,18 @@ func (s *session) await(left <-chan struct{}) error {
 	}
 }
 
-func (s *session) isReady() bool {
-	select {
-	case <-s.ready:
-		return true
-	default:
-		return false
-	}
-}
-
 // event hears what the driver has to tell. It is called from the goroutine
 // that reads from the connection.
 func (s *session) event(e gozk.Event) {
 	switch {
 	case e.Type == gozk.EventNodeDeleted:
-		s.fire(e.Path, false)
+		s.fire(e.Path, gone)
 	case e.Type == gozk.EventNodeDataChanged:
-		s.fire(e.Path, true)
+		s.fire(e.Path, written)
+	case e.Type == gozk.EventNodeCreated:
+		s.fireMark(e.Path)
+	case e.Type == gozk.EventNodeChildrenChanged:
+		s.stir(e.Path)
 	case e.Type != gozk.EventSession:
 	case e.State == gozk.StateHasSession:
 		s.attached()
@@ -209,6 +218,7 @@ func (s *session) takeHolds() []*held {
 		all = append(all, h)
 	}
 	clear(s.holds)
+	clear(s.writers)
 	return all
 }
 
@@ -226,15 +236,6 @@ func (s *session) whyOver() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cause
-}
-
-// answersWithin reports whether the driver can be expected to return from a
-// request within d: it breaks the connection to a server that has said nothing
-// for two thirds of the session timeout.
-func (s *session) answersWithin(d time.Duration) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.connected && s.link.answers && s.timeout*2/3 <= d
 }
 
 // persist repeats a request that may be repeated until its outcome is clear.

@@ -201,6 +201,7 @@ func same(a, b []string) bool {
 // TestNothingOfOneSessionRunsOnTheNext queues requests in a session that the
 // server then lets expire.
 func TestNothingOfOneSessionRunsOnTheNext(t *testing.T) {
+	t.Parallel()
 	op := operator(t, shared.Addr())
 	c, p := proxied(t, &zk.Options{SessionTimeout: time.Second}, shared.Addr())
 	lease := lock(t, c.Mutex("held"))
@@ -247,6 +248,7 @@ func TestStrict(t *testing.T) {
 // TestServerStopped stops the server for less and for more than the session
 // timeout.
 func TestServerStopped(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, kind)
 	holder := connect(t, &zk.Options{SessionTimeout: 10 * time.Second}, s.Addr())
 	waiter := connect(t, &zk.Options{SessionTimeout: 10 * time.Second}, s.Addr())
@@ -276,6 +278,7 @@ func TestServerStopped(t *testing.T) {
 func pass(d time.Duration) { <-time.After(d) }
 
 func TestServerKilledAndRestarted(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, kind)
 	holder := connect(t, &zk.Options{SessionTimeout: 20 * time.Second}, s.Addr())
 	waiter := connect(t, &zk.Options{SessionTimeout: 20 * time.Second}, s.Addr())
@@ -300,6 +303,7 @@ func TestServerKilledAndRestarted(t *testing.T) {
 
 // TestServerLosesItsData begins with nothing again: the session is unknown.
 func TestServerLosesItsData(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, kind)
 	c := connect(t, nil, s.Addr())
 	lease := lock(t, c.Mutex("m"))
@@ -307,12 +311,19 @@ func TestServerLosesItsData(t *testing.T) {
 	must(t, s.Restart(false))
 	receive(t, "lost", lease.Done())
 	wantError(t, lease.Unlock(testContext(t)), dlock.ErrLost)
-	unlock(t, lock(t, c.Mutex("m")))
+	eventually(t, "the client has recovered", func() bool {
+		lease, err := c.Mutex("m").Lock(testContext(t))
+		if err != nil && !errors.Is(err, dlock.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		return err == nil && lease.Unlock(testContext(t)) == nil
+	})
 }
 
 // TestFixedHoldOutlastsSession holds a lock for longer than a session lasts
 // unheard, without any renewal by the client.
 func TestFixedHoldOutlastsSession(t *testing.T) {
+	t.Parallel()
 	c, p := proxied(t, &zk.Options{SessionTimeout: 4 * time.Second}, shared.Addr())
 	fixed := func(name string) *dlock.Lease {
 		return lock(t, c.Mutex(name, dlock.WithTTL(time.Minute), dlock.WithMaxHold(15*time.Second)))

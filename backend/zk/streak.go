@@ -4,13 +4,14 @@ package zk
 // each time alone and with nobody between. Then a node tells by its number that it
 // is alone again: the one before it is gone, and whoever came since would have
 // taken the number that follows. Such a plain node is made without a change of the
-// lock's node, which spares a tenth of what a free lock costs. Its hold has the
-// token after that of the one before; there are as many as for local hand-over.
+// lock's node. Its hold has the token after that of the one before; there are as many
+// as for local hand-over.
 //
-// The lock's node is watched meanwhile, for it could be removed and made anew, with
-// numbers that begin at zero. A session hears of that before it has the answer to a
-// request that came later. A change of its data ends the streak too: that is how
-// others come.
+// So the lock's node can be watched meanwhile: others who come change its data. The
+// holder hears of them at once, and passes the lock on among its goroutines for as
+// long as nobody does. The node could also be removed and made anew, with numbers
+// that begin at zero. A session hears of that before it has the answer to a request
+// that came later.
 type streak struct {
 	dir     string
 	made    int64  // the transaction that made dir
@@ -52,6 +53,13 @@ func (s *session) breakStreak(dir string) {
 	}
 }
 
+// onStreak reports whether there is a streak on dir.
+func (s *session) onStreak(dir string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.streak.dir == dir && !s.streak.broken
+}
+
 // streakOn returns the streak on dir, if its next hold can be numbered by it.
 func (s *session) streakOn(dir string) (streak, bool) {
 	s.mu.Lock()
@@ -77,7 +85,7 @@ func (s *session) watchStreak(k streak) (streak, bool) {
 	s.mu.Lock()
 	w := s.newWatch(k.dir)
 	s.mu.Unlock()
-	s.arm(k.dir, w, once)
+	s.arm(k.dir, w, s.getW, once)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w.err != nil || w.made != k.made || s.streak != k {
@@ -88,13 +96,15 @@ func (s *session) watchStreak(k streak) (streak, bool) {
 	return s.streak, true
 }
 
-// continues reports whether n, made while k was the streak, is the only one.
+// continues reports whether n, made while k was the streak, is the only one, and gives
+// it a token then.
 func (s *session) continues(k streak, n *node) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.streak == k && n.seq == k.last+1 {
-		return true
+	if s.streak != k || n.seq != k.last+1 {
+		s.streak = streak{}
+		return false
 	}
-	s.streak = streak{}
-	return false
+	n.alone, n.token = true, k.token+1
+	return true
 }

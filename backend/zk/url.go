@@ -26,14 +26,14 @@ func optionsOf(cfg backend.Config) (*Options, error) {
 	o := &Options{
 		Root:           u.Path,
 		SessionTimeout: u.Params.TakeDuration("session", cfg.TTL),
-		Ensemble:       u.Params.TakeBool("ensemble", false),
+		Standalone:     !u.Params.TakeBool("ensemble", true),
 		Strict:         u.Params.TakeBool("strict", false),
 		Credentials:    cfg.Credentials,
-		TLS:            cfg.TLS,
 		Logger:         cfg.Logger,
 	}
-	if u.Params.TakeBool("tls", false) && o.TLS == nil {
-		o.TLS = &tls.Config{}
+	var err error
+	if o.TLS, err = tlsConfig(cfg); err != nil {
+		return nil, err
 	}
 	if o.Credentials == nil && u.User != "" {
 		o.Credentials = func(context.Context) (string, string, error) { return u.User, u.Password, nil }
@@ -49,6 +49,25 @@ func optionsOf(cfg backend.Config) (*Options, error) {
 		return nil, badURL("no host")
 	}
 	return o, u.Params.Done()
+}
+
+// tlsConfig returns nil for connections that are not encrypted.
+func tlsConfig(cfg backend.Config) (*tls.Config, error) {
+	p := &cfg.URL.Params
+	ca, cert, key := p.Take("ca", ""), p.Take("cert", ""), p.Take("key", "")
+	files := ca != "" || cert != "" || key != ""
+	encrypt := p.TakeBool("tls", files || cfg.TLS != nil)
+	switch {
+	case cfg.TLS != nil && files:
+		return nil, badURL("TLS is given in the URL and in Options")
+	case !encrypt && (files || cfg.TLS != nil):
+		return nil, badURL("parameter tls: false beside what it would take")
+	case cfg.TLS != nil:
+		return cfg.TLS.Clone(), nil
+	case encrypt:
+		return backend.ReadTLS(ca, cert, key)
+	}
+	return nil, nil
 }
 
 func badURL(problem string) error {

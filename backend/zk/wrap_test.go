@@ -19,6 +19,7 @@ import (
 // TestSequenceEnds queues clients across the greatest sequence number, which
 // the server then gives to everybody.
 func TestSequenceEnds(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, kind)
 	o := &zk.Options{SessionTimeout: time.Minute}
 	first := connect(t, o, s.Addr())

@@ -21,6 +21,7 @@ import (
 
 	"github.com/dlock-go/dlock"
 	_ "github.com/dlock-go/dlock/backend/all"
+	"github.com/dlock-go/dlock/backend/etcd"
 	"github.com/dlock-go/dlock/backend/memory"
 	"github.com/dlock-go/dlock/internal/server"
 )
@@ -200,7 +201,7 @@ func etcdSubject(t testing.TB) Subject {
 		},
 		Faults: append(append(append(ProcessFaults(), NetworkFaults(ttl)...), ServerFaults(s, false)...),
 			Fault{ID: "F-32", Name: "keys of holders deleted", Forgets: true, Inject: Once(func(ctx context.Context) error {
-				_, err := admin.Delete(ctx, "", clientv3.WithPrefix())
+				_, err := admin.Delete(ctx, etcd.DefaultPrefix+"/l/", clientv3.WithPrefix())
 				return err
 			})},
 			Fault{ID: "F-33", Name: "leases revoked", Forgets: true, Inject: Once(func(ctx context.Context) error { return revokeAll(ctx, admin) })},

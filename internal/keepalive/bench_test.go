@@ -10,14 +10,14 @@ import (
 
 type deaf struct{}
 
-func (deaf) Lost(error)                 {}
+func (deaf) Over(error) bool            { return false }
 func (deaf) Renewed(time.Duration) bool { return false }
 
 // BenchmarkRenewal renews one of 10,000 holds: it finds that it is due, and takes
 // the answer. The time for that passes in the figures alone.
 func BenchmarkRenewal(b *testing.B) {
 	const n, ttl = 10_000, 24 * time.Hour
-	k := New(renewFunc(extend))
+	k := newKeeper(renewFunc(extend))
 	defer k.Close()
 	start, items := time.Now(), make([]Item, n)
 	for i := range items {
@@ -27,14 +27,20 @@ func BenchmarkRenewal(b *testing.B) {
 		}
 	}
 	for done := 0; done < b.N; {
-		now := k.clock.start.Add(time.Duration(k.lots[0].at))
+		now := k.clock.instant(k.clock.start.Add(time.Duration(k.schedule.first())))
 		k.mu.Lock()
-		_, groups := k.collect(now)
+		k.collect(now)
+		calls := make(map[time.Duration]*call)
+		for len(k.queue) > 0 {
+			k.fill(calls, k.queue[0], n)
+		}
 		k.mu.Unlock()
-		for _, g := range groups {
-			for i, h := range g.holds {
-				h.Sent = now
-				k.report(g.items[i], nil)
+		for _, c := range calls {
+			c.open = len(c.items)
+			k.underWay += c.open
+			for _, h := range c.holds {
+				h.Sent = k.clock.start.Add(time.Duration(now.at))
+				k.answer(c, h, nil)
 				done++
 			}
 		}

@@ -13,20 +13,38 @@ type moment int64
 
 const never moment = math.MaxInt64
 
-// A clock turns times into moments.
-type clock struct{ start time.Time }
+// An instant is one time by both clocks.
+type instant struct {
+	at   moment
+	wall int64 // in nanoseconds since 1970
+}
+
+// A clock reads times by the monotonic clock and by the wall clock.
+type clock struct {
+	start time.Time
+	wall  func(time.Time) int64
+}
+
+func newClock() clock { return clock{time.Now(), time.Time.UnixNano} }
 
 func (c clock) at(t time.Time) moment { return moment(t.Sub(c.start)) }
 
-// until returns how long it is from now to m.
-func (c clock) until(m moment, now time.Time) time.Duration { return time.Duration(m - c.at(now)) }
+func (c clock) instant(t time.Time) instant { return instant{c.at(t), c.wall(t)} }
+
+func (c clock) now() instant { return c.instant(time.Now()) }
+
+// ahead is how far the wall clock is from where the monotonic one has it. It grows
+// when the machine sleeps and when the wall clock is set.
+func (c clock) ahead(now instant) time.Duration {
+	return time.Duration(now.wall - c.start.UnixNano() - int64(now.at))
+}
 
 // A deadline is a moment by two clocks. The monotonic one stops while the
 // machine sleeps, the wall clock can be set: the one that gets there first is
 // believed.
 type deadline struct {
 	running moment // never: there is no deadline
-	wall    int64  // in nanoseconds since 1970
+	wall    int64
 }
 
 // deadline is when the holder of h stops believing in it.
@@ -34,12 +52,18 @@ func (c clock) deadline(h *backend.Hold) deadline {
 	if h.Granted <= 0 {
 		return deadline{never, math.MaxInt64}
 	}
-	lasts := h.Granted - backend.Margin(h.Granted)
-	return deadline{c.at(h.Sent) + moment(lasts), h.Sent.UnixNano() + int64(lasts)}
+	lasts, sent := h.Granted-backend.Margin(h.Granted), c.instant(h.Sent)
+	return deadline{sent.at + moment(lasts), sent.wall + int64(lasts)}
 }
 
-func (d deadline) passed(at moment, now time.Time) bool {
-	return at >= d.running || now.UnixNano() >= d.wall
+func (d deadline) passed(now instant) bool { return now.at >= d.running || now.wall >= d.wall }
+
+// until is when d passes, if from now on both clocks run alike.
+func (d deadline) until(now instant) moment {
+	if d.running == never {
+		return never
+	}
+	return min(d.running, now.at+moment(d.wall-now.wall))
 }
 
 // within reports whether o is no earlier than d, and later by slack at most.

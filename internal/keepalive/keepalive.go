@@ -26,8 +26,11 @@ var errMaxHold = errors.New("held for the longest time allowed")
 // An Owner is told what becomes of its hold. The calls come without any lock
 // of the keeper held.
 type Owner interface {
-	// Lost says that the hold is over. The keeper has forgotten it.
-	Lost(cause error)
+	// Over says that the hold is over, and has everybody know who counts on it.
+	// The keeper has forgotten it. It does only what must not be late: many others
+	// may be over just now, whose holders do not know yet. It reports false if the
+	// hold was over before.
+	Over(cause error) bool
 
 	// Renewed says that the hold was proven anew, when left remained of the
 	// lease before. It returns whether to tell of the next time too; if not,
@@ -35,21 +38,27 @@ type Owner interface {
 	Renewed(left time.Duration) (again bool)
 }
 
+// A Loss is a hold that is over, and why.
+type Loss struct {
+	Owner
+	Cause error
+}
+
 // An Item is one hold in a Keeper. It is made to be embedded, must not be
 // copied, and is guarded by the keeper from Add to Remove. There are many: what
-// it can share with others is in its lot.
+// it can share with others is in its batch.
 type Item struct {
 	// Hold is what is to be renewed. It is set before Add and stays.
 	Hold *backend.Hold
 
 	owner Owner
 
-	added    moment              // Sent may be older: that of a session is
-	lot      atomic.Pointer[lot] // the last one that it was in
-	settled  chan struct{}       // closed when no renewal is under way any more; nil: nobody asks
-	place    int32               // in the lot, from 1; 0: not there
-	inFlight bool                // a renewal is under way, or the hold is borrowed
-	tell     atomic.Bool         // its owner wants to know of the next renewal
+	added   moment                // Sent may be older: that of a session is
+	batch   atomic.Pointer[batch] // the last one that it was in
+	settled chan struct{}         // closed when no renewal is under way any more; nil: nobody asks
+	place   int32                 // in the batch, from 1; 0: not there
+	busy    bool                  // a renewal is under way, or the hold is borrowed
+	tell    atomic.Bool           // its owner wants to know of the next renewal
 }
 
 // Tell has the owner told of the next renewal. It may be called at any time.
@@ -59,21 +68,44 @@ func (it *Item) Tell() { it.tell.Store(true) }
 // while a renewal is under way.
 type Keeper struct {
 	renewer backend.Renewer // nil: deadlines are watched, nothing is renewed
+	report  func([]Loss)
 	clock   clock
+	passes  sync.WaitGroup
 
-	mu     sync.Mutex
-	lots   schedule
-	open   openLots
+	pressure pressure
+
+	mu       sync.Mutex
+	schedule schedule
+	open     openBatches
+	held     int   // how many items there are
+	load     int64 // how often they are renewed, in a billion seconds
+	room     int   // for so many holds the schedule's lead is enough
+
+	queue    []*batch // whose renewal is due, earliest deadline first
+	calls    []*call  // that count as under way, and some that were answered
+	underWay int      // holds of calls that are not answered
+	lastSend moment
+	nextSend moment
+	heard    moment // when the latest call was sent of those that were answered
+	failing  bool   // the last call was not answered at all
+
+	ended    []Loss // to be reported
+	reportAt moment
+
 	timer  *time.Timer
-	armed  moment // when timer fires
-	ctx    context.Context
-	stop   context.CancelFunc
-	passes sync.WaitGroup
+	armed  moment        // when timer fires
+	looked moment        // when the clocks were compared last
+	ahead  time.Duration // the wall clock, of the monotonic one, as it was taken into account
+
+	ctx  context.Context
+	stop context.CancelFunc
 }
 
-// New returns a keeper that renews through r, which may be nil.
-func New(r backend.Renewer) *Keeper {
-	k := &Keeper{renewer: r, clock: clock{time.Now()}, armed: never}
+// New returns a keeper that renews through r, which may be nil. It calls report
+// with the holds for which Over has returned true, soon afterwards, when no others
+// end just then. Report returns at once.
+func New(r backend.Renewer, report func([]Loss)) *Keeper {
+	k := &Keeper{renewer: r, report: report, clock: newClock(), armed: never}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	return k
 }
@@ -84,35 +116,40 @@ func New(r backend.Renewer) *Keeper {
 func (k *Keeper) Add(it *Item, maxHold time.Duration, owner Owner) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	h, now := it.Hold, time.Now()
-	it.owner, it.added = owner, k.clock.at(now)
+	h, now := it.Hold, k.clock.now()
+	it.owner, it.added = owner, now.at
 	it.Tell()
-	l := k.lotFor(h, h.TTL, never)
+	b := k.batchFor(h, h.TTL, never, now)
 	if maxHold > 0 {
-		l.end = it.added + min(moment(maxHold), never-it.added)
+		b.end = it.added + min(moment(maxHold), never-it.added)
 	}
 	switch {
-	case k.renewer == nil || h.Fixed && l.deadline.running >= l.end:
-		l.first = never
+	case k.renewer == nil || h.Fixed && b.deadline.running >= b.end:
+		b.first = never
 	case h.RenewIn > 0:
-		l.first = k.clock.at(h.Sent) + moment(h.RenewIn)
+		b.first = k.clock.at(h.Sent) + moment(h.RenewIn)
 	}
-	return k.keep(it, l, now)
-}
-
-// lotFor is the lot of a hold that was just proven.
-func (k *Keeper) lotFor(h *backend.Hold, ttl time.Duration, end moment) lot {
-	return lot{ttl: ttl, deadline: k.clock.deadline(h), end: end, first: k.clock.at(h.Sent) + moment(period(h, ttl))}
-}
-
-// keep puts an item into a lot such as l, unless that is over.
-func (k *Keeper) keep(it *Item, l lot, now time.Time) bool {
-	if l.over(k.clock.at(now), now) != nil || k.ctx.Err() != nil {
+	b.due = b.first
+	if b.over(now) != nil || k.ctx.Err() != nil {
 		return false
 	}
-	k.put(it, l)
+	if k.held == 0 {
+		k.compare(now)
+	}
+	k.put(it, &b)
 	k.arm(now)
 	return true
+}
+
+// batchFor is the batch of a hold that was just proven.
+func (k *Keeper) batchFor(h *backend.Hold, ttl time.Duration, end moment, now instant) batch {
+	b := batch{ttl: ttl, deadline: k.clock.deadline(h), end: end}
+	b.first = k.clock.at(h.Sent) + moment(period(h, ttl))
+	b.due, b.until = b.first, b.deadline.until(now)
+	if h.Granted > 0 {
+		b.span = h.Granted - backend.Margin(h.Granted)
+	}
+	return b
 }
 
 // Remove forgets the hold. When it has returned, no renewal of it is sent any
@@ -138,7 +175,10 @@ func (k *Keeper) Borrow(ctx context.Context, it *Item) bool {
 		k.mu.Lock()
 		kept, settled := it.place > 0, it.settling()
 		if kept && settled == nil {
-			it.inFlight = true
+			it.busy = true
+			b := it.batch.Load()
+			b.busy(it)
+			k.changed(b)
 		}
 		k.mu.Unlock()
 		if !kept || settled == nil {
@@ -158,25 +198,23 @@ func (k *Keeper) Return(it *Item) {
 	if it.place == 0 {
 		return
 	}
-	now := time.Now()
-	if l := it.lot.Load(); l.first != never && l.due == never { // its time came meanwhile
-		l.later(k.clock.at(now))
-		k.lots.move(l)
-	}
-	k.arm(now)
+	b := it.batch.Load()
+	b.rest(it)
+	k.schedule.move(b)
+	k.arm(k.clock.now())
 }
 
 // settling returns a channel that is closed when no renewal is under way, nil if
 // none is.
 func (it *Item) settling() <-chan struct{} {
-	if it.inFlight && it.settled == nil {
+	if it.busy && it.settled == nil {
 		it.settled = make(chan struct{})
 	}
 	return it.settled
 }
 
 func (it *Item) settle() {
-	it.inFlight = false
+	it.busy = false
 	if it.settled != nil {
 		close(it.settled)
 		it.settled = nil
@@ -195,10 +233,7 @@ func happens(ctx context.Context, c <-chan struct{}) bool {
 
 // Expired reports why the hold is over by the clock, or nil. It is for calls
 // that must not say "held" on a machine that has just woken up.
-func (k *Keeper) Expired(it *Item) error {
-	now := time.Now()
-	return it.lot.Load().over(k.clock.at(now), now)
-}
+func (k *Keeper) Expired(it *Item) error { return it.batch.Load().over(k.clock.now()) }
 
 // Now returns how long there has been this keeper.
 func (k *Keeper) Now() time.Duration { return time.Since(k.clock.start) }
@@ -214,12 +249,12 @@ func (k *Keeper) Age(it *Item) time.Duration {
 func (k *Keeper) Lasts(it *Item, least time.Duration) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.lasts(it, time.Now(), least)
+	return k.lasts(it, k.clock.now(), least)
 }
 
-func (k *Keeper) lasts(it *Item, now time.Time, least time.Duration) bool {
-	l, at := it.lot.Load(), k.clock.at(now)
-	return l.over(at, now) == nil && l.limit()-at >= moment(least)
+func (k *Keeper) lasts(it *Item, now instant, least time.Duration) bool {
+	b := it.batch.Load()
+	return b.over(now) == nil && b.limit()-now.at >= moment(least)
 }
 
 // Restart has the age of the hold count from now, for another owner, and
@@ -228,12 +263,11 @@ func (k *Keeper) lasts(it *Item, now time.Time, least time.Duration) bool {
 func (k *Keeper) Restart(it *Item, least time.Duration) (age time.Duration, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now := time.Now()
+	now := k.clock.now()
 	if !k.lasts(it, now, least) {
 		return 0, false
 	}
-	at := k.clock.at(now)
-	age, it.added = time.Duration(at-it.added), at
+	age, it.added = time.Duration(now.at-it.added), now.at
 	return age, true
 }
 
@@ -242,8 +276,8 @@ func (k *Keeper) Restart(it *Item, least time.Duration) (age time.Duration, ok b
 func (k *Keeper) Left(it *Item) (time.Duration, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	limit := it.lot.Load().limit()
-	return time.Duration(limit - k.clock.at(time.Now())), limit != never
+	limit := it.batch.Load().limit()
+	return time.Duration(limit - k.clock.now().at), limit != never
 }
 
 // Close ends the renewals under way and forgets every hold.
@@ -253,10 +287,15 @@ func (k *Keeper) Close() {
 	if k.timer != nil {
 		k.timer.Stop()
 	}
-	for len(k.lots) > 0 {
-		k.drop(k.lots[0].lot)
+	for len(k.schedule.dates) > 0 {
+		k.drop(k.schedule.dates[0].batch)
 	}
+	ended := k.ended
+	k.ended = nil
 	k.mu.Unlock()
+	if len(ended) > 0 {
+		k.report(ended)
+	}
 	k.passes.Wait()
 }
 

@@ -34,9 +34,23 @@ type owner struct {
 	renewed chan time.Duration
 }
 
+func newKeeper(r backend.Renewer) *Keeper {
+	return New(r, func(lost []Loss) {
+		for _, l := range lost {
+			switch o := l.Owner.(type) {
+			case *owner:
+				o.lost <- l.Cause
+			case *indifferent:
+				o.lost <- l.Cause
+			}
+		}
+	})
+}
+
 func newOwner() *owner { return &owner{make(chan error, 10), make(chan time.Duration, 1000)} }
 
-func (o *owner) Lost(cause error) { o.lost <- cause }
+func (o *owner) Over(error) bool { return true }
+
 func (o *owner) Renewed(left time.Duration) bool {
 	o.renewed <- left
 	return true
@@ -57,7 +71,7 @@ func add(t *testing.T, k *Keeper, h *backend.Hold, o Owner) *Item {
 
 func TestRenewsAtAThird(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k, o := New(renewFunc(extend)), newOwner()
+		k, o := newKeeper(renewFunc(extend)), newOwner()
 		defer k.Close()
 		add(t, k, granted(30*time.Second), o)
 		start := time.Now()
@@ -72,7 +86,7 @@ func TestRenewsAtAThird(t *testing.T) {
 
 func TestFirstRenewalWhenTheHoldSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k, o := New(renewFunc(extend)), newOwner()
+		k, o := newKeeper(renewFunc(extend)), newOwner()
 		defer k.Close()
 		h := granted(5 * time.Second)
 		h.TTL, h.RenewIn = 30*time.Second, 100*time.Millisecond
@@ -93,7 +107,7 @@ func TestFirstRenewalWhenTheHoldSays(t *testing.T) {
 func TestFixedHold(t *testing.T) {
 	for lease, want := range map[time.Duration]int{time.Minute: 0, 10 * time.Second: 10} {
 		synctest.Test(t, func(t *testing.T) {
-			k, o := New(renewFunc(func(_ context.Context, h *backend.Hold) error {
+			k, o := newKeeper(renewFunc(func(_ context.Context, h *backend.Hold) error {
 				h.Sent, h.Granted = time.Now(), lease
 				return nil
 			})), newOwner()
@@ -123,7 +137,7 @@ func TestErrorsOfARenewal(t *testing.T) {
 		errors.New("no answer"): 29 * time.Second,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			k, o := New(renewFunc(func(context.Context, *backend.Hold) error { return answer })), newOwner()
+			k, o := newKeeper(renewFunc(func(context.Context, *backend.Hold) error { return answer })), newOwner()
 			defer k.Close()
 			add(t, k, granted(30*time.Second), o)
 			start := time.Now()
@@ -139,7 +153,7 @@ func TestErrorsOfARenewal(t *testing.T) {
 func TestHoldWithoutALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var gone atomic.Bool
-		k, o := New(renewFunc(func(context.Context, *backend.Hold) error {
+		k, o := newKeeper(renewFunc(func(context.Context, *backend.Hold) error {
 			if gone.Load() {
 				return backend.ErrLost
 			}
@@ -162,7 +176,7 @@ func TestHoldWithoutALease(t *testing.T) {
 func TestLateAnswerDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := granted(30 * time.Second)
-		k := New(renewFunc(func(ctx context.Context, h *backend.Hold) error {
+		k := newKeeper(renewFunc(func(ctx context.Context, h *backend.Hold) error {
 			if h == stuck {
 				<-ctx.Done()
 				return ctx.Err()
@@ -190,7 +204,7 @@ func TestLateAnswerRevivesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var k *Keeper
 		o := newOwner()
-		k = New(renewFunc(func(ctx context.Context, h *backend.Hold) error {
+		k = newKeeper(renewFunc(func(ctx context.Context, h *backend.Hold) error {
 			k.mu.Lock()
 			k.timer.Stop()
 			k.mu.Unlock()
@@ -210,7 +224,7 @@ func TestLateAnswerRevivesNobody(t *testing.T) {
 func TestRemoveWaitsForTheRenewalUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answer := make(chan struct{})
-		k, o := New(renewFunc(func(ctx context.Context, h *backend.Hold) error {
+		k, o := newKeeper(renewFunc(func(ctx context.Context, h *backend.Hold) error {
 			<-answer
 			return extend(ctx, h)
 		})), newOwner()
@@ -240,7 +254,7 @@ func TestRemoveWaitsForTheRenewalUnderWay(t *testing.T) {
 
 func TestRemoveEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := New(renewFunc(func(ctx context.Context, _ *backend.Hold) error {
+		k := newKeeper(renewFunc(func(ctx context.Context, _ *backend.Hold) error {
 			<-ctx.Done()
 			return ctx.Err()
 		}))
@@ -260,7 +274,7 @@ func TestRemoveEndsWithItsContext(t *testing.T) {
 }
 
 func TestAddRefusesWhatIsOver(t *testing.T) {
-	k := New(nil)
+	k := newKeeper(nil)
 	h := granted(time.Second)
 	h.Sent = time.Now().Add(-time.Second)
 	if k.Add(&Item{Hold: h}, 0, newOwner()) {
@@ -274,16 +288,16 @@ func TestAddRefusesWhatIsOver(t *testing.T) {
 
 // The wall clock alone passes a deadline: the monotonic one may have stopped.
 func TestDeadlineByTheWallClock(t *testing.T) {
-	c := clock{time.Now()}
+	c := newClock()
 	h := granted(time.Minute)
 	d := c.deadline(h)
-	before, after := h.Sent.Add(58*time.Second), h.Sent.Add(59*time.Second)
-	if d.passed(c.at(before), before) || !d.passed(c.at(after), before) || !d.passed(c.at(before), after) {
+	before, after := c.instant(h.Sent.Add(58*time.Second)), c.instant(h.Sent.Add(59*time.Second))
+	if d.passed(before) || !d.passed(instant{after.at, before.wall}) || !d.passed(instant{before.at, after.wall}) {
 		t.Error("a deadline passes when either clock has passed it")
 	}
 	h.Granted = 0
 	d = c.deadline(h)
-	if later := h.Sent.Add(10_000 * time.Hour); d.passed(c.at(later), later) {
+	if d.passed(c.instant(h.Sent.Add(10_000 * time.Hour))) {
 		t.Error("a hold without a lease ran out")
 	}
 }

@@ -1,94 +1,124 @@
 package keepalive
 
-// A schedule is a heap of lots, the one to be looked at next on top. Each has
+import "slices"
+
+// A schedule is a heap of batches, the one to be looked at next on top. Each has
 // four below it: with two, as usual, there are twice as many levels, and on each
-// that a lot passes it moves another, which lies elsewhere in memory.
-type schedule []date
+// that a batch passes it moves another, which lies elsewhere in memory.
+type schedule struct {
+	dates []date
+	lead  moment // how long before their deadlines batches are ended
+}
 
 const below = 4
 
-// A date is when a lot is looked at next.
+// A date is when a batch is looked at next.
 type date struct {
-	at  moment
-	lot *lot
+	at    moment
+	batch *batch
 }
 
-// add gives a lot its date.
-func (s *schedule) add(l *lot) {
-	*s = append(*s, date{})
-	s.up(len(*s)-1, date{l.next(), l})
+// add gives a batch its date.
+func (s *schedule) add(b *batch) {
+	s.dates = append(s.dates, date{})
+	s.up(len(s.dates)-1, date{b.next(s.lead), b})
 }
 
-// move gives a lot that has a date its next one.
-func (s schedule) move(l *lot) { s.settle(int(l.index)-1, date{l.next(), l}) }
+// move gives a batch that has a date its next one.
+func (s *schedule) move(b *batch) { s.settle(int(b.index)-1, date{b.next(s.lead), b}) }
 
-// remove leaves a lot without a date.
-func (s *schedule) remove(l *lot) {
-	i, last := int(l.index)-1, len(*s)-1
-	d := (*s)[last]
-	(*s)[last] = date{}
-	*s = (*s)[:last]
+// remove leaves a batch without a date.
+func (s *schedule) remove(b *batch) {
+	i, last := int(b.index)-1, len(s.dates)-1
+	d := s.dates[last]
+	s.dates[last] = date{}
+	s.dates = s.dates[:last]
 	if i < last {
 		s.settle(i, d)
 	}
-	l.index = 0
+	b.index = 0
+	if cap(s.dates) > 1024 && last < cap(s.dates)/4 {
+		s.dates = slices.Clone(s.dates)
+	}
+}
+
+// rebuild gives every batch its date anew.
+func (s *schedule) rebuild() {
+	all := s.dates
+	s.dates = make([]date, 0, len(all))
+	for _, d := range all {
+		s.add(d.batch)
+	}
 }
 
 // settle puts d where it belongs, seen from the free place i.
-func (s schedule) settle(i int, d date) {
-	if i > 0 && d.at < s[(i-1)/below].at {
+func (s *schedule) settle(i int, d date) {
+	if i > 0 && d.at < s.dates[(i-1)/below].at {
 		s.up(i, d)
 	} else {
 		s.down(i, d)
 	}
 }
 
-func (s schedule) up(i int, d date) {
+func (s *schedule) up(i int, d date) {
 	for i > 0 {
 		above := (i - 1) / below
-		if s[above].at <= d.at {
+		if s.dates[above].at <= d.at {
 			break
 		}
-		s.put(i, s[above])
+		s.put(i, s.dates[above])
 		i = above
 	}
 	s.put(i, d)
 }
 
-func (s schedule) down(i int, d date) {
+func (s *schedule) down(i int, d date) {
 	for {
 		least := below*i + 1
-		if least >= len(s) {
+		if least >= len(s.dates) {
 			break
 		}
-		for j := least + 1; j < min(below*(i+1)+1, len(s)); j++ {
-			if s[j].at < s[least].at {
+		for j := least + 1; j < min(below*(i+1)+1, len(s.dates)); j++ {
+			if s.dates[j].at < s.dates[least].at {
 				least = j
 			}
 		}
-		if d.at <= s[least].at {
+		if d.at <= s.dates[least].at {
 			break
 		}
-		s.put(i, s[least])
+		s.put(i, s.dates[least])
 		i = least
 	}
 	s.put(i, d)
 }
 
-func (s schedule) put(i int, d date) {
-	s[i] = d
-	d.lot.index = int32(i + 1)
+func (s *schedule) put(i int, d date) {
+	s.dates[i] = d
+	d.batch.index = int32(i + 1)
 }
 
-// due returns the lot on top if it is to be looked at now. Renewals may be early
-// by a fifteenth of the TTL, so that many holds share a request.
-func (s schedule) due(now moment) (l *lot, ok bool) {
-	if len(s) == 0 {
+// first is the date on top, never if there is none.
+func (s *schedule) first() moment {
+	if len(s.dates) == 0 {
+		return never
+	}
+	return s.dates[0].at
+}
+
+// due returns the batch on top if it is to be looked at now.
+func (s *schedule) due(now moment) (b *batch, ok bool) {
+	if s.first() > now || len(s.dates) == 0 {
 		return nil, false
 	}
-	l = s[0].lot
-	if s[0].at == l.due {
-		now += moment(l.ttl / 15)
+	return s.dates[0].batch, true
+}
+
+// soon returns the batch on top if its renewal is due within a fifteenth of its
+// TTL: it may share a request with others.
+func (s *schedule) soon(now moment) (b *batch, ok bool) {
+	if len(s.dates) == 0 {
+		return nil, false
 	}
-	return l, s[0].at <= now
+	b = s.dates[0].batch
+	return b, s.dates[0].at == b.due && b.due <= now+moment(b.ttl/15)
 }

@@ -5,46 +5,46 @@ import (
 	"testing"
 )
 
-// TestSchedule adds, moves and removes lots at random: the one on top is always
+// TestSchedule adds, moves and removes batches at random: the one on top is always
 // the first, and each knows its place.
 func TestSchedule(t *testing.T) {
 	var s schedule
-	var all []*lot
+	var all []*batch
 	for range 20_000 {
-		switch l := (*lot)(nil); {
+		switch b := (*batch)(nil); {
 		case len(all) == 0 || rand.N(3) == 0 && len(all) < 200:
-			l = &lot{due: rand.N(moment(1000)), end: never, deadline: deadline{running: never}}
-			s.add(l)
-			all = append(all, l)
+			b = &batch{due: rand.N(moment(1000)), end: never, until: never, idle: 1}
+			s.add(b)
+			all = append(all, b)
 		case rand.N(2) == 0:
-			l = all[rand.N(len(all))]
-			l.due = rand.N(moment(1000))
-			s.move(l)
+			b = all[rand.N(len(all))]
+			b.due = rand.N(moment(1000))
+			s.move(b)
 		default:
 			i := rand.N(len(all))
-			l = all[i]
-			s.remove(l)
+			b = all[i]
+			s.remove(b)
 			all[i] = all[len(all)-1]
 			all = all[:len(all)-1]
-			if l.index != 0 {
-				t.Fatal("a lot that was removed has a place")
+			if b.index != 0 {
+				t.Fatal("a batch that was removed has a place")
 			}
 		}
 		check(t, s, all)
 	}
 }
 
-func check(t *testing.T, s schedule, all []*lot) {
+func check(t *testing.T, s schedule, all []*batch) {
 	t.Helper()
-	if len(s) != len(all) {
-		t.Fatalf("%d dates of %d lots", len(s), len(all))
+	if len(s.dates) != len(all) {
+		t.Fatalf("%d dates of %d batches", len(s.dates), len(all))
 	}
-	for _, l := range all {
-		switch d := s[l.index-1]; {
-		case d.lot != l || d.at != l.due:
-			t.Fatalf("the date of a lot is %v", d)
-		case d.at < s[0].at:
-			t.Fatal("a lot is earlier than the one on top")
+	for _, b := range all {
+		switch d := s.dates[b.index-1]; {
+		case d.batch != b || d.at != b.due:
+			t.Fatalf("the date of a batch is %v", d)
+		case d.at < s.dates[0].at:
+			t.Fatal("a batch is earlier than the one on top")
 		}
 	}
 }

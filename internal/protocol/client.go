@@ -6,14 +6,22 @@ type subscription int
 const (
 	works  subscription = iota
 	silent              // the server believes that it works
+	aside               // on a replica: it works, and the server does not count it
 	gone
 )
+
+// counted says whether the server knows of it.
+func (s subscription) counted() bool { return s == works || s == silent }
+
+// hears says whether messages come through.
+func (s subscription) hears() bool { return s == works || s == aside }
 
 // A message is what the server publishes to a client.
 type message struct {
 	id
 	token, at, expiry int64
 	poll              bool
+	forged            bool // by somebody who can guess ids, and prove none
 }
 
 // A client asks for the lock, again and again. It does one thing at a time, as
@@ -86,7 +94,8 @@ func (c *client) insist(do func(*server) reply, then func(reply)) {
 }
 
 func (c *client) publish(m message) {
-	if c.subscription == works && !c.loses() {
+	c.overhear(m)
+	if c.subscription.hears() && !c.loses() {
 		c.later(c.slow(max(c.Slow, c.Late)), func() { c.hear(m) })
 	}
 }
@@ -96,6 +105,7 @@ func (c *client) hear(m message) {
 	t := c.try
 	mine := t != nil && t.id == m.id
 	switch {
+	case m.forged && !c.without(Proof):
 	case m.poll:
 		if mine && t.queued {
 			t.heartbeat()
@@ -207,6 +217,11 @@ func (t *try) answer(r reply, sent int64) {
 		t.queued, t.sent, t.told, t.rank = true, sent, r.now, r.rank
 		if t.early != nil {
 			t.message(*t.early)
+			return
+		}
+		if !r.listens && !t.without(Follow) {
+			t.subscribe()
+			t.heartbeat()
 			return
 		}
 		wait := r.poll

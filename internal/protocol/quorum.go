@@ -13,7 +13,8 @@ type QuorumConfig struct {
 	TTL, Length    int64
 	Skew           int64 // between the clocks of two servers, at most
 	Loss           float64
-	Restart        int64 // how often a server comes back empty, on average; one at a time
+	Restart        int64 // how often a server comes back, on average; one at a time
+	Snapshots      bool  // some come back with the data of some time before, the others empty
 }
 
 // A Quorum is one history of a lock that a majority of servers keeps.
@@ -36,6 +37,13 @@ type node struct {
 	expiry int64
 	token  int64
 	marker int64 // since when it has known all it should; 0: nobody has looked
+	saved  memory
+}
+
+// A memory is what a server knows, and can have written down.
+type memory struct {
+	owner                 id
+	expiry, token, marker int64
 }
 
 func (n *node) time() int64 { return n.now + n.offset }
@@ -99,6 +107,11 @@ func PlayQuorum(c QuorumConfig) *Quorum {
 		q.clients = append(q.clients, v)
 		q.after(q.upTo(c.TTL), v.try)
 	}
+	if c.Snapshots {
+		for _, n := range q.nodes {
+			n.save()
+		}
+	}
 	q.restart()
 	for q.next(c.Length, func() {}) {
 	}
@@ -108,14 +121,27 @@ func PlayQuorum(c QuorumConfig) *Quorum {
 // Grants is how many holds somebody believed in.
 func (q *Quorum) Grants() int { return q.grants }
 
-// restart lets one server lose its data, and the next one when that one has
-// rejoined.
+// restart lets one server lose its data, all or what is new, and the next one when
+// that one has rejoined.
 func (q *Quorum) restart() {
 	q.after(q.delay()+q.upTo(2*q.Restart), func() {
 		n := q.nodes[q.upTo(int64(len(q.nodes)))]
-		n.owner, n.expiry, n.token, n.marker = id{}, 0, 0, 0
+		was := memory{}
+		if q.Snapshots && q.chance(0.5) {
+			was = n.saved
+		}
+		n.owner, n.expiry, n.token, n.marker = was.owner, was.expiry, was.token, was.marker
+		if q.Off&SameRun == 0 {
+			n.marker = 0
+		}
 		q.restart()
 	})
+}
+
+// save has a server write down what it knows, from time to time.
+func (n *node) save() {
+	n.saved = memory{n.owner, n.expiry, n.token, n.marker}
+	n.after(n.upTo(2*n.TTL), n.save)
 }
 
 func (q *Quorum) majority() int { return len(q.nodes)/2 + 1 }

@@ -2,11 +2,12 @@ package protocol
 
 import "testing"
 
-// quorums are the kinds of history with servers that come back empty.
+// quorums are the kinds of history with servers that come back without their data.
 var quorums = map[string]QuorumConfig{
 	"Three":       {Nodes: 3, Clients: 4, TTL: 3 * second, Length: 120 * second, Loss: 0.02, Restart: second},
 	"Five":        {Nodes: 5, Clients: 4, TTL: 3 * second, Length: 120 * second, Loss: 0.02, Restart: second},
 	"ThreeSkewed": {Nodes: 3, Clients: 4, TTL: 3 * second, Length: 240 * second, Loss: 0.02, Restart: second, Skew: 5 * second},
+	"Snapshots":   {Nodes: 3, Clients: 4, TTL: 3 * second, Length: 120 * second, Loss: 0.02, Restart: second, Snapshots: true},
 	"FiveSkewed":  {Nodes: 5, Clients: 4, TTL: 3 * second, Length: 240 * second, Loss: 0.02, Restart: second, Skew: 5 * second},
 }
 
@@ -45,6 +46,7 @@ func TestQuorumEachRuleIsNeeded(t *testing.T) {
 		kinds []string
 	}{
 		{"Rejoin", Rejoin, []string{"Three", "Five", "ThreeSkewed", "FiveSkewed"}},
+		{"SameRun", SameRun, []string{"Snapshots"}},
 		{"TokenFloor", TokenFloor, []string{"Three", "Five"}},
 		{"TokenRound", TokenRound, []string{"ThreeSkewed", "FiveSkewed"}},
 	} {

@@ -19,7 +19,11 @@ const (
 	WithinLease                        // a token handed on is below what the server's clock says when the lease ends
 	WithinElapsed                      // a token handed on is below what the server's clock says now
 	ReportOnDowngrade                  // whoever becomes a reader tells how far it handed tokens on
+	CountFirst                         // a grant is sent only to who is counted, and what was sent is granted
+	Follow                             // a client moves its subscription to the server that it waits at
+	Proof                              // a message counts only if it names an ID that nobody can guess
 	Rejoin                             // a server that lost its data waits until what it knew has ended
+	SameRun                            // a server that has loaded what it knew some time before has lost its data
 	TokenFloor                         // a token is not below the servers' clocks
 	TokenRound                         // a majority of servers knows the token before the lock counts as held
 )

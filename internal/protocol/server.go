@@ -80,10 +80,16 @@ func (s *server) open(i id) bool {
 	return s.owner == id{} && (i.shared || len(s.readers) == 0)
 }
 
-func (s *server) grant(i id, d int64) {
+// next is the token of a grant to i.
+func (s *server) next(i id) int64 {
 	if !i.shared || len(s.readers) == 0 && !s.without(ReadersToken) {
-		s.token = max(s.token+1, s.time())
+		return max(s.token+1, s.time())
 	}
+	return s.token
+}
+
+func (s *server) grant(i id, d int64) {
+	s.token = s.next(i)
 	if i.shared {
 		s.readers[i] = max(s.readers[i], s.time()+d)
 	} else {
@@ -102,11 +108,15 @@ func (s *server) settle() {
 		s.dequeue(i)
 		d := min(s.TTL, s.handOver())
 		c := s.clients[i.client]
-		if c.subscription == gone {
+		m := message{id: i, token: s.next(i), at: s.time(), expiry: s.time() + d}
+		if !c.counted() {
+			if s.without(CountFirst) {
+				c.publish(m)
+			}
 			continue
 		}
 		s.grant(i, d)
-		c.publish(message{id: i, token: s.token, at: s.time(), expiry: s.time() + d})
+		c.publish(m)
 	}
 }
 
@@ -127,6 +137,7 @@ type reply struct {
 	now, token, expiry int64
 	rank               int64
 	head               bool
+	listens            bool // a grant would be heard
 	waiting            int
 	rest, poll         int64
 }
@@ -153,6 +164,7 @@ func (s *server) acquire(i id, rank int64, heartbeat bool) reply {
 	s.alive[i] = s.time() + 3*poll
 	r := reply{status: waits, now: s.time(), rank: s.queue[i], waiting: len(s.queue), rest: s.rest(), poll: poll}
 	r.head = s.order()[0] == i
+	r.listens = s.clients[i.client].counted()
 	return r
 }
 

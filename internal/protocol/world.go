@@ -29,7 +29,9 @@ type Config struct {
 
 	// How often something happens, as the mean time between two.
 	Crash, Stop, Deaf           int64 // to a client
+	Failover                    int64 // to the server: subscriptions stay on the old one, now a replica
 	StepBack, StepForward, Wipe int64 // to the server
+	Forge, Replay               int64 // messages of strangers: made up, or overheard and sent again
 	Settling                    int64 // how long after it became calm clients may sleep
 	StepFrom, StepTo            int64 // how far the server's clock is set; 0: up to five seconds
 	CrashHolder                 int64 // to whoever has the lock, to the end
@@ -42,6 +44,7 @@ type World struct {
 	server  *server
 	clients []*client // by number; the first does not exist
 
+	overheard  []message // the last ones that were published
 	grants     int
 	grantedAt  map[id]int64
 	broken     int64 // when the server last let go of a hold before its time
@@ -139,7 +142,10 @@ func (w *World) misfortunes() {
 		}
 	})
 	w.every(w.Stop, false, func() { w.anybody().asleep = w.now + w.upTo(3*w.TTL) })
-	w.every(w.Deaf, false, func() { w.anybody().subscription = subscription(1 + w.upTo(2)) })
+	w.every(w.Deaf, false, func() { w.anybody().subscription = [...]subscription{silent, gone}[w.upTo(2)] })
+	w.every(w.Failover, false, w.leaveBehind)
+	w.every(w.Forge, true, w.forge)
+	w.every(w.Replay, true, w.replay)
 	w.every(w.StepBack, false, func() { w.server.offset -= w.step() })
 	w.every(w.StepForward, false, func() {
 		w.server.offset += w.step()
@@ -149,6 +155,16 @@ func (w *World) misfortunes() {
 		w.server.wipe()
 		w.broken = w.now
 	})
+}
+
+// leaveBehind is a planned failover: nothing is lost, but whatever is subscribed stays
+// where it is.
+func (w *World) leaveBehind() {
+	for _, c := range w.clients[1:] {
+		if c.subscription == works {
+			c.subscription = aside
+		}
+	}
 }
 
 func (w *World) crash(c *client) {

@@ -86,6 +86,12 @@ var trials = map[string]struct {
 	"WithinLease": {WithinLease, trial{Config: with(hard, func(c *Config) {
 		c.Pass, c.StepBack, c.Crash, c.CrashHolder = 0.7, 8*second, 0, 4*second
 	})}},
+	"CountFirst": {CountFirst, trial{Config: with(hard, func(c *Config) { c.Failover = 8 * second })}},
+	// Who has not waited since the last failover does so when all is calm.
+	"Follow": {Follow, trial{forgotten: second, Config: with(calm, func(c *Config) {
+		c.Failover, c.Think, c.Settling = 5*second, 40*second, second
+	})}},
+	"Proof":             {Proof, trial{Config: with(hard, func(c *Config) { c.Forge, c.Replay = second/2, second/2 })}},
 	"ReportOnDowngrade": {ReportOnDowngrade, trial{Config: with(hard, func(c *Config) { c.Pass, c.Downgrade = 0.5, 0.3 })}},
 }
 

@@ -5,7 +5,8 @@ import (
 	"os"
 	"regexp"
 	"strconv"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // segmentPattern finds System V segments in /proc/PID/maps, which shows their
@@ -29,13 +30,10 @@ func markSharedMemory(pids []int) error {
 }
 
 func removeSegment(number string) error {
-	const remove = 0 // IPC_RMID
 	id, err := strconv.Atoi(number)
 	if err != nil {
 		return err
 	}
-	if _, _, errno := syscall.Syscall(syscall.SYS_SHMCTL, uintptr(id), remove, 0); errno != 0 {
-		return os.NewSyscallError("shmctl", errno)
-	}
-	return nil
+	_, err = unix.SysvShmCtl(id, unix.IPC_RMID, nil)
+	return os.NewSyscallError("shmctl", err)
 }

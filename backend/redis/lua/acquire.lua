@@ -5,7 +5,8 @@
 --       rank (may be left out)
 -- Reply token                granted, for all of ttl
 --       GRANTED µs token expiry waiting
---       QUEUED µs rank position pause (ms, then ask again)
+--       QUEUED µs rank position pause (ms, then ask again) listens (0: a grant would
+--       not be told, the client subscribes on another node)
 --       HELD µs              mode t: somebody has it
 --       GONE µs              mode p: not in the queue any more
 --       DEAD µs              the id was released before

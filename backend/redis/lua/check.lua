@@ -9,12 +9,13 @@ local S, R, Q, A, X = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 -- include now
 local s = redis.call('HMGET', S, 'o', 'b', 'd', 't', 'e', 'a', 'l')
 -- include state
+-- include room
 -- include settle
 
 if waiting > 0 then
   local head = redis.call('ZRANGE', Q, 0, 0)[1]
-  local client = string.match(head, ':([^:]*)')
-  redis.pcall(publish, channel .. (client or ''), 'poll ' .. head)
+  local hint, client = 'poll ', string.match(head, ':([^:]*)')
+  -- include hint
 end
 
 local refusing = false

@@ -11,6 +11,7 @@ local id, ttl, used = ARGV[1], ARGV[2], tonumber(ARGV[3])
 -- include now
 local s = redis.call('HMGET', S, 'o', 'b', 'd', 't', 'e', 'a', 'l')
 -- include state
+-- include room
 local status, changed = 'LOST', o == id and e > now
 if changed then
   status, o, readers = 'OK', false, 1

@@ -21,6 +21,8 @@ if (s[4] or 0) - e < keep then
   redis.call('PEXPIRE', S, kept - now)
   redis.call('PEXPIRE', R, kept - now)
   redis.call('HSET', S, 'd', kept)
+else
+  -- include room
 end
 if not exclusive then
   redis.call('ZADD', R, e, id)

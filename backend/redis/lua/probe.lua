@@ -2,7 +2,7 @@
 -- leaves to expire at once.
 --
 -- KEYS  S R
--- ARGV  channel, publish command
+-- ARGV  channel, publish command, how PUBSUB counts who listens
 -- Reply errors, one for each command that failed
 local S, R, errors = KEYS[1], KEYS[2], {}
 local function try(...)
@@ -28,4 +28,5 @@ try('ZRANGEBYSCORE', R, 0, 0)
 try('ZREMRANGEBYSCORE', R, 1, 1)
 try('ZREM', R, 'x')
 try(ARGV[2], ARGV[1], '')
+try('PUBSUB', ARGV[3], ARGV[1])
 return errors

@@ -1,45 +1,65 @@
--- Keeps many exclusive holds alive. A key that is not ours any more is a hold
--- that is lost, and no reason to fail the others.
+-- Keeps holds alive. A key that is not ours any more is a hold that is lost, and no
+-- reason to fail the others.
 --
--- KEYS  S of each lock
--- ARGV  ttl ms, or the negative of an expiry beyond which no hold is extended;
---       the id of each lock; then pairs of a lock's number and the last token
---       its holder has used
+-- KEYS  of each lock the same: S of an exclusive hold; or S R Q of one that may be
+--       shared; or R alone of a shared one, while the slot moves from one node to
+--       another, and a script may use no key but one that is there
+-- ARGV  keys of each lock; ttl ms, or the negative of an expiry beyond which no hold
+--       is extended; the id of each lock; then pairs of a lock's number and the last
+--       token its holder has used
 -- Reply µs, expiry, then for each lock of which that is not all: its number and
 --       its own expiry (0: lost), negative if somebody waits
 -- include bounds
 -- include now
-local target = tonumber(ARGV[1])
+local each, target = tonumber(ARGV[1]), tonumber(ARGV[2])
 target = target < 0 and -target or now + target
-local E = string.format('%d%03d', target / 1000, target % 1000)
-local tokens = {}
-for i = #KEYS + 2, #ARGV, 2 do
+local E = string.format('%d%03d', (target - target % 1000) / 1000, target % 1000)
+local locks, tokens = #KEYS / each, {}
+for i = locks + 3, #ARGV, 2 do
   tokens[tonumber(ARGV[i])] = ARGV[i + 1]
 end
 
-local reply = {us, target}
-for i = 1, #KEYS do
-  local S = KEYS[i]
-  local s, e = redis.pcall('HMGET', S, 'o', 'e', 'b', 'd', 't'), 0
-  if s[1] == ARGV[i + 1] then
-    e = tonumber(s[2])
+local reply, written = {us, target}, false
+for i = 1, locks do
+  local S, id = KEYS[each * (i - 1) + 1], ARGV[i + 2]
+  local s, e, wanted = redis.pcall('HMGET', S, 'o', 'e', 'b', 'd', 't'), 0, false
+  local alone = s.err and each == 1
+  local R = alone and S or each > 1 and KEYS[each * (i - 1) + 2]
+  local exclusive = s[1] == id
+  if exclusive then
+    e, wanted = tonumber(s[2]), s[3] and s[3] ~= '2'
+  elseif alone or R and not s.err and not s[1] then
+    local score = redis.pcall('ZSCORE', R, id)
+    e = type(score) == 'string' and tonumber(score) or 0
   end
   if e <= now then
     e = 0
   else
-    if (s[4] or 0) - target < keep then
-      local kept = math.max(e, target) + keep + slack
+    local later = e < target
+    e = math.max(e, target)
+    if alone then
+      local last = math.max(e, tonumber(redis.call('ZREVRANGE', R, 0, 0, 'WITHSCORES')[2]))
+      redis.call('PEXPIRE', R, last - now + keep + slack)
+    elseif (s[4] or 0) - e < keep then
+      local kept = e + keep + slack
       redis.call('PEXPIRE', S, kept - now)
+      if R then
+        redis.call('PEXPIRE', R, kept - now)
+      end
       redis.call('HSET', S, 'd', kept)
+    elseif not written then
+      -- include room
     end
-    if e < target then
+    written = true
+    if later and exclusive then
       redis.call('HSET', S, 'e', E)
-      e = target
+    elseif later then
+      redis.call('ZADD', R, E, id)
     end
-    if tokens[i] and tonumber(tokens[i]) > tonumber(s[5] or 0) then
+    if not alone and tokens[i] and tonumber(tokens[i]) > tonumber(s[5] or 0) then
       redis.call('HSET', S, 't', tokens[i])
     end
-    if s[3] and s[3] ~= '2' then
+    if wanted or each > 1 and not exclusive and redis.call('EXISTS', KEYS[each * i]) == 1 then
       e = -e
     end
   end

@@ -4,8 +4,11 @@
 -- Uses    what state sets
 -- Updates o e t readers waiting due last
 -- Sets    more, 1 if there was more to do than one script should;
---         joined, whether there are new readers
-local more, joined = 0, false
+--         joined, whether there are new readers;
+--         missing, in how many ms this server may grant the lock to the head of the
+--         queue, which asked it as one of several, if it may not yet: it has restarted,
+--         and this queue is of what it knew before
+local more, joined, missing = 0, false, 0
 if o and e <= now then
   redis.call('HDEL', S, 'o', 'e', 'n', 's')
   o = false
@@ -15,9 +18,9 @@ if readers > 0 then
 end
 if waiting > 0 and due <= now then
   local silent = redis.call('ZRANGEBYSCORE', A, '-inf', now, 'LIMIT', 0, 128)
-  if #silent > 0 then
-    waiting = waiting - redis.call('ZREM', Q, unpack(silent))
-    redis.call('ZREM', A, unpack(silent))
+  for _, id in ipairs(silent) do
+    waiting = waiting - redis.call('ZREM', Q, id)
+    redis.call('ZREM', A, id)
   end
   if #silent == 128 then
     more = 1
@@ -31,9 +34,16 @@ end
 local left = 128
 while waiting > 0 and not o do
   local head = redis.call('ZRANGE', Q, 0, 0)[1]
-  local kind, life, polls, client = string.match(head, '^([wr])(%d+)(p?):([^:]*)')
+  local kind, life, polls, rejoin, client = string.match(head, '^([wr])(%d+)(p?)v?(%d*):([^:]*)')
   if kind == 'w' and readers > 0 then
     break
+  end
+  if kind and rejoin ~= '' then
+    local since = tonumber(redis.call('HMGET', 'dlock:boot', 'since')[1] or us)
+    missing = rejoin - math.floor((us - since) / 1000)
+    if missing > 0 then
+      break
+    end
   end
   if left == 0 then
     more = 1
@@ -43,32 +53,36 @@ while waiting > 0 and not o do
   redis.call('ZREM', Q, head)
   redis.call('ZREM', A, head)
   waiting = waiting - 1
-  if kind then
+  -- A message also reaches who listens on a replica, and its reply does not count
+  -- them. So nothing is sent before it is known that somebody listens here, and what
+  -- was sent is granted. A refusal to count says nothing.
+  local there = kind
+  if kind and polls == '' then
+    local counted = redis.pcall('PUBSUB', numsub, channel .. client)
+    there = counted.err or counted[2] > 0
+  end
+  if there then
     local expiry, token = now + math.min(life, g), t
     if kind == 'w' or readers == 0 or t == 0 then
       token = math.max(t + 1, us)
     end
-    local E = string.format('%d%03d', expiry / 1000, expiry % 1000)
-    local T = string.format('%d%06d', token / 1000000, token % 1000000)
-    -- Nobody listens: the waiter is gone. A refusal says nothing of it.
-    local heard = 1
-    if polls == '' then
-      local sent = token == us and T or string.format('%d%06d', us / 1000000, us % 1000000)
-      heard = redis.pcall(publish, channel .. client,
-        head .. ' ' .. T .. ' ' .. sent .. ' ' .. E .. (waiting > 0 and ' 1 ' or ' 0 ') .. S)
-    end
-    if type(heard) == 'table' or heard > 0 then
-      if kind == 'w' then
-        o, e = head, expiry
-        redis.call('HSET', S, 'o', head, 'n', '1', 's', '0', 'e', E, 't', T)
-      else
-        if token ~= t then
-          redis.call('HSET', S, 't', T)
-        end
-        redis.call('ZADD', R, E, head)
-        readers, joined = readers + 1, true
+    local E = string.format('%d%03d', (expiry - expiry % 1000) / 1000, expiry % 1000)
+    local T = string.format('%d%06d', (token - token % 1000000) / 1000000, token % 1000000)
+    if kind == 'w' then
+      o, e = head, expiry
+      redis.call('HSET', S, 'o', head, 'n', '1', 's', '0', 'e', E, 't', T)
+    else
+      if token ~= t then
+        redis.call('HSET', S, 't', T)
       end
-      t, last = token, math.max(last, expiry)
+      redis.call('ZADD', R, E, head)
+      readers, joined = readers + 1, true
+    end
+    t, last = token, math.max(last, expiry)
+    if polls == '' then
+      local sent = token == us and T or string.format('%d%06d', (us - us % 1000000) / 1000000, us % 1000000)
+      redis.pcall(publish, channel .. client,
+        head .. ' ' .. T .. ' ' .. sent .. ' ' .. E .. (waiting > 0 and ' 1 ' or ' 0 ') .. S)
     end
   end
 end

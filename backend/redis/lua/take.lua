@@ -53,7 +53,7 @@ else
   local added = 0
   if not place then
     place = order or math.max(us, rank + 1)
-    local P = string.format('%d%06d', place / 1000000, place % 1000000)
+    local P = string.format('%d%06d', (place - place % 1000000) / 1000000, place % 1000000)
     added = redis.call('ZADD', Q, 'NX', P, id)
     if added == 1 then
       waiting = waiting + 1
@@ -64,9 +64,12 @@ else
       place = redis.call('ZSCORE', Q, id)
     end
   end
+  if mode == 'p' then -- it prolongs the wait
+    -- include room
+  end
   local poll = math.min(math.max(waiting * 1000, 5000), 120000)
   local alive = now + 3 * poll
-  redis.call('ZADD', A, string.format('%d%03d', alive / 1000, alive % 1000), id)
+  redis.call('ZADD', A, string.format('%d%03d', (alive - alive % 1000) / 1000, alive % 1000), id)
   local first = added == 1 and waiting == 1
   if first or alive < due then
     redis.call('HSET', S, 'a', math.min(alive, now + upkeep))
@@ -74,9 +77,9 @@ else
   if first then
     redis.call('PEXPIRE', Q, queued)
     redis.call('PEXPIRE', A, queued)
-    for _, holder in ipairs(o and {o} or redis.call('ZRANGE', R, 0, 127)) do
-      local client = string.match(holder, ':([^:]*)')
-      redis.pcall(publish, channel .. (client or ''), 'contended ' .. holder)
+    for _, head in ipairs(o and {o} or redis.call('ZRANGE', R, 0, 127)) do
+      local hint, client = 'contended ', string.match(head, ':([^:]*)')
+      -- include hint
     end
   end
   local position = waiting - 1
@@ -85,10 +88,16 @@ else
   end
   if position == 0 then -- nobody tells the head that a lease runs out
     -- Nobody holds it if settle had to stop just before this id.
-    local rest = o and e or redis.call('ZREVRANGE', R, 0, 0, 'WITHSCORES')[2] or now
+    local rest = o and e or redis.call('ZREVRANGE', R, 0, 0, 'WITHSCORES')[2] or now + math.max(missing, 0)
     poll = math.min(poll, rest - now + 5)
   end
-  reply = {'QUEUED', us, tonumber(place), position, poll}
+  local polls, client = string.match(id, '^.%d+(p?)[^:]*:([^:]*)')
+  local listens = 1
+  if polls == '' then
+    local counted = redis.pcall('PUBSUB', numsub, channel .. client)
+    listens = counted.err and 1 or math.min(counted[2], 1)
+  end
+  reply = {'QUEUED', us, tonumber(place), position, poll, listens}
 end
 
 local refusing = false

@@ -1,2 +1,2 @@
--- How a client is told something.
-local publish, channel = 'publish', 'dlock:c:'
+-- How a client is told something, and how those who listen are counted.
+local publish, numsub, channel = 'publish', 'numsub', 'dlock:c:'

@@ -1,0 +1,217 @@
+package quorum_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/faultnet"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+var (
+	table = flag.Int("table", 0, "measure a contended lock on so many nodes, and print a table")
+	each  = flag.Duration("each", 500*time.Millisecond, "for how long each condition of a contended lock is measured")
+)
+
+// A fault is what happens to one node. It returns what ends it.
+type fault struct {
+	name  string
+	begin func(t testing.TB, s *server.Server, p *faultnet.Proxy) (end func())
+}
+
+var faults = []fault{
+	{"dead", func(t testing.TB, s *server.Server, _ *faultnet.Proxy) func() {
+		ok(t, s.Kill())
+		return func() {
+			ok(t, s.Restart(false))
+			vouchFor(t, s)
+		}
+	}},
+	{"hung", func(t testing.TB, s *server.Server, _ *faultnet.Proxy) func() {
+		ok(t, s.Pause())
+		return func() { ok(t, s.Resume()) }
+	}},
+	{"slow", func(_ testing.TB, _ *server.Server, p *faultnet.Proxy) func() {
+		p.Delay(faultnet.BothWays, 30*time.Millisecond, 10*time.Millisecond)
+		return func() { p.Delay(faultnet.BothWays, 0, 0) }
+	}},
+	{"flapping", func(t testing.TB, s *server.Server, _ *faultnet.Proxy) func() {
+		done := make(chan struct{})
+		var all sync.WaitGroup
+		all.Go(func() {
+			for {
+				ok(t, s.Pause())
+				over := elapsed(done, 300*time.Millisecond)
+				ok(t, s.Resume())
+				if over || elapsed(done, 300*time.Millisecond) {
+					return
+				}
+			}
+		})
+		return func() { close(done); all.Wait() }
+	}},
+}
+
+// elapsed waits for d, and reports whether done was closed meanwhile.
+func elapsed(done <-chan struct{}, d time.Duration) bool {
+	select {
+	case <-done:
+		return true
+	case <-time.After(d):
+		return false
+	}
+}
+
+// A site is some nodes behind proxies, and their clients.
+type site struct {
+	masters []*server.Server
+	proxies []*faultnet.Proxy
+	clients []*dlock.Client
+	names   int // so far
+}
+
+func newSite(t testing.TB, nodes, clients int) *site {
+	s := &site{masters: startMasters(t, nodes)}
+	vouchFor(t, s.masters...)
+	var hosts []string
+	for _, m := range s.masters {
+		p, err := faultnet.Listen(m.Addr())
+		ok(t, err)
+		t.Cleanup(func() { _ = p.Close() })
+		s.proxies, hosts = append(s.proxies, p), append(hosts, p.Addr())
+	}
+	for range clients {
+		c := openURL(t, "redlock://"+strings.Join(hosts, ","), &dlock.Options{TTL: 10 * time.Second})
+		cycle(t, c, "warm")
+		s.clients = append(s.clients, c)
+	}
+	return s
+}
+
+// A pace is how fast a contended lock went round.
+type pace struct {
+	perSecond float64
+	longest   time.Duration // of all waits
+}
+
+func (p pace) String() string {
+	return fmt.Sprintf("%.0f/s, longest wait %v", p.perSecond, p.longest.Round(100*time.Microsecond))
+}
+
+// contend has n clients take one lock in turn for d.
+func (s *site) contend(t testing.TB, n int, name string, d time.Duration) pace {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	var cycles, longest, last atomic.Int64
+	var inside atomic.Int32
+	var all sync.WaitGroup
+	for _, c := range s.clients[:n] {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				began := time.Now()
+				l, err := c.Mutex(name).Lock(ctx)
+				wait := int64(time.Since(began))
+				for old := longest.Load(); wait > old && !longest.CompareAndSwap(old, wait); old = longest.Load() {
+				}
+				if err != nil {
+					if ctx.Err() == nil {
+						t.Errorf("lock: %v", err)
+					}
+					return
+				}
+				if token := int64(l.Token()); inside.Add(1) != 1 || last.Swap(token) >= token {
+					t.Error("two holders, or a token that does not grow")
+				}
+				cycles.Add(1)
+				inside.Add(-1)
+				if err := l.Unlock(context.Background()); err != nil {
+					t.Errorf("unlock: %v", err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return pace{float64(cycles.Load()) / d.Seconds(), time.Duration(longest.Load())}
+}
+
+// A lock that many want goes round about as fast with as many nodes away as a
+// majority survives, and nobody waits for long. The machine may be busy with other
+// things: the better of some tries counts.
+func TestContendedWithNodesAway(t *testing.T) {
+	const clients = 4
+	for _, nodes := range []int{3, 5} {
+		s := newSite(t, nodes, clients)
+		for _, f := range faults {
+			if nodes == 5 && f.name != "dead" && f.name != "hung" {
+				continue
+			}
+			var up, away pace
+			for range 5 {
+				up = s.contend(t, clients, s.name(0), *each)
+				away = s.contendUnder(t, f, nodes/2, clients)
+				if away.perSecond >= up.perSecond/2 && away.longest <= max(10*up.longest, 250*time.Millisecond) {
+					break
+				}
+				t.Logf("%d nodes, all up: %v; %d %s: %v", nodes, up, nodes/2, f.name, away)
+			}
+			if away.perSecond < up.perSecond/2 || away.longest > max(10*up.longest, 250*time.Millisecond) {
+				t.Errorf("%d nodes, all up: %v; %d %s: %v", nodes, up, nodes/2, f.name, away)
+			}
+		}
+	}
+}
+
+// TestTableOfContention prints what the other tests assert, for more clients and
+// nodes. As many nodes are away as a majority survives.
+func TestTableOfContention(t *testing.T) {
+	if *table == 0 {
+		return
+	}
+	s := newSite(t, *table, 8)
+	for _, n := range []int{2, 4, 8} {
+		t.Logf("%d nodes, %d clients, all up: %v", *table, n, s.contend(t, n, s.name(0), *each))
+		for _, f := range faults {
+			away := *table / 2
+			t.Logf("%d nodes, %d clients, %d %s: %v", *table, n, away, f.name, s.contendUnder(t, f, away, n))
+		}
+	}
+}
+
+// name returns a new name, for which clients queue at the node at place i if they
+// can.
+func (s *site) name(i int) string {
+	for {
+		s.names++
+		name := fmt.Sprint("contended ", s.names)
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(name))
+		if int(h.Sum32()%uint32(len(s.masters))) == i {
+			return name
+		}
+	}
+}
+
+// contendUnder has a fault strike the first of the nodes, those where the clients
+// queue.
+func (s *site) contendUnder(t testing.TB, f fault, strikes, n int) pace {
+	t.Helper()
+	var ends []func()
+	for i := range strikes {
+		ends = append(ends, f.begin(t, s.masters[i], s.proxies[i]))
+	}
+	p := s.contend(t, n, s.name(0), *each)
+	for _, end := range ends {
+		end()
+	}
+	time.Sleep(100 * time.Millisecond)
+	return p
+}

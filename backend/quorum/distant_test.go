@@ -1,0 +1,98 @@
+package quorum_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/memory"
+)
+
+// A distant is a node to which every request takes a while.
+type distant struct {
+	*memory.Backend
+	trip atomic.Int64 // ns
+}
+
+func (d *distant) Vote(ctx context.Context, r backend.Request, b backend.Ballot) (*backend.Hold, error) {
+	sent := time.Now()
+	time.Sleep(time.Duration(d.trip.Load()))
+	h, err := d.Backend.Vote(ctx, r, b)
+	if h != nil {
+		h.Sent = sent
+	}
+	return h, err
+}
+
+func (d *distant) Release(ctx context.Context, h *backend.Hold) error {
+	time.Sleep(time.Duration(d.trip.Load()))
+	return d.Backend.Release(ctx, h)
+}
+
+// far opens a client to nodes at some distance.
+func (s nodes) far(t *testing.T, trips ...time.Duration) (*dlock.Client, []*distant) {
+	t.Helper()
+	var far []*distant
+	var all []backend.Backend
+	for i, trip := range trips {
+		d := &distant{Backend: memory.New(s[i])}
+		d.trip.Store(int64(trip))
+		far, all = append(far, d), append(all, d)
+	}
+	return over(t, all, nil), far
+}
+
+// Nobody waits for a node that is far away as long as two are near, whichever node
+// the order of a name begins with.
+func TestDistantNode(t *testing.T) {
+	const near, distance = 100 * time.Microsecond, 5 * time.Millisecond
+	for away := range 3 {
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			trips := []time.Duration{near, near, near}
+			trips[away] = distance
+			c, _ := s.far(t, trips...)
+			m := c.Mutex("x")
+			for range 3 { // they get to know each other
+				ok(t, dlock.Do(t.Context(), m, nothing))
+				time.Sleep(time.Second)
+			}
+			before := time.Now()
+			ok(t, dlock.Do(t.Context(), m, nothing))
+			if took := time.Since(before); took >= distance {
+				t.Errorf("a cycle takes %v", took)
+			}
+			s.empty(t)
+		})
+	}
+}
+
+// A node that was near does not answer for a while. It holds up one caller for a
+// moment, and the next not at all.
+func TestNodeStopsBeingNear(t *testing.T) {
+	const moment = 10 * time.Millisecond
+	for away := range 3 {
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			c, far := s.far(t, 0, 0, 0)
+			m := c.Mutex("x")
+			ok(t, dlock.Do(t.Context(), m, nothing))
+			time.Sleep(time.Second)
+			far[away].trip.Store(int64(100 * time.Millisecond))
+			cycle := func() time.Duration {
+				before := time.Now()
+				ok(t, dlock.Do(t.Context(), m, nothing))
+				return time.Since(before)
+			}
+			if took := cycle(); took > 8*moment {
+				t.Errorf("a cycle takes %v", took)
+			}
+			time.Sleep(time.Second)
+			if took := cycle(); took >= moment {
+				t.Errorf("the next cycle takes %v", took)
+			}
+			s.empty(t)
+		})
+	}
+}

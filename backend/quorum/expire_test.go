@@ -1,0 +1,96 @@
+package quorum_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/memory"
+	"github.com/dlock-go/dlock/backend/quorum"
+)
+
+// An expirer is a node that ends holds by itself.
+type expirer struct{ *memory.Backend }
+
+func (e expirer) Expire(ctx context.Context, h *backend.Hold, d time.Duration) error {
+	if err := e.Ping(ctx); err != nil {
+		return err
+	}
+	time.AfterFunc(d, func() { _ = e.Release(context.Background(), h) })
+	return nil
+}
+
+// A noExpirer is a node that ends holds only where their client does.
+type noExpirer struct {
+	backend.Backend
+	backend.Renewer
+	backend.TokenRegister
+}
+
+// A hold that was given up goes on for as long as it should, also where a node does
+// not answer, and not where no node could end it.
+func TestExpire(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		var all []backend.Backend
+		for i := range s {
+			all = append(all, expirer{memory.New(s[i])})
+		}
+		o := &quorum.Options{MaxTTL: ttl, Skew: skew}
+		q, err := quorum.New(all, o)
+		ok(t, err)
+		r := backend.Request{Name: "x", ID: backend.ID{Client: "a", Seq: 1}, Mode: backend.Exclusive, TTL: ttl}
+		h, err := q.Acquire(t.Context(), r)
+		ok(t, err)
+		time.Sleep(time.Second)
+		s[(s.front("x")+1)%3].Freeze()
+		before := time.Now()
+		ok(t, q.Expire(t.Context(), h, 3*time.Second))
+		must(t, time.Since(before) == 0, "it took %v", time.Since(before))
+		b := s.open(t, nil)
+		next := b.lock("x")
+		must(t, time.Since(before) >= 3*time.Second && time.Since(before) < 4*time.Second, "the next came after %v", time.Since(before))
+		b.unlock(next)
+		s.thaw()
+		ok(t, q.Close(t.Context()))
+
+		var keepers []backend.Backend
+		for i := range s {
+			b := memory.New(s[i])
+			keepers = append(keepers, noExpirer{b, b, b})
+		}
+		q, err = quorum.New(keepers, o)
+		ok(t, err)
+		h, err = q.Acquire(t.Context(), r)
+		ok(t, err)
+		is(t, q.Expire(t.Context(), h, time.Second), dlock.ErrUnsupported)
+		ok(t, q.Release(t.Context(), h))
+		ok(t, q.Close(t.Context()))
+	})
+}
+
+// Where a node cannot end a hold by itself, the process of the holder keeps it for
+// as long as it must be held.
+func TestMinHoldWithoutExpirers(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		var keepers []backend.Backend
+		for i := range s {
+			b := memory.New(s[i])
+			keepers = append(keepers, noExpirer{b, b, b})
+		}
+		q, err := quorum.New(keepers, &quorum.Options{MaxTTL: ttl, Skew: skew})
+		ok(t, err)
+		c, err := dlock.New(q, &dlock.Options{TTL: ttl})
+		ok(t, err)
+		l, err := c.Mutex("x", dlock.WithMinHold(3*ttl)).Lock(t.Context())
+		ok(t, err)
+		start := time.Now()
+		ok(t, l.Unlock(t.Context()))
+		b := s.open(t, nil)
+		next := b.lock("x")
+		must(t, time.Since(start) >= 3*ttl && time.Since(start) < 4*ttl, "the next came after %v", time.Since(start))
+		b.unlock(next)
+		ok(t, c.Close(t.Context()))
+	})
+}

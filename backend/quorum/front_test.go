@@ -1,0 +1,173 @@
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/memory"
+	"github.com/dlock-go/dlock/backend/quorum"
+)
+
+// front is the place of the node at which clients queue for a name.
+func (s nodes) front(name string) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name))
+	return int(h.Sum32() % uint32(len(s)))
+}
+
+// Several wait at the front, which stops answering. They queue at another node.
+func TestFrontHangs(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		ripe(t, n, func(t *testing.T, s nodes) {
+			a := s.open(t, nil)
+			l := a.lock("x")
+			const waiting = 4
+			granted := make(chan *dlock.Lease, waiting)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			for range waiting {
+				c := s.open(t, nil)
+				go func() {
+					l, err := c.Mutex("x").Lock(ctx)
+					if err != nil {
+						t.Errorf("lock: %v", err)
+					}
+					granted <- l
+				}()
+			}
+			synctest.Wait()
+			must(t, s[s.front("x")].Waiting("x") == waiting, "%d wait at the front", s[s.front("x")].Waiting("x"))
+			s[s.front("x")].Freeze()
+			a.unlock(l)
+			start := time.Now()
+			for range waiting {
+				if next := <-granted; next != nil {
+					ok(t, next.Unlock(t.Context()))
+				}
+			}
+			must(t, time.Since(start) < 500*time.Millisecond, "it took %v", time.Since(start))
+			s.thaw()
+			s.empty(t)
+		})
+	}
+}
+
+// Who has the front does not get the rest. Nobody else may overtake it.
+func TestTryDoesNotOvertake(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		a := s.open(t, nil)
+		trips := make([]time.Duration, len(s))
+		trips[s.front("x")] = time.Millisecond // the front is heard last
+		b, _ := s.far(t, trips...)
+		for i, link := range a.links {
+			if i != s.front("x") {
+				link.Cut()
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, err := a.Mutex("x").Lock(ctx)
+			must(t, err != nil, "a minority is enough")
+		}()
+		synctest.Wait()
+		_, err := b.Mutex("x").TryLock(t.Context())
+		is(t, err, dlock.ErrHeld)
+		cancel()
+		<-done
+		a.heal()
+		ok(t, dlock.Do(t.Context(), b.Mutex("x"), nothing))
+	})
+}
+
+// Clients that must not wait come at once while one node does not answer: one of them
+// wins, and none is held up for longer than it takes to see that.
+func TestSplitTriesOneHangs(t *testing.T) {
+	for away := range 3 {
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			var clients []*client
+			for range 5 {
+				c := s.open(t, nil)
+				for range 9 {
+					c.unlock(c.lock("warm"))
+				}
+				clients = append(clients, c)
+			}
+			synctest.Wait() // they know how fast the nodes are
+			s[away].Freeze()
+			for range 20 {
+				var all sync.WaitGroup
+				var mu sync.Mutex
+				var leases []*dlock.Lease
+				start := time.Now()
+				for _, c := range clients {
+					all.Go(func() {
+						l, err := c.try("x")
+						if err != nil {
+							is(t, err, dlock.ErrHeld)
+							return
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						leases = append(leases, l)
+					})
+				}
+				all.Wait()
+				must(t, len(leases) == 1, "%d of 5 won", len(leases))
+				must(t, time.Since(start) < 100*time.Millisecond, "it took %v", time.Since(start))
+				ok(t, leases[0].Unlock(t.Context()))
+			}
+			s.thaw()
+			s.empty(t)
+		})
+	}
+}
+
+// When a call has given up nothing of it is left to refuse the next.
+func TestCancelledWaiterIsGone(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		a, b, c := s.open(t, nil), s.open(t, nil), s.open(t, nil)
+		for range 40 {
+			l := a.lock("x")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := b.Mutex("x").Lock(ctx)
+			is(t, err, dlock.ErrHeld)
+			cancel()
+			a.unlock(l)
+			next, err := c.try("x")
+			ok(t, err)
+			c.unlock(next)
+		}
+	})
+}
+
+// Nobody needs to observe a request.
+func TestNoObserver(t *testing.T) {
+	in(t, 3, func(t *testing.T, s nodes) {
+		var all []backend.Backend
+		for i := range s {
+			all = append(all, memory.New(s[i]))
+		}
+		b, err := quorum.New(all, &quorum.Options{Need: 3})
+		ok(t, err)
+		r := backend.Request{Name: "x", ID: backend.ID{Client: "a", Seq: 1}, Mode: backend.Exclusive, TTL: time.Second}
+		h, err := b.Acquire(t.Context(), r)
+		ok(t, err)
+		waits, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		r.ID.Seq, r.Wait = 2, true
+		_, err = b.Acquire(waits, r)
+		must(t, errors.Is(err, backend.ErrHeld), "error is %v", err)
+		s[0].Evict("x")
+		_ = b.Release(t.Context(), h)
+		ok(t, b.Close(t.Context()))
+	})
+}

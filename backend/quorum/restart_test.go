@@ -1,0 +1,206 @@
+package quorum_test
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/faultnet"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+func admin(t testing.TB, s *server.Server) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: s.Addr(), DisableIdentity: true})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// persistence are the ways in which Redis keeps data, and whether a server that was
+// killed comes back with all that it has acknowledged, for sure.
+var persistence = []struct {
+	name    string
+	args    []string
+	keeps   bool // data, of whatever age
+	durable bool
+}{
+	{"none", []string{"--save", ""}, false, false},
+	{"snapshot", []string{"--save", "3600 1 300 100 60 10000"}, true, false},
+	{"log", []string{"--appendonly", "yes", "--appendfsync", "no"}, true, false},
+	{"log every second", []string{"--appendonly", "yes", "--appendfsync", "everysec"}, true, false},
+	{"log always", []string{"--appendonly", "yes", "--appendfsync", "always"}, true, true},
+	{"log always, and snapshot", []string{"--appendonly", "yes", "--appendfsync", "always", "--save", "3600 1"}, true, true},
+}
+
+// behindProxies returns a proxy for each server, and the addresses of the proxies.
+func behindProxies(t *testing.T, masters []*server.Server) (proxies []*faultnet.Proxy, hosts []string) {
+	for _, m := range masters {
+		proxy, err := faultnet.Listen(m.Addr())
+		ok(t, err)
+		t.Cleanup(func() { _ = proxy.Close() })
+		proxies, hosts = append(proxies, proxy), append(hosts, proxy.Addr())
+	}
+	return proxies, hosts
+}
+
+// A holder has lost all connections. One of its nodes restarts with what it keeps on
+// disk, which may be from before it granted the lock. Nobody else gets the lock while
+// the holder believes in it.
+func TestRestartWithOldData(t *testing.T) {
+	for _, p := range persistence {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			masters := startMasters(t, 3, p.args...)
+			vouchFor(t, masters...)
+			proxies, hosts := behindProxies(t, masters)
+			const settings = "?dlock.ttl=2s&dlock.maxttl=2s&dlock.skew=50ms"
+			holder := openURL(t, "redlock://"+strings.Join(hosts, ",")+settings, nil)
+			cycle(t, holder, "warm")
+			other := openURL(t, "redlock://"+addresses(masters)+settings, nil)
+			cycle(t, other, "warm") // it knows the server as it was
+			for _, m := range masters {
+				if p.keeps {
+					ok(t, admin(t, m).Save(t.Context()).Err())
+				}
+			}
+			proxies[2].Blackhole(faultnet.BothWays)
+			proxies[2].Reset()
+			l, err := holder.Mutex("x").Lock(t.Context())
+			ok(t, err)
+			for _, proxy := range proxies {
+				proxy.Blackhole(faultnet.BothWays)
+			}
+			ok(t, masters[1].Kill())
+			ok(t, masters[1].Restart(true))
+			defer func() {
+				for _, proxy := range proxies {
+					proxy.Restore(faultnet.BothWays)
+				}
+			}()
+			for l.Err() == nil {
+				next, err := other.Mutex("x").TryLock(t.Context())
+				if err == nil && l.Err() == nil {
+					t.Fatalf("two holders, with tokens %d and %d", l.Token(), next.Token())
+				}
+			}
+		})
+	}
+}
+
+// A node whose data is certain to be whole votes again at once, any other when the
+// rejoin delay has passed.
+func TestRestartedNodeVotesAgain(t *testing.T) {
+	for _, p := range persistence {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			masters := startMasters(t, 3, p.args...)
+			vouchFor(t, masters...)
+			c := openURL(t, "redlock://"+addresses(masters)+"?dlock.ttl=5s&dlock.maxttl=20s", nil)
+			cycle(t, c, "x")
+			for _, m := range masters[:2] {
+				if p.keeps {
+					ok(t, admin(t, m).Save(t.Context()).Err())
+				}
+				ok(t, m.Kill())
+				ok(t, m.Restart(true))
+			}
+			for began := time.Now(); ; {
+				l, err := c.Mutex("x").TryLock(t.Context())
+				switch {
+				case err == nil && !p.durable:
+					t.Fatal("the nodes vote at once")
+				case err == nil:
+					ok(t, l.Unlock(t.Context()))
+					return
+				case strings.Contains(err.Error(), "takes part in") && !p.durable:
+					return
+				case time.Since(began) > wait:
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// Servers that were there long before the first client need no more time. One whose
+// data was deleted does.
+func TestServersThatHaveBeenUp(t *testing.T) {
+	masters := startMasters(t, 3)
+	for _, m := range masters {
+		for uptime(t, m) < 3 {
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	url := "redlock://" + addresses(masters) + "?dlock.ttl=500ms&dlock.maxttl=500ms&dlock.skew=50ms"
+	c := openURL(t, url, nil)
+	l, err := c.Mutex("x").TryLock(t.Context())
+	ok(t, err)
+	ok(t, l.Unlock(t.Context()))
+	for _, m := range masters[:2] {
+		ok(t, admin(t, m).FlushAll(t.Context()).Err())
+	}
+	_, err = openURL(t, url, nil).Mutex("x").TryLock(t.Context())
+	is(t, err, dlock.ErrUnavailable)
+}
+
+// uptime is for how many seconds a server has been up.
+func uptime(t testing.TB, s *server.Server) int {
+	n, err := strconv.Atoi(admin(t, s).InfoMap(context.Background(), "server").Item("Server", "uptime_in_seconds"))
+	ok(t, err)
+	return n
+}
+
+// The node at which a waiter queues restarts with a snapshot in which the waiter stands
+// and the lease of the holder has run out since. The holder, which renews, does not
+// reach another node. The waiter is not let in.
+func TestRestartWithAnOldQueue(t *testing.T) {
+	t.Parallel()
+	masters := startMasters(t, 3, "--save", "3600 1")
+	vouchFor(t, masters...)
+	proxies, hosts := behindProxies(t, masters)
+	const settings = "?dlock.ttl=2s&dlock.maxttl=60s&dlock.skew=50ms"
+	holder := openURL(t, "redlock://"+strings.Join(hosts, ",")+settings, nil)
+	cycle(t, holder, "warm")
+	other := openURL(t, "redlock://"+addresses(masters)+settings, nil)
+	cycle(t, other, "warm")
+
+	front := 0
+	const lock = "x"
+	proxies[2].Blackhole(faultnet.BothWays)
+	proxies[2].Reset()
+	l, err := holder.Mutex(lock).Lock(t.Context())
+	ok(t, err)
+	got := make(chan *dlock.Lease, 1)
+	go func() {
+		next, _ := other.Mutex(lock).Lock(t.Context())
+		got <- next
+	}()
+	queued := func() bool {
+		for i, m := range masters[:2] {
+			if n, _ := admin(t, m).ZCard(t.Context(), "dlock:{"+lock+"}:q").Result(); n > 0 {
+				front = i
+				return true
+			}
+		}
+		return false
+	}
+	for !queued() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	ok(t, admin(t, masters[front]).Save(t.Context()).Err())
+	time.Sleep(3 * time.Second) // more than a lease: what the snapshot says of the holder is over
+	ok(t, l.Err())
+	ok(t, masters[front].Kill())
+	ok(t, masters[front].Restart(true))
+	select {
+	case next := <-got:
+		if next != nil && l.Err() == nil {
+			t.Errorf("two holders, with tokens %d and %d", l.Token(), next.Token())
+		}
+	case <-time.After(5 * time.Second): // of waiters that ask by themselves
+	}
+}

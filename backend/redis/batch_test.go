@@ -1,0 +1,142 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+// posted posts commands while another is under way, so that they leave as one
+// pipeline, and returns the reply or the error to each.
+func posted(t *testing.T, p *pipeliner, k kind, cmds ...[]any) (said []any) {
+	t.Helper()
+	ctx := within(t)
+	p.width = 1
+	rest(t, p)
+	p.mu.Lock()
+	p.coming = true // nobody takes the queue
+	p.mu.Unlock()
+	var sent []*command
+	for _, args := range cmds {
+		sent = append(sent, p.post(ctx, limit, args, k))
+	}
+	p.mu.Lock()
+	p.coming = false
+	p.dispatch()
+	p.mu.Unlock()
+	for _, c := range sent {
+		reply, err := c.await(ctx, limit)
+		if err != nil {
+			said = append(said, err)
+			continue
+		}
+		said = append(said, reply)
+	}
+	return said
+}
+
+// TestJoin takes and releases several locks at once. They share commands, and each
+// has the answer that it would have had alone. On a node of a cluster, where keys
+// must share a slot, everybody has a command of their own.
+func TestJoin(t *testing.T) {
+	s := server.Start(t, server.Redis{})
+	p, admin := newPipeliner(plainClient(t, s), 0), plainClient(t, s)
+	ctx := within(t)
+	for _, sc := range []*script{grabScript, dropScript} {
+		must[string](t)(admin.ScriptLoad(ctx, sc.source.(string)).Result())
+	}
+	// What a lock that was used leaves: a token, for as long as it needs.
+	far := fmt.Sprint(uint64(1) << 43)
+	names := []string{"a", "b", "held", "list", "c"}
+	for _, name := range names {
+		if name == "list" {
+			must[any](t)(admin.LPush(ctx, mainKey(name), "x").Result())
+			continue
+		}
+		must[any](t)(admin.HSet(ctx, mainKey(name), "t", 1, "d", far).Result())
+	}
+	must[any](t)(admin.HSet(ctx, mainKey("held"), "o", "w:other", "n", 1, "e", far).Result())
+
+	var grabs, drops [][]any
+	for _, name := range names {
+		grabs = append(grabs, grabScript.of(lockKey(name), 1, "w:"+name, 30_000))
+		drops = append(drops, dropScript.of(lockKey(name), 1, "w:"+name))
+	}
+	run := func(commands [][]any, want int64) (said []any) {
+		t.Helper()
+		before := commandsOf(t, s)["evalsha"]
+		said = posted(t, p, joinable, commands...)
+		if n := commandsOf(t, s)["evalsha"] - before; n != want {
+			t.Errorf("%d scripts, want %d", n, want)
+		}
+		return said
+	}
+	said := run(grabs, 1)
+	for i, name := range names {
+		token, _ := said[i].(int64)
+		holder := admin.HGet(ctx, mainKey(name), "o").Val()
+		free := name != "held" && name != "list"
+		if got := holder == "w:"+name; got != free || (token > 0) != free {
+			t.Errorf("%s: held by %q, the answer is %v", name, holder, said[i])
+		}
+	}
+	ballot := grabScript.of(lockKey("a"), 1, "w:vote", 30_000, 1, 1)
+	said = run([][]any{ballot, drops[0], drops[2], drops[1], ballot, drops[4]}, 2)
+	if want := []any{int64(0), int64(0), int64(-1), int64(0), int64(0), int64(0)}; !reflect.DeepEqual(said, want) {
+		t.Errorf("releases beside two votes: %v, want %v", said, want)
+	}
+
+	p = newNodes(nil, 0).connect(plainClient(t, s))
+	run(grabs[:2], 2)
+}
+
+// TestNoJoinAcrossServers has a client that sends a command where its first key
+// says: other locks in it would be taken on the wrong server.
+func TestNoJoinAcrossServers(t *testing.T) {
+	ring := redis.NewRing(&redis.RingOptions{})
+	t.Cleanup(func() { _ = ring.Close() })
+	if p := newPipeliner(ring, 0); !p.oneLock {
+		t.Error("locks on different servers would share a command")
+	}
+}
+
+// TestJoinOfAnUnknownScript has a server forget its scripts. Everybody who shared
+// a command learns that, and is free to load it.
+func TestJoinOfAnUnknownScript(t *testing.T) {
+	s := server.Start(t, server.Redis{})
+	said := posted(t, newPipeliner(plainClient(t, s), 0), joinable,
+		dropScript.of(lockKey("a"), 1, "w:a"), dropScript.of(lockKey("b"), 1, "w:b"))
+	for _, one := range said {
+		if err, _ := one.(error); !unknownScript(err) {
+			t.Errorf("told %v", one)
+		}
+	}
+}
+
+// TestJoinWithoutAnAnswer has a reply that does not fit, and none at all.
+func TestJoinWithoutAnAnswer(t *testing.T) {
+	for _, whole := range []*command{
+		{reply: []any{int64(1)}}, {reply: int64(1)}, {reply: []any{int64(1), int64(2), int64(3)}}, {err: errNoReply},
+	} {
+		want := errGarbled
+		if whole.err != nil {
+			want = whole.err
+		}
+		whole.parts = []*command{newCommand(context.Background(), nil), newCommand(context.Background(), nil)}
+		parts := slices.Clone(whole.parts)
+		whole.done = make(chan struct{}, 1)
+		whole.arrive()
+		for _, part := range parts {
+			if _, err := part.await(context.Background(), limit); !errors.Is(err, want) {
+				t.Errorf("told %v, want %v", err, want)
+			}
+		}
+	}
+}

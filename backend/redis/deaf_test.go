@@ -1,0 +1,140 @@
+package redis
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/faultnet"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+// A deafWaiter waits for locks that somebody else holds. Its first subscription can go
+// deaf: the connection lives, and nothing of what the server says comes through.
+type deafWaiter struct {
+	t          *testing.T
+	s          *server.Server
+	way        *faultnet.Proxy
+	dialled    atomic.Int64
+	holder, b  *Backend
+	lock, next backend.Request
+}
+
+func newDeafWaiter(t *testing.T, every time.Duration) *deafWaiter {
+	t.Helper()
+	s := server.Start(t, server.Redis{})
+	d := &deafWaiter{t: t, s: s, way: must[*faultnet.Proxy](t)(faultnet.Listen(s.Addr()))}
+	t.Cleanup(func() { _ = d.way.Close() })
+	listening := redis.NewClient(&redis.Options{DisableIdentity: true, Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		addr := s.Addr()
+		if d.dialled.Add(1) == 1 {
+			addr = d.way.Addr()
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}})
+	t.Cleanup(func() { _ = listening.Close() })
+	d.holder, d.b = New(plainClient(t, s), nil), New(plainClient(t, s), nil)
+	d.b.hub.client, d.b.hub.pulse = listening, every
+	for _, b := range []*Backend{d.holder, d.b} {
+		t.Cleanup(func() { _ = b.Close(within(t)) })
+	}
+	d.lock = backend.Request{
+		Name: t.Name(), ID: backend.ID{Client: "holder"}, Mode: backend.Exclusive, TTL: limit, Wait: true, Observer: deaf{},
+	}
+	d.next = d.lock
+	d.next.ID.Client = "deaf"
+	return d
+}
+
+// begin has the holder take the lock, and the other one wait for it.
+func (d *deafWaiter) begin() (held *backend.Hold, got <-chan *backend.Hold) {
+	d.t.Helper()
+	ctx := within(d.t)
+	d.lock.ID.Seq++
+	d.next.ID.Seq++
+	held = must[*backend.Hold](d.t)(d.holder.Acquire(ctx, d.lock))
+	result := make(chan *backend.Hold, 1)
+	go func() {
+		h, err := d.b.Acquire(ctx, d.next)
+		if err != nil {
+			d.t.Error(err)
+		}
+		result <- h
+	}()
+	admin := plainClient(d.t, d.s)
+	eventually(d.t, "it waits", func() bool { return admin.ZCard(ctx, mainKey(d.lock.Name)+":q").Val() == 1 })
+	return held, result
+}
+
+// handOver is a round, and how long the hand-over in it takes.
+func (d *deafWaiter) handOver() time.Duration {
+	d.t.Helper()
+	held, got := d.begin()
+	began := time.Now()
+	must[any](d.t)(nil, d.holder.Release(within(d.t), held))
+	h := <-got
+	took := time.Since(began)
+	must[any](d.t)(nil, d.b.Release(within(d.t), h))
+	return took
+}
+
+// TestDeafSubscription has a grant be learnt by asking: who should have been told of it
+// subscribes anew, and is told of the next.
+func TestDeafSubscription(t *testing.T) {
+	t.Parallel()
+	d := newDeafWaiter(t, time.Hour)
+	d.handOver()
+	d.way.Blackhole(faultnet.ToClient)
+	slow := d.handOver()
+	eventually(t, "it subscribes anew", func() bool { return d.dialled.Load() == 2 })
+	for i := range 3 {
+		if took := d.handOver(); took > slow/2 {
+			t.Errorf("hand-over %d takes %v, that which was not heard of took %v", i, took, slow)
+		}
+	}
+}
+
+// TestDeafSubscriptionIsAsked has nothing come through while somebody waits.
+func TestDeafSubscriptionIsAsked(t *testing.T) {
+	t.Parallel()
+	d := newDeafWaiter(t, 100*time.Millisecond)
+	held, got := d.begin()
+	time.Sleep(5 * d.b.hub.pulse) // it answers
+	if n := d.dialled.Load(); n != 1 {
+		t.Errorf("%d connections to subscribe on, all is well with the first", n)
+	}
+	d.way.Blackhole(faultnet.ToClient)
+	eventually(t, "it subscribes anew", func() bool { return d.dialled.Load() >= 2 })
+	must[any](t)(nil, d.holder.Release(within(t), held))
+	must[any](t)(nil, d.b.Release(within(t), <-got))
+}
+
+// TestSubscribesLater has the first subscription take longer than anybody waits for it:
+// who polls for that goes over to messages when it works.
+func TestSubscribesLater(t *testing.T) {
+	t.Parallel()
+	d := newDeafWaiter(t, time.Hour)
+	d.way.Blackhole(faultnet.ToClient)
+	held, got := d.begin()
+	admin := plainClient(t, d.s)
+	queue := mainKey(d.lock.Name) + ":q"
+	polls := func() bool {
+		ids := admin.ZRange(context.Background(), queue, 0, -1).Val()
+		return len(ids) == 1 && idPolls(ids[0])
+	}
+	eventually(t, "it polls", polls)
+	d.way.Restore(faultnet.ToClient)
+	eventually(t, "it waits to be told", func() bool { return !polls() && admin.ZCard(context.Background(), queue).Val() == 1 })
+	must[any](t)(nil, d.holder.Release(within(t), held))
+	must[any](t)(nil, d.b.Release(within(t), <-got))
+}
+
+func idPolls(id string) bool {
+	_, polls, _ := parseID(id)
+	return polls
+}

@@ -1,0 +1,29 @@
+-- Sees since when the server has kept what it knows. A restart shows by the run id,
+-- also if the server has loaded what it knew some time before: whatever it granted
+-- since then is forgotten. It is no restart if every write was on disk before it
+-- was acknowledged. A server that has no mark, and has run no script, has granted
+-- nothing since it started.
+--
+-- Uses  B us; durable: '1' if every write is on disk before its reply, '0' if not,
+--       nil if that is not known
+-- Sets  since: the µs, as B says from now on
+local boot = redis.call('HMGET', B, 'since', 'run', 'durable')
+local since = tonumber(boot[1] or nil)
+local info = redis.pcall('INFO', 'server')
+local run = type(info) == 'string' and string.match(info, 'run_id:(%w+)')
+if not since or run and run ~= boot[2] then
+  local up = run and tonumber(string.match(info, 'uptime_in_seconds:(%d+)'))
+  local start = up and math.min(us, us - (up - 1) * 1000000) or us
+  local vouched = since == 1 and (not boot[2] or boot[2] == '-')
+  if not since then
+    local stats = redis.pcall('INFO', 'commandstats')
+    local used = type(stats) ~= 'string' or string.find(stats, 'cmdstat_eval') or string.find(stats, 'resetstat')
+    since = used and us or start
+  elseif not vouched and boot[3] ~= '1' then
+    since = math.max(since, start)
+  end
+  redis.call('HSET', B, 'since', string.format('%.0f', since), 'run', run or '')
+end
+if durable and durable ~= boot[3] then
+  redis.call('HSET', B, 'durable', durable)
+end

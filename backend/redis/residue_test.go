@@ -1,0 +1,62 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+// TestResidue has keys of free locks kept for a time of the client's own, on a server and
+// on a cluster, whichever script it was that touched them last.
+func TestResidue(t *testing.T) {
+	const kept, ttl = 2 * time.Second, 3 * time.Second
+	urls := map[string]func(t *testing.T) (string, redisKeys){
+		"server": func(t *testing.T) (string, redisKeys) {
+			return "redis://" + shared.Addr(), plainClient(t, shared)
+		},
+		"cluster": func(t *testing.T) (string, redisKeys) {
+			c, admin := startCluster(t, server.Redis{})
+			return clusterURL(c), admin
+		},
+	}
+	for name, at := range urls {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := within(t)
+			url, keys := at(t)
+			c := openURL(t, fmt.Sprintf("%s?dlock.keep=%v", url, kept), &dlock.Options{TTL: ttl})
+			m := c.RWMutex(t.Name())
+			for round := range 3 { // also with the short script
+				l := must[*dlock.Lease](t)(m.Lock(ctx))
+				if round == 2 {
+					time.Sleep(ttl/3 + 200*time.Millisecond) // it is renewed
+				}
+				must[any](t)(nil, l.Unlock(ctx))
+				l = must[*dlock.Lease](t)(m.RLock(ctx))
+				must[any](t)(nil, l.Unlock(ctx))
+				left := keys.PTTL(ctx, mainKey(t.Name())).Val()
+				if left <= 0 || left > ttl+kept+kept/5 {
+					t.Errorf("round %d: the key stays for %v", round, left)
+				}
+			}
+		})
+	}
+}
+
+// redisKeys looks at keys of a server or a cluster.
+type redisKeys interface {
+	PTTL(ctx context.Context, key string) *redis.DurationCmd
+}
+
+func TestResidueOfTheURL(t *testing.T) {
+	for _, bad := range []string{"0s", "-1s", "10ms"} {
+		_, err := dlock.Open(t.Context(), "redis://"+shared.Addr()+"?dlock.keep="+bad, nil)
+		is(t, err, dlock.ErrInvalidConfig)
+	}
+}

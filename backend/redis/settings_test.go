@@ -1,0 +1,29 @@
+package redis
+
+import (
+	"errors"
+	"testing"
+)
+
+func TestForgetful(t *testing.T) {
+	config := func(log, sync string) map[string]string {
+		return map[string]string{"appendonly": log, "appendfsync": sync}
+	}
+	for _, c := range []struct {
+		config   map[string]string
+		save     string
+		err      error
+		warnings int
+	}{
+		{config("no", "everysec"), "", nil, 0},
+		{config("no", "everysec"), "3600 1", nil, 2},
+		{config("yes", "everysec"), "", nil, 2},
+		{config("yes", "no"), "3600 1", nil, 3},
+		{config("yes", "always"), "3600 1", nil, 0},
+		{nil, "", errors.New("no permission"), 1},
+	} {
+		if got := forgetful(c.config, c.save, c.err); len(got) != c.warnings {
+			t.Errorf("%v, %q, %v: %q", c.config, c.save, c.err, got)
+		}
+	}
+}

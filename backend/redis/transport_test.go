@@ -1,0 +1,247 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/faultnet"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+// ways are how a program gets a client, both with a server at addr.
+var ways = map[string]func(t *testing.T, addr string, o *dlock.Options) *dlock.Client{
+	"Open": func(t *testing.T, addr string, o *dlock.Options) *dlock.Client {
+		return openURL(t, "redis://"+addr, o)
+	},
+	"New": func(t *testing.T, addr string, o *dlock.Options) *dlock.Client {
+		return newClient(t, redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true}), o)
+	},
+}
+
+// newClient returns a client on one of the client library.
+func newClient(t testing.TB, c redis.UniversalClient, o *dlock.Options) *dlock.Client {
+	t.Helper()
+	t.Cleanup(func() { _ = c.Close() })
+	client := must[*dlock.Client](t)(dlock.New(New(c, nil), o))
+	t.Cleanup(func() { must[any](t)(nil, client.Close(within(t))) })
+	return client
+}
+
+// TestDistanceClosesNoConnection has many goroutines take locks on a server that is
+// far away. A reply that is a round trip away is not late: nothing goes past it, and
+// no connection is given up.
+func TestDistanceClosesNoConnection(t *testing.T) {
+	const goroutines, cycles = 32, 4
+	for how, client := range ways {
+		for _, distance := range []time.Duration{30 * time.Millisecond, 60 * time.Millisecond, 100 * time.Millisecond} {
+			t.Run(fmt.Sprint(how, "/", distance), func(t *testing.T) {
+				t.Parallel()
+				ctx := within(t)
+				p := proxied(t)
+				p.Delay(faultnet.BothWays, distance/2, 0)
+				c := client(t, p.Addr(), nil)
+				var all sync.WaitGroup
+				for i := range goroutines {
+					all.Go(func() {
+						if err := turns(ctx, c.Mutex(fmt.Sprint(t.Name(), i)), cycles); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				all.Wait()
+				most := 2*width*(1+spare) + 1 // for single commands and for pipelines, and the subscription
+				if s := p.Stats(); s.Live != s.Accepted || s.Accepted > most {
+					t.Errorf("%d of %d connections are left", s.Live, s.Accepted)
+				}
+			})
+		}
+	}
+}
+
+// TestBusyClientLeavesADemotedMaster swaps a master and its replica behind an address
+// that stays. The connections to the old master stay open: those that are in use are
+// given up for its word alone.
+func TestBusyClientLeavesADemotedMaster(t *testing.T) {
+	t.Parallel()
+	for how, client := range ways {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			r := server.StartReplicated(t, 1, server.Redis{})
+			p := must[*faultnet.Proxy](t)(faultnet.Listen(r.Primary.Addr()))
+			t.Cleanup(func() { _ = p.Close() })
+			ttl := crewTTL
+			c := client(t, p.Addr(), &dlock.Options{TTL: ttl})
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			held := must[*dlock.Lease](t)(c.Mutex(t.Name() + "/held").Lock(ctx))
+			var locks [4]atomic.Int64
+			var all sync.WaitGroup
+			for i := range locks {
+				all.Go(func() {
+					m := c.Mutex(fmt.Sprint(t.Name(), i))
+					for ; ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+						if turns(ctx, m, 1) == nil {
+							locks[i].Add(1)
+						}
+					}
+				})
+			}
+			works := func() {
+				for i := range locks {
+					before := locks[i].Load()
+					eventually(t, "locks are taken", func() bool { return locks[i].Load() > before+3 })
+				}
+			}
+			works()
+			p.SetTarget(r.Replicas[0].Addr())
+			must[any](t)(plainClient(t, r.Primary).Do(ctx, "failover").Result())
+			promoted(t, r.Replicas[0])
+			demoted(t, r.Primary)
+			began := time.Now()
+			works()
+			eventually(t, "the lease would be over", func() bool { return time.Since(began) > ttl })
+			if err := held.Err(); err != nil {
+				t.Errorf("a lock that was held all along: %v", err)
+			}
+			cancel()
+			all.Wait()
+		})
+	}
+}
+
+// A span is what a tracer keeps in a context.
+type span struct{}
+
+// A tracer is a hook that notes under whose span each script is sent, as those of
+// OpenTelemetry do.
+type tracer struct {
+	mu    sync.Mutex
+	spans []any // of each script; nil: it had none
+}
+
+func (tr *tracer) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (tr *tracer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		tr.note(ctx, cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (tr *tracer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			tr.note(ctx, cmd)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (tr *tracer) note(ctx context.Context, cmd redis.Cmder) {
+	if strings.HasPrefix(cmd.Name(), "eval") {
+		tr.mu.Lock()
+		defer tr.mu.Unlock()
+		tr.spans = append(tr.spans, ctx.Value(span{}))
+	}
+}
+
+// take returns the spans that have been noted, and forgets them.
+func (tr *tracer) take() []any {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	defer func() { tr.spans = nil }()
+	return tr.spans
+}
+
+// TestHooksSeeTheCallersContext has a client with a hook take and release locks, and
+// renew one. Each request of a Lock or an Unlock is under the span of that call, even
+// if the call is over when the hook looks at it.
+func TestHooksSeeTheCallersContext(t *testing.T) {
+	for _, bounded := range []bool{false, true} {
+		t.Run(fmt.Sprintf("ContextTimeoutEnabled=%v", bounded), func(t *testing.T) {
+			var tr tracer
+			rdb := redis.NewClient(&redis.Options{
+				Addr: shared.Addr(), DisableIdentity: true, ContextTimeoutEnabled: bounded,
+			})
+			rdb.AddHook(&tr)
+			c := newClient(t, rdb, nil)
+			other := openClient(t, shared, nil)
+			under := func(name string) context.Context { return context.WithValue(within(t), span{}, name) }
+			saw := func(what string) {
+				t.Helper()
+				spans := tr.take()
+				for _, s := range spans {
+					if s != what {
+						t.Errorf("%s: a request is under the span %v", what, s)
+					}
+				}
+				if len(spans) == 0 {
+					t.Errorf("%s: no request was seen", what)
+				}
+			}
+			for i := range 20 {
+				m := c.Mutex(fmt.Sprint(t.Name(), i%3))
+				if i == 10 { // one that must wait
+					l := must[*dlock.Lease](t)(other.Mutex(fmt.Sprint(t.Name(), i%3)).Lock(within(t)))
+					time.AfterFunc(50*time.Millisecond, func() { _ = l.Unlock(context.Background()) })
+				}
+				l := must[*dlock.Lease](t)(m.Lock(under("lock")))
+				saw("lock")
+				nested := must[*dlock.Lease](t)(m.Lock(l.Context(under("nested"))))
+				saw("nested")
+				must[any](t)(nil, nested.Unlock(under("leave")))
+				saw("leave")
+				must[any](t)(nil, l.Unlock(under("unlock")))
+				saw("unlock")
+			}
+		})
+	}
+}
+
+// TestCloseOnASilentServer closes a backend, of both kinds, on a server that has
+// stopped. It returns soon, and says which holds may still be there.
+func TestCloseOnASilentServer(t *testing.T) {
+	t.Parallel()
+	s := server.Start(t, server.Redis{})
+	for how, connect := range map[string]func() backend.Backend{
+		"Open": func() backend.Backend {
+			u := must[*backend.URL](t)(backend.ParseURL("redis://" + s.Addr()))
+			return must[backend.Backend](t)(open(within(t), backend.Config{URL: u, Logger: slog.New(slog.DiscardHandler)}))
+		},
+		"New": func() backend.Backend { return New(plainClient(t, s), nil) },
+	} {
+		b := connect()
+		for i, name := range []string{"first", "second"} {
+			must[*backend.Hold](t)(b.Acquire(within(t), backend.Request{
+				Name: how + "/" + name, Mode: backend.Exclusive, TTL: 40 * time.Second,
+				ID: backend.ID{Client: how, Seq: uint64(i + 1)},
+			}))
+		}
+		must[any](t)(nil, s.Pause())
+		began := time.Now()
+		err := b.Close(context.Background())
+		if took := time.Since(began); took > 2*farewell {
+			t.Errorf("%s: Close took %v", how, took)
+		}
+		is(t, err, backend.ErrUnavailable)
+		for _, name := range []string{"first", "second"} {
+			if !strings.Contains(fmt.Sprint(err), how+"/"+name) {
+				t.Errorf("%s: %v, which does not name %s", how, err, name)
+			}
+		}
+		must[any](t)(nil, s.Resume())
+	}
+}

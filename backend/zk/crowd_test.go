@@ -1,0 +1,85 @@
+package zk_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/zk"
+)
+
+// watchersPerPath is the greatest number of sessions that watch one path.
+func watchersPerPath(t *testing.T, root string) (most int) {
+	n, inside := 0, false
+	for _, line := range strings.Split(command(t, shared.Addr(), "wchp"), "\n") {
+		switch {
+		case strings.HasPrefix(line, "/"):
+			n, inside = 0, strings.HasPrefix(line, root+"/")
+		case inside && strings.TrimSpace(line) != "":
+			n++
+			most = max(most, n)
+		}
+	}
+	return most
+}
+
+// TestLongQueue has hundreds wait for one lock: no node is watched by more than two,
+// and a request that does not wait asks for one node however long the queue.
+func TestLongQueue(t *testing.T) {
+	const clients, each = 10, 30
+	op := operator(t, shared.Addr())
+	o := &zk.Options{Root: rootOf(t), SessionTimeout: time.Minute, Standalone: true}
+	holder := lock(t, connect(t, o, shared.Addr()).Mutex("m"))
+	ctx, cancel := context.WithCancel(testContext(t))
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	granted := make(chan *backend.Hold, clients*each)
+	for range clients {
+		b, err := zk.Connect(testContext(t), []string{shared.Addr()}, o)
+		must(t, err)
+		t.Cleanup(func() { must(t, b.Close(context.Background())) })
+		for range each {
+			all.Go(func() {
+				h, err := b.Acquire(ctx, backend.Request{Name: "m", Mode: backend.Exclusive, TTL: time.Minute, Wait: true})
+				if err == nil {
+					granted <- h
+					err = b.Release(context.Background(), h)
+				}
+				if err != nil && !errors.Is(err, backend.ErrHeld) {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	queued(t, op, "m", 1+clients*each)
+	if n := watchersPerPath(t, o.Root); n > 2 {
+		t.Errorf("%d clients watch one node on the way in", n)
+	}
+
+	c, p := proxied(t, o, shared.Addr())
+	held(t, c.Mutex("m"))
+	tp, before := record(p), p.Stats()
+	const tries = 20
+	for range tries {
+		held(t, c.Mutex("m"))
+	}
+	if n := tp.count(opExists); n != tries || tp.count(opChildren) > 0 {
+		t.Errorf("%d tries asked for a node %d times, and for all %d times", tries, n, tp.count(opChildren))
+	}
+	if after := p.Stats(); after.ToClient-before.ToClient > tries*200 {
+		t.Errorf("%d tries took %d bytes", tries, after.ToClient-before.ToClient)
+	}
+
+	unlock(t, holder)
+	for range clients * each {
+		receive(t, "the next in line", granted)
+		if n := watchersPerPath(t, o.Root); n > 2 {
+			t.Fatalf("%d clients watch one node after a change", n)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package zk_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend/zk"
+)
+
+// line queues n clients for the lock m, the first of whom has it.
+func line(t *testing.T, n int) (holder *dlock.Lease, waiters []*call) {
+	t.Helper()
+	op := operator(t, shared.Addr())
+	patiently := &zk.Options{SessionTimeout: time.Minute}
+	holder = lock(t, connect(t, patiently, shared.Addr()).Mutex("m"))
+	for i := 1; i < n; i++ {
+		waiters = append(waiters, start(t, connect(t, patiently, shared.Addr()).Mutex("m")))
+		queued(t, op, "m", i+1)
+	}
+	return holder, waiters
+}
+
+// TestNobodyIsLetInByAWrite writes to every node of a queue, as an operator may who
+// leaves a note there, and takes one of those who wait away right after that.
+func TestNobodyIsLetInByAWrite(t *testing.T) {
+	op := operator(t, shared.Addr())
+	holder, waiters := line(t, 4)
+	write := func() {
+		for _, n := range nodes(t, op, "m") {
+			_, err := op.Set(rootOf(t)+"/m/"+n, []byte("0 a note"), -1)
+			must(t, err)
+		}
+		pass(100 * time.Millisecond)
+		if !waiters[0].waiting() || !waiters[2].waiting() || holder.Err() != nil {
+			t.Fatalf("somebody was let in beside the holder, or it lost the lock: %v", holder.Err())
+		}
+	}
+	write()
+	waiters[1].cancel()
+	receive(t, "returned", waiters[1].done)
+	queued(t, op, "m", 3)
+	write()
+	unlock(t, holder)
+	unlock(t, waiters[0].granted(t))
+	unlock(t, waiters[2].granted(t))
+	queued(t, op, "m", 0)
+}
+
+// TestDowngradeLetsNoWriterIn has writers wait right behind a downgrade.
+func TestDowngradeLetsNoWriterIn(t *testing.T) {
+	op := operator(t, shared.Addr())
+	holder, waiters := line(t, 3)
+	must(t, holder.Downgrade(testContext(t)))
+	pass(100 * time.Millisecond)
+	if !waiters[0].waiting() || !waiters[1].waiting() {
+		t.Fatal("a writer was let in beside a reader")
+	}
+	unlock(t, holder)
+	unlock(t, waiters[0].granted(t))
+	unlock(t, waiters[1].granted(t))
+	queued(t, op, "m", 0)
+}
+
+// TestWhoLeavesTakesWatchesAlong has those go who wait in the middle of a queue: the
+// server keeps no watch of a node that is not there.
+func TestWhoLeavesTakesWatchesAlong(t *testing.T) {
+	op := operator(t, shared.Addr())
+	holder, waiters := line(t, 3)
+	patiently := &zk.Options{SessionTimeout: time.Minute}
+	middle, behind := connect(t, patiently, shared.Addr()).Mutex("m"), connect(t, patiently, shared.Addr()).Mutex("m")
+	for range 5 {
+		leaves := start(t, middle)
+		queued(t, op, "m", 4)
+		before := nodes(t, op, "m")
+		stays := start(t, behind)
+		queued(t, op, "m", 5)
+		eventually(t, "the mark of each but the holder's is watched", func() bool {
+			marks := 0
+			for _, n := range watched(t, rootOf(t)+"/m/") {
+				if name, ok := strings.CutSuffix(n, "-free"); ok && slices.Contains(before, name) {
+					marks++
+				}
+			}
+			return marks == len(before)-1
+		})
+		leaves.cancel()
+		receive(t, "returned", leaves.done)
+		queued(t, op, "m", 4)
+		eventually(t, "what is watched is there", func() bool {
+			there := nodes(t, op, "m")
+			return !slices.ContainsFunc(watched(t, rootOf(t)+"/m/"), func(n string) bool {
+				return !slices.Contains(there, strings.TrimSuffix(n, "-free"))
+			})
+		})
+		stays.cancel()
+		receive(t, "returned", stays.done)
+		queued(t, op, "m", 3)
+	}
+	unlock(t, holder)
+	unlock(t, waiters[0].granted(t))
+	unlock(t, waiters[1].granted(t))
+}
+
+// watched lists the paths that begin with prefix, without it, of which the server
+// keeps a watch.
+func watched(t *testing.T, prefix string) (paths []string) {
+	for _, line := range strings.Split(command(t, shared.Addr(), "wchp"), "\n") {
+		if name, ok := strings.CutPrefix(line, prefix); ok {
+			paths = append(paths, name)
+		}
+	}
+	return paths
+}

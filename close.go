@@ -1,0 +1,178 @@
+package dlock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+const (
+	// farewell is how long Close takes at most when its context is done already.
+	farewell = time.Second
+
+	// longFarewell is how long it takes at most with a context that never ends. A
+	// server that has not answered by then ends the holds by itself.
+	longFarewell = 5 * time.Second
+)
+
+// Close unlocks every lease, ends every call that waits with ErrClosed, and
+// closes the backend. The leases report ErrClosed at once, calls that wait in a queue
+// on the server end last. Calls after the first do nothing and return nil.
+//
+// Close waits for what the server has to be told until ctx is done. If ctx has no
+// deadline it waits for 5 s at most, or for the TTL if that is less but no less than
+// 1 s; if ctx is done already, for 1 s. What has not been confirmed then is an
+// ErrUnavailable that names the locks: the server ends them when their TTL is over.
+// Where the backend cannot leave a lock behind, Close waits longer for what remains of
+// WithMinHold, until ctx is done.
+func (c *Client) Close(ctx context.Context) error {
+	if ctx == nil {
+		return newError("close", "", errNilContext)
+	}
+	if c == nil || c.backend == nil {
+		return newError("close", "", backend.Fail(ErrInvalidConfig, errZeroClient))
+	}
+	holds, first := c.shut()
+	if !first {
+		return nil
+	}
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = backend.Detach(ctx, farewell)
+		defer cancel()
+	}
+	rests := slices.ContainsFunc(holds, func(h *hold) bool { return h.rest() > 0 && !c.expires(h.rest()) })
+	limit := c.farewell(holds)
+	told, cancel := bounded(ctx, limit)
+	defer cancel()
+	c.releaseAll(told, slices.DeleteFunc(holds, func(h *hold) bool { return !h.finish(closed) }))
+	rested := c.rests.Close(ctx)
+	if rests {
+		told, cancel = bounded(ctx, limit)
+		defer cancel()
+	}
+	err := c.janitor.Close(told)
+	c.keeper.Close()
+	if e := c.backend.Close(told); e != nil {
+		err = e
+	}
+	if err = c.unconfirmed(err); err == nil {
+		err = rested
+	}
+	if err != nil {
+		return newError("close", "", err)
+	}
+	return nil
+}
+
+// bounded is ctx, with a deadline if it has none.
+func bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return backend.Bound(ctx, limit)
+}
+
+// farewell is how long the server may take to confirm that holds are given back.
+func (c *Client) farewell(holds []*hold) time.Duration {
+	longest := c.opts.ttl()
+	for _, h := range holds {
+		longest = max(longest, h.lock.ttl)
+	}
+	return min(max(longest, farewell), longFarewell)
+}
+
+// closed is the reason for the end of all holds of a client that is closed.
+var closed = &reason{kind: ErrClosed}
+
+// shut turns newcomers and waiters away and returns the holds there are.
+// Whoever waits under a lease hears of its end.
+func (c *Client) shut() (holds []*hold, first bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, false
+	}
+	c.closed = true
+	for _, d := range c.names {
+		d.turnAway(ErrClosed)
+		for h := d.holds; h != nil; h = h.next {
+			holds = append(holds, h)
+		}
+	}
+	return holds, true
+}
+
+// releaseAll gives back the holds, which are over, together. Those that must be held
+// for longer follow in their time.
+func (c *Client) releaseAll(ctx context.Context, holds []*hold) {
+	var resting []*hold
+	holds = slices.DeleteFunc(holds, func(h *hold) bool {
+		if h.rest() <= 0 {
+			return false
+		}
+		resting = append(resting, h)
+		return true
+	})
+	c.giveBackAll(ctx, holds, (*hold).released)
+	each(len(resting), releasers, func(i int) { _ = resting[i].release(ctx) })
+}
+
+// owes notes whether the server has still to confirm that holds are given back.
+func (c *Client) owes(yes bool, holds ...*hold) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if yes && c.owed == nil {
+		c.owed = make(map[*hold]struct{})
+	}
+	for _, h := range holds {
+		if yes {
+			c.owed[h] = struct{}{}
+		} else {
+			delete(c.owed, h)
+		}
+	}
+}
+
+// manyNames is how many names an error lists.
+const manyNames = 5
+
+// unconfirmed is an error that names the locks which the server has not confirmed to
+// be free, because of err. It is err if there are none.
+func (c *Client) unconfirmed(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.owed) == 0 {
+		return err
+	}
+	var names []string
+	for h := range c.owed {
+		names = append(names, strconv.Quote(h.lock.name()))
+	}
+	slices.Sort(names)
+	more := ""
+	if n := len(names) - manyNames; n > 0 {
+		names, more = names[:manyNames], fmt.Sprintf(" and %d more", n)
+	}
+	return backend.Fail(ErrUnavailable, &unconfirmedError{strings.Join(names, ", ") + more, err})
+}
+
+type unconfirmedError struct {
+	names string
+	cause error // or nil
+}
+
+func (e *unconfirmedError) Error() string {
+	text := "not confirmed to be free: " + e.names
+	if e.cause != nil {
+		text += ": " + e.cause.Error()
+	}
+	return text
+}
+
+func (e *unconfirmedError) Unwrap() error { return e.cause }

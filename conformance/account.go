@@ -1,0 +1,102 @@
+package conformance
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+// An account is what a failure needs to be understood: who held what since when
+// under which token, and what each holder believed.
+type account struct {
+	start   time.Time
+	clients int
+
+	mu     sync.Mutex
+	events []string // the last of them
+	leases []known  // the last of them
+}
+
+// A known lease is one that the property has been given.
+type known struct {
+	lease *dlock.Lease
+	since time.Time
+}
+
+// remembered is how many events and leases an account goes back.
+const remembered = 40
+
+// at returns the time since the property began, as the account prints it.
+func (a *account) at(t time.Time) string {
+	return fmt.Sprintf("+%.3fs", t.Sub(a.start).Seconds())
+}
+
+// watch adds to o what the account needs to hear of a new client.
+func (a *account) watch(o *dlock.Options) {
+	a.mu.Lock()
+	a.clients++
+	client := a.clients
+	a.mu.Unlock()
+	note := func(what string, then func(dlock.Event)) func(dlock.Event) {
+		return func(e dlock.Event) {
+			a.note(client, what, e)
+			if then != nil {
+				then(e)
+			}
+		}
+	}
+	o.Hooks.Acquired = note("acquired", o.Hooks.Acquired)
+	o.Hooks.Released = note("released", o.Hooks.Released)
+	o.Hooks.Lost = note("lost", o.Hooks.Lost)
+}
+
+func (a *account) note(client int, what string, e dlock.Event) {
+	mode := backend.Exclusive
+	if e.Shared {
+		mode = backend.Shared
+	}
+	line := fmt.Sprintf("%s client %d %s %q, %v, token %d", a.at(time.Now()), client, what, short(e.Name), mode, e.Token)
+	if e.Err != nil {
+		line += ": " + e.Err.Error()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.events = append(a.events[max(0, len(a.events)-remembered+1):], line)
+}
+
+// keep remembers a lease that a call has returned.
+func (a *account) keep(lease *dlock.Lease) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.leases = append(a.leases[max(0, len(a.leases)-remembered+1):], known{lease, time.Now()})
+}
+
+// String tells all that is known, as of now.
+func (a *account) String() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var out strings.Builder
+	for _, e := range a.events {
+		fmt.Fprintln(&out, e)
+	}
+	for _, k := range a.leases {
+		if belief := "believes that it holds"; k.lease.Err() == nil {
+			fmt.Fprintf(&out, "%s lease with token %d, since %s, %s\n", a.at(time.Now()), k.lease.Token(), a.at(k.since), belief)
+		}
+	}
+	return out.String()
+}
+
+// tell logs the account of a failed property, with the limits that applied.
+func (s *scene) tell() {
+	s.Logf("who held what:\n%sTTL %v, of which a holder counts on %v; limit of the property %v, it took %v; %s",
+		s.account.String(), s.TTL, s.TTL-backend.Margin(s.TTL), s.limit,
+		time.Since(s.account.start).Round(time.Millisecond), clock.since(s.account.start))
+}
+
+// short cuts a name that is there to be long.
+func short(name string) string { return name[:min(len(name), 100)] }

@@ -1,0 +1,87 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+// reentryAfterEarlyUnlock unlocks an entry while one under it lasts: nobody else
+// under the same lease gets in beside that.
+func reentryAfterEarlyUnlock(s *scene) {
+	l := s.open().Mutex(s.name)
+	outer := s.locked(l)
+	ctx := outer.Context(s.ctx)
+	child, err := l.Lock(ctx)
+	s.ok(err)
+	grandchild, err := l.Lock(child.Context(ctx))
+	s.ok(err)
+	s.unlock(child)
+	if sibling, err := l.TryLock(ctx); err == nil {
+		s.Fatalf("two exclusive leases last at once: %v and %v", grandchild.Err(), sibling.Err())
+	}
+	s.alive(grandchild)
+	s.unlock(grandchild)
+	sibling, err := l.TryLock(ctx)
+	s.ok(err)
+	s.unlock(sibling)
+	s.unlock(outer)
+}
+
+// leadSilentServer ends a candidate whose server does not answer.
+func leadSilentServer(s *scene) {
+	p := s.open()
+	if s.unable(p.Cut == nil, "Cut") {
+		return
+	}
+	heal := p.Cut()
+	defer heal()
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		err := dlock.Lead(ctx, p.Mutex(s.name), func(context.Context, *dlock.Lease) error { return nil })
+		if !errors.Is(err, errTest) {
+			s.Errorf("Lead returned %v", err)
+		}
+	}()
+	s.pass(s.TTL / 4)
+	cancel(errTest)
+	s.within(backend.FirstAnswer+s.TTL, "Lead ends with its context", ended)
+}
+
+// rwWriterAmongLongReaders has two readers hold a lock in turn, so that somebody
+// always does, and a writer come between: first come, first served.
+func rwWriterAmongLongReaders(s *scene) {
+	s.needs(Readers)
+	peers := s.opens(3)
+	first := s.rlocked(peers[0].RWMutex(s.name))
+	w := s.queue(peers[2].RWMutex(s.name), s.name, 1)
+	second := s.queue(peers[1].RWMutex(s.name).RLocker(), s.name, 2)
+	s.pass(3 * s.TTL)
+	w.waits("the writer got in beside a reader")
+	second.waits("a reader overtook the writer")
+	s.unlock(first)
+	writer := w.granted()
+	second.waits("a reader got in beside the writer")
+	s.unlock(writer)
+	s.unlock(second.granted())
+}
+
+// keepManyTTLs takes locks with many different leases, one after the other: they
+// share what connections there are.
+func keepManyTTLs(s *scene) {
+	if s.unable(s.Conns == nil, "Conns") {
+		return
+	}
+	p := s.open()
+	s.free(p.Mutex(s.name))
+	before := s.Conns()
+	for i := range 40 {
+		s.unlock(s.locked(p.Mutex(s.sub(i), dlock.WithTTL(s.TTL+time.Duration(i)*137*time.Millisecond))))
+	}
+	s.must(s.Conns()-before <= 8, "40 different leases took %d connections more", s.Conns()-before)
+}

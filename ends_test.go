@@ -1,0 +1,194 @@
+package dlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/memory"
+)
+
+// short reports if what took since start is longer than limit.
+func short(t *testing.T, what string, start time.Time, limit time.Duration) {
+	t.Helper()
+	if took := time.Since(start); took > limit {
+		t.Errorf("%s took %v, want %v at most", what, took, limit)
+	}
+}
+
+// The server is dead. What has no deadline ends all the same.
+func TestEndsWithADeadServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.NewServer())
+		c, err := dlock.New(b, &dlock.Options{TTL: time.Hour})
+		is(t, err, nil)
+		x, y := lock(t, c.Mutex("x")), lock(t, c.Mutex("y"))
+		inner, err := c.Mutex("y").Lock(y.Context(context.Background()))
+		is(t, err, nil)
+		b.Cut()
+
+		start := time.Now()
+		is(t, x.Unlock(context.Background()), dlock.ErrUnavailable)
+		short(t, "Unlock", start, backend.FirstAnswer)
+
+		start = time.Now()
+		_ = inner.Unlock(context.Background())
+		short(t, "Unlock of an entry", start, backend.FirstAnswer)
+
+		start = time.Now()
+		err = c.Close(context.Background())
+		short(t, "Close", start, 5*time.Second)
+		is(t, err, dlock.ErrUnavailable)
+		for _, name := range []string{`"x"`, `"y"`} {
+			if !strings.Contains(err.Error(), name) {
+				t.Errorf("%v does not name %s", err, name)
+			}
+		}
+	})
+}
+
+func TestDoWithADeadServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, b := pair(t, dlock.Options{TTL: time.Hour})
+		var start time.Time
+		is(t, dlock.Do(context.Background(), a.Mutex("x"), func(context.Context, *dlock.Lease) error {
+			ba.Cut()
+			start = time.Now()
+			return nil
+		}), nil)
+		short(t, "Do", start, backend.FirstAnswer)
+		ba.Heal()
+		start = time.Now()
+		unlock(t, lock(t, b.Mutex("x"))) // the janitor goes on
+		short(t, "the janitor", start, 2*time.Second)
+	})
+}
+
+// A call that has never had an answer fails in time, however many wait here.
+func TestFirstAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, _ := pair(t, dlock.Options{})
+		ba.Cut()
+		m := a.RWMutex("x")
+		type try func(context.Context) (*dlock.Lease, error)
+		start, failed := time.Now(), make(chan error)
+		for _, f := range []try{m.Lock, m.TryLock, m.RLock, m.TryRLock, m.Lock, m.TryLock, m.RLock, m.TryRLock} {
+			go func() {
+				_, err := f(context.Background())
+				failed <- err
+			}()
+			synctest.Wait()
+		}
+		for range 8 {
+			is(t, <-failed, dlock.ErrUnavailable)
+			short(t, "a call", start, backend.FirstAnswer)
+		}
+		ba.Heal()
+		unlock(t, lock(t, m))
+	})
+}
+
+// A call that was told to wait has had its answer: it waits for as long as it may.
+func TestWaitOutlivesFirstAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, b := pair(t, dlock.Options{})
+		other := lock(t, b.Mutex("x"))
+		done := queueUp(t, a.Mutex("x"), 3, func(l *dlock.Lease) { unlock(t, l) })
+		ba.Cut()
+		time.Sleep(10 * backend.FirstAnswer)
+		ba.Heal()
+		unlock(t, other)
+		done.Wait()
+	})
+}
+
+// Behind a call that has had no answer nobody is told that the lock is held.
+func TestBehindACallWithoutAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, b := pair(t, dlock.Options{})
+		m := a.Mutex("x")
+		ba.Cut()
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		failed := make(chan error)
+		go func() { _, err := m.Lock(short); failed <- err }()
+		synctest.Wait()
+		go func() { _, err := m.Lock(short); failed <- err }()
+		go func() { _, err := m.TryLock(short); failed <- err }()
+		for range 3 {
+			err := <-failed
+			is(t, err, dlock.ErrUnavailable)
+			if errors.Is(err, dlock.ErrHeld) {
+				t.Error(err)
+			}
+		}
+
+		ba.Heal()
+		other := lock(t, b.Mutex("x"))
+		ba.Cut()
+		go func() { _, err := m.Lock(t.Context()); failed <- err }()
+		synctest.Wait()
+		go func() { _, err := m.TryLock(t.Context()); failed <- err }()
+		synctest.Wait()
+		ba.Heal() // the first is told to wait: so the lock is held
+		is(t, <-failed, dlock.ErrHeld)
+		unlock(t, other)
+		is(t, <-failed, nil)
+	})
+}
+
+// A hold of the client's own that was lost is nobody's, while it is given back.
+func TestOwnLostHoldIsNobodys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, _ := pair(t, dlock.Options{TTL: 2 * time.Second})
+		lease := lock(t, a.Mutex("x"))
+		ba.Cut()
+		<-lease.Done()
+		for _, f := range []func(context.Context) (*dlock.Lease, error){a.Mutex("x").TryLock, a.Mutex("x").Lock} {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			_, err := f(ctx)
+			cancel()
+			if errors.Is(err, dlock.ErrHeld) {
+				t.Error(err)
+			}
+		}
+		ba.Heal()
+		unlock(t, lock(t, a.Mutex("x")))
+	})
+}
+
+// What remains of the shortest time is for the server to keep: neither Unlock nor
+// Close waits, and the process may end.
+func TestMinHoldOutlivesItsClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.NewServer()
+		a, err := dlock.New(memory.New(s), &dlock.Options{TTL: time.Second})
+		is(t, err, nil)
+		b := client(t, memory.New(s), dlock.Options{})
+		start := time.Now()
+		x, y := a.Mutex("x", dlock.WithMinHold(time.Minute)), a.Mutex("y", dlock.WithMinHold(time.Minute))
+		unlock(t, lock(t, x))
+		lock(t, y)
+		_, err = x.TryLock(t.Context())
+		is(t, err, dlock.ErrHeld)
+		is(t, a.Close(t.Context()), nil)
+		if took := time.Since(start); took != 0 {
+			t.Errorf("it took %v", took)
+		}
+		for _, name := range []string{"x", "y"} {
+			_, err := b.Mutex(name).TryLock(t.Context())
+			is(t, err, dlock.ErrHeld)
+		}
+		for _, name := range []string{"x", "y"} {
+			unlock(t, lock(t, b.Mutex(name)))
+		}
+		if took := time.Since(start); took < time.Minute || took > 61*time.Second {
+			t.Errorf("free after %v, want 1m", took)
+		}
+	})
+}

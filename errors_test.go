@@ -1,0 +1,191 @@
+package dlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/memory"
+)
+
+var errShutdown = errors.New("the program is told to stop")
+
+// How a context has ended is found in every error that it causes, whatever its owner
+// gives as the cause.
+func TestHowAContextEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, b := pair(t, dlock.Options{})
+		m := a.Mutex("x")
+		calls := map[string]func(context.Context) error{
+			"before":  func(ctx context.Context) error { <-ctx.Done(); _, err := m.Lock(ctx); return err },
+			"waiting": func(ctx context.Context) error { _, err := m.Lock(ctx); return err },
+			"silent": func(ctx context.Context) error {
+				ba.Cut()
+				defer ba.Heal()
+				_, err := a.Mutex("y").Lock(ctx)
+				return err
+			},
+			"multi": func(ctx context.Context) error { _, err := a.Multi([]string{"w", "x"}).Lock(ctx); return err },
+			"lead": func(ctx context.Context) error {
+				return dlock.Lead(ctx, m, func(context.Context, *dlock.Lease) error { return nil })
+			},
+			"under": func(ctx context.Context) error {
+				outer := lock(t, a.Mutex("z"))
+				defer unlock(t, outer)
+				under := outer.Context(ctx)
+				inner, err := a.Mutex("z").Lock(under)
+				is(t, err, nil)
+				defer unlock(t, inner)
+				_, err = a.Mutex("z").Lock(under)
+				return err
+			},
+		}
+		other := lock(t, b.Mutex("x"))
+		for name, call := range calls {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(errShutdown) })
+			if err := call(ctx); !errors.Is(err, context.Canceled) || !errors.Is(err, errShutdown) {
+				t.Errorf("%s: %v", name, err)
+			}
+			ctx, end := context.WithTimeoutCause(t.Context(), time.Second, errShutdown)
+			if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, errShutdown) {
+				t.Errorf("%s: %v", name, err)
+			}
+			end()
+		}
+		unlock(t, other)
+	})
+}
+
+// A server that does not answer has not ended the caller's context.
+func TestNoAnswerIsNotTheCallersContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, _ := pair(t, dlock.Options{})
+		ba.Cut()
+		defer ba.Heal()
+		_, err := a.Mutex("x").Lock(t.Context())
+		is(t, err, dlock.ErrUnavailable)
+		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	})
+}
+
+// The text of an error is one line, and says a thing once.
+func TestErrorsAreOneLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, a, _ := pair(t, dlock.Options{})
+		errs := map[string]error{}
+		_, errs["name"] = a.Mutex("").Lock(t.Context())
+		_, errs["both"] = a.Mutex("", dlock.WithTTL(-1)).Lock(t.Context())
+		_, errs["multi"] = a.Multi([]string{"", "x"}, dlock.WithTTL(-1)).Lock(t.Context())
+		errs["config"] = dlock.Config{URL: "nonsense", Label: "\x00"}.Validate()
+		lost := func(ctx context.Context, l *dlock.Lease) error {
+			s.Evict("x")
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
+		errs["do"] = dlock.Do(t.Context(), a.Mutex("x"), lost)
+		errs["do, more"] = dlock.Do(t.Context(), a.Mutex("x"), func(ctx context.Context, l *dlock.Lease) error {
+			return errors.Join(lost(ctx, l), errShutdown)
+		})
+		lease := lock(t, a.Multi([]string{"w", "x"}))
+		s.Evict("x")
+		synctest.Wait()
+		errs["multi lost"] = lease.Err()
+		_, errs["unknown"] = dlock.Open(t.Context(), "nonsense://", nil)
+		for what, err := range errs {
+			text := err.Error()
+			if strings.Contains(text, "\n") || strings.Count(text, "dlock:") > 1 {
+				t.Errorf("%s: %q", what, text)
+			}
+			for _, kind := range []error{dlock.ErrInvalidName, dlock.ErrLost, dlock.ErrInvalidConfig} {
+				if n := strings.Count(text, backend.OneLine(kind)); n > 1 && what != "do, more" && what != "config" {
+					t.Errorf("%s says %d times: %q", what, n, text)
+				}
+			}
+		}
+		is(t, errs["do, more"], dlock.ErrLost, errShutdown)
+	})
+}
+
+// What f returns is not lost with its term.
+func TestLeadReportsWhatFReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.NewServer()
+		var log strings.Builder
+		a := client(t, memory.New(s), dlock.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		ctx, cancel := context.WithCancel(t.Context())
+		terms := 0
+		err := dlock.Lead(ctx, a.Mutex("x"), func(ctx context.Context, l *dlock.Lease) error {
+			if terms++; terms == 1 {
+				s.Evict("x")
+				<-ctx.Done()
+				return fmt.Errorf("term %d was cut short", terms)
+			}
+			cancel()
+			<-ctx.Done()
+			return errShutdown
+		})
+		is(t, err, context.Canceled, errShutdown)
+		synctest.Wait()
+		if !strings.Contains(log.String(), "term 1 was cut short") {
+			t.Errorf("logged: %s", log.String())
+		}
+	})
+}
+
+func TestLeadPausesBetweenShortTerms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, a, _ := pair(t, dlock.Options{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		terms := 0
+		err := dlock.Lead(ctx, a.Mutex("x"), func(context.Context, *dlock.Lease) error { terms++; return nil })
+		is(t, err, context.DeadlineExceeded)
+		if terms > 200 {
+			t.Errorf("%d terms in a minute", terms)
+		}
+	})
+}
+
+func TestLabelIsBounded(t *testing.T) {
+	_, err := dlock.New(memory.New(nil), &dlock.Options{Label: strings.Repeat("x", 257)})
+	is(t, err, dlock.ErrInvalidConfig)
+	client(t, memory.New(nil), dlock.Options{Label: strings.Repeat("x", 256)})
+}
+
+// A coarse server counts in seconds.
+type coarse struct{ *memory.Backend }
+
+func (coarse) MinTTL() time.Duration { return time.Second }
+
+func (b coarse) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
+	if r.TTL < time.Second {
+		return nil, dlock.ErrInvalidTTL
+	}
+	return b.Backend.Acquire(ctx, r)
+}
+
+// What the server cannot count the client can.
+func TestMaxHoldBelowTheServersUnit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.NewServer()
+		a, b := client(t, coarse{memory.New(s)}, dlock.Options{}), client(t, memory.New(s), dlock.Options{})
+		start := time.Now()
+		lease := lock(t, a.Mutex("x", dlock.WithMaxHold(50*time.Millisecond)))
+		<-lease.Done()
+		is(t, lease.Err(), dlock.ErrLost)
+		unlock(t, lock(t, b.Mutex("x")))
+		if took := time.Since(start); took < 50*time.Millisecond || took > 60*time.Millisecond {
+			t.Errorf("held for %v", took)
+		}
+	})
+}

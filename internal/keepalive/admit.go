@@ -1,0 +1,128 @@
+package keepalive
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// ErrBehind is why a lock is refused that would cost others theirs.
+var ErrBehind = errors.New("renewals are late: there are more locks than can be renewed")
+
+const (
+	// Of what is left of a lease when it is renewed: below half of it new locks are
+	// slowed down, below scarce they wait until it is more.
+	half, scarce = 1.0 / 2, 1.0 / 3
+
+	// patience is how long a new lock waits before it is refused.
+	patience = time.Second
+
+	// relief is for how long new locks wait after each sign of overload. For as long
+	// as a lease they are slowed down, because what was added in the last period is
+	// only then renewed for the first time.
+	relief = 100 * time.Millisecond
+
+	// growth is the part of the holds there are that may be added in a period while
+	// renewals have to wait for one another.
+	growth = 1.0 / 16
+)
+
+// pressure is what new locks are told of the renewals. The zero value is none.
+type pressure struct {
+	late atomic.Int64 // the moment until which renewals are too late for any new lock
+	full atomic.Int64 // the moment until which they wait for one another
+	next moment       // when the next new lock may be added then; guarded by the keeper's mutex
+}
+
+// Admit waits as long as renewals are late, and returns nil at once as long as they
+// are not. It fails with ErrBehind if that takes long, or when ctx ends.
+func (k *Keeper) Admit(ctx context.Context) error {
+	if k.pressure.late.Load() == 0 && k.pressure.full.Load() == 0 {
+		return nil
+	}
+	give := k.clock.now().at + moment(patience)
+	for {
+		now := k.clock.now().at
+		at := moment(k.pressure.late.Load())
+		if at <= now {
+			at = k.turn(now, give)
+			if at <= now {
+				return nil
+			}
+			return k.await(ctx, at, give)
+		}
+		if now >= give {
+			return backend.Fail(backend.ErrUnavailable, ErrBehind)
+		}
+		if err := k.await(ctx, now+moment(backend.Jitter(time.Duration(at-now))), give); err != nil {
+			return err
+		}
+	}
+}
+
+// await waits until a time that may be too late.
+func (k *Keeper) await(ctx context.Context, at, give moment) error {
+	if !backend.Sleep(ctx, time.Duration(min(at, give)-k.clock.now().at)) {
+		return backend.WaitEnded(ctx, false)
+	}
+	if at > give {
+		return backend.Fail(backend.ErrUnavailable, ErrBehind)
+	}
+	return nil
+}
+
+// turn returns when one more lock may be added. One that would have to wait for
+// longer than until give takes nobody's turn.
+func (k *Keeper) turn(now, give moment) moment {
+	if moment(k.pressure.full.Load()) <= now {
+		return now
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at := max(k.pressure.next, now)
+	if at <= give && k.load > 0 {
+		// load is holds by period: so many are added in a period at that rate.
+		k.pressure.next = at + moment(1e18/growth/float64(k.load))
+	}
+	return at
+}
+
+// strain notes how much was left of the leases of b when they were renewed. A few
+// holds are no burden: they are late for another reason.
+func (k *Keeper) strain(b *batch, slack float64, at moment) {
+	if k.held < few {
+		return
+	}
+	if slack < scarce {
+		k.pressure.late.Store(int64(at + moment(min(relief, b.period()/2))))
+	}
+	if slack < half {
+		k.pressure.full.Store(int64(at + moment(b.ttl)))
+	}
+}
+
+// Calm waits until renewals are not late, or until ctx is done. It is for what can wait
+// for them.
+func (k *Keeper) Calm(ctx context.Context) {
+	for {
+		wait := moment(k.pressure.late.Load()) - k.clock.now().at
+		if wait <= 0 || !backend.Sleep(ctx, time.Duration(wait)) {
+			return
+		}
+	}
+}
+
+// watchQueue notes that renewals cannot be sent yet that are due.
+func (k *Keeper) watchQueue(at moment) {
+	if len(k.queue) == 0 || k.underWay < k.most() || k.held < few {
+		return
+	}
+	b := k.queue[0]
+	k.strain(b, b.slack(at, k.schedule.lead), at)
+	if at-b.due > moment(b.period()/8) {
+		k.pressure.full.Store(int64(at + moment(b.ttl)))
+	}
+}

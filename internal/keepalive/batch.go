@@ -1,0 +1,263 @@
+package keepalive
+
+import (
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// closeness is the part of a TTL by which a hold may be given up or renewed before
+// its time, to share that with others.
+const closeness = 64
+
+// A batch is holds of one TTL that are believed in until one moment and renewed at
+// one moment: the earliest of any of them. Holds are many and lie far apart in
+// memory. Batches are few, and what is to be noted of each hold is noted once.
+//
+// A hold changes its batch with every renewal, and with every attempt that fails.
+type batch struct {
+	ttl      time.Duration
+	deadline deadline
+	span     time.Duration // from when it was proven to the deadline
+	end      moment        // of the longest time for its one hold; never: there is no such time
+	first    moment        // when renewal was due at first; never: there is none
+	pauses   backend.Backoff
+
+	// Guarded by the keeper's mutex. What is above does not change.
+	due    moment // when renewal of those that are idle is due
+	until  moment // the deadline, by how both clocks run
+	items  []*Item
+	idle   int    // so many items, the first ones, are not under way
+	ready  bool   // its time has come: it is in the keeper's queue
+	failed *batch // takes those whose renewal fails
+	index  int32  // in the schedule, from 1; 0: not there
+}
+
+// takes reports whether a hold that would have a batch such as n may share b.
+func (b *batch) takes(n *batch) bool {
+	slack := b.ttl / closeness
+	return b.end == never && n.end == never &&
+		near(int64(b.first), int64(n.first), slack) && b.deadline.within(slack, n.deadline)
+}
+
+func (b *batch) add(it *Item) {
+	it.batch.Store(b)
+	b.items = append(b.items, it)
+	it.place = int32(len(b.items))
+	if !it.busy {
+		b.rest(it)
+	}
+}
+
+func (b *batch) remove(it *Item) {
+	if int(it.place) <= b.idle {
+		b.busy(it)
+	}
+	last := len(b.items) - 1
+	b.swap(int(it.place)-1, last)
+	b.items[last] = nil
+	b.items = b.items[:last]
+	it.place = 0
+}
+
+// busy moves an idle item behind those that are idle.
+func (b *batch) busy(it *Item) {
+	b.idle--
+	b.swap(int(it.place)-1, b.idle)
+}
+
+// rest makes one of the others idle.
+func (b *batch) rest(it *Item) {
+	b.swap(int(it.place)-1, b.idle)
+	b.idle++
+}
+
+func (b *batch) swap(i, j int) {
+	x, y := b.items[i], b.items[j]
+	b.items[i], b.items[j] = y, x
+	x.place, y.place = int32(j+1), int32(i+1)
+}
+
+// over says why the holds of b are over now, or nil. It needs no mutex.
+func (b *batch) over(now instant) error {
+	switch {
+	case b.deadline.passed(now):
+		return errNoAnswer
+	case now.at >= b.end:
+		return errMaxHold
+	}
+	return nil
+}
+
+// limit is when the holds are over unless they are renewed.
+func (b *batch) limit() moment { return min(b.until, b.end) }
+
+// next is when the keeper must look at the batch again.
+func (b *batch) next(lead moment) moment {
+	at := min(b.endAt(lead), b.end)
+	if b.idle > 0 && !b.ready {
+		at = min(at, b.due)
+	}
+	return at
+}
+
+// endAt is when the holds are ended so that all are before their deadline.
+func (b *batch) endAt(lead moment) moment {
+	if b.until == never {
+		return never
+	}
+	return b.until - min(lead, moment(b.span/leadPart))
+}
+
+// left is how much of the lease is left, zero if it has none.
+func (b *batch) left(at moment) time.Duration {
+	if b.limit() == never {
+		return 0
+	}
+	return time.Duration(max(b.limit()-at, 0))
+}
+
+// slack is how much is left until the holds are ended, as a part of what they had
+// when they were proven.
+func (b *batch) slack(at, lead moment) float64 {
+	if b.until == never {
+		return 1
+	}
+	end := b.endAt(lead)
+	return float64(end-at) / float64(end-b.until+moment(b.span))
+}
+
+// period is the time from one renewal to the next.
+func (b *batch) period() time.Duration { return b.ttl / 3 }
+
+// again returns a batch for the holds that an attempt did not renew. Tries come
+// closer as the end does.
+func (b *batch) again(at moment) *batch {
+	n := &batch{ttl: b.ttl, deadline: b.deadline, span: b.span, end: b.end, first: b.first, until: b.until, pauses: b.pauses}
+	n.pauses.Min, n.pauses.Max = max(b.ttl/50, time.Millisecond), max(b.ttl/10, 2*time.Millisecond)
+	pause := n.pauses.Next()
+	if b.limit() != never {
+		pause = max(min(pause, b.left(at)/4), time.Millisecond)
+	}
+	n.due = at + moment(pause)
+	return n
+}
+
+// The open batches are those that take others: one for each of the TTLs that were
+// used last.
+type openBatches struct {
+	batches [8]*batch
+	next    int // to be replaced
+}
+
+// of returns the place of the batch for ttl, or the one that it may have.
+func (o *openBatches) of(ttl time.Duration) int {
+	for i, b := range o.batches {
+		if b != nil && b.ttl == ttl {
+			return i
+		}
+	}
+	o.next = (o.next + 1) % len(o.batches)
+	return o.next
+}
+
+func (o *openBatches) has(b *batch) bool {
+	for _, other := range o.batches {
+		if other == b {
+			return true
+		}
+	}
+	return false
+}
+
+func (o *openBatches) shut(b *batch) {
+	for i, other := range o.batches {
+		if other == b {
+			o.batches[i] = nil
+		}
+	}
+}
+
+// put adds the item to a batch such as n, to an open one if it can.
+func (k *Keeper) put(it *Item, n *batch) {
+	if n.end != never {
+		k.start(it, n)
+		return
+	}
+	i := k.open.of(n.ttl)
+	b := k.open.batches[i]
+	if b != nil && b.ttl == n.ttl && b.takes(n) {
+		k.add(it, b)
+		return
+	}
+	k.open.batches[i] = k.start(it, n)
+	if b != nil && len(b.items) == 0 {
+		k.schedule.remove(b)
+	}
+}
+
+// start makes n a batch with its first item.
+func (k *Keeper) start(it *Item, n *batch) *batch {
+	b := new(batch)
+	*b = *n
+	k.schedule.add(b)
+	k.add(it, b)
+	return b
+}
+
+func (k *Keeper) add(it *Item, b *batch) {
+	b.add(it)
+	k.held++
+	k.load += b.load()
+	if b.idle == 1 {
+		k.schedule.move(b)
+	}
+}
+
+// take takes the item out of its batch. An empty one is kept only as long as others
+// may come.
+func (k *Keeper) take(it *Item) {
+	b := it.batch.Load()
+	b.remove(it)
+	k.held--
+	k.load -= b.load()
+	k.changed(b)
+}
+
+// changed gives b its place after items of it have been taken away or are under
+// way.
+func (k *Keeper) changed(b *batch) {
+	if b.ready && b.idle == 0 {
+		k.dequeue(b)
+	}
+	if len(b.items) == 0 && !k.open.has(b) {
+		k.schedule.remove(b)
+	} else if b.idle == 0 {
+		k.schedule.move(b)
+	}
+}
+
+// drop forgets b and returns the items that were in it.
+func (k *Keeper) drop(b *batch) []*Item {
+	items := b.items
+	b.items, b.idle = nil, 0
+	for _, it := range items {
+		it.place = 0
+	}
+	k.held -= len(items)
+	k.load -= b.load() * int64(len(items))
+	if b.ready {
+		k.dequeue(b)
+	}
+	k.open.shut(b)
+	k.schedule.remove(b)
+	return items
+}
+
+// load is how often a hold of b is renewed, in a billion seconds.
+func (b *batch) load() int64 {
+	if b.first == never {
+		return 0
+	}
+	return int64(1e18) / int64(b.period())
+}

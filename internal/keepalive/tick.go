@@ -1,0 +1,146 @@
+package keepalive
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// look is how often the keeper compares the clocks while there are holds: a
+	// machine that has slept ends what is over within that time.
+	look = moment(time.Second)
+
+	// jump is by how much one clock may run away from the other unnoticed.
+	jump = 5 * time.Millisecond
+
+	// Ending one hold, with whoever waits for that, takes up to endCost. So the more
+	// are held the earlier a batch is ended, but for those below few by no more than
+	// a leadPart of its time.
+	endCost  = 2 * time.Microsecond
+	few      = 1024
+	leadPart = 3
+)
+
+// arm sets the timer for what is to be done next. It is called with k.mu held.
+func (k *Keeper) arm(now instant) {
+	if k.held == 0 && len(k.ended) == 0 {
+		return // a timer that fires for nothing is cheaper than stopping it each time
+	}
+	k.fit()
+	at := min(k.schedule.first(), k.sendAt(), k.looked+look)
+	if len(k.ended) > 0 {
+		at = min(at, k.reportAt)
+	}
+	if at >= k.armed {
+		return
+	}
+	k.armed = at
+	wait := time.Duration(at - now.at)
+	if k.timer == nil {
+		k.timer = time.AfterFunc(wait, k.tick)
+		return
+	}
+	k.timer.Reset(wait)
+}
+
+// fit has batches end earlier the more holds there are.
+func (k *Keeper) fit() {
+	switch {
+	case k.held > k.room:
+		for k.room = max(k.room, few); k.room < k.held; k.room *= 2 {
+		}
+	case k.room > few && k.held < k.room/8:
+		k.room = max(k.room/4, few)
+	default:
+		return
+	}
+	k.schedule.lead = 0
+	if k.room > few {
+		k.schedule.lead = moment(k.room) * moment(endCost)
+	}
+	k.schedule.rebuild()
+}
+
+// tick does everything whose time has come. What is over comes first, with
+// nothing else of the keeper running beside it.
+func (k *Keeper) tick() {
+	k.mu.Lock()
+	k.armed = never
+	if k.ctx.Err() != nil {
+		k.mu.Unlock()
+		return
+	}
+	now := k.clock.now()
+	k.compare(now)
+	over := k.collect(now)
+	k.mu.Unlock()
+	k.end(over...)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ctx.Err() != nil {
+		return
+	}
+	now = k.clock.now()
+	k.send(now)
+	k.arm(now)
+}
+
+// compare looks at both clocks. If the wall clock has run ahead, as it does while
+// the machine sleeps, everything is due by so much earlier.
+func (k *Keeper) compare(now instant) {
+	k.looked = now.at
+	ahead := k.clock.ahead(now)
+	gone := ahead - k.ahead
+	if gone.Abs() < jump {
+		return
+	}
+	k.ahead = ahead
+	for _, d := range k.schedule.dates {
+		b := d.batch
+		b.until = b.deadline.until(now)
+		if gone > 0 && b.due != never {
+			b.due -= moment(gone)
+		}
+	}
+	k.schedule.rebuild()
+}
+
+// collect takes what is due out of the schedule: it drops what is over, earliest
+// deadline first, and queues what is to be renewed.
+func (k *Keeper) collect(now instant) (over []Loss) {
+	for b, ok := k.schedule.due(now.at); ok; b, ok = k.schedule.due(now.at) {
+		cause := b.over(now)
+		if cause == nil && now.at >= b.endAt(k.schedule.lead) {
+			cause = errNoAnswer
+		}
+		if cause == nil && len(b.items) > 0 {
+			k.enqueue(b)
+			continue
+		}
+		for _, it := range k.drop(b) {
+			over = append(over, Loss{it.owner, cause})
+		}
+	}
+	return over
+}
+
+// end ends holds, all of them before anything is reported. That waits until those
+// are over, too, whose time comes next.
+func (k *Keeper) end(over ...Loss) {
+	over = slices.DeleteFunc(over, func(l Loss) bool { return !l.Over(l.Cause) })
+	k.mu.Lock()
+	now := k.clock.now()
+	if len(over) > 0 {
+		k.ended = append(k.ended, over...)
+		k.reportAt = now.at + k.schedule.lead/8
+	}
+	var due []Loss
+	if now.at >= k.reportAt || k.ctx.Err() != nil {
+		due, k.ended = k.ended, nil
+	}
+	k.arm(now)
+	k.mu.Unlock()
+	if len(due) > 0 {
+		k.report(due)
+	}
+}

@@ -1,0 +1,379 @@
+package protocol
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+)
+
+// A KeyQueue is a model of locks as keys on a server that counts revisions, as
+// etcd does. The queue of a lock is the order in which its keys were created. Who
+// waits watches the nearest key before its own that it conflicts with. A writer
+// that releases marks its key as released in place of deleting it, if another key
+// stands behind it: that tells the next in line that nothing is before it any more,
+// with no further question. Whoever comes next deletes the marked key.
+//
+// A history is a random interleaving of the steps of all parties. Each request to
+// the server is one step, what it answers is taken in a later one, and events come
+// in order, at any time.
+type KeyQueue struct {
+	Without KeyRule
+
+	rng      *rand.Rand
+	revision int64
+	keys     map[string]*key
+	watchers map[string][]*contender
+	parties  []*contender
+	late     []func() // requests that were sent twice, and arrive once more
+
+	Granted, ByEvent int
+	Violations       []string
+}
+
+// A KeyRule is one thing that the protocol of KeyQueue asks for.
+type KeyRule uint
+
+const (
+	WritersMark    KeyRule = 1 << iota // a reader deletes its key: others may hold beside it
+	LookAfterGone                      // that a key was deleted proves nothing about those before it
+	LookAfterWatch                     // what happened before a watch began is found by a look
+	MarkWhatStands                     // only a key that is still there as it was created is marked
+	DeleteAsSeen                       // a marked key is deleted only as it was seen: its name may be used again
+	FormerWriters                      // a writer looks for writers that became readers, behind a marked key too
+)
+
+type kind byte
+
+const (
+	writing kind = 'w'
+	reading kind = 'r'
+	former  kind = 'd' // reads, and wrote before
+)
+
+type key struct {
+	name     string
+	kind     kind
+	created  int64
+	released bool
+}
+
+type phase int
+
+const (
+	idle phase = iota
+	joining
+	waiting
+	looking
+	holding
+	expiring // believes in nothing any more, and the server does not know yet
+)
+
+// A contender asks for the lock again and again. It is a client: of its keys one
+// is in use, the other may be marked.
+type contender struct {
+	phase   phase
+	kind    kind
+	name    string
+	created int64
+	ahead   string
+	seen    int64
+	passed  key      // the marked key that it passed over
+	marked  key      // its own, that it does not know to be gone
+	since   int64    // when its watch began; zero: it has none
+	events  []change // not heard of yet
+	reply   func()   // to be taken
+}
+
+type change struct {
+	revision int64
+	key      key
+	gone     bool
+}
+
+// NewKeyQueue returns a model of n clients.
+func NewKeyQueue(seed uint64, n int, without KeyRule) *KeyQueue {
+	q := &KeyQueue{
+		Without: without, rng: rand.New(rand.NewPCG(seed, 1)),
+		keys: make(map[string]*key), watchers: make(map[string][]*contender),
+	}
+	for range n {
+		q.parties = append(q.parties, &contender{})
+	}
+	return q
+}
+
+// Run makes steps, then lets all requests come to their end.
+func (q *KeyQueue) Run(steps int) {
+	for range steps {
+		q.step(q.parties[q.rng.IntN(len(q.parties))], true)
+		if len(q.late) > 0 && q.chance(10) {
+			q.late[0]()
+			q.late = q.late[1:]
+		}
+		if len(q.Violations) > 0 {
+			return
+		}
+	}
+	for range 200 * len(q.parties) {
+		for _, c := range q.parties {
+			q.step(c, false)
+		}
+	}
+	for i, c := range q.parties {
+		if c.phase != idle {
+			q.violation("client %d never gets the lock: phase %d, behind %s", i, c.phase, c.ahead)
+		}
+	}
+}
+
+func (q *KeyQueue) violation(format string, args ...any) {
+	q.Violations = append(q.Violations, fmt.Sprintf(format, args...))
+}
+
+func (q *KeyQueue) chance(percent int) bool { return q.rng.IntN(100) < percent }
+
+// step has c do what it can do next. Trouble says whether anything may go wrong.
+func (q *KeyQueue) step(c *contender, trouble bool) {
+	if c.reply != nil {
+		take := c.reply
+		c.reply = nil
+		take()
+		return
+	}
+	switch c.phase {
+	case idle:
+		if trouble {
+			q.join(c)
+		}
+	case waiting:
+		q.wait(c, trouble)
+	case looking:
+		q.look(c)
+	case holding:
+		q.hold(c, trouble)
+	case expiring:
+		q.remove(c.name, c.created)
+		c.phase = idle
+	}
+	if c.phase == idle && c.marked.name != "" && q.chance(20) {
+		q.remove(c.marked.name, c.marked.created)
+		c.marked = key{}
+	}
+}
+
+func (q *KeyQueue) change(k key, gone bool) {
+	q.revision++
+	for _, c := range q.watchers[k.name] {
+		c.events = append(c.events, change{q.revision, k, gone})
+	}
+}
+
+func (q *KeyQueue) put(name string, k kind) *key {
+	made := &key{name: name, kind: k, created: q.revision + 1}
+	q.keys[name] = made
+	q.change(*made, false)
+	return made
+}
+
+// remove deletes the key that was created at a revision.
+func (q *KeyQueue) remove(name string, created int64) bool {
+	k := q.keys[name]
+	if k == nil || k.created != created && q.Without&DeleteAsSeen == 0 {
+		return false
+	}
+	delete(q.keys, name)
+	q.change(*k, true)
+	return true
+}
+
+// join puts a key and finds the nearest rival. A client has two names by turns; the
+// marked key of the other one goes with the same request.
+func (q *KeyQueue) join(c *contender) {
+	c.kind = writing
+	if q.chance(40) {
+		c.kind = reading
+	}
+	base := fmt.Sprintf("%c%d", c.kind, slices.Index(q.parties, c))
+	c.name = base
+	if c.marked.name == base {
+		c.name = base + "'"
+	}
+	rival := q.nearest(c.kind, q.revision+1)
+	own := q.put(c.name, c.kind)
+	if c.marked.name != "" {
+		q.remove(c.marked.name, c.marked.created)
+		c.marked = key{}
+	}
+	c.created, c.seen, c.phase, c.passed = own.created, q.revision, joining, key{}
+	c.reply = func() { q.behind(c, rival) }
+}
+
+// nearest returns the last key before a revision that a request of that kind
+// conflicts with, or a zero key.
+func (q *KeyQueue) nearest(k kind, before int64) key {
+	var last key
+	for _, other := range q.keys {
+		if other.created < before && other.created > last.created && (k == writing || other.kind == writing) {
+			last = *other
+		}
+	}
+	return last
+}
+
+// behind goes on with the rival that an answer named.
+func (q *KeyQueue) behind(c *contender, rival key) {
+	q.unwatch(c)
+	if rival.name == "" || rival.released {
+		c.passed = rival
+		q.grant(c)
+		return
+	}
+	c.phase, c.ahead, c.since = waiting, rival.name, 0
+}
+
+func (q *KeyQueue) unwatch(c *contender) {
+	q.watchers[c.ahead] = slices.DeleteFunc(q.watchers[c.ahead], func(o *contender) bool { return o == c })
+	c.ahead, c.since, c.events = "", 0, nil
+}
+
+func (q *KeyQueue) wait(c *contender, trouble bool) {
+	switch {
+	case trouble && q.chance(5): // its caller has gone, or its lease has ended
+		q.unwatch(c)
+		q.remove(c.name, c.created)
+		c.phase = idle
+	case c.since == 0:
+		q.watchers[c.ahead] = append(q.watchers[c.ahead], c)
+		c.since = q.revision
+		if c.since > c.seen && q.Without&LookAfterWatch == 0 {
+			c.phase = looking
+		}
+	case len(c.events) > 0:
+		e := c.events[0]
+		c.events = c.events[1:]
+		q.hear(c, e)
+	}
+}
+
+// hear takes an event of the key ahead.
+func (q *KeyQueue) hear(c *contender, e change) {
+	switch {
+	case e.revision <= c.seen:
+	case !e.gone && e.key.released:
+		q.unwatch(c)
+		c.passed = e.key
+		q.ByEvent++
+		q.grant(c)
+	case e.gone && q.Without&LookAfterGone != 0:
+		q.unwatch(c)
+		q.grant(c)
+	case e.gone:
+		c.phase = looking
+	}
+}
+
+func (q *KeyQueue) look(c *contender) {
+	own := q.keys[c.name]
+	if own == nil || own.created != c.created {
+		q.unwatch(c)
+		c.phase = idle
+		return
+	}
+	rival, at := q.nearest(c.kind, c.created), q.revision
+	if c.kind == writing && (rival.name == "" || rival.released) && q.Without&FormerWriters == 0 {
+		for _, other := range q.keys {
+			if other.kind == former {
+				rival = *other
+			}
+		}
+	}
+	c.reply = func() {
+		watched, since, events := c.ahead, c.since, c.events
+		if rival.name == watched && since > 0 { // the watch goes on
+			c.seen, c.phase = at, waiting
+			c.events = events
+			return
+		}
+		q.behind(c, rival)
+		c.seen = at
+	}
+}
+
+// grant has c hold the lock, unless its key is gone: a client knows when its lease
+// is over.
+func (q *KeyQueue) grant(c *contender) {
+	if own := q.keys[c.name]; own == nil || own.created != c.created {
+		c.phase = idle
+		return
+	}
+	c.phase = holding
+	q.Granted++
+	for _, other := range q.parties {
+		if other != c && other.phase == holding && (c.kind == writing || other.kind == writing) {
+			q.violation("%s and %s hold at revision %d", c.name, other.name, q.revision)
+		}
+	}
+}
+
+func (q *KeyQueue) hold(c *contender, trouble bool) {
+	switch {
+	case trouble && q.chance(5):
+		c.phase = expiring // its process believes in nothing when the server lets go
+	case trouble && c.kind == writing && q.chance(15):
+		q.downgrade(c)
+	case q.chance(60):
+		q.release(c)
+	}
+}
+
+func (q *KeyQueue) downgrade(c *contender) {
+	if !q.stands(c) {
+		return
+	}
+	q.remove(c.name, c.created)
+	own := q.put("d"+c.name, former)
+	c.kind, c.name, c.created = former, own.name, own.created
+}
+
+func (q *KeyQueue) stands(c *contender) bool {
+	own := q.keys[c.name]
+	return own != nil && own.created == c.created
+}
+
+// release is one request, which may arrive twice: it deletes the key if none is
+// behind it, else it marks it, and deletes the marked key that c had passed over.
+func (q *KeyQueue) release(c *contender) {
+	sent := *c
+	c.phase = idle
+	c.marked = q.carryOut(&sent)
+	if q.chance(20) {
+		q.late = append(q.late, func() { q.carryOut(&sent) })
+	}
+}
+
+// carryOut returns the key that it has marked, if it has.
+func (q *KeyQueue) carryOut(c *contender) (marked key) {
+	if c.passed.name != "" {
+		q.remove(c.passed.name, c.passed.created)
+	}
+	mark := (c.kind == writing || c.kind == reading && q.Without&WritersMark != 0) && q.anyBehind(c)
+	own := q.keys[c.name]
+	switch {
+	case !mark:
+		q.remove(c.name, c.created)
+	case q.stands(c), own != nil && q.Without&MarkWhatStands != 0:
+		own.released = true
+		q.change(*own, false)
+		return *own
+	}
+	return key{}
+}
+
+func (q *KeyQueue) anyBehind(c *contender) bool {
+	for _, other := range q.keys {
+		if other.created > c.created {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,241 @@
+package dlock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/memory"
+)
+
+// single hides that many holds can be released with one request, and counts the
+// releases that are under way.
+type single struct {
+	backend.Backend
+	wait      time.Duration // what a release takes
+	now, most atomic.Int64
+}
+
+func (b *single) Release(ctx context.Context, h *backend.Hold) error {
+	n := b.now.Add(1)
+	defer b.now.Add(-1)
+	for most := b.most.Load(); n > most && !b.most.CompareAndSwap(most, n); {
+		most = b.most.Load()
+	}
+	time.Sleep(b.wait)
+	return b.Backend.Release(ctx, h)
+}
+
+func (b *single) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	b.Backend.(backend.Renewer).Renew(ctx, holds, report)
+}
+
+func lockMany(t *testing.T, c *dlock.Client, n int) []*dlock.Lease {
+	t.Helper()
+	var leases []*dlock.Lease
+	for i := range n {
+		leases = append(leases, lock(t, c.Mutex(strconv.Itoa(i))))
+	}
+	return leases
+}
+
+// Close gives back with one request what is held together.
+func TestCloseReleasesTogether(t *testing.T) {
+	s := memory.NewServer()
+	c, err := dlock.New(memory.New(s), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leases := lockMany(t, c, 1000)
+	before := s.Ops()
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Ops() - before; n > 2 {
+		t.Errorf("%d requests for 1000 locks", n)
+	}
+	if n := s.Names(); n != 0 {
+		t.Errorf("%d locks are still held", n)
+	}
+	for _, lease := range leases {
+		is(t, lease.Err(), dlock.ErrClosed)
+	}
+}
+
+// The locks of a multi-lock are given back with one request.
+func TestMultiReleasesTogether(t *testing.T) {
+	s, _, a, b := pair(t, dlock.Options{})
+	m := a.Multi([]string{"a", "b", "c", "d", "e"})
+	lease := lock(t, m)
+	before := s.Ops()
+	unlock(t, lease)
+	if n := s.Ops() - before; n != 1 {
+		t.Errorf("%d requests for 5 locks", n)
+	}
+	unlock(t, lock(t, b.Multi([]string{"e", "a", "c"})))
+}
+
+// A backend that releases one hold at a time is asked by a few goroutines.
+func TestCloseReleasesManyByFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.NewServer()
+		b := &single{Backend: memory.New(s), wait: time.Millisecond}
+		c, err := dlock.New(b, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lockMany(t, c, 1000)
+		if err := c.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.most.Load(); n > 64 || n < 16 {
+			t.Errorf("%d releases at a time", n)
+		}
+		if n := s.Names(); n != 0 {
+			t.Errorf("%d locks are still held", n)
+		}
+	})
+}
+
+// Close of a client that cannot reach its server ends with its context, however many
+// locks it holds.
+func TestCloseOfManyWhileCutOff(t *testing.T) {
+	for _, hidden := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			mb := memory.New(nil)
+			var b backend.Backend = mb
+			if hidden {
+				b = &single{Backend: mb}
+			}
+			c, err := dlock.New(b, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lockMany(t, c, 1000)
+			mb.Cut()
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			start := time.Now()
+			_ = c.Close(ctx)
+			if took := time.Since(start); took > 4*time.Second {
+				t.Errorf("closed after %v", took)
+			}
+		})
+	}
+}
+
+// The places of locks that are lost together are free as soon as the server has been
+// told, or cannot be, and every loss is told to the hook.
+func TestLossOfManyFreesTheirPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 3000
+		var told atomic.Int64
+		ba := memory.New(nil)
+		c := client(t, ba, dlock.Options{TTL: 2 * time.Second, Hooks: dlock.Hooks{Lost: func(dlock.Event) { told.Add(1) }}})
+		leases := lockMany(t, c, n)
+		ba.Cut()
+		for _, lease := range leases {
+			<-lease.Done()
+			is(t, lease.Err(), dlock.ErrLost)
+		}
+		time.Sleep(time.Second)
+		if got := told.Load(); got != n {
+			t.Errorf("%d of %d losses were told", got, n)
+		}
+		time.Sleep(2 * time.Second)
+		ba.Heal()
+		for i := range n {
+			lease, err := c.Mutex(strconv.Itoa(i)).TryLock(t.Context())
+			if err != nil {
+				t.Fatal(i, err)
+			}
+			unlock(t, lease)
+		}
+	})
+}
+
+// sluggish renews one hold after the other, which takes its time.
+type sluggish struct {
+	*memory.Backend
+	each time.Duration
+	turn chan struct{} // of one
+}
+
+func (b *sluggish) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	b.turn <- struct{}{}
+	defer func() { <-b.turn }()
+	time.Sleep(b.each * time.Duration(len(holds)))
+	b.Backend.Renew(ctx, holds, report)
+}
+
+// A server that cannot renew more is given no more locks, and none is lost.
+func TestLocksThatCannotBeRenewedAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &sluggish{Backend: memory.New(nil), each: 200 * time.Microsecond, turn: make(chan struct{}, 1)} // 5,000 a second
+		c := client(t, b, dlock.Options{TTL: time.Second})
+		var leases []*dlock.Lease
+		var refused error
+		for i := 0; i < 10_000 && refused == nil; i++ {
+			lease, err := c.Mutex(strconv.Itoa(i)).Lock(t.Context())
+			if err == nil {
+				leases = append(leases, lease)
+			}
+			refused = err
+			time.Sleep(400 * time.Microsecond)
+		}
+		is(t, refused, dlock.ErrUnavailable)
+		if !errors.Is(refused, dlock.ErrUnavailable) || len(leases) < 1500 {
+			t.Errorf("%v after %d locks", refused, len(leases))
+		}
+		time.Sleep(3 * time.Second)
+		for i, lease := range leases {
+			if err := lease.Err(); err != nil {
+				t.Fatalf("lock %d of %d: %v", i, len(leases), err)
+			}
+		}
+	})
+}
+
+// A client and a server that have known very many names keep no room for them.
+func TestNamesLeaveNoRoom(t *testing.T) {
+	c := client(t, memory.New(nil), dlock.Options{TTL: time.Hour})
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	for _, lease := range lockMany(t, c, 50_000) {
+		unlock(t, lease)
+	}
+	if grown := heap() - before; grown > 1<<20 {
+		t.Errorf("%d kB are left of 50,000 names", grown>>10)
+	}
+	runtime.KeepAlive(c)
+}
+
+// A TTL that a busy machine cannot keep is warned of, once.
+func TestShortTTLIsWarnedOf(t *testing.T) {
+	for ttl, want := range map[time.Duration]int{99 * time.Millisecond: 1, 100 * time.Millisecond: 0} {
+		var log bytes.Buffer
+		c := client(t, memory.New(nil), dlock.Options{TTL: time.Minute, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		for range 3 {
+			unlock(t, lock(t, c.Mutex("x", dlock.WithTTL(ttl))))
+		}
+		if n := strings.Count(log.String(), "TTL"); n != want {
+			t.Errorf("%d warnings of a TTL of %v, want %d", n, ttl, want)
+		}
+	}
+}

@@ -23,8 +23,9 @@ const (
 // Sentinel it asks. What matters of that comes back as an error.
 func init() { logging.Disable() }
 
-// farewell is how long dlock stays to part from a server when all is done.
-const farewell = 5 * time.Second
+// farewell is how long dlock waits for a server to take a lock back, and then to
+// end the connection.
+const farewell = 900 * time.Millisecond
 
 func backendFlag(c *cobra.Command, url *string, otherwise string) {
 	c.Flags().StringVar(url, "backend", "", "`URL` of the backend (default $"+urlVariable+" or else "+otherwise+")")
@@ -52,8 +53,10 @@ func openClient(ctx context.Context, url string) (*dlock.Client, error) {
 	return client, err
 }
 
-func closeClient(c *dlock.Client) {
-	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+func closeClient(c *dlock.Client) { closeWithin(context.Background(), c, farewell) }
+
+func closeWithin(ctx context.Context, c *dlock.Client, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	_ = c.Close(ctx) // a hold that the server was not told of ends by itself
 }

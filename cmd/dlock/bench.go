@@ -46,7 +46,7 @@ func newBench(std stdio) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench [flags]",
 		Short: "Measure backends on your own servers",
-		Long:  benchHelp + exitHelp(),
+		Long:  benchHelp + exitHelp(false),
 		Args:  noArguments,
 		RunE:  func(*cobra.Command, []string) error { return o.run() },
 	}

@@ -42,13 +42,15 @@ type child struct {
 	guard   *guard
 	tty     *terminal // nil: none
 	lease   *dlock.Lease
+	early   time.Duration // how long before the end of the lease the command is to end
 	signals chan os.Signal
 	changes chan syscall.WaitStatus // how it was stopped or ended
 }
 
 // runUnder runs cmd to its end, or to the loss of the lock. It returns the
-// exitStatus of cmd, the error of the lease, or why cmd could not be run.
-func runUnder(lease *dlock.Lease, cmd *exec.Cmd, signals chan os.Signal, grace time.Duration) error {
+// exitStatus of cmd, the error of the lease, or why cmd could not be run. Of grace,
+// which cmd has to clean up, the part within comes after the loss.
+func runUnder(lease *dlock.Lease, cmd *exec.Cmd, signals chan os.Signal, grace, within time.Duration) error {
 	// The kernel kills the command at the end of the thread that started it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -60,7 +62,7 @@ func runUnder(lease *dlock.Lease, cmd *exec.Cmd, signals chan os.Signal, grace t
 	defer g.dismiss()
 	tty := openTerminal()
 	defer tty.close()
-	c := &child{cmd: cmd, guard: g, tty: tty, lease: lease, signals: signals}
+	c := &child{cmd: cmd, guard: g, tty: tty, lease: lease, signals: signals, early: max(grace-within, 0)}
 	return c.run(grace)
 }
 
@@ -99,7 +101,17 @@ func (c *child) watch() {
 // attend passes signals on until the command or the lease ends.
 func (c *child) attend(grace time.Duration) error {
 	for {
+		left, limited := c.left()
+		if limited && left <= 0 {
+			c.end(grace)
+			return errLate
+		}
+		var due <-chan time.Time // to look again: a renewal may come meanwhile
+		if limited {
+			due = time.After(left)
+		}
 		select {
+		case <-due:
 		case status := <-c.changes:
 			if !status.Stopped() {
 				return exitOf(status)
@@ -112,6 +124,18 @@ func (c *child) attend(grace time.Duration) error {
 			return c.lease.Err()
 		}
 	}
+}
+
+var errLate = coded{exitLost, errors.New("the lock was not renewed in time: the command was ended before others could have it")}
+
+// left is how long the command may go on if the lease is not renewed, false if there
+// is no such limit.
+func (c *child) left() (time.Duration, bool) {
+	until := c.lease.Until()
+	if c.early == 0 || until.IsZero() {
+		return 0, false
+	}
+	return time.Until(until) - c.early, true
 }
 
 // forward passes a signal on. Those that a terminal would send to a whole

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 )
 
 const guardName = "guard"
@@ -27,6 +28,10 @@ func selfCommand(ctx context.Context, args []string, env ...string) *exec.Cmd {
 	cmd.Env = append([]string{}, env...)
 	return cmd
 }
+
+// hideSelf keeps other processes of this user, the command first of all, from
+// reading the credentials in the environment and the memory of this one.
+func hideSelf() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
 
 // A guard is a process that kills its process group, and so the command in it,
 // when this process is gone. The kernel kills the command alone, if at all; the

@@ -33,6 +33,7 @@ func newRoot(std stdio) *cobra.Command {
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		Version:       version(),
 	}
 	root.SetIn(std.in)
 	root.SetOut(std.out)
@@ -81,7 +82,8 @@ const (
 	exitSignal      = 128
 )
 
-// exits says when dlock exits with what, to users and to exitCode.
+// exits says when dlock exits with what, to users and to exitCode. What is said of
+// COMMAND is for dlock run alone.
 var exits = []struct {
 	code    int
 	meaning string
@@ -98,10 +100,17 @@ var exits = []struct {
 	{exitSignal, "plus n: signal n ended COMMAND, or dlock while it waited", nil},
 }
 
-func exitHelp() string {
+func exitHelp(runs bool) string {
 	var b strings.Builder
-	b.WriteString("Exit codes, apart from that of COMMAND itself:\n")
+	if runs {
+		b.WriteString("Exit codes, apart from that of COMMAND itself:\n")
+	} else {
+		b.WriteString("Exit codes:\n")
+	}
 	for _, e := range exits {
+		if !runs && (strings.Contains(e.meaning, "COMMAND") || e.code == exitHeld) {
+			continue
+		}
 		fmt.Fprintf(&b, "  %3d  %s\n", e.code, e.meaning)
 	}
 	return b.String()
@@ -139,11 +148,6 @@ func report(w io.Writer, err error) int {
 	}
 	complain(w, err)
 	return exitCode(err)
-}
-
-func complain(w io.Writer, err error) {
-	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "dlock: "), "\n", "; ")
-	fmt.Fprintln(w, "dlock: "+text)
 }
 
 func exitCode(err error) int {

@@ -25,9 +25,18 @@ password there: other users can see the arguments of a process.
 Signals go on: INT, TERM, HUP and QUIT to COMMAND and what it has started in its
 process group, as from a terminal, USR1 and USR2 to COMMAND alone. If the lock
 is lost, the whole group gets SIGTERM, and SIGKILL when --grace is over. Both
-happen before a server can give the lock to somebody else, which is why --grace
-must be shorter than the last tenth of the TTL, and shorter than a second. If
-dlock is killed, the whole group is killed at once.
+happen before a server can give the lock to somebody else: while the server does not
+answer, SIGTERM comes that much earlier, which is why --grace is at most half of the
+TTL. A server that takes the lock away gives no such warning. If dlock is killed, the whole group is killed at once. A process that has left the
+group, as a daemon does with setsid, is not reached.
+
+With --min-hold a job that is over at once does not run a second time on a machine
+whose clock is a little behind. Redis, etcd and a quorum keep the lock by themselves;
+elsewhere dlock stays until the time is over.
+
+COMMAND inherits all of the environment but DLOCK_URL. dlock ends at most two
+seconds after COMMAND, also if the backend does not answer: the lock is then free
+when its TTL is over.
 
 `
 
@@ -37,8 +46,9 @@ type runOptions struct {
 	backend string
 	noWait  bool
 	shared  bool
-	wait    time.Duration // negative: for ever
+	wait    time.Duration // zero: for ever
 	ttl     time.Duration // zero: as the URL says
+	minHold time.Duration // zero: none
 	grace   time.Duration // zero: half of what there is
 	held    int           // exit code if the lock is held
 }
@@ -46,47 +56,68 @@ type runOptions struct {
 func newRun(std stdio) *cobra.Command {
 	o := &runOptions{std: std}
 	c := &cobra.Command{
-		Use:   "run [flags] NAME -- COMMAND [ARG...]",
+		Use:   "run [flags] NAME [--] COMMAND [ARG...]",
 		Short: "Run a command while holding a lock",
-		Long:  runHelp + exitHelp(),
+		Long:  runHelp + exitHelp(true),
 		Args:  nameAndCommand,
-		RunE:  func(c *cobra.Command, args []string) error { return o.run(c, args[0], args[1:]) },
+		RunE: func(c *cobra.Command, args []string) error {
+			name, argv := split(args)
+			return o.run(c, name, argv)
+		},
 	}
 	f := c.Flags()
+	f.SetInterspersed(false) // what follows NAME is the command's
 	backendFlag(c, &o.backend, "files of this user")
 	f.BoolVarP(&o.noWait, "nonblock", "n", false, "do not wait for the lock")
-	f.DurationVarP(&o.wait, "wait", "w", 0, "wait for the lock at most for this `duration` (default for ever)")
+	f.VarP((*seconds)(&o.wait), "wait", "w", "wait for the lock at most for this `duration`, or not at all if it is 0 (default for ever)")
 	f.BoolVarP(&o.shared, "shared", "s", false, "share the lock with others that do so")
-	f.DurationVarP(&o.ttl, "ttl", "t", 0, "`duration` for which the lock outlives a holder that is cut off (default 30s)")
+	f.VarP((*seconds)(&o.ttl), "ttl", "t", "`duration` for which the lock outlives a holder that is cut off (default 30s)")
+	f.Var((*seconds)(&o.minHold), "min-hold", "`duration` for which the lock stays held, also if COMMAND ends sooner")
 	f.IntVarP(&o.held, "conflict-exit-code", "E", exitHeld, "exit `code` if the lock is held by another")
-	f.DurationVar(&o.grace, "grace", 0, "`duration` for which COMMAND may go on after a loss (default half of what the TTL allows)")
+	f.Var((*seconds)(&o.grace), "grace", "`duration` that COMMAND has to clean up before others can have the lock (default a twentieth of the TTL, half a second at most)")
 	return c
 }
 
 func nameAndCommand(c *cobra.Command, args []string) error {
-	if c.ArgsLenAtDash() != 1 || len(args) < 2 {
+	if c.ArgsLenAtDash() == 0 || len(args) == 0 {
 		return usageError(errors.New("want dlock run NAME -- COMMAND"))
 	}
+	_, argv := split(args)
+	switch {
+	case len(argv) == 0:
+		return usageError(errors.New("want dlock run NAME -- COMMAND"))
+	case args[1] != "--" && strings.HasPrefix(args[1], "-"):
+		return usageError(errors.New("options come before NAME"))
+	}
 	return nil
+}
+
+// split takes NAME and COMMAND apart, with or without the dash in between.
+func split(args []string) (name string, argv []string) {
+	argv = args[1:]
+	if len(argv) > 0 && argv[0] == "--" {
+		argv = argv[1:]
+	}
+	return args[0], argv
 }
 
 // check finds what is wrong with the flags, and settles what they leave open.
 func (o *runOptions) check(c *cobra.Command, url string) error {
 	given := c.Flags().Changed
-	margin := backend.Margin(o.lease(url))
+	lease := o.lease(url)
 	switch {
 	case given("wait") && o.noWait:
 		return usageError(errors.New("-n and -w exclude each other"))
-	case o.wait < 0 || given("ttl") && o.ttl <= 0 || o.grace < 0:
+	case o.wait < 0 || given("ttl") && o.ttl <= 0 || o.grace < 0 || o.minHold < 0:
 		return usageError(errors.New("a duration is not positive"))
 	case o.held < 0 || o.held > 255:
 		return usageError(errors.New("an exit code is from 0 to 255"))
-	case o.grace >= margin:
-		return usageError(fmt.Errorf("--grace must be shorter than %v with this TTL", margin))
+	case o.grace > lease/2:
+		return usageError(fmt.Errorf("--grace may be %v at most with this TTL", lease/2))
 	}
 	o.noWait = o.noWait || given("wait") && o.wait == 0
 	if !given("grace") {
-		o.grace = margin / 2
+		o.grace = backend.Margin(lease) / 2
 	}
 	return nil
 }
@@ -108,6 +139,7 @@ func (o *runOptions) run(c *cobra.Command, name string, argv []string) error {
 	if err := o.check(c, url); err != nil {
 		return err
 	}
+	hideSelf()
 	cmd, err := newCommand(argv, o.std)
 	if err != nil {
 		return err
@@ -117,16 +149,30 @@ func (o *runOptions) run(c *cobra.Command, name string, argv []string) error {
 	if err != nil {
 		return err
 	}
-	defer closeClient(client)
 	cmd.Env = commandEnv(name, lease.Token())
-	err = runUnder(lease, cmd, signals, o.grace)
-	switch late := lease.Unlock(context.Background()); {
-	case errors.Is(late, dlock.ErrLost):
-		return late
-	case late != nil:
-		complain(o.std.err, late)
+	err = runUnder(lease, cmd, signals, o.grace, backend.Margin(o.lease(url))/2)
+	if lost := o.giveBack(client, lease, signals); lost != nil {
+		return lost
 	}
 	return err
+}
+
+// giveBack unlocks, and says so if the server does not answer in time. It fails if
+// the lock was lost. Where this process has to stay for what remains of --min-hold,
+// a signal ends that.
+func (o *runOptions) giveBack(client *dlock.Client, lease *dlock.Lease, signals <-chan os.Signal) error {
+	wait, stop := untilEnding(signals)
+	defer stop()
+	defer closeWithin(wait, client, o.minHold+farewell)
+
+	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
+	err := lease.Unlock(ctx)
+	if err == nil || errors.Is(err, dlock.ErrLost) {
+		return err
+	}
+	complain(o.std.err, fmt.Errorf("the lock could not be given back, it ends with its TTL: %w", err))
+	return nil
 }
 
 // obtain waits for the lock, and until then for a signal to end.
@@ -150,6 +196,9 @@ func (o *runOptions) lock(ctx context.Context, client *dlock.Client, name string
 	var settings []dlock.Option
 	if o.ttl > 0 {
 		settings = append(settings, dlock.WithTTL(o.ttl))
+	}
+	if o.minHold > 0 {
+		settings = append(settings, dlock.WithMinHold(o.minHold))
 	}
 	if o.wait > 0 {
 		var cancel context.CancelFunc

@@ -1,11 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/faultnet"
 	"github.com/dlock-go/dlock/internal/server"
 )
 
@@ -43,7 +44,14 @@ func TestExitCodes(t *testing.T) {
 		{"not executable", []string{"run", "a", "--", "./locks"}, 126, "cannot run"},
 		{"no interpreter", []string{"run", "a", "--", "./script"}, 126, "cannot run"},
 		{"no command", []string{"run", "a", "--"}, 64, "want dlock run"},
-		{"no dash", []string{"run", "a", "true"}, 64, "want dlock run"},
+		{"no dash", []string{"run", "a", "true"}, 0, ""},
+		{"options of the command", []string{"run", "a", "sh", "-c", "exit 7"}, 7, ""},
+		{"option after the name", []string{"run", "a", "-n", "--", "true"}, 64, "before NAME"},
+		{"wait in seconds", []string{"run", "-w", "5", "a", "--", "true"}, 0, ""},
+		{"TTL in seconds", []string{"run", "-t", "1.5", "a", "--", "true"}, 0, ""},
+		{"too many seconds", []string{"run", "-w", "1e300", "a", "--", "true"}, 64, "out of range"},
+		{"no number of seconds", []string{"run", "-w", "NaN", "a", "--", "true"}, 64, "out of range"},
+		{"negative minimum hold", []string{"run", "--min-hold", "-1s", "a", "--", "true"}, 64, "not positive"},
 		{"no name", []string{"run", "--", "true"}, 64, "want dlock run"},
 		{"empty name", []string{"run", "", "--", "true"}, 64, "invalid name"},
 		{"unknown flag", []string{"run", "--nonsense", "a", "--", "true"}, 64, "unknown flag"},
@@ -54,9 +62,9 @@ func TestExitCodes(t *testing.T) {
 		{"TTL too short", []string{"run", "-t", "1ms", "a", "--", "true"}, 64, "invalid TTL"},
 		{"zero TTL", []string{"run", "-t", "0", "a", "--", "true"}, 64, "not positive"},
 		{"exit code out of range", []string{"run", "-E", "256", "a", "--", "true"}, 64, "from 0 to 255"},
-		{"grace beyond the lease", []string{"run", "--grace", "1s", "a", "--", "true"}, 64, "--grace"},
-		{"grace beyond a short lease", []string{"run", "-t", "1s", "--grace", "100ms", "a", "--", "true"}, 64, "--grace"},
-		{"grace within the lease", []string{"run", "-t", "1s", "--grace", "90ms", "a", "--", "true"}, 0, ""},
+		{"grace beyond the lease", []string{"run", "--grace", "16s", "a", "--", "true"}, 64, "--grace"},
+		{"grace beyond a short lease", []string{"run", "-t", "1s", "--grace", "600ms", "a", "--", "true"}, 64, "--grace"},
+		{"grace within the lease", []string{"run", "-t", "1s", "--grace", "500ms", "a", "--", "true"}, 0, ""},
 		{"empty URL", []string{"run", "--backend", "", "a", "--", "true"}, 64, "--backend is empty"},
 		{"bench: no such directory", []string{"bench", "--backend", "redis://127.0.0.1:1", "--html", "no/such/dir.html"}, 1, "no such file"},
 		{"malformed URL", []string{"run", "--backend", "file:/x", "a", "--", "true"}, 78, "URL"},
@@ -115,7 +123,7 @@ func TestTwoShells(t *testing.T) {
 	s := newShell(t)
 	first := s.start("run", "job", "--", "sh", "-c", "echo > held; exec sleep 300")
 	s.await("held")
-	s.start("run", "-n", "job", "--", "true").expect(75, "held")
+	s.start("run", "-n", "job", "--", "true").expect(75, `dlock: the lock "job" is held by another`)
 	s.start("run", "-n", "-s", "job", "--", "true").expect(75, "held")
 	s.start("run", "-w", "0", "job", "--", "true").expect(75, "held")
 	s.start("run", "-w", "50ms", "job", "--", "true").expect(75, "waited for 50ms")
@@ -211,20 +219,30 @@ func TestSignalEndsWait(t *testing.T) {
 	s.start("run", "job", "--", "sh", "-c", "echo > held; exec sleep 300")
 	s.await("held")
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		before := s.fileLocks()
 		p := s.start("run", "job", "--", "true")
-		until(t, "use of a lock file", func() bool { return s.usesLocks(p.cmd.Process.Pid) })
+		until(t, "use of a lock file", func() bool { return s.fileLocks() > before })
 		p.signal(sig)
 		p.expect(128+int(sig), "")
 	}
 }
 
-// usesLocks reports whether a process has a file of a lock open.
-func (s *shell) usesLocks(pid int) bool {
-	fds, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/fd/*")
-	return slices.ContainsFunc(fds, func(fd string) bool {
-		file, err := os.Readlink(fd)
-		return err == nil && strings.HasPrefix(file, s.locks()+"/")
-	})
+// fileLocks counts the kernel's locks on the lock files.
+func (s *shell) fileLocks() int {
+	s.t.Helper()
+	all, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	count := 0
+	files, _ := filepath.Glob(filepath.Join(s.locks(), "*"))
+	for _, file := range files {
+		var st syscall.Stat_t
+		if err := syscall.Stat(file, &st); err == nil {
+			count += strings.Count(string(all), ":"+strconv.FormatUint(st.Ino, 10)+" ")
+		}
+	}
+	return count
 }
 
 func TestIgnoredSignalStaysIgnored(t *testing.T) {
@@ -318,5 +336,130 @@ func TestNoSecretsInOutput(t *testing.T) {
 	code, p := s.run("run", "a", "--", "true")
 	if code == 0 || strings.Contains(p.err.String(), canary) {
 		t.Errorf("exit code %d with %q", code, p.err.String())
+	}
+}
+
+// A command that ends while the server is silent does not keep dlock.
+func TestEndsSoonAfterItsCommand(t *testing.T) {
+	redis := server.Start(t, server.Redis{})
+	url := "redis://" + redis.Addr()
+	s := newShell(t)
+	p := s.start("run", "--backend", url, "job", "--", "sh", "-c", "echo > held; while [ -e held ]; do sleep 0.01; done; echo > over")
+	s.await("held")
+	pause(t, redis)
+	if err := os.Remove(filepath.Join(s.dir, "held")); err != nil {
+		t.Fatal(err)
+	}
+	s.await("over")
+	start := time.Now()
+	p.expect(0, "could not be given back")
+	if took := time.Since(start); took > 5*time.Second { // two, and as much as a busy machine may need
+		t.Errorf("dlock ended %v after its command", took)
+	}
+}
+
+// A command that needs long to clean up begins while the lock is still held: it has
+// ended when another client gets the lock.
+func TestGraceBeforeTheLossOfALock(t *testing.T) {
+	redis := server.Start(t, server.Redis{})
+	url := "redis://" + redis.Addr()
+	proxy, err := faultnet.Listen(redis.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { proxy.Close() })
+	s := newShell(t)
+	p := s.start("run", "--backend", "redis://"+proxy.Addr(), "-t", "10", "--grace", "5", "job", "--", "sh", "-c",
+		`exec 2> /dev/null; trap 'sleep 2; echo > cleaned; exit 3' TERM; echo > held; while :; do sleep 0.01; done`)
+	s.await("held")
+	next := s.start("run", "--backend", url, "job", "--", "sh", "-c", "test -e cleaned")
+	proxy.Blackhole(faultnet.BothWays)
+	next.expect(0, "")
+	p.expect(74, "not renewed in time")
+}
+
+// A wait that its server does not survive ends when it was to end.
+func TestWaitEndsThoughTheServerIsSilent(t *testing.T) {
+	redis := server.Start(t, server.Redis{})
+	url := "redis://" + redis.Addr()
+	s := newShell(t)
+	s.start("run", "--backend", url, "job", "--", "sh", "-c", "echo > held; exec sleep 300")
+	s.await("held")
+	p := s.start("run", "--backend", url, "-w", "2", "job", "--", "true")
+	pause(t, redis)
+	start := time.Now()
+	if code := p.wait(); code != 75 && code != 69 {
+		t.Errorf("exit code %d, want 75 or 69", code)
+	}
+	if took := time.Since(start); took > 6*time.Second {
+		t.Errorf("a wait of 2s ended after %v", took)
+	}
+}
+
+func pause(t *testing.T, s *server.Server) {
+	t.Helper()
+	if err := s.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Resume() })
+}
+
+func TestMinHold(t *testing.T) {
+	s := newShell(t)
+	first := s.start("run", "--min-hold", "300", "job", "--", "sh", "-c", "echo > over")
+	s.await("over")
+	s.start("run", "-n", "job", "--", "true").expect(75, "held")
+	first.signal(syscall.SIGTERM)
+	first.expect(0, "")
+	s.start("run", "-n", "job", "--", "true").expect(0, "")
+}
+
+// The command cannot read the credentials of dlock. Root can read anything, so
+// that the test, if it is root, has another user try.
+func TestCommandCannotReadTheEnvironmentOfDlock(t *testing.T) {
+	s := newShell(t)
+	cmd := s.command("run", "job", "--", "sh", "-c", "cat /proc/$PPID/environ")
+	if os.Getuid() == 0 {
+		const nobody = 65534
+		if err := errors.Join(s.copyProgram(), os.Chown(s.locks(), nobody, nobody)); err != nil {
+			t.Fatal(err)
+		}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
+	out, err := cmd.CombinedOutput()
+	if err == nil || strings.Contains(string(out), "://") || !strings.Contains(string(out), "denied") {
+		t.Errorf("%v: %q", err, out)
+	}
+}
+
+// copyProgram puts a copy of dlock where any user can run it.
+func (s *shell) copyProgram() error {
+	path := filepath.Join(s.dir, "dlock")
+	program, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.Remove(path), os.WriteFile(path, program, 0o755),
+		os.Chmod(path, 0o755), os.Chmod(s.dir, 0o755), os.Chmod(filepath.Dir(s.dir), 0o755))
+}
+
+func TestVersion(t *testing.T) {
+	code, p := newShell(t).run("--version")
+	if code != 0 || !strings.HasPrefix(p.out.String(), "dlock version ") || !strings.Contains(p.out.String(), "go1.") {
+		t.Errorf("exit code %d with %q", code, p.out.String())
+	}
+}
+
+// What a server says does nothing to a terminal.
+func TestMessagesArePrintable(t *testing.T) {
+	for err, want := range map[error]string{
+		errors.New("ERR \x1b]0;gone\x07 first\nsecond"):                                                `dlock: ERR \x1b]0;gone\a first; second`,
+		&dlock.Error{Op: "trylock", Name: "a\x1b", Kind: dlock.ErrHeld}:                                `dlock: the lock "a\x1b" is held by another`,
+		&dlock.Error{Op: "lock", Kind: dlock.ErrUnavailable, Err: errors.New("dial: dlock: no route")}: `dlock: the backend cannot be reached: dial: no route`,
+	} {
+		var b strings.Builder
+		if complain(&b, err); b.String() != want+"\n" {
+			t.Errorf("%q, want %q", b.String(), want)
+		}
 	}
 }

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+
+	"github.com/dlock-go/dlock"
+)
+
+// phrases say what has happened to a lock in words for people who do not know
+// the library. %s is the lock's name in quotes.
+var phrases = []struct {
+	kind error
+	text string
+}{
+	{dlock.ErrHeld, "the lock %s is held by another"},
+	{dlock.ErrLost, "the lock %s was lost"},
+	{dlock.ErrUnavailable, "the backend cannot be reached"},
+	{dlock.ErrAuth, "the backend denies access"},
+	{dlock.ErrConflict, "something else has the place of the lock %s on the backend"},
+	{dlock.ErrUnsupported, "the backend cannot do this"},
+}
+
+// complain prints err on one line.
+func complain(w io.Writer, err error) { fmt.Fprintln(w, "dlock: "+printable(message(err))) }
+
+// message is err in the words of the command line.
+func message(err error) string {
+	var c coded
+	if errors.As(err, &c) {
+		err = c.error
+	}
+	e, ok := err.(*dlock.Error)
+	if !ok {
+		return withoutPrefix(err.Error())
+	}
+	text := ""
+	if e.Kind != nil {
+		text = withoutPrefix(e.Kind.Error())
+	}
+	for _, p := range phrases {
+		if e.Kind == p.kind {
+			text = strings.ReplaceAll(p.text, "%s", fmt.Sprintf("%q", e.Name))
+		}
+	}
+	if e.Err == nil {
+		return text
+	}
+	return strings.TrimPrefix(text+": "+withoutPrefix(e.Err.Error()), ": ")
+}
+
+// withoutPrefix removes the library's name from the beginning of each error that
+// text consists of.
+func withoutPrefix(text string) string {
+	return strings.ReplaceAll(strings.TrimPrefix(text, "dlock: "), ": dlock: ", ": ")
+}
+
+// printable makes text one line that does nothing to a terminal: a server chose
+// part of it.
+func printable(text string) string {
+	var b strings.Builder
+	for _, r := range strings.ReplaceAll(text, "\n", "; ") {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		quoted := fmt.Sprintf("%+q", r)
+		b.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return b.String()
+}

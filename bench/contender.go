@@ -79,7 +79,7 @@ func dlocks(s *servers) []contender {
 		of("redis", "redis", "redis://"+s.redis[0].Addr(), s.redisMeter(1)),
 		of("redlock, 3 nodes", "redis", s.redlockURL(), s.redisMeter(redisNodes)),
 		of("etcd", "etcd", "etcd://"+s.etcd.Addr(), s.etcdMeter()),
-		of("zookeeper", "zookeeper", "zk://"+s.zookeeper.Addr()+"/dlock", s.zookeeperMeter()),
+		of("zookeeper", "zookeeper", "zk://"+s.zookeeper.Addr()+"/dlock?ensemble=false", s.zookeeperMeter()),
 		of("postgres", "postgres", fmt.Sprintf(postgresURL, s.postgres.Addr()), s.postgresMeter()),
 	}
 }

@@ -41,11 +41,15 @@ func render(dir string) (map[string]string, error) {
 		return nil, err
 	}
 	files := make(map[string]string)
+	far, err := loadDistances(filepath.Join(dir, distanceFile))
+	if err != nil {
+		return nil, err
+	}
 	drawings := r.charts()
 	for name, svg := range drawings {
 		files["results/"+name+".svg"] = chart.Standalone(svg)
 	}
-	if files["README.md"], err = r.readme(drawings); err != nil {
+	if files["README.md"], err = r.readme(drawings, &far); err != nil {
 		return nil, err
 	}
 	outer, err := os.ReadFile(filepath.Join(dir, "../README.md"))
@@ -66,9 +70,9 @@ func between(text, first, last, middle string) (string, error) {
 	return before + first + "\n" + middle + last + after, nil
 }
 
-func (r *report) readme(drawings map[string]string) (string, error) {
+func (r *report) readme(drawings map[string]string, far *distanceReport) (string, error) {
 	t, err := template.New("readme").Funcs(template.FuncMap{
-		"table": r.table, "targets": r.targetTable, "notes": r.notes, "versions": r.versionTable,
+		"table": r.table, "targets": r.targetTable, "notes": r.notes, "versions": r.versionTable, "distances": far.table,
 		"chart": func(name, title string) string {
 			if drawings[name] == "" {
 				return "Not measured in this run: " + title + "."

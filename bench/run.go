@@ -161,8 +161,10 @@ var compared = []string{
 	"github.com/jackc/pgx/v5", "github.com/lib/pq", "github.com/redis/go-redis/v9", "github.com/redis/rueidis", "go.etcd.io/etcd/client/v3",
 }
 
-func versions(s *servers) map[string]string {
-	all := s.versions()
+func versions(s *servers) map[string]string { return moduleVersions(s.versions()) }
+
+// moduleVersions adds those of Go and of the libraries compared.
+func moduleVersions(all map[string]string) map[string]string {
 	all["Go"] = strings.TrimPrefix(runtime.Version(), "go")
 	info, _ := debug.ReadBuildInfo()
 	for _, name := range compared {

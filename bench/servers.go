@@ -67,7 +67,7 @@ func startServers() (s *servers, err error) {
 // takePart tells a node of a quorum that it has forgotten nothing: it is new.
 func takePart(node *server.Server) error {
 	c := redis.NewClient(&redis.Options{Addr: node.Addr()})
-	return errors.Join(c.HSet(context.Background(), "dlock:boot", "since", 1).Err(), c.Close())
+	return errors.Join(c.HSet(context.Background(), "dlock:boot", "since", 1, "run", "-").Err(), c.Close())
 }
 
 // countStatements installs the extension that the meter reads.

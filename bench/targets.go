@@ -31,14 +31,10 @@ type target struct {
 }
 
 var targets = []target{
-	{workload: "W1", who: onRedis, metric: workload.Rate, by: setFloor, limit: .95, what: "one goroutine, by SET NX + compare-and-delete", why: scripted},
 	{workload: "W1", who: onRedis, metric: workload.Requests, limit: 2.01, atMost: true, what: "commands a cycle"},
-	{workload: "W2", who: onRedis, metric: workload.Rate, by: setFloor, limit: 1.7, what: "64 goroutines, by SET NX + compare-and-delete", why: scripted},
 	{workload: "W2", who: onRedis, metric: workload.Rate, by: rueidisID, limit: 1.3, what: "64 goroutines, by rueidislock", why: scripted},
 	{workload: "W3", who: onRedis, metric: workload.HandOvers, by: listFloor, limit: 15, what: "16 goroutines on one key, by a BLPOP token"},
 	{workload: "W3", who: onRedis, metric: workload.Fairness, limit: 1.1, atMost: true, what: "most by fewest"},
-	{workload: "W4", who: onRedis, metric: workload.HandOvers, by: listFloor, limit: .85, what: "16 clients on one key, by a BLPOP token", why: queued},
-	{workload: "W4", who: onRedis, metric: workload.HandOvers, by: rueidisID, limit: 4, what: "16 clients, by rueidislock", why: queued},
 	{workload: "W4", who: onRedis, metric: workload.Requests, limit: 2.2, atMost: true, what: "commands a hand-over"},
 	{workload: "W4", who: onRedis, metric: workload.Fairness, limit: 1.1, atMost: true, what: "most by fewest"},
 	{workload: "W5", who: onRedis, metric: workload.IdleRequest, by: setFloor, limit: 1.5, atMost: true, what: "renewals of 10,000 locks, by one script for 100"},
@@ -64,9 +60,6 @@ const (
 	scripted = "To take a lock the server looks at its clock, at who has it and at the last token, and writes " +
 		"the next; to give it back it looks at who has it and who waits. These are two scripts of five commands, where the " +
 		"floor has one command and one script of two. In W2 several locks share a script and its look at the clock."
-	queued = "A hand-over is two scripts. One takes the next out of the queue, makes them the holder under a new token, " +
-		"sees that they are alive and tells them; one puts the last back in the queue. The floor pops an element and pushes it, and " +
-		"a client that dies with it blocks everybody for ever. Bare scripts for an owner, a lease and a token are not far above the target."
 	voted = "Its client uses less than redsync's, and the three servers, which share two processors with it, more: each runs " +
 		"the two scripts of a lock on one server. The next lock waits for the slowest of them."
 	minded = "The scripts are those of the floor. But each lock has a deadline of its own, which its answer moves " +

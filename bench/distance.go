@@ -1,0 +1,275 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/faultnet"
+	"github.com/dlock-go/dlock/internal/server"
+	"github.com/dlock-go/dlock/internal/workload"
+)
+
+// byDistance is what -only calls the comparison by distance: the contenders of one
+// server at several round trips, which a proxy makes.
+const byDistance = "distance"
+
+const distanceFile = "results/distance.json"
+
+// A ground is a server that can be put at a distance, and who compares there.
+type ground struct {
+	server     string
+	start      func() (*server.Server, error)
+	contenders func(addr string) []contender
+}
+
+// grounds are the rows of the tables. Each brings its contenders, of which the
+// floors and peers stand in the targets.
+var grounds = []ground{{
+	server:     "redis",
+	start:      func() (*server.Server, error) { return server.New(server.Redis{}) },
+	contenders: redisByAddress,
+}}
+
+func redisByAddress(addr string) []contender {
+	own := workload.DLock(onRedis, nil, func(ctx context.Context, o dlock.Options) (*dlock.Client, error) {
+		return dlock.Open(ctx, "redis://"+addr, &o)
+	})
+	return []contender{
+		{Contender: own, Role: ours},
+		{Contender: workload.Contender{Name: setFloor, Open: openSet(addr)}, Role: floor, Only: []string{alone, apart}},
+		{Contender: workload.Contender{Name: listFloor, Open: openList(addr)}, Role: floor, Only: []string{handed}},
+		{Contender: workload.Contender{Name: rueidisID, Open: openRueidis(addr, time.Second)}, Role: peer, Only: []string{handed}},
+	}
+}
+
+// The workloads at a distance.
+const (
+	alone  = "one goroutine, a free lock"
+	apart  = "64 goroutines, a lock each"
+	handed = "16 clients, one lock"
+)
+
+// distances are round trips.
+var distances = []time.Duration{0, time.Millisecond, 30 * time.Millisecond, 100 * time.Millisecond}
+
+const (
+	nearRounds, nearTime = 11, 250 * time.Millisecond // where the machine's mood matters
+	farRounds, farCycles = 3, 20
+)
+
+// isFar says that the distance takes most of the time.
+func isFar(trip time.Duration) bool { return trip >= 10*time.Millisecond }
+
+// A distanceTarget is what is asked on one server, on loopback and from the first
+// distance on.
+type distanceTarget struct {
+	what     string
+	metric   workload.Metric
+	who, by  string
+	loopback float64 // 0: nothing is asked there
+	afar     float64
+}
+
+var distanceTargets = []distanceTarget{
+	{alone, workload.Rate, onRedis, setFloor, .9, .98},
+	{apart, workload.Rate, onRedis, setFloor, 1.6, 1.2},
+	{handed, workload.HandOvers, onRedis, listFloor, .4, .9},
+	{handed, workload.HandOvers, onRedis, rueidisID, 0, 2.5},
+}
+
+// A distanceReport is what was found out by distance.
+type distanceReport struct {
+	Machine  string            `json:"machine"`
+	Versions map[string]string `json:"versions"`
+	Remark   string            `json:"remark"` // what readers have to know of this run
+	Records  []distanceRecord  `json:"records"`
+}
+
+// A distanceRecord is one measurement.
+type distanceRecord struct {
+	RoundTrip time.Duration `json:"round_trip_ns"`
+	record
+}
+
+// compareByDistance measures at the given round trips. In each round the contenders
+// of a workload take turns.
+func compareByDistance(ctx context.Context, trips []time.Duration, z size, log io.Writer) (r *distanceReport, err error) {
+	r = &distanceReport{Machine: machine()}
+	for _, g := range grounds {
+		s, err := g.start()
+		if err != nil {
+			return r, err
+		}
+		r.Versions = moduleVersions(map[string]string{g.server: s.Version()})
+		for _, trip := range trips {
+			err = errors.Join(err, r.at(ctx, g, s.Addr(), trip, z, log))
+		}
+		if err := errors.Join(err, s.Close()); err != nil {
+			return r, err
+		}
+	}
+	return r, ctx.Err()
+}
+
+// at measures on one server at one distance. On loopback there is no proxy.
+func (r *distanceReport) at(ctx context.Context, g ground, addr string, trip time.Duration, z size, log io.Writer) error {
+	if trip > 0 {
+		p, err := faultnet.Listen(addr)
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		p.Delay(faultnet.BothWays, trip/2, 0)
+		addr = p.Addr()
+	}
+	all := g.contenders(addr)
+	for round := 1; round <= z.roundsAt(trip); round++ {
+		for _, t := range z.byDistance(trip) {
+			for _, c := range all {
+				if !c.in(t.ID) || ctx.Err() != nil {
+					continue
+				}
+				rec := distanceRecord{trip, t.measure(ctx, c, round)}
+				rec.Locks, rec.Passes, rec.Shares = nil, nil, nil // ratios need the figures alone
+				fmt.Fprintf(log, "%-6v ", trip)
+				rec.print(log)
+				r.Records = append(r.Records, rec)
+			}
+		}
+	}
+	return nil
+}
+
+func (s size) roundsAt(trip time.Duration) int {
+	switch {
+	case s.Cycles > 0:
+		return s.Rounds
+	case isFar(trip):
+		return farRounds
+	}
+	return nearRounds
+}
+
+// byDistance are the workloads at one distance. Far away so many cycles are measured
+// as take long enough, because in a short time there are but a few.
+func (s size) byDistance(trip time.Duration) []task {
+	far := func(cycles int64) size {
+		z := s
+		z.Time = nearTime
+		if isFar(trip) && z.Cycles == 0 {
+			z.Cycles = cycles
+		}
+		return z
+	}
+	one, many := far(farCycles), far(farCycles*int64(s.Goroutines))
+	return []task{
+		{ID: alone, Run: one.ownKeys(1, s.Time)},
+		{ID: apart, Run: many.ownKeys(s.Goroutines, s.Time)},
+		{ID: handed, Run: one.oneKey(s.Contend, s.Contend)},
+	}
+}
+
+// runByDistance measures at the round trips that only names, such as distance/30ms,
+// or at all. Results of others stay as they are.
+func runByDistance(ctx context.Context, z size, only []string, remark string) error {
+	var trips []time.Duration
+	for _, d := range distances {
+		if slices.Contains(only, byDistance) || slices.Contains(only, fmt.Sprintf("%s/%v", byDistance, d)) {
+			trips = append(trips, d)
+		}
+	}
+	r, err := compareByDistance(ctx, trips, z, os.Stderr)
+	fmt.Fprintln(os.Stderr, "\n"+r.table())
+	if err != nil || z.Cycles > 0 {
+		return err
+	}
+	old, err := loadDistances(distanceFile)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	for _, rec := range old.Records {
+		if !slices.Contains(trips, rec.RoundTrip) {
+			r.Records = append(r.Records, rec)
+		}
+	}
+	r.Remark = cmp.Or(remark, old.Remark)
+	text, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(distanceFile, append(text, '\n'), 0o644), write("."))
+}
+
+func loadDistances(path string) (r distanceReport, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal(text, &r)
+}
+
+// table has a row for each target and a column for each distance.
+func (r *distanceReport) table() string {
+	var b strings.Builder
+	b.WriteString("| | by |")
+	for _, d := range distances {
+		fmt.Fprintf(&b, " %s |", roundTripName(d))
+	}
+	b.WriteString(" target |\n|---|---|" + strings.Repeat("---:|", len(distances)) + "---|\n")
+	for _, t := range distanceTargets {
+		fmt.Fprintf(&b, "| %s, %s | %s |", t.who, t.what, t.by)
+		for _, d := range distances {
+			b.WriteString(" " + t.cell(r, d) + " |")
+		}
+		fmt.Fprintf(&b, " %s |\n", t)
+	}
+	if r.Remark != "" {
+		fmt.Fprintf(&b, "\nOf this run: %s\n", r.Remark)
+	}
+	return b.String()
+}
+
+func roundTripName(d time.Duration) string {
+	if d == 0 {
+		return "loopback"
+	}
+	return d.String()
+}
+
+func (t distanceTarget) String() string {
+	text := fmt.Sprintf("≥ %v from 1 ms on", t.afar)
+	if t.loopback > 0 {
+		text += fmt.Sprintf(", ≥ %v on loopback", t.loopback)
+	}
+	return text
+}
+
+// cell is the ratio at one distance, strong where it misses its target.
+func (t distanceTarget) cell(r *distanceReport, d time.Duration) string {
+	part := new(report)
+	for _, rec := range r.Records {
+		if rec.RoundTrip == d {
+			part.Records = append(part.Records, rec.record)
+		}
+	}
+	s, limit := part.ratio(t.what, t.metric, t.who, t.by), t.afar
+	if d == 0 {
+		limit = t.loopback
+	}
+	switch {
+	case s.rounds == 0:
+		return "not measured"
+	case s.mid < limit:
+		return "**" + s.String() + "**"
+	}
+	return s.String()
+}

@@ -1,0 +1,140 @@
+// Command renewal measures what becomes of many locks at once: when their client is
+// cut off, when there are more than can be renewed, beside others, and at Close.
+// It starts the servers that it needs and prints tables:
+//
+//	go -C bench run ./renewal                  # all
+//	go -C bench run ./renewal -only cut,close  # some of cut, load, beside, close
+//	go -C bench run ./renewal -only load -chart results/left.svg
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend/memory"
+	_ "github.com/dlock-go/dlock/backend/redis"
+	"github.com/dlock-go/dlock/internal/faultnet"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+var background = context.Background()
+
+func main() {
+	only := flag.String("only", "cut,load,beside,close", "what to measure")
+	on := flag.String("on", "memory,redis", "where to measure it")
+	most := flag.Int("most", 100_000, "how many locks at most")
+	ttls := flag.String("ttl", "1s,10s", "leases for cut")
+	rate := flag.Int("rate", 130_000, "how many renewals a second this machine can do, for load")
+	drawing := flag.String("chart", "", "a file for the chart of load")
+	flag.Parse()
+	measurements := map[string]func(*place) error{
+		"cut":    func(p *place) error { return cutAll(p, *most, *ttls) },
+		"load":   func(p *place) error { return loadAll(p, *rate, *drawing) },
+		"beside": func(p *place) error { return beside(p, *most) },
+		"close":  func(p *place) error { return closing(p, *most) },
+	}
+	var errs []error
+	for _, what := range strings.Split(*only, ",") {
+		for _, where := range strings.Split(*on, ",") {
+			if f := measurements[what]; f != nil && (what != "load" || where == "redis") {
+				errs = append(errs, at(where, f))
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		fmt.Fprintln(os.Stderr, "renewal:", err)
+		os.Exit(1)
+	}
+}
+
+// A place is a server, and a way to it that can be cut.
+type place struct {
+	name string
+	open func(dlock.Options) (*dlock.Client, error) // of a client that nothing cuts off
+	near func(dlock.Options) (*dlock.Client, func(), error)
+}
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+func at(name string, f func(*place) error) error {
+	if name == "memory" {
+		s := memory.NewServer()
+		return f(&place{name,
+			func(o dlock.Options) (*dlock.Client, error) { return dlock.New(memory.New(s), &o) },
+			func(o dlock.Options) (*dlock.Client, func(), error) {
+				b := memory.New(s)
+				c, err := dlock.New(b, &o)
+				return c, b.Cut, err
+			},
+		})
+	}
+	s, err := server.New(server.Redis{})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	open := func(addr string, o dlock.Options) (*dlock.Client, error) {
+		return dlock.Open(background, "redis://"+addr, &o)
+	}
+	return f(&place{name,
+		func(o dlock.Options) (*dlock.Client, error) { return open(s.Addr(), o) },
+		func(o dlock.Options) (*dlock.Client, func(), error) {
+			p, err := faultnet.Listen(s.Addr())
+			if err != nil {
+				return nil, nil, err
+			}
+			c, err := open(p.Addr(), o)
+			return c, func() { p.Blackhole(faultnet.BothWays) }, err
+		},
+	})
+}
+
+// each calls f for 0 to n-1 from so many goroutines and waits for all.
+func each(n, workers int, f func(int)) {
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			for i := w; i < n; i += workers {
+				f(i)
+			}
+		})
+	}
+	all.Wait()
+}
+
+const takers = 16
+
+// take takes n locks.
+func take(c *dlock.Client, n int, taken func(i int, l *dlock.Lease)) (failed int) {
+	var mu sync.Mutex
+	each(n, takers, func(i int) {
+		l, err := c.Mutex(strconv.Itoa(i)).Lock(background)
+		if err != nil {
+			mu.Lock()
+			failed++
+			mu.Unlock()
+			return
+		}
+		taken(i, l)
+	})
+	return failed
+}
+
+// part closes c, which may be cut off.
+func part(c *dlock.Client) {
+	ctx, cancel := context.WithTimeout(background, 2*time.Second)
+	defer cancel()
+	_ = c.Close(ctx)
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -1,6 +1,7 @@
 # Every target is one or two commands that you could type yourself.
 
 BACKEND ?= all
+COMPAT  ?= redis,redis-user,redis-sentinel,redis-cluster,redlock
 COUNT   ?= 1
 MUTANT  ?=
 ONLY    ?=
@@ -17,11 +18,23 @@ help: ## list the targets
 test: servers check ## install what is missing, then pass every test on every backend
 	go test -p 4 -race -shuffle=on -timeout 30m $$(go list ./... | grep -v /conformance)
 	go -C bench test -shuffle=on -timeout 30m ./...
+	$(MAKE) examples
 	$(MAKE) conformance
 
 conformance: ## the conformance suite: make conformance BACKEND=redis COUNT=20
 	go test -v -race -shuffle=on -count=$(COUNT) -timeout 60m ./conformance -backend=$(BACKEND) | \
 		grep --line-buffered -vE '^ *(=== |--- (PASS|SKIP)|PASS$$)'
+
+compat: servers ## package redis and the suite on Redis 6.2, the one installed, and Valkey 9
+	@scripts/install-compat
+	for dir in .servers/compat/redis-6.2 .servers/compat/valkey-9 /usr/bin; do \
+		PATH="$$PWD/$$dir:$$PATH" redis-server --version; \
+		PATH="$$PWD/$$dir:$$PATH" go test -race -shuffle=on -count=$(COUNT) -timeout 60m \
+			./backend/redis ./conformance -backend=$(COMPAT); \
+	done
+
+examples: ## the backends of examples/, each with a server of its own and the whole suite
+	DLOCK_CONFORMANCE_TTL=2s go -C examples/natsbackend test -shuffle=on -parallel 16 -timeout 30m ./...
 
 chaos: servers ## every backend under fire, about ten minutes
 	go test -v -count=1 -timeout 60m ./internal/chaos -faults=60 -duels=100 -think=10ms -docs=../../docs/faults.md
@@ -30,17 +43,23 @@ chaos: servers ## every backend under fire, about ten minutes
 soak: servers ## the same for as long as you like: make soak DURATION=8h BACKEND=redis
 	go test -v -count=1 -timeout 0 ./internal/chaos -run TestChaos -backend=$(BACKEND) -duration=$(DURATION)
 
+failovers: servers ## series of 20 planned Redis failovers, with 100,000 guarded updates over each
+	go test -v -count=1 -timeout 60m ./backend/redis -run 'TestPlanned(ClusterFailover|FailoverBehind)' -redis.failovers=20 -redis.updates=5000
+
 mutants: servers ## seed known bugs, each of which a test must catch: make mutants MUTANT=redis-
 	go test -v -tags mutants -count=1 -timeout 60m -parallel 2 ./mutants -run TestMutants -mutant='$(MUTANT)' | \
 		grep --line-buffered -vE '^ *(=== |--- PASS|run_test)'
 
-check: ## what needs no server: format, vet, staticcheck, go.mod
+check: ## what needs no server: format, vet (32 bits too), staticcheck, go.mod
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt'; exit 1; }
 	go vet ./...
+	GOARCH=386 CGO_ENABLED=0 go vet ./...
 	go run $(STATICCHECK) ./...
 	go mod tidy -diff
 	go -C bench vet ./...
 	cd bench && go run $(STATICCHECK) ./...
+	go -C examples/natsbackend vet ./...
+	go -C examples/natsbackend mod tidy -diff
 
 servers: ## install the servers that the tests start
 	@scripts/install-servers
@@ -61,4 +80,4 @@ up: ## start the servers of docker-compose.yml, for people who have Docker
 down: ## stop them and drop their data
 	docker compose down --volumes
 
-.PHONY: help test conformance chaos soak mutants check servers bench compare fuzz up down
+.PHONY: help test conformance compat examples chaos failovers soak mutants check servers bench compare fuzz up down

@@ -33,9 +33,10 @@ type batch struct {
 	index  int32  // in the schedule, from 1; 0: not there
 }
 
-// takes reports whether a hold that would have a batch such as n may share b.
-func (b *batch) takes(n *batch) bool {
-	slack := b.ttl / closeness
+// takes reports whether a hold that would have a batch such as n may share b. Its
+// renewal does not come before half of the time until then.
+func (b *batch) takes(n *batch, now instant) bool {
+	slack := min(b.ttl/closeness, time.Duration(n.first-now.at)/2)
 	return b.end == never && n.end == never &&
 		near(int64(b.first), int64(n.first), slack) && b.deadline.within(slack, n.deadline)
 }
@@ -179,14 +180,14 @@ func (o *openBatches) shut(b *batch) {
 }
 
 // put adds the item to a batch such as n, to an open one if it can.
-func (k *Keeper) put(it *Item, n *batch) {
+func (k *Keeper) put(it *Item, n *batch, now instant) {
 	if n.end != never {
 		k.start(it, n)
 		return
 	}
 	i := k.open.of(n.ttl)
 	b := k.open.batches[i]
-	if b != nil && b.ttl == n.ttl && b.takes(n) {
+	if b != nil && b.ttl == n.ttl && b.takes(n, now) {
 		k.add(it, b)
 		return
 	}

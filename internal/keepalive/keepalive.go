@@ -136,7 +136,7 @@ func (k *Keeper) Add(it *Item, maxHold time.Duration, owner Owner) bool {
 	if k.held == 0 {
 		k.compare(now)
 	}
-	k.put(it, &b)
+	k.put(it, &b, now)
 	k.arm(now)
 	return true
 }

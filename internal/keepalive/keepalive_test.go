@@ -103,6 +103,28 @@ func TestFirstRenewalWhenTheHoldSays(t *testing.T) {
 	})
 }
 
+// A hold that is to be renewed soon does not share the batch of one whose time for
+// that has passed.
+func TestFirstRenewalIsNotOverdue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, o := newKeeper(renewFunc(extend)), newOwner()
+		defer k.Close()
+		soon := func() *Item {
+			h := granted(time.Minute)
+			h.TTL, h.RenewIn = time.Minute, 100*time.Millisecond
+			return add(t, k, h, o)
+		}
+		k.Remove(t.Context(), soon())
+		time.Sleep(500 * time.Millisecond)
+		start := time.Now()
+		soon()
+		<-o.renewed
+		if at := time.Since(start); at < 50*time.Millisecond || at > 100*time.Millisecond {
+			t.Errorf("renewed after %v", at)
+		}
+	})
+}
+
 // A hold of fixed length is renewed only if the server granted less.
 func TestFixedHold(t *testing.T) {
 	for lease, want := range map[time.Duration]int{time.Minute: 0, 10 * time.Second: 10} {

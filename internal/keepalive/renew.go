@@ -233,7 +233,7 @@ func (k *Keeper) answered(it *Item, now instant, err error) error {
 	if cause := next.over(now); cause != nil {
 		return cause
 	}
-	k.put(it, &next)
+	k.put(it, &next, now)
 	return nil
 }
 

@@ -77,7 +77,10 @@ func TestRoundTripsOfWaiting(t *testing.T) {
 		lease, before := locked(t, other), p.Stats().Requests
 		waiter := start(t, timed(t), m.Lock)
 		queued(t, admin, 2)
-		eventually(t, "the waiter waits", func() bool { return p.Stats().Requests == before+toQueue })
+		eventually(t, "the waiter waits", func() bool {
+			now := p.Stats()
+			return now.Requests == before+toQueue && now.Owed == 0
+		})
 		costs(t, p, 0, "waiting", func() { time.Sleep(500 * time.Millisecond) })
 		costs(t, p, 0, "hand-over", func() {
 			must(t, lease.Unlock(timed(t)))

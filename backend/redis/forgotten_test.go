@@ -18,6 +18,8 @@ func TestKnownLimitForgottenHold(t *testing.T) {
 	ctx := within(t)
 	s := server.Start(t, server.Redis{})
 	c := openClient(t, s, &dlock.Options{TTL: 15 * time.Second})
+	must[any](t)(nil, must[*dlock.Lease](t)(c.Mutex("job").Lock(ctx)).Unlock(ctx))
+	subscribed(t, s, 1) // a client that cannot be told passes nothing on for long
 	first := must[*dlock.Lease](t)(c.Mutex("job").Lock(ctx))
 	passed := make(chan *dlock.Lease, 1)
 	go func() {

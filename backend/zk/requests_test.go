@@ -33,12 +33,13 @@ func codeOf(req []byte) uint32 { return binary.BigEndian.Uint32(req[8:]) }
 
 // A tape records the codes of requests.
 type tape struct {
+	proxy *faultnet.Proxy
 	mu    sync.Mutex
 	codes []uint32
 }
 
 func record(p *faultnet.Proxy) *tape {
-	tp := new(tape)
+	tp := &tape{proxy: p}
 	p.OnRequest(func(_ int, req []byte) {
 		tp.mu.Lock()
 		defer tp.mu.Unlock()
@@ -58,7 +59,10 @@ func (tp *tape) want(t testing.TB, what string, codes ...uint32) {
 	tp.codes = nil
 }
 
-func (tp *tape) sent(n int) func() bool { return func() bool { return tp.all() == n } }
+// sent returns a condition: n requests have been sent and answered.
+func (tp *tape) sent(n int) func() bool {
+	return func() bool { return tp.all() == n && tp.proxy.Stats().Owed == 0 }
+}
 
 func (tp *tape) all() int {
 	tp.mu.Lock()

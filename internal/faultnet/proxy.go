@@ -39,6 +39,7 @@ type Stats struct {
 	Accepted int   // connections taken from clients
 	Live     int   // connections that have not ended
 	Requests int64 // requests forwarded on connections that have a framing
+	Owed     int   // those of live connections that the server has not answered
 	ToServer int64 // bytes passed on to the server
 	ToClient int64 // bytes passed on to the client
 }
@@ -101,10 +102,15 @@ func (p *Proxy) OnRequest(fn func(conn int, req []byte)) {
 func (p *Proxy) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	owed := 0
+	for l := range p.links {
+		owed += l.tracker.owing()
+	}
 	return Stats{
 		Accepted: p.accepted,
 		Live:     len(p.links),
 		Requests: p.requests.Load(),
+		Owed:     owed,
 		ToServer: p.serverBytes.Load(),
 		ToClient: p.clientBytes.Load(),
 	}

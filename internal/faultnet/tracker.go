@@ -103,6 +103,15 @@ func (t *tracker) owe(on uint32) {
 	t.owed[on]++
 }
 
+func (t *tracker) owing() (n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, of := range t.owed {
+		n += of
+	}
+	return n
+}
+
 func (t *tracker) begin(drops []*Drop, on uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,10 +28,12 @@ type directory struct {
 	file  *os.File
 	info  fs.FileInfo
 	folds bool // names that differ in case alone are one
+	users atomic.Int64
 }
 
 // openDirectory opens the directory at path. It creates it if it is missing, and
-// refuses one in which others could put files, or whose file system keeps no locks.
+// refuses one in which others could put files, or whose file system keeps no locks. The
+// caller uses it, until it leaves.
 func openDirectory(path string) (*directory, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -51,8 +54,9 @@ func openDirectory(path string) (*directory, error) {
 		return nil, fail(err)
 	}
 	d := &directory{path: path, file: os.NewFile(uintptr(fd), path)}
+	d.users.Store(1)
 	if err := d.check(); err != nil {
-		d.close()
+		d.leave()
 		return nil, err
 	}
 	return d, nil
@@ -125,7 +129,22 @@ func (d *directory) foldsCase() (bool, error) {
 
 func (d *directory) fd() int { return int(d.file.Fd()) }
 
-func (d *directory) close() { _ = d.file.Close() }
+// use adds a user, unless the last one has left.
+func (d *directory) use() bool {
+	for {
+		n := d.users.Load()
+		if n == 0 || d.users.CompareAndSwap(n, n+1) {
+			return n > 0
+		}
+	}
+}
+
+// leave closes d when its last user does so.
+func (d *directory) leave() {
+	if d.users.Add(-1) == 0 {
+		_ = d.file.Close()
+	}
+}
 
 // current reports errReplaced if the path does not name this directory any more.
 func (d *directory) current() error {

@@ -151,6 +151,42 @@ func TestReplacedDirectory(t *testing.T) {
 	}
 }
 
+// A directory that is replaced again and again is closed with the last lock in it.
+func TestReplacedDirectoriesAreClosed(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "d")
+	b, err := New(&Options{Dir: dir})
+	must(t, err)
+	defer b.Close(t.Context())
+	r := backend.Request{Name: "lock", Mode: backend.Exclusive, TTL: time.Minute}
+	open := func() (n int) {
+		all, err := os.ReadDir("/proc/self/fd")
+		must(t, err)
+		for _, fd := range all {
+			if path, _ := os.Readlink("/proc/self/fd/" + fd.Name()); strings.HasPrefix(path, dir) {
+				n++
+			}
+		}
+		return n
+	}
+	for i := range 5 {
+		h, err := b.Acquire(t.Context(), r)
+		must(t, err)
+		must(t, os.Rename(dir, fmt.Sprint(dir, i)))
+		again, err := b.Acquire(t.Context(), r)
+		must(t, err)
+		if n := open(); n != 4 {
+			t.Errorf("%d open, want two directories with a lock each", n)
+		}
+		if err := b.Release(t.Context(), h); !errors.Is(err, backend.ErrLost) {
+			t.Errorf("a lock in a directory that was replaced: %v", err)
+		}
+		must(t, b.Release(t.Context(), again))
+		if n := open(); n != 1 {
+			t.Errorf("%d open, want the directory", n)
+		}
+	}
+}
+
 // A file of which a crash of the machine has left zeros, or the beginning, is a lock
 // file again, and tokens go on growing.
 func TestDamagedFileHeals(t *testing.T) {

@@ -23,8 +23,7 @@ type Backend struct {
 	calls sync.WaitGroup // Acquire calls under way
 	dir   atomic.Pointer[directory]
 
-	opening  sync.Mutex
-	replaced []*directory // that had the path of dir before
+	replacing sync.Mutex // of dir
 
 	mu       sync.Mutex
 	closed   bool
@@ -69,6 +68,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 			return nil, err
 		}
 		g, err := b.acquire(ctx, dir, r)
+		dir.leave()
 		switch {
 		case err == nil:
 			return b.hold(r, g), nil
@@ -82,24 +82,42 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 }
 
 // directory returns the one that is at its path now: the one before is worth
-// nothing to those who come later.
+// nothing to those who come later. The caller uses it, until it leaves.
 func (b *Backend) directory() (*directory, error) {
-	was := b.dir.Load()
-	if err := was.current(); !errors.Is(err, errReplaced) {
-		return was, err
+	for {
+		dir := b.dir.Load()
+		if !dir.use() {
+			continue // it has been replaced since
+		}
+		err := dir.current()
+		if err == nil {
+			return dir, nil
+		}
+		dir.leave()
+		if !errors.Is(err, errReplaced) {
+			return nil, err
+		}
+		if err := b.replace(dir); err != nil {
+			return nil, err
+		}
 	}
-	b.opening.Lock()
-	defer b.opening.Unlock()
-	if dir := b.dir.Load(); dir != was {
-		return dir, nil
+}
+
+// replace opens what has the path of the directory by now. That is closed with the
+// last lock in it.
+func (b *Backend) replace(was *directory) error {
+	b.replacing.Lock()
+	defer b.replacing.Unlock()
+	if b.dir.Load() != was {
+		return nil
 	}
 	dir, err := openDirectory(was.path)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	b.replaced = append(b.replaced, was)
 	b.dir.Store(dir)
-	return dir, nil
+	was.leave()
+	return nil
 }
 
 // acquire asks for the lock once, on the file that is there now.
@@ -194,9 +212,7 @@ func (b *Backend) Close(context.Context) error {
 			_ = g.release()
 		}
 		clear(b.holds)
-		for _, d := range append(b.replaced, b.dir.Load()) {
-			d.close()
-		}
+		b.dir.Load().leave()
 		if b.notifier != nil {
 			leaveNotifier()
 		}

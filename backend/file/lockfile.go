@@ -46,8 +46,9 @@ func (d *directory) open(name string, flag int) (*lockFile, error) {
 		return nil, fail(&fs.PathError{Op: "open", Path: l.path(), Err: err})
 	}
 	l.file = os.NewFile(uintptr(fd), l.path())
+	d.use() // as the caller does
 	if err := l.check(); err != nil {
-		l.file.Close()
+		l.close()
 		return nil, err
 	}
 	return l, nil
@@ -104,6 +105,7 @@ func (l *lockFile) close(bytes ...int64) {
 		unlockRecord(l.file, at)
 	}
 	l.file.Close()
+	l.dir.leave()
 }
 
 // content is what a lock file says.

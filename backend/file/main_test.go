@@ -229,8 +229,7 @@ func queue(t *testing.T, dir string) int {
 	t.Helper()
 	l, err := openLock(filepath.Join(dir, "lock.lock"), os.O_RDONLY)
 	must(t, err)
-	defer l.dir.close()
-	defer l.file.Close()
+	defer l.close()
 	c, err := l.read()
 	must(t, err)
 	return countTickets(t, l, c.firstTicket(), lastTicket)
@@ -272,5 +271,6 @@ func openLock(path string, flag int) (*lockFile, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer d.leave()
 	return d.open(filepath.Base(path), flag)
 }

@@ -221,6 +221,6 @@ func (d *directory) probe(name string, mode backend.Mode) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer l.file.Close()
+	defer l.close()
 	return l.busy(mode)
 }

@@ -61,8 +61,8 @@
 // a snapshot, or a log that is not on disk with every write. The connections tell: none
 // outlives a restart, and each begins with a look at the server's run id.
 //
-// With appendonly yes and appendfsync always a restart forgets nothing, and the node
-// votes at once. Settings changed by CONFIG SET are noticed with the next connection. A
+// With appendonly yes, appendfsync always and no-appendfsync-on-rewrite no a restart
+// forgets nothing, and the node votes at once. Settings changed by CONFIG SET are noticed with the next connection. A
 // server that has been up for longer than the delay when dlock first meets it votes at
 // once as well; a newer one keeps the first client waiting for the rest: until then
 // Lock waits and TryLock is ErrUnavailable. An operator who knows that no lock was held

@@ -33,6 +33,7 @@ var persistence = []struct {
 	{"log", []string{"--appendonly", "yes", "--appendfsync", "no"}, true, false},
 	{"log every second", []string{"--appendonly", "yes", "--appendfsync", "everysec"}, true, false},
 	{"log always", []string{"--appendonly", "yes", "--appendfsync", "always"}, true, true},
+	{"log always, but not while it is rewritten", []string{"--appendonly", "yes", "--appendfsync", "always", "--no-appendfsync-on-rewrite", "yes"}, true, false},
 	{"log always, and snapshot", []string{"--appendonly", "yes", "--appendfsync", "always", "--save", "3600 1"}, true, true},
 }
 

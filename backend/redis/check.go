@@ -48,7 +48,7 @@ func (b *Backend) inspectServer(ctx context.Context, c redis.Cmdable, log *slog.
 	}
 	found := troubles(info)
 	if b.member {
-		config, err := c.ConfigGet(ctx, "append*").Result()
+		config, err := c.ConfigGet(ctx, appendSettings).Result()
 		save := c.ConfigGet(ctx, "save").Val()
 		found = append(found, forgetful(config, save["save"], err)...)
 	}
@@ -69,7 +69,11 @@ func forgetful(config map[string]string, save string, err error) (out []string) 
 	case save != "":
 		out = append(out, "the server restarts with a snapshot of some time ago: its save points are "+save)
 	}
-	if config["appendonly"] == "yes" {
+	switch {
+	case config["appendonly"] != "yes":
+	case config["appendfsync"] == "always":
+		out = append(out, "the server may restart without its last writes: no-appendfsync-on-rewrite is yes, and could be no")
+	default:
 		out = append(out, "the server may restart without its last writes: its appendfsync is "+config["appendfsync"]+", and could be always")
 	}
 	if len(out) > 0 {

@@ -7,8 +7,10 @@ import (
 
 func TestForgetful(t *testing.T) {
 	config := func(log, sync string) map[string]string {
-		return map[string]string{"appendonly": log, "appendfsync": sync}
+		return map[string]string{"appendonly": log, "appendfsync": sync, "no-appendfsync-on-rewrite": "no"}
 	}
+	mayNot := config("yes", "always")
+	mayNot["no-appendfsync-on-rewrite"] = "yes"
 	for _, c := range []struct {
 		config   map[string]string
 		save     string
@@ -20,6 +22,8 @@ func TestForgetful(t *testing.T) {
 		{config("yes", "everysec"), "", nil, 2},
 		{config("yes", "no"), "3600 1", nil, 3},
 		{config("yes", "always"), "3600 1", nil, 0},
+		{mayNot, "", nil, 2},
+		{mayNot, "3600 1", nil, 3},
 		{nil, "", errors.New("no permission"), 1},
 	} {
 		if got := forgetful(c.config, c.save, c.err); len(got) != c.warnings {

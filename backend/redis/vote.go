@@ -25,16 +25,20 @@ func (b *Backend) Vote(ctx context.Context, r backend.Request, v backend.Ballot)
 // before the connection is used: what is asked on it later, is asked in the same run.
 func announce(ctx context.Context, c *redis.Conn) error {
 	durable := 0
-	if isDurable(c.ConfigGet(ctx, "append*").Val()) {
+	if isDurable(c.ConfigGet(ctx, appendSettings).Val()) {
 		durable = 1
 	}
 	return c.Eval(ctx, announceScript.source.(string), []string{bootKey}, durable).Err()
 }
 
+// appendSettings are those that isDurable looks at.
+const appendSettings = "*append*"
+
 // isDurable reports whether a server with such settings has every write on disk
-// before it acknowledges it.
+// before it acknowledges it, also while a child of it writes a snapshot or the log
+// anew.
 func isDurable(config map[string]string) bool {
-	return config["appendonly"] == "yes" && config["appendfsync"] == "always"
+	return config["appendonly"] == "yes" && config["appendfsync"] == "always" && config["no-appendfsync-on-rewrite"] != "yes"
 }
 
 // Ping reports whether the server answers.

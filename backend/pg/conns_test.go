@@ -91,6 +91,28 @@ func TestMaxConns(t *testing.T) {
 	}
 }
 
+// TestMaxConnsAtOnce has locks with many leases be asked for before there is any
+// connection, as after a cut.
+func TestMaxConnsAtOnce(t *testing.T) {
+	const n, most = 8, 4
+	p := newPeer(t, shared.Addr(), Options{MaxConns: most}, 10*time.Second)
+	for _, s := range p.backend.alive() {
+		s.kill(errSilent)
+	}
+	eventually(t, "no connection", func() bool { return p.backend.connections() == 0 })
+	p.proxy.Delay(faultnet.ToClient, 50*time.Millisecond, 0)
+	var leases []<-chan *dlock.Lease
+	for i := range n {
+		leases = append(leases, locking(t, p.Mutex(nameOf(t, fmt.Sprint(i)), dlock.WithTTL(time.Duration(i+1)*10*time.Second))))
+	}
+	for _, l := range leases {
+		defer unlock(t, receive(t, "the lock", l))
+	}
+	if n := p.backend.connections(); n > most {
+		t.Errorf("%d connections, of %d that there may be", n, most)
+	}
+}
+
 // TestConnectionIsMadeSoon counts in round trips of 100 ms: TCP, the login, what the
 // server is, and all that is to be prepared.
 func TestConnectionIsMadeSoon(t *testing.T) {

@@ -44,15 +44,18 @@ type dialing struct {
 
 // mayConnect reports whether there may be one more connection for purpose p. One for
 // holding and one aside can always be made. It is called with b.mu held.
-func (b *Backend) mayConnect(p purpose) bool {
-	spare := 0
+func (b *Backend) mayConnect(p purpose) bool { return b.conns+b.spare(p) < b.opts.MaxConns }
+
+// spare is how many connections are kept for other purposes than p. It is called with
+// b.mu held.
+func (b *Backend) spare(p purpose) (n int) {
 	if b.holders == 0 && p != holding {
-		spare++
+		n++
 	}
 	if b.lines[line{purpose: aside}] == nil && p != aside {
-		spare++
+		n++
 	}
-	return b.conns+spare < b.opts.MaxConns
+	return n
 }
 
 // sharedAtOnce returns the session of l if it is there already, nil otherwise. The
@@ -111,16 +114,15 @@ func (b *Backend) newLine(l line) *dialing {
 		if s := b.unused(); s != nil {
 			s.retune(l.lease)
 			d.session = s
-		} else if !b.mayConnect(holding) {
-			d.session = b.nearest(l.lease)
-		}
-	}
-	if d.session != nil {
-		close(d.done)
-		if d.session.ttl == l.lease {
+			close(d.done)
 			b.lines[l] = d
+			return d
 		}
-		return d
+		if !b.mayConnect(holding) {
+			if near := b.nearest(l.lease); near != nil {
+				return near
+			}
+		}
 	}
 	b.lines[l] = d
 	lease := l.lease
@@ -134,9 +136,12 @@ func (b *Backend) newLine(l line) *dialing {
 		defer b.mu.Unlock()
 		if err == nil {
 			s.users--
-			d.session = s
-		} else {
-			d.err = err
+			if _, lives := b.live[s]; !lives {
+				err = backend.Fail(backend.ErrUnavailable, errSilent)
+			}
+		}
+		if d.session, d.err = s, err; err != nil {
+			d.session = nil
 			delete(b.lines, l)
 		}
 		close(d.done)
@@ -167,16 +172,19 @@ func (b *Backend) unused() *session {
 	return nil
 }
 
-// nearest returns the session for holding with the least lease that is no less than
-// the given one, or with the greatest. It is called with b.mu held.
-func (b *Backend) nearest(lease time.Duration) *session {
-	var best *session
+// nearest returns the line for holding with the least lease that is no less than the
+// given one, or with the greatest: of those that have a session, if there is one. It
+// is called with b.mu held.
+func (b *Backend) nearest(lease time.Duration) *dialing {
+	var best *dialing
+	var its time.Duration
 	for l, d := range b.lines {
-		s := d.session
-		switch {
-		case l.purpose != holding || s == nil:
-		case best == nil, best.ttl < lease && s.ttl > best.ttl, s.ttl >= lease && s.ttl < best.ttl:
-			best = s
+		if l.purpose != holding {
+			continue
+		}
+		has, nearer := d.session != nil, its < lease && l.lease > its || l.lease >= lease && l.lease < its
+		if best == nil || has && best.session == nil || nearer && has == (best.session != nil) {
+			best, its = d, l.lease
 		}
 	}
 	return best

@@ -14,7 +14,11 @@ var errNoRoom = errors.New("this client has as many connections as it may")
 
 // takeRoom gives room to one more request. It is called with b.mu held.
 func (b *Backend) takeRoom() bool {
-	if b.waiting >= b.opts.MaxParked || len(b.idle) == 0 && !b.mayConnect(queueing) {
+	conns := b.conns + b.spare(queueing)
+	if len(b.idle) == 0 {
+		conns++
+	}
+	if b.waiting >= b.opts.MaxParked || conns > b.opts.MaxConns {
 		return false
 	}
 	b.waiting++

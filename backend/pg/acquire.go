@@ -201,10 +201,6 @@ func (b *Backend) leaveAsk(ctx context.Context, a *ask, r *backend.Request) {
 	}
 }
 
-// unheard is how long a request that waits at once, in case that has to be, goes
-// without an answer before that is taken for waiting.
-const unheard = 5 * time.Millisecond
-
 // heat is how many requests for a key that was found held wait at once,
 // without a try, before one tries again.
 const heat = 128

@@ -95,13 +95,12 @@ type question struct {
 // of what a hand-over between busy clients costs.
 func (a *ask) lead(ctx context.Context, r *backend.Request) {
 	a.begun = time.Now()
-	q, late := a.opening(ctx, r)
+	q := a.opening(r)
 	for q != nil {
 		if !a.drive(ctx, q) || !q.isPlain(a) {
 			break
 		}
 		a.decide(a.result(q))
-		late()
 		switch q = nil; {
 		case a.state == settled:
 			return
@@ -110,19 +109,18 @@ func (a *ask) lead(ctx context.Context, r *backend.Request) {
 			q = a.queueAtOnce()
 		}
 	}
-	late()
 	a.run(q)
 }
 
 // opening is the first question of a. A lock that was lately found held is waited
 // for at once.
-func (a *ask) opening(ctx context.Context, r *backend.Request) (q *question, late func() bool) {
+func (a *ask) opening(r *backend.Request) *question {
 	if r.Wait && !a.shared && a.backend.isHot(a.place.key) {
 		if q := a.queueAtOnce(); q != nil {
-			return q, time.AfterFunc(unheard, r.Queued).Stop
+			return q
 		}
 	}
-	return a.tryAtOnce(), func() bool { return true }
+	return a.tryAtOnce()
 }
 
 // drive sends q and waits for the answer. It reports false if the caller has to
@@ -133,7 +131,7 @@ func (a *ask) drive(ctx context.Context, q *question) bool {
 	case !q.call.op.waits():
 		until = a.begun.Add(backend.FirstAnswer)
 	case !a.isHeard():
-		until = a.begun.Add(silence)
+		until = a.begun.Add(unheard)
 	}
 	if q.session.drive(ctx, q.call, until) {
 		return true
@@ -217,10 +215,9 @@ func (a *ask) wait(closing context.Context, q *question) {
 		return
 	}
 	var due, silent <-chan time.Time
+	pause := backend.Backoff{Min: unheard, Max: time.Second}
 	if !a.isHeard() {
-		timer := time.NewTimer(time.Until(a.begun.Add(silence)))
-		defer timer.Stop()
-		silent = timer.C
+		silent = time.After(time.Until(a.begun.Add(pause.Next())))
 	}
 	if a.needsClaim() {
 		timer := time.NewTimer(time.Until(q.asked.Add(a.backend.opts.Slice * 3 / 4)))
@@ -237,7 +234,9 @@ func (a *ask) wait(closing context.Context, q *question) {
 			a.makeClaim()
 		case <-silent:
 			silent = nil
-			a.proveServer(q)
+			if !a.seeHeld(q) {
+				silent = time.After(pause.Next())
+			}
 		case <-a.ctx.Done():
 			q.takeBack(closing, a.ttl)
 			return
@@ -245,33 +244,37 @@ func (a *ask) wait(closing context.Context, q *question) {
 	}
 }
 
-// silence is how long a wait that has never had an answer goes on until it is made
-// sure that the server is there.
-const silence = time.Second
+// unheard is how long a wait that has never had an answer goes on until the server is
+// asked whether the lock is held: no answer is no word.
+const unheard = 25 * time.Millisecond
 
-// proveServer has the server say something on another connection. The lock is held
-// then, as q waits for it.
-func (a *ask) proveServer(q *question) {
+// seeHeld asks on another connection whether the lock that q waits for is held, and
+// reports whether that is known. To see that disturbs nobody who asks for a free lock
+// but for the moment that it takes.
+func (a *ask) seeHeld(q *question) bool {
 	b := a.backend
 	s, err := b.shared(a.ctx, line{a.lease, holding})
 	if err != nil {
-		return
+		return false
 	}
 	defer b.leave(s)
-	proof := s.renew(q.asked)
+	look := newCall(probe, q.call.arg)
+	s.start(look)
 	select {
-	case <-proof.done:
+	case <-look.done:
 	case <-q.call.done:
 		q.call.done <- struct{}{}
-		return
+		return true
 	case <-a.ctx.Done():
-		return
+		return true
 	}
-	if proof.err == nil {
-		b.mu.Lock()
-		a.noteHeld()
-		b.mu.Unlock()
+	if look.err != nil || look.value != 0 {
+		return false
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a.noteHeld()
+	return true
 }
 
 func (a *ask) isHeard() bool {

@@ -301,3 +301,44 @@ func TestLongFirstWait(t *testing.T) {
 	p.proxy.Restore(faultnet.BothWays)
 	unlock(t, held)
 }
+
+// TestHeldIsTheServersWord has a call wait at once, as for a lock that was lately found
+// held, for a server that is silent. Who comes after it is not told that the lock is
+// held; with a server that answers, that is soon known.
+func TestHeldIsTheServersWord(t *testing.T) {
+	holder, p := newPeer(t, shared.Addr(), Options{}, 10*time.Minute), newPeer(t, shared.Addr(), Options{}, 10*time.Minute)
+	hot := func() <-chan *dlock.Lease {
+		p.backend.mu.Lock()
+		p.backend.warm(p.backend.key(nameOf(t)))
+		p.backend.mu.Unlock()
+		next := locking(t, p.Mutex(nameOf(t)))
+		eventually(t, "a wait", func() bool {
+			p.backend.mu.Lock()
+			defer p.backend.mu.Unlock()
+			return p.backend.waiting == 1
+		})
+		return next
+	}
+	held := lock(t, holder.Mutex(nameOf(t)))
+	first := queue(t, shared.Addr(), p, nameOf(t))
+	unlock(t, held)
+	unlock(t, receive(t, "the lock", first))
+
+	p.proxy.Blackhole(faultnet.BothWays)
+	next := hot()
+	ctx, cancel := context.WithTimeout(testContext(t), time.Second)
+	defer cancel()
+	if _, err := p.Mutex(nameOf(t)).TryLock(ctx); !errors.Is(err, dlock.ErrUnavailable) {
+		t.Errorf("behind a call that a silent server does not answer: %v", err)
+	}
+	p.proxy.Restore(faultnet.BothWays)
+	unlock(t, receive(t, "the lock", next))
+
+	held = lock(t, holder.Mutex(nameOf(t)))
+	next = hot()
+	if _, err := p.Mutex(nameOf(t)).TryLock(testContext(t)); !errors.Is(err, dlock.ErrHeld) {
+		t.Errorf("behind a call that waits: %v", err)
+	}
+	unlock(t, held)
+	unlock(t, receive(t, "the lock", next))
+}

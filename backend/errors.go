@@ -37,6 +37,16 @@ type failure struct{ kind, err error }
 func (f *failure) Error() string   { return f.kind.Error() + ": " + OneLine(f.err) }
 func (f *failure) Unwrap() []error { return []error{f.kind, f.err} }
 
+// At adds to an error that is ErrUnavailable which servers, each as host:port, have
+// been asked. Another error stays as it is.
+func At(servers []string, err error) error {
+	f, ok := err.(*failure)
+	if !ok || f.kind != ErrUnavailable {
+		return err
+	}
+	return &failure{f.kind, fmt.Errorf("%s: %w", strings.Join(servers, ","), f.err)}
+}
+
 // Join is errors.Join, but its text is one line, and one error alone stays as it is.
 func Join(errs ...error) error {
 	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })

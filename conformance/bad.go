@@ -158,6 +158,9 @@ func badUnreachable(s *scene) {
 	_, err := dlock.Open(s.ctx, s.Nowhere, nil)
 	s.is(err, dlock.ErrUnavailable)
 	s.not(err, dlock.ErrHeld, dlock.ErrAuth)
+	u, parsed := backend.ParseURL(s.Nowhere)
+	s.ok(parsed)
+	s.must(strings.Contains(err.Error(), u.HostPorts("0")[0]), "it is not said which server was asked: %v", err)
 }
 
 func badForeignState(s *scene) {

@@ -111,29 +111,40 @@ func sentRenewal(s *scene) {
 
 // waitLateGrant lets a waiter learn of its grant only when that has run out and
 // another has the lock. Then it has to wait again, also where its hold was to end
-// by itself.
+// by itself. Its lease is short: a session may last for several, and longer while
+// its client tries to come back.
 func waitLateGrant(s *scene) {
-	p := s.open()
+	short := dlock.Options{TTL: s.TTL / 3}
+	p := s.openWith(short)
 	if s.na(!s.Leased, "holds have no lease") || s.unable(p.Delay == nil, "Delay") {
 		return
 	}
-	for kind, o := range map[string][]dlock.Option{"renewed": nil, "fixed": {dlock.WithMaxHold(s.TTL)}} {
-		name := s.sub(kind)
-		a, b := s.open(), s.open()
-		s.unlock(s.locked(p.Mutex(s.sub("first"))))
-		holder := s.locked(a.Mutex(name))
-		late := s.queue(p.Mutex(name, o...), name, 1)
-		p.Delay(3 * s.TTL / 2)
-		next := s.queue(b.Mutex(name), name, 2)
+	a, b := s.open(), s.open()
+	s.unlock(s.locked(p.Mutex(s.sub("first"))))
+	late, next := make(map[string]*attempt), make(map[string]*attempt)
+	holders := make(map[string]*dlock.Lease)
+	for kind, o := range map[string][]dlock.Option{"renewed": nil, "fixed": {dlock.WithMaxHold(short.TTL)}} {
+		holders[kind] = s.locked(a.Mutex(s.sub(kind)))
+		late[kind] = s.queue(p.Mutex(s.sub(kind), o...), s.sub(kind), 1)
+	}
+	p.Delay(3 * s.TTL / 2)
+	for kind, holder := range holders {
+		next[kind] = s.queue(b.Mutex(s.sub(kind)), s.sub(kind), 2)
 		s.unlock(holder)
-		lease := next.granted() // since the late waiter has not been heard of for so long
-		for end := time.Now().Add(2 * s.TTL); time.Now().Before(end) && lease.Err() == nil; s.pass(stallTick) {
-			if !late.waiting() && late.err == nil && late.lease.Err() == nil && lease.Err() == nil {
-				s.Fatalf("%s: a grant that had run out is believed beside token %d", kind, lease.Token())
+	}
+	for _, next := range next {
+		next.granted() // since the late waiter has not been heard of for so long
+	}
+	for end := time.Now().Add(2 * s.TTL); time.Now().Before(end); s.pass(stallTick) {
+		for kind, late := range late {
+			if !late.waiting() && late.err == nil && late.lease.Err() == nil && next[kind].lease.Err() == nil {
+				s.Fatalf("%s: a grant that had run out is believed beside token %d", kind, next[kind].lease.Token())
 			}
 		}
-		p.Delay(0)
-		_ = lease.Unlock(s.ctx) // on a slow machine it may be lost
+	}
+	p.Delay(0)
+	for kind, late := range late {
+		_ = next[kind].lease.Unlock(s.ctx) // on a slow machine it may be lost
 		if s.done("returned", late.ready); late.err == nil {
 			_ = late.lease.Unlock(s.ctx)
 		}

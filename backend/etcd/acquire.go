@@ -38,7 +38,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 			return h, nil
 		}
 		if err := a.final(ctx, err); err != nil {
-			return nil, err
+			return nil, b.at(err)
 		}
 		b.sleep(ctx, pause.Next())
 	}

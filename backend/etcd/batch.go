@@ -60,7 +60,7 @@ func (s *session) retire(holds []*backend.Hold) bool {
 			return false
 		}
 	}
-	s.keys = maxKeys // nobody finds room in it
+	s.retired = true
 	clear(s.holds)
 	return true
 }
@@ -69,9 +69,6 @@ func (s *session) retire(holds []*backend.Hold) bool {
 // the lease ends by itself.
 func (s *session) revokeAll(ctx context.Context) error {
 	err := s.repeat(ctx, s.granted, s.revoke)
-	s.mu.Lock()
-	s.keys = 0
-	s.mu.Unlock()
 	s.end(errReleased)
 	if err != nil {
 		s.backend.janitor.Do(s.granted, s.revoke)

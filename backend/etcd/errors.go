@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"errors"
+	"net/url"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -39,6 +40,18 @@ func fail(err error) error {
 		return backend.Fail(backend.ErrAuth, err)
 	}
 	return backend.Fail(backend.ErrUnavailable, err)
+}
+
+// at adds to an error that is ErrUnavailable which members were tried.
+func (b *Backend) at(err error) error {
+	var members []string
+	for _, endpoint := range b.client.Endpoints() {
+		if u, err := url.Parse(endpoint); err == nil && u.Host != "" {
+			endpoint = u.Host // without a password
+		}
+		members = append(members, endpoint)
+	}
+	return backend.At(members, err)
 }
 
 // refused reports that the server has certainly not carried out the request.

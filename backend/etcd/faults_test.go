@@ -446,3 +446,38 @@ func TestReleaseWithoutAKey(t *testing.T) {
 	must(t, err)
 	is(t, lease.Unlock(timed(t)), dlock.ErrLost)
 }
+
+// TestGrantHeardLate holds back the event that grants a lock: whatever its lease, the
+// hold counts from before the answer left.
+func TestGrantHeardLate(t *testing.T) {
+	const late = 200 * time.Millisecond
+	admin := raw(t, shared.Addr())
+	for name, fixed := range map[string]bool{"renewed": false, "fixed": true} {
+		t.Run(name, func(t *testing.T) {
+			p := proxied(t, shared.Addr())
+			b := etcd.New(raw(t, p.Addr()), &etcd.Options{Prefix: prefix(t)})
+			defer b.Close(timed(t))
+			lease := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
+			granted := make(chan *backend.Hold, 1)
+			go func() {
+				h, _ := b.Acquire(timed(t), backend.Request{
+					Name: "a", ID: backend.ID{Client: "c", Seq: 1}, Mode: backend.Exclusive, TTL: 30*time.Second + 1, Fixed: fixed, Wait: true,
+				})
+				granted <- h
+			}()
+			queued(t, admin, 2)
+			eventually(t, "the waiter watches", func() bool { return p.Stats().Requests >= 5 && p.Stats().Owed == 0 })
+			p.Delay(faultnet.ToClient, late, 0)
+			must(t, lease.Unlock(timed(t)))
+			h := <-granted
+			if h == nil {
+				t.Fatal("refused")
+			}
+			if left := time.Now().Add(-late); h.Sent.After(left) {
+				t.Errorf("Sent is %v after the server had answered", h.Sent.Sub(left))
+			}
+			p.Delay(faultnet.ToClient, 0, 0)
+			must(t, b.Release(timed(t), h))
+		})
+	}
+}

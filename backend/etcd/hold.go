@@ -66,7 +66,7 @@ func (p *place) hold(ctx context.Context) (*backend.Hold, error) {
 		return nil, err
 	}
 	h := &backend.Hold{Request: r, Token: uint64(p.revision) * tokens, Sent: s.lastSent(), Granted: s.granted, State: own}
-	if r.Fixed {
+	if r.Fixed && !p.told {
 		h.Sent, h.Granted = p.proved, min(r.TTL, h.Sent.Add(s.granted).Sub(p.proved))
 	}
 	if p.told { // that the own key is there is not proven: the renewal looks
@@ -89,7 +89,7 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 	case errors.Is(err, backend.ErrUnavailable), errors.Is(err, backend.ErrAuth):
 		b.janitor.Go(func(context.Context) { backend.Retry(own.session.ctx, own.release) })
 	}
-	return err
+	return b.at(err)
 }
 
 // Transfer implements backend.Transferer. Whoever is granted later has a key of

@@ -39,6 +39,7 @@ type session struct {
 	sent     time.Time // when the last renewal was sent that was answered
 	revision int64     // of the guard; zero: it was never put
 	keys     int       // under the lease, or about to be
+	retired  bool      // nobody finds room in it any more
 	claimed  map[string]bool
 	spare    *lockKey // in claimed, though nobody uses it: the last one given up
 	waiting  int
@@ -127,14 +128,14 @@ func (s *session) end(cause error) {
 		return
 	}
 	s.cancel(cause)
-	holds, keys := s.holds, s.keys
+	holds, left := s.holds, s.keys > 0 && !s.retired
 	s.holds = nil
 	s.mu.Unlock()
 	s.backend.unshelve(s)
 	for h := range holds {
 		h.observer.Lost(cause)
 	}
-	if keys > 0 && !errors.Is(cause, rpctypes.ErrLeaseNotFound) {
+	if left && !errors.Is(cause, rpctypes.ErrLeaseNotFound) {
 		s.backend.janitor.Do(s.granted, s.revoke)
 	}
 }
@@ -172,7 +173,7 @@ func (s *session) disown(h *hold) {
 func (s *session) reserve() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.keys >= maxKeys || s.ctx.Err() != nil {
+	if s.keys >= maxKeys || s.retired || s.ctx.Err() != nil {
 		return false
 	}
 	s.keys++

@@ -38,7 +38,7 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 	s, err := b.session(ctx, cfg.TTL)
 	if err != nil {
 		_ = b.Close(ctx)
-		return nil, unavailable(err)
+		return nil, b.at(unavailable(err))
 	}
 	s.unreserve()
 	return b, nil

@@ -60,7 +60,7 @@ func (p *place) follow(ctx context.Context) error {
 	for {
 		r := l.report(p.seen)
 		if r.released.key != "" && r.released.created < p.revision {
-			p.ahead, p.passed, p.proved, p.told = "", r.released, time.Now(), true
+			p.ahead, p.passed, p.told = "", r.released, true
 			return nil
 		}
 		if !r.uncertain && !r.ended {

@@ -1,8 +1,10 @@
 package zk_test
 
 import (
+	"encoding/binary"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -113,4 +115,33 @@ func watched(t *testing.T, prefix string) (paths []string) {
 		}
 	}
 	return paths
+}
+
+// TestMarkOfAGoneNode has the node go that is about to be watched: no mark of it is
+// to come any more, and none is watched.
+func TestMarkOfAGoneNode(t *testing.T) {
+	op := operator(t, shared.Addr())
+	holder, waiters := line(t, 2)
+	c, p := proxied(t, &zk.Options{SessionTimeout: time.Minute}, shared.Addr())
+	root := rootOf(t)
+	var gone, marks atomic.Int64
+	p.OnRequest(func(_ int, req []byte) {
+		switch codeOf(req) {
+		case opGet:
+			path := string(req[16 : 16+binary.BigEndian.Uint32(req[12:])])
+			if strings.HasPrefix(path, root+"/m/") && gone.Add(1) == 1 {
+				_ = op.Delete(path, -1)
+			}
+		case opExists:
+			marks.Add(1)
+		}
+	})
+	last := start(t, c.Mutex("m"))
+	eventually(t, "the next node is watched", func() bool { return gone.Load() > 1 })
+	if n := marks.Load(); n != 0 {
+		t.Errorf("%d marks are watched of a node that had gone", n)
+	}
+	unlock(t, holder)
+	unlock(t, last.granted(t))
+	wantError(t, waiters[0].granted(t).Unlock(testContext(t)), dlock.ErrLost)
 }

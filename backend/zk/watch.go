@@ -111,20 +111,30 @@ func (s *session) existsW(mark string) (*gozk.Stat, error) {
 func (s *session) watchBarrier(dir string, b barrier) (*watch, error) {
 	path := dir + "/" + b.last.name
 	w, err := s.watch(path)
-	if err == nil && b.count > 1 && b.last.mode == backend.Exclusive {
-		_, err = s.watchBy(markOf(path), s.existsW)
+	if err != nil || w.hasFired() || b.count == 1 || b.last.mode == backend.Shared {
+		return w, err
+	}
+	_, err = s.watchBy(markOf(path), s.existsW)
+	if w.hasFired() { // the mark may have come and gone before it was watched
+		s.mu.Lock()
+		delete(s.watches, markOf(path))
+		s.mu.Unlock()
 	}
 	return w, err
 }
 
-// opens reports whether w has seen the end of the barrier.
-func (w *watch) opens(b barrier) bool {
+func (w *watch) hasFired() bool {
 	select {
 	case <-w.fired:
+		return true
 	default:
 		return false
 	}
-	return w.change == freed || w.change == gone && b.count == 1
+}
+
+// opens reports whether w has seen the end of the barrier.
+func (w *watch) opens(b barrier) bool {
+	return w.hasFired() && (w.change == freed || w.change == gone && b.count == 1)
 }
 
 // fire tells everybody who watches the node what has become of it.

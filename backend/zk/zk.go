@@ -58,7 +58,7 @@ func Connect(ctx context.Context, servers []string, o *Options) (*Backend, error
 	if err := b.check(ctx); err != nil {
 		cancel()
 		go b.Close(ctx) // the driver takes a second to end a connection that is not open
-		return nil, err
+		return nil, backend.At(servers, err)
 	}
 	if o.ACL == nil && o.Credentials == nil {
 		opts.Logger.Warn("dlock: zookeeper: without a user, everybody who reaches the server may take locks away")
@@ -144,10 +144,10 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		case <-ctx.Done():
 			h, err := a.leave(backend.WaitEnded(ctx, a.isQueued(moment)))
 			a.awaitEnd(moment)
-			return h, err
+			return h, backend.At(b.servers, err)
 		case <-patience.C:
 			if !a.isQueued(0) {
-				return a.leave(backend.Fail(backend.ErrUnavailable, errNoAnswer))
+				return a.leave(backend.At(b.servers, backend.Fail(backend.ErrUnavailable, errNoAnswer)))
 			}
 		}
 	}
@@ -165,7 +165,7 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 	held.release()
 	ctx, cancel := backend.Bound(ctx, held.session.leaseTime())
 	defer cancel()
-	return held.outcome(ctx)
+	return backend.At(b.servers, held.outcome(ctx))
 }
 
 // Downgrade implements backend.Downgrader.

@@ -21,6 +21,8 @@
 // connection its end is known by the client's own clock, before the cluster frees
 // the lock.
 //
+// A holder hears with a renewal that another client waits, at no request's cost.
+//
 // A TTL is rounded up to whole seconds and to the least that the cluster
 // grants, one and a half times its election timeout. After a change of leader
 // the cluster may keep a lock for up to another TTL.

@@ -35,6 +35,7 @@ type hold struct {
 	sending    int  // releases under way
 	unsure     bool // one was not answered, or may have been overtaken
 	released   bool // the key was given up
+	wanted     bool // its owner knows that somebody waits
 }
 
 // observerOf returns the observer of a request, or one that does nothing.
@@ -65,7 +66,7 @@ func (p *place) hold(ctx context.Context) (*backend.Hold, error) {
 	if err := s.adopt(own); err != nil {
 		return nil, err
 	}
-	h := &backend.Hold{Request: r, Token: uint64(p.revision) * tokens, Sent: s.lastSent(), Granted: s.granted, State: own}
+	h := &backend.Hold{Request: r, Token: uint64(p.revision) * tokens, Sent: s.lastSent(), Granted: s.granted, TellsWanted: !r.Fixed, State: own}
 	if r.Fixed && !p.told {
 		h.Sent, h.Granted = p.proved, min(r.TTL, h.Sent.Add(s.granted).Sub(p.proved))
 	}
@@ -208,10 +209,9 @@ func (h *hold) giveBack(ctx context.Context) (outcome, error) {
 		reply, err := h.session.backend.client.Txn(ctx).If(h.stands()).Then(drop...).Commit()
 		return outcomeOf(err == nil && reply.Succeeded, keyDeleted), err
 	}
-	last := clientv3.Compare(clientv3.CreateRevision(h.key.dir).WithPrefix(), "<", h.revision+1)
 	mark := clientv3.OpPut(h.key.own, released, clientv3.WithLease(h.session.lease))
 	reply, err := h.session.backend.client.Txn(ctx).
-		If(h.stands(), last).
+		If(h.stands(), h.isLast()).
 		Then(drop...).
 		Else(clientv3.OpTxn([]clientv3.Cmp{h.stands()}, append([]clientv3.Op{mark}, tidy...), nil)).
 		Commit()
@@ -248,30 +248,64 @@ func outcomeOf(done bool, what outcome) outcome {
 	return keyGone
 }
 
-// find looks for the hold's key, or for that of its downgrade.
+// find looks for the hold's key, or for that of its downgrade. While nobody is known
+// to wait it asks for that in passing: then there is an answer only if somebody does,
+// or if the key is gone.
 func (h *hold) find() clientv3.Op {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	own := clientv3.OpGet(h.key.own)
-	if !h.mayBeDowngraded() {
+	switch {
+	case h.downgraded:
+		return clientv3.OpTxn([]clientv3.Cmp{h.stands()}, []clientv3.Op{own}, []clientv3.Op{clientv3.OpGet(h.key.downgraded())})
+	case h.wanted:
 		return own
 	}
-	return clientv3.OpTxn([]clientv3.Cmp{h.stands()}, []clientv3.Op{own}, []clientv3.Op{clientv3.OpGet(h.key.downgraded())})
+	unmarked := clientv3.Compare(clientv3.Value(h.key.own), "!=", released)
+	return clientv3.OpTxn([]clientv3.Cmp{h.stands(), unmarked, h.isLast()}, nil, []clientv3.Op{own})
 }
 
 // found reports whether the answer to find is the key of the hold, and not one
-// that came later.
+// that came later. It tells the hold's owner of who waits.
 func (h *hold) found(r *pb.ResponseOp) bool {
 	kept := r.GetResponseRange()
 	if nested := r.GetResponseTxn(); nested != nil {
+		if len(nested.Responses) == 0 {
+			return true
+		}
 		kept = nested.Responses[0].GetResponseRange()
 	}
 	kv := first(kept)
-	return kv != nil && (kv.CreateRevision == h.revision && !isReleased(kv) || h.marked(kept))
+	switch {
+	case kv == nil:
+		return false
+	case kv.CreateRevision != h.revision || isReleased(kv):
+		return h.marked(kept)
+	}
+	h.want()
+	return true
+}
+
+// want tells the owner that somebody waits, once.
+func (h *hold) want() {
+	h.mu.Lock()
+	told := h.wanted || h.downgraded
+	h.wanted = true
+	h.mu.Unlock()
+	if !told {
+		h.observer.Wanted()
+	}
 }
 
 // stands is true of the key of an exclusive hold, or of a shared one that never
 // was exclusive.
 func (h *hold) stands() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(h.key.own), "=", h.revision)
+}
+
+// isLast is true while no request waits for the hold to end.
+func (h *hold) isLast() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(h.key.rivals()).WithPrefix(), "<", h.revision+1)
 }
 
 // mark is the value of the key of a hold that was downgraded.

@@ -97,13 +97,19 @@ const facts = `SELECT pg_backend_pid(), pg_is_in_recovery()::int, current_settin
 	current_setting('max_locks_per_transaction')::int8
 		* (current_setting('max_connections')::int8 + current_setting('max_prepared_transactions')::int8)`
 
+// ownSchemas has names mean what the server's own catalog says. In any other schema that
+// is searched, whoever may create things there could define a function or an operator that
+// fits our arguments better, and have it run with the rights of this role. What is asked
+// before it fits exactly.
+const ownSchemas = "pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
+
 // inspect refuses servers on which locks would not exclude. In the same round trip
 // it makes the connection independent of the defaults of role and database, and looks
 // for the sequences.
 func (b *Backend) inspect(ctx context.Context, conn *pgconn.PgConn, lease time.Duration) error {
 	needed := fmt.Sprintf("SELECT set_config('statement_timeout', '0', false), set_config('default_transaction_read_only', 'off', false),"+
 		" set_config('client_min_messages', 'error', false), set_config('synchronous_commit', 'local', false),"+
-		" set_config('lock_timeout', '%d', false)", b.opts.Slice.Milliseconds())
+		" set_config('lock_timeout', '%d', false), "+ownSchemas, b.opts.Slice.Milliseconds())
 	steps := []step{{sql: facts}, {sql: needed}, {sql: b.sequenceFacts()}}
 	for _, wish := range wishes(lease) {
 		steps = append(steps, step{sql: "SET " + wish, mayFail: true})

@@ -194,11 +194,13 @@ func TestDowngradeInAFullTable(t *testing.T) {
 
 // TestIgnoredLocks has a server say that it has given a lock, and have none.
 func TestIgnoredLocks(t *testing.T) {
-	a := admin(t, shared.Addr())
-	execute(t, a, "DROP SCHEMA IF EXISTS hollow CASCADE; CREATE SCHEMA hollow",
-		"CREATE FUNCTION hollow.pg_try_advisory_lock_shared(int8) RETURNS bool LANGUAGE sql AS 'SELECT true'")
+	execute(t, admin(t, shared.Addr()), "DROP DATABASE IF EXISTS hollow", "CREATE DATABASE hollow")
 	cfg := configOf(t, shared.Addr())
-	cfg.RuntimeParams["search_path"] = "hollow, pg_catalog"
+	cfg.Database = "hollow"
+	a, err := pgx.ConnectConfig(testContext(t), cfg)
+	must(t, err)
+	execute(t, a, "CREATE OR REPLACE FUNCTION pg_catalog.pg_try_advisory_lock_shared(int8) RETURNS bool LANGUAGE sql AS 'SELECT true'")
+	must(t, a.Close(testContext(t)))
 	if b, err := New(testContext(t), cfg, nil); !errors.Is(err, dlock.ErrUnsupported) {
 		t.Errorf("a server that keeps no locks: %v, %v", b, err)
 	}

@@ -117,12 +117,12 @@
 // their own where roles do not trust one another. That also keeps waits from holding up
 // vacuum elsewhere.
 //
-// Every connection sets for itself
-// idle_session_timeout, lock_timeout, statement_timeout, transaction_timeout,
-// synchronous_commit, default_transaction_read_only, client_min_messages,
-// tcp_keepalives_idle, tcp_keepalives_interval, tcp_keepalives_count,
-// tcp_user_timeout and client_connection_check_interval. A wait that is cancelled
-// or reaches its slice leaves a line in the server's log.
+// Every connection sets for itself search_path, idle_session_timeout, lock_timeout,
+// statement_timeout, transaction_timeout, synchronous_commit,
+// default_transaction_read_only, client_min_messages, tcp_keepalives_idle,
+// tcp_keepalives_interval, tcp_keepalives_count, tcp_user_timeout and
+// client_connection_check_interval. A wait that is cancelled or reaches its slice
+// leaves a line in the server's log.
 package pg
 
 import (

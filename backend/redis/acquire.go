@@ -117,8 +117,10 @@ func (c *call) pursue(ctx context.Context, a answer, err error) (*backend.Hold, 
 		case "GONE", "DEAD":
 			a, err = c.comeBack(ctx)
 			continue
-		default:
+		case "HELD":
 			return nil, backend.ErrHeld
+		default:
+			return nil, fail(errGarbled)
 		}
 		if h != nil || err != nil {
 			return h, err
@@ -337,10 +339,10 @@ func (c *call) confirm(ctx context.Context, g *grant) (bool, error) {
 	}
 	var pause backend.Backoff
 	for {
-		a, err := c.b.renewBatch(ctx, one, till)
+		a, expiries, err := c.b.renewBatch(ctx, one, till)
 		switch {
 		case err == nil:
-			g.sent, g.us, g.expiry = a.sent, a.int(0), outcomes(a, 1)[0]
+			g.sent, g.us, g.expiry = a.sent, a.int(0), expiries[0]
 			if g.expiry < 0 {
 				g.expiry, g.waiting = -g.expiry, 1
 			}

@@ -57,14 +57,14 @@ func byScript(a, b renewal) int {
 
 // renewTogether renews holds by one script.
 func (b *Backend) renewTogether(ctx context.Context, part []renewal, report func(*backend.Hold, error)) {
-	a, err := b.renewBatch(ctx, part, 0)
+	a, expiries, err := b.renewBatch(ctx, part, 0)
 	if err != nil {
 		for _, r := range part {
 			report(r.hold, fail(err))
 		}
 		return
 	}
-	for i, expiry := range outcomes(a, len(part)) {
+	for i, expiry := range expiries {
 		report(part[i].hold, part[i].renewed(a, expiry))
 	}
 }
@@ -85,9 +85,15 @@ func (r *renewal) renewed(a answer, expiry int64) error {
 	return nil
 }
 
-func (b *Backend) renewBatch(ctx context.Context, part []renewal, till int64) (answer, error) {
+// renewBatch also returns the new expiries, as outcomes does.
+func (b *Backend) renewBatch(ctx context.Context, part []renewal, till int64) (answer, []int64, error) {
 	s, call := renewCall(part, till)
-	return b.run(ctx, attempt(part[0].request.TTL), s, call)
+	a, err := b.run(ctx, attempt(part[0].request.TTL), s, call)
+	if err != nil {
+		return a, nil, err
+	}
+	expiries, err := outcomes(a, len(part))
+	return a, expiries, err
 }
 
 // renewCall renews holds of one TTL that need the same script, for that TTL or, if
@@ -132,10 +138,17 @@ func life(ttl time.Duration, till int64) int64 {
 
 // outcomes are the new expiries of n holds: 0 for one that is lost, negative
 // if somebody waits.
-func outcomes(a answer, n int) []int64 {
+func outcomes(a answer, n int) ([]int64, error) {
+	if len(a.values) < 2 || len(a.values)%2 != 0 {
+		return nil, errGarbled
+	}
 	out := slices.Repeat([]int64{a.int(1)}, n)
 	for i := 2; i < len(a.values); i += 2 {
-		out[a.int(i)-1] = a.int(i + 1)
+		which := a.int(i) - 1
+		if which < 0 || which >= int64(n) {
+			return nil, errGarbled
+		}
+		out[which] = a.int(i + 1)
 	}
-	return out
+	return out, nil
 }

@@ -42,16 +42,24 @@ func (b *Backend) renewShard(ctx context.Context, p *pipeliner, part []renewal, 
 		r := &part[i]
 		a := answer{sent: sent}
 		reply, err := posted[i].await(ctx, attempt(r.request.TTL)-time.Since(sent))
-		a.values, _ = reply.([]any)
+		a.read(reply)
 		if err != nil {
 			a, err = b.renewElsewhere(ctx, r, err)
 		}
-		if err != nil {
-			report(r.hold, fail(err))
-			continue
-		}
-		report(r.hold, r.renewed(a, outcomes(a, 1)[0]))
+		report(r.hold, r.heard(a, err))
 	}
+}
+
+// heard takes the answer to the renewal of r alone.
+func (r *renewal) heard(a answer, err error) error {
+	var expiries []int64
+	if err == nil {
+		expiries, err = outcomes(a, 1)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return r.renewed(a, expiries[0])
 }
 
 // renewElsewhere renews a hold that the node at which it was to be would not
@@ -64,7 +72,8 @@ func (b *Backend) renewElsewhere(ctx context.Context, r *renewal, err error) (an
 	if redis.IsTryAgainError(err) {
 		return b.run(ctx, attempt(r.request.TTL), renewScript, r.movingCall())
 	}
-	return b.renewBatch(ctx, []renewal{*r}, 0)
+	s, call := renewCall([]renewal{*r}, 0)
+	return b.run(ctx, attempt(r.request.TTL), s, call)
 }
 
 // movingCall renews a hold by the one key in which it stands by itself: others may be

@@ -139,6 +139,7 @@ func singleClient(cfg backend.Config, scheme string) (redis.UniversalClient, err
 	o.Username, o.Password = u.User, u.Password
 	o.CredentialsProviderContext = cfg.Credentials
 	o.TLSConfig = tlsConfig(o.TLSConfig, cfg.TLS)
+	o.Dialer = dialerFor(o.DialTimeout, o.TLSConfig)
 	o.MaxRetries = -1
 	o.DialerRetries = 1
 	o.ContextTimeoutEnabled = true
@@ -177,6 +178,7 @@ func sentinelClient(cfg backend.Config, scheme string) (redis.UniversalClient, e
 	o.Username, o.Password = u.User, u.Password
 	o.CredentialsProviderContext = cfg.Credentials
 	o.TLSConfig = eachHost(o.TLSConfig, cfg.TLS)
+	o.Dialer = dialerFor(o.DialTimeout, o.TLSConfig)
 	o.MaxRetries = -1
 	o.DialerRetries = 1
 	o.ContextTimeoutEnabled = true
@@ -207,6 +209,7 @@ func clusterClient(cfg backend.Config, scheme string) (redis.UniversalClient, er
 	o.Username, o.Password = u.User, u.Password
 	o.CredentialsProviderContext = cfg.Credentials
 	o.TLSConfig = eachHost(o.TLSConfig, cfg.TLS)
+	o.Dialer = dialerFor(o.DialTimeout, o.TLSConfig)
 	o.MaxRetries = -1
 	o.DialerRetries = 1
 	o.ContextTimeoutEnabled = true

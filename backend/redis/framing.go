@@ -1,0 +1,192 @@
+package redis
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// The bounds of what a server may say. The client library makes room for any number that
+// a reply begins with, panics on some, and calls itself for what is nested.
+const (
+	maxLine  = 64 << 10
+	maxBulk  = 16 << 20
+	maxItems = 64 << 10 // of a list
+	maxDepth = 16       // of lists in lists
+)
+
+var errOversized = errors.New("the server's reply is beyond all bounds")
+
+type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// dialerFor is the client library's dialer, with connections that bound replies.
+func dialerFor(timeout time.Duration, t *tls.Config) dialer {
+	return bounding(redis.NewDialer(&redis.Options{DialTimeout: cmp.Or(timeout, 5*time.Second), TLSConfig: t}))
+}
+
+// bounding has connections end at a reply that is beyond the bounds.
+func bounding(dial dialer) dialer {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		b := &boundedConn{Conn: conn}
+		if raw, ok := conn.(syscall.Conn); ok {
+			return &boundedSocket{b, raw}, nil
+		}
+		return b, nil
+	}
+}
+
+// A boundedConn reads along.
+type boundedConn struct {
+	net.Conn
+	frame  framing
+	broken bool
+}
+
+// Read implements net.Conn.
+func (c *boundedConn) Read(b []byte) (int, error) {
+	if c.broken {
+		return 0, errOversized
+	}
+	n, err := c.Conn.Read(b)
+	if good := c.frame.take(b[:n]); good < n {
+		c.broken = true
+		_ = c.Conn.Close()
+		return good, errOversized
+	}
+	return n, err
+}
+
+// A boundedSocket lets the client library see whether its socket is still open.
+type boundedSocket struct {
+	*boundedConn
+	raw syscall.Conn
+}
+
+// SyscallConn implements syscall.Conn.
+func (c *boundedSocket) SyscallConn() (syscall.RawConn, error) { return c.raw.SyscallConn() }
+
+// A framing is where in a reply a stream of bytes is.
+type framing struct {
+	kind     byte // of the line; 0: it begins
+	length   int  // of the line so far
+	size     int  // that the line says
+	negative bool
+	skip     int // bytes of a text that are to come
+
+	depth int
+	items [maxDepth]int  // of each list, that are to come
+	aside [maxDepth]bool // it is an attribute of what follows, and no item of its list
+}
+
+// take returns how many of the bytes are within the bounds: all, or those before the
+// first that is not.
+func (f *framing) take(b []byte) int {
+	for i := 0; i < len(b); {
+		if f.skip > 0 {
+			n := min(f.skip, len(b)-i)
+			f.skip, i = f.skip-n, i+n
+			if f.skip == 0 {
+				f.itemEnds()
+			}
+			continue
+		}
+		if !f.next(b[i]) {
+			return i
+		}
+		i++
+	}
+	return len(b)
+}
+
+// next takes a byte of a line.
+func (f *framing) next(c byte) bool {
+	switch {
+	case f.kind == 0:
+		f.kind, f.length, f.size, f.negative = c, 0, 0, false
+		return most(c) >= 0
+	case c == '\n':
+		return f.lineEnds()
+	}
+	f.length++
+	limit := most(f.kind)
+	switch {
+	case f.length > maxLine:
+		return false
+	case limit == 0, c == '\r':
+		return true
+	case c == '-' && f.length == 1:
+		f.negative = true
+		return true
+	case c < '0' || c > '9':
+		return false
+	}
+	f.size = 10*f.size + int(c-'0')
+	return f.size <= limit
+}
+
+// most is the greatest size of what begins with c: 0 if it has none, negative if nothing
+// begins so.
+func most(c byte) int {
+	switch c {
+	case '+', '-', ':', '_', ',', '#', '(':
+		return 0
+	case '$', '=', '!':
+		return maxBulk
+	case '*', '~', '>', '%', '|':
+		return maxItems
+	}
+	return -1
+}
+
+func (f *framing) lineEnds() bool {
+	kind, limit := f.kind, most(f.kind)
+	f.kind = 0
+	switch {
+	case limit == maxBulk && !f.negative:
+		f.skip = f.size + len("\r\n")
+		return true
+	case limit == maxItems && f.size > 0 && !f.negative:
+		if kind == '%' || kind == '|' {
+			f.size *= 2
+		}
+		return f.begin(f.size, kind == '|')
+	case kind != '|':
+		f.itemEnds()
+	}
+	return true
+}
+
+// begin begins a list.
+func (f *framing) begin(items int, aside bool) bool {
+	if f.depth == maxDepth {
+		return false
+	}
+	f.items[f.depth], f.aside[f.depth] = items, aside
+	f.depth++
+	return true
+}
+
+// itemEnds also ends the lists of which it was the last.
+func (f *framing) itemEnds() {
+	for f.depth > 0 {
+		last := f.depth - 1
+		f.items[last]--
+		if f.items[last] > 0 {
+			return
+		}
+		f.depth = last
+		if f.aside[last] {
+			return
+		}
+	}
+}

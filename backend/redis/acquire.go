@@ -211,6 +211,7 @@ func (c *call) ask(ctx context.Context, mode string) (answer, error) {
 		a, err := c.send(ctx, mode)
 		if err == nil {
 			c.answered = true
+			c.Answered()
 			return a, nil
 		}
 		switch {

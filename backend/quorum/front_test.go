@@ -59,6 +59,32 @@ func TestFrontHangs(t *testing.T) {
 	}
 }
 
+// Who has waited for a moment when the front stops answering is let in by the others
+// once it has had time for one ping.
+func TestFrontFlaps(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		a, b := s.open(t, nil), s.open(t, nil)
+		for range 50 {
+			a.unlock(a.lock("warm"))
+			b.unlock(b.lock("warm"))
+		}
+		front := s[s.front("x")]
+		for range 20 {
+			l := a.lock("x")
+			granted := make(chan *dlock.Lease, 1)
+			go func() { granted <- b.lock("x") }()
+			synctest.Wait()
+			front.Freeze()
+			start := time.Now()
+			a.unlock(l)
+			b.unlock(<-granted)
+			must(t, time.Since(start) < 80*time.Millisecond, "it took %v", time.Since(start))
+			front.Thaw()
+			time.Sleep(300 * time.Millisecond)
+		}
+	})
+}
+
 // Who has the front does not get the rest. Nobody else may overtake it.
 func TestTryDoesNotOvertake(t *testing.T) {
 	ripe(t, 3, func(t *testing.T, s nodes) {

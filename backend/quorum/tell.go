@@ -73,10 +73,11 @@ type told struct {
 // returns when enough have, or too few can. What a node has not confirmed is
 // repeated in the background while the lease lasts.
 func (h *hold) tell(ctx context.Context, m message) error {
-	done, free, results, pending := h.tellAll(ctx, m)
+	done, results, pending := h.tellAll(ctx, m)
 	var failed []error
 	var late <-chan time.Time
 	front := m.ends // its word is missing
+	free := h.free(m)
 	for pending > 0 && done+pending+free >= h.b.need && (done < h.b.need || front) {
 		if late == nil && done+free >= h.b.need {
 			late = time.After(h.b.nodes[h.front].soon())
@@ -91,6 +92,8 @@ func (h *hold) tell(ctx context.Context, m message) error {
 			case !errors.Is(r.err, backend.ErrLost):
 				failed = append(failed, r.err)
 			}
+		case <-h.changed: // a request that was under way has ended
+			free = h.free(m)
 		case <-late:
 			return nil
 		case <-ctx.Done():
@@ -110,20 +113,17 @@ func (h *hold) tell(ctx context.Context, m message) error {
 }
 
 // tellAll begins what tell waits for. It returns how many nodes have done it
-// before, how many have nothing to end, and how many answers will come.
+// before, and how many answers will come.
 //
 // The end of a hold is also waited for at its front, for a moment: whom the front
 // refuses takes the lock to be held. It is done for others, too, if enough nodes
 // either had no part of the hold or have confirmed it, and the rest do not answer.
-func (h *hold) tellAll(ctx context.Context, m message) (done, free int, results chan told, pending int) {
+func (h *hold) tellAll(ctx context.Context, m message) (done int, results chan told, pending int) {
 	ctx = context.WithoutCancel(ctx)
 	done, parts := h.parts()
 	results = make(chan told, len(parts))
 	for i, c := range parts {
 		if c == nil {
-			if m.ends && h.hasNothing(i) {
-				free++
-			}
 			continue
 		}
 		pending++
@@ -138,7 +138,7 @@ func (h *hold) tellAll(ctx context.Context, m message) (done, free int, results 
 			results <- told{i, backend.ErrClosed}
 		}
 	}
-	return done, free, results, pending
+	return done, results, pending
 }
 
 // parts returns copies of what the nodes have granted, by seat, and how many have
@@ -159,12 +159,19 @@ func (h *hold) parts() (released int, parts []*backend.Hold) {
 	return released, parts
 }
 
-// hasNothing reports that node i has no part of the hold, and has had none.
-func (h *hold) hasNothing(i int) bool {
+// free is how many nodes have no part of a hold that ends, and have had none.
+func (h *hold) free(m message) (n int) {
+	if !m.ends {
+		return 0
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := &h.seats[i]
-	return s.hold == nil && !s.released && !s.asking && !errors.Is(s.err, backend.ErrLost)
+	for i := range h.seats {
+		if s := &h.seats[i]; s.hold == nil && !s.released && !s.asking && !errors.Is(s.err, backend.ErrLost) {
+			n++
+		}
+	}
+	return n
 }
 
 // noteTold notes the answer of a node.

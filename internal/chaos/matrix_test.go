@@ -90,7 +90,7 @@ var matrix = []row{
 	{"F-52", "planned failover behind an address that stays", map[string]string{"redis": "backend/redis:TestPlannedFailoverBehindAnAddress, backend/redis:TestSubscriptionFollowsTheWrites", "*": none + "Redis only"}},
 	{"F-53", "subscription alive, but nothing comes through", map[string]string{"redis": "backend/redis:TestDeafSubscription, backend/redis:TestDeafSubscriptionIsAsked", "*": none + "see F-25"}},
 	{"F-54", "forged, replayed, flooded messages", map[string]string{"redis": "backend/redis:TestHostilePeer, backend/redis:TestImplausibleGrant", "*": none + "clients are told nothing that strangers could send"}},
-	{"F-43", "RedLock: nodes down, hung, slow, also under contention", map[string]string{"redlock": "backend/quorum:TestMinorityDown, backend/quorum:TestMajorityDown, backend/quorum:TestTwoDownOneSlow, backend/quorum:TestContendedWithNodesAway, backend/quorum:TestFrontHangs", "*": none + "a lock on several servers"}},
+	{"F-43", "RedLock: nodes down, hung, slow, also under contention", map[string]string{"redlock": "backend/quorum:TestMinorityDown, backend/quorum:TestMajorityDown, backend/quorum:TestTwoDownOneSlow, backend/quorum:TestContendedWithNodesAway, backend/quorum:TestFrontHangs, backend/quorum:TestFrontFlaps", "*": none + "a lock on several servers"}},
 	{"F-44", "RedLock: node comes back empty, or with old data", map[string]string{"redlock": "backend/quorum:TestRestartedNodeStaysOut, backend/quorum:TestRestartWithOldData, internal/protocol:TestQuorumAllRules", "*": none + "a lock on several servers"}},
 	{"F-45", "leader killed, stopped, cut off", map[string]string{"etcd": "backend/etcd:TestLeaderGone, backend/etcd:TestMinority", "*": none + "etcd only; ZooKeeper is F-48"}},
 	{"F-46", "client at a member that is cut off", map[string]string{"etcd": "backend/etcd:TestMinority", "zk": "backend/zk:TestEnsemble, backend/zk:TestNobodyAnswers", "*": none + "a cluster"}},
@@ -98,7 +98,7 @@ var matrix = []row{
 	{"F-48", "leader of the ensemble killed", map[string]string{"zk": "backend/zk:TestEnsemble", "*": none + "ZooKeeper only"}},
 	{"F-49", "standby promoted", map[string]string{"pg": "backend/pg:TestStandbyRefused", "*": none + "Postgres only"}},
 	{"F-60", "writer among readers who hold for long", map[string]string{"*": "conformance:RW/WriterNotStarved", "pg": "backend/pg:TestWriterBesideLongReaders, backend/pg:TestOrderAcrossSlices"}},
-	{"F-61", "more waits than connections to wait on", map[string]string{"pg": "backend/pg:TestSlotsCountWaiters, backend/pg:TestMaxConns", "*": none + "a wait is no connection"}},
+	{"F-61", "more waits than connections to wait on", map[string]string{"pg": "backend/pg:TestSlotsCountWaiters, backend/pg:TestMaxConns, backend/pg:TestMaxConnsAtOnce", "*": none + "a wait is no connection"}},
 	{"F-62", "very many TTLs", map[string]string{"pg": "backend/pg:TestManyTTLs", "*": none + "a TTL is no connection"}},
 	{"F-63", "dump restored, clock set back", map[string]string{"pg": "backend/pg:TestTokensGrowAcrossRestore, backend/pg:TestTokensGrowWhenTheClockDoesNot", "*": none + "Postgres only"}},
 }

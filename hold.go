@@ -27,17 +27,18 @@ type hold struct {
 	question   *limited // the context in which it is asked for; nil: that is over
 	isQueued   bool     // the server has told it to wait
 
-	over atomic.Pointer[reason] // nil: it goes on; set with mu held
+	over  atomic.Pointer[reason] // nil: it goes on; set with mu held
+	brief atomic.Bool            // it need not last for the shortest time
 
 	mu      sync.Mutex
-	open    *entry // leases not yet unlocked, newest first
-	entries int32  // how many of them
-	nested  int32  // and how many of those were made under another
-	seq     int32  // counts the changes of entries
-	live    bool   // from the first lease on
-	weak    bool   // a downgrade was begun: it is nobody's to write under any more
-	brief   bool   // it need not last for the shortest time
-	isWant  bool   // somebody waits for the lock
+	open    *entry        // leases not yet unlocked, newest first
+	entries int32         // how many of them
+	nested  int32         // and how many of those were made under another
+	seq     int32         // counts the changes of entries
+	live    bool          // from the first lease on
+	weak    bool          // a downgrade was begun: it is nobody's to write under any more
+	isWant  bool          // somebody waits for the lock
+	resting chan struct{} // closed when its rest ends; nil: this process keeps it for no rest
 	wanted  chan struct{}
 	passage
 
@@ -130,6 +131,7 @@ func (h *hold) exit(e *entry) (entries, seq int32, over error) {
 		over = r.kind
 	} else if h.entries == 0 {
 		h.over.Store(unlocked)
+		h.beginRest()
 	}
 	return h.entries, h.seq, over
 }
@@ -143,6 +145,7 @@ func (h *hold) finish(r *reason) bool {
 		return false
 	}
 	h.over.Store(r)
+	h.beginRest()
 	open := h.leases()
 	h.mu.Unlock()
 	for _, e := range open {
@@ -170,33 +173,6 @@ func (h *hold) isLive() bool {
 func (h *hold) overBy(kind error) bool {
 	r := h.over.Load()
 	return r != nil && r.kind == kind
-}
-
-// release ends h after its last lease was unlocked. For the rest of the shortest time
-// for which it must be held the server keeps it, or this process does.
-func (h *hold) release(ctx context.Context) error {
-	c := h.lock.client
-	rest := h.rest()
-	if rest <= 0 || c.expires(rest) {
-		return h.releaseNow(ctx)
-	}
-	c.rests.Go(func(ctx context.Context) {
-		if backend.Sleep(ctx, rest) {
-			ctx, cancel := h.usable(ctx)
-			defer cancel()
-			_ = h.releaseNow(ctx)
-		}
-	})
-	return nil
-}
-
-// rest is what is left of the shortest time for which h must be held. One that was
-// lost need not be.
-func (h *hold) rest() time.Duration {
-	if h.lock.minHold == 0 || h.isBrief() || h.overBy(ErrLost) {
-		return 0
-	}
-	return h.lock.minHold - h.held()
 }
 
 // releaseNow gives h back. If the server cannot be told the janitor goes on
@@ -248,19 +224,6 @@ func (h *hold) usable(ctx context.Context) (context.Context, context.CancelFunc)
 	}
 	l := within(ctx, ttl)
 	return l, l.end
-}
-
-// cutShort has h not last longer than its leases.
-func (h *hold) cutShort() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.brief = true
-}
-
-func (h *hold) isBrief() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.brief
 }
 
 // Renewed implements keepalive.Owner.

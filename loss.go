@@ -18,10 +18,11 @@ func (h *hold) Lost(cause error) {
 	}
 }
 
-// Over implements keepalive.Owner: it ends all leases with ErrLost. A loss before
-// the hold is live is for begin to see.
+// Over implements keepalive.Owner: it ends all leases with ErrLost, or the rest of the
+// hold when they have ended. A loss before the hold is live is for begin to see.
 func (h *hold) Over(cause error) bool {
-	return h.finish(&reason{ErrLost, without(ErrLost, cause)}) && h.isLive()
+	loss := &reason{ErrLost, without(ErrLost, cause)}
+	return (h.finish(loss) || h.endRest(loss)) && h.isLive()
 }
 
 // reportLost takes from the keeper what is over.

@@ -248,7 +248,7 @@ func (a *multiLease) unlock(ctx context.Context) error {
 		switch off, err := part.exit(ctx); {
 		case !off:
 			note(part, err)
-		case part.hold.rest() > 0:
+		case part.hold.lock.minHold > 0:
 			note(part, part.hold.release(ctx))
 		default:
 			last = append(last, part.hold)
@@ -266,7 +266,7 @@ func (a *multiLease) withdraw(ctx context.Context) {
 	a.end()
 	for _, part := range a.members() {
 		if part.parent == nil {
-			part.hold.cutShort()
+			part.hold.brief.Store(true)
 		}
 	}
 	_ = a.unlock(ctx)

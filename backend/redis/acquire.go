@@ -275,9 +275,11 @@ type grant struct {
 
 // status is what the server said of the call. A number is a grant, but for 0.
 func (c *call) status(a answer) string {
-	switch {
+	switch status := a.status(); {
+	case status == "GRANTED" && a.int(2) <= 0: // each has a token
+	case status == "QUEUED" && !c.Wait, status == "GONE" && !c.Wait:
 	case !a.plain:
-		return a.status()
+		return status
 	case a.number > 0:
 		return "GRANTED"
 	}
@@ -296,9 +298,7 @@ func (c *call) grantOf(a answer) grant {
 }
 
 // lasts is how long the server keeps the hold from us on.
-func (g grant) lasts() time.Duration {
-	return time.Duration(g.expiry*1000-g.us) * time.Microsecond
-}
+func (g grant) lasts() time.Duration { return lasting(g.us, g.expiry) }
 
 // accept makes a hold of a grant. It returns nil if that ran out before it
 // could be used. A request that was sent twice may be granted twice, the second

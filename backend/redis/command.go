@@ -16,6 +16,9 @@ var (
 
 	// errGarbled is a reply that is none.
 	errGarbled = errors.New("the server's reply cannot be read")
+
+	// errNonsense is a reply on which the client library panics.
+	errNonsense = errors.New("the client library cannot go on")
 )
 
 // grace is how long a reply that is under way may still come once its
@@ -34,6 +37,8 @@ type command struct {
 	ack   time.Duration // how long its replicas have; 0: it needs none
 	lacks error         // what became of that
 	done  chan struct{} // receives when there is a reply or an error
+
+	closing <-chan struct{} // closed when its caller need not wait; nil: never
 }
 
 var (
@@ -48,7 +53,8 @@ func newCommand(ctx context.Context, args []any) *command {
 }
 
 // await waits for the reply. With no time left it takes one that is there. The
-// caller goes when ctx ends; the command, if it has left, is not taken back.
+// caller goes when ctx ends or c.closing does; the command, if it has left, is not
+// taken back.
 func (c *command) await(ctx context.Context, limit time.Duration) (any, error) {
 	if limit <= 0 {
 		select {
@@ -71,6 +77,7 @@ func (c *command) await(ctx context.Context, limit time.Duration) (any, error) {
 		return nil, err
 	case <-ctx.Done():
 		err = context.Cause(ctx)
+	case <-c.closing:
 	}
 	if c.left.CompareAndSwap(false, true) {
 		return nil, err // it will not be sent
@@ -87,7 +94,7 @@ func (c *command) await(ctx context.Context, limit time.Duration) (any, error) {
 // result ends the life of a command that is done.
 func (c *command) result() (any, error) {
 	reply, err, lacks := c.reply, c.err, c.lacks
-	c.ctx, c.args, c.joins, c.reply, c.err, c.ack, c.lacks = nil, nil, false, nil, nil, 0, nil
+	c.ctx, c.args, c.closing, c.joins, c.reply, c.err, c.ack, c.lacks = nil, nil, nil, false, nil, nil, 0, nil
 	c.left.Store(false)
 	commands.Put(c)
 	if err == nil {

@@ -12,7 +12,7 @@ const (
 
 	// captive is for how long a caller may be held by a request that it sends itself,
 	// though its context has ended, if a server that is near falls silent.
-	captive = 100 * time.Millisecond
+	captive = 30 * time.Millisecond
 )
 
 // direct sends a command on its caller's own goroutine, if the server is near and

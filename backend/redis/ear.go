@@ -93,7 +93,7 @@ func (e *ear) add(s *subscription) bool {
 	}
 	e.mu.Unlock()
 	if !closed {
-		_ = e.ps.SSubscribe(e.ctx, channel)
+		_ = guard(func() error { return e.ps.SSubscribe(e.ctx, channel) })
 	}
 	return !closed
 }
@@ -126,7 +126,7 @@ func (e *ear) receive() {
 	var heard hearing
 	go heard.watch(e.ctx, e.ps, e.hub.pulse, func() bool { return e.hub.anybodyAt(e.has) })
 	for e.ctx.Err() == nil {
-		m, err := e.ps.ReceiveTimeout(e.ctx, 0)
+		m, err := hear(e.ctx, e.ps)
 		if _, said := replied(err); err != nil && !said {
 			break
 		}
@@ -255,6 +255,8 @@ func (h *hub) sweep() {
 	}
 	h.swept = len(h.subs)
 	for e, channels := range idle {
-		h.moving.Go(func() { _ = e.ps.SUnsubscribe(e.ctx, channels...) })
+		h.moving.Go(func() {
+			_ = guard(func() error { return e.ps.SUnsubscribe(e.ctx, channels...) })
+		})
 	}
 }

@@ -14,6 +14,9 @@ import (
 // farewell bounds Close on a server that does not answer.
 const farewell = 5 * time.Second
 
+// parting is how long Close waits for subscriptions to end when its context is done.
+const parting = 250 * time.Millisecond
+
 // releaseRest gives back the holds that nobody has released. The error names those
 // of which it is not known whether the server still has them.
 func (b *Backend) releaseRest(ctx context.Context) error {

@@ -30,6 +30,15 @@ const (
 	joinable      // its script takes several locks
 )
 
+// until is closing, or nil for what is waited for although the backend closes: what it
+// still has to tell the server is ordinary.
+func (k kind) until(closing <-chan struct{}) <-chan struct{} {
+	if k == ordinary {
+		return nil
+	}
+	return closing
+}
+
 // keyAt is where a command that runs a script has its first key.
 const keyAt = 3
 
@@ -38,7 +47,8 @@ const keyAt = 3
 type nodes struct {
 	client   *redis.ClusterClient
 	replicas int
-	known    atomic.Bool // the client has learnt once who has which slots
+	closing  <-chan struct{} // as of a pipeliner
+	known    atomic.Bool     // the client has learnt once who has which slots
 
 	mu       sync.RWMutex
 	masters  map[*redis.Client]*pipeliner
@@ -72,7 +82,7 @@ func (n *nodes) do(ctx context.Context, limit time.Duration, args []any, k kind)
 		return reply, nil
 	}
 	if redirected(err) && (k != durable || n.replicas == 0) {
-		return n.follow(ctx, end, args)
+		return n.follow(ctx, end, args, k)
 	}
 	if _, said := replied(err); !said || redirected(err) {
 		n.reload() // another may have taken its place
@@ -105,7 +115,7 @@ func (n *nodes) connect(node *redis.Client) *pipeliner {
 	then := time.Now().Add(-disused)
 	maps.DeleteFunc(n.masters, func(_ *redis.Client, p *pipeliner) bool { return p.unused(then) })
 	p := newPipeliner(node, n.replicas)
-	p.oneLock = true
+	p.oneLock, p.closing = true, n.closing
 	n.masters[node] = p
 	return p
 }
@@ -131,6 +141,8 @@ func (n *nodes) learn(ctx context.Context, limit time.Duration, key string) erro
 		return q.err
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	case <-n.closing:
+		return errNoReply
 	case <-t.C:
 		return errNoReply
 	}
@@ -149,7 +161,10 @@ func (n *nodes) ask(key string) *question {
 		defer close(q.done)
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		_, q.err = n.client.MasterForKey(ctx, key)
+		q.err = guard(func() error {
+			_, err := n.client.MasterForKey(ctx, key)
+			return err
+		})
 		n.known.CompareAndSwap(false, q.err == nil)
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -171,8 +186,9 @@ func redirected(err error) bool {
 // a redirect points, also to a node that has no slot yet. On which connection,
 // and with that by which replicas, is its secret: what is durable has to be
 // asked for again instead, when it is known who has the slot.
-func (n *nodes) follow(ctx context.Context, end time.Time, args []any) (any, error) {
+func (n *nodes) follow(ctx context.Context, end time.Time, args []any, k kind) (any, error) {
 	c := newCommand(ctx, args)
+	c.closing = k.until(n.closing)
 	c.left.Store(true)
 	go func() {
 		process(context.WithoutCancel(ctx), n.client, []*command{c})

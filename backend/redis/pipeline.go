@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -41,6 +42,7 @@ type pipeliner struct {
 	oneLock  bool // a command must not be for several: its first key says where it goes
 	replicas int  // how many must acknowledge what is durable
 	trip     backend.RoundTrip
+	closing  <-chan struct{} // when it is closed, nobody waits for a lock any more
 
 	mu       sync.Mutex
 	queue    []*command
@@ -79,6 +81,7 @@ func (p *pipeliner) do(ctx context.Context, limit time.Duration, args []any, k k
 // post sends a command whose reply is awaited later, for no longer than limit.
 func (p *pipeliner) post(ctx context.Context, limit time.Duration, args []any, k kind) *command {
 	c := newCommand(ctx, args)
+	c.closing = k.until(p.closing)
 	c.joins = k == joinable && !p.oneLock
 	if k == durable && p.replicas > 0 {
 		c.ack = max(limit/2, time.Millisecond) // 0 would be for ever
@@ -226,24 +229,24 @@ func process(ctx context.Context, client redis.UniversalClient, batch []*command
 	for i, c := range batch {
 		cmds[i] = newOnce(ctx, c.args)
 	}
-	broken := guard(func() {
+	err := guard(func() error {
 		if len(cmds) == 1 {
-			_ = client.Process(ctx, cmds[0])
-			return
+			return client.Process(ctx, cmds[0])
 		}
 		pipe := client.Pipeline()
 		for _, cmd := range cmds {
 			_ = pipe.Process(ctx, cmd)
 		}
-		_, _ = pipe.Exec(ctx)
+		_, err := pipe.Exec(ctx)
+		return err
 	})
 	answered = true
 	for i, c := range batch {
 		c.reply, c.err = cmds[i].outcome()
 		if _, said := replied(c.err); c.err != nil && !said {
 			answered = false
-			if broken != nil {
-				c.err = broken
+			if errors.Is(err, errNonsense) {
+				c.err = err
 			}
 		}
 	}
@@ -252,12 +255,11 @@ func process(ctx context.Context, client redis.UniversalClient, batch []*command
 
 // guard runs f in the client library, which panics on some replies that no server
 // gives. That ends the connection, and need not end the process.
-func guard(f func()) (err error) {
+func guard(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("the client library cannot go on: %v", r)
+			err = fmt.Errorf("%w: %v", errNonsense, r)
 		}
 	}()
-	f()
-	return nil
+	return f()
 }

@@ -34,7 +34,7 @@ func (h *hearing) watch(ctx context.Context, ps *redis.PubSub, every time.Durati
 			return
 		}
 		if asked, last = silent, n; silent {
-			_ = ps.Ping(ctx) // a failure shows at the next read
+			_ = guard(func() error { return ps.Ping(ctx) }) // a failure shows at the next read
 		}
 	}
 }

@@ -422,7 +422,7 @@ func (tr *trial) renewal(lock int, id string) step {
 			add(i, ids[tr.rnd.IntN(len(ids))])
 		}
 	}
-	_, call := renewCall(part, till)
+	call := renewCall(part, till)
 	last := keyAt + call[keyAt-1].(int)
 	return step{lock: lock, script: trialRenew, keys: call[keyAt:last], args: call[last:], model: func() []any {
 		us := tr.locks[lock].us

@@ -251,9 +251,11 @@ func New(client redis.UniversalClient, o *Options) *Backend {
 	}
 	if c, ok := client.(*redis.ClusterClient); ok {
 		b.nodes = newNodes(c, b.replicas)
+		b.nodes.closing = b.closing
 		b.transport = b.nodes
 	} else {
-		b.transport = newPipeliner(client, b.replicas)
+		p := newPipeliner(client, b.replicas)
+		p.closing, b.transport = b.closing, p
 	}
 	b.hub = newHub(client, b.nodes, log, o.PollOnly)
 	if b.poll <= 0 {
@@ -288,11 +290,30 @@ func (b *Backend) Close(ctx context.Context) error {
 	if e := b.janitor.Close(ctx); err == nil && e != nil {
 		err = fail(e)
 	}
-	b.hub.close()
+	b.hush(ctx)
 	if b.owned {
 		_ = b.client.Close()
 	}
 	return err
+}
+
+// hush ends the subscriptions. One whose connection is just being made ends when the
+// client library has given that up, which nobody waits for once ctx is done.
+func (b *Backend) hush(ctx context.Context) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		b.hub.close()
+	}()
+	select {
+	case <-ended:
+		return
+	case <-ctx.Done():
+	}
+	select {
+	case <-ended:
+	case <-time.After(parting):
+	}
 }
 
 // address is where the client of a request about a lock is called.

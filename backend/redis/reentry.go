@@ -12,10 +12,15 @@ func (b *Backend) Reenter(ctx context.Context, h *backend.Hold, entries int, seq
 	s := stateOf(h)
 	call := enterScript.of(s.key(), 2, s.id(), extension(h), entries, seq)
 	a, err := b.insist(ctx, h.TTL, enterScript, call, nil)
-	if err == nil && a.int(0) == 0 {
+	switch {
+	case err != nil:
+		return err
+	case a.int(1) <= 0: // there is always the time
+		return fail(errGarbled)
+	case a.int(0) == 0:
 		return backend.ErrLost
 	}
-	return err
+	return nil
 }
 
 // Downgrade implements backend.Downgrader.
@@ -45,8 +50,11 @@ func (b *Backend) prove(ctx context.Context, h *backend.Hold, s *script, call []
 	if err != nil {
 		return a, err
 	}
-	if a.status() != "OK" {
+	switch a.status() {
+	case "OK":
+		return a, nil
+	case "LOST":
 		return a, backend.ErrLost
 	}
-	return a, nil
+	return a, fail(errGarbled)
 }

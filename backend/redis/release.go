@@ -51,10 +51,13 @@ func (r *release) outcome(a answer, err error) error {
 		return err
 	}
 	r.b.after(r.state.key(), a)
-	if a.plain || r.repeated && a.status() == "NOT_HELD" && time.Now().Before(r.over) {
+	switch status := a.status(); {
+	case a.plain, r.repeated && status == "NOT_HELD" && time.Now().Before(r.over):
 		return nil // or it was the first request that ended it
+	case status == "NOT_HELD", status == "LEFT":
+		return backend.ErrLost
 	}
-	return backend.ErrLost
+	return fail(errGarbled)
 }
 
 // heard takes the error of a request that is repeated: it may have been carried out.

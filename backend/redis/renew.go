@@ -79,7 +79,7 @@ func (r *renewal) renewed(a answer, expiry int64) error {
 		r.wanted()
 	}
 	r.hold.Sent = a.sent
-	r.hold.Granted = time.Duration(expiry*1000-a.int(0)) * time.Microsecond
+	r.hold.Granted = lasting(a.int(0), expiry)
 	r.expiry.Store(expiry)
 	r.lasts(r.hold.Sent, r.hold.Granted)
 	return nil
@@ -87,8 +87,7 @@ func (r *renewal) renewed(a answer, expiry int64) error {
 
 // renewBatch also returns the new expiries, as outcomes does.
 func (b *Backend) renewBatch(ctx context.Context, part []renewal, till int64) (answer, []int64, error) {
-	s, call := renewCall(part, till)
-	a, err := b.run(ctx, attempt(part[0].request.TTL), s, call)
+	a, err := b.run(ctx, attempt(part[0].request.TTL), renewScript, renewCall(part, till))
 	if err != nil {
 		return a, nil, err
 	}
@@ -96,15 +95,15 @@ func (b *Backend) renewBatch(ctx context.Context, part []renewal, till int64) (a
 	return a, expiries, err
 }
 
-// renewCall renews holds of one TTL that need the same script, for that TTL or, if
+// renewCall renews holds of one TTL that need the same keys, for that TTL or, if
 // it is not 0, until a time of the server in ms.
-func renewCall(part []renewal, till int64) (s *script, call []any) {
-	s, each := renewScript, 1
+func renewCall(part []renewal, till int64) []any {
+	each := 1
 	if part[0].is(shares) {
 		each = 3
 	}
 	keys := each * len(part)
-	call = append(make([]any, 0, keyAt+keys+2+len(part)), "evalsha", s.sha, keys)
+	call := append(make([]any, 0, keyAt+keys+2+len(part)), "evalsha", renewScript.sha, keys)
 	for i := range part {
 		switch r := &part[i]; {
 		case each > 1:
@@ -124,7 +123,7 @@ func renewCall(part []renewal, till int64) (s *script, call []any) {
 			call = append(call, i+1, used)
 		}
 	}
-	return s, call
+	return call
 }
 
 // life is for how many ms from now a hold is kept, or the negative of the
@@ -139,7 +138,7 @@ func life(ttl time.Duration, till int64) int64 {
 // outcomes are the new expiries of n holds: 0 for one that is lost, negative
 // if somebody waits.
 func outcomes(a answer, n int) ([]int64, error) {
-	if len(a.values) < 2 || len(a.values)%2 != 0 {
+	if len(a.values) < 2 || len(a.values)%2 != 0 || a.int(1) <= 0 {
 		return nil, errGarbled
 	}
 	out := slices.Repeat([]int64{a.int(1)}, n)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/backend"
 )
 
 //go:embed lua/*.lua
@@ -119,10 +121,31 @@ func (a answer) status() string {
 	return s
 }
 
-// int is the i-th value, 0 if there is no such number.
+// int is the i-th value, 0 if there is no such number. No script can mean one that
+// is greater than a double is exact for.
 func (a answer) int(i int) int64 {
 	n, _ := a.at(i).(int64)
+	if n > exact || n < -exact {
+		return 0
+	}
 	return n
+}
+
+const exact = 1 << 53
+
+// millis is the i-th value as a time in ms: none that is negative, or longer than any
+// lease.
+func (a answer) millis(i int) time.Duration { return ofMillis(a.int(i)) }
+
+func ofMillis(n int64) time.Duration {
+	return time.Duration(min(max(n, 0), backend.MaxTTL.Milliseconds())) * time.Millisecond
+}
+
+// lasting is the time from a moment of the server, in µs, to another one in ms. Of two
+// that are further apart than clocks or leases could bring them it is cut short.
+func lasting(us, expiry int64) time.Duration {
+	const most = int64(2 * backend.MaxTTL / time.Microsecond)
+	return time.Duration(min(max(expiry*1000-us, -most), most)) * time.Microsecond
 }
 
 func (a answer) at(i int) any {
@@ -148,6 +171,9 @@ func (b *Backend) run(ctx context.Context, limit time.Duration, s *script, call 
 		reply, err = b.transport.do(ctx, limit, whole, s.kind)
 	}
 	a.read(reply)
+	if err == nil && !a.plain && a.values == nil {
+		err = errGarbled
+	}
 	return a, err
 }
 
@@ -157,5 +183,6 @@ func unknownScript(err error) bool { return err != nil && redis.HasErrorPrefix(e
 
 func (a *answer) read(reply any) {
 	a.number, a.plain = reply.(int64)
+	a.plain = a.plain && a.number <= exact
 	a.values, _ = reply.([]any)
 }

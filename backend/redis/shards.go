@@ -32,10 +32,10 @@ func (b *Backend) renewShards(ctx context.Context, all []renewal, report func(*b
 // renewShard sends a script for each hold, all at once: they leave as pipelines.
 func (b *Backend) renewShard(ctx context.Context, p *pipeliner, part []renewal, report func(*backend.Hold, error)) {
 	sent := time.Now()
-	posted := make([]*command, len(part))
+	posted, s := make([]*command, len(part)), b.script(renewScript)
 	for i := range part {
-		s, call := renewCall(part[i:i+1], 0)
-		call[1] = b.script(s).sha
+		call := renewCall(part[i:i+1], 0)
+		call[1] = s.sha
 		posted[i] = p.post(ctx, attempt(part[i].request.TTL), call, s.kind)
 	}
 	for i := range part {
@@ -72,8 +72,7 @@ func (b *Backend) renewElsewhere(ctx context.Context, r *renewal, err error) (an
 	if redis.IsTryAgainError(err) {
 		return b.run(ctx, attempt(r.request.TTL), renewScript, r.movingCall())
 	}
-	s, call := renewCall([]renewal{*r}, 0)
-	return b.run(ctx, attempt(r.request.TTL), s, call)
+	return b.run(ctx, attempt(r.request.TTL), renewScript, renewCall([]renewal{*r}, 0))
 }
 
 // movingCall renews a hold by the one key in which it stands by itself: others may be

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"net"
@@ -243,5 +244,74 @@ func TestCloseOnASilentServer(t *testing.T) {
 			}
 		}
 		must[any](t)(nil, s.Resume())
+	}
+}
+
+// TestCloseWaitsForNoAnswer closes a backend while a request for a lock is under way,
+// and a subscription is being made, on a server that has fallen silent. Neither of them
+// is worth waiting for: a client of one's own may allow them any time.
+func TestCloseWaitsForNoAnswer(t *testing.T) {
+	t.Parallel()
+	p := must[*faultnet.Proxy](t)(faultnet.Listen(server.Start(t, server.Redis{}).Addr()))
+	t.Cleanup(func() { _ = p.Close() })
+	rdb := redis.NewClient(&redis.Options{Addr: p.Addr(), DisableIdentity: true, ReadTimeout: 2 * limit})
+	t.Cleanup(func() { _ = rdb.Close() })
+	b := New(rdb, &Options{PollOnly: true})
+	r := backend.Request{Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: limit}
+	must[any](t)(nil, b.Release(within(t), must[*backend.Hold](t)(b.Acquire(within(t), r))))
+	p.Blackhole(faultnet.ToClient)
+	b.hub.polls = false
+	answer := make(chan error, 1)
+	go func() {
+		r.ID.Seq++
+		_, err := b.Acquire(within(t), r)
+		answer <- err
+	}()
+	underWay(t, b.transport.(*pipeliner), 1)
+	done, cancel := context.WithCancel(context.Background())
+	cancel()
+	began := time.Now()
+	_ = b.Close(done)
+	if took := time.Since(began); took > attempt(r.TTL)/2 {
+		t.Errorf("Close took %v", took)
+	}
+	is(t, <-answer, backend.ErrClosed)
+}
+
+// TestNobodyIsCaptive has a server that was near fall silent. Whoever asks for a lock
+// that was free goes as soon as its context ends.
+func TestNobodyIsCaptive(t *testing.T) {
+	t.Parallel()
+	way := proxied(t)
+	fastest := time.Hour
+	for range 3 {
+		rdb := redis.NewClient(&redis.Options{
+			Addr: way.Addr(), DisableIdentity: true, ContextTimeoutEnabled: true, MaxRetries: -1,
+		})
+		t.Cleanup(func() { _ = rdb.Close() })
+		b := New(rdb, &Options{PollOnly: true})
+		t.Cleanup(func() { _ = b.Close(expired()) })
+		p := b.transport.(*pipeliner)
+		name := t.Name() + rand.Text() // an id that was given up is noted with its lock
+		r := backend.Request{Name: name, ID: backend.ID{Client: name}, Mode: backend.Exclusive, TTL: limit}
+		eventually(t, "the server is near", func() bool {
+			r.ID.Seq++
+			must[any](t)(nil, b.Release(within(t), must[*backend.Hold](t)(b.Acquire(within(t), r))))
+			return p.trip.Limit(0, latest) <= near/2 && b.free.has(lockKey(name))
+		})
+		rest(t, p)
+		way.Blackhole(faultnet.ToClient)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+		began := time.Now()
+		r.ID.Seq++
+		if _, err := b.Acquire(ctx, r); err == nil {
+			t.Error("nobody has answered")
+		}
+		fastest = min(fastest, time.Since(began))
+		cancel()
+		way.Restore(faultnet.ToClient)
+	}
+	if fastest > 50*time.Millisecond {
+		t.Errorf("%v at least, after 5 ms were allowed", fastest)
 	}
 }

@@ -61,8 +61,11 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 	b.owned, b.member = true, cfg.Member
 	ctx, cancel := backend.Bound(ctx, opening)
 	defer cancel()
-	if err := b.inspect(ctx, o.Logger); err != nil {
+	if err := guard(func() error { return b.inspect(ctx, o.Logger) }); err != nil {
 		_ = b.Close(ctx)
+		if errors.Is(err, errNonsense) {
+			err = fail(err)
+		}
 		return nil, err
 	}
 	return b, nil

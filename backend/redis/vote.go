@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -78,5 +77,5 @@ func unready(a answer) error {
 	if a.status() != "NOT_READY" {
 		return nil
 	}
-	return &backend.NotReadyError{In: time.Duration(a.int(2)) * time.Millisecond}
+	return &backend.NotReadyError{In: a.millis(2)}
 }

@@ -92,12 +92,12 @@ func (c *call) plausible(g grant) bool {
 // pause is how long to wait for a message before asking. The head of the queue
 // asks when the holder's lease runs out: nobody tells it.
 func (c *call) pause(a answer) time.Duration {
-	position, pause := a.int(3), time.Duration(a.int(4))*time.Millisecond
+	position, pause := max(a.int(3), 0), a.millis(4)
 	switch {
 	case c.polls:
 		// A grant that nobody tells of must not run out between two questions. Who is
 		// further back in the queue asks more rarely, or a long one would cost too much.
-		return backend.Jitter(min(c.b.poll*time.Duration(position+1), c.TTL/3, unattended/3))
+		return backend.Jitter(min(c.b.poll*time.Duration(min(position, 1000)+1), c.TTL/3, unattended/3))
 	case position == 0:
 		return pause
 	}

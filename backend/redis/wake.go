@@ -56,7 +56,7 @@ type waiter struct {
 
 	// Guarded by hub.mu.
 	id     string    // of the present entry into the queue
-	hinted time.Time // when a message last had it ask
+	hinted time.Time // when a message last had this entry ask
 }
 
 // hints is how often a message may have a waiter ask. It could be sent again and again.
@@ -106,7 +106,7 @@ func (w *waiter) put() {
 func (h *hub) expect(r backend.ID, id string, w *waiter) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w.id = id
+	w.id, w.hinted = id, time.Time{}
 	h.waiters[r] = w
 }
 
@@ -369,13 +369,15 @@ func (s *subscription) close() {
 // receive takes in messages until s is closed or turns out to be forbidden.
 func (s *subscription) receive(ctx context.Context) {
 	defer close(s.done)
-	for ctx.Err() == nil && s.listen(ctx) {
+	var pause backend.Backoff
+	for ctx.Err() == nil && s.listen(ctx, &pause) {
+		backend.Sleep(ctx, pause.Next())
 	}
 }
 
 // listen takes in messages on one connection, and on those that the client library puts
 // in its place when that breaks. It reports false if s is forbidden.
-func (s *subscription) listen(ctx context.Context) bool {
+func (s *subscription) listen(ctx context.Context, pause *backend.Backoff) bool {
 	ps := s.hub.client.Subscribe(ctx)
 	defer ps.Close()
 	ctx, stop := context.WithCancel(ctx)
@@ -386,17 +388,17 @@ func (s *subscription) listen(ctx context.Context) bool {
 	go heard.watch(ctx, ps, s.hub.pulse, func() bool { return s.hub.anybodyAt(func(at address) bool { return at == s.at }) })
 
 	channel := s.at.channel()
-	_ = ps.Subscribe(ctx, channel) // a failure shows at the first read
-	var pause backend.Backoff
+	subscribe := func() error { return ps.Subscribe(ctx, channel) } // a failure shows at the next read
+	_ = guard(subscribe)
 	for ctx.Err() == nil {
-		m, err := ps.ReceiveTimeout(ctx, 0)
+		m, err := hear(ctx, ps)
 		if err == nil {
 			pause.Reset()
 			heard.count.Add(1)
 			s.take(m)
 			continue
 		}
-		if errors.Is(err, redis.ErrClosed) {
+		if errors.Is(err, redis.ErrClosed) || errors.Is(err, errNonsense) {
 			break
 		}
 		if _, ok := replied(err); ok && ctx.Err() == nil {
@@ -404,11 +406,20 @@ func (s *subscription) listen(ctx context.Context) bool {
 				s.deny(err)
 				return false
 			}
-			_ = ps.Subscribe(ctx, channel)
+			_ = guard(subscribe)
 		}
 		backend.Sleep(ctx, pause.Next())
 	}
 	return true
+}
+
+// hear returns what comes next on a subscription.
+func hear(ctx context.Context, ps *redis.PubSub) (m any, err error) {
+	err = guard(func() (err error) {
+		m, err = ps.ReceiveTimeout(ctx, 0)
+		return err
+	})
+	return m, err
 }
 
 func (s *subscription) take(m any) {

@@ -18,12 +18,12 @@ type watch struct {
 // after takes the reply to a release, downgrade or check: it says when somebody
 // has to look at the lock.
 func (b *Backend) after(k key, a answer) {
-	ms := a.int(1)
+	d := a.millis(1)
 	if a.plain {
-		ms = a.number
+		d = ofMillis(a.number)
 	}
-	if ms > 0 {
-		b.watch.plan(b, k, time.Duration(ms)*time.Millisecond)
+	if d > 0 {
+		b.watch.plan(b, k, d)
 	}
 }
 

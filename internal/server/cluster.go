@@ -22,7 +22,6 @@ const (
 type Cluster struct {
 	Masters  []*Server
 	Replicas []*Server // the i-th copies the i-th master
-	buses    []*port
 }
 
 // StartCluster runs a cluster for one test. A node that has been silent for
@@ -55,12 +54,7 @@ func NewCluster(kind Redis, timeout time.Duration) (*Cluster, error) {
 func (c *Cluster) start(kind Redis, timeout time.Duration) error {
 	kinds := make([]Kind, 2*shards)
 	for i := range kinds {
-		bus, err := reservePort()
-		if err != nil {
-			return err
-		}
-		c.buses = append(c.buses, bus)
-		kinds[i] = kind.node(bus, timeout)
+		kinds[i] = clusterNode{kind.node(timeout)}
 	}
 	g, err := newGroup(kinds...)
 	if err != nil {
@@ -70,11 +64,12 @@ func (c *Cluster) start(kind Redis, timeout time.Duration) error {
 	return nil
 }
 
-// node is a kind that talks to other nodes by the given port.
-func (r Redis) node(bus *port, timeout time.Duration) Redis {
+// A clusterNode is a server that needs a second port.
+type clusterNode struct{ Redis }
+
+func (r Redis) node(timeout time.Duration) Redis {
 	r.Args = append(r.Args[:len(r.Args):len(r.Args)],
 		"--cluster-enabled", "yes",
-		"--cluster-port", strconv.Itoa(bus.number),
 		"--cluster-node-timeout", strconv.FormatInt(timeout.Milliseconds(), 10),
 		"--cluster-replica-validity-factor", "0", // the only replica may always take over
 		"--repl-diskless-sync-delay", "0",
@@ -94,13 +89,7 @@ func (c *Cluster) Addrs() []string {
 func (c *Cluster) nodes() group { return append(append(group{}, c.Masters...), c.Replicas...) }
 
 // Close ends all nodes.
-func (c *Cluster) Close() error {
-	err := c.nodes().Close()
-	for _, bus := range c.buses {
-		bus.release()
-	}
-	return err
-}
+func (c *Cluster) Close() error { return c.nodes().Close() }
 
 // join makes one cluster of the nodes.
 func (c *Cluster) join() error {
@@ -108,7 +97,11 @@ func (c *Cluster) join() error {
 	defer cancel()
 	for i, s := range c.Masters {
 		first, next := i*slots/shards, (i+1)*slots/shards
-		if err := tell(ctx, s, "CLUSTER ADDSLOTSRANGE %d %d", first, next-1); err != nil {
+		var all strings.Builder
+		for slot := first; slot < next; slot++ {
+			fmt.Fprintf(&all, " %d", slot)
+		}
+		if err := tell(ctx, s, "CLUSTER ADDSLOTS%s", &all); err != nil {
 			return err
 		}
 	}
@@ -141,7 +134,7 @@ func (c *Cluster) meet() error {
 		asked = time.Now()
 		host, port, _ := net.SplitHostPort(c.Masters[0].Addr())
 		for _, s := range c.nodes()[1:] {
-			err = errors.Join(err, tell(ctx, s, "CLUSTER MEET %s %s %d", host, port, c.buses[0].number))
+			err = errors.Join(err, tell(ctx, s, "CLUSTER MEET %s %s", host, port))
 		}
 		return err
 	})

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"errors"
+	"math"
 	"net"
 	"os"
 	"strconv"
@@ -18,12 +20,16 @@ type port struct {
 	socket *os.File
 }
 
-func reservePort() (*port, error) {
+// reservePort reserves the wanted port, or any if that is 0.
+func reservePort(wanted int) (*port, error) {
+	if wanted > math.MaxUint16 {
+		return nil, errors.New("no such port")
+	}
 	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	number, err := bindLoopback(socket)
+	number, err := bindLoopback(socket, wanted)
 	if err != nil {
 		_ = syscall.Close(socket)
 		return nil, err
@@ -31,10 +37,28 @@ func reservePort() (*port, error) {
 	return &port{number: number, socket: os.NewFile(uintptr(socket), "reserved port")}, nil
 }
 
+// busOffset is how far above its port a node of a Redis cluster listens for the others.
+// It can be told another one from version 7 on.
+const busOffset = 10000
+
+// reserveWithBus reserves the port of such a node, and that for the others.
+func reserveWithBus() (node, bus *port, err error) {
+	for range 100 { // that far above may be no port, or somebody's
+		if node, err = reservePort(0); err != nil {
+			return nil, nil, err
+		}
+		if bus, err = reservePort(node.number + busOffset); err == nil {
+			return node, bus, nil
+		}
+		node.release()
+	}
+	return nil, nil, err
+}
+
 // bindLoopback allows sharing only after the bind, so that the number is one
 // that nobody else has.
-func bindLoopback(socket int) (int, error) {
-	if err := syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+func bindLoopback(socket, wanted int) (int, error) {
+	if err := syscall.Bind(socket, &syscall.SockaddrInet4{Port: wanted, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		return 0, os.NewSyscallError("bind", err)
 	}
 	if err := syscall.SetsockoptInt(socket, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
@@ -58,7 +82,7 @@ func (p *port) release() { _ = p.socket.Close() }
 // for SO_REUSEADDR, as Go, Java and most servers do.
 func ReserveAddr(t testing.TB) string {
 	t.Helper()
-	p, err := reservePort()
+	p, err := reservePort(0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 func TestReservedPort(t *testing.T) {
-	reserved, err := reservePort()
+	reserved, err := reservePort(0)
 	must(t, err)
 	defer reserved.release()
 	if err := bindExclusively(t, reserved.number); !errors.Is(err, syscall.EADDRINUSE) {

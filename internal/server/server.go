@@ -42,6 +42,7 @@ type Server struct {
 	kind Kind
 	dir  string
 	port *port
+	bus  *port // for the other nodes of a cluster, or nil
 
 	mu      sync.Mutex
 	proc    *process // nil before the first start
@@ -90,11 +91,16 @@ func place(kind Kind) (*Server, error) {
 	if err := os.Chmod(dir, 0o711); err != nil {
 		return nil, err
 	}
-	port, err := reservePort()
+	s := &Server{kind: kind, dir: dir}
+	if _, ok := kind.(clusterNode); ok {
+		s.port, s.bus, err = reserveWithBus()
+	} else {
+		s.port, err = reservePort(0)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return &Server{kind: kind, dir: dir, port: port}, nil
+	return s, nil
 }
 
 // Addr is where the server listens, as "127.0.0.1:port", the same for its whole life.
@@ -171,6 +177,9 @@ func (s *Server) Close() error {
 		return err
 	}
 	s.port.release()
+	if s.bus != nil {
+		s.bus.release()
+	}
 	return os.RemoveAll(s.dir)
 }
 

@@ -1,6 +1,7 @@
 package dlock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -29,7 +30,8 @@ const (
 // 1 s; if ctx is done already, for 1 s. What has not been confirmed then is an
 // ErrUnavailable that names the locks: the server ends them when their TTL is over.
 // Where the backend cannot leave a lock behind, Close waits longer for what remains of
-// WithMinHold, until ctx is done.
+// WithMinHold, until ctx is done. A hook that does not return, or a backend, is left
+// behind some 50 ms after that.
 func (c *Client) Close(ctx context.Context) error {
 	if ctx == nil {
 		return newError("close", "", errNilContext)
@@ -46,28 +48,54 @@ func (c *Client) Close(ctx context.Context) error {
 		ctx, cancel = backend.Detach(ctx, farewell)
 		defer cancel()
 	}
-	rests := slices.ContainsFunc(holds, func(h *hold) bool { return h.rest() > 0 && !c.expires(h.rest()) })
-	limit := c.farewell(holds)
+	limit, rest := c.farewell(holds), c.longestRest(holds)
 	told, cancel := bounded(ctx, limit)
 	defer cancel()
-	c.releaseAll(told, slices.DeleteFunc(holds, func(h *hold) bool { return !h.finish(closed) }))
-	rested := c.rests.Close(ctx)
-	if rests {
+	resting, cancel := bounded(ctx, rest+limit)
+	defer cancel()
+	holds = slices.DeleteFunc(holds, func(h *hold) bool { return !h.finish(closed) })
+	late := leaveBehind(told, func() error { c.releaseAll(told, holds); return nil })
+	rested := c.rests.Close(resting)
+	if rest > 0 {
 		told, cancel = bounded(ctx, limit)
 		defer cancel()
 	}
-	err := c.janitor.Close(told)
-	c.keeper.Close()
-	if e := c.backend.Close(told); e != nil {
-		err = e
-	}
-	if err = c.unconfirmed(err); err == nil {
-		err = rested
-	}
-	if err != nil {
+	undone := c.janitor.Close(told)
+	renewing := leaveBehind(told, func() error { c.keeper.Close(); return nil })
+	open := leaveBehind(told, func() error { return c.backend.Close(told) })
+	if err := cmp.Or(c.unconfirmed(cmp.Or(open, late, undone, renewing)), rested); err != nil {
 		return newError("close", "", err)
 	}
 	return nil
+}
+
+// leaveBehind waits for f until ctx is done, and for a moment more in which f may see
+// that. What f calls, such as a hook, may never return: then it is left behind, and the
+// error says so. A panic of f is one of the caller.
+func leaveBehind(ctx context.Context, f func() error) error {
+	done := make(chan any, 1)
+	var returned error
+	go func() {
+		defer func() { done <- recover() }()
+		returned = f()
+	}()
+	var over <-chan time.Time
+	ended := ctx.Done()
+	for {
+		select {
+		case p := <-done:
+			if p != nil {
+				panic(p)
+			}
+			return returned
+		case <-ended:
+			t := time.NewTimer(parting)
+			defer t.Stop()
+			over, ended = t.C, nil
+		case <-over:
+			return backend.Fail(ErrUnavailable, errStuck)
+		}
+	}
 }
 
 // bounded is ctx, with a deadline if it has none.
@@ -85,6 +113,16 @@ func (c *Client) farewell(holds []*hold) time.Duration {
 		longest = max(longest, h.lock.ttl)
 	}
 	return min(max(longest, farewell), longFarewell)
+}
+
+// longestRest is for how long this process is to keep some of the holds.
+func (c *Client) longestRest(holds []*hold) (longest time.Duration) {
+	for _, h := range holds {
+		if rest := h.rest(); !c.expires(rest) {
+			longest = max(longest, rest)
+		}
+	}
+	return longest
 }
 
 // closed is the reason for the end of all holds of a client that is closed.

@@ -29,11 +29,14 @@ var unlocked = &reason{kind: ErrUnlocked}
 func (r *reason) err() error { return backend.Fail(r.kind, r.by) }
 
 // on is r as the error of the hold or lease on name, nil if there is no r.
-func (r *reason) on(name string) error {
+func (r *reason) on(name string) error { return r.during("hold", name) }
+
+// during is r as the error of the operation op on name, nil if there is no r.
+func (r *reason) during(op, name string) error {
 	if r == nil {
 		return nil
 	}
-	return &Error{Op: "hold", Name: name, Kind: r.kind, Err: r.by}
+	return &Error{Op: op, Name: name, Kind: r.kind, Err: r.by}
 }
 
 var closedChan = func() chan struct{} {

@@ -171,6 +171,7 @@ var (
 	errTooLate         = errors.New("the lock was granted, but the answer took as long as the lease")
 	errParentEnded     = errors.New("the outer lease ended")
 	errNestedDowngrade = errors.New("only the lease that took the lock can be downgraded")
+	errStuck           = errors.New("a hook, or the backend, has not returned")
 	errHookPanicked    = errors.New("the hook Waiting panicked")
 	errOpenEntry       = errors.New("an exclusive entry made under the lease is open")
 )

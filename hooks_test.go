@@ -94,3 +94,45 @@ func TestHooksThatPanic(t *testing.T) {
 		free()
 	})
 }
+
+// A hook that never returns does not keep Close, nor the backend from being closed.
+func TestCloseLeavesAHookBehind(t *testing.T) {
+	hooks := map[string]func(stuck func(dlock.Event)) dlock.Hooks{
+		"Released": func(stuck func(dlock.Event)) dlock.Hooks { return dlock.Hooks{Released: stuck} },
+		"Lost":     func(stuck func(dlock.Event)) dlock.Hooks { return dlock.Hooks{Lost: stuck} },
+		"Renewed":  func(stuck func(dlock.Event)) dlock.Hooks { return dlock.Hooks{Renewed: stuck} },
+		"Rested":   func(stuck func(dlock.Event)) dlock.Hooks { return dlock.Hooks{Released: stuck} },
+	}
+	for name, with := range hooks {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				end := make(chan struct{})
+				defer close(end)
+				s := memory.NewServer()
+				b, _ := newBySession(s)
+				c, err := dlock.New(b, &dlock.Options{TTL: 3 * time.Second, Hooks: with(func(dlock.Event) { <-end })})
+				is(t, err, nil)
+				lock(t, c.Mutex("x"))
+				lock(t, c.Mutex("y"))
+				if name == "Rested" {
+					unlock(t, lock(t, c.Mutex("z", dlock.WithMinHold(time.Second))))
+				}
+				time.Sleep(2 * time.Second) // of which a renewal is
+				if name == "Lost" {
+					s.Evict("y")
+					synctest.Wait()
+				}
+				start := time.Now()
+				err = c.Close(context.Background())
+				short(t, "Close", start, 3200*time.Millisecond)
+				if err == nil {
+					t.Error("nothing was left behind")
+				}
+				if s.Names() != 0 {
+					t.Error("the backend was not closed")
+				}
+				is(t, c.Close(context.Background()), nil)
+			})
+		})
+	}
+}

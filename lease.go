@@ -156,8 +156,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	l.of.check()
 	name := l.of.lockName()
 	if !l.of.end() {
-		r := l.of.reason()
-		return &Error{Op: "unlock", Name: name, Kind: r.kind, Err: r.by}
+		return l.of.reason().during("unlock", name)
 	}
 	if err := l.of.unlock(ctx); err != nil {
 		return newError("unlock", name, err)

@@ -97,7 +97,8 @@ func (m *Multi) takeAll(ctx context.Context, r request) (*Lease, error) {
 		part, err := l.acquire(waitCtx, r)
 		if err == nil {
 			handle.parts = append(handle.parts, part)
-			err = all.add(part.of.(*entry))
+			all.add(part.of.(*entry))
+			err = all.reason().during(r.op, m.name)
 		}
 		if err != nil {
 			return nil, err
@@ -132,16 +133,12 @@ func (a *multiLease) token() uint64    { return 0 }
 func (a *multiLease) lockName() string { return a.multi.name }
 func (a *multiLease) client() *Client  { return a.multi.client }
 
-// add makes e a part of a. It fails if that is over by then.
-func (a *multiLease) add(e *entry) error {
+// add makes e a part of a, which may be over by then.
+func (a *multiLease) add(e *entry) {
 	a.mu.Lock()
 	a.parts = append(a.parts, e)
 	a.mu.Unlock()
 	e.group.Store(a)
-	if r := a.reason(); r != nil {
-		return r.on(a.multi.name)
-	}
-	return nil
 }
 
 func (a *multiLease) members() []*entry {

@@ -99,8 +99,11 @@ func TestMultiThatLosesAPartOnTheWay(t *testing.T) {
 			}
 		}
 		c, other := client(t, memory.New(s), o), client(t, memory.New(s), dlock.Options{TTL: time.Second})
-		if _, err := c.Multi([]string{"a", "b"}).TryLock(t.Context()); !errors.Is(err, dlock.ErrLost) {
-			t.Fatalf("got %v, want ErrLost", err)
+		_, err := c.Multi([]string{"a", "b"}).TryLock(t.Context())
+		is(t, err, dlock.ErrLost)
+		var e *dlock.Error
+		if !errors.As(err, &e) || e.Op != "trylock" || e.Name != "a b" {
+			t.Errorf("%v does not name the operation that failed", err)
 		}
 		time.Sleep(time.Minute)
 		l, err := other.Mutex("b").TryLock(t.Context())

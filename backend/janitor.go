@@ -51,8 +51,13 @@ func Retry(ctx context.Context, job func(context.Context) error) {
 	})
 }
 
+// unwinding is how long a job may take to notice that its context has ended.
+const unwinding = 50 * time.Millisecond
+
 // Close waits for the jobs under way until ctx is done, then ends them, and
-// returns when they have ended. It reports ctx's Cause if it had to end any.
+// returns when they have ended. A job that goes on all the same, for what it has called
+// does not return, is left behind 50 ms later. Close reports ctx's Cause if it had to
+// end any.
 func (j *Janitor) Close(ctx context.Context) error {
 	j.mu.Lock()
 	j.closed = true
@@ -73,7 +78,12 @@ func (j *Janitor) Close(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		stop()
-		<-idle
+		t := time.NewTimer(unwinding)
+		defer t.Stop()
+		select {
+		case <-idle:
+		case <-t.C:
+		}
 		return Cause(ctx)
 	}
 }

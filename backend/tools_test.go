@@ -155,3 +155,19 @@ func TestNextInBlock(t *testing.T) {
 		t.Errorf("%d is of the next block", token)
 	}
 }
+
+// What a job has called may never return.
+func TestJanitorLeavesAJobBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j Janitor
+		end := make(chan struct{})
+		defer close(end)
+		j.Go(func(context.Context) { <-end })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		if err := j.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > time.Second+unwinding {
+			t.Errorf("closed after %v: %v", time.Since(start), err)
+		}
+	})
+}

@@ -80,7 +80,7 @@ func TestClusterHandsOver(t *testing.T) {
 		go func() { done <- turns(ctx, b.Mutex(name), 1) }()
 		node := nodeOf(t, admin, name)
 		eventually(t, "it waits where the lock is", func() bool {
-			return len(node.PubSubShardChannels(ctx, mainKey(name)+":c:*").Val()) == 1 &&
+			return heardAt(ctx, node, name) &&
 				node.ZCard(ctx, mainKey(name)+":q").Val() == 1
 		})
 	}
@@ -91,7 +91,7 @@ func TestClusterHandsOver(t *testing.T) {
 	for range locks {
 		must[any](t)(nil, <-done)
 	}
-	if n := clusterScripts(t, c) - before; n > 3*locks {
+	if n := clusterScripts(t, c) - before; n > 3*locks && !tooOld() {
 		t.Errorf("%d commands for %d hand-overs", n, locks)
 	}
 }
@@ -129,31 +129,44 @@ func TestClusterForgetsIdleSubscriptions(t *testing.T) {
 }
 
 // clusterUser is the user that the package documentation proposes.
-const clusterUser = "dlock on >secret resetkeys ~dlock:* resetchannels &dlock:* " +
+func clusterUser() string {
+	if tooOld() {
+		return singleUser + "+cluster +asking"
+	}
+	return singleUser + "+pubsub|numsub +cluster|slots +asking +spublish +pubsub|shardnumsub +ssubscribe +sunsubscribe"
+}
+
+// tooOld reports that servers do not know of messages for one shard of a cluster.
+func tooOld() bool { return strings.HasPrefix(shared.Version(), "6.") }
+
+// heardAt reports whether somebody listens for a lock on its node. No one does where
+// that is not known.
+func heardAt(ctx context.Context, node *redis.Client, name string) bool {
+	return tooOld() || len(node.PubSubShardChannels(ctx, mainKey(name)+":c:*").Val()) == 1
+}
+
+const singleUser = "dlock on >secret resetkeys ~dlock:* resetchannels &dlock:* " +
 	"-@all +hello +auth +ping +select +client|setname +info +eval +evalsha " +
 	"+time +exists +hmget +hset +hdel +pexpire +zadd +zrem +zcard +zscore " +
 	"+zrank +zrange +zrevrange +zrangebyscore +zremrangebyscore " +
-	"+publish +pubsub|numsub +subscribe +unsubscribe " +
-	"+cluster|slots +asking +spublish +pubsub|shardnumsub +ssubscribe +sunsubscribe"
+	"+publish +subscribe +unsubscribe "
 
 func TestClusterUser(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
-	c, admin := startCluster(t, server.Redis{Args: append([]string{"--user"}, strings.Fields(clusterUser)...)})
+	c, admin := startCluster(t, server.Redis{Args: append([]string{"--user"}, strings.Fields(clusterUser())...)})
 	url := strings.Replace(clusterURL(c), "://", "://dlock:secret@", 1)
 	log := new(warnings)
 	a, b := openURL(t, url, &dlock.Options{Logger: log.logger()}), openURL(t, url, nil)
 	l := must[*dlock.Lease](t)(a.Mutex(t.Name()).Lock(ctx))
 	got := make(chan *dlock.Lease)
 	go func() { got <- must[*dlock.Lease](t)(b.Mutex(t.Name()).Lock(ctx)) }()
-	key := mainKey(t.Name())
 	eventually(t, "it waits for a message", func() bool {
-		return len(nodeOf(t, admin, t.Name()).PubSubShardChannels(ctx, key+":c:*").Val()) == 1 &&
-			admin.ZCard(ctx, key+":q").Val() == 1
+		return heardAt(ctx, nodeOf(t, admin, t.Name()), t.Name()) && admin.ZCard(ctx, mainKey(t.Name())+":q").Val() == 1
 	})
 	must[any](t)(nil, l.Unlock(ctx))
 	must[any](t)(nil, (<-got).Unlock(ctx))
-	if s := log.String(); s != "" {
+	if s := log.String(); s != "" && !tooOld() {
 		t.Errorf("warnings: %s", s)
 	}
 	_, err := dlock.Open(ctx, strings.Replace(url, "secret", "wrong", 1), nil)
@@ -162,17 +175,28 @@ func TestClusterUser(t *testing.T) {
 	}
 }
 
-// TestClusterWithoutMessages has waiters that may not subscribe, as on a server
-// that is too old for it: they ask, and the log says so once.
+// TestClusterWithoutMessages has waiters that may not subscribe, or cannot, on a server
+// that is too old for it: they ask, without having waited to be told, and the log says so
+// once.
 func TestClusterWithoutMessages(t *testing.T) {
+	unknown := []string{"--rename-command", "ssubscribe", ""}
+	if tooOld() {
+		unknown = nil
+	}
+	t.Run("unknown", func(t *testing.T) { withoutMessages(t, unknown, "") })
+	user := strings.Replace(clusterUser(), " +ssubscribe", "", 1)
+	forbidden := append([]string{"--user"}, strings.Fields(user)...)
+	t.Run("forbidden", func(t *testing.T) { withoutMessages(t, forbidden, "dlock:secret@") })
+}
+
+func withoutMessages(t *testing.T, args []string, login string) {
 	t.Parallel()
 	ctx := within(t)
-	user := strings.Replace(clusterUser, " +ssubscribe", "", 1)
-	c, admin := startCluster(t, server.Redis{Args: append([]string{"--user"}, strings.Fields(user)...)})
+	c, admin := startCluster(t, server.Redis{Args: args})
 	log := new(warnings)
-	url := strings.Replace(clusterURL(c), "://", "://dlock:secret@", 1)
+	url := strings.Replace(clusterURL(c), "://", "://"+login, 1)
 	a, b := openURL(t, url, nil), openURL(t, url, &dlock.Options{Logger: log.logger()})
-	for i := range 3 {
+	for i := range 10 {
 		name := fmt.Sprintf("%s/%d", t.Name(), i)
 		l := must[*dlock.Lease](t)(a.Mutex(name).Lock(ctx))
 		got := make(chan *dlock.Lease)

@@ -179,7 +179,7 @@ func (e *ear) refused(err error) {
 		}
 	}
 	e.mu.Unlock()
-	if !hopeless(err) && !redis.HasErrorPrefix(err, "ERR") {
+	if !refused(err) {
 		e.hub.move(pending)
 		return
 	}

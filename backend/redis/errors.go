@@ -50,6 +50,13 @@ func hopeless(err error) bool {
 	return kindOf(err) != backend.ErrUnavailable
 }
 
+// refused reports that a subscription is not to be had. A command that the server does
+// not know is an error with no other word than ERR.
+func refused(err error) bool {
+	said, _ := replied(err)
+	return hopeless(err) || strings.HasPrefix(said, "ERR ")
+}
+
 // passing reports that the request may well succeed in a moment.
 func passing(err error) bool {
 	if _, ok := replied(err); !ok {

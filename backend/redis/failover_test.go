@@ -237,7 +237,7 @@ func TestSlotMovesUnderItsLock(t *testing.T) {
 	outlives(mv.to)
 	mv.end()
 	eventually(t, "the waiter listens on the other node", func() bool {
-		return len(mv.to.PubSubShardChannels(ctx, key+":c:*").Val()) == 1
+		return heardAt(ctx, mv.to, name)
 	})
 	if n := mv.to.HGet(ctx, key, "n").Val(); n != "2" {
 		t.Errorf("entered %s times, want 2", n)

@@ -22,7 +22,7 @@ func TestLoginChanges(t *testing.T) {
 		t.Helper()
 		must[any](t)(admin.Do(ctx, append([]any{"acl", "setuser", "app"}, rules...)...).Result())
 	}
-	set("on", ">old", "~dlock:*", "&dlock:*", "+@all")
+	set("on", ">old", "~dlock:*", "resetchannels", "&dlock:*", "+@all")
 	var password atomic.Value
 	password.Store("old")
 	c := openClient(t, s, &dlock.Options{

@@ -69,10 +69,14 @@ func (b *Backend) renewElsewhere(ctx context.Context, r *renewal, err error) (an
 		b.nodes.reload()
 		return answer{}, err
 	}
-	if redis.IsTryAgainError(err) {
+	var a answer
+	if !redis.IsTryAgainError(err) {
+		a, err = b.run(ctx, attempt(r.request.TTL), renewScript, renewCall([]renewal{*r}, 0))
+	}
+	if err != nil && redis.IsTryAgainError(err) { // of an old server only where it points to
 		return b.run(ctx, attempt(r.request.TTL), renewScript, r.movingCall())
 	}
-	return b.run(ctx, attempt(r.request.TTL), renewScript, renewCall([]renewal{*r}, 0))
+	return a, err
 }
 
 // movingCall renews a hold by the one key in which it stands by itself: others may be

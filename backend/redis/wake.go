@@ -402,7 +402,7 @@ func (s *subscription) listen(ctx context.Context, pause *backend.Backoff) bool 
 			break
 		}
 		if _, ok := replied(err); ok && ctx.Err() == nil {
-			if hopeless(err) || redis.HasErrorPrefix(err, "ERR") {
+			if refused(err) {
 				s.deny(err)
 				return false
 			}

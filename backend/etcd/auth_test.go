@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -145,13 +146,10 @@ func TestLoginForgottenWhileWatching(t *testing.T) {
 		args []string
 		do   func(t *testing.T, root *clientv3.Client)
 	}{
-		"password set": {nil, func(t *testing.T, root *clientv3.Client) {
-			_, err := root.UserChangePassword(timed(t), "app", "pass/of/app")
-			must(t, err)
-		}},
-		"token expired": {[]string{"--auth-token-ttl=1"}, func(t *testing.T, root *clientv3.Client) {
-			time.Sleep(3 * time.Second) // the server's own clock decides, and nothing tells
-		}},
+		"password set":         {nil, setPassword},
+		"token expired":        {[]string{"--auth-token-ttl=1"}, outlast},
+		"password set, JWT":    {[]string{jwt(t, time.Hour)}, setPassword},
+		"token expired as JWT": {[]string{jwt(t, 2*time.Second)}, outlast},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -189,6 +187,32 @@ func TestLoginForgottenWhileWatching(t *testing.T) {
 			must(t, kept.Unlock(timed(t)))
 		})
 	}
+}
+
+func setPassword(t *testing.T, root *clientv3.Client) {
+	_, err := root.UserChangePassword(timed(t), "app", "pass/of/app")
+	must(t, err)
+}
+
+// outlast waits for tokens to run out: the server's own clock decides, and nothing
+// tells.
+func outlast(*testing.T, *clientv3.Client) { time.Sleep(3 * time.Second) }
+
+// jwt is the flag for signed tokens that last for ttl.
+func jwt(t testing.TB, ttl time.Duration) string {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	secret, err := x509.MarshalECPrivateKey(private)
+	must(t, err)
+	public, err := x509.MarshalPKIXPublicKey(private.Public())
+	must(t, err)
+	dir := t.TempDir()
+	for name, block := range map[string]*pem.Block{
+		"private": {Type: "EC PRIVATE KEY", Bytes: secret}, "public": {Type: "PUBLIC KEY", Bytes: public},
+	} {
+		must(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
+	}
+	return fmt.Sprintf("--auth-token=jwt,pub-key=%s/public,priv-key=%s/private,sign-method=ES256,ttl=%v", dir, dir, ttl)
 }
 
 // TestCredentialsHang asks for credentials that never come, until the question is

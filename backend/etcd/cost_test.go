@@ -29,11 +29,18 @@ func costs(t testing.TB, p *faultnet.Proxy, want int64, what string, do func()) 
 	}
 }
 
-// openQuiet opens a client, which makes a session: lease, guard and watch.
+// openQuiet opens a client, which makes a session: lease, guard and watch, and asks
+// for the server's version.
 func openQuiet(t testing.TB, p *faultnet.Proxy) *dlock.Client {
 	c := open(t, time.Minute, p.Addr())
-	eventually(t, "the session is complete", func() bool { return p.Stats().Requests == 3 })
+	complete(t, p)
 	return c
+}
+
+// complete waits until a client has sent all that it does when it is opened.
+func complete(t testing.TB, p *faultnet.Proxy) {
+	t.Helper()
+	eventually(t, "the session is complete", func() bool { return p.Stats().Requests == 4 && p.Stats().Owed == 0 })
 }
 
 func TestRoundTrips(t *testing.T) {

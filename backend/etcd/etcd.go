@@ -52,6 +52,13 @@
 // line has the lock as soon as it hears of that, with no further question, and
 // deletes the key with its own release. Package internal/protocol has a model.
 //
+// # Versions
+//
+// Version 3.4.31, 3.5.13 or any of 3.6 and later: in those before, a leader that has
+// stalled acknowledges renewals of leases that have run out (etcd-io/etcd#15247), and
+// 3.5.0 to 3.5.2 may lose what they have acknowledged (etcd-io/etcd#13766). A client
+// that is opened by URL warns of them.
+//
 // # Permissions
 //
 // With authentication a user needs a role with readwrite on the prefix:

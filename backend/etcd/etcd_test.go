@@ -66,7 +66,7 @@ func TestManyAhead(t *testing.T) {
 		_, err := admin.Delete(timed(t), foreign(i))
 		must(t, err)
 	}
-	const session, join, look = 3, 2, 2 // what is found ahead is watched
+	const session, join, look = 4, 2, 2 // what is found ahead is watched
 	eventually(t, "the nearest key is watched", func() bool { return p.Stats().Requests >= session+join+look })
 	if !waiter.waiting() {
 		t.Fatal("let in with a key ahead")

@@ -102,6 +102,7 @@ func TestWaiterCutOff(t *testing.T) {
 	lease := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
 	ctx, cancel := context.WithCancel(timed(t))
 	m := open(t, ttl, p.Addr()).RWMutex("a")
+	complete(t, p)
 	before := p.Stats().Requests
 	waiter := start(t, ctx, m.RLock)
 	queued(t, admin, 2)

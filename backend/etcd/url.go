@@ -41,6 +41,7 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 		return nil, b.at(unavailable(err))
 	}
 	s.unreserve()
+	b.warnOfVersion(cfg.Logger)
 	return b, nil
 }
 

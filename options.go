@@ -24,9 +24,9 @@ type Options struct {
 	//
 	// Below 100 ms, of which a client warns, a lock is lost whenever its process
 	// or the server is not run for some milliseconds, as on any busy machine. A
-	// client that holds very many locks needs a longer one: 2 µs for each are
-	// taken off the lease, up to a third, because to end them all takes time, and
-	// all have to be renewed within it.
+	// client that holds very many locks needs a longer one: all have to be renewed
+	// within it, and where many end together 2 µs for each are taken off the lease,
+	// up to a third, because that takes time.
 	TTL time.Duration
 
 	// Prefix is put before every name, without a separator: end it in one,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -81,8 +82,8 @@ func (b *Backend) pack(i int, all []*renewal) parcel {
 	return p
 }
 
-// send has node i renew what p holds. A node that is slow has until the deadline
-// of ctx, also when the others have decided.
+// send has node i renew what p holds. A node that is slow has half of the time until
+// the deadline of ctx, also when the others have decided: it can be asked again then.
 func (b *Backend) send(ctx context.Context, i int, p *parcel) {
 	if len(p.holds) > 0 {
 		ok := b.janitor.Go(func(context.Context) {
@@ -101,14 +102,14 @@ func (b *Backend) send(ctx context.Context, i int, p *parcel) {
 	}
 }
 
-// detach returns a context that ends at the deadline of ctx and not before.
+// detach returns a context that ends halfway to the deadline of ctx and not before.
 func detach(ctx context.Context) (context.Context, context.CancelFunc) {
 	at, ok := ctx.Deadline()
 	ctx = context.WithoutCancel(ctx)
 	if !ok {
 		return ctx, func() {}
 	}
-	return context.WithDeadline(ctx, at)
+	return context.WithTimeout(ctx, time.Until(at)/2)
 }
 
 // take is the answer of node i about its copy c.

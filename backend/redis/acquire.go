@@ -340,7 +340,7 @@ func (c *call) confirm(ctx context.Context, g *grant) (bool, error) {
 	}
 	var pause backend.Backoff
 	for {
-		a, expiries, err := c.b.renewBatch(ctx, one, till)
+		a, expiries, err := c.b.renewBatch(ctx, attempt(c.TTL), one, till)
 		switch {
 		case err == nil:
 			g.sent, g.us, g.expiry = a.sent, a.int(0), expiries[0]

@@ -57,7 +57,7 @@ func byScript(a, b renewal) int {
 
 // renewTogether renews holds by one script.
 func (b *Backend) renewTogether(ctx context.Context, part []renewal, report func(*backend.Hold, error)) {
-	a, expiries, err := b.renewBatch(ctx, part, 0)
+	a, expiries, err := b.renewBatch(ctx, b.patience(part[0].request.TTL), part, 0)
 	if err != nil {
 		for _, r := range part {
 			report(r.hold, fail(err))
@@ -86,13 +86,23 @@ func (r *renewal) renewed(a answer, expiry int64) error {
 }
 
 // renewBatch also returns the new expiries, as outcomes does.
-func (b *Backend) renewBatch(ctx context.Context, part []renewal, till int64) (answer, []int64, error) {
-	a, err := b.run(ctx, attempt(part[0].request.TTL), renewScript, renewCall(part, till))
+func (b *Backend) renewBatch(ctx context.Context, limit time.Duration, part []renewal, till int64) (answer, []int64, error) {
+	a, err := b.run(ctx, limit, renewScript, renewCall(part, till))
 	if err != nil {
 		return a, nil, err
 	}
 	expiries, err := outcomes(a, len(part))
 	return a, expiries, err
+}
+
+// patience is how long a renewal may take. It is for the caller to say, by its context,
+// who knows whether the server is slow or silent: to ask one that is slow again would
+// have it do the same work twice. Replicas have no longer than for a grant.
+func (b *Backend) patience(ttl time.Duration) time.Duration {
+	if b.replicas > 0 {
+		return attempt(ttl)
+	}
+	return ttl
 }
 
 // renewCall renews holds of one TTL that need the same keys, for that TTL or, if

@@ -36,12 +36,12 @@ func (b *Backend) renewShard(ctx context.Context, p *pipeliner, part []renewal, 
 	for i := range part {
 		call := renewCall(part[i:i+1], 0)
 		call[1] = s.sha
-		posted[i] = p.post(ctx, attempt(part[i].request.TTL), call, s.kind)
+		posted[i] = p.post(ctx, b.patience(part[i].request.TTL), call, s.kind)
 	}
 	for i := range part {
 		r := &part[i]
 		a := answer{sent: sent}
-		reply, err := posted[i].await(ctx, attempt(r.request.TTL)-time.Since(sent))
+		reply, err := posted[i].await(ctx, b.patience(r.request.TTL)-time.Since(sent))
 		a.read(reply)
 		if err != nil {
 			a, err = b.renewElsewhere(ctx, r, err)
@@ -71,10 +71,10 @@ func (b *Backend) renewElsewhere(ctx context.Context, r *renewal, err error) (an
 	}
 	var a answer
 	if !redis.IsTryAgainError(err) {
-		a, err = b.run(ctx, attempt(r.request.TTL), renewScript, renewCall([]renewal{*r}, 0))
+		a, err = b.run(ctx, b.patience(r.request.TTL), renewScript, renewCall([]renewal{*r}, 0))
 	}
 	if err != nil && redis.IsTryAgainError(err) { // of an old server only where it points to
-		return b.run(ctx, attempt(r.request.TTL), renewScript, r.movingCall())
+		return b.run(ctx, b.patience(r.request.TTL), renewScript, r.movingCall())
 	}
 	return a, err
 }

@@ -27,7 +27,7 @@ const (
 
 	// growth is the part of the holds there are that may be added in a period while
 	// renewals have to wait for one another.
-	growth = 1.0 / 16
+	growth = 1.0 / 64
 )
 
 // pressure is what new locks are told of the renewals. The zero value is none.
@@ -82,12 +82,28 @@ func (k *Keeper) turn(now, give moment) moment {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	at := max(k.pressure.next, now)
-	if at <= give && k.load > 0 {
-		// load is holds by period: so many are added in a period at that rate.
-		k.pressure.next = at + moment(1e18/growth/float64(k.load))
+	step := k.step()
+	at := max(k.pressure.next, now-slice*step)
+	if at <= give {
+		k.pressure.next = at + step
 	}
 	return at
+}
+
+// step is the time from one new lock to the next where few may be added.
+func (k *Keeper) step() moment {
+	if k.load == 0 {
+		return 0
+	}
+	// load is holds by period: so many are added in a period at that rate.
+	return moment(1e18 / growth / float64(k.load))
+}
+
+// makeRoom has one new lock more be added for one that has gone.
+func (k *Keeper) makeRoom() {
+	if k.pressure.full.Load() != 0 {
+		k.pressure.next -= k.step()
+	}
 }
 
 // strain notes how much was left of the leases of b when they were renewed. A few

@@ -209,6 +209,7 @@ func (k *Keeper) start(it *Item, n *batch) *batch {
 func (k *Keeper) add(it *Item, b *batch) {
 	b.add(it)
 	k.held++
+	k.came++
 	k.load += b.load()
 	if b.idle == 1 {
 		k.schedule.move(b)

@@ -10,6 +10,7 @@ package keepalive
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,7 +80,7 @@ type Keeper struct {
 	open     openBatches
 	held     int   // how many items there are
 	load     int64 // how often they are renewed, in a billion seconds
-	room     int   // for so many holds the schedule's lead is enough
+	came     int   // how many have come or were renewed since the schedule's lead was fit
 
 	queue    []*batch // whose renewal is due, earliest deadline first
 	calls    []*call  // that count as under way, and some that were answered
@@ -87,10 +88,15 @@ type Keeper struct {
 	lastSend moment
 	nextSend moment
 	heard    moment // when the latest call was sent of those that were answered
+	heardAt  moment // when an answer came
+	took     moment // how long that had taken
+	least    moment // the least that it took
+	window   int    // how many the server answers soon
 	failing  bool   // the last call was not answered at all
 
 	ended    []Loss // to be reported
-	reportAt moment
+	reportAt moment // when no others end before
+	reportBy moment // in any case
 
 	timer  *time.Timer
 	armed  moment        // when timer fires
@@ -105,7 +111,7 @@ type Keeper struct {
 // with the holds for which Over has returned true, soon afterwards, when no others
 // end just then. Report returns at once.
 func New(r backend.Renewer, report func([]Loss)) *Keeper {
-	k := &Keeper{renewer: r, report: report, clock: newClock(), armed: never}
+	k := &Keeper{renewer: r, report: report, clock: newClock(), armed: never, least: never, window: math.MaxInt}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	return k
 }
@@ -160,6 +166,7 @@ func (k *Keeper) Remove(ctx context.Context, it *Item) bool {
 	k.mu.Lock()
 	if it.place > 0 {
 		k.take(it)
+		k.makeRoom()
 	}
 	settled := it.settling()
 	k.mu.Unlock()

@@ -30,15 +30,15 @@ var errUnanswered = errors.New("nothing was reported")
 
 // A call is the holds of one TTL that are renewed in one call.
 type call struct {
-	holds  []*backend.Hold
-	until  moment // the earliest deadline among them
-	lively bool   // the server has just answered others
+	holds []*backend.Hold
+	until moment // the earliest deadline among them
 
 	// Guarded by the keeper's mutex.
 	items []*Item // those of holds; nil: it was answered
 	sent  moment
 	stale moment // when it is no longer waited for
 	open  int    // how many are not answered
+	ahead int    // how many were under way when it was sent, with its own
 	past  bool   // it does not count as under way any more
 	heard bool   // the server has answered for one of them
 }
@@ -61,7 +61,15 @@ func (k *Keeper) dequeue(b *batch) {
 }
 
 // most is how many renewals may be under way at a time.
-func (k *Keeper) most() int { return max(k.held/part, few) }
+func (k *Keeper) most() int { return max(min(k.held/part, k.window), few) }
+
+// gauge notes how many renewals the server answers within an eighth of a period, beside
+// the time that the way to it takes: more of them would only wait there.
+func (k *Keeper) gauge(c *call, took moment) {
+	k.least = min(k.least, took)
+	room := k.least + moment(c.holds[0].TTL/3/part)
+	k.window = int(float64(c.ahead) * float64(room) / float64(max(took, 1)))
+}
 
 // sendAt is when send has something to do, unless an answer comes before.
 func (k *Keeper) sendAt() moment {
@@ -85,8 +93,12 @@ func (k *Keeper) send(now instant) {
 	calls := make(map[time.Duration]*call, 1)
 	room := min(k.quota(now.at), k.most()-k.underWay)
 	sent := 0
-	for sent < room && len(k.queue) > 0 {
-		sent += k.fill(calls, k.queue[0], room-sent)
+	first := k.hopeless(now.at)
+	if first == len(k.queue) {
+		first = 0 // there is nothing better to do
+	}
+	for sent < room && len(k.queue) > first {
+		sent += k.fill(calls, k.queue[first], room-sent)
 	}
 	room = min(room, slice)
 	for b, ok := k.schedule.soon(now.at); ok && sent < room; b, ok = k.schedule.soon(now.at) {
@@ -96,8 +108,8 @@ func (k *Keeper) send(now instant) {
 	for _, c := range calls {
 		c.sent, c.open = now.at, len(c.items)
 		c.stale = now.at + moment(c.holds[0].TTL/6)
-		c.lively = k.heard > now.at-moment(c.holds[0].TTL/6)
 		k.underWay += c.open
+		c.ahead = k.underWay
 		k.calls = append(k.calls, c)
 		k.passes.Add(1)
 		go k.renew(c)
@@ -106,6 +118,19 @@ func (k *Keeper) send(now instant) {
 	if k.failing {
 		k.nextSend = now.at + slowly
 	}
+}
+
+// hopeless is how many of the queue will be over before they are answered. To renew
+// these first would have those behind them be too late as well. What a server took that
+// had too much to do is more than it takes when that is seen to.
+func (k *Keeper) hopeless(at moment) (n int) {
+	for _, b := range k.queue {
+		if b.endAt(k.schedule.lead) >= at+min(k.took, k.least+moment(b.period()/3)) {
+			break
+		}
+		n++
+	}
+	return n
 }
 
 // quota is how many renewals may begin now: somewhat more than come due in that
@@ -143,27 +168,47 @@ func (k *Keeper) fill(calls map[time.Duration]*call, b *batch, room int) int {
 	return n
 }
 
-// renew asks the server once for all holds of c. An attempt may last half of
-// what is left of the shortest lease, so that there is time for another. It may last
-// longer if the server answers others: then it is slow, and to ask again would have it
-// do the same work twice.
+// renew asks the server once for all holds of c. An attempt may last half of what is
+// left of the shortest lease, so that there is time for another, or longer if the server
+// is only slow.
 func (k *Keeper) renew(c *call) {
 	defer k.passes.Done()
-	limit := c.holds[0].TTL / 3
-	if c.until != never {
+	ctx, cancel := k.ctx, context.CancelFunc(nil)
+	if c.until == never {
+		ctx, cancel = context.WithTimeout(ctx, c.holds[0].TTL/3)
+	} else {
 		left := time.Duration(c.until - k.clock.now().at)
-		limit = left / 2
-		if c.lively {
-			limit = left * 3 / 4
-		}
-		limit = max(limit, time.Millisecond)
+		ctx, cancel = context.WithTimeout(ctx, max(left, time.Millisecond))
+		var t *time.Timer
+		t = time.AfterFunc(time.Hour, func() {
+			if more := k.extend(c); more > time.Millisecond {
+				t.Reset(more)
+			} else {
+				cancel()
+			}
+		})
+		t.Reset(left / 2)
+		defer t.Stop()
 	}
-	ctx, cancel := context.WithTimeout(k.ctx, limit)
 	defer cancel()
 	k.renewer.Renew(ctx, c.holds, func(h *backend.Hold, err error) { k.answer(c, h, err) })
 	for _, h := range k.unanswered(c) {
 		k.answer(c, h, errUnanswered) // which does nothing if it was
 	}
+}
+
+// extend returns for how much longer an attempt may last. As long as the server answers
+// what was sent before, and not what was sent well after it, to ask again would have it
+// do the same work twice.
+func (k *Keeper) extend(c *call) time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.clock.now().at
+	recent := moment(c.holds[0].TTL / 6)
+	if k.heardAt < now-recent || k.heard > c.sent+recent {
+		return 0
+	}
+	return time.Duration(c.until-now) / 2
 }
 
 // unanswered returns the holds of c without an answer. The others may be released by
@@ -268,6 +313,10 @@ func (k *Keeper) count(c *call, at moment, err error) {
 	if err == nil || errors.Is(err, backend.ErrLost) {
 		c.heard = true
 		k.heard = max(k.heard, c.sent)
+		k.took, k.heardAt = at-c.sent, at
+		if c.open == 0 {
+			k.gauge(c, k.took)
+		}
 		if k.failing {
 			k.failing, k.nextSend = false, at
 		}

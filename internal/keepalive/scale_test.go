@@ -103,7 +103,7 @@ func TestTheEndOfManyBeginsEarlier(t *testing.T) {
 		from, to time.Duration
 	}{
 		{100, 10 * time.Second, 9 * time.Second, 9 * time.Second},
-		{50_000, 10 * time.Second, 8700 * time.Millisecond, 9*time.Second - 50_000*endCost},
+		{50_000, 10 * time.Second, 8700 * time.Millisecond, 9*time.Second - time.Duration(50_000*endCost)},
 		{100_000, 100 * time.Millisecond, 60 * time.Millisecond, 61 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -12,13 +12,6 @@ const (
 
 	// jump is by how much one clock may run away from the other unnoticed.
 	jump = 5 * time.Millisecond
-
-	// Ending one hold, with whoever waits for that, takes up to endCost. So the more
-	// are held the earlier a batch is ended, but for those below few by no more than
-	// a leadPart of its time.
-	endCost  = 2 * time.Microsecond
-	few      = 1024
-	leadPart = 3
 )
 
 // arm sets the timer for what is to be done next. It is called with k.mu held.
@@ -26,7 +19,7 @@ func (k *Keeper) arm(now instant) {
 	if k.held == 0 && len(k.ended) == 0 {
 		return // a timer that fires for nothing is cheaper than stopping it each time
 	}
-	k.fit()
+	k.fit(now.at)
 	at := min(k.schedule.first(), k.sendAt(), k.looked+look)
 	if len(k.ended) > 0 {
 		at = min(at, k.reportAt)
@@ -41,24 +34,6 @@ func (k *Keeper) arm(now instant) {
 		return
 	}
 	k.timer.Reset(wait)
-}
-
-// fit has batches end earlier the more holds there are.
-func (k *Keeper) fit() {
-	switch {
-	case k.held > k.room:
-		for k.room = max(k.room, few); k.room < k.held; k.room *= 2 {
-		}
-	case k.room > few && k.held < k.room/8:
-		k.room = max(k.room/4, few)
-	default:
-		return
-	}
-	k.schedule.lead = 0
-	if k.room > few {
-		k.schedule.lead = moment(k.room) * moment(endCost)
-	}
-	k.schedule.rebuild()
 }
 
 // tick does everything whose time has come. What is over comes first, with
@@ -131,8 +106,14 @@ func (k *Keeper) end(over ...Loss) {
 	k.mu.Lock()
 	now := k.clock.now()
 	if len(over) > 0 {
+		if len(k.ended) == 0 {
+			k.reportBy = now.at + look
+		}
 		k.ended = append(k.ended, over...)
-		k.reportAt = now.at + k.schedule.lead/8
+		k.reportAt = now.at
+		if n := k.held + len(k.ended); n > few {
+			k.reportAt = min(now.at+moment(n)*endCost/8, k.reportBy)
+		}
 	}
 	var due []Loss
 	if now.at >= k.reportAt || k.ctx.Err() != nil {

@@ -1,0 +1,58 @@
+package keepalive
+
+const (
+	// endCost is what ending one hold takes at most, with whoever waits for that. Where
+	// so many end together that the last would be late, all are ended before their
+	// deadline by the time that it would be late, but by no more than a leadPart of what
+	// they had, and not at all if there are few.
+	endCost  = moment(2000)
+	few      = 1024
+	leadPart = 3
+
+	// spans is into how many parts the time until the last deadline is divided to see
+	// how many end together.
+	spans = 64
+)
+
+// fit has batches end early enough. It looks again when an eighth of the holds that
+// there are have come, or were renewed, since it looked last, and allows for as many to
+// come at one moment.
+func (k *Keeper) fit(at moment) {
+	if k.came <= k.held/8 && (k.held > few || k.schedule.lead == 0) {
+		return
+	}
+	k.came = 0
+	lead := moment(0)
+	if k.held > few {
+		lead = k.backlog(at) + moment(k.held/8)*endCost
+	}
+	if lead > k.schedule.lead || lead < k.schedule.lead/2 {
+		k.schedule.lead = lead * 9 / 8
+		k.schedule.rebuild()
+	}
+}
+
+// backlog is by how much the last hold would end too late if none were renewed any more
+// and each began to end at its deadline.
+func (k *Keeper) backlog(at moment) (most moment) {
+	last := at
+	for _, d := range k.schedule.dates {
+		if d.batch.until != never {
+			last = max(last, d.batch.until)
+		}
+	}
+	span := (last-at)/spans + 1
+	var ends [spans]int
+	for _, d := range k.schedule.dates {
+		if b := d.batch; b.until != never {
+			ends[max(b.until-at, 0)/span] += len(b.items)
+		}
+	}
+	late := moment(0)
+	for _, n := range ends {
+		late += moment(n) * endCost
+		most = max(most, late)
+		late = max(late-span, 0)
+	}
+	return most
+}

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,21 +15,26 @@ import (
 
 const (
 	loadTTL  = time.Second
-	loadTime = 8 * time.Second
+	loadTime = 8 * time.Second // for which locks are asked for
+	loadRest = 2 * time.Second // for which they are only held
 	tick     = 100 * time.Millisecond
 )
 
 // loadAll asks for as many locks as keep the machine busy with their renewals, and
 // for several times as many.
-func loadAll(p *place, rate int, drawing string) error {
+func loadAll(p *place, rate int, factors, drawing string) error {
 	fmt.Printf("\nMore locks are asked for on %s than can be renewed: %d renewals a second, TTL %v.\n\n", p.name, rate, loadTTL)
-	fmt.Println("| times | locks asked for | had | refused | lost | had at the end | renewals a second | least left, ms |")
-	fmt.Println("|---:|---:|---:|---:|---:|---:|---:|---:|")
+	fmt.Println("| times | locks wanted | asked for in time | had | refused | lost | had at the end | renewals a second | least left, ms |")
+	fmt.Println("|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
 	c := chart.LineChart{
 		Title: "What is left of leases when they are renewed", Subtitle: "the least in each tenth of a second; leases of 1 s",
 		X: "seconds", Y: "left, ms",
 	}
-	for i, times := range []int{1, 2, 4} {
+	for i, text := range strings.Split(factors, ",") {
+		times, err := strconv.Atoi(text)
+		if err != nil {
+			return err
+		}
 		points, err := load(p, times, times*rate*int(loadTTL/time.Millisecond)/3000)
 		if err != nil {
 			return err
@@ -79,19 +86,19 @@ func load(p *place, times, n int) (points []chart.Point, err error) {
 		}
 	})
 	var had sync.Map
-	refused, taken := take(c, n, func(i int, l *dlock.Lease) { had.Store(i, l) }), 0
-	time.Sleep(time.Until(start.Add(loadTime)))
+	asked, refused := takeUntil(start.Add(loadTime), c, n, func(i int, l *dlock.Lease) { had.Store(i, l) })
+	taken := asked - refused
+	time.Sleep(time.Until(start.Add(loadTime + loadRest)))
 	close(stop)
 	watch.Wait()
 	end := 0
 	had.Range(func(_, l any) bool {
-		taken++
 		if l.(*dlock.Lease).Err() == nil {
 			end++
 		}
 		return true
 	})
-	fmt.Printf("| %d | %d | %d | %d | %d | %d | %.0f | %.0f |\n", times, n, taken, refused, taken-end, end,
+	fmt.Printf("| %d | %d | %d | %d | %d | %d | %d | %.0f | %.0f |\n", times, n, asked, taken, refused, taken-end, end,
 		float64(all.Load())/time.Since(start).Seconds(), ms(lowest))
 	return points, nil
 }

@@ -35,11 +35,12 @@ func main() {
 	most := flag.Int("most", 100_000, "how many locks at most")
 	ttls := flag.String("ttl", "1s,10s", "leases for cut")
 	rate := flag.Int("rate", 130_000, "how many renewals a second this machine can do, for load")
+	times := flag.String("times", "1,2,4", "how many times as many locks as can be renewed, for load")
 	drawing := flag.String("chart", "", "a file for the chart of load")
 	flag.Parse()
 	measurements := map[string]func(*place) error{
 		"cut":    func(p *place) error { return cutAll(p, *most, *ttls) },
-		"load":   func(p *place) error { return loadAll(p, *rate, *drawing) },
+		"load":   func(p *place) error { return loadAll(p, *rate, *times, *drawing) },
 		"beside": func(p *place) error { return beside(p, *most) },
 		"close":  func(p *place) error { return closing(p, *most) },
 	}
@@ -116,18 +117,29 @@ const takers = 16
 
 // take takes n locks.
 func take(c *dlock.Client, n int, taken func(i int, l *dlock.Lease)) (failed int) {
+	_, failed = takeUntil(time.Now().Add(time.Hour), c, n, taken)
+	return failed
+}
+
+// takeUntil takes n locks, or as many as it can until then.
+func takeUntil(end time.Time, c *dlock.Client, n int, taken func(i int, l *dlock.Lease)) (asked, failed int) {
 	var mu sync.Mutex
 	each(n, takers, func(i int) {
-		l, err := c.Mutex(strconv.Itoa(i)).Lock(background)
-		if err != nil {
-			mu.Lock()
-			failed++
-			mu.Unlock()
+		if time.Now().After(end) {
 			return
 		}
-		taken(i, l)
+		l, err := c.Mutex(strconv.Itoa(i)).Lock(background)
+		mu.Lock()
+		asked++
+		if err != nil {
+			failed++
+		}
+		mu.Unlock()
+		if err == nil {
+			taken(i, l)
+		}
 	})
-	return failed
+	return asked, failed
 }
 
 // part closes c, which may be cut off.

@@ -18,6 +18,7 @@ help: ## list the targets
 test: servers check ## install what is missing, then pass every test on every backend
 	go test -p 4 -race -shuffle=on -timeout 30m $$(go list ./... | grep -v /conformance)
 	go -C bench test -shuffle=on -timeout 30m ./...
+	go -C internal/configtest test -shuffle=on ./...
 	$(MAKE) examples
 	$(MAKE) conformance
 
@@ -58,8 +59,7 @@ check: ## what needs no server: format, vet (32 bits too), staticcheck, go.mod
 	go mod tidy -diff
 	go -C bench vet ./...
 	cd bench && go run $(STATICCHECK) ./...
-	go -C examples/natsbackend vet ./...
-	go -C examples/natsbackend mod tidy -diff
+	for dir in examples/natsbackend internal/configtest; do go -C $$dir vet ./...; go -C $$dir mod tidy -diff; done
 
 servers: ## install the servers that the tests start
 	@scripts/install-servers

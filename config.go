@@ -16,10 +16,8 @@ import (
 // on mapstructure give the option DecodeHook(mapstructure.TextUnmarshallerHookFunc()).
 type Config struct {
 	// URL names the backend and says where it is, as Open takes it. It may
-	// hold a password: a Config is never printed or encoded with it. What prints
-	// a struct by reflection alone, as fmt does an unexported field, does not know
-	// of that: keep a Config in an exported field, or give Options.Credentials.
-	URL string `json:"url" yaml:"url" mapstructure:"url" env:"URL"`
+	// hold a password: a Config is never printed or encoded with it.
+	URL Secret `json:"url" yaml:"url" mapstructure:"url" env:"URL"`
 
 	// TTL, Prefix and Label are those of Options.
 	TTL    Duration `json:"ttl,omitempty" yaml:"ttl,omitempty" mapstructure:"ttl" env:"TTL"`
@@ -27,10 +25,17 @@ type Config struct {
 	Label  string   `json:"label,omitempty" yaml:"label,omitempty" mapstructure:"label" env:"LABEL"`
 }
 
+// A Secret is text that nothing prints: NewSecret makes it, text decodes into it, and
+// its Reveal returns it.
+type Secret = backend.Secret
+
+// NewSecret returns text as a Secret.
+func NewSecret(text string) Secret { return backend.NewSecret(text) }
+
 // Validate reports every problem of c at once, each an ErrInvalidConfig,
 // ErrInvalidTTL or ErrInvalidName. It asks no server.
 func (c Config) Validate() error {
-	u, err := backend.ParseURL(c.URL)
+	u, err := backend.ParseURL(c.URL.Reveal())
 	if err != nil {
 		return backend.Join(err, c.options().check())
 	}
@@ -49,7 +54,7 @@ func (c Config) Open(ctx context.Context, o *Options) (*Client, error) {
 		}
 		opts.Credentials, opts.TLS, opts.Logger, opts.Hooks = o.Credentials, o.TLS, o.Logger, o.Hooks
 	}
-	return Open(ctx, c.URL, opts)
+	return Open(ctx, c.URL.Reveal(), opts)
 }
 
 func (c Config) options() *Options {
@@ -59,7 +64,7 @@ func (c Config) options() *Options {
 // String describes c without user, password and parameters.
 func (c Config) String() string {
 	where := "(malformed URL)"
-	if u, err := backend.ParseURL(c.URL); err == nil {
+	if u, err := backend.ParseURL(c.URL.Reveal()); err == nil {
 		where = u.String()
 	}
 	return fmt.Sprintf("%s ttl=%s prefix=%q label=%q", where, time.Duration(c.TTL), c.Prefix, c.Label)

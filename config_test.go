@@ -21,7 +21,7 @@ func TestConfigDecodesFromJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
 		t.Fatal(err)
 	}
-	want := dlock.Config{URL: "memory://", TTL: dlock.Duration(90 * time.Second), Prefix: "app/", Label: "web-1"}
+	want := dlock.Config{URL: dlock.NewSecret("memory://"), TTL: dlock.Duration(90 * time.Second), Prefix: "app/", Label: "web-1"}
 	if cfg != want {
 		t.Errorf("got %v, want %v", cfg, want)
 	}
@@ -47,7 +47,7 @@ func TestConfigHasTags(t *testing.T) {
 }
 
 func TestConfigOpens(t *testing.T) {
-	cfg := dlock.Config{URL: "memory://", TTL: dlock.Duration(time.Minute), Prefix: "app/"}
+	cfg := dlock.Config{URL: dlock.NewSecret("memory://"), TTL: dlock.Duration(time.Minute), Prefix: "app/"}
 	c, err := cfg.Open(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestConfigOpens(t *testing.T) {
 
 func TestConfigHidesSecrets(t *testing.T) {
 	const secret = "hunter2"
-	cfg := dlock.Config{URL: "memory://user:" + secret + "@host/path?password=" + secret}
+	cfg := dlock.Config{URL: dlock.NewSecret("memory://user:" + secret + "@host/path?password=" + secret)}
 	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
 		for _, v := range []any{cfg, &cfg} {
 			if text := fmt.Sprintf(format, v); strings.Contains(text, secret) {
@@ -70,7 +70,7 @@ func TestConfigHidesSecrets(t *testing.T) {
 			}
 		}
 	}
-	u, err := backend.ParseURL(cfg.URL)
+	u, err := backend.ParseURL(cfg.URL.Reveal())
 	is(t, err, nil)
 	type settings struct {
 		Lock    dlock.Config
@@ -94,7 +94,7 @@ func TestConfigIsValid(t *testing.T) {
 	for url, valid := range map[string]bool{
 		"memory://?dlock.ttl=10s": true, "memory://?dlock.ttl=abc": false, "memory://?dlock.ttl=1s&dlock.ttl=2s": false,
 	} {
-		cfg := dlock.Config{URL: url}
+		cfg := dlock.Config{URL: dlock.NewSecret(url)}
 		c, err := cfg.Open(t.Context(), nil)
 		if err == nil {
 			is(t, c.Close(t.Context()), nil)
@@ -103,7 +103,7 @@ func TestConfigIsValid(t *testing.T) {
 			t.Errorf("%s: Validate says %v, Open %v", url, said, err)
 		}
 	}
-	err := dlock.Config{URL: "memory://", TTL: dlock.Duration(time.Millisecond)}.Validate()
+	err := dlock.Config{URL: dlock.NewSecret("memory://"), TTL: dlock.Duration(time.Millisecond)}.Validate()
 	if n := strings.Count(err.Error(), "1ms"); n != 1 {
 		t.Errorf("the problem is told %d times: %v", n, err)
 	}

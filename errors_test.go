@@ -86,7 +86,7 @@ func TestErrorsAreOneLine(t *testing.T) {
 		_, errs["name"] = a.Mutex("").Lock(t.Context())
 		_, errs["both"] = a.Mutex("", dlock.WithTTL(-1)).Lock(t.Context())
 		_, errs["multi"] = a.Multi([]string{"", "x"}, dlock.WithTTL(-1)).Lock(t.Context())
-		errs["config"] = dlock.Config{URL: "nonsense", Label: "\x00"}.Validate()
+		errs["config"] = dlock.Config{URL: dlock.NewSecret("nonsense"), Label: "\x00"}.Validate()
 		lost := func(ctx context.Context, l *dlock.Lease) error {
 			s.Evict("x")
 			<-ctx.Done()

@@ -292,7 +292,7 @@ func ExampleHooks() {
 
 func ExampleConfig() {
 	cfg := dlock.Config{
-		URL: "memory://?dlock.prefix=a/",
+		URL: dlock.NewSecret("memory://?dlock.prefix=a/"),
 		TTL: dlock.Duration(-time.Second),
 	}
 	fmt.Println(errors.Is(cfg.Validate(), dlock.ErrInvalidTTL))

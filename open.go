@@ -75,7 +75,7 @@ func takeOptions(u *backend.URL, o *Options) (*Options, error) {
 			problems = append(problems, backend.Fail(ErrInvalidConfig, errors.New(name+" is given in the URL and in Options")))
 		}
 	}
-	if (u.User != "" || u.Password != "") && o.Credentials != nil {
+	if (u.User != "" || !u.Password.IsZero()) && o.Credentials != nil {
 		problems = append(problems, backend.Fail(ErrInvalidConfig, errors.New("credentials are given in the URL and in Options")))
 	}
 	opts.TTL = u.Params.TakeDuration("dlock.ttl", o.TTL)

@@ -21,7 +21,7 @@ import (
 type URL struct {
 	Scheme   string
 	User     string
-	Password string
+	Password Secret
 	Hosts    []string // each as host, host:port or [ipv6]:port; may be empty
 	Path     string   // decoded, with its leading slash if there is one
 	Params   Params
@@ -54,7 +54,8 @@ func (u *URL) parseAuthority(s string) error {
 		user, password, _ := strings.Cut(s[:at], ":")
 		var err1, err2 error
 		u.User, err1 = url.PathUnescape(user)
-		u.Password, err2 = url.PathUnescape(password)
+		password, err2 = url.PathUnescape(password)
+		u.Password = NewSecret(password)
 		if err1 != nil || err2 != nil {
 			return badURL("user or password has a malformed percent-encoding")
 		}

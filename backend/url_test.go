@@ -15,7 +15,7 @@ func TestParseURL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if u.Scheme != "redis+sentinel" || u.User != "us@er" || u.Password != "p/w" || u.Path != "/a b" {
+	if u.Scheme != "redis+sentinel" || u.User != "us@er" || u.Password.Reveal() != "p/w" || u.Path != "/a b" {
 		t.Errorf("got %q %q %q", u.Scheme, u.User, u.Path)
 	}
 	if want := []string{"h1:1", "[::1]:2", "[::2]:9", "h4:9"}; !slices.Equal(u.HostPorts("9"), want) {
@@ -41,7 +41,7 @@ func TestEach(t *testing.T) {
 	var hosts []string
 	for _, one := range u.Each("one") {
 		hosts = append(hosts, one.Hosts...)
-		if one.Scheme != "one" || one.User != "user" || one.Password != "pw" || one.Path != "/0" {
+		if one.Scheme != "one" || one.User != "user" || one.Password.Reveal() != "pw" || one.Path != "/0" {
 			t.Errorf("got %v", one)
 		}
 		if b := one.Params.Take("b", ""); b != "2" || one.Params.Done() != nil {
@@ -61,7 +61,7 @@ func TestParseURLWithoutHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(u.Hosts) != 0 || u.Path != "/run/redis.sock" || u.Password != "pw" {
+	if len(u.Hosts) != 0 || u.Path != "/run/redis.sock" || u.Password.Reveal() != "pw" {
 		t.Errorf("got %v, hosts %q", u, u.Hosts)
 	}
 }

@@ -68,7 +68,7 @@ func badOptions(s *scene) {
 	for _, want := range []string{"-1s", "-1m0s"} {
 		s.must(strings.Contains(err.Error(), want), "%q does not name %s", err, want)
 	}
-	cfg := dlock.Config{URL: s.Scheme + "://h?dlock.ttl=soon&dlock.prefix=p", TTL: dlock.Duration(-1), Prefix: "q"}
+	cfg := dlock.Config{URL: dlock.NewSecret(s.Scheme + "://h?dlock.ttl=soon&dlock.prefix=p"), TTL: dlock.Duration(-1), Prefix: "q"}
 	err = cfg.Validate()
 	for _, want := range []error{dlock.ErrInvalidConfig, dlock.ErrInvalidTTL} {
 		s.must(errors.Is(err, want), "%v is not %v", err, want)
@@ -204,7 +204,7 @@ func badNoSecrets(s *scene) {
 	} {
 		c, err := dlock.Open(ctx, url, opts)
 		note("%v %+v %#v %q", err, err, err, fmt.Sprint(err))
-		cfg := dlock.Config{URL: url}
+		cfg := dlock.Config{URL: dlock.NewSecret(url)}
 		note("%v %+v %#v %s %v", cfg, cfg, cfg, cfg, cfg.Validate())
 		note("%v", &cfg)
 		if err == nil {

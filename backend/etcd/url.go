@@ -98,7 +98,7 @@ func credentialsOf(cfg backend.Config) func(context.Context) (user, password str
 	if cfg.Credentials != nil || u.User == "" {
 		return cfg.Credentials
 	}
-	return func(context.Context) (string, string, error) { return u.User, u.Password, nil }
+	return func(context.Context) (string, string, error) { return u.User, u.Password.Reveal(), nil }
 }
 
 // tlsConfig returns nil for connections that are not encrypted.

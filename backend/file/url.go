@@ -14,7 +14,7 @@ func open(_ context.Context, cfg backend.Config) (backend.Backend, error) {
 	if err := u.Params.Done(); err != nil {
 		return nil, err
 	}
-	if len(u.Hosts) > 0 || u.Path == "/" || u.User != "" || u.Password != "" {
+	if len(u.Hosts) > 0 || u.Path == "/" || u.User != "" || !u.Password.IsZero() {
 		return nil, backend.Fail(backend.ErrInvalidConfig, errors.New("want file:///directory or file://"))
 	}
 	b, err := New(&Options{Dir: u.Path})

@@ -75,7 +75,8 @@ func (s *Server) Freeze() { s.link.cut() }
 // Thaw ends Freeze.
 func (s *Server) Thaw() { s.link.heal() }
 
-// Evict takes the lock from everybody who holds it, and tells them.
+// Evict takes the lock from everybody who holds it, and tells them, as somebody does
+// who deletes it: the next may have it before they hear of that.
 func (s *Server) Evict(name string) {
 	s.mu.Lock()
 	var out []*grant

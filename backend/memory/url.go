@@ -26,7 +26,7 @@ func open(_ context.Context, cfg backend.Config) (backend.Backend, error) {
 	if err := u.Params.Done(); err != nil {
 		return nil, err
 	}
-	if len(u.Hosts) > 1 || u.Path != "" && u.Path != "/" || u.User != "" || u.Password != "" {
+	if len(u.Hosts) > 1 || u.Path != "" && u.Path != "/" || u.User != "" || !u.Password.IsZero() {
 		return nil, backend.Fail(backend.ErrInvalidConfig, errors.New("want memory:// or memory://name"))
 	}
 	if len(u.Hosts) == 0 {

@@ -70,7 +70,7 @@ func FuzzURL(f *testing.F) {
 		if err != nil {
 			return
 		}
-		u.User, u.Password = "user", canary
+		u.User, u.Password = "user", backend.NewSecret(canary)
 		o, conn, err := parse(backend.Config{URL: u})
 		if err == nil {
 			_, err = newBackend(conn, o)

@@ -77,8 +77,8 @@ func parse(cfg backend.Config) (*Options, *pgx.ConnConfig, error) {
 	if cfg.Credentials != nil {
 		opts.BeforeConnect = withCredentials(cfg.Credentials)
 	}
-	if cfg.URL.Password != "" {
-		conn.Password = cfg.URL.Password
+	if !cfg.URL.Password.IsZero() {
+		conn.Password = cfg.URL.Password.Reveal()
 	}
 	if conn.RuntimeParams["application_name"] == "" {
 		conn.RuntimeParams["application_name"] = strings.TrimSpace("dlock " + cfg.Label)

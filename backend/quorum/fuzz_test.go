@@ -21,7 +21,7 @@ func FuzzURL(f *testing.F) {
 		if err != nil {
 			return
 		}
-		u.User, u.Password = "user", canary
+		u.User, u.Password = "user", backend.NewSecret(canary)
 		hosts := len(u.Hosts)
 		o, err := takeOptions(backend.Config{URL: u})
 		if err == nil {
@@ -29,7 +29,7 @@ func FuzzURL(f *testing.F) {
 		}
 		if err == nil {
 			for _, one := range u.Each("redis") {
-				if len(one.Hosts) != 1 || one.Password != canary || strings.Contains(one.String(), canary) {
+				if len(one.Hosts) != 1 || one.Password.Reveal() != canary || strings.Contains(one.String(), canary) {
 					t.Errorf("a node of %q is %v", text, one)
 				}
 			}

@@ -24,7 +24,7 @@ func FuzzURL(f *testing.F) {
 		if err != nil {
 			return
 		}
-		u.User, u.Password = "user", canary
+		u.User, u.Password = "user", backend.NewSecret(canary)
 		s, ok := schemes[u.Scheme]
 		if !ok {
 			return

@@ -139,7 +139,7 @@ func singleClient(cfg backend.Config, scheme string) (redis.UniversalClient, err
 	if err := checkPool(o.PoolSize); err != nil {
 		return nil, err
 	}
-	o.Username, o.Password = u.User, u.Password
+	o.Username, o.Password = u.User, u.Password.Reveal()
 	o.CredentialsProviderContext = cfg.Credentials
 	o.TLSConfig = tlsConfig(o.TLSConfig, cfg.TLS)
 	o.Dialer = dialerFor(o.DialTimeout, o.TLSConfig)
@@ -178,7 +178,7 @@ func sentinelClient(cfg backend.Config, scheme string) (redis.UniversalClient, e
 	}
 	o.MasterName, o.SentinelAddrs = master, u.HostPorts("26379")
 	o.SentinelUsername, o.SentinelPassword = user, password
-	o.Username, o.Password = u.User, u.Password
+	o.Username, o.Password = u.User, u.Password.Reveal()
 	o.CredentialsProviderContext = cfg.Credentials
 	o.TLSConfig = eachHost(o.TLSConfig, cfg.TLS)
 	o.Dialer = dialerFor(o.DialTimeout, o.TLSConfig)
@@ -209,7 +209,7 @@ func clusterClient(cfg backend.Config, scheme string) (redis.UniversalClient, er
 		return nil, invalid("want host,host and no path: a cluster has one database")
 	}
 	o.Addrs = u.HostPorts("6379")
-	o.Username, o.Password = u.User, u.Password
+	o.Username, o.Password = u.User, u.Password.Reveal()
 	o.CredentialsProviderContext = cfg.Credentials
 	o.TLSConfig = eachHost(o.TLSConfig, cfg.TLS)
 	o.Dialer = dialerFor(o.DialTimeout, o.TLSConfig)

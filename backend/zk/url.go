@@ -36,7 +36,7 @@ func optionsOf(cfg backend.Config) (*Options, error) {
 		return nil, err
 	}
 	if o.Credentials == nil && u.User != "" {
-		o.Credentials = func(context.Context) (string, string, error) { return u.User, u.Password, nil }
+		o.Credentials = func(context.Context) (string, string, error) { return u.User, u.Password.Reveal(), nil }
 	}
 	acl := u.Params.Take("acl", "")
 	switch {

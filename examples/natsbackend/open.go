@@ -55,7 +55,7 @@ func connect(cfg backend.Config) (*nats.Conn, error) {
 		nats.ReconnectBufSize(-1), // a request that cannot be sent fails at once
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { cfg.Logger.Debug("nats", "cause", err) }),
 	}
-	user, password := cfg.URL.User, cfg.URL.Password
+	user, password := cfg.URL.User, cfg.URL.Password.Reveal()
 	switch {
 	case cfg.Credentials != nil:
 		options = append(options, nats.UserInfoHandler(func() (user, password string) {

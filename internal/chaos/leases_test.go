@@ -72,7 +72,7 @@ func (p *play) run(d time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	var all sync.WaitGroup
-	for range 3 {
+	for range 4 {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				p.client(ctx)
@@ -96,7 +96,10 @@ func (p *play) run(d time.Duration) {
 	p.free()
 }
 
-var playNames = []string{"a", "b"}
+var playNames = []string{"a", "b", "c", "d", "e", "f"}
+
+// anyName has most calls meet at the first names.
+func anyName() string { return playNames[rand.IntN(1+rand.IntN(len(playNames)))] }
 
 // client is the life of one client, which ends with Close in the middle of its work.
 func (p *play) client(ctx context.Context) {
@@ -109,7 +112,7 @@ func (p *play) client(ctx context.Context) {
 	life, cancel := context.WithTimeout(ctx, time.Duration(200+rand.IntN(2000))*time.Millisecond)
 	defer cancel()
 	var all sync.WaitGroup
-	for range 4 {
+	for range 6 {
 		all.Go(func() {
 			for life.Err() == nil {
 				p.turn(life, c)
@@ -139,10 +142,10 @@ func (p *play) faults(ctx context.Context, b backend.Backend) {
 
 // turn takes one lock, and perhaps enters it again, and gives all up in any order.
 func (p *play) turn(ctx context.Context, c *dlock.Client) {
-	name := playNames[rand.IntN(len(playNames))]
+	name := anyName()
 	var o []dlock.Option
-	if rand.IntN(3) == 0 {
-		o = append(o, dlock.WithMaxHold(time.Duration(11+rand.IntN(20))*time.Millisecond))
+	if rand.IntN(2) == 0 {
+		o = append(o, dlock.WithMaxHold(time.Duration(10+rand.IntN(20))*time.Millisecond))
 	}
 	m := c.RWMutex(name, o...)
 	root := p.take(ctx, m, name, nil)
@@ -152,11 +155,16 @@ func (p *play) turn(ctx context.Context, c *dlock.Client) {
 	tree, work := []*played{root}, []context.Context{root.Context(ctx)}
 	for range rand.IntN(5) {
 		i := rand.IntN(len(tree))
-		switch rand.IntN(6) {
+		switch rand.IntN(7) {
 		case 0:
 			p.downgrade(ctx, root)
 		case 1:
 			time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+		case 2:
+			if len(o) > 0 { // it is lost soon
+				<-root.Done()
+				time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond) // the next may have it
+			}
 		default:
 			if e := p.take(work[i], m, name, tree[i]); e != nil {
 				p.entered.Add(1)
@@ -258,7 +266,7 @@ func (p *play) giveUp(e *played, name string) {
 // look compares the leases of one name with each other. One that says it lasts before
 // and after the other says so has lasted beside it.
 func (p *play) look() {
-	name := playNames[rand.IntN(len(playNames))]
+	name := anyName()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	held := p.held[name]

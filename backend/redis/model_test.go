@@ -187,7 +187,7 @@ func (m *model) vote(id string, ttl int64, mode, rank string, proposal int64) []
 	if _, polls, client := parseID(id); !polls && !m.listens[client] {
 		listens = 0
 	}
-	return []any{"QUEUED", m.us, old, int64(position), pause, listens}
+	return []any{"QUEUED", m.us, old, int64(position), pause, listens, int64(0)}
 }
 
 func (m *model) granted(expiry int64) []any {
@@ -208,7 +208,7 @@ func (m *model) isFirst(order int64, given bool) bool {
 
 func (m *model) contended() {
 	holders := slices.SortedFunc(maps.Keys(m.readers), func(a, b string) int {
-		return cmp.Or(cmp.Compare(m.readers[a], m.readers[b]), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(m.readers[b], m.readers[a]), cmp.Compare(b, a))
 	})
 	if m.holder != "" {
 		holders = []string{m.holder}

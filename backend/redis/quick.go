@@ -54,11 +54,7 @@ func (c *call) grab(ctx context.Context) (answer, bool) {
 	if c.ballot != nil || !c.b.mayGrab(c.key, c.Mode) {
 		return answer{}, false
 	}
-	call := grabScript.of(c.key, 1, c.id, millis(c.TTL))
-	if v := c.ballot; v != nil {
-		call = append(call, v.Token, backend.TokenLead.Microseconds())
-	}
-	a, err := c.put(ctx, "t", grabScript, call)
+	a, err := c.put(ctx, "t", grabScript, grabScript.of(c.key, 1, c.id, millis(c.TTL)))
 	if err == nil && c.status(a) == "" {
 		c.b.free.forget(c.key)
 		return a, false

@@ -79,7 +79,7 @@ func (s step) command() []any {
 
 // replies are those to each of the steps.
 func (s step) replies(reply any) []any {
-	if len(s.others) == 0 && s.script != trialReleases {
+	if len(s.others) == 0 {
 		return []any{reply}
 	}
 	return reply.([]any)
@@ -99,7 +99,6 @@ var (
 	trialAcquire   = trialScript(acquireScript)
 	trialVote      = trialScript(voteScript)
 	trialRelease   = trialScript(releaseScript)
-	trialReleases  = trialScript(releaseAllScript)
 	trialExpire    = trialScript(expireScript)
 	trialRenew     = trialScript(renewScript)
 	trialEnter     = trialScript(enterScript)
@@ -333,13 +332,9 @@ func (tr *trial) quickOne(p, lock int, id string) step {
 	s := step{lock: lock, keys: key(m.key).args(1), settles: true}
 	ttl, _, _ := parseID(id)
 	switch {
-	case p < 4:
+	case p < 6:
 		s.script, s.args, s.unless = trialGrab, []any{id, ttl}, int64(0)
 		s.model = func() []any { return m.acquire(id, ttl, "t", "") }
-	case p < 6:
-		token, lead := tr.proposal()
-		s.script, s.args, s.unless = trialGrab, []any{id, ttl, token, lead}, int64(0)
-		s.model = func() []any { return m.vote(id, ttl, "t", "", token) }
 	default:
 		s.script, s.args, s.unless = trialDrop, []any{id}, int64(-1)
 		s.model = func() []any { return m.release(id, false, 0) }
@@ -351,7 +346,7 @@ func (tr *trial) quickOne(p, lock int, id string) step {
 func (tr *trial) releases(lock int, id string) step {
 	one := func(lock int, id string) step {
 		m, tomb, used := tr.locks[lock], tr.rnd.IntN(6) == 0, tr.used()
-		s := step{lock: lock, keys: key(m.key).args(5), settles: true, script: trialReleases}
+		s := step{lock: lock, keys: key(m.key).args(5), settles: true, script: trialRelease}
 		s.args = []any{id, 0, ""}
 		if tomb {
 			s.args[1] = 1
@@ -456,7 +451,7 @@ return {'OK'}`)
 
 func loadAll(t *testing.T, c *redis.Client) {
 	for _, s := range []*script{
-		trialGrab, trialDrop, trialAcquire, trialVote, trialRelease, trialReleases, trialExpire, trialRenew, trialEnter, trialDowngrade, trialCheck,
+		trialGrab, trialDrop, trialAcquire, trialVote, trialRelease, trialExpire, trialRenew, trialEnter, trialDowngrade, trialCheck,
 		dumpScript, silenceScript, wipeScript,
 	} {
 		must[string](t)(c.ScriptLoad(context.Background(), s.source.(string)).Result())
@@ -647,7 +642,7 @@ func TestScriptsSuitLaterLua(t *testing.T) {
 	bare := regexp.MustCompile(`[^.]\bunpack\(`)
 	fraction := regexp.MustCompile(`%\d*d'[^\n]*[ (]\w+ / `)
 	for _, s := range []*script{
-		grabScript, dropScript, acquireScript, releaseScript, releaseAllScript, expireScript, renewScript, enterScript, downgradeScript, checkScript,
+		grabScript, dropScript, acquireScript, releaseScript, expireScript, renewScript, enterScript, downgradeScript, checkScript, tellScript,
 	} {
 		for _, trap := range []*regexp.Regexp{bare, fraction} {
 			if found := trap.FindString(s.source.(string)); found != "" {
@@ -659,7 +654,7 @@ func TestScriptsSuitLaterLua(t *testing.T) {
 
 func TestScriptsHoldNoForeignText(t *testing.T) {
 	for _, s := range []*script{
-		grabScript, dropScript, acquireScript, voteScript, releaseScript, releaseAllScript, expireScript, renewScript, enterScript, downgradeScript, checkScript,
+		grabScript, dropScript, acquireScript, voteScript, releaseScript, expireScript, renewScript, enterScript, downgradeScript, checkScript, tellScript,
 	} {
 		if strings.Contains(s.source.(string), "-- include") {
 			t.Errorf("an include is left over:\n%s", s.source)

@@ -65,7 +65,7 @@ func (b *Backend) releaseTogether(ctx context.Context, part []release, report fu
 	for i := range part {
 		limit = max(limit, part[i].ttl)
 	}
-	a, err := b.insist(ctx, limit, releaseAllScript, releaseAllCall(part), func(err error) {
+	a, err := b.insist(ctx, limit, releaseScript, releaseAllCall(part), func(err error) {
 		repeated = repeated || !untouched(err)
 	})
 	var again sync.WaitGroup
@@ -94,7 +94,7 @@ func releaseAllCall(part []release) []any {
 		}
 		keys, args = append(keys, s.key().args(5)...), append(args, its...)
 	}
-	return releaseAllScript.call(keys, args...)
+	return releaseScript.call(keys, args...)
 }
 
 // split takes the keys and the arguments out of a command that runs a script.

@@ -120,7 +120,7 @@ func TestReleaseAllAgain(t *testing.T) {
 	for i, h := range holds {
 		all[i] = b.newRelease(h)
 	}
-	must[answer](t)(b.run(within(t), time.Second, releaseAllScript, releaseAllCall(all)))
+	must[answer](t)(b.run(within(t), time.Second, releaseScript, releaseAllCall(all)))
 	for i := range all {
 		all[i].repeated = true
 		a := answer{values: []any{"NOT_HELD", int64(0)}}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -30,29 +29,21 @@ func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(
 		b.renewShards(ctx, all, report)
 		return
 	}
-	slices.SortFunc(all, byScript)
-	var done sync.WaitGroup
-	for rest := all; len(rest) > 0; {
-		n := 1
-		for n < min(len(rest), batch) && rest[n].is(shares) == rest[0].is(shares) {
-			n++
+	var sure, maybe []renewal // to be exclusive: they need one key
+	for _, r := range all {
+		if r.is(shares) {
+			maybe = append(maybe, r)
+		} else {
+			sure = append(sure, r)
 		}
-		part := rest[:n]
-		rest = rest[n:]
-		done.Go(func() { b.renewTogether(ctx, part, report) })
+	}
+	var done sync.WaitGroup
+	for _, same := range [][]renewal{sure, maybe} {
+		for part := range slices.Chunk(same, batch) {
+			done.Go(func() { b.renewTogether(ctx, part, report) })
+		}
 	}
 	done.Wait()
-}
-
-// byScript puts the holds first that are exclusive for sure.
-func byScript(a, b renewal) int {
-	switch later := b.is(shares); {
-	case a.is(shares) == later:
-		return 0
-	case later:
-		return -1
-	}
-	return 1
 }
 
 // renewTogether renews holds by one script.
@@ -124,7 +115,11 @@ func renewCall(part []renewal, till int64) []any {
 			call = append(call, (*keyArg)(r.state))
 		}
 	}
-	call = append(call, each, life(part[0].request.TTL, till))
+	life := millis(part[0].request.TTL)
+	if till > 0 {
+		life = -till
+	}
+	call = append(call, each, life)
 	for i := range part {
 		call = append(call, (*idArg)(part[i].state))
 	}
@@ -134,15 +129,6 @@ func renewCall(part []renewal, till int64) []any {
 		}
 	}
 	return call
-}
-
-// life is for how many ms from now a hold is kept, or the negative of the
-// server's time until when.
-func life(ttl time.Duration, till int64) int64 {
-	if till > 0 {
-		return -till
-	}
-	return millis(ttl)
 }
 
 // outcomes are the new expiries of n holds: 0 for one that is lost, negative

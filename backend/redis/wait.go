@@ -17,6 +17,9 @@ const overdue = 500 * time.Millisecond
 // brought or the answer to the next question put to the server.
 func (c *call) wait(ctx context.Context, a answer) (*backend.Hold, answer, error) {
 	c.rank = rankOf(a)
+	if told := a.int(6); told > 0 {
+		c.b.tell(c.key, told)
+	}
 	c.anchor = anchor{a.sent, a.int(1)}
 	switch {
 	case c.polls && c.listensAgain():
@@ -45,6 +48,20 @@ func (c *call) wait(ctx context.Context, a answer) (*backend.Hold, answer, error
 		c.b.hub.subscription(c.at, c.sub)
 	}
 	return nil, next, err
+}
+
+// tell has the readers of a lock, from a number on, hear in the background that
+// somebody waits for it. Whom that does not reach hears with its renewal.
+func (b *Backend) tell(k key, told int64) {
+	b.janitor.Go(func(ctx context.Context) {
+		for told > 0 {
+			a, err := b.run(ctx, attempt(unattended), tellScript, tellScript.of(k, 2, told))
+			if err != nil || a.number <= told {
+				return
+			}
+			told = a.number
+		}
+	})
 }
 
 // missed reports that an answer tells of a grant whose message should have come: the

@@ -127,3 +127,34 @@ func TestWantedFromTheStart(t *testing.T) {
 		})
 	}
 }
+
+// TestWantedByManyReaders tells all readers at once that somebody has begun to wait,
+// also those that one script does not reach.
+func TestWantedByManyReaders(t *testing.T) {
+	const readers = 300
+	p, next := newParty(t, nil), newParty(t, nil)
+	r := p.request(false)
+	r.Mode = backend.Shared
+	var holds []*backend.Hold
+	told := make([]listener, readers)
+	for i := range told {
+		told[i] = make(listener, 1)
+		r.ID.Seq, r.Observer = uint64(i+1), told[i]
+		holds = append(holds, must[*backend.Hold](t)(p.Acquire(within(t), r)))
+	}
+	if !p.hub.listening(p.address(lockKey(t.Name()), r.ID.Client)).works(within(t), nil, limit) {
+		t.Fatal("no subscription")
+	}
+	ctx, stop := context.WithCancel(within(t))
+	ended := make(chan error)
+	go func() {
+		_, err := next.Acquire(ctx, next.request(true))
+		ended <- err
+	}()
+	for i := range told {
+		eventually(t, fmt.Sprintf("reader %d is told", i), func() bool { return len(told[i]) > 0 })
+	}
+	stop()
+	is(t, <-ended, backend.ErrHeld)
+	p.ReleaseAll(within(t), holds, func(_ *backend.Hold, err error) { must[any](t)(nil, err) })
+}

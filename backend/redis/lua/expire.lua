@@ -38,11 +38,6 @@ end
 
 joined = joined or changed
 local refusing = ARGV[4] == '1'
-if refusing then
-  redis.call('ZREMRANGEBYSCORE', X, '-inf', now)
-  redis.call('ZADD', X, now + refused, id)
-  redis.call('PEXPIRE', X, refused)
-end
 -- include finish
 -- include watch
 

@@ -2,7 +2,12 @@
 -- and notes in S what may be in the others: a script that finds nothing noted
 -- there need not look.
 --
--- Uses    what state and settle set, and refusing: an id was put into X
+-- Uses    what state and settle set, and refusing: whether id is refused from now on
+if refusing then
+  redis.call('ZREMRANGEBYSCORE', X, '-inf', now)
+  redis.call('ZADD', X, now + refused, id)
+  redis.call('PEXPIRE', X, refused)
+end
 local lives = waiting > 0 or readers > 0
 if kept <= now and (lives or refusing) then
   last = math.max(last, now) -- S was lost, or there has been none

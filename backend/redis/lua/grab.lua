@@ -2,26 +2,18 @@
 -- to say so. Several are independent of each other.
 --
 -- KEYS  S of each lock
--- ARGV  of each lock: id, ttl ms,
---       and for votes also the proposed token and lead µs
--- Reply for one lock that of acquire, or of vote, if it is granted, else 0:
---       nothing has changed, and those can tell more; for several a list of that
+-- ARGV  of each lock: id, ttl ms
+-- Reply for one lock that of acquire if it is granted, else 0: nothing has changed, and
+--       acquire can tell more; for several a list of that
 -- include bounds
 -- include now
-local plain, each, replies = true, #ARGV / #KEYS, {}
+local plain, least, replies = true, us, {}
 for i = 1, #KEYS do
-  local S, first = KEYS[i], (i - 1) * each + 1
-  local id, expiry, least, proposed = ARGV[first], now + ARGV[first + 1], us, ARGV[first + 2]
-  if each > 2 and proposed - us <= tonumber(ARGV[first + 3]) then
-    least = math.max(us, proposed)
-  end
+  local S, id, expiry = KEYS[i], ARGV[2 * i - 1], now + ARGV[2 * i]
   local granted
   -- A key of another type concerns nobody but who asks for it.
   local s = redis.pcall('HMGET', S, 'o', 'b', 'd', 't')
-  -- A token says that the server has voted since it has its data.
-  if s[4] then
-    -- include free
-  end
+  -- include free
   replies[i] = granted or 0
 end
 return #KEYS > 1 and replies or replies[1]

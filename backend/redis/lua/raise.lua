@@ -5,12 +5,10 @@
 -- ARGV  id, token
 -- Reply OK or LOST, then µs
 local S, R, id, token = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
-local time = redis.call('TIME')
-local us = time[1] * 1000000 + time[2]
-
+-- include now
 local s = redis.call('HMGET', S, 'o', 'e', 't')
 local till = s[1] == id and s[2] or redis.call('ZSCORE', R, id)
-if tonumber(till or 0) <= math.floor(us / 1000) then
+if tonumber(till or 0) <= now then
   return {'LOST', us}
 end
 if token > tonumber(s[3] or 0) then

@@ -70,17 +70,16 @@ else
   local poll = math.min(math.max(waiting * 1000, 5000), 120000)
   local alive = now + 3 * poll
   redis.call('ZADD', A, string.format('%d%03d', (alive - alive % 1000) / 1000, alive % 1000), id)
-  local first = added == 1 and waiting == 1
+  local first, untold = added == 1 and waiting == 1, 0
   if first or alive < due then
     redis.call('HSET', S, 'a', math.min(alive, now + upkeep))
   end
   if first then
     redis.call('PEXPIRE', Q, queued)
     redis.call('PEXPIRE', A, queued)
-    for _, head in ipairs(o and {o} or redis.call('ZRANGE', R, 0, 127)) do
-      local hint, client = 'contended ', string.match(head, ':([^:]*)')
-      -- include hint
-    end
+    local from, holders = 0, o and {o}
+    -- include contend
+    untold = next
   end
   local position = waiting - 1
   if added == 0 or order then
@@ -97,7 +96,7 @@ else
     local counted = redis.pcall('PUBSUB', numsub, channel .. client)
     listens = counted.err and 1 or math.min(counted[2], 1)
   end
-  reply = {'QUEUED', us, tonumber(place), position, poll, listens}
+  reply = {'QUEUED', us, tonumber(place), position, poll, listens, untold}
 end
 
 local refusing = false

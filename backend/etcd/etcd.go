@@ -190,7 +190,7 @@ const (
 
 // The bounds of the time that one request may take before another member is asked.
 const (
-	leastLimit = 1500 * time.Millisecond
+	leastLimit = time.Second
 	mostLimit  = backend.FirstAnswer
 )
 

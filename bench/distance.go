@@ -37,14 +37,45 @@ var grounds = []ground{{
 	server:     "redis",
 	start:      func() (*server.Server, error) { return server.New(server.Redis{}) },
 	contenders: redisByAddress,
+}, {
+	server:     "etcd",
+	start:      func() (*server.Server, error) { return server.New(server.Etcd{}) },
+	contenders: etcdByAddress,
+}, {
+	server:     "zookeeper",
+	start:      func() (*server.Server, error) { return server.New(server.ZooKeeper{}) },
+	contenders: zookeeperByAddress,
 }}
 
-func redisByAddress(addr string) []contender {
-	own := workload.DLock(onRedis, nil, func(ctx context.Context, o dlock.Options) (*dlock.Client, error) {
-		return dlock.Open(ctx, "redis://"+addr, &o)
-	})
+// at is this library on a server, in the workloads of the given ids.
+func at(name, url string, ids ...string) contender {
+	return contender{
+		Contender: workload.DLock(name, nil, func(ctx context.Context, o dlock.Options) (*dlock.Client, error) {
+			return dlock.Open(ctx, url, &o)
+		}),
+		Role: ours, Only: ids,
+	}
+}
+
+func etcdByAddress(addr string) []contender {
 	return []contender{
-		{Contender: own, Role: ours},
+		at(onEtcd, "etcd://"+addr, alone, handed),
+		{Contender: workload.Contender{Name: etcdFloor, Open: openTxn(addr)}, Role: floor, Only: []string{alone}},
+		{Contender: workload.Contender{Name: etcdMutex, Open: openMutex(addr)}, Role: peer, Only: []string{alone, handed}},
+	}
+}
+
+func zookeeperByAddress(addr string) []contender {
+	return []contender{
+		at(onZookeeper, "zk://"+addr+"/dlock?ensemble=false", alone, handed),
+		{Contender: workload.Contender{Name: nodeFloor, Open: openNodes(addr)}, Role: floor, Only: []string{alone}},
+		{Contender: workload.Contender{Name: zkLock, Open: openZkLock(addr)}, Role: peer, Only: []string{alone, handed}},
+	}
+}
+
+func redisByAddress(addr string) []contender {
+	return []contender{
+		at(onRedis, "redis://"+addr),
 		{Contender: workload.Contender{Name: setFloor, Open: openSet(addr)}, Role: floor, Only: []string{alone, apart}},
 		{Contender: workload.Contender{Name: listFloor, Open: openList(addr)}, Role: floor, Only: []string{handed}},
 		{Contender: workload.Contender{Name: rueidisID, Open: openRueidis(addr, time.Second)}, Role: peer, Only: []string{handed}},
@@ -77,13 +108,22 @@ type distanceTarget struct {
 	who, by  string
 	loopback float64 // 0: nothing is asked there
 	afar     float64
+	request  bool // it is compared with one request of two, with a free lock
 }
 
 var distanceTargets = []distanceTarget{
-	{alone, workload.Rate, onRedis, setFloor, .9, .98},
-	{apart, workload.Rate, onRedis, setFloor, 1.6, 1.2},
-	{handed, workload.HandOvers, onRedis, listFloor, .4, .9},
-	{handed, workload.HandOvers, onRedis, rueidisID, 0, 2.5},
+	{alone, workload.Rate, onRedis, setFloor, .9, .98, false},
+	{apart, workload.Rate, onRedis, setFloor, 1.6, 1.2, false},
+	{handed, workload.HandOvers, onRedis, listFloor, .4, .9, false},
+	{handed, workload.HandOvers, onRedis, rueidisID, 0, 2.5, false},
+	{alone, workload.Rate, onEtcd, etcdFloor, .8, .95, false},
+	{alone, workload.Rate, onEtcd, etcdMutex, 1, 1, false},
+	{handed, workload.HandOvers, onEtcd, etcdFloor, 0, .8, true},
+	{handed, workload.HandOvers, onEtcd, etcdMutex, 1, 1, false},
+	{alone, workload.Rate, onZookeeper, nodeFloor, .8, .95, false},
+	{alone, workload.Rate, onZookeeper, zkLock, 1, 1, false},
+	{handed, workload.HandOvers, onZookeeper, nodeFloor, 0, .67, true},
+	{handed, workload.HandOvers, onZookeeper, zkLock, 1, 1, false},
 }
 
 // A distanceReport is what was found out by distance.
@@ -102,14 +142,15 @@ type distanceRecord struct {
 
 // compareByDistance measures at the given round trips. In each round the contenders
 // of a workload take turns.
-func compareByDistance(ctx context.Context, trips []time.Duration, z size, log io.Writer) (r *distanceReport, err error) {
-	r = &distanceReport{Machine: machine()}
+func compareByDistance(ctx context.Context, grounds []ground, trips []time.Duration, z size, log io.Writer) (r *distanceReport, err error) {
+	r = &distanceReport{Machine: machine(), Versions: make(map[string]string)}
 	for _, g := range grounds {
 		s, err := g.start()
 		if err != nil {
 			return r, err
 		}
-		r.Versions = moduleVersions(map[string]string{g.server: s.Version()})
+		r.Versions[g.server] = s.Version()
+		moduleVersions(r.Versions)
 		for _, trip := range trips {
 			err = errors.Join(err, r.at(ctx, g, s.Addr(), trip, z, log))
 		}
@@ -178,16 +219,21 @@ func (s size) byDistance(trip time.Duration) []task {
 	}
 }
 
-// runByDistance measures at the round trips that only names, such as distance/30ms,
-// or at all. Results of others stay as they are.
-func runByDistance(ctx context.Context, z size, only []string, remark string) error {
-	var trips []time.Duration
-	for _, d := range distances {
-		if slices.Contains(only, byDistance) || slices.Contains(only, fmt.Sprintf("%s/%v", byDistance, d)) {
-			trips = append(trips, d)
-		}
+// named returns those of all of which only has the name, such as distance/30ms, or all
+// if it has none.
+func named[T any](all []T, only []string, name func(T) string) []T {
+	some := slices.DeleteFunc(slices.Clone(all), func(one T) bool { return !slices.Contains(only, byDistance+"/"+name(one)) })
+	if len(some) == 0 {
+		return all
 	}
-	r, err := compareByDistance(ctx, trips, z, os.Stderr)
+	return some
+}
+
+// runByDistance measures at the round trips and on the servers that only names, such as
+// distance/30ms and distance/etcd. Results of others stay as they are.
+func runByDistance(ctx context.Context, z size, only []string, remark string) error {
+	trips := named(distances, only, time.Duration.String)
+	r, err := compareByDistance(ctx, named(grounds, only, func(g ground) string { return g.server }), trips, z, os.Stderr)
 	fmt.Fprintln(os.Stderr, "\n"+r.table())
 	if err != nil || z.Cycles > 0 {
 		return err
@@ -197,9 +243,15 @@ func runByDistance(ctx context.Context, z size, only []string, remark string) er
 		return err
 	}
 	for _, rec := range old.Records {
-		if !slices.Contains(trips, rec.RoundTrip) {
+		again := func(other distanceRecord) bool {
+			return other.RoundTrip == rec.RoundTrip && other.Contender == rec.Contender
+		}
+		if !slices.ContainsFunc(r.Records, again) {
 			r.Records = append(r.Records, rec)
 		}
+	}
+	for name, version := range old.Versions {
+		r.Versions[name] = cmp.Or(r.Versions[name], version)
 	}
 	r.Remark = cmp.Or(remark, old.Remark)
 	text, err := json.MarshalIndent(r, "", " ")
@@ -226,7 +278,11 @@ func (r *distanceReport) table() string {
 	}
 	b.WriteString(" target |\n|---|---|" + strings.Repeat("---:|", len(distances)) + "---|\n")
 	for _, t := range distanceTargets {
-		fmt.Fprintf(&b, "| %s, %s | %s |", t.who, t.what, t.by)
+		by := t.by
+		if t.request {
+			by = "one request of " + by
+		}
+		fmt.Fprintf(&b, "| %s, %s | %s |", t.who, t.what, by)
 		for _, d := range distances {
 			b.WriteString(" " + t.cell(r, d) + " |")
 		}
@@ -257,8 +313,14 @@ func (t distanceTarget) String() string {
 func (t distanceTarget) cell(r *distanceReport, d time.Duration) string {
 	part := new(report)
 	for _, rec := range r.Records {
-		if rec.RoundTrip == d {
-			part.Records = append(part.Records, rec.record)
+		if rec.RoundTrip != d {
+			continue
+		}
+		part.Records = append(part.Records, rec.record)
+		if t.request && rec.Workload == alone && rec.Contender == t.by {
+			one := rec.record
+			one.Workload, one.Figures = t.what, map[workload.Metric]float64{t.metric: 2 * one.Figures[workload.Rate]}
+			part.Records = append(part.Records, one)
 		}
 	}
 	s, limit := part.ratio(t.what, t.metric, t.who, t.by), t.afar

@@ -13,7 +13,7 @@ func TestEveryContenderAtADistance(t *testing.T) {
 	z := quick
 	z.RaceTTL = 5 * time.Second // what a peer waits for that has missed a message
 	trips := distances[:2]
-	r, err := compareByDistance(t.Context(), trips, z, io.Discard)
+	r, err := compareByDistance(t.Context(), grounds, trips, z, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 func main() {
 	hurry := flag.Bool("quick", false, "see that all works; the figures mean nothing, and are not written")
 	render := flag.Bool("render", false, "write the texts and charts of the results that are there")
-	only := flag.String("only", "", "workloads to run, such as W1,held/1000, or distance or distance/30ms alone; the results of others stay as they are")
+	only := flag.String("only", "", "workloads to run, such as W1,held/1000, or distance, distance/30ms or distance/etcd alone; the results of others stay as they are")
 	remark := flag.String("remark", "", "what readers have to know of this run; it stands beside the figures")
 	flag.Parse()
 	if err := run(*hurry, *render, *remark, strings.FieldsFunc(*only, func(r rune) bool { return r == ',' })); err != nil {

@@ -64,6 +64,26 @@
 // With authentication a user needs a role with readwrite on the prefix:
 //
 //	etcdctl role grant-permission locker --prefix=true readwrite dlock/
+//
+// # The client library
+//
+// Requests go through go.etcd.io/etcd/client/v3 3.7. What it does otherwise than a lock
+// can bear is put right in these places:
+//
+//   - login: it asks for a new token with the old one along, which etcd 3.4 refuses, and
+//     once for every stream. A client that is given to New does so.
+//   - watching: all watches of a client share a stream, which keeps the token that it was
+//     opened with, so that the server refuses each further one when that has run out
+//     (etcd-io/etcd#12385). After a watch that failed the next are on another stream.
+//   - watch: Watch blocks until the server has answered, with no limit.
+//   - keepAlive: KeepAliveOnce repeats its request without a pause while the server is
+//     away.
+//   - ask: it repeats no request that writes, nor tells whether one that failed was
+//     carried out. The guard is what makes that certain.
+//   - lookout: the server, and not the library, tells a watch that begins in the past of
+//     nothing for up to 100 ms.
+//   - url: the pauses of gRPC between connections grow to two minutes, which a lease does
+//     not last, and it measures windows with a ping for nearly every answer.
 package etcd
 
 import (

@@ -12,7 +12,13 @@ import (
 type watch struct {
 	mu     sync.Mutex
 	closed bool
-	timers map[string]*time.Timer // by main key
+	timers map[string]planned // by main key
+}
+
+// A planned check can be replaced by a sooner one.
+type planned struct {
+	timer *time.Timer
+	at    time.Time
 }
 
 // after takes the reply to a release, downgrade or check: it says when somebody
@@ -27,21 +33,26 @@ func (b *Backend) after(k key, a answer) {
 	}
 }
 
-// plan has the lock checked in d, unless that is planned already.
+// plan has the lock checked in d, unless that is planned already. What was planned for
+// later gives way: a hold that ends by itself may end sooner than a grant that nobody
+// confirms.
 func (w *watch) plan(b *Backend, k key, d time.Duration) {
-	name := string(k)
+	name, at := string(k), time.Now().Add(d)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed || w.timers[name] != nil {
+	old, found := w.timers[name]
+	switch {
+	case w.closed, found && !at.Before(old.at):
 		return
+	case found:
+		old.timer.Stop()
+	case w.timers == nil:
+		w.timers = make(map[string]planned)
 	}
-	if w.timers == nil {
-		w.timers = make(map[string]*time.Timer)
-	}
-	w.timers[name] = time.AfterFunc(d, func() {
+	w.timers[name] = planned{time.AfterFunc(d, func() {
 		w.forget(name)
 		b.janitor.Go(func(ctx context.Context) { b.check(ctx, k) })
-	})
+	}), at}
 }
 
 func (w *watch) forget(name string) {
@@ -54,8 +65,8 @@ func (w *watch) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
-	for _, t := range w.timers {
-		t.Stop()
+	for _, p := range w.timers {
+		p.timer.Stop()
 	}
 	w.timers = nil
 }

@@ -1,8 +1,10 @@
 package redis
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -31,6 +33,22 @@ func TestReleaserLooksAfterTheNext(t *testing.T) {
 	for _, id := range silent {
 		awaitGrant(t, messages, id)
 	}
+}
+
+// TestSoonerCheckCounts plans a check for later than another one that is to come, as
+// for a grant that nobody may confirm and then for a hold that ends by itself.
+func TestSoonerCheckCounts(t *testing.T) {
+	b := New(plainClient(t, shared), nil)
+	t.Cleanup(func() { _ = b.Close(context.Background()) })
+	k := lockKey(t.Name())
+	b.watch.plan(b, k, time.Hour)
+	b.watch.plan(b, k, time.Millisecond)
+	b.watch.plan(b, k, time.Hour)
+	eventually(t, "the sooner check", func() bool {
+		b.watch.mu.Lock()
+		defer b.watch.mu.Unlock()
+		return len(b.watch.timers) == 0
+	})
 }
 
 // awaitGrant waits until the lock is handed to id.

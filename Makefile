@@ -6,6 +6,7 @@ COUNT   ?= 1
 MUTANT  ?=
 ONLY    ?=
 DURATION ?= 1h
+SEED    ?= 0
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 SHELL := /bin/bash
@@ -19,6 +20,7 @@ test: servers check ## install what is missing, then pass every test on every ba
 	go test -p 4 -race -shuffle=on -timeout 30m $$(go list ./... | grep -v /conformance)
 	go -C bench test -shuffle=on -timeout 30m ./...
 	go -C internal/configtest test -shuffle=on ./...
+	go -C internal/simulation test -timeout 10m ./...
 	$(MAKE) examples
 	$(MAKE) conformance
 
@@ -47,6 +49,10 @@ soak: servers ## the same for as long as you like: make soak DURATION=8h BACKEND
 failovers: servers ## series of 20 planned Redis failovers, with 100,000 guarded updates over each
 	go test -v -count=1 -timeout 60m ./backend/redis -run 'TestPlanned(ClusterFailover|FailoverBehind)' -redis.failovers=20 -redis.updates=5000
 
+simulate: ## search in virtual time for what no test has named: make simulate DURATION=10m SEED=17
+	go -C internal/simulation test -v -count=1 -timeout 0 -run TestSimulate . \
+		-simulation.duration=$(DURATION) -simulation.seed=$(SEED)
+
 mutants: servers ## seed known bugs, each of which a test must catch: make mutants MUTANT=redis-
 	go test -v -tags mutants -count=1 -timeout 60m -parallel 2 ./mutants -run TestMutants -mutant='$(MUTANT)' | \
 		grep --line-buffered -vE '^ *(=== |--- PASS|run_test)'
@@ -59,7 +65,8 @@ check: ## what needs no server: format, vet (32 bits too), staticcheck, go.mod
 	go mod tidy -diff
 	go -C bench vet ./...
 	cd bench && go run $(STATICCHECK) ./...
-	for dir in examples/natsbackend internal/configtest; do go -C $$dir vet ./...; go -C $$dir mod tidy -diff; done
+	for dir in examples/natsbackend internal/configtest internal/simulation; do go -C $$dir vet ./...; go -C $$dir mod tidy -diff; done
+	cd internal/simulation && go run $(STATICCHECK) ./...
 
 servers: ## install the servers that the tests start
 	@scripts/install-servers
@@ -80,4 +87,4 @@ up: ## start the servers of docker-compose.yml, for people who have Docker
 down: ## stop them and drop their data
 	docker compose down --volumes
 
-.PHONY: help test conformance compat examples chaos failovers soak mutants check servers bench compare fuzz up down
+.PHONY: help test conformance compat examples chaos failovers soak simulate mutants check servers bench compare fuzz up down

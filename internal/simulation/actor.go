@@ -1,0 +1,337 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock"
+)
+
+// A group counts goroutines.
+type group struct{ all sync.WaitGroup }
+
+func (g *group) run(f func()) { g.all.Go(f) }
+func (g *group) wait()        { g.all.Wait() }
+
+// An owner is whoever made a call under leases, innermost first.
+type owner struct {
+	beliefs []*belief
+	outer   *owner
+}
+
+// find returns the innermost belief in a name that is entered again.
+func (o *owner) find(name string) *belief {
+	for ; o != nil; o = o.outer {
+		for _, b := range o.beliefs {
+			if b.name == name && b.lease.Err() == nil {
+				return b
+			}
+		}
+	}
+	return nil
+}
+
+// An actor is one goroutine of a party.
+type actor struct {
+	w *world
+	c *client
+}
+
+func (w *world) work(c *client, ops []Op) {
+	a := &actor{w, c}
+	for i := range ops {
+		if w.over.Err() != nil || c.dead.Load() {
+			return
+		}
+		a.do(context.Background(), nil, &ops[i])
+	}
+}
+
+// do does one op under ctx, which is that of a lease or of nobody.
+func (a *actor) do(ctx context.Context, o *owner, op *Op) {
+	if sleep(a.w.over, op.Pause) != nil {
+		return
+	}
+	var names []string
+	for _, n := range op.Names {
+		names = append(names, a.w.names()[n])
+	}
+	wait, cancel := a.wait(ctx, op)
+	defer cancel()
+	shared := op.Call == "rlock" || op.Call == "tryrlock"
+	c := &call{client: a.c.index, what: op.Call, names: names, ctx: wait, nested: o != nil}
+	c.waits = op.Call == "lock" || op.Call == "rlock" || op.Call == "multi" || op.Call == "do"
+	c.hurried = op.MaxWait > 0
+	a.bound(c, op)
+	a.w.reg.begin(c)
+	if op.Call == "do" {
+		a.doDo(wait, c, o, op)
+		return
+	}
+	lease, err := a.acquire(wait, op, names)
+	if err != nil {
+		a.w.reg.returned(c, err)
+		return
+	}
+	inner := lease.Context(context.WithoutCancel(ctx))
+	if o != nil {
+		inner = lease.Context(ctx)
+	}
+	all := a.w.reg.grant(c, o, lease, inner, op, shared)
+	if all == nil {
+		return // it is dead
+	}
+	a.hold(inner, lease, &owner{all, o}, op)
+}
+
+// wait is the context that bounds a call.
+func (a *actor) wait(ctx context.Context, op *Op) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	unhook := context.AfterFunc(a.w.over, cancel)
+	stop := func() { unhook(); cancel() }
+	switch {
+	case op.Wait < 0:
+		cancel()
+	case op.Wait > 0 && op.Cancel:
+		t := time.AfterFunc(op.Wait, cancel)
+		return ctx, func() { t.Stop(); stop() }
+	case op.Wait > 0:
+		timed, done := context.WithTimeout(ctx, op.Wait)
+		return timed, func() { done(); stop() }
+	}
+	return ctx, stop
+}
+
+// undoing is how long a call that fails may take to give back what it had got. One of a
+// quorum may take that twice.
+const undoing = 100 * time.Millisecond
+
+func (a *actor) undoing() time.Duration {
+	if a.w.plan.Backend == "quorum" {
+		return 2 * undoing
+	}
+	return undoing
+}
+
+// firstAnswer is how long a server that has never answered is waited for.
+const firstAnswer = 3 * time.Second
+
+// bound says when a call must have ended.
+func (a *actor) bound(c *call, op *Op) {
+	now := time.Now()
+	end := time.Time{}
+	if op.Wait != 0 {
+		end = now.Add(max(op.Wait, 0) + a.undoing())
+	}
+	if m := now.Add(op.MaxWait + a.undoing()); op.MaxWait > 0 && c.waits && (end.IsZero() || m.Before(end)) {
+		end = m
+	}
+	if e := now.Add(firstAnswer*time.Duration(len(op.Names)) + a.undoing()); !c.waits && (end.IsZero() || e.Before(end)) {
+		end = e
+	}
+	if last := a.w.reg.began.Add(length + a.undoing()); end.IsZero() || last.Before(end) {
+		end = last
+	}
+	c.bound = end
+}
+
+func (a *actor) acquire(ctx context.Context, op *Op, names []string) (*dlock.Lease, error) {
+	options := settings(op)
+	switch op.Call {
+	case "lock":
+		return a.c.Mutex(names[0], options...).Lock(ctx)
+	case "trylock":
+		return a.c.Mutex(names[0], options...).TryLock(ctx)
+	case "rlock":
+		return a.c.RWMutex(names[0], options...).RLock(ctx)
+	case "tryrlock":
+		return a.c.RWMutex(names[0], options...).TryRLock(ctx)
+	case "multi":
+		return a.c.Multi(names, options...).Lock(ctx)
+	default:
+		return a.c.Multi(names, options...).TryLock(ctx)
+	}
+}
+
+func settings(op *Op) []dlock.Option {
+	var o []dlock.Option
+	if op.TTL > 0 {
+		o = append(o, dlock.WithTTL(op.TTL))
+	}
+	if op.MaxHold > 0 {
+		o = append(o, dlock.WithMaxHold(op.MaxHold))
+	}
+	if op.MinHold > 0 {
+		o = append(o, dlock.WithMinHold(op.MinHold))
+	}
+	if op.MaxWait > 0 {
+		o = append(o, dlock.WithMaxWait(op.MaxWait))
+	}
+	if op.NoReentry {
+		o = append(o, dlock.WithoutReentry())
+	}
+	return o
+}
+
+// doDo is do by way of dlock.Do.
+func (a *actor) doDo(wait context.Context, c *call, o *owner, op *Op) {
+	entered := false
+	leaving := &call{client: c.client, what: "unlock", names: c.names, ctx: wait}
+	err := dlock.Do(wait, a.c.Mutex(c.names[0], settings(op)...), func(ctx context.Context, lease *dlock.Lease) error {
+		entered = true
+		all := a.w.reg.grant(c, o, lease, ctx, op, false)
+		if all == nil {
+			return nil
+		}
+		a.use(ctx, lease, &owner{all, o}, op, func() {
+			a.w.reg.gives(all)
+			a.w.reg.begin(leaving)
+		})
+		return nil
+	})
+	if !entered {
+		a.w.reg.returned(c, err)
+		return
+	}
+	a.w.reg.mu.Lock()
+	defer a.w.reg.mu.Unlock()
+	a.w.reg.unlocking(leaving)
+}
+
+// hold uses a lease and unlocks it.
+func (a *actor) hold(ctx context.Context, lease *dlock.Lease, o *owner, op *Op) {
+	if op.Forget {
+		return
+	}
+	a.use(ctx, lease, o, op, func() { a.unlock(lease, o.beliefs, op) })
+}
+
+// use is what is done under a lease.
+func (a *actor) use(ctx context.Context, lease *dlock.Lease, o *owner, op *Op, unlock func()) {
+	defer unlock()
+	_ = a.rest(ctx, op.Hold/2)
+	if op.Downgrade && op.Call != "multi" && op.Call != "trymulti" {
+		a.downgrade(ctx, lease, o, op)
+	}
+	var children group
+	for i := range op.Inside {
+		if op.Together {
+			children.run(func() { a.do(ctx, o, &op.Inside[i]) })
+		} else {
+			a.do(ctx, o, &op.Inside[i])
+		}
+	}
+	if !op.Early {
+		children.wait()
+	} else {
+		defer children.wait()
+	}
+	_ = a.rest(ctx, op.Hold-op.Hold/2)
+}
+
+// rest works for d, or until the lease or the run is over.
+func (a *actor) rest(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	case <-a.w.over.Done():
+	}
+	return ctx.Err()
+}
+
+func (a *actor) downgrade(ctx context.Context, lease *dlock.Lease, o *owner, op *Op) {
+	if lease.Err() != nil {
+		return
+	}
+	a.w.reg.weakens(o.beliefs)
+	c := &call{client: a.c.index, what: "downgrade", names: a.named(op), ctx: ctx, nested: true}
+	c.bound = time.Now().Add(2*a.w.plan.TTL + op.TTL + a.undoing())
+	a.w.reg.begin(c)
+	err := lease.Downgrade(ctx)
+	a.w.reg.returned(c, err)
+	if err == nil {
+		a.w.reg.tell(a.c.index, "downgraded %v", c.names)
+	}
+}
+
+func (a *actor) named(op *Op) []string {
+	var names []string
+	for _, n := range op.Names {
+		names = append(names, a.w.names()[n])
+	}
+	return names
+}
+
+// unlock unlocks a lease, and checks what that says.
+func (a *actor) unlock(lease *dlock.Lease, all []*belief, op *Op) {
+	r := a.w.reg
+	ctx, cancel := context.WithCancel(context.Background())
+	bound := min(firstAnswer, 2*max(op.TTL, a.w.plan.TTL))
+	switch op.Unlock {
+	case "dead":
+		cancel()
+	case "short":
+		cancel()
+		ctx, cancel = context.WithTimeout(context.Background(), op.Limit)
+		bound = op.Limit
+		if bound <= 0 {
+			bound = firstAnswer
+		}
+	}
+	defer cancel()
+	r.gives(all)
+	c := &call{client: a.c.index, what: "unlock", names: a.named(op), ctx: ctx, nested: true}
+	c.bound = time.Now().Add(bound + a.undoing())
+	r.begin(c)
+	before := lease.Err()
+	err := lease.Unlock(ctx)
+	if err == nil && before != nil {
+		r.mu.Lock()
+		r.violate("a loss is told", "c%d unlock %v: nil after %v", a.c.index, c.names, before)
+		r.mu.Unlock()
+	}
+	if err == nil {
+		r.tell(a.c.index, "unlocked %v", c.names)
+	}
+	r.unlocked(c, all, before, err)
+}
+
+// unlocked notes how an Unlock has ended.
+func (r *register) unlocked(c *call, all []*belief, before, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unlocking(c)
+	if r.dead[c.client] {
+		return
+	}
+	r.inTime(c)
+	if err != nil {
+		r.note(c.client, "unlock %v: %v", c.names, brief(err))
+	}
+	limited := false
+	for _, b := range all {
+		limited = limited || b.limited
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, dlock.ErrClosed):
+		if !r.closing[c.client] {
+			r.violate("errors are true", "c%d unlock %v: closed, and is not", c.client, c.names)
+		}
+	case errors.Is(err, dlock.ErrLost):
+		if before == nil && !limited && len(r.w.servers) > 0 &&
+			!r.touched(c.client, time.Now().Add(-2*all[0].ttl-lingers), func(t touch) bool { return t.loses }) {
+			r.violate("nothing is lost for nothing", "c%d unlock %v: %v", c.client, c.names, err)
+		}
+	case errors.Is(err, dlock.ErrUnavailable):
+		if c.ctx.Err() == nil && !r.touched(c.client, c.start.Add(-lingers), func(t touch) bool { return t.fails }) {
+			r.violate("reachable is available", "c%d unlock %v: %v", c.client, c.names, err)
+		}
+	default:
+		r.violate("errors are true", "c%d unlock %v: %v", c.client, c.names, err)
+	}
+}

@@ -1,0 +1,142 @@
+package simulation
+
+import (
+	"time"
+)
+
+// suffer has every fault of the plan happen in its time.
+func (w *world) suffer() {
+	if len(w.servers) == 0 {
+		return
+	}
+	for _, f := range w.plan.Faults {
+		go func() {
+			time.Sleep(f.At)
+			w.reg.touch(f)
+			w.happen(f)
+		}()
+	}
+}
+
+// ways are those that a fault concerns.
+func (w *world) ways(f Fault) []*way {
+	var all []*way
+	for _, c := range w.clients {
+		if f.Client < 0 || f.Client == c.index {
+			for _, s := range w.servers {
+				if f.Kind == "die" || s.index == f.Server {
+					all = append(all, w.net.way(c.index, s.index))
+				}
+			}
+		}
+	}
+	return all
+}
+
+// goes reports whether a fault concerns a direction.
+func (f Fault) goes(d direction) bool { return f.Way == 2 || direction(f.Way) == d }
+
+func (w *world) happen(f Fault) {
+	s := w.servers[f.Server]
+	end := time.Now().Add(f.For)
+	for _, way := range w.ways(f) {
+		w.disturb(way, f, end)
+	}
+	switch f.Kind {
+	case "die":
+		w.bury(f.Client)
+	case "pause":
+		s.set(func() { s.faults.paused = end })
+	case "restart", "restart-empty":
+		w.restart(s, f, nil, f.Kind == "restart-empty")
+	case "restart-old":
+		old := s.save()
+		time.Sleep(f.Size)
+		w.restart(s, f, old, true)
+	case "flush-scripts":
+		s.forgetScripts()
+	case "full":
+		s.set(func() { s.faults.full = end })
+	case "readonly":
+		s.set(func() { s.faults.writes = refusal{"READONLY You can't write against a read only replica.", end} })
+	case "loading":
+		s.set(func() { s.faults.all = refusal{"LOADING Redis is loading the dataset in memory", end} })
+	case "busy":
+		s.set(func() {
+			s.faults.all = refusal{"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", end}
+		})
+	case "clock-back":
+		w.back.Add(int64(f.Size))
+		s.step(-f.Size)
+	case "clock-on":
+		s.step(f.Size)
+	}
+}
+
+func (s *server) set(f func()) {
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
+	f()
+}
+
+// restart ends all connections of a server, which is away for a time.
+func (w *world) restart(s *server, f Fault, with dataCopy, lost bool) {
+	s.restart(with, lost, f.For)
+	for _, c := range w.clients {
+		w.net.way(c.index, s.index).reset()
+	}
+}
+
+// disturb does what a fault does to one way.
+func (w *world) disturb(way *way, f Fault, end time.Time) {
+	each := func(change func(d direction)) {
+		way.change(func() {
+			for _, d := range []direction{up, down} {
+				if f.goes(d) {
+					change(d)
+				}
+			}
+		})
+	}
+	later := func(g func()) { time.AfterFunc(f.For, g) }
+	switch f.Kind {
+	case "delay":
+		each(func(d direction) { way.extra[d] += f.Size })
+		later(func() { each(func(d direction) { way.extra[d] -= f.Size }) })
+	case "slow":
+		each(func(d direction) { way.rate[d] = 2000 })
+		later(func() { each(func(d direction) { way.rate[d] = 0 }) })
+	case "reset":
+		way.reset()
+	case "cut":
+		way.change(func() { way.refuses = end })
+		way.reset()
+	case "hole":
+		each(func(d direction) { way.held[d] = end })
+	case "hole-reset":
+		each(func(d direction) { way.held[d] = end })
+		later(way.reset)
+	case "half-open":
+		way.halve()
+		way.change(func() { way.refuses = end })
+		later(way.reset)
+	case "half-dead":
+		way.forsake()
+	case "deaf":
+		way.change(func() { way.deaf = end })
+	case "die":
+		way.change(func() {
+			never := time.Now().Add(24 * time.Hour)
+			way.held = [2]time.Time{never, never}
+		})
+	}
+}
+
+// bury has a client be dead for all others: nobody asks any more what it believes.
+func (w *world) bury(index int) {
+	w.clients[index].dead.Store(true)
+	r := w.reg
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dead[index] = true
+}

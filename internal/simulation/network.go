@@ -1,0 +1,283 @@
+package simulation
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+var errRefused = errors.New("connection refused")
+
+// A network connects clients with servers. What happens to a connection depends on
+// the way, of which there is one for each pair.
+type network struct {
+	mu   sync.Mutex
+	rnd  *rand.Rand
+	ways map[pair]*way
+}
+
+type pair struct{ client, server int }
+
+// direction says which way bytes go.
+type direction int
+
+const (
+	up   direction = iota // to the server
+	down                  // to the client
+)
+
+// A way is what lies between a client and a server.
+type way struct {
+	net    *network
+	base   time.Duration // one way
+	jitter time.Duration
+
+	extra   [2]time.Duration // by direction
+	rate    [2]int           // bytes a second; 0: no limit
+	held    [2]time.Time     // nothing arrives before that
+	refuses time.Time        // no connection until then
+	deaf    time.Time        // messages of subscriptions are lost until then
+	links   map[*link]bool
+}
+
+// A link is one connection.
+type link struct {
+	way            *way
+	client, server *conn
+	lost           [2]bool // what is written in that direction vanishes
+	quick          bool    // it takes no time yet
+}
+
+func newNetwork(seed uint64) *network {
+	return &network{rnd: rand.New(rand.NewPCG(seed, 1)), ways: make(map[pair]*way)}
+}
+
+func (n *network) way(client, server int) *way {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := pair{client, server}
+	w := n.ways[p]
+	if w == nil {
+		w = &way{net: n, base: time.Millisecond, links: make(map[*link]bool)}
+		n.ways[p] = w
+	}
+	return w
+}
+
+// tail is by how much more the jitter of one in a hundred is.
+const tail = 10
+
+// latency is how long n bytes take that leave now.
+func (w *way) latency(d direction, n int) time.Duration {
+	w.net.mu.Lock()
+	defer w.net.mu.Unlock()
+	l := w.base + w.extra[d]
+	if w.jitter > 0 {
+		j := time.Duration(w.net.rnd.Int64N(int64(w.jitter) + 1))
+		if w.net.rnd.IntN(100) == 0 {
+			j *= tail
+		}
+		l += j
+	}
+	if w.rate[d] > 0 {
+		l += time.Duration(n) * time.Second / time.Duration(w.rate[d])
+	}
+	return l
+}
+
+func (w *way) heldUntil(d direction) time.Time {
+	w.net.mu.Lock()
+	defer w.net.mu.Unlock()
+	return w.held[d]
+}
+
+// change changes w, and lets readers look again at what is due.
+func (w *way) change(f func()) {
+	w.net.mu.Lock()
+	f()
+	links := w.open()
+	w.net.mu.Unlock()
+	for _, l := range links {
+		l.client.in.poke()
+		l.server.in.poke()
+	}
+}
+
+func (w *way) open() []*link {
+	var all []*link
+	for l := range w.links {
+		all = append(all, l)
+	}
+	return all
+}
+
+// reset breaks every connection, and both sides hear of it at once.
+func (w *way) reset() {
+	w.net.mu.Lock()
+	links := w.open()
+	w.net.mu.Unlock()
+	for _, l := range links {
+		for _, p := range []*pipe{l.client.in, l.server.in} {
+			p.fail(errReset)
+		}
+	}
+}
+
+// halve has the server see the end of every connection, and the client nothing.
+func (w *way) halve() {
+	w.net.mu.Lock()
+	links := w.open()
+	for _, l := range links {
+		l.lost = [2]bool{true, true}
+	}
+	w.net.mu.Unlock()
+	for _, l := range links {
+		l.server.in.fail(errReset)
+	}
+}
+
+// forsake ends every connection for the client, and the server does not hear of it.
+func (w *way) forsake() {
+	w.net.mu.Lock()
+	links := w.open()
+	for _, l := range links {
+		l.lost = [2]bool{true, true}
+	}
+	w.net.mu.Unlock()
+	for _, l := range links {
+		l.client.in.fail(errReset)
+	}
+}
+
+func (l *link) isQuick() bool {
+	l.way.net.mu.Lock()
+	defer l.way.net.mu.Unlock()
+	return l.quick
+}
+
+func (l *link) latency(d direction, n int) time.Duration {
+	if l.isQuick() {
+		return 0
+	}
+	return l.way.latency(d, n)
+}
+
+func (l *link) heldUntil(d direction) time.Time {
+	if l.isQuick() {
+		return time.Time{}
+	}
+	return l.way.heldUntil(d)
+}
+
+var subscribes = []byte("\r\nsubscribe\r\n")
+
+var message = []byte("\r\nmessage\r\n")
+
+// drops reports whether what is written to l gets lost; nil is the end.
+func (l *link) drops(d direction, b []byte) bool {
+	l.way.net.mu.Lock()
+	defer l.way.net.mu.Unlock()
+	now := time.Now()
+	if l.quick && bytes.Contains(b, subscribes) {
+		l.quick = false
+	}
+	if l.lost[d] {
+		return true
+	}
+	return d == down && b != nil && now.Before(l.way.deaf) && bytes.Contains(b, message)
+}
+
+// dialing bounds an attempt to connect, as the client library does it.
+const dialing = 5 * time.Second
+
+// dial connects a client with a server. The client library connects a subscription with
+// a mutex held. Virtual time stands still while somebody waits for a mutex, so that one
+// takes no time, and fails at once if it would have to.
+func (n *network) dial(ctx context.Context, client int, s *server) (net.Conn, error) {
+	w := n.way(client, s.index)
+	quick := bytes.Contains(debug.Stack(), []byte("(*PubSub)"))
+	if !quick {
+		if err := w.reach(ctx); err != nil {
+			return nil, err
+		}
+	}
+	n.mu.Lock()
+	now := time.Now()
+	refused := now.Before(w.refuses) || quick && (now.Before(w.held[up]) || now.Before(w.held[down]))
+	n.mu.Unlock()
+	if refused || !s.accepts() {
+		return nil, errRefused
+	}
+	l := w.connect(quick)
+	s.serve(l.server)
+	return l.client, nil
+}
+
+// reach waits for as long as it takes to connect.
+func (w *way) reach(ctx context.Context) error {
+	end := time.Now().Add(dialing)
+	if err := sleep(ctx, w.latency(up, 0)+w.latency(down, 0)); err != nil {
+		return err
+	}
+	for {
+		now := time.Now()
+		held := later(w.heldUntil(up), w.heldUntil(down))
+		switch {
+		case !now.Before(end):
+			return errors.New("i/o timeout")
+		case !held.After(now):
+			return nil
+		case held.After(end):
+			held = end
+		}
+		if err := sleep(ctx, held.Sub(now)); err != nil {
+			return err
+		}
+	}
+}
+
+func (w *way) connect(quick bool) *link {
+	l := &link{way: w, quick: quick}
+	to, from := newPipe(), newPipe()
+	for d, p := range []*pipe{to, from} {
+		d := direction(d)
+		p.delay = func(n int) time.Duration { return l.latency(d, n) }
+		p.held = func() time.Time { return l.heldUntil(d) }
+		p.drop = func(b []byte) bool { return l.drops(d, b) }
+	}
+	l.client = &conn{in: from, out: to, addr: "10.0.0.1:6379"}
+	l.server = &conn{in: to, out: from, addr: "10.0.0.2:1"}
+	w.net.mu.Lock()
+	defer w.net.mu.Unlock()
+	w.links[l] = true
+	return l
+}
+
+// shut ends what is left of all connections.
+func (n *network) shut() {
+	n.mu.Lock()
+	var all []*way
+	for _, w := range n.ways {
+		all = append(all, w)
+	}
+	n.mu.Unlock()
+	for _, w := range all {
+		w.reset()
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,179 @@
+package simulation
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+var errReset = errors.New("connection reset by peer")
+
+// A pipe carries bytes one way. Its writer never blocks, and the reader gets what was
+// written when it is due.
+type pipe struct {
+	mu     sync.Mutex
+	chunks []chunk
+	last   time.Time // when what was written last is due
+	closed bool      // no more will be written
+	err    error     // why nothing can be read any more
+	until  time.Time // deadline of the reader
+	wake   chan struct{}
+
+	delay func(n int) time.Duration // of what is written now
+	held  func() time.Time          // nothing arrives before that
+	drop  func(b []byte) bool       // whether it gets lost
+}
+
+type chunk struct {
+	due  time.Time
+	data []byte // nil: the end
+}
+
+func newPipe() *pipe { return &pipe{wake: make(chan struct{}, 1)} }
+
+func (p *pipe) poke() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (p *pipe) write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.err != nil:
+		return 0, p.err
+	case p.closed:
+		return 0, net.ErrClosed
+	case p.drop(b):
+		return len(b), nil
+	}
+	p.put(append([]byte(nil), b...))
+	return len(b), nil
+}
+
+// put is called with p.mu held.
+func (p *pipe) put(data []byte) {
+	due := time.Now().Add(p.delay(len(data)))
+	if due.Before(p.last) {
+		due = p.last
+	}
+	p.last = due
+	p.chunks = append(p.chunks, chunk{due, data})
+	p.poke()
+}
+
+// end lets the reader have what is under way and then the end.
+func (p *pipe) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.closed = true
+		if p.err == nil && !p.drop(nil) {
+			p.put(nil)
+		}
+	}
+}
+
+// fail ends the pipe for both sides at once.
+func (p *pipe) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil {
+		p.err = err
+	}
+	p.poke()
+}
+
+func (p *pipe) deadline(t time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.until = t
+	p.poke()
+}
+
+func (p *pipe) read(b []byte) (int, error) {
+	for {
+		n, wait, err := p.ready(b)
+		if n > 0 || err != nil {
+			return n, err
+		}
+		if wait < 0 {
+			<-p.wake
+			continue
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-p.wake:
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+// ready reads what is due, or says how long to wait; less than 0 is for ever.
+func (p *pipe) ready(b []byte) (n int, wait time.Duration, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if p.err != nil {
+		return 0, 0, p.err
+	}
+	if !p.until.IsZero() && !now.Before(p.until) {
+		return 0, 0, os.ErrDeadlineExceeded
+	}
+	wait = -1
+	if len(p.chunks) > 0 {
+		head := &p.chunks[0]
+		due := head.due
+		if h := p.held(); h.After(due) {
+			due = h
+		}
+		if wait = due.Sub(now); wait <= 0 {
+			if head.data == nil {
+				return 0, 0, io.EOF
+			}
+			n = copy(b, head.data)
+			if head.data = head.data[n:]; len(head.data) == 0 {
+				p.chunks = p.chunks[1:]
+			}
+			return n, 0, nil
+		}
+	}
+	if !p.until.IsZero() {
+		if d := p.until.Sub(now); wait < 0 || d < wait {
+			wait = d
+		}
+	}
+	return 0, wait, nil
+}
+
+// A conn is one end of a connection.
+type conn struct {
+	in, out *pipe
+	addr    address
+}
+
+type address string
+
+func (address) Network() string  { return "tcp" }
+func (a address) String() string { return string(a) }
+
+func (c *conn) Read(b []byte) (int, error)  { return c.in.read(b) }
+func (c *conn) Write(b []byte) (int, error) { return c.out.write(b) }
+
+func (c *conn) Close() error {
+	c.out.end()
+	c.in.fail(net.ErrClosed)
+	return nil
+}
+
+func (c *conn) LocalAddr() net.Addr               { return c.addr }
+func (c *conn) RemoteAddr() net.Addr              { return c.addr }
+func (c *conn) SetReadDeadline(t time.Time) error { c.in.deadline(t); return nil }
+func (c *conn) SetWriteDeadline(time.Time) error  { return nil }
+func (c *conn) SetDeadline(t time.Time) error     { return c.SetReadDeadline(t) }

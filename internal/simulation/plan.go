@@ -1,0 +1,282 @@
+package simulation
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// A Plan is all that is decided about a run beforehand. It is plain data, so that it can
+// be sent to another process, written down, and made smaller.
+type Plan struct {
+	Seed    uint64
+	Backend string // redis, memory or quorum
+	Servers int
+	Names   int
+	TTL     time.Duration // of the clients
+	Latency time.Duration // one way
+	Jitter  time.Duration
+	Drift   float64 // of the servers' clocks
+	Clients []Party
+	Faults  []Fault
+}
+
+// A Party is one client, and what each of its goroutines does.
+type Party struct {
+	Workers [][]Op
+	Close   time.Duration `json:",omitempty"` // when it is closed before the others; 0: with them
+	Poll    bool          `json:",omitempty"` // it does without a subscription
+}
+
+// An Op is one use of a lock, and what is done under it.
+type Op struct {
+	Pause  time.Duration // before it
+	Call   string        // lock, trylock, rlock, tryrlock, multi, trymulti, do
+	Names  []int
+	Wait   time.Duration `json:",omitempty"` // bounds the call; 0: until the end of the run; less: it is over already
+	Cancel bool          `json:",omitempty"` // by a cancellation, not by a deadline
+
+	TTL, MaxHold, MinHold, MaxWait time.Duration `json:",omitempty"`
+	NoReentry                      bool          `json:",omitempty"`
+
+	Hold      time.Duration
+	Inside    []Op          `json:",omitempty"` // under the lease
+	Together  bool          `json:",omitempty"` // at the same time
+	Early     bool          `json:",omitempty"` // the lease is unlocked before those inside have ended
+	Downgrade bool          `json:",omitempty"`
+	Unlock    string        `json:",omitempty"` // with what context: live, dead, short
+	Forget    bool          `json:",omitempty"` // never unlocked: Close does it
+	Limit     time.Duration `json:",omitempty"` // of a short context
+}
+
+// A Fault is one thing that goes wrong.
+type Fault struct {
+	Kind   string
+	At     time.Duration
+	For    time.Duration
+	Client int // -1: all
+	Server int
+	Size   time.Duration // how late, how far a clock steps, how old a copy is
+	Way    int           // up, down, both
+}
+
+// The faults, and what each touches: whether locks may be lost by it, and whether
+// calls may fail.
+type touch struct{ loses, fails, data bool }
+
+var kinds = map[string]touch{
+	"delay":         {loses: true, fails: true},
+	"slow":          {loses: true, fails: true},
+	"reset":         {fails: true},
+	"cut":           {loses: true, fails: true},
+	"hole":          {loses: true, fails: true},
+	"hole-reset":    {loses: true, fails: true},
+	"half-open":     {loses: true, fails: true},
+	"half-dead":     {fails: true},
+	"deaf":          {},
+	"die":           {loses: true, fails: true},
+	"pause":         {loses: true, fails: true},
+	"restart":       {loses: true, fails: true},
+	"restart-empty": {loses: true, fails: true, data: true},
+	"restart-old":   {loses: true, fails: true, data: true},
+	"flush-scripts": {},
+	"full":          {fails: true},
+	"readonly":      {loses: true, fails: true},
+	"loading":       {loses: true, fails: true},
+	"busy":          {loses: true, fails: true},
+	"clock-back":    {},
+	"clock-on":      {loses: true, fails: true, data: true},
+}
+
+// length is for how long the parties of a plan are busy.
+const length = 60 * time.Second
+
+// NewPlan draws a plan. Which kinds of fault and of call there are is drawn first, so
+// that runs differ from each other more than they would if all had a little of each.
+func NewPlan(seed uint64, backend string) *Plan {
+	d := &draw{rand.New(rand.NewPCG(seed, 0))}
+	p := &Plan{Seed: seed, Backend: backend, Servers: 1}
+	if p.Backend == "" {
+		p.Backend = pick(d, "redis", "redis", "redis", "redis", "redis", "redis", "memory", "quorum")
+	}
+	if p.Backend == "quorum" {
+		p.Servers = 3
+	}
+	p.Names = 1 + d.IntN(3)
+	p.TTL = pick(d, time.Second, 3*time.Second, 10*time.Second)
+	p.Latency = pick(d, 100*time.Microsecond, time.Millisecond, 10*time.Millisecond)
+	p.Jitter = pick(d, 0, p.Latency/2, p.Latency)
+	p.Drift = pick(d, 0, 0, 2e-4, -2e-4)
+	g := &generator{draw: d, plan: p}
+	g.features()
+	clients := 1 + d.IntN(4)
+	for range clients {
+		g.party()
+	}
+	g.faults(clients)
+	return p
+}
+
+type draw struct{ *rand.Rand }
+
+func (d *draw) often(percent int) bool { return d.IntN(100) < percent }
+
+func (d *draw) within(a, b time.Duration) time.Duration {
+	return a + time.Duration(d.Int64N(int64(b-a)+1))
+}
+
+func pick[T any](d *draw, of ...T) T { return of[d.IntN(len(of))] }
+
+// A generator knows what a plan makes use of.
+type generator struct {
+	*draw
+	plan    *Plan
+	calls   []string
+	uses    map[string]bool
+	holds   time.Duration
+	thinks  time.Duration
+	hurried int // percent of calls that have little time
+}
+
+func (g *generator) features() {
+	g.uses = make(map[string]bool)
+	for _, f := range []string{"inside", "together", "early", "downgrade", "maxhold", "minhold",
+		"maxwait", "noreentry", "otherttl", "dead", "forget", "close", "poll"} {
+		g.uses[f] = g.often(50)
+	}
+	g.uses["forget"] = g.uses["forget"] && g.often(30)
+	g.uses["poll"] = g.uses["poll"] && g.often(30)
+	all := []string{"lock", "trylock", "rlock", "tryrlock", "multi", "trymulti", "do"}
+	for _, c := range all {
+		if g.often(50) {
+			g.calls = append(g.calls, c)
+		}
+	}
+	g.calls = append(g.calls, pick(g.draw, "lock", "rlock"), "lock")
+	g.holds = pick(g.draw, 0, 20*time.Millisecond, 500*time.Millisecond, 5*time.Second)
+	g.thinks = pick(g.draw, 0, 50*time.Millisecond, time.Second, 5*time.Second)
+	g.hurried = pick(g.draw, 0, 10, 50)
+}
+
+func (g *generator) party() {
+	p := Party{Poll: g.uses["poll"] && g.plan.Backend == "redis" && g.often(50)}
+	if g.uses["close"] && g.often(30) {
+		p.Close = g.within(length/4, length)
+	}
+	for range 1 + g.IntN(3) {
+		var ops []Op
+		for used := time.Duration(0); used < length && len(ops) < 60; {
+			op := g.op(0)
+			ops = append(ops, op)
+			used += op.Pause + op.Hold + 5*g.plan.Latency
+		}
+		p.Workers = append(p.Workers, ops)
+	}
+	g.plan.Clients = append(g.plan.Clients, p)
+}
+
+func (g *generator) op(depth int) Op {
+	op := Op{
+		Pause: g.within(0, g.thinks), Call: pick(g.draw, g.calls...), Hold: g.within(0, g.holds),
+		Names: []int{g.IntN(g.plan.Names)}, Unlock: "live",
+	}
+	if g.often(5) {
+		op.Hold = g.within(0, 3*g.plan.TTL)
+	}
+	if op.Call == "multi" || op.Call == "trymulti" {
+		op.Names = g.Perm(g.plan.Names)[:1+g.IntN(g.plan.Names)]
+	}
+	g.waiting(&op, depth)
+	g.options(&op)
+	g.ending(&op)
+	if g.uses["inside"] && depth < 2 && g.often(25) {
+		for range 1 + g.IntN(2) {
+			inner := g.op(depth + 1)
+			if g.often(70) {
+				inner.Names = op.Names[:1] // again, and not another lock as well
+			}
+			op.Inside = append(op.Inside, inner)
+		}
+		op.Together = g.uses["together"] && g.often(50)
+		op.Early = g.uses["early"] && g.often(30)
+	}
+	return op
+}
+
+// waiting draws for how long a call may wait. Whoever waits under a lock for another
+// one must not do so for ever: two could wait for each other.
+func (g *generator) waiting(op *Op, depth int) {
+	switch {
+	case g.often(g.hurried):
+		op.Wait = g.within(0, 40*g.plan.Latency+20*time.Millisecond)
+		if g.often(5) {
+			op.Wait = -1
+		}
+	case depth > 0:
+		op.Wait = g.within(0, g.plan.TTL)
+	case g.often(50):
+		op.Wait = g.within(0, 3*g.plan.TTL)
+	}
+	op.Cancel = g.often(50)
+	if g.uses["maxwait"] && g.often(20) {
+		op.MaxWait = g.within(time.Millisecond, g.plan.TTL)
+	}
+}
+
+func (g *generator) options(op *Op) {
+	if g.uses["maxhold"] && g.often(20) {
+		op.MaxHold = g.within(20*time.Millisecond, 2*g.plan.TTL)
+	}
+	if g.uses["minhold"] && g.often(15) {
+		op.MinHold = g.within(time.Millisecond, g.plan.TTL)
+		if op.MaxHold > 0 {
+			op.MinHold = min(op.MinHold, op.MaxHold)
+		}
+	}
+	if g.uses["otherttl"] && g.often(20) {
+		op.TTL = g.within(max(200*time.Millisecond, 8*(g.plan.Latency+tail*g.plan.Jitter)), 2*g.plan.TTL)
+	}
+	op.NoReentry = g.uses["noreentry"] && g.often(20)
+}
+
+func (g *generator) ending(op *Op) {
+	op.Downgrade = g.uses["downgrade"] && g.often(25)
+	if g.uses["dead"] && g.often(30) {
+		op.Unlock = pick(g.draw, "dead", "short")
+		op.Limit = g.within(0, 10*g.plan.Latency)
+	}
+	op.Forget = g.uses["forget"] && g.often(2)
+}
+
+// faults draws what goes wrong. One run in five is without any: there everything has to
+// go right.
+func (g *generator) faults(clients int) {
+	if g.often(20) || g.plan.Backend == "memory" {
+		return
+	}
+	var enabled []string
+	for _, k := range sortedKinds() {
+		if g.often(25) {
+			enabled = append(enabled, k)
+		}
+	}
+	enabled = append(enabled, pick(g.draw, sortedKinds()...))
+	for range 1 + g.IntN(6) {
+		f := Fault{
+			Kind: pick(g.draw, enabled...), At: g.within(0, length), Client: g.IntN(clients),
+			Server: g.IntN(g.plan.Servers), Way: g.IntN(3),
+		}
+		f.For = pick(g.draw, g.within(0, 100*time.Millisecond), g.within(0, g.plan.TTL), g.within(0, 3*g.plan.TTL))
+		f.Size = pick(g.draw, g.within(0, 100*time.Millisecond), g.within(0, 2*g.plan.TTL))
+		if g.often(20) {
+			f.Client = -1
+		}
+		if f.Kind == "die" && f.Client < 0 {
+			f.Client = 0
+		}
+		g.plan.Faults = append(g.plan.Faults, f)
+	}
+}
+
+func sortedKinds() []string { return slices.Sorted(maps.Keys(kinds)) }

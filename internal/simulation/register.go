@@ -1,0 +1,531 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock"
+)
+
+// A Violation is a promise that was not kept.
+type Violation struct {
+	Rule string
+	At   time.Duration
+	Text string
+}
+
+// An Event is a line of the history.
+type Event struct {
+	At    time.Duration
+	Party int // a client; -1: the servers, -2: the faults
+	Text  string
+}
+
+// A register knows what every party asks, is told and believes.
+type register struct {
+	w *world
+
+	mu       sync.Mutex
+	began    time.Time
+	beliefs  []*belief
+	calls    map[*call]bool
+	locks    map[string]*lockLog
+	touches  []touched
+	interest map[party]time.Time // when a client last had to do with a lock
+	freed    map[party]time.Time // when it last had given it back
+	dead     map[int]bool
+	closing  map[int]bool
+
+	violations []Violation
+	history    []Event
+	coverage   map[string]int
+	grants     int
+}
+
+type party struct {
+	client int
+	name   string
+}
+
+// A belief is one lease on one name.
+type belief struct {
+	client   int
+	name     string
+	lease    *dlock.Lease
+	ctx      context.Context
+	shared   bool
+	token    uint64
+	parent   *belief // on the same name, nil if it was taken and not entered again
+	gone     bool    // its owner has begun to unlock it
+	granted  time.Time
+	ended    time.Time // when Err was first seen to say so
+	ttl      time.Duration
+	limited  bool // it ends by itself
+	downFrom bool // it was exclusive
+}
+
+func (b *belief) live() bool {
+	return !b.gone && b.lease.Err() == nil && b.ctx.Err() == nil
+}
+
+func (b *belief) under(o *belief) bool {
+	for p := b; p != nil; p = p.parent {
+		if p == o {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *belief) String() string {
+	mode := "exclusive"
+	if b.shared {
+		mode = "shared"
+	}
+	return fmt.Sprintf("c%d %s on %s, token %d, for %v", b.client, mode, b.name, b.token, time.Since(b.granted))
+}
+
+// A call is one that has not returned.
+type call struct {
+	client  int
+	what    string
+	names   []string
+	start   time.Time
+	bound   time.Time // when it must have ended; zero: when the run ends
+	ctx     context.Context
+	waits   bool
+	nested  bool
+	hurried bool // it has a limit of its own
+	counted bool // it was reported not to end
+}
+
+// A lockLog is what the servers were seen to have of a lock.
+type lockLog struct {
+	states   []truth       // of the first server
+	last     map[int]truth // by server
+	lastHeld time.Time
+	changed  time.Time
+	tokens   map[uint64]bool // of exclusive grants
+	greatest uint64
+	writers  uint64          // the greatest exclusive one
+	weak     map[uint64]bool // of holds that became shared
+}
+
+// touched is the time in which a fault can have an effect.
+type touched struct {
+	kind   string
+	client int // -1: all
+	from   time.Time
+	to     time.Time // as far as is known
+}
+
+func newRegister(w *world) *register {
+	return &register{
+		w: w, began: time.Now(), calls: make(map[*call]bool), locks: make(map[string]*lockLog),
+		interest: make(map[party]time.Time), freed: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
+		coverage: make(map[string]int),
+	}
+}
+
+func (r *register) lock(name string) *lockLog {
+	l := r.locks[name]
+	if l == nil {
+		l = &lockLog{last: make(map[int]truth), tokens: make(map[uint64]bool), weak: make(map[uint64]bool)}
+		r.locks[name] = l
+	}
+	return l
+}
+
+const mostEvents = 20_000
+
+func (r *register) note(party int, format string, args ...any) {
+	if len(r.history) < mostEvents {
+		r.history = append(r.history, Event{time.Since(r.began), party, fmt.Sprintf(format, args...)})
+	}
+}
+
+func (r *register) violate(rule, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	r.note(-2, "VIOLATION %s: %s", rule, text)
+	if len(r.violations) < 20 {
+		r.violations = append(r.violations, Violation{rule, time.Since(r.began), text})
+	}
+}
+
+// tell notes what happens for the history.
+func (r *register) tell(party int, format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.note(party, format, args...)
+}
+
+// begin notes that a call begins.
+func (r *register) begin(c *call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c.start = time.Now()
+	r.calls[c] = true
+	r.see(c.client, c.names)
+	r.note(c.client, "%s %v?", c.what, c.names)
+}
+
+func (r *register) see(client int, names []string) {
+	for _, n := range names {
+		r.interest[party{client, n}] = time.Now()
+	}
+}
+
+// returned notes how a call has ended.
+func (r *register) returned(c *call, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.calls, c)
+	r.see(c.client, c.names)
+	if r.dead[c.client] {
+		return
+	}
+	if err != nil {
+		r.note(c.client, "%s %v: %v", c.what, c.names, brief(err))
+	}
+	r.inTime(c)
+	r.judge(c, err)
+}
+
+func brief(err error) string {
+	var e *dlock.Error
+	if errors.As(err, &e) && e.Kind != nil {
+		return fmt.Sprint(e.Kind, " (", e.Err, ")")
+	}
+	return err.Error()
+}
+
+// late is what a call may take beyond its bound: in virtual time nothing takes any.
+const late = time.Millisecond
+
+func (r *register) inTime(c *call) {
+	if over := time.Since(c.bound); !c.bound.IsZero() && over > late && !c.counted {
+		c.counted = true
+		r.violate("every call ends", "c%d %s %v began %v ago and should have ended %v ago", c.client, c.what, c.names, time.Since(c.start), over)
+	}
+}
+
+// judge says whether an error can be true.
+func (r *register) judge(c *call, err error) {
+	switch {
+	case err == nil:
+	case errors.Is(err, dlock.ErrClosed):
+		if !r.closing[c.client] {
+			r.violate("errors are true", "c%d %s %v: closed, and is not", c.client, c.what, c.names)
+		}
+	case errors.Is(err, dlock.ErrHeld):
+		if !slices.ContainsFunc(c.names, func(n string) bool { return r.busy(n, c.start) || r.leaves(c, n) }) {
+			r.violate("held is held", "c%d %s %v: held, and nobody had or wanted it: %v", c.client, c.what, c.names, err)
+		}
+	case errors.Is(err, dlock.ErrUnavailable):
+		hurried := (c.ctx.Err() != nil || c.hurried) && (time.Since(c.start) < unanswered || r.moved(c))
+		if !hurried && !r.touched(c.client, c.start.Add(-lingers), func(t touch) bool { return t.fails }) {
+			r.violate("reachable is available", "c%d %s %v: %v", c.client, c.what, c.names, err)
+		}
+	case errors.Is(err, dlock.ErrLost), errors.Is(err, dlock.ErrUnlocked), errors.Is(err, dlock.ErrReentry), errors.Is(err, dlock.ErrUpgrade):
+		if !c.nested {
+			r.violate("errors are true", "c%d %s %v: %v", c.client, c.what, c.names, err)
+		}
+	case c.ctx.Err() == nil:
+		r.violate("errors are true", "c%d %s %v: %v", c.client, c.what, c.names, err)
+	}
+}
+
+// unanswered is for how long a call may have had no answer where nothing goes wrong.
+const unanswered = time.Second
+
+// moved reports whether it may have become the turn of a call, to ask the server, so
+// shortly ago that it has no answer yet.
+func (r *register) moved(c *call) bool {
+	then := time.Now().Add(-unanswered)
+	return slices.ContainsFunc(c.names, func(n string) bool {
+		return r.lock(n).changed.After(then) || r.freed[party{c.client, n}].After(then)
+	})
+}
+
+// lingers is for how long a fault that is over may have an effect.
+const lingers = 8 * time.Second
+
+// touched reports whether a client has met a fault since then.
+func (r *register) touched(client int, since time.Time, counts func(touch) bool) bool {
+	for _, t := range r.touches {
+		if (t.client < 0 || t.client == client) && t.to.After(since) && counts(kinds[t.kind]) {
+			return true
+		}
+	}
+	return false
+}
+
+func whatever(touch) bool { return true }
+
+// dataLost reports whether a server may have forgotten what it had, or gone on in time,
+// and somebody may still believe in that.
+func (r *register) dataLost() bool {
+	return r.touched(-1, time.Now().Add(-3*r.w.plan.TTL-lingers), func(t touch) bool { return t.data })
+}
+
+// rejoining is for how long a member of a quorum takes no part after it has started.
+const rejoining = 130 * time.Second
+
+func (r *register) touch(f Fault) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	t := touched{f.Kind, f.Client, now, now.Add(f.For + f.Size)}
+	switch f.Kind {
+	case "die":
+		t.to = now.Add(time.Hour)
+	case "restart", "restart-empty", "restart-old":
+		t.client = -1
+		if r.w.plan.Backend == "quorum" {
+			t.to = now.Add(rejoining + f.For + f.Size)
+		}
+	case "pause", "full", "readonly", "loading", "busy", "clock-back", "clock-on", "flush-scripts":
+		t.client = -1
+	}
+	r.touches = append(r.touches, t)
+	r.note(-2, "%s c%d s%d way %d for %v, %v", f.Kind, f.Client, f.Server, f.Way, f.For, f.Size)
+	for _, name := range r.w.names() {
+		r.coverage[f.Kind+" × "+r.stateOf(name)]++
+	}
+}
+
+func (r *register) stateOf(name string) string {
+	if len(r.w.servers) == 0 {
+		return "unknown"
+	}
+	if l := r.locks[name]; l != nil && len(l.states) > 0 {
+		return l.states[len(l.states)-1].asOf(r.w.servers[0].clock().UnixMilli()).state()
+	}
+	return "free"
+}
+
+// saw takes a change of the state of a lock on a server.
+func (r *register) saw(s *server, name string, t truth) {
+	ms := s.clock().UnixMilli()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	live := t.asOf(ms)
+	who := "nobody"
+	if live.holder != "" {
+		who = fmt.Sprintf("%s until %d ms", s.owner(live.holder), live.expiry-ms)
+	}
+	for id, e := range live.readers {
+		who += fmt.Sprintf(" r:%s until %d ms", s.owner(id), e-ms)
+	}
+	var queue []string
+	for _, id := range t.queue {
+		queue = append(queue, id[:1]+":"+s.owner(id))
+	}
+	r.note(-1, "s%d %s: %s, token %d, queue %v", s.index, name, who, t.token, queue)
+	l := r.lock(name)
+	if live.held() {
+		l.lastHeld = time.Now()
+	}
+	l.last[s.index], l.changed = t, time.Now()
+	if s.index == 0 {
+		l.states = append(l.states, t)
+	}
+}
+
+// busy reports whether somebody had or wanted a lock at some time since then.
+func (r *register) busy(name string, since time.Time) bool {
+	if len(r.w.servers) == 0 || r.w.plan.Backend == "quorum" {
+		return true // that is not known
+	}
+	l := r.lock(name)
+	ms := r.w.servers[0].clock().UnixMilli()
+	passed := time.Since(since).Milliseconds()
+	for i := len(l.states) - 1; i >= 0; i-- {
+		s := l.states[i]
+		if len(s.queue) > 0 || s.asOf(max(ms-passed, 0)).held() {
+			return true
+		}
+		if s.at.Before(since) {
+			return false // this is how it stood when the call began
+		}
+	}
+	return false
+}
+
+// leaves reports whether the client of a call was giving a lock back meanwhile.
+func (r *register) leaves(c *call, name string) bool {
+	for o := range r.calls {
+		if o.client == c.client && o.what == "unlock" && slices.Contains(o.names, name) {
+			return true
+		}
+	}
+	return !r.freed[party{c.client, name}].Before(c.start)
+}
+
+// unlocking notes that an Unlock has returned.
+func (r *register) unlocking(c *call) {
+	delete(r.calls, c)
+	r.see(c.client, c.names)
+	for _, n := range c.names {
+		r.freed[party{c.client, n}] = time.Now()
+	}
+}
+
+// grant notes a lease, and returns what it says of each name.
+func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Context, op *Op, shared bool) []*belief {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.calls, c)
+	r.see(c.client, c.names)
+	if r.dead[c.client] {
+		return nil
+	}
+	r.inTime(c)
+	r.grants++
+	var all []*belief
+	for _, name := range c.names {
+		b := &belief{
+			client: c.client, name: name, lease: lease, ctx: ctx, shared: shared, token: lease.TokenOf(name),
+			parent: o.find(name), granted: time.Now(), ttl: r.w.plan.TTL, limited: op.MaxHold > 0,
+		}
+		if op.TTL > 0 {
+			b.ttl = op.TTL
+		}
+		if b.parent != nil {
+			b.limited = b.parent.limited
+		}
+		r.note(c.client, "%s %s: token %d", c.what, name, b.token)
+		if lease.Err() == nil {
+			r.fences(b)
+		}
+		all = append(all, b)
+		r.beliefs = append(r.beliefs, b)
+	}
+	for _, b := range all {
+		r.alone(b)
+		r.backed(b)
+	}
+	return all
+}
+
+// fences checks that tokens grow.
+func (r *register) fences(b *belief) {
+	l := r.lock(b.name)
+	if b.token == 0 {
+		r.violate("tokens grow", "%v has no token", b)
+	}
+	if b.parent != nil {
+		if b.token != b.parent.token {
+			r.violate("tokens grow", "%v was entered under token %d", b, b.parent.token)
+		}
+		return
+	}
+	switch {
+	case r.dataLost():
+		if !b.shared && l.tokens[b.token] {
+			r.violate("tokens are unique", "%v", b)
+		}
+	case b.shared && b.token < l.greatest, b.shared && b.token == l.writers && !l.weak[b.token], !b.shared && b.token <= l.greatest:
+		r.violate("tokens grow", "%v after %d", b, l.greatest)
+	}
+	l.greatest = max(l.greatest, b.token)
+	if !b.shared {
+		l.tokens[b.token] = true
+		l.writers = max(l.writers, b.token)
+	}
+}
+
+// alone checks that nobody believes in a hold that b excludes.
+func (r *register) alone(b *belief) {
+	if !b.live() {
+		return
+	}
+	for _, o := range r.beliefs {
+		if o == b || o.name != b.name || o.shared && b.shared || o.under(b) || b.under(o) || !o.live() || r.dead[o.client] {
+			continue
+		}
+		if r.dataLost() && o.client != b.client {
+			continue // until the first renewal nobody tells the one who had it
+		}
+		r.violate("one believer", "%v; and %v", b, o)
+	}
+}
+
+// backed checks that the server keeps what b believes in.
+func (r *register) backed(b *belief) {
+	if len(r.w.servers) == 0 || !b.live() || r.dead[b.client] || r.dataLost() {
+		return
+	}
+	behind := 0
+	for _, s := range r.w.servers {
+		if r.keeps(s, b) {
+			behind++
+		}
+	}
+	if behind <= len(r.w.servers)/2 {
+		r.violate("the server keeps what is believed", "%v: %d of %d", b, behind, len(r.w.servers))
+	}
+}
+
+func (r *register) keeps(s *server, b *belief) bool {
+	t := r.lock(b.name).last[s.index].asOf(s.clock().UnixMilli())
+	me := r.w.label(b.client)
+	if t.holder != "" && s.owner(t.holder) == me {
+		return true
+	}
+	if !b.shared {
+		return false
+	}
+	for id := range t.readers {
+		if s.owner(id) == me {
+			return true
+		}
+	}
+	return false
+}
+
+// gives notes that leases are about to be unlocked by their owner.
+func (r *register) gives(all []*belief) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, b := range all {
+		if b.lease.Err() != nil {
+			r.lostTrue(b)
+		}
+		b.gone = true
+		r.see(b.client, []string{b.name})
+	}
+	r.beliefs = slices.DeleteFunc(r.beliefs, func(b *belief) bool { return b.gone })
+}
+
+// weakens notes that leases are about to be shared ones.
+func (r *register) weakens(all []*belief) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, b := range all {
+		if !b.shared {
+			b.shared, b.downFrom = true, true
+			r.lock(b.name).weak[b.token] = true
+		}
+	}
+}
+
+// lostTrue checks that a lease that was lost had a reason to be.
+func (r *register) lostTrue(b *belief) {
+	if !b.ended.IsZero() {
+		return
+	}
+	b.ended = time.Now()
+	err := b.lease.Err()
+	r.note(b.client, "%s over: %v", b.name, brief(err))
+	if !errors.Is(err, dlock.ErrLost) || b.limited || r.dead[b.client] || len(r.w.servers) == 0 {
+		return
+	}
+	if !r.touched(b.client, time.Now().Add(-2*b.ttl-lingers), func(t touch) bool { return t.loses }) {
+		r.violate("nothing is lost for nothing", "%v: %v", b, err)
+	}
+}

@@ -1,0 +1,168 @@
+package simulation
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+)
+
+var (
+	duration  = flag.Duration("simulation.duration", 0, "how long TestSimulate looks for failures; 0: not at all")
+	seed      = flag.Uint64("simulation.seed", 0, "the first seed of TestSimulate; 0 draws one")
+	jobs      = flag.Int("simulation.jobs", 2, "how many processes run plans")
+	on        = flag.String("simulation.backend", "", "redis, memory or quorum; empty: any")
+	shrinking = flag.Duration("simulation.shrink", time.Minute, "for how long a plan that fails is made smaller")
+	most      = flag.Int("simulation.failures", 3, "after how many failures TestSimulate ends")
+	verbose   = flag.Bool("simulation.verbose", false, "say what became of each run")
+)
+
+// TestWorker is what runs the plans, in processes of its own.
+func TestWorker(t *testing.T) {
+	if os.Getenv("SIMULATION_WORKER") == "" {
+		return
+	}
+	logging.Disable() // the client library says on stderr that it cannot dial
+	plans := json.NewDecoder(bufio.NewReader(os.Stdin))
+	for {
+		p := new(Plan)
+		if plans.Decode(p) != nil {
+			return
+		}
+		r := Run(t, p)
+		if len(r.Violations) == 0 {
+			r.History = nil
+		}
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Printf("%s%s\n", mark, text)
+	}
+}
+
+// TestSeeds runs seeds that are known to be in order.
+func TestSeeds(t *testing.T) {
+	if os.Getenv("SIMULATION_WORKER") != "" {
+		return
+	}
+	search(t, 1, 60, 25*time.Second)
+}
+
+// TestSimulate looks for failures for as long as it is told to.
+func TestSimulate(t *testing.T) {
+	if *duration == 0 || os.Getenv("SIMULATION_WORKER") != "" {
+		return
+	}
+	first := *seed
+	if first == 0 {
+		first = rand.Uint64N(1 << 32)
+	}
+	t.Logf("-simulation.seed=%d", first)
+	search(t, first, 0, *duration)
+}
+
+// search runs seeds from first on, in two processes, until there have been n of them or
+// the time is over.
+func search(t *testing.T, first uint64, n int, limit time.Duration) {
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &tally{coverage: make(map[string]int), next: first, last: first + uint64(n), end: time.Now().Add(limit)}
+	if n == 0 {
+		s.last = 1<<64 - 1
+	}
+	var workers sync.WaitGroup
+	for range *jobs {
+		workers.Go(func() { s.work(t, &worker{binary: binary}) })
+	}
+	workers.Wait()
+	t.Logf("%d runs, %.1f simulated hours, %d grants", s.runs, s.virtual.Hours(), s.grants)
+	if *duration > 0 {
+		t.Log("fault × state of a lock when it began:\n" + s.table())
+	}
+}
+
+// A tally counts what a search has done.
+type tally struct {
+	mu         sync.Mutex
+	next, last uint64
+	end        time.Time
+	runs       int
+	failed     int
+	virtual    time.Duration
+	grants     int
+	coverage   map[string]int
+}
+
+func (s *tally) take() (uint64, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.next >= s.last || time.Now().After(s.end) || s.failed >= *most {
+		return 0, false
+	}
+	s.next++
+	return s.next - 1, true
+}
+
+func (s *tally) work(t *testing.T, w *worker) {
+	defer w.close()
+	for {
+		seed, ok := s.take()
+		if !ok {
+			return
+		}
+		p := NewPlan(seed, *on)
+		began := time.Now()
+		r := w.run(p)
+		if *verbose {
+			fmt.Fprintln(os.Stderr, "seed", seed, p.Backend, time.Since(began).Round(time.Millisecond), r.Grants, r.Violations)
+		}
+		s.add(r)
+		if len(r.Violations) > 0 {
+			t.Error(w.explain(p, r, *shrinking))
+		}
+	}
+}
+
+func (s *tally) add(r *Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runs++
+	s.virtual += r.Virtual
+	s.grants += r.Grants
+	if len(r.Violations) > 0 {
+		s.failed++
+	}
+	for k, n := range r.Coverage {
+		s.coverage[k] += n
+	}
+}
+
+// table is what was covered, with a column for each state.
+func (s *tally) table() string {
+	states := []string{"free", "held", "held+queue", "read", "read+queue", "free+queue"}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-14s", "")
+	for _, st := range states {
+		fmt.Fprintf(&b, "%12s", st)
+	}
+	for _, k := range slices.Sorted(maps.Keys(kinds)) {
+		fmt.Fprintf(&b, "\n%-14s", k)
+		for _, st := range states {
+			fmt.Fprintf(&b, "%12d", s.coverage[k+" × "+st])
+		}
+	}
+	return b.String()
+}

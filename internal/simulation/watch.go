@@ -1,0 +1,133 @@
+package simulation
+
+import (
+	"time"
+)
+
+// tick is how often all that is promised is looked at when nothing happens.
+const tick = 20 * time.Millisecond
+
+// watch checks again and again what no call could notice.
+func (r *register) watch(done <-chan struct{}) {
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-t.C:
+			r.look()
+		}
+	}
+}
+
+func (r *register) look() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, b := range r.beliefs {
+		r.see(b.client, []string{b.name})
+		if r.dead[b.client] {
+			continue
+		}
+		if b.lease.Err() != nil {
+			r.told(b)
+			r.lostTrue(b)
+			continue
+		}
+		if !b.ended.IsZero() {
+			r.violate("an end is an end", "%v is alive again", b)
+		}
+		r.alone(b)
+		r.backed(b)
+	}
+	for c := range r.calls {
+		r.see(c.client, c.names)
+		if !r.dead[c.client] {
+			r.inTime(c)
+		}
+	}
+	for _, name := range r.w.names() {
+		r.moves(name)
+	}
+}
+
+// told checks that the context of a lease that is over is done.
+func (r *register) told(b *belief) {
+	if !b.ended.IsZero() && time.Since(b.ended) > late && b.ctx.Err() == nil {
+		r.violate("contexts end", "%v ended %v ago", b, time.Since(b.ended))
+	}
+}
+
+// What the protocol allows a lock to stay free for that somebody waits for: twice the
+// time of a grant that nobody confirms, and the interval of slow questions. Where
+// nothing goes wrong a message brings it at once.
+const (
+	slowest = 2*5*time.Second + 6*time.Second + time.Second
+	prompt  = 2500 * time.Millisecond
+)
+
+// moves checks that a free lock finds who waits for it, and that nothing is left of
+// those who have gone.
+func (r *register) moves(name string) {
+	if len(r.w.servers) != 1 {
+		return
+	}
+	s, l, now := r.w.servers[0], r.lock(name), time.Now()
+	if len(l.states) == 0 {
+		return
+	}
+	t := l.states[len(l.states)-1].asOf(s.clock().UnixMilli())
+	if t.held() {
+		l.lastHeld = now
+		r.leftovers(s, name, t)
+		return
+	}
+	for c := range r.calls {
+		if !c.waits || c.nested || len(c.names) > 1 || c.names[0] != name || r.dead[c.client] {
+			continue
+		}
+		bound := prompt
+		if len(r.touches) > 0 {
+			bound = slowest + r.w.steppedBack()
+		}
+		since := later(c.start, l.lastHeld)
+		if now.Sub(since) > bound && !r.touched(c.client, now.Add(-bound), whatever) && !c.counted {
+			c.counted = true
+			r.violate("a free lock is taken", "c%d %s %s waits for %v, it is free for %v", c.client, c.what, name, now.Sub(c.start), now.Sub(since))
+		}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// left is for how long the server may not know that a client has no more to do with a
+// lock, where nothing goes wrong.
+const left = time.Second
+
+func (r *register) leftovers(s *server, name string, t truth) {
+	ids := append([]string(nil), t.queue...)
+	if t.holder != "" {
+		ids = append(ids, t.holder)
+	}
+	for id := range t.readers {
+		ids = append(ids, id)
+	}
+	for _, id := range ids {
+		if id[len(id)-1] == '!' {
+			continue // it is meant to end by itself
+		}
+		for c := range r.w.plan.Clients {
+			since := r.interest[party{c, name}]
+			if s.owner(id) == r.w.label(c) && time.Since(since) > left && !r.dead[c] &&
+				!r.touched(c, since.Add(-lingers), whatever) {
+				r.interest[party{c, name}] = time.Now()
+				r.violate("nothing is left behind", "c%d has had nothing to do with %s for %v: %s", c, name, time.Since(since), id[:8])
+			}
+		}
+	}
+}

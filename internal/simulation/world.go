@@ -1,0 +1,312 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/memory"
+	"github.com/dlock-go/dlock/backend/quorum"
+	"github.com/dlock-go/dlock/backend/redis"
+)
+
+// A Result is what became of a plan.
+type Result struct {
+	Seed       uint64
+	Violations []Violation
+	History    []Event `json:",omitempty"`
+	Coverage   map[string]int
+	Virtual    time.Duration
+	Grants     int
+}
+
+// A world is one run of a plan.
+type world struct {
+	plan    *Plan
+	reg     *register
+	net     *network
+	servers []*server
+	shelf   *memory.Server
+	clients []*client
+	back    atomic.Int64 // ns by which clocks of servers were set back
+
+	over context.Context // when the parties stop
+	stop context.CancelFunc
+}
+
+// A client is one party, with connections of its own.
+type client struct {
+	*dlock.Client
+	index  int
+	shared []*goredis.Client
+	dead   atomic.Bool
+	closed chan struct{} // when Close has been called
+}
+
+// Run runs a plan in a bubble of its own.
+func Run(t *testing.T, p *Plan) *Result {
+	var result *Result
+	synctest.Test(t, func(t *testing.T) { result = run(p) })
+	// What a pool keeps belongs to the bubble that made it: timers and channels.
+	runtime.GC()
+	runtime.GC()
+	return result
+}
+
+func run(p *Plan) *Result {
+	w := &world{plan: p, net: newNetwork(p.Seed)}
+	w.reg = newRegister(w)
+	w.over, w.stop = context.WithCancel(context.Background())
+	if err := w.open(); err != nil {
+		w.reg.violate("the world opens", "%v", err)
+		return w.result()
+	}
+	watched, watching := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watching)
+		w.reg.watch(watched)
+	}()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.live()
+	}()
+	w.act(ended)
+	close(watched)
+	<-watching
+	w.close()
+	return w.result()
+}
+
+func (w *world) result() *Result {
+	r := w.reg
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return &Result{
+		Seed: w.plan.Seed, Violations: r.violations, History: r.history, Coverage: r.coverage,
+		Virtual: time.Since(r.began), Grants: r.grants,
+	}
+}
+
+func (w *world) names() []string {
+	names := make([]string, w.plan.Names)
+	for i := range names {
+		names[i] = string(rune('a' + i))
+	}
+	return names
+}
+
+// label is what servers know a client by.
+func (w *world) label(client int) string { return fmt.Sprintf("c%d", client) }
+
+func (w *world) steppedBack() time.Duration { return time.Duration(w.back.Load()) }
+
+func (w *world) open() error {
+	if w.plan.Backend == "memory" {
+		w.shelf = memory.NewServer()
+	} else {
+		for i := range w.plan.Servers {
+			s, err := newServer(i, w.plan.Drift, w.reg.saw)
+			if err != nil {
+				return err
+			}
+			w.servers = append(w.servers, s)
+		}
+	}
+	for i := range w.plan.Clients {
+		c, err := w.connect(i)
+		if err != nil {
+			return err
+		}
+		w.clients = append(w.clients, c)
+	}
+	return nil
+}
+
+func (w *world) connect(i int) (*client, error) {
+	c := &client{index: i, closed: make(chan struct{})}
+	var members []backend.Backend
+	for _, s := range w.servers {
+		way := w.net.way(i, s.index)
+		way.base, way.jitter = w.plan.Latency, w.plan.Jitter
+		g := goredis.NewClient(w.options(i, s))
+		c.shared = append(c.shared, g)
+		members = append(members, redis.New(g, &redis.Options{PollOnly: w.plan.Clients[i].Poll}))
+	}
+	var b backend.Backend
+	switch w.plan.Backend {
+	case "memory":
+		b = memory.New(w.shelf)
+	case "quorum":
+		q, err := quorum.New(members, nil)
+		if err != nil {
+			return nil, err
+		}
+		b = q
+	default:
+		b = members[0]
+	}
+	d, err := dlock.New(b, &dlock.Options{TTL: w.plan.TTL})
+	c.Client = d
+	return c, err
+}
+
+// options are those of the client that redis.Open makes.
+func (w *world) options(i int, s *server) *goredis.Options {
+	return &goredis.Options{
+		Addr: "10.0.0.1:6379", ClientName: w.label(i),
+		Dialer:     func(ctx context.Context, _, _ string) (net.Conn, error) { return w.net.dial(ctx, i, s) },
+		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		ReadTimeout:              2 * time.Second,
+	}
+}
+
+// grace is how long parties have to end what they have begun.
+const grace = 90 * time.Second
+
+// live has faults happen while the parties are busy, and stops the parties.
+func (w *world) live() {
+	go w.suffer()
+	time.Sleep(length)
+	w.stop()
+}
+
+// act runs the parties until they have ended, which they have to.
+func (w *world) act(ended <-chan struct{}) {
+	done := make(chan struct{})
+	var parties group
+	for i, party := range w.plan.Clients {
+		c := w.clients[i]
+		for _, ops := range party.Workers {
+			parties.run(func() { w.work(c, ops) })
+		}
+		if party.Close > 0 {
+			parties.run(func() {
+				time.Sleep(party.Close)
+				w.farewell(c, "dead")
+			})
+		}
+	}
+	go func() {
+		defer close(done)
+		parties.wait()
+	}()
+	<-ended
+	t := time.NewTimer(grace)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+		w.reg.mu.Lock()
+		w.reg.violate("every call ends", "parties are busy %v after the end: %s", grace, stacks("simulation.(*world)"))
+		w.reg.mu.Unlock()
+	}
+}
+
+// farewell closes a client.
+func (w *world) farewell(c *client, unlock string) {
+	select {
+	case <-c.closed:
+		return
+	default:
+		close(c.closed)
+	}
+	r := w.reg
+	r.mu.Lock()
+	r.closing[c.index] = true
+	r.note(c.index, "close?")
+	r.mu.Unlock()
+	bound := min(max(longestTTL(w.plan.TTL), time.Second), 5*time.Second)
+	ctx, cancel := context.WithCancel(context.Background())
+	if unlock == "dead" {
+		cancel()
+		bound = time.Second
+	}
+	defer cancel()
+	began := time.Now()
+	err := c.Close(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.note(c.index, "close: %v", err)
+	if took := time.Since(began); took > bound+100*time.Millisecond && !r.dead[c.index] {
+		r.violate("every call ends", "c%d close took %v, more than %v", c.index, took, bound)
+	}
+	if err != nil && !errors.Is(err, dlock.ErrUnavailable) {
+		r.violate("errors are true", "c%d close: %v", c.index, err)
+	}
+}
+
+func longestTTL(ttl time.Duration) time.Duration { return 2 * ttl }
+
+// close ends the world, and sees to it that nothing is left of it.
+func (w *world) close() {
+	for _, c := range w.clients {
+		w.farewell(c, "live")
+	}
+	time.Sleep(lingers)
+	w.left()
+	for _, c := range w.clients {
+		for _, g := range c.shared {
+			_ = g.Close()
+		}
+	}
+	w.net.shut()
+	for _, s := range w.servers {
+		s.close()
+	}
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	if s := stacks(""); s != "" {
+		w.reg.mu.Lock()
+		w.reg.violate("no goroutine is left", "%s", s)
+		w.reg.mu.Unlock()
+	}
+}
+
+// left checks that no server has anything of a lock that nobody can have any more.
+func (w *world) left() {
+	r := w.reg
+	if len(w.servers) != 1 || len(r.touches) > 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range w.names() {
+		t := r.lock(name).last[0].asOf(w.servers[0].clock().UnixMilli())
+		rests := t.holder != "" && t.holder[len(t.holder)-1] == '!'
+		for id := range t.readers {
+			rests = rests || id[len(id)-1] == '!'
+		}
+		if (t.held() || len(t.queue) > 0) && !rests {
+			r.violate("nothing is left behind", "%s after the end: %+v", name, t)
+		}
+	}
+}
+
+// stacks are those of the goroutines of this bubble but for the calling one, as far as
+// they contain what.
+func stacks(what string) string {
+	buf := make([]byte, 1<<20)
+	all := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
+	var others []string
+	for _, g := range all[1:] {
+		head, _, _ := strings.Cut(g, "\n")
+		if strings.Contains(head, "synctest bubble") && strings.Contains(g, what) && !strings.Contains(g, "testing/synctest.testingSynctestTest") && !strings.Contains(g, "internal/synctest.Run") {
+			others = append(others, g)
+		}
+	}
+	return strings.Join(others, "\n\n")
+}

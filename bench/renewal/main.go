@@ -5,6 +5,7 @@
 //	go -C bench run ./renewal                  # all
 //	go -C bench run ./renewal -only cut,close  # some of cut, load, beside, close
 //	go -C bench run ./renewal -only load -chart results/left.svg
+//	go -C bench run ./renewal -only close -on etcd,zk,pg,file -most 10000
 package main
 
 import (
@@ -21,8 +22,12 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	_ "github.com/dlock-go/dlock/backend/etcd"
+	_ "github.com/dlock-go/dlock/backend/file"
 	"github.com/dlock-go/dlock/backend/memory"
+	_ "github.com/dlock-go/dlock/backend/pg"
 	_ "github.com/dlock-go/dlock/backend/redis"
+	_ "github.com/dlock-go/dlock/backend/zk"
 	"github.com/dlock-go/dlock/internal/faultnet"
 	"github.com/dlock-go/dlock/internal/server"
 )
@@ -31,7 +36,7 @@ var background = context.Background()
 
 func main() {
 	only := flag.String("only", "cut,load,beside,close", "what to measure")
-	on := flag.String("on", "memory,redis", "where to measure it")
+	on := flag.String("on", "memory,redis", "where to measure it; close also on etcd, zk, pg and file")
 	most := flag.Int("most", 100_000, "how many locks at most")
 	ttls := flag.String("ttl", "1s,10s", "leases for cut")
 	rate := flag.Int("rate", 130_000, "how many renewals a second this machine can do, for load")
@@ -79,13 +84,27 @@ func at(name string, f func(*place) error) error {
 			},
 		})
 	}
-	s, err := server.New(server.Redis{})
+	if name == "file" {
+		dir, err := os.MkdirTemp("", "dlock-renewal-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		return f(&place{name: name, open: func(o dlock.Options) (*dlock.Client, error) {
+			return dlock.Open(background, "file://"+dir, &o)
+		}})
+	}
+	kind, ok := kinds[name]
+	if !ok {
+		return fmt.Errorf("no server %q", name)
+	}
+	s, err := server.New(kind.kind)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 	open := func(addr string, o dlock.Options) (*dlock.Client, error) {
-		return dlock.Open(background, "redis://"+addr, &o)
+		return dlock.Open(background, fmt.Sprintf(kind.url, addr), &o)
 	}
 	return f(&place{name,
 		func(o dlock.Options) (*dlock.Client, error) { return open(s.Addr(), o) },
@@ -98,6 +117,17 @@ func at(name string, f func(*place) error) error {
 			return c, func() { p.Blackhole(faultnet.BothWays) }, err
 		},
 	})
+}
+
+// kinds are the servers that can be started, and the URL of each at an address.
+var kinds = map[string]struct {
+	kind server.Kind
+	url  string
+}{
+	"redis": {server.Redis{}, "redis://%s"},
+	"etcd":  {server.Etcd{}, "etcd://%s"},
+	"zk":    {server.ZooKeeper{Heap: "1g", Config: []string{"tickTime=1000", "maxSessionTimeout=120000"}}, "zk://%s?ensemble=false"},
+	"pg":    {server.Postgres{Settings: []string{"max_locks_per_transaction=2048"}}, "postgres://postgres@%s/postgres?sslmode=disable"},
 }
 
 // each calls f for 0 to n-1 from so many goroutines and waits for all.

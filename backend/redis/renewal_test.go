@@ -22,7 +22,8 @@ func TestRenewalLastsAsLongAsItsContext(t *testing.T) {
 	go b.Renew(within(t), []*backend.Hold{h}, func(_ *backend.Hold, err error) { done <- err })
 	select {
 	case err := <-done:
-		t.Errorf("given up, though its caller waits: %v", err)
+		must[any](t)(nil, s.Resume())
+		t.Fatalf("given up, though its caller waits: %v", err)
 	case <-time.After(attempt(limit) + 100*time.Millisecond):
 	}
 	must[any](t)(nil, s.Resume())

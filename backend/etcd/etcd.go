@@ -112,6 +112,7 @@ type Options struct {
 // A Backend keeps locks in one etcd cluster.
 type Backend struct {
 	client  *clientv3.Client
+	kv      clientv3.KV
 	owned   bool
 	prefix  string
 	janitor backend.Janitor
@@ -148,7 +149,7 @@ func New(client *clientv3.Client, o *Options) *Backend {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	b := &Backend{client: client, prefix: prefix + "/", made: time.Now(), shelves: make(map[int64]*shelf)}
+	b := &Backend{client: client, kv: newKV(client), prefix: prefix + "/", made: time.Now(), shelves: make(map[int64]*shelf)}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b
 }

@@ -105,6 +105,7 @@ func (l *lookout) hear(reply clientv3.WatchResponse, open bool) bool {
 // released key is deleted is not.
 func (l *lookout) note(e *clientv3.Event) bool {
 	switch {
+	case e.Kv == nil: // of nothing
 	case e.Type == clientv3.EventTypeDelete:
 		wasReleased := l.marked > l.deleted
 		l.deleted = e.Kv.ModRevision

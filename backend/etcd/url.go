@@ -59,6 +59,8 @@ func clientConfig(cfg backend.Config) (clientv3.Config, error) {
 		TLS:       security,
 		Logger:    zap.NewNop(),
 
+		MaxCallRecvMsgSize: maxAnswer,
+
 		// A member that has fallen silent is given up after these two.
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: 3 * time.Second,

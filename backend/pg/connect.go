@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -58,6 +59,7 @@ func (b *Backend) target(ctx context.Context, lease time.Duration) (*pgconn.Conf
 		}
 	}
 	cfg := &full.Config
+	cfg.BuildFrontend = bounded(cfg.BuildFrontend)
 	if end, ok := ctx.Deadline(); ok && cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = time.Until(end) / time.Duration(hosts(cfg)) // one that is silent must leave time for the others
 	}
@@ -71,6 +73,19 @@ func (b *Backend) target(ctx context.Context, lease time.Duration) (*pgconn.Conf
 		return b.inspect(ctx, conn, lease)
 	}
 	return cfg, nil
+}
+
+// maxMessage bounds a message of the server. None of those that we ask for is longer.
+const maxMessage = 1 << 20
+
+// bounded has the driver break a connection on which a longer message is announced,
+// before it makes room for that.
+func bounded(build pgconn.BuildFrontendFunc) pgconn.BuildFrontendFunc {
+	return func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		f := build(r, w)
+		f.SetMaxBodyLen(maxMessage)
+		return f
+	}
 }
 
 // withCredentials is a BeforeConnect that asks f for user and password.

@@ -1,8 +1,12 @@
 package pg
 
 import (
+	"errors"
 	"fmt"
+	"net"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/server"
@@ -46,4 +50,104 @@ func TestForeignFunctions(t *testing.T) {
 		holds = append(holds, h)
 	}
 	p.backend.ReleaseAll(testContext(t), holds, func(_ *backend.Hold, err error) { must(t, err) })
+}
+
+// TestLongMessage has a server announce a message for which there is no room.
+func TestLongMessage(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write(append([]byte{'R', 0x3f, 0xff, 0xff, 0xff}, make([]byte, 4<<20)...))
+		}
+	}()
+	before := allocated()
+	_, err = New(testContext(t), configOf(t, listener.Addr().String()), nil)
+	if !errors.Is(err, backend.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+	if more := allocated() - before; more > 256<<20 { // other tests run beside this one
+		t.Errorf("%d MiB for a message", more>>20)
+	}
+}
+
+// allocated is how much memory has ever been taken.
+func allocated() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
+}
+
+// heap is how much memory is in use.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestHostilePeer has a role that may connect and nothing else send 200,000 notifications
+// to clients that listen, half of them with the key of a lock that they wait for. Nothing
+// of it is believed, and it costs them neither goroutines nor memory.
+func TestHostilePeer(t *testing.T) {
+	const messages = 200_000
+	s := server.Start(t, testServer)
+	holder := newPeer(t, s.Addr(), Options{}, 30*time.Second)
+	waiter := newPeer(t, s.Addr(), Options{MaxConns: 2}, 30*time.Second)
+	evil, a := neighbour(t, s.Addr()), admin(t, s.Addr())
+	for _, forbidden := range []string{
+		"SELECT nextval('dlock_fence')", "SELECT setval('dlock_fence', 1)", "ALTER SEQUENCE dlock_fence RESTART", "DROP SEQUENCE dlock_fence",
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'postgres' AND datname IS NOT NULL", "CREATE TABLE public.x ()",
+	} {
+		if _, err := evil.Exec(testContext(t), forbidden); err == nil {
+			t.Errorf("done: %s", forbidden)
+		}
+	}
+	m := nameOf(t)
+	lease := lock(t, holder.Mutex(m))
+	waiting := locking(t, waiter.Mutex(m))
+	eventually(t, "it listens", func() bool {
+		waiter.backend.mu.Lock()
+		defer waiter.backend.mu.Unlock()
+		return len(waiter.backend.listeners) == 1
+	})
+	requests, memory, goroutines, peak := waiter.proxy.Stats().Requests, heap(), runtime.NumGoroutine(), 0
+	key := holder.backend.key(m)
+	sign, digits := "", fmt.Sprint(key)
+	if key < 0 {
+		sign, digits = "-", digits[1:]
+	}
+	for i := range messages / 1000 {
+		// What has the same text within a transaction is sent once.
+		_, err := evil.Exec(testContext(t), fmt.Sprintf(`SELECT pg_notify('dlock_wake', CASE n %% 2
+			WHEN 0 THEN '%[1]s' || repeat('0', n) || '%[2]s' ELSE ((%[3]d::int8 * 1000 + n) * 7919)::text END)
+			FROM generate_series(1, 1000) n`, sign, digits, i))
+		must(t, err)
+		peak = max(peak, runtime.NumGoroutine())
+	}
+	eventually(t, "the last one is heard", func() bool {
+		return number(t, a, "SELECT count(*) FROM pg_stat_activity WHERE pg_notification_queue_usage() > 0") == 0
+	})
+	requests, memory = waiter.proxy.Stats().Requests-requests, heap()-memory
+	t.Logf("%d goroutines, %d at most; %d requests; %d KiB", goroutines, peak, requests, memory>>10)
+	if peak > goroutines+100 || memory > 64<<20 {
+		t.Errorf("%d goroutines, %d before; %d KiB more", peak, goroutines, memory>>10)
+	}
+	select {
+	case l := <-waiting:
+		t.Fatalf("believed: %v", l)
+	default:
+	}
+	must(t, lease.Err())
+	unlock(t, lease)
+	next := receive(t, "the lock", waiting)
+	if next.Token() <= lease.Token() {
+		t.Errorf("token %d after %d", next.Token(), lease.Token())
+	}
+	unlock(t, next)
 }

@@ -58,5 +58,5 @@ func Poll(ctx context.Context, b Backoff, wake <-chan struct{}, try func(context
 // Jitter returns d, give or take a tenth, so that many clients do not act in
 // step.
 func Jitter(d time.Duration) time.Duration {
-	return d - d/10 + rand.N(d/5+1)
+	return d - d/10 + rand.N(max(d, 0)/5+1)
 }

@@ -304,6 +304,9 @@ func (g grant) lasts() time.Duration { return lasting(g.us, g.expiry) }
 // could be used. A request that was sent twice may be granted twice, the second
 // time after the first grant has run out: what a message says is then no proof.
 func (c *call) accept(ctx context.Context, g grant) (*backend.Hold, error) {
+	if !c.isCredible(g) {
+		return nil, fail(errAhead)
+	}
 	d := g.lasts()
 	full := d >= c.TTL-time.Millisecond
 	if !c.timely(&g) || c.Fixed && !full || g.told && (c.doubt || c.b.replicas > 0) {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 	_ "github.com/dlock-go/dlock/backend/quorum"
@@ -115,6 +117,28 @@ func TestNodeThatLies(t *testing.T) {
 		lease, err := c.Mutex(what).Lock(ctx)
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
+		}
+		must[any](t)(nil, lease.Unlock(ctx))
+	}
+}
+
+// TestTokenAhead has one server of a quorum offer a token after which none can grow: the
+// others are not told of it.
+func TestTokenAhead(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	var hosts []string
+	for range 3 {
+		hosts = append(hosts, server.Start(t, server.Redis{}).Addr())
+	}
+	evil := redis.NewClient(&redis.Options{Addr: hosts[0], DisableIdentity: true})
+	t.Cleanup(func() { _ = evil.Close() })
+	c := openURL(t, "redlock://"+strings.Join(hosts, ",")+"?dlock.maxttl=1s&dlock.skew=1ms", &dlock.Options{TTL: time.Second})
+	for _, ahead := range []string{"8000000000000000", "9000000000000000000"} {
+		must[int64](t)(evil.HSet(ctx, mainKey(t.Name()), "t", ahead).Result())
+		lease := must[*dlock.Lease](t)(c.Mutex(t.Name()).Lock(ctx))
+		if now := uint64(time.Now().UnixMicro()); lease.Token() > now+uint64(maxAhead.Microseconds()) {
+			t.Errorf("token %d at %d", lease.Token(), now)
 		}
 		must[any](t)(nil, lease.Unlock(ctx))
 	}

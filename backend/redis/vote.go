@@ -2,6 +2,8 @@ package redis
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -46,6 +48,18 @@ func (b *Backend) Ping(ctx context.Context) error {
 		return fail(err)
 	}
 	return nil
+}
+
+// maxAhead is how far the token of a vote may be ahead of this machine's clock. Clocks
+// differ, and tokens keep growing when one is set back; but of several servers one that
+// lies shall not have the others give out tokens that cannot grow any more.
+const maxAhead = 24 * time.Hour
+
+var errAhead = errors.New("the server's token is a day ahead of this machine's clock")
+
+// isCredible reports whether a grant may count as a vote.
+func (c *call) isCredible(g grant) bool {
+	return c.ballot == nil || g.token <= time.Now().Add(maxAhead).UnixMicro()
 }
 
 // RaiseToken implements backend.TokenRegister.

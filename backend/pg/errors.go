@@ -33,6 +33,7 @@ var kinds = map[string]error{
 
 // classify gives an error of the driver its kind.
 func classify(err error) error {
+	forget(err)
 	for _, kind := range []error{backend.ErrAuth, backend.ErrInvalidConfig, backend.ErrUnsupported,
 		backend.ErrConflict, backend.ErrUnavailable, backend.ErrLost, backend.ErrClosed} {
 		if errors.Is(err, kind) {
@@ -47,6 +48,16 @@ func classify(err error) error {
 		err = backend.Fail(ErrLockTable, err)
 	}
 	return backend.Fail(backend.ErrUnavailable, err)
+}
+
+// forget has an error of the driver carry no password, which whatever prints errors by
+// reflection would find in it.
+func forget(err error) {
+	if e, ok := errors.AsType[*pgconn.ConnectError](err); ok && e.Config != nil && e.Config.Password != "" {
+		redacted := *e.Config
+		redacted.Password = ""
+		e.Config = &redacted
+	}
 }
 
 // codeOf returns the SQLSTATE of err, empty if the server did not say it.

@@ -11,7 +11,20 @@ import (
 )
 
 // fail returns err as the kind of failure that it is.
-func fail(err error) error { return backend.Fail(kindOf(err), err) }
+func fail(err error) error { return backend.Fail(kindOf(err), discreet(err)) }
+
+// discreet is err without the arguments of a command that the server does not know: one
+// that has no HELLO repeats the password.
+func discreet(err error) error {
+	said, ok := replied(err)
+	if !ok {
+		return err
+	}
+	if what, _, repeats := strings.Cut(said, ", with args beginning with"); repeats {
+		return errors.New(what)
+	}
+	return err
+}
 
 func kindOf(err error) error {
 	if errors.Is(err, redis.ErrClosed) {

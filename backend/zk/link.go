@@ -213,11 +213,19 @@ func (l *link) next() error {
 	}
 }
 
+// leastTimeout is the least timeout of a session, in milliseconds, that is taken for one.
+// The driver pings three times as often, and panics if that is no time at all.
+const leastTimeout = 10
+
 // greet takes the timeout and the id of the session from the beginning of the
 // server's first message: length, version, timeout in milliseconds, id, length of the
 // password.
 func (l *link) greet(head []byte, length uint32) error {
 	if len(head) < headLength || binary.BigEndian.Uint32(head[20:]) > length-20 {
+		return errNonsense
+	}
+	id, timeout := int64(binary.BigEndian.Uint64(head[12:])), int32(binary.BigEndian.Uint32(head[8:]))
+	if id != 0 && timeout < leastTimeout {
 		return errNonsense
 	}
 	s := l.session
@@ -226,9 +234,8 @@ func (l *link) greet(head []byte, length uint32) error {
 	l.greeted, l.failures = true, 0
 	s.trip.Observe(time.Since(l.hailed))
 	l.rewatch.begin(s)
-	if id := int64(binary.BigEndian.Uint64(head[12:])); id != 0 {
-		s.id = id
-		s.timeout = time.Duration(binary.BigEndian.Uint32(head[8:])) * time.Millisecond
+	if id != 0 {
+		s.id, s.timeout = id, time.Duration(timeout)*time.Millisecond
 	}
 	return nil
 }

@@ -46,6 +46,9 @@ func FuzzFileNames(f *testing.F) {
 	f.Add("a/b", "a%2Fb")
 	f.Add(strings.Repeat("x", 300), strings.Repeat("x", 301))
 	f.Fuzz(func(t *testing.T, a, b string) {
+		if a == "" || b == "" {
+			return // no lock has that name
+		}
 		for _, folds := range []bool{false, true} {
 			d := &directory{folds: folds}
 			x, y := d.fileName(a), d.fileName(b)

@@ -22,7 +22,7 @@ func (*seconds) Type() string { return "duration" }
 
 func (s *seconds) Set(text string) error {
 	if n, err := strconv.ParseFloat(text, 64); err == nil {
-		if math.IsNaN(n) || math.Abs(n) > math.MaxInt64/float64(time.Second) {
+		if math.IsNaN(n) || math.Abs(n) >= math.MaxInt64/float64(time.Second) {
 			return errors.New("out of range")
 		}
 		*s = seconds(n * float64(time.Second))

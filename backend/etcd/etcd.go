@@ -61,6 +61,9 @@
 //
 // # Permissions
 //
+// Who can do what to a lock, and how to set a server up so that it holds, is told in
+// docs/security.md.
+//
 // With authentication a user needs a role with readwrite on the prefix:
 //
 //	etcdctl role grant-permission locker --prefix=true readwrite dlock/

@@ -24,6 +24,8 @@
 // the old one are lost. A file in it that is not a lock is ErrConflict and stays as it
 // is; one that a crash of the machine has filled with zeros, or cut short, heals.
 //
+// Who can do what to a lock, on files and elsewhere, is told in docs/security.md.
+//
 // While a client is open the directory has a shared lock of flock(2), at which
 // systemd-tmpfiles leaves it alone. Other cleaners may not.
 //

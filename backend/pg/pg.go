@@ -110,6 +110,9 @@
 //
 // # Permissions
 //
+// Who can do what to a lock, and how to set a server up so that it holds, is told in
+// docs/security.md.
+//
 // CONNECT on the database and USAGE and UPDATE on both sequences are enough. The
 // first client creates them if it may; otherwise the error of Open says which
 // statements an administrator must run. A role with these rights can set tokens back,

@@ -18,7 +18,8 @@
 //	dlock.skew=1s       the most by which the clocks of two nodes differ
 //
 // All clients must agree on all of it. Other backends, and mixed ones, are given
-// to [New] by hand.
+// to [New] by hand. What a node that lies can do, and what not, is told in
+// docs/security.md.
 //
 // # Guarantees
 //

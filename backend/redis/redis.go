@@ -126,6 +126,10 @@
 //
 // # Permissions
 //
+// Who can do what to a lock, on this and other servers, and how to set one up so that it
+// holds, is told in docs/security.md. The parameter skip_verify=true of go-redis turns off
+// all that TLS protects from.
+//
 // A user needs no more than this:
 //
 //	ACL SETUSER dlock on >password resetkeys ~dlock:* resetchannels &dlock:*

@@ -84,6 +84,9 @@
 //
 // # Permissions
 //
+// Who can do what to a lock, and how to set a server up so that it holds, is told in
+// docs/security.md.
+//
 // The client reads, creates, writes and deletes below the root, and creates the
 // root and what is above it. Everything it creates has the ACL of the acl
 // parameter or of Options.ACL.

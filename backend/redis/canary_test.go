@@ -6,8 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/internal/canary"
+	"github.com/dlock-go/dlock/internal/server"
 )
 
 // TestNoSecrets opens clients of servers that are of no use, with a password that is not
@@ -35,4 +38,31 @@ func TestNoSecrets(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestNoSecretsLater has a server with a password be all right for some time.
+func TestNoSecretsLater(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	s := server.Start(t, server.Redis{Args: []string{"--requirepass", canary.Secret}})
+	log, said := canary.Log()
+	_, err := dlock.Open(ctx, "redis://:"+canary.Secret+"x@"+s.Addr(), &dlock.Options{Logger: log})
+	is(t, err, dlock.ErrAuth)
+	canary.Check(t, "wrong password", err)
+	c := must[*dlock.Client](t)(dlock.Open(ctx, "redis://:"+canary.Secret+"@"+s.Addr(), &dlock.Options{TTL: time.Second, Logger: log}))
+	lease := must[*dlock.Lease](t)(c.Mutex("name").Lock(ctx))
+	canary.Check(t, "client", c)
+	canary.Check(t, "lease", lease)
+	must[any](t)(nil, s.Kill())
+	_, err = c.Mutex("other").TryLock(ctx)
+	is(t, err, dlock.ErrUnavailable)
+	canary.Check(t, "no server", err)
+	<-lease.Context(ctx).Done()
+	canary.Check(t, "lost", lease.Err())
+	canary.Check(t, "unlock", lease.Unlock(ctx))
+	canary.Check(t, "close", c.Close(ctx))
+	canary.Check(t, "log", said())
+	b := New(redis.NewClient(&redis.Options{Addr: s.Addr(), Password: canary.Secret}), nil)
+	canary.Check(t, "backend", b)
+	canary.Check(t, "close", b.Close(ctx))
 }

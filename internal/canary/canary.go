@@ -22,9 +22,11 @@ const Secret = "c4n4ry-p4ssw0rd"
 // a field of something else, or, if it is an error, by any of those that it wraps.
 func Check(t testing.TB, what string, v any) {
 	t.Helper()
-	for _, way := range ways(v) {
-		if text := way.print(); strings.Contains(text, Secret) {
-			t.Errorf("%s, %s: %s", what, way.name, text)
+	CheckOpen(t, what, v)
+	inside := struct{ private any }{v}
+	for _, verb := range verbs {
+		if text := decoded(verb, fmt.Sprintf(verb, inside)); strings.Contains(text, Secret) {
+			t.Errorf("%s, %s of a field that is not exported: %s", what, verb, text)
 		}
 	}
 	err, ok := v.(error)
@@ -48,6 +50,19 @@ func Check(t testing.TB, what string, v any) {
 	}
 }
 
+// CheckOpen is Check but for fields that are not exported, of which fmt prints what is
+// inside whatever methods that has.
+func CheckOpen(t testing.TB, what string, v any) {
+	t.Helper()
+	for _, way := range ways(v) {
+		if text := way.print(); strings.Contains(text, Secret) {
+			t.Errorf("%s, %s: %s", what, way.name, text)
+		}
+	}
+}
+
+var verbs = []string{"%v", "%+v", "%#v", "%s", "%q", "%x"}
+
 type way struct {
 	name  string
 	print func() string
@@ -55,12 +70,9 @@ type way struct {
 
 func ways(v any) []way {
 	var all []way
-	inside := struct {
-		Public  any
-		private any
-	}{v, v}
+	inside := struct{ Public any }{v}
 	for _, it := range []any{v, inside, []any{v}, map[string]any{"v": v}} {
-		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x"} {
+		for _, verb := range verbs {
 			all = append(all, way{fmt.Sprintf("%s of %T", verb, it), func() string { return decoded(verb, fmt.Sprintf(verb, it)) }})
 		}
 		all = append(all, way{fmt.Sprintf("JSON of %T", it), func() string {

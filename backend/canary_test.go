@@ -1,0 +1,23 @@
+package backend_test
+
+import (
+	"testing"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/canary"
+)
+
+// TestNoSecrets prints what has a URL with a password in every way.
+func TestNoSecrets(t *testing.T) {
+	u, err := backend.ParseURL("x://user:" + canary.Secret + "@host/path?sentinel_password=" + canary.Secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	canary.CheckOpen(t, "URL", u)
+	canary.CheckOpen(t, "Config", backend.Config{URL: u})
+	canary.CheckOpen(t, "Config", &backend.Config{URL: u})
+	for _, one := range u.Each("y") {
+		canary.CheckOpen(t, "one host", one)
+	}
+	canary.Check(t, "unknown parameters", u.Params.Done())
+}

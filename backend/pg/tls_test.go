@@ -93,6 +93,31 @@ func TestTLSUnlessLocal(t *testing.T) {
 	}
 }
 
+// TestPasswordNeedsProof looks at whether a server may ask for the password as it is.
+func TestPasswordNeedsProof(t *testing.T) {
+	t.Setenv("PGSSLMODE", "")
+	certified := httptest.NewUnstartedServer(nil)
+	certified.StartTLS()
+	defer certified.Close()
+	cert, _ := pemFiles(t, certified.TLS.Certificates[0])
+	for params, want := range map[string]string{
+		"":                            "!password",
+		"?sslrootcert=" + cert:        "",
+		"?sslmode=require":            "",
+		"?sslmode=verify-full":        "",
+		"?require_auth=password":      "password",
+		"?require_auth=scram-sha-256": "scram-sha-256",
+	} {
+		u, err := backend.ParseURL("postgres://app:secret@db.example.com/x" + params)
+		must(t, err)
+		_, cfg, err := parse(backend.Config{URL: u})
+		must(t, err)
+		if cfg.RequireAuth != want {
+			t.Errorf("%q: require_auth is %q, want %q", params, cfg.RequireAuth, want)
+		}
+	}
+}
+
 // TestPasswordIsNotSentInPlain has a server that says it has no TLS, and asks for the
 // password as it is.
 func TestPasswordIsNotSentInPlain(t *testing.T) {

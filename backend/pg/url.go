@@ -90,8 +90,8 @@ func parse(cfg backend.Config) (*Options, *pgx.ConnConfig, error) {
 }
 
 // secured is the driver's configuration. What says nothing of TLS gets it, unless all
-// hosts are this machine. There TLS is used if the server has it, and a server that
-// has not does not get the password in plain text.
+// hosts are this machine. There TLS is used if the server has it. A server that proves
+// nothing, with TLS or without, does not get the password as it is then.
 func secured(u *backend.URL, params url.Values) (*pgx.ConnConfig, error) {
 	conn, err := pgx.ParseConfig(connString(u, params))
 	if err != nil || params.Has("sslmode") || os.Getenv("PGSSLMODE") != "" {
@@ -99,12 +99,20 @@ func secured(u *backend.URL, params url.Values) (*pgx.ConnConfig, error) {
 	}
 	if !isLocal(&conn.Config) {
 		params.Set("sslmode", "require")
-		return pgx.ParseConfig(connString(u, params))
+		if conn, err = pgx.ParseConfig(connString(u, params)); err != nil {
+			return nil, err
+		}
 	}
-	if conn.RequireAuth == "" {
+	if conn.RequireAuth == "" && !verifies(conn.TLSConfig) {
 		conn.RequireAuth = "!password"
 	}
 	return conn, nil
+}
+
+// verifies reports whether t looks at certificates. The driver does so by itself where it
+// knows the authority and not the name.
+func verifies(t *tls.Config) bool {
+	return t != nil && (!t.InsecureSkipVerify || t.VerifyPeerCertificate != nil || t.VerifyConnection != nil)
 }
 
 // isLocal reports whether all hosts are Unix sockets or loopback addresses.

@@ -16,6 +16,12 @@ func TestNoSecrets(t *testing.T) {
 	canary.CheckOpen(t, "URL", u)
 	canary.CheckOpen(t, "Config", backend.Config{URL: u})
 	canary.CheckOpen(t, "Config", &backend.Config{URL: u})
+	plain, err := backend.ParseURL("x://user:" + canary.Secret + "@host/path")
+	if err != nil {
+		t.Fatal(err)
+	}
+	canary.Check(t, "URL without parameters", *plain)
+	canary.Check(t, "Config without parameters", backend.Config{URL: plain})
 	for _, one := range u.Each("y") {
 		canary.CheckOpen(t, "one host", one)
 	}

@@ -32,7 +32,9 @@ type Config struct {
 	TLS *tls.Config
 
 	// Member says that the server is one of several that decide by majority, so
-	// that it will be asked to vote: see [TokenRegister].
+	// that it will be asked to vote: see [TokenRegister]. The others may do without
+	// it: a Backend with a method Inspect(ctx) error looks at the server in that, and
+	// not when it is opened.
 	Member bool
 
 	// Logger is never nil.

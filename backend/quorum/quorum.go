@@ -92,6 +92,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -142,6 +143,8 @@ type Backend struct {
 	calls   sync.WaitGroup // Acquire calls under way
 	closing chan struct{}  // closed when Close begins
 
+	stopLooking context.CancelFunc // at nodes that have not answered since they were opened
+
 	mu     sync.Mutex
 	closed bool
 }
@@ -165,7 +168,7 @@ func New(nodes []backend.Backend, o *Options) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{need: need, log: o.Logger, minTTL: backend.MinTTL, closing: make(chan struct{})}
+	b := &Backend{need: need, log: o.Logger, minTTL: backend.MinTTL, closing: make(chan struct{}), stopLooking: func() {}}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
@@ -192,7 +195,7 @@ func (o *Options) need(n int) (int, error) {
 	case o.MaxTTL < 0 || o.MaxTTL > backend.MaxTTL || o.Skew < 0:
 		return 0, invalid("a quorum's MaxTTL or Skew is out of range")
 	case o.Need == 0 && (n < 3 || n%2 == 0):
-		return 0, invalid(fmt.Sprintf("a majority wants an odd number of nodes, 3 or more, not %d", n))
+		return 0, invalid(fmt.Sprintf("want 3 nodes, 5 or another odd number, so that a majority decides, and not %d; or need them all", n))
 	case o.Need == 0:
 		return n/2 + 1, nil
 	case n < 2 || o.Need <= n/2 || o.Need > n:
@@ -221,20 +224,38 @@ func (b *Backend) all() bool { return b.need == len(b.nodes) }
 // MinTTL implements backend.MinTTLer: no node has a greater one.
 func (b *Backend) MinTTL() time.Duration { return b.minTTL }
 
-// Close implements backend.Backend. It closes the nodes.
+// Close implements backend.Backend. It closes the nodes: once enough have said
+// farewell, the others have a moment to.
 func (b *Backend) Close(ctx context.Context) error {
 	if !b.shut() {
 		return nil
 	}
 	b.calls.Wait()
-	errs := make([]error, len(b.nodes))
-	var all sync.WaitGroup
-	for i, n := range b.nodes {
-		all.Go(func() { errs[i] = n.Close(ctx) })
-	}
-	all.Wait()
+	err := b.closeNodes(ctx)
 	b.workers.close()
-	return errors.Join(append(errs, b.janitor.Close(ctx))...)
+	return errors.Join(err, b.janitor.Close(ctx))
+}
+
+func (b *Backend) closeNodes(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results := make(chan error, len(b.nodes))
+	for _, n := range b.nodes {
+		go func() { results <- n.Close(ctx) }()
+	}
+	var errs []error
+	closed := 0
+	for range b.nodes {
+		if err := <-results; err != nil {
+			errs = append(errs, err)
+		} else if closed++; closed == b.need {
+			defer time.AfterFunc(leaving, cancel).Stop()
+		}
+	}
+	if closed >= b.need {
+		errs = slices.DeleteFunc(errs, func(err error) bool { return kindOf(err) == backend.ErrUnavailable })
+	}
+	return errors.Join(errs...)
 }
 
 // shut turns newcomers and waiters away. It reports false if that was done.
@@ -246,6 +267,7 @@ func (b *Backend) shut() bool {
 	}
 	b.closed = true
 	close(b.closing)
+	b.stopLooking()
 	return true
 }
 

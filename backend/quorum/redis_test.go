@@ -18,6 +18,7 @@ import (
 
 	"github.com/dlock-go/dlock"
 	_ "github.com/dlock-go/dlock/backend/redis"
+	"github.com/dlock-go/dlock/internal/faultnet"
 	"github.com/dlock-go/dlock/internal/server"
 )
 
@@ -172,6 +173,31 @@ func TestOpenWithOneDown(t *testing.T) {
 	}
 	if err := masters[1].Restart(true); err != nil { // it has a right to hear that nothing is held
 		t.Fatal(err)
+	}
+}
+
+// A node that is silent, from when the quorum is opened or later, holds up neither that
+// nor its end.
+func TestSilentNodeHoldsNothingUp(t *testing.T) {
+	masters := startMasters(t, 3)
+	vouchFor(t, masters...)
+	proxies, hosts := behindProxies(t, masters)
+	url := "redlock://" + strings.Join(hosts, ",")
+	for _, from := range []string{"opening", "later"} {
+		if from == "opening" {
+			proxies[0].Blackhole(faultnet.BothWays)
+		}
+		began := time.Now()
+		c, err := dlock.Open(t.Context(), url, nil)
+		ok(t, err)
+		cycle(t, c, "x")
+		proxies[0].Blackhole(faultnet.BothWays)
+		cycle(t, c, "x")
+		ok(t, c.Close(t.Context()))
+		if took := time.Since(began); took > 4*time.Second {
+			t.Errorf("silent from %s on: it took %v", from, took)
+		}
+		proxies[0].Restore(faultnet.BothWays)
 	}
 }
 

@@ -46,8 +46,12 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 	b, err := New(nodes, o)
 	if err != nil {
 		closeAll(ctx, nodes)
+		return nil, err
 	}
-	return b, err
+	if err := b.inspect(ctx, cfg.URL.HostPorts(port)); err != nil {
+		return nil, errors.Join(err, b.Close(ctx))
+	}
+	return b, nil
 }
 
 // takeOptions takes the parameters that are not the nodes'.
@@ -76,66 +80,83 @@ func takeOptions(cfg backend.Config) (*Options, error) {
 	return o, nil
 }
 
-// openNodes opens every node. A setting that one of them refuses is an error;
-// one that does not answer yet is none, if enough others do.
-func openNodes(ctx context.Context, cfg backend.Config, need int) ([]backend.Backend, error) {
-	var late []*lateNode
-	results := make(chan error, len(cfg.URL.Hosts))
+// openNodes opens every node.
+func openNodes(ctx context.Context, cfg backend.Config, need int) (nodes []backend.Backend, err error) {
 	urls := cfg.URL.Each(schemes[cfg.URL.Scheme])
 	if err := cfg.URL.Params.Done(); err != nil {
 		return nil, err
 	}
 	for _, u := range urls {
 		one := cfg
-		one.URL, one.Member = u, need < len(cfg.URL.Hosts)
-		late = append(late, beginOpen(ctx, one, results))
-	}
-	err := awaitNodes(ctx, results, len(late), need)
-	nodes := make([]backend.Backend, len(late))
-	for i, l := range late {
-		nodes[i] = l
-		if b := l.opened(); b != nil {
-			nodes[i] = b
-		} else if err == nil {
-			cfg.Logger.Warn("dlock: a node of the quorum does not answer yet", "node", urls[i].String())
+		one.URL, one.Member = u, need < len(urls)
+		n, err := backend.Open(ctx, one)
+		if err != nil {
+			closeAll(ctx, nodes)
+			return nil, err
 		}
-	}
-	if err != nil {
-		closeAll(ctx, nodes)
-		return nil, err
+		nodes = append(nodes, n)
 	}
 	return nodes, nil
 }
 
-// awaitNodes waits for the first answers of n nodes, or of as many as are needed
-// and a little longer.
-func awaitNodes(ctx context.Context, results <-chan error, n, need int) error {
-	var errs []error
+// An inspection is the outcome of a look at a node.
+type inspection struct {
+	node int
+	err  error
+}
+
+// inspect looks at all nodes that were not when they were opened. A setting that one
+// of them refuses is an error; one that does not answer yet is none, if enough others
+// do.
+func (b *Backend) inspect(ctx context.Context, names []string) error {
+	results := make(chan inspection, len(b.nodes))
+	looking, stop := context.WithCancel(context.WithoutCancel(ctx))
+	b.stopLooking = stop
+	for i, n := range b.nodes {
+		look, ok := n.Backend.(interface{ Inspect(context.Context) error })
+		if !ok || b.all() {
+			results <- inspection{i, nil}
+			continue
+		}
+		b.janitor.Go(func(context.Context) { results <- inspection{i, look.Inspect(looking)} })
+	}
+	errs, err := b.awaitNodes(ctx, results)
+	for i := range errs {
+		if err == nil && errs[i] != nil {
+			b.nodes[i].silent.Store(true)
+			b.log.Warn("dlock: a node of the quorum does not answer yet", "node", names[i], "error", errs[i])
+		}
+	}
+	return err
+}
+
+// awaitNodes waits for the first answers of the nodes, or of as many as are needed
+// and a little longer. It returns why the others do not answer.
+func (b *Backend) awaitNodes(ctx context.Context, results <-chan inspection) (errs []error, err error) {
+	errs = slices.Repeat([]error{errOverdue}, len(b.nodes))
 	var enough <-chan time.Time
-	for open := 0; n > 0; n-- {
+	open := 0
+	for left := len(b.nodes); left > 0; left-- {
 		select {
-		case err := <-results:
-			switch {
-			case err == nil:
+		case r := <-results:
+			if errs[r.node] = r.err; r.err == nil {
 				open++
-			case kindOf(err) != backend.ErrUnavailable:
-				return err
-			default:
-				errs = append(errs, err)
+			} else if kindOf(r.err) != backend.ErrUnavailable {
+				return nil, r.err
 			}
-			if n-1+open < need {
-				return backend.Fail(backend.ErrUnavailable, fmt.Errorf("too few nodes answer: %w", errors.Join(errs...)))
+			if left-1+open < b.need {
+				return nil, backend.Fail(backend.ErrUnavailable, fmt.Errorf("too few nodes answer: %w", errors.Join(errs...)))
 			}
-			if open == need {
+			if open == b.need {
 				enough = time.After(straggler)
 			}
 		case <-enough:
-			return nil
+			return errs, nil
 		case <-ctx.Done():
-			return backend.WaitEnded(ctx, false)
+			return nil, backend.WaitEnded(ctx, false)
 		}
 	}
-	return nil
+	return errs, nil
 }
 
 func closeAll(ctx context.Context, nodes []backend.Backend) {

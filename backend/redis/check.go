@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"log/slog"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -13,9 +12,20 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// inspect fails if the server does not answer or does not know us, and warns
-// of what will make locks fail later.
-func (b *Backend) inspect(ctx context.Context, log *slog.Logger) error {
+// Inspect fails if the server does not answer or does not know us, and warns
+// of what will make locks fail later. Opening a URL does it, unless the server is a
+// member of a quorum: then that does.
+func (b *Backend) Inspect(ctx context.Context) error {
+	ctx, cancel := backend.Bound(ctx, opening)
+	defer cancel()
+	err := guard(func() error { return b.inspect(ctx) })
+	if errors.Is(err, errNonsense) {
+		err = fail(err)
+	}
+	return err
+}
+
+func (b *Backend) inspect(ctx context.Context) error {
 	err := b.await(ctx)
 	if errors.Is(err, redis.Nil) {
 		return invalid("the Sentinels know no master of that name")
@@ -23,12 +33,12 @@ func (b *Backend) inspect(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return fail(err)
 	}
-	b.inspectScripts(ctx, log)
+	b.inspectScripts(ctx)
 	if b.nodes == nil {
-		return b.inspectServer(ctx, b.client, log)
+		return b.inspectServer(ctx, b.client)
 	}
 	err = b.nodes.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-		return b.inspectServer(ctx, node, log)
+		return b.inspectServer(ctx, node)
 	})
 	if err != nil {
 		return fail(err)
@@ -37,7 +47,7 @@ func (b *Backend) inspect(ctx context.Context, log *slog.Logger) error {
 }
 
 // inspectServer fails only if what the server says of itself does not fit.
-func (b *Backend) inspectServer(ctx context.Context, c redis.Cmdable, log *slog.Logger) error {
+func (b *Backend) inspectServer(ctx context.Context, c redis.Cmdable) error {
 	info, err := c.Info(ctx, "memory", "replication", "cluster").Result()
 	if err != nil {
 		// Some servers know one section at a time, and some users none.
@@ -53,7 +63,7 @@ func (b *Backend) inspectServer(ctx context.Context, c redis.Cmdable, log *slog.
 		found = append(found, forgetful(config, save["save"], err)...)
 	}
 	for _, w := range found {
-		log.Warn("dlock: " + w)
+		b.log.Warn("dlock: " + w)
 	}
 	return nil
 }
@@ -100,7 +110,7 @@ func (b *Backend) await(ctx context.Context) error {
 
 // inspectScripts runs each command of the scripts once, on a lock that nobody
 // knows.
-func (b *Backend) inspectScripts(ctx context.Context, log *slog.Logger) {
+func (b *Backend) inspectScripts(ctx context.Context) {
 	name := "probe:" + rand.Text()
 	keys := lockKey(name)
 	publish, numsub, channel := "publish", "numsub", channelPrefix+name
@@ -109,11 +119,11 @@ func (b *Backend) inspectScripts(ctx context.Context, log *slog.Logger) {
 	}
 	a, err := b.run(ctx, opening, probeScript, probeScript.call(keys.args(2), channel, publish, numsub))
 	if err != nil {
-		log.Warn("dlock: the server refuses scripts, no lock will work", "error", err)
+		b.log.Warn("dlock: the server refuses scripts, no lock will work", "error", err)
 		return
 	}
 	for _, denied := range a.values {
-		log.Warn("dlock: the server refuses a command that locks need", "error", denied)
+		b.log.Warn("dlock: the server refuses a command that locks need", "error", denied)
 	}
 }
 

@@ -196,7 +196,8 @@ type Options struct {
 // a cluster.
 type Backend struct {
 	client    redis.UniversalClient
-	owned     bool  // close it too
+	owned     bool // close it too
+	log       *slog.Logger
 	member    bool  // whoever connects sees first since when the server remembers
 	unfit     error // why it is of no use, or nil
 	poll      time.Duration
@@ -245,6 +246,7 @@ func New(client redis.UniversalClient, o *Options) *Backend {
 	}
 	b := &Backend{
 		client:   client,
+		log:      log,
 		unfit:    unfit(client),
 		poll:     o.Poll,
 		replicas: max(o.Replicas, 0),

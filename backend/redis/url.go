@@ -59,13 +59,11 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 	}
 	b := New(c, o)
 	b.owned, b.member = true, cfg.Member
-	ctx, cancel := backend.Bound(ctx, opening)
-	defer cancel()
-	if err := guard(func() error { return b.inspect(ctx, o.Logger) }); err != nil {
+	if b.member {
+		return b, nil
+	}
+	if err := b.Inspect(ctx); err != nil {
 		_ = b.Close(ctx)
-		if errors.Is(err, errNonsense) {
-			err = fail(err)
-		}
 		return nil, err
 	}
 	return b, nil

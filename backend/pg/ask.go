@@ -31,7 +31,7 @@ import (
 //	unwanted    settled           settled          settled
 //
 // Held settles an ask of which nobody waits, and so does a failure that is no
-// passing one. "Room" is a session that may wait, see makeRoom. The caller who comes
+// passing one. "Room" is a session that may wait, see takeRoom. The caller who comes
 // first takes the first steps; the rest is done by a goroutine of the ask, which
 // also goes on when that caller has left.
 //
@@ -253,8 +253,8 @@ const unheard = 25 * time.Millisecond
 // but for the moment that it takes.
 func (a *ask) seeHeld(q *question) bool {
 	b := a.backend
-	s, err := b.shared(a.ctx, line{a.lease, holding})
-	if err != nil {
+	s := b.sharedSoon(line{a.lease, holding})
+	if s == nil {
 		return false
 	}
 	defer b.leave(s)

@@ -83,10 +83,7 @@ func (b *Backend) shared(ctx context.Context, l line) (*session, error) {
 			b.mu.Unlock()
 			return nil, backend.ErrClosed
 		}
-		d := b.lines[l]
-		if d == nil {
-			d = b.newLine(l)
-		}
+		d := b.lineOf(l)
 		if d.session != nil {
 			d.session.users++
 			b.mu.Unlock()
@@ -104,6 +101,29 @@ func (b *Backend) shared(ctx context.Context, l line) (*session, error) {
 			return nil, d.err
 		}
 	}
+}
+
+// sharedSoon returns the session of l if it is there, and has one made otherwise. The
+// caller becomes a user of it.
+func (b *Backend) sharedSoon(l line) *session {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil
+	}
+	s := b.lineOf(l).session
+	if s != nil {
+		s.users++
+	}
+	return s
+}
+
+// lineOf is called with b.mu held.
+func (b *Backend) lineOf(l line) *dialing {
+	if d := b.lines[l]; d != nil {
+		return d
+	}
+	return b.newLine(l)
 }
 
 // newLine gives l a session that is there, or has one made. It is called with b.mu

@@ -327,10 +327,10 @@ func (a *ask) prepareTry(ctx context.Context) (*question, error) {
 }
 
 // tryAtOnce is prepareTry for when the session is there already. It returns nil if
-// there is none.
+// there is none, and has it made.
 func (a *ask) tryAtOnce() *question {
 	o, readers, to := a.tryOp()
-	s := a.backend.sharedAtOnce(line{a.lease, to})
+	s := a.backend.sharedSoon(line{a.lease, to})
 	if s == nil {
 		return nil
 	}

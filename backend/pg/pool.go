@@ -58,22 +58,6 @@ func (b *Backend) spare(p purpose) (n int) {
 	return n
 }
 
-// sharedAtOnce returns the session of l if it is there already, nil otherwise. The
-// caller becomes a user of it.
-func (b *Backend) sharedAtOnce(l line) *session {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return nil
-	}
-	d := b.lines[l]
-	if d == nil || d.session == nil {
-		return nil
-	}
-	d.session.users++
-	return d.session
-}
-
 // shared returns the session of l, and makes one if there is none. The caller
 // becomes a user of it.
 func (b *Backend) shared(ctx context.Context, l line) (*session, error) {

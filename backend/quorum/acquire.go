@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -135,6 +134,7 @@ func (c *call) decide(ctx context.Context, found bool) (*backend.Hold, verdict, 
 		c.mu.Lock()
 		v, again := c.step(time.Now())
 		bh, err := c.conclude(v)
+		answered := c.count().answered > 0
 		c.mu.Unlock()
 		if v != undecided {
 			return bh, v, err
@@ -142,7 +142,7 @@ func (c *call) decide(ctx context.Context, found bool) (*backend.Hold, verdict, 
 		switch {
 		case c.waited:
 			c.r.Queued()
-		case c.anyAnswer():
+		case answered:
 			c.r.Answered()
 		}
 		t.Reset(again)
@@ -376,6 +376,7 @@ var errOverdue = backend.Fail(backend.ErrUnavailable, errors.New("no answer in t
 type tally struct {
 	granted, bearing int
 	answered         int // have granted or refused
+	refused          int // have refused, whatever they have done since
 	dead             int // will not grant, or do not answer
 	coming           int // may answer, or grant, any moment
 }
@@ -388,6 +389,9 @@ func (h *hold) count() (n tally) {
 		s := &h.seats[i]
 		if s.answered {
 			n.answered++
+		}
+		if s.refused {
+			n.refused++
 		}
 		switch {
 		case s.bears:
@@ -480,23 +484,8 @@ func (c *call) win() (*backend.Hold, error) {
 func (c *call) found() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	answered, refusals := 0, 0
-	for i := range c.seats {
-		if c.seats[i].answered {
-			answered++
-		}
-		if c.seats[i].refused {
-			refusals++
-		}
-	}
-	return c.waited || refusals > 0 && answered >= c.b.need
-}
-
-// anyAnswer reports whether a node has granted, refused or queued the request.
-func (c *call) anyAnswer() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.ContainsFunc(c.seats, func(s seat) bool { return s.answered })
+	n := c.count()
+	return c.waited || n.refused > 0 && n.answered >= c.b.need
 }
 
 // readyIn returns when the first of the nodes that do not vote yet will, and

@@ -109,8 +109,14 @@ func TestWhatTheHarnessCannotDoIsNotPassed(t *testing.T) {
 // What a failure tells: who held what since when under which token, what each
 // believed, the limits, and whether there was a processor.
 func TestFailureTellsWhoHeldWhat(t *testing.T) {
+	clock.mu.Lock()
 	before := clock.stalls
-	defer func() { clock.stalls = before }()
+	clock.mu.Unlock()
+	defer func() {
+		clock.mu.Lock()
+		defer clock.mu.Unlock()
+		clock.stalls = before
+	}()
 	h := ownHarness()
 	h.Name = "told"
 	var token uint64

@@ -157,7 +157,7 @@ func (n *node) check(b *Backend, ttl time.Duration, tell func()) {
 	}
 	done := b.workers.do(func() {
 		sent := time.Now()
-		ctx, cancel := context.WithTimeout(context.Background(), n.limit(ttl))
+		ctx, cancel := context.WithTimeout(context.Background(), 2*n.limit(ttl))
 		err := n.pinger.Ping(ctx)
 		cancel()
 		if !isAnswer(err) {

@@ -137,6 +137,7 @@ type generator struct {
 	holds   time.Duration
 	thinks  time.Duration
 	hurried int // percent of calls that have little time
+	nested  int // percent of leases under which there are calls
 }
 
 func (g *generator) features() {
@@ -157,6 +158,7 @@ func (g *generator) features() {
 	g.holds = pick(g.draw, 0, 20*time.Millisecond, 500*time.Millisecond, 5*time.Second)
 	g.thinks = pick(g.draw, 0, 50*time.Millisecond, time.Second, 5*time.Second)
 	g.hurried = pick(g.draw, 0, 10, 50)
+	g.nested = pick(g.draw, 20, 60)
 }
 
 func (g *generator) party() {
@@ -190,7 +192,7 @@ func (g *generator) op(depth int) Op {
 	g.waiting(&op, depth)
 	g.options(&op)
 	g.ending(&op)
-	if g.uses["inside"] && depth < 2 && g.often(25) {
+	if g.uses["inside"] && depth < 2 && g.often(g.nested) {
 		for range 1 + g.IntN(2) {
 			inner := g.op(depth + 1)
 			if g.often(70) {

@@ -356,10 +356,14 @@ func (r *register) busy(name string, since time.Time) bool {
 	return false
 }
 
-// leaves reports whether the client of a call was giving a lock back meanwhile.
+// leaves reports whether the client of a call was giving a lock back meanwhile, or has
+// another call that was told to wait.
 func (r *register) leaves(c *call, name string) bool {
 	for o := range r.calls {
-		if o.client == c.client && o.what == "unlock" && slices.Contains(o.names, name) {
+		if o.client != c.client || !slices.Contains(o.names, name) {
+			continue
+		}
+		if o.what == "unlock" || o.waits && r.busy(name, o.start) {
 			return true
 		}
 	}

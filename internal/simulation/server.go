@@ -332,6 +332,9 @@ func (t truth) asOf(ms int64) truth {
 	if t.expiry <= ms {
 		t.holder = ""
 	}
+	if len(t.readers) == 0 {
+		return t
+	}
 	live := make(map[string]int64)
 	for id, e := range t.readers {
 		if e > ms {

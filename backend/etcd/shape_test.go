@@ -121,7 +121,7 @@ func FuzzAnswers(f *testing.F) {
 			return
 		}
 		p := &place{session: &session{id: "7"}, key: &lockKey{dir: "dlock/l/a/", own: "dlock/l/a/w/7"}}
-		h := &hold{key: p.key, revision: 3}
+		h := &hold{key: p.key, revision: 3, observer: deaf{}}
 		if !r.Succeeded {
 			nested := r.Responses[0].GetResponseTxn()
 			h.found(r.Responses[0])

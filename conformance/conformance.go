@@ -96,6 +96,7 @@ var properties = []property{
 
 	{"Sent/Acquire", sentAcquire, false},
 	{"Sent/Renewal", sentRenewal, false},
+	{"Sent/Grant", sentGrant, false},
 
 	{"Reentry/Counts", reentryCounts, false},
 	{"Reentry/Order", reentryOrder, false},

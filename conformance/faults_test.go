@@ -40,7 +40,7 @@ func ownHarness() Harness {
 func TestFaults(t *testing.T) {
 	for _, name := range []string{
 		"Close/Cut", "Context/CancelWhileUnanswered", "Keep/SurvivesBlip", "Lock/Resent", "Loss/Cut", "Loss/WhileWaiting",
-		"Reentry/LostReply", "Reentry/NeverShortens", "RW/LeaseMatrix", "Sent/Acquire", "Sent/Renewal",
+		"Reentry/LostReply", "Reentry/NeverShortens", "RW/LeaseMatrix", "Sent/Acquire", "Sent/Grant", "Sent/Renewal",
 		"Unlock/Resent", "Wait/LateGrant",
 	} {
 		t.Run(name, func(t *testing.T) {

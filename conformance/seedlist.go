@@ -21,6 +21,8 @@ func Seeds() []Seed {
 			Property: "Context/CancelledGrantIsGone", Says: "left with its grant", plant: layered(grantLeft)},
 		{Name: "sent-on-arrival", Trap: "a hold counts from when the answer came",
 			Property: "Sent/Acquire", Says: "after the server had answered", plant: layered(sentOnArrival)},
+		{Name: "granted-on-arrival", Trap: "the hold of who had to wait counts from when that was heard",
+			Property: "Sent/Grant", Says: "after the server had answered", plant: layered(grantedOnArrival)},
 		{Name: "renewed-on-arrival", Trap: "a renewed hold counts from when the answer came", Needs: []string{"Renewer"},
 			Property: "Sent/Renewal", Says: "after the server had answered", plant: layered(renewedOnArrival)},
 		{Name: "late-grant", Trap: "a grant is believed however late it is heard of",
@@ -118,6 +120,29 @@ func sentOnArrival(backend.Backend) Layer {
 	return Layer{Acquire: func(ctx context.Context, r backend.Request, next AcquireFunc) (*backend.Hold, error) {
 		h, err := next(ctx, r)
 		if err == nil {
+			h.Sent = time.Now()
+		}
+		return h, err
+	}}
+}
+
+// A waited notes whether a request was told to wait.
+type waited struct {
+	backend.Observer
+	queued atomic.Bool
+}
+
+func (w *waited) Queued() {
+	w.queued.Store(true)
+	w.Observer.Queued()
+}
+
+func grantedOnArrival(backend.Backend) Layer {
+	return Layer{Acquire: func(ctx context.Context, r backend.Request, next AcquireFunc) (*backend.Hold, error) {
+		w := &waited{Observer: r.Observer}
+		r.Observer = w
+		h, err := next(ctx, r)
+		if err == nil && w.queued.Load() {
 			h.Sent = time.Now()
 		}
 		return h, err

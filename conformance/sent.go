@@ -109,6 +109,32 @@ func sentRenewal(s *scene) {
 	d.release(h)
 }
 
+// sentGrant holds back what tells a waiter that the lock is its own: its hold counts
+// from before the server's grant, or from a proof that was asked for since.
+func sentGrant(s *scene) {
+	d, by, ok := s.late()
+	if !ok {
+		return
+	}
+	holder := s.locked(s.open().Mutex(s.name))
+	var h *backend.Hold
+	var err error
+	granted := make(chan struct{})
+	go func() {
+		defer close(granted)
+		h, err = d.ask(s.name)
+	}()
+	s.queued(s.name, 1)
+	d.peer.Delay(by)
+	began := time.Now()
+	s.unlock(holder)
+	s.done("granted", granted)
+	s.ok(err)
+	s.counted(h, began, by)
+	d.peer.Delay(0)
+	d.release(h)
+}
+
 // waitLateGrant lets a waiter learn of its grant only when that has run out and
 // another has the lock. Then it has to wait again, also where its hold was to end
 // by itself. Its lease is short: a session may last for several, and longer while

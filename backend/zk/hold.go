@@ -60,11 +60,15 @@ func (a *attempt) grant(n *node) (*backend.Hold, error) {
 
 // claim registers the hold, if the session can still be believed in.
 func (a *attempt) claim(n *node, p proof) *backend.Hold {
-	s, r := n.session, a.request
-	h := &backend.Hold{Request: r, Token: n.token, Sent: n.sent, Granted: p.until.Sub(n.sent)}
-	if a.isQueued(0) {
-		h.Sent, h.Granted = time.Now(), p.left() // what is said of a hold is counted from its grant
+	if p.left() <= 0 {
+		return nil
 	}
+	s, r := n.session, a.request
+	sent := n.sent
+	if a.isQueued(0) {
+		sent = p.sent // the node is older than the hold, and its grant is no proof
+	}
+	h := &backend.Hold{Request: r, Token: n.token, Sent: sent, Granted: p.until.Sub(sent)}
 	held := &held{
 		session: s, hold: h, dir: n.dir, place: n.place, path: n.path(),
 		alone: n.alone, streak: n.plain && n.alone, waited: a.isQueued(0), released: make(chan struct{}),

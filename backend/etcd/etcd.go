@@ -117,6 +117,7 @@ type Backend struct {
 	client  *clientv3.Client
 	kv      clientv3.KV
 	owned   bool
+	least   time.Duration // of limit
 	prefix  string
 	janitor backend.Janitor
 
@@ -152,7 +153,10 @@ func New(client *clientv3.Client, o *Options) *Backend {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	b := &Backend{client: client, kv: newKV(client), prefix: prefix + "/", made: time.Now(), shelves: make(map[int64]*shelf)}
+	b := &Backend{client: client, kv: newKV(client), least: leastLimit, prefix: prefix + "/", made: time.Now(), shelves: make(map[int64]*shelf)}
+	if len(client.Endpoints()) == 1 {
+		b.least = loneLimit
+	}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b
 }
@@ -215,10 +219,11 @@ const (
 // The bounds of the time that one request may take before another member is asked.
 const (
 	leastLimit = time.Second
+	loneLimit  = 1500 * time.Millisecond // of the only one: to ask a busy server again makes it busier
 	mostLimit  = backend.FirstAnswer
 )
 
-func (b *Backend) limit() time.Duration { return b.roundTrip.Limit(leastLimit, mostLimit) }
+func (b *Backend) limit() time.Duration { return b.roundTrip.Limit(b.least, mostLimit) }
 
 // answered notes the answer to a request that was sent then.
 func (b *Backend) answered(sent time.Time) {

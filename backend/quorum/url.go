@@ -120,11 +120,11 @@ func (b *Backend) inspect(ctx context.Context, names []string) error {
 		}
 		b.janitor.Go(func(context.Context) { results <- inspection{i, look.Inspect(looking)} })
 	}
-	errs, err := b.awaitNodes(ctx, results)
+	errs, err := b.awaitNodes(ctx, results, names)
 	for i := range errs {
 		if err == nil && errs[i] != nil {
 			b.nodes[i].silent.Store(true)
-			b.log.Warn("dlock: a node of the quorum does not answer yet", "node", names[i], "error", errs[i])
+			b.log.Warn("dlock: a node of the quorum does not answer yet", "error", errs[i])
 		}
 	}
 	return err
@@ -132,17 +132,23 @@ func (b *Backend) inspect(ctx context.Context, names []string) error {
 
 // awaitNodes waits for the first answers of the nodes, or of as many as are needed
 // and a little longer. It returns why the others do not answer.
-func (b *Backend) awaitNodes(ctx context.Context, results <-chan inspection) (errs []error, err error) {
-	errs = slices.Repeat([]error{errOverdue}, len(b.nodes))
+func (b *Backend) awaitNodes(ctx context.Context, results <-chan inspection, names []string) (errs []error, err error) {
+	for _, name := range names {
+		errs = append(errs, fmt.Errorf("%s: %w", name, errOverdue))
+	}
 	var enough <-chan time.Time
 	open := 0
 	for left := len(b.nodes); left > 0; left-- {
 		select {
 		case r := <-results:
-			if errs[r.node] = r.err; r.err == nil {
+			switch {
+			case r.err == nil:
 				open++
-			} else if kindOf(r.err) != backend.ErrUnavailable {
+				errs[r.node] = nil
+			case kindOf(r.err) != backend.ErrUnavailable:
 				return nil, r.err
+			default:
+				errs[r.node] = fmt.Errorf("%s: %w", names[r.node], r.err)
 			}
 			if left-1+open < b.need {
 				return nil, backend.Fail(backend.ErrUnavailable, fmt.Errorf("too few nodes answer: %w", errors.Join(errs...)))

@@ -14,6 +14,10 @@ const (
 	batchBytes = sendBuffer / 4
 )
 
+// batchesAtOnce is how many transactions are under way at a time where many holds end
+// together.
+const batchesAtOnce = 8
+
 // ReleaseAll implements backend.BatchReleaser.
 func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -27,9 +31,12 @@ func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report 
 	end := time.AfterFunc(limit, cancel)
 	defer end.Stop()
 	var all sync.WaitGroup
+	places := make(chan struct{}, batchesAtOnce)
 	for s, holds := range of {
 		for _, batch := range batches(holds) {
+			places <- struct{}{}
 			all.Go(func() {
+				defer func() { <-places }()
 				s.releaseBatch(batch)
 				for _, h := range batch {
 					report(h, h.State.(*held).outcome(ctx))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -55,5 +57,45 @@ func TestReleaseAll(t *testing.T) {
 				queued(t, op, fmt.Sprint(i), 0)
 			}
 		})
+	}
+}
+
+// TestReleaseAllTakesFewGoroutines gives back more holds than fit in the transactions
+// that are under way at a time.
+func TestReleaseAllTakesFewGoroutines(t *testing.T) {
+	const takers, each, few = 16, 160, 40 // goroutines; there are as many transactions
+	b, err := zk.Connect(testContext(t), []string{shared.Addr()}, &zk.Options{Root: rootOf(t), SessionTimeout: time.Minute})
+	must(t, err)
+	defer b.Close(context.Background())
+	var all sync.WaitGroup
+	holds := make([]*backend.Hold, takers*each)
+	for i := range takers {
+		all.Go(func() {
+			for j := i * each; j < (i+1)*each; j++ {
+				h, err := b.Acquire(testContext(t), backend.Request{Name: fmt.Sprint(j), Mode: backend.Exclusive, TTL: time.Minute, Wait: true})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				holds[j] = h
+			}
+		})
+	}
+	all.Wait()
+	if t.Failed() {
+		return
+	}
+	before, most := runtime.NumGoroutine(), 0
+	var mu sync.Mutex
+	b.ReleaseAll(testContext(t), holds, func(_ *backend.Hold, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		most = max(most, runtime.NumGoroutine())
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	if most > before+few {
+		t.Errorf("%d goroutines for %d holds, and %d before", most, len(holds), before)
 	}
 }

@@ -226,7 +226,7 @@ func (r *register) judge(c *call, err error) {
 			r.violate("held is held", "c%d %s %v: held, and nobody had or wanted it: %v", c.client, c.what, c.names, err)
 		}
 	case errors.Is(err, dlock.ErrUnavailable):
-		hurried := (c.ctx.Err() != nil || c.hurried) && (time.Since(c.start) < unanswered || r.moved(c))
+		hurried := (c.ctx.Err() != nil || c.hurried) && (time.Since(c.start) < unanswered || r.moved(c) || r.w.over.Err() != nil)
 		if !hurried && !r.touched(c.client, c.start.Add(-lingers), func(t touch) bool { return t.fails }) {
 			r.violate("reachable is available", "c%d %s %v: %v", c.client, c.what, c.names, err)
 		}

@@ -11,9 +11,13 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// A Config is what a program needs to be told to have a client: it decodes
-// from JSON, YAML and environment variables by its field tags. For viper and others
-// on mapstructure give the option DecodeHook(mapstructure.TextUnmarshallerHookFunc()).
+// A Config is what a program needs to be told to have a client. It has the field tags
+// of encoding/json, yaml.v3, caarlos0/env (give that one envPrefix:"DLOCK_") and
+// mapstructure. For viper and others on mapstructure give the option
+// DecodeHook(mapstructure.TextUnmarshallerHookFunc()).
+//
+// Make it a named field of the program's settings: a struct that embeds a Config is
+// printed and encoded as the Config alone.
 type Config struct {
 	// URL names the backend and says where it is, as Open takes it. It may
 	// hold a password: a Config is never printed or encoded with it.
@@ -25,8 +29,9 @@ type Config struct {
 	Label  string   `json:"label,omitempty" yaml:"label,omitempty" mapstructure:"label" env:"LABEL"`
 }
 
-// A Secret is text that nothing prints: NewSecret makes it, text decodes into it, and
-// its Reveal returns it.
+// A Secret is text that nothing prints, such as a URL with a password. NewSecret makes
+// one, text decodes into it, and Reveal returns the text; its methods are documented in
+// package backend.
 type Secret = backend.Secret
 
 // NewSecret returns text as a Secret.
@@ -66,6 +71,8 @@ func (c Config) String() string {
 	where := "(malformed URL)"
 	if u, err := backend.ParseURL(c.URL.Reveal()); err == nil {
 		where = u.String()
+	} else if c.URL.Reveal() == "" {
+		where = "(no URL)"
 	}
 	return fmt.Sprintf("%s ttl=%s prefix=%q label=%q", where, time.Duration(c.TTL), c.Prefix, c.Label)
 }
@@ -83,7 +90,8 @@ func (c Config) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 // Format prints String for every verb.
 func (c Config) Format(s fmt.State, _ rune) { fmt.Fprint(s, c.String()) }
 
-// A Duration is a time.Duration that decodes from text such as 10s.
+// A Duration is a time.Duration that decodes from text such as 10s. A bare number is an
+// error.
 type Duration time.Duration
 
 var (
@@ -95,7 +103,7 @@ var (
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
 	if err != nil {
-		return backend.Fail(ErrInvalidConfig, errors.New("want a duration such as 10s"))
+		return backend.Fail(ErrInvalidConfig, fmt.Errorf("duration %q: want one with a unit, such as 10s", text))
 	}
 	*d = Duration(v)
 	return nil

@@ -18,8 +18,8 @@ import (
 type Locker interface {
 	// Lock waits until the lock is held or ctx is done. ctx bounds the wait
 	// only: it has no say once Lock has returned. A call that fails may return up
-	// to 100 ms after ctx is done, to hear of or give back what it had got: whoever
-	// asks next is not refused for nobody. A server that has never answered is not waited
+	// to 100 ms after ctx is done: it first gives back what it may have got, so that
+	// the next caller is not refused. A server that has never answered is not waited
 	// for longer than 3 s, whatever ctx allows: ErrUnavailable.
 	//
 	// If ctx came from Lease.Context of a live lease on this lock, Lock

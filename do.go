@@ -25,7 +25,8 @@ func Do(ctx context.Context, l Locker, f func(ctx context.Context, lease *Lease)
 	return lease.run(ctx, f)
 }
 
-// TryDo is Do, but returns ErrHeld without running f if the lock is held.
+// TryDo is Do, but fails with ErrHeld, without running f, if the lock is held. An
+// ErrHeld that f returns looks the same but for the Name of its Error.
 func TryDo(ctx context.Context, l Locker, f func(ctx context.Context, lease *Lease) error) error {
 	lease, err := l.TryLock(ctx)
 	if err != nil {
@@ -65,13 +66,14 @@ func (l *Lease) term(ctx context.Context, f func(context.Context, *Lease) error)
 
 // Lead holds l for as long as it can, and runs f for each term that it does.
 // f's context ends with the term, when the lock is lost or ctx is done; f must
-// return soon then. After a term Lead unlocks l, and stands again.
+// return soon then. After a term Lead unlocks l. When f returns nil, Lead stands for
+// the next term: to stop leading, end ctx.
 //
-// Lead returns when ctx is done, with its cause, and f's error if that says more. It
-// returns earlier if f fails within a term, with f's error, or if the lock cannot be
-// had at all: a bad name, a refused password, a closed client. What f returns when its
-// term was lost goes to the client's logger. A server that does not answer is asked
-// again, with growing pauses, and so are terms begun that end within a second.
+// Lead never returns nil. It returns when ctx is done, with its cause, and f's error if
+// that says more. It returns earlier if f fails within a term, with f's error, or if the
+// lock cannot be had at all: a bad name, a refused password, a closed client. What f
+// returns when its term was lost goes to the client's logger. Lead pauses, longer each
+// time, when the server does not answer and after terms shorter than a second.
 func Lead(ctx context.Context, l Locker, f func(ctx context.Context, lease *Lease) error) error {
 	if ctx == nil {
 		return newError("lock", "", errNilContext)

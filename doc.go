@@ -21,7 +21,8 @@
 // time, as long as every holder runs: a hold is renewed in the background, and
 // its [Lease] ends before the server gives the lock to somebody else, whether
 // or not anybody can say so. Waiting is first come, first served. A holder that
-// dies frees the lock within its TTL, as the backend rounds it. A call's context
+// dies frees the lock within its TTL; on etcd, ZooKeeper and Postgres it can take
+// longer, as their packages say. A call's context
 // bounds the waiting, and has no say once the lock is held. Every call that waits
 // ends.
 //

@@ -68,6 +68,29 @@ func ExampleMutex_TryLock() {
 	// Output: another machine has it
 }
 
+func ExampleTryDo() {
+	ctx := context.Background()
+	client := open(ctx)
+	defer client.Close(ctx)
+	backUp := func(context.Context, *dlock.Lease) error {
+		fmt.Println("backing up")
+		return nil
+	}
+
+	for range 2 { // machines
+		nightly := client.Mutex("nightly", dlock.WithMinHold(time.Minute)) // clocks differ by less
+		switch err := dlock.TryDo(ctx, nightly, backUp); {
+		case errors.Is(err, dlock.ErrHeld):
+			fmt.Println("another machine has it")
+		case err != nil:
+			fmt.Println("nobody knows:", err)
+		}
+	}
+	// Output:
+	// backing up
+	// another machine has it
+}
+
 func ExampleLease_Token() {
 	ctx := context.Background()
 	client := open(ctx)

@@ -85,11 +85,11 @@ func (l *Lease) Err() error {
 
 // Token returns the lock's fencing token. It is greater than that of every
 // earlier exclusive hold of the lock and of every earlier phase of readers,
-// whoever held it, also across restarts of the server. Keep the greatest one
-// seen with what the lock protects, and refuse writes that carry a smaller
-// one: a client that has not noticed yet that its server has lost its data
-// passes its hold on with such a token. Entering a lock again keeps the token.
-// Token is 0 on the lease of a multi-lock, and on a zero lease, so that such a
+// whoever held it, also across restarts of the server. Keep the greatest token
+// seen with what the lock protects, and refuse writes that carry a smaller one. (A
+// client that does not know yet that its server has lost its data may still use an old
+// hold: its tokens are smaller.) Entering a lock again keeps the token, and so does the
+// end of the lease. Token is 0 on the lease of a multi-lock, and on a zero lease, so that such a
 // check refuses it.
 //
 // A token fits a signed 64-bit integer, such as a bigint. Each backend counts in a
@@ -125,9 +125,10 @@ func (l *Lease) Until() time.Time {
 }
 
 // Wanted returns a channel that is closed when somebody else waits for the
-// lock, for holders who can stop early. It is nil where the backend cannot
-// tell: on files, etcd and Postgres, and for readers on ZooKeeper. On ZooKeeper,
-// and on Redis without a subscription, it may be closed as late as the next renewal.
+// lock, for holders who can stop early. It is nil where the backend cannot tell: on
+// files and Postgres, for readers on ZooKeeper, and with WithMaxHold where only a
+// renewal tells. On etcd a renewal tells, and so it may be on ZooKeeper, and on Redis
+// without a subscription. Of a multi-lock it is nil if one of its locks cannot tell.
 func (l *Lease) Wanted() <-chan struct{} {
 	if l.zero() {
 		return nil

@@ -273,7 +273,6 @@ func (a *multiLease) pass() bool { return false }
 
 func (a *multiLease) downgrade(context.Context) error { return ErrUnsupported }
 
-// whenWanted watches all locks, from the first call until the lease ends.
 // until returns the first end of a member.
 func (a *multiLease) until() (first time.Time) {
 	for _, part := range a.members() {
@@ -284,6 +283,7 @@ func (a *multiLease) until() (first time.Time) {
 	return first
 }
 
+// whenWanted watches all locks, from the first call until the lease ends.
 func (a *multiLease) whenWanted() <-chan struct{} {
 	a.wantedOnce.Do(func() {
 		var each []<-chan struct{}

@@ -31,8 +31,11 @@ type URL struct {
 // is wrong, never its text.
 func ParseURL(raw string) (*URL, error) {
 	scheme, rest, ok := strings.Cut(raw, "://")
-	if !ok || !validScheme(scheme) {
-		return nil, badURL("want scheme://host")
+	switch {
+	case raw == "":
+		return nil, badURL("there is none")
+	case !ok || !validScheme(scheme):
+		return nil, badURL("want scheme://host, or file:///directory")
 	}
 	end := strings.IndexAny(rest, "/?#")
 	if end < 0 {

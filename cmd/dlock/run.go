@@ -20,22 +20,23 @@ const runHelp = `Run COMMAND while holding the lock NAME, and wait for the lock 
 
 The lock lasts as long as COMMAND itself, which finds DLOCK_NAME and the fencing
 token DLOCK_TOKEN in its environment, but not DLOCK_URL. Put a URL that holds a
-password there: other users can see the arguments of a process.
+password in DLOCK_URL: other users can see the arguments of a process.
 
 Signals go on: INT, TERM, HUP and QUIT to COMMAND and what it has started in its
 process group, as from a terminal, USR1 and USR2 to COMMAND alone. If the lock
 is lost, the whole group gets SIGTERM, and SIGKILL when --grace is over. Both
 happen before a server can give the lock to somebody else: while the server does not
 answer, SIGTERM comes that much earlier, which is why --grace is at most half of the
-TTL. A server that takes the lock away gives no such warning. If dlock is killed, the whole group is killed at once. A process that has left the
-group, as a daemon does with setsid, is not reached.
+TTL. A server that takes the lock away gives no such warning. If dlock is killed,
+the whole group is killed at once. A process that has left the group, as a daemon
+does with setsid, is not reached.
 
 With --min-hold a job that is over at once does not run a second time on a machine
 whose clock is a little behind. Redis, etcd and a quorum keep the lock by themselves;
 elsewhere dlock stays until the time is over.
 
-COMMAND inherits all of the environment but DLOCK_URL. dlock ends at most two
-seconds after COMMAND, also if the backend does not answer: the lock is then free
+COMMAND inherits all of the environment but DLOCK_URL. Unless --min-hold has it stay,
+dlock ends at most two seconds after COMMAND, also if the backend does not answer: the lock is then free
 when its TTL is over.
 
 `

@@ -116,7 +116,7 @@ func (k *Keeper) strain(b *batch, slack float64, at moment) {
 		k.pressure.late.Store(int64(at + moment(min(relief, b.period()/2))))
 	}
 	if slack < half {
-		k.pressure.full.Store(int64(at + moment(b.ttl)))
+		k.pressure.full.Store(int64(at + moment(b.lease)))
 	}
 }
 
@@ -139,6 +139,6 @@ func (k *Keeper) watchQueue(at moment) {
 	b := k.queue[0]
 	k.strain(b, b.slack(at, k.schedule.lead), at)
 	if at-b.due > moment(b.period()/8) {
-		k.pressure.full.Store(int64(at + moment(b.ttl)))
+		k.pressure.full.Store(int64(at + moment(b.lease)))
 	}
 }

@@ -17,6 +17,7 @@ const closeness = 64
 // A hold changes its batch with every renewal, and with every attempt that fails.
 type batch struct {
 	ttl      time.Duration
+	lease    time.Duration // what the server granted of the ttl, or more, as where a session is the lease
 	deadline deadline
 	span     time.Duration // from when it was proven to the deadline
 	end      moment        // of the longest time for its one hold; never: there is no such time
@@ -36,7 +37,7 @@ type batch struct {
 // takes reports whether a hold that would have a batch such as n may share b. Its
 // renewal does not come before half of the time until then.
 func (b *batch) takes(n *batch, now instant) bool {
-	slack := min(b.ttl/closeness, time.Duration(n.first-now.at)/2)
+	slack := min(b.lease/closeness, time.Duration(n.first-now.at)/2)
 	return b.end == never && n.end == never &&
 		near(int64(b.first), int64(n.first), slack) && b.deadline.within(slack, n.deadline)
 }
@@ -129,13 +130,13 @@ func (b *batch) slack(at, lead moment) float64 {
 }
 
 // period is the time from one renewal to the next.
-func (b *batch) period() time.Duration { return b.ttl / 3 }
+func (b *batch) period() time.Duration { return max(b.lease/3, time.Microsecond) }
 
 // again returns a batch for the holds that an attempt did not renew. Tries come
 // closer as the end does.
 func (b *batch) again(at moment) *batch {
-	n := &batch{ttl: b.ttl, deadline: b.deadline, span: b.span, end: b.end, first: b.first, until: b.until, pauses: b.pauses}
-	n.pauses.Min, n.pauses.Max = max(b.ttl/50, time.Millisecond), max(b.ttl/10, 2*time.Millisecond)
+	n := &batch{ttl: b.ttl, lease: b.lease, deadline: b.deadline, span: b.span, end: b.end, first: b.first, until: b.until, pauses: b.pauses}
+	n.pauses.Min, n.pauses.Max = max(b.lease/50, time.Millisecond), max(b.lease/10, 2*time.Millisecond)
 	pause := n.pauses.Next()
 	if b.limit() != never {
 		pause = max(min(pause, b.left(at)/4), time.Millisecond)

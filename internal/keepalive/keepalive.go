@@ -149,8 +149,11 @@ func (k *Keeper) Add(it *Item, maxHold time.Duration, owner Owner) bool {
 
 // batchFor is the batch of a hold that was just proven.
 func (k *Keeper) batchFor(h *backend.Hold, ttl time.Duration, end moment, now instant) batch {
-	b := batch{ttl: ttl, deadline: k.clock.deadline(h), end: end}
-	b.first = k.clock.at(h.Sent) + moment(period(h, ttl))
+	b := batch{ttl: ttl, lease: ttl, deadline: k.clock.deadline(h), end: end}
+	if h.Granted > 0 {
+		b.lease = h.Granted
+	}
+	b.first = k.clock.at(h.Sent) + moment(b.period())
 	b.due, b.until = b.first, b.deadline.until(now)
 	if h.Granted > 0 {
 		b.span = h.Granted - backend.Margin(h.Granted)
@@ -304,12 +307,4 @@ func (k *Keeper) Close() {
 		k.report(ended)
 	}
 	k.passes.Wait()
-}
-
-// period is the time from one renewal of h to the next.
-func period(h *backend.Hold, ttl time.Duration) time.Duration {
-	if h.Granted > 0 {
-		return h.Granted / 3
-	}
-	return ttl / 3
 }

@@ -125,6 +125,28 @@ func TestFirstRenewalIsNotOverdue(t *testing.T) {
 	})
 }
 
+// Where a session is the lease, as on ZooKeeper, it may be far longer than the TTL. A
+// server that does not answer is asked as often as the lease needs.
+func TestTriesGoByTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, ttl := range []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Minute} {
+			var tries atomic.Int32
+			k := newKeeper(renewFunc(func(context.Context, *backend.Hold) error {
+				tries.Add(1)
+				return backend.ErrUnavailable
+			}))
+			h := granted(30 * time.Second)
+			h.TTL = ttl
+			add(t, k, h, newOwner())
+			time.Sleep(20 * time.Second) // the first renewal is due after 10
+			if n := tries.Load(); n < 3 || n > 15 {
+				t.Errorf("%d tries in 10 s with a TTL of %v and a lease of 30 s", n, ttl)
+			}
+			k.Close()
+		}
+	})
+}
+
 // A hold of fixed length is renewed only if the server granted less.
 func TestFixedHold(t *testing.T) {
 	for lease, want := range map[time.Duration]int{time.Minute: 0, 10 * time.Second: 10} {

@@ -114,11 +114,11 @@ func (s *schedule) due(now moment) (b *batch, ok bool) {
 }
 
 // soon returns the batch on top if its renewal is due within a fifteenth of its
-// TTL: it may share a request with others.
+// lease: it may share a request with others.
 func (s *schedule) soon(now moment) (b *batch, ok bool) {
 	if len(s.dates) == 0 {
 		return nil, false
 	}
 	b = s.dates[0].batch
-	return b, s.dates[0].at == b.due && b.due <= now+moment(b.ttl/15)
+	return b, s.dates[0].at == b.due && b.due <= now+moment(b.lease/15)
 }

@@ -49,7 +49,7 @@ type deadline struct {
 
 // deadline is when the holder of h stops believing in it.
 func (c clock) deadline(h *backend.Hold) deadline {
-	if h.Granted <= 0 {
+	if h.Granted == 0 {
 		return deadline{never, math.MaxInt64}
 	}
 	lasts, sent := h.Granted-backend.Margin(h.Granted), c.instant(h.Sent)

@@ -330,6 +330,27 @@ func TestAddRefusesWhatIsOver(t *testing.T) {
 	}
 }
 
+// What the server has granted for less than no time is over, and not without a lease.
+func TestNothingWasGranted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, o := newKeeper(renewFunc(func(_ context.Context, h *backend.Hold) error {
+			h.Sent, h.Granted = time.Now(), -time.Millisecond
+			return nil
+		})), newOwner()
+		defer k.Close()
+		h := granted(30 * time.Second)
+		h.Granted = -time.Millisecond
+		if k.Add(&Item{Hold: h}, 0, o) {
+			t.Error("a hold that was over when it was granted was added")
+		}
+		add(t, k, granted(30*time.Second), o)
+		time.Sleep(15 * time.Second)
+		if len(o.lost) == 0 {
+			t.Error("a hold that was over when it was renewed goes on")
+		}
+	})
+}
+
 // The wall clock alone passes a deadline: the monotonic one may have stopped.
 func TestDeadlineByTheWallClock(t *testing.T) {
 	c := newClock()

@@ -44,7 +44,7 @@ func (k *Keeper) Admit(ctx context.Context) error {
 		return nil
 	}
 	give := k.clock.now().at + moment(patience)
-	for {
+	for !k.isLight() {
 		now := k.clock.now().at
 		at := moment(k.pressure.late.Load())
 		if at <= now {
@@ -61,6 +61,14 @@ func (k *Keeper) Admit(ctx context.Context) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// isLight reports whether there are so few holds that one more is no burden.
+func (k *Keeper) isLight() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.held < few
 }
 
 // await waits until a time that may be too late.

@@ -189,3 +189,37 @@ func TestChurnGoesOnUnderLoad(t *testing.T) {
 		}
 	})
 }
+
+// Whoever has given back what was too much may take locks again, and need not wait for
+// what late renewals have said of the many.
+func TestFewAreTakenAfterOverload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 30 * time.Second
+		var c counter
+		k := newCounting(renewFunc(extend), &c)
+		defer k.Close()
+		var held []*Item
+		for range 2 * few {
+			held = append(held, add(t, k, granted(ttl), &c))
+		}
+		soon := int64(k.clock.now().at + moment(ttl))
+		k.pressure.late.Store(soon)
+		k.pressure.full.Store(soon)
+		if err := k.Admit(t.Context()); !errors.Is(err, ErrBehind) {
+			t.Errorf("beside many whose renewals are late: %v", err)
+		}
+		for _, it := range held {
+			k.Remove(t.Context(), it)
+		}
+		start := time.Now()
+		for range 100 {
+			if err := k.Admit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			add(t, k, granted(ttl), &c)
+		}
+		if took := time.Since(start); took > 0 {
+			t.Errorf("a few locks took %v", took)
+		}
+	})
+}

@@ -69,6 +69,7 @@ type Client struct {
 
 	losses    batcher       // to be told
 	leftovers batcher       // to be given back
+	stubborn  batcher       // and those that could not be at first
 	id        string        // 128 random bits
 	lastID    atomic.Uint64 // counts requests
 

@@ -71,42 +71,58 @@ func (c *Client) abandon(holds ...*hold) {
 	}
 }
 
-// clearUp gives back holds that are over, and tries again where the server could
-// not be told. One that is gone on the server is as good as released. The place of
-// each is free after the first attempt.
+// clearUp gives back holds that are over. One that is gone on the server is as good as
+// released. The place of each is free after this attempt. Others see to those of which
+// the server could not be told: they must not hold up what comes next.
 func (c *Client) clearUp(ctx context.Context, holds []*hold) {
-	var limit time.Duration
-	for _, h := range holds {
-		limit = max(limit, h.item.Hold.TTL)
-	}
-	lasting, cancel := backend.Bound(ctx, limit)
+	calm, cancel := backend.Bound(ctx, longestTTL(holds))
 	defer cancel()
-	c.keeper.Calm(lasting)
+	c.keeper.Calm(calm)
+	if rest := c.attempt(ctx, holds); len(rest) > 0 && !c.stubborn.add(&c.janitor, c.insist, rest) {
+		c.insist(ctx, rest)
+	}
+}
+
+// insist gives back holds of which the server could not be told at first.
+func (c *Client) insist(ctx context.Context, holds []*hold) {
+	lasting, cancel := backend.Bound(ctx, longestTTL(holds))
+	defer cancel()
 	defer func() {
 		if ctx.Err() == nil { // which Close ends: the server has ended what is left
 			c.owes(false, holds...)
 		}
 	}()
-	backend.Retry(lasting, func(lasting context.Context) error {
-		ctx := within(lasting, limit)
-		defer ctx.end()
-		var mu sync.Mutex
-		var rest []*hold
-		c.giveBackAll(ctx, holds, func(h *hold, err error) {
-			c.unhang(h)
-			if err != nil && !errors.Is(err, ErrLost) && !errors.Is(err, ErrClosed) {
-				mu.Lock()
-				defer mu.Unlock()
-				rest = append(rest, h)
-			} else {
-				c.owes(false, h)
-			}
-		})
-		if holds = rest; len(rest) > 0 {
+	backend.Retry(lasting, func(ctx context.Context) error {
+		if holds = c.attempt(ctx, holds); len(holds) > 0 {
 			return ErrUnavailable
 		}
 		return nil
 	})
+}
+
+// attempt gives back holds, and returns those of which the server could not be told.
+func (c *Client) attempt(ctx context.Context, holds []*hold) (rest []*hold) {
+	bounded := within(ctx, longestTTL(holds))
+	defer bounded.end()
+	var mu sync.Mutex
+	c.giveBackAll(bounded, holds, func(h *hold, err error) {
+		c.unhang(h)
+		if err != nil && !errors.Is(err, ErrLost) && !errors.Is(err, ErrClosed) {
+			mu.Lock()
+			defer mu.Unlock()
+			rest = append(rest, h)
+		} else {
+			c.owes(false, h)
+		}
+	})
+	return rest
+}
+
+func longestTTL(holds []*hold) (longest time.Duration) {
+	for _, h := range holds {
+		longest = max(longest, h.item.Hold.TTL)
+	}
+	return longest
 }
 
 // giveBackAll is giveBack for each of the holds. It calls done once for each, from

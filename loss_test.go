@@ -3,12 +3,16 @@ package dlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/memory"
 )
 
 // A spy is a context that looks around whenever one made from it is ended: to end a
@@ -174,5 +178,43 @@ func TestEndOfManyContextsBesideOthers(t *testing.T) {
 		ba.Cut()
 		<-ended
 		ba.Heal()
+	})
+}
+
+// partlySilent does not answer the release of some names.
+type partlySilent struct{ bySession }
+
+func (p partlySilent) Release(ctx context.Context, h *backend.Hold) error {
+	if strings.HasPrefix(h.Name, "silent") {
+		<-ctx.Done()
+		return backend.WaitEnded(ctx, false)
+	}
+	return p.bySession.Release(ctx, h)
+}
+
+// Locks that cannot be given back do not hold up the return of others, however many
+// and however long their leases are.
+func TestReleasesWithoutAnswerDelayNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.NewServer()
+		sb, _ := newBySession(s)
+		c, err := dlock.New(partlySilent{sb}, &dlock.Options{TTL: time.Hour})
+		is(t, err, nil)
+		lease := lock(t, c.Mutex("x"))
+		for i := range 50 {
+			is(t, lock(t, c.Mutex(fmt.Sprint("silent", i))).Unlock(t.Context()), dlock.ErrUnavailable)
+		}
+		s.Evict("x")
+		<-lease.Done()
+		time.Sleep(2 * backend.FirstAnswer)
+		start := time.Now()
+		unlock(t, lock(t, c.Mutex("x")))
+		short(t, "Lock after the loss", start, 0)
+
+		err = c.Close(context.Background())
+		is(t, err, dlock.ErrUnavailable)
+		if !strings.Contains(err.Error(), `"silent0"`) {
+			t.Errorf("%v does not name what is not free", err)
+		}
 	})
 }

@@ -30,8 +30,8 @@ const (
 // 1 s; if ctx is done already, for 1 s. What has not been confirmed then is an
 // ErrUnavailable that names the locks: the server ends them when their TTL is over.
 // Where the backend cannot leave a lock behind, Close waits longer for what remains of
-// WithMinHold, until ctx is done. A hook that does not return, or a backend, is left
-// behind some 50 ms after that.
+// WithMinHold, until ctx is done. Hooks that do not return, or a backend, are left
+// behind within a quarter of a second after that.
 func (c *Client) Close(ctx context.Context) error {
 	if ctx == nil {
 		return newError("close", "", errNilContext)
@@ -56,13 +56,13 @@ func (c *Client) Close(ctx context.Context) error {
 	holds = slices.DeleteFunc(holds, func(h *hold) bool { return !h.finish(closed) })
 	late := leaveBehind(told, func() error { c.releaseAll(told, holds); return nil })
 	rested := c.rests.Close(resting)
+	last := told
 	if rest > 0 {
-		told, cancel = bounded(ctx, limit)
-		defer cancel()
+		last = resting
 	}
-	undone := c.janitor.Close(told)
-	renewing := leaveBehind(told, func() error { c.keeper.Close(); return nil })
-	open := leaveBehind(told, func() error { return c.backend.Close(told) })
+	undone := c.janitor.Close(last)
+	renewing := leaveBehind(last, func() error { c.keeper.Close(); return nil })
+	open := leaveBehind(last, func() error { return c.backend.Close(last) })
 	if err := cmp.Or(c.unconfirmed(cmp.Or(open, late, undone, renewing)), rested); err != nil {
 		return newError("close", "", err)
 	}

@@ -52,6 +52,21 @@ func TestEndsWithADeadServer(t *testing.T) {
 	})
 }
 
+// What remains of the shortest time makes Close longer by that, and by no more.
+func TestCloseWithARestAndADeadServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sb, b := newBySession(memory.NewServer())
+		c, err := dlock.New(sb, &dlock.Options{TTL: time.Minute})
+		is(t, err, nil)
+		lock(t, c.Mutex("x"))
+		lock(t, c.Mutex("y", dlock.WithMinHold(time.Second)))
+		b.Cut()
+		start := time.Now()
+		is(t, c.Close(context.Background()), dlock.ErrUnavailable)
+		short(t, "Close", start, 6*time.Second+200*time.Millisecond)
+	})
+}
+
 func TestDoWithADeadServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, ba, a, b := pair(t, dlock.Options{TTL: time.Hour})

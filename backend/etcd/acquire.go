@@ -212,7 +212,7 @@ func (s *session) ask(p *place, former releasedKey, guard int64) (*pb.TxnRespons
 	ctx, cancel := backend.Bound(s.ctx, min(s.backend.limit(), max(p.patience(), grace)))
 	defer cancel()
 	p.proved = time.Now()
-	answer, err := s.backend.kv.Do(ctx, s.asking(p, former, guard))
+	answer, err := s.backend.client.Do(ctx, s.asking(p, former, guard))
 	if ctx.Err() != nil {
 		s.backend.roundTrip.Late()
 	}
@@ -245,7 +245,7 @@ func (s *session) turnedDown(reply *pb.TxnResponse, guard int64) (unmoved bool, 
 	}
 	ctx, cancel := s.bound()
 	defer cancel()
-	answer, err := s.backend.kv.Do(ctx, s.look)
+	answer, err := s.backend.client.Do(ctx, s.look)
 	if err != nil {
 		return false, s.failed(err)
 	}

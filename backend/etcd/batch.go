@@ -117,7 +117,7 @@ func (s *session) deleteAll(ctx context.Context, holds []*backend.Hold) ([]bool,
 		own := h.State.(*hold)
 		ops[i] = clientv3.OpTxn([]clientv3.Cmp{own.stands()}, []clientv3.Op{clientv3.OpDelete(own.key.own)}, nil)
 	}
-	reply, err := s.backend.kv.Txn(ctx).Then(ops...).Commit()
+	reply, err := s.backend.client.Txn(ctx).Then(ops...).Commit()
 	if err != nil {
 		return nil, fail(err)
 	}

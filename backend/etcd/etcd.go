@@ -115,7 +115,6 @@ type Options struct {
 // A Backend keeps locks in one etcd cluster.
 type Backend struct {
 	client  *clientv3.Client
-	kv      clientv3.KV
 	owned   bool
 	least   time.Duration // of limit
 	prefix  string
@@ -153,7 +152,7 @@ func New(client *clientv3.Client, o *Options) *Backend {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	b := &Backend{client: client, kv: newKV(client), least: leastLimit, prefix: prefix + "/", made: time.Now(), shelves: make(map[int64]*shelf)}
+	b := &Backend{client: client, least: leastLimit, prefix: prefix + "/", made: time.Now(), shelves: make(map[int64]*shelf)}
 	if len(client.Endpoints()) == 1 {
 		b.least = loneLimit
 	}

@@ -52,7 +52,7 @@ func (h *hold) moveToLease(ctx context.Context, d time.Duration) error {
 		return clientv3.OpPut(key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(lease.ID))
 	}
 	former := clientv3.Compare(clientv3.Value(h.key.downgraded()), "=", h.mark())
-	reply, err := s.backend.kv.Txn(ctx).
+	reply, err := s.backend.client.Txn(ctx).
 		If(h.stands()).
 		Then(move(h.key.own)).
 		Else(clientv3.OpTxn([]clientv3.Cmp{former}, []clientv3.Op{move(h.key.downgraded())}, nil)).

@@ -54,7 +54,7 @@ func (s *session) settle(p *place) error {
 	guard := s.guardRevision()
 	ctx, cancel := s.bound()
 	defer cancel()
-	reply, err := s.backend.kv.Txn(ctx).
+	reply, err := s.backend.client.Txn(ctx).
 		If(s.unmoved(guard)).
 		Then(clientv3.OpPut(s.guard, "", clientv3.WithLease(s.lease)), clientv3.OpDelete(p.key.own)).
 		Else(s.look).
@@ -78,7 +78,7 @@ func (s *session) settle(p *place) error {
 // late request as well. The key is not used again.
 func (s *session) settleFull(ctx context.Context, p *place) error {
 	p.burnt = true
-	_, err := s.backend.kv.Delete(ctx, p.key.own)
+	_, err := s.backend.client.Delete(ctx, p.key.own)
 	return fail(err)
 }
 
@@ -86,7 +86,7 @@ func (s *session) settleFull(ctx context.Context, p *place) error {
 func (s *session) remove(p *place) error {
 	ctx, cancel := s.bound()
 	defer cancel()
-	_, err := s.backend.kv.Txn(ctx).
+	_, err := s.backend.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(p.key.own), "=", p.revision)).
 		Then(clientv3.OpDelete(p.key.own)).
 		Commit()

@@ -206,11 +206,11 @@ func (h *hold) giveBack(ctx context.Context) (outcome, error) {
 	case h.mayBeDowngraded():
 		return h.giveBackDowngraded(ctx, drop)
 	case h.key.mode == backend.Shared:
-		reply, err := h.session.backend.kv.Txn(ctx).If(h.stands()).Then(drop...).Commit()
+		reply, err := h.session.backend.client.Txn(ctx).If(h.stands()).Then(drop...).Commit()
 		return outcomeOf(err == nil && reply.Succeeded, keyDeleted), err
 	}
 	mark := clientv3.OpPut(h.key.own, released, clientv3.WithLease(h.session.lease))
-	reply, err := h.session.backend.kv.Txn(ctx).
+	reply, err := h.session.backend.client.Txn(ctx).
 		If(h.stands(), h.isLast()).
 		Then(drop...).
 		Else(clientv3.OpTxn([]clientv3.Cmp{h.stands()}, append([]clientv3.Op{mark}, tidy...), nil)).
@@ -218,7 +218,7 @@ func (h *hold) giveBack(ctx context.Context) (outcome, error) {
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace): // the server deletes, and puts nothing; or it has done this
 		h.doubt()
-		reply, err := h.session.backend.kv.Txn(ctx).If(h.stands()).Then(drop...).Commit()
+		reply, err := h.session.backend.client.Txn(ctx).If(h.stands()).Then(drop...).Commit()
 		return outcomeOf(err == nil && reply.Succeeded, keyDeleted), err
 	case err != nil:
 		return keyGone, err
@@ -230,7 +230,7 @@ func (h *hold) giveBack(ctx context.Context) (outcome, error) {
 
 func (h *hold) giveBackDowngraded(ctx context.Context, drop []clientv3.Op) (outcome, error) {
 	former := clientv3.Compare(clientv3.Value(h.key.downgraded()), "=", h.mark())
-	reply, err := h.session.backend.kv.Txn(ctx).
+	reply, err := h.session.backend.client.Txn(ctx).
 		If(h.stands()).
 		Then(drop...).
 		Else(clientv3.OpTxn([]clientv3.Cmp{former}, []clientv3.Op{clientv3.OpDelete(h.key.downgraded())}, nil)).
@@ -334,7 +334,7 @@ func (h *hold) downgrade(ctx context.Context) error {
 	}
 	ctx, cancel := s.exchange(ctx)
 	defer cancel()
-	reply, err := s.backend.kv.Txn(ctx).
+	reply, err := s.backend.client.Txn(ctx).
 		If(h.stands()).
 		Then(clientv3.OpDelete(h.key.own), clientv3.OpPut(h.key.downgraded(), h.mark(), clientv3.WithLease(s.lease))).
 		Else(clientv3.OpGet(h.key.downgraded())).

@@ -58,7 +58,7 @@ func (s *session) standing(ctx context.Context, holds []*backend.Hold) ([]bool, 
 	for i, h := range holds {
 		ops[i] = h.State.(*hold).find()
 	}
-	reply, err := s.backend.kv.Txn(ctx).Then(ops...).Commit()
+	reply, err := s.backend.client.Txn(ctx).Then(ops...).Commit()
 	if err != nil {
 		return nil, s.failed(err)
 	}

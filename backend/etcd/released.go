@@ -75,7 +75,7 @@ func (s *session) deleteReleased(keys []releasedKey) {
 	for _, k := range keys {
 		ops = append(ops, k.tidy()...)
 	}
-	_, err := s.backend.kv.Txn(ctx).Then(ops...).Commit()
+	_, err := s.backend.client.Txn(ctx).Then(ops...).Commit()
 	if err != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()

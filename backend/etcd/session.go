@@ -107,7 +107,7 @@ func (b *Backend) grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantRes
 func (s *session) putSign(ctx context.Context) (*clientv3.PutResponse, error) {
 	ctx, cancel := backend.Bound(ctx, s.backend.limit())
 	defer cancel()
-	put, err := s.backend.kv.Put(ctx, s.sign, "", clientv3.WithLease(s.lease))
+	put, err := s.backend.client.Put(ctx, s.sign, "", clientv3.WithLease(s.lease))
 	return put, fail(err)
 }
 

@@ -87,7 +87,7 @@ func anyEvent(events clientv3.WatchChan) bool {
 func (s *session) lookAtSign() int64 {
 	ctx, cancel := s.bound()
 	defer cancel()
-	reply, err := s.backend.kv.Get(ctx, s.sign, clientv3.WithKeysOnly())
+	reply, err := s.backend.client.Get(ctx, s.sign, clientv3.WithKeysOnly())
 	switch {
 	case err != nil:
 		return 0

@@ -33,6 +33,7 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 	if err != nil {
 		return nil, fail(err)
 	}
+	client.KV = newKV(client)
 	b := New(client, &Options{Prefix: cfg.URL.Path})
 	b.owned = true
 	s, err := b.session(ctx, cfg.TTL)

@@ -116,7 +116,7 @@ func (p *place) ask(ctx context.Context, how ...clientv3.OpOption) error {
 		ops = append(ops, get(p.key.formerWriters(), clientv3.WithPrefix(), clientv3.WithLimit(1)))
 	}
 	sent := time.Now()
-	reply, err := p.session.backend.kv.Txn(ctx).Then(ops...).Commit()
+	reply, err := p.session.backend.client.Txn(ctx).Then(ops...).Commit()
 	if err != nil {
 		return fail(err)
 	}
@@ -142,7 +142,7 @@ func (p *place) ask(ctx context.Context, how ...clientv3.OpOption) error {
 func (p *place) unchanged(ctx context.Context) bool {
 	ctx, cancel := p.session.exchange(ctx)
 	defer cancel()
-	reply, err := p.session.backend.kv.Txn(ctx).Then(
+	reply, err := p.session.backend.client.Txn(ctx).Then(
 		clientv3.OpGet(p.key.own, clientv3.WithKeysOnly(), clientv3.WithSerializable()),
 		clientv3.OpGet(p.ahead, clientv3.WithSerializable()),
 	).Commit()

@@ -82,9 +82,10 @@ type Keeper struct {
 	load     int64 // how often they are renewed, in a billion seconds
 	came     int   // how many have come or were renewed since the schedule's lead was fit
 
-	queue    []*batch // whose renewal is due, earliest deadline first
-	calls    []*call  // that count as under way, and some that were answered
-	underWay int      // holds of calls that are not answered
+	queue    []*batch      // whose renewal is due, earliest deadline first
+	urgent   time.Duration // the least TTL of what is or was in the queue since it was empty
+	calls    []*call       // that count as under way, and some that were answered
+	underWay int           // holds of calls that are not answered
 	lastSend moment
 	nextSend moment
 	heard    moment // when the latest call was sent of those that were answered
@@ -111,7 +112,7 @@ type Keeper struct {
 // with the holds for which Over has returned true, soon afterwards, when no others
 // end just then. Report returns at once.
 func New(r backend.Renewer, report func([]Loss)) *Keeper {
-	k := &Keeper{renewer: r, report: report, clock: newClock(), armed: never, least: never, window: math.MaxInt}
+	k := &Keeper{renewer: r, report: report, clock: newClock(), armed: never, least: never, window: math.MaxInt, urgent: math.MaxInt64}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	return k
 }

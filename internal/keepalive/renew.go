@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -36,7 +37,7 @@ type call struct {
 	// Guarded by the keeper's mutex.
 	items []*Item // those of holds; nil: it was answered
 	sent  moment
-	stale moment // when it is no longer waited for
+	stale moment // when it is no longer waited for, if nothing more urgent is due
 	open  int    // how many are not answered
 	ahead int    // how many were under way when it was sent, with its own
 	past  bool   // it does not count as under way any more
@@ -47,6 +48,7 @@ type call struct {
 // there it takes no others.
 func (k *Keeper) enqueue(b *batch) {
 	b.ready = true
+	k.urgent = min(k.urgent, b.ttl)
 	k.open.shut(b)
 	i, _ := slices.BinarySearchFunc(k.queue, b, func(x, y *batch) int { return cmp.Compare(x.limit(), y.limit()) })
 	k.queue = slices.Insert(k.queue, i, b)
@@ -58,6 +60,9 @@ func (k *Keeper) dequeue(b *batch) {
 	b.ready = false
 	i := slices.Index(k.queue, b)
 	k.queue = slices.Delete(k.queue, i, i+1)
+	if len(k.queue) == 0 {
+		k.urgent = math.MaxInt64
+	}
 }
 
 // most is how many renewals may be under way at a time.
@@ -77,10 +82,14 @@ func (k *Keeper) sendAt() moment {
 	case len(k.queue) == 0:
 		return never
 	case k.underWay >= k.most():
-		return k.calls[0].stale
+		return k.staleAt(k.calls[0])
 	}
 	return k.nextSend
 }
+
+// staleAt is when c is no longer waited for: so soon that what has a shorter TTL, and
+// is due, is not late.
+func (k *Keeper) staleAt(c *call) moment { return min(c.stale, c.sent+moment(k.urgent/6)) }
 
 // send begins renewals that are due, earliest deadline first, as many as the pace
 // and those under way allow.
@@ -331,7 +340,7 @@ func (k *Keeper) count(c *call, at moment, err error) {
 func (k *Keeper) pass(at moment) {
 	for len(k.calls) > 0 {
 		c := k.calls[0]
-		if c.open > 0 && c.sent >= k.heard && c.stale > at {
+		if c.open > 0 && c.sent >= k.heard && k.staleAt(c) > at {
 			return
 		}
 		c.past = true

@@ -236,6 +236,32 @@ func TestHoldsOnASilentServerDelayNoOther(t *testing.T) {
 	})
 }
 
+// Holds of a long TTL whose renewal is not answered do not keep those of a short one
+// from being renewed, not even before the first answer.
+func TestUnansweredLongTTLsDelayNoShortOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var long, short counter
+		k := newCounting(batchFunc(func(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+			for _, h := range holds {
+				if h.TTL == time.Hour {
+					<-ctx.Done()
+					report(h, ctx.Err())
+				} else {
+					report(h, extend(ctx, h))
+				}
+			}
+		}), &long)
+		defer k.Close()
+		addMany(t, k, 3*few, time.Hour, &long)
+		time.Sleep(25 * time.Minute) // when as many as may be are under way
+		addMany(t, k, 10, time.Second, &short)
+		time.Sleep(30 * time.Minute)
+		if lost := short.over.Load(); lost > 0 {
+			t.Errorf("%d lost that could be renewed", lost)
+		}
+	})
+}
+
 // While no attempt is answered there are few.
 func TestFewAttemptsWhileTheServerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

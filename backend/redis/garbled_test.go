@@ -206,6 +206,8 @@ func TestGarbledReplyIsUnavailable(t *testing.T) {
 		"*4\r\n:1\r\n:1\r\n:9\r\n:1\r\n": false,
 		"*4\r\n:1\r\n:1\r\n:0\r\n:1\r\n": false,
 		"*4\r\n:1\r\n:1\r\n:-9223372036854775808\r\n:1\r\n": false,
+		"*4\r\n:1\r\n:1\r\n:1\r\n$1\r\nx\r\n":               false,
+		"*2\r\n:5000\r\n:2\r\n":                             false, // a lease that is over
 	} {
 		t.Run(strconv.Quote(reply), func(t *testing.T) {
 			t.Parallel()
@@ -217,7 +219,11 @@ func TestGarbledReplyIsUnavailable(t *testing.T) {
 			}))
 			lie := func() string { return reply }
 			l.script = lie
+			before := h.Granted
 			b.Renew(within(t), []*backend.Hold{h}, func(_ *backend.Hold, err error) { is(t, err, backend.ErrUnavailable) })
+			if h.Granted != before {
+				t.Errorf("granted for %v", h.Granted)
+			}
 			if !all {
 				return
 			}

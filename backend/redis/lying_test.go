@@ -149,6 +149,8 @@ func TestGarbledRenewal(t *testing.T) {
 	for _, reply := range []any{
 		nil, "OK", int64(1), []any{}, []any{int64(1)}, []any{int64(1), int64(2), int64(3)}, []any{int64(1), int64(2), int64(0), int64(0)},
 		[]any{int64(1), int64(2), int64(2), int64(0)}, []any{int64(1), int64(2), "1", int64(0)}, []any{int64(1), int64(2), int64(-1 << 63), int64(0)},
+		[]any{int64(1), int64(2), int64(1), "x"}, []any{int64(1), int64(2), int64(1), nil}, []any{int64(1), int64(2), int64(1), int64(1<<53 + 1)},
+		[]any{nil, int64(2)},
 	} {
 		var a answer
 		a.read(reply)

@@ -66,12 +66,15 @@ func (r *renewal) renewed(a answer, expiry int64) error {
 	if expiry == 0 {
 		return backend.ErrLost
 	}
+	granted := lasting(a.int(0), max(expiry, -expiry))
+	if granted <= 0 { // no lease is over when it is renewed
+		return fail(errGarbled)
+	}
 	if expiry < 0 {
 		expiry = -expiry
 		r.wanted()
 	}
-	r.hold.Sent = a.sent
-	r.hold.Granted = lasting(a.int(0), expiry)
+	r.hold.Sent, r.hold.Granted = a.sent, granted
 	r.expiry.Store(expiry)
 	r.lasts(r.hold.Sent, r.hold.Granted)
 	return nil
@@ -135,16 +138,17 @@ func renewCall(part []renewal, till int64) []any {
 // outcomes are the new expiries of n holds: 0 for one that is lost, negative
 // if somebody waits.
 func outcomes(a answer, n int) ([]int64, error) {
-	if len(a.values) < 2 || len(a.values)%2 != 0 || a.int(1) <= 0 {
+	if len(a.values) < 2 || len(a.values)%2 != 0 || a.int(0) <= 0 || a.int(1) <= 0 {
 		return nil, errGarbled
 	}
 	out := slices.Repeat([]int64{a.int(1)}, n)
 	for i := 2; i < len(a.values); i += 2 {
 		which := a.int(i) - 1
-		if which < 0 || which >= int64(n) {
+		expiry, ok := a.integer(i + 1)
+		if !ok || which < 0 || which >= int64(n) {
 			return nil, errGarbled
 		}
-		out[which] = a.int(i + 1)
+		out[which] = expiry
 	}
 	return out, nil
 }

@@ -121,14 +121,20 @@ func (a answer) status() string {
 	return s
 }
 
-// int is the i-th value, 0 if there is no such number. No script can mean one that
-// is greater than a double is exact for.
+// int is the i-th value, 0 if there is no such number.
 func (a answer) int(i int) int64 {
-	n, _ := a.at(i).(int64)
-	if n > exact || n < -exact {
-		return 0
-	}
+	n, _ := a.integer(i)
 	return n
+}
+
+// integer is the i-th value, if that is a number. No script can mean one that is
+// greater than a double is exact for.
+func (a answer) integer(i int) (int64, bool) {
+	n, ok := a.at(i).(int64)
+	if !ok || n > exact || n < -exact {
+		return 0, false
+	}
+	return n, true
 }
 
 const exact = 1 << 53

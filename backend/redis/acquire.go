@@ -247,7 +247,7 @@ func (c *call) note(mode string, a answer, err error) error {
 	}
 	switch {
 	case err == nil:
-		c.owed = status == "GRANTED" || status == "QUEUED"
+		c.owed = owes(status)
 		err = unready(a)
 	case !unsent(err):
 		_, answered := replied(err)
@@ -255,6 +255,16 @@ func (c *call) note(mode string, a answer, err error) error {
 		c.owed = true
 	}
 	return err
+}
+
+// owes reports whether the server may have something of an id after such a status. What
+// cannot be read may be a grant that was garbled on its way.
+func owes(status string) bool {
+	switch status {
+	case "HELD", "GONE", "DEAD", "NOT_READY":
+		return false
+	}
+	return true
 }
 
 // attempt is how long to wait for one reply before the request is repeated.

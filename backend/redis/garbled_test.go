@@ -262,3 +262,68 @@ func TestNonsenseOnASubscription(t *testing.T) {
 		}
 	}
 }
+
+// A garbling is a hook that puts nonsense in the place of the replies to a script.
+type garbling struct{ script *script }
+
+func (garbling) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (garbling) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (g garbling) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if whole, ok := cmd.(once); ok && err == nil && len(whole.Args()) > 1 && whole.Args()[1] == g.script.sha {
+			whole.SetVal([]any{"x", int64(1)})
+		}
+		return err
+	}
+}
+
+// TestGarbledGrantIsGivenBack has nobody understand the reply to a request that was granted
+// the lock, or a place in its queue.
+func TestGarbledGrantIsGivenBack(t *testing.T) {
+	t.Parallel()
+	ctx, admin := within(t), plainClient(t, shared)
+	for _, wait := range []bool{false, true} {
+		must[string](t)(admin.ScriptLoad(ctx, acquireScript.source.(string)).Result())
+		rdb := plainClient(t, shared)
+		rdb.AddHook(garbling{acquireScript})
+		b := New(rdb, &Options{PollOnly: true})
+		t.Cleanup(func() { _ = b.Close(expired()) })
+		r := backend.Request{
+			Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: 10 * limit, Wait: wait,
+		}
+		if wait {
+			other := New(plainClient(t, shared), &Options{PollOnly: true})
+			t.Cleanup(func() { _ = other.Close(within(t)) })
+			must[*backend.Hold](t)(other.Acquire(ctx, backend.Request{
+				Name: t.Name(), ID: backend.ID{Client: "holder"}, Mode: backend.Exclusive, TTL: 10 * limit,
+			}))
+		}
+		_, err := b.Acquire(ctx, r)
+		is(t, err, backend.ErrUnavailable)
+		eventually(t, "nothing of it is left", func() bool {
+			fields := must[map[string]string](t)(admin.HGetAll(ctx, mainKey(r.Name)).Result())
+			queued := must[int64](t)(admin.ZCard(ctx, mainKey(r.Name)+":q").Result())
+			return !strings.Contains(fields["o"], t.Name()) && queued == 0
+		})
+	}
+}
+
+// TestTellingEnds has a server say again and again that there are more readers to tell.
+func TestTellingEnds(t *testing.T) {
+	t.Parallel()
+	var told atomic.Int64
+	l := &garbler{script: func() string { return fmt.Sprintf(":%d\r\n", told.Add(128)) }}
+	b := New(newGarbler(t, l), &Options{PollOnly: true})
+	told.Store(1)
+	b.tell(lockKey(t.Name()), 1)
+	must[any](t)(nil, b.janitor.Close(within(t)))
+	if n := l.asked.Load(); n != tellings {
+		t.Errorf("asked %d times", n)
+	}
+	must[any](t)(nil, b.Close(within(t)))
+}

@@ -57,6 +57,7 @@ func (c *call) grab(ctx context.Context) (answer, bool) {
 	a, err := c.put(ctx, "t", grabScript, grabScript.of(c.key, 1, c.id, millis(c.TTL)))
 	if err == nil && c.status(a) == "" {
 		c.b.free.forget(c.key)
+		c.owed = !a.isZero() // which says that nothing has changed
 		return a, false
 	}
 	return a, err == nil
@@ -73,5 +74,5 @@ func (r *release) drop(ctx context.Context) bool {
 	call := dropScript.of(r.state.key(), 1, (*idArg)(r.state))
 	a, err := r.b.run(ctx, min(attempt(r.ttl), r.ttl), dropScript, call)
 	r.repeated = err != nil && !untouched(err)
-	return err == nil && a.plain && a.number == 0
+	return err == nil && a.isZero()
 }

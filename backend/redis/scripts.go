@@ -115,6 +115,9 @@ type answer struct {
 	values []any
 }
 
+// isZero reports whether it was the number 0.
+func (a answer) isZero() bool { return a.plain && a.number == 0 }
+
 // status is the first value where that is a word.
 func (a answer) status() string {
 	s, _ := a.at(0).(string)

@@ -50,11 +50,15 @@ func (c *call) wait(ctx context.Context, a answer) (*backend.Hold, answer, error
 	return nil, next, err
 }
 
+// tellings bounds the requests by which the readers of a lock hear that somebody waits:
+// a server that has told all of any number does not say that there are more.
+const tellings = 512
+
 // tell has the readers of a lock, from a number on, hear in the background that
 // somebody waits for it. Whom that does not reach hears with its renewal.
 func (b *Backend) tell(k key, told int64) {
 	b.janitor.Go(func(ctx context.Context) {
-		for told > 0 {
+		for range tellings {
 			a, err := b.run(ctx, attempt(unattended), tellScript, tellScript.of(k, 2, told))
 			if err != nil || a.number <= told {
 				return

@@ -26,7 +26,9 @@ func (p *pipeliner) direct(ctx context.Context, limit time.Duration, args []any)
 		return nil, nil, false
 	}
 	c := command{ctx: ctx, args: args}
-	process(deadline{context.WithoutCancel(ctx), s.began.Add(min(limit, captive))}, p.client, []*command{&c})
+	bound, cancel := context.WithDeadline(context.WithoutCancel(ctx), s.began.Add(min(limit, captive)))
+	defer cancel()
+	process(bound, p.client, []*command{&c})
 	p.exit(s, c.err)
 	return c.reply, c.err, true
 }
@@ -59,13 +61,3 @@ func (p *pipeliner) exit(s *sender, err error) {
 	p.leave(s)
 	p.dispatch()
 }
-
-// A deadline is a context that does not end at its deadline, for whoever reads
-// that. It costs no timer.
-type deadline struct {
-	context.Context
-	at time.Time
-}
-
-// Deadline implements context.Context.
-func (d deadline) Deadline() (time.Time, bool) { return d.at, true }

@@ -26,7 +26,8 @@ type Options struct {
 	// or the server is not run for some milliseconds, as on any busy machine. A
 	// client that holds very many locks needs a longer one: all have to be renewed
 	// within it, and where many end together 2 µs for each are taken off the lease,
-	// up to a third, because that takes time.
+	// up to a third, because that takes time: off that of every lock of the client, also
+	// of one that ends at another time.
 	TTL time.Duration
 
 	// Prefix is put before every name, without a separator: end it in one,

@@ -33,7 +33,7 @@ func ParseURL(raw string) (*URL, error) {
 	scheme, rest, ok := strings.Cut(raw, "://")
 	switch {
 	case raw == "":
-		return nil, badURL("there is none")
+		return nil, badURL("none is given: want scheme://host")
 	case !ok || !validScheme(scheme):
 		return nil, badURL("want scheme://host, or file:///directory")
 	}

@@ -33,9 +33,12 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 	if strings.Trim(o.Bucket, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" || o.Replicas < 1 || o.Replicas > 5 {
 		return nil, backend.Fail(backend.ErrInvalidConfig, errors.New("want nats://host/bucket?replicas=1 to 5"))
 	}
+	if len(u.Hosts) == 0 {
+		u.Hosts = []string{"localhost"}
+	}
 	nc, err := connect(cfg)
 	if err != nil {
-		return nil, failure(err)
+		return nil, backend.At(u.HostPorts("4222"), failure(err))
 	}
 	b, err := New(ctx, nc, o)
 	if err != nil {
@@ -73,11 +76,7 @@ func connect(cfg backend.Config) (*nats.Conn, error) {
 	if cfg.TLS != nil {
 		options = append(options, nats.Secure(cfg.TLS))
 	}
-	hosts := cfg.URL.Hosts
-	if len(hosts) == 0 {
-		hosts = []string{"localhost"}
-	}
-	return nats.Connect("nats://"+strings.Join(hosts, ",nats://"), options...)
+	return nats.Connect("nats://"+strings.Join(cfg.URL.HostPorts("4222"), ",nats://"), options...)
 }
 
 // bucket finds or makes the bucket. Reads of it go to its leader: a follower may

@@ -217,7 +217,10 @@ func TestStuckShard(t *testing.T) {
 	c, admin := startCluster(t, server.Redis{})
 	ctx := within(t)
 	const locks = 300
-	client := openURL(t, clusterURL(c), &dlock.Options{TTL: crewTTL})
+	for _, s := range append(c.Masters[:3:3], c.Replicas...) { // no replica takes the place of the one that is stuck
+		must[string](t)(plainClient(t, s).ConfigSet(ctx, "cluster-node-timeout", "120000").Result())
+	}
+	client := openURL(t, clusterURL(c), &dlock.Options{TTL: 10 * time.Second})
 	stuck := c.Masters[0]
 	var safe, doomed []*dlock.Lease
 	for i := range locks {

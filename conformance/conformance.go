@@ -75,6 +75,7 @@ var properties = []property{
 	{"Context/CancelWhileWaiting", contextCancelWhileWaiting, false},
 	{"Context/CancelAtGrant", contextCancelAtGrant, false},
 	{"Context/CancelWhileUnanswered", contextWhileUnanswered, false},
+	{"Context/BehindUnanswered", contextBehindUnanswered, false},
 	{"Context/DoesNotBoundHold", contextDoesNotBoundHold, false},
 	{"Context/Deadline", contextDeadline, false},
 	{"Context/MaxWait", contextMaxWait, false},
@@ -186,6 +187,8 @@ var properties = []property{
 	{"Do/JoinsErrors", doJoinsErrors, false},
 	{"Do/UnlocksOnPanic", doUnlocksOnPanic, false},
 	{"TryDo/Skips", tryDoSkips, false},
+	{"Hooks/Panic", hooksPanic, false},
+
 	{"Lead/Terms", leadTerms, false},
 	{"Lead/StopsOnError", leadStopsOnError, false},
 	{"Lead/SilentServer", leadSilentServer, false},

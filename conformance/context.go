@@ -125,8 +125,14 @@ func contextWhileUnanswered(s *scene) {
 	s.not(err, dlock.ErrHeld)
 	s.is(err, dlock.ErrUnavailable)
 	heal()
+	s.recovers(p.Mutex(s.name))
+}
+
+// recovers waits until l can be had after a cut, and gives it back.
+func (s *scene) recovers(l dlock.Locker) {
+	s.Helper()
 	s.eventually("free after the cut", func() bool {
-		lease, err := p.Mutex(s.name).TryLock(s.ctx)
+		lease, err := l.TryLock(s.ctx)
 		if err != nil {
 			s.must(errors.Is(err, dlock.ErrHeld) || errors.Is(err, dlock.ErrUnavailable), "try: %v", err)
 			return false
@@ -134,6 +140,29 @@ func contextWhileUnanswered(s *scene) {
 		s.unlock(lease)
 		return true
 	})
+}
+
+// contextBehindUnanswered has calls of one client wait behind one that the server does
+// not answer: nobody knows whether the lock is held.
+func contextBehindUnanswered(s *scene) {
+	p := s.open()
+	if s.unable(p.Cut == nil, "Cut") {
+		return
+	}
+	heal := p.Cut()
+	ctx, cancel := context.WithTimeout(s.ctx, 200*time.Millisecond)
+	defer cancel()
+	l, told := p.Mutex(s.name), make(chan error)
+	for _, take := range []func(context.Context) (*dlock.Lease, error){l.Lock, l.Lock, l.TryLock} {
+		go func() { _, err := take(ctx); told <- err }()
+	}
+	for range 3 {
+		err := <-told
+		s.not(err, dlock.ErrHeld)
+		s.is(err, dlock.ErrUnavailable)
+	}
+	heal()
+	s.recovers(l)
 }
 
 // contextCancelledWaiterIsGone lets a waiter's context end. The server forgets the

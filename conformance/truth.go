@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock"
@@ -51,6 +52,32 @@ func leadSilentServer(s *scene) {
 	s.pass(s.TTL / 4)
 	cancel(errTest)
 	s.within(backend.FirstAnswer+s.TTL, "Lead ends with its context", ended)
+}
+
+// hooksPanic has the hook of a call panic: the call panics on, and has neither the lock
+// nor a place in the queue.
+func hooksPanic(s *scene) {
+	var armed atomic.Bool
+	hook := func(dlock.Event) {
+		if armed.CompareAndSwap(true, false) {
+			panic(errTest)
+		}
+	}
+	lock := func(p *Peer) {
+		s.Helper()
+		defer func() { s.must(recover() == errTest, "the call does not panic on") }()
+		armed.Store(true)
+		_, _ = p.Mutex(s.name).Lock(s.ctx)
+	}
+	owner := s.openWith(dlock.Options{Hooks: dlock.Hooks{Acquired: hook}})
+	waiter := s.openWith(dlock.Options{Hooks: dlock.Hooks{Waiting: hook}})
+	other := s.open()
+	lock(owner)
+	lease := s.locked(other.Mutex(s.name))
+	lock(waiter)
+	s.queued(s.name, 0)
+	s.unlock(lease)
+	s.freed(owner.Mutex(s.name))
 }
 
 // rwWriterAmongLongReaders has two readers hold a lock in turn, so that somebody

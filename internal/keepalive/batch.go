@@ -37,7 +37,7 @@ type batch struct {
 // takes reports whether a hold that would have a batch such as n may share b. Its
 // renewal does not come before half of the time until then.
 func (b *batch) takes(n *batch, now instant) bool {
-	slack := min(b.lease/closeness, time.Duration(n.first-now.at)/2)
+	slack := max(min(b.lease/closeness, time.Duration(n.first-now.at)/2), 0)
 	return b.end == never && n.end == never &&
 		near(int64(b.first), int64(n.first), slack) && b.deadline.within(slack, n.deadline)
 }

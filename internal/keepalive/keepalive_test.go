@@ -125,6 +125,26 @@ func TestFirstRenewalIsNotOverdue(t *testing.T) {
 	})
 }
 
+// A hold whose first renewal is due before it is added, since its grant took long to be
+// heard of, shares no batch: the deadline of an earlier one may have passed.
+func TestFirstRenewalIsDueAlready(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, o := newKeeper(renewFunc(extend)), newOwner()
+		defer k.Close()
+		h := granted(time.Second)
+		h.TTL = time.Second
+		k.Remove(t.Context(), add(t, k, h, newOwner()))
+		time.Sleep(2 * time.Second)
+		h = granted(time.Second)
+		h.TTL, h.Sent, h.RenewIn = time.Second, time.Now().Add(-200*time.Millisecond), 100*time.Millisecond
+		it := add(t, k, h, o)
+		if err := k.Expired(it); err != nil {
+			t.Fatal(err)
+		}
+		<-o.renewed
+	})
+}
+
 // Where a session is the lease, as on ZooKeeper, it may be far longer than the TTL. A
 // server that does not answer is asked as often as the lease needs.
 func TestTriesGoByTheLease(t *testing.T) {

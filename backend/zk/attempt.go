@@ -83,6 +83,7 @@ func (a *attempt) hasLeft() bool {
 func (a *attempt) inQueue() {
 	if !a.isQueued(0) {
 		close(a.queued)
+		a.request.Answered()
 	}
 }
 

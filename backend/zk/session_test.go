@@ -286,6 +286,7 @@ func TestServerKilledAndRestarted(t *testing.T) {
 	lease := lock(t, holder.Mutex("m"))
 	next := start(t, waiter.Mutex("m"))
 	queued(t, op, "m", 2)
+	eventually(t, "it watches what it waits for", func() bool { return watches(t, s.Addr()) > 0 })
 	must(t, s.Kill())
 	must(t, s.Restart(true))
 	queued(t, op, "m", 2)

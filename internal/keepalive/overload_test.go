@@ -35,7 +35,7 @@ func TestOverloadKeepsWhatCanBeRenewed(t *testing.T) {
 					t.Errorf("%d of %d kept, where %d can be renewed in a lease", kept, n, most)
 				}
 				time.Sleep(5 * ttl)
-				if more := c.over.Load() - lost; more > 0 {
+				if more := int(c.over.Load() - lost); more > n/1000 {
 					t.Errorf("%d more lost later", more)
 				}
 			})

@@ -19,6 +19,8 @@ const (
 	maxBulk  = 16 << 20
 	maxItems = 64 << 10 // of a list
 	maxDepth = 16       // of lists in lists
+	maxReply = 64 << 20 // of a whole reply, with itemSize for each item of its lists
+	itemSize = 16
 )
 
 var errOversized = errors.New("the server's reply is beyond all bounds")
@@ -82,6 +84,7 @@ type framing struct {
 	size     int  // that the line says
 	negative bool
 	skip     int // bytes of a text that are to come
+	total    int // of the reply so far
 
 	depth int
 	items [maxDepth]int  // of each list, that are to come
@@ -113,6 +116,9 @@ func (f *framing) next(c byte) bool {
 	switch {
 	case f.kind == 0:
 		f.kind, f.length, f.size, f.negative = c, 0, 0, false
+		if f.depth == 0 {
+			f.total = 0
+		}
 		return most(c) >= 0
 	case c == '\n':
 		return f.lineEnds()
@@ -151,19 +157,21 @@ func most(c byte) int {
 func (f *framing) lineEnds() bool {
 	kind, limit := f.kind, most(f.kind)
 	f.kind = 0
+	f.total += f.length
 	switch {
 	case limit == maxBulk && !f.negative:
 		f.skip = f.size + len("\r\n")
-		return true
+		f.total += f.size
 	case limit == maxItems && f.size > 0 && !f.negative:
 		if kind == '%' || kind == '|' {
 			f.size *= 2
 		}
-		return f.begin(f.size, kind == '|')
+		f.total += f.size * itemSize
+		return f.total <= maxReply && f.begin(f.size, kind == '|')
 	case kind != '|':
 		f.itemEnds()
 	}
-	return true
+	return f.total <= maxReply
 }
 
 // begin begins a list.

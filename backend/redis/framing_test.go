@@ -46,6 +46,21 @@ func TestFraming(t *testing.T) {
 	}
 }
 
+// TestFramingBoundsTheWhole has a list whose items are each within the bounds.
+func TestFramingBoundsTheWhole(t *testing.T) {
+	for _, item := range []string{"$11\r\n", "*1\r\n", "+12345678901\r\n"} {
+		f := &framing{total: maxReply - 10}
+		f.begin(2, false)
+		if n := f.take([]byte(item)); n != len(item)-1 {
+			t.Errorf("%q: %d bytes pass beyond the bound of the whole", item, n)
+		}
+	}
+	f := &framing{total: maxReply}
+	if reply := "+OK\r\n"; f.take([]byte(reply)) != len(reply) {
+		t.Error("the next reply has no room")
+	}
+}
+
 // A scripted is a connection to a server that says always the same.
 type scripted struct {
 	net.Conn

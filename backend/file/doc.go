@@ -54,7 +54,7 @@
 // flock's, and end with it:
 //
 //	byte 0   held, as the lock itself is, by whoever holds the lock
-//	byte 1   held for a moment by a reader on its way in
+//	byte 1   held for a moment by a reader that joins
 //	byte t   held by a waiter who came at t, in nanoseconds since 1970
 //
 // The file says which tokens have been given out, or may be by its holder, who
@@ -65,9 +65,3 @@
 // writers mind everybody. Inotify tells it when somebody closes the file who
 // had it open for writing, which the kernel also does for the dead.
 package file
-
-// Options are the settings of New. A nil *Options is the zero value.
-type Options struct {
-	// Dir is the directory. Empty means the user's own default.
-	Dir string
-}

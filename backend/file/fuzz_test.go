@@ -34,7 +34,7 @@ func FuzzContent(f *testing.F) {
 			return
 		}
 		again := content{}
-		if written := fmt.Sprintf(contentFormat, c.token, c.passed); !again.parse(written) || again != c {
+		if written := fmt.Sprintf(contentFormat, c.token, c.skipped); !again.parse(written) || again != c {
 			t.Errorf("%q is read as %+v, and that as %+v", text, c, again)
 		}
 	})
@@ -50,7 +50,7 @@ func FuzzFileNames(f *testing.F) {
 			return // no lock has that name
 		}
 		for _, folds := range []bool{false, true} {
-			d := &directory{folds: folds}
+			d := &directory{foldsCase: folds}
 			x, y := d.fileName(a), d.fileName(b)
 			if folds {
 				x, y = strings.ToLower(x), strings.ToLower(y)

@@ -1,28 +1,27 @@
-//go:build linux
-
 package file
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/dlock-go/dlock/backend"
-	"golang.org/x/sys/unix"
 )
 
-// errReplaced says that the path names another file by now: whatever was
-// locked on this one is worth nothing.
-var errReplaced = errors.New("lock file was replaced")
+// The bytes of a lock file that are locked. They need not exist.
+const (
+	heldByte      = 0 // by whoever holds the lock
+	joinByte      = 1 // for a moment, by a reader that joins the others
+	firstPosition = 2 // by waiters, each at the time in ns at which it has queued
+	lastPosition  = math.MaxInt64 - 1
+)
 
 // A lockFile is an open lock file.
 type lockFile struct {
@@ -36,16 +35,14 @@ type lockFile struct {
 // that alone can have an effect on a pipe or a device.
 func (d *directory) open(name string, flag int) (*lockFile, error) {
 	l := &lockFile{dir: d, name: name}
-	var st unix.Stat_t
-	err := unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW)
-	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, foreign(l.path(), "not a regular file")
+	if info, err := d.root.Lstat(name); err == nil && !info.Mode().IsRegular() {
+		return nil, notALockFile(l.path(), "not a regular file")
 	}
-	fd, err := unix.Openat(d.fd(), name, flag|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	f, err := d.root.OpenFile(name, flag, 0o600)
 	if err != nil {
-		return nil, fail(&fs.PathError{Op: "open", Path: l.path(), Err: err})
+		return nil, systemError(err)
 	}
-	l.file = os.NewFile(uintptr(fd), l.path())
+	l.file = f
 	d.use() // as the caller does
 	if err := l.check(); err != nil {
 		l.close()
@@ -61,39 +58,67 @@ func (l *lockFile) check() (err error) {
 	l.info, err = l.file.Stat()
 	switch {
 	case err != nil:
-		return fail(err)
+		return systemError(err)
 	case !l.info.Mode().IsRegular():
-		return foreign(l.path(), "not a regular file")
-	case !mine(l.info):
-		return foreign(l.path(), "belongs to another user")
+		return notALockFile(l.path(), "not a regular file")
+	case !isOwn(l.info):
+		return notALockFile(l.path(), "belongs to another user")
 	}
 	_, err = l.read()
 	return err
 }
 
-// current reports errReplaced if the path does not lead to this file any more.
-func (l *lockFile) current() error {
-	if err := l.dir.current(); err != nil {
+// checkCurrent reports errReplaced if the path does not lead to this file any more.
+func (l *lockFile) checkCurrent() error {
+	if err := l.dir.checkCurrent(); err != nil {
 		return err
 	}
-	var st unix.Stat_t
-	err := unix.Fstatat(l.dir.fd(), l.name, &st, unix.AT_SYMLINK_NOFOLLOW)
-	switch own := l.info.Sys().(*syscall.Stat_t); {
-	case errors.Is(err, fs.ErrNotExist):
-		return errReplaced
-	case err != nil:
-		return fail(err)
-	case st.Ino != own.Ino || st.Dev != own.Dev:
-		return errReplaced
+	info, err := l.dir.root.Lstat(l.name)
+	if err == nil && !os.SameFile(info, l.info) {
+		err = errReplaced
 	}
-	return nil
+	return replacedIfMissing(err)
 }
 
-// signal wakes everybody who waits at the file: it is what they hear when
+// isHeld reports whether the lock is held in a way that keeps mode out. It
+// disturbs nobody.
+func (l *lockFile) isHeld(mode backend.Mode) (bool, error) {
+	_, length, err := findLock(l.file, mode, heldByte, heldByte)
+	return length > 0, err
+}
+
+// isBusy reports whether a newcomer has to wait: for a holder, or behind a waiter. It
+// disturbs nobody.
+func (l *lockFile) isBusy(mode backend.Mode) (bool, error) {
+	if held, err := l.isHeld(mode); held || err != nil {
+		return held, err
+	}
+	c, err := l.read()
+	if err != nil {
+		return false, err
+	}
+	_, length, err := findLock(l.file, mode, c.firstInQueue(), lastPosition)
+	return length > 0, err
+}
+
+// isBusy is isBusy of the lock file of that name. One that is not there is free.
+func (d *directory) isBusy(name string, mode backend.Mode) (bool, error) {
+	l, err := d.open(name, os.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer l.close()
+	return l.isBusy(mode)
+}
+
+// wakeWaiters wakes everybody who waits at the file: the close is what they hear when
 // somebody leaves.
-func (l *lockFile) signal() {
-	if fd, err := unix.Openat(l.dir.fd(), l.name, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
-		_ = unix.Close(fd)
+func (l *lockFile) wakeWaiters() {
+	if f, err := l.dir.root.OpenFile(l.name, os.O_WRONLY, 0); err == nil {
+		_ = f.Close()
 	}
 }
 
@@ -102,16 +127,16 @@ func (l *lockFile) signal() {
 // descriptor for a moment, and those who hear of the close look at once.
 func (l *lockFile) close(bytes ...int64) {
 	for _, at := range bytes {
-		unlockRecord(l.file, at)
+		unlockByte(l.file, at)
 	}
-	l.file.Close()
+	_ = l.file.Close()
 	l.dir.leave()
 }
 
 // content is what a lock file says.
 type content struct {
-	token  uint64 // no hold has had a greater one
-	passed int64  // the last ticket that was passed over
+	token   uint64 // no hold has had a greater one
+	skipped int64  // waiters up to this position have lost their turn
 }
 
 const (
@@ -120,25 +145,23 @@ const (
 	contentLength = len(contentPrefix) + 20 + 1 + 20 + 1
 )
 
+// firstInQueue is the first position at which a waiter counts.
+func (c content) firstInQueue() int64 { return max(c.skipped+1, firstPosition) }
+
 // read returns the file's content. That of a new file is zero, and so is that of one
 // of which a crash of the machine has left zeros, or the beginning: tokens go on by
 // the clock.
-func (l *lockFile) read() (content, error) {
-	var c content
+func (l *lockFile) read() (c content, err error) {
 	var buf [contentLength + 1]byte
 	n, err := l.file.ReadAt(buf[:], 0)
 	if err != nil && err != io.EOF {
-		return c, fail(err)
+		return c, systemError(err)
 	}
-	text := buf[:n]
-	if n <= contentLength && len(bytes.Trim(text, "\x00")) == 0 {
-		return c, nil
-	}
-	if n < contentLength && isBeginning(string(text)) {
-		return c, nil
-	}
-	if n != contentLength || !c.parse(string(text)) {
-		return c, foreign(l.path(), "not a lock file")
+	switch text := buf[:n]; {
+	case n <= contentLength && len(bytes.Trim(text, "\x00")) == 0:
+	case n < contentLength && isBeginning(string(text)):
+	case n != contentLength || !c.parse(string(text)):
+		return c, notALockFile(l.path(), "not a lock file")
 	}
 	return c, nil
 }
@@ -154,41 +177,16 @@ func isBeginning(s string) bool {
 
 func (c *content) parse(s string) bool {
 	rest, ok := strings.CutPrefix(s, contentPrefix)
-	token, passed, ok2 := strings.Cut(strings.TrimSuffix(rest, "\n"), " ")
+	token, skipped, ok2 := strings.Cut(strings.TrimSuffix(rest, "\n"), " ")
 	var err1, err2 error
 	c.token, err1 = strconv.ParseUint(token, 10, 64)
-	c.passed, err2 = strconv.ParseInt(passed, 10, 64)
+	c.skipped, err2 = strconv.ParseInt(skipped, 10, 64)
 	return ok && ok2 && err1 == nil && err2 == nil
 }
 
 // write replaces the content, in one call, so that nobody who is killed leaves
-// half of it.
+// half of it. Only the holder of the lock may call it.
 func (l *lockFile) write(c content) error {
-	_, err := l.file.WriteAt(fmt.Appendf(nil, contentFormat, c.token, c.passed), 0)
-	return fail(err)
-}
-
-// foldedName is short for name, in lower case. Its end tells it from other names that
-// are the same but for case.
-func foldedName(name, lower string) string {
-	sum := sha256.Sum256([]byte(name))
-	digest := hex.EncodeToString(sum[:16])
-	return lower[:min(len(lower), 200-len(digest)-1)] + "~" + digest
-}
-
-func foreign(path, what string) error {
-	return backend.Fail(backend.ErrConflict, fmt.Errorf("%s: %s", path, what))
-}
-
-// fail tells what kind of failure an error of the system is.
-func fail(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, fs.ErrPermission):
-		return backend.Fail(backend.ErrAuth, err)
-	case errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENXIO):
-		return backend.Fail(backend.ErrConflict, err)
-	}
-	return backend.Fail(backend.ErrUnavailable, err)
+	_, err := l.file.WriteAt(fmt.Appendf(nil, contentFormat, c.token, c.skipped), 0)
+	return systemError(err)
 }

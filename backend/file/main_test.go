@@ -224,7 +224,7 @@ func (c *call) waiting() bool {
 	}
 }
 
-// queue returns how many different tickets there are for "lock".
+// queue returns how many different positions there are for "lock".
 func queue(t *testing.T, dir string) int {
 	t.Helper()
 	l, err := openLock(filepath.Join(dir, "lock.lock"), os.O_RDONLY)
@@ -232,16 +232,16 @@ func queue(t *testing.T, dir string) int {
 	defer l.close()
 	c, err := l.read()
 	must(t, err)
-	return countTickets(t, l, c.firstTicket(), lastTicket)
+	return countPositions(t, l, c.firstInQueue(), lastPosition)
 }
 
-func countTickets(t *testing.T, l *lockFile, first, last int64) int {
-	at, found, err := findRecord(l.file, recordType(backend.Exclusive), first, last)
+func countPositions(t *testing.T, l *lockFile, first, last int64) int {
+	at, length, err := findLock(l.file, backend.Exclusive, first, last)
 	must(t, err)
-	if !found {
+	if length == 0 {
 		return 0
 	}
-	return 1 + countTickets(t, l, first, at-1) + countTickets(t, l, at+1, last)
+	return 1 + countPositions(t, l, first, at-1) + countPositions(t, l, at+1, last)
 }
 
 func waitForQueue(t *testing.T, dir string, n int) {

@@ -11,8 +11,8 @@ import (
 	"github.com/dlock-go/dlock"
 )
 
-// A room checks who is in it together, and their tokens.
-type room struct {
+// A checker checks who holds the lock together, and their tokens.
+type checker struct {
 	mu               sync.Mutex
 	writers, readers int
 	lastWriter       uint64 // token
@@ -20,47 +20,47 @@ type room struct {
 	shared           bool   // readers were together
 }
 
-func (r *room) enter(t *testing.T, token uint64, write bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (c *checker) enter(t *testing.T, token uint64, write bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if write {
-		r.writers++
+		c.writers++
 	} else {
-		r.readers++
+		c.readers++
 	}
-	if r.writers > 1 || r.writers == 1 && r.readers > 0 {
-		t.Errorf("%d writers and %d readers inside", r.writers, r.readers)
+	if c.writers > 1 || c.writers == 1 && c.readers > 0 {
+		t.Errorf("%d writers and %d readers inside", c.writers, c.readers)
 	}
-	if token <= r.lastWriter || token < r.phase || write && token == r.phase {
-		t.Errorf("token %d after writer %d and readers %d", token, r.lastWriter, r.phase)
+	if token <= c.lastWriter || token < c.phase || write && token == c.phase {
+		t.Errorf("token %d after writer %d and readers %d", token, c.lastWriter, c.phase)
 	}
-	if !write && r.readers > 1 {
-		r.shared = true
-		if token != r.phase {
-			t.Errorf("token %d in phase %d", token, r.phase)
+	if !write && c.readers > 1 {
+		c.shared = true
+		if token != c.phase {
+			t.Errorf("token %d in phase %d", token, c.phase)
 		}
 	}
 	if write {
-		r.lastWriter = token
+		c.lastWriter = token
 	} else {
-		r.phase = token
+		c.phase = token
 	}
 }
 
-func (r *room) leave(write bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (c *checker) leave(write bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if write {
-		r.writers--
+		c.writers--
 	} else {
-		r.readers--
+		c.readers--
 	}
 }
 
 func TestRandomReadersAndWriters(t *testing.T) {
 	const clients, rounds = 8, 100
 	dir := t.TempDir()
-	var r room
+	var r checker
 	var all sync.WaitGroup
 	for _, c := range newClients(t, dir, clients) {
 		all.Go(func() {

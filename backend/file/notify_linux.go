@@ -1,5 +1,3 @@
-//go:build linux
-
 package file
 
 import (
@@ -135,12 +133,5 @@ func (n *notifier) deliver(events []byte) {
 func wakeAll(waiting map[chan struct{}]struct{}) {
 	for c := range waiting {
 		wakeUp(c)
-	}
-}
-
-func wakeUp(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }

@@ -1,0 +1,149 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// A hold is a lock that is held, by the lock of the whole file and by that of byte 0.
+type hold struct {
+	*lockFile
+	token uint64 // with which it began
+	since time.Time
+
+	// The file says limit while an exclusive hold lasts, so that its holder can give
+	// out tokens without a word to the file, whatever becomes of it.
+	last  atomic.Uint64 // the last token given out
+	limit atomic.Uint64 // 0: no more can be given out
+
+	mu      sync.Mutex
+	skipped int64 // as content's
+	over    bool
+}
+
+// Acquire implements backend.Backend.
+func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
+	if !b.beginCall() {
+		return nil, backend.ErrClosed
+	}
+	defer b.calls.Done()
+	for ctx.Err() == nil {
+		h, err := b.acquire(ctx, r)
+		switch {
+		case err == nil:
+			return b.addHold(r, h), nil
+		case b.ctx.Err() != nil:
+			return nil, backend.ErrClosed
+		case !errors.Is(err, errReplaced) && !errors.Is(err, fs.ErrNotExist): // else somebody tidied up
+			return nil, err
+		}
+	}
+	return nil, backend.WaitEnded(ctx, false)
+}
+
+// acquire asks for the lock once, on the file that is there now.
+func (b *Backend) acquire(ctx context.Context, r backend.Request) (*hold, error) {
+	dir, err := b.currentDirectory()
+	if err != nil {
+		return nil, err
+	}
+	defer dir.leave()
+	name := dir.fileName(r.Name)
+	if !r.Wait {
+		if busy, err := dir.isBusy(name, r.Mode); busy || err != nil {
+			return nil, heldOr(err)
+		}
+	}
+	l, err := dir.open(name, os.O_RDWR|os.O_CREATE)
+	if err != nil {
+		return nil, err
+	}
+	busy, err := l.isBusy(r.Mode)
+	if !busy && err == nil {
+		var h *hold
+		if h, err = l.tryLock(r.Mode); h != nil {
+			return h, nil
+		}
+	}
+	if err != nil || !r.Wait {
+		l.close()
+		return nil, heldOr(err)
+	}
+	r.Queued()
+	return b.wait(ctx, newWaiter(l, r))
+}
+
+// heldOr is the error of a request that does not wait.
+func heldOr(err error) error {
+	if err == nil {
+		return backend.ErrHeld
+	}
+	return err
+}
+
+// tryLock takes the lock if it is free. A nil hold means that it is held. A try on a
+// held lock can get in the way of others: ask isHeld before.
+func (l *lockFile) tryLock(mode backend.Mode) (*hold, error) {
+	h := &hold{lockFile: l, since: time.Now()}
+	ok, err := lockWhole(l.file, mode)
+	if ok {
+		ok, err = h.mark(mode)
+	}
+	if !ok {
+		unlockWhole(l.file)
+		return nil, err
+	}
+	return h, nil
+}
+
+// mark locks byte 0 and gives the hold its token, if the path still names the file.
+// The file is locked as a whole. Byte 0 may be refused even so: of one who dies the
+// two locks end one after the other.
+func (h *hold) mark(mode backend.Mode) (ok bool, err error) {
+	if err = h.checkCurrent(); err != nil {
+		return false, err
+	}
+	newToken := func() error { return h.newToken(reserve) }
+	if mode == backend.Shared {
+		if ok, err = h.lockJoinByte(); !ok {
+			return false, err
+		}
+		defer unlockByte(h.file, joinByte)
+		newToken = h.phaseToken
+	}
+	if ok, err = lockByte(h.file, mode, heldByte); !ok {
+		return false, err
+	}
+	if err = newToken(); err != nil {
+		unlockByte(h.file, heldByte)
+	}
+	return err == nil, err
+}
+
+// lockJoinByte makes it this reader's turn to find out whether it joins readers, or
+// begins a phase of readers. Readers have the byte for some microseconds, so that a
+// pause is enough; whoever is stopped with it does not stop the others in here.
+func (h *hold) lockJoinByte() (ok bool, err error) {
+	for limit := time.Now().Add(50 * time.Millisecond); ; {
+		ok, err = lockByte(h.file, backend.Exclusive, joinByte)
+		if ok || err != nil || time.Now().After(limit) {
+			return ok, err
+		}
+		time.Sleep(50 * time.Microsecond)
+	}
+}
+
+// addHold describes what was granted. It lasts as long as the process.
+func (b *Backend) addHold(r backend.Request, h *hold) *backend.Hold {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.holds[h] = struct{}{}
+	return &backend.Hold{Request: r, Token: h.token, Sent: h.since, State: h}
+}

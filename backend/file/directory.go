@@ -1,0 +1,191 @@
+package file
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// A directory is where lock files are. It is held open, and files are opened relative
+// to it: what takes the place of its path is noticed, and not used unseen.
+type directory struct {
+	path      string
+	root      *os.Root
+	file      *os.File // has a shared lock, which keeps cleaners such as systemd-tmpfiles away
+	info      fs.FileInfo
+	foldsCase bool // names that differ in case alone are one
+	users     atomic.Int64
+}
+
+// openDirectory opens the directory at path. It creates it if it is missing, and
+// refuses one in which others could put files, or whose file system keeps no locks. The
+// caller uses it, until it leaves.
+func openDirectory(path string) (*directory, error) {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(path, 0o700); err == nil {
+			info, err = os.Lstat(path)
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return nil, backend.Fail(backend.ErrAuth, err)
+	case err != nil:
+		return nil, backend.Fail(backend.ErrInvalidConfig, err)
+	case !info.IsDir():
+		return nil, unsafeDirectory(path, "is not a directory")
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, systemError(err)
+	}
+	file, err := root.Open(".")
+	if err != nil {
+		return nil, errors.Join(systemError(err), root.Close())
+	}
+	d := &directory{path: path, root: root, file: file, info: info}
+	d.users.Store(1)
+	if err := d.check(); err != nil {
+		d.leave()
+		return nil, err
+	}
+	return d, nil
+}
+
+// check looks at the directory that is open, whatever is at its path by now.
+func (d *directory) check() error {
+	info, err := d.file.Stat()
+	if err != nil {
+		return systemError(err)
+	}
+	switch {
+	case !os.SameFile(info, d.info):
+		return unsafeDirectory(d.path, "is being replaced")
+	case !isOwn(info):
+		return unsafeDirectory(d.path, "belongs to another user")
+	case info.Mode().Perm()&0o022 != 0:
+		return unsafeDirectory(d.path, "can be written by other users")
+	}
+	switch name, err := remoteFileSystem(d.file); {
+	case err != nil:
+		return err
+	case name != "":
+		return unsafeDirectory(d.path, "is on "+name+", whose locks are not those of one kernel")
+	}
+	d.keepFromCleaners()
+	return d.findCase()
+}
+
+// keepFromCleaners locks the directory together with whoever else uses it. A cleaner
+// that has it at the moment is soon through; another program is not waited for.
+func (d *directory) keepFromCleaners() {
+	for range 100 {
+		if ok, err := lockWhole(d.file, backend.Shared); ok || err != nil {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// findCase finds out whether a file is found under a name in other letters.
+func (d *directory) findCase() error {
+	name := ".case-" + strings.ToLower(rand.Text())
+	f, err := d.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return systemError(err)
+	}
+	_, err = d.root.Lstat(strings.ToUpper(name))
+	d.foldsCase = err == nil
+	return systemError(errors.Join(f.Close(), d.root.Remove(name)))
+}
+
+// use adds a user, unless the last one has left.
+func (d *directory) use() bool {
+	for {
+		n := d.users.Load()
+		if n == 0 || d.users.CompareAndSwap(n, n+1) {
+			return n > 0
+		}
+	}
+}
+
+// leave closes d when its last user does so.
+func (d *directory) leave() {
+	if d.users.Add(-1) == 0 {
+		_ = d.file.Close()
+		_ = d.root.Close()
+	}
+}
+
+// checkCurrent reports errReplaced if the path does not name this directory any more.
+func (d *directory) checkCurrent() error {
+	info, err := os.Lstat(d.path)
+	if err == nil && !os.SameFile(info, d.info) {
+		err = errReplaced
+	}
+	return replacedIfMissing(err)
+}
+
+// fileName is that of the lock. Names that differ in case alone have files that
+// differ in more where the file system takes no notice of case.
+func (d *directory) fileName(name string) string {
+	short := backend.ShortName(name, 200)
+	if lower := strings.ToLower(short); d.foldsCase && (lower != short || strings.Contains(short, "%")) {
+		sum := sha256.Sum256([]byte(name))
+		digest := "~" + hex.EncodeToString(sum[:16])
+		short = lower[:min(len(lower), 200-len(digest))] + digest
+	}
+	return short + ".lock"
+}
+
+// absolute returns the path of the directory that o names, or of the user's
+// default.
+func (o *Options) absolute() (string, error) {
+	if o == nil || o.Dir == "" {
+		return defaultDirectory()
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return "", backend.Fail(backend.ErrInvalidConfig, err)
+	}
+	return dir, nil
+}
+
+// homeless is where there is a directory for a user who has no home.
+var homeless = "/tmp"
+
+// home is the home directory of the user this process acts for, as the user database
+// says; empty if there is none. It does not depend on the environment, which differs
+// between a login, cron, sudo and a service, whose locks would exclude nobody.
+var home = func() string {
+	u, err := user.LookupId(strconv.Itoa(os.Geteuid()))
+	if err != nil || u.HomeDir == "/" || strings.HasPrefix(u.HomeDir, "/nonexistent") {
+		return ""
+	}
+	return u.HomeDir
+}
+
+// defaultDirectory is in the user's state directory. Which one it is follows from the
+// user alone: if it cannot be used that is an error, and no other takes its place.
+func defaultDirectory() (string, error) {
+	h := home()
+	if h == "" { // others may have made a directory of that name before: it is refused then
+		return filepath.Join(homeless, "dlock-"+strconv.Itoa(os.Geteuid())), nil
+	}
+	if _, err := os.Stat(h); err != nil {
+		return "", backend.Fail(backend.ErrInvalidConfig, fmt.Errorf("the home directory cannot be used, name a directory as in file:///var/lib/app/locks: %w", err))
+	}
+	return filepath.Join(h, ".local", "state", "dlock"), nil
+}

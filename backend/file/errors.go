@@ -1,0 +1,44 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// errReplaced says that the path names another file by now: whatever was
+// locked on this one is worth nothing.
+var errReplaced = errors.New("lock file was replaced")
+
+// replacedIfMissing is err of a look at a path. What is not there any more has been
+// replaced.
+func replacedIfMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return errReplaced
+	}
+	return systemError(err)
+}
+
+func unsafeDirectory(path, problem string) error {
+	return backend.Fail(backend.ErrInvalidConfig, fmt.Errorf("%s %s", path, problem))
+}
+
+func notALockFile(path, problem string) error {
+	return backend.Fail(backend.ErrConflict, fmt.Errorf("%s: %s", path, problem))
+}
+
+// systemError tells what kind of failure an error of the system is.
+func systemError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrPermission):
+		return backend.Fail(backend.ErrAuth, err)
+	case errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENXIO):
+		return backend.Fail(backend.ErrConflict, err)
+	}
+	return backend.Fail(backend.ErrUnavailable, err)
+}

@@ -1,0 +1,59 @@
+//go:build linux
+
+package file
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+func watch(t *testing.T, n *notifier, path string) <-chan struct{} {
+	t.Helper()
+	wake := make(chan struct{}, 1)
+	f, err := os.Open(path)
+	must(t, err)
+	defer f.Close()
+	if _, ok := n.watch(f, wake); !ok {
+		t.Fatal("no watch")
+	}
+	return wake
+}
+
+func TestWithoutInotify(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "lock.lock")
+	b, err := New(&Options{Dir: dir})
+	must(t, err)
+	defer b.Close(t.Context())
+	r := backend.Request{Name: "lock", ID: backend.ID{Client: "a", Seq: 1}, Mode: backend.Exclusive, TTL: time.Second, Wait: true}
+	h, err := b.Acquire(t.Context(), r)
+	must(t, err)
+	l, err := openLock(path, os.O_RDWR)
+	must(t, err)
+	time.AfterFunc(10*time.Millisecond, func() { _ = b.Release(context.Background(), h) })
+	g, err := newWaiter(l, r).wait(t.Context(), nil)
+	must(t, err)
+	must(t, g.release())
+}
+
+func TestLeavingIsHeard(t *testing.T) {
+	dir := t.TempDir()
+	c := newClient(t, dir)
+	n := useNotifier()
+	defer leaveNotifier()
+	lease := mustLock(t, c.Mutex("lock"))
+	wake := watch(t, n, filepath.Join(dir, "lock.lock"))
+	for _, leave := range []func(context.Context) error{lease.Downgrade, lease.Unlock} {
+		must(t, leave(t.Context()))
+		select {
+		case <-wake:
+		case <-time.After(limit):
+			t.Fatal("nobody heard of it")
+		}
+	}
+}

@@ -43,7 +43,7 @@ func testAside(t *testing.T, master, replica *server.Server, sharded bool, name 
 	run := func(s *script, n int, args ...any) []any {
 		t.Helper()
 		if sharded {
-			s = s.sharded
+			s = s.in(dialect{true, defaultKeep})
 		}
 		all := append([]any{"eval", s.source, n}, stringsOf(k.args(n))...)
 		reply := must[any](t)(c.Do(ctx, append(all, args...)...).Result())
@@ -133,8 +133,8 @@ func TestSubscriptionFollowsTheWrites(t *testing.T) {
 	t.Cleanup(func() { _ = p.Close() })
 	b := New(plainClient(t, r.Primary), nil)
 	t.Cleanup(func() { _ = b.Close(within(t)) })
-	b.hub.client = redis.NewClient(&redis.Options{Addr: p.Addr(), DisableIdentity: true})
-	t.Cleanup(func() { _ = b.hub.client.Close() })
+	b.listener.client = redis.NewClient(&redis.Options{Addr: p.Addr(), DisableIdentity: true})
+	t.Cleanup(func() { _ = b.listener.client.Close() })
 	got := make(chan error, 1)
 	go func() {
 		h, err := b.Acquire(ctx, backend.Request{

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -254,21 +255,24 @@ func TestStuckShard(t *testing.T) {
 func TestStuckShardHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	s := server.Start(t, server.Redis{})
-	p := newPipeliner(plainClient(t, s), 0)
+	p := newPipeline(plainClient(t, s), 0)
 	b := New(redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}}), nil)
 	t.Cleanup(func() { _ = b.client.Close() })
 	must[any](t)(nil, s.Pause())
-	part, request := make([]renewal, 3*limit/grace), &backend.Request{Name: t.Name(), TTL: time.Second}
+	b.transport = p
+	part, request := make([]*backend.Hold, 3*limit/grace), backend.Request{Name: t.Name(), TTL: time.Second}
 	for i := range part {
-		part[i] = renewal{new(backend.Hold), &state{identity: identity{request: request}}}
+		h := &backend.Hold{Request: request}
+		h.State = &holdState{entryID: entryID{request: &h.Request}, hold: h}
+		part[i] = h
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), attempt(time.Second)/2)
+	ctx, cancel := context.WithTimeout(t.Context(), replyTimeout(time.Second)/2)
 	defer cancel()
 	renewed := make(chan int, 1)
 	go func() {
-		n := 0
-		b.renewShard(ctx, p, part, func(*backend.Hold, error) { n++ })
-		renewed <- n
+		var n atomic.Int64
+		b.Renew(ctx, part, func(*backend.Hold, error) { n.Add(1) })
+		renewed <- int(n.Load())
 	}()
 	select {
 	case n := <-renewed:

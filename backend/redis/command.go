@@ -3,7 +3,8 @@ package redis
 import (
 	"context"
 	"errors"
-	"sync"
+	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -21,60 +22,69 @@ var (
 	errNonsense = errors.New("the client library cannot go on")
 )
 
+// A kind of command says what its caller expects.
+type kind uint8
+
+const (
+	ordinary kind = iota
+	durable       // the caller counts on what it does
+	joinable      // its script takes several locks
+)
+
+// until is closing for a command that nobody waits for once the backend closes. It is
+// nil for an ordinary one: that is what the backend still has to tell the server.
+func (k kind) until(closing <-chan struct{}) <-chan struct{} {
+	if k == ordinary {
+		return nil
+	}
+	return closing
+}
+
+// firstKey is where a command that runs a script has its first key.
+const firstKey = 3
+
 // grace is how long a reply that is under way may still come once its
 // caller has gone: to know what has happened saves much.
 const grace = 10 * time.Millisecond
 
-// A command is one request of one caller, or a joint of several.
+// A command is what one caller asks the server.
 type command struct {
-	ctx   context.Context // its caller's, for the values in it
-	args  []any
-	joins bool       // its script takes several locks
-	parts []*command // of a joint: what one script does for all of them
-	reply any
-	err   error         // of the reply, or why there is none
-	left  atomic.Bool   // it was sent, or its caller has gone before that
-	ack   time.Duration // how long its replicas have; 0: it needs none
-	lacks error         // what became of that
-	done  chan struct{} // receives when there is a reply or an error
-
-	closing <-chan struct{} // closed when its caller need not wait; nil: never
+	ctx     context.Context // its caller's, for the values in it
+	args    []any
+	joins   bool          // its script takes several locks
+	ack     time.Duration // how long its replicas have to acknowledge it; 0: it needs none
+	closing <-chan struct{}
+	left    atomic.Bool   // it was sent, or its caller has gone before that
+	done    chan struct{} // receives when there is a reply or an error
+	reply   any
+	err     error // beside a reply: its replicas have not acknowledged it
 }
 
-var (
-	commands = sync.Pool{New: func() any { return &command{done: make(chan struct{}, 1)} }}
-	timers   = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
-)
-
 func newCommand(ctx context.Context, args []any) *command {
-	c := commands.Get().(*command)
-	c.ctx, c.args = ctx, args
-	return c
+	return &command{ctx: ctx, args: args, done: make(chan struct{}, 1)}
 }
 
 // await waits for the reply. With no time left it takes one that is there. The
-// caller goes when ctx ends or c.closing does; the command, if it has left, is not
+// caller goes when ctx ends or c.closing does; a command that has left is not
 // taken back.
 func (c *command) await(ctx context.Context, limit time.Duration) (any, error) {
+	t := time.NewTimer(max(limit, 0))
+	defer t.Stop()
 	if limit <= 0 {
-		select {
-		case <-c.done:
-			return c.result()
-		default:
-			c.left.Store(true)
-			return nil, errNoReply
-		}
+		ctx = context.Background() // a reply that is there counts more than how ctx ended
 	}
-	t := timers.Get().(*time.Timer)
-	t.Reset(limit)
-	defer func() { t.Stop(); timers.Put(t) }()
 	err := errNoReply
 	select {
 	case <-c.done:
-		return c.result()
+		return c.reply, c.err
 	case <-t.C:
 		c.left.Store(true)
-		return nil, err
+		select {
+		case <-c.done:
+			return c.reply, c.err
+		default:
+			return nil, err
+		}
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-c.closing:
@@ -85,39 +95,135 @@ func (c *command) await(ctx context.Context, limit time.Duration) (any, error) {
 	t.Reset(grace)
 	select {
 	case <-c.done:
-		return c.result()
+		return c.reply, c.err
 	case <-t.C:
 		return nil, err
 	}
 }
 
-// result ends the life of a command that is done.
-func (c *command) result() (any, error) {
-	reply, err, lacks := c.reply, c.err, c.lacks
-	c.ctx, c.args, c.closing, c.joins, c.reply, c.err, c.ack, c.lacks = nil, nil, nil, false, nil, nil, 0, nil
-	c.left.Store(false)
-	commands.Put(c)
-	if err == nil {
-		err = lacks
-	}
-	return reply, err
+// A request is what is sent for one command, or for several that run the same script,
+// each for a lock of its own: a script costs the server as much as several of the
+// commands in it. Each command has its own part of the reply.
+type request struct {
+	args    []any
+	members []*command
+	reply   any
+	err     error
 }
 
-// A once is a command that the client library does not repeat, whatever its
-// options say. A release that had been answered to nobody would be answered anew,
-// that there is nothing to release: only who knows that it is a repetition can
-// tell that from a loss.
-type once struct{ *redis.Cmd }
+// merge makes requests of commands, as few as there can be.
+func merge(all []*command) []*request {
+	out := make([]*request, 0, len(all))
+	for _, c := range all {
+		shared := -1
+		if c.joins {
+			shared = slices.IndexFunc(out, func(r *request) bool { return r.fits(c) })
+		}
+		if shared < 0 {
+			out = append(out, &request{args: c.args, members: []*command{c}})
+			continue
+		}
+		out[shared].members = append(out[shared].members, c)
+	}
+	for _, r := range out {
+		r.args = r.merged()
+	}
+	return out
+}
 
-func newOnce(ctx context.Context, args []any) once { return once{redis.NewCmd(ctx, args...)} }
+// fits reports whether c can share r.
+func (r *request) fits(c *command) bool {
+	first := r.members[0]
+	return first.joins && len(r.members) < maxBatch && len(c.args) == len(first.args) &&
+		c.args[0] == first.args[0] && c.args[1] == first.args[1]
+}
+
+// merged is the command that does what all members do: with the one key of each,
+// then the arguments of each.
+func (r *request) merged() []any {
+	n := len(r.members)
+	if n == 1 {
+		return r.args
+	}
+	all := append(make([]any, 0, firstKey+n*(len(r.args)-firstKey)), r.args[0], r.args[1], n)
+	for _, c := range r.members {
+		all = append(all, c.args[firstKey])
+	}
+	for _, c := range r.members {
+		all = append(all, c.args[firstKey+1:]...)
+	}
+	return all
+}
+
+// deliver gives each member its part of the reply, or the error.
+func (r *request) deliver() {
+	replies, _ := r.reply.([]any)
+	for i, c := range r.members {
+		switch {
+		case r.err != nil || len(r.members) == 1:
+			c.reply, c.err = r.reply, r.err
+		case len(replies) != len(r.members):
+			c.err = errGarbled
+		default:
+			c.reply = replies[i]
+		}
+	}
+}
+
+// process has the client library send requests, and reports whether all were
+// answered.
+func process(ctx context.Context, client redis.UniversalClient, batch []*request) (answered bool) {
+	cmds := make([]unrepeated, len(batch))
+	for i, r := range batch {
+		cmds[i] = unrepeated{redis.NewCmd(ctx, r.args...)}
+	}
+	err := guard(func() error {
+		if len(cmds) == 1 {
+			return client.Process(ctx, cmds[0])
+		}
+		pipe := client.Pipeline()
+		for _, cmd := range cmds {
+			_ = pipe.Process(ctx, cmd)
+		}
+		_, err := pipe.Exec(ctx)
+		return err
+	})
+	answered = true
+	for i, r := range batch {
+		r.reply, r.err = cmds[i].outcome()
+		if _, isReply := replyOf(r.err); r.err != nil && !isReply {
+			answered = false
+			if errors.Is(err, errNonsense) {
+				r.err = err
+			}
+		}
+	}
+	return answered
+}
+
+// guard runs f in the client library, which panics on some replies that no server
+// gives. That ends the connection, and need not end the process.
+func guard(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: %v", errNonsense, r)
+		}
+	}()
+	return f()
+}
+
+// An unrepeated command is one that the client library does not repeat, whatever its
+// options say. A repeated release finds nothing to release: only who knows that it
+// is a repetition can tell that from a loss.
+type unrepeated struct{ *redis.Cmd }
 
 // NoRetry implements redis.Cmder.
-func (once) NoRetry() bool { return true }
+func (unrepeated) NoRetry() bool { return true }
 
 // outcome is the reply, or the error that there is instead. A command that nobody
 // has carried has neither: a hook of the client may have kept it.
-func (o once) outcome() (any, error) {
-	reply, err := o.Result()
+func (u unrepeated) outcome() (any, error) {
+	reply, err := u.Result()
 	if reply == nil && err == nil {
 		err = errGarbled
 	}

@@ -93,7 +93,7 @@ func warm(t *testing.T, s *server.Server, m *dlock.Mutex) {
 	c := plainClient(t, s)
 	eventually(t, "the client listens, and the server knows the scripts for free locks", func() bool {
 		must[any](t)(nil, turns(ctx, m, 1))
-		known := must[[]bool](t)(c.ScriptExists(ctx, grabScript.sha.(string), dropScript.sha.(string)).Result())
+		known := must[[]bool](t)(c.ScriptExists(ctx, grabScript.sha, dropScript.sha).Result())
 		return known[0] && known[1]
 	})
 }

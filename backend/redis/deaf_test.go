@@ -42,7 +42,7 @@ func newDeafWaiter(t *testing.T, every time.Duration) *deafWaiter {
 	asking := plainClient(t, s)
 	asking.AddHook(d.asked)
 	d.holder, d.b = New(plainClient(t, s), nil), New(asking, nil)
-	d.b.hub.client, d.b.hub.pulse = listening, every
+	d.b.listener.client, d.b.listener.probing = listening, every
 	for _, b := range []*Backend{d.holder, d.b} {
 		t.Cleanup(func() { _ = b.Close(within(t)) })
 	}
@@ -76,7 +76,7 @@ func (a *asked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 }
 
 func (a *asked) see(cmd redis.Cmder) {
-	if mode := keyAt + 5 + 2; len(cmd.Args()) > mode && cmd.Args()[mode] == "p" {
+	if mode := firstKey + 5 + 2; len(cmd.Args()) > mode && cmd.Args()[mode] == "p" {
 		a.n.Add(1)
 	}
 }
@@ -124,7 +124,7 @@ func TestDeafSubscription(t *testing.T) {
 		t.Error("nobody has asked, and nothing comes through")
 	}
 	eventually(t, "it has subscribed anew", func() bool {
-		works, _ := d.b.hub.listening(d.b.address(lockKey(d.next.Name), d.next.ID.Client)).known()
+		works, _ := d.b.listener.existing(d.b.address(lockKey(d.next.Name), d.next.ID.Client)).status()
 		return works && d.dialled.Load() == 2
 	})
 	told := false
@@ -141,7 +141,7 @@ func TestDeafSubscriptionIsAsked(t *testing.T) {
 	t.Parallel()
 	d := newDeafWaiter(t, 100*time.Millisecond)
 	held, got := d.begin()
-	time.Sleep(5 * d.b.hub.pulse) // it answers
+	time.Sleep(5 * d.b.listener.probing) // it answers
 	if n := d.dialled.Load(); n != 1 {
 		t.Errorf("%d connections to subscribe on, all is well with the first", n)
 	}

@@ -16,7 +16,7 @@ func fail(err error) error { return backend.Fail(kindOf(err), discreet(err)) }
 // discreet is err without the arguments of a command that the server does not know: one
 // that has no HELLO repeats the password.
 func discreet(err error) error {
-	said, ok := replied(err)
+	said, ok := replyOf(err)
 	if !ok {
 		return err
 	}
@@ -30,7 +30,7 @@ func kindOf(err error) error {
 	if errors.Is(err, redis.ErrClosed) {
 		return backend.ErrClosed
 	}
-	said, ok := replied(err)
+	said, ok := replyOf(err)
 	switch {
 	case !ok:
 		return backend.ErrUnavailable
@@ -46,8 +46,8 @@ func kindOf(err error) error {
 	return backend.ErrUnavailable
 }
 
-// replied returns what the server said if err is its reply.
-func replied(err error) (string, bool) {
+// replyOf returns what the server said if err is its reply.
+func replyOf(err error) (string, bool) {
 	if err == nil {
 		return "", false
 	}
@@ -58,21 +58,21 @@ func replied(err error) (string, bool) {
 	return reply.Error(), true
 }
 
-// hopeless reports that the same request can only fail again.
-func hopeless(err error) bool {
+// isHopeless reports that the same request can only fail again.
+func isHopeless(err error) bool {
 	return kindOf(err) != backend.ErrUnavailable
 }
 
-// refused reports that a subscription is not to be had. A command that the server does
+// isRefused reports that a subscription is not to be had. A command that the server does
 // not know is an error with no other word than ERR.
-func refused(err error) bool {
-	said, _ := replied(err)
-	return hopeless(err) || strings.HasPrefix(said, "ERR ")
+func isRefused(err error) bool {
+	said, _ := replyOf(err)
+	return isHopeless(err) || strings.HasPrefix(said, "ERR ")
 }
 
-// passing reports that the request may well succeed in a moment.
-func passing(err error) bool {
-	if _, ok := replied(err); !ok {
+// isPassing reports that the request may well succeed in a moment.
+func isPassing(err error) bool {
+	if _, ok := replyOf(err); !ok {
 		return true
 	}
 	for _, word := range []string{
@@ -85,9 +85,9 @@ func passing(err error) bool {
 	return redis.IsMaxClientsError(err)
 }
 
-// unacknowledged reports that a request has taken effect, but not on as many
+// isUnacknowledged reports that a request has taken effect, but not on as many
 // replicas as it should.
-func unacknowledged(err error) bool {
+func isUnacknowledged(err error) bool {
 	if err == nil {
 		return false
 	}
@@ -95,14 +95,14 @@ func unacknowledged(err error) bool {
 	return errors.As(err, &e)
 }
 
-// untouched reports that the request has certainly had no effect.
-func untouched(err error) bool {
-	_, said := replied(err)
-	return unsent(err) || said && passing(err)
+// isUntouched reports that the request has certainly had no effect.
+func isUntouched(err error) bool {
+	_, isReply := replyOf(err)
+	return isUnsent(err) || isReply && isPassing(err)
 }
 
-// unsent reports that the request has certainly not reached the server.
-func unsent(err error) bool {
+// isUnsent reports that the request has certainly not reached the server.
+func isUnsent(err error) bool {
 	var op *net.OpError
 	return errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) ||
 		errors.As(err, &op) && op.Op == "dial"

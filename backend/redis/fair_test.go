@@ -72,9 +72,9 @@ func TestPollingScales(t *testing.T) {
 	b := &Backend{poll: DefaultPoll}
 	perSecond := 0.0
 	for position := range waiters {
-		c := &call{Request: &backend.Request{TTL: limit}, b: b, polls: true}
-		pause := c.pause(answer{values: []any{"QUEUED", int64(0), int64(0), int64(position), int64(0)}})
-		if pause > unattended/2 {
+		c := &acquisition{Request: &backend.Request{TTL: limit}, b: b, polls: true}
+		pause := c.pollInterval(answer{values: []any{"QUEUED", int64(0), int64(0), int64(position), int64(0)}})
+		if pause > unconfirmed/2 {
 			t.Errorf("position %d asks every %v: a grant could run out", position, pause)
 		}
 		perSecond += 1 / pause.Seconds()

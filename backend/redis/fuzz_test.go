@@ -48,36 +48,33 @@ func FuzzReplies(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		d := &dealer{raw}
 		r := backend.Request{Name: "name", ID: backend.ID{Client: "client", Seq: 1}, Mode: backend.Exclusive, TTL: time.Minute, Observer: deaf{}}
-		b := &Backend{ids: newMaker(), free: newMemory(), closing: make(chan struct{}), poll: time.Second}
-		c := &call{Request: &r, b: b, key: lockKey(r.Name)}
-		c.as = b.ids.identify(c.key, &r, 0, false, nil)
+		b := &Backend{ids: newIDSigner(), free: newFreeCache(), closing: make(chan struct{}), poll: time.Second}
+		c := &acquisition{Request: &r, b: b, key: lockKey(r.Name)}
+		c.entry = b.ids.newID(c.key, &r, 0, false, nil)
 		a := answer{sent: time.Now()}
 		a.read(d.reply(0))
-		_ = c.note("w", a, nil)
+		_, _ = mayOwe(c.status(a)), notReady(a)
 		_ = c.status(a)
-		c.anchor = anchor{a.sent, a.int(1)}
+		c.queuedAt = moment{a.sent, a.int(1)}
 		g := c.grantOf(a)
-		g.told = raw != nil && len(raw)%2 == 0
-		_ = c.timely(&g)
-		h := &backend.Hold{Request: r, State: newState(c, g)}
+		g.byMessage = raw != nil && len(raw)%2 == 0
+		_ = c.isTimely(&g)
+		h := &backend.Hold{Request: r}
+		h.State = c.newHoldState(h, g)
 		_, _ = b.Transfer(h)
-		_ = c.pause(a)
+		_ = c.pollInterval(a)
 		_ = rankOf(a)
 		for n := 1; n < 4; n++ {
-			part := make([]renewal, n)
-			for i := range part {
-				part[i] = renewal{h, stateOf(h)}
-			}
-			expiries, err := outcomes(a, n)
+			expiries, err := readExpiries(a, n)
 			if err != nil {
 				continue
 			}
-			for i, expiry := range expiries {
-				_ = part[i].renewed(a, expiry)
+			for _, expiry := range expiries {
+				_ = renewed(h, a, expiry)
 			}
 		}
-		joint := &command{reply: d.reply(0), parts: []*command{{}, {}}}
-		joint.share()
+		joint := &request{reply: d.reply(0), members: []*command{{}, {}}}
+		joint.deliver()
 	})
 }
 
@@ -91,27 +88,27 @@ func FuzzMessages(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		h := newHub(nil, nil, nil, true)
-		ids, strays := newMaker(), 0
-		h.stray = func(k key, id string) {
-			if ids.made(k, id) {
-				strays++
+		h := newListener(nil, nil, nil, true)
+		ids, unclaimed := newIDSigner(), 0
+		h.onUnclaimed = func(k key, id string) {
+			if ids.hasMade(k, id) {
+				unclaimed++
 			}
 		}
 		wants := 0
 		r := &backend.Request{Name: "name", ID: backend.ID{Client: "client", Seq: 1}, TTL: time.Minute, Observer: counting{&wants}}
-		waits := ids.identify(lockKey("name"), r, 0, false, nil)
-		w := &waiter{grants: make(chan grant, 1), nudges: make(chan struct{}, 1)}
-		h.expect(r.ID, waits.id(), w)
+		waits := ids.newID(lockKey("name"), r, 0, false, nil)
+		w := &waiter{grants: make(chan grant, 1), wakeUps: make(chan struct{}, 1)}
+		h.addWaiter(r.ID, waits.text(), w)
 		held := *r
 		held.ID.Seq = 2
-		h.keep(&state{identity: ids.identify(lockKey("name"), &held, 0, false, nil)})
+		h.addHold(&holdState{entryID: ids.newID(lockKey("name"), &held, 0, false, nil)})
 		h.dispatch(text)
-		if len(w.grants) > 0 || len(w.nudges) > 0 || strays > 0 || wants > 0 {
+		if len(w.grants) > 0 || len(w.wakeUps) > 0 || unclaimed > 0 || wants > 0 {
 			t.Errorf("believed: %q", text)
 		}
-		_ = requestOf(text)
-		_ = ids.made(key(text), text)
+		_ = parseRequestID(text)
+		_ = ids.hasMade(key(text), text)
 	})
 }
 
@@ -134,13 +131,13 @@ func FuzzIDs(f *testing.F) {
 		if reader {
 			r.Mode = backend.Shared
 		}
-		m := newMaker()
-		i := m.identify(lockKey("name"), r, max(entry, 0), polls, nil)
-		id := i.id()
-		if got := requestOf(id); got != r.ID {
+		m := newIDSigner()
+		i := m.newID(lockKey("name"), r, max(entry, 0), polls, nil)
+		id := i.text()
+		if got := parseRequestID(id); got != r.ID {
 			t.Errorf("%q is of %+v, not of %+v", id, got, r.ID)
 		}
-		if !m.made(lockKey("name"), id) || m.made(lockKey("other"), id) || newMaker().made(lockKey("name"), id) {
+		if !m.hasMade(lockKey("name"), id) || m.hasMade(lockKey("other"), id) || newIDSigner().hasMade(lockKey("name"), id) {
 			t.Errorf("who has made %q is not known", id)
 		}
 	})

@@ -30,10 +30,10 @@ func FuzzURL(f *testing.F) {
 			return
 		}
 		cfg := backend.Config{URL: u}
-		_, err = takeOptions(cfg)
+		_, err = parseOptions(cfg)
 		if err == nil {
 			var c redis.UniversalClient
-			if c, err = s.client(cfg, s.name); err == nil {
+			if c, err = s.newClient(cfg, s.name); err == nil {
 				_ = c.Close()
 			}
 		}

@@ -50,7 +50,7 @@ func newGarbler(t *testing.T, l *garbler) *redis.Client {
 func (l *garbler) serve(conn net.Conn) {
 	defer conn.Close()
 	for in := bufio.NewReader(conn); ; {
-		args := request(in)
+		args := readRequest(in)
 		if args == nil {
 			return
 		}
@@ -77,8 +77,8 @@ func (l *garbler) serve(conn net.Conn) {
 	}
 }
 
-// request reads one command; nil if there is none any more.
-func request(in *bufio.Reader) (args []string) {
+// readRequest reads one command; nil if there is none any more.
+func readRequest(in *bufio.Reader) (args []string) {
 	number := func(mark byte) int {
 		line, err := in.ReadString('\n')
 		n, e := strconv.Atoi(strings.TrimRight(strings.TrimPrefix(line, string(mark)), "\r\n"))
@@ -169,7 +169,7 @@ func TestGarbledReplies(t *testing.T) {
 			t.Errorf("a hold without a token: %+v", h)
 		}
 		if h == nil {
-			s := &state{identity: b.ids.identify(lockKey(r.Name), &r, 0, true, nil)}
+			s := &holdState{entryID: b.ids.newID(lockKey(r.Name), &r, 0, true, nil)}
 			h = &backend.Hold{Request: r, State: s}
 			_, _ = b.Vote(ctx, r, backend.Ballot{Rejoin: time.Second})
 		}
@@ -275,7 +275,7 @@ func (garbling) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 func (g garbling) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if whole, ok := cmd.(once); ok && err == nil && len(whole.Args()) > 1 && whole.Args()[1] == g.script.sha {
+		if whole, ok := cmd.(unrepeated); ok && err == nil && len(whole.Args()) > 1 && whole.Args()[1] == g.script.sha {
 			whole.SetVal([]any{"x", int64(1)})
 		}
 		return err
@@ -288,7 +288,7 @@ func TestGarbledGrantIsGivenBack(t *testing.T) {
 	t.Parallel()
 	ctx, admin := within(t), plainClient(t, shared)
 	for _, wait := range []bool{false, true} {
-		must[string](t)(admin.ScriptLoad(ctx, acquireScript.source.(string)).Result())
+		must[string](t)(admin.ScriptLoad(ctx, acquireScript.source).Result())
 		rdb := plainClient(t, shared)
 		rdb.AddHook(garbling{acquireScript})
 		b := New(rdb, &Options{PollOnly: true})
@@ -320,9 +320,9 @@ func TestTellingEnds(t *testing.T) {
 	l := &garbler{script: func() string { return fmt.Sprintf(":%d\r\n", told.Add(128)) }}
 	b := New(newGarbler(t, l), &Options{PollOnly: true})
 	told.Store(1)
-	b.tell(lockKey(t.Name()), 1)
+	b.tellReaders(lockKey(t.Name()), 1)
 	must[any](t)(nil, b.janitor.Close(within(t)))
-	if n := l.asked.Load(); n != tellings {
+	if n := l.asked.Load(); n != maxTells {
 		t.Errorf("asked %d times", n)
 	}
 	must[any](t)(nil, b.Close(within(t)))

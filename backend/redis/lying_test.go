@@ -154,7 +154,7 @@ func TestGarbledRenewal(t *testing.T) {
 	} {
 		var a answer
 		a.read(reply)
-		if got, err := outcomes(a, 1); !errors.Is(fail(err), backend.ErrUnavailable) {
+		if got, err := readExpiries(a, 1); !errors.Is(fail(err), backend.ErrUnavailable) {
 			t.Errorf("%v: %v, %v", reply, got, err)
 		}
 	}

@@ -2,6 +2,8 @@ package redis
 
 import (
 	"context"
+	"crypto/sha1"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -101,3 +103,11 @@ func eventually(t testing.TB, what string, cond func() bool) {
 		}
 	}
 }
+
+// rawScript is a script of a test's own.
+func rawScript(source string) *script {
+	sum := sha1.Sum([]byte(source))
+	return &script{source: source, sha: hex.EncodeToString(sum[:])}
+}
+
+func mainKey(name string) string { return string(lockKey(name)) }

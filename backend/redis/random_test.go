@@ -27,7 +27,7 @@ var (
 
 // dumpScript returns everything there is of a lock, with the time to live of
 // each key.
-var dumpScript = newScript(`
+var dumpScript = rawScript(`
 local out = {redis.call('HGETALL', KEYS[1])}
 for i = 2, 5 do
   out[i] = redis.call('ZRANGE', KEYS[i], 0, -1, 'WITHSCORES')
@@ -94,16 +94,15 @@ const (
 // The scripts as they are but for three things: their time is that of the trial, a
 // grant that nobody confirms is over soon, and keys have to be kept longer often.
 var (
-	trialGrab      = trialScript(grabScript)
-	trialDrop      = trialScript(dropScript)
-	trialAcquire   = trialScript(acquireScript)
-	trialVote      = trialScript(voteScript)
-	trialRelease   = trialScript(releaseScript)
-	trialExpire    = trialScript(expireScript)
-	trialRenew     = trialScript(renewScript)
-	trialEnter     = trialScript(enterScript)
-	trialDowngrade = trialScript(downgradeScript)
-	trialCheck     = trialScript(checkScript)
+	trialGrab    = trialScript(grabScript)
+	trialDrop    = trialScript(dropScript)
+	trialAcquire = trialScript(acquireScript)
+	trialVote    = trialScript(voteScript)
+	trialRelease = trialScript(releaseScript)
+	trialRenew   = trialScript(renewScript)
+	trialEnter   = trialScript(enterScript)
+	trialConvert = trialScript(convertScript)
+	trialCheck   = trialScript(checkScript)
 )
 
 const (
@@ -113,10 +112,11 @@ const (
 
 func trialScript(s *script) *script {
 	clock := fmt.Sprintf("redis.call('HMGET', '%s', 's', 'us')", clockKey)
-	return newScript(strings.NewReplacer(
+	return rawScript(strings.NewReplacer(
 		"redis.call('TIME')", clock,
-		"keep, slack = 5000, 600000, 60000", fmt.Sprintf("keep, slack = %d, 600000, %d", trialG, trialSlack),
-	).Replace(s.source.(string)))
+		"local g = 5000", fmt.Sprintf("local g = %d", trialG),
+		"slack = 600000, 60000", fmt.Sprintf("slack = 600000, %d", trialSlack),
+	).Replace(s.source))
 }
 
 func TestScriptsAgainstModel(t *testing.T) {
@@ -271,7 +271,7 @@ func (tr *trial) call(lock int, id string) step {
 		return tr.releases(lock, id)
 	case p < 49:
 		d, used := tr.rnd.Int64N(60), tr.used()
-		s.script, s.args = trialExpire, []any{id, d, used}
+		s.script, s.args = trialConvert, []any{id, "expiring", d, used}
 		s.model = func() []any { return m.expire(id, d, used) }
 	case p < 68:
 		tomb := tr.rnd.IntN(6) == 0
@@ -294,7 +294,7 @@ func (tr *trial) call(lock int, id string) step {
 		s.model = func() []any { return m.enter(id, ttl, entries, seq) }
 	case p < 90:
 		used := tr.used()
-		s.script, s.args = trialDowngrade, []any{id, ttl, used}
+		s.script, s.args = trialConvert, []any{id, "shared", ttl, used}
 		s.model = func() []any { return m.downgrade(id, ttl, used) }
 	case p < 95:
 		s.script, s.args = trialCheck, nil
@@ -380,12 +380,12 @@ func (tr *trial) used() int64 {
 	return tr.clock + 100 - tr.rnd.Int64N(500) // more than the clock shows if that has stepped back
 }
 
-// identityOf is the one whose id it is, for a lock.
-func identityOf(name, id string) identity {
+// entryIDOf is that whose id it is, for a lock.
+func entryIDOf(name, id string) entryID {
 	ttl, polls, _ := parseID(id)
-	r := &backend.Request{Name: name, ID: requestOf(id), TTL: time.Duration(ttl) * time.Millisecond}
+	r := &backend.Request{Name: name, ID: parseRequestID(id), TTL: time.Duration(ttl) * time.Millisecond}
 	open, _, _ := cutLast(id, '.')
-	return identity{request: r, reader: id[0] == 'r', polls: polls, proof: proofOf(open)}
+	return entryID{request: r, reader: id[0] == 'r', polls: polls, mac: proofOf(open)}
 }
 
 // proofOf is one that the trial can make again.
@@ -402,13 +402,13 @@ func (tr *trial) renewal(lock int, id string) step {
 	if tr.rnd.IntN(4) == 0 {
 		till = tr.clock/1000 + tr.rnd.Int64N(50)
 	}
-	var part []renewal
+	var part []*backend.Hold
 	var models []*model
 	add := func(i int, id string) {
-		s := &state{identity: identityOf(tr.names[i], id)}
+		s := &holdState{entryID: entryIDOf(tr.names[i], id)}
 		s.used.Store(uint64(tr.used()))
-		s.note(shares, shared)
-		part = append(part, renewal{state: s})
+		s.shared.Store(shared)
+		part = append(part, &backend.Hold{Request: *s.request, State: s})
 		models = append(models, tr.locks[i])
 	}
 	add(lock, id)
@@ -418,16 +418,17 @@ func (tr *trial) renewal(lock int, id string) step {
 		}
 	}
 	call := renewCall(part, till)
-	last := keyAt + call[keyAt-1].(int)
-	return step{lock: lock, script: trialRenew, keys: call[keyAt:last], args: call[last:], model: func() []any {
+	last := firstKey + call[firstKey-1].(int)
+	return step{lock: lock, script: trialRenew, keys: call[firstKey:last], args: call[last:], model: func() []any {
 		us := tr.locks[lock].us
 		target := us/1000 + life
 		if till > 0 {
 			target = till
 		}
 		out := []any{us, target}
-		for i, r := range part {
-			if expiry := models[i].renew(r.id(), target, shared, int64(r.used.Load())); expiry != target {
+		for i, h := range part {
+			s := stateOf(h)
+			if expiry := models[i].renew(s.text(), target, shared, int64(s.used.Load())); expiry != target {
 				out = append(out, int64(i+1), expiry)
 			}
 		}
@@ -437,7 +438,7 @@ func (tr *trial) renewal(lock int, id string) step {
 
 // silenceScript makes one that waits look as if it had not been heard of for
 // long.
-var silenceScript = newScript(`
+var silenceScript = rawScript(`
 if redis.call('ZSCORE', KEYS[4], ARGV[1]) then
   redis.call('ZADD', KEYS[4], 1, ARGV[1])
   redis.call('HSET', KEYS[1], 'a', 1)
@@ -445,16 +446,16 @@ end
 return {'OK'}`)
 
 // wipeScript loses a lock's data.
-var wipeScript = newScript(`
+var wipeScript = rawScript(`
 redis.call('DEL', unpack(KEYS))
 return {'OK'}`)
 
 func loadAll(t *testing.T, c *redis.Client) {
 	for _, s := range []*script{
-		trialGrab, trialDrop, trialAcquire, trialVote, trialRelease, trialExpire, trialRenew, trialEnter, trialDowngrade, trialCheck,
+		trialGrab, trialDrop, trialAcquire, trialVote, trialRelease, trialConvert, trialRenew, trialEnter, trialCheck,
 		dumpScript, silenceScript, wipeScript,
 	} {
-		must[string](t)(c.ScriptLoad(context.Background(), s.source.(string)).Result())
+		must[string](t)(c.ScriptLoad(context.Background(), s.source).Result())
 	}
 }
 
@@ -575,7 +576,7 @@ func (tr *trial) notes(s step, hash map[string]string, state []any) {
 	for _, e := range readers {
 		last = max(last, e)
 	}
-	if last > 0 && number("d") < last+keep.Milliseconds() {
+	if last > 0 && number("d") < last+defaultKeep.Milliseconds() {
 		tr.t.Fatalf("%v: %v is kept too short for a lease until %d", s.args, hash, last)
 	}
 	for id, until := range alive {
@@ -642,10 +643,10 @@ func TestScriptsSuitLaterLua(t *testing.T) {
 	bare := regexp.MustCompile(`[^.]\bunpack\(`)
 	fraction := regexp.MustCompile(`%\d*d'[^\n]*[ (]\w+ / `)
 	for _, s := range []*script{
-		grabScript, dropScript, acquireScript, releaseScript, expireScript, renewScript, enterScript, downgradeScript, checkScript, tellScript,
+		grabScript, dropScript, acquireScript, releaseScript, convertScript, renewScript, enterScript, checkScript, tellScript,
 	} {
 		for _, trap := range []*regexp.Regexp{bare, fraction} {
-			if found := trap.FindString(s.source.(string)); found != "" {
+			if found := trap.FindString(s.source); found != "" {
 				t.Errorf("Lua 5.4 does not run %q", found)
 			}
 		}
@@ -654,9 +655,9 @@ func TestScriptsSuitLaterLua(t *testing.T) {
 
 func TestScriptsHoldNoForeignText(t *testing.T) {
 	for _, s := range []*script{
-		grabScript, dropScript, acquireScript, voteScript, releaseScript, expireScript, renewScript, enterScript, downgradeScript, checkScript, tellScript,
+		grabScript, dropScript, acquireScript, voteScript, releaseScript, convertScript, renewScript, enterScript, checkScript, tellScript,
 	} {
-		if strings.Contains(s.source.(string), "-- include") {
+		if strings.Contains(s.source, "-- include") {
 			t.Errorf("an include is left over:\n%s", s.source)
 		}
 	}

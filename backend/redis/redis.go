@@ -202,12 +202,12 @@ type Backend struct {
 	unfit     error // why it is of no use, or nil
 	poll      time.Duration
 	transport transport
-	nodes     *nodes // nil unless it is a cluster
-	hub       *hub
-	free      *memory
-	ids       *maker
-	residue   residue
-	strays    strays
+	cluster   *cluster // nil unless it is one
+	listener  *listener
+	free      *freeCache
+	ids       idSigner
+	dialect   dialect
+	unclaimed unclaimedGrants
 
 	replicas int
 	watch    watch
@@ -251,23 +251,22 @@ func New(client redis.UniversalClient, o *Options) *Backend {
 		poll:     o.Poll,
 		replicas: max(o.Replicas, 0),
 		closing:  make(chan struct{}),
-		free:     newMemory(),
-		ids:      newMaker(),
-		residue:  residue{keep: max(cmp.Or(o.Keep, keep), minKeep)},
+		free:     newFreeCache(),
+		ids:      newIDSigner(),
+		dialect:  dialect{keep: max(cmp.Or(o.Keep, defaultKeep), minKeep)},
 	}
 	if c, ok := client.(*redis.ClusterClient); ok {
-		b.nodes = newNodes(c, b.replicas)
-		b.nodes.closing = b.closing
-		b.transport = b.nodes
+		b.cluster, b.dialect.cluster = newCluster(c, b.replicas), true
+		b.cluster.closing, b.transport = b.closing, b.cluster
 	} else {
-		p := newPipeliner(client, b.replicas)
+		p := newPipeline(client, b.replicas)
 		p.closing, b.transport = b.closing, p
 	}
-	b.hub = newHub(client, b.nodes, log, o.PollOnly)
+	b.listener = newListener(client, b.cluster, log, o.PollOnly)
 	if b.poll <= 0 {
 		b.poll = DefaultPoll
 	}
-	b.hub.stray = b.stray
+	b.listener.onUnclaimed = b.releaseUnclaimed
 	return b
 }
 
@@ -282,13 +281,21 @@ func unfit(client redis.UniversalClient) error {
 	return nil
 }
 
+const (
+	// closeTimeout bounds Close on a server that does not answer.
+	closeTimeout = 5 * time.Second
+
+	// endTimeout is how long Close waits for subscriptions to end when its context is done.
+	endTimeout = 250 * time.Millisecond
+)
+
 // Close implements backend.Backend. On a server that does not answer it returns
 // after about 5 s, with an error that names the holds that may still be there.
 func (b *Backend) Close(ctx context.Context) error {
 	if !b.shut() {
 		return nil
 	}
-	ctx, cancel := backend.Bound(ctx, farewell)
+	ctx, cancel := backend.Bound(ctx, closeTimeout)
 	defer cancel()
 	b.calls.Wait()
 	b.watch.close()
@@ -296,20 +303,20 @@ func (b *Backend) Close(ctx context.Context) error {
 	if e := b.janitor.Close(ctx); err == nil && e != nil {
 		err = fail(e)
 	}
-	b.hush(ctx)
+	b.endSubscriptions(ctx)
 	if b.owned {
 		_ = b.client.Close()
 	}
 	return err
 }
 
-// hush ends the subscriptions. One whose connection is just being made ends when the
+// endSubscriptions ends the subscriptions. One whose connection is just being made ends when the
 // client library has given that up, which nobody waits for once ctx is done.
-func (b *Backend) hush(ctx context.Context) {
+func (b *Backend) endSubscriptions(ctx context.Context) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		b.hub.close()
+		b.listener.close()
 	}()
 	select {
 	case <-ended:
@@ -318,14 +325,14 @@ func (b *Backend) hush(ctx context.Context) {
 	}
 	select {
 	case <-ended:
-	case <-time.After(parting):
+	case <-time.After(endTimeout):
 	}
 }
 
-// address is where the client of a request about a lock is called.
+// address is where the client of a request about a lock is told something.
 func (b *Backend) address(k key, client string) address {
 	at := address{client: client}
-	if b.nodes != nil {
+	if b.cluster != nil {
 		at.lock = string(k)
 	}
 	return at

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -10,8 +11,8 @@ import (
 // exclusive hold; that of a reader is known here alone.
 func (b *Backend) Reenter(ctx context.Context, h *backend.Hold, entries int, seq int64) error {
 	s := stateOf(h)
-	call := enterScript.of(s.key(), 2, s.id(), extension(h), entries, seq)
-	a, err := b.insist(ctx, h.TTL, enterScript, call, nil)
+	call := enterScript.callWith(s.key(), 2, s.text(), extension(h), entries, seq)
+	a, err := b.runUntilAnswered(ctx, h.TTL, enterScript, call, nil)
 	switch {
 	case err != nil:
 		return err
@@ -26,11 +27,29 @@ func (b *Backend) Reenter(ctx context.Context, h *backend.Hold, entries int, seq
 // Downgrade implements backend.Downgrader.
 func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
 	s := stateOf(h)
-	s.note(shares, true)
-	call := downgradeScript.of(s.key(), 5, s.id(), extension(h), s.used.Load())
-	a, err := b.prove(ctx, h, downgradeScript, call)
+	s.shared.Store(true)
+	return b.convert(ctx, h, "shared", extension(h), 0)
+}
+
+// Expire implements backend.Expirer. Who waits is let in when the time has passed: the
+// head of the queue knows that time, or learns it from this client's watch.
+func (b *Backend) Expire(ctx context.Context, h *backend.Hold, d time.Duration) error {
+	s := stateOf(h)
+	tomb := 0
+	if s.doubted.Load() {
+		tomb = 1
+	}
+	defer b.listener.removeHold(s)
+	return b.convert(ctx, h, "expiring", millis(max(d, 0))+1, tomb) // the server's time has lost a part of a ms
+}
+
+// convert makes of h another kind of hold.
+func (b *Backend) convert(ctx context.Context, h *backend.Hold, kind string, ms int64, tomb int) error {
+	s := stateOf(h)
+	call := convertScript.callWith(s.key(), 5, s.text(), kind, ms, s.used.Load(), tomb)
+	a, err := b.change(ctx, h, convertScript, call)
 	if err == nil {
-		b.after(s.key(), a)
+		b.checkLater(s.key(), a)
 	}
 	return err
 }
@@ -44,9 +63,10 @@ func extension(h *backend.Hold) int64 {
 	return millis(h.TTL)
 }
 
-// prove runs a call about h, which may be repeated, until it is answered.
-func (b *Backend) prove(ctx context.Context, h *backend.Hold, s *script, call []any) (answer, error) {
-	a, err := b.insist(ctx, h.TTL, s, call, nil)
+// change runs a call about h, which may be repeated, until the server has said OK or
+// that h is lost.
+func (b *Backend) change(ctx context.Context, h *backend.Hold, s *script, call []any) (answer, error) {
+	a, err := b.runUntilAnswered(ctx, h.TTL, s, call, nil)
 	if err != nil {
 		return a, err
 	}

@@ -2,6 +2,11 @@ package redis
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -9,50 +14,46 @@ import (
 
 // A release is the end of one hold.
 type release struct {
-	b        *Backend
-	state    *state
+	hold     *backend.Hold
+	state    *holdState
 	began    time.Time
-	ttl      time.Duration
-	over     time.Time // when the lease is
-	repeated bool      // an earlier request may have ended it
+	repeated bool // an earlier request may have ended the hold
 }
 
-func (b *Backend) newRelease(h *backend.Hold) release {
-	s := stateOf(h)
-	return release{b: b, state: s, began: time.Now(), ttl: h.TTL, over: epoch.Add(time.Duration(s.over.Load()))}
+func newRelease(h *backend.Hold) release {
+	return release{hold: h, state: stateOf(h), began: time.Now()}
 }
 
 // Release implements backend.Backend.
 func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
-	r := b.newRelease(h)
-	defer r.end()
-	if r.state.mayDrop() && r.drop(ctx) {
+	r := newRelease(h)
+	defer b.listener.removeHold(r.state)
+	if r.state.canDrop() && b.drop(ctx, &r) {
 		return nil
 	}
-	return r.insist(ctx)
+	return b.releaseHold(ctx, &r)
 }
 
-// end comes after all requests: the message of a grant that a reply has told as
-// well may come this late, and would be taken for one that nobody waits for.
-func (r *release) end() { r.b.hub.discard(r.state) }
-
-// insist releases the hold in full.
-func (r *release) insist(ctx context.Context) error {
-	s := r.state
-	call := s.releaseCall()
-	a, err := r.b.insist(ctx, r.ttl-time.Since(r.began), releaseScript, call, r.heard)
-	return r.outcome(a, err)
+// releaseHold ends a hold by the script that can end any. The message of its grant may
+// come as late as the reply, so the listener forgets the hold after that.
+func (b *Backend) releaseHold(ctx context.Context, r *release) error {
+	limit := r.hold.TTL - time.Since(r.began)
+	a, err := b.runUntilAnswered(ctx, limit, releaseScript, releaseCall([]release{*r}), r.noteError)
+	return b.released(r, a, err)
 }
 
-// outcome is what became of the hold.
-func (r *release) outcome(a answer, err error) error {
+// noteError notes the error of a request that is repeated: it may have been carried out.
+func (r *release) noteError(err error) { r.repeated = r.repeated || err != nil && !isUntouched(err) }
+
+// released returns what became of the hold, as the server says.
+func (b *Backend) released(r *release, a answer, err error) error {
 	if err != nil {
-		r.state.note(doubted, true)
+		r.state.doubted.Store(true)
 		return err
 	}
-	r.b.after(r.state.key(), a)
+	b.checkLater(r.state.key(), a)
 	switch status := a.status(); {
-	case a.plain, r.repeated && status == "NOT_HELD" && time.Now().Before(r.over):
+	case a.plain, r.repeated && status == "NOT_HELD" && time.Now().Before(r.state.leaseEnd()):
 		return nil // or it was the first request that ended it
 	case status == "NOT_HELD", status == "LEFT":
 		return backend.ErrLost
@@ -60,63 +61,109 @@ func (r *release) outcome(a answer, err error) error {
 	return fail(errGarbled)
 }
 
-// heard takes the error of a request that is repeated: it may have been carried out.
-func (r *release) heard(err error) { r.repeated = r.repeated || !untouched(err) }
-
-func (s *state) releaseCall() []any {
-	return releaseCall(s.key(), s.id(), s.is(doubted), s.used.Load())
+func releaseCall(part []release) []any {
+	var keys, args []any
+	for i := range part {
+		s := part[i].state
+		keys = append(keys, s.key().args(5)...)
+		args = append(args, releaseArgs(s.text(), s.doubted.Load(), s.used.Load())...)
+	}
+	return releaseScript.call(keys, args...)
 }
 
-// releaseCall ends what id has or waits for. tomb has the server refuse it from
-// now on; used is as for renewal.add.
-func releaseCall(k key, id string, tomb bool, used uint64) []any {
-	mark := "0"
+// releaseArgs are the arguments by which a script ends what id has or waits for. tomb
+// has the server refuse the id from now on. used is the last token of Transfer.
+func releaseArgs(id string, tomb bool, used uint64) []any {
+	args := []any{id, "0", ""}
 	if tomb {
-		mark = "1"
+		args[1] = "1"
 	}
 	if used > 0 {
-		return releaseScript.of(k, 5, id, mark, used)
+		args[2] = used
 	}
-	return releaseScript.of(k, 5, id, mark)
+	return args
 }
 
-// insist runs a call that may be repeated until it is answered, for no
-// longer than limit. again, if not nil, is told each error after which it is
-// repeated.
-func (b *Backend) insist(ctx context.Context, limit time.Duration, s *script, call []any, again func(error)) (answer, error) {
-	end := time.Now().Add(limit)
-	var pause backend.Backoff
-	for {
-		a, err := b.run(ctx, min(attempt(limit), max(time.Until(end), time.Millisecond)), s, call)
-		switch left := time.Until(end); {
-		case err == nil:
-			return a, nil
-		case ctx.Err() != nil, hopeless(err), left <= 0, !backend.Sleep(ctx, min(pause.Next(), left)):
-			return a, fail(err)
-		}
-		if again != nil {
-			again(err)
-		}
+// ReleaseAll implements backend.BatchReleaser.
+func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	longest := time.Duration(0)
+	for _, h := range holds {
+		longest = max(longest, h.TTL)
+	}
+	ctx, cancel := backend.Bound(ctx, longest)
+	defer cancel()
+	b.releaseAll(ctx, holds, report)
+}
+
+// maxReleases is how many requests are under way at a time where many holds end
+// together.
+const maxReleases = 64
+
+// releaseAll ends holds with few requests. On a cluster, where a script may use the
+// keys of one slot only, each hold has its own.
+func (b *Backend) releaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	var done sync.WaitGroup
+	defer done.Wait()
+	slots := make(chan struct{}, maxReleases)
+	for part := range slices.Chunk(holds, b.batchSize()) {
+		slots <- struct{}{}
+		done.Go(func() {
+			defer func() { <-slots }()
+			b.releaseBatch(ctx, part, report)
+		})
 	}
 }
 
-// giveUp ends in the background whatever an id has or waits for.
-func (b *Backend) giveUp(k key, id string, tomb bool, ttl time.Duration) {
-	b.janitor.Do(givingUp(ttl), b.ending(k, id, tomb, ttl))
+// releaseBatch ends holds by one script. A hold that fails there is released by a
+// request of its own, which says why.
+func (b *Backend) releaseBatch(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	all, limit, repeated := make([]release, len(holds)), time.Duration(0), false
+	for i, h := range holds {
+		all[i], limit = newRelease(h), max(limit, h.TTL)
+	}
+	a, err := b.runUntilAnswered(ctx, limit, releaseScript, releaseCall(all), func(err error) {
+		repeated = repeated || !isUntouched(err)
+	})
+	var again sync.WaitGroup
+	for i := range all {
+		r, own := &all[i], a
+		r.repeated = repeated
+		if len(all) > 1 {
+			own = answer{sent: a.sent}
+			own.read(a.at(i))
+		}
+		again.Go(func() {
+			defer b.listener.removeHold(r.state)
+			if err == nil && own.status() == "FAILED" {
+				report(r.hold, b.releaseHold(ctx, r))
+				return
+			}
+			report(r.hold, b.released(r, own, err))
+		})
+	}
+	again.Wait()
 }
 
-// givingUp is how long that is tried.
-func givingUp(ttl time.Duration) time.Duration { return ttl + 30*time.Second }
-
-// ending is the job of giveUp. It has no token to tell: either nobody has had a hold
-// under the id, or the release of that tells, and is repeated until it is answered.
-func (b *Backend) ending(k key, id string, tomb bool, ttl time.Duration) func(context.Context) error {
-	return func(ctx context.Context) error {
-		a, err := b.run(ctx, attempt(ttl), releaseScript, releaseCall(k, id, tomb, 0))
-		if err != nil && !hopeless(err) {
-			return err
+// releaseRest gives back the holds that nobody has released. The error names those
+// of which it is not known whether the server still has them.
+func (b *Backend) releaseRest(ctx context.Context) error {
+	var mu sync.Mutex
+	var open []string
+	var last error
+	b.releaseAll(ctx, b.listener.allHolds(), func(h *backend.Hold, err error) {
+		if err != nil && !errors.Is(err, backend.ErrLost) {
+			mu.Lock()
+			defer mu.Unlock()
+			open, last = append(open, fmt.Sprintf("%q", h.Name)), err
 		}
-		b.after(k, a)
+	})
+	if last == nil {
 		return nil
 	}
+	names := open[:min(len(open), 10)]
+	text := "no answer to the release of " + strings.Join(names, ", ")
+	if rest := len(open) - len(names); rest > 0 {
+		text += fmt.Sprintf(" and %d more", rest)
+	}
+	return backend.Fail(backend.ErrUnavailable, errors.Join(errors.New(text), last))
 }

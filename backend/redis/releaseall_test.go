@@ -118,13 +118,13 @@ func TestReleaseAllAgain(t *testing.T) {
 	holds := several(t, b, 5)
 	all := make([]release, len(holds))
 	for i, h := range holds {
-		all[i] = b.newRelease(h)
+		all[i] = newRelease(h)
 	}
-	must[answer](t)(b.run(within(t), time.Second, releaseScript, releaseAllCall(all)))
+	must[answer](t)(b.run(within(t), time.Second, releaseScript, releaseCall(all)))
 	for i := range all {
 		all[i].repeated = true
 		a := answer{values: []any{"NOT_HELD", int64(0)}}
-		if err := all[i].outcome(a, nil); err != nil {
+		if err := b.released(&all[i], a, nil); err != nil {
 			t.Errorf("%v", err)
 		}
 	}
@@ -200,7 +200,8 @@ func TestReleaseBesideARenewal(t *testing.T) {
 		default:
 		}
 		for _, h := range holds {
-			b.newRelease(h)
+			r := newRelease(h)
+			_, _ = r.state.leaseEnd(), releaseCall([]release{r})
 		}
 	}
 	outcomesOf(t, b, holds)

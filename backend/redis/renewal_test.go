@@ -24,7 +24,7 @@ func TestRenewalLastsAsLongAsItsContext(t *testing.T) {
 	case err := <-done:
 		must[any](t)(nil, s.Resume())
 		t.Fatalf("given up, though its caller waits: %v", err)
-	case <-time.After(attempt(limit) + 100*time.Millisecond):
+	case <-time.After(replyTimeout(limit) + 100*time.Millisecond):
 	}
 	must[any](t)(nil, s.Resume())
 	must[any](t)(nil, <-done)

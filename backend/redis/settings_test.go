@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestForgetful(t *testing.T) {
+func TestMemoryLoss(t *testing.T) {
 	config := func(log, sync string) map[string]string {
 		return map[string]string{"appendonly": log, "appendfsync": sync, "no-appendfsync-on-rewrite": "no"}
 	}
@@ -26,7 +26,7 @@ func TestForgetful(t *testing.T) {
 		{mayNot, "3600 1", nil, 3},
 		{nil, "", errors.New("no permission"), 1},
 	} {
-		if got := forgetful(c.config, c.save, c.err); len(got) != c.warnings {
+		if got := memoryLoss(c.config, c.save, c.err); len(got) != c.warnings {
 			t.Errorf("%v, %q, %v: %q", c.config, c.save, c.err, got)
 		}
 	}

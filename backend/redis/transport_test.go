@@ -271,7 +271,7 @@ func TestCloseWaitsForNoAnswer(t *testing.T) {
 	r := backend.Request{Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: limit}
 	must[any](t)(nil, b.Release(within(t), must[*backend.Hold](t)(b.Acquire(within(t), r))))
 	p.Blackhole(faultnet.ToClient)
-	b.hub.polls = false
+	b.listener.pollOnly = false
 	request, answer := make(chan error, 1), make(chan error, 1)
 	b.begin()
 	go func() { // it may take longer than the test
@@ -279,7 +279,7 @@ func TestCloseWaitsForNoAnswer(t *testing.T) {
 		_, err := b.transport.do(context.Background(), 2*limit, []any{"ping"}, durable)
 		request <- err
 	}()
-	underWay(t, b.transport.(*pipeliner), 1)
+	underWay(t, b.transport.(*pipeline), 1)
 	go func() {
 		r.ID.Seq++
 		_, err := b.Acquire(within(t), r)
@@ -304,12 +304,12 @@ func TestNobodyIsCaptive(t *testing.T) {
 			"Acquire": func(ctx context.Context, b *Backend, h *backend.Hold) error {
 				r := h.Request
 				r.Name, r.ID.Seq = r.Name+"/free", r.ID.Seq+1
-				b.free.keep(lockKey(r.Name))
+				b.free.add(lockKey(r.Name))
 				_, err := b.Acquire(ctx, r)
 				return err
 			},
 			"Release": func(ctx context.Context, b *Backend, h *backend.Hold) error {
-				stateOf(h).note(quick, true)
+				stateOf(h).unwanted.Store(true)
 				return b.Release(ctx, h)
 			},
 		} {
@@ -327,11 +327,7 @@ func TestNobodyIsCaptive(t *testing.T) {
 				h := must[*backend.Hold](t)(b.Acquire(within(t), backend.Request{
 					Name: t.Name() + rand.Text(), ID: backend.ID{Client: t.Name()}, Mode: backend.Exclusive, TTL: time.Hour,
 				}))
-				p := b.transport.(*pipeliner)
-				rest(t, p)
-				for range 1000 {
-					p.trip.Observe(near / 10)
-				}
+				rest(t, b.transport.(*pipeline))
 				silence(way, &d)
 				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
 				defer cancel()

@@ -94,7 +94,7 @@ func TestHeadBehindTheDead(t *testing.T) {
 	for i, suffix := range suffixes {
 		keys[i] = string(k) + suffix
 	}
-	reply := must[[]any](t)(c.Eval(t.Context(), acquireScript.source.(string), keys, me, 1000, "p").Slice())
+	reply := must[[]any](t)(c.Eval(t.Context(), acquireScript.source, keys, me, 1000, "p").Slice())
 	if reply[0] != "QUEUED" || reply[4].(int64) > 5 {
 		t.Errorf("the head is told %v", reply)
 	}

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -15,30 +16,33 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// opening bounds Open on a server that does not answer.
-const opening = 10 * time.Second
+const (
+	openTimeout = 10 * time.Second // of Open on a server that does not answer
+	readTimeout = 2 * time.Second  // of one reply, where the URL has no other
+	maxPoolSize = 1 << 16
+)
 
-// A scheme is how the client library calls that of a URL, and how it makes a
-// client of the rest.
+// A scheme says how the client library calls the scheme of a URL, and which client is
+// made.
 type scheme struct {
-	name   string
-	client func(backend.Config, string) (redis.UniversalClient, error)
+	name      string
+	newClient func(backend.Config, string) (redis.UniversalClient, error)
 }
 
 var schemes = map[string]scheme{
-	"redis":            {"redis", singleClient},
-	"rediss":           {"rediss", singleClient},
-	"unix":             {"unix", singleClient},
-	"valkey":           {"redis", singleClient},
-	"valkeys":          {"rediss", singleClient},
-	"redis+sentinel":   {"redis", sentinelClient},
-	"rediss+sentinel":  {"rediss", sentinelClient},
-	"valkey+sentinel":  {"redis", sentinelClient},
-	"valkeys+sentinel": {"rediss", sentinelClient},
-	"redis+cluster":    {"redis", clusterClient},
-	"rediss+cluster":   {"rediss", clusterClient},
-	"valkey+cluster":   {"redis", clusterClient},
-	"valkeys+cluster":  {"rediss", clusterClient},
+	"redis":            {"redis", newSingleClient},
+	"rediss":           {"rediss", newSingleClient},
+	"unix":             {"unix", newSingleClient},
+	"valkey":           {"redis", newSingleClient},
+	"valkeys":          {"rediss", newSingleClient},
+	"redis+sentinel":   {"redis", newFailoverClient},
+	"rediss+sentinel":  {"rediss", newFailoverClient},
+	"valkey+sentinel":  {"redis", newFailoverClient},
+	"valkeys+sentinel": {"rediss", newFailoverClient},
+	"redis+cluster":    {"redis", newClusterClient},
+	"rediss+cluster":   {"rediss", newClusterClient},
+	"valkey+cluster":   {"redis", newClusterClient},
+	"valkeys+cluster":  {"rediss", newClusterClient},
 }
 
 func init() {
@@ -48,12 +52,12 @@ func init() {
 }
 
 func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
-	o, err := takeOptions(cfg)
+	o, err := parseOptions(cfg)
 	if err != nil {
 		return nil, err
 	}
 	s := schemes[cfg.URL.Scheme]
-	c, err := s.client(cfg, s.name)
+	c, err := s.newClient(cfg, s.name)
 	if err != nil {
 		return nil, err
 	}
@@ -69,8 +73,8 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 	return b, nil
 }
 
-// takeOptions takes the parameters that are ours.
-func takeOptions(cfg backend.Config) (*Options, error) {
+// parseOptions takes the parameters that are not the client library's.
+func parseOptions(cfg backend.Config) (*Options, error) {
 	p := &cfg.URL.Params
 	wake := p.Take("dlock.wake", "message")
 	o := &Options{
@@ -78,47 +82,23 @@ func takeOptions(cfg backend.Config) (*Options, error) {
 		Poll:     p.TakeDuration("dlock.poll", DefaultPoll),
 		Logger:   cfg.Logger,
 		Replicas: p.TakeInt("dlock.replicas", 0),
-		Keep:     p.TakeDuration("dlock.keep", keep),
+		Keep:     p.TakeDuration("dlock.keep", defaultKeep),
 	}
-	if wake != "message" && wake != "poll" {
+	switch {
+	case wake != "message" && wake != "poll":
 		return nil, invalid("parameter dlock.wake: want message or poll")
-	}
-	if o.Replicas < 0 {
+	case o.Replicas < 0:
 		return nil, invalid("parameter dlock.replicas: want 0 or more")
-	}
-	if o.Keep < minKeep {
+	case o.Keep < minKeep:
 		return nil, invalid("parameter dlock.keep: want 1s or more")
-	}
-	if o.Poll <= 0 {
+	case o.Poll <= 0:
 		return nil, invalid("parameter dlock.poll: want more than 0")
 	}
 	return o, nil
 }
 
-// clean is the URL that the client library reads: without user and password,
-// because its errors repeat what they are about, and of several hosts only the
-// first.
-func clean(cfg backend.Config, scheme, host, path string, hidden ...string) (string, error) {
-	p := &cfg.URL.Params
-	for _, name := range hidden {
-		if p.Has(name) {
-			return "", invalid("unknown parameter " + strconv.Quote(name))
-		}
-	}
-	u := url.URL{Scheme: scheme, Host: host, Path: path, RawQuery: p.Rest().Encode()}
-	return u.String(), p.Done()
-}
-
-// replyLimit bounds the wait for one reply where the URL does not.
-func replyLimit(given time.Duration) time.Duration {
-	if given == 0 {
-		return 2 * time.Second
-	}
-	return given
-}
-
-// singleClient is a client of one server.
-func singleClient(cfg backend.Config, scheme string) (redis.UniversalClient, error) {
+// newSingleClient returns a client of one server.
+func newSingleClient(cfg backend.Config, scheme string) (redis.UniversalClient, error) {
 	u := cfg.URL
 	if len(u.Hosts) > 1 {
 		return nil, invalid("want one host")
@@ -126,49 +106,33 @@ func singleClient(cfg backend.Config, scheme string) (redis.UniversalClient, err
 	if u.Params.Has("db") && u.Scheme != "unix" && strings.Trim(u.Path, "/") != "" {
 		return nil, invalid("a database in the path and another in parameter db")
 	}
-	text, err := clean(cfg, scheme, strings.Join(u.Hosts, ""), u.Path)
+	location := url.URL{Scheme: scheme, Host: strings.Join(u.Hosts, ""), Path: u.Path}
+	o, err := parse(redis.ParseURL, cfg, location)
 	if err != nil {
 		return nil, err
 	}
-	o, err := redis.ParseURL(text)
-	if err != nil {
-		return nil, parameterError(err)
-	}
-	if err := checkPool(o.PoolSize); err != nil {
-		return nil, err
-	}
-	o.Username, o.Password = u.User, u.Password.Reveal()
-	o.CredentialsProviderContext = cfg.Credentials
+	o.Username, o.Password, o.CredentialsProviderContext = u.User, u.Password.Reveal(), cfg.Credentials
 	o.TLSConfig = tlsConfig(o.TLSConfig, cfg.TLS)
 	o.Dialer = dialerFor(o.DialTimeout, o.TLSConfig)
-	o.MaxRetries = -1
-	o.DialerRetries = 1
-	o.ContextTimeoutEnabled = true
-	o.DisableIdentity = true
+	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity = -1, 1, true, true
+	o.ReadTimeout = cmp.Or(o.ReadTimeout, readTimeout)
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	o.ReadTimeout = replyLimit(o.ReadTimeout)
 	if cfg.Member {
 		o.OnConnect = announce
 	}
 	return redis.NewClient(o), nil
 }
 
-// sentinelClient is a client of the master that Sentinels name. User and
-// password are for that; those for the Sentinels are parameters.
-func sentinelClient(cfg backend.Config, scheme string) (redis.UniversalClient, error) {
+// newFailoverClient returns a client of the master that Sentinels name. User and
+// password are the master's. Those of the Sentinels are parameters.
+func newFailoverClient(cfg backend.Config, scheme string) (redis.UniversalClient, error) {
 	u := cfg.URL
 	master, db, _ := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
 	user, password := u.Params.Take("sentinel_username", ""), u.Params.Take("sentinel_password", "")
-	text, err := clean(cfg, scheme, "sentinel", "/"+db,
+	location := url.URL{Scheme: scheme, Host: "sentinel", Path: "/" + db}
+	o, err := parse(redis.ParseFailoverURL, cfg, location,
 		"addr", "db", "master_name", "password", "replica_only", "username")
 	if err != nil {
-		return nil, err
-	}
-	o, err := redis.ParseFailoverURL(text)
-	if err != nil {
-		return nil, parameterError(err)
-	}
-	if err := checkPool(o.PoolSize); err != nil {
 		return nil, err
 	}
 	if len(u.Hosts) == 0 || master == "" {
@@ -176,62 +140,65 @@ func sentinelClient(cfg backend.Config, scheme string) (redis.UniversalClient, e
 	}
 	o.MasterName, o.SentinelAddrs = master, u.HostPorts("26379")
 	o.SentinelUsername, o.SentinelPassword = user, password
-	o.Username, o.Password = u.User, u.Password.Reveal()
-	o.CredentialsProviderContext = cfg.Credentials
-	o.TLSConfig = eachHost(o.TLSConfig, cfg.TLS)
+	o.Username, o.Password, o.CredentialsProviderContext = u.User, u.Password.Reveal(), cfg.Credentials
+	o.TLSConfig = tlsConfigOfHosts(o.TLSConfig, cfg.TLS)
 	o.Dialer = dialerFor(o.DialTimeout, o.TLSConfig)
-	o.MaxRetries = -1
-	o.DialerRetries = 1
-	o.ContextTimeoutEnabled = true
-	o.DisableIdentity = true
-	o.ReadTimeout = replyLimit(o.ReadTimeout)
+	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity = -1, 1, true, true
+	o.ReadTimeout = cmp.Or(o.ReadTimeout, readTimeout)
 	return redis.NewFailoverClient(o), nil
 }
 
-// clusterClient is a client of a cluster, some of whose nodes the URL names.
-func clusterClient(cfg backend.Config, scheme string) (redis.UniversalClient, error) {
+// newClusterClient returns a client of a cluster. The URL names some of its nodes.
+func newClusterClient(cfg backend.Config, scheme string) (redis.UniversalClient, error) {
 	u := cfg.URL
-	text, err := clean(cfg, scheme, "node", "",
+	o, err := parse(redis.ParseClusterURL, cfg, url.URL{Scheme: scheme, Host: "node"},
 		"addr", "read_only", "route_by_latency", "route_by_latency_tolerance", "route_randomly")
 	if err != nil {
-		return nil, err
-	}
-	o, err := redis.ParseClusterURL(text)
-	if err != nil {
-		return nil, parameterError(err)
-	}
-	if err := checkPool(o.PoolSize); err != nil {
 		return nil, err
 	}
 	if len(u.Hosts) == 0 || strings.Trim(u.Path, "/") != "" {
 		return nil, invalid("want host,host and no path: a cluster has one database")
 	}
 	o.Addrs = u.HostPorts("6379")
-	o.Username, o.Password = u.User, u.Password.Reveal()
-	o.CredentialsProviderContext = cfg.Credentials
-	o.TLSConfig = eachHost(o.TLSConfig, cfg.TLS)
+	o.Username, o.Password, o.CredentialsProviderContext = u.User, u.Password.Reveal(), cfg.Credentials
+	o.TLSConfig = tlsConfigOfHosts(o.TLSConfig, cfg.TLS)
 	o.Dialer = dialerFor(o.DialTimeout, o.TLSConfig)
-	o.MaxRetries = -1
-	o.DialerRetries = 1
-	o.ContextTimeoutEnabled = true
-	o.DisableIdentity = true
+	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity = -1, 1, true, true
+	o.ReadTimeout = cmp.Or(o.ReadTimeout, readTimeout)
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	o.ReadTimeout = replyLimit(o.ReadTimeout)
 	return redis.NewClusterClient(o), nil
 }
 
-// checkPool refuses a pool that the client library panics on, or would take all
-// memory for.
-func checkPool(size int) error {
-	const most = 1 << 16
-	if size < 0 || size > most {
-		return invalid("parameter pool_size: want 0 to " + strconv.Itoa(most))
+// parse has the client library read the parameters that are left. What it reads has no
+// user and no password, because its errors repeat what they are about. Parameters that
+// are refused would change what dlock relies on.
+func parse[T any](read func(string) (*T, error), cfg backend.Config, location url.URL, refused ...string) (*T, error) {
+	p := &cfg.URL.Params
+	for _, name := range refused {
+		if p.Has(name) {
+			return nil, invalid("unknown parameter " + strconv.Quote(name))
+		}
 	}
-	return nil
+	rest := p.Rest()
+	if err := p.Done(); err != nil {
+		return nil, err
+	}
+	location.RawQuery = rest.Encode()
+	o, err := read(location.String())
+	if err != nil {
+		return nil, parameterError(err)
+	}
+	// The client library panics on a negative size, and takes all memory for a great one.
+	for _, text := range rest["pool_size"] {
+		if size, _ := strconv.Atoi(text); size < 0 || size > maxPoolSize {
+			return nil, invalid("parameter pool_size: want 0 to " + strconv.Itoa(maxPoolSize))
+		}
+	}
+	return o, nil
 }
 
-// eachHost is tlsConfig where every host proves its own name.
-func eachHost(parsed, given *tls.Config) *tls.Config {
+// tlsConfigOfHosts is tlsConfig where every host proves its own name.
+func tlsConfigOfHosts(parsed, given *tls.Config) *tls.Config {
 	if parsed != nil {
 		parsed.ServerName = ""
 	}

@@ -16,7 +16,7 @@ const bootKey = prefix + "boot"
 // Vote implements backend.TokenRegister. A cluster is no single server: there
 // it is ErrUnsupported.
 func (b *Backend) Vote(ctx context.Context, r backend.Request, v backend.Ballot) (*backend.Hold, error) {
-	if b.nodes != nil {
+	if b.cluster != nil {
 		return nil, backend.ErrUnsupported
 	}
 	return b.acquire(ctx, r, &v)
@@ -29,7 +29,7 @@ func announce(ctx context.Context, c *redis.Conn) error {
 	if isDurable(c.ConfigGet(ctx, appendSettings).Val()) {
 		durable = 1
 	}
-	return c.Eval(ctx, announceScript.source.(string), []string{bootKey}, durable).Err()
+	return c.Eval(ctx, announceScript.source, []string{bootKey}, durable).Err()
 }
 
 // appendSettings are those that isDurable looks at.
@@ -58,36 +58,32 @@ const maxAhead = 24 * time.Hour
 var errAhead = errors.New("the server's token is a day ahead of this machine's clock")
 
 // isCredible reports whether a grant may count as a vote.
-func (c *call) isCredible(g grant) bool {
+func (c *acquisition) isCredible(g grant) bool {
 	return c.ballot == nil || g.token <= time.Now().Add(maxAhead).UnixMicro()
 }
 
 // RaiseToken implements backend.TokenRegister.
 func (b *Backend) RaiseToken(ctx context.Context, h *backend.Hold, token uint64) error {
 	s := stateOf(h)
-	_, err := b.prove(ctx, h, raiseScript, raiseScript.of(s.key(), 2, s.id(), token))
+	_, err := b.change(ctx, h, raiseScript, raiseScript.callWith(s.key(), 2, s.text(), token))
 	if err == nil {
 		s.raise(token)
 	}
 	return err
 }
 
-// request is the script that asks for the lock, and the command that runs it.
-// An id that is in the queue was ready once; only who joins must be.
-func (c *call) request(mode string) (*script, []any) {
-	if c.ballot == nil || mode == "p" {
-		return acquireScript, acquireScript.of(c.key, 5, c.id, millis(c.TTL), mode, c.rank)
-	}
+// voteCall is call for one of several servers that decide together.
+func (c *acquisition) voteCall(mode string) []any {
 	unannounced := 1
 	if c.b.member {
 		unannounced = 0
 	}
-	return voteScript, voteScript.call(append(c.key.args(5), bootKey), c.id, millis(c.TTL), mode, c.rank,
+	return voteScript.call(append(c.key.args(5), bootKey), c.id, millis(c.TTL), mode, c.rank,
 		millis(c.ballot.Rejoin), c.ballot.Token, backend.TokenLead.Microseconds(), unannounced)
 }
 
-// unready is the error in a, if the server does not vote yet.
-func unready(a answer) error {
+// notReady is the error in a, if the server does not vote yet.
+func notReady(a answer) error {
 	if a.status() != "NOT_READY" {
 		return nil
 	}

@@ -7,36 +7,47 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// subscribing bounds the wait for a subscription before a waiter polls.
-const subscribing = 2 * time.Second
+const (
+	// subscribeTimeout bounds the wait for a subscription before a waiter polls.
+	subscribeTimeout = 2 * time.Second
 
-// overdue is how late the message of a grant may be, behind an answer that tells it too.
-const overdue = 500 * time.Millisecond
+	// overdue is how late the message of a grant may be, behind an answer that tells it too.
+	overdue = 500 * time.Millisecond
 
-// wait parks until something happens, and returns either a hold that a message
+	// maxMoves is after how many subscriptions in vain a waiter polls for pollAfter:
+	// messages may go another way than requests, through some proxies.
+	maxMoves  = 8
+	pollAfter = 30 * time.Second
+
+	// maxTells bounds the requests by which the readers of a lock hear that somebody
+	// waits: a server that has told all of any number does not say that there are more.
+	maxTells = 512
+)
+
+// awaitGrant waits until something happens, and returns either a hold that a message
 // brought or the answer to the next question put to the server.
-func (c *call) wait(ctx context.Context, a answer) (*backend.Hold, answer, error) {
+func (c *acquisition) awaitGrant(ctx context.Context, a answer) (*backend.Hold, answer, error) {
 	c.rank = rankOf(a)
 	if told := a.int(6); told > 0 {
-		c.b.tell(c.key, told)
+		c.b.tellReaders(c.key, told)
 	}
-	c.anchor = anchor{a.sent, a.int(1)}
+	c.queuedAt = moment{a.sent, a.int(1)}
 	switch {
-	case c.polls && c.listensAgain():
-		next, err := c.enter(ctx)
+	case c.polls && c.canSubscribe():
+		next, err := c.enterQueue(ctx)
 		return nil, next, err
 	case !c.polls && a.int(5) == 0:
-		next, err := c.follow(ctx)
+		next, err := c.moveSubscription(ctx)
 		return nil, next, err
 	}
 	c.moves.Reset()
 	c.moved = 0
-	t := time.NewTimer(c.pause(a))
+	t := time.NewTimer(c.pollInterval(a))
 	defer t.Stop()
 	select {
-	case g := <-c.w.grants:
-		return c.told(ctx, g)
-	case <-c.w.nudges:
+	case g := <-c.waiter.grants:
+		return c.acceptMessage(ctx, g)
+	case <-c.waiter.wakeUps:
 	case <-t.C:
 	case <-ctx.Done():
 		return nil, a, backend.WaitEnded(ctx, true)
@@ -44,54 +55,15 @@ func (c *call) wait(ctx context.Context, a answer) (*backend.Hold, answer, error
 		return nil, a, backend.ErrClosed
 	}
 	next, err := c.ask(ctx, "p")
-	if err == nil && c.missed(next) {
-		c.b.hub.subscription(c.at, c.sub)
+	if err == nil && c.hasMissed(next) {
+		c.b.listener.subscribe(c.at, c.channel)
 	}
 	return nil, next, err
 }
 
-// tellings bounds the requests by which the readers of a lock hear that somebody waits:
-// a server that has told all of any number does not say that there are more.
-const tellings = 512
-
-// tell has the readers of a lock, from a number on, hear in the background that
-// somebody waits for it. Whom that does not reach hears with its renewal.
-func (b *Backend) tell(k key, told int64) {
-	b.janitor.Go(func(ctx context.Context) {
-		for range tellings {
-			a, err := b.run(ctx, attempt(unattended), tellScript, tellScript.of(k, 2, told))
-			if err != nil || a.number <= told {
-				return
-			}
-			told = a.number
-		}
-	})
-}
-
-// missed reports that an answer tells of a grant whose message should have come: the
-// subscription lives, as far as the server knows, and nothing comes through.
-func (c *call) missed(a answer) bool {
-	if c.polls || c.status(a) != "GRANTED" || len(c.w.grants) > 0 {
-		return false
-	}
-	g := c.grantOf(a)
-	return min(c.TTL, unattended)-g.lasts() > overdue
-}
-
-// listensAgain reports whether a call that has had to poll can be told by now.
-func (c *call) listensAgain() bool {
-	if c.b.hub.polls || time.Now().Before(c.pollUntil) {
-		return false
-	}
-	c.sub = c.b.hub.subscription(c.at, nil)
-	works, _ := c.sub.known()
-	c.polls = !works
-	return works
-}
-
-// told takes a grant by message.
-func (c *call) told(ctx context.Context, g grant) (*backend.Hold, answer, error) {
-	if !c.plausible(g) {
+// acceptMessage takes a grant by message.
+func (c *acquisition) acceptMessage(ctx context.Context, g grant) (*backend.Hold, answer, error) {
+	if !c.isPlausible(g) {
 		a, err := c.ask(ctx, "p")
 		return nil, a, err
 	}
@@ -103,63 +75,83 @@ func (c *call) told(ctx context.Context, g grant) (*backend.Hold, answer, error)
 	return nil, a, err
 }
 
-// plausible reports whether a script can have sent g. Whoever hears the message of a
-// grant can send another one of the same id.
-func (c *call) plausible(g grant) bool {
-	const ahead = keep + backend.TokenLead
-	return g.lasts() <= min(c.TTL, unattended)+time.Millisecond && g.token-g.us <= ahead.Microseconds()
-}
-
-// pause is how long to wait for a message before asking. The head of the queue
+// pollInterval is how long to wait for a message before asking. The head of the queue
 // asks when the holder's lease runs out: nobody tells it.
-func (c *call) pause(a answer) time.Duration {
+func (c *acquisition) pollInterval(a answer) time.Duration {
 	position, pause := max(a.int(3), 0), a.millis(4)
 	switch {
 	case c.polls:
 		// A grant that nobody tells of must not run out between two questions. Who is
 		// further back in the queue asks more rarely, or a long one would cost too much.
-		return backend.Jitter(min(c.b.poll*time.Duration(min(position, 1000)+1), c.TTL/3, unattended/3))
+		return backend.Jitter(min(c.b.poll*time.Duration(min(position, 1000)+1), c.TTL/3, unconfirmed/3))
 	case position == 0:
 		return pause
 	}
 	return backend.Jitter(pause)
 }
 
-// comeBack joins the queue again after it has lost its entry, at its old
-// place. The usual reason is that nobody heard its grant: the connection of
-// the subscription is dead and does not know it.
-func (c *call) comeBack(ctx context.Context) (answer, error) {
-	c.listenAnew(ctx)
-	return c.enter(ctx)
+// tellReaders has the readers of a lock, from a number on, hear in the background that
+// somebody waits for it. Whom that does not reach hears with its renewal.
+func (b *Backend) tellReaders(k key, told int64) {
+	b.janitor.Go(func(ctx context.Context) {
+		for range maxTells {
+			a, err := b.run(ctx, replyTimeout(unconfirmed), tellScript, tellScript.callWith(k, 2, told))
+			if err != nil || a.number <= told {
+				return
+			}
+			told = a.number
+		}
+	})
 }
 
-// maxMoves is after how many subscriptions in vain a waiter polls for pollAfter: messages
-// may go another way than requests, through some proxies.
-const (
-	maxMoves  = 8
-	pollAfter = 30 * time.Second
-)
+// hasMissed reports that an answer tells of a grant whose message should have come: the
+// subscription lives, as far as the server knows, and nothing comes through.
+func (c *acquisition) hasMissed(a answer) bool {
+	if c.polls || c.status(a) != "GRANTED" || len(c.waiter.grants) > 0 {
+		return false
+	}
+	return min(c.TTL, unconfirmed)-c.grantOf(a).lease() > overdue
+}
 
-// follow has the client subscribe anew and asks again. The node that was asked has
-// nobody who would hear of a grant: the subscription is on another one, after a
+// canSubscribe reports whether an acquisition that has had to poll can be told by now.
+func (c *acquisition) canSubscribe() bool {
+	if c.b.listener.pollOnly || time.Now().Before(c.pollUntil) {
+		return false
+	}
+	c.channel = c.b.listener.subscribe(c.at, nil)
+	works, _ := c.channel.status()
+	c.polls = !works
+	return works
+}
+
+// rejoinQueue joins the queue again after it has lost its entry, at its old
+// place. The usual reason is that nobody heard its grant: the connection of
+// the subscription is dead and does not know it.
+func (c *acquisition) rejoinQueue(ctx context.Context) (answer, error) {
+	c.resubscribe(ctx)
+	return c.enterQueue(ctx)
+}
+
+// moveSubscription has the client subscribe anew and asks again. The node that was asked
+// has nobody who would hear of a grant: the subscription is on another one, after a
 // failover as a rule, and may find that one again as long as the way is not known.
-func (c *call) follow(ctx context.Context) (answer, error) {
+func (c *acquisition) moveSubscription(ctx context.Context) (answer, error) {
 	c.b.sleep(ctx, c.moves.Next())
 	if c.moved++; c.moved%maxMoves == 0 {
 		c.polls, c.pollUntil = true, time.Now().Add(pollAfter)
 	}
-	c.listenAnew(ctx)
+	c.resubscribe(ctx)
 	if c.polls {
-		return c.enter(ctx)
+		return c.enterQueue(ctx)
 	}
 	return c.ask(ctx, "p")
 }
 
-// listenAnew has another subscription take the place of the one that is of no use.
-func (c *call) listenAnew(ctx context.Context) {
+// resubscribe has another subscription take the place of the one that is of no use.
+func (c *acquisition) resubscribe(ctx context.Context) {
 	if c.polls {
 		return
 	}
-	c.sub = c.b.hub.subscription(c.at, c.sub)
-	c.polls = !c.sub.works(ctx, c.b.closing, subscribing)
+	c.channel = c.b.listener.subscribe(c.at, c.channel)
+	c.polls = !c.channel.works(ctx, c.b.closing, subscribeTimeout)
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// A listener observes whether somebody waits.
-type listener chan struct{}
+// An observer notes that somebody waits.
+type observer chan struct{}
 
-func (l listener) Queued() {}
+func (l observer) Queued() {}
 
-func (l listener) Lost(error) {}
+func (l observer) Lost(error) {}
 
-func (l listener) Wanted() {
+func (l observer) Wanted() {
 	select {
 	case l <- struct{}{}:
 	default:
@@ -26,7 +26,7 @@ func (l listener) Wanted() {
 }
 
 // is checks whether the observer has been told that somebody waits.
-func (l listener) is(t *testing.T, told bool) {
+func (l observer) is(t *testing.T, told bool) {
 	t.Helper()
 	if got := len(l) > 0; got != told {
 		t.Errorf("told that somebody waits: %v, want %v", got, told)
@@ -38,18 +38,18 @@ type party struct {
 	*Backend
 	t  *testing.T
 	id backend.ID
-	listener
+	observer
 }
 
 func newParty(t *testing.T, o *Options) *party {
 	t.Helper()
 	b := New(plainClient(t, shared), o)
 	t.Cleanup(func() { _ = b.Close(within(t)) })
-	return &party{b, t, backend.ID{Client: fmt.Sprintf("%s%p", t.Name(), b), Seq: 1}, make(listener, 1)}
+	return &party{b, t, backend.ID{Client: fmt.Sprintf("%s%p", t.Name(), b), Seq: 1}, make(observer, 1)}
 }
 
 func (p *party) request(wait bool) backend.Request {
-	return backend.Request{Name: p.t.Name(), ID: p.id, Mode: backend.Exclusive, TTL: time.Hour, Wait: wait, Observer: p.listener}
+	return backend.Request{Name: p.t.Name(), ID: p.id, Mode: backend.Exclusive, TTL: time.Hour, Wait: wait, Observer: p.observer}
 }
 
 // take has the lock as it was free.
@@ -67,7 +67,7 @@ func queueUp(t *testing.T, c *redis.Client) {
 		must[any](t)(c.Do(within(t), call...).Result())
 	}
 	run(acquireScript, acquireScript.call(k.args(5), id, 3_600_000, "w"))
-	t.Cleanup(func() { run(releaseScript, releaseCall(k, id, false, 0)) })
+	t.Cleanup(func() { run(releaseScript, releaseScript.callWith(k, 5, releaseArgs(id, false, 0)...)) })
 }
 
 func waiting(t *testing.T, c *redis.Client) int64 {
@@ -78,12 +78,12 @@ func waiting(t *testing.T, c *redis.Client) int64 {
 func TestWantedByMessage(t *testing.T) {
 	p, c := newParty(t, nil), plainClient(t, shared)
 	h := p.take()
-	if !p.hub.listening(p.address(lockKey(t.Name()), h.ID.Client)).works(within(t), nil, limit) {
+	if !p.listener.existing(p.address(lockKey(t.Name()), h.ID.Client)).works(within(t), nil, limit) {
 		t.Fatal("no subscription")
 	}
 	p.is(t, false)
 	queueUp(t, c)
-	eventually(t, "it is told that somebody waits", func() bool { return len(p.listener) > 0 })
+	eventually(t, "it is told that somebody waits", func() bool { return len(p.observer) > 0 })
 	must[any](t)(nil, p.Release(within(t), h))
 }
 
@@ -136,13 +136,13 @@ func TestWantedByManyReaders(t *testing.T) {
 	r := p.request(false)
 	r.Mode = backend.Shared
 	var holds []*backend.Hold
-	told := make([]listener, readers)
+	told := make([]observer, readers)
 	for i := range told {
-		told[i] = make(listener, 1)
+		told[i] = make(observer, 1)
 		r.ID.Seq, r.Observer = uint64(i+1), told[i]
 		holds = append(holds, must[*backend.Hold](t)(p.Acquire(within(t), r)))
 	}
-	if !p.hub.listening(p.address(lockKey(t.Name()), r.ID.Client)).works(within(t), nil, limit) {
+	if !p.listener.existing(p.address(lockKey(t.Name()), r.ID.Client)).works(within(t), nil, limit) {
 		t.Fatal("no subscription")
 	}
 	ctx, stop := context.WithCancel(within(t))

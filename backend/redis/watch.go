@@ -21,12 +21,12 @@ type planned struct {
 	at    time.Time
 }
 
-// after takes the reply to a release, downgrade or check: it says when somebody
+// checkLater takes the reply to a release, a conversion or a check: it says when somebody
 // has to look at the lock.
-func (b *Backend) after(k key, a answer) {
+func (b *Backend) checkLater(k key, a answer) {
 	d := a.millis(1)
 	if a.plain {
-		d = ofMillis(a.number)
+		d = fromMillis(a.number)
 	}
 	if d > 0 {
 		b.watch.plan(b, k, d)
@@ -74,11 +74,11 @@ func (w *watch) close() {
 // check has the server look at the lock, again as long as its holder has not
 // confirmed that it is there.
 func (b *Backend) check(ctx context.Context, k key) {
-	a, err := b.run(ctx, attempt(unattended), checkScript, checkScript.call(k.args(5)))
+	a, err := b.run(ctx, replyTimeout(unconfirmed), checkScript, checkScript.call(k.args(5)))
 	switch {
 	case err == nil:
-		b.after(k, a)
-	case !hopeless(err):
-		b.watch.plan(b, k, unattended)
+		b.checkLater(k, a)
+	case !isHopeless(err):
+		b.watch.plan(b, k, unconfirmed)
 	}
 }

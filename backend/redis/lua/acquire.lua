@@ -14,7 +14,7 @@
 --       DEAD µs              the id was released before
 local S, R, Q, A, X = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 -- include bounds
--- include wake
+-- include publish
 -- include now
 local least = us
 local s = redis.call('HMGET', S, 'o', 'b', 'd', 't', 'e', 'a', 'l')

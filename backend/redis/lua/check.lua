@@ -5,7 +5,7 @@
 -- Reply watch
 local S, R, Q, A, X = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 -- include bounds
--- include wake
+-- include publish
 -- include now
 local s = redis.call('HMGET', S, 'o', 'b', 'd', 't', 'e', 'a', 'l')
 -- include state

@@ -7,7 +7,7 @@
 if plain and not s[1] and not s[2] and (s[3] or 0) - expiry >= keep then
   local token = math.max((s[4] or 0) + 1, least)
   redis.call('HSET', S, 'o', id, 'n', '1',
-    'e', string.format('%d%03d', (expiry - expiry % 1000) / 1000, expiry % 1000),
-    't', string.format('%d%06d', (token - token % 1000000) / 1000000, token % 1000000))
+    'e', string.format('%.0f', expiry),
+    't', string.format('%.0f', token))
   granted = token == least and token or {'GRANTED', us, token, expiry, 0}
 end

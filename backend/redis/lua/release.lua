@@ -8,7 +8,7 @@
 -- Reply for one lock watch, or LEFT (the queue) watch, or NOT_HELD watch; for several a
 --       list of that, with FAILED for one of which a request of its own can tell more
 -- include bounds
--- include wake
+-- include publish
 local function one(i)
   local first = 5 * i - 4
   local S, R, Q, A, X = KEYS[first], KEYS[first + 1], KEYS[first + 2], KEYS[first + 3], KEYS[first + 4]

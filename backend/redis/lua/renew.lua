@@ -13,7 +13,7 @@
 -- include now
 local each, target = tonumber(ARGV[1]), tonumber(ARGV[2])
 target = target < 0 and -target or now + target
-local E = string.format('%d%03d', (target - target % 1000) / 1000, target % 1000)
+local E = string.format('%.0f', target)
 local locks, tokens = #KEYS / each, {}
 for i = locks + 3, #ARGV, 2 do
   tokens[tonumber(ARGV[i])] = ARGV[i + 1]

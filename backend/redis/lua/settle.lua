@@ -25,8 +25,8 @@ if waiting > 0 and due <= now then
   if #silent == 128 then
     more = 1
   elseif waiting > 0 then
-    redis.call('PEXPIRE', Q, queued)
-    redis.call('PEXPIRE', A, queued)
+    redis.call('PEXPIRE', Q, abandoned)
+    redis.call('PEXPIRE', A, abandoned)
     due = math.min(redis.call('ZRANGE', A, 0, 0, 'WITHSCORES')[2] or 0, now + upkeep)
     redis.call('HSET', S, 'a', due)
   end
@@ -66,8 +66,8 @@ while waiting > 0 and not o do
     if kind == 'w' or readers == 0 or t == 0 then
       token = math.max(t + 1, us)
     end
-    local E = string.format('%d%03d', (expiry - expiry % 1000) / 1000, expiry % 1000)
-    local T = string.format('%d%06d', (token - token % 1000000) / 1000000, token % 1000000)
+    local E = string.format('%.0f', expiry)
+    local T = string.format('%.0f', token)
     if kind == 'w' then
       o, e = head, expiry
       redis.call('HSET', S, 'o', head, 'n', '1', 's', '0', 'e', E, 't', T)
@@ -80,7 +80,7 @@ while waiting > 0 and not o do
     end
     t, last = token, math.max(last, expiry)
     if polls == '' then
-      local sent = token == us and T or string.format('%d%06d', (us - us % 1000000) / 1000000, us % 1000000)
+      local sent = token == us and T or string.format('%.0f', us)
       redis.pcall(publish, channel .. client,
         head .. ' ' .. T .. ' ' .. sent .. ' ' .. E .. (waiting > 0 and ' 1 ' or ' 0 ') .. S)
     end

@@ -53,7 +53,7 @@ else
   local added = 0
   if not place then
     place = order or math.max(us, rank + 1)
-    local P = string.format('%d%06d', (place - place % 1000000) / 1000000, place % 1000000)
+    local P = string.format('%.0f', place)
     added = redis.call('ZADD', Q, 'NX', P, id)
     if added == 1 then
       waiting = waiting + 1
@@ -69,14 +69,14 @@ else
   end
   local poll = math.min(math.max(waiting * 1000, 5000), 120000)
   local alive = now + 3 * poll
-  redis.call('ZADD', A, string.format('%d%03d', (alive - alive % 1000) / 1000, alive % 1000), id)
+  redis.call('ZADD', A, string.format('%.0f', alive), id)
   local first, untold = added == 1 and waiting == 1, 0
   if first or alive < due then
     redis.call('HSET', S, 'a', math.min(alive, now + upkeep))
   end
   if first then
-    redis.call('PEXPIRE', Q, queued)
-    redis.call('PEXPIRE', A, queued)
+    redis.call('PEXPIRE', Q, abandoned)
+    redis.call('PEXPIRE', A, abandoned)
     local from, holders = 0, o and {o}
     -- include contend
     untold = next

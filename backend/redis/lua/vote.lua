@@ -13,7 +13,7 @@
 --       or a reply of acquire
 local S, R, Q, A, X, B = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 -- include bounds
--- include wake
+-- include publish
 -- include now
 local kept = ARGV[8] == '0' and tonumber(redis.call('HMGET', B, 'since')[1] or nil)
 if not kept then

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -15,21 +14,21 @@ import (
 
 // posted posts commands while another is under way, so that they leave as one
 // pipeline, and returns the reply or the error to each.
-func posted(t *testing.T, p *pipeliner, k kind, cmds ...[]any) (said []any) {
+func posted(t *testing.T, p *pipeline, k kind, cmds ...[]any) (said []any) {
 	t.Helper()
 	ctx := within(t)
 	p.width = 1
 	rest(t, p)
 	p.mu.Lock()
-	p.coming = true // nobody takes the queue
+	p.starting = true // nobody takes the queue
 	p.mu.Unlock()
 	var sent []*command
 	for _, args := range cmds {
-		sent = append(sent, p.post(ctx, limit, args, k))
+		sent = append(sent, p.enqueue(ctx, limit, args, k))
 	}
 	p.mu.Lock()
-	p.coming = false
-	p.dispatch()
+	p.starting = false
+	p.startSender()
 	p.mu.Unlock()
 	for _, c := range sent {
 		reply, err := c.await(ctx, limit)
@@ -47,10 +46,10 @@ func posted(t *testing.T, p *pipeliner, k kind, cmds ...[]any) (said []any) {
 // must share a slot, everybody has a command of their own.
 func TestJoin(t *testing.T) {
 	s := server.Start(t, server.Redis{})
-	p, admin := newPipeliner(plainClient(t, s), 0), plainClient(t, s)
+	p, admin := newPipeline(plainClient(t, s), 0), plainClient(t, s)
 	ctx := within(t)
 	for _, sc := range []*script{grabScript, dropScript} {
-		must[string](t)(admin.ScriptLoad(ctx, sc.source.(string)).Result())
+		must[string](t)(admin.ScriptLoad(ctx, sc.source).Result())
 	}
 	// What a lock that was used leaves: a token, for as long as it needs.
 	far := fmt.Sprint(uint64(1) << 43)
@@ -66,8 +65,8 @@ func TestJoin(t *testing.T) {
 
 	var grabs, drops [][]any
 	for _, name := range names {
-		grabs = append(grabs, grabScript.of(lockKey(name), 1, "w:"+name, 30_000))
-		drops = append(drops, dropScript.of(lockKey(name), 1, "w:"+name))
+		grabs = append(grabs, grabScript.callWith(lockKey(name), 1, "w:"+name, 30_000))
+		drops = append(drops, dropScript.callWith(lockKey(name), 1, "w:"+name))
 	}
 	run := func(commands [][]any, want int64) (said []any) {
 		t.Helper()
@@ -92,7 +91,7 @@ func TestJoin(t *testing.T) {
 		t.Errorf("releases beside a request: %v, want %v", said, want)
 	}
 
-	p = newNodes(nil, 0).connect(plainClient(t, s))
+	p = newCluster(nil, 0).connect(plainClient(t, s))
 	run(grabs[:2], 2)
 }
 
@@ -101,7 +100,7 @@ func TestJoin(t *testing.T) {
 func TestNoJoinAcrossServers(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{})
 	t.Cleanup(func() { _ = ring.Close() })
-	if p := newPipeliner(ring, 0); !p.oneLock {
+	if p := newPipeline(ring, 0); !p.oneLock {
 		t.Error("locks on different servers would share a command")
 	}
 }
@@ -110,10 +109,10 @@ func TestNoJoinAcrossServers(t *testing.T) {
 // a command learns that, and is free to load it.
 func TestJoinOfAnUnknownScript(t *testing.T) {
 	s := server.Start(t, server.Redis{})
-	said := posted(t, newPipeliner(plainClient(t, s), 0), joinable,
-		dropScript.of(lockKey("a"), 1, "w:a"), dropScript.of(lockKey("b"), 1, "w:b"))
+	said := posted(t, newPipeline(plainClient(t, s), 0), joinable,
+		dropScript.callWith(lockKey("a"), 1, "w:a"), dropScript.callWith(lockKey("b"), 1, "w:b"))
 	for _, one := range said {
-		if err, _ := one.(error); !unknownScript(err) {
+		if err, _ := one.(error); !isUnknownScript(err) {
 			t.Errorf("told %v", one)
 		}
 	}
@@ -121,20 +120,18 @@ func TestJoinOfAnUnknownScript(t *testing.T) {
 
 // TestJoinWithoutAnAnswer has a reply that does not fit, and none at all.
 func TestJoinWithoutAnAnswer(t *testing.T) {
-	for _, whole := range []*command{
+	for _, whole := range []*request{
 		{reply: []any{int64(1)}}, {reply: int64(1)}, {reply: []any{int64(1), int64(2), int64(3)}}, {err: errNoReply},
 	} {
 		want := errGarbled
 		if whole.err != nil {
 			want = whole.err
 		}
-		whole.parts = []*command{newCommand(context.Background(), nil), newCommand(context.Background(), nil)}
-		parts := slices.Clone(whole.parts)
-		whole.done = make(chan struct{}, 1)
-		whole.arrive()
-		for _, part := range parts {
-			if _, err := part.await(context.Background(), limit); !errors.Is(err, want) {
-				t.Errorf("told %v, want %v", err, want)
+		whole.members = []*command{newCommand(context.Background(), nil), newCommand(context.Background(), nil)}
+		whole.deliver()
+		for _, member := range whole.members {
+			if !errors.Is(member.err, want) {
+				t.Errorf("told %v, want %v", member.err, want)
 			}
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/dlock-go/dlock/internal/server"
 )
 
-// TestResidue has keys of free locks kept for a time of the client's own, on a server and
+// TestKeep has keys of free locks kept for a time of the client's own, on a server and
 // on a cluster, whichever script it was that touched them last.
-func TestResidue(t *testing.T) {
+func TestKeep(t *testing.T) {
 	const kept, ttl = 2 * time.Second, 3 * time.Second
 	urls := map[string]func(t *testing.T) (string, redisKeys){
 		"server": func(t *testing.T) (string, redisKeys) {
@@ -54,7 +54,7 @@ type redisKeys interface {
 	PTTL(ctx context.Context, key string) *redis.DurationCmd
 }
 
-func TestResidueOfTheURL(t *testing.T) {
+func TestKeepOfTheURL(t *testing.T) {
 	for _, bad := range []string{"0s", "-1s", "10ms"} {
 		_, err := dlock.Open(t.Context(), "redis://"+shared.Addr()+"?dlock.keep="+bad, nil)
 		is(t, err, dlock.ErrInvalidConfig)

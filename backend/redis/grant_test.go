@@ -53,10 +53,10 @@ func TestTimely(t *testing.T) {
 		{"from before it was queued", 0, -10 * time.Millisecond, 5 * time.Second, false},
 		{"from a clock that went forward", 2 * time.Second, time.Minute, 5 * time.Second, false},
 	} {
-		w := &call{Request: &backend.Request{TTL: time.Minute}, anchor: anchor{time.Now().Add(-c.queued), at}}
+		w := &acquisition{Request: &backend.Request{TTL: time.Minute}, queuedAt: moment{time.Now().Add(-c.queued), at}}
 		us := at + c.later.Microseconds()
-		g := &grant{us: us, expiry: us/1000 + c.lasts.Milliseconds(), told: true}
-		if got := w.timely(g); got != c.want {
+		g := &grant{us: us, expiry: us/1000 + c.lasts.Milliseconds(), byMessage: true}
+		if got := w.isTimely(g); got != c.want {
 			t.Errorf("a grant %s is believed: %v", c.what, got)
 		}
 	}
@@ -74,17 +74,17 @@ func TestGrantOfADoubtfulRequest(t *testing.T) {
 		r := &backend.Request{
 			Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: time.Minute, Observer: deaf{},
 		}
-		c := &call{Request: r, b: b, key: lockKey(t.Name()), anchor: anchor{now, now.UnixMicro()}}
-		c.name()
+		c := &acquisition{Request: r, b: b, key: lockKey(t.Name()), queuedAt: moment{now, now.UnixMicro()}}
+		c.renewID()
 		c.doubt = doubt
-		g := grant{id: c.id, us: now.UnixMicro(), expiry: now.Add(time.Minute).UnixMilli(), told: true}
+		g := grant{id: c.id, us: now.UnixMicro(), expiry: now.Add(time.Minute).UnixMilli(), byMessage: true}
 		h, err := c.accept(ctx, g)
 		must[any](t)(nil, err)
 		if believed := h != nil; believed == doubt {
 			t.Errorf("believed: %v, with another request under way: %v", believed, doubt)
 		}
 		if h != nil {
-			b.hub.discard(stateOf(h))
+			b.listener.removeHold(stateOf(h))
 		}
 	}
 }

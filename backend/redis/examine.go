@@ -16,7 +16,7 @@ import (
 // of what will make locks fail later. Opening a URL does it, unless the server is a
 // member of a quorum: then that does.
 func (b *Backend) Inspect(ctx context.Context) error {
-	ctx, cancel := backend.Bound(ctx, opening)
+	ctx, cancel := backend.Bound(ctx, openTimeout)
 	defer cancel()
 	err := guard(func() error { return b.inspect(ctx) })
 	if errors.Is(err, errNonsense) {
@@ -26,7 +26,7 @@ func (b *Backend) Inspect(ctx context.Context) error {
 }
 
 func (b *Backend) inspect(ctx context.Context) error {
-	err := b.await(ctx)
+	err := b.awaitReady(ctx)
 	if errors.Is(err, redis.Nil) {
 		return invalid("the Sentinels know no master of that name")
 	}
@@ -34,10 +34,10 @@ func (b *Backend) inspect(ctx context.Context) error {
 		return fail(err)
 	}
 	b.inspectScripts(ctx)
-	if b.nodes == nil {
+	if b.cluster == nil {
 		return b.inspectServer(ctx, b.client)
 	}
-	err = b.nodes.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+	err = b.cluster.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 		return b.inspectServer(ctx, node)
 	})
 	if err != nil {
@@ -53,14 +53,14 @@ func (b *Backend) inspectServer(ctx context.Context, c redis.Cmdable) error {
 		// Some servers know one section at a time, and some users none.
 		info, _ = c.Info(ctx).Result()
 	}
-	if b.nodes == nil && strings.Contains(info, "cluster_enabled:1") {
+	if b.cluster == nil && strings.Contains(info, "cluster_enabled:1") {
 		return invalid("the server is a node of a cluster: open it as redis+cluster")
 	}
-	found := troubles(info)
+	found := serverWarnings(info)
 	if b.member {
 		config, err := c.ConfigGet(ctx, appendSettings).Result()
 		save := c.ConfigGet(ctx, "save").Val()
-		found = append(found, forgetful(config, save["save"], err)...)
+		found = append(found, memoryLoss(config, save["save"], err)...)
 	}
 	for _, w := range found {
 		b.log.Warn("dlock: " + w)
@@ -68,9 +68,9 @@ func (b *Backend) inspectServer(ctx context.Context, c redis.Cmdable) error {
 	return nil
 }
 
-// forgetful says what a member of a quorum may have forgotten after a restart, by its
+// memoryLoss says what a member of a quorum may have forgotten after a restart, by its
 // settings.
-func forgetful(config map[string]string, save string, err error) (out []string) {
+func memoryLoss(config map[string]string, save string, err error) (out []string) {
 	switch {
 	case err != nil:
 		return []string{"the server does not show its settings (CONFIG GET): after a restart it takes no part until every lease of before has run out"}
@@ -92,12 +92,12 @@ func forgetful(config map[string]string, save string, err error) (out []string) 
 	return out
 }
 
-// await pings the server while that is starting.
-func (b *Backend) await(ctx context.Context) error {
+// awaitReady pings the server while that is starting.
+func (b *Backend) awaitReady(ctx context.Context) error {
 	var last error
 	err := backend.Poll(ctx, backend.Backoff{}, nil, func(ctx context.Context) (bool, error) {
 		last = b.client.Ping(ctx).Err()
-		if _, said := replied(last); said && passing(last) {
+		if _, isReply := replyOf(last); isReply && isPassing(last) {
 			return false, nil
 		}
 		return true, last
@@ -114,10 +114,10 @@ func (b *Backend) inspectScripts(ctx context.Context) {
 	name := "probe:" + rand.Text()
 	keys := lockKey(name)
 	publish, numsub, channel := "publish", "numsub", channelPrefix+name
-	if b.nodes != nil {
+	if b.cluster != nil {
 		publish, numsub, channel = "spublish", "shardnumsub", string(keys)+shardChannel+name
 	}
-	a, err := b.run(ctx, opening, probeScript, probeScript.call(keys.args(2), channel, publish, numsub))
+	a, err := b.run(ctx, openTimeout, probeScript, probeScript.callWith(keys, 2, channel, publish, numsub))
 	if err != nil {
 		b.log.Warn("dlock: the server refuses scripts, no lock will work", "error", err)
 		return
@@ -127,8 +127,8 @@ func (b *Backend) inspectScripts(ctx context.Context) {
 	}
 }
 
-// troubles reads INFO and says what there is to be feared.
-func troubles(info string) []string {
+// serverWarnings reads INFO and says what there is to be feared.
+func serverWarnings(info string) []string {
 	fields := make(map[string]string)
 	for lines := bufio.NewScanner(strings.NewReader(info)); lines.Scan(); {
 		name, value, _ := strings.Cut(lines.Text(), ":")

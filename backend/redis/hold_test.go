@@ -9,8 +9,8 @@ import (
 
 // aState is a hold that was granted at the given µs, received at began, and
 // lasts for ms.
-func aState(us int64, began time.Time, ms int64) *state {
-	s := &state{granted: us, us: us, received: began.Sub(epoch)}
+func aState(us int64, began time.Time, ms int64) *holdState {
+	s := &holdState{token: us, us: us, received: began.Sub(epoch)}
 	s.expiry.Store(us/1000 + ms)
 	return s
 }
@@ -19,19 +19,19 @@ func TestTransferStaysBehindTheServersClock(t *testing.T) {
 	const us = 1_700_000_000_000_000
 	began := time.Now()
 	s := aState(us, began, 30_000)
-	if token, ok := s.transfer(began); ok {
+	if token, ok := s.nextToken(began); ok {
 		t.Errorf("%d at once", token)
 	}
-	if token, ok := s.transfer(began.Add(-time.Second)); ok {
+	if token, ok := s.nextToken(began.Add(-time.Second)); ok {
 		t.Errorf("%d by a clock that has stepped back", token)
 	}
 	at := began.Add(10 * time.Microsecond) // 9.995 by a clock that may be fast
 	for want := uint64(us + 1); want <= us+9; want++ {
-		if token, ok := s.transfer(at); !ok || token != want {
+		if token, ok := s.nextToken(at); !ok || token != want {
 			t.Fatalf("%d, %v, want %d", token, ok, want)
 		}
 	}
-	if token, ok := s.transfer(at); ok {
+	if token, ok := s.nextToken(at); ok {
 		t.Errorf("%d after 10 µs", token)
 	}
 }
@@ -43,7 +43,7 @@ func TestTransferStaysWithinTheLease(t *testing.T) {
 	late := began.Add(time.Minute)
 	given := 0
 	for {
-		token, ok := s.transfer(late)
+		token, ok := s.nextToken(late)
 		if !ok {
 			break
 		}
@@ -55,7 +55,7 @@ func TestTransferStaysWithinTheLease(t *testing.T) {
 		t.Errorf("%d tokens in a lease of 1 ms", given)
 	}
 	s.expiry.Add(1) // renewed
-	if token, ok := s.transfer(late); !ok || token != us+1000 {
+	if token, ok := s.nextToken(late); !ok || token != us+1000 {
 		t.Errorf("%d, %v after a renewal", token, ok)
 	}
 }
@@ -66,12 +66,12 @@ func TestTransferIsOfAnExclusiveHold(t *testing.T) {
 	const us = 1_700_000_000_000_000
 	began := time.Now().Add(-time.Second)
 	b := new(Backend)
-	hold := func(s *state, fixed bool) *backend.Hold {
+	hold := func(s *holdState, fixed bool) *backend.Hold {
 		return &backend.Hold{Request: backend.Request{Fixed: fixed}, State: s}
 	}
 	reader, ahead := aState(us, began, 30_000), aState(us, began, 30_000)
-	reader.note(shares, true)
-	ahead.granted += 3_600_000_000
+	reader.shared.Store(true)
+	ahead.token += 3_600_000_000
 	for what, h := range map[string]*backend.Hold{
 		"a reader":                  hold(reader, false),
 		"a hold of a fixed length":  hold(aState(us, began, 30_000), true),

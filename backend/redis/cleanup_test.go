@@ -22,7 +22,7 @@ type watchedConn struct {
 
 func (w watchedConn) Write(b []byte) (int, error) {
 	for _, s := range []*script{dropScript, releaseScript} {
-		if bytes.Contains(b, []byte(s.sha.(string))) {
+		if bytes.Contains(b, []byte(s.sha)) {
 			w.on()
 		}
 	}
@@ -54,15 +54,15 @@ func TestGrantToldDuringRelease(t *testing.T) {
 	h := must[*backend.Hold](t)(b.Acquire(ctx, backend.Request{
 		Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: limit, Observer: deaf{},
 	}))
-	strays, messages := 0, 0
-	b.hub.stray = func(key, string) { strays++ }
+	unclaimed, messages := 0, 0
+	b.listener.onUnclaimed = func(key, string) { unclaimed++ }
 	told = func() {
 		messages++
-		b.hub.dispatch(fmt.Sprintf("%s %d 1 2 0 %s", h.State.(*state).id(), h.Token, mainKey(t.Name())))
+		b.listener.dispatch(fmt.Sprintf("%s %d 1 2 0 %s", h.State.(*holdState).text(), h.Token, mainKey(t.Name())))
 	}
 	must[any](t)(nil, b.Release(ctx, h))
-	if strays != 0 || messages == 0 {
-		t.Errorf("%d of %d messages are taken for stray grants", strays, messages)
+	if unclaimed != 0 || messages == 0 {
+		t.Errorf("%d of %d messages are taken for unclaimed", unclaimed, messages)
 	}
 }
 
@@ -75,20 +75,20 @@ func TestGrantOfAnotherEntry(t *testing.T) {
 	h := must[*backend.Hold](t)(b.Acquire(ctx, backend.Request{
 		Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: limit, Observer: deaf{},
 	}))
-	var strays []string
-	b.hub.stray = func(_ key, id string) { strays = append(strays, id) }
-	held := stateOf(h).identity
+	var unclaimed []string
+	b.listener.onUnclaimed = func(_ key, id string) { unclaimed = append(unclaimed, id) }
+	held := stateOf(h).entryID
 	var want []string
-	for _, other := range []identity{
+	for _, other := range []entryID{
 		held, {request: held.request, entry: 1}, {request: held.request, reader: true}, {request: held.request, polls: true}, {request: held.request},
 	} {
-		b.hub.dispatch(fmt.Sprintf("%s %d 1 2 0 %s", other.id(), h.Token, mainKey(t.Name())))
+		b.listener.dispatch(fmt.Sprintf("%s %d 1 2 0 %s", other.text(), h.Token, mainKey(t.Name())))
 		if other != held {
-			want = append(want, other.id())
+			want = append(want, other.text())
 		}
 	}
-	if !slices.Equal(strays, want) {
-		t.Errorf("taken for stray grants: %q, want %q", strays, want)
+	if !slices.Equal(unclaimed, want) {
+		t.Errorf("taken for unclaimed: %q, want %q", unclaimed, want)
 	}
 	must[any](t)(nil, b.Release(ctx, h))
 }
@@ -96,22 +96,22 @@ func TestGrantOfAnotherEntry(t *testing.T) {
 // madeBy is an id of a client of b for a lock.
 func madeBy(b *Backend, name string) string {
 	r := &backend.Request{Name: name, ID: backend.ID{Client: name, Seq: 1}, Mode: backend.Exclusive, TTL: time.Hour}
-	i := b.ids.identify(lockKey(name), r, 0, false, nil)
-	return i.id()
+	i := b.ids.newID(lockKey(name), r, 0, false, nil)
+	return i.text()
 }
 
-// TestStrayGrantIsGivenBack hands the lock to an id of the client that it does
+// TestUnclaimedGrantIsGivenBack hands the lock to an id of the client that it does
 // not wait for any more. The client gives it back at once.
-func TestStrayGrantIsGivenBack(t *testing.T) {
+func TestUnclaimedGrantIsGivenBack(t *testing.T) {
 	ctx := within(t)
 	c := plainClient(t, shared)
 	b := New(c, nil)
 	t.Cleanup(func() { _ = b.Close(within(t)) })
 	id := madeBy(b, t.Name())
-	call := acquireScript.of(lockKey(t.Name()), 5, id, time.Hour.Milliseconds(), "w")
+	call := acquireScript.callWith(lockKey(t.Name()), 5, id, time.Hour.Milliseconds(), "w")
 	call[0], call[1] = "eval", acquireScript.source
 	must[any](t)(c.Do(ctx, call...).Result())
-	b.hub.dispatch(fmt.Sprintf("%s 1 1 2 0 %s", id, mainKey(t.Name())))
+	b.listener.dispatch(fmt.Sprintf("%s 1 1 2 0 %s", id, mainKey(t.Name())))
 	eventually(t, "the lock is free", func() bool {
 		held, err := c.HExists(context.Background(), mainKey(t.Name()), "o").Result()
 		return err == nil && !held
@@ -125,7 +125,7 @@ func TestLateGrantLeavesNothing(t *testing.T) {
 	c := plainClient(t, shared)
 	b := New(c, nil)
 	id := madeBy(b, t.Name())
-	b.hub.dispatch(fmt.Sprintf("%s 1 1 2 0 %s", id, mainKey(t.Name())))
+	b.listener.dispatch(fmt.Sprintf("%s 1 1 2 0 %s", id, mainKey(t.Name())))
 	must[any](t)(nil, b.Close(ctx)) // waits for what is under way
 	if left := must[[]string](t)(c.Keys(ctx, mainKey(t.Name())+"*").Result()); len(left) > 0 {
 		t.Errorf("left over: %q", left)
@@ -136,10 +136,10 @@ func TestLateGrantLeavesNothing(t *testing.T) {
 func TestEachEntryHasAnID(t *testing.T) {
 	b := New(plainClient(t, shared), nil)
 	t.Cleanup(func() { _ = b.Close(within(t)) })
-	c := &call{Request: &backend.Request{TTL: time.Minute, ID: backend.ID{Client: "client", Seq: 1}}, b: b, key: lockKey(t.Name())}
+	c := &acquisition{Request: &backend.Request{TTL: time.Minute, ID: backend.ID{Client: "client", Seq: 1}}, b: b, key: lockKey(t.Name())}
 	seen := make(map[string]bool)
 	for range 100 {
-		c.name()
+		c.renewID()
 		if seen[c.id] {
 			t.Fatalf("%s is the id of two entries", c.id)
 		}
@@ -173,7 +173,7 @@ func TestImplausibleGrant(t *testing.T) {
 			eventually(t, "it waits", func() bool { return c.ZCard(ctx, queue).Val() == 1 })
 			id, us := c.ZRange(ctx, queue, 0, 0).Val()[0], time.Now().UnixMicro()
 			token, expiry := message(us)
-			b.hub.dispatch(fmt.Sprintf("%s %d %d %d 0 %s", id, token, us, expiry, mainKey(t.Name())))
+			b.listener.dispatch(fmt.Sprintf("%s %d %d %d 0 %s", id, token, us, expiry, mainKey(t.Name())))
 			select {
 			case h := <-got:
 				t.Errorf("believed: token %d, for %v", h.Token, h.Granted)

@@ -13,7 +13,7 @@ import (
 )
 
 // TestFraming has replies of all kinds pass, and the first byte beyond a bound not.
-func TestFraming(t *testing.T) {
+func TestReplyLimits(t *testing.T) {
 	for reply, want := range map[string]int{
 		"+OK\r\n-ERR no\r\n:1\r\n_\r\n,1.5\r\n#t\r\n(12\r\n":                               -1,
 		"$3\r\n\r\n*\r\n=7\r\ntxt:abc\r\n!2\r\nno\r\n$-1\r\n$0\r\n\r\n*-1\r\n":             -1,
@@ -32,12 +32,12 @@ func TestFraming(t *testing.T) {
 		if want < 0 {
 			want = len(reply)
 		}
-		whole, split := new(framing), new(framing)
-		if got := whole.take([]byte(reply)); got != want {
+		whole, split := new(replyLimits), new(replyLimits)
+		if got := whole.accept([]byte(reply)); got != want {
 			t.Errorf("%.40q: %d bytes pass of %d, want %d", reply, got, len(reply), want)
 		}
 		n := 0
-		for n < len(reply) && split.take([]byte(reply[n:n+1])) == 1 {
+		for n < len(reply) && split.accept([]byte(reply[n:n+1])) == 1 {
 			n++
 		}
 		if n != want || want == len(reply) && (split.kind != 0 || split.skip != 0) {
@@ -46,17 +46,17 @@ func TestFraming(t *testing.T) {
 	}
 }
 
-// TestFramingBoundsTheWhole has a list whose items are each within the bounds.
-func TestFramingBoundsTheWhole(t *testing.T) {
+// TestReplyLimitsOfTheWhole has a list whose items are each within the bounds.
+func TestReplyLimitsOfTheWhole(t *testing.T) {
 	for _, item := range []string{"$11\r\n", "*1\r\n", "+12345678901\r\n"} {
-		f := &framing{total: maxReply - 10}
+		f := &replyLimits{total: maxReply - 10}
 		f.begin(2, false)
-		if n := f.take([]byte(item)); n != len(item)-1 {
+		if n := f.accept([]byte(item)); n != len(item)-1 {
 			t.Errorf("%q: %d bytes pass beyond the bound of the whole", item, n)
 		}
 	}
-	f := &framing{total: maxReply}
-	if reply := "+OK\r\n"; f.take([]byte(reply)) != len(reply) {
+	f := &replyLimits{total: maxReply}
+	if reply := "+OK\r\n"; f.accept([]byte(reply)) != len(reply) {
 		t.Error("the next reply has no room")
 	}
 }
@@ -70,9 +70,9 @@ type scripted struct {
 func (s scripted) Read(b []byte) (int, error)  { return iotest.HalfReader(s.says).Read(b) }
 func (s scripted) Write(b []byte) (int, error) { return len(b), nil }
 
-// FuzzFraming has the client library read whatever a server says: it neither panics nor
+// FuzzReplyLimits has the client library read whatever a server says: it neither panics nor
 // takes more memory than the bounds let it.
-func FuzzFraming(f *testing.F) {
+func FuzzReplyLimits(f *testing.F) {
 	for _, reply := range []string{
 		"+OK\r\n", "*3\r\n$3\r\nfoo\r\n:1\r\n$-1\r\n", "$9223372036854775807\r\n", "$2147483647\r\n", "%1\r\n+a\r\n|1\r\n+b\r\n+c\r\n_\r\n",
 		strings.Repeat("*1\r\n", 40), "-MOVED 1 :1\r\n", ">2\r\n+invalidate\r\n_\r\n:1\r\n", "*1\r\n", "=1\r\na\r\n", "(9\r\n", ",nan\r\n",
@@ -85,12 +85,12 @@ func FuzzFraming(f *testing.F) {
 		defer theirs.Close()
 		c := redis.NewClient(&redis.Options{
 			Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialerRetries: 1, PoolSize: 1,
-			Dialer: bounding(func(context.Context, string, string) (net.Conn, error) {
+			Dialer: limited(func(context.Context, string, string) (net.Conn, error) {
 				return scripted{ours, bytes.NewReader(says)}, nil
 			}),
 		})
 		defer c.Close()
-		cmd := newOnce(t.Context(), []any{"ping"})
+		cmd := unrepeated{redis.NewCmd(t.Context(), "ping")}
 		_ = c.Process(t.Context(), cmd)
 		if reply, err := cmd.outcome(); reply == nil && err == nil {
 			t.Error("neither a reply nor an error")

@@ -29,38 +29,38 @@ type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // dialerFor is the client library's dialer, with connections that bound replies.
 func dialerFor(timeout time.Duration, t *tls.Config) dialer {
-	return bounding(redis.NewDialer(&redis.Options{DialTimeout: cmp.Or(timeout, 5*time.Second), TLSConfig: t}))
+	return limited(redis.NewDialer(&redis.Options{DialTimeout: cmp.Or(timeout, 5*time.Second), TLSConfig: t}))
 }
 
-// bounding has connections end at a reply that is beyond the bounds.
-func bounding(dial dialer) dialer {
+// limited has connections end at a reply that is beyond the bounds.
+func limited(dial dialer) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
-		b := &boundedConn{Conn: conn}
+		b := &limitedConn{Conn: conn}
 		if raw, ok := conn.(syscall.Conn); ok {
-			return &boundedSocket{b, raw}, nil
+			return &limitedSocket{b, raw}, nil
 		}
 		return b, nil
 	}
 }
 
-// A boundedConn reads along.
-type boundedConn struct {
+// A limitedConn reads along.
+type limitedConn struct {
 	net.Conn
-	frame  framing
+	limits replyLimits
 	broken bool
 }
 
 // Read implements net.Conn.
-func (c *boundedConn) Read(b []byte) (int, error) {
+func (c *limitedConn) Read(b []byte) (int, error) {
 	if c.broken {
 		return 0, errOversized
 	}
 	n, err := c.Conn.Read(b)
-	if good := c.frame.take(b[:n]); good < n {
+	if good := c.limits.accept(b[:n]); good < n {
 		c.broken = true
 		_ = c.Conn.Close()
 		return good, errOversized
@@ -68,17 +68,17 @@ func (c *boundedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// A boundedSocket lets the client library see whether its socket is still open.
-type boundedSocket struct {
-	*boundedConn
+// A limitedSocket lets the client library see whether its socket is still open.
+type limitedSocket struct {
+	*limitedConn
 	raw syscall.Conn
 }
 
 // SyscallConn implements syscall.Conn.
-func (c *boundedSocket) SyscallConn() (syscall.RawConn, error) { return c.raw.SyscallConn() }
+func (c *limitedSocket) SyscallConn() (syscall.RawConn, error) { return c.raw.SyscallConn() }
 
-// A framing is where in a reply a stream of bytes is.
-type framing struct {
+// replyLimits says where in a reply a stream of bytes is.
+type replyLimits struct {
 	kind     byte // of the line; 0: it begins
 	length   int  // of the line so far
 	size     int  // that the line says
@@ -91,15 +91,15 @@ type framing struct {
 	aside [maxDepth]bool // it is an attribute of what follows, and no item of its list
 }
 
-// take returns how many of the bytes are within the bounds: all, or those before the
+// accept returns how many of the bytes are within the bounds: all, or those before the
 // first that is not.
-func (f *framing) take(b []byte) int {
+func (f *replyLimits) accept(b []byte) int {
 	for i := 0; i < len(b); {
 		if f.skip > 0 {
 			n := min(f.skip, len(b)-i)
 			f.skip, i = f.skip-n, i+n
 			if f.skip == 0 {
-				f.itemEnds()
+				f.endItem()
 			}
 			continue
 		}
@@ -112,7 +112,7 @@ func (f *framing) take(b []byte) int {
 }
 
 // next takes a byte of a line.
-func (f *framing) next(c byte) bool {
+func (f *replyLimits) next(c byte) bool {
 	switch {
 	case f.kind == 0:
 		f.kind, f.length, f.size, f.negative = c, 0, 0, false
@@ -121,7 +121,7 @@ func (f *framing) next(c byte) bool {
 		}
 		return most(c) >= 0
 	case c == '\n':
-		return f.lineEnds()
+		return f.endLine()
 	}
 	f.length++
 	limit := most(f.kind)
@@ -154,7 +154,7 @@ func most(c byte) int {
 	return -1
 }
 
-func (f *framing) lineEnds() bool {
+func (f *replyLimits) endLine() bool {
 	kind, limit := f.kind, most(f.kind)
 	f.kind = 0
 	f.total += f.length
@@ -169,13 +169,13 @@ func (f *framing) lineEnds() bool {
 		f.total += f.size * itemSize
 		return f.total <= maxReply && f.begin(f.size, kind == '|')
 	case kind != '|':
-		f.itemEnds()
+		f.endItem()
 	}
 	return f.total <= maxReply
 }
 
 // begin begins a list.
-func (f *framing) begin(items int, aside bool) bool {
+func (f *replyLimits) begin(items int, aside bool) bool {
 	if f.depth == maxDepth {
 		return false
 	}
@@ -184,8 +184,8 @@ func (f *framing) begin(items int, aside bool) bool {
 	return true
 }
 
-// itemEnds also ends the lists of which it was the last.
-func (f *framing) itemEnds() {
+// endItem also ends the lists of which it was the last.
+func (f *replyLimits) endItem() {
 	for f.depth > 0 {
 		last := f.depth - 1
 		f.items[last]--

@@ -78,7 +78,7 @@ func TestQueueHoldsWhoCanBeTold(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForUselessSubscription closes a hub while one of its subscriptions,
+// TestCloseWaitsForUselessSubscription closes a listener while one of its subscriptions,
 // which another has replaced, still has a goroutine.
 func TestCloseWaitsForUselessSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -86,10 +86,11 @@ func TestCloseWaitsForUselessSubscription(t *testing.T) {
 			return nil, errors.New("no server")
 		}})
 		defer rdb.Close()
-		h := newHub(rdb, nil, slog.New(slog.DiscardHandler), false)
-		useless := &subscription{hub: h, stop: func() {}, done: make(chan struct{})}
-		h.subs[address{}] = useless
-		h.subscription(address{}, useless)
+		h := newListener(rdb, nil, slog.New(slog.DiscardHandler), false)
+		s := &subscription{listener: h, ps: rdb.Subscribe(t.Context()), stop: func() {}, done: make(chan struct{})}
+		useless := &channel{listener: h, stop: func() {}, subscription: s}
+		h.channels[address{}] = useless
+		h.subscribe(address{}, useless)
 		closed := make(chan struct{})
 		go func() {
 			h.close()
@@ -101,7 +102,7 @@ func TestCloseWaitsForUselessSubscription(t *testing.T) {
 			t.Error("closed too early")
 		default:
 		}
-		close(useless.done)
+		close(s.done)
 		<-closed
 	})
 }

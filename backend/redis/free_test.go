@@ -52,7 +52,7 @@ func TestLostReplyToADrop(t *testing.T) {
 		h := must[*backend.Hold](t)(b.Acquire(ctx, backend.Request{
 			Name: t.Name(), ID: backend.ID{Client: "client", Seq: uint64(i)}, TTL: 3 * time.Second,
 		}))
-		if !stateOf(h).is(quick) {
+		if !stateOf(h).unwanted.Load() {
 			t.Error("the hold is released in full")
 		}
 		p.DropReplyAfter(runs(dropScript))
@@ -79,7 +79,7 @@ func TestLostReplyToAReleaseOnAClientThatRepeats(t *testing.T) {
 				h := must[*backend.Hold](t)(b.Acquire(within(t), backend.Request{
 					Name: t.Name(), ID: backend.ID{Client: "client", Seq: uint64(i)}, TTL: 10 * time.Second,
 				}))
-				stateOf(h).note(quick, s == dropScript)
+				stateOf(h).unwanted.Store(s == dropScript)
 				dropped := p.DropReplyAfter(runs(s))
 				must[any](t)(nil, b.Release(within(t), h))
 				<-dropped.Fired()
@@ -105,7 +105,7 @@ func listening(t *testing.T, c redis.UniversalClient) *Backend {
 	t.Helper()
 	b := New(c, nil)
 	t.Cleanup(func() { must[any](t)(nil, b.Close(within(t))) })
-	if !b.hub.listening(b.address(lockKey(t.Name()), "client")).works(within(t), nil, limit) {
+	if !b.listener.existing(b.address(lockKey(t.Name()), "client")).works(within(t), nil, limit) {
 		t.Fatal("no subscription")
 	}
 	return b
@@ -123,5 +123,5 @@ func behindProxy(t *testing.T) (*Backend, *faultnet.Proxy) {
 
 // runs finds requests to run a script.
 func runs(s *script) func(request []byte) bool {
-	return func(request []byte) bool { return bytes.Contains(request, []byte(s.sha.(string))) }
+	return func(request []byte) bool { return bytes.Contains(request, []byte(s.sha)) }
 }

@@ -1,0 +1,90 @@
+package redis
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+const (
+	// maxUnclaimed is how many unclaimed grants are given back at a time. Messages can be sent
+	// again by whoever hears them; a grant that is not given back lasts for moments.
+	maxUnclaimed = 16
+
+	// knownUnclaimed is of how many it is known that they have been given back.
+	knownUnclaimed = 256
+)
+
+// unclaimedGrants are the grants that nobody waits for. Each is given back once.
+type unclaimedGrants struct {
+	mu     sync.Mutex
+	under  int             // how many are being given back
+	known  map[string]bool // ids
+	recent [knownUnclaimed]string
+	next   int
+}
+
+// begin reports whether the grant of id is to be given back. Then it needs an end.
+func (s *unclaimedGrants) begin(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.under == maxUnclaimed || s.known[id] {
+		return false
+	}
+	if s.known == nil {
+		s.known = make(map[string]bool, knownUnclaimed)
+	}
+	delete(s.known, s.recent[s.next])
+	s.known[id], s.recent[s.next] = true, id
+	s.next = (s.next + 1) % knownUnclaimed
+	s.under++
+	return true
+}
+
+func (s *unclaimedGrants) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.under--
+}
+
+// releaseUnclaimed gives back what nobody waits for any more, if this client has asked
+// for it. Most such grants are messages that come late, after all is over. Who gave up the
+// id without knowing whether it was still asked for has had it refused.
+func (b *Backend) releaseUnclaimed(k key, id string) {
+	if !b.ids.hasMade(k, id) || !b.unclaimed.begin(id) {
+		return
+	}
+	begun := b.janitor.Go(func(ctx context.Context) {
+		defer b.unclaimed.end()
+		ctx, cancel := backend.Bound(ctx, cleanupTimeout(unconfirmed))
+		defer cancel()
+		backend.Retry(ctx, b.cleanup(k, id, false, unconfirmed))
+	})
+	if !begun {
+		b.unclaimed.end()
+	}
+}
+
+// giveUp ends in the background whatever an id has or waits for.
+func (b *Backend) giveUp(k key, id string, tomb bool, ttl time.Duration) {
+	b.janitor.Do(cleanupTimeout(ttl), b.cleanup(k, id, tomb, ttl))
+}
+
+// cleanupTimeout is how long that is tried.
+func cleanupTimeout(ttl time.Duration) time.Duration { return ttl + 30*time.Second }
+
+// cleanup releases id once. It has no token to tell: either nobody has had a hold
+// under the id, or the release of that tells, and is repeated until it is answered.
+func (b *Backend) cleanup(k key, id string, tomb bool, ttl time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error {
+		call := releaseScript.callWith(k, 5, releaseArgs(id, tomb, 0)...)
+		a, err := b.run(ctx, replyTimeout(ttl), releaseScript, call)
+		if err != nil && !isHopeless(err) {
+			return err
+		}
+		b.checkLater(k, a)
+		return nil
+	}
+}

@@ -1,0 +1,171 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// A cluster is its masters, each with a pipeline of its own: one that
+// does not answer holds up nobody who asks another.
+type cluster struct {
+	client   *redis.ClusterClient
+	replicas int
+	closing  <-chan struct{} // as of a pipeline
+	known    atomic.Bool     // the client has learnt once who has which slots
+
+	mu       sync.RWMutex
+	masters  map[*redis.Client]*pipeline
+	question *question // how that is being learnt; nil: it is not
+}
+
+// A question is put to the cluster once for all who wait for the answer.
+type question struct {
+	done chan struct{} // closed when there is an answer, or none will come
+	err  error
+}
+
+// disused is for how long nothing was sent to a node that may not be there any
+// more: nobody tells.
+const disused = time.Minute
+
+func newCluster(client *redis.ClusterClient, replicas int) *cluster {
+	return &cluster{client: client, replicas: replicas, masters: make(map[*redis.Client]*pipeline)}
+}
+
+// do implements transport. A redirect is proof that the command has not run, and
+// is followed; any other repetition is the caller's affair.
+func (c *cluster) do(ctx context.Context, limit time.Duration, args []any, k kind) (any, error) {
+	end := time.Now().Add(limit)
+	p, err := c.master(ctx, limit, args[firstKey].(string))
+	if err != nil {
+		return nil, err
+	}
+	reply, err := p.do(ctx, time.Until(end), args, k)
+	if err == nil {
+		return reply, nil
+	}
+	if isRedirected(err) && (k != durable || c.replicas == 0) {
+		return c.follow(ctx, end, args, k)
+	}
+	if _, isReply := replyOf(err); !isReply || isRedirected(err) {
+		c.reload() // another may have taken its place
+	}
+	return reply, err
+}
+
+// master returns the pipeline to the master of key.
+func (c *cluster) master(ctx context.Context, limit time.Duration, key string) (*pipeline, error) {
+	node, err := c.owner(ctx, limit, key)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.RLock()
+	p := c.masters[node]
+	c.mu.RUnlock()
+	if p != nil {
+		return p, nil
+	}
+	return c.connect(node), nil
+}
+
+// connect returns the pipeline to a node that had none. Another one may have gone.
+func (c *cluster) connect(node *redis.Client) *pipeline {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.masters[node]; p != nil {
+		return p
+	}
+	then := time.Now().Add(-disused)
+	maps.DeleteFunc(c.masters, func(_ *redis.Client, p *pipeline) bool { return p.isUnused(then) })
+	p := newPipeline(node, c.replicas)
+	p.oneLock, p.closing = true, c.closing
+	c.masters[node] = p
+	return p
+}
+
+// owner returns the client of the master of key. Only the first calls may have
+// to wait.
+func (c *cluster) owner(ctx context.Context, limit time.Duration, key string) (*redis.Client, error) {
+	if !c.known.Load() {
+		if err := c.learn(ctx, limit, key); err != nil {
+			return nil, err
+		}
+	}
+	return c.client.MasterForKey(ctx, key)
+}
+
+// learn waits for the answer to the question who has which slots.
+func (c *cluster) learn(ctx context.Context, limit time.Duration, key string) error {
+	q := c.ask(key)
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-q.done:
+		return q.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-c.closing:
+		return errNoReply
+	case <-t.C:
+		return errNoReply
+	}
+}
+
+// ask returns the question that is under way, and puts it if there is none.
+func (c *cluster) ask(key string) *question {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.question != nil {
+		return c.question
+	}
+	q := &question{done: make(chan struct{})}
+	c.question = q
+	go func() {
+		defer close(q.done)
+		ctx, cancel := context.WithTimeout(context.Background(), backend.FirstAnswer)
+		defer cancel()
+		q.err = guard(func() error {
+			_, err := c.client.MasterForKey(ctx, key)
+			return err
+		})
+		c.known.CompareAndSwap(false, q.err == nil)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.question = nil
+	}()
+	return q
+}
+
+// reload has the client ask again who has which slots.
+func (c *cluster) reload() { c.client.ReloadState(context.Background()) }
+
+// isRedirected reports that the command has not run, because it belongs on another
+// node or the client library has given up this one.
+func isRedirected(err error) bool {
+	return redis.HasErrorPrefix(err, "MOVED ") || redis.HasErrorPrefix(err, "ASK ") || errors.Is(err, redis.ErrClosed)
+}
+
+// follow has the client library send the command, which knows how to go where
+// a redirect points, also to a node that has no slot yet. On which connection,
+// and with that by which replicas, is its secret: what is durable has to be
+// asked for again instead, when it is known who has the slot.
+func (c *cluster) follow(ctx context.Context, end time.Time, args []any, k kind) (any, error) {
+	cmd := newCommand(ctx, args)
+	cmd.closing = k.until(c.closing)
+	cmd.left.Store(true)
+	go func() {
+		r := &request{args: args, members: []*command{cmd}}
+		process(context.WithoutCancel(ctx), c.client, []*request{r})
+		r.deliver()
+		cmd.done <- struct{}{}
+	}()
+	return cmd.await(ctx, time.Until(end))
+}

@@ -1,0 +1,166 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+var errTooLate = errors.New("the server took longer to answer than the lease lasts")
+
+// A grant is what the server said when it let an id in.
+type grant struct {
+	id        string
+	token     int64
+	us        int64 // the server's time then
+	expiry    int64 // ms
+	waiting   int64
+	sent      time.Time // what us was not before, by our clock
+	byMessage bool      // it may be old
+}
+
+// lease is how long the server keeps the hold from us on.
+func (g grant) lease() time.Duration { return between(g.us, g.expiry) }
+
+func (c *acquisition) grantOf(a answer) grant {
+	if a.plain {
+		c.b.free.add(c.key)
+		return grant{
+			id: c.id, us: a.number, token: a.number, expiry: a.number/1000 + millis(c.TTL),
+			sent: a.sent,
+		}
+	}
+	return grant{id: c.id, us: a.int(1), token: a.int(2), expiry: a.int(3), waiting: a.int(4), sent: a.sent}
+}
+
+// parseGrant reads "id token µs expiry waiting key".
+func parseGrant(payload string) (k key, g grant, ok bool) {
+	rest, name, _ := cutLast(payload, ' ')
+	var n [4]int64
+	for i := len(n) - 1; i >= 0; i-- {
+		var field string
+		rest, field, _ = cutLast(rest, ' ')
+		v, err := strconv.ParseUint(field, 10, 53) // as exact as a script is
+		if err != nil {
+			return "", g, false
+		}
+		n[i] = int64(v)
+	}
+	g = grant{id: rest, token: n[0], us: n[1], expiry: n[2], waiting: n[3], byMessage: true}
+	return key(name), g, rest != "" && strings.HasPrefix(name, prefix+"{")
+}
+
+// isPlausible reports whether a script can have sent g. Whoever hears the message of a
+// grant can send another one of the same id.
+func (c *acquisition) isPlausible(g grant) bool {
+	const ahead = defaultKeep + backend.TokenLead
+	return g.lease() <= min(c.TTL, unconfirmed)+time.Millisecond && g.token-g.us <= ahead.Microseconds()
+}
+
+// accept makes a hold of a grant. It returns nil if that ran out before it
+// could be used. A request that was sent twice may be granted twice, the second
+// time after the first grant has run out: what a message says is then no proof.
+func (c *acquisition) accept(ctx context.Context, g grant) (*backend.Hold, error) {
+	if !c.isCredible(g) {
+		return nil, fail(errAhead)
+	}
+	d := g.lease()
+	full := d >= c.TTL-time.Millisecond
+	if !c.isTimely(&g) || c.Fixed && !full || g.byMessage && (c.doubt || c.b.replicas > 0) {
+		ok, err := c.confirm(ctx, &g)
+		if !ok || err != nil {
+			return nil, err
+		}
+		d, full = g.lease(), true
+	}
+	if time.Since(g.sent) >= d-backend.Margin(d) {
+		return nil, nil // leaveQueue gives it back
+	}
+	return c.newHold(g, full), nil
+}
+
+// isTimely reports whether g says by itself when it ends. A message must have
+// come as fast as the clocks can be trusted, or it may be an old one.
+func (c *acquisition) isTimely(g *grant) bool {
+	d := g.lease()
+	if !g.byMessage {
+		return time.Since(g.sent)+backend.Margin(d) < d
+	}
+	delta := time.Duration(g.us-c.queuedAt.us) * time.Microsecond
+	since := time.Since(c.queuedAt.sent) - delta
+	g.sent = c.queuedAt.sent.Add(delta)
+	return delta >= 0 && since >= 0 && since <= backend.Margin(d) && d-since >= d/3
+}
+
+// confirm asks the server whether it still keeps the grant, which extends it.
+func (c *acquisition) confirm(ctx context.Context, g *grant) (bool, error) {
+	h, until := &backend.Hold{Request: *c.Request}, int64(0)
+	h.State = c.newHoldState(h, *g)
+	if c.Fixed {
+		until = g.us/1000 + millis(c.TTL)
+	}
+	var pause backend.Backoff
+	for {
+		a, expiries, err := c.b.extend(ctx, replyTimeout(c.TTL), renewCall([]*backend.Hold{h}, until), 1)
+		switch {
+		case err == nil:
+			g.sent, g.us, g.expiry = a.sent, a.int(0), expiries[0]
+			if g.expiry < 0 {
+				g.expiry, g.waiting = -g.expiry, 1
+			}
+			c.owed = g.expiry > 0
+			return c.owed, nil
+		case ctx.Err() != nil:
+			return false, backend.WaitEnded(ctx, true)
+		case c.b.isClosing():
+			return false, backend.ErrClosed
+		case isHopeless(err), isUnacknowledged(err), !c.Wait:
+			return false, fail(err)
+		}
+		c.b.sleep(ctx, pause.Next())
+	}
+}
+
+// newHold is what Acquire returns. A hold that is not sure to last its TTL is to be
+// renewed soon, but not at once: a critical section of microseconds shall not
+// cost a further request.
+func (c *acquisition) newHold(g grant, full bool) *backend.Hold {
+	tells, _ := c.channel.status()
+	h := &backend.Hold{
+		Request:      *c.Request,
+		Token:        uint64(g.token),
+		Sent:         g.sent,
+		Granted:      g.lease(),
+		TellsWanted:  tells || !c.Fixed, // who is renewed is told by that as well
+		WantedAtOnce: tells,
+	}
+	s := c.newHoldState(h, g)
+	h.State = s
+	c.b.listener.addHold(s)
+	if !full {
+		h.RenewIn = time.Since(g.sent) + min(100*time.Millisecond, h.Granted/6)
+	}
+	if g.waiting > 0 {
+		s.wanted()
+	}
+	return h
+}
+
+// startOver goes to the end of the queue after a grant that has run out unused.
+// Who must not wait has had its answer.
+func (c *acquisition) startOver(ctx context.Context) (answer, error) {
+	switch {
+	case ctx.Err() != nil:
+		return answer{}, backend.WaitEnded(ctx, true)
+	case c.b.isClosing():
+		return answer{}, backend.ErrClosed
+	case !c.Wait:
+		return answer{}, backend.Fail(backend.ErrUnavailable, errTooLate)
+	}
+	c.rank = ""
+	return c.enterQueue(ctx)
+}

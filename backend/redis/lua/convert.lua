@@ -1,0 +1,52 @@
+-- Turns a hold into one of another kind, and lets in who can be now.
+--   shared    an exclusive hold becomes a shared one, token and all
+--   expiring  a hold goes on until a given time and ends by itself then. It is kept under
+--             another id, so that nothing about it that may be under way prolongs or ends
+--             it.
+--
+-- KEYS  S R Q A X
+-- ARGV  id, kind, ms from now: for shared how long it is kept at least (0: it is not
+--       extended), for expiring when it ends; the last token the holder has used, tomb (1:
+--       refuse this id from now on, an acquire of it may be under way)
+-- Reply OK watch or LOST watch
+local S, R, Q, A, X = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local id, expiring, used = ARGV[1], ARGV[2] == 'expiring', tonumber(ARGV[4])
+local left = expiring and id .. '!' or id
+-- include bounds
+-- include publish
+-- include now
+local s = redis.call('HMGET', S, 'o', 'b', 'd', 't', 'e', 'a', 'l')
+-- include state
+-- include room
+local function reads(who) return readers > 0 and tonumber(redis.call('ZSCORE', R, who) or 0) > now end
+local status, changed, till = 'LOST', false, now + ARGV[3]
+if o == id and e > now then
+  status = 'OK'
+  if expiring then
+    o, e, last = left, till, till
+    redis.call('HSET', S, 'o', left, 'e', e)
+  else
+    o, readers, changed, last = false, 1, true, math.max(e, till)
+    redis.call('HDEL', S, 'o', 'e', 'n', 's')
+    redis.call('ZADD', R, last, id)
+  end
+  if used > t then
+    t = used
+    redis.call('HSET', S, 't', t)
+  end
+elseif o == left and e > now or reads(left) then
+  status = 'OK' -- it was asked twice
+elseif expiring and reads(id) then
+  status, changed, last = 'OK', true, till
+  redis.call('ZREM', R, id)
+  redis.call('ZADD', R, last, left)
+end
+
+-- include settle
+
+joined = joined or changed
+local refusing = ARGV[5] == '1'
+-- include finish
+-- include watch
+
+return {status, watch}

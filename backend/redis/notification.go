@@ -1,0 +1,207 @@
+package redis
+
+import (
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// A listener takes in what the server tells a client unasked, and passes it to the
+// waiter or the hold that it concerns. One channel serves all locks of a
+// client; on a cluster each lock that it waits for has one.
+type listener struct {
+	client      redis.UniversalClient
+	cluster     *cluster // nil unless it is one
+	log         *slog.Logger
+	pollOnly    bool                   // no subscription is wanted
+	onUnclaimed func(k key, id string) // called for a grant that nobody waits for
+	warned      sync.Once
+	probing     time.Duration // as of probeInterval
+
+	mu            sync.Mutex
+	closed        bool
+	waiters       map[backend.ID]*waiter
+	holds         map[backend.ID]*holdState
+	channels      map[address]*channel
+	subscriptions map[*redis.Client]*subscription // by node
+	swept         int                             // how many channels there were after the last sweep
+	moving        sync.WaitGroup                  // channels on their way to a subscription
+}
+
+func newListener(client redis.UniversalClient, c *cluster, log *slog.Logger, pollOnly bool) *listener {
+	return &listener{
+		client:        client,
+		cluster:       c,
+		log:           log,
+		pollOnly:      pollOnly,
+		probing:       probeInterval,
+		waiters:       make(map[backend.ID]*waiter),
+		holds:         make(map[backend.ID]*holdState),
+		channels:      make(map[address]*channel),
+		subscriptions: make(map[*redis.Client]*subscription),
+	}
+}
+
+// A waiter is one Acquire that may be told something.
+type waiter struct {
+	at      address
+	grants  chan grant    // receives the grant of its id
+	wakeUps chan struct{} // receives when it should ask the server
+
+	// Guarded by listener.mu.
+	id     string    // of the present entry into the queue
+	hinted time.Time // when a message last had this entry ask
+}
+
+// hintInterval is how often a message may have a waiter ask. It could be sent again and
+// again.
+const hintInterval = 250 * time.Millisecond
+
+func newWaiter(at address) *waiter {
+	return &waiter{at: at, grants: make(chan grant, 1), wakeUps: make(chan struct{}, 1)}
+}
+
+// drain forgets what w was told.
+func (w *waiter) drain() {
+	if w == nil {
+		return
+	}
+	select {
+	case <-w.grants:
+	default:
+	}
+	select {
+	case <-w.wakeUps:
+	default:
+	}
+}
+
+func (w *waiter) wakeUp() {
+	select {
+	case w.wakeUps <- struct{}{}:
+	default:
+	}
+}
+
+// addWaiter has messages for id, that of a request, go to w until removeWaiter or
+// addHold. It must come before what is sent whose grant may be told.
+func (l *listener) addWaiter(r backend.ID, id string, w *waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.id, w.hinted = id, time.Time{}
+	l.waiters[r] = w
+}
+
+// removeWaiter has a grant of a request be one that nobody waits for.
+func (l *listener) removeWaiter(r backend.ID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.waiters, r)
+}
+
+// addHold has messages for the id of s go to the hold.
+func (l *listener) addHold(s *holdState) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.waiters, s.request.ID)
+	l.holds[s.request.ID] = s
+}
+
+func (l *listener) removeHold(s *holdState) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.holds, s.request.ID)
+}
+
+func (l *listener) allHolds() []*backend.Hold {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]*backend.Hold, 0, len(l.holds))
+	for _, s := range l.holds {
+		all = append(all, s.hold)
+	}
+	return all
+}
+
+// hasWaiters reports whether somebody waits for a message at an address such as is.
+func (l *listener) hasWaiters(is func(address) bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range l.waiters {
+		if is(w.at) {
+			return true
+		}
+	}
+	return false
+}
+
+// wakeWaiters has every waiter at an address ask the server: a message may have been
+// missed, as long as there was no subscription.
+func (l *listener) wakeWaiters(at address) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range l.waiters {
+		if w.at == at {
+			w.wakeUp()
+		}
+	}
+}
+
+// dispatch passes a message on. Whoever may publish can send one: it is of no use
+// unless it shows that its sender has read, in the keys, an id of this client.
+func (l *listener) dispatch(payload string) {
+	if hint, ok := strings.CutPrefix(payload, "contended "); ok {
+		l.contended(parseHint(hint))
+	} else if hint, ok := strings.CutPrefix(payload, "poll "); ok {
+		l.poll(parseHint(hint))
+	} else if k, g, ok := parseGrant(payload); ok {
+		l.granted(k, g)
+	}
+}
+
+// contended takes the message that somebody waits for a lock.
+func (l *listener) contended(open, digest string) {
+	l.mu.Lock()
+	s := l.holds[parseRequestID(open)]
+	l.mu.Unlock()
+	if s != nil && isDigest(digest, s.text()) {
+		s.wanted()
+	}
+}
+
+// poll takes the message that a waiter should ask the server.
+func (l *listener) poll(open, digest string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.waiters[parseRequestID(open)]
+	if w != nil && isDigest(digest, w.id) && time.Since(w.hinted) > hintInterval {
+		w.hinted = time.Now()
+		w.wakeUp()
+	}
+}
+
+// granted takes the message of a grant.
+func (l *listener) granted(k key, g grant) {
+	l.mu.Lock()
+	r := parseRequestID(g.id)
+	w, s := l.waiters[r], l.holds[r]
+	isHeld := s != nil && s.text() == g.id
+	if w != nil && w.id != g.id {
+		w = nil
+	}
+	if w != nil {
+		select {
+		case w.grants <- g:
+		default: // of the same id: that is enough
+		}
+	}
+	l.mu.Unlock()
+	if w == nil && !isHeld {
+		l.onUnclaimed(k, g.id)
+	}
+}

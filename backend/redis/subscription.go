@@ -1,0 +1,449 @@
+package redis
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+const (
+	// maxIdle is how many channels a client keeps on a cluster before it ends
+	// those on which nobody waits.
+	maxIdle = 256
+
+	// probeInterval is how long a subscription may be silent before it is asked whether
+	// it lives, and then again before it is given up.
+	probeInterval = 5 * time.Second
+)
+
+// An address is where a client is told something: the lock matters on a cluster alone.
+type address struct{ lock, client string }
+
+// channel is the name of the channel of at. On a cluster its tag puts it where the
+// lock is.
+func (at address) channel() string {
+	if at.lock == "" {
+		return channelPrefix + at.client
+	}
+	return at.lock + shardChannel + at.client
+}
+
+// A channel is an address to which the client subscribes.
+type channel struct {
+	listener *listener
+	at       address
+	ctx      context.Context // ends with stop
+	stop     context.CancelFunc
+	ready    chan struct{} // closed when it is known whether it works
+	denied   bool          // it does not; set before ready is closed
+	pause    backend.Backoff
+
+	subscription *subscription // guarded by listener.mu
+}
+
+// works waits until the server has acknowledged c. It gives up after limit.
+func (c *channel) works(ctx context.Context, closing <-chan struct{}, limit time.Duration) bool {
+	if c == nil {
+		return false
+	}
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-c.ready:
+		return !c.denied
+	case <-t.C:
+	case <-closing:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// status reports, without waiting, whether c works and whether it does not.
+func (c *channel) status() (works, denied bool) {
+	if c == nil {
+		return false, false
+	}
+	select {
+	case <-c.ready:
+		return !c.denied, c.denied
+	default:
+		return false, false
+	}
+}
+
+// isReady reports whether c has been acknowledged or denied.
+func (c *channel) isReady() bool {
+	works, denied := c.status()
+	return works || denied
+}
+
+// acknowledge says that c works. Waiters are woken first, so that who waits
+// for c alone is not sent to ask twice.
+func (c *channel) acknowledge() {
+	c.listener.wakeWaiters(c.at)
+	if !c.isReady() {
+		close(c.ready)
+	}
+}
+
+func (c *channel) deny(err error) {
+	c.denied = true
+	close(c.ready)
+	c.listener.warned.Do(func() {
+		c.listener.log.Warn("dlock: no subscription, waiting goes on by polling", "error", err)
+	})
+}
+
+// place finds a subscription for c: that of the node that has the lock.
+func (c *channel) place() {
+	for c.ctx.Err() == nil {
+		node, err := c.listener.nodeOf(c)
+		if err == nil && c.listener.addChannel(c, node) {
+			return
+		}
+		c.awaitRetry()
+	}
+}
+
+// placeAgain is place for a channel that has lost its subscription, or its predecessor.
+func (c *channel) placeAgain() {
+	c.awaitRetry()
+	c.place()
+}
+
+func (c *channel) awaitRetry() {
+	c.listener.reload()
+	backend.Sleep(c.ctx, c.pause.Next())
+}
+
+// close ends c, and with it the subscription, which is of as little use.
+func (c *channel) close() {
+	c.stop()
+	c.listener.mu.Lock()
+	s := c.subscription
+	c.listener.mu.Unlock()
+	if s != nil {
+		s.close()
+	}
+}
+
+// existing returns the channel of at for one who may come to wait. On a
+// cluster none is begun before somebody does.
+func (l *listener) existing(at address) *channel {
+	if at.lock == "" {
+		return l.subscribe(at, nil)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.channels[at]
+}
+
+// subscribe returns the channel of at, and begins one if there is none or the
+// one there is proved to be of no use. It is nil for a listener that only polls.
+func (l *listener) subscribe(at address, useless *channel) *channel {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.channels[at]
+	if l.pollOnly || l.closed || c != nil && c != useless {
+		return c
+	}
+	if c != nil {
+		if s := c.subscription; s != nil && l.subscriptions[s.node] == s {
+			delete(l.subscriptions, s.node)
+		}
+		l.moving.Go(c.close)
+		l.reload() // the node that it was subscribed on may not have the lock any more
+	}
+	l.sweep()
+	c = l.newChannel(at)
+	l.moving.Go(c.place)
+	return c
+}
+
+// newChannel is called with l.mu held.
+func (l *listener) newChannel(at address) *channel {
+	c := &channel{listener: l, at: at, ready: make(chan struct{})}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	l.channels[at] = c
+	return c
+}
+
+// reload has the client find out again which node has which lock.
+func (l *listener) reload() {
+	if l.cluster != nil {
+		l.cluster.reload()
+	}
+}
+
+// nodeOf returns the node on which c is to be; nil if there is one server.
+func (l *listener) nodeOf(c *channel) (*redis.Client, error) {
+	if l.cluster == nil {
+		return nil, nil
+	}
+	return l.cluster.owner(c.ctx, subscribeTimeout, c.at.lock)
+}
+
+// addChannel gives c to the subscription on a node. It reports false if that has just
+// ended.
+func (l *listener) addChannel(c *channel, node *redis.Client) bool {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return false
+	}
+	s := l.subscriptions[node]
+	if s == nil {
+		s = l.newSubscription(node)
+		l.subscriptions[node] = s
+	}
+	c.subscription = s
+	l.mu.Unlock()
+	return s.add(c)
+}
+
+// close ends every subscription.
+func (l *listener) close() {
+	l.mu.Lock()
+	l.closed = true
+	channels, subscriptions := l.channels, l.subscriptions
+	l.channels, l.subscriptions = nil, nil
+	l.mu.Unlock()
+	for _, c := range channels {
+		c.close()
+	}
+	l.moving.Wait()
+	for _, s := range subscriptions {
+		s.close()
+	}
+}
+
+// move finds a new subscription for channels that have lost theirs. On a cluster those on
+// which nobody waits are ended. One that has worked is replaced: who finds it of no use
+// means the old one.
+func (l *listener) move(all []*channel) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	awaited := l.awaited()
+	for _, c := range all {
+		switch {
+		case l.channels[c.at] != c:
+			c.stop()
+		case !c.isReady():
+			l.moving.Go(c.placeAgain)
+		case l.cluster == nil || awaited[c.at]:
+			c.stop()
+			l.moving.Go(l.newChannel(c.at).placeAgain)
+		default:
+			c.stop()
+			delete(l.channels, c.at)
+		}
+	}
+}
+
+// awaited are the addresses at which somebody waits. It is called with l.mu held.
+func (l *listener) awaited() map[address]bool {
+	at := make(map[address]bool, len(l.waiters))
+	for _, w := range l.waiters {
+		at[w.at] = true
+	}
+	return at
+}
+
+// sweep ends channels on which nobody waits, when there are many. It is
+// called with l.mu held.
+func (l *listener) sweep() {
+	if l.cluster == nil || len(l.channels) < max(maxIdle, 2*l.swept) {
+		return
+	}
+	awaited := l.awaited()
+	for at, c := range l.channels {
+		if awaited[at] || !c.isReady() {
+			continue
+		}
+		c.stop()
+		delete(l.channels, at)
+		if s := c.subscription; s != nil && s.remove(at.channel()) == c {
+			l.moving.Go(func() {
+				_ = guard(func() error { return s.ps.SUnsubscribe(s.ctx, at.channel()) })
+			})
+		}
+	}
+	l.swept = len(l.channels)
+}
+
+// A subscription is one connection on which a client is told something. It does not
+// reconnect: a lock may have gone to another node, and its channel asks anew where to
+// subscribe.
+type subscription struct {
+	listener  *listener
+	node      *redis.Client // nil if there is one server
+	subscribe func(ctx context.Context, channels ...string) error
+	ps        *redis.PubSub
+	ctx       context.Context // ends with stop
+	stop      context.CancelFunc
+	done      chan struct{} // closed when its goroutine has ended
+	received  atomic.Int64  // how many messages
+
+	mu       sync.Mutex
+	closed   bool
+	channels map[string]*channel
+}
+
+func (l *listener) newSubscription(node *redis.Client) *subscription {
+	s := &subscription{listener: l, node: node, done: make(chan struct{}), channels: make(map[string]*channel)}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	if l.cluster == nil {
+		s.ps = l.client.Subscribe(s.ctx)
+		s.subscribe = s.ps.Subscribe
+	} else {
+		s.ps = node.SSubscribe(s.ctx)
+		s.subscribe = s.ps.SSubscribe
+	}
+	go s.receive()
+	return s
+}
+
+// add subscribes to c. A failure shows at the next read.
+func (s *subscription) add(c *channel) bool {
+	name := c.at.channel()
+	s.mu.Lock()
+	closed := s.closed
+	if !closed {
+		s.channels[name] = c
+	}
+	s.mu.Unlock()
+	if !closed {
+		_ = guard(func() error { return s.subscribe(s.ctx, name) })
+	}
+	return !closed
+}
+
+// get returns the channel of a name.
+func (s *subscription) get(name string) *channel {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.channels[name]
+}
+
+// remove removes the channel of a name, and returns it.
+func (s *subscription) remove(name string) *channel {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.channels[name]
+	delete(s.channels, name)
+	return c
+}
+
+func (s *subscription) close() {
+	s.stop()
+	_ = s.ps.Close() // a read that waits ends only with its connection
+	<-s.done
+}
+
+// receive takes in messages until the connection ends.
+func (s *subscription) receive() {
+	defer close(s.done)
+	go s.probe()
+	for s.ctx.Err() == nil {
+		var m any
+		err := guard(func() (err error) {
+			m, err = s.ps.ReceiveTimeout(s.ctx, 0)
+			return err
+		})
+		if _, isReply := replyOf(err); err != nil && !isReply {
+			break
+		}
+		if err != nil {
+			if !s.refused(err) {
+				break
+			}
+			continue
+		}
+		s.received.Add(1)
+		s.handle(m)
+	}
+	s.stop()
+	_ = s.ps.Close()
+	s.mu.Lock()
+	s.closed = true
+	all := slices.Collect(maps.Values(s.channels))
+	s.mu.Unlock()
+	l := s.listener
+	l.mu.Lock()
+	if l.subscriptions[s.node] == s {
+		delete(l.subscriptions, s.node)
+	}
+	l.mu.Unlock()
+	l.move(all)
+}
+
+func (s *subscription) handle(m any) {
+	switch m := m.(type) {
+	case *redis.Message:
+		s.listener.dispatch(m.Payload)
+	case *redis.Subscription:
+		if m.Kind == "subscribe" || m.Kind == "ssubscribe" {
+			if c := s.get(m.Channel); c != nil {
+				c.acknowledge()
+			}
+		} else if c := s.remove(m.Channel); c != nil { // the slot has gone elsewhere
+			s.listener.move([]*channel{c})
+		}
+	}
+}
+
+// refused takes an error, which does not say what it is about: it is one of the
+// channels that are not acknowledged. It reports false if there is none.
+func (s *subscription) refused(err error) bool {
+	s.mu.Lock()
+	var pending []*channel
+	for name, c := range s.channels {
+		if !c.isReady() {
+			pending = append(pending, c)
+			delete(s.channels, name)
+		}
+	}
+	s.mu.Unlock()
+	if !isRefused(err) {
+		s.listener.move(pending)
+	} else {
+		for _, c := range pending {
+			c.deny(err)
+		}
+	}
+	return len(pending) > 0
+}
+
+// probe ends the connection if nothing comes through, not even the answer to PING,
+// while somebody waits for a message.
+func (s *subscription) probe() {
+	t := time.NewTicker(s.listener.probing)
+	defer t.Stop()
+	isAsked, last := false, int64(0)
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-t.C:
+		}
+		n := s.received.Load()
+		isSilent := n == last && s.listener.hasWaiters(func(at address) bool { return s.get(at.channel()) != nil })
+		if isSilent && isAsked {
+			_ = s.ps.Close()
+			return
+		}
+		if isAsked, last = isSilent, n; isSilent {
+			_ = guard(func() error { return s.ps.Ping(s.ctx) }) // a failure shows at the next read
+		}
+	}
+}

@@ -33,7 +33,7 @@ type Config struct {
 
 	// Member says that the server is one of several that decide by majority, so
 	// that it will be asked to vote: see [TokenRegister]. The others may do without
-	// it: a Backend with a method Inspect(ctx) error looks at the server in that, and
+	// it: a Backend with a method CheckServer(ctx) error looks at the server in that, and
 	// not when it is opened.
 	Member bool
 

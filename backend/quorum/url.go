@@ -113,12 +113,12 @@ func (b *Backend) inspect(ctx context.Context, names []string) error {
 	looking, stop := context.WithCancel(context.WithoutCancel(ctx))
 	b.stopLooking = stop
 	for i, n := range b.nodes {
-		look, ok := n.Backend.(interface{ Inspect(context.Context) error })
+		look, ok := n.Backend.(interface{ CheckServer(context.Context) error })
 		if !ok || b.all() {
 			results <- inspection{i, nil}
 			continue
 		}
-		b.janitor.Go(func(context.Context) { results <- inspection{i, look.Inspect(looking)} })
+		b.janitor.Go(func(context.Context) { results <- inspection{i, look.CheckServer(looking)} })
 	}
 	errs, err := b.awaitNodes(ctx, results, names)
 	for i := range errs {

@@ -12,20 +12,20 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// Inspect fails if the server does not answer or does not know us, and warns
+// CheckServer fails if the server does not answer or does not know us, and warns
 // of what will make locks fail later. Opening a URL does it, unless the server is a
 // member of a quorum: then that does.
-func (b *Backend) Inspect(ctx context.Context) error {
+func (b *Backend) CheckServer(ctx context.Context) error {
 	ctx, cancel := backend.Bound(ctx, openTimeout)
 	defer cancel()
-	err := guard(func() error { return b.inspect(ctx) })
+	err := guard(func() error { return b.checkServers(ctx) })
 	if errors.Is(err, errNonsense) {
 		err = fail(err)
 	}
 	return err
 }
 
-func (b *Backend) inspect(ctx context.Context) error {
+func (b *Backend) checkServers(ctx context.Context) error {
 	err := b.awaitReady(ctx)
 	if errors.Is(err, redis.Nil) {
 		return invalid("the Sentinels know no master of that name")
@@ -33,12 +33,12 @@ func (b *Backend) inspect(ctx context.Context) error {
 	if err != nil {
 		return fail(err)
 	}
-	b.inspectScripts(ctx)
+	b.checkScripts(ctx)
 	if b.cluster == nil {
-		return b.inspectServer(ctx, b.client)
+		return b.checkServer(ctx, b.client)
 	}
 	err = b.cluster.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-		return b.inspectServer(ctx, node)
+		return b.checkServer(ctx, node)
 	})
 	if err != nil {
 		return fail(err)
@@ -46,8 +46,8 @@ func (b *Backend) inspect(ctx context.Context) error {
 	return nil
 }
 
-// inspectServer fails only if what the server says of itself does not fit.
-func (b *Backend) inspectServer(ctx context.Context, c redis.Cmdable) error {
+// checkServer fails only if what the server says of itself does not fit.
+func (b *Backend) checkServer(ctx context.Context, c redis.Cmdable) error {
 	info, err := c.Info(ctx, "memory", "replication", "cluster").Result()
 	if err != nil {
 		// Some servers know one section at a time, and some users none.
@@ -108,9 +108,9 @@ func (b *Backend) awaitReady(ctx context.Context) error {
 	return err
 }
 
-// inspectScripts runs each command of the scripts once, on a lock that nobody
+// checkScripts runs each command of the scripts once, on a lock that nobody
 // knows.
-func (b *Backend) inspectScripts(ctx context.Context) {
+func (b *Backend) checkScripts(ctx context.Context) {
 	name := "probe:" + rand.Text()
 	keys := lockKey(name)
 	publish, numsub, channel := "publish", "numsub", channelPrefix+name

@@ -66,7 +66,7 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 	if b.member {
 		return b, nil
 	}
-	if err := b.Inspect(ctx); err != nil {
+	if err := b.CheckServer(ctx); err != nil {
 		_ = b.Close(ctx)
 		return nil, err
 	}

@@ -3,7 +3,7 @@ package memory
 import (
 	"context"
 	"errors"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -12,129 +12,171 @@ import (
 // errNoReply is the cause of a failure that DropReply asked for.
 var errNoReply = errors.New("the reply was lost")
 
+// faults are what a test wants to go wrong between a client and the server.
+type faults struct {
+	outage outage
+
+	mu        sync.Mutex
+	failNext  error
+	dropReply bool
+	delay     time.Duration
+	delayed   chan struct{} // closed when delay changes
+}
+
 // Cut cuts this client off: none of its calls gets an answer until Heal. What
 // it holds runs out on the server meanwhile.
-func (b *Backend) Cut() { b.link.cut() }
+func (b *Backend) Cut() { b.faults.outage.begin() }
 
 // Heal ends Cut.
-func (b *Backend) Heal() { b.link.heal() }
+func (b *Backend) Heal() { b.faults.outage.end() }
 
 // Delay holds back what the server answers to this client from now on, for d
 // each. Zero ends it, and lets through what is held back.
-func (b *Backend) Delay(d time.Duration) { b.late.set(d) }
+func (b *Backend) Delay(d time.Duration) {
+	f := &b.faults
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.delayed != nil {
+		close(f.delayed)
+	}
+	f.delay, f.delayed = max(d, 0), make(chan struct{})
+}
 
 // FailNext makes the next call fail with err before it reaches the server.
 func (b *Backend) FailNext(err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.failNext = err
-	b.planned.Store(true)
+	b.faults.mu.Lock()
+	defer b.faults.mu.Unlock()
+	b.faults.failNext = err
 }
 
 // DropReply makes the next call but Renew take effect and fail all the same, as if
 // its reply had been lost. Acquire clears up after itself then.
 func (b *Backend) DropReply() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.dropReply = true
-	b.planned.Store(true)
+	b.faults.mu.Lock()
+	defer b.faults.mu.Unlock()
+	b.faults.dropReply = true
 }
 
-// up reports whether a call would get through at once.
-func (b *Backend) up() bool { return b.link.up() && b.server.link.up() }
+// Freeze stops the server: no call gets an answer until Thaw. Its clock runs
+// on.
+func (s *Server) Freeze() { s.outage.begin() }
+
+// Thaw ends Freeze.
+func (s *Server) Thaw() { s.outage.end() }
+
+// Evict takes the lock from everybody who holds it, and tells them, as somebody does
+// who deletes it: the next may have it before they hear of that.
+func (s *Server) Evict(name string) {
+	s.mu.Lock()
+	var evicted []*hold
+	if l := s.locks[name]; l != nil {
+		evicted = l.holders()
+		l.writer, l.readers = nil, nil
+		s.grantNext(name, l, s.now())
+	}
+	s.mu.Unlock()
+	for _, h := range evicted {
+		if o := h.hold.Observer; o != nil {
+			o.Lost(nil)
+		}
+	}
+}
+
+// Wipe forgets every hold and tells nobody. Those who wait stay in the queue,
+// but for those who need a server that remembers: they are turned away.
+func (s *Server) Wipe() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	if clock := uint64(s.clock(now).UnixMicro()); s.drawn > clock { // holders were faster than it
+		s.ahead += time.Duration(s.drawn-clock) * time.Microsecond
+	}
+	s.token, s.since = 0, 0
+	for name, l := range s.locks {
+		l.writer, l.readers = nil, nil
+		l.endWaits(func(w *waiter) error {
+			if w.ballot.Rejoin == 0 {
+				return nil
+			}
+			return &backend.NotReadyError{In: w.ballot.Rejoin}
+		})
+		s.grantNext(name, l, now)
+	}
+}
+
+// SetClock makes the clock from which the server takes its tokens ahead of the
+// real one, or behind.
+func (s *Server) SetClock(ahead time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ahead = ahead
+}
 
 // send carries a request to the server, when it can be reached.
-func (b *Backend) send(ctx context.Context, until time.Time) error {
+func (b *Backend) send(ctx context.Context) error {
 	select {
 	case <-b.closed:
 		return backend.ErrClosed
 	default:
 	}
-	if b.planned.Load() {
-		if err := b.takeFailure(); err != nil {
-			return err
-		}
+	b.faults.mu.Lock()
+	err := b.faults.failNext
+	b.faults.failNext = nil
+	b.faults.mu.Unlock()
+	if err != nil {
+		return err
 	}
 	b.server.ops.Add(1)
-	return b.reach(ctx, until)
+	return b.reach(ctx)
 }
 
 // receive carries the reply back.
-func (b *Backend) receive(ctx context.Context, until time.Time) error {
-	if b.planned.Load() && b.takeDrop() {
+func (b *Backend) receive(ctx context.Context) error {
+	b.faults.mu.Lock()
+	drop := b.faults.dropReply
+	b.faults.dropReply = false
+	b.faults.mu.Unlock()
+	if drop {
 		return backend.Fail(backend.ErrUnavailable, errNoReply)
 	}
-	if err := b.late.wait(ctx, until, b.closed); err != nil {
+	if err := b.faults.delayReply(ctx, b.closed); err != nil {
 		return err
 	}
-	return b.reach(ctx, until)
+	return b.reach(ctx)
 }
 
-func (b *Backend) takeFailure() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	err := b.failNext
-	b.failNext = nil
-	b.planned.Store(b.dropReply)
-	return err
-}
-
-func (b *Backend) takeDrop() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	drop := b.dropReply
-	b.dropReply = false
-	b.planned.Store(b.failNext != nil)
-	return drop
-}
-
-// reach waits until client and server are connected, until then at most if that
-// is not zero.
-func (b *Backend) reach(ctx context.Context, until time.Time) error {
-	if err := b.link.wait(ctx, until, b.closed); err != nil {
-		return err
+// reach waits until client and server are connected.
+func (b *Backend) reach(ctx context.Context) error {
+	for _, o := range []*outage{&b.faults.outage, &b.server.outage} {
+		over := o.over()
+		if over == nil {
+			continue
+		}
+		select {
+		case <-over:
+		case <-ctx.Done():
+			return backend.WaitEnded(ctx, false)
+		case <-b.closed:
+			return backend.ErrClosed
+		}
 	}
-	return b.server.link.wait(ctx, until, b.closed)
+	return nil
 }
 
-// A lateness holds back answers. The zero value holds back none.
-type lateness struct {
-	now atomic.Pointer[delay]
-}
-
-type delay struct {
-	length time.Duration
-	over   chan struct{}
-}
-
-func (l *lateness) set(d time.Duration) {
-	var next *delay
-	if d > 0 {
-		next = &delay{d, make(chan struct{})}
-	}
-	if last := l.now.Swap(next); last != nil {
-		close(last.over)
-	}
-}
-
-// wait returns when an answer that has been given by now arrives, or fails when
-// ctx or the client ends.
-func (l *lateness) wait(ctx context.Context, until time.Time, closed <-chan struct{}) error {
-	d := l.now.Load()
-	if d == nil {
+// delayReply returns when an answer that has been given by now arrives.
+func (f *faults) delayReply(ctx context.Context, closed <-chan struct{}) error {
+	f.mu.Lock()
+	delay, changed := f.delay, f.delayed
+	f.mu.Unlock()
+	if delay == 0 {
 		return nil
 	}
-	if !until.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, until)
-		defer cancel()
-	}
-	arrival := time.NewTimer(d.length)
-	defer arrival.Stop()
+	arrived := make(chan struct{})
+	defer time.AfterFunc(delay, func() { close(arrived) }).Stop()
 	select {
-	case <-arrival.C:
+	case <-changed:
 		return nil
-	case <-d.over:
+	case <-arrived:
 		return nil
 	case <-ctx.Done():
 		return backend.WaitEnded(ctx, false)
@@ -143,42 +185,32 @@ func (l *lateness) wait(ctx context.Context, until time.Time, closed <-chan stru
 	}
 }
 
-// A link is a connection that can be down. The zero link is up.
-type link struct {
-	down atomic.Pointer[outage]
+// An outage is a connection that can be down. The zero value is up.
+type outage struct {
+	mu   sync.Mutex
+	down chan struct{} // closed when it is up again; nil: it is up
 }
 
-type outage struct{ over chan struct{} }
-
-func (l *link) cut() {
-	l.down.CompareAndSwap(nil, &outage{make(chan struct{})})
-}
-
-func (l *link) heal() {
-	if o := l.down.Swap(nil); o != nil {
-		close(o.over)
+func (o *outage) begin() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.down == nil {
+		o.down = make(chan struct{})
 	}
 }
 
-func (l *link) up() bool { return l.down.Load() == nil }
+func (o *outage) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.down != nil {
+		close(o.down)
+		o.down = nil
+	}
+}
 
-// wait returns when the link is up, or fails when ctx or the client ends.
-func (l *link) wait(ctx context.Context, until time.Time, closed <-chan struct{}) error {
-	o := l.down.Load()
-	if o == nil {
-		return nil
-	}
-	if !until.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, until)
-		defer cancel()
-	}
-	select {
-	case <-o.over:
-		return nil
-	case <-ctx.Done():
-		return backend.WaitEnded(ctx, false)
-	case <-closed:
-		return backend.ErrClosed
-	}
+// over is closed at the end of the present outage; nil: there is none.
+func (o *outage) over() <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.down
 }

@@ -16,12 +16,13 @@
 // a lock or all of them, stop answering, or have a wrong clock, and a [Backend]
 // can be cut off or fail a call, so that a program's own tests can see what it
 // does on a bad day.
+//
+// A server knows everything that can be asked about a lock: labels, clients, modes,
+// entries, times, tokens, and the order of those who wait.
 package memory
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,18 +33,12 @@ import (
 // A Backend is one client's connection to a Server.
 type Backend struct {
 	server *Server
-	link   link // to this client alone
-	late   lateness
+	faults faults // of this client alone
 	onStop func()
 
 	stop   sync.Once
 	closed chan struct{}
 	gone   bool // as the server knows; guarded by its mutex
-
-	planned   atomic.Bool // failNext or dropReply is set
-	mu        sync.Mutex
-	failNext  error
-	dropReply bool
 }
 
 var (
@@ -55,6 +50,9 @@ var (
 	_ backend.BatchReleaser = (*Backend)(nil)
 	_ backend.Expirer       = (*Backend)(nil)
 	_ backend.TokenRegister = (*Backend)(nil)
+	_ backend.Inspector     = (*Backend)(nil)
+	_ backend.Breaker       = (*Backend)(nil)
+	_ backend.Pinger        = (*Backend)(nil)
 )
 
 // New returns a client of s, or of a server of its own if s is nil.
@@ -65,165 +63,11 @@ func New(s *Server) *Backend {
 	return &Backend{server: s, closed: make(chan struct{})}
 }
 
-// Acquire implements backend.Backend.
-func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
-	return b.take(ctx, &r, backend.Ballot{})
-}
-
-// Vote implements backend.TokenRegister.
-func (b *Backend) Vote(ctx context.Context, r backend.Request, v backend.Ballot) (*backend.Hold, error) {
-	return b.take(ctx, &r, v)
-}
-
-func (b *Backend) take(ctx context.Context, r *backend.Request, v backend.Ballot) (*backend.Hold, error) {
-	for {
-		h, err := b.acquire(ctx, r, v)
-		if err == nil || !errors.Is(err, backend.ErrLost) || !r.Wait {
-			return h, err
-		}
-	}
-}
-
-// acquire asks once. ErrLost means that a grant ran out before it got here.
-func (b *Backend) acquire(ctx context.Context, r *backend.Request, v backend.Ballot) (*backend.Hold, error) {
-	sent, up := time.Now(), b.up()
-	if err := b.send(ctx, time.Time{}); err != nil {
-		return nil, err
-	}
-	arrived := sent.Sub(b.server.start)
-	if !up {
-		arrived = b.server.now()
-	}
-	g, w, err := b.server.acquire(b, r, v, arrived)
-	if err != nil {
-		return nil, err
-	}
-	if g == nil && w == nil {
-		return nil, backend.ErrHeld
-	}
-	if g == nil {
-		r.Queued()
-		if g, err = b.await(ctx, w); err != nil {
-			return nil, err
-		}
-	}
-	if err := b.receive(ctx, time.Time{}); err != nil {
-		b.server.release(&g.hold)
-		return nil, err
-	}
-	if w != nil {
-		now := time.Now()
-		if sent = now.Add(-b.server.age(g, now)); now.Sub(sent) >= r.TTL {
-			b.server.release(&g.hold)
-			return nil, backend.ErrLost
-		}
-	}
-	g.hold.Sent = sent
-	return &g.hold, nil
-}
-
-// await waits for w to be granted, or leaves the queue.
-func (b *Backend) await(ctx context.Context, w *waiter) (*grant, error) {
-	var err error
-	select {
-	case <-w.ready:
-		return w.grant, w.err
-	case <-ctx.Done():
-		err = backend.WaitEnded(ctx, true)
-	case <-b.closed:
-		err = backend.ErrClosed
-	}
-	b.server.abandon(w)
-	return nil, err
-}
-
-// Release implements backend.Backend.
-func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
-	return b.exchange(ctx, h, func() error { return b.server.release(h) })
-}
-
-// ReleaseAll implements backend.BatchReleaser, with one request.
-func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
-	var ttl time.Duration
-	for _, h := range holds {
-		ttl = max(ttl, h.TTL)
-	}
-	until := time.Now().Add(ttl)
-	outcomes := make([]error, len(holds))
-	lost := b.send(ctx, until)
-	if lost == nil {
-		for i, h := range holds {
-			outcomes[i] = b.server.release(h)
-		}
-		lost = b.receive(ctx, until)
-	}
-	for i, h := range holds {
-		report(h, cmp.Or(lost, outcomes[i]))
-	}
-}
-
-// Renew implements backend.Renewer.
-func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
-	sent := time.Now()
-	err := b.send(ctx, time.Time{})
-	if err != nil {
-		for _, h := range holds {
-			report(h, err)
-		}
-		return
-	}
-	answers := make([]error, len(holds))
-	for i, h := range holds {
-		answers[i] = b.server.renew(h)
-	}
-	late := b.late.wait(ctx, time.Time{}, b.closed)
-	for i, h := range holds {
-		switch {
-		case late != nil:
-			answers[i] = late
-		case answers[i] == nil:
-			h.Sent = sent
-		}
-		report(h, answers[i])
-	}
-}
-
-// Reenter implements backend.Reenterer.
-func (b *Backend) Reenter(ctx context.Context, h *backend.Hold, entries int, seq int64) error {
-	return b.exchange(ctx, h, func() error { return b.server.reenter(h, entries, seq) })
-}
-
-// RaiseToken implements backend.TokenRegister.
-func (b *Backend) RaiseToken(ctx context.Context, h *backend.Hold, token uint64) error {
-	return b.exchange(ctx, h, func() error { return b.server.raise(h, token) })
-}
-
-// Ping reports whether the server answers.
-func (b *Backend) Ping(ctx context.Context) error {
-	if err := b.send(ctx, time.Time{}); err != nil {
-		return err
-	}
-	return b.reach(ctx, time.Time{})
-}
-
-// Downgrade implements backend.Downgrader.
-func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
-	return b.exchange(ctx, h, func() error { return b.server.downgrade(h) })
-}
-
-// Transfer implements backend.Transferer.
-func (b *Backend) Transfer(h *backend.Hold) (uint64, bool) { return b.server.transfer(h) }
-
-// Expire implements backend.Expirer.
-func (b *Backend) Expire(ctx context.Context, h *backend.Hold, d time.Duration) error {
-	return b.exchange(ctx, h, func() error { return b.server.endIn(h, d) })
-}
-
 // Close implements backend.Backend.
 func (b *Backend) Close(context.Context) error {
 	b.stop.Do(func() {
 		close(b.closed)
-		b.server.forget(b)
+		b.server.removeClient(b)
 		if b.onStop != nil {
 			b.onStop()
 		}
@@ -231,16 +75,78 @@ func (b *Backend) Close(context.Context) error {
 	return nil
 }
 
-// exchange does what a call about h asks of the server, with a request before
-// and a reply after that may each be lost. It lasts no longer than h.TTL.
-func (b *Backend) exchange(ctx context.Context, h *backend.Hold, do func() error) error {
-	until := time.Now().Add(h.TTL)
-	if err := b.send(ctx, until); err != nil {
+// exchange has the server do something, with a request before and a reply after that
+// may each be lost.
+func (b *Backend) exchange(ctx context.Context, do func() error) error {
+	if err := b.send(ctx); err != nil {
 		return err
 	}
 	err := do()
-	if lost := b.receive(ctx, until); lost != nil {
+	if lost := b.receive(ctx); lost != nil {
 		return lost
 	}
 	return err
+}
+
+// exchangeFor is exchange about h. It lasts no longer than h.TTL.
+func (b *Backend) exchangeFor(ctx context.Context, h *backend.Hold, do func() error) error {
+	ctx, cancel := backend.Bound(ctx, h.TTL)
+	defer cancel()
+	return b.exchange(ctx, do)
+}
+
+// A Server keeps the locks that its clients share. NewServer makes it.
+type Server struct {
+	start  time.Time
+	outage outage // for all clients
+	ops    atomic.Int64
+
+	mu    sync.Mutex
+	locks map[string]*lock // those that are held or waited for
+	most  int              // how many were in locks since that was made
+	token uint64           // the last one given out
+	drawn uint64           // the last one that a holder has got by Transfer
+	ahead time.Duration    // what its clock is ahead by
+	since time.Duration    // how far back it knows everything; zero: nobody has asked
+}
+
+// NewServer returns a server without locks.
+func NewServer() *Server {
+	return &Server{start: time.Now(), locks: make(map[string]*lock)}
+}
+
+// now is how long there has been this server. All its times are such.
+func (s *Server) now() time.Duration { return time.Since(s.start) }
+
+// clock is what the server's clock says at a time of its own.
+func (s *Server) clock(at time.Duration) time.Time { return s.start.Add(at + s.ahead) }
+
+// Ops returns how many requests have been sent to the server.
+func (s *Server) Ops() int64 { return s.ops.Load() }
+
+// Names returns how many names the server knows anything of.
+func (s *Server) Names() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.locks)
+}
+
+// Waiting returns how many requests wait for name.
+func (s *Server) Waiting(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.locks[name]; l != nil {
+		return len(l.queue)
+	}
+	return 0
+}
+
+// Entries returns how often the exclusive holder of name has entered it.
+func (s *Server) Entries(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.locks[name]; l != nil && l.writer != nil {
+		return max(l.writer.entries, 1)
+	}
+	return 0
 }

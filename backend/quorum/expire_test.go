@@ -15,7 +15,7 @@ import (
 type expirer struct{ *memory.Backend }
 
 func (e expirer) Expire(ctx context.Context, h *backend.Hold, d time.Duration) error {
-	if err := e.Ping(ctx); err != nil {
+	if _, err := e.Ping(ctx); err != nil {
 		return err
 	}
 	time.AfterFunc(d, func() { _ = e.Release(context.Background(), h) })

@@ -27,9 +27,15 @@ const (
 	slowFactor, slowMore = 4, 2 * time.Millisecond
 )
 
-// A pinger is a node that can be asked whether it is there, at little cost.
-type pinger interface {
-	Ping(ctx context.Context) error
+// pingOf returns what asks b whether it is there, at little cost; nil if there is nothing.
+func pingOf(b backend.Backend) func(context.Context) error {
+	switch p := b.(type) {
+	case backend.Pinger:
+		return func(ctx context.Context) error { _, err := p.Ping(ctx); return err }
+	case interface{ Ping(context.Context) error }:
+		return p.Ping
+	}
+	return nil
 }
 
 // A node is one backend, what it can do, and how it is doing.
@@ -40,7 +46,7 @@ type node struct {
 	reenterer  backend.Reenterer
 	downgrader backend.Downgrader
 	expirer    backend.Expirer
-	pinger     pinger
+	ping       func(context.Context) error
 
 	trip       backend.RoundTrip
 	pace       atomic.Int64 // ns that an answer takes, smoothed; 0: not known
@@ -61,7 +67,7 @@ func newNode(b backend.Backend, votes bool) (*node, error) {
 	n.reenterer, _ = b.(backend.Reenterer)
 	n.downgrader, _ = b.(backend.Downgrader)
 	n.expirer, _ = b.(backend.Expirer)
-	n.pinger, _ = b.(pinger)
+	n.ping = pingOf(b)
 	if votes {
 		var ok bool
 		if n.register, ok = b.(backend.TokenRegister); !ok {
@@ -123,7 +129,7 @@ func isAnswer(err error) bool {
 func (b *Backend) admit(n *node, ttl time.Duration) bool {
 	most := int64(backlog)
 	if n.silent.Load() && b.enough() {
-		if n.pinger != nil {
+		if n.ping != nil {
 			n.check(b, ttl, func() {})
 			return false
 		}
@@ -152,13 +158,13 @@ func (b *Backend) enough() bool {
 // check pings the node, unless that is being done or was in vain a moment ago. It
 // tells when it is known whether the node is there.
 func (n *node) check(b *Backend, ttl time.Duration, tell func()) {
-	if n.pinger == nil || time.Now().UnixNano() < n.nextPing.Load() || !n.pinging.CompareAndSwap(false, true) {
+	if n.ping == nil || time.Now().UnixNano() < n.nextPing.Load() || !n.pinging.CompareAndSwap(false, true) {
 		return
 	}
 	done := b.workers.do(func() {
 		sent := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), 2*n.limit(ttl))
-		err := n.pinger.Ping(ctx)
+		err := n.ping(ctx)
 		cancel()
 		if !isAnswer(err) {
 			n.gone.Store(true)

@@ -1,0 +1,49 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Release implements backend.Backend.
+func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
+	return b.exchangeFor(ctx, h, func() error { return b.server.release(h) })
+}
+
+// ReleaseAll implements backend.BatchReleaser, with one request.
+func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	var ttl time.Duration
+	for _, h := range holds {
+		ttl = max(ttl, h.TTL)
+	}
+	ctx, cancel := backend.Bound(ctx, ttl)
+	defer cancel()
+	outcomes := make([]error, len(holds))
+	lost := b.exchange(ctx, func() error {
+		for i, h := range holds {
+			outcomes[i] = b.server.release(h)
+		}
+		return nil
+	})
+	for i, h := range holds {
+		report(h, cmp.Or(lost, outcomes[i]))
+	}
+}
+
+// release ends h, and reports ErrLost if it had ended before.
+func (s *Server) release(h *backend.Hold) error {
+	return s.update(h, func(l *lock, h *hold, _ time.Duration) { l.remove(h) })
+}
+
+// Expire implements backend.Expirer.
+func (b *Backend) Expire(ctx context.Context, h *backend.Hold, d time.Duration) error {
+	return b.exchangeFor(ctx, h, func() error {
+		return b.server.update(h, func(_ *lock, h *hold, now time.Duration) {
+			h.expires = now + d
+			h.client, h.hold.Observer = nil, nil // its client may close
+		})
+	})
+}

@@ -63,6 +63,27 @@ func (e *Encoding) Append(b []byte, name string) []byte {
 	return b
 }
 
+// Decode returns the name that is encoded as text. It reports false if there is none,
+// as of a text that was cut.
+func (e *Encoding) Decode(text string) (name string, ok bool) {
+	if e.plain(text) {
+		return text, true
+	}
+	out := make([]byte, 0, len(text))
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		if c == e.escape && i+2 < len(text) {
+			high, low := strings.IndexByte(upperHex, text[i+1]), strings.IndexByte(upperHex, text[i+2])
+			if high < 0 || low < 0 {
+				return "", false
+			}
+			c, i = byte(high<<4|low), i+2
+		}
+		out = append(out, c)
+	}
+	return string(out), string(e.Append(nil, string(out))) == text
+}
+
 // Short is Encode for places that limit the length of a key: a longer text is cut
 // and ends in two escapes and the name's SHA-256 in hexadecimal. Limit must be at
 // least 66.
@@ -91,6 +112,10 @@ func (e *Encoding) plain(name string) bool {
 // becomes a percent sign and two upper-case hexadecimal digits. An [Encoding] is
 // for servers that allow less.
 func EncodeName(name string) string { return standard.Encode(name) }
+
+// DecodeName returns the name of which text is the EncodeName. It reports false if there
+// is none.
+func DecodeName(text string) (name string, ok bool) { return standard.Decode(text) }
 
 // AppendName appends EncodeName(name) to b.
 func AppendName(b []byte, name string) []byte { return standard.Append(b, name) }

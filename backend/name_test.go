@@ -24,7 +24,7 @@ func TestEncodeName(t *testing.T) {
 // Two names never share a key: the encoding can be undone, and short names
 // stay within their limit.
 func FuzzName(f *testing.F) {
-	for _, seed := range []string{"", "a", "a/b", "/a", "..", ".", "{}", "%2F", "a%", "\x00", "é", strings.Repeat("x", 1024)} {
+	for _, seed := range []string{"%2", "%zz", "%41", "", "a", "a/b", "/a", "..", ".", "{}", "%2F", "a%", "\x00", "é", strings.Repeat("x", 1024)} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
@@ -35,6 +35,12 @@ func FuzzName(f *testing.F) {
 		}
 		if strings.ContainsAny(enc, "/{}~ \x00\n") || strings.HasPrefix(enc, ".") {
 			t.Errorf("%q has a byte that means something", enc)
+		}
+		if back, ok := DecodeName(enc); !ok || back != name {
+			t.Errorf("%q is decoded as %q (%v)", enc, back, ok)
+		}
+		if back, ok := DecodeName(name); ok && EncodeName(back) != name {
+			t.Errorf("%q is decoded as %q, whose key it is not", name, back)
 		}
 		short := ShortName(name, 100)
 		if len(short) > 100 || len(enc) <= 100 && short != enc || len(enc) > 100 && !strings.Contains(short, "~") {

@@ -14,11 +14,11 @@ import (
 
 const (
 	// farewell is how long Close takes at most when its context is done already.
-	farewell = time.Second
+	closeTimeoutDone = time.Second
 
 	// longFarewell is how long it takes at most with a context that never ends. A
 	// server that has not answered by then ends the holds by itself.
-	longFarewell = 5 * time.Second
+	maxCloseTimeout = 5 * time.Second
 )
 
 // Close unlocks every lease, ends every call that waits with ErrClosed, and
@@ -39,31 +39,31 @@ func (c *Client) Close(ctx context.Context) error {
 	if c == nil || c.backend == nil {
 		return newError("close", "", backend.Fail(ErrInvalidConfig, errZeroClient))
 	}
-	holds, first := c.shut()
+	holds, first := c.markClosed()
 	if !first {
 		return nil
 	}
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
-		ctx, cancel = backend.Detach(ctx, farewell)
+		ctx, cancel = backend.Detach(ctx, closeTimeoutDone)
 		defer cancel()
 	}
-	limit, rest := c.farewell(holds), c.longestRest(holds)
-	told, cancel := bounded(ctx, limit)
+	limit, rest := c.closeTimeout(holds), c.longestMinHold(holds)
+	told, cancel := withLimit(ctx, limit)
 	defer cancel()
-	resting, cancel := bounded(ctx, rest+limit)
+	resting, cancel := withLimit(ctx, rest+limit)
 	defer cancel()
-	holds = slices.DeleteFunc(holds, func(h *hold) bool { return !h.finish(closed) })
-	late := leaveBehind(told, func() error { c.releaseAll(told, holds); return nil })
-	rested := c.rests.Close(resting)
+	holds = slices.DeleteFunc(holds, func(h *hold) bool { return !h.endLeases(closed) })
+	late := waitAtMost(told, func() error { c.releaseAll(told, holds); return nil })
+	rested := c.minHolds.Close(resting)
 	last := told
 	if rest > 0 {
 		last = resting
 	}
 	undone := c.janitor.Close(last)
-	renewing := leaveBehind(last, func() error { c.keeper.Close(); return nil })
-	open := leaveBehind(last, func() error { return c.backend.Close(last) })
-	if err := cmp.Or(c.unconfirmed(cmp.Or(open, late, undone, renewing)), rested); err != nil {
+	renewing := waitAtMost(last, func() error { c.keeper.Close(); return nil })
+	open := waitAtMost(last, func() error { return c.backend.Close(last) })
+	if err := cmp.Or(c.unconfirmedError(cmp.Or(open, late, undone, renewing)), rested); err != nil {
 		return newError("close", "", err)
 	}
 	return nil
@@ -72,7 +72,7 @@ func (c *Client) Close(ctx context.Context) error {
 // leaveBehind waits for f until ctx is done, and for a moment more in which f may see
 // that. What f calls, such as a hook, may never return: then it is left behind, and the
 // error says so. A panic of f is one of the caller.
-func leaveBehind(ctx context.Context, f func() error) error {
+func waitAtMost(ctx context.Context, f func() error) error {
 	done := make(chan any, 1)
 	var returned error
 	go func() {
@@ -89,7 +89,7 @@ func leaveBehind(ctx context.Context, f func() error) error {
 			}
 			return returned
 		case <-ended:
-			t := time.NewTimer(parting)
+			t := time.NewTimer(undoTimeout)
 			defer t.Stop()
 			over, ended = t.C, nil
 		case <-over:
@@ -99,7 +99,7 @@ func leaveBehind(ctx context.Context, f func() error) error {
 }
 
 // bounded is ctx, with a deadline if it has none.
-func bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+func withLimit(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
 	}
@@ -107,18 +107,18 @@ func bounded(ctx context.Context, limit time.Duration) (context.Context, context
 }
 
 // farewell is how long the server may take to confirm that holds are given back.
-func (c *Client) farewell(holds []*hold) time.Duration {
+func (c *Client) closeTimeout(holds []*hold) time.Duration {
 	longest := c.opts.ttl()
 	for _, h := range holds {
 		longest = max(longest, h.lock.ttl)
 	}
-	return min(max(longest, farewell), longFarewell)
+	return min(max(longest, closeTimeoutDone), maxCloseTimeout)
 }
 
 // longestRest is for how long this process is to keep some of the holds.
-func (c *Client) longestRest(holds []*hold) (longest time.Duration) {
+func (c *Client) longestMinHold(holds []*hold) (longest time.Duration) {
 	for _, h := range holds {
-		if rest := h.rest(); !c.expires(rest) {
+		if rest := h.minHoldLeft(); !c.expires(rest) {
 			longest = max(longest, rest)
 		}
 	}
@@ -130,7 +130,7 @@ var closed = &reason{kind: ErrClosed}
 
 // shut turns newcomers and waiters away and returns the holds there are.
 // Whoever waits under a lease hears of its end.
-func (c *Client) shut() (holds []*hold, first bool) {
+func (c *Client) markClosed() (holds []*hold, first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -138,7 +138,7 @@ func (c *Client) shut() (holds []*hold, first bool) {
 	}
 	c.closed = true
 	for _, d := range c.names {
-		d.turnAway(ErrClosed)
+		d.failAll(ErrClosed)
 		for h := d.holds; h != nil; h = h.next {
 			holds = append(holds, h)
 		}
@@ -151,28 +151,28 @@ func (c *Client) shut() (holds []*hold, first bool) {
 func (c *Client) releaseAll(ctx context.Context, holds []*hold) {
 	var resting []*hold
 	holds = slices.DeleteFunc(holds, func(h *hold) bool {
-		if h.rest() <= 0 {
+		if h.minHoldLeft() <= 0 {
 			return false
 		}
 		resting = append(resting, h)
 		return true
 	})
-	c.giveBackAll(ctx, holds, (*hold).released)
-	each(len(resting), releasers, func(i int) { _ = resting[i].release(ctx) })
+	c.releaseHolds(ctx, holds, (*hold).noteReleased)
+	forEach(len(resting), releasers, func(i int) { _ = resting[i].releaseAfterMinHold(ctx) })
 }
 
 // owes notes whether the server has still to confirm that holds are given back.
-func (c *Client) owes(yes bool, holds ...*hold) {
+func (c *Client) noteUnconfirmed(yes bool, holds ...*hold) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if yes && c.owed == nil {
-		c.owed = make(map[*hold]struct{})
+	if yes && c.unconfirmed == nil {
+		c.unconfirmed = make(map[*hold]struct{})
 	}
 	for _, h := range holds {
 		if yes {
-			c.owed[h] = struct{}{}
+			c.unconfirmed[h] = struct{}{}
 		} else {
-			delete(c.owed, h)
+			delete(c.unconfirmed, h)
 		}
 	}
 }
@@ -182,14 +182,14 @@ const manyNames = 5
 
 // unconfirmed is an error that names the locks which the server has not confirmed to
 // be free, because of err. It is err if there are none.
-func (c *Client) unconfirmed(err error) error {
+func (c *Client) unconfirmedError(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.owed) == 0 {
+	if len(c.unconfirmed) == 0 {
 		return err
 	}
 	var names []string
-	for h := range c.owed {
+	for h := range c.unconfirmed {
 		names = append(names, strconv.Quote(h.lock.name()))
 	}
 	slices.Sort(names)
@@ -197,15 +197,15 @@ func (c *Client) unconfirmed(err error) error {
 	if n := len(names) - manyNames; n > 0 {
 		names, more = names[:manyNames], fmt.Sprintf(" and %d more", n)
 	}
-	return backend.Fail(ErrUnavailable, &unconfirmedError{strings.Join(names, ", ") + more, err})
+	return backend.Fail(ErrUnavailable, &unconfirmedLocks{strings.Join(names, ", ") + more, err})
 }
 
-type unconfirmedError struct {
+type unconfirmedLocks struct {
 	names string
 	cause error // or nil
 }
 
-func (e *unconfirmedError) Error() string {
+func (e *unconfirmedLocks) Error() string {
 	text := "not confirmed to be free: " + e.names
 	if e.cause != nil {
 		text += ": " + e.cause.Error()
@@ -213,4 +213,4 @@ func (e *unconfirmedError) Error() string {
 	return text
 }
 
-func (e *unconfirmedError) Unwrap() error { return e.cause }
+func (e *unconfirmedLocks) Unwrap() error { return e.cause }

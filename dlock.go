@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/keepalive"
+	"github.com/dlock-go/dlock/internal/renewal"
 )
 
 // A Locker is one named lock. It is safe for concurrent use: goroutines that
@@ -63,26 +63,26 @@ type Client struct {
 	minTTL        time.Duration
 	defaults      settings // of a lock that is made without options
 
-	keeper  *keepalive.Keeper
-	janitor backend.Janitor
-	rests   backend.Janitor // waits for the shortest time for which a lock is held
+	keeper   *renewal.Keeper
+	janitor  backend.Janitor
+	minHolds backend.Janitor // waits for the shortest time for which a lock is held
 
-	losses    batcher       // to be told
-	leftovers batcher       // to be given back
-	stubborn  batcher       // and those that could not be at first
-	id        string        // 128 random bits
-	lastID    atomic.Uint64 // counts requests
+	losses   batcher       // to be told
+	cleanups batcher       // to be given back
+	retries  batcher       // and those that could not be at first
+	id       string        // 128 random bits
+	lastID   atomic.Uint64 // counts requests
 
 	short sync.Once // to warn of a TTL that is too short for most purposes
 
 	waiters sync.Pool // of this client alone: a channel must not leave its synctest bubble
 
-	mu       sync.Mutex
-	closed   bool
-	owed     map[*hold]struct{} // unlocked, and the server has not confirmed that
-	names    map[string]*doorway
-	idle     *doorway // in names, though nobody needs it just now
-	idleName string   // its name
+	mu          sync.Mutex
+	closed      bool
+	unconfirmed map[*hold]struct{} // unlocked, and the server has not confirmed that
+	names       map[string]*nameState
+	idleState   *nameState // in names, though nobody needs it just now
+	idleName    string     // its name
 
 	mostNames int // how many were in names since that was made
 }
@@ -110,7 +110,7 @@ func newClient(b backend.Backend, o *Options) *Client {
 		log:     o.logger(),
 		minTTL:  backend.MinTTL,
 		id:      randomID(),
-		names:   make(map[string]*doorway),
+		names:   make(map[string]*nameState),
 	}
 	c.reenterer, _ = b.(backend.Reenterer)
 	c.downgrader, _ = b.(backend.Downgrader)
@@ -122,7 +122,7 @@ func newClient(b backend.Backend, o *Options) *Client {
 	}
 	c.defaults = *newSettings(c.opts.ttl(), c.minTTL, nil)
 	renewer, _ := b.(backend.Renewer)
-	c.keeper = keepalive.New(renewer, c.reportLost)
+	c.keeper = renewal.New(renewer, c.onLosses)
 	return c
 }
 

@@ -38,7 +38,7 @@ func TryDo(ctx context.Context, l Locker, f func(ctx context.Context, lease *Lea
 // run runs f and unlocks l. It returns f's error, and that of the end of l if f was not
 // protected to the end.
 func (l *Lease) run(ctx context.Context, f func(context.Context, *Lease) error) error {
-	end, err := l.term(ctx, f)
+	end, err := l.runTerm(ctx, f)
 	if end == nil || sameEnd(end, err) {
 		return cmp.Or(end, err)
 	}
@@ -54,7 +54,7 @@ func sameEnd(end, err error) bool {
 }
 
 // term runs f and unlocks l. End is why l was over before f was, nil if it was not.
-func (l *Lease) term(ctx context.Context, f func(context.Context, *Lease) error) (end, err error) {
+func (l *Lease) runTerm(ctx context.Context, f func(context.Context, *Lease) error) (end, err error) {
 	defer func() {
 		end = l.Unlock(ctx)
 		if !errors.Is(end, ErrLost) && !errors.Is(l.Err(), ErrClosed) {
@@ -81,10 +81,10 @@ func Lead(ctx context.Context, l Locker, f func(ctx context.Context, lease *Leas
 	pause := backend.Backoff{}
 	for {
 		began := time.Now()
-		err, final := stand(ctx, l, f)
+		err, final := serveTerm(ctx, l, f)
 		switch {
 		case ctx.Err() != nil:
-			return lastWords(ctx, err)
+			return leadError(ctx, err)
 		case final:
 			return err
 		case time.Since(began) >= longTerm:
@@ -99,13 +99,13 @@ func Lead(ctx context.Context, l Locker, f func(ctx context.Context, lease *Leas
 const longTerm = time.Second
 
 // stand waits for one term of Lead and serves it. Final says that err ends Lead.
-func stand(ctx context.Context, l Locker, f func(context.Context, *Lease) error) (err error, final bool) {
+func serveTerm(ctx context.Context, l Locker, f func(context.Context, *Lease) error) (err error, final bool) {
 	lease, err := l.Lock(ctx)
 	if err != nil {
 		again := errors.Is(err, ErrUnavailable) || errors.Is(err, ErrHeld) || errors.Is(err, ErrLost)
 		return err, !again
 	}
-	end, err := lease.term(ctx, f)
+	end, err := lease.runTerm(ctx, f)
 	switch {
 	case errors.Is(end, ErrLost):
 		if err != nil && ctx.Err() == nil && !sameEnd(end, err) {
@@ -122,7 +122,7 @@ func stand(ctx context.Context, l Locker, f func(context.Context, *Lease) error)
 
 // lastWords is the error of Lead when ctx is done: the cause of that, and what f has
 // said unless that is the same.
-func lastWords(ctx context.Context, err error) error {
+func leadError(ctx context.Context, err error) error {
 	cause := backend.Cause(ctx)
 	if err == nil || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)) {
 		return cause

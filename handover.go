@@ -10,31 +10,31 @@ import (
 // Once somebody of another client waits, a hold serves maxPasses more owners at
 // most, who come within maxPassing, before it goes back to the server.
 const (
-	maxPasses  = 16
-	maxPassing = 10 * time.Millisecond
+	maxHandOvers    = 16
+	maxHandOverTime = 10 * time.Millisecond
 )
 
 // A passage bounds the passing of one hold, whose mutex guards it.
-type passage struct {
-	since   time.Duration // when that began, by the keeper's clock
-	passes  uint16        // from then on
-	bounded bool          // somebody of another client waits, or may
-	least   time.Duration // of the lease that must be left for whoever is next
-	queued  atomic.Bool   // somebody of this client waits, or did; needs no mutex
+type handOverLimit struct {
+	since           time.Duration // when that began, by the keeper's clock
+	handOvers       uint16        // from then on
+	isLimited       bool          // somebody of another client waits, or may
+	minLeft         time.Duration // of the lease that must be left for whoever is next
+	hasLocalWaiters atomic.Bool   // somebody of this client waits, or did; needs no mutex
 }
 
 // enough is how much of a lease must be left for whoever is next: a third of what
 // the server has granted, which may be less than was asked for.
-func enough(h *backend.Hold) time.Duration {
+func minLeaseLeft(h *backend.Hold) time.Duration {
 	if h.Granted > 0 {
 		return min(h.TTL, h.Granted) / 3
 	}
 	return h.TTL / 3
 }
 
-func (p *passage) bound(now time.Duration) {
-	if !p.bounded {
-		p.bounded, p.since = true, now
+func (p *handOverLimit) limitHandOvers(now time.Duration) {
+	if !p.isLimited {
+		p.isLimited, p.since = true, now
 	}
 }
 
@@ -43,35 +43,35 @@ func (p *passage) bound(now time.Duration) {
 // server has to be asked: nobody waits here, or for another kind of hold,
 // somebody of another client has waited for long enough, or the lease has to
 // be renewed first.
-func (e *entry) pass() bool { return e.group.Load() == nil && e.passOn() }
+func (e *entry) handOver() bool { return e.group.Load() == nil && e.tryHandOver() }
 
 // passOn is pass, also for a part of a lease that is over.
-func (e *entry) passOn() bool {
+func (e *entry) tryHandOver() bool {
 	h, c := e.hold, e.client()
-	if c.transferer == nil || !h.queued.Load() {
+	if c.transferer == nil || !h.hasLocalWaiters.Load() {
 		return false
 	}
-	held, ok := c.pass(e)
+	held, ok := c.handOver(e)
 	if !ok {
 		return false
 	}
-	e.settle(false)
+	e.notify(false)
 	if f := c.opts.Hooks.Released; f != nil {
-		f(Event{Name: h.lock.name(), Token: e.fence, Held: held})
+		f(Event{Name: h.lock.name(), Token: e.fencingToken, Held: held})
 	}
 	return true
 }
 
-func (c *Client) pass(e *entry) (held time.Duration, ok bool) {
+func (c *Client) handOver(e *entry) (held time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := e.hold
-	d := h.door
+	d := h.state
 	w := d.head
-	if w == nil || c.closed || w.mode != backend.Exclusive || !h.serves(w.lock, w.mode) {
+	if w == nil || c.closed || w.mode != backend.Exclusive || !h.matches(w.lock, w.mode) {
 		return 0, false
 	}
-	next, held := h.move(e, w.next != nil)
+	next, held := h.passToNext(e, w.next != nil)
 	if next == nil {
 		return 0, false
 	}
@@ -84,65 +84,65 @@ func (c *Client) pass(e *entry) (held time.Duration, ok bool) {
 // join enters a shared hold that this client has already, so that its readers
 // need one hold between them. It returns nil if there is none that may be
 // entered. It is called with the client's mutex held.
-func (d *doorway) join(l *lock, mode backend.Mode) *Lease {
+func (d *nameState) joinReaders(l *lock, mode backend.Mode) *Lease {
 	h := d.holds
-	if mode != backend.Shared || h == nil || d.head != nil || !h.serves(l, mode) {
+	if mode != backend.Shared || h == nil || d.head != nil || !h.matches(l, mode) {
 		return nil
 	}
 	k := l.client.keeper
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over.Load() != nil || !h.live || !h.mayPass(k.Now) || !k.Lasts(&h.item, h.least) {
+	if h.over.Load() != nil || !h.isStarted || !h.mayHandOver(k.Now) || !k.Lasts(&h.item, h.minLeft) {
 		return nil
 	}
-	return h.enter(new(entry), nil, mode)
+	return h.addLease(new(entry), nil, mode)
 }
 
 // serves reports whether h is on the server just what l needs in that mode. It
 // is called with the client's mutex held.
-func (h *hold) serves(l *lock, mode backend.Mode) bool {
-	return l != nil && mode == h.item.Hold.Mode && l.ttl == h.lock.ttl && l.anyLength() && h.lock.anyLength()
+func (h *hold) matches(l *lock, mode backend.Mode) bool {
+	return l != nil && mode == h.item.Hold.Mode && l.ttl == h.lock.ttl && l.isUnbounded() && h.lock.isUnbounded()
 }
 
 // anyLength reports whether a hold may last for any time.
-func (l *lock) anyLength() bool { return l.minHold == 0 && l.maxHold == 0 }
+func (l *lock) isUnbounded() bool { return l.minHold == 0 && l.maxHold == 0 }
 
 // move closes e, the last lease on h, and opens the next one for its next
 // owner. Queued says whether another one waits after that. It returns no lease,
 // and does nothing, if h cannot be passed on. Held is how long e had it.
-func (h *hold) move(e *entry, queued bool) (next *Lease, held time.Duration) {
+func (h *hold) passToNext(e *entry, queued bool) (next *Lease, held time.Duration) {
 	k := h.lock.client.keeper
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over.Load() != nil || h.weak || e.gone || h.open != e || e.older != nil || !h.mayPass(k.Now) {
+	if h.over.Load() != nil || h.isDowngrading || e.isClosed || h.leases != e || e.older != nil || !h.mayHandOver(k.Now) {
 		return nil, 0
 	}
 	token, ok := h.lock.client.transferer.Transfer(h.item.Hold)
 	if !ok {
 		return nil, 0
 	}
-	if held, ok = k.Restart(&h.item, h.least); !ok {
+	if held, ok = k.Restart(&h.item, h.minLeft); !ok {
 		return nil, 0
 	}
 	if !e.over.CompareAndSwap(nil, unlocked) && e.group.Load() == nil {
 		return nil, 0 // whoever has ended it gives the lock back
 	}
-	e.gone = true
+	e.isClosed = true
 	h.item.Hold.Token = token
-	h.open, h.entries, h.nested, e.handle = nil, 0, 0, nil
-	h.queued.Store(queued)
-	h.isWant, h.wanted = queued || h.bounded, nil
-	return h.enter(new(entry), nil, backend.Exclusive), held
+	h.leases, h.entries, h.nested, e.handle = nil, 0, 0, nil
+	h.hasLocalWaiters.Store(queued)
+	h.isWanted, h.wanted = queued || h.isLimited, nil
+	return h.addLease(new(entry), nil, backend.Exclusive), held
 }
 
 // mayPass reports whether one more may have h without asking the server.
-func (h *hold) mayPass(now func() time.Duration) bool {
-	if !h.bounded {
+func (h *hold) mayHandOver(now func() time.Duration) bool {
+	if !h.isLimited {
 		return true
 	}
-	if h.passes == maxPasses || now()-h.since >= maxPassing {
+	if h.handOvers == maxHandOvers || now()-h.since >= maxHandOverTime {
 		return false
 	}
-	h.passes++
+	h.handOvers++
 	return true
 }

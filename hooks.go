@@ -1,8 +1,12 @@
 package dlock
 
 import (
+	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
+
+	"github.com/dlock-go/dlock/backend"
 )
 
 // Hooks are functions that a client calls when something happens to one of its
@@ -56,4 +60,110 @@ const practicalTTL = 100 * time.Millisecond
 
 func (c *Client) warnOfShortTTL() {
 	c.log.Warn("dlock: a TTL below 100ms is lost on a busy machine", slog.Duration("least", practicalTTL))
+}
+
+// announce calls the hook Acquired. If that panics nobody has the lease: it ends.
+func (l *Lease) callAcquired(ctx context.Context, f func(Event), e Event) {
+	called := false
+	defer func() {
+		if !called {
+			_ = l.Unlock(ctx)
+		}
+	}()
+	f(e)
+	called = true
+}
+
+// A notice tells the hook Waiting, once, that a call has to wait: for a goroutine
+// of its own client, or on the server. It is nil if there is no such hook.
+type waitingHook struct {
+	*hold      // what the call may get; nil before it asks the server
+	requestCtx *requestContext
+	lock       *lock
+	mode       backend.Mode
+	isCalled   atomic.Bool
+	panic      atomic.Pointer[hookPanic]
+}
+
+// A hookPanic is what the hook has panicked with in a goroutine of the backend's.
+type hookPanic struct{ value any }
+
+func (l *lock) waitingHook(r request) *waitingHook {
+	if l.client.opts.Hooks.Waiting == nil {
+		return nil
+	}
+	return &waitingHook{lock: l, mode: r.mode}
+}
+
+// observer is h, or n in its stead.
+func (n *waitingHook) observer(h *hold) backend.Observer {
+	if n == nil {
+		return h
+	}
+	n.hold, n.requestCtx = h, h.requestCtx
+	return n
+}
+
+// give calls the hook.
+func (n *waitingHook) call() {
+	if n.isCalled.CompareAndSwap(false, true) {
+		n.lock.client.opts.Hooks.Waiting(Event{Name: n.lock.name(), Shared: n.mode == backend.Shared})
+	}
+}
+
+// Queued implements backend.Observer. A panic of the hook is not the backend's: it
+// ends the call, which panics on.
+func (n *waitingHook) Queued() {
+	n.hold.Queued()
+	defer func() {
+		if v := recover(); v != nil {
+			n.panic.Store(&hookPanic{v})
+			n.requestCtx.fail(errHookPanicked)
+		}
+	}()
+	n.call()
+}
+
+// panicked returns what the hook has panicked with, or nil.
+func (n *waitingHook) panicked() *hookPanic {
+	if n == nil {
+		return nil
+	}
+	return n.panic.Load()
+}
+
+// giveNotice calls the hook Waiting for w. If that panics w leaves the queue, and what
+// it has been given meanwhile is given back.
+func (c *Client) callWaiting(ctx context.Context, n *waitingHook, g *queue, w *waiter) {
+	called := false
+	defer func() {
+		if called {
+			return
+		}
+		if lease, _, _ := c.withdraw(ctx, g, w, errHookPanicked); lease != nil {
+			_ = lease.Unlock(ctx)
+		}
+	}()
+	n.call()
+	called = true
+}
+
+// tell calls a hook, if there is one, with what became of h.
+func (h *hold) callHook(f func(Event), err error) {
+	if f != nil {
+		f(h.event(err))
+	}
+}
+
+func (h *hold) event(err error) Event {
+	held := h.age()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return Event{
+		Name:   h.lock.name(),
+		Shared: h.item.Hold.Mode == backend.Shared,
+		Token:  h.item.Hold.Token,
+		Held:   held,
+		Err:    err,
+	}
 }

@@ -22,7 +22,7 @@ type Lease struct {
 // leased is what stands behind a Lease: an entry into one lock, or one into
 // all locks of a multi-lock.
 type leased interface {
-	ends() *ending
+	life() *lifecycle
 	reason() *reason // why it is over, nil while it lasts
 	end() bool       // ends it for Unlock; false if it was over
 	check()          // ends it if by the clock it is over
@@ -32,8 +32,8 @@ type leased interface {
 	token() uint64
 	tokenOf(name string) uint64
 	until() time.Time
-	whenWanted() <-chan struct{}
-	pass() bool                   // unlocks without the server, if that can be
+	wantedChan() <-chan struct{}
+	handOver() bool               // unlocks without the server, if that can be
 	unlock(context.Context) error // called once, by who ended the lease
 	downgrade(context.Context) error
 	lockName() string
@@ -57,7 +57,7 @@ func (l *Lease) Context(parent context.Context) context.Context {
 		return ctx
 	}
 	if ctx.Err() == nil {
-		l.of.ends().take(l.of.lockName(), ctx, end)
+		l.of.life().bindContext(l.of.lockName(), ctx, end)
 	}
 	return l.of.bind(ctx, l, end)
 }
@@ -69,7 +69,7 @@ func (l *Lease) Done() <-chan struct{} {
 	}
 	l.of.check()
 	l.of.reason()
-	return l.of.ends().whenDone()
+	return l.of.life().doneChan()
 }
 
 // Err returns nil while the lease lasts, and then an *Error of kind ErrLost,
@@ -133,7 +133,7 @@ func (l *Lease) Wanted() <-chan struct{} {
 	if l.zero() {
 		return nil
 	}
-	return l.of.whenWanted()
+	return l.of.wantedChan()
 }
 
 // Unlock ends the lease, and gives the lock back if this was the last lease on
@@ -151,7 +151,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	if l.of.pass() {
+	if l.of.handOver() {
 		return nil
 	}
 	l.of.check()

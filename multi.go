@@ -86,11 +86,11 @@ func (m *Multi) takeAll(ctx context.Context, r request) (*Lease, error) {
 	handle := &multiHandle{multiLease: all}
 	waitCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	all.take(m.name, waitCtx, cancel)
+	all.bindContext(m.name, waitCtx, cancel)
 	taken := false
 	defer func() {
 		if !taken {
-			m.client.undo(ctx, all.withdraw)
+			m.client.undo(ctx, all.discard)
 		}
 	}()
 	for _, l := range m.locks {
@@ -110,13 +110,13 @@ func (m *Multi) takeAll(ctx context.Context, r request) (*Lease, error) {
 
 // A multiLease is a lease on each lock of a Multi.
 type multiLease struct {
-	ending
-	multi *Multi
-	parts []*entry // guarded by ending.mu: it grows while they are taken
-	given int      // how many of them somebody gives back, or has; guarded likewise
+	lifecycle
+	multi    *Multi
+	parts    []*entry // guarded by ending.mu: it grows while they are taken
+	released int      // how many of them somebody gives back, or has; guarded likewise
 
 	wantedOnce sync.Once
-	wantedChan chan struct{}
+	wanted     chan struct{}
 }
 
 // A multiHandle is what a program has of a multiLease. It alone refers to the leases
@@ -128,7 +128,7 @@ type multiHandle struct {
 
 var _ leased = (*multiHandle)(nil)
 
-func (a *multiLease) ends() *ending    { return &a.ending }
+func (a *multiLease) life() *lifecycle { return &a.lifecycle }
 func (a *multiLease) token() uint64    { return 0 }
 func (a *multiLease) lockName() string { return a.multi.name }
 func (a *multiLease) client() *Client  { return a.multi.client }
@@ -160,8 +160,8 @@ func (a *multiLease) reason() *reason {
 		return r
 	}
 	for _, part := range a.members() {
-		if r := part.ownReason(); r != nil {
-			return a.note(&reason{r.kind, r.on(part.lockName())})
+		if r := part.reasonHere(); r != nil {
+			return a.setReason(&reason{r.kind, r.on(part.lockName())})
 		}
 	}
 	return nil
@@ -169,25 +169,25 @@ func (a *multiLease) reason() *reason {
 
 func (a *multiLease) end() bool {
 	first := a.reason() == nil && a.over.CompareAndSwap(nil, unlocked)
-	a.settle(false)
+	a.notify(false)
 	return first
 }
 
 // settle tells of the end of a, and of the leases that it consists of.
-func (a *multiLease) settle(othersWait bool) {
+func (a *multiLease) notify(othersWait bool) {
 	if a.reason() == nil {
 		return
 	}
-	a.ending.settle(a.multi.name, othersWait)
+	a.lifecycle.notify(a.multi.name, othersWait)
 	for _, part := range a.members() {
 		part.reason()
-		part.ending.settle(part.lockName(), othersWait)
+		part.lifecycle.notify(part.lockName(), othersWait)
 	}
 }
 
 // partEnded gives back all locks when one is over: nobody counts on the others
 // any more. Whoever unlocks the lease does that by himself.
-func (a *multiLease) partEnded() {
+func (a *multiLease) memberLost() {
 	if a.reason() != unlocked {
 		a.multi.client.janitor.Go(func(ctx context.Context) { _ = a.unlock(ctx) })
 	}
@@ -211,11 +211,11 @@ func (a *multiLease) tokenOf(name string) uint64 {
 
 // ungiven returns the parts that nobody gives back yet, for whoever does so now: one
 // may have come after the loss of another.
-func (a *multiLease) ungiven() []*entry {
+func (a *multiLease) takeUnreleased() []*entry {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	parts := a.parts[a.given:]
-	a.given = len(a.parts)
+	parts := a.parts[a.released:]
+	a.released = len(a.parts)
 	return parts
 }
 
@@ -231,45 +231,45 @@ func (a *multiLease) unlock(ctx context.Context) error {
 			errs = append(errs, newError("unlock", part.lockName(), err))
 		}
 	}
-	parts := a.ungiven()
+	parts := a.takeUnreleased()
 	if len(parts) == 0 {
 		return nil
 	}
-	ctx, cancel := parts[0].hold.usable(ctx)
+	ctx, cancel := parts[0].hold.releaseContext(ctx)
 	defer cancel()
 	var last []*hold
 	for _, part := range slices.Backward(parts) {
-		if part.passOn() {
+		if part.tryHandOver() {
 			continue
 		}
-		switch off, err := part.exit(ctx); {
+		switch off, err := part.leaveHold(ctx); {
 		case !off:
 			note(part, err)
 		case part.hold.lock.minHold > 0:
-			note(part, part.hold.release(ctx))
+			note(part, part.hold.releaseAfterMinHold(ctx))
 		default:
 			last = append(last, part.hold)
 		}
 	}
-	a.multi.client.giveBackAll(ctx, last, func(h *hold, err error) {
-		h.released(err)
+	a.multi.client.releaseHolds(ctx, last, func(h *hold, err error) {
+		h.noteReleased(err)
 		note(&h.first, err)
 	})
 	return backend.Join(errs...)
 }
 
 // withdraw is unlock of a lease that nobody has had.
-func (a *multiLease) withdraw(ctx context.Context) {
+func (a *multiLease) discard(ctx context.Context) {
 	a.end()
 	for _, part := range a.members() {
 		if part.parent == nil {
-			part.hold.brief.Store(true)
+			part.hold.skipsMinHold.Store(true)
 		}
 	}
 	_ = a.unlock(ctx)
 }
 
-func (a *multiLease) pass() bool { return false }
+func (a *multiLease) handOver() bool { return false }
 
 func (a *multiLease) downgrade(context.Context) error { return ErrUnsupported }
 
@@ -284,27 +284,27 @@ func (a *multiLease) until() (first time.Time) {
 }
 
 // whenWanted watches all locks, from the first call until the lease ends.
-func (a *multiLease) whenWanted() <-chan struct{} {
+func (a *multiLease) wantedChan() <-chan struct{} {
 	a.wantedOnce.Do(func() {
 		var each []<-chan struct{}
 		for _, part := range a.members() {
-			ch := part.whenWanted()
+			ch := part.wantedChan()
 			if ch == nil {
 				return
 			}
 			each = append(each, ch)
 		}
-		a.wantedChan = make(chan struct{})
+		a.wanted = make(chan struct{})
 		var once sync.Once
 		for _, ch := range each {
 			go func() {
 				select {
 				case <-ch:
-					once.Do(func() { close(a.wantedChan) })
-				case <-a.whenDone():
+					once.Do(func() { close(a.wanted) })
+				case <-a.doneChan():
 				}
 			}()
 		}
 	})
-	return a.wantedChan
+	return a.wanted
 }

@@ -6,7 +6,7 @@ import "github.com/dlock-go/dlock/backend"
 // ones at a time, first come first served, neighbouring readers together. It
 // stands before each name of a client, and before each lease for the entries
 // made under it. A gate has no lock of its own; the client's mutex guards it.
-type gate struct {
+type queue struct {
 	writer     bool
 	readers    int32
 	head, tail *waiter
@@ -16,7 +16,7 @@ type gate struct {
 type waiter struct {
 	mode       backend.Mode
 	granted    bool
-	try        bool          // it waits for an answer, not for the lock
+	tryOnly    bool          // it waits for an answer, not for the lock
 	answered   bool          // it is known that the lock is held, or was while it waited
 	lock       *lock         // whose hold may be passed on to the waiter, or nil
 	lease      *Lease        // that was passed on to it, or nil
@@ -26,19 +26,19 @@ type waiter struct {
 }
 
 // tryEnter lets a newcomer in if the gate is open and nobody is before it.
-func (g *gate) tryEnter(mode backend.Mode) bool {
-	if g.head != nil || !g.open(mode) {
+func (g *queue) tryEnter(mode backend.Mode) bool {
+	if g.head != nil || !g.admits(mode) {
 		return false
 	}
 	g.enter(mode)
 	return true
 }
 
-func (g *gate) open(mode backend.Mode) bool {
+func (g *queue) admits(mode backend.Mode) bool {
 	return !g.writer && (mode == backend.Shared || g.readers == 0)
 }
 
-func (g *gate) enter(mode backend.Mode) {
+func (g *queue) enter(mode backend.Mode) {
 	if mode == backend.Exclusive {
 		g.writer = true
 	} else {
@@ -47,7 +47,7 @@ func (g *gate) enter(mode backend.Mode) {
 }
 
 // leave undoes an entry and lets in whoever is next.
-func (g *gate) leave(mode backend.Mode) {
+func (g *queue) leave(mode backend.Mode) {
 	if mode == backend.Exclusive {
 		g.writer = false
 	} else {
@@ -58,15 +58,15 @@ func (g *gate) leave(mode backend.Mode) {
 
 // downgrade makes the exclusive entry a shared one and lets in the readers
 // that are next.
-func (g *gate) downgrade() {
+func (g *queue) downgrade() {
 	g.writer = false
 	g.readers++
 	g.admit()
 }
 
 // admit lets in the head of the queue for as long as the gate is open to it.
-func (g *gate) admit() {
-	for w := g.head; w != nil && g.open(w.mode); w = g.head {
+func (g *queue) admit() {
+	for w := g.head; w != nil && g.admits(w.mode); w = g.head {
 		g.remove(w)
 		g.enter(w.mode)
 		w.granted = true
@@ -74,7 +74,7 @@ func (g *gate) admit() {
 	}
 }
 
-func (g *gate) enqueue(w *waiter) {
+func (g *queue) enqueue(w *waiter) {
 	w.prev, w.next = g.tail, nil
 	if g.tail == nil {
 		g.head = w
@@ -86,7 +86,7 @@ func (g *gate) enqueue(w *waiter) {
 
 // abandon takes w out of the queue. If it was let in meanwhile it leaves
 // again, so that the place goes to the next.
-func (g *gate) abandon(w *waiter) {
+func (g *queue) withdraw(w *waiter) {
 	if w.granted {
 		g.leave(w.mode)
 		return
@@ -96,7 +96,7 @@ func (g *gate) abandon(w *waiter) {
 }
 
 // turnAway ends the wait of everybody in the queue.
-func (g *gate) turnAway(err error) {
+func (g *queue) failAll(err error) {
 	for w := g.head; w != nil; w = g.head {
 		g.remove(w)
 		w.err = err
@@ -104,7 +104,7 @@ func (g *gate) turnAway(err error) {
 	}
 }
 
-func (g *gate) remove(w *waiter) {
+func (g *queue) remove(w *waiter) {
 	if w.prev == nil {
 		g.head = w.next
 	} else {
@@ -119,7 +119,7 @@ func (g *gate) remove(w *waiter) {
 }
 
 // empty reports whether nobody is inside.
-func (g *gate) empty() bool { return !g.writer && g.readers == 0 }
+func (g *queue) isEmpty() bool { return !g.writer && g.readers == 0 }
 
 // idle reports whether nobody is inside or waiting.
-func (g *gate) idle() bool { return g.empty() && g.head == nil }
+func (g *queue) isIdle() bool { return g.isEmpty() && g.head == nil }

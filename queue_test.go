@@ -40,7 +40,7 @@ func (m *model) drop(list *[]*waiter, i int) *waiter {
 func TestGateAgainstModel(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		var g gate
+		var g queue
 		var m model
 		for step := range 300 {
 			switch k := rnd.IntN(10); {
@@ -56,12 +56,12 @@ func TestGateAgainstModel(t *testing.T) {
 				m.queue = append(m.queue, w)
 			case k < 8 && len(m.inside) > 0:
 				if w := m.drop(&m.inside, rnd.IntN(len(m.inside))); rnd.IntN(2) == 0 {
-					g.abandon(w) // it left just when it was let in
+					g.withdraw(w) // it left just when it was let in
 				} else {
 					g.leave(w.mode)
 				}
 			case k == 8 && len(m.queue) > 0:
-				g.abandon(m.drop(&m.queue, rnd.IntN(len(m.queue))))
+				g.withdraw(m.drop(&m.queue, rnd.IntN(len(m.queue))))
 			case k == 9 && len(m.inside) == 1 && m.inside[0].mode == backend.Exclusive:
 				m.inside[0].mode = backend.Shared
 				g.downgrade()
@@ -72,7 +72,7 @@ func TestGateAgainstModel(t *testing.T) {
 	}
 }
 
-func compare(t *testing.T, g *gate, m *model, seed uint64, step int) {
+func compare(t *testing.T, g *queue, m *model, seed uint64, step int) {
 	t.Helper()
 	for _, w := range m.inside {
 		if !w.granted {
@@ -86,7 +86,7 @@ func compare(t *testing.T, g *gate, m *model, seed uint64, step int) {
 		}
 		w = w.next
 	}
-	if w != nil || g.idle() != (len(m.inside)+len(m.queue) == 0) {
+	if w != nil || g.isIdle() != (len(m.inside)+len(m.queue) == 0) {
 		t.Fatalf("seed %d step %d: the gate keeps somebody", seed, step)
 	}
 }

@@ -3,7 +3,6 @@ package dlock
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -16,24 +15,24 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 	if r.mode == backend.Exclusive && outer.modeNow() == backend.Shared {
 		return nil, ErrUpgrade
 	}
-	if err := l.client.enterScope(ctx, outer, r.mode, r.wait, l.notice(r)); err != nil {
+	if err := l.client.enterScope(ctx, outer, r.mode, r.wait, l.waitingHook(r)); err != nil {
 		return nil, err
 	}
 	h := outer.hold
 	e := new(entry)
 	h.mu.Lock()
-	if err := h.refuses(outer, r.mode); err != nil {
+	if err := h.entryError(outer, r.mode); err != nil {
 		h.mu.Unlock()
 		l.client.leaveScope(outer, r.mode)
 		return nil, err
 	}
-	lease := h.enter(e, outer, r.mode)
+	lease := h.addLease(e, outer, r.mode)
 	entries, seq := h.entries, h.seq
 	h.mu.Unlock()
 
-	asking := within(ctx, h.item.Hold.TTL)
-	defer asking.end()
-	if err := h.recount(asking, entries, seq); err != nil {
+	asking := limitFirstAnswer(ctx, h.item.Hold.TTL)
+	defer asking.stop()
+	if err := h.reportEntries(asking, entries, seq); err != nil {
 		e.end()
 		l.client.undo(ctx, func(ctx context.Context) { _ = e.unlock(ctx) })
 		return nil, err
@@ -47,47 +46,23 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 // refuses says why there may be no entry under outer, or nil: it may have ended
 // since the caller looked, and the hold be another's or shared. It is called with
 // h.mu held.
-func (h *hold) refuses(outer *entry, mode backend.Mode) error {
+func (h *hold) entryError(outer *entry, mode backend.Mode) error {
 	switch {
 	case h.over.Load() != nil:
 		return h.over.Load().kind
 	case outer.ended():
 		return outer.why()
-	case mode == backend.Exclusive && (h.weak || outer.mode == backend.Shared):
+	case mode == backend.Exclusive && (h.isDowngrading || outer.mode == backend.Shared):
 		return ErrUpgrade
 	}
 	return nil
 }
 
-// parting is how much longer than its context a call takes at most that fails, for
-// the sake of what it has to give back: who asks next is not to find that held.
-const parting = 50 * time.Millisecond
-
-// undo takes back what a call has got that fails. It goes on when ctx is done, but
-// does not keep the caller much longer. After Close there is nothing to take back.
-func (c *Client) undo(ctx context.Context, f func(context.Context)) {
-	done := make(chan struct{})
-	if !c.janitor.Go(func(ctx context.Context) { defer close(done); f(ctx) }) {
-		return
-	}
-	select {
-	case <-done:
-		return
-	case <-ctx.Done():
-	}
-	t := time.NewTimer(parting)
-	defer t.Stop()
-	select {
-	case <-done:
-	case <-t.C:
-	}
-}
-
 // enterScope waits for a place among the entries made under outer.
-func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode, wait bool, n *notice) error {
+func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode, wait bool, n *waitingHook) error {
 	c.mu.Lock()
 	if outer.scope == nil {
-		outer.scope = new(gate)
+		outer.scope = new(queue)
 	}
 	if outer.scope.tryEnter(mode) {
 		c.mu.Unlock()
@@ -102,10 +77,10 @@ func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode
 		if !in { // but it may have been let in for a moment, for which outer has waited
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			outer.leave()
+			outer.leaveScope()
 		}
 	}()
-	_, _, err := c.await(ctx, outer.scope, c.newWaiter(mode, nil), outer.whenDone(), n)
+	_, _, err := c.awaitTurn(ctx, outer.scope, c.newWaiter(mode, nil), outer.doneChan(), n)
 	in = err == nil
 	if err == errParentEnded {
 		return outer.why()
@@ -118,7 +93,7 @@ func (c *Client) leaveScope(outer *entry, mode backend.Mode) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	outer.scope.leave(mode)
-	outer.leave()
+	outer.leaveScope()
 }
 
 // leaveParent ends e's place in its parent's scope, at once or when its own scope
@@ -126,22 +101,22 @@ func (c *Client) leaveScope(outer *entry, mode backend.Mode) {
 func (c *Client) leaveParent(e *entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e.leaving = e.parent != nil
-	e.leave()
+	e.isLeaving = e.parent != nil
+	e.leaveScope()
 }
 
 // leave ends the place of e, and of those above it that have waited for that, if
 // the time has come. It is called with the client's mutex held.
-func (e *entry) leave() {
-	for ; e.leaving && (e.scope == nil || e.scope.empty()); e = e.parent {
-		e.leaving = false
+func (e *entry) leaveScope() {
+	for ; e.isLeaving && (e.scope == nil || e.scope.isEmpty()); e = e.parent {
+		e.isLeaving = false
 		e.parent.scope.leave(e.modeNow())
 	}
 }
 
 // recount tells the server how often h is entered, where it keeps count. That
 // proves the hold too: an entry into a lock that is lost fails.
-func (h *hold) recount(ctx context.Context, entries, seq int32) error {
+func (h *hold) reportEntries(ctx context.Context, entries, seq int32) error {
 	c := h.lock.client
 	if c.reenterer == nil {
 		return nil

@@ -1,30 +1,30 @@
-package keepalive
+package renewal
 
 const (
 	// endCost is what ending one hold takes at most, with whoever waits for that. Where
 	// so many end together that the last would be late, all are ended before their
 	// deadline by the time that it would be late, but by no more than a leadPart of what
 	// they had, and not at all if there are few.
-	endCost  = moment(2000)
-	few      = 1024
-	leadPart = 3
+	endCost     = moment(2000)
+	smallClient = 1024
+	leadPart    = 3
 
 	// spans is into how many parts the time until the last deadline is divided to see
 	// how many end together.
-	spans = 64
+	leadSpans = 64
 )
 
 // fit has batches end early enough. It looks again when an eighth of the holds that
 // there are have come, or were renewed, since it looked last, and allows for as many to
 // come at one moment.
-func (k *Keeper) fit(at moment) {
-	if k.came <= k.held/8 && (k.held > few || k.schedule.lead == 0) {
+func (k *Keeper) updateLead(at moment) {
+	if k.changes <= k.count/8 && (k.count > smallClient || k.schedule.lead == 0) {
 		return
 	}
-	k.came = 0
+	k.changes = 0
 	lead := moment(0)
-	if k.held > few {
-		lead = k.backlog(at) + moment(k.held/8)*endCost
+	if k.count > smallClient {
+		lead = k.backlog(at) + moment(k.count/8)*endCost
 	}
 	if lead > k.schedule.lead || lead < k.schedule.lead/2 {
 		k.schedule.lead = lead * 9 / 8
@@ -41,8 +41,8 @@ func (k *Keeper) backlog(at moment) (most moment) {
 			last = max(last, d.batch.until)
 		}
 	}
-	span := (last-at)/spans + 1
-	var ends [spans]int
+	span := (last-at)/leadSpans + 1
+	var ends [leadSpans]int
 	for _, d := range k.schedule.dates {
 		if b := d.batch; b.until != never {
 			ends[max(b.until-at, 0)/span] += len(b.items)

@@ -1,4 +1,4 @@
-package keepalive
+package renewal
 
 import (
 	"math/rand/v2"
@@ -36,8 +36,8 @@ func BenchmarkRenewal(b *testing.B) {
 		}
 		k.mu.Unlock()
 		for _, c := range calls {
-			c.open = len(c.items)
-			k.underWay += c.open
+			c.unanswered = len(c.items)
+			k.inFlight += c.unanswered
 			for _, h := range c.holds {
 				h.Sent = k.clock.start.Add(time.Duration(now.at))
 				k.answer(c, h, nil)

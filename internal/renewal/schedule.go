@@ -1,4 +1,4 @@
-package keepalive
+package renewal
 
 import "slices"
 
@@ -25,7 +25,7 @@ func (s *schedule) add(b *batch) {
 }
 
 // move gives a batch that has a date its next one.
-func (s *schedule) move(b *batch) { s.settle(int(b.index)-1, date{b.next(s.lead), b}) }
+func (s *schedule) move(b *batch) { s.reposition(int(b.index)-1, date{b.next(s.lead), b}) }
 
 // remove leaves a batch without a date.
 func (s *schedule) remove(b *batch) {
@@ -34,7 +34,7 @@ func (s *schedule) remove(b *batch) {
 	s.dates[last] = date{}
 	s.dates = s.dates[:last]
 	if i < last {
-		s.settle(i, d)
+		s.reposition(i, d)
 	}
 	b.index = 0
 	if cap(s.dates) > 1024 && last < cap(s.dates)/4 {
@@ -52,7 +52,7 @@ func (s *schedule) rebuild() {
 }
 
 // settle puts d where it belongs, seen from the free place i.
-func (s *schedule) settle(i int, d date) {
+func (s *schedule) reposition(i int, d date) {
 	if i > 0 && d.at < s.dates[(i-1)/below].at {
 		s.up(i, d)
 	} else {
@@ -115,7 +115,7 @@ func (s *schedule) due(now moment) (b *batch, ok bool) {
 
 // soon returns the batch on top if its renewal is due within a fifteenth of its
 // lease: it may share a request with others.
-func (s *schedule) soon(now moment) (b *batch, ok bool) {
+func (s *schedule) dueSoon(now moment) (b *batch, ok bool) {
 	if len(s.dates) == 0 {
 		return nil, false
 	}

@@ -11,7 +11,7 @@ import (
 // An ending is how a lease ends: once, for a reason. It is over from the moment
 // that a reason is noted, here or with what the lease depends on: then every call
 // says so. To settle it closes Done and ends the contexts.
-type ending struct {
+type lifecycle struct {
 	over atomic.Pointer[reason] // nil: it has not ended, as far as is noted here
 
 	mu       sync.Mutex
@@ -47,7 +47,7 @@ var closedChan = func() chan struct{} {
 
 // note has the lease be over for r, which may be nil, unless it is over already. It
 // returns why it is over: every later call returns the same.
-func (n *ending) note(r *reason) *reason {
+func (n *lifecycle) setReason(r *reason) *reason {
 	if r == nil {
 		return n.over.Load()
 	}
@@ -58,7 +58,7 @@ func (n *ending) note(r *reason) *reason {
 // settle closes Done and ends the contexts of the lease on name, which is over.
 // Whoever comes first does it. With others waiting to be ended too it does not wait
 // until very many contexts have ended.
-func (n *ending) settle(name string, othersWait bool) {
+func (n *lifecycle) notify(name string, othersWait bool) {
 	n.mu.Lock()
 	all := n.contexts
 	n.contexts = nil
@@ -77,7 +77,7 @@ func (n *ending) settle(name string, othersWait bool) {
 }
 
 // whenDone returns the channel that settle closes.
-func (n *ending) whenDone() <-chan struct{} {
+func (n *lifecycle) doneChan() <-chan struct{} {
 	if n.over.Load() != nil {
 		return closedChan
 	}
@@ -91,7 +91,7 @@ func (n *ending) whenDone() <-chan struct{} {
 
 // take has the end of the lease on name end ctx, by calling end, at once if that has
 // been.
-func (n *ending) take(name string, ctx context.Context, end context.CancelCauseFunc) {
+func (n *lifecycle) bindContext(name string, ctx context.Context, end context.CancelCauseFunc) {
 	n.mu.Lock()
 	settled := n.done == closedChan
 	if !settled {

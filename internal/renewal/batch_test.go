@@ -1,4 +1,4 @@
-package keepalive
+package renewal
 
 import (
 	"context"
@@ -73,10 +73,10 @@ func checkBatches(t *testing.T, k *Keeper, kept map[*Item]*backend.Hold) {
 		if l.items[it.place-1] != it || l.index == 0 {
 			t.Fatal("a hold is not where it should be")
 		}
-		if it.busy {
+		if it.isRenewing {
 			continue // its renewal may change it now
 		}
-		own, early := k.clock.deadline(h), moment(h.TTL/closeness)
+		own, early := k.clock.deadline(h), moment(h.TTL/slackPart)
 		if at := l.deadline.running; at > own.running || at < own.running-early || l.deadline.wall > own.wall {
 			t.Fatalf("believed in until %v, its own deadline is %v", l.deadline, own)
 		}
@@ -117,7 +117,7 @@ func TestBatchesOfNobody(t *testing.T) {
 		it := add(t, k, granted(time.Hour+time.Duration(i)*time.Second), o)
 		k.Remove(t.Context(), it)
 	}
-	if n := len(k.schedule.dates); n > len(k.open.batches) {
+	if n := len(k.schedule.dates); n > len(k.filling.batches) {
 		t.Errorf("%d batches of nobody", n)
 	}
 }

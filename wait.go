@@ -12,16 +12,16 @@ import (
 // may be nil, ends first, if it is turned away, or if nobody has had an answer that
 // says who holds the lock for as long as a first answer may take. Answered says
 // whether somebody had.
-func (c *Client) await(ctx context.Context, g *gate, w *waiter, parent <-chan struct{}, n *notice) (lease *Lease, answered bool, err error) {
+func (c *Client) awaitTurn(ctx context.Context, g *queue, w *waiter, parent <-chan struct{}, n *waitingHook) (lease *Lease, answered bool, err error) {
 	answered = w.answered
 	g.enqueue(w)
 	c.mu.Unlock()
 	if n != nil {
-		c.giveNotice(ctx, n, g, w)
+		c.callWaiting(ctx, n, g, w)
 	}
 	if answered && ctx.Done() == nil && parent == nil { // half the price of a select
 		<-w.ready
-		return c.letIn(w)
+		return c.takeResult(w)
 	}
 	var silence <-chan time.Time
 	if !answered {
@@ -32,14 +32,14 @@ func (c *Client) await(ctx context.Context, g *gate, w *waiter, parent <-chan st
 	for {
 		select {
 		case <-w.ready:
-			return c.letIn(w)
+			return c.takeResult(w)
 		case <-ctx.Done():
-			return c.giveUp(ctx, g, w, nil)
+			return c.withdraw(ctx, g, w, nil)
 		case <-parent:
-			return c.giveUp(ctx, g, w, errParentEnded)
+			return c.withdraw(ctx, g, w, errParentEnded)
 		case <-silence:
-			if !c.hasNews(w) {
-				return c.giveUp(ctx, g, w, backend.Fail(ErrUnavailable, backend.NoAnswer(backend.FirstAnswer)))
+			if !c.isAnswered(w) {
+				return c.withdraw(ctx, g, w, backend.Fail(ErrUnavailable, backend.NoAnswer(backend.FirstAnswer)))
 			}
 			silence = nil
 		}
@@ -48,44 +48,28 @@ func (c *Client) await(ctx context.Context, g *gate, w *waiter, parent <-chan st
 
 // giveUp takes w out of the queue of g because of why, or because ctx is done. If w has
 // been given a lease meanwhile, or was turned away, that is what counts.
-func (c *Client) giveUp(ctx context.Context, g *gate, w *waiter, why error) (*Lease, bool, error) {
+func (c *Client) withdraw(ctx context.Context, g *queue, w *waiter, why error) (*Lease, bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w.granted || w.err != nil {
 		<-w.ready
 		if w.lease != nil || w.err != nil {
-			return c.letIn(w)
+			return c.takeResult(w)
 		}
 	}
 	if why == nil {
 		why = backend.WaitEnded(ctx, w.answered)
 	}
-	g.abandon(w)
-	_, _, _ = c.letIn(w)
+	g.withdraw(w)
+	_, _, _ = c.takeResult(w)
 	return nil, false, why
 }
 
 // hasNews reports whether w knows that the lock is held, or waits no longer.
-func (c *Client) hasNews(w *waiter) bool {
+func (c *Client) isAnswered(w *waiter) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return w.answered || w.granted || w.err != nil
-}
-
-// giveNotice calls the hook Waiting for w. If that panics w leaves the queue, and what
-// it has been given meanwhile is given back.
-func (c *Client) giveNotice(ctx context.Context, n *notice, g *gate, w *waiter) {
-	called := false
-	defer func() {
-		if called {
-			return
-		}
-		if lease, _, _ := c.giveUp(ctx, g, w, errHookPanicked); lease != nil {
-			_ = lease.Unlock(ctx)
-		}
-	}()
-	n.give()
-	called = true
 }
 
 func (c *Client) newWaiter(mode backend.Mode, l *lock) *waiter {
@@ -93,12 +77,12 @@ func (c *Client) newWaiter(mode backend.Mode, l *lock) *waiter {
 	if w == nil {
 		w = &waiter{ready: make(chan struct{}, 1)}
 	}
-	w.mode, w.lock, w.granted, w.try, w.answered = mode, l, false, false, true
+	w.mode, w.lock, w.granted, w.tryOnly, w.answered = mode, l, false, false, true
 	return w
 }
 
 // letIn ends the use of w and returns what it may have been given.
-func (c *Client) letIn(w *waiter) (lease *Lease, answered bool, err error) {
+func (c *Client) takeResult(w *waiter) (lease *Lease, answered bool, err error) {
 	lease, answered, err = w.lease, w.answered, w.err
 	w.lease, w.err, w.lock = nil, nil, nil
 	c.waiters.Put(w)

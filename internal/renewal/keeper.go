@@ -1,11 +1,11 @@
-// Package keepalive renews the holds of one client and says when one is over.
+// Package renewal renews the holds of one client and says when one is over.
 //
 // It knows of a hold only when it was last proven: when the request was sent
 // that the server answered, and how long the server keeps the hold from then.
 // From that follows a local deadline, a margin before the server's own. A hold
 // that reaches it is over, whether or not anybody answers: that is what makes
 // its holder stop before the next one starts.
-package keepalive
+package renewal
 
 import (
 	"context"
@@ -54,12 +54,12 @@ type Item struct {
 
 	owner Owner
 
-	added   moment                // Sent may be older: that of a session is
-	batch   atomic.Pointer[batch] // the last one that it was in
-	settled chan struct{}         // closed when no renewal is under way any more; nil: nobody asks
-	place   int32                 // in the batch, from 1; 0: not there
-	busy    bool                  // a renewal is under way, or the hold is borrowed
-	tell    atomic.Bool           // its owner wants to know of the next renewal
+	added      moment                // Sent may be older: that of a session is
+	batch      atomic.Pointer[batch] // the last one that it was in
+	renewalEnd chan struct{}         // closed when no renewal is under way any more; nil: nobody asks
+	place      int32                 // in the batch, from 1; 0: not there
+	isRenewing bool                  // a renewal is under way, or the hold is borrowed
+	tell       atomic.Bool           // its owner wants to know of the next renewal
 }
 
 // Tell has the owner told of the next renewal. It may be called at any time.
@@ -68,41 +68,41 @@ func (it *Item) Tell() { it.tell.Store(true) }
 // A Keeper keeps any number of holds. It has one timer, and a goroutine only
 // while a renewal is under way.
 type Keeper struct {
-	renewer backend.Renewer // nil: deadlines are watched, nothing is renewed
-	report  func([]Loss)
-	clock   clock
-	passes  sync.WaitGroup
+	renewer  backend.Renewer // nil: deadlines are watched, nothing is renewed
+	report   func([]Loss)
+	clock    clock
+	attempts sync.WaitGroup
 
 	pressure pressure
 
-	mu       sync.Mutex
-	schedule schedule
-	open     openBatches
-	held     int   // how many items there are
-	load     int64 // how often they are renewed, in a billion seconds
-	came     int   // how many have come or were renewed since the schedule's lead was fit
+	mu          sync.Mutex
+	schedule    schedule
+	filling     fillingBatches
+	count       int   // how many items there are
+	renewalRate int64 // how often they are renewed, in a billion seconds
+	changes     int   // how many have come or were renewed since the schedule's lead was fit
 
-	queue    []*batch      // whose renewal is due, earliest deadline first
-	urgent   time.Duration // the least TTL of what is or was in the queue since it was empty
-	calls    []*call       // that count as under way, and some that were answered
-	underWay int           // holds of calls that are not answered
-	lastSend moment
-	nextSend moment
-	heard    moment // when the latest call was sent of those that were answered
-	heardAt  moment // when an answer came
-	took     moment // how long that had taken
-	least    moment // the least that it took
-	window   int    // how many the server answers soon
-	failing  bool   // the last call was not answered at all
+	queue        []*batch      // whose renewal is due, earliest deadline first
+	shortestTTL  time.Duration // the least TTL of what is or was in the queue since it was empty
+	calls        []*call       // that count as under way, and some that were answered
+	inFlight     int           // holds of calls that are not answered
+	lastSend     moment
+	nextSend     moment
+	answeredSent moment // when the latest call was sent of those that were answered
+	lastAnswer   moment // when an answer came
+	lastLatency  moment // how long that had taken
+	minLatency   moment // the least that it took
+	window       int    // how many the server answers soon
+	failing      bool   // the last call was not answered at all
 
-	ended    []Loss // to be reported
+	losses   []Loss // to be reported
 	reportAt moment // when no others end before
 	reportBy moment // in any case
 
-	timer  *time.Timer
-	armed  moment        // when timer fires
-	looked moment        // when the clocks were compared last
-	ahead  time.Duration // the wall clock, of the monotonic one, as it was taken into account
+	timer      *time.Timer
+	armed      moment        // when timer fires
+	comparedAt moment        // when the clocks were compared last
+	wallOffset time.Duration // the wall clock, of the monotonic one, as it was taken into account
 
 	ctx  context.Context
 	stop context.CancelFunc
@@ -112,7 +112,7 @@ type Keeper struct {
 // with the holds for which Over has returned true, soon afterwards, when no others
 // end just then. Report returns at once.
 func New(r backend.Renewer, report func([]Loss)) *Keeper {
-	k := &Keeper{renewer: r, report: report, clock: newClock(), armed: never, least: never, window: math.MaxInt, urgent: math.MaxInt64}
+	k := &Keeper{renewer: r, report: report, clock: newClock(), armed: never, minLatency: never, window: math.MaxInt, shortestTTL: math.MaxInt64}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	return k
 }
@@ -140,10 +140,10 @@ func (k *Keeper) Add(it *Item, maxHold time.Duration, owner Owner) bool {
 	if b.over(now) != nil || k.ctx.Err() != nil {
 		return false
 	}
-	if k.held == 0 {
-		k.compare(now)
+	if k.count == 0 {
+		k.compareClocks(now)
 	}
-	k.put(it, &b, now)
+	k.addToBatch(it, &b, now)
 	k.arm(now)
 	return true
 }
@@ -169,12 +169,12 @@ func (k *Keeper) batchFor(h *backend.Hold, ttl time.Duration, end moment, now in
 func (k *Keeper) Remove(ctx context.Context, it *Item) bool {
 	k.mu.Lock()
 	if it.place > 0 {
-		k.take(it)
-		k.makeRoom()
+		k.removeFromBatch(it)
+		k.returnSlot()
 	}
-	settled := it.settling()
+	settled := it.renewalDone()
 	k.mu.Unlock()
-	return settled == nil || happens(ctx, settled)
+	return settled == nil || waitClosed(ctx, settled)
 }
 
 // Borrow has no renewal of the hold sent until Return, for a caller that changes
@@ -184,18 +184,18 @@ func (k *Keeper) Remove(ctx context.Context, it *Item) bool {
 func (k *Keeper) Borrow(ctx context.Context, it *Item) bool {
 	for {
 		k.mu.Lock()
-		kept, settled := it.place > 0, it.settling()
+		kept, settled := it.place > 0, it.renewalDone()
 		if kept && settled == nil {
-			it.busy = true
+			it.isRenewing = true
 			b := it.batch.Load()
-			b.busy(it)
+			b.markRenewing(it)
 			k.changed(b)
 		}
 		k.mu.Unlock()
 		if !kept || settled == nil {
 			return kept
 		}
-		if !happens(ctx, settled) {
+		if !waitClosed(ctx, settled) {
 			return false
 		}
 	}
@@ -205,35 +205,35 @@ func (k *Keeper) Borrow(ctx context.Context, it *Item) bool {
 func (k *Keeper) Return(it *Item) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	it.settle()
+	it.endRenewal()
 	if it.place == 0 {
 		return
 	}
 	b := it.batch.Load()
-	b.rest(it)
+	b.markIdle(it)
 	k.schedule.move(b)
 	k.arm(k.clock.now())
 }
 
 // settling returns a channel that is closed when no renewal is under way, nil if
 // none is.
-func (it *Item) settling() <-chan struct{} {
-	if it.busy && it.settled == nil {
-		it.settled = make(chan struct{})
+func (it *Item) renewalDone() <-chan struct{} {
+	if it.isRenewing && it.renewalEnd == nil {
+		it.renewalEnd = make(chan struct{})
 	}
-	return it.settled
+	return it.renewalEnd
 }
 
-func (it *Item) settle() {
-	it.busy = false
-	if it.settled != nil {
-		close(it.settled)
-		it.settled = nil
+func (it *Item) endRenewal() {
+	it.isRenewing = false
+	if it.renewalEnd != nil {
+		close(it.renewalEnd)
+		it.renewalEnd = nil
 	}
 }
 
 // happens waits for c to be closed, and reports false if ctx was done first.
-func happens(ctx context.Context, c <-chan struct{}) bool {
+func waitClosed(ctx context.Context, c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true
@@ -301,11 +301,11 @@ func (k *Keeper) Close() {
 	for len(k.schedule.dates) > 0 {
 		k.drop(k.schedule.dates[0].batch)
 	}
-	ended := k.ended
-	k.ended = nil
+	ended := k.losses
+	k.losses = nil
 	k.mu.Unlock()
 	if len(ended) > 0 {
 		k.report(ended)
 	}
-	k.passes.Wait()
+	k.attempts.Wait()
 }

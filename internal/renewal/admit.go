@@ -1,4 +1,4 @@
-package keepalive
+package renewal
 
 import (
 	"context"
@@ -15,19 +15,19 @@ var ErrBehind = errors.New("renewals are late: there are more locks than can be 
 const (
 	// Of what is left of a lease when it is renewed: below half of it new locks are
 	// slowed down, below scarce they wait until it is more.
-	half, scarce = 1.0 / 2, 1.0 / 3
+	slowSlack, stopSlack = 1.0 / 2, 1.0 / 3
 
 	// patience is how long a new lock waits before it is refused.
-	patience = time.Second
+	admitTimeout = time.Second
 
 	// relief is for how long new locks wait after each sign of overload. For as long
 	// as a lease they are slowed down, because what was added in the last period is
 	// only then renewed for the first time.
-	relief = 100 * time.Millisecond
+	pauseAfterOverload = 100 * time.Millisecond
 
 	// growth is the part of the holds there are that may be added in a period while
 	// renewals have to wait for one another.
-	growth = 1.0 / 64
+	growthPart = 1.0 / 64
 )
 
 // pressure is what new locks are told of the renewals. The zero value is none.
@@ -43,21 +43,21 @@ func (k *Keeper) Admit(ctx context.Context) error {
 	if k.pressure.late.Load() == 0 && k.pressure.full.Load() == 0 {
 		return nil
 	}
-	give := k.clock.now().at + moment(patience)
-	for !k.isLight() {
+	give := k.clock.now().at + moment(admitTimeout)
+	for !k.isSmall() {
 		now := k.clock.now().at
 		at := moment(k.pressure.late.Load())
 		if at <= now {
-			at = k.turn(now, give)
+			at = k.reserveSlot(now, give)
 			if at <= now {
 				return nil
 			}
-			return k.await(ctx, at, give)
+			return k.sleepUntil(ctx, at, give)
 		}
 		if now >= give {
 			return backend.Fail(backend.ErrUnavailable, ErrBehind)
 		}
-		if err := k.await(ctx, now+moment(backend.Jitter(time.Duration(at-now))), give); err != nil {
+		if err := k.sleepUntil(ctx, now+moment(backend.Jitter(time.Duration(at-now))), give); err != nil {
 			return err
 		}
 	}
@@ -65,14 +65,14 @@ func (k *Keeper) Admit(ctx context.Context) error {
 }
 
 // isLight reports whether there are so few holds that one more is no burden.
-func (k *Keeper) isLight() bool {
+func (k *Keeper) isSmall() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.held < few
+	return k.count < smallClient
 }
 
 // await waits until a time that may be too late.
-func (k *Keeper) await(ctx context.Context, at, give moment) error {
+func (k *Keeper) sleepUntil(ctx context.Context, at, give moment) error {
 	if !backend.Sleep(ctx, time.Duration(min(at, give)-k.clock.now().at)) {
 		return backend.WaitEnded(ctx, false)
 	}
@@ -84,14 +84,14 @@ func (k *Keeper) await(ctx context.Context, at, give moment) error {
 
 // turn returns when one more lock may be added. One that would have to wait for
 // longer than until give takes nobody's turn.
-func (k *Keeper) turn(now, give moment) moment {
+func (k *Keeper) reserveSlot(now, give moment) moment {
 	if moment(k.pressure.full.Load()) <= now {
 		return now
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	step := k.step()
-	at := max(k.pressure.next, now-slice*step)
+	step := k.slotInterval()
+	at := max(k.pressure.next, now-burst*step)
 	if at <= give {
 		k.pressure.next = at + step
 	}
@@ -99,38 +99,38 @@ func (k *Keeper) turn(now, give moment) moment {
 }
 
 // step is the time from one new lock to the next where few may be added.
-func (k *Keeper) step() moment {
-	if k.load == 0 {
+func (k *Keeper) slotInterval() moment {
+	if k.renewalRate == 0 {
 		return 0
 	}
 	// load is holds by period: so many are added in a period at that rate.
-	return moment(1e18 / growth / float64(k.load))
+	return moment(1e18 / growthPart / float64(k.renewalRate))
 }
 
 // makeRoom has one new lock more be added for one that has gone.
-func (k *Keeper) makeRoom() {
+func (k *Keeper) returnSlot() {
 	if k.pressure.full.Load() != 0 {
-		k.pressure.next -= k.step()
+		k.pressure.next -= k.slotInterval()
 	}
 }
 
 // strain notes how much was left of the leases of b when they were renewed. A few
 // holds are no burden: they are late for another reason.
-func (k *Keeper) strain(b *batch, slack float64, at moment) {
-	if k.held < few {
+func (k *Keeper) notePressure(b *batch, slack float64, at moment) {
+	if k.count < smallClient {
 		return
 	}
-	if slack < scarce {
-		k.pressure.late.Store(int64(at + moment(min(relief, b.period()/2))))
+	if slack < stopSlack {
+		k.pressure.late.Store(int64(at + moment(min(pauseAfterOverload, b.period()/2))))
 	}
-	if slack < half {
+	if slack < slowSlack {
 		k.pressure.full.Store(int64(at + moment(b.lease)))
 	}
 }
 
 // Calm waits until renewals are not late, or until ctx is done. It is for what can wait
 // for them.
-func (k *Keeper) Calm(ctx context.Context) {
+func (k *Keeper) AwaitCalm(ctx context.Context) {
 	for {
 		wait := moment(k.pressure.late.Load()) - k.clock.now().at
 		if wait <= 0 || !backend.Sleep(ctx, time.Duration(wait)) {
@@ -141,11 +141,11 @@ func (k *Keeper) Calm(ctx context.Context) {
 
 // watchQueue notes that renewals cannot be sent yet that are due.
 func (k *Keeper) watchQueue(at moment) {
-	if len(k.queue) == 0 || k.underWay < k.most() || k.held < few {
+	if len(k.queue) == 0 || k.inFlight < k.maxInFlight() || k.count < smallClient {
 		return
 	}
 	b := k.queue[0]
-	k.strain(b, b.slack(at, k.schedule.lead), at)
+	k.notePressure(b, b.slack(at, k.schedule.lead), at)
 	if at-b.due > moment(b.period()/8) {
 		k.pressure.full.Store(int64(at + moment(b.lease)))
 	}

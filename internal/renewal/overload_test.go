@@ -1,4 +1,4 @@
-package keepalive
+package renewal
 
 import (
 	"context"
@@ -184,7 +184,7 @@ func TestChurnGoesOnUnderLoad(t *testing.T) {
 		for k.Admit(t.Context()) == nil {
 			more++
 		}
-		if more > 2*slice {
+		if more > 2*burst {
 			t.Errorf("%d more at once", more)
 		}
 	})
@@ -199,7 +199,7 @@ func TestFewAreTakenAfterOverload(t *testing.T) {
 		k := newCounting(renewFunc(extend), &c)
 		defer k.Close()
 		var held []*Item
-		for range 2 * few {
+		for range 2 * smallClient {
 			held = append(held, add(t, k, granted(ttl), &c))
 		}
 		soon := int64(k.clock.now().at + moment(ttl))

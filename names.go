@@ -10,17 +10,17 @@ import (
 
 // A doorway is what a client knows of one name in use: the goroutines that
 // queue for it and the holds it has. The client's mutex guards it.
-type doorway struct {
-	gate
-	holds  *hold // a list, newest first
-	queued int   // calls that the server has told to wait
-	unsure bool  // somebody in the queue is not answered
+type nameState struct {
+	queue
+	holds           *hold // a list, newest first
+	waitingOnServer int   // calls that the server has told to wait
+	unanswered      bool  // somebody in the queue is not answered
 }
 
 // held reports whether the lock is held for all that is known here. A hold of this
 // client that was lost is nobody's, and a call that has had no answer says nothing.
-func (d *doorway) held() bool {
-	if d.queued > 0 {
+func (d *nameState) isHeld() bool {
+	if d.waitingOnServer > 0 {
 		return true
 	}
 	for h := d.holds; h != nil; h = h.next {
@@ -33,15 +33,15 @@ func (d *doorway) held() bool {
 
 // answered tells the queue that the lock is held: those who wait for no more than
 // that are turned away.
-func (d *doorway) answered() {
-	if !d.unsure {
+func (d *nameState) noteHeld() {
+	if !d.unanswered {
 		return
 	}
-	d.unsure = false
+	d.unanswered = false
 	for w := d.head; w != nil; {
 		next := w.next
 		w.answered = true
-		if w.try {
+		if w.tryOnly {
 			d.remove(w)
 			w.err = ErrHeld
 			w.ready <- struct{}{}
@@ -56,14 +56,14 @@ func (d *doorway) answered() {
 // this client serves instead, knock returns a lease on that. A call that must not
 // wait for the lock waits here for an answer to those before it. Waited is for how long
 // the call has been without any.
-func (c *Client) knock(ctx context.Context, l *lock, r request, n *notice) (door *doorway, lease *Lease, waited time.Duration, err error) {
+func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request, n *waitingHook) (door *nameState, lease *Lease, waited time.Duration, err error) {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
 		return nil, nil, 0, ErrClosed
 	}
-	d := c.doorway(l.fullName)
-	if lease := d.join(l, r.mode); lease != nil {
+	d := c.stateOf(l.fullName)
+	if lease := d.joinReaders(l, r.mode); lease != nil {
 		c.mu.Unlock()
 		return d, lease, 0, nil
 	}
@@ -71,21 +71,21 @@ func (c *Client) knock(ctx context.Context, l *lock, r request, n *notice) (door
 		c.mu.Unlock()
 		return d, nil, 0, nil
 	}
-	held := d.held()
+	held := d.isHeld()
 	if held && !r.wait {
 		c.mu.Unlock()
 		return nil, nil, 0, ErrHeld
 	}
 	w := c.newWaiter(r.mode, l)
-	w.try, w.answered = !r.wait, held
+	w.tryOnly, w.answered = !r.wait, held
 	if r.wait {
-		d.want()
+		d.wantAll()
 	} else {
 		n = nil
 	}
 	var start time.Time
 	if !held {
-		d.unsure, start = true, time.Now()
+		d.unanswered, start = true, time.Now()
 	}
 	defer func() {
 		if lease != nil || door != nil {
@@ -94,10 +94,10 @@ func (c *Client) knock(ctx context.Context, l *lock, r request, n *notice) (door
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.names[l.fullName] == d {
-			c.tidy(l, d)
+			c.keepIdle(l, d)
 		}
 	}()
-	lease, answered, err := c.await(ctx, &d.gate, w, nil, n)
+	lease, answered, err := c.awaitTurn(ctx, &d.queue, w, nil, n)
 	if err != nil {
 		return nil, nil, 0, err
 	}
@@ -108,32 +108,32 @@ func (c *Client) knock(ctx context.Context, l *lock, r request, n *notice) (door
 }
 
 // leave ends the entry of h, which could not be had, into its doorway.
-func (c *Client) leave(h *hold, mode backend.Mode) {
+func (c *Client) leaveName(h *hold, mode backend.Mode) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h.asked()
-	h.door.gate.leave(mode)
-	c.tidy(h.lock, h.door)
+	h.endRequest()
+	h.state.queue.leave(mode)
+	c.keepIdle(h.lock, h.state)
 }
 
 // asked says that there is an answer to the request for h. It is called with the
 // client's mutex held.
-func (h *hold) asked() {
-	if h.question != nil && h.isQueued {
-		h.door.queued--
+func (h *hold) endRequest() {
+	if h.requestCtx != nil && h.isWaiting {
+		h.state.waitingOnServer--
 	}
-	h.question = nil
+	h.requestCtx = nil
 }
 
 // doorway returns the one of name. It is called with c.mu held.
-func (c *Client) doorway(name string) *doorway {
-	if d := c.idle; d != nil && c.idleName == name {
-		c.idle = nil
+func (c *Client) stateOf(name string) *nameState {
+	if d := c.idleState; d != nil && c.idleName == name {
+		c.idleState = nil
 		return d
 	}
 	d := c.names[name]
 	if d == nil {
-		d = new(doorway)
+		d = new(nameState)
 		c.names[name] = d
 		c.mostNames = max(c.mostNames, len(c.names))
 	}
@@ -143,14 +143,14 @@ func (c *Client) doorway(name string) *doorway {
 // tidy forgets d, the doorway of l, when nobody needs it any more, or rather the
 // one before it: whoever locks one name again and again finds its doorway. It is
 // called with c.mu held.
-func (c *Client) tidy(l *lock, d *doorway) {
-	if !d.idle() || d.holds != nil || d == c.idle {
+func (c *Client) keepIdle(l *lock, d *nameState) {
+	if !d.isIdle() || d.holds != nil || d == c.idleState {
 		return
 	}
-	if c.idle != nil {
+	if c.idleState != nil {
 		c.forget(c.idleName)
 	}
-	c.idle, c.idleName = d, l.fullName
+	c.idleState, c.idleName = d, l.fullName
 }
 
 // forget deletes a name. A map keeps the room that it once needed, so after very many
@@ -164,42 +164,42 @@ func (c *Client) forget(name string) {
 
 // want tells the holders of d that somebody of this client waits. It is
 // called with the client's mutex held.
-func (d *doorway) want() {
+func (d *nameState) wantAll() {
 	for h := d.holds; h != nil; h = h.next {
-		h.wantedHere()
+		h.wantedLocally()
 	}
 }
 
 // hang adds h to the holds of its doorway, unless the client is closed.
-func (c *Client) hang(h *hold) bool {
+func (c *Client) addHold(h *hold) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h.asked()
+	h.endRequest()
 	if c.closed {
 		return false
 	}
-	d := h.door
+	d := h.state
 	h.next = d.holds
 	if h.next != nil {
 		h.next.prev = h
 	}
 	d.holds = h
-	d.answered()
+	d.noteHeld()
 	if d.head != nil {
-		h.wantedHere()
+		h.wantedLocally()
 	}
 	return true
 }
 
 // unhang takes h out of the holds of its doorway and ends its entry, once.
-func (c *Client) unhang(h *hold) {
+func (c *Client) removeHold(h *hold) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if h.off {
+	if h.removed {
 		return
 	}
-	h.off = true
-	d := h.door
+	h.removed = true
+	d := h.state
 	if h.prev != nil {
 		h.prev.next = h.next
 	} else if d.holds == h {
@@ -208,6 +208,6 @@ func (c *Client) unhang(h *hold) {
 	if h.next != nil {
 		h.next.prev = h.prev
 	}
-	d.gate.leave(h.item.Hold.Mode) // changed with the client's mutex held
-	c.tidy(h.lock, d)
+	d.queue.leave(h.item.Hold.Mode) // changed with the client's mutex held
+	c.keepIdle(h.lock, d)
 }

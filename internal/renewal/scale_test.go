@@ -1,4 +1,4 @@
-package keepalive
+package renewal
 
 import (
 	"context"
@@ -150,8 +150,8 @@ func TestRenewalsArePaced(t *testing.T) {
 		for _, n := range calls {
 			most = max(most, n)
 		}
-		if most > 2*slice {
-			t.Errorf("%d renewals in a millisecond, want %d at most", most, slice)
+		if most > 2*burst {
+			t.Errorf("%d renewals in a millisecond, want %d at most", most, burst)
 		}
 		if got := c.renewed.Load(); got < 5*n || got > 7*n {
 			t.Errorf("%d renewals of %d holds in two leases, want about 6 of each", got, n)
@@ -170,7 +170,7 @@ func TestRenewalsUnderWayAreBounded(t *testing.T) {
 		addMany(t, k, n, 4*time.Second, &c)
 		time.Sleep(10 * time.Second)
 		q.mu.Lock()
-		if q.most > n/part {
+		if q.most > n/inFlightPart {
 			t.Errorf("%d of %d under way", q.most, n)
 		}
 		q.mu.Unlock()
@@ -252,7 +252,7 @@ func TestUnansweredLongTTLsDelayNoShortOne(t *testing.T) {
 			}
 		}), &long)
 		defer k.Close()
-		addMany(t, k, 3*few, time.Hour, &long)
+		addMany(t, k, 3*smallClient, time.Hour, &long)
 		time.Sleep(25 * time.Minute) // when as many as may be are under way
 		addMany(t, k, 10, time.Second, &short)
 		time.Sleep(30 * time.Minute)
@@ -346,7 +346,7 @@ func TestReportsThatAreTooManyOrMissing(t *testing.T) {
 		close(again)
 		synctest.Wait()
 		k.mu.Lock()
-		busy := it.busy
+		busy := it.isRenewing
 		k.mu.Unlock()
 		if !busy {
 			t.Fatal("a second report has ended the loan")
@@ -419,11 +419,11 @@ func TestCalmWaitsForLateRenewals(t *testing.T) {
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		k.Calm(ctx)
+		k.AwaitCalm(ctx)
 		if waited := time.Since(start); waited != 100*time.Millisecond {
 			t.Errorf("waited %v, want as long as its context", waited)
 		}
-		k.Calm(t.Context())
+		k.AwaitCalm(t.Context())
 		if waited := time.Since(start); waited != time.Second {
 			t.Errorf("waited %v, want as long as renewals are late", waited)
 		}

@@ -1,4 +1,4 @@
-package keepalive
+package renewal
 
 import (
 	"slices"
@@ -8,20 +8,20 @@ import (
 const (
 	// look is how often the keeper compares the clocks while there are holds: a
 	// machine that has slept ends what is over within that time.
-	look = moment(time.Second)
+	compareEvery = moment(time.Second)
 
 	// jump is by how much one clock may run away from the other unnoticed.
-	jump = 5 * time.Millisecond
+	clockJump = 5 * time.Millisecond
 )
 
 // arm sets the timer for what is to be done next. It is called with k.mu held.
 func (k *Keeper) arm(now instant) {
-	if k.held == 0 && len(k.ended) == 0 {
+	if k.count == 0 && len(k.losses) == 0 {
 		return // a timer that fires for nothing is cheaper than stopping it each time
 	}
-	k.fit(now.at)
-	at := min(k.schedule.first(), k.sendAt(), k.looked+look)
-	if len(k.ended) > 0 {
+	k.updateLead(now.at)
+	at := min(k.schedule.first(), k.sendAt(), k.comparedAt+compareEvery)
+	if len(k.losses) > 0 {
 		at = min(at, k.reportAt)
 	}
 	if at >= k.armed {
@@ -46,10 +46,10 @@ func (k *Keeper) tick() {
 		return
 	}
 	now := k.clock.now()
-	k.compare(now)
+	k.compareClocks(now)
 	over := k.collect(now)
 	k.mu.Unlock()
-	k.end(over...)
+	k.endHolds(over...)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.ctx.Err() != nil {
@@ -62,14 +62,14 @@ func (k *Keeper) tick() {
 
 // compare looks at both clocks. If the wall clock has run ahead, as it does while
 // the machine sleeps, everything is due by so much earlier.
-func (k *Keeper) compare(now instant) {
-	k.looked = now.at
+func (k *Keeper) compareClocks(now instant) {
+	k.comparedAt = now.at
 	ahead := k.clock.ahead(now)
-	gone := ahead - k.ahead
-	if gone.Abs() < jump {
+	gone := ahead - k.wallOffset
+	if gone.Abs() < clockJump {
 		return
 	}
-	k.ahead = ahead
+	k.wallOffset = ahead
 	for _, d := range k.schedule.dates {
 		b := d.batch
 		b.until = b.deadline.until(now)
@@ -101,23 +101,23 @@ func (k *Keeper) collect(now instant) (over []Loss) {
 
 // end ends holds, all of them before anything is reported. That waits until those
 // are over, too, whose time comes next.
-func (k *Keeper) end(over ...Loss) {
+func (k *Keeper) endHolds(over ...Loss) {
 	over = slices.DeleteFunc(over, func(l Loss) bool { return !l.Over(l.Cause) })
 	k.mu.Lock()
 	now := k.clock.now()
 	if len(over) > 0 {
-		if len(k.ended) == 0 {
-			k.reportBy = now.at + look
+		if len(k.losses) == 0 {
+			k.reportBy = now.at + compareEvery
 		}
-		k.ended = append(k.ended, over...)
+		k.losses = append(k.losses, over...)
 		k.reportAt = now.at
-		if n := k.held + len(k.ended); n > few {
+		if n := k.count + len(k.losses); n > smallClient {
 			k.reportAt = min(now.at+moment(n)*endCost/8, k.reportBy)
 		}
 	}
 	var due []Loss
 	if now.at >= k.reportAt || k.ctx.Err() != nil {
-		due, k.ended = k.ended, nil
+		due, k.losses = k.losses, nil
 	}
 	k.arm(now)
 	k.mu.Unlock()

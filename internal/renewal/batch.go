@@ -1,4 +1,4 @@
-package keepalive
+package renewal
 
 import (
 	"time"
@@ -8,7 +8,7 @@ import (
 
 // closeness is the part of a TTL by which a hold may be given up or renewed before
 // its time, to share that with others.
-const closeness = 64
+const slackPart = 64
 
 // A batch is holds of one TTL that are believed in until one moment and renewed at
 // one moment: the earliest of any of them. Holds are many and lie far apart in
@@ -22,22 +22,22 @@ type batch struct {
 	span     time.Duration // from when it was proven to the deadline
 	end      moment        // of the longest time for its one hold; never: there is no such time
 	first    moment        // when renewal was due at first; never: there is none
-	pauses   backend.Backoff
+	backoff  backend.Backoff
 
 	// Guarded by the keeper's mutex. What is above does not change.
-	due    moment // when renewal of those that are idle is due
-	until  moment // the deadline, by how both clocks run
-	items  []*Item
-	idle   int    // so many items, the first ones, are not under way
-	ready  bool   // its time has come: it is in the keeper's queue
-	failed *batch // takes those whose renewal fails
-	index  int32  // in the schedule, from 1; 0: not there
+	due      moment // when renewal of those that are idle is due
+	until    moment // the deadline, by how both clocks run
+	items    []*Item
+	idle     int    // so many items, the first ones, are not under way
+	isQueued bool   // its time has come: it is in the keeper's queue
+	failed   *batch // takes those whose renewal fails
+	index    int32  // in the schedule, from 1; 0: not there
 }
 
 // takes reports whether a hold that would have a batch such as n may share b. Its
 // renewal does not come before half of the time until then.
-func (b *batch) takes(n *batch, now instant) bool {
-	slack := max(min(b.lease/closeness, time.Duration(n.first-now.at)/2), 0)
+func (b *batch) fits(n *batch, now instant) bool {
+	slack := max(min(b.lease/slackPart, time.Duration(n.first-now.at)/2), 0)
 	return b.end == never && n.end == never &&
 		near(int64(b.first), int64(n.first), slack) && b.deadline.within(slack, n.deadline)
 }
@@ -46,14 +46,14 @@ func (b *batch) add(it *Item) {
 	it.batch.Store(b)
 	b.items = append(b.items, it)
 	it.place = int32(len(b.items))
-	if !it.busy {
-		b.rest(it)
+	if !it.isRenewing {
+		b.markIdle(it)
 	}
 }
 
 func (b *batch) remove(it *Item) {
 	if int(it.place) <= b.idle {
-		b.busy(it)
+		b.markRenewing(it)
 	}
 	last := len(b.items) - 1
 	b.swap(int(it.place)-1, last)
@@ -63,13 +63,13 @@ func (b *batch) remove(it *Item) {
 }
 
 // busy moves an idle item behind those that are idle.
-func (b *batch) busy(it *Item) {
+func (b *batch) markRenewing(it *Item) {
 	b.idle--
 	b.swap(int(it.place)-1, b.idle)
 }
 
 // rest makes one of the others idle.
-func (b *batch) rest(it *Item) {
+func (b *batch) markIdle(it *Item) {
 	b.swap(int(it.place)-1, b.idle)
 	b.idle++
 }
@@ -97,7 +97,7 @@ func (b *batch) limit() moment { return min(b.until, b.end) }
 // next is when the keeper must look at the batch again.
 func (b *batch) next(lead moment) moment {
 	at := min(b.endAt(lead), b.end)
-	if b.idle > 0 && !b.ready {
+	if b.idle > 0 && !b.isQueued {
 		at = min(at, b.due)
 	}
 	return at
@@ -134,10 +134,10 @@ func (b *batch) period() time.Duration { return max(b.lease/3, time.Microsecond)
 
 // again returns a batch for the holds that an attempt did not renew. Tries come
 // closer as the end does.
-func (b *batch) again(at moment) *batch {
-	n := &batch{ttl: b.ttl, lease: b.lease, deadline: b.deadline, span: b.span, end: b.end, first: b.first, until: b.until, pauses: b.pauses}
-	n.pauses.Min, n.pauses.Max = max(b.lease/50, time.Millisecond), max(b.lease/10, 2*time.Millisecond)
-	pause := n.pauses.Next()
+func (b *batch) retryBatch(at moment) *batch {
+	n := &batch{ttl: b.ttl, lease: b.lease, deadline: b.deadline, span: b.span, end: b.end, first: b.first, until: b.until, backoff: b.backoff}
+	n.backoff.Min, n.backoff.Max = max(b.lease/50, time.Millisecond), max(b.lease/10, 2*time.Millisecond)
+	pause := n.backoff.Next()
 	if b.limit() != never {
 		pause = max(min(pause, b.left(at)/4), time.Millisecond)
 	}
@@ -147,13 +147,13 @@ func (b *batch) again(at moment) *batch {
 
 // The open batches are those that take others: one for each of the TTLs that were
 // used last.
-type openBatches struct {
+type fillingBatches struct {
 	batches [8]*batch
 	next    int // to be replaced
 }
 
 // of returns the place of the batch for ttl, or the one that it may have.
-func (o *openBatches) of(ttl time.Duration) int {
+func (o *fillingBatches) placeOf(ttl time.Duration) int {
 	for i, b := range o.batches {
 		if b != nil && b.ttl == ttl {
 			return i
@@ -163,7 +163,7 @@ func (o *openBatches) of(ttl time.Duration) int {
 	return o.next
 }
 
-func (o *openBatches) has(b *batch) bool {
+func (o *fillingBatches) has(b *batch) bool {
 	for _, other := range o.batches {
 		if other == b {
 			return true
@@ -172,7 +172,7 @@ func (o *openBatches) has(b *batch) bool {
 	return false
 }
 
-func (o *openBatches) shut(b *batch) {
+func (o *fillingBatches) remove(b *batch) {
 	for i, other := range o.batches {
 		if other == b {
 			o.batches[i] = nil
@@ -181,18 +181,18 @@ func (o *openBatches) shut(b *batch) {
 }
 
 // put adds the item to a batch such as n, to an open one if it can.
-func (k *Keeper) put(it *Item, n *batch, now instant) {
+func (k *Keeper) addToBatch(it *Item, n *batch, now instant) {
 	if n.end != never {
 		k.start(it, n)
 		return
 	}
-	i := k.open.of(n.ttl)
-	b := k.open.batches[i]
-	if b != nil && b.ttl == n.ttl && b.takes(n, now) {
+	i := k.filling.placeOf(n.ttl)
+	b := k.filling.batches[i]
+	if b != nil && b.ttl == n.ttl && b.fits(n, now) {
 		k.add(it, b)
 		return
 	}
-	k.open.batches[i] = k.start(it, n)
+	k.filling.batches[i] = k.start(it, n)
 	if b != nil && len(b.items) == 0 {
 		k.schedule.remove(b)
 	}
@@ -209,9 +209,9 @@ func (k *Keeper) start(it *Item, n *batch) *batch {
 
 func (k *Keeper) add(it *Item, b *batch) {
 	b.add(it)
-	k.held++
-	k.came++
-	k.load += b.load()
+	k.count++
+	k.changes++
+	k.renewalRate += b.rate()
 	if b.idle == 1 {
 		k.schedule.move(b)
 	}
@@ -219,21 +219,21 @@ func (k *Keeper) add(it *Item, b *batch) {
 
 // take takes the item out of its batch. An empty one is kept only as long as others
 // may come.
-func (k *Keeper) take(it *Item) {
+func (k *Keeper) removeFromBatch(it *Item) {
 	b := it.batch.Load()
 	b.remove(it)
-	k.held--
-	k.load -= b.load()
+	k.count--
+	k.renewalRate -= b.rate()
 	k.changed(b)
 }
 
 // changed gives b its place after items of it have been taken away or are under
 // way.
 func (k *Keeper) changed(b *batch) {
-	if b.ready && b.idle == 0 {
+	if b.isQueued && b.idle == 0 {
 		k.dequeue(b)
 	}
-	if len(b.items) == 0 && !k.open.has(b) {
+	if len(b.items) == 0 && !k.filling.has(b) {
 		k.schedule.remove(b)
 	} else if b.idle == 0 {
 		k.schedule.move(b)
@@ -247,18 +247,18 @@ func (k *Keeper) drop(b *batch) []*Item {
 	for _, it := range items {
 		it.place = 0
 	}
-	k.held -= len(items)
-	k.load -= b.load() * int64(len(items))
-	if b.ready {
+	k.count -= len(items)
+	k.renewalRate -= b.rate() * int64(len(items))
+	if b.isQueued {
 		k.dequeue(b)
 	}
-	k.open.shut(b)
+	k.filling.remove(b)
 	k.schedule.remove(b)
 	return items
 }
 
 // load is how often a hold of b is renewed, in a billion seconds.
-func (b *batch) load() int64 {
+func (b *batch) rate() int64 {
 	if b.first == never {
 		return 0
 	}

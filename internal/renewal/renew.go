@@ -1,4 +1,4 @@
-package keepalive
+package renewal
 
 import (
 	"cmp"
@@ -16,14 +16,14 @@ const (
 	// in that time. A request of another kind has to wait for one slice, and not for
 	// all holds that were once taken together.
 	pace  = moment(time.Millisecond)
-	slice = 64
+	burst = 64
 
 	// slowly is the pace of attempts while none is answered.
-	slowly = 10 * pace
+	failingPace = 10 * pace
 
 	// part is the part of all holds whose renewal may be under way at a time: as many
 	// as a server that keeps up renews within an eighth of a period.
-	part = 8
+	inFlightPart = 8
 )
 
 // errUnanswered is what becomes of a hold of which a renewer said nothing.
@@ -31,25 +31,25 @@ var errUnanswered = errors.New("nothing was reported")
 
 // A call is the holds of one TTL that are renewed in one call.
 type call struct {
-	holds []*backend.Hold
-	until moment // the earliest deadline among them
+	holds    []*backend.Hold
+	deadline moment // the earliest deadline among them
 
 	// Guarded by the keeper's mutex.
-	items []*Item // those of holds; nil: it was answered
-	sent  moment
-	stale moment // when it is no longer waited for, if nothing more urgent is due
-	open  int    // how many are not answered
-	ahead int    // how many were under way when it was sent, with its own
-	past  bool   // it does not count as under way any more
-	heard bool   // the server has answered for one of them
+	items        []*Item // those of holds; nil: it was answered
+	sent         moment
+	expiresAt    moment // when it is no longer waited for, if nothing more urgent is due
+	unanswered   int    // how many are not answered
+	inFlightThen int    // how many were under way when it was sent, with its own
+	isExpired    bool   // it does not count as under way any more
+	isAnswered   bool   // the server has answered for one of them
 }
 
 // enqueue puts a batch whose renewal is due into the queue, by its deadline. Once
 // there it takes no others.
 func (k *Keeper) enqueue(b *batch) {
-	b.ready = true
-	k.urgent = min(k.urgent, b.ttl)
-	k.open.shut(b)
+	b.isQueued = true
+	k.shortestTTL = min(k.shortestTTL, b.ttl)
+	k.filling.remove(b)
 	i, _ := slices.BinarySearchFunc(k.queue, b, func(x, y *batch) int { return cmp.Compare(x.limit(), y.limit()) })
 	k.queue = slices.Insert(k.queue, i, b)
 	k.schedule.move(b)
@@ -57,23 +57,23 @@ func (k *Keeper) enqueue(b *batch) {
 
 // dequeue takes a batch out of the queue.
 func (k *Keeper) dequeue(b *batch) {
-	b.ready = false
+	b.isQueued = false
 	i := slices.Index(k.queue, b)
 	k.queue = slices.Delete(k.queue, i, i+1)
 	if len(k.queue) == 0 {
-		k.urgent = math.MaxInt64
+		k.shortestTTL = math.MaxInt64
 	}
 }
 
 // most is how many renewals may be under way at a time.
-func (k *Keeper) most() int { return max(min(k.held/part, k.window), few) }
+func (k *Keeper) maxInFlight() int { return max(min(k.count/inFlightPart, k.window), smallClient) }
 
 // gauge notes how many renewals the server answers within an eighth of a period, beside
 // the time that the way to it takes: more of them would only wait there.
-func (k *Keeper) gauge(c *call, took moment) {
-	k.least = min(k.least, took)
-	room := k.least + moment(c.holds[0].TTL/3/part)
-	k.window = int(float64(c.ahead) * float64(room) / float64(max(took, 1)))
+func (k *Keeper) updateWindow(c *call, took moment) {
+	k.minLatency = min(k.minLatency, took)
+	room := k.minLatency + moment(c.holds[0].TTL/3/inFlightPart)
+	k.window = int(float64(c.inFlightThen) * float64(room) / float64(max(took, 1)))
 }
 
 // sendAt is when send has something to do, unless an answer comes before.
@@ -81,60 +81,60 @@ func (k *Keeper) sendAt() moment {
 	switch {
 	case len(k.queue) == 0:
 		return never
-	case k.underWay >= k.most():
-		return k.staleAt(k.calls[0])
+	case k.inFlight >= k.maxInFlight():
+		return k.callExpiry(k.calls[0])
 	}
 	return k.nextSend
 }
 
 // staleAt is when c is no longer waited for: so soon that what has a shorter TTL, and
 // is due, is not late.
-func (k *Keeper) staleAt(c *call) moment { return min(c.stale, c.sent+moment(k.urgent/6)) }
+func (k *Keeper) callExpiry(c *call) moment { return min(c.expiresAt, c.sent+moment(k.shortestTTL/6)) }
 
 // send begins renewals that are due, earliest deadline first, as many as the pace
 // and those under way allow.
 func (k *Keeper) send(now instant) {
-	k.pass(now.at)
+	k.expireCalls(now.at)
 	if now.at < k.sendAt() {
 		k.watchQueue(now.at)
 		return
 	}
 	calls := make(map[time.Duration]*call, 1)
-	room := min(k.quota(now.at), k.most()-k.underWay)
+	room := min(k.quota(now.at), k.maxInFlight()-k.inFlight)
 	sent := 0
-	first := k.hopeless(now.at)
+	first := k.countHopeless(now.at)
 	if first == len(k.queue) {
 		first = 0 // there is nothing better to do
 	}
 	for sent < room && len(k.queue) > first {
 		sent += k.fill(calls, k.queue[first], room-sent)
 	}
-	room = min(room, slice)
-	for b, ok := k.schedule.soon(now.at); ok && sent < room; b, ok = k.schedule.soon(now.at) {
+	room = min(room, burst)
+	for b, ok := k.schedule.dueSoon(now.at); ok && sent < room; b, ok = k.schedule.dueSoon(now.at) {
 		k.enqueue(b)
 		sent += k.fill(calls, b, room-sent)
 	}
 	for _, c := range calls {
-		c.sent, c.open = now.at, len(c.items)
-		c.stale = now.at + moment(c.holds[0].TTL/6)
-		k.underWay += c.open
-		c.ahead = k.underWay
+		c.sent, c.unanswered = now.at, len(c.items)
+		c.expiresAt = now.at + moment(c.holds[0].TTL/6)
+		k.inFlight += c.unanswered
+		c.inFlightThen = k.inFlight
 		k.calls = append(k.calls, c)
-		k.passes.Add(1)
+		k.attempts.Add(1)
 		go k.renew(c)
 	}
 	k.lastSend, k.nextSend = now.at, now.at+pace
 	if k.failing {
-		k.nextSend = now.at + slowly
+		k.nextSend = now.at + failingPace
 	}
 }
 
 // hopeless is how many of the queue will be over before they are answered. To renew
 // these first would have those behind them be too late as well. What a server took that
 // had too much to do is more than it takes when that is seen to.
-func (k *Keeper) hopeless(at moment) (n int) {
+func (k *Keeper) countHopeless(at moment) (n int) {
 	for _, b := range k.queue {
-		if b.endAt(k.schedule.lead) >= at+min(k.took, k.least+moment(b.period()/3)) {
+		if b.endAt(k.schedule.lead) >= at+min(k.lastLatency, k.minLatency+moment(b.period()/3)) {
 			break
 		}
 		n++
@@ -147,11 +147,11 @@ func (k *Keeper) hopeless(at moment) (n int) {
 // are late.
 func (k *Keeper) quota(at moment) int {
 	since := min(at-k.lastSend, 20*pace) // a busy machine is late for each pace
-	n := max(slice, int(float64(k.load)*float64(since)/1e18*5/4))
+	n := max(burst, int(float64(k.renewalRate)*float64(since)/1e18*5/4))
 	head := k.queue[0]
 	switch late := time.Duration(at - head.due); {
 	case k.failing:
-		return slice
+		return burst
 	case late > head.period()/4:
 		return 4 * n
 	}
@@ -162,17 +162,17 @@ func (k *Keeper) quota(at moment) int {
 func (k *Keeper) fill(calls map[time.Duration]*call, b *batch, room int) int {
 	c := calls[b.ttl]
 	if c == nil {
-		c = &call{until: never}
+		c = &call{deadline: never}
 		calls[b.ttl] = c
 	}
 	n := min(room, b.idle)
 	c.holds, c.items = slices.Grow(c.holds, n), slices.Grow(c.items, n)
 	for _, it := range b.items[b.idle-n : b.idle] {
-		it.busy, it.Hold.Index = true, int32(len(c.holds))
+		it.isRenewing, it.Hold.Index = true, int32(len(c.holds))
 		c.holds, c.items = append(c.holds, it.Hold), append(c.items, it)
 	}
 	b.idle -= n
-	c.until = min(c.until, b.until)
+	c.deadline = min(c.deadline, b.until)
 	k.changed(b)
 	return n
 }
@@ -181,12 +181,12 @@ func (k *Keeper) fill(calls map[time.Duration]*call, b *batch, room int) int {
 // left of the shortest lease, so that there is time for another, or longer if the server
 // is only slow.
 func (k *Keeper) renew(c *call) {
-	defer k.passes.Done()
+	defer k.attempts.Done()
 	ctx, cancel := k.ctx, context.CancelFunc(nil)
-	if c.until == never {
+	if c.deadline == never {
 		ctx, cancel = context.WithTimeout(ctx, c.holds[0].TTL/3)
 	} else {
-		left := time.Duration(c.until - k.clock.now().at)
+		left := time.Duration(c.deadline - k.clock.now().at)
 		ctx, cancel = context.WithTimeout(ctx, max(left, time.Millisecond))
 		var t *time.Timer
 		t = time.AfterFunc(time.Hour, func() {
@@ -214,10 +214,10 @@ func (k *Keeper) extend(c *call) time.Duration {
 	defer k.mu.Unlock()
 	now := k.clock.now().at
 	recent := moment(c.holds[0].TTL / 6)
-	if k.heardAt < now-recent || k.heard > c.sent+recent {
+	if k.lastAnswer < now-recent || k.answeredSent > c.sent+recent {
 		return 0
 	}
-	return time.Duration(c.until-now) / 2
+	return time.Duration(c.deadline-now) / 2
 }
 
 // unanswered returns the holds of c without an answer. The others may be released by
@@ -236,14 +236,14 @@ func (k *Keeper) unanswered(c *call) (holds []*backend.Hold) {
 // answer takes the answer for one hold of c. Only the first counts.
 func (k *Keeper) answer(c *call, h *backend.Hold, err error) {
 	k.mu.Lock()
-	it := c.take(h)
+	it := c.takeItem(h)
 	if it == nil {
 		k.mu.Unlock()
 		return
 	}
 	now := k.clock.now()
-	k.count(c, now.at, err)
-	it.settle()
+	k.noteAnswer(c, now.at, err)
+	it.endRenewal()
 	if it.place == 0 { // removed meanwhile
 		k.arm(now)
 		k.mu.Unlock()
@@ -251,16 +251,16 @@ func (k *Keeper) answer(c *call, h *backend.Hold, err error) {
 	}
 	b := it.batch.Load()
 	left, slack := b.left(now.at), b.slack(now.at, k.schedule.lead)
-	cause := k.answered(it, now, err)
+	cause := k.applyAnswer(it, now, err)
 	if cause == nil && err == nil {
-		k.strain(b, slack, now.at)
+		k.notePressure(b, slack, now.at)
 	}
 	k.arm(now)
 	k.mu.Unlock()
 
 	switch {
 	case cause != nil:
-		k.end(Loss{it.owner, cause})
+		k.endHolds(Loss{it.owner, cause})
 	case err == nil && it.tell.Swap(false) && it.owner.Renewed(left):
 		it.Tell()
 	}
@@ -269,13 +269,13 @@ func (k *Keeper) answer(c *call, h *backend.Hold, err error) {
 // answered puts an item that was renewed into its next batch, plans another attempt
 // for one that was not, or forgets it and says why it is over. An answer that comes
 // after the deadline does not revive the hold: its owner may have been told already.
-func (k *Keeper) answered(it *Item, now instant, err error) error {
+func (k *Keeper) applyAnswer(it *Item, now instant, err error) error {
 	b := it.batch.Load()
 	cause := b.over(now)
 	if errors.Is(err, backend.ErrLost) {
 		cause = cmp.Or(cause, err)
 	}
-	k.take(it)
+	k.removeFromBatch(it)
 	switch {
 	case cause != nil:
 		return cause
@@ -287,15 +287,15 @@ func (k *Keeper) answered(it *Item, now instant, err error) error {
 	if cause := next.over(now); cause != nil {
 		return cause
 	}
-	k.put(it, &next, now)
+	k.addToBatch(it, &next, now)
 	return nil
 }
 
 // retry has it renewed again with others whose renewal has failed too.
 func (k *Keeper) retry(it *Item, b *batch, at moment) {
 	n := b.failed
-	if n == nil || n.index == 0 || n.ready || n.due <= at {
-		n = b.again(at)
+	if n == nil || n.index == 0 || n.isQueued || n.due <= at {
+		n = b.retryBatch(at)
 		k.schedule.add(n)
 		b.failed = n
 	}
@@ -303,7 +303,7 @@ func (k *Keeper) retry(it *Item, b *batch, at moment) {
 }
 
 // take returns the item of h, nil if it was answered before.
-func (c *call) take(h *backend.Hold) *Item {
+func (c *call) takeItem(h *backend.Hold) *Item {
 	i := int(h.Index)
 	if i >= len(c.items) || c.items[i] == nil || c.items[i].Hold != h {
 		return nil
@@ -314,37 +314,37 @@ func (c *call) take(h *backend.Hold) *Item {
 }
 
 // count notes that one hold of c was answered.
-func (k *Keeper) count(c *call, at moment, err error) {
-	c.open--
-	if !c.past {
-		k.underWay--
+func (k *Keeper) noteAnswer(c *call, at moment, err error) {
+	c.unanswered--
+	if !c.isExpired {
+		k.inFlight--
 	}
 	if err == nil || errors.Is(err, backend.ErrLost) {
-		c.heard = true
-		k.heard = max(k.heard, c.sent)
-		k.took, k.heardAt = at-c.sent, at
-		if c.open == 0 {
-			k.gauge(c, k.took)
+		c.isAnswered = true
+		k.answeredSent = max(k.answeredSent, c.sent)
+		k.lastLatency, k.lastAnswer = at-c.sent, at
+		if c.unanswered == 0 {
+			k.updateWindow(c, k.lastLatency)
 		}
 		if k.failing {
 			k.failing, k.nextSend = false, at
 		}
-	} else if c.open == 0 && !c.heard {
+	} else if c.unanswered == 0 && !c.isAnswered {
 		k.failing = true
 	}
-	k.pass(at)
+	k.expireCalls(at)
 }
 
 // pass does not count calls as under way any more to which the server has no answer
 // though it has to later ones, or for long.
-func (k *Keeper) pass(at moment) {
+func (k *Keeper) expireCalls(at moment) {
 	for len(k.calls) > 0 {
 		c := k.calls[0]
-		if c.open > 0 && c.sent >= k.heard && k.staleAt(c) > at {
+		if c.unanswered > 0 && c.sent >= k.answeredSent && k.callExpiry(c) > at {
 			return
 		}
-		c.past = true
-		k.underWay -= c.open
+		c.isExpired = true
+		k.inFlight -= c.unanswered
 		k.calls[0] = nil
 		k.calls = k.calls[1:]
 	}

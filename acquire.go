@@ -1,0 +1,183 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// A lock is what a Mutex stands for: a name on a client, with its settings.
+type lock struct {
+	*settings
+	client   *Client
+	fullName string // with the client's prefix
+	err      error  // what is wrong with name or settings
+}
+
+// name is the one that l was made with.
+func (l *lock) name() string {
+	if l.client == nil {
+		return l.fullName
+	}
+	return l.fullName[len(l.client.opts.Prefix):]
+}
+
+// A request is one call on a lock.
+type request struct {
+	op   string
+	mode backend.Mode
+	wait bool
+}
+
+func (c *Client) newLock(name string, s *settings) *lock {
+	if c == nil || c.backend == nil {
+		return &lock{fullName: name, err: backend.Fail(ErrInvalidConfig, errZeroClient)}
+	}
+	l := &lock{settings: s, client: c, fullName: c.opts.Prefix + name}
+	l.err = backend.Join(checkName(name, l.fullName), s.err)
+	return l
+}
+
+// settings are those of a lock that is made with o.
+func (c *Client) settings(o []Option) *settings {
+	if c == nil || c.backend == nil {
+		return nil
+	}
+	if len(o) == 0 {
+		return &c.defaults
+	}
+	return newSettings(c.opts.ttl(), c.minTTL, o)
+}
+
+func checkName(name, fullName string) error {
+	switch {
+	case name == "":
+		return backend.Fail(ErrInvalidName, errors.New("empty"))
+	case len(fullName) > backend.MaxName:
+		return backend.Fail(ErrInvalidName, fmt.Errorf("%d bytes with the prefix, more than %d", len(fullName), backend.MaxName))
+	}
+	return nil
+}
+
+// acquire enters the lock for r: again, if ctx was made from a lease on it,
+// else anew.
+func (l *lock) acquire(ctx context.Context, r request) (*Lease, error) {
+	switch {
+	case l.err != nil:
+		return nil, newError(r.op, l.name(), l.err)
+	case ctx == nil:
+		return nil, newError(r.op, l.name(), errNilContext)
+	case ctx.Err() != nil:
+		return nil, ctxError(r.op, l.name(), ctx)
+	}
+	f := l.client.opts.Hooks.Acquired
+	var start time.Time
+	if f != nil {
+		start = time.Now()
+	}
+	if r.wait && l.maxWait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = backend.Bound(ctx, l.maxWait)
+		defer cancel()
+	}
+	outer := chainOf(ctx).find(l.client, l.fullName)
+	if ctx.Err() != nil { // for that of a lease that has just ended
+		return nil, ctxError(r.op, l.name(), ctx)
+	}
+	lease, err := l.enterOrAcquire(ctx, outer, r)
+	if err != nil {
+		return nil, newError(r.op, l.name(), err)
+	}
+	if f != nil {
+		lease.callAcquired(ctx, f, Event{
+			Name:   l.name(),
+			Shared: r.mode == backend.Shared,
+			Token:  lease.of.token(),
+			Nested: outer != nil,
+			Waited: time.Since(start),
+		})
+	}
+	return lease, nil
+}
+
+func (l *lock) enterOrAcquire(ctx context.Context, outer *chain, r request) (*Lease, error) {
+	if outer == nil {
+		return l.acquireNew(ctx, r)
+	}
+	return l.reenter(ctx, outer.entry, r)
+}
+
+// take asks the backend for the lock once it is this goroutine's turn.
+func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
+	c, n := l.client, l.waitingHook(r)
+	door, lease, waited, err := c.enterOrQueue(ctx, l, r, n)
+	if lease != nil || err != nil {
+		return lease, err
+	}
+	h := &hold{lock: l, state: door}
+	if err = c.keeper.Admit(ctx); err == nil {
+		err = h.request(ctx, r, n, backend.FirstAnswer-waited)
+	}
+	if err != nil {
+		c.leaveName(h, r.mode)
+	} else if lease, err = h.start(); err != nil {
+		h.rejectGrant()
+	}
+	if p := n.panicked(); p != nil {
+		if err == nil {
+			c.undo(ctx, func(ctx context.Context) { _ = lease.Unlock(ctx) })
+		}
+		panic(p.value)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return lease, nil
+}
+
+// ask asks the backend for h. The first answer must come within limit.
+func (h *hold) request(ctx context.Context, r request, n *waitingHook, limit time.Duration) (err error) {
+	l, c := h.lock, h.lock.client
+	ttl, fixed := l.lease()
+	q := limitFirstAnswer(ctx, limit)
+	defer q.stop()
+	h.requestCtx = q
+	h.item.Hold, err = c.backend.Acquire(q, backend.Request{
+		Name:     l.fullName,
+		ID:       backend.ID{Client: c.id, Seq: c.lastID.Add(1)},
+		Label:    c.opts.Label,
+		Mode:     r.mode,
+		TTL:      ttl,
+		Fixed:    fixed,
+		Wait:     r.wait,
+		Observer: n.observer(h),
+	})
+	return err
+}
+
+// undo takes back what a call has got that fails. It goes on when ctx is done, but
+// does not keep the caller much longer. After Close there is nothing to take back.
+func (c *Client) undo(ctx context.Context, f func(context.Context)) {
+	done := make(chan struct{})
+	if !c.janitor.Go(func(ctx context.Context) { defer close(done); f(ctx) }) {
+		return
+	}
+	select {
+	case <-done:
+		return
+	case <-ctx.Done():
+	}
+	t := time.NewTimer(undoTimeout)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	}
+}
+
+// parting is how much longer than its context a call takes at most that fails, for
+// the sake of what it has to give back: who asks next is not to find that held.
+const undoTimeout = 50 * time.Millisecond

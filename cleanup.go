@@ -1,0 +1,119 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// abandon clears up after holds that are over: a renewal under way may have
+// revived them on the server.
+func (c *Client) cleanUp(holds ...*hold) {
+	if c.cleanups.add(&c.janitor, c.cleanUpNow, holds) {
+		return
+	}
+	for _, h := range holds {
+		c.removeHold(h)
+	}
+}
+
+// clearUp gives back holds that are over. One that is gone on the server is as good as
+// released. The place of each is free after this attempt. Others see to those of which
+// the server could not be told: they must not hold up what comes next.
+func (c *Client) cleanUpNow(ctx context.Context, holds []*hold) {
+	calm, cancel := backend.Bound(ctx, longestTTL(holds))
+	defer cancel()
+	c.keeper.AwaitCalm(calm)
+	if rest := c.tryReleases(ctx, holds); len(rest) > 0 && !c.retries.add(&c.janitor, c.retryReleases, rest) {
+		c.retryReleases(ctx, rest)
+	}
+}
+
+// insist gives back holds of which the server could not be told at first.
+func (c *Client) retryReleases(ctx context.Context, holds []*hold) {
+	lasting, cancel := backend.Bound(ctx, longestTTL(holds))
+	defer cancel()
+	defer func() {
+		if ctx.Err() == nil { // which Close ends: the server has ended what is left
+			c.noteUnconfirmed(false, holds...)
+		}
+	}()
+	backend.Retry(lasting, func(ctx context.Context) error {
+		if holds = c.tryReleases(ctx, holds); len(holds) > 0 {
+			return ErrUnavailable
+		}
+		return nil
+	})
+}
+
+// attempt gives back holds, and returns those of which the server could not be told.
+func (c *Client) tryReleases(ctx context.Context, holds []*hold) (rest []*hold) {
+	bounded := limitFirstAnswer(ctx, longestTTL(holds))
+	defer bounded.stop()
+	var mu sync.Mutex
+	c.releaseHolds(bounded, holds, func(h *hold, err error) {
+		c.removeHold(h)
+		if err != nil && !errors.Is(err, ErrLost) && !errors.Is(err, ErrClosed) {
+			mu.Lock()
+			defer mu.Unlock()
+			rest = append(rest, h)
+		} else {
+			c.noteUnconfirmed(false, h)
+		}
+	})
+	return rest
+}
+
+func longestTTL(holds []*hold) (longest time.Duration) {
+	for _, h := range holds {
+		longest = max(longest, h.item.Hold.TTL)
+	}
+	return longest
+}
+
+// A batcher has something done for holds by a few goroutines. Each takes the holds
+// that have come until then. The zero value is ready to use.
+type batcher struct {
+	mu      sync.Mutex
+	waiting []*hold
+	workers int
+}
+
+// maxWorkers is how many batches of one kind are worked on at a time. One that meets a
+// server, or a hook, which does not return does not hold up those after it.
+const maxWorkers = 16
+
+// add has do be called for holds, with others. It reports false, and does nothing,
+// if j is closed.
+func (b *batcher) add(j *backend.Janitor, do func(context.Context, []*hold), holds []*hold) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting = append(b.waiting, holds...)
+	if b.workers == maxWorkers {
+		return true
+	}
+	if !j.Go(func(ctx context.Context) { b.work(ctx, do) }) {
+		b.waiting = b.waiting[:len(b.waiting)-len(holds)]
+		return false
+	}
+	b.workers++
+	return true
+}
+
+func (b *batcher) work(ctx context.Context, do func(context.Context, []*hold)) {
+	for {
+		b.mu.Lock()
+		batch := b.waiting
+		b.waiting = nil
+		if len(batch) == 0 {
+			b.workers--
+			b.mu.Unlock()
+			return
+		}
+		b.mu.Unlock()
+		do(ctx, batch)
+	}
+}

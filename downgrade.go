@@ -1,0 +1,97 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// downgrade makes the hold shared. The keeper lends it meanwhile, so that no
+// renewal reads what is being changed, and no release overtakes the change.
+func (e *entry) downgrade(ctx context.Context) error {
+	h, c := e.hold, e.client()
+	if e.modeNow() == backend.Shared {
+		return nil
+	}
+	if c.downgrader == nil {
+		return ErrUnsupported
+	}
+	if err := h.canDowngrade(e, false); err != nil {
+		return err
+	}
+	if left, ok := c.keeper.Left(&h.item); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = backend.Bound(ctx, left)
+		defer cancel()
+	}
+	var err error
+	switch {
+	case c.keeper.Borrow(ctx, &h.item):
+		err = e.downgradeNow(ctx)
+		c.keeper.Return(&h.item)
+	case ctx.Err() != nil:
+		err = backend.WaitEnded(ctx, false)
+	default:
+		err = ErrLost // which is about to be told
+	}
+	if errors.Is(err, ErrLost) {
+		h.Lost(err)
+	}
+	e.check()
+	if why := e.why(); why != nil {
+		return why
+	}
+	return err
+}
+
+// downgradeNow asks the server, unless another call has done so meanwhile.
+func (e *entry) downgradeNow(ctx context.Context) error {
+	if e.modeNow() == backend.Shared {
+		return nil
+	}
+	if err := e.hold.canDowngrade(e, true); err != nil {
+		return err
+	}
+	err := e.client().downgrader.Downgrade(ctx, e.hold.item.Hold)
+	if err == nil {
+		e.client().admitReaders(e)
+	}
+	return err
+}
+
+// soleWriter reports why the hold cannot be shared yet. If it can, and the server is
+// about to be asked, it is weak from then on: the server may have it shared before that
+// is known here.
+func (h *hold) canDowngrade(e *entry, asking bool) error {
+	if e.parent != nil {
+		return backend.Fail(ErrReentry, errNestedDowngrade)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e.ended() { // and the hold may be another's
+		return e.why()
+	}
+	for o := h.leases; o != nil; o = o.older {
+		if o != e && o.mode == backend.Exclusive {
+			return backend.Fail(ErrReentry, errOpenEntry)
+		}
+	}
+	h.isDowngrading = h.isDowngrading || asking
+	return nil
+}
+
+// opened lets in the readers of this client after a downgrade, unless the hold has
+// ended meanwhile: then its place is given up as it was taken.
+func (c *Client) admitReaders(e *entry) {
+	h := e.hold
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over.Load() != nil {
+		return
+	}
+	h.item.Hold.Mode, e.mode = backend.Shared, backend.Shared
+	h.state.downgrade()
+}

@@ -1,0 +1,72 @@
+package dlock
+
+// Queued implements backend.Observer: the lock is held, as the server says.
+func (h *hold) Queued() {
+	c := h.lock.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.requestCtx == nil || h.isWaiting {
+		return
+	}
+	h.isWaiting = true
+	h.requestCtx.clearLimit()
+	h.state.waitingOnServer++
+	h.state.noteHeld()
+}
+
+// Answered lifts the limit on the first answer, for Request.Answered.
+func (h *hold) Answered() {
+	c := h.lock.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.requestCtx != nil {
+		h.requestCtx.clearLimit()
+	}
+}
+
+// Wanted implements backend.Observer: somebody of another client waits.
+func (h *hold) Wanted() {
+	now := h.lock.client.keeper.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.limitHandOvers(now)
+	h.markWanted()
+}
+
+// wantedHere says that somebody of this client waits.
+func (h *hold) wantedLocally() {
+	if h.hasLocalWaiters.Swap(true) {
+		return // and the holder was told
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.markWanted()
+}
+
+// want is called with h.mu held.
+func (h *hold) markWanted() {
+	if h.isWanted {
+		return
+	}
+	h.isWanted = true
+	if h.wanted != nil {
+		close(h.wanted)
+	}
+}
+
+// whenWanted returns the channel that Wanted closes, nil if the backend cannot
+// tell.
+func (h *hold) wantedChan() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.item.Hold.TellsWanted {
+		return nil
+	}
+	if h.wanted == nil {
+		h.wanted = make(chan struct{})
+		if h.isWanted {
+			close(h.wanted)
+		}
+	}
+	return h.wanted
+}

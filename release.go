@@ -1,0 +1,141 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// releaseNow gives h back. If the server cannot be told the janitor goes on
+// trying.
+func (h *hold) releaseNow(ctx context.Context) error {
+	err := h.releaseOnServer(ctx)
+	h.noteReleased(err)
+	return err
+}
+
+// giveBack releases h on the server, after the last renewal that is under way.
+func (h *hold) releaseOnServer(ctx context.Context) error {
+	c := h.lock.client
+	if !c.keeper.Remove(ctx, &h.item) {
+		return backend.WaitEnded(ctx, false)
+	}
+	if rest := h.minHoldLeft(); rest > 0 && c.expires(rest) {
+		return c.expirer.Expire(ctx, h.item.Hold, rest)
+	}
+	return c.backend.Release(ctx, h.item.Hold)
+}
+
+// released frees the place of h, which was given back with err.
+func (h *hold) noteReleased(err error) {
+	c := h.lock.client
+	c.removeHold(h)
+	switch {
+	case err == nil:
+		h.callHook(c.opts.Hooks.Released, nil)
+	case errors.Is(err, ErrLost):
+		h.callHook(c.opts.Hooks.Lost, newError("unlock", h.lock.name(), err))
+	default:
+		c.complain("release not confirmed", h.lock.name(), err)
+		h.callHook(c.opts.Hooks.Released, newError("unlock", h.lock.name(), err))
+		c.noteUnconfirmed(true, h)
+		c.cleanUp(h)
+	}
+}
+
+// usable returns ctx, or its values alone if it is done already. A deadline is that
+// of ctx, or how long a server has for an answer, within the TTL.
+func (h *hold) releaseContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	ttl := h.item.Hold.TTL
+	if ctx.Err() != nil {
+		return backend.Detach(ctx, min(ttl, backend.FirstAnswer))
+	}
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	l := limitFirstAnswer(ctx, ttl)
+	return l, l.stop
+}
+
+// giveBackAll is giveBack for each of the holds. It calls done once for each, from
+// any goroutine, and returns then.
+func (c *Client) releaseHolds(ctx context.Context, holds []*hold, done func(*hold, error)) {
+	if len(holds) == 1 {
+		done(holds[0], holds[0].releaseOnServer(ctx))
+		return
+	}
+	var resting []*hold // which the server is to keep for a while
+	holds = slices.DeleteFunc(slices.Clone(holds), func(h *hold) bool {
+		if h.minHoldLeft() <= 0 {
+			return false
+		}
+		resting = append(resting, h)
+		return true
+	})
+	forEach(len(resting), releasers, func(i int) { done(resting[i], resting[i].releaseOnServer(ctx)) })
+	at, cancel := context.WithCancel(ctx)
+	cancel() // the renewal of one must not hold up the others
+	settled, busy := c.withoutRenewal(at, holds)
+	c.releaseOnServer(ctx, settled, done)
+	settled, busy = c.withoutRenewal(ctx, busy)
+	c.releaseOnServer(ctx, settled, done)
+	for _, h := range busy {
+		done(h, backend.WaitEnded(ctx, false))
+	}
+}
+
+// settled tells the holds of which no renewal is under way any more from those that
+// are not settled when ctx ends.
+func (c *Client) withoutRenewal(ctx context.Context, holds []*hold) (settled, busy []*hold) {
+	for _, h := range holds {
+		if c.keeper.Remove(ctx, &h.item) {
+			settled = append(settled, h)
+		} else {
+			busy = append(busy, h)
+		}
+	}
+	return settled, busy
+}
+
+// releaseMany releases holds with few requests, where the backend can do that, or by
+// few goroutines.
+func (c *Client) releaseOnServer(ctx context.Context, holds []*hold, done func(*hold, error)) {
+	if len(holds) == 0 {
+		return
+	}
+	if c.batchReleaser == nil {
+		forEach(len(holds), releasers, func(i int) { done(holds[i], c.backend.Release(ctx, holds[i].item.Hold)) })
+		return
+	}
+	all := make([]*backend.Hold, len(holds))
+	of := make(map[*backend.Hold]*hold, len(holds)) // and not by Index: a renewal may be under way
+	for i, h := range holds {
+		all[i] = h.item.Hold
+		of[all[i]] = h
+	}
+	c.batchReleaser.ReleaseAll(ctx, all, func(h *backend.Hold, err error) { done(of[h], err) })
+}
+
+// releasers is how many goroutines release holds one by one.
+const releasers = 32
+
+// each calls f for 0 to n-1 from up to so many goroutines, and waits for all.
+func forEach(n, workers int, f func(int)) {
+	var all sync.WaitGroup
+	next := make(chan int)
+	for range min(n, workers) {
+		all.Go(func() {
+			for i := range next {
+				f(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	all.Wait()
+}

@@ -29,6 +29,7 @@ const (
 	ordinary kind = iota
 	durable       // the caller counts on what it does
 	joinable      // its script takes several locks
+	reading       // its script only reads
 )
 
 // until is closing for a command that nobody waits for once the backend closes. It is

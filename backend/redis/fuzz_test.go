@@ -120,14 +120,15 @@ func (c counting) Wanted()  { *c.wants++ }
 
 // FuzzIDs has every request have an id of its own, which leads back to it.
 func FuzzIDs(f *testing.F) {
-	f.Add("client", uint64(1), int32(0), int64(1000), false, false)
-	f.Fuzz(func(t *testing.T, client string, seq uint64, entry int32, ttl int64, reader, polls bool) {
+	f.Add("client", uint64(1), int32(0), int64(1000), false, false, "")
+	f.Add("client", uint64(1), int32(1), int64(1000), true, true, "host:1.2+3=4 {x} ~\xff")
+	f.Fuzz(func(t *testing.T, client string, seq uint64, entry int32, ttl int64, reader, polls bool, label string) {
 		for i := range len(client) {
 			if c := client[i]; c <= ' ' || c == ':' || c == '+' || c == '.' || c > '~' {
 				return // the root makes none like that
 			}
 		}
-		r := &backend.Request{Name: "name", ID: backend.ID{Client: client, Seq: max(seq, 1)}, TTL: time.Duration(max(ttl, 1))}
+		r := &backend.Request{Name: "name", ID: backend.ID{Client: client, Seq: max(seq, 1)}, TTL: time.Duration(max(ttl, 1)), Label: label, Mode: backend.Exclusive}
 		if reader {
 			r.Mode = backend.Shared
 		}
@@ -136,6 +137,9 @@ func FuzzIDs(f *testing.F) {
 		id := i.text()
 		if got := parseRequestID(id); got != r.ID {
 			t.Errorf("%q is of %+v, not of %+v", id, got, r.ID)
+		}
+		if p := partyOf(id); p != (backend.Party{Client: client, Label: label, Mode: r.Mode}) {
+			t.Errorf("%q is of %+v", id, p)
 		}
 		if !m.hasMade(lockKey("name"), id) || m.hasMade(lockKey("other"), id) || newIDSigner().hasMade(lockKey("name"), id) {
 			t.Errorf("who has made %q is not known", id)

@@ -52,17 +52,42 @@ func (i *entryID) appendOpen(b []byte) []byte {
 		b = append(b, '+')
 		b = strconv.AppendInt(b, int64(i.entry), 10)
 	}
+	if label := i.request.Label; label != "" {
+		b = labelEncoding.Append(append(b, '='), label)
+	}
 	return b
 }
 
+// labelEncoding leaves out what means something in an id or a message.
+var labelEncoding = backend.NewEncoding("-_/@", '%')
+
 // parseRequestID returns the request whose id it may be.
 func parseRequestID(id string) backend.ID {
-	id, _, _ = strings.Cut(id, ".")
-	id, _, _ = strings.Cut(id, "+")
-	rest, number, _ := cutLast(id, ':')
-	_, client, _ := strings.Cut(rest, ":")
+	client, number, _ := splitID(id)
+	number, _, _ = strings.Cut(number, "+")
 	seq, _ := strconv.ParseUint(number, 10, 64) // no request has number 0
 	return backend.ID{Client: client, Seq: seq}
+}
+
+// splitID returns the client of an id, the numbers of request and entry, and the label
+// as it is encoded.
+func splitID(id string) (client, number, label string) {
+	id, _, _ = strings.Cut(id, ".")
+	rest, end, _ := cutLast(id, ':')
+	_, client, _ = strings.Cut(rest, ":")
+	number, label, _ = strings.Cut(end, "=")
+	return client, number, label
+}
+
+// partyOf is what an id says of its owner. It leaves out all that proves the id.
+func partyOf(id string) backend.Party {
+	client, _, text := splitID(id)
+	label, _ := labelEncoding.Decode(text)
+	p := backend.Party{Client: client, Label: label, Mode: backend.Exclusive}
+	if strings.HasPrefix(id, "r") {
+		p.Mode = backend.Shared
+	}
+	return p
 }
 
 func cutLast(s string, sep byte) (before, after string, found bool) {

@@ -22,6 +22,7 @@ type model struct {
 	expiry  int64
 	token   int64
 	rank    int64            // the last one given out
+	broken  string           // the last exclusive hold that was
 	readers map[string]int64 // expiry by id
 	queue   map[string]int64 // rank by id
 	alive   map[string]int64 // until when, by id
@@ -41,6 +42,7 @@ func newModel(key string, g int64, listens map[string]bool, told *[]string) *mod
 
 func (m *model) wipe() {
 	m.holder, m.entries, m.seq, m.expiry, m.token, m.rank = "", 0, 0, 0, 0, 0
+	m.broken = ""
 	m.readers, m.queue = map[string]int64{}, map[string]int64{}
 	m.alive, m.dead = map[string]int64{}, map[string]int64{}
 }
@@ -267,6 +269,38 @@ func (m *model) expire(id string, d, used int64) []any {
 	return []any{status, m.watch()}
 }
 
+// breakHolds ends the holds of a token; 0 stands for that of whoever holds the lock.
+func (m *model) breakHolds(token int64) []any {
+	var ended []string
+	if m.token > 0 && (token == 0 || token == m.token) {
+		if m.holder != "" && m.expiry > m.now {
+			ended = []string{m.holder}
+			m.token, m.broken = max(m.token, m.expiry*1000-1), m.holder
+			m.free()
+		} else if m.holder == "" {
+			for id, expiry := range m.readers {
+				if expiry > m.now {
+					ended = append(ended, id)
+				}
+			}
+			slices.SortFunc(ended, func(a, b string) int {
+				return cmp.Or(cmp.Compare(m.readers[a], m.readers[b]), cmp.Compare(a, b))
+			})
+		}
+	}
+	if len(ended) > 0 {
+		maps.DeleteFunc(m.dead, func(_ string, until int64) bool { return until <= m.now })
+	}
+	for _, id := range ended {
+		delete(m.readers, id)
+		m.dead[id] = m.now + 120000
+		_, _, client := parseID(id)
+		m.tell(client, "broken "+hintOf(id))
+	}
+	m.settle()
+	return []any{int64(len(ended)), m.watch(), int64(0)}
+}
+
 // watch is when somebody has to look at the lock.
 func (m *model) watch() int64 {
 	if rest := m.rest(); len(m.queue) > 0 || rest > 0 && rest <= m.g {
@@ -285,6 +319,8 @@ func (m *model) renew(id string, target int64, shared bool, used int64) (expiry 
 	case shared && m.holder == "" && m.readers[id] > m.now:
 		m.readers[id] = max(m.readers[id], target)
 		expiry = m.readers[id]
+	case m.broken == id, shared && m.dead[id] > 0:
+		return broken
 	default:
 		return 0
 	}

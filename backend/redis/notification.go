@@ -159,6 +159,8 @@ func (l *listener) dispatch(payload string) {
 		l.contended(parseHint(hint))
 	} else if hint, ok := strings.CutPrefix(payload, "poll "); ok {
 		l.poll(parseHint(hint))
+	} else if hint, ok := strings.CutPrefix(payload, "broken "); ok {
+		l.broken(parseHint(hint))
 	} else if k, g, ok := parseGrant(payload); ok {
 		l.granted(k, g)
 	}
@@ -166,12 +168,27 @@ func (l *listener) dispatch(payload string) {
 
 // contended takes the message that somebody waits for a lock.
 func (l *listener) contended(open, digest string) {
+	if s := l.hinted(open, digest); s != nil {
+		s.wanted()
+	}
+}
+
+// broken takes the message that a hold was taken away.
+func (l *listener) broken(open, digest string) {
+	if s := l.hinted(open, digest); s != nil && s.request.Observer != nil {
+		s.request.Observer.Lost(backend.ErrBroken)
+	}
+}
+
+// hinted returns the hold that a message is about; nil if there is none.
+func (l *listener) hinted(open, digest string) *holdState {
 	l.mu.Lock()
 	s := l.holds[parseRequestID(open)]
 	l.mu.Unlock()
-	if s != nil && isDigest(digest, s.text()) {
-		s.wanted()
+	if s == nil || !isDigest(digest, s.text()) {
+		return nil
 	}
+	return s
 }
 
 // poll takes the message that a waiter should ask the server.

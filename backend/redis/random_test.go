@@ -103,6 +103,8 @@ var (
 	trialEnter   = trialScript(enterScript)
 	trialConvert = trialScript(convertScript)
 	trialCheck   = trialScript(checkScript)
+	trialBreak   = rawScript(strings.Replace(trialScript(breakScript).source,
+		"tonumber(ARGV[1]) == t", "(ARGV[1] == '0' or tonumber(ARGV[1]) == t)", 1))
 )
 
 const (
@@ -273,6 +275,10 @@ func (tr *trial) call(lock int, id string) step {
 		d, used := tr.rnd.Int64N(60), tr.used()
 		s.script, s.args = trialConvert, []any{id, "expiring", d, used}
 		s.model = func() []any { return m.expire(id, d, used) }
+	case p < 51:
+		token := tr.rnd.Int64N(4) / 3 * tr.clock
+		s.script, s.args = trialBreak, []any{token}
+		s.model = func() []any { return m.breakHolds(token) }
 	case p < 68:
 		tomb := tr.rnd.IntN(6) == 0
 		mark := 0
@@ -452,7 +458,7 @@ return {'OK'}`)
 
 func loadAll(t *testing.T, c *redis.Client) {
 	for _, s := range []*script{
-		trialGrab, trialDrop, trialAcquire, trialVote, trialRelease, trialConvert, trialRenew, trialEnter, trialCheck,
+		trialGrab, trialDrop, trialAcquire, trialVote, trialRelease, trialConvert, trialRenew, trialEnter, trialCheck, trialBreak,
 		dumpScript, silenceScript, wipeScript,
 	} {
 		must[string](t)(c.ScriptLoad(context.Background(), s.source).Result())
@@ -536,6 +542,9 @@ func (tr *trial) compare(s step, state []any) {
 	}
 	if m.seq > 0 {
 		want["s"] = fmt.Sprint(m.seq)
+	}
+	if m.broken != "" {
+		want["x"] = m.broken
 	}
 	if m.token > 0 {
 		want["t"] = fmt.Sprint(m.token)
@@ -643,7 +652,7 @@ func TestScriptsSuitLaterLua(t *testing.T) {
 	bare := regexp.MustCompile(`[^.]\bunpack\(`)
 	fraction := regexp.MustCompile(`%\d*d'[^\n]*[ (]\w+ / `)
 	for _, s := range []*script{
-		grabScript, dropScript, acquireScript, releaseScript, convertScript, renewScript, enterScript, checkScript, tellScript,
+		grabScript, dropScript, acquireScript, releaseScript, convertScript, renewScript, enterScript, checkScript, tellScript, breakScript, inspectScript,
 	} {
 		for _, trap := range []*regexp.Regexp{bare, fraction} {
 			if found := trap.FindString(s.source); found != "" {
@@ -655,7 +664,7 @@ func TestScriptsSuitLaterLua(t *testing.T) {
 
 func TestScriptsHoldNoForeignText(t *testing.T) {
 	for _, s := range []*script{
-		grabScript, dropScript, acquireScript, voteScript, releaseScript, convertScript, renewScript, enterScript, checkScript, tellScript,
+		grabScript, dropScript, acquireScript, voteScript, releaseScript, convertScript, renewScript, enterScript, checkScript, tellScript, breakScript, inspectScript,
 	} {
 		if strings.Contains(s.source, "-- include") {
 			t.Errorf("an include is left over:\n%s", s.source)

@@ -112,17 +112,28 @@
 // ids that must not come back (:x). The other fields of the hash save the
 // scripts a look elsewhere: what there may be in the sets (b), until when the
 // key is kept (d), when the queue has to be looked after (a), the last place in
-// it (l) and the order of messages about re-entry (s). A free lock is one small
+// it (l), the order of messages about re-entry (s) and the exclusive hold that was last
+// taken away by Break (x). A free lock is one small
 // key, which goes 10 to 11 minutes after its last lease (dlock.keep). The channel of a client
 // is dlock:c:<client>, in a cluster dlock:{name}:c:<client>.
 // An id is w or r, the TTL in ms, in a quorum v and for how many ms the server must
-// have kept its data, the client, the number of the request, and 64 bits
-// of HMAC-SHA-256 over that and the key, by a secret of the client's own. It stands
+// have kept its data, the client, the number of the request, the label if there is one,
+// and 64 bits of HMAC-SHA-256 over that and the key, by a secret of the client's own. It stands
 // in the keys, and is told in full only to whom it is granted. A hold that was left to
 // expire has a ! behind its id.
 // The hash dlock:boot of a server that is one of a quorum says in µs since when
 // the server has kept its data (since), in which run of the server that was found out
 // (run), and whether every write was on disk before its reply (durable).
+//
+// # Who holds a lock
+//
+// Inspect and Names ask only, and Inspect tells of one moment as long as there are no
+// more than 1,000 readers and 1,000 waiters. Since when a waiter waits is known, and since
+// when a writer holds the lock, but not since when a reader does. Names looks at
+// all keys of the database, 1,000 at a time, on each master of a cluster. A holder from
+// which Break takes the lock away hears of it by a message, as a waiter hears of a grant,
+// or else with its renewal. The next token is then as high as any that the holder may have
+// handed on, and may be ahead of the clock by the rest of the lease.
 //
 // # Permissions
 //
@@ -144,6 +155,12 @@
 // Who may only publish, and cannot read the keys, can make no client believe anything,
 // release anything, or do more than compare. Who may subscribe to the channels too hears
 // ids as they are granted: leave &dlock:* to those who may use the locks.
+//
+// Inspect, Names and Ping need no more than %R~dlock:* (on 6.2 ~dlock:*) and
+//
+//	+hello +auth +ping +select +eval_ro +time +hmget +zscore +zrevrange +zrangebyscore +scan
+//
+// on 6.2 +eval +evalsha for +eval_ro, and in a cluster +cluster|slots +asking.
 //
 // A member of a quorum wants +config|get, too, or its restarts with whole data pass for
 // others. Without +info Open cannot warn of a server that evicts keys, and a member of
@@ -229,6 +246,9 @@ var (
 	_ backend.BatchReleaser = (*Backend)(nil)
 	_ backend.Expirer       = (*Backend)(nil)
 	_ backend.TokenRegister = (*Backend)(nil)
+	_ backend.Inspector     = (*Backend)(nil)
+	_ backend.Breaker       = (*Backend)(nil)
+	_ backend.Pinger        = (*Backend)(nil)
 )
 
 // New returns a backend on a client that stays the caller's. Whatever its

@@ -59,11 +59,19 @@ func (b *Backend) renewBatch(ctx context.Context, part []*backend.Hold, report f
 	}
 }
 
+// broken stands for the expiry of a hold that Break has ended.
+const broken = 1
+
+var errBroken = backend.Fail(backend.ErrLost, backend.ErrBroken)
+
 // renewed notes what the server said of one hold.
 func renewed(h *backend.Hold, a answer, expiry int64) error {
 	s := stateOf(h)
-	if expiry == 0 {
+	switch expiry {
+	case 0:
 		return backend.ErrLost
+	case broken:
+		return errBroken
 	}
 	granted := between(a.int(0), max(expiry, -expiry))
 	if granted <= 0 { // no lease is over when it is renewed
@@ -121,7 +129,7 @@ func (b *Backend) renewalTimeout(ttl time.Duration) time.Duration {
 func renewCall(part []*backend.Hold, until int64) []any {
 	each, life := 1, millis(part[0].TTL)
 	if stateOf(part[0]).shared.Load() {
-		each = 3
+		each = 5
 	}
 	if until > 0 {
 		life = -until

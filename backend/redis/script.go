@@ -49,6 +49,8 @@ var (
 	renewScript    = newScript("renew", durable)
 	enterScript    = newScript("enter", ordinary)
 	probeScript    = newScript("probe", ordinary)
+	breakScript    = newScript("break", ordinary)
+	inspectScript  = newScript("inspect", reading)
 )
 
 func newScript(name string, k kind) *script { return compile(name, k, dialect{keep: defaultKeep}) }
@@ -101,6 +103,13 @@ func (s *script) call(keys []any, args ...any) []any {
 // callWith is the command that runs s with the first n keys of a lock.
 func (s *script) callWith(k key, n int, args ...any) []any { return s.call(k.args(n), args...) }
 
+// whole is a call of s with its source.
+func (s *script) whole(command string, call []any) []any {
+	all := slices.Clone(call)
+	all[0], all[1] = command, s.source
+	return all
+}
+
 // run executes a call of s once, whatever becomes of the reply. After an error
 // that is no reply of the server the outcome is unknown.
 func (b *Backend) run(ctx context.Context, limit time.Duration, s *script, call []any) (answer, error) {
@@ -109,12 +118,14 @@ func (b *Backend) run(ctx context.Context, limit time.Duration, s *script, call 
 		call[1] = s.sha
 	}
 	a := answer{sent: time.Now()}
-	reply, err := b.transport.do(ctx, limit, call, s.kind)
-	if isUnknownScript(err) {
-		whole := slices.Clone(call)
-		whole[0], whole[1] = "eval", s.source
+	first := call
+	if s.kind == reading {
+		first = s.whole("eval_ro", call)
+	}
+	reply, err := b.transport.do(ctx, limit, first, s.kind)
+	if isUnknownScript(err) || s.kind == reading && isRefused(err) { // EVAL_RO is of Redis 7
 		a.sent = time.Now()
-		reply, err = b.transport.do(ctx, limit, whole, s.kind)
+		reply, err = b.transport.do(ctx, limit, s.whole("eval", call), s.kind)
 	}
 	a.read(reply)
 	if err == nil && !a.plain && a.values == nil {

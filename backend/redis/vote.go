@@ -42,14 +42,6 @@ func isDurable(config map[string]string) bool {
 	return config["appendonly"] == "yes" && config["appendfsync"] == "always" && config["no-appendfsync-on-rewrite"] != "yes"
 }
 
-// Ping reports whether the server answers.
-func (b *Backend) Ping(ctx context.Context) error {
-	if err := b.client.Ping(ctx).Err(); err != nil {
-		return fail(err)
-	}
-	return nil
-}
-
 // maxAhead is how far the token of a vote may be ahead of this machine's clock. Clocks
 // differ, and tokens keep growing when one is set back; but of several servers one that
 // lies shall not have the others give out tokens that cannot grow any more.

@@ -34,12 +34,12 @@ if o == id and e > now then
     t = used
     redis.call('HSET', S, 't', t)
   end
-elseif o == left and e > now or reads(left) then
-  status = 'OK' -- it was asked twice
 elseif expiring and reads(id) then
   status, changed, last = 'OK', true, till
   redis.call('ZREM', R, id)
   redis.call('ZADD', R, last, left)
+elseif o == left and e > now or reads(left) then
+  status = 'OK' -- it was asked twice
 end
 
 -- include settle

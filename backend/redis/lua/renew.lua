@@ -1,14 +1,14 @@
 -- Keeps holds alive. A key that is not ours any more is a hold that is lost, and no
 -- reason to fail the others.
 --
--- KEYS  of each lock the same: S of an exclusive hold; or S R Q of one that may be
+-- KEYS  of each lock the same: S of an exclusive hold; or S R Q A X of one that may
 --       shared; or R alone of a shared one, while the slot moves from one node to
 --       another, and a script may use no key but one that is there
 -- ARGV  keys of each lock; ttl ms, or the negative of an expiry beyond which no hold
 --       is extended; the id of each lock; then pairs of a lock's number and the last
 --       token its holder has used
 -- Reply µs, expiry, then for each lock of which that is not all: its number and
---       its own expiry (0: lost), negative if somebody waits
+--       its own expiry (0: lost, 1: broken), negative if somebody waits
 -- include bounds
 -- include now
 local each, target = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -22,7 +22,7 @@ end
 local reply, written = {us, target}, false
 for i = 1, locks do
   local S, id = KEYS[each * (i - 1) + 1], ARGV[i + 2]
-  local s, e, wanted = redis.pcall('HMGET', S, 'o', 'e', 'b', 'd', 't'), 0, false
+  local s, e, wanted = redis.pcall('HMGET', S, 'o', 'e', 'b', 'd', 't', 'x'), 0, false
   local alone = s.err and each == 1
   local R = alone and S or each > 1 and KEYS[each * (i - 1) + 2]
   local exclusive = s[1] == id
@@ -33,7 +33,8 @@ for i = 1, locks do
     e = type(score) == 'string' and tonumber(score) or 0
   end
   if e <= now then
-    e = 0
+    local isBroken = s[6] == id or each > 1 and redis.pcall('ZSCORE', KEYS[each * i], id)
+    e = (isBroken == true or type(isBroken) == 'string') and 1 or 0
   else
     local later = e < target
     e = math.max(e, target)
@@ -59,7 +60,7 @@ for i = 1, locks do
     if not alone and tokens[i] and tonumber(tokens[i]) > tonumber(s[5] or 0) then
       redis.call('HSET', S, 't', tokens[i])
     end
-    if wanted or each > 1 and not exclusive and redis.call('EXISTS', KEYS[each * i]) == 1 then
+    if wanted or each > 1 and not exclusive and redis.call('EXISTS', KEYS[each * i - 2]) == 1 then
       e = -e
     end
   end

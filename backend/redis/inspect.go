@@ -1,0 +1,286 @@
+package redis
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Ping implements backend.Pinger. On a cluster it asks one node.
+func (b *Backend) Ping(ctx context.Context) (version string, err error) {
+	if err := b.isUsable(); err != nil {
+		return "", err
+	}
+	var hello *redis.Cmd
+	err = guard(func() error {
+		pipe := b.client.Pipeline()
+		ping := pipe.Ping(ctx)
+		hello = pipe.Do(ctx, "hello") // answers while the server is loading, too
+		_, _ = pipe.Exec(ctx)
+		return ping.Err()
+	})
+	if err != nil {
+		return "", fail(err)
+	}
+	switch fields, _ := hello.Result(); fields := fields.(type) {
+	case map[any]any:
+		version, _ = fields["version"].(string)
+	case []any:
+		if i := slices.Index(fields, any("version")); i >= 0 && i+1 < len(fields) {
+			version, _ = fields[i+1].(string)
+		}
+	}
+	return version, nil
+}
+
+// isUsable returns why b can be asked nothing, or nil.
+func (b *Backend) isUsable() error {
+	if b.unfit == nil && b.isClosing() {
+		return backend.ErrClosed
+	}
+	return b.unfit
+}
+
+// Inspect implements backend.Inspector. Since when a reader has the lock the server does
+// not know.
+func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, error) {
+	if err := b.isUsable(); err != nil {
+		return backend.Snapshot{}, err
+	}
+	var out backend.Snapshot
+	readers, from, after := make(map[string]bool), 0, "-1"
+	for {
+		call := inspectScript.callWith(lockKey(name), 4, from, after)
+		a, err := b.runUntilAnswered(ctx, backend.FirstAnswer, inspectScript, call, nil)
+		if err != nil {
+			return backend.Snapshot{}, err
+		}
+		next, ok := a.at(7).(string)
+		if !ok || a.int(0) <= 0 {
+			return backend.Snapshot{}, fail(errGarbled)
+		}
+		addParties(&out, a, readers)
+		if a.int(8) == 0 {
+			return out, nil
+		}
+		from, after = from+page, next
+	}
+}
+
+// page is of how many readers, waiters or names a server tells at a time.
+const page = 1000
+
+// addParties adds those of a page. Readers that renew move between pages.
+func addParties(out *backend.Snapshot, a answer, readers map[string]bool) {
+	us, expiry, token := a.int(0), a.int(3), uint64(max(a.int(4), 0))
+	if holder, _ := a.at(1).(string); holder != "" && len(out.Holders) == 0 {
+		p := partyOf(holder)
+		p.Entries, p.Token = max(int(a.int(2)), 1), token
+		p.Since, p.Left = time.UnixMicro(int64(min(token, uint64(us)))), between(us, expiry)
+		out.Holders = append(out.Holders, p)
+	}
+	for id, till := range a.pairs(5) {
+		if readers[id] {
+			continue
+		}
+		readers[id] = true
+		p := partyOf(id)
+		p.Mode, p.Entries = backend.Shared, 1 // an id stays as it is at a downgrade
+		p.Token, p.Left = token, between(us, till)
+		out.Holders = append(out.Holders, p)
+	}
+	for id, rank := range a.pairs(6) {
+		p := partyOf(id)
+		p.Since = time.UnixMicro(rank)
+		out.Waiters = append(out.Waiters, p)
+	}
+}
+
+// pairs are the texts and numbers in turn that the i-th value is a list of.
+func (a answer) pairs(i int) iter.Seq2[string, int64] {
+	list, _ := a.at(i).([]any)
+	return func(yield func(string, int64) bool) {
+		for pair := range slices.Chunk(list, 2) {
+			id, _ := pair[0].(string)
+			text, _ := pair[len(pair)-1].(string)
+			number, err := strconv.ParseFloat(text, 64)
+			if err == nil && max(number, -number) <= exact && !yield(id, int64(number)) {
+				return
+			}
+		}
+	}
+}
+
+// Names implements backend.Inspector. It looks through all keys of the server, 1,000 at a
+// time.
+func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		err := b.isUsable()
+		var masters []redis.Cmdable
+		if err == nil {
+			masters, err = b.masters(ctx)
+		}
+		for i := 0; i < len(masters) && err == nil; i++ {
+			more := true
+			for cursor := uint64(0); more && err == nil; {
+				var names []string
+				err = retry(ctx, func(ctx context.Context) error {
+					found, next, err := scanPage(ctx, masters[i], prefix, cursor)
+					if err == nil {
+						names, cursor, more = found, next, next != 0
+					}
+					return err
+				})
+				for _, name := range names {
+					if !yield(name, nil) {
+						return
+					}
+				}
+			}
+		}
+		if err != nil {
+			yield("", fail(err))
+		}
+	}
+}
+
+// masters are the servers that have the locks.
+func (b *Backend) masters(ctx context.Context) (all []redis.Cmdable, err error) {
+	if b.cluster == nil {
+		return []redis.Cmdable{b.client}, nil
+	}
+	var mu sync.Mutex
+	err = retry(ctx, func(ctx context.Context) error {
+		all = nil
+		return b.cluster.client.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, node)
+			return nil
+		})
+	})
+	return all, err
+}
+
+// retry runs f, which reads, until it succeeds or that is hopeless.
+func retry(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := backend.Bound(ctx, backend.FirstAnswer)
+	defer cancel()
+	var pause backend.Backoff
+	for {
+		err := guard(func() error { return f(ctx) })
+		if err == nil || isHopeless(err) || !isPassing(err) || !backend.Sleep(ctx, pause.Next()) {
+			return err
+		}
+	}
+}
+
+// scanPage returns the names on a page of the keys of a server that are held or waited
+// for, and where the next page begins: 0 if this is the last.
+func scanPage(ctx context.Context, c redis.Cmdable, namePrefix string, cursor uint64) (names []string, next uint64, err error) {
+	// No byte of an encoded name means anything in a pattern.
+	begin := strings.TrimSuffix(string(lockKey(namePrefix)), "}")
+	keys, next, err := c.ScanType(ctx, cursor, begin+"*}", page, "hash").Result()
+	if err != nil {
+		return nil, 0, err
+	}
+	keys, err = keysInUse(ctx, c, keys)
+	for _, k := range keys {
+		text := strings.TrimSuffix(strings.TrimPrefix(k, prefix+"{"), "}")
+		if name, ok := backend.DecodeName(text); ok {
+			names = append(names, name)
+		}
+	}
+	return names, next, err
+}
+
+// keysInUse returns those of locks that are held or waited for.
+func keysInUse(ctx context.Context, c redis.Cmdable, keys []string) (out []string, err error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	pipe := c.Pipeline()
+	now, states := pipe.Time(ctx), make([]*redis.SliceCmd, len(keys))
+	for i, k := range keys {
+		states[i] = pipe.HMGet(ctx, k, "o", "e", "b")
+	}
+	if err := execute(ctx, pipe); err != nil {
+		return nil, err
+	}
+	ms := float64(now.Val().UnixMilli())
+	var others []string
+	var ends []*redis.ZSliceCmd
+	pipe = c.Pipeline()
+	for i, k := range keys {
+		var s struct {
+			Owner  string  `redis:"o"`
+			Expiry float64 `redis:"e"`
+			Busy   int     `redis:"b"`
+		}
+		switch err := states[i].Scan(&s); {
+		case err != nil: // the key of somebody else
+		case s.Owner != "" && s.Expiry > ms:
+			out = append(out, k)
+		case s.Busy == 1 || s.Busy == 3: // readers, or a queue
+			others = append(others, k)
+			ends = append(ends, pipe.ZRevRangeWithScores(ctx, k+suffixes[1], 0, 0), pipe.ZRevRangeWithScores(ctx, k+suffixes[3], 0, 0))
+		}
+	}
+	err = execute(ctx, pipe)
+	for i, k := range others {
+		if latest := append(ends[2*i].Val(), ends[2*i+1].Val()...); slices.ContainsFunc(latest, func(z redis.Z) bool { return z.Score > ms }) {
+			out = append(out, k)
+		}
+	}
+	return out, err
+}
+
+// execute sends a pipeline. What the server says of single commands is no error.
+func execute(ctx context.Context, pipe redis.Pipeliner) error {
+	if pipe.Len() == 0 {
+		return nil
+	}
+	_, err := pipe.Exec(ctx)
+	if _, isReply := replyOf(err); isReply && kindOf(err) != backend.ErrAuth && !isPassing(err) {
+		return nil
+	}
+	return err
+}
+
+// Break implements backend.Breaker. A hold that Expire has left is one, too. Readers are
+// ended 1,000 at a time.
+func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
+	if err := b.isUsable(); err != nil {
+		return err
+	}
+	k, ended, repeated := lockKey(name), int64(0), false
+	for {
+		call := breakScript.callWith(k, 5, strconv.FormatUint(token, 10))
+		a, err := b.runUntilAnswered(ctx, backend.FirstAnswer, breakScript, call, func(err error) {
+			repeated = repeated || !isUntouched(err)
+		})
+		if err != nil {
+			return err
+		}
+		if len(a.values) < 3 {
+			return fail(errGarbled)
+		}
+		b.checkLater(k, a)
+		ended += a.int(0)
+		switch {
+		case a.int(0) > 0 && a.int(2) > 0:
+		case ended > 0 || repeated: // by a request whose answer was lost
+			return nil
+		default:
+			return backend.ErrNotHeld
+		}
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/server"
 )
 
@@ -323,4 +324,56 @@ func cpuTime() time.Duration {
 		panic(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkInspect asks who waits where 10,000 do, beside a client that takes free locks.
+func BenchmarkInspect(b *testing.B) {
+	const waiters = 10_000
+	c, name := plainClient(b, shared), b.Name()
+	var all []redis.Z
+	for n := range waiters {
+		score := float64(time.Now().Add(time.Hour).UnixMilli() + int64(n))
+		all = append(all, redis.Z{Score: score, Member: fmt.Sprintf("w60000:client:%d.AAAAAAAAAAA", n+1)})
+	}
+	for _, suffix := range []string{":q", ":a"} {
+		must[int64](b)(c.ZAdd(b.Context(), mainKey(name)+suffix, all...).Result())
+		b.Cleanup(func() { c.Del(context.Background(), mainKey(name)+suffix) })
+	}
+	l := New(c, nil)
+	costs := processors(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if s := must[backend.Snapshot](b)(l.Inspect(b.Context(), name)); len(s.Waiters) != waiters {
+			b.Fatalf("%d waiters", len(s.Waiters))
+		}
+	}
+	costs()
+}
+
+// BenchmarkNames lists 100,000 locks that are held.
+func BenchmarkNames(b *testing.B) {
+	const locks = 100_000
+	s := server.Start(b, server.Redis{})
+	c := plainClient(b, s)
+	pipe := c.Pipeline()
+	for n := range locks {
+		pipe.HSet(b.Context(), mainKey(fmt.Sprint("name/", n)), "o", "w60000:client:1.AAAAAAAAAAA", "e", int64(1)<<43, "t", 1)
+		if n%1000 == 999 {
+			must[[]redis.Cmder](b)(pipe.Exec(b.Context()))
+		}
+	}
+	l := New(c, nil)
+	before := timeOf(b, s)
+	b.ReportAllocs()
+	for b.Loop() {
+		n := 0
+		for _, err := range l.Names(b.Context(), "name/") {
+			must[any](b)(nil, err)
+			n++
+		}
+		if n != locks {
+			b.Fatalf("%d names", n)
+		}
+	}
+	b.ReportMetric(float64((timeOf(b, s)-before).Milliseconds())/float64(b.N), "server-ms/op")
 }

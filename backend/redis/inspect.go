@@ -84,7 +84,10 @@ func addParties(out *backend.Snapshot, a answer, readers map[string]bool) {
 	if holder, _ := a.at(1).(string); holder != "" && len(out.Holders) == 0 {
 		p := partyOf(holder)
 		p.Entries, p.Token = max(int(a.int(2)), 1), token
-		p.Since, p.Left = time.UnixMicro(int64(min(token, uint64(us)))), between(us, expiry)
+		p.Left = between(us, expiry)
+		if token <= uint64(us+backend.TokenLead.Microseconds()) { // after Break it is not when it was granted
+			p.Since = time.UnixMicro(int64(min(token, uint64(us))))
+		}
 		out.Holders = append(out.Holders, p)
 	}
 	for id, till := range a.pairs(5) {

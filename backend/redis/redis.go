@@ -133,7 +133,9 @@
 // all keys of the database, 1,000 at a time, on each master of a cluster. A holder from
 // which Break takes the lock away hears of it by a message, as a waiter hears of a grant,
 // or else with its renewal. The next token is then as high as any that the holder may have
-// handed on, and may be ahead of the clock by the rest of the lease.
+// handed on: it may be ahead of the clock by the rest of the lease, and for so long the
+// server does not know since when the next holder has the lock, which is not passed on
+// within a client either.
 //
 // # Permissions
 //

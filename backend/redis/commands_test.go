@@ -165,7 +165,7 @@ func TestCommandsOfIdleWaiters(t *testing.T) {
 	c := plainClient(t, s)
 	eventually(t, "all wait", func() bool { return c.ZCard(ctx, mainKey(t.Name())+":q").Val() == clients })
 	subscribed(t, s, clients+1)
-	settle(t, s)
+	awaitSilence(t, s)
 	n := sent(t, s, func() { time.Sleep(6 * time.Second) })
 	waited := time.Since(began).Seconds()
 	asked, renewed := int64(max(5, waited/0.9)), int64(waited/10)
@@ -182,8 +182,8 @@ func TestCommandsOfIdleWaiters(t *testing.T) {
 	}
 }
 
-// settle waits until the server gets no more commands.
-func settle(t *testing.T, s *server.Server) {
+// awaitSilence waits until the server gets no more commands.
+func awaitSilence(t *testing.T, s *server.Server) {
 	t.Helper()
 	eventually(t, "silence", func() bool {
 		return sent(t, s, func() { time.Sleep(500 * time.Millisecond) }) == 0

@@ -45,7 +45,7 @@ var (
 	releaseScript  = newScript("release", ordinary)
 	convertScript  = newScript("convert", ordinary)
 	checkScript    = newScript("check", ordinary)
-	tellScript     = newScript("tell", ordinary)
+	tellScript     = newScript("notifyreaders", ordinary)
 	renewScript    = newScript("renew", durable)
 	enterScript    = newScript("enter", ordinary)
 	probeScript    = newScript("probe", ordinary)

@@ -5,12 +5,12 @@
 -- ARGV  token
 -- Reply how many holds were ended, watch, 1 if there are more readers to be ended
 local S, R, Q, A, X = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
--- include bounds
+-- include limits
 -- include publish
 -- include now
 local s = redis.call('HMGET', S, 'o', 'b', 'd', 't', 'e', 'a', 'l')
--- include state
--- include room
+-- include status
+-- include firstwrite
 local ended, remaining = {}, 0
 if t > 0 and tonumber(ARGV[1]) == t then
   if o and e > now then
@@ -33,9 +33,9 @@ for _, head in ipairs(ended) do
   -- include hint
 end
 
--- include settle
+-- include handover
 
 local id, refusing = ended[1], #ended > 0
--- include finish
+-- include expiries
 -- include watch
 return {#ended, watch, remaining}

@@ -4,13 +4,13 @@
 -- KEYS  S R Q A X
 -- Reply watch
 local S, R, Q, A, X = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
--- include bounds
+-- include limits
 -- include publish
 -- include now
 local s = redis.call('HMGET', S, 'o', 'b', 'd', 't', 'e', 'a', 'l')
--- include state
--- include room
--- include settle
+-- include status
+-- include firstwrite
+-- include handover
 
 if waiting > 0 then
   local head = redis.call('ZRANGE', Q, 0, 0)[1]
@@ -19,7 +19,7 @@ if waiting > 0 then
 end
 
 local refusing = false
--- include finish
+-- include expiries
 -- include watch
 if rest > g then
   watch = more -- whoever waits looks after it

@@ -12,12 +12,12 @@
 local S, R, Q, A, X = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, expiring, used = ARGV[1], ARGV[2] == 'expiring', tonumber(ARGV[4])
 local left = expiring and id .. '!' or id
--- include bounds
+-- include limits
 -- include publish
 -- include now
 local s = redis.call('HMGET', S, 'o', 'b', 'd', 't', 'e', 'a', 'l')
--- include state
--- include room
+-- include status
+-- include firstwrite
 local function reads(who) return readers > 0 and tonumber(redis.call('ZSCORE', R, who) or 0) > now end
 local status, changed, till = 'LOST', false, now + ARGV[3]
 if o == id and e > now then
@@ -42,11 +42,11 @@ elseif o == left and e > now or reads(left) then
   status = 'OK' -- it was asked twice
 end
 
--- include settle
+-- include handover
 
 joined = joined or changed
 local refusing = ARGV[5] == '1'
--- include finish
+-- include expiries
 -- include watch
 
 return {status, watch}

@@ -6,7 +6,7 @@
 -- Reply expiry (0: lost), µs
 local S, R = KEYS[1], KEYS[2]
 local id, ttl, entries, sequence = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
--- include bounds
+-- include limits
 -- include now
 
 local s = redis.call('HMGET', S, 'o', 'e', 's', 'd')
@@ -22,7 +22,7 @@ if (s[4] or 0) - e < keep then
   redis.call('PEXPIRE', R, kept - now)
   redis.call('HSET', S, 'd', kept)
 else
-  -- include room
+  -- include firstwrite
 end
 if not exclusive then
   redis.call('ZADD', R, e, id)

@@ -5,7 +5,7 @@
 -- ARGV  of each lock: id, ttl ms
 -- Reply for one lock that of acquire if it is granted, else 0: nothing has changed, and
 --       acquire can tell more; for several a list of that
--- include bounds
+-- include limits
 -- include now
 local plain, least, replies = true, us, {}
 for i = 1, #KEYS do
@@ -13,7 +13,7 @@ for i = 1, #KEYS do
   local granted
   -- A key of another type concerns nobody but who asks for it.
   local s = redis.pcall('HMGET', S, 'o', 'b', 'd', 't')
-  -- include free
+  -- include grantfree
   replies[i] = granted or 0
 end
 return #KEYS > 1 and replies or replies[1]

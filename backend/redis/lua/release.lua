@@ -7,7 +7,7 @@
 --       and be '' for several)
 -- Reply for one lock watch, or LEFT (the queue) watch, or NOT_HELD watch; for several a
 --       list of that, with FAILED for one of which a request of its own can tell more
--- include bounds
+-- include limits
 -- include publish
 local function one(i)
   local first = 5 * i - 4
@@ -23,7 +23,7 @@ local function one(i)
   end
 
   -- include now
-  -- include state
+  -- include status
   local held, status = o == id, 'NOT_HELD'
   if held then
     status, o = 'OK', false -- the fields go when it is known who is next
@@ -37,10 +37,10 @@ local function one(i)
     redis.call('ZREM', A, id)
   end
   if status == 'NOT_HELD' then
-    -- include room
+    -- include firstwrite
   end
 
-  -- include settle
+  -- include handover
 
   if held and not o then
     redis.call('HDEL', S, 'o', 'e', 'n', 's')
@@ -48,7 +48,7 @@ local function one(i)
   if held and used then
     redis.call('HSET', S, 't', t)
   end
-  -- include finish
+  -- include expiries
   -- include watch
   return status == 'OK' and watch or {status, watch}
 end

@@ -9,7 +9,7 @@
 --       token its holder has used
 -- Reply µs, expiry, then for each lock of which that is not all: its number and
 --       its own expiry (0: lost, 1: broken), negative if somebody waits
--- include bounds
+-- include limits
 -- include now
 local each, target = tonumber(ARGV[1]), tonumber(ARGV[2])
 target = target < 0 and -target or now + target
@@ -49,7 +49,7 @@ for i = 1, locks do
       end
       redis.call('HSET', S, 'd', kept)
     elseif not written then
-      -- include room
+      -- include firstwrite
     end
     written = true
     if later and exclusive then

@@ -12,7 +12,7 @@
 -- Reply NOT_READY µs rest     the data goes back less than rejoin ms
 --       or a reply of acquire
 local S, R, Q, A, X, B = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
--- include bounds
+-- include limits
 -- include publish
 -- include now
 local kept = ARGV[8] == '0' and tonumber(redis.call('HMGET', B, 'since')[1] or nil)
@@ -30,4 +30,4 @@ if proposal <= us + ARGV[7] then
   least = math.max(us, proposal)
 end
 local s = redis.call('HMGET', S, 'o', 'b', 'd', 't')
--- include take
+-- include grantorqueue

@@ -1,17 +1,17 @@
 -- What acquire does, with the token of a new grant no less than least.
 --
--- Uses  KEYS and the first ARGV of acquire, bounds, wake, us now
+-- Uses  KEYS and the first ARGV of acquire, limits, publish, us now
 local id, ttl, mode, order = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local shared = string.byte(id) == 114
 local expiry = now + ttl
 local plain, granted = not shared and mode ~= 'p', nil
--- include free
+-- include grantfree
 if granted then
   return granted
 end
 
--- include state
--- include settle
+-- include status
+-- include handover
 
 local place = false
 if waiting > 0 and (mode ~= 'w' or not o) then
@@ -65,7 +65,7 @@ else
     end
   end
   if mode == 'p' then -- it prolongs the wait
-    -- include room
+    -- include firstwrite
   end
   local poll = math.min(math.max(waiting * 1000, 5000), 120000)
   local alive = now + 3 * poll
@@ -78,7 +78,7 @@ else
     redis.call('PEXPIRE', Q, abandoned)
     redis.call('PEXPIRE', A, abandoned)
     local from, holders = 0, o and {o}
-    -- include contend
+    -- include notifyholders
     untold = next
   end
   local position = waiting - 1
@@ -86,7 +86,7 @@ else
     position = redis.call('ZRANK', Q, id)
   end
   if position == 0 then -- nobody tells the head that a lease runs out
-    -- Nobody holds it if settle had to stop just before this id.
+    -- Nobody holds it if handover had to stop just before this id.
     local rest = o and e or redis.call('ZREVRANGE', R, 0, 0, 'WITHSCORES')[2] or now + math.max(missing, 0)
     poll = math.min(poll, rest - now + 5)
   end
@@ -100,6 +100,6 @@ else
 end
 
 local refusing = false
--- include finish
+-- include expiries
 
 return reply

@@ -1,8 +1,8 @@
--- Included after settle. It sees to it that the keys last as long as they must,
+-- Included after handover. It sees to it that the keys last as long as they must,
 -- and notes in S what may be in the others: a script that finds nothing noted
 -- there need not look.
 --
--- Uses    what state and settle set, and refusing: whether id is refused from now on
+-- Uses    what status and handover set, and refusing: whether id is refused from now on
 if refusing then
   redis.call('ZREMRANGEBYSCORE', X, '-inf', now)
   redis.call('ZADD', X, now + refused, id)

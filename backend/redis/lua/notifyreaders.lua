@@ -6,5 +6,5 @@
 -- Reply how many have been told now, or 0 if there are no more
 local R, from, holders = KEYS[2], tonumber(ARGV[1]), false
 -- include publish
--- include contend
+-- include notifyholders
 return next

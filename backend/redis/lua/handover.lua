@@ -1,7 +1,7 @@
 -- Included by every script that may let somebody in. It forgets what has
 -- expired and gives the lock to the head of the queue while that can have it.
 --
--- Uses    what state sets
+-- Uses    what status sets
 -- Updates o e t readers waiting due last
 -- Sets    more, 1 if there was more to do than one script should;
 --         joined, whether there are new readers;

@@ -2,20 +2,11 @@ package quorum
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
-)
-
-var (
-	// errStuck says that others have the nodes that are missing, or that they came
-	// too late.
-	errStuck = errors.New("the votes are split")
-
-	errTooLate = errors.New("the nodes took longer than the lease lasts")
 )
 
 // Acquire implements backend.Backend. Those who wait queue at one node, the same for
@@ -24,42 +15,42 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 	if b.maxTTL > 0 && r.TTL > b.maxTTL {
 		return nil, backend.Fail(backend.ErrInvalidTTL, fmt.Errorf("%v is more than the quorum's greatest TTL, %v", r.TTL, b.maxTTL))
 	}
-	if !b.begin() {
+	if !b.beginCall() {
 		return nil, backend.ErrClosed
 	}
 	defer b.calls.Done()
 	began, found, last := time.Now(), false, undecided
-	pause := backend.Backoff{Min: 20 * time.Millisecond}
+	backoff := backend.Backoff{Min: 20 * time.Millisecond}
 	for round := 0; ctx.Err() == nil; round++ {
-		c := b.newCall(ctx, r, round)
-		if r.Wait && (last == stuck || b.all() || b.contended.has(c.hash)) {
-			c.phase = queueing
+		a := b.newAttempt(ctx, r, round)
+		if r.Wait && (last == split || b.needsAll() || b.contended.has(a.hash)) {
+			a.phase = queueing
 		}
 		if !found {
-			c.most = min(c.most, max(backend.FirstAnswer-time.Since(began), leastLimit))
+			a.answerLimit = min(a.answerLimit, max(backend.FirstAnswer-time.Since(began), minAnswerLimit))
 		}
-		bh, v, err := c.decide(ctx, found)
+		bh, v, err := a.decide(ctx, found)
 		last = v
 		if bh != nil {
 			return bh, nil
 		}
-		c.giveUp(ctx)
-		found = found || c.found()
-		rest := rand.N(c.patient)
-		if v == short {
-			ready, soon := c.readyIn()
-			if kindOf(err) != backend.ErrUnavailable || !found && !soon && time.Since(began) > backend.FirstAnswer {
+		a.abandon(ctx)
+		found = found || a.foundHolder()
+		pause := rand.N(a.splitTimeout)
+		if v == unavailable {
+			readyIn, ready := a.readyIn()
+			if kindOf(err) != backend.ErrUnavailable || !found && !ready && time.Since(began) > backend.FirstAnswer {
 				return nil, err
 			}
-			if soon {
+			if ready {
 				r.Answered()
 			}
-			rest = min(pause.Next(), ready)
+			pause = min(backoff.Next(), readyIn)
 		}
 		if !r.Wait || v == ended {
 			return nil, err
 		}
-		b.sleep(ctx, rest)
+		b.sleep(ctx, pause)
 	}
 	return nil, backend.WaitEnded(ctx, found)
 }
@@ -75,7 +66,7 @@ func (b *Backend) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// A phase says what a call waits for.
+// A phase says what an attempt waits for.
 type phase uint8
 
 const (
@@ -91,431 +82,271 @@ const (
 	gathering
 )
 
-// A verdict is what has become of a call.
+// A verdict is what has become of an attempt.
 type verdict uint8
 
 const (
-	undecided verdict = iota // the answers to come decide
-	won                      // enough nodes have granted
-	held                     // the lock is not free, and the call must not wait
-	stuck                    // others have the nodes that are missing
-	short                    // too few nodes answer
-	ended                    // nobody waits for it any more
+	undecided   verdict = iota // the answers to come decide
+	won                        // enough nodes have granted
+	held                       // the lock is not free, and the request must not wait
+	split                      // others have the nodes that are missing
+	unavailable                // too few nodes answer
+	ended                      // nobody waits for it any more
 )
 
-// A call is one round of an Acquire. Its front is the first node that answers, in
+// An attempt is one round of an Acquire. Its front is the first node that answers, in
 // an order of the nodes that all clients have in common for a name. Who waits, waits
 // there, so that the votes are not split among those who come at once.
-type call struct {
+type attempt struct {
 	*hold
-	hash     uint32
-	phase    phase
-	most     time.Duration // that a node has for an answer
-	waited   bool          // the front has had it wait
-	began    time.Time     // of the present phase
-	beat     time.Time     // when to see whether the front is still there
-	stuckFor time.Time     // since when only nodes are missing that others have; zero: not so
-	patient  time.Duration // how long that may last
+	hash         uint32
+	phase        phase
+	answerLimit  time.Duration // that a node has for an answer
+	queued       bool          // the front has had it wait
+	began        time.Time     // of the present phase
+	nextPing     time.Time     // when to see whether the front is still there
+	splitSince   time.Time     // since when only nodes are missing that others have; zero: not so
+	splitTimeout time.Duration // how long that may last
 }
 
-func (b *Backend) newCall(ctx context.Context, r backend.Request, round int) *call {
-	c := &call{hold: b.newHold(ctx, r, round), hash: hashOf(r.Name), most: limit(r.TTL), began: time.Now()}
-	c.patient = c.patience()
-	return c
+// newAttempt returns the attempt of that round. It waits for nodes that others have for
+// several times what a node takes to answer, the longer the more often that was not
+// enough.
+func (b *Backend) newAttempt(ctx context.Context, r backend.Request, round int) *attempt {
+	a := &attempt{hold: b.newHold(ctx, r), hash: hashOf(r.Name), answerLimit: answerLimit(r.TTL), began: time.Now()}
+	if b.needsAll() && r.Wait {
+		a.splitTimeout = r.TTL / 3
+		return a
+	}
+	d := max(8*time.Duration(b.paceOfMajority()), 10*time.Millisecond) << min(round, 6)
+	a.splitTimeout = min(d/2+rand.N(d), time.Second, r.TTL/4)
+	return a
 }
 
 // decide asks the nodes and waits until the lock is held or will not be in this
 // round. Found says that somebody had it in an earlier one.
-func (c *call) decide(ctx context.Context, found bool) (*backend.Hold, verdict, error) {
-	c.start()
+func (a *attempt) decide(ctx context.Context, found bool) (*backend.Hold, verdict, error) {
+	a.start()
 	t := time.NewTimer(time.Hour)
 	defer t.Stop()
 	for {
-		c.mu.Lock()
-		v, again := c.step(time.Now())
-		bh, err := c.conclude(v)
-		answered := c.count().answered > 0
-		c.mu.Unlock()
+		a.mu.Lock()
+		v, again := a.step(time.Now())
+		bh, err := a.conclude(v)
+		answered := a.count().answered > 0
+		a.mu.Unlock()
 		if v != undecided {
 			return bh, v, err
 		}
 		switch {
-		case c.waited:
-			c.r.Queued()
+		case a.queued:
+			a.request.Queued()
 		case answered:
-			c.r.Answered()
+			a.request.Answered()
 		}
 		t.Reset(again)
 		select {
-		case <-c.changed:
+		case <-a.changed:
 		case <-t.C:
 		case <-ctx.Done():
-			return nil, ended, backend.WaitEnded(ctx, found || c.found())
-		case <-c.b.closing:
+			return nil, ended, backend.WaitEnded(ctx, found || a.foundHolder())
+		case <-a.b.closing:
 			return nil, ended, backend.ErrClosed
 		}
 	}
 }
 
 // start asks all nodes, or leaves it to step to ask the front alone.
-func (c *call) start() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.front = c.chooseFront()
-	if c.phase == queueing {
+func (a *attempt) start() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.front = a.chooseFront()
+	if a.phase == queueing {
 		return
 	}
-	for i := range c.seats {
-		c.ask(i, c.r.Wait && i == c.front)
+	for i := range a.votes {
+		a.ask(i, a.request.Wait && i == a.front)
 	}
-}
-
-// chooseFront returns the first node in the order of the name that may grant the
-// lock: one that answers as fast as the others, if there is one. Called with h.mu
-// held.
-func (c *call) chooseFront() int {
-	second := -1
-	for k := range c.seats {
-		i := k
-		if !c.b.all() {
-			i = (k + int(c.hash%uint32(len(c.seats)))) % len(c.seats)
-		}
-		switch {
-		case c.seats[i].isOut():
-		case c.seats[i].is == granted || !c.b.away(i):
-			return i
-		case second < 0:
-			second = i
-		}
-	}
-	return second
 }
 
 // step goes on as far as the answers allow, and says when to look again if none
-// comes. Called with h.mu held.
-func (c *call) step(now time.Time) (verdict, time.Duration) {
+// comes. Called with h.mu held, as all that it calls.
+func (a *attempt) step(now time.Time) (verdict, time.Duration) {
 	for {
-		before, again := c.phase, c.expire(now)
-		n := c.count()
-		if n.dead > len(c.seats)-c.b.need {
-			return short, 0
+		before, again := a.phase, a.expireAnswers(now)
+		n := a.count()
+		if n.out > len(a.votes)-a.b.need {
+			return unavailable, 0
 		}
 		v := undecided
 		switch before {
 		case asking:
-			v = c.stepAsking(n)
+			v = a.stepAsking(n)
 		case queueing:
-			v = c.stepQueueing()
-			again = min(again, c.watchFront(now))
+			v = a.stepQueueing()
+			again = min(again, a.pingFront(now))
 		case gathering:
 			var left time.Duration
-			v, left = c.stepGathering(n, now)
+			v, left = a.stepGathering(n, now)
 			again = min(again, left)
 		}
-		if v != undecided || c.phase == before {
+		if v != undecided || a.phase == before {
 			return v, again
 		}
 	}
 }
 
-func (c *call) stepAsking(n tally) verdict {
-	if s := &c.seats[c.front]; s.isOut() || c.b.nodes[c.front].silent.Load() {
-		c.front = c.chooseFront()
+func (a *attempt) stepAsking(n tally) verdict {
+	if a.votes[a.front].isOut() || a.b.nodes[a.front].silent.Load() {
+		a.front = a.chooseFront()
 	}
-	switch is := c.seats[c.front].is; {
-	case is == granted && n.bearing >= c.b.need:
+	switch state := a.votes[a.front].state; {
+	case state == granted && n.counting >= a.b.need:
 		return won
-	case is == granted && n.granted+n.coming < c.b.need:
-		c.enter(gathering)
-	case is != refused:
-	case c.r.Wait:
-		c.queue()
-	case n.answered >= c.b.need:
+	case state == granted && n.granted+n.coming < a.b.need:
+		a.enter(gathering)
+	case state != refused:
+	case a.request.Wait:
+		a.joinQueue()
+	case n.answered >= a.b.need:
 		return held
 	case n.coming == 0:
-		return short
+		return unavailable
 	}
 	return undecided
-}
-
-// stepQueueing asks the front, and another node for it when it is away.
-func (c *call) stepQueueing() verdict {
-	s := &c.seats[c.front]
-	if n := c.b.nodes[c.front]; s.is != granted && (s.isOut() || n.gone.Load() || s.is == asked && n.silent.Load()) {
-		is := s.is
-		s.is = failed
-		next := c.chooseFront()
-		switch {
-		case next < 0:
-			return short
-		case is == asked && c.b.away(next): // no other is any better
-			s.is = is
-		default:
-			c.drop(c.front)
-			s.is = failed
-			c.front = next
-		}
-		s = &c.seats[c.front]
-	}
-	switch {
-	case s.is == granted:
-		if !c.waited {
-			c.b.contended.forget(c.hash)
-		}
-		c.enter(gathering)
-	case s.is == unasked || s.is == refused && !s.asking:
-		c.ask(c.front, true)
-	}
-	c.waited = c.waited || s.refused
-	return undecided
-}
-
-// firstBeat and lastBeat bound how often who waits sees whether the front is still
-// there: the less often the longer it has waited.
-const firstBeat, lastBeat = 20 * time.Millisecond, 2 * time.Second
-
-// watchFront has the front pinged when it is time to, and says when it is.
-func (c *call) watchFront(now time.Time) time.Duration {
-	n := c.b.nodes[c.front]
-	if left := c.beat.Sub(now); left > 0 && !n.silent.Load() {
-		return left
-	}
-	next := min(max(now.Sub(c.began)/8, firstBeat), lastBeat)
-	if !c.beat.IsZero() {
-		n.check(c.b, c.r.TTL, c.signal)
-	}
-	c.beat = now.Add(next)
-	return next
 }
 
 // stepGathering waits for what is missing, for a while if others have it.
-func (c *call) stepGathering(n tally, now time.Time) (verdict, time.Duration) {
+func (a *attempt) stepGathering(n tally, now time.Time) (verdict, time.Duration) {
 	switch {
-	case n.bearing >= c.b.need:
+	case n.counting >= a.b.need:
 		return won, 0
 	case n.granted == 0:
-		return stuck, 0
+		return split, 0
 	}
-	c.gather()
-	if n = c.count(); n.coming > 0 {
-		c.stuckFor = time.Time{}
+	a.askRest()
+	if n = a.count(); n.coming > 0 {
+		a.splitSince = time.Time{}
 		return undecided, time.Minute
 	}
-	if c.stuckFor.IsZero() {
-		c.stuckFor = now
+	if a.splitSince.IsZero() {
+		a.splitSince = now
 	}
-	left := c.patient - now.Sub(c.stuckFor)
+	left := a.splitTimeout - now.Sub(a.splitSince)
 	switch {
 	case left > 0:
 		return undecided, left
-	case c.r.Wait:
-		return stuck, 0
+	case a.request.Wait:
+		return split, 0
 	}
 	return held, 0
 }
 
 // enter begins a phase.
-func (c *call) enter(p phase) { c.phase, c.began = p, time.Now() }
+func (a *attempt) enter(p phase) { a.phase, a.began = p, time.Now() }
 
-// queue gives up what others than the front may have granted: they are for who has
-// the front.
-func (c *call) queue() {
-	c.enter(queueing)
-	c.waited = true
-	c.b.contended.keep(c.hash)
-	for i := range c.seats {
-		if s := &c.seats[i]; i != c.front && (s.asking || s.hold != nil) {
-			c.drop(i)
-		}
-	}
-}
-
-// gather asks the nodes that have not been asked to let this call wait, one after
+// askRest asks the nodes that have not been asked to let this request wait, one after
 // the other where all are needed.
-func (c *call) gather() {
-	for i := range c.seats {
-		s := &c.seats[i]
-		if s.is == unasked || s.is == refused && !s.asking {
-			c.ask(i, true)
+func (a *attempt) askRest() {
+	for i := range a.votes {
+		v := &a.votes[i]
+		if v.state == unasked || v.state == refused && !v.asking {
+			a.ask(i, true)
 		}
-		if c.r.Wait && c.b.all() && s.is != granted {
+		if a.request.Wait && a.b.needsAll() && v.state != granted {
 			return
 		}
 	}
 }
 
-// expire takes for silent the nodes that have not answered as soon as they use to,
-// which nobody waits for who can do without, and for failed those that have not in
-// all the time there is. They may yet. It returns when there is something to expire.
-func (c *call) expire(now time.Time) time.Duration {
+// expireAnswers takes for silent the nodes that have not answered as soon as they use
+// to: nobody waits for them who can do without. It takes for failed those that have not
+// in all the time there is. Both may yet answer. It returns when to look again.
+func (a *attempt) expireAnswers(now time.Time) time.Duration {
 	next := time.Minute
-	for i := range c.seats {
-		s, n := &c.seats[i], c.b.nodes[i]
-		if s.is != asked && (s.is != unasked || !s.asking) {
+	for i := range a.votes {
+		v, n := &a.votes[i], a.b.nodes[i]
+		if v.state != asked && (v.state != unasked || !v.asking) {
 			continue
 		}
-		since := now.Sub(s.since)
-		if since >= c.most {
-			s.is, s.err = failed, errOverdue
+		since := now.Sub(v.since)
+		if since >= a.answerLimit {
+			v.state, v.err = failed, errOverdue
 			continue
 		}
-		left := c.most - since
-		if soon := n.limit(c.r.TTL) - since; soon <= 0 {
+		left := a.answerLimit - since
+		if usual := n.answerLimit(a.request.TTL) - since; usual <= 0 {
 			n.silent.Store(true)
 		} else {
-			left = min(left, soon)
+			left = min(left, usual)
 		}
 		next = min(next, left)
 	}
 	return next
 }
 
-var errOverdue = backend.Fail(backend.ErrUnavailable, errors.New("no answer in time"))
-
-// A tally counts the nodes by what they have said.
-type tally struct {
-	granted, bearing int
-	answered         int // have granted or refused
-	refused          int // have refused, whatever they have done since
-	dead             int // will not grant, or do not answer
-	coming           int // may answer, or grant, any moment
-}
-
-// count counts the nodes. One that is silent may answer any moment if there is no
-// hope without it. Called with h.mu held.
-func (h *hold) count() (n tally) {
-	silent, refusing := 0, 0
-	for i := range h.seats {
-		s := &h.seats[i]
-		if s.answered {
-			n.answered++
-		}
-		if s.refused {
-			n.refused++
-		}
-		switch {
-		case s.bears:
-			n.bearing++
-			n.granted++
-		case s.is == granted:
-			n.granted++
-			if h.token != 0 { // it is being told of that
-				n.coming++
-			}
-		case s.is == asked && h.b.nodes[i].silent.Load():
-			silent++
-		case s.is == asked, s.is == unasked && s.asking:
-			n.coming++
-		case s.is == refused:
-			refusing++
-		case s.isOut():
-			n.dead++
-		}
-	}
-	if n.granted+n.coming+refusing < h.b.need {
-		n.coming += silent
-	}
-	return n
-}
-
-// patience is how long a call waits for nodes that others have: several times what
-// they take to answer, the longer the more often that was not enough.
-func (c *call) patience() time.Duration {
-	if c.b.all() && c.r.Wait {
-		return c.r.TTL / 3
-	}
-	d := max(8*time.Duration(c.b.usualPace()), 10*time.Millisecond) << min(c.round, 6)
-	return min(d/2+rand.N(d), time.Second, c.r.TTL/4)
-}
-
 // conclude turns a verdict into what Acquire returns. Called with h.mu held.
-func (c *call) conclude(v verdict) (*backend.Hold, error) {
+func (a *attempt) conclude(v verdict) (*backend.Hold, error) {
 	switch v {
 	case won:
-		return c.win()
+		return a.win()
 	case held:
 		return nil, backend.ErrHeld
-	case stuck:
-		return nil, errStuck
-	case short:
-		return nil, c.failure()
+	case split:
+		return nil, errSplit
+	case unavailable:
+		return nil, a.failure()
 	}
 	return nil, nil
 }
 
 // win makes a hold of what the nodes have granted. The others may still join it.
-func (c *call) win() (*backend.Hold, error) {
-	l := c.lease()
-	if !l.lasts() {
-		if c.r.Wait {
-			return nil, errStuck
+func (a *attempt) win() (*backend.Hold, error) {
+	l := a.lease()
+	if !l.isValid() {
+		if a.request.Wait {
+			return nil, errSplit
 		}
 		return nil, backend.Fail(backend.ErrUnavailable, errTooLate)
 	}
-	c.won = true
-	c.gather() // a newcomer may have had one of the others for a moment
-	tells, atOnce, asking := false, false, false
-	for i := range c.seats {
-		asking = asking || c.seats[i].asking
-		if h := c.seats[i].hold; h != nil {
-			tells = tells || h.TellsWanted
-			atOnce = atOnce || h.WantedAtOnce
+	a.held = true
+	a.askRest() // a newcomer may have had one of the others for a moment
+	bh := &backend.Hold{Request: a.request, Token: a.token, Sent: l.sent, Granted: l.granted, RenewIn: l.renewIn, State: a.hold}
+	asking := false
+	for i := range a.votes {
+		asking = asking || a.votes[i].asking
+		if h := a.votes[i].hold; h != nil {
+			bh.TellsWanted = bh.TellsWanted || h.TellsWanted
+			bh.WantedAtOnce = bh.WantedAtOnce || h.WantedAtOnce
 		}
 	}
 	if asking {
-		c.late = time.AfterFunc(limit(c.r.TTL), c.stop)
+		a.lateTimer = time.AfterFunc(answerLimit(a.request.TTL), a.stop)
 	} else {
-		c.stop()
+		a.stop()
 	}
-	return &backend.Hold{
-		Request:      c.r,
-		Token:        c.token,
-		Sent:         l.sent,
-		Granted:      l.granted,
-		RenewIn:      l.renewIn,
-		TellsWanted:  tells,
-		WantedAtOnce: atOnce,
-		State:        c.hold,
-	}, nil
+	return bh, nil
 }
 
-// found reports that the nodes have said that somebody has the lock: the front, or
+// foundHolder reports that the nodes have said that somebody has the lock: the front, or
 // another one and enough have answered.
-func (c *call) found() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := c.count()
-	return c.waited || n.refused > 0 && n.answered >= c.b.need
+func (a *attempt) foundHolder() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := a.count()
+	return a.queued || n.refused > 0 && n.answered >= a.b.need
 }
 
 // readyIn returns when the first of the nodes that do not vote yet will, and
 // whether there is one.
-func (c *call) readyIn() (in time.Duration, soon bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (a *attempt) readyIn() (in time.Duration, ready bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	in = time.Second
-	for i := range c.seats {
-		if c.seats[i].is == unready {
-			in, soon = min(in, max(c.seats[i].readyIn, time.Millisecond)), true
+	for i := range a.votes {
+		if v := &a.votes[i]; v.state == notReady {
+			in, ready = min(in, max(v.readyIn, time.Millisecond)), true
 		}
 	}
-	return in, soon
-}
-
-// failure says why too few nodes have granted. An error that will not go away
-// tells more than one that may. Called with h.mu held.
-func (c *call) failure() error {
-	kind := error(backend.ErrUnavailable)
-	for i := range c.seats {
-		if err := c.seats[i].err; c.seats[i].is == denied && kind == backend.ErrUnavailable {
-			kind = kindOf(err)
-		}
-	}
-	var why []error
-	for i := range c.seats {
-		if s := &c.seats[i]; s.isOut() && kindOf(s.err) == kind {
-			why = append(why, fmt.Errorf("node %d: %w", i+1, s.err))
-		}
-	}
-	return backend.Fail(kind, errors.Join(why...))
+	return in, ready
 }

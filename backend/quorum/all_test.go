@@ -89,7 +89,7 @@ func (s nodes) everyNode(t *testing.T) *client {
 
 func TestAllExclude(t *testing.T) {
 	in(t, 3, func(t *testing.T, s nodes) {
-		r := &room{t: t}
+		r := &checker{t: t}
 		var all sync.WaitGroup
 		for range 5 {
 			c := s.everyNode(t)

@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -11,20 +10,20 @@ import (
 )
 
 const (
-	// leastLimit is the least time that a node has for an answer. A busy machine may
+	// minAnswerLimit is the least time that a node has for an answer. A busy machine may
 	// take so long to look at one that has come.
-	leastLimit = 50 * time.Millisecond
+	minAnswerLimit = 50 * time.Millisecond
 
-	// between is the least time between two pings that are in vain.
-	between = 100 * time.Millisecond
+	// pingPause is the least time between two pings that are in vain.
+	pingPause = 100 * time.Millisecond
 
 	// backlog is how many requests are left to a node that has not answered them, and
 	// probes how many to one that is known to be silent.
 	backlog, probes = 256, 4
 
-	// A node is slow if it takes several times as long as the slowest of those that
-	// are needed, and somewhat more.
-	slowFactor, slowMore = 4, 2 * time.Millisecond
+	// A node is slow if it takes slowFactor times as long as the slowest of those that
+	// are needed, and slowMargin more.
+	slowFactor, slowMargin = 4, 2 * time.Millisecond
 )
 
 // pingOf returns what asks b whether it is there, at little cost; nil if there is nothing.
@@ -41,12 +40,13 @@ func pingOf(b backend.Backend) func(context.Context) error {
 // A node is one backend, what it can do, and how it is doing.
 type node struct {
 	backend.Backend
-	register   backend.TokenRegister // nil where all nodes are needed
-	renewer    backend.Renewer       // these may be nil
-	reenterer  backend.Reenterer
-	downgrader backend.Downgrader
-	expirer    backend.Expirer
-	ping       func(context.Context) error
+	register      backend.TokenRegister // nil where all nodes are needed
+	renewer       backend.Renewer       // these may be nil
+	reenterer     backend.Reenterer
+	downgrader    backend.Downgrader
+	expirer       backend.Expirer
+	batchReleaser backend.BatchReleaser
+	ping          func(context.Context) error
 
 	trip       backend.RoundTrip
 	pace       atomic.Int64 // ns that an answer takes, smoothed; 0: not known
@@ -67,6 +67,7 @@ func newNode(b backend.Backend, votes bool) (*node, error) {
 	n.reenterer, _ = b.(backend.Reenterer)
 	n.downgrader, _ = b.(backend.Downgrader)
 	n.expirer, _ = b.(backend.Expirer)
+	n.batchReleaser, _ = b.(backend.BatchReleaser)
 	n.ping = pingOf(b)
 	if votes {
 		var ok bool
@@ -77,31 +78,36 @@ func newNode(b backend.Backend, votes bool) (*node, error) {
 	return n, nil
 }
 
-// limit is how long the node may take to answer.
-func (n *node) limit(ttl time.Duration) time.Duration {
-	most := limit(ttl)
+// answerLimit is how long a node may take to answer.
+func answerLimit(ttl time.Duration) time.Duration {
+	return min(max(ttl/3, 250*time.Millisecond), 2*time.Second)
+}
+
+// answerLimit is how long this node may take: not much longer than its last answers.
+func (n *node) answerLimit(ttl time.Duration) time.Duration {
+	most := answerLimit(ttl)
 	if n.silent.Load() {
 		return most
 	}
-	return n.trip.Limit(min(leastLimit, most), most)
+	return n.trip.Limit(min(minAnswerLimit, most), most)
 }
 
-// soon is how long to wait for the node's word if others have given theirs.
-func (n *node) soon() time.Duration {
+// grace is how long to wait for the node's reply if enough others have replied.
+func (n *node) grace() time.Duration {
 	if n.silent.Load() {
 		return 0
 	}
-	return n.limit(0)
+	return n.answerLimit(0)
 }
 
-// heard notes that the node took so long to answer, or did not.
-func (n *node) heard(took time.Duration, err error) {
+// observe notes that the node took so long to answer, or did not.
+func (n *node) observe(took time.Duration, err error) {
 	if !isAnswer(err) {
 		n.silent.Store(true)
 		return
 	}
 	n.gone.Store(false)
-	silent, limit := n.silent.Swap(false), n.trip.Limit(leastLimit, time.Hour)
+	silent, limit := n.silent.Swap(false), n.trip.Limit(minAnswerLimit, time.Hour)
 	if took > limit {
 		if !silent {
 			return // of one outage one request tells
@@ -116,19 +122,13 @@ func (n *node) heard(took time.Duration, err error) {
 	n.pace.Store(int64(took))
 }
 
-// isAnswer reports whether err, the outcome of a request, is the word of the node.
-func isAnswer(err error) bool {
-	var not *backend.NotReadyError
-	return err == nil || errors.Is(err, backend.ErrHeld) || errors.As(err, &not) || kindOf(err) != backend.ErrUnavailable
-}
-
-// admit reports whether the node may be sent another request. It has to be
-// followed by one call of answered. A silent node is pinged instead if it can be, and
+// beginRequest reports whether the node may be sent another request. It has to be
+// followed by one call of endRequest. A silent node is pinged instead if it can be, and
 // gets few requests otherwise, unless there are not enough others: what it has to
 // answer, or to be told again and again, shall not pile up.
-func (b *Backend) admit(n *node, ttl time.Duration) bool {
+func (b *Backend) beginRequest(n *node, ttl time.Duration) bool {
 	most := int64(backlog)
-	if n.silent.Load() && b.enough() {
+	if n.silent.Load() && b.hasMajority() {
 		if n.ping != nil {
 			n.check(b, ttl, func() {})
 			return false
@@ -138,14 +138,14 @@ func (b *Backend) admit(n *node, ttl time.Duration) bool {
 	if n.unanswered.Add(1) <= most {
 		return true
 	}
-	n.answered()
+	n.endRequest()
 	return false
 }
 
-func (n *node) answered() { n.unanswered.Add(-1) }
+func (n *node) endRequest() { n.unanswered.Add(-1) }
 
-// enough reports whether the nodes that answer are enough.
-func (b *Backend) enough() bool {
+// hasMajority reports whether the nodes that answer are enough.
+func (b *Backend) hasMajority() bool {
 	live := 0
 	for _, n := range b.nodes {
 		if !n.silent.Load() {
@@ -156,42 +156,41 @@ func (b *Backend) enough() bool {
 }
 
 // check pings the node, unless that is being done or was in vain a moment ago. It
-// tells when it is known whether the node is there.
-func (n *node) check(b *Backend, ttl time.Duration, tell func()) {
+// calls done when it is known whether the node is there.
+func (n *node) check(b *Backend, ttl time.Duration, done func()) {
 	if n.ping == nil || time.Now().UnixNano() < n.nextPing.Load() || !n.pinging.CompareAndSwap(false, true) {
 		return
 	}
-	done := b.workers.do(func() {
+	started := b.janitor.Go(func(context.Context) {
 		sent := time.Now()
-		ctx, cancel := context.WithTimeout(context.Background(), 2*n.limit(ttl))
+		ctx, cancel := context.WithTimeout(context.Background(), 2*n.answerLimit(ttl))
 		err := n.ping(ctx)
 		cancel()
 		if !isAnswer(err) {
 			n.gone.Store(true)
-			n.nextPing.Store(time.Now().Add(between).UnixNano())
+			n.nextPing.Store(time.Now().Add(pingPause).UnixNano())
 		}
-		n.heard(time.Since(sent), err)
+		n.observe(time.Since(sent), err)
 		n.pinging.Store(false)
-		tell()
+		done()
 	})
-	if !done {
+	if !started {
 		n.pinging.Store(false)
 	}
 }
 
-// away reports whether nobody should wait for node i: it is silent, or slow beside
+// isAway reports whether nobody should wait for node i: it is silent, or slow beside
 // the others.
-func (b *Backend) away(i int) bool {
+func (b *Backend) isAway(i int) bool {
 	n := b.nodes[i]
-	return n.silent.Load() || n.pace.Load() > int64(slowMore) && n.pace.Load() > int64(slowMore)+slowFactor*b.usualPace()
+	return n.silent.Load() || n.pace.Load() > int64(slowMargin) && n.pace.Load() > int64(slowMargin)+slowFactor*b.paceOfMajority()
 }
 
-// usualPace is that of the slowest of the nodes that are needed.
-func (b *Backend) usualPace() int64 {
-	var space [8]int64
-	all := space[:0]
-	for _, n := range b.nodes {
-		all = append(all, n.pace.Load())
+// paceOfMajority is that of the slowest of the nodes that are needed.
+func (b *Backend) paceOfMajority() int64 {
+	all := make([]int64, len(b.nodes))
+	for i, n := range b.nodes {
+		all[i] = n.pace.Load()
 	}
 	slices.Sort(all)
 	return all[b.need-1]

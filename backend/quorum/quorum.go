@@ -133,28 +133,29 @@ type Backend struct {
 	maxTTL   time.Duration // 0: no bound
 	minTTL   time.Duration
 	rejoin   time.Duration
-	forecast forecast
+	proposer proposer
 	log      *slog.Logger
 
-	contended memory // names that are worth asking the front for alone
+	contended contendedNames
 
-	workers workers
-	janitor backend.Janitor
-	calls   sync.WaitGroup // Acquire calls under way
-	closing chan struct{}  // closed when Close begins
+	janitor backend.Janitor // has all requests to nodes
+	calls   sync.WaitGroup  // Acquire calls under way
+	closing chan struct{}   // closed when Close begins
 
-	stopLooking context.CancelFunc // at nodes that have not answered since they were opened
+	stopChecking context.CancelFunc // of nodes that have not answered since they were opened
 
 	mu     sync.Mutex
 	closed bool
 }
 
 var (
-	_ backend.Backend    = (*Backend)(nil)
-	_ backend.Renewer    = (*Backend)(nil)
-	_ backend.Reenterer  = (*Backend)(nil)
-	_ backend.Downgrader = (*Backend)(nil)
-	_ backend.MinTTLer   = (*Backend)(nil)
+	_ backend.Backend       = (*Backend)(nil)
+	_ backend.Renewer       = (*Backend)(nil)
+	_ backend.Reenterer     = (*Backend)(nil)
+	_ backend.Downgrader    = (*Backend)(nil)
+	_ backend.BatchReleaser = (*Backend)(nil)
+	_ backend.Expirer       = (*Backend)(nil)
+	_ backend.MinTTLer      = (*Backend)(nil)
 )
 
 // New returns a backend over nodes, which it closes with itself. It sends
@@ -168,7 +169,7 @@ func New(nodes []backend.Backend, o *Options) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{need: need, log: o.Logger, minTTL: backend.MinTTL, closing: make(chan struct{}), stopLooking: func() {}}
+	b := &Backend{need: need, log: o.Logger, minTTL: backend.MinTTL, closing: make(chan struct{}), stopChecking: func() {}}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
@@ -218,21 +219,20 @@ func (o *Options) skew() time.Duration {
 	return o.Skew
 }
 
-// all reports whether a hold takes every node.
-func (b *Backend) all() bool { return b.need == len(b.nodes) }
+// needsAll reports whether a hold takes every node.
+func (b *Backend) needsAll() bool { return b.need == len(b.nodes) }
 
 // MinTTL implements backend.MinTTLer: no node has a greater one.
 func (b *Backend) MinTTL() time.Duration { return b.minTTL }
 
-// Close implements backend.Backend. It closes the nodes: once enough have said
-// farewell, the others have a moment to.
+// Close implements backend.Backend. It closes the nodes. Once enough are closed, the
+// others have a moment to.
 func (b *Backend) Close(ctx context.Context) error {
-	if !b.shut() {
+	if !b.beginClose() {
 		return nil
 	}
 	b.calls.Wait()
 	err := b.closeNodes(ctx)
-	b.workers.close()
 	return errors.Join(err, b.janitor.Close(ctx))
 }
 
@@ -249,7 +249,7 @@ func (b *Backend) closeNodes(ctx context.Context) error {
 		if err := <-results; err != nil {
 			errs = append(errs, err)
 		} else if closed++; closed == b.need {
-			defer time.AfterFunc(leaving, cancel).Stop()
+			defer time.AfterFunc(leaveLimit, cancel).Stop()
 		}
 	}
 	if closed >= b.need {
@@ -258,8 +258,8 @@ func (b *Backend) closeNodes(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// shut turns newcomers and waiters away. It reports false if that was done.
-func (b *Backend) shut() bool {
+// beginClose turns newcomers and waiters away. It reports false if that was done.
+func (b *Backend) beginClose() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -267,25 +267,16 @@ func (b *Backend) shut() bool {
 	}
 	b.closed = true
 	close(b.closing)
-	b.stopLooking()
+	b.stopChecking()
 	return true
 }
 
-// begin counts an Acquire, unless the backend is closed.
-func (b *Backend) begin() bool {
+// beginCall counts an Acquire, unless the backend is closed.
+func (b *Backend) beginCall() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.closed {
 		b.calls.Add(1)
 	}
 	return !b.closed
-}
-
-// limit is how long a node may take to answer.
-func limit(ttl time.Duration) time.Duration {
-	return min(max(ttl/3, 250*time.Millisecond), 2*time.Second)
-}
-
-func invalid(problem string) error {
-	return backend.Fail(backend.ErrInvalidConfig, errors.New(problem))
 }

@@ -9,9 +9,6 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// errStalled is why a hold is not renewed whose last renewals have not come back.
-var errStalled = errors.New("too few nodes have answered the last renewal")
-
 // A renewal is one hold in one call of Renew. Its hold's mutex guards it.
 type renewal struct {
 	h       *hold
@@ -23,56 +20,56 @@ type renewal struct {
 	err     error // of a node that did not answer well
 }
 
-// A parcel is what goes to one node in one call of Renew: copies of the holds,
+// A renewBatch is what goes to one node in one call of Renew: copies of the holds,
 // because a node may still be at them when the next call comes.
-type parcel struct {
-	holds []*backend.Hold
-	of    map[*backend.Hold]*renewal
-	away  []*hold // that the node is to grant again
+type renewBatch struct {
+	holds   []*backend.Hold
+	of      map[*backend.Hold]*renewal
+	missing []*hold // that the node is to grant again
 }
 
 // Renew implements backend.Renewer. All holds of a node go there in one call. A
 // hold is reported when enough nodes have renewed it, or cannot any more.
 func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
-	var open sync.WaitGroup
-	open.Add(len(holds))
+	var unreported sync.WaitGroup
+	unreported.Add(len(holds))
 	all := make([]*renewal, len(holds))
 	for i, bh := range holds {
 		all[i] = &renewal{h: bh.State.(*hold), bh: bh, report: func(bh *backend.Hold, err error) {
 			report(bh, err)
-			open.Done()
+			unreported.Done()
 		}}
 	}
-	parcels := make([]parcel, len(b.nodes))
-	for i := range parcels {
-		parcels[i] = b.pack(i, all)
+	batches := make([]renewBatch, len(b.nodes))
+	for i := range batches {
+		batches[i] = b.collectBatch(i, all)
 	}
-	for i := range parcels {
-		b.send(ctx, i, &parcels[i])
+	for i := range batches {
+		b.sendBatch(ctx, i, &batches[i])
 	}
 	for _, r := range all {
 		r.answer(func() {})
 	}
-	open.Wait()
+	unreported.Wait()
 }
 
-// pack collects what node i is to renew.
-func (b *Backend) pack(i int, all []*renewal) parcel {
-	p := parcel{of: make(map[*backend.Hold]*renewal, len(all))}
+// collectBatch collects what node i is to renew.
+func (b *Backend) collectBatch(i int, all []*renewal) renewBatch {
+	p := renewBatch{of: make(map[*backend.Hold]*renewal, len(all))}
 	for _, r := range all {
 		r.h.mu.Lock()
-		switch s := &r.h.seats[i]; {
-		case s.hold == nil:
-			if !r.h.r.Fixed && !b.all() {
-				p.away = append(p.away, r.h)
+		switch v := &r.h.votes[i]; {
+		case v.hold == nil:
+			if !r.h.request.Fixed && !b.needsAll() {
+				p.missing = append(p.missing, r.h)
 			}
 		case b.nodes[i].renewer == nil:
-			if s.hold.Granted == 0 {
+			if v.hold.Granted == 0 {
 				r.renewed++ // it lasts by itself
 			}
-		case !s.renewing:
-			c := *s.hold
-			s.renewing = true
+		case !v.renewing:
+			c := *v.hold
+			v.renewing = true
 			r.pending++
 			p.holds = append(p.holds, &c)
 			p.of[&c] = r
@@ -82,28 +79,28 @@ func (b *Backend) pack(i int, all []*renewal) parcel {
 	return p
 }
 
-// send has node i renew what p holds. A node that is slow has half of the time until
+// sendBatch has node i renew what p holds. A node that is slow has half of the time until
 // the deadline of ctx, also when the others have decided: it can be asked again then.
-func (b *Backend) send(ctx context.Context, i int, p *parcel) {
+func (b *Backend) sendBatch(ctx context.Context, i int, p *renewBatch) {
 	if len(p.holds) > 0 {
 		ok := b.janitor.Go(func(context.Context) {
-			ctx, cancel := detach(ctx)
+			ctx, cancel := untilHalfway(ctx)
 			defer cancel()
-			b.nodes[i].renewer.Renew(ctx, p.holds, func(c *backend.Hold, err error) { p.of[c].take(i, c, err) })
+			b.nodes[i].renewer.Renew(ctx, p.holds, func(c *backend.Hold, err error) { p.of[c].receive(i, c, err) })
 		})
 		for _, c := range p.holds {
 			if !ok {
-				p.of[c].take(i, c, backend.ErrClosed)
+				p.of[c].receive(i, c, backend.ErrClosed)
 			}
 		}
 	}
-	if len(p.away) > 0 {
-		b.rejoinAll(i, p.away)
+	if len(p.missing) > 0 {
+		b.rejoinAll(i, p.missing)
 	}
 }
 
-// detach returns a context that ends halfway to the deadline of ctx and not before.
-func detach(ctx context.Context) (context.Context, context.CancelFunc) {
+// untilHalfway returns a context that ends halfway to the deadline of ctx and not before.
+func untilHalfway(ctx context.Context) (context.Context, context.CancelFunc) {
 	at, ok := ctx.Deadline()
 	ctx = context.WithoutCancel(ctx)
 	if !ok {
@@ -112,21 +109,21 @@ func detach(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, time.Until(at)/2)
 }
 
-// take is the answer of node i about its copy c.
-func (r *renewal) take(i int, c *backend.Hold, err error) {
+// receive takes the answer of node i about its copy c.
+func (r *renewal) receive(i int, c *backend.Hold, err error) {
 	r.answer(func() {
 		r.pending--
-		s := &r.h.seats[i]
-		s.renewing = false
+		v := &r.h.votes[i]
+		v.renewing = false
 		switch {
-		case s.hold == nil || s.hold.ID != c.ID: // it has lost it meanwhile, by another word
+		case v.hold == nil || v.hold.ID != c.ID: // it has lost it meanwhile, by another word
 		case err == nil:
-			s.hold.Sent, s.hold.Granted, s.hold.RenewIn = c.Sent, c.Granted, 0
-			if s.bears {
+			v.hold.Sent, v.hold.Granted, v.hold.RenewIn = c.Sent, c.Granted, 0
+			if v.counts {
 				r.renewed++
 			}
 		case errors.Is(err, backend.ErrLost):
-			s.vacate(failed, err)
+			v.clear(failed, err)
 		default:
 			r.err = err
 		}
@@ -135,9 +132,9 @@ func (r *renewal) take(i int, c *backend.Hold, err error) {
 
 // answer takes an answer and reports what has become of the hold, once it is
 // known.
-func (r *renewal) answer(take func()) {
+func (r *renewal) answer(record func()) {
 	r.h.mu.Lock()
-	take()
+	record()
 	known, err := r.verdict()
 	report := known && !r.done
 	r.done = r.done || known
@@ -153,14 +150,14 @@ func (r *renewal) answer(take func()) {
 
 func (r *renewal) verdict() (known bool, err error) {
 	switch need := r.h.b.need; {
-	case r.h.bearing() < need: // also if a node that has renewed it has lost it since
+	case r.h.countVotes() < need: // also if a node that has renewed it has lost it since
 		return true, backend.ErrLost
 	case r.renewed >= need:
 		return true, nil
 	case r.renewed+r.pending >= need:
 		return false, nil
 	case r.err == nil:
-		return true, backend.Fail(backend.ErrUnavailable, errStalled)
+		return true, backend.Fail(backend.ErrUnavailable, errNotRenewed)
 	}
 	return true, backend.Fail(backend.ErrUnavailable, r.err)
 }
@@ -187,15 +184,15 @@ func (b *Backend) rejoinAll(i int, holds []*hold) {
 // does not answer.
 func (h *hold) rejoin(i int) bool {
 	h.mu.Lock()
-	s := &h.seats[i]
-	if s.asking || s.hold != nil || h.over {
+	v := &h.votes[i]
+	if v.asking || v.hold != nil || h.over {
 		h.mu.Unlock()
 		return true
 	}
-	q := h.query(i, false)
+	q := h.newQuery(i, false)
 	h.mu.Unlock()
 	h.send(q)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return s.is == granted || s.is == refused
+	return v.state == granted || v.state == refused
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/dlock-go/dlock"
 )
 
-// A room is what the lock protects: it notices two at once, and a token that
+// A checker stands for what the lock protects: it notices two at once, and a token that
 // does not exceed the last.
-type room struct {
+type checker struct {
 	t      *testing.T
 	mu     sync.Mutex
 	inside *dlock.Lease
@@ -20,7 +20,7 @@ type room struct {
 	visits int
 }
 
-func (r *room) enter(l *dlock.Lease) {
+func (r *checker) enter(l *dlock.Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.inside != nil && r.inside.Err() == nil && l.Err() == nil {
@@ -33,7 +33,7 @@ func (r *room) enter(l *dlock.Lease) {
 	r.visits++
 }
 
-func (r *room) leave(l *dlock.Lease) {
+func (r *checker) leave(l *dlock.Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.inside == l {
@@ -47,7 +47,7 @@ func TestTokensUnderRestarts(t *testing.T) {
 	const holds, clients = 1000, 5
 	for _, n := range []int{3, 5} {
 		ripe(t, n, func(t *testing.T, s nodes) {
-			r := &room{t: t}
+			r := &checker{t: t}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var all sync.WaitGroup
@@ -77,7 +77,7 @@ func TestTokensUnderRestarts(t *testing.T) {
 }
 
 // visit takes the lock for a while, and now and then is cut off with it.
-func (r *room) visit(c *client) {
+func (r *checker) visit(c *client) {
 	l, err := c.Mutex("x").Lock(context.Background())
 	if err != nil {
 		r.t.Errorf("lock: %v", err)

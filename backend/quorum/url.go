@@ -10,9 +10,9 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// straggler is how long Open waits for the other nodes once enough have
+// openGrace is how long Open waits for the other nodes once enough have
 // answered.
-const straggler = time.Second
+const openGrace = time.Second
 
 // schemes are those of URLs, and of the nodes behind them.
 var schemes = map[string]string{
@@ -48,7 +48,7 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 		closeAll(ctx, nodes)
 		return nil, err
 	}
-	if err := b.inspect(ctx, cfg.URL.HostPorts(port)); err != nil {
+	if err := b.checkServers(ctx, cfg.URL.HostPorts(port)); err != nil {
 		return nil, errors.Join(err, b.Close(ctx))
 	}
 	return b, nil
@@ -99,26 +99,26 @@ func openNodes(ctx context.Context, cfg backend.Config, need int) (nodes []backe
 	return nodes, nil
 }
 
-// An inspection is the outcome of a look at a node.
-type inspection struct {
+// A check is the outcome of a look at a node.
+type check struct {
 	node int
 	err  error
 }
 
-// inspect looks at all nodes that were not when they were opened. A setting that one
+// checkServers looks at all nodes that were not when they were opened. A setting that one
 // of them refuses is an error; one that does not answer yet is none, if enough others
 // do.
-func (b *Backend) inspect(ctx context.Context, names []string) error {
-	results := make(chan inspection, len(b.nodes))
-	looking, stop := context.WithCancel(context.WithoutCancel(ctx))
-	b.stopLooking = stop
+func (b *Backend) checkServers(ctx context.Context, names []string) error {
+	results := make(chan check, len(b.nodes))
+	checking, stop := context.WithCancel(context.WithoutCancel(ctx))
+	b.stopChecking = stop
 	for i, n := range b.nodes {
 		look, ok := n.Backend.(interface{ CheckServer(context.Context) error })
-		if !ok || b.all() {
-			results <- inspection{i, nil}
+		if !ok || b.needsAll() {
+			results <- check{i, nil}
 			continue
 		}
-		b.janitor.Go(func(context.Context) { results <- inspection{i, look.CheckServer(looking)} })
+		b.janitor.Go(func(context.Context) { results <- check{i, look.CheckServer(checking)} })
 	}
 	errs, err := b.awaitNodes(ctx, results, names)
 	for i := range errs {
@@ -132,7 +132,7 @@ func (b *Backend) inspect(ctx context.Context, names []string) error {
 
 // awaitNodes waits for the first answers of the nodes, or of as many as are needed
 // and a little longer. It returns why the others do not answer.
-func (b *Backend) awaitNodes(ctx context.Context, results <-chan inspection, names []string) (errs []error, err error) {
+func (b *Backend) awaitNodes(ctx context.Context, results <-chan check, names []string) (errs []error, err error) {
 	for _, name := range names {
 		errs = append(errs, fmt.Errorf("%s: %w", name, errOverdue))
 	}
@@ -154,7 +154,7 @@ func (b *Backend) awaitNodes(ctx context.Context, results <-chan inspection, nam
 				return nil, backend.Fail(backend.ErrUnavailable, fmt.Errorf("too few nodes answer: %w", errors.Join(errs...)))
 			}
 			if open == b.need {
-				enough = time.After(straggler)
+				enough = time.After(openGrace)
 			}
 		case <-enough:
 			return errs, nil

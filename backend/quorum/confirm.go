@@ -1,0 +1,175 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Reenter implements backend.Reenterer. Nodes that do not count entries have
+// nothing to say.
+func (b *Backend) Reenter(ctx context.Context, bh *backend.Hold, entries int, seq int64) error {
+	return bh.State.(*hold).broadcast(ctx, func(ctx context.Context, i int, nh *backend.Hold) error {
+		if r := b.nodes[i].reenterer; r != nil {
+			return r.Reenter(ctx, nh, entries, seq)
+		}
+		return nil
+	})
+}
+
+// Downgrade implements backend.Downgrader. A majority must confirm it, and no
+// node may be unable to do it: it would keep the readers out.
+func (b *Backend) Downgrade(ctx context.Context, bh *backend.Hold) error {
+	for i, n := range b.nodes {
+		if n.downgrader == nil {
+			return backend.Fail(backend.ErrUnsupported, fmt.Errorf("node %d, %T", i+1, n.Backend))
+		}
+	}
+	h := bh.State.(*hold)
+	h.mu.Lock()
+	h.request.Mode = backend.Shared // for nodes that join from now on
+	h.mu.Unlock()
+	return h.broadcast(ctx, func(ctx context.Context, i int, nh *backend.Hold) error {
+		err := b.nodes[i].downgrader.Downgrade(ctx, nh)
+		if err == nil {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if c := h.votes[i].hold; c != nil {
+				c.Mode = backend.Shared
+			}
+		}
+		return err
+	})
+}
+
+// A message is what each node is told of its part of a hold.
+type message func(ctx context.Context, node int, nh *backend.Hold) error
+
+// broadcast sends m to every node, all at once, and returns when enough have confirmed
+// it, or too few can.
+func (h *hold) broadcast(ctx context.Context, m message) error {
+	c, parts := h.expect(false, m)
+	for i, nh := range parts {
+		if !h.b.janitor.Go(func(context.Context) { c.receive(i, nh, m(context.WithoutCancel(ctx), i, nh)) }) {
+			c.receive(i, nh, backend.ErrClosed)
+		}
+	}
+	return c.await(ctx)
+}
+
+// A confirmation waits for the nodes' replies to one message about a hold.
+type confirmation struct {
+	h        *hold
+	message  message
+	releases bool // it ends the hold: a node that has confirmed it has no part any more
+	done     int  // nodes that have confirmed it
+	pending  int  // replies that will come
+	replies  chan reply
+}
+
+type reply struct {
+	node int
+	err  error
+}
+
+// expect prepares for the replies to a message. It returns copies of what the nodes
+// have granted: the caller calls receive once for each.
+func (h *hold) expect(releases bool, m message) (*confirmation, map[int]*backend.Hold) {
+	c := &confirmation{h: h, message: m, releases: releases, replies: make(chan reply, len(h.votes))}
+	parts := make(map[int]*backend.Hold, len(h.votes))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.votes {
+		switch v := &h.votes[i]; {
+		case v.released:
+			c.done++
+		case v.hold != nil:
+			nh := *v.hold
+			parts[i] = &nh
+			c.pending++
+		}
+	}
+	return c, parts
+}
+
+// receive takes the reply of node i. What the node has not confirmed is repeated in the
+// background while the lease lasts.
+func (c *confirmation) receive(i int, nh *backend.Hold, err error) {
+	c.record(i, nh, err)
+	c.replies <- reply{i, err}
+	if isFinal(err) {
+		return
+	}
+	c.h.b.janitor.Do(nh.TTL, func(ctx context.Context) error {
+		err := c.message(ctx, i, nh)
+		c.record(i, nh, err)
+		if isFinal(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+// record notes what the reply says of the vote of node i.
+func (c *confirmation) record(i int, nh *backend.Hold, err error) {
+	switch {
+	case errors.Is(err, backend.ErrLost):
+		c.h.loseVote(i, nh)
+	case err == nil && c.releases:
+		c.h.mu.Lock()
+		defer c.h.mu.Unlock()
+		c.h.votes[i].released = true
+	}
+}
+
+// await returns when enough nodes have confirmed the message, or too few can.
+//
+// The end of a hold is also waited for at its front, for a moment: whom the front
+// refuses takes the lock to be held. It is done for others, too, if enough nodes
+// either had no part of the hold or have confirmed it, and the rest do not answer.
+func (c *confirmation) await(ctx context.Context) error {
+	h, need := c.h, c.h.b.need
+	var failures []error
+	var late <-chan time.Time
+	uninvolved, front := 0, c.releases // the reply of the front is missing
+	if c.releases {
+		uninvolved = h.uninvolved()
+	}
+	for c.pending > 0 && c.done+c.pending+uninvolved >= need && (c.done < need || front) {
+		if late == nil && c.done+uninvolved >= need {
+			late = time.After(h.b.nodes[h.front].grace())
+		}
+		select {
+		case r := <-c.replies:
+			c.pending--
+			front = front && r.node != h.front
+			switch {
+			case r.err == nil:
+				c.done++
+			case !errors.Is(r.err, backend.ErrLost):
+				failures = append(failures, r.err)
+			}
+		case <-h.changed: // a request that was under way has ended
+			if c.releases {
+				uninvolved = h.uninvolved()
+			}
+		case <-late:
+			return nil
+		case <-ctx.Done():
+			if c.done >= need {
+				return nil
+			}
+			return backend.WaitEnded(ctx, false)
+		}
+	}
+	switch {
+	case c.done+c.pending+len(failures) < need:
+		return backend.ErrLost
+	case c.done+uninvolved >= need:
+		return nil
+	}
+	return backend.Fail(kindOf(failures[0]), errors.Join(failures...))
+}

@@ -1,0 +1,73 @@
+package quorum
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+var (
+	// errSplit says that others have the nodes that are missing, or that they came
+	// too late.
+	errSplit = errors.New("the votes are split")
+
+	errTooLate = errors.New("the nodes took longer than the lease lasts")
+
+	errOverdue = backend.Fail(backend.ErrUnavailable, errors.New("no answer in time"))
+
+	// errBacklog is why a node is not asked that has many requests to answer.
+	errBacklog = backend.Fail(backend.ErrUnavailable, errors.New("the node does not answer"))
+
+	// errNotRenewed is why a hold is not renewed whose last renewals have not come back.
+	errNotRenewed = errors.New("too few nodes have answered the last renewal")
+)
+
+// kindOf is the kind of failure of a node. One that has no kind is a node that
+// is not available.
+func kindOf(err error) error {
+	for _, kind := range []error{
+		backend.ErrConflict, backend.ErrAuth, backend.ErrInvalidName, backend.ErrInvalidTTL,
+		backend.ErrInvalidConfig, backend.ErrUnsupported, backend.ErrClosed,
+	} {
+		if errors.Is(err, kind) {
+			return kind
+		}
+	}
+	return backend.ErrUnavailable
+}
+
+// isAnswer reports whether err, the outcome of a request, is the word of the node.
+func isAnswer(err error) bool {
+	var not *backend.NotReadyError
+	return err == nil || errors.Is(err, backend.ErrHeld) || errors.As(err, &not) || kindOf(err) != backend.ErrUnavailable
+}
+
+// isFinal reports that asking the same again brings nothing new.
+func isFinal(err error) bool {
+	return err == nil || errors.Is(err, backend.ErrLost) || kindOf(err) != backend.ErrUnavailable
+}
+
+// failure says why too few nodes have granted. An error that will not go away
+// tells more than one that may. Called with h.mu held.
+func (h *hold) failure() error {
+	kind := error(backend.ErrUnavailable)
+	for i := range h.votes {
+		if v := &h.votes[i]; v.state == denied && kind == backend.ErrUnavailable {
+			kind = kindOf(v.err)
+		}
+	}
+	var why []error
+	for i := range h.votes {
+		if v := &h.votes[i]; v.isOut() && kindOf(v.err) == kind {
+			why = append(why, nodeError(i, v.err))
+		}
+	}
+	return backend.Fail(kind, errors.Join(why...))
+}
+
+func nodeError(i int, err error) error { return fmt.Errorf("node %d: %w", i+1, err) }
+
+func invalid(problem string) error {
+	return backend.Fail(backend.ErrInvalidConfig, errors.New(problem))
+}

@@ -1,0 +1,148 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Release implements backend.Backend.
+func (b *Backend) Release(ctx context.Context, bh *backend.Hold) (err error) {
+	b.ReleaseAll(ctx, []*backend.Hold{bh}, func(_ *backend.Hold, e error) { err = e })
+	return err
+}
+
+// ReleaseAll implements backend.BatchReleaser. All holds of a node go there in one
+// call. A hold is released when enough nodes have confirmed it; the others go on in the
+// background.
+func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	all := make([]*confirmation, len(holds))
+	of := make([]map[*backend.Hold]*confirmation, len(b.nodes))
+	for i := range of {
+		of[i] = make(map[*backend.Hold]*confirmation, len(holds))
+	}
+	for k, bh := range holds {
+		h := bh.State.(*hold)
+		h.end()
+		var parts map[int]*backend.Hold
+		all[k], parts = h.expect(true, func(ctx context.Context, i int, nh *backend.Hold) error { return b.nodes[i].Release(ctx, nh) })
+		for i, nh := range parts {
+			of[i][nh] = all[k]
+		}
+	}
+	for i, n := range b.nodes {
+		parts := make([]*backend.Hold, 0, len(of[i]))
+		for nh := range of[i] {
+			parts = append(parts, nh)
+		}
+		ok := b.janitor.Go(func(context.Context) {
+			n.releaseAll(context.WithoutCancel(ctx), parts, func(nh *backend.Hold, err error) { of[i][nh].receive(i, nh, err) })
+		})
+		for _, nh := range parts {
+			if !ok {
+				of[i][nh].receive(i, nh, backend.ErrClosed)
+			}
+		}
+	}
+	var reports sync.WaitGroup
+	for k, bh := range holds {
+		reports.Go(func() { report(bh, all[k].await(ctx)) })
+	}
+	reports.Wait()
+}
+
+// releaseAll gives back what the node has granted, with one request if it can.
+func (n *node) releaseAll(ctx context.Context, parts []*backend.Hold, report func(*backend.Hold, error)) {
+	if n.batchReleaser != nil && len(parts) > 1 {
+		n.batchReleaser.ReleaseAll(ctx, parts, report)
+		return
+	}
+	var all sync.WaitGroup
+	for _, nh := range parts {
+		all.Go(func() { report(nh, n.Release(ctx, nh)) })
+	}
+	all.Wait()
+}
+
+// CanExpire reports whether every node is a backend.Expirer, and d no longer than any
+// lease: a node that restarts waits for no more than that until it votes again.
+func (b *Backend) CanExpire(d time.Duration) bool {
+	if b.maxTTL > 0 && d > b.maxTTL {
+		return false
+	}
+	return !slices.ContainsFunc(b.nodes, func(n *node) bool { return n.expirer == nil })
+}
+
+// Expire implements backend.Expirer. It is ErrUnsupported, and asks nobody, unless
+// every node is a backend.Expirer.
+func (b *Backend) Expire(ctx context.Context, bh *backend.Hold, d time.Duration) error {
+	for i, n := range b.nodes {
+		if n.expirer == nil {
+			return backend.Fail(backend.ErrUnsupported, fmt.Errorf("node %d, %T", i+1, n.Backend))
+		}
+	}
+	h := bh.State.(*hold)
+	h.end()
+	end := time.Now().Add(d)
+	return h.broadcast(ctx, func(ctx context.Context, i int, nh *backend.Hold) error {
+		return b.nodes[i].expirer.Expire(ctx, nh, max(time.Until(end), time.Millisecond))
+	})
+}
+
+// end ends the requests under way. What they bring nevertheless is given back.
+func (h *hold) end() {
+	h.stop()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.over = true
+	if h.lateTimer != nil {
+		h.lateTimer.Stop()
+	}
+}
+
+// releaseVote releases what node i has granted, in the background. Called with h.mu
+// held.
+func (h *hold) releaseVote(i int, nh *backend.Hold) {
+	n := h.b.nodes[i]
+	h.releasing++
+	answered := func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.releasing--
+		h.notify()
+	}
+	ok := h.b.janitor.Go(func(ctx context.Context) {
+		ctx, cancel := backend.Bound(ctx, nh.TTL)
+		defer cancel()
+		var once sync.Once
+		defer once.Do(answered)
+		backend.Retry(ctx, func(ctx context.Context) error {
+			err := n.Release(ctx, nh)
+			once.Do(answered)
+			if isFinal(err) {
+				return nil
+			}
+			return err
+		})
+	})
+	if !ok {
+		h.releasing--
+	}
+}
+
+// uninvolved is how many nodes have no part of a hold that ends, and have had none.
+func (h *hold) uninvolved() (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.votes {
+		if v := &h.votes[i]; v.hold == nil && !v.released && !v.asking && !errors.Is(v.err, backend.ErrLost) {
+			n++
+		}
+	}
+	return n
+}

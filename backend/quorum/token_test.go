@@ -1,0 +1,88 @@
+package quorum
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// A register is that of a node.
+type register struct{ token uint64 }
+
+func (s *register) Vote(context.Context, backend.Request, backend.Ballot) (*backend.Hold, error) {
+	return nil, backend.ErrHeld
+}
+
+func (s *register) RaiseToken(_ context.Context, _ *backend.Hold, token uint64) error {
+	s.token = max(s.token, token)
+	return nil
+}
+
+// TestTokenIsChosenAgain has a request lose one of the two nodes that it has,
+// before it holds the lock. Another client has the lock meanwhile, and so the
+// third node offers a greater token. The hold has that one, also at the first.
+func TestTokenIsChosenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registers := []*register{{10}, {10}, {20}}
+		b := &Backend{need: 2}
+		for _, s := range registers {
+			b.nodes = append(b.nodes, &node{register: s})
+		}
+		h := b.newHold(t.Context(), backend.Request{TTL: time.Second})
+		grant := func(i int) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.accept(i, &backend.Hold{Request: h.request, Token: registers[i].token})
+		}
+		grant(0)
+		grant(1)
+		(&observer{h, 1, 0}).Lost(nil)
+		grant(2)
+		synctest.Wait()
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.token != 20 || h.countVotes() != 2 || registers[0].token != 20 {
+			t.Errorf("token %d on %d nodes, the first has %d; want 20 on 2", h.token, h.countVotes(), registers[0].token)
+		}
+	})
+}
+
+// TestProposal has nodes asked one after the other, as goroutines come to run.
+// They must be able to agree, also after the request has waited.
+func TestProposal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hold{b: new(Backend)}
+		for range 3 {
+			first := h.propose()
+			for range 2 {
+				time.Sleep(100 * time.Microsecond)
+				if next := h.propose(); next != first {
+					t.Errorf("nodes are proposed %d and %d", first, next)
+				}
+			}
+			time.Sleep(time.Second)
+			if late := uint64(time.Now().UnixMicro()); h.propose() <= late {
+				t.Error("the proposal is in the past")
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// TestProposalBesideASlowClock has a node refuse each proposal because its clock is
+// behind. That says nothing of the others.
+func TestProposalBesideASlowClock(t *testing.T) {
+	h := &hold{b: &Backend{need: 2, nodes: make([]*node, 2)}, votes: make([]vote, 2)}
+	h.proposed = h.b.proposer.propose()
+	for i, token := range []uint64{h.proposed, h.proposed - uint64(time.Second.Microseconds())} {
+		h.b.nodes[i] = new(node)
+		h.votes[i].hold = &backend.Hold{Token: token}
+	}
+	h.chooseToken()
+	if h.token != h.proposed || h.b.proposer.offset.Load() != 0 {
+		t.Errorf("the token is %d of %d, the proposer is off by %d µs", h.token, h.proposed, h.b.proposer.offset.Load())
+	}
+}

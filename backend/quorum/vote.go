@@ -1,0 +1,263 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// A vote is what one node says to a request for the lock.
+type vote struct {
+	state     voteState
+	err       error         // why it is not granted
+	readyIn   time.Duration // when the node votes, if it does not yet
+	answered  bool          // the node has granted or refused
+	refused   bool          // it has refused, once at least
+	asking    bool          // a request is under way
+	since     time.Time     // when it was sent
+	counted   bool          // among those that the node has not answered
+	cancel    func()        // ends it, if it waits at the node
+	tries     int           // requests so far
+	queuedTry int           // the try that was put in the node's queue
+	lostTry   int           // the try whose grant is of no use, or none any more
+	hold      *backend.Hold
+	counts    bool // granted, and the node's register has our token
+	renewing  bool // a renewal is under way
+	released  bool
+}
+
+type voteState uint8
+
+const (
+	unasked  voteState = iota
+	asked              // no answer yet
+	refused            // somebody else has it
+	granted            // though it counts only once the register has our token
+	notReady           // the node does not vote yet
+	failed             // the node did not answer; it may yet
+	denied             // the node will not grant it
+)
+
+// isOut reports that nothing is to be expected of the node in this round.
+func (v *vote) isOut() bool { return v.state >= notReady }
+
+// clear forgets what the node has granted. Called with h.mu held.
+func (v *vote) clear(state voteState, err error) {
+	v.state, v.err, v.hold, v.counts = state, err, nil, false
+}
+
+// countVotes is how many nodes count for the hold. Called with h.mu held.
+func (h *hold) countVotes() (n int) {
+	for i := range h.votes {
+		if h.votes[i].counts {
+			n++
+		}
+	}
+	return n
+}
+
+// A query is one request to one node for the lock.
+type query struct {
+	node, try int
+	request   backend.Request
+	ctx       context.Context
+	sent      time.Time
+}
+
+// lastSeq counts the requests to nodes, of all backends: clients may share
+// nodes between them.
+var lastSeq atomic.Uint64
+
+// newQuery makes the next request to node i. Each has an ID of its own. One that
+// does not wait for the lock outlives the call: its answer is worth having even
+// if nobody needs it any more. Called with h.mu held.
+func (h *hold) newQuery(i int, wait bool) query {
+	v := &h.votes[i]
+	v.tries++
+	v.asking, v.state, v.since = true, asked, time.Now()
+	q := query{node: i, try: v.tries, request: h.request, ctx: h.detached, sent: v.since}
+	if wait {
+		q.ctx, v.cancel = context.WithCancel(h.waiting)
+	}
+	q.request.ID.Seq, q.request.Wait, q.request.Observer = lastSeq.Add(1), wait, &observer{h, i, q.try}
+	return q
+}
+
+// ask asks node i for the lock in the background, unless it is being asked. Called with
+// h.mu held.
+func (h *hold) ask(i int, wait bool) {
+	v := &h.votes[i]
+	if v.asking || h.over {
+		return
+	}
+	q := h.newQuery(i, wait)
+	if !h.b.janitor.Go(func(context.Context) { h.send(q) }) {
+		v.asking, v.state, v.err = false, denied, backend.ErrClosed
+	}
+}
+
+// send sends a query and takes the answer.
+func (h *hold) send(q query) {
+	n := h.b.nodes[q.node]
+	if !h.b.beginRequest(n, h.request.TTL) {
+		h.receive(q, nil, errBacklog)
+		return
+	}
+	h.mu.Lock()
+	h.votes[q.node].counted = true
+	h.mu.Unlock()
+	var nh *backend.Hold
+	var err error
+	if n.register == nil {
+		nh, err = n.Acquire(q.ctx, q.request)
+	} else {
+		nh, err = n.register.Vote(q.ctx, q.request, h.ballot())
+	}
+	h.observe(q, err)
+	h.receive(q, nh, err)
+}
+
+func (h *hold) ballot() backend.Ballot { return backend.Ballot{Token: h.propose(), Rejoin: h.b.rejoin} }
+
+// observe notes how long the node took, unless it was in its queue that time passed.
+func (h *hold) observe(q query, err error) {
+	n, took := h.b.nodes[q.node], time.Since(q.sent)
+	h.mu.Lock()
+	v := &h.votes[q.node]
+	queued := v.queuedTry == q.try
+	v.endRequest(n)
+	h.mu.Unlock()
+	if !queued && q.ctx.Err() == nil {
+		n.observe(took, err)
+	}
+}
+
+// endRequest notes that the node has answered a request. Called with h.mu held.
+func (v *vote) endRequest(n *node) {
+	if v.counted {
+		n.endRequest()
+		v.counted = false
+	}
+}
+
+// receive takes the answer of a node to a query.
+func (h *hold) receive(q query, nh *backend.Hold, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	defer h.notify()
+	v := &h.votes[q.node]
+	v.asking = false
+	if v.cancel != nil {
+		v.cancel()
+		v.cancel = nil
+	}
+	switch unwanted := h.over || v.lostTry == q.try; {
+	case err == nil && (unwanted || nh.Mode != h.request.Mode):
+		h.releaseVote(q.node, nh)
+		v.state, v.err = unasked, backend.ErrLost
+	case v.lostTry == q.try:
+		v.state = unasked
+	case err == nil:
+		h.accept(q.node, nh)
+	default:
+		v.refuse(err)
+	}
+}
+
+// refuse notes why there is no grant.
+func (v *vote) refuse(err error) {
+	var not *backend.NotReadyError
+	v.err = err
+	switch {
+	case errors.Is(err, backend.ErrHeld):
+		v.state, v.answered, v.refused = refused, true, true
+	case errors.As(err, &not):
+		v.state, v.readyIn = notReady, not.In
+	case kindOf(err) != backend.ErrUnavailable:
+		v.state = denied
+	default:
+		v.state = failed
+	}
+}
+
+// accept notes a grant. Called with h.mu held.
+func (h *hold) accept(i int, nh *backend.Hold) {
+	v := &h.votes[i]
+	v.state, v.hold, v.err, v.answered = granted, nh, nil, true
+	if h.token == 0 || !h.held && nh.Token > h.token {
+		h.chooseToken()
+		return
+	}
+	h.confirmToken(i)
+}
+
+// dropVote gives up what node i has granted or may grant. Called with h.mu held.
+func (h *hold) dropVote(i int) {
+	v := &h.votes[i]
+	if v.hold != nil {
+		h.releaseVote(i, v.hold)
+	}
+	v.clear(unasked, nil)
+	v.lostTry = v.tries
+	if v.cancel != nil {
+		v.cancel()
+	}
+}
+
+// loseVote notes that node i has said that c is gone.
+func (h *hold) loseVote(i int, c *backend.Hold) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if v := &h.votes[i]; v.hold != nil && v.hold.ID == c.ID {
+		v.clear(failed, backend.ErrLost)
+	}
+}
+
+// A tally counts the nodes by what they have said.
+type tally struct {
+	granted, counting int
+	answered          int // have granted or refused
+	refused           int // have refused, whatever they have done since
+	out               int // will not grant, or do not answer
+	coming            int // may answer, or grant, any moment
+}
+
+// count counts the nodes. One that is silent may answer any moment if there is no
+// hope without it. Called with h.mu held.
+func (h *hold) count() (n tally) {
+	silent, refusing := 0, 0
+	for i := range h.votes {
+		v := &h.votes[i]
+		if v.answered {
+			n.answered++
+		}
+		if v.refused {
+			n.refused++
+		}
+		switch {
+		case v.counts:
+			n.counting++
+			n.granted++
+		case v.state == granted:
+			n.granted++
+			if h.token != 0 { // it is being told of that
+				n.coming++
+			}
+		case v.state == asked && h.b.nodes[i].silent.Load():
+			silent++
+		case v.state == asked, v.state == unasked && v.asking:
+			n.coming++
+		case v.state == refused:
+			refusing++
+		case v.isOut():
+			n.out++
+		}
+	}
+	if n.granted+n.coming+refusing < h.b.need {
+		n.coming += silent
+	}
+	return n
+}

@@ -1,0 +1,161 @@
+package quorum
+
+import (
+	"context"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// chooseFront returns the first node in the order of the name that may grant the
+// lock: one that answers as fast as the others, if there is one. It is -1 if there is
+// none. Called with h.mu held.
+func (a *attempt) chooseFront() int {
+	second := -1
+	for k := range a.votes {
+		i := k
+		if !a.b.needsAll() {
+			i = (k + int(a.hash%uint32(len(a.votes)))) % len(a.votes)
+		}
+		switch {
+		case a.votes[i].isOut():
+		case a.votes[i].state == granted || !a.b.isAway(i):
+			return i
+		case second < 0:
+			second = i
+		}
+	}
+	return second
+}
+
+// joinQueue waits at the front alone. It gives up what others may have granted: that is
+// for whoever has the front.
+func (a *attempt) joinQueue() {
+	a.enter(queueing)
+	a.queued = true
+	a.b.contended.add(a.hash)
+	for i := range a.votes {
+		if v := &a.votes[i]; i != a.front && (v.asking || v.hold != nil) {
+			a.dropVote(i)
+		}
+	}
+}
+
+// stepQueueing asks the front, and another node for it when it is away.
+func (a *attempt) stepQueueing() verdict {
+	if !a.checkFront() {
+		return unavailable
+	}
+	v := &a.votes[a.front]
+	switch {
+	case v.state == granted:
+		if !a.queued {
+			a.b.contended.remove(a.hash)
+		}
+		a.enter(gathering)
+	case v.state == unasked || v.state == refused && !v.asking:
+		a.ask(a.front, true)
+	}
+	a.queued = a.queued || v.refused
+	return undecided
+}
+
+// checkFront moves on to another node if the front is away. It reports false if there
+// is no other.
+func (a *attempt) checkFront() bool {
+	v := &a.votes[a.front]
+	if n := a.b.nodes[a.front]; v.state == granted || !v.isOut() && !n.gone.Load() && !(v.state == asked && n.silent.Load()) {
+		return true
+	}
+	state := v.state
+	v.state = failed
+	next := a.chooseFront()
+	switch {
+	case next < 0:
+		return false
+	case state == asked && a.b.isAway(next): // no other is any better
+		v.state = state
+	default:
+		a.dropVote(a.front)
+		v.state = failed
+		a.front = next
+	}
+	return true
+}
+
+// firstPing and lastPing bound how often whoever waits sees whether the front is still
+// there: the less often the longer it has waited.
+const firstPing, lastPing = 20 * time.Millisecond, 2 * time.Second
+
+// pingFront has the front pinged when it is time to, and says when it is.
+func (a *attempt) pingFront(now time.Time) time.Duration {
+	n := a.b.nodes[a.front]
+	if left := a.nextPing.Sub(now); left > 0 && !n.silent.Load() {
+		return left
+	}
+	next := min(max(now.Sub(a.began)/8, firstPing), lastPing)
+	if !a.nextPing.IsZero() {
+		n.check(a.b, a.request.TTL, a.notify)
+	}
+	a.nextPing = now.Add(next)
+	return next
+}
+
+// leaveLimit bounds the wait for nodes to know that a request was given up.
+const leaveLimit = 250 * time.Millisecond
+
+// abandon ends a hold that did not come about. It waits until the nodes that answer
+// know of that: the next request, of anybody, shall not find the lock held or
+// waited for by this one.
+func (h *hold) abandon(ctx context.Context) {
+	h.end()
+	ctx, cancel := backend.Detach(ctx, min(answerLimit(h.request.TTL), leaveLimit))
+	defer cancel()
+	h.mu.Lock()
+	for i := range h.votes {
+		if v := &h.votes[i]; v.hold != nil {
+			h.releaseVote(i, v.hold)
+		}
+	}
+	h.mu.Unlock()
+	for {
+		left := h.leaveTimeout()
+		if left <= 0 {
+			return
+		}
+		t := time.NewTimer(left)
+		select {
+		case <-h.changed:
+		case <-t.C:
+		case <-ctx.Done():
+			left = 0
+		case <-h.b.closing:
+			left = 0
+		}
+		t.Stop()
+		if left == 0 {
+			return
+		}
+	}
+}
+
+// leaveTimeout returns how long the nodes have to hear that the hold is given up: not
+// at all once those that answer have.
+func (h *hold) leaveTimeout() (left time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.releasing > 0 {
+		left = leaveLimit
+	}
+	for i := range h.votes {
+		v, n := &h.votes[i], h.b.nodes[i]
+		switch {
+		case !v.asking || n.silent.Load():
+		case v.queuedTry == v.tries:
+			left = leaveLimit
+		default:
+			left = max(left, n.answerLimit(h.request.TTL)-time.Since(v.since))
+		}
+	}
+	return left
+}

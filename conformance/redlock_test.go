@@ -51,7 +51,7 @@ func redlockHarness(t testing.TB) conformance.Harness {
 		Wipe:     m.wipe,
 		BadLogin: "redlock://dlock:wrong@" + hosts,
 		Nowhere:  "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3",
-		Optional: []string{"Downgrader", "Expirer", "MinTTLer", "Reenterer", "Renewer"},
+		Optional: []string{"BatchReleaser", "Downgrader", "Expirer", "MinTTLer", "Reenterer", "Renewer"},
 		Borrow:   m.borrow,
 	}
 }

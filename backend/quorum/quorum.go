@@ -156,6 +156,9 @@ var (
 	_ backend.BatchReleaser = (*Backend)(nil)
 	_ backend.Expirer       = (*Backend)(nil)
 	_ backend.MinTTLer      = (*Backend)(nil)
+	_ backend.Inspector     = (*Backend)(nil)
+	_ backend.Breaker       = (*Backend)(nil)
+	_ backend.Pinger        = (*Backend)(nil)
 )
 
 // New returns a backend over nodes, which it closes with itself. It sends

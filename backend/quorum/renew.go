@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -18,6 +19,7 @@ type renewal struct {
 	pending int // nodes that have not answered
 	done    bool
 	err     error // of a node that did not answer well
+	lost    error // of a node that has lost it
 }
 
 // A renewBatch is what goes to one node in one call of Renew: copies of the holds,
@@ -124,6 +126,7 @@ func (r *renewal) receive(i int, c *backend.Hold, err error) {
 			}
 		case errors.Is(err, backend.ErrLost):
 			v.clear(failed, err)
+			r.lost = err
 		default:
 			r.err = err
 		}
@@ -151,7 +154,7 @@ func (r *renewal) answer(record func()) {
 func (r *renewal) verdict() (known bool, err error) {
 	switch need := r.h.b.need; {
 	case r.h.countVotes() < need: // also if a node that has renewed it has lost it since
-		return true, backend.ErrLost
+		return true, cmp.Or(r.lost, backend.ErrLost)
 	case r.renewed >= need:
 		return true, nil
 	case r.renewed+r.pending >= need:

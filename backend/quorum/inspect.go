@@ -1,0 +1,287 @@
+package quorum
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Ping implements backend.Pinger: enough nodes for a hold answer. The version is that
+// of one of them.
+func (b *Backend) Ping(ctx context.Context) (version string, err error) {
+	versions, err := askAll(ctx, b, func(ctx context.Context, i int) (string, error) {
+		p, err := nodeAs[backend.Pinger](b, i)
+		if err != nil {
+			return "", err
+		}
+		return p.Ping(ctx)
+	})
+	for _, v := range versions {
+		if v != nil {
+			version = cmp.Or(version, *v)
+		}
+	}
+	return version, err
+}
+
+// Inspect implements backend.Inspector. A holder is who holds the lock on enough nodes.
+// Its token is the one that enough nodes have, or else the greatest. Those who wait
+// queue at one node.
+func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, error) {
+	byNode, err := b.inspectNodes(ctx, name)
+	if err != nil {
+		return backend.Snapshot{}, err
+	}
+	var out backend.Snapshot
+	holders, order := groupParties(byNode, 0, func(s *backend.Snapshot) []backend.Party { return s.Holders })
+	for _, key := range order {
+		if parts := holders[key]; len(parts) >= b.need {
+			out.Holders = append(out.Holders, b.mergeHolder(parts))
+		}
+	}
+	front := int(hashOf(name) % uint32(len(b.nodes)))
+	if b.needsAll() {
+		front = 0
+	}
+	waiters, order := groupParties(byNode, front, func(s *backend.Snapshot) []backend.Party { return s.Waiters })
+	for _, key := range order {
+		if len(holders[key]) < b.need {
+			first := slices.MinFunc(waiters[key], func(p, q nodeParty) int { return p.Since.Compare(q.Since) })
+			out.Waiters = append(out.Waiters, first.Party)
+		}
+	}
+	return out, nil
+}
+
+// Names implements backend.Inspector. It yields the names that enough nodes have. It
+// remembers eight bytes of each.
+func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		seed, seen := maphash.MakeSeed(), make(map[uint64]int)
+		var failures []error
+		for i := range b.nodes {
+			err := b.namesOf(ctx, i, prefix, func(name string) bool {
+				hash := maphash.String(seed, name)
+				seen[hash]++
+				return seen[hash] != b.need || yield(name, nil)
+			})
+			switch {
+			case err == errStopped:
+				return
+			case err != nil:
+				failures = append(failures, nodeError(i, err))
+			}
+			if len(failures) > len(b.nodes)-b.need {
+				yield("", backend.Fail(kindOf(failures[0]), errors.Join(failures...)))
+				return
+			}
+		}
+	}
+}
+
+// errStopped says that the caller of Names wants no more.
+var errStopped = errors.New("stopped")
+
+// namesOf calls do with each name that node i has, until it reports false. A node that
+// says nothing for nameTimeout is not waited for any more.
+func (b *Backend) namesOf(ctx context.Context, i int, prefix string, do func(string) bool) error {
+	in, err := nodeAs[backend.Inspector](b, i)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	timer := time.AfterFunc(nameTimeout, cancel)
+	defer timer.Stop()
+	for name, err := range in.Names(ctx, prefix) {
+		if err != nil {
+			return err
+		}
+		timer.Stop()
+		if !do(name) {
+			return errStopped
+		}
+		timer.Reset(nameTimeout)
+	}
+	return nil
+}
+
+const nameTimeout = 2 * time.Second
+
+// Break implements backend.Breaker. It asks every node that has a part of the hold to
+// break it, and is done when enough nodes have no part of it.
+func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
+	byNode, err := b.inspectNodes(ctx, name)
+	if err != nil {
+		return err
+	}
+	tokens := make([]map[uint64]bool, len(b.nodes)) // under which each node has the hold
+	found := false
+	holders, _ := groupParties(byNode, 0, func(s *backend.Snapshot) []backend.Party { return s.Holders })
+	for _, parts := range holders {
+		if len(parts) < b.need || b.mergeHolder(parts).Token != token {
+			continue
+		}
+		found = true
+		for _, p := range parts {
+			if tokens[p.node] == nil {
+				tokens[p.node] = make(map[uint64]bool)
+			}
+			tokens[p.node][p.Token] = true
+		}
+	}
+	if !found {
+		return backend.ErrNotHeld
+	}
+	_, err = askAll(ctx, b, func(ctx context.Context, i int) (struct{}, error) {
+		breaker, err := nodeAs[backend.Breaker](b, i)
+		if err != nil {
+			return struct{}{}, err
+		}
+		for token := range tokens[i] {
+			if err := breaker.Break(ctx, name, token); err != nil && !errors.Is(err, backend.ErrNotHeld) {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func (b *Backend) inspectNodes(ctx context.Context, name string) ([]*backend.Snapshot, error) {
+	return askAll(ctx, b, func(ctx context.Context, i int) (backend.Snapshot, error) {
+		in, err := nodeAs[backend.Inspector](b, i)
+		if err != nil {
+			return backend.Snapshot{}, err
+		}
+		return in.Inspect(ctx, name)
+	})
+}
+
+// A partyKey says that parties of several nodes are the same: the k-th of that client,
+// label and mode.
+type partyKey struct {
+	client, label string
+	mode          backend.Mode
+	k             int
+}
+
+type nodeParty struct {
+	backend.Party
+	node int
+}
+
+// groupParties brings together what the nodes say of each party. The order is that of
+// the nodes from first on.
+func groupParties(byNode []*backend.Snapshot, first int, of func(*backend.Snapshot) []backend.Party) (groups map[partyKey][]nodeParty, order []partyKey) {
+	groups = make(map[partyKey][]nodeParty)
+	for k := range byNode {
+		i := (first + k) % len(byNode)
+		if byNode[i] == nil {
+			continue
+		}
+		seen := make(map[partyKey]int)
+		for _, p := range of(byNode[i]) {
+			key := partyKey{p.Client, p.Label, p.Mode, 0}
+			seen[key]++
+			key.k = seen[key]
+			if groups[key] == nil {
+				order = append(order, key)
+			}
+			groups[key] = append(groups[key], nodeParty{p, i})
+		}
+	}
+	return groups, order
+}
+
+// mergeHolder makes one holder of what enough nodes say of it: it has the lock since
+// enough nodes have granted, and for as long as enough of them keep it.
+func (b *Backend) mergeHolder(parts []nodeParty) backend.Party {
+	out := parts[0].Party
+	slices.SortFunc(parts, func(p, q nodeParty) int { return p.Since.Compare(q.Since) })
+	out.Since = parts[b.need-1].Since
+	slices.SortFunc(parts, func(p, q nodeParty) int { return cmp.Compare(q.Left, p.Left) })
+	out.Left = parts[b.need-1].Left
+	have := make(map[uint64]int)
+	for _, p := range parts {
+		out.Entries = max(out.Entries, p.Entries)
+		have[p.Token]++
+		if have[out.Token] < b.need {
+			out.Token = max(out.Token, p.Token)
+		}
+		if have[p.Token] >= b.need {
+			out.Token = p.Token
+		}
+	}
+	return out
+}
+
+// nodeAs returns node i as one that can do more.
+func nodeAs[T any](b *Backend, i int) (T, error) {
+	t, ok := b.nodes[i].Backend.(T)
+	if !ok {
+		return t, backend.Fail(backend.ErrUnsupported, fmt.Errorf("node %d, %T", i+1, b.nodes[i].Backend))
+	}
+	return t, nil
+}
+
+// askAll asks all nodes at once. It returns the answers, nil where there is none, as
+// soon as enough nodes have answered and the others had a moment to.
+func askAll[T any](ctx context.Context, b *Backend, ask func(ctx context.Context, node int) (T, error)) ([]*T, error) {
+	type answer struct {
+		node  int
+		value T
+		err   error
+	}
+	if !b.beginCall() {
+		return nil, backend.ErrClosed
+	}
+	defer b.calls.Done()
+	asking, stop := context.WithCancel(ctx)
+	defer stop()
+	results := make(chan answer, len(b.nodes))
+	var grace time.Duration
+	for i, n := range b.nodes {
+		grace = max(grace, n.grace())
+		if !b.janitor.Go(func(context.Context) {
+			value, err := ask(asking, i)
+			results <- answer{i, value, err}
+		}) {
+			results <- answer{node: i, err: backend.ErrClosed}
+		}
+	}
+	answers := make([]*T, len(b.nodes))
+	var failures []error
+	var enough <-chan time.Time
+	answered := 0
+	for range b.nodes {
+		select {
+		case r := <-results:
+			if r.err != nil {
+				failures = append(failures, nodeError(r.node, r.err))
+				continue
+			}
+			answers[r.node] = &r.value
+			if answered++; answered == b.need {
+				enough = time.After(grace)
+			}
+		case <-enough:
+			return answers, nil
+		case <-ctx.Done():
+			return nil, backend.WaitEnded(ctx, false)
+		case <-b.closing:
+			return nil, backend.ErrClosed
+		}
+	}
+	if answered < b.need {
+		return nil, backend.Fail(kindOf(failures[0]), errors.Join(failures...))
+	}
+	return answers, nil
+}

@@ -1,0 +1,113 @@
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/memory"
+	"github.com/dlock-go/dlock/backend/quorum"
+)
+
+// backendOf returns a backend over the servers, to ask it what a Client does not.
+func (s nodes) backendOf(t *testing.T) *quorum.Backend {
+	t.Helper()
+	var all []backend.Backend
+	for _, server := range s {
+		all = append(all, memory.New(server))
+	}
+	b, err := quorum.New(all, &quorum.Options{MaxTTL: ttl, Skew: skew})
+	ok(t, err)
+	t.Cleanup(func() { ok(t, b.Close(context.Background())) })
+	return b
+}
+
+// A minority of the nodes, whether it is away or has something else to say, changes
+// nothing in what the quorum says.
+func TestInspect(t *testing.T) {
+	for name, harm := range map[string]func(s nodes){
+		"all well": func(nodes) {},
+		"one away": func(s nodes) { s[1].Freeze() },
+		"one new":  func(s nodes) { s[0].Wipe() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ripe(t, 3, func(t *testing.T, s nodes) {
+				a, other, asks := s.open(t, nil), s.open(t, nil), s.backendOf(t)
+				l := a.lock("x")
+				defer s.thaw()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					_, err := other.RWMutex("x").RLock(ctx)
+					is(t, err, dlock.ErrHeld)
+				}()
+				time.Sleep(time.Second)
+				harm(s)
+				time.Sleep(time.Second) // whoever queued at that node moves on
+				got, err := asks.Inspect(t.Context(), "x")
+				ok(t, err)
+				must(t, len(got.Holders) == 1 && len(got.Waiters) == 1, "%+v", got)
+				h, w := got.Holders[0], got.Waiters[0]
+				must(t, h.Token == l.Token() && h.Mode == backend.Exclusive && h.Entries == 1 && h.Left > 0 && h.Client != w.Client && w.Mode == backend.Shared, "%+v", got)
+				var names []string
+				for name, err := range asks.Names(t.Context(), "") {
+					ok(t, err)
+					names = append(names, name)
+				}
+				must(t, slices.Equal(names, []string{"x"}), "names %q", names)
+				cancel()
+				s.thaw()
+				<-done
+				a.unlock(l)
+			})
+		})
+	}
+}
+
+func TestInspectNeedsAMajority(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		b := s.backendOf(t)
+		s.freeze(2)
+		defer s.thaw()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := b.Inspect(ctx, "x")
+		is(t, err, backend.ErrUnavailable)
+		_, err = b.Ping(ctx)
+		is(t, err, backend.ErrUnavailable)
+		is(t, b.Break(ctx, "x", 1), backend.ErrUnavailable)
+	})
+}
+
+// Whoever holds the lock learns that it was broken, and the next one gets it.
+func TestBreak(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		a, other, asks := s.open(t, nil), s.open(t, nil), s.backendOf(t)
+		_, err := asks.Ping(t.Context())
+		ok(t, err)
+		is(t, asks.Break(t.Context(), "x", 1), backend.ErrNotHeld)
+		l := a.lock("x")
+		next := make(chan *dlock.Lease)
+		go func() { next <- other.lock("x") }()
+		synctest.Wait()
+		is(t, asks.Break(t.Context(), "x", l.Token()+1), backend.ErrNotHeld)
+		ok(t, l.Err())
+		s[2].Freeze() // it keeps its part of the hold until that runs out
+		ok(t, asks.Break(t.Context(), "x", l.Token()))
+		second := <-next
+		s.thaw()
+		must(t, second.Token() > l.Token(), "token %d after %d", second.Token(), l.Token())
+		<-l.Done()
+		is(t, l.Err(), dlock.ErrLost)
+		must(t, errors.Is(l.Err(), backend.ErrBroken), "cause of the loss: %v", l.Err())
+		ok(t, second.Err())
+		other.unlock(second)
+	})
+}

@@ -29,11 +29,11 @@ func (w watchedConn) Write(b []byte) (int, error) {
 	return w.Conn.Write(b)
 }
 
-type deaf struct{}
+type silentObserver struct{}
 
-func (deaf) Queued()    {}
-func (deaf) Lost(error) {}
-func (deaf) Wanted()    {}
+func (silentObserver) Queued()    {}
+func (silentObserver) Lost(error) {}
+func (silentObserver) Wanted()    {}
 
 // TestGrantToldDuringRelease has the message of a grant come after the reply
 // that told it, when the hold is being released: it is nobody's stray grant,
@@ -52,7 +52,7 @@ func TestGrantToldDuringRelease(t *testing.T) {
 	b := New(rdb, nil)
 	t.Cleanup(func() { _ = b.Close(context.Background()) })
 	h := must[*backend.Hold](t)(b.Acquire(ctx, backend.Request{
-		Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: limit, Observer: deaf{},
+		Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: limit, Observer: silentObserver{},
 	}))
 	unclaimed, messages := 0, 0
 	b.listener.onUnclaimed = func(key, string) { unclaimed++ }
@@ -73,7 +73,7 @@ func TestGrantOfAnotherEntry(t *testing.T) {
 	b := New(plainClient(t, shared), nil)
 	t.Cleanup(func() { _ = b.Close(within(t)) })
 	h := must[*backend.Hold](t)(b.Acquire(ctx, backend.Request{
-		Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: limit, Observer: deaf{},
+		Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: limit, Observer: silentObserver{},
 	}))
 	var unclaimed []string
 	b.listener.onUnclaimed = func(_ key, id string) { unclaimed = append(unclaimed, id) }
@@ -163,7 +163,7 @@ func TestImplausibleGrant(t *testing.T) {
 			t.Cleanup(func() { _ = a.Close(within(t)) })
 			t.Cleanup(func() { _ = b.Close(within(t)) })
 			r := backend.Request{
-				Name: t.Name(), ID: backend.ID{Client: slug(t) + "a", Seq: 1}, Mode: backend.Exclusive, TTL: limit, Wait: true, Observer: deaf{},
+				Name: t.Name(), ID: backend.ID{Client: slug(t) + "a", Seq: 1}, Mode: backend.Exclusive, TTL: limit, Wait: true, Observer: silentObserver{},
 			}
 			held := must[*backend.Hold](t)(a.Acquire(ctx, r))
 			r.ID.Client = slug(t) + "b"

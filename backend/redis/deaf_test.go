@@ -47,7 +47,7 @@ func newDeafWaiter(t *testing.T, every time.Duration) *deafWaiter {
 		t.Cleanup(func() { _ = b.Close(within(t)) })
 	}
 	d.lock = backend.Request{
-		Name: t.Name(), ID: backend.ID{Client: "holder"}, Mode: backend.Exclusive, TTL: limit, Wait: true, Observer: deaf{},
+		Name: t.Name(), ID: backend.ID{Client: "holder"}, Mode: backend.Exclusive, TTL: limit, Wait: true, Observer: silentObserver{},
 	}
 	d.next = d.lock
 	d.next.ID.Client = "deaf"

@@ -14,8 +14,8 @@ import (
 	"github.com/dlock-go/dlock/internal/server"
 )
 
-// crewTTL is the lease of locks that must not be lost for a slow machine.
-const crewTTL = 3 * time.Second
+// loadTTL is the lease of locks that must not be lost for a slow machine.
+const loadTTL = 3 * time.Second
 
 func sentinelURL(w *server.Watched) string {
 	var hosts []string
@@ -56,14 +56,14 @@ func TestSentinelFailoverUnderWork(t *testing.T) {
 	t.Parallel()
 	w, admin := startWatched(t, 1)
 	url := sentinelURL(w)
-	c := startCrew(t, url, crewTTL, false, "a", "b", "c")
+	c := startLoad(t, url, loadTTL, false, "a", "b", "c")
 	c.works()
 	began := time.Now()
 	must[any](t)(nil, w.Primary.Kill())
 	promoted(t, w.Replicas[0])
 	failover := time.Since(began)
 	c.works()
-	t.Logf("all clients work %v after the kill, which the failover took %v of; TTL %v", time.Since(began), failover, crewTTL)
+	t.Logf("all clients work %v after the kill, which the failover took %v of; TTL %v", time.Since(began), failover, loadTTL)
 	must[any](t)(nil, w.Primary.Restart(true))
 	c.works()
 	c.end()
@@ -108,14 +108,14 @@ func TestClusterFailoverUnderWork(t *testing.T) {
 	for _, s := range c.Masters {
 		names = append(names, nameOn(t, admin, s))
 	}
-	workers := startCrew(t, url, crewTTL, false, names...)
+	workers := startLoad(t, url, loadTTL, false, names...)
 	workers.works()
 	began := time.Now()
 	must[any](t)(nil, c.Masters[0].Kill())
 	promoted(t, c.Replicas[0])
 	failover := time.Since(began)
 	workers.works()
-	t.Logf("all clients work %v after the kill, which the failover took %v of; TTL %v", time.Since(began), failover, crewTTL)
+	t.Logf("all clients work %v after the kill, which the failover took %v of; TTL %v", time.Since(began), failover, loadTTL)
 	must[any](t)(nil, c.Masters[0].Restart(true))
 	must[any](t)(nil, c.Await())
 	workers.works()
@@ -213,7 +213,7 @@ func TestSlotMovesUnderItsLock(t *testing.T) {
 	from, to := c.Masters[0], c.Masters[1]
 	name := nameOn(t, admin, from)
 	key := mainKey(name)
-	ttl := 2 * crewTTL
+	ttl := 2 * loadTTL
 	a, b := openURL(t, clusterURL(c), &dlock.Options{TTL: ttl}), openURL(t, clusterURL(c), &dlock.Options{TTL: ttl})
 	m := a.Mutex(name)
 	l := must[*dlock.Lease](t)(m.Lock(ctx))
@@ -260,7 +260,7 @@ func TestReaderOutlivesAMove(t *testing.T) {
 	c, admin := startCluster(t, server.Redis{})
 	ctx := within(t)
 	name := nameOn(t, admin, c.Masters[2])
-	ttl := 2 * crewTTL
+	ttl := 2 * loadTTL
 	l := must[*dlock.Lease](t)(openURL(t, clusterURL(c), &dlock.Options{TTL: ttl}).RWMutex(name).RLock(ctx))
 	mv := newMove(t, c, slotOf(t, admin, mainKey(name)), c.Masters[2], c.Masters[0])
 	mv.begin()
@@ -281,7 +281,7 @@ func TestSlotMovesUnderWork(t *testing.T) {
 	name := nameOn(t, admin, c.Masters[0])
 	slot := slotOf(t, admin, mainKey(name))
 	url := clusterURL(c)
-	workers := startCrew(t, url, crewTTL, true, name)
+	workers := startLoad(t, url, loadTTL, true, name)
 	workers.works()
 	for i := range 6 {
 		mv := newMove(t, c, slot, c.Masters[i%2], c.Masters[1-i%2])

@@ -31,7 +31,7 @@ func TestFullServer(t *testing.T) {
 	ctx := within(t)
 	s := server.Start(t, server.Redis{})
 	admin := plainClient(t, s)
-	o := &dlock.Options{TTL: crewTTL}
+	o := &dlock.Options{TTL: loadTTL}
 	a, b := openClient(t, s, o), openClient(t, s, o)
 	writer := must[*dlock.Lease](t)(a.Mutex("written").Lock(ctx))
 	reader := must[*dlock.Lease](t)(a.RWMutex("read").RLock(ctx))

@@ -47,7 +47,7 @@ func FuzzReplies(f *testing.F) {
 	f.Add([]byte{4, 150, 184, 150, 200})
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		d := &dealer{raw}
-		r := backend.Request{Name: "name", ID: backend.ID{Client: "client", Seq: 1}, Mode: backend.Exclusive, TTL: time.Minute, Observer: deaf{}}
+		r := backend.Request{Name: "name", ID: backend.ID{Client: "client", Seq: 1}, Mode: backend.Exclusive, TTL: time.Minute, Observer: silentObserver{}}
 		b := &Backend{ids: newIDSigner(), free: newFreeCache(), closing: make(chan struct{}), poll: time.Second}
 		c := &acquisition{Request: &r, b: b, key: lockKey(r.Name)}
 		c.entry = b.ids.newID(c.key, &r, 0, false, nil)

@@ -25,7 +25,7 @@ func TestHoldCountsFromItsRequest(t *testing.T) {
 
 	p.Delay(faultnet.ToClient, late, 0)
 	h := must[*backend.Hold](t)(b.Acquire(ctx, backend.Request{
-		Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: limit, Observer: deaf{},
+		Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: limit, Observer: silentObserver{},
 	}))
 	if age := time.Since(h.Sent); age < late {
 		t.Errorf("the hold counts from %v ago, its answer came after %v", age, late)
@@ -72,7 +72,7 @@ func TestGrantOfADoubtfulRequest(t *testing.T) {
 	for _, doubt := range []bool{false, true} {
 		now := time.Now()
 		r := &backend.Request{
-			Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: time.Minute, Observer: deaf{},
+			Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: time.Minute, Observer: silentObserver{},
 		}
 		c := &acquisition{Request: r, b: b, key: lockKey(t.Name()), queuedAt: moment{now, now.UnixMicro()}}
 		c.renewID()

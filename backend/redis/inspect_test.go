@@ -19,7 +19,7 @@ import (
 
 // A lossObserver counts the news that a hold was taken away.
 type lossObserver struct {
-	deaf
+	silentObserver
 	broken atomic.Int64
 }
 
@@ -33,7 +33,7 @@ func (o *lossObserver) Lost(cause error) {
 func requestOf(t *testing.T, client string, mode backend.Mode) backend.Request {
 	return backend.Request{
 		Name: t.Name(), ID: backend.ID{Client: slug(t) + client, Seq: 1}, Label: "label of " + client,
-		Mode: mode, TTL: limit, Wait: true, Observer: deaf{},
+		Mode: mode, TTL: limit, Wait: true, Observer: silentObserver{},
 	}
 }
 

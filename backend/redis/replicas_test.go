@@ -109,7 +109,7 @@ func TestUnacknowledgedHandOverFails(t *testing.T) {
 func TestUnacknowledgedRenewalIsNotBelieved(t *testing.T) {
 	ctx := within(t)
 	r := server.StartReplicated(t, 1, server.Redis{})
-	const ttl = crewTTL
+	const ttl = loadTTL
 	c := openURL(t, askingReplicas(r.Primary), &dlock.Options{TTL: ttl})
 	kept := must[*dlock.Lease](t)(c.Mutex(t.Name()).Lock(ctx))
 	time.Sleep(2 * ttl) // nothing must happen
@@ -132,7 +132,7 @@ func TestReplicatedLocksSurviveTheMaster(t *testing.T) {
 	t.Parallel()
 	w, admin := startWatched(t, 1)
 	url := sentinelURL(w) + "?dlock.replicas=1"
-	c := startCrew(t, url, crewTTL, true, "a", "b", "c")
+	c := startLoad(t, url, loadTTL, true, "a", "b", "c")
 	c.works()
 	must[any](t)(nil, w.Primary.Kill())
 	promoted(t, w.Replicas[0])
@@ -147,7 +147,7 @@ func TestReplicatedLocksSurviveAShard(t *testing.T) {
 	t.Parallel()
 	c, admin := startCluster(t, server.Redis{})
 	url := clusterURL(c) + "?dlock.replicas=1"
-	workers := startCrew(t, url, crewTTL, true, nameOn(t, admin, c.Masters[0]), nameOn(t, admin, c.Masters[1]))
+	workers := startLoad(t, url, loadTTL, true, nameOn(t, admin, c.Masters[0]), nameOn(t, admin, c.Masters[1]))
 	workers.works()
 	must[any](t)(nil, c.Masters[0].Kill())
 	promoted(t, c.Replicas[0])

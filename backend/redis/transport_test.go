@@ -82,7 +82,7 @@ func TestBusyClientLeavesADemotedMaster(t *testing.T) {
 			r := server.StartReplicated(t, 1, server.Redis{})
 			p := must[*faultnet.Proxy](t)(faultnet.Listen(r.Primary.Addr()))
 			t.Cleanup(func() { _ = p.Close() })
-			ttl := crewTTL
+			ttl := loadTTL
 			c := client(t, p.Addr(), &dlock.Options{TTL: ttl})
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()

@@ -2,11 +2,15 @@ package redis
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/server"
 )
 
@@ -63,6 +67,75 @@ func TestURLsOfAnotherTopology(t *testing.T) {
 			_ = client.Close(context.Background())
 		}
 		if !errors.Is(err, want) {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+// FuzzURL makes clients of URLs: what is wrong has a kind, and does not show the password.
+func FuzzURL(f *testing.F) {
+	const canary = "c4n4ry-in-a-url"
+	for _, u := range []string{
+		"redis://u:p@h:1/2?read_timeout=3s", "unix:///tmp/x.sock?db=1", "rediss+sentinel://h,h2/master/1?sentinel_password=x",
+		"redis+cluster://[::1]:7000,h?pool_size=3", "redis://h/x", "redis://h?pool_size=-1", "redis://h?dlock.keep=1", "valkeys://h?skip_verify=true",
+	} {
+		f.Add(u)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		u, err := backend.ParseURL(text)
+		if err != nil {
+			return
+		}
+		u.User, u.Password = "user", backend.NewSecret(canary)
+		s, ok := schemes[u.Scheme]
+		if !ok {
+			return
+		}
+		cfg := backend.Config{URL: u}
+		_, err = parseOptions(cfg)
+		if err == nil {
+			var c redis.UniversalClient
+			if c, err = s.newClient(cfg, s.name); err == nil {
+				_ = c.Close()
+			}
+		}
+		if err != nil && (!errors.Is(err, backend.ErrInvalidConfig) || strings.Contains(err.Error(), canary)) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// TestTLS reaches the server through a tunnel that ends the encryption, and
+// only if its certificate is trusted.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	certified := server.NewCertified()
+	addr := certified.Tunnel(t, shared.Addr())
+	url := "rediss://" + addr
+	a := openURL(t, url, &dlock.Options{TLS: &tls.Config{RootCAs: certified.Roots}})
+	b := openURL(t, url, &dlock.Options{TLS: &tls.Config{RootCAs: certified.Roots}})
+	lease := must[*dlock.Lease](t)(a.Mutex(t.Name()).Lock(within(t)))
+	got := make(chan error, 1)
+	go func() {
+		next, err := b.Mutex(t.Name()).Lock(within(t))
+		if err == nil {
+			err = next.Unlock(within(t))
+		}
+		got <- err
+	}()
+	<-lease.Wanted()
+	must[any](t)(nil, lease.Unlock(within(t)))
+	must[any](t)(nil, <-got)
+
+	for url, o := range map[string]*dlock.Options{
+		url:                                    {TLS: &tls.Config{}},
+		"redis://" + addr + "?read_timeout=1s": nil,
+	} {
+		c, err := dlock.Open(within(t), url, o)
+		if err == nil {
+			_ = c.Close(context.Background())
+		}
+		if !errors.Is(err, dlock.ErrUnavailable) {
 			t.Errorf("%s: %v", url, err)
 		}
 	}

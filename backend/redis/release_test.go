@@ -25,7 +25,7 @@ func several(t *testing.T, b *Backend, n int) []*backend.Hold {
 		}
 		holds[i] = must[*backend.Hold](t)(b.Acquire(within(t), backend.Request{
 			Name: fmt.Sprintf("%s/%d", t.Name(), i), ID: backend.ID{Client: slug(t), Seq: uint64(i + 1)},
-			Mode: mode, TTL: limit, Observer: deaf{},
+			Mode: mode, TTL: limit, Observer: silentObserver{},
 		}))
 	}
 	return holds
@@ -140,7 +140,7 @@ func TestExpire(t *testing.T) {
 			ctx, c := within(t), plainClient(t, shared)
 			b := New(c, nil)
 			t.Cleanup(func() { _ = b.Close(within(t)) })
-			r := backend.Request{Name: t.Name(), ID: backend.ID{Client: slug(t), Seq: 1}, Mode: mode, TTL: limit, Observer: deaf{}}
+			r := backend.Request{Name: t.Name(), ID: backend.ID{Client: slug(t), Seq: 1}, Mode: mode, TTL: limit, Observer: silentObserver{}}
 			h := must[*backend.Hold](t)(b.Acquire(ctx, r))
 			got := make(chan *backend.Hold, 1)
 			go func() {
@@ -172,7 +172,7 @@ func TestExpireOutlivesTheLease(t *testing.T) {
 	t.Parallel()
 	ctx, c := within(t), plainClient(t, shared)
 	b := New(c, nil)
-	r := backend.Request{Name: t.Name(), ID: backend.ID{Client: slug(t), Seq: 1}, Mode: backend.Exclusive, TTL: time.Second, Observer: deaf{}}
+	r := backend.Request{Name: t.Name(), ID: backend.ID{Client: slug(t), Seq: 1}, Mode: backend.Exclusive, TTL: time.Second, Observer: silentObserver{}}
 	h := must[*backend.Hold](t)(b.Acquire(ctx, r))
 	must[any](t)(nil, b.Expire(ctx, h, time.Hour))
 	must[any](t)(nil, b.Close(ctx))

@@ -41,9 +41,9 @@ func (f *fence) write(hold int64, token uint64) error {
 	return nil
 }
 
-// A crew is clients that take a few locks in turns without pause, each twice,
+// A load is clients that take a few locks in turns without pause, each twice,
 // and write to a fenced store under them.
-type crew struct {
+type load struct {
 	t      *testing.T
 	names  []string
 	fences []fence
@@ -58,16 +58,16 @@ type crew struct {
 	all  sync.WaitGroup
 }
 
-const crewSize = 20
+const loadClients = 20
 
-// startCrew has clients at url work on locks of the given names until end.
-func startCrew(t *testing.T, url string, ttl time.Duration, exclusive bool, names ...string) *crew {
+// startLoad has clients at url work on locks of the given names until end.
+func startLoad(t *testing.T, url string, ttl time.Duration, exclusive bool, names ...string) *load {
 	t.Helper()
-	c := &crew{
-		t: t, names: names, fences: make([]fence, len(names)), rounds: make([]atomic.Int64, crewSize),
+	c := &load{
+		t: t, names: names, fences: make([]fence, len(names)), rounds: make([]atomic.Int64, loadClients),
 		exclusive: exclusive, inside: make([]atomic.Int64, len(names)),
 	}
-	clients := make([]*dlock.Client, crewSize)
+	clients := make([]*dlock.Client, loadClients)
 	for i := range clients {
 		clients[i] = openURL(t, url, &dlock.Options{TTL: ttl})
 	}
@@ -85,13 +85,13 @@ func startCrew(t *testing.T, url string, ttl time.Duration, exclusive bool, name
 }
 
 // end stops the clients at the end of their rounds.
-func (c *crew) end() {
+func (c *load) end() {
 	c.stop()
 	c.all.Wait()
 }
 
 // works waits until every client has finished a few more rounds.
-func (c *crew) works() {
+func (c *load) works() {
 	c.t.Helper()
 	var want []int64
 	for i := range c.rounds {
@@ -102,7 +102,7 @@ func (c *crew) works() {
 	}
 }
 
-func (c *crew) round(ctx context.Context, client *dlock.Client, name, worker int) {
+func (c *load) round(ctx context.Context, client *dlock.Client, name, worker int) {
 	m, before := client.Mutex(c.names[name]), c.fences[name].greatest()
 	lease, err := m.Lock(ctx)
 	if err != nil {
@@ -133,7 +133,7 @@ func (c *crew) round(ctx context.Context, client *dlock.Client, name, worker int
 }
 
 // tolerate takes what may become of a call while servers come and go.
-func (c *crew) tolerate(ctx context.Context, what string, err error) {
+func (c *load) tolerate(ctx context.Context, what string, err error) {
 	if err == nil || ctx.Err() != nil || errors.Is(err, dlock.ErrUnavailable) || errors.Is(err, dlock.ErrLost) {
 		return
 	}
@@ -141,7 +141,7 @@ func (c *crew) tolerate(ctx context.Context, what string, err error) {
 }
 
 // checkCounts enters the locks anew: the count on the server says how often.
-func (c *crew) checkCounts(url string, admin redis.Cmdable) {
+func (c *load) checkCounts(url string, admin redis.Cmdable) {
 	c.t.Helper()
 	ctx := within(c.t)
 	client := openURL(c.t, url, nil)

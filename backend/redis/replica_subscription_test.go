@@ -138,7 +138,7 @@ func TestSubscriptionFollowsTheWrites(t *testing.T) {
 	got := make(chan error, 1)
 	go func() {
 		h, err := b.Acquire(ctx, backend.Request{
-			Name: t.Name(), ID: backend.ID{Client: "follower", Seq: 1}, Mode: backend.Exclusive, TTL: limit, Wait: true, Observer: deaf{},
+			Name: t.Name(), ID: backend.ID{Client: "follower", Seq: 1}, Mode: backend.Exclusive, TTL: limit, Wait: true, Observer: silentObserver{},
 		})
 		if err == nil {
 			err = b.Release(ctx, h)

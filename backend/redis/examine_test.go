@@ -2,6 +2,9 @@ package redis
 
 import (
 	"errors"
+	"log/slog"
+	"strings"
+	"sync"
 	"testing"
 )
 
@@ -30,4 +33,24 @@ func TestMemoryLoss(t *testing.T) {
 			t.Errorf("%v, %q, %v: %q", c.config, c.save, c.err, got)
 		}
 	}
+}
+
+// warnings collects what a backend complains of.
+type warnings struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (w *warnings) logger() *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
+
+func (w *warnings) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.Write(b)
+}
+
+func (w *warnings) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
 }

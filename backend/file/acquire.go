@@ -15,8 +15,9 @@ import (
 // A hold is a lock that is held, by the lock of the whole file and by that of byte 0.
 type hold struct {
 	*lockFile
-	token uint64 // with which it began
-	since time.Time
+	request backend.Request
+	token   uint64 // with which it began
+	since   time.Time
 
 	// The file says limit while an exclusive hold lasts, so that its holder can give
 	// out tokens without a word to the file, whatever becomes of it.
@@ -68,7 +69,7 @@ func (b *Backend) acquire(ctx context.Context, r backend.Request) (*hold, error)
 	busy, err := l.isBusy(r.Mode)
 	if !busy && err == nil {
 		var h *hold
-		if h, err = l.tryLock(r.Mode); h != nil {
+		if h, err = l.tryLock(r); h != nil {
 			return h, nil
 		}
 	}
@@ -90,11 +91,11 @@ func heldOr(err error) error {
 
 // tryLock takes the lock if it is free. A nil hold means that it is held. A try on a
 // held lock can get in the way of others: ask isHeld before.
-func (l *lockFile) tryLock(mode backend.Mode) (*hold, error) {
-	h := &hold{lockFile: l, since: time.Now()}
-	ok, err := lockWhole(l.file, mode)
+func (l *lockFile) tryLock(r backend.Request) (*hold, error) {
+	h := &hold{lockFile: l, request: r, since: time.Now()}
+	ok, err := lockWhole(l.file, r.Mode)
 	if ok {
-		ok, err = h.mark(mode)
+		ok, err = h.mark(r.Mode)
 	}
 	if !ok {
 		unlockWhole(l.file)

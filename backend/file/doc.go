@@ -45,6 +45,14 @@
 // others. Their locks are not those of one kernel, and nobody is told there when a file
 // is closed. Only Linux is supported; elsewhere New fails with ErrUnsupported.
 //
+// # Who holds a lock
+//
+// A holder is known with its label, process and client, and since when it has the lock.
+// Of readers that join others only the process is known; of those who wait, how long
+// they have waited and for what. A lock file says in its second line who has got the
+// lock last. Nobody can take a lock from a process that is alive: Break is ErrUnsupported,
+// and says which process it is.
+//
 // # How it works
 //
 // A hold is a lock of flock(2) on the file of that name, so that flock(1)

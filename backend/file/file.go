@@ -37,6 +37,9 @@ var (
 	_ backend.Renewer    = (*Backend)(nil)
 	_ backend.Downgrader = (*Backend)(nil)
 	_ backend.Transferer = (*Backend)(nil)
+	_ backend.Inspector  = (*Backend)(nil)
+	_ backend.Breaker    = (*Backend)(nil)
+	_ backend.Pinger     = (*Backend)(nil)
 )
 
 // New returns a client of the locks in the directory that o names, which it

@@ -145,6 +145,10 @@ const (
 	contentLength = len(contentPrefix) + 20 + 1 + 20 + 1
 )
 
+// ownerPrefix begins the second line, which says who has got the lock last. It may be
+// missing, and what follows it is left of a longer one.
+const ownerPrefix = "by "
+
 // firstInQueue is the first position at which a waiter counts.
 func (c content) firstInQueue() int64 { return max(c.skipped+1, firstPosition) }
 
@@ -158,9 +162,9 @@ func (l *lockFile) read() (c content, err error) {
 		return c, systemError(err)
 	}
 	switch text := buf[:n]; {
-	case n <= contentLength && len(bytes.Trim(text, "\x00")) == 0:
+	case len(bytes.Trim(text, "\x00")) == 0:
 	case n < contentLength && isBeginning(string(text)):
-	case n != contentLength || !c.parse(string(text)):
+	case n > contentLength && text[contentLength] != ownerPrefix[0], !c.parse(string(text[:min(n, contentLength)])):
 		return c, notALockFile(l.path(), "not a lock file")
 	}
 	return c, nil
@@ -181,12 +185,13 @@ func (c *content) parse(s string) bool {
 	var err1, err2 error
 	c.token, err1 = strconv.ParseUint(token, 10, 64)
 	c.skipped, err2 = strconv.ParseInt(skipped, 10, 64)
-	return ok && ok2 && err1 == nil && err2 == nil
+	return ok && ok2 && err1 == nil && err2 == nil && len(s) == contentLength
 }
 
 // write replaces the content, in one call, so that nobody who is killed leaves
-// half of it. Only the holder of the lock may call it.
-func (l *lockFile) write(c content) error {
-	_, err := l.file.WriteAt(fmt.Appendf(nil, contentFormat, c.token, c.skipped), 0)
+// half of it. An empty owner leaves the second line alone. Only the holder of the lock
+// may call it.
+func (l *lockFile) write(c content, owner string) error {
+	_, err := l.file.WriteAt(fmt.Appendf(nil, contentFormat+"%s", c.token, c.skipped, owner), 0)
 	return systemError(err)
 }

@@ -45,7 +45,7 @@ func TestDeletedFileIsNotTaken(t *testing.T) {
 		must(t, err)
 		defer l.close()
 		must(t, os.Remove(path))
-		if g, err := l.tryLock(mode); g != nil || !errors.Is(err, errReplaced) {
+		if g, err := l.tryLock(backend.Request{Mode: mode}); g != nil || !errors.Is(err, errReplaced) {
 			t.Errorf("%v lock of a deleted file: %v, %v", mode, g, err)
 		}
 	}
@@ -70,7 +70,7 @@ func TestDamagedFileHeals(t *testing.T) {
 	m := newClient(t, dir).Mutex("lock")
 	last := uint64(0)
 	ours := fmt.Sprintf(contentFormat, 1, 0)
-	for _, text := range []string{"", ours[:3], ours[:10], ours[:len(ours)-1], strings.Repeat("\x00", contentLength), strings.Repeat("\x00", 9)} {
+	for _, text := range []string{"", ours[:3], ours[:10], ours[:len(ours)-1], strings.Repeat("\x00", contentLength), strings.Repeat("\x00", 2*contentLength), strings.Repeat("\x00", 9)} {
 		must(t, os.WriteFile(path, []byte(text), 0o600))
 		for range 2 {
 			lease := mustLock(t, m)
@@ -82,7 +82,7 @@ func TestDamagedFileHeals(t *testing.T) {
 		}
 		healed, err := os.ReadFile(path)
 		must(t, err)
-		if len(healed) != contentLength {
+		if c := (content{}); len(healed) < contentLength || !c.parse(string(healed[:contentLength])) || !strings.HasPrefix(string(healed[contentLength:]), ownerPrefix) {
 			t.Errorf("%q became %q", text, healed)
 		}
 	}
@@ -100,6 +100,7 @@ func TestForeignFiles(t *testing.T) {
 		"symlink":   func() error { return os.Symlink(target, path) },
 		"text":      func() error { return os.WriteFile(path, []byte("hello"), 0o600) },
 		"longer":    func() error { return os.WriteFile(path, []byte(ours+"x"), 0o600) },
+		"half ours": func() error { return os.WriteFile(path, []byte(ours[:len(ours)-3]+ownerPrefix), 0o600) },
 		"similar":   func() error { return os.WriteFile(path, []byte("x"+ours[1:]), 0o600) },
 	} {
 		must(t, f())

@@ -32,3 +32,11 @@ func useNotifier() *notifier { return nil }
 func leaveNotifier()         {}
 
 func (n *notifier) watch(*os.File, chan struct{}) (stop func(), ok bool) { return func() {}, false }
+
+// A wholeLock is a lock of a whole file, of whatever program.
+type wholeLock struct {
+	pid  int
+	mode backend.Mode
+}
+
+func locksOf(fs.FileInfo) []wholeLock { return nil }

@@ -18,7 +18,7 @@ func (h *hold) newToken(more uint64) error {
 		return err
 	}
 	h.token, h.skipped = max(c.token+1, uint64(time.Now().UnixMicro())), c.skipped
-	if err := h.write(content{h.token + more, h.skipped}); err != nil {
+	if err := h.write(content{h.token + more, h.skipped}, h.owner().text()); err != nil {
 		return err
 	}
 	h.last.Store(h.token)
@@ -64,7 +64,7 @@ func (h *hold) writeTokens(more uint64) error {
 		h.limit.Store(0)
 	}
 	limit := h.last.Load() + more
-	err := h.write(content{limit, h.skipped})
+	err := h.write(content{limit, h.skipped}, "")
 	if err == nil && more > 0 {
 		h.limit.Store(limit)
 	}

@@ -10,7 +10,7 @@ import (
 // A waiter is one place in the queue for a lock.
 type waiter struct {
 	*lockFile
-	mode     backend.Mode
+	request  backend.Request
 	timeout  time.Duration // after which whoever is first and does not take a free lock is skipped
 	position int64         // the byte locked in the file; 0: none
 	stalled  int64         // the first position of the queue at a free lock; 0: none
@@ -34,7 +34,7 @@ const (
 func newWaiter(l *lockFile, r backend.Request) *waiter {
 	return &waiter{
 		lockFile: l,
-		mode:     r.Mode,
+		request:  r,
 		timeout:  max(r.TTL, leastTTL) / 2,
 		wake:     make(chan struct{}, 1),
 	}
@@ -87,17 +87,17 @@ func (w *waiter) try(ctx context.Context) (bool, error) {
 	if err != nil || w.position == 0 {
 		return false, err
 	}
-	ahead, length, err := findLock(w.file, w.mode, c.firstInQueue(), w.position-1)
+	ahead, length, err := findLock(w.file, w.request.Mode, c.firstInQueue(), w.position-1)
 	if err != nil {
 		return false, err
 	}
 	if length > 0 {
 		return false, w.watchFirst(c, ahead)
 	}
-	if held, err := w.isHeld(w.mode); held || err != nil {
+	if held, err := w.isHeld(w.request.Mode); held || err != nil {
 		return false, err
 	}
-	w.hold, err = w.tryLock(w.mode)
+	w.hold, err = w.tryLock(w.request)
 	if w.hold == nil {
 		w.wakeAfter(foreignPause)
 	}
@@ -123,7 +123,7 @@ func (w *waiter) joinQueue(ctx context.Context, c content) error {
 			at = last + 1
 			continue
 		}
-		ok, err := lockByte(w.file, w.mode, at)
+		ok, err := lockByte(w.file, w.request.Mode, at)
 		if ok {
 			w.position = at
 		}
@@ -183,7 +183,7 @@ func (w *waiter) skip(position int64) error {
 	c, err := w.read()
 	if err == nil && c.skipped < position {
 		c.skipped = position
-		err = w.write(c)
+		err = w.write(c, "")
 	}
 	unlockWhole(w.file)
 	w.wakeWaiters()

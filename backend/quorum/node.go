@@ -26,17 +26,6 @@ const (
 	slowFactor, slowMargin = 4, 2 * time.Millisecond
 )
 
-// pingOf returns what asks b whether it is there, at little cost; nil if there is nothing.
-func pingOf(b backend.Backend) func(context.Context) error {
-	switch p := b.(type) {
-	case backend.Pinger:
-		return func(ctx context.Context) error { _, err := p.Ping(ctx); return err }
-	case interface{ Ping(context.Context) error }:
-		return p.Ping
-	}
-	return nil
-}
-
 // A node is one backend, what it can do, and how it is doing.
 type node struct {
 	backend.Backend
@@ -46,7 +35,7 @@ type node struct {
 	downgrader    backend.Downgrader
 	expirer       backend.Expirer
 	batchReleaser backend.BatchReleaser
-	ping          func(context.Context) error
+	pinger        backend.Pinger
 
 	trip       backend.RoundTrip
 	pace       atomic.Int64 // ns that an answer takes, smoothed; 0: not known
@@ -68,7 +57,7 @@ func newNode(b backend.Backend, votes bool) (*node, error) {
 	n.downgrader, _ = b.(backend.Downgrader)
 	n.expirer, _ = b.(backend.Expirer)
 	n.batchReleaser, _ = b.(backend.BatchReleaser)
-	n.ping = pingOf(b)
+	n.pinger, _ = b.(backend.Pinger)
 	if votes {
 		var ok bool
 		if n.register, ok = b.(backend.TokenRegister); !ok {
@@ -129,7 +118,7 @@ func (n *node) observe(took time.Duration, err error) {
 func (b *Backend) beginRequest(n *node, ttl time.Duration) bool {
 	most := int64(backlog)
 	if n.silent.Load() && b.hasMajority() {
-		if n.ping != nil {
+		if n.pinger != nil {
 			n.check(b, ttl, func() {})
 			return false
 		}
@@ -158,13 +147,13 @@ func (b *Backend) hasMajority() bool {
 // check pings the node, unless that is being done or was in vain a moment ago. It
 // calls done when it is known whether the node is there.
 func (n *node) check(b *Backend, ttl time.Duration, done func()) {
-	if n.ping == nil || time.Now().UnixNano() < n.nextPing.Load() || !n.pinging.CompareAndSwap(false, true) {
+	if n.pinger == nil || time.Now().UnixNano() < n.nextPing.Load() || !n.pinging.CompareAndSwap(false, true) {
 		return
 	}
 	started := b.janitor.Go(func(context.Context) {
 		sent := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), 2*n.answerLimit(ttl))
-		err := n.ping(ctx)
+		_, err := n.pinger.Ping(ctx)
 		cancel()
 		if !isAnswer(err) {
 			n.gone.Store(true)

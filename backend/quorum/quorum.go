@@ -53,6 +53,11 @@
 // in a node, offers a greater one. A client proposes a token that all nodes can
 // take, so that the second step is rarely needed.
 //
+// Asked who holds a lock, the quorum says what a majority of the nodes says. A hold is
+// broken on every node that has a part of it, and a majority must confirm that. Where the
+// nodes have given it different tokens, and none is that of a majority, the greatest is
+// taken for its token.
+//
 // # Nodes that forget
 //
 // A node that restarts may grant again what it has forgotten. It therefore takes no

@@ -1,0 +1,256 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Ping implements backend.Pinger: there is a directory that can be used. It has no
+// version.
+func (b *Backend) Ping(context.Context) (version string, err error) {
+	if !b.beginCall() {
+		return "", backend.ErrClosed
+	}
+	defer b.calls.Done()
+	dir, err := b.currentDirectory()
+	if err == nil {
+		dir.leave()
+	}
+	return "", err
+}
+
+// Inspect implements backend.Inspector. A party's Client is its process, a slash and
+// its client. Of readers that join others only the process is known, and of waiters only
+// since when they wait, and for what. A token is the one with which the process has got
+// the lock: it may have passed the lock on within itself since. Another program that
+// has locked the file with flock(2) is a holder without a token.
+func (b *Backend) Inspect(_ context.Context, name string) (s backend.Snapshot, err error) {
+	if !b.beginCall() {
+		return s, backend.ErrClosed
+	}
+	defer b.calls.Done()
+	dir, err := b.currentDirectory()
+	if err != nil {
+		return s, err
+	}
+	defer dir.leave()
+	l, err := dir.open(dir.fileName(name), os.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return s, err
+	}
+	defer l.close()
+	c, err := l.read()
+	if err != nil {
+		return s, err
+	}
+	if s.Holders, err = l.holders(c); err != nil {
+		return s, err
+	}
+	return s, l.eachWaiter(c.firstInQueue(), lastPosition, func(p backend.Party) { s.Waiters = append(s.Waiters, p) })
+}
+
+// Names implements backend.Inspector. A name that is too long for the name of a file, or
+// whose case the file system does not keep, is known while the lock is held.
+func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		if err := b.names(ctx, prefix, func(name string) bool { return yield(name, nil) }); err != nil {
+			yield("", err)
+		}
+	}
+}
+
+// names calls do with each name that is in use, until it reports false.
+func (b *Backend) names(ctx context.Context, prefix string, do func(string) bool) error {
+	if !b.beginCall() {
+		return backend.ErrClosed
+	}
+	dir, err := b.currentDirectory()
+	b.calls.Done() // do may close the backend
+	if err != nil {
+		return err
+	}
+	defer dir.leave()
+	list, err := dir.root.Open(".")
+	if err != nil {
+		return systemError(err)
+	}
+	defer list.Close()
+	for {
+		page, err := list.ReadDir(1000)
+		for _, entry := range page {
+			switch name, used := dir.nameInUse(entry); {
+			case ctx.Err() != nil:
+				return backend.WaitEnded(ctx, false)
+			case b.ctx.Err() != nil:
+				return backend.ErrClosed
+			case used && strings.HasPrefix(name, prefix) && !do(name):
+				return nil
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return systemError(err)
+		}
+	}
+}
+
+// nameInUse returns the name whose lock is held or waited for in a file.
+func (d *directory) nameInUse(entry fs.DirEntry) (name string, used bool) {
+	base, ok := strings.CutSuffix(entry.Name(), ".lock")
+	if !ok || !entry.Type().IsRegular() {
+		return "", false
+	}
+	l, err := d.open(entry.Name(), os.O_RDONLY)
+	if err != nil {
+		return "", false // not a lock, or deleted meanwhile
+	}
+	defer l.close()
+	if busy, err := l.isBusy(backend.Exclusive); !busy || err != nil {
+		return "", false
+	}
+	if name, ok := backend.DecodeName(base); ok {
+		return name, true
+	}
+	name = l.readOwner().name
+	return name, name != "" && d.fileName(name) == entry.Name()
+}
+
+// Break implements backend.Breaker. It always fails: only the end of its process takes
+// a lock away. The error says which process has it.
+func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
+	s, err := b.Inspect(ctx, name)
+	if err != nil {
+		return err
+	}
+	for _, h := range s.Holders {
+		if h.Token == token {
+			process, _, _ := strings.Cut(h.Client, "/")
+			return backend.Fail(backend.ErrUnsupported, fmt.Errorf("the lock lasts as long as process %s, which holds it", process))
+		}
+	}
+	return backend.ErrNotHeld
+}
+
+// holders returns those who hold the lock, in what c says of it.
+func (l *lockFile) holders(c content) (holders []backend.Party, err error) {
+	o := l.readOwner()
+	exclusive, err := l.isHeld(backend.Shared)
+	if err != nil {
+		return nil, err
+	}
+	if exclusive {
+		p := o.party()
+		p.Mode = backend.Exclusive
+		return []backend.Party{p}, nil
+	}
+	shared, err := l.isHeld(backend.Exclusive)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range locksOf(l.info) {
+		p := backend.Party{Client: strconv.Itoa(w.pid), Mode: w.mode, Entries: 1}
+		if shared && o.pid == w.pid {
+			p, o = o.party(), owner{}
+			p.Mode = w.mode
+		}
+		if shared {
+			p.Token = c.token
+		}
+		holders = append(holders, p)
+	}
+	if shared && len(holders) == 0 {
+		holders = []backend.Party{{Mode: backend.Shared, Entries: 1, Token: c.token}}
+	}
+	return holders, nil
+}
+
+// eachWaiter calls do with those who wait at the positions from first to last, in their
+// order.
+func (l *lockFile) eachWaiter(first, last int64, do func(backend.Party)) error {
+	at, length, err := findLock(l.file, backend.Exclusive, first, last)
+	if length == 0 || err != nil {
+		return err
+	}
+	if err := l.eachWaiter(first, at-1, do); err != nil {
+		return err
+	}
+	if length > 1 {
+		return nil // of another program, to the end perhaps
+	}
+	_, exclusive, err := findLock(l.file, backend.Shared, at, at)
+	if err != nil {
+		return err
+	}
+	p := backend.Party{Mode: backend.Shared, Since: time.Unix(0, at)}
+	if exclusive > 0 {
+		p.Mode = backend.Exclusive
+	}
+	do(p)
+	return l.eachWaiter(at+1, last, do)
+}
+
+// An owner is who has got the lock last, as the file says in its second line.
+type owner struct {
+	pid                 int
+	client, label, name string
+	token               uint64
+	since               int64 // ns since 1970
+}
+
+func (h *hold) owner() owner {
+	r := h.request
+	return owner{os.Getpid(), r.ID.Client, r.Label, r.Name, h.token, h.since.UnixNano()}
+}
+
+func (o owner) text() string {
+	return fmt.Sprintf("%s%d %d %d %s %s %s\n", ownerPrefix, o.pid, o.token, o.since,
+		backend.EncodeName(o.client), backend.EncodeName(o.label), backend.EncodeName(o.name))
+}
+
+func (o owner) party() backend.Party {
+	p := backend.Party{Label: o.label, Entries: 1, Token: o.token}
+	if o.pid != 0 {
+		p.Client, p.Since = fmt.Sprintf("%d/%s", o.pid, o.client), time.Unix(0, o.since)
+	}
+	return p
+}
+
+// readOwner returns what the second line says: nothing, if it is damaged or being
+// written.
+func (l *lockFile) readOwner() (o owner) {
+	var buf [8192]byte
+	n, _ := l.file.ReadAt(buf[:], int64(contentLength))
+	line, _, ok := strings.Cut(string(buf[:n]), "\n")
+	line, ok2 := strings.CutPrefix(line, ownerPrefix)
+	fields := strings.Split(line, " ")
+	if !ok || !ok2 || len(fields) != 6 {
+		return owner{}
+	}
+	var errs [3]error
+	var oks [3]bool
+	o.pid, errs[0] = strconv.Atoi(fields[0])
+	o.token, errs[1] = strconv.ParseUint(fields[1], 10, 64)
+	o.since, errs[2] = strconv.ParseInt(fields[2], 10, 64)
+	o.client, oks[0] = backend.DecodeName(fields[3])
+	o.label, oks[1] = backend.DecodeName(fields[4])
+	o.name, oks[2] = backend.DecodeName(fields[5])
+	if errors.Join(errs[:]...) != nil || oks != [3]bool{true, true, true} {
+		return owner{}
+	}
+	return o
+}

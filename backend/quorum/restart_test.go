@@ -195,7 +195,7 @@ func TestRestartWithAnOldQueue(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	ok(t, admin(t, masters[front]).Save(t.Context()).Err())
-	time.Sleep(lease) // what the snapshot says of the holder is over, however long this takes
+	time.Sleep(lease + time.Second) // what the snapshot says of the holder is over, however long the rest takes
 	ok(t, l.Err())
 	ok(t, masters[front].Kill())
 	ok(t, masters[front].Restart(true))

@@ -173,7 +173,7 @@ func waitManyLocks(s *scene) {
 	var waiters sync.WaitGroup
 	for i := range n {
 		s.alive(leases[i])
-		waiters.Go(func() { unlock(b.Mutex(s.sub(i)).Lock(s.ctx)) })
+		waiters.Go(func() { unlock(s.patiently(b.Mutex(s.sub(i)))) })
 	}
 	s.queued(s.sub(n-1), 1)
 	each(n, func(i int) { unlock(leases[i], nil) })

@@ -62,8 +62,8 @@ func checkName(name, fullName string) error {
 	return nil
 }
 
-// acquire enters the lock for r: again, if ctx was made from a lease on it,
-// else anew.
+// acquire enters the lock for r. If ctx was made from a live lease on it, that is a
+// re-entry.
 func (l *lock) acquire(ctx context.Context, r request) (*Lease, error) {
 	switch {
 	case l.err != nil:
@@ -103,6 +103,8 @@ func (l *lock) acquire(ctx context.Context, r request) (*Lease, error) {
 	return lease, nil
 }
 
+// enterOrAcquire enters the lock again under outer, or acquires it if there is no
+// outer lease.
 func (l *lock) enterOrAcquire(ctx context.Context, outer *chain, r request) (*Lease, error) {
 	if outer == nil {
 		return l.acquireNew(ctx, r)
@@ -110,7 +112,9 @@ func (l *lock) enterOrAcquire(ctx context.Context, outer *chain, r request) (*Le
 	return l.reenter(ctx, outer.entry, r)
 }
 
-// take asks the backend for the lock once it is this goroutine's turn.
+// acquireNew waits for this goroutine's turn in the client's queue, asks the backend
+// for the lock, and starts the hold. A goroutine that waits here may get a lease on a
+// hold of this client instead.
 func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
 	c, n := l.client, l.waitingHook(r)
 	door, lease, waited, err := c.enterOrQueue(ctx, l, r, n)
@@ -138,7 +142,7 @@ func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
 	return lease, nil
 }
 
-// ask asks the backend for h. The first answer must come within limit.
+// request asks the backend for h. The first answer must come within limit.
 func (h *hold) request(ctx context.Context, r request, n *waitingHook, limit time.Duration) (err error) {
 	l, c := h.lock, h.lock.client
 	ttl, fixed := l.lease()
@@ -158,8 +162,8 @@ func (h *hold) request(ctx context.Context, r request, n *waitingHook, limit tim
 	return err
 }
 
-// undo takes back what a call has got that fails. It goes on when ctx is done, but
-// does not keep the caller much longer. After Close there is nothing to take back.
+// undo takes back what a failing call has acquired. It goes on after ctx is done, but
+// keeps the caller for undoTimeout at most. After Close there is nothing to take back.
 func (c *Client) undo(ctx context.Context, f func(context.Context)) {
 	done := make(chan struct{})
 	if !c.janitor.Go(func(ctx context.Context) { defer close(done); f(ctx) }) {
@@ -178,6 +182,6 @@ func (c *Client) undo(ctx context.Context, f func(context.Context)) {
 	}
 }
 
-// parting is how much longer than its context a call takes at most that fails, for
-// the sake of what it has to give back: who asks next is not to find that held.
+// undoTimeout is how much longer than its context a failing call may take to give back
+// what it has acquired. Whoever asks next should not find the lock held.
 const undoTimeout = 50 * time.Millisecond

@@ -9,8 +9,8 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// abandon clears up after holds that are over: a renewal under way may have
-// revived them on the server.
+// cleanUp releases holds that are over. A renewal under way may have revived them on
+// the server.
 func (c *Client) cleanUp(holds ...*hold) {
 	if c.cleanups.add(&c.janitor, c.cleanUpNow, holds) {
 		return
@@ -20,9 +20,9 @@ func (c *Client) cleanUp(holds ...*hold) {
 	}
 }
 
-// clearUp gives back holds that are over. One that is gone on the server is as good as
-// released. The place of each is free after this attempt. Others see to those of which
-// the server could not be told: they must not hold up what comes next.
+// cleanUpNow tries once to release holds that are over, and then frees their names. A
+// hold that the server does not know counts as released. Holds that the server did not
+// answer for are retried by other workers, so that they delay nobody.
 func (c *Client) cleanUpNow(ctx context.Context, holds []*hold) {
 	calm, cancel := backend.Bound(ctx, longestTTL(holds))
 	defer cancel()
@@ -32,7 +32,8 @@ func (c *Client) cleanUpNow(ctx context.Context, holds []*hold) {
 	}
 }
 
-// insist gives back holds of which the server could not be told at first.
+// retryReleases releases holds for which the first attempt had no answer. It gives up
+// after the longest TTL.
 func (c *Client) retryReleases(ctx context.Context, holds []*hold) {
 	lasting, cancel := backend.Bound(ctx, longestTTL(holds))
 	defer cancel()
@@ -49,7 +50,7 @@ func (c *Client) retryReleases(ctx context.Context, holds []*hold) {
 	})
 }
 
-// attempt gives back holds, and returns those of which the server could not be told.
+// tryReleases releases holds, and returns those for which the server gave no answer.
 func (c *Client) tryReleases(ctx context.Context, holds []*hold) (rest []*hold) {
 	bounded := limitFirstAnswer(ctx, longestTTL(holds))
 	defer bounded.stop()

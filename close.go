@@ -69,9 +69,9 @@ func (c *Client) Close(ctx context.Context) error {
 	return nil
 }
 
-// leaveBehind waits for f until ctx is done, and for a moment more in which f may see
-// that. What f calls, such as a hook, may never return: then it is left behind, and the
-// error says so. A panic of f is one of the caller.
+// waitAtMost waits for f until ctx is done, and undoTimeout more so that f can notice.
+// If f still has not returned, for example because a hook hangs, it goes on alone and
+// waitAtMost returns an error. A panic of f becomes a panic of the caller.
 func waitAtMost(ctx context.Context, f func() error) error {
 	done := make(chan any, 1)
 	var returned error
@@ -98,7 +98,7 @@ func waitAtMost(ctx context.Context, f func() error) error {
 	}
 }
 
-// bounded is ctx, with a deadline if it has none.
+// withLimit returns ctx with a deadline. If ctx has none, that is limit from now.
 func withLimit(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
@@ -106,7 +106,8 @@ func withLimit(ctx context.Context, limit time.Duration) (context.Context, conte
 	return backend.Bound(ctx, limit)
 }
 
-// farewell is how long the server may take to confirm that holds are given back.
+// closeTimeout is how long Close waits for the server to confirm the releases, if its
+// context has no deadline.
 func (c *Client) closeTimeout(holds []*hold) time.Duration {
 	longest := c.opts.ttl()
 	for _, h := range holds {
@@ -115,7 +116,7 @@ func (c *Client) closeTimeout(holds []*hold) time.Duration {
 	return min(max(longest, closeTimeoutDone), maxCloseTimeout)
 }
 
-// longestRest is for how long this process is to keep some of the holds.
+// longestMinHold is for how long this process must still keep some of the holds.
 func (c *Client) longestMinHold(holds []*hold) (longest time.Duration) {
 	for _, h := range holds {
 		if rest := h.minHoldLeft(); !c.expires(rest) {
@@ -128,8 +129,8 @@ func (c *Client) longestMinHold(holds []*hold) (longest time.Duration) {
 // closed is the reason for the end of all holds of a client that is closed.
 var closed = &reason{kind: ErrClosed}
 
-// shut turns newcomers and waiters away and returns the holds there are.
-// Whoever waits under a lease hears of its end.
+// markClosed fails all local waiters and all later calls, and returns the open holds.
+// Goroutines that wait under a lease fail when the lease ends.
 func (c *Client) markClosed() (holds []*hold, first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,7 +162,8 @@ func (c *Client) releaseAll(ctx context.Context, holds []*hold) {
 	forEach(len(resting), releasers, func(i int) { _ = resting[i].releaseAfterMinHold(ctx) })
 }
 
-// owes notes whether the server has still to confirm that holds are given back.
+// noteUnconfirmed records whether the server has still to confirm the release of
+// holds.
 func (c *Client) noteUnconfirmed(yes bool, holds ...*hold) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -180,8 +182,8 @@ func (c *Client) noteUnconfirmed(yes bool, holds ...*hold) {
 // manyNames is how many names an error lists.
 const manyNames = 5
 
-// unconfirmed is an error that names the locks which the server has not confirmed to
-// be free, because of err. It is err if there are none.
+// unconfirmedError returns an error that names the locks whose release the server has
+// not confirmed, with err as its cause. It returns err if there are none.
 func (c *Client) unconfirmedError(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

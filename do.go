@@ -53,7 +53,8 @@ func sameEnd(end, err error) bool {
 	return ok && also && a.Name == b.Name && a.Kind == b.Kind
 }
 
-// term runs f and unlocks l. End is why l was over before f was, nil if it was not.
+// runTerm runs f and unlocks l. End says why the lease ended before f returned; it is
+// nil if the lease lasted.
 func (l *Lease) runTerm(ctx context.Context, f func(context.Context, *Lease) error) (end, err error) {
 	defer func() {
 		end = l.Unlock(ctx)
@@ -98,7 +99,8 @@ func Lead(ctx context.Context, l Locker, f func(ctx context.Context, lease *Leas
 // longTerm is how long a term of Lead lasts that is followed by the next at once.
 const longTerm = time.Second
 
-// stand waits for one term of Lead and serves it. Final says that err ends Lead.
+// serveTerm waits for one term of leadership and runs f in it. If final is true, Lead
+// returns err.
 func serveTerm(ctx context.Context, l Locker, f func(context.Context, *Lease) error) (err error, final bool) {
 	lease, err := l.Lock(ctx)
 	if err != nil {
@@ -120,8 +122,8 @@ func serveTerm(ctx context.Context, l Locker, f func(context.Context, *Lease) er
 	return err, err != nil
 }
 
-// lastWords is the error of Lead when ctx is done: the cause of that, and what f has
-// said unless that is the same.
+// leadError is the error of Lead when ctx is done: the cause of ctx, joined with f's
+// error if that says more.
 func leadError(ctx context.Context, err error) error {
 	cause := backend.Cause(ctx)
 	if err == nil || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)) {

@@ -7,8 +7,8 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// downgrade makes the hold shared. The keeper lends it meanwhile, so that no
-// renewal reads what is being changed, and no release overtakes the change.
+// downgrade makes the hold shared. The keeper lends the hold meanwhile: no renewal
+// reads it while it changes, and no release overtakes the change.
 func (e *entry) downgrade(ctx context.Context) error {
 	h, c := e.hold, e.client()
 	if e.modeNow() == backend.Shared {
@@ -45,7 +45,7 @@ func (e *entry) downgrade(ctx context.Context) error {
 	return err
 }
 
-// downgradeNow asks the server, unless another call has done so meanwhile.
+// downgradeNow asks the server, unless another call has already downgraded the hold.
 func (e *entry) downgradeNow(ctx context.Context) error {
 	if e.modeNow() == backend.Shared {
 		return nil
@@ -60,9 +60,9 @@ func (e *entry) downgradeNow(ctx context.Context) error {
 	return err
 }
 
-// soleWriter reports why the hold cannot be shared yet. If it can, and the server is
-// about to be asked, it is weak from then on: the server may have it shared before that
-// is known here.
+// canDowngrade returns an error if the hold cannot become shared now. With asking set,
+// the caller is about to ask the server: from then on no goroutine may use the hold to
+// write, because the server may make it shared before the answer arrives.
 func (h *hold) canDowngrade(e *entry, asking bool) error {
 	if e.parent != nil {
 		return backend.Fail(ErrReentry, errNestedDowngrade)
@@ -81,8 +81,9 @@ func (h *hold) canDowngrade(e *entry, asking bool) error {
 	return nil
 }
 
-// opened lets in the readers of this client after a downgrade, unless the hold has
-// ended meanwhile: then its place is given up as it was taken.
+// admitReaders makes the hold shared for this client and admits its waiting readers.
+// It does nothing if the hold has ended meanwhile: then the exclusive place is given
+// up.
 func (c *Client) admitReaders(e *entry) {
 	h := e.hold
 	c.mu.Lock()

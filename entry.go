@@ -73,7 +73,8 @@ func (e *entry) end() bool {
 	return first
 }
 
-// settle tells of the end, which has been, those who have asked to be told.
+// notify closes Done and ends the contexts of a lease that has ended, and those of its
+// multi-lock.
 func (e *entry) notify(othersWait bool) {
 	e.reason()
 	e.lifecycle.notify(e.lockName(), othersWait)
@@ -82,7 +83,7 @@ func (e *entry) notify(othersWait bool) {
 	}
 }
 
-// leaveGroup has the other locks given back that were taken together with this one.
+// endGroup releases the other locks of the multi-lock that this lease is part of.
 func (e *entry) endGroup() {
 	if g := e.group.Load(); g != nil {
 		g.memberLost()
@@ -106,8 +107,8 @@ func (e *entry) unlock(ctx context.Context) error {
 	return e.hold.releaseAfterMinHold(ctx)
 }
 
-// exit takes the entry off its hold, and reports whether it is the last one: then the
-// hold is to be released.
+// leaveHold removes the lease from its hold. It reports whether it was the last one,
+// so that the caller must release the hold.
 func (e *entry) leaveHold(ctx context.Context) (last bool, err error) {
 	h := e.hold
 	left, seq, over := h.removeLease(e)
@@ -121,7 +122,7 @@ func (e *entry) leaveHold(ctx context.Context) (last bool, err error) {
 	return false, e.tellServer(ctx, left, seq)
 }
 
-// exitFrom tells the server of an entry that was taken off a hold with others.
+// tellServer tells the server that one of several leases on a hold has ended.
 func (e *entry) tellServer(ctx context.Context, left, seq int32) error {
 	h := e.hold
 	if e.parent == nil && !h.hasNested() {

@@ -14,7 +14,8 @@ const (
 	maxHandOverTime = 10 * time.Millisecond
 )
 
-// A passage bounds the passing of one hold, whose mutex guards it.
+// A handOverLimit bounds how often and how long a hold passes between goroutines of
+// one client while another client waits. The hold's mutex guards it.
 type handOverLimit struct {
 	since           time.Duration // when that began, by the keeper's clock
 	handOvers       uint16        // from then on
@@ -23,8 +24,8 @@ type handOverLimit struct {
 	hasLocalWaiters atomic.Bool   // somebody of this client waits, or did; needs no mutex
 }
 
-// enough is how much of a lease must be left for whoever is next: a third of what
-// the server has granted, which may be less than was asked for.
+// minLeaseLeft is how much of a lease must be left for the next owner: a third of what
+// the server has granted.
 func minLeaseLeft(h *backend.Hold) time.Duration {
 	if h.Granted > 0 {
 		return min(h.TTL, h.Granted) / 3
@@ -38,14 +39,13 @@ func (p *handOverLimit) limitHandOvers(now time.Duration) {
 	}
 }
 
-// pass unlocks e by handing the lock to the goroutine that is next in the
-// queue of this client, with no request to the server. It reports false if the
-// server has to be asked: nobody waits here, or for another kind of hold,
-// somebody of another client has waited for long enough, or the lease has to
-// be renewed first.
+// handOver ends the lease and gives the hold to the next goroutine in the queue of
+// this client, without a request to the server. It reports false if the server must be
+// asked instead: nobody waits here, the next waiter needs another kind of hold,
+// another client has waited for long enough, or too little of the lease is left.
 func (e *entry) handOver() bool { return e.group.Load() == nil && e.tryHandOver() }
 
-// passOn is pass, also for a part of a lease that is over.
+// tryHandOver is handOver, also for one lock of a multi-lock that has ended.
 func (e *entry) tryHandOver() bool {
 	h, c := e.hold, e.client()
 	if c.transferer == nil || !h.hasLocalWaiters.Load() {
@@ -62,6 +62,7 @@ func (e *entry) tryHandOver() bool {
 	return true
 }
 
+// handOver gives e's hold to the head of the local queue. Held is how long e had it.
 func (c *Client) handOver(e *entry) (held time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,9 +82,9 @@ func (c *Client) handOver(e *entry) (held time.Duration, ok bool) {
 	return held, true
 }
 
-// join enters a shared hold that this client has already, so that its readers
-// need one hold between them. It returns nil if there is none that may be
-// entered. It is called with the client's mutex held.
+// joinReaders adds a lease to a shared hold that this client already has, so that its
+// readers need only one hold on the server. It returns nil if there is no such hold.
+// The caller holds the client's mutex.
 func (d *nameState) joinReaders(l *lock, mode backend.Mode) *Lease {
 	h := d.holds
 	if mode != backend.Shared || h == nil || d.head != nil || !h.matches(l, mode) {
@@ -98,18 +99,18 @@ func (d *nameState) joinReaders(l *lock, mode backend.Mode) *Lease {
 	return h.addLease(new(entry), nil, mode)
 }
 
-// serves reports whether h is on the server just what l needs in that mode. It
-// is called with the client's mutex held.
+// matches reports whether h is just what l needs in that mode. The caller holds the
+// client's mutex.
 func (h *hold) matches(l *lock, mode backend.Mode) bool {
 	return l != nil && mode == h.item.Hold.Mode && l.ttl == h.lock.ttl && l.isUnbounded() && h.lock.isUnbounded()
 }
 
-// anyLength reports whether a hold may last for any time.
+// isUnbounded reports whether a hold of l may last for any time.
 func (l *lock) isUnbounded() bool { return l.minHold == 0 && l.maxHold == 0 }
 
-// move closes e, the last lease on h, and opens the next one for its next
-// owner. Queued says whether another one waits after that. It returns no lease,
-// and does nothing, if h cannot be passed on. Held is how long e had it.
+// passToNext closes e, the only lease on h, and opens a lease for the next owner.
+// Queued says whether somebody waits behind that owner. If h cannot be handed over, it
+// changes nothing and returns nil. Held is how long e had the hold.
 func (h *hold) passToNext(e *entry, queued bool) (next *Lease, held time.Duration) {
 	k := h.lock.client.keeper
 	h.mu.Lock()
@@ -135,7 +136,8 @@ func (h *hold) passToNext(e *entry, queued bool) (next *Lease, held time.Duratio
 	return h.addLease(new(entry), nil, backend.Exclusive), held
 }
 
-// mayPass reports whether one more may have h without asking the server.
+// mayHandOver reports whether h may go to one more owner without asking the server,
+// and counts that owner.
 func (h *hold) mayHandOver(now func() time.Duration) bool {
 	if !h.isLimited {
 		return true

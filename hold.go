@@ -48,8 +48,8 @@ var (
 	_ backend.Observer = (*hold)(nil)
 )
 
-// begin makes h live with its first lease. It fails if the server's answer
-// came too late to be of use, or the client was closed meanwhile.
+// start makes h live with its first lease. It fails if the server's answer came too
+// late, or if the client has been closed meanwhile.
 func (h *hold) start() (*Lease, error) {
 	c := h.lock.client
 	if h.item.Hold.TTL < practicalTTL {
@@ -77,14 +77,14 @@ func (h *hold) start() (*Lease, error) {
 	return h.addLease(&h.first, nil, h.item.Hold.Mode), nil
 }
 
-// refuse gives back a hold that could not begin.
+// rejectGrant releases a hold that could not start.
 func (h *hold) rejectGrant() {
 	if h.endLeases(&reason{kind: ErrLost}) || h.overBy(ErrLost) {
 		h.lock.client.cleanUp(h)
 	}
 }
 
-// enter opens e as a lease under parent. It is called with h.mu held.
+// addLease opens e as a lease under parent. The caller holds h.mu.
 func (h *hold) addLease(e, parent *entry, mode backend.Mode) *Lease {
 	e.hold, e.parent, e.mode, e.fencingToken = h, parent, mode, h.item.Hold.Token
 	e.older = h.leases
@@ -102,8 +102,9 @@ func (h *hold) addLease(e, parent *entry, mode backend.Mode) *Lease {
 	return e.handle
 }
 
-// exit closes e, once. It returns how many leases are left, with the number of that
-// change, and what kind of end e or the hold has had before. The last exit ends it.
+// removeLease closes e, once. It returns how many leases are left, the sequence number
+// of that change, and the kind of end that e or the hold has had before. Removing the
+// last lease ends the hold.
 func (h *hold) removeLease(e *entry) (entries, seq int32, over error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -134,8 +135,8 @@ func (h *hold) removeLease(e *entry) (entries, seq int32, over error) {
 	return h.entries, h.seq, over
 }
 
-// finish ends h, and with it all its leases in one moment: from then on each says
-// so, whoever has been told by then. It reports false if h was over before.
+// endLeases ends h and all its leases at one moment: from then on every call on any of
+// them says so. It reports false if h had already ended.
 func (h *hold) endLeases(r *reason) bool {
 	h.mu.Lock()
 	if h.over.Load() != nil {
@@ -152,7 +153,7 @@ func (h *hold) endLeases(r *reason) bool {
 	return true
 }
 
-// leases returns the open leases. It is called with h.mu held.
+// openLeases returns the open leases. The caller holds h.mu.
 func (h *hold) openLeases() []*entry {
 	open := make([]*entry, 0, h.entries)
 	for e := h.leases; e != nil; e = e.older {
@@ -203,7 +204,7 @@ func (h *hold) check() {
 	}
 }
 
-// held is how long h has lasted.
+// age is how long the present owner has had h.
 func (h *hold) age() time.Duration { return h.lock.client.keeper.Age(&h.item) }
 
 // watchForDrops begins to watch for leases that nobody can unlock any more,

@@ -62,7 +62,8 @@ func (c *Client) warnOfShortTTL() {
 	c.log.Warn("dlock: a TTL below 100ms is lost on a busy machine", slog.Duration("least", practicalTTL))
 }
 
-// announce calls the hook Acquired. If that panics nobody has the lease: it ends.
+// callAcquired calls the hook Acquired. If the hook panics, the lease is unlocked: no
+// caller has it.
 func (l *Lease) callAcquired(ctx context.Context, f func(Event), e Event) {
 	called := false
 	defer func() {
@@ -74,8 +75,8 @@ func (l *Lease) callAcquired(ctx context.Context, f func(Event), e Event) {
 	called = true
 }
 
-// A notice tells the hook Waiting, once, that a call has to wait: for a goroutine
-// of its own client, or on the server. It is nil if there is no such hook.
+// A waitingHook calls the hook Waiting once for a call that has to wait, be it for a
+// goroutine of its own client or on the server. It is nil if there is no such hook.
 type waitingHook struct {
 	*hold      // what the call may get; nil before it asks the server
 	requestCtx *requestContext
@@ -95,7 +96,8 @@ func (l *lock) waitingHook(r request) *waitingHook {
 	return &waitingHook{lock: l, mode: r.mode}
 }
 
-// observer is h, or n in its stead.
+// observer returns the Observer of the request for h: w if there is a hook, otherwise
+// h.
 func (n *waitingHook) observer(h *hold) backend.Observer {
 	if n == nil {
 		return h
@@ -104,7 +106,7 @@ func (n *waitingHook) observer(h *hold) backend.Observer {
 	return n
 }
 
-// give calls the hook.
+// call calls the hook, the first time.
 func (n *waitingHook) call() {
 	if n.isCalled.CompareAndSwap(false, true) {
 		n.lock.client.opts.Hooks.Waiting(Event{Name: n.lock.name(), Shared: n.mode == backend.Shared})
@@ -132,8 +134,8 @@ func (n *waitingHook) panicked() *hookPanic {
 	return n.panic.Load()
 }
 
-// giveNotice calls the hook Waiting for w. If that panics w leaves the queue, and what
-// it has been given meanwhile is given back.
+// callWaiting calls the hook Waiting for w. If the hook panics, w leaves the queue and
+// gives back a lease that it has got meanwhile.
 func (c *Client) callWaiting(ctx context.Context, n *waitingHook, g *queue, w *waiter) {
 	called := false
 	defer func() {
@@ -148,7 +150,7 @@ func (c *Client) callWaiting(ctx context.Context, n *waitingHook, g *queue, w *w
 	called = true
 }
 
-// tell calls a hook, if there is one, with what became of h.
+// callHook calls f, if it is not nil, with an event about h.
 func (h *hold) callHook(f func(Event), err error) {
 	if f != nil {
 		f(h.event(err))

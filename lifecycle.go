@@ -8,9 +8,9 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// An ending is how a lease ends: once, for a reason. It is over from the moment
-// that a reason is noted, here or with what the lease depends on: then every call
-// says so. To settle it closes Done and ends the contexts.
+// A lifecycle ends a lease: once, for one reason. The lease is over from the moment
+// the reason is set, here or on the hold or multi-lock that it depends on. After that,
+// notify closes Done and ends the contexts.
 type lifecycle struct {
 	over atomic.Pointer[reason] // nil: it has not ended, as far as is noted here
 
@@ -45,8 +45,8 @@ var closedChan = func() chan struct{} {
 	return c
 }()
 
-// note has the lease be over for r, which may be nil, unless it is over already. It
-// returns why it is over: every later call returns the same.
+// setReason ends the lease for r, unless r is nil or the lease has ended already. It
+// returns why the lease has ended, the same on every call, or nil.
 func (n *lifecycle) setReason(r *reason) *reason {
 	if r == nil {
 		return n.over.Load()
@@ -55,9 +55,9 @@ func (n *lifecycle) setReason(r *reason) *reason {
 	return n.over.Load()
 }
 
-// settle closes Done and ends the contexts of the lease on name, which is over.
-// Whoever comes first does it. With others waiting to be ended too it does not wait
-// until very many contexts have ended.
+// notify closes Done and ends the contexts of the lease on name, which is over. The
+// first caller does the work. If othersWait, other leases end at the same moment, and
+// very many contexts are left to a goroutine.
 func (n *lifecycle) notify(name string, othersWait bool) {
 	n.mu.Lock()
 	all := n.contexts
@@ -76,7 +76,7 @@ func (n *lifecycle) notify(name string, othersWait bool) {
 	}
 }
 
-// whenDone returns the channel that settle closes.
+// doneChan returns the channel that notify closes.
 func (n *lifecycle) doneChan() <-chan struct{} {
 	if n.over.Load() != nil {
 		return closedChan
@@ -89,8 +89,8 @@ func (n *lifecycle) doneChan() <-chan struct{} {
 	return n.done
 }
 
-// take has the end of the lease on name end ctx, by calling end, at once if that has
-// been.
+// bindContext makes the end of the lease end ctx by calling end. It calls end at once
+// if the lease is over.
 func (n *lifecycle) bindContext(name string, ctx context.Context, end context.CancelCauseFunc) {
 	n.mu.Lock()
 	settled := n.done == closedChan

@@ -6,21 +6,21 @@ import (
 	"github.com/dlock-go/dlock/internal/renewal"
 )
 
-// Lost implements backend.Observer.
+// Lost implements backend.Observer: the server says that the hold is over.
 func (h *hold) Lost(cause error) {
 	if h.Over(cause) {
 		h.lock.client.reportLost(h)
 	}
 }
 
-// Over implements renewal.Owner: it ends all leases with ErrLost, or the rest of the
-// hold when they have ended. A loss before the hold is live is for begin to see.
+// Over implements renewal.Owner. It ends all leases with ErrLost, or the minimum hold
+// that goes on after them. A loss before the hold has started is seen by start.
 func (h *hold) Over(cause error) bool {
 	loss := &reason{ErrLost, without(ErrLost, cause)}
 	return (h.endLeases(loss) || h.endMinHold(loss)) && h.wasStarted()
 }
 
-// reportLost takes from the keeper what is over.
+// onLosses is told by the keeper of the holds that are over.
 func (c *Client) onLosses(lost []renewal.Loss) {
 	holds := make([]*hold, len(lost))
 	for i, l := range lost {
@@ -29,9 +29,8 @@ func (c *Client) onLosses(lost []renewal.Loss) {
 	c.reportLost(holds...)
 }
 
-// report has the logger and the hook be told of holds that were lost, and sees to
-// it that nothing of them stays on the server, nor of the other locks that are
-// nothing worth without them.
+// reportLost tells the logger and the hook that holds were lost, and releases what may
+// be left of them on the server. It also releases the other locks of a multi-lock.
 func (c *Client) reportLost(holds ...*hold) {
 	if !c.losses.add(&c.janitor, c.tellLost, holds) {
 		c.tellLost(context.Background(), holds)

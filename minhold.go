@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// release ends h after its last lease was unlocked. For the rest of the shortest time
-// for which it must be held the server keeps it, or this process does.
+// releaseAfterMinHold releases h after its last lease was unlocked. If its minimum
+// hold is not over, the server keeps the hold for that long, or this process does.
 func (h *hold) releaseAfterMinHold(ctx context.Context) error {
 	resting, lost := h.minHoldState()
 	switch {
@@ -34,8 +34,7 @@ func (h *hold) releaseAfterMinHold(ctx context.Context) error {
 	return nil
 }
 
-// rest is what is left of the shortest time for which h must be held. One that was
-// lost need not be.
+// minHoldLeft is what is left of the minimum hold. It is 0 for a hold that was lost.
 func (h *hold) minHoldLeft() time.Duration {
 	if h.lock.minHold == 0 || h.skipsMinHold.Load() || h.overBy(ErrLost) {
 		return 0
@@ -43,22 +42,24 @@ func (h *hold) minHoldLeft() time.Duration {
 	return h.lock.minHold - h.age()
 }
 
-// beginRest notes that this process is to keep h, which is over, for what is left of
-// the shortest time. It is called with h.mu held.
+// startMinHold makes this process keep h, which is over, for what is left of its
+// minimum hold, if the server cannot. The caller holds h.mu.
 func (h *hold) startMinHold() {
 	if rest := h.minHoldLeft(); rest > 0 && !h.lock.client.expires(rest) {
 		h.minHoldEnd = make(chan struct{})
 	}
 }
 
+// minHoldState returns the channel that is closed when this process need not keep the
+// hold any more, nil if it never had to, and whether the hold was lost.
 func (h *hold) minHoldState() (resting <-chan struct{}, lost bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.minHoldEnd, h.overBy(ErrLost)
 }
 
-// endRest ends the rest of h, with a loss unless that is nil: then the lock is nobody's
-// from now on. It reports false if h does not rest.
+// endMinHold ends the minimum hold. A loss that is not nil says that the server has
+// taken the hold away. It reports false if there was none to end.
 func (h *hold) endMinHold(loss *reason) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

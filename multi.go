@@ -173,7 +173,7 @@ func (a *multiLease) end() bool {
 	return first
 }
 
-// settle tells of the end of a, and of the leases that it consists of.
+// notify closes Done and ends the contexts of a and of each of its leases.
 func (a *multiLease) notify(othersWait bool) {
 	if a.reason() == nil {
 		return
@@ -185,8 +185,8 @@ func (a *multiLease) notify(othersWait bool) {
 	}
 }
 
-// partEnded gives back all locks when one is over: nobody counts on the others
-// any more. Whoever unlocks the lease does that by himself.
+// memberLost releases all the locks when one of them is lost: the lease is over as a
+// whole. A caller of Unlock does that itself.
 func (a *multiLease) memberLost() {
 	if a.reason() != unlocked {
 		a.multi.client.janitor.Go(func(ctx context.Context) { _ = a.unlock(ctx) })
@@ -209,8 +209,9 @@ func (a *multiLease) tokenOf(name string) uint64 {
 	return 0
 }
 
-// ungiven returns the parts that nobody gives back yet, for whoever does so now: one
-// may have come after the loss of another.
+// takeUnreleased returns the leases that nobody has begun to release, and marks them
+// as taken by the caller. There can be several rounds: a lease may be added after
+// another one was lost.
 func (a *multiLease) takeUnreleased() []*entry {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -258,7 +259,7 @@ func (a *multiLease) unlock(ctx context.Context) error {
 	return backend.Join(errs...)
 }
 
-// withdraw is unlock of a lease that nobody has had.
+// discard unlocks a lease that no caller has received.
 func (a *multiLease) discard(ctx context.Context) {
 	a.end()
 	for _, part := range a.members() {
@@ -283,7 +284,7 @@ func (a *multiLease) until() (first time.Time) {
 	return first
 }
 
-// whenWanted watches all locks, from the first call until the lease ends.
+// wantedChan watches all the locks, from the first call until the lease ends.
 func (a *multiLease) wantedChan() <-chan struct{} {
 	a.wantedOnce.Do(func() {
 		var each []<-chan struct{}

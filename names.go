@@ -8,8 +8,8 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// A doorway is what a client knows of one name in use: the goroutines that
-// queue for it and the holds it has. The client's mutex guards it.
+// A nameState is what a client knows of one name that is in use: the goroutines that
+// wait for it, and its holds. The client's mutex guards it.
 type nameState struct {
 	queue
 	holds           *hold // a list, newest first
@@ -17,8 +17,8 @@ type nameState struct {
 	unanswered      bool  // somebody in the queue is not answered
 }
 
-// held reports whether the lock is held for all that is known here. A hold of this
-// client that was lost is nobody's, and a call that has had no answer says nothing.
+// isHeld reports whether the lock is known to be held. A lost hold of this client does
+// not count, nor does a request that has had no answer.
 func (d *nameState) isHeld() bool {
 	if d.waitingOnServer > 0 {
 		return true
@@ -31,8 +31,8 @@ func (d *nameState) isHeld() bool {
 	return false
 }
 
-// answered tells the queue that the lock is held: those who wait for no more than
-// that are turned away.
+// noteHeld tells the queue that the lock is held. Waiters that only wanted to know
+// that, from TryLock, fail with ErrHeld.
 func (d *nameState) noteHeld() {
 	if !d.unanswered {
 		return
@@ -51,11 +51,11 @@ func (d *nameState) noteHeld() {
 	d.admit()
 }
 
-// knock waits for this goroutine's turn to ask the backend for l. Nobody else
-// of this client asks for it in a conflicting mode until leave. If a hold of
-// this client serves instead, knock returns a lease on that. A call that must not
-// wait for the lock waits here for an answer to those before it. Waited is for how long
-// the call has been without any.
+// enterOrQueue waits for this goroutine's turn to ask the backend for l. Until
+// leaveName no other goroutine of this client asks for it in a conflicting mode. If a
+// hold of this client will do, it returns a lease on that hold instead. A TryLock
+// waits here only until the calls before it are answered. Waited is how long the call
+// has waited without any answer.
 func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request, n *waitingHook) (door *nameState, lease *Lease, waited time.Duration, err error) {
 	c.mu.Lock()
 	if c.closed {
@@ -107,7 +107,7 @@ func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request, n *waitin
 	return d, lease, waited, nil
 }
 
-// leave ends the entry of h, which could not be had, into its doorway.
+// leaveName ends the turn of a request for h that has failed.
 func (c *Client) leaveName(h *hold, mode backend.Mode) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,8 +116,8 @@ func (c *Client) leaveName(h *hold, mode backend.Mode) {
 	c.keepIdle(h.lock, h.state)
 }
 
-// asked says that there is an answer to the request for h. It is called with the
-// client's mutex held.
+// endRequest notes that the request for h has been answered. The caller holds the
+// client's mutex.
 func (h *hold) endRequest() {
 	if h.requestCtx != nil && h.isWaiting {
 		h.state.waitingOnServer--
@@ -125,7 +125,8 @@ func (h *hold) endRequest() {
 	h.requestCtx = nil
 }
 
-// doorway returns the one of name. It is called with c.mu held.
+// stateOf returns the state of name, a new one if there is none. The caller holds
+// c.mu.
 func (c *Client) stateOf(name string) *nameState {
 	if d := c.idleState; d != nil && c.idleName == name {
 		c.idleState = nil
@@ -140,9 +141,9 @@ func (c *Client) stateOf(name string) *nameState {
 	return d
 }
 
-// tidy forgets d, the doorway of l, when nobody needs it any more, or rather the
-// one before it: whoever locks one name again and again finds its doorway. It is
-// called with c.mu held.
+// keepIdle keeps d, which nobody may need any more, until the next name becomes idle:
+// a program that locks one name again and again finds its state. The caller holds
+// c.mu.
 func (c *Client) keepIdle(l *lock, d *nameState) {
 	if !d.isIdle() || d.holds != nil || d == c.idleState {
 		return
@@ -153,8 +154,8 @@ func (c *Client) keepIdle(l *lock, d *nameState) {
 	c.idleState, c.idleName = d, l.fullName
 }
 
-// forget deletes a name. A map keeps the room that it once needed, so after very many
-// names there is a new one. It is called with c.mu held.
+// forget deletes a name. A Go map never shrinks, so a new map replaces it after very
+// many names. The caller holds c.mu.
 func (c *Client) forget(name string) {
 	delete(c.names, name)
 	if n := len(c.names); c.mostNames >= 1024 && n < c.mostNames/8 {
@@ -162,15 +163,15 @@ func (c *Client) forget(name string) {
 	}
 }
 
-// want tells the holders of d that somebody of this client waits. It is
-// called with the client's mutex held.
+// wantAll tells the holders that somebody of this client waits. The caller holds the
+// client's mutex.
 func (d *nameState) wantAll() {
 	for h := d.holds; h != nil; h = h.next {
 		h.wantedLocally()
 	}
 }
 
-// hang adds h to the holds of its doorway, unless the client is closed.
+// addHold adds h to the holds of its name. It reports false if the client is closed.
 func (c *Client) addHold(h *hold) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -191,7 +192,7 @@ func (c *Client) addHold(h *hold) bool {
 	return true
 }
 
-// unhang takes h out of the holds of its doorway and ends its entry, once.
+// removeHold removes h from the holds of its name and ends its turn, once.
 func (c *Client) removeHold(h *hold) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

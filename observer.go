@@ -1,6 +1,6 @@
 package dlock
 
-// Queued implements backend.Observer: the lock is held, as the server says.
+// Queued implements backend.Observer: the server says that the lock is held.
 func (h *hold) Queued() {
 	c := h.lock.client
 	c.mu.Lock()
@@ -14,7 +14,7 @@ func (h *hold) Queued() {
 	h.state.noteHeld()
 }
 
-// Answered lifts the limit on the first answer, for Request.Answered.
+// Answered ends the limit on the first answer; see backend.Request.Answered.
 func (h *hold) Answered() {
 	c := h.lock.client
 	c.mu.Lock()
@@ -33,7 +33,7 @@ func (h *hold) Wanted() {
 	h.markWanted()
 }
 
-// wantedHere says that somebody of this client waits.
+// wantedLocally notes that somebody of this client waits.
 func (h *hold) wantedLocally() {
 	if h.hasLocalWaiters.Swap(true) {
 		return // and the holder was told
@@ -43,7 +43,7 @@ func (h *hold) wantedLocally() {
 	h.markWanted()
 }
 
-// want is called with h.mu held.
+// markWanted closes the channel of Lease.Wanted. The caller holds h.mu.
 func (h *hold) markWanted() {
 	if h.isWanted {
 		return
@@ -54,7 +54,7 @@ func (h *hold) markWanted() {
 	}
 }
 
-// whenWanted returns the channel that Wanted closes, nil if the backend cannot
+// wantedChan returns the channel that markWanted closes, nil if the backend cannot
 // tell.
 func (h *hold) wantedChan() <-chan struct{} {
 	h.mu.Lock()

@@ -2,10 +2,9 @@ package dlock
 
 import "github.com/dlock-go/dlock/backend"
 
-// A gate orders those who want in: one exclusive entry or any number of shared
-// ones at a time, first come first served, neighbouring readers together. It
-// stands before each name of a client, and before each lease for the entries
-// made under it. A gate has no lock of its own; the client's mutex guards it.
+// A queue admits one exclusive entry or any number of shared ones at a time, first
+// come, first served, neighbouring readers together. There is one for each name of a
+// client, and one for each lease that is entered again. The client's mutex guards it.
 type queue struct {
 	writer     bool
 	readers    int32
@@ -25,7 +24,7 @@ type waiter struct {
 	prev, next *waiter
 }
 
-// tryEnter lets a newcomer in if the gate is open and nobody is before it.
+// tryEnter admits a newcomer if nobody waits before it and its mode fits those inside.
 func (g *queue) tryEnter(mode backend.Mode) bool {
 	if g.head != nil || !g.admits(mode) {
 		return false
@@ -46,7 +45,7 @@ func (g *queue) enter(mode backend.Mode) {
 	}
 }
 
-// leave undoes an entry and lets in whoever is next.
+// leave ends an entry and admits whoever is next.
 func (g *queue) leave(mode backend.Mode) {
 	if mode == backend.Exclusive {
 		g.writer = false
@@ -64,7 +63,7 @@ func (g *queue) downgrade() {
 	g.admit()
 }
 
-// admit lets in the head of the queue for as long as the gate is open to it.
+// admit lets in waiters from the head for as long as their mode fits those inside.
 func (g *queue) admit() {
 	for w := g.head; w != nil && g.admits(w.mode); w = g.head {
 		g.remove(w)
@@ -84,8 +83,8 @@ func (g *queue) enqueue(w *waiter) {
 	g.tail = w
 }
 
-// abandon takes w out of the queue. If it was let in meanwhile it leaves
-// again, so that the place goes to the next.
+// withdraw removes w from the queue. If w has been admitted meanwhile, it leaves
+// again, so that the next waiter gets the place.
 func (g *queue) withdraw(w *waiter) {
 	if w.granted {
 		g.leave(w.mode)
@@ -95,7 +94,7 @@ func (g *queue) withdraw(w *waiter) {
 	g.admit()
 }
 
-// turnAway ends the wait of everybody in the queue.
+// failAll ends the wait of everybody in the queue with err.
 func (g *queue) failAll(err error) {
 	for w := g.head; w != nil; w = g.head {
 		g.remove(w)
@@ -118,8 +117,8 @@ func (g *queue) remove(w *waiter) {
 	w.prev, w.next = nil, nil
 }
 
-// empty reports whether nobody is inside.
+// isEmpty reports whether nobody is inside.
 func (g *queue) isEmpty() bool { return !g.writer && g.readers == 0 }
 
-// idle reports whether nobody is inside or waiting.
+// isIdle reports whether nobody is inside or waiting.
 func (g *queue) isIdle() bool { return g.isEmpty() && g.head == nil }

@@ -43,9 +43,8 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 	return lease, nil
 }
 
-// refuses says why there may be no entry under outer, or nil: it may have ended
-// since the caller looked, and the hold be another's or shared. It is called with
-// h.mu held.
+// entryError says why there can be no entry under outer, or returns nil. Outer may
+// have ended, or become shared, since the caller looked. The caller holds h.mu.
 func (h *hold) entryError(outer *entry, mode backend.Mode) error {
 	switch {
 	case h.over.Load() != nil:
@@ -105,8 +104,9 @@ func (c *Client) leaveParent(e *entry) {
 	e.leaveScope()
 }
 
-// leave ends the place of e, and of those above it that have waited for that, if
-// the time has come. It is called with the client's mutex held.
+// leaveScope ends the place of e in its parent's scope if e is unlocked and its own
+// scope is empty, and then the same for its parents. The caller holds the client's
+// mutex.
 func (e *entry) leaveScope() {
 	for ; e.isLeaving && (e.scope == nil || e.scope.isEmpty()); e = e.parent {
 		e.isLeaving = false
@@ -114,8 +114,8 @@ func (e *entry) leaveScope() {
 	}
 }
 
-// recount tells the server how often h is entered, where it keeps count. That
-// proves the hold too: an entry into a lock that is lost fails.
+// reportEntries tells the server how many leases h has, where the server counts them.
+// The answer also proves the hold: an entry into a lost lock fails.
 func (h *hold) reportEntries(ctx context.Context, entries, seq int32) error {
 	c := h.lock.client
 	if c.reenterer == nil {

@@ -9,15 +9,15 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// releaseNow gives h back. If the server cannot be told the janitor goes on
-// trying.
+// releaseNow releases h. If the server does not answer, the janitor goes on trying.
 func (h *hold) releaseNow(ctx context.Context) error {
 	err := h.releaseOnServer(ctx)
 	h.noteReleased(err)
 	return err
 }
 
-// giveBack releases h on the server, after the last renewal that is under way.
+// releaseOnServer releases h on the server, after the last renewal under way has
+// ended.
 func (h *hold) releaseOnServer(ctx context.Context) error {
 	c := h.lock.client
 	if !c.keeper.Remove(ctx, &h.item) {
@@ -29,7 +29,7 @@ func (h *hold) releaseOnServer(ctx context.Context) error {
 	return c.backend.Release(ctx, h.item.Hold)
 }
 
-// released frees the place of h, which was given back with err.
+// noteReleased frees the name of h, whose release ended with err, and tells the hooks.
 func (h *hold) noteReleased(err error) {
 	c := h.lock.client
 	c.removeHold(h)
@@ -46,8 +46,9 @@ func (h *hold) noteReleased(err error) {
 	}
 }
 
-// usable returns ctx, or its values alone if it is done already. A deadline is that
-// of ctx, or how long a server has for an answer, within the TTL.
+// releaseContext returns the context of a release. It is ctx, or only its values if it
+// is already done. Without a deadline it allows FirstAnswer, or the TTL if that is
+// less.
 func (h *hold) releaseContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ttl := h.item.Hold.TTL
 	if ctx.Err() != nil {
@@ -60,8 +61,8 @@ func (h *hold) releaseContext(ctx context.Context) (context.Context, context.Can
 	return l, l.stop
 }
 
-// giveBackAll is giveBack for each of the holds. It calls done once for each, from
-// any goroutine, and returns then.
+// releaseHolds releases holds together. It calls done once for each, from any
+// goroutine, before it returns.
 func (c *Client) releaseHolds(ctx context.Context, holds []*hold, done func(*hold, error)) {
 	if len(holds) == 1 {
 		done(holds[0], holds[0].releaseOnServer(ctx))
@@ -87,8 +88,8 @@ func (c *Client) releaseHolds(ctx context.Context, holds []*hold, done func(*hol
 	}
 }
 
-// settled tells the holds of which no renewal is under way any more from those that
-// are not settled when ctx ends.
+// withoutRenewal waits for the renewals of holds until ctx is done. It returns the
+// holds without a renewal under way, and those that are still busy.
 func (c *Client) withoutRenewal(ctx context.Context, holds []*hold) (settled, busy []*hold) {
 	for _, h := range holds {
 		if c.keeper.Remove(ctx, &h.item) {
@@ -100,8 +101,8 @@ func (c *Client) withoutRenewal(ctx context.Context, holds []*hold) (settled, bu
 	return settled, busy
 }
 
-// releaseMany releases holds with few requests, where the backend can do that, or by
-// few goroutines.
+// releaseOnServer releases holds in batches if the backend can, otherwise one by one
+// from a few goroutines.
 func (c *Client) releaseOnServer(ctx context.Context, holds []*hold, done func(*hold, error)) {
 	if len(holds) == 0 {
 		return
@@ -122,7 +123,7 @@ func (c *Client) releaseOnServer(ctx context.Context, holds []*hold, done func(*
 // releasers is how many goroutines release holds one by one.
 const releasers = 32
 
-// each calls f for 0 to n-1 from up to so many goroutines, and waits for all.
+// forEach calls f for 0 to n-1 from at most that many workers, and waits for all.
 func forEach(n, workers int, f func(int)) {
 	var all sync.WaitGroup
 	next := make(chan int)

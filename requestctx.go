@@ -8,9 +8,9 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// A limited context also ends when nobody has lifted its limit in time, for a server
-// that may never answer. It costs nothing until somebody asks for Done: a call that
-// is answered at once does without a timer.
+// A requestContext also ends when the server has not answered within a limit. It
+// starts a timer only when somebody calls Done: a request that is answered at once
+// needs none.
 type requestContext struct {
 	context.Context // that of the caller
 	limit           time.Duration
@@ -22,8 +22,7 @@ type requestContext struct {
 	isCleared bool
 }
 
-// within bounds ctx by the time that a server has for its first answer, or by ttl if
-// that is less.
+// limitFirstAnswer bounds ctx by FirstAnswer, or by ttl if that is less.
 func limitFirstAnswer(ctx context.Context, ttl time.Duration) *requestContext {
 	return &requestContext{Context: ctx, limit: min(ttl, backend.FirstAnswer)}
 }
@@ -55,7 +54,7 @@ func (l *requestContext) current() context.Context {
 	return l.inner
 }
 
-// lift takes the limit away: there was an answer.
+// clearLimit removes the limit: the server has answered.
 func (l *requestContext) clearLimit() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,7 +70,7 @@ func (l *requestContext) fail(cause error) {
 	l.cancel(cause)
 }
 
-// end gives up what the context needs.
+// stop frees the timer and ends the context.
 func (l *requestContext) stop() {
 	l.clearLimit()
 	l.mu.Lock()

@@ -7,11 +7,10 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// await queues w at g until this goroutine is let in, or has a lease. It is
-// called with c.mu held and returns without it. It fails if ctx or parent, which
-// may be nil, ends first, if it is turned away, or if nobody has had an answer that
-// says who holds the lock for as long as a first answer may take. Answered says
-// whether somebody had.
+// awaitTurn queues w at g until w is admitted or has a lease. The caller holds c.mu;
+// awaitTurn returns without it. It fails if ctx or parent, which may be nil, ends
+// first, if w is turned away, or if after FirstAnswer it is still not known who holds
+// the lock. Answered says whether that is known.
 func (c *Client) awaitTurn(ctx context.Context, g *queue, w *waiter, parent <-chan struct{}, n *waitingHook) (lease *Lease, answered bool, err error) {
 	answered = w.answered
 	g.enqueue(w)
@@ -46,8 +45,8 @@ func (c *Client) awaitTurn(ctx context.Context, g *queue, w *waiter, parent <-ch
 	}
 }
 
-// giveUp takes w out of the queue of g because of why, or because ctx is done. If w has
-// been given a lease meanwhile, or was turned away, that is what counts.
+// withdraw removes w from g because of why, or because ctx is done. If w has got a
+// lease or an error meanwhile, withdraw returns that.
 func (c *Client) withdraw(ctx context.Context, g *queue, w *waiter, why error) (*Lease, bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,7 +64,7 @@ func (c *Client) withdraw(ctx context.Context, g *queue, w *waiter, why error) (
 	return nil, false, why
 }
 
-// hasNews reports whether w knows that the lock is held, or waits no longer.
+// isAnswered reports whether w knows that the lock is held, or waits no longer.
 func (c *Client) isAnswered(w *waiter) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,7 +80,7 @@ func (c *Client) newWaiter(mode backend.Mode, l *lock) *waiter {
 	return w
 }
 
-// letIn ends the use of w and returns what it may have been given.
+// takeResult returns what w has got, and puts w back into the pool.
 func (c *Client) takeResult(w *waiter) (lease *Lease, answered bool, err error) {
 	lease, answered, err = w.lease, w.answered, w.err
 	w.lease, w.err, w.lock = nil, nil, nil

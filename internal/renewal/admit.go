@@ -30,7 +30,8 @@ const (
 	growthPart = 1.0 / 64
 )
 
-// pressure is what new locks are told of the renewals. The zero value is none.
+// A pressure says whether renewals are late, so that new locks have to wait. The zero
+// value is none.
 type pressure struct {
 	late atomic.Int64 // the moment until which renewals are too late for any new lock
 	full atomic.Int64 // the moment until which they wait for one another
@@ -64,14 +65,15 @@ func (k *Keeper) Admit(ctx context.Context) error {
 	return nil
 }
 
-// isLight reports whether there are so few holds that one more is no burden.
+// isSmall reports whether there are so few holds that one more is no burden.
 func (k *Keeper) isSmall() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.count < smallClient
 }
 
-// await waits until a time that may be too late.
+// sleepUntil waits until at. It fails with ErrBehind at the time give if that is
+// earlier.
 func (k *Keeper) sleepUntil(ctx context.Context, at, give moment) error {
 	if !backend.Sleep(ctx, time.Duration(min(at, give)-k.clock.now().at)) {
 		return backend.WaitEnded(ctx, false)
@@ -82,8 +84,8 @@ func (k *Keeper) sleepUntil(ctx context.Context, at, give moment) error {
 	return nil
 }
 
-// turn returns when one more lock may be added. One that would have to wait for
-// longer than until give takes nobody's turn.
+// reserveSlot returns when one more lock may be added, and reserves that time unless
+// it is after give.
 func (k *Keeper) reserveSlot(now, give moment) moment {
 	if moment(k.pressure.full.Load()) <= now {
 		return now
@@ -98,7 +100,7 @@ func (k *Keeper) reserveSlot(now, give moment) moment {
 	return at
 }
 
-// step is the time from one new lock to the next where few may be added.
+// slotInterval is the time between two new locks while only a few may be added.
 func (k *Keeper) slotInterval() moment {
 	if k.renewalRate == 0 {
 		return 0
@@ -107,15 +109,15 @@ func (k *Keeper) slotInterval() moment {
 	return moment(1e18 / growthPart / float64(k.renewalRate))
 }
 
-// makeRoom has one new lock more be added for one that has gone.
+// returnSlot allows one more new lock because one has gone.
 func (k *Keeper) returnSlot() {
 	if k.pressure.full.Load() != 0 {
 		k.pressure.next -= k.slotInterval()
 	}
 }
 
-// strain notes how much was left of the leases of b when they were renewed. A few
-// holds are no burden: they are late for another reason.
+// notePressure notes how much was left of the leases of b when they were renewed. With
+// few holds a late renewal has another reason than their number, and is ignored.
 func (k *Keeper) notePressure(b *batch, slack float64, at moment) {
 	if k.count < smallClient {
 		return
@@ -128,8 +130,8 @@ func (k *Keeper) notePressure(b *batch, slack float64, at moment) {
 	}
 }
 
-// Calm waits until renewals are not late, or until ctx is done. It is for what can wait
-// for them.
+// AwaitCalm waits until renewals are not late, or until ctx is done. Work that is less
+// urgent than renewals calls it first.
 func (k *Keeper) AwaitCalm(ctx context.Context) {
 	for {
 		wait := moment(k.pressure.late.Load()) - k.clock.now().at
@@ -139,7 +141,7 @@ func (k *Keeper) AwaitCalm(ctx context.Context) {
 	}
 }
 
-// watchQueue notes that renewals cannot be sent yet that are due.
+// watchQueue notes that renewals are due that cannot be sent yet.
 func (k *Keeper) watchQueue(at moment) {
 	if len(k.queue) == 0 || k.inFlight < k.maxInFlight() || k.count < smallClient {
 		return

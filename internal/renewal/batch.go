@@ -10,11 +10,11 @@ import (
 // its time, to share that with others.
 const slackPart = 64
 
-// A batch is holds of one TTL that are believed in until one moment and renewed at
-// one moment: the earliest of any of them. Holds are many and lie far apart in
-// memory. Batches are few, and what is to be noted of each hold is noted once.
+// A batch is a set of holds with one TTL, one deadline and one time of renewal: the
+// earliest of any of them. There may be 100,000 holds, far apart in memory, but only a
+// few batches.
 //
-// A hold changes its batch with every renewal, and with every attempt that fails.
+// A hold moves to another batch with every renewal, and with every attempt that fails.
 type batch struct {
 	ttl      time.Duration
 	lease    time.Duration // what the server granted of the ttl, or more, as where a session is the lease
@@ -34,8 +34,9 @@ type batch struct {
 	index    int32  // in the schedule, from 1; 0: not there
 }
 
-// takes reports whether a hold that would have a batch such as n may share b. Its
-// renewal does not come before half of the time until then.
+// fits reports whether a hold that would need batch n can be renewed together with
+// batch b. The hold then ends and is renewed slightly too early, but not before half
+// of the time until its own renewal.
 func (b *batch) fits(n *batch, now instant) bool {
 	slack := max(min(b.lease/slackPart, time.Duration(n.first-now.at)/2), 0)
 	return b.end == never && n.end == never &&
@@ -62,13 +63,13 @@ func (b *batch) remove(it *Item) {
 	it.place = 0
 }
 
-// busy moves an idle item behind those that are idle.
+// markRenewing moves an idle item behind the idle ones.
 func (b *batch) markRenewing(it *Item) {
 	b.idle--
 	b.swap(int(it.place)-1, b.idle)
 }
 
-// rest makes one of the others idle.
+// markIdle moves an item to the idle ones, in front.
 func (b *batch) markIdle(it *Item) {
 	b.swap(int(it.place)-1, b.idle)
 	b.idle++
@@ -103,7 +104,8 @@ func (b *batch) next(lead moment) moment {
 	return at
 }
 
-// endAt is when the holds are ended so that all are before their deadline.
+// endAt is when the holds are ended, so that all of them have ended before their
+// deadline.
 func (b *batch) endAt(lead moment) moment {
 	if b.until == never {
 		return never
@@ -132,8 +134,8 @@ func (b *batch) slack(at, lead moment) float64 {
 // period is the time from one renewal to the next.
 func (b *batch) period() time.Duration { return max(b.lease/3, time.Microsecond) }
 
-// again returns a batch for the holds that an attempt did not renew. Tries come
-// closer as the end does.
+// retryBatch returns a batch for the holds that an attempt did not renew. Retries come
+// closer together as the deadline approaches.
 func (b *batch) retryBatch(at moment) *batch {
 	n := &batch{ttl: b.ttl, lease: b.lease, deadline: b.deadline, span: b.span, end: b.end, first: b.first, until: b.until, backoff: b.backoff}
 	n.backoff.Min, n.backoff.Max = max(b.lease/50, time.Millisecond), max(b.lease/10, 2*time.Millisecond)
@@ -145,14 +147,15 @@ func (b *batch) retryBatch(at moment) *batch {
 	return n
 }
 
-// The open batches are those that take others: one for each of the TTLs that were
-// used last.
+// fillingBatches are the batches that still accept holds: one for each of the TTLs
+// that were used last.
 type fillingBatches struct {
 	batches [8]*batch
 	next    int // to be replaced
 }
 
-// of returns the place of the batch for ttl, or the one that it may have.
+// placeOf returns the index of the batch for ttl, or of the place where a new one
+// goes.
 func (o *fillingBatches) placeOf(ttl time.Duration) int {
 	for i, b := range o.batches {
 		if b != nil && b.ttl == ttl {
@@ -180,7 +183,7 @@ func (o *fillingBatches) remove(b *batch) {
 	}
 }
 
-// put adds the item to a batch such as n, to an open one if it can.
+// addToBatch adds the item to a batch that n fits, or to a copy of n.
 func (k *Keeper) addToBatch(it *Item, n *batch, now instant) {
 	if n.end != never {
 		k.start(it, n)
@@ -217,8 +220,8 @@ func (k *Keeper) add(it *Item, b *batch) {
 	}
 }
 
-// take takes the item out of its batch. An empty one is kept only as long as others
-// may come.
+// removeFromBatch removes the item from its batch. An empty batch stays only while it
+// still accepts holds.
 func (k *Keeper) removeFromBatch(it *Item) {
 	b := it.batch.Load()
 	b.remove(it)
@@ -227,8 +230,8 @@ func (k *Keeper) removeFromBatch(it *Item) {
 	k.changed(b)
 }
 
-// changed gives b its place after items of it have been taken away or are under
-// way.
+// changed updates the queue and the schedule after items of b were removed or are
+// being renewed.
 func (k *Keeper) changed(b *batch) {
 	if b.isQueued && b.idle == 0 {
 		k.dequeue(b)
@@ -257,7 +260,7 @@ func (k *Keeper) drop(b *batch) []*Item {
 	return items
 }
 
-// load is how often a hold of b is renewed, in a billion seconds.
+// rate is how often a hold of b is renewed, in a billion seconds.
 func (b *batch) rate() int64 {
 	if b.first == never {
 		return 0

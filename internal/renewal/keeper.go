@@ -215,8 +215,8 @@ func (k *Keeper) Return(it *Item) {
 	k.arm(k.clock.now())
 }
 
-// settling returns a channel that is closed when no renewal is under way, nil if
-// none is.
+// renewalDone returns a channel that is closed when no renewal is under way. It is nil
+// if none is.
 func (it *Item) renewalDone() <-chan struct{} {
 	if it.isRenewing && it.renewalEnd == nil {
 		it.renewalEnd = make(chan struct{})
@@ -224,6 +224,7 @@ func (it *Item) renewalDone() <-chan struct{} {
 	return it.renewalEnd
 }
 
+// endRenewal notes that no renewal is under way any more.
 func (it *Item) endRenewal() {
 	it.isRenewing = false
 	if it.renewalEnd != nil {
@@ -232,7 +233,7 @@ func (it *Item) endRenewal() {
 	}
 }
 
-// happens waits for c to be closed, and reports false if ctx was done first.
+// waitClosed waits for c to be closed. It reports false if ctx is done first.
 func waitClosed(ctx context.Context, c <-chan struct{}) bool {
 	select {
 	case <-c:

@@ -14,9 +14,9 @@ const (
 	leadSpans = 64
 )
 
-// fit has batches end early enough. It looks again when an eighth of the holds that
-// there are have come, or were renewed, since it looked last, and allows for as many to
-// come at one moment.
+// updateLead sets how long before their deadlines batches are ended. It computes the
+// lead again after an eighth of the holds have come or were renewed, and allows for as
+// many more at one moment.
 func (k *Keeper) updateLead(at moment) {
 	if k.changes <= k.count/8 && (k.count > smallClient || k.schedule.lead == 0) {
 		return
@@ -32,8 +32,8 @@ func (k *Keeper) updateLead(at moment) {
 	}
 }
 
-// backlog is by how much the last hold would end too late if none were renewed any more
-// and each began to end at its deadline.
+// backlog is how late the last hold would end if no renewal succeeded any more and
+// each hold began to end at its deadline.
 func (k *Keeper) backlog(at moment) (most moment) {
 	last := at
 	for _, d := range k.schedule.dates {

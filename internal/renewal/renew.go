@@ -65,11 +65,12 @@ func (k *Keeper) dequeue(b *batch) {
 	}
 }
 
-// most is how many renewals may be under way at a time.
+// maxInFlight is how many renewals may be under way at a time.
 func (k *Keeper) maxInFlight() int { return max(min(k.count/inFlightPart, k.window), smallClient) }
 
-// gauge notes how many renewals the server answers within an eighth of a period, beside
-// the time that the way to it takes: more of them would only wait there.
+// updateWindow sets how many renewals may be under way by how long the server took for
+// c. It aims at the number that the server answers within an eighth of a period,
+// beside the round trip: more of them would only wait there.
 func (k *Keeper) updateWindow(c *call, took moment) {
 	k.minLatency = min(k.minLatency, took)
 	room := k.minLatency + moment(c.holds[0].TTL/3/inFlightPart)
@@ -87,12 +88,12 @@ func (k *Keeper) sendAt() moment {
 	return k.nextSend
 }
 
-// staleAt is when c is no longer waited for: so soon that what has a shorter TTL, and
-// is due, is not late.
+// callExpiry is when c is no longer waited for. It comes early enough for a hold with
+// a shorter TTL that is due.
 func (k *Keeper) callExpiry(c *call) moment { return min(c.expiresAt, c.sent+moment(k.shortestTTL/6)) }
 
-// send begins renewals that are due, earliest deadline first, as many as the pace
-// and those under way allow.
+// send begins renewals that are due, earliest deadline first, as many as the pace and
+// maxInFlight allow.
 func (k *Keeper) send(now instant) {
 	k.expireCalls(now.at)
 	if now.at < k.sendAt() {
@@ -129,9 +130,10 @@ func (k *Keeper) send(now instant) {
 	}
 }
 
-// hopeless is how many of the queue will be over before they are answered. To renew
-// these first would have those behind them be too late as well. What a server took that
-// had too much to do is more than it takes when that is seen to.
+// countHopeless is how many batches at the head of the queue will be over before the
+// server answers. To renew them first would make those behind them late as well. An
+// overloaded server gets faster when it is asked less, so the estimate does not exceed
+// a third of a period.
 func (k *Keeper) countHopeless(at moment) (n int) {
 	for _, b := range k.queue {
 		if b.endAt(k.schedule.lead) >= at+min(k.lastLatency, k.minLatency+moment(b.period()/3)) {
@@ -142,9 +144,9 @@ func (k *Keeper) countHopeless(at moment) (n int) {
 	return n
 }
 
-// quota is how many renewals may begin now: somewhat more than come due in that
-// time, so that holds that were once taken together are spread, and all if they
-// are late.
+// quota is how many renewals may begin now. It is slightly more than come due in that
+// time, so that holds that were taken together spread out, and far more if they are
+// late.
 func (k *Keeper) quota(at moment) int {
 	since := min(at-k.lastSend, 20*pace) // a busy machine is late for each pace
 	n := max(burst, int(float64(k.renewalRate)*float64(since)/1e18*5/4))
@@ -206,9 +208,8 @@ func (k *Keeper) renew(c *call) {
 	}
 }
 
-// extend returns for how much longer an attempt may last. As long as the server answers
-// what was sent before, and not what was sent well after it, to ask again would have it
-// do the same work twice.
+// extend returns how much longer an attempt may take. While the server still answers
+// earlier requests, and no later ones, asking again would only double its work.
 func (k *Keeper) extend(c *call) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -266,9 +267,10 @@ func (k *Keeper) answer(c *call, h *backend.Hold, err error) {
 	}
 }
 
-// answered puts an item that was renewed into its next batch, plans another attempt
-// for one that was not, or forgets it and says why it is over. An answer that comes
-// after the deadline does not revive the hold: its owner may have been told already.
+// applyAnswer moves a renewed item to its next batch and plans a retry for one that
+// was not renewed. If the hold is over, it removes the item and returns the cause. An
+// answer after the deadline does not revive a hold: its owner may have been told
+// already.
 func (k *Keeper) applyAnswer(it *Item, now instant, err error) error {
 	b := it.batch.Load()
 	cause := b.over(now)
@@ -291,7 +293,7 @@ func (k *Keeper) applyAnswer(it *Item, now instant, err error) error {
 	return nil
 }
 
-// retry has it renewed again with others whose renewal has failed too.
+// retry schedules the item for another attempt, together with others that have failed.
 func (k *Keeper) retry(it *Item, b *batch, at moment) {
 	n := b.failed
 	if n == nil || n.index == 0 || n.isQueued || n.due <= at {
@@ -302,7 +304,7 @@ func (k *Keeper) retry(it *Item, b *batch, at moment) {
 	k.add(it, n)
 }
 
-// take returns the item of h, nil if it was answered before.
+// takeItem returns the item of h the first time, and nil after that.
 func (c *call) takeItem(h *backend.Hold) *Item {
 	i := int(h.Index)
 	if i >= len(c.items) || c.items[i] == nil || c.items[i].Hold != h {
@@ -313,7 +315,7 @@ func (c *call) takeItem(h *backend.Hold) *Item {
 	return it
 }
 
-// count notes that one hold of c was answered.
+// noteAnswer counts the answer for one hold of c.
 func (k *Keeper) noteAnswer(c *call, at moment, err error) {
 	c.unanswered--
 	if !c.isExpired {
@@ -335,8 +337,8 @@ func (k *Keeper) noteAnswer(c *call, at moment, err error) {
 	k.expireCalls(at)
 }
 
-// pass does not count calls as under way any more to which the server has no answer
-// though it has to later ones, or for long.
+// expireCalls stops counting calls as under way if the server has answered later ones,
+// or if they take too long.
 func (k *Keeper) expireCalls(at moment) {
 	for len(k.calls) > 0 {
 		c := k.calls[0]

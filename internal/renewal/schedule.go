@@ -2,9 +2,9 @@ package renewal
 
 import "slices"
 
-// A schedule is a heap of batches, the one to be looked at next on top. Each has
-// four below it: with two, as usual, there are twice as many levels, and on each
-// that a batch passes it moves another, which lies elsewhere in memory.
+// A schedule is a heap of batches; the one that is due next is on top. Each node has
+// four children instead of two: half the levels, and fewer batches to touch that lie
+// apart in memory.
 type schedule struct {
 	dates []date
 	lead  moment // how long before their deadlines batches are ended
@@ -51,7 +51,7 @@ func (s *schedule) rebuild() {
 	}
 }
 
-// settle puts d where it belongs, seen from the free place i.
+// reposition puts d where it belongs, starting at the free place i.
 func (s *schedule) reposition(i int, d date) {
 	if i > 0 && d.at < s.dates[(i-1)/below].at {
 		s.up(i, d)
@@ -113,8 +113,8 @@ func (s *schedule) due(now moment) (b *batch, ok bool) {
 	return s.dates[0].batch, true
 }
 
-// soon returns the batch on top if its renewal is due within a fifteenth of its
-// lease: it may share a request with others.
+// dueSoon returns the batch on top if its renewal is due within a fifteenth of its
+// lease, so that it may share a request with others.
 func (s *schedule) dueSoon(now moment) (b *batch, ok bool) {
 	if len(s.dates) == 0 {
 		return nil, false

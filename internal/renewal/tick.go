@@ -14,7 +14,7 @@ const (
 	clockJump = 5 * time.Millisecond
 )
 
-// arm sets the timer for what is to be done next. It is called with k.mu held.
+// arm sets the timer for what is due next. The caller holds k.mu.
 func (k *Keeper) arm(now instant) {
 	if k.count == 0 && len(k.losses) == 0 {
 		return // a timer that fires for nothing is cheaper than stopping it each time
@@ -36,8 +36,8 @@ func (k *Keeper) arm(now instant) {
 	k.timer.Reset(wait)
 }
 
-// tick does everything whose time has come. What is over comes first, with
-// nothing else of the keeper running beside it.
+// tick does everything that is due. It ends holds first, while nothing else of the
+// keeper runs.
 func (k *Keeper) tick() {
 	k.mu.Lock()
 	k.armed = never
@@ -60,8 +60,8 @@ func (k *Keeper) tick() {
 	k.arm(now)
 }
 
-// compare looks at both clocks. If the wall clock has run ahead, as it does while
-// the machine sleeps, everything is due by so much earlier.
+// compareClocks moves every deadline and renewal forward if the wall clock has run
+// ahead of the monotonic one, as it does while a machine sleeps.
 func (k *Keeper) compareClocks(now instant) {
 	k.comparedAt = now.at
 	ahead := k.clock.ahead(now)
@@ -80,8 +80,8 @@ func (k *Keeper) compareClocks(now instant) {
 	k.schedule.rebuild()
 }
 
-// collect takes what is due out of the schedule: it drops what is over, earliest
-// deadline first, and queues what is to be renewed.
+// collect removes what is due from the schedule: it returns the holds that are over,
+// earliest deadline first, and queues those to renew.
 func (k *Keeper) collect(now instant) (over []Loss) {
 	for b, ok := k.schedule.due(now.at); ok; b, ok = k.schedule.due(now.at) {
 		cause := b.over(now)
@@ -99,8 +99,8 @@ func (k *Keeper) collect(now instant) (over []Loss) {
 	return over
 }
 
-// end ends holds, all of them before anything is reported. That waits until those
-// are over, too, whose time comes next.
+// endHolds ends holds, all of them before any loss is reported. The report waits for
+// holds that end at almost the same moment.
 func (k *Keeper) endHolds(over ...Loss) {
 	over = slices.DeleteFunc(over, func(l Loss) bool { return !l.Over(l.Cause) })
 	k.mu.Lock()

@@ -84,7 +84,7 @@ func (l *lock) acquire(ctx context.Context, r request) (*Lease, error) {
 		defer cancel()
 	}
 	outer := chainOf(ctx).find(l.client, l.fullName)
-	if ctx.Err() != nil { // for that of a lease that has just ended
+	if ctx.Err() != nil { // find has ended the context of a lease that was lost
 		return nil, ctxError(r.op, l.name(), ctx)
 	}
 	lease, err := l.enterOrAcquire(ctx, outer, r)

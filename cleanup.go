@@ -38,7 +38,7 @@ func (c *Client) retryReleases(ctx context.Context, holds []*hold) {
 	lasting, cancel := backend.Bound(ctx, longestTTL(holds))
 	defer cancel()
 	defer func() {
-		if ctx.Err() == nil { // which Close ends: the server has ended what is left
+		if ctx.Err() == nil { // Close has not ended it: the TTL of what is left is over
 			c.noteUnconfirmed(false, holds...)
 		}
 	}()

@@ -52,39 +52,39 @@ type RWLocker interface {
 // client. It is safe for concurrent use. Make one per process and Close it.
 type Client struct {
 	backend    backend.Backend
-	reenterer  backend.Reenterer  // nil: entries are counted here alone
+	reenterer  backend.Reenterer  // nil: only the client counts entries
 	downgrader backend.Downgrader // nil: ErrUnsupported
 	transferer backend.Transferer // nil: every goroutine asks the server
-	expirer    backend.Expirer    // nil: this process keeps what is to be held for longer
+	expirer    backend.Expirer    // nil: this process keeps a lock for its minimum hold
 
 	batchReleaser backend.BatchReleaser // nil: holds are released one by one
 	opts          Options
 	log           *slog.Logger
 	minTTL        time.Duration
-	defaults      settings // of a lock that is made without options
+	defaults      settings // for a lock without options
 
 	keeper   *renewal.Keeper
 	janitor  backend.Janitor
-	minHolds backend.Janitor // waits for the shortest time for which a lock is held
+	minHolds backend.Janitor // waits for minimum holds
 
-	losses   batcher       // to be told
-	cleanups batcher       // to be given back
-	retries  batcher       // and those that could not be at first
+	losses   batcher       // reports losses
+	cleanups batcher       // releases what is left of lost holds
+	retries  batcher       // releases holds again that the server did not answer for
 	id       string        // 128 random bits
-	lastID   atomic.Uint64 // counts requests
+	lastID   atomic.Uint64 // number of the last request
 
-	short sync.Once // to warn of a TTL that is too short for most purposes
+	short sync.Once // guards the warning about a very short TTL
 
-	waiters sync.Pool // of this client alone: a channel must not leave its synctest bubble
+	waiters sync.Pool // per client, because a channel must not leave its synctest bubble
 
 	mu          sync.Mutex
 	closed      bool
-	unconfirmed map[*hold]struct{} // unlocked, and the server has not confirmed that
+	unconfirmed map[*hold]struct{} // holds whose release the server has not confirmed
 	names       map[string]*nameState
-	idleState   *nameState // in names, though nobody needs it just now
+	idleState   *nameState // kept in names, though nobody needs it now
 	idleName    string     // its name
 
-	mostNames int // how many were in names since that was made
+	mostNames int // greatest length of names since the map was made
 }
 
 // New returns a client of a backend that the program has made by hand, such as

@@ -33,7 +33,7 @@ func (e *entry) downgrade(ctx context.Context) error {
 	case ctx.Err() != nil:
 		err = backend.WaitEnded(ctx, false)
 	default:
-		err = ErrLost // which is about to be told
+		err = ErrLost // the keeper is about to report it
 	}
 	if errors.Is(err, ErrLost) {
 		h.Lost(err)
@@ -69,7 +69,7 @@ func (h *hold) canDowngrade(e *entry, asking bool) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if e.ended() { // and the hold may be another's
+	if e.ended() { // the hold may have another owner already
 		return e.why()
 	}
 	for o := h.leases; o != nil; o = o.older {

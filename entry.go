@@ -16,18 +16,18 @@ type entry struct {
 	lifecycle
 	hold   *hold
 	parent *entry                     // nil for the lease that took the lock
-	group  atomic.Pointer[multiLease] // that it is a part of, or nil
+	group  atomic.Pointer[multiLease] // the multi-lock that it is part of, or nil
 
 	// Guarded by the client's mutex.
-	scope     *queue // nil: nobody has entered under it
-	isLeaving bool   // it was unlocked, and has its place for those in its scope
+	scope     *queue // queue of the entries under this one; nil: there was none
+	isLeaving bool   // unlocked, but entries under it keep its place
 
 	// Guarded by hold.mu.
 	mode         backend.Mode
 	older, newer *entry
-	isClosed     bool   // it was closed
-	handle       *Lease // nil once the handle is watched, see watchForDrops
-	fencingToken uint64 // the token; never changes
+	isClosed     bool   // removed from the hold
+	handle       *Lease // nil once watchForDrops watches it
+	fencingToken uint64 // never changes
 }
 
 var _ leased = (*entry)(nil)
@@ -61,7 +61,7 @@ func (e *entry) reason() *reason {
 
 func (e *entry) reasonHere() *reason {
 	if r := e.over.Load(); r != nil {
-		return r // and the hold may be another's
+		return r // the hold may have another owner already
 	}
 	return e.hold.over.Load()
 }
@@ -126,12 +126,12 @@ func (e *entry) leaveHold(ctx context.Context) (last bool, err error) {
 func (e *entry) tellServer(ctx context.Context, left, seq int32) error {
 	h := e.hold
 	if e.parent == nil && !h.hasNested() {
-		return nil // other readers go on with the hold
+		return nil // other readers share the hold
 	}
 	defer e.client().leaveParent(e)
 	err := h.reportEntries(ctx, left, seq)
 	if errors.Is(err, ErrLost) && h.overBy(ErrUnlocked) {
-		return nil // the last one off has overtaken it
+		return nil // the release of the last lease came first
 	}
 	return err
 }
@@ -157,9 +157,9 @@ func (e *entry) dropped() {
 
 // A chain lists the leases that a context was made from, innermost first.
 type chain struct {
-	lease *Lease // keeps the handle from being taken for dropped
+	lease *Lease // keeps the handle alive, so that it does not count as dropped
 	entry *entry
-	end   context.CancelCauseFunc // of the lease's context
+	end   context.CancelCauseFunc // ends the lease's context
 	outer *chain
 }
 

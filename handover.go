@@ -17,11 +17,11 @@ const (
 // A handOverLimit bounds how often and how long a hold passes between goroutines of
 // one client while another client waits. The hold's mutex guards it.
 type handOverLimit struct {
-	since           time.Duration // when that began, by the keeper's clock
-	handOvers       uint16        // from then on
-	isLimited       bool          // somebody of another client waits, or may
-	minLeft         time.Duration // of the lease that must be left for whoever is next
-	hasLocalWaiters atomic.Bool   // somebody of this client waits, or did; needs no mutex
+	since           time.Duration // when isLimited was set, by the keeper's clock
+	handOvers       uint16        // how many since then
+	isLimited       bool          // another client waits, or may wait
+	minLeft         time.Duration // least part of the lease that the next owner must have left
+	hasLocalWaiters atomic.Bool   // another goroutine of this client waits or has waited; atomic
 }
 
 // minLeaseLeft is how much of a lease must be left for the next owner: a third of what
@@ -126,7 +126,7 @@ func (h *hold) passToNext(e *entry, queued bool) (next *Lease, held time.Duratio
 		return nil, 0
 	}
 	if !e.over.CompareAndSwap(nil, unlocked) && e.group.Load() == nil {
-		return nil, 0 // whoever has ended it gives the lock back
+		return nil, 0 // whoever has ended the lease releases the lock
 	}
 	e.isClosed = true
 	h.item.Hold.Token = token

@@ -17,26 +17,26 @@ import (
 type hold struct {
 	lock  *lock
 	state *nameState
-	item  renewal.Item // with the hold on the server
+	item  renewal.Item // contains the backend's hold
 
 	// Guarded by the client's mutex.
-	prev, next *hold           // in door.holds
-	removed    bool            // it is not there any more
-	requestCtx *requestContext // the context in which it is asked for; nil: that is over
-	isWaiting  bool            // the server has told it to wait
+	prev, next *hold           // in state.holds
+	removed    bool            // from state.holds
+	requestCtx *requestContext // of the request for this hold; nil once it is answered
+	isWaiting  bool            // the server has said that the lock is held
 
-	over         atomic.Pointer[reason] // nil: it goes on; set with mu held
-	skipsMinHold atomic.Bool            // it need not last for the shortest time
+	over         atomic.Pointer[reason] // nil while the hold lasts; set with mu held
+	skipsMinHold atomic.Bool            // release it without waiting for the minimum hold
 
 	mu            sync.Mutex
 	leases        *entry        // leases not yet unlocked, newest first
-	entries       int32         // how many of them
-	nested        int32         // and how many of those were made under another
-	seq           int32         // counts the changes of entries
-	isStarted     bool          // from the first lease on
-	isDowngrading bool          // a downgrade was begun: it is nobody's to write under any more
+	entries       int32         // number of open leases
+	nested        int32         // number of those that are re-entries
+	seq           int32         // sequence number of the last change of entries
+	isStarted     bool          // set with the first lease
+	isDowngrading bool          // the server was asked to downgrade: nobody may write under this hold
 	isWanted      bool          // somebody waits for the lock
-	minHoldEnd    chan struct{} // closed when its rest ends; nil: this process keeps it for no rest
+	minHoldEnd    chan struct{} // closed when the minimum hold ends; nil: this process need not keep it
 	wanted        chan struct{}
 	handOverLimit
 
@@ -58,7 +58,7 @@ func (h *hold) start() (*Lease, error) {
 	if !c.addHold(h) {
 		return nil, ErrClosed
 	}
-	least := minLeaseLeft(h.item.Hold) // which changes with the first renewal
+	least := minLeaseLeft(h.item.Hold) // before a renewal changes the hold
 	if !c.keeper.Add(&h.item, h.lock.maxHold, h) {
 		if h.overBy(ErrClosed) {
 			return nil, ErrClosed
@@ -71,7 +71,7 @@ func (h *hold) start() (*Lease, error) {
 		return nil, over.err()
 	}
 	if !h.item.Hold.WantedAtOnce {
-		h.limitHandOvers(c.keeper.Now()) // for all we know somebody waits
+		h.limitHandOvers(c.keeper.Now()) // another client may wait
 	}
 	h.isStarted, h.minLeft = true, least
 	return h.addLease(&h.first, nil, h.item.Hold.Mode), nil
@@ -98,7 +98,7 @@ func (h *hold) addLease(e, parent *entry, mode backend.Mode) *Lease {
 	}
 	h.seq++
 	e.handle = &Lease{e}
-	h.item.Tell() // so that it is watched
+	h.item.Tell() // the next renewal calls watchForDrops
 	return e.handle
 }
 

@@ -43,10 +43,10 @@ type Event struct {
 	Name   string
 	Shared bool
 	Token  uint64
-	Nested bool          // the lock was entered again, not taken anew
-	Waited time.Duration // from the call to the entry
-	Held   time.Duration // from the entry to the release or loss
-	Left   time.Duration // of the lease, when the renewal was answered
+	Nested bool          // a re-entry
+	Waited time.Duration // from the call to the lease
+	Held   time.Duration // from the lease to its release or loss
+	Left   time.Duration // what was left of the lease when it was renewed
 	Err    error
 }
 
@@ -78,7 +78,7 @@ func (l *Lease) callAcquired(ctx context.Context, f func(Event), e Event) {
 // A waitingHook calls the hook Waiting once for a call that has to wait, be it for a
 // goroutine of its own client or on the server. It is nil if there is no such hook.
 type waitingHook struct {
-	*hold      // what the call may get; nil before it asks the server
+	*hold      // that is asked for; nil before the server is asked
 	requestCtx *requestContext
 	lock       *lock
 	mode       backend.Mode

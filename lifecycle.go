@@ -12,11 +12,11 @@ import (
 // the reason is set, here or on the hold or multi-lock that it depends on. After that,
 // notify closes Done and ends the contexts.
 type lifecycle struct {
-	over atomic.Pointer[reason] // nil: it has not ended, as far as is noted here
+	over atomic.Pointer[reason] // nil: not over, as far as is noted here
 
 	mu       sync.Mutex
-	done     chan struct{} // closed when it is settled; nil: nobody asked yet
-	contexts *contexts     // that it ends; nil: none
+	done     chan struct{} // closed by notify; nil: nobody has asked for it
+	contexts *contexts     // ended by notify; nil: none
 }
 
 // A reason is the kind of an end, with its cause or nil.
@@ -109,7 +109,7 @@ func (n *lifecycle) bindContext(name string, ctx context.Context, end context.Ca
 // contexts are those that the end of one lease ends.
 type contexts struct {
 	all  []dependent
-	full int // at this length those that have ended are taken out
+	full int // length at which ended contexts are removed
 }
 
 type dependent struct {

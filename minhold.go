@@ -11,7 +11,7 @@ func (h *hold) releaseAfterMinHold(ctx context.Context) error {
 	resting, lost := h.minHoldState()
 	switch {
 	case lost:
-		return ErrLost // and was given back
+		return ErrLost // and cleanup releases it
 	case resting == nil:
 		return h.releaseNow(ctx)
 	}
@@ -67,7 +67,7 @@ func (h *hold) endMinHold(loss *reason) bool {
 		return false
 	}
 	if loss != nil {
-		h.over.Store(loss) // the leases have noted why they ended
+		h.over.Store(loss) // the leases keep their own reason
 	}
 	close(h.minHoldEnd)
 	h.minHoldEnd = nil

@@ -17,7 +17,7 @@ import (
 type Multi struct {
 	*settings
 	client *Client
-	name   string // of all locks, for errors
+	name   string // all names, for errors
 	locks  []*lock
 	err    error
 }
@@ -34,7 +34,7 @@ func (c *Client) Multi(names []string, o ...Option) *Multi {
 		m.err = backend.Fail(ErrInvalidName, errors.New("no names"))
 	}
 	each := m.settings
-	if each != nil && each.maxWait > 0 { // that bounds the wait for all together
+	if each != nil && each.maxWait > 0 { // it bounds the wait for all locks together
 		copied := *each
 		copied.maxWait, each = 0, &copied
 	}
@@ -112,8 +112,8 @@ func (m *Multi) takeAll(ctx context.Context, r request) (*Lease, error) {
 type multiLease struct {
 	lifecycle
 	multi    *Multi
-	parts    []*entry // guarded by ending.mu: it grows while they are taken
-	released int      // how many of them somebody gives back, or has; guarded likewise
+	parts    []*entry // guarded by lifecycle.mu; it grows while the locks are acquired
+	released int      // number of parts whose release has begun; guarded by lifecycle.mu
 
 	wantedOnce sync.Once
 	wanted     chan struct{}

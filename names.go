@@ -12,9 +12,9 @@ import (
 // wait for it, and its holds. The client's mutex guards it.
 type nameState struct {
 	queue
-	holds           *hold // a list, newest first
-	waitingOnServer int   // calls that the server has told to wait
-	unanswered      bool  // somebody in the queue is not answered
+	holds           *hold // newest first
+	waitingOnServer int   // number of requests that wait on the server
+	unanswered      bool  // somebody in the queue does not know yet whether the lock is held
 }
 
 // isHeld reports whether the lock is known to be held. A lost hold of this client does
@@ -209,6 +209,6 @@ func (c *Client) removeHold(h *hold) {
 	if h.next != nil {
 		h.next.prev = h.prev
 	}
-	d.queue.leave(h.item.Hold.Mode) // changed with the client's mutex held
+	d.queue.leave(h.item.Hold.Mode) // Mode changes only with the client's mutex held
 	c.keepIdle(h.lock, d)
 }

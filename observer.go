@@ -36,7 +36,7 @@ func (h *hold) Wanted() {
 // wantedLocally notes that somebody of this client waits.
 func (h *hold) wantedLocally() {
 	if h.hasLocalWaiters.Swap(true) {
-		return // and the holder was told
+		return // the holder knows already
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -15,12 +15,12 @@ type queue struct {
 type waiter struct {
 	mode       backend.Mode
 	granted    bool
-	tryOnly    bool          // it waits for an answer, not for the lock
-	answered   bool          // it is known that the lock is held, or was while it waited
-	lock       *lock         // whose hold may be passed on to the waiter, or nil
-	lease      *Lease        // that was passed on to it, or nil
-	err        error         // why it was turned away, or nil
-	ready      chan struct{} // receives once when the waiter is let in or turned away
+	tryOnly    bool          // from TryLock: it waits for an answer, not for the lock
+	answered   bool          // the lock was held at some time since this began to wait
+	lock       *lock         // which holds may be handed over to this waiter; nil: none
+	lease      *Lease        // that was handed over, or nil
+	err        error         // why the wait failed, or nil
+	ready      chan struct{} // receives once, when the wait is over
 	prev, next *waiter
 }
 

@@ -37,7 +37,7 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 		l.client.undo(ctx, func(ctx context.Context) { _ = e.unlock(ctx) })
 		return nil, err
 	}
-	if why := e.why(); why != nil { // it was lost meanwhile
+	if why := e.why(); why != nil { // lost meanwhile
 		return nil, why
 	}
 	return lease, nil
@@ -73,7 +73,7 @@ func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode
 	}
 	in := false
 	defer func() {
-		if !in { // but it may have been let in for a moment, for which outer has waited
+		if !in { // it may have been inside for a moment, for which outer has waited
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			outer.leaveScope()

@@ -68,7 +68,7 @@ func (c *Client) releaseHolds(ctx context.Context, holds []*hold, done func(*hol
 		done(holds[0], holds[0].releaseOnServer(ctx))
 		return
 	}
-	var resting []*hold // which the server is to keep for a while
+	var resting []*hold // the server keeps these for their minimum hold
 	holds = slices.DeleteFunc(slices.Clone(holds), func(h *hold) bool {
 		if h.minHoldLeft() <= 0 {
 			return false
@@ -78,7 +78,7 @@ func (c *Client) releaseHolds(ctx context.Context, holds []*hold, done func(*hol
 	})
 	forEach(len(resting), releasers, func(i int) { done(resting[i], resting[i].releaseOnServer(ctx)) })
 	at, cancel := context.WithCancel(ctx)
-	cancel() // the renewal of one must not hold up the others
+	cancel() // first those without a renewal under way
 	settled, busy := c.withoutRenewal(at, holds)
 	c.releaseOnServer(ctx, settled, done)
 	settled, busy = c.withoutRenewal(ctx, busy)
@@ -112,7 +112,7 @@ func (c *Client) releaseOnServer(ctx context.Context, holds []*hold, done func(*
 		return
 	}
 	all := make([]*backend.Hold, len(holds))
-	of := make(map[*backend.Hold]*hold, len(holds)) // and not by Index: a renewal may be under way
+	of := make(map[*backend.Hold]*hold, len(holds)) // not by Index, which a renewal uses
 	for i, h := range holds {
 		all[i] = h.item.Hold
 		of[all[i]] = h

@@ -12,7 +12,7 @@ import (
 // starts a timer only when somebody calls Done: a request that is answered at once
 // needs none.
 type requestContext struct {
-	context.Context // that of the caller
+	context.Context // the caller's
 	limit           time.Duration
 
 	mu        sync.Mutex

@@ -18,7 +18,7 @@ func (c *Client) awaitTurn(ctx context.Context, g *queue, w *waiter, parent <-ch
 	if n != nil {
 		c.callWaiting(ctx, n, g, w)
 	}
-	if answered && ctx.Done() == nil && parent == nil { // half the price of a select
+	if answered && ctx.Done() == nil && parent == nil { // costs half of a select
 		<-w.ready
 		return c.takeResult(w)
 	}

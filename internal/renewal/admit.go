@@ -33,9 +33,9 @@ const (
 // A pressure says whether renewals are late, so that new locks have to wait. The zero
 // value is none.
 type pressure struct {
-	late atomic.Int64 // the moment until which renewals are too late for any new lock
-	full atomic.Int64 // the moment until which they wait for one another
-	next moment       // when the next new lock may be added then; guarded by the keeper's mutex
+	late atomic.Int64 // until when no new lock is admitted
+	full atomic.Int64 // until when new locks are admitted at a limited rate
+	next moment       // when the next one may be admitted at that rate; guarded by the keeper's mutex
 }
 
 // Admit waits as long as renewals are late, and returns nil at once as long as they

@@ -17,21 +17,21 @@ const slackPart = 64
 // A hold moves to another batch with every renewal, and with every attempt that fails.
 type batch struct {
 	ttl      time.Duration
-	lease    time.Duration // what the server granted of the ttl, or more, as where a session is the lease
+	lease    time.Duration // what the server granted; more than ttl where the session is the lease
 	deadline deadline
-	span     time.Duration // from when it was proven to the deadline
-	end      moment        // of the longest time for its one hold; never: there is no such time
-	first    moment        // when renewal was due at first; never: there is none
+	span     time.Duration // from the last proof to the deadline
+	end      moment        // end of the maximum hold of its only item; never: there is no maximum
+	first    moment        // when the first attempt to renew is due; never: it is not renewed
 	backoff  backend.Backoff
 
 	// Guarded by the keeper's mutex. What is above does not change.
-	due      moment // when renewal of those that are idle is due
-	until    moment // the deadline, by how both clocks run
+	due      moment // when the idle items are renewed
+	until    moment // the deadline, from both clocks
 	items    []*Item
-	idle     int    // so many items, the first ones, are not under way
-	isQueued bool   // its time has come: it is in the keeper's queue
-	failed   *batch // takes those whose renewal fails
-	index    int32  // in the schedule, from 1; 0: not there
+	idle     int    // number of items that are not being renewed; they come first in items
+	isQueued bool   // due, and in the keeper's queue
+	failed   *batch // where items go whose renewal fails
+	index    int32  // position in the schedule, from 1; 0: none
 }
 
 // fits reports whether a hold that would need batch n can be renewed together with
@@ -151,7 +151,7 @@ func (b *batch) retryBatch(at moment) *batch {
 // that were used last.
 type fillingBatches struct {
 	batches [8]*batch
-	next    int // to be replaced
+	next    int // index to replace next
 }
 
 // placeOf returns the index of the batch for ttl, or of the place where a new one

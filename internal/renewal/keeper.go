@@ -54,12 +54,12 @@ type Item struct {
 
 	owner Owner
 
-	added      moment                // Sent may be older: that of a session is
-	batch      atomic.Pointer[batch] // the last one that it was in
-	renewalEnd chan struct{}         // closed when no renewal is under way any more; nil: nobody asks
-	place      int32                 // in the batch, from 1; 0: not there
+	added      moment                // Hold.Sent may be older, for example of a session
+	batch      atomic.Pointer[batch] // the batch it is in, or was in last
+	renewalEnd chan struct{}         // closed when the renewal under way has ended; nil: nobody waits for that
+	place      int32                 // position in the batch, from 1; 0: none
 	isRenewing bool                  // a renewal is under way, or the hold is borrowed
-	tell       atomic.Bool           // its owner wants to know of the next renewal
+	tell       atomic.Bool           // call owner.Renewed at the next renewal
 }
 
 // Tell has the owner told of the next renewal. It may be called at any time.
@@ -68,7 +68,7 @@ func (it *Item) Tell() { it.tell.Store(true) }
 // A Keeper keeps any number of holds. It has one timer, and a goroutine only
 // while a renewal is under way.
 type Keeper struct {
-	renewer  backend.Renewer // nil: deadlines are watched, nothing is renewed
+	renewer  backend.Renewer // nil: nothing is renewed, only deadlines are watched
 	report   func([]Loss)
 	clock    clock
 	attempts sync.WaitGroup
@@ -78,31 +78,31 @@ type Keeper struct {
 	mu          sync.Mutex
 	schedule    schedule
 	filling     fillingBatches
-	count       int   // how many items there are
-	renewalRate int64 // how often they are renewed, in a billion seconds
-	changes     int   // how many have come or were renewed since the schedule's lead was fit
+	count       int   // number of items
+	renewalRate int64 // renewals in a billion seconds
+	changes     int   // items added or renewed since updateLead
 
-	queue        []*batch      // whose renewal is due, earliest deadline first
-	shortestTTL  time.Duration // the least TTL of what is or was in the queue since it was empty
-	calls        []*call       // that count as under way, and some that were answered
-	inFlight     int           // holds of calls that are not answered
+	queue        []*batch      // batches to renew now, earliest deadline first
+	shortestTTL  time.Duration // shortest TTL in the queue since it was empty
+	calls        []*call       // calls under way, oldest first, and some that were answered
+	inFlight     int           // holds that wait for an answer
 	lastSend     moment
 	nextSend     moment
-	answeredSent moment // when the latest call was sent of those that were answered
+	answeredSent moment // send time of the latest call that was answered
 	lastAnswer   moment // when an answer came
-	lastLatency  moment // how long that had taken
-	minLatency   moment // the least that it took
-	window       int    // how many the server answers soon
-	failing      bool   // the last call was not answered at all
+	lastLatency  moment // how long that answer took
+	minLatency   moment // how long the fastest answer took
+	window       int    // number of renewals that the server answers in time
+	failing      bool   // the last call had no answer
 
-	losses   []Loss // to be reported
-	reportAt moment // when no others end before
-	reportBy moment // in any case
+	losses   []Loss // not reported yet
+	reportAt moment // report then unless others end before
+	reportBy moment // report then in any case
 
 	timer      *time.Timer
-	armed      moment        // when timer fires
-	comparedAt moment        // when the clocks were compared last
-	wallOffset time.Duration // the wall clock, of the monotonic one, as it was taken into account
+	armed      moment        // when the timer fires
+	comparedAt moment        // when compareClocks ran last
+	wallOffset time.Duration // how far the wall clock was ahead of the monotonic one then
 
 	ctx  context.Context
 	stop context.CancelFunc

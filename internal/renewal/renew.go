@@ -35,13 +35,13 @@ type call struct {
 	deadline moment // the earliest deadline among them
 
 	// Guarded by the keeper's mutex.
-	items        []*Item // those of holds; nil: it was answered
+	items        []*Item // the items of holds; nil once answered
 	sent         moment
-	expiresAt    moment // when it is no longer waited for, if nothing more urgent is due
-	unanswered   int    // how many are not answered
-	inFlightThen int    // how many were under way when it was sent, with its own
-	isExpired    bool   // it does not count as under way any more
-	isAnswered   bool   // the server has answered for one of them
+	expiresAt    moment // when to stop waiting for it, unless something more urgent is due
+	unanswered   int    // number of holds without an answer
+	inFlightThen int    // inFlight when it was sent, its own holds included
+	isExpired    bool   // it no longer counts as under way
+	isAnswered   bool   // the server has answered for at least one hold
 }
 
 // enqueue puts a batch whose renewal is due into the queue, by its deadline. Once
@@ -105,7 +105,7 @@ func (k *Keeper) send(now instant) {
 	sent := 0
 	first := k.countHopeless(now.at)
 	if first == len(k.queue) {
-		first = 0 // there is nothing better to do
+		first = 0 // nothing else is left to renew
 	}
 	for sent < room && len(k.queue) > first {
 		sent += k.fill(calls, k.queue[first], room-sent)
@@ -148,7 +148,7 @@ func (k *Keeper) countHopeless(at moment) (n int) {
 // time, so that holds that were taken together spread out, and far more if they are
 // late.
 func (k *Keeper) quota(at moment) int {
-	since := min(at-k.lastSend, 20*pace) // a busy machine is late for each pace
+	since := min(at-k.lastSend, 20*pace) // a busy machine runs the timer late
 	n := max(burst, int(float64(k.renewalRate)*float64(since)/1e18*5/4))
 	head := k.queue[0]
 	switch late := time.Duration(at - head.due); {
@@ -204,7 +204,7 @@ func (k *Keeper) renew(c *call) {
 	defer cancel()
 	k.renewer.Renew(ctx, c.holds, func(h *backend.Hold, err error) { k.answer(c, h, err) })
 	for _, h := range k.unanswered(c) {
-		k.answer(c, h, errUnanswered) // which does nothing if it was
+		k.answer(c, h, errUnanswered) // no effect if it has been answered meanwhile
 	}
 }
 

@@ -7,7 +7,7 @@ import "slices"
 // apart in memory.
 type schedule struct {
 	dates []date
-	lead  moment // how long before their deadlines batches are ended
+	lead  moment // how long before their deadline batches are ended
 }
 
 const below = 4

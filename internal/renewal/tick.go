@@ -17,7 +17,7 @@ const (
 // arm sets the timer for what is due next. The caller holds k.mu.
 func (k *Keeper) arm(now instant) {
 	if k.count == 0 && len(k.losses) == 0 {
-		return // a timer that fires for nothing is cheaper than stopping it each time
+		return // a timer that fires in vain is cheaper than stopping it every time
 	}
 	k.updateLead(now.at)
 	at := min(k.schedule.first(), k.sendAt(), k.comparedAt+compareEvery)

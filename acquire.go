@@ -116,21 +116,21 @@ func (l *lock) enterOrAcquire(ctx context.Context, outer *chain, r request) (*Le
 // for the lock, and starts the hold. A goroutine that waits here may get a lease on a
 // hold of this client instead.
 func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
-	c, n := l.client, l.waitingHook(r)
-	door, lease, waited, err := c.enterOrQueue(ctx, l, r, n)
+	c, hook := l.client, l.waitingHook(r)
+	state, lease, waited, err := c.enterOrQueue(ctx, l, r, hook)
 	if lease != nil || err != nil {
 		return lease, err
 	}
-	h := &hold{lock: l, state: door}
+	h := &hold{lock: l, state: state}
 	if err = c.keeper.Admit(ctx); err == nil {
-		err = h.request(ctx, r, n, backend.FirstAnswer-waited)
+		err = h.request(ctx, r, hook, backend.FirstAnswer-waited)
 	}
 	if err != nil {
 		c.leaveName(h, r.mode)
 	} else if lease, err = h.start(); err != nil {
 		h.rejectGrant()
 	}
-	if p := n.panicked(); p != nil {
+	if p := hook.panicked(); p != nil {
 		if err == nil {
 			c.undo(ctx, func(ctx context.Context) { _ = lease.Unlock(ctx) })
 		}
@@ -143,7 +143,7 @@ func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
 }
 
 // request asks the backend for h. The first answer must come within limit.
-func (h *hold) request(ctx context.Context, r request, n *waitingHook, limit time.Duration) (err error) {
+func (h *hold) request(ctx context.Context, r request, hook *waitingHook, limit time.Duration) (err error) {
 	l, c := h.lock, h.lock.client
 	ttl, fixed := l.lease()
 	q := limitFirstAnswer(ctx, limit)
@@ -157,7 +157,7 @@ func (h *hold) request(ctx context.Context, r request, n *waitingHook, limit tim
 		TTL:      ttl,
 		Fixed:    fixed,
 		Wait:     r.wait,
-		Observer: n.observer(h),
+		Observer: hook.observer(h),
 	})
 	return err
 }

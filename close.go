@@ -138,9 +138,9 @@ func (c *Client) markClosed() (holds []*hold, first bool) {
 		return nil, false
 	}
 	c.closed = true
-	for _, d := range c.names {
-		d.failAll(ErrClosed)
-		for h := d.holds; h != nil; h = h.next {
+	for _, state := range c.names {
+		state.failAll(ErrClosed)
+		for h := state.holds; h != nil; h = h.next {
 			holds = append(holds, h)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // An entry is one lease on a hold. It is a lock scope of its own: the entries
-// made under it exclude one another as on a lock, by its gate. It keeps its place
+// made under it exclude one another as on a lock, in its own queue. It keeps its place
 // in its parent's scope until it is unlocked and its own scope is empty.
 type entry struct {
 	lifecycle

@@ -67,8 +67,8 @@ func (c *Client) handOver(e *entry) (held time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := e.hold
-	d := h.state
-	w := d.head
+	s := h.state
+	w := s.head
 	if w == nil || c.closed || w.mode != backend.Exclusive || !h.matches(w.lock, w.mode) {
 		return 0, false
 	}
@@ -76,7 +76,7 @@ func (c *Client) handOver(e *entry) (held time.Duration, ok bool) {
 	if next == nil {
 		return 0, false
 	}
-	d.remove(w)
+	s.remove(w)
 	w.granted, w.lease = true, next
 	w.ready <- struct{}{}
 	return held, true
@@ -85,9 +85,9 @@ func (c *Client) handOver(e *entry) (held time.Duration, ok bool) {
 // joinReaders adds a lease to a shared hold that this client already has, so that its
 // readers need only one hold on the server. It returns nil if there is no such hold.
 // The caller holds the client's mutex.
-func (d *nameState) joinReaders(l *lock, mode backend.Mode) *Lease {
-	h := d.holds
-	if mode != backend.Shared || h == nil || d.head != nil || !h.matches(l, mode) {
+func (s *nameState) joinReaders(l *lock, mode backend.Mode) *Lease {
+	h := s.holds
+	if mode != backend.Shared || h == nil || s.head != nil || !h.matches(l, mode) {
 		return nil
 	}
 	k := l.client.keeper

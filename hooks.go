@@ -136,17 +136,17 @@ func (n *waitingHook) panicked() *hookPanic {
 
 // callWaiting calls the hook Waiting for w. If the hook panics, w leaves the queue and
 // gives back a lease that it has got meanwhile.
-func (c *Client) callWaiting(ctx context.Context, n *waitingHook, g *queue, w *waiter) {
+func (c *Client) callWaiting(ctx context.Context, hook *waitingHook, q *queue, w *waiter) {
 	called := false
 	defer func() {
 		if called {
 			return
 		}
-		if lease, _, _ := c.withdraw(ctx, g, w, errHookPanicked); lease != nil {
+		if lease, _, _ := c.withdraw(ctx, q, w, errHookPanicked); lease != nil {
 			_ = lease.Unlock(ctx)
 		}
 	}()
-	n.call()
+	hook.call()
 	called = true
 }
 

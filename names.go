@@ -19,11 +19,11 @@ type nameState struct {
 
 // isHeld reports whether the lock is known to be held. A lost hold of this client does
 // not count, nor does a request that has had no answer.
-func (d *nameState) isHeld() bool {
-	if d.waitingOnServer > 0 {
+func (s *nameState) isHeld() bool {
+	if s.waitingOnServer > 0 {
 		return true
 	}
-	for h := d.holds; h != nil; h = h.next {
+	for h := s.holds; h != nil; h = h.next {
 		if !h.overBy(ErrLost) {
 			return true
 		}
@@ -33,22 +33,22 @@ func (d *nameState) isHeld() bool {
 
 // noteHeld tells the queue that the lock is held. Waiters that only wanted to know
 // that, from TryLock, fail with ErrHeld.
-func (d *nameState) noteHeld() {
-	if !d.unanswered {
+func (s *nameState) noteHeld() {
+	if !s.unanswered {
 		return
 	}
-	d.unanswered = false
-	for w := d.head; w != nil; {
+	s.unanswered = false
+	for w := s.head; w != nil; {
 		next := w.next
 		w.answered = true
 		if w.tryOnly {
-			d.remove(w)
+			s.remove(w)
 			w.err = ErrHeld
 			w.ready <- struct{}{}
 		}
 		w = next
 	}
-	d.admit()
+	s.admit()
 }
 
 // enterOrQueue waits for this goroutine's turn to ask the backend for l. Until
@@ -56,22 +56,22 @@ func (d *nameState) noteHeld() {
 // hold of this client will do, it returns a lease on that hold instead. A TryLock
 // waits here only until the calls before it are answered. Waited is how long the call
 // has waited without any answer.
-func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request, n *waitingHook) (door *nameState, lease *Lease, waited time.Duration, err error) {
+func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request, hook *waitingHook) (state *nameState, lease *Lease, waited time.Duration, err error) {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
 		return nil, nil, 0, ErrClosed
 	}
-	d := c.stateOf(l.fullName)
-	if lease := d.joinReaders(l, r.mode); lease != nil {
+	s := c.stateOf(l.fullName)
+	if lease := s.joinReaders(l, r.mode); lease != nil {
 		c.mu.Unlock()
-		return d, lease, 0, nil
+		return s, lease, 0, nil
 	}
-	if d.tryEnter(r.mode) {
+	if s.tryEnter(r.mode) {
 		c.mu.Unlock()
-		return d, nil, 0, nil
+		return s, nil, 0, nil
 	}
-	held := d.isHeld()
+	held := s.isHeld()
 	if held && !r.wait {
 		c.mu.Unlock()
 		return nil, nil, 0, ErrHeld
@@ -79,32 +79,32 @@ func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request, n *waitin
 	w := c.newWaiter(r.mode, l)
 	w.tryOnly, w.answered = !r.wait, held
 	if r.wait {
-		d.wantAll()
+		s.wantAll()
 	} else {
-		n = nil
+		hook = nil
 	}
 	var start time.Time
 	if !held {
-		d.unanswered, start = true, time.Now()
+		s.unanswered, start = true, time.Now()
 	}
 	defer func() {
-		if lease != nil || door != nil {
+		if lease != nil || state != nil {
 			return
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.names[l.fullName] == d {
-			c.keepIdle(l, d)
+		if c.names[l.fullName] == s {
+			c.keepIdle(l, s)
 		}
 	}()
-	lease, answered, err := c.awaitTurn(ctx, &d.queue, w, nil, n)
+	lease, answered, err := c.awaitTurn(ctx, &s.queue, w, nil, hook)
 	if err != nil {
 		return nil, nil, 0, err
 	}
 	if !answered {
 		waited = time.Since(start)
 	}
-	return d, lease, waited, nil
+	return s, lease, waited, nil
 }
 
 // leaveName ends the turn of a request for h that has failed.
@@ -128,30 +128,30 @@ func (h *hold) endRequest() {
 // stateOf returns the state of name, a new one if there is none. The caller holds
 // c.mu.
 func (c *Client) stateOf(name string) *nameState {
-	if d := c.idleState; d != nil && c.idleName == name {
+	if s := c.idleState; s != nil && c.idleName == name {
 		c.idleState = nil
-		return d
+		return s
 	}
-	d := c.names[name]
-	if d == nil {
-		d = new(nameState)
-		c.names[name] = d
+	s := c.names[name]
+	if s == nil {
+		s = new(nameState)
+		c.names[name] = s
 		c.mostNames = max(c.mostNames, len(c.names))
 	}
-	return d
+	return s
 }
 
-// keepIdle keeps d, which nobody may need any more, until the next name becomes idle:
+// keepIdle keeps s, which nobody may need any more, until the next name becomes idle:
 // a program that locks one name again and again finds its state. The caller holds
 // c.mu.
-func (c *Client) keepIdle(l *lock, d *nameState) {
-	if !d.isIdle() || d.holds != nil || d == c.idleState {
+func (c *Client) keepIdle(l *lock, s *nameState) {
+	if !s.isIdle() || s.holds != nil || s == c.idleState {
 		return
 	}
 	if c.idleState != nil {
 		c.forget(c.idleName)
 	}
-	c.idleState, c.idleName = d, l.fullName
+	c.idleState, c.idleName = s, l.fullName
 }
 
 // forget deletes a name. A Go map never shrinks, so a new map replaces it after very
@@ -165,8 +165,8 @@ func (c *Client) forget(name string) {
 
 // wantAll tells the holders that somebody of this client waits. The caller holds the
 // client's mutex.
-func (d *nameState) wantAll() {
-	for h := d.holds; h != nil; h = h.next {
+func (s *nameState) wantAll() {
+	for h := s.holds; h != nil; h = h.next {
 		h.wantedLocally()
 	}
 }
@@ -179,14 +179,14 @@ func (c *Client) addHold(h *hold) bool {
 	if c.closed {
 		return false
 	}
-	d := h.state
-	h.next = d.holds
+	s := h.state
+	h.next = s.holds
 	if h.next != nil {
 		h.next.prev = h
 	}
-	d.holds = h
-	d.noteHeld()
-	if d.head != nil {
+	s.holds = h
+	s.noteHeld()
+	if s.head != nil {
 		h.wantedLocally()
 	}
 	return true
@@ -200,15 +200,15 @@ func (c *Client) removeHold(h *hold) {
 		return
 	}
 	h.removed = true
-	d := h.state
+	s := h.state
 	if h.prev != nil {
 		h.prev.next = h.next
-	} else if d.holds == h {
-		d.holds = h.next
+	} else if s.holds == h {
+		s.holds = h.next
 	}
 	if h.next != nil {
 		h.next.prev = h.prev
 	}
-	d.queue.leave(h.item.Hold.Mode) // Mode changes only with the client's mutex held
-	c.keepIdle(h.lock, d)
+	s.queue.leave(h.item.Hold.Mode) // Mode changes only with the client's mutex held
+	c.keepIdle(h.lock, s)
 }

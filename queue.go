@@ -11,7 +11,7 @@ type queue struct {
 	head, tail *waiter
 }
 
-// A waiter is one place in the queue of a gate.
+// A waiter is one place in a queue.
 type waiter struct {
 	mode       backend.Mode
 	granted    bool
@@ -25,92 +25,92 @@ type waiter struct {
 }
 
 // tryEnter admits a newcomer if nobody waits before it and its mode fits those inside.
-func (g *queue) tryEnter(mode backend.Mode) bool {
-	if g.head != nil || !g.admits(mode) {
+func (q *queue) tryEnter(mode backend.Mode) bool {
+	if q.head != nil || !q.admits(mode) {
 		return false
 	}
-	g.enter(mode)
+	q.enter(mode)
 	return true
 }
 
-func (g *queue) admits(mode backend.Mode) bool {
-	return !g.writer && (mode == backend.Shared || g.readers == 0)
+func (q *queue) admits(mode backend.Mode) bool {
+	return !q.writer && (mode == backend.Shared || q.readers == 0)
 }
 
-func (g *queue) enter(mode backend.Mode) {
+func (q *queue) enter(mode backend.Mode) {
 	if mode == backend.Exclusive {
-		g.writer = true
+		q.writer = true
 	} else {
-		g.readers++
+		q.readers++
 	}
 }
 
 // leave ends an entry and admits whoever is next.
-func (g *queue) leave(mode backend.Mode) {
+func (q *queue) leave(mode backend.Mode) {
 	if mode == backend.Exclusive {
-		g.writer = false
+		q.writer = false
 	} else {
-		g.readers--
+		q.readers--
 	}
-	g.admit()
+	q.admit()
 }
 
 // downgrade makes the exclusive entry a shared one and lets in the readers
 // that are next.
-func (g *queue) downgrade() {
-	g.writer = false
-	g.readers++
-	g.admit()
+func (q *queue) downgrade() {
+	q.writer = false
+	q.readers++
+	q.admit()
 }
 
 // admit lets in waiters from the head for as long as their mode fits those inside.
-func (g *queue) admit() {
-	for w := g.head; w != nil && g.admits(w.mode); w = g.head {
-		g.remove(w)
-		g.enter(w.mode)
+func (q *queue) admit() {
+	for w := q.head; w != nil && q.admits(w.mode); w = q.head {
+		q.remove(w)
+		q.enter(w.mode)
 		w.granted = true
 		w.ready <- struct{}{}
 	}
 }
 
-func (g *queue) enqueue(w *waiter) {
-	w.prev, w.next = g.tail, nil
-	if g.tail == nil {
-		g.head = w
+func (q *queue) enqueue(w *waiter) {
+	w.prev, w.next = q.tail, nil
+	if q.tail == nil {
+		q.head = w
 	} else {
-		g.tail.next = w
+		q.tail.next = w
 	}
-	g.tail = w
+	q.tail = w
 }
 
 // withdraw removes w from the queue. If w has been admitted meanwhile, it leaves
 // again, so that the next waiter gets the place.
-func (g *queue) withdraw(w *waiter) {
+func (q *queue) withdraw(w *waiter) {
 	if w.granted {
-		g.leave(w.mode)
+		q.leave(w.mode)
 		return
 	}
-	g.remove(w)
-	g.admit()
+	q.remove(w)
+	q.admit()
 }
 
 // failAll ends the wait of everybody in the queue with err.
-func (g *queue) failAll(err error) {
-	for w := g.head; w != nil; w = g.head {
-		g.remove(w)
+func (q *queue) failAll(err error) {
+	for w := q.head; w != nil; w = q.head {
+		q.remove(w)
 		w.err = err
 		w.ready <- struct{}{}
 	}
 }
 
-func (g *queue) remove(w *waiter) {
+func (q *queue) remove(w *waiter) {
 	if w.prev == nil {
-		g.head = w.next
+		q.head = w.next
 	} else {
 		w.prev.next = w.next
 	}
 	if w.next == nil {
-		g.tail = w.prev
+		q.tail = w.prev
 	} else {
 		w.next.prev = w.prev
 	}
@@ -118,7 +118,7 @@ func (g *queue) remove(w *waiter) {
 }
 
 // isEmpty reports whether nobody is inside.
-func (g *queue) isEmpty() bool { return !g.writer && g.readers == 0 }
+func (q *queue) isEmpty() bool { return !q.writer && q.readers == 0 }
 
 // isIdle reports whether nobody is inside or waiting.
-func (g *queue) isIdle() bool { return g.isEmpty() && g.head == nil }
+func (q *queue) isIdle() bool { return q.isEmpty() && q.head == nil }

@@ -7,7 +7,7 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// A model is a gate in the plainest words: who is inside, and who waits in
+// A model is a queue in the plainest words: who is inside, and who waits in
 // which order.
 type model struct {
 	inside, queue []*waiter
@@ -35,9 +35,9 @@ func (m *model) drop(list *[]*waiter, i int) *waiter {
 	return w
 }
 
-// Random entries, exits and cancellations leave a gate and its model with the
+// Random entries, exits and cancellations leave a queue and its model with the
 // same goroutines inside and waiting.
-func TestGateAgainstModel(t *testing.T) {
+func TestQueueAgainstModel(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		var g queue
@@ -87,6 +87,6 @@ func compare(t *testing.T, g *queue, m *model, seed uint64, step int) {
 		w = w.next
 	}
 	if w != nil || g.isIdle() != (len(m.inside)+len(m.queue) == 0) {
-		t.Fatalf("seed %d step %d: the gate keeps somebody", seed, step)
+		t.Fatalf("seed %d step %d: the queue keeps somebody", seed, step)
 	}
 }

@@ -58,7 +58,7 @@ func (h *hold) entryError(outer *entry, mode backend.Mode) error {
 }
 
 // enterScope waits for a place among the entries made under outer.
-func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode, wait bool, n *waitingHook) error {
+func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode, wait bool, hook *waitingHook) error {
 	c.mu.Lock()
 	if outer.scope == nil {
 		outer.scope = new(queue)
@@ -79,7 +79,7 @@ func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode
 			outer.leaveScope()
 		}
 	}()
-	_, _, err := c.awaitTurn(ctx, outer.scope, c.newWaiter(mode, nil), outer.doneChan(), n)
+	_, _, err := c.awaitTurn(ctx, outer.scope, c.newWaiter(mode, nil), outer.doneChan(), hook)
 	in = err == nil
 	if err == errParentEnded {
 		return outer.why()

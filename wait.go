@@ -7,16 +7,16 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// awaitTurn queues w at g until w is admitted or has a lease. The caller holds c.mu;
+// awaitTurn puts w into q until w is admitted or has a lease. The caller holds c.mu;
 // awaitTurn returns without it. It fails if ctx or parent, which may be nil, ends
 // first, if w is turned away, or if after FirstAnswer it is still not known who holds
 // the lock. Answered says whether that is known.
-func (c *Client) awaitTurn(ctx context.Context, g *queue, w *waiter, parent <-chan struct{}, n *waitingHook) (lease *Lease, answered bool, err error) {
+func (c *Client) awaitTurn(ctx context.Context, q *queue, w *waiter, parent <-chan struct{}, hook *waitingHook) (lease *Lease, answered bool, err error) {
 	answered = w.answered
-	g.enqueue(w)
+	q.enqueue(w)
 	c.mu.Unlock()
-	if n != nil {
-		c.callWaiting(ctx, n, g, w)
+	if hook != nil {
+		c.callWaiting(ctx, hook, q, w)
 	}
 	if answered && ctx.Done() == nil && parent == nil { // costs half of a select
 		<-w.ready
@@ -33,21 +33,21 @@ func (c *Client) awaitTurn(ctx context.Context, g *queue, w *waiter, parent <-ch
 		case <-w.ready:
 			return c.takeResult(w)
 		case <-ctx.Done():
-			return c.withdraw(ctx, g, w, nil)
+			return c.withdraw(ctx, q, w, nil)
 		case <-parent:
-			return c.withdraw(ctx, g, w, errParentEnded)
+			return c.withdraw(ctx, q, w, errParentEnded)
 		case <-silence:
 			if !c.isAnswered(w) {
-				return c.withdraw(ctx, g, w, backend.Fail(ErrUnavailable, backend.NoAnswer(backend.FirstAnswer)))
+				return c.withdraw(ctx, q, w, backend.Fail(ErrUnavailable, backend.NoAnswer(backend.FirstAnswer)))
 			}
 			silence = nil
 		}
 	}
 }
 
-// withdraw removes w from g because of why, or because ctx is done. If w has got a
+// withdraw removes w from q because of why, or because ctx is done. If w has got a
 // lease or an error meanwhile, withdraw returns that.
-func (c *Client) withdraw(ctx context.Context, g *queue, w *waiter, why error) (*Lease, bool, error) {
+func (c *Client) withdraw(ctx context.Context, q *queue, w *waiter, why error) (*Lease, bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w.granted || w.err != nil {
@@ -59,7 +59,7 @@ func (c *Client) withdraw(ctx context.Context, g *queue, w *waiter, why error) (
 	if why == nil {
 		why = backend.WaitEnded(ctx, w.answered)
 	}
-	g.withdraw(w)
+	q.withdraw(w)
 	_, _, _ = c.takeResult(w)
 	return nil, false, why
 }

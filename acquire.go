@@ -49,7 +49,7 @@ func (c *Client) settings(o []Option) *settings {
 	if len(o) == 0 {
 		return &c.defaults
 	}
-	return newSettings(c.opts.ttl(), c.minTTL, o)
+	return newSettings(&c.opts, c.minTTL, o)
 }
 
 func checkName(name, fullName string) error {
@@ -152,7 +152,7 @@ func (h *hold) request(ctx context.Context, r request, hook *waitingHook, limit 
 	h.item.Hold, err = c.backend.Acquire(q, backend.Request{
 		Name:     l.fullName,
 		ID:       backend.ID{Client: c.id, Seq: c.lastID.Add(1)},
-		Label:    c.opts.Label,
+		Label:    l.label,
 		Mode:     r.mode,
 		TTL:      ttl,
 		Fixed:    fixed,

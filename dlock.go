@@ -59,6 +59,8 @@ type Client struct {
 
 	batchReleaser backend.BatchReleaser // nil: holds are released one by one
 	opts          Options
+	info          Info                   // without the version
+	version       atomic.Pointer[string] // of the server; nil: no Ping has told it
 	log           *slog.Logger
 	minTTL        time.Duration
 	defaults      settings // for a lock without options
@@ -120,7 +122,7 @@ func newClient(b backend.Backend, o *Options) *Client {
 	if m, ok := b.(backend.MinTTLer); ok {
 		c.minTTL = max(c.minTTL, m.MinTTL())
 	}
-	c.defaults = *newSettings(c.opts.ttl(), c.minTTL, nil)
+	c.defaults = *newSettings(&c.opts, c.minTTL, nil)
 	renewer, _ := b.(backend.Renewer)
 	c.keeper = renewal.New(renewer, c.onLosses)
 	return c

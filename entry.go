@@ -38,6 +38,8 @@ func (e *entry) token() uint64               { return e.fencingToken }
 func (e *entry) wantedChan() <-chan struct{} { return e.hold.wantedChan() }
 func (e *entry) until() time.Time            { return e.hold.until() }
 func (e *entry) lockName() string            { return e.hold.lock.name() }
+func (e *entry) isShared() bool              { return e.modeNow() == backend.Shared }
+func (e *entry) label() string               { return e.hold.lock.label }
 func (e *entry) client() *Client             { return e.hold.lock.client }
 
 func (e *entry) tokenOf(name string) uint64 {

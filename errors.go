@@ -21,6 +21,13 @@ var (
 	// The work done under it was not protected to the end.
 	ErrLost = backend.ErrLost
 
+	// ErrBroken is the cause of an ErrLost if the server says that somebody has
+	// taken the lock away with Client.Break.
+	ErrBroken = backend.ErrBroken
+
+	// ErrNotHeld says that there is no hold such as Client.Break was to end.
+	ErrNotHeld = backend.ErrNotHeld
+
 	// ErrUnlocked says that the lease has already been unlocked.
 	ErrUnlocked = errors.New("dlock: lease is unlocked")
 
@@ -64,14 +71,14 @@ var (
 // kinds lists what Error.Kind can be, the more telling ones first.
 var kinds = []error{
 	ErrClosed, ErrLost, ErrUnlocked, ErrUpgrade, ErrReentry, ErrInvalidName, ErrInvalidTTL,
-	ErrInvalidConfig, ErrUnsupported, ErrAuth, ErrConflict, ErrHeld, ErrUnavailable,
+	ErrInvalidConfig, ErrUnsupported, ErrAuth, ErrConflict, ErrHeld, ErrNotHeld, ErrUnavailable,
 }
 
 // An Error is what every failed operation returns, and the cause of every
 // context that a lease has ended. errors.Is and errors.As find both its kind
 // and what the backend's driver said.
 type Error struct {
-	Op   string // lock, trylock, rlock, tryrlock, unlock, downgrade, hold, open or close
+	Op   string // lock, trylock, rlock, tryrlock, unlock, downgrade, hold, open, close, inspect, names, break or ping
 	Name string // the lock's name; a multi-lock's names joined by a space
 	Kind error  // one of the Err variables; nil if ctx was done before anything was asked
 	Err  error  // the cause: the driver's error, the cause of a context, or nil

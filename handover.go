@@ -102,7 +102,7 @@ func (s *nameState) joinReaders(l *lock, mode backend.Mode) *Lease {
 // matches reports whether h is just what l needs in that mode. The caller holds the
 // client's mutex.
 func (h *hold) matches(l *lock, mode backend.Mode) bool {
-	return l != nil && mode == h.item.Hold.Mode && l.ttl == h.lock.ttl && l.isUnbounded() && h.lock.isUnbounded()
+	return l != nil && mode == h.item.Hold.Mode && l.ttl == h.lock.ttl && l.label == h.lock.label && l.isUnbounded() && h.lock.isUnbounded()
 }
 
 // isUnbounded reports whether a hold of l may last for any time.

@@ -37,6 +37,8 @@ type leased interface {
 	unlock(context.Context) error // called once, by who ended the lease
 	downgrade(context.Context) error
 	lockName() string
+	isShared() bool
+	label() string
 	client() *Client
 }
 
@@ -122,6 +124,27 @@ func (l *Lease) Until() time.Time {
 		return time.Time{}
 	}
 	return l.of.until()
+}
+
+// Name returns the name of the lock, or those of a multi-lock joined by a space. It is
+// empty for a zero lease.
+func (l *Lease) Name() string {
+	if l.zero() {
+		return ""
+	}
+	return l.of.lockName()
+}
+
+// Shared reports whether the lease is that of a reader, also by Downgrade.
+func (l *Lease) Shared() bool { return !l.zero() && l.of.isShared() }
+
+// Label returns the label under which the server keeps the lock. An entry made under
+// another lease has the label of that lease.
+func (l *Lease) Label() string {
+	if l.zero() {
+		return ""
+	}
+	return l.of.label()
 }
 
 // Wanted returns a channel that is closed when somebody else waits for the

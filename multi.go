@@ -131,6 +131,8 @@ var _ leased = (*multiHandle)(nil)
 func (a *multiLease) life() *lifecycle { return &a.lifecycle }
 func (a *multiLease) token() uint64    { return 0 }
 func (a *multiLease) lockName() string { return a.multi.name }
+func (a *multiLease) isShared() bool   { return false }
+func (a *multiLease) label() string    { return a.multi.label }
 func (a *multiLease) client() *Client  { return a.multi.client }
 
 // add makes e a part of a, which may be over by then.

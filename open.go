@@ -59,7 +59,9 @@ func open(ctx context.Context, url string, o *Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newClient(be, opts), nil
+	c := newClient(be, opts)
+	c.info = Info{Backend: u.Scheme, Address: u.String()}
+	return c, nil
 }
 
 // takeOptions returns o with what the URL says of it, and checks the result.

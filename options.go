@@ -35,9 +35,8 @@ type Options struct {
 	// together are the same bytes.
 	Prefix string
 
-	// Label says for people who holds a lock, such as host and process. It
-	// is stored on the server where the backend has room for it: 256 bytes at
-	// most.
+	// Label says for people who holds a lock, such as host and process, in at
+	// most 256 bytes without NUL. Client.Inspect shows it.
 	Label string
 
 	// Credentials, if not nil, is asked for user and password whenever a
@@ -68,13 +67,18 @@ func (o *Options) check() error {
 	if len(o.Prefix) >= backend.MaxName {
 		problems = append(problems, backend.Fail(ErrInvalidName, errors.New("the prefix leaves no room for a name")))
 	}
-	if len(o.Label) > maxLabel {
-		problems = append(problems, backend.Fail(ErrInvalidConfig, fmt.Errorf("a label of %d bytes, more than %d", len(o.Label), maxLabel)))
-	}
-	if strings.Contains(o.Label, "\x00") {
-		problems = append(problems, backend.Fail(ErrInvalidConfig, errors.New("a NUL in the label")))
-	}
+	problems = append(problems, checkLabel(o.Label))
 	return backend.Join(problems...)
+}
+
+func checkLabel(label string) error {
+	if len(label) > maxLabel {
+		return backend.Fail(ErrInvalidConfig, fmt.Errorf("a label of %d bytes, more than %d", len(label), maxLabel))
+	}
+	if strings.Contains(label, "\x00") {
+		return backend.Fail(ErrInvalidConfig, errors.New("a NUL in the label"))
+	}
+	return nil
 }
 
 func checkTTL(ttl, least time.Duration) error {
@@ -92,6 +96,7 @@ type Option func(*settings)
 // settings do not change once they are made: locks share them.
 type settings struct {
 	ttl       time.Duration
+	label     string
 	maxHold   time.Duration
 	minHold   time.Duration
 	maxWait   time.Duration
@@ -101,9 +106,9 @@ type settings struct {
 	err       error // all that is wrong with them
 }
 
-// newSettings has a TTL, of which none may be below least, and what o says.
-func newSettings(ttl, least time.Duration, o []Option) *settings {
-	s := &settings{ttl: ttl, least: least}
+// newSettings returns the client's settings as o changes them. No TTL may be below least.
+func newSettings(client *Options, least time.Duration, o []Option) *settings {
+	s := &settings{ttl: client.ttl(), label: client.Label, least: least}
 	for _, set := range o {
 		if set != nil {
 			set(s)
@@ -116,6 +121,13 @@ func newSettings(ttl, least time.Duration, o []Option) *settings {
 // WithTTL sets the TTL of the lock, as Options.TTL does for the client.
 func WithTTL(ttl time.Duration) Option {
 	return func(s *settings) { s.ttl = ttl }
+}
+
+// WithLabel sets the label of the lock, as Options.Label does for the client. A
+// goroutine of this client that wants another label gets a hold of its own from the
+// server.
+func WithLabel(label string) Option {
+	return func(s *settings) { s.label = label }
 }
 
 // WithMaxHold ends every hold d after it was acquired: its lease is lost then
@@ -157,7 +169,7 @@ func (s *settings) positive(what string, d time.Duration) time.Duration {
 
 // check reports every problem of the settings at once.
 func (s *settings) check() error {
-	problems := append(s.problems, checkTTL(s.ttl, s.least))
+	problems := append(s.problems, checkTTL(s.ttl, s.least), checkLabel(s.label))
 	if s.maxHold > 0 && s.maxHold < backend.MinTTL {
 		problems = append(problems, backend.Fail(ErrInvalidTTL, fmt.Errorf("max hold of %v is below %v", s.maxHold, backend.MinTTL)))
 	}

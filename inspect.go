@@ -1,0 +1,164 @@
+package dlock
+
+import (
+	"context"
+	"iter"
+	"strings"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// A Snapshot is what the server says of one lock at one moment: its Holders, and its
+// Waiters in the order in which they will be served.
+type Snapshot = backend.Snapshot
+
+// A Party is one holder of a lock, or one waiter. What the server does not know is zero.
+type Party = backend.Party
+
+// An Info says where the locks of a client are.
+type Info struct {
+	Backend string // the scheme of the URL, such as redis; empty if the client is from New
+	Address string // the URL without user, password and parameters; empty likewise
+	Version string // the server's version, if the last Ping told it
+}
+
+// Info describes the client. It asks no server.
+func (c *Client) Info() Info {
+	if c == nil || c.backend == nil {
+		return Info{}
+	}
+	info := c.info
+	if version := c.version.Load(); version != nil {
+		info.Version = *version
+	}
+	return info
+}
+
+// Ping asks the server for a sign of life. It returns nil if the server is healthy, and
+// ErrUnavailable if it does not answer within 3 s.
+func (c *Client) Ping(ctx context.Context) error {
+	err := c.ask(ctx, "ping", "", func(ctx context.Context) error {
+		pinger, ok := c.backend.(backend.Pinger)
+		if !ok {
+			return ErrUnsupported
+		}
+		version, err := pinger.Ping(ctx)
+		if err == nil {
+			c.version.Store(&version)
+		}
+		return err
+	})
+	return err
+}
+
+// Inspect asks the server who holds the lock of that name and who waits for it, in any
+// client. A lock that nobody holds or waits for is an empty Snapshot. Inspect only
+// reads. Its answer may be old by the time that it comes: do not decide by it whether a
+// lock may be used.
+func (c *Client) Inspect(ctx context.Context, name string) (Snapshot, error) {
+	var s Snapshot
+	err := c.askAbout(ctx, "inspect", name, func(ctx context.Context, fullName string) (err error) {
+		inspector, ok := c.backend.(backend.Inspector)
+		if !ok {
+			return ErrUnsupported
+		}
+		s, err = inspector.Inspect(ctx, fullName)
+		return err
+	})
+	if err != nil {
+		return Snapshot{}, err
+	}
+	return s, nil
+}
+
+// Names yields the name of every lock that begins with prefix and is held or waited
+// for, in any order, without the client's own prefix. It asks the server for some names
+// at a time, until ctx is done. A name that becomes free or taken meanwhile may be
+// missed, and a name may come twice. An error, with an empty name, ends the sequence.
+func (c *Client) Names(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		if err := c.checkAsk(ctx, "names", prefix); err != nil {
+			yield("", err)
+			return
+		}
+		inspector, ok := c.backend.(backend.Inspector)
+		if !ok {
+			yield("", newError("names", prefix, ErrUnsupported))
+			return
+		}
+		for fullName, err := range inspector.Names(ctx, c.opts.Prefix+prefix) {
+			if err != nil {
+				yield("", newError("names", prefix, err))
+				return
+			}
+			name, ours := strings.CutPrefix(fullName, c.opts.Prefix)
+			if ours && name != "" && !yield(name, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Break takes the lock away from its holder, if the token of the hold is still token,
+// and from all readers that hold it under that token. The next waiter gets the lock at
+// once, with a greater token. The holder's lease ends with ErrLost at its next renewal
+// at the latest, but until it hears of that it goes on working: break a lock only if
+// its holder is known to be stuck, or if what the lock protects checks tokens.
+//
+// Break reports ErrNotHeld if there is no such hold. After ErrUnavailable the lock may
+// or may not have been taken away.
+func (c *Client) Break(ctx context.Context, name string, token uint64) error {
+	return c.askAbout(ctx, "break", name, func(ctx context.Context, fullName string) error {
+		breaker, ok := c.backend.(backend.Breaker)
+		if !ok {
+			return ErrUnsupported
+		}
+		return breaker.Break(ctx, fullName, token)
+	})
+}
+
+// askAbout is ask about the lock of one name.
+func (c *Client) askAbout(ctx context.Context, op, name string, f func(ctx context.Context, fullName string) error) error {
+	return c.ask(ctx, op, name, func(ctx context.Context) error {
+		fullName := c.opts.Prefix + name
+		if err := checkName(name, fullName); err != nil {
+			return err
+		}
+		return f(ctx, fullName)
+	})
+}
+
+// ask calls f with a context that also ends when the server has not answered for as
+// long as Lock would wait for its first answer.
+func (c *Client) ask(ctx context.Context, op, name string, f func(context.Context) error) error {
+	if err := c.checkAsk(ctx, op, name); err != nil {
+		return err
+	}
+	bounded := limitFirstAnswer(ctx, backend.FirstAnswer)
+	defer bounded.stop()
+	if err := f(bounded); err != nil {
+		return newError(op, name, err)
+	}
+	return nil
+}
+
+// checkAsk reports why the server cannot be asked.
+func (c *Client) checkAsk(ctx context.Context, op, name string) error {
+	switch {
+	case c == nil || c.backend == nil:
+		return newError(op, name, backend.Fail(ErrInvalidConfig, errZeroClient))
+	case ctx == nil:
+		return newError(op, name, errNilContext)
+	case ctx.Err() != nil:
+		return ctxError(op, name, ctx)
+	case c.isClosed():
+		return newError(op, name, ErrClosed)
+	}
+	return nil
+}
+
+func (c *Client) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}

@@ -1,0 +1,247 @@
+package dlock_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/memory"
+)
+
+func TestInspectTellsHoldersAndWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, a, b := pair(t, dlock.Options{Prefix: "app/", Label: "common"})
+		free, err := a.Inspect(t.Context(), "x")
+		if is(t, err, nil); len(free.Holders)+len(free.Waiters) != 0 {
+			t.Errorf("a free lock: %+v", free)
+		}
+		held := lock(t, a.Mutex("x", dlock.WithLabel("job 1")))
+		granted := make(chan *dlock.Lease)
+		go func() {
+			l, err := b.RWMutex("x").RLock(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			granted <- l
+		}()
+		synctest.Wait()
+
+		s, err := b.Inspect(t.Context(), "x")
+		is(t, err, nil)
+		if len(s.Holders) != 1 || len(s.Waiters) != 1 {
+			t.Fatalf("%+v", s)
+		}
+		holder, waiter := s.Holders[0], s.Waiters[0]
+		if holder.Label != "job 1" || holder.Mode != backend.Exclusive || holder.Token != held.Token() || holder.Left <= 0 {
+			t.Errorf("holder: %+v", holder)
+		}
+		if waiter.Label != "common" || waiter.Mode != backend.Shared || waiter.Client == holder.Client {
+			t.Errorf("waiter: %+v", waiter)
+		}
+		unlock(t, held)
+		unlock(t, <-granted)
+	})
+}
+
+// The prefix of a client is neither asked for nor shown, and names of other prefixes
+// are not found.
+func TestNamesOfOnePrefix(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.NewServer()
+		a := client(t, memory.New(s), dlock.Options{Prefix: "a/"})
+		b := client(t, memory.New(s), dlock.Options{Prefix: "b/"})
+		for _, l := range []*dlock.Mutex{a.Mutex("orders/1"), a.Mutex("orders/2"), a.Mutex("users/1"), b.Mutex("orders/3")} {
+			lease := lock(t, l)
+			defer unlock(t, lease)
+		}
+		for prefix, want := range map[string]string{"": "orders/1 orders/2 users/1", "orders/": "orders/1 orders/2", "none": ""} {
+			var names []string
+			for name, err := range a.Names(t.Context(), prefix) {
+				is(t, err, nil)
+				names = append(names, name)
+			}
+			slices.Sort(names)
+			if got := strings.Join(names, " "); got != want {
+				t.Errorf("%q: got %q, want %q", prefix, got, want)
+			}
+		}
+		for range a.Names(t.Context(), "") {
+			break // a consumer may stop at any name
+		}
+	})
+}
+
+func TestBreakTakesTheLockAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, a, b := pair(t, dlock.Options{Prefix: "app/"})
+		held := lock(t, a.Mutex("x"))
+		is(t, b.Break(t.Context(), "x", held.Token()+1), dlock.ErrNotHeld)
+		is(t, b.Break(t.Context(), "y", held.Token()), dlock.ErrNotHeld)
+		is(t, held.Err(), nil)
+
+		next := make(chan *dlock.Lease)
+		go func() {
+			l, err := b.Mutex("x").Lock(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			next <- l
+		}()
+		synctest.Wait()
+		is(t, b.Break(t.Context(), "x", held.Token()), nil)
+		after := <-next
+		if after.Token() <= held.Token() {
+			t.Errorf("token %d after %d", after.Token(), held.Token())
+		}
+		time.Sleep(dlock.DefaultTTL)
+		is(t, held.Err(), dlock.ErrLost, dlock.ErrBroken)
+		is(t, a.Break(t.Context(), "x", held.Token()), dlock.ErrNotHeld)
+		is(t, after.Err(), nil)
+		unlock(t, after)
+	})
+}
+
+// questions are the calls that ask the server about locks.
+var questions = map[string]func(context.Context, *dlock.Client) error{
+	"inspect": func(ctx context.Context, c *dlock.Client) error { _, err := c.Inspect(ctx, "x"); return err },
+	"break":   func(ctx context.Context, c *dlock.Client) error { return c.Break(ctx, "x", 1) },
+	"ping":    func(ctx context.Context, c *dlock.Client) error { return c.Ping(ctx) },
+	"names": func(ctx context.Context, c *dlock.Client) error {
+		for _, err := range c.Names(ctx, "") {
+			return err
+		}
+		return nil
+	},
+}
+
+// A question that cannot be asked fails with an *Error of its own operation.
+func TestQuestionsThatCannotBeAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, a, closed := pair(t, dlock.Options{})
+		is(t, closed.Close(t.Context()), nil)
+		plain := client(t, struct{ backend.Backend }{memory.New(nil)}, dlock.Options{})
+		ended, cancel := context.WithCancelCause(t.Context())
+		cancel(errShutdown)
+		for op, ask := range questions {
+			for want, err := range map[error]error{
+				dlock.ErrUnsupported: ask(t.Context(), plain),
+				dlock.ErrClosed:      ask(t.Context(), closed),
+				errShutdown:          ask(ended, a),
+			} {
+				is(t, err, want)
+				var e *dlock.Error
+				if !errors.As(err, &e) || e.Op != op {
+					t.Errorf("%s: %#v", op, err)
+				}
+			}
+			is(t, ask(nil, a), dlock.ErrInvalidConfig) //nolint:staticcheck // a nil context is a mistake that is found
+			is(t, ask(t.Context(), nil), dlock.ErrInvalidConfig)
+			is(t, ask(t.Context(), new(dlock.Client)), dlock.ErrInvalidConfig)
+		}
+		_, err := a.Inspect(t.Context(), "")
+		is(t, err, dlock.ErrInvalidName)
+		is(t, a.Break(t.Context(), strings.Repeat("x", backend.MaxName+1), 1), dlock.ErrInvalidName)
+	})
+}
+
+// A server that does not answer is not waited for without end.
+func TestQuestionsToASilentServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, _ := pair(t, dlock.Options{})
+		ba.Cut()
+		defer ba.Heal()
+		for _, op := range []string{"inspect", "break", "ping"} {
+			start := time.Now()
+			is(t, questions[op](t.Context(), a), dlock.ErrUnavailable)
+			if took := time.Since(start); took > backend.FirstAnswer {
+				t.Errorf("%s: after %v", op, took)
+			}
+		}
+	})
+}
+
+// A hold is not handed over to a goroutine that wants another label, which the server
+// would not show.
+func TestALabelIsThatOfTheHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, a, _ := pair(t, dlock.Options{Label: "one"})
+		first := lock(t, a.Mutex("x"))
+		next := make(chan *dlock.Lease)
+		go func() {
+			l, err := a.Mutex("x", dlock.WithLabel("two")).Lock(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			next <- l
+		}()
+		synctest.Wait()
+		unlock(t, first)
+		second := <-next
+		s, err := a.Inspect(t.Context(), "x")
+		is(t, err, nil)
+		if len(s.Holders) != 1 || s.Holders[0].Label != "two" {
+			t.Errorf("%+v", s)
+		}
+		if first.Label() != "one" || second.Label() != "two" {
+			t.Errorf("labels %q, %q", first.Label(), second.Label())
+		}
+		unlock(t, second)
+
+		reader := func(label string) *dlock.Lease {
+			l, err := a.RWMutex("y", dlock.WithLabel(label)).RLock(t.Context())
+			is(t, err, nil)
+			return l
+		}
+		for _, label := range []string{"r1", "r2"} {
+			defer unlock(t, reader(label))
+		}
+		s, err = a.Inspect(t.Context(), "y")
+		is(t, err, nil)
+		if len(s.Holders) != 2 || s.Holders[0].Label == s.Holders[1].Label {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestWhatALeaseTellsOfItself(t *testing.T) {
+	_, _, a, _ := pair(t, dlock.Options{Prefix: "app/", Label: "one"})
+	l := lock(t, a.RWMutex("x"))
+	if l.Name() != "x" || l.Shared() || l.Label() != "one" {
+		t.Errorf("%q %v %q", l.Name(), l.Shared(), l.Label())
+	}
+	is(t, l.Downgrade(t.Context()), nil)
+	if !l.Shared() {
+		t.Error("still exclusive after Downgrade")
+	}
+	unlock(t, l)
+	multi := lock(t, a.Multi([]string{"z", "y"}, dlock.WithLabel("both")))
+	if multi.Name() != "y z" || multi.Shared() || multi.Label() != "both" {
+		t.Errorf("%q %v %q", multi.Name(), multi.Shared(), multi.Label())
+	}
+	unlock(t, multi)
+	var zero *dlock.Lease
+	if zero.Name() != "" || zero.Shared() || zero.Label() != "" {
+		t.Error("a zero lease tells something")
+	}
+	_, err := a.Mutex("x", dlock.WithLabel("a\x00b")).Lock(t.Context())
+	is(t, err, dlock.ErrInvalidConfig)
+}
+
+func TestInfo(t *testing.T) {
+	c, err := dlock.Open(t.Context(), "memory://?dlock.label=secret", nil)
+	is(t, err, nil)
+	defer c.Close(context.Background())
+	is(t, c.Ping(t.Context()), nil)
+	if got, want := c.Info(), (dlock.Info{Backend: "memory", Address: "memory://"}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if new(dlock.Client).Info() != (dlock.Info{}) {
+		t.Error("a zero client tells something")
+	}
+}

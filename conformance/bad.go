@@ -20,7 +20,7 @@ import (
 // canary is a password that must show nowhere.
 const canary = "c4n4ry-s3cret"
 
-func badNames(s *scene) {
+func badNames(s *scenario) {
 	p := s.open()
 	before := s.ops()
 	for _, name := range []string{"", strings.Repeat("x", 1025)} {
@@ -38,7 +38,7 @@ func badNames(s *scene) {
 	s.free(p.Mutex(strings.Repeat("x", 1024-len(s.name)) + s.name))
 }
 
-func badTTL(s *scene) {
+func badTTL(s *scenario) {
 	p := s.open()
 	before := s.ops()
 	below := s.BelowMinTTL
@@ -61,7 +61,7 @@ func badTTL(s *scene) {
 }
 
 // badOptions checks that every problem is reported at once.
-func badOptions(s *scene) {
+func badOptions(s *scenario) {
 	p := s.open()
 	_, err := p.Mutex("", dlock.WithTTL(-time.Second), dlock.WithMaxWait(-time.Minute)).Lock(s.ctx)
 	s.is(err, dlock.ErrInvalidName, dlock.ErrInvalidTTL)
@@ -78,7 +78,7 @@ func badOptions(s *scene) {
 	}
 }
 
-func badZeroValues(s *scene) {
+func badZeroValues(s *scenario) {
 	var m *dlock.Mutex
 	var c *dlock.Client
 	for _, l := range []dlock.Locker{
@@ -96,7 +96,7 @@ func badZeroValues(s *scene) {
 	s.is(err, dlock.ErrInvalidConfig)
 }
 
-func badNilContext(s *scene) {
+func badNilContext(s *scenario) {
 	var none context.Context
 	p := s.open()
 	_, err := p.Mutex(s.name).Lock(none)
@@ -115,7 +115,7 @@ func badNilContext(s *scene) {
 	s.is(p.Close(none), dlock.ErrInvalidConfig)
 }
 
-func badURL(s *scene) {
+func badURL(s *scenario) {
 	hosts := s.Scheme + "://" + cmp.Or(s.Hosts, "h")
 	for url, want := range map[string]string{
 		"":                                   "scheme",
@@ -142,7 +142,7 @@ func badURL(s *scene) {
 	s.is(err, dlock.ErrInvalidConfig)
 }
 
-func badCredentials(s *scene) {
+func badCredentials(s *scenario) {
 	if s.unable(s.BadLogin == "", "BadLogin") {
 		return
 	}
@@ -151,7 +151,7 @@ func badCredentials(s *scene) {
 	s.not(err, dlock.ErrHeld)
 }
 
-func badUnreachable(s *scene) {
+func badUnreachable(s *scenario) {
 	if s.unable(s.Nowhere == "", "Nowhere") {
 		return
 	}
@@ -163,7 +163,7 @@ func badUnreachable(s *scene) {
 	s.must(strings.Contains(err.Error(), u.HostPorts("0")[0]), "it is not said which server was asked: %v", err)
 }
 
-func badForeignState(s *scene) {
+func badForeignState(s *scenario) {
 	if s.unable(s.Foreign == nil, "Foreign") {
 		return
 	}
@@ -179,7 +179,7 @@ func badForeignState(s *scene) {
 
 // badNoSecrets opens URLs with a password in every way that fails or works,
 // and looks for it in everything that is printed.
-func badNoSecrets(s *scene) {
+func badNoSecrets(s *scenario) {
 	var mu sync.Mutex
 	var out bytes.Buffer
 	note := func(format string, args ...any) {
@@ -236,7 +236,7 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 
 // optionalInterfaces compares what the backend implements with what its
 // harness says.
-func optionalInterfaces(s *scene) {
+func optionalInterfaces(s *scenario) {
 	b := s.open().Backend
 	var has []string
 	for name, typ := range map[string]reflect.Type{
@@ -258,7 +258,7 @@ func optionalInterfaces(s *scene) {
 }
 
 // unsupportedSaysSo uses what the harness says is missing.
-func unsupportedSaysSo(s *scene) {
+func unsupportedSaysSo(s *scenario) {
 	p := s.open()
 	if _, lacks := s.Lacks[Readers]; lacks {
 		_, err := p.RWMutex(s.name).RLock(s.ctx)

@@ -14,20 +14,20 @@ import (
 // of one run only, and read ratios: the machine is part of every number.
 func Bench(b *testing.B, h Harness) {
 	h.check(b)
-	b.Run("Uncontended", func(b *testing.B) { benchOwnKeys(newScene(b, &h, limit), 1) })
-	b.Run("Reentry", func(b *testing.B) { benchReentry(newScene(b, &h, limit)) })
-	b.Run("OwnKeys/64", func(b *testing.B) { benchOwnKeys(newScene(b, &h, limit), 64) })
+	b.Run("Uncontended", func(b *testing.B) { benchOwnKeys(newScenario(b, &h, limit), 1) })
+	b.Run("Reentry", func(b *testing.B) { benchReentry(newScenario(b, &h, limit)) })
+	b.Run("OwnKeys/64", func(b *testing.B) { benchOwnKeys(newScenario(b, &h, limit), 64) })
 	for _, n := range []int{2, 16} {
-		b.Run(fmt.Sprint("Goroutines/", n), func(b *testing.B) { benchOneKey(newScene(b, &h, limit), 1, n) })
-		b.Run(fmt.Sprint("Clients/", n), func(b *testing.B) { benchOneKey(newScene(b, &h, limit), n, n) })
+		b.Run(fmt.Sprint("Goroutines/", n), func(b *testing.B) { benchOneKey(newScenario(b, &h, limit), 1, n) })
+		b.Run(fmt.Sprint("Clients/", n), func(b *testing.B) { benchOneKey(newScenario(b, &h, limit), n, n) })
 	}
-	b.Run("Held/1000", func(b *testing.B) { benchHeld(newScene(b, &h, limit), 1000) })
-	b.Run("Waiting/100", func(b *testing.B) { benchWaiting(newScene(b, &h, limit), 100) })
+	b.Run("Held/1000", func(b *testing.B) { benchHeld(newScenario(b, &h, limit), 1000) })
+	b.Run("Waiting/100", func(b *testing.B) { benchWaiting(newScenario(b, &h, limit), 100) })
 }
 
-// contender is the backend of the scene as the workloads see it. Clients are
+// contender is the backend of the scenario as the workloads see it. Clients are
 // closed by them.
-func (s *scene) contender() workload.Contender {
+func (s *scenario) contender() workload.Contender {
 	var m workload.Meter
 	if s.Ops != nil {
 		m = opsMeter(s.Ops)
@@ -43,7 +43,7 @@ func (m opsMeter) Read(context.Context) (workload.Reading, error) {
 	return workload.Reading{Requests: m()}, nil
 }
 
-func benchReentry(s *scene) {
+func benchReentry(s *scenario) {
 	b := s.TB.(*testing.B)
 	l := s.open().Mutex(s.name)
 	outer, err := l.Lock(context.Background())
@@ -58,7 +58,7 @@ func benchReentry(s *scene) {
 }
 
 // benchOwnKeys has n goroutines with a lock each.
-func benchOwnKeys(s *scene, n int) {
+func benchOwnKeys(s *scenario, n int) {
 	b := s.TB.(*testing.B)
 	r, err := workload.OwnKeys(s.ctx, s.contender(), workload.Load{
 		Name: s.name, Goroutines: n, Cycles: int64(b.N), TTL: 3 * s.TTL,
@@ -69,7 +69,7 @@ func benchOwnKeys(s *scene, n int) {
 }
 
 // benchOneKey passes one lock on among clients with as many goroutines in all.
-func benchOneKey(s *scene, clients, goroutines int) {
+func benchOneKey(s *scenario, clients, goroutines int) {
 	b := s.TB.(*testing.B)
 	r, err := workload.OneKey(s.ctx, s.contender(), workload.Load{
 		Name: s.name, Clients: clients, Goroutines: goroutines, Cycles: int64(b.N), TTL: 3 * s.TTL,
@@ -83,7 +83,7 @@ func benchOneKey(s *scene, clients, goroutines int) {
 func idleTime(b *testing.B) time.Duration { return min(time.Duration(b.N), 5) * time.Second }
 
 // benchHeld holds n locks. One op is one second.
-func benchHeld(s *scene, n int) {
+func benchHeld(s *scenario, n int) {
 	b := s.TB.(*testing.B)
 	r, err := workload.Held(s.ctx, s.contender(), workload.Stock{
 		Name: s.name, Locks: n, TTL: 3 * s.TTL, Time: idleTime(b),
@@ -95,7 +95,7 @@ func benchHeld(s *scene, n int) {
 
 // benchWaiting has n goroutines of 10 clients wait for one lock. One op is one
 // second in which it is held, and at most one in which it is handed over.
-func benchWaiting(s *scene, n int) {
+func benchWaiting(s *scenario, n int) {
 	b := s.TB.(*testing.B)
 	r, err := workload.Waiting(s.ctx, s.contender(), workload.Queue{
 		Name: s.name, Waiters: n, Clients: 10, TTL: time.Minute, Time: idleTime(b),
@@ -105,7 +105,7 @@ func benchWaiting(s *scene, n int) {
 }
 
 // guarded checks that the lock did what it is for.
-func (s *scene) guarded(r *workload.Result) {
+func (s *scenario) guarded(r *workload.Result) {
 	for _, m := range []workload.Metric{workload.Violations, workload.Lost} {
 		if n := r.Figures[m]; n != 0 {
 			s.Errorf("%v %s", n, m)

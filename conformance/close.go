@@ -10,7 +10,7 @@ import (
 	"github.com/dlock-go/dlock"
 )
 
-func closeReleasesHeld(s *scene) {
+func closeReleasesHeld(s *scenario) {
 	a, b := s.open(), s.open()
 	var leases []*dlock.Lease
 	for i := range 20 {
@@ -23,7 +23,7 @@ func closeReleasesHeld(s *scene) {
 	}
 }
 
-func closeEndsWaiters(s *scene) {
+func closeEndsWaiters(s *scenario) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
 	remote := s.queue(b.Mutex(s.name), s.name, 1)
@@ -40,14 +40,14 @@ func closeEndsWaiters(s *scene) {
 	s.free(a.Mutex(s.name))
 }
 
-func closeTwice(s *scene) {
+func closeTwice(s *scenario) {
 	p := s.open()
 	s.ok(p.Close(s.ctx))
 	s.ok(p.Close(s.ctx))
 }
 
 // closeCut closes a client that cannot reach the server: it ends all the same.
-func closeCut(s *scene) {
+func closeCut(s *scenario) {
 	a, b := s.open(), s.open()
 	if s.unable(a.Cut == nil, "Cut") {
 		return
@@ -65,7 +65,7 @@ func closeCut(s *scene) {
 
 // closeNoResidue uses everything, closes, and looks for what is left: on the
 // server and in this process.
-func closeNoResidue(s *scene) {
+func closeNoResidue(s *scenario) {
 	all := stacks()
 	peers := s.opens(3)
 	home := reflect.Indirect(reflect.ValueOf(peers[0].Backend)).Type().PkgPath()
@@ -91,9 +91,9 @@ func closeNoResidue(s *scene) {
 	s.noResidue(before, home)
 }
 
-// noResidue waits until the server has nothing left of this scene's names and
+// noResidue waits until the server has nothing left of this scenario's names and
 // this process no goroutine more than before.
-func (s *scene) noResidue(before int, home string) {
+func (s *scenario) noResidue(before int, home string) {
 	s.Helper()
 	var left []string
 	clean := func() bool {
@@ -112,7 +112,7 @@ func (s *scene) noResidue(before int, home string) {
 	}
 }
 
-func closeBorrowedClientStaysOpen(s *scene) {
+func closeBorrowedClientStaysOpen(s *scenario) {
 	if s.unable(s.Borrow == nil, "Borrow") {
 		return
 	}

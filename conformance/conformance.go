@@ -23,7 +23,7 @@ import (
 // A property is one thing that is true of every lock.
 type property struct {
 	name string
-	test func(*scene)
+	test func(*scenario)
 
 	// quiet properties count requests or goroutines, or disturb the server:
 	// nothing else runs beside them.
@@ -243,7 +243,7 @@ func (r Report) String() string {
 }
 
 // note counts a property that has run.
-func (r *Report) note(t testing.TB, s *scene, p property) {
+func (r *Report) note(t testing.TB, s *scenario, p property) {
 	switch {
 	case t.Failed():
 	case t.Skipped():
@@ -266,13 +266,13 @@ func Run(t *testing.T, h Harness) Report {
 	var mu sync.Mutex
 	run := func(t *testing.T, p property) {
 		harness := h
-		var s *scene
-		t.Cleanup(func() { // after those of the scene
+		var s *scenario
+		t.Cleanup(func() { // after those of the scenario
 			mu.Lock()
 			defer mu.Unlock()
 			report.note(t, s, p)
 		})
-		s = newScene(t, &harness, cmp.Or(limits[p.name], limit))
+		s = newScenario(t, &harness, cmp.Or(limits[p.name], limit))
 		p.test(s)
 	}
 	t.Run("shared", func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/dlock-go/dlock"
 )
 
-func contextDoneBefore(s *scene) {
+func contextDoneBefore(s *scenario) {
 	p := s.open()
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	cancel(errTest)
@@ -21,7 +21,7 @@ func contextDoneBefore(s *scene) {
 	s.must(s.ops() == before, "a call with a done context sent %d requests", s.ops()-before)
 }
 
-func contextCancelWhileWaiting(s *scene) {
+func contextCancelWhileWaiting(s *scenario) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
 	call := s.queue(b.Mutex(s.name), s.name, 1)
@@ -34,7 +34,7 @@ func contextCancelWhileWaiting(s *scene) {
 
 // contextCancelAtGrant cancels a waiting call at the moment it is granted,
 // many times. Whatever comes of it, there is one outcome.
-func contextCancelAtGrant(s *scene) {
+func contextCancelAtGrant(s *scenario) {
 	a, b := s.open(), s.open()
 	deadline := time.Now().Add(8 * time.Second)
 	granted, failed := 0, 0
@@ -63,7 +63,7 @@ func contextCancelAtGrant(s *scene) {
 	s.Logf("%d granted, %d cancelled", granted, failed)
 }
 
-func contextDoesNotBoundHold(s *scene) {
+func contextDoesNotBoundHold(s *scenario) {
 	a, b := s.open(), s.open()
 	ctx, cancel := context.WithCancel(s.ctx)
 	lease, err := a.Mutex(s.name).Lock(ctx)
@@ -75,7 +75,7 @@ func contextDoesNotBoundHold(s *scene) {
 	s.unlock(lease)
 }
 
-func contextDeadline(s *scene) {
+func contextDeadline(s *scenario) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
 	ctx, cancel := context.WithTimeout(s.ctx, 200*time.Millisecond)
@@ -87,7 +87,7 @@ func contextDeadline(s *scene) {
 	s.unlock(lease)
 }
 
-func contextMaxWait(s *scene) {
+func contextMaxWait(s *scenario) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
 	start, wait := time.Now(), s.TTL/2
@@ -99,7 +99,7 @@ func contextMaxWait(s *scene) {
 	s.unlock(lease)
 }
 
-func contextNextWaiterUnaffected(s *scene) {
+func contextNextWaiterUnaffected(s *scenario) {
 	peers := s.opens(3)
 	lease := s.locked(peers[0].Mutex(s.name))
 	first := s.queue(peers[1].Mutex(s.name), s.name, 1)
@@ -113,7 +113,7 @@ func contextNextWaiterUnaffected(s *scene) {
 }
 
 // contextWhileUnanswered cancels a call that the server has not answered.
-func contextWhileUnanswered(s *scene) {
+func contextWhileUnanswered(s *scenario) {
 	p := s.open()
 	if s.unable(p.Cut == nil, "Cut") {
 		return
@@ -129,7 +129,7 @@ func contextWhileUnanswered(s *scene) {
 }
 
 // recovers waits until l can be had after a cut, and gives it back.
-func (s *scene) recovers(l dlock.Locker) {
+func (s *scenario) recovers(l dlock.Locker) {
 	s.Helper()
 	s.eventually("free after the cut", func() bool {
 		lease, err := l.TryLock(s.ctx)
@@ -144,7 +144,7 @@ func (s *scene) recovers(l dlock.Locker) {
 
 // contextBehindUnanswered has calls of one client wait behind one that the server does
 // not answer: nobody knows whether the lock is held.
-func contextBehindUnanswered(s *scene) {
+func contextBehindUnanswered(s *scenario) {
 	p := s.open()
 	if s.unable(p.Cut == nil, "Cut") {
 		return
@@ -167,7 +167,7 @@ func contextBehindUnanswered(s *scene) {
 
 // contextCancelledWaiterIsGone lets a waiter's context end. The server forgets the
 // waiter at once, not when it misses its signs of life, and goes on with the next.
-func contextCancelledWaiterIsGone(s *scene) {
+func contextCancelledWaiterIsGone(s *scenario) {
 	a, b, c := s.open(), s.open(), s.open()
 	for range 3 {
 		lease := s.locked(a.Mutex(s.name))
@@ -184,7 +184,7 @@ func contextCancelledWaiterIsGone(s *scene) {
 
 // contextCancelledGrantIsGone lets a waiter's context end when it is granted: the
 // grant is given back at once.
-func contextCancelledGrantIsGone(s *scene) {
+func contextCancelledGrantIsGone(s *scenario) {
 	a, b, c := s.open(), s.open(), s.open()
 	for i := range 10 {
 		lease := s.locked(a.Mutex(s.name))

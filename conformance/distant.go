@@ -8,7 +8,7 @@ import (
 
 // rwReadersAlone has readers come and go near the server, and one try to read from
 // afar: no writer is anywhere, so it is never told that the lock is held.
-func rwReadersAlone(s *scene) {
+func rwReadersAlone(s *scenario) {
 	s.needs(Readers)
 	const near, away, tries = 4, 4 * time.Millisecond, 20
 	distant := s.open()

@@ -7,8 +7,8 @@ import (
 	"github.com/dlock-go/dlock"
 )
 
-func exclusionGoroutines(s *scene) {
-	l, r := s.open().Mutex(s.name), new(room)
+func exclusionGoroutines(s *scenario) {
+	l, r := s.open().Mutex(s.name), new(checker)
 	counter := 0
 	each(16, func(int) {
 		for range 20 {
@@ -25,32 +25,32 @@ func exclusionGoroutines(s *scene) {
 			}
 		}
 	})
-	r.verdict(s, 320)
+	r.report(s, 320)
 	s.must(counter == 320, "the counter is %d, updates were lost", counter)
 }
 
-func exclusionLockers(s *scene) {
-	p, r := s.open(), new(room)
+func exclusionLockers(s *scenario) {
+	p, r := s.open(), new(checker)
 	each(16, func(int) {
 		l := p.Mutex(s.name)
 		for range 10 {
 			s.visit(r, l, true)
 		}
 	})
-	r.verdict(s, 160)
+	r.report(s, 160)
 }
 
-func exclusionClients(s *scene) {
-	peers, r := s.opens(8), new(room)
+func exclusionClients(s *scenario) {
+	peers, r := s.opens(8), new(checker)
 	each(8, func(i int) {
 		for range 15 {
 			s.visit(r, peers[i].Mutex(s.name), true)
 		}
 	})
-	r.verdict(s, 120)
+	r.report(s, 120)
 }
 
-func exclusionMutexAndRWMutex(s *scene) {
+func exclusionMutexAndRWMutex(s *scenario) {
 	s.needs(Readers)
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
@@ -67,7 +67,7 @@ func exclusionMutexAndRWMutex(s *scene) {
 }
 
 // oddNames are names that a careless mapping to keys or paths would mix up.
-func oddNames(s *scene) []string {
+func oddNames(s *scenario) []string {
 	long := s.name
 	for len(long) < 1000 {
 		long += "/0123456789"
@@ -83,7 +83,7 @@ func oddNames(s *scene) []string {
 	}
 }
 
-func exclusionNamesIndependent(s *scene) {
+func exclusionNamesIndependent(s *scenario) {
 	a, b := s.open(), s.open()
 	var leases []*dlock.Lease
 	for _, name := range oddNames(s) {
@@ -100,7 +100,7 @@ func exclusionNamesIndependent(s *scene) {
 	}
 }
 
-func exclusionPrefixesIndependent(s *scene) {
+func exclusionPrefixesIndependent(s *scenario) {
 	red := s.openWith(dlock.Options{Prefix: s.sub("red/")})
 	blue := s.openWith(dlock.Options{Prefix: s.sub("blue/")})
 	plain := s.open()
@@ -111,13 +111,13 @@ func exclusionPrefixesIndependent(s *scene) {
 	s.unlock(lease)
 }
 
-func tryLockFree(s *scene) {
+func tryLockFree(s *scenario) {
 	l := s.open().Mutex(s.name)
 	s.free(l)
 	s.free(l)
 }
 
-func tryLockBusyReturnsAtOnce(s *scene) {
+func tryLockBusyReturnsAtOnce(s *scenario) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
 	before, start := s.ops(), time.Now()
@@ -132,7 +132,7 @@ func tryLockBusyReturnsAtOnce(s *scene) {
 	s.unlock(lease)
 }
 
-func tryLockOneWinner(s *scene) {
+func tryLockOneWinner(s *scenario) {
 	peers := s.opens(8)
 	var won atomic.Int64
 	leases := make([]*dlock.Lease, 32)
@@ -153,7 +153,7 @@ func tryLockOneWinner(s *scene) {
 	}
 }
 
-func tryLockLeavesNothing(s *scene) {
+func tryLockLeavesNothing(s *scenario) {
 	peers := s.opens(3)
 	lease := s.locked(peers[0].Mutex(s.name))
 	for range 20 {
@@ -171,7 +171,7 @@ func tryLockLeavesNothing(s *scene) {
 	s.free(peers[1].Mutex(s.name))
 }
 
-func tryLockDoesNotOvertake(s *scene) {
+func tryLockDoesNotOvertake(s *scenario) {
 	s.needs(Readers)
 	peers := s.opens(3)
 	reader := s.rlocked(peers[0].RWMutex(s.name))

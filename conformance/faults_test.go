@@ -46,7 +46,7 @@ func TestFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := ownHarness()
-			s := newScene(t, &h, limit)
+			s := newScenario(t, &h, limit)
 			Seed{Property: name}.property().test(s)
 			if s.inapt != "" {
 				t.Error("not applicable")
@@ -90,15 +90,15 @@ func TestWhatTheHarnessCannotDoIsNotPassed(t *testing.T) {
 		"Unlock/Resent", "Wait/NoHerd", "Wait/NoPolling",
 	} {
 		p := Seed{Property: name}.property()
-		var s *scene
-		tr := try(t, func(tr *trial) {
+		var s *scenario
+		tr := try(t, func(tr *recorder) {
 			h := poor
-			s = newScene(tr, &h, limit)
+			s = newScenario(tr, &h, limit)
 			p.test(s)
 		})
 		r.note(tr, s, p)
 		if !slices.Contains(r.NotApplicable, name) {
-			t.Errorf("%s counts as passed or failed:\n%s", name, tr.said())
+			t.Errorf("%s counts as passed or failed:\n%s", name, tr.output())
 		}
 	}
 	if r.Passed != 0 || !strings.Contains(r.String(), fmt.Sprintf("%d n/a", len(r.NotApplicable))) {
@@ -120,8 +120,8 @@ func TestFailureTellsWhoHeldWhat(t *testing.T) {
 	h := ownHarness()
 	h.Name = "told"
 	var token uint64
-	r := try(t, func(r *trial) {
-		s := newScene(r, &h, limit)
+	r := try(t, func(r *recorder) {
+		s := newScenario(r, &h, limit)
 		lease := s.locked(s.open().Mutex(s.name))
 		token = lease.Token()
 		clock.add(stall{time.Now(), 2100 * time.Millisecond})
@@ -131,8 +131,8 @@ func TestFailureTellsWhoHeldWhat(t *testing.T) {
 		"this fails", "client 1 acquired", fmt.Sprintf("token %d", token), "believes that it holds", "TTL 1s", "limit of the property 2m0s",
 		"did not run for 2.1s",
 	} {
-		if !strings.Contains(r.said(), want) {
-			t.Errorf("a failure does not say %q but\n%s", want, r.said())
+		if !strings.Contains(r.output(), want) {
+			t.Errorf("a failure does not say %q but\n%s", want, r.output())
 		}
 	}
 }
@@ -140,7 +140,7 @@ func TestFailureTellsWhoHeldWhat(t *testing.T) {
 // A bug that nothing notices is a failure of the harness.
 func TestSeedThatIsNotCaught(t *testing.T) {
 	harmless := Seed{Name: "none", Trap: "nothing is wrong", Property: "TryLock/Free", plant: layered(func(backend.Backend) Layer { return Layer{} })}
-	r := try(t, func(r *trial) {
+	r := try(t, func(r *recorder) {
 		if !harmless.caught(r, ownHarness()) {
 			t.Error("not applicable")
 		}

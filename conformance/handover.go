@@ -9,19 +9,19 @@ import (
 
 // handOverTokens has goroutines of two clients pass one lock on, inside each
 // client and between them.
-func handOverTokens(s *scene) {
-	peers, r := s.opens(2), new(room)
+func handOverTokens(s *scenario) {
+	peers, r := s.opens(2), new(checker)
 	each(12, func(i int) {
 		for range 20 {
 			s.visit(r, peers[i%2].Mutex(s.name), true)
 		}
 	})
-	r.verdict(s, 240)
+	r.report(s, 240)
 }
 
 // handOverLetsOthersIn has the goroutines of one client ask for the lock
 // without end.
-func handOverLetsOthersIn(s *scene) {
+func handOverLetsOthersIn(s *scenario) {
 	a, b := s.open(), s.open()
 	s.besieged(a.Mutex(s.name), func() {
 		for range 3 {
@@ -31,7 +31,7 @@ func handOverLetsOthersIn(s *scene) {
 }
 
 // handOverReaders has readers of one client come without end.
-func handOverReaders(s *scene) {
+func handOverReaders(s *scenario) {
 	s.needs(Readers)
 	a, b := s.open(), s.open()
 	s.besieged(a.RWMutex(s.name).RLocker(), func() {
@@ -42,7 +42,7 @@ func handOverReaders(s *scene) {
 }
 
 // besieged runs f while four goroutines take l and let go of it without end.
-func (s *scene) besieged(l dlock.Locker, f func()) {
+func (s *scenario) besieged(l dlock.Locker, f func()) {
 	var stop atomic.Bool
 	ended, started := make(chan struct{}), make(chan struct{}, 4)
 	go func() {
@@ -78,7 +78,7 @@ func firstOf(ch <-chan struct{}) <-chan struct{} {
 // handOverAsksNobody counts what is sent while goroutines of one client pass
 // the lock on. Where the machine is slow the lock goes back to the server on the
 // way, so they try until it does not.
-func handOverAsksNobody(s *scene) {
+func handOverAsksNobody(s *scenario) {
 	if s.unable(s.Ops == nil, "Ops") || s.na(!slices.Contains(s.Optional, "Transferer"), "the backend is no Transferer") {
 		return
 	}
@@ -106,8 +106,8 @@ func handOverAsksNobody(s *scene) {
 
 // handOverLoss takes the lock away from a goroutine that it was passed to.
 // Those who wait ask the server anew, and get greater tokens.
-func handOverLoss(s *scene) {
-	a, r := s.open(), new(room)
+func handOverLoss(s *scenario) {
+	a, r := s.open(), new(checker)
 	l := a.Mutex(s.name)
 	lease := s.locked(l)
 	calls := []*attempt{s.start(l), s.start(l), s.start(l)}
@@ -126,5 +126,5 @@ func handOverLoss(s *scene) {
 		r.leave(true)
 		s.unlock(lease)
 	}
-	r.verdict(s, 2)
+	r.report(s, 2)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/dlock-go/dlock"
 )
 
-func lossEvicted(s *scene) {
+func lossEvicted(s *scenario) {
 	var events sync.Map
 	p := s.openWith(dlock.Options{Hooks: dlock.Hooks{Lost: func(e dlock.Event) { events.Store(e.Name, e) }}})
 	lease := s.locked(p.Mutex(s.name))
@@ -25,7 +25,7 @@ func lossEvicted(s *scene) {
 }
 
 // lossCut cuts the holder off: it learns of the loss by its own clock.
-func lossCut(s *scene) {
+func lossCut(s *scenario) {
 	p := s.open()
 	if !s.Leased {
 		s.neverWithout(p)
@@ -49,7 +49,7 @@ func lossCut(s *scene) {
 
 // neverWithout checks the opposite for a backend without leases: nobody gets
 // in before the holder is out, however long that takes.
-func (s *scene) neverWithout(p *Peer) {
+func (s *scenario) neverWithout(p *Peer) {
 	lease := s.locked(p.Mutex(s.name))
 	next := s.queue(s.open().Mutex(s.name), s.name, 1)
 	s.pass(3 * s.TTL)
@@ -61,7 +61,7 @@ func (s *scene) neverWithout(p *Peer) {
 
 // lossBeforeNextHolder cuts the holder off while another waits, again and
 // again, and compares on one clock when the one knew and the other had it.
-func lossBeforeNextHolder(s *scene) {
+func lossBeforeNextHolder(s *scenario) {
 	if !s.Leased {
 		s.neverWithout(s.open())
 		return
@@ -95,7 +95,7 @@ func lossBeforeNextHolder(s *scene) {
 	})
 }
 
-func lossAllLocksOfClient(s *scene) {
+func lossAllLocksOfClient(s *scenario) {
 	p, other := s.open(), s.open()
 	var leases []*dlock.Lease
 	for i := range 10 {
@@ -117,7 +117,7 @@ func lossAllLocksOfClient(s *scene) {
 	s.unlock(safe)
 }
 
-func lossNotOnUnlock(s *scene) {
+func lossNotOnUnlock(s *scenario) {
 	p := s.openWith(dlock.Options{Hooks: dlock.Hooks{Lost: func(e dlock.Event) { s.Errorf("lost: %v", e.Err) }}})
 	for range 50 {
 		lease := s.locked(p.Mutex(s.name))
@@ -130,7 +130,7 @@ func lossNotOnUnlock(s *scene) {
 	s.pass(s.TTL)
 }
 
-func lossAlreadyLost(s *scene) {
+func lossAlreadyLost(s *scenario) {
 	lease := s.locked(s.open().Mutex(s.name))
 	s.Evict(s.TB, s.name)
 	s.lost(lease)
@@ -141,21 +141,21 @@ func lossAlreadyLost(s *scene) {
 
 // lossWhileWaiting cuts a waiter off until the server has forgotten it. It
 // gets in again in its turn or fails; it never gets in beside another.
-func lossWhileWaiting(s *scene) {
+func lossWhileWaiting(s *scenario) {
 	s.lossWhileWaiting(func(p *Peer, name string) dlock.Locker { return p.Mutex(name) }, true)
 }
 
-func lossWhileWaitingReader(s *scene) {
+func lossWhileWaitingReader(s *scenario) {
 	s.needs(Readers)
 	s.lossWhileWaiting(func(p *Peer, name string) dlock.Locker { return p.RWMutex(name).RLocker() }, false)
 }
 
-func (s *scene) lossWhileWaiting(of func(*Peer, string) dlock.Locker, exclusive bool) {
+func (s *scenario) lossWhileWaiting(of func(*Peer, string) dlock.Locker, exclusive bool) {
 	a, b := s.open(), s.open()
 	if s.unable(b.Cut == nil, "Cut") {
 		return
 	}
-	r := new(room)
+	r := new(checker)
 	lease := s.locked(a.Mutex(s.name))
 	r.enter(lease, true)
 	call := s.start(of(b, s.name))
@@ -180,7 +180,7 @@ func (s *scene) lossWhileWaiting(of func(*Peer, string) dlock.Locker, exclusive 
 	s.freed(b.Mutex(s.name))
 }
 
-func lossOtherClientsUnaffected(s *scene) {
+func lossOtherClientsUnaffected(s *scenario) {
 	a, b := s.open(), s.open()
 	doomed, safe := s.locked(a.Mutex(s.sub("a"))), s.locked(b.Mutex(s.sub("b")))
 	s.Evict(s.TB, s.sub("a"))
@@ -190,7 +190,7 @@ func lossOtherClientsUnaffected(s *scene) {
 	s.unlock(safe)
 }
 
-func lossNextLockWorks(s *scene) {
+func lossNextLockWorks(s *scenario) {
 	p := s.open()
 	for range 3 {
 		lease := s.locked(p.Mutex(s.name))
@@ -217,7 +217,7 @@ func lossNextLockWorks(s *scene) {
 }
 
 // lossWaiterGoesOn takes the lock from its holder while another waits.
-func lossWaiterGoesOn(s *scene) {
+func lossWaiterGoesOn(s *scenario) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
 	next := s.queue(b.Mutex(s.name), s.name, 1)
@@ -228,7 +228,7 @@ func lossWaiterGoesOn(s *scene) {
 
 // lossKeyGone removes what stands for a hold: it is lost, and the next renewal
 // tells at the latest.
-func lossKeyGone(s *scene) {
+func lossKeyGone(s *scenario) {
 	lease := s.locked(s.open().Mutex(s.name))
 	s.Evict(s.TB, s.name)
 	s.within(2*s.TTL, "lost after it was taken away", lease.Done()) // a server may grant leases that are longer

@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 func TestConformance(t *testing.T) {
 	names := chosen(t)
 	if len(names) > 1 {
-		testApart(t, names)
+		testInProcesses(t, names)
 		return
 	}
 	name := names[0]

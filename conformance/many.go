@@ -14,7 +14,7 @@ import (
 const many = 500
 
 // lockedMany takes that many locks.
-func (s *scene) lockedMany(p *Peer) []*dlock.Lease {
+func (s *scenario) lockedMany(p *Peer) []*dlock.Lease {
 	s.Helper()
 	leases := make([]*dlock.Lease, many)
 	each(opener, func(w int) {
@@ -35,7 +35,7 @@ const opener = 32
 
 // closeReleasesMany closes a client that holds many locks: all are free then, with
 // far fewer goroutines than locks.
-func closeReleasesMany(s *scene) {
+func closeReleasesMany(s *scenario) {
 	a, b := s.open(), s.open()
 	leases := s.lockedMany(a)
 	stop, most := make(chan struct{}), make(chan int)
@@ -70,7 +70,7 @@ func releasing(stop <-chan struct{}) (most int) {
 
 // lossOfMany cuts off a client that holds many locks. Another waits for some of them:
 // it gets none whose context lives.
-func lossOfMany(s *scene) {
+func lossOfMany(s *scenario) {
 	var told atomic.Int64
 	a := s.openWith(dlock.Options{Hooks: dlock.Hooks{Lost: func(dlock.Event) { told.Add(1) }}})
 	if !s.Leased {

@@ -9,7 +9,7 @@ import (
 )
 
 // doFences checks that the lease reaches the function, and ends with it.
-func doFences(s *scene) {
+func doFences(s *scenario) {
 	l := s.open().Mutex(s.name)
 	var lease *dlock.Lease
 	err := dlock.Do(s.ctx, l, func(ctx context.Context, got *dlock.Lease) error {
@@ -25,7 +25,7 @@ func doFences(s *scene) {
 }
 
 // doLostThoughNil loses the lock under a function that does not notice.
-func doLostThoughNil(s *scene) {
+func doLostThoughNil(s *scenario) {
 	err := dlock.Do(s.ctx, s.open().Mutex(s.name), func(ctx context.Context, lease *dlock.Lease) error {
 		s.Evict(s.TB, s.name)
 		s.lost(lease)
@@ -34,7 +34,7 @@ func doLostThoughNil(s *scene) {
 	s.is(err, dlock.ErrLost)
 }
 
-func doCauseOnLoss(s *scene) {
+func doCauseOnLoss(s *scenario) {
 	err := dlock.Do(s.ctx, s.open().Mutex(s.name), func(ctx context.Context, _ *dlock.Lease) error {
 		s.Evict(s.TB, s.name)
 		s.done("context ended", ctx.Done())
@@ -43,7 +43,7 @@ func doCauseOnLoss(s *scene) {
 	s.is(err, dlock.ErrLost)
 }
 
-func doJoinsErrors(s *scene) {
+func doJoinsErrors(s *scenario) {
 	l := s.open().Mutex(s.name)
 	err := dlock.Do(s.ctx, l, func(context.Context, *dlock.Lease) error { return errTest })
 	s.must(err == errTest, "got %v", err)
@@ -55,7 +55,7 @@ func doJoinsErrors(s *scene) {
 	s.is(err, dlock.ErrLost, errTest)
 }
 
-func doUnlocksOnPanic(s *scene) {
+func doUnlocksOnPanic(s *scenario) {
 	a, b := s.open(), s.open()
 	for _, do := range []func(context.Context, dlock.Locker, func(context.Context, *dlock.Lease) error) error{dlock.Do, dlock.TryDo} {
 		got := func() (p any) {
@@ -67,7 +67,7 @@ func doUnlocksOnPanic(s *scene) {
 	}
 }
 
-func tryDoSkips(s *scene) {
+func tryDoSkips(s *scenario) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
 	run := false
@@ -80,7 +80,7 @@ func tryDoSkips(s *scene) {
 }
 
 // leadTerms loses the lock twice under a leader.
-func leadTerms(s *scene) {
+func leadTerms(s *scenario) {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	terms := make(chan *dlock.Lease)
 	ended := make(chan error, 1)
@@ -118,14 +118,14 @@ func leadTerms(s *scene) {
 	s.freed(s.open().Mutex(s.name))
 }
 
-func leadStopsOnError(s *scene) {
+func leadStopsOnError(s *scenario) {
 	l := s.open().Mutex(s.name)
 	err := dlock.Lead(s.ctx, l, func(context.Context, *dlock.Lease) error { return errTest })
 	s.must(err == errTest, "Lead returned %v", err)
 	s.free(l)
 }
 
-func multiAllOrNone(s *scene) {
+func multiAllOrNone(s *scenario) {
 	a, b := s.open(), s.open()
 	x, y := s.sub("x"), s.sub("y")
 	lease := s.locked(a.Multi([]string{x, y}))
@@ -146,14 +146,14 @@ func multiAllOrNone(s *scene) {
 	s.unlock(only)
 }
 
-func multiDuplicates(s *scene) {
+func multiDuplicates(s *scenario) {
 	p := s.open()
 	lease := s.locked(p.Multi([]string{s.name, s.name, s.name}))
 	s.unlock(lease)
 	s.free(p.Mutex(s.name))
 }
 
-func multiTokenOf(s *scene) {
+func multiTokenOf(s *scenario) {
 	p := s.open()
 	x, y := s.sub("x"), s.sub("y")
 	lease := s.locked(p.Multi([]string{x, y}))
@@ -169,10 +169,10 @@ func multiTokenOf(s *scene) {
 	s.unlock(next)
 }
 
-func multiOppositeOrders(s *scene) {
+func multiOppositeOrders(s *scenario) {
 	peers := s.opens(4)
 	names := []string{s.sub(1), s.sub(2), s.sub(3)}
-	r := new(room)
+	r := new(checker)
 	each(4, func(i int) {
 		order := []string{names[i%3], names[(i+1)%3], names[(i+2)%3]}
 		if i%2 == 0 {
@@ -193,10 +193,10 @@ func multiOppositeOrders(s *scene) {
 			}
 		}
 	})
-	r.verdict(s, 40)
+	r.report(s, 40)
 }
 
-func multiLostIfAny(s *scene) {
+func multiLostIfAny(s *scenario) {
 	a, b := s.open(), s.open()
 	x, y := s.sub("x"), s.sub("y")
 	lease := s.locked(a.Multi([]string{x, y}))
@@ -209,7 +209,7 @@ func multiLostIfAny(s *scene) {
 	s.freed(b.Mutex(y))
 }
 
-func multiMaxWait(s *scene) {
+func multiMaxWait(s *scenario) {
 	a, b := s.open(), s.open()
 	x, y := s.sub("x"), s.sub("y")
 	lease := s.locked(a.Mutex(y))
@@ -223,7 +223,7 @@ func multiMaxWait(s *scene) {
 
 // wantedIsTold checks that a holder hears of another client that waits, where
 // the backend can tell.
-func wantedIsTold(s *scene) {
+func wantedIsTold(s *scenario) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
 	wanted := lease.Wanted()

@@ -52,7 +52,7 @@ func now() int64 {
 // each line is a number, a verb and its arguments; each answer is the number,
 // the time, and ok with a result or the text of an error.
 type process struct {
-	s     *scene
+	s     *scenario
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 
@@ -69,7 +69,7 @@ type answer struct {
 }
 
 // process starts another process. It is killed at the end of the property.
-func (s *scene) process() *process {
+func (s *scenario) process() *process {
 	s.Helper()
 	p := &process{s: s, calls: make(map[int]chan answer), gone: make(chan struct{})}
 	p.cmd = exec.Command(os.Args[0], "-test.run=^$")

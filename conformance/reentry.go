@@ -9,7 +9,7 @@ import (
 	"github.com/dlock-go/dlock"
 )
 
-func reentryCounts(s *scene) {
+func reentryCounts(s *scenario) {
 	a, b := s.open(), s.open()
 	l := a.Mutex(s.name)
 	ctx, leases := s.ctx, []*dlock.Lease{}
@@ -27,7 +27,7 @@ func reentryCounts(s *scene) {
 }
 
 // reentryOrder unlocks nested leases from the outside in, and mixed.
-func reentryOrder(s *scene) {
+func reentryOrder(s *scenario) {
 	a, b := s.open(), s.open()
 	for _, order := range [][]int{{0, 1, 2}, {1, 0, 2}, {2, 0, 1}} {
 		ctx, leases := s.ctx, []*dlock.Lease{}
@@ -50,7 +50,7 @@ func reentryOrder(s *scene) {
 	}
 }
 
-func reentryTryLock(s *scene) {
+func reentryTryLock(s *scenario) {
 	l := s.open().Mutex(s.name)
 	outer := s.locked(l)
 	inner, err := l.TryLock(outer.Context(s.ctx))
@@ -59,7 +59,7 @@ func reentryTryLock(s *scene) {
 	s.unlock(outer)
 }
 
-func reentrySameToken(s *scene) {
+func reentrySameToken(s *scenario) {
 	l := s.open().Mutex(s.name)
 	outer := s.locked(l)
 	inner, err := l.Lock(outer.Context(s.ctx))
@@ -71,7 +71,7 @@ func reentrySameToken(s *scene) {
 
 // reentryNotBySibling has a goroutine contend with the context from before the
 // lock.
-func reentryNotBySibling(s *scene) {
+func reentryNotBySibling(s *scenario) {
 	l := s.open().Mutex(s.name)
 	outer := s.locked(l)
 	_ = outer.Context(s.ctx)
@@ -81,7 +81,7 @@ func reentryNotBySibling(s *scene) {
 	s.unlock(sibling.granted())
 }
 
-func reentryNotAcrossNames(s *scene) {
+func reentryNotAcrossNames(s *scenario) {
 	p := s.open()
 	other := s.locked(p.Mutex(s.sub("other")))
 	outer := s.locked(p.Mutex(s.name))
@@ -93,7 +93,7 @@ func reentryNotAcrossNames(s *scene) {
 }
 
 // reentryNotAcrossClients has another client contend with the lease's context.
-func reentryNotAcrossClients(s *scene) {
+func reentryNotAcrossClients(s *scenario) {
 	a, b := s.open(), s.open()
 	outer := s.locked(a.Mutex(s.name))
 	_, err := b.Mutex(s.name).TryLock(outer.Context(s.ctx))
@@ -103,7 +103,7 @@ func reentryNotAcrossClients(s *scene) {
 
 // reentrySiblingsExclude has children share one lease's context: they are one
 // at a time, and each one's own calls nest.
-func reentrySiblingsExclude(s *scene) {
+func reentrySiblingsExclude(s *scenario) {
 	l := s.open().Mutex(s.name)
 	outer := s.locked(l)
 	ctx := outer.Context(s.ctx)
@@ -137,7 +137,7 @@ func reentrySiblingsExclude(s *scene) {
 	s.unlock(outer)
 }
 
-func reentrySiblingReadersShare(s *scene) {
+func reentrySiblingReadersShare(s *scenario) {
 	s.needs(Readers)
 	l := s.open().RWMutex(s.name)
 	outer := s.locked(l)
@@ -153,7 +153,7 @@ func reentrySiblingReadersShare(s *scene) {
 	s.unlock(outer)
 }
 
-func reentryHeld(s *scene) {
+func reentryHeld(s *scenario) {
 	l := s.open().Mutex(s.name)
 	_, ok := l.Held(s.ctx)
 	s.must(!ok, "held before it was locked")
@@ -168,7 +168,7 @@ func reentryHeld(s *scene) {
 	s.must(!ok, "held after unlock")
 }
 
-func reentryInnerKeepsWatchdog(s *scene) {
+func reentryInnerKeepsWatchdog(s *scenario) {
 	a, b := s.open(), s.open()
 	outer := s.locked(a.Mutex(s.name))
 	inner, err := a.Mutex(s.name).Lock(outer.Context(s.ctx))
@@ -183,7 +183,7 @@ func reentryInnerKeepsWatchdog(s *scene) {
 
 // reentryNeverShortens nests a short lock under a long one, and cuts the
 // client off for longer than the short one lasts.
-func reentryNeverShortens(s *scene) {
+func reentryNeverShortens(s *scenario) {
 	a, b := s.open(), s.open()
 	if s.unable(a.Cut == nil, "Cut") {
 		return
@@ -201,7 +201,7 @@ func reentryNeverShortens(s *scene) {
 	s.unlock(outer)
 }
 
-func reentryAfterUnlock(s *scene) {
+func reentryAfterUnlock(s *scenario) {
 	a, b := s.open(), s.open()
 	l := a.Mutex(s.name)
 	outer := s.locked(l)
@@ -219,7 +219,7 @@ func reentryAfterUnlock(s *scene) {
 	s.unlock(lease)
 }
 
-func reentryForbidden(s *scene) {
+func reentryForbidden(s *scenario) {
 	p := s.open()
 	outer := s.locked(p.Mutex(s.name))
 	ctx := outer.Context(s.ctx)
@@ -232,7 +232,7 @@ func reentryForbidden(s *scene) {
 
 // reentryLostReply loses the reply to an entry. The count stays right: as many
 // unlocks as there are leases free the lock.
-func reentryLostReply(s *scene) {
+func reentryLostReply(s *scenario) {
 	a, b := s.open(), s.open()
 	if s.unable(a.DropReply == nil, "DropReply") {
 		return
@@ -256,7 +256,7 @@ func reentryLostReply(s *scene) {
 	s.freed(b.Mutex(s.name))
 }
 
-func reentryReadUnderWrite(s *scene) {
+func reentryReadUnderWrite(s *scenario) {
 	s.needs(Readers)
 	a, b := s.open(), s.open()
 	l := a.RWMutex(s.name)
@@ -273,7 +273,7 @@ func reentryReadUnderWrite(s *scene) {
 
 // reentryReadUnderRead re-enters behind a writer that waits: it must not wait
 // for it.
-func reentryReadUnderRead(s *scene) {
+func reentryReadUnderRead(s *scenario) {
 	s.needs(Readers)
 	a, b := s.open(), s.open()
 	l := a.RWMutex(s.name)
@@ -288,7 +288,7 @@ func reentryReadUnderRead(s *scene) {
 }
 
 // reentryAfterLoss enters a lock again that the server has taken away.
-func reentryAfterLoss(s *scene) {
+func reentryAfterLoss(s *scenario) {
 	p := s.open()
 	outer := s.locked(p.Mutex(s.name))
 	ctx := outer.Context(s.ctx)

@@ -18,7 +18,7 @@ func (deaf) Wanted()    {}
 // A register is a backend that can be one of several, asked as package quorum
 // asks it.
 type register struct {
-	*scene
+	*scenario
 	backend.Backend
 	backend.TokenRegister
 	client string
@@ -27,13 +27,13 @@ type register struct {
 
 // register returns a client of the backend, nil if it is no TokenRegister or
 // several servers stand behind it that nobody could ask as one.
-func (s *scene) register(client string) *register {
+func (s *scenario) register(client string) *register {
 	b := s.open().Backend
 	t, ok := b.(backend.TokenRegister)
 	if s.na(!ok, "the backend is no TokenRegister") {
 		return nil
 	}
-	r := &register{scene: s, Backend: b, TokenRegister: t, client: client}
+	r := &register{scenario: s, Backend: b, TokenRegister: t, client: client}
 	_, err := r.Vote(r.ctx, r.request(backend.Exclusive, false), backend.Ballot{Rejoin: never})
 	if s.na(errors.Is(err, backend.ErrUnsupported), "several servers decide as one") {
 		return nil
@@ -60,7 +60,7 @@ func (r *register) vote(mode backend.Mode, v backend.Ballot) *backend.Hold {
 
 // registerProposal proposes tokens: a new one is no less, unless the proposal
 // is far ahead of the server's clock.
-func registerProposal(s *scene) {
+func registerProposal(s *scenario) {
 	r := s.register("a")
 	if r == nil {
 		return
@@ -82,7 +82,7 @@ func registerProposal(s *scene) {
 }
 
 // registerRaise raises the token under a holder: the next one's is greater.
-func registerRaise(s *scene) {
+func registerRaise(s *scenario) {
 	a, b := s.register("a"), s.register("b")
 	if a == nil {
 		return
@@ -104,7 +104,7 @@ func registerRaise(s *scene) {
 
 // registerRejoin asks a server that has not remembered for long enough. It
 // grants nothing, and queues nobody.
-func registerRejoin(s *scene) {
+func registerRejoin(s *scenario) {
 	r := s.register("a")
 	if r == nil {
 		return
@@ -123,7 +123,7 @@ func registerRejoin(s *scene) {
 }
 
 // registerQueue waits for a vote behind a holder that raises its token.
-func registerQueue(s *scene) {
+func registerQueue(s *scenario) {
 	a, b := s.register("a"), s.register("b")
 	if a == nil {
 		return

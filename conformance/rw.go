@@ -7,9 +7,9 @@ import (
 	"github.com/dlock-go/dlock"
 )
 
-func rwReadersShare(s *scene) {
+func rwReadersShare(s *scenario) {
 	s.needs(Readers)
-	peers, r := s.opens(4), new(room)
+	peers, r := s.opens(4), new(checker)
 	leases := make([]*dlock.Lease, 20)
 	for i := range leases {
 		leases[i] = s.rlocked(peers[i%4].RWMutex(s.name))
@@ -20,10 +20,10 @@ func rwReadersShare(s *scene) {
 		r.leave(false)
 		s.unlock(lease)
 	}
-	r.verdict(s, 20)
+	r.report(s, 20)
 }
 
-func rwWriterAlone(s *scene) {
+func rwWriterAlone(s *scenario) {
 	s.needs(Readers)
 	a, b := s.open(), s.open()
 	w := s.locked(a.RWMutex(s.name))
@@ -35,7 +35,7 @@ func rwWriterAlone(s *scene) {
 	s.free(b.RWMutex(s.name).RLocker())
 }
 
-func rwWriterWaitsForAll(s *scene) {
+func rwWriterWaitsForAll(s *scenario) {
 	s.needs(Readers)
 	peers := s.opens(4)
 	var readers []*dlock.Lease
@@ -51,7 +51,7 @@ func rwWriterWaitsForAll(s *scene) {
 }
 
 // rwReadersAreTold has readers of one client wait for one writer. Each is told.
-func rwReadersAreTold(s *scene) {
+func rwReadersAreTold(s *scenario) {
 	s.needs(Readers)
 	const readers = 3
 	w, l := s.locked(s.open().RWMutex(s.name)), s.open().RWMutex(s.name)
@@ -67,7 +67,7 @@ func rwReadersAreTold(s *scene) {
 }
 
 // rwWriterNotStarved has readers come without end.
-func rwWriterNotStarved(s *scene) {
+func rwWriterNotStarved(s *scenario) {
 	s.needs(Readers)
 	peers := s.opens(4)
 	var stop atomic.Bool
@@ -101,7 +101,7 @@ func rwWriterNotStarved(s *scene) {
 }
 
 // rwReaderNotStarved has writers come without end.
-func rwReaderNotStarved(s *scene) {
+func rwReaderNotStarved(s *scenario) {
 	s.needs(Readers)
 	peers := s.opens(4)
 	var stop atomic.Bool
@@ -128,7 +128,7 @@ func rwReaderNotStarved(s *scene) {
 
 // rwReadersGrantedTogether queues neighbouring readers behind a writer: none
 // of them waits for another.
-func rwReadersGrantedTogether(s *scene) {
+func rwReadersGrantedTogether(s *scenario) {
 	s.needs(Readers)
 	peers := s.opens(5)
 	w := s.locked(peers[0].RWMutex(s.name))
@@ -149,7 +149,7 @@ func rwReadersGrantedTogether(s *scene) {
 	s.unlock(last.granted())
 }
 
-func rwTryRLockBehindWaitingWriter(s *scene) {
+func rwTryRLockBehindWaitingWriter(s *scenario) {
 	s.needs(Readers)
 	peers := s.opens(3)
 	reader := s.rlocked(peers[0].RWMutex(s.name))
@@ -162,7 +162,7 @@ func rwTryRLockBehindWaitingWriter(s *scene) {
 }
 
 // rwWRW queues a reader between two writers.
-func rwWRW(s *scene) {
+func rwWRW(s *scenario) {
 	s.needs(Readers)
 	peers := s.opens(4)
 	w := s.locked(peers[0].RWMutex(s.name))
@@ -181,7 +181,7 @@ func rwWRW(s *scene) {
 	}
 }
 
-func rwUpgradeRefused(s *scene) {
+func rwUpgradeRefused(s *scenario) {
 	s.needs(Readers)
 	l := s.open().RWMutex(s.name)
 	reader := s.rlocked(l)
@@ -197,7 +197,7 @@ func rwUpgradeRefused(s *scene) {
 
 // rwDowngrade turns a writer into a reader: waiting readers come in, and no
 // writer comes between.
-func rwDowngrade(s *scene) {
+func rwDowngrade(s *scenario) {
 	s.needs(Downgrade)
 	peers := s.opens(3)
 	w := s.locked(peers[0].RWMutex(s.name))
@@ -218,7 +218,7 @@ func rwDowngrade(s *scene) {
 
 // rwDowngradeAgainstQueuedWriter downgrades before a writer that waits: it
 // goes on waiting.
-func rwDowngradeAgainstQueuedWriter(s *scene) {
+func rwDowngradeAgainstQueuedWriter(s *scenario) {
 	s.needs(Downgrade)
 	peers := s.opens(3)
 	w := s.locked(peers[0].RWMutex(s.name))
@@ -232,7 +232,7 @@ func rwDowngradeAgainstQueuedWriter(s *scene) {
 }
 
 // rwDowngradeLocally lets in readers of the same client.
-func rwDowngradeLocally(s *scene) {
+func rwDowngradeLocally(s *scenario) {
 	s.needs(Downgrade)
 	l := s.open().RWMutex(s.name)
 	w := s.locked(l)
@@ -242,7 +242,7 @@ func rwDowngradeLocally(s *scene) {
 	s.unlock(w)
 }
 
-func rwDowngradeUnderEntries(s *scene) {
+func rwDowngradeUnderEntries(s *scenario) {
 	s.needs(Downgrade)
 	l := s.open().RWMutex(s.name)
 	w := s.locked(l)
@@ -259,7 +259,7 @@ func rwDowngradeUnderEntries(s *scene) {
 
 // rwUnlockDuringDowngrade leaves nothing behind, here or on the server, whichever
 // comes first.
-func rwUnlockDuringDowngrade(s *scene) {
+func rwUnlockDuringDowngrade(s *scenario) {
 	s.needs(Downgrade)
 	peers := s.opens(2)
 	for range 10 {
@@ -276,7 +276,7 @@ func rwUnlockDuringDowngrade(s *scene) {
 
 // rwLeaseMatrix has readers with different TTLs: one that is lost takes none
 // of the others along.
-func rwLeaseMatrix(s *scene) {
+func rwLeaseMatrix(s *scenario) {
 	s.needs(Readers)
 	if s.na(!s.Leased, "holds have no lease") {
 		return
@@ -299,9 +299,9 @@ func rwLeaseMatrix(s *scene) {
 }
 
 // rwRandom has eight clients read and write at random.
-func rwRandom(s *scene) {
+func rwRandom(s *scenario) {
 	s.needs(Readers)
-	peers, r := s.opens(8), new(room)
+	peers, r := s.opens(8), new(checker)
 	each(8, func(i int) {
 		l := peers[i].RWMutex(s.name)
 		for range 40 {
@@ -321,5 +321,5 @@ func rwRandom(s *scene) {
 			}
 		}
 	})
-	r.verdict(s, 320)
+	r.report(s, 320)
 }

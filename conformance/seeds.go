@@ -85,28 +85,28 @@ func (seed Seed) caught(t testing.TB, h Harness) bool {
 			return false
 		}
 	}
-	r, s := seed.trial(t, h)
+	r, s := seed.record(t, h)
 	for tries := 1; tries < seedTries && !r.Failed() && !r.Skipped() && s.inapt == ""; tries++ {
-		r, s = seed.trial(t, h)
+		r, s = seed.record(t, h)
 	}
 	switch {
 	case r.Skipped() || s != nil && s.inapt != "":
-		t.Log(r.said())
+		t.Log(r.output())
 		return false
 	case !r.Failed():
 		t.Errorf("%s: %s passes", seed.Trap, seed.Property)
-	case !strings.Contains(r.said(), seed.Says):
-		t.Errorf("%s: %s does not say %q but\n%s", seed.Trap, seed.Property, seed.Says, r.said())
+	case !strings.Contains(r.output(), seed.Says):
+		t.Errorf("%s: %s does not say %q but\n%s", seed.Trap, seed.Property, seed.Says, r.output())
 	}
 	return true
 }
 
-// trial runs the property with the bug in place.
-func (seed Seed) trial(t testing.TB, h Harness) (r *trial, s *scene) {
-	r = try(t, func(r *trial) {
+// record runs the property with the bug in place.
+func (seed Seed) record(t testing.TB, h Harness) (r *recorder, s *scenario) {
+	r = try(t, func(r *recorder) {
 		harness := h
 		harness.plant(seed)
-		s = newScene(r, &harness, seedLimit)
+		s = newScenario(r, &harness, seedLimit)
 		seed.property().test(s)
 	})
 	return r, s

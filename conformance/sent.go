@@ -10,14 +10,14 @@ import (
 
 // A direct caller asks a backend as package dlock does, with requests of its own.
 type direct struct {
-	s      *scene
+	s      *scenario
 	peer   *Peer
 	client string
 	asked  uint64
 }
 
 // direct returns a caller of p's backend.
-func (s *scene) direct(p *Peer) *direct {
+func (s *scenario) direct(p *Peer) *direct {
 	return &direct{s: s, peer: p, client: identity()}
 }
 
@@ -45,7 +45,7 @@ func (d *direct) release(h *backend.Hold) {
 
 // late prepares a caller whose answers are held back, and for how long. It
 // reports false if that is not applicable.
-func (s *scene) late() (d *direct, by time.Duration, ok bool) {
+func (s *scenario) late() (d *direct, by time.Duration, ok bool) {
 	p := s.open()
 	if s.na(!s.Leased, "holds have no lease") || s.unable(p.Delay == nil, "Delay") {
 		return nil, 0, false
@@ -58,7 +58,7 @@ func (s *scene) late() (d *direct, by time.Duration, ok bool) {
 // counted checks that h counts from before its request left. What came in now has
 // been held back for so long, unless it came before that began: a session may have
 // been proved already.
-func (s *scene) counted(h *backend.Hold, began time.Time, heldBack time.Duration) {
+func (s *scenario) counted(h *backend.Hold, began time.Time, heldBack time.Duration) {
 	s.Helper()
 	if left := time.Now().Add(-heldBack); h.Sent.After(left) && h.Sent.After(began) {
 		s.Errorf("Sent is %v after the server had answered", h.Sent.Sub(left))
@@ -66,7 +66,7 @@ func (s *scene) counted(h *backend.Hold, began time.Time, heldBack time.Duration
 }
 
 // sentAcquire holds back the answer to a request for a free lock.
-func sentAcquire(s *scene) {
+func sentAcquire(s *scenario) {
 	d, by, ok := s.late()
 	if !ok {
 		return
@@ -80,7 +80,7 @@ func sentAcquire(s *scene) {
 }
 
 // sentRenewal holds back the answer to a renewal.
-func sentRenewal(s *scene) {
+func sentRenewal(s *scenario) {
 	d, by, ok := s.late()
 	if !ok {
 		return
@@ -111,7 +111,7 @@ func sentRenewal(s *scene) {
 
 // sentGrant holds back what tells a waiter that the lock is its own: its hold counts
 // from before the server's grant, or from a proof that was asked for since.
-func sentGrant(s *scene) {
+func sentGrant(s *scenario) {
 	d, by, ok := s.late()
 	if !ok {
 		return
@@ -139,7 +139,7 @@ func sentGrant(s *scene) {
 // another has the lock. Then it has to wait again, also where its hold was to end
 // by itself. Its lease is short: a session may last for several, and longer while
 // its client tries to come back.
-func waitLateGrant(s *scene) {
+func waitLateGrant(s *scenario) {
 	short := dlock.Options{TTL: s.TTL / 3}
 	p := s.openWith(short)
 	if s.na(!s.Leased, "holds have no lease") || s.unable(p.Delay == nil, "Delay") {

@@ -2,7 +2,7 @@ package conformance
 
 import "github.com/dlock-go/dlock"
 
-func tokenGrows(s *scene) {
+func tokenGrows(s *scenario) {
 	peers := s.opens(3)
 	var last uint64
 	for i := range 12 {
@@ -15,7 +15,7 @@ func tokenGrows(s *scene) {
 }
 
 // tokenGrowsInARow has one client take the lock many times before another does.
-func tokenGrowsInARow(s *scene) {
+func tokenGrowsInARow(s *scenario) {
 	a, b := s.open().Mutex(s.name), s.open().Mutex(s.name)
 	var last uint64
 	visit := func(l dlock.Locker, meanwhile func()) {
@@ -36,7 +36,7 @@ func tokenGrowsInARow(s *scene) {
 
 // tokenReadersAfterDowngrade has a hold passed on inside its client and then
 // downgraded: who reads beside it comes after all who had it.
-func tokenReadersAfterDowngrade(s *scene) {
+func tokenReadersAfterDowngrade(s *scenario) {
 	s.needs(Downgrade)
 	a, b := s.open().RWMutex(s.name), s.open().RWMutex(s.name)
 	first, told := s.locked(a), s.waitsOf(s.name)
@@ -55,7 +55,7 @@ func tokenReadersAfterDowngrade(s *scene) {
 	s.unlock(w)
 }
 
-func tokenGrowsAcrossExpiry(s *scene) {
+func tokenGrowsAcrossExpiry(s *scenario) {
 	a, b := s.open(), s.open()
 	var last uint64
 	for range 3 {
@@ -71,7 +71,7 @@ func tokenGrowsAcrossExpiry(s *scene) {
 	}
 }
 
-func tokenGrowsAcrossRestart(s *scene) {
+func tokenGrowsAcrossRestart(s *scenario) {
 	if s.unable(s.Restart == nil, "Restart") {
 		return
 	}
@@ -83,7 +83,7 @@ func tokenGrowsAcrossRestart(s *scene) {
 	s.tokenGrowsAgain(p, last)
 }
 
-func tokenGrowsAcrossDataLoss(s *scene) {
+func tokenGrowsAcrossDataLoss(s *scenario) {
 	if s.unable(s.Wipe == nil, "Wipe") {
 		return
 	}
@@ -96,7 +96,7 @@ func tokenGrowsAcrossDataLoss(s *scene) {
 }
 
 // tokenGrowsAgain takes the lock as soon as it can be had.
-func (s *scene) tokenGrowsAgain(p *Peer, last uint64) {
+func (s *scenario) tokenGrowsAgain(p *Peer, last uint64) {
 	s.Helper()
 	var lease *dlock.Lease
 	s.eventually("the lock works again", func() bool {
@@ -110,7 +110,7 @@ func (s *scene) tokenGrowsAgain(p *Peer, last uint64) {
 
 // tokenReadersAgainstLastWriter checks the tokens of phases of readers between
 // writers.
-func tokenReadersAgainstLastWriter(s *scene) {
+func tokenReadersAgainstLastWriter(s *scenario) {
 	s.needs(Readers)
 	a, b := s.open(), s.open()
 	var last uint64

@@ -12,7 +12,7 @@ import (
 
 // reentryAfterEarlyUnlock unlocks an entry while one under it lasts: nobody else
 // under the same lease gets in beside that.
-func reentryAfterEarlyUnlock(s *scene) {
+func reentryAfterEarlyUnlock(s *scenario) {
 	l := s.open().Mutex(s.name)
 	outer := s.locked(l)
 	ctx := outer.Context(s.ctx)
@@ -33,7 +33,7 @@ func reentryAfterEarlyUnlock(s *scene) {
 }
 
 // leadSilentServer ends a candidate whose server does not answer.
-func leadSilentServer(s *scene) {
+func leadSilentServer(s *scenario) {
 	p := s.open()
 	if s.unable(p.Cut == nil, "Cut") {
 		return
@@ -56,7 +56,7 @@ func leadSilentServer(s *scene) {
 
 // hooksPanic has the hook of a call panic: the call panics on, and has neither the lock
 // nor a place in the queue.
-func hooksPanic(s *scene) {
+func hooksPanic(s *scenario) {
 	var armed atomic.Bool
 	hook := func(dlock.Event) {
 		if armed.CompareAndSwap(true, false) {
@@ -82,7 +82,7 @@ func hooksPanic(s *scene) {
 
 // rwWriterAmongLongReaders has two readers hold a lock in turn, so that somebody
 // always does, and a writer come between: first come, first served.
-func rwWriterAmongLongReaders(s *scene) {
+func rwWriterAmongLongReaders(s *scenario) {
 	s.needs(Readers)
 	peers := s.opens(3)
 	first := s.rlocked(peers[0].RWMutex(s.name))
@@ -100,7 +100,7 @@ func rwWriterAmongLongReaders(s *scene) {
 
 // keepManyTTLs takes locks with many different leases, one after the other: they
 // share what connections there are.
-func keepManyTTLs(s *scene) {
+func keepManyTTLs(s *scenario) {
 	if s.unable(s.Conns == nil, "Conns") {
 		return
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-func unlockDeadContext(s *scene) {
+func unlockDeadContext(s *scenario) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
 	ctx, cancel := context.WithCancel(s.ctx)
@@ -17,7 +17,7 @@ func unlockDeadContext(s *scene) {
 	s.free(b.Mutex(s.name))
 }
 
-func unlockTwice(s *scene) {
+func unlockTwice(s *scenario) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
 	s.unlock(lease)
@@ -29,7 +29,7 @@ func unlockTwice(s *scene) {
 	s.unlock(next)
 }
 
-func unlockAfterLoss(s *scene) {
+func unlockAfterLoss(s *scenario) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
 	s.Evict(s.TB, s.name)
@@ -44,7 +44,7 @@ func unlockAfterLoss(s *scene) {
 
 // unlockResent loses the reply to an unlock. The repeat that follows must not
 // free the lock for whoever has it by then.
-func unlockResent(s *scene) {
+func unlockResent(s *scenario) {
 	a, b := s.open(), s.open()
 	if s.unable(a.DropReply == nil, "DropReply") {
 		return
@@ -65,7 +65,7 @@ func unlockResent(s *scene) {
 
 // lockResent loses the reply to a lock. Whatever comes of it, nothing stays
 // behind but what the caller knows of.
-func lockResent(s *scene) {
+func lockResent(s *scenario) {
 	a, b := s.open(), s.open()
 	if s.unable(a.DropReply == nil, "DropReply") {
 		return
@@ -83,7 +83,7 @@ func lockResent(s *scene) {
 	}
 }
 
-func unlockOtherGoroutine(s *scene) {
+func unlockOtherGoroutine(s *scenario) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
 	each(1, func(int) { s.ok(lease.Unlock(s.ctx)) })
@@ -91,7 +91,7 @@ func unlockOtherGoroutine(s *scene) {
 }
 
 // unlockConcurrently has many goroutines unlock one lease.
-func unlockConcurrently(s *scene) {
+func unlockConcurrently(s *scenario) {
 	lease := s.locked(s.open().Mutex(s.name))
 	errs := make([]error, 16)
 	each(16, func(i int) { errs[i] = lease.Unlock(s.ctx) })
@@ -106,7 +106,7 @@ func unlockConcurrently(s *scene) {
 	s.must(n == 1, "%d of 16 unlocks of one lease succeeded", n)
 }
 
-func unlockNilLease(s *scene) {
+func unlockNilLease(s *scenario) {
 	for _, lease := range []*dlock.Lease{nil, {}} {
 		s.is(lease.Unlock(s.ctx), dlock.ErrUnlocked)
 		s.is(lease.Downgrade(s.ctx), dlock.ErrUnlocked)
@@ -117,7 +117,7 @@ func unlockNilLease(s *scene) {
 	}
 }
 
-func unlockAfterClose(s *scene) {
+func unlockAfterClose(s *scenario) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
 	work := lease.Context(s.ctx)
@@ -131,7 +131,7 @@ func unlockAfterClose(s *scene) {
 
 // unlockReleasedAgain has the backend end a hold that it has ended before, as who
 // is in doubt does: the next hold of the same client stays.
-func unlockReleasedAgain(s *scene) {
+func unlockReleasedAgain(s *scenario) {
 	a, b := s.open(), s.open()
 	ask := func(seq uint64) *backend.Hold {
 		h, err := a.Backend.Acquire(s.ctx, backend.Request{
@@ -152,7 +152,7 @@ func unlockReleasedAgain(s *scene) {
 }
 
 // unlockSaysLost has the backend end a hold that is over.
-func unlockSaysLost(s *scene) {
+func unlockSaysLost(s *scenario) {
 	d := s.direct(s.open())
 	h := d.take(s.name)
 	s.Evict(s.TB, s.name)

@@ -8,7 +8,7 @@ import (
 	"github.com/dlock-go/dlock"
 )
 
-func waitGranted(s *scene) {
+func waitGranted(s *scenario) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
 	next := s.queue(b.Mutex(s.name), s.name, 1)
@@ -19,7 +19,7 @@ func waitGranted(s *scene) {
 
 // waitOtherLocksGoOn takes and gives back one lock while the same client waits
 // for another.
-func waitOtherLocksGoOn(s *scene) {
+func waitOtherLocksGoOn(s *scenario) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
 	other := s.locked(b.Mutex(s.sub("held")))
@@ -33,7 +33,7 @@ func waitOtherLocksGoOn(s *scene) {
 
 // waitFIFOClients queues five clients one after the other, lets the middle one
 // go, and checks in which order the others get in.
-func waitFIFOClients(s *scene) {
+func waitFIFOClients(s *scenario) {
 	peers := s.opens(6)
 	lease := s.locked(peers[0].Mutex(s.name))
 	var line []*attempt
@@ -54,7 +54,7 @@ func waitFIFOClients(s *scene) {
 	s.unlock(lease)
 }
 
-func waitFIFOGoroutines(s *scene) {
+func waitFIFOGoroutines(s *scenario) {
 	waiting := make(chan struct{}, 8)
 	p := s.openWith(dlock.Options{Hooks: dlock.Hooks{Waiting: func(dlock.Event) { waiting <- struct{}{} }}})
 	lease := s.locked(p.Mutex(s.name))
@@ -86,7 +86,7 @@ func waitFIFOGoroutines(s *scene) {
 
 // waitNoPolling counts what a hundred idle waiters send. A client whose
 // connection a busy machine has cost it comes to rest once more.
-func waitNoPolling(s *scene) {
+func waitNoPolling(s *scenario) {
 	if s.unable(s.Ops == nil, "Ops") {
 		return
 	}
@@ -114,7 +114,7 @@ func waitNoPolling(s *scene) {
 }
 
 // waitNoHerd counts what one release costs with few and with many waiters.
-func waitNoHerd(s *scene) {
+func waitNoHerd(s *scenario) {
 	if s.unable(s.Ops == nil, "Ops") {
 		return
 	}
@@ -145,7 +145,7 @@ func waitNoHerd(s *scene) {
 
 // waitReleaseRacesPark unlocks at every moment of a waiter's way into the
 // queue, many times.
-func waitReleaseRacesPark(s *scene) {
+func waitReleaseRacesPark(s *scenario) {
 	a, b := s.open(), s.open()
 	deadline := time.Now().Add(8 * time.Second)
 	for i := 0; i < 10_000 && time.Now().Before(deadline); i++ {
@@ -157,7 +157,7 @@ func waitReleaseRacesPark(s *scene) {
 	}
 }
 
-func waitManyLocks(s *scene) {
+func waitManyLocks(s *scenario) {
 	const n = 1000
 	a, b := s.openWith(dlock.Options{TTL: time.Minute}), s.openWith(dlock.Options{TTL: time.Minute})
 	leases := make([]*dlock.Lease, n)
@@ -181,7 +181,7 @@ func waitManyLocks(s *scene) {
 }
 
 // waitMiddleWaiterDies cuts off a waiter in the middle of the queue for good.
-func waitMiddleWaiterDies(s *scene) {
+func waitMiddleWaiterDies(s *scenario) {
 	peers := s.opens(4)
 	lease := s.locked(peers[0].Mutex(s.name))
 	s.queue(peers[1].Mutex(s.name), s.name, 1)

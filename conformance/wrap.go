@@ -125,13 +125,13 @@ func (w *wrapped) ReleaseAll(ctx context.Context, holds []*backend.Hold, report 
 		return
 	}
 	const atOnce = 64
-	room := make(chan struct{}, atOnce)
+	slots := make(chan struct{}, atOnce)
 	var under sync.WaitGroup
 	for _, h := range holds {
-		room <- struct{}{}
+		slots <- struct{}{}
 		under.Go(func() {
 			report(h, w.Release(ctx, h))
-			<-room
+			<-slots
 		})
 	}
 	under.Wait()

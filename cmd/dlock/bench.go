@@ -107,14 +107,14 @@ func (o *benchOptions) measure(ctx context.Context) (r *benchReport, err error) 
 	if len(urls) == 0 {
 		urls = []string{backendURL("", defaultURL)}
 	}
-	var all []*subject
+	var all []*benchTarget
 	defer func() {
 		for _, s := range all {
 			err = errors.Join(err, s.remove())
 		}
 	}()
 	for _, url := range urls {
-		s, err := newSubject(ctx, url, len(all)+1)
+		s, err := newBenchTarget(ctx, url, len(all)+1)
 		if err != nil {
 			return nil, err
 		}

@@ -17,24 +17,24 @@ const demoHelp = `Show what a lock is for: several processes sell from one stock
 a plain file, first without a lock, then with one. Succeeds if the first round
 sells more than there is and the second does not.`
 
-const story = `A shop has %d tickets and %d clerks, each a process of its own. To sell one, a
-clerk reads from a file how many are left, thinks, and writes one less.
+const story = `There are %d tickets and %d workers, each a process of its own. To sell one, a
+worker reads from a file how many are left, thinks, and writes one less.
 
 `
 
 const moral = `
-Without a lock clerks sell the same ticket twice; with it nobody does.
+Without a lock workers sell the same ticket twice; with it nobody does.
 Try it on a command of yours: dlock run my-job -- sleep 5
 `
 
 // A demo is what dlock demo is told.
 type demo struct {
-	std    stdio
-	url    string
-	dir    string
-	lock   string
-	clerks int
-	stock  int
+	std     stdio
+	url     string
+	dir     string
+	lock    string
+	workers int
+	stock   int
 }
 
 func newDemo(std stdio) *cobra.Command {
@@ -47,13 +47,13 @@ func newDemo(std stdio) *cobra.Command {
 		RunE:  func(*cobra.Command, []string) error { return d.run() },
 	}
 	backendFlag(c, &d.url, "a temporary directory")
-	c.Flags().IntVar(&d.clerks, "workers", 4, "number of processes")
+	c.Flags().IntVar(&d.workers, "workers", 4, "number of processes")
 	c.Flags().IntVar(&d.stock, "sales", 2000, "how many there are to sell in each round")
 	return c
 }
 
 func (d *demo) run() error {
-	if d.clerks < 2 || d.stock < 1 {
+	if d.workers < 2 || d.stock < 1 {
 		return usageError(errors.New("want at least 2 --workers and 1 of the --sales"))
 	}
 	signals := catch(ending...)
@@ -74,7 +74,7 @@ func (d *demo) show(ctx context.Context) error {
 	if err := d.prepare(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(d.std.out, story, d.stock, d.clerks)
+	fmt.Fprintf(d.std.out, story, d.stock, d.workers)
 	without, err := d.round(ctx, "without lock", "")
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (d *demo) show(ctx context.Context) error {
 	return nil
 }
 
-// prepare settles the backend, and finds out whether it is there at all.
+// prepare chooses the backend, and finds out whether it is there at all.
 func (d *demo) prepare(ctx context.Context) error {
 	d.lock = filepath.Base(d.dir) // its own, so that two demos do not disturb each other
 	locks := filepath.Join(d.dir, "locks")
@@ -115,14 +115,14 @@ func fileURL(path string) string {
 	return strings.ReplaceAll(u.String(), "@", "%40") // which would look like the end of a password
 }
 
-// round has the clerks sell the whole stock, with the lock of that name.
+// round has the workers sell the whole stock, with the lock of that name.
 func (d *demo) round(ctx context.Context, title, lock string) (*result, error) {
-	s, err := createShop(filepath.Join(d.dir, title), d.stock)
+	s, err := createStock(filepath.Join(d.dir, title), d.stock)
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
-	all, err := d.hireAll(ctx, s, lock)
+	all, err := d.startWorkers(ctx, s, lock)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ func TestDemo(t *testing.T) {
 	p := s.start("demo")
 	p.expect(0, "")
 	without, with := tableLine(t, p, "without lock"), tableLine(t, p, "with lock")
-	const stock, clerks = 2000, 4
+	const stock, workers = 2000, 4
 	if without.sold < stock || without.oversold != without.sold-stock || without.oversold <= 0 {
 		t.Errorf("without lock: %+v", without)
 	}
@@ -26,8 +26,8 @@ func TestDemo(t *testing.T) {
 		t.Errorf("with lock: %+v", with)
 	}
 	for _, l := range []line{without, with} {
-		if l.fewest*clerks > l.sold || l.most*clerks < l.sold {
-			t.Errorf("%+v does not add up for %d clerks", l, clerks)
+		if l.fewest*workers > l.sold || l.most*workers < l.sold {
+			t.Errorf("%+v does not add up for %d workers", l, workers)
 		}
 	}
 	if strings.Contains(p.out.String(), "\r") {
@@ -88,20 +88,20 @@ func TestDemoWithBackend(t *testing.T) {
 func TestDemoInterrupted(t *testing.T) {
 	s := newDemoShell(t)
 	p := s.start("demo", "--sales=100000000")
-	clerks := s.awaitClerks(p.cmd.Process.Pid, 4)
+	workers := s.awaitWorkers(p.cmd.Process.Pid, 4)
 	p.signal(syscall.SIGINT)
 	p.expect(128+int(syscall.SIGINT), "")
-	awaitGone(t, clerks...)
+	awaitGone(t, workers...)
 	s.expectNoRest()
 }
 
 func TestDemoInterruptedByKey(t *testing.T) {
 	s := newDemoShell(t)
 	sc := s.onScreen("./dlock", "demo", "--sales=100000000")
-	clerks := s.awaitClerks(sc.cmd.Process.Pid, 4)
+	workers := s.awaitWorkers(sc.cmd.Process.Pid, 4)
 	sc.typeIn(ctrlC)
 	sc.expect(128 + int(syscall.SIGINT))
-	awaitGone(t, clerks...)
+	awaitGone(t, workers...)
 	s.expectNoRest()
 	if strings.Contains(sc.text(), "dlock: ") {
 		t.Errorf("the screen shows %q", sc.text())
@@ -111,16 +111,16 @@ func TestDemoInterruptedByKey(t *testing.T) {
 func TestDemoKilled(t *testing.T) {
 	s := newDemoShell(t)
 	p := s.start("demo", "--sales=100000000")
-	clerks := s.awaitClerks(p.cmd.Process.Pid, 4)
+	workers := s.awaitWorkers(p.cmd.Process.Pid, 4)
 	p.signal(syscall.SIGKILL)
-	awaitGone(t, clerks...)
+	awaitGone(t, workers...)
 }
 
-// awaitClerks waits until n clerks sell, and returns their process numbers.
-func (s *shell) awaitClerks(demo, n int) (pids []int) {
+// awaitWorkers waits until n workers sell, and returns their process numbers.
+func (s *shell) awaitWorkers(demo, n int) (pids []int) {
 	s.t.Helper()
 	until(s.t, "sales", func() bool {
-		books, _ := filepath.Glob(filepath.Join(s.dir, "temp*", "*", "*", "clerk-*"))
+		books, _ := filepath.Glob(filepath.Join(s.dir, "temp*", "*", "*", "worker-*"))
 		for _, book := range books {
 			if info, err := os.Stat(book); err != nil || info.Size() == 0 {
 				return false

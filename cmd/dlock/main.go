@@ -40,7 +40,7 @@ func newRoot(std stdio) *cobra.Command {
 	root.SetErr(std.err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
 	root.SetHelpCommand(newHelp(root))
-	root.AddCommand(newRun(std), newGuard(std), newDemo(std), newBench(std), newClerk(std))
+	root.AddCommand(newRun(std), newGuard(std), newDemo(std), newBench(std), newWorker(std))
 	return root
 }
 

@@ -43,7 +43,7 @@ func bar(title string, done float64) string {
 }
 
 // progress is the part of the stock that is gone.
-func (s *shop) progress(stock int) float64 {
+func (s *stockFile) progress(stock int) float64 {
 	left, err := s.left()
 	if err != nil {
 		return 0

@@ -18,10 +18,10 @@ type result struct {
 	took     time.Duration
 }
 
-// tally counts the sales in the books of all clerks.
-func (d *demo) tally(s *shop, title string, locked bool, took time.Duration) (*result, error) {
+// tally counts the sales in the books of all workers.
+func (d *demo) tally(s *stockFile, title string, locked bool, took time.Duration) (*result, error) {
 	r := &result{title: title, locked: locked, took: took}
-	for number := range d.clerks {
+	for number := range d.workers {
 		sold, longest, err := s.readBook(number)
 		if err != nil {
 			return nil, err

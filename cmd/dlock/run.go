@@ -102,7 +102,7 @@ func split(args []string) (name string, argv []string) {
 	return args[0], argv
 }
 
-// check finds what is wrong with the flags, and settles what they leave open.
+// check finds what is wrong with the flags, and fills in what they leave open.
 func (o *runOptions) check(c *cobra.Command, url string) error {
 	given := c.Flags().Changed
 	lease := o.lease(url)

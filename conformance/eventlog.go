@@ -10,9 +10,9 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// An account is what a failure needs to be understood: who held what since when
+// An eventLog is what a failure needs to be understood: who held what since when
 // under which token, and what each holder believed.
-type account struct {
+type eventLog struct {
 	start   time.Time
 	clients int
 
@@ -27,16 +27,16 @@ type known struct {
 	since time.Time
 }
 
-// remembered is how many events and leases an account goes back.
+// remembered is how many events and leases an event log goes back.
 const remembered = 40
 
-// at returns the time since the property began, as the account prints it.
-func (a *account) at(t time.Time) string {
+// at returns the time since the property began, as the event log prints it.
+func (a *eventLog) at(t time.Time) string {
 	return fmt.Sprintf("+%.3fs", t.Sub(a.start).Seconds())
 }
 
-// watch adds to o what the account needs to hear of a new client.
-func (a *account) watch(o *dlock.Options) {
+// watch adds to o what the event log needs to hear of a new client.
+func (a *eventLog) watch(o *dlock.Options) {
 	a.mu.Lock()
 	a.clients++
 	client := a.clients
@@ -54,7 +54,7 @@ func (a *account) watch(o *dlock.Options) {
 	o.Hooks.Lost = note("lost", o.Hooks.Lost)
 }
 
-func (a *account) note(client int, what string, e dlock.Event) {
+func (a *eventLog) note(client int, what string, e dlock.Event) {
 	mode := backend.Exclusive
 	if e.Shared {
 		mode = backend.Shared
@@ -69,14 +69,14 @@ func (a *account) note(client int, what string, e dlock.Event) {
 }
 
 // keep remembers a lease that a call has returned.
-func (a *account) keep(lease *dlock.Lease) {
+func (a *eventLog) keep(lease *dlock.Lease) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.leases = append(a.leases[max(0, len(a.leases)-remembered+1):], known{lease, time.Now()})
 }
 
 // String tells all that is known, as of now.
-func (a *account) String() string {
+func (a *eventLog) String() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var out strings.Builder
@@ -91,11 +91,11 @@ func (a *account) String() string {
 	return out.String()
 }
 
-// tell logs the account of a failed property, with the limits that applied.
-func (s *scene) tell() {
+// tell logs the event log of a failed property, with the limits that applied.
+func (s *scenario) tell() {
 	s.Logf("who held what:\n%sTTL %v, of which a holder counts on %v; limit of the property %v, it took %v; %s",
-		s.account.String(), s.TTL, s.TTL-backend.Margin(s.TTL), s.limit,
-		time.Since(s.account.start).Round(time.Millisecond), clock.since(s.account.start))
+		s.log.String(), s.TTL, s.TTL-backend.Margin(s.TTL), s.limit,
+		time.Since(s.log.start).Round(time.Millisecond), clock.since(s.log.start))
 }
 
 // short cuts a name that is there to be long.

@@ -7,9 +7,9 @@ import (
 	"github.com/dlock-go/dlock"
 )
 
-// A room is what a lock protects. It notices a writer beside anybody else, and
+// A checker stands for what a lock protects. It notices a writer beside anybody else, and
 // it is a fenced store: it notices a token older than one it has seen.
-type room struct {
+type checker struct {
 	mu       sync.Mutex
 	writers  int
 	readers  int
@@ -21,7 +21,7 @@ type room struct {
 }
 
 // enter says that the holder of lease is inside.
-func (r *room) enter(lease *dlock.Lease, exclusive bool) {
+func (r *checker) enter(lease *dlock.Lease, exclusive bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.visits++
@@ -39,7 +39,7 @@ func (r *room) enter(lease *dlock.Lease, exclusive bool) {
 
 // accept takes a write that carries token, as a fenced store does: a writer's
 // must be the greatest so far, a reader's greater than the last writer's.
-func (r *room) accept(token uint64, exclusive bool) {
+func (r *checker) accept(token uint64, exclusive bool) {
 	last := r.newest
 	if !exclusive {
 		last = r.writer
@@ -53,7 +53,7 @@ func (r *room) accept(token uint64, exclusive bool) {
 	}
 }
 
-func (r *room) leave(exclusive bool) {
+func (r *checker) leave(exclusive bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if exclusive {
@@ -63,14 +63,14 @@ func (r *room) leave(exclusive bool) {
 	}
 }
 
-func (r *room) problem(format string, args ...any) {
+func (r *checker) problem(format string, args ...any) {
 	if len(r.problems) < 10 {
 		r.problems = append(r.problems, fmt.Sprintf(format, args...))
 	}
 }
 
-// verdict fails s if anything was wrong, or if not all visits took place.
-func (r *room) verdict(s *scene, visits int) {
+// report fails s if anything was wrong, or if not all visits took place.
+func (r *checker) report(s *scenario, visits int) {
 	s.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,7 +83,7 @@ func (r *room) verdict(s *scene, visits int) {
 }
 
 // visit locks l, goes in and out, and unlocks.
-func (s *scene) visit(r *room, l dlock.Locker, exclusive bool) {
+func (s *scenario) visit(r *checker, l dlock.Locker, exclusive bool) {
 	lease, err := l.Lock(s.ctx)
 	if err != nil {
 		s.Errorf("lock: %v", err)

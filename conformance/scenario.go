@@ -18,14 +18,14 @@ import (
 // limit is how long one property may take before it dumps what it knows.
 const limit = 120 * time.Second
 
-// A scene is one property under test: its limit, its names, its clients.
-type scene struct {
+// A scenario is one property under test: its limit, its names, its clients.
+type scenario struct {
 	testing.TB
 	*Harness
-	ctx     context.Context
-	limit   time.Duration
-	name    string // a lock name of its own
-	account *account
+	ctx   context.Context
+	limit time.Duration
+	name  string // a lock name of its own
+	log   *eventLog
 
 	mu    sync.Mutex
 	peers []*Peer
@@ -33,18 +33,18 @@ type scene struct {
 	inapt string         // why the property is not applicable; empty: it is
 }
 
-var scenes atomic.Int64
+var scenarioCount atomic.Int64
 
-// newScene prepares t for one property. Every client that it opens is closed
+// newScenario prepares t for one property. Every client that it opens is closed
 // at its end.
-func newScene(t testing.TB, h *Harness, limit time.Duration) *scene {
+func newScenario(t testing.TB, h *Harness, limit time.Duration) *scenario {
 	clock.run()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	s := &scene{
+	s := &scenario{
 		TB: t, Harness: h, ctx: ctx, limit: limit,
-		name:    fmt.Sprintf("%s#%d", t.Name(), scenes.Add(1)),
-		account: &account{start: time.Now()},
-		waits:   make(map[string]int),
+		name:  fmt.Sprintf("%s#%d", t.Name(), scenarioCount.Add(1)),
+		log:   &eventLog{start: time.Now()},
+		waits: make(map[string]int),
 	}
 	dumped := make(chan struct{})
 	alarm := time.AfterFunc(limit, func() { defer close(dumped); s.dump(limit) })
@@ -62,12 +62,12 @@ func newScene(t testing.TB, h *Harness, limit time.Duration) *scene {
 }
 
 // dump prints what every goroutine is doing when a property takes too long.
-func (s *scene) dump(limit time.Duration) {
+func (s *scenario) dump(limit time.Duration) {
 	buf := make([]byte, 1<<20)
 	s.Errorf("over the limit of %v\n%s", limit, buf[:runtime.Stack(buf, true)])
 }
 
-func (s *scene) closeAll() {
+func (s *scenario) closeAll() {
 	s.mu.Lock()
 	peers := s.peers
 	s.mu.Unlock()
@@ -84,9 +84,9 @@ func (s *scene) closeAll() {
 }
 
 // open returns a client with the harness's TTL.
-func (s *scene) open() *Peer { return s.openWith(dlock.Options{}) }
+func (s *scenario) open() *Peer { return s.openWith(dlock.Options{}) }
 
-func (s *scene) openWith(o dlock.Options) *Peer {
+func (s *scenario) openWith(o dlock.Options) *Peer {
 	s.Helper()
 	if o.TTL == 0 {
 		o.TTL = s.TTL
@@ -94,7 +94,7 @@ func (s *scene) openWith(o dlock.Options) *Peer {
 	if o.Hooks.Waiting == nil {
 		o.Hooks.Waiting = s.noteWait
 	}
-	s.account.watch(&o)
+	s.log.watch(&o)
 	p := s.Open(s.TB, o)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,19 +102,19 @@ func (s *scene) openWith(o dlock.Options) *Peer {
 	return p
 }
 
-func (s *scene) noteWait(e dlock.Event) {
+func (s *scenario) noteWait(e dlock.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waits[e.Name]++
 }
 
-func (s *scene) waitsOf(name string) int {
+func (s *scenario) waitsOf(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.waits[name]
 }
 
-func (s *scene) opens(n int) []*Peer {
+func (s *scenario) opens(n int) []*Peer {
 	s.Helper()
 	peers := make([]*Peer, n)
 	for i := range peers {
@@ -123,20 +123,20 @@ func (s *scene) opens(n int) []*Peer {
 	return peers
 }
 
-// sub returns a name of its own that belongs to the scene.
-func (s *scene) sub(suffix any) string { return fmt.Sprintf("%s/%v", s.name, suffix) }
+// sub returns a name of its own that belongs to the scenario.
+func (s *scenario) sub(suffix any) string { return fmt.Sprintf("%s/%v", s.name, suffix) }
 
 // locked takes l and fails the test if it cannot.
-func (s *scene) locked(l dlock.Locker) *dlock.Lease {
+func (s *scenario) locked(l dlock.Locker) *dlock.Lease {
 	s.Helper()
 	lease, err := l.Lock(s.ctx)
 	s.ok(err)
-	s.account.keep(lease)
+	s.log.keep(lease)
 	return lease
 }
 
 // patiently takes l, as often as the server is too busy with others to answer.
-func (s *scene) patiently(l dlock.Locker) (*dlock.Lease, error) {
+func (s *scenario) patiently(l dlock.Locker) (*dlock.Lease, error) {
 	for {
 		lease, err := l.Lock(s.ctx)
 		if !errors.Is(err, dlock.ErrUnavailable) || s.ctx.Err() != nil {
@@ -146,22 +146,22 @@ func (s *scene) patiently(l dlock.Locker) (*dlock.Lease, error) {
 }
 
 // rlocked is locked for a reader.
-func (s *scene) rlocked(l dlock.RWLocker) *dlock.Lease {
+func (s *scenario) rlocked(l dlock.RWLocker) *dlock.Lease {
 	s.Helper()
 	lease, err := l.RLock(s.ctx)
 	s.ok(err)
-	s.account.keep(lease)
+	s.log.keep(lease)
 	return lease
 }
 
 // unlock gives lease back and fails the test if it cannot.
-func (s *scene) unlock(lease *dlock.Lease) {
+func (s *scenario) unlock(lease *dlock.Lease) {
 	s.Helper()
 	s.ok(lease.Unlock(s.ctx))
 }
 
 // free checks that l can be had at once, and gives it back.
-func (s *scene) free(l dlock.Locker) {
+func (s *scenario) free(l dlock.Locker) {
 	s.Helper()
 	lease, err := l.TryLock(s.ctx)
 	s.ok(err)
@@ -169,7 +169,7 @@ func (s *scene) free(l dlock.Locker) {
 }
 
 // held checks that l is held by another.
-func (s *scene) held(l dlock.Locker) {
+func (s *scenario) held(l dlock.Locker) {
 	s.Helper()
 	lease, err := l.TryLock(s.ctx)
 	if err == nil {
@@ -179,12 +179,12 @@ func (s *scene) held(l dlock.Locker) {
 }
 
 // freed waits until l can be had, and gives it back.
-func (s *scene) freed(l dlock.Locker) {
+func (s *scenario) freed(l dlock.Locker) {
 	s.Helper()
 	s.unlock(s.locked(l))
 }
 
-func (s *scene) ok(err error) {
+func (s *scenario) ok(err error) {
 	s.Helper()
 	if err != nil {
 		s.Fatalf("unexpected error: %v", err)
@@ -192,7 +192,7 @@ func (s *scene) ok(err error) {
 }
 
 // is checks that err is of every kind given, and an *Error.
-func (s *scene) is(err error, kinds ...error) {
+func (s *scenario) is(err error, kinds ...error) {
 	s.Helper()
 	for _, k := range kinds {
 		if !errors.Is(err, k) {
@@ -206,7 +206,7 @@ func (s *scene) is(err error, kinds ...error) {
 }
 
 // not checks that err is of none of the kinds.
-func (s *scene) not(err error, kinds ...error) {
+func (s *scenario) not(err error, kinds ...error) {
 	s.Helper()
 	for _, k := range kinds {
 		if errors.Is(err, k) {
@@ -215,7 +215,7 @@ func (s *scene) not(err error, kinds ...error) {
 	}
 }
 
-func (s *scene) must(ok bool, format string, args ...any) {
+func (s *scenario) must(ok bool, format string, args ...any) {
 	s.Helper()
 	if !ok {
 		s.Fatalf(format, args...)
@@ -223,7 +223,7 @@ func (s *scene) must(ok bool, format string, args ...any) {
 }
 
 // eventually waits until cond holds.
-func (s *scene) eventually(what string, cond func() bool) {
+func (s *scenario) eventually(what string, cond func() bool) {
 	s.Helper()
 	for !cond() {
 		select {
@@ -235,7 +235,7 @@ func (s *scene) eventually(what string, cond func() bool) {
 }
 
 // done waits for ch.
-func (s *scene) done(what string, ch <-chan struct{}) {
+func (s *scenario) done(what string, ch <-chan struct{}) {
 	s.Helper()
 	select {
 	case <-ch:
@@ -245,14 +245,14 @@ func (s *scene) done(what string, ch <-chan struct{}) {
 }
 
 // lost waits until lease ends, and checks that it is lost.
-func (s *scene) lost(lease *dlock.Lease) {
+func (s *scenario) lost(lease *dlock.Lease) {
 	s.Helper()
 	s.done("lease lost", lease.Done())
 	s.is(lease.Err(), dlock.ErrLost)
 }
 
 // alive checks that lease lasts.
-func (s *scene) alive(lease *dlock.Lease) {
+func (s *scenario) alive(lease *dlock.Lease) {
 	s.Helper()
 	if err := lease.Err(); err != nil {
 		s.Fatalf("lease ended: %v", err)
@@ -261,7 +261,7 @@ func (s *scene) alive(lease *dlock.Lease) {
 
 // An attempt is a Lock call under way in a goroutine of its own.
 type attempt struct {
-	s      *scene
+	s      *scenario
 	ready  chan struct{}
 	lease  *dlock.Lease
 	err    error
@@ -269,17 +269,17 @@ type attempt struct {
 }
 
 // start begins a Lock call on l.
-func (s *scene) start(l dlock.Locker) *attempt {
+func (s *scenario) start(l dlock.Locker) *attempt {
 	return s.startCtx(s.ctx, l)
 }
 
-func (s *scene) startCtx(ctx context.Context, l dlock.Locker) *attempt {
+func (s *scenario) startCtx(ctx context.Context, l dlock.Locker) *attempt {
 	ctx, cancel := context.WithCancelCause(ctx)
 	a := &attempt{s: s, ready: make(chan struct{}), cancel: cancel}
 	go func() {
 		defer close(a.ready)
 		if a.lease, a.err = l.Lock(ctx); a.err == nil {
-			s.account.keep(a.lease)
+			s.log.keep(a.lease)
 		}
 	}()
 	return a
@@ -305,7 +305,7 @@ func (a *attempt) failed() error {
 
 // first returns a function that waits for the next of the calls to be granted,
 // in whatever order that is.
-func (s *scene) first(calls []*attempt) func() *dlock.Lease {
+func (s *scenario) first(calls []*attempt) func() *dlock.Lease {
 	ready := make(chan *attempt, len(calls))
 	for _, a := range calls {
 		go func() {
@@ -340,7 +340,7 @@ func (a *attempt) waiting() bool {
 
 // queue starts a Lock call on l, whose name is name, and waits until its client
 // has told that it waits and the server knows of n that do.
-func (s *scene) queue(l dlock.Locker, name string, n int) *attempt {
+func (s *scenario) queue(l dlock.Locker, name string, n int) *attempt {
 	s.Helper()
 	before := s.waitsOf(name)
 	a := s.start(l)
@@ -353,7 +353,7 @@ func (s *scene) queue(l dlock.Locker, name string, n int) *attempt {
 }
 
 // queued waits until the server knows of n requests for name that wait.
-func (s *scene) queued(name string, n int) {
+func (s *scenario) queued(name string, n int) {
 	s.Helper()
 	s.eventually(fmt.Sprintf("%d waiting for %q", n, name), func() bool { return s.Waiting(s.TB, name) == n })
 }
@@ -367,7 +367,7 @@ func isClosed(ch <-chan struct{}) bool {
 	}
 }
 
-func (s *scene) ops() int64 {
+func (s *scenario) ops() int64 {
 	if s.Ops == nil {
 		return 0
 	}
@@ -376,7 +376,7 @@ func (s *scene) ops() int64 {
 
 // pass lets d go by: there is nothing to wait for when something must not
 // happen.
-func (s *scene) pass(d time.Duration) {
+func (s *scenario) pass(d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-s.ctx.Done():
@@ -385,13 +385,13 @@ func (s *scene) pass(d time.Duration) {
 }
 
 // within waits for ch, for d of the time in which this process runs.
-func (s *scene) within(d time.Duration, what string, ch <-chan struct{}) {
+func (s *scenario) within(d time.Duration, what string, ch <-chan struct{}) {
 	s.Helper()
 	s.soon(d, what, func() bool { return isClosed(ch) })
 }
 
 // soon waits until cond holds, for d of the time in which this process runs.
-func (s *scene) soon(d time.Duration, what string, cond func() bool) {
+func (s *scenario) soon(d time.Duration, what string, cond func() bool) {
 	s.Helper()
 	for start := time.Now(); !cond(); {
 		select {
@@ -406,7 +406,7 @@ func (s *scene) soon(d time.Duration, what string, cond func() bool) {
 }
 
 // na reports whether the property is not applicable, and notes why.
-func (s *scene) na(is bool, why string) bool {
+func (s *scenario) na(is bool, why string) bool {
 	s.Helper()
 	if is {
 		s.Logf("n/a: %s", why)
@@ -416,13 +416,13 @@ func (s *scene) na(is bool, why string) bool {
 }
 
 // unable is na for what the harness has no way to do.
-func (s *scene) unable(is bool, field string) bool {
+func (s *scenario) unable(is bool, field string) bool {
 	s.Helper()
 	return s.na(is, "the harness has no "+field)
 }
 
 // needs skips the property if the backend lacks f.
-func (s *scene) needs(f Feature) {
+func (s *scenario) needs(f Feature) {
 	s.Helper()
 	if why, lacks := s.Lacks[f]; lacks {
 		s.Skip(string(f) + ": " + why)

@@ -18,9 +18,9 @@ const sideBySide = 2
 // inherited are the flags that a process for one backend has from us.
 var inherited = []string{"test.failfast", "test.run", "test.shuffle", "test.skip", "test.timeout", "test.v", "ttl"}
 
-// testApart tests each backend in a process of its own, so that none is counted
+// testInProcesses tests each backend in a process of its own, so that none is counted
 // among the goroutines of another.
-func testApart(t *testing.T, names []string) {
+func testInProcesses(t *testing.T, names []string) {
 	var several, alone []string
 	for _, name := range names {
 		if targets[name].alone {

@@ -12,7 +12,7 @@ import (
 	"github.com/dlock-go/dlock"
 )
 
-func keepOutlivesTTL(s *scene) {
+func keepOutlivesTTL(s *scenario) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
 	s.pass(3 * s.TTL)
@@ -22,7 +22,7 @@ func keepOutlivesTTL(s *scene) {
 }
 
 // keepStopsAfterUnlock counts what a client sends that holds nothing any more.
-func keepStopsAfterUnlock(s *scene) {
+func keepStopsAfterUnlock(s *scenario) {
 	if s.unable(s.Ops == nil, "Ops") {
 		return
 	}
@@ -36,7 +36,7 @@ func keepStopsAfterUnlock(s *scene) {
 }
 
 // keepMaxHold ends holds by their own bound, below the TTL and above.
-func keepMaxHold(s *scene) {
+func keepMaxHold(s *scenario) {
 	a, b := s.open(), s.open()
 	for _, ttl := range []time.Duration{20 * s.TTL, s.TTL} {
 		hold := 2 * s.TTL
@@ -55,7 +55,7 @@ func keepMaxHold(s *scene) {
 
 // keepMaxHoldRenewsNothing checks that a hold no longer than its TTL costs no
 // request while it is held.
-func keepMaxHoldRenewsNothing(s *scene) {
+func keepMaxHoldRenewsNothing(s *scenario) {
 	if s.unable(s.Ops == nil, "Ops") {
 		return
 	}
@@ -68,7 +68,7 @@ func keepMaxHoldRenewsNothing(s *scene) {
 	s.unlock(lease)
 }
 
-func keepMinHold(s *scene) {
+func keepMinHold(s *scenario) {
 	a, b := s.open(), s.open()
 	hold := 2 * s.TTL
 	start := time.Now()
@@ -82,7 +82,7 @@ func keepMinHold(s *scene) {
 
 // keepMinHoldAtClose closes a client that owes the rest of a hold: the server keeps it
 // for that, or Close waits.
-func keepMinHoldAtClose(s *scene) {
+func keepMinHoldAtClose(s *scenario) {
 	a, b := s.open(), s.open()
 	hold := s.TTL
 	start := time.Now()
@@ -93,7 +93,7 @@ func keepMinHoldAtClose(s *scene) {
 }
 
 // keepSurvivesBlip cuts the client off for so long that a renewal fails.
-func keepSurvivesBlip(s *scene) {
+func keepSurvivesBlip(s *scenario) {
 	renewed := make(chan struct{}, 1)
 	a := s.openWith(dlock.Options{Hooks: dlock.Hooks{
 		Renewed: func(dlock.Event) {
@@ -123,7 +123,7 @@ func keepSurvivesBlip(s *scene) {
 	s.unlock(lease)
 }
 
-func keepTenThousand(s *scene) {
+func keepTenThousand(s *scenario) {
 	const n, workers = 10_000, 64
 	var renewed sync.Map // names
 	p := s.openWith(dlock.Options{TTL: max(30*time.Second, 3*s.TTL), Hooks: dlock.Hooks{
@@ -164,7 +164,7 @@ func keepTenThousand(s *scene) {
 
 // keepBusyCPU holds a lock while every processor is busy. It may be lost, but
 // a lease that says it lasts must be the only one.
-func keepBusyCPU(s *scene) {
+func keepBusyCPU(s *scenario) {
 	a, b := s.open(), s.open()
 	stop := make(chan struct{})
 	for range 4 * runtime.GOMAXPROCS(0) {
@@ -198,7 +198,7 @@ func keepBusyCPU(s *scene) {
 
 // keepCancelledParent cancels the context that the work runs under: the lock
 // goes on.
-func keepCancelledParent(s *scene) {
+func keepCancelledParent(s *scenario) {
 	lease := s.locked(s.open().Mutex(s.name))
 	parent, cancel := context.WithCancel(s.ctx)
 	work := lease.Context(parent)
@@ -210,7 +210,7 @@ func keepCancelledParent(s *scene) {
 
 // keepWholeLease checks that nobody else gets in before a lease ends that is not
 // renewed.
-func keepWholeLease(s *scene) {
+func keepWholeLease(s *scenario) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name, dlock.WithMaxHold(s.TTL)))
 	for lease.Err() == nil {

@@ -15,24 +15,24 @@ import (
 	"github.com/dlock-go/dlock/internal/workload"
 )
 
-// A subject is a backend that dlock bench measures.
-type subject struct {
+// A benchTarget is a backend that dlock bench measures.
+type benchTarget struct {
 	workload.Contender
 	names string        // what the names of its locks begin with
 	ttl   time.Duration // the shortest that is usual and that it accepts
 	dir   string        // of lock files of its own; empty: none
 }
 
-// newSubject finds out whether the backend at url can be used, and how.
-func newSubject(ctx context.Context, url string, number int) (*subject, error) {
-	s := &subject{names: "dlock-bench/" + rand.Text()}
+// newBenchTarget finds out whether the backend at url can be used, and how.
+func newBenchTarget(ctx context.Context, url string, number int) (*benchTarget, error) {
+	s := &benchTarget{names: "dlock-bench/" + rand.Text()}
 	u, err := backend.ParseURL(url)
 	if err != nil {
 		return nil, coded{exitConfig, err}
 	}
 	ownTTL := u.Params.Has("dlock.ttl")
 	name := fmt.Sprintf("%s://%s", u.Scheme, strings.Join(u.Hosts, ","))
-	if url, err = s.separate(u, url); err != nil {
+	if url, err = s.ownURL(u, url); err != nil {
 		return nil, err
 	}
 	s.Contender = workload.DLock(fmt.Sprintf("%d %s", number, name), nil, func(ctx context.Context, o dlock.Options) (*dlock.Client, error) {
@@ -41,15 +41,15 @@ func newSubject(ctx context.Context, url string, number int) (*subject, error) {
 		}
 		return dlock.Open(ctx, url, &o)
 	})
-	if err := s.settle(ctx); err != nil {
+	if err := s.chooseTTL(ctx); err != nil {
 		return nil, errors.Join(err, s.remove())
 	}
 	return s, nil
 }
 
-// separate gives files a directory that can be removed afterwards, for lock
+// ownURL gives files a directory that can be removed afterwards, for lock
 // files stay, and clients in memory a server that they share.
-func (s *subject) separate(u *backend.URL, url string) (string, error) {
+func (s *benchTarget) ownURL(u *backend.URL, url string) (string, error) {
 	switch {
 	case u.Scheme == "memory" && len(u.Hosts) == 0:
 		return "memory://" + rand.Text(), nil
@@ -73,8 +73,8 @@ func (s *subject) separate(u *backend.URL, url string) (string, error) {
 	return url, nil
 }
 
-// settle looks for a TTL that the backend takes, and locks once.
-func (s *subject) settle(ctx context.Context) (err error) {
+// chooseTTL looks for a TTL that the backend takes, and locks once.
+func (s *benchTarget) chooseTTL(ctx context.Context) (err error) {
 	for _, s.ttl = range []time.Duration{3 * time.Second, 6 * time.Second, 15 * time.Second, dlock.DefaultTTL} {
 		if err = s.try(ctx); !errors.Is(err, dlock.ErrInvalidTTL) {
 			break
@@ -83,7 +83,7 @@ func (s *subject) settle(ctx context.Context) (err error) {
 	return err
 }
 
-func (s *subject) try(ctx context.Context) error {
+func (s *benchTarget) try(ctx context.Context) error {
 	client, err := s.Open(ctx, workload.Options{TTL: s.ttl})
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (s *subject) try(ctx context.Context) error {
 	return errors.Join(err, client.Close())
 }
 
-func (s *subject) remove() error {
+func (s *benchTarget) remove() error {
 	if s.dir == "" {
 		return nil
 	}

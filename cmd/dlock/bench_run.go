@@ -32,7 +32,7 @@ type benchResult struct {
 // A benchStep is one workload.
 type benchStep struct {
 	title string
-	run   func(ctx context.Context, s *subject, r *benchResult) error
+	run   func(ctx context.Context, s *benchTarget, r *benchResult) error
 }
 
 const (
@@ -41,33 +41,33 @@ const (
 )
 
 func (z benchSize) steps() []benchStep {
-	load := func(s *subject, name string, clients, goroutines int) workload.Load {
+	load := func(s *benchTarget, name string, clients, goroutines int) workload.Load {
 		return workload.Load{Name: s.names + "/" + name, Clients: clients, Goroutines: goroutines, Time: z.Time, TTL: s.ttl}
 	}
 	return []benchStep{
-		{"a free lock", func(ctx context.Context, s *subject, r *benchResult) (err error) {
+		{"a free lock", func(ctx context.Context, s *benchTarget, r *benchResult) (err error) {
 			r.Free, err = workload.OwnKeys(ctx, s.Contender, load(s, "free", 1, 1))
 			return err
 		}},
-		{"own locks", func(ctx context.Context, s *subject, r *benchResult) (err error) {
+		{"own locks", func(ctx context.Context, s *benchTarget, r *benchResult) (err error) {
 			r.Own, err = workload.OwnKeys(ctx, s.Contender, load(s, "own", 1, z.Goroutines))
 			return err
 		}},
-		{"goroutines", func(ctx context.Context, s *subject, r *benchResult) (err error) {
+		{"goroutines", func(ctx context.Context, s *benchTarget, r *benchResult) (err error) {
 			r.Goroutines, err = workload.OneKey(ctx, s.Contender, load(s, "goroutines", 1, z.Clients))
 			return err
 		}},
-		{"clients", func(ctx context.Context, s *subject, r *benchResult) (err error) {
+		{"clients", func(ctx context.Context, s *benchTarget, r *benchResult) (err error) {
 			r.Clients, err = workload.OneKey(ctx, s.Contender, load(s, "clients", z.Clients, z.Clients))
 			return err
 		}},
-		{"held locks", func(ctx context.Context, s *subject, r *benchResult) (err error) {
+		{"held locks", func(ctx context.Context, s *benchTarget, r *benchResult) (err error) {
 			r.Held, err = workload.Held(ctx, s.Contender, workload.Stock{
 				Name: s.names + "/held", Locks: z.Held, TTL: s.ttl, Time: max(z.Time, min(s.ttl, 2*z.Time)),
 			})
 			return err
 		}},
-		{"waiting", func(ctx context.Context, s *subject, r *benchResult) (err error) {
+		{"waiting", func(ctx context.Context, s *benchTarget, r *benchResult) (err error) {
 			r.Waiting, err = workload.Waiting(ctx, s.Contender, workload.Queue{
 				Name: s.names + "/waiting", Waiters: z.Waiting, Clients: min(z.Waiting, queueClients), Time: z.Time, TTL: queueTTL,
 			})
@@ -77,7 +77,7 @@ func (z benchSize) steps() []benchStep {
 }
 
 // runAll lets the backends take turns at each workload.
-func (o *benchOptions) runAll(ctx context.Context, all []*subject) (*benchReport, error) {
+func (o *benchOptions) runAll(ctx context.Context, all []*benchTarget) (*benchReport, error) {
 	report := &benchReport{Seconds: o.size.Time.Seconds()}
 	for _, s := range all {
 		report.Backends = append(report.Backends, &benchResult{Backend: s.Name, TTL: s.ttl.Seconds()})

@@ -12,7 +12,7 @@ import (
 	"github.com/dlock-go/dlock/internal/workload"
 )
 
-//go:embed benchpage.html
+//go:embed bench_page.html
 var benchPage string
 
 var benchTemplate = template.Must(template.New("page").Parse(benchPage))

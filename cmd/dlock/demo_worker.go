@@ -10,27 +10,27 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const clerkName = "clerk"
+const workerName = "worker"
 
-// newClerk is the command that one process of the demo runs.
-func newClerk(std stdio) *cobra.Command {
+// newWorker is the command that one process of the demo runs.
+func newWorker(std stdio) *cobra.Command {
 	var dir, lock string
 	var number int
 	c := &cobra.Command{
-		Use:    clerkName,
+		Use:    workerName,
 		Short:  "Sell from the stock of a demo",
 		Hidden: true,
 		Args:   noArguments,
-		RunE:   func(*cobra.Command, []string) error { return clerkMain(std, dir, number, lock) },
+		RunE:   func(*cobra.Command, []string) error { return workerMain(std, dir, number, lock) },
 	}
-	c.Flags().StringVar(&dir, "dir", "", "directory of the shop")
-	c.Flags().IntVar(&number, "number", 0, "number of the clerk")
+	c.Flags().StringVar(&dir, "dir", "", "directory of the stock")
+	c.Flags().IntVar(&number, "number", 0, "number of the worker")
 	c.Flags().StringVar(&lock, "lock", "", "name of the lock, empty for none")
 	return c
 }
 
-func clerkMain(std stdio, dir string, number int, lock string) error {
-	s, err := openShop(dir)
+func workerMain(std stdio, dir string, number int, lock string) error {
+	s, err := openStock(dir)
 	if err != nil {
 		return err
 	}
@@ -49,24 +49,24 @@ func clerkMain(std stdio, dir string, number int, lock string) error {
 		defer closeClient(client)
 		serve = func() (bool, time.Duration, error) { return locked(client.Mutex(lock), s) }
 	}
-	if err := awaitOpening(std); err != nil {
+	if err := awaitStart(std); err != nil {
 		return err
 	}
 	return sellOut(b, serve)
 }
 
-// gate is the descriptor of a pipe whose end is the opening of the shop. One
-// close reaches all clerks at once, so that no one sells out before another
+// startPipe is the descriptor of a pipe whose end is the start of the round. One
+// close reaches all workers at once, so that no one sells out before another
 // has begun.
-const gate = 3
+const startPipe = 3
 
-// awaitOpening says that the clerk is there, and waits for the opening.
-func awaitOpening(std stdio) error {
+// awaitStart says that the worker is there, and waits for the start.
+func awaitStart(std stdio) error {
 	go dieWith(std.in)
 	if _, err := std.out.Write([]byte{'\n'}); err != nil {
 		return err
 	}
-	_, err := io.Copy(io.Discard, os.NewFile(gate, "gate"))
+	_, err := io.Copy(io.Discard, os.NewFile(startPipe, "start"))
 	return err
 }
 
@@ -89,12 +89,12 @@ func sellOut(b book, serve func() (sold bool, waited time.Duration, err error)) 
 	}
 }
 
-func unlocked(s *shop) (sold bool, waited time.Duration, err error) {
+func unlocked(s *stockFile) (sold bool, waited time.Duration, err error) {
 	sold, err = s.sell()
 	return sold, 0, err
 }
 
-func locked(m *dlock.Mutex, s *shop) (sold bool, waited time.Duration, err error) {
+func locked(m *dlock.Mutex, s *stockFile) (sold bool, waited time.Duration, err error) {
 	start := time.Now()
 	err = dlock.Do(context.Background(), m, func(context.Context, *dlock.Lease) error {
 		waited = time.Since(start)

@@ -15,14 +15,14 @@ import (
 )
 
 // alone reports whether the backend lives in one process.
-func (s *scene) alone() bool {
+func (s *scenario) alone() bool {
 	s.Helper()
 	return s.unable(s.URL == "", "URL")
 }
 
 // strangers checks, for a backend that lives in one process, that its locks mean
 // nothing to another.
-func (s *scene) strangers() {
+func (s *scenario) strangers() {
 	s.URL = s.Scheme + "://"
 	lease := s.locked(s.open().Mutex(s.name))
 	p := s.process()
@@ -34,7 +34,7 @@ func (s *scene) strangers() {
 }
 
 // opened starts a process with an open client.
-func (s *scene) opened() *process {
+func (s *scenario) opened() *process {
 	s.Helper()
 	p := s.process()
 	p.do("open", s.TTL)
@@ -42,7 +42,7 @@ func (s *scene) opened() *process {
 }
 
 // exclusionProcesses has processes sell from one stock.
-func exclusionProcesses(s *scene) {
+func exclusionProcesses(s *scenario) {
 	if s.URL == "" {
 		s.strangers()
 		return
@@ -90,13 +90,13 @@ func parseIntervals(text string) []interval {
 	return out
 }
 
-func crashHolderKilled(s *scene) { s.crash((*process).kill) }
+func crashHolderKilled(s *scenario) { s.crash((*process).kill) }
 
-func crashHolderExits(s *scene) {
+func crashHolderExits(s *scenario) {
 	s.crash(func(p *process) { p.send("exit"); <-p.gone })
 }
 
-func (s *scene) crash(end func(*process)) {
+func (s *scenario) crash(end func(*process)) {
 	if s.alone() {
 		return
 	}
@@ -113,7 +113,7 @@ func (s *scene) crash(end func(*process)) {
 
 // crashReaderKilled kills a reader while others come and go: a writer gets in
 // all the same.
-func crashReaderKilled(s *scene) {
+func crashReaderKilled(s *scenario) {
 	s.needs(Readers)
 	if s.alone() {
 		return
@@ -131,7 +131,7 @@ func crashReaderKilled(s *scene) {
 
 // crashRestart restarts the server under a holder and a waiter. Both finish, and
 // where holds are durable the holder is alone until it has.
-func crashRestart(s *scene) {
+func crashRestart(s *scenario) {
 	if s.unable(s.Restart == nil, "Restart") {
 		return
 	}
@@ -160,7 +160,7 @@ func crashRestart(s *scene) {
 
 // stays checks that a lock is still held after a restart: for its holder, for who
 // waits, and for a stranger.
-func (s *scene) stays(lease *dlock.Lease, next *attempt) {
+func (s *scenario) stays(lease *dlock.Lease, next *attempt) {
 	s.Helper()
 	c := s.open()
 	s.eventually("the server says who holds", func() bool {
@@ -176,7 +176,7 @@ func (s *scene) stays(lease *dlock.Lease, next *attempt) {
 	s.must(next.waiting() || next.err != nil, "a restart let the next in")
 }
 
-func waitQueuedProcessKilled(s *scene) {
+func waitQueuedProcessKilled(s *scenario) {
 	if s.alone() {
 		return
 	}
@@ -194,7 +194,7 @@ func waitQueuedProcessKilled(s *scene) {
 
 // waitQueuedProcessStopped stops a waiter. The others go on without it, and
 // when it wakes up it never believes that it holds what it does not.
-func waitQueuedProcessStopped(s *scene) {
+func waitQueuedProcessStopped(s *scenario) {
 	if s.alone() {
 		return
 	}
@@ -229,7 +229,7 @@ func waitQueuedProcessStopped(s *scene) {
 // lossStoppedHolder stops a holder past its TTL. When it wakes up it knows
 // that it has lost the lock before it claims to hold it, and its token is
 // older than the next holder's.
-func lossStoppedHolder(s *scene) {
+func lossStoppedHolder(s *scenario) {
 	if s.alone() {
 		return
 	}
@@ -261,7 +261,7 @@ func lossStoppedHolder(s *scene) {
 }
 
 // tokenGrowsAcrossProcesses hands the lock from process to process.
-func tokenGrowsAcrossProcesses(s *scene) {
+func tokenGrowsAcrossProcesses(s *scenario) {
 	if s.alone() {
 		return
 	}

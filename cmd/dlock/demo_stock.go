@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// thinking is how long a clerk looks at the stock before taking from it. It is
+// thinking is how long a worker looks at the stock before taking from it. It is
 // a sleep, so that others get to run in between even on a single core.
 const thinking = 100 * time.Microsecond
 
@@ -21,35 +21,35 @@ func think() {
 	_ = syscall.Nanosleep(&t, nil) // a signal may shorten it
 }
 
-// A shop keeps its stock in a plain file. Clerks share that file and nothing
+// A stockFile is the stock, in a plain file. Workers share that file and nothing
 // else; each writes a book of sales.
-type shop struct {
+type stockFile struct {
 	dir   string
 	stock *os.File
 }
 
-func createShop(dir string, stock int) (*shop, error) {
+func createStock(dir string, stock int) (*stockFile, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	s, err := openShop(dir)
+	s, err := openStock(dir)
 	if err != nil {
 		return nil, err
 	}
 	return s, s.setLeft(stock)
 }
 
-func openShop(dir string) (*shop, error) {
+func openStock(dir string) (*stockFile, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "stock"), os.O_RDWR|os.O_CREATE, 0o600)
-	return &shop{dir: dir, stock: f}, err
+	return &stockFile{dir: dir, stock: f}, err
 }
 
-func (s *shop) close() { _ = s.stock.Close() }
+func (s *stockFile) close() { _ = s.stock.Close() }
 
 // digits makes each write of the stock replace the whole of the last one.
 const digits = 10
 
-func (s *shop) left() (int, error) {
+func (s *stockFile) left() (int, error) {
 	text := make([]byte, digits)
 	if _, err := s.stock.ReadAt(text, 0); err != nil {
 		return 0, err
@@ -57,13 +57,13 @@ func (s *shop) left() (int, error) {
 	return strconv.Atoi(string(text))
 }
 
-func (s *shop) setLeft(n int) error {
+func (s *stockFile) setLeft(n int) error {
 	_, err := s.stock.WriteAt(fmt.Appendf(nil, "%0*d\n", digits, n), 0)
 	return err
 }
 
 // sell takes one piece from the stock. It reports false if there is none.
-func (s *shop) sell() (bool, error) {
+func (s *stockFile) sell() (bool, error) {
 	left, err := s.left()
 	if err != nil || left == 0 {
 		return false, err
@@ -72,16 +72,16 @@ func (s *shop) sell() (bool, error) {
 	return true, s.setLeft(left - 1)
 }
 
-// A book is one clerk's list of sales: for each, how long the clerk had to
+// A book is one worker's list of sales: for each, how long the worker had to
 // wait for the lock.
 type book struct{ file *os.File }
 
-func (s *shop) bookOf(clerk int) string {
-	return filepath.Join(s.dir, "clerk-"+strconv.Itoa(clerk))
+func (s *stockFile) bookOf(worker int) string {
+	return filepath.Join(s.dir, "worker-"+strconv.Itoa(worker))
 }
 
-func (s *shop) openBook(clerk int) (book, error) {
-	f, err := os.OpenFile(s.bookOf(clerk), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+func (s *stockFile) openBook(worker int) (book, error) {
+	f, err := os.OpenFile(s.bookOf(worker), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	return book{f}, err
 }
 
@@ -90,9 +90,9 @@ func (b book) enter(waited time.Duration) error {
 	return err
 }
 
-// readBook returns the number of sales in a clerk's book and the longest wait.
-func (s *shop) readBook(clerk int) (sold int, longest time.Duration, err error) {
-	f, err := os.Open(s.bookOf(clerk))
+// readBook returns the number of sales in a worker's book and the longest wait.
+func (s *stockFile) readBook(worker int) (sold int, longest time.Duration, err error) {
+	f, err := os.Open(s.bookOf(worker))
 	if err != nil {
 		return 0, 0, err
 	}

@@ -21,6 +21,7 @@ var phrases = []struct {
 	{dlock.ErrUnavailable, "the backend cannot be reached"},
 	{dlock.ErrAuth, "the backend denies access"},
 	{dlock.ErrConflict, "something else has the place of the lock %s on the backend"},
+	{dlock.ErrNotHeld, "nobody holds the lock %s, or not with that token"},
 	{dlock.ErrUnsupported, "the backend cannot do this"},
 }
 

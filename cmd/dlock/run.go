@@ -35,6 +35,8 @@ With --min-hold a job that is over at once does not run a second time on a machi
 whose clock is a little behind. Redis, etcd and a quorum keep the lock by themselves;
 elsewhere dlock stays until the time is over.
 
+Without dlock.label in the URL, dlock show tells others this host and process.
+
 COMMAND inherits all of the environment but DLOCK_URL. Unless --min-hold has it stay,
 dlock ends at most two seconds after COMMAND, also if the backend does not answer: the lock is then free
 when its TTL is over.
@@ -194,7 +196,7 @@ func (o *runOptions) obtain(signals <-chan os.Signal, url, name string) (*dlock.
 }
 
 func (o *runOptions) lock(ctx context.Context, client *dlock.Client, name string) (*dlock.Lease, error) {
-	var settings []dlock.Option
+	settings := []dlock.Option{dlock.WithLabel(o.ownLabel())}
 	if o.ttl > 0 {
 		settings = append(settings, dlock.WithTTL(o.ttl))
 	}
@@ -215,6 +217,18 @@ func (o *runOptions) lock(ctx context.Context, client *dlock.Client, name string
 		return l.TryLock(ctx)
 	}
 	return l.Lock(ctx)
+}
+
+// ownLabel is the label of the URL, or else host and process.
+func (o *runOptions) ownLabel() string {
+	if u, err := backend.ParseURL(backendURL(o.backend, defaultURL)); err == nil && u.Params.Has("dlock.label") {
+		return u.Params.Take("dlock.label", "")
+	}
+	host, err := os.Hostname()
+	if err != nil || len(host) > 64 {
+		host = "unknown host"
+	}
+	return fmt.Sprintf("%s, process %d", host, os.Getpid())
 }
 
 // explain is why there is no lock: a signal, if one has come, else err with

@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/spf13/cobra"
+)
+
+// A query is a command that asks a backend about locks.
+type query struct {
+	std     stdio
+	backend string
+	json    bool
+}
+
+// newQuery returns the command use, which does f. The shell completes its
+// argument, if it takes one, to names.
+func newQuery(std stdio, use, short, long string, args cobra.PositionalArgs, f func(ctx context.Context, q *query, c *dlock.Client, args []string) error) *cobra.Command {
+	q := &query{std: std}
+	cmd := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Long:  long + "\n\n" + exitHelp(false),
+		Args: func(c *cobra.Command, given []string) error {
+			if err := args(c, given); err != nil {
+				return usageError(fmt.Errorf("want dlock %s", use))
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, given []string) error {
+			return q.run(func(ctx context.Context, c *dlock.Client) error { return f(ctx, q, c, given) })
+		},
+	}
+	if strings.Contains(use, " ") {
+		cmd.ValidArgsFunction = q.completeName
+	}
+	backendFlag(cmd, &q.backend, "files of this user")
+	cmd.Flags().BoolVar(&q.json, "json", false, "print JSON for programs, one object a line")
+	return cmd
+}
+
+// run calls f with a client and a context that an ending signal ends.
+func (q *query) run(f func(context.Context, *dlock.Client) error) error {
+	hideSelf()
+	ctx, stop := untilEnding(catch(ending...))
+	defer stop()
+	client, err := openClient(ctx, backendURL(q.backend, defaultURL))
+	if err == nil {
+		defer closeClient(client)
+		err = f(ctx, client)
+	}
+	if signalled := ended(ctx); signalled != nil {
+		return signalled
+	}
+	return err
+}
+
+// maxCompletions bounds how many names a shell is offered.
+const maxCompletions = 100
+
+// completeName offers the names that are in use, within a second.
+func (q *query) completeName(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	if len(args) == 0 {
+		_ = q.run(func(ctx context.Context, c *dlock.Client) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			var err error
+			names, _, err = someNames(ctx, c, typed, maxCompletions)
+			return err
+		})
+	}
+	for i, name := range names {
+		names[i] = printable(name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// someNames returns up to limit names that begin with prefix, sorted, and whether there
+// are more.
+func someNames(ctx context.Context, c *dlock.Client, prefix string, limit int) (names []string, more bool, err error) {
+	seen := make(map[string]bool)
+	for name, err := range c.Names(ctx, prefix) {
+		if err != nil {
+			return nil, false, err
+		}
+		if seen[name] {
+			continue
+		}
+		if len(names) == limit {
+			more = true
+			break
+		}
+		seen[name] = true
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names, more, nil
+}
+
+func newLs(std stdio) *cobra.Command {
+	return newQuery(std, "ls [PREFIX]", "List the names that are held or waited for",
+		"Print the name of each lock that begins with PREFIX and is held or waited for.",
+		cobra.MaximumNArgs(1), func(ctx context.Context, q *query, c *dlock.Client, args []string) error {
+			for name, err := range c.Names(ctx, strings.Join(args, "")) {
+				if err != nil {
+					return err
+				}
+				if err := q.printName(name); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+}
+
+func (q *query) printName(name string) error {
+	if q.json {
+		return printJSON(q.std.out, struct {
+			Name string `json:"name"`
+		}{name})
+	}
+	_, err := fmt.Fprintln(q.std.out, printable(name))
+	return err
+}
+
+func newShow(std stdio) *cobra.Command {
+	return newQuery(std, "show NAME", "Show who holds a lock and who waits for it",
+		"Print the holders of the lock NAME, and those who wait in the order in which they\nwill be served. What the backend does not know is a dash.",
+		cobra.ExactArgs(1), func(ctx context.Context, q *query, c *dlock.Client, args []string) error {
+			s, err := c.Inspect(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if q.json {
+				return printJSON(q.std.out, newSnapshot(args[0], s))
+			}
+			return printSnapshot(q.std.out, args[0], s)
+		})
+}
+
+func newPing(std stdio) *cobra.Command {
+	return newQuery(std, "ping", "Ask the backend for a sign of life",
+		"Ask the backend for a sign of life, and print its version if it tells.",
+		noArguments, func(ctx context.Context, q *query, c *dlock.Client, _ []string) error {
+			start := time.Now()
+			if err := c.Ping(ctx); err != nil {
+				return err
+			}
+			took, info := time.Since(start), c.Info()
+			if q.json {
+				return printJSON(q.std.out, struct {
+					Backend string  `json:"backend"`
+					Address string  `json:"address"`
+					Version string  `json:"version,omitempty"`
+					Seconds float64 `json:"seconds"`
+				}{info.Backend, info.Address, info.Version, took.Seconds()})
+			}
+			_, err := fmt.Fprintf(q.std.out, "%s answers in %v, version %s\n", printable(info.Address),
+				took.Round(10*time.Microsecond), orDash(printable(info.Version)))
+			return err
+		})
+}
+
+// A snapshot is a dlock.Snapshot as JSON.
+type snapshot struct {
+	Name    string  `json:"name"`
+	Holders []party `json:"holders"`
+	Waiters []party `json:"waiters"`
+}
+
+type party struct {
+	Label   string     `json:"label,omitempty"`
+	Client  string     `json:"client,omitempty"`
+	Mode    string     `json:"mode"`
+	Entries int        `json:"entries,omitempty"`
+	Since   *time.Time `json:"since,omitempty"`
+	Left    float64    `json:"left_seconds,omitempty"`
+	Token   uint64     `json:"token,omitempty"`
+}
+
+func newSnapshot(name string, s dlock.Snapshot) snapshot {
+	return snapshot{name, newParties(s.Holders), newParties(s.Waiters)}
+}
+
+func newParties(parties []dlock.Party) []party {
+	out := make([]party, 0, len(parties))
+	for _, p := range parties {
+		one := party{Label: p.Label, Client: shortClient(p), Mode: p.Mode.String(), Entries: p.Entries, Left: p.Left.Seconds(), Token: p.Token}
+		if !p.Since.IsZero() {
+			one.Since = &p.Since
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+// shortClient is enough of a client's ID to tell clients apart, and too little to act
+// as one.
+func shortClient(p dlock.Party) string { return p.Client[:min(len(p.Client), 8)] }
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+func printSnapshot(w io.Writer, name string, s dlock.Snapshot) error {
+	if len(s.Holders)+len(s.Waiters) == 0 {
+		_, err := fmt.Fprintf(w, "%s is free\n", printable(name))
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "\tMODE\tLABEL\tCLIENT\tFOR\tLEFT\tTOKEN\tENTRIES")
+	for _, h := range s.Holders {
+		printParty(t, "holds", h)
+	}
+	for i, h := range s.Waiters {
+		printParty(t, fmt.Sprintf("waits %d", i+1), h)
+	}
+	return t.Flush()
+}
+
+func printParty(w io.Writer, what string, p dlock.Party) {
+	token, entries := "", ""
+	if p.Token > 0 {
+		token = fmt.Sprint(p.Token)
+	}
+	if p.Entries > 0 {
+		entries = fmt.Sprint(p.Entries)
+	}
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", what, p.Mode, orDash(printable(p.Label)),
+		orDash(printable(shortClient(p))), orDash(age(p)), orDash(short(p.Left)), orDash(token), orDash(entries))
+}
+
+// age is for how long p has held the lock or waited for it, by this machine's clock.
+func age(p dlock.Party) string {
+	if p.Since.IsZero() {
+		return ""
+	}
+	return max(time.Since(p.Since), 0).Round(time.Second).String()
+}
+
+func short(d time.Duration) string {
+	if d <= 0 {
+		return ""
+	}
+	return d.Round(100 * time.Millisecond).String()
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// errNobody says that the lock is free already.
+func errNobody(name string) error {
+	return &dlock.Error{Op: "break", Name: name, Kind: dlock.ErrNotHeld}
+}
+
+var errNotConfirmed = errors.New("left as it is")

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// expectOutput checks that dlock prints each of the texts, and nothing on stderr.
+func (s *shell) expectOutput(args []string, texts ...string) {
+	s.t.Helper()
+	_, p := s.run(args...)
+	p.expect(0, "")
+	for _, text := range texts {
+		if !strings.Contains(p.out.String(), text) {
+			s.t.Errorf("%q printed %q, want %q in it", args, p.out.String(), text)
+		}
+	}
+}
+
+func TestShowAndList(t *testing.T) {
+	s := newShell(t)
+	s.expectOutput([]string{"show", "app/job"}, "app/job is free\n")
+	holder := s.start("run", "app/job", "--", "sh", "-c", "echo > held; exec sleep 300")
+	s.await("held")
+	waiter := s.start("run", "app/job", "--", "true")
+	until(t, "waiter", func() bool {
+		_, p := s.run("show", "app/job")
+		return strings.Contains(p.out.String(), "waits 1")
+	})
+
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.expectOutput([]string{"show", "app/job"}, "MODE", "holds", "exclusive", host)
+	s.expectOutput([]string{"ls"}, "app/job\n")
+	s.expectOutput([]string{"ls", "--json", "app/"}, `{"name":"app/job"}`+"\n")
+	if _, p := s.run("__complete", "show", "app"); !strings.HasPrefix(p.out.String(), "app/job\n") {
+		t.Errorf("completed to %q", p.out.String())
+	}
+	if _, p := s.run("ls", "other/"); p.out.String() != "" {
+		t.Errorf("other names: %q", p.out.String())
+	}
+
+	_, p := s.run("show", "--json", "app/job")
+	var got snapshot
+	if err := json.Unmarshal(p.out.Bytes(), &got); err != nil || len(got.Holders) != 1 || len(got.Waiters) != 1 || got.Holders[0].Token == 0 {
+		t.Errorf("%v: %s", err, p.out.String())
+	}
+
+	holder.signal(syscall.SIGTERM)
+	waiter.expect(0, "")
+}
+
+func TestWatch(t *testing.T) {
+	s := newShell(t)
+	s.start("run", "app/job", "--", "sh", "-c", "echo > held; exec sleep 300")
+	s.await("held")
+	screen, err := os.Create(filepath.Join(s.dir, "screen"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer screen.Close()
+	watch := s.command("watch", "app/")
+	watch.Stdout = screen
+	if err := watch.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if text := s.await("screen"); !strings.Contains(text, "WAITERS") || !strings.Contains(text, "app/job") {
+		t.Errorf("shows %q", text)
+	}
+	if err := watch.Process.Signal(syscall.SIGINT); err != nil {
+		t.Error(err)
+	}
+	_ = watch.Wait()
+	if code := watch.ProcessState.ExitCode(); code != exitSignal+int(syscall.SIGINT) {
+		t.Errorf("exited with %d", code)
+	}
+}
+
+func TestUnlockWants(t *testing.T) {
+	s := newShell(t)
+	for message, args := range map[string][]string{
+		"only with --force":  {"unlock", "job"},
+		"give --yes":         {"unlock", "--force", "job"},
+		"a token is":         {"unlock", "--force", "--yes", "--token", "0", "job"},
+		"want dlock unlock":  {"unlock", "--force", "--yes"},
+		"want dlock show":    {"show"},
+		"want dlock ls":      {"ls", "a", "b"},
+		"invalid name":       {"show", ""},
+		"--backend is empty": {"ping", "--backend", ""},
+	} {
+		s.start(args...).expect(exitUsage, message)
+	}
+	s.start("unlock", "--force", "--yes", "job").expect(exitFailed, "nobody holds the lock")
+	s.start("ping", "--backend", "redis://127.0.0.1:1").expect(exitUnavailable, "cannot be reached")
+}
+
+func TestUnlockOnRedis(t *testing.T) {
+	s, c := newRedisShell(t)
+	s.expectOutput([]string{"ping"}, "redis://", "version")
+	stuck := s.start("run", "-t", "2s", "job", "--", "sh", "-c", "echo $DLOCK_TOKEN > held; exec sleep 300")
+	token := s.await("held")
+	s.start("unlock", "--force", "--yes", "--token", "1", "job").expect(exitFailed, "not with that token")
+	next := s.start("run", "job", "--", "sh", "-c", "test $DLOCK_TOKEN -gt $(cat held) && exit 5")
+	s.expectOutput([]string{"unlock", "--force", "--yes", "job"}, "job", "token "+token)
+	next.expect(5, "")
+	stuck.expect(exitLost, "lost")
+	expectNoHolds(t, c)
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/dlock-go/dlock"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+const unlockHelp = `Take the lock NAME away from whoever holds it. The next waiter gets it at once.
+
+The holder learns of it at its next renewal at the latest, and goes on working until
+then: make sure that it is stuck or gone. With --token the lock is taken away only if
+the hold has that fencing token still, as dlock show prints it.`
+
+func newUnlock(std stdio) *cobra.Command {
+	var force, yes bool
+	var token uint64
+	c := newQuery(std, "unlock --force NAME", "Take a lock away from its holder", unlockHelp, cobra.ExactArgs(1),
+		func(ctx context.Context, q *query, c *dlock.Client, args []string) error {
+			return q.unlock(ctx, c, args[0], token, yes)
+		})
+	f := c.Flags()
+	f.BoolVar(&force, "force", false, "needed: the holder is not asked")
+	f.BoolVarP(&yes, "yes", "y", false, "do not ask whether to go on")
+	f.Uint64Var(&token, "token", 0, "only the hold with this fencing `token`")
+	open := c.PreRunE
+	c.PreRunE = func(c *cobra.Command, args []string) error {
+		switch {
+		case !force:
+			return usageError(errors.New("a lock is taken away only with --force"))
+		case c.Flags().Changed("token") && token == 0:
+			return usageError(errors.New("a token is positive"))
+		case !yes && !term.IsTerminal(int(std.in.Fd())):
+			return usageError(errors.New("without a terminal to ask at, give --yes"))
+		}
+		return open(c, args)
+	}
+	return c
+}
+
+// unlock breaks the holds of the lock, or the one with the token that was given.
+func (q *query) unlock(ctx context.Context, c *dlock.Client, name string, token uint64, yes bool) error {
+	tokens := []uint64{token}
+	if token == 0 || !yes {
+		s, err := c.Inspect(ctx, name)
+		if err != nil {
+			return err
+		}
+		if token == 0 {
+			tokens = tokensOf(s)
+		}
+		if len(s.Holders) == 0 {
+			return errNobody(name)
+		}
+		if !yes {
+			if err := printSnapshot(q.std.err, name, s); err != nil {
+				return err
+			}
+		}
+	}
+	if !yes && !q.confirm(ctx, name) {
+		return errNotConfirmed
+	}
+	for _, token := range tokens {
+		if err := c.Break(ctx, name, token); err != nil {
+			return err
+		}
+		if err := q.printBroken(name, token); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (q *query) printBroken(name string, token uint64) error {
+	if q.json {
+		return printJSON(q.std.out, struct {
+			Name  string `json:"name"`
+			Token uint64 `json:"token"`
+		}{name, token})
+	}
+	_, err := fmt.Fprintf(q.std.out, "%s: taken away from the holder with token %d\n", printable(name), token)
+	return err
+}
+
+// tokensOf returns the tokens of the holders, each once.
+func tokensOf(s dlock.Snapshot) []uint64 {
+	var tokens []uint64
+	seen := make(map[uint64]bool)
+	for _, h := range s.Holders {
+		if !seen[h.Token] {
+			seen[h.Token] = true
+			tokens = append(tokens, h.Token)
+		}
+	}
+	return tokens
+}
+
+// confirm asks at the terminal. A signal that ends dlock is a no.
+func (q *query) confirm(ctx context.Context, name string) bool {
+	fmt.Fprintf(q.std.err, "Take the lock %s away? [y/N] ", printable(name))
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(q.std.in).ReadString('\n')
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case text := <-answer:
+		return text == "y" || text == "yes"
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -7,6 +7,7 @@ MUTANT  ?=
 ONLY    ?=
 DURATION ?= 1h
 SEED    ?= 0
+GOLANGCI    = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 SHELL := /bin/bash
@@ -23,6 +24,14 @@ test: servers check ## install what is missing, then pass every test on every ba
 	go -C internal/simulation test -timeout 10m ./...
 	$(MAKE) examples
 	$(MAKE) conformance
+
+quick: ## vet, unit tests, the suite in memory and on files: needs no server
+	go vet ./...
+	go test . ./backend ./internal/renewal ./backend/memory ./backend/file
+	DLOCK_CONFORMANCE_TTL=2s go test ./conformance -backend=memory,file
+
+lint: ## what else golangci-lint finds: see .golangci.yml
+	go run $(GOLANGCI) run ./...
 
 conformance: ## the conformance suite: make conformance BACKEND=redis COUNT=20
 	go test -v -race -shuffle=on -count=$(COUNT) -timeout 60m ./conformance -backend=$(BACKEND) | \
@@ -87,4 +96,4 @@ up: ## start the servers of docker-compose.yml, for people who have Docker
 down: ## stop them and drop their data
 	docker compose down --volumes
 
-.PHONY: help test conformance compat examples chaos failovers soak simulate mutants check servers bench compare fuzz up down
+.PHONY: help test quick lint conformance compat examples chaos failovers soak simulate mutants check servers bench compare fuzz up down

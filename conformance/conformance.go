@@ -219,6 +219,17 @@ var properties = []property{
 	{"Bad/ForeignState", badForeignState, false},
 	{"Bad/NoSecrets", badNoSecrets, false},
 
+	{"Inspect/Holder", inspectHolder, false},
+	{"Inspect/Waiters", inspectWaiters, false},
+	{"Inspect/Readers", inspectReaders, false},
+	{"Inspect/Lost", inspectLost, false},
+	{"Inspect/LeavesNothing", inspectLeavesNothing, quiet},
+	{"Inspect/Names", inspectNames, quiet},
+	{"Inspect/NoSecrets", inspectNoSecrets, false},
+	{"Break/Holder", breakHolder, false},
+	{"Break/Races", breakRaces, false},
+	{"Ping/Answers", pingAnswers, false},
+
 	{"Register/Proposal", registerProposal, false},
 	{"Register/Raise", registerRaise, false},
 	{"Register/Rejoin", registerRejoin, false},

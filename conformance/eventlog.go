@@ -1,7 +1,9 @@
 package conformance
 
 import (
+	"flag"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -96,6 +98,23 @@ func (s *scenario) tell() {
 	s.Logf("who held what:\n%sTTL %v, of which a holder counts on %v; limit of the property %v, it took %v; %s",
 		s.log.String(), s.TTL, s.TTL-backend.Margin(s.TTL), s.limit,
 		time.Since(s.log.start).Round(time.Millisecond), clock.since(s.log.start))
+	s.Logf("run it again: %s", again(s.TB.Name()))
+}
+
+// again returns the command that runs just the test of that name, with the flags that
+// the test binary was given for its own use.
+func again(test string) string {
+	args := []string{"go test"}
+	flag.Visit(func(f *flag.Flag) {
+		if !strings.HasPrefix(f.Name, "test.") {
+			args = append(args, fmt.Sprintf("-%s=%v", f.Name, f.Value))
+		}
+	})
+	parts := strings.Split(test, "/")
+	for i, part := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
+	}
+	return strings.Join(args, " ") + " -run '" + strings.Join(parts, "/") + "'"
 }
 
 // short cuts a name that is there to be long.

@@ -129,7 +129,7 @@ func TestFailureTellsWhoHeldWhat(t *testing.T) {
 	})
 	for _, want := range []string{
 		"this fails", "client 1 acquired", fmt.Sprintf("token %d", token), "believes that it holds", "TTL 1s", "limit of the property 2m0s",
-		"did not run for 2.1s",
+		"did not run for 2.1s", "-run '^TestFailureTellsWhoHeldWhat$'",
 	} {
 		if !strings.Contains(r.output(), want) {
 			t.Errorf("a failure does not say %q but\n%s", want, r.output())

@@ -1,0 +1,361 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+// inspector returns a client's backend as an Inspector. It is nil, and the property
+// not applicable, if the backend is none.
+func (s *scenario) inspector() backend.Inspector {
+	s.Helper()
+	i, ok := s.open().Backend.(backend.Inspector)
+	if s.na(!ok, "the backend is no Inspector") {
+		return nil
+	}
+	return i
+}
+
+// breaker returns a client's backend as a Breaker. It is nil, and the property not
+// applicable, if the backend is none, or cannot take a hold away.
+func (s *scenario) breaker() backend.Breaker {
+	s.Helper()
+	b, ok := s.open().Backend.(backend.Breaker)
+	if s.na(!ok, "the backend is no Breaker") {
+		return nil
+	}
+	lease := s.locked(s.open().Mutex(s.sub("first")))
+	err := b.Break(s.ctx, s.sub("first"), lease.Token())
+	if s.na(errors.Is(err, backend.ErrUnsupported), "the backend can take no hold away") {
+		return nil
+	}
+	s.ok(err)
+	if err := b.Break(s.ctx, s.sub("free"), 1); !errors.Is(err, backend.ErrNotHeld) {
+		s.Fatalf("Break of a free lock returned %v", err)
+	}
+	return b
+}
+
+// inspect returns what the server says of the lock of that name.
+func (s *scenario) inspect(i backend.Inspector, name string) backend.Snapshot {
+	s.Helper()
+	snapshot, err := i.Inspect(s.ctx, name)
+	s.ok(err)
+	return snapshot
+}
+
+// shows waits until the server says of name what cond asks for: a request may return
+// before the last server knows of it.
+func (s *scenario) shows(i backend.Inspector, name, what string, cond func(backend.Snapshot) bool) {
+	s.Helper()
+	var last backend.Snapshot
+	for start := time.Now(); ; {
+		if last = s.inspect(i, name); cond(last) {
+			return
+		}
+		s.pass(time.Millisecond)
+		if time.Since(start)-clock.stalled(start) > 5*s.TTL {
+			s.Fatalf("Inspect does not show %s but %+v", what, last)
+		}
+	}
+}
+
+func isFree(n backend.Snapshot) bool { return len(n.Holders) == 0 && len(n.Waiters) == 0 }
+
+// inspectHolder inspects a lock that is free, held, entered again and free again.
+func inspectHolder(s *scenario) {
+	i := s.inspector()
+	if i == nil {
+		return
+	}
+	s.shows(i, s.name, "a free lock", isFree)
+	l := s.openWith(dlock.Options{Label: "hölder 1"}).Mutex(s.name)
+	lease := s.locked(l)
+	s.shows(i, s.name, "its holder", func(n backend.Snapshot) bool {
+		return len(n.Holders) == 1 && len(n.Waiters) == 0
+	})
+	h := s.inspect(i, s.name).Holders[0]
+	s.must(h.Mode == backend.Exclusive && h.Label == "hölder 1", "the holder is %+v", h)
+	s.must(h.Entries >= 1, "a holder has entered %d times", h.Entries)
+	s.must(h.Token == 0 || h.Token == lease.Token(), "token %d, the holder's is %d", h.Token, lease.Token())
+	s.must(h.Left >= 0 && h.Left <= s.TTL+backend.Margin(s.TTL), "%v are left of %v", h.Left, s.TTL)
+	s.alive(lease)
+	again, err := l.Lock(lease.Context(s.ctx))
+	s.ok(err)
+	s.must(len(s.inspect(i, s.name).Holders) == 1, "an entry counts as a holder")
+	s.unlock(again)
+	s.unlock(lease)
+	s.shows(i, s.name, "a free lock again", isFree)
+}
+
+// inspectWaiters inspects a lock with three waiters: they are in the order in which
+// they get it.
+func inspectWaiters(s *scenario) {
+	i := s.inspector()
+	if i == nil {
+		return
+	}
+	lease := s.locked(s.openWith(dlock.Options{Label: "first"}).Mutex(s.name))
+	var waiting []*attempt
+	labels := []string{"second", "third", "fourth"}
+	for n, label := range labels {
+		waiting = append(waiting, s.queue(s.openWith(dlock.Options{Label: label}).Mutex(s.name), s.name, n+1))
+	}
+	for n := range labels {
+		s.shows(i, s.name, fmt.Sprintf("the waiters %q in this order", labels[n:]), func(got backend.Snapshot) bool {
+			return slices.EqualFunc(got.Waiters, labels[n:], func(p backend.Party, label string) bool {
+				return p.Label == label || p.Label == "" // what the server does not know is zero
+			})
+		})
+		s.unlock(lease)
+		lease = waiting[n].granted()
+		s.shows(i, s.name, "the holder "+labels[n], func(got backend.Snapshot) bool {
+			return len(got.Holders) == 1 && got.Holders[0].Label == labels[n]
+		})
+	}
+	s.unlock(lease)
+	s.shows(i, s.name, "a free lock", isFree)
+}
+
+// inspectReaders inspects a lock with readers, one of which was a writer.
+func inspectReaders(s *scenario) {
+	i := s.inspector()
+	if i == nil {
+		return
+	}
+	s.needs(Readers)
+	s.needs(Downgrade)
+	peers := s.opens(2)
+	writer := s.locked(peers[0].RWMutex(s.name))
+	s.ok(writer.Downgrade(s.ctx))
+	reader := s.rlocked(peers[1].RWMutex(s.name))
+	s.shows(i, s.name, "two readers", func(n backend.Snapshot) bool {
+		return len(n.Holders) == 2 && n.Holders[0].Mode == backend.Shared && n.Holders[1].Mode == backend.Shared
+	})
+	s.unlock(writer)
+	s.shows(i, s.name, "one reader", func(n backend.Snapshot) bool { return len(n.Holders) == 1 })
+	s.unlock(reader)
+	s.shows(i, s.name, "a free lock", isFree)
+}
+
+// inspectLost inspects a lock whose holder has lost it, and one whose holder's process
+// has died: it is not said to be held for longer than its lease.
+func inspectLost(s *scenario) {
+	i := s.inspector()
+	if i == nil {
+		return
+	}
+	lease := s.locked(s.open().Mutex(s.name))
+	s.Evict(s.TB, s.name)
+	s.lost(lease)
+	s.shows(i, s.name, "a free lock after the loss", isFree)
+	if s.URL == "" {
+		return
+	}
+	p := s.opened()
+	p.do("lock", "h", s.name, "exclusive")
+	s.shows(i, s.name, "the process that holds", func(n backend.Snapshot) bool { return len(n.Holders) == 1 })
+	p.kill()
+	s.shows(i, s.name, "a free lock after the crash", isFree)
+}
+
+// inspectLeavesNothing inspects names that nobody has used: the server has nothing
+// of them afterwards, nor of who asked.
+func inspectLeavesNothing(s *scenario) {
+	i := s.inspector()
+	if i == nil {
+		return
+	}
+	before := s.Residue(s.TB)
+	for n := range 20 {
+		s.must(isFree(s.inspect(i, s.sub(n))), "somebody has a name that nobody used")
+	}
+	for _, err := range i.Names(s.ctx, s.name) {
+		if unlisted(err) {
+			break
+		}
+		s.ok(err)
+	}
+	after := s.Residue(s.TB)
+	s.must(len(after) <= len(before), "Inspect left something: %v, before %v", after, before)
+}
+
+// unlisted reports whether err says that there is no list of names, or none for this
+// login.
+func unlisted(err error) bool {
+	return errors.Is(err, backend.ErrUnsupported) || errors.Is(err, backend.ErrAuth)
+}
+
+// inspectNames lists 1,000 names that are held and one that is waited for, among others.
+func inspectNames(s *scenario) {
+	i := s.inspector()
+	if i == nil {
+		return
+	}
+	const held = 1000
+	p := s.open()
+	prefix := "names/" + identity()[:8] + "/"
+	var mu sync.Mutex
+	var leases []*dlock.Lease
+	name := func(n int) string { return fmt.Sprintf("%sü %d", prefix, n) }
+	each(10, func(part int) {
+		for n := part; n < held; n += 10 {
+			lease, err := s.patiently(p.Mutex(name(n), dlock.WithTTL(20*s.TTL)))
+			if err != nil {
+				s.Errorf("lock: %v", err)
+				return
+			}
+			mu.Lock()
+			leases = append(leases, lease)
+			mu.Unlock()
+		}
+	})
+	other := s.locked(p.Mutex(s.name))
+	found := make(map[string]bool)
+	for got, err := range i.Names(s.ctx, prefix) {
+		if s.na(unlisted(err), "the client has no list of names") {
+			return
+		}
+		s.ok(err)
+		s.must(strings.HasPrefix(got, prefix), "name %q does not begin with %q", got, prefix)
+		found[got] = true
+	}
+	for n := range held {
+		s.must(found[name(n)], "%q is held and is not in the list of %d", name(n), len(found))
+	}
+	s.must(len(found) == held, "%d names of %d", len(found), held)
+	s.unlock(other)
+	each(10, func(part int) {
+		for n := part; n < len(leases); n += 10 {
+			if err := leases[n].Unlock(s.ctx); err != nil {
+				s.Errorf("unlock: %v", err)
+			}
+		}
+	})
+	for got, err := range i.Names(s.ctx, prefix) {
+		s.ok(err)
+		s.Fatalf("%q is free and is in the list", got)
+	}
+}
+
+// inspectNoSecrets looks for what a hold is released with in what Inspect returns.
+func inspectNoSecrets(s *scenario) {
+	i := s.inspector()
+	if i == nil {
+		return
+	}
+	b := s.open().Backend
+	id := backend.ID{Client: identity(), Seq: 987654321}
+	h, err := b.Acquire(s.ctx, backend.Request{Name: s.name, ID: id, Mode: backend.Exclusive, TTL: s.TTL, Observer: deaf{}})
+	s.ok(err)
+	said := fmt.Sprintf("%+v", s.inspect(i, s.name))
+	s.must(!strings.Contains(said, "987654321"), "Inspect tells the number of the request: %s", said)
+	s.ok(b.Release(s.ctx, h))
+}
+
+// breakHolder takes a hold away from a client that renews it: its lease is lost within
+// the TTL, and the next in the queue has the lock under a greater token.
+func breakHolder(s *scenario) {
+	b := s.breaker()
+	if b == nil {
+		return
+	}
+	lease := s.locked(s.open().Mutex(s.name))
+	next := s.queue(s.open().Mutex(s.name), s.name, 1)
+	s.ok(b.Break(s.ctx, s.name, lease.Token()))
+	s.within(s.TTL, "the lease of a broken hold is lost", lease.Done())
+	s.is(lease.Err(), dlock.ErrLost)
+	second := next.granted()
+	s.must(second.Token() > lease.Token(), "token %d came after %d", second.Token(), lease.Token())
+	if err := b.Break(s.ctx, s.name, lease.Token()); !errors.Is(err, backend.ErrNotHeld) {
+		s.Fatalf("a hold was broken with a token that is not its own: %v", err)
+	}
+	s.pass(s.TTL) // so long that a renewal would tell
+	s.alive(second)
+	s.unlock(second)
+	s.freed(s.open().Mutex(s.name))
+}
+
+// breakRaces breaks holds while clients take and release the lock: a lease ends
+// unlocked or lost, tokens grow, and everybody gets a turn.
+func breakRaces(s *scenario) {
+	b := s.breaker()
+	if b == nil {
+		return
+	}
+	const clients, turns = 3, 15
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	tokens := make(chan uint64, clients)
+	var mu sync.Mutex
+	var granted []uint64
+	var breaking sync.WaitGroup
+	breaking.Go(func() {
+		for {
+			select {
+			case token := <-tokens:
+				if err := b.Break(ctx, s.name, token); err != nil && !errors.Is(err, backend.ErrNotHeld) && ctx.Err() == nil {
+					s.Errorf("break: %v", err)
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	peers := s.opens(clients)
+	each(clients, func(n int) {
+		l := peers[n].Mutex(s.name)
+		for range turns {
+			lease, err := l.Lock(s.ctx)
+			if err != nil {
+				s.Errorf("lock: %v", err)
+				return
+			}
+			mu.Lock()
+			granted = append(granted, lease.Token())
+			mu.Unlock()
+			select {
+			case tokens <- lease.Token():
+			default:
+			}
+			time.Sleep(time.Millisecond)
+			if err := lease.Unlock(s.ctx); err != nil && !errors.Is(err, dlock.ErrLost) {
+				s.Errorf("unlock: %v", err)
+			}
+		}
+	})
+	cancel()
+	breaking.Wait()
+	slices.Sort(granted)
+	s.must(len(granted) == clients*turns, "%d turns of %d", len(granted), clients*turns)
+	s.must(len(slices.Compact(granted)) == clients*turns, "a token was granted twice")
+}
+
+// pingAnswers asks a server that answers, and one that does not.
+func pingAnswers(s *scenario) {
+	p := s.open()
+	b, ok := p.Backend.(backend.Pinger)
+	if s.na(!ok, "the backend is no Pinger") {
+		return
+	}
+	version, err := b.Ping(s.ctx)
+	s.ok(err)
+	s.Logf("version %q", version)
+	if p.Cut == nil {
+		return
+	}
+	heal := p.Cut()
+	defer heal()
+	ctx, cancel := context.WithTimeout(s.ctx, s.TTL/2)
+	defer cancel()
+	_, err = b.Ping(ctx)
+	s.must(err != nil, "a server that cannot be reached answered")
+}

@@ -14,8 +14,8 @@ const (
 	batchBytes = sendBuffer / 4
 )
 
-// batchesAtOnce is how many transactions are under way at a time where many holds end
-// together.
+// batchesAtOnce is how many transactions of a session are under way at a time where many
+// holds end together.
 const batchesAtOnce = 8
 
 // ReleaseAll implements backend.BatchReleaser.
@@ -31,18 +31,26 @@ func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report 
 	end := time.AfterFunc(limit, cancel)
 	defer end.Stop()
 	var all sync.WaitGroup
-	places := make(chan struct{}, batchesAtOnce)
 	for s, holds := range of {
-		for _, batch := range batches(holds) {
-			places <- struct{}{}
-			all.Go(func() {
-				defer func() { <-places }()
-				s.releaseBatch(batch)
-				for _, h := range batch {
-					report(h, h.State.(*held).outcome(ctx))
-				}
-			})
-		}
+		all.Go(func() { s.releaseAll(ctx, holds, report) })
+	}
+	all.Wait()
+}
+
+// releaseAll releases holds of s, with at most batchesAtOnce transactions under way. The
+// limit is each session's own: a session that does not answer delays no other's holds.
+func (s *session) releaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	var all sync.WaitGroup
+	places := make(chan struct{}, batchesAtOnce)
+	for _, batch := range batches(holds) {
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			s.releaseBatch(batch)
+			for _, h := range batch {
+				report(h, h.State.(*held).outcome(ctx))
+			}
+		})
 	}
 	all.Wait()
 }

@@ -212,7 +212,7 @@ func (b *Backend) Close(ctx context.Context) error {
 			s.cut()
 		}
 	}
-	err := b.janitor.Close(context.WithoutCancel(ctx)) // its jobs end with the session
+	err := b.janitor.Close(ctx) // its jobs end with the session, but for an owner that is told of a loss and does not return
 	b.sessions.Wait()
 	return err
 }

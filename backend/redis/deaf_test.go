@@ -139,9 +139,9 @@ func TestDeafSubscription(t *testing.T) {
 // TestDeafSubscriptionIsAsked has nothing come through while somebody waits.
 func TestDeafSubscriptionIsAsked(t *testing.T) {
 	t.Parallel()
-	d := newDeafWaiter(t, 100*time.Millisecond)
+	d := newDeafWaiter(t, 600*time.Millisecond)
 	held, got := d.begin()
-	time.Sleep(5 * d.b.listener.probing) // it answers
+	time.Sleep(3 * d.b.listener.probing) // it answers
 	if n := d.dialled.Load(); n != 1 {
 		t.Errorf("%d connections to subscribe on, all is well with the first", n)
 	}

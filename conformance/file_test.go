@@ -28,6 +28,8 @@ func fileHarness(t testing.TB) conformance.Harness {
 		Scheme:  "file",
 		URL:     "file://" + dir,
 		TTL:     *ttl,
+		// A waiter on files only queues in the kernel.
+		NoWaiterLabels: true,
 		Open: func(t testing.TB, o dlock.Options) *conformance.Peer {
 			b, err := file.New(&file.Options{Dir: dir})
 			if err != nil {

@@ -68,6 +68,9 @@ type Harness struct {
 	// wait. The suite waits for a request to be queued with it.
 	Waiting func(t testing.TB, name string) int
 
+	// NoWaiterLabels says that the server does not know the labels of those who wait.
+	NoWaiterLabels bool
+
 	// Residue lists what the server still has of this library's: keys,
 	// nodes, channels, sessions. What a lock may leave behind for a while,
 	// such as the small key that keeps its token, is not listed.

@@ -125,8 +125,15 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	tokens := make([]map[uint64]bool, len(b.nodes)) // under which each node has the hold
 	found := false
 	holders, _ := groupParties(byNode, 0, func(s *backend.Snapshot) []backend.Party { return s.Holders })
+	silent := slices.Contains(byNode, nil)
 	for _, parts := range holders {
-		if len(parts) < b.need || b.mergeHolder(parts).Token != token {
+		if len(parts) < b.need {
+			continue
+		}
+		// A node that does not answer may be the only one that has the hold's token: it
+		// is greater than what the others offered. No later hold can have a majority.
+		known := b.mergeHolder(parts).Token
+		if known != token && !(silent && token > known) {
 			continue
 		}
 		found = true

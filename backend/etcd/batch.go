@@ -68,7 +68,7 @@ func (s *session) retire(holds []*backend.Hold) bool {
 // revokeAll ends a session that was retired, and its lease. If that is not answered
 // the lease ends by itself.
 func (s *session) revokeAll(ctx context.Context) error {
-	err := s.repeat(ctx, s.granted, s.revoke)
+	err := repeat(ctx, s.granted, s.revoke)
 	s.end(errReleased)
 	if err != nil {
 		s.backend.janitor.Do(s.granted, s.revoke)

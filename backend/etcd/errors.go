@@ -20,6 +20,7 @@ var (
 	errLags       = errors.New("the member does not know the request yet")
 	errNoAnswer   = errors.New("the etcd lease ended before the release was answered")
 	errWatchEnded = errors.New("the watch has ended")
+	errNoLeader   = errors.New("the member knows no leader")
 	errUnsettled  = errors.New("it is not known yet what became of the request")
 )
 

@@ -42,8 +42,8 @@
 //
 // A dot and a number follow the lease where one client has several requests for
 // a name. The name is encoded by backend.EncodeName; the value is a plus sign and
-// the label, of d/ the revision at which the hold joined the queue. The queue is in
-// the order of create revisions. An exclusive request waits for all keys of the
+// the label, of d/ the revision at which the hold joined the queue before them. The
+// queue is in the order of create revisions. An exclusive request waits for all keys of the
 // name below its own and for those under d/, a shared one for those under w/ below
 // its own.
 //
@@ -67,6 +67,9 @@
 // With authentication a user needs a role with readwrite on the prefix:
 //
 //	etcdctl role grant-permission locker --prefix=true readwrite dlock/
+//
+// Inspect and Names work on a client that is given to New with a role that may read
+// only.
 //
 // # The client library
 //
@@ -140,6 +143,9 @@ var (
 	_ backend.Transferer    = (*Backend)(nil)
 	_ backend.BatchReleaser = (*Backend)(nil)
 	_ backend.Expirer       = (*Backend)(nil)
+	_ backend.Inspector     = (*Backend)(nil)
+	_ backend.Breaker       = (*Backend)(nil)
+	_ backend.Pinger        = (*Backend)(nil)
 )
 
 // New returns a backend on client, which stays the caller's. A client that

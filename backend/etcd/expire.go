@@ -15,7 +15,7 @@ import (
 func (b *Backend) Expire(ctx context.Context, h *backend.Hold, d time.Duration) error {
 	own := h.State.(*hold)
 	own.session.disown(own)
-	err := own.session.repeat(ctx, h.TTL, func(ctx context.Context) error { return own.moveToLease(ctx, d) })
+	err := repeat(ctx, h.TTL, func(ctx context.Context) error { return own.moveToLease(ctx, d) })
 	if err == nil {
 		own.session.leaveToExpire(own)
 	}

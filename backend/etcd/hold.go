@@ -27,6 +27,7 @@ type hold struct {
 	session  *session
 	key      *lockKey
 	revision int64
+	label    string
 	passed   seenKey // a released key that goes with the release
 	observer backend.Observer
 
@@ -62,7 +63,7 @@ func (p *place) hold(ctx context.Context) (*backend.Hold, error) {
 	if err := s.freshen(ctx, need); err != nil {
 		return nil, err
 	}
-	own := &hold{session: s, key: p.key, revision: p.revision, passed: p.passed, observer: observerOf(r)}
+	own := &hold{session: s, key: p.key, revision: p.revision, label: r.Label, passed: p.passed, observer: observerOf(r)}
 	if err := s.adopt(own); err != nil {
 		return nil, err
 	}
@@ -83,7 +84,7 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 	own := h.State.(*hold)
 	own.session.disown(own)
 	lost := own.session.over()
-	err := own.session.repeat(ctx, h.TTL, own.release)
+	err := repeat(ctx, h.TTL, own.release)
 	switch {
 	case lost == nil && errors.Is(err, backend.ErrLost) && own.isUnsure():
 		err = backend.Fail(backend.ErrUnavailable, errNoAnswer)
@@ -98,7 +99,7 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 func (b *Backend) Transfer(h *backend.Hold) (uint64, bool) { return backend.NextInBlock(h, tokens) }
 
 // repeat calls do until it has an answer, ctx ends, or limit has passed.
-func (s *session) repeat(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
+func repeat(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
 	ctx, cancel := backend.Bound(ctx, limit)
 	defer cancel()
 	for pause := (backend.Backoff{}); ; {
@@ -309,7 +310,7 @@ func (h *hold) isLast() clientv3.Cmp {
 }
 
 // mark is the value of the key of a hold that was downgraded.
-func (h *hold) mark() string { return strconv.FormatInt(h.revision, 10) }
+func (h *hold) mark() string { return strconv.FormatInt(h.revision, 10) + live + h.label }
 
 func (h *hold) mayBeDowngraded() bool {
 	h.mu.Lock()
@@ -324,7 +325,7 @@ func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
 	own.mu.Lock()
 	own.downgraded = true
 	own.mu.Unlock()
-	return own.session.repeat(ctx, h.TTL, own.downgrade)
+	return repeat(ctx, h.TTL, own.downgrade)
 }
 
 func (h *hold) downgrade(ctx context.Context) error {

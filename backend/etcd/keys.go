@@ -44,8 +44,9 @@ func (s *session) claim(r backend.Request) *lockKey {
 }
 
 const (
-	writers = "w/"
-	readers = "r/"
+	writers         = "w/"
+	readers         = "r/"
+	downgradedHolds = "d/"
 )
 
 // The value of a key is live and a label, or released: then its writer has given
@@ -64,9 +65,9 @@ func (k *lockKey) mine() string {
 	return k.dir + kind
 }
 
-// downgraded is the key after a downgrade, with the create revision of the first
-// as its value.
-func (k *lockKey) downgraded() string { return k.dir + "d/" + k.id }
+// downgraded is the key after a downgrade. Its value begins with the create revision of
+// the first.
+func (k *lockKey) downgraded() string { return k.dir + downgradedHolds + k.id }
 
 // rivals is the prefix of the keys that the request must not be held beside.
 func (k *lockKey) rivals() string {
@@ -78,7 +79,7 @@ func (k *lockKey) rivals() string {
 
 // formerWriters is the prefix of the keys of readers that were writers. Their
 // keys are newer than those of the writers that wait for them.
-func (k *lockKey) formerWriters() string { return k.dir + "d/" }
+func (k *lockKey) formerWriters() string { return k.dir + downgradedHolds }
 
 // A seenKey is a key as it was found. The zero value is none.
 type seenKey struct {

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// maxAnswer bounds an answer of the server. The longest lists a hundred keys with labels.
+// maxAnswer bounds an answer of the server. The longest lists pageKeys keys with labels.
 const maxAnswer = 4 << 20
 
 var errNonsense = errors.New("the answer does not fit the question")

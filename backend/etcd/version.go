@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-
 	"github.com/dlock-go/dlock/backend"
 )
 
@@ -16,7 +14,7 @@ func (b *Backend) warnOfVersion(log *slog.Logger) {
 	b.janitor.Go(func(ctx context.Context) {
 		ctx, cancel := backend.Bound(ctx, backend.FirstAnswer)
 		defer cancel()
-		reply, err := pb.NewMaintenanceClient(b.client.ActiveConnection()).Status(ctx, &pb.StatusRequest{})
+		reply, err := b.status(ctx)
 		if err != nil {
 			return
 		}

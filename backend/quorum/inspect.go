@@ -16,13 +16,7 @@ import (
 // Ping implements backend.Pinger: enough nodes for a hold answer. The version is that
 // of one of them.
 func (b *Backend) Ping(ctx context.Context) (version string, err error) {
-	versions, err := askAll(ctx, b, func(ctx context.Context, i int) (string, error) {
-		p, err := nodeAs[backend.Pinger](b, i)
-		if err != nil {
-			return "", err
-		}
-		return p.Ping(ctx)
-	})
+	versions, err := b.pingNodes(ctx)
 	for _, v := range versions {
 		if v != nil {
 			version = cmp.Or(version, *v)
@@ -31,7 +25,19 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 	return version, err
 }
 
-// Inspect implements backend.Inspector. A holder is who holds the lock on enough nodes.
+// pingNodes returns what the nodes say of their versions, nil for one that is silent.
+func (b *Backend) pingNodes(ctx context.Context) ([]*string, error) {
+	return askAll(ctx, b, func(ctx context.Context, i int) (string, error) {
+		p, err := nodeAs[backend.Pinger](b, i)
+		if err != nil {
+			return "", err
+		}
+		return p.Ping(ctx)
+	})
+}
+
+// Inspect implements backend.Inspector. A holder is who holds the lock on enough nodes,
+// or may hold it there, because a node that does not answer could make up the number.
 // Its token is the one that enough nodes have, or else the greatest. Those who wait
 // queue at one node.
 func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, error) {
@@ -40,9 +46,10 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 		return backend.Snapshot{}, err
 	}
 	var out backend.Snapshot
+	silent := countSilent(byNode)
 	holders, order := groupParties(byNode, 0, func(s *backend.Snapshot) []backend.Party { return s.Holders })
 	for _, key := range order {
-		if parts := holders[key]; len(parts) >= b.need {
+		if parts := holders[key]; len(parts)+silent >= b.need {
 			out.Holders = append(out.Holders, b.mergeHolder(parts))
 		}
 	}
@@ -52,7 +59,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 	}
 	waiters, order := groupParties(byNode, front, func(s *backend.Snapshot) []backend.Party { return s.Waiters })
 	for _, key := range order {
-		if len(holders[key]) < b.need {
+		if len(holders[key])+silent < b.need {
 			first := slices.MinFunc(waiters[key], func(p, q nodeParty) int { return p.Since.Compare(q.Since) })
 			out.Waiters = append(out.Waiters, first.Party)
 		}
@@ -60,17 +67,27 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 	return out, nil
 }
 
-// Names implements backend.Inspector. It yields the names that enough nodes have. It
-// remembers eight bytes of each.
+// Names implements backend.Inspector. It yields the names that enough nodes have, or may
+// have, as Inspect does. It remembers eight bytes of each.
 func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
+		alive, err := b.pingNodes(ctx)
+		if err != nil {
+			yield("", err)
+			return
+		}
+		enough := max(b.need-countSilent(alive), 1)
 		seed, seen := maphash.MakeSeed(), make(map[uint64]int)
 		var failures []error
 		for i := range b.nodes {
+			if alive[i] == nil {
+				failures = append(failures, nodeError(i, backend.ErrUnavailable))
+				continue
+			}
 			err := b.namesOf(ctx, i, prefix, func(name string) bool {
 				hash := maphash.String(seed, name)
 				seen[hash]++
-				return seen[hash] != b.need || yield(name, nil)
+				return seen[hash] != enough || yield(name, nil)
 			})
 			switch {
 			case err == errStopped:
@@ -125,15 +142,8 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	tokens := make([]map[uint64]bool, len(b.nodes)) // under which each node has the hold
 	found := false
 	holders, _ := groupParties(byNode, 0, func(s *backend.Snapshot) []backend.Party { return s.Holders })
-	silent := slices.Contains(byNode, nil)
 	for _, parts := range holders {
-		if len(parts) < b.need {
-			continue
-		}
-		// A node that does not answer may be the only one that has the hold's token: it
-		// is greater than what the others offered. No later hold can have a majority.
-		known := b.mergeHolder(parts).Token
-		if known != token && !(silent && token > known) {
+		if !b.mayHaveToken(parts, token, countSilent(byNode)) {
 			continue
 		}
 		found = true
@@ -160,6 +170,31 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 		return struct{}{}, nil
 	})
 	return err
+}
+
+// mayHaveToken reports whether a hold of which the nodes have these parts may have that
+// token. The token of a hold is the greatest that the first nodes offered. They have
+// raised theirs to it, so that one of them shows it; a node that joined later may have a
+// greater one. A node that is silent may have any.
+func (b *Backend) mayHaveToken(parts []nodeParty, token uint64, silent int) bool {
+	shown, enough := false, silent
+	for _, p := range parts {
+		shown = shown || p.Token == token
+		if p.Token >= token {
+			enough++
+		}
+	}
+	return shown && enough >= b.need
+}
+
+// countSilent is how many nodes have not answered.
+func countSilent[T any](answers []*T) (n int) {
+	for _, a := range answers {
+		if a == nil {
+			n++
+		}
+	}
+	return n
 }
 
 func (b *Backend) inspectNodes(ctx context.Context, name string) ([]*backend.Snapshot, error) {
@@ -208,22 +243,23 @@ func groupParties(byNode []*backend.Snapshot, first int, of func(*backend.Snapsh
 	return groups, order
 }
 
-// mergeHolder makes one holder of what enough nodes say of it: it has the lock since
+// mergeHolder makes one holder of what the nodes say of it: it has the lock since
 // enough nodes have granted, and for as long as enough of them keep it.
 func (b *Backend) mergeHolder(parts []nodeParty) backend.Party {
 	out := parts[0].Party
+	enough := min(b.need, len(parts))
 	slices.SortFunc(parts, func(p, q nodeParty) int { return p.Since.Compare(q.Since) })
-	out.Since = parts[b.need-1].Since
+	out.Since = parts[enough-1].Since
 	slices.SortFunc(parts, func(p, q nodeParty) int { return cmp.Compare(q.Left, p.Left) })
-	out.Left = parts[b.need-1].Left
+	out.Left = parts[enough-1].Left
 	have := make(map[uint64]int)
 	for _, p := range parts {
 		out.Entries = max(out.Entries, p.Entries)
 		have[p.Token]++
-		if have[out.Token] < b.need {
+		if have[out.Token] < enough {
 			out.Token = max(out.Token, p.Token)
 		}
-		if have[p.Token] >= b.need {
+		if have[p.Token] >= enough {
 			out.Token = p.Token
 		}
 	}

@@ -3,6 +3,7 @@ package quorum_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -39,6 +40,7 @@ func TestInspect(t *testing.T) {
 			ripe(t, 3, func(t *testing.T, s nodes) {
 				a, other, asks := s.open(t, nil), s.open(t, nil), s.backendOf(t)
 				l := a.lock("x")
+				synctest.Wait() // all nodes have granted
 				defer s.thaw()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -110,4 +112,79 @@ func TestBreak(t *testing.T) {
 		ok(t, second.Err())
 		other.unlock(second)
 	})
+}
+
+// A hold is broken by its token whichever node has offered it, or a greater one, and
+// whichever node is silent. No other token breaks it.
+func TestBreakWithUnequalTokens(t *testing.T) {
+	for ahead := range 3 {
+		for silent := range 3 {
+			t.Run(fmt.Sprintf("node %d ahead, node %d silent", ahead, silent), func(t *testing.T) {
+				ripe(t, 3, func(t *testing.T, s nodes) {
+					asks, a := s.backendOf(t), s.open(t, nil)
+					older := a.lock("x")
+					stale := older.Token()
+					a.unlock(older)
+					time.Sleep(time.Millisecond)
+					s.raise(t, ahead, 50*time.Millisecond)
+					l := a.lock("x")
+					defer s.thaw()
+					s[silent].Freeze()
+					for _, token := range []uint64{stale, l.Token() + 1_000_000} {
+						is(t, asks.Break(t.Context(), "x", token), backend.ErrNotHeld)
+					}
+					ok(t, asks.Break(t.Context(), "x", l.Token()))
+					s.thaw()
+					<-l.Done()
+					is(t, l.Err(), dlock.ErrLost)
+				})
+			})
+		}
+	}
+}
+
+// A hold that is left on one node, because another that has it is silent, is told of and
+// can be broken: it may be held.
+func TestInspectWhatMayBeHeld(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		asks, alone, a := s.backendOf(t), memory.New(s[0]), s.open(t, nil)
+		l := a.lock("x")
+		granted := make(chan *backend.Hold)
+		go func() {
+			h, err := alone.Acquire(t.Context(), backend.Request{Name: "x", TTL: 6 * ttl, Label: "alone", Wait: true})
+			ok(t, err)
+			granted <- h
+		}()
+		synctest.Wait()
+		s[0].Evict("x")
+		h := <-granted
+		s[2].Freeze()
+		defer s.thaw()
+		got, err := asks.Inspect(t.Context(), "x")
+		ok(t, err)
+		isOurs := func(p backend.Party) bool { return p.Token == l.Token() && p.Label == "" && p.Left > 0 }
+		must(t, slices.ContainsFunc(got.Holders, isOurs), "%+v", got)
+		var names []string
+		for name, err := range asks.Names(t.Context(), "") {
+			ok(t, err)
+			names = append(names, name)
+		}
+		must(t, slices.Equal(names, []string{"x"}), "names %q", names)
+		ok(t, asks.Break(t.Context(), "x", l.Token()))
+		ok(t, alone.Release(t.Context(), h))
+		s.thaw()
+		<-l.Done()
+		is(t, l.Err(), dlock.ErrLost)
+		ok(t, alone.Close(t.Context()))
+	})
+}
+
+// raise makes the tokens of one node run ahead of its clock.
+func (s nodes) raise(t *testing.T, node int, by time.Duration) {
+	t.Helper()
+	m := memory.New(s[node])
+	h, err := m.Vote(t.Context(), backend.Request{Name: "ahead", TTL: ttl}, backend.Ballot{Token: uint64(time.Now().Add(by).UnixMicro())})
+	ok(t, err)
+	ok(t, m.Release(t.Context(), h))
+	ok(t, m.Close(t.Context()))
 }

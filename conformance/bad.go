@@ -241,9 +241,12 @@ func optionalInterfaces(s *scenario) {
 	var has []string
 	for name, typ := range map[string]reflect.Type{
 		"BatchReleaser": reflect.TypeFor[backend.BatchReleaser](),
+		"Breaker":       reflect.TypeFor[backend.Breaker](),
 		"Downgrader":    reflect.TypeFor[backend.Downgrader](),
 		"Expirer":       reflect.TypeFor[backend.Expirer](),
+		"Inspector":     reflect.TypeFor[backend.Inspector](),
 		"MinTTLer":      reflect.TypeFor[backend.MinTTLer](),
+		"Pinger":        reflect.TypeFor[backend.Pinger](),
 		"Reenterer":     reflect.TypeFor[backend.Reenterer](),
 		"Renewer":       reflect.TypeFor[backend.Renewer](),
 		"TokenRegister": reflect.TypeFor[backend.TokenRegister](),

@@ -150,6 +150,7 @@ var properties = []property{
 	{"Crash/HolderKilled", crashHolderKilled, false},
 	{"Crash/HolderExits", crashHolderExits, false},
 	{"Crash/ReaderKilled", crashReaderKilled, false},
+	{"Crash/MinHold", crashMinHold, false},
 	{"Crash/Restart", crashRestart, quiet},
 
 	{"Token/Grows", tokenGrows, false},
@@ -174,6 +175,7 @@ var properties = []property{
 	{"RW/WRW", rwWRW, false},
 	{"RW/UpgradeRefused", rwUpgradeRefused, quiet},
 	{"RW/Downgrade", rwDowngrade, false},
+	{"RW/DowngradeNeverAsked", rwDowngradeNeverAsked, false},
 	{"RW/DowngradeAgainstQueuedWriter", rwDowngradeAgainstQueuedWriter, false},
 	{"RW/DowngradeLocally", rwDowngradeLocally, false},
 	{"RW/DowngradeUnderEntries", rwDowngradeUnderEntries, false},

@@ -51,7 +51,7 @@ func harnessOfEtcd(t testing.TB, name string, kind server.Etcd) conformance.Harn
 		BadLogin: badEtcdLogin(t, kind),
 		Nowhere:  "etcd://127.0.0.1:1",
 		Borrow:   e.borrow,
-		Optional: []string{"BatchReleaser", "Downgrader", "Expirer", "Renewer", "Transferer"},
+		Optional: []string{"BatchReleaser", "Breaker", "Downgrader", "Expirer", "Inspector", "Pinger", "Renewer", "Transferer"},
 	}
 }
 

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"iter"
 	"sync"
 	"time"
 
@@ -35,7 +36,7 @@ func NewFaults(b backend.Backend) *Faults {
 	f := &Faults{inner: b, closed: make(chan struct{}), changed: make(chan struct{})}
 	f.outer = Wrap(b, Layer{
 		Acquire: f.acquire, Release: f.exchange, Renew: f.renew, Reenter: f.exchange, Downgrade: f.exchange,
-		Expire: f.exchange, Close: f.close,
+		Expire: f.exchange, Inspect: f.inspect, Names: f.names, Break: f.breakHold, Ping: f.ping, Close: f.close,
 	})
 	return f
 }
@@ -209,6 +210,48 @@ func (f *Faults) renew(ctx context.Context, holds []*backend.Hold, report Report
 		}
 		report(h, answers[h])
 	}
+}
+
+// ask makes a call that is about no hold of the client's own.
+func (f *Faults) ask(ctx context.Context, next func() error) error {
+	if err := f.out(ctx); err != nil {
+		return err
+	}
+	err := next()
+	if lost := f.back(ctx, time.Now()); lost != nil {
+		return lost
+	}
+	return err
+}
+
+func (f *Faults) inspect(ctx context.Context, name string, next InspectFunc) (s backend.Snapshot, err error) {
+	err = f.ask(ctx, func() (err error) {
+		s, err = next(ctx, name)
+		return err
+	})
+	return s, err
+}
+
+func (f *Faults) names(ctx context.Context, prefix string, next NamesFunc) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		if err := f.ask(ctx, func() error { return nil }); err != nil {
+			yield("", err)
+			return
+		}
+		next(ctx, prefix)(yield)
+	}
+}
+
+func (f *Faults) breakHold(ctx context.Context, name string, token uint64, next BreakFunc) error {
+	return f.ask(ctx, func() error { return next(ctx, name, token) })
+}
+
+func (f *Faults) ping(ctx context.Context, next PingFunc) (version string, err error) {
+	err = f.ask(ctx, func() (err error) {
+		version, err = next(ctx)
+		return err
+	})
+	return version, err
 }
 
 func (f *Faults) close(ctx context.Context, next func(context.Context) error) error {

@@ -33,13 +33,16 @@ func ownHarness() Harness {
 		Ops:     server.Ops,
 		Waiting: func(_ testing.TB, name string) int { return server.Waiting(name) },
 		Residue: func(testing.TB) []string { return nil },
+		Optional: []string{
+			"BatchReleaser", "Breaker", "Downgrader", "Expirer", "Inspector", "MinTTLer", "Pinger", "Reenterer", "Renewer", "Transferer",
+		},
 	}
 }
 
 // TestFaults runs the properties that need faults with those of the wrapper.
 func TestFaults(t *testing.T) {
 	for _, name := range []string{
-		"Close/Cut", "Context/CancelWhileUnanswered", "Keep/SurvivesBlip", "Lock/Resent", "Loss/Cut", "Loss/WhileWaiting",
+		"Close/Cut", "Context/CancelWhileUnanswered", "Break/Holder", "Inspect/Holder", "Ping/Answers", "Keep/SurvivesBlip", "Lock/Resent", "Loss/Cut", "Loss/WhileWaiting",
 		"Reentry/LostReply", "Reentry/NeverShortens", "RW/LeaseMatrix", "Sent/Acquire", "Sent/Grant", "Sent/Renewal",
 		"Unlock/Resent", "Wait/LateGrant",
 	} {

@@ -50,7 +50,7 @@ func fileHarness(t testing.TB) conformance.Harness {
 		Residue:  func(t testing.TB) []string { return openFiles(t, dir) },
 		Foreign:  func(t testing.TB, name string) func() error { return foreignFile(t, path(name)) },
 		Wipe:     func(t testing.TB) { removeAll(t, dir) },
-		Optional: []string{"Downgrader", "Renewer", "Transferer"},
+		Optional: []string{"Breaker", "Downgrader", "Inspector", "Pinger", "Renewer", "Transferer"},
 	}
 }
 

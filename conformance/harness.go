@@ -68,6 +68,11 @@ type Harness struct {
 	// wait. The suite waits for a request to be queued with it.
 	Waiting func(t testing.TB, name string) int
 
+	// OrderByClients says that the order of those who wait is kept by clients that
+	// answer in time, and not by a server: while this process gets no processor, one
+	// may overtake another.
+	OrderByClients bool
+
 	// NoWaiterLabels says that the server does not know the labels of those who wait.
 	NoWaiterLabels bool
 
@@ -105,9 +110,9 @@ type Harness struct {
 	Scheme string
 
 	// Optional lists the optional interfaces of package backend that the
-	// backend implements, in alphabetical order: BatchReleaser, Downgrader,
-	// Expirer, MinTTLer, Reenterer, Renewer, TokenRegister, Transferer. One that
-	// disappears is a failure, not a silence.
+	// backend implements, in alphabetical order: BatchReleaser, Breaker, Downgrader,
+	// Expirer, Inspector, MinTTLer, Pinger, Reenterer, Renewer, TokenRegister,
+	// Transferer. One that disappears is a failure, not a silence.
 	Optional []string
 
 	// Borrow returns a backend on a client that stays the caller's, and a

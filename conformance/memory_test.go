@@ -34,13 +34,13 @@ func memoryHarness(t testing.TB) conformance.Harness {
 		Evict:   func(_ testing.TB, name string) { server.Evict(name) },
 		Ops:     server.Ops,
 		Waiting: func(_ testing.TB, name string) int { return server.Waiting(name) },
-		Residue: func(testing.TB) []string {
-			if n := server.Names(); n > 0 {
-				return []string{fmt.Sprintf("%d names", n)}
+		Residue: func(testing.TB) (names []string) {
+			for n := range server.Names() {
+				names = append(names, fmt.Sprintf("name %d", n+1))
 			}
-			return nil
+			return names
 		},
 		Wipe:     func(testing.TB) { server.Wipe() },
-		Optional: []string{"BatchReleaser", "Downgrader", "Expirer", "Reenterer", "Renewer", "TokenRegister", "Transferer"},
+		Optional: []string{"BatchReleaser", "Breaker", "Downgrader", "Expirer", "Inspector", "Pinger", "Reenterer", "Renewer", "TokenRegister", "Transferer"},
 	}
 }

@@ -251,6 +251,12 @@ func (w *worker) call(verb string, args []string) (string, error) {
 		return "", w.open(args[0])
 	case "lock", "try":
 		return w.lock(verb == "lock", args[0], args[1], args[2])
+	case "minhold":
+		d, err := time.ParseDuration(args[2])
+		if err != nil {
+			return "", err
+		}
+		return w.lock(true, args[0], args[1], "exclusive", dlock.WithMinHold(d))
 	case "unlock":
 		return "", w.lease(args[0]).Unlock(context.Background())
 	case "state":
@@ -285,8 +291,8 @@ func (w *worker) open(ttl string) error {
 	return err
 }
 
-func (w *worker) lock(wait bool, handle, name, mode string) (string, error) {
-	m := w.client.RWMutex(name)
+func (w *worker) lock(wait bool, handle, name, mode string, opts ...dlock.Option) (string, error) {
+	m := w.client.RWMutex(name, opts...)
 	var l dlock.Locker = m
 	if mode == "shared" {
 		l = m.RLocker()

@@ -111,6 +111,23 @@ func (s *scenario) crash(end func(*process)) {
 	s.unlock(lease)
 }
 
+// crashMinHold ends a process that has unlocked before its least hold was over: a server
+// that can keep a hold by itself keeps it for the rest, and no longer.
+func crashMinHold(s *scenario) {
+	if s.alone() || s.na(!slices.Contains(s.Optional, "Expirer"), "a hold ends with its process") {
+		return
+	}
+	p, next := s.opened(), s.open().Mutex(s.name)
+	hold := 2 * s.TTL
+	start := time.Now()
+	p.do("minhold", "h", s.name, hold)
+	p.do("unlock", "h")
+	p.kill()
+	s.held(next)
+	s.freed(next)
+	s.must(time.Since(start) >= hold-hold/50, "free after %v, want %v at least", time.Since(start), hold)
+}
+
 // crashReaderKilled kills a reader while others come and go: a writer gets in
 // all the same.
 func crashReaderKilled(s *scenario) {

@@ -59,7 +59,7 @@ func newRedisHarness(t testing.TB, name, login string, args ...string) conforman
 		Wipe:     r.wipe,
 		BadLogin: "redis://dlock:wrong@" + s.Addr(),
 		Nowhere:  "redis://127.0.0.1:1",
-		Optional: []string{"BatchReleaser", "Downgrader", "Expirer", "Reenterer", "Renewer", "TokenRegister", "Transferer"},
+		Optional: []string{"BatchReleaser", "Breaker", "Downgrader", "Expirer", "Inspector", "Pinger", "Reenterer", "Renewer", "TokenRegister", "Transferer"},
 		Borrow:   r.borrow,
 	}
 }

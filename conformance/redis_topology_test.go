@@ -107,7 +107,7 @@ func (g *redisGroup) harness(name, scheme, hosts, path string) conformance.Harne
 		Wipe:     g.wipe,
 		BadLogin: scheme + "://dlock:wrong@" + hosts + path,
 		Nowhere:  scheme + "://127.0.0.1:1" + path,
-		Optional: []string{"BatchReleaser", "Downgrader", "Expirer", "Reenterer", "Renewer", "TokenRegister", "Transferer"},
+		Optional: []string{"BatchReleaser", "Breaker", "Downgrader", "Expirer", "Inspector", "Pinger", "Reenterer", "Renewer", "TokenRegister", "Transferer"},
 		Borrow: func(t testing.TB) (backend.Backend, func() error) {
 			c := g.connect(nil)
 			t.Cleanup(func() { _ = c.Close() })

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"math/rand/v2"
 	"sync/atomic"
 
@@ -214,6 +215,34 @@ func rwDowngrade(s *scenario) {
 	s.held(peers[2].RWMutex(s.name))
 	s.unlock(inside)
 	s.free(peers[2].RWMutex(s.name))
+}
+
+// rwDowngradeNeverAsked downgrades with a context that has ended: nobody asks the server,
+// and the writer is one as before.
+func rwDowngradeNeverAsked(s *scenario) {
+	s.needs(Downgrade)
+	a, b := s.open(), s.open()
+	w := s.locked(a.RWMutex(s.name))
+	ended, cancel := context.WithCancel(s.ctx)
+	cancel()
+	s.is(w.Downgrade(ended), context.Canceled)
+	s.alive(w)
+	s.must(!w.Shared(), "a downgrade that never asked made the lease shared")
+	s.heldForReaders(b)
+	s.heldForReaders(a)
+	s.ok(w.Downgrade(s.ctx))
+	s.unlock(s.rlocked(b.RWMutex(s.name)))
+	s.unlock(w)
+}
+
+// heldForReaders checks that no reader gets in.
+func (s *scenario) heldForReaders(p *Peer) {
+	s.Helper()
+	lease, err := p.RWMutex(s.name).TryRLock(s.ctx)
+	if err == nil {
+		s.unlock(lease)
+	}
+	s.is(err, dlock.ErrHeld)
 }
 
 // rwDowngradeAgainstQueuedWriter downgrades before a writer that waits: it

@@ -60,6 +60,30 @@ func Seeds() []Seed {
 			Property: "Token/ReadersAfterDowngrade", Says: "came after the writer's", plant: downgradeWithOldToken},
 		{Name: "downgrade-with-a-gap", Trap: "a downgrade releases the lock and takes it again", Needs: []string{"Downgrader"},
 			Property: "RW/DowngradeAgainstQueuedWriter", Says: "lock was lost", plant: layered(downgradeWithAGap)},
+		{Name: "inspect-holder-hidden", Trap: "a lock that is held is said to be free", Needs: []string{"Inspector"},
+			Property: "Inspect/Holder", Says: "does not show its holder", plant: snapshot(func(n *backend.Snapshot) { n.Holders = nil })},
+		{Name: "inspect-waiter-missing", Trap: "the last who waits is not told of", Needs: []string{"Inspector"},
+			Property: "Inspect/Waiters", Says: "in this order", plant: snapshot(func(n *backend.Snapshot) { n.Waiters = n.Waiters[:max(0, len(n.Waiters)-1)] })},
+		{Name: "inspect-reader-as-writer", Trap: "a reader is said to be a writer", Needs: []string{"Inspector"},
+			Property: "Inspect/Readers", Says: "does not show two readers", plant: snapshot(func(n *backend.Snapshot) {
+				for i := range n.Holders {
+					n.Holders[i].Mode = backend.Exclusive
+				}
+			})},
+		{Name: "inspect-from-cache", Trap: "who held the lock once is said to hold it still", Needs: []string{"Inspector"},
+			Property: "Inspect/Lost", Says: "does not show a free lock", plant: inspectFromCache},
+		{Name: "inspect-takes", Trap: "looking at a lock takes it", Needs: []string{"Inspector"},
+			Property: "Inspect/LeavesNothing", Says: "left something", plant: layered(inspectTakes)},
+		{Name: "inspect-tells-all", Trap: "what is told of a holder has the number of its request", Needs: []string{"Inspector"},
+			Property: "Inspect/NoSecrets", Says: "the number of the request", plant: inspectTellsAll},
+		{Name: "names-first-page", Trap: "the list of names ends with its first page", Needs: []string{"Inspector"},
+			Property: "Inspect/Names", Says: "is not in the list", plant: layered(namesFirstPage)},
+		{Name: "break-any-token", Trap: "a hold is broken whatever token is given", Needs: []string{"Breaker", "Inspector"},
+			Property: "Break/Holder", Says: "not its own", plant: layered(breakAnyToken)},
+		{Name: "break-keeps-token", Trap: "who comes after a broken hold gets its token", Needs: []string{"Breaker"},
+			Property: "Break/Races", Says: "granted twice", plant: breakKeepsToken},
+		{Name: "ping-from-cache", Trap: "a server that answered once is said to answer", Needs: []string{"Pinger"},
+			Property: "Ping/Answers", Says: "cannot be reached answered", plant: layered(pingFromCache)},
 	}
 }
 

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"iter"
 	"sync"
 	"time"
 
@@ -19,6 +20,10 @@ type Layer struct {
 	Downgrade func(ctx context.Context, h *backend.Hold, next HoldFunc) error
 	Transfer  func(h *backend.Hold, next TransferFunc) (uint64, bool)
 	Expire    func(ctx context.Context, h *backend.Hold, next HoldFunc) error
+	Inspect   func(ctx context.Context, name string, next InspectFunc) (backend.Snapshot, error)
+	Names     func(ctx context.Context, prefix string, next NamesFunc) iter.Seq2[string, error]
+	Break     func(ctx context.Context, name string, token uint64, next BreakFunc) error
+	Ping      func(ctx context.Context, next PingFunc) (version string, err error)
 	Close     func(ctx context.Context, next func(context.Context) error) error
 }
 
@@ -29,11 +34,16 @@ type (
 	ReportFunc   = func(*backend.Hold, error)
 	RenewFunc    = func(context.Context, []*backend.Hold, ReportFunc)
 	TransferFunc = func(*backend.Hold) (uint64, bool)
+	InspectFunc  = func(context.Context, string) (backend.Snapshot, error)
+	NamesFunc    = func(context.Context, string) iter.Seq2[string, error]
+	BreakFunc    = func(context.Context, string, uint64) error
+	PingFunc     = func(context.Context) (string, error)
 )
 
 // Wrap returns b behind a layer. It is a Renewer, Downgrader and Expirer where b
 // is, and no TokenRegister. What else b lacks it does without: it counts no
-// entries, transfers nothing, and releases one by one.
+// entries, transfers nothing, releases one by one, and reports ErrUnsupported if it is
+// asked who holds a lock.
 func Wrap(b backend.Backend, l Layer) backend.Backend {
 	w := &wrapped{b, l}
 	_, renews := b.(backend.Renewer)
@@ -166,6 +176,54 @@ func (w *wrapped) MinTTL() time.Duration {
 		return b.MinTTL()
 	}
 	return backend.MinTTL
+}
+
+// Inspect implements backend.Inspector.
+func (w *wrapped) Inspect(ctx context.Context, name string) (backend.Snapshot, error) {
+	b, ok := w.b.(backend.Inspector)
+	switch {
+	case !ok:
+		return backend.Snapshot{}, backend.ErrUnsupported
+	case w.layer.Inspect == nil:
+		return b.Inspect(ctx, name)
+	}
+	return w.layer.Inspect(ctx, name, b.Inspect)
+}
+
+// Names implements backend.Inspector.
+func (w *wrapped) Names(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	b, ok := w.b.(backend.Inspector)
+	switch {
+	case !ok:
+		return func(yield func(string, error) bool) { yield("", backend.ErrUnsupported) }
+	case w.layer.Names == nil:
+		return b.Names(ctx, prefix)
+	}
+	return w.layer.Names(ctx, prefix, b.Names)
+}
+
+// Break implements backend.Breaker.
+func (w *wrapped) Break(ctx context.Context, name string, token uint64) error {
+	b, ok := w.b.(backend.Breaker)
+	switch {
+	case !ok:
+		return backend.ErrUnsupported
+	case w.layer.Break == nil:
+		return b.Break(ctx, name, token)
+	}
+	return w.layer.Break(ctx, name, token, b.Break)
+}
+
+// Ping implements backend.Pinger.
+func (w *wrapped) Ping(ctx context.Context) (string, error) {
+	b, ok := w.b.(backend.Pinger)
+	switch {
+	case !ok:
+		return "", backend.ErrUnsupported
+	case w.layer.Ping == nil:
+		return b.Ping(ctx)
+	}
+	return w.layer.Ping(ctx, b.Ping)
 }
 
 // Renew implements backend.Renewer.

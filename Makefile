@@ -19,11 +19,12 @@ help: ## list the targets
 
 test: servers check ## install what is missing, then pass every test on every backend
 	go test -p 4 -race -shuffle=on -timeout 30m $$(go list ./... | grep -v /conformance)
+	$(MAKE) --jobs 2 --output-sync=line conformance modules
+
+modules: examples ## the tests of the modules beside the library's own
 	go -C bench test -shuffle=on -timeout 30m ./...
 	go -C internal/configtest test -shuffle=on ./...
 	go -C internal/simulation test -timeout 10m ./...
-	$(MAKE) examples
-	$(MAKE) conformance
 
 quick: ## vet, unit tests, the suite in memory and on files: needs no server
 	go vet ./...
@@ -96,4 +97,4 @@ up: ## start the servers of docker-compose.yml, for people who have Docker
 down: ## stop them and drop their data
 	docker compose down --volumes
 
-.PHONY: help test quick lint conformance compat examples chaos failovers soak simulate mutants check servers bench compare fuzz up down
+.PHONY: help test modules quick lint conformance compat examples chaos failovers soak simulate mutants check servers bench compare fuzz up down

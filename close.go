@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// farewell is how long Close takes at most when its context is done already.
+	// closeTimeoutDone is how long Close takes at most when its context is done already.
 	closeTimeoutDone = time.Second
 
-	// longFarewell is how long it takes at most with a context that never ends. A
+	// maxCloseTimeout is how long it takes at most with a context that never ends. A
 	// server that has not answered by then ends the holds by itself.
 	maxCloseTimeout = 5 * time.Second
 )

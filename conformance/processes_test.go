@@ -13,7 +13,7 @@ import (
 
 // sideBySide is how many backends are tested at once: their properties wait more
 // than they work.
-const sideBySide = 2
+const sideBySide = 3
 
 // inherited are the flags that a process for one backend has from us.
 var inherited = []string{"test.failfast", "test.run", "test.shuffle", "test.skip", "test.timeout", "test.v", "ttl"}

@@ -13,19 +13,19 @@ import (
 var ErrBehind = errors.New("renewals are late: there are more locks than can be renewed")
 
 const (
-	// Of what is left of a lease when it is renewed: below half of it new locks are
-	// slowed down, below scarce they wait until it is more.
+	// The slack is the part of a lease that is left when it is renewed. Below slowSlack
+	// new locks are slowed down, below stopSlack they wait.
 	slowSlack, stopSlack = 1.0 / 2, 1.0 / 3
 
-	// patience is how long a new lock waits before it is refused.
+	// admitTimeout is how long a new lock waits before it is refused.
 	admitTimeout = time.Second
 
-	// relief is for how long new locks wait after each sign of overload. For as long
+	// pauseAfterOverload is for how long new locks wait after each sign of overload. For as long
 	// as a lease they are slowed down, because what was added in the last period is
 	// only then renewed for the first time.
 	pauseAfterOverload = 100 * time.Millisecond
 
-	// growth is the part of the holds there are that may be added in a period while
+	// growthPart is the part of the holds there are that may be added in a period while
 	// renewals have to wait for one another.
 	growthPart = 1.0 / 64
 )
@@ -105,7 +105,7 @@ func (k *Keeper) slotInterval() moment {
 	if k.renewalRate == 0 {
 		return 0
 	}
-	// load is holds by period: so many are added in a period at that rate.
+	// renewalRate is holds by period: so many are added in a period at that rate.
 	return moment(1e18 / growthPart / float64(k.renewalRate))
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// closeness is the part of a TTL by which a hold may be given up or renewed before
+// slackPart is the part of a TTL by which a hold may be given up or renewed before
 // its time, to share that with others.
 const slackPart = 64
 

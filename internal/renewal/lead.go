@@ -9,7 +9,7 @@ const (
 	smallClient = 1024
 	leadPart    = 3
 
-	// spans is into how many parts the time until the last deadline is divided to see
+	// leadSpans is into how many parts the time until the last deadline is divided to see
 	// how many end together.
 	leadSpans = 64
 )

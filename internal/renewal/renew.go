@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// Every pace the keeper sends renewals of slice holds, or of as many as come due
-	// in that time. A request of another kind has to wait for one slice, and not for
+	// Every pace the keeper sends renewals of burst holds, or of as many as come due
+	// in that time. A request of another kind has to wait for one burst, and not for
 	// all holds that were once taken together.
 	pace  = moment(time.Millisecond)
 	burst = 64
 
-	// slowly is the pace of attempts while none is answered.
+	// failingPace is the pace of attempts while none is answered.
 	failingPace = 10 * pace
 
-	// part is the part of all holds whose renewal may be under way at a time: as many
-	// as a server that keeps up renews within an eighth of a period.
+	// inFlightPart: at most the eighth part of all holds is being renewed at a time, which
+	// is as many as a server that keeps up renews within an eighth of a period.
 	inFlightPart = 8
 )
 

@@ -6,11 +6,11 @@ import (
 )
 
 const (
-	// look is how often the keeper compares the clocks while there are holds: a
+	// compareEvery is how often the keeper compares the clocks while there are holds: a
 	// machine that has slept ends what is over within that time.
 	compareEvery = moment(time.Second)
 
-	// jump is by how much one clock may run away from the other unnoticed.
+	// clockJump is by how much one clock may run away from the other unnoticed.
 	clockJump = 5 * time.Millisecond
 )
 

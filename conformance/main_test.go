@@ -100,5 +100,6 @@ func reviewed(t testing.TB, kind, name string, got []string) {
 
 // everything reports whether all properties are to run.
 func everything() bool {
-	return flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == ""
+	run := flag.Lookup("test.run").Value.String()
+	return (run == "" || run == everyTest) && flag.Lookup("test.skip").Value.String() == ""
 }

@@ -15,6 +15,9 @@ import (
 // than they work.
 const sideBySide = 3
 
+// everyTest is the -run of a process that tests all of one backend.
+const everyTest = "^(TestConformance|TestSeeds)$"
+
 // inherited are the flags that a process for one backend has from us.
 var inherited = []string{"test.failfast", "test.run", "test.shuffle", "test.skip", "test.timeout", "test.v", "ttl"}
 
@@ -56,7 +59,7 @@ func runProcesses(t *testing.T, names []string, atOnce int) {
 
 // process returns this test for one backend. It ends with us, however we end.
 func process(name string) *exec.Cmd {
-	args := []string{"-backend=" + name, "-test.run=^(TestConformance|TestSeeds)$"}
+	args := []string{"-backend=" + name, "-test.run=" + everyTest}
 	flag.Visit(func(f *flag.Flag) {
 		if slices.Contains(inherited, f.Name) {
 			args = append(args, "-"+f.Name+"="+f.Value.String())

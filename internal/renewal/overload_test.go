@@ -14,7 +14,8 @@ import (
 )
 
 // Of ever so many holds the server goes on to renew nearly as many as it can within
-// their leases. The others are lost in the first of these, and none later.
+// their leases. The others are lost in the first two of these, and none later: some are
+// renewed once before it shows that they are too many.
 func TestOverloadKeepsWhatCanBeRenewed(t *testing.T) {
 	const second, ttl = 20_000, time.Second // so many renewals a second
 	for _, n := range []int{second / 3, second * 2 / 3, second * 4 / 3, second * 8 / 3} {
@@ -29,7 +30,7 @@ func TestOverloadKeepsWhatCanBeRenewed(t *testing.T) {
 						time.Sleep(ttl / 100)
 					}
 				}
-				time.Sleep(2 * ttl)
+				time.Sleep(3 * ttl)
 				lost := c.over.Load()
 				if kept, most := n-int(lost), second*9/10; kept < min(n, most*7/10) {
 					t.Errorf("%d of %d kept, where %d can be renewed in a lease", kept, n, most)

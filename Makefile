@@ -18,7 +18,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 test: servers check ## install what is missing, then pass every test on every backend
-	go test -p 4 -race -shuffle=on -timeout 30m $$(go list ./... | grep -v /conformance)
+	go test -p 6 -race -shuffle=on -timeout 30m $$(go list ./... | grep -v /conformance)
 	$(MAKE) --jobs 2 --output-sync=line conformance modules
 
 modules: examples ## the tests of the modules beside the library's own

@@ -55,7 +55,7 @@ func zkHarness(t testing.TB) conformance.Harness {
 		Durable:  true,
 		BadLogin: fmt.Sprintf("zk://user:wrong@%s%s", s.Addr(), zkGuarded),
 		Nowhere:  "zk://127.0.0.1:1",
-		Optional: []string{"BatchReleaser", "Downgrader", "Renewer", "Transferer"},
+		Optional: []string{"BatchReleaser", "Breaker", "Downgrader", "Inspector", "Pinger", "Renewer", "Transferer"},
 	}
 }
 

@@ -219,7 +219,7 @@ func (a *attempt) queue(s *session) (*node, error) {
 func (a *attempt) join(s *session) (*node, error) {
 	d := a.draft()
 	if k, ok := s.streakOn(a.dir); ok && d.mode == backend.Exclusive {
-		d.plain = true
+		d.plain, d.token = true, k.token+1
 		n, err := s.create(d)
 		if err != nil {
 			return nil, err
@@ -231,7 +231,7 @@ func (a *attempt) join(s *session) (*node, error) {
 		if err := s.persist(r.try); err != nil && !errors.Is(err, gozk.ErrNoNode) {
 			return nil, err
 		}
-		d.plain = false
+		d.plain, d.token = false, 0
 	}
 	return s.create(d)
 }

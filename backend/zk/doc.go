@@ -61,8 +61,9 @@
 // sequential child, <guid>-w-<sequence> to write, <guid>-r-<sequence> to read, and
 // sets the data of the lock's node in the same transaction: the answer tells when
 // that was, which is the token, and whether anybody else is there. The data of a
-// child is its rank, 0 for its own, and the client's label. Children with other
-// names are passed over.
+// child is its rank, 0 for its own, the client's label, and behind a zero byte the
+// token of its hold where its transaction does not tell. Children with other names are
+// passed over.
 //
 // Whoever is not alone lists the children, and watches the last of those in its way.
 // If that is the only one, its deletion lets the next in. If not, it may have gone
@@ -81,6 +82,9 @@
 //
 // A writer that was alone with a lock several times makes its child only, and
 // removes it unless it finds by the sequence that it is alone again.
+//
+// Whoever asks who holds a lock lists the children and reads each of them. A hold is
+// broken by deleting its child: its owner hears of that as of any other loss.
 //
 // # Permissions
 //

@@ -85,7 +85,7 @@ func kindOf(err error) error {
 
 // classified reports whether err has a kind already.
 func classified(err error) bool {
-	for _, kind := range []error{backend.ErrHeld, backend.ErrLost, backend.ErrClosed, backend.ErrAuth, backend.ErrInvalidConfig, backend.ErrUnavailable} {
+	for _, kind := range []error{backend.ErrHeld, backend.ErrNotHeld, backend.ErrLost, backend.ErrClosed, backend.ErrAuth, backend.ErrInvalidConfig, backend.ErrUnavailable} {
 		if errors.Is(err, kind) {
 			return true
 		}

@@ -264,7 +264,7 @@ func (s *session) replace(h *held, from, to string) error {
 	_, err := s.conn.Multi(
 		&gozk.SetDataRequest{Path: from, Version: -1},
 		&gozk.DeleteRequest{Path: from, Version: -1},
-		&gozk.CreateRequest{Path: to, Data: data(h.place.rank, h.hold.Label), Acl: s.b.opts.ACL, Flags: gozk.FlagEphemeral},
+		&gozk.CreateRequest{Path: to, Data: data(h.place.rank, h.hold.Label, h.hold.Token), Acl: s.b.opts.ACL, Flags: gozk.FlagEphemeral},
 	)
 	if errors.Is(err, gozk.ErrNoNode) {
 		_, _, err = s.conn.Get(to)

@@ -43,13 +43,31 @@ type draft struct {
 	mode  backend.Mode
 	label string
 	plain bool                      // leave the data of dir alone
+	token uint64                    // of the hold, if the node will not tell by its transaction; 0: it will
 	guard *gozk.CheckVersionRequest // what must hold for the node to be made; nil: nothing
 }
 
-// data is what a node says of itself: its rank, where that is not its own, and
-// a label for people.
-func data(rank int64, label string) []byte {
-	return []byte(strconv.FormatInt(rank, 10) + " " + label)
+// data is what a node says of itself: its rank, where that is not its own, a label for
+// people, and behind a zero byte the token of its hold, where that is not by its rank.
+func data(rank int64, label string, token uint64) []byte {
+	text := strconv.FormatInt(rank, 10) + " " + label
+	if token != 0 {
+		text += "\x00" + strconv.FormatUint(token, 10)
+	}
+	return []byte(text)
+}
+
+// labelOf and tokenIn are the label and the token in data; 0: there is no token.
+func labelOf(data []byte) string {
+	_, text, _ := strings.Cut(string(data), " ")
+	label, _, _ := strings.Cut(text, "\x00")
+	return label
+}
+
+func tokenIn(data []byte) uint64 {
+	_, text, _ := strings.Cut(string(data), "\x00")
+	token, _ := strconv.ParseUint(text, 10, 64)
+	return token
 }
 
 // rankOf is the rank in data, or own if there is none.
@@ -79,7 +97,7 @@ func (s *session) send(d draft) (*node, error) {
 	n := &node{session: s, dir: d.dir, guid: newGUID(), sent: time.Now(), plain: d.plain}
 	create := &gozk.CreateRequest{
 		Path:  d.dir + "/" + n.guid + "-" + letter(d.mode) + "-",
-		Data:  data(0, d.label),
+		Data:  data(0, d.label, d.token),
 		Acl:   s.b.opts.ACL,
 		Flags: gozk.FlagEphemeralSequential,
 	}

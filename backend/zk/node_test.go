@@ -61,7 +61,7 @@ func TestNodeOfAnotherSessionIsNotOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := dir + "/" + guid + "-w-"
-	if _, err := earlier.Create(path, data(0, ""), gozk.FlagEphemeralSequential, gozk.WorldACL(gozk.PermAll)); err != nil {
+	if _, err := earlier.Create(path, data(0, "", 0), gozk.FlagEphemeralSequential, gozk.WorldACL(gozk.PermAll)); err != nil {
 		t.Fatal(err)
 	}
 	if err := own.find(&node{session: own, dir: dir, guid: guid}); !errors.Is(err, gozk.ErrNoNode) {

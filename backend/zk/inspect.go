@@ -1,0 +1,262 @@
+package zk
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	gozk "github.com/go-zookeeper/zk"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// readsAtOnce is how many nodes are read at a time. The server can list the children of
+// a node only as a whole, and tells nothing of them but their names.
+const readsAtOnce = 64
+
+// Ping implements backend.Pinger. The leader has answered. ZooKeeper does not tell a
+// client its version.
+func (b *Backend) Ping(ctx context.Context) (version string, err error) {
+	return query(ctx, b, func(s *session) (string, error) {
+		_, err := s.conn.Sync(b.opts.Root)
+		return "", err
+	})
+}
+
+// Inspect implements backend.Inspector. The client of a party is the last eight digits
+// of its session. Since is when it joined the queue, for holders too, or when it became a
+// reader. The token is that of the goroutine that was granted the hold, although it may
+// have passed it on. How long the server keeps a hold is not known: it depends on the
+// session timeout of its client.
+func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, error) {
+	return query(ctx, b, func(s *session) (out backend.Snapshot, err error) {
+		holders, waiters, err := s.readQueue(ctx, s.b.dirOf(name))
+		for _, e := range holders {
+			p := e.party()
+			p.Entries, p.Token = 1, e.token
+			out.Holders = append(out.Holders, p)
+		}
+		for _, e := range waiters {
+			out.Waiters = append(out.Waiters, e.party())
+		}
+		return out, err
+	})
+}
+
+// Names implements backend.Inspector. It has the names of all locks in memory that
+// begin with prefix, and asks for the queue of each.
+func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		children, err := query(ctx, b, func(s *session) ([]string, error) {
+			children, _, err := s.conn.Children(b.opts.Root)
+			return children, err
+		})
+		if err != nil {
+			yield("", err)
+			return
+		}
+		names := slices.DeleteFunc(children, func(child string) bool {
+			name, ok := backend.DecodeName(child)
+			return !ok || !strings.HasPrefix(name, prefix)
+		})
+		for some := range slices.Chunk(names, readsAtOnce) {
+			used, err := query(ctx, b, func(s *session) ([]string, error) { return s.inUse(ctx, some) })
+			if err != nil {
+				yield("", err)
+				return
+			}
+			for _, child := range used {
+				if name, _ := backend.DecodeName(child); !yield(name, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Break implements backend.Breaker: it deletes the holder's node. The tokens of the
+// goroutines that have passed a hold on all stand for it.
+func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
+	unsure := false // an earlier try may have deleted the node
+	_, err := query(ctx, b, func(s *session) (none struct{}, err error) {
+		for {
+			holders, _, err := s.readQueue(ctx, b.dirOf(name))
+			if err != nil {
+				return none, err
+			}
+			i := slices.IndexFunc(holders, func(e entry) bool { return e.token/tokens == token/tokens && e.token <= token })
+			switch {
+			case i < 0 && unsure:
+				return none, nil
+			case i < 0:
+				return none, backend.ErrNotHeld
+			}
+			err = s.conn.Delete(b.dirOf(name)+"/"+holders[i].name, -1)
+			unsure = unsure || unclear(err)
+			if !errors.Is(err, gozk.ErrNoNode) { // it is gone, or a reader's by now
+				return none, err
+			}
+		}
+	})
+	return err
+}
+
+// dirOf is the node of the lock of that name.
+func (b *Backend) dirOf(name string) string { return b.opts.Root + "/" + backend.EncodeName(name) }
+
+// query returns what read reads in a session, which it calls until it has an answer or
+// ctx is done. That there is no such node is no error.
+func query[T any](ctx context.Context, b *Backend, read func(*session) (T, error)) (T, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answer := make(chan T, 1)
+	err := b.within(ctx, func() error {
+		var pause backend.Backoff
+		for {
+			s, err := b.session()
+			if err != nil {
+				return err
+			}
+			if err = s.await(ctx.Done()); err == nil {
+				var v T
+				v, err = read(s)
+				answer <- v
+			}
+			switch {
+			case errors.Is(err, errOver) && classified(s.whyOver()):
+				return s.whyOver()
+			case classified(err), !unclear(err) && !errors.Is(err, errOver), !backend.Sleep(ctx, pause.Next()):
+				return kindOf(err)
+			}
+			select { // of an answer that was none
+			case <-answer:
+			default:
+			}
+		}
+	})
+	if err != nil {
+		var none T
+		return none, backend.At(b.servers, err)
+	}
+	return <-answer, nil
+}
+
+// An entry is a node in the queue for a lock, with what it says of itself.
+type entry struct {
+	place
+	found   bool
+	session int64
+	since   time.Time
+	label   string
+	token   uint64
+}
+
+func (e entry) party() backend.Party {
+	return backend.Party{Label: e.label, Client: fmt.Sprintf("%08x", uint32(e.session)), Mode: e.mode, Since: e.since}
+}
+
+// readQueue returns who holds the lock and who waits, each in the order of the queue.
+func (s *session) readQueue(ctx context.Context, dir string) (holders, waiters []entry, err error) {
+	children, _, err := s.conn.Children(dir)
+	if err != nil {
+		return nil, nil, ignoreNoNode(err)
+	}
+	queue := make([]entry, 0, len(children))
+	for _, p := range parseQueue(children) {
+		queue = append(queue, entry{place: p})
+	}
+	err = forEach(ctx, len(queue), func(i int) error { return ignoreNoNode(s.read(dir, &queue[i])) })
+	if err != nil {
+		return nil, nil, err
+	}
+	queue = slices.DeleteFunc(queue, func(e entry) bool { return !e.found }) // gone meanwhile
+	slices.SortFunc(queue, func(a, b entry) int {
+		if a.before(b.place) {
+			return -1
+		}
+		return 1
+	})
+	writerBefore := false
+	for i, e := range queue {
+		if i == 0 || e.mode == backend.Shared && !writerBefore {
+			holders = append(holders, e)
+		} else {
+			waiters = append(waiters, e)
+		}
+		writerBefore = writerBefore || e.mode == backend.Exclusive
+	}
+	return holders, waiters, nil
+}
+
+// read fills e in from its node.
+func (s *session) read(dir string, e *entry) error {
+	data, stat, err := s.conn.Get(dir + "/" + e.name)
+	if err != nil {
+		return err
+	}
+	e.rank = rankOf(data, stat.Czxid)
+	e.found = true
+	e.session, e.since, e.label = stat.EphemeralOwner, time.UnixMilli(stat.Ctime), labelOf(data)
+	e.token = cmp.Or(tokenIn(data), tokenOf(e.rank))
+	return nil
+}
+
+// inUse returns those of the root's children at which somebody holds or waits.
+func (s *session) inUse(ctx context.Context, names []string) (used []string, err error) {
+	queued := make([]bool, len(names))
+	err = forEach(ctx, len(names), func(i int) error {
+		children, _, err := s.conn.Children(s.b.opts.Root + "/" + names[i])
+		queued[i] = len(parseQueue(children)) > 0
+		return ignoreNoNode(err)
+	})
+	for i, name := range names {
+		if queued[i] {
+			used = append(used, name)
+		}
+	}
+	return used, err
+}
+
+func ignoreNoNode(err error) error {
+	if errors.Is(err, gozk.ErrNoNode) {
+		return nil
+	}
+	return err
+}
+
+// forEach calls f for each number below n, readsAtOnce at a time, until one fails or ctx
+// is done. It returns one of the errors.
+func forEach(ctx context.Context, n int, f func(i int) error) error {
+	var mu sync.Mutex
+	var failed error
+	next := 0
+	take := func() (i int, ok bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if failed == nil && ctx.Err() != nil {
+			failed = errLeft
+		}
+		next++
+		return next - 1, next <= n && failed == nil
+	}
+	var readers sync.WaitGroup
+	for range min(n, readsAtOnce) {
+		readers.Go(func() {
+			for i, ok := take(); ok; i, ok = take() {
+				if err := f(i); err != nil {
+					mu.Lock()
+					failed = cmp.Or(failed, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	readers.Wait()
+	return failed
+}

@@ -73,8 +73,9 @@ type Harness struct {
 	// may overtake another.
 	OrderByClients bool
 
-	// NoWaiterLabels says that the server does not know the labels of those who wait.
-	NoWaiterLabels bool
+	// NoLabels says that the server does not know the labels of requests, and
+	// NoWaiterLabels that it does not know those of requests that wait.
+	NoLabels, NoWaiterLabels bool
 
 	// Residue lists what the server still has of this library's: keys,
 	// nodes, channels, sessions. What a lock may leave behind for a while,

@@ -39,7 +39,8 @@ func pgHarness(t testing.TB) conformance.Harness {
 		Restart:     p.restart,
 		BadLogin:    p.url("nobody:wrong", s.Addr()),
 		Nowhere:     p.url("postgres", "127.0.0.1:1"),
-		Optional:    []string{"BatchReleaser", "Downgrader", "MinTTLer", "Renewer", "Transferer"},
+		NoLabels:    true,
+		Optional:    []string{"BatchReleaser", "Downgrader", "Inspector", "MinTTLer", "Pinger", "Renewer", "Transferer"},
 	}
 }
 

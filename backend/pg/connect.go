@@ -25,6 +25,7 @@ var (
 	errStandby  = errors.New("the server is a standby, whose locks are not those of the primary")
 	errOld      = errors.New("the server is older than Postgres 10")
 	errNoLocks  = errors.New("the server accepts advisory locks and does not keep them")
+	errNumbers  = errors.New("the server knows locks by numbers, and not their names")
 	errNoAnswer = errors.New("the server has not answered in time")
 )
 
@@ -206,6 +207,7 @@ func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, lease time.Dur
 		conn:    raw.Conn,
 		front:   raw.Frontend,
 		pid:     known.pid,
+		version: known.version,
 		purpose: p,
 		grants:  make(map[*grant]struct{}),
 		ttl:     lease,

@@ -260,6 +260,8 @@ var (
 	_ backend.Transferer    = (*Backend)(nil)
 	_ backend.BatchReleaser = (*Backend)(nil)
 	_ backend.MinTTLer      = (*Backend)(nil)
+	_ backend.Inspector     = (*Backend)(nil)
+	_ backend.Pinger        = (*Backend)(nil)
 )
 
 // New returns a client of the server that cfg describes. It connects once, to

@@ -79,7 +79,8 @@ type session struct {
 	conn    net.Conn
 	front   *pgproto3.Frontend
 	pid     uint32
-	leased  bool // the server knows of leases
+	version int64 // of the server, as a number
+	leased  bool  // the server knows of leases
 
 	// Guarded by backend.mu.
 	purpose purpose

@@ -49,6 +49,7 @@ const wakeChannel = "dlock_wake"
 // A lock has two more keys, made of its own. Who listens for its end has the first
 // of them shared; who has a claim to it, the second.
 const (
+	listenMask  = 0x5555555555555555
 	listenKey   = "(K # 6148914691236517205)"
 	claimKey    = "(K # 3689348814741910323)"
 	nobodyElse  = "pg_try_advisory_xact_lock(" + claimKey + ")"

@@ -1,0 +1,130 @@
+package pg
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Ping implements backend.Pinger. The server is a primary and knows the connection that
+// locks are held by.
+func (b *Backend) Ping(ctx context.Context) (version string, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, backend.FirstAnswer, errNoAnswer)
+	defer cancel()
+	s, err := b.shared(ctx, line{leaseOf(asideLease), holding})
+	if err != nil {
+		return "", err
+	}
+	defer b.leave(s)
+	c, err := s.do(ctx, ping, int64(s.pid))
+	switch {
+	case ctx.Err() != nil:
+		return "", backend.WaitEnded(ctx, false)
+	case err != nil:
+		return "", classify(err)
+	case c.value == 0:
+		return "", backend.Fail(backend.ErrUnavailable, errStandby)
+	}
+	return versionName(s.version), nil
+}
+
+// versionName is that of a server_version_num.
+func versionName(num int64) string { return fmt.Sprintf("%d.%d", num/10000, num%10000) }
+
+// Inspect implements backend.Inspector. It makes a connection of its own and reads
+// pg_locks, for which the server stops all who lock or unlock something for a moment.
+// There a lock is a number, so that any name can be asked for, and none can be listed.
+// The label of a party is the application name of its connection, without the word
+// dlock; its client is the number of the process that serves it. Readers of one client are one holder.
+// Those who wait for a notification come last, as one for each client, and in a mode that
+// is not known. Tokens and times are not known either.
+func (b *Backend) Inspect(ctx context.Context, name string) (out backend.Snapshot, err error) {
+	rows, err := b.read(ctx, parties(b.key(name)))
+	if err != nil {
+		return out, err
+	}
+	seen := make(map[string]bool) // a connection has both modes while it downgrades
+	for _, row := range rows {
+		if len(row) != 4 {
+			return backend.Snapshot{}, backend.Fail(backend.ErrUnavailable, errProtocol)
+		}
+		kind, exclusive, pid, application := string(row[0]), string(row[1]), string(row[2]), string(row[3])
+		label := strings.TrimSpace(strings.TrimPrefix(application, "dlock"))
+		p := backend.Party{Label: label, Client: pid, Mode: backend.Shared}
+		if exclusive == "1" {
+			p.Mode = backend.Exclusive
+		}
+		switch {
+		case kind != holds:
+			out.Waiters = append(out.Waiters, p)
+		case !seen[pid]:
+			p.Entries = 1
+			out.Holders = append(out.Holders, p)
+			seen[pid] = true
+		}
+	}
+	return out, nil
+}
+
+// Names implements backend.Inspector: it reports ErrUnsupported.
+func (b *Backend) Names(context.Context, string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) { yield("", backend.Fail(backend.ErrUnsupported, errNumbers)) }
+}
+
+// What a party does with a lock, as a statement's answer tells: see parties.
+const holds, waits, listens = "0", "1", "2"
+
+// parties selects what each connection has to do with a key: holds, waits or listens, 1 if
+// that is exclusive, its process and its application. Who waits is in order. From Postgres
+// 14 on there is a column waitstart.
+func parties(key int64) string {
+	const half = 1<<32 - 1
+	listen := key ^ listenMask
+	return fmt.Sprintf(`SELECT CASE WHEN l.classid <> %d OR l.objid <> %d THEN %s WHEN l.granted THEN %s ELSE %s END,
+			(l.mode = 'ExclusiveLock')::int, l.pid, coalesce(a.application_name, '')
+		FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)
+		WHERE l.locktype = 'advisory' AND l.objsubid = 1
+		AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+		AND (l.classid = %[1]d AND l.objid = %[2]d OR l.granted AND l.classid = %[6]d AND l.objid = %[7]d)
+		ORDER BY 1, (to_jsonb(l) ->> 'waitstart')::timestamptz NULLS LAST, 2 DESC, 3`,
+		key>>32&half, key&half, listens, holds, waits, listen>>32&half, listen&half)
+}
+
+// read runs sql on a connection of its own, and returns the rows.
+func (b *Backend) read(ctx context.Context, sql string) ([][][]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, backend.FirstAnswer, errNoAnswer)
+	defer cancel()
+	defer context.AfterFunc(b.ctx, cancel)()
+	if b.ctx.Err() != nil {
+		return nil, backend.ErrClosed
+	}
+	cfg, err := b.target(ctx, asideLease)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := pgconn.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, b.readError(ctx, err)
+	}
+	defer conn.Close(ctx)
+	results, err := pipeline(ctx, conn, []step{{sql: sql}})
+	if err != nil {
+		return nil, b.readError(ctx, err)
+	}
+	return results[0].Rows, nil
+}
+
+func (b *Backend) readError(ctx context.Context, err error) error {
+	switch {
+	case b.ctx.Err() != nil:
+		return backend.ErrClosed
+	case ctx.Err() != nil:
+		return backend.WaitEnded(ctx, false)
+	}
+	return classify(err)
+}

@@ -30,6 +30,7 @@ type request struct {
 	op   string
 	mode backend.Mode
 	wait bool
+	call *call // what the hooks are told; nil: nothing
 }
 
 func (c *Client) newLock(name string, s *settings) *lock {
@@ -62,9 +63,17 @@ func checkName(name, fullName string) error {
 	return nil
 }
 
-// acquire enters the lock for r. If ctx was made from a live lease on it, that is a
-// re-entry.
+// acquire enters the lock for r, and tells the hooks.
 func (l *lock) acquire(ctx context.Context, r request) (*Lease, error) {
+	if l.client == nil || !l.client.opts.Hooks.hasCallHooks() {
+		return l.acquireOne(ctx, r)
+	}
+	return l.client.tellCall(ctx, l.name(), r, l.acquireOne)
+}
+
+// acquireOne enters the lock for r. If ctx was made from a live lease on it, that is a
+// re-entry.
+func (l *lock) acquireOne(ctx context.Context, r request) (*Lease, error) {
 	switch {
 	case l.err != nil:
 		return nil, newError(r.op, l.name(), l.err)
@@ -72,11 +81,6 @@ func (l *lock) acquire(ctx context.Context, r request) (*Lease, error) {
 		return nil, newError(r.op, l.name(), errNilContext)
 	case ctx.Err() != nil:
 		return nil, ctxError(r.op, l.name(), ctx)
-	}
-	f := l.client.opts.Hooks.Acquired
-	var start time.Time
-	if f != nil {
-		start = time.Now()
 	}
 	if r.wait && l.maxWait > 0 {
 		var cancel context.CancelFunc
@@ -91,14 +95,8 @@ func (l *lock) acquire(ctx context.Context, r request) (*Lease, error) {
 	if err != nil {
 		return nil, newError(r.op, l.name(), err)
 	}
-	if f != nil {
-		lease.callAcquired(ctx, f, Event{
-			Name:   l.name(),
-			Shared: r.mode == backend.Shared,
-			Token:  lease.of.token(),
-			Nested: outer != nil,
-			Waited: time.Since(start),
-		})
+	if r.call != nil {
+		r.call.nested = outer != nil
 	}
 	return lease, nil
 }
@@ -116,21 +114,24 @@ func (l *lock) enterOrAcquire(ctx context.Context, outer *chain, r request) (*Le
 // for the lock, and starts the hold. A goroutine that waits here may get a lease on a
 // hold of this client instead.
 func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
-	c, hook := l.client, l.waitingHook(r)
-	state, lease, waited, err := c.enterOrQueue(ctx, l, r, hook)
+	c, o := l.client, l.queueObserver(r)
+	state, lease, waited, err := c.enterOrQueue(ctx, l, r, o)
 	if lease != nil || err != nil {
 		return lease, err
 	}
 	h := &hold{lock: l, state: state}
 	if err = c.keeper.Admit(ctx); err == nil {
-		err = h.request(ctx, r, hook, backend.FirstAnswer-waited)
+		err = h.request(ctx, r, o, backend.FirstAnswer-waited)
 	}
 	if err != nil {
 		c.leaveName(h, r.mode)
 	} else if lease, err = h.start(); err != nil {
 		h.rejectGrant()
 	}
-	if p := hook.panicked(); p != nil {
+	if o != nil && o.wasQueued.Load() {
+		r.call.handOver = RemoteHandOver
+	}
+	if p := o.panicked(); p != nil {
 		if err == nil {
 			c.undo(ctx, func(ctx context.Context) { _ = lease.Unlock(ctx) })
 		}
@@ -143,7 +144,7 @@ func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
 }
 
 // request asks the backend for h. The first answer must come within limit.
-func (h *hold) request(ctx context.Context, r request, hook *waitingHook, limit time.Duration) (err error) {
+func (h *hold) request(ctx context.Context, r request, o *queueObserver, limit time.Duration) (err error) {
 	l, c := h.lock, h.lock.client
 	ttl, fixed := l.lease()
 	q := limitFirstAnswer(ctx, limit)
@@ -157,7 +158,7 @@ func (h *hold) request(ctx context.Context, r request, hook *waitingHook, limit 
 		TTL:      ttl,
 		Fixed:    fixed,
 		Wait:     r.wait,
-		Observer: hook.observer(h),
+		Observer: o.observer(h),
 	})
 	return err
 }

@@ -158,8 +158,14 @@ func (c *Client) releaseAll(ctx context.Context, holds []*hold) {
 		resting = append(resting, h)
 		return true
 	})
-	c.releaseHolds(ctx, holds, (*hold).noteReleased)
-	forEach(len(resting), releasers, func(i int) { _ = resting[i].releaseAfterMinHold(ctx) })
+	c.releaseHolds(ctx, holds, func(h *hold, err error) {
+		h.noteReleased(err)
+		h.tellEnds(ctx, &reason{ErrClosed, err})
+	})
+	forEach(len(resting), releasers, func(i int) {
+		err := resting[i].releaseAfterMinHold(ctx)
+		resting[i].tellEnds(ctx, &reason{ErrClosed, err})
+	})
 }
 
 // noteUnconfirmed records whether the server has still to confirm the release of

@@ -179,6 +179,6 @@ var (
 	errParentEnded     = errors.New("the outer lease ended")
 	errNestedDowngrade = errors.New("only the lease that took the lock can be downgraded")
 	errStuck           = errors.New("a hook, or the backend, has not returned")
-	errHookPanicked    = errors.New("the hook Waiting panicked")
+	errHookPanicked    = errors.New("a hook panicked")
 	errOpenEntry       = errors.New("an exclusive entry made under the lease is open")
 )

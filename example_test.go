@@ -296,8 +296,8 @@ func ExampleWithoutReentry() {
 func ExampleHooks() {
 	ctx := context.Background()
 	client, err := dlock.Open(ctx, "memory://", &dlock.Options{Hooks: dlock.Hooks{
-		Acquired: func(e dlock.Event) { fmt.Println("acquired", e.Name) }, // e.Waited: how long it took
-		Released: func(e dlock.Event) { fmt.Println("released", e.Name) }, // e.Held: how long it lasted
+		Acquired: func(_ context.Context, e dlock.AcquiredEvent) { fmt.Println("acquired", e.Name) }, // e.Waited: how long it took
+		Released: func(_ context.Context, e dlock.ReleasedEvent) { fmt.Println("released", e.Name) }, // e.Age: how long it lasted
 	}})
 	if err != nil {
 		log.Fatal(err)

@@ -51,35 +51,31 @@ func (e *entry) tryHandOver() bool {
 	if c.transferer == nil || !h.hasLocalWaiters.Load() {
 		return false
 	}
-	held, ok := c.handOver(e)
-	if !ok {
+	if !c.handOver(e) {
 		return false
 	}
 	e.notify(false)
-	if f := c.opts.Hooks.Released; f != nil {
-		f(Event{Name: h.lock.name(), Token: e.fencingToken, Held: held})
-	}
 	return true
 }
 
-// handOver gives e's hold to the head of the local queue. Held is how long e had it.
-func (c *Client) handOver(e *entry) (held time.Duration, ok bool) {
+// handOver gives e's hold to the head of the local queue. It reports whether it has.
+func (c *Client) handOver(e *entry) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := e.hold
 	s := h.state
 	w := s.head
 	if w == nil || c.closed || w.mode != backend.Exclusive || !h.matches(w.lock, w.mode) {
-		return 0, false
+		return false
 	}
-	next, held := h.passToNext(e, w.next != nil)
+	next := h.passToNext(e, w.next != nil)
 	if next == nil {
-		return 0, false
+		return false
 	}
 	s.remove(w)
 	w.granted, w.lease = true, next
 	w.ready <- struct{}{}
-	return held, true
+	return true
 }
 
 // joinReaders adds a lease to a shared hold that this client already has, so that its
@@ -110,30 +106,30 @@ func (l *lock) isUnbounded() bool { return l.minHold == 0 && l.maxHold == 0 }
 
 // passToNext closes e, the only lease on h, and opens a lease for the next owner.
 // Queued says whether somebody waits behind that owner. If h cannot be handed over, it
-// changes nothing and returns nil. Held is how long e had the hold.
-func (h *hold) passToNext(e *entry, queued bool) (next *Lease, held time.Duration) {
+// changes nothing and returns nil.
+func (h *hold) passToNext(e *entry, queued bool) *Lease {
 	k := h.lock.client.keeper
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.over.Load() != nil || h.isDowngrading || e.isClosed || h.leases != e || e.older != nil || !h.mayHandOver(k.Now) {
-		return nil, 0
+		return nil
 	}
 	token, ok := h.lock.client.transferer.Transfer(h.item.Hold)
 	if !ok {
-		return nil, 0
+		return nil
 	}
-	if held, ok = k.Restart(&h.item, h.minLeft); !ok {
-		return nil, 0
+	if !k.Restart(&h.item, h.minLeft) {
+		return nil
 	}
 	if !e.over.CompareAndSwap(nil, unlocked) && e.group.Load() == nil {
-		return nil, 0 // whoever has ended the lease releases the lock
+		return nil // whoever has ended the lease releases the lock
 	}
 	e.isClosed = true
 	h.item.Hold.Token = token
 	h.leases, h.entries, h.nested, e.handle = nil, 0, 0, nil
 	h.hasLocalWaiters.Store(queued)
 	h.isWanted, h.wanted = queued || h.isLimited, nil
-	return h.addLease(new(entry), nil, backend.Exclusive), held
+	return h.addLease(new(entry), nil, backend.Exclusive)
 }
 
 // mayHandOver reports whether h may go to one more owner without asking the server,

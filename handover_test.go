@@ -211,10 +211,11 @@ func TestHandOverStopsAtAReader(t *testing.T) {
 // Both leases are reported, each with the time it was held for.
 func TestHandOverCallsHooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var acquired, released []dlock.Event
+		var acquired []dlock.AcquiredEvent
+		var released []dlock.ReleasedEvent
 		o := dlock.Options{}
-		o.Hooks.Acquired = func(e dlock.Event) { acquired = append(acquired, e) }
-		o.Hooks.Released = func(e dlock.Event) { released = append(released, e) }
+		o.Hooks.Acquired = func(_ context.Context, e dlock.AcquiredEvent) { acquired = append(acquired, e) }
+		o.Hooks.Released = func(_ context.Context, e dlock.ReleasedEvent) { released = append(released, e) }
 		_, _, a, _ := pair(t, o)
 		first := lock(t, a.Mutex("x"))
 		work := first.Context(t.Context())
@@ -234,8 +235,8 @@ func TestHandOverCallsHooks(t *testing.T) {
 			if acquired[i].Token != released[i].Token {
 				t.Errorf("token %d was released as %d", acquired[i].Token, released[i].Token)
 			}
-			if want := time.Duration(i+1) * time.Second; released[i].Held != want {
-				t.Errorf("held for %v, want %v", released[i].Held, want)
+			if want := time.Duration(i+1) * time.Second; released[i].Age != want {
+				t.Errorf("held for %v, want %v", released[i].Age, want)
 			}
 		}
 	})

@@ -181,10 +181,29 @@ func (h *hold) Renewed(left time.Duration) (again bool) {
 	if f == nil {
 		return false
 	}
-	e := h.event(nil)
-	e.Left = left
-	f(e)
+	e := h.renewalEvent(left, nil)
+	f(RenewedEvent{Name: e.Name, Shared: e.Shared, Token: e.Token, Left: e.Left, TTL: e.TTL})
 	return true
+}
+
+// RenewalFailed implements renewal.Owner.
+func (h *hold) RenewalFailed(left time.Duration, cause error) {
+	if f := h.lock.client.opts.Hooks.RenewalFailed; f != nil {
+		f(h.renewalEvent(left, cause))
+	}
+}
+
+func (h *hold) renewalEvent(left time.Duration, cause error) RenewalFailedEvent {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return RenewalFailedEvent{
+		Name:   h.lock.name(),
+		Shared: h.item.Hold.Mode == backend.Shared,
+		Token:  h.item.Hold.Token,
+		Left:   left,
+		TTL:    h.item.Hold.TTL,
+		Err:    cause,
+	}
 }
 
 // until returns when the hold ends unless it is renewed, the zero time if it need not

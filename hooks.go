@@ -2,7 +2,7 @@ package dlock
 
 import (
 	"context"
-	"log/slog"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -10,95 +10,503 @@ import (
 )
 
 // Hooks are functions that a client calls when something happens to one of its
-// locks, for metrics and traces. Each may be nil. They are called without any
-// lock of the client held, from the goroutine that the event happened in, and Lost
-// from one for all that are lost together. They must be safe for concurrent use and
-// should return quickly: Renewed holds up the renewal of other locks, and Lost the
-// report of others. A hook that calls Client.Close, or Unlock from Renewed, does so in
-// another goroutine: they wait for what has called the hook. A hook that panics leaves
-// the lock as if it had not been called, and panics on: in the call for which it was
-// called, or, as Lost and Renewed are called for none, in a goroutine that ends the
-// program.
+// locks, for metrics and traces. Each may be nil, and then costs nothing. JoinHooks
+// makes one set of several.
+//
+// Two rules let a program keep gauges. Each call of Lock, TryLock, RLock or TryRLock
+// that begins with Acquiring ends with one Acquired or one NotAcquired. Each lease
+// that begins with Acquired ends with one Released, Lost or Closed; a lease that
+// nobody unlocks ends with Client.Close at the latest. A Multi is one call and one
+// lease, under all its names joined by a space.
+//
+// Hooks are called without any lock of the client held. They must be safe for
+// concurrent use and should return quickly: Renewed and RenewalFailed hold up the
+// renewal of other locks, and Lost the report of others. A hook may call the client.
+// If it calls Client.Close, or Unlock from Renewed, it does so in another goroutine:
+// they wait for what has called the hook.
+//
+// A hook that panics leaves the lock as if the call had failed: a call whose
+// Acquiring, Waiting or Acquired panics does not keep the lock. After Acquiring, no
+// further hook is called for that call. The panic goes on in the call for which the
+// hook was called. Lost, Renewed and RenewalFailed are called
+// for none: their panic ends the program.
 type Hooks struct {
-	// Waiting: a call did not get the lock at once and waits for it.
-	Waiting func(Event)
+	// Acquiring is called first in each call that asks for a lock, in the
+	// goroutine of the caller. It returns ctx or a child of it, which the rest of
+	// the call uses, the backend included: a span goes in there. Nil stands for ctx.
+	Acquiring func(ctx context.Context, e AcquiringEvent) context.Context
 
-	// Acquired: a call has entered the lock. Waited says how long it took.
-	Acquired func(Event)
+	// Waiting is called once in a call that does not get the lock at once and waits
+	// for it. It is called in the goroutine of the caller, or in one of the
+	// backend's, in which case the call may have ended when Waiting returns.
+	Waiting func(ctx context.Context, e WaitingEvent)
 
-	// Renewed: a hold was renewed. Left says how much of the lease was left,
-	// which is the measure to watch: it falls before locks are lost.
-	Renewed func(Event)
+	// Acquired is called when a call has got the lock, in the goroutine of the
+	// caller and before it returns.
+	Acquired func(ctx context.Context, e AcquiredEvent)
 
-	// Lost: a hold is over that nobody unlocked. Err says why.
-	Lost func(Event)
+	// NotAcquired is called when a call has not got the lock, in the goroutine of
+	// the caller and before it returns.
+	NotAcquired func(ctx context.Context, e NotAcquiredEvent)
 
-	// Released: a hold was given back. Held says how long it lasted; Err is
-	// not nil if the server could not be told yet.
-	Released func(Event)
+	// Renewed is called when the server has prolonged a hold, in a goroutine of the
+	// client's. Several leases can share a hold.
+	Renewed func(e RenewedEvent)
+
+	// RenewalFailed is called when an attempt to prolong a hold had no success but
+	// the hold is not lost yet, in a goroutine of the client's. The client tries
+	// again.
+	RenewalFailed func(e RenewalFailedEvent)
+
+	// Released is called when a lease was unlocked, in the goroutine of the caller
+	// of Unlock. The server has been asked by then if this was the last lease of
+	// its hold. With WithMinHold the server may keep the lock for longer.
+	Released func(ctx context.Context, e ReleasedEvent)
+
+	// Lost is called when a lease has ended that nobody unlocked, or whose Unlock
+	// found out that the lock had been lost. It is called after the lease's contexts
+	// have ended, in a goroutine of the client's, in that of Unlock, or in that of
+	// Lock if the loss came so early. One goroutine calls it for all leases that are
+	// lost together.
+	Lost func(e LostEvent)
+
+	// Closed is called when Client.Close has ended a lease, in a goroutine of
+	// Close. ctx has the values of the one given to Close.
+	Closed func(ctx context.Context, e ClosedEvent)
 }
 
-// An Event is what a hook is told. Fields that do not fit the event are zero.
-type Event struct {
+// An AcquiringEvent says which lock a call asks for.
+type AcquiringEvent struct {
+	Op     string // lock, trylock, rlock or tryrlock
+	Name   string // the lock's, without the client's prefix; a multi-lock's names joined by a space
+	Shared bool   // for a reader
+}
+
+// A WaitingEvent says for which lock a call waits.
+type WaitingEvent struct {
+	Op     string // as in AcquiringEvent
 	Name   string
+	Lock   string // the lock that it waits for: Name, or one of a multi-lock's names
+	Shared bool
+}
+
+// An AcquiredEvent says how a call got its lease.
+type AcquiredEvent struct {
+	Op       string // as in AcquiringEvent
+	Name     string
+	Shared   bool
+	Lease    uint64        // number of the lease, unique in the process; from 1
+	Token    uint64        // the fencing token; 0 for a multi-lock
+	Nested   bool          // a re-entry
+	Queued   bool          // the call had to wait: Waiting was called for it, if it is not nil
+	HandOver HandOver      // from whom the hold came
+	Waited   time.Duration // from the call to the lease
+}
+
+// A HandOver says from whom a lease was handed over.
+type HandOver string
+
+const (
+	// NoHandOver: the lock was free, or the lease shares a hold of this client.
+	NoHandOver HandOver = ""
+
+	// LocalHandOver: another goroutine of this client has passed its hold on,
+	// without a request to the server.
+	LocalHandOver HandOver = "local"
+
+	// RemoteHandOver: the call waited in the server's queue.
+	RemoteHandOver HandOver = "remote"
+)
+
+// A NotAcquiredEvent says why a call did not get a lease.
+type NotAcquiredEvent struct {
+	Op      string // as in AcquiringEvent
+	Name    string
+	Shared  bool
+	Queued  bool          // the call had to wait: Waiting was called for it, if it is not nil
+	Waited  time.Duration // from the call to its end
+	Outcome Outcome
+	Err     error // what the call returns, an *Error
+}
+
+// An Outcome is what became of a call that has not got the lock.
+type Outcome string
+
+const (
+	// OutcomeHeld: somebody else holds the lock, and the call did not wait or waited
+	// until its deadline.
+	OutcomeHeld Outcome = "held"
+
+	// OutcomeCanceled: the caller's context was canceled, or was done before
+	// anything was asked.
+	OutcomeCanceled Outcome = "canceled"
+
+	// OutcomeFailed: all else, such as a server that does not answer.
+	OutcomeFailed Outcome = "failed"
+)
+
+// A RenewedEvent is about a hold that was prolonged.
+type RenewedEvent struct {
+	Name   string // of one lock, also if the hold is part of a multi-lock
+	Shared bool   // the hold is a reader's by now
+	Token  uint64
+	Left   time.Duration // what was left of the lease before: the measure to watch, as it falls before locks are lost
+	TTL    time.Duration // the length of the lease
+}
+
+// A RenewalFailedEvent is about a hold that was not prolonged.
+type RenewalFailedEvent struct {
+	Name   string // as in RenewedEvent
 	Shared bool
 	Token  uint64
-	Nested bool          // a re-entry
-	Waited time.Duration // from the call to the lease
-	Held   time.Duration // from the lease to its release or loss
-	Left   time.Duration // what was left of the lease when it was renewed
+	Left   time.Duration // what is left of the lease: the hold is lost then
+	TTL    time.Duration // the length of the lease
 	Err    error
 }
 
-// complain logs what no caller is told.
-func (c *Client) complain(msg, name string, cause error) {
-	c.log.Warn("dlock: "+msg, slog.String("lock", name), slog.Any("cause", cause))
+// A ReleasedEvent is about a lease that was unlocked.
+type ReleasedEvent struct {
+	Name   string
+	Shared bool          // acquired as a reader, whatever Downgrade has done since
+	Lease  uint64        // as in AcquiredEvent
+	Token  uint64        // as in AcquiredEvent
+	Nested bool          // as in AcquiredEvent
+	Age    time.Duration // from Acquired to now
+	Err    error         // the server has not confirmed the release; it frees the lock by itself
 }
 
-// practicalTTL is the least TTL that a busy machine can keep.
-const practicalTTL = 100 * time.Millisecond
-
-func (c *Client) warnOfShortTTL() {
-	c.log.Warn("dlock: a TTL below 100ms is lost on a busy machine", slog.Duration("least", practicalTTL))
+// A LostEvent is about a lease that was lost.
+type LostEvent struct {
+	Name   string
+	Shared bool
+	Lease  uint64
+	Token  uint64
+	Nested bool
+	Age    time.Duration
+	Err    error // an ErrLost with its cause
 }
 
-// callAcquired calls the hook Acquired. If the hook panics, the lease is unlocked: no
-// caller has it.
-func (l *Lease) callAcquired(ctx context.Context, f func(Event), e Event) {
-	called := false
+// A ClosedEvent is about a lease that Client.Close has ended.
+type ClosedEvent struct {
+	Name   string
+	Shared bool
+	Lease  uint64
+	Token  uint64
+	Nested bool
+	Age    time.Duration
+	Err    error // the server has not confirmed the release, or nil
+}
+
+// JoinHooks returns hooks that call those of all, one after the other. Each set sees a
+// beginning and an end of what it is told of, also if a hook of another set panics.
+func JoinHooks(all ...Hooks) Hooks {
+	var joined Hooks
+	for _, h := range all {
+		joined.Acquiring = joinAcquiring(joined.Acquiring, joined.NotAcquired, h.Acquiring)
+		joined.Waiting = joinCtxHook(joined.Waiting, h.Waiting)
+		joined.Acquired = joinCtxHook(joined.Acquired, h.Acquired)
+		joined.NotAcquired = joinCtxHook(joined.NotAcquired, h.NotAcquired)
+		joined.Renewed = joinHook(joined.Renewed, h.Renewed)
+		joined.RenewalFailed = joinHook(joined.RenewalFailed, h.RenewalFailed)
+		joined.Released = joinCtxHook(joined.Released, h.Released)
+		joined.Lost = joinHook(joined.Lost, h.Lost)
+		joined.Closed = joinCtxHook(joined.Closed, h.Closed)
+	}
+	return joined
+}
+
+// joinAcquiring calls f and then g. If g panics, the call has begun for f alone and ends
+// with notAcquired.
+func joinAcquiring(
+	f func(context.Context, AcquiringEvent) context.Context,
+	notAcquired func(context.Context, NotAcquiredEvent),
+	g func(context.Context, AcquiringEvent) context.Context,
+) func(context.Context, AcquiringEvent) context.Context {
+	if f == nil || g == nil {
+		return either(f == nil, g, f)
+	}
+	return func(ctx context.Context, e AcquiringEvent) context.Context {
+		if with := f(ctx, e); with != nil {
+			ctx = with
+		}
+		returned := false
+		defer func() {
+			if !returned && notAcquired != nil {
+				err := &Error{Op: e.Op, Name: e.Name, Err: errHookPanicked}
+				notAcquired(ctx, NotAcquiredEvent{Op: e.Op, Name: e.Name, Shared: e.Shared, Outcome: OutcomeFailed, Err: err})
+			}
+		}()
+		if with := g(ctx, e); with != nil {
+			ctx = with
+		}
+		returned = true
+		return ctx
+	}
+}
+
+func joinCtxHook[E any](f, g func(context.Context, E)) func(context.Context, E) {
+	if f == nil || g == nil {
+		return either(f == nil, g, f)
+	}
+	return func(ctx context.Context, e E) {
+		defer g(ctx, e)
+		f(ctx, e)
+	}
+}
+
+func joinHook[E any](f, g func(E)) func(E) {
+	if f == nil || g == nil {
+		return either(f == nil, g, f)
+	}
+	return func(e E) {
+		defer g(e)
+		f(e)
+	}
+}
+
+func either[T any](first bool, a, b T) T {
+	if first {
+		return a
+	}
+	return b
+}
+
+// hasCallHooks reports whether a hook is to be told of calls or of leases.
+func (h *Hooks) hasCallHooks() bool {
+	return h.Acquiring != nil || h.Waiting != nil || h.Acquired != nil || h.NotAcquired != nil || h.hasEndHooks()
+}
+
+// hasEndHooks reports whether a hook is to be told of the ends of leases.
+func (h *Hooks) hasEndHooks() bool {
+	return h.Released != nil || h.Lost != nil || h.Closed != nil
+}
+
+// A call is what the hooks are told of one call that asks for a lock.
+type call struct {
+	hooks    *Hooks
+	ctx      context.Context // that of the caller, or what Acquiring has returned
+	op, name string
+	shared   bool
+	nested   bool
+	handOver HandOver
+	start    time.Time
+	progress atomic.Int32 // callBegan, callQueued or callEnded
+}
+
+const (
+	callBegan = iota
+	callQueued
+	callEnded
+)
+
+// tellCall has acquire get a lease, and tells the hooks of it. Acquire is given the
+// context that the hook Acquiring has returned.
+func (c *Client) tellCall(ctx context.Context, name string, r request, acquire func(context.Context, request) (*Lease, error)) (*Lease, error) {
+	t := &call{hooks: &c.opts.Hooks, ctx: ctx, op: r.op, name: name, shared: r.mode == backend.Shared, start: time.Now()}
+	if ctx == nil {
+		t.ctx = context.Background()
+	}
+	r.call = t
+	lease, err := t.run(ctx, r, acquire)
+	if err != nil {
+		t.tellNotAcquired(outcomeOf(t.ctx, err), err)
+		return nil, err
+	}
+	t.tellAcquired(lease)
+	return lease, nil
+}
+
+// run calls Acquiring and acquire. If acquire panics, the call ends with NotAcquired.
+func (t *call) run(ctx context.Context, r request, acquire func(context.Context, request) (*Lease, error)) (*Lease, error) {
+	if f := t.hooks.Acquiring; f != nil {
+		with := f(t.ctx, AcquiringEvent{Op: t.op, Name: t.name, Shared: t.shared})
+		if with != nil && ctx != nil {
+			ctx, t.ctx = with, with
+		}
+	}
+	returned := false
 	defer func() {
-		if !called {
-			_ = l.Unlock(ctx)
+		if !returned {
+			t.tellNotAcquired(OutcomeFailed, &Error{Op: t.op, Name: t.name, Err: errHookPanicked})
 		}
 	}()
-	f(e)
+	lease, err := acquire(ctx, r)
+	returned = true
+	return lease, err
+}
+
+// outcomeOf returns the outcome of a call with ctx that has returned err.
+func outcomeOf(ctx context.Context, err error) Outcome {
+	e, ok := err.(*Error)
+	switch {
+	case ok && e.Kind == nil, ctx.Err() == context.Canceled && errors.Is(err, context.Canceled):
+		return OutcomeCanceled
+	case errors.Is(err, ErrHeld):
+		return OutcomeHeld
+	}
+	return OutcomeFailed
+}
+
+// noteQueued calls Waiting, the first time and if the call has not ended.
+func (t *call) noteQueued(lock string) {
+	if t.progress.CompareAndSwap(callBegan, callQueued) && t.hooks.Waiting != nil {
+		t.hooks.Waiting(t.ctx, WaitingEvent{Op: t.op, Name: t.name, Lock: lock, Shared: t.shared})
+	}
+}
+
+func (t *call) tellNotAcquired(o Outcome, err error) {
+	queued := t.progress.Swap(callEnded) == callQueued
+	if f := t.hooks.NotAcquired; f != nil {
+		f(t.ctx, NotAcquiredEvent{
+			Op:      t.op,
+			Name:    t.name,
+			Shared:  t.shared,
+			Queued:  queued,
+			Waited:  time.Since(t.start),
+			Outcome: o,
+			Err:     err,
+		})
+	}
+}
+
+// lastLease is the number of the last lease of this process that hooks were told of.
+var lastLease atomic.Uint64
+
+// tellAcquired calls Acquired. If that panics, the lease is unlocked: no caller has it.
+func (t *call) tellAcquired(l *Lease) {
+	now := time.Now()
+	e := AcquiredEvent{
+		Op:       t.op,
+		Name:     t.name,
+		Shared:   t.shared,
+		Lease:    lastLease.Add(1),
+		Token:    l.of.token(),
+		Nested:   t.nested,
+		Queued:   t.progress.Swap(callEnded) == callQueued,
+		HandOver: t.handOver,
+		Waited:   now.Sub(t.start),
+	}
+	called := false
+	defer func() {
+		t.openRecord(l, e, now)
+		if !called {
+			_ = l.Unlock(t.ctx)
+		}
+	}()
+	if f := t.hooks.Acquired; f != nil {
+		f(t.ctx, e)
+	}
 	called = true
 }
 
-// A waitingHook calls the hook Waiting once for a call that has to wait, be it for a
-// goroutine of its own client or on the server. It is nil if there is no such hook.
-type waitingHook struct {
+// A leaseRecord is what the hooks are to be told when a lease ends.
+type leaseRecord struct {
+	hooks *Hooks
+	since time.Time
+	event ReleasedEvent // but for Age and Err
+}
+
+// openRecord has the end of l be told. If l has ended since it was acquired, that is
+// told here: whoever has ended it found no record.
+func (t *call) openRecord(l *Lease, e AcquiredEvent, now time.Time) {
+	if !t.hooks.hasEndHooks() {
+		return
+	}
+	n := l.of.life()
+	n.record.Store(&leaseRecord{t.hooks, now, ReleasedEvent{
+		Name:   e.Name,
+		Shared: e.Shared,
+		Lease:  e.Lease,
+		Token:  e.Token,
+		Nested: e.Nested,
+	}})
+	if r := l.of.reason(); r != nil {
+		n.tellEnd(t.ctx, r.on(t.name))
+	}
+}
+
+// tellEnd calls the hook for the end of the lease, once. Err says which: an ErrLost is
+// told to Lost, an ErrClosed to Closed, and anything else to Released.
+func (n *lifecycle) tellEnd(ctx context.Context, err error) {
+	if n.record.Load() == nil {
+		return
+	}
+	record := n.record.Swap(nil)
+	if record == nil {
+		return
+	}
+	h, e := record.hooks, record.event
+	e.Age, e.Err = time.Since(record.since), err
+	switch {
+	case errors.Is(err, ErrLost):
+		if h.Lost != nil {
+			h.Lost(LostEvent(e))
+		}
+	case errors.Is(err, ErrClosed):
+		if h.Closed != nil {
+			e.Err = causeOf(err)
+			h.Closed(ctx, ClosedEvent(e))
+		}
+	default:
+		if h.Released != nil {
+			h.Released(ctx, e)
+		}
+	}
+}
+
+// tellEnds calls the hooks for the ends of all open leases on h, which is over for r.
+func (h *hold) tellEnds(ctx context.Context, r *reason) {
+	if !h.lock.client.opts.Hooks.hasEndHooks() {
+		return
+	}
+	h.mu.Lock()
+	open := h.openLeases()
+	h.mu.Unlock()
+	for _, e := range open {
+		err := r.on(e.lockName())
+		e.tellEnd(ctx, err)
+		if g := e.group.Load(); g != nil {
+			cause := r.by
+			if r.kind == ErrLost {
+				cause = err // says which of the locks
+			}
+			g.tellEnd(ctx, (&reason{r.kind, cause}).on(g.lockName()))
+		}
+	}
+}
+
+// causeOf is what err says beyond its kind, or nil.
+func causeOf(err error) error {
+	if e, ok := err.(*Error); ok {
+		return e.Err
+	}
+	return err
+}
+
+// A queueObserver is the Observer of a request whose call is told to hooks. It is nil
+// if there are none.
+type queueObserver struct {
 	*hold      // that is asked for; nil before the server is asked
 	requestCtx *requestContext
-	lock       *lock
-	mode       backend.Mode
-	isCalled   atomic.Bool
+	call       *call
+	lockName   string
+	wasQueued  atomic.Bool // on the server
 	panic      atomic.Pointer[hookPanic]
 }
 
 // A hookPanic is what the hook has panicked with in a goroutine of the backend's.
 type hookPanic struct{ value any }
 
-func (l *lock) waitingHook(r request) *waitingHook {
-	if l.client.opts.Hooks.Waiting == nil {
+// queueObserver returns the observer of r on l, nil if r is told to no hook.
+func (l *lock) queueObserver(r request) *queueObserver {
+	if r.call == nil {
 		return nil
 	}
-	return &waitingHook{lock: l, mode: r.mode}
+	return &queueObserver{call: r.call, lockName: l.name()}
 }
 
-// observer returns the Observer of the request for h: w if there is a hook, otherwise
-// h.
-func (n *waitingHook) observer(h *hold) backend.Observer {
+// observer returns the Observer of the request for h: n, or h if n is nil.
+func (n *queueObserver) observer(h *hold) backend.Observer {
 	if n == nil {
 		return h
 	}
@@ -106,28 +514,22 @@ func (n *waitingHook) observer(h *hold) backend.Observer {
 	return n
 }
 
-// call calls the hook, the first time.
-func (n *waitingHook) call() {
-	if n.isCalled.CompareAndSwap(false, true) {
-		n.lock.client.opts.Hooks.Waiting(Event{Name: n.lock.name(), Shared: n.mode == backend.Shared})
-	}
-}
-
 // Queued implements backend.Observer. A panic of the hook is not the backend's: it
 // ends the call, which panics on.
-func (n *waitingHook) Queued() {
+func (n *queueObserver) Queued() {
 	n.hold.Queued()
+	n.wasQueued.Store(true)
 	defer func() {
 		if v := recover(); v != nil {
 			n.panic.Store(&hookPanic{v})
 			n.requestCtx.fail(errHookPanicked)
 		}
 	}()
-	n.call()
+	n.call.noteQueued(n.lockName)
 }
 
 // panicked returns what the hook has panicked with, or nil.
-func (n *waitingHook) panicked() *hookPanic {
+func (n *queueObserver) panicked() *hookPanic {
 	if n == nil {
 		return nil
 	}
@@ -136,7 +538,7 @@ func (n *waitingHook) panicked() *hookPanic {
 
 // callWaiting calls the hook Waiting for w. If the hook panics, w leaves the queue and
 // gives back a lease that it has got meanwhile.
-func (c *Client) callWaiting(ctx context.Context, hook *waitingHook, q *queue, w *waiter) {
+func (c *Client) callWaiting(ctx context.Context, n *queueObserver, q *queue, w *waiter) {
 	called := false
 	defer func() {
 		if called {
@@ -146,26 +548,6 @@ func (c *Client) callWaiting(ctx context.Context, hook *waitingHook, q *queue, w
 			_ = lease.Unlock(ctx)
 		}
 	}()
-	hook.call()
+	n.call.noteQueued(n.lockName)
 	called = true
-}
-
-// callHook calls f, if it is not nil, with an event about h.
-func (h *hold) callHook(f func(Event), err error) {
-	if f != nil {
-		f(h.event(err))
-	}
-}
-
-func (h *hold) event(err error) Event {
-	held := h.age()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return Event{
-		Name:   h.lock.name(),
-		Shared: h.item.Hold.Mode == backend.Shared,
-		Token:  h.item.Hold.Token,
-		Held:   held,
-		Err:    err,
-	}
 }

@@ -175,6 +175,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 		ctx = context.Background()
 	}
 	if l.of.handOver() {
+		l.of.life().tellEnd(ctx, nil)
 		return nil
 	}
 	l.of.check()
@@ -182,10 +183,12 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if !l.of.end() {
 		return l.of.reason().during("unlock", name)
 	}
+	var failed error
 	if err := l.of.unlock(ctx); err != nil {
-		return newError("unlock", name, err)
+		failed = newError("unlock", name, err)
 	}
-	return nil
+	l.of.life().tellEnd(ctx, failed)
+	return failed
 }
 
 // Downgrade turns an exclusive lease into a shared one, with no moment at

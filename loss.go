@@ -50,6 +50,6 @@ func (c *Client) tellLost(_ context.Context, holds []*hold) {
 	for _, h := range holds {
 		r := h.over.Load()
 		c.complain("lock lost", h.lock.name(), r.by)
-		h.callHook(c.opts.Hooks.Lost, newError("hold", h.lock.name(), r.err()))
+		h.tellEnds(context.Background(), r)
 	}
 }

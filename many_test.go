@@ -141,7 +141,7 @@ func TestLossOfManyFreesTheirPlaces(t *testing.T) {
 		const n = 3000
 		var told atomic.Int64
 		ba := memory.New(nil)
-		c := client(t, ba, dlock.Options{TTL: 2 * time.Second, Hooks: dlock.Hooks{Lost: func(dlock.Event) { told.Add(1) }}})
+		c := client(t, ba, dlock.Options{TTL: 2 * time.Second, Hooks: dlock.Hooks{Lost: func(dlock.LostEvent) { told.Add(1) }}})
 		leases := lockMany(t, c, n)
 		ba.Cut()
 		for _, lease := range leases {

@@ -48,19 +48,28 @@ func (c *Client) Multi(names []string, o ...Option) *Multi {
 
 // Lock waits until all locks are held or ctx is done; see Locker.
 func (m *Multi) Lock(ctx context.Context) (*Lease, error) {
-	return m.acquire(ctx, request{"lock", backend.Exclusive, true})
+	return m.acquire(ctx, request{op: "lock", mode: backend.Exclusive, wait: true})
 }
 
 // TryLock takes all locks if all are free. Otherwise it takes none and fails
 // with ErrHeld.
 func (m *Multi) TryLock(ctx context.Context) (*Lease, error) {
-	return m.acquire(ctx, request{"trylock", backend.Exclusive, false})
+	return m.acquire(ctx, request{op: "trylock", mode: backend.Exclusive, wait: false})
 }
 
 func (m *Multi) acquire(ctx context.Context, r request) (*Lease, error) {
 	switch {
 	case m == nil || m.client == nil && m.err == nil:
 		return nil, newError(r.op, "", backend.Fail(ErrInvalidConfig, errZeroMutex))
+	case m.client != nil && m.client.backend != nil && m.client.opts.Hooks.hasCallHooks():
+		return m.client.tellCall(ctx, m.name, r, m.acquireAll)
+	}
+	return m.acquireAll(ctx, r)
+}
+
+// acquireAll takes the locks, again and again while one of them is lost meanwhile.
+func (m *Multi) acquireAll(ctx context.Context, r request) (*Lease, error) {
+	switch {
 	case m.err != nil:
 		return nil, newError(r.op, m.name, m.err)
 	case ctx == nil:
@@ -94,7 +103,7 @@ func (m *Multi) takeAll(ctx context.Context, r request) (*Lease, error) {
 		}
 	}()
 	for _, l := range m.locks {
-		part, err := l.acquire(waitCtx, r)
+		part, err := l.acquireOne(waitCtx, r)
 		if err == nil {
 			handle.parts = append(handle.parts, part)
 			all.add(part.of.(*entry))
@@ -191,7 +200,10 @@ func (a *multiLease) notify(othersWait bool) {
 // whole. A caller of Unlock does that itself.
 func (a *multiLease) memberLost() {
 	if a.reason() != unlocked {
-		a.multi.client.janitor.Go(func(ctx context.Context) { _ = a.unlock(ctx) })
+		a.multi.client.janitor.Go(func(ctx context.Context) {
+			_ = a.unlock(ctx)
+			a.tellEnd(ctx, a.reason().on(a.lockName()))
+		})
 	}
 }
 

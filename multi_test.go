@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/memory"
 )
 
@@ -85,20 +86,29 @@ func TestMultiCutShortLeavesNothing(t *testing.T) {
 	})
 }
 
+// An evictor takes a away when it has granted b, once.
+type evictor struct {
+	*memory.Backend
+	server *memory.Server
+	once   bool
+}
+
+func (e *evictor) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
+	h, err := e.Backend.Acquire(ctx, r)
+	if err == nil && r.Name == "b" && !e.once {
+		e.once = true
+		e.server.Evict("a")
+		time.Sleep(600 * time.Millisecond) // its renewal tells of the loss
+	}
+	return h, err
+}
+
 // A multi-lock loses a part while it takes the next: it has neither then.
 func TestMultiThatLosesAPartOnTheWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.NewServer()
 		o := dlock.Options{TTL: time.Second}
-		once := false
-		o.Hooks.Acquired = func(e dlock.Event) {
-			if e.Name == "b" && !once {
-				once = true
-				s.Evict("a")
-				time.Sleep(600 * time.Millisecond) // its renewal tells of the loss
-			}
-		}
-		c, other := client(t, memory.New(s), o), client(t, memory.New(s), dlock.Options{TTL: time.Second})
+		c, other := client(t, &evictor{Backend: memory.New(s), server: s}, o), client(t, memory.New(s), dlock.Options{TTL: time.Second})
 		_, err := c.Multi([]string{"a", "b"}).TryLock(t.Context())
 		is(t, err, dlock.ErrLost)
 		var e *dlock.Error

@@ -19,13 +19,13 @@ var _ Locker = (*Mutex)(nil)
 // ErrHeld and ctx's cause if ctx is done while the lock is held by another,
 // and with ErrUnavailable if the server could not be asked.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
-	return m.lock().acquire(ctx, request{"lock", backend.Exclusive, true})
+	return m.lock().acquire(ctx, request{op: "lock", mode: backend.Exclusive, wait: true})
 }
 
 // TryLock takes the lock if it is free and nobody waits for it. Otherwise it
 // fails with ErrHeld.
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
-	return m.lock().acquire(ctx, request{"trylock", backend.Exclusive, false})
+	return m.lock().acquire(ctx, request{op: "trylock", mode: backend.Exclusive, wait: false})
 }
 
 // Held returns the live lease on this lock that ctx was made from, if there is
@@ -62,12 +62,12 @@ var _ RWLocker = (*RWMutex)(nil)
 
 // RLock is Lock for a reader; see RWLocker.
 func (m *RWMutex) RLock(ctx context.Context) (*Lease, error) {
-	return m.shared().acquire(ctx, request{"rlock", backend.Shared, true})
+	return m.shared().acquire(ctx, request{op: "rlock", mode: backend.Shared, wait: true})
 }
 
 // TryRLock is TryLock for a reader.
 func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
-	return m.shared().acquire(ctx, request{"tryrlock", backend.Shared, false})
+	return m.shared().acquire(ctx, request{op: "tryrlock", mode: backend.Shared, wait: false})
 }
 
 // RLocker returns a Locker whose Lock and TryLock are RLock and TryRLock of m.

@@ -56,7 +56,7 @@ func (s *nameState) noteHeld() {
 // hold of this client will do, it returns a lease on that hold instead. A TryLock
 // waits here only until the calls before it are answered. Waited is how long the call
 // has waited without any answer.
-func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request, hook *waitingHook) (state *nameState, lease *Lease, waited time.Duration, err error) {
+func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request, o *queueObserver) (state *nameState, lease *Lease, waited time.Duration, err error) {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -81,7 +81,7 @@ func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request, hook *wai
 	if r.wait {
 		s.wantAll()
 	} else {
-		hook = nil
+		o = nil
 	}
 	var start time.Time
 	if !held {
@@ -97,12 +97,15 @@ func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request, hook *wai
 			c.keepIdle(l, s)
 		}
 	}()
-	lease, answered, err := c.awaitTurn(ctx, &s.queue, w, nil, hook)
+	lease, answered, err := c.awaitTurn(ctx, &s.queue, w, nil, o)
 	if err != nil {
 		return nil, nil, 0, err
 	}
 	if !answered {
 		waited = time.Since(start)
+	}
+	if lease != nil && r.call != nil {
+		r.call.handOver = LocalHandOver
 	}
 	return s, lease, waited, nil
 }

@@ -15,7 +15,7 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 	if r.mode == backend.Exclusive && outer.modeNow() == backend.Shared {
 		return nil, ErrUpgrade
 	}
-	if err := l.client.enterScope(ctx, outer, r.mode, r.wait, l.waitingHook(r)); err != nil {
+	if err := l.client.enterScope(ctx, outer, r.mode, r.wait, l.queueObserver(r)); err != nil {
 		return nil, err
 	}
 	h := outer.hold
@@ -58,7 +58,7 @@ func (h *hold) entryError(outer *entry, mode backend.Mode) error {
 }
 
 // enterScope waits for a place among the entries made under outer.
-func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode, wait bool, hook *waitingHook) error {
+func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode, wait bool, o *queueObserver) error {
 	c.mu.Lock()
 	if outer.scope == nil {
 		outer.scope = new(queue)
@@ -79,7 +79,7 @@ func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode
 			outer.leaveScope()
 		}
 	}()
-	_, _, err := c.awaitTurn(ctx, outer.scope, c.newWaiter(mode, nil), outer.doneChan(), hook)
+	_, _, err := c.awaitTurn(ctx, outer.scope, c.newWaiter(mode, nil), outer.doneChan(), o)
 	in = err == nil
 	if err == errParentEnded {
 		return outer.why()

@@ -17,7 +17,7 @@ func TestEntryIntoALockThatWasPassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 30 {
 			var hook func()
-			c := client(t, memory.New(nil), dlock.Options{Hooks: dlock.Hooks{Waiting: func(dlock.Event) {
+			c := client(t, memory.New(nil), dlock.Options{Hooks: dlock.Hooks{Waiting: func(context.Context, dlock.WaitingEvent) {
 				if f := hook; f != nil {
 					hook = nil
 					f()

@@ -29,21 +29,16 @@ func (h *hold) releaseOnServer(ctx context.Context) error {
 	return c.backend.Release(ctx, h.item.Hold)
 }
 
-// noteReleased frees the name of h, whose release ended with err, and tells the hooks.
+// noteReleased frees the name of h, whose release ended with err.
 func (h *hold) noteReleased(err error) {
 	c := h.lock.client
 	c.removeHold(h)
-	switch {
-	case err == nil:
-		h.callHook(c.opts.Hooks.Released, nil)
-	case errors.Is(err, ErrLost):
-		h.callHook(c.opts.Hooks.Lost, newError("unlock", h.lock.name(), err))
-	default:
-		c.complain("release not confirmed", h.lock.name(), err)
-		h.callHook(c.opts.Hooks.Released, newError("unlock", h.lock.name(), err))
-		c.noteUnconfirmed(true, h)
-		c.cleanUp(h)
+	if err == nil || errors.Is(err, ErrLost) {
+		return
 	}
+	c.complain("release not confirmed", h.lock.name(), err)
+	c.noteUnconfirmed(true, h)
+	c.cleanUp(h)
 }
 
 // releaseContext returns the context of a release. It is ctx, or only its values if it

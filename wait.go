@@ -11,12 +11,12 @@ import (
 // awaitTurn returns without it. It fails if ctx or parent, which may be nil, ends
 // first, if w is turned away, or if after FirstAnswer it is still not known who holds
 // the lock. Answered says whether that is known.
-func (c *Client) awaitTurn(ctx context.Context, q *queue, w *waiter, parent <-chan struct{}, hook *waitingHook) (lease *Lease, answered bool, err error) {
+func (c *Client) awaitTurn(ctx context.Context, q *queue, w *waiter, parent <-chan struct{}, o *queueObserver) (lease *Lease, answered bool, err error) {
 	answered = w.answered
 	q.enqueue(w)
 	c.mu.Unlock()
-	if hook != nil {
-		c.callWaiting(ctx, hook, q, w)
+	if o != nil {
+		c.callWaiting(ctx, o, q, w)
 	}
 	if answered && ctx.Done() == nil && parent == nil { // costs half of a select
 		<-w.ready

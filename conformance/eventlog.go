@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"regexp"
@@ -43,27 +44,25 @@ func (a *eventLog) watch(o *dlock.Options) {
 	a.clients++
 	client := a.clients
 	a.mu.Unlock()
-	note := func(what string, then func(dlock.Event)) func(dlock.Event) {
-		return func(e dlock.Event) {
-			a.note(client, what, e)
-			if then != nil {
-				then(e)
-			}
-		}
-	}
-	o.Hooks.Acquired = note("acquired", o.Hooks.Acquired)
-	o.Hooks.Released = note("released", o.Hooks.Released)
-	o.Hooks.Lost = note("lost", o.Hooks.Lost)
+	o.Hooks = dlock.JoinHooks(dlock.Hooks{
+		Acquired: func(_ context.Context, e dlock.AcquiredEvent) {
+			a.note(client, "acquired", e.Name, e.Shared, e.Token, nil)
+		},
+		Released: func(_ context.Context, e dlock.ReleasedEvent) {
+			a.note(client, "released", e.Name, e.Shared, e.Token, e.Err)
+		},
+		Lost: func(e dlock.LostEvent) { a.note(client, "lost", e.Name, e.Shared, e.Token, e.Err) },
+	}, o.Hooks)
 }
 
-func (a *eventLog) note(client int, what string, e dlock.Event) {
+func (a *eventLog) note(client int, what, name string, shared bool, token uint64, err error) {
 	mode := backend.Exclusive
-	if e.Shared {
+	if shared {
 		mode = backend.Shared
 	}
-	line := fmt.Sprintf("%s client %d %s %q, %v, token %d", a.at(time.Now()), client, what, short(e.Name), mode, e.Token)
-	if e.Err != nil {
-		line += ": " + e.Err.Error()
+	line := fmt.Sprintf("%s client %d %s %q, %v, token %d", a.at(time.Now()), client, what, short(name), mode, token)
+	if err != nil {
+		line += ": " + err.Error()
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 
 func lossEvicted(s *scenario) {
 	var events sync.Map
-	p := s.openWith(dlock.Options{Hooks: dlock.Hooks{Lost: func(e dlock.Event) { events.Store(e.Name, e) }}})
+	p := s.openWith(dlock.Options{Hooks: dlock.Hooks{Lost: func(e dlock.LostEvent) { events.Store(e.Name, e) }}})
 	lease := s.locked(p.Mutex(s.name))
 	work := lease.Context(s.ctx)
 	s.Evict(s.TB, s.name)
@@ -21,7 +21,7 @@ func lossEvicted(s *scenario) {
 	s.is(lease.Unlock(s.ctx), dlock.ErrLost)
 	s.eventually("the hook is called", func() bool { _, ok := events.Load(s.name); return ok })
 	e, _ := events.Load(s.name)
-	s.is(e.(dlock.Event).Err, dlock.ErrLost)
+	s.is(e.(dlock.LostEvent).Err, dlock.ErrLost)
 }
 
 // lossCut cuts the holder off: it learns of the loss by its own clock.
@@ -118,7 +118,7 @@ func lossAllLocksOfClient(s *scenario) {
 }
 
 func lossNotOnUnlock(s *scenario) {
-	p := s.openWith(dlock.Options{Hooks: dlock.Hooks{Lost: func(e dlock.Event) { s.Errorf("lost: %v", e.Err) }}})
+	p := s.openWith(dlock.Options{Hooks: dlock.Hooks{Lost: func(e dlock.LostEvent) { s.Errorf("lost: %v", e.Err) }}})
 	for range 50 {
 		lease := s.locked(p.Mutex(s.name))
 		work := lease.Context(s.ctx)

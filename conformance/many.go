@@ -72,7 +72,7 @@ func releasing(stop <-chan struct{}) (most int) {
 // it gets none whose context lives.
 func lossOfMany(s *scenario) {
 	var told atomic.Int64
-	a := s.openWith(dlock.Options{Hooks: dlock.Hooks{Lost: func(dlock.Event) { told.Add(1) }}})
+	a := s.openWith(dlock.Options{Hooks: dlock.Hooks{Lost: func(dlock.LostEvent) { told.Add(1) }}})
 	if !s.Leased {
 		s.neverWithout(a)
 		return

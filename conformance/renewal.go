@@ -96,7 +96,7 @@ func keepMinHoldAtClose(s *scenario) {
 func keepSurvivesBlip(s *scenario) {
 	renewed := make(chan struct{}, 1)
 	a := s.openWith(dlock.Options{Hooks: dlock.Hooks{
-		Renewed: func(dlock.Event) {
+		Renewed: func(dlock.RenewedEvent) {
 			select {
 			case renewed <- struct{}{}:
 			default:
@@ -127,7 +127,7 @@ func keepTenThousand(s *scenario) {
 	const n, workers = 10_000, 64
 	var renewed sync.Map // names
 	p := s.openWith(dlock.Options{TTL: max(30*time.Second, 3*s.TTL), Hooks: dlock.Hooks{
-		Renewed: func(e dlock.Event) { renewed.Store(e.Name, true) },
+		Renewed: func(e dlock.RenewedEvent) { renewed.Store(e.Name, true) },
 	}})
 	before := runtime.NumGoroutine()
 	leases := make([]*dlock.Lease, n)

@@ -102,10 +102,10 @@ func (s *scenario) openWith(o dlock.Options) *Peer {
 	return p
 }
 
-func (s *scenario) noteWait(e dlock.Event) {
+func (s *scenario) noteWait(_ context.Context, e dlock.WaitingEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waits[e.Name]++
+	s.waits[e.Lock]++
 }
 
 func (s *scenario) waitsOf(name string) int {

@@ -58,7 +58,7 @@ func leadSilentServer(s *scenario) {
 // nor a place in the queue.
 func hooksPanic(s *scenario) {
 	var armed atomic.Bool
-	hook := func(dlock.Event) {
+	hook := func() {
 		if armed.CompareAndSwap(true, false) {
 			panic(errTest)
 		}
@@ -69,8 +69,8 @@ func hooksPanic(s *scenario) {
 		armed.Store(true)
 		_, _ = p.Mutex(s.name).Lock(s.ctx)
 	}
-	owner := s.openWith(dlock.Options{Hooks: dlock.Hooks{Acquired: hook}})
-	waiter := s.openWith(dlock.Options{Hooks: dlock.Hooks{Waiting: hook}})
+	owner := s.openWith(dlock.Options{Hooks: dlock.Hooks{Acquired: func(context.Context, dlock.AcquiredEvent) { hook() }}})
+	waiter := s.openWith(dlock.Options{Hooks: dlock.Hooks{Waiting: func(context.Context, dlock.WaitingEvent) { hook() }}})
 	other := s.open()
 	lock(owner)
 	lease := s.locked(other.Mutex(s.name))

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
@@ -56,7 +57,7 @@ func waitFIFOClients(s *scenario) {
 
 func waitFIFOGoroutines(s *scenario) {
 	waiting := make(chan struct{}, 8)
-	p := s.openWith(dlock.Options{Hooks: dlock.Hooks{Waiting: func(dlock.Event) { waiting <- struct{}{} }}})
+	p := s.openWith(dlock.Options{Hooks: dlock.Hooks{Waiting: func(context.Context, dlock.WaitingEvent) { waiting <- struct{}{} }}})
 	lease := s.locked(p.Mutex(s.name))
 	var mu sync.Mutex
 	var order []int

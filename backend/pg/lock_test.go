@@ -1,6 +1,7 @@
 package pg
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -88,7 +89,7 @@ func TestOneOfTwoReadersLeaves(t *testing.T) {
 func TestFreeLockThatWasWanted(t *testing.T) {
 	var told atomic.Int64
 	p := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
-	q := newPeerOf(t, shared.Addr(), Options{}, dlock.Options{TTL: 10 * time.Second, Hooks: dlock.Hooks{Waiting: func(dlock.Event) { told.Add(1) }}})
+	q := newPeerOf(t, shared.Addr(), Options{}, dlock.Options{TTL: 10 * time.Second, Hooks: dlock.Hooks{Waiting: func(context.Context, dlock.WaitingEvent) { told.Add(1) }}})
 	held := lock(t, p.Mutex(nameOf(t)))
 	next := queue(t, shared.Addr(), q, nameOf(t))
 	unlock(t, held)

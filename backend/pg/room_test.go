@@ -103,7 +103,7 @@ func TestWaitersShareConnections(t *testing.T) {
 	var waiting atomic.Int64
 	q := newPeerOf(t, shared.Addr(), Options{}, dlock.Options{
 		TTL:   10 * time.Second,
-		Hooks: dlock.Hooks{Waiting: func(dlock.Event) { waiting.Add(1) }},
+		Hooks: dlock.Hooks{Waiting: func(context.Context, dlock.WaitingEvent) { waiting.Add(1) }},
 	})
 	held := lock(t, p.Mutex(nameOf(t)))
 	var all sync.WaitGroup

@@ -40,7 +40,7 @@ type watched struct {
 
 func cut(p *place, n int, ttl time.Duration) error {
 	start, all := time.Now(), make([]watched, n)
-	c, stop, err := p.near(dlock.Options{TTL: ttl, Logger: quiet, Hooks: dlock.Hooks{Renewed: func(e dlock.Event) {
+	c, stop, err := p.near(dlock.Options{TTL: ttl, Logger: quiet, Hooks: dlock.Hooks{Renewed: func(e dlock.RenewedEvent) {
 		i, _ := strconv.Atoi(e.Name)
 		all[i].proven.Store(int64(time.Since(start)))
 	}}})

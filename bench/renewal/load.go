@@ -52,8 +52,8 @@ func load(p *place, times, n int) (points []chart.Point, err error) {
 	lowest := loadTTL
 	least.Store(int64(loadTTL))
 	c, err := p.open(dlock.Options{TTL: loadTTL, Logger: quiet, Hooks: dlock.Hooks{
-		Lost: func(dlock.Event) { lost.Add(1) },
-		Renewed: func(e dlock.Event) {
+		Lost: func(dlock.LostEvent) { lost.Add(1) },
+		Renewed: func(e dlock.RenewedEvent) {
 			renewed.Add(1)
 			for old := least.Load(); int64(e.Left) < old && !least.CompareAndSwap(old, int64(e.Left)); {
 				old = least.Load()

@@ -104,7 +104,7 @@ func anyName() string { return playNames[rand.IntN(1+rand.IntN(len(playNames)))]
 // client is the life of one client, which ends with Close in the middle of its work.
 func (p *play) client(ctx context.Context) {
 	b := p.open()
-	c, err := dlock.New(b, &dlock.Options{TTL: playTTL, Hooks: dlock.Hooks{Lost: func(dlock.Event) { p.lost.Add(1) }}})
+	c, err := dlock.New(b, &dlock.Options{TTL: playTTL, Hooks: dlock.Hooks{Lost: func(dlock.LostEvent) { p.lost.Add(1) }}})
 	if err != nil {
 		p.t.Error(err)
 		return

@@ -37,6 +37,10 @@ type Owner interface {
 	// lease before. It returns whether to tell of the next time too; if not,
 	// Item.Tell has it told again. To tell costs as much as to renew.
 	Renewed(left time.Duration) (again bool)
+
+	// RenewalFailed says that an attempt to prove the hold had no success because
+	// of cause. Left remains of the lease; there will be another attempt.
+	RenewalFailed(left time.Duration, cause error)
 }
 
 // A Loss is a hold that is over, and why.
@@ -269,18 +273,17 @@ func (k *Keeper) lasts(it *Item, now instant, least time.Duration) bool {
 	return b.over(now) == nil && b.limit()-now.at >= moment(least)
 }
 
-// Restart has the age of the hold count from now, for another owner, and
-// returns what it was. It reports false, and does nothing, if less than least
-// is left of the lease.
-func (k *Keeper) Restart(it *Item, least time.Duration) (age time.Duration, ok bool) {
+// Restart has the age of the hold count from now, for another owner. It reports
+// false, and does nothing, if less than least is left of the lease.
+func (k *Keeper) Restart(it *Item, least time.Duration) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.clock.now()
 	if !k.lasts(it, now, least) {
-		return 0, false
+		return false
 	}
-	age, it.added = time.Duration(now.at-it.added), now.at
-	return age, true
+	it.added = now.at
+	return true
 }
 
 // Left returns how long the hold may be believed in if nothing more is heard

@@ -32,6 +32,13 @@ func extend(_ context.Context, h *backend.Hold) error {
 type owner struct {
 	lost    chan error
 	renewed chan time.Duration
+	failed  chan failure
+}
+
+// A failure is an attempt to renew that had no success.
+type failure struct {
+	left  time.Duration
+	cause error
 }
 
 func newKeeper(r backend.Renewer) *Keeper {
@@ -47,13 +54,22 @@ func newKeeper(r backend.Renewer) *Keeper {
 	})
 }
 
-func newOwner() *owner { return &owner{make(chan error, 10), make(chan time.Duration, 1000)} }
+func newOwner() *owner {
+	return &owner{make(chan error, 10), make(chan time.Duration, 1000), make(chan failure, 1000)}
+}
 
 func (o *owner) Over(error) bool { return true }
 
 func (o *owner) Renewed(left time.Duration) bool {
 	o.renewed <- left
 	return true
+}
+
+func (o *owner) RenewalFailed(left time.Duration, cause error) {
+	select {
+	case o.failed <- failure{left, cause}:
+	default:
+	}
 }
 
 func granted(ttl time.Duration) *backend.Hold {

@@ -262,6 +262,8 @@ func (k *Keeper) answer(c *call, h *backend.Hold, err error) {
 	switch {
 	case cause != nil:
 		k.endHolds(Loss{it.owner, cause})
+	case err != nil && k.ctx.Err() == nil:
+		it.owner.RenewalFailed(left, err)
 	case err == nil && it.tell.Swap(false) && it.owner.Renewed(left):
 		it.Tell()
 	}

@@ -25,6 +25,8 @@ type counter struct{ over, reported, renewed atomic.Int64 }
 func (c *counter) Over(error) bool            { c.over.Add(1); return true }
 func (c *counter) Renewed(time.Duration) bool { c.renewed.Add(1); return true }
 
+func (c *counter) RenewalFailed(time.Duration, error) {}
+
 // newCounting returns a keeper of holds whose owner is c.
 func newCounting(r backend.Renewer, c *counter) *Keeper {
 	return New(r, func(lost []Loss) { c.reported.Add(int64(len(lost))) })

@@ -78,7 +78,7 @@ func (e *etcdUnderTest) open(t testing.TB, o dlock.Options) *conformance.Peer {
 	defer cancel()
 	b, err := backend.Open(ctx, backend.Config{URL: u, TTL: o.TTL})
 	must(t, err)
-	// Lease, guard, watch, and the server's version, for which Open does not wait: it is
+	// Lease, key, watch, and the server's version, for which Open does not wait: it is
 	// not to be counted later.
 	for sent := int64(0); sent < 4; sent = proxy.Stats().Requests {
 		must(t, ctx.Err())

@@ -12,16 +12,16 @@ import (
 )
 
 var (
-	errRevoked    = errors.New("the etcd lease was revoked or has expired")
-	errKeyDeleted = errors.New("the lock's key was deleted")
-	errNotRenewed = errors.New("the etcd lease was not renewed in time")
-	errNoSession  = errors.New("the etcd lease ended before the lock was granted")
-	errGuardMoved = errors.New("the guard has been changed meanwhile")
-	errLags       = errors.New("the member does not know the request yet")
-	errNoAnswer   = errors.New("the etcd lease ended before the release was answered")
-	errWatchEnded = errors.New("the watch has ended")
-	errNoLeader   = errors.New("the member knows no leader")
-	errUnsettled  = errors.New("it is not known yet what became of the request")
+	errRevoked        = errors.New("the etcd lease was revoked or has expired")
+	errKeyDeleted     = errors.New("the lock's key was deleted")
+	errNotRenewed     = errors.New("the etcd lease was not renewed in time")
+	errNoSession      = errors.New("the etcd lease ended before the lock was granted")
+	errEpochChanged   = errors.New("the epoch has changed meanwhile")
+	errLags           = errors.New("the member does not know the request yet")
+	errNoAnswer       = errors.New("the etcd lease ended before the release was answered")
+	errWatchEnded     = errors.New("the watch has ended")
+	errNoLeader       = errors.New("the member knows no leader")
+	errUnknownOutcome = errors.New("it is not known yet what became of the request")
 )
 
 // fail gives err its kind.
@@ -55,18 +55,26 @@ func (b *Backend) at(err error) error {
 	return backend.At(members, err)
 }
 
-// refused reports that the server has certainly not carried out the request.
-// The quota is no such reason: a server that finds it exceeded says so after
-// it has applied the request.
-func refused(err error) bool {
+// isRefused reports that the server has certainly not carried out the request. Lack of
+// space proves nothing: a server may say so after it has carried out the request.
+func isRefused(err error) bool {
 	return errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrAuth)
 }
 
-// unavailable returns err as the error of a call that never got an answer it
-// could use. A session that ended on the way is no lost lock.
+// unavailable returns err as the error of a call that never had a useful answer. A
+// session that ended on the way is no lost lock.
 func unavailable(err error) error {
 	if errors.Is(err, backend.ErrLost) {
 		return backend.Fail(backend.ErrUnavailable, errNoSession)
+	}
+	return err
+}
+
+// fail gives err its kind, and ends the session if it says that the lease is gone.
+func (s *session) fail(err error) error {
+	err = fail(err)
+	if errors.Is(err, backend.ErrLost) {
+		s.end(err)
 	}
 	return err
 }

@@ -34,8 +34,8 @@
 //
 // # Wire format
 //
-//	<prefix>/s/<lease>            a client's session
-//	<prefix>/s/<lease>/guard      shuts out its requests that were not answered
+//	<prefix>/s/<lease>            a session of a client
+//	<prefix>/s/<lease>/epoch      a write to it makes unanswered requests fail
 //	<prefix>/l/<name>/w/<lease>   holds or waits, exclusive
 //	<prefix>/l/<name>/r/<lease>   holds or waits, shared
 //	<prefix>/l/<name>/d/<lease>   holds, shared, and was exclusive before
@@ -47,10 +47,10 @@
 // name below its own and for those under d/, a shared one for those under w/ below
 // its own.
 //
-// A writer that gives the lock back while others are behind it does not delete its
-// key but sets its value to a minus sign. Nothing was before it, so the next in
-// line has the lock as soon as it hears of that, with no further question, and
-// deletes the key with its own release. Package internal/protocol has a model.
+// A writer that releases the lock while others wait behind it does not delete its key:
+// it marks it, with a minus sign as its value. No request was before the writer's, so
+// the next in line has the lock as soon as it hears of the mark, without another
+// request, and deletes the key with its own release. Package internal/protocol has a model.
 //
 // # Versions
 //
@@ -78,15 +78,15 @@
 //
 //   - login: it asks for a new token with the old one along, which etcd 3.4 refuses, and
 //     once for every stream. A client that is given to New does so.
-//   - watching: all watches of a client share a stream, which keeps the token that it was
+//   - watchContext: all watches of a client share a stream, which keeps the token that it was
 //     opened with, so that the server refuses each further one when that has run out
 //     (etcd-io/etcd#12385). After a watch that failed the next are on another stream.
 //   - watch: Watch blocks until the server has answered, with no limit.
 //   - keepAlive: KeepAliveOnce repeats its request without a pause while the server is
 //     away.
-//   - ask: it repeats no request that writes, nor tells whether one that failed was
-//     carried out. The guard is what makes that certain.
-//   - lookout: the server, and not the library, tells a watch that begins in the past of
+//   - sendJoin: it repeats no request that writes, nor tells whether one that failed was
+//     carried out. The epoch makes that certain.
+//   - watcher: the server, and not the library, tells a watch that begins in the past of
 //     nothing for up to 100 ms.
 //   - url: the pauses of gRPC between connections grow to two minutes, which a lease does
 //     not last, and it measures windows with a ping for nearly every answer.
@@ -117,23 +117,23 @@ type Options struct {
 
 // A Backend keeps locks in one etcd cluster.
 type Backend struct {
-	client  *clientv3.Client
-	owned   bool
-	least   time.Duration // of limit
-	prefix  string
-	janitor backend.Janitor
+	client     *clientv3.Client
+	owned      bool
+	minTimeout time.Duration // the least timeout of a request
+	prefix     string
+	janitor    backend.Janitor
 
-	roundTrip backend.RoundTrip
-	made      time.Time
-	heard     atomic.Int64 // when the last answer came, in nanoseconds after made
+	roundTrip  backend.RoundTrip
+	created    time.Time
+	lastAnswer atomic.Int64 // when the last answer came, in nanoseconds after made
 
 	ctx   context.Context // ends with Close
 	stop  context.CancelFunc
 	calls sync.WaitGroup // Acquire calls under way
 
-	mu      sync.Mutex
-	closed  bool
-	shelves map[int64]*shelf // by TTL in seconds
+	mu     sync.Mutex
+	closed bool
+	groups map[int64]*sessionGroup // by TTL in seconds
 }
 
 var (
@@ -158,26 +158,12 @@ func New(client *clientv3.Client, o *Options) *Backend {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	b := &Backend{client: client, least: leastLimit, prefix: prefix + "/", made: time.Now(), shelves: make(map[int64]*shelf)}
+	b := &Backend{client: client, minTimeout: minTimeout, prefix: prefix + "/", created: time.Now(), groups: make(map[int64]*sessionGroup)}
 	if len(client.Endpoints()) == 1 {
-		b.least = loneLimit
+		b.minTimeout = minTimeoutAlone
 	}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b
-}
-
-// Renew implements backend.Renewer.
-func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
-	groups := make(map[*session][]*backend.Hold, 1)
-	for _, h := range holds {
-		s := h.State.(*hold).session
-		groups[s] = append(groups[s], h)
-	}
-	var all sync.WaitGroup
-	for s, group := range groups {
-		all.Go(func() { s.renewAll(ctx, group, report) })
-	}
-	all.Wait()
 }
 
 // Close implements backend.Backend. A cluster that does not answer keeps the
@@ -192,7 +178,7 @@ func (b *Backend) Close(ctx context.Context) error {
 	}
 	b.stop()
 	b.calls.Wait()
-	ctx, cancel := backend.Bound(ctx, farewell)
+	ctx, cancel := backend.Bound(ctx, revokeTimeout)
 	defer cancel()
 	err := b.endSessions(ctx)
 	_ = b.janitor.Close(ctx) // what it leaves undone goes with the leases
@@ -202,8 +188,8 @@ func (b *Backend) Close(ctx context.Context) error {
 	return err
 }
 
-// begin notes a call that Close has to wait for, or reports false.
-func (b *Backend) begin() bool {
+// startCall notes a call that Close waits for, or returns false after Close.
+func (b *Backend) startCall() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -214,30 +200,35 @@ func (b *Backend) begin() bool {
 }
 
 const (
-	farewell   = 3 * time.Second       // for leases to be revoked at Close
-	grace      = 50 * time.Millisecond // for an answer that is on its way when the caller goes
-	maxKeys    = 1000                  // per lease: revoking one deletes them in one step
-	maxParts   = 120                   // of a transaction, which may have 128
-	checkEvery = 2 * time.Minute       // by a waiter, in case a watch is stuck
+	revokeTimeout = 3 * time.Second       // for revoking leases at Close
+	answerGrace   = 50 * time.Millisecond // how long a caller whose ctx has ended waits for an answer that is on its way
+	maxKeys       = 1000                  // per lease: revoking one deletes them in one step
+	maxParts      = 120                   // of a transaction, which may have 128
+	checkEvery    = 2 * time.Minute       // by a waiter, in case a watch is stuck
 )
 
-// The bounds of the time that one request may take before another member is asked.
+// The bounds of the timeout of one request, after which another member is asked.
 const (
-	leastLimit = time.Second
-	loneLimit  = 1500 * time.Millisecond // of the only one: to ask a busy server again makes it busier
-	mostLimit  = backend.FirstAnswer
+	minTimeout      = time.Second
+	minTimeoutAlone = 1500 * time.Millisecond // of a single member: to ask a busy server again makes it busier
+	maxTimeout      = backend.FirstAnswer
 )
 
-func (b *Backend) limit() time.Duration { return b.roundTrip.Limit(b.least, mostLimit) }
+// request returns ctx with the timeout of one request.
+func (b *Backend) request(ctx context.Context) (context.Context, context.CancelFunc) {
+	return backend.Bound(ctx, b.timeout())
+}
+
+func (b *Backend) timeout() time.Duration { return b.roundTrip.Limit(b.minTimeout, maxTimeout) }
 
 // answered notes the answer to a request that was sent then.
 func (b *Backend) answered(sent time.Time) {
 	now := time.Now()
 	b.roundTrip.Observe(now.Sub(sent))
-	b.heard.Store(now.Sub(b.made).Nanoseconds())
+	b.lastAnswer.Store(now.Sub(b.created).Nanoseconds())
 }
 
 // silence is how long the cluster has not answered anything, at most since then.
 func (b *Backend) silence(since time.Time) time.Duration {
-	return min(time.Since(since), time.Since(b.made)-time.Duration(b.heard.Load()))
+	return min(time.Since(since), time.Since(b.created)-time.Duration(b.lastAnswer.Load()))
 }

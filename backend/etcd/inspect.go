@@ -61,7 +61,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (out backend.Snapsho
 		left := make(map[int64]time.Duration)
 		for _, e := range holders {
 			p := e.party()
-			p.Entries, p.Token, p.Left = 1, uint64(e.joined)*tokens, b.leaseLeft(ctx, e.kv.Lease, left)
+			p.Entries, p.Token, p.Left = 1, uint64(e.joined)*tokensPerHold, b.leaseLeft(ctx, e.kv.Lease, left)
 			out.Holders = append(out.Holders, p)
 		}
 		for _, e := range waiters {
@@ -91,7 +91,7 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 			for _, kv := range page.Kvs {
 				text, _, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), locks), "/")
 				name, ok := backend.DecodeName(text)
-				if !ok || isReleased(kv) || text == last {
+				if !ok || isMarked(kv) || text == last {
 					continue
 				}
 				last = text
@@ -119,7 +119,7 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 			if err != nil {
 				return err
 			}
-			i := slices.IndexFunc(holders, func(e entry) bool { return e.joined > 0 && uint64(e.joined) == token/tokens })
+			i := slices.IndexFunc(holders, func(e entry) bool { return e.joined > 0 && uint64(e.joined) == token/tokensPerHold })
 			switch {
 			case i < 0 && unsure:
 				return nil
@@ -138,7 +138,7 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 // query calls do, which bounds each of its requests, until it has an answer. It ends
 // with the backend.
 func (b *Backend) query(ctx context.Context, do func(context.Context) error) error {
-	if !b.begin() {
+	if !b.startCall() {
 		return backend.ErrClosed
 	}
 	defer b.calls.Done()
@@ -164,7 +164,7 @@ type entry struct {
 // entryOf returns false for a key that counts for nothing in a queue.
 func entryOf(dir string, kv *mvccpb.KeyValue) (e entry, ok bool) {
 	key, ok := strings.CutPrefix(string(kv.Key), dir)
-	if !ok || isReleased(kv) || len(key) < len(writers) {
+	if !ok || isMarked(kv) || len(key) < len(writers) {
 		return entry{}, false
 	}
 	e = entry{kv: kv, kind: key[:len(writers)], lease: key[len(writers):], joined: kv.CreateRevision}
@@ -224,7 +224,7 @@ func (b *Backend) readQueue(ctx context.Context, name string) (holders, waiters 
 // readPage reads the first of the keys from one to another, at a revision or, if that is
 // zero, at the newest.
 func (b *Backend) readPage(ctx context.Context, from, end string, revision int64) (*clientv3.GetResponse, error) {
-	ctx, cancel := backend.Bound(ctx, b.limit())
+	ctx, cancel := b.request(ctx)
 	defer cancel()
 	sent := time.Now()
 	page, err := b.client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(pageKeys), clientv3.WithRev(revision))
@@ -233,7 +233,7 @@ func (b *Backend) readPage(ctx context.Context, from, end string, revision int64
 	}
 	b.answered(sent)
 	if n := len(page.Kvs); page.More && (n == 0 || string(page.Kvs[n-1].Key) < from) {
-		return nil, fail(errNonsense) // it would never end
+		return nil, fail(errBadAnswer) // it would never end
 	}
 	return page, nil
 }
@@ -245,7 +245,7 @@ func (b *Backend) leaseLeft(ctx context.Context, lease int64, known map[int64]ti
 	if ok || lease == 0 || len(known) == leasesAsked {
 		return left
 	}
-	ctx, cancel := backend.Bound(ctx, b.limit())
+	ctx, cancel := b.request(ctx)
 	defer cancel()
 	if reply, err := b.client.TimeToLive(ctx, clientv3.LeaseID(lease)); err == nil {
 		left = time.Duration(max(reply.TTL, 0)) * time.Second
@@ -256,11 +256,11 @@ func (b *Backend) leaseLeft(ctx context.Context, lease int64, known map[int64]ti
 
 // deleteEntry deletes the key if it is the one that was read and was not given up since.
 func (b *Backend) deleteEntry(ctx context.Context, e entry) (deleted bool, err error) {
-	ctx, cancel := backend.Bound(ctx, b.limit())
+	ctx, cancel := b.request(ctx)
 	defer cancel()
-	unreleased := clientv3.Compare(clientv3.Value(string(e.kv.Key)), "!=", released)
+	unreleased := clientv3.Compare(clientv3.Value(string(e.kv.Key)), "!=", marked)
 	reply, err := b.client.Txn(ctx).
-		If(seen(e.kv).stands(), unreleased).
+		If(versionOf(e.kv).exists(), unreleased).
 		Then(clientv3.OpDelete(string(e.kv.Key))).
 		Commit()
 	if err != nil {

@@ -67,7 +67,7 @@ func TestInspect(t *testing.T) {
 	must(t, lease.Unlock(timed(t)))
 	lease = writer.granted()
 	shows("granted", []string{"b"}, []string{""})
-	must(t, lease.Unlock(timed(t))) // which leaves a released key
+	must(t, lease.Unlock(timed(t))) // which leaves a marked key
 	shows("released", []string{""}, nil)
 	must(t, reader.granted().Unlock(timed(t)))
 	shows("free again", nil, nil)

@@ -12,10 +12,9 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// A login puts a token into every request, and asks for a new one when the
-// server does not know the old one any more. The client library could do so by
-// itself, but it sends the old token along when it asks for a new one, which
-// etcd 3.4 refuses, and it asks again for every stream.
+// A login puts a token into every request, and asks for a new one when the server does
+// not know the old one any more. The client library sends the old token along when it
+// asks for a new one, which etcd 3.4 refuses, and asks again for every stream.
 type login struct {
 	credentials func(context.Context) (user, password string, err error)
 	state       chan loginState // holds one; empty while a token is asked for
@@ -45,15 +44,15 @@ func (l *login) unary(ctx context.Context, method string, req, reply any, cc *gr
 	if err != nil {
 		return err
 	}
-	err = invoke(with(ctx, token), method, req, reply, cc, opts...)
-	if !refusedToken(err) {
+	err = invoke(withToken(ctx, token), method, req, reply, cc, opts...)
+	if !isTokenRefused(err) {
 		return err
 	}
 	l.forget(token)
 	if token, err = l.token(ctx, cc); err != nil {
 		return err
 	}
-	return invoke(with(ctx, token), method, req, reply, cc, opts...)
+	return invoke(withToken(ctx, token), method, req, reply, cc, opts...)
 }
 
 func (l *login) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -61,15 +60,15 @@ func (l *login) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Clie
 	if err != nil {
 		return nil, err
 	}
-	s, err := open(with(ctx, token), desc, cc, method, opts...)
+	s, err := open(withToken(ctx, token), desc, cc, method, opts...)
 	if err != nil {
 		return nil, err
 	}
 	return &loginStream{s, l, token}, nil
 }
 
-// A loginStream forgets its token if the server refuses it, so that the next
-// stream gets another.
+// A loginStream forgets its token if the server refuses it: the next stream asks for
+// another.
 type loginStream struct {
 	grpc.ClientStream
 	login *login
@@ -78,7 +77,7 @@ type loginStream struct {
 
 func (s *loginStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
-	if refusedToken(err) {
+	if isTokenRefused(err) {
 		s.login.forget(s.token)
 	}
 	return err
@@ -100,7 +99,7 @@ func (l *login) token(ctx context.Context, cc *grpc.ClientConn) (string, error) 
 	}
 }
 
-// ask has a limit of its own: the context of a stream has none, and everybody else
+// ask has a timeout of its own: the context of a stream has none, and everybody else
 // waits for the answer.
 func (l *login) ask(ctx context.Context, cc *grpc.ClientConn) (string, error) {
 	ctx, cancel := backend.Bound(ctx, backend.FirstAnswer)
@@ -128,14 +127,14 @@ func (l *login) forget(token string) {
 	l.state <- s
 }
 
-func with(ctx context.Context, token string) context.Context {
+func withToken(ctx context.Context, token string) context.Context {
 	if token == "" {
 		return ctx
 	}
 	return metadata.AppendToOutgoingContext(ctx, rpctypes.TokenFieldNameGRPC, token)
 }
 
-func refusedToken(err error) bool {
+func isTokenRefused(err error) bool {
 	if err == nil {
 		return false
 	}

@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,48 +13,49 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// A session is one lease and the keys under it. It lasts until the lease is
-// gone, or has not been renewed for so long that it may be: then it is never
-// renewed again, so that the cluster drops its keys.
+// A session is one lease and the keys under it. It ends when the lease is gone, or
+// when it has not been renewed for so long that it may be gone: then it is never
+// renewed again, so that the cluster deletes its keys.
 //
-// Its sign is a key that is watched: when it is gone, so is the lease.
+// The session's key is watched: when it is deleted, the lease has ended.
 //
-// Its guard is a key that every request which joins a queue demands to be as the
-// session knows it. Changing the guard therefore shuts out all requests sent
-// before, those too that are still on their way. Most sessions never need to, so
-// the guard is not there at first: that costs the server least to see.
+// The epoch shuts out requests that were not answered. Each request that joins a queue
+// demands that the session's epoch key still has the revision that the session knows.
+// A write to the epoch key therefore makes every request fail that was sent before and
+// is still on its way. Most sessions never write it: epoch 0 is a key that does not
+// exist.
 type session struct {
-	backend *Backend
-	lease   clientv3.LeaseID
-	id      string // the lease as part of a key
-	sign    string
-	guard   string
-	look    clientv3.Op // at the guard
-	granted time.Duration
+	backend  *Backend
+	lease    clientv3.LeaseID
+	id       string // the lease as part of a key
+	key      string
+	epochKey string
+	granted  time.Duration
 
-	ctx    context.Context // ends with the session; its cause says why
-	cancel context.CancelCauseFunc
-	nudge  chan struct{} // receives when somebody begins to wait
+	ctx         context.Context // ends with the session; its cause says why
+	cancel      context.CancelCauseFunc
+	waiterAdded chan struct{} // receives when a request begins to wait
 
-	mu       sync.Mutex
-	sent     time.Time // when the last renewal was sent that was answered
-	revision int64     // of the guard; zero: it was never put
-	keys     int       // under the lease, or about to be
-	retired  bool      // nobody finds room in it any more
-	claimed  map[string]bool
-	spare    *lockKey // in claimed, though nobody uses it: the last one given up
-	waiting  int
-	holds    map[*hold]struct{}
-	renewal  *renewal // under way; nil: none
-	lookouts map[string]*lookout
-	streams  int                    // how many streams of watches have failed
-	released map[string]releasedKey // own ones, by lock and mode
-	sweeping bool                   // somebody looks after them
-	undone   []releasedKey          // which could not be deleted, for the next sweep
-	expiring map[string]bool        // keys that go with a lease of their own; their names are not used again
+	mu        sync.Mutex
+	sent      time.Time // when the last renewal was sent that was answered
+	epoch     int64     // the revision of epochKey; zero: it was never put
+	reserved  int       // keys under the lease, or about to be
+	retired   bool      // it has no room any more
+	claimed   map[string]bool
+	spare     *lockKey // in claimed, and used by nobody: the last key freed
+	waiters   int
+	holds     map[*hold]struct{}
+	renewal   *renewal // under way; nil: none
+	watchers  map[string]*watcher
+	streams   int                  // streams of watches that have failed
+	marked    map[string]markedKey // by queue and mode
+	sweeping  bool                 // sweepMarked runs
+	undeleted []markedKey          // further marked keys, for the next sweep
+	expiring  map[string]bool      // keys with a lease of their own; their names are not used again
 }
 
-// newSession grants a lease of ttl seconds, puts its sign and watches it.
+// newSession is granted a lease of ttl seconds, puts the session's key under it and
+// watches that.
 func (b *Backend) newSession(ctx context.Context, ttl int64) (*session, error) {
 	sent := time.Now()
 	lease, err := b.grant(ctx, ttl)
@@ -61,39 +63,38 @@ func (b *Backend) newSession(ctx context.Context, ttl int64) (*session, error) {
 		return nil, err
 	}
 	s := &session{
-		backend:  b,
-		lease:    lease.ID,
-		id:       leaseName(lease.ID),
-		sign:     b.prefix + "s/" + leaseName(lease.ID),
-		guard:    b.prefix + "s/" + leaseName(lease.ID) + "/guard",
-		granted:  time.Duration(lease.TTL) * time.Second,
-		nudge:    make(chan struct{}, 1),
-		sent:     sent,
-		claimed:  make(map[string]bool),
-		holds:    make(map[*hold]struct{}),
-		lookouts: make(map[string]*lookout),
-		released: make(map[string]releasedKey),
-		expiring: make(map[string]bool),
+		backend:     b,
+		lease:       lease.ID,
+		id:          leaseName(lease.ID),
+		key:         b.prefix + "s/" + leaseName(lease.ID),
+		epochKey:    b.prefix + "s/" + leaseName(lease.ID) + "/epoch",
+		granted:     time.Duration(lease.TTL) * time.Second,
+		waiterAdded: make(chan struct{}, 1),
+		sent:        sent,
+		claimed:     make(map[string]bool),
+		holds:       make(map[*hold]struct{}),
+		watchers:    make(map[string]*watcher),
+		marked:      make(map[string]markedKey),
+		expiring:    make(map[string]bool),
 	}
-	s.look = clientv3.OpGet(s.guard, clientv3.WithKeysOnly())
-	put, err := s.putSign(ctx)
+	put, err := s.putKey(ctx)
 	if err != nil {
 		b.janitor.Do(s.granted, s.revoke)
 		return nil, err
 	}
 	s.ctx, s.cancel = context.WithCancelCause(b.ctx)
 	watched := make(chan struct{})
-	b.janitor.Go(func(context.Context) { s.watchSign(put.Header.Revision, watched) })
-	b.janitor.Go(func(context.Context) { s.keep() })
+	b.janitor.Go(func(context.Context) { s.watchKey(put.Header.Revision, watched) })
+	b.janitor.Go(func(context.Context) { s.renewWhileWaiting() })
 	select {
 	case <-watched:
-	case <-ctx.Done(): // locks are safe without the watch, their loss is only seen later
+	case <-ctx.Done(): // locks are safe without the watch: a loss is only noticed later
 	}
 	return s, nil
 }
 
 func (b *Backend) grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantResponse, error) {
-	ctx, cancel := backend.Bound(ctx, b.limit())
+	ctx, cancel := b.request(ctx)
 	defer cancel()
 	sent := time.Now()
 	lease, err := b.client.Grant(ctx, ttl)
@@ -104,23 +105,23 @@ func (b *Backend) grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantRes
 	return lease, nil
 }
 
-func (s *session) putSign(ctx context.Context) (*clientv3.PutResponse, error) {
-	ctx, cancel := backend.Bound(ctx, s.backend.limit())
+func (s *session) putKey(ctx context.Context) (*clientv3.PutResponse, error) {
+	ctx, cancel := s.backend.request(ctx)
 	defer cancel()
-	put, err := s.backend.client.Put(ctx, s.sign, "", clientv3.WithLease(s.lease))
+	put, err := s.backend.client.Put(ctx, s.key, "", clientv3.WithLease(s.lease))
 	return put, fail(err)
 }
 
-// over returns why the session has ended, or nil.
-func (s *session) over() error {
+// ended returns why the session has ended, or nil.
+func (s *session) ended() error {
 	if s.ctx.Err() == nil {
 		return nil
 	}
 	return backend.Fail(backend.ErrLost, context.Cause(s.ctx))
 }
 
-// end ends the session and tells its holds. Keys that may be left are deleted
-// with the lease.
+// end ends the session and tells its holds. The lease is revoked if keys may be left
+// under it.
 func (s *session) end(cause error) {
 	s.mu.Lock()
 	if s.ctx.Err() != nil {
@@ -128,10 +129,10 @@ func (s *session) end(cause error) {
 		return
 	}
 	s.cancel(cause)
-	holds, left := s.holds, s.keys > 0 && !s.retired
+	holds, left := s.holds, s.reserved > 0 && !s.retired
 	s.holds = nil
 	s.mu.Unlock()
-	s.backend.unshelve(s)
+	s.backend.removeSession(s)
 	for h := range holds {
 		h.observer.Lost(cause)
 	}
@@ -142,7 +143,7 @@ func (s *session) end(cause error) {
 
 // revoke ends the lease on the server.
 func (s *session) revoke(ctx context.Context) error {
-	ctx, cancel := backend.Bound(ctx, farewell)
+	ctx, cancel := backend.Bound(ctx, revokeTimeout)
 	defer cancel()
 	_, err := s.backend.client.Revoke(ctx, s.lease)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
@@ -151,32 +152,32 @@ func (s *session) revoke(ctx context.Context) error {
 	return fail(err)
 }
 
-// adopt makes h a hold of the session, which must not have ended.
-func (s *session) adopt(h *hold) error {
+// addHold has the session tell h of a loss. It fails if the session has ended.
+func (s *session) addHold(h *hold) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.over(); err != nil {
+	if err := s.ended(); err != nil {
 		return err
 	}
 	s.holds[h] = struct{}{}
 	return nil
 }
 
-// disown makes sure that h hears nothing more of the session.
-func (s *session) disown(h *hold) {
+// removeHold makes sure that h hears nothing more of the session.
+func (s *session) removeHold(h *hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.holds, h)
 }
 
-// reserve makes room for one key, if there is room.
+// reserve reserves room for one key, if there is room.
 func (s *session) reserve() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.keys >= maxKeys || s.retired || s.ctx.Err() != nil {
+	if s.reserved >= maxKeys || s.retired || s.ctx.Err() != nil {
 		return false
 	}
-	s.keys++
+	s.reserved++
 	return true
 }
 
@@ -184,16 +185,16 @@ func (s *session) reserve() bool {
 func (s *session) unreserve() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.keys--
+	s.reserved--
 }
 
-// giveUp gives back the room of a key that is gone, and the key, unless it is
-// burnt: a request to delete it may still be on its way.
-func (s *session) giveUp(k *lockKey, burnt bool) {
+// freeKey gives back the room of a key that is deleted. The key can be claimed again,
+// unless keep is set: a request that deletes it may still be on its way.
+func (s *session) freeKey(k *lockKey, keep bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.keys--
-	if burnt {
+	s.reserved--
+	if keep {
 		return
 	}
 	if s.spare != nil {
@@ -202,11 +203,173 @@ func (s *session) giveUp(k *lockKey, burnt bool) {
 	s.spare = k
 }
 
-// bound returns a context for one exchange with the server on behalf of the
-// session. It ends with the session.
-func (s *session) bound() (context.Context, context.CancelFunc) { return s.exchange(s.ctx) }
+// watchKey ends the session when its key is deleted after revision. A watch that fails
+// is made again, once the key has been found. watchKey closes watched when the first
+// watch is made.
+func (s *session) watchKey(revision int64, watched chan<- struct{}) {
+	pause := backend.Backoff{Max: 5 * time.Second}
+	for first := true; ; first = false {
+		began := time.Now()
+		events, cancel := s.keyEvents(revision)
+		if first {
+			close(watched)
+		}
+		deleted := awaitEvent(events)
+		cancel()
+		s.nextStream()
+		if deleted {
+			s.end(errRevoked)
+			return
+		}
+		if time.Since(began) > pause.Max {
+			pause.Reset()
+		}
+		for revision = 0; revision == 0; {
+			if !backend.Sleep(s.ctx, pause.Next()) {
+				return
+			}
+			revision = s.findKey()
+		}
+	}
+}
 
-// exchange returns ctx bounded for one exchange with the server.
-func (s *session) exchange(ctx context.Context) (context.Context, context.CancelFunc) {
-	return backend.Bound(ctx, s.backend.limit())
+// keyEvents returns the deletion of the session's key after revision. It returns once
+// the server has made the watch or refused it.
+func (s *session) keyEvents(revision int64) (clientv3.WatchChan, context.CancelFunc) {
+	s.mu.Lock()
+	ctx, cancel := s.watchContext()
+	s.mu.Unlock()
+	return s.watch(ctx, cancel, s.key, clientv3.WithRev(revision+1), clientv3.WithFilterPut()), cancel
+}
+
+// awaitEvent waits for an event and returns false if the watch ends without one.
+func awaitEvent(events clientv3.WatchChan) bool {
+	for reply := range events {
+		if len(reply.Events) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// findKey returns a revision at which the session's key exists, or zero if the server
+// does not answer. If the key is deleted, findKey ends the session.
+func (s *session) findKey() int64 {
+	ctx, cancel := s.backend.request(s.ctx)
+	defer cancel()
+	reply, err := s.backend.client.Get(ctx, s.key, clientv3.WithKeysOnly())
+	switch {
+	case err != nil:
+		return 0
+	case len(reply.Kvs) == 0:
+		s.end(errRevoked)
+		return 0
+	}
+	return reply.Header.Revision
+}
+
+// A sessionGroup has the sessions of one TTL, the newest last.
+type sessionGroup struct {
+	sessions []*session
+	creating *creation // nil: no session is being made
+}
+
+// A creation is a session that is being made for all who need one.
+type creation struct {
+	done chan struct{}
+	err  error // set before done is closed
+}
+
+// session returns a session for ttl with room for one key, which it reserves.
+func (b *Backend) session(ctx context.Context, ttl time.Duration) (*session, error) {
+	for {
+		s, c, err := b.sessionOrCreation(seconds(ttl))
+		if s != nil || err != nil {
+			return s, err
+		}
+		select {
+		case <-c.done:
+			if c.err != nil {
+				return nil, c.err
+			}
+		case <-ctx.Done():
+			return nil, backend.WaitEnded(ctx, false)
+		case <-b.ctx.Done():
+			return nil, backend.ErrClosed
+		}
+	}
+}
+
+func (b *Backend) sessionOrCreation(ttl int64) (*session, *creation, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	g := b.groups[ttl]
+	if g == nil {
+		g = &sessionGroup{}
+		b.groups[ttl] = g
+	}
+	for _, s := range slices.Backward(g.sessions) {
+		if s.reserve() {
+			return s, nil, nil
+		}
+	}
+	if g.creating == nil {
+		c := &creation{done: make(chan struct{})}
+		if !b.janitor.Go(func(ctx context.Context) { b.createSession(ctx, g, ttl, c) }) {
+			return nil, nil, backend.ErrClosed
+		}
+		g.creating = c
+	}
+	return nil, g.creating, nil
+}
+
+// createSession makes a session for everybody who waits for c. None of their contexts
+// ends it.
+func (b *Backend) createSession(ctx context.Context, g *sessionGroup, ttl int64, c *creation) {
+	ctx, cancel := backend.Bound(ctx, min(time.Duration(ttl)*time.Second, backend.FirstAnswer))
+	defer cancel()
+	defer context.AfterFunc(b.ctx, cancel)()
+	s, err := b.newSession(ctx, ttl)
+	for errors.Is(err, backend.ErrUnavailable) && backend.Sleep(ctx, answerGrace) {
+		s, err = b.newSession(ctx, ttl)
+	}
+	b.mu.Lock()
+	g.creating = nil
+	closed := b.closed
+	if err == nil && !closed {
+		g.sessions = append(g.sessions, s)
+	}
+	b.mu.Unlock()
+	c.err = err
+	close(c.done)
+	if err == nil && closed {
+		_ = s.revoke(context.Background()) // too late for Close to do it
+	}
+}
+
+// removeSession forgets a session that has ended.
+func (b *Backend) removeSession(s *session) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, g := range b.groups {
+		g.sessions = slices.DeleteFunc(g.sessions, func(other *session) bool { return other == s })
+	}
+}
+
+// endSessions revokes all leases, and with them all keys.
+func (b *Backend) endSessions(ctx context.Context) error {
+	b.mu.Lock()
+	var all []*session
+	for _, g := range b.groups {
+		all = append(all, g.sessions...)
+		g.sessions = nil
+	}
+	b.mu.Unlock()
+	errs := make([]error, len(all))
+	var revoking sync.WaitGroup
+	for i, s := range all {
+		revoking.Go(func() { errs[i] = s.revoke(ctx) })
+	}
+	revoking.Wait()
+	return errors.Join(errs...)
 }

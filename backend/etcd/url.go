@@ -19,9 +19,8 @@ func init() {
 	backend.Register("etcds", open)
 }
 
-// open makes the first session at once: that proves the cluster has a leader
-// and that the user may write below the prefix, and saves the first lock the
-// time.
+// open makes the first session at once. That proves that the cluster has a leader and
+// that the user may write below the prefix, and saves the first lock the time.
 func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 	settings, err := clientConfig(cfg)
 	if err != nil {
@@ -84,18 +83,17 @@ func clientConfig(cfg backend.Config) (clientv3.Config, error) {
 	return c, nil
 }
 
-// reconnect is quicker than gRPC's own: a lease does not last for ever.
+// reconnect pauses for less than gRPC's default, two minutes, which outlasts a lease.
 var reconnect = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 	MinConnectTimeout: 3 * time.Second,
 }
 
-// window is how many bytes of answers may be under way. Where that is not given
-// gRPC measures what the connection could do: it sends a ping with nearly every
-// answer, which costs both sides a tenth of a small request.
+// window is how many bytes of answers may be under way. Without it gRPC sends a ping
+// with nearly every answer, to measure the connection.
 const window = 1 << 20
 
-// credentialsOf returns nil where none are given.
+// credentialsOf returns nil if there are none.
 func credentialsOf(cfg backend.Config) func(context.Context) (user, password string, err error) {
 	u := cfg.URL
 	if cfg.Credentials != nil || u.User == "" {

@@ -4,106 +4,110 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock/backend"
 )
 
-// wait returns nil when nothing that conflicts is ahead any more. It goes on
-// while the server is away, as long as the session lasts, and calls queued when a
-// key of another client is ahead.
-func (p *place) wait(ctx context.Context, queued func()) error {
+// awaitGrant returns nil when the position has no predecessor any more. While the
+// server is away it goes on for as long as the session lasts. It calls queued when the
+// predecessor is another client's.
+func (p *position) awaitGrant(ctx context.Context, queued func()) error {
 	s := p.session
-	defer s.wait()()
-	both, cancel := context.WithCancel(s.ctx)
+	defer s.addWaiter()()
+	waitCtx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	var pause backend.Backoff
-	for p.ahead != "" {
-		if p.behindOwn() {
+	for p.predecessor != "" {
+		if p.isBehindOwnClient() {
 			p.request.Answered()
 		} else {
 			queued()
 		}
-		switch err := p.follow(both); {
+		switch err := p.awaitChange(waitCtx); {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case s.over() != nil:
-			return s.over()
+		case s.ended() != nil:
+			return s.ended()
 		case err == nil:
 			pause.Reset()
 		case errors.Is(err, backend.ErrLost), errors.Is(err, backend.ErrAuth):
 			return err
 		default:
-			backend.Sleep(both, pause.Next())
+			backend.Sleep(waitCtx, pause.Next())
 		}
 	}
 	return nil
 }
 
-// follow waits until another key is ahead or none. What happened before the key
-// was watched is found by looking.
-func (p *place) follow(ctx context.Context) error {
-	if p.crowded {
-		return p.look(ctx)
+// awaitChange waits until the predecessor is another one, or none. It asks for what
+// happened before the predecessor was watched.
+func (p *position) awaitChange(ctx context.Context) error {
+	if p.unsorted {
+		return p.findPredecessor(ctx)
 	}
-	watched := p.ahead
-	l := p.session.lookout(watched)
-	if l == nil {
+	watched := p.predecessor
+	w := p.session.joinWatcher(watched)
+	if w == nil {
 		return backend.ErrClosed
 	}
-	defer l.leave()
-	again := time.NewTicker(backend.Jitter(checkEvery))
-	defer again.Stop()
+	defer w.leave()
+	recheck := time.NewTicker(backend.Jitter(checkEvery))
+	defer recheck.Stop()
 	for {
-		r := l.report(p.seen)
-		if r.released.key != "" && r.released.created < p.revision {
-			p.ahead, p.passed, p.told = "", r.released, true
+		state := w.state(p.seen)
+		if state.handedOver.key != "" && state.handedOver.created < p.revision {
+			p.predecessor, p.marked, p.grantedByEvent = "", state.handedOver, true
 			return nil
 		}
-		if !r.uncertain && !r.ended {
+		if !state.uncertain && !state.ended {
 			select {
-			case <-r.news:
+			case <-state.changed:
 				continue
-			case <-again.C:
-				if p.unchanged(ctx) {
+			case <-recheck.C:
+				if p.isUnchanged(ctx) {
 					continue
 				}
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
 		}
-		if err := p.look(ctx); err != nil {
+		if err := p.findPredecessor(ctx); err != nil {
 			return err
 		}
-		if p.ahead != watched {
+		if p.predecessor != watched {
 			return nil
 		}
-		if r.ended {
+		if state.ended {
 			return errWatchEnded
 		}
 	}
 }
 
-// look finds out what is ahead now, and that the own key is still there. The
-// key goes with the lease, and then nothing below its revision means anything.
+// findPredecessor asks what is ahead now, and whether the position's own key exists.
+// That key is deleted with the lease, and then nothing below its revision means
+// anything.
 //
-// One member says so by itself. If it lags behind it may still name what has gone,
-// so a request that gets no further asks the cluster. But it never misses what is
-// there: keys below the own one only go, and a lease does not end before its time.
-func (p *place) look(ctx context.Context) error {
-	watched := p.ahead
-	err := p.ask(ctx, clientv3.WithSerializable())
-	if errors.Is(err, errLags) || err == nil && p.ahead == watched {
-		err = p.ask(ctx)
+// One member answers by itself. If it lags behind, it may still name a key that is
+// deleted, so a request that gets no further asks the cluster. No member misses a key
+// that exists: no key is ever added below an existing one, and no lease ends before
+// its time.
+func (p *position) findPredecessor(ctx context.Context) error {
+	watched := p.predecessor
+	err := p.readQueue(ctx, clientv3.WithSerializable())
+	if errors.Is(err, errLags) || err == nil && p.predecessor == watched {
+		err = p.readQueue(ctx)
 	}
 	return err
 }
 
-func (p *place) ask(ctx context.Context, how ...clientv3.OpOption) error {
-	ctx, cancel := p.session.exchange(ctx)
+func (p *position) readQueue(ctx context.Context, how ...clientv3.OpOption) error {
+	ctx, cancel := p.session.backend.request(ctx)
 	defer cancel()
 	get := func(key string, o ...clientv3.OpOption) clientv3.Op {
 		return clientv3.OpGet(key, slices.Concat(o, how)...)
@@ -127,28 +131,52 @@ func (p *place) ask(ctx context.Context, how ...clientv3.OpOption) error {
 		return backend.Fail(backend.ErrLost, errKeyDeleted)
 	}
 	p.session.backend.answered(sent)
-	p.proved, p.seen, p.crowded = sent, reply.Header.Revision, false
-	p.behind(first(reply.Responses[1].GetResponseRange()))
-	if len(ops) > 2 && p.ahead == "" {
+	p.provenAt, p.seen, p.unsorted = sent, reply.Header.Revision, false
+	p.setPredecessor(first(reply.Responses[1].GetResponseRange()))
+	if len(ops) > 2 && p.predecessor == "" {
 		if former := first(reply.Responses[2].GetResponseRange()); former != nil {
-			p.ahead = string(former.Key)
+			p.predecessor = string(former.Key)
 		}
 	}
 	return nil
 }
 
-// unchanged reports whether the own key and the one ahead are there, for two keys
-// cost the server less than to search a queue.
-func (p *place) unchanged(ctx context.Context) bool {
-	ctx, cancel := p.session.exchange(ctx)
+// isUnchanged reports whether the position's key and its predecessor exist. Two keys
+// cost the server less than a search of the queue.
+func (p *position) isUnchanged(ctx context.Context) bool {
+	ctx, cancel := p.session.backend.request(ctx)
 	defer cancel()
 	reply, err := p.session.backend.client.Txn(ctx).Then(
 		clientv3.OpGet(p.key.own, clientv3.WithKeysOnly(), clientv3.WithSerializable()),
-		clientv3.OpGet(p.ahead, clientv3.WithSerializable()),
+		clientv3.OpGet(p.predecessor, clientv3.WithSerializable()),
 	).Commit()
 	if err != nil {
 		return false
 	}
 	own, ahead := first(reply.Responses[0].GetResponseRange()), first(reply.Responses[1].GetResponseRange())
-	return own != nil && own.CreateRevision == p.revision && ahead != nil && !isReleased(ahead)
+	return own != nil && own.CreateRevision == p.revision && ahead != nil && !isMarked(ahead)
+}
+
+// isBehindOwnClient reports whether the predecessor is a key of this client, which is
+// about to delete it: no client asks for a lock that it has. A key that was left to
+// expire is not about to be deleted.
+func (p *position) isBehindOwnClient() bool {
+	if p.session.isExpiring(p.predecessor) {
+		return false
+	}
+	key := strings.TrimPrefix(p.predecessor, p.key.dir)
+	return strings.HasPrefix(key, writers+p.session.id) || strings.HasPrefix(key, readers+p.session.id)
+}
+
+// setPredecessor takes the nearest key that conflicts, nil if there is none. If that
+// key is marked, there is no other before it: its writer had the lock.
+func (p *position) setPredecessor(rival *mvccpb.KeyValue) {
+	p.predecessor, p.marked = "", keyVersion{}
+	switch {
+	case rival == nil:
+	case isMarked(rival):
+		p.marked = versionOf(rival)
+	default:
+		p.predecessor = string(rival.Key)
+	}
 }

@@ -29,7 +29,7 @@ func costs(t testing.TB, p *faultnet.Proxy, want int64, what string, do func()) 
 	}
 }
 
-// openQuiet opens a client, which makes a session: lease, guard and watch, and asks
+// openQuiet opens a client, which makes a session: lease, key and watch, and asks
 // for the server's version.
 func openQuiet(t testing.TB, p *faultnet.Proxy) *dlock.Client {
 	c := open(t, time.Minute, p.Addr())
@@ -123,10 +123,10 @@ func TestHandOverByAReader(t *testing.T) {
 	}
 }
 
-// TestReleasedKeyIsPassedOver leaves a released key behind, since the waiter that
+// TestMarkedKeyIsPassedOver leaves a marked key behind, since the waiter that
 // would delete it has gone: the lock is free, to try and to wait for, and the key
 // goes with the next use of the lock.
-func TestReleasedKeyIsPassedOver(t *testing.T) {
+func TestMarkedKeyIsPassedOver(t *testing.T) {
 	admin := raw(t, shared.Addr())
 	first, other := open(t, time.Minute, shared.Addr()).RWMutex("a"), open(t, time.Minute, shared.Addr()).RWMutex("a")
 	for _, take := range []func(context.Context) (*dlock.Lease, error){other.TryLock, other.Lock, other.TryRLock, other.RLock} {
@@ -149,9 +149,9 @@ func TestReleasedKeyIsPassedOver(t *testing.T) {
 	queued(t, admin, 0)
 }
 
-// TestLookoutsEnd watches nothing for long that nobody waits for: a key is
-// deleted once more and then no watcher is left but that of the guards.
-func TestLookoutsEnd(t *testing.T) {
+// TestWatchersEnd watches nothing for long that nobody waits for: a key is
+// deleted once more and then no watcher is left but that of the sessions' keys.
+func TestWatchersEnd(t *testing.T) {
 	s := server.Start(t, kind())
 	admin, p := raw(t, s.Addr()), proxied(t, s.Addr())
 	other, m := open(t, time.Minute, s.Addr()).Mutex("a"), openQuiet(t, p).Mutex("a")

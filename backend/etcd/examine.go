@@ -18,7 +18,7 @@ func (b *Backend) warnOfVersion(log *slog.Logger) {
 		if err != nil {
 			return
 		}
-		if fault := faultOf(reply.Version); fault != "" {
+		if fault := versionFault(reply.Version); fault != "" {
 			log.Warn("dlock: etcd: the server's version can cost a lock: use 3.4.31, 3.5.13, 3.6 or later", "version", reply.Version, "fault", fault)
 		}
 	})
@@ -26,7 +26,7 @@ func (b *Backend) warnOfVersion(log *slog.Logger) {
 
 // faultOf says what is wrong with a version of the server, nothing if that is not
 // known.
-func faultOf(version string) string {
+func versionFault(version string) string {
 	var major, minor, patch int
 	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch); n < 3 || major != 3 {
 		return ""

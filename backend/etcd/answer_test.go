@@ -102,7 +102,7 @@ func FuzzAnswers(f *testing.F) {
 		Success: []*pb.RequestOp{look, look, remove},
 		Failure: []*pb.RequestOp{{Request: &pb.RequestOp_RequestTxn{RequestTxn: both}}},
 	}
-	key := &mvccpb.KeyValue{Key: []byte("dlock/l/a/w/7"), Value: []byte(released), CreateRevision: 3}
+	key := &mvccpb.KeyValue{Key: []byte("dlock/l/a/w/7"), Value: []byte(marked), CreateRevision: 3}
 	found := &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{Kvs: []*mvccpb.KeyValue{key}, More: true}}}
 	for _, r := range []*pb.TxnResponse{
 		{}, {Succeeded: true, Responses: []*pb.ResponseOp{found, found, {Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: &pb.DeleteRangeResponse{}}}}},
@@ -117,25 +117,25 @@ func FuzzAnswers(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		r := new(pb.TxnResponse)
-		if proto.Unmarshal(raw, r) != nil || !fits(question, r) {
+		if proto.Unmarshal(raw, r) != nil || !answers(question, r) {
 			return
 		}
-		p := &place{session: &session{id: "7"}, key: &lockKey{dir: "dlock/l/a/", own: "dlock/l/a/w/7"}}
-		h := &hold{key: p.key, revision: 3, observer: deaf{}}
+		p := &position{session: &session{id: "7"}, key: &lockKey{dir: "dlock/l/a/", own: "dlock/l/a/w/7"}}
+		h := &hold{key: p.key, revision: 3, observer: noObserver{}}
 		if !r.Succeeded {
 			nested := r.Responses[0].GetResponseTxn()
-			h.found(r.Responses[0])
+			h.readKey(r.Responses[0])
 			r = nested
 		}
 		r.Header = new(pb.ResponseHeader)
-		p.joined(r)
-		h.found(r.Responses[0])
-		h.marked(r.Responses[0].GetResponseRange())
-		l := &lookout{session: p.session}
+		p.readJoin(r)
+		h.readKey(r.Responses[0])
+		h.isOwnDowngrade(r.Responses[0].GetResponseRange())
+		l := &watcher{session: p.session}
 		for _, kv := range r.Responses[0].GetResponseRange().GetKvs() {
-			l.note((*clientv3.Event)(&mvccpb.Event{Kv: kv}))
-			l.note((*clientv3.Event)(&mvccpb.Event{Kv: kv, Type: mvccpb.Event_DELETE}))
+			l.handleEvent((*clientv3.Event)(&mvccpb.Event{Kv: kv}))
+			l.handleEvent((*clientv3.Event)(&mvccpb.Event{Kv: kv, Type: mvccpb.Event_DELETE}))
 		}
-		l.note(new(clientv3.Event))
+		l.handleEvent(new(clientv3.Event))
 	})
 }

@@ -1,0 +1,351 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Release implements backend.Backend. A key that cannot be deleted in time is deleted
+// later, or with its lease. That is no loss: the caller had the lock until it called
+// Release.
+func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
+	own := h.State.(*hold)
+	own.session.removeHold(own)
+	lost := own.session.ended()
+	err := repeat(ctx, h.TTL, own.release)
+	switch {
+	case lost == nil && errors.Is(err, backend.ErrLost) && own.isUnsure():
+		err = backend.Fail(backend.ErrUnavailable, errNoAnswer)
+	case errors.Is(err, backend.ErrUnavailable), errors.Is(err, backend.ErrAuth):
+		b.janitor.Go(func(context.Context) { backend.Retry(own.session.ctx, own.release) })
+	}
+	return b.at(err)
+}
+
+// repeat calls do until it has an answer, ctx ends, or limit has passed.
+func repeat(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
+	ctx, cancel := backend.Bound(ctx, limit)
+	defer cancel()
+	for pause := (backend.Backoff{}); ; {
+		err := do(ctx)
+		if !errors.Is(err, backend.ErrUnavailable) || !backend.Sleep(ctx, pause.Next()) {
+			return err
+		}
+	}
+}
+
+// release releases the hold once. It is no loss if the key was not there and an
+// earlier release may have deleted it.
+func (h *hold) release(ctx context.Context) error {
+	s := h.session
+	if s.backend.ctx.Err() != nil {
+		return backend.ErrClosed
+	}
+	if err := s.ended(); err != nil {
+		return err
+	}
+	if done, err := h.startRelease(); done {
+		return err
+	}
+	ctx, cancel := s.backend.request(ctx)
+	defer cancel()
+	what, err := h.sendRelease(ctx)
+	return h.endRelease(what, err)
+}
+
+// startRelease notes that a release is about to be sent. Once one was carried out no
+// other is sent: startRelease returns true, and the error of the release.
+func (h *hold) startRelease() (done bool, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case !h.released:
+		h.sending++
+	case !h.unsure:
+		err = backend.Fail(backend.ErrLost, errKeyDeleted)
+	}
+	return h.released, err
+}
+
+// An outcome is what a release has done.
+type outcome int
+
+const (
+	keyGone    outcome = iota // nothing: the key did not exist
+	keyDeleted                // it had no successor, or was a reader's
+	keyMarked                 // the next in line has the lock
+)
+
+// endRelease notes the answer to a release.
+func (h *hold) endRelease(what outcome, err error) error {
+	s := h.session
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sending--
+	h.unsure = h.unsure || h.sending > 0
+	switch {
+	case err != nil:
+		h.unsure = true
+		return s.fail(err)
+	case what == keyGone && !h.unsure:
+		err = backend.Fail(backend.ErrLost, errKeyDeleted)
+	}
+	switch {
+	case h.released:
+	case what == keyMarked:
+		s.addMarked(markedKey{h.key, keyVersion{h.key.own, h.revision}})
+	default:
+		s.freeKey(h.key, false)
+	}
+	h.released = true
+	return err
+}
+
+// isReleased reports whether a release was certainly carried out.
+func (h *hold) isReleased() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.released
+}
+
+// setUnsure notes that a release may have been carried out.
+func (h *hold) setUnsure() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unsure = true
+}
+
+func (h *hold) isUnsure() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.unsure
+}
+
+// sendRelease sends a release. All that it does is on condition that the key is the
+// one that the hold was granted with: when a copy of the request arrives late, the
+// key's name may be in use again.
+func (h *hold) sendRelease(ctx context.Context) (outcome, error) {
+	deleteFormer := h.marked.deleteOps()
+	deleteKeys := append([]clientv3.Op{clientv3.OpDelete(h.key.own)}, deleteFormer...)
+	switch {
+	case h.isDowngraded():
+		return h.sendReleaseDowngraded(ctx, deleteKeys)
+	case h.key.mode == backend.Shared:
+		reply, err := h.session.backend.client.Txn(ctx).If(h.keyExists()).Then(deleteKeys...).Commit()
+		return outcomeOf(err == nil && reply.Succeeded, keyDeleted), err
+	}
+	mark := clientv3.OpPut(h.key.own, marked, clientv3.WithLease(h.session.lease))
+	reply, err := h.session.backend.client.Txn(ctx).
+		If(h.keyExists(), h.hasNoSuccessor()).
+		Then(deleteKeys...).
+		Else(clientv3.OpTxn([]clientv3.Cmp{h.keyExists()}, append([]clientv3.Op{mark}, deleteFormer...), nil)).
+		Commit()
+	switch {
+	case errors.Is(err, rpctypes.ErrNoSpace): // the server deletes, and puts nothing; or it has done this
+		h.setUnsure()
+		reply, err := h.session.backend.client.Txn(ctx).If(h.keyExists()).Then(deleteKeys...).Commit()
+		return outcomeOf(err == nil && reply.Succeeded, keyDeleted), err
+	case err != nil:
+		return keyGone, err
+	case reply.Succeeded:
+		return keyDeleted, nil
+	}
+	return outcomeOf(reply.Responses[0].GetResponseTxn().Succeeded, keyMarked), nil
+}
+
+func (h *hold) sendReleaseDowngraded(ctx context.Context, deleteKeys []clientv3.Op) (outcome, error) {
+	former := clientv3.Compare(clientv3.Value(h.key.downgraded()), "=", h.downgradedValue())
+	reply, err := h.session.backend.client.Txn(ctx).
+		If(h.keyExists()).
+		Then(deleteKeys...).
+		Else(clientv3.OpTxn([]clientv3.Cmp{former}, []clientv3.Op{clientv3.OpDelete(h.key.downgraded())}, nil)).
+		Commit()
+	if err != nil {
+		return keyGone, err
+	}
+	return outcomeOf(reply.Succeeded || reply.Responses[0].GetResponseTxn().Succeeded, keyDeleted), nil
+}
+
+func outcomeOf(done bool, what outcome) outcome {
+	if done {
+		return what
+	}
+	return keyGone
+}
+
+// Expire implements backend.Expirer: the key moves to a lease of its own, which nobody
+// renews. That lease lasts whole seconds, and at least as long as the cluster grants.
+func (b *Backend) Expire(ctx context.Context, h *backend.Hold, d time.Duration) error {
+	own := h.State.(*hold)
+	own.session.removeHold(own)
+	err := repeat(ctx, h.TTL, func(ctx context.Context) error { return own.moveToLease(ctx, d) })
+	if err == nil {
+		own.session.setExpiring(own)
+	}
+	return err
+}
+
+// setExpiring notes that the hold's key is deleted with a lease of its own.
+func (s *session) setExpiring(h *hold) {
+	s.freeKey(h.key, true)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expiring[h.key.own], s.expiring[h.key.downgraded()] = true, true
+}
+
+// isExpiring reports whether the key was left to expire.
+func (s *session) isExpiring(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.expiring[key]
+}
+
+func (h *hold) moveToLease(ctx context.Context, d time.Duration) error {
+	s := h.session
+	if err := s.ended(); err != nil {
+		return err
+	}
+	lease, err := s.backend.grant(ctx, seconds(d))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := s.backend.request(ctx)
+	defer cancel()
+	move := func(key string) clientv3.Op {
+		return clientv3.OpPut(key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(lease.ID))
+	}
+	former := clientv3.Compare(clientv3.Value(h.key.downgraded()), "=", h.downgradedValue())
+	reply, err := s.backend.client.Txn(ctx).
+		If(h.keyExists()).
+		Then(move(h.key.own)).
+		Else(clientv3.OpTxn([]clientv3.Cmp{former}, []clientv3.Op{move(h.key.downgraded())}, nil)).
+		Commit()
+	switch {
+	case err != nil:
+		return s.fail(err)
+	case reply.Succeeded || reply.Responses[0].GetResponseTxn().Succeeded:
+		return nil
+	}
+	return backend.Fail(backend.ErrLost, errKeyDeleted)
+}
+
+// seconds rounds d up.
+func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+// revokeFrom is how many holds are released by revoking their lease, if nothing else
+// is under it.
+const revokeFrom = 100
+
+// ReleaseAll implements backend.BatchReleaser: one request deletes 120 keys, or
+// revokes a lease with up to a thousand.
+func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	var longest time.Duration
+	for _, h := range holds {
+		longest = max(longest, h.TTL)
+	}
+	ctx, cancel := backend.Bound(ctx, longest)
+	defer cancel()
+	bySession(holds, func(s *session, group []*backend.Hold) { s.releaseAll(ctx, group, report) })
+}
+
+func (s *session) releaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	if len(holds) >= revokeFrom && s.retireIfEmpty(holds) {
+		err := s.revokeRetired(ctx)
+		for _, h := range holds {
+			report(h, err)
+		}
+		return
+	}
+	for group := range slices.Chunk(holds, maxParts) {
+		s.releaseGroup(ctx, group, report)
+	}
+}
+
+// retireIfEmpty takes the session out of use if nothing but the given holds is in it.
+func (s *session) retireIfEmpty(holds []*backend.Hold) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended() != nil || s.reserved > len(holds) {
+		return false
+	}
+	for _, h := range holds {
+		if h.State.(*hold).isReleased() { // reserved does not count its key
+			return false
+		}
+	}
+	s.retired = true
+	clear(s.holds)
+	return true
+}
+
+// revokeRetired ends a retired session and its lease. If there is no answer, the lease
+// ends by itself.
+func (s *session) revokeRetired(ctx context.Context) error {
+	err := repeat(ctx, s.granted, s.revoke)
+	s.end(errReleased)
+	if err != nil {
+		s.backend.janitor.Do(s.granted, s.revoke)
+	}
+	return err
+}
+
+// releaseGroup deletes the keys of the holds with one request. If there is no answer,
+// they are released one by one.
+func (s *session) releaseGroup(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	var plain []*backend.Hold
+	for _, h := range holds {
+		own := h.State.(*hold)
+		if s.ended() != nil || own.isDowngraded() {
+			report(h, s.backend.Release(ctx, h))
+			continue
+		}
+		if done, err := own.startRelease(); done {
+			report(h, err)
+			continue
+		}
+		s.removeHold(own)
+		plain = append(plain, h)
+	}
+	deleted, err := s.deleteAll(ctx, plain)
+	for i, h := range plain {
+		own := h.State.(*hold)
+		if err == nil {
+			report(h, own.endRelease(outcomeOf(deleted[i], keyDeleted), nil))
+			continue
+		}
+		_ = own.endRelease(keyGone, err)
+		report(h, s.backend.Release(ctx, h))
+	}
+}
+
+// deleteAll reports which of the holds had a key that is now deleted.
+func (s *session) deleteAll(ctx context.Context, holds []*backend.Hold) ([]bool, error) {
+	if len(holds) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := s.backend.request(ctx)
+	defer cancel()
+	ops := make([]clientv3.Op, len(holds))
+	for i, h := range holds {
+		own := h.State.(*hold)
+		ops[i] = clientv3.OpTxn([]clientv3.Cmp{own.keyExists()}, []clientv3.Op{clientv3.OpDelete(own.key.own)}, nil)
+	}
+	reply, err := s.backend.client.Txn(ctx).Then(ops...).Commit()
+	if err != nil {
+		return nil, fail(err)
+	}
+	deleted := make([]bool, len(holds))
+	for i := range holds {
+		deleted[i] = reply.Responses[i].GetResponseTxn().Succeeded
+	}
+	return deleted, nil
+}
+
+var errReleased = errors.New("all locks of the etcd lease were released")

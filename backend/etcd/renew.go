@@ -1,0 +1,294 @@
+package etcd
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Renew implements backend.Renewer.
+func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	bySession(holds, func(s *session, group []*backend.Hold) { s.renewAll(ctx, group, report) })
+}
+
+// bySession calls do at once for each session and the holds that are in it.
+func bySession(holds []*backend.Hold, do func(*session, []*backend.Hold)) {
+	groups := make(map[*session][]*backend.Hold, 1)
+	for _, h := range holds {
+		s := h.State.(*hold).session
+		groups[s] = append(groups[s], h)
+	}
+	var all sync.WaitGroup
+	for s, group := range groups {
+		all.Go(func() { do(s, group) })
+	}
+	all.Wait()
+}
+
+// A renewal is one request that renews a lease. All who need it at the same time share
+// it.
+type renewal struct {
+	done chan struct{}
+	err  error // set before done is closed
+}
+
+// renewAll renews the lease once for all holds, and asks whether their keys exist. A
+// renewal of shortly before, for other holds, counts as well.
+func (s *session) renewAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	err := s.ended()
+	if err == nil && s.age() > s.granted/6 {
+		err = s.renew(ctx)
+	}
+	if err != nil {
+		for _, h := range holds {
+			report(h, err)
+		}
+		return
+	}
+	sent := s.lastSent()
+	for group := range slices.Chunk(holds, maxParts) {
+		stand, err := s.findKeys(ctx, group)
+		for i, h := range group {
+			switch {
+			case err != nil:
+				report(h, err)
+			case !stand[i]:
+				report(h, backend.Fail(backend.ErrLost, errKeyDeleted))
+			default:
+				h.Sent, h.Granted = sent, s.granted
+				report(h, nil)
+			}
+		}
+	}
+}
+
+// findKeys reports which of the holds still have their keys. If somebody has deleted
+// one, the lock is another's although the lease lives.
+func (s *session) findKeys(ctx context.Context, holds []*backend.Hold) ([]bool, error) {
+	ctx, cancel := s.backend.request(ctx)
+	defer cancel()
+	ops := make([]clientv3.Op, len(holds))
+	for i, h := range holds {
+		ops[i] = h.State.(*hold).getKey()
+	}
+	reply, err := s.backend.client.Txn(ctx).Then(ops...).Commit()
+	if err != nil {
+		return nil, s.fail(err)
+	}
+	stand := make([]bool, len(holds))
+	for i, h := range holds {
+		stand[i] = h.State.(*hold).readKey(reply.Responses[i])
+	}
+	return stand, nil
+}
+
+// renew renews the lease, or waits for a renewal that is under way.
+func (s *session) renew(ctx context.Context) error {
+	r, err := s.startRenewal()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return backend.WaitEnded(ctx, false)
+	}
+}
+
+func (s *session) startRenewal() (*renewal, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.renewal != nil {
+		return s.renewal, nil
+	}
+	r := &renewal{done: make(chan struct{})}
+	if !s.backend.janitor.Go(func(context.Context) { s.sendRenewal(r) }) {
+		return nil, backend.ErrClosed
+	}
+	s.renewal = r
+	return r, nil
+}
+
+func (s *session) sendRenewal(r *renewal) {
+	sent := time.Now()
+	r.err = s.keepAlive()
+	s.mu.Lock()
+	if r.err == nil {
+		s.sent = sent
+	}
+	s.renewal = nil
+	s.mu.Unlock()
+	close(r.done)
+}
+
+// keepAlive sends one request for the lease. The client library's KeepAliveOnce
+// repeats it without a pause while the server is away.
+func (s *session) keepAlive() error {
+	ctx, cancel := backend.Bound(s.ctx, max(min(s.left()/2, maxTimeout), 10*time.Millisecond))
+	defer cancel()
+	sent := time.Now()
+	leases := pb.NewLeaseClient(s.backend.client.ActiveConnection())
+	stream, err := leases.LeaseKeepAlive(clientv3.WithRequireLeader(ctx))
+	if err != nil {
+		return fail(err)
+	}
+	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(s.lease)}); err != nil {
+		return fail(err)
+	}
+	reply, err := stream.Recv()
+	if err == nil {
+		s.backend.answered(sent)
+	}
+	if err == nil && reply.TTL <= 0 {
+		err = rpctypes.ErrLeaseNotFound
+		s.end(err)
+	}
+	return fail(err)
+}
+
+// renewWhileWaiting renews the lease while a request waits: the client renews holds
+// only. It ends the session when the lease may have run out.
+func (s *session) renewWhileWaiting() {
+	pause := backend.Backoff{Min: s.granted / 50, Max: s.granted / 10}
+	var retry time.Time
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		if s.left() <= 0 {
+			s.end(errNotRenewed)
+			return
+		}
+		if due := s.untilRenewal(retry); due > 0 {
+			timer.Reset(min(due, s.left()))
+		} else if s.renew(s.ctx) == nil {
+			pause.Reset()
+			continue
+		} else {
+			retry = time.Now().Add(pause.Next())
+			continue
+		}
+		select {
+		case <-timer.C:
+		case <-s.waiterAdded:
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// untilRenewal is how long the session's own next renewal can wait.
+func (s *session) untilRenewal(retry time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiters == 0 {
+		return s.granted
+	}
+	return max(time.Until(s.sent.Add(s.granted/3)), time.Until(retry))
+}
+
+// addWaiter counts a waiting request, until done is called.
+func (s *session) addWaiter() (done func()) {
+	s.mu.Lock()
+	s.waiters++
+	s.mu.Unlock()
+	select {
+	case s.waiterAdded <- struct{}{}:
+	default:
+	}
+	return func() {
+		s.mu.Lock()
+		s.waiters--
+		s.mu.Unlock()
+	}
+}
+
+// renewIfShort renews the lease if less than need is left of it. If a third has passed
+// it starts a renewal and does not wait, for sessions that are used often and never
+// for long.
+func (s *session) renewIfShort(ctx context.Context, need time.Duration) error {
+	age := s.age()
+	switch {
+	case s.granted-age < need:
+		return s.renew(ctx)
+	case age > s.granted/3:
+		_, err := s.startRenewal()
+		return err
+	}
+	return nil
+}
+
+func (s *session) lastSent() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sent
+}
+
+// age is the time since the last successful renewal was sent, by the monotonic or the
+// wall clock, whichever is further: the monotonic one stands still while the machine
+// sleeps.
+func (s *session) age() time.Duration {
+	sent, now := s.lastSent(), time.Now()
+	return max(now.Sub(sent), now.Round(0).Sub(sent.Round(0)))
+}
+
+// left is how long the lease certainly lasts.
+func (s *session) left() time.Duration {
+	return s.granted - backend.Margin(s.granted) - s.age()
+}
+
+// getKey returns the request that asks for the hold's key, or for that of its
+// downgrade. While nobody is known to wait, it asks for that too: then the answer has
+// a key only if somebody waits or the hold's key is gone.
+func (h *hold) getKey() clientv3.Op {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	own := clientv3.OpGet(h.key.own)
+	switch {
+	case h.downgraded:
+		return clientv3.OpTxn([]clientv3.Cmp{h.keyExists()}, []clientv3.Op{own}, []clientv3.Op{clientv3.OpGet(h.key.downgraded())})
+	case h.wanted:
+		return own
+	}
+	unmarked := clientv3.Compare(clientv3.Value(h.key.own), "!=", marked)
+	return clientv3.OpTxn([]clientv3.Cmp{h.keyExists(), unmarked, h.hasNoSuccessor()}, nil, []clientv3.Op{own})
+}
+
+// readKey reports whether the answer to getKey is the key of the hold, and not a later
+// one of that name. It tells the hold's owner if somebody waits.
+func (h *hold) readKey(r *pb.ResponseOp) bool {
+	kept := r.GetResponseRange()
+	if nested := r.GetResponseTxn(); nested != nil {
+		if len(nested.Responses) == 0 {
+			return true
+		}
+		kept = nested.Responses[0].GetResponseRange()
+	}
+	kv := first(kept)
+	switch {
+	case kv == nil:
+		return false
+	case kv.CreateRevision != h.revision || isMarked(kv):
+		return h.isOwnDowngrade(kept)
+	}
+	h.tellWanted()
+	return true
+}
+
+// tellWanted tells the owner once that somebody waits.
+func (h *hold) tellWanted() {
+	h.mu.Lock()
+	told := h.wanted || h.downgraded
+	h.wanted = true
+	h.mu.Unlock()
+	if !told {
+		h.observer.Wanted()
+	}
+}

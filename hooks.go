@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/renewal"
 )
 
 // Hooks are functions that a client calls when something happens to one of its
@@ -183,7 +184,38 @@ type LostEvent struct {
 	Token  uint64
 	Nested bool
 	Age    time.Duration
+	Cause  LossCause
 	Err    error // an ErrLost with its cause
+}
+
+// A LossCause is why a lease was lost.
+type LossCause string
+
+const (
+	// LossExpired: the lease was not renewed in time.
+	LossExpired LossCause = "expired"
+
+	// LossMaxHold: the lock was held for as long as WithMaxHold allows.
+	LossMaxHold LossCause = "max_hold"
+
+	// LossBroken: somebody has taken the lock away with Client.Break.
+	LossBroken LossCause = "broken"
+
+	// LossTaken: the server says that the hold is gone, for another reason or for
+	// one that it does not tell.
+	LossTaken LossCause = "taken"
+)
+
+func lossCause(err error) LossCause {
+	switch {
+	case errors.Is(err, ErrBroken):
+		return LossBroken
+	case errors.Is(err, renewal.ErrMaxHold):
+		return LossMaxHold
+	case errors.Is(err, renewal.ErrNoAnswer):
+		return LossExpired
+	}
+	return LossTaken
 }
 
 // A ClosedEvent is about a lease that Client.Close has ended.
@@ -440,7 +472,16 @@ func (n *lifecycle) tellEnd(ctx context.Context, err error) {
 	switch {
 	case errors.Is(err, ErrLost):
 		if h.Lost != nil {
-			h.Lost(LostEvent(e))
+			h.Lost(LostEvent{
+				Name:   e.Name,
+				Shared: e.Shared,
+				Lease:  e.Lease,
+				Token:  e.Token,
+				Nested: e.Nested,
+				Age:    e.Age,
+				Cause:  lossCause(err),
+				Err:    err,
+			})
 		}
 	case errors.Is(err, ErrClosed):
 		if h.Closed != nil {

@@ -98,8 +98,10 @@ func (l *ledger) hooks() dlock.Hooks {
 			}
 		},
 		Released: func(_ context.Context, e dlock.ReleasedEvent) { l.endLease("released", e) },
-		Lost:     func(e dlock.LostEvent) { l.endLease("lost", dlock.ReleasedEvent(e)) },
-		Closed:   func(_ context.Context, e dlock.ClosedEvent) { l.endLease("closed", dlock.ReleasedEvent(e)) },
+		Lost: func(e dlock.LostEvent) {
+			l.endLease("lost", dlock.ReleasedEvent{Name: e.Name, Shared: e.Shared, Lease: e.Lease, Token: e.Token, Nested: e.Nested, Age: e.Age})
+		},
+		Closed: func(_ context.Context, e dlock.ClosedEvent) { l.endLease("closed", dlock.ReleasedEvent(e)) },
 	}
 }
 
@@ -350,6 +352,7 @@ func TestHooksOfCallsThatFail(t *testing.T) {
 		b := client(t, memory.New(s), dlock.Options{})
 		other := lock(t, b.Mutex("x"))
 		m := a.Mutex("x")
+		var none context.Context
 		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
 		soon := func(end func(context.CancelFunc)) context.Context {
@@ -384,7 +387,7 @@ func TestHooksOfCallsThatFail(t *testing.T) {
 			return a.Mutex("x", dlock.WithMaxWait(time.Second)).Lock(t.Context())
 		})
 		fail("Lock with a context that is done", dlock.OutcomeCanceled, false, 0, func() (*dlock.Lease, error) { return m.Lock(canceled) })
-		fail("Lock without a context", dlock.OutcomeFailed, false, 0, func() (*dlock.Lease, error) { return m.Lock(nil) })
+		fail("Lock without a context", dlock.OutcomeFailed, false, 0, func() (*dlock.Lease, error) { return m.Lock(none) })
 		fail("Lock without a name", dlock.OutcomeFailed, false, 0, func() (*dlock.Lease, error) { return a.Mutex("").Lock(t.Context()) })
 		fail("a Multi", dlock.OutcomeHeld, true, time.Second, func() (*dlock.Lease, error) {
 			return a.Multi([]string{"x", "w"}).Lock(soon(func(context.CancelFunc) {}))
@@ -469,7 +472,7 @@ func TestHooksOfLeases(t *testing.T) {
 		s.Evict("x")
 		synctest.Wait()
 		for _, e := range events[dlock.LostEvent](t, &r, "lost", 2) {
-			if !errors.Is(e.Err, dlock.ErrLost) || !e.Shared {
+			if !errors.Is(e.Err, dlock.ErrLost) || !e.Shared || e.Cause != dlock.LossTaken {
 				t.Errorf("lost as %+v", e)
 			}
 		}
@@ -537,8 +540,15 @@ func TestHooksOfRenewals(t *testing.T) {
 			}
 			last = f.Left
 		}
-		events[dlock.LostEvent](t, &r, "lost", 1)
+		if e := events[dlock.LostEvent](t, &r, "lost", 1)[0]; e.Cause != dlock.LossExpired {
+			t.Errorf("lost as %+v", e)
+		}
 		ba.Heal()
+		<-lock(t, a.Mutex("x", dlock.WithMaxHold(time.Second))).Done()
+		synctest.Wait()
+		if e := events[dlock.LostEvent](t, &r, "lost", 1)[0]; e.Cause != dlock.LossMaxHold {
+			t.Errorf("lost as %+v", e)
+		}
 	})
 }
 

@@ -85,9 +85,9 @@ func (b *batch) swap(i, j int) {
 func (b *batch) over(now instant) error {
 	switch {
 	case b.deadline.passed(now):
-		return errNoAnswer
+		return ErrNoAnswer
 	case now.at >= b.end:
-		return errMaxHold
+		return ErrMaxHold
 	}
 	return nil
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// errNoAnswer is why a hold is lost that nobody took away.
-var errNoAnswer = errors.New("not renewed in time")
+// ErrNoAnswer is why a hold is lost that nobody took away.
+var ErrNoAnswer = errors.New("not renewed in time")
 
-// errMaxHold is why a hold is lost that has lasted as long as it may.
-var errMaxHold = errors.New("held for the longest time allowed")
+// ErrMaxHold is why a hold is lost that has lasted as long as it may.
+var ErrMaxHold = errors.New("held for the longest time allowed")
 
 // An Owner is told what becomes of its hold. The calls come without any lock
 // of the keeper held.

@@ -86,7 +86,7 @@ func (k *Keeper) collect(now instant) (over []Loss) {
 	for b, ok := k.schedule.due(now.at); ok; b, ok = k.schedule.due(now.at) {
 		cause := b.over(now)
 		if cause == nil && now.at >= b.endAt(k.schedule.lead) {
-			cause = errNoAnswer
+			cause = ErrNoAnswer
 		}
 		if cause == nil && len(b.items) > 0 {
 			k.enqueue(b)

@@ -1,0 +1,82 @@
+package dlockotel
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+)
+
+type instruments struct {
+	acquireDuration metric.Float64Histogram
+	leaseDuration   metric.Float64Histogram
+	slack           metric.Float64Histogram
+	waiters         metric.Int64UpDownCounter
+	leases          metric.Int64UpDownCounter
+	losses          metric.Int64Counter
+	handOvers       metric.Int64Counter
+	errors          metric.Int64Counter
+}
+
+// Bounds of the buckets, in seconds and in parts of a lease. A lock is acquired within
+// a round trip or after the holds of others, and held for anything from the time of a
+// round trip to days. A renewal with more than half of the lease left is in time; below
+// a tenth it is nearly lost.
+var (
+	acquireBounds = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+	leaseBounds   = []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600, 6 * 3600, 24 * 3600}
+	slackBounds   = []float64{.05, .1, .2, .3, .4, .5, .6, .65, .7, .8, .9, 1}
+)
+
+// makeInstruments makes the instruments and watches the age of the oldest lease. What
+// fails goes to the global error handler, and an instrument that counts nothing takes
+// its place.
+func (t *telemetry) makeInstruments(m metric.Meter) {
+	t.acquireDuration = made(m.Float64Histogram("dlock.acquire.duration", metric.WithUnit("s"),
+		metric.WithDescription("How long calls took that asked for a lock."),
+		metric.WithExplicitBucketBoundaries(acquireBounds...)))
+	t.waiters = made(m.Int64UpDownCounter("dlock.acquire.waiters", metric.WithUnit("{call}"),
+		metric.WithDescription("Calls that wait for a lock.")))
+	t.leases = made(m.Int64UpDownCounter("dlock.lease.active", metric.WithUnit("{lease}"),
+		metric.WithDescription("Leases that have not ended.")))
+	t.leaseDuration = made(m.Float64Histogram("dlock.lease.duration", metric.WithUnit("s"),
+		metric.WithDescription("How long leases lasted."),
+		metric.WithExplicitBucketBoundaries(leaseBounds...)))
+	t.losses = made(m.Int64Counter("dlock.lease.losses", metric.WithUnit("{lease}"),
+		metric.WithDescription("Leases that were lost.")))
+	t.slack = made(m.Float64Histogram("dlock.renewal.slack", metric.WithUnit("1"),
+		metric.WithDescription("Part of the lease that was left when it was renewed."),
+		metric.WithExplicitBucketBoundaries(slackBounds...)))
+	t.handOvers = made(m.Int64Counter("dlock.hand_overs", metric.WithUnit("{lease}"),
+		metric.WithDescription("Leases that came from the holder before, within the client or by way of the server.")))
+	t.errors = made(m.Int64Counter("dlock.errors", metric.WithUnit("{error}"),
+		metric.WithDescription("Calls, renewals and releases that failed.")))
+	_, err := m.Float64ObservableGauge("dlock.lease.oldest", metric.WithUnit("s"),
+		metric.WithDescription("How long the oldest lease has lasted that has not ended."),
+		metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error {
+			o.Observe(t.oldest().Seconds(), metric.WithAttributes(t.server...))
+			return nil
+		}))
+	if err != nil {
+		otel.Handle(err)
+	}
+}
+
+func made[T any](instrument T, err error) T {
+	if err != nil {
+		otel.Handle(err)
+	}
+	return instrument
+}
+
+// oldest returns the age of the oldest lease, 0 if there is none.
+func (t *telemetry) oldest() (age time.Duration) {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, h := range t.holds {
+		age = max(age, now.Sub(h.since))
+	}
+	return age
+}

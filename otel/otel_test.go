@@ -1,0 +1,309 @@
+package dlockotel_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend/memory"
+	dlockotel "github.com/dlock-go/dlock/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+)
+
+// A probe receives what the hooks of a test say.
+type probe struct {
+	t      *testing.T
+	reader *metric.ManualReader
+	spans  *tracetest.InMemoryExporter
+	hooks  dlock.Hooks
+	server *memory.Server
+}
+
+func newProbe(t *testing.T, o ...dlockotel.Option) *probe {
+	p := &probe{t: t, reader: metric.NewManualReader(), spans: tracetest.NewInMemoryExporter(), server: memory.NewServer()}
+	o = append(o,
+		dlockotel.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(p.reader))),
+		dlockotel.WithTracerProvider(trace.NewTracerProvider(trace.WithSyncer(p.spans))))
+	p.hooks = dlockotel.Hooks(o...)
+	return p
+}
+
+// client opens a client that the test closes.
+func (p *probe) client(ttl time.Duration) (*dlock.Client, *memory.Backend) {
+	p.t.Helper()
+	b := memory.New(p.server)
+	c, err := dlock.New(b, &dlock.Options{TTL: ttl, Hooks: p.hooks})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = c.Close(context.Background()) })
+	return c, b
+}
+
+func (p *probe) lock(l dlock.Locker) *dlock.Lease {
+	p.t.Helper()
+	lease, err := l.Lock(p.t.Context())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return lease
+}
+
+func (p *probe) unlock(l *dlock.Lease) {
+	p.t.Helper()
+	if err := l.Unlock(p.t.Context()); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// metrics returns the value of each time series, for histograms the number of values,
+// by metric and attributes.
+func (p *probe) metrics() map[string]float64 {
+	p.t.Helper()
+	var all metricdata.ResourceMetrics
+	if err := p.reader.Collect(context.Background(), &all); err != nil {
+		p.t.Fatal(err)
+	}
+	values := make(map[string]float64)
+	note := func(name string, set attribute.Set, v float64) {
+		values[name+"{"+set.Encoded(attribute.DefaultEncoder())+"}"] = v
+	}
+	for _, scope := range all.ScopeMetrics {
+		if scope.Scope.Name != dlockotel.Scope {
+			p.t.Errorf("scope %q", scope.Scope.Name)
+		}
+		for _, m := range scope.Metrics {
+			switch data := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, d := range data.DataPoints {
+					note(m.Name, d.Attributes, float64(d.Value))
+				}
+			case metricdata.Gauge[float64]:
+				for _, d := range data.DataPoints {
+					note(m.Name, d.Attributes, d.Value)
+				}
+			case metricdata.Histogram[float64]:
+				for _, d := range data.DataPoints {
+					note(m.Name, d.Attributes, float64(d.Count))
+				}
+			default:
+				p.t.Errorf("%s is a %T", m.Name, data)
+			}
+		}
+	}
+	return values
+}
+
+// has fails the test unless the time series has that value, soon.
+func (p *probe) has(series string, want float64) {
+	p.t.Helper()
+	var got map[string]float64
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if got = p.metrics(); got[series] == want {
+			return
+		}
+	}
+	p.t.Errorf("%s is %v, want %v; there are %s", series, got[series], want, strings.Join(slices.Sorted(maps.Keys(got)), "\n"))
+}
+
+func TestMetrics(t *testing.T) {
+	p := newProbe(t)
+	a, ba := p.client(300 * time.Millisecond)
+	b, _ := p.client(10 * time.Second)
+
+	lease := p.lock(a.Mutex("x"))
+	p.has("dlock.lease.active{dlock.mode=exclusive}", 1)
+	if _, err := b.Mutex("x").TryLock(t.Context()); err == nil {
+		t.Fatal("held by two")
+	}
+	got := make(chan *dlock.Lease)
+	wait := func(c *dlock.Client) {
+		go func() {
+			l, _ := c.Mutex("x").Lock(context.Background())
+			got <- l
+		}()
+		p.has("dlock.acquire.waiters{dlock.mode=exclusive}", 1)
+	}
+	wait(a)
+	p.unlock(lease)
+	lease = <-got
+	wait(b)
+	p.unlock(lease)
+	p.unlock(<-got)
+	p.has("dlock.acquire.waiters{dlock.mode=exclusive}", 0)
+	p.has("dlock.lease.active{dlock.mode=exclusive}", 0)
+	p.has("dlock.hand_overs{dlock.hand_over=local,dlock.mode=exclusive}", 1)
+	p.has("dlock.hand_overs{dlock.hand_over=remote,dlock.mode=exclusive}", 1)
+	p.has("dlock.acquire.duration{dlock.mode=exclusive,dlock.outcome=acquired}", 3)
+	p.has("dlock.acquire.duration{dlock.mode=exclusive,dlock.outcome=held}", 1)
+	p.has("dlock.lease.duration{dlock.end=released,dlock.mode=exclusive}", 3)
+
+	if _, err := a.Mutex("").Lock(t.Context()); err == nil {
+		t.Fatal("a lock without a name")
+	}
+	p.has("dlock.acquire.duration{dlock.mode=exclusive,dlock.outcome=failed,error.type=invalid_name}", 1)
+	p.has("dlock.errors{dlock.mode=exclusive,dlock.operation=lock,error.type=invalid_name}", 1)
+
+	reader, err := a.RWMutex("y").RLock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.has("dlock.lease.active{dlock.mode=shared}", 1)
+	p.has("dlock.renewal.slack{dlock.mode=shared}", 2)
+	if oldest := p.metrics()["dlock.lease.oldest{}"]; oldest < .15 || oldest > 10 {
+		t.Errorf("the oldest lease is said to be %v s old", oldest)
+	}
+	ba.Cut()
+	<-reader.Done()
+	ba.Heal()
+	p.has("dlock.lease.losses{dlock.cause=expired,dlock.mode=shared}", 1)
+	p.has("dlock.lease.active{dlock.mode=shared}", 0)
+	p.has("dlock.lease.oldest{}", 0)
+	failures := 0.0
+	for series, n := range p.metrics() {
+		if strings.HasPrefix(series, "dlock.errors{") && strings.Contains(series, "dlock.operation=renew") {
+			failures += n
+		}
+	}
+	if failures == 0 {
+		t.Error("no failed renewal was counted")
+	}
+	p.lock(a.Mutex("x"))
+	_ = a.Close(t.Context())
+	p.has("dlock.lease.duration{dlock.end=closed,dlock.mode=exclusive}", 1)
+	p.has("dlock.lease.active{dlock.mode=exclusive}", 0)
+}
+
+func TestLockNamesAreNotInMetrics(t *testing.T) {
+	for _, named := range []bool{false, true} {
+		o := []dlockotel.Option{dlockotel.WithURL("redis://user:secret@example.com:6380/1")}
+		if named {
+			o = append(o, dlockotel.WithLockNames())
+		}
+		p := newProbe(t, o...)
+		c, _ := p.client(10 * time.Second)
+		p.unlock(p.lock(c.Mutex("orders/42")))
+		for series := range p.metrics() {
+			if strings.Contains(series, "secret") || strings.Contains(series, "user") {
+				t.Errorf("%s has credentials", series)
+			}
+			if !strings.Contains(series, "db.system.name=redis") || !strings.Contains(series, "server.address=example.com,server.port=6380") {
+				t.Errorf("%s does not name the server", series)
+			}
+			if strings.HasPrefix(series, "dlock.lease.oldest") {
+				continue
+			}
+			if has := strings.Contains(series, "dlock.lock.name=orders/42"); has != named {
+				t.Errorf("%s: has the name: %v", series, has)
+			}
+		}
+	}
+}
+
+func TestServer(t *testing.T) {
+	for url, want := range map[string]string{
+		"rediss://h":                      "db.system.name=redis,server.address=h",
+		"postgres://u:p@h:5432/db":        "db.system.name=postgresql,server.address=h,server.port=5432",
+		"etcds://a:1,b:2":                 "db.system.name=etcd,server.address=a:1\\,b:2",
+		"zk://[::1]:2181":                 "db.system.name=zookeeper,server.address=::1,server.port=2181",
+		"file:///var/lock":                "db.system.name=file",
+		"redis+cluster://u:p@a:1/?x=y":    "db.system.name=redis,server.address=a,server.port=1",
+		"not a URL, with a password p@ss": "",
+	} {
+		p := newProbe(t, dlockotel.WithURL(url))
+		series := fmt.Sprintf("dlock.lease.oldest{%s}", want)
+		if _, ok := p.metrics()[series]; !ok {
+			t.Errorf("%s: want %s, there are %v", url, series, p.metrics())
+		}
+	}
+}
+
+// TestTraceOfAHandOver has three clients hand a lock over, under one trace.
+func TestTraceOfAHandOver(t *testing.T) {
+	p := newProbe(t)
+	provider := trace.NewTracerProvider(trace.WithSyncer(p.spans))
+	ctx, root := provider.Tracer("test").Start(t.Context(), "deploy")
+	var leases []*dlock.Lease
+	got := make(chan *dlock.Lease, 2)
+	for i := range 3 {
+		c, _ := p.client(10 * time.Second)
+		if i == 0 {
+			lease, err := c.Mutex("x").Lock(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			leases = append(leases, lease)
+			continue
+		}
+		go func() {
+			lease, err := c.Mutex("x").Lock(ctx)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- lease
+		}()
+		p.has("dlock.acquire.waiters{dlock.mode=exclusive}", float64(i))
+	}
+	p.unlock(leases[0])
+	for range 2 {
+		p.unlock(<-got)
+	}
+	root.End()
+
+	spans := p.spans.GetSpans()
+	slices.SortStableFunc(spans, func(a, b tracetest.SpanStub) int { return a.StartTime.Compare(b.StartTime) })
+	number := make(map[string]int)
+	var tokens []int64
+	for i, s := range spans {
+		number[s.SpanContext.SpanID().String()] = i + 1
+		if s.SpanContext.TraceID() != root.SpanContext().TraceID() {
+			t.Errorf("%s is in another trace", s.Name)
+		}
+		for _, a := range s.Attributes {
+			if a.Key == dlockotel.TokenKey {
+				tokens = append(tokens, a.Value.AsInt64())
+			}
+		}
+		if s.EndTime.IsZero() {
+			t.Errorf("%s has not ended", s.Name)
+		}
+	}
+	slices.Sort(tokens)
+	tokens = slices.Compact(tokens)
+	var out strings.Builder
+	for i, s := range spans {
+		fmt.Fprintf(&out, "%d %s", i+1, s.Name)
+		if s.Parent.IsValid() {
+			fmt.Fprintf(&out, " (in %d)", number[s.Parent.SpanID().String()])
+		}
+		for _, a := range s.Attributes {
+			switch a.Key {
+			case dlockotel.TokenKey:
+				fmt.Fprintf(&out, " token=%d", slices.Index(tokens, a.Value.AsInt64())+1)
+			case dlockotel.OutcomeKey, dlockotel.HandOverKey, dlockotel.EndKey, dlockotel.QueuedKey:
+				fmt.Fprintf(&out, " %s=%v", strings.TrimPrefix(string(a.Key), "dlock."), a.Value.String())
+			}
+		}
+		for _, l := range s.Links {
+			fmt.Fprintf(&out, " ->%d", number[l.SpanContext.SpanID().String()])
+		}
+		fmt.Fprintln(&out)
+	}
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(readme), out.String()) {
+		t.Errorf("the README does not show this trace:\n%s", &out)
+	}
+}

@@ -9,12 +9,13 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// errAgain says that what a request was to take part in ended just before.
+// errAgain says that the attempt which a request has joined ended before the request
+// could have the grant.
 var errAgain = errors.New("try again")
 
-// leaveLimit bounds how long a request that gives up waits until the server has
+// leaveTimeout bounds how long a request that gives up waits until the server has
 // forgotten it.
-const leaveLimit = time.Second
+const leaveTimeout = time.Second
 
 // Acquire implements backend.Backend.
 func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
@@ -29,18 +30,19 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 }
 
 func (b *Backend) acquire(ctx context.Context, r *backend.Request, begun time.Time) (*backend.Hold, error) {
-	a, first, err := b.enter(ctx, r, begun)
+	a, first, err := b.joinAttempt(ctx, r, begun)
 	if err != nil {
 		return nil, err
 	}
 	if first {
-		a.lead(ctx, r)
+		a.start(ctx, r)
 	}
-	return b.follow(ctx, a, r, begun)
+	return b.awaitOutcome(ctx, a, r, begun)
 }
 
-// enter finds the ask that r takes part in. The first of an ask leads it.
-func (b *Backend) enter(ctx context.Context, r *backend.Request, begun time.Time) (a *ask, first bool, err error) {
+// joinAttempt returns the attempt that r takes part in. If r has started it, first is
+// true, and the caller runs it.
+func (b *Backend) joinAttempt(ctx context.Context, r *backend.Request, begun time.Time) (a *attempt, first bool, err error) {
 	key := b.key(r.Name)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -48,42 +50,42 @@ func (b *Backend) enter(ctx context.Context, r *backend.Request, begun time.Time
 		if b.closed {
 			return nil, false, backend.ErrClosed
 		}
-		p := b.place(key)
-		switch p.judge(r) {
+		l := b.lockFor(key)
+		switch l.admit(r) {
 		case mayJoin:
-			p.ask.join(r)
-			return p.ask, false, nil
+			l.attempt.join(r)
+			return l.attempt, false, nil
 		case mustGiveUp:
 			return nil, false, backend.ErrHeld
 		case mayAsk:
-			a, err := b.newAsk(p, r, begun)
+			a, err := b.newAttempt(l, r, begun)
 			return a, true, err
 		}
-		if err := b.await(ctx, p); err != nil {
+		if err := b.awaitChange(ctx, l); err != nil {
 			return nil, false, err
 		}
 	}
 }
 
-// newAsk opens an ask at p, unless that is one lock too many. It is called
-// with b.mu held.
-func (b *Backend) newAsk(p *place, r *backend.Request, begun time.Time) (*ask, error) {
-	if n := b.maxLocks(); n > 0 && len(b.places) > n {
-		b.tidy(p)
+// newAttempt starts an attempt at l, unless this client has as many locks as it may.
+// It is called with b.mu held.
+func (b *Backend) newAttempt(l *localLock, r *backend.Request, begun time.Time) (*attempt, error) {
+	if n := b.maxLocks(); n > 0 && len(b.locks) > n {
+		b.removeUnused(l)
 		return nil, backend.Fail(backend.ErrUnavailable, fmt.Errorf("%w: this client may have %d", ErrLockTable, n))
 	}
-	a := &ask{
-		backend: b, place: p, since: begun,
+	a := &attempt{
+		backend: b, lock: l, since: begun,
 		shared: r.Mode == backend.Shared, fixed: r.Fixed, ttl: r.TTL, lease: leaseOf(r.TTL),
 	}
-	p.ask = a
+	l.attempt = a
 	a.join(r)
 	return a, nil
 }
 
-// await waits until p changes. It is called with b.mu held, and returns so.
-func (b *Backend) await(ctx context.Context, p *place) error {
-	changed, held := p.whenChanged(), p.held()
+// awaitChange waits until l changes. It is called with b.mu held, and returns so.
+func (b *Backend) awaitChange(ctx context.Context, l *localLock) error {
+	changed, held := l.whenChanged(), l.isHeld()
 	b.mu.Unlock()
 	defer b.mu.Lock()
 	select {
@@ -94,49 +96,50 @@ func (b *Backend) await(ctx context.Context, p *place) error {
 	}
 }
 
-func (a *ask) join(r *backend.Request) {
-	a.interest++
+func (a *attempt) join(r *backend.Request) {
+	a.requests++
 	if r.Wait {
-		a.patient++
+		a.waiters++
 	}
 }
 
-// part ends the interest of r. Nobody is left on the server's queue in vain.
-func (a *ask) part(r *backend.Request) {
-	a.interest--
+// leave takes r out of a. If no other request waits, the attempt is cancelled.
+func (a *attempt) leave(r *backend.Request) {
+	a.requests--
 	if r.Wait {
-		a.patient--
+		a.waiters--
 	}
-	if a.cancel != nil && (a.interest == 0 || a.held && a.patient == 0) {
+	if a.cancel != nil && (a.requests == 0 || a.foundHeld && a.waiters == 0) {
 		a.cancel()
 	}
 }
 
-// abandoned reports whether the ask is only being cleared up.
-func (a *ask) abandoned() bool {
-	return a.interest == 0 || a.ctx != nil && a.ctx.Err() != nil
+// isAbandoned reports whether nobody wants the lock any more and only the cleanup is
+// left.
+func (a *attempt) isAbandoned() bool {
+	return a.requests == 0 || a.ctx != nil && a.ctx.Err() != nil
 }
 
-// follow waits for the answer to a.
-func (b *Backend) follow(ctx context.Context, a *ask, r *backend.Request, begun time.Time) (*backend.Hold, error) {
+// awaitOutcome waits until a is done and returns the hold of r.
+func (b *Backend) awaitOutcome(ctx context.Context, a *attempt, r *backend.Request, begun time.Time) (*backend.Hold, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	told := false
-	for !a.settled() {
-		if !r.Wait && a.held {
-			b.leaveAsk(ctx, a, r)
+	isReported := false
+	for !a.isDone() {
+		if !r.Wait && a.foundHeld {
+			b.leaveAttempt(ctx, a, r)
 			return nil, backend.ErrHeld
 		}
-		if a.held && !told {
-			told = true
+		if a.foundHeld && !isReported {
+			isReported = true
 			b.mu.Unlock()
 			r.Queued()
 			b.mu.Lock()
 			continue // it may have changed meanwhile
 		}
-		if err := b.hear(ctx, a, begun); err != nil && !a.settled() {
-			b.leaveAsk(ctx, a, r)
-			if a.held || a.grant != nil && r.Wait { // a grant that comes too late ends a wait
+		if err := b.awaitProgress(ctx, a, begun); err != nil && !a.isDone() {
+			b.leaveAttempt(ctx, a, r)
+			if a.foundHeld || a.grant != nil && r.Wait { // a grant that comes too late ends a wait
 				err = backend.WaitEnded(ctx, true)
 			}
 			return nil, err
@@ -148,17 +151,17 @@ func (b *Backend) follow(ctx context.Context, a *ask, r *backend.Request, begun 
 	case a.grant.over:
 		return nil, errAgain
 	}
-	return a.grant.hold(r), nil
+	return a.grant.newHold(r), nil
 }
 
-// hear waits for news of a. It gives up when ctx ends, or when the server has not
-// answered since begun for as long as it may. It is called with b.mu held, and
-// returns so.
-func (b *Backend) hear(ctx context.Context, a *ask, begun time.Time) error {
-	if a.news == nil {
-		a.news = make(chan struct{})
+// awaitProgress waits until what is known of a changes. It fails when ctx ends, and
+// when the server has not answered within FirstAnswer of begun. It is called with b.mu
+// held, and returns so.
+func (b *Backend) awaitProgress(ctx context.Context, a *attempt, begun time.Time) error {
+	if a.progress == nil {
+		a.progress = make(chan struct{})
 	}
-	news, heard := a.news, a.heard
+	news, heard := a.progress, a.answered
 	b.mu.Unlock()
 	defer b.mu.Lock()
 	var late <-chan time.Time
@@ -177,19 +180,19 @@ func (b *Backend) hear(ctx context.Context, a *ask, begun time.Time) error {
 	}
 }
 
-// leaveAsk takes r out of a. The last to leave stays until the server has forgotten
-// a, for a moment at most, so that a request which has returned stands in nobody's
-// way. Whether the lock is held may become known meanwhile. It is called with b.mu
+// leaveAttempt takes r out of a. The last request to leave waits, for leaveTimeout at
+// most, until the server has forgotten the attempt: a call that has returned must not
+// stand in the queue. The lock may be found held meanwhile. It is called with b.mu
 // held, and returns so.
-func (b *Backend) leaveAsk(ctx context.Context, a *ask, r *backend.Request) {
-	a.part(r)
-	if a.interest > 0 || a.cancel == nil {
+func (b *Backend) leaveAttempt(ctx context.Context, a *attempt, r *backend.Request) {
+	a.leave(r)
+	if a.requests > 0 || a.cancel == nil {
 		return
 	}
-	ctx, cancel := backend.Detach(ctx, min(a.ttl/2, leaveLimit))
+	ctx, cancel := backend.Detach(ctx, min(a.ttl/2, leaveTimeout))
 	defer cancel()
-	for !a.settled() {
-		if b.hear(ctx, a, time.Now()) != nil {
+	for !a.isDone() {
+		if b.awaitProgress(ctx, a, time.Now()) != nil {
 			return
 		}
 	}
@@ -201,38 +204,38 @@ func (b *Backend) leaveAsk(ctx context.Context, a *ask, r *backend.Request) {
 	}
 }
 
-// heat is how many requests for a key that was found held wait at once,
+// contendedTries is how many requests for a key that was found held join the queue
 // without a try, before one tries again.
-const heat = 128
+const contendedTries = 128
 
-// maxHot bounds how many keys are remembered as held.
-const maxHot = 4096
+// maxContended bounds how many keys are remembered as held.
+const maxContended = 4096
 
-// isHot reports whether a request for key is to wait without a try.
-func (b *Backend) isHot(key int64) bool {
+// isContended reports whether a request for key is to join the queue without a try.
+func (b *Backend) isContended(key int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := b.hot[key]
+	n := b.contended[key]
 	switch {
 	case n > 1:
-		b.hot[key] = n - 1
+		b.contended[key] = n - 1
 	case n == 1:
-		delete(b.hot, key)
+		delete(b.contended, key)
 	}
 	return n > 0
 }
 
-// warm remembers that others hold key. It is called with b.mu held.
-func (b *Backend) warm(key int64) {
-	if len(b.hot) >= maxHot {
-		clear(b.hot)
+// noteContention remembers that another client holds key. It is called with b.mu held.
+func (b *Backend) noteContention(key int64) {
+	if len(b.contended) >= maxContended {
+		clear(b.contended)
 	}
-	b.hot[key] = heat
+	b.contended[key] = contendedTries
 }
 
-// hold makes g the hold of r. It is called with b.mu held.
-func (g *grant) hold(r *backend.Request) *backend.Hold {
-	h := &g.first
+// newHold returns the hold of r, which shares g. It is called with b.mu held.
+func (g *grant) newHold(r *backend.Request) *backend.Hold {
+	h := &g.firstHold
 	if h.grant != nil {
 		h = new(hold)
 	}

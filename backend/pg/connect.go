@@ -34,7 +34,7 @@ var (
 func (b *Backend) dial(ctx context.Context, lease time.Duration, p purpose) (*session, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, dialLimit, errNoAnswer)
 	defer cancel()
-	cfg, err := b.target(ctx, lease)
+	cfg, err := b.connectConfig(ctx, lease)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (b *Backend) dial(ctx context.Context, lease time.Duration, p purpose) (*se
 	if err != nil {
 		return nil, classify(err)
 	}
-	s, err := b.equip(ctx, conn, lease, p)
+	s, err := b.setUp(ctx, conn, lease, p)
 	if err != nil {
 		_ = conn.Close(ctx) // it is of no use
 		return nil, classify(err)
@@ -50,9 +50,9 @@ func (b *Backend) dial(ctx context.Context, lease time.Duration, p purpose) (*se
 	return s, nil
 }
 
-// target is the configuration with the credentials of the moment. Among
+// connectConfig is the configuration with the credentials of the moment. Among
 // several hosts the primary is sought.
-func (b *Backend) target(ctx context.Context, lease time.Duration) (*pgconn.Config, error) {
+func (b *Backend) connectConfig(ctx context.Context, lease time.Duration) (*pgconn.Config, error) {
 	full := b.config.Copy()
 	if f := b.opts.BeforeConnect; f != nil {
 		if err := f(ctx, full); err != nil {
@@ -71,7 +71,7 @@ func (b *Backend) target(ctx context.Context, lease time.Duration) (*pgconn.Conf
 				return err
 			}
 		}
-		return b.inspect(ctx, conn, lease)
+		return b.checkConnection(ctx, conn, lease)
 	}
 	return cfg, nil
 }
@@ -108,8 +108,8 @@ func hosts(cfg *pgconn.Config) int {
 	return n
 }
 
-// facts is asked of every new connection.
-const facts = `SELECT pg_backend_pid(), pg_is_in_recovery()::int, current_setting('server_version_num'),
+// factsQuery is asked of every new connection.
+const factsQuery = `SELECT pg_backend_pid(), pg_is_in_recovery()::int, current_setting('server_version_num'),
 	current_setting('max_locks_per_transaction')::int8
 		* (current_setting('max_connections')::int8 + current_setting('max_prepared_transactions')::int8)`
 
@@ -119,15 +119,15 @@ const facts = `SELECT pg_backend_pid(), pg_is_in_recovery()::int, current_settin
 // before it fits exactly.
 const ownSchemas = "pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
 
-// inspect refuses servers on which locks would not exclude. In the same round trip
+// checkConnection refuses servers on which locks would not exclude. In the same round trip
 // it makes the connection independent of the defaults of role and database, and looks
 // for the sequences.
-func (b *Backend) inspect(ctx context.Context, conn *pgconn.PgConn, lease time.Duration) error {
+func (b *Backend) checkConnection(ctx context.Context, conn *pgconn.PgConn, lease time.Duration) error {
 	needed := fmt.Sprintf("SELECT set_config('statement_timeout', '0', false), set_config('default_transaction_read_only', 'off', false),"+
 		" set_config('client_min_messages', 'error', false), set_config('synchronous_commit', 'local', false),"+
 		" set_config('lock_timeout', '%d', false), "+ownSchemas, b.opts.Slice.Milliseconds())
-	steps := []step{{sql: facts}, {sql: needed}, {sql: b.sequenceFacts()}}
-	for _, wish := range wishes(lease) {
+	steps := []step{{sql: factsQuery}, {sql: needed}, {sql: b.sequenceFacts()}}
+	for _, wish := range optionalSettings(lease) {
 		steps = append(steps, step{sql: "SET " + wish, mayFail: true})
 	}
 	results, err := pipeline(ctx, conn, steps)
@@ -169,9 +169,9 @@ type serverFacts struct {
 	sequence []int64
 }
 
-// equip makes a session of a connection. The lease comes last: from then on the server
+// setUp makes a session of a connection. The lease comes last: from then on the server
 // waits no longer than that for the next word.
-func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, lease time.Duration, p purpose) (*session, error) {
+func (b *Backend) setUp(ctx context.Context, conn *pgconn.PgConn, lease time.Duration, p purpose) (*session, error) {
 	known := conn.CustomData()[factsKey].(serverFacts)
 	kept, err := b.prepareSequence(ctx, conn, known.sequence, known.version)
 	if err != nil {
@@ -184,7 +184,7 @@ func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, lease time.Dur
 	for _, f := range forms() {
 		steps = append(steps, step{prepare: f.name(), sql: f.sql(&b.sequences), arguments: f.arguments()})
 	}
-	if p == aside {
+	if p == forListening {
 		steps = append(steps, step{sql: "LISTEN " + wakeChannel})
 	}
 	if known.version >= leaseVersion {
@@ -200,7 +200,7 @@ func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, lease time.Dur
 	if err != nil {
 		return nil, err
 	}
-	b.room.Store(known.locks)
+	b.lockTableSize.Store(known.locks)
 	return &session{
 		backend: b,
 		pg:      conn,
@@ -211,7 +211,7 @@ func (b *Backend) equip(ctx context.Context, conn *pgconn.PgConn, lease time.Dur
 		purpose: p,
 		grants:  make(map[*grant]struct{}),
 		ttl:     lease,
-		reading: reading{active: true, reserved: p == aside, rouse: make(chan struct{}, 1)},
+		reading: reading{active: true, reserved: p == forListening, wake: make(chan struct{}, 1)},
 		leased:  known.version >= leaseVersion,
 		bind: pgproto3.Bind{
 			ParameterFormatCodes: []int16{pgproto3.BinaryFormat},
@@ -227,7 +227,7 @@ func checkLocks(ctx context.Context, s *session) error {
 	if _, err := s.do(ctx, tryShared, key); err != nil {
 		return classify(err)
 	}
-	c, err := s.do(ctx, lookUp, key)
+	c, err := s.do(ctx, countOwn, key)
 	switch {
 	case err != nil:
 		return classify(err)
@@ -238,11 +238,11 @@ func checkLocks(ctx context.Context, s *session) error {
 	return err
 }
 
-// wishes are settings that not every server knows or lets one set. They are
+// optionalSettings are settings that not every server knows or lets one set. They are
 // for connections that break without a word while the server does not count
 // them as idle, and for servers too old to count at all: those find out no
 // sooner than after the lease.
-func wishes(lease time.Duration) []string {
+func optionalSettings(lease time.Duration) []string {
 	seconds := func(d time.Duration) int { return int(max((d+time.Second-1)/time.Second, 1)) }
 	const probes = 4
 	return []string{

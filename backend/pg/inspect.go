@@ -16,11 +16,11 @@ import (
 func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, backend.FirstAnswer, errNoAnswer)
 	defer cancel()
-	s, err := b.shared(ctx, line{leaseOf(asideLease), holding})
+	s, err := b.useShared(ctx, sharedKey{leaseOf(listenLease), forHolding})
 	if err != nil {
 		return "", err
 	}
-	defer b.leave(s)
+	defer b.stopUsing(s)
 	c, err := s.do(ctx, ping, int64(s.pid))
 	switch {
 	case ctx.Err() != nil:
@@ -103,7 +103,7 @@ func (b *Backend) read(ctx context.Context, sql string) ([][][]byte, error) {
 	if b.ctx.Err() != nil {
 		return nil, backend.ErrClosed
 	}
-	cfg, err := b.target(ctx, asideLease)
+	cfg, err := b.connectConfig(ctx, listenLease)
 	if err != nil {
 		return nil, err
 	}

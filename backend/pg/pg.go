@@ -227,30 +227,30 @@ const minTTL = 100 * time.Millisecond
 
 // A Backend is one client of a Postgres server.
 type Backend struct {
-	config    *pgx.ConnConfig
-	opts      Options
-	sequences sequences
-	key       func(name string) int64 // of the lock
-	nap       atomic.Int64            // of the readers, a duration
+	config      *pgx.ConnConfig
+	opts        Options
+	sequences   sequences
+	key         func(name string) int64 // of the lock
+	readerDelay atomic.Int64            // of the readers, a duration
 
-	room     atomic.Int64 // of the server's lock table
-	ctx      context.Context
-	stop     context.CancelFunc
-	janitor  backend.Janitor
-	sessions sync.WaitGroup
+	lockTableSize atomic.Int64 // of the server's lock table
+	ctx           context.Context
+	stop          context.CancelFunc
+	janitor       backend.Janitor
+	sessions      sync.WaitGroup
 
-	mu     sync.Mutex
-	closed bool
-	places map[int64]*place
-	hot    map[int64]int // keys that others were found to hold, see heat
-	lines  map[line]*dialing
-	idle   []*session // of no line
-	live   map[*session]struct{}
+	mu             sync.Mutex
+	closed         bool
+	locks          map[int64]*localLock
+	contended      map[int64]int // keys that others were found to hold, see heat
+	sharedSessions map[sharedKey]*sharedSession
+	idle           []*session // of no line
+	live           map[*session]struct{}
 
-	conns     int    // that there are, or are being made
-	holders   int    // those of them with the purpose holding
-	waiting   int    // requests that have room in the server's queue
-	listeners []*ask // that have none, in the order in which they came
+	conns      int        // that there are, or are being made
+	holders    int        // those of them with the purpose holding
+	slotsTaken int        // requests that have room in the server's queue
+	listeners  []*attempt // that have none, in the order in which they came
 }
 
 var (
@@ -284,16 +284,16 @@ func newBackend(cfg *pgx.ConnConfig, o *Options) (*Backend, error) {
 		return nil, backend.Fail(backend.ErrInvalidConfig, errors.New("want a ConnConfig made by pgx.ParseConfig"))
 	}
 	b := &Backend{
-		config:    cfg.Copy(),
-		opts:      opts,
-		sequences: newSequences(opts.Schema),
-		places:    make(map[int64]*place),
-		hot:       make(map[int64]int),
-		lines:     make(map[line]*dialing),
-		live:      make(map[*session]struct{}),
+		config:         cfg.Copy(),
+		opts:           opts,
+		sequences:      newSequences(opts.Schema),
+		locks:          make(map[int64]*localLock),
+		contended:      make(map[int64]int),
+		sharedSessions: make(map[sharedKey]*sharedSession),
+		live:           make(map[*session]struct{}),
 	}
 	b.key = b.hash
-	b.nap.Store(int64(shortNap))
+	b.readerDelay.Store(int64(defaultReaderDelay))
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b, nil
 }
@@ -303,7 +303,7 @@ func (b *Backend) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, backend.FirstAnswer, errNoAnswer)
 	defer cancel()
 	b.conns++
-	s, err := b.connect(ctx, time.Minute, queueing)
+	s, err := b.connect(ctx, time.Minute, forWaiting)
 	if err != nil {
 		b.stop()
 		return err
@@ -330,7 +330,7 @@ func (b *Backend) maxLocks() int {
 	if b.opts.MaxLocks > 0 {
 		return b.opts.MaxLocks
 	}
-	return int(b.room.Load() / 2)
+	return int(b.lockTableSize.Load() / 2)
 }
 
 // Close implements backend.Backend.
@@ -342,12 +342,12 @@ func (b *Backend) Close(ctx context.Context) error {
 	}
 	b.closed = true
 	b.stop()
-	for _, p := range b.places {
+	for _, p := range b.locks {
 		p.change()
 	}
 	b.mu.Unlock()
 	for _, s := range b.alive() {
-		s.reserve()
+		s.reserveReading()
 	}
 	stop := context.AfterFunc(ctx, func() {
 		for _, s := range b.alive() {
@@ -374,7 +374,7 @@ func (b *Backend) closeSessions(ctx context.Context) {
 			ctx, cancel := backend.Bound(ctx, min(s.lease(), dialLimit))
 			defer cancel()
 			if _, err := s.do(ctx, unlockAll, 0); err == nil {
-				s.bye()
+				s.terminate()
 			}
 			s.kill(backend.ErrClosed)
 		})

@@ -12,20 +12,20 @@ import (
 type purpose uint8
 
 const (
-	holding  purpose = iota // many locks, of all requests with one lease
-	aside                   // listening, and finding out whether readers may join others; it has no locks that anybody waits for
-	queueing                // waiting for one lock, and having it then
+	forHolding   purpose = iota // many locks, of all requests with one lease
+	forListening                // listening, and finding out whether readers may join others; it has no locks that anybody waits for
+	forWaiting                  // waiting for one lock, and having it then
 )
 
-// A line names a connection that many requests share.
-type line struct {
+// A sharedKey names a session that many requests share.
+type sharedKey struct {
 	lease   time.Duration // of the purpose holding
 	purpose purpose
 }
 
-// asideLease is that of the connection for the purpose aside, of which nothing hangs
-// on how soon the server finds out that it is gone.
-const asideLease = time.Minute
+// listenLease is the lease of the session for forListening. No lock hangs on how soon
+// the server notices that it is gone.
+const listenLease = time.Minute
 
 // leaseOf is the lease of the session for a hold with that TTL: rounded up by a
 // quarter at most, so that there are four leases from each TTL to its double.
@@ -35,39 +35,39 @@ func leaseOf(ttl time.Duration) time.Duration {
 	return time.Duration((ms+step-1)/step*step) * time.Millisecond
 }
 
-// A dialing is the session of a line, once it is there.
-type dialing struct {
+// A sharedSession is the session of a sharedKey, or the connecting of it.
+type sharedSession struct {
 	done    chan struct{} // closed when one of the others is set
 	session *session
 	err     error
 }
 
 // mayConnect reports whether there may be one more connection for purpose p. One for
-// holding and one aside can always be made. It is called with b.mu held.
-func (b *Backend) mayConnect(p purpose) bool { return b.conns+b.spare(p) < b.opts.MaxConns }
+// holding and one for listening can always be made. It is called with b.mu held.
+func (b *Backend) mayConnect(p purpose) bool { return b.conns+b.reservedFor(p) < b.opts.MaxConns }
 
-// spare is how many connections are kept for other purposes than p. It is called with
-// b.mu held.
-func (b *Backend) spare(p purpose) (n int) {
-	if b.holders == 0 && p != holding {
+// reservedFor is how many connections are kept back for other purposes than p. It is
+// called with b.mu held.
+func (b *Backend) reservedFor(p purpose) (n int) {
+	if b.holders == 0 && p != forHolding {
 		n++
 	}
-	if b.lines[line{purpose: aside}] == nil && p != aside {
+	if b.sharedSessions[sharedKey{purpose: forListening}] == nil && p != forListening {
 		n++
 	}
 	return n
 }
 
-// shared returns the session of l, and makes one if there is none. The caller
+// useShared returns the session of l, which it makes if there is none. The caller
 // becomes a user of it.
-func (b *Backend) shared(ctx context.Context, l line) (*session, error) {
+func (b *Backend) useShared(ctx context.Context, l sharedKey) (*session, error) {
 	for {
 		b.mu.Lock()
 		if b.closed {
 			b.mu.Unlock()
 			return nil, backend.ErrClosed
 		}
-		d := b.lineOf(l)
+		d := b.sharedFor(l)
 		if d.session != nil {
 			d.session.users++
 			b.mu.Unlock()
@@ -87,51 +87,52 @@ func (b *Backend) shared(ctx context.Context, l line) (*session, error) {
 	}
 }
 
-// sharedSoon returns the session of l if it is there, and has one made otherwise. The
-// caller becomes a user of it.
-func (b *Backend) sharedSoon(l line) *session {
+// useSharedNow returns the session of l if it is connected, and has it made otherwise.
+// The caller becomes a user of it.
+func (b *Backend) useSharedNow(l sharedKey) *session {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return nil
 	}
-	s := b.lineOf(l).session
+	s := b.sharedFor(l).session
 	if s != nil {
 		s.users++
 	}
 	return s
 }
 
-// lineOf is called with b.mu held.
-func (b *Backend) lineOf(l line) *dialing {
-	if d := b.lines[l]; d != nil {
+// sharedFor returns the sharedSession of l, which it makes if there is none. It is
+// called with b.mu held.
+func (b *Backend) sharedFor(l sharedKey) *sharedSession {
+	if d := b.sharedSessions[l]; d != nil {
 		return d
 	}
-	return b.newLine(l)
+	return b.newShared(l)
 }
 
-// newLine gives l a session that is there, or has one made. It is called with b.mu
-// held.
-func (b *Backend) newLine(l line) *dialing {
-	d := &dialing{done: make(chan struct{})}
-	if l.purpose == holding {
+// newShared gives l a session that nobody uses, or has one made. It is called with
+// b.mu held.
+func (b *Backend) newShared(l sharedKey) *sharedSession {
+	d := &sharedSession{done: make(chan struct{})}
+	if l.purpose == forHolding {
 		if s := b.unused(); s != nil {
-			s.retune(l.lease)
+			s.setLease(l.lease)
 			d.session = s
 			close(d.done)
-			b.lines[l] = d
+			b.sharedSessions[l] = d
 			return d
 		}
-		if !b.mayConnect(holding) {
+		if !b.mayConnect(forHolding) {
 			if near := b.nearest(l.lease); near != nil {
 				return near
 			}
 		}
 	}
-	b.lines[l] = d
+	b.sharedSessions[l] = d
 	lease := l.lease
-	if l.purpose == aside {
-		lease = asideLease
+	if l.purpose == forListening {
+		lease = listenLease
 	}
 	b.countConn(l.purpose, 1)
 	ok := b.janitor.Go(func(context.Context) {
@@ -146,44 +147,44 @@ func (b *Backend) newLine(l line) *dialing {
 		}
 		if d.session, d.err = s, err; err != nil {
 			d.session = nil
-			delete(b.lines, l)
+			delete(b.sharedSessions, l)
 		}
 		close(d.done)
 	})
 	if !ok {
 		b.countConn(l.purpose, -1)
 		d.err = backend.ErrClosed
-		delete(b.lines, l)
+		delete(b.sharedSessions, l)
 		close(d.done)
 	}
 	return d
 }
 
-// unused returns a session for a new line: an idle one, or that of a line which
-// nobody uses. It is called with b.mu held.
+// unused returns a session that nobody uses: an idle one, or a shared one without
+// users. It is called with b.mu held.
 func (b *Backend) unused() *session {
 	if s := b.popIdle(); s != nil {
-		s.users, s.purpose = 0, holding
+		s.users, s.purpose = 0, forHolding
 		b.holders++
 		return s
 	}
-	for l, d := range b.lines {
-		if s := d.session; l.purpose == holding && s != nil && s.users == 0 {
-			delete(b.lines, l)
+	for l, d := range b.sharedSessions {
+		if s := d.session; l.purpose == forHolding && s != nil && s.users == 0 {
+			delete(b.sharedSessions, l)
 			return s
 		}
 	}
 	return nil
 }
 
-// nearest returns the line for holding with the least lease that is no less than the
-// given one, or with the greatest: of those that have a session, if there is one. It
-// is called with b.mu held.
-func (b *Backend) nearest(lease time.Duration) *dialing {
-	var best *dialing
+// nearest returns the shared session for holding whose lease is the least that is no
+// less than the given one, or else the greatest. Those that are connected come first.
+// It is called with b.mu held.
+func (b *Backend) nearest(lease time.Duration) *sharedSession {
+	var best *sharedSession
 	var its time.Duration
-	for l, d := range b.lines {
-		if l.purpose != holding {
+	for l, d := range b.sharedSessions {
+		if l.purpose != forHolding {
 			continue
 		}
 		has, nearer := d.session != nil, its < lease && l.lease > its || l.lease >= lease && l.lease < its
@@ -197,7 +198,7 @@ func (b *Backend) nearest(lease time.Duration) *dialing {
 // countConn is called with b.mu held.
 func (b *Backend) countConn(p purpose, n int) {
 	b.conns += n
-	if p == holding {
+	if p == forHolding {
 		b.holders += n
 	}
 }
@@ -220,25 +221,25 @@ func (b *Backend) takeIdle(lease time.Duration) *session {
 	s := b.popIdle()
 	if s != nil {
 		s.users = 1
-		s.retune(lease)
+		s.setLease(lease)
 	}
 	return s
 }
 
-// take returns a session that only the caller uses, to wait.
-func (b *Backend) take(ctx context.Context, lease time.Duration) (*session, error) {
+// takeForWait returns a session that only the caller uses, to wait.
+func (b *Backend) takeForWait(ctx context.Context, lease time.Duration) (*session, error) {
 	b.mu.Lock()
 	if s := b.takeIdle(lease); s != nil {
 		b.mu.Unlock()
 		return s, nil
 	}
-	if !b.mayConnect(queueing) {
+	if !b.mayConnect(forWaiting) {
 		b.mu.Unlock()
-		return nil, backend.Fail(backend.ErrUnavailable, errNoRoom)
+		return nil, backend.Fail(backend.ErrUnavailable, errNoConnection)
 	}
-	b.countConn(queueing, 1)
+	b.countConn(forWaiting, 1)
 	b.mu.Unlock()
-	return b.connect(ctx, lease, queueing)
+	return b.connect(ctx, lease, forWaiting)
 }
 
 // connect makes a session, which only the caller uses and which has been counted.
@@ -247,13 +248,13 @@ func (b *Backend) connect(ctx context.Context, lease time.Duration, p purpose) (
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err == nil && b.closed {
-		s.bye()
+		s.terminate()
 		_ = s.conn.Close()
 		err = backend.ErrClosed
 	}
 	if err != nil {
 		b.countConn(p, -1)
-		b.offerRoom()
+		b.offerSlots()
 		return nil, err
 	}
 	s.users = 1
@@ -265,8 +266,8 @@ func (b *Backend) connect(ctx context.Context, lease time.Duration, p purpose) (
 	return s, nil
 }
 
-// leave ends one use of s.
-func (b *Backend) leave(s *session) {
+// stopUsing ends one use of s.
+func (b *Backend) stopUsing(s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s.users--
@@ -284,49 +285,50 @@ func (b *Backend) putIdle(s *session) {
 	s.users = 0
 	if _, alive := b.live[s]; alive {
 		b.idle = append(b.idle, s)
-		b.offerRoom()
+		b.offerSlots()
 	}
 }
 
-// retire takes s out of everything if nobody uses it, and reports whether
-// that is so.
-func (b *Backend) retire(s *session) bool {
+// retireUnused removes s from the pool if nobody uses it, and reports whether that is
+// so.
+func (b *Backend) retireUnused(s *session) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if s.users > 0 {
 		return false
 	}
-	b.forget(s)
+	b.removeSession(s)
 	return true
 }
 
-// forget takes s out of pool and lines. It is called with b.mu held.
-func (b *Backend) forget(s *session) {
+// removeSession removes s from the pool and from the shared sessions. It is called
+// with b.mu held.
+func (b *Backend) removeSession(s *session) {
 	if _, alive := b.live[s]; !alive {
 		return
 	}
 	delete(b.live, s)
 	b.idle = without(b.idle, s)
-	for l, d := range b.lines {
+	for l, d := range b.sharedSessions {
 		if d.session == s {
-			delete(b.lines, l)
+			delete(b.sharedSessions, l)
 		}
 	}
 	b.countConn(s.purpose, -1)
-	b.offerRoom()
+	b.offerSlots()
 }
 
-// lost ends everything that s was good for, and tells its holders.
-func (b *Backend) lost(s *session, cause error) {
+// loseSession ends all grants of s and tells their holders.
+func (b *Backend) loseSession(s *session, cause error) {
 	b.mu.Lock()
-	b.forget(s)
+	b.removeSession(s)
 	var holders []*hold
 	for g := range s.grants {
 		holders = append(holders, g.holds...)
-		b.drop(g)
+		b.dropGrant(g)
 	}
-	if s.purpose == aside {
-		b.wakeAll()
+	if s.purpose == forListening {
+		b.notifyAll()
 	}
 	b.mu.Unlock()
 	for _, h := range holders {

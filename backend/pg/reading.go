@@ -11,33 +11,33 @@ import (
 // together, and for those who go on with something else; it also listens when
 // nobody asks for anything, so that the end of the connection is known soon.
 
-// shortNap is how long the reader leaves a connection to its callers after the
-// last answer, and so how much later it may hear of its end. While callers come
-// and go it looks up once a nap, for nothing.
-const shortNap = 25 * time.Millisecond
+// defaultReaderDelay is how long the reader leaves a connection to its callers after
+// the last answer. So much later it may hear of the end of the connection. While
+// callers come and go it wakes up once in this time.
+const defaultReaderDelay = 25 * time.Millisecond
 
 // A reading says who reads a connection, and until when. The session's mutex guards
-// all but rouse. It holds that
+// all but wake. It holds that
 //
 //   - one goroutine at a time reads: active is set from when it begins until nothing is
 //     under way, and who finds it unset sets it before it reads;
 //   - somebody reads while a call is under way;
 //   - a caller reads only if nobody else does and the session is not reserved, and a
-//     caller who stops before nothing is under way rouses the reader;
-//   - the reader, once it is asleep, does not look up until it is roused;
+//     caller who stops before nothing is under way wakes the reader;
+//   - the reader, once it is asleep, reads nothing until it is woken;
 //   - the connection ends a read at armed, which is no later than deadline.
 type reading struct {
 	active    bool          // somebody reads
 	reserved  bool          // it is the reader alone who does
 	asleep    bool          // only the reader changes that
-	rouse     chan struct{} // receives when the reader is to read
+	wake      chan struct{} // receives when the reader is to read
 	exchanges uint64        // that have ended
 	deadline  time.Time     // until when to wait for the server
 	armed     time.Time
 }
 
-// mayBegin makes the caller the one who reads, if that may be.
-func (r *reading) mayBegin() bool {
+// startReading makes the caller the one who reads, if that may be.
+func (r *reading) startReading() bool {
 	if r.active || r.reserved {
 		return false
 	}
@@ -45,47 +45,47 @@ func (r *reading) mayBegin() bool {
 	return true
 }
 
-// drive queues c as start does, and reads until c is answered if nobody else
-// reads. It gives up when ctx is done, and at a moment that may be zero. It reports
-// whether c is answered; false says nothing.
-func (s *session) drive(ctx context.Context, c *call, until time.Time) bool {
+// sendAndRead queues c as start does, and reads until c is answered if nobody else
+// reads. It gives up when ctx ends, and at until if that is not zero. It reports
+// whether c is answered. False means that the answer comes later.
+func (s *session) sendAndRead(ctx context.Context, c *call, until time.Time) bool {
 	if !s.submit(true, c) {
 		return false
 	}
 	if !until.IsZero() {
-		s.lookUpAt(until)
+		s.limitRead(until)
 	}
 	if ctx.Done() != nil {
 		defer context.AfterFunc(ctx, s.interrupt)()
 	}
 	for !c.answered {
 		if ctx.Err() != nil || s.backend.ctx.Err() != nil || !until.IsZero() && time.Now().After(until) {
-			s.handOver()
+			s.wakeReader()
 			return false
 		}
-		idle, err := s.step()
+		idle, err := s.readMessage()
 		if err != nil {
 			s.kill(err)
-			s.handOver()
+			s.wakeReader()
 			return false
 		}
 		if idle {
 			return true
 		}
 	}
-	s.handOver()
+	s.wakeReader()
 	return true
 }
 
-// interrupt has whoever reads look up.
+// interrupt makes the goroutine that reads return from its read.
 func (s *session) interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.arm(time.Unix(1, 0))
 }
 
-// lookUpAt has whoever reads look up at t, if there is nothing to read until then.
-func (s *session) lookUpAt(t time.Time) {
+// limitRead makes the goroutine that reads return from its read at t.
+func (s *session) limitRead(t time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.armed.After(t) {
@@ -93,44 +93,44 @@ func (s *session) lookUpAt(t time.Time) {
 	}
 }
 
-// handOver makes the reader read in the place of the caller who does.
-func (s *session) handOver() { s.rouse <- struct{}{} }
+// wakeReader has the reader continue in place of the caller that reads.
+func (s *session) wakeReader() { s.wake <- struct{}{} }
 
-// alert makes the reader read if nobody does. It is called with s.mu held.
-func (s *session) alert() {
+// ensureReader wakes the reader if nobody reads. It is called with s.mu held.
+func (s *session) ensureReader() {
 	if !s.active {
 		s.active = true
-		s.handOver()
+		s.wakeReader()
 	}
 }
 
-// reserve leaves all reading to the reader from now on.
-func (s *session) reserve() {
+// reserveReading leaves all reading to the reader from now on.
+func (s *session) reserveReading() {
 	s.mu.Lock()
 	s.reserved = true
-	s.alert()
+	s.ensureReader()
 	s.mu.Unlock()
 	s.interrupt()
 }
 
-// rest returns when the reader has to read: somebody wants it to, or nobody has
-// used the connection for a while. A caller who reads for long wakes the reader
-// when it has its answer, so that the reader need not look again and again.
-func (s *session) rest(timer *time.Timer) {
+// awaitTurn returns when the reader has to read: somebody wakes it, or nobody has used
+// the connection for a while. A caller that reads for long wakes the reader when it
+// has its answer, so that the reader need not look again and again.
+func (s *session) awaitTurn(timer *time.Timer) {
 	defer timer.Stop()
 	for seen := uint64(0); ; {
-		timer.Reset(time.Duration(s.backend.nap.Load()))
+		timer.Reset(time.Duration(s.backend.readerDelay.Load()))
 		select {
-		case <-s.rouse:
+		case <-s.wake:
 			return
 		case <-timer.C:
 		}
-		switch n := s.look(seen); {
+		switch n := s.checkExchanges(seen); {
 		case n != seen:
 			seen = n
 		case s.asleep:
-			<-s.rouse
-			s.wakeUp()
+			<-s.wake
+			s.markAwake()
 			return
 		default:
 			return
@@ -138,9 +138,9 @@ func (s *session) rest(timer *time.Timer) {
 	}
 }
 
-// look returns the number of exchanges so far. If it is still seen, the reader
-// reads from now on, or falls asleep while a caller does.
-func (s *session) look(seen uint64) uint64 {
+// checkExchanges returns the number of exchanges so far. If it is still seen, the
+// reader reads from now on, or falls asleep while a caller reads.
+func (s *session) checkExchanges(seen uint64) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -154,15 +154,15 @@ func (s *session) look(seen uint64) uint64 {
 	return s.exchanges
 }
 
-func (s *session) wakeUp() {
+func (s *session) markAwake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asleep = false
 }
 
-// hush reports whether nobody has to read now that nothing is under way. It is
+// stopReading reports whether nobody has to read now that nothing is under way. It is
 // called with s.mu held.
-func (s *session) hush() bool {
+func (s *session) stopReading() bool {
 	if s.reserved || s.asleep || s.dead != nil {
 		s.setDeadline(time.Now().Add(s.ttl / 2))
 		return false

@@ -23,7 +23,7 @@ func TestCallerReads(t *testing.T) {
 	_, s := newSession(t)
 	eventually(t, "a caller reads", func() bool {
 		c := newCall(ping, int64(s.pid))
-		return s.drive(testContext(t), c, time.Time{}) && c.err == nil && c.value == 1
+		return s.sendAndRead(testContext(t), c, time.Time{}) && c.err == nil && c.value == 1
 	})
 	eventually(t, "the reader reads", s.isReading)
 }
@@ -57,7 +57,7 @@ func TestReadersTakeTurns(t *testing.T) {
 // callers read from now on.
 func busy(t testing.TB, p, holder *peer) {
 	t.Helper()
-	p.backend.nap.Store(int64(time.Hour))
+	p.backend.readerDelay.Store(int64(time.Hour))
 	for range 2 { // the first one is the reader's
 		works(t, p.Mutex(nameOf(t)))
 	}

@@ -16,7 +16,7 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 	x := h.State.(*hold)
 	b.mu.Lock()
 	o := x.release
-	if o == nil && !x.grant.busy() {
+	if o == nil && !x.grant.isBusy() {
 		o = b.release(ctx, x) // leaves b.mu
 	} else {
 		b.mu.Unlock()
@@ -30,7 +30,7 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 			return err
 		}
 	}
-	return b.tell(x, o)
+	return b.reportOnce(x, o)
 }
 
 // releaseLater waits for o, the end of x, which it begins first if that could
@@ -42,7 +42,7 @@ func (b *Backend) releaseLater(ctx context.Context, x *hold, o *outcome) (*outco
 		case x.release != nil:
 			o = x.release
 			b.mu.Unlock()
-		case !x.grant.busy():
+		case !x.grant.isBusy():
 			o = b.release(ctx, x)
 		default:
 			p := x.grant.pending
@@ -58,14 +58,15 @@ func (b *Backend) releaseLater(ctx context.Context, x *hold, o *outcome) (*outco
 	return o, nil
 }
 
-// tell returns how x ended to the first who asks. For the others it was over.
-func (b *Backend) tell(x *hold, o *outcome) error {
+// reportOnce returns the result of x to the first caller. For all others the hold was
+// over: ErrLost.
+func (b *Backend) reportOnce(x *hold, o *outcome) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if x.told {
+	if x.reported {
 		return backend.ErrLost
 	}
-	x.told = true
+	x.reported = true
 	return o.err
 }
 
@@ -75,7 +76,7 @@ func (b *Backend) release(ctx context.Context, x *hold) *outcome {
 	o, c := b.beginRelease(x)
 	b.mu.Unlock()
 	if c != nil {
-		x.grant.session.drive(ctx, c, time.Time{})
+		x.grant.session.sendAndRead(ctx, c, time.Time{})
 	}
 	return o
 }
@@ -108,7 +109,7 @@ func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report 
 	for _, h := range holds {
 		longest = max(longest, h.TTL)
 		x := h.State.(*hold)
-		if x.release != nil || x.grant.busy() {
+		if x.release != nil || x.grant.isBusy() {
 			continue
 		}
 		if _, c := b.beginRelease(x); c != nil {
@@ -129,26 +130,26 @@ func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report 
 // unlock returns the call that gives g back. The pending outcome of g says how
 // that went.
 func (g *grant) unlock() *call {
-	g.last = call{op: unlockOp(g.shared), arg: g.place.key, then: g}
-	return &g.last
+	g.releaseCall = call{op: unlockOp(g.shared), arg: g.lock.key, onAnswer: g}
+	return &g.releaseCall
 }
 
-// follow implements sequel: g has been given back. A call that goes alone was part
-// of a statement that failed, which may have done that.
-func (g *grant) follow(c *call) {
+// handle takes the answer to the unlock of g. A call that goes alone was part of a
+// statement that failed, and that may have unlocked already.
+func (g *grant) handle(c *call) {
 	s := g.session
 	var err error
 	switch {
 	case c.err == nil && (c.value > 0 || c.alone):
-		if c.value == heardOf || c.alone {
-			s.tellListeners(c.arg)
+		if c.value == someoneListens || c.alone {
+			s.notifyListeners(c.arg)
 		}
 	case c.err == nil:
 		s.kill(errNotHeld)
 		err = backend.Fail(backend.ErrLost, errNotHeld)
 	case c.sent.IsZero():
 		err = backend.Fail(backend.ErrLost, c.err)
-	case s.survived(c.err) && !c.alone:
+	case s.survives(c.err) && !c.alone:
 		// It may have been given back before the statement failed.
 		c.alone, c.err = true, nil
 		s.start(c)
@@ -159,90 +160,24 @@ func (g *grant) follow(c *call) {
 	}
 	b := s.backend
 	b.mu.Lock()
-	b.drop(g)
+	b.dropGrant(g)
 	b.mu.Unlock()
 	g.pending.set(err)
 }
 
-// Renew implements backend.Renewer. One exchange renews all holds of a
-// session, and none is needed if the session has answered just now.
-func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
-	proofs := make(map[*session]*renewal)
-	for _, h := range holds {
-		if s := h.State.(*hold).grant.session; proofs[s] == nil {
-			proofs[s] = s.renew(time.Now().Add(-h.TTL / 6))
-		}
-	}
-	for _, h := range holds {
-		x := h.State.(*hold)
-		report(h, b.renewed(ctx, h, x, proofs[x.grant.session]))
-	}
-}
-
-func (b *Backend) renewed(ctx context.Context, h *backend.Hold, x *hold, proof *renewal) error {
-	select {
-	case <-proof.done:
-	case <-ctx.Done():
-		return backend.WaitEnded(ctx, false)
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch {
-	case x.grant.over:
-		return backend.Fail(backend.ErrLost, proof.err)
-	case proof.err != nil:
-		return classify(proof.err)
-	}
-	h.Sent, h.Granted = proof.sent, min(h.TTL, x.grant.session.lease())
-	return nil
-}
-
-// Downgrade implements backend.Downgrader.
-func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
+// Transfer implements backend.Transferer. The token of a grant is a number of the
+// sequence, and the numbers up to the next one are the holder's to give out: a
+// transfer uses one of them. It does not know whether another client waits: only
+// pg_locks could say so, and to read that stops everybody who takes a lock.
+func (b *Backend) Transfer(h *backend.Hold) (token uint64, ok bool) {
 	x := h.State.(*hold)
 	g := x.grant
 	b.mu.Lock()
-	switch {
-	case x.release != nil || g.over:
-		b.mu.Unlock()
-		return backend.ErrLost
-	case g.pending != nil:
-		o := g.pending
-		b.mu.Unlock()
-		return o.wait(ctx)
-	case g.shared:
-		b.mu.Unlock()
-		return nil
+	defer b.mu.Unlock()
+	if x.release != nil || g.over || g.shared || g.pending != nil || g.transfers == numberStep-1 {
+		return 0, false
 	}
-	o := newOutcome()
-	g.pending = o
-	b.mu.Unlock()
-	g.session.start(&call{op: downgrade, arg: g.place.key, then: sequelFunc(func(c *call) { b.downgraded(g, c) })})
-	return o.wait(ctx)
-}
-
-// downgraded takes the answer. A statement that failed may have done half of
-// what it should, so that the session is of no use any more.
-func (b *Backend) downgraded(g *grant, c *call) {
-	s := g.session
-	err := c.err
-	if err == nil && c.value != 1 {
-		err = errNotHeld
-	}
-	if err != nil {
-		s.kill(err)
-		err = backend.Fail(backend.ErrLost, err)
-	} else {
-		s.start(&call{op: listeners, arg: c.arg, then: sequelFunc(func(c *call) {
-			if c.value == heardOf || c.err != nil {
-				s.tellListeners(c.arg)
-			}
-		})})
-	}
-	b.mu.Lock()
-	o := g.pending
-	g.pending, g.shared = nil, true
-	g.place.change()
-	b.mu.Unlock()
-	o.set(err)
+	g.transfers++
+	g.token++ // of the grant, so that readers have it after a downgrade
+	return g.token, true
 }

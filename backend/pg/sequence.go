@@ -40,13 +40,13 @@ const unloggedVersion = 150000
 // are set.
 const numbering = "pg_advisory_xact_lock(1684827243, 0)"
 
-// A keeper says what keeps numbers from being given out twice.
-type keeper uint8
+// A durability says what keeps numbers from being given out twice.
+type durability uint8
 
 const (
-	absent keeper = iota // there is no sequence yet
-	logged               // the clock and the sequence itself
-	floor                // the clock and the second sequence
+	absent durability = iota // there is no sequence yet
+	logged                   // the clock and the sequence itself
+	floor                    // the clock and the second sequence
 )
 
 // sequences are the names of both, in the forms that statements need.
@@ -91,7 +91,7 @@ func (q *sequences) grant(both bool) string {
 
 // raise is the statements that move the sequences to the clock. Each is a transaction:
 // the floor is on the disk before a number above it is drawn.
-func (q *sequences) raise(kept keeper) []string {
+func (q *sequences) raise(kept durability) []string {
 	const locked = "SELECT CASE WHEN " + numbering + " IS NULL THEN 0 "
 	if kept == logged {
 		return []string{q.in(fmt.Sprintf(locked+"ELSE setval(NUMBERS, greatest(CLOCK, LAST + %d, %d)) END", maxUnlogged, numberStep))}
@@ -104,8 +104,8 @@ func (q *sequences) raise(kept keeper) []string {
 }
 
 // prepareSequence makes the sequences if found says that they are not there.
-func (b *Backend) prepareSequence(ctx context.Context, conn *pgconn.PgConn, found []int64, version int64) (keeper, error) {
-	kept, err := b.judgeSequence(found)
+func (b *Backend) prepareSequence(ctx context.Context, conn *pgconn.PgConn, found []int64, version int64) (durability, error) {
+	kept, err := b.checkSequence(found)
 	if kept != absent || err != nil {
 		return kept, err
 	}
@@ -116,7 +116,7 @@ func (b *Backend) prepareSequence(ctx context.Context, conn *pgconn.PgConn, foun
 	if err != nil {
 		return absent, err
 	}
-	kept, err = b.judgeSequence(found)
+	kept, err = b.checkSequence(found)
 	switch {
 	case kept != absent || err != nil:
 	case kinds[codeOf(failed)] == backend.ErrInvalidConfig:
@@ -127,10 +127,10 @@ func (b *Backend) prepareSequence(ctx context.Context, conn *pgconn.PgConn, foun
 	return kept, err
 }
 
-// judgeSequence says what the server has, and what is wrong with it. A sequence
+// checkSequence says what the server has, and what is wrong with it. A sequence
 // that caches numbers in each session gives them out in no order, and the owner of one
 // may start it anew.
-func (b *Backend) judgeSequence(found []int64) (keeper, error) {
+func (b *Backend) checkSequence(found []int64) (durability, error) {
 	q := &b.sequences
 	there, good, isLogged, floorGood := found[0] > 0, found[1] > 0, found[2] > 0, found[3] > 0
 	mayDraw, mayBoth, foreign := found[4] > 0, found[5] == 2, found[6] > 0

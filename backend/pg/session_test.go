@@ -15,7 +15,7 @@ import (
 func newSession(t testing.TB) (*peer, *session) {
 	t.Helper()
 	p := newPeer(t, shared.Addr(), Options{}, ttl)
-	s, err := p.backend.take(testContext(t), time.Minute)
+	s, err := p.backend.takeForWait(testContext(t), time.Minute)
 	must(t, err)
 	return p, s
 }
@@ -26,7 +26,7 @@ func TestGroups(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 500 {
 		all.Go(func() {
-			for _, o := range []op{ping, probe, tryExclusive, unlockExclusive, enlist, delist} {
+			for _, o := range []op{ping, probe, tryExclusive, unlockExclusive, addListener, removeListener} {
 				arg := int64(i) + 1<<40
 				if o == ping {
 					arg = int64(s.pid)
@@ -47,7 +47,7 @@ func TestFailureInGroup(t *testing.T) {
 	_, s := newSession(t)
 	for range 20 {
 		ttl := 30 * time.Second
-		s.retune(ttl)
+		s.setLease(ttl)
 		bad, good := newCall(setTTL, -2), newCall(tryExclusive, 1<<41)
 		s.start(newCall(ping, int64(s.pid)))
 		s.start(bad)
@@ -90,12 +90,12 @@ func TestFailureOfACommit(t *testing.T) {
 	one, two, after := &call{op: tryExclusive, arg: 1}, &call{op: ping, arg: 2}, &call{op: setTTL, arg: 3}
 	s := &session{queue: []*call{one, after, two}}
 	s.group()
-	if n := len(s.flight); n != 3 || s.flight[0].ends || !s.flight[1].ends || !s.flight[2].ends {
-		t.Fatalf("%d statements: %+v", n, s.flight)
+	if n := len(s.inFlight); n != 3 || s.inFlight[0].ends || !s.inFlight[1].ends || !s.inFlight[2].ends {
+		t.Fatalf("%d statements: %+v", n, s.inFlight)
 	}
 	s.at, s.failed = 2, failed
-	if done := s.answered(nil, 1); len(done) != 2 || len(s.again) != 0 {
-		t.Errorf("%d calls answered, %d to be sent again", len(done), len(s.again))
+	if done := s.answered(nil, 1); len(done) != 2 || len(s.resend) != 0 {
+		t.Errorf("%d calls answered, %d to be sent again", len(done), len(s.resend))
 	}
 	if one.err != failed || two.err != failed || after.err != nil {
 		t.Errorf("calls of a transaction that failed: %v, %v; behind it: %v", one.err, two.err, after.err)
@@ -117,7 +117,7 @@ func TestFailedGroupIsTakenApart(t *testing.T) {
 	s.group()
 	var ops []op
 	var ends []bool
-	for _, st := range s.flight {
+	for _, st := range s.inFlight {
 		ops, ends = append(ops, st.op), append(ends, st.ends)
 	}
 	if want := []op{unlockShared, dropExclusive, tryExclusive, dropExclusive, tryExclusive}; !slices.Equal(ops, want) {

@@ -24,22 +24,22 @@ const (
 	downgrade                 // 1, or 0 if the session did not hold it
 	probe                     // 1 if a shared lock would be granted now, 0, or disputed
 	claim                     // a ticket for K with rank T, 0 if there is none just now
-	resign                    // 1; gives back the ticket T for K
-	elder                     // 1 if somebody with a claim to K comes before the ticket or rank T
-	draw                      // a number for a token; takes anything
-	listeners                 // 1, or 2 if somebody may listen for the end of a lock
+	dropClaim                 // 1; gives back the ticket T for K
+	olderClaim                // 1 if somebody with a claim to K comes before the ticket or rank T
+	drawToken                 // a number for a token; takes anything
+	checkListeners            // 1, or 2 if somebody may listen for the end of a lock
 	notify                    // 1; tells them
-	enlist                    // 1; says that somebody listens
-	delist                    // 1; takes that back
+	addListener               // 1; says that somebody listens
+	removeListener            // 1; takes that back
 	ping                      // 1 if this is the backend with that pid, on a primary
 	setTTL                    // 1; takes milliseconds
 	unlockAll                 // 1; takes anything
-	lookUp                    // how many locks of K the server says that the session has
+	countOwn                  // how many locks of K the server says that the session has
 	ops
 )
 
 // disputed is the answer of an op that has its lock (or may have it, if it is a
-// probe), while somebody waits for it who may come before: see precedence.go.
+// probe), while somebody waits for it who may come before: see claim.go.
 const disputed = -1
 
 // wakeChannel is where the keys of locks are told that have become free and
@@ -70,18 +70,18 @@ var expressions = [ops]string{
 	downgrade:       "CASE WHEN pg_advisory_lock_shared(K) IS NULL THEN 0 ELSE pg_advisory_unlock(K)::int::int8 END",
 	probe:           "CASE WHEN NOT pg_try_advisory_xact_lock_shared(K) THEN 0 WHEN " + nobodyElse + " THEN 1 ELSE -1 END::int8",
 	claim:           claimExpression,
-	resign:          resignExpression,
-	elder:           elderExpression,
-	draw:            "nextval(NUMBERS) + 0 * K",
-	listeners:       "CASE" + ofListeners,
+	dropClaim:       dropClaimExpression,
+	olderClaim:      olderClaimExpression,
+	drawToken:       "nextval(NUMBERS) + 0 * K",
+	checkListeners:  "CASE" + ofListeners,
 	notify:          "CASE WHEN pg_notify('" + wakeChannel + "', K::text) IS NULL THEN 0 ELSE 1 END::int8",
-	enlist:          "(pg_advisory_lock_shared(" + listenKey + ") IS NOT NULL)::int::int8",
-	delist:          "pg_advisory_unlock_shared(" + listenKey + ")::int::int8",
+	addListener:     "(pg_advisory_lock_shared(" + listenKey + ") IS NOT NULL)::int::int8",
+	removeListener:  "pg_advisory_unlock_shared(" + listenKey + ")::int::int8",
 	ping:            "(pg_backend_pid() = K AND NOT pg_is_in_recovery())::int::int8",
 	setTTL: "(set_config('idle_session_timeout', K::text, false) IS NOT NULL" +
 		" AND set_config('tcp_user_timeout', K::text, false) IS NOT NULL)::int::int8",
 	unlockAll: "(pg_advisory_unlock_all() IS NOT NULL)::int::int8 + 0 * K",
-	lookUp: "(SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid = pg_backend_pid()" +
+	countOwn: "(SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid = pg_backend_pid()" +
 		" AND classid = ((K >> 32) & 4294967295)::oid AND objid = (K & 4294967295)::oid)",
 }
 
@@ -119,7 +119,7 @@ func (o op) goesAlone() bool { return o == setTTL || o == notify }
 func (o op) waits() bool { return o == lockExclusive || o == lockShared }
 
 // hasRank reports whether o takes a second argument.
-func (o op) hasRank() bool { return o == claim || o == resign || o == elder }
+func (o op) hasRank() bool { return o == claim || o == dropClaim || o == olderClaim }
 
 func tryOp(shared bool) op    { return pick(shared, tryShared, tryExclusive) }
 func unlockOp(shared bool) op { return pick(shared, unlockShared, unlockExclusive) }

@@ -8,11 +8,11 @@ import (
 	"github.com/dlock-go/dlock/internal/faultnet"
 )
 
-type deaf struct{}
+type noObserver struct{}
 
-func (deaf) Queued()    {}
-func (deaf) Lost(error) {}
-func (deaf) Wanted()    {}
+func (noObserver) Queued()    {}
+func (noObserver) Lost(error) {}
+func (noObserver) Wanted()    {}
 
 // TestHoldCountsFromItsRequest has every answer come late. What the server
 // grants counts from before that, and is no longer than the lease.
@@ -32,7 +32,7 @@ func TestHoldCountsFromItsRequest(t *testing.T) {
 		}
 	}
 	h, err := p.backend.Acquire(ctx, backend.Request{
-		Name: nameOf(t), ID: backend.ID{Client: nameOf(t), Seq: 1}, Mode: backend.Exclusive, TTL: lease, Wait: true, Observer: deaf{},
+		Name: nameOf(t), ID: backend.ID{Client: nameOf(t), Seq: 1}, Mode: backend.Exclusive, TTL: lease, Wait: true, Observer: noObserver{},
 	})
 	must(t, err)
 	counts("a hold", h)

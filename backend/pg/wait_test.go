@@ -127,7 +127,7 @@ func TestSlotsCountWaiters(t *testing.T) {
 			eventually(t, "who has a lock does not wait", func() bool {
 				p.backend.mu.Lock()
 				defer p.backend.mu.Unlock()
-				return p.backend.waiting == 0
+				return p.backend.slotsTaken == 0
 			})
 			hot := nameOf(t, "hot")
 			stop := make(chan struct{})
@@ -176,7 +176,7 @@ func TestCancelledWaiterIsGone(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			end, _ := ctx.Deadline()
-			starved := time.Since(end) > leaveLimit/2
+			starved := time.Since(end) > leaveTimeout/2
 			cancel()
 			unlock(t, held)
 			if starved {
@@ -215,7 +215,7 @@ func TestOwnContextOnly(t *testing.T) {
 	eventually(t, "asked", func() bool {
 		p.backend.mu.Lock()
 		defer p.backend.mu.Unlock()
-		return len(p.backend.places) > 0
+		return len(p.backend.locks) > 0
 	})
 	h, err := p.backend.Acquire(testContext(t), r)
 	if err != nil {
@@ -244,7 +244,7 @@ func TestWordSurvivesAFailure(t *testing.T) {
 		eventually(t, "somebody listens", func() bool {
 			q.backend.mu.Lock()
 			defer q.backend.mu.Unlock()
-			return len(q.backend.listeners) == 1 && q.backend.listeners[0].held
+			return len(q.backend.listeners) == 1 && q.backend.listeners[0].foundHeld
 		})
 		execute(t, ad, "REVOKE ALL ON SEQUENCE dlock_fence FROM app")
 		stop := make(chan struct{})
@@ -309,13 +309,13 @@ func TestHeldIsTheServersWord(t *testing.T) {
 	holder, p := newPeer(t, shared.Addr(), Options{}, 10*time.Minute), newPeer(t, shared.Addr(), Options{}, 10*time.Minute)
 	hot := func() <-chan *dlock.Lease {
 		p.backend.mu.Lock()
-		p.backend.warm(p.backend.key(nameOf(t)))
+		p.backend.noteContention(p.backend.key(nameOf(t)))
 		p.backend.mu.Unlock()
 		next := locking(t, p.Mutex(nameOf(t)))
 		eventually(t, "a wait", func() bool {
 			p.backend.mu.Lock()
 			defer p.backend.mu.Unlock()
-			return p.backend.waiting == 1
+			return p.backend.slotsTaken == 1
 		})
 		return next
 	}

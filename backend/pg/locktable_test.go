@@ -165,7 +165,7 @@ func TestListenerIsKept(t *testing.T) {
 	listeners := make(map[*session]bool)
 	listens := func() {
 		for _, s := range q.backend.alive() {
-			if s.purpose == aside {
+			if s.purpose == forListening {
 				listeners[s] = true
 			}
 		}
@@ -183,8 +183,8 @@ func TestListenerIsKept(t *testing.T) {
 	}
 }
 
-// TestLobby has one connection to wait on and many locks to wait for.
-func TestLobby(t *testing.T) {
+// TestOneSlotManyLocks has one connection to wait on and many locks to wait for.
+func TestOneSlotManyLocks(t *testing.T) {
 	const n = 30
 	p := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
 	q := newPeer(t, shared.Addr(), Options{MaxParked: 1}, 10*time.Second)

@@ -8,7 +8,7 @@ import (
 
 // The server's queue for a lock is first come, first served, but nobody stays in it
 // for longer than a slice: a statement that waits keeps vacuum and CREATE INDEX
-// CONCURRENTLY from going on. So that the end of a slice does not cost the place,
+// CONCURRENTLY from going on. So that the end of a slice does not cost the position,
 // a request that has waited for so long takes a claim to the lock. Claims are
 // ordered by when the requests came. Who gets the lock while there are claims to it
 // gives it back if one of them comes before, and waits again.
@@ -33,11 +33,11 @@ const (
 	claimExpression = "CASE WHEN NOT pg_try_advisory_lock_shared" + claimKey + " THEN 0" +
 		" WHEN pg_try_advisory_lock_shared(" + ticketClass + ", (" + ticketOfRank + ")::bit(32)::int4)" +
 		" THEN " + ticketOfRank + " | 4294967296 ELSE 0 * pg_advisory_unlock_shared" + claimKey + "::int END"
-	resignExpression = "(pg_advisory_unlock_shared(" + ticketClass + ", T::bit(32)::int4)" +
+	dropClaimExpression = "(pg_advisory_unlock_shared(" + ticketClass + ", T::bit(32)::int4)" +
 		" AND pg_advisory_unlock_shared" + claimKey + ")::int::int8"
 
 	// A ticket is older if it is less by less than half of the circle of 31 bits.
-	elderExpression = `EXISTS (SELECT FROM pg_locks c JOIN pg_locks t USING (pid)
+	olderClaimExpression = `EXISTS (SELECT FROM pg_locks c JOIN pg_locks t USING (pid)
 		CROSS JOIN (SELECT ` + ticketOfRank + ` AS mine) m
 		WHERE c.locktype = 'advisory' AND c.objsubid = 1 AND c.granted
 		AND c.database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -49,7 +49,7 @@ const (
 )
 
 // rank is that of a, without a claim.
-func (a *ask) rank() int64 {
+func (a *attempt) rank() int64 {
 	n := int64(time.Since(a.since)/rankUnit) << 1
 	if !a.shared {
 		n |= 1
@@ -57,8 +57,8 @@ func (a *ask) rank() int64 {
 	return min(n, isTicket-1)
 }
 
-// standing is the ticket of a, or its rank.
-func (a *ask) standing() int64 {
+// precedence is the ticket of a, or its rank if it has none.
+func (a *attempt) precedence() int64 {
 	if a.ticket != 0 {
 		return a.ticket
 	}
@@ -66,80 +66,83 @@ func (a *ask) standing() int64 {
 }
 
 // needsClaim reports whether a has no claim, or has lost it with its session.
-func (a *ask) needsClaim() bool { return a.claimant == nil || !a.claimant.lives() }
+func (a *attempt) needsClaim() bool { return a.claimSession == nil || !a.claimSession.isAlive() }
 
-// makeClaim makes a claim for a, as old as a is. If it fails, a goes on without.
-func (a *ask) makeClaim() {
+// makeClaim makes a claim that counts from when a came. If that fails, a goes on
+// without one.
+func (a *attempt) makeClaim() {
 	if !a.needsClaim() {
 		return
 	}
-	a.withdraw()
-	s, err := a.backend.shared(a.ctx, line{a.lease, holding})
+	a.withdrawClaim()
+	s, err := a.backend.useShared(a.ctx, sharedKey{a.lease, forHolding})
 	if err != nil {
 		return
 	}
 	const tries = 5 // somebody may be looking for claims just then
 	for range tries {
-		ticket, err := s.run(claim, a.place.key, a.standing())
+		ticket, err := s.run(claim, a.lock.key, a.precedence())
 		if err != nil {
 			break
 		}
 		if ticket != 0 {
-			a.claimant, a.ticket = s, ticket
+			a.claimSession, a.ticket = s, ticket
 			s.claims.Add(1)
 			return
 		}
 	}
-	a.backend.leave(s)
+	a.backend.stopUsing(s)
 }
 
-// withdraw takes the claim of a back.
-func (a *ask) withdraw() {
-	s := a.claimant
+// withdrawClaim gives back the claim of a, if it has one.
+func (a *attempt) withdrawClaim() {
+	s := a.claimSession
 	if s == nil {
 		return
 	}
-	a.claimant = nil
+	a.claimSession = nil
 	s.claims.Add(-1)
-	_, _ = s.run(resign, a.place.key, a.ticket) // fails only with the session
-	a.backend.leave(s)
+	_, _ = s.run(dropClaim, a.lock.key, a.ticket) // fails only with the session
+	a.backend.stopUsing(s)
 }
 
-// dispute decides whether a may keep what c has got while there are claims to it. If
-// one of them comes before, c has got nothing, and who waits makes a claim as well.
-func (a *ask) dispute(s *session, c *call) {
-	before, err := s.run(elder, c.arg, a.standing())
+// resolveDispute decides whether a may keep the lock that c has got while there are
+// claims to it. If an older claim exists, the lock is given back and counts as held,
+// and a that waits makes a claim as well.
+func (a *attempt) resolveDispute(s *session, c *call) {
+	before, err := s.run(olderClaim, c.arg, a.precedence())
 	switch {
 	case err != nil:
 		c.err = err
 	case before != 0:
 		c.value = 0
-		a.yield(s, c)
+		a.giveWay(s, c)
 	case c.op == probe:
 		c.value = 1
 	default:
-		c.value, c.err = s.run(draw, c.arg, 0)
+		c.value, c.err = s.run(drawToken, c.arg, 0)
 	}
 }
 
-func (a *ask) yield(s *session, c *call) {
-	if a.ctx != nil && a.isPatient() {
+// giveWay gives back the lock that c has got, for an older claim.
+func (a *attempt) giveWay(s *session, c *call) {
+	if a.ctx != nil && a.hasWaiters() {
 		a.makeClaim()
 	}
 	if c.op == probe {
 		return
 	}
 	v, err := s.run(unlockOp(a.shared), c.arg, 0)
-	if c.err = err; v == heardOf {
-		s.tellListeners(c.arg)
+	if c.err = err; v == someoneListens {
+		s.notifyListeners(c.arg)
 	}
 	if c.op.waits() && a.ctx != nil {
-		backend.Sleep(a.ctx, a.yields.Next())
+		backend.Sleep(a.ctx, a.yieldDelay.Next())
 	}
 }
 
-func (a *ask) isPatient() bool {
+func (a *attempt) hasWaiters() bool {
 	a.backend.mu.Lock()
 	defer a.backend.mu.Unlock()
-	return a.patient > 0
+	return a.waiters > 0
 }

@@ -120,10 +120,10 @@ func TestConnectionIsMadeSoon(t *testing.T) {
 	p := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
 	p.proxy.Delay(faultnet.ToClient, trip, 0)
 	p.backend.mu.Lock()
-	p.backend.countConn(queueing, 1)
+	p.backend.countConn(forWaiting, 1)
 	p.backend.mu.Unlock()
 	began := time.Now()
-	s, err := p.backend.connect(testContext(t), 10*time.Second, queueing)
+	s, err := p.backend.connect(testContext(t), 10*time.Second, forWaiting)
 	must(t, err)
 	if took := time.Since(began); took > 4*trip+trip/2 {
 		t.Errorf("a connection took %v, with a round trip of %v", took, trip)
@@ -236,9 +236,9 @@ func TestBeforeConnect(t *testing.T) {
 	}})
 	must(t, err)
 	defer b.Close(testContext(t))
-	s, err := b.shared(testContext(t), line{purpose: aside})
+	s, err := b.useShared(testContext(t), sharedKey{purpose: forListening})
 	must(t, err)
-	b.leave(s)
+	b.stopUsing(s)
 	if calls.Load() != 2 {
 		t.Errorf("asked %d times for two connections", calls.Load())
 	}

@@ -1,0 +1,186 @@
+package pg
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// An attempt that has no slot in the server's queue listens. It has a shared lock on a
+// second key, and whoever gives back the lock sends a notification if somebody has that.
+// Nobody sends one for a client that has died, so each attempt also tries now and then
+// without a notification.
+
+// someoneListens is the answer of a statement that has given a lock back if another
+// client may be listening for that.
+const someoneListens = 2
+
+// listen waits for a notification and tries again then. If a slot has become free, it
+// joins the queue instead.
+func (a *attempt) listen() (*query, error) {
+	if a.listenSession == nil || !a.listenSession.isAlive() {
+		a.stopListening()
+		if err := a.startListening(); err != nil {
+			return nil, err
+		}
+	} else {
+		switch a.awaitNotification() {
+		case slotOffered:
+			a.stopListening()
+			a.hasSlot, a.state = true, queued
+			return nil, errAgain
+		case nobodyWaits:
+			return nil, backend.WaitEnded(a.ctx, true)
+		}
+	}
+	q, err := a.prepareTry(a.ctx)
+	if err == nil {
+		q.session.start(q.call)
+	}
+	return q, err
+}
+
+// A wakeReason says why awaitNotification has returned.
+type wakeReason uint8
+
+const (
+	mayBeFree wakeReason = iota
+	slotOffered
+	nobodyWaits
+)
+
+// awaitNotification waits for a notification or a slot, at most until it is time to
+// try without one.
+func (a *attempt) awaitNotification() wakeReason {
+	b := a.backend
+	since, slice := time.Now(), b.opts.Slice
+	for {
+		if age := time.Since(a.since); age >= slice {
+			a.makeClaim()
+		}
+		wait := b.pollInterval(a.claimSession != nil) - time.Since(since)
+		if wait <= 0 {
+			return mayBeFree
+		}
+		if age := time.Since(a.since); age < slice {
+			wait = min(wait, slice-age)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-a.slotOffer:
+			timer.Stop()
+			return slotOffered
+		case <-a.notified:
+			timer.Stop()
+			return mayBeFree
+		case <-a.ctx.Done():
+			timer.Stop()
+			return nobodyWaits
+		case <-timer.C:
+		}
+	}
+}
+
+// startListening says on the server that somebody listens for the end of the lock.
+func (a *attempt) startListening() error {
+	b := a.backend
+	s, err := b.useShared(a.ctx, sharedKey{purpose: forListening})
+	if err != nil {
+		return err
+	}
+	a.listenSession = s
+	b.mu.Lock()
+	a.notified, a.slotOffer = make(chan struct{}, 1), make(chan struct{}, 1)
+	b.listeners = append(b.listeners, a)
+	b.mu.Unlock()
+	if _, err := s.run(addListener, a.lock.key, 0); err != nil {
+		a.stopListening()
+		return classify(err)
+	}
+	return nil
+}
+
+// stopListening takes that back, and returns a slot that was offered meanwhile.
+func (a *attempt) stopListening() {
+	s := a.listenSession
+	if s == nil {
+		return
+	}
+	a.listenSession = nil
+	b := a.backend
+	b.mu.Lock()
+	a.notified = nil
+	b.listeners = without(b.listeners, a)
+	b.mu.Unlock()
+	select {
+	case <-a.slotOffer:
+		b.freeSlot()
+	default:
+	}
+	s.start(&call{op: removeListener, arg: a.lock.key, onAnswer: handlerFunc(func(*call) { b.stopUsing(s) })})
+}
+
+// pollInterval is how long an attempt waits for a notification before it tries by
+// itself: longer, the more of them listen. Who has a claim tries each second, as
+// others give way to it.
+func (b *Backend) pollInterval(claimed bool) time.Duration {
+	const least, most = 5 * time.Second, 25 * time.Second
+	if claimed {
+		return backend.Jitter(time.Second)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return backend.Jitter(min(max(time.Duration(len(b.listeners))*time.Second, least), most))
+}
+
+// handleNotification wakes the attempt whose lock has become free.
+func (b *Backend) handleNotification(m *pgproto3.NotificationResponse) {
+	key, err := strconv.ParseInt(m.Payload, 10, 64)
+	if m.Channel != wakeChannel || err != nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p := b.locks[key]; p != nil {
+		p.notify()
+	}
+}
+
+// notifyAll wakes all attempts that listen, after notifications may have been missed.
+// It is called with b.mu held.
+func (b *Backend) notifyAll() {
+	for _, p := range b.locks {
+		p.notify()
+	}
+}
+
+func (p *localLock) notify() {
+	if p.attempt == nil {
+		return
+	}
+	select {
+	case p.attempt.notified <- struct{}{}:
+	default:
+	}
+}
+
+// notifyListeners sends the notification that a lock is free. It is a transaction of
+// its own, so that it does not fail with another statement, and is sent again if it
+// fails.
+func (s *session) notifyListeners(key int64) { s.notifyUntilSent(key, backend.Backoff{}) }
+
+func (s *session) notifyUntilSent(key int64, pause backend.Backoff) {
+	s.start(&call{op: notify, arg: key, onAnswer: handlerFunc(func(c *call) {
+		if c.err == nil || !s.survives(c.err) {
+			return
+		}
+		s.backend.janitor.Go(func(ctx context.Context) {
+			if backend.Sleep(ctx, pause.Next()) {
+				s.notifyUntilSent(key, pause)
+			}
+		})
+	})})
+}

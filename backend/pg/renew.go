@@ -1,0 +1,139 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Renew implements backend.Renewer. One exchange renews all holds of a
+// session, and none is needed if the session has answered just now.
+func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	proofs := make(map[*session]*renewal)
+	for _, h := range holds {
+		if s := h.State.(*hold).grant.session; proofs[s] == nil {
+			proofs[s] = s.renew(time.Now().Add(-h.TTL / 6))
+		}
+	}
+	for _, h := range holds {
+		x := h.State.(*hold)
+		report(h, b.renewed(ctx, h, x, proofs[x.grant.session]))
+	}
+}
+
+func (b *Backend) renewed(ctx context.Context, h *backend.Hold, x *hold, proof *renewal) error {
+	select {
+	case <-proof.done:
+	case <-ctx.Done():
+		return backend.WaitEnded(ctx, false)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case x.grant.over:
+		return backend.Fail(backend.ErrLost, proof.err)
+	case proof.err != nil:
+		return classify(proof.err)
+	}
+	h.Sent, h.Granted = proof.sent, min(h.TTL, x.grant.session.lease())
+	return nil
+}
+
+// A renewal is an exchange that proves the session once more.
+type renewal struct {
+	done chan struct{}
+	sent time.Time
+	err  error
+}
+
+// renew proves that the session is alive, unless it has answered something that was
+// sent after fresh. All who ask meanwhile share one exchange.
+func (s *session) renew(fresh time.Time) *renewal {
+	r, first := s.sharedRenewal(fresh)
+	if first {
+		s.start(&call{op: ping, arg: int64(s.pid), onAnswer: handlerFunc(func(c *call) { s.renewed(r, c) })})
+	}
+	return r
+}
+
+func (s *session) sharedRenewal(fresh time.Time) (r *renewal, first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.dead == nil && s.proven.After(fresh):
+		return &renewal{done: closed, sent: s.proven}, false
+	case s.renewal != nil:
+		return s.renewal, false
+	}
+	s.renewal = &renewal{done: make(chan struct{})}
+	return s.renewal, true
+}
+
+func (s *session) renewed(r *renewal, c *call) {
+	s.mu.Lock()
+	s.renewal = nil
+	s.mu.Unlock()
+	r.sent, r.err = c.sent, c.err
+	if c.err == nil && c.value != 1 {
+		r.err = errMoved
+		s.kill(errMoved)
+	}
+	close(r.done)
+}
+
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// Downgrade implements backend.Downgrader.
+func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
+	x := h.State.(*hold)
+	g := x.grant
+	b.mu.Lock()
+	switch {
+	case x.release != nil || g.over:
+		b.mu.Unlock()
+		return backend.ErrLost
+	case g.pending != nil:
+		o := g.pending
+		b.mu.Unlock()
+		return o.wait(ctx)
+	case g.shared:
+		b.mu.Unlock()
+		return nil
+	}
+	o := newOutcome()
+	g.pending = o
+	b.mu.Unlock()
+	g.session.start(&call{op: downgrade, arg: g.lock.key, onAnswer: handlerFunc(func(c *call) { b.downgraded(g, c) })})
+	return o.wait(ctx)
+}
+
+// downgraded takes the answer. A statement that failed may have done half of its work,
+// and ends the session.
+func (b *Backend) downgraded(g *grant, c *call) {
+	s := g.session
+	err := c.err
+	if err == nil && c.value != 1 {
+		err = errNotHeld
+	}
+	if err != nil {
+		s.kill(err)
+		err = backend.Fail(backend.ErrLost, err)
+	} else {
+		s.start(&call{op: checkListeners, arg: c.arg, onAnswer: handlerFunc(func(c *call) {
+			if c.value == someoneListens || c.err != nil {
+				s.notifyListeners(c.arg)
+			}
+		})})
+	}
+	b.mu.Lock()
+	o := g.pending
+	g.pending, g.shared = nil, true
+	g.lock.change()
+	b.mu.Unlock()
+	o.set(err)
+}

@@ -1,0 +1,217 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Each attempt that waits in the server's queue needs a session of its own.
+// Options.MaxParked bounds how many of them wait at once, Options.MaxConns how many
+// there are in all. A slot is the right to wait within both bounds.
+
+// errNoConnection says that a client has as many connections as it may.
+var errNoConnection = errors.New("this client has as many connections as it may")
+
+// takeSlot takes a slot for one more request, if there is one. It is called with b.mu
+// held.
+func (b *Backend) takeSlot() bool {
+	conns := b.conns + b.reservedFor(forWaiting)
+	if len(b.idle) == 0 {
+		conns++
+	}
+	if b.slotsTaken >= b.opts.MaxParked || conns > b.opts.MaxConns {
+		return false
+	}
+	b.slotsTaken++
+	return true
+}
+
+// freeSlot gives a slot back.
+func (b *Backend) freeSlot() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.slotsTaken--
+	b.offerSlots()
+}
+
+// offerSlots gives free slots to those who listen, first come first served. It is
+// called with b.mu held, whenever there may be some.
+func (b *Backend) offerSlots() {
+	for len(b.listeners) > 0 && b.takeSlot() {
+		a := b.listeners[0]
+		b.listeners = b.listeners[1:]
+		a.slotOffer <- struct{}{}
+	}
+}
+
+// afterHeld returns the state that follows when the lock was found held.
+func (a *attempt) afterHeld() state {
+	b := a.backend
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.listeners) == 0 && b.takeSlot() {
+		a.hasSlot = true
+		return queued
+	}
+	return listening
+}
+
+// queueNow has an idle session ready to wait; the caller sends the statement. It
+// returns nil if there is none.
+func (a *attempt) queueNow() *query {
+	b := a.backend
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a.queueSession == nil {
+		if len(b.idle) == 0 || !a.hasSlot && !b.takeSlot() {
+			return nil
+		}
+		a.hasSlot = true
+		a.queueSession = b.takeIdle(a.lease)
+	}
+	a.state = queued
+	return a.lockQuery(a.queueSession)
+}
+
+// joinQueue sends the statement that waits. If no connection may be made for it, a
+// listens.
+func (a *attempt) joinQueue() (*query, error) {
+	if a.queueSession == nil {
+		s, err := a.backend.takeForWait(a.ctx, a.lease)
+		if err != nil {
+			a.leaveQueue()
+			if errors.Is(err, errNoConnection) {
+				a.state, err = listening, errAgain
+			}
+			return nil, err
+		}
+		a.queueSession = s
+	}
+	q := a.lockQuery(a.queueSession)
+	a.queueSession.start(q.call)
+	return q, nil
+}
+
+func (a *attempt) lockQuery(s *session) *query {
+	return &query{session: s, call: newCall(lockOp(a.shared), a.lock.key), asked: time.Now()}
+}
+
+// endSlice ends a statement that waited. If the lock is held, the session and the slot
+// are kept for the next slice.
+func (a *attempt) endSlice(err error) {
+	switch {
+	case isHeld(err) && a.queueSession.isAlive():
+		return
+	case err == nil:
+		a.queueSession = nil
+	default:
+		a.state = trying
+	}
+	a.leaveQueue()
+}
+
+// leaveQueue gives back session and slot.
+func (a *attempt) leaveQueue() {
+	if s := a.queueSession; s != nil {
+		a.queueSession = nil
+		a.backend.putBack(s)
+	}
+	if a.hasSlot {
+		a.hasSlot = false
+		a.backend.freeSlot()
+	}
+}
+
+// awaitGrant waits for the answer to q, if it may take as long as a slice. A wait in the
+// queue is taken back when nobody wants the lock any more. Before its slice is over, a
+// claim is made.
+func (a *attempt) awaitGrant(closing context.Context, q *query) {
+	if q.arrived || !q.call.op.waits() {
+		return
+	}
+	var due, silent <-chan time.Time
+	pause := backend.Backoff{Min: firstProbe, Max: time.Second}
+	if !a.hasAnswer() {
+		silent = time.After(time.Until(a.started.Add(pause.Next())))
+	}
+	if a.needsClaim() {
+		timer := time.NewTimer(time.Until(q.asked.Add(a.backend.opts.Slice * 3 / 4)))
+		defer timer.Stop()
+		due = timer.C
+	}
+	for {
+		select {
+		case <-q.call.done:
+			q.arrived = true
+			return
+		case <-due:
+			due = nil
+			a.makeClaim()
+		case <-silent:
+			silent = nil
+			if !a.probeHeld(q) {
+				silent = time.After(pause.Next())
+			}
+		case <-a.ctx.Done():
+			q.cancelWait(closing, a.ttl)
+			return
+		}
+	}
+}
+
+// firstProbe is how long a request waits in the queue without any answer before
+// another session asks whether the lock is held: without an answer the caller knows
+// nothing.
+const firstProbe = 25 * time.Millisecond
+
+// probeHeld asks on another session whether the lock that q waits for is held, and
+// reports whether that is known. The probe is in nobody's way for longer than its
+// statement takes.
+func (a *attempt) probeHeld(q *query) bool {
+	b := a.backend
+	s := b.useSharedNow(sharedKey{a.lease, forHolding})
+	if s == nil {
+		return false
+	}
+	defer b.stopUsing(s)
+	look := newCall(probe, q.call.arg)
+	s.start(look)
+	select {
+	case <-look.done:
+	case <-q.call.done:
+		q.call.done <- struct{}{}
+		return true
+	case <-a.ctx.Done():
+		return true
+	}
+	if look.err != nil || look.value != 0 {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a.noteHeld()
+	return true
+}
+
+func (a *attempt) hasAnswer() bool {
+	a.backend.mu.Lock()
+	defer a.backend.mu.Unlock()
+	return a.answered
+}
+
+// cancelWait cancels a wait. If the server does not confirm that within ttl, the
+// session is ended.
+func (q *query) cancelWait(closing context.Context, ttl time.Duration) {
+	ctx, cancel := backend.Bound(closing, ttl)
+	defer cancel()
+	q.session.cancel(ctx)
+	select {
+	case <-q.call.done:
+		q.arrived = true
+	case <-ctx.Done():
+		q.session.kill(errSilent)
+	}
+}

@@ -16,7 +16,7 @@ func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
 	own.mu.Lock()
 	own.downgraded = true
 	own.mu.Unlock()
-	return repeat(ctx, h.TTL, own.downgrade)
+	return own.explainLoss(ctx, repeat(ctx, h.TTL, own.downgrade))
 }
 
 func (h *hold) downgrade(ctx context.Context) error {

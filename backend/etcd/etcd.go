@@ -30,12 +30,18 @@
 // A token is the revision at which the request joined the queue, shifted left
 // by 16 bits, which count the goroutines of a client that pass a hold on. Every
 // reader has its own, which lies between those of the writers before and after
-// it.
+// it. The server knows of a hold's first token only: Inspect shows that one although the
+// hold was passed on, and Break takes any of the hold's 65,536 tokens for it. So an older
+// token of a client that has passed its hold on breaks the hold, while the token of a hold
+// that was released breaks nothing. To have the server know each token would cost a write
+// whenever a hold is passed on. The holder of a broken hold hears of it with its next
+// renewal, as ErrLost because of ErrBroken.
 //
 // # Wire format
 //
 //	<prefix>/s/<lease>            a session of a client
 //	<prefix>/s/<lease>/epoch      a write to it makes unanswered requests fail
+//	<prefix>/s/<lease>/broken/<n> Break has ended the hold that joined at revision n
 //	<prefix>/l/<name>/w/<lease>   holds or waits, exclusive
 //	<prefix>/l/<name>/r/<lease>   holds or waits, shared
 //	<prefix>/l/<name>/d/<lease>   holds, shared, and was exclusive before

@@ -12,6 +12,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
@@ -21,6 +22,8 @@ import (
 const (
 	pageKeys    = 500 // read at a time: with the longest names and labels they fit maxAnswer
 	leasesAsked = 16  // for their rest, which takes a request each
+
+	reasonTimeout = 250 * time.Millisecond // for a holder to ask why its key was deleted
 )
 
 // Ping implements backend.Pinger. A member is healthy if it knows a leader and has
@@ -109,10 +112,12 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 	}
 }
 
-// Break implements backend.Breaker: it deletes the holder's key. The tokens of the
-// goroutines that have passed a hold on all stand for it.
+// Break implements backend.Breaker: it deletes the holder's key, and leaves word for the
+// holder that this was Break. Any token of the hold's block breaks it: the server does
+// not know how often goroutines of the holder's client have passed it on.
 func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	unsure := false // an earlier try may have deleted the key
+	mark := true
 	return b.query(ctx, func(ctx context.Context) error {
 		for {
 			holders, _, err := b.readQueue(ctx, name)
@@ -126,8 +131,12 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 			case i < 0:
 				return backend.ErrNotHeld
 			}
-			deleted, err := b.deleteEntry(ctx, holders[i])
+			deleted, err := b.breakEntry(ctx, holders[i], mark)
 			unsure = unsure || err != nil
+			if mark && (errors.Is(err, rpctypes.ErrNoSpace) || errors.Is(err, backend.ErrAuth)) {
+				mark = false // to delete the key may be allowed
+				continue
+			}
 			if deleted || err != nil {
 				return err
 			}
@@ -254,17 +263,52 @@ func (b *Backend) leaseLeft(ctx context.Context, lease int64, known map[int64]ti
 	return left
 }
 
-// deleteEntry deletes the key if it is the one that was read and was not given up since.
-func (b *Backend) deleteEntry(ctx context.Context, e entry) (deleted bool, err error) {
+// breakEntry deletes the key if it is the one that was read and was not marked since. If
+// mark is set it puts a key from which the holder learns of that: see explainLoss.
+func (b *Backend) breakEntry(ctx context.Context, e entry, mark bool) (deleted bool, err error) {
 	ctx, cancel := b.request(ctx)
 	defer cancel()
-	unreleased := clientv3.Compare(clientv3.Value(string(e.kv.Key)), "!=", marked)
-	reply, err := b.client.Txn(ctx).
-		If(versionOf(e.kv).exists(), unreleased).
-		Then(clientv3.OpDelete(string(e.kv.Key))).
-		Commit()
+	ops := []clientv3.Op{clientv3.OpDelete(string(e.kv.Key))}
+	if lease := clientv3.LeaseID(e.kv.Lease); mark && lease != 0 {
+		session, _, _ := strings.Cut(e.lease, ".")
+		ops = append(ops, clientv3.OpPut(b.brokenKey(session, e.joined), "", clientv3.WithLease(lease)))
+	}
+	unmarked := clientv3.Compare(clientv3.Value(string(e.kv.Key)), "!=", marked)
+	reply, err := b.client.Txn(ctx).If(versionOf(e.kv).exists(), unmarked).Then(ops...).Commit()
 	if err != nil {
 		return false, fail(err)
 	}
 	return reply.Succeeded, nil
+}
+
+// brokenKey is the key that Break puts for a hold that joined the queue at revision.
+func (b *Backend) brokenKey(session string, revision int64) string {
+	return b.prefix + "s/" + session + "/broken/" + strconv.FormatInt(revision, 10)
+}
+
+// explainLoss adds to the error of a hold whose key was deleted whether Break has done
+// that.
+func (h *hold) explainLoss(ctx context.Context, err error) error {
+	if errors.Is(err, errKeyDeleted) && h.session.areBroken(ctx, []*hold{h})[0] {
+		return backend.Fail(backend.ErrLost, backend.ErrBroken)
+	}
+	return err
+}
+
+// areBroken reports which of the holds Break has ended, and deletes what Break has put
+// to say so. It reports none of them if there is no answer at once: the loss of a hold
+// does not wait for its reason.
+func (s *session) areBroken(ctx context.Context, holds []*hold) []bool {
+	ctx, cancel := backend.Bound(ctx, reasonTimeout)
+	defer cancel()
+	broken := make([]bool, len(holds))
+	ops := make([]clientv3.Op, len(holds))
+	for i, h := range holds {
+		ops[i] = clientv3.OpDelete(s.backend.brokenKey(s.id, h.revision))
+	}
+	reply, err := s.backend.client.Txn(ctx).Then(ops...).Commit()
+	for i := range holds {
+		broken[i] = err == nil && reply.Responses[i].GetResponseDeleteRange().Deleted > 0
+	}
+	return broken
 }

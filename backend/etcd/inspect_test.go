@@ -2,6 +2,7 @@ package etcd_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -94,6 +95,56 @@ func TestBreakDowngraded(t *testing.T) {
 	is(t, lease.Err(), dlock.ErrLost)
 	must(t, other.Unlock(timed(t)))
 	queued(t, admin, 0)
+}
+
+// TestBreakIsTold breaks holds: a renewal, an Unlock or a Downgrade tells the holder that
+// it was Break, and leaves no mark of that. A key that was deleted by hand is no Break.
+func TestBreakIsTold(t *testing.T) {
+	admin, other := raw(t, shared.Addr()), open(t, time.Minute, shared.Addr())
+	marks := func() int {
+		n := 0
+		reply, err := admin.Get(timed(t), prefix(t)+"/s/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		must(t, err)
+		for _, kv := range reply.Kvs {
+			if strings.Contains(string(kv.Key), "/broken/") {
+				n++
+			}
+		}
+		return n
+	}
+	told := func(err error) {
+		t.Helper()
+		is(t, err, dlock.ErrLost)
+		is(t, err, dlock.ErrBroken)
+		if n := marks(); n != 0 {
+			t.Errorf("%d marks are left", n)
+		}
+	}
+	quick, slow := open(t, ttl, shared.Addr()), open(t, time.Minute, shared.Addr())
+	lease := locked(t, quick.RWMutex("x"))
+	must(t, other.Break(timed(t), "x", lease.Token()))
+	within(t, "lost", lease.Done())
+	told(lease.Err())
+	lease = locked(t, quick.RWMutex("x"))
+	must(t, lease.Downgrade(timed(t)))
+	must(t, other.Break(timed(t), "x", lease.Token()))
+	within(t, "lost", lease.Done())
+	told(lease.Err())
+	for _, end := range []func(*dlock.Lease) error{
+		func(l *dlock.Lease) error { return l.Unlock(timed(t)) },
+		func(l *dlock.Lease) error { return l.Downgrade(timed(t)) },
+	} {
+		lease = locked(t, slow.RWMutex("x"))
+		must(t, other.Break(timed(t), "x", lease.Token()))
+		told(end(lease))
+	}
+	lease = locked(t, quick.RWMutex("y"))
+	_, err := admin.Delete(timed(t), keys(t, admin)[0])
+	must(t, err)
+	within(t, "lost", lease.Done())
+	if is(t, lease.Err(), dlock.ErrLost); errors.Is(lease.Err(), dlock.ErrBroken) {
+		t.Errorf("nobody has broken the hold: %v", lease.Err())
+	}
 }
 
 // TestBreakAnswerLost has Break find out that it has taken the lock away.

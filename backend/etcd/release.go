@@ -19,7 +19,7 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 	own := h.State.(*hold)
 	own.session.removeHold(own)
 	lost := own.session.ended()
-	err := repeat(ctx, h.TTL, own.release)
+	err := own.explainLoss(ctx, repeat(ctx, h.TTL, own.release))
 	switch {
 	case lost == nil && errors.Is(err, backend.ErrLost) && own.isUnsure():
 		err = backend.Fail(backend.ErrUnavailable, errNoAnswer)
@@ -189,7 +189,7 @@ func (b *Backend) Expire(ctx context.Context, h *backend.Hold, d time.Duration) 
 	if err == nil {
 		own.session.setExpiring(own)
 	}
-	return err
+	return own.explainLoss(ctx, err)
 }
 
 // setExpiring notes that the hold's key is deleted with a lease of its own.
@@ -317,7 +317,7 @@ func (s *session) releaseGroup(ctx context.Context, holds []*backend.Hold, repor
 	for i, h := range plain {
 		own := h.State.(*hold)
 		if err == nil {
-			report(h, own.endRelease(outcomeOf(deleted[i], keyDeleted), nil))
+			report(h, own.explainLoss(ctx, own.endRelease(outcomeOf(deleted[i], keyDeleted), nil)))
 			continue
 		}
 		_ = own.endRelease(keyGone, err)

@@ -54,18 +54,39 @@ func (s *session) renewAll(ctx context.Context, holds []*backend.Hold, report fu
 	}
 	sent := s.lastSent()
 	for group := range slices.Chunk(holds, maxParts) {
-		stand, err := s.findKeys(ctx, group)
+		exists, err := s.findKeys(ctx, group)
+		var gone []*backend.Hold
 		for i, h := range group {
 			switch {
 			case err != nil:
 				report(h, err)
-			case !stand[i]:
-				report(h, backend.Fail(backend.ErrLost, errKeyDeleted))
+			case !exists[i]:
+				gone = append(gone, h)
 			default:
 				h.Sent, h.Granted = sent, s.granted
 				report(h, nil)
 			}
 		}
+		s.reportGone(ctx, gone, report)
+	}
+}
+
+// reportGone reports the loss of holds whose keys were deleted.
+func (s *session) reportGone(ctx context.Context, gone []*backend.Hold, report func(*backend.Hold, error)) {
+	if len(gone) == 0 {
+		return
+	}
+	holds := make([]*hold, len(gone))
+	for i, h := range gone {
+		holds[i] = h.State.(*hold)
+	}
+	broken := s.areBroken(ctx, holds)
+	for i, h := range gone {
+		cause := errKeyDeleted
+		if broken[i] {
+			cause = backend.ErrBroken
+		}
+		report(h, backend.Fail(backend.ErrLost, cause))
 	}
 }
 
@@ -82,11 +103,11 @@ func (s *session) findKeys(ctx context.Context, holds []*backend.Hold) ([]bool, 
 	if err != nil {
 		return nil, s.fail(err)
 	}
-	stand := make([]bool, len(holds))
+	exists := make([]bool, len(holds))
 	for i, h := range holds {
-		stand[i] = h.State.(*hold).readKey(reply.Responses[i])
+		exists[i] = h.State.(*hold).readKey(reply.Responses[i])
 	}
-	return stand, nil
+	return exists, nil
 }
 
 // renew renews the lease, or waits for a renewal that is under way.

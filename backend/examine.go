@@ -44,3 +44,12 @@ type Examiner interface {
 	// examined to the end.
 	Examine(ctx context.Context, report func(Finding)) error
 }
+
+// Good returns a Finding of something that is as it should be.
+func Good(subject, text string) Finding { return Finding{OK, subject, text, ""} }
+
+// Warn returns a Finding of something that will hurt, with what to do about it.
+func Warn(subject, text, advice string) Finding { return Finding{Warning, subject, text, advice} }
+
+// Bad is Warn at the level Fault.
+func Bad(subject, text, advice string) Finding { return Finding{Fault, subject, text, advice} }

@@ -47,12 +47,17 @@ func fail(err error) error {
 func (b *Backend) at(err error) error {
 	var members []string
 	for _, endpoint := range b.client.Endpoints() {
-		if u, err := url.Parse(endpoint); err == nil && u.Host != "" {
-			endpoint = u.Host // without a password
-		}
-		members = append(members, endpoint)
+		members = append(members, hostOf(endpoint))
 	}
 	return backend.At(members, err)
+}
+
+// hostOf returns an endpoint without a password.
+func hostOf(endpoint string) string {
+	if u, err := url.Parse(endpoint); err == nil && u.Host != "" {
+		return u.Host
+	}
+	return endpoint
 }
 
 // isRefused reports that the server has certainly not carried out the request. Lack of

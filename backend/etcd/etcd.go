@@ -124,7 +124,9 @@ type Options struct {
 // A Backend keeps locks in one etcd cluster.
 type Backend struct {
 	client     *clientv3.Client
-	owned      bool
+	owned      bool          // client was made by open
+	ttl        time.Duration // of Config; zero: not known
+	login      *login        // nil: no user is given
 	minTimeout time.Duration // the least timeout of a request
 	prefix     string
 	janitor    backend.Janitor
@@ -152,6 +154,7 @@ var (
 	_ backend.Inspector     = (*Backend)(nil)
 	_ backend.Breaker       = (*Backend)(nil)
 	_ backend.Pinger        = (*Backend)(nil)
+	_ backend.Examiner      = (*Backend)(nil)
 )
 
 // New returns a backend on client, which stays the caller's. A client that

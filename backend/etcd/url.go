@@ -22,7 +22,7 @@ func init() {
 // open makes the first session at once. That proves that the cluster has a leader and
 // that the user may write below the prefix, and saves the first lock the time.
 func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
-	settings, err := clientConfig(cfg)
+	settings, login, err := clientConfig(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -34,25 +34,26 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 	}
 	client.KV = newKV(client)
 	b := New(client, &Options{Prefix: cfg.URL.Path})
-	b.owned = true
+	b.owned, b.ttl, b.login = true, cfg.TTL, login
 	s, err := b.session(ctx, cfg.TTL)
 	if err != nil {
 		_ = b.Close(ctx)
 		return nil, b.at(unavailable(err))
 	}
 	s.unreserve()
-	b.warnOfVersion(cfg.Logger)
+	b.logWarnings(cfg.Logger)
 	return b, nil
 }
 
-func clientConfig(cfg backend.Config) (clientv3.Config, error) {
+// clientConfig returns no login if no user is given.
+func clientConfig(cfg backend.Config) (clientv3.Config, *login, error) {
 	u := cfg.URL
 	if len(u.Hosts) == 0 {
-		return clientv3.Config{}, badURL("want a host")
+		return clientv3.Config{}, nil, badURL("want a host")
 	}
 	security, err := tlsConfig(cfg)
 	if err := errors.Join(err, u.Params.Done()); err != nil {
-		return clientv3.Config{}, err
+		return clientv3.Config{}, nil, err
 	}
 	c := clientv3.Config{
 		Endpoints: u.HostPorts("2379"),
@@ -77,10 +78,12 @@ func clientConfig(cfg backend.Config) (clientv3.Config, error) {
 	for i, host := range c.Endpoints {
 		c.Endpoints[i] = scheme + host
 	}
+	var l *login
 	if credentials := credentialsOf(cfg); credentials != nil {
-		c.DialOptions = append(c.DialOptions, newLogin(credentials).options()...)
+		l = newLogin(credentials)
+		c.DialOptions = append(c.DialOptions, l.options()...)
 	}
-	return c, nil
+	return c, l, nil
 }
 
 // reconnect pauses for less than gRPC's default, two minutes, which outlasts a lease.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"strings"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -14,6 +15,9 @@ type Snapshot = backend.Snapshot
 
 // A Party is one holder of a lock, or one waiter. What the server does not know is zero.
 type Party = backend.Party
+
+// A Finding is one result of [Client.Examine], good or bad.
+type Finding = backend.Finding
 
 // An Info says where the locks of a client are.
 type Info struct {
@@ -50,6 +54,29 @@ func (c *Client) Ping(ctx context.Context) error {
 	})
 	return err
 }
+
+// Examine looks at the server for what would hurt locks, such as a setting that lets it
+// forget them, and calls report for each thing that it has looked at, one call at a time.
+// It takes some seconds at most. ErrUnsupported says that the backend cannot be examined;
+// any other error says that the server could not be examined to the end.
+func (c *Client) Examine(ctx context.Context, report func(Finding)) error {
+	if err := c.checkAsk(ctx, "examine", ""); err != nil {
+		return err
+	}
+	examiner, ok := c.backend.(backend.Examiner)
+	if !ok {
+		return newError("examine", "", ErrUnsupported)
+	}
+	ctx, cancel := backend.Bound(ctx, examineTimeout)
+	defer cancel()
+	if err := examiner.Examine(ctx, report); err != nil {
+		return newError("examine", "", err)
+	}
+	return nil
+}
+
+// examineTimeout is how long a server may take to be examined.
+const examineTimeout = 10 * time.Second
 
 // Inspect asks the server who holds the lock of that name and who waits for it, in any
 // client. A lock that nobody holds or waits for is an empty Snapshot. Inspect only

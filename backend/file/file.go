@@ -37,6 +37,7 @@ var (
 	_ backend.Renewer    = (*Backend)(nil)
 	_ backend.Downgrader = (*Backend)(nil)
 	_ backend.Transferer = (*Backend)(nil)
+	_ backend.Examiner   = (*Backend)(nil)
 	_ backend.Inspector  = (*Backend)(nil)
 	_ backend.Breaker    = (*Backend)(nil)
 	_ backend.Pinger     = (*Backend)(nil)

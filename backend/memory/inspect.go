@@ -14,6 +14,15 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 	return "", b.exchange(ctx, func() error { return nil })
 }
 
+// Examine implements backend.Examiner.
+func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) error {
+	err := b.exchange(ctx, func() error { return nil })
+	if err == nil {
+		report(backend.Good("scope", "locks are in the memory of this process, and exclude nobody outside it"))
+	}
+	return err
+}
+
 // Inspect implements backend.Inspector.
 func (b *Backend) Inspect(ctx context.Context, name string) (s backend.Snapshot, err error) {
 	err = b.exchange(ctx, func() error {

@@ -260,6 +260,7 @@ var (
 	_ backend.Transferer    = (*Backend)(nil)
 	_ backend.BatchReleaser = (*Backend)(nil)
 	_ backend.MinTTLer      = (*Backend)(nil)
+	_ backend.Examiner      = (*Backend)(nil)
 	_ backend.Inspector     = (*Backend)(nil)
 	_ backend.Pinger        = (*Backend)(nil)
 )

@@ -5,7 +5,11 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -33,61 +37,275 @@ func (b *Backend) checkServers(ctx context.Context) error {
 	if err != nil {
 		return fail(err)
 	}
-	b.checkScripts(ctx)
 	if b.cluster == nil {
-		return b.checkServer(ctx, b.client)
+		info, err := b.readInfo(ctx, b.client)
+		if err != nil {
+			return err
+		}
+		b.warn(b.atOpening(ctx, b.client, info))
+	} else {
+		err = b.cluster.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			info, err := b.readInfo(ctx, node)
+			if err == nil {
+				b.warn(b.atOpening(ctx, node, info))
+			}
+			return err
+		})
 	}
-	err = b.cluster.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-		return b.checkServer(ctx, node)
-	})
+	b.warn(b.checkScripts(ctx))
 	if err != nil {
 		return fail(err)
 	}
 	return nil
 }
 
-// checkServer fails only if what the server says of itself does not fit.
-func (b *Backend) checkServer(ctx context.Context, c redis.Cmdable) error {
-	info, err := c.Info(ctx, "memory", "replication", "cluster").Result()
+// warn logs what is not as it should be.
+func (b *Backend) warn(findings []backend.Finding) {
+	for _, f := range findings {
+		if f.Level > backend.OK {
+			b.log.Warn("dlock: "+f.Text, "advice", f.Advice)
+		}
+	}
+}
+
+// Examine implements backend.Examiner. It looks at every master of a cluster.
+func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) error {
+	err := guard(func() error {
+		if err := b.awaitReady(ctx); err != nil {
+			return fail(err)
+		}
+		all(b.checkScripts(ctx), report)
+		all(b.checkSubscribe(ctx), report)
+		if b.cluster == nil {
+			return b.examineServer(ctx, b.client, report)
+		}
+		var mu sync.Mutex
+		return b.cluster.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			return b.examineServer(ctx, node, func(f backend.Finding) {
+				mu.Lock()
+				defer mu.Unlock()
+				f.Text = node.Options().Addr + ": " + f.Text
+				report(f)
+			})
+		})
+	})
+	if err != nil && !errors.Is(err, backend.ErrInvalidConfig) {
+		err = fail(err)
+	}
+	return err
+}
+
+func all(findings []backend.Finding, report func(backend.Finding)) {
+	for _, f := range findings {
+		report(f)
+	}
+}
+
+func (b *Backend) examineServer(ctx context.Context, c redis.UniversalClient, report func(backend.Finding)) error {
+	before := time.Now()
+	now, err := c.Time(ctx).Result()
 	if err != nil {
-		// Some servers know one section at a time, and some users none.
-		info, _ = c.Info(ctx).Result()
+		return err
 	}
-	if b.cluster == nil && strings.Contains(info, "cluster_enabled:1") {
-		return invalid("the server is a node of a cluster: open it as redis+cluster")
+	info, err := b.readInfo(ctx, c)
+	if err != nil {
+		return err
 	}
-	found := serverWarnings(info)
+	all(b.atOpening(ctx, c, info), report)
+	report(checkMemory(info))
+	report(checkClock(now, before, time.Now()))
+	report(b.checkReplicas(info))
+	if !b.member {
+		report(checkPersistence(info))
+	}
+	report(checkScan(c.Scan(ctx, 0, "", 1).Err()))
+	return nil
+}
+
+// atOpening is what a client that opens looks at, too.
+func (b *Backend) atOpening(ctx context.Context, c redis.Cmdable, info info) []backend.Finding {
+	out := []backend.Finding{checkVersion(info), checkEviction(info), checkRole(info)}
 	if b.member {
 		config, err := c.ConfigGet(ctx, appendSettings).Result()
 		save := c.ConfigGet(ctx, "save").Val()
-		found = append(found, memoryLoss(config, save["save"], err)...)
+		out = append(out, memoryLoss(config, save["save"], err)...)
 	}
-	for _, w := range found {
-		b.log.Warn("dlock: " + w)
+	return out
+}
+
+// An info is what a server says of itself: the fields of INFO.
+type info map[string]string
+
+// readInfo fails if what the server says of itself does not fit.
+func (b *Backend) readInfo(ctx context.Context, c redis.Cmdable) (info, error) {
+	text, err := c.Info(ctx, "server", "memory", "replication", "persistence", "cluster").Result()
+	if err != nil {
+		// Some servers know one section at a time, and some users none.
+		text, _ = c.Info(ctx).Result()
 	}
-	return nil
+	fields := parseInfo(text)
+	if b.cluster == nil && fields["cluster_enabled"] == "1" {
+		return nil, invalid("the server is a node of a cluster: open it as redis+cluster")
+	}
+	return fields, nil
+}
+
+func parseInfo(text string) info {
+	fields := make(info)
+	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), ":")
+		fields[name] = strings.TrimSpace(value)
+	}
+	return fields
+}
+
+func (i info) number(field string) int64 {
+	n, _ := strconv.ParseInt(i[field], 10, 64)
+	return n
+}
+
+// checkVersion looks for a server that is too old for the scripts.
+func checkVersion(i info) backend.Finding {
+	const subject = "version"
+	version, name := i["redis_version"], "Redis"
+	if i["valkey_version"] != "" {
+		version, name = i["valkey_version"], "Valkey"
+	}
+	var major, minor int
+	_, err := fmt.Sscanf(version, "%d.%d", &major, &minor)
+	switch {
+	case err != nil:
+		return backend.Good(subject, "the server does not tell its version")
+	case name == "Redis" && (major < 6 || major == 6 && minor < 2):
+		return backend.Bad(subject, "the server is Redis "+version+", which is too old", "use Redis 6.2 or later, or Valkey")
+	}
+	return backend.Good(subject, name+" "+version)
+}
+
+func checkEviction(i info) backend.Finding {
+	const subject = "eviction"
+	policy := i["maxmemory_policy"]
+	switch {
+	case policy == "":
+		return backend.Good(subject, "the server does not tell what it evicts")
+	case policy != "noeviction" && i["maxmemory"] != "0":
+		return backend.Warn(subject, "the server may evict locks: its maxmemory-policy is "+policy, "set maxmemory-policy to noeviction")
+	}
+	return backend.Good(subject, "no lock is evicted")
+}
+
+func checkRole(i info) backend.Finding {
+	const subject = "role"
+	switch {
+	case i["role"] != "slave":
+		return backend.Good(subject, "the server is a master")
+	case i["slave_read_only"] == "1":
+		return backend.Bad(subject, "the server is a read-only replica, no lock will work", "use the address of its master, or Sentinel")
+	}
+	return backend.Warn(subject, "the server is a replica: its master does not know its locks", "use the address of its master, or Sentinel")
+}
+
+// checkMemory warns of a server that is about to refuse writes.
+func checkMemory(i info) backend.Finding {
+	const subject = "memory"
+	used, most := i.number("used_memory"), i.number("maxmemory")
+	if most > 0 && used > most/10*9 {
+		return backend.Warn(subject, fmt.Sprintf("%d %% of maxmemory are used: a full server grants no lock, and keeps those that are held", used*100/most),
+			"raise maxmemory, or give locks a server of their own")
+	}
+	return backend.Good(subject, "there is memory for more locks")
+}
+
+// maxClockError is how far clocks may be apart: tokens follow the server's.
+const maxClockError = time.Second
+
+// checkClock compares the server's clock with ours, which was between before and after.
+func checkClock(server, before, after time.Time) backend.Finding {
+	const subject = "clock"
+	off := max(before.Sub(server), server.Sub(after), 0)
+	if off > maxClockError {
+		return backend.Warn(subject, fmt.Sprintf("the server's clock and the one here are %v apart", off.Round(time.Millisecond)),
+			"run NTP on both: tokens follow the server's clock, and have to grow when another server takes its place")
+	}
+	return backend.Good(subject, "the server's clock is right")
+}
+
+// checkReplicas compares the replicas there are with those that have to acknowledge.
+func (b *Backend) checkReplicas(i info) backend.Finding {
+	const subject = "replicas"
+	want, have := int64(b.replicas), i.number("connected_slaves")
+	switch {
+	case i["role"] == "slave", want == 0 && have == 0:
+		return backend.Good(subject, "there are none, and none are asked for")
+	case have < want:
+		return backend.Bad(subject, fmt.Sprintf("%d have to acknowledge each lock, and %d are connected", want, have), "start replicas, or lower dlock.replicas")
+	case want == 0:
+		return backend.Warn(subject, fmt.Sprintf("%d are connected, and none has to acknowledge a lock: a failover may forget the last ones", have),
+			"set dlock.replicas=1, use fencing tokens, or a quorum of servers")
+	}
+	return backend.Good(subject, fmt.Sprintf("%d of %d have to acknowledge each lock", want, have))
+}
+
+// checkPersistence says what the server knows after a restart.
+func checkPersistence(i info) backend.Finding {
+	const subject = "restart"
+	switch {
+	case i["aof_enabled"] == "1":
+		return backend.Good(subject, "locks outlive a restart of the server, but for those of the last second unless appendfsync is always")
+	case i["aof_enabled"] == "":
+		return backend.Good(subject, "the server does not tell what it keeps")
+	}
+	return backend.Warn(subject, "a server that restarts has forgotten locks that are held: appendonly is no", "set appendonly to yes, or use fencing tokens")
+}
+
+func checkScan(err error) backend.Finding {
+	const subject = "names"
+	if err != nil {
+		return backend.Warn(subject, "the user may not list names: "+err.Error(), "allow it +scan, for dlock ls")
+	}
+	return backend.Good(subject, "names can be listed")
+}
+
+// checkSubscribe listens on a channel for a moment.
+func (b *Backend) checkSubscribe(ctx context.Context) []backend.Finding {
+	const subject = "messages"
+	ctx, cancel := backend.Bound(ctx, openTimeout)
+	defer cancel()
+	channel := channelPrefix + "probe:" + rand.Text()
+	listen := b.client.Subscribe
+	if b.cluster != nil {
+		channel, listen = string(lockKey("probe:"+rand.Text()))+shardChannel, b.client.SSubscribe
+	}
+	subscription := listen(ctx, channel)
+	defer subscription.Close()
+	if _, err := subscription.Receive(ctx); err != nil {
+		return []backend.Finding{backend.Warn(subject, "no subscription: "+err.Error()+": who waits asks again and again", "allow the user +subscribe, +ssubscribe and the channels of dlock")}
+	}
+	return []backend.Finding{backend.Good(subject, "who waits is told")}
 }
 
 // memoryLoss says what a member of a quorum may have forgotten after a restart, by its
 // settings.
-func memoryLoss(config map[string]string, save string, err error) (out []string) {
+func memoryLoss(config map[string]string, save string, err error) (out []backend.Finding) {
+	const subject = "restart"
+	const takesNoPart = "; after a restart it takes no part until every lease of before has run out"
 	switch {
 	case err != nil:
-		return []string{"the server does not show its settings (CONFIG GET): after a restart it takes no part until every lease of before has run out"}
+		return []backend.Finding{backend.Warn(subject, "the server does not show its settings (CONFIG GET)"+takesNoPart, "allow the user +config|get")}
 	case isDurable(config):
-		return nil
+		return []backend.Finding{backend.Good(subject, "the server has all locks after a restart")}
 	case save != "":
-		out = append(out, "the server restarts with a snapshot of some time ago: its save points are "+save)
+		out = append(out, backend.Warn(subject, "the server restarts with a snapshot of some time ago: its save points are "+save+takesNoPart, `set save to ""`))
 	}
 	switch {
 	case config["appendonly"] != "yes":
 	case config["appendfsync"] == "always":
-		out = append(out, "the server may restart without its last writes: no-appendfsync-on-rewrite is yes, and could be no")
+		out = append(out, backend.Warn(subject, "the server may restart without its last writes: no-appendfsync-on-rewrite is yes"+takesNoPart, "set no-appendfsync-on-rewrite to no"))
 	default:
-		out = append(out, "the server may restart without its last writes: its appendfsync is "+config["appendfsync"]+", and could be always")
+		out = append(out, backend.Warn(subject, "the server may restart without its last writes: its appendfsync is "+config["appendfsync"]+takesNoPart, "set appendfsync to always, or appendonly to no"))
 	}
-	if len(out) > 0 {
-		out = append(out, "after a restart the server takes no part until every lease of before has run out")
+	if len(out) == 0 {
+		out = append(out, backend.Good(subject, "the server is empty after a restart, and takes no part until every lease of before has run out"))
 	}
 	return out
 }
@@ -110,7 +328,8 @@ func (b *Backend) awaitReady(ctx context.Context) error {
 
 // checkScripts runs each command of the scripts once, on a lock that nobody
 // knows.
-func (b *Backend) checkScripts(ctx context.Context) {
+func (b *Backend) checkScripts(ctx context.Context) (out []backend.Finding) {
+	const subject = "scripts"
 	name := "probe:" + rand.Text()
 	keys := lockKey(name)
 	publish, numsub, channel := "publish", "numsub", channelPrefix+name
@@ -119,31 +338,13 @@ func (b *Backend) checkScripts(ctx context.Context) {
 	}
 	a, err := b.run(ctx, openTimeout, probeScript, probeScript.callWith(keys, 2, channel, publish, numsub))
 	if err != nil {
-		b.log.Warn("dlock: the server refuses scripts, no lock will work", "error", err)
-		return
+		return append(out, backend.Bad(subject, "the server refuses scripts, no lock will work: "+err.Error(), "allow the user +eval and +evalsha"))
 	}
 	for _, denied := range a.values {
-		b.log.Warn("dlock: the server refuses a command that locks need", "error", denied)
+		out = append(out, backend.Bad(subject, fmt.Sprintf("the server refuses a command that locks need: %v", denied), "allow the user what README lists"))
 	}
-}
-
-// serverWarnings reads INFO and says what there is to be feared.
-func serverWarnings(info string) []string {
-	fields := make(map[string]string)
-	for lines := bufio.NewScanner(strings.NewReader(info)); lines.Scan(); {
-		name, value, _ := strings.Cut(lines.Text(), ":")
-		fields[name] = strings.TrimSpace(value)
-	}
-	var out []string
-	policy := fields["maxmemory_policy"]
-	if policy != "" && policy != "noeviction" && fields["maxmemory"] != "0" {
-		out = append(out, "the server may evict locks: its maxmemory-policy is "+policy+", and should be noeviction")
-	}
-	if fields["role"] == "slave" {
-		if fields["slave_read_only"] == "1" {
-			return append(out, "the server is a read-only replica, no lock will work")
-		}
-		out = append(out, "the server is a replica: its master does not know its locks")
+	if len(out) == 0 {
+		out = append(out, backend.Good(subject, "every command that locks need is allowed"))
 	}
 	return out
 }

@@ -248,6 +248,7 @@ var (
 	_ backend.BatchReleaser = (*Backend)(nil)
 	_ backend.Expirer       = (*Backend)(nil)
 	_ backend.TokenRegister = (*Backend)(nil)
+	_ backend.Examiner      = (*Backend)(nil)
 	_ backend.Inspector     = (*Backend)(nil)
 	_ backend.Breaker       = (*Backend)(nil)
 	_ backend.Pinger        = (*Backend)(nil)

@@ -30,6 +30,7 @@ var (
 	_ backend.Downgrader    = (*Backend)(nil)
 	_ backend.Transferer    = (*Backend)(nil)
 	_ backend.BatchReleaser = (*Backend)(nil)
+	_ backend.Examiner      = (*Backend)(nil)
 	_ backend.Inspector     = (*Backend)(nil)
 	_ backend.Breaker       = (*Backend)(nil)
 	_ backend.Pinger        = (*Backend)(nil)

@@ -1,0 +1,99 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// health is what Examine asks: the version, how many locks there are, and how many
+// connections there may be and are.
+const health = `SELECT current_setting('server_version_num')::int8, (SELECT count(*) FROM pg_locks),
+	current_setting('max_connections')::int8 - current_setting('superuser_reserved_connections')::int8,
+	(SELECT count(*) FROM pg_stat_activity WHERE datid IS NOT NULL)`
+
+// Examine implements backend.Examiner. It makes a connection of its own, which looks for
+// what every connection looks for: a pooler, a standby, the sequences, advisory locks
+// that exclude.
+func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) error {
+	rows, err := b.read(ctx, health)
+	if err != nil {
+		return err
+	}
+	var n []int64
+	if len(rows) == 1 {
+		for _, text := range rows[0] {
+			v, err := strconv.ParseInt(string(text), 10, 64)
+			if err == nil {
+				n = append(n, v)
+			}
+		}
+	}
+	if len(n) != 4 {
+		return backend.Fail(backend.ErrUnavailable, errProtocol)
+	}
+	report(checkVersion(n[0]))
+	report(b.checkPooler())
+	report(checkLockTable(n[1], b.room.Load()))
+	report(b.checkConnections(n[2], n[3]))
+	report(b.checkDial(ctx))
+	return nil
+}
+
+func checkVersion(num int64) backend.Finding {
+	const subject = "version"
+	text := "the server is Postgres " + versionName(num)
+	if num < leaseVersion {
+		return backend.Warn(subject, text+": it does not end idle sessions, so that the locks of a process that is stopped stay", "use Postgres 14 or later")
+	}
+	return backend.Good(subject, text)
+}
+
+func (b *Backend) checkPooler() backend.Finding {
+	const subject = "pooler"
+	if b.opts.SessionPooler {
+		return backend.Warn(subject, "pooler=session is set: whether the pooler works by session cannot be checked", "connect to the server itself if you can")
+	}
+	return backend.Good(subject, "no pooler stands before the server")
+}
+
+// checkLockTable compares the locks of all programs with the room for them.
+func checkLockTable(used, room int64) backend.Finding {
+	const subject = "lock table"
+	text := fmt.Sprintf("%d locks of all kinds, and room for about %d", used, room)
+	if used > room/2 {
+		return backend.Warn(subject, text, "raise max_locks_per_transaction: statements of every program fail in a full table")
+	}
+	return backend.Good(subject, text)
+}
+
+func (b *Backend) checkConnections(most, used int64) backend.Finding {
+	const subject = "connections"
+	text := fmt.Sprintf("%d of %d are in use, and this client may need %d", used, most, b.opts.MaxConns)
+	if most-used < int64(b.opts.MaxConns) {
+		return backend.Warn(subject, text, "raise max_connections, or lower max_conns")
+	}
+	return backend.Good(subject, text)
+}
+
+// checkDial makes a session as holds have it, and ends it.
+func (b *Backend) checkDial(ctx context.Context) backend.Finding {
+	const subject = "locks"
+	ctx, cancel := backend.Bound(ctx, backend.FirstAnswer)
+	defer cancel()
+	s, err := b.take(ctx, asideLease)
+	if err == nil {
+		err = checkLocks(ctx, s)
+		b.putBack(s)
+	}
+	switch {
+	case err == nil:
+		return backend.Good(subject, "a lock was taken, is in the server's list, and was given back")
+	case errors.Is(err, errNoRoom):
+		return backend.Warn(subject, "this client has as many connections as it may: no lock was tried", "raise max_conns")
+	}
+	return backend.Bad(subject, err.Error(), "see the package's permissions")
+}

@@ -1,0 +1,29 @@
+package quorum_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// What is found names its node; a node that is silent costs a warning, and too many of
+// them make a fault.
+func TestExamine(t *testing.T) {
+	for silent, want := range []backend.Level{backend.OK, backend.Warning, backend.Fault} {
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			b := s.backendOf(t)
+			s.freeze(silent)
+			defer s.thaw()
+			worst := backend.OK
+			named := 0
+			ok(t, b.Examine(t.Context(), func(f backend.Finding) {
+				worst = max(worst, f.Level)
+				if strings.HasPrefix(f.Text, "node ") {
+					named++
+				}
+			}))
+			must(t, worst == want && named == 3, "%d silent: level %v, %d nodes", silent, worst, named)
+		})
+	}
+}

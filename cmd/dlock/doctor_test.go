@@ -1,0 +1,56 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+func TestDoctorOnFiles(t *testing.T) {
+	s := newShell(t, "LC_ALL=C.UTF-8")
+	s.expectOutput([]string{"doctor"}, "✓ answers", "✓ directory", "✓ space", "no fault")
+	s.expectOutput([]string{"doctor", "file://" + s.dir}, "✓ directory  "+s.dir)
+	_, p := s.run("doctor", "--json")
+	for lines := bufio.NewScanner(bytes.NewReader(p.out.Bytes())); lines.Scan(); {
+		var f struct{ Level, Subject, Text, Advice string }
+		if err := json.Unmarshal(lines.Bytes(), &f); err != nil || f.Subject == "" || f.Text == "" || (f.Level == "ok") != (f.Advice == "") {
+			t.Errorf("%v: %s", err, lines.Text())
+		}
+	}
+	s.start("doctor", "a", "b").expect(exitUsage, "want dlock doctor")
+	s.start("doctor", "redis://127.0.0.1:1").expect(exitUnavailable, "cannot be reached")
+}
+
+// A server that is configured well has nothing but good findings; each fault of one that
+// is not has a line, with what to do, and no password.
+func TestDoctorOnRedis(t *testing.T) {
+	good := server.Start(t, server.Redis{AppendOnly: true})
+	s := newShell(t, "LC_ALL=C")
+	s.expectOutput([]string{"doctor", "redis://" + good.Addr()}, "+ answers", "+ scripts", "+ messages", "+ version", "no fault, no warning")
+
+	weak := "--user weak on >secret ~* resetchannels -@all +hello +auth +ping +select +client|setname +info +time +eval +evalsha +hset"
+	bad := server.Start(t, server.Redis{Args: append(strings.Fields(weak), "--maxmemory", "10gb", "--maxmemory-policy", "allkeys-lru")})
+	for url, want := range map[string][]string{
+		"redis://" + bad.Addr():                        {"! eviction", "maxmemory-policy to noeviction", "! restart", "appendonly"},
+		"redis://weak:secret@" + bad.Addr():            {"x scripts", "x scripts   the server refuses a command", "! messages", "! names", "+scan"},
+		"redis://" + good.Addr() + "?dlock.replicas=1": {"x replicas", "dlock.replicas"},
+	} {
+		code, p := s.run("doctor", url)
+		out := p.out.String()
+		for _, text := range want {
+			if !strings.Contains(out, text) {
+				t.Errorf("%s: %q is not in\n%s", url, text, out)
+			}
+		}
+		if strings.Contains(out, "secret") {
+			t.Errorf("the password is in %s", out)
+		}
+		if hasFault := strings.Contains(out, "\nx "); (code == exitFailed) != hasFault {
+			t.Errorf("%s: exit code %d of\n%s", url, code, out)
+		}
+	}
+}

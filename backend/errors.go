@@ -106,10 +106,12 @@ func (n NoAnswer) Error() string { return fmt.Sprintf("no answer within %v", tim
 
 // WaitEnded is the error of an Acquire whose ctx is done: ErrHeld if the
 // server has said that the lock is held or the request queued, otherwise
-// ErrUnavailable, either with the Cause of ctx.
+// ErrUnavailable, either with the Cause of ctx. A ctx that was ended by [NoAnswer] is
+// always ErrUnavailable: the answer has come too late to keep the request waiting.
 func WaitEnded(ctx context.Context, answered bool) error {
-	if answered {
-		return Fail(ErrHeld, Cause(ctx))
+	cause := Cause(ctx)
+	if _, late := errors.AsType[NoAnswer](cause); answered && !late {
+		return Fail(ErrHeld, cause)
 	}
-	return Fail(ErrUnavailable, Cause(ctx))
+	return Fail(ErrUnavailable, cause)
 }

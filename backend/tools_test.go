@@ -128,6 +128,18 @@ func TestWaitEnded(t *testing.T) {
 	}
 }
 
+// A request that the server has left without an answer for too long is not refused because
+// somebody has the lock, even if an answer came at the last moment: it could have waited.
+func TestWaitEndedByNoAnswer(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(NoAnswer(time.Second))
+	for _, answered := range []bool{false, true} {
+		if err := WaitEnded(ctx, answered); !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrHeld) {
+			t.Errorf("answered %v: %v", answered, err)
+		}
+	}
+}
+
 func TestMargin(t *testing.T) {
 	for granted, want := range map[time.Duration]time.Duration{
 		10 * time.Millisecond: 5 * time.Millisecond,

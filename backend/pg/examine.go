@@ -37,7 +37,7 @@ func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) err
 	}
 	report(checkVersion(n[0]))
 	report(b.checkPooler())
-	report(checkLockTable(n[1], b.room.Load()))
+	report(checkLockTable(n[1], b.lockTableSize.Load()))
 	report(b.checkConnections(n[2], n[3]))
 	report(b.checkDial(ctx))
 	return nil
@@ -84,7 +84,7 @@ func (b *Backend) checkDial(ctx context.Context) backend.Finding {
 	const subject = "locks"
 	ctx, cancel := backend.Bound(ctx, backend.FirstAnswer)
 	defer cancel()
-	s, err := b.take(ctx, asideLease)
+	s, err := b.takeForWait(ctx, listenLease)
 	if err == nil {
 		err = checkLocks(ctx, s)
 		b.putBack(s)
@@ -92,7 +92,7 @@ func (b *Backend) checkDial(ctx context.Context) backend.Finding {
 	switch {
 	case err == nil:
 		return backend.Good(subject, "a lock was taken, is in the server's list, and was given back")
-	case errors.Is(err, errNoRoom):
+	case errors.Is(err, errNoConnection):
 		return backend.Warn(subject, "this client has as many connections as it may: no lock was tried", "raise max_conns")
 	}
 	return backend.Bad(subject, err.Error(), "see the package's permissions")

@@ -284,15 +284,16 @@ func TestLateAnswerRevivesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var k *Keeper
 		o := newOwner()
-		k = newKeeper(renewFunc(func(ctx context.Context, h *backend.Hold) error {
+		k = newKeeper(renewFunc(func(_ context.Context, h *backend.Hold) error {
 			k.mu.Lock()
 			k.timer.Stop()
 			k.mu.Unlock()
 			time.Sleep(time.Minute)
-			return extend(ctx, h)
+			h.Sent, h.Granted = time.Now(), h.TTL // whatever the limit of the attempt was
+			return nil
 		}))
 		defer k.Close()
-		add(t, k, granted(30*time.Second), o)
+		add(t, k, granted(30*time.Second), o).Tell()
 		time.Sleep(2 * time.Minute)
 		if len(o.lost) != 1 || len(o.renewed) > 0 {
 			t.Errorf("lost %d times and renewed %d times after its end, want lost once", len(o.lost), len(o.renewed))

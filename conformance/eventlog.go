@@ -96,7 +96,7 @@ func (a *eventLog) String() string {
 func (s *scenario) tell() {
 	s.Logf("who held what:\n%sTTL %v, of which a holder counts on %v; limit of the property %v, it took %v; %s",
 		s.log.String(), s.TTL, s.TTL-backend.Margin(s.TTL), s.limit,
-		time.Since(s.log.start).Round(time.Millisecond), clock.since(s.log.start))
+		time.Since(s.log.start).Round(time.Millisecond), stallTime.since(s.log.start))
 	s.Logf("run it again: %s", again(s.TB.Name()))
 }
 

@@ -112,13 +112,13 @@ func TestWhatTheHarnessCannotDoIsNotPassed(t *testing.T) {
 // What a failure tells: who held what since when under which token, what each
 // believed, the limits, and whether there was a processor.
 func TestFailureTellsWhoHeldWhat(t *testing.T) {
-	clock.mu.Lock()
-	before := clock.stalls
-	clock.mu.Unlock()
+	stallTime.mu.Lock()
+	before := stallTime.stalls
+	stallTime.mu.Unlock()
 	defer func() {
-		clock.mu.Lock()
-		defer clock.mu.Unlock()
-		clock.stalls = before
+		stallTime.mu.Lock()
+		defer stallTime.mu.Unlock()
+		stallTime.stalls = before
 	}()
 	h := ownHarness()
 	h.Name = "told"
@@ -127,7 +127,7 @@ func TestFailureTellsWhoHeldWhat(t *testing.T) {
 		s := newScenario(r, &h, limit)
 		lease := s.locked(s.open().Mutex(s.name))
 		token = lease.Token()
-		clock.add(stall{time.Now(), 2100 * time.Millisecond})
+		stallTime.add(stall{time.Now(), 2100 * time.Millisecond})
 		s.Fatal("this fails")
 	})
 	for _, want := range []string{

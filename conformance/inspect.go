@@ -66,7 +66,7 @@ func (s *scenario) shows(i backend.Inspector, name, what string, cond func(backe
 			return
 		}
 		s.pass(time.Millisecond)
-		if time.Since(start)-clock.stalled(start) > 5*s.TTL {
+		if time.Since(start)-stallTime.stalled(start) > 5*s.TTL {
 			s.Fatalf("Inspect does not show %s but %+v", what, last)
 		}
 	}
@@ -196,7 +196,7 @@ func inspectLeavesNothing(s *scenario) {
 		s.ok(err)
 	}
 	var after []string
-	for start := time.Now(); time.Since(start)-clock.stalled(start) < s.TTL; s.pass(time.Millisecond) {
+	for start := time.Now(); time.Since(start)-stallTime.stalled(start) < s.TTL; s.pass(time.Millisecond) {
 		if after = s.Residue(s.TB); len(after) <= len(before) {
 			return // the server may notice later that a connection has ended
 		}

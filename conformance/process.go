@@ -16,9 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/clock"
 )
 
 // childEnv makes a test binary that Main runs a process of the suite: it names
@@ -37,15 +36,6 @@ func Main(m *testing.M) int {
 		return 0
 	}
 	return m.Run()
-}
-
-// now reads the machine's monotonic clock, which all processes share.
-func now() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic(err)
-	}
-	return ts.Nano()
 }
 
 // A process is another process with a client of its own, driven line by line:
@@ -201,10 +191,10 @@ func serve(url string, in io.Reader, out io.Writer) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				fmt.Fprintf(out, "%s %d error %q\n", id, now(), err.Error())
+				fmt.Fprintf(out, "%s %d error %q\n", id, clock.Now(), err.Error())
 				return
 			}
-			fmt.Fprintf(out, "%s %d ok %s\n", id, now(), result)
+			fmt.Fprintf(out, "%s %d ok %s\n", id, clock.Now(), result)
 		}()
 	}
 	return lines.Err()
@@ -311,7 +301,7 @@ func (w *worker) lock(wait bool, handle, name, mode string, opts ...dlock.Option
 	go func() {
 		<-lease.Done()
 		w.mu.Lock()
-		w.lost[handle] = now()
+		w.lost[handle] = clock.Now()
 		w.mu.Unlock()
 	}()
 	return strconv.FormatUint(lease.Token(), 10), nil
@@ -331,9 +321,9 @@ func (w *worker) sell(name, file string, n int) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		start := now()
+		start := clock.Now()
 		err = addOne(file)
-		end := now()
+		end := clock.Now()
 		token := lease.Token()
 		if e := lease.Unlock(context.Background()); err == nil {
 			err = e

@@ -38,7 +38,7 @@ var scenarioCount atomic.Int64
 // newScenario prepares t for one property. Every client that it opens is closed
 // at its end.
 func newScenario(t testing.TB, h *Harness, limit time.Duration) *scenario {
-	clock.run()
+	stallTime.run()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	s := &scenario{
 		TB: t, Harness: h, ctx: ctx, limit: limit,
@@ -399,7 +399,7 @@ func (s *scenario) soon(d time.Duration, what string, cond func() bool) {
 			s.Fatalf("never: %s", what)
 		case <-time.After(time.Millisecond):
 		}
-		if passed := time.Since(start) - clock.stalled(start); passed > d && !cond() {
+		if passed := time.Since(start) - stallTime.stalled(start); passed > d && !cond() {
 			s.Fatalf("not within %v: %s", d, what)
 		}
 	}

@@ -27,7 +27,7 @@ const (
 	stallsKept = 1000
 )
 
-var clock stallClock
+var stallTime stallClock
 
 // run starts the clock, once in the life of a process.
 func (c *stallClock) run() {

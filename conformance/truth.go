@@ -105,7 +105,7 @@ func (s *scenario) writerBetweenReaders(peers []*Peer) bool {
 	s.pass(3 * s.TTL)
 	w.waits("the writer got in beside a reader")
 	inOrder := second.waiting()
-	if !inOrder && (!s.OrderByClients || clock.stalled(start) == 0) {
+	if !inOrder && (!s.OrderByClients || stallTime.stalled(start) == 0) {
 		second.waits("a reader overtook the writer")
 	}
 	s.unlock(first)

@@ -84,7 +84,7 @@ func zkOperator(t testing.TB, addr, password string) *gozk.Conn {
 }
 
 func (z *zkServer) guard(t testing.TB) {
-	must(t, server.WhenConnected(func() error {
+	must(t, server.WhenConnected(gozk.ErrNoServer, func() error {
 		_, err := z.conn.Create(zkGuarded, nil, gozk.FlagPersistent, gozk.DigestACL(gozk.PermAll, "user", "right"))
 		return err
 	}))
@@ -105,7 +105,7 @@ func (z *zkServer) queue(t testing.TB, name string) []string {
 }
 
 func (z *zkServer) children(t testing.TB, path string) (nodes []string) {
-	err := server.WhenConnected(func() (err error) {
+	err := server.WhenConnected(gozk.ErrNoServer, func() (err error) {
 		nodes, _, err = z.conn.Children(path)
 		return err
 	})
@@ -140,7 +140,7 @@ func (z *zkServer) waiting(t testing.TB, name string) int {
 func (z *zkServer) evict(t testing.TB, name string) {
 	nodes := z.queue(t, name)
 	for _, node := range nodes[:zkHolders(nodes)] {
-		must(t, server.WhenConnected(func() error { return z.conn.Delete(zkPath(name)+"/"+node, -1) }))
+		must(t, server.WhenConnected(gozk.ErrNoServer, func() error { return z.conn.Delete(zkPath(name)+"/"+node, -1) }))
 	}
 }
 
@@ -157,20 +157,20 @@ func (z *zkServer) residue(t testing.TB) (left []string) {
 
 // foreign puts a node in the place of a lock that cannot have children.
 func (z *zkServer) foreign(t testing.TB, name string) func() error {
-	must(t, server.WhenConnected(func() error {
+	must(t, server.WhenConnected(gozk.ErrNoServer, func() error {
 		_, err := z.conn.CreateContainer(zkRoot, nil, gozk.FlagContainer, gozk.WorldACL(gozk.PermAll))
 		if errors.Is(err, gozk.ErrNodeExists) {
 			return nil
 		}
 		return err
 	}))
-	must(t, server.WhenConnected(func() error {
+	must(t, server.WhenConnected(gozk.ErrNoServer, func() error {
 		_, err := z.conn.Create(zkPath(name), []byte("foreign"), gozk.FlagEphemeral, gozk.WorldACL(gozk.PermAll))
 		return err
 	}))
 	return func() error {
 		var data []byte
-		err := server.WhenConnected(func() (err error) {
+		err := server.WhenConnected(gozk.ErrNoServer, func() (err error) {
 			data, _, err = z.conn.Get(zkPath(name))
 			return err
 		})

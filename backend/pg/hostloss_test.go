@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
-	"github.com/dlock-go/dlock/internal/chaos"
+	"github.com/dlock-go/dlock/internal/clock"
 	"github.com/dlock-go/dlock/internal/server"
 )
 
@@ -54,7 +54,7 @@ func TestHostVanishes(t *testing.T) {
 	h.vanish()
 	lease, err := client.Mutex("job").Lock(testContext(t))
 	must(t, err)
-	granted := chaos.Now()
+	granted := clock.Now()
 
 	var lost int64
 	if !said.Scan() {
@@ -82,7 +82,7 @@ func tenant(url string) error {
 	}
 	fmt.Println("held")
 	<-lease.Done()
-	fmt.Println("lost", chaos.Now())
+	fmt.Println("lost", clock.Now())
 	return nil
 }
 

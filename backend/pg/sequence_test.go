@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// clock is the token that the present moment begins with.
-func clock() uint64 {
+// presentToken is the token that the present moment begins with.
+func presentToken() uint64 {
 	now := time.Now()
 	return uint64(now.Unix()-946684800)*uint64(secondSize) + uint64(now.Nanosecond())*uint64(secondSize)/1e9
 }
@@ -99,9 +99,9 @@ func TestTokensGrowAcrossRestore(t *testing.T) {
 func TestTokensFollowTheClock(t *testing.T) {
 	s := server.Start(t, testServer)
 	for range 3 {
-		before := clock()
+		before := presentToken()
 		got := tokenOf(t, newPeer(t, s.Addr(), Options{}, ttl).Mutex(nameOf(t)))
-		if got < before || got > clock()+uint64(numberStep) {
+		if got < before || got > presentToken()+uint64(numberStep) {
 			t.Errorf("token %#x at a clock of %#x", got, before)
 		}
 	}
@@ -113,7 +113,7 @@ func TestTokensGrowWhenTheClockDoesNot(t *testing.T) {
 	s := server.Start(t, testServer)
 	for _, ahead := range []uint64{30, 3600} {
 		works(t, newPeer(t, s.Addr(), Options{}, ttl).Mutex(nameOf(t)))
-		hence := clock() + ahead*uint64(secondSize)
+		hence := presentToken() + ahead*uint64(secondSize)
 		execute(t, admin(t, s.Addr()), fmt.Sprintf("SELECT setval('dlock_fence', %d)", hence))
 		last := tokenOf(t, newPeer(t, s.Addr(), Options{}, ttl).Mutex(nameOf(t)))
 		if last <= hence {

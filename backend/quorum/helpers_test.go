@@ -160,3 +160,5 @@ func must(t *testing.T, cond bool, format string, args ...any) {
 		t.Fatalf(format, args...)
 	}
 }
+
+func nothing(context.Context, *dlock.Lease) error { return nil }

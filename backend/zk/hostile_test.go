@@ -67,7 +67,7 @@ func TestNeighbour(t *testing.T) {
 				if what == "marked" && (path == rootOf(t)) {
 					continue // it is beside the root, where everybody may make nodes
 				}
-				if err := server.WhenConnected(try); err == nil {
+				if err := server.WhenConnected(gozk.ErrNoServer, try); err == nil {
 					t.Errorf("%q: %s: %s", login, path, what)
 				}
 			}
@@ -109,7 +109,7 @@ func TestHostilePeer(t *testing.T) {
 		for k := range ops {
 			ops[k] = &gozk.SetDataRequest{Path: targets[(i+k)%3], Data: fmt.Appendf(nil, "%d %d", -i, k), Version: -1}
 		}
-		must(t, server.WhenConnected(func() error { _, err := evil.Multi(ops...); return err }))
+		must(t, server.WhenConnected(gozk.ErrNoServer, func() error { _, err := evil.Multi(ops...); return err }))
 		peak = max(peak, runtime.NumGoroutine())
 	}
 	acl := gozk.WorldACL(gozk.PermAll)

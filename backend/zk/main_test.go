@@ -155,7 +155,7 @@ func (quiet) Printf(string, ...any) {}
 func nodes(t testing.TB, conn *gozk.Conn, name string) []string {
 	t.Helper()
 	var children []string
-	err := server.WhenConnected(func() (err error) {
+	err := server.WhenConnected(gozk.ErrNoServer, func() (err error) {
 		children, _, err = conn.Children(rootOf(t) + "/" + name)
 		return err
 	})

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/clock"
 )
 
 // In a duel two processes want one lock, and do as they are told. Many are
@@ -93,7 +94,7 @@ func (d *duellist) do(ctx context.Context, verb string, n int) {
 		e.Kind = Granted
 		var lease *dlock.Lease
 		if lease, err = l.client.Mutex(laneName(n)).Lock(ctx); err == nil {
-			e.At, e.Token = Now(), lease.Token()
+			e.At, e.Token = clock.Now(), lease.Token()
 			l.lease.Store(lease)
 			go d.watch(n, lease)
 		}
@@ -113,7 +114,7 @@ func (d *duellist) do(ctx context.Context, verb string, n int) {
 		e.Err, e.Text = classify(err), err.Error()
 	}
 	if e.At == 0 {
-		e.At = Now()
+		e.At = clock.Now()
 	}
 	d.tell(e)
 }
@@ -122,7 +123,7 @@ func laneName(n int) string { return fmt.Sprintf("duel/%d", n) }
 
 func (d *duellist) watch(n int, l *dlock.Lease) {
 	<-l.Done()
-	if at := Now(); errors.Is(l.Err(), dlock.ErrLost) {
+	if at := clock.Now(); errors.Is(l.Err(), dlock.ErrLost) {
 		d.tell(Event{At: at, Kind: Lost, Call: n})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/clock"
 	"github.com/dlock-go/dlock/internal/faultnet"
 )
 
@@ -87,7 +88,7 @@ func (r *ring) side(j Job, first int) *Side {
 
 // expect gives an order and returns what comes of it.
 func (r *ring) expect(s *Side, verb string, lane int, kinds ...Kind) (Event, error) {
-	since := Now()
+	since := clock.Now()
 	if err := s.tell(verb, lane); err != nil {
 		return Event{}, err
 	}
@@ -157,7 +158,7 @@ func partition(r *ring) {
 // cutOff fights one duel, and returns how long before the rival had the lock the
 // holder knew that it had lost it.
 func (r *ring) cutOff(lane int) (margin time.Duration, valid bool, err error) {
-	began := Now()
+	began := clock.Now()
 	if e, err := r.expect(r.holder, "lock", lane, Granted); err != nil || e.Err != "" {
 		return 0, false, fmt.Errorf("holder: %v, %v", e, err)
 	}
@@ -211,7 +212,7 @@ func TestStoppedHolder(t *testing.T) {
 // when the rival has them and has written.
 func (r *ring) stopHolder() {
 	r.Helper()
-	began := Now()
+	began := clock.Now()
 	r.all(r.holder, "lock", Granted, "")
 	for lane := range laneCount {
 		must(r, r.rival.tell("lock", lane))

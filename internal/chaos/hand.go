@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/clock"
 )
 
 // The workloads, by the beginning of a key. The first two are one key each for
@@ -40,7 +41,7 @@ func (h *hand) key() string {
 	if h.proving {
 		return [...]string{plain, fenced}[h.number%2]
 	}
-	epoch := Now() / int64(8*h.TTL)
+	epoch := clock.Now() / int64(8*h.TTL)
 	switch n := h.rng.IntN(10); {
 	case n < 2:
 		return plain
@@ -91,7 +92,7 @@ func (h *hand) both(ctx context.Context) bool {
 		c.ask()
 	}
 	lease, err := h.client.Multi(names).Lock(ctx)
-	at := Now()
+	at := clock.Now()
 	if errors.Is(err, dlock.ErrHeld) {
 		err = errOther
 	}
@@ -146,13 +147,13 @@ func (c *call) enter(ctx context.Context) bool {
 	}[[2]bool{c.shared, c.try}]
 	c.ask()
 	lease, err := take(ctx)
-	c.answered(Now(), lease, err)
+	c.answered(clock.Now(), lease, err)
 	return err == nil
 }
 
 func (c *call) ask() {
 	c.id = int(c.calls.Add(1))
-	c.note(Event{At: Now(), Kind: Asked, Shared: c.shared, Try: c.try, Under: c.under})
+	c.note(Event{At: clock.Now(), Kind: Asked, Shared: c.shared, Try: c.try, Under: c.under})
 }
 
 func (c *call) answered(at int64, lease *dlock.Lease, err error) {
@@ -168,7 +169,7 @@ func (c *call) answered(at int64, lease *dlock.Lease, err error) {
 // watch notes when the lease ends by itself.
 func (c *call) watch() {
 	<-c.lease.Done()
-	at := Now()
+	at := clock.Now()
 	if errors.Is(c.lease.Err(), dlock.ErrLost) {
 		c.note(Event{At: at, Kind: Lost, Text: c.lease.Err().Error()})
 	}
@@ -176,12 +177,12 @@ func (c *call) watch() {
 
 // leave gives back the lock, or all those that the lease is on.
 func leave(lease *dlock.Lease, calls ...*call) {
-	at := Now()
+	at := clock.Now()
 	for _, c := range calls {
 		c.note(Event{At: at, Kind: Giving})
 	}
 	err := lease.Unlock(context.Background())
-	e := Event{At: Now(), Kind: Given}
+	e := Event{At: clock.Now(), Kind: Given}
 	if err != nil {
 		e.Err, e.Text = classify(err), err.Error()
 	}
@@ -214,7 +215,7 @@ func (c *call) work() {
 func (c *call) addPlain() error {
 	seen, err := addOne(filepath.Join(c.Dir, plain))
 	if err == nil {
-		c.note(Event{At: Now(), Kind: Wrote, Seen: seen})
+		c.note(Event{At: clock.Now(), Kind: Wrote, Seen: seen})
 	}
 	return err
 }

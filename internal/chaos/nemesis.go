@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/clock"
 )
 
 // A Subject is a backend under fire.
@@ -209,7 +210,7 @@ func (r *run) inflict(ctx context.Context, f Fault) error {
 	v := r.victims[r.rng.IntN(len(r.victims))]
 	hold := time.Duration((f.Min + r.rng.Float64()*(f.Max-f.Min)) * float64(r.TTL))
 	r.Log("%s: fault %d: %s %s, worker %d, for %v", r.Subject.Name, len(r.faults)+1, f.ID, f.Name, v.Job.Worker, hold.Round(time.Millisecond))
-	r.faults = append(r.faults, Injected{Fault: f.ID, Name: f.Name, Span: Span{From: Now()}, Forgets: f.Forgets})
+	r.faults = append(r.faults, Injected{Fault: f.ID, Name: f.Name, Span: Span{From: clock.Now()}, Forgets: f.Forgets})
 	it := &r.faults[len(r.faults)-1]
 	heal, err := f.Inject(ctx, v)
 	if err != nil {
@@ -221,12 +222,12 @@ func (r *run) inflict(ctx context.Context, f Fault) error {
 			return err
 		}
 	}
-	it.Span.To = Now()
+	it.Span.To = clock.Now()
 	took, err := r.prove(ctx)
 	if err != nil {
 		return err
 	}
-	it.Healthy, it.Recovery = Now(), took
+	it.Healthy, it.Recovery = clock.Now(), took
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/clock"
 )
 
 // A Worker is how the nemesis sees a worker: a process, or goroutines of this
@@ -168,7 +169,7 @@ func (w *Worker) quit(ctx context.Context) error {
 // end ends the worker's process by a signal.
 func (w *Worker) end(sig syscall.Signal) error {
 	w.mu.Lock()
-	w.trace.Ended = Now() // before: somebody else may have the lock before we hear of the end
+	w.trace.Ended = clock.Now() // before: somebody else may have the lock before we hear of the end
 	w.mu.Unlock()
 	err := w.cmd.Process.Signal(sig)
 	<-w.gone
@@ -178,7 +179,7 @@ func (w *Worker) end(sig syscall.Signal) error {
 // stop sends SIGSTOP and returns when no thread runs any more.
 func (w *Worker) stop(ctx context.Context) error {
 	w.mu.Lock()
-	w.trace.Pauses = append(w.trace.Pauses, Span{From: Now()})
+	w.trace.Pauses = append(w.trace.Pauses, Span{From: clock.Now()})
 	w.mu.Unlock()
 	if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -196,7 +197,7 @@ func (w *Worker) resume() error {
 	err := w.cmd.Process.Signal(syscall.SIGCONT)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.trace.Pauses[len(w.trace.Pauses)-1].To = Now()
+	w.trace.Pauses[len(w.trace.Pauses)-1].To = clock.Now()
 	return err
 }
 

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"sync"
+
+	"github.com/dlock-go/dlock/internal/clock"
 )
 
 // A Store keeps a number for each key, and refuses who comes with a smaller
@@ -91,7 +93,7 @@ func (s *Store) answer(put bool, key string, token uint64, value int64) string {
 	c.token = token
 	if put {
 		c.value = value
-		s.writes = append(s.writes, Write{At: Now(), Key: key, Token: token, Value: value})
+		s.writes = append(s.writes, Write{At: clock.Now(), Key: key, Token: token, Value: value})
 	}
 	return fmt.Sprintf("ok %d\n", c.value)
 }

@@ -263,7 +263,7 @@ func zkSubject(t testing.TB) Subject {
 // zkNodes lists the nodes in all queues.
 func zkNodes(admin *gozk.Conn, root string) (nodes []string, err error) {
 	children := func(path string) (names []string) {
-		e := server.WhenConnected(func() (e error) {
+		e := server.WhenConnected(gozk.ErrNoServer, func() (e error) {
 			names, _, e = admin.Children(path)
 			return e
 		})

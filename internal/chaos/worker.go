@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/clock"
 )
 
 // A Job says what a worker does.
@@ -123,7 +124,7 @@ func (w *worker) finish() error {
 	defer cancel()
 	err := w.client.Close(ctx)
 	w.watches.Wait()
-	e := Event{At: Now(), Kind: Finished}
+	e := Event{At: clock.Now(), Kind: Finished}
 	if err != nil {
 		e.Err, e.Text = classify(err), err.Error()
 	}
@@ -135,8 +136,8 @@ func (w *worker) finish() error {
 // what it believed meanwhile proves nothing.
 func feel(ctx context.Context, ttl time.Duration, tell func(Event)) {
 	const beat = 5 * time.Millisecond
-	for last := Now(); pause(ctx, beat); {
-		at := Now()
+	for last := clock.Now(); pause(ctx, beat); {
+		at := clock.Now()
 		if time.Duration(at-last) > beat+ttl/40 {
 			tell(Event{At: at, Kind: Stalled, Seen: last})
 		}

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"net"
 	"time"
-
-	gozk "github.com/go-zookeeper/zk"
 )
 
 // greetLimit is how long a server may take to say something on a connection.
@@ -42,13 +40,14 @@ func (c *impatient) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// WhenConnected repeats a request to ZooKeeper that was not sent because there
-// was no connection: after a restart of the server it takes the driver a while to
-// have one again.
-func WhenConnected(request func() error) error {
+// WhenConnected repeats a request to ZooKeeper that was not sent because there was no
+// connection: after a restart of the server it takes the driver a while to have one
+// again. The driver's error for that is notSent, and the driver pauses before it returns
+// it.
+func WhenConnected(notSent error, request func() error) error {
 	for end := time.Now().Add(time.Minute); ; {
-		if err := request(); !errors.Is(err, gozk.ErrNoServer) || time.Now().After(end) {
-			return err // the driver pauses before it says that there is no server
+		if err := request(); !errors.Is(err, notSent) || time.Now().After(end) {
+			return err
 		}
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"os"
 	"testing"
 	"time"
-
-	gozk "github.com/go-zookeeper/zk"
 )
 
 func TestDialImpatiently(t *testing.T) {
@@ -39,31 +37,4 @@ func TestDialImpatiently(t *testing.T) {
 	if _, err = conn.Read(reply); err != nil || reply[0] != 'y' {
 		t.Errorf("a server that has spoken: %q, %v", reply, err)
 	}
-}
-
-func TestWhenConnected(t *testing.T) {
-	t.Parallel()
-	s := Start(t, ZooKeeper{})
-	conn, events, err := gozk.Connect([]string{s.Addr()}, testLimit, gozk.WithLogInfo(false), gozk.WithDialer(DialImpatiently))
-	must(t, err)
-	defer conn.Close()
-	become := func(want gozk.State) {
-		for e := range events {
-			if e.State == want {
-				return
-			}
-		}
-	}
-	become(gozk.StateHasSession)
-	must(t, s.Kill())
-	become(gozk.StateDisconnected)
-	if _, _, err := conn.Exists("/"); !errors.Is(err, gozk.ErrNoServer) {
-		t.Fatalf("no server: %v", err)
-	}
-	answer := make(chan error, 1)
-	go func() {
-		answer <- WhenConnected(func() error { _, _, err := conn.Exists("/"); return err })
-	}()
-	must(t, s.Restart(true))
-	must(t, <-answer)
 }

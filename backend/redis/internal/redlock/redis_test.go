@@ -1,4 +1,4 @@
-package quorum_test
+package redlock
 
 import (
 	"context"
@@ -267,4 +267,18 @@ func TestTokensUnderRedisRestarts(t *testing.T) {
 	done.Store(true)
 	restarts.Wait()
 	t.Log(fmt.Sprint(n, " restarts"))
+}
+
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func is(t *testing.T, err, kind error) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Fatalf("error is %v, want %v", err, kind)
+	}
 }

@@ -7,6 +7,8 @@ MUTANT  ?=
 ONLY    ?=
 DURATION ?= 1h
 SEED    ?= 0
+MODULE    = github.com/dlock-go/dlock
+LIBRARY   = ./... $(addprefix ./backend/,all/... etcd/... pg/... redis/... zk/...) ./cmd/dlock/... ./internal/chaos/...
 GOLANGCI    = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
@@ -18,7 +20,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 test: servers check ## install what is missing, then pass every test on every backend
-	go test -p 6 -race -shuffle=on -timeout 30m $$(go list ./... | grep -v /conformance)
+	go test -p 6 -race -shuffle=on -timeout 30m $(LIBRARY)
 	$(MAKE) --jobs 2 --output-sync=line conformance modules
 
 modules: examples ## the tests of the modules beside the library's own
@@ -28,12 +30,12 @@ modules: examples ## the tests of the modules beside the library's own
 	go -C internal/simulation test -timeout 10m ./...
 
 quick: ## vet, unit tests, the suite in memory and on files: needs no server
-	go vet ./...
+	go vet $(MODULE)/...
 	go test . ./backend ./internal/renewal ./backend/memory ./backend/file
 	DLOCK_CONFORMANCE_TTL=2s go test ./conformance -backend=memory,file
 
 lint: ## what else golangci-lint finds: see .golangci.yml
-	go run $(GOLANGCI) run ./...
+	go run $(GOLANGCI) run $(LIBRARY)
 
 conformance: ## the conformance suite: make conformance BACKEND=redis COUNT=20
 	go test -v -race -shuffle=on -count=$(COUNT) -timeout 60m ./conformance -backend=$(BACKEND) | \
@@ -68,17 +70,11 @@ mutants: servers ## seed known bugs, each of which a test must catch: make mutan
 	go test -v -tags mutants -count=1 -timeout 60m -parallel 2 ./mutants -run TestMutants -mutant='$(MUTANT)' | \
 		grep --line-buffered -vE '^ *(=== |--- PASS|run_test)'
 
-check: ## what needs no server: format, vet (32 bits too), staticcheck, go.mod
+check: ## what needs no server: format, vet (32 bits too), staticcheck, each go.mod
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt'; exit 1; }
-	go vet ./...
-	GOARCH=386 CGO_ENABLED=0 go vet ./...
-	go run $(STATICCHECK) ./...
-	go mod tidy -diff
-	go -C bench vet ./...
-	cd bench && go run $(STATICCHECK) ./...
-	for dir in examples/natsbackend internal/configtest internal/simulation otel; do go -C $$dir vet ./...; go -C $$dir mod tidy -diff; done
-	cd internal/simulation && go run $(STATICCHECK) ./...
-	cd otel && go run $(STATICCHECK) ./...
+	scripts/modules check
+	GOARCH=386 CGO_ENABLED=0 go vet $(LIBRARY) ./conformance
+	go run $(STATICCHECK) $(MODULE)/...
 
 servers: ## install the servers that the tests start
 	@scripts/install-servers

@@ -1,6 +1,7 @@
 package dlock_test
 
 import (
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -30,7 +31,10 @@ func TestRootNeedsOnlyTheStandardLibrary(t *testing.T) {
 // A backend knows package backend, and neither the root nor another backend.
 // quorum is built from any backends, all names them all.
 func TestBackendsAreStrangers(t *testing.T) {
-	for _, pkg := range goList(t, "./backend/...") {
+	for _, pkg := range goList(t, module+"/backend/...") {
+		if strings.Contains(pkg, "/internal/") {
+			continue
+		}
 		for _, dep := range goList(t, "-deps", pkg) {
 			own := strings.HasPrefix(dep, module)
 			allowed := !own || dep == pkg || dep == module+"/backend" || strings.HasPrefix(dep, pkg+"/")
@@ -47,8 +51,8 @@ func TestNoTestingInPrograms(t *testing.T) {
 		module + "/conformance": true, module + "/internal/canary": true,
 		module + "/internal/inturn": true, module + "/internal/server": true,
 	}
-	for _, pkg := range goList(t, "./...") {
-		if harness[pkg] {
+	for _, pkg := range goList(t, module+"/...") {
+		if harness[pkg] || strings.HasPrefix(pkg, module+"/bench") || strings.HasPrefix(pkg, module+"/internal/simulation") {
 			continue
 		}
 		for _, dep := range goList(t, "-deps", pkg) {
@@ -56,5 +60,30 @@ func TestNoTestingInPrograms(t *testing.T) {
 				t.Errorf("%s depends on testing", pkg)
 			}
 		}
+	}
+}
+
+// Whoever needs the root module gets no driver, and nobody's version of one.
+func TestRootModuleRequiresNoDriver(t *testing.T) {
+	text, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(strings.TrimPrefix(line, "require"))
+		if len(fields) >= 2 && strings.Contains(fields[0], ".") && fields[0] != "golang.org/x/sys" && !strings.HasPrefix(line, "go ") && !strings.HasPrefix(line, "module") {
+			t.Errorf("the root module requires %s", fields[0])
+		}
+	}
+}
+
+// What go install builds may have no replace directives.
+func TestCommandReplacesNothing(t *testing.T) {
+	text, err := os.ReadFile("cmd/dlock/go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "replace") {
+		t.Error("cmd/dlock/go.mod has a replace directive: go install refuses it")
 	}
 }

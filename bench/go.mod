@@ -2,12 +2,15 @@ module github.com/dlock-go/dlock/bench
 
 go 1.26.0
 
-replace github.com/dlock-go/dlock => ..
-
 require (
 	cirello.io/pglock v1.16.1
 	github.com/bsm/redislock v0.9.4
 	github.com/dlock-go/dlock v0.0.0
+	github.com/dlock-go/dlock/backend/all v0.0.0
+	github.com/dlock-go/dlock/backend/etcd v0.0.0
+	github.com/dlock-go/dlock/backend/pg v0.0.0
+	github.com/dlock-go/dlock/backend/redis v0.0.0
+	github.com/dlock-go/dlock/backend/zk v0.0.0
 	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/go-zookeeper/zk v1.0.4
 	github.com/jackc/pgx/v5 v5.12.0
@@ -37,4 +40,13 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260803160001-6ac0973c030d // indirect
 	google.golang.org/grpc v1.83.2 // indirect
 	google.golang.org/protobuf v1.36.11 // indirect
+)
+
+replace (
+	github.com/dlock-go/dlock => ..
+	github.com/dlock-go/dlock/backend/all => ../backend/all
+	github.com/dlock-go/dlock/backend/etcd => ../backend/etcd
+	github.com/dlock-go/dlock/backend/pg => ../backend/pg
+	github.com/dlock-go/dlock/backend/redis => ../backend/redis
+	github.com/dlock-go/dlock/backend/zk => ../backend/zk
 )

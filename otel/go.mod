@@ -2,8 +2,6 @@ module github.com/dlock-go/dlock/otel
 
 go 1.26.0
 
-replace github.com/dlock-go/dlock => ..
-
 require (
 	github.com/dlock-go/dlock v0.0.0
 	go.opentelemetry.io/otel v1.47.0
@@ -22,3 +20,5 @@ require (
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 )
+
+replace github.com/dlock-go/dlock => ..

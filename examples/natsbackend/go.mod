@@ -2,10 +2,9 @@ module example.com/natsbackend
 
 go 1.26.0
 
-replace github.com/dlock-go/dlock => ../..
-
 require (
 	github.com/dlock-go/dlock v0.0.0
+	github.com/dlock-go/dlock/conformance v0.0.0
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
 )
@@ -21,4 +20,13 @@ require (
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
+)
+
+replace (
+	github.com/dlock-go/dlock => ../..
+	github.com/dlock-go/dlock/backend/etcd => ../../backend/etcd
+	github.com/dlock-go/dlock/backend/pg => ../../backend/pg
+	github.com/dlock-go/dlock/backend/redis => ../../backend/redis
+	github.com/dlock-go/dlock/backend/zk => ../../backend/zk
+	github.com/dlock-go/dlock/conformance => ../../conformance
 )

@@ -2,8 +2,6 @@ module example.com/configtest
 
 go 1.26.0
 
-replace github.com/dlock-go/dlock => ../..
-
 require (
 	github.com/caarlos0/env/v11 v11.4.2
 	github.com/davecgh/go-spew v1.1.1
@@ -28,3 +26,5 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 )
+
+replace github.com/dlock-go/dlock => ../..

@@ -3,6 +3,7 @@
 BACKEND ?= all
 COMPAT  ?= redis,redis-user,redis-sentinel,redis-cluster,redlock
 COUNT   ?= 1
+VERSION ?= v0.1.0
 MUTANT  ?=
 ONLY    ?=
 DURATION ?= 1h
@@ -28,6 +29,7 @@ modules: examples ## the tests of the modules beside the library's own
 	go -C internal/configtest test -shuffle=on ./...
 	go -C otel test -race -shuffle=on ./...
 	go -C internal/simulation test -timeout 10m ./...
+	GOWORK=off go -C tools/release test ./...
 
 quick: ## vet, unit tests, the suite in memory and on files: needs no server
 	go vet $(MODULE)/...
@@ -79,6 +81,12 @@ check: ## what needs no server: format, vet (32 bits too), staticcheck, each go.
 servers: ## install the servers that the tests start
 	@scripts/install-servers
 
+release-try: ## make a release on a clone, install it as people do, and drop it: VERSION=v0.1.0
+	GOWORK=off go -C tools/release run . -n $(VERSION)
+
+release: ## make the commit and the tags of a release, to be pushed: VERSION=v0.1.0
+	GOWORK=off go -C tools/release run . $(VERSION)
+
 bench: ## the library's own benchmarks, in memory
 	go test -run '^$$' -bench . -benchmem .
 
@@ -95,4 +103,4 @@ up: ## start the servers of docker-compose.yml, for people who have Docker
 down: ## stop them and drop their data
 	docker compose down --volumes
 
-.PHONY: help test modules quick lint conformance compat examples chaos failovers soak simulate mutants check servers bench compare fuzz up down
+.PHONY: help test modules quick lint conformance compat examples chaos failovers soak simulate mutants check servers release-try release bench compare fuzz up down

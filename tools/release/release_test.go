@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestRelease makes a release of a clone.
+func TestRelease(t *testing.T) {
+	for _, who := range []string{"AUTHOR", "COMMITTER"} {
+		t.Setenv("GIT_"+who+"_NAME", "test")
+		t.Setenv("GIT_"+who+"_EMAIL", "test@example.com")
+	}
+	repo := filepath.Join(t.TempDir(), "repo")
+	git(t, ".", "clone", "-q", "../..", repo)
+	const version = "v0.0.1-test"
+	var out bytes.Buffer
+	r := release{repo: repo, version: version, out: &out}
+	if err := r.run(t.Context()); err == nil || !strings.Contains(err.Error(), "CHANGELOG.md") {
+		t.Fatalf("no entry in the change log: %v", err)
+	}
+	log := filepath.Join(repo, "CHANGELOG.md")
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(log, append(text, "\n## "+version+"\n"...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.run(t.Context()); err == nil || !strings.Contains(err.Error(), "not committed") {
+		t.Fatalf("a change that is not committed: %v", err)
+	}
+	git(t, repo, "commit", "-qam", "A change log")
+	if err := r.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if want := "dlock version " + version; !strings.Contains(out.String(), want) {
+		t.Errorf("%q is missing from\n%s", want, out.String())
+	}
+	t.Log(out.String())
+	got := strings.Fields(git(t, repo, "tag", "--points-at", "HEAD"))
+	for _, want := range []string{version, "backend/redis/" + version, "cmd/dlock/" + version, "conformance/" + version} {
+		if !slices.Contains(got, want) {
+			t.Errorf("there is no tag %s", want)
+		}
+	}
+	if mod := git(t, repo, "show", "HEAD:backend/redis/go.mod"); !strings.Contains(mod, libraryPath+" "+version) {
+		t.Errorf("backend/redis requires another version:\n%s", mod)
+	}
+	if sum := git(t, repo, "show", "HEAD:cmd/dlock/go.sum"); !strings.Contains(sum, libraryPath+" "+version+" h1:") {
+		t.Error("go.sum of cmd/dlock has no sum of the root module")
+	}
+}
+
+// TestDryRun has a release that is only tried say what it would do, and do nothing.
+func TestDryRun(t *testing.T) {
+	repo := filepath.Join(t.TempDir(), "repo")
+	git(t, ".", "clone", "-q", "../..", repo)
+	all, err := readModules(repo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	r := release{repo: repo, clone: repo, version: "v0.0.1-dry", dry: true, modules: all, out: &out}
+	before := git(t, repo, "show-ref")
+	if err := r.commitAndTag(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "would commit, and tag v0.0.1-dry backend/") {
+		t.Error(out.String())
+	}
+	if after := git(t, repo, "show-ref"); after != before {
+		t.Errorf("references are\n%s\nand were\n%s", after, before)
+	}
+}
+
+func TestBadVersions(t *testing.T) {
+	for _, version := range []string{"", "1.2.3", "v1", "v1.2", "v2.0.0", "v1.2.3+meta", "latest"} {
+		r := release{version: version, dry: true}
+		if err := r.checkVersion(); err == nil {
+			t.Errorf("%q is taken for a version", version)
+		}
+	}
+}
+
+// TestOrder has each module come after those that it requires.
+func TestOrder(t *testing.T) {
+	all, err := readModules("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen []string
+	for _, m := range all {
+		for _, r := range m.file.Require {
+			if r.Mod.Path == libraryPath || strings.HasPrefix(r.Mod.Path, libraryPath+"/") {
+				if !slices.Contains(seen, r.Mod.Path) {
+					t.Errorf("%s comes before %s, which it requires", m.path(), r.Mod.Path)
+				}
+			}
+		}
+		seen = append(seen, m.path())
+	}
+}
+
+func git(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	c := exec.CommandContext(context.WithoutCancel(t.Context()), "git", args...)
+	c.Dir = dir
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}

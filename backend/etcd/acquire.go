@@ -131,9 +131,6 @@ type position struct {
 // it says whether the lock is held.
 func (p *position) joinQueue(ctx context.Context) error {
 	s := p.session
-	if ctx.Done() == nil { // nothing to wait for but the answer
-		return s.joinOrCleanUp(p)
-	}
 	joined := make(chan error, 1)
 	if !s.backend.janitor.Go(func(context.Context) { joined <- s.joinOrCleanUp(p) }) {
 		s.freeKey(p.key, p.keepKey)
@@ -192,7 +189,7 @@ func (s *session) join(p *position) error {
 		}
 		if err == nil {
 			var same bool
-			if same, err = s.whyRefused(reply, epoch); err == nil && !same {
+			if same, err = s.checkEpoch(reply.Responses[0].GetResponseRange(), epoch); err == nil && !same {
 				continue
 			}
 		}
@@ -236,31 +233,16 @@ func (s *session) sendJoin(p *position, former markedKey, epoch int64) (*pb.TxnR
 	return reply, nil
 }
 
-// whyRefused finds out why a request of that epoch was not carried out, and reports
-// whether the epoch is not the reason. The answer to TryLock tells; after Lock
-// whyRefused asks, because that is rare.
-func (s *session) whyRefused(reply *pb.TxnResponse, epoch int64) (same bool, err error) {
-	if len(reply.Responses) > 0 {
-		return s.checkEpoch(reply.Responses[0].GetResponseRange(), epoch)
-	}
-	ctx, cancel := s.backend.request(s.ctx)
-	defer cancel()
-	answer, err := s.backend.client.Do(ctx, s.getEpoch())
-	if err != nil {
-		return false, s.fail(err)
-	}
-	return s.checkEpoch((*pb.RangeResponse)(answer.Get()), epoch)
-}
-
 // joinRequest returns the transaction that joins the queue, and of TryLock only if
 // there is nothing in the queue but marked keys. The range comes before the put, so
-// that it does not find the put's key.
+// that it does not find the put's key. A request that is not carried out is answered
+// with the epoch.
 func (s *session) joinRequest(p *position, former markedKey, epoch int64) clientv3.Op {
 	k, same := p.key, s.isEpoch(epoch)
 	join := append([]clientv3.Op{clientv3.OpPut(k.own, live+p.request.Label, clientv3.WithLease(s.lease))}, former.deleteOps()...)
 	if p.request.Wait {
 		look := clientv3.OpGet(k.rivals(), unsortedSome...)
-		return clientv3.OpTxn([]clientv3.Cmp{same}, append([]clientv3.Op{look}, join...), nil)
+		return clientv3.OpTxn([]clientv3.Cmp{same}, append([]clientv3.Op{look}, join...), []clientv3.Op{s.getEpoch()})
 	}
 	none := clientv3.Compare(clientv3.CreateRevision(k.rivals()).WithPrefix(), "=", 0)
 	free := clientv3.Compare(clientv3.Value(k.rivals()).WithPrefix(), "=", marked)

@@ -49,9 +49,9 @@
 // A dot and a number follow the lease where one client has several requests for
 // a name. The name is encoded by backend.EncodeName; the value is a plus sign and
 // the label, of d/ the revision at which the hold joined the queue before them. The
-// queue is in the order of create revisions. An exclusive request waits for all keys of the
-// name below its own and for those under d/, a shared one for those under w/ below
-// its own.
+// queue is in the order of create revisions. An exclusive request waits for all keys of
+// the name with a lower revision and for those under d/, a shared one for those under w/
+// with a lower revision.
 //
 // A writer that releases the lock while others wait behind it does not delete its key:
 // it marks it, with a minus sign as its value. No request was before the writer's, so
@@ -79,23 +79,26 @@
 //
 // # The client library
 //
-// Requests go through go.etcd.io/etcd/client/v3 3.7. What it does otherwise than a lock
-// can bear is put right in these places:
+// Requests go through go.etcd.io/etcd/client/v3 3.7. These places are there because of
+// what the library or the server does otherwise:
 //
-//   - login: it asks for a new token with the old one along, which etcd 3.4 refuses, and
-//     once for every stream. A client that is given to New does so.
-//   - watchContext: all watches of a client share a stream, which keeps the token that it was
-//     opened with, so that the server refuses each further one when that has run out
-//     (etcd-io/etcd#12385). After a watch that failed the next are on another stream.
-//   - watch: Watch blocks until the server has answered, with no limit.
+//   - login: when the library asks for a new token it sends the old one along, which etcd
+//     3.4 refuses, and it asks once for every stream. A client that is given to New does so.
+//   - watchContext: all watches of a client share a stream, and a stream keeps the token
+//     that it was opened with: the server refuses each further watch when that token has
+//     run out (etcd-io/etcd#12385).
+//   - watch: Watch blocks until the server has answered, with no timeout
+//     (etcd-io/etcd#7247).
+//   - watcher: the server tells a watch that begins in the past of nothing for up to
+//     100 ms (etcd-io/etcd#16839).
 //   - keepAlive: KeepAliveOnce repeats its request without a pause while the server is
 //     away.
-//   - sendJoin: it repeats no request that writes, nor tells whether one that failed was
-//     carried out. The epoch makes that certain.
-//   - watcher: the server, and not the library, tells a watch that begins in the past of
-//     nothing for up to 100 ms.
-//   - url: the pauses of gRPC between connections grow to two minutes, which a lease does
-//     not last, and it measures windows with a ping for nearly every answer.
+//   - deleteUnanswered: the library does not repeat a request that writes, and cannot say
+//     whether one that failed was carried out (etcd-io/etcd#12020).
+//   - checkedKV: the library takes an answer that does not fit the question, and panics.
+//   - reconnect and window: the pauses of gRPC between connections grow to two minutes,
+//     which outlasts a lease, and it sends a ping with nearly every answer to measure the
+//     connection (grpc/grpc-go#1310).
 package etcd
 
 import (

@@ -268,7 +268,7 @@ func checkLogin(l *login) backend.Finding {
 	case state.token == "":
 		return backend.Warn(subject, "a user is given, but authentication is not enabled: everybody may write", "run etcdctl auth enable")
 	case !isJWT:
-		return backend.Warn(subject, "tokens are simple: the server does not sign them, and each restart of a member ends those that it has made",
+		return backend.Warn(subject, "tokens are simple: the server does not sign them, and etcd recommends them for development only",
 			"start the members with --auth-token=jwt,...")
 	case lifetime < shortLogin:
 		return backend.Warn(subject, fmt.Sprintf("a token (JWT) lasts for %v more: each client logs in as often", lifetime), "raise the ttl of --auth-token")

@@ -16,7 +16,6 @@ import (
 // until it is compacted. A key is not used again while a request may be on its way
 // that deletes it whatever its create revision is.
 type lockKey struct {
-	name string
 	mode backend.Mode
 	dir  string // of the name, with a slash
 	id   string // no other request of this name and mode has it
@@ -28,11 +27,7 @@ type lockKey struct {
 func (s *session) claimKey(r backend.Request) *lockKey {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k := s.spare; k != nil && k.name == r.Name && k.mode == r.Mode {
-		s.spare = nil
-		return k
-	}
-	k := &lockKey{name: r.Name, mode: r.Mode, dir: s.backend.prefix + "l/" + backend.EncodeName(r.Name) + "/", id: s.id}
+	k := &lockKey{mode: r.Mode, dir: s.backend.prefix + "l/" + backend.EncodeName(r.Name) + "/", id: s.id}
 	k.own = k.prefix() + k.id
 	for n := 1; s.claimed[k.own]; n++ {
 		k.id = s.id + "." + strconv.Itoa(n)

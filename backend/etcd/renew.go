@@ -231,17 +231,10 @@ func (s *session) addWaiter() (done func()) {
 	}
 }
 
-// renewIfShort renews the lease if less than need is left of it. If a third has passed
-// it starts a renewal and does not wait, for sessions that are used often and never
-// for long.
+// renewIfShort renews the lease if less than need is left of it.
 func (s *session) renewIfShort(ctx context.Context, need time.Duration) error {
-	age := s.age()
-	switch {
-	case s.granted-age < need:
+	if s.granted-s.age() < need {
 		return s.renew(ctx)
-	case age > s.granted/3:
-		_, err := s.startRenewal()
-		return err
 	}
 	return nil
 }

@@ -42,7 +42,6 @@ type session struct {
 	reserved  int       // keys under the lease, or about to be
 	retired   bool      // it has no room any more
 	claimed   map[string]bool
-	spare     *lockKey // in claimed, and used by nobody: the last key freed
 	waiters   int
 	holds     map[*hold]struct{}
 	renewal   *renewal // under way; nil: none
@@ -170,11 +169,12 @@ func (s *session) removeHold(h *hold) {
 	delete(s.holds, h)
 }
 
-// reserve reserves room for one key, if there is room.
+// reserve reserves room for one key, if there is room. A session that keeps the names of
+// many keys has none: it ends with its last hold.
 func (s *session) reserve() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.reserved >= maxKeys || s.retired || s.ctx.Err() != nil {
+	if s.reserved >= maxKeys || len(s.claimed) >= 2*maxKeys || s.retired || s.ctx.Err() != nil {
 		return false
 	}
 	s.reserved++
@@ -194,13 +194,9 @@ func (s *session) freeKey(k *lockKey, keep bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reserved--
-	if keep {
-		return
+	if !keep {
+		delete(s.claimed, k.own)
 	}
-	if s.spare != nil {
-		delete(s.claimed, s.spare.own)
-	}
-	s.spare = k
 }
 
 // watchKey ends the session when its key is deleted after revision. A watch that fails

@@ -23,3 +23,21 @@ func TestNoRoomInARetiredSession(t *testing.T) {
 		t.Error("a session has room that is about to be revoked")
 	}
 }
+
+// TestKeptNames claims keys whose names must not be used again: a session does not take
+// them up for ever.
+func TestKeptNames(t *testing.T) {
+	s := &session{ctx: context.Background(), backend: &Backend{}, claimed: make(map[string]bool)}
+	names := make(map[string]bool)
+	for s.reserve() {
+		k := s.claimKey(backend.Request{Name: "x"})
+		if names[k.own] {
+			t.Fatalf("%s is used again", k.own)
+		}
+		names[k.own] = true
+		s.freeKey(k, true)
+		if len(names) > 10*maxKeys {
+			t.Fatalf("%d names are kept", len(names))
+		}
+	}
+}

@@ -75,7 +75,8 @@ type Client struct {
 	id       string        // 128 random bits
 	lastID   atomic.Uint64 // number of the last request
 
-	short sync.Once // guards the warning about a very short TTL
+	short      sync.Once // guards the warning about a very short TTL
+	renewalLog logLimit
 
 	waiters sync.Pool // per client, because a channel must not leave its synctest bubble
 

@@ -111,7 +111,7 @@ func serveTerm(ctx context.Context, l Locker, f func(context.Context, *Lease) er
 	switch {
 	case errors.Is(end, ErrLost):
 		if err != nil && ctx.Err() == nil && !sameEnd(end, err) {
-			lease.of.client().complain("term ended", lease.of.lockName(), err)
+			lease.logTermEnd(err)
 		}
 		return err, false
 	case end != nil && !sameEnd(end, err):

@@ -153,7 +153,7 @@ func (e *entry) modeNow() backend.Mode {
 // dropped is called when the last reference to a lease's handle is gone.
 func (e *entry) dropped() {
 	if !e.ended() {
-		e.client().complain("lease dropped without Unlock, the lock stays held", e.lockName(), nil)
+		e.logDropped()
 	}
 }
 

@@ -168,6 +168,40 @@ func ctxError(op, name string, ctx context.Context) *Error {
 	return &Error{Op: op, Name: name, Kind: kindOf(cause, nil), Err: backend.Cause(ctx)}
 }
 
+// errorTypes are what ErrorType returns, the more telling ones first.
+var errorTypes = []struct {
+	kind error
+	name string
+}{
+	{ErrClosed, "closed"},
+	{ErrBroken, "broken"},
+	{ErrLost, "lost"},
+	{ErrUnlocked, "unlocked"},
+	{ErrUpgrade, "upgrade"},
+	{ErrReentry, "reentry"},
+	{ErrInvalidName, "invalid_name"},
+	{ErrInvalidTTL, "invalid_ttl"},
+	{ErrInvalidConfig, "invalid_config"},
+	{ErrUnsupported, "unsupported"},
+	{ErrAuth, "auth"},
+	{ErrConflict, "conflict"},
+	{ErrHeld, "held"},
+	{ErrNotHeld, "not_held"},
+	{ErrUnavailable, "unavailable"},
+}
+
+// ErrorType names the kind of err in one word, for logs and metrics: unavailable for
+// ErrUnavailable, invalid_name for ErrInvalidName, broken for an ErrLost whose cause is
+// ErrBroken. For an error of no kind it is _OTHER, as OpenTelemetry has it for error.type.
+func ErrorType(err error) string {
+	for _, t := range errorTypes {
+		if errors.Is(err, t.kind) {
+			return t.name
+		}
+	}
+	return "_OTHER"
+}
+
 // What a kind alone does not say.
 var (
 	errNilContext      = backend.Fail(ErrInvalidConfig, errors.New("nil context"))

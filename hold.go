@@ -177,19 +177,32 @@ func (h *hold) overBy(kind error) bool {
 // Renewed implements renewal.Owner.
 func (h *hold) Renewed(left time.Duration) (again bool) {
 	h.watchForDrops()
-	f := h.lock.client.opts.Hooks.Renewed
-	if f == nil {
+	c := h.lock.client
+	f := c.opts.Hooks.Renewed
+	if f == nil && !c.logsRenewals() {
 		return false
 	}
 	e := h.renewalEvent(left, nil)
-	f(RenewedEvent{Name: e.Name, Shared: e.Shared, Token: e.Token, Left: e.Left, TTL: e.TTL})
+	if isLate(left, e.TTL) {
+		c.logRenewal(e)
+	}
+	if f != nil {
+		f(RenewedEvent{Name: e.Name, Shared: e.Shared, Token: e.Token, Left: e.Left, TTL: e.TTL})
+	}
 	return true
 }
 
 // RenewalFailed implements renewal.Owner.
 func (h *hold) RenewalFailed(left time.Duration, cause error) {
-	if f := h.lock.client.opts.Hooks.RenewalFailed; f != nil {
-		f(h.renewalEvent(left, cause))
+	c := h.lock.client
+	f := c.opts.Hooks.RenewalFailed
+	if f == nil && !c.logsRenewals() {
+		return
+	}
+	e := h.renewalEvent(left, cause)
+	c.logRenewal(e)
+	if f != nil {
+		f(e)
 	}
 }
 

@@ -382,7 +382,7 @@ func TestDroppedLeaseIsLogged(t *testing.T) {
 		mu.Lock()
 		text := out.String()
 		mu.Unlock()
-		if strings.Count(text, "dropped without Unlock") >= 2 && strings.Contains(text, "lock=dropped") && strings.Contains(text, `lock="dropped all"`) {
+		if strings.Count(text, "dropped without Unlock") >= 2 && strings.Contains(text, "dlock.lock.name=dropped") && strings.Contains(text, `dlock.lock.name="dropped all"`) {
 			if strings.Contains(text, "kept") {
 				t.Errorf("a lease in use was taken for dropped: %s", text)
 			}

@@ -49,7 +49,7 @@ func (c *Client) reportLost(holds ...*hold) {
 func (c *Client) tellLost(_ context.Context, holds []*hold) {
 	for _, h := range holds {
 		r := h.over.Load()
-		c.complain("lock lost", h.lock.name(), r.by)
+		h.logLost(r)
 		h.tellEnds(context.Background(), r)
 	}
 }

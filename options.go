@@ -47,9 +47,13 @@ type Options struct {
 	// TLS, if not nil, is used for every connection. Only Open uses it.
 	TLS *tls.Config
 
-	// Logger, if not nil, is told what goes wrong where no caller can be: a
-	// lock that is lost, a release that did not reach the server, a lease
-	// that was dropped without Unlock.
+	// Logger, if not nil, is told what a person should know and no caller is
+	// told. At Error: a lock that is lost, a lease that was dropped without Unlock.
+	// At Warn: a lock that WithMaxHold has ended, a release that the server has not
+	// confirmed, a renewal that fails or is late (one line in 10 s for all locks).
+	// At Debug: what the driver logs, if Open has made the driver's client.
+	// Attributes have the names and values that the metrics of package dlockotel
+	// have: dlock.lock.name, dlock.mode, dlock.token, dlock.cause, error.type.
 	Logger *slog.Logger
 
 	// Hooks are called when something happens to a lock.

@@ -36,7 +36,7 @@ func (h *hold) noteReleased(err error) {
 	if err == nil || errors.Is(err, ErrLost) {
 		return
 	}
-	c.complain("release not confirmed", h.lock.name(), err)
+	h.logUnconfirmedRelease(err)
 	c.noteUnconfirmed(true, h)
 	c.cleanUp(h)
 }

@@ -43,7 +43,9 @@ var ttl = flag.Duration("ttl", conformance.TTL(), "how long the leases of most o
 func known() string { return strings.Join(slices.Sorted(maps.Keys(targets)), ", ") }
 
 func TestMain(m *testing.M) {
-	logging.Disable()                                       // the Redis client tells stderr of every broken connection
+	if os.Getenv(stderrURL) == "" {
+		logging.Disable() // the Redis client tells stderr of every broken connection
+	}
 	if err := flag.Set("test.parallel", "16"); err != nil { // properties wait more than they work
 		panic(err)
 	}

@@ -8,7 +8,6 @@ package dlockotel
 
 import (
 	"context"
-	"errors"
 	"net"
 	"strconv"
 	"strings"
@@ -40,7 +39,7 @@ const (
 	TokenKey    = attribute.Key("dlock.token")     // on spans
 	QueuedKey   = attribute.Key("dlock.queued")    // on spans
 	NestedKey   = attribute.Key("dlock.nested")    // on spans: a re-entry
-	errorKey    = attribute.Key("error.type")      // see errorType
+	errorKey    = attribute.Key("error.type")      // see dlock.ErrorType
 	systemKey   = attribute.Key("db.system.name")  // by semantic conventions
 	addressKey  = attribute.Key("server.address")  // by semantic conventions
 	portKey     = attribute.Key("server.port")     // by semantic conventions
@@ -229,7 +228,7 @@ func (t *telemetry) notAcquired(ctx context.Context, e dlock.NotAcquiredEvent) {
 	span.SetAttributes(OutcomeKey.String(string(e.Outcome)), QueuedKey.Bool(e.Queued))
 	outcome := []attribute.KeyValue{OutcomeKey.String(string(e.Outcome))}
 	if e.Outcome == dlock.OutcomeFailed {
-		kind := errorKey.String(errorType(e.Err))
+		kind := errorKey.String(dlock.ErrorType(e.Err))
 		outcome = append(outcome, kind)
 		span.SetAttributes(kind)
 		span.SetStatus(codes.Error, e.Err.Error())
@@ -250,7 +249,7 @@ func (t *telemetry) renewed(e dlock.RenewedEvent) {
 }
 
 func (t *telemetry) renewalFailed(e dlock.RenewalFailedEvent) {
-	t.errors.Add(context.Background(), 1, t.attrs(e.Name, e.Shared, OpKey.String("renew"), errorKey.String(errorType(e.Err))))
+	t.errors.Add(context.Background(), 1, t.attrs(e.Name, e.Shared, OpKey.String("renew"), errorKey.String(dlock.ErrorType(e.Err))))
 }
 
 // An ending is what a lease has ended with.
@@ -280,7 +279,7 @@ func (t *telemetry) end(ctx context.Context, e ending) {
 		h.span.SetAttributes(cause)
 	}
 	if e.err != nil {
-		kind := errorKey.String(errorType(e.err))
+		kind := errorKey.String(dlock.ErrorType(e.err))
 		h.span.SetAttributes(kind)
 		h.span.SetStatus(codes.Error, e.err.Error())
 		if e.what != "lost" {
@@ -310,35 +309,4 @@ func mode(shared bool) string {
 		return "shared"
 	}
 	return "exclusive"
-}
-
-var errorTypes = []struct {
-	kind error
-	name string
-}{
-	{dlock.ErrClosed, "closed"},
-	{dlock.ErrBroken, "broken"},
-	{dlock.ErrLost, "lost"},
-	{dlock.ErrUnlocked, "unlocked"},
-	{dlock.ErrUpgrade, "upgrade"},
-	{dlock.ErrReentry, "reentry"},
-	{dlock.ErrInvalidName, "invalid_name"},
-	{dlock.ErrInvalidTTL, "invalid_ttl"},
-	{dlock.ErrInvalidConfig, "invalid_config"},
-	{dlock.ErrUnsupported, "unsupported"},
-	{dlock.ErrAuth, "auth"},
-	{dlock.ErrConflict, "conflict"},
-	{dlock.ErrHeld, "held"},
-	{dlock.ErrNotHeld, "not_held"},
-	{dlock.ErrUnavailable, "unavailable"},
-}
-
-// errorType names the kind of err: there are few, so that it can be an attribute.
-func errorType(err error) string {
-	for _, t := range errorTypes {
-		if errors.Is(err, t.kind) {
-			return t.name
-		}
-	}
-	return "_OTHER"
 }

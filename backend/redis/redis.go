@@ -99,10 +99,11 @@
 // pool; more only past some that do not come back. A reply that is late counts as
 // none after ReadTimeout: a client of one's own should not do without it.
 //
-// When the client library cannot dial it says so on stderr, for the whole process, or
-// to the logger of redis.SetLogger. Neither New nor Open changes that, because it
-// belongs to the program: logging.Disable of the library's package logging silences
-// it. What concerns locks is in errors and goes to Options.Logger.
+// The client library logs to stderr, for the whole process, that it cannot dial and
+// which master a Sentinel has named. What it logs about a client that Open has made goes
+// to Options.Logger instead, at Debug: what concerns locks is in errors. For that this
+// package calls redis.SetLogger when it is initialized. Lines about other clients go
+// to stderr as before. A program that calls redis.SetLogger later has all lines.
 //
 // # Wire format
 //

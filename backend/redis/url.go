@@ -61,6 +61,7 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.AddHook(logHook{cfg.Logger})
 	b := New(c, o)
 	b.owned, b.member = true, cfg.Member
 	if b.member {
@@ -113,7 +114,7 @@ func newSingleClient(cfg backend.Config, scheme string) (redis.UniversalClient, 
 	}
 	o.Username, o.Password, o.CredentialsProviderContext = u.User, u.Password.Reveal(), cfg.Credentials
 	o.TLSConfig = tlsConfig(o.TLSConfig, cfg.TLS)
-	o.Dialer = dialerFor(o.DialTimeout, o.TLSConfig)
+	o.Dialer = withLogger(dialerFor(o.DialTimeout, o.TLSConfig), cfg.Logger)
 	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity = -1, 1, true, true
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, readTimeout)
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
@@ -142,7 +143,7 @@ func newFailoverClient(cfg backend.Config, scheme string) (redis.UniversalClient
 	o.SentinelUsername, o.SentinelPassword = user, password
 	o.Username, o.Password, o.CredentialsProviderContext = u.User, u.Password.Reveal(), cfg.Credentials
 	o.TLSConfig = tlsConfigOfHosts(o.TLSConfig, cfg.TLS)
-	o.Dialer = dialerFor(o.DialTimeout, o.TLSConfig)
+	o.Dialer = withLogger(dialerFor(o.DialTimeout, o.TLSConfig), cfg.Logger)
 	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity = -1, 1, true, true
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, readTimeout)
 	return redis.NewFailoverClient(o), nil
@@ -162,7 +163,7 @@ func newClusterClient(cfg backend.Config, scheme string) (redis.UniversalClient,
 	o.Addrs = u.HostPorts("6379")
 	o.Username, o.Password, o.CredentialsProviderContext = u.User, u.Password.Reveal(), cfg.Credentials
 	o.TLSConfig = tlsConfigOfHosts(o.TLSConfig, cfg.TLS)
-	o.Dialer = dialerFor(o.DialTimeout, o.TLSConfig)
+	o.Dialer = withLogger(dialerFor(o.DialTimeout, o.TLSConfig), cfg.Logger)
 	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity = -1, 1, true, true
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, readTimeout)
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}

@@ -1,5 +1,5 @@
 module github.com/dlock-go/dlock
 
-go 1.26.0
+go 1.25.0
 
-require golang.org/x/sys v0.49.0
+require golang.org/x/sys v0.36.0

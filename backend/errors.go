@@ -110,7 +110,8 @@ func (n NoAnswer) Error() string { return fmt.Sprintf("no answer within %v", tim
 // always ErrUnavailable: the answer has come too late to keep the request waiting.
 func WaitEnded(ctx context.Context, answered bool) error {
 	cause := Cause(ctx)
-	if _, late := errors.AsType[NoAnswer](cause); answered && !late {
+	var late NoAnswer
+	if answered && !errors.As(cause, &late) {
 		return Fail(ErrHeld, cause)
 	}
 	return Fail(ErrUnavailable, cause)

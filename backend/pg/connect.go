@@ -287,7 +287,7 @@ func pipeline(ctx context.Context, conn *pgconn.PgConn, steps []step) ([]*pgconn
 		if failed == nil && err == nil {
 			out = append(out, result)
 		}
-		if _, said := errors.AsType[*pgconn.PgError](err); err != nil && !(said && st.mayFail && !conn.IsClosed()) && failed == nil {
+		if err != nil && !(isServers(err) && st.mayFail && !conn.IsClosed()) && failed == nil {
 			failed = err
 		}
 		if conn.IsClosed() {
@@ -295,7 +295,7 @@ func pipeline(ctx context.Context, conn *pgconn.PgConn, steps []step) ([]*pgconn
 		}
 	}
 	if err := p.Close(); failed == nil && err != nil {
-		if _, said := errors.AsType[*pgconn.PgError](err); !said {
+		if !isServers(err) {
 			failed = err
 		}
 	}
@@ -310,7 +310,7 @@ func readStep(p *pgconn.Pipeline) (result *pgconn.Result, failed error) {
 			if failed != nil {
 				return nil, failed
 			}
-			if _, said := errors.AsType[*pgconn.PgError](err); !said {
+			if !isServers(err) {
 				return nil, err
 			}
 			failed = err

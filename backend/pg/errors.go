@@ -53,7 +53,8 @@ func classify(err error) error {
 // forget has an error of the driver carry no password, which whatever prints errors by
 // reflection would find in it.
 func forget(err error) {
-	if e, ok := errors.AsType[*pgconn.ConnectError](err); ok && e.Config != nil && e.Config.Password != "" {
+	var e *pgconn.ConnectError
+	if errors.As(err, &e) && e.Config != nil && e.Config.Password != "" {
 		redacted := *e.Config
 		redacted.Password = ""
 		e.Config = &redacted
@@ -62,10 +63,17 @@ func forget(err error) {
 
 // codeOf returns the SQLSTATE of err, empty if the server did not say it.
 func codeOf(err error) string {
-	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+	var e *pgconn.PgError
+	if errors.As(err, &e) {
 		return e.Code
 	}
 	return ""
+}
+
+// isServers reports whether the server has said err.
+func isServers(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e)
 }
 
 // passing reports whether a request that waits may try again after err.

@@ -74,7 +74,7 @@ func TestHolderTerminated(t *testing.T) {
 	endSessions(t, shared.Addr(), p[0], nameOf(t), true)
 	wantLost(t, lease)
 	wantLost(t, other)
-	if e, ok := errors.AsType[*pgconn.PgError](lease.Err()); !ok || e.Code != "57P01" {
+	if codeOf(lease.Err()) != "57P01" {
 		t.Errorf("the cause of the loss is %v, want the server's word", lease.Err())
 	}
 	unlock(t, receive(t, "the lock", next))

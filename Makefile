@@ -1,7 +1,6 @@
 # Every target is one or two commands that you could type yourself.
 
 BACKEND ?= all
-COMPAT  ?= redis,redis-user,redis-sentinel,redis-cluster,redlock
 COUNT   ?= 1
 VERSION ?= v0.1.0
 MUTANT  ?=
@@ -43,13 +42,8 @@ conformance: ## the conformance suite: make conformance BACKEND=redis COUNT=20
 	go test -v -race -shuffle=on -count=$(COUNT) -timeout 60m ./conformance -backend=$(BACKEND) | \
 		grep --line-buffered -vE '^ *(=== |--- (PASS|SKIP)|PASS$$)'
 
-compat: servers ## package redis and the suite on Redis 6.2, the one installed, and Valkey 9
-	@scripts/install-compat
-	for dir in .servers/compat/redis-6.2 .servers/compat/valkey-9 /usr/bin; do \
-		PATH="$$PWD/$$dir:$$PATH" redis-server --version; \
-		PATH="$$PWD/$$dir:$$PATH" go test -race -shuffle=on -count=$(COUNT) -timeout 60m \
-			./backend/redis ./conformance -backend=$(COMPAT); \
-	done
+versions: servers ## the suite on every version of the servers that is supported: make versions ONLY="postgres 13"
+	@scripts/versions $(ONLY)
 
 examples: ## the backends of examples/, each with a server of its own and the whole suite
 	DLOCK_CONFORMANCE_TTL=2s go -C examples/natsbackend test -shuffle=on -parallel 16 -timeout 30m ./...
@@ -103,4 +97,4 @@ up: ## start the servers of docker-compose.yml, for people who have Docker
 down: ## stop them and drop their data
 	docker compose down --volumes
 
-.PHONY: help test modules quick lint conformance compat examples chaos failovers soak simulate mutants check servers release-try release bench compare fuzz up down
+.PHONY: help test modules quick lint conformance versions examples chaos failovers soak simulate mutants check servers release-try release bench compare fuzz up down

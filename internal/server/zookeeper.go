@@ -57,10 +57,10 @@ func (z ZooKeeper) command(dir string, port int) (*exec.Cmd, error) {
 }
 
 // classpath names two jars: the manifest of the first leads to all it needs but
-// a logger.
+// a logger. The environment may name those of another version.
 func (z ZooKeeper) classpath() (string, error) {
-	if z.Classpath != "" {
-		return z.Classpath, nil
+	if classpath := cmp.Or(z.Classpath, os.Getenv("DLOCK_ZOOKEEPER_CLASSPATH")); classpath != "" {
+		return classpath, nil
 	}
 	const jars = "/usr/share/java/"
 	if _, err := findFile("zookeeper", jars+"zookeeper.jar"); err != nil {

@@ -81,6 +81,12 @@ release-try: ## make a release on a clone, install it as people do, and drop it:
 release: ## make the commit and the tags of a release, to be pushed: VERSION=v0.1.0
 	GOWORK=off go -C tools/release run . $(VERSION)
 
+coverage: ## how much of each package all tests together run: coverage.html
+	go test -coverprofile=coverage.out -coverpkg=$(MODULE),$(MODULE)/backend/...,$(MODULE)/internal/renewal \
+		-timeout 60m . ./backend/... ./backend/etcd/... ./backend/pg/... ./backend/redis/... ./backend/zk/... ./internal/renewal ./conformance
+	go tool cover -html=coverage.out -o coverage.html
+	go tool cover -func=coverage.out | tail -1
+
 bench: ## the library's own benchmarks, in memory
 	go test -run '^$$' -bench . -benchmem .
 
@@ -97,4 +103,4 @@ up: ## start the servers of docker-compose.yml, for people who have Docker
 down: ## stop them and drop their data
 	docker compose down --volumes
 
-.PHONY: help test modules quick lint conformance versions examples chaos failovers soak simulate mutants check servers release-try release bench compare fuzz up down
+.PHONY: help test modules quick lint conformance versions examples chaos failovers soak simulate mutants check servers release-try release coverage bench compare fuzz up down

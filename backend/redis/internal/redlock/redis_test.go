@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/dlock-go/dlock"
+	_ "github.com/dlock-go/dlock/backend/quorum"
 	_ "github.com/dlock-go/dlock/backend/redis"
 	"github.com/dlock-go/dlock/internal/faultnet"
 	"github.com/dlock-go/dlock/internal/server"

@@ -73,6 +73,10 @@ type Harness struct {
 	// may overtake another.
 	OrderByClients bool
 
+	// Polls says that who waits asks the server by itself from time to time, since
+	// nothing tells it.
+	Polls bool
+
 	// NoLabels says that the server does not know the labels of requests, and
 	// NoWaiterLabels that it does not know those of requests that wait.
 	NoLabels, NoWaiterLabels bool

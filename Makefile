@@ -9,7 +9,6 @@ DURATION ?= 1h
 SEED    ?= 0
 MODULE    = github.com/dlock-go/dlock
 LIBRARY   = ./... $(addprefix ./backend/,all/... etcd/... pg/... redis/... zk/...) ./cmd/dlock/... ./internal/chaos/...
-GOLANGCI    = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 SHELL := /bin/bash
@@ -34,9 +33,6 @@ quick: ## vet, unit tests, the suite in memory and on files: needs no server
 	go vet $(MODULE)/...
 	go test . ./backend ./internal/renewal ./backend/memory ./backend/file
 	DLOCK_CONFORMANCE_TTL=2s go test ./conformance -backend=memory,file
-
-lint: ## what else golangci-lint finds: see .golangci.yml
-	go run $(GOLANGCI) run $(LIBRARY)
 
 conformance: ## the conformance suite: make conformance BACKEND=redis COUNT=20
 	go test -v -race -shuffle=on -count=$(COUNT) -timeout 60m ./conformance -backend=$(BACKEND) | \
@@ -103,4 +99,4 @@ up: ## start the servers of docker-compose.yml, for people who have Docker
 down: ## stop them and drop their data
 	docker compose down --volumes
 
-.PHONY: help test modules quick lint conformance versions examples chaos failovers soak simulate mutants check servers release-try release coverage bench compare fuzz up down
+.PHONY: help test modules quick conformance versions examples chaos failovers soak simulate mutants check servers release-try release coverage bench compare fuzz up down

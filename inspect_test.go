@@ -140,7 +140,7 @@ func TestQuestionsThatCannotBeAsked(t *testing.T) {
 					t.Errorf("%s: %#v", op, err)
 				}
 			}
-			is(t, ask(nil, a), dlock.ErrInvalidConfig) //nolint:staticcheck // a nil context is a mistake that is found
+			is(t, ask(nil, a), dlock.ErrInvalidConfig)
 			is(t, ask(t.Context(), nil), dlock.ErrInvalidConfig)
 			is(t, ask(t.Context(), new(dlock.Client)), dlock.ErrInvalidConfig)
 		}

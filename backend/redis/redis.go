@@ -393,15 +393,13 @@ func (b *Backend) isClosing() bool {
 	}
 }
 
-// sleep waits for d, and reports false if ctx or the backend ended first.
-func (b *Backend) sleep(ctx context.Context, d time.Duration) bool {
+// sleep waits for d, or until ctx or the backend ends.
+func (b *Backend) sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return true
 	case <-ctx.Done():
 	case <-b.closing:
 	}
-	return false
 }

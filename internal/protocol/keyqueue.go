@@ -176,14 +176,13 @@ func (q *KeyQueue) put(name string, k kind) *key {
 }
 
 // remove deletes the key that was created at a revision.
-func (q *KeyQueue) remove(name string, created int64) bool {
+func (q *KeyQueue) remove(name string, created int64) {
 	k := q.keys[name]
 	if k == nil || k.created != created && q.Without&DeleteAsSeen == 0 {
-		return false
+		return
 	}
 	delete(q.keys, name)
 	q.change(*k, true)
-	return true
 }
 
 // join puts a key and finds the nearest rival. A client has two names by turns; the

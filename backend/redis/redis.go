@@ -152,7 +152,7 @@
 //	  +zrank +zrange +zrevrange +zrangebyscore +zremrangebyscore
 //	  +publish +pubsub|numsub +subscribe +unsubscribe
 //
-// with dlock.replicas +wait, and in a cluster +cluster|slots +asking
+// with dlock.replicas +wait, for Names +scan, and in a cluster +cluster|slots +asking
 // +spublish +pubsub|shardnumsub +ssubscribe +sunsubscribe.
 //
 // Who may only publish, and cannot read the keys, can make no client believe anything,

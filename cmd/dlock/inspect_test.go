@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/dlock-go/dlock"
 )
 
 // expectOutput checks that dlock prints each of the texts, and nothing on stderr.
@@ -79,6 +81,27 @@ func TestWatch(t *testing.T) {
 	_ = watch.Wait()
 	if code := watch.ProcessState.ExitCode(); code != exitSignal+int(syscall.SIGINT) {
 		t.Errorf("exited with %d", code)
+	}
+}
+
+// TestWatchCountsChanges has a look count as a change if none of the holders was one at
+// the look before.
+func TestWatchCountsChanges(t *testing.T) {
+	held := func(tokens ...uint64) dlock.Snapshot {
+		var s dlock.Snapshot
+		for _, token := range tokens {
+			s.Holders = append(s.Holders, dlock.Party{Token: token})
+		}
+		return s
+	}
+	var l look
+	for i, step := range []struct {
+		s       dlock.Snapshot
+		changes uint
+	}{{held(1), 0}, {held(1), 0}, {held(2), 1}, {held(2, 3), 1}, {held(3), 1}, {held(), 1}, {held(4), 2}} {
+		if l = l.next(step.s); l.changes != step.changes || l.looks != uint(i+1) {
+			t.Errorf("look %d: %+v, want %d changes", i+1, l, step.changes)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -23,22 +24,45 @@ const (
 )
 
 func newWatch(std stdio) *cobra.Command {
-	return newQuery(std, "watch NAME|PREFIX", "Show once a second who holds locks",
-		fmt.Sprintf("Show once a second who holds the locks that begin with PREFIX, for how long, and how\nmany wait: %d locks at most. INT ends it.", maxWatched),
+	w := &watch{last: make(map[string]look)}
+	c := newQuery(std, "watch NAME|PREFIX", "Show once a second who holds locks",
+		fmt.Sprintf("Show once a second who holds the locks that begin with PREFIX, for how long, how many\nwait, and at how many looks the lock had changed hands: %d locks at most. INT ends it.", maxWatched),
 		cobra.MaximumNArgs(1), func(ctx context.Context, q *query, c *dlock.Client, args []string) error {
-			for {
-				if err := q.showLocks(ctx, c, strings.Join(args, "")); err != nil {
-					return err
-				}
-				if !backend.Sleep(ctx, watchInterval) {
-					return nil
-				}
-			}
+			w.query = q
+			return w.run(ctx, c, strings.Join(args, ""))
 		})
+	c.Flags().UintVarP(&w.count, "count", "n", 0, "how many `looks` there are; 0: no end")
+	return c
+}
+
+// A watch looks at locks again and again.
+type watch struct {
+	*query
+	count uint
+	looks uint // so far
+	last  map[string]look
+}
+
+// A look is what a watch has seen of one lock.
+type look struct {
+	tokens  []uint64 // of the holders
+	looks   uint     // at this lock
+	changes uint     // looks at which none of the holders was one at the look before
+}
+
+func (w *watch) run(ctx context.Context, c *dlock.Client, prefix string) error {
+	for {
+		if err := w.showLocks(ctx, c, prefix); err != nil {
+			return err
+		}
+		if w.looks++; w.looks == w.count || !backend.Sleep(ctx, watchInterval) {
+			return nil
+		}
+	}
 }
 
 // showLocks prints the locks that begin with prefix, once.
-func (q *query) showLocks(ctx context.Context, c *dlock.Client, prefix string) error {
+func (w *watch) showLocks(ctx context.Context, c *dlock.Client, prefix string) error {
 	names, more, err := someNames(ctx, c, prefix, maxWatched)
 	if errors.Is(err, dlock.ErrUnsupported) && prefix != "" { // such a backend knows a lock by its whole name only
 		names, err = []string{prefix}, nil
@@ -46,40 +70,55 @@ func (q *query) showLocks(ctx context.Context, c *dlock.Client, prefix string) e
 	if err != nil {
 		return err
 	}
+	seen := make(map[string]look, len(names))
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	if !q.json {
-		fmt.Fprintln(t, "NAME\tHOLDER\tMODE\tFOR\tWAITERS")
+	if !w.json {
+		fmt.Fprintln(t, "NAME\tHOLDER\tMODE\tFOR\tWAITERS\tCHANGED")
 	}
 	for _, name := range names {
 		s, err := c.Inspect(ctx, name)
 		if err != nil {
 			return err
 		}
-		if q.json {
+		seen[name] = w.last[name].next(s)
+		if w.json {
 			err = printJSON(&b, newSnapshot(name, s))
 		} else {
-			printLock(t, name, s)
+			printLock(t, name, s, seen[name])
 		}
 		if err != nil {
 			return err
 		}
 	}
+	w.last = seen
 	_ = t.Flush() // to memory
-	if more && !q.json {
+	if more && !w.json {
 		b.WriteString("and more\n")
 	}
-	if term.IsTerminal(int(q.std.out.Fd())) && !q.json {
-		_, err = fmt.Fprint(q.std.out, "\x1b[H\x1b[2J")
+	if term.IsTerminal(int(w.std.out.Fd())) && !w.json {
+		_, err = fmt.Fprint(w.std.out, "\x1b[H\x1b[2J")
 	}
 	if err == nil {
-		_, err = io.WriteString(q.std.out, b.String())
+		_, err = io.WriteString(w.std.out, b.String())
 	}
 	return err
 }
 
-// printLock prints a lock on one line: of several readers the first, and how many more.
-func printLock(w io.Writer, name string, s dlock.Snapshot) {
+// next returns l after one more look.
+func (l look) next(s dlock.Snapshot) look {
+	tokens := tokensOf(s)
+	known := func(token uint64) bool { return slices.Contains(l.tokens, token) }
+	if l.looks > 0 && len(tokens) > 0 && !slices.ContainsFunc(tokens, known) {
+		l.changes++
+	}
+	l.tokens = tokens
+	l.looks++
+	return l
+}
+
+// printLock prints a lock on one line: of several readers the first, and how many there are.
+func printLock(w io.Writer, name string, s dlock.Snapshot, l look) {
 	holder, mode, held := "", "", ""
 	if len(s.Holders) > 0 {
 		first := s.Holders[0]
@@ -91,5 +130,6 @@ func printLock(w io.Writer, name string, s dlock.Snapshot) {
 			mode += fmt.Sprintf(" (%d)", n)
 		}
 	}
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\n", printable(name), orDash(printable(holder)), orDash(mode), orDash(held), len(s.Waiters))
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d of %d\n", printable(name), orDash(printable(holder)), orDash(mode), orDash(held),
+		len(s.Waiters), l.changes, l.looks-1)
 }

@@ -38,7 +38,7 @@ conformance: ## the conformance suite: make conformance BACKEND=redis COUNT=20
 	go test -v -race -shuffle=on -count=$(COUNT) -timeout 60m ./conformance -backend=$(BACKEND) | \
 		grep --line-buffered -vE '^ *(=== |--- (PASS|SKIP)|PASS$$)'
 
-versions: servers ## the suite on every version of the servers that is supported: make versions ONLY="postgres 13"
+versions: servers ## the suite on every version of the servers that is supported: make versions ONLY="postgres 14"
 	@scripts/versions $(ONLY)
 
 examples: ## the backends of examples/, each with a server of its own and the whole suite

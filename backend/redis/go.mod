@@ -4,7 +4,7 @@ go 1.25.0
 
 require (
 	github.com/dlock-go/dlock v0.0.0
-	github.com/redis/go-redis/v9 v9.20.1
+	github.com/redis/go-redis/v9 v9.22.0
 )
 
 require (

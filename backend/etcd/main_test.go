@@ -130,7 +130,13 @@ func keys(t testing.TB, c *clientv3.Client) []string {
 
 func queued(t testing.TB, c *clientv3.Client, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d keys", n), func() bool { return len(keys(t, c)) == n })
+	var found []string
+	defer func() {
+		if t.Failed() && len(found) != n {
+			t.Logf("the keys are %q", found)
+		}
+	}()
+	eventually(t, fmt.Sprintf("%d keys", n), func() bool { found = keys(t, c); return len(found) == n })
 }
 
 // A call is a Lock or RLock in a goroutine of its own.

@@ -114,21 +114,31 @@ func TestMaxConnsAtOnce(t *testing.T) {
 }
 
 // TestConnectionIsMadeSoon counts in round trips of 100 ms: TCP, the login, what the
-// server is, and all that is to be prepared.
+// server is, and all that is to be prepared. A busy machine adds to some tries, so that
+// the fastest one counts.
 func TestConnectionIsMadeSoon(t *testing.T) {
-	const trip = 100 * time.Millisecond
+	const trip, most = 100 * time.Millisecond, 450 * time.Millisecond
 	p := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
 	p.proxy.Delay(faultnet.ToClient, trip, 0)
-	p.backend.mu.Lock()
-	p.backend.countConn(forWaiting, 1)
-	p.backend.mu.Unlock()
-	began := time.Now()
-	s, err := p.backend.connect(testContext(t), 10*time.Second, forWaiting)
-	must(t, err)
-	if took := time.Since(began); took > 4*trip+trip/2 {
-		t.Errorf("a connection took %v, with a round trip of %v", took, trip)
+	connect := func() time.Duration {
+		p.backend.mu.Lock()
+		p.backend.countConn(forWaiting, 1)
+		p.backend.mu.Unlock()
+		began := time.Now()
+		s, err := p.backend.connect(testContext(t), 10*time.Second, forWaiting)
+		must(t, err)
+		defer p.backend.putBack(s)
+		return time.Since(began)
 	}
-	p.backend.putBack(s)
+	fastest := connect()
+	for range 20 {
+		if fastest > most {
+			fastest = min(fastest, connect())
+		}
+	}
+	if fastest > most {
+		t.Errorf("a connection took %v, with a round trip of %v", fastest, trip)
+	}
 }
 
 // TestEndedIdleSession has the server end the connection that a try is about to use.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/memory"
@@ -31,6 +32,7 @@ func TestReleaseAll(t *testing.T) {
 			ok(t, err)
 			holds = append(holds, h)
 		}
+		synctest.Wait() // all nodes have granted, not two of three alone
 		for _, server := range s[:2] {
 			server.Evict("7")
 		}

@@ -16,7 +16,7 @@ func TestExamine(t *testing.T) {
 		"session": {Credentials: user("alice", "secret"), SessionTimeout: 24 * time.Hour, Standalone: true},
 		"members": {Credentials: user("alice", "secret")},
 	} {
-		o.Root = rootOf(t) + "/examine-" + name
+		o.Root = rootOf(t) + "-" + name // at the top: what alice creates, others may not create below
 		c := connect(t, &o, shared.Addr())
 		subjects := make(map[string]backend.Level)
 		must(t, c.Examine(t.Context(), func(f backend.Finding) { subjects[f.Subject] = max(f.Level, subjects[f.Subject]) }))

@@ -211,7 +211,7 @@ func (s *session) sendJoin(p *position, former markedKey, epoch int64) (*pb.TxnR
 	p.provenAt = time.Now()
 	answer, err := s.backend.client.Do(ctx, s.joinRequest(p, former, epoch))
 	if ctx.Err() != nil {
-		s.backend.roundTrip.Late()
+		s.backend.late()
 	}
 	if err != nil {
 		return nil, s.fail(err)

@@ -159,7 +159,8 @@ func TestMembersAgree(t *testing.T) {
 }
 
 // TestSilentMember has one of three members fall silent, to requests and to
-// watches. A lock takes one request that is not answered, and another.
+// watches. A lock takes one request that is not answered, and another. The next in
+// line is a client that has asked for nothing before.
 func TestSilentMember(t *testing.T) {
 	for name, silence := range map[string]func(*server.Server, *faultnet.Proxy) error{
 		"stopped": func(s *server.Server, _ *faultnet.Proxy) error { return s.Pause() },
@@ -174,19 +175,29 @@ func TestSilentMember(t *testing.T) {
 				proxies[s] = proxied(t, s.Addr())
 				addrs = append(addrs, proxies[s].Addr())
 			}
-			a, b := open(t, time.Minute, addrs...), open(t, time.Minute, addrs...)
+			a := open(t, time.Minute, addrs...)
+			var fresh [4]*dlock.Client
+			for i := range fresh {
+				fresh[i] = open(t, time.Minute, addrs...)
+			}
 			for range 30 { // so that the round trip is known
 				must(t, locked(t, a.Mutex("warm")).Unlock(timed(t)))
 			}
+			healthy := raw(t, others[1].Addr())
 			must(t, silence(others[0], proxies[others[0]]))
-			for range 4 {
+			for _, b := range fresh {
 				began := time.Now()
 				lease := locked(t, a.Mutex("a"))
 				if took := time.Since(began); took > 4*time.Second { // two limits of a second, on a busy machine
 					t.Errorf("a free lock took %v", took)
 				}
 				next := start(t, timed(t), b.Mutex("a").Lock)
-				queued(t, raw(t, others[1].Addr()), 2)
+				eventually(t, "queued", func() bool {
+					if !next.waiting() {
+						t.Fatalf("the wait ended: %v", next.err)
+					}
+					return len(keys(t, healthy)) == 2
+				})
 				must(t, lease.Unlock(timed(t)))
 				must(t, next.granted().Unlock(timed(t)))
 			}

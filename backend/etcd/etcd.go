@@ -126,17 +126,18 @@ type Options struct {
 
 // A Backend keeps locks in one etcd cluster.
 type Backend struct {
-	client     *clientv3.Client
-	owned      bool          // client was made by open
-	ttl        time.Duration // of Config; zero: not known
-	login      *login        // nil: no user is given
-	minTimeout time.Duration // the least timeout of a request
-	prefix     string
-	janitor    backend.Janitor
+	client  *clientv3.Client
+	owned   bool          // client was made by open
+	ttl     time.Duration // of Config; zero: not known
+	login   *login        // nil: no user is given
+	members int           // as many as the client was given addresses
+	prefix  string
+	janitor backend.Janitor
 
 	roundTrip  backend.RoundTrip
+	unanswered atomic.Int64 // requests without an answer since the last that had one
 	created    time.Time
-	lastAnswer atomic.Int64 // when the last answer came, in nanoseconds after made
+	lastAnswer atomic.Int64 // when the last answer came, in nanoseconds after created; zero: none came
 
 	ctx   context.Context // ends with Close
 	stop  context.CancelFunc
@@ -170,10 +171,7 @@ func New(client *clientv3.Client, o *Options) *Backend {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	b := &Backend{client: client, minTimeout: minTimeout, prefix: prefix + "/", created: time.Now(), groups: make(map[int64]*sessionGroup)}
-	if len(client.Endpoints()) == 1 {
-		b.minTimeout = minTimeoutAlone
-	}
+	b := &Backend{client: client, members: len(client.Endpoints()), prefix: prefix + "/", created: time.Now(), groups: make(map[int64]*sessionGroup)}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b
 }
@@ -231,11 +229,30 @@ func (b *Backend) request(ctx context.Context) (context.Context, context.CancelF
 	return backend.Bound(ctx, b.timeout())
 }
 
-func (b *Backend) timeout() time.Duration { return b.roundTrip.Limit(b.minTimeout, maxTimeout) }
+// timeout returns the timeout of one request. It leaves time to ask each of three members
+// before an acquisition fails for want of an answer.
+func (b *Backend) timeout() time.Duration {
+	switch {
+	case b.members <= 1:
+		return b.roundTrip.Limit(minTimeoutAlone, maxTimeout)
+	case b.lastAnswer.Load() == 0:
+		return minTimeout
+	}
+	return b.roundTrip.Limit(minTimeout, maxTimeout)
+}
+
+// late notes a request without an answer. The timeout doubles once every member may have
+// been asked: a silent one takes no time from the others.
+func (b *Backend) late() {
+	if b.unanswered.Add(1)%int64(max(b.members, 1)) == 0 {
+		b.roundTrip.Late()
+	}
+}
 
 // answered notes the answer to a request that was sent then.
 func (b *Backend) answered(sent time.Time) {
 	now := time.Now()
+	b.unanswered.Store(0)
 	b.roundTrip.Observe(now.Sub(sent))
 	b.lastAnswer.Store(now.Sub(b.created).Nanoseconds())
 }

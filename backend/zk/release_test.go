@@ -74,10 +74,36 @@ func TestCloseIsBounded(t *testing.T) {
 	h.Observer = o
 	b.lose([]*held{h.State.(*held)}, errExpired)
 	<-o.called
+	closesInTime(t, b)
+}
+
+// TestCloseDuringCredentials closes a client while the credentials for a session are
+// asked for, and do not come.
+func TestCloseDuringCredentials(t *testing.T) {
+	called, letGo := make(chan struct{}), make(chan struct{})
+	defer close(letGo)
+	b := &Backend{closed: make(chan struct{}), opts: Options{Credentials: func(context.Context) (string, string, error) {
+		close(called)
+		<-letGo
+		return "", "", errNoAnswer
+	}}}
+	if _, err := b.session(); err != nil {
+		t.Fatal(err)
+	}
+	<-called
+	closesInTime(t, b)
+}
+
+// closesInTime closes b with a context that ends soon.
+func closesInTime(t *testing.T, b *Backend) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- b.Close(ctx) }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = b.Close(ctx)
+	}()
 	select {
 	case <-done:
 	case <-time.After(5 * time.Second):

@@ -22,7 +22,6 @@ type session struct {
 	stop  context.CancelFunc
 	ready chan struct{} // closed when conn can be used
 	over  chan struct{} // closed when the session has ended
-	gone  chan struct{} // closed when the connection has ended too
 	conn  *gozk.Conn
 	trip  backend.RoundTrip
 
@@ -52,7 +51,6 @@ func newSession(b *Backend) *session {
 		b:       b,
 		ready:   make(chan struct{}),
 		over:    make(chan struct{}),
-		gone:    make(chan struct{}),
 		joined:  make(chan struct{}),
 		watches: make(map[string]*watch),
 		holds:   make(map[string]*held),
@@ -65,9 +63,9 @@ func newSession(b *Backend) *session {
 	return s
 }
 
-// run lives as long as the session and its connection.
-func (s *session) run() {
-	defer close(s.gone)
+// run lives as long as the session and its connection. Close does not wait for it any
+// longer than its context allows.
+func (s *session) run(context.Context) {
 	user, password, err := s.credentials()
 	if err != nil {
 		s.end(err)

@@ -19,9 +19,8 @@ type Backend struct {
 	closed  chan struct{}
 	plain   atomic.Bool // the server has no container nodes
 
-	mu       sync.Mutex
-	current  *session // nil before the first and after Close
-	sessions sync.WaitGroup
+	mu      sync.Mutex
+	current *session // nil before the first and after Close
 }
 
 var (
@@ -111,7 +110,7 @@ func (b *Backend) session() (*session, error) {
 	}
 	if b.current == nil || b.current.isOver() {
 		b.current = newSession(b)
-		b.sessions.Go(b.current.run)
+		b.janitor.Go(b.current.run)
 	}
 	return b.current, nil
 }
@@ -193,8 +192,7 @@ func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(
 	}
 }
 
-// Close implements backend.Backend: the end of the session is the end of its
-// nodes.
+// Close implements backend.Backend: the end of the session is the end of its nodes.
 func (b *Backend) Close(ctx context.Context) error {
 	b.mu.Lock()
 	s := b.current
@@ -207,16 +205,9 @@ func (b *Backend) Close(ctx context.Context) error {
 		close(b.closed)
 	}
 	b.mu.Unlock()
-
 	if s != nil {
 		s.end(backend.ErrClosed)
-		select {
-		case <-s.gone:
-		case <-ctx.Done():
-			s.cut()
-		}
+		defer context.AfterFunc(ctx, s.cut)()
 	}
-	err := b.janitor.Close(ctx) // its jobs end with the session, but for an owner that is told of a loss and does not return
-	b.sessions.Wait()
-	return err
+	return b.janitor.Close(ctx)
 }

@@ -206,13 +206,10 @@ func (s *session) join(p *position) error {
 // sendJoin sends the request to join once, and reads the answer if it was carried out.
 // The request also deletes a former key of this client that is marked.
 func (s *session) sendJoin(p *position, former markedKey, epoch int64) (*pb.TxnResponse, error) {
-	ctx, cancel := backend.Bound(s.ctx, min(s.backend.timeout(), max(p.untilTimeout(), answerGrace)))
+	ctx, cancel := s.backend.requestWithin(s.ctx, min(s.backend.timeout(), max(p.untilTimeout(), answerGrace)))
 	defer cancel()
 	p.provenAt = time.Now()
 	answer, err := s.backend.client.Do(ctx, s.joinRequest(p, former, epoch))
-	if ctx.Err() != nil {
-		s.backend.late()
-	}
 	if err != nil {
 		return nil, s.fail(err)
 	}

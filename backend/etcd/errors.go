@@ -46,7 +46,7 @@ func fail(err error) error {
 // at adds to an error that is ErrUnavailable which members were tried.
 func (b *Backend) at(err error) error {
 	var members []string
-	for _, endpoint := range b.client.Endpoints() {
+	for _, endpoint := range b.members.endpoints {
 		members = append(members, hostOf(endpoint))
 	}
 	return backend.At(members, err)

@@ -130,7 +130,7 @@ type Backend struct {
 	owned   bool          // client was made by open
 	ttl     time.Duration // of Config; zero: not known
 	login   *login        // nil: no user is given
-	members int           // as many as the client was given addresses
+	members memberCheck
 	prefix  string
 	janitor backend.Janitor
 
@@ -171,7 +171,7 @@ func New(client *clientv3.Client, o *Options) *Backend {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	b := &Backend{client: client, members: len(client.Endpoints()), prefix: prefix + "/", created: time.Now(), groups: make(map[int64]*sessionGroup)}
+	b := &Backend{client: client, members: memberCheck{endpoints: client.Endpoints()}, prefix: prefix + "/", created: time.Now(), groups: make(map[int64]*sessionGroup)}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b
 }
@@ -224,16 +224,27 @@ const (
 	maxTimeout      = backend.FirstAnswer
 )
 
-// request returns ctx with the timeout of one request.
+// request returns ctx with the timeout of one request. The caller calls the function that
+// comes with it once the request has ended.
 func (b *Backend) request(ctx context.Context) (context.Context, context.CancelFunc) {
-	return backend.Bound(ctx, b.timeout())
+	return b.requestWithin(ctx, b.timeout())
+}
+
+func (b *Backend) requestWithin(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	bound, cancel := backend.Bound(ctx, timeout)
+	return bound, func() {
+		if bound.Err() != nil && ctx.Err() == nil {
+			b.late()
+		}
+		cancel()
+	}
 }
 
 // timeout returns the timeout of one request. It leaves time to ask each of three members
 // before an acquisition fails for want of an answer.
 func (b *Backend) timeout() time.Duration {
 	switch {
-	case b.members <= 1:
+	case len(b.members.endpoints) <= 1:
 		return b.roundTrip.Limit(minTimeoutAlone, maxTimeout)
 	case b.lastAnswer.Load() == 0:
 		return minTimeout
@@ -244,7 +255,8 @@ func (b *Backend) timeout() time.Duration {
 // late notes a request without an answer. The timeout doubles once every member may have
 // been asked: a silent one takes no time from the others.
 func (b *Backend) late() {
-	if b.unanswered.Add(1)%int64(max(b.members, 1)) == 0 {
+	b.members.start(b)
+	if b.unanswered.Add(1)%int64(max(len(b.members.endpoints), 1)) == 0 {
 		b.roundTrip.Late()
 	}
 }

@@ -76,7 +76,7 @@ func (b *Backend) logWarnings(log *slog.Logger) {
 
 // checkMembers asks each member that the client knows. It fails if none answers.
 func (b *Backend) checkMembers(ctx context.Context, report func(...backend.Finding)) error {
-	endpoints := b.client.Endpoints()
+	endpoints := b.members.endpoints
 	statuses, errs := make([]*pb.StatusResponse, len(endpoints)), make([]error, len(endpoints))
 	var all sync.WaitGroup
 	for i, endpoint := range endpoints {

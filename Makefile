@@ -9,6 +9,7 @@ DURATION ?= 1h
 SEED    ?= 0
 MODULE    = github.com/dlock-go/dlock
 LIBRARY   = ./... $(addprefix ./backend/,all/... etcd/... pg/... redis/... zk/...) ./cmd/dlock/... ./internal/chaos/...
+USED      = . ./backend/... $(addprefix ./backend/,all/... etcd/... pg/... redis/... zk/...) ./cmd/dlock
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 SHELL := /bin/bash
@@ -22,7 +23,7 @@ test: servers check ## install what is missing, then pass every test on every ba
 	go test -p 6 -race -shuffle=on -timeout 30m $(LIBRARY)
 	$(MAKE) --jobs 2 --output-sync=line conformance modules
 
-modules: examples ## the tests of the modules beside the library's own
+modules: examples portable ## the tests of the modules beside the library's own
 	go -C bench test -shuffle=on -timeout 30m ./...
 	go -C internal/configtest test -shuffle=on ./...
 	go -C otel test -race -shuffle=on ./...
@@ -43,6 +44,10 @@ versions: servers ## the suite on every version of the servers that is supported
 
 examples: ## the backends of examples/, each with a server of its own and the whole suite
 	DLOCK_CONFORMANCE_TTL=2s go -C examples/natsbackend test -shuffle=on -parallel 16 -timeout 30m ./...
+
+portable: ## files as on systems without record locks of an open file, through the whole suite
+	go test -tags dlock_portable -shuffle=on -count=$(COUNT) -timeout 30m ./backend/file
+	DLOCK_CONFORMANCE_TTL=2s go test -tags dlock_portable -shuffle=on -count=$(COUNT) -timeout 60m ./conformance -backend=file
 
 chaos: servers ## every backend under fire, about ten minutes
 	go test -v -count=1 -timeout 60m ./internal/chaos -faults=60 -duels=100 -think=10ms -docs=../../docs/faults.md
@@ -66,7 +71,19 @@ check: ## what needs no server: format, vet (32 bits too), staticcheck, each go.
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt'; exit 1; }
 	scripts/modules check
 	GOARCH=386 CGO_ENABLED=0 go vet $(LIBRARY) ./conformance
+	go vet -tags dlock_portable ./backend/file ./conformance
+	for system in darwin windows; do GOOS=$$system GOARCH=amd64 CGO_ENABLED=0 go vet ./backend/file; done
+	for system in darwin windows; do GOOS=$$system GOARCH=amd64 CGO_ENABLED=0 go build -o /dev/null ./cmd/dlock; done
 	go run $(STATICCHECK) $(MODULE)/...
+
+systems: ## build what people use for every system and processor that they have
+	for system in linux/amd64 linux/arm64 linux/386 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64 windows/386 \
+		freebsd/amd64 freebsd/arm64 openbsd/amd64; do \
+		echo $$system; GOOS=$${system%/*} GOARCH=$${system#*/} CGO_ENABLED=0 go build $(USED); done
+	CGO_ENABLED=1 go build $(USED)
+
+windows: ## run the command line for Windows under Wine, from Debian's packages
+	@scripts/windows
 
 servers: ## install the servers that the tests start
 	@scripts/install-servers
@@ -99,4 +116,4 @@ up: ## start the servers of docker-compose.yml, for people who have Docker
 down: ## stop them and drop their data
 	docker compose down --volumes
 
-.PHONY: help test modules quick conformance versions examples chaos failovers soak simulate mutants check servers release-try release coverage bench compare fuzz up down
+.PHONY: help test modules quick conformance versions examples portable chaos failovers soak simulate mutants check servers release-try release coverage bench compare fuzz up down

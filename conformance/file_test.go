@@ -2,16 +2,11 @@ package conformance_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
@@ -30,6 +25,7 @@ func fileHarness(t testing.TB) conformance.Harness {
 		TTL:     *ttl,
 		// A waiter on files only queues in the kernel.
 		NoWaiterLabels: true,
+		MostHolds:      mostHolds,
 		Open: func(t testing.TB, o dlock.Options) *conformance.Peer {
 			b, err := file.New(&file.Options{Dir: dir})
 			if err != nil {
@@ -46,40 +42,12 @@ func fileHarness(t testing.TB) conformance.Harness {
 				t.Fatal(err)
 			}
 		},
-		Waiting:  func(t testing.TB, name string) int { return tickets(t, path(name)) },
+		Waiting:  func(t testing.TB, name string) int { return positionsIn(t, path(name)) },
 		Residue:  func(t testing.TB) []string { return openFiles(t, dir) },
 		Foreign:  func(t testing.TB, name string) func() error { return foreignFile(t, path(name)) },
 		Wipe:     func(t testing.TB) { removeAll(t, dir) },
 		Optional: []string{"Breaker", "Downgrader", "Inspector", "Pinger", "Renewer", "Transferer"},
 	}
-}
-
-// tickets counts the places in the queue of a lock file: every waiter has a
-// byte beyond the first two locked.
-func tickets(t testing.TB, path string) int {
-	f, err := os.Open(path) // for reading: to close a file that was written to wakes those who wait
-	if errors.Is(err, os.ErrNotExist) {
-		return 0
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	return ticketsIn(t, f, 2, math.MaxInt64-1)
-}
-
-func ticketsIn(t testing.TB, f *os.File, first, last int64) int {
-	if first > last {
-		return 0
-	}
-	r := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: first, Len: last - first + 1}
-	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &r); err != nil {
-		t.Fatal(err)
-	}
-	if r.Type == unix.F_UNLCK {
-		return 0
-	}
-	return ticketsIn(t, f, first, r.Start-1) + 1 + ticketsIn(t, f, r.Start+r.Len, last)
 }
 
 // openFiles lists what this process has open in dir.
@@ -116,7 +84,7 @@ func removeAll(t testing.TB, dir string) {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		if err := os.Remove(f); err != nil {
+		if err := os.RemoveAll(f); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -73,6 +73,10 @@ type Harness struct {
 	// may overtake another.
 	OrderByClients bool
 
+	// MostHolds is how many locks a process can hold, if that is less than 10,000; 0
+	// means that it is not.
+	MostHolds int
+
 	// Polls says that who waits asks the server by itself from time to time, since
 	// nothing tells it.
 	Polls bool

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
@@ -124,7 +125,8 @@ func keepSurvivesBlip(s *scenario) {
 }
 
 func keepTenThousand(s *scenario) {
-	const n, workers = 10_000, 64
+	n := min(10_000, cmp.Or(s.MostHolds, 10_000))
+	const workers = 64
 	var renewed sync.Map // names
 	p := s.openWith(dlock.Options{TTL: max(30*time.Second, 3*s.TTL), Hooks: dlock.Hooks{
 		Renewed: func(e dlock.RenewedEvent) { renewed.Store(e.Name, true) },

@@ -116,14 +116,14 @@ func (h *hold) mark(mode backend.Mode) (ok bool, err error) {
 		if ok, err = h.lockJoinByte(); !ok {
 			return false, err
 		}
-		defer unlockByte(h.file, joinByte)
+		defer unlockByte(h.lockFile, joinByte)
 		newToken = h.phaseToken
 	}
-	if ok, err = lockByte(h.file, mode, heldByte); !ok {
+	if ok, err = lockByte(h.lockFile, mode, heldByte); !ok {
 		return false, err
 	}
 	if err = newToken(); err != nil {
-		unlockByte(h.file, heldByte)
+		unlockByte(h.lockFile, heldByte)
 	}
 	return err == nil, err
 }
@@ -132,8 +132,8 @@ func (h *hold) mark(mode backend.Mode) (ok bool, err error) {
 // begins a phase of readers. Readers have the byte for some microseconds, so that a
 // pause is enough; whoever is stopped with it does not stop the others in here.
 func (h *hold) lockJoinByte() (ok bool, err error) {
-	for limit := time.Now().Add(50 * time.Millisecond); ; {
-		ok, err = lockByte(h.file, backend.Exclusive, joinByte)
+	for limit := time.Now().Add(joinTimeout); ; {
+		ok, err = lockByte(h.lockFile, backend.Exclusive, joinByte)
 		if ok || err != nil || time.Now().After(limit) {
 			return ok, err
 		}

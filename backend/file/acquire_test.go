@@ -4,8 +4,6 @@ package file
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -62,32 +60,6 @@ func TestTryLock(t *testing.T) {
 	}
 	mustUnlock(t, reader)
 	mustUnlock(t, writer.get(t))
-}
-
-func TestTryLockWakesNobody(t *testing.T) {
-	dir := t.TempDir()
-	c := newClients(t, dir, 2)
-	lease := mustLock(t, c[0].Mutex("lock"))
-	defer mustUnlock(t, lease)
-	n := useNotifier()
-	defer leaveNotifier()
-	wake := watch(t, n, filepath.Join(dir, "lock.lock"))
-	for range 10 {
-		_, err := c[1].Mutex("lock").TryLock(t.Context())
-		if !errors.Is(err, dlock.ErrHeld) {
-			t.Fatal(err)
-		}
-	}
-	other := filepath.Join(dir, "fence")
-	must(t, os.WriteFile(other, nil, 0o600))
-	fence := watch(t, n, other)
-	must(t, os.WriteFile(other, nil, 0o600))
-	<-fence // events come in order
-	select {
-	case <-wake:
-		t.Error("a failed TryLock woke those who wait")
-	default:
-	}
 }
 
 func TestOneWinner(t *testing.T) {

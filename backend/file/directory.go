@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -75,7 +74,7 @@ func (d *directory) check() error {
 		return unsafeDirectory(d.path, "is being replaced")
 	case !isOwn(info):
 		return unsafeDirectory(d.path, "belongs to another user")
-	case info.Mode().Perm()&0o022 != 0:
+	case isWritableByOthers(info):
 		return unsafeDirectory(d.path, "can be written by other users")
 	}
 	switch name, err := remoteFileSystem(d.file); {
@@ -108,7 +107,7 @@ func (d *directory) findCase() error {
 	}
 	_, err = d.root.Lstat(strings.ToUpper(name))
 	d.foldsCase = err == nil
-	return systemError(errors.Join(f.Close(), d.root.Remove(name)))
+	return systemError(errors.Join(f.Close(), d.remove(name)))
 }
 
 // use adds a user, unless the last one has left.
@@ -165,17 +164,6 @@ func (o *Options) absolute() (string, error) {
 
 // homeless is where there is a directory for a user who has no home.
 var homeless = "/tmp"
-
-// home is the home directory of the user this process acts for, as the user database
-// says; empty if there is none. It does not depend on the environment, which differs
-// between a login, cron, sudo and a service, whose locks would exclude nobody.
-var home = func() string {
-	u, err := user.LookupId(strconv.Itoa(os.Geteuid()))
-	if err != nil || u.HomeDir == "/" || strings.HasPrefix(u.HomeDir, "/nonexistent") {
-		return ""
-	}
-	return u.HomeDir
-}
 
 // defaultDirectory is in the user's state directory. Which one it is follows from the
 // user alone: if it cannot be used that is an error, and no other takes its place.

@@ -43,7 +43,15 @@
 //
 // Network file systems are refused, by what statfs(2) says: NFS, SMB, 9p, FUSE and
 // others. Their locks are not those of one kernel, and nobody is told there when a file
-// is closed. Only Linux is supported; elsewhere New fails with ErrUnsupported.
+// is closed.
+//
+// # Systems
+//
+// The promises are the same on Linux, macOS, FreeBSD and Windows; elsewhere New fails with
+// ErrUnsupported. On Linux the kernel wakes who waits. On the other systems a waiter looks
+// again every 4 to 20 ms, and a hold takes two open files. On Windows the default
+// directory is below the user's profile, whoever may write there is not checked, and the
+// URL of C:\locks is file:///C:/locks.
 //
 // # Who holds a lock
 //
@@ -72,4 +80,10 @@
 // Who waits looks at the bytes before its own: readers mind writers only,
 // writers mind everybody. Inotify tells it when somebody closes the file who
 // had it open for writing, which the kernel also does for the dead.
+//
+// Other systems have no record locks that belong to an open file. There a ticket stands
+// for the lock of a byte: a file of its own in a directory beside the lock file, locked as
+// a whole by its owner, and removed by whoever finds that the owner is gone. The two ways
+// do not see each other's queue. The build tag dlock_portable has Linux go the second way,
+// for tests: no process of the same directory may go the first one then.
 package file

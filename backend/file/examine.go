@@ -49,7 +49,7 @@ func checkSpace(dir *directory) backend.Finding {
 	if err == nil {
 		_, err = f.Write(make([]byte, 4096))
 		_ = f.Close()
-		_ = dir.root.Remove(name)
+		_ = dir.remove(name)
 	}
 	if err != nil {
 		return backend.Bad(subject, "no lock file can be made: "+systemError(err).Error(), "make room, or choose another directory")

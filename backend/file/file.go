@@ -46,7 +46,7 @@ var (
 // New returns a client of the locks in the directory that o names, which it
 // creates if it is missing. The error is ErrInvalidConfig if the directory is
 // not safe against other users, ErrAuth if it cannot be entered, and ErrUnsupported on
-// systems other than Linux.
+// systems other than Linux, macOS, FreeBSD and Windows.
 func New(o *Options) (*Backend, error) {
 	if errUnsupported != nil {
 		return nil, errUnsupported

@@ -14,9 +14,8 @@ import (
 func TestCloseLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	_ = openFiles(t) // the runtime's own poller stays
-	warm := newNotifier()
-	warm.file.Close()
-	<-warm.done
+	useNotifier()
+	leaveNotifier()
 	files, goroutines := openFiles(t), runtime.NumGoroutine()
 	for range 3 {
 		c := newClients(t, dir, 3)

@@ -146,6 +146,12 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	return backend.ErrNotHeld
 }
 
+// A wholeLock is a lock of a whole lock file, of whatever program.
+type wholeLock struct {
+	pid  int
+	mode backend.Mode
+}
+
 // holders returns those who hold the lock, in what c says of it.
 func (l *lockFile) holders(c content) (holders []backend.Party, err error) {
 	o := l.readOwner()
@@ -162,7 +168,7 @@ func (l *lockFile) holders(c content) (holders []backend.Party, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, w := range locksOf(l.info) {
+	for _, w := range locksOf(l) {
 		p := backend.Party{Client: strconv.Itoa(w.pid), Mode: w.mode, Entries: 1}
 		if shared && o.pid == w.pid {
 			p, o = o.party(), owner{}
@@ -182,7 +188,7 @@ func (l *lockFile) holders(c content) (holders []backend.Party, err error) {
 // eachWaiter calls do with those who wait at the positions from first to last, in their
 // order.
 func (l *lockFile) eachWaiter(first, last int64, do func(backend.Party)) error {
-	at, length, err := findLock(l.file, backend.Exclusive, first, last)
+	at, length, err := findLock(l, backend.Exclusive, first, last)
 	if length == 0 || err != nil {
 		return err
 	}
@@ -192,7 +198,7 @@ func (l *lockFile) eachWaiter(first, last int64, do func(backend.Party)) error {
 	if length > 1 {
 		return nil // of another program, to the end perhaps
 	}
-	_, exclusive, err := findLock(l.file, backend.Shared, at, at)
+	_, exclusive, err := findLock(l, backend.Shared, at, at)
 	if err != nil {
 		return err
 	}

@@ -118,6 +118,9 @@ func TestInspectProcesses(t *testing.T) {
 	must(t, err)
 	defer f.Close()
 	must(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX))
+	if !seesForeignLocks {
+		return
+	}
 	s, err = b.Inspect(t.Context(), "lock")
 	must(t, err)
 	if len(s.Holders) != 1 || s.Holders[0].Client != fmt.Sprint(os.Getpid()) || s.Holders[0].Token != 0 {

@@ -29,6 +29,7 @@ type lockFile struct {
 	name string
 	file *os.File
 	info fs.FileInfo
+	positions
 }
 
 // open opens a lock file. What is something else is ErrConflict and is not opened:
@@ -83,7 +84,7 @@ func (l *lockFile) checkCurrent() error {
 // isHeld reports whether the lock is held in a way that keeps mode out. It
 // disturbs nobody.
 func (l *lockFile) isHeld(mode backend.Mode) (bool, error) {
-	_, length, err := findLock(l.file, mode, heldByte, heldByte)
+	_, length, err := findLock(l, mode, heldByte, heldByte)
 	return length > 0, err
 }
 
@@ -97,7 +98,7 @@ func (l *lockFile) isBusy(mode backend.Mode) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	_, length, err := findLock(l.file, mode, c.firstInQueue(), lastPosition)
+	_, length, err := findLock(l, mode, c.firstInQueue(), lastPosition)
 	return length > 0, err
 }
 
@@ -127,8 +128,9 @@ func (l *lockFile) wakeWaiters() {
 // descriptor for a moment, and those who hear of the close look at once.
 func (l *lockFile) close(bytes ...int64) {
 	for _, at := range bytes {
-		unlockByte(l.file, at)
+		unlockByte(l, at)
 	}
+	l.end(l)
 	_ = l.file.Close()
 	l.dir.leave()
 }

@@ -236,7 +236,7 @@ func queue(t *testing.T, dir string) int {
 }
 
 func countPositions(t *testing.T, l *lockFile, first, last int64) int {
-	at, length, err := findLock(l.file, backend.Exclusive, first, last)
+	at, length, err := findLock(l, backend.Exclusive, first, last)
 	must(t, err)
 	if length == 0 {
 		return 0

@@ -47,7 +47,7 @@ func (h *hold) downgrade() error {
 	if err := h.writeTokens(0); err != nil { // readers share the token
 		return err
 	}
-	if _, err := lockByte(h.file, backend.Shared, heldByte); err != nil {
+	if _, err := lockByte(h.lockFile, backend.Shared, heldByte); err != nil {
 		return err
 	}
 	for limit := time.Now().Add(time.Second); ; time.Sleep(time.Millisecond) {

@@ -18,7 +18,10 @@ func TestDrawnTokens(t *testing.T) {
 	r := backend.Request{Name: "lock", ID: backend.ID{Client: "a", Seq: 1}, Mode: backend.Exclusive, TTL: time.Second}
 	for name, end := range map[string]func(*backend.Hold){
 		"released": func(h *backend.Hold) { must(t, one.Release(t.Context(), h)) },
-		"died":     func(h *backend.Hold) { h.State.(*hold).file.Close() },
+		"died": func(h *backend.Hold) {
+			h.State.(*hold).end(h.State.(*hold).lockFile)
+			h.State.(*hold).file.Close()
+		},
 		"downgraded": func(h *backend.Hold) {
 			must(t, one.Downgrade(t.Context(), h))
 			must(t, one.Release(t.Context(), h))

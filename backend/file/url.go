@@ -3,6 +3,8 @@ package file
 import (
 	"context"
 	"errors"
+	"path/filepath"
+	"strings"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -17,9 +19,17 @@ func open(_ context.Context, cfg backend.Config) (backend.Backend, error) {
 	if len(u.Hosts) > 0 || u.Path == "/" || u.User != "" || !u.Password.IsZero() {
 		return nil, backend.Fail(backend.ErrInvalidConfig, errors.New("want file:///directory or file://"))
 	}
-	b, err := New(&Options{Dir: u.Path})
+	b, err := New(&Options{Dir: systemPath(u.Path)})
 	if err != nil {
 		return nil, err
 	}
 	return b, nil
+}
+
+// systemPath returns the path of a URL as the system has it: C:\dir for /C:/dir.
+func systemPath(path string) string {
+	if own := strings.TrimPrefix(path, "/"); filepath.VolumeName(own) != "" {
+		path = own
+	}
+	return filepath.FromSlash(path)
 }

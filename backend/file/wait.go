@@ -87,7 +87,7 @@ func (w *waiter) try(ctx context.Context) (bool, error) {
 	if err != nil || w.position == 0 {
 		return false, err
 	}
-	ahead, length, err := findLock(w.file, w.request.Mode, c.firstInQueue(), w.position-1)
+	ahead, length, err := findLock(w.lockFile, w.request.Mode, c.firstInQueue(), w.position-1)
 	if err != nil {
 		return false, err
 	}
@@ -110,7 +110,7 @@ func (w *waiter) try(ctx context.Context) (bool, error) {
 func (w *waiter) joinQueue(ctx context.Context, c content) error {
 	w.leaveQueue()
 	for at := max(time.Now().UnixNano(), c.firstInQueue()); ; {
-		last, length, err := findLock(w.file, backend.Exclusive, at, lastPosition)
+		last, length, err := findLock(w.lockFile, backend.Exclusive, at, lastPosition)
 		switch {
 		case err != nil:
 			return err
@@ -123,7 +123,7 @@ func (w *waiter) joinQueue(ctx context.Context, c content) error {
 			at = last + 1
 			continue
 		}
-		ok, err := lockByte(w.file, w.request.Mode, at)
+		ok, err := lockByte(w.lockFile, w.request.Mode, at)
 		if ok {
 			w.position = at
 		}
@@ -135,7 +135,7 @@ func (w *waiter) joinQueue(ctx context.Context, c content) error {
 
 func (w *waiter) leaveQueue() {
 	if w.position != 0 {
-		unlockByte(w.file, w.position)
+		unlockByte(w.lockFile, w.position)
 		w.position = 0
 	}
 }
@@ -165,7 +165,7 @@ func (w *waiter) watchFirst(c content, ahead int64) error {
 // firstBefore returns the first position of the queue, of which at is one.
 func (w *waiter) firstBefore(c content, at int64) (int64, error) {
 	for {
-		before, length, err := findLock(w.file, backend.Exclusive, c.firstInQueue(), at-1)
+		before, length, err := findLock(w.lockFile, backend.Exclusive, c.firstInQueue(), at-1)
 		if length == 0 || err != nil {
 			return at, err
 		}

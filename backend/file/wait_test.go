@@ -59,15 +59,15 @@ func TestFIFOThoughClockGoesBack(t *testing.T) {
 	must(t, err)
 	defer l.file.Close()
 	future := time.Now().Add(time.Hour).UnixNano()
-	if ok, err := lockByte(l.file, backend.Exclusive, future); !ok {
+	if ok, err := lockByte(l, backend.Exclusive, future); !ok {
 		t.Fatal("no position:", err)
 	}
 	call := lockLater(t.Context(), newClient(t, dir).Mutex("lock"))
 	waitForQueue(t, dir, 2)
-	if _, length, err := findLock(l.file, backend.Exclusive, future+1, lastPosition); length == 0 {
+	if _, length, err := findLock(l, backend.Exclusive, future+1, lastPosition); length == 0 {
 		t.Error("a newcomer overtook by the clock:", err)
 	}
-	unlockByte(l.file, future)
+	unlockByte(l, future)
 	mustUnlock(t, holder)
 	mustUnlock(t, call.get(t))
 }

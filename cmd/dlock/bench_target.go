@@ -55,6 +55,9 @@ func (s *benchTarget) ownURL(u *backend.URL, url string) (string, error) {
 		return "memory://" + rand.Text(), nil
 	case u.Scheme == "file":
 		parent := u.Path
+		if own := strings.TrimPrefix(parent, "/"); filepath.VolumeName(own) != "" {
+			parent = own // C:/dir
+		}
 		if parent == "" {
 			parent = os.TempDir()
 		} else if err := os.MkdirAll(parent, 0o700); err != nil {

@@ -6,8 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"os/signal"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -35,67 +33,27 @@ func cannotRun(program string, err error) error {
 	return coded{exitCannotRun, fmt.Errorf("cannot run %s: %w", program, err)}
 }
 
-// A child is the command that runs under the lock. It and what it starts are
-// in the process group of the guard.
+// A child is the command that runs under the lock, with all that it starts.
 type child struct {
 	cmd     *exec.Cmd
-	guard   *guard
-	tty     *terminal // nil: none
+	group   processGroup // the command and what it has started
 	lease   *dlock.Lease
 	early   time.Duration // how long before the end of the lease the command is to end
 	signals chan os.Signal
-	changes chan syscall.WaitStatus // how it was stopped or ended
+	changes chan syscall.WaitStatus // how the command was stopped or ended
 }
 
 // runUnder runs cmd to its end, or to the loss of the lock. It returns the
 // exitStatus of cmd, the error of the lease, or why cmd could not be run. Of grace,
 // which cmd has to clean up, the part within comes after the loss.
 func runUnder(lease *dlock.Lease, cmd *exec.Cmd, signals chan os.Signal, grace, within time.Duration) error {
-	// The kernel kills the command at the end of the thread that started it.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-
-	g, err := startGuard()
+	g, err := newProcessGroup()
 	if err != nil {
 		return cannotRun(cmd.Args[0], err)
 	}
 	defer g.dismiss()
-	tty := openTerminal()
-	defer tty.close()
-	c := &child{cmd: cmd, guard: g, tty: tty, lease: lease, signals: signals, early: max(grace-within, 0)}
+	c := &child{cmd: cmd, group: g, lease: lease, signals: signals, early: max(grace-within, 0), changes: make(chan syscall.WaitStatus)}
 	return c.run(grace)
-}
-
-func (c *child) run(grace time.Duration) error {
-	signal.Notify(c.signals, syscall.SIGTSTP, syscall.SIGCONT)
-	c.tty.lend(c.guard.group)
-	defer c.tty.takeBack(c.guard.group)
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{
-		Setpgid:   true,
-		Pgid:      c.guard.group,
-		Pdeathsig: syscall.SIGKILL,
-	}
-	if err := c.cmd.Start(); err != nil {
-		return cannotRun(c.cmd.Args[0], err)
-	}
-	c.changes = make(chan syscall.WaitStatus)
-	go c.watch()
-	return c.attend(grace)
-}
-
-// watch waits in place of exec.Cmd, which does not tell of a stop.
-func (c *child) watch() {
-	for {
-		var status syscall.WaitStatus
-		_, err := syscall.Wait4(c.cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
-		if err == syscall.EINTR {
-			continue
-		}
-		c.changes <- status
-		if !status.Stopped() {
-			return
-		}
-	}
 }
 
 // attend passes signals on until the command or the lease ends.
@@ -138,26 +96,13 @@ func (c *child) left() (time.Duration, bool) {
 	return time.Until(until) - c.early, true
 }
 
-// forward passes a signal on. Those that a terminal would send to a whole
-// group go to the whole group.
-func (c *child) forward(s syscall.Signal) {
-	switch s {
-	case syscall.SIGUSR1, syscall.SIGUSR2:
-		_ = c.cmd.Process.Signal(s)
-	case syscall.SIGCONT:
-		c.resume()
-	default:
-		c.guard.signal(s)
-	}
-}
-
-// end kills the group. Whoever is left in it has the whole of grace to clean
-// up, also if the command itself is gone sooner.
+// end ends the command and what it has started. Whoever is left has the whole of grace
+// to clean up, also if the command itself is gone sooner.
 func (c *child) end(grace time.Duration) {
 	over := time.After(grace)
-	c.guard.signal(syscall.SIGTERM)
+	c.group.terminate()
 	<-over
-	c.guard.signal(syscall.SIGKILL)
+	c.group.kill()
 	for status := range c.changes {
 		if !status.Stopped() {
 			return

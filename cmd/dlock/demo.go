@@ -110,8 +110,9 @@ func (d *demo) prepare(ctx context.Context) error {
 	return nil
 }
 
+// fileURL returns the URL of a directory, which is file:///C:/dir for C:\dir.
 func fileURL(path string) string {
-	u := url.URL{Scheme: "file", Path: path}
+	u := url.URL{Scheme: "file", Path: "/" + strings.TrimPrefix(filepath.ToSlash(path), "/")}
 	return strings.ReplaceAll(u.String(), "@", "%40") // which would look like the end of a password
 }
 

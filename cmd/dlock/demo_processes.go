@@ -10,35 +10,28 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 )
 
 // A workerSet is the workers of one round, seen from the demo. They end with it.
 type workerSet struct {
-	workers   []*worker
-	startPipe *os.File // its end is the start of the round
-	kill      func()   // kills all workers
+	workers []*worker
+	kill    func() // kills all workers
 }
 
 type worker struct {
 	cmd      *exec.Cmd
+	in       io.WriteCloser // a byte starts the worker, the end ends it
 	out      io.Reader
 	problems bytes.Buffer
 }
 
 // startWorkers starts the workers, who wait for the start. They end with ctx.
 func (d *demo) startWorkers(ctx context.Context, s *stockFile, lock string) (*workerSet, error) {
-	start, startPipe, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	defer start.Close()
-	all := &workerSet{startPipe: startPipe}
+	all := &workerSet{}
 	ctx, all.kill = context.WithCancel(ctx)
 	for number := range d.workers {
 		c := d.worker(ctx, s, number, lock)
-		c.cmd.ExtraFiles = []*os.File{start}
 		if err := c.start(); err != nil {
 			all.kill()
 			_ = all.wait()
@@ -57,9 +50,9 @@ func (d *demo) worker(ctx context.Context, s *stockFile, number int, lock string
 }
 
 func (c *worker) start() (err error) {
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what a terminal sends is for the demo to heed
+	setOwnGroup(c.cmd) // what a terminal sends is for the demo to heed
 	c.cmd.Stderr = &c.problems
-	if _, err = c.cmd.StdinPipe(); err != nil { // its end ends the worker
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		return err
 	}
 	if c.out, err = c.cmd.StdoutPipe(); err != nil {
@@ -74,7 +67,9 @@ func (all *workerSet) open() time.Time {
 		_, _ = io.ReadFull(c.out, make([]byte, 1))
 	}
 	now := time.Now()
-	_ = all.startPipe.Close()
+	for _, c := range all.workers {
+		_, _ = c.in.Write([]byte{'\n'})
+	}
 	return now
 }
 
@@ -82,7 +77,6 @@ func (all *workerSet) open() time.Time {
 // others killed.
 func (all *workerSet) wait() error {
 	defer all.kill()
-	defer all.startPipe.Close()
 	var left sync.WaitGroup
 	var once sync.Once
 	var first error

@@ -7,19 +7,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
 // thinking is how long a worker looks at the stock before taking from it. It is
 // a sleep, so that others get to run in between even on a single core.
 const thinking = 100 * time.Microsecond
-
-// think sleeps in the kernel: the runtime would round up to a millisecond.
-func think() {
-	t := syscall.NsecToTimespec(thinking.Nanoseconds())
-	_ = syscall.Nanosleep(&t, nil) // a signal may shorten it
-}
 
 // A stockFile is the stock, in a plain file. Workers share that file and nothing
 // else; each writes a book of sales.
@@ -68,7 +61,7 @@ func (s *stockFile) sell() (bool, error) {
 	if err != nil || left == 0 {
 		return false, err
 	}
-	think()
+	sleepShort(thinking)
 	return true, s.setLeft(left - 1)
 }
 

@@ -55,18 +55,14 @@ func workerMain(std stdio, dir string, number int, lock string) error {
 	return sellOut(b, serve)
 }
 
-// startPipe is the descriptor of a pipe whose end is the start of the round. One
-// close reaches all workers at once, so that no one sells out before another
-// has begun.
-const startPipe = 3
-
-// awaitStart says that the worker is there, and waits for the start.
+// awaitStart says that the worker is there, and waits for the start, which is a byte of
+// the input. The end of the input ends the process.
 func awaitStart(std stdio) error {
-	go dieWith(std.in)
 	if _, err := std.out.Write([]byte{'\n'}); err != nil {
 		return err
 	}
-	_, err := io.Copy(io.Discard, os.NewFile(startPipe, "start"))
+	_, err := io.ReadFull(std.in, make([]byte, 1))
+	go dieWith(std.in)
 	return err
 }
 

@@ -40,7 +40,8 @@ func newRoot(std stdio) *cobra.Command {
 	root.SetErr(std.err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
 	root.SetHelpCommand(newHelp(root))
-	root.AddCommand(newRun(std), newLs(std), newShow(std), newWatch(std), newUnlock(std), newPing(std), newDoctor(std), newGuard(std), newDemo(std), newBench(std), newWorker(std))
+	root.AddCommand(newRun(std), newLs(std), newShow(std), newWatch(std), newUnlock(std), newPing(std), newDoctor(std), newDemo(std), newBench(std), newWorker(std))
+	root.AddCommand(systemCommands(std)...)
 	return root
 }
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/dlock-go/dlock"
@@ -34,6 +33,9 @@ does with setsid, is not reached.
 With --min-hold a job that is over at once does not run a second time on a machine
 whose clock is a little behind. Redis, etcd and a quorum keep the lock by themselves;
 elsewhere dlock stays until the time is over.
+
+On Windows the command gets Ctrl-Break in place of a signal, and all that it has started
+ends with dlock.
 
 Without dlock.label in the URL, dlock show tells others this host and process.
 
@@ -147,7 +149,7 @@ func (o *runOptions) run(c *cobra.Command, name string, argv []string) error {
 	if err != nil {
 		return err
 	}
-	signals := catch(append(slices.Clone(ending), syscall.SIGUSR1, syscall.SIGUSR2)...)
+	signals := catch(slices.Concat(ending, passedOn)...)
 	client, lease, err := o.obtain(signals, url, name)
 	if err != nil {
 		return err

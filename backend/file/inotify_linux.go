@@ -1,3 +1,5 @@
+//go:build !dlock_portable
+
 package file
 
 import (

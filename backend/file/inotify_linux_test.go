@@ -1,14 +1,16 @@
-//go:build linux
+//go:build linux && !dlock_portable
 
 package file
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 )
 
@@ -22,6 +24,32 @@ func watch(t *testing.T, n *notifier, path string) <-chan struct{} {
 		t.Fatal("no watch")
 	}
 	return wake
+}
+
+func TestTryLockWakesNobody(t *testing.T) {
+	dir := t.TempDir()
+	c := newClients(t, dir, 2)
+	lease := mustLock(t, c[0].Mutex("lock"))
+	defer mustUnlock(t, lease)
+	n := useNotifier()
+	defer leaveNotifier()
+	wake := watch(t, n, filepath.Join(dir, "lock.lock"))
+	for range 10 {
+		_, err := c[1].Mutex("lock").TryLock(t.Context())
+		if !errors.Is(err, dlock.ErrHeld) {
+			t.Fatal(err)
+		}
+	}
+	other := filepath.Join(dir, "fence")
+	must(t, os.WriteFile(other, nil, 0o600))
+	fence := watch(t, n, other)
+	must(t, os.WriteFile(other, nil, 0o600))
+	<-fence // events come in order
+	select {
+	case <-wake:
+		t.Error("a failed TryLock woke those who wait")
+	default:
+	}
 }
 
 func TestWithoutInotify(t *testing.T) {

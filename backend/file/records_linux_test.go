@@ -1,4 +1,4 @@
-//go:build linux
+//go:build linux && !dlock_portable
 
 package file
 
@@ -14,6 +14,11 @@ import (
 
 	"github.com/dlock-go/dlock"
 	"golang.org/x/sys/unix"
+)
+
+const (
+	filesOfHold      = 1 // that are open
+	seesForeignLocks = true
 )
 
 func TestFlockCommand(t *testing.T) {

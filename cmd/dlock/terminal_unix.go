@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -61,16 +63,16 @@ func (t *terminal) takeBack(group int) {
 // Otherwise dlock stops too, so that the shell takes over: while it is stopped
 // it does not renew the lock. Without a shell the command goes on.
 func (c *child) stopped(by syscall.Signal) {
-	group := c.guard.group
+	group := c.group.guard.group
 	asks := by == syscall.SIGTTIN || by == syscall.SIGTTOU
 	switch {
-	case c.tty == nil:
-	case asks && c.tty.give(group):
-		c.guard.signal(syscall.SIGCONT)
+	case c.group.tty == nil:
+	case asks && c.group.tty.give(group):
+		c.group.guard.signal(syscall.SIGCONT)
 	case unattended():
-		c.guard.signal(syscall.SIGCONT)
+		c.group.guard.signal(syscall.SIGCONT)
 	default:
-		c.tty.takeBack(group)
+		c.group.tty.takeBack(group)
 		_ = syscall.Kill(0, syscall.SIGSTOP) // the whole job, as the terminal would
 	}
 }
@@ -88,6 +90,6 @@ func (c *child) resume() {
 	if c.lease.Err() != nil {
 		return
 	}
-	c.tty.give(c.guard.group)
-	c.guard.signal(syscall.SIGCONT)
+	c.group.tty.give(c.group.guard.group)
+	c.group.guard.signal(syscall.SIGCONT)
 }

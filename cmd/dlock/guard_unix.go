@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -12,26 +14,9 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 )
 
 const guardName = "guard"
-
-// self is the program that runs, also if its file has been replaced since.
-const self = "/proc/self/exe"
-
-// selfCommand runs dlock itself. The environment is empty but for env, so that
-// no credentials are where they are not needed.
-func selfCommand(ctx context.Context, args []string, env ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, self)
-	cmd.Args = append([]string{"dlock"}, args...)
-	cmd.Env = append([]string{}, env...)
-	return cmd
-}
-
-// hideSelf keeps other processes of this user, the command first of all, from
-// reading the credentials in the environment and the memory of this one.
-func hideSelf() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
 
 // A guard is a process that kills its process group, and so the command in it,
 // when this process is gone. The kernel kills the command alone, if at all; the
@@ -45,7 +30,7 @@ type guard struct {
 // startGuard returns once the guard is up to its task.
 func startGuard() (*guard, error) {
 	cmd := selfCommand(context.Background(), []string{guardName})
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	setOwnGroup(cmd)
 	if _, err := cmd.StdinPipe(); err != nil { // closed by the kernel when this process ends
 		return nil, err
 	}
@@ -89,8 +74,7 @@ func standGuard(std stdio) error {
 	if syscall.Getpgrp() != os.Getpid() {
 		return usageError(errors.New("a guard is started by dlock run"))
 	}
-	signal.Ignore(append(slices.Clone(ending), syscall.SIGUSR1, syscall.SIGUSR2,
-		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)...)
+	signal.Ignore(slices.Concat(ending, passedOn, []os.Signal{syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU})...)
 	if _, err := std.out.Write([]byte{'\n'}); err != nil {
 		return err
 	}

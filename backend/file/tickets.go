@@ -1,0 +1,295 @@
+//go:build !linux || dlock_portable
+
+package file
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Where the system has no record locks that belong to an open file, a ticket stands for
+// the lock of a byte: a file of its own, in a directory beside the lock file, which its
+// owner keeps locked as a whole. The name of a ticket tells the byte, the mode and the
+// process:
+//
+//	0001795480184077769.w.4711.K5QXF2
+//
+// Only its owner locks a ticket exclusively. Others lock it shared for a moment, which
+// succeeds when the owner is dead, and so disturb neither the owner nor one another.
+// Nobody tells who waits of anything: it looks again and again.
+
+// positions are the tickets of an open lock file.
+type positions struct {
+	own   map[int64]ticket // by byte
+	ahead string           // the ticket that was found last; it is looked at first
+}
+
+// A ticket is an open file that is locked.
+type ticket struct {
+	path string // in the directory
+	file *os.File
+}
+
+// A ticketName is what the name of a ticket tells.
+type ticketName struct {
+	at   int64
+	mode backend.Mode
+	pid  int
+}
+
+// joinName is the file that stands for joinByte. Nobody looks for its lock.
+const joinName = "join"
+
+// joinTimeout bounds the wait for readers who join before this one: each of them makes
+// a file and removes it.
+const joinTimeout = time.Second
+
+// ticketModes are the modes by the letter for them.
+var ticketModes = map[string]backend.Mode{"w": backend.Exclusive, "r": backend.Shared}
+
+func newTicketName(at int64, mode backend.Mode) string {
+	letter := "w"
+	if mode == backend.Shared {
+		letter = "r"
+	}
+	return fmt.Sprintf("%019d.%s.%d.%s", at, letter, os.Getpid(), rand.Text()[:8])
+}
+
+func parseTicketName(name string) (t ticketName, ok bool) {
+	fields := strings.Split(name, ".")
+	if len(fields) != 4 {
+		return t, false
+	}
+	var err, err2 error
+	t.at, err = strconv.ParseInt(fields[0], 10, 64)
+	t.mode, ok = ticketModes[fields[1]]
+	t.pid, err2 = strconv.Atoi(fields[2])
+	return t, ok && err == nil && err2 == nil
+}
+
+// keepsOut reports whether two locks of one byte exclude each other.
+func keepsOut(a, b backend.Mode) bool { return a == backend.Exclusive || b == backend.Exclusive }
+
+// ticketDirectory is that of this very lock file: a new one of the same name has another.
+func (l *lockFile) ticketDirectory() (string, error) {
+	id, err := fileID(l.file, l.info)
+	return l.name + "." + strconv.FormatUint(id, 36) + ".tickets", err
+}
+
+// lockByte locks the byte at. It reports false if another has it. Whoever locks
+// heldByte has the whole file, so that nobody else does so at the same time. Waiters
+// choose positions by the clock: those of the same nanosecond may have the same.
+func lockByte(l *lockFile, mode backend.Mode, at int64) (bool, error) {
+	dir, err := l.ticketDirectory()
+	if err != nil {
+		return false, err
+	}
+	if at == heldByte {
+		if _, length, err := findLock(l, mode, at, at); length > 0 || err != nil {
+			return false, err
+		}
+	}
+	t, err := l.newTicket(dir, at, mode)
+	if t.file == nil {
+		return false, err
+	}
+	unlockByte(l, at) // the one that it replaces
+	if l.own == nil {
+		l.own = make(map[int64]ticket)
+	}
+	l.own[at] = t
+	return true, nil
+}
+
+// maxTicketTries bounds how often a ticket is made anew that others took for one of the
+// dead before it was locked, or whose directory was removed.
+const maxTicketTries = 100
+
+// newTicket makes a ticket, and none if the byte is that of a reader who joins and
+// another has it.
+func (l *lockFile) newTicket(dir string, at int64, mode backend.Mode) (t ticket, err error) {
+	for range maxTicketTries {
+		path := filepath.Join(dir, newTicketName(at, mode))
+		if at == joinByte {
+			path = filepath.Join(dir, joinName)
+		}
+		f, err := l.dir.root.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = l.dir.root.Mkdir(dir, 0o700)
+			if err == nil || errors.Is(err, fs.ErrExist) {
+				continue
+			}
+		}
+		if err != nil {
+			return ticket{}, systemError(err)
+		}
+		t := ticket{path, f}
+		ok, err := lockWhole(f, backend.Exclusive)
+		if ok && l.isCurrent(t) {
+			return t, nil
+		}
+		_ = f.Close()
+		if err != nil || at == joinByte {
+			return ticket{}, err
+		}
+		_ = l.dir.remove(path)
+	}
+	return ticket{}, backend.Fail(backend.ErrUnavailable, fmt.Errorf("%s: tickets are removed by another program", l.path()))
+}
+
+// isCurrent reports whether the path of a ticket leads to it still.
+func (l *lockFile) isCurrent(t ticket) bool {
+	info, err := t.file.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := l.dir.root.Lstat(t.path)
+	return err == nil && os.SameFile(info, there)
+}
+
+// unlockByte gives back what lockByte took. The last one in it removes the directory.
+func unlockByte(l *lockFile, at int64) {
+	t, ok := l.own[at]
+	if !ok {
+		return
+	}
+	delete(l.own, at)
+	if at == joinByte { // the next reader may have the file open
+		unlockWhole(t.file)
+		_ = t.file.Close()
+		return
+	}
+	err := l.dir.remove(t.path)
+	unlockWhole(t.file)
+	_ = t.file.Close()
+	if err != nil { // an open file cannot be removed on Windows
+		_ = l.dir.remove(t.path)
+	}
+	l.removeDirectory(filepath.Dir(t.path))
+}
+
+// removeDirectory removes the directory of tickets if nobody has one in it.
+func (l *lockFile) removeDirectory(dir string) {
+	if l.dir.remove(dir) == nil {
+		return
+	}
+	list, err := l.dir.root.Open(dir)
+	if err != nil {
+		return
+	}
+	names, _ := list.Readdirnames(2)
+	_ = list.Close()
+	if len(names) != 1 || names[0] != joinName {
+		return
+	}
+	t, err := l.newTicket(dir, joinByte, backend.Exclusive)
+	if t.file == nil || err != nil {
+		return
+	}
+	_ = l.dir.remove(t.path) // while it is locked: a reader who has it open makes another
+	_ = t.file.Close()
+	_ = l.dir.remove(dir)
+}
+
+// end unlocks all bytes.
+func (p *positions) end(l *lockFile) {
+	for at := range p.own {
+		unlockByte(l, at)
+	}
+}
+
+// findLock returns where in the bytes from first to last another has a lock that keeps
+// one of mode out: any such lock. Its length is 0 if there is none.
+func findLock(l *lockFile, mode backend.Mode, first, last int64) (at, length int64, err error) {
+	matches := func(path string) (int64, bool) {
+		t, ok := parseTicketName(filepath.Base(path))
+		return t.at, ok && t.at >= first && t.at <= last && keepsOut(mode, t.mode) && l.own[t.at].path != path
+	}
+	if at, ok := matches(l.ahead); ok && l.isAlive(l.ahead) {
+		return at, 1, nil
+	}
+	err = l.eachTicket(func(path string) bool {
+		found, ok := matches(path)
+		if ok && l.isAlive(path) {
+			at, length, l.ahead = found, 1, path
+		}
+		return length == 0
+	})
+	return at, length, err
+}
+
+// eachTicket calls do with the path of each ticket, in the order of their bytes, until
+// it reports false.
+func (l *lockFile) eachTicket(do func(path string) bool) error {
+	dir, err := l.ticketDirectory()
+	if err != nil {
+		return err
+	}
+	list, err := l.dir.root.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return systemError(err)
+	}
+	defer list.Close()
+	names, err := list.Readdirnames(-1)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return systemError(err)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if !do(filepath.Join(dir, name)) {
+			break
+		}
+	}
+	return nil
+}
+
+// isAlive reports whether the owner of a ticket lives, and removes that of the dead. An
+// owner who has made it and not locked it yet finds that out, and makes another.
+func (l *lockFile) isAlive(path string) bool {
+	f, err := l.dir.root.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	defer f.Close()
+	ok, err := lockWhole(f, backend.Shared)
+	if !ok || err != nil {
+		return true
+	}
+	_ = l.dir.remove(path)
+	unlockWhole(f)
+	return false
+}
+
+// locksOf returns who holds the lock. It does not show other programs that have locked
+// the file.
+func locksOf(l *lockFile) (all []wholeLock) {
+	_ = l.eachTicket(func(path string) bool {
+		t, ok := parseTicketName(filepath.Base(path))
+		if ok && t.at == heldByte && l.isAlive(path) {
+			all = append(all, wholeLock{t.pid, t.mode})
+		}
+		return !ok || t.at <= heldByte
+	})
+	return all
+}
+
+// A notifier tells nothing here: who waits looks again and again.
+type notifier struct{}
+
+func useNotifier() *notifier { return nil }
+func leaveNotifier()         {}
+
+func (n *notifier) watch(*os.File, chan struct{}) (stop func(), ok bool) { return func() {}, false }

@@ -1,0 +1,121 @@
+//go:build linux && dlock_portable
+
+package file
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+const (
+	filesOfHold      = 2 // that are open: its ticket, too
+	seesForeignLocks = false
+)
+
+func ticketsIn(t *testing.T, dir string) []string {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(dir, "*.tickets", "*.*"))
+	must(t, err)
+	return all
+}
+
+// TestTicketsEndWithTheirUse leaves no ticket and no directory of tickets.
+func TestTicketsEndWithTheirUse(t *testing.T) {
+	dir := t.TempDir()
+	c := newClients(t, dir, 2)
+	reader := mustLock(t, c[0].RWMutex("lock").RLocker())
+	writer := lockLater(t.Context(), c[1].Mutex("lock"))
+	waitForQueue(t, dir, 1)
+	if n := len(ticketsIn(t, dir)); n != 2 {
+		t.Errorf("%d tickets, want one of the reader and one of the writer who waits", n)
+	}
+	mustUnlock(t, reader)
+	mustUnlock(t, writer.get(t))
+	if all, _ := filepath.Glob(filepath.Join(dir, "*.tickets")); len(all) > 0 {
+		t.Errorf("%v stays", all)
+	}
+}
+
+// TestTicketsOfTheDeadAreRemoved has tickets that nobody has locked hold nobody up.
+func TestTicketsOfTheDeadAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	c := newClient(t, dir)
+	mustUnlock(t, mustLock(t, c.Mutex("lock")))
+	l, err := openLock(filepath.Join(dir, "lock.lock"), os.O_RDWR)
+	must(t, err)
+	defer l.close()
+	tickets, err := l.ticketDirectory()
+	must(t, err)
+	must(t, os.Mkdir(filepath.Join(dir, tickets), 0o700))
+	for _, at := range []int64{heldByte, time.Now().UnixNano()} {
+		must(t, os.WriteFile(filepath.Join(dir, tickets, newTicketName(at, backend.Exclusive)), nil, 0o600))
+	}
+	lease, err := c.Mutex("lock").TryLock(t.Context())
+	must(t, err)
+	mustUnlock(t, lease)
+	if all := ticketsIn(t, dir); len(all) > 0 {
+		t.Errorf("%v stay", all)
+	}
+}
+
+// TestTicketsOfADeletedFile has those of a lock file that was deleted hold up nobody at
+// the file that took its place.
+func TestTicketsOfADeletedFile(t *testing.T) {
+	dir := t.TempDir()
+	c := newClients(t, dir, 2)
+	lost := mustLock(t, c[0].Mutex("lock"))
+	must(t, os.Remove(filepath.Join(dir, "lock.lock")))
+	mustUnlock(t, mustLock(t, c[1].Mutex("lock")))
+	if err := lost.Unlock(t.Context()); err != nil && !errors.Is(err, dlock.ErrLost) {
+		t.Error(err)
+	}
+}
+
+// TestManyLookAtOnce has many look for the locks of others all the time, while a lock
+// that is free is taken and given back: none of them is taken for a holder.
+func TestManyLookAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	c := newClient(t, dir)
+	mustUnlock(t, mustLock(t, c.Mutex("lock")))
+	done := make(chan struct{})
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			l, err := openLock(filepath.Join(dir, "lock.lock"), os.O_RDWR)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer l.close()
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if _, _, err := findLock(l, backend.Exclusive, heldByte, lastPosition); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 500 {
+		lease, err := c.Mutex("lock").TryLock(t.Context())
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		mustUnlock(t, lease)
+	}
+	close(done)
+	all.Wait()
+}

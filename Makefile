@@ -82,6 +82,10 @@ systems: ## build what people use for every system and processor that they have
 		echo $$system; GOOS=$${system%/*} GOARCH=$${system#*/} CGO_ENABLED=0 go build $(USED); done
 	CGO_ENABLED=1 go build $(USED)
 
+OLD ?= HEAD~1
+old-clients: servers ## clients of two versions on the same locks: make old-clients OLD=v0.1.0
+	@scripts/old-clients $(OLD)
+
 windows: ## run the command line for Windows under Wine, from Debian's packages
 	@scripts/windows
 

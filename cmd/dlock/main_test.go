@@ -31,19 +31,21 @@ const limit = time.Minute
 
 // A shell is where a test runs dlock: an environment with locks of its own.
 type shell struct {
-	t     *testing.T
-	dir   string
-	extra []string
+	t       *testing.T
+	dir     string
+	program string
+	extra   []string
 }
 
 func newShell(t *testing.T, env ...string) *shell {
 	s := &shell{t: t, dir: t.TempDir(), extra: env}
+	s.program = filepath.Join(s.dir, "dlock")
 	if err := os.Mkdir(s.locks(), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	program, err := os.Executable()
 	if err == nil {
-		err = os.Symlink(program, filepath.Join(s.dir, "dlock"))
+		err = os.Symlink(program, s.program)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +77,7 @@ func (s *shell) start(args ...string) *process {
 }
 
 func (s *shell) command(args ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(s.dir, "dlock"), args...)
+	cmd := exec.Command(s.program, args...)
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), urlVariable+"=file://"+s.locks(), "GORACE=atexit_sleep_ms=0")
 	cmd.Env = append(cmd.Env, s.extra...)

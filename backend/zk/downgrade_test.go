@@ -28,7 +28,7 @@ func TestRenewDuringDowngrade(t *testing.T) {
 		b.Renew(testContext(t), []*backend.Hold{h}, func(_ *backend.Hold, err error) { answer = err })
 		return answer
 	}
-	must(t, renew()) // by the proof that the lock was granted under
+	must(t, renew()) // by the lease that the lock was granted under
 	p.Restore(faultnet.ToClient)
 	eventually(t, "the node is a reader's", func() bool { return b.Downgrade(testContext(t), h) == nil })
 	must(t, renew())

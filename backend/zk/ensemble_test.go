@@ -88,7 +88,7 @@ func TestEnsemble(t *testing.T) {
 	next := start(t, waiter.Mutex("m"))
 	queued(t, op, "m", 2)
 	must(t, leader.Kill())
-	unlock(t, lock(t, holder.Mutex("other"))) // there is a new leader
+	recovers(t, holder.Mutex("other")) // there is a new leader
 	if lease.Err() != nil || !next.waiting() {
 		t.Fatalf("after the leader's death: lease %v, it waits: %t", lease.Err(), next.waiting())
 	}

@@ -2,6 +2,7 @@ package zk
 
 import (
 	"errors"
+	"slices"
 
 	gozk "github.com/go-zookeeper/zk"
 
@@ -9,26 +10,26 @@ import (
 )
 
 var (
-	// errOver means that the session is over, and with it all its nodes.
-	errOver = errors.New("the session is over")
+	// errSessionEnded means that the session has ended, and with it all its nodes.
+	errSessionEnded = errors.New("the session is over")
 
-	// errLeft means that nobody waits for the outcome any more.
-	errLeft = errors.New("the caller has left")
+	// errCallerLeft means that nobody waits for the outcome any more.
+	errCallerLeft = errors.New("the caller has left")
 
-	// errVanished means that somebody has removed a node that waited.
-	errVanished = errors.New("the node has been removed")
+	// errWaiterRemoved means that somebody has deleted a node that waited.
+	errWaiterRemoved = errors.New("the node has been removed")
 
-	errNonsense     = errors.New("the server's answer makes no sense")
-	errNoAnswer     = errors.New("no answer")
-	errExpired      = errors.New("the session has expired")
-	errUnheard      = errors.New("the server has not been heard of for longer than a session lasts")
-	errDisconnected = errors.New("the connection is broken")
-	errRemoved      = errors.New("the hold's node has been removed")
+	errInvalidAnswer = errors.New("the server's answer makes no sense")
+	errNoAnswer      = errors.New("no answer")
+	errExpired       = errors.New("the session has expired")
+	errSilent        = errors.New("the server has not been heard of for longer than a session lasts")
+	errDisconnected  = errors.New("the connection is broken")
+	errHoldRemoved   = errors.New("the hold's node has been removed")
 )
 
-// verdicts are the errors after which it is clear what became of a request.
-// After any other it may have been carried out.
-var verdicts = []error{
+// definiteErrors are the errors of requests that the server has not carried out. After
+// any other error it may have.
+var definiteErrors = []error{
 	gozk.ErrNoNode,
 	gozk.ErrNodeExists,
 	gozk.ErrBadVersion,
@@ -42,32 +43,39 @@ var verdicts = []error{
 	backend.ErrHeld,
 }
 
-// unclear reports whether the outcome of a request is unknown.
-func unclear(err error) bool {
-	if err == nil || errors.Is(err, errOver) || overQuota(err) {
-		return false
-	}
-	for _, v := range verdicts {
-		if errors.Is(err, v) {
-			return false
-		}
-	}
-	return true
+// kinds are the errors of package backend.
+var kinds = []error{
+	backend.ErrHeld,
+	backend.ErrNotHeld,
+	backend.ErrLost,
+	backend.ErrClosed,
+	backend.ErrAuth,
+	backend.ErrInvalidConfig,
+	backend.ErrUnavailable,
 }
 
-// unimplemented reports whether the server does not know a request. The driver
-// has no value for that code.
-func unimplemented(err error) bool {
+func isOneOf(err error, targets []error) bool {
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
+}
+
+// isUnclear reports whether a request may have been carried out or not.
+func isUnclear(err error) bool {
+	return err != nil && !errors.Is(err, errSessionEnded) && !isOverQuota(err) && !isOneOf(err, definiteErrors)
+}
+
+// isUnimplemented reports whether the server does not know a request. The driver has no
+// value for that code.
+func isUnimplemented(err error) bool {
 	return err != nil && err.Error() == "unknown error: -6"
 }
 
-// overQuota reports whether a node was not made because there are too many. The
+// isOverQuota reports whether a node was not created because there are too many. The
 // driver has no value for that code either.
-func overQuota(err error) bool { return err.Error() == "unknown error: -125" }
+func isOverQuota(err error) bool { return err.Error() == "unknown error: -125" }
 
-// kindOf adds to the driver's error of which kind it is. A node that is not
-// there is no error.
-func kindOf(err error) error {
+// classify wraps an error of the driver in an error of package backend. A missing node is
+// no error.
+func classify(err error) error {
 	switch {
 	case err == nil, errors.Is(err, gozk.ErrNoNode):
 		return nil
@@ -77,18 +85,10 @@ func kindOf(err error) error {
 		return backend.Fail(backend.ErrInvalidConfig, err)
 	case errors.Is(err, gozk.ErrNoChildrenForEphemerals):
 		return backend.Fail(backend.ErrConflict, err)
-	case classified(err):
+	case isClassified(err):
 		return err
 	}
 	return backend.Fail(backend.ErrUnavailable, err)
 }
 
-// classified reports whether err has a kind already.
-func classified(err error) bool {
-	for _, kind := range []error{backend.ErrHeld, backend.ErrNotHeld, backend.ErrLost, backend.ErrClosed, backend.ErrAuth, backend.ErrInvalidConfig, backend.ErrUnavailable} {
-		if errors.Is(err, kind) {
-			return true
-		}
-	}
-	return false
-}
+func isClassified(err error) bool { return isOneOf(err, kinds) }

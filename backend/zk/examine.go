@@ -24,7 +24,7 @@ const statLimit = time.Second
 // without encryption and without a login, which a server may not allow.
 func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) error {
 	s, err := query(ctx, b, func(s *session) (*session, error) {
-		_, err := s.conn.Sync(b.opts.Root)
+		_, err := s.client.Sync(b.opts.Root)
 		return s, err
 	})
 	if err != nil {
@@ -33,7 +33,7 @@ func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) err
 	for _, f := range b.checkMembers(ctx) {
 		report(f)
 	}
-	report(checkSession(b.opts.SessionTimeout, s.leaseTime()))
+	report(checkSession(b.opts.SessionTimeout, s.grantedTimeout()))
 	report(checkACL(b.opts))
 	for _, f := range b.checkLock(ctx, s) {
 		report(f)
@@ -113,7 +113,7 @@ func checkSession(asked, granted time.Duration) backend.Finding {
 
 func checkACL(o Options) backend.Finding {
 	const subject = "access"
-	if isOpen(o.ACL) {
+	if allowsEverybody(o.ACL) {
 		return backend.Warn(subject, "everybody who reaches the server may take locks away", "give the URL a user, or set Options.ACL")
 	}
 	return backend.Good(subject, "only those whom the ACL names may change locks")
@@ -123,18 +123,18 @@ func checkACL(o Options) backend.Finding {
 func (b *Backend) checkLock(ctx context.Context, s *session) []backend.Finding {
 	const subject = "permissions"
 	name := "examine:" + rand.Text()
-	h, err := b.Acquire(ctx, backend.Request{Name: name, ID: backend.ID{Client: rand.Text(), Seq: 1}, Mode: backend.Exclusive, TTL: time.Minute, Observer: unheard{}})
+	h, err := b.Acquire(ctx, backend.Request{Name: name, ID: backend.ID{Client: rand.Text(), Seq: 1}, Mode: backend.Exclusive, TTL: time.Minute, Observer: noObserver{}})
 	if err == nil {
 		err = b.Release(ctx, h)
 	}
 	dir := path.Join(b.opts.Root, backend.EncodeName(name))
-	if rest := s.conn.Delete(dir, -1); err == nil && !errors.Is(rest, gozk.ErrNoNode) {
+	if rest := s.client.Delete(dir, -1); err == nil && !errors.Is(rest, gozk.ErrNoNode) {
 		err = rest
 	}
 	switch {
 	case err != nil:
 		return []backend.Finding{backend.Bad(subject, "no lock can be taken: "+err.Error(), "allow read, create, write and delete below "+b.opts.Root)}
-	case b.plain.Load():
+	case b.noContainers.Load():
 		return []backend.Finding{
 			backend.Good(subject, "a lock was taken and given back"),
 			backend.Warn("containers", "the server has no container nodes: the nodes of locks stay", "use 3.5.3 or later"),
@@ -144,8 +144,8 @@ func (b *Backend) checkLock(ctx context.Context, s *session) []backend.Finding {
 }
 
 // unheard is told of what happens to a lock that nobody uses.
-type unheard struct{}
+type noObserver struct{}
 
-func (unheard) Queued()    {}
-func (unheard) Lost(error) {}
-func (unheard) Wanted()    {}
+func (noObserver) Queued()    {}
+func (noObserver) Lost(error) {}
+func (noObserver) Wanted()    {}

@@ -331,8 +331,8 @@ func TestWhoHasLeftIsGone(t *testing.T) {
 // node stays, and the server keeps one watch at most.
 func TestGivingUpLeavesNothing(t *testing.T) {
 	op := operator(t, shared.Addr())
-	patiently := &zk.Options{SessionTimeout: time.Minute} // the holder watches its node from the first renewal on
-	holder := lock(t, connect(t, patiently, shared.Addr()).Mutex("m"))
+	long := &zk.Options{SessionTimeout: time.Minute} // the holder watches its node from the first renewal on
+	holder := lock(t, connect(t, long, shared.Addr()).Mutex("m"))
 	c := connect(t, nil, shared.Addr())
 	before := watches(t, shared.Addr())
 	for range 50 {

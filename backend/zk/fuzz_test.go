@@ -1,6 +1,7 @@
 package zk
 
 import (
+	"cmp"
 	"math"
 	"strings"
 	"testing"
@@ -19,30 +20,31 @@ func FuzzNames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, names, data string) {
 		q := parseQueue(strings.Split(names, "\n"))
 		for _, p := range q {
-			if p.rank = rankOf([]byte(data), int64(p.seq)); p.before(p) {
+			rank, _, _ := parseNodeData([]byte(data))
+			if p.rank = cmp.Or(rank, int64(p.seq)); p.precedes(p) {
 				t.Errorf("%q is before itself", p.name)
 			}
-			if r, ok := parsePlace(p.asReader()); !ok || r.mode != backend.Shared || r.seq != p.seq {
+			if r, ok := parsePosition(p.readerName()); !ok || r.mode != backend.Shared || r.seq != p.seq {
 				t.Errorf("the reader in the place of %q is %+v", p.name, r)
 			}
-			if _, ok := parsePlace(markOf(p.name)); ok {
-				t.Errorf("the mark of %q is a place", p.name)
+			if _, ok := parsePosition(signalOf(p.name)); ok {
+				t.Errorf("the signal of %q is a position", p.name)
 			}
 			if found, ok := q.find(p.name); !ok || found.name != p.name {
 				t.Errorf("%q is not found", p.name)
 			}
 			for _, o := range q {
 				opposite := p.seq-o.seq == math.MinInt32 // on the circle of numbers, half of it away
-				if p.before(o) && o.before(p) && !opposite {
+				if p.precedes(o) && o.precedes(p) && !opposite {
 					t.Errorf("%q and %q are before each other", p.name, o.name)
 				}
 			}
-			if b := q.ahead(p); b.count > len(q) || b.count > 0 && b.last.name == "" {
-				t.Errorf("barrier %+v of %d", b, len(q))
+			if b := q.predecessorsOf(p); b.count > len(q) || b.count > 0 && b.last.name == "" {
+				t.Errorf("predecessors %+v of %d", b, len(q))
 			}
 		}
 		n := &node{}
-		if err := n.named("/locks/" + names); err == nil && n.name == "" {
+		if err := n.setName("/locks/" + names); err == nil && n.name == "" {
 			t.Error("a node without a name")
 		}
 	})

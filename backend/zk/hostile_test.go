@@ -59,7 +59,7 @@ func TestNeighbour(t *testing.T) {
 				},
 				"deleted": func() error {
 					if path == rootOf(t) {
-						return gozk.ErrNotEmpty // it has children; an empty one has its anchor
+						return gozk.ErrNotEmpty // it has children; an empty one has its placeholder
 					}
 					return evil.Delete(path, -1)
 				},
@@ -185,7 +185,7 @@ func TestSessionTakenOver(t *testing.T) {
 	unlock(t, next)
 }
 
-// end says farewell for a session of somebody else.
+// end closes a session of somebody else.
 func end(addr string, id int64) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {

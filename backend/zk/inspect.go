@@ -18,13 +18,13 @@ import (
 
 // readsAtOnce is how many nodes are read at a time. The server can list the children of
 // a node only as a whole, and tells nothing of them but their names.
-const readsAtOnce = 64
+const maxReads = 64
 
-// Ping implements backend.Pinger. The leader has answered. ZooKeeper does not tell a
-// client its version.
+// Ping implements backend.Pinger. It asks the leader. ZooKeeper does not tell a client its
+// version.
 func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 	return query(ctx, b, func(s *session) (string, error) {
-		_, err := s.conn.Sync(b.opts.Root)
+		_, err := s.client.Sync(b.opts.Root)
 		return "", err
 	})
 }
@@ -36,7 +36,7 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 // session timeout of its client.
 func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, error) {
 	return query(ctx, b, func(s *session) (out backend.Snapshot, err error) {
-		holders, waiters, err := s.readQueue(ctx, s.b.dirOf(name))
+		holders, waiters, err := s.readQueue(ctx, s.backend.dirOf(name))
 		for _, e := range holders {
 			p := e.party()
 			p.Entries, p.Token = 1, e.token
@@ -54,7 +54,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		children, err := query(ctx, b, func(s *session) ([]string, error) {
-			children, _, err := s.conn.Children(b.opts.Root)
+			children, _, err := s.client.Children(b.opts.Root)
 			return children, err
 		})
 		if err != nil {
@@ -65,7 +65,7 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 			name, ok := backend.DecodeName(child)
 			return !ok || !strings.HasPrefix(name, prefix)
 		})
-		for some := range slices.Chunk(names, readsAtOnce) {
+		for some := range slices.Chunk(names, maxReads) {
 			used, err := query(ctx, b, func(s *session) ([]string, error) { return s.inUse(ctx, some) })
 			if err != nil {
 				yield("", err)
@@ -97,8 +97,8 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 			case i < 0:
 				return none, backend.ErrNotHeld
 			}
-			err = s.conn.Delete(b.dirOf(name)+"/"+holders[i].name, -1)
-			unsure = unsure || unclear(err)
+			err = s.client.Delete(b.dirOf(name)+"/"+holders[i].name, -1)
+			unsure = unsure || isUnclear(err)
 			if !errors.Is(err, gozk.ErrNoNode) { // it is gone, or a reader's by now
 				return none, err
 			}
@@ -107,36 +107,27 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	return err
 }
 
-// dirOf is the node of the lock of that name.
-func (b *Backend) dirOf(name string) string { return b.opts.Root + "/" + backend.EncodeName(name) }
-
-// query returns what read reads in a session, which it calls until it has an answer or
-// ctx is done. That there is no such node is no error.
+// query calls read until that has an answer, in one session after another, or until ctx is
+// done. A missing node is no error.
 func query[T any](ctx context.Context, b *Backend, read func(*session) (T, error)) (T, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	answer := make(chan T, 1)
-	err := b.within(ctx, func() error {
+	var answer T
+	err := b.do(ctx, func() error {
 		var pause backend.Backoff
 		for {
 			s, err := b.session()
 			if err != nil {
 				return err
 			}
-			if err = s.await(ctx.Done()); err == nil {
-				var v T
-				v, err = read(s)
-				answer <- v
+			if err = s.awaitReady(ctx.Done()); err == nil {
+				answer, err = read(s)
 			}
 			switch {
-			case errors.Is(err, errOver) && classified(s.whyOver()):
-				return s.whyOver()
-			case classified(err), !unclear(err) && !errors.Is(err, errOver), !backend.Sleep(ctx, pause.Next()):
-				return kindOf(err)
-			}
-			select { // of an answer that was none
-			case <-answer:
-			default:
+			case errors.Is(err, errSessionEnded) && isClassified(s.endCause()):
+				return s.endCause()
+			case isClassified(err), !isUnclear(err) && !errors.Is(err, errSessionEnded), !backend.Sleep(ctx, pause.Next()):
+				return classify(err)
 			}
 		}
 	})
@@ -144,12 +135,12 @@ func query[T any](ctx context.Context, b *Backend, read func(*session) (T, error
 		var none T
 		return none, backend.At(b.servers, err)
 	}
-	return <-answer, nil
+	return answer, nil
 }
 
 // An entry is a node in the queue for a lock, with what it says of itself.
 type entry struct {
-	place
+	position
 	found   bool
 	session int64
 	since   time.Time
@@ -161,15 +152,15 @@ func (e entry) party() backend.Party {
 	return backend.Party{Label: e.label, Client: fmt.Sprintf("%08x", uint32(e.session)), Mode: e.mode, Since: e.since}
 }
 
-// readQueue returns who holds the lock and who waits, each in the order of the queue.
+// readQueue returns the holders and the waiters of a lock, each in the order of the queue.
 func (s *session) readQueue(ctx context.Context, dir string) (holders, waiters []entry, err error) {
-	children, _, err := s.conn.Children(dir)
+	children, _, err := s.client.Children(dir)
 	if err != nil {
 		return nil, nil, ignoreNoNode(err)
 	}
 	queue := make([]entry, 0, len(children))
 	for _, p := range parseQueue(children) {
-		queue = append(queue, entry{place: p})
+		queue = append(queue, entry{position: p})
 	}
 	err = forEach(ctx, len(queue), func(i int) error { return ignoreNoNode(s.read(dir, &queue[i])) })
 	if err != nil {
@@ -177,7 +168,7 @@ func (s *session) readQueue(ctx context.Context, dir string) (holders, waiters [
 	}
 	queue = slices.DeleteFunc(queue, func(e entry) bool { return !e.found }) // gone meanwhile
 	slices.SortFunc(queue, func(a, b entry) int {
-		if a.before(b.place) {
+		if a.precedes(b.position) {
 			return -1
 		}
 		return 1
@@ -196,14 +187,14 @@ func (s *session) readQueue(ctx context.Context, dir string) (holders, waiters [
 
 // read fills e in from its node.
 func (s *session) read(dir string, e *entry) error {
-	data, stat, err := s.conn.Get(dir + "/" + e.name)
+	data, stat, err := s.client.Get(dir + "/" + e.name)
 	if err != nil {
 		return err
 	}
-	e.rank = rankOf(data, stat.Czxid)
-	e.found = true
-	e.session, e.since, e.label = stat.EphemeralOwner, time.UnixMilli(stat.Ctime), labelOf(data)
-	e.token = cmp.Or(tokenIn(data), tokenOf(e.rank))
+	rank, label, token := parseNodeData(data)
+	e.rank = cmp.Or(rank, stat.Czxid)
+	e.found, e.session, e.since, e.label = true, stat.EphemeralOwner, time.UnixMilli(stat.Ctime), label
+	e.token = cmp.Or(token, tokenOf(e.rank))
 	return nil
 }
 
@@ -211,7 +202,7 @@ func (s *session) read(dir string, e *entry) error {
 func (s *session) inUse(ctx context.Context, names []string) (used []string, err error) {
 	queued := make([]bool, len(names))
 	err = forEach(ctx, len(names), func(i int) error {
-		children, _, err := s.conn.Children(s.b.opts.Root + "/" + names[i])
+		children, _, err := s.client.Children(s.backend.opts.Root + "/" + names[i])
 		queued[i] = len(parseQueue(children)) > 0
 		return ignoreNoNode(err)
 	})
@@ -236,19 +227,19 @@ func forEach(ctx context.Context, n int, f func(i int) error) error {
 	var mu sync.Mutex
 	var failed error
 	next := 0
-	take := func() (i int, ok bool) {
+	claim := func() (i int, ok bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		if failed == nil && ctx.Err() != nil {
-			failed = errLeft
+			failed = errCallerLeft
 		}
 		next++
 		return next - 1, next <= n && failed == nil
 	}
 	var readers sync.WaitGroup
-	for range min(n, readsAtOnce) {
+	for range min(n, maxReads) {
 		readers.Go(func() {
-			for i, ok := take(); ok; i, ok = take() {
+			for i, ok := claim(); ok; i, ok = claim() {
 				if err := f(i); err != nil {
 					mu.Lock()
 					failed = cmp.Or(failed, err)

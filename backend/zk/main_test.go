@@ -225,6 +225,18 @@ func unlock(t testing.TB, lease *dlock.Lease) {
 	must(t, lease.Unlock(testContext(t)))
 }
 
+// recovers takes a lock and gives it back, as soon as the servers answer again.
+func recovers(t testing.TB, l dlock.Locker) {
+	t.Helper()
+	eventually(t, "the servers answer again", func() bool {
+		lease, err := l.Lock(testContext(t))
+		if err != nil && !errors.Is(err, dlock.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		return err == nil && lease.Unlock(testContext(t)) == nil
+	})
+}
+
 // command runs one of the server's four-letter commands.
 func command(t testing.TB, addr, word string) string {
 	t.Helper()

@@ -37,7 +37,7 @@ func sessionAt(t *testing.T, addr string) (*Backend, *session) {
 }
 
 // hold takes a lock.
-func hold(t *testing.T, b *Backend, name string) *backend.Hold {
+func acquire(t *testing.T, b *Backend, name string) *backend.Hold {
 	t.Helper()
 	h, err := b.Acquire(context.Background(), backend.Request{Name: name, Mode: backend.Exclusive, TTL: time.Minute, Wait: true})
 	if err != nil {
@@ -57,21 +57,21 @@ func TestNodeOfAnotherSessionIsNotOurs(t *testing.T) {
 	defer earlier.Close()
 
 	dir, guid := b.opts.Root+"/m", newGUID()
-	if _, err := own.ensure(dir); err != nil {
+	if _, err := own.ensureDir(dir); err != nil {
 		t.Fatal(err)
 	}
 	path := dir + "/" + guid + "-w-"
-	if _, err := earlier.Create(path, data(0, "", 0), gozk.FlagEphemeralSequential, gozk.WorldACL(gozk.PermAll)); err != nil {
+	if _, err := earlier.Create(path, nodeData(0, "", 0), gozk.FlagEphemeralSequential, gozk.WorldACL(gozk.PermAll)); err != nil {
 		t.Fatal(err)
 	}
-	if err := own.find(&node{session: own, dir: dir, guid: guid}); !errors.Is(err, gozk.ErrNoNode) {
+	if err := own.findNode(&node{session: own, dir: dir, guid: guid}); !errors.Is(err, gozk.ErrNoNode) {
 		t.Errorf("the node is taken for ours: %v", err)
 	}
 }
 
-// TestRecheck looks after a waiting node by two requests, and finds out that nobody
+// TestCheckPredecessor looks after a waiting node by two requests, and finds out that nobody
 // has told of the end of the one before.
-func TestRecheck(t *testing.T) {
+func TestCheckPredecessor(t *testing.T) {
 	s := server.Start(t, server.ZooKeeper{})
 	p, err := faultnet.Listen(s.Addr())
 	if err != nil {
@@ -81,30 +81,30 @@ func TestRecheck(t *testing.T) {
 	p.SetFraming(faultnet.ZooKeeper)
 	b, own := sessionAt(t, p.Addr())
 	dir := b.opts.Root + "/m"
-	if _, err := own.ensure(dir); err != nil {
+	if _, err := own.ensureDir(dir); err != nil {
 		t.Fatal(err)
 	}
 	var line []*node
 	for range 3 {
-		n, err := own.create(draft{dir: dir, mode: backend.Exclusive})
+		n, err := own.createNode(nodeSpec{dir: dir, mode: backend.Exclusive})
 		if err != nil {
 			t.Fatal(err)
 		}
 		line = append(line, n)
 	}
 	last := line[2]
-	if err := last.look(); err != nil || last.barrier.count != 2 {
-		t.Fatal(last.barrier, err)
+	if err := last.findPredecessors(); err != nil || last.predecessors.count != 2 {
+		t.Fatal(last.predecessors, err)
 	}
 	var requests atomic.Int64
 	p.OnRequest(func(int, []byte) { requests.Add(1) })
-	if err := last.recheck(); err != nil || requests.Load() != 2 {
+	if err := last.checkPredecessor(); err != nil || requests.Load() != 2 {
 		t.Errorf("%d requests, %v", requests.Load(), err)
 	}
 	own.mu.Lock()
 	deaf := own.newWatch(line[1].path()) // of which the server knows nothing
 	own.mu.Unlock()
-	if err := errors.Join(line[1].leave(), last.recheck()); err != nil {
+	if err := errors.Join(line[1].leaveQueue(), last.checkPredecessor()); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -112,16 +112,16 @@ func TestRecheck(t *testing.T) {
 	default:
 		t.Error("the end of the node before was not found out")
 	}
-	if err := errors.Join(last.leave(), line[0].leave()); err != nil {
+	if err := errors.Join(last.leaveQueue(), line[0].leaveQueue()); err != nil {
 		t.Fatal(err)
 	}
-	if err := last.recheck(); !errors.Is(err, errVanished) {
+	if err := last.checkPredecessor(); !errors.Is(err, errWaiterRemoved) {
 		t.Errorf("a node that is gone waits: %v", err)
 	}
 }
 
-// TestStreakHasAWatchOfItsOwn has one left over of which the server knows nothing.
-func TestStreakHasAWatchOfItsOwn(t *testing.T) {
+// TestFastPathHasOwnWatch has one left over of which the server knows nothing.
+func TestFastPathHasOwnWatch(t *testing.T) {
 	addr, b, own := inSession(t)
 	ctx, dir := context.Background(), b.opts.Root+"/m"
 	cycle := func() {
@@ -133,13 +133,13 @@ func TestStreakHasAWatchOfItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range minStreak {
+	for range minFastPathHolds {
 		cycle()
 	}
 	own.mu.Lock()
 	stale := own.newWatch(dir)
-	stale.made = own.streak.made
-	close(stale.armed)
+	stale.zxid = own.fastPath.dirZxid
+	close(stale.set)
 	own.mu.Unlock()
 	cycle()
 
@@ -151,27 +151,12 @@ func TestStreakHasAWatchOfItsOwn(t *testing.T) {
 	if err := other.Delete(dir, -1); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := own.conn.Exists("/"); err != nil { // what came before is known with the answer
+	if _, _, err := own.client.Exists("/"); err != nil { // what came before is known with the answer
 		t.Fatal(err)
 	}
 	own.mu.Lock()
 	defer own.mu.Unlock()
-	if !own.streak.watched || !own.streak.broken {
-		t.Errorf("the lock's node is gone, and the streak is %+v", own.streak)
-	}
-}
-
-// An answer is looked at when the link that it came on has been replaced by one on
-// which nobody has answered yet.
-func TestNoProofOnAnUnansweredLink(t *testing.T) {
-	s := newSession(&Backend{})
-	s.timeout = 6 * time.Second
-	now := time.Now()
-	s.link = &link{session: s}
-	s.link.note(now)
-	asked := now.Add(-3 * time.Second)
-	s.proved(asked)
-	if over := s.proof.until.Sub(asked.Add(s.timeout)); over > 0 {
-		t.Errorf("believed in for %v too long", over)
+	if !own.fastPath.isWatched || !own.fastPath.isBroken {
+		t.Errorf("the lock's node is gone, and the fast path is %+v", own.fastPath)
 	}
 }

@@ -1,10 +1,14 @@
 package zk
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"math"
 	"strconv"
+
+	gozk "github.com/go-zookeeper/zk"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -18,126 +22,162 @@ func newGUID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// letter stands for a mode in names and data of nodes.
-func letter(m backend.Mode) string {
+// modeLetter is the letter of a mode in the names of nodes.
+func modeLetter(m backend.Mode) string {
 	if m == backend.Shared {
 		return "r"
 	}
 	return "w"
 }
 
-// A place is a node in the queue for a lock, as its name describes it.
-type place struct {
+// A position is a node's place in the queue of a lock, as its name tells it.
+type position struct {
 	name string
 	seq  int32
 	mode backend.Mode
-	rank int64 // the transaction that queued it; zero: unknown
+	rank int64 // the transaction that created it; zero: unknown
 }
 
-// parsePlace reads the name of a child. It reports false for a name that is
-// not of this package's making.
-func parsePlace(name string) (place, bool) {
+// parsePosition reads the name of a child. It reports false for a name that is not one
+// of this package.
+func parsePosition(name string) (position, bool) {
 	const head, digits = guidLength + len("-w-"), 10
 	if len(name) < head+digits || name[guidLength] != '-' || name[head-1] != '-' {
-		return place{}, false
+		return position{}, false
 	}
 	if _, err := hex.DecodeString(name[:guidLength]); err != nil {
-		return place{}, false
+		return position{}, false
 	}
 	seq, err := strconv.ParseInt(name[head:], 10, 32)
 	if err != nil {
-		return place{}, false
+		return position{}, false
 	}
-	p := place{name: name, seq: int32(seq), mode: backend.Exclusive}
+	p := position{name: name, seq: int32(seq), mode: backend.Exclusive}
 	switch name[guidLength+1] {
 	case 'w':
 	case 'r':
 		p.mode = backend.Shared
 	default:
-		return place{}, false
+		return position{}, false
 	}
 	return p, true
 }
 
-// asReader is the name of the node that p becomes by a downgrade.
-func (p place) asReader() string {
+// readerName is the name of the node that replaces p in a downgrade.
+func (p position) readerName() string {
 	const mode = guidLength + 1
-	return p.name[:mode] + letter(backend.Shared) + p.name[mode+1:]
+	return p.name[:mode] + modeLetter(backend.Shared) + p.name[mode+1:]
 }
 
-// before reports whether p was queued before q. The difference of the numbers
-// decides, which is right also across a wrap from the greatest to the smallest.
-// Two worn numbers say nothing: then it is the transactions that count.
-func (p place) before(q place) bool {
-	if p.worn() && q.worn() {
+// precedes reports whether p joined the queue before q. The difference of the sequence
+// numbers tells, even after they have wrapped from the greatest to the smallest. If both
+// have overflowed, the ranks tell.
+func (p position) precedes(q position) bool {
+	if p.hasOverflowed() && q.hasOverflowed() {
 		return p.rank < q.rank
 	}
 	return p.seq-q.seq < 0
 }
 
-// worn reports whether the server has run out of sequence numbers. From then
-// on it gives the greatest to everybody, with a few negative ones in between.
-func (p place) worn() bool { return p.seq == math.MaxInt32 || p.seq < 0 }
+// hasOverflowed reports whether the server had no sequence numbers left. Then it gives
+// the greatest to every node, with a few negative ones in between.
+func (p position) hasOverflowed() bool { return p.seq == math.MaxInt32 || p.seq < 0 }
 
-// bars reports whether p, if it is ahead, keeps a request of mode m waiting.
-func (p place) bars(m backend.Mode) bool {
+// conflictsWith reports whether a request of mode m must wait for p.
+func (p position) conflictsWith(m backend.Mode) bool {
 	return m == backend.Exclusive || p.mode == backend.Exclusive
 }
 
-// A queue is the children of a lock's node that this package has made.
-type queue []place
+// A queue holds the children of a lock's node that this package has created, in no order.
+type queue []position
 
 func parseQueue(children []string) queue {
 	q := make(queue, 0, len(children))
 	for _, name := range children {
-		if p, ok := parsePlace(name); ok {
+		if p, ok := parsePosition(name); ok {
 			q = append(q, p)
 		}
 	}
 	return q
 }
 
-// find returns the place of that name.
-func (q queue) find(name string) (place, bool) {
+func (q queue) find(name string) (position, bool) {
 	for _, p := range q {
 		if p.name == name {
 			return p, true
 		}
 	}
-	return place{}, false
+	return position{}, false
 }
 
-// A barrier is what keeps a node waiting: how many are in its way, and which
-// of them came last. The zero barrier keeps nobody.
-type barrier struct {
+// The predecessors of a request are the positions that it waits for.
+type predecessors struct {
 	count int
-	last  place
+	last  position // set if there are any
 }
 
-func (b *barrier) add(p place) {
-	if b.count == 0 || b.last.before(p) {
-		b.last = p
-	}
-	b.count++
-}
-
-// barring returns the barrier for a request of mode m behind all of q.
-func (q queue) barring(m backend.Mode) (b barrier) {
+// conflicting returns the predecessors of a request of mode m that would join q now.
+func (q queue) conflicting(m backend.Mode) (all predecessors) {
 	for _, p := range q {
-		if p.bars(m) {
-			b.add(p)
+		if !p.conflictsWith(m) {
+			continue
+		}
+		if all.count == 0 || all.last.precedes(p) {
+			all.last = p
+		}
+		all.count++
+	}
+	return all
+}
+
+// predecessorsOf returns the predecessors of own, which is in q.
+func (q queue) predecessorsOf(own position) predecessors {
+	var earlier queue
+	for _, p := range q {
+		if p.precedes(own) {
+			earlier = append(earlier, p)
 		}
 	}
-	return b
+	return earlier.conflicting(own.mode)
 }
 
-// ahead returns the barrier for own, which is in q.
-func (q queue) ahead(own place) barrier {
-	var lower queue
-	for _, p := range q {
-		if p.before(own) {
-			lower = append(lower, p)
-		}
+// listQueue returns the queue of a lock, and the state of the lock's node.
+func (s *session) listQueue(dir string) (queue, *gozk.Stat, error) {
+	var children []string
+	var stat *gozk.Stat
+	err := s.retry(func() (err error) {
+		children, stat, err = s.client.Children(dir)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
 	}
-	return lower.barring(own.mode)
+	q, err := s.readRanks(dir, parseQueue(children))
+	return q, stat, err
+}
+
+// readRanks reads the rank of each position whose sequence number has overflowed. It
+// leaves out those whose nodes have gone.
+func (s *session) readRanks(dir string, q queue) (queue, error) {
+	found := q[:0]
+	for _, p := range q {
+		if p.hasOverflowed() {
+			err := s.retry(func() error {
+				data, stat, err := s.client.Get(dir + "/" + p.name)
+				if err == nil {
+					rank, _, _ := parseNodeData(data)
+					p.rank = cmp.Or(rank, stat.Czxid)
+				}
+				return err
+			})
+			if errors.Is(err, gozk.ErrNoNode) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		found = append(found, p)
+	}
+	return found, nil
 }

@@ -15,7 +15,7 @@ func endedHold(b *Backend) *backend.Hold {
 	s.timeout = time.Minute
 	s.end(errExpired)
 	h := &backend.Hold{}
-	h.State = &held{session: s, hold: h, path: "/a/b", dir: "/a", released: make(chan struct{})}
+	h.State = &hold{session: s, Hold: h, path: "/a/b", dir: "/a", released: make(chan struct{})}
 	return h
 }
 
@@ -28,7 +28,7 @@ func TestStalledSessionDelaysNoOther(t *testing.T) {
 	holds := []*backend.Hold{healthy}
 	for range stalled {
 		h := endedHold(b)
-		h.State.(*held).changing.Lock()
+		h.State.(*hold).nodeMu.Lock()
 		holds = append(holds, h)
 	}
 	released, returned := make(chan struct{}), make(chan struct{})
@@ -49,7 +49,7 @@ func TestStalledSessionDelaysNoOther(t *testing.T) {
 		t.Error("the healthy session waits for the stalled ones")
 	}
 	for _, h := range holds[1:] {
-		h.State.(*held).changing.Unlock()
+		h.State.(*hold).nodeMu.Unlock()
 	}
 	<-returned
 }
@@ -72,7 +72,7 @@ func TestCloseIsBounded(t *testing.T) {
 	defer close(o.letGo)
 	h := endedHold(b)
 	h.Observer = o
-	b.lose([]*held{h.State.(*held)}, errExpired)
+	b.reportLoss([]*hold{h.State.(*hold)}, errExpired)
 	<-o.called
 	closesInTime(t, b)
 }

@@ -3,8 +3,8 @@ package zk
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,69 +13,82 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// A session is one session with the server, on a driver's connection of its
-// own. When the session is over so is the connection: the driver would begin
-// another session on it and run there what was meant for this one.
+// A session is one session with the server, on a client of the driver of its own. When
+// the session ends that client is closed. Otherwise the driver would begin another
+// session, and carry requests out in it that were meant for this one.
 type session struct {
-	b     *Backend
-	ctx   context.Context // ends with the session
-	stop  context.CancelFunc
-	ready chan struct{} // closed when conn can be used
-	over  chan struct{} // closed when the session has ended
-	conn  *gozk.Conn
-	trip  backend.RoundTrip
+	backend   *Backend
+	ctx       context.Context // ends with the session
+	stop      context.CancelFunc
+	ready     chan struct{} // closed when client can be used
+	ended     chan struct{} // closed when the session has ended
+	client    *gozk.Conn
+	roundTrip backend.RoundTrip
 
-	mu        sync.Mutex
-	cause     error // why it is over; nil: it is not
-	id        int64
-	timeout   time.Duration
-	joined    chan struct{} // closed when the server has opened the session
-	connected bool
-	since     time.Time // when it was connected last; zero: never
-	link      *link     // the latest
-	proof     proof
-	beat      *beat             // under way; nil: none
-	watches   map[string]*watch // by path
-	holds     map[string]*held  // by path
-	bare      []*held           // to be watched
-	armers    int               // goroutines that work at bare
-	streak    streak
-	silences  int              // how many connections in a row were broken for want of an answer
-	witnesses map[crowd]string // the paths of nodes that were last in long queues
-	vouched   map[string]bool  // nodes that strangers may not change
-	writers   map[string]*held // the exclusive holds, by lock's node
+	mu             sync.Mutex
+	cause          error // why the session has ended; nil: it has not
+	id             int64
+	timeout        time.Duration // granted by the server
+	opened         chan struct{} // closed when the server has opened the session
+	connected      bool
+	disconnectedAt time.Time   // zero: never
+	connection     *connection // the latest
+	timeouts       int         // connections in a row that have timed out
+	lease          lease
+	renewal        *renewal // under way; nil: none
+	fastPath       fastPath
+	watches        map[string]*watch // by path
+	holds          map[string]*hold  // by path
+	writers        map[string]*hold  // the exclusive holds, by lock's node
+	unwatched      []*hold           // to be watched by the watch workers
+	watchWorkers   int
+	blockers       map[blockerKey]string // paths
+	checkedACLs    map[string]bool       // nodes that strangers may not change
 }
 
 func newSession(b *Backend) *session {
 	s := &session{
-		b:       b,
-		ready:   make(chan struct{}),
-		over:    make(chan struct{}),
-		joined:  make(chan struct{}),
-		watches: make(map[string]*watch),
-		holds:   make(map[string]*held),
-
-		witnesses: make(map[crowd]string),
-		vouched:   make(map[string]bool),
-		writers:   make(map[string]*held),
+		backend:     b,
+		ready:       make(chan struct{}),
+		ended:       make(chan struct{}),
+		opened:      make(chan struct{}),
+		watches:     make(map[string]*watch),
+		holds:       make(map[string]*hold),
+		writers:     make(map[string]*hold),
+		blockers:    make(map[blockerKey]string),
+		checkedACLs: make(map[string]bool),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }
 
-// run lives as long as the session and its connection. Close does not wait for it any
-// longer than its context allows.
+// session returns the session for new requests. It begins one if the last has ended.
+func (b *Backend) session() (*session, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if isClosed(b.closed) {
+		return nil, backend.ErrClosed
+	}
+	if b.current == nil || isClosed(b.current.ended) {
+		b.current = newSession(b)
+		b.janitor.Go(b.current.run)
+	}
+	return b.current, nil
+}
+
+// run returns when the session has ended and the driver is closed. Close does not wait
+// for it any longer than its ctx allows.
 func (s *session) run(context.Context) {
 	user, password, err := s.credentials()
 	if err != nil {
 		s.end(err)
 		return
 	}
-	conn, events, err := gozk.Connect(s.b.servers, s.b.opts.SessionTimeout,
+	client, events, err := gozk.Connect(s.backend.servers, s.backend.opts.SessionTimeout,
 		gozk.WithDialer(s.dial),
-		gozk.WithHostProvider(&hosts{over: s.over}),
-		gozk.WithEventCallback(s.event),
-		gozk.WithLogger(logger{s.b.opts.Logger}),
+		gozk.WithHostProvider(&hosts{ended: s.ended}),
+		gozk.WithEventCallback(s.handleEvent),
+		gozk.WithLogger(logger{s.backend.opts.Logger}),
 		gozk.WithLogInfo(false),
 		gozk.WithMaxConnBufferSize(sendBuffer),
 		gozk.WithMaxBufferSize(receiveBuffer),
@@ -84,15 +97,15 @@ func (s *session) run(context.Context) {
 		s.end(backend.Fail(backend.ErrInvalidConfig, err))
 		return
 	}
-	s.conn = conn
-	introduced := make(chan struct{})
+	s.client = client
+	authenticated := make(chan struct{})
 	go func() {
-		defer close(introduced)
-		s.introduce(user, password)
+		defer close(authenticated)
+		s.authenticate(user, password)
 	}()
-	<-s.over
-	s.close()
-	<-introduced
+	<-s.ended
+	s.closeClient()
+	<-authenticated
 	for range events { // until the driver has ended
 	}
 }
@@ -100,99 +113,96 @@ func (s *session) run(context.Context) {
 // sendBuffer holds the driver's greatest request, a list of watches.
 const sendBuffer = 256 << 10
 
-// receiveBuffer holds the greatest answer, a list of 300,000 who wait for a lock. A
-// server that says more than that is not believed.
+// receiveBuffer holds the greatest answer, a queue of 300,000 requests. No message that
+// says it is longer is read.
 const receiveBuffer = 16 << 20
 
 func (s *session) credentials() (user, password string, err error) {
-	if s.b.opts.Credentials == nil {
+	if s.backend.opts.Credentials == nil {
 		return "", "", nil
 	}
-	user, password, err = s.b.opts.Credentials(s.ctx)
+	user, password, err = s.backend.opts.Credentials(s.ctx)
 	if err != nil {
 		return "", "", backend.Fail(backend.ErrAuth, err)
 	}
 	return user, password, nil
 }
 
-// introduce makes the session ready once it is open.
-func (s *session) introduce(user, password string) {
+// authenticate makes the session ready once the server has opened it.
+func (s *session) authenticate(user, password string) {
 	select {
-	case <-s.joined:
-	case <-s.over:
+	case <-s.opened:
+	case <-s.ended:
 		return
 	}
 	if user != "" {
-		err := s.persist(func() error { return s.conn.AddAuth("digest", []byte(user+":"+password)) })
+		err := s.retry(func() error { return s.client.AddAuth("digest", []byte(user+":"+password)) })
 		if err != nil {
-			s.end(kindOf(err))
+			s.end(classify(err))
 			return
 		}
 	}
 	close(s.ready)
 }
 
-// await waits until the session can be used. It returns errOver if it cannot
-// any more, and errLeft when left is closed.
-func (s *session) await(left <-chan struct{}) error {
+// awaitReady waits until the session can be used. It returns errCallerLeft when left is
+// closed.
+func (s *session) awaitReady(left <-chan struct{}) error {
 	select {
 	case <-s.ready:
 		return nil
-	case <-s.over:
-		return errOver
+	case <-s.ended:
+		return errSessionEnded
 	case <-left:
-		return errLeft
+		return errCallerLeft
 	}
 }
 
-// event hears what the driver has to tell. It is called from the goroutine
-// that reads from the connection.
-func (s *session) event(e gozk.Event) {
+// handleEvent is called by the driver, from the goroutine that reads from the connection.
+func (s *session) handleEvent(e gozk.Event) {
 	switch {
 	case e.Type == gozk.EventNodeDeleted:
-		s.fire(e.Path, gone)
+		s.fire(e.Path, deleted)
 	case e.Type == gozk.EventNodeDataChanged:
 		s.fire(e.Path, written)
 	case e.Type == gozk.EventNodeCreated:
-		s.fireMark(e.Path)
+		s.fireSignal(e.Path)
 	case e.Type == gozk.EventNodeChildrenChanged:
-		s.stir(e.Path)
+		s.handleChildren(e.Path)
 	case e.Type != gozk.EventSession:
 	case e.State == gozk.StateHasSession:
-		s.attached()
+		s.setConnected()
 	case e.State == gozk.StateDisconnected:
-		s.detached()
+		s.setDisconnected()
 	case e.State == gozk.StateExpired:
 		s.end(errExpired)
 	}
 }
 
-func (s *session) attached() {
+func (s *session) setConnected() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.connected = true
-	select {
-	case <-s.joined:
-	default:
-		close(s.joined)
+	if !isClosed(s.opened) {
+		close(s.opened)
 	}
 }
 
-func (s *session) detached() {
+func (s *session) setDisconnected() {
 	s.mu.Lock()
-	s.breakStreak("")
+	s.breakFastPath("")
 	if s.connected {
-		s.connected, s.since = false, time.Now()
+		s.connected, s.disconnectedAt = false, time.Now()
 	}
-	var lost []*held
-	if s.b.opts.Strict {
-		lost = s.takeHolds()
+	var lost []*hold
+	if s.backend.opts.Strict {
+		lost = s.removeHolds()
 	}
 	s.mu.Unlock()
-	s.b.lose(lost, errDisconnected)
+	s.backend.reportLoss(lost, errDisconnected)
 }
 
-// end declares the session over. Only the first cause counts.
+// end ends the session for that cause, unless it has ended.
 func (s *session) end(cause error) {
 	s.mu.Lock()
 	if s.cause != nil {
@@ -200,62 +210,66 @@ func (s *session) end(cause error) {
 		return
 	}
 	s.cause = cause
-	lost := s.takeHolds()
-	close(s.over)
+	lost := s.removeHolds()
+	close(s.ended)
 	s.mu.Unlock()
 	s.stop()
 	if !errors.Is(cause, backend.ErrClosed) {
-		s.b.lose(lost, cause)
+		s.backend.reportLoss(lost, cause)
 	}
 }
 
-// takeHolds empties the list of holds. It is called with s.mu held.
-func (s *session) takeHolds() []*held {
-	var all []*held
-	for _, h := range s.holds {
-		all = append(all, h)
-	}
+// removeHolds is called with s.mu held.
+func (s *session) removeHolds() []*hold {
+	all := slices.Collect(maps.Values(s.holds))
 	clear(s.holds)
 	clear(s.writers)
 	return all
 }
 
-func (s *session) isOver() bool {
+// endCause returns why the session has ended, or nil.
+func (s *session) endCause() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cause
+}
+
+func (s *session) sessionID() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.id
+}
+
+// retry sends a request until its outcome is clear. It returns errSessionEnded if the
+// session ends first.
+func (s *session) retry(request func() error) error {
+	var pause backend.Backoff
+	for {
+		err := request()
+		switch {
+		case !isUnclear(err):
+			return err
+		case isClosed(s.ended), !backend.Sleep(s.ctx, pause.Next()):
+			return errSessionEnded
+		}
+	}
+}
+
+func isClosed(ch <-chan struct{}) bool {
 	select {
-	case <-s.over:
+	case <-ch:
 		return true
 	default:
 		return false
 	}
 }
 
-// whyOver is the cause of a session that is over.
-func (s *session) whyOver() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.cause
-}
-
-// persist repeats a request that may be repeated until its outcome is clear.
-// It returns errOver if the session ends first.
-func (s *session) persist(request func() error) error {
-	pause := backend.Backoff{}
-	for {
-		err := request()
-		switch {
-		case s.isOver() && unclear(err):
-			return errOver
-		case !unclear(err):
-			return err
-		case !backend.Sleep(s.ctx, pause.Next()):
-			return errOver
-		}
+// awaitClosed waits until ch is closed, for at most d, and reports whether it is.
+func awaitClosed(ch <-chan struct{}, d time.Duration) bool {
+	select {
+	case <-ch:
+		return true
+	case <-time.After(d):
+		return false
 	}
-}
-
-// logger takes what the driver logs.
-type logger struct{ *slog.Logger }
-
-func (l logger) Printf(format string, args ...any) {
-	l.Debug("dlock: zookeeper: " + fmt.Sprintf(format, args...))
 }

@@ -2,7 +2,6 @@ package zk_test
 
 import (
 	"encoding/binary"
-	"errors"
 	"io"
 	"net"
 	"sync"
@@ -90,9 +89,9 @@ func (tp *tap) close(t testing.TB, session []byte) bool {
 	must(t, err)
 	defer conn.Close()
 	must(t, conn.SetDeadline(time.Now().Add(limit)))
-	greeting := append(make([]byte, 4+8), 0, 0, 0x10, 0)       // version, last transaction, timeout
-	farewell := []byte{0, 0, 0, 1, 0xff, 0xff, 0xff, 256 - 11} // number and code of the request
-	_, err = conn.Write(append(frame(append(greeting, session...)), frame(farewell)...))
+	greeting := append(make([]byte, 4+8), 0, 0, 0x10, 0)      // version, last transaction, timeout
+	closing := []byte{0, 0, 0, 1, 0xff, 0xff, 0xff, 256 - 11} // number and code of the request
+	_, err = conn.Write(append(frame(append(greeting, session...)), frame(closing)...))
 	must(t, err)
 	reply := make([]byte, 4+4+4+8)
 	if _, err := io.ReadFull(conn, reply); err != nil {
@@ -312,13 +311,7 @@ func TestServerLosesItsData(t *testing.T) {
 	must(t, s.Restart(false))
 	receive(t, "lost", lease.Done())
 	wantError(t, lease.Unlock(testContext(t)), dlock.ErrLost)
-	eventually(t, "the client has recovered", func() bool {
-		lease, err := c.Mutex("m").Lock(testContext(t))
-		if err != nil && !errors.Is(err, dlock.ErrUnavailable) {
-			t.Fatal(err)
-		}
-		return err == nil && lease.Unlock(testContext(t)) == nil
-	})
+	recovers(t, c.Mutex("m"))
 }
 
 // TestFixedHoldOutlastsSession holds a lock for longer than a session lasts
@@ -342,11 +335,5 @@ func TestFixedHoldOutlastsSession(t *testing.T) {
 	}
 	p.Restore(faultnet.BothWays)
 	wantError(t, lease.Unlock(testContext(t)), dlock.ErrLost)
-	eventually(t, "the client has recovered", func() bool {
-		lease, err := c.Mutex("a").Lock(testContext(t))
-		if err != nil && !errors.Is(err, dlock.ErrUnavailable) {
-			t.Fatal(err)
-		}
-		return err == nil && lease.Unlock(testContext(t)) == nil
-	})
+	recovers(t, c.Mutex("a"))
 }

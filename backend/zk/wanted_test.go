@@ -11,11 +11,11 @@ import (
 // alone with the lock for some time, else from the first renewal on.
 func TestWanted(t *testing.T) {
 	op := operator(t, shared.Addr())
-	for name, session := range map[string]time.Duration{"streak": time.Minute, "renewed": 3 * time.Second} {
+	for name, session := range map[string]time.Duration{"fast path": time.Minute, "renewed": 3 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			a, p := proxied(t, &zk.Options{Root: rootOf(t), SessionTimeout: session}, shared.Addr())
-			if name == "streak" {
-				repeat(t, a.Mutex("m"), inARow+1, 0)
+			if name == "fast path" {
+				repeat(t, a.Mutex("m"), fastPathHolds+1, 0)
 			}
 			tp := record(p)
 			lease := lock(t, a.Mutex("m"))

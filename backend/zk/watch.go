@@ -14,31 +14,30 @@ import (
 type change uint8
 
 const (
-	gone    change = iota // it has been deleted, and nothing was put in its place
-	missing               // it is not there
-	written               // it has been written to, and may have been replaced since
-	freed                 // its owner had the lock and has given it back
+	deleted  change = iota // and nothing has replaced it
+	missing                // it does not exist
+	written                // it was written to, and may have been replaced since
+	released               // it was deleted, and its owner had the lock
 )
 
-// A watch waits for a change of one node. All who are interested in the node share
-// it, also when those who asked for it have left: the driver cannot tell the server
-// to forget a watch. A watch that fires has fired for good.
+// A watch waits for a change of one node. All who are interested in the node share it,
+// and it stays when they have left: the driver cannot take a watch back. A watch fires
+// once.
 type watch struct {
-	armed chan struct{} // closed when the server has answered
-	err   error         // set then
-	made  int64         // set then: the transaction that made the node
-	link  *link         // over which it was asked for
+	set        chan struct{} // closed when the server has answered
+	err        error         // set before that
+	zxid       int64         // set before that: the transaction that created the node
+	connection *connection   // over which the watch was set
 
 	fired  chan struct{} // closed when the node has changed
-	change change        // set then
+	change change        // set before that
 }
 
-// watch returns the watch of a node that was there. It has fired if the node is
-// gone.
-func (s *session) watch(path string) (*watch, error) { return s.watchBy(path, s.getW) }
+// watchNode returns the watch of a node. It has fired if the node does not exist.
+func (s *session) watchNode(path string) (*watch, error) { return s.getWatch(path, s.getW) }
 
-// watchBy returns the watch that key stands for, and has a new one armed.
-func (s *session) watchBy(key string, arm func(key string) (*gozk.Stat, error)) (*watch, error) {
+// getWatch returns the watch for key. If there is none it has a new one set by request.
+func (s *session) getWatch(key string, request func(key string) (*gozk.Stat, error)) (*watch, error) {
 	s.mu.Lock()
 	w := s.watches[key]
 	first := w == nil
@@ -47,39 +46,30 @@ func (s *session) watchBy(key string, arm func(key string) (*gozk.Stat, error)) 
 	}
 	s.mu.Unlock()
 	if first {
-		s.arm(key, w, arm, s.persist)
+		s.setWatch(key, w, request, s.retry)
 	}
 	select {
-	case <-w.armed:
+	case <-w.set:
 		return w, w.err
-	case <-s.over:
-		return nil, errOver
+	case <-s.ended:
+		return nil, errSessionEnded
 	}
 }
 
-// newWatch is called with s.mu held. The watch is still to be armed.
+// newWatch is called with s.mu held. The watch is not set yet.
 func (s *session) newWatch(key string) *watch {
-	w := &watch{armed: make(chan struct{}), fired: make(chan struct{}), link: s.link}
+	w := &watch{set: make(chan struct{}), fired: make(chan struct{}), connection: s.connection}
 	s.watches[key] = w
 	return w
 }
 
-// isArmed reports whether the server was asked to tell.
-func (w *watch) isArmed() bool {
-	select {
-	case <-w.armed:
-		return true
-	default:
-		return false
-	}
-}
-
-func (s *session) arm(key string, w *watch, arm func(string) (*gozk.Stat, error), persist func(try func() error) error) {
-	defer close(w.armed)
-	w.err = persist(func() error {
-		stat, err := arm(key)
+// setWatch has the server watch key, by a request that retry repeats.
+func (s *session) setWatch(key string, w *watch, request func(string) (*gozk.Stat, error), retry func(func() error) error) {
+	defer close(w.set)
+	w.err = retry(func() error {
+		stat, err := request(key)
 		if err == nil && stat != nil {
-			w.made = stat.Czxid
+			w.zxid = stat.Czxid
 		}
 		return err
 	})
@@ -96,142 +86,182 @@ func (s *session) arm(key string, w *watch, arm func(string) (*gozk.Stat, error)
 }
 
 func (s *session) getW(path string) (*gozk.Stat, error) {
-	_, stat, _, err := s.conn.GetW(path)
+	_, stat, _, err := s.client.GetW(path)
 	return stat, err
 }
 
-// existsW watches a mark, which is not there.
-func (s *session) existsW(mark string) (*gozk.Stat, error) {
-	_, _, _, err := s.conn.ExistsW(mark)
+// existsW watches a signal, which does not exist yet.
+func (s *session) existsW(signal string) (*gozk.Stat, error) {
+	_, _, _, err := s.client.ExistsW(signal)
 	return nil, err
 }
 
-// watchBarrier watches the last node of a barrier. If there are others before it,
-// its deletion would not tell whether it had the lock: then its mark is watched too.
-func (s *session) watchBarrier(dir string, b barrier) (*watch, error) {
-	path := dir + "/" + b.last.name
-	w, err := s.watch(path)
-	if err != nil || w.hasFired() || b.count == 1 || b.last.mode == backend.Shared {
-		return w, err
-	}
-	_, err = s.watchBy(markOf(path), s.existsW)
-	if w.hasFired() { // the mark may have come and gone before it was watched
-		s.mu.Lock()
-		delete(s.watches, markOf(path))
-		s.mu.Unlock()
-	}
-	return w, err
-}
-
-func (w *watch) hasFired() bool {
-	select {
-	case <-w.fired:
-		return true
-	default:
-		return false
-	}
-}
-
-// opens reports whether w has seen the end of the barrier.
-func (w *watch) opens(b barrier) bool {
-	return w.hasFired() && (w.change == freed || w.change == gone && b.count == 1)
-}
-
-// fire tells everybody who watches the node what has become of it.
+// fire tells everybody who watches the node of its change.
 func (s *session) fire(path string, c change) {
 	s.mu.Lock()
 	w, h := s.watches[path], s.holds[path]
 	delete(s.watches, path)
-	if c == gone {
-		delete(s.watches, crowdKey(path))
+	if c == deleted {
+		delete(s.watches, childrenKey(path))
 	}
 	switch {
 	case h == nil:
-	case h.moving || c == freed: // its downgrade, or its release, says what has become of it
+	case h.isReplacing || c == released: // the downgrade or the release handles it
 		h = nil
-	case c == written: // it has not been taken away
-		h.watched = false
+	case c == written: // no loss
+		h.isWatched = false
 		h = nil
 	default:
-		s.drop(h)
+		s.dropHold(h)
 	}
-	if c == freed && w != nil && (!w.isArmed() || w.made == 0) {
-		c = missing // the mark is of the node's end, which another watch has heard of
+	if c == released && w != nil && (!isClosed(w.set) || w.zxid == 0) {
+		c = missing // w was set after the deletion: the signal is that of a waiter
 	}
-	if c == gone && w != nil && w.link != s.link {
-		c = missing // all that the server knew when it was told of the watch again
+	if c == deleted && w != nil && w.connection != s.connection {
+		c = missing // the server has set w anew, and knows nothing more
 	}
-	s.breakStreak(path)
-	wanted := s.writers[path]
+	s.breakFastPath(path)
+	writer := s.writers[path]
 	s.mu.Unlock()
-	if wanted != nil && wanted.streak && c == written {
-		s.want(wanted)
+	if writer != nil && writer.isFast && c == written {
+		s.tellWanted(writer)
 	}
 	if w != nil {
 		w.change = c
 		close(w.fired)
 	}
 	if h != nil {
-		s.b.lose([]*held{h}, errRemoved)
+		s.backend.reportLoss([]*hold{h}, errHoldRemoved)
 	}
 }
 
-// fireMark is fire for the mark of a node.
-func (s *session) fireMark(mark string) {
+// fireSignal fires the watch of the node whose signal that is.
+func (s *session) fireSignal(signal string) {
 	s.mu.Lock()
-	delete(s.watches, mark)
+	delete(s.watches, signal)
 	s.mu.Unlock()
-	if path, ok := strings.CutSuffix(mark, markSuffix); ok {
-		s.fire(path, freed)
+	if path, ok := strings.CutSuffix(signal, signalSuffix); ok {
+		s.fire(path, released)
 	}
 }
 
-// watchHolds begins to watch the nodes of holds, so that their holders hear of
-// it when somebody removes them. It is done at the first renewal: most holds
-// are over by then and have cost nothing.
+// watchHolds begins to watch the nodes of holds in the background, so that their owners
+// hear of a loss at once. That happens at the first renewal, because most holds are over
+// by then and have cost nothing.
 func (s *session) watchHolds(holds []*backend.Hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, h := range holds {
-		if held := h.State.(*held); !held.watched && s.holds[held.path] == held {
-			held.watched = true
-			s.bare = append(s.bare, held)
+		if own := h.State.(*hold); !own.isWatched && s.holds[own.path] == own {
+			own.isWatched = true
+			s.unwatched = append(s.unwatched, own)
 		}
 	}
-	s.startArmers()
+	s.startWatchWorkers()
 }
 
-// startArmers is called with s.mu held.
-func (s *session) startArmers() {
-	for s.armers < min(len(s.bare), maxArmers) && s.b.janitor.Go(func(context.Context) { s.armHolds() }) {
-		s.armers++
+// maxWatchWorkers is how many holds a session begins to watch at a time: enough for
+// many holds, and not so many that requests for locks have to wait.
+const maxWatchWorkers = 8
+
+// startWatchWorkers is called with s.mu held.
+func (s *session) startWatchWorkers() {
+	for s.watchWorkers < min(len(s.unwatched), maxWatchWorkers) && s.backend.janitor.Go(s.watchUnwatched) {
+		s.watchWorkers++
 	}
 }
 
-// maxArmers is how many requests to watch holds are under way at a time: enough
-// for a client with many, and not so many that those who lock have to wait.
-const maxArmers = 8
-
-func (s *session) armHolds() {
+func (s *session) watchUnwatched(context.Context) {
 	for {
 		s.mu.Lock()
-		if len(s.bare) == 0 || s.cause != nil {
-			s.armers, s.bare = s.armers-1, nil
+		if len(s.unwatched) == 0 || s.cause != nil {
+			s.watchWorkers, s.unwatched = s.watchWorkers-1, nil
 			s.mu.Unlock()
 			return
 		}
-		h := s.bare[0]
-		s.bare = s.bare[1:]
+		h := s.unwatched[0]
+		s.unwatched = s.unwatched[1:]
 		path := h.path
-		held := s.holds[path] == h
+		isHeld := s.holds[path] == h
 		s.mu.Unlock()
-		if !held {
+		if !isHeld {
 			continue
 		}
-		if err := s.armHold(h, path); err != nil {
+		if err := s.watchHold(h, path); err != nil {
 			s.mu.Lock()
-			h.watched = false // again at the next renewal
+			h.isWatched = false // until the next renewal
 			s.mu.Unlock()
 		}
+	}
+}
+
+// watchHold watches the node of a hold. As long as nobody waits for an exclusive one, it
+// watches the children of the lock's node instead: one watch that tells of the end of the
+// hold and of a waiter.
+func (s *session) watchHold(h *hold, path string) error {
+	if s.hearsOfWaiters(h) {
+		if alone, err := s.watchChildren(h, path); alone || err != nil {
+			return err
+		}
+	}
+	_, err := s.watchNode(path)
+	return err
+}
+
+// hearsOfWaiters reports whether the owner of h is to be told when somebody waits, by a
+// watch of the children. By the fast path it is told by the watch of the lock's node.
+func (s *session) hearsOfWaiters(h *hold) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !h.isWanted && !h.isFast && s.writers[h.dir] == h
+}
+
+// childrenKey is the key of the watch of a node's children. No path ends with a slash.
+func childrenKey(dir string) string { return dir + "/" }
+
+// watchChildren watches the children of the lock's node, and reports whether path is the
+// only one. It does not rely on an older watch, which the server may not know of.
+func (s *session) watchChildren(h *hold, path string) (alone bool, err error) {
+	s.mu.Lock()
+	w := s.newWatch(childrenKey(h.dir))
+	s.mu.Unlock()
+	var children []string
+	s.setWatch(childrenKey(h.dir), w, func(string) (stat *gozk.Stat, err error) {
+		children, stat, _, err = s.client.ChildrenW(h.dir)
+		return stat, err
+	}, s.retry)
+	if w.err != nil {
+		return false, w.err
+	}
+	q := parseQueue(children)
+	if _, ok := q.find(path[len(h.dir)+1:]); !ok {
+		s.fire(path, missing)
+		return true, nil
+	}
+	if len(q) > 1 {
+		s.tellWanted(h)
+	}
+	return len(q) == 1, nil
+}
+
+// handleChildren has the children listed anew for the hold that watches them.
+func (s *session) handleChildren(dir string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.watches, childrenKey(dir))
+	if h := s.writers[dir]; h != nil && h.isWatched && !h.isWanted && !h.isFast {
+		s.unwatched = append(s.unwatched, h)
+		s.startWatchWorkers()
+	}
+}
+
+// tellWanted tells the owner of a hold once that somebody waits for the lock.
+func (s *session) tellWanted(h *hold) {
+	s.mu.Lock()
+	told := h.isWanted
+	h.isWanted = true
+	s.mu.Unlock()
+	if o := h.Observer; o != nil && !told {
+		o.Wanted()
 	}
 }

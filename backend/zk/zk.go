@@ -1,23 +1,238 @@
+// Package zk keeps locks on ZooKeeper, from version 3.4 on.
+//
+// # URL
+//
+//	zk://[user:password@]host[:port][,host[:port]...][/root][?parameters]
+//
+// The port is 2181 unless given. Locks are kept below root, /dlock unless
+// given, which belongs to this package alone. With a user, the client
+// authenticates by the digest scheme. The parameters are
+//
+//	session   the session timeout to ask for, the client's TTL unless given
+//	ensemble  false if there is a single server, which is then asked less
+//	strict    true to give up every lock as soon as the connection breaks
+//	tls       true to encrypt, as a TLS configuration in the options does too
+//	ca        a file of the certificates that vouch for the servers, in place of
+//	          those of this machine; it implies tls, as cert and key do
+//	cert, key files of the client's own certificate and its key
+//	acl       creator: only the same user may touch what this client makes,
+//	          which is the default with a user; open: everybody may, which is
+//	          the default without
+//
+// # Guarantees
+//
+// A client has one session for all its locks, and a hold lasts as long as the session.
+// So the session timeout stands for the TTL of every lock, whatever WithTTL says, and for
+// the time that an Unlock waits for an answer. The server grants a timeout within bounds
+// of its own, 2 to 20 of its ticks by default.
+//
+// A hold is lost when the server says that the session has expired or the hold's node was
+// deleted, and in any case when the leader has not answered for the session timeout. A
+// connection that breaks and comes back within that time costs no lock, on another server
+// of the ensemble neither. A hold is watched from its first renewal on, which takes a
+// request for each hold. After that one request renews all holds together.
+//
+// The client assumes an ensemble unless there is one host and ensemble=false: one name may
+// stand for many servers. A member of an ensemble tells the leader only twice a tick which
+// sessions it has heard of, and when it dies the leader does not learn of the rest. The
+// lease is counted from what the leader knows, for ticks of up to 2 s.
+//
+// If a member leaves a request unanswered for longer than its answers have taken so far,
+// and for a second at least, the client connects to another. With strict it waits for two
+// thirds of the session timeout, because a broken connection costs every lock.
+//
+// Waiting is first come, first served. Each waiter watches one node: nobody polls, and a
+// release wakes one writer, or the readers that are next. A request that joins a queue
+// lists it once, about 50 bytes for each request in it. The token is the id of the
+// transaction in which the holder joined the queue, times 4096; a client that has been
+// alone with a lock counts on from its token before. Tokens grow across restarts, and
+// begin anew only if the ensemble loses its data.
+//
+// A holder hears of another client that waits at once if its client has been alone with
+// the lock for some time, otherwise from the first renewal on. Neither costs a request
+// while nobody waits.
+//
+// # Wire format
+//
+//	<root>/<name>                          the lock's node
+//	<root>/<name>/<guid>-w-<sequence>      holds or waits, exclusive
+//	<root>/<name>/<guid>-r-<sequence>      holds or waits, shared
+//	<root>/<name>/<guid>-w-<sequence>-free the signal of a writer
+//
+// The name is encoded by backend.EncodeName. A request joins the queue by an ephemeral
+// sequential child, and writes to the lock's node in the same transaction. The answer
+// tells which transaction that was, which is the token, and whether the node is the only
+// child. The data of a child is its rank, 0 for its own transaction, and the client's
+// label; after a zero byte follows the token, if that is not the child's own transaction.
+// Children with other names are ignored.
+//
+// A request that is not alone lists the children, and watches the last of its
+// predecessors. If there is only one, its deletion grants the lock. If there are several,
+// the last may be deleted without ever having had the lock. Therefore a writer that has
+// waited sends a signal with its release: in the transaction that deletes its child it
+// first creates and deletes the child <guid>-w-<sequence>-free, for which the next in line
+// watches as well. A waiter that leaves the queue sends the signal after the deletion of
+// its child: that only removes the watches. A write to a child grants nothing.
+//
+// A downgrade replaces the writer's child by a reader's with the same guid, sequence and
+// rank. It writes to the writer's child first, so that those who watch that see a change
+// and not an end.
+//
+// A request that does not wait lists the queue first. It creates a writer's child on the
+// condition that nobody has joined the queue since.
+//
+// A writer that was alone with a lock several times creates its child without the write to
+// the lock's node, and deletes the child unless the sequence shows that it is alone again.
+//
+// Inspect lists the children of a lock and reads each of them. Break deletes the child of
+// the hold: its owner hears of that as of any other loss.
+//
+// # Permissions
+//
+// Who can do what to a lock, and how to set a server up so that it holds, is told in
+// docs/security.md.
+//
+// The client reads, creates, writes and deletes below the root, and creates the root and
+// the nodes above it. Everything that it creates has the ACL of the acl parameter or of
+// Options.ACL.
+//
+// Without a user that ACL lets everybody who reaches the server release locks, take them
+// and read their labels. Connect logs a warning then, unless the ACL was chosen.
+//
+// With a user, Connect creates the root, and a child of it that stays, so that nobody can
+// delete the root while there is no lock and create it as their own. Connect refuses a
+// root that the world or an address may change, and each lock refuses such a node of its
+// own. By default strangers may create nodes below /, the root before anybody else has: on
+// a server that is shared, create it beforehand, with an ACL for its user.
+//
+// # What stays
+//
+// The root stays. The node of a lock is a container: the server deletes it some minutes
+// after the last hold, up to 10,000 in a minute by default (znode.container.maxPerMinute),
+// so that more names than that pile up. Servers before 3.5.3 have no containers: there the
+// nodes of locks stay.
+//
+// # The driver
+//
+// Requests go through github.com/go-zookeeper/zk 1.0.4. These places are there because of
+// what it does otherwise than a lock needs:
+//
+//   - session: a Conn begins a new session by itself when one has expired, and carries out
+//     in it what was asked before. A Conn is used for one session here.
+//   - hosts: it pauses for a second between rounds of servers.
+//   - connection: it does not tell which timeout the server has granted, and waits up to
+//     ten timeouts for the first message. It panics on a message shorter than its head,
+//     and makes room for any number of children; WithMaxBufferSize bounds every message
+//     but the first. The connection reads along, and refuses such messages.
+//   - connection.Write: it answers a request twice if a write fails, and blocks if the
+//     caller has left (samuel/go-zookeeper#253).
+//   - timeout: it gives a silent member up after two thirds of a session.
+//   - watchReset: after a reconnect it reads answers while it collects the watches to tell
+//     the server (samuel/go-zookeeper#260, go-zookeeper/zk#35). It stops telling them after
+//     the first error: such a connection is closed here.
+//   - drain: requests return from Close while it still decodes their answers
+//     (go-zookeeper/zk#80 made that so).
+//   - renew: it does not pass on the answers to its pings, so that a lease is counted from
+//     requests.
+//   - acquisition: no request takes a context (go-zookeeper/zk#67), nor ends before the
+//     connection does. Each Acquire has a goroutine.
+//   - signals of waiters that leave: a watch cannot be taken back (go-zookeeper/zk#87).
+//   - errors: it has no values for unimplemented requests and for quotas. Their codes, -6
+//     and -125, are recognised by its text.
+//
+// In goroutines of its own it still panics on an answer that lies about lengths inside in
+// ways that the connection does not check.
 package zk
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	gozk "github.com/go-zookeeper/zk"
+
 	"github.com/dlock-go/dlock/backend"
 )
 
+// Options configure a Backend. A nil *Options is the same as an empty one.
+type Options struct {
+	// Root is the path below which locks are kept. It is created when the
+	// first lock is taken, or by Connect if the ACL is closed to the world, and
+	// stays. Empty means /dlock.
+	Root string
+
+	// SessionTimeout is the session timeout to ask the server for, which
+	// grants one within bounds of its own. Zero means 30 s.
+	SessionTimeout time.Duration
+
+	// Strict gives up every hold as soon as the connection breaks, without
+	// waiting for whether it comes back within the session.
+	Strict bool
+
+	// Standalone says that there is one server and no ensemble. It is ignored
+	// with several addresses. Without it a member may be behind, so that a request
+	// that does not wait asks twice before it is told that the lock is held, and
+	// may have died without telling the others which clients it has heard of, so
+	// that a lease counts for less.
+	Standalone bool
+
+	// Credentials, if not nil, is asked for the user and password of the
+	// digest scheme whenever a session begins.
+	Credentials func(context.Context) (user, password string, err error)
+
+	// ACL is for every node that is created. Nil means all rights, for the
+	// user if there are Credentials, else for everybody: then everybody who
+	// reaches the server may take the locks away. With an ACL that is closed to
+	// the world, so must be the root and what is below it, whoever made it.
+	ACL []gozk.ACL
+
+	// TLS, if not nil, is used for every connection.
+	TLS *tls.Config
+
+	// Logger is told of connections that fail. Nil means nobody.
+	Logger *slog.Logger
+}
+
+const (
+	defaultRoot    = "/dlock"
+	defaultTimeout = 30 * time.Second
+)
+
+// complete returns o with its defaults filled in.
+func (o *Options) complete() (Options, error) {
+	c := *o
+	c.Root = cmp.Or(strings.TrimRight(o.Root, "/"), defaultRoot)
+	c.SessionTimeout = cmp.Or(o.SessionTimeout, defaultTimeout)
+	if c.SessionTimeout < backend.MinTTL || c.SessionTimeout > backend.MaxTTL {
+		return c, backend.Fail(backend.ErrInvalidTTL, fmt.Errorf("session timeout of %v", c.SessionTimeout))
+	}
+	if c.ACL == nil && c.Credentials != nil {
+		c.ACL = gozk.AuthACL(gozk.PermAll)
+	}
+	if c.ACL == nil {
+		c.ACL = gozk.WorldACL(gozk.PermAll)
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}
+
 // A Backend is one client of a ZooKeeper ensemble.
 type Backend struct {
-	opts    Options
-	servers []string
-	janitor backend.Janitor
-	closed  chan struct{}
-	plain   atomic.Bool // the server has no container nodes
+	opts         Options
+	servers      []string
+	janitor      backend.Janitor
+	closed       chan struct{}
+	noContainers atomic.Bool // the server has no container nodes
 
 	mu      sync.Mutex
 	current *session // nil before the first and after Close
@@ -37,12 +252,11 @@ var (
 
 // Connect returns a client of the ensemble whose members are servers, each as
 // host:port. A nil *Options is the same as an empty one. Connect opens a
-// session, looks at the root, and gives up after backend.FirstAnswer or when ctx is
-// done.
+// session, checks the root, and gives up after backend.FirstAnswer or when ctx is done.
 //
-// There is no way to use a Conn that the program has already: it tells neither
-// the session timeout that was granted nor, in time, that the session has
-// expired, and it runs requests of an expired session on the next.
+// A Conn of the driver cannot be given instead: it does not tell which session timeout
+// was granted, tells late that the session has expired, and carries the requests of an
+// expired session out in the next.
 func Connect(ctx context.Context, servers []string, o *Options) (*Backend, error) {
 	if len(servers) == 0 {
 		return nil, backend.Fail(backend.ErrInvalidConfig, errors.New("no servers"))
@@ -58,7 +272,7 @@ func Connect(ctx context.Context, servers []string, o *Options) (*Backend, error
 	b := &Backend{opts: opts, servers: slices.Clone(servers), closed: make(chan struct{})}
 	ctx, cancel := backend.Bound(ctx, backend.FirstAnswer)
 	defer cancel()
-	if err := b.check(ctx); err != nil {
+	if err := b.openSession(ctx); err != nil {
 		cancel()
 		go b.Close(ctx) // the driver takes a second to end a connection that is not open
 		return nil, backend.At(servers, err)
@@ -69,55 +283,37 @@ func Connect(ctx context.Context, servers []string, o *Options) (*Backend, error
 	return b, nil
 }
 
-// check waits for a session and reads the root with it. One that expires before
-// is followed by another: it was not the server that failed, but this machine or
-// the network that was too slow for the session timeout.
-func (b *Backend) check(ctx context.Context) error {
-	return b.within(ctx, func() error {
+// openSession opens a session and checks the root in it. If the session expires
+// meanwhile it opens another: this machine or the network was too slow.
+func (b *Backend) openSession(ctx context.Context) error {
+	return b.do(ctx, func() error {
 		var pause backend.Backoff
 		for {
-			err := b.readRoot(ctx)
+			err := b.checkRoot(ctx)
 			if !errors.Is(err, errExpired) || !backend.Sleep(ctx, pause.Next()) {
-				return kindOf(err)
+				return classify(err)
 			}
 		}
 	})
 }
 
-func (b *Backend) readRoot(ctx context.Context) error {
+func (b *Backend) checkRoot(ctx context.Context) error {
 	s, err := b.session()
 	if err != nil {
 		return err
 	}
-	if err = s.await(ctx.Done()); err == nil {
-		err = s.inspectRoot()
+	if err = s.awaitReady(ctx.Done()); err == nil {
+		err = s.prepareRoot()
 	}
-	if errors.Is(err, errOver) {
-		err = s.whyOver()
+	if errors.Is(err, errSessionEnded) {
+		err = s.endCause()
 	}
 	return err
 }
 
-// session returns the session that new requests are to use, and begins one if
-// the last is over.
-func (b *Backend) session() (*session, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	select {
-	case <-b.closed:
-		return nil, backend.ErrClosed
-	default:
-	}
-	if b.current == nil || b.current.isOver() {
-		b.current = newSession(b)
-		b.janitor.Go(b.current.run)
-	}
-	return b.current, nil
-}
-
-// within runs f, which blocks no longer than its session lasts, and returns
-// its error, or when ctx is done that of an answer that did not come.
-func (b *Backend) within(ctx context.Context, f func() error) error {
+// do returns the error of f, or that of ctx if it is done first. It leaves f running,
+// which returns when its session ends at the latest.
+func (b *Backend) do(ctx context.Context, f func() error) error {
 	done := make(chan error, 1)
 	if !b.janitor.Go(func(context.Context) { done <- f() }) {
 		return backend.ErrClosed
@@ -130,84 +326,29 @@ func (b *Backend) within(ctx context.Context, f func() error) error {
 	}
 }
 
-// Acquire implements backend.Backend.
-func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
-	a := newAttempt(b, r)
-	if !a.start() {
-		return nil, backend.ErrClosed
-	}
-	patience := time.NewTimer(backend.FirstAnswer)
-	defer patience.Stop()
-	for {
-		select {
-		case <-a.done:
-			return a.hold, a.err
-		case <-b.closed:
-			return a.leave(backend.ErrClosed)
-		case <-ctx.Done():
-			h, err := a.leave(backend.WaitEnded(ctx, a.isQueued(moment)))
-			a.awaitEnd(moment)
-			return h, backend.At(b.servers, err)
-		case <-patience.C:
-			if !a.isQueued(0) {
-				return a.leave(backend.At(b.servers, backend.Fail(backend.ErrUnavailable, errNoAnswer)))
-			}
-		}
-	}
-}
+// dirOf is the path of the lock's node.
+func (b *Backend) dirOf(name string) string { return b.opts.Root + "/" + backend.EncodeName(name) }
 
-// moment is how long a caller that leaves waits for an answer that may be on its
-// way, so that it can say whether the lock was held, and for its place in the queue
-// to be given up.
-const moment = 20 * time.Millisecond
-
-// Release implements backend.Backend. It takes no longer than a session lasts, which
-// is what the server grants in place of a TTL.
-func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
-	held := h.State.(*held)
-	held.release()
-	ctx, cancel := backend.Bound(ctx, held.session.leaseTime())
-	defer cancel()
-	return backend.At(b.servers, held.outcome(ctx))
-}
-
-// Downgrade implements backend.Downgrader.
-func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
-	return b.within(ctx, h.State.(*held).downgrade)
-}
-
-// Transfer implements backend.Transferer. Whoever is granted later has a node of
-// a later transaction, and with it a later block of tokens.
+// Transfer implements backend.Transferer. Whoever is granted later has a node of a later
+// transaction, and with it a later block of tokens.
 func (b *Backend) Transfer(h *backend.Hold) (uint64, bool) { return backend.NextInBlock(h, tokens) }
 
-// Renew implements backend.Renewer: one request proves all holds of a session.
-func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
-	of := make(map[*session][]*backend.Hold, 1)
-	for _, h := range holds {
-		s := h.State.(*held).session
-		of[s] = append(of[s], h)
-	}
-	for s, holds := range of {
-		s.renew(ctx, holds, report)
-	}
-}
-
-// Close implements backend.Backend: the end of the session is the end of its nodes.
+// Close implements backend.Backend. The server deletes the nodes with the session.
 func (b *Backend) Close(ctx context.Context) error {
 	b.mu.Lock()
 	s := b.current
 	b.current = nil
-	select {
-	case <-b.closed:
-		b.mu.Unlock()
-		return nil
-	default:
+	first := !isClosed(b.closed)
+	if first {
 		close(b.closed)
 	}
 	b.mu.Unlock()
+	if !first {
+		return nil
+	}
 	if s != nil {
 		s.end(backend.ErrClosed)
-		defer context.AfterFunc(ctx, s.cut)()
+		defer context.AfterFunc(ctx, s.closeConnection)()
 	}
 	return b.janitor.Close(ctx)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"testing"
 	"time"
@@ -19,8 +20,8 @@ func message(number uint32, words ...uint32) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)
 }
 
-// linkTo returns a link over which the server says what is in raw.
-func linkTo(t testing.TB, raw []byte, greeted bool) *link {
+// connectionTo returns a connection over which the server says what is in raw.
+func connectionTo(t testing.TB, raw []byte, greeted bool) *connection {
 	near, far := net.Pipe()
 	t.Cleanup(func() { near.Close(); far.Close() })
 	go func() {
@@ -29,8 +30,8 @@ func linkTo(t testing.TB, raw []byte, greeted bool) *link {
 	}()
 	s := newSession(new(Backend))
 	s.timeout = time.Minute
-	l := &link{session: s, greeted: greeted}
-	s.link = l
+	l := &connection{session: s, established: greeted}
+	s.connection = l
 	l.attach(near)
 	return l
 }
@@ -53,26 +54,26 @@ func TestHostileLengths(t *testing.T) {
 		"no number of children":  {message(1, 0), true, getChildren},
 		"watches not taken":      {message(1, 1<<31), true, setWatches},
 	} {
-		l := linkTo(t, c.raw, c.greeted)
-		l.pending = []exchange{{number: 1, code: c.code, sent: time.Now()}}
-		if _, err := l.Read(make([]byte, 4)); !errors.Is(err, errNonsense) {
+		l := connectionTo(t, c.raw, c.greeted)
+		l.pending = []pendingRequest{{number: 1, code: c.code, sent: time.Now()}}
+		if _, err := l.Read(make([]byte, 4)); !errors.Is(err, errInvalidAnswer) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	l := linkTo(t, message(1, 0, 1, 0, 0), true)
-	l.pending = []exchange{{number: 1, code: getChildren, sent: time.Now()}}
+	l := connectionTo(t, message(1, 0, 1, 0, 0), true)
+	l.pending = []pendingRequest{{number: 1, code: getChildren, sent: time.Now()}}
 	if _, err := l.Read(make([]byte, 4)); err != nil {
 		t.Errorf("one child: %v", err)
 	}
 }
 
-// FuzzLink has the driver read whatever a server says through a link.
-func FuzzLink(f *testing.F) {
+// FuzzConnection has the driver read whatever a server says through a connection.
+func FuzzConnection(f *testing.F) {
 	f.Add(message(1, 0, 1, 0, 0), true)
 	f.Add(message(0, 0, 0, 16, 0, 0, 0, 0), false)
 	f.Fuzz(func(t *testing.T, raw []byte, greeted bool) {
-		l := linkTo(t, raw, greeted)
-		l.pending = []exchange{{number: 1, code: getChildren}, {number: 2, code: setWatches}}
+		l := connectionTo(t, raw, greeted)
+		l.pending = []pendingRequest{{number: 1, code: getChildren}, {number: 2, code: setWatches}}
 		var got bytes.Buffer
 		for buf := make([]byte, 64); ; {
 			n, err := l.Read(buf)
@@ -90,9 +91,22 @@ func FuzzLink(f *testing.F) {
 // TestLossWithoutAnObserver loses a hold that nobody observes.
 func TestLossWithoutAnObserver(t *testing.T) {
 	_, b, own := inSession(t)
-	h := hold(t, b, "m")
+	h := acquire(t, b, "m")
 	own.end(errExpired)
 	if err := b.Release(t.Context(), h); err == nil {
 		t.Error("the hold of a session that is over was given back")
+	}
+}
+
+// TestFailedWrite has the driver learn of it by what it reads.
+func TestFailedWrite(t *testing.T) {
+	near, far := net.Pipe()
+	far.Close()
+	l := &connection{Conn: near, session: &session{backend: new(Backend)}}
+	if n, err := l.Write(make([]byte, 12)); n != 12 || err != nil {
+		t.Errorf("the driver is told of %d bytes, %v", n, err)
+	}
+	if _, err := near.Read(make([]byte, 1)); err != io.ErrClosedPipe {
+		t.Errorf("the connection goes on: %v", err)
 	}
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/dlock-go/dlock/backend/zk"
 )
 
-// line queues n clients for the lock m, the first of whom has it.
-func line(t *testing.T, n int) (holder *dlock.Lease, waiters []*call) {
+// queueUp queues n clients for the lock m, the first of whom has it.
+func queueUp(t *testing.T, n int) (holder *dlock.Lease, waiters []*call) {
 	t.Helper()
 	op := operator(t, shared.Addr())
-	patiently := &zk.Options{SessionTimeout: time.Minute}
-	holder = lock(t, connect(t, patiently, shared.Addr()).Mutex("m"))
+	long := &zk.Options{SessionTimeout: time.Minute}
+	holder = lock(t, connect(t, long, shared.Addr()).Mutex("m"))
 	for i := 1; i < n; i++ {
-		waiters = append(waiters, start(t, connect(t, patiently, shared.Addr()).Mutex("m")))
+		waiters = append(waiters, start(t, connect(t, long, shared.Addr()).Mutex("m")))
 		queued(t, op, "m", i+1)
 	}
 	return holder, waiters
@@ -29,7 +29,7 @@ func line(t *testing.T, n int) (holder *dlock.Lease, waiters []*call) {
 // leaves a note there, and takes one of those who wait away right after that.
 func TestNobodyIsLetInByAWrite(t *testing.T) {
 	op := operator(t, shared.Addr())
-	holder, waiters := line(t, 4)
+	holder, waiters := queueUp(t, 4)
 	write := func() {
 		for _, n := range nodes(t, op, "m") {
 			_, err := op.Set(rootOf(t)+"/m/"+n, []byte("0 a note"), -1)
@@ -54,7 +54,7 @@ func TestNobodyIsLetInByAWrite(t *testing.T) {
 // TestDowngradeLetsNoWriterIn has writers wait right behind a downgrade.
 func TestDowngradeLetsNoWriterIn(t *testing.T) {
 	op := operator(t, shared.Addr())
-	holder, waiters := line(t, 3)
+	holder, waiters := queueUp(t, 3)
 	must(t, holder.Downgrade(testContext(t)))
 	pass(100 * time.Millisecond)
 	if !waiters[0].waiting() || !waiters[1].waiting() {
@@ -70,16 +70,16 @@ func TestDowngradeLetsNoWriterIn(t *testing.T) {
 // server keeps no watch of a node that is not there.
 func TestWhoLeavesTakesWatchesAlong(t *testing.T) {
 	op := operator(t, shared.Addr())
-	holder, waiters := line(t, 3)
-	patiently := &zk.Options{SessionTimeout: time.Minute}
-	middle, behind := connect(t, patiently, shared.Addr()).Mutex("m"), connect(t, patiently, shared.Addr()).Mutex("m")
+	holder, waiters := queueUp(t, 3)
+	long := &zk.Options{SessionTimeout: time.Minute}
+	middle, behind := connect(t, long, shared.Addr()).Mutex("m"), connect(t, long, shared.Addr()).Mutex("m")
 	for range 5 {
 		leaves := start(t, middle)
 		queued(t, op, "m", 4)
 		before := nodes(t, op, "m")
 		stays := start(t, behind)
 		queued(t, op, "m", 5)
-		eventually(t, "the mark of each but the holder's is watched", func() bool {
+		eventually(t, "the signal of each but the holder's is watched", func() bool {
 			marks := 0
 			for _, n := range watched(t, rootOf(t)+"/m/") {
 				if name, ok := strings.CutSuffix(n, "-free"); ok && slices.Contains(before, name) {
@@ -117,14 +117,14 @@ func watched(t *testing.T, prefix string) (paths []string) {
 	return paths
 }
 
-// TestMarkOfAGoneNode has the node go that is about to be watched: no mark of it is
-// to come any more, and none is watched.
-func TestMarkOfAGoneNode(t *testing.T) {
+// TestSignalOfDeletedNode has the node go that is about to be watched: no signal of it
+// is to come any more, and none is watched.
+func TestSignalOfDeletedNode(t *testing.T) {
 	op := operator(t, shared.Addr())
-	holder, waiters := line(t, 2)
+	holder, waiters := queueUp(t, 2)
 	c, p := proxied(t, &zk.Options{SessionTimeout: time.Minute}, shared.Addr())
 	root := rootOf(t)
-	var gone, marks atomic.Int64
+	var gone, signals atomic.Int64
 	p.OnRequest(func(_ int, req []byte) {
 		switch codeOf(req) {
 		case opGet:
@@ -133,13 +133,13 @@ func TestMarkOfAGoneNode(t *testing.T) {
 				_ = op.Delete(path, -1)
 			}
 		case opExists:
-			marks.Add(1)
+			signals.Add(1)
 		}
 	})
 	last := start(t, c.Mutex("m"))
 	eventually(t, "the next node is watched", func() bool { return gone.Load() > 1 })
-	if n := marks.Load(); n != 0 {
-		t.Errorf("%d marks are watched of a node that had gone", n)
+	if n := signals.Load(); n != 0 {
+		t.Errorf("%d signals are watched of a node that had gone", n)
 	}
 	unlock(t, holder)
 	unlock(t, last.granted(t))

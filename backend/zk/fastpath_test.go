@@ -16,8 +16,8 @@ import (
 
 const opCreate = 1
 
-// inARow is how many holds make a streak.
-const inARow = 8
+// fastPathHolds is how many holds make a fast path.
+const fastPathHolds = 8
 
 // repeat takes a lock and gives it back, n times, and checks that tokens grow.
 func repeat(t testing.TB, l dlock.Locker, n int, last uint64) uint64 {
@@ -33,17 +33,17 @@ func repeat(t testing.TB, l dlock.Locker, n int, last uint64) uint64 {
 	return last
 }
 
-func streaker(t testing.TB) (*dlock.Client, *faultnet.Proxy) {
+func fastClient(t testing.TB) (*dlock.Client, *faultnet.Proxy) {
 	return proxied(t, &zk.Options{SessionTimeout: 20 * time.Second}, shared.Addr())
 }
 
-func TestRequestsOfAStreak(t *testing.T) {
-	a, p := streaker(t)
+func TestFastPathRequests(t *testing.T) {
+	a, p := fastClient(t)
 	b := connect(t, nil, shared.Addr())
-	last := repeat(t, a.Mutex("m"), inARow, 0)
+	last := repeat(t, a.Mutex("m"), fastPathHolds, 0)
 	tp := record(p)
 	last = repeat(t, a.Mutex("m"), 1, last)
-	tp.want(t, "the first of a streak", opGet, opCreate, opDelete)
+	tp.want(t, "the first by the fast path", opGet, opCreate, opDelete)
 	repeat(t, a.Mutex("m"), 2, last)
 	tp.want(t, "two more", opCreate, opDelete, opCreate, opDelete)
 
@@ -65,24 +65,24 @@ func TestRequestsOfAStreak(t *testing.T) {
 	unlock(t, reader)
 }
 
-// TestStreakOutlastsABlock makes more plain nodes than there are tokens to one
+// TestFastPathOutlastsTokenBlock creates more nodes by the fast path than there are tokens to one
 // transaction.
-func TestStreakOutlastsABlock(t *testing.T) {
+func TestFastPathOutlastsTokenBlock(t *testing.T) {
 	const holds = 4096 + 100
-	a, p := streaker(t)
+	a, p := fastClient(t)
 	tp := record(p)
 	repeat(t, a.Mutex("m"), holds, 0)
-	if n := tp.count(opMulti); n < 2*inARow || n > 4*inARow {
-		t.Errorf("%d holds had %d dated nodes", holds, n)
+	if n := tp.count(opMulti); n < 2*fastPathHolds || n > 4*fastPathHolds {
+		t.Errorf("%d holds had %d transactions", holds, n)
 	}
 }
 
-// TestStreakOfANodeMadeAnew has the lock's node removed and made anew, with as many
+// TestFastPathOfRecreatedNode has the lock's node removed and made anew, with as many
 // children made below as before.
-func TestStreakOfANodeMadeAnew(t *testing.T) {
+func TestFastPathOfRecreatedNode(t *testing.T) {
 	op := operator(t, shared.Addr())
-	a, _ := streaker(t)
-	const before = inARow + 2
+	a, _ := fastClient(t)
+	const before = fastPathHolds + 2
 	repeat(t, a.Mutex("m"), before, 0)
 	dir := rootOf(t) + "/m"
 	must(t, op.Delete(dir, -1))
@@ -112,31 +112,31 @@ func waitsFor(t *testing.T, op *gozk.Conn, holder string, l dlock.Locker) {
 	unlock(t, next.granted(t))
 }
 
-// TestStreakBehindAStranger has somebody queue who does not change the lock's node.
-func TestStreakBehindAStranger(t *testing.T) {
+// TestFastPathBehindStranger has somebody queue who does not change the lock's node.
+func TestFastPathBehindStranger(t *testing.T) {
 	op := operator(t, shared.Addr())
-	a, _ := streaker(t)
-	repeat(t, a.Mutex("m"), inARow+1, 0)
+	a, _ := fastClient(t)
+	repeat(t, a.Mutex("m"), fastPathHolds+1, 0)
 	stranger, err := op.Create(fmt.Sprintf("%s/m/%032x-w-", rootOf(t), 1), nil, gozk.FlagEphemeralSequential, gozk.WorldACL(gozk.PermAll))
 	must(t, err)
 	waitsFor(t, op, stranger, a.Mutex("m"))
 }
 
-// TestStreakBrokenOnTheWay has another come, of whom the client hears when it has
-// asked for a plain node already.
-func TestStreakBrokenOnTheWay(t *testing.T) {
+// TestFastPathBrokenOnTheWay has another come, of whom the client hears when it has
+// asked for a node by the fast path already.
+func TestFastPathBrokenOnTheWay(t *testing.T) {
 	op := operator(t, shared.Addr())
-	a, p := streaker(t)
+	a, p := fastClient(t)
 	b := connect(t, nil, shared.Addr())
-	last := repeat(t, a.Mutex("m"), inARow+1, 0)
+	last := repeat(t, a.Mutex("m"), fastPathHolds+1, 0)
 	p.Blackhole(faultnet.ToClient)
 	lease := lock(t, b.Mutex("m"))
 	tp := record(p)
 	next := start(t, a.Mutex("m"))
-	eventually(t, "a plain node is asked for", func() bool { return tp.count(opCreate) == 1 })
+	eventually(t, "a node is asked for by the fast path", func() bool { return tp.count(opCreate) == 1 })
 	queued(t, op, "m", 2)
 	p.Restore(faultnet.ToClient)
-	eventually(t, "a dated one is asked for", func() bool { return tp.count(opMulti) == 1 })
+	eventually(t, "a node is asked for in a transaction", func() bool { return tp.count(opMulti) == 1 })
 	queued(t, op, "m", 2)
 	if !next.waiting() {
 		t.Fatal("let in beside a holder")
@@ -149,14 +149,14 @@ func TestStreakBrokenOnTheWay(t *testing.T) {
 	queued(t, op, "m", 0)
 }
 
-// TestPlainNodeBetweenLookAndQueue has a plain node made after another client has
-// looked whom it would have to wait for, and before that queues.
-func TestPlainNodeBetweenLookAndQueue(t *testing.T) {
+// TestFastPathBetweenCheckAndQueue has a node created by the fast path after
+// another client has checked the queue, and before that joins it.
+func TestFastPathBetweenCheckAndQueue(t *testing.T) {
 	// between has a lock m, and b ask for it as if it had not.
 	between := func(t *testing.T) (lease func() *dlock.Lease, b *dlock.Client, last uint64) {
-		a, _ := streaker(t)
-		b, p := streaker(t)
-		last = repeat(t, a.Mutex("m"), inARow+1, 0)
+		a, _ := fastClient(t)
+		b, p := fastClient(t)
+		last = repeat(t, a.Mutex("m"), fastPathHolds+1, 0)
 		lease = sync.OnceValue(func() *dlock.Lease {
 			lease, err := a.Mutex("m").Lock(testContext(t))
 			if err != nil {
@@ -193,14 +193,14 @@ func TestPlainNodeBetweenLookAndQueue(t *testing.T) {
 	})
 }
 
-// TestReplyToAPlainCreateIsLost leaves one node to the lock, and then none.
-func TestReplyToAPlainCreateIsLost(t *testing.T) {
+// TestReplyToFastCreateIsLost leaves one node to the lock, and then none.
+func TestReplyToFastCreateIsLost(t *testing.T) {
 	for _, name := range []string{"writer", "patient"} {
 		locker := lockers[name]
 		t.Run(name, func(t *testing.T) {
 			op := operator(t, shared.Addr())
-			c, p := streaker(t)
-			last := repeat(t, c.Mutex("m"), inARow+1, 0)
+			c, p := fastClient(t)
+			last := repeat(t, c.Mutex("m"), fastPathHolds+1, 0)
 			drop := p.DropReplyAfter(isRequest(opCreate))
 			lease := lock(t, locker(c))
 			if !drop.Answered() {
@@ -220,9 +220,9 @@ func TestReplyToAPlainCreateIsLost(t *testing.T) {
 // TestReadersWhoJoinTogether has a reader queue between another's look and its
 // node: both get in, with tokens after the writer's.
 func TestReadersWhoJoinTogether(t *testing.T) {
-	a, _ := streaker(t)
-	b, p := streaker(t)
-	c, _ := streaker(t)
+	a, _ := fastClient(t)
+	b, p := fastClient(t)
+	c, _ := fastClient(t)
 	writer := repeat(t, a.Mutex("m"), 1, 0)
 	leases := []*dlock.Lease{lock(t, a.RWMutex("m").RLocker())}
 	var between sync.Once

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,19 +11,6 @@ import (
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/server"
 )
-
-// TestFailedWrite has the driver learn of it by what it reads.
-func TestFailedWrite(t *testing.T) {
-	near, far := net.Pipe()
-	far.Close()
-	l := &link{Conn: near, session: &session{b: new(Backend)}}
-	if n, err := l.Write(make([]byte, 12)); n != 12 || err != nil {
-		t.Errorf("the driver is told of %d bytes, %v", n, err)
-	}
-	if _, err := near.Read(make([]byte, 1)); err != io.ErrClosedPipe {
-		t.Errorf("the connection goes on: %v", err)
-	}
-}
 
 // TestEndUnderWork ends sessions while the server answers their requests. The
 // race detector sees it if the driver reads an answer then that it has given up.
@@ -38,9 +23,9 @@ func TestEndUnderWork(t *testing.T) {
 		var done atomic.Int64
 		for i := range 16 {
 			work.Go(func() {
-				for n := 0; !own.isOver(); n++ {
+				for n := 0; !isClosed(own.ended); n++ {
 					dir := fmt.Sprintf("%s/%d-%d-%d", b.opts.Root, round, i, n)
-					if _, err := own.ensure(dir); err != nil && !errors.Is(err, errOver) {
+					if _, err := own.ensureDir(dir); err != nil && !errors.Is(err, errSessionEnded) {
 						t.Error(err)
 					}
 					if done.Add(1) == 50 {

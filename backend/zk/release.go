@@ -1,0 +1,275 @@
+package zk
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	gozk "github.com/go-zookeeper/zk"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Release implements backend.Backend. It returns within the session timeout, which
+// stands for the TTL.
+func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
+	own := h.State.(*hold)
+	own.release()
+	ctx, cancel := backend.Bound(ctx, own.session.grantedTimeout())
+	defer cancel()
+	return backend.At(b.servers, own.awaitRelease(ctx))
+}
+
+// release starts the release of h, unless somebody has.
+func (h *hold) release() {
+	if h.claimRelease() {
+		h.startRelease()
+	}
+}
+
+// claimRelease reports whether the caller is the one to release h.
+func (h *hold) claimRelease() bool { return !h.releasing.Swap(true) }
+
+// startRelease deletes the hold's node in the background, for as long as that takes.
+func (h *hold) startRelease() {
+	ok := h.session.backend.janitor.Go(func(context.Context) {
+		h.nodeMu.Lock()
+		defer h.nodeMu.Unlock()
+		h.setReleased(h.deleteNode())
+	})
+	if !ok {
+		h.setReleased(backend.ErrClosed)
+	}
+}
+
+func (h *hold) setReleased(err error) {
+	h.err = err
+	close(h.released)
+}
+
+// awaitRelease returns the outcome of the release, even if ctx is done as well.
+func (h *hold) awaitRelease(ctx context.Context) error {
+	select {
+	case <-h.released:
+	case <-ctx.Done():
+		if !isClosed(h.released) {
+			return backend.WaitEnded(ctx, false)
+		}
+	}
+	return h.err
+}
+
+// deleteNode is called with h.nodeMu held.
+func (h *hold) deleteNode() error {
+	s := h.session
+	s.removeHold(h)
+	if !h.deletion.tried {
+		if isClosed(s.ended) {
+			return lossError(s.endCause())
+		}
+		h.deletion = h.newDeletion()
+	}
+	switch err := s.retry(h.deletion.try); {
+	case errors.Is(err, errSessionEnded) && errors.Is(s.endCause(), backend.ErrClosed):
+		return backend.ErrClosed
+	case errors.Is(err, errSessionEnded):
+		return nil // the session ended after the release had begun
+	case errors.Is(err, gozk.ErrNoNode):
+		return lossError(errHoldRemoved)
+	case err != nil:
+		return classify(err)
+	}
+	s.noteRelease(h)
+	return nil
+}
+
+// newDeletion returns the deletion of h's node. Only a writer that has waited has
+// others behind it that wait for a signal.
+func (h *hold) newDeletion() deletion {
+	d := deletion{session: h.session, path: h.path}
+	if h.waited && h.isExclusive() && h.path == h.dir+"/"+h.position.name {
+		d.signal = signalFirst
+	}
+	return d
+}
+
+// lossError is the error of a call about a hold that was lost for that cause.
+func lossError(cause error) error {
+	if errors.Is(cause, backend.ErrClosed) {
+		return backend.ErrClosed
+	}
+	return backend.Fail(backend.ErrLost, cause)
+}
+
+// The bounds of a batch of holds that one transaction releases, and of the batches of a
+// session that are under way at a time.
+const (
+	maxBatchHolds = 64
+	maxBatchBytes = sendBuffer / 4
+	maxBatches    = 8
+)
+
+// ReleaseAll implements backend.BatchReleaser.
+func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	bySession(holds, func(s *session, group []*backend.Hold) { s.releaseAll(ctx, group, report) })
+}
+
+// bySession calls do at once for each session and the holds that are in it.
+func bySession(holds []*backend.Hold, do func(*session, []*backend.Hold)) {
+	groups := make(map[*session][]*backend.Hold, 1)
+	for _, h := range holds {
+		s := h.State.(*hold).session
+		groups[s] = append(groups[s], h)
+	}
+	var all sync.WaitGroup
+	for s, group := range groups {
+		all.Go(func() { do(s, group) })
+	}
+	all.Wait()
+}
+
+func (s *session) releaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	ctx, cancel := backend.Bound(ctx, s.grantedTimeout())
+	defer cancel()
+	var all sync.WaitGroup
+	slots := make(chan struct{}, maxBatches)
+	for _, batch := range splitBatches(holds) {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			s.startBatch(batch)
+			for _, h := range batch {
+				report(h, h.State.(*hold).awaitRelease(ctx))
+			}
+		})
+	}
+	all.Wait()
+}
+
+// splitBatches divides holds so that each batch fits in one transaction.
+func splitBatches(holds []*backend.Hold) (all [][]*backend.Hold) {
+	begin, size := 0, 0
+	for i, h := range holds {
+		path := len(h.State.(*hold).dir) + guidLength + 64
+		if size += 3 * path; i > begin && (i-begin == maxBatchHolds || size > maxBatchBytes) {
+			all = append(all, holds[begin:i])
+			begin, size = i, 3*path
+		}
+	}
+	return append(all, holds[begin:])
+}
+
+// startBatch deletes the nodes of holds in the background.
+func (s *session) startBatch(holds []*backend.Hold) {
+	var batch []*hold
+	for _, h := range holds {
+		own := h.State.(*hold)
+		switch {
+		case !own.claimRelease():
+		case !own.nodeMu.TryLock(): // it is being downgraded
+			own.startRelease()
+		default:
+			batch = append(batch, own)
+		}
+	}
+	if !s.backend.janitor.Go(func(context.Context) { s.deleteNodes(batch) }) {
+		for _, h := range batch {
+			h.nodeMu.Unlock()
+			h.setReleased(backend.ErrClosed)
+		}
+	}
+}
+
+// deleteNodes deletes the nodes of batch in one transaction, or one by one if that
+// fails. It is called with the nodeMu of each held.
+func (s *session) deleteNodes(batch []*hold) {
+	var ops []any
+	for _, h := range batch {
+		s.removeHold(h)
+		h.deletion = h.newDeletion()
+		ops = append(ops, h.deletion.ops()...)
+	}
+	err := errSessionEnded
+	if len(batch) > 1 && !isClosed(s.ended) {
+		sent := time.Now()
+		if _, err = s.client.Multi(ops...); err == nil {
+			s.extendLease(sent)
+		}
+	}
+	for _, h := range batch {
+		h.deletion.tried = isUnclear(err)
+		h.nodeMu.Unlock()
+		if err == nil {
+			s.noteRelease(h)
+			h.setReleased(nil)
+		} else {
+			h.startRelease()
+		}
+	}
+}
+
+// A deletion deletes a node. It is tried until its outcome is clear.
+type deletion struct {
+	session *session
+	path    string
+	signal  signalOrder
+	tried   bool
+}
+
+func (d *deletion) try() error {
+	sent := time.Now()
+	err := d.send()
+	if err == nil {
+		d.session.extendLease(sent)
+	}
+	if d.tried && errors.Is(err, gozk.ErrNoNode) {
+		return nil // an earlier try has deleted it
+	}
+	d.tried = true
+	return err
+}
+
+func (d *deletion) send() error {
+	if d.signal == noSignal {
+		return d.session.client.Delete(d.path, -1)
+	}
+	_, err := d.session.client.Multi(d.ops()...)
+	if err != nil && !isUnclear(err) && !errors.Is(err, gozk.ErrNoNode) {
+		d.signal = noSignal // a quota forbids to create one
+		return d.send()
+	}
+	return err
+}
+
+// ops returns the operations of the transaction.
+func (d *deletion) ops() []any {
+	del := &gozk.DeleteRequest{Path: d.path, Version: -1}
+	signal := []any{
+		&gozk.CreateRequest{Path: signalOf(d.path), Acl: d.session.backend.opts.ACL, Flags: gozk.FlagEphemeral},
+		&gozk.DeleteRequest{Path: signalOf(d.path), Version: -1},
+	}
+	switch d.signal {
+	case signalFirst:
+		return append(signal, del)
+	case signalLast:
+		return append([]any{del}, signal...)
+	}
+	return []any{del}
+}
+
+// signalOf is the path of the signal of a writer's node: a node that is created and
+// deleted in the transaction that deletes the writer's node. Nobody sees it but those
+// who watch the path.
+func signalOf(path string) string { return path + signalSuffix }
+
+const signalSuffix = "-free"
+
+// A signalOrder says when a signal is sent.
+type signalOrder uint8
+
+const (
+	noSignal    signalOrder = iota
+	signalFirst             // before the end of a hold: whoever is next has the lock
+	signalLast              // after the end of a waiter: it only removes the watches of the signal
+)

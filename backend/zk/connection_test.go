@@ -88,16 +88,6 @@ func FuzzConnection(f *testing.F) {
 	})
 }
 
-// TestLossWithoutAnObserver loses a hold that nobody observes.
-func TestLossWithoutAnObserver(t *testing.T) {
-	_, b, own := inSession(t)
-	h := acquire(t, b, "m")
-	own.end(errExpired)
-	if err := b.Release(t.Context(), h); err == nil {
-		t.Error("the hold of a session that is over was given back")
-	}
-}
-
 // TestFailedWrite has the driver learn of it by what it reads.
 func TestFailedWrite(t *testing.T) {
 	near, far := net.Pipe()

@@ -143,7 +143,7 @@ func (b *Backend) checkLock(ctx context.Context, s *session) []backend.Finding {
 	return []backend.Finding{backend.Good(subject, "a lock was taken and given back")}
 }
 
-// unheard is told of what happens to a lock that nobody uses.
+// noObserver is told of what happens to a lock that nobody uses.
 type noObserver struct{}
 
 func (noObserver) Queued()    {}

@@ -16,7 +16,7 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// readsAtOnce is how many nodes are read at a time. The server can list the children of
+// maxReads is how many nodes are read at a time. The server can list the children of
 // a node only as a whole, and tells nothing of them but their names.
 const maxReads = 64
 
@@ -221,7 +221,7 @@ func ignoreNoNode(err error) error {
 	return err
 }
 
-// forEach calls f for each number below n, readsAtOnce at a time, until one fails or ctx
+// forEach calls f for each number below n, maxReads at a time, until one fails or ctx
 // is done. It returns one of the errors.
 func forEach(ctx context.Context, n int, f func(i int) error) error {
 	var mu sync.Mutex

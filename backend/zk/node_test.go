@@ -36,7 +36,7 @@ func sessionAt(t *testing.T, addr string) (*Backend, *session) {
 	return b, own
 }
 
-// hold takes a lock.
+// acquire takes a lock.
 func acquire(t *testing.T, b *Backend, name string) *backend.Hold {
 	t.Helper()
 	h, err := b.Acquire(context.Background(), backend.Request{Name: name, Mode: backend.Exclusive, TTL: time.Minute, Wait: true})

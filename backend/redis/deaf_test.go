@@ -139,9 +139,11 @@ func TestDeafSubscription(t *testing.T) {
 // TestDeafSubscriptionIsAsked has nothing come through while somebody waits.
 func TestDeafSubscriptionIsAsked(t *testing.T) {
 	t.Parallel()
-	d := newDeafWaiter(t, 600*time.Millisecond)
+	d := newDeafWaiter(t, time.Second)
+	d.way.SetFraming(faultnet.RESP)
 	held, got := d.begin()
-	time.Sleep(3 * d.b.listener.probing) // it answers
+	subscribed := d.way.Stats().Requests
+	eventually(t, "a third probe follows two that were answered", func() bool { return d.way.Stats().Requests >= subscribed+3 })
 	if n := d.dialled.Load(); n != 1 {
 		t.Errorf("%d connections to subscribe on, all is well with the first", n)
 	}

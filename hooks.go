@@ -65,7 +65,7 @@ type Hooks struct {
 	Released func(ctx context.Context, e ReleasedEvent)
 
 	// Lost is called when a lease has ended that nobody unlocked, or whose Unlock
-	// found out that the lock had been lost. It is called after the lease's contexts
+	// found out that the lock had been lost; so may Client.Close. It is called after the lease's contexts
 	// have ended, in a goroutine of the client's, in that of Unlock, or in that of
 	// Lock if the loss came so early. One goroutine calls it for all leases that are
 	// lost together.

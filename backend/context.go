@@ -18,6 +18,26 @@ func Detach(ctx context.Context, d time.Duration) (context.Context, context.Canc
 	return context.WithTimeout(context.WithoutCancel(ctx), d)
 }
 
+// WithValues returns lifetime with the values of ctx too, which come first. It is for
+// requests that are not the caller's alone but begin for it: what traces them finds the
+// caller's span.
+func WithValues(lifetime, ctx context.Context) context.Context {
+	return valuesContext{lifetime, context.WithoutCancel(ctx)}
+}
+
+type valuesContext struct {
+	context.Context
+	values context.Context
+}
+
+// Value implements context.Context.
+func (c valuesContext) Value(key any) any {
+	if v := c.values.Value(key); v != nil {
+		return v
+	}
+	return c.Context.Value(key)
+}
+
 // Sleep waits for d, or until ctx is done, and reports whether d has passed.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)

@@ -132,7 +132,8 @@ type position struct {
 func (p *position) joinQueue(ctx context.Context) error {
 	s := p.session
 	joined := make(chan error, 1)
-	if !s.backend.janitor.Go(func(context.Context) { joined <- s.joinOrCleanUp(p) }) {
+	values := backend.WithValues(s.ctx, ctx)
+	if !s.backend.janitor.Go(func(context.Context) { joined <- s.joinOrCleanUp(values, p) }) {
 		s.freeKey(p.key, p.keepKey)
 		return backend.ErrClosed
 	}
@@ -157,8 +158,8 @@ func (p *position) joinQueue(ctx context.Context) error {
 // joinOrCleanUp puts the position's key. If that fails, it makes sure that no key is
 // left; where the request waits, it does so in the background, and until then the next
 // try may stand behind this key.
-func (s *session) joinOrCleanUp(p *position) error {
-	err := s.join(p)
+func (s *session) joinOrCleanUp(ctx context.Context, p *position) error {
+	err := s.join(ctx, p)
 	switch {
 	case err == nil:
 		return nil
@@ -173,14 +174,14 @@ func (s *session) joinOrCleanUp(p *position) error {
 }
 
 // join puts the position's key, again if the epoch has changed meanwhile.
-func (s *session) join(p *position) error {
+func (s *session) join(ctx context.Context, p *position) error {
 	former := s.takeMarked(p.key)
 	for {
 		if err := s.ended(); err != nil {
 			return err
 		}
 		epoch := s.currentEpoch()
-		reply, err := s.sendJoin(p, former, epoch)
+		reply, err := s.sendJoin(ctx, p, former, epoch)
 		if err == nil && reply.Succeeded {
 			if former.lockKey != nil {
 				s.freeKey(former.lockKey, false)
@@ -205,8 +206,8 @@ func (s *session) join(p *position) error {
 
 // sendJoin sends the request to join once, and reads the answer if it was carried out.
 // The request also deletes a former key of this client that is marked.
-func (s *session) sendJoin(p *position, former markedKey, epoch int64) (*pb.TxnResponse, error) {
-	ctx, cancel := s.backend.requestWithin(s.ctx, min(s.backend.timeout(), max(p.untilTimeout(), answerGrace)))
+func (s *session) sendJoin(ctx context.Context, p *position, former markedKey, epoch int64) (*pb.TxnResponse, error) {
+	ctx, cancel := s.backend.requestWithin(ctx, min(s.backend.timeout(), max(p.untilTimeout(), answerGrace)))
 	defer cancel()
 	p.provenAt = time.Now()
 	answer, err := s.backend.client.Do(ctx, s.joinRequest(p, former, epoch))

@@ -19,7 +19,7 @@ import (
 func (p *position) awaitGrant(ctx context.Context, queued func()) error {
 	s := p.session
 	defer s.addWaiter()()
-	waitCtx, cancel := context.WithCancel(s.ctx)
+	waitCtx, cancel := context.WithCancel(backend.WithValues(s.ctx, ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	var pause backend.Backoff

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"sync"
@@ -16,9 +17,12 @@ import (
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
+	_ "github.com/dlock-go/dlock/backend/etcd"
 	_ "github.com/dlock-go/dlock/backend/file"
 	"github.com/dlock-go/dlock/backend/memory"
+	_ "github.com/dlock-go/dlock/backend/pg"
 	_ "github.com/dlock-go/dlock/backend/redis"
+	_ "github.com/dlock-go/dlock/backend/zk"
 	"github.com/dlock-go/dlock/conformance"
 	"github.com/dlock-go/dlock/internal/faultnet"
 	"github.com/dlock-go/dlock/internal/server"
@@ -45,8 +49,11 @@ func TestModel(t *testing.T) {
 		start func(*testing.T) (open func() backend.Backend, disturb func(*rand.Rand))
 	}{
 		{"memory", 70, 3 * time.Millisecond, startMemory},
-		{"file", 20, 6 * time.Millisecond, startFiles},
-		{"redis", 10, 30 * time.Millisecond, startRedis},
+		{"file", 18, 6 * time.Millisecond, startFiles},
+		{"redis", 9, 30 * time.Millisecond, startRedis},
+		{"etcd", 1, 60 * time.Millisecond, startBehindProxy(server.Etcd{}, "etcd://%s")},
+		{"zk", 1, 60 * time.Millisecond, startBehindProxy(server.ZooKeeper{}, "zk://%s?ensemble=false&session=2s")},
+		{"pg", 1, 60 * time.Millisecond, startBehindProxy(server.Postgres{}, "postgres://postgres@%s/postgres?sslmode=disable")},
 	} {
 		t.Run(on.name, func(t *testing.T) {
 			open, disturb := on.start(t)
@@ -88,6 +95,20 @@ func startRedis(t *testing.T) (func() backend.Backend, func(*rand.Rand)) {
 		}
 		if err != nil && !errors.Is(err, dlock.ErrNotHeld) {
 			t.Error(err)
+		}
+	}
+}
+
+// startBehindProxy starts a server. Its connections are reset now and then.
+func startBehindProxy(kind server.Kind, url string) func(*testing.T) (func() backend.Backend, func(*rand.Rand)) {
+	return func(t *testing.T) (func() backend.Backend, func(*rand.Rand)) {
+		proxy, err := faultnet.Listen(server.Start(t, kind).Addr())
+		must(t, err)
+		t.Cleanup(func() { _ = proxy.Close() })
+		return func() backend.Backend { return openBackend(t, fmt.Sprintf(url, proxy.Addr())) }, func(r *rand.Rand) {
+			if r.IntN(50) == 0 {
+				proxy.Reset()
+			}
 		}
 	}
 }

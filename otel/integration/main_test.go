@@ -2,7 +2,9 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"strconv"
 	"testing"
 
 	"github.com/redis/go-redis/v9/logging"
@@ -16,6 +18,14 @@ import (
 
 func TestMain(m *testing.M) {
 	logging.Disable() // the Redis client tells stderr of every broken connection
+	if url := os.Getenv(tracedURL); url != "" {
+		number, _ := strconv.Atoi(os.Args[1])
+		if err := runTraced(number, url); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(m.Run())
 }
 

@@ -43,8 +43,9 @@ conformance: ## the conformance suite: make conformance BACKEND=redis COUNT=20
 versions: servers ## the suite on every version of the servers that is supported: make versions ONLY="postgres 14"
 	@scripts/versions $(ONLY)
 
-examples: ## the backends of examples/, each with a server of its own and the whole suite
+examples: ## the programs of examples/
 	DLOCK_CONFORMANCE_TTL=2s go -C examples/natsbackend test -shuffle=on -parallel 16 -timeout 30m ./...
+	go -C examples/observability test -shuffle=on ./...
 
 portable: ## files as on systems without record locks of an open file, through the whole suite
 	go test -tags dlock_portable -shuffle=on -count=$(COUNT) -timeout 30m ./backend/file

@@ -49,6 +49,7 @@ var kinds = []error{
 	backend.ErrNotHeld,
 	backend.ErrLost,
 	backend.ErrClosed,
+	backend.ErrConflict,
 	backend.ErrAuth,
 	backend.ErrInvalidConfig,
 	backend.ErrUnavailable,

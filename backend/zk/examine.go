@@ -123,7 +123,7 @@ func checkACL(o Options) backend.Finding {
 func (b *Backend) checkLock(ctx context.Context, s *session) []backend.Finding {
 	const subject = "permissions"
 	name := "examine:" + rand.Text()
-	h, err := b.Acquire(ctx, backend.Request{Name: name, ID: backend.ID{Client: rand.Text(), Seq: 1}, Mode: backend.Exclusive, TTL: time.Minute, Observer: noObserver{}})
+	h, err := b.Acquire(ctx, backend.Request{Name: name, ID: backend.ID{Client: rand.Text(), Seq: 1}, Mode: backend.Exclusive, TTL: time.Minute})
 	if err == nil {
 		err = b.Release(ctx, h)
 	}
@@ -142,10 +142,3 @@ func (b *Backend) checkLock(ctx context.Context, s *session) []backend.Finding {
 	}
 	return []backend.Finding{backend.Good(subject, "a lock was taken and given back")}
 }
-
-// noObserver is told of what happens to a lock that nobody uses.
-type noObserver struct{}
-
-func (noObserver) Queued()    {}
-func (noObserver) Lost(error) {}
-func (noObserver) Wanted()    {}

@@ -107,37 +107,6 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	return err
 }
 
-// query calls read until that has an answer, in one session after another, or until ctx is
-// done. A missing node is no error.
-func query[T any](ctx context.Context, b *Backend, read func(*session) (T, error)) (T, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var answer T
-	err := b.do(ctx, func() error {
-		var pause backend.Backoff
-		for {
-			s, err := b.session()
-			if err != nil {
-				return err
-			}
-			if err = s.awaitReady(ctx.Done()); err == nil {
-				answer, err = read(s)
-			}
-			switch {
-			case errors.Is(err, errSessionEnded) && isClassified(s.endCause()):
-				return s.endCause()
-			case isClassified(err), !isUnclear(err) && !errors.Is(err, errSessionEnded), !backend.Sleep(ctx, pause.Next()):
-				return classify(err)
-			}
-		}
-	})
-	if err != nil {
-		var none T
-		return none, backend.At(b.servers, err)
-	}
-	return answer, nil
-}
-
 // An entry is a node in the queue for a lock, with what it says of itself.
 type entry struct {
 	position

@@ -272,43 +272,15 @@ func Connect(ctx context.Context, servers []string, o *Options) (*Backend, error
 	b := &Backend{opts: opts, servers: slices.Clone(servers), closed: make(chan struct{})}
 	ctx, cancel := backend.Bound(ctx, backend.FirstAnswer)
 	defer cancel()
-	if err := b.openSession(ctx); err != nil {
+	if _, err := query(ctx, b, func(s *session) (none struct{}, err error) { return none, s.prepareRoot() }); err != nil {
 		cancel()
-		go b.Close(ctx) // the driver takes a second to end a connection that is not open
-		return nil, backend.At(servers, err)
+		go b.Close(ctx) // does not return before the driver, which takes a second
+		return nil, err
 	}
 	if o.ACL == nil && o.Credentials == nil {
 		opts.Logger.Warn("dlock: zookeeper: without a user, everybody who reaches the server may take locks away")
 	}
 	return b, nil
-}
-
-// openSession opens a session and checks the root in it. If the session expires
-// meanwhile it opens another: this machine or the network was too slow.
-func (b *Backend) openSession(ctx context.Context) error {
-	return b.do(ctx, func() error {
-		var pause backend.Backoff
-		for {
-			err := b.checkRoot(ctx)
-			if !errors.Is(err, errExpired) || !backend.Sleep(ctx, pause.Next()) {
-				return classify(err)
-			}
-		}
-	})
-}
-
-func (b *Backend) checkRoot(ctx context.Context) error {
-	s, err := b.session()
-	if err != nil {
-		return err
-	}
-	if err = s.awaitReady(ctx.Done()); err == nil {
-		err = s.prepareRoot()
-	}
-	if errors.Is(err, errSessionEnded) {
-		err = s.endCause()
-	}
-	return err
 }
 
 // do returns the error of f, or that of ctx if it is done first. It leaves f running,
@@ -324,6 +296,38 @@ func (b *Backend) do(ctx context.Context, f func() error) error {
 	case <-ctx.Done():
 		return backend.WaitEnded(ctx, false)
 	}
+}
+
+// query calls read until that has an answer, or until ctx is done. If the session expires
+// meanwhile it begins another: this machine or the network was too slow. A missing node is
+// no error.
+func query[T any](ctx context.Context, b *Backend, read func(*session) (T, error)) (T, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var answer T
+	err := b.do(ctx, func() error {
+		var pause backend.Backoff
+		for {
+			s, err := b.session()
+			if err != nil {
+				return err
+			}
+			if err = s.awaitReady(ctx.Done()); err == nil {
+				answer, err = read(s)
+			}
+			switch {
+			case errors.Is(err, errSessionEnded) && isClassified(s.endCause()):
+				return s.endCause()
+			case isClassified(err), !isUnclear(err) && !errors.Is(err, errSessionEnded), !backend.Sleep(ctx, pause.Next()):
+				return classify(err)
+			}
+		}
+	})
+	if err != nil {
+		var none T
+		return none, backend.At(b.servers, err)
+	}
+	return answer, nil
 }
 
 // dirOf is the path of the lock's node.

@@ -240,7 +240,7 @@ func TestStrangersNodes(t *testing.T) {
 	_, err = evil.SetACL(o.Root, gozk.DigestACL(gozk.PermAll, "alice", "secret"), -1)
 	must(t, err)
 	c := connect(t, o, shared.Addr())
-	for _, l := range []dlock.Locker{c.Mutex("m"), patient{c.Mutex("m")}, c.RWMutex("m").RLocker()} {
+	for _, l := range []dlock.Locker{c.Mutex("m"), uncancelled{c.Mutex("m")}, c.RWMutex("m").RLocker()} {
 		_, err = l.Lock(testContext(t))
 		wantError(t, err, dlock.ErrConflict)
 		_, err = l.TryLock(testContext(t))

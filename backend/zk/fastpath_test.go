@@ -195,7 +195,7 @@ func TestFastPathBetweenCheckAndQueue(t *testing.T) {
 
 // TestReplyToFastCreateIsLost leaves one node to the lock, and then none.
 func TestReplyToFastCreateIsLost(t *testing.T) {
-	for _, name := range []string{"writer", "patient"} {
+	for _, name := range []string{"writer", "uncancelled"} {
 		locker := lockers[name]
 		t.Run(name, func(t *testing.T) {
 			op := operator(t, shared.Addr())

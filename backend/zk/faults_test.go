@@ -21,15 +21,15 @@ import (
 
 // lockers are the ways to queue for the lock m.
 var lockers = map[string]func(*dlock.Client) dlock.Locker{
-	"writer":  func(c *dlock.Client) dlock.Locker { return c.RWMutex("m") },
-	"patient": func(c *dlock.Client) dlock.Locker { return patient{c.RWMutex("m")} },
-	"reader":  func(c *dlock.Client) dlock.Locker { return c.RWMutex("m").RLocker() },
+	"writer":      func(c *dlock.Client) dlock.Locker { return c.RWMutex("m") },
+	"uncancelled": func(c *dlock.Client) dlock.Locker { return uncancelled{c.RWMutex("m")} },
+	"reader":      func(c *dlock.Client) dlock.Locker { return c.RWMutex("m").RLocker() },
 }
 
-// A patient locker never gives up: such a caller asks for a free lock itself.
-type patient struct{ dlock.Locker }
+// An uncancelled locker passes a context on that never ends.
+type uncancelled struct{ dlock.Locker }
 
-func (p patient) Lock(ctx context.Context) (*dlock.Lease, error) {
+func (p uncancelled) Lock(ctx context.Context) (*dlock.Lease, error) {
 	return p.Locker.Lock(context.WithoutCancel(ctx))
 }
 
@@ -92,14 +92,14 @@ func TestReplyIsLostToWhoHasLeft(t *testing.T) {
 	queued(t, op, "m", 0)
 }
 
-// TestCloseEndsAPatientLock closes a client whose caller waits for an answer in
+// TestCloseEndsUncancelledLock closes a client whose caller waits for an answer in
 // its own goroutine.
-func TestCloseEndsAPatientLock(t *testing.T) {
+func TestCloseEndsUncancelledLock(t *testing.T) {
 	op := operator(t, shared.Addr())
 	c, p := proxied(t, &zk.Options{SessionTimeout: 20 * time.Second}, shared.Addr())
 	unlock(t, lock(t, c.Mutex("m")))
 	p.Blackhole(faultnet.ToClient)
-	next := start(t, patient{c.Mutex("m")})
+	next := start(t, uncancelled{c.Mutex("m")})
 	queued(t, op, "m", 1)
 	_ = c.Close(testContext(t))
 	receive(t, "returned", next.done)

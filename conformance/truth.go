@@ -104,12 +104,13 @@ func (s *scenario) writerBetweenReaders(peers []*Peer) bool {
 	second := s.queue(peers[1].RWMutex(s.name).RLocker(), s.name, 2)
 	s.pass(3 * s.TTL)
 	w.waits("the writer got in beside a reader")
-	inOrder := second.waiting()
-	if !inOrder && (!s.OrderByClients || stallTime.stalled(start) == 0) {
-		second.waits("a reader overtook the writer")
-	}
 	s.unlock(first)
-	if !inOrder {
+	s.eventually("the writer or the next reader got the lock", func() bool { return !w.waiting() || !second.waiting() })
+	if !second.waiting() {
+		w.waits("a reader got in beside the writer")
+		if !s.OrderByClients || stallTime.stalled(start) == 0 {
+			s.Fatal("a reader overtook the writer")
+		}
 		s.unlock(second.granted())
 		s.unlock(w.granted())
 		return false

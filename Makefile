@@ -112,6 +112,7 @@ bench: ## the library's own benchmarks, in memory
 
 compare: servers ## measure all backends beside other libraries: make compare ONLY=W1,held
 	go -C bench run . -only "$(ONLY)"
+	$(if $(ONLY),,go -C bench run . -only processes)
 
 fuzz: ## look for names and URLs that break something, a minute each
 	go test -run '^$$' -fuzz FuzzName -fuzztime 60s ./backend

@@ -45,11 +45,15 @@ func render(dir string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	apart, err := loadProcesses(filepath.Join(dir, processesFile))
+	if err != nil {
+		return nil, err
+	}
 	drawings := r.charts()
 	for name, svg := range drawings {
 		files["results/"+name+".svg"] = chart.Standalone(svg)
 	}
-	if files["README.md"], err = r.readme(drawings, &far); err != nil {
+	if files["README.md"], err = r.readme(drawings, &far, apart); err != nil {
 		return nil, err
 	}
 	outer, err := os.ReadFile(filepath.Join(dir, "../README.md"))
@@ -70,9 +74,9 @@ func between(text, first, last, middle string) (string, error) {
 	return before + first + "\n" + middle + last + after, nil
 }
 
-func (r *report) readme(drawings map[string]string, far *distanceReport) (string, error) {
+func (r *report) readme(drawings map[string]string, far *distanceReport, apart *processesReport) (string, error) {
 	t, err := template.New("readme").Funcs(template.FuncMap{
-		"table": r.table, "targets": r.targetTable, "notes": r.notes, "versions": r.versionTable, "distances": far.table,
+		"table": r.table, "targets": r.targetTable, "notes": r.notes, "versions": r.versionTable, "distances": far.table, "processes": apart.table,
 		"chart": func(name, title string) string {
 			if drawings[name] == "" {
 				return "Not measured in this run: " + title + "."

@@ -20,8 +20,8 @@ func newDoctor(std stdio) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [URL]",
 		Short: "Look for what would hurt locks on a backend",
-		Long: "Look at the backend of URL, or of -b, for what would hurt locks: how long it takes to\n" +
-			"answer, its version, permissions and settings. Each line is good (✓), a warning (!) or\n" +
+		Long: "Look at the backend of URL, or of --backend, for what would hurt locks: how long it\n" +
+			"takes to answer, its version, permissions and settings. Each line is good (✓), a warning (!) or\n" +
 			"a fault (✗), with what to do about it. Exit code 1 means that there is a fault.\n\n" + exitHelp(false),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {

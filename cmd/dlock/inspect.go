@@ -20,6 +20,7 @@ type query struct {
 	std     stdio
 	backend string
 	json    bool
+	limit   time.Duration // for all of it; 0: none
 }
 
 // newQuery returns the command use, which does f. The shell completes its
@@ -53,6 +54,11 @@ func (q *query) run(f func(context.Context, *dlock.Client) error) error {
 	hideSelf()
 	ctx, stop := untilEnding(catch(ending...))
 	defer stop()
+	if q.limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, q.limit)
+		defer cancel()
+	}
 	client, err := openClient(ctx, backendURL(q.backend, defaultURL))
 	if err == nil {
 		defer closeClient(client)
@@ -71,10 +77,8 @@ const maxCompletions = 100
 func (q *query) completeName(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	if len(args) == 0 {
-		_ = q.run(func(ctx context.Context, c *dlock.Client) error {
-			ctx, cancel := context.WithTimeout(ctx, time.Second)
-			defer cancel()
-			var err error
+		q.limit = time.Second
+		_ = q.run(func(ctx context.Context, c *dlock.Client) (err error) {
 			names, _, err = someNames(ctx, c, typed, maxCompletions)
 			return err
 		})

@@ -1,14 +1,21 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/memory"
 )
 
 // expectOutput checks that dlock prints each of the texts, and nothing on stderr.
@@ -121,6 +128,65 @@ func TestUnlockWants(t *testing.T) {
 	}
 	s.start("unlock", "--force", "--yes", "job").expect(exitFailed, "nobody holds the lock")
 	s.start("ping", "--backend", "redis://127.0.0.1:1").expect(exitUnavailable, "cannot be reached")
+}
+
+// A departing backend has two readers, of which the first releases before it is broken.
+type departing struct {
+	*memory.Backend
+	broken []uint64
+}
+
+func (b *departing) Inspect(context.Context, string) (backend.Snapshot, error) {
+	return backend.Snapshot{Holders: []backend.Party{{Token: 7}, {Token: 8}}}, nil
+}
+
+func (b *departing) Break(_ context.Context, _ string, token uint64) error {
+	if token == 7 {
+		return backend.ErrNotHeld
+	}
+	b.broken = append(b.broken, token)
+	return nil
+}
+
+// A holder that releases by itself keeps no other from being broken.
+func TestUnlockGoesOn(t *testing.T) {
+	b := &departing{Backend: memory.New(memory.NewServer())}
+	c, err := dlock.New(b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeClient(c)
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	q := &query{std: stdio{out: out}}
+	if err := q.unlock(t.Context(), c, "job", 0, true); err != nil || !slices.Equal(b.broken, []uint64{8}) {
+		t.Errorf("%v, broken: %v", err, b.broken)
+	}
+	if err := q.unlock(t.Context(), c, "job", 7, true); !errors.Is(err, dlock.ErrNotHeld) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Completion on a server that says nothing takes about a second.
+func TestCompletionEnds(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	s := newShell(t, urlVariable+"=etcd://"+silent.Addr().String())
+	var took time.Duration
+	for range 5 { // a busy machine may stop one of them
+		start := time.Now()
+		s.run("__complete", "show", "a")
+		if took = time.Since(start); took < 2500*time.Millisecond { // to open takes 3 s
+			return
+		}
+	}
+	t.Errorf("it took %v", took)
 }
 
 func TestUnlockOnRedis(t *testing.T) {

@@ -67,13 +67,22 @@ func (q *query) unlock(ctx context.Context, c *dlock.Client, name string, token 
 	if !yes && !q.confirm(ctx, name) {
 		return errNotConfirmed
 	}
+	broken := 0
 	for _, token := range tokens {
-		if err := c.Break(ctx, name, token); err != nil {
+		err := c.Break(ctx, name, token)
+		if errors.Is(err, dlock.ErrNotHeld) { // this holder has released meanwhile, another may not have
+			continue
+		}
+		if err != nil {
 			return err
 		}
+		broken++
 		if err := q.printBroken(name, token); err != nil {
 			return err
 		}
+	}
+	if broken == 0 {
+		return errNobody(name)
 	}
 	return nil
 }

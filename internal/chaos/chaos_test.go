@@ -19,6 +19,7 @@ var (
 	seed     = flag.Uint64("seed", 0, "what to choose the faults by; 0 for another one each time")
 	duration = flag.Duration("duration", 0, "go on that long at least")
 	docs     = flag.String("docs", "", "where to write the matrix with what was seen")
+	only     = flag.String("only", "", "IDs of the faults to inject, with commas; empty: all")
 	think    = flag.Duration("think", 20*time.Millisecond, "how long a hand rests between two turns")
 )
 
@@ -73,7 +74,11 @@ func unleash(t *testing.T, name string) {
 	var err error
 	o.Dir, err = os.MkdirTemp("", "dlock-chaos-")
 	must(t, err)
-	result, err := Run(t.Context(), subjects[name](t), o)
+	s := subjects[name](t)
+	if *only != "" {
+		s.Faults = slices.DeleteFunc(s.Faults, func(f Fault) bool { return !slices.Contains(strings.Split(*only, ","), f.ID) })
+	}
+	result, err := Run(t.Context(), s, o)
 	fmt.Println(result)
 	report.run(result)
 	if err != nil {

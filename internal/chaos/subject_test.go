@@ -60,6 +60,7 @@ func redisSubject(t testing.TB) Subject {
 			Fault{ID: "F-31", Name: "scripts flushed", Inject: redisDo(admin, "SCRIPT", "FLUSH")},
 			Fault{ID: "F-32", Name: "all keys flushed", Forgets: true, Inject: redisDo(admin, "FLUSHALL")},
 			Fault{ID: "F-34", Name: "server's clock jumps past every lease", Forgets: true, Inject: Once(func(ctx context.Context) error { return redisExpire(ctx, admin) })},
+			Fault{ID: "F-37", Name: "holders broken", Max: 1, Forgets: true, Inject: breakHolders(t, "redis://:"+Canary+"@"+s.Addr())},
 		),
 	}
 }
@@ -96,6 +97,7 @@ func redlockSubject(t testing.TB) Subject {
 			Fault{ID: "F-31", Name: "scripts of a node flushed", Inject: redisDo(any, "SCRIPT", "FLUSH")},
 			Fault{ID: "F-32", Name: "all keys of a node flushed", Inject: redisDo(any, "FLUSHALL")},
 			Fault{ID: "F-34", Name: "a node's clock jumps past every lease", Inject: Once(func(ctx context.Context) error { return redisExpire(ctx, any) })},
+			Fault{ID: "F-37", Name: "holders broken", Max: 1, Forgets: true, Inject: breakHolders(t, "redlock://:"+Canary+"@"+strings.Join(addrs, ",")+"?dlock.skew=100ms&dlock.maxttl="+ttl.String())},
 		),
 	}
 }
@@ -127,6 +129,49 @@ func startRedis(t testing.TB) (*server.Server, *redis.Client) {
 	admin := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: Canary, DisableIdentity: true})
 	t.Cleanup(func() { _ = admin.Close() })
 	return s, admin
+}
+
+// breakHolders takes the locks that all want away from whoever has them, again and again,
+// by the client of an operator.
+func breakHolders(t testing.TB, url string) func(context.Context, *Victim) (func() error, error) {
+	return breakAll(func() (*dlock.Client, error) { return dlock.Open(t.Context(), url, nil) })
+}
+
+func breakAll(open func() (*dlock.Client, error)) func(context.Context, *Victim) (func() error, error) {
+	return func(ctx context.Context, v *Victim) (func() error, error) {
+		operator, err := open()
+		if err != nil {
+			return nil, err
+		}
+		breaking, stop := context.WithCancel(ctx)
+		result := make(chan error, 1)
+		go func() {
+			for pause(breaking, v.TTL/50) {
+				for _, name := range []string{plain, fenced} {
+					if err := breakLock(breaking, operator, name); err != nil && breaking.Err() == nil {
+						result <- err
+						return
+					}
+				}
+			}
+			result <- nil
+		}()
+		return func() error {
+			stop()
+			return errors.Join(<-result, operator.Close(ctx))
+		}, nil
+	}
+}
+
+// breakLock breaks each hold that Inspect tells of.
+func breakLock(ctx context.Context, operator *dlock.Client, name string) error {
+	s, err := operator.Inspect(ctx, name)
+	for _, h := range s.Holders {
+		if e := operator.Break(ctx, name, h.Token); e != nil && !errors.Is(e, dlock.ErrNotHeld) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
 }
 
 func redisDo(admin *redis.Client, args ...any) func(context.Context, *Victim) (func() error, error) {
@@ -205,6 +250,7 @@ func etcdSubject(t testing.TB) Subject {
 				return err
 			})},
 			Fault{ID: "F-33", Name: "leases revoked", Forgets: true, Inject: Once(func(ctx context.Context) error { return revokeAll(ctx, admin) })},
+			Fault{ID: "F-37", Name: "holders broken", Max: 1, Forgets: true, Inject: breakHolders(t, "etcd://"+s.Addr())},
 			Fault{ID: "F-47", Name: "compacted and defragmented", Inject: Once(func(ctx context.Context) error { return etcdTidy(ctx, admin) })},
 		),
 	}
@@ -256,6 +302,7 @@ func zkSubject(t testing.TB) Subject {
 				}
 				return err
 			})},
+			Fault{ID: "F-37", Name: "holders broken", Max: 1, Forgets: true, Inject: breakHolders(t, "zk://user:"+Canary+"@"+s.Addr()+root)},
 		),
 	}
 }
@@ -383,6 +430,9 @@ func memorySubject(testing.TB) Subject {
 			{ID: "F-37", Name: "a holder put out", Forgets: true, Inject: Once(func(context.Context) error {
 				s.Evict([]string{plain, fenced}[rand.IntN(2)])
 				return nil
+			})},
+			{ID: "F-37", Name: "holders broken", Max: 1, Forgets: true, Inject: breakAll(func() (*dlock.Client, error) {
+				return dlock.New(memory.New(s), nil)
 			})},
 		},
 	}

@@ -38,7 +38,7 @@ const seedLimit = 20 * time.Second
 
 // seedTries is how often a property may run before a bug counts as not noticed: on
 // a slow machine a lock may take the way on which the bug does not lie.
-const seedTries = 3
+const seedTries = 10
 
 // TestSeeds puts each of the [Seeds] into the backend behind h and checks that the
 // suite notices, each in a subtest. A bug that the backend cannot have, or that

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -81,13 +82,14 @@ func inspectHolder(s *scenario) {
 		return
 	}
 	s.shows(i, s.name, "a free lock", isFree)
-	l := s.openWith(dlock.Options{Label: "hölder 1"}).Mutex(s.name)
+	const label = "hölder 1 \x1b[2J\t|\"'{}%s\r\n*\\"
+	l := s.openWith(dlock.Options{Label: label}).Mutex(s.name)
 	lease := s.locked(l)
 	s.shows(i, s.name, "its holder", func(n backend.Snapshot) bool {
 		return len(n.Holders) == 1 && len(n.Waiters) == 0
 	})
 	h := s.inspect(i, s.name).Holders[0]
-	s.must(h.Mode == backend.Exclusive && (h.Label == "hölder 1" || s.NoLabels), "the holder is %+v", h)
+	s.must(h.Mode == backend.Exclusive && (h.Label == label || s.NoLabels), "the holder is %+v", h)
 	s.must(h.Entries == 1, "a holder has entered %d times", h.Entries)
 	known := h.Token != 0 || slices.Contains(s.Optional, "Breaker") // whoever breaks a hold has to know its token
 	s.must(!known || h.Token == lease.Token(), "token %d, the holder's is %d", h.Token, lease.Token())
@@ -259,6 +261,37 @@ func inspectNames(s *scenario) {
 	for got, err := range i.Names(s.ctx, prefix) {
 		s.ok(err)
 		s.Fatalf("%q is free and is in the list", got)
+	}
+	listStrangeNames(s, i, p)
+}
+
+// listStrangeNames lists names by prefixes that would be patterns, paths or the ends of
+// a range elsewhere.
+func listStrangeNames(s *scenario, i backend.Inspector, p *Peer) {
+	root := "strange/" + identity()[:8]
+	names := []string{root + "/*", root + "/**a", root + "/a", root + "/[ab]", root + `/\*`, root + "/?", root + "/../b", root + "/a/b", root + "/ü%C3{x}\n", root + "/a b", root + "/.", root + "//", root + "0"}
+	var leases []*dlock.Lease
+	for _, name := range names {
+		leases = append(leases, s.locked(p.Mutex(name)))
+	}
+	for _, prefix := range append([]string{root, root + "/", root + "/[", root + `/\`, root + "/ü%C", root + "/\xc3", root + "/..", root + "/[ab]x", root[:len(root)-1] + "?"}, names...) {
+		var want []string
+		for _, name := range names {
+			if strings.HasPrefix(name, prefix) {
+				want = append(want, name)
+			}
+		}
+		found := make(map[string]bool)
+		for got, err := range i.Names(s.ctx, prefix) {
+			s.ok(err)
+			found[got] = true
+		}
+		slices.Sort(want)
+		got := slices.Sorted(maps.Keys(found))
+		s.must(slices.Equal(got, want), "names that begin with %q: %q, want %q", prefix, got, want)
+	}
+	for _, lease := range leases {
+		s.unlock(lease)
 	}
 }
 

@@ -30,8 +30,9 @@ import (
 
 // positions are the tickets of an open lock file.
 type positions struct {
-	own   map[int64]ticket // by byte
-	ahead string           // the ticket that was found last; it is looked at first
+	own    map[int64]ticket // by byte
+	holder string           // the ticket of byte 0 that was found last; it is looked at first
+	ahead  string           // the same of those who wait
 }
 
 // A ticket is an open file that is locked.
@@ -178,26 +179,33 @@ func unlockByte(l *lockFile, at int64) {
 	l.removeDirectory(filepath.Dir(t.path))
 }
 
-// removeDirectory removes the directory of tickets if nobody has one in it.
+// removeDirectory removes the directory of tickets if nobody who lives has one in it. It
+// looks no further than the first such ticket. The dead may have left theirs where nobody
+// else looks: at a position that was skipped, or as readers.
 func (l *lockFile) removeDirectory(dir string) {
 	if l.dir.remove(dir) == nil {
 		return
 	}
-	list, err := l.dir.root.Open(dir)
-	if err != nil {
+	hasJoin, inUse := false, false
+	err := l.eachTicket(func(path string) bool {
+		if filepath.Base(path) == joinName {
+			hasJoin = true
+			return true
+		}
+		inUse = l.isAlive(path)
+		return !inUse
+	})
+	if inUse || err != nil {
 		return
 	}
-	names, _ := list.Readdirnames(2)
-	_ = list.Close()
-	if len(names) != 1 || names[0] != joinName {
-		return
+	if hasJoin {
+		t, err := l.newTicket(dir, joinByte, backend.Exclusive)
+		if t.file == nil || err != nil {
+			return
+		}
+		_ = l.dir.remove(t.path) // while it is locked: a reader who has it open makes another
+		_ = t.file.Close()
 	}
-	t, err := l.newTicket(dir, joinByte, backend.Exclusive)
-	if t.file == nil || err != nil {
-		return
-	}
-	_ = l.dir.remove(t.path) // while it is locked: a reader who has it open makes another
-	_ = t.file.Close()
 	_ = l.dir.remove(dir)
 }
 
@@ -215,13 +223,17 @@ func findLock(l *lockFile, mode backend.Mode, first, last int64) (at, length int
 		t, ok := parseTicketName(filepath.Base(path))
 		return t.at, ok && t.at >= first && t.at <= last && keepsOut(mode, t.mode) && l.own[t.at].path != path
 	}
-	if at, ok := matches(l.ahead); ok && l.isAlive(l.ahead) {
+	seen := &l.ahead
+	if last == heldByte {
+		seen = &l.holder
+	}
+	if at, ok := matches(*seen); ok && l.isAlive(*seen) {
 		return at, 1, nil
 	}
 	err = l.eachTicket(func(path string) bool {
 		found, ok := matches(path)
 		if ok && l.isAlive(path) {
-			at, length, l.ahead = found, 1, path
+			at, length, *seen = found, 1, path
 		}
 		return length == 0
 	})

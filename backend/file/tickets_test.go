@@ -66,6 +66,34 @@ func TestTicketsOfTheDeadAreRemoved(t *testing.T) {
 	}
 }
 
+// TestTicketsThatNobodyLooksForAreRemoved has the last one to leave remove the tickets of
+// a reader who is dead and of a waiter who was skipped and is dead.
+func TestTicketsThatNobodyLooksForAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	c := newClient(t, dir)
+	lease := mustLock(t, c.RWMutex("lock").RLocker())
+	l, err := openLock(filepath.Join(dir, "lock.lock"), os.O_RDWR)
+	must(t, err)
+	defer l.close()
+	skipped := time.Now().UnixNano()
+	found, err := l.read()
+	must(t, err)
+	found.skipped = skipped
+	must(t, l.write(found, ""))
+	tickets, err := l.ticketDirectory()
+	must(t, err)
+	for _, name := range []string{newTicketName(heldByte, backend.Shared), newTicketName(skipped, backend.Exclusive)} {
+		must(t, os.WriteFile(filepath.Join(dir, tickets, name), nil, 0o600))
+	}
+	mustUnlock(t, lease)
+	if all, _ := filepath.Glob(filepath.Join(dir, "*.tickets", "*")); len(all) > 0 {
+		t.Errorf("%v stay", all)
+	}
+	if all, _ := filepath.Glob(filepath.Join(dir, "*.tickets")); len(all) > 0 {
+		t.Errorf("%v stays", all)
+	}
+}
+
 // TestTicketsOfADeletedFile has those of a lock file that was deleted hold up nobody at
 // the file that took its place.
 func TestTicketsOfADeletedFile(t *testing.T) {

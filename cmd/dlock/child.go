@@ -40,7 +40,13 @@ type child struct {
 	lease   *dlock.Lease
 	early   time.Duration // how long before the end of the lease the command is to end
 	signals chan os.Signal
-	changes chan syscall.WaitStatus // how the command was stopped or ended
+	changes chan change // how the command was stopped or ended
+}
+
+// A change is what has become of the command.
+type change struct {
+	stop   syscall.Signal     // that has stopped it; 0: it has ended
+	status syscall.WaitStatus // with which it has ended
 }
 
 // runUnder runs cmd to its end, or to the loss of the lock. It returns the
@@ -52,7 +58,7 @@ func runUnder(lease *dlock.Lease, cmd *exec.Cmd, signals chan os.Signal, grace, 
 		return cannotRun(cmd.Args[0], err)
 	}
 	defer g.dismiss()
-	c := &child{cmd: cmd, group: g, lease: lease, signals: signals, early: max(grace-within, 0), changes: make(chan syscall.WaitStatus)}
+	c := &child{cmd: cmd, group: g, lease: lease, signals: signals, early: max(grace-within, 0), changes: make(chan change)}
 	return c.run(grace)
 }
 
@@ -70,11 +76,11 @@ func (c *child) attend(grace time.Duration) error {
 		}
 		select {
 		case <-due:
-		case status := <-c.changes:
-			if !status.Stopped() {
-				return exitOf(status)
+		case is := <-c.changes:
+			if is.stop == 0 {
+				return exitOf(is.status)
 			}
-			c.stopped(status.StopSignal())
+			c.stopped(is.stop)
 		case s := <-c.signals:
 			c.forward(s.(syscall.Signal))
 		case <-c.lease.Done():
@@ -103,8 +109,8 @@ func (c *child) end(grace time.Duration) {
 	c.group.terminate()
 	<-over
 	c.group.kill()
-	for status := range c.changes {
-		if !status.Stopped() {
+	for is := range c.changes {
+		if is.stop == 0 {
 			return
 		}
 	}

@@ -65,11 +65,23 @@ func (c *child) watch() {
 		if err == syscall.EINTR {
 			continue
 		}
-		c.changes <- status
-		if !status.Stopped() {
+		is := changeOf(status)
+		c.changes <- is
+		if is.stop == 0 {
 			return
 		}
 	}
+}
+
+// changeOf reads a status of wait4(2). On macOS and FreeBSD package syscall takes a stop by
+// SIGSTOP for the continuation of a process: dlock would take it for the end of the command
+// and give the lock away. The bits are the same on all systems.
+func changeOf(status syscall.WaitStatus) change {
+	const stopped = 0x7f
+	if status&0xff == stopped {
+		return change{stop: syscall.Signal(status >> 8 & 0xff)}
+	}
+	return change{status: status}
 }
 
 // forward passes a signal on. Those that a terminal would send to a whole

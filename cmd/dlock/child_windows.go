@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -91,6 +92,7 @@ func resumeThreads(pid uint32) error {
 	}
 	defer windows.CloseHandle(all)
 	entry := windows.ThreadEntry32{Size: uint32(unsafe.Sizeof(windows.ThreadEntry32{}))}
+	resumed := false
 	for err := windows.Thread32First(all, &entry); err == nil; err = windows.Thread32Next(all, &entry) {
 		if entry.OwnerProcessID != pid {
 			continue
@@ -104,6 +106,10 @@ func resumeThreads(pid uint32) error {
 		if err != nil {
 			return fmt.Errorf("resume the thread: %w", err)
 		}
+		resumed = true
+	}
+	if !resumed { // the command would stand still for ever, and keep the lock
+		return errors.New("its thread is not in the list of threads")
 	}
 	return nil
 }
@@ -111,7 +117,7 @@ func resumeThreads(pid uint32) error {
 // watch waits for the end of the command.
 func (c *child) watch() {
 	_ = c.cmd.Wait() // the state says it
-	c.changes <- c.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	c.changes <- change{status: c.cmd.ProcessState.Sys().(syscall.WaitStatus)}
 }
 
 // stopped is never called: nothing stops a process here.

@@ -53,6 +53,7 @@ func (c *child) run(grace time.Duration) error {
 	if err := c.cmd.Start(); err != nil {
 		return cannotRun(c.cmd.Args[0], err)
 	}
+	c.group.guard.cover(c.cmd.Process.Pid)
 	go c.watch()
 	return c.attend(grace)
 }

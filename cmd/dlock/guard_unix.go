@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"slices"
+	"strconv"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -21,17 +22,21 @@ const guardName = "guard"
 // A guard is a process that kills its process group, and so the command in it,
 // when this process is gone. The kernel kills the command alone, if at all; the
 // guard also reaches what the command has started. As leader it also keeps the
-// number of the group from being given to another.
+// number of the group from being given to another. The command itself may make a group
+// of its own, as timeout does: that group has the number of the command.
 type guard struct {
-	cmd   *exec.Cmd
-	group int
+	cmd     *exec.Cmd
+	input   io.Writer // ends with this process
+	group   int
+	command int // process number of the command; 0: not started
 }
 
 // startGuard returns once the guard is up to its task.
 func startGuard() (*guard, error) {
 	cmd := selfCommand(context.Background(), []string{guardName})
 	setOwnGroup(cmd)
-	if _, err := cmd.StdinPipe(); err != nil { // closed by the kernel when this process ends
+	input, err := cmd.StdinPipe() // closed by the kernel when this process ends
+	if err != nil {
 		return nil, err
 	}
 	ready, err := cmd.StdoutPipe()
@@ -41,7 +46,7 @@ func startGuard() (*guard, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	g := &guard{cmd: cmd, group: cmd.Process.Pid}
+	g := &guard{cmd: cmd, input: input, group: cmd.Process.Pid}
 	if _, err := io.ReadFull(ready, make([]byte, 1)); err != nil {
 		g.dismiss()
 		return nil, fmt.Errorf("its guard does not start: %w", err)
@@ -49,8 +54,20 @@ func startGuard() (*guard, error) {
 	return g, nil
 }
 
-// signal sends sig to the group. The guard itself heeds SIGKILL alone.
-func (g *guard) signal(sig syscall.Signal) { _ = syscall.Kill(-g.group, sig) }
+// cover has the guard also kill the group that the command may make.
+func (g *guard) cover(command int) {
+	g.command = command
+	_, _ = fmt.Fprint(g.input, command)
+}
+
+// signal sends sig to the group, and to that of the command if it has one of its own.
+// The guard itself heeds SIGKILL alone.
+func (g *guard) signal(sig syscall.Signal) {
+	_ = syscall.Kill(-g.group, sig)
+	if g.command > 0 {
+		_ = syscall.Kill(-g.command, sig)
+	}
+}
 
 // dismiss ends the guard and spares the rest of its group.
 func (g *guard) dismiss() {
@@ -61,7 +78,7 @@ func (g *guard) dismiss() {
 func newGuard(std stdio) *cobra.Command {
 	return &cobra.Command{
 		Use:    guardName,
-		Short:  "Kill this process group at the end of the input",
+		Short:  "Kill this process group, and that of the process in the input, at the end of the input",
 		Hidden: true,
 		Args:   noArguments,
 		RunE:   func(*cobra.Command, []string) error { return standGuard(std) },
@@ -78,6 +95,9 @@ func standGuard(std stdio) error {
 	if _, err := std.out.Write([]byte{'\n'}); err != nil {
 		return err
 	}
-	_, _ = io.Copy(io.Discard, std.in)
+	told, _ := io.ReadAll(std.in)
+	if command, err := strconv.Atoi(string(told)); err == nil && command > 0 {
+		_ = syscall.Kill(-command, syscall.SIGKILL)
+	}
 	return syscall.Kill(0, syscall.SIGKILL)
 }

@@ -27,8 +27,9 @@ is lost, the whole group gets SIGTERM, and SIGKILL when --grace is over. Both
 happen before a server can give the lock to somebody else: while the server does not
 answer, SIGTERM comes that much earlier, which is why --grace is at most half of the
 TTL. A server that takes the lock away gives no such warning. If dlock is killed,
-the whole group is killed at once. A process that has left the group, as a daemon
-does with setsid, is not reached.
+the whole group is killed at once. If COMMAND makes a group of its own, as timeout
+does, that one is reached too. Any other process that has left the group, as a daemon
+does with setsid, is not.
 
 With --min-hold a job that is over at once does not run a second time on a machine
 whose clock is a little behind. Redis, etcd and a quorum keep the lock by themselves;

@@ -264,6 +264,38 @@ func TestKilledHolder(t *testing.T) {
 	awaitGone(t, pids...)
 }
 
+// timeout makes a process group of its own, in which it runs its command.
+func TestCommandWithOwnGroup(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		args []string
+		end  func(*shell, *process)
+	}{
+		{"signal", nil, func(_ *shell, p *process) {
+			p.signal(syscall.SIGTERM)
+			p.expect(128+int(syscall.SIGTERM), "")
+		}},
+		{"loss", []string{"-t", "300ms", "--grace", "1ms"}, func(s *shell, p *process) {
+			s.evict()
+			p.expect(exitLost, "lost")
+		}},
+		{"killed", nil, func(_ *shell, p *process) {
+			p.signal(syscall.SIGKILL)
+			p.wait()
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newShell(t)
+			args := append([]string{"run"}, test.args...)
+			p := s.start(append(args, "job", "--", "timeout", "300", "sh", "-c", family)...)
+			pids := s.awaitPIDs("pids", familySize)
+			test.end(s, p)
+			awaitGone(t, pids...)
+			s.start("run", "-n", "job", "--", "true").expect(0, "")
+		})
+	}
+}
+
 func TestLossEndsCommand(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)

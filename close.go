@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -54,7 +55,8 @@ func (c *Client) Close(ctx context.Context) error {
 	resting, cancel := withLimit(ctx, rest+limit)
 	defer cancel()
 	holds = slices.DeleteFunc(holds, func(h *hold) bool { return !h.endLeases(closed) })
-	late := waitAtMost(told, func() error { c.releaseAll(told, holds); return nil })
+	var hook atomic.Pointer[hookPanic]
+	late := waitAtMost(told, func() error { c.releaseAll(told, holds, &hook); return nil })
 	rested := c.minHolds.Close(resting)
 	last := told
 	if rest > 0 {
@@ -63,6 +65,9 @@ func (c *Client) Close(ctx context.Context) error {
 	undone := c.janitor.Close(last)
 	renewing := waitAtMost(last, func() error { c.keeper.Close(); return nil })
 	open := waitAtMost(last, func() error { return c.backend.Close(last) })
+	if p := hook.Load(); p != nil {
+		panic(p.value)
+	}
 	if err := cmp.Or(c.unconfirmedError(cmp.Or(open, late, undone, renewing)), rested); err != nil {
 		return newError("close", "", err)
 	}
@@ -148,8 +153,17 @@ func (c *Client) markClosed() (holds []*hold, first bool) {
 }
 
 // releaseAll gives back the holds, which are over, together. Those that must be held
-// for longer follow in their time.
-func (c *Client) releaseAll(ctx context.Context, holds []*hold) {
+// for longer follow in their time. It tells the hook Closed of each, and notes the
+// first panic of that.
+func (c *Client) releaseAll(ctx context.Context, holds []*hold, hook *atomic.Pointer[hookPanic]) {
+	tell := func(h *hold, err error) {
+		defer func() {
+			if v := recover(); v != nil {
+				hook.CompareAndSwap(nil, &hookPanic{v})
+			}
+		}()
+		h.tellEnds(ctx, &reason{ErrClosed, err})
+	}
 	var resting []*hold
 	holds = slices.DeleteFunc(holds, func(h *hold) bool {
 		if h.minHoldLeft() <= 0 {
@@ -160,11 +174,10 @@ func (c *Client) releaseAll(ctx context.Context, holds []*hold) {
 	})
 	c.releaseHolds(ctx, holds, func(h *hold, err error) {
 		h.noteReleased(err)
-		h.tellEnds(ctx, &reason{ErrClosed, err})
+		tell(h, err)
 	})
 	forEach(len(resting), releasers, func(i int) {
-		err := resting[i].releaseAfterMinHold(ctx)
-		resting[i].tellEnds(ctx, &reason{ErrClosed, err})
+		tell(resting[i], resting[i].releaseAfterMinHold(ctx))
 	})
 }
 

@@ -535,7 +535,7 @@ type queueObserver struct {
 	panic      atomic.Pointer[hookPanic]
 }
 
-// A hookPanic is what the hook has panicked with in a goroutine of the backend's.
+// A hookPanic is what a hook has panicked with in another goroutine than the caller's.
 type hookPanic struct{ value any }
 
 // queueObserver returns the observer of r on l, nil if r is told to no hook.

@@ -125,6 +125,43 @@ func panics(f func()) (value any) {
 	return nil
 }
 
+// A hook Closed that panics keeps Close neither from the other locks nor from the
+// backend, and panics on in Close, also where locks are given back one by one.
+func TestClosedHookPanics(t *testing.T) {
+	server := memory.NewServer()
+	bySession, _ := newBySession(server)
+	for name, b := range map[string]backend.Backend{"Together": memory.New(server), "OneByOne": bySession} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var told atomic.Int32
+				c, err := dlock.New(b, &dlock.Options{Hooks: dlock.Hooks{Closed: func(context.Context, dlock.ClosedEvent) {
+					if told.Add(1) == 1 {
+						panic("closed")
+					}
+				}}})
+				is(t, err, nil)
+				for _, name := range []string{"x", "y", "z"} {
+					lock(t, c.Mutex(name))
+				}
+				lock(t, c.Mutex("rest", dlock.WithMinHold(time.Millisecond)))
+				if v := panics(func() { _ = c.Close(t.Context()) }); v != "closed" {
+					t.Errorf("Close panicked with %v, want that of the hook", v)
+				}
+				if n := told.Load(); n != 4 {
+					t.Errorf("Closed was called for %d leases, want 4", n)
+				}
+				time.Sleep(time.Millisecond)
+				other := client(t, memory.New(server), dlock.Options{})
+				for _, name := range []string{"x", "y", "z", "rest"} {
+					l, err := other.Mutex(name).TryLock(t.Context())
+					is(t, err, nil)
+					unlock(t, l)
+				}
+			})
+		})
+	}
+}
+
 // A hook that panics leaves the lock as if it had not been called, and panics on in
 // the call that it is called for.
 func TestHooksThatPanic(t *testing.T) {
@@ -198,8 +235,10 @@ func TestHooksThatPanic(t *testing.T) {
 		panicsWith("released", func() { _ = lease.Unlock(t.Context()) })
 		free()
 		lease = lock(t, m)
-		done := queueUp(t, m, 1, func(l *dlock.Lease) { unlock(t, l) })
+		told := make(chan struct{})
+		done := queueUp(t, m, 1, func(l *dlock.Lease) { <-told; unlock(t, l) })
 		panicsWith("released", func() { _ = lease.Unlock(t.Context()) })
+		close(told)
 		done.Wait()
 		free()
 		ledger.isBalanced(t)

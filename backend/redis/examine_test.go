@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/server"
 )
 
 func TestMemoryLoss(t *testing.T) {
@@ -61,4 +62,48 @@ func (w *warnings) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.text.String()
+}
+
+// TestExamineServers looks at servers that are well but for one thing.
+func TestExamineServers(t *testing.T) {
+	durable := server.Redis{AppendOnly: true}
+	with := func(args ...string) server.Redis { return server.Redis{AppendOnly: true, Args: args} }
+	for name, c := range map[string]struct {
+		kind server.Redis
+		url  string // behind the address
+		do   []any
+		want backend.Level
+		also string // what else is not as it should be because of that
+	}{
+		"":         {kind: durable},
+		"eviction": {kind: with("--maxmemory", "1gb", "--maxmemory-policy", "allkeys-lru"), want: backend.Warning},
+		"restart":  {kind: server.Redis{}, want: backend.Warning},
+		"memory":   {kind: with("--maxmemory", "1000kb", "--maxmemory-policy", "noeviction"), want: backend.Warning, also: "scripts"},
+		"replicas": {kind: durable, url: "?dlock.replicas=1", want: backend.Fault},
+		"names":    {kind: durable, do: []any{"acl", "setuser", "default", "-scan"}, want: backend.Warning},
+		"messages": {kind: durable, do: []any{"acl", "setuser", "default", "resetchannels"}, want: backend.Warning, also: "scripts"},
+		"scripts":  {kind: durable, do: []any{"acl", "setuser", "default", "-hset"}, want: backend.Fault},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server.Start(t, c.kind)
+			client := openURL(t, "redis://"+s.Addr()+c.url, nil)
+			if c.do != nil {
+				must[any](t)(plainClient(t, s).Do(within(t), c.do...).Result())
+			}
+			levels := make(map[string]backend.Level)
+			must[any](t)(nil, client.Examine(within(t), func(f backend.Finding) { levels[f.Subject] = max(f.Level, levels[f.Subject]) }))
+			if levels[name] != c.want {
+				t.Errorf("%s is %v, want %v", name, levels[name], c.want)
+			}
+			for subject, level := range levels {
+				if level > backend.OK && subject != name && subject != c.also {
+					t.Errorf("%s is %v", subject, level)
+				}
+			}
+			if len(levels) < 9 {
+				t.Errorf("few subjects: %v", levels)
+			}
+		})
+	}
 }

@@ -49,8 +49,9 @@ type Inspector interface {
 
 // A Breaker is a Backend whose server can take a hold away from a holder that is alive.
 type Breaker interface {
-	// Break ends the exclusive hold of that name if its token is still token, or all
-	// shared holds that were granted under it. The next in line gets the lock at
+	// Break ends the exclusive hold of that name if its token is still token, or is one
+	// that goroutines of its client may have passed it on with, or all shared holds that
+	// were granted under it. The next in line gets the lock at
 	// once, under a greater token. A holder hears of it by its next renewal at the
 	// latest, as ErrLost. Break reports ErrNotHeld if there is no such hold.
 	Break(ctx context.Context, name string, token uint64) error

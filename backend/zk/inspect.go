@@ -81,7 +81,8 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 }
 
 // Break implements backend.Breaker: it deletes the holder's node. The tokens of the
-// goroutines that have passed a hold on all stand for it.
+// goroutines that have passed a hold on all stand for it. The holder's ErrLost does not
+// say that it was Break: a node that is deleted does not tell by whom.
 func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	unsure := false // an earlier try may have deleted the node
 	_, err := query(ctx, b, func(s *session) (none struct{}, err error) {

@@ -352,8 +352,11 @@ func (c *Client) tellCall(ctx context.Context, name string, r request, acquire f
 func (t *call) run(ctx context.Context, r request, acquire func(context.Context, request) (*Lease, error)) (*Lease, error) {
 	if f := t.hooks.Acquiring; f != nil {
 		with := f(t.ctx, AcquiringEvent{Op: t.op, Name: t.name, Shared: t.shared})
-		if with != nil && ctx != nil {
-			ctx, t.ctx = with, with
+		if with != nil {
+			t.ctx = with // of a call with a nil context, too: NotAcquired ends what Acquiring began
+			if ctx != nil {
+				ctx = with
+			}
 		}
 	}
 	returned := false

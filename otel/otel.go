@@ -101,9 +101,11 @@ func systemOf(scheme string) string {
 		return "postgresql"
 	case scheme == "zk":
 		return "zookeeper"
+	case scheme == "etcds":
+		return "etcd"
 	}
 	base, _, _ := strings.Cut(scheme, "+")
-	return strings.TrimSuffix(base, "s")
+	return base
 }
 
 // A telemetry is what the hooks of one call of Hooks share.
@@ -141,6 +143,10 @@ func Hooks(o ...Option) dlock.Hooks {
 	}
 	t.tracer = t.tracers.Tracer(Scope)
 	t.makeInstruments(t.meters.Meter(Scope))
+	if !t.named {
+		t.beginLosses(context.Background(), "", false)
+		t.beginLosses(context.Background(), "", true)
+	}
 	return dlock.Hooks{
 		Acquiring:     t.acquiring,
 		Waiting:       t.waiting,
@@ -157,6 +163,14 @@ func Hooks(o ...Option) dlock.Hooks {
 		Closed: func(ctx context.Context, e dlock.ClosedEvent) {
 			t.end(ctx, ending{"closed", e.Name, e.Shared, e.Lease, e.Age, "", e.Err})
 		},
+	}
+}
+
+// beginLosses has the counters of losses be 0 before the first loss. Prometheus sees no
+// increase of a counter that begins with 1, and an alert would miss that loss.
+func (t *telemetry) beginLosses(ctx context.Context, name string, shared bool) {
+	for _, cause := range []dlock.LossCause{dlock.LossExpired, dlock.LossMaxHold, dlock.LossBroken, dlock.LossTaken} {
+		t.losses.Add(ctx, 0, t.attrs(name, shared, CauseKey.String(string(cause))))
 	}
 }
 
@@ -181,6 +195,9 @@ func (t *telemetry) acquired(ctx context.Context, e dlock.AcquiredEvent) {
 	t.endWait(ctx, e.Queued, mode)
 	t.acquireDuration.Record(ctx, e.Waited.Seconds(), t.attrs(e.Name, e.Shared, OutcomeKey.String("acquired")))
 	t.leases.Add(ctx, 1, mode)
+	if t.named {
+		t.beginLosses(ctx, e.Name, e.Shared)
+	}
 	if e.HandOver != dlock.NoHandOver {
 		t.handOvers.Add(ctx, 1, t.attrs(e.Name, e.Shared, HandOverKey.String(string(e.HandOver))))
 	}

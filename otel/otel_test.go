@@ -217,6 +217,7 @@ func TestServer(t *testing.T) {
 		"etcds://a:1,b:2":                 "db.system.name=etcd,server.address=a:1\\,b:2",
 		"zk://[::1]:2181":                 "db.system.name=zookeeper,server.address=::1,server.port=2181",
 		"file:///var/lock":                "db.system.name=file",
+		"nats://h:4222":                   "db.system.name=nats,server.address=h,server.port=4222",
 		"redis+cluster://u:p@a:1/?x=y":    "db.system.name=redis,server.address=a,server.port=1",
 		"not a URL, with a password p@ss": "",
 	} {
@@ -225,6 +226,43 @@ func TestServer(t *testing.T) {
 		if _, ok := p.metrics()[series]; !ok {
 			t.Errorf("%s: want %s, there are %v", url, series, p.metrics())
 		}
+	}
+}
+
+// TestLossesBeginAtZero has the series of each loss exist before the first: Prometheus'
+// increase() does not see a counter that begins with 1, and an alert misses that loss.
+func TestLossesBeginAtZero(t *testing.T) {
+	for _, named := range []bool{false, true} {
+		var o []dlockotel.Option
+		format := "dlock.lease.losses{dlock.cause=%s,dlock.mode=exclusive}"
+		if named {
+			o = append(o, dlockotel.WithLockNames())
+			format = "dlock.lease.losses{dlock.cause=%s,dlock.lock.name=x,dlock.mode=exclusive}"
+		}
+		p := newProbe(t, o...)
+		c, _ := p.client(10 * time.Second)
+		p.lock(c.Mutex("x"))
+		got := p.metrics()
+		for _, cause := range []dlock.LossCause{dlock.LossExpired, dlock.LossMaxHold, dlock.LossBroken, dlock.LossTaken} {
+			series := fmt.Sprintf(format, cause)
+			if n, ok := got[series]; !ok || n != 0 {
+				t.Errorf("names %v: %s is %v, there: %v", named, series, n, ok)
+			}
+		}
+	}
+}
+
+// TestSpanOfACallWithoutContextEnds has the span of a call with a nil context end as
+// that of any call that fails.
+func TestSpanOfACallWithoutContextEnds(t *testing.T) {
+	p := newProbe(t)
+	c, _ := p.client(10 * time.Second)
+	var none context.Context
+	if _, err := c.Mutex("x").Lock(none); err == nil {
+		t.Fatal("locked without a context")
+	}
+	if n := len(p.spans.GetSpans()); n != 1 {
+		t.Errorf("%d spans have ended, want 1", n)
 	}
 }
 

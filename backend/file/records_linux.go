@@ -59,6 +59,20 @@ func findLock(l *lockFile, mode backend.Mode, first, last int64) (at, length int
 	return max(r.Start, first), r.Len, nil
 }
 
+// pauseOfLooks is how often a waiter looks who is first: each time that it is woken.
+func pauseOfLooks(time.Duration) time.Duration { return 0 }
+
+// firstLock returns the first byte from first to last that another has a lock of, or last.
+func firstLock(l *lockFile, first, last int64) (int64, error) {
+	for {
+		before, length, err := findLock(l, backend.Exclusive, first, last-1)
+		if length == 0 || err != nil {
+			return last, err
+		}
+		last = before
+	}
+}
+
 func rangeType(mode backend.Mode) int16 {
 	if mode == backend.Shared {
 		return unix.F_RDLCK

@@ -186,19 +186,12 @@ func (l *lockFile) removeDirectory(dir string) {
 	if l.dir.remove(dir) == nil {
 		return
 	}
-	hasJoin, inUse := false, false
-	err := l.eachTicket(func(path string) bool {
-		if filepath.Base(path) == joinName {
-			hasJoin = true
-			return true
-		}
-		inUse = l.isAlive(path)
-		return !inUse
-	})
-	if inUse || err != nil {
+	paths, err := l.tickets()
+	join := filepath.Join(dir, joinName)
+	if err != nil || slices.ContainsFunc(paths, func(path string) bool { return path != join && l.isAlive(path) }) {
 		return
 	}
-	if hasJoin {
+	if slices.Contains(paths, join) {
 		t, err := l.newTicket(dir, joinByte, backend.Exclusive)
 		if t.file == nil || err != nil {
 			return
@@ -217,7 +210,8 @@ func (p *positions) end(l *lockFile) {
 }
 
 // findLock returns where in the bytes from first to last another has a lock that keeps
-// one of mode out: any such lock. Its length is 0 if there is none.
+// one of mode out: the last such lock. Its length is 0 if there is none. Who waits thus
+// looks at who is just before, and looks again at all tickets only when that one is gone.
 func findLock(l *lockFile, mode backend.Mode, first, last int64) (at, length int64, err error) {
 	matches := func(path string) (int64, bool) {
 		t, ok := parseTicketName(filepath.Base(path))
@@ -230,42 +224,55 @@ func findLock(l *lockFile, mode backend.Mode, first, last int64) (at, length int
 	if at, ok := matches(*seen); ok && l.isAlive(*seen) {
 		return at, 1, nil
 	}
-	err = l.eachTicket(func(path string) bool {
-		found, ok := matches(path)
-		if ok && l.isAlive(path) {
-			at, length, *seen = found, 1, path
+	paths, err := l.tickets()
+	for _, path := range slices.Backward(paths) {
+		if at, ok := matches(path); ok && l.isAlive(path) {
+			*seen = path
+			return at, 1, nil
 		}
-		return length == 0
-	})
-	return at, length, err
+	}
+	return 0, 0, err
 }
 
-// eachTicket calls do with the path of each ticket, in the order of their bytes, until
-// it reports false.
-func (l *lockFile) eachTicket(do func(path string) bool) error {
+// pauseOfLooks is how often a waiter looks who is first, of those that are skipped after
+// timeout: seldom, because it reads the whole directory.
+func pauseOfLooks(timeout time.Duration) time.Duration { return timeout / 8 }
+
+// firstLock returns the first byte from first to last that another has a lock of, or last.
+func firstLock(l *lockFile, first, last int64) (int64, error) {
+	paths, err := l.tickets()
+	for _, path := range paths {
+		t, ok := parseTicketName(filepath.Base(path))
+		if ok && t.at >= first && t.at < last && l.own[t.at].path != path && l.isAlive(path) {
+			return t.at, nil
+		}
+	}
+	return last, err
+}
+
+// tickets returns the paths of all tickets, in the order of their bytes.
+func (l *lockFile) tickets() ([]string, error) {
 	dir, err := l.ticketDirectory()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	list, err := l.dir.root.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return systemError(err)
+		return nil, systemError(err)
 	}
 	defer list.Close()
 	names, err := list.Readdirnames(-1)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return systemError(err)
+		return nil, systemError(err)
 	}
 	slices.Sort(names)
-	for _, name := range names {
-		if !do(filepath.Join(dir, name)) {
-			break
-		}
+	for i, name := range names {
+		names[i] = filepath.Join(dir, name)
 	}
-	return nil
+	return names, nil
 }
 
 // isAlive reports whether the owner of a ticket lives, and removes that of the dead. An
@@ -288,13 +295,12 @@ func (l *lockFile) isAlive(path string) bool {
 // locksOf returns who holds the lock. It does not show other programs that have locked
 // the file.
 func locksOf(l *lockFile) (all []wholeLock) {
-	_ = l.eachTicket(func(path string) bool {
-		t, ok := parseTicketName(filepath.Base(path))
-		if ok && t.at == heldByte && l.isAlive(path) {
+	paths, _ := l.tickets()
+	for _, path := range paths {
+		if t, ok := parseTicketName(filepath.Base(path)); ok && t.at == heldByte && l.isAlive(path) {
 			all = append(all, wholeLock{t.pid, t.mode})
 		}
-		return !ok || t.at <= heldByte
-	})
+	}
 	return all
 }
 

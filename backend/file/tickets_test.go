@@ -94,6 +94,38 @@ func TestTicketsThatNobodyLooksForAreRemoved(t *testing.T) {
 	}
 }
 
+// TestNearestTicketIsWatched has who waits look at who is just before, so that not all who
+// wait read the whole directory when the first of them has had its turn.
+func TestNearestTicketIsWatched(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock.lock")
+	var all []*lockFile
+	for range 3 {
+		l, err := openLock(path, os.O_RDWR|os.O_CREATE)
+		must(t, err)
+		defer l.close()
+		all = append(all, l)
+	}
+	for i, l := range all[:2] {
+		ok, err := lockByte(l, backend.Exclusive, int64(100*(i+1)))
+		must(t, err)
+		if !ok {
+			t.Fatal("a byte that nobody has was refused")
+		}
+	}
+	for _, when := range []string{"first", "again"} {
+		if at, length, err := findLock(all[2], backend.Exclusive, 2, 299); at != 200 || length != 1 || err != nil {
+			t.Errorf("%s: found %d, %d, %v, not who is just before", when, at, length, err)
+		}
+	}
+	if at, err := firstLock(all[2], 2, 200); at != 100 || err != nil {
+		t.Errorf("the first is %d, %v", at, err)
+	}
+	unlockByte(all[0], 100)
+	if at, err := firstLock(all[2], 2, 200); at != 200 || err != nil {
+		t.Errorf("the first that is left is %d, %v", at, err)
+	}
+}
+
 // TestTicketsOfADeletedFile has those of a lock file that was deleted hold up nobody at
 // the file that took its place.
 func TestTicketsOfADeletedFile(t *testing.T) {

@@ -15,6 +15,7 @@ type waiter struct {
 	position int64         // the byte locked in the file; 0: none
 	stalled  int64         // the first position of the queue at a free lock; 0: none
 	since    time.Time     // when stalled was seen first
+	looked   time.Time     // when stalled was looked for last
 	wake     chan struct{} // look again
 	timer    *time.Timer   // wakes too; nil: never yet
 	hold     *hold
@@ -143,11 +144,15 @@ func (w *waiter) leaveQueue() {
 // watchFirst has nobody hold up the queue for good who is ahead, but stopped. A free
 // lock whose first waiter does not take it in time goes to the one after.
 func (w *waiter) watchFirst(c content, ahead int64) error {
+	if time.Since(w.looked) < pauseOfLooks(w.timeout) {
+		return nil
+	}
+	w.looked = time.Now()
 	if held, err := w.isHeld(backend.Exclusive); held || err != nil {
 		w.stalled = 0
 		return err
 	}
-	first, err := w.firstBefore(c, ahead)
+	first, err := firstLock(w.lockFile, c.firstInQueue(), ahead)
 	if first != w.stalled {
 		w.stalled, w.since = first, time.Now()
 	}
@@ -160,17 +165,6 @@ func (w *waiter) watchFirst(c content, ahead int64) error {
 	}
 	w.wakeAfter(w.timeout)
 	return w.skip(first)
-}
-
-// firstBefore returns the first position of the queue, of which at is one.
-func (w *waiter) firstBefore(c content, at int64) (int64, error) {
-	for {
-		before, length, err := findLock(w.lockFile, backend.Exclusive, c.firstInQueue(), at-1)
-		if length == 0 || err != nil {
-			return at, err
-		}
-		at = before
-	}
 }
 
 // skip takes the turn from the waiter at position. Only the holder of the lock may

@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -39,7 +40,7 @@ func main() {
 	if url == "" {
 		url = "memory://"
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	listener, err := net.Listen("tcp", *addr)
 	if err == nil {
@@ -54,6 +55,8 @@ func main() {
 
 // run works and serves until ctx ends.
 func run(ctx context.Context, url string, listener net.Listener) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	registry := prometheus.NewRegistry()
 	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry))
 	if err != nil {
@@ -78,7 +81,7 @@ func run(ctx context.Context, url string, listener net.Listener) error {
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 
 	var workers sync.WaitGroup
-	defer workers.Wait()
+	defer func() { stop(); workers.Wait() }()
 	for range 8 {
 		workers.Go(func() { work(ctx, client) })
 	}

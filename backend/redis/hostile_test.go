@@ -58,9 +58,9 @@ func (s *stranger) message(i int, name string) (channel, text string) {
 }
 
 // TestHostilePeer has somebody send clients 200,000 messages: nothing of it is believed,
-// and it costs them neither goroutines, nor memory, nor requests.
+// and it costs them neither goroutines, nor memory, nor requests. No other test runs
+// beside it: goroutines are counted.
 func TestHostilePeer(t *testing.T) {
-	t.Parallel()
 	const messages = 200_000
 	ctx := within(t)
 	s := server.Start(t, server.Redis{})
@@ -103,7 +103,6 @@ func TestHostilePeer(t *testing.T) {
 	evil.finish(ctx, b)
 	scripts, memory = scriptsOf(t, s)-scripts, heapInUse()-memory
 	t.Logf("%d goroutines, %d at most; %d scripts; %d KiB", goroutines, peak, scripts, memory>>10)
-	// Other tests run beside this one.
 	if peak > goroutines+1000 {
 		t.Errorf("%d goroutines, %d before", peak, goroutines)
 	}

@@ -72,11 +72,16 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 			return out, nil
 		}
 		from, after = from+page, next
+		backend.Sleep(ctx, pagePause)
 	}
 }
 
-// page is of how many readers, waiters or names a server tells at a time.
-const page = 1000
+// A server tells of so many readers, waiters or names at a time, in half a millisecond.
+// The pause between two pages leaves nine tenths of the server to others.
+const (
+	page      = 250
+	pagePause = 5 * time.Millisecond
+)
 
 // addParties adds those of a page. Readers that renew move between pages.
 func addParties(out *backend.Snapshot, a answer, readers map[string]bool) {
@@ -122,8 +127,8 @@ func (a answer) pairs(i int) iter.Seq2[string, int64] {
 	}
 }
 
-// Names implements backend.Inspector. It looks through all keys of the server, 1,000 at a
-// time.
+// Names implements backend.Inspector. It looks through all keys of the server, page by
+// page.
 func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		err := b.isUsable()
@@ -146,6 +151,9 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 					if !yield(name, nil) {
 						return
 					}
+				}
+				if more {
+					backend.Sleep(ctx, pagePause)
 				}
 			}
 		}

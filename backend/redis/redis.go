@@ -129,9 +129,9 @@
 // # Who holds a lock
 //
 // Inspect and Names ask only, and Inspect tells of one moment as long as there are no
-// more than 1,000 readers and 1,000 waiters. Since when a waiter waits is known, and since
+// more than 250 readers and 250 waiters. Since when a waiter waits is known, and since
 // when a writer holds the lock, but not since when a reader does. Names looks at
-// all keys of the database, 1,000 at a time, on each master of a cluster. A holder from
+// all keys of the database, page by page, on each master of a cluster. A holder from
 // which Break takes the lock away hears of it by a message, as a waiter hears of a grant,
 // or else with its renewal. The next token is then as high as any that the holder may have
 // handed on: it may be ahead of the clock by the rest of the lease, and for so long the

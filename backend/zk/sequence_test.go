@@ -25,6 +25,7 @@ func TestSequenceEnds(t *testing.T) {
 	first := connect(t, o, s.Addr())
 	unlock(t, lock(t, first.Mutex("m")))
 	seedSequence(t, s, rootOf(t)+"/m", math.MaxInt32-1)
+	recovers(t, first.Mutex("other"))
 
 	op := operator(t, s.Addr())
 	lease := lock(t, first.Mutex("m"))

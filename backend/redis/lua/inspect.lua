@@ -1,4 +1,4 @@
--- Says who holds a lock and who waits for it, 1,000 at a time. It only reads.
+-- Says who holds a lock and who waits for it, 250 at a time. It only reads.
 --
 -- KEYS  S R Q A
 -- ARGV  how many readers were told before, the rank of the last waiter that was
@@ -14,18 +14,18 @@ if not holder or expiry <= now then
 end
 local told, readers, waiters = {}, {}, {}
 if not s[1] then
-  told = redis.call('ZREVRANGE', R, from, from + 999, 'WITHSCORES')
+  told = redis.call('ZREVRANGE', R, from, from + 249, 'WITHSCORES')
 end
 for i = 1, #told, 2 do
   if tonumber(told[i + 1]) > now then
     readers[#readers + 1], readers[#readers + 2] = told[i], told[i + 1]
   end
 end
-local queue = redis.call('ZRANGEBYSCORE', Q, '(' .. after, '+inf', 'WITHSCORES', 'LIMIT', 0, 1000)
+local queue = redis.call('ZRANGEBYSCORE', Q, '(' .. after, '+inf', 'WITHSCORES', 'LIMIT', 0, 250)
 for i = 1, #queue, 2 do
   if tonumber(redis.call('ZSCORE', A, queue[i]) or 0) > now then
     waiters[#waiters + 1], waiters[#waiters + 2] = queue[i], queue[i + 1]
   end
 end
-local more = (#told == 2000 or #queue == 2000) and 1 or 0
+local more = (#told == 500 or #queue == 500) and 1 or 0
 return {us, holder, tonumber(s[2] or 1), expiry, tonumber(s[4] or 0), readers, waiters, queue[#queue] or after, more}

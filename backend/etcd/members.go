@@ -14,9 +14,6 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// statusTimeout is how long a member may take to say that it is there.
-const statusTimeout = time.Second
-
 // A memberCheck finds the members that are silent. gRPC gives requests to one member after
 // another, and goes on giving them to one that has fallen silent until its connection is
 // given up, 13 seconds later with the settings of an URL. A request that is sent again may
@@ -64,7 +61,7 @@ func (m *memberCheck) run(b *Backend) {
 // those that know none are not counted: they are cut off from the others.
 func (m *memberCheck) answering(b *Backend) []string {
 	statuses := make([]*pb.StatusResponse, len(m.endpoints))
-	ctx, cancel := context.WithTimeout(b.ctx, statusTimeout)
+	ctx, cancel := context.WithTimeout(b.ctx, b.statusTimeout())
 	defer cancel()
 	var all sync.WaitGroup
 	for i, endpoint := range m.endpoints {
@@ -79,6 +76,15 @@ func (m *memberCheck) answering(b *Backend) []string {
 		}
 	}
 	return out
+}
+
+// statusTimeout is how long a member may take to say that it is there: a connection is
+// made for that, with four round trips where it is encrypted.
+func (b *Backend) statusTimeout() time.Duration {
+	if b.lastAnswer.Load() == 0 {
+		return minTimeout
+	}
+	return 4 * b.roundTrip.Limit(minTimeout/4, maxTimeout)
 }
 
 func hasLeader(s *pb.StatusResponse) bool { return s.GetLeader() != 0 }

@@ -174,19 +174,32 @@ func (t *telemetry) beginLosses(ctx context.Context, name string, shared bool) {
 	}
 }
 
-type callerKey struct{}
+// A callKey finds the spans of a call in its context. Other hooks that are joined with
+// these may have put a span there that is not ours to end.
+type callKey struct{ *telemetry }
 
-// acquiring begins the span of a call. The context keeps the caller's own span: a hold
-// is no part of the call that has got it.
+// callSpans are the span of a call, and its caller's: a hold is no part of the call that
+// has got it.
+type callSpans struct{ own, caller trace.Span }
+
+// acquiring begins the span of a call.
 func (t *telemetry) acquiring(ctx context.Context, e dlock.AcquiringEvent) context.Context {
-	ctx = context.WithValue(ctx, callerKey{}, trace.SpanFromContext(ctx))
+	caller := trace.SpanFromContext(ctx)
 	attrs := append(t.spanAttrs(e.Name, e.Shared), OpKey.String(e.Op))
-	ctx, _ = t.tracer.Start(ctx, "dlock acquire", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attrs...))
-	return ctx
+	ctx, own := t.tracer.Start(ctx, "dlock acquire", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attrs...))
+	return context.WithValue(ctx, callKey{t}, callSpans{own, caller})
+}
+
+// spanOf returns the span of a call, and one that does nothing for any other context.
+func (t *telemetry) spanOf(ctx context.Context) trace.Span {
+	if c, ok := ctx.Value(callKey{t}).(callSpans); ok {
+		return c.own
+	}
+	return trace.SpanFromContext(context.Background())
 }
 
 func (t *telemetry) waiting(ctx context.Context, e dlock.WaitingEvent) {
-	trace.SpanFromContext(ctx).AddEvent("queued", trace.WithAttributes(NameKey.String(e.Lock)))
+	t.spanOf(ctx).AddEvent("queued", trace.WithAttributes(NameKey.String(e.Lock)))
 	t.waiters.Add(ctx, 1, t.attrs(e.Name, e.Shared))
 }
 
@@ -201,7 +214,7 @@ func (t *telemetry) acquired(ctx context.Context, e dlock.AcquiredEvent) {
 	if e.HandOver != dlock.NoHandOver {
 		t.handOvers.Add(ctx, 1, t.attrs(e.Name, e.Shared, HandOverKey.String(string(e.HandOver))))
 	}
-	span := trace.SpanFromContext(ctx)
+	span := t.spanOf(ctx)
 	span.SetAttributes(OutcomeKey.String("acquired"), QueuedKey.Bool(e.Queued), TokenKey.Int64(int64(e.Token)))
 	if e.HandOver != dlock.NoHandOver {
 		span.SetAttributes(HandOverKey.String(string(e.HandOver)))
@@ -223,8 +236,8 @@ func (t *telemetry) startHold(ctx context.Context, call trace.SpanContext, e dlo
 	if ok && !e.Nested {
 		links = append(links, trace.Link{SpanContext: last, Attributes: []attribute.KeyValue{attribute.String("dlock.link", "previous hold")}})
 	}
-	if caller, ok := ctx.Value(callerKey{}).(trace.Span); ok {
-		ctx = trace.ContextWithSpan(ctx, caller)
+	if c, ok := ctx.Value(callKey{t}).(callSpans); ok {
+		ctx = trace.ContextWithSpan(ctx, c.caller)
 	}
 	attrs := append(t.spanAttrs(e.Name, e.Shared), TokenKey.Int64(int64(e.Token)), NestedKey.Bool(e.Nested))
 	_, span := t.tracer.Start(ctx, "dlock hold", trace.WithLinks(links...), trace.WithAttributes(attrs...))
@@ -241,7 +254,7 @@ func (t *telemetry) startHold(ctx context.Context, call trace.SpanContext, e dlo
 
 func (t *telemetry) notAcquired(ctx context.Context, e dlock.NotAcquiredEvent) {
 	t.endWait(ctx, e.Queued, t.attrs(e.Name, e.Shared))
-	span := trace.SpanFromContext(ctx)
+	span := t.spanOf(ctx)
 	span.SetAttributes(OutcomeKey.String(string(e.Outcome)), QueuedKey.Bool(e.Queued))
 	outcome := []attribute.KeyValue{OutcomeKey.String(string(e.Outcome))}
 	if e.Outcome == dlock.OutcomeFailed {

@@ -2,6 +2,7 @@ package dlockotel_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -343,5 +344,36 @@ func TestTraceOfAHandOver(t *testing.T) {
 	}
 	if !strings.Contains(string(readme), out.String()) {
 		t.Errorf("the README does not show this trace:\n%s", &out)
+	}
+}
+
+// TestSpansBesideOtherHooks has hooks that are joined with these start a span of their own
+// for a call: each ends its own span.
+func TestSpansBesideOtherHooks(t *testing.T) {
+	spans := tracetest.NewInMemoryExporter()
+	provider := trace.NewTracerProvider(trace.WithSyncer(spans))
+	tracer := provider.Tracer("other")
+	other := dlock.Hooks{Acquiring: func(ctx context.Context, _ dlock.AcquiringEvent) context.Context {
+		ctx, _ = tracer.Start(ctx, "other")
+		return ctx
+	}}
+	hooks := dlock.JoinHooks(dlockotel.Hooks(dlockotel.WithTracerProvider(provider)), other)
+	c, err := dlock.New(memory.New(nil), &dlock.Options{Hooks: hooks})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := c.Mutex("x").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(lease.Unlock(t.Context()), c.Close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	var ended []string
+	for _, s := range spans.GetSpans() {
+		ended = append(ended, s.Name)
+	}
+	if !slices.Equal(ended, []string{"dlock acquire", "dlock hold"}) {
+		t.Errorf("the spans that have ended are %q", ended)
 	}
 }

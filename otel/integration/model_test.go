@@ -93,7 +93,7 @@ func startRedis(t *testing.T) (func() backend.Backend, func(*rand.Rand)) {
 		for _, h := range state.Holders {
 			err = errors.Join(err, admin.Break(context.Background(), name, h.Token))
 		}
-		if err != nil && !errors.Is(err, dlock.ErrNotHeld) {
+		if err != nil && !errors.Is(err, dlock.ErrNotHeld) && !errors.Is(err, dlock.ErrUnavailable) { // a busy server breaks nothing
 			t.Error(err)
 		}
 	}

@@ -19,7 +19,7 @@ SHELL := /bin/bash
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-test: servers check ## install what is missing, then pass every test on every backend
+test: servers lint ## install what is missing, then pass every test on every backend
 	go test -p 6 -race -shuffle=on -timeout 30m $(LIBRARY)
 	$(MAKE) --jobs 2 --output-sync=line conformance modules
 
@@ -70,14 +70,17 @@ mutants: servers ## seed known bugs, each of which a test must catch: make mutan
 	go test -v -tags mutants -count=1 -timeout 60m -parallel 2 ./mutants -run TestMutants -mutant='$(MUTANT)' | \
 		grep --line-buffered -vE '^ *(=== |--- PASS|run_test)'
 
-check: ## what needs no server: format, vet (32 bits too), staticcheck, each go.mod
+lint: ## format, vet, staticcheck
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt'; exit 1; }
+	go run $(STATICCHECK) $(MODULE)/...
+	go vet $(MODULE)/...
+
+check: lint ## the same for 32 bits and other systems, and each module as its users have it
 	scripts/modules check
 	GOARCH=386 CGO_ENABLED=0 go vet $(LIBRARY) ./conformance
 	go vet -tags dlock_portable ./backend/file ./conformance
 	for system in darwin windows; do GOOS=$$system GOARCH=amd64 CGO_ENABLED=0 go vet ./backend/file; done
 	for system in darwin windows; do GOOS=$$system GOARCH=amd64 CGO_ENABLED=0 go build -o /dev/null ./cmd/dlock; done
-	go run $(STATICCHECK) $(MODULE)/...
 
 systems: ## build what people use for every system and processor that they have
 	for system in linux/amd64 linux/arm64 linux/386 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64 windows/386 \
@@ -124,4 +127,4 @@ up: ## start the servers of docker-compose.yml, for people who have Docker
 down: ## stop them and drop their data
 	docker compose down --volumes
 
-.PHONY: help test modules quick conformance versions examples portable chaos failovers soak simulate mutants check servers release-try release coverage bench compare fuzz up down
+.PHONY: help test modules quick conformance versions examples portable chaos failovers soak simulate mutants lint check servers release-try release coverage bench compare fuzz up down

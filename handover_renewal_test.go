@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend/memory"
+	"github.com/dlock-go/dlock/internal/renewal"
 )
 
 // A hold may be renewed at the very moment at which it is passed on: whoever is
@@ -30,7 +31,7 @@ func TestHandOverDuringRenewals(t *testing.T) {
 			default:
 			}
 			if h := held.Load(); h != nil {
-				h.Renewed(0)
+				h.Renewed(renewal.Lease{})
 			}
 		}
 	})

@@ -175,15 +175,15 @@ func (h *hold) overBy(kind error) bool {
 }
 
 // Renewed implements renewal.Owner.
-func (h *hold) Renewed(left time.Duration) (again bool) {
+func (h *hold) Renewed(before renewal.Lease) (again bool) {
 	h.watchForDrops()
 	c := h.lock.client
 	f := c.opts.Hooks.Renewed
 	if f == nil && !c.logsRenewals() {
 		return false
 	}
-	e := h.renewalEvent(left, nil)
-	if isLate(left, e.TTL) {
+	e := h.renewalEvent(before, nil)
+	if isLate(before) {
 		c.logRenewal(e)
 	}
 	if f != nil {
@@ -193,28 +193,28 @@ func (h *hold) Renewed(left time.Duration) (again bool) {
 }
 
 // RenewalFailed implements renewal.Owner.
-func (h *hold) RenewalFailed(left time.Duration, cause error) {
+func (h *hold) RenewalFailed(now renewal.Lease, cause error) {
 	c := h.lock.client
 	f := c.opts.Hooks.RenewalFailed
 	if f == nil && !c.logsRenewals() {
 		return
 	}
-	e := h.renewalEvent(left, cause)
+	e := h.renewalEvent(now, cause)
 	c.logRenewal(e)
 	if f != nil {
 		f(e)
 	}
 }
 
-func (h *hold) renewalEvent(left time.Duration, cause error) RenewalFailedEvent {
+func (h *hold) renewalEvent(lease renewal.Lease, cause error) RenewalFailedEvent {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return RenewalFailedEvent{
 		Name:   h.lock.name(),
 		Shared: h.item.Hold.Mode == backend.Shared,
 		Token:  h.item.Hold.Token,
-		Left:   left,
-		TTL:    h.item.Hold.TTL,
+		Left:   lease.Left,
+		TTL:    lease.Granted,
 		Err:    cause,
 	}
 }

@@ -146,13 +146,14 @@ const (
 	OutcomeFailed Outcome = "failed"
 )
 
-// A RenewedEvent is about a hold that was prolonged.
+// A RenewedEvent is about a hold that was prolonged. When all is well, from half to two
+// thirds of TTL are left. Left and TTL are 0 where there is no lease, as on files.
 type RenewedEvent struct {
 	Name   string // of one lock, also if the hold is part of a multi-lock
 	Shared bool   // the hold is a reader's by now
 	Token  uint64
 	Left   time.Duration // what was left of the lease before: the measure to watch, as it falls before locks are lost
-	TTL    time.Duration // the length of the lease
+	TTL    time.Duration // the length of that lease, as the server granted it, whatever was asked for
 }
 
 // A RenewalFailedEvent is about a hold that was not prolonged.
@@ -160,8 +161,8 @@ type RenewalFailedEvent struct {
 	Name   string // as in RenewedEvent
 	Shared bool
 	Token  uint64
-	Left   time.Duration // what is left of the lease: the hold is lost then
-	TTL    time.Duration // the length of the lease
+	Left   time.Duration // what is left of the lease: the hold is lost then, or before by WithMaxHold
+	TTL    time.Duration // as in RenewedEvent
 	Err    error
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/renewal"
 )
 
 // The attributes of what is logged are those of the metrics and spans of package
@@ -71,9 +72,9 @@ func (l *Lease) logTermEnd(err error) {
 // logsRenewals reports whether somebody reads of late renewals.
 func (c *Client) logsRenewals() bool { return c.log.Enabled(context.Background(), slog.LevelWarn) }
 
-// isLate reports whether a hold was renewed late that had left of its TTL. Two thirds are
-// left when all is well.
-func isLate(left, ttl time.Duration) bool { return left < ttl/2 }
+// isLate reports whether a hold with that lease was renewed late. Two thirds are left when
+// all is well, less the margin of the deadline.
+func isLate(l renewal.Lease) bool { return l.Left < l.Granted/2 }
 
 // logRenewal logs an attempt at a renewal that was late or that failed with e.Err, if no
 // other was logged lately: a server that is slow is slow for all locks.
@@ -89,7 +90,10 @@ func (c *Client) logRenewal(e RenewalFailedEvent) {
 	if e.Err == nil {
 		msg = "lock renewed late"
 	}
-	attrs := append(lockAttrs(e.Name, e.Shared, e.Token), slog.Duration("left", e.Left), slog.Duration("ttl", e.TTL), slog.Int("skipped", skipped))
+	attrs := append(lockAttrs(e.Name, e.Shared, e.Token), slog.Int("skipped", skipped))
+	if e.TTL > 0 {
+		attrs = append(attrs, slog.Duration("left", e.Left), slog.Duration("ttl", e.TTL))
+	}
 	attrs = withError(attrs, e.Err)
 	c.janitor.Go(func(context.Context) { c.logAttrs(slog.LevelWarn, msg, attrs) }) // a slow logger holds up no renewal
 }

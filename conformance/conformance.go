@@ -126,6 +126,7 @@ var properties = []property{
 	{"Keep/MinHold", keepMinHold, false},
 	{"Keep/MinHoldAtClose", keepMinHoldAtClose, false},
 	{"Keep/SurvivesBlip", keepSurvivesBlip, false},
+	{"Keep/TellsOfTheLease", keepTellsOfTheLease, false},
 	{"Keep/TenThousand", keepTenThousand, quiet},
 	{"Keep/BusyCPU", keepBusyCPU, quiet},
 	{"Keep/CancelledParent", keepCancelledParent, false},

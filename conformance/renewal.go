@@ -124,6 +124,27 @@ func keepSurvivesBlip(s *scenario) {
 	s.unlock(lease)
 }
 
+// keepTellsOfTheLease renews a hold until a renewal was in time by what it tells: at least
+// half of the lease that the server has granted was left, or the hold has no lease.
+func keepTellsOfTheLease(s *scenario) {
+	if s.unable(!slices.Contains(s.Optional, "Renewer"), "Renewer") {
+		return
+	}
+	renewed := make(chan dlock.RenewedEvent, 1000)
+	p := s.openWith(dlock.Options{Hooks: dlock.Hooks{Renewed: func(e dlock.RenewedEvent) { renewed <- e }}})
+	lease := s.locked(p.Mutex(s.name))
+	for inTime := false; !inTime; {
+		select {
+		case e := <-renewed:
+			s.must(e.Left >= 0 && e.Left <= e.TTL, "%v were left of a lease of %v", e.Left, e.TTL)
+			inTime = e.Left >= e.TTL/2
+		case <-s.ctx.Done():
+			s.Fatal("no renewal was in time")
+		}
+	}
+	s.unlock(lease)
+}
+
 func keepTenThousand(s *scenario) {
 	n := min(10_000, cmp.Or(s.MostHolds, 10_000))
 	const workers = 64

@@ -113,12 +113,12 @@ func (b *batch) endAt(lead moment) moment {
 	return b.until - min(lead, moment(b.span/leadPart))
 }
 
-// left is how much of the lease is left, zero if it has none.
-func (b *batch) left(at moment) time.Duration {
-	if b.limit() == never {
-		return 0
+// leaseAt is what there is of the lease of its holds.
+func (b *batch) leaseAt(at moment) Lease {
+	if b.until == never {
+		return Lease{}
 	}
-	return time.Duration(max(b.limit()-at, 0))
+	return Lease{Granted: b.lease, Left: time.Duration(max(b.until-at, 0))}
 }
 
 // slack is how much is left until the holds are ended, as a part of what they had
@@ -141,7 +141,7 @@ func (b *batch) retryBatch(at moment) *batch {
 	n.backoff.Min, n.backoff.Max = max(b.lease/50, time.Millisecond), max(b.lease/10, 2*time.Millisecond)
 	pause := n.backoff.Next()
 	if b.limit() != never {
-		pause = max(min(pause, b.left(at)/4), time.Millisecond)
+		pause = max(min(pause, time.Duration(b.limit()-at)/4), time.Millisecond)
 	}
 	n.due = at + moment(pause)
 	return n

@@ -189,7 +189,7 @@ func TestTellsOnlyWhoWantsToKnow(t *testing.T) {
 // indifferent wants to know of one renewal.
 type indifferent struct{ *owner }
 
-func (o *indifferent) Renewed(left time.Duration) bool {
-	o.owner.Renewed(left)
+func (o *indifferent) Renewed(l Lease) bool {
+	o.owner.Renewed(l)
 	return false
 }

@@ -10,9 +10,9 @@ import (
 
 type deaf struct{}
 
-func (deaf) Over(error) bool                    { return false }
-func (deaf) Renewed(time.Duration) bool         { return false }
-func (deaf) RenewalFailed(time.Duration, error) {}
+func (deaf) Over(error) bool            { return false }
+func (deaf) Renewed(Lease) bool         { return false }
+func (deaf) RenewalFailed(Lease, error) {}
 
 // BenchmarkRenewal renews one of 10,000 holds: it finds that it is due, and takes
 // the answer. The time for that passes in the figures alone.

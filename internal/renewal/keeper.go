@@ -33,14 +33,21 @@ type Owner interface {
 	// hold was over before.
 	Over(cause error) bool
 
-	// Renewed says that the hold was proven anew, when left remained of the
-	// lease before. It returns whether to tell of the next time too; if not,
+	// Renewed says that the hold was proven anew, and what there was of the lease
+	// before. It returns whether to tell of the next time too; if not,
 	// Item.Tell has it told again. To tell costs as much as to renew.
-	Renewed(left time.Duration) (again bool)
+	Renewed(before Lease) (again bool)
 
 	// RenewalFailed says that an attempt to prove the hold had no success because
-	// of cause. Left remains of the lease; there will be another attempt.
-	RenewalFailed(left time.Duration, cause error)
+	// of cause, and what there is of the lease. There will be another attempt.
+	RenewalFailed(now Lease, cause error)
+}
+
+// A Lease is for how long a hold is believed in without a further proof. It is zero where
+// the server keeps the hold for as long as its holder lives.
+type Lease struct {
+	Granted time.Duration // by the server, at the last proof
+	Left    time.Duration // until the deadline; the longest hold allowed does not count
 }
 
 // A Loss is a hold that is over, and why.

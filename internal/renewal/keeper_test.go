@@ -60,14 +60,14 @@ func newOwner() *owner {
 
 func (o *owner) Over(error) bool { return true }
 
-func (o *owner) Renewed(left time.Duration) bool {
-	o.renewed <- left
+func (o *owner) Renewed(l Lease) bool {
+	o.renewed <- l.Left
 	return true
 }
 
-func (o *owner) RenewalFailed(left time.Duration, cause error) {
+func (o *owner) RenewalFailed(l Lease, cause error) {
 	select {
-	case o.failed <- failure{left, cause}:
+	case o.failed <- failure{l.Left, cause}:
 	default:
 	}
 }

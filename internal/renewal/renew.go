@@ -251,7 +251,7 @@ func (k *Keeper) answer(c *call, h *backend.Hold, err error) {
 		return
 	}
 	b := it.batch.Load()
-	left, slack := b.left(now.at), b.slack(now.at, k.schedule.lead)
+	lease, slack := b.leaseAt(now.at), b.slack(now.at, k.schedule.lead)
 	cause := k.applyAnswer(it, now, err)
 	if cause == nil && err == nil {
 		k.notePressure(b, slack, now.at)
@@ -263,8 +263,8 @@ func (k *Keeper) answer(c *call, h *backend.Hold, err error) {
 	case cause != nil:
 		k.endHolds(Loss{it.owner, cause})
 	case err != nil && k.ctx.Err() == nil:
-		it.owner.RenewalFailed(left, err)
-	case err == nil && it.tell.Swap(false) && it.owner.Renewed(left):
+		it.owner.RenewalFailed(lease, err)
+	case err == nil && it.tell.Swap(false) && it.owner.Renewed(lease):
 		it.Tell()
 	}
 }

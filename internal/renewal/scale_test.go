@@ -22,10 +22,10 @@ func (f batchFunc) Renew(ctx context.Context, holds []*backend.Hold, report func
 // counter counts what becomes of many holds.
 type counter struct{ over, reported, renewed atomic.Int64 }
 
-func (c *counter) Over(error) bool            { c.over.Add(1); return true }
-func (c *counter) Renewed(time.Duration) bool { c.renewed.Add(1); return true }
+func (c *counter) Over(error) bool    { c.over.Add(1); return true }
+func (c *counter) Renewed(Lease) bool { c.renewed.Add(1); return true }
 
-func (c *counter) RenewalFailed(time.Duration, error) {}
+func (c *counter) RenewalFailed(Lease, error) {}
 
 // newCounting returns a keeper of holds whose owner is c.
 func newCounting(r backend.Renewer, c *counter) *Keeper {

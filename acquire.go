@@ -133,7 +133,7 @@ func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
 	}
 	if p := o.panicked(); p != nil {
 		if err == nil {
-			c.undo(ctx, func(ctx context.Context) { _ = lease.Unlock(ctx) })
+			c.undo(ctx, lease.discard)
 		}
 		panic(p.value)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -153,16 +154,26 @@ func (c *Client) markClosed() (holds []*hold, first bool) {
 }
 
 // releaseAll gives back the holds, which are over, together. Those that must be held
-// for longer follow in their time. It tells the hook Closed of each, and notes the
-// first panic of that.
+// for longer follow in their time. It tells the hook Closed of each, of a multi-lock when
+// all its locks are given back, and notes the first panic of that.
 func (c *Client) releaseAll(ctx context.Context, holds []*hold, hook *atomic.Pointer[hookPanic]) {
+	notePanic := func() {
+		if v := recover(); v != nil {
+			hook.CompareAndSwap(nil, &hookPanic{v})
+		}
+	}
+	var mu sync.Mutex
+	groups := make(map[*multiLease]error)
 	tell := func(h *hold, err error) {
-		defer func() {
-			if v := recover(); v != nil {
-				hook.CompareAndSwap(nil, &hookPanic{v})
+		defer notePanic()
+		for _, g := range h.tellEnds(ctx, &reason{ErrClosed, err}) {
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				err = newError("unlock", h.lock.name(), err)
 			}
-		}()
-		h.tellEnds(ctx, &reason{ErrClosed, err})
+			groups[g] = backend.Join(groups[g], err)
+		}
 	}
 	var resting []*hold
 	holds = slices.DeleteFunc(holds, func(h *hold) bool {
@@ -179,6 +190,12 @@ func (c *Client) releaseAll(ctx context.Context, holds []*hold, hook *atomic.Poi
 	forEach(len(resting), releasers, func(i int) {
 		tell(resting[i], resting[i].releaseAfterMinHold(ctx))
 	})
+	for g, err := range groups {
+		func() {
+			defer notePanic()
+			g.tellEnd(ctx, (&reason{ErrClosed, err}).on(g.lockName()))
+		}()
+	}
 }
 
 // noteUnconfirmed records whether the server has still to confirm the release of

@@ -109,6 +109,13 @@ func (e *entry) unlock(ctx context.Context) error {
 	return e.hold.releaseAfterMinHold(ctx)
 }
 
+// skipMinHold has the hold be released without waiting for its minimum, if e has taken it.
+func (e *entry) skipMinHold() {
+	if e.parent == nil {
+		e.hold.skipsMinHold.Store(true)
+	}
+}
+
 // leaveHold removes the lease from its hold. It reports whether it was the last one,
 // so that the caller must release the hold.
 func (e *entry) leaveHold(ctx context.Context) (last bool, err error) {

@@ -426,7 +426,7 @@ func (t *call) tellAcquired(l *Lease) {
 	defer func() {
 		t.openRecord(l, e, now)
 		if !called {
-			_ = l.Unlock(t.ctx)
+			l.discard(t.ctx)
 		}
 	}()
 	if f := t.hooks.Acquired; f != nil {
@@ -499,25 +499,23 @@ func (n *lifecycle) tellEnd(ctx context.Context, err error) {
 	}
 }
 
-// tellEnds calls the hooks for the ends of all open leases on h, which is over for r.
-func (h *hold) tellEnds(ctx context.Context, r *reason) {
+// tellEnds calls the hooks for the ends of all open leases on h, which is over for r. It
+// returns the multi-locks that some of them are part of, of which it tells nothing.
+func (h *hold) tellEnds(ctx context.Context, r *reason) (groups []*multiLease) {
 	if !h.lock.client.opts.Hooks.hasEndHooks() {
-		return
+		return nil
 	}
 	h.mu.Lock()
 	open := h.openLeases()
 	h.mu.Unlock()
 	for _, e := range open {
-		err := r.on(e.lockName())
-		e.tellEnd(ctx, err)
 		if g := e.group.Load(); g != nil {
-			cause := r.by
-			if r.kind == ErrLost {
-				cause = err // says which of the locks
-			}
-			g.tellEnd(ctx, (&reason{r.kind, cause}).on(g.lockName()))
+			groups = append(groups, g)
+			continue
 		}
+		e.tellEnd(ctx, r.on(e.lockName()))
 	}
+	return groups
 }
 
 // causeOf is what err says beyond its kind, or nil.
@@ -590,7 +588,7 @@ func (c *Client) callWaiting(ctx context.Context, n *queueObserver, q *queue, w 
 			return
 		}
 		if lease, _, _ := c.withdraw(ctx, q, w, errHookPanicked); lease != nil {
-			_ = lease.Unlock(ctx)
+			lease.discard(ctx)
 		}
 	}()
 	n.call.noteQueued(n.lockName)

@@ -671,3 +671,72 @@ func TestLostWhileAcquired(t *testing.T) {
 		}
 	})
 }
+
+// A call whose hook Acquired panics does not keep the lock, not even for the minimum hold.
+func TestAcquiredPanicsWithMinHold(t *testing.T) {
+	server := memory.NewServer()
+	bySession, _ := newBySession(server)
+	for name, b := range map[string]backend.Backend{"OnTheServer": memory.New(server), "InTheProcess": bySession} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				armed := true
+				a := client(t, b, dlock.Options{Hooks: dlock.Hooks{Acquired: func(context.Context, dlock.AcquiredEvent) {
+					if armed {
+						panic("acquired")
+					}
+				}}})
+				other := client(t, memory.New(server), dlock.Options{})
+				rest := dlock.WithMinHold(time.Hour)
+				for _, l := range []dlock.Locker{a.Mutex("x", rest), a.Multi([]string{"x", "y"}, rest)} {
+					armed = true
+					if v := panics(func() { _, _ = l.Lock(t.Context()) }); v != "acquired" {
+						t.Fatalf("panicked with %v", v)
+					}
+					armed = false
+					for _, name := range []string{"x", "y"} {
+						lease, err := other.Mutex(name).TryLock(t.Context())
+						is(t, err, nil)
+						unlock(t, lease)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A failingRelease is a server that does not confirm the release of one name.
+type failingRelease struct {
+	bySession
+	name string
+}
+
+func (b failingRelease) Release(ctx context.Context, h *backend.Hold) error {
+	if h.Name == b.name {
+		return backend.Fail(backend.ErrUnavailable, errors.New("as the test wants it"))
+	}
+	return b.bySession.Release(ctx, h)
+}
+
+// Closed tells of a multi-lock once all its locks are given back, with what went wrong,
+// whichever lock it was.
+func TestClosedTellsOfEachLockOfAMulti(t *testing.T) {
+	for _, failing := range []string{"x", "y", "z"} {
+		synctest.Test(t, func(t *testing.T) {
+			var r recorder
+			b, _ := newBySession(memory.NewServer())
+			c, err := dlock.New(failingRelease{b, failing}, &dlock.Options{TTL: time.Second, Hooks: r.hooks()})
+			is(t, err, nil)
+			lock(t, c.Multi([]string{"x", "y", "z"}))
+			lock(t, c.Mutex("other"))
+			_ = c.Close(t.Context())
+			for _, e := range events[dlock.ClosedEvent](t, &r, "closed", 2) {
+				if e.Name == "other" && e.Err == nil {
+					continue
+				}
+				if e.Name != "x y z" || !errors.Is(e.Err, dlock.ErrUnavailable) || !strings.Contains(e.Err.Error(), `"`+failing+`"`) {
+					t.Errorf("%s was not released, closed as %+v", failing, e)
+				}
+			}
+		})
+	}
+}

@@ -35,6 +35,7 @@ type leased interface {
 	wantedChan() <-chan struct{}
 	handOver() bool               // unlocks without the server, if that can be
 	unlock(context.Context) error // called once, by who ended the lease
+	skipMinHold()                 // has unlock not wait for the minimum hold
 	downgrade(context.Context) error
 	lockName() string
 	isShared() bool
@@ -189,6 +190,12 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	}
 	l.of.life().tellEnd(ctx, failed)
 	return failed
+}
+
+// discard unlocks a lease that no caller has received: its minimum hold has not begun.
+func (l *Lease) discard(ctx context.Context) {
+	l.of.skipMinHold()
+	_ = l.Unlock(ctx)
 }
 
 // Downgrade turns an exclusive lease into a shared one, with no moment at

@@ -50,6 +50,9 @@ func (c *Client) tellLost(_ context.Context, holds []*hold) {
 	for _, h := range holds {
 		r := h.over.Load()
 		h.logLost(r)
-		h.tellEnds(context.Background(), r)
+		for _, g := range h.tellEnds(context.Background(), r) {
+			lost := &reason{ErrLost, r.on(h.lock.name())} // says which of the locks
+			g.tellEnd(context.Background(), lost.on(g.lockName()))
+		}
 	}
 }

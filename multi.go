@@ -276,12 +276,14 @@ func (a *multiLease) unlock(ctx context.Context) error {
 // discard unlocks a lease that no caller has received.
 func (a *multiLease) discard(ctx context.Context) {
 	a.end()
-	for _, part := range a.members() {
-		if part.parent == nil {
-			part.hold.skipsMinHold.Store(true)
-		}
-	}
+	a.skipMinHold()
 	_ = a.unlock(ctx)
+}
+
+func (a *multiLease) skipMinHold() {
+	for _, part := range a.members() {
+		part.skipMinHold()
+	}
 }
 
 func (a *multiLease) handOver() bool { return false }

@@ -68,7 +68,7 @@ func (l *lock) acquire(ctx context.Context, r request) (*Lease, error) {
 	if l.client == nil || !l.client.opts.Hooks.hasCallHooks() {
 		return l.acquireOne(ctx, r)
 	}
-	return l.client.tellCall(ctx, l.name(), r, l.acquireOne)
+	return l.client.tellCall(ctx, l.name(), l.fullName, r, l.acquireOne)
 }
 
 // acquireOne enters the lock for r. If ctx was made from a live lease on it, that is a

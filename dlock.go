@@ -60,6 +60,7 @@ type Client struct {
 	batchReleaser backend.BatchReleaser // nil: holds are released one by one
 	opts          Options
 	info          Info                   // without the version
+	place         string                 // see AcquiredEvent
 	version       atomic.Pointer[string] // of the server; nil: no Ping has told it
 	log           *slog.Logger
 	minTTL        time.Duration
@@ -115,6 +116,7 @@ func newClient(b backend.Backend, o *Options) *Client {
 		id:      randomID(),
 		names:   make(map[string]*nameState),
 	}
+	c.place = c.id
 	c.reenterer, _ = b.(backend.Reenterer)
 	c.downgrader, _ = b.(backend.Downgrader)
 	c.transferer, _ = b.(backend.Transferer)

@@ -102,6 +102,8 @@ type AcquiredEvent struct {
 	Queued   bool          // the call had to wait: Waiting was called for it, if it is not nil
 	HandOver HandOver      // from whom the hold came
 	Waited   time.Duration // from the call to the lease
+	Place    string        // where the lock is: two clients say the same only if Open had one address for both
+	FullName string        // with the client's prefix; together with Place it tells one lock from others. Empty for a multi-lock
 }
 
 // A HandOver says from whom a lease was handed over.
@@ -319,6 +321,8 @@ type call struct {
 	hooks    *Hooks
 	ctx      context.Context // that of the caller, or what Acquiring has returned
 	op, name string
+	fullName string // empty for a multi-lock
+	place    string
 	shared   bool
 	nested   bool
 	handOver HandOver
@@ -334,8 +338,17 @@ const (
 
 // tellCall has acquire get a lease, and tells the hooks of it. Acquire is given the
 // context that the hook Acquiring has returned.
-func (c *Client) tellCall(ctx context.Context, name string, r request, acquire func(context.Context, request) (*Lease, error)) (*Lease, error) {
-	t := &call{hooks: &c.opts.Hooks, ctx: ctx, op: r.op, name: name, shared: r.mode == backend.Shared, start: time.Now()}
+func (c *Client) tellCall(ctx context.Context, name, fullName string, r request, acquire func(context.Context, request) (*Lease, error)) (*Lease, error) {
+	t := &call{
+		hooks:    &c.opts.Hooks,
+		ctx:      ctx,
+		op:       r.op,
+		name:     name,
+		fullName: fullName,
+		place:    c.place,
+		shared:   r.mode == backend.Shared,
+		start:    time.Now(),
+	}
 	if ctx == nil {
 		t.ctx = context.Background()
 	}
@@ -421,6 +434,8 @@ func (t *call) tellAcquired(l *Lease) {
 		Queued:   t.progress.Swap(callEnded) == callQueued,
 		HandOver: t.handOver,
 		Waited:   now.Sub(t.start),
+		Place:    t.place,
+		FullName: t.fullName,
 	}
 	called := false
 	defer func() {

@@ -463,7 +463,7 @@ func TestHooksOfLeases(t *testing.T) {
 		m := a.RWMutex("x")
 		lease := lock(t, m)
 		first := acquired()
-		if first.Op != "lock" || first.Name != "x" || first.Lease == 0 || first.Token != lease.Token() || first.Queued || first.HandOver != dlock.NoHandOver {
+		if first.Op != "lock" || first.Name != "x" || first.FullName != "x" || first.Place == "" || first.Lease == 0 || first.Token != lease.Token() || first.Queued || first.HandOver != dlock.NoHandOver {
 			t.Errorf("acquired as %+v", first)
 		}
 		inner, err := m.RLock(lease.Context(t.Context()))
@@ -519,7 +519,7 @@ func TestHooksOfLeases(t *testing.T) {
 
 		both := lock(t, a.Multi([]string{"x", "y"}))
 		multi := acquired()
-		if multi.Name != "x y" || multi.Token != 0 {
+		if multi.Name != "x y" || multi.Token != 0 || multi.FullName != "" {
 			t.Errorf("acquired as %+v", multi)
 		}
 		unlock(t, both)

@@ -62,7 +62,7 @@ func (m *Multi) acquire(ctx context.Context, r request) (*Lease, error) {
 	case m == nil || m.client == nil && m.err == nil:
 		return nil, newError(r.op, "", backend.Fail(ErrInvalidConfig, errZeroMutex))
 	case m.client != nil && m.client.backend != nil && m.client.opts.Hooks.hasCallHooks():
-		return m.client.tellCall(ctx, m.name, r, m.acquireAll)
+		return m.client.tellCall(ctx, m.name, "", r, m.acquireAll)
 	}
 	return m.acquireAll(ctx, r)
 }

@@ -61,6 +61,9 @@ func open(ctx context.Context, url string, o *Options) (*Client, error) {
 	}
 	c := newClient(be, opts)
 	c.info = Info{Backend: u.Scheme, Address: u.String()}
+	if len(u.Hosts) > 0 || u.Path != "" { // otherwise it may be a place of its own, as in memory
+		c.place = c.info.Address
+	}
 	return c, nil
 }
 

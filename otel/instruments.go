@@ -1,9 +1,6 @@
 package dlockotel
 
 import (
-	"context"
-	"time"
-
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 )
@@ -29,7 +26,7 @@ var (
 	slackBounds   = []float64{.05, .1, .2, .3, .4, .5, .6, .65, .7, .8, .9, 1}
 )
 
-// makeInstruments makes the instruments and watches the age of the oldest lease. What
+// makeInstruments makes the instruments and has the oldest lease be watched. What
 // fails goes to the global error handler, and an instrument that counts nothing takes
 // its place.
 func (t *telemetry) makeInstruments(m metric.Meter) {
@@ -52,15 +49,7 @@ func (t *telemetry) makeInstruments(m metric.Meter) {
 		metric.WithDescription("Leases that came from the holder before, within the client or by way of the server.")))
 	t.errors = made(m.Int64Counter("dlock.errors", metric.WithUnit("{error}"),
 		metric.WithDescription("Calls, renewals and releases that failed.")))
-	_, err := m.Float64ObservableGauge("dlock.lease.oldest", metric.WithUnit("s"),
-		metric.WithDescription("How long the oldest lease has lasted that has not ended."),
-		metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error {
-			o.Observe(t.oldest().Seconds(), metric.WithAttributes(t.server...))
-			return nil
-		}))
-	if err != nil {
-		otel.Handle(err)
-	}
+	t.watchOldest(m)
 }
 
 func made[T any](instrument T, err error) T {
@@ -68,15 +57,4 @@ func made[T any](instrument T, err error) T {
 		otel.Handle(err)
 	}
 	return instrument
-}
-
-// oldest returns the age of the oldest lease, 0 if there is none.
-func (t *telemetry) oldest() (age time.Duration) {
-	now := time.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, h := range t.holds {
-		age = max(age, now.Sub(h.since))
-	}
-	return age
 }

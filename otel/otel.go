@@ -115,8 +115,17 @@ type telemetry struct {
 	tracer trace.Tracer
 
 	mu    sync.Mutex
-	holds map[uint64]hold              // by the number of the lease
-	last  map[string]trace.SpanContext // of the last hold of a lock, for at most maxLast locks
+	holds map[uint64]hold       // by the number of the lease
+	last  map[lockKey]grantSpan // the last hold of a lock, for at most maxLast locks
+}
+
+// A lockKey tells a lock from those of other servers and of clients with other prefixes.
+type lockKey struct{ place, fullName string }
+
+// A grantSpan is the span of a hold, with its token.
+type grantSpan struct {
+	trace.SpanContext
+	token uint64
 }
 
 // maxLast is for how many locks the last hold is remembered.
@@ -131,7 +140,7 @@ type hold struct {
 // Hooks returns hooks for dlock.Options.Hooks. Several clients can share them. Join
 // them with others by dlock.JoinHooks.
 func Hooks(o ...Option) dlock.Hooks {
-	t := &telemetry{holds: make(map[uint64]hold), last: make(map[string]trace.SpanContext)}
+	t := &telemetry{holds: make(map[uint64]hold), last: make(map[lockKey]grantSpan)}
 	for _, set := range o {
 		set(&t.config)
 	}
@@ -230,26 +239,41 @@ func (t *telemetry) acquired(ctx context.Context, e dlock.AcquiredEvent) {
 // call that has got the hold, and to the hold before it if that was seen here.
 func (t *telemetry) startHold(ctx context.Context, call trace.SpanContext, e dlock.AcquiredEvent) trace.Span {
 	links := []trace.Link{{SpanContext: call}}
-	t.mu.Lock()
-	last, ok := t.last[e.Name]
-	t.mu.Unlock()
-	if ok && !e.Nested {
-		links = append(links, trace.Link{SpanContext: last, Attributes: []attribute.KeyValue{attribute.String("dlock.link", "previous hold")}})
+	if previous, ok := t.previous(e); ok {
+		links = append(links, trace.Link{SpanContext: previous, Attributes: []attribute.KeyValue{attribute.String("dlock.link", "previous hold")}})
 	}
 	if c, ok := ctx.Value(callKey{t}).(callSpans); ok {
 		ctx = trace.ContextWithSpan(ctx, c.caller)
 	}
 	attrs := append(t.spanAttrs(e.Name, e.Shared), TokenKey.Int64(int64(e.Token)), NestedKey.Bool(e.Nested))
 	_, span := t.tracer.Start(ctx, "dlock hold", trace.WithLinks(links...), trace.WithAttributes(attrs...))
-	if span.SpanContext().IsValid() && !e.Nested {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if len(t.last) >= maxLast {
-			clear(t.last)
-		}
-		t.last[e.Name] = span.SpanContext()
-	}
+	t.remember(e, span.SpanContext())
 	return span
+}
+
+// previous returns the span of the hold before e, if that was one of this process. Its
+// token is smaller: readers who share a hold have one token, and are not before each other.
+func (t *telemetry) previous(e dlock.AcquiredEvent) (trace.SpanContext, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last, ok := t.last[lockKey{e.Place, e.FullName}]
+	return last.SpanContext, ok && !e.Nested && last.token < e.Token
+}
+
+// remember keeps the span of e for the hold after it. A multi-lock is no lock of its own.
+func (t *telemetry) remember(e dlock.AcquiredEvent, span trace.SpanContext) {
+	if !span.IsValid() || e.Nested || e.FullName == "" {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.last) >= maxLast {
+		clear(t.last)
+	}
+	key := lockKey{e.Place, e.FullName}
+	if t.last[key].token <= e.Token { // a later hold may have been told of before
+		t.last[key] = grantSpan{span, e.Token}
+	}
 }
 
 func (t *telemetry) notAcquired(ctx context.Context, e dlock.NotAcquiredEvent) {
@@ -275,6 +299,9 @@ func (t *telemetry) endWait(ctx context.Context, queued bool, mode metric.Measur
 }
 
 func (t *telemetry) renewed(e dlock.RenewedEvent) {
+	if e.TTL <= 0 {
+		return // no lease
+	}
 	t.slack.Record(context.Background(), float64(e.Left)/float64(e.TTL), t.attrs(e.Name, e.Shared))
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -28,6 +29,8 @@ type probe struct {
 	spans  *tracetest.InMemoryExporter
 	hooks  dlock.Hooks
 	server *memory.Server
+
+	options []dlockotel.Option // with which hooks were made
 }
 
 func newProbe(t *testing.T, o ...dlockotel.Option) *probe {
@@ -35,8 +38,20 @@ func newProbe(t *testing.T, o ...dlockotel.Option) *probe {
 	o = append(o,
 		dlockotel.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(p.reader))),
 		dlockotel.WithTracerProvider(trace.NewTracerProvider(trace.WithSyncer(p.spans))))
+	p.options = o
 	p.hooks = dlockotel.Hooks(o...)
 	return p
+}
+
+// open opens a client of the server at url that the test closes.
+func (p *probe) open(url, prefix string) *dlock.Client {
+	p.t.Helper()
+	c, err := dlock.Open(p.t.Context(), url, &dlock.Options{Prefix: prefix, Hooks: p.hooks})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = c.Close(context.Background()) })
+	return c
 }
 
 // client opens a client that the test closes.
@@ -275,7 +290,7 @@ func TestTraceOfAHandOver(t *testing.T) {
 	var leases []*dlock.Lease
 	got := make(chan *dlock.Lease, 2)
 	for i := range 3 {
-		c, _ := p.client(10 * time.Second)
+		c := p.open("memory://handover", "")
 		if i == 0 {
 			lease, err := c.Mutex("x").Lock(ctx)
 			if err != nil {
@@ -375,5 +390,121 @@ func TestSpansBesideOtherHooks(t *testing.T) {
 	}
 	if !slices.Equal(ended, []string{"dlock acquire", "dlock hold"}) {
 		t.Errorf("the spans that have ended are %q", ended)
+	}
+}
+
+// TestLinksAreWithinALock has a hold link to a hold before it of the same lock: not of a
+// client with another prefix or server, nor of a multi-lock whose names look the same, nor
+// of another reader of the same hold.
+func TestLinksAreWithinALock(t *testing.T) {
+	p := newProbe(t)
+	a, other := p.open("memory://a", "one/"), p.open("memory://a", "one/")
+	prefix, server := p.open("memory://a", "two/"), p.open("memory://b", "one/")
+	own, unnamed := p.open("memory://", ""), p.open("memory://", "")
+	links := func(lease *dlock.Lease) int {
+		t.Helper()
+		p.unlock(lease)
+		spans := p.spans.GetSpans()
+		p.spans.Reset()
+		for _, s := range spans {
+			if s.Name == "dlock hold" {
+				return len(s.Links) - 1 // one is to the call
+			}
+		}
+		t.Fatal("no hold has ended")
+		return 0
+	}
+	for _, on := range []struct {
+		name string
+		lock dlock.Locker
+		want int
+	}{
+		{"the first", a.Mutex("x y"), 0},
+		{"the same", a.Mutex("x y"), 1},
+		{"another client", other.Mutex("x y"), 1},
+		{"another prefix", prefix.Mutex("x y"), 0},
+		{"another server", server.Mutex("x y"), 0},
+		{"a multi-lock", a.Multi([]string{"x", "y"}), 0},
+		{"the multi-lock again", a.Multi([]string{"x", "y"}), 0},
+		{"the lock again", a.Mutex("x y"), 1},
+		{"a server without a name", own.Mutex("one/x y"), 0},
+		{"another one", unnamed.Mutex("one/x y"), 0},
+	} {
+		if n := links(p.lock(on.lock)); n != on.want {
+			t.Errorf("%s: %d links to a hold before, want %d", on.name, n, on.want)
+		}
+	}
+	first, err := a.RWMutex("x y").RLock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := a.RWMutex("x y").RLock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := links(second); n != 0 {
+		t.Errorf("a reader has %d links to another reader of the hold", n)
+	}
+	p.unlock(first)
+}
+
+// TestNoLeaseHasNoSlack has the renewals of a lock without a lease, as on files, say nothing
+// of the slack.
+func TestNoLeaseHasNoSlack(t *testing.T) {
+	p := newProbe(t)
+	p.hooks.Renewed(dlock.RenewedEvent{Name: "x"})
+	for series := range p.metrics() {
+		if strings.HasPrefix(series, "dlock.renewal.slack") {
+			t.Errorf("there is %s", series)
+		}
+	}
+}
+
+// TestOldestOfSeveralHooks has several sets of hooks say what they know to one meter
+// provider: the gauge is of the oldest lease of all, whichever set was made first.
+func TestOldestOfSeveralHooks(t *testing.T) {
+	for holder := range 3 {
+		p := newProbe(t)
+		all := []dlock.Hooks{p.hooks, dlockotel.Hooks(p.options...), dlockotel.Hooks(p.options...)}
+		c, err := dlock.New(memory.New(nil), &dlock.Options{Hooks: all[holder]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease := p.lock(c.Mutex("x"))
+		if p.metrics()["dlock.lease.oldest{}"] <= 0 {
+			t.Errorf("the lease of hooks %d is not seen", holder)
+		}
+		p.unlock(lease)
+		p.has("dlock.lease.oldest{}", 0)
+		if err := c.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		runtime.KeepAlive(all)
+	}
+}
+
+// TestHooksOfNobodyAreForgotten has hooks come and go with their clients: in the end nothing
+// is left that the meter provider asks.
+func TestHooksOfNobodyAreForgotten(t *testing.T) {
+	p := newProbe(t)
+	p.hooks = dlock.Hooks{}
+	for range 100 {
+		c, err := dlock.New(memory.New(nil), &dlock.Options{Hooks: dlockotel.Hooks(p.options...)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.unlock(p.lock(c.Mutex("x")))
+		if err := c.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		runtime.GC()
+		if _, ok := p.metrics()["dlock.lease.oldest{}"]; !ok {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("hooks of nobody are still asked for the oldest lease")
+		}
 	}
 }

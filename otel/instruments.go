@@ -9,6 +9,7 @@ type instruments struct {
 	acquireDuration metric.Float64Histogram
 	leaseDuration   metric.Float64Histogram
 	slack           metric.Float64Histogram
+	renewals        metric.Int64Counter
 	waiters         metric.Int64UpDownCounter
 	leases          metric.Int64UpDownCounter
 	losses          metric.Int64Counter
@@ -45,6 +46,8 @@ func (t *telemetry) makeInstruments(m metric.Meter) {
 	t.slack = made(m.Float64Histogram("dlock.renewal.slack", metric.WithUnit("1"),
 		metric.WithDescription("Part of the lease that was left when it was renewed."),
 		metric.WithExplicitBucketBoundaries(slackBounds...)))
+	t.renewals = made(m.Int64Counter("dlock.renewals", metric.WithUnit("{renewal}"),
+		metric.WithDescription("Attempts to renew a hold.")))
 	t.handOvers = made(m.Int64Counter("dlock.hand_overs", metric.WithUnit("{lease}"),
 		metric.WithDescription("Leases that came from the holder before, within the client or by way of the server.")))
 	t.errors = made(m.Int64Counter("dlock.errors", metric.WithUnit("{error}"),

@@ -29,7 +29,7 @@ const Scope = "github.com/dlock-go/dlock/otel"
 // Keys of the attributes of metrics and spans, beside db.system.name, server.address,
 // server.port and error.type.
 const (
-	OutcomeKey  = attribute.Key("dlock.outcome")   // acquired, held, canceled or failed
+	OutcomeKey  = attribute.Key("dlock.outcome")   // of a call: acquired, held, canceled or failed; of a renewal: renewed or failed
 	ModeKey     = attribute.Key("dlock.mode")      // exclusive or shared
 	EndKey      = attribute.Key("dlock.end")       // released, lost or closed
 	CauseKey    = attribute.Key("dlock.cause")     // of a loss: expired, max_hold, broken or taken
@@ -153,8 +153,8 @@ func Hooks(o ...Option) dlock.Hooks {
 	t.tracer = t.tracers.Tracer(Scope)
 	t.makeInstruments(t.meters.Meter(Scope))
 	if !t.named {
-		t.beginLosses(context.Background(), "", false)
-		t.beginLosses(context.Background(), "", true)
+		t.beginCounters(context.Background(), "", false)
+		t.beginCounters(context.Background(), "", true)
 	}
 	return dlock.Hooks{
 		Acquiring:     t.acquiring,
@@ -175,11 +175,15 @@ func Hooks(o ...Option) dlock.Hooks {
 	}
 }
 
-// beginLosses has the counters of losses be 0 before the first loss. Prometheus sees no
-// increase of a counter that begins with 1, and an alert would miss that loss.
-func (t *telemetry) beginLosses(ctx context.Context, name string, shared bool) {
+// beginCounters has what alerts look for be 0 before it happens first. Prometheus sees no
+// increase of a counter that begins with 1, and an alert would miss the first loss and the
+// first renewal that fails.
+func (t *telemetry) beginCounters(ctx context.Context, name string, shared bool) {
 	for _, cause := range []dlock.LossCause{dlock.LossExpired, dlock.LossMaxHold, dlock.LossBroken, dlock.LossTaken} {
 		t.losses.Add(ctx, 0, t.attrs(name, shared, CauseKey.String(string(cause))))
+	}
+	for _, outcome := range []string{renewed, failed} {
+		t.renewals.Add(ctx, 0, t.attrs(name, shared, OutcomeKey.String(outcome)))
 	}
 }
 
@@ -218,7 +222,7 @@ func (t *telemetry) acquired(ctx context.Context, e dlock.AcquiredEvent) {
 	t.acquireDuration.Record(ctx, e.Waited.Seconds(), t.attrs(e.Name, e.Shared, OutcomeKey.String("acquired")))
 	t.leases.Add(ctx, 1, mode)
 	if t.named {
-		t.beginLosses(ctx, e.Name, e.Shared)
+		t.beginCounters(ctx, e.Name, e.Shared)
 	}
 	if e.HandOver != dlock.NoHandOver {
 		t.handOvers.Add(ctx, 1, t.attrs(e.Name, e.Shared, HandOverKey.String(string(e.HandOver))))
@@ -298,7 +302,11 @@ func (t *telemetry) endWait(ctx context.Context, queued bool, mode metric.Measur
 	}
 }
 
+// What became of an attempt to renew a hold.
+const renewed, failed = "renewed", "failed"
+
 func (t *telemetry) renewed(e dlock.RenewedEvent) {
+	t.renewals.Add(context.Background(), 1, t.attrs(e.Name, e.Shared, OutcomeKey.String(renewed)))
 	if e.TTL <= 0 {
 		return // no lease
 	}
@@ -306,6 +314,7 @@ func (t *telemetry) renewed(e dlock.RenewedEvent) {
 }
 
 func (t *telemetry) renewalFailed(e dlock.RenewalFailedEvent) {
+	t.renewals.Add(context.Background(), 1, t.attrs(e.Name, e.Shared, OutcomeKey.String(failed)))
 	t.errors.Add(context.Background(), 1, t.attrs(e.Name, e.Shared, OpKey.String("renew"), errorKey.String(dlock.ErrorType(e.Err))))
 }
 

@@ -268,6 +268,21 @@ func TestLossesBeginAtZero(t *testing.T) {
 	}
 }
 
+// TestRenewalsBeginAtZero has the series of renewals exist before the first fails.
+func TestRenewalsBeginAtZero(t *testing.T) {
+	p := newProbe(t)
+	for _, outcome := range []string{"renewed", "failed"} {
+		series := fmt.Sprintf("dlock.renewals{dlock.mode=exclusive,dlock.outcome=%s}", outcome)
+		if n, ok := p.metrics()[series]; !ok || n != 0 {
+			t.Errorf("%s is %v, there: %v", series, n, ok)
+		}
+	}
+	p.hooks.Renewed(dlock.RenewedEvent{Name: "x"})
+	p.hooks.RenewalFailed(dlock.RenewalFailedEvent{Name: "x", Err: dlock.ErrUnavailable})
+	p.has("dlock.renewals{dlock.mode=exclusive,dlock.outcome=renewed}", 1)
+	p.has("dlock.renewals{dlock.mode=exclusive,dlock.outcome=failed}", 1)
+}
+
 // TestSpanOfACallWithoutContextEnds has the span of a call with a nil context end as
 // that of any call that fails.
 func TestSpanOfACallWithoutContextEnds(t *testing.T) {

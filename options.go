@@ -51,7 +51,8 @@ type Options struct {
 	// told. At Error: a lock that is lost, a lease that was dropped without Unlock.
 	// At Warn: a lock that WithMaxHold has ended, a release that the server has not
 	// confirmed, a renewal that fails or is late (one line in 10 s for all locks).
-	// At Debug: what the driver logs, if Open has made the driver's client.
+	// At Debug: what the driver logs, if Open has made the driver's client. (What gRPC
+	// calls an error, on etcd, is at Warn: it does not say of which connection it is.)
 	// Attributes have the names and values that the metrics of package dlockotel
 	// have: dlock.lock.name, dlock.mode, dlock.token, dlock.cause, error.type.
 	Logger *slog.Logger

@@ -37,6 +37,14 @@
 // whenever a hold is passed on. The holder of a broken hold hears of it with its next
 // renewal, as ErrLost because of ErrBroken.
 //
+// # Log
+//
+// gRPC logs errors to stderr, for all connections of the process and without telling of
+// which. While a client that Open has made has an Options.Logger, they go there, at Warn;
+// for that this package calls grpclog.SetLoggerV2 when it is initialized. A program that
+// calls it later has all lines, and so has stderr if one of gRPC's environment variables
+// for its log is set.
+//
 // # Wire format
 //
 //	<prefix>/s/<lease>            a session of a client
@@ -128,6 +136,7 @@ type Options struct {
 type Backend struct {
 	client  *clientv3.Client
 	owned   bool          // client was made by open
+	stopLog func()        // ends what the client's logger is told of gRPC, if owned
 	ttl     time.Duration // of Config; zero: not known
 	login   *login        // nil: no user is given
 	members memberCheck
@@ -194,6 +203,7 @@ func (b *Backend) Close(ctx context.Context) error {
 	_ = b.janitor.Close(ctx) // what it leaves undone goes with the leases
 	if b.owned {
 		_ = b.client.Close() // it repeats that its context has ended
+		b.stopLog()
 	}
 	return err
 }

@@ -19,9 +19,19 @@ func init() {
 	backend.Register("etcds", open)
 }
 
-// open makes the first session at once. That proves that the cluster has a leader and
-// that the user may write below the prefix, and saves the first lock the time.
 func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
+	stop := listeners.add(cfg.Logger)
+	b, err := connect(ctx, cfg, stop)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	return b, nil
+}
+
+// connect makes the first session at once. That proves that the cluster has a leader and
+// that the user may write below the prefix, and saves the first lock the time.
+func connect(ctx context.Context, cfg backend.Config, stopLog func()) (*Backend, error) {
 	settings, login, err := clientConfig(cfg)
 	if err != nil {
 		return nil, err
@@ -34,7 +44,7 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 	}
 	client.KV = newKV(client)
 	b := New(client, &Options{Prefix: cfg.URL.Path})
-	b.owned, b.ttl, b.login = true, cfg.TTL, login
+	b.owned, b.stopLog, b.ttl, b.login = true, stopLog, cfg.TTL, login
 	s, err := b.session(ctx, cfg.TTL)
 	if err != nil {
 		_ = b.Close(ctx)

@@ -145,7 +145,9 @@ type workload struct {
 	hooks  dlock.Hooks
 	reader *metric.ManualReader
 	spans  *spanCount
+	start  time.Time
 	left   atomic.Int64 // calls to be made
+	failed atomic.Bool  // no backend can be opened
 	seeds  atomic.Uint64
 
 	mu       sync.Mutex
@@ -154,7 +156,7 @@ type workload struct {
 }
 
 func newWorkload(t *testing.T, open func() backend.Backend, wait time.Duration) *workload {
-	w := &workload{t: t, open: open, wait: wait, spans: newSpanCount(), outcomes: map[string]int{}, ends: map[string]int{}}
+	w := &workload{t: t, start: time.Now(), open: open, wait: wait, spans: newSpanCount(), outcomes: map[string]int{}, ends: map[string]int{}}
 	w.hooks, w.reader = meters(dlockotel.WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(w.spans))))
 	return w
 }
@@ -167,13 +169,13 @@ func (w *workload) run(disturb func(*rand.Rand)) {
 	var clients, disturber sync.WaitGroup
 	for range 3 {
 		clients.Go(func() {
-			for r := w.random(); w.left.Load() > 0; {
+			for r := w.random(); !w.isDone(); {
 				w.clientLife(r)
 			}
 		})
 	}
 	disturber.Go(func() {
-		for r := w.random(); w.left.Load() > 0; {
+		for r := w.random(); !w.isDone(); {
 			disturb(r)
 			sleep(r, 2*time.Millisecond)
 		}
@@ -182,12 +184,25 @@ func (w *workload) run(disturb func(*rand.Rand)) {
 	disturber.Wait()
 }
 
+// isDone reports whether all calls are made, and some had each outcome: on a busy machine
+// it takes more calls for that. It gives up in the end.
+func (w *workload) isDone() bool {
+	if w.left.Load() > 0 && !w.failed.Load() {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.outcomes) == len(allOutcomes) || w.failed.Load() || time.Since(w.start) > 5*time.Minute
+}
+
+var allOutcomes = []string{"acquired", "held", "canceled", "failed"}
+
 // clientLife opens a client, has workers use it while its calls fail and take long, and
 // closes it, often in the middle of their work.
 func (w *workload) clientLife(r *rand.Rand) {
 	b := w.open()
 	if b == nil {
-		w.left.Store(0)
+		w.failed.Store(true)
 		return
 	}
 	faults := conformance.NewFaults(b)
@@ -202,7 +217,7 @@ func (w *workload) clientLife(r *rand.Rand) {
 		workers.Go(func() {
 			r := w.random()
 			for range 300 {
-				if w.left.Load() <= 0 || w.visit(r, c, &dropped) && r.IntN(5) > 0 {
+				if w.isDone() || w.visit(r, c, &dropped) && r.IntN(5) > 0 {
 					return
 				}
 			}
@@ -374,7 +389,7 @@ func (w *workload) check() {
 	}
 	w.spans.check(t, "dlock acquire", calls)
 	w.spans.check(t, "dlock hold", w.outcomes["acquired"])
-	for _, what := range []string{"acquired", "held", "canceled", "failed"} {
+	for _, what := range allOutcomes {
 		if w.outcomes[what] == 0 {
 			t.Errorf("no call was %s", what)
 		}

@@ -20,14 +20,61 @@ type hookLoad struct {
 	t      *testing.T
 	server *memory.Server
 	calls  atomic.Int64
-	got    atomic.Int64 // leases that calls have returned
+	got    atomic.Int64 // leases that calls have returned, or that a panic of the hook Acquired has taken from them
 	after  atomic.Int64 // calls that are still to be made
+	panics atomic.Int64 // of hooks
 }
 
 var hookLoadNames = []string{"a", "b", "c"}
 
+// errHook is what a hook panics with.
+var errHook = errors.New("a hook panics")
+
+// panicSometimes panics once in a while.
+func panicSometimes() {
+	if rand.N(200) == 0 {
+		panic(errHook)
+	}
+}
+
+// panicking are hooks that panic once in a while.
+func (w *hookLoad) panicking() dlock.Hooks {
+	return dlock.Hooks{
+		Acquiring: func(ctx context.Context, _ dlock.AcquiringEvent) context.Context { panicSometimes(); return ctx },
+		Waiting:   func(context.Context, dlock.WaitingEvent) { panicSometimes() },
+		Acquired: func(context.Context, dlock.AcquiredEvent) {
+			returned := false
+			defer func() {
+				if !returned {
+					w.got.Add(1)
+				}
+			}()
+			panicSometimes()
+			returned = true
+		},
+		NotAcquired: func(context.Context, dlock.NotAcquiredEvent) { panicSometimes() },
+		Released:    func(context.Context, dlock.ReleasedEvent) { panicSometimes() },
+		Closed:      func(context.Context, dlock.ClosedEvent) { panicSometimes() },
+	}
+}
+
+// survive runs f, which may end with a panic of a hook.
+func (w *hookLoad) survive(f func()) {
+	defer func() {
+		switch v := recover(); v {
+		case nil:
+		case errHook:
+			w.panics.Add(1)
+		default:
+			panic(v)
+		}
+	}()
+	f()
+}
+
 // TestHooksRandomly checks after 100,000 calls that every call and every lease had one
-// end, and that the hooks were told of just as many as there were.
+// end, and that the hooks were told of just as many as there were, while others that are
+// joined with them panic.
 func TestHooksRandomly(t *testing.T) {
 	const clients, workers = 3, 6
 	w := &hookLoad{t: t, server: memory.NewServer()}
@@ -35,7 +82,7 @@ func TestHooksRandomly(t *testing.T) {
 	if testing.Short() {
 		w.after.Store(10_000)
 	}
-	hooks := w.hooks()
+	hooks := dlock.JoinHooks(w.hooks(), w.panicking())
 	var all sync.WaitGroup
 	for range clients {
 		all.Go(func() {
@@ -65,7 +112,10 @@ func TestHooksRandomly(t *testing.T) {
 	if int64(w.begun) != w.calls.Load() || int64(w.outcomes["acquired"]) != w.got.Load() || int64(got) != w.got.Load() {
 		t.Errorf("%d calls, %d leases; the hooks were told of %d calls, %v, and of %v", w.calls.Load(), w.got.Load(), w.begun, w.outcomes, w.ends)
 	}
-	t.Logf("%d calls: %v, %v", w.begun, w.outcomes, w.ends)
+	t.Logf("%d calls: %v, %v, %d panics", w.begun, w.outcomes, w.ends, w.panics.Load())
+	if w.panics.Load() == 0 {
+		t.Error("no hook has panicked")
+	}
 	for _, what := range []string{"acquired", "held", "canceled", "failed"} {
 		if w.outcomes[what] == 0 {
 			t.Errorf("no call was %s", what)
@@ -98,7 +148,7 @@ func (w *hookLoad) clientLife(hooks dlock.Hooks, workers int) {
 		all.Go(func() {
 			for range 300 {
 				if w.after.Load() > 0 {
-					w.visit(c)
+					w.survive(func() { w.visit(c) })
 				}
 			}
 		})
@@ -110,45 +160,66 @@ func (w *hookLoad) clientLife(hooks dlock.Hooks, workers int) {
 		b.Heal()
 		time.Sleep(rand.N(50 * time.Millisecond))
 		if rand.N(2) == 0 {
-			_ = c.Close(context.Background())
+			w.survive(func() { _ = c.Close(context.Background()) })
 		}
 	})
 	all.Wait()
-	_ = c.Close(context.Background())
+	w.survive(func() { _ = c.Close(context.Background()) })
 }
 
 func (w *hookLoad) acquire(ctx context.Context, c *dlock.Client) (*dlock.Lease, error) {
-	w.after.Add(-1)
-	w.calls.Add(1)
 	name := hookLoadNames[rand.N(3)]
 	m := c.RWMutex(name)
-	var lease *dlock.Lease
-	var err error
+	call := m.Lock
 	switch rand.N(8) {
 	case 0:
-		lease, err = m.TryLock(ctx)
+		call = m.TryLock
 	case 1:
-		lease, err = m.TryRLock(ctx)
+		call = m.TryRLock
 	case 2, 3:
-		lease, err = m.RLock(ctx)
+		call = m.RLock
 	case 4:
-		lease, err = c.Multi(hookLoadNames[:2]).Lock(ctx)
+		call = c.Multi(hookLoadNames[:2]).Lock
 	case 5:
-		lease, err = c.Mutex(name, dlock.WithMaxWait(time.Millisecond)).Lock(ctx)
-	default:
-		lease, err = m.Lock(ctx)
+		call = c.Mutex(name, dlock.WithMaxWait(time.Millisecond)).Lock
 	}
+	return counted{w, call}.Lock(ctx)
+}
+
+// A counted is a Locker of which the load counts the calls and leases.
+type counted struct {
+	w    *hookLoad
+	call func(context.Context) (*dlock.Lease, error)
+}
+
+func (l counted) Lock(ctx context.Context) (*dlock.Lease, error) {
+	l.w.after.Add(-1)
+	l.w.calls.Add(1)
+	lease, err := l.call(ctx)
 	if err == nil {
-		w.got.Add(1)
+		l.w.got.Add(1)
 	}
 	return lease, err
 }
+
+func (l counted) TryLock(ctx context.Context) (*dlock.Lease, error) { return l.Lock(ctx) }
 
 func (w *hookLoad) visit(c *dlock.Client) {
 	ctx, cancel := context.WithTimeout(context.Background(), rand.N(3*time.Millisecond))
 	defer cancel()
 	if rand.N(5) == 0 {
 		time.AfterFunc(rand.N(100*time.Microsecond), cancel)
+	}
+	switch rand.N(20) {
+	case 0:
+		_ = dlock.Do(ctx, counted{w, c.Mutex("a").Lock}, func(context.Context, *dlock.Lease) error { dawdle(); return nil })
+		return
+	case 1:
+		_ = dlock.TryDo(ctx, counted{w, c.Mutex("b").TryLock}, func(context.Context, *dlock.Lease) error { dawdle(); return nil })
+		return
+	case 2:
+		_ = dlock.Lead(ctx, counted{w, c.Mutex("c").Lock}, func(context.Context, *dlock.Lease) error { dawdle(); return nil })
+		return
 	}
 	lease, err := w.acquire(ctx, c)
 	if err != nil {

@@ -61,7 +61,8 @@ type Hooks struct {
 
 	// Released is called when a lease was unlocked, in the goroutine of the caller
 	// of Unlock. The server has been asked by then if this was the last lease of
-	// its hold. With WithMinHold the server may keep the lock for longer.
+	// its hold. With WithMinHold the server may keep the lock for longer, and a lease
+	// that was handed over locally may end after the Acquired of the next.
 	Released func(ctx context.Context, e ReleasedEvent)
 
 	// Lost is called when a lease has ended that nobody unlocked, or whose Unlock

@@ -95,7 +95,7 @@ func serverOf(url string) []attribute.KeyValue {
 // systemOf returns the db.system.name of the backends with that scheme.
 func systemOf(scheme string) string {
 	switch {
-	case strings.HasPrefix(scheme, "redis"), strings.HasPrefix(scheme, "valkey"):
+	case strings.HasPrefix(scheme, "redis"), strings.HasPrefix(scheme, "valkey"), scheme == "redlock":
 		return "redis"
 	case strings.HasPrefix(scheme, "postgres"), scheme == "pg":
 		return "postgresql"

@@ -232,6 +232,7 @@ func TestServer(t *testing.T) {
 		"postgres://u:p@h:5432/db":        "db.system.name=postgresql,server.address=h,server.port=5432",
 		"etcds://a:1,b:2":                 "db.system.name=etcd,server.address=a:1\\,b:2",
 		"zk://[::1]:2181":                 "db.system.name=zookeeper,server.address=::1,server.port=2181",
+		"redlock://a:1,b:2,c:3":           "db.system.name=redis,server.address=a:1\\,b:2\\,c:3",
 		"file:///var/lock":                "db.system.name=file",
 		"nats://h:4222":                   "db.system.name=nats,server.address=h,server.port=4222",
 		"redis+cluster://u:p@a:1/?x=y":    "db.system.name=redis,server.address=a,server.port=1",

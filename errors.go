@@ -25,7 +25,8 @@ var (
 	// taken the lock away with Client.Break.
 	ErrBroken = backend.ErrBroken
 
-	// ErrNotHeld says that there is no hold such as Client.Break was to end.
+	// ErrNotHeld says that there is no hold such as Client.Break was to end, or no lock
+	// such as NamedLocks.Unlock was to give back.
 	ErrNotHeld = backend.ErrNotHeld
 
 	// ErrUnlocked says that the lease has already been unlocked.

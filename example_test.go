@@ -293,6 +293,27 @@ func ExampleWithoutReentry() {
 	// Output: true
 }
 
+func ExampleClient_NamedLocks() {
+	ctx := context.Background()
+	client := open(ctx)
+	defer client.Close(ctx)
+
+	locks := client.NamedLocks() // one for all who are to lock and unlock the same names
+	lockState := func(name string) error {
+		_, err := locks.Lock(ctx, name)
+		return err
+	}
+	unlockState := func(name string) error {
+		return locks.Unlock(ctx, name) // dlock.ErrLost if the lock has been lost meanwhile
+	}
+
+	fmt.Println(lockState("network/eu"), unlockState("network/eu"))
+	fmt.Println(unlockState("network/eu"))
+	// Output:
+	// <nil> <nil>
+	// dlock: unlock "network/eu": no such hold: no lock of that name is held here
+}
+
 func ExampleHooks() {
 	ctx := context.Background()
 	client, err := dlock.Open(ctx, "memory://", &dlock.Options{Hooks: dlock.Hooks{

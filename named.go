@@ -13,9 +13,9 @@ import (
 // for. It keeps the lease from one call to the other. Make it with Client.NamedLocks. It
 // is safe for concurrent use.
 //
-// From Lock to Unlock a name belongs to one caller, also if the lock is lost meanwhile:
-// until that caller has unlocked, the same NamedLocks gives the name to nobody else. So
-// Unlock never ends the lease of another caller.
+// From Lock to Unlock a name belongs to one caller, also if its lease ends meanwhile:
+// until that caller has unlocked by name, the same NamedLocks gives the name to nobody
+// else. So Unlock never ends the lease of another caller.
 type NamedLocks struct {
 	client   *Client
 	settings *settings
@@ -33,8 +33,8 @@ func (c *Client) NamedLocks(o ...Option) *NamedLocks {
 }
 
 // Lock waits until the lock of that name is held or ctx is done; see Locker. It fails
-// with ErrHeld at once if the caller that holds it here has lost it and not unlocked it
-// yet. End the lease with Unlock of the NamedLocks, not with its own.
+// with ErrHeld at once if the caller that held it here has lost it and not unlocked it
+// yet.
 func (n *NamedLocks) Lock(ctx context.Context, name string) (*Lease, error) {
 	return n.acquire(ctx, "lock", name, (*Mutex).Lock)
 }
@@ -95,32 +95,25 @@ func (n *NamedLocks) mutex(name string) *Mutex {
 }
 
 func (n *NamedLocks) acquire(ctx context.Context, op, name string, lock func(*Mutex, context.Context) (*Lease, error)) (*Lease, error) {
-	if errors.Is(n.Lease(name).Err(), ErrLost) {
-		return nil, newError(op, name, errLostNotUnlocked)
+	if n.isEnded(name) {
+		return nil, newError(op, name, errNotUnlocked)
 	}
 	lease, err := lock(n.mutex(name), ctx)
 	if err != nil {
 		return nil, err
 	}
-	if !n.keep(name, lease) {
+	if !n.swap(name, nil, lease) {
 		_ = lease.Unlock(ctx)
-		return nil, newError(op, name, errLostNotUnlocked)
+		return nil, newError(op, name, errNotUnlocked)
 	}
 	return lease, nil
 }
 
-// keep remembers a new lease. It reports false if the name belongs to a caller that has
-// not unlocked.
-func (n *NamedLocks) keep(name string, lease *Lease) bool {
-	for {
-		kept := n.Lease(name)
-		if err := kept.Err(); err == nil || errors.Is(err, ErrLost) {
-			return false
-		}
-		if n.swap(name, kept, lease) {
-			return true
-		}
-	}
+// isEnded reports whether the name belongs to a caller whose lease has ended, other than
+// with the client.
+func (n *NamedLocks) isEnded(name string) bool {
+	kept := n.Lease(name)
+	return kept != nil && kept.Err() != nil && !errors.Is(kept.Err(), ErrClosed)
 }
 
 // swap replaces the lease that is kept for a name, nil if there is none. It reports
@@ -136,6 +129,6 @@ func (n *NamedLocks) swap(name string, from, to *Lease) bool {
 }
 
 var (
-	errNotKept         = backend.Fail(ErrNotHeld, errors.New("no lock of that name is held here"))
-	errLostNotUnlocked = backend.Fail(ErrHeld, errors.New("whoever has lost it here has not unlocked it yet"))
+	errNotKept     = backend.Fail(ErrNotHeld, errors.New("no lock of that name is held here"))
+	errNotUnlocked = backend.Fail(ErrHeld, errors.New("whoever had it here has not unlocked it by name yet"))
 )

@@ -121,6 +121,24 @@ func TestNamedLockLostBelongsToItsCaller(t *testing.T) {
 	})
 }
 
+// That a lease is unlocked by itself does not give its name to somebody else: the Unlock
+// by name is still to come.
+func TestNamedLockUnlockedByItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, a, b := pair(t, dlock.Options{})
+		locks := a.NamedLocks()
+		lease, err := locks.Lock(t.Context(), "x")
+		is(t, err, nil)
+		unlock(t, lease)
+		_, err = locks.TryLock(t.Context(), "x")
+		is(t, err, dlock.ErrHeld)
+		unlock(t, lock(t, b.Mutex("x")))
+		is(t, locks.Unlock(t.Context(), "x"), dlock.ErrUnlocked)
+		_, err = locks.Lock(t.Context(), "x")
+		is(t, err, nil)
+	})
+}
+
 func TestRelock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, a, b := pair(t, dlock.Options{})

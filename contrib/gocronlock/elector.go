@@ -20,7 +20,7 @@ var errElectorClosed = errors.New("the elector is closed")
 
 // An Elector is a gocron.Elector. It stands for election from NewElector to Close, and
 // leads as long as it holds a lock. It may be shared by schedulers and is safe for
-// concurrent use.
+// concurrent use. Make it with NewElector.
 //
 // gocron does not show why a run is skipped: ask IsLeader, for example where the
 // program's health is asked for.

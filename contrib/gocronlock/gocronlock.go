@@ -25,8 +25,9 @@ import (
 const DefaultMinHold = 5 * time.Second
 
 // A Locker is a gocron.Locker. It may be shared by schedulers and is safe for concurrent
-// use. The lock of a job has the job's name, which gocron.WithName sets: by default that
-// is the name of a function, and jobs of one function would share a lock.
+// use. Make it with NewLocker. The lock of a job has the job's name: set it with
+// gocron.WithName. By default it is that of the function, which may change with the code,
+// and jobs of one function would share a lock.
 //
 // A run whose lock is held elsewhere is skipped, with dlock.ErrHeld, and so is one for
 // which the server does not answer within 3 s, with dlock.ErrUnavailable: both go to

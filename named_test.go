@@ -15,6 +15,15 @@ import (
 	"github.com/dlock-go/dlock/backend/memory"
 )
 
+// lockedByName returns the named locks of c, with x locked.
+func lockedByName(t *testing.T, c *dlock.Client) *dlock.NamedLocks {
+	t.Helper()
+	locks := c.NamedLocks()
+	_, err := locks.Lock(t.Context(), "x")
+	is(t, err, nil)
+	return locks
+}
+
 func TestNamedLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, _, a, b := pair(t, dlock.Options{})
@@ -76,9 +85,7 @@ func TestNamedLocksTellWhatIsWrong(t *testing.T) {
 func TestNamedLockLostBetweenTheCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, a, b := pair(t, dlock.Options{})
-		locks := a.NamedLocks()
-		_, err := locks.Lock(t.Context(), "x")
-		is(t, err, nil)
+		locks := lockedByName(t, a)
 		s.Evict("x")
 		synctest.Wait()
 		other := lock(t, b.Mutex("x"))
@@ -96,9 +103,7 @@ func TestNamedLockLostBetweenTheCalls(t *testing.T) {
 func TestNamedLockLostBelongsToItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, a, b := pair(t, dlock.Options{})
-		locks := a.NamedLocks()
-		_, err := locks.Lock(t.Context(), "x")
-		is(t, err, nil)
+		locks := lockedByName(t, a)
 		waited := make(chan error)
 		go func() {
 			_, err := locks.Lock(t.Context(), "x")
@@ -107,7 +112,7 @@ func TestNamedLockLostBelongsToItsCaller(t *testing.T) {
 		synctest.Wait()
 		s.Evict("x")
 		is(t, <-waited, dlock.ErrHeld)
-		_, err = locks.Lock(t.Context(), "x")
+		_, err := locks.Lock(t.Context(), "x")
 		is(t, err, dlock.ErrHeld)
 		_, err = locks.TryLock(t.Context(), "x")
 		is(t, err, dlock.ErrHeld)
@@ -170,9 +175,7 @@ func TestRelock(t *testing.T) {
 func TestRelockAfterUnlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, a, b := pair(t, dlock.Options{})
-		locks := a.NamedLocks()
-		_, err := locks.Lock(t.Context(), "x")
-		is(t, err, nil)
+		locks := lockedByName(t, a)
 		s.Evict("x")
 		synctest.Wait()
 		other := lock(t, b.Mutex("x"))
@@ -185,7 +188,7 @@ func TestRelockAfterUnlock(t *testing.T) {
 		is(t, locks.Unlock(t.Context(), "x"), dlock.ErrLost)
 		unlock(t, other)
 		is(t, <-relocked, dlock.ErrNotHeld)
-		_, err = b.Mutex("x").TryLock(t.Context())
+		_, err := b.Mutex("x").TryLock(t.Context())
 		is(t, err, nil)
 	})
 }
@@ -193,9 +196,7 @@ func TestRelockAfterUnlock(t *testing.T) {
 func TestCloseEndsNamedLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, _, a, b := pair(t, dlock.Options{})
-		locks := a.NamedLocks()
-		_, err := locks.Lock(t.Context(), "x")
-		is(t, err, nil)
+		locks := lockedByName(t, a)
 		waited := make(chan error)
 		go func() {
 			_, err := locks.Lock(t.Context(), "x")
@@ -205,7 +206,7 @@ func TestCloseEndsNamedLocks(t *testing.T) {
 		is(t, a.Close(t.Context()), nil)
 		is(t, <-waited, dlock.ErrClosed)
 		unlock(t, lock(t, b.Mutex("x")))
-		_, err = locks.Lock(t.Context(), "x")
+		_, err := locks.Lock(t.Context(), "x")
 		is(t, err, dlock.ErrClosed)
 		is(t, locks.Unlock(t.Context(), "x"), dlock.ErrClosed)
 		is(t, locks.Unlock(t.Context(), "x"), dlock.ErrNotHeld)

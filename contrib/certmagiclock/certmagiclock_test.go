@@ -82,6 +82,21 @@ func TestServerIsAway(t *testing.T) {
 	})
 }
 
+func TestLockEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.NewServer()
+		a, b := newStorage(t, memory.New(server)), newStorage(t, memory.New(server))
+		must(t, a.Lock(t.Context(), "x"))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		err := b.Lock(ctx, "x")
+		is(t, err, dlock.ErrHeld)
+		is(t, err, context.DeadlineExceeded)
+		must(t, a.Unlock(t.Context(), "x"))
+		triesToLock(t, a, "x", true)
+	})
+}
+
 // An attempt whose lock was lost waits for whoever has it now, and goes on with a lock of
 // its own.
 func TestLostLockIsTakenAnew(t *testing.T) {

@@ -66,7 +66,7 @@ func startRedis(t testing.TB) (*server.Server, *place) {
 // client returns a client of its own, as that of another machine.
 func (p *place) client(t testing.TB) *dlock.Client {
 	t.Helper()
-	client, err := dlock.Open(t.Context(), p.url, &dlock.Options{TTL: 3 * time.Second})
+	client, err := dlock.Open(t.Context(), p.url, &dlock.Options{TTL: 3 * time.Second, Prefix: "contrib/"})
 	must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())

@@ -47,8 +47,9 @@ func (n *NamedLocks) TryLock(ctx context.Context, name string) (*Lease, error) {
 // Relock locks a name anew, as Lock does, if its lock has been lost since Lock. Otherwise
 // it asks nobody, and returns the lease that there is. It is for the caller that Lock has
 // given the name to, who has to look then at what others may have done meanwhile; a new
-// lease has a greater Token. After an error the lock is lost as before, and Relock may be
-// called again. A name that is not locked here is ErrNotHeld.
+// lease has a greater Token. ctx must not come from the lease that has ended. After an
+// error the lock is lost as before, and Relock may be called again. A name that is not
+// locked here is ErrNotHeld.
 func (n *NamedLocks) Relock(ctx context.Context, name string) (*Lease, error) {
 	kept := n.Lease(name)
 	if kept == nil {

@@ -44,9 +44,9 @@ func NewElector(client *dlock.Client, name string, o ...dlock.Option) *Elector {
 }
 
 // IsLeader implements gocron.Elector. It asks nobody and returns nil as long as this
-// process may believe that it holds the lock, which is before anybody else can have it. A
-// job that goes on for longer works with the context of Lease. If the time of a run falls
-// into a change of leader, the run may happen on both or on neither, as clocks differ.
+// process may believe that it holds the lock; see dlock.Lease. A job that goes on for
+// longer works with the context of Lease. If the time of a run falls into a change of
+// leader, the run may happen on both or on neither, as clocks differ.
 func (e *Elector) IsLeader(context.Context) error {
 	lease := e.lease.Load()
 	switch failed := e.failed.Load(); {

@@ -46,7 +46,12 @@ var _ gocron.Locker = (*Locker)(nil)
 // DefaultMinHold, or what dlock.WithMinHold says, also if the job is done sooner, so that
 // the others find it held. That must be longer than the starts of one run lie apart, by
 // clocks, by load and by up to 3 s if the server answers late, and shorter than the job's
-// interval, or runs are skipped.
+// interval, or runs are skipped. A job that needs another time than the rest gets a Locker
+// of its own from gocron.WithDistributedJobLocker.
+//
+// The machines must mean the same time: use gocron.CronJob and the like, with
+// gocron.WithLocation. A gocron.DurationJob counts from the start of its scheduler, and
+// would run once per interval on each machine, unless gocron.WithStartAt aligns them.
 func NewLocker(client *dlock.Client, o ...dlock.Option) *Locker {
 	o = append([]dlock.Option{dlock.WithMinHold(DefaultMinHold)}, o...)
 	return &Locker{client.NamedLocks(o...)}

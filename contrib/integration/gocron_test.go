@@ -203,6 +203,31 @@ func TestGocronShutdownFreesTheLock(t *testing.T) {
 	})
 }
 
+// A job that panics gives its lock back.
+func TestGocronJobThatPanics(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, p *place) {
+		locker := gocronlock.NewLocker(p.client(t), dlock.WithMinHold(time.Millisecond))
+		s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
+		must(t, err)
+		defer s.Shutdown()
+		panicked := make(chan any, 1)
+		_, err = s.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), gocron.NewTask(func() { panic(oddName) }),
+			gocron.WithName(oddName), gocron.WithEventListeners(
+				gocron.AfterJobRunsWithPanic(func(_ uuid.UUID, _ string, p any) { panicked <- p })))
+		must(t, err)
+		s.Start()
+		if p := receive(t, "the panic", panicked); p != oddName {
+			t.Errorf("the job panicked with %v", p)
+		}
+		other := gocronlock.NewLocker(p.client(t))
+		await(t, "the lock is free", func() bool {
+			_, err := other.Lock(t.Context(), oddName)
+			return err == nil
+		})
+	})
+}
+
 // Of several electors one leads, and another when it ends or its lock is taken away.
 func TestGocronElector(t *testing.T) {
 	t.Parallel()

@@ -23,7 +23,7 @@ test: servers lint ## install what is missing, then pass every test on every bac
 	go test -p 6 -race -shuffle=on -timeout 30m $(LIBRARY)
 	$(MAKE) --jobs 2 --output-sync=line conformance modules
 
-modules: examples portable ## the tests of the modules beside the library's own
+modules: examples recipes portable ## the tests of the modules beside the library's own
 	go -C bench test -shuffle=on -timeout 30m ./...
 	go -C internal/configtest test -shuffle=on ./...
 	go -C otel test -race -shuffle=on ./...
@@ -50,6 +50,11 @@ versions: servers ## the suite on every version of the servers that is supported
 examples: ## the programs of examples/
 	DLOCK_CONFORMANCE_TTL=2s go -C examples/natsbackend test -shuffle=on -parallel 16 -timeout 30m ./...
 	go -C examples/observability test -shuffle=on ./...
+
+recipes: ## the recipes of examples/, each with the real library and server
+	go -C examples/recipes vet ./...
+	go -C examples/recipes run $(STATICCHECK) ./...
+	go -C examples/recipes test -shuffle=on ./...
 
 portable: ## files as on systems without record locks of an open file, through the whole suite
 	go test -tags dlock_portable -shuffle=on -count=$(COUNT) -timeout 30m ./backend/file
@@ -131,4 +136,4 @@ up: ## start the servers of docker-compose.yml, for people who have Docker
 down: ## stop them and drop their data
 	docker compose down --volumes
 
-.PHONY: help test modules quick conformance versions examples portable chaos failovers soak simulate mutants lint check servers release-try release coverage bench compare fuzz up down
+.PHONY: help test modules quick conformance versions examples recipes portable chaos failovers soak simulate mutants lint check servers release-try release coverage bench compare fuzz up down

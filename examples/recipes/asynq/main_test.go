@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/dlock-go/dlock"
 	dlockredis "github.com/dlock-go/dlock/backend/redis"
@@ -16,7 +15,7 @@ import (
 // startWorker runs a worker as main does.
 func startWorker(t *testing.T, url string, handle asynq.HandlerFunc) {
 	t.Helper()
-	rdb := connect(t, url)
+	rdb := try.Connect(t, url)
 	locks, err := dlock.New(dlockredis.New(rdb, nil), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -29,17 +28,6 @@ func startWorker(t *testing.T, url string, handle asynq.HandlerFunc) {
 		t.Fatal(err)
 	}
 	t.Cleanup(worker.Shutdown)
-}
-
-func connect(t *testing.T, url string) *redis.Client {
-	t.Helper()
-	options, err := redis.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rdb := redis.NewClient(options)
-	t.Cleanup(func() { rdb.Close() })
-	return rdb
 }
 
 // customers counts who is in the handler.
@@ -80,10 +68,10 @@ func TestTasksOfACustomerRunOneAtATime(t *testing.T) {
 			return nil
 		})
 	}
-	if err := enqueue(connect(t, url), []string{"ada", "ada", "ada", "bob"}); err != nil {
+	if err := enqueue(try.Connect(t, url), []string{"ada", "ada", "ada", "bob"}); err != nil {
 		t.Fatal(err)
 	}
-	queue := asynq.NewInspectorFromRedisClient(connect(t, url))
+	queue := asynq.NewInspectorFromRedisClient(try.Connect(t, url))
 	state := func() *asynq.QueueInfo {
 		info, err := queue.GetQueueInfo("default")
 		if err != nil {

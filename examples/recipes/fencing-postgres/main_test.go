@@ -10,11 +10,7 @@ import (
 
 func openDB(t *testing.T) *sql.DB {
 	url, _ := try.Postgres(t)
-	db, err := sql.Open("pgx", url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
+	db := try.Database(t, url)
 	if _, err := db.ExecContext(t.Context(), createTable); err != nil {
 		t.Fatal(err)
 	}
@@ -33,21 +29,9 @@ func TestStaleWriteIsRefused(t *testing.T) {
 	db := openDB(t)
 	url, _ := try.Redis(t)
 	stale, live := try.TwoTokens(t, url, "orders/42")
-	for _, write := range []struct {
-		state string
-		token uint64
-		want  error
-	}{
-		{"paid", stale, nil}, // nobody has written since: harmless
-		{"packed", live, nil},
-		{"shipped", live, nil}, // a holder may write as often as it likes
-		{"cancelled", stale, errStale},
-		{"lost", 0, errStale}, // the token of no lock at all
-	} {
-		if err := save(t.Context(), db, 42, write.state, write.token); !errors.Is(err, write.want) {
-			t.Errorf("%s: got %v, want %v", write.state, err, write.want)
-		}
-	}
+	try.LateWrites(t, stale, live, errStale, func(state string, token uint64) error {
+		return save(t.Context(), db, 42, state, token)
+	})
 	if state, fence := load(t, db, 42); state != "shipped" || fence != live {
 		t.Errorf("the order is %s by %d", state, fence)
 	}

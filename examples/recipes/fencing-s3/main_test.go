@@ -65,21 +65,9 @@ func TestStaleWriteIsRefused(t *testing.T) {
 	s := startStore(t)
 	url, _ := try.Redis(t)
 	stale, live := try.TwoTokens(t, url, "orders/42")
-	for _, write := range []struct {
-		state string
-		token uint64
-		want  error
-	}{
-		{"paid", stale, nil}, // nobody has written since: harmless
-		{"packed", live, nil},
-		{"shipped", live, nil}, // a holder may write as often as it likes
-		{"cancelled", stale, errStale},
-		{"lost", 0, errStale}, // the token of no lock at all
-	} {
-		if err := s.save(t, write.state, write.token); !errors.Is(err, write.want) {
-			t.Errorf("%s: got %v, want %v", write.state, err, write.want)
-		}
-	}
+	try.LateWrites(t, stale, live, errStale, func(state string, token uint64) error {
+		return s.save(t, state, token)
+	})
 	s.want(t, "shipped", live)
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/golang-migrate/migrate/v4"
 	"github.com/golang-migrate/migrate/v4/source/iofs"
-	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/examples/recipes/internal/try"
@@ -20,20 +19,7 @@ import (
 // database starts Postgres and returns its URL as golang-migrate wants it.
 func database(t *testing.T) (url string, db *sql.DB) {
 	url, _ = try.Postgres(t)
-	db, err := sql.Open("pgx", url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
-	return strings.Replace(url, "postgres:", "pgx5:", 1), db
-}
-
-func number(t *testing.T, db *sql.DB, query string) (n int) {
-	t.Helper()
-	if err := db.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
+	return strings.Replace(url, "postgres:", "pgx5:", 1), try.Database(t, url)
 }
 
 // Three instances wait for the lock together, and then each migration runs once.
@@ -41,33 +27,11 @@ func TestEachMigrationRunsOnce(t *testing.T) {
 	t.Parallel()
 	url, db := database(t)
 	redis, _ := try.Redis(t)
-	other := try.Open(t, redis, nil)
-	lease, err := other.Mutex("migrations").Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	try.Migrates(t, redis, db, func() error { return migrateUp(t.Context(), try.Open(t, redis, nil), url, embedded) })
+	if n := try.Number(t, db, "SELECT count(*) FROM invoices"); n != 1 {
+		t.Errorf("%d invoices, want the one of the second migration", n)
 	}
-	ended := make(chan error)
-	const instances = 3
-	for range instances {
-		client := try.Open(t, redis, nil)
-		go func() { ended <- migrateUp(t.Context(), client, url, embedded) }()
-	}
-	try.Await(t, "all wait", func() bool { return try.Waiters(t, other, "migrations") == instances })
-	if n := number(t, db, "SELECT count(*) FROM pg_tables WHERE tablename = 'schema_migrations'"); n != 0 {
-		t.Error("an instance has begun without the lock")
-	}
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for range instances {
-		if err := try.Receive(t, "the end of an instance", ended); err != nil {
-			t.Error(err)
-		}
-	}
-	if n := number(t, db, "SELECT count(*) FROM orders"); n != 1 {
-		t.Errorf("%d orders, want the one of the second migration", n)
-	}
-	if n := number(t, db, "SELECT version FROM schema_migrations WHERE NOT dirty"); n != 2 {
+	if n := try.Number(t, db, "SELECT version FROM schema_migrations WHERE NOT dirty"); n != 2 {
 		t.Errorf("version %d, want 2", n)
 	}
 }
@@ -93,7 +57,7 @@ func TestLostLockBeginsNoFurtherMigration(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- up(ctx, m) }()
 	try.Await(t, "the first migration waits", func() bool {
-		return number(t, db, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == 1
+		return try.Number(t, db, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == 1
 	})
 	lose(dlock.ErrLost)
 	try.Await(t, "it is told to stop", func() bool { return len(m.GracefulStop) == 1 })
@@ -103,7 +67,7 @@ func TestLostLockBeginsNoFurtherMigration(t *testing.T) {
 	if err := try.Receive(t, "the end", ended); !errors.Is(err, dlock.ErrLost) {
 		t.Errorf("got %v, want ErrLost", err)
 	}
-	if n := number(t, db, "SELECT version FROM schema_migrations WHERE NOT dirty"); n != 1 {
+	if n := try.Number(t, db, "SELECT version FROM schema_migrations WHERE NOT dirty"); n != 1 {
 		t.Errorf("version %d, want 1", n)
 	}
 }

@@ -1,0 +1,1 @@
+CREATE TABLE invoices (id bigint PRIMARY KEY, state text NOT NULL);

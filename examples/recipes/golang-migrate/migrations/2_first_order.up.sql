@@ -1,1 +1,0 @@
-INSERT INTO orders VALUES (1, 'new');

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -76,18 +75,11 @@ func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) err
 		}
 		all(b.checkScripts(ctx), report)
 		all(b.checkSubscribe(ctx), report)
+		all(b.sentinels.check(ctx), report)
 		if b.cluster == nil {
 			return b.examineServer(ctx, b.client, report)
 		}
-		var mu sync.Mutex
-		return b.cluster.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-			return b.examineServer(ctx, node, func(f backend.Finding) {
-				mu.Lock()
-				defer mu.Unlock()
-				f.Text = node.Options().Addr + ": " + f.Text
-				report(f)
-			})
-		})
+		return b.examineCluster(ctx, report)
 	})
 	if err != nil && !errors.Is(err, backend.ErrInvalidConfig) {
 		err = fail(err)
@@ -235,6 +227,8 @@ func (b *Backend) checkReplicas(i info) backend.Finding {
 	const subject = "replicas"
 	want, have := int64(b.replicas), i.number("connected_slaves")
 	switch {
+	case b.cluster != nil && want == 0 && have == 0:
+		return backend.Warn(subject, "this master has none: nobody takes its place when it dies", "add a replica (redis-cli --cluster add-node)")
 	case i["role"] == "slave", want == 0 && have == 0:
 		return backend.Good(subject, "there are none, and none are asked for")
 	case have < want:
@@ -338,7 +332,11 @@ func (b *Backend) checkScripts(ctx context.Context) (out []backend.Finding) {
 	}
 	a, err := b.run(ctx, openTimeout, probeScript, probeScript.callWith(keys, 2, channel, publish, numsub))
 	if err != nil {
-		return append(out, backend.Bad(subject, "the server refuses scripts, no lock will work: "+err.Error(), "allow the user +eval and +evalsha"))
+		advice := "see the other findings"
+		if errors.Is(err, backend.ErrAuth) {
+			advice = "allow the user +eval and +evalsha"
+		}
+		return append(out, backend.Bad(subject, "the server runs no script, no lock will work: "+err.Error(), advice))
 	}
 	for _, denied := range a.values {
 		out = append(out, backend.Bad(subject, fmt.Sprintf("the server refuses a command that locks need: %v", denied), "allow the user what README lists"))

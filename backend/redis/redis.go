@@ -222,7 +222,8 @@ type Backend struct {
 	unfit     error // why it is of no use, or nil
 	poll      time.Duration
 	transport transport
-	cluster   *cluster // nil unless it is one
+	cluster   *cluster   // nil unless it is one
+	sentinels *sentinels // nil unless a URL names them
 	listener  *listener
 	free      *freeCache
 	ids       idSigner
@@ -329,6 +330,7 @@ func (b *Backend) Close(ctx context.Context) error {
 	}
 	b.endSubscriptions(ctx)
 	if b.owned {
+		b.sentinels.close()
 		_ = b.client.Close()
 	}
 	return err

@@ -26,7 +26,7 @@ const (
 // made.
 type scheme struct {
 	name      string
-	newClient func(backend.Config, string) (redis.UniversalClient, error)
+	newClient func(backend.Config, string) (redis.UniversalClient, *sentinels, error)
 }
 
 var schemes = map[string]scheme{
@@ -57,13 +57,13 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 		return nil, err
 	}
 	s := schemes[cfg.URL.Scheme]
-	c, err := s.newClient(cfg, s.name)
+	c, watchers, err := s.newClient(cfg, s.name)
 	if err != nil {
 		return nil, err
 	}
 	c.AddHook(logHook{cfg.Logger})
 	b := New(c, o)
-	b.owned, b.member = true, cfg.Member
+	b.owned, b.member, b.sentinels = true, cfg.Member, watchers
 	if b.member {
 		return b, nil
 	}
@@ -99,18 +99,18 @@ func parseOptions(cfg backend.Config) (*Options, error) {
 }
 
 // newSingleClient returns a client of one server.
-func newSingleClient(cfg backend.Config, scheme string) (redis.UniversalClient, error) {
+func newSingleClient(cfg backend.Config, scheme string) (redis.UniversalClient, *sentinels, error) {
 	u := cfg.URL
 	if len(u.Hosts) > 1 {
-		return nil, invalid("want one host")
+		return nil, nil, invalid("want one host")
 	}
 	if u.Params.Has("db") && u.Scheme != "unix" && strings.Trim(u.Path, "/") != "" {
-		return nil, invalid("a database in the path and another in parameter db")
+		return nil, nil, invalid("a database in the path and another in parameter db")
 	}
 	location := url.URL{Scheme: scheme, Host: strings.Join(u.Hosts, ""), Path: u.Path}
 	o, err := parse(redis.ParseURL, cfg, location)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	o.Username, o.Password, o.CredentialsProviderContext = u.User, u.Password.Reveal(), cfg.Credentials
 	o.TLSConfig = tlsConfig(o.TLSConfig, cfg.TLS)
@@ -121,12 +121,12 @@ func newSingleClient(cfg backend.Config, scheme string) (redis.UniversalClient, 
 	if cfg.Member {
 		o.OnConnect = announce
 	}
-	return redis.NewClient(o), nil
+	return redis.NewClient(o), nil, nil
 }
 
 // newFailoverClient returns a client of the master that Sentinels name. User and
 // password are the master's. Those of the Sentinels are parameters.
-func newFailoverClient(cfg backend.Config, scheme string) (redis.UniversalClient, error) {
+func newFailoverClient(cfg backend.Config, scheme string) (redis.UniversalClient, *sentinels, error) {
 	u := cfg.URL
 	master, db, _ := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
 	user, password := u.Params.Take("sentinel_username", ""), u.Params.Take("sentinel_password", "")
@@ -134,10 +134,10 @@ func newFailoverClient(cfg backend.Config, scheme string) (redis.UniversalClient
 	o, err := parse(redis.ParseFailoverURL, cfg, location,
 		"addr", "db", "master_name", "password", "replica_only", "username")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(u.Hosts) == 0 || master == "" {
-		return nil, invalid("want host,host/name-of-the-master")
+		return nil, nil, invalid("want host,host/name-of-the-master")
 	}
 	o.MasterName, o.SentinelAddrs = master, u.HostPorts("26379")
 	o.SentinelUsername, o.SentinelPassword = user, password
@@ -146,19 +146,19 @@ func newFailoverClient(cfg backend.Config, scheme string) (redis.UniversalClient
 	o.Dialer = withLogger(dialerFor(o.DialTimeout, o.TLSConfig), cfg.Logger)
 	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity = -1, 1, true, true
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, readTimeout)
-	return redis.NewFailoverClient(o), nil
+	return redis.NewFailoverClient(o), sentinelsOf(o), nil
 }
 
 // newClusterClient returns a client of a cluster. The URL names some of its nodes.
-func newClusterClient(cfg backend.Config, scheme string) (redis.UniversalClient, error) {
+func newClusterClient(cfg backend.Config, scheme string) (redis.UniversalClient, *sentinels, error) {
 	u := cfg.URL
 	o, err := parse(redis.ParseClusterURL, cfg, url.URL{Scheme: scheme, Host: "node"},
 		"addr", "read_only", "route_by_latency", "route_by_latency_tolerance", "route_randomly")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(u.Hosts) == 0 || strings.Trim(u.Path, "/") != "" {
-		return nil, invalid("want host,host and no path: a cluster has one database")
+		return nil, nil, invalid("want host,host and no path: a cluster has one database")
 	}
 	o.Addrs = u.HostPorts("6379")
 	o.Username, o.Password, o.CredentialsProviderContext = u.User, u.Password.Reveal(), cfg.Credentials
@@ -167,7 +167,7 @@ func newClusterClient(cfg backend.Config, scheme string) (redis.UniversalClient,
 	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity = -1, 1, true, true
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, readTimeout)
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return redis.NewClusterClient(o), nil
+	return redis.NewClusterClient(o), nil, nil
 }
 
 // parse has the client library read the parameters that are left. What it reads has no

@@ -95,7 +95,9 @@ func FuzzURL(f *testing.F) {
 		_, err = parseOptions(cfg)
 		if err == nil {
 			var c redis.UniversalClient
-			if c, err = s.newClient(cfg, s.name); err == nil {
+			var watchers *sentinels
+			if c, watchers, err = s.newClient(cfg, s.name); err == nil {
+				watchers.close()
 				_ = c.Close()
 			}
 		}

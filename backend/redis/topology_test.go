@@ -1,0 +1,106 @@
+package redis
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+// complaints returns what Examine says is not as it should be, by subject.
+func complaints(t testing.TB, client *dlock.Client) map[string]string {
+	t.Helper()
+	bad := make(map[string]string)
+	must[any](t)(nil, client.Examine(within(t), func(f backend.Finding) {
+		if f.Level > backend.OK {
+			bad[f.Subject] += fmt.Sprintf("%v: %s\n", f.Level, f.Text)
+		}
+		if (f.Level > backend.OK) != (f.Advice != "") {
+			t.Errorf("advice is for what is not as it should be: %v", f)
+		}
+	}))
+	return bad
+}
+
+// complains checks that Examine complains of these subjects in these words, and of no other.
+func complains(t testing.TB, client *dlock.Client, want map[string]string) {
+	t.Helper()
+	bad := complaints(t, client)
+	for subject, text := range want {
+		if !strings.Contains(bad[subject], text) || bad[subject] == "" {
+			t.Errorf("%s: %q, want %q", subject, bad[subject], text)
+		}
+	}
+	for subject, text := range bad {
+		if _, ok := want[subject]; !ok {
+			t.Errorf("%s: %q, want nothing", subject, text)
+		}
+	}
+}
+
+// TestExamineCluster looks at a cluster that is well, that has lost a replica, and then
+// the master of that, too.
+func TestExamineCluster(t *testing.T) {
+	t.Parallel()
+	c, _ := startCluster(t, server.Redis{AppendOnly: true})
+	client, plain := openURL(t, clusterURL(c)+"?dlock.replicas=1", nil), openURL(t, clusterURL(c), nil)
+	complains(t, client, nil)
+	complains(t, plain, map[string]string{"replicas": "none has to acknowledge"})
+
+	must[any](t)(nil, c.Replicas[0].Kill())
+	eventually(t, "the others take it for dead", func() bool {
+		return strings.Contains(complaints(t, client)["nodes"], c.Replicas[0].Addr())
+	})
+	complains(t, client, map[string]string{"nodes": "warning: " + c.Replicas[0].Addr(), "replicas": "fault: " + c.Masters[0].Addr() + ": 1 have to acknowledge each lock, and 0 are connected"})
+	complains(t, plain, map[string]string{"nodes": c.Replicas[0].Addr(), "replicas": c.Masters[0].Addr() + ": this master has none"})
+
+	must[any](t)(nil, c.Masters[0].Kill())
+	eventually(t, "the others take the master for dead", func() bool { return complaints(t, plain)["slots"] != "" })
+	bad := complaints(t, plain)
+	for subject, text := range map[string]string{
+		"slots":   "fault: 5461 of 16384 slots",
+		"nodes":   "fault: " + c.Masters[0].Addr() + ": no lock in the slots of this master works",
+		"scripts": "fault: the server runs no script, no lock will work",
+	} {
+		if !strings.Contains(bad[subject], text) {
+			t.Errorf("%s: %q, want %q", subject, bad[subject], text)
+		}
+	}
+}
+
+// TestExamineSentinels looks at three that are well, that have a quorum which is too
+// great or too small, and that die one after the other; and at one alone.
+func TestExamineSentinels(t *testing.T) {
+	t.Parallel()
+	w := server.StartWatched(t, 1, server.Redis{AppendOnly: true}, silence)
+	client := openURL(t, sentinelURL(w)+"?dlock.replicas=1", nil)
+	complains(t, client, nil)
+	setQuorum := func(n int) {
+		for _, sentinel := range w.Sentinels {
+			must[any](t)(plainClient(t, sentinel).Do(within(t), "sentinel", "set", server.PrimaryName, "quorum", n).Result())
+		}
+	}
+	last := w.Sentinels[2].Addr()
+	setQuorum(5)
+	complains(t, client, map[string]string{"sentinels": last + ": 5 have to miss the master, and there are 3: no replica is ever promoted"})
+	setQuorum(1)
+	complains(t, client, map[string]string{"sentinels": last + ": 1 of 3 that miss the master are enough"})
+	setQuorum(2)
+	complains(t, client, nil)
+
+	must[any](t)(nil, w.Sentinels[0].Kill())
+	complains(t, client, map[string]string{"sentinels": "warning: " + w.Sentinels[0].Addr()})
+	must[any](t)(nil, w.Sentinels[1].Kill())
+	eventually(t, "the last one misses the others", func() bool {
+		return strings.Contains(complaints(t, client)["sentinels"], last+": too few others answer")
+	})
+
+	lonely := server.Start(t, server.Sentinel{Primary: w.Primary.Addr(), Quorum: 1, DownAfter: silence})
+	few := openURL(t, "redis+sentinel://"+lonely.Addr()+"/"+server.PrimaryName+"?dlock.replicas=1", nil)
+	eventually(t, "a single Sentinel", func() bool {
+		return strings.Contains(complaints(t, few)["sentinels"], lonely.Addr()+": 1 of them watch the master")
+	})
+}

@@ -74,6 +74,29 @@ func (b *Backend) logWarnings(log *slog.Logger) {
 	})
 }
 
+// statusLimit is how long a member may take to say why the cluster is of no use.
+const statusLimit = time.Second
+
+// withReason adds to ErrUnavailable what a member says is wrong with the cluster: with no
+// leader or no space requests run into their limits, and those say nothing.
+func (b *Backend) withReason(ctx context.Context, err error) error {
+	if !errors.Is(err, backend.ErrUnavailable) {
+		return err
+	}
+	ctx, cancel := backend.Bound(context.WithoutCancel(ctx), statusLimit) // that of the call may be over
+	defer cancel()
+	status, e := b.status(ctx)
+	if e != nil {
+		return err
+	}
+	for _, f := range checkStatus("the member", status) {
+		if f.Level == backend.Fault {
+			err = fmt.Errorf("%w: %s: %s", err, f.Text, f.Advice)
+		}
+	}
+	return err
+}
+
 // checkMembers asks each member that the client knows. It fails if none answers.
 func (b *Backend) checkMembers(ctx context.Context, report func(...backend.Finding)) error {
 	endpoints := b.members.endpoints

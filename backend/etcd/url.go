@@ -47,8 +47,9 @@ func connect(ctx context.Context, cfg backend.Config, stopLog func()) (*Backend,
 	b.owned, b.stopLog, b.ttl, b.login = true, stopLog, cfg.TTL, login
 	s, err := b.session(ctx, cfg.TTL)
 	if err != nil {
+		err = b.withReason(ctx, b.at(unavailable(err)))
 		_ = b.Close(ctx)
-		return nil, b.at(unavailable(err))
+		return nil, err
 	}
 	s.unreserve()
 	b.logWarnings(cfg.Logger)

@@ -41,13 +41,13 @@ func newDoctor(std stdio) *cobra.Command {
 
 // examine prints what there is to be said of the backend, and fails if there is a fault.
 func (q *query) examine(ctx context.Context, c *dlock.Client) error {
-	answers, err := measureAnswers(ctx, c)
-	if err != nil {
-		return err
-	}
+	answers, unanswered := measureAnswers(ctx, c)
 	findings := []dlock.Finding{answers}
-	err = c.Examine(ctx, func(f dlock.Finding) { findings = append(findings, f) })
-	if err != nil {
+	err := c.Examine(ctx, func(f dlock.Finding) { findings = append(findings, f) })
+	switch {
+	case err != nil && len(findings) == 1 && unanswered != nil:
+		return unanswered
+	case err != nil:
 		findings = append(findings, backend.Bad("examination", message(err), "see whether the backend answers and what the user may do"))
 	}
 	if err := q.printFindings(findings); err != nil {
@@ -62,13 +62,13 @@ func (q *query) examine(ctx context.Context, c *dlock.Client) error {
 // pings is how many answers are measured.
 const pings = 50
 
-// measureAnswers says how long the backend takes to answer.
+// measureAnswers says how long the backend takes to answer, or that it does not.
 func measureAnswers(ctx context.Context, c *dlock.Client) (dlock.Finding, error) {
 	took := make([]time.Duration, pings)
 	for i := range took {
 		start := time.Now()
 		if err := c.Ping(ctx); err != nil {
-			return dlock.Finding{}, err
+			return backend.Bad("answers", message(err), "see the other findings"), err
 		}
 		took[i] = time.Since(start)
 	}

@@ -54,3 +54,14 @@ func TestDoctorOnRedis(t *testing.T) {
 		}
 	}
 }
+
+// A server that is of no use to locks says why: one that is full.
+func TestDoctorOnFullEtcd(t *testing.T) {
+	full := server.Start(t, server.Etcd{Args: []string{"--quota-backend-bytes=32768"}})
+	s := newShell(t, "LC_ALL=C", urlVariable+"=etcd://"+full.Addr())
+	until(t, "a full server", func() bool {
+		_, p := s.run("run", strings.Repeat("long", 200), "--", "true")
+		return strings.Contains(p.err.String(), "NOSPACE")
+	})
+	s.start("doctor").expect(exitUnavailable, "etcdctl alarm disarm")
+}

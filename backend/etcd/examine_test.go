@@ -199,5 +199,21 @@ func TestExamineMembers(t *testing.T) {
 	}
 	found(t, examine(t, all, admin), want)
 	must(t, members[0].Close())
+	last := members[1].Addr()
+	eventually(t, "the last member knows that it is alone", func() bool {
+		bad := make(map[string]string)
+		must(t, all.(backend.Examiner).Examine(timed(t), func(f backend.Finding) {
+			if f.Level == backend.Fault {
+				bad[f.Subject] = f.Text
+			}
+		}))
+		return strings.Contains(bad["leader"], last+" knows no leader") && bad["locks"] != "" && bad["members"] != ""
+	})
+	u, err := backend.ParseURL("etcd://" + last)
+	must(t, err)
+	_, err = backend.Open(timed(t), backend.Config{URL: u, TTL: ttl})
+	if is(t, err, backend.ErrUnavailable); err == nil || !strings.Contains(err.Error(), "see that a majority of the members runs") {
+		t.Errorf("what Open says of a cluster with no leader: %v", err)
+	}
 	is(t, some.(backend.Examiner).Examine(timed(t), func(backend.Finding) {}), backend.ErrUnavailable)
 }

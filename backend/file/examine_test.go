@@ -3,6 +3,7 @@
 package file
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -30,6 +31,10 @@ func TestExamine(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+	must(t, os.Mkdir(filepath.Join(dir, fmt.Sprintf(".examine-%d", os.Getpid())), 0o700)) // where the probe would be
+	if got := examine(b); got["space"] != backend.Fault {
+		t.Errorf("no file can be made: %v", got)
 	}
 	for path, want := range map[string]backend.Level{
 		"/run/locks": backend.OK, "/tmpx": backend.OK, "/tmp": backend.Warning, "/var/tmp/a/b": backend.Warning, "/home/..user/locks": backend.OK,

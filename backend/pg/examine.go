@@ -9,16 +9,21 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// health is what Examine asks: the version, how many locks there are, and how many
-// connections there may be and are.
+// health is what Examine asks: the version, how many locks there are, how many
+// connections there may be and are, and which process answers.
 const health = `SELECT current_setting('server_version_num')::int8, (SELECT count(*) FROM pg_locks),
 	current_setting('max_connections')::int8 - current_setting('superuser_reserved_connections')::int8,
-	(SELECT count(*) FROM pg_stat_activity WHERE datid IS NOT NULL)`
+	(SELECT count(*) FROM pg_stat_activity WHERE datid IS NOT NULL), pg_backend_pid()::int8`
 
 // Examine implements backend.Examiner. It makes a connection of its own, which looks for
 // what every connection looks for: a pooler, a standby, the sequences, advisory locks
 // that exclude.
 func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) error {
+	s, err := b.useShared(ctx, sharedKey{leaseOf(listenLease), forHolding})
+	if err != nil {
+		return err
+	}
+	defer b.stopUsing(s)
 	rows, err := b.read(ctx, health)
 	if err != nil {
 		return err
@@ -32,11 +37,11 @@ func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) err
 			}
 		}
 	}
-	if len(n) != 4 {
+	if len(n) != 5 {
 		return backend.Fail(backend.ErrUnavailable, errProtocol)
 	}
 	report(checkVersion(n[0]))
-	report(b.checkPooler())
+	report(b.checkPooler(int64(s.pid) == n[4]))
 	report(checkLockTable(n[1], b.lockTableSize.Load()))
 	report(b.checkConnections(n[2], n[3]))
 	report(b.checkDial(ctx))
@@ -52,10 +57,16 @@ func checkVersion(num int64) backend.Finding {
 	return backend.Good(subject, text)
 }
 
-func (b *Backend) checkPooler() backend.Finding {
+// checkPooler is told whether two connections that are open share a process.
+func (b *Backend) checkPooler(shared bool) backend.Finding {
 	const subject = "pooler"
-	if b.opts.SessionPooler {
-		return backend.Warn(subject, "pooler=session is set: whether the pooler works by session cannot be checked", "connect to the server itself if you can")
+	switch {
+	case shared:
+		return backend.Bad(subject, "one process of the server answers on two connections: the pooler works by transaction, and locks exclude nobody",
+			"connect to the server itself, or have the pooler work by session (pool_mode=session)")
+	case b.opts.SessionPooler:
+		return backend.Warn(subject, "pooler=session is set, and a pooler that works by transaction may look the same while others use it",
+			"see that the pooler has pool_mode=session, or connect to the server itself")
 	}
 	return backend.Good(subject, "no pooler stands before the server")
 }

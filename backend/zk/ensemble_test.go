@@ -89,6 +89,9 @@ func TestEnsemble(t *testing.T) {
 	queued(t, op, "m", 2)
 	must(t, leader.Kill())
 	recovers(t, holder.Mutex("other")) // there is a new leader
+	eventually(t, "the dead member is named", func() bool {
+		return waiter.Ping(testContext(t)) == nil && strings.Contains(complaints(t, waiter)["members"], leader.Addr()+" does not tell")
+	})
 	if lease.Err() != nil || !next.waiting() {
 		t.Fatalf("after the leader's death: lease %v, it waits: %t", lease.Err(), next.waiting())
 	}

@@ -20,20 +20,22 @@ const (
 )
 
 // BenchmarkInspect asks for a lock with 10,000 waiters, each of another client, and for
-// 100,000 names. Beside the time, it reports what the machine allocates for it, and how
-// long another client takes for a lock of its own meanwhile and at rest. It is for a
-// single Redis: the harnesses of others do not end so many holds in their time.
+// 100,000 names. It reports how long that takes and what it allocates, and how long another
+// client takes for a lock of its own meanwhile and at rest, in turn: run it with
+// -benchtime=1x. It is for a single Redis: the harnesses of others do not end so many holds
+// in their time.
 func BenchmarkInspect(b *testing.B) {
 	for _, name := range chosen(b) {
 		if name != "redis" {
 			b.Skip("only for -backend=redis")
 		}
 		h := targets[name].harness(b)
+		open := func(b *testing.B) backend.Backend { return h.Open(b, dlock.Options{}).Backend }
 		b.Run(name+"/waiters", func(b *testing.B) {
-			benchInspect(b, h.Open(b, dlock.Options{}).Backend, h.Open(b, dlock.Options{}).Backend)
+			benchInspect(b, open(b), open(b), open(b))
 		})
 		b.Run(name+"/names", func(b *testing.B) {
-			benchNames(b, h.Open(b, dlock.Options{}).Backend, h.Open(b, dlock.Options{}).Backend)
+			benchNames(b, open(b), open(b), open(b))
 		})
 	}
 }
@@ -50,7 +52,7 @@ func (unheard) Queued()    {}
 func (unheard) Lost(error) {}
 func (unheard) Wanted()    {}
 
-func benchInspect(b *testing.B, holds, asks backend.Backend) {
+func benchInspect(b *testing.B, holds, asks, other backend.Backend) {
 	name := fmt.Sprint("waiters-", rand.Uint64())
 	ctx, cancel := context.WithCancel(b.Context())
 	held, err := holds.Acquire(ctx, request(name, 0))
@@ -72,7 +74,7 @@ func benchInspect(b *testing.B, holds, asks backend.Backend) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	measureBeside(b, asks, func() {
+	measureBeside(b, other, func() {
 		if _, err := in.Inspect(ctx, name); err != nil {
 			b.Fatal(err)
 		}
@@ -82,7 +84,7 @@ func benchInspect(b *testing.B, holds, asks backend.Backend) {
 	_ = holds.Release(context.Background(), held)
 }
 
-func benchNames(b *testing.B, holds, asks backend.Backend) {
+func benchNames(b *testing.B, holds, asks, other backend.Backend) {
 	prefix := fmt.Sprint("names-", rand.Uint64(), "/")
 	var holding sync.WaitGroup
 	for part := range 64 {
@@ -96,7 +98,7 @@ func benchNames(b *testing.B, holds, asks backend.Backend) {
 		})
 	}
 	holding.Wait()
-	measureBeside(b, asks, func() {
+	measureBeside(b, other, func() {
 		n := 0
 		for _, err := range asks.(backend.Inspector).Names(b.Context(), prefix) {
 			if err != nil {
@@ -110,56 +112,71 @@ func benchNames(b *testing.B, holds, asks backend.Backend) {
 	})
 }
 
-// measureBeside runs ask again and again, while another client takes and releases a lock.
+// rounds is how often a look at the other client at rest is compared with one meanwhile.
+const rounds = 5
+
+// measureBeside runs ask, while another client takes and releases a lock, in turn with as
+// long a time at rest.
 func measureBeside(b *testing.B, other backend.Backend, ask func()) {
-	cycles := func(end <-chan struct{}) (took []time.Duration) {
-		name := fmt.Sprint("other-", rand.Uint64())
-		for n := 0; ; n++ {
-			select {
-			case <-end:
-				slices.Sort(took)
-				return took
-			default:
-			}
-			start := time.Now()
-			h, err := other.Acquire(context.Background(), request(name, n))
-			if err == nil {
-				err = other.Release(context.Background(), h)
-			}
-			if err != nil {
-				b.Error(err)
-				return took
-			}
-			took = append(took, time.Since(start))
-		}
-	}
-	rest := make(chan struct{})
-	time.AfterFunc(2*time.Second, func() { close(rest) })
-	before := cycles(rest)
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	allocated := mem.TotalAlloc
-	b.ResetTimer()
 	ask()
-	b.StopTimer()
 	runtime.ReadMemStats(&mem)
 	allocated = mem.TotalAlloc - allocated
-	end, beside := make(chan struct{}), make(chan []time.Duration)
-	go func() { beside <- cycles(end) }()
-	b.StartTimer()
-	for range b.N - 1 {
+	var rest, beside []time.Duration
+	var asking time.Duration
+	for range rounds * b.N {
+		end, took := make(chan struct{}), make(chan []time.Duration)
+		go func() { took <- cycles(b, other, end) }()
+		start := time.Now()
 		ask()
+		lasted := time.Since(start)
+		close(end)
+		beside, asking = append(beside, <-took...), asking+lasted
+		quiet := make(chan struct{})
+		time.AfterFunc(lasted, func() { close(quiet) })
+		rest = append(rest, cycles(b, other, quiet)...)
 	}
 	b.StopTimer()
-	close(end)
-	meanwhile := <-beside
-	b.ReportMetric(float64(allocated)/1e6, "MB/op")
-	report := func(took []time.Duration, when string) {
-		if len(took) > 0 {
-			b.ReportMetric(float64(took[len(took)/2].Microseconds()), "µs-p50-"+when)
-			b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "µs-p99-"+when)
+	mean := func(took []time.Duration) float64 {
+		var sum time.Duration
+		for _, d := range took {
+			sum += d
 		}
+		return float64(sum.Microseconds()) / float64(len(took))
 	}
-	report(before, "rest")
-	report(meanwhile, "beside")
+	median := func(took []time.Duration) float64 {
+		slices.Sort(took)
+		return float64(took[len(took)/2].Microseconds())
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(asking.Seconds()/float64(rounds*b.N), "s/ask")
+	b.ReportMetric(float64(allocated)/1e6, "MB/ask")
+	b.ReportMetric(median(rest), "µs-p50-rest")
+	b.ReportMetric(median(beside), "µs-p50-beside")
+	b.ReportMetric((mean(beside)/mean(rest)-1)*100, "%-slower-mean")
+	b.ReportMetric((median(beside)/median(rest)-1)*100, "%-slower-p50")
+}
+
+// cycles takes and releases a lock until end is closed, and returns how long each took.
+func cycles(b *testing.B, other backend.Backend, end <-chan struct{}) (took []time.Duration) {
+	name := fmt.Sprint("other-", rand.Uint64())
+	for n := 0; ; n++ {
+		select {
+		case <-end:
+			return took
+		default:
+		}
+		start := time.Now()
+		h, err := other.Acquire(context.Background(), request(name, n))
+		if err == nil {
+			err = other.Release(context.Background(), h)
+		}
+		if err != nil {
+			b.Error(err)
+			return took
+		}
+		took = append(took, time.Since(start))
+	}
 }

@@ -58,7 +58,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 	var out backend.Snapshot
 	readers, from, after := make(map[string]bool), 0, "-1"
 	for {
-		call := inspectScript.callWith(lockKey(name), 4, from, after)
+		call, sent := inspectScript.callWith(lockKey(name), 4, from, after), time.Now()
 		a, err := b.runUntilAnswered(ctx, backend.FirstAnswer, inspectScript, call, nil)
 		if err != nil {
 			return backend.Snapshot{}, err
@@ -67,21 +67,30 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 		if !ok || a.int(0) <= 0 {
 			return backend.Snapshot{}, fail(errGarbled)
 		}
+		took := time.Since(sent)
 		addParties(&out, a, readers)
 		if a.int(8) == 0 {
 			return out, nil
 		}
 		from, after = from+page, next
-		backend.Sleep(ctx, pagePause)
+		yieldTime(ctx, took)
 	}
 }
 
-// A server tells of so many readers, waiters or names at a time, in half a millisecond.
-// The pause between two pages leaves nine tenths of the server to others.
+// A server tells of so many readers, waiters or names at a time, in some tenths of a
+// millisecond.
+const page = 250
+
 const (
-	page      = 250
-	pagePause = 5 * time.Millisecond
+	restShare = 19                    // pauses are so many times as long as the answer before took
+	maxRest   = 50 * time.Millisecond // where most of that is the way to the server
 )
+
+// yieldTime leaves the server to others after a page that took so long: whoever asks has no
+// more than a twentieth of its time.
+func yieldTime(ctx context.Context, took time.Duration) {
+	backend.Sleep(ctx, min(restShare*took, maxRest))
+}
 
 // addParties adds those of a page. Readers that renew move between pages.
 func addParties(out *backend.Snapshot, a answer, readers map[string]bool) {
@@ -140,6 +149,7 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 			more := true
 			for cursor := uint64(0); more && err == nil; {
 				var names []string
+				sent := time.Now()
 				err = retry(ctx, func(ctx context.Context) error {
 					found, next, err := scanPage(ctx, masters[i], prefix, cursor)
 					if err == nil {
@@ -147,13 +157,14 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 					}
 					return err
 				})
+				took := time.Since(sent)
 				for _, name := range names {
 					if !yield(name, nil) {
 						return
 					}
 				}
 				if more {
-					backend.Sleep(ctx, pagePause)
+					yieldTime(ctx, took)
 				}
 			}
 		}

@@ -41,6 +41,7 @@ type client struct {
 	reached map[id]int64 // the last token that was handed on under an ID
 
 	forgotten int64 // since when the server does not know that it waits; 0: it knows
+	mistaken  int64 // since when it believes in a hold that Break has taken away; 0: it does not
 }
 
 // clock is the client's own.

@@ -6,7 +6,8 @@
 // A [World] is a simulation in one goroutine with a clock of its own, so that a
 // seed decides everything that happens in it. Messages are delayed, lost and
 // sent again; clients crash, stop, change their minds and drift; servers lose
-// their data and have their clocks set. After each event the model compares
+// their data and have their clocks set, and somebody who has looked at the lock breaks a
+// hold. Labels, which decide nothing, are not in it. After each event the model compares
 // what the clients believe with one another, and what the server could grant
 // with who waits.
 //

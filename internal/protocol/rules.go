@@ -22,6 +22,10 @@ const (
 	CountFirst                         // a grant is sent only to who is counted, and what was sent is granted
 	Follow                             // a client moves its subscription to the server that it waits at
 	Proof                              // a message counts only if it names an ID that nobody can guess
+	BreakByToken                       // Break ends a hold only under its token of the moment
+	SettleOnBreak                      // Break lets in who is next
+	RaiseOnBreak                       // tokens go on beyond all that the holder may still hand on
+	TellOnRenewal                      // a renewal says that the hold was taken away
 	Rejoin                             // a server that lost its data waits until what it knew has ended
 	SameRun                            // a server that has loaded what it knew some time before has lost its data
 	TokenFloor                         // a token is not below the servers' clocks

@@ -232,6 +232,9 @@ func (s *server) release(i id, high int64, bury bool) reply {
 func (s *server) renew(i id, high int64) reply {
 	until := s.until(i)
 	if until <= s.time() {
+		if _, broken := s.taken[i]; broken && s.without(TellOnRenewal) {
+			return reply{status: ok, now: s.time(), token: s.token, expiry: s.time() + s.TTL}
+		}
 		return reply{status: over}
 	}
 	until = max(until, s.time()+s.TTL)
@@ -258,6 +261,29 @@ func (s *server) downgrade(i id, high int64) reply {
 		s.settle()
 	}
 	return reply{status: ok, now: s.time(), expiry: s.readers[i]}
+}
+
+// breakHolds takes the lock away from those who hold it under token, once looked at.
+func (s *server) breakHolds(token int64) {
+	s.expire()
+	meant := s.token == token
+	if !meant && !s.without(BreakByToken) {
+		return
+	}
+	if s.owner != (id{}) && !s.without(RaiseOnBreak) {
+		s.token = max(s.token, s.expiry-1)
+	}
+	for i := range s.holders() {
+		s.dead[i] = s.time() + grace
+		if meant {
+			s.takenAway(i, s.token)
+		}
+	}
+	s.owner = id{}
+	clear(s.readers)
+	if !s.without(SettleOnBreak) {
+		s.settle()
+	}
 }
 
 // check is the releaser's look at what became of the lock.

@@ -35,6 +35,7 @@ type Config struct {
 	Settling                    int64 // how long after it became calm clients may sleep
 	StepFrom, StepTo            int64 // how far the server's clock is set; 0: up to five seconds
 	CrashHolder                 int64 // to whoever has the lock, to the end
+	Break                       int64 // by somebody who has looked at the lock up to a TTL ago, to the end
 }
 
 // A World is one history of the lock.
@@ -47,16 +48,18 @@ type World struct {
 	overheard  []message // the last ones that were published
 	grants     int
 	grantedAt  map[id]int64
-	broken     int64 // when the server last let go of a hold before its time
-	wrote      int64 // the greatest token of a writer
-	mild       int64 // the greatest token of a writer that became a reader: other readers share it
-	used       int64 // the greatest token of all
+	taken      map[id]int64 // by Break: what comes after has greater tokens than this
+	broken     int64        // when the server last let go of a hold before its time
+	wrote      int64        // the greatest token of a writer
+	mild       int64        // the greatest token of a writer that became a reader: other readers share it
+	used       int64        // the greatest token of all
 	Violations []string
 
 	sleeping, haunted int64 // since when; 0: not
 	LongestForgotten  int64 // of somebody reachable to wait and the server not to know, in the calm half
 	LongestSleep      int64 // of the lock being free while somebody reachable waited for it, in the calm half
 	LongestGhost      int64 // of the lock being held for nobody, in the calm half
+	LongestBroken     int64 // of somebody believing in a hold that Break has taken away, in the calm half
 	seen              int64 // when the last look was
 }
 
@@ -64,7 +67,7 @@ const maxDrift = 3e-4
 
 // Play runs one history.
 func Play(c Config) *World {
-	w := &World{sim: newSim(c.Seed), Config: c, grantedAt: make(map[id]int64)}
+	w := &World{sim: newSim(c.Seed), Config: c, grantedAt: make(map[id]int64), taken: make(map[id]int64)}
 	w.now = second // so that no time is 0
 	if w.Margin == 0 {
 		w.Margin = min(max(w.TTL/10, 5*millisecond), second)
@@ -144,6 +147,10 @@ func (w *World) misfortunes() {
 	w.every(w.Stop, false, func() { w.anybody().asleep = w.now + w.upTo(3*w.TTL) })
 	w.every(w.Deaf, false, func() { w.anybody().subscription = [...]subscription{silent, gone}[w.upTo(2)] })
 	w.every(w.Failover, false, w.leaveBehind)
+	w.every(w.Break, true, func() {
+		token := w.server.token
+		w.after(w.upTo(w.TTL), func() { w.server.breakHolds(token) })
+	})
 	w.every(w.Forge, true, w.forge)
 	w.every(w.Replay, true, w.replay)
 	w.every(w.StepBack, false, func() { w.server.offset -= w.step() })
@@ -210,8 +217,15 @@ func (w *World) wrong(format string, args ...any) {
 // granted is called when the server grants a hold.
 func (w *World) granted(i id, _ int64) { w.grantedAt[i] = w.now }
 
+// takenAway is called when Break has ended a hold. What the server grants next has a
+// token that is greater than last.
+func (w *World) takenAway(i id, last int64) { w.taken[i] = last }
+
 // excused says whether the server let go of a hold before its time.
-func (w *World) excused(i id) bool { return w.grantedAt[i] <= w.broken }
+func (w *World) excused(i id) bool {
+	_, broken := w.taken[i]
+	return broken || w.grantedAt[i] <= w.broken
+}
 
 // begins is called when a client begins to believe in h: nobody else may, but
 // readers beside readers, and its token is greater than those before.
@@ -248,7 +262,11 @@ func (w *World) alone(h *hold) {
 
 // handedOn is called when h went through a number of tokens in its client.
 func (w *World) handedOn(h *hold, from, to int64) {
-	if w.excused(h.id) {
+	last, broken := w.taken[h.id]
+	if broken && to > last {
+		w.wrong("token %d was handed on after Break, and the next is only greater than %d", to, last)
+	}
+	if broken || w.excused(h.id) {
 		return // two may hold: the next token was greater than those before, and that is all
 	}
 	if from <= w.used {
@@ -271,6 +289,7 @@ func (w *World) observe() {
 	w.measure(&w.sleeping, w.free() && w.wanted() || w.readable(), w.expired(), &w.LongestSleep)
 	w.measure(&w.haunted, w.ghost(), w.now, &w.LongestGhost)
 	for _, c := range w.clients[1:] {
+		w.measure(&c.mistaken, c.isMistaken(), w.now, &w.LongestBroken)
 		w.measure(&c.forgotten, c.isForgotten(), w.now, &w.LongestForgotten)
 	}
 	w.seen = w.now
@@ -327,6 +346,15 @@ func (c *client) isForgotten() bool {
 	}
 	_, queued := c.server.queue[c.try.id]
 	return !queued && c.server.until(c.try.id) <= c.server.time()
+}
+
+// isMistaken says whether c believes in a hold that it has not.
+func (c *client) isMistaken() bool {
+	if c.crashed || c.asleep > c.now || c.holds == nil || !c.holds.believed() {
+		return false
+	}
+	_, broken := c.taken[c.holds.id]
+	return broken
 }
 
 // readable says whether readers alone have the lock, and the next in the queue

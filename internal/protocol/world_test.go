@@ -35,12 +35,12 @@ func with(c Config, change func(*Config)) Config {
 // they could have in it. Zero means that it is not looked at.
 type trial struct {
 	Config
-	sleep, ghost, forgotten int64
+	sleep, ghost, forgotten, broken int64
 }
 
 func (tr trial) fails(w *World) bool {
 	over := func(is, limit int64) bool { return limit > 0 && is > limit }
-	return len(w.Violations) > 0 || over(w.LongestSleep, tr.sleep) || over(w.LongestGhost, tr.ghost) || over(w.LongestForgotten, tr.forgotten)
+	return len(w.Violations) > 0 || over(w.LongestSleep, tr.sleep) || over(w.LongestGhost, tr.ghost) || over(w.LongestForgotten, tr.forgotten) || over(w.LongestBroken, tr.broken)
 }
 
 // trials has, for each rule, histories in which it matters.
@@ -91,7 +91,15 @@ var trials = map[string]struct {
 	"Follow": {Follow, trial{forgotten: second, Config: with(calm, func(c *Config) {
 		c.Failover, c.Think, c.Settling = 5*second, 40*second, second
 	})}},
-	"Proof":             {Proof, trial{Config: with(hard, func(c *Config) { c.Forge, c.Replay = second/2, second/2 })}},
+	"Proof":        {Proof, trial{Config: with(hard, func(c *Config) { c.Forge, c.Replay = second/2, second/2 })}},
+	"BreakByToken": {BreakByToken, trial{Config: with(hard, func(c *Config) { c.Break = 2 * second })}},
+	"SettleOnBreak": {SettleOnBreak, trial{sleep: 100 * millisecond, Config: with(calm, func(c *Config) {
+		c.Break, c.Long, c.Think = 2*second, 0.6, 5*second
+	})}},
+	"RaiseOnBreak": {RaiseOnBreak, trial{Config: with(hard, func(c *Config) { c.Break, c.Pass, c.Long = 2*second, 0.7, 0.5 })}},
+	"TellOnRenewal": {TellOnRenewal, trial{broken: second + 100*millisecond, Config: with(calm, func(c *Config) {
+		c.Break, c.Long = 2*second, 0.6
+	})}},
 	"ReportOnDowngrade": {ReportOnDowngrade, trial{Config: with(hard, func(c *Config) { c.Pass, c.Downgrade = 0.5, 0.3 })}},
 }
 
@@ -136,8 +144,8 @@ func TestAllRules(t *testing.T) {
 			grants, failed := tr.play(*histories, 3)
 			t.Logf("%d histories, %d grants", *histories, grants)
 			for _, w := range failed {
-				t.Errorf("seed %d: asleep %d ms, ghost %d ms, forgotten %d ms, %v",
-					w.Seed, w.LongestSleep/millisecond, w.LongestGhost/millisecond, w.LongestForgotten/millisecond, w.Violations)
+				t.Errorf("seed %d: asleep %d ms, ghost %d ms, forgotten %d ms, mistaken %d ms, %v",
+					w.Seed, w.LongestSleep/millisecond, w.LongestGhost/millisecond, w.LongestForgotten/millisecond, w.LongestBroken/millisecond, w.Violations)
 			}
 		})
 	}

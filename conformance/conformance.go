@@ -227,6 +227,7 @@ var properties = []property{
 	{"Inspect/Readers", inspectReaders, false},
 	{"Inspect/Lost", inspectLost, false},
 	{"Inspect/LeavesNothing", inspectLeavesNothing, quiet},
+	{"Inspect/OnlyReads", inspectOnlyReads, quiet},
 	{"Inspect/Names", inspectNames, quiet},
 	{"Inspect/NoSecrets", inspectNoSecrets, false},
 	{"Break/Holder", breakHolder, false},

@@ -2,6 +2,7 @@ package conformance_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,7 @@ func harnessOfEtcd(t testing.TB, name string, kind server.Etcd) conformance.Harn
 		Conns:    e.connections,
 		Waiting:  e.waiting,
 		Residue:  e.residue,
+		State:    e.state,
 		Restart:  e.restart,
 		Durable:  true,
 		BadLogin: badEtcdLogin(t, kind),
@@ -59,6 +61,15 @@ type etcdUnderTest struct {
 	proxied
 	server *server.Server
 	admin  *clientv3.Client
+}
+
+// state is the revision of the keys, and how many leases there are.
+func (e *etcdUnderTest) state(t testing.TB) string {
+	keys, err := e.admin.Get(context.Background(), "none")
+	must(t, err)
+	leases, err := e.admin.Leases(context.Background())
+	must(t, err)
+	return fmt.Sprintf("revision %d, %d leases", keys.Header.Revision, len(leases.Leases))
 }
 
 func etcdClient(t testing.TB, addr string) *clientv3.Client {

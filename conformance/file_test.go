@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"bytes"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,10 +45,36 @@ func fileHarness(t testing.TB) conformance.Harness {
 		},
 		Waiting:  func(t testing.TB, name string) int { return positionsIn(t, path(name)) },
 		Residue:  func(t testing.TB) []string { return openFiles(t, dir) },
+		State:    func(t testing.TB) string { return contentOf(t, dir) },
 		Foreign:  func(t testing.TB, name string) func() error { return foreignFile(t, path(name)) },
 		Wipe:     func(t testing.TB) { removeAll(t, dir) },
 		Optional: []string{"Breaker", "Downgrader", "Inspector", "Pinger", "Renewer", "Transferer"},
 	}
+}
+
+// contentOf is all that there is below dir, and when it was written.
+func contentOf(t testing.TB, dir string) string {
+	var all strings.Builder
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(&all, path, info.Mode(), info.ModTime())
+		if entry.IsDir() {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		fmt.Fprintf(&all, "%q\n", text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
 }
 
 // openFiles lists what this process has open in dir.

@@ -90,6 +90,11 @@ type Harness struct {
 	// such as the small key that keeps its token, is not listed.
 	Residue func(t testing.TB) []string
 
+	// State returns a text that differs after every write to the server, such as the
+	// number of its writes, or all that it has. What the server does by itself may
+	// change it now and then. Nil says that there is no such text.
+	State func(t testing.TB) string
+
 	// Foreign puts something that is not a lock of this library where the
 	// lock of that name would be, and returns a check that it is untouched.
 	// It is nil where nothing else can stand there.

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -153,6 +154,11 @@ func inspectReaders(s *scenario) {
 	s.shows(i, s.name, "two readers", func(n backend.Snapshot) bool {
 		return len(n.Holders) == 2 && n.Holders[0].Mode == backend.Shared && n.Holders[1].Mode == backend.Shared
 	})
+	for _, h := range s.inspect(i, s.name).Holders {
+		known := h.Token != 0 || slices.Contains(s.Optional, "Breaker")
+		s.must(h.Entries == 1, "a reader has entered %d times", h.Entries)
+		s.must(!known || h.Token == writer.Token() || h.Token == reader.Token(), "token %d, the readers have %d and %d", h.Token, writer.Token(), reader.Token())
+	}
 	s.unlock(writer)
 	s.shows(i, s.name, "one reader", func(n backend.Snapshot) bool { return len(n.Holders) == 1 })
 	s.unlock(reader)
@@ -204,6 +210,53 @@ func inspectLeavesNothing(s *scenario) {
 		}
 	}
 	s.Fatalf("Inspect left something: %v, before %v", after, before)
+}
+
+// inspectOnlyReads asks about a lock that is held, one whose holder renews it no more, and
+// one that nobody has used: the server has nothing then that it had not before, and has
+// lost nothing.
+func inspectOnlyReads(s *scenario) {
+	i := s.inspector()
+	if i == nil || s.unable(s.State == nil, "State") {
+		return
+	}
+	p := s.open()
+	b := p.Backend
+	acquire := func(name string, ttl time.Duration) *backend.Hold {
+		h, err := b.Acquire(s.ctx, backend.Request{Name: name, ID: backend.ID{Client: identity(), Seq: 1}, Mode: backend.Exclusive, TTL: ttl, Observer: deaf{}})
+		s.ok(err)
+		return h
+	}
+	held, left := acquire(s.name, 20*s.TTL), acquire(s.sub("left"), s.TTL)
+	s.pass(s.TTL + backend.Margin(s.TTL))
+	ask := func() {
+		for _, name := range []string{s.name, s.sub("left"), s.sub("unused")} {
+			s.inspect(i, name)
+		}
+		for _, err := range i.Names(s.ctx, s.name) {
+			if unlisted(err) {
+				break
+			}
+			s.ok(err)
+		}
+		if pinger, ok := b.(backend.Pinger); ok {
+			if _, err := pinger.Ping(s.ctx); !errors.Is(err, backend.ErrUnsupported) {
+				s.ok(err)
+			}
+		}
+	}
+	ask() // connects
+	var before, after string
+	for start := time.Now(); time.Since(start)-stallTime.stalled(start) < 2*s.TTL; s.pass(time.Millisecond) {
+		before = s.State(s.TB)
+		ask()
+		if after = s.State(s.TB); after == before {
+			s.ok(b.Release(s.ctx, held))
+			_ = b.Release(s.ctx, left) // may be over
+			return
+		}
+	}
+	s.Fatalf("to ask changes what the server has: %s, before %s", after, before)
 }
 
 // unlisted reports whether err says that there is no list of names, or none for this
@@ -295,7 +348,9 @@ func listStrangeNames(s *scenario, i backend.Inspector, p *Peer) {
 	}
 }
 
-// inspectNoSecrets looks for what a hold is released with in what Inspect returns.
+// inspectNoSecrets looks at all text in what Inspect returns: the label, and of the
+// client no more than its ID, or a few characters of what the server calls it. The rest of
+// what a hold is released with, such as the number of its request, is not among it.
 func inspectNoSecrets(s *scenario) {
 	i := s.inspector()
 	if i == nil {
@@ -303,10 +358,27 @@ func inspectNoSecrets(s *scenario) {
 	}
 	b := s.open().Backend
 	id := backend.ID{Client: identity(), Seq: 987654321}
-	h, err := b.Acquire(s.ctx, backend.Request{Name: s.name, ID: id, Mode: backend.Exclusive, TTL: s.TTL, Observer: deaf{}})
+	const label, most = "whose it is", 10
+	h, err := b.Acquire(s.ctx, backend.Request{Name: s.name, ID: id, Label: label, Mode: backend.Exclusive, TTL: s.TTL, Observer: deaf{}})
 	s.ok(err)
-	said := fmt.Sprintf("%+v", s.inspect(i, s.name))
-	s.must(!strings.Contains(said, "987654321"), "Inspect tells the number of the request: %s", said)
+	s.shows(i, s.name, "its holder", func(n backend.Snapshot) bool { return len(n.Holders) == 1 })
+	waiting, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	waiter := make(chan struct{})
+	other := s.open().Backend
+	go func() {
+		defer close(waiter)
+		_, _ = other.Acquire(waiting, backend.Request{Name: s.name, ID: backend.ID{Client: id.Client, Seq: 987654322}, Label: label, Mode: backend.Exclusive, TTL: s.TTL, Wait: true, Observer: deaf{}})
+	}()
+	s.shows(i, s.name, "who waits", func(n backend.Snapshot) bool { return len(n.Waiters) == 1 })
+	said := s.inspect(i, s.name)
+	for _, p := range append(said.Holders, said.Waiters...) {
+		rest := strings.ReplaceAll(p.Client, id.Client, "")
+		s.must(len(rest) <= most && !strings.Contains(rest, "98765432"), "Inspect tells more of a client than who it is: %q", p.Client)
+		s.must(p.Label == label || p.Label == "" && (s.NoLabels || s.NoWaiterLabels), "the label is %q", p.Label)
+	}
+	cancel()
+	<-waiter
 	s.ok(b.Release(s.ctx, h))
 }
 
@@ -320,6 +392,7 @@ func breakHolder(s *scenario) {
 	lease := s.locked(s.open().Mutex(s.name))
 	next := s.queue(s.open().Mutex(s.name), s.name, 1)
 	s.ok(b.Break(s.ctx, s.name, lease.Token()))
+	s.within(s.TTL/2, "the next has the lock, long before the lease of the one before is over,", next.ready)
 	s.within(s.TTL, "the lease of a broken hold is lost", lease.Done())
 	s.is(lease.Err(), dlock.ErrLost)
 	second := next.granted()
@@ -333,8 +406,27 @@ func breakHolder(s *scenario) {
 	s.freed(s.open().Mutex(s.name))
 }
 
+// A turn is one grant to a client, with when it was asked for and when it was there.
+type turn struct {
+	asked, got time.Time
+	token      uint64
+}
+
+// inOrder fails unless tokens grow with the turns: a turn that was asked for when another
+// was there has a greater one.
+func (s *scenario) inOrder(turns []turn) {
+	s.Helper()
+	for _, a := range turns {
+		for _, b := range turns {
+			if a.got.Before(b.asked) && a.token >= b.token {
+				s.Errorf("token %d came after %d", b.token, a.token)
+			}
+		}
+	}
+}
+
 // breakRaces breaks holds while clients take and release the lock: a lease ends
-// unlocked or lost, tokens grow, and everybody gets a turn.
+// unlocked or lost, tokens grow from turn to turn, and everybody gets a turn.
 func breakRaces(s *scenario) {
 	b := s.breaker()
 	if b == nil {
@@ -345,7 +437,7 @@ func breakRaces(s *scenario) {
 	defer cancel()
 	tokens := make(chan uint64, clients)
 	var mu sync.Mutex
-	var granted []uint64
+	var granted []turn
 	var breaking sync.WaitGroup
 	breaking.Go(func() {
 		for {
@@ -362,19 +454,15 @@ func breakRaces(s *scenario) {
 	peers := s.opens(clients)
 	each(clients, func(n int) {
 		l := peers[n].Mutex(s.name)
-		var last uint64
 		for range turns {
+			asked := time.Now()
 			lease, err := l.Lock(s.ctx)
 			if err != nil {
 				s.Errorf("lock: %v", err)
 				return
 			}
-			if lease.Token() <= last {
-				s.Errorf("token %d came after %d", lease.Token(), last)
-			}
-			last = lease.Token()
 			mu.Lock()
-			granted = append(granted, last)
+			granted = append(granted, turn{asked, time.Now(), lease.Token()})
 			mu.Unlock()
 			select {
 			case tokens <- lease.Token():
@@ -388,9 +476,10 @@ func breakRaces(s *scenario) {
 	})
 	cancel()
 	breaking.Wait()
-	slices.Sort(granted)
 	s.must(len(granted) == clients*turns, "%d turns of %d", len(granted), clients*turns)
-	s.must(len(slices.Compact(granted)) == clients*turns, "a token was granted twice")
+	s.inOrder(granted)
+	slices.SortFunc(granted, func(a, b turn) int { return cmp.Compare(a.token, b.token) })
+	s.must(len(slices.CompactFunc(granted, func(a, b turn) bool { return a.token == b.token })) == clients*turns, "a token was granted twice")
 }
 
 // pingAnswers asks a server that answers, and one that does not.

@@ -2,7 +2,10 @@ package conformance_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend/memory"
@@ -40,7 +43,25 @@ func memoryHarness(t testing.TB) conformance.Harness {
 			}
 			return names
 		},
+		State:    func(t testing.TB) string { return stateOf(t, server) },
 		Wipe:     func(testing.TB) { server.Wipe() },
 		Optional: []string{"BatchReleaser", "Breaker", "Downgrader", "Expirer", "Inspector", "Pinger", "Reenterer", "Renewer", "TokenRegister", "Transferer"},
 	}
+}
+
+// stateOf is who holds which lock until when, to a hundredth of a second.
+func stateOf(t testing.TB, server *memory.Server) string {
+	b := memory.New(server)
+	defer b.Close(t.Context())
+	now, all := time.Now(), []string{}
+	for name, err := range b.Names(t.Context(), "") {
+		must(t, err)
+		s, err := b.Inspect(t.Context(), name)
+		must(t, err)
+		for _, h := range s.Holders {
+			all = append(all, fmt.Sprintf("%s: %s until %v", name, h.Client, now.Add(h.Left).Round(10*time.Millisecond)))
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, "; ")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -36,6 +37,7 @@ func pgHarness(t testing.TB) conformance.Harness {
 		Conns:       p.connections,
 		Waiting:     p.waiting,
 		Residue:     p.residue,
+		State:       p.state,
 		Restart:     p.restart,
 		BadLogin:    p.url("nobody:wrong", s.Addr()),
 		Nowhere:     p.url("postgres", "127.0.0.1:1"),
@@ -125,6 +127,14 @@ func (p *pgServer) waiting(t testing.TB, name string) int {
 func (p *pgServer) residue(t testing.TB) []string {
 	return p.query(t, `SELECT format('session %s of %s: %s', pid, application_name, query) FROM pg_stat_activity
 		WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`)
+}
+
+// state is the number of the next transaction that writes, the sequences and all advisory
+// locks.
+func (p *pgServer) state(t testing.TB) string {
+	return strings.Join(p.query(t, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text
+		UNION ALL SELECT format('%s %s', sequencename, last_value) FROM pg_sequences WHERE sequencename LIKE 'dlock%'
+		UNION ALL SELECT format('%s %s %s %s', classid, objid, mode, granted) FROM pg_locks WHERE locktype = 'advisory' ORDER BY 1`), "; ")
 }
 
 func (p *pgServer) restart(t testing.TB) {

@@ -68,6 +68,19 @@ func scriptsOn(c *redis.Client) (sum int64) {
 	return sum
 }
 
+// state is how often the servers have written anything.
+func (d *redisData) state(t testing.TB) string {
+	var all []string
+	for _, c := range d.masters {
+		info, err := c.Info(context.Background(), "persistence").Result()
+		must(t, err)
+		_, rest, _ := strings.Cut(info, "rdb_changes_since_last_save:")
+		writes, _, _ := strings.Cut(rest, "\r\n")
+		all = append(all, writes)
+	}
+	return strings.Join(all, " ")
+}
+
 // residue lists holds, queues and channels. A hash without a holder keeps the
 // token of its lock, or the time from which the server votes.
 func (d *redisData) residue(t testing.TB) (left []string) {

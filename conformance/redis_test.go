@@ -53,6 +53,7 @@ func newRedisHarness(t testing.TB, name, login string, args ...string) conforman
 		Conns:    r.connections,
 		Waiting:  r.waiting,
 		Residue:  r.residue,
+		State:    r.state,
 		Foreign:  r.foreign,
 		Restart:  r.restart,
 		Durable:  true,

@@ -104,6 +104,7 @@ func (g *redisGroup) harness(name, scheme, hosts, path string) conformance.Harne
 		Ops:      g.ops,
 		Waiting:  g.waiting,
 		Residue:  g.residue,
+		State:    g.state,
 		Foreign:  g.foreign,
 		Wipe:     g.wipe,
 		BadLogin: scheme + "://dlock:wrong@" + hosts + path,

@@ -46,6 +46,7 @@ func redlockHarness(t testing.TB) conformance.Harness {
 		Ops:            m.ops,
 		Waiting:        m.waiting,
 		Residue:        m.residue,
+		State:          m.state,
 		Foreign:        m.foreign,
 		Restart:        m.restart,
 		Wipe:           m.wipe,
@@ -55,6 +56,12 @@ func redlockHarness(t testing.TB) conformance.Harness {
 		Optional:       []string{"BatchReleaser", "Breaker", "Downgrader", "Expirer", "Inspector", "MinTTLer", "Pinger", "Reenterer", "Renewer"},
 		Borrow:         m.borrow,
 	}
+}
+
+func (m *masters) state(t testing.TB) string {
+	var all []string
+	m.each(func(d *redisData) { all = append(all, d.state(t)) })
+	return strings.Join(all, " ")
 }
 
 func (m *masters) each(f func(*redisData)) {

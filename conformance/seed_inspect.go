@@ -54,6 +54,25 @@ func inspectTakes(b backend.Backend) Layer {
 	}}
 }
 
+func inspectRefreshes(b backend.Backend) Layer {
+	var holds sync.Map // by name
+	return Layer{
+		Acquire: func(ctx context.Context, r backend.Request, next AcquireFunc) (*backend.Hold, error) {
+			h, err := next(ctx, r)
+			if err == nil {
+				holds.Store(r.Name, h)
+			}
+			return h, err
+		},
+		Inspect: func(ctx context.Context, name string, next InspectFunc) (backend.Snapshot, error) {
+			if h, ok := holds.Load(name); ok {
+				b.(backend.Renewer).Renew(ctx, []*backend.Hold{h.(*backend.Hold)}, func(*backend.Hold, error) {})
+			}
+			return next(ctx, name)
+		},
+	}
+}
+
 func inspectTellsAll(h *Harness) func(*Peer) {
 	var ids sync.Map // the last request's for each name
 	return layered(func(backend.Backend) Layer {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,6 +52,7 @@ func zkHarness(t testing.TB) conformance.Harness {
 		Conns:    z.connections,
 		Waiting:  z.waiting,
 		Residue:  z.residue,
+		State:    z.state,
 		Foreign:  z.foreign,
 		Restart:  z.restart,
 		Durable:  true,
@@ -81,6 +84,23 @@ func zkOperator(t testing.TB, addr, password string) *gozk.Conn {
 	}
 	t.Cleanup(conn.Close)
 	return conn
+}
+
+// state is the number of the server's last write, that of a session included.
+func (z *zkServer) state(t testing.TB) string {
+	conn, err := net.Dial("tcp", z.server.Addr())
+	must(t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, "srvr")
+	must(t, err)
+	text, err := io.ReadAll(conn)
+	must(t, err)
+	_, rest, ok := strings.Cut(string(text), "Zxid: ")
+	if !ok {
+		t.Fatalf("the server says %q", text)
+	}
+	number, _, _ := strings.Cut(rest, "\n")
+	return number
 }
 
 func (z *zkServer) guard(t testing.TB) {

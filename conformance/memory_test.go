@@ -49,7 +49,7 @@ func memoryHarness(t testing.TB) conformance.Harness {
 	}
 }
 
-// stateOf is who holds which lock until when, to a hundredth of a second.
+// stateOf is who holds which lock how often and until when, to a hundredth of a second.
 func stateOf(t testing.TB, server *memory.Server) string {
 	b := memory.New(server)
 	defer b.Close(t.Context())
@@ -59,7 +59,7 @@ func stateOf(t testing.TB, server *memory.Server) string {
 		s, err := b.Inspect(t.Context(), name)
 		must(t, err)
 		for _, h := range s.Holders {
-			all = append(all, fmt.Sprintf("%s: %s until %v", name, h.Client, now.Add(h.Left).Round(10*time.Millisecond)))
+			all = append(all, fmt.Sprintf("%s: %s entered %d times, until %v", name, h.Client, h.Entries, now.Add(h.Left).Round(10*time.Millisecond)))
 		}
 	}
 	slices.Sort(all)

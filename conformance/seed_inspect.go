@@ -54,23 +54,27 @@ func inspectTakes(b backend.Backend) Layer {
 	}}
 }
 
-func inspectRefreshes(b backend.Backend) Layer {
-	var holds sync.Map // by name
-	return Layer{
-		Acquire: func(ctx context.Context, r backend.Request, next AcquireFunc) (*backend.Hold, error) {
-			h, err := next(ctx, r)
-			if err == nil {
-				holds.Store(r.Name, h)
-			}
-			return h, err
-		},
-		Inspect: func(ctx context.Context, name string, next InspectFunc) (backend.Snapshot, error) {
-			if h, ok := holds.Load(name); ok {
-				b.(backend.Renewer).Renew(ctx, []*backend.Hold{h.(*backend.Hold)}, func(*backend.Hold, error) {})
-			}
-			return next(ctx, name)
-		},
-	}
+// inspectRenews enters once more whatever hold of the name any client has, which renews it.
+func inspectRenews(h *Harness) func(*Peer) {
+	var renew sync.Map // how to, by name
+	var n atomic.Int64
+	return layered(func(b backend.Backend) Layer {
+		return Layer{
+			Acquire: func(ctx context.Context, r backend.Request, next AcquireFunc) (*backend.Hold, error) {
+				h, err := next(ctx, r)
+				if err == nil {
+					renew.Store(r.Name, func() { _ = b.(backend.Reenterer).Reenter(ctx, h, int(n.Add(1)), n.Load()) })
+				}
+				return h, err
+			},
+			Inspect: func(ctx context.Context, name string, next InspectFunc) (backend.Snapshot, error) {
+				if f, ok := renew.Load(name); ok {
+					f.(func())()
+				}
+				return next(ctx, name)
+			},
+		}
+	})(h)
 }
 
 func inspectTellsAll(h *Harness) func(*Peer) {

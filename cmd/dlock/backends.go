@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/dlock-go/dlock"
@@ -50,7 +52,23 @@ func openClient(ctx context.Context, url string) (*dlock.Client, error) {
 	if err != nil && exitCode(err) == exitUsage {
 		return nil, coded{exitConfig, err} // it is in the URL that a TTL or prefix is wrong
 	}
-	return client, err
+	return client, nameServers(err, url)
+}
+
+// nameServers adds to an error of the network where the server was looked for, if nothing
+// in it says so.
+func nameServers(err error, url string) error {
+	e, ok := err.(*dlock.Error)
+	u, bad := backend.ParseURL(url)
+	if !ok || e.Kind != dlock.ErrUnavailable || e.Err == nil || bad != nil {
+		return err
+	}
+	if len(u.Hosts) == 0 || strings.Contains(err.Error(), u.Hosts[0]) {
+		return err
+	}
+	named := *e
+	named.Err = fmt.Errorf("%s: %w", strings.Join(u.Hosts, ","), e.Err)
+	return &named
 }
 
 func closeClient(c *dlock.Client) { closeWithin(context.Background(), c, farewell) }

@@ -83,9 +83,7 @@ func (q *query) completeName(_ *cobra.Command, args []string, typed string) ([]s
 			return err
 		})
 	}
-	for i, name := range names {
-		names[i] = printable(name)
-	}
+	names = slices.DeleteFunc(names, func(name string) bool { return asTyped(name) != name }) // the shell would quote them again
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
@@ -113,7 +111,7 @@ func someNames(ctx context.Context, c *dlock.Client, prefix string, limit int) (
 
 func newLs(std stdio) *cobra.Command {
 	return newQuery(std, "ls [PREFIX]", "List the names that are held or waited for",
-		"Print the name of each lock that begins with PREFIX and is held or waited for.",
+		"Print the name of each lock that begins with PREFIX and is held or waited for. A name\nthat a terminal would not show as it is stands as $'...', as a shell takes it.",
 		cobra.MaximumNArgs(1), func(ctx context.Context, q *query, c *dlock.Client, args []string) error {
 			for name, err := range c.Names(ctx, strings.Join(args, "")) {
 				if err != nil {
@@ -133,7 +131,7 @@ func (q *query) printName(name string) error {
 			Name string `json:"name"`
 		}{name})
 	}
-	_, err := fmt.Fprintln(q.std.out, printable(name))
+	_, err := fmt.Fprintln(q.std.out, asTyped(name))
 	return err
 }
 
@@ -220,7 +218,7 @@ func printJSON(w io.Writer, v any) error {
 
 func printSnapshot(w io.Writer, name string, s dlock.Snapshot) error {
 	if len(s.Holders)+len(s.Waiters) == 0 {
-		_, err := fmt.Fprintf(w, "%s is free\n", printable(name))
+		_, err := fmt.Fprintf(w, "%s is free\n", asTyped(name))
 		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -200,4 +201,43 @@ func TestUnlockOnRedis(t *testing.T) {
 	next.expect(5, "")
 	stuck.expect(exitLost, "lost")
 	expectNoHolds(t, c)
+}
+
+// A name that a terminal would not show as it is can be taken from what dlock ls prints to
+// another command, whatever it is made of.
+func TestStrangeNames(t *testing.T) {
+	s := newShell(t)
+	for name, want := range map[string]string{
+		"app/job 7 ü":                "app/job 7 ü",
+		"a\x1b[31mb\nc\"d'e\\f\xffg": `$'a\x1b[31mb\x0ac"d\'e\\f\xffg'`,
+		"$'a'":                       `$'$\'a\''`,
+		"\u202eevil":                 `$'\xe2\x80\xaeevil'`,
+	} {
+		if got := asTyped(name); got != want {
+			t.Errorf("%q is typed as %s, want %s", name, got, want)
+		}
+	}
+	const name = "a\x1b[31mb\nc\"d'e\\f"
+	s.start("run", name, "--", "sh", "-c", "echo > held; exec sleep 300")
+	s.await("held")
+	s.expectOutput([]string{"ls"}, asTyped(name)+"\n")
+	show := exec.Command("bash", "-c", `eval "$0 show $($0 ls)"`, s.program)
+	show.Dir, show.Env = s.dir, s.command().Env
+	if out, err := show.CombinedOutput(); err != nil || !strings.Contains(string(out), "holds") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if _, p := s.run("__complete", "show", ""); !strings.HasPrefix(p.out.String(), ":") {
+		t.Errorf("completed to %q", p.out.String())
+	}
+}
+
+// A server that says nothing is named by where it is.
+func TestSilentServerIsNamed(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	s := newShell(t)
+	s.start("ping", "--backend", "redis://user:secret@"+silent.Addr().String()).expect(exitUnavailable, ": "+silent.Addr().String()+": ")
 }

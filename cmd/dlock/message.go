@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/dlock-go/dlock"
 )
@@ -57,6 +58,30 @@ func message(err error) string {
 // text consists of.
 func withoutPrefix(text string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(text, "dlock: "), ": dlock: ", ": ")
+}
+
+// asTyped is the name of a lock as it can be given to dlock again: one that a terminal would
+// not show as it is stands as $'...', which bash, zsh and ksh take for the name.
+func asTyped(name string) string {
+	if utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) && !strings.HasPrefix(name, "$'") {
+		return name
+	}
+	var b strings.Builder
+	for at := 0; at < len(name); {
+		r, size := utf8.DecodeRuneInString(name[at:])
+		switch {
+		case r == '\'' || r == '\\':
+			b.WriteString(`\` + string(r))
+		case unicode.IsPrint(r) && r != utf8.RuneError:
+			b.WriteRune(r)
+		default:
+			for _, c := range []byte(name[at : at+size]) {
+				fmt.Fprintf(&b, `\x%02x`, c)
+			}
+		}
+		at += size
+	}
+	return "$'" + b.String() + "'"
 }
 
 // printable makes text one line that does nothing to a terminal: a server chose

@@ -173,3 +173,16 @@ func TestProgressOnTerminal(t *testing.T) {
 		sc.await(want)
 	}
 }
+
+// A small terminal shows the beginning of each line, and no more lines than it has.
+func TestWatchOnSmallTerminal(t *testing.T) {
+	master, slave := openPTY(t)
+	defer master.Close()
+	defer slave.Close()
+	if err := unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: 10, Row: 4}); err != nil {
+		t.Fatal(err)
+	}
+	if got := fitted("0123456789\nüüüüüüüüüüü\nthree\nfour\nfive\n", slave); got != "0123456789\nüüüüüüüüü…\nthree\n" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -94,7 +94,7 @@ func (q *query) printBroken(name string, token uint64) error {
 			Token uint64 `json:"token"`
 		}{name, token})
 	}
-	_, err := fmt.Fprintf(q.std.out, "%s: taken away from the holder with token %d\n", printable(name), token)
+	_, err := fmt.Fprintf(q.std.out, "%s: taken away from the holder with token %d\n", asTyped(name), token)
 	return err
 }
 
@@ -113,7 +113,7 @@ func tokensOf(s dlock.Snapshot) []uint64 {
 
 // confirm asks at the terminal. A signal that ends dlock is a no.
 func (q *query) confirm(ctx context.Context, name string) bool {
-	fmt.Fprintf(q.std.err, "Take the lock %s away? [y/N] ", printable(name))
+	fmt.Fprintf(q.std.err, "Take the lock %s away? [y/N] ", asTyped(name))
 	answer := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(q.std.in).ReadString('\n')

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -97,12 +98,32 @@ func (w *watch) showLocks(ctx context.Context, c *dlock.Client, prefix string) e
 		b.WriteString("and more\n")
 	}
 	if term.IsTerminal(int(w.std.out.Fd())) && !w.json {
-		_, err = fmt.Fprint(w.std.out, "\x1b[H\x1b[2J")
+		_, err = fmt.Fprint(w.std.out, "\x1b[H\x1b[2J", fitted(b.String(), w.std.out))
+		return err
 	}
-	if err == nil {
-		_, err = io.WriteString(w.std.out, b.String())
-	}
+	_, err = io.WriteString(w.std.out, b.String())
 	return err
+}
+
+// fitted cuts lines, and how many there are, to the size of the terminal: what does not
+// fit would scroll away what does.
+func fitted(text string, terminal *os.File) string {
+	width, height, err := term.GetSize(int(terminal.Fd()))
+	if err != nil || width <= 0 || height <= 1 {
+		return text
+	}
+	var b strings.Builder
+	n := 0
+	for line := range strings.Lines(text) {
+		if n++; n == height {
+			break // the cursor stands there
+		}
+		if r := []rune(strings.TrimSuffix(line, "\n")); len(r) > width {
+			line = string(r[:width-1]) + "…\n"
+		}
+		b.WriteString(line)
+	}
+	return b.String()
 }
 
 // next returns l after one more look.
@@ -130,6 +151,6 @@ func printLock(w io.Writer, name string, s dlock.Snapshot, l look) {
 			mode += fmt.Sprintf(" (%d)", n)
 		}
 	}
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d of %d\n", printable(name), orDash(printable(holder)), orDash(mode), orDash(held),
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d of %d\n", asTyped(name), orDash(printable(holder)), orDash(mode), orDash(held),
 		len(s.Waiters), l.changes, l.looks-1)
 }

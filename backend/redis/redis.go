@@ -163,7 +163,8 @@
 //
 //	+hello +auth +ping +select +eval_ro +time +hmget +zscore +zrevrange +zrangebyscore +scan
 //
-// on 6.2 +eval +evalsha for +eval_ro, and in a cluster +cluster|slots +asking.
+// on 6.2 +eval +evalsha for +eval_ro, and in a cluster +cluster|slots +asking. Examine
+// says more of a cluster with +cluster|info +cluster|nodes.
 //
 // A member of a quorum wants +config|get, too, or its restarts with whole data pass for
 // others. Without +info Open cannot warn of a server that evicts keys, and a member of

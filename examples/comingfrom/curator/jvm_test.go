@@ -1,0 +1,33 @@
+//go:build jvm
+
+package curator
+
+import (
+	"testing"
+
+	"github.com/dlock-go/dlock/examples/comingfrom/internal/java"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+// The programs before are those in Java, on the real library.
+func TestChangeOverFromJava(t *testing.T) {
+	addr := server.Start(t, server.ZooKeeper{}).Addr()
+	v := versions(t, addr)
+	for i := range v.Before {
+		var err error
+		if v.Before[i], err = java.Before(t.Context(), "curator", addr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := v.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What the page says of the library.
+func TestClaims(t *testing.T) {
+	addr := server.Start(t, server.ZooKeeper{}).Addr()
+	if err := java.Claims(t.Context(), "curator", addr); err != nil {
+		t.Fatal(err)
+	}
+}

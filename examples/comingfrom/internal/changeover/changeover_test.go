@@ -1,0 +1,84 @@
+package changeover
+
+import (
+	"context"
+	"path"
+	"testing"
+
+	"github.com/dlock-go/dlock"
+	_ "github.com/dlock-go/dlock/backend/memory"
+)
+
+// A lock of another client on the same memory stands for the old one.
+func versions(t *testing.T) Versions {
+	t.Helper()
+	open := func() *dlock.Client {
+		client, err := dlock.Open(t.Context(), "memory://"+path.Base(t.Name()), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { client.Close(context.Background()) })
+		return client
+	}
+	under := func(client *dlock.Client, prefix string) Program {
+		return func(ctx context.Context, name string, work func(context.Context) error) error {
+			return dlock.Do(ctx, client.Mutex(prefix+name), func(ctx context.Context, _ *dlock.Lease) error {
+				return work(ctx)
+			})
+		}
+	}
+	v := Versions{New: open()}
+	v.TakeOld = func(ctx context.Context, name string) error { return v.breakNew(ctx, "old "+name) }
+	for i := range 2 {
+		client := open()
+		v.Before[i], v.After[i] = under(client, "old "), under(client, "")
+		v.Both[i] = nested(v.After[i], v.Before[i])
+	}
+	return v
+}
+
+// nested takes the lock of the outer program, and then that of the inner one.
+func nested(outer, inner Program) Program {
+	return func(ctx context.Context, name string, work func(context.Context) error) error {
+		return outer(ctx, name, func(ctx context.Context) error { return inner(ctx, name, work) })
+	}
+}
+
+// deaf runs the work with a context that tells it of no loss.
+func deaf(p Program) Program {
+	return func(ctx context.Context, name string, work func(context.Context) error) error {
+		return p(ctx, name, func(context.Context) error { return work(ctx) })
+	}
+}
+
+func TestCheck(t *testing.T) {
+	if err := versions(t).Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Each of these faults is found.
+func TestCheckFindsFaults(t *testing.T) {
+	for name, spoil := range map[string]func(*Versions){
+		"both without the old lock": func(v *Versions) { v.Both = v.After },
+		"both without the new lock": func(v *Versions) { v.Both = v.Before },
+		"before without a lock": func(v *Versions) {
+			for i := range v.Before {
+				v.Before[i] = func(ctx context.Context, _ string, work func(context.Context) error) error { return work(ctx) }
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := versions(t)
+			spoil(&v)
+			if err := v.pairs(t.Context()); err == nil {
+				t.Error("pairs finds nothing")
+			}
+			before, after := v.Before, v.After
+			if contend(t.Context(), "both with before", before[0], v.Both[0], before[1], v.Both[1]) == nil &&
+				contend(t.Context(), "both with after", after[0], v.Both[0], after[1], v.Both[1]) == nil {
+				t.Error("contend finds nothing")
+			}
+		})
+	}
+}

@@ -1,0 +1,14 @@
+package redisson
+
+import (
+	"context"
+
+	"github.com/dlock-go/dlock"
+)
+
+// After does the work once no Java program has the RLock any more.
+func After(ctx context.Context, client *dlock.Client, name string, work func(context.Context) error) error {
+	return dlock.Do(ctx, client.Mutex(name), func(ctx context.Context, _ *dlock.Lease) error {
+		return work(ctx)
+	})
+}

@@ -1,0 +1,70 @@
+package redisson
+
+import (
+	"context"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock"
+	_ "github.com/dlock-go/dlock/backend/redis"
+	"github.com/dlock-go/dlock/examples/comingfrom/internal/changeover"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+func open(t *testing.T, addr string) *dlock.Client {
+	t.Helper()
+	client, err := dlock.Open(t.Context(), "redis://"+addr, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close(context.Background()) })
+	return client
+}
+
+func connect(t *testing.T, addr string) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// versions are those of the page; the program before is in Go here.
+func versions(t *testing.T, addr string) changeover.Versions {
+	admin := connect(t, addr)
+	v := changeover.Versions{
+		New:     open(t, addr),
+		TakeOld: func(ctx context.Context, name string) error { return admin.Del(ctx, name).Err() },
+	}
+	for i := range 2 {
+		client, rdb := open(t, addr), connect(t, addr)
+		v.Before[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
+			return UnderRLock(ctx, rdb, name, work)
+		}
+		v.Both[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
+			return Both(ctx, client, rdb, name, work)
+		}
+		v.After[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
+			return After(ctx, client, name, work)
+		}
+	}
+	return v
+}
+
+func TestChangeOver(t *testing.T) {
+	t.Parallel()
+	if err := versions(t, server.Start(t, server.Redis{}).Addr()).Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A name with a hash tag has its channel in the same slot, as Redisson has it.
+func TestChannel(t *testing.T) {
+	for name, want := range map[string]string{
+		"orders/42":   "redisson_lock__channel:{orders/42}",
+		"{orders}/42": "redisson_lock__channel:{orders}/42",
+	} {
+		if got := channel(name); got != want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package redsync
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock"
+	_ "github.com/dlock-go/dlock/backend/redis"
+	"github.com/dlock-go/dlock/examples/comingfrom/internal/changeover"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+func open(t *testing.T, addr string) *dlock.Client {
+	t.Helper()
+	client, err := dlock.Open(t.Context(), "redis://"+addr, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close(context.Background()) })
+	return client
+}
+
+func connect(t *testing.T, addr string) (*redsync.Redsync, *redis.Client) {
+	c := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { c.Close() })
+	return redsync.New(goredis.NewPool(c)), c
+}
+
+func TestChangeOver(t *testing.T) {
+	t.Parallel()
+	addr := server.Start(t, server.Redis{}).Addr()
+	_, admin := connect(t, addr)
+	v := changeover.Versions{
+		New:     open(t, addr),
+		TakeOld: func(ctx context.Context, name string) error { return admin.Del(ctx, name).Err() },
+	}
+	for i := range 2 {
+		client := open(t, addr)
+		rs, _ := connect(t, addr)
+		v.Before[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
+			return Before(ctx, rs, name, work)
+		}
+		v.Both[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
+			return Both(ctx, client, rs, name, work)
+		}
+		v.After[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
+			return After(ctx, client, name, work)
+		}
+	}
+	if err := v.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A wait whose context ends is ErrFailed, as is one that has failed otherwise.
+func TestContextOfAWait(t *testing.T) {
+	t.Parallel()
+	rs, _ := connect(t, server.Start(t, server.Redis{}).Addr())
+	if err := rs.NewMutex("held").Lock(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	err := rs.NewMutex("held").LockContext(ctx)
+	if !errors.Is(err, redsync.ErrFailed) || errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}
+
+// By default a lock that stays taken is given up after 32 tries.
+func TestTries(t *testing.T) {
+	t.Parallel()
+	rs, _ := connect(t, server.Start(t, server.Redis{}).Addr())
+	if err := rs.NewMutex("held", redsync.WithExpiry(time.Hour)).Lock(); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	err := rs.NewMutex("held").Lock()
+	var taken *redsync.ErrTaken
+	if !errors.As(err, &taken) {
+		t.Error(err)
+	}
+	t.Logf("gave up after %v", time.Since(start))
+}
+
+// A lock that has expired and was not extended is gone, and its holder learns of it at
+// Unlock.
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	rs, c := connect(t, server.Start(t, server.Redis{}).Addr())
+	mutex := rs.NewMutex("short", redsync.WithExpiry(100*time.Millisecond))
+	if err := mutex.Lock(); err != nil {
+		t.Fatal(err)
+	}
+	for c.Exists(t.Context(), "short").Val() != 0 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if ok, err := mutex.Unlock(); ok || !errors.Is(err, redsync.ErrLockAlreadyExpired) {
+		t.Error(ok, err)
+	}
+}

@@ -1,0 +1,28 @@
+// Package rueidislock is a program that comes from github.com/redis/rueidis/rueidislock.
+package rueidislock
+
+import (
+	"context"
+
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+)
+
+// NewLocker is how the old program connects.
+func NewLocker(addr string) (rueidislock.Locker, error) {
+	return rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption:   rueidis.ClientOption{InitAddress: []string{addr}},
+		KeyMajority:    1,
+		NoLoopTracking: true,
+	})
+}
+
+// Before does the work while it holds a lock of rueidislock.
+func Before(ctx context.Context, locker rueidislock.Locker, name string, work func(context.Context) error) error {
+	ctx, release, err := locker.WithContext(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return work(ctx)
+}

@@ -1,0 +1,102 @@
+package rueidislock
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis/rueidislock"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/examples/comingfrom/internal/changeover"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+func open(t *testing.T, addr string) *dlock.Client {
+	t.Helper()
+	client, err := NewClient(t.Context(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close(context.Background()) })
+	return client
+}
+
+func connect(t *testing.T, addr string) rueidislock.Locker {
+	t.Helper()
+	locker, err := NewLocker(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(locker.Close)
+	return locker
+}
+
+func TestChangeOver(t *testing.T) {
+	t.Parallel()
+	addr := server.Start(t, server.Redis{}).Addr()
+	admin := connect(t, addr).Client()
+	v := changeover.Versions{
+		New: open(t, addr),
+		TakeOld: func(ctx context.Context, name string) error {
+			return admin.Do(ctx, admin.B().Del().Key("rueidislock:0:"+name).Build()).Error()
+		},
+	}
+	for i := range 2 {
+		client, locker := open(t, addr), connect(t, addr)
+		v.Before[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
+			return Before(ctx, locker, name, work)
+		}
+		v.Both[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
+			return Both(ctx, client, locker, name, work)
+		}
+		v.After[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
+			return After(ctx, client, name, work)
+		}
+	}
+	if err := v.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The context that bounds the wait bounds the hold as well.
+func TestDeadlineOfTheWait(t *testing.T) {
+	t.Parallel()
+	locker := connect(t, server.Start(t, server.Redis{}).Addr())
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	held, release, err := locker.WithContext(ctx, "deadline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	<-held.Done()
+	again, releaseAgain, err := locker.TryWithContext(t.Context(), "deadline")
+	for ; errors.Is(err, rueidislock.ErrNotLocked); again, releaseAgain, err = locker.TryWithContext(t.Context(), "deadline") {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil || again.Err() != nil {
+		t.Fatal(err)
+	}
+	releaseAgain()
+}
+
+// The context says that it was cancelled, whether the lock was lost or given back.
+func TestCauseOfALoss(t *testing.T) {
+	t.Parallel()
+	locker := connect(t, server.Start(t, server.Redis{}).Addr())
+	held, release, err := locker.WithContext(t.Context(), "lost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	c := locker.Client()
+	if err := c.Do(t.Context(), c.B().Del().Key("rueidislock:0:lost").Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	<-held.Done()
+	if cause := context.Cause(held); cause != context.Canceled {
+		t.Error(cause)
+	}
+}

@@ -1,0 +1,41 @@
+// Package shedlock is a Go program that shares jobs with Java programs on ShedLock.
+package shedlock
+
+import (
+	"context"
+	"errors"
+
+	"github.com/dlock-go/dlock"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// The times are in UTC, as with usingDbTime() and in a JVM whose time zone is UTC.
+const (
+	take = `
+INSERT INTO shedlock (name, lock_until, locked_at, locked_by)
+VALUES ($1, timezone('utc', clock_timestamp()) + $2, timezone('utc', clock_timestamp()), $3)
+ON CONFLICT (name) DO UPDATE
+SET lock_until = excluded.lock_until, locked_at = excluded.locked_at, locked_by = excluded.locked_by
+WHERE shedlock.lock_until <= timezone('utc', clock_timestamp())`
+
+	free = `
+UPDATE shedlock SET lock_until = greatest(locked_at + $2, timezone('utc', clock_timestamp()))
+WHERE name = $1 AND locked_by = $3`
+)
+
+// UnderRow runs the job while it has the row of that name. It is dlock.ErrHeld if
+// somebody else has it.
+func UnderRow(ctx context.Context, db *pgxpool.Pool, job Job, host string, work func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, job.AtMost) // the row is anybody's then
+	defer cancel()
+	taken, err := db.Exec(ctx, take, job.Name, job.AtMost, host)
+	if err != nil {
+		return err
+	}
+	if taken.RowsAffected() == 0 {
+		return dlock.ErrHeld
+	}
+	err = work(ctx)
+	_, freeErr := db.Exec(context.WithoutCancel(ctx), free, job.Name, job.AtLeast, host)
+	return errors.Join(err, freeErr)
+}

@@ -17,7 +17,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 test: servers lint ## install what is missing, then pass every test on every backend
 	go test -p 6 -race -shuffle=on -timeout 30m $(LIBRARY)
@@ -50,6 +50,10 @@ versions: servers ## the suite on every version of the servers that is supported
 examples: ## the programs of examples/
 	DLOCK_CONFORMANCE_TTL=2s go -C examples/natsbackend test -shuffle=on -parallel 16 -timeout 30m ./...
 	go -C examples/observability test -shuffle=on ./...
+	go -C examples/comingfrom test -shuffle=on ./...
+
+coming-from-java: servers ## the change-over beside the real Redisson, Curator and ShedLock: needs Java and Maven
+	go -C examples/comingfrom test -p 1 -count=1 -tags jvm -run 'FromJava|Claims' ./redisson ./curator ./shedlock
 
 recipes: ## the recipes of examples/, each with the real library and server
 	go -C examples/recipes vet ./...
@@ -136,4 +140,4 @@ up: ## start the servers of docker-compose.yml, for people who have Docker
 down: ## stop them and drop their data
 	docker compose down --volumes
 
-.PHONY: help test modules quick conformance versions examples recipes portable chaos failovers soak simulate mutants lint check servers release-try release coverage bench compare fuzz up down
+.PHONY: help test modules quick conformance versions examples coming-from-java recipes portable chaos failovers soak simulate mutants lint check servers release-try release coverage bench compare fuzz up down

@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -85,6 +86,23 @@ func TestTwoMutexesOfOneSession(t *testing.T) {
 		if err := concurrency.NewMutex(session, "/locks/one").TryLock(t.Context()); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A write with a token is refused if a greater one was there before, and only then.
+func TestWrite(t *testing.T) {
+	t.Parallel()
+	c := connect(t, server.Start(t, server.Etcd{}).Addr())
+	for _, step := range []struct {
+		token uint64
+		want  bool
+	}{{9, true}, {10, true}, {9, false}, {10, true}, {1 << 40, true}, {11, false}} {
+		if got, err := Write(t.Context(), c, "/state/42", fmt.Sprint(step.token), step.token); got != step.want || err != nil {
+			t.Errorf("%d: %t %v", step.token, got, err)
+		}
+	}
+	if state, err := c.Get(t.Context(), "/state/42"); err != nil || string(state.Kvs[0].Value) != fmt.Sprint(uint64(1<<40)) {
+		t.Error(state, err)
 	}
 }
 

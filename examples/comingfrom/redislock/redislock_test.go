@@ -71,7 +71,7 @@ func TestWaitWithoutDeadline(t *testing.T) {
 	}
 }
 
-// A wait that has ended is "held", and is told from the end of a context by neither.
+// A wait that has ended is ErrHeld, and DeadlineExceeded as well.
 func TestEndOfAWait(t *testing.T) {
 	t.Parallel()
 	client := open(t, server.Start(t, server.Redis{}).Addr())

@@ -53,7 +53,7 @@ examples: ## the programs of examples/
 	go -C examples/comingfrom test -shuffle=on ./...
 
 coming-from-java: servers ## the change-over beside the real Redisson, Curator and ShedLock: needs Java and Maven
-	go -C examples/comingfrom test -p 1 -count=1 -tags jvm -run 'FromJava|Claims' ./redisson ./curator ./shedlock
+	go -C examples/comingfrom test -p 1 -count=1 -tags jvm -run 'Java|Claims' ./redisson ./curator ./shedlock
 
 recipes: ## the recipes of examples/, each with the real library and server
 	go -C examples/recipes vet ./...

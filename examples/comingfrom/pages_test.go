@@ -60,7 +60,7 @@ func TestPagesShowThePrograms(t *testing.T) {
 		if len(programs) == 0 || len(blocks) < 3 {
 			t.Errorf("%s: %d files, %d blocks", page, len(programs), len(blocks))
 		}
-		inGo, inJava := read(t, programs...), read(t, "jvm/Before.java")
+		inGo, inJava := read(t, programs...), read(t, "jvm/Before.java", "jvm/After.java")
 		for _, b := range blocks {
 			program := inGo
 			if b[1] == "java" {

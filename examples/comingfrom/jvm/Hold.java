@@ -15,7 +15,7 @@ import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
 /**
- * A process that runs the programs of Before when it is told to:
+ * A process that runs the programs of Before and After when it is told to:
  *
  * <pre>Hold KIND ADDRESS</pre>
  *
@@ -56,6 +56,8 @@ public class Hold {
 			case "curator":
 				CuratorFramework curator = curator(address);
 				return name -> Before.curator(curator, name, Hold::work);
+			case "dlock": // at the address in DLOCK_URL
+				return name -> After.dlock(name, Hold::work);
 			default:
 				LockProvider provider = shedlock(address);
 				return name -> {

@@ -24,6 +24,19 @@ func TestChangeOverFromJava(t *testing.T) {
 	}
 }
 
+// A JVM has our lock by the command line, beside Go in between and Go after.
+func TestJavaStays(t *testing.T) {
+	addr := server.Start(t, server.Redis{}).Addr()
+	v := versions(t, addr)
+	var err error
+	if v.After[0], err = java.After(t.Context(), t.TempDir(), "redis://"+addr); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // What the page says of the library.
 func TestClaims(t *testing.T) {
 	addr := server.Start(t, server.Redis{}).Addr()

@@ -1,4 +1,4 @@
-// Package java runs the programs of jvm/Before.java, for tests with the real libraries.
+// Package java runs the programs of jvm/Before.java and jvm/After.java, for tests with the real libraries.
 package java
 
 import (
@@ -53,6 +53,25 @@ func Before(ctx context.Context, kind, addr string) (changeover.Program, error) 
 	if err != nil {
 		return nil, err
 	}
+	return start(c)
+}
+
+// After is a process with the program after, which holds its locks at that URL by the
+// command line. It ends with ctx.
+func After(ctx context.Context, dir, url string) (changeover.Program, error) {
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", dir, "github.com/dlock-go/dlock/cmd/dlock").CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("go build: %w: %s", err, out)
+	}
+	c, err := command(ctx, "Hold", "dlock", url)
+	if err != nil {
+		return nil, err
+	}
+	c.Env = append(os.Environ(), "DLOCK_URL="+url, "PATH="+dir+":"+os.Getenv("PATH"))
+	return start(c)
+}
+
+func start(c *exec.Cmd) (changeover.Program, error) {
 	in, err := c.StdinPipe()
 	if err != nil {
 		return nil, err

@@ -103,6 +103,35 @@ func TestEveryProgramHasAPage(t *testing.T) {
 	}
 }
 
+var (
+	goVersion   = regexp.MustCompile(`with (\S+ v[0-9.]*[0-9])`)
+	javaVersion = regexp.MustCompile(`with (?:Redisson|Curator|ShedLock) ([0-9.]*[0-9])`)
+)
+
+// The versions that the pages name are those that the tests run.
+func TestVersions(t *testing.T) {
+	goMod, pom := read(t, "go.mod"), read(t, "jvm/pom.xml")
+	named := 0
+	for _, page := range pageFiles(t) {
+		text := read(t, page)
+		for _, m := range goVersion.FindAllStringSubmatch(text, -1) {
+			named++
+			if !strings.Contains(goMod, m[1]+"\n") {
+				t.Errorf("%s: go.mod does not require %s", page, m[1])
+			}
+		}
+		for _, m := range javaVersion.FindAllStringSubmatch(text, -1) {
+			named++
+			if !strings.Contains(pom, "<version>"+m[1]+"</version>") {
+				t.Errorf("%s: jvm/pom.xml has no version %s", page, m[1])
+			}
+		}
+	}
+	if named < 7 {
+		t.Errorf("only %d versions are named", named)
+	}
+}
+
 var figures = regexp.MustCompile(`(?s)(<!-- figures \| (.*?) \| (.*?) \| (.*?) -->\n)(.*?)(<!-- end of figures -->)`)
 
 // What was measured is what bench/README.md says now.

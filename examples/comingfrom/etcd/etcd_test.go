@@ -47,15 +47,7 @@ func TestChangeOver(t *testing.T) {
 	for i := range 2 {
 		c := connect(t, addr)
 		client := open(t, c)
-		v.Before[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
-			return Before(ctx, c, name, work)
-		}
-		v.Both[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
-			return Both(ctx, client, c, name, work)
-		}
-		v.After[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
-			return After(ctx, client, name, work)
-		}
+		v.Before[i], v.Both[i], v.After[i] = changeover.Process(client, c, Before, Both, After)
 	}
 	if err := v.Check(t.Context()); err != nil {
 		t.Fatal(err)

@@ -7,27 +7,20 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/dlock-go/dlock"
 	_ "github.com/dlock-go/dlock/backend/pg"
 	"github.com/dlock-go/dlock/examples/comingfrom/internal/changeover"
 	"github.com/dlock-go/dlock/internal/server"
 )
-
-func open(t *testing.T, url string) *dlock.Client {
-	t.Helper()
-	client, err := dlock.Open(t.Context(), url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { client.Close(context.Background()) })
-	return client
-}
 
 // The key is made of the first eight bytes of a hash, the last of them first.
 func TestKey(t *testing.T) {
 	if got := uint64(Key("The quick brown fox jumps over the lazy dog")); got != 0xfc282d7ac6e1d42f {
 		t.Errorf("%x", got)
 	}
+}
+
+func before(ctx context.Context, url, name string, work func(context.Context) error) error {
+	return UnderAdvisoryLock(ctx, url, Key(name), work)
 }
 
 // terminate ends the connections that hold an advisory lock for which the condition is true.
@@ -49,21 +42,13 @@ func TestChangeOver(t *testing.T) {
 	t.Parallel()
 	url := "postgres://postgres@" + server.Start(t, server.Postgres{}).Addr() + "/postgres"
 	v := changeover.Versions{
-		New:     open(t, url),
+		New:     changeover.Open(t, url),
 		TakeOld: func(ctx context.Context, name string) error { return terminate(ctx, url, "=", Key(name)) },
 		TakeNew: func(ctx context.Context, name string) error { return terminate(ctx, url, "<>", Key(name)) },
 	}
 	for i := range 2 {
-		client := open(t, url)
-		v.Before[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
-			return UnderAdvisoryLock(ctx, url, Key(name), work)
-		}
-		v.Both[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
-			return Both(ctx, client, url, name, work)
-		}
-		v.After[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
-			return After(ctx, client, name, work)
-		}
+		client := changeover.Open(t, url)
+		v.Before[i], v.Both[i], v.After[i] = changeover.Process(client, url, before, Both, After)
 	}
 	if err := v.Check(t.Context()); err != nil {
 		t.Fatal(err)

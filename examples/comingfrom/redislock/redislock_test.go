@@ -15,16 +15,6 @@ import (
 	"github.com/dlock-go/dlock/internal/server"
 )
 
-func open(t *testing.T, addr string) *dlock.Client {
-	t.Helper()
-	client, err := dlock.Open(t.Context(), "redis://"+addr, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { client.Close(context.Background()) })
-	return client
-}
-
 func connect(t *testing.T, addr string) *redis.Client {
 	c := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { c.Close() })
@@ -36,20 +26,12 @@ func TestChangeOver(t *testing.T) {
 	addr := server.Start(t, server.Redis{}).Addr()
 	admin := connect(t, addr)
 	v := changeover.Versions{
-		New:     open(t, addr),
+		New:     changeover.Open(t, "redis://"+addr),
 		TakeOld: func(ctx context.Context, name string) error { return admin.Del(ctx, name).Err() },
 	}
 	for i := range 2 {
-		client, locker := open(t, addr), redislock.New(connect(t, addr))
-		v.Before[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
-			return Before(ctx, locker, name, work)
-		}
-		v.Both[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
-			return Both(ctx, client, locker, name, work)
-		}
-		v.After[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
-			return After(ctx, client, name, work)
-		}
+		client, locker := changeover.Open(t, "redis://"+addr), redislock.New(connect(t, addr))
+		v.Before[i], v.Both[i], v.After[i] = changeover.Process(client, locker, Before, Both, After)
 	}
 	if err := v.Check(t.Context()); err != nil {
 		t.Fatal(err)
@@ -74,7 +56,7 @@ func TestWaitWithoutDeadline(t *testing.T) {
 // A wait that has ended is ErrHeld, and DeadlineExceeded as well.
 func TestEndOfAWait(t *testing.T) {
 	t.Parallel()
-	client := open(t, server.Start(t, server.Redis{}).Addr())
+	client := changeover.Open(t, "redis://"+server.Start(t, server.Redis{}).Addr())
 	if _, err := client.Mutex("held").Lock(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -6,21 +6,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/dlock-go/dlock"
 	_ "github.com/dlock-go/dlock/backend/redis"
 	"github.com/dlock-go/dlock/examples/comingfrom/internal/changeover"
 	"github.com/dlock-go/dlock/internal/server"
 )
-
-func open(t *testing.T, addr string) *dlock.Client {
-	t.Helper()
-	client, err := dlock.Open(t.Context(), "redis://"+addr, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { client.Close(context.Background()) })
-	return client
-}
 
 func connect(t *testing.T, addr string) *redis.Client {
 	c := redis.NewClient(&redis.Options{Addr: addr})
@@ -32,20 +21,12 @@ func connect(t *testing.T, addr string) *redis.Client {
 func versions(t *testing.T, addr string) changeover.Versions {
 	admin := connect(t, addr)
 	v := changeover.Versions{
-		New:     open(t, addr),
+		New:     changeover.Open(t, "redis://"+addr),
 		TakeOld: func(ctx context.Context, name string) error { return admin.Del(ctx, name).Err() },
 	}
 	for i := range 2 {
-		client, rdb := open(t, addr), connect(t, addr)
-		v.Before[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
-			return UnderRLock(ctx, rdb, name, work)
-		}
-		v.Both[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
-			return Both(ctx, client, rdb, name, work)
-		}
-		v.After[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
-			return After(ctx, client, name, work)
-		}
+		client, rdb := changeover.Open(t, "redis://"+addr), connect(t, addr)
+		v.Before[i], v.Both[i], v.After[i] = changeover.Process(client, rdb, UnderRLock, Both, After)
 	}
 	return v
 }

@@ -10,21 +10,10 @@ import (
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/dlock-go/dlock"
 	_ "github.com/dlock-go/dlock/backend/redis"
 	"github.com/dlock-go/dlock/examples/comingfrom/internal/changeover"
 	"github.com/dlock-go/dlock/internal/server"
 )
-
-func open(t *testing.T, addr string) *dlock.Client {
-	t.Helper()
-	client, err := dlock.Open(t.Context(), "redis://"+addr, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { client.Close(context.Background()) })
-	return client
-}
 
 func connect(t *testing.T, addr string) (*redsync.Redsync, *redis.Client) {
 	c := redis.NewClient(&redis.Options{Addr: addr})
@@ -37,21 +26,13 @@ func TestChangeOver(t *testing.T) {
 	addr := server.Start(t, server.Redis{}).Addr()
 	_, admin := connect(t, addr)
 	v := changeover.Versions{
-		New:     open(t, addr),
+		New:     changeover.Open(t, "redis://"+addr),
 		TakeOld: func(ctx context.Context, name string) error { return admin.Del(ctx, name).Err() },
 	}
 	for i := range 2 {
-		client := open(t, addr)
+		client := changeover.Open(t, "redis://"+addr)
 		rs, _ := connect(t, addr)
-		v.Before[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
-			return Before(ctx, rs, name, work)
-		}
-		v.Both[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
-			return Both(ctx, client, rs, name, work)
-		}
-		v.After[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
-			return After(ctx, client, name, work)
-		}
+		v.Before[i], v.Both[i], v.After[i] = changeover.Process(client, rs, Before, Both, After)
 	}
 	if err := v.Check(t.Context()); err != nil {
 		t.Fatal(err)

@@ -3,10 +3,15 @@ package rueidislock
 
 import (
 	"context"
+	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 )
+
+// patience is how long an answer of the server may take. With the default of 20 ms a
+// WithContext that was answered later may wait for ever for a lock that is free.
+const patience = time.Second
 
 // NewLocker is how the old program connects.
 func NewLocker(addr string) (rueidislock.Locker, error) {
@@ -14,6 +19,7 @@ func NewLocker(addr string) (rueidislock.Locker, error) {
 		ClientOption:   rueidis.ClientOption{InitAddress: []string{addr}},
 		KeyMajority:    1,
 		NoLoopTracking: true,
+		TryNextAfter:   patience,
 	})
 }
 

@@ -6,10 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/examples/comingfrom/internal/changeover"
+	"github.com/dlock-go/dlock/internal/faultnet"
 	"github.com/dlock-go/dlock/internal/server"
 )
 
@@ -45,18 +47,42 @@ func TestChangeOver(t *testing.T) {
 	}
 	for i := range 2 {
 		client, locker := open(t, addr), connect(t, addr)
-		v.Before[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
-			return Before(ctx, locker, name, work)
-		}
-		v.Both[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
-			return Both(ctx, client, locker, name, work)
-		}
-		v.After[i] = func(ctx context.Context, name string, work func(context.Context) error) error {
-			return After(ctx, client, name, work)
-		}
+		v.Before[i], v.Both[i], v.After[i] = changeover.Process(client, locker, Before, Both, After)
 	}
 	if err := v.Check(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// With the default of TryNextAfter a lock that is free is not had where answers take longer,
+// and nobody wakes the caller; with patience it is.
+func TestLateAnswer(t *testing.T) {
+	t.Parallel()
+	proxy, err := faultnet.Listen(server.Start(t, server.Redis{}).Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { proxy.Close() })
+	hasty, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption:   rueidis.ClientOption{InitAddress: []string{proxy.Addr()}},
+		KeyMajority:    1,
+		NoLoopTracking: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(hasty.Close)
+	patient := connect(t, proxy.Addr())
+	proxy.Delay(faultnet.ToClient, 50*time.Millisecond, 0)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if _, _, err := hasty.WithContext(ctx, "free"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("with 20 ms: %v", err)
+	}
+	if _, release, err := patient.WithContext(t.Context(), "free"); err != nil {
+		t.Errorf("with %v: %v", patience, err)
+	} else {
+		release()
 	}
 }
 

@@ -40,16 +40,6 @@ func connect(t *testing.T, url string) *pgxpool.Pool {
 	return db
 }
 
-func open(t *testing.T, url string) *dlock.Client {
-	t.Helper()
-	client, err := dlock.Open(t.Context(), url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { client.Close(context.Background()) })
-	return client
-}
-
 // job returns one that may run again at once.
 func job(name string) Job {
 	return Job{Name: name, AtMost: time.Minute, AtLeast: 5 * time.Millisecond}
@@ -72,14 +62,14 @@ func patient(run func(context.Context, Job, func(context.Context) error) error) 
 func versions(t *testing.T, url string) changeover.Versions {
 	admin := connect(t, url)
 	v := changeover.Versions{
-		New: open(t, url),
+		New: changeover.Open(t, url),
 		TakeNew: func(ctx context.Context, _ string) error {
 			_, err := admin.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted`)
 			return err
 		},
 	}
 	for i := range 2 {
-		client, db, host := open(t, url), connect(t, url), fmt.Sprint("host-", i)
+		client, db, host := changeover.Open(t, url), connect(t, url), fmt.Sprint("host-", i)
 		v.Before[i] = patient(func(ctx context.Context, job Job, work func(context.Context) error) error {
 			return UnderRow(ctx, db, job, host, work)
 		})
@@ -104,7 +94,7 @@ func TestChangeOver(t *testing.T) {
 func TestAtMost(t *testing.T) {
 	t.Parallel()
 	url := start(t)
-	client, db := open(t, url), connect(t, url)
+	client, db := changeover.Open(t, url), connect(t, url)
 	job := Job{Name: "long", AtMost: 500 * time.Millisecond, AtLeast: time.Millisecond}
 	wait := func(ctx context.Context) error {
 		<-ctx.Done()
@@ -122,7 +112,7 @@ func TestAtMost(t *testing.T) {
 func TestAtLeast(t *testing.T) {
 	t.Parallel()
 	url := start(t)
-	client, db, other := open(t, url), connect(t, url), open(t, url)
+	client, db, other := changeover.Open(t, url), connect(t, url), changeover.Open(t, url)
 	job := Job{Name: "short", AtMost: time.Hour, AtLeast: time.Minute}
 	run := func(context.Context) error { return nil }
 	if err := UnderRow(t.Context(), db, job, "host", run); err != nil {

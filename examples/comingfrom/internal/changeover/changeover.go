@@ -37,6 +37,41 @@ type Versions struct {
 	TakeOld, TakeNew func(ctx context.Context, name string) error
 }
 
+// Process returns the versions of a program as one process has them, with its client and
+// with what the old lock needs.
+func Process[Old any](client *dlock.Client, old Old,
+	before func(context.Context, Old, string, func(context.Context) error) error,
+	both func(context.Context, *dlock.Client, Old, string, func(context.Context) error) error,
+	after func(context.Context, *dlock.Client, string, func(context.Context) error) error,
+) (Program, Program, Program) {
+	return func(ctx context.Context, name string, work func(context.Context) error) error {
+			return before(ctx, old, name, work)
+		}, func(ctx context.Context, name string, work func(context.Context) error) error {
+			return both(ctx, client, old, name, work)
+		}, func(ctx context.Context, name string, work func(context.Context) error) error {
+			return after(ctx, client, name, work)
+		}
+}
+
+// A T is a testing.T.
+type T interface {
+	Helper()
+	Fatal(...any)
+	Cleanup(func())
+	Context() context.Context
+}
+
+// Open opens a client for one test.
+func Open(t T, url string) *dlock.Client {
+	t.Helper()
+	client, err := dlock.Open(t.Context(), url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close(context.Background()) })
+	return client
+}
+
 // Check makes every check there is.
 func (v Versions) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)

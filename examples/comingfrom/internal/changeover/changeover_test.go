@@ -4,6 +4,7 @@ import (
 	"context"
 	"path"
 	"testing"
+	"time"
 
 	"github.com/dlock-go/dlock"
 	_ "github.com/dlock-go/dlock/backend/memory"
@@ -12,14 +13,6 @@ import (
 // A lock of another client on the same memory stands for the old one.
 func versions(t *testing.T) Versions {
 	t.Helper()
-	open := func() *dlock.Client {
-		client, err := dlock.Open(t.Context(), "memory://"+path.Base(t.Name()), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { client.Close(context.Background()) })
-		return client
-	}
 	under := func(client *dlock.Client, prefix string) Program {
 		return func(ctx context.Context, name string, work func(context.Context) error) error {
 			return dlock.Do(ctx, client.Mutex(prefix+name), func(ctx context.Context, _ *dlock.Lease) error {
@@ -27,10 +20,11 @@ func versions(t *testing.T) Versions {
 			})
 		}
 	}
-	v := Versions{New: open()}
+	url := "memory://" + path.Base(t.Name())
+	v := Versions{New: Open(t, url)}
 	v.TakeOld = func(ctx context.Context, name string) error { return v.breakNew(ctx, "old "+name) }
 	for i := range 2 {
-		client := open()
+		client := Open(t, url)
 		v.Before[i], v.After[i] = under(client, "old "), under(client, "")
 		v.Both[i] = nested(v.After[i], v.Before[i])
 	}
@@ -80,5 +74,16 @@ func TestCheckFindsFaults(t *testing.T) {
 				t.Error("contend finds nothing")
 			}
 		})
+	}
+}
+
+// A version in between that does not tell its work of a loss is found out.
+func TestCheckFindsSilence(t *testing.T) {
+	v := versions(t)
+	v.Both[0] = deaf(v.Both[0])
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := v.losses(ctx); err == nil {
+		t.Error("losses finds nothing")
 	}
 }

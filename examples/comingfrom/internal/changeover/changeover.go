@@ -20,6 +20,7 @@ import (
 const (
 	limit  = 2 * time.Minute        // for what has to happen
 	glance = 300 * time.Millisecond // for what must not happen
+	told   = 15 * time.Second       // for a waiter who is told of a release: an RLock's sleeps for 30 s if not
 	cycles = 10
 )
 
@@ -96,7 +97,7 @@ func (v Versions) strangers(ctx context.Context) error {
 		})
 	})
 	if err != nil || !inside {
-		return fmt.Errorf("before and after at once: inside %t: %w", inside, err)
+		return errors.Join(fmt.Errorf("before and after at once: inside %t", inside), err)
 	}
 	return nil
 }
@@ -127,7 +128,7 @@ func excludes(ctx context.Context, name string, first, second Program) error {
 	select {
 	case <-entered:
 	case err := <-firstEnded:
-		return fmt.Errorf("%s: the first never entered: %w", name, err)
+		return errors.Join(fmt.Errorf("%s: the first never entered", name), err)
 	}
 	go func() {
 		secondEnded <- second(ctx, name, func(context.Context) error {
@@ -138,13 +139,14 @@ func excludes(ctx context.Context, name string, first, second Program) error {
 	select {
 	case err := <-secondEnded:
 		close(leave)
-		return fmt.Errorf("%s: the second did not wait: %w", name, errors.Join(err, <-firstEnded))
+		return errors.Join(fmt.Errorf("%s: the second did not wait", name), errors.Join(err, <-firstEnded))
 	case <-time.After(glance):
 	}
 	close(leave)
+	left := time.Now()
 	err := errors.Join(<-firstEnded, <-secondEnded)
-	if err != nil || !inside.Load() {
-		return fmt.Errorf("%s: the second entered: %t: %w", name, inside.Load(), err)
+	if took := time.Since(left); err != nil || !inside.Load() || took > told {
+		return errors.Join(fmt.Errorf("%s: the second entered: %t, after %v", name, inside.Load(), took), err)
 	}
 	return nil
 }
@@ -176,7 +178,7 @@ func contend(ctx context.Context, name string, all ...Program) error {
 	if err == nil && overlaps.Load() == 0 && int(count.Load()) == cycles*len(all) {
 		return nil
 	}
-	return fmt.Errorf("%s: %d overlaps, %d of %d cycles: %w", name, overlaps.Load(), count.Load(), cycles*len(all), err)
+	return errors.Join(fmt.Errorf("%s: %d overlaps, %d of %d cycles", name, overlaps.Load(), count.Load(), cycles*len(all)), err)
 }
 
 // losses takes either lock away from Both: its work has to be told.
@@ -216,7 +218,7 @@ func (v Versions) loses(ctx context.Context, name string, take func(context.Cont
 		}
 	})
 	if !errors.Is(err, errTold) {
-		return fmt.Errorf("%s, and its work is not told: %w", name, err)
+		return errors.Join(fmt.Errorf("%s, and its work is not told", name), err)
 	}
 	return nil
 }

@@ -92,6 +92,7 @@ check: lint ## the same for 32 bits and other systems, and each module as its us
 	scripts/modules check
 	GOARCH=386 CGO_ENABLED=0 go vet $(LIBRARY) ./conformance
 	go vet -tags dlock_portable ./backend/file ./conformance
+	go -C examples/comingfrom vet -tags jvm ./...
 	for system in darwin windows; do GOOS=$$system GOARCH=amd64 CGO_ENABLED=0 go vet ./backend/file; done
 	for system in darwin windows; do GOOS=$$system GOARCH=amd64 CGO_ENABLED=0 go build -o /dev/null ./cmd/dlock; done
 

@@ -3,6 +3,7 @@ package rueidislock
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -23,12 +24,19 @@ func NewLocker(addr string) (rueidislock.Locker, error) {
 	})
 }
 
-// Before does the work while it holds a lock of rueidislock.
+// Before does the work while it holds a lock of rueidislock. It asks again and again,
+// because a WithContext can miss that the lock is free.
 func Before(ctx context.Context, locker rueidislock.Locker, name string, work func(context.Context) error) error {
-	ctx, release, err := locker.WithContext(ctx, name)
-	if err != nil {
-		return err
+	for {
+		held, release, err := locker.TryWithContext(ctx, name)
+		if err == nil {
+			defer release()
+			return work(held)
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-time.After(50 * time.Millisecond):
+		}
 	}
-	defer release()
-	return work(ctx)
 }

@@ -24,6 +24,10 @@ const (
 	// inFlightPart: at most the eighth part of all holds is being renewed at a time, which
 	// is as many as a server that keeps up renews within an eighth of a period.
 	inFlightPart = 8
+
+	// latePart: renewals that are late by less than this part of a period are on time. The
+	// holds of a batch become due as its first does, up to a slackPart of a lease early.
+	latePart = 10
 )
 
 // errUnanswered is what becomes of a hold of which a renewer said nothing.
@@ -68,6 +72,23 @@ func (k *Keeper) dequeue(b *batch) {
 // maxInFlight is how many renewals may be under way at a time.
 func (k *Keeper) maxInFlight() int { return max(min(k.count/inFlightPart, k.window), smallClient) }
 
+// usualInFlight is how many renewals are under way at a time while they are not late: as
+// many as come due in two round trips, and two bursts. Another request waits for no more
+// than these, even if the timer was late. The later renewals are, the more there may be.
+func (k *Keeper) usualInFlight(at moment) int {
+	most := k.maxInFlight()
+	if k.minLatency == never {
+		return most
+	}
+	usual := 2*burst + int(2*float64(k.renewalRate)*float64(k.minLatency)/1e18)
+	if usual >= most {
+		return most
+	}
+	head := k.queue[0]
+	late := float64(at-head.due)*latePart/float64(head.period()) - 1
+	return usual + int(float64(most-usual)*min(max(late, 0), 1))
+}
+
 // updateWindow sets how many renewals may be under way by how long the server took for
 // c. It aims at the number that the server answers within an eighth of a period,
 // beside the round trip: more of them would only wait there.
@@ -78,12 +99,14 @@ func (k *Keeper) updateWindow(c *call, took moment) {
 }
 
 // sendAt is when send has something to do, unless an answer comes before.
-func (k *Keeper) sendAt() moment {
+func (k *Keeper) sendAt(at moment) moment {
 	switch {
 	case len(k.queue) == 0:
 		return never
 	case k.inFlight >= k.maxInFlight():
 		return k.callExpiry(k.calls[0])
+	case k.inFlight >= k.usualInFlight(at):
+		return max(k.nextSend, at+pace)
 	}
 	return k.nextSend
 }
@@ -96,12 +119,13 @@ func (k *Keeper) callExpiry(c *call) moment { return min(c.expiresAt, c.sent+mom
 // maxInFlight allow.
 func (k *Keeper) send(now instant) {
 	k.expireCalls(now.at)
-	if now.at < k.sendAt() {
+	if now.at < k.sendAt(now.at) {
 		k.watchQueue(now.at)
 		return
 	}
 	calls := make(map[time.Duration]*call, 1)
-	room := min(k.quota(now.at), k.maxInFlight()-k.inFlight)
+	quota := k.quota(now.at)
+	room := min(quota, k.usualInFlight(now.at)-k.inFlight)
 	sent := 0
 	first := k.countHopeless(now.at)
 	if first == len(k.queue) {
@@ -125,8 +149,12 @@ func (k *Keeper) send(now instant) {
 		go k.renew(c)
 	}
 	k.lastSend, k.nextSend = now.at, now.at+pace
-	if k.failing {
+	switch {
+	case k.failing:
 		k.nextSend = now.at + failingPace
+	case sent < quota-burst && len(k.queue) > first:
+		k.lastSend -= k.timeFor(quota - sent) // the next answer makes room for the rest
+		k.nextSend = now.at
 	}
 }
 
@@ -149,7 +177,7 @@ func (k *Keeper) countHopeless(at moment) (n int) {
 // late.
 func (k *Keeper) quota(at moment) int {
 	since := min(at-k.lastSend, 20*pace) // a busy machine runs the timer late
-	n := max(burst, int(float64(k.renewalRate)*float64(since)/1e18*5/4))
+	n := max(burst, int(k.sendRate()*float64(since)))
 	head := k.queue[0]
 	switch late := time.Duration(at - head.due); {
 	case k.failing:
@@ -159,6 +187,12 @@ func (k *Keeper) quota(at moment) int {
 	}
 	return n
 }
+
+// sendRate is how many renewals begin in a nanosecond.
+func (k *Keeper) sendRate() float64 { return float64(k.renewalRate) / 1e18 * 5 / 4 }
+
+// timeFor is the time in which n renewals may begin.
+func (k *Keeper) timeFor(n int) moment { return moment(float64(n) / k.sendRate()) }
 
 // fill has idle items of b renewed, no more than room, and returns how many.
 func (k *Keeper) fill(calls map[time.Duration]*call, b *batch, room int) int {

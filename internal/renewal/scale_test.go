@@ -161,6 +161,43 @@ func TestRenewalsArePaced(t *testing.T) {
 	})
 }
 
+// On a machine whose timers fire late another request waits for few renewals all the same:
+// those that are due go to the server as it answers, and not all at once.
+func TestLateTimersMakeNoBursts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, ttl, late = 100_000, 6 * time.Second, 10 * time.Millisecond
+		var c counter
+		q := &queue{each: 5 * time.Microsecond}
+		k := newCounting(q, &c)
+		defer k.Close()
+		for i := range n {
+			add(t, k, granted(ttl), &c)
+			if i%100 == 0 {
+				time.Sleep(ttl / 3 * 100 / n)
+			}
+		}
+		time.Sleep(ttl)
+		q.mu.Lock()
+		q.most = 0
+		q.mu.Unlock()
+		for range 3 * ttl / (2 * late) {
+			k.mu.Lock()
+			k.armed = 0 // nothing sets the timer anew
+			k.timer.Reset(late)
+			k.mu.Unlock()
+			time.Sleep(2 * late)
+		}
+		q.mu.Lock()
+		if q.most > 4*burst {
+			t.Errorf("%d renewals under way, want %d at most", q.most, 4*burst)
+		}
+		q.mu.Unlock()
+		if lost := c.over.Load(); lost > 0 {
+			t.Errorf("%d lost", lost)
+		}
+	})
+}
+
 // A server that cannot keep up has an eighth of the holds before it at most.
 func TestRenewalsUnderWayAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -20,7 +20,7 @@ func (k *Keeper) arm(now instant) {
 		return // a timer that fires in vain is cheaper than stopping it every time
 	}
 	k.updateLead(now.at)
-	at := min(k.schedule.first(), k.sendAt(), k.comparedAt+compareEvery)
+	at := min(k.schedule.first(), k.sendAt(now.at), k.comparedAt+compareEvery)
 	if len(k.losses) > 0 {
 		at = min(at, k.reportAt)
 	}

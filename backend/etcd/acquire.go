@@ -131,9 +131,19 @@ type position struct {
 // it says whether the lock is held.
 func (p *position) joinQueue(ctx context.Context) error {
 	s := p.session
+	free, err := p.awaitSlot(ctx)
+	if err != nil { // nothing was sent
+		s.freeKey(p.key, p.keepKey)
+		return err
+	}
 	joined := make(chan error, 1)
 	values := backend.WithValues(s.ctx, ctx)
-	if !s.backend.janitor.Go(func(context.Context) { joined <- s.joinOrCleanUp(values, p) }) {
+	join := func(context.Context) {
+		defer free()
+		joined <- s.joinOrCleanUp(values, p)
+	}
+	if !s.backend.janitor.Go(join) {
+		free()
 		s.freeKey(p.key, p.keepKey)
 		return backend.ErrClosed
 	}
@@ -171,6 +181,18 @@ func (s *session) joinOrCleanUp(ctx context.Context, p *position) error {
 	}
 	s.backend.janitor.Go(func(context.Context) { s.cleanUp(p, s.deleteUnanswered) })
 	return errors.Join(err, errUnknownOutcome)
+}
+
+// awaitSlot waits for a slot for as long as the cluster answers others.
+func (p *position) awaitSlot(ctx context.Context) (free func(), err error) {
+	for {
+		limited, cancel := backend.Bound(ctx, p.untilTimeout())
+		free, err = p.session.backend.slot(limited)
+		cancel()
+		if err == nil || ctx.Err() != nil || p.session.ended() != nil || p.untilTimeout() <= 0 {
+			return free, err
+		}
+	}
 }
 
 // join puts the position's key, again if the epoch has changed meanwhile.

@@ -143,6 +143,8 @@ type Backend struct {
 	prefix  string
 	janitor backend.Janitor
 
+	checkEvery time.Duration // by a waiter
+	slots      chan struct{} // of requests that come in crowds
 	roundTrip  backend.RoundTrip
 	unanswered atomic.Int64 // requests without an answer since the last that had one
 	created    time.Time
@@ -180,7 +182,7 @@ func New(client *clientv3.Client, o *Options) *Backend {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	b := &Backend{client: client, members: memberCheck{endpoints: client.Endpoints()}, prefix: prefix + "/", created: time.Now(), groups: make(map[int64]*sessionGroup)}
+	b := &Backend{client: client, members: memberCheck{endpoints: client.Endpoints()}, prefix: prefix + "/", checkEvery: checkEvery, slots: make(chan struct{}, maxRequests), created: time.Now(), groups: make(map[int64]*sessionGroup)}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b
 }
@@ -225,6 +227,7 @@ const (
 	maxKeys       = 1000                  // per lease: revoking one deletes them in one step
 	maxParts      = 120                   // of a transaction, which may have 128
 	checkEvery    = 2 * time.Minute       // by a waiter, in case a watch is stuck
+	maxRequests   = 128                   // under way, of those that come in crowds: to join, to look, to release
 )
 
 // The bounds of the timeout of one request, after which another member is asked.
@@ -247,6 +250,19 @@ func (b *Backend) requestWithin(ctx context.Context, timeout time.Duration) (con
 			b.late()
 		}
 		cancel()
+	}
+}
+
+// slot waits for one of the slots for requests that come in crowds, or until ctx is done.
+// The timeout of a request begins afterwards: of a thousand requests at once a busy server
+// answers the last ones too late, and what is repeated for that reason makes it busier.
+// The caller calls the function that is returned once the request has ended.
+func (b *Backend) slot(ctx context.Context) (free func(), err error) {
+	select {
+	case b.slots <- struct{}{}:
+		return func() { <-b.slots }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
 }
 

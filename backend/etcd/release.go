@@ -51,6 +51,11 @@ func (h *hold) release(ctx context.Context) error {
 	if err := s.ended(); err != nil {
 		return err
 	}
+	free, err := s.backend.slot(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	defer free()
 	if done, err := h.startRelease(); done {
 		return err
 	}

@@ -57,7 +57,7 @@ func (p *position) awaitChange(ctx context.Context) error {
 		return backend.ErrClosed
 	}
 	defer w.leave()
-	recheck := time.NewTicker(backend.Jitter(checkEvery))
+	recheck := time.NewTicker(backend.Jitter(p.session.backend.checkEvery))
 	defer recheck.Stop()
 	for {
 		state := w.state(p.seen)
@@ -107,6 +107,11 @@ func (p *position) findPredecessor(ctx context.Context) error {
 }
 
 func (p *position) readQueue(ctx context.Context, how ...clientv3.OpOption) error {
+	free, err := p.session.backend.slot(ctx)
+	if err != nil {
+		return err
+	}
+	defer free()
 	ctx, cancel := p.session.backend.request(ctx)
 	defer cancel()
 	get := func(key string, o ...clientv3.OpOption) clientv3.Op {

@@ -173,6 +173,13 @@ func (w *watcher) state(revision int64) watchState {
 // watch watches key until cancel is called. Watch blocks until a member has answered;
 // watch ends it after the time that a request may take.
 func (s *session) watch(ctx context.Context, cancel context.CancelFunc, key string, o ...clientv3.OpOption) clientv3.WatchChan {
+	free, err := s.backend.slot(ctx)
+	if err != nil {
+		none := make(chan clientv3.WatchResponse)
+		close(none)
+		return none
+	}
+	defer free()
 	defer time.AfterFunc(s.backend.timeout(), cancel).Stop()
 	return s.backend.client.Watch(ctx, key, o...)
 }

@@ -42,7 +42,7 @@ func (a *acquisition) awaitGrant(n *node) error {
 
 // awaitChange returns when w has fired.
 func (a *acquisition) awaitChange(n *node, w *watch) error {
-	check := time.NewTimer(backend.Jitter(checkEvery))
+	check := time.NewTimer(backend.Jitter(a.backend.checkEvery))
 	defer check.Stop()
 	for {
 		select {
@@ -56,7 +56,7 @@ func (a *acquisition) awaitChange(n *node, w *watch) error {
 			if err := n.checkPredecessor(); err != nil {
 				return err
 			}
-			check.Reset(backend.Jitter(checkEvery))
+			check.Reset(backend.Jitter(a.backend.checkEvery))
 		}
 	}
 }

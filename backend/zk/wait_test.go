@@ -3,6 +3,7 @@ package zk_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"strings"
 	"sync"
 	"testing"
@@ -27,14 +28,30 @@ func watchersPerPath(t *testing.T, root string) (most int) {
 	return most
 }
 
-// TestLongQueue has hundreds wait for one lock: no node is watched by more than two,
-// and a request that does not wait asks for one node however long the queue.
+var waiters = flag.Int("waiters", 1000, "how many wait for the lock of TestLongQueue")
+
+// checkedOften opens one more client, whose waiters look often whether they still have to
+// wait.
+func checkedOften(t *testing.T, o *zk.Options) (*zk.Backend, *tape) {
+	t.Helper()
+	p := proxyTo(t, shared.Addr())
+	b, err := zk.Connect(testContext(t), []string{p.Addr()}, o)
+	must(t, err)
+	t.Cleanup(func() { must(t, b.Close(context.Background())) })
+	zk.SetCheckEvery(b, 20*time.Millisecond)
+	return b, record(p)
+}
+
+// TestLongQueue has a thousand wait for one lock: no node is watched by more than two, and
+// neither the check of a waiter nor a request that does not wait asks for more than one or
+// two nodes, however long the queue.
 func TestLongQueue(t *testing.T) {
-	const clients, each = 10, 30
+	const clients = 10
+	each := *waiters / clients
 	op := operator(t, shared.Addr())
 	o := &zk.Options{Root: rootOf(t), SessionTimeout: time.Minute, Standalone: true}
 	holder := lock(t, connect(t, o, shared.Addr()).Mutex("m"))
-	ctx, cancel := context.WithCancel(testContext(t))
+	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
@@ -56,10 +73,29 @@ func TestLongQueue(t *testing.T) {
 			})
 		}
 	}
-	queued(t, op, "m", 1+clients*each)
+	for end := time.Now().Add(limit + time.Duration(clients*each)*20*time.Millisecond); len(nodes(t, op, "m")) < 1+clients*each; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d are in the queue", len(nodes(t, op, "m")))
+		}
+	}
 	if n := watchersPerPath(t, o.Root); n > 2 {
 		t.Errorf("%d clients watch one node on the way in", n)
 	}
+
+	const checks = 20
+	b, checking := checkedOften(t, o)
+	leaves, leave := context.WithCancel(testContext(t))
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		_, _ = b.Acquire(leaves, backend.Request{Name: "m", Mode: backend.Exclusive, TTL: time.Minute, Wait: true})
+	}()
+	eventually(t, "it looks at its predecessor", func() bool { return checking.count(opExists) >= 2+2*checks })
+	if lists := checking.count(opChildren); lists != 1 {
+		t.Errorf("a waiter that has looked %d times at its predecessor has listed the queue %d times", checks, lists)
+	}
+	leave()
+	receive(t, "it has left", left)
 
 	c, p := proxied(t, o, shared.Addr())
 	held(t, c.Mutex("m"))
@@ -76,7 +112,7 @@ func TestLongQueue(t *testing.T) {
 	}
 
 	unlock(t, holder)
-	for range clients * each {
+	for range min(clients*each, 200) {
 		receive(t, "the next in line", granted)
 		if n := watchersPerPath(t, o.Root); n > 2 {
 			t.Fatalf("%d clients watch one node after a change", n)

@@ -232,7 +232,8 @@ type Backend struct {
 	servers      []string
 	janitor      backend.Janitor
 	closed       chan struct{}
-	noContainers atomic.Bool // the server has no container nodes
+	checkEvery   time.Duration // by a waiter
+	noContainers atomic.Bool   // the server has no container nodes
 
 	mu      sync.Mutex
 	current *session // nil before the first and after Close
@@ -269,7 +270,7 @@ func Connect(ctx context.Context, servers []string, o *Options) (*Backend, error
 		return nil, err
 	}
 	opts.Standalone = opts.Standalone && len(servers) == 1
-	b := &Backend{opts: opts, servers: slices.Clone(servers), closed: make(chan struct{})}
+	b := &Backend{opts: opts, servers: slices.Clone(servers), closed: make(chan struct{}), checkEvery: checkEvery}
 	ctx, cancel := backend.Bound(ctx, backend.FirstAnswer)
 	defer cancel()
 	if _, err := query(ctx, b, func(s *session) (none struct{}, err error) { return none, s.prepareRoot() }); err != nil {

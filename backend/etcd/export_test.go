@@ -1,0 +1,7 @@
+package etcd
+
+import "time"
+
+// SetCheckEvery sets how often a waiter of b checks that it still waits for the right key.
+// It comes before the first use of b.
+func SetCheckEvery(b *Backend, d time.Duration) { b.checkEvery = d }

@@ -1,0 +1,268 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/etcd"
+	"github.com/dlock-go/dlock/internal/faultnet"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+var waiters = flag.Int("waiters", 1000, "how many wait for the lock of TestLongQueue")
+
+// A line is a long queue for one lock: its waiters belong to a few backends on one
+// connection.
+type line struct {
+	proxy   *faultnet.Proxy
+	watcher *watcher
+	waiting []*placed
+	granted chan *placed
+	refused atomic.Pointer[error] // the last of those that were not granted the lock
+}
+
+// A placed waiter is one call of Acquire.
+type placed struct {
+	backend *etcd.Backend
+	cancel  context.CancelFunc
+	notice  *notice
+	hold    *backend.Hold // once it is granted
+}
+
+var lineRequest = backend.Request{Name: "a", ID: backend.ID{Client: "c", Seq: 1}, Mode: backend.Exclusive, TTL: 10 * time.Minute, Wait: true}
+
+// A notice is closed when its request is queued.
+type notice struct {
+	once   sync.Once
+	queued chan struct{}
+}
+
+func (n *notice) Queued()    { n.once.Do(func() { close(n.queued) }) }
+func (n *notice) Answered()  { n.Queued() } // behind one of its own client
+func (n *notice) Lost(error) {}
+func (n *notice) Wanted()    {}
+
+const together = 64
+
+// newLine has n wait at addr, from several backends. So many come at a time as a busy
+// machine lets in.
+func newLine(t *testing.T, addr string, n, backends int) *line {
+	q := &line{proxy: proxied(t, addr), granted: make(chan *placed, n)}
+	cli := raw(t, q.proxy.Addr())
+	q.watcher = &watcher{Watcher: cli.Watcher, below: prefix(t) + "/l/", free: make(chan struct{})}
+	close(q.watcher.free)
+	cli.Watcher = q.watcher
+	for range backends {
+		b := etcd.New(cli, &etcd.Options{Prefix: prefix(t)})
+		for range n / backends {
+			q.waiting = append(q.waiting, q.join(b))
+			if i := len(q.waiting) - together; i >= 0 {
+				within(t, "one is in the queue", q.waiting[i].notice.queued)
+			}
+		}
+		t.Cleanup(func() {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = b.Close(ctx) // the server is gone by then
+		})
+	}
+	return q
+}
+
+func (q *line) join(b *etcd.Backend) *placed {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &placed{backend: b, cancel: cancel, notice: &notice{queued: make(chan struct{})}}
+	request := lineRequest
+	request.Observer = w.notice
+	go func() {
+		var err error
+		if w.hold, err = b.Acquire(ctx, request); w.hold != nil {
+			q.granted <- w
+		} else if ctx.Err() == nil && !errors.Is(err, backend.ErrClosed) {
+			q.refused.Store(&err)
+		}
+	}()
+	return w
+}
+
+// count returns how many keys there are in the queue.
+func count(t *testing.T, admin *clientv3.Client) int {
+	t.Helper()
+	reply, err := admin.Get(timed(t), prefix(t)+"/l/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	must(t, err)
+	return int(reply.Count)
+}
+
+// slowly is eventually for what takes the longer the more there are.
+func slowly(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit + time.Duration(*waiters)*30*time.Millisecond); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// settle waits until the line has asked nothing for a while.
+func (q *line) settle(t *testing.T) {
+	t.Helper()
+	last, since := q.proxy.Stats(), time.Now()
+	slowly(t, "the line is at rest", func() bool {
+		now := q.proxy.Stats()
+		if now.Requests != last.Requests {
+			last, since = now, time.Now()
+		}
+		return time.Since(since) > 300*time.Millisecond
+	})
+}
+
+// TestLongQueue has many more wait for one lock than a request to join is told of. Each
+// watches the key before its own and no other, on the way in and after a change; they
+// send nothing while nothing happens; and a check, a try and a waiter that leaves cost the
+// same however many there are.
+func TestLongQueue(t *testing.T) {
+	const backends = 10
+	n := *waiters / backends * backends
+	s := server.Start(t, kind())
+	admin := raw(t, s.Addr())
+	first := etcd.New(raw(t, s.Addr()), &etcd.Options{Prefix: prefix(t)})
+	held, err := first.Acquire(timed(t), lineRequest)
+	must(t, err)
+	q := newLine(t, s.Addr(), n, backends)
+	t.Cleanup(func() { must(t, s.Kill()) })
+	slowly(t, "all are in the queue", func() bool { return count(t, admin) == n+1 })
+	slowly(t, "all watch", func() bool { return len(q.watcher.seen()) >= n })
+	q.settle(t)
+	if n := q.watcher.greatest(); n > 2 {
+		t.Errorf("%d waiters watch one key on the way in", n)
+	}
+
+	const idle = 3 * time.Second
+	if sent := cost(t, q.proxy, func() { time.Sleep(idle) }); sent > int64(n/100) {
+		t.Errorf("%d idle waiters sent %d requests in %v", n, sent, idle)
+	}
+	q.checkCosts(t, s.Addr(), n)
+
+	before := q.proxy.Stats()
+	q.waiting[n/2].cancel()
+	slowly(t, "one has left", func() bool { return count(t, admin) == n })
+	q.settle(t)
+	after := q.proxy.Stats()
+	t.Logf("one that left cost %d requests and %d bytes", after.Requests-before.Requests, after.ToClient-before.ToClient)
+	if after.Requests-before.Requests > 6 || after.ToClient-before.ToClient > 6000 {
+		t.Errorf("one that left cost %d requests and %d bytes", after.Requests-before.Requests, after.ToClient-before.ToClient)
+	}
+	if n := q.watcher.greatest(); n > 2 { // who left, and who stands in its place
+		t.Errorf("%d waiters watch one key", n)
+	}
+
+	seen := len(q.watcher.seen())
+	must(t, first.Release(timed(t), held))
+	for range 20 {
+		select {
+		case w := <-q.granted:
+			must(t, w.backend.Release(timed(t), w.hold))
+		case <-time.After(limit):
+			t.Fatal("nobody is granted the lock")
+		}
+	}
+	if err := q.refused.Load(); err != nil {
+		t.Errorf("one that waited was refused: %v", *err)
+	}
+	if more := len(q.watcher.seen()) - seen; more > 1 { // if one stood behind who left
+		t.Errorf("20 hand-overs made %d waiters watch anew", more)
+	}
+}
+
+// checkCosts counts what the check of a waiter takes, who looks often, and a try.
+func (q *line) checkCosts(t *testing.T, addr string, n int) {
+	t.Helper()
+	const checks, most = 20, 600 // bytes, with what HTTP adds
+	p := proxied(t, addr)
+	b := etcd.New(raw(t, p.Addr()), &etcd.Options{Prefix: prefix(t)})
+	etcd.SetCheckEvery(b, 50*time.Millisecond)
+	ctx, leave := context.WithCancel(context.Background())
+	left := make(chan struct{})
+	go func() { defer close(left); _, _ = b.Acquire(ctx, lineRequest) }()
+	admin := raw(t, addr)
+	slowly(t, "one more is in the queue", func() bool { return count(t, admin) == n+2 })
+	slowly(t, "it watches, and nothing but checks follows", func() bool {
+		before := p.Stats()
+		slowly(t, "some checks", func() bool { now := p.Stats(); return now.Requests >= before.Requests+checks && now.Owed == 0 })
+		after := p.Stats()
+		bytes := (after.ToClient - before.ToClient) / (after.Requests - before.Requests)
+		t.Logf("a check: %d bytes", bytes)
+		return bytes < most
+	})
+	leave()
+	within(t, "it has left", left)
+	slowly(t, "its key is gone", func() bool { return count(t, admin) == n+1 && p.Stats().Owed == 0 })
+
+	try := lineRequest
+	try.Wait = false
+	before := p.Stats()
+	for range checks {
+		_, err := b.Acquire(timed(t), try)
+		is(t, err, backend.ErrHeld)
+	}
+	after := p.Stats()
+	t.Logf("%d tries: %d requests, %d bytes", checks, after.Requests-before.Requests, after.ToClient-before.ToClient)
+	if after.Requests-before.Requests > checks+2 || after.ToClient-before.ToClient > checks*most {
+		t.Errorf("%d tries took %d requests and %d bytes", checks, after.Requests-before.Requests, after.ToClient-before.ToClient)
+	}
+	must(t, b.Close(timed(t)))
+}
+
+// TestCrowdWaitsItsTurn asks for a thousand locks at once. Few requests are under way, so
+// that the last of them is not answered too late, and none takes long to be sent.
+func TestCrowdWaitsItsTurn(t *testing.T) {
+	const n, most = 1000, 128
+	p := proxied(t, shared.Addr())
+	c := openQuiet(t, p)
+	stop, greatest := make(chan struct{}), make(chan int)
+	go func() {
+		owed := 0
+		for {
+			select {
+			case <-stop:
+				greatest <- owed
+				return
+			case <-time.After(100 * time.Microsecond):
+				owed = max(owed, p.Stats().Owed)
+			}
+		}
+	}()
+	leases := make([]*dlock.Lease, n)
+	var all sync.WaitGroup
+	for i := range leases {
+		all.Go(func() {
+			var err error
+			if leases[i], err = c.Mutex(fmt.Sprint(i)).Lock(timed(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for _, l := range leases {
+		all.Go(func() {
+			if err := l.Unlock(timed(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	close(stop)
+	if owed := <-greatest; owed > most+8 { // beside renewals and watches
+		t.Errorf("%d requests were under way", owed)
+	}
+}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	gozk "github.com/go-zookeeper/zk"
+
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/zk"
 )
@@ -42,6 +44,16 @@ func checkedOften(t *testing.T, o *zk.Options) (*zk.Backend, *tape) {
 	return b, record(p)
 }
 
+// slowly waits until there are n in the queue, however many that is.
+func slowly(t *testing.T, op *gozk.Conn, n int) {
+	t.Helper()
+	for end := time.Now().Add(limit + time.Duration(n)*20*time.Millisecond); len(nodes(t, op, "m")) < n; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d are in the queue, want %d", len(nodes(t, op, "m")), n)
+		}
+	}
+}
+
 // TestLongQueue has a thousand wait for one lock: no node is watched by more than two, and
 // neither the check of a waiter nor a request that does not wait asks for more than one or
 // two nodes, however long the queue.
@@ -55,12 +67,16 @@ func TestLongQueue(t *testing.T) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
-	granted := make(chan *backend.Hold, clients*each)
+	granted, started := make(chan *backend.Hold, clients*each), 0
 	for range clients {
 		b, err := zk.Connect(testContext(t), []string{shared.Addr()}, o)
 		must(t, err)
 		t.Cleanup(func() { must(t, b.Close(context.Background())) })
 		for range each {
+			const together = 64 // more at once are too much for a busy machine
+			if started++; started%together == 0 {
+				slowly(t, op, 1+started-together)
+			}
 			all.Go(func() {
 				h, err := b.Acquire(ctx, backend.Request{Name: "m", Mode: backend.Exclusive, TTL: time.Minute, Wait: true})
 				if err == nil {
@@ -73,11 +89,7 @@ func TestLongQueue(t *testing.T) {
 			})
 		}
 	}
-	for end := time.Now().Add(limit + time.Duration(clients*each)*20*time.Millisecond); len(nodes(t, op, "m")) < 1+clients*each; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d are in the queue", len(nodes(t, op, "m")))
-		}
-	}
+	slowly(t, op, 1+clients*each)
 	if n := watchersPerPath(t, o.Root); n > 2 {
 		t.Errorf("%d clients watch one node on the way in", n)
 	}

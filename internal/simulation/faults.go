@@ -11,9 +11,10 @@ func (w *world) suffer() {
 	}
 	for _, f := range w.plan.Faults {
 		go func() {
-			time.Sleep(f.At)
-			w.reg.touch(f)
-			w.happen(f)
+			if sleep(w.over, f.At) == nil {
+				w.reg.touch(f)
+				w.happen(f)
+			}
 		}()
 	}
 }
@@ -51,8 +52,9 @@ func (w *world) happen(f Fault) {
 		w.restart(s, f, nil, f.Kind == "restart-empty")
 	case "restart-old":
 		old := s.save()
-		time.Sleep(f.Size)
-		w.restart(s, f, old, true)
+		if sleep(w.over, f.Size) == nil { // it may be so old that there is no server any more
+			w.restart(s, f, old, true)
+		}
 	case "flush-scripts":
 		s.forgetScripts()
 	case "full":

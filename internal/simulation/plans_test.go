@@ -1,0 +1,40 @@
+package simulation
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+)
+
+// TestPlans runs plans in which a rule, or the simulation itself, was wrong.
+func TestPlans(t *testing.T) {
+	if os.Getenv("SIMULATION_WORKER") != "" {
+		return
+	}
+	logging.Disable()
+	ms := time.Millisecond
+	party := func(workers ...[]Op) Party { return Party{Workers: workers} }
+	for name, p := range map[string]*Plan{
+		"a restart is still under way at the end": {
+			Clients: []Party{party([]Op{{Call: "lock", Names: []int{0}, Unlock: "live"}})},
+			Faults:  []Fault{{Kind: "restart-old", At: 50 * time.Second, For: 15 * time.Second, Size: 19 * time.Second}},
+		},
+		"a server that has lost its data does not tell the client that has the lock": {
+			Clients: []Party{party(
+				[]Op{{Call: "rlock", Names: []int{0}, Hold: 20 * time.Second, Unlock: "live"}},
+				[]Op{{Pause: 2 * time.Second, Call: "multi", Names: []int{0}, Wait: 300 * ms, Cancel: true, Unlock: "live"}},
+			)},
+			Faults: []Fault{{Kind: "restart-empty", At: time.Second, For: 30 * time.Second}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p.Backend, p.Servers, p.Names = "redis", 1, 1
+			p.TTL, p.Latency = 10*time.Second, ms
+			if r := Run(t, p); len(r.Violations) > 0 {
+				t.Errorf("%v\n%s", r.Violations, r.Table(len(p.Clients)))
+			}
+		})
+	}
+}

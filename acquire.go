@@ -133,7 +133,7 @@ func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
 	}
 	if p := o.panicked(); p != nil {
 		if err == nil {
-			c.undo(ctx, lease.discard)
+			c.undo(ctx, nil, lease.discard)
 		}
 		panic(p.value)
 	}
@@ -163,17 +163,20 @@ func (h *hold) request(ctx context.Context, r request, o *queueObserver, limit t
 	return err
 }
 
-// undo takes back what a failing call has acquired. It goes on after ctx is done, but
-// keeps the caller for undoTimeout at most. After Close there is nothing to take back.
-func (c *Client) undo(ctx context.Context, f func(context.Context)) {
+// undo takes back what a call that failed because of why has acquired. It goes on after
+// ctx is done, but keeps the caller for undoTimeout at most, as it does where the server
+// has not answered. After Close there is nothing to take back.
+func (c *Client) undo(ctx context.Context, why error, f func(context.Context)) {
 	done := make(chan struct{})
 	if !c.janitor.Go(func(ctx context.Context) { defer close(done); f(ctx) }) {
 		return
 	}
-	select {
-	case <-done:
-		return
-	case <-ctx.Done():
+	if kindOf(why, nil) != ErrUnavailable {
+		select {
+		case <-done:
+			return
+		case <-ctx.Done():
+		}
 	}
 	t := time.NewTimer(undoTimeout)
 	defer t.Stop()
@@ -183,6 +186,6 @@ func (c *Client) undo(ctx context.Context, f func(context.Context)) {
 	}
 }
 
-// undoTimeout is how much longer than its context a failing call may take to give back
+// undoTimeout is how much longer than its limit a failing call may take to give back
 // what it has acquired. Whoever asks next should not find the lock held.
 const undoTimeout = 50 * time.Millisecond

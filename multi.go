@@ -90,7 +90,7 @@ func (m *Multi) acquireAll(ctx context.Context, r request) (*Lease, error) {
 
 // takeAll takes the locks one after the other. It stops, and gives back what
 // it has, at the first that fails, also if one that it has is lost meanwhile.
-func (m *Multi) takeAll(ctx context.Context, r request) (*Lease, error) {
+func (m *Multi) takeAll(ctx context.Context, r request) (_ *Lease, err error) {
 	all := &multiLease{multi: m}
 	handle := &multiHandle{multiLease: all}
 	waitCtx, cancel := context.WithCancelCause(ctx)
@@ -99,12 +99,12 @@ func (m *Multi) takeAll(ctx context.Context, r request) (*Lease, error) {
 	taken := false
 	defer func() {
 		if !taken {
-			m.client.undo(ctx, all.discard)
+			m.client.undo(ctx, err, all.discard)
 		}
 	}()
 	for _, l := range m.locks {
-		part, err := l.acquireOne(waitCtx, r)
-		if err == nil {
+		var part *Lease
+		if part, err = l.acquireOne(waitCtx, r); err == nil {
 			handle.parts = append(handle.parts, part)
 			all.add(part.of.(*entry))
 			err = all.reason().during(r.op, m.name)

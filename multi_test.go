@@ -66,6 +66,36 @@ func TestMultiKeepsToItsContext(t *testing.T) {
 	})
 }
 
+// silentAfter falls silent when it has granted a lock.
+type silentAfter struct {
+	*memory.Backend
+	name string
+}
+
+func (b *silentAfter) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
+	h, err := b.Backend.Acquire(ctx, r)
+	if r.Name == b.name {
+		b.Cut()
+	}
+	return h, err
+}
+
+// The server falls silent between two locks of a multi-lock, and the context has no end:
+// the first answer is waited for, and not that to what is given back.
+func TestMultiOfASilentServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &silentAfter{memory.New(nil), "a"}
+		c := client(t, b, dlock.Options{})
+		start := time.Now()
+		_, err := c.Multi([]string{"a", "b"}).TryLock(t.Context())
+		is(t, err, dlock.ErrUnavailable)
+		if took := time.Since(start); took > 3*time.Second+50*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+		b.Heal()
+	})
+}
+
 // A multi-lock that is cut short has given back what it had when it returns: who
 // asks next is not refused for nobody.
 func TestMultiCutShortLeavesNothing(t *testing.T) {

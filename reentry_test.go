@@ -133,6 +133,24 @@ func TestEntryKeepsToItsContext(t *testing.T) {
 	})
 }
 
+// The server is silent, and the context has no end: nothing that is to be told to the
+// server is waited for once more.
+func TestEntryOfASilentServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, _ := pair(t, dlock.Options{})
+		m := a.Mutex("x")
+		outer := lock(t, m)
+		ba.Cut()
+		start := time.Now()
+		_, err := m.TryLock(outer.Context(t.Context()))
+		is(t, err, dlock.ErrUnavailable)
+		if took := time.Since(start); took > 3*time.Second+50*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+		ba.Heal()
+	})
+}
+
 // An entry that is unlocked before those made under it keeps its place among its
 // siblings for them, in whatever order all are unlocked.
 func TestUnlockInAnyOrder(t *testing.T) {

@@ -2,7 +2,6 @@ package dlock
 
 import (
 	"context"
-	"errors"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -35,7 +34,7 @@ func (e *entry) downgrade(ctx context.Context) error {
 	default:
 		err = ErrLost // the keeper is about to report it
 	}
-	if errors.Is(err, ErrLost) {
+	if isLoss(err) {
 		h.Lost(err)
 	}
 	e.check()

@@ -141,6 +141,14 @@ func kindOf(err, def error) error {
 	return def
 }
 
+// isLoss reports whether a backend says with err that the lock it was asked about is lost.
+// A context that ended meanwhile is no such word, even if its cause is the loss of another
+// lock: that is an *Error, which no backend makes.
+func isLoss(err error) bool {
+	var cause *Error
+	return errors.Is(err, ErrLost) && !errors.As(err, &cause)
+}
+
 // newError makes err an *Error about name. An error of no known kind came
 // from a driver: the backend is unavailable.
 func newError(op, name string, err error) *Error {

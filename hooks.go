@@ -490,7 +490,7 @@ func (n *lifecycle) tellEnd(ctx context.Context, err error) {
 	h, e := record.hooks, record.event
 	e.Age, e.Err = time.Since(record.since), err
 	switch {
-	case errors.Is(err, ErrLost):
+	case kindOf(err, nil) == ErrLost:
 		if h.Lost != nil {
 			h.Lost(LostEvent{
 				Name:   e.Name,

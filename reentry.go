@@ -2,7 +2,6 @@ package dlock
 
 import (
 	"context"
-	"errors"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -122,7 +121,7 @@ func (h *hold) reportEntries(ctx context.Context, entries, seq int32) error {
 		return nil
 	}
 	err := c.reenterer.Reenter(ctx, h.item.Hold, int(entries), int64(seq))
-	if errors.Is(err, ErrLost) {
+	if isLoss(err) {
 		h.Lost(err)
 	}
 	return err

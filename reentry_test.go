@@ -151,6 +151,56 @@ func TestEntryOfASilentServer(t *testing.T) {
 	})
 }
 
+// The context of an entry is also that of a lease on another lock, which is lost while the
+// server is asked: that says nothing of the lock that is entered.
+func TestEntryUnderAnotherLockThatIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, _ := pair(t, dlock.Options{})
+		m := a.Mutex("x")
+		outer := lock(t, m)
+		other := lock(t, a.Mutex("y", dlock.WithMaxHold(time.Second)))
+		ba.Cut()
+		_, err := m.Lock(other.Context(outer.Context(t.Context())))
+		is(t, err, dlock.ErrUnavailable)
+		is(t, other.Err(), dlock.ErrLost)
+		ba.Heal()
+		is(t, outer.Err(), nil)
+		unlock(t, outer)
+	})
+}
+
+// The same of Downgrade and Unlock: a lock is not given up for lost that the server still
+// has, and Hooks hear of no loss.
+func TestEndUnderAnotherLockThatIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lost := 0
+		_, ba, a, b := pair(t, dlock.Options{Hooks: dlock.Hooks{Lost: func(e dlock.LostEvent) {
+			if e.Name == "x" {
+				lost++
+			}
+		}}})
+		m := a.Mutex("x")
+		lease := lock(t, m)
+		under := func() context.Context {
+			return lock(t, a.Mutex("y", dlock.WithMaxHold(time.Second))).Context(t.Context())
+		}
+		ctx := under()
+		ba.Cut()
+		is(t, lease.Downgrade(ctx), dlock.ErrUnavailable)
+		is(t, lease.Err(), nil)
+		ba.Heal()
+		ctx = under()
+		ba.Cut()
+		is(t, lease.Unlock(ctx), dlock.ErrUnavailable)
+		ba.Heal()
+		time.Sleep(5 * time.Second) // the rest of the lease is longer
+		unlock(t, lock(t, b.Mutex("x")))
+		if lost > 0 {
+			t.Errorf("%d losses", lost)
+		}
+	})
+}
+
 // An entry that is unlocked before those made under it keeps its place among its
 // siblings for them, in whatever order all are unlocked.
 func TestUnlockInAnyOrder(t *testing.T) {

@@ -2,7 +2,6 @@ package dlock
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 
@@ -33,7 +32,7 @@ func (h *hold) releaseOnServer(ctx context.Context) error {
 func (h *hold) noteReleased(err error) {
 	c := h.lock.client
 	c.removeHold(h)
-	if err == nil || errors.Is(err, ErrLost) {
+	if err == nil || isLoss(err) {
 		return
 	}
 	h.logUnconfirmedRelease(err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 )
 
 func contextDoneBefore(s *scenario) {
@@ -21,13 +22,18 @@ func contextDoneBefore(s *scenario) {
 	s.must(s.ops() == before, "a call with a done context sent %d requests", s.ops()-before)
 }
 
+// errOtherLost is the cause of a context that the loss of some other lock has ended.
+var errOtherLost = backend.Fail(backend.ErrLost, errTest)
+
 func contextCancelWhileWaiting(s *scenario) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))
-	call := s.queue(b.Mutex(s.name), s.name, 1)
-	call.cancel(errTest)
-	s.is(call.failed(), dlock.ErrHeld, errTest)
-	s.queued(s.name, 0)
+	for _, why := range []error{errTest, errOtherLost} {
+		call := s.queue(b.Mutex(s.name), s.name, 1)
+		call.cancel(why)
+		s.is(call.failed(), dlock.ErrHeld, errTest)
+		s.queued(s.name, 0)
+	}
 	s.unlock(lease)
 	s.free(b.Mutex(s.name))
 }

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -18,7 +17,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 func (b *Backend) Vote(ctx context.Context, r backend.Request, v backend.Ballot) (*backend.Hold, error) {
 	for {
 		h, err := b.acquire(ctx, &r, v)
-		if err == nil || !errors.Is(err, backend.ErrLost) || !r.Wait {
+		if err != backend.ErrLost || !r.Wait { // the cause of ctx may be the loss of another lock
 			return h, err
 		}
 	}

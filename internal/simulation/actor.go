@@ -63,7 +63,7 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 	shared := op.Call == "rlock" || op.Call == "tryrlock"
 	c := &call{client: a.c.index, what: op.Call, names: names, ctx: wait, nested: o != nil}
 	c.waits = op.Call == "lock" || op.Call == "rlock" || op.Call == "multi" || op.Call == "do"
-	c.hurried = op.MaxWait > 0
+	c.hurried = op.MaxWait > 0 || op.MaxHold > 0 && op.MaxHold < 2*a.w.plan.slowest()
 	a.bound(c, op)
 	a.w.reg.begin(c)
 	if op.Call == "do" {
@@ -312,9 +312,10 @@ func (r *register) unlocked(c *call, all []*belief, before, err error) {
 	if err != nil {
 		r.note(c.client, "unlock %v: %v", c.names, brief(err))
 	}
-	limited := false
+	limited, ended := false, false // by itself
 	for _, b := range all {
 		limited = limited || b.limited
+		ended = ended || b.limited && time.Since(b.until) > -2*r.reply(c)
 	}
 	switch {
 	case err == nil:
@@ -323,12 +324,12 @@ func (r *register) unlocked(c *call, all []*belief, before, err error) {
 			r.violate("errors are true", "c%d unlock %v: closed, and is not", c.client, c.names)
 		}
 	case errors.Is(err, dlock.ErrLost):
-		if before == nil && !limited && len(r.w.servers) > 0 &&
+		if before == nil && !limited && r.w.hasServers() &&
 			!r.touched(c.client, time.Now().Add(-2*all[0].ttl-lingers), func(t touch) bool { return t.loses }) {
 			r.violate("nothing is lost for nothing", "c%d unlock %v: %v", c.client, c.names, err)
 		}
 	case errors.Is(err, dlock.ErrUnavailable):
-		if c.ctx.Err() == nil && !r.touched(c.client, c.start.Add(-lingers), func(t touch) bool { return t.fails }) {
+		if c.ctx.Err() == nil && !ended && !r.touched(c.client, c.start.Add(-lingers), func(t touch) bool { return t.fails }) {
 			r.violate("reachable is available", "c%d unlock %v: %v", c.client, c.names, err)
 		}
 	default:

@@ -1,6 +1,6 @@
 // Package simulation looks for faults that no test has named. Real clients of the
 // library, with go-redis and the scripts as they are, run in virtual time (package
-// testing/synctest) against miniredis, on a network and with servers that do what
+// testing/synctest) against simulated servers, on a network and with servers that do what
 // networks and servers do. What is promised is checked all the time.
 //
 // A seed makes a [Plan]: the clients, what they call, what breaks and when. A plan

@@ -6,7 +6,7 @@ import (
 
 // suffer has every fault of the plan happen in its time.
 func (w *world) suffer() {
-	if len(w.servers) == 0 {
+	if !w.hasServers() {
 		return
 	}
 	for _, f := range w.plan.Faults {
@@ -24,8 +24,13 @@ func (w *world) ways(f Fault) []*way {
 	var all []*way
 	for _, c := range w.clients {
 		if f.Client < 0 || f.Client == c.index {
-			for _, s := range w.servers {
-				if f.Kind == "die" || s.index == f.Server {
+			for place, s := range w.masters() {
+				if f.Kind != "die" && place == f.Server {
+					all = append(all, w.net.way(c.index, s.index))
+				}
+			}
+			if f.Kind == "die" {
+				for _, s := range w.nodes {
 					all = append(all, w.net.way(c.index, s.index))
 				}
 			}
@@ -38,7 +43,7 @@ func (w *world) ways(f Fault) []*way {
 func (f Fault) goes(d direction) bool { return f.Way == 2 || direction(f.Way) == d }
 
 func (w *world) happen(f Fault) {
-	s := w.servers[f.Server]
+	s := w.master(f.Server)
 	end := time.Now().Add(f.For)
 	for _, way := range w.ways(f) {
 		w.disturb(way, f, end)
@@ -48,13 +53,19 @@ func (w *world) happen(f Fault) {
 		w.bury(f.Client)
 	case "pause":
 		s.set(func() { s.faults.paused = end })
-	case "restart", "restart-empty":
-		w.restart(s, f, nil, f.Kind == "restart-empty")
+	case "restart":
+		w.restart(s, f, nil)
+	case "restart-empty":
+		w.restart(s, f, newStore())
 	case "restart-old":
 		old := s.save()
 		if sleep(w.over, f.Size) == nil { // it may be so old that there is no server any more
-			w.restart(s, f, old, true)
+			w.restart(s, f, old)
 		}
+	case "failover":
+		w.failover(s, f)
+	case "promotion":
+		w.promotion(s, f)
 	case "flush-scripts":
 		s.forgetScripts()
 	case "full":
@@ -82,8 +93,13 @@ func (s *server) set(f func()) {
 }
 
 // restart ends all connections of a server, which is away for a time.
-func (w *world) restart(s *server, f Fault, with dataCopy, lost bool) {
-	s.restart(with, lost, f.For)
+func (w *world) restart(s *server, f Fault, with *store) {
+	s.restart(with, f.For)
+	w.cut(s)
+}
+
+// cut ends all connections to a server.
+func (w *world) cut(s *server) {
 	for _, c := range w.clients {
 		w.net.way(c.index, s.index).reset()
 	}

@@ -6,7 +6,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
-	"runtime/debug"
+	"runtime"
+	"strings"
 	"sync"
 	"time"
 )
@@ -200,7 +201,7 @@ const dialing = 5 * time.Second
 // takes no time, and fails at once if it would have to.
 func (n *network) dial(ctx context.Context, client int, s *server) (net.Conn, error) {
 	w := n.way(client, s.index)
-	quick := bytes.Contains(debug.Stack(), []byte("(*PubSub)"))
+	quick := isSubscription()
 	if !quick {
 		if err := w.reach(ctx); err != nil {
 			return nil, err
@@ -216,6 +217,21 @@ func (n *network) dial(ctx context.Context, client int, s *server) (net.Conn, er
 	l := w.connect(quick)
 	s.serve(l.server)
 	return l.client, nil
+}
+
+// isSubscription reports whether the caller connects for a subscription.
+func isSubscription() bool {
+	var callers [40]uintptr
+	frames := runtime.CallersFrames(callers[:runtime.Callers(2, callers[:])])
+	for {
+		f, more := frames.Next()
+		if strings.Contains(f.Function, "(*PubSub)") {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
 }
 
 // reach waits for as long as it takes to connect.

@@ -17,7 +17,10 @@ type Plan struct {
 	TTL     time.Duration // of the clients
 	Latency time.Duration // one way
 	Jitter  time.Duration
-	Drift   float64 // of the servers' clocks
+	Drift   float64       // of the servers' clocks
+	Replica bool          // each server has one
+	Lag     time.Duration // of replicas
+	Acks    bool          // a hold counts when the replica has it
 	Clients []Party
 	Faults  []Fault
 }
@@ -80,6 +83,8 @@ var kinds = map[string]touch{
 	"restart":       {loses: true, fails: true},
 	"restart-empty": {loses: true, fails: true, data: true},
 	"restart-old":   {loses: true, fails: true, data: true},
+	"failover":      {fails: true},
+	"promotion":     {loses: true, fails: true, data: true},
 	"flush-scripts": {},
 	"full":          {fails: true},
 	"readonly":      {loses: true, fails: true},
@@ -114,6 +119,13 @@ func NewPlan(seed uint64, backend string) *Plan {
 	for range clients {
 		g.party()
 	}
+	if p.Backend == "redis" {
+		p.Replica = g.often(40)
+		p.Lag = pick(d, time.Millisecond, 10*time.Millisecond, 100*time.Millisecond)
+		if p.Acks = p.Replica && g.often(50); p.Acks { // it must come within a sixth of a lease
+			p.Lag = min(p.Lag, 10*time.Millisecond)
+		}
+	}
 	g.faults(clients)
 	return p
 }
@@ -139,6 +151,9 @@ type generator struct {
 	hurried int // percent of calls that have little time
 	nested  int // percent of leases under which there are calls
 }
+
+// slowest is how long a message takes at most where nothing goes wrong.
+func (p *Plan) slowest() time.Duration { return p.Latency + tail*p.Jitter }
 
 func (g *generator) features() {
 	g.uses = make(map[string]bool)
@@ -237,7 +252,7 @@ func (g *generator) options(op *Op) {
 		}
 	}
 	if g.uses["otherttl"] && g.often(20) {
-		op.TTL = g.within(max(200*time.Millisecond, 8*(g.plan.Latency+tail*g.plan.Jitter)), 2*g.plan.TTL)
+		op.TTL = g.within(max(200*time.Millisecond, 8*g.plan.slowest()), 2*g.plan.TTL)
 	}
 	op.NoReentry = g.uses["noreentry"] && g.often(20)
 }
@@ -259,11 +274,13 @@ func (g *generator) faults(clients int) {
 	}
 	var enabled []string
 	for _, k := range sortedKinds() {
-		if g.often(25) {
+		if g.often(25) && g.can(k) {
 			enabled = append(enabled, k)
 		}
 	}
-	enabled = append(enabled, pick(g.draw, sortedKinds()...))
+	if one := pick(g.draw, sortedKinds()...); g.can(one) || len(enabled) == 0 {
+		enabled = append(enabled, one)
+	}
 	for range 1 + g.IntN(6) {
 		f := Fault{
 			Kind: pick(g.draw, enabled...), At: g.within(0, length), Client: g.IntN(clients),
@@ -279,6 +296,11 @@ func (g *generator) faults(clients int) {
 		}
 		g.plan.Faults = append(g.plan.Faults, f)
 	}
+}
+
+// can reports whether a fault can happen to the servers of the plan.
+func (g *generator) can(kind string) bool {
+	return g.plan.Replica || kind != "failover" && kind != "promotion"
 }
 
 func sortedKinds() []string { return slices.Sorted(maps.Keys(kinds)) }

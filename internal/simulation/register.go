@@ -55,6 +55,7 @@ type party struct {
 type belief struct {
 	client   int
 	name     string
+	until    time.Time // when a limited one ends at the latest
 	lease    *dlock.Lease
 	ctx      context.Context
 	shared   bool
@@ -99,7 +100,7 @@ type call struct {
 	ctx     context.Context
 	waits   bool
 	nested  bool
-	hurried bool // it has a limit of its own
+	hurried bool // it, or the hold that it asks for, has a limit of its own
 	counted bool // it was reported not to end
 }
 
@@ -269,7 +270,11 @@ func whatever(touch) bool { return true }
 // dataLost reports whether a server may have forgotten what it had, or gone on in time,
 // and somebody may still believe in that.
 func (r *register) dataLost() bool {
-	return r.touched(-1, time.Now().Add(-3*r.w.plan.TTL-lingers), func(t touch) bool { return t.data })
+	then := time.Now().Add(-3*r.w.plan.TTL - lingers)
+	return slices.ContainsFunc(r.touches, func(t touched) bool {
+		acknowledged := t.kind == "promotion" && r.w.plan.Acks
+		return kinds[t.kind].data && !acknowledged && t.to.After(then)
+	})
 }
 
 // rejoining is for how long a member of a quorum takes no part after it has started.
@@ -288,6 +293,8 @@ func (r *register) touch(f Fault) {
 		if r.w.plan.Backend == "quorum" {
 			t.to = now.Add(rejoining + f.For + f.Size)
 		}
+	case "failover", "promotion":
+		t.client, t.to = -1, now.Add(f.For+2*r.w.plan.Lag)
 	case "pause", "full", "readonly", "loading", "busy", "clock-back", "clock-on", "flush-scripts":
 		t.client = -1
 	}
@@ -299,11 +306,11 @@ func (r *register) touch(f Fault) {
 }
 
 func (r *register) stateOf(name string) string {
-	if len(r.w.servers) == 0 {
+	if !r.w.hasServers() {
 		return "unknown"
 	}
 	if l := r.locks[name]; l != nil && len(l.states) > 0 {
-		return l.states[len(l.states)-1].asOf(r.w.servers[0].clock().UnixMilli()).state()
+		return l.states[len(l.states)-1].asOf(r.w.master(0).clock().UnixMilli()).state()
 	}
 	return "free"
 }
@@ -330,19 +337,24 @@ func (r *register) saw(s *server, name string, t truth) {
 	if live.held() {
 		l.lastHeld = time.Now()
 	}
+	for _, id := range l.last[s.index].holders() {
+		if !slices.Contains(live.holders(), id) {
+			r.freed[party{r.w.indexOf(s.owner(id)), name}] = time.Now()
+		}
+	}
 	l.last[s.index], l.changed = t, time.Now()
-	if s.index == 0 {
+	if s == r.w.master(0) {
 		l.states = append(l.states, t)
 	}
 }
 
 // busy reports whether somebody had or wanted a lock at some time since then.
 func (r *register) busy(name string, since time.Time) bool {
-	if len(r.w.servers) == 0 || r.w.plan.Backend == "quorum" {
+	if !r.w.hasServers() || r.w.plan.Backend == "quorum" {
 		return true // that is not known
 	}
 	l := r.lock(name)
-	ms := r.w.servers[0].clock().UnixMilli()
+	ms := r.w.master(0).clock().UnixMilli()
 	passed := time.Since(since).Milliseconds()
 	for i := len(l.states) - 1; i >= 0; i-- {
 		s := l.states[i]
@@ -367,7 +379,7 @@ func (r *register) leaves(c *call, name string) bool {
 			return true
 		}
 	}
-	return !r.freed[party{c.client, name}].Before(c.start)
+	return !r.freed[party{c.client, name}].Before(c.start.Add(-r.reply(c)))
 }
 
 // ownHas reports whether the client of a call had a lease of its own meanwhile that was
@@ -376,6 +388,15 @@ func (r *register) ownHas(c *call, name string) bool {
 	return slices.ContainsFunc(r.beliefs, func(b *belief) bool {
 		return b.client == c.client && b.name == name && (b.ended.IsZero() || b.ended.After(c.start))
 	})
+}
+
+// reply is within what time the client of a call hears what has become of a request that
+// the server has executed.
+func (r *register) reply(c *call) time.Duration {
+	if r.touched(c.client, c.start.Add(-lingers), whatever) {
+		return lingers
+	}
+	return r.w.plan.slowest()
 }
 
 // unlocking notes that an Unlock has returned.
@@ -407,8 +428,9 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 		if op.TTL > 0 {
 			b.ttl = op.TTL
 		}
+		b.until = b.granted.Add(op.MaxHold)
 		if b.parent != nil {
-			b.limited = b.parent.limited
+			b.limited, b.until = b.parent.limited, b.parent.until
 		}
 		r.note(c.client, "%s %s: token %d", c.what, name, b.token)
 		if lease.Err() == nil {
@@ -474,17 +496,18 @@ func (r *register) alone(b *belief) {
 
 // backed checks that the server keeps what b believes in.
 func (r *register) backed(b *belief) {
-	if len(r.w.servers) == 0 || !b.live() || r.dead[b.client] || r.dataLost() {
+	if !r.w.hasServers() || !b.live() || r.dead[b.client] || r.dataLost() {
 		return
 	}
 	behind := 0
-	for _, s := range r.w.servers {
+	masters := r.w.masters()
+	for _, s := range masters {
 		if r.keeps(s, b) {
 			behind++
 		}
 	}
-	if behind <= len(r.w.servers)/2 {
-		r.violate("the server keeps what is believed", "%v: %d of %d", b, behind, len(r.w.servers))
+	if behind <= len(masters)/2 {
+		r.violate("the server keeps what is believed", "%v: %d of %d", b, behind, len(masters))
 	}
 }
 
@@ -539,7 +562,7 @@ func (r *register) lostTrue(b *belief) {
 	b.ended = time.Now()
 	err := b.lease.Err()
 	r.note(b.client, "%s over: %v", b.name, brief(err))
-	if !errors.Is(err, dlock.ErrLost) || b.limited || r.dead[b.client] || len(r.w.servers) == 0 {
+	if !errors.Is(err, dlock.ErrLost) || b.limited || r.dead[b.client] || !r.w.hasServers() {
 		return
 	}
 	if !r.touched(b.client, time.Now().Add(-2*b.ttl-lingers), func(t touch) bool { return t.loses }) {

@@ -23,11 +23,11 @@ type worker struct {
 	errs   *bytes.Buffer
 }
 
+// patience is how long one plan may take of real time.
+var patience = time.Minute
+
 // mark is what the line of a result begins with.
 const mark = "simulated: "
-
-// patience is how long one plan may take of real time.
-const patience = time.Minute
 
 // run runs a plan in the worker's process, and begins that if need be.
 func (w *worker) run(p *Plan) *Result {

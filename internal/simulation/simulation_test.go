@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -27,11 +28,16 @@ var (
 	verbose   = flag.Bool("simulation.verbose", false, "say what became of each run")
 )
 
+func init() {
+	flag.DurationVar(&patience, "simulation.patience", patience, "how long one plan may take of real time")
+}
+
 // TestWorker is what runs the plans, in processes of its own.
 func TestWorker(t *testing.T) {
 	if os.Getenv("SIMULATION_WORKER") == "" {
 		return
 	}
+	debug.SetGCPercent(400)
 	logging.Disable() // the client library says on stderr that it cannot dial
 	plans := json.NewDecoder(bufio.NewReader(os.Stdin))
 	for {
@@ -83,12 +89,13 @@ func search(t *testing.T, first uint64, n int, limit time.Duration) {
 	if n == 0 {
 		s.last = 1<<64 - 1
 	}
+	began := time.Now()
 	var workers sync.WaitGroup
 	for range *jobs {
 		workers.Go(func() { s.work(t, &worker{binary: binary}) })
 	}
 	workers.Wait()
-	t.Logf("%d runs, %.1f simulated hours, %d grants", s.runs, s.virtual.Hours(), s.grants)
+	t.Logf("%d runs, %.1f simulated hours in %v, %d grants", s.runs, s.virtual.Hours(), time.Since(began).Round(time.Second), s.grants)
 	if *duration > 0 {
 		t.Log("fault × state of a lock when it began:\n" + s.table())
 	}

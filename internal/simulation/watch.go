@@ -24,6 +24,9 @@ func (r *register) watch(done <-chan struct{}) {
 func (r *register) look() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if len(r.beliefs) == 0 && len(r.calls) == 0 && r.quiet() {
+		return
+	}
 	for _, b := range r.beliefs {
 		r.see(b.client, []string{b.name})
 		if r.dead[b.client] {
@@ -51,6 +54,18 @@ func (r *register) look() {
 	}
 }
 
+// quiet reports whether no server has anything of a lock.
+func (r *register) quiet() bool {
+	for _, l := range r.locks {
+		for _, t := range l.last {
+			if t.holder != "" || len(t.readers) > 0 || len(t.queue) > 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // told checks that the context of a lease that is over is done.
 func (r *register) told(b *belief) {
 	if !b.ended.IsZero() && time.Since(b.ended) > late && b.ctx.Err() == nil {
@@ -69,10 +84,10 @@ const (
 // moves checks that a free lock finds who waits for it, and that nothing is left of
 // those who have gone.
 func (r *register) moves(name string) {
-	if len(r.w.servers) != 1 {
+	if len(r.w.masters()) != 1 {
 		return
 	}
-	s, l, now := r.w.servers[0], r.lock(name), time.Now()
+	s, l, now := r.w.master(0), r.lock(name), time.Now()
 	if len(l.states) == 0 {
 		return
 	}
@@ -110,14 +125,7 @@ func later(a, b time.Time) time.Time {
 const left = time.Second
 
 func (r *register) leftovers(s *server, name string, t truth) {
-	ids := append([]string(nil), t.queue...)
-	if t.holder != "" {
-		ids = append(ids, t.holder)
-	}
-	for id := range t.readers {
-		ids = append(ids, id)
-	}
-	for _, id := range ids {
+	for _, id := range append(t.holders(), t.queue...) {
 		if id[len(id)-1] == '!' {
 			continue // it is meant to end by itself
 		}

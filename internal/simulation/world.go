@@ -3,10 +3,11 @@ package simulation
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"runtime"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -37,7 +38,9 @@ type world struct {
 	plan    *Plan
 	reg     *register
 	net     *network
-	servers []*server
+	owners  sync.Map // of ids; see server
+	nodes   []*server
+	now     atomic.Pointer[[]*server] // the masters
 	shelf   *memory.Server
 	clients []*client
 	back    atomic.Int64 // ns by which clocks of servers were set back
@@ -108,8 +111,18 @@ func (w *world) names() []string {
 	return names
 }
 
+// indexOf is the client with a label, -1 if there is none.
+func (w *world) indexOf(label string) int {
+	for i := range w.clients {
+		if w.label(i) == label {
+			return i
+		}
+	}
+	return -1
+}
+
 // label is what servers know a client by.
-func (w *world) label(client int) string { return fmt.Sprintf("c%d", client) }
+func (w *world) label(client int) string { return "c" + strconv.Itoa(client) }
 
 func (w *world) steppedBack() time.Duration { return time.Duration(w.back.Load()) }
 
@@ -117,13 +130,7 @@ func (w *world) open() error {
 	if w.plan.Backend == "memory" {
 		w.shelf = memory.NewServer()
 	} else {
-		for i := range w.plan.Servers {
-			s, err := newServer(i, w.plan.Drift, w.reg.saw)
-			if err != nil {
-				return err
-			}
-			w.servers = append(w.servers, s)
-		}
+		w.start()
 	}
 	for i := range w.plan.Clients {
 		c, err := w.connect(i)
@@ -135,15 +142,52 @@ func (w *world) open() error {
 	return nil
 }
 
+// start starts the servers: a master for each place, and its replica where it has one.
+func (w *world) start() {
+	node := func() *server {
+		s := newServer(len(w.nodes), w.plan.Drift, &w.owners, w.reg.saw)
+		w.nodes = append(w.nodes, s)
+		return s
+	}
+	var masters []*server
+	for range w.plan.Servers {
+		masters = append(masters, node())
+	}
+	w.now.Store(&masters)
+	if w.plan.Replica {
+		for _, m := range masters {
+			m.followedBy(node(), w.plan.Lag)
+		}
+	}
+}
+
+// masters are the servers that the addresses of the clients stand for.
+func (w *world) masters() []*server {
+	if now := w.now.Load(); now != nil {
+		return *now
+	}
+	return nil
+}
+
+func (w *world) master(place int) *server { return w.masters()[place] }
+
+func (w *world) hasServers() bool { return len(w.masters()) > 0 }
+
 func (w *world) connect(i int) (*client, error) {
 	c := &client{index: i, closed: make(chan struct{})}
 	var members []backend.Backend
-	for _, s := range w.servers {
+	for _, s := range w.nodes {
 		way := w.net.way(i, s.index)
 		way.base, way.jitter = w.plan.Latency, w.plan.Jitter
-		g := goredis.NewClient(w.options(i, s))
+	}
+	for place := range w.masters() {
+		g := goredis.NewClient(w.options(i, place))
 		c.shared = append(c.shared, g)
-		members = append(members, redis.New(g, &redis.Options{PollOnly: w.plan.Clients[i].Poll}))
+		o := &redis.Options{PollOnly: w.plan.Clients[i].Poll}
+		if w.plan.Acks {
+			o.Replicas = 1
+		}
+		members = append(members, redis.New(g, o))
 	}
 	var b backend.Backend
 	switch w.plan.Backend {
@@ -164,10 +208,10 @@ func (w *world) connect(i int) (*client, error) {
 }
 
 // options are those of the client that redis.Open makes.
-func (w *world) options(i int, s *server) *goredis.Options {
+func (w *world) options(i, place int) *goredis.Options {
 	return &goredis.Options{
 		Addr: "10.0.0.1:6379", ClientName: w.label(i),
-		Dialer:     func(ctx context.Context, _, _ string) (net.Conn, error) { return w.net.dial(ctx, i, s) },
+		Dialer:     func(ctx context.Context, _, _ string) (net.Conn, error) { return w.net.dial(ctx, i, w.master(place)) },
 		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		ReadTimeout:              2 * time.Second,
@@ -264,7 +308,7 @@ func (w *world) close() {
 		}
 	}
 	w.net.shut()
-	for _, s := range w.servers {
+	for _, s := range w.nodes {
 		s.close()
 	}
 	time.Sleep(time.Minute)
@@ -279,13 +323,14 @@ func (w *world) close() {
 // left checks that no server has anything of a lock that nobody can have any more.
 func (w *world) left() {
 	r := w.reg
-	if len(w.servers) != 1 || len(r.touches) > 0 {
+	if len(w.masters()) != 1 || len(r.touches) > 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	s := w.master(0)
 	for _, name := range w.names() {
-		t := r.lock(name).last[0].asOf(w.servers[0].clock().UnixMilli())
+		t := r.lock(name).last[s.index].asOf(s.clock().UnixMilli())
 		rests := t.holder != "" && t.holder[len(t.holder)-1] == '!'
 		for id := range t.readers {
 			rests = rests || id[len(id)-1] == '!'

@@ -1,0 +1,208 @@
+package simulation
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+
+	lua "github.com/yuin/gopher-lua"
+	"github.com/yuin/gopher-lua/parse"
+)
+
+// A status is a reply of one word, such as OK.
+type status string
+
+// An interpreter runs the scripts of one server, one at a time.
+type interpreter struct {
+	state *lua.LState
+	call  func(args []string) (any, error) // has the server execute a command
+	error error                            // with which a command has ended the script
+}
+
+// compiled are all scripts of this process, by their source: they do not change.
+var compiled sync.Map
+
+func sha(source string) string {
+	sum := sha1.Sum([]byte(source))
+	return hex.EncodeToString(sum[:])
+}
+
+func compileScript(source string) (*lua.FunctionProto, error) {
+	if p, found := compiled.Load(source); found {
+		return p.(*lua.FunctionProto), nil
+	}
+	chunk, err := parse.Parse(strings.NewReader(source), "user_script")
+	if err != nil {
+		return nil, err
+	}
+	p, err := lua.Compile(chunk, "user_script")
+	if err == nil {
+		compiled.Store(source, p)
+	}
+	return p, err
+}
+
+// idle are interpreters of servers that are gone.
+var idle struct {
+	mu  sync.Mutex
+	all []*interpreter
+}
+
+// interpret returns an interpreter whose scripts have call execute their commands.
+func interpret(call func(args []string) (any, error)) *interpreter {
+	idle.mu.Lock()
+	defer idle.mu.Unlock()
+	n := len(idle.all)
+	if n == 0 {
+		idle.all, n = append(idle.all, newInterpreter()), 1
+	}
+	in := idle.all[n-1]
+	idle.all = idle.all[:n-1]
+	in.call = call
+	return in
+}
+
+func (in *interpreter) release() {
+	idle.mu.Lock()
+	defer idle.mu.Unlock()
+	in.call = nil
+	idle.all = append(idle.all, in)
+}
+
+func newInterpreter() *interpreter {
+	in := &interpreter{state: lua.NewState(lua.Options{SkipOpenLibs: true})}
+	for _, open := range []lua.LGFunction{lua.OpenBase, lua.OpenTable, lua.OpenString, lua.OpenMath} {
+		in.state.Push(in.state.NewFunction(open))
+		in.state.Call(0, 0)
+	}
+	redis := in.state.NewTable()
+	in.state.SetFuncs(redis, map[string]lua.LGFunction{
+		"call":    func(l *lua.LState) int { return in.command(l, true) },
+		"pcall":   func(l *lua.LState) int { return in.command(l, false) },
+		"sha1hex": func(l *lua.LState) int { l.Push(lua.LString(sha(l.CheckString(1)))); return 1 },
+	})
+	in.state.SetGlobal("redis", redis)
+	return in
+}
+
+// run runs a script, and returns its reply.
+func (in *interpreter) run(source string, keys, args []string) (any, error) {
+	p, err := compileScript(source)
+	if err != nil {
+		return nil, replyError("ERR Error compiling script: " + err.Error())
+	}
+	l := in.state
+	l.SetGlobal("KEYS", stringTable(l, keys))
+	l.SetGlobal("ARGV", stringTable(l, args))
+	in.error = nil
+	l.Push(l.NewFunctionFromProto(p))
+	if err := l.PCall(0, 1, nil); err != nil {
+		if in.error != nil {
+			return nil, in.error
+		}
+		return nil, replyError("ERR Error running script: " + err.Error())
+	}
+	v := l.Get(-1)
+	l.Pop(1)
+	return fromLua(v)
+}
+
+func stringTable(l *lua.LState, all []string) *lua.LTable {
+	t := l.CreateTable(len(all), 0)
+	for _, s := range all {
+		t.Append(lua.LString(s))
+	}
+	return t
+}
+
+// command is redis.call and, if it may not fail, redis.pcall.
+func (in *interpreter) command(l *lua.LState, fails bool) int {
+	args := make([]string, l.GetTop())
+	for i := range args {
+		switch a := l.Get(i + 1).(type) {
+		case lua.LNumber:
+			args[i] = formatNumber(float64(a))
+		case lua.LString:
+			args[i] = string(a)
+		default:
+			l.RaiseError("Lua redis lib command arguments must be strings or integers")
+		}
+	}
+	reply, err := in.call(args)
+	switch {
+	case err != nil && fails:
+		in.error = err
+		l.RaiseError("%s", err.Error())
+	case err != nil:
+		t := l.NewTable()
+		t.RawSetString("err", lua.LString(err.Error()))
+		l.Push(t)
+	default:
+		l.Push(toLua(l, reply))
+	}
+	return 1
+}
+
+func formatNumber(f float64) string {
+	if f == math.Trunc(f) && math.Abs(f) < 1e17 {
+		return strconv.FormatInt(int64(f), 10)
+	}
+	return strconv.FormatFloat(f, 'g', 17, 64)
+}
+
+func toLua(l *lua.LState, reply any) lua.LValue {
+	switch r := reply.(type) {
+	case int64:
+		return lua.LNumber(r)
+	case string:
+		return lua.LString(r)
+	case status:
+		t := l.NewTable()
+		t.RawSetString("ok", lua.LString(r))
+		return t
+	case []any:
+		t := l.CreateTable(len(r), 0)
+		for _, e := range r {
+			t.Append(toLua(l, e))
+		}
+		return t
+	}
+	return lua.LFalse
+}
+
+// fromLua makes a reply of what a script returns.
+func fromLua(v lua.LValue) (any, error) {
+	switch v := v.(type) {
+	case lua.LNumber:
+		return int64(v), nil
+	case lua.LString:
+		return string(v), nil
+	case lua.LBool:
+		if v {
+			return int64(1), nil
+		}
+	case *lua.LTable:
+		if s := v.RawGetString("err"); s != lua.LNil {
+			return nil, replyError(s.String())
+		}
+		if s := v.RawGetString("ok"); s != lua.LNil {
+			return status(s.String()), nil
+		}
+		all := []any{}
+		for i := 1; ; i++ {
+			e := v.RawGetInt(i)
+			if e == lua.LNil {
+				return all, nil
+			}
+			r, err := fromLua(e)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, r)
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,159 @@
+package simulation
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// A peer is a connection to a server, seen from there.
+type peer struct {
+	server   *server
+	conn     net.Conn
+	name     string // that the client has given itself
+	resp3    bool
+	channels map[string]bool // to which it is subscribed
+
+	mu sync.Mutex // guards w: messages come from other connections
+	w  *bufio.Writer
+}
+
+var errProtocol = errors.New("protocol error")
+
+// serve answers a connection until its end.
+func (s *server) serve(c net.Conn) {
+	p := &peer{server: s, conn: c, w: bufio.NewWriter(c), channels: make(map[string]bool)}
+	s.mu.Lock()
+	s.peers[p] = true
+	s.mu.Unlock()
+	go func() {
+		defer c.Close()
+		defer s.forget(p)
+		r := bufio.NewReader(c)
+		for {
+			args, err := readCommand(r)
+			if err != nil {
+				return
+			}
+			s.execute(p, strings.ToUpper(args[0]), args[1:])
+			if r.Buffered() == 0 {
+				p.flush()
+			}
+		}
+	}()
+}
+
+// readCommand reads a list of texts.
+func readCommand(r *bufio.Reader) ([]string, error) {
+	n, err := readSize(r, '*')
+	if err != nil || n < 1 {
+		return nil, errors.Join(errProtocol, err)
+	}
+	args := make([]string, n)
+	for i := range args {
+		size, err := readSize(r, '$')
+		if err != nil || size < 0 {
+			return nil, errors.Join(errProtocol, err)
+		}
+		b := make([]byte, size+2)
+		if _, err := io.ReadFull(r, b); err != nil {
+			return nil, err
+		}
+		args[i] = string(b[:size])
+	}
+	return args, nil
+}
+
+func readSize(r *bufio.Reader, kind byte) (int, error) {
+	line, err := r.ReadSlice('\n')
+	if err != nil {
+		return 0, err
+	}
+	if len(line) < 4 || line[0] != kind {
+		return 0, errProtocol
+	}
+	return strconv.Atoi(string(line[1 : len(line)-2]))
+}
+
+func (p *peer) flush() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = p.w.Flush()
+}
+
+// reply writes what a command has returned.
+func (p *peer) reply(reply any, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		p.line('-', err.Error())
+		return
+	}
+	p.write(reply)
+}
+
+// push sends what was not asked for, at once.
+func (p *peer) push(all ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pushed(all)
+	_ = p.w.Flush()
+}
+
+// pushed is called with p.mu held, as write and line are.
+func (p *peer) pushed(all []any) {
+	kind := byte('*')
+	if p.resp3 {
+		kind = '>'
+	}
+	p.line(kind, strconv.Itoa(len(all)))
+	for _, e := range all {
+		p.write(e)
+	}
+}
+
+func (p *peer) line(kind byte, text string) {
+	_ = p.w.WriteByte(kind)
+	_, _ = p.w.WriteString(text)
+	_, _ = p.w.WriteString("\r\n")
+}
+
+func (p *peer) write(reply any) {
+	switch r := reply.(type) {
+	case nil:
+		if p.resp3 {
+			p.line('_', "")
+		} else {
+			p.line('$', "-1")
+		}
+	case int64:
+		p.line(':', strconv.FormatInt(r, 10))
+	case status:
+		p.line('+', string(r))
+	case string:
+		p.line('$', strconv.Itoa(len(r)))
+		_, _ = p.w.WriteString(r)
+		_, _ = p.w.WriteString("\r\n")
+	case []any:
+		p.line('*', strconv.Itoa(len(r)))
+		for _, e := range r {
+			p.write(e)
+		}
+	case fields:
+		if p.resp3 {
+			p.line('%', strconv.Itoa(len(r)/2))
+		} else {
+			p.line('*', strconv.Itoa(len(r)))
+		}
+		for _, e := range r {
+			p.write(e)
+		}
+	}
+}
+
+// fields are names and values in turn.
+type fields []any

@@ -1,0 +1,160 @@
+package simulation
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A truth is the state of one lock as the server has it.
+type truth struct {
+	at      time.Time // by the clock of the world
+	holder  string    // id
+	expiry  int64     // ms, by the clock of the server
+	token   int64
+	readers map[string]int64 // expiry by id
+	queue   []string         // ids
+}
+
+// clientOf is the part of an id that says which client has made it.
+func clientOf(id string) string {
+	if len(id) < 34 || id[0] != 'w' && id[0] != 'r' {
+		return ""
+	}
+	_, rest, found := strings.Cut(id, ":")
+	if !found || len(rest) < 33 || rest[32] != ':' {
+		return ""
+	}
+	return rest[:32]
+}
+
+// learn notes which client makes which ids. Only its own requests for a lock carry
+// an id that is not known.
+func (s *server) learn(client string, args []string) {
+	for _, a := range args {
+		if id := clientOf(a); id != "" {
+			s.owners.LoadOrStore(id, client)
+		}
+	}
+}
+
+// owner names the client that made an id.
+func (s *server) owner(id string) string {
+	name, _ := s.owners.Load(clientOf(id))
+	text, _ := name.(string)
+	return text
+}
+
+// locksOf are the names of the locks that have such keys.
+func locksOf(keys []string) []string {
+	var names []string
+	for _, k := range keys {
+		if rest, found := strings.CutPrefix(k, "dlock:{"); found {
+			if name, _, found := strings.Cut(rest, "}"); found && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// look reads the state of a lock, and tells of a change. It is called with mu held.
+func (s *server) look(name string) {
+	t := s.read(name)
+	old := s.truths[name]
+	if old.holder == t.holder && old.expiry == t.expiry && old.token == t.token &&
+		slices.Equal(old.queue, t.queue) && sameReaders(old.readers, t.readers) {
+		return
+	}
+	s.truths[name] = t
+	s.saw(s, name, t)
+}
+
+// lookAll reads the state of all locks there have been.
+func (s *server) lookAll() {
+	for name := range s.truths {
+		s.look(name)
+	}
+}
+
+func sameReaders(a, b map[string]int64) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for id, e := range a {
+		if b[id] != e {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *server) read(name string) truth {
+	key := "dlock:{" + name + "}"
+	t := truth{at: time.Now()}
+	if v := s.data.get(key); v != nil {
+		t.holder = v.hash["o"]
+		t.expiry, _ = strconv.ParseInt(v.hash["e"], 10, 64)
+		t.token, _ = strconv.ParseInt(v.hash["t"], 10, 64)
+	}
+	if v := s.data.get(key + ":r"); v != nil {
+		t.readers = make(map[string]int64)
+		for _, m := range v.set {
+			t.readers[m.name] = int64(m.score)
+		}
+	}
+	if v := s.data.get(key + ":q"); v != nil {
+		for _, m := range v.set {
+			t.queue = append(t.queue, m.name)
+		}
+	}
+	return t
+}
+
+// asOf is t at a time of the server's.
+func (t truth) asOf(ms int64) truth {
+	if t.expiry <= ms {
+		t.holder = ""
+	}
+	if len(t.readers) == 0 {
+		return t
+	}
+	live := make(map[string]int64)
+	for id, e := range t.readers {
+		if e > ms {
+			live[id] = e
+		}
+	}
+	t.readers = live
+	return t
+}
+
+func (t truth) held() bool { return t.holder != "" || len(t.readers) > 0 }
+
+// holders are the ids of those who hold the lock.
+func (t truth) holders() []string {
+	var ids []string
+	if t.holder != "" {
+		ids = append(ids, t.holder)
+	}
+	for id := range t.readers {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// state names t for the count of what was covered.
+func (t truth) state() string {
+	state := "free"
+	switch {
+	case t.holder != "":
+		state = "held"
+	case len(t.readers) > 0:
+		state = "read"
+	}
+	if len(t.queue) > 0 {
+		state += "+queue"
+	}
+	return state
+}

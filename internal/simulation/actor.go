@@ -105,12 +105,12 @@ func (a *actor) wait(ctx context.Context, op *Op) (context.Context, context.Canc
 }
 
 // undoing is how long a call that fails may take to give back what it had got. One of a
-// quorum may take that twice.
+// quorum may take three times that.
 const undoing = 100 * time.Millisecond
 
 func (a *actor) undoing() time.Duration {
 	if a.w.plan.Backend == "quorum" {
-		return 2 * undoing
+		return 3 * undoing
 	}
 	return undoing
 }
@@ -250,6 +250,7 @@ func (a *actor) downgrade(ctx context.Context, lease *dlock.Lease, o *owner, op 
 	a.w.reg.weakens(o.beliefs)
 	c := &call{client: a.c.index, what: "downgrade", names: a.named(op), ctx: ctx, nested: true}
 	c.bound = time.Now().Add(2*a.w.plan.TTL + op.TTL + a.undoing())
+	c.under = o.beliefs
 	a.w.reg.begin(c)
 	err := lease.Downgrade(ctx)
 	a.w.reg.returned(c, err)
@@ -315,7 +316,7 @@ func (r *register) unlocked(c *call, all []*belief, before, err error) {
 	limited, ended := false, false // by itself
 	for _, b := range all {
 		limited = limited || b.limited
-		ended = ended || b.limited && time.Since(b.until) > -2*r.reply(c)
+		ended = ended || r.endsBy(b, c)
 	}
 	switch {
 	case err == nil:

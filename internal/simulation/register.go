@@ -98,6 +98,7 @@ type call struct {
 	start   time.Time
 	bound   time.Time // when it must have ended; zero: when the run ends
 	ctx     context.Context
+	under   []*belief // what it is about, if that is a lease
 	waits   bool
 	nested  bool
 	hurried bool // it, or the hold that it asks for, has a limit of its own
@@ -227,7 +228,7 @@ func (r *register) judge(c *call, err error) {
 			r.violate("held is held", "c%d %s %v: held, and nobody had or wanted it: %v", c.client, c.what, c.names, err)
 		}
 	case errors.Is(err, dlock.ErrUnavailable):
-		hurried := (c.ctx.Err() != nil || c.hurried) && (time.Since(c.start) < unanswered || r.moved(c) || r.w.over.Err() != nil)
+		hurried := slices.ContainsFunc(c.under, func(b *belief) bool { return r.endsBy(b, c) }) || (c.ctx.Err() != nil || c.hurried) && (time.Since(c.start) < unanswered || r.moved(c) || r.w.over.Err() != nil)
 		if !hurried && !r.touched(c.client, c.start.Add(-lingers), func(t touch) bool { return t.fails }) {
 			r.violate("reachable is available", "c%d %s %v: %v", c.client, c.what, c.names, err)
 		}
@@ -242,6 +243,11 @@ func (r *register) judge(c *call, err error) {
 
 // unanswered is for how long a call may have had no answer where nothing goes wrong.
 const unanswered = time.Second
+
+// endsBy reports whether a lease is over by itself before an answer to c can have come.
+func (r *register) endsBy(b *belief, c *call) bool {
+	return b.limited && time.Since(b.until) > -2*r.reply(c)
+}
 
 // moved reports whether it may have become the turn of a call, to ask the server, so
 // shortly ago that it has no answer yet.

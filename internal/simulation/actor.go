@@ -21,11 +21,12 @@ type owner struct {
 	outer   *owner
 }
 
-// find returns the innermost belief in a name that is entered again.
-func (o *owner) find(name string) *belief {
+// find returns the innermost belief in a name that is entered again, under that token. It
+// may have ended meanwhile.
+func (o *owner) find(name string, token uint64) *belief {
 	for ; o != nil; o = o.outer {
 		for _, b := range o.beliefs {
-			if b.name == name && b.lease.Err() == nil {
+			if b.name == name && (b.lease.Err() == nil || b.token == token) {
 				return b
 			}
 		}
@@ -60,6 +61,10 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 	}
 	wait, cancel := a.wait(ctx, op)
 	defer cancel()
+	if op.asks() {
+		a.ask(wait, o, op)
+		return
+	}
 	shared := op.Call == "rlock" || op.Call == "tryrlock"
 	c := &call{client: a.c.index, what: op.Call, names: names, ctx: wait, nested: o != nil}
 	c.waits = op.Call == "lock" || op.Call == "rlock" || op.Call == "multi" || op.Call == "do"
@@ -70,7 +75,11 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 		a.doDo(wait, c, o, op)
 		return
 	}
-	lease, err := a.acquire(wait, op, names)
+	var lease *dlock.Lease
+	err := survive(func() (err error) {
+		lease, err = a.acquire(wait, op, names)
+		return err
+	})
 	if err != nil {
 		a.w.reg.returned(c, err)
 		return
@@ -110,7 +119,10 @@ const undoing = 100 * time.Millisecond
 
 func (a *actor) undoing() time.Duration {
 	if a.w.plan.Backend == "quorum" {
-		return 3 * undoing
+		return 3*undoing + 10*hookTime
+	}
+	if a.w.plan.Clients[a.c.index].Hooks == "slow" {
+		return undoing + 10*hookTime
 	}
 	return undoing
 }
@@ -179,7 +191,7 @@ func settings(op *Op) []dlock.Option {
 func (a *actor) doDo(wait context.Context, c *call, o *owner, op *Op) {
 	entered := false
 	leaving := &call{client: c.client, what: "unlock", names: c.names, ctx: wait}
-	err := dlock.Do(wait, a.c.Mutex(c.names[0], settings(op)...), func(ctx context.Context, lease *dlock.Lease) error {
+	work := func(ctx context.Context, lease *dlock.Lease) error {
 		entered = true
 		all := a.w.reg.grant(c, o, lease, ctx, op, false)
 		if all == nil {
@@ -190,7 +202,8 @@ func (a *actor) doDo(wait context.Context, c *call, o *owner, op *Op) {
 			a.w.reg.begin(leaving)
 		})
 		return nil
-	})
+	}
+	err := survive(func() error { return dlock.Do(wait, a.c.Mutex(c.names[0], settings(op)...), work) })
 	if !entered {
 		a.w.reg.returned(c, err)
 		return
@@ -289,7 +302,7 @@ func (a *actor) unlock(lease *dlock.Lease, all []*belief, op *Op) {
 	c.bound = time.Now().Add(bound + a.undoing())
 	r.begin(c)
 	before := lease.Err()
-	err := lease.Unlock(ctx)
+	err := survive(func() error { return lease.Unlock(ctx) })
 	if err == nil && before != nil {
 		r.mu.Lock()
 		r.violate("a loss is told", "c%d unlock %v: nil after %v", a.c.index, c.names, before)
@@ -319,7 +332,7 @@ func (r *register) unlocked(c *call, all []*belief, before, err error) {
 		ended = ended || r.endsBy(b, c)
 	}
 	switch {
-	case err == nil:
+	case err == nil, err == errPanicked:
 	case errors.Is(err, dlock.ErrClosed):
 		if !r.closing[c.client] {
 			r.violate("errors are true", "c%d unlock %v: closed, and is not", c.client, c.names)

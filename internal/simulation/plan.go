@@ -30,12 +30,13 @@ type Party struct {
 	Workers [][]Op
 	Close   time.Duration `json:",omitempty"` // when it is closed before the others; 0: with them
 	Poll    bool          `json:",omitempty"` // it does without a subscription
+	Hooks   string        `json:",omitempty"` // count, slow or panic; empty: it has none
 }
 
 // An Op is one use of a lock, and what is done under it.
 type Op struct {
 	Pause  time.Duration // before it
-	Call   string        // lock, trylock, rlock, tryrlock, multi, trymulti, do
+	Call   string        // lock, trylock, rlock, tryrlock, multi, trymulti, do, inspect, names, break
 	Names  []int
 	Wait   time.Duration `json:",omitempty"` // bounds the call; 0: until the end of the run; less: it is over already
 	Cancel bool          `json:",omitempty"` // by a cancellation, not by a deadline
@@ -85,6 +86,7 @@ var kinds = map[string]touch{
 	"restart-old":   {loses: true, fails: true, data: true},
 	"failover":      {fails: true},
 	"promotion":     {loses: true, fails: true, data: true},
+	"break":         {loses: true, data: true},
 	"flush-scripts": {},
 	"full":          {fails: true},
 	"readonly":      {loses: true, fails: true},
@@ -158,14 +160,18 @@ func (p *Plan) slowest() time.Duration { return p.Latency + tail*p.Jitter }
 func (g *generator) features() {
 	g.uses = make(map[string]bool)
 	for _, f := range []string{"inside", "together", "early", "downgrade", "maxhold", "minhold",
-		"maxwait", "noreentry", "otherttl", "dead", "forget", "close", "poll"} {
+		"maxwait", "noreentry", "otherttl", "dead", "forget", "close", "poll", "hooks"} {
 		g.uses[f] = g.often(50)
 	}
 	g.uses["forget"] = g.uses["forget"] && g.often(30)
 	g.uses["poll"] = g.uses["poll"] && g.often(30)
-	all := []string{"lock", "trylock", "rlock", "tryrlock", "multi", "trymulti", "do"}
-	for _, c := range all {
+	for _, c := range []string{"lock", "trylock", "rlock", "tryrlock", "multi", "trymulti", "do"} {
 		if g.often(50) {
+			g.calls = append(g.calls, c)
+		}
+	}
+	for _, c := range []string{"inspect", "names", "break"} {
+		if g.often(10) {
 			g.calls = append(g.calls, c)
 		}
 	}
@@ -178,6 +184,9 @@ func (g *generator) features() {
 
 func (g *generator) party() {
 	p := Party{Poll: g.uses["poll"] && g.plan.Backend == "redis" && g.often(50)}
+	if g.uses["hooks"] {
+		p.Hooks = pick(g.draw, "count", "slow", "panic")
+	}
 	if g.uses["close"] && g.often(30) {
 		p.Close = g.within(length/4, length)
 	}
@@ -278,8 +287,12 @@ func (g *generator) faults(clients int) {
 			enabled = append(enabled, k)
 		}
 	}
-	if one := pick(g.draw, sortedKinds()...); g.can(one) || len(enabled) == 0 {
-		enabled = append(enabled, one)
+	for one := ""; one == ""; {
+		if one = pick(g.draw, sortedKinds()...); !g.can(one) {
+			one = ""
+		} else {
+			enabled = append(enabled, one)
+		}
 	}
 	for range 1 + g.IntN(6) {
 		f := Fault{
@@ -300,7 +313,13 @@ func (g *generator) faults(clients int) {
 
 // can reports whether a fault can happen to the servers of the plan.
 func (g *generator) can(kind string) bool {
-	return g.plan.Replica || kind != "failover" && kind != "promotion"
+	switch kind {
+	case "failover", "promotion":
+		return g.plan.Replica
+	case "break": // a client does it
+		return false
+	}
+	return true
 }
 
 func sortedKinds() []string { return slices.Sorted(maps.Keys(kinds)) }

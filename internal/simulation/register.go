@@ -218,7 +218,7 @@ func (r *register) inTime(c *call) {
 // judge says whether an error can be true.
 func (r *register) judge(c *call, err error) {
 	switch {
-	case err == nil:
+	case err == nil, err == errPanicked, r.answered(c, err):
 	case errors.Is(err, dlock.ErrClosed):
 		if !r.closing[c.client] {
 			r.violate("errors are true", "c%d %s %v: closed, and is not", c.client, c.what, c.names)
@@ -233,10 +233,11 @@ func (r *register) judge(c *call, err error) {
 			r.violate("reachable is available", "c%d %s %v: %v", c.client, c.what, c.names, err)
 		}
 	case errors.Is(err, dlock.ErrLost), errors.Is(err, dlock.ErrUnlocked), errors.Is(err, dlock.ErrReentry), errors.Is(err, dlock.ErrUpgrade):
-		if !c.nested {
+		broken := errors.Is(err, dlock.ErrBroken) && r.touched(-1, c.start.Add(-lingers), func(t touch) bool { return t.data })
+		if !c.nested && !broken {
 			r.violate("errors are true", "c%d %s %v: %v", c.client, c.what, c.names, err)
 		}
-	case c.ctx.Err() == nil:
+	case c.ctx.Err() == nil && !c.hurried:
 		r.violate("errors are true", "c%d %s %v: %v", c.client, c.what, c.names, err)
 	}
 }
@@ -429,7 +430,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 	for _, name := range c.names {
 		b := &belief{
 			client: c.client, name: name, lease: lease, ctx: ctx, shared: shared, token: lease.TokenOf(name),
-			parent: o.find(name), granted: time.Now(), ttl: r.w.plan.TTL, limited: op.MaxHold > 0,
+			parent: o.find(name, lease.TokenOf(name)), granted: time.Now(), ttl: r.w.plan.TTL, limited: op.MaxHold > 0,
 		}
 		if op.TTL > 0 {
 			b.ttl = op.TTL

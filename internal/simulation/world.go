@@ -53,6 +53,7 @@ type world struct {
 type client struct {
 	*dlock.Client
 	index  int
+	hooks  *listener
 	shared []*goredis.Client
 	dead   atomic.Bool
 	closed chan struct{} // when Close has been called
@@ -202,7 +203,9 @@ func (w *world) connect(i int) (*client, error) {
 	default:
 		b = members[0]
 	}
-	d, err := dlock.New(b, &dlock.Options{TTL: w.plan.TTL})
+	hooks, heard := listen(w.plan.Clients[i].Hooks, w.plan.Seed+uint64(i))
+	c.hooks = heard
+	d, err := dlock.New(b, &dlock.Options{TTL: w.plan.TTL, Hooks: hooks})
 	c.Client = d
 	return c, err
 }
@@ -302,6 +305,7 @@ func (w *world) close() {
 	}
 	time.Sleep(lingers)
 	w.left()
+	w.addUp()
 	for _, c := range w.clients {
 		for _, g := range c.shared {
 			_ = g.Close()
@@ -317,6 +321,17 @@ func (w *world) close() {
 		w.reg.mu.Lock()
 		w.reg.violate("no goroutine is left", "%s", s)
 		w.reg.mu.Unlock()
+	}
+}
+
+// addUp checks that hooks have heard the end of all that they have heard the beginning of.
+func (w *world) addUp() {
+	for _, c := range w.clients {
+		if calls, leases := c.hooks.counts(); calls != 0 || leases != 0 {
+			w.reg.mu.Lock()
+			w.reg.violate("hooks add up", "c%d: %d calls and %d leases have not ended", c.index, calls, leases)
+			w.reg.mu.Unlock()
+		}
 	}
 }
 

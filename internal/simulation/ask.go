@@ -1,0 +1,61 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+// asks reports whether an op is a question about a lock, or takes it away from others.
+func (op *Op) asks() bool { return op.Call == "inspect" || op.Call == "names" || op.Call == "break" }
+
+// ask does an op that takes no lock.
+func (a *actor) ask(ctx context.Context, o *owner, op *Op) {
+	c := &call{client: a.c.index, what: op.Call, names: a.named(op), ctx: ctx, nested: o != nil}
+	var found dlock.Snapshot
+	a.question(c, func() (err error) {
+		found, err = a.inspect(ctx, c)
+		return err
+	})
+	if op.Call != "break" || len(found.Holders) == 0 {
+		return
+	}
+	a.w.reg.touch(Fault{Kind: "break", Client: -1, For: firstAnswer})
+	c = &call{client: a.c.index, what: "break", names: c.names, ctx: ctx, nested: c.nested}
+	a.question(c, func() error { return a.c.Break(ctx, c.names[0], found.Holders[0].Token) })
+}
+
+// question has a call registered whose answer must come within the time of a first one.
+func (a *actor) question(c *call, f func() error) {
+	c.bound = time.Now().Add(firstAnswer + a.undoing())
+	a.w.reg.begin(c)
+	a.w.reg.returned(c, f())
+}
+
+func (a *actor) inspect(ctx context.Context, c *call) (dlock.Snapshot, error) {
+	if c.what == "names" {
+		for _, err := range a.c.Names(ctx, "") {
+			if err != nil {
+				return dlock.Snapshot{}, err
+			}
+		}
+		return dlock.Snapshot{}, nil
+	}
+	s, err := a.c.Inspect(ctx, c.names[0])
+	for _, h := range s.Holders {
+		if h.Mode == backend.Exclusive && len(s.Holders) > 1 && a.w.plan.Backend != "quorum" {
+			a.w.reg.mu.Lock()
+			a.w.reg.violate("a snapshot is one", "c%d inspect %v: %+v", c.client, c.names, s.Holders)
+			a.w.reg.mu.Unlock()
+		}
+	}
+	return s, err
+}
+
+// answered says whether the error of a question can be true.
+func (r *register) answered(c *call, err error) bool {
+	return c.what == "break" && errors.Is(err, dlock.ErrNotHeld)
+}

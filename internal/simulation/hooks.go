@@ -1,0 +1,97 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/dlock-go/dlock"
+)
+
+// errPanicked stands for the panic of a hook.
+var errPanicked = errors.New("a hook panicked")
+
+// A listener is the hooks of one client: they count what they are told, take their
+// time, or panic now and then.
+type listener struct {
+	mode string // count, slow or panic
+
+	mu     sync.Mutex
+	rnd    *rand.Rand
+	calls  int // that have begun and not ended
+	leases int // likewise
+}
+
+// hookTime is how long a slow hook takes.
+const hookTime = 5 * time.Millisecond
+
+// listen returns the hooks of a client, and who counts for them.
+func listen(mode string, seed uint64) (dlock.Hooks, *listener) {
+	l := &listener{mode: mode, rnd: rand.New(rand.NewPCG(seed, 3))}
+	if mode == "" {
+		return dlock.Hooks{}, l
+	}
+	return dlock.Hooks{
+		Acquiring: func(context.Context, dlock.AcquiringEvent) context.Context {
+			l.heard(1, 0)
+			l.act(true)
+			return nil
+		},
+		Waiting:       func(context.Context, dlock.WaitingEvent) { l.act(true) },
+		Acquired:      func(context.Context, dlock.AcquiredEvent) { l.heard(-1, 1); l.act(true) },
+		NotAcquired:   func(context.Context, dlock.NotAcquiredEvent) { l.heard(-1, 0); l.act(true) },
+		Renewed:       func(dlock.RenewedEvent) { l.act(false) },
+		RenewalFailed: func(dlock.RenewalFailedEvent) { l.act(false) },
+		Released:      func(context.Context, dlock.ReleasedEvent) { l.heard(0, -1); l.act(true) },
+		Lost:          func(dlock.LostEvent) { l.heard(0, -1); l.act(false) },
+		Closed:        func(context.Context, dlock.ClosedEvent) { l.heard(0, -1); l.act(false) },
+	}, l
+}
+
+func (l *listener) heard(calls, leases int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls += calls
+	l.leases += leases
+}
+
+// act does what such a hook does. Some may panic: their caller hears of it.
+func (l *listener) act(may bool) {
+	switch l.mode {
+	case "slow":
+		time.Sleep(hookTime)
+	case "panic":
+		l.mu.Lock()
+		panics := may && l.rnd.IntN(20) == 0
+		l.mu.Unlock()
+		if panics {
+			panic(errPanicked)
+		}
+	}
+}
+
+// counts are the calls and the leases that the hooks have not heard the end of. Where a
+// hook has panicked, nobody can say.
+func (l *listener) counts() (calls, leases int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mode == "panic" {
+		return 0, 0
+	}
+	return l.calls, l.leases
+}
+
+// survive runs f, and returns errPanicked if a hook panics in it.
+func survive(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			if v != errPanicked {
+				panic(v)
+			}
+			err = errPanicked
+		}
+	}()
+	return f()
+}

@@ -80,9 +80,19 @@ func (w *world) happen(f Fault) {
 		})
 	case "clock-back":
 		w.back.Add(int64(f.Size))
-		s.step(-f.Size)
+		w.step(f.Server, -f.Size)
 	case "clock-on":
-		s.step(f.Size)
+		w.step(f.Server, f.Size)
+	}
+}
+
+// step steps the clock of a master and of its replica, which follow the same one.
+func (w *world) step(place int, d time.Duration) {
+	s := w.master(place)
+	for _, n := range w.nodes {
+		if n == s || w.plan.Servers == 1 {
+			n.step(d)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"os"
 	"testing"
 	"time"
@@ -28,10 +29,24 @@ func TestPlans(t *testing.T) {
 			)},
 			Faults: []Fault{{Kind: "restart-empty", At: time.Second, For: 30 * time.Second}},
 		},
+		"the limit of one lock of a lease is that of all": {
+			Names: 2,
+			Clients: []Party{party([]Op{{Call: "lock", Names: []int{0}, Hold: 3 * time.Second, Unlock: "live", Inside: []Op{
+				{Call: "multi", Names: []int{0, 1}, MaxHold: time.Second, Hold: 2 * time.Second, Unlock: "live"},
+			}}})},
+		},
+		"a master and its replica have one clock": {
+			Replica: true, Lag: 10 * ms, TTL: time.Second,
+			Clients: []Party{party([]Op{{Pause: 2 * time.Second, Call: "lock", Names: []int{0}, Hold: 3 * time.Second, Unlock: "live"}})},
+			Faults: []Fault{
+				{Kind: "clock-back", At: time.Second, Size: 700 * ms},
+				{Kind: "failover", At: 2200 * ms, For: 50 * ms},
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p.Backend, p.Servers, p.Names = "redis", 1, 1
-			p.TTL, p.Latency = 10*time.Second, ms
+			p.Backend, p.Servers, p.Latency = "redis", 1, ms
+			p.Names, p.TTL = max(p.Names, 1), cmp.Or(p.TTL, 10*time.Second)
 			if r := Run(t, p); len(r.Violations) > 0 {
 				t.Errorf("%v\n%s", r.Violations, r.Table(len(p.Clients)))
 			}

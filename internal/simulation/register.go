@@ -446,11 +446,23 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 		all = append(all, b)
 		r.beliefs = append(r.beliefs, b)
 	}
+	shareLimits(all)
 	for _, b := range all {
 		r.alone(b)
 		r.backed(b)
 	}
 	return all
+}
+
+// shareLimits has the names of one lease end by themselves when the first of them does.
+func shareLimits(all []*belief) {
+	for _, b := range all {
+		for _, o := range all {
+			if b.limited && (!o.limited || b.until.Before(o.until)) {
+				o.limited, o.until = true, b.until
+			}
+		}
+	}
 }
 
 // fences checks that tokens grow. Readers of one phase may have different tokens on a

@@ -79,16 +79,11 @@ type Client struct {
 	short      sync.Once // guards the warning about a very short TTL
 	renewalLog logLimit
 
-	waiters sync.Pool // per client, because a channel must not leave its synctest bubble
-
 	mu          sync.Mutex
 	closed      bool
 	unconfirmed map[*hold]struct{} // holds whose release the server has not confirmed
 	names       map[string]*nameState
-	idleState   *nameState // kept in names, though nobody needs it now
-	idleName    string     // its name
-
-	mostNames int // greatest length of names since the map was made
+	mostNames   int // greatest length of names since the map was made
 }
 
 // New returns a client of a backend that the program has made by hand, such as

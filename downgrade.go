@@ -93,5 +93,5 @@ func (c *Client) admitReaders(e *entry) {
 		return
 	}
 	h.item.Hold.Mode, e.mode = backend.Shared, backend.Shared
-	h.state.downgrade()
+	h.state.queue.Downgrade()
 }

@@ -2,11 +2,11 @@ package dlock
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/queue"
 )
 
 // An entry is one lease on a hold. It is a lock scope of its own: the entries
@@ -19,8 +19,8 @@ type entry struct {
 	group  atomic.Pointer[multiLease] // the multi-lock that it is part of, or nil
 
 	// Guarded by the client's mutex.
-	scope     *queue // queue of the entries under this one; nil: there was none
-	isLeaving bool   // unlocked, but entries under it keep its place
+	scope     *turnQueue // queue of the entries under this one; nil: there was none
+	isLeaving bool       // unlocked, but entries under it keep its place
 
 	// Guarded by hold.mu.
 	mode         backend.Mode
@@ -99,58 +99,6 @@ func (e *entry) bind(ctx context.Context, l *Lease, end context.CancelCauseFunc)
 	return context.WithValue(ctx, chainKey{}, &chain{lease: l, entry: e, end: end, outer: chainOf(ctx)})
 }
 
-// unlock takes the entry off its hold. The last one off releases the lock.
-func (e *entry) unlock(ctx context.Context) error {
-	ctx, cancel := e.hold.releaseContext(ctx)
-	defer cancel()
-	if last, err := e.leaveHold(ctx); !last {
-		return err
-	}
-	return e.hold.releaseAfterMinHold(ctx)
-}
-
-// skipMinHold has the hold be released without waiting for its minimum, if e has taken it.
-func (e *entry) skipMinHold() {
-	if e.parent == nil {
-		e.hold.skipsMinHold.Store(true)
-	}
-}
-
-// leaveHold removes the lease from its hold. It reports whether it was the last one,
-// so that the caller must release the hold.
-func (e *entry) leaveHold(ctx context.Context) (last bool, err error) {
-	h := e.hold
-	left, seq, over := h.removeLease(e)
-	e.endGroup()
-	switch {
-	case over != nil:
-		return false, over
-	case left == 0:
-		return true, nil
-	}
-	return false, e.tellServer(ctx, left, seq)
-}
-
-// tellServer tells the server that one of several leases on a hold has ended.
-func (e *entry) tellServer(ctx context.Context, left, seq int32) error {
-	h := e.hold
-	if e.parent == nil && !h.hasNested() {
-		return nil // other readers share the hold
-	}
-	defer e.client().leaveParent(e)
-	err := h.reportEntries(ctx, left, seq)
-	if errors.Is(err, ErrLost) && h.overBy(ErrUnlocked) {
-		return nil // the release of the last lease came first
-	}
-	return err
-}
-
-func (h *hold) hasNested() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.nested > 0
-}
-
 func (e *entry) modeNow() backend.Mode {
 	e.hold.mu.Lock()
 	defer e.hold.mu.Unlock()
@@ -195,4 +143,125 @@ func (ch *chain) find(c *Client, fullName string) *chain {
 		ch.end(why)
 	}
 	return nil
+}
+
+// reenter makes an entry under outer, which is a lease on the same lock.
+func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, error) {
+	if l.noReentry {
+		return nil, ErrReentry
+	}
+	if r.mode == backend.Exclusive && outer.modeNow() == backend.Shared {
+		return nil, ErrUpgrade
+	}
+	if err := l.client.enterScope(ctx, outer, r.mode, r.wait, l.queueObserver(r)); err != nil {
+		return nil, err
+	}
+	h := outer.hold
+	e := new(entry)
+	h.mu.Lock()
+	if err := h.entryError(outer, r.mode); err != nil {
+		h.mu.Unlock()
+		l.client.leaveScope(outer, r.mode)
+		return nil, err
+	}
+	lease := h.addLease(e, outer, r.mode)
+	entries, seq := h.entries, h.seq
+	h.mu.Unlock()
+
+	asking := limitFirstAnswer(ctx, h.item.Hold.TTL)
+	defer asking.stop()
+	if err := h.reportEntries(asking, entries, seq); err != nil {
+		e.end()
+		l.client.undo(ctx, newError(r.op, l.name(), err), func(ctx context.Context) { _ = e.unlock(ctx) })
+		return nil, err
+	}
+	if why := e.why(); why != nil { // lost meanwhile
+		return nil, why
+	}
+	return lease, nil
+}
+
+// entryError says why there can be no entry under outer, or returns nil. Outer may
+// have ended, or become shared, since the caller looked. The caller holds h.mu.
+func (h *hold) entryError(outer *entry, mode backend.Mode) error {
+	switch {
+	case h.over.Load() != nil:
+		return h.over.Load().kind
+	case outer.ended():
+		return outer.why()
+	case mode == backend.Exclusive && (h.isDowngrading || outer.mode == backend.Shared):
+		return ErrUpgrade
+	}
+	return nil
+}
+
+// enterScope waits for a place among the entries made under outer.
+func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode, wait bool, o *queueObserver) error {
+	c.mu.Lock()
+	if outer.scope == nil {
+		outer.scope = new(turnQueue)
+	}
+	if outer.scope.TryEnter(mode) {
+		c.mu.Unlock()
+		return nil
+	}
+	if !wait {
+		c.mu.Unlock()
+		return ErrHeld
+	}
+	in := false
+	defer func() {
+		if !in { // it may have been inside for a moment, for which outer has waited
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			outer.leaveIfDone()
+		}
+	}()
+	err := c.awaitTurn(ctx, outer.scope, queue.NewWaiter(turn{}, mode, false, true), outer.doneChan(), o)
+	in = err == nil
+	if err == queue.ErrAborted {
+		return outer.why()
+	}
+	return err
+}
+
+// leaveScope ends the place of an entry under outer that has not come about.
+func (c *Client) leaveScope(outer *entry, mode backend.Mode) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	outer.scope.Leave(mode)
+	outer.leaveIfDone()
+}
+
+// leaveParent ends e's place in its parent's scope, at once or when its own scope
+// is empty.
+func (c *Client) leaveParent(e *entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e.isLeaving = e.parent != nil
+	e.leaveIfDone()
+}
+
+// leaveIfDone ends the place of e in its parent's scope if e is unlocked and its own
+// scope is empty, and then does the same for its parents. The caller holds the client's
+// mutex.
+func (e *entry) leaveIfDone() {
+	for ; e.isLeaving && (e.scope == nil || e.scope.IsEmpty()); e = e.parent {
+		e.isLeaving = false
+		e.parent.scope.Leave(e.modeNow())
+	}
+}
+
+// reportEntries tells the server how many leases h has, where the server counts them.
+// The answer also proves the hold: an entry into a lost lock fails.
+func (h *hold) reportEntries(ctx context.Context, entries, seq int32) error {
+	c := h.lock.client
+	if c.reenterer == nil {
+		return nil
+	}
+	err := c.reenterer.Reenter(ctx, h.item.Hold, int(entries), int64(seq))
+	if isLoss(err) {
+		h.Lost(err)
+	}
+	return err
 }

@@ -219,7 +219,6 @@ var (
 	errZeroMutex       = errors.New("zero Mutex: use Client.Mutex")
 	errZeroLease       = &Error{Op: "hold", Kind: ErrUnlocked, Err: errors.New("nil or zero Lease")}
 	errTooLate         = errors.New("the lock was granted, but the answer took as long as the lease")
-	errParentEnded     = errors.New("the outer lease ended")
 	errNestedDowngrade = errors.New("only the lease that took the lock can be downgraded")
 	errStuck           = errors.New("a hook, or the backend, has not returned")
 	errHookPanicked    = errors.New("a hook panicked")

@@ -7,8 +7,8 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// Once somebody of another client waits, a hold serves maxPasses more owners at
-// most, who come within maxPassing, before it goes back to the server.
+// While another client waits, a hold serves at most maxHandOvers further owners, within
+// maxHandOverTime, before it goes back to the server.
 const (
 	maxHandOvers    = 16
 	maxHandOverTime = 10 * time.Millisecond
@@ -64,17 +64,16 @@ func (c *Client) handOver(e *entry) bool {
 	defer c.mu.Unlock()
 	h := e.hold
 	s := h.state
-	w := s.head
-	if w == nil || c.closed || w.mode != backend.Exclusive || !h.matches(w.lock, w.mode) {
+	w := s.queue.First()
+	if w == nil || c.closed || w.Mode() != backend.Exclusive || !h.matches(w.Value.lock, w.Mode()) {
 		return false
 	}
-	next := h.passToNext(e, w.next != nil)
+	next := h.passToNext(e, w.Next() != nil)
 	if next == nil {
 		return false
 	}
-	s.remove(w)
-	w.granted, w.lease = true, next
-	w.ready <- struct{}{}
+	w.Value.lease = next
+	s.queue.HandOver()
 	return true
 }
 
@@ -83,7 +82,7 @@ func (c *Client) handOver(e *entry) bool {
 // The caller holds the client's mutex.
 func (s *nameState) joinReaders(l *lock, mode backend.Mode) *Lease {
 	h := s.holds
-	if mode != backend.Shared || h == nil || s.head != nil || !h.matches(l, mode) {
+	if mode != backend.Shared || h == nil || s.queue.First() != nil || !h.matches(l, mode) {
 		return nil
 	}
 	k := l.client.keeper

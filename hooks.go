@@ -597,14 +597,17 @@ func (n *queueObserver) panicked() *hookPanic {
 
 // callWaiting calls the hook Waiting for w. If the hook panics, w leaves the queue and
 // gives back a lease that it has got meanwhile.
-func (c *Client) callWaiting(ctx context.Context, n *queueObserver, q *queue, w *waiter) {
+func (c *Client) callWaiting(ctx context.Context, n *queueObserver, q *turnQueue, w *waiter) {
 	called := false
 	defer func() {
 		if called {
 			return
 		}
-		if lease, _, _ := c.withdraw(ctx, q, w, errHookPanicked); lease != nil {
-			lease.discard(ctx)
+		c.mu.Lock()
+		q.Withdraw(w)
+		c.mu.Unlock()
+		if w.Value.lease != nil {
+			w.Value.lease.discard(ctx)
 		}
 	}()
 	n.call.noteQueued(n.lockName)

@@ -6,15 +6,27 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/queue"
+)
+
+// A turn is what a goroutine waits for in a queue of its client: to ask the backend for
+// lock, or a lease that another goroutine hands over.
+type turn struct {
+	lock  *lock  // nil: nothing can be handed over
+	lease *Lease // that was handed over, or nil
+}
+
+type (
+	turnQueue = queue.Queue[turn]
+	waiter    = queue.Waiter[turn]
 )
 
 // A nameState is what a client knows of one name that is in use: the goroutines that
 // wait for it, and its holds. The client's mutex guards it.
 type nameState struct {
-	queue
+	queue           turnQueue
 	holds           *hold // newest first
 	waitingOnServer int   // number of requests that wait on the server
-	unanswered      bool  // somebody in the queue does not know yet whether the lock is held
 }
 
 // isHeld reports whether the lock is known to be held. A lost hold of this client does
@@ -29,26 +41,6 @@ func (s *nameState) isHeld() bool {
 		}
 	}
 	return false
-}
-
-// noteHeld tells the queue that the lock is held. Waiters that only wanted to know
-// that, from TryLock, fail with ErrHeld.
-func (s *nameState) noteHeld() {
-	if !s.unanswered {
-		return
-	}
-	s.unanswered = false
-	for w := s.head; w != nil; {
-		next := w.next
-		w.answered = true
-		if w.tryOnly {
-			s.remove(w)
-			w.err = ErrHeld
-			w.ready <- struct{}{}
-		}
-		w = next
-	}
-	s.admit()
 }
 
 // enterOrQueue waits for this goroutine's turn to ask the backend for l. Until
@@ -67,7 +59,7 @@ func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request, o *queueO
 		c.mu.Unlock()
 		return s, lease, 0, nil
 	}
-	if s.tryEnter(r.mode) {
+	if s.queue.TryEnter(r.mode) {
 		c.mu.Unlock()
 		return s, nil, 0, nil
 	}
@@ -76,38 +68,43 @@ func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request, o *queueO
 		c.mu.Unlock()
 		return nil, nil, 0, ErrHeld
 	}
-	w := c.newWaiter(r.mode, l)
-	w.tryOnly, w.answered = !r.wait, held
+	w := queue.NewWaiter(turn{lock: l}, r.mode, !r.wait, held)
 	if r.wait {
 		s.wantAll()
 	} else {
 		o = nil
 	}
-	var start time.Time
-	if !held {
-		s.unanswered, start = true, time.Now()
-	}
+	start := time.Now()
 	defer func() {
 		if lease != nil || state != nil {
 			return
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.names[l.fullName] == s {
-			c.keepIdle(l, s)
-		}
+		c.forgetIdle(l, s)
 	}()
-	lease, answered, err := c.awaitTurn(ctx, &s.queue, w, nil, o)
-	if err != nil {
+	if err := c.awaitTurn(ctx, &s.queue, w, nil, o); err != nil {
 		return nil, nil, 0, err
 	}
-	if !answered {
+	if !w.Answered() {
 		waited = time.Since(start)
 	}
+	lease = w.Value.lease
 	if lease != nil && r.call != nil {
 		r.call.handOver = LocalHandOver
 	}
 	return s, lease, waited, nil
+}
+
+// awaitTurn has w join q and waits; see queue.Waiter.Wait. The caller holds c.mu;
+// awaitTurn returns without it.
+func (c *Client) awaitTurn(ctx context.Context, q *turnQueue, w *waiter, abort <-chan struct{}, o *queueObserver) error {
+	q.Join(w)
+	c.mu.Unlock()
+	if o != nil {
+		c.callWaiting(ctx, o, q, w)
+	}
+	return w.Wait(ctx, q, &c.mu, abort)
 }
 
 // leaveName ends the turn of a request for h that has failed.
@@ -115,8 +112,8 @@ func (c *Client) leaveName(h *hold, mode backend.Mode) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h.endRequest()
-	h.state.queue.leave(mode)
-	c.keepIdle(h.lock, h.state)
+	h.state.queue.Leave(mode)
+	c.forgetIdle(h.lock, h.state)
 }
 
 // endRequest notes that the request for h has been answered. The caller holds the
@@ -131,10 +128,6 @@ func (h *hold) endRequest() {
 // stateOf returns the state of name, a new one if there is none. The caller holds
 // c.mu.
 func (c *Client) stateOf(name string) *nameState {
-	if s := c.idleState; s != nil && c.idleName == name {
-		c.idleState = nil
-		return s
-	}
 	s := c.names[name]
 	if s == nil {
 		s = new(nameState)
@@ -144,23 +137,14 @@ func (c *Client) stateOf(name string) *nameState {
 	return s
 }
 
-// keepIdle keeps s, which nobody may need any more, until the next name becomes idle:
-// a program that locks one name again and again finds its state. The caller holds
+// forgetIdle deletes s, the state of the name of l, if nobody needs it any more. A Go
+// map never shrinks, so a new map replaces it after very many names. The caller holds
 // c.mu.
-func (c *Client) keepIdle(l *lock, s *nameState) {
-	if !s.isIdle() || s.holds != nil || s == c.idleState {
+func (c *Client) forgetIdle(l *lock, s *nameState) {
+	if !s.queue.IsIdle() || s.holds != nil || c.names[l.fullName] != s {
 		return
 	}
-	if c.idleState != nil {
-		c.forget(c.idleName)
-	}
-	c.idleState, c.idleName = s, l.fullName
-}
-
-// forget deletes a name. A Go map never shrinks, so a new map replaces it after very
-// many names. The caller holds c.mu.
-func (c *Client) forget(name string) {
-	delete(c.names, name)
+	delete(c.names, l.fullName)
 	if n := len(c.names); c.mostNames >= 1024 && n < c.mostNames/8 {
 		c.names, c.mostNames = maps.Collect(maps.All(c.names)), n
 	}
@@ -188,8 +172,8 @@ func (c *Client) addHold(h *hold) bool {
 		h.next.prev = h
 	}
 	s.holds = h
-	s.noteHeld()
-	if s.head != nil {
+	s.queue.NoteHeld()
+	if s.queue.First() != nil {
 		h.wantedLocally()
 	}
 	return true
@@ -212,6 +196,6 @@ func (c *Client) removeHold(h *hold) {
 	if h.next != nil {
 		h.next.prev = h.prev
 	}
-	s.queue.leave(h.item.Hold.Mode) // Mode changes only with the client's mutex held
-	c.keepIdle(h.lock, s)
+	s.queue.Leave(h.item.Hold.Mode) // Mode changes only with the client's mutex held
+	c.forgetIdle(h.lock, s)
 }

@@ -11,7 +11,7 @@ func (h *hold) Queued() {
 	h.isWaiting = true
 	h.requestCtx.clearLimit()
 	h.state.waitingOnServer++
-	h.state.noteHeld()
+	h.state.queue.NoteHeld()
 }
 
 // Answered ends the limit on the first answer; see backend.Request.Answered.

@@ -2,11 +2,64 @@ package dlock
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
 	"github.com/dlock-go/dlock/backend"
 )
+
+// unlock takes the entry off its hold. The last one off releases the lock.
+func (e *entry) unlock(ctx context.Context) error {
+	ctx, cancel := e.hold.releaseContext(ctx)
+	defer cancel()
+	if last, err := e.leaveHold(ctx); !last {
+		return err
+	}
+	return e.hold.releaseAfterMinHold(ctx)
+}
+
+// skipMinHold has the hold be released without waiting for its minimum, if e has taken it.
+func (e *entry) skipMinHold() {
+	if e.parent == nil {
+		e.hold.skipsMinHold.Store(true)
+	}
+}
+
+// leaveHold removes the lease from its hold. It reports whether it was the last one,
+// so that the caller must release the hold.
+func (e *entry) leaveHold(ctx context.Context) (last bool, err error) {
+	h := e.hold
+	left, seq, over := h.removeLease(e)
+	e.endGroup()
+	switch {
+	case over != nil:
+		return false, over
+	case left == 0:
+		return true, nil
+	}
+	return false, e.tellServer(ctx, left, seq)
+}
+
+// tellServer tells the server that one of several leases on a hold has ended.
+func (e *entry) tellServer(ctx context.Context, left, seq int32) error {
+	h := e.hold
+	if e.parent == nil && !h.hasNested() {
+		return nil // other readers share the hold
+	}
+	defer e.client().leaveParent(e)
+	err := h.reportEntries(ctx, left, seq)
+	if errors.Is(err, ErrLost) && h.overBy(ErrUnlocked) {
+		return nil // the release of the last lease came first
+	}
+	return err
+}
+
+func (h *hold) hasNested() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.nested > 0
+}
 
 // releaseNow releases h. If the server does not answer, the janitor goes on trying.
 func (h *hold) releaseNow(ctx context.Context) error {

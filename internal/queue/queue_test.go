@@ -1,4 +1,4 @@
-package dlock
+package queue
 
 import (
 	"math/rand/v2"
@@ -10,7 +10,7 @@ import (
 // A model is a queue in the plainest words: who is inside, and who waits in
 // which order.
 type model struct {
-	inside, queue []*waiter
+	inside, queue []*Waiter[int]
 }
 
 func (m *model) admit() {
@@ -20,7 +20,7 @@ func (m *model) admit() {
 	}
 }
 
-func (m *model) fits(w *waiter) bool {
+func (m *model) fits(w *Waiter[int]) bool {
 	for _, other := range m.inside {
 		if w.mode == backend.Exclusive || other.mode == backend.Exclusive {
 			return false
@@ -29,7 +29,7 @@ func (m *model) fits(w *waiter) bool {
 	return true
 }
 
-func (m *model) drop(list *[]*waiter, i int) *waiter {
+func (m *model) drop(list *[]*Waiter[int], i int) *Waiter[int] {
 	w := (*list)[i]
 	*list = append((*list)[:i:i], (*list)[i+1:]...)
 	return w
@@ -40,31 +40,31 @@ func (m *model) drop(list *[]*waiter, i int) *waiter {
 func TestQueueAgainstModel(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		var g queue
+		var g Queue[int]
 		var m model
 		for step := range 300 {
 			switch k := rnd.IntN(10); {
 			case k < 5:
-				w := &waiter{mode: backend.Mode(1 + rnd.IntN(2)), ready: make(chan struct{}, 1)}
-				if in := g.tryEnter(w.mode); in {
-					w.granted = true
+				w := NewWaiter(0, backend.Mode(1+rnd.IntN(2)), false, true)
+				if in := g.TryEnter(w.mode); in {
+					w.state = admitted
 				} else if rnd.IntN(4) == 0 {
 					break // a try that fails leaves nothing
 				} else {
-					g.enqueue(w)
+					g.Join(w)
 				}
 				m.queue = append(m.queue, w)
 			case k < 8 && len(m.inside) > 0:
 				if w := m.drop(&m.inside, rnd.IntN(len(m.inside))); rnd.IntN(2) == 0 {
-					g.withdraw(w) // it left just when it was let in
+					g.Withdraw(w) // it left just when it was let in
 				} else {
-					g.leave(w.mode)
+					g.Leave(w.mode)
 				}
 			case k == 8 && len(m.queue) > 0:
-				g.withdraw(m.drop(&m.queue, rnd.IntN(len(m.queue))))
+				g.Withdraw(m.drop(&m.queue, rnd.IntN(len(m.queue))))
 			case k == 9 && len(m.inside) == 1 && m.inside[0].mode == backend.Exclusive:
 				m.inside[0].mode = backend.Shared
-				g.downgrade()
+				g.Downgrade()
 			}
 			m.admit()
 			compare(t, &g, &m, seed, step)
@@ -72,21 +72,21 @@ func TestQueueAgainstModel(t *testing.T) {
 	}
 }
 
-func compare(t *testing.T, g *queue, m *model, seed uint64, step int) {
+func compare(t *testing.T, g *Queue[int], m *model, seed uint64, step int) {
 	t.Helper()
 	for _, w := range m.inside {
-		if !w.granted {
+		if w.state != admitted {
 			t.Fatalf("seed %d step %d: a waiter should be inside", seed, step)
 		}
 	}
-	w := g.head
+	w := g.First()
 	for i, want := range m.queue {
-		if w != want || want.granted {
+		if w != want || want.state != waiting {
 			t.Fatalf("seed %d step %d: place %d of the queue differs", seed, step, i)
 		}
-		w = w.next
+		w = w.Next()
 	}
-	if w != nil || g.isIdle() != (len(m.inside)+len(m.queue) == 0) {
+	if w != nil || g.IsIdle() != (len(m.inside)+len(m.queue) == 0) {
 		t.Fatalf("seed %d step %d: the queue keeps somebody", seed, step)
 	}
 }

@@ -34,7 +34,7 @@ modules: portable ## the tests of the modules beside the library's own
 
 quick: ## vet, unit tests, the suite in memory and on files: needs no server
 	go vet $(MODULE)/...
-	go test . ./backend ./internal/renewal ./backend/memory ./backend/file
+	go test . ./backend ./internal/queue ./internal/renewal ./backend/memory ./backend/file
 	DLOCK_CONFORMANCE_TTL=2s go test ./conformance -backend=memory,file
 
 conformance: ## the conformance suite: make conformance BACKEND=redis COUNT=20
@@ -118,8 +118,8 @@ release: ## make the commit and the tags of a release, to be pushed: VERSION=v0.
 	GOWORK=off go -C tools/release run . $(VERSION)
 
 coverage: ## how much of each package all tests together run: coverage.html
-	go test -coverprofile=coverage.out -coverpkg=$(MODULE),$(MODULE)/backend/...,$(MODULE)/internal/renewal \
-		-timeout 60m . ./backend/... ./backend/etcd/... ./backend/pg/... ./backend/redis/... ./backend/zk/... ./internal/renewal ./conformance
+	go test -coverprofile=coverage.out -coverpkg=$(MODULE),$(MODULE)/backend/...,$(MODULE)/internal/queue,$(MODULE)/internal/renewal \
+		-timeout 60m . ./backend/... ./backend/etcd/... ./backend/pg/... ./backend/redis/... ./backend/zk/... ./internal/queue ./internal/renewal ./conformance
 	go tool cover -html=coverage.out -o coverage.html
 	go tool cover -func=coverage.out | tail -1
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/queue"
 	"github.com/dlock-go/dlock/internal/renewal"
 )
 
@@ -78,6 +79,8 @@ type Client struct {
 
 	short      sync.Once // guards the warning about a very short TTL
 	renewalLog logLimit
+
+	waiters queue.Pool[turn] // per client, because a channel must not leave its synctest bubble
 
 	mu          sync.Mutex
 	closed      bool

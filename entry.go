@@ -217,7 +217,9 @@ func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode
 			outer.leaveIfDone()
 		}
 	}()
-	err := c.awaitTurn(ctx, outer.scope, queue.NewWaiter(turn{}, mode, false, true), outer.doneChan(), o)
+	w := c.waiters.Get(turn{}, mode, false, true)
+	err := c.awaitTurn(ctx, outer.scope, w, outer.doneChan(), o)
+	c.waiters.Put(w)
 	in = err == nil
 	if err == queue.ErrAborted {
 		return outer.why()

@@ -13,7 +13,7 @@ import (
 // A hold is a lock that this client has on the server, with all leases that
 // share it: the one that took it and those that entered it again.
 //
-// Locks are taken in the order client, hold, ending.
+// Locks are taken in the order client, hold, lifecycle.
 type hold struct {
 	lock  *lock
 	state *nameState

@@ -68,13 +68,16 @@ func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request, o *queueO
 		c.mu.Unlock()
 		return nil, nil, 0, ErrHeld
 	}
-	w := queue.NewWaiter(turn{lock: l}, r.mode, !r.wait, held)
+	w := c.waiters.Get(turn{lock: l}, r.mode, !r.wait, held)
 	if r.wait {
 		s.wantAll()
 	} else {
 		o = nil
 	}
-	start := time.Now()
+	var start time.Time
+	if !held {
+		start = time.Now()
+	}
 	defer func() {
 		if lease != nil || state != nil {
 			return
@@ -83,13 +86,15 @@ func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request, o *queueO
 		defer c.mu.Unlock()
 		c.forgetIdle(l, s)
 	}()
-	if err := c.awaitTurn(ctx, &s.queue, w, nil, o); err != nil {
-		return nil, nil, 0, err
-	}
+	err = c.awaitTurn(ctx, &s.queue, w, nil, o)
 	if !w.Answered() {
 		waited = time.Since(start)
 	}
 	lease = w.Value.lease
+	c.waiters.Put(w)
+	if err != nil {
+		return nil, nil, 0, err
+	}
 	if lease != nil && r.call != nil {
 		r.call.handOver = LocalHandOver
 	}

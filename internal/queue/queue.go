@@ -84,20 +84,20 @@ func (q *Queue[T]) First() *Waiter[T] { return q.head }
 // exclusive one. The caller has put into its Value what goes with it.
 func (q *Queue[T]) HandOver() { q.end(q.head, handedOver, nil) }
 
-// Withdraw takes w out of the queue. If w has been admitted meanwhile, it leaves again,
-// so that the next waiter gets the place. Withdraw reports false, and does nothing, if
-// the place was handed over to w, or if its wait has failed.
+// Withdraw ends the wait of w. If w has been admitted meanwhile, it leaves again, so that
+// the next waiter gets the place. Withdraw reports false if the place was handed over to
+// w, which keeps it, or if the wait had failed.
 func (q *Queue[T]) Withdraw(w *Waiter[T]) bool {
-	switch w.state {
-	case handedOver, failed:
-		return false
-	case admitted:
-		q.Leave(w.mode)
-	default:
+	if w.state == waiting {
 		q.remove(w)
 		q.admit()
+		return true
 	}
-	return true
+	<-w.ready
+	if w.state == admitted {
+		q.Leave(w.mode)
+	}
+	return w.state == admitted
 }
 
 // NoteHeld tells the waiters that the lock is held. Those that only wanted to know
@@ -129,7 +129,7 @@ func (q *Queue[T]) FailAll(err error) {
 func (q *Queue[T]) end(w *Waiter[T], s state, err error) {
 	q.remove(w)
 	w.state, w.err = s, err
-	close(w.ready)
+	w.ready <- struct{}{}
 }
 
 func (q *Queue[T]) remove(w *Waiter[T]) {

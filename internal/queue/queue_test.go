@@ -45,9 +45,10 @@ func TestQueueAgainstModel(t *testing.T) {
 		for step := range 300 {
 			switch k := rnd.IntN(10); {
 			case k < 5:
-				w := NewWaiter(0, backend.Mode(1+rnd.IntN(2)), false, true)
+				w := pool.Get(0, backend.Mode(1+rnd.IntN(2)), false, true)
 				if in := g.TryEnter(w.mode); in {
 					w.state = admitted
+					w.ready <- struct{}{}
 				} else if rnd.IntN(4) == 0 {
 					break // a try that fails leaves nothing
 				} else {

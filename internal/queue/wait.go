@@ -23,7 +23,7 @@ type Waiter[T any] struct {
 	answered   atomic.Bool // the lock was held at some time since the wait began
 	state      state
 	err        error         // why the wait has failed, or nil
-	ready      chan struct{} // closed when the wait is over
+	ready      chan struct{} // receives once, when the wait is over
 	prev, next *Waiter[T]
 }
 
@@ -37,13 +37,28 @@ const (
 	failed
 )
 
-// NewWaiter returns a waiter for an entry in that mode. Held says that the lock is known
-// to be held. A waiter with tryOnly wants an entry only if it turns out that the lock is
-// not held.
-func NewWaiter[T any](v T, mode backend.Mode, tryOnly, held bool) *Waiter[T] {
-	w := &Waiter[T]{Value: v, mode: mode, tryOnly: tryOnly, ready: make(chan struct{})}
+// A Pool makes waiters, and keeps those whose wait is over for the next ones. The zero
+// value is ready to use, also concurrently.
+type Pool[T any] struct{ waiters sync.Pool }
+
+// Get returns a waiter for an entry in that mode. Held says that the lock is known to be
+// held. A waiter with tryOnly wants an entry only if it turns out that the lock is not
+// held.
+func (p *Pool[T]) Get(v T, mode backend.Mode, tryOnly, held bool) *Waiter[T] {
+	w, _ := p.waiters.Get().(*Waiter[T])
+	if w == nil {
+		w = &Waiter[T]{ready: make(chan struct{}, 1)}
+	}
+	w.Value, w.mode, w.tryOnly, w.state, w.err = v, mode, tryOnly, waiting, nil
 	w.answered.Store(held)
 	return w
+}
+
+// Put takes back a waiter whose wait is over.
+func (p *Pool[T]) Put(w *Waiter[T]) {
+	var none T
+	w.Value = none
+	p.waiters.Put(w)
 }
 
 // Mode returns the mode in which w wants to enter.
@@ -60,6 +75,10 @@ func (w *Waiter[T]) Answered() bool { return w.answered.Load() }
 // when w is turned away; and if after backend.FirstAnswer it is still not known whether
 // the lock is held. When Wait has failed, w has no place.
 func (w *Waiter[T]) Wait(ctx context.Context, q *Queue[T], mu sync.Locker, abort <-chan struct{}) error {
+	if w.Answered() && ctx.Done() == nil && abort == nil { // costs half of a select
+		<-w.ready
+		return w.err
+	}
 	var silence <-chan time.Time
 	if !w.Answered() {
 		t := time.NewTimer(backend.FirstAnswer)

@@ -96,9 +96,13 @@ func TestSilentAfterItsFirstAnswer(t *testing.T) {
 	p := proxied(t)
 	holder := must[*dlock.Lease](t)(openClient(t, shared, nil).Mutex(t.Name()).Lock(ctx))
 	waiter := openURL(t, "redis://"+p.Addr(), &dlock.Options{TTL: time.Minute})
-	must[any](t)(plainClient(t, shared).ScriptFlush(ctx).Result()) // scripts come whole, comments and all
+	must[string](t)(plainClient(t, shared).ScriptLoad(ctx, acquireScript.source).Result())
+	asked, heard := atomic.Int32{}, make(chan struct{})
 	p.OnRequest(func(_ int, req []byte) {
-		if bytes.Contains(bytes.ToLower(req), []byte("\r\nsubscribe\r\n")) {
+		switch req = bytes.ToLower(req); {
+		case bytes.Contains(req, []byte("\r\nsubscribe\r\n")):
+			<-heard // it begins beside the first request
+		case bytes.Contains(req, []byte("\r\nevalsha\r\n")) && asked.Add(1) == 2:
 			p.Blackhole(faultnet.ToClient)
 		}
 	})
@@ -115,7 +119,7 @@ func TestSilentAfterItsFirstAnswer(t *testing.T) {
 		t.Fatalf("the wait is over: %v (held: %v)", err, errors.Is(err, dlock.ErrHeld))
 	case <-time.After(backend.FirstAnswer + time.Second): // a first answer that never comes ends the wait before
 	}
-	p.OnRequest(nil)
+	close(heard)
 	p.Restore(faultnet.ToClient)
 	must[any](t)(nil, holder.Unlock(ctx))
 	must[any](t)(nil, <-done)

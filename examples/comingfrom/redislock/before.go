@@ -23,9 +23,9 @@ func Before(ctx context.Context, locker *redislock.Client, name string, work fun
 	}
 	held, lost := context.WithCancelCause(ctx)
 	stop := make(chan struct{})
+	defer close(stop) // also if work panics
 	go refresh(ctx, lock, stop, lost)
 	err = work(held)
-	close(stop)
 	return errors.Join(err, lock.Release(context.WithoutCancel(ctx)))
 }
 

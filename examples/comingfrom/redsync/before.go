@@ -19,9 +19,9 @@ func Before(ctx context.Context, rs *redsync.Redsync, name string, work func(con
 	}
 	held, lost := context.WithCancelCause(ctx)
 	stop := make(chan struct{})
+	defer close(stop) // also if work panics
 	go extend(ctx, mutex, stop, lost)
 	err := work(held)
-	close(stop)
 	_, unlockErr := mutex.UnlockContext(context.WithoutCancel(ctx))
 	return errors.Join(err, unlockErr)
 }

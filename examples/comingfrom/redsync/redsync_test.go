@@ -86,3 +86,21 @@ func TestExpiry(t *testing.T) {
 		t.Error(ok, err)
 	}
 }
+
+// A panic that somebody recovers ends the hold as well: nobody extends it any more.
+func TestPanicEndsTheHold(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	locker, _ := connect(t, server.Start(t, server.Redis{}).Addr())
+	func() {
+		defer func() { _ = recover() }()
+		_ = Before(ctx, locker, "panics", func(context.Context) error { panic("work") })
+	}()
+	for ctx.Err() == nil {
+		if Before(ctx, locker, "panics", func(context.Context) error { return nil }) == nil {
+			return
+		}
+	}
+	t.Error("the hold goes on for a minute after the panic")
+}

@@ -3,6 +3,7 @@ package shedlock
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 
 	"github.com/dlock-go/dlock"
@@ -28,7 +29,8 @@ WHERE name = $1 AND locked_by = $3`
 func UnderRow(ctx context.Context, db *pgxpool.Pool, job Job, host string, work func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, job.AtMost) // the row is anybody's then
 	defer cancel()
-	taken, err := db.Exec(ctx, take, job.Name, job.AtMost, host)
+	owner := host + " " + rand.Text() // a late run must not free the row of the next one here
+	taken, err := db.Exec(ctx, take, job.Name, job.AtMost, owner)
 	if err != nil {
 		return err
 	}
@@ -36,6 +38,6 @@ func UnderRow(ctx context.Context, db *pgxpool.Pool, job Job, host string, work 
 		return dlock.ErrHeld
 	}
 	err = work(ctx)
-	_, freeErr := db.Exec(context.WithoutCancel(ctx), free, job.Name, job.AtLeast, host)
+	_, freeErr := db.Exec(context.WithoutCancel(ctx), free, job.Name, job.AtLeast, owner)
 	return errors.Join(err, freeErr)
 }

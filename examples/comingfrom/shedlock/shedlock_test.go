@@ -108,6 +108,44 @@ func TestAtMost(t *testing.T) {
 	}
 }
 
+// A run that goes on after its time does not free the row of the next one on its host.
+func TestLateRunFreesNobody(t *testing.T) {
+	t.Parallel()
+	db := connect(t, start(t))
+	short := Job{Name: "late", AtMost: 500 * time.Millisecond, AtLeast: time.Millisecond}
+	long := Job{Name: "late", AtMost: time.Hour, AtLeast: time.Millisecond}
+	nothing := func(context.Context) error { return nil }
+	next := make(chan error, 1)
+	running, end := make(chan struct{}), make(chan struct{})
+	err := UnderRow(t.Context(), db, short, "host", func(context.Context) error {
+		go func() {
+			next <- patient(func(ctx context.Context, _ Job, work func(context.Context) error) error {
+				return UnderRow(ctx, db, long, "host", work)
+			})(t.Context(), "late", func(context.Context) error {
+				close(running)
+				<-end
+				return nil
+			})
+		}()
+		select {
+		case <-running:
+			return nil
+		case err := <-next:
+			return err
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := UnderRow(t.Context(), db, long, "another", nothing); !errors.Is(err, dlock.ErrHeld) {
+		t.Errorf("another host beside the run that has the row: %v", err)
+	}
+	close(end)
+	if err := <-next; err != nil {
+		t.Error(err)
+	}
+}
+
 // A job that was short cannot be run again before its time, with either lock.
 func TestAtLeast(t *testing.T) {
 	t.Parallel()

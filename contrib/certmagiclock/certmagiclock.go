@@ -38,7 +38,8 @@ func New(storage certmagic.Storage, client *dlock.Client, o ...dlock.Option) *St
 }
 
 // Lock waits until the lock of that name is held or ctx is done. It fails with
-// dlock.ErrUnavailable if the server does not answer.
+// dlock.ErrUnavailable if the server does not answer, and with dlock.ErrHeld if a caller
+// here has lost the lock and not called Unlock yet.
 func (s *Storage) Lock(ctx context.Context, name string) error {
 	_, err := s.locks.Lock(ctx, name)
 	return err
@@ -59,8 +60,9 @@ func (s *Storage) Unlock(ctx context.Context, name string) error {
 	return s.locks.Unlock(ctx, name)
 }
 
-// RenewLockLease sees to it, before each attempt of CertMagic to get a certificate, that
-// the lock is still held. Locks are renewed anyway: the duration is not needed. One that
+// RenewLockLease sees to it that the lock is still held. CertMagic calls it before each
+// attempt to get a certificate that it repeats on failure, as ManageAsync does; not where
+// it makes one attempt only, as ManageSync does. Locks are renewed anyway: the duration is not needed. One that
 // has been lost is waited for anew; CertMagic then looks whether another machine has got
 // the certificate meanwhile.
 func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Duration) error {

@@ -62,9 +62,9 @@ func (s *Storage) Unlock(ctx context.Context, name string) error {
 
 // RenewLockLease sees to it that the lock is still held. CertMagic calls it before each
 // attempt to get a certificate that it repeats on failure, as ManageAsync does; not where
-// it makes one attempt only, as ManageSync does. Locks are renewed anyway: the duration is not needed. One that
-// has been lost is waited for anew; CertMagic then looks whether another machine has got
-// the certificate meanwhile.
+// it makes one attempt only, as ManageSync does. Locks are renewed anyway: the duration is
+// not needed. One that has been lost is waited for anew; CertMagic then looks whether
+// another machine has got the certificate meanwhile.
 func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Duration) error {
 	_, err := s.locks.Relock(ctx, name)
 	return err

@@ -133,13 +133,13 @@ func (a *attempt) decide(ctx context.Context, found bool) (*backend.Hold, verdic
 		a.mu.Lock()
 		v, again := a.step(time.Now())
 		bh, err := a.conclude(v)
-		answered := a.count().answered > 0
+		isHeld, answered := found || a.hasHolder(), a.count().answered > 0
 		a.mu.Unlock()
 		if v != undecided {
 			return bh, v, err
 		}
 		switch {
-		case a.queued:
+		case isHeld:
 			a.request.Queued()
 		case answered:
 			a.request.Answered()
@@ -149,7 +149,7 @@ func (a *attempt) decide(ctx context.Context, found bool) (*backend.Hold, verdic
 		case <-a.changed:
 		case <-t.C:
 		case <-ctx.Done():
-			return nil, ended, backend.WaitEnded(ctx, found || a.foundHolder())
+			return nil, ended, backend.WaitEnded(ctx, isHeld)
 		case <-a.b.closing:
 			return nil, ended, backend.ErrClosed
 		}
@@ -333,6 +333,11 @@ func (a *attempt) win() (*backend.Hold, error) {
 func (a *attempt) foundHolder() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return a.hasHolder()
+}
+
+// hasHolder is foundHolder, called with h.mu held.
+func (a *attempt) hasHolder() bool {
 	n := a.count()
 	return a.queued || n.refused > 0 && n.answered >= a.b.need
 }

@@ -59,6 +59,30 @@ func TestFrontHangs(t *testing.T) {
 	}
 }
 
+// The front has lost what it granted, and grants again: the lock is held all the same, as
+// the others say. Who asks behind a call that waits is told so.
+func TestFrontHasForgottenTheHolder(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		a, b := s.open(t, nil), s.open(t, nil)
+		l := a.lock("x")
+		synctest.Wait() // all nodes have granted
+		s[s.front("x")].Evict("x")
+		waits := make(chan *dlock.Lease)
+		go func() {
+			l, err := b.Mutex("x").Lock(t.Context())
+			ok(t, err)
+			waits <- l
+		}()
+		synctest.Wait()
+		start := time.Now()
+		_, err := b.Mutex("x").TryLock(t.Context())
+		is(t, err, dlock.ErrHeld)
+		must(t, time.Since(start) < time.Second, "took %v", time.Since(start))
+		a.unlock(l)
+		b.unlock(<-waits)
+	})
+}
+
 // Who has waited for a moment when the front stops answering is let in by the others
 // once it has had time for a ping.
 func TestFrontFlaps(t *testing.T) {

@@ -40,7 +40,9 @@
 // One server decides, so a server that loses its data loses its locks: their
 // holders learn that at the next renewal, and until then a second holder is
 // possible, as it is after the promotion of a replica. The fencing token keeps
-// growing across both, because it is never behind the server's clock.
+// growing across both, because it is never behind the server's clock. One that
+// [dlock.Client.Break] has raised is ahead of that by up to a lease, and may come
+// again if the server loses its data within that time.
 //
 // # Replicas
 //

@@ -143,7 +143,11 @@ func (a *actor) bound(c *call, op *Op) {
 	if e := now.Add(firstAnswer*time.Duration(len(op.Names)) + a.undoing()); !c.waits && (end.IsZero() || e.Before(end)) {
 		end = e
 	}
-	if last := a.w.reg.began.Add(length + a.undoing()); end.IsZero() || last.Before(end) {
+	last := a.w.reg.began.Add(length) // when its context ends, unless it has already
+	if now.After(last) {
+		last = now
+	}
+	if last = last.Add(a.undoing()); end.IsZero() || last.Before(end) {
 		end = last
 	}
 	c.bound = end

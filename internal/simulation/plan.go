@@ -155,7 +155,13 @@ type generator struct {
 }
 
 // slowest is how long a message takes at most where nothing goes wrong.
-func (p *Plan) slowest() time.Duration { return p.Latency + tail*p.Jitter }
+func (p *Plan) slowest() time.Duration {
+	slowest := p.Latency + tail*p.Jitter
+	if p.Acks {
+		slowest += p.Lag
+	}
+	return slowest
+}
 
 func (g *generator) features() {
 	g.uses = make(map[string]bool)

@@ -229,12 +229,11 @@ func (r *register) judge(c *call, err error) {
 		}
 	case errors.Is(err, dlock.ErrUnavailable):
 		hurried := slices.ContainsFunc(c.under, func(b *belief) bool { return r.endsBy(b, c) }) || (c.ctx.Err() != nil || c.hurried) && (time.Since(c.start) < unanswered || r.moved(c) || r.w.over.Err() != nil)
-		if !hurried && !r.touched(c.client, c.start.Add(-lingers), func(t touch) bool { return t.fails }) {
+		if !hurried && !r.broke(c, err) && !r.touched(c.client, c.start.Add(-lingers), func(t touch) bool { return t.fails }) {
 			r.violate("reachable is available", "c%d %s %v: %v", c.client, c.what, c.names, err)
 		}
 	case errors.Is(err, dlock.ErrLost), errors.Is(err, dlock.ErrUnlocked), errors.Is(err, dlock.ErrReentry), errors.Is(err, dlock.ErrUpgrade):
-		broken := errors.Is(err, dlock.ErrBroken) && r.touched(-1, c.start.Add(-lingers), func(t touch) bool { return t.data })
-		if !c.nested && !broken {
+		if !c.nested && !r.broke(c, err) {
 			r.violate("errors are true", "c%d %s %v: %v", c.client, c.what, c.names, err)
 		}
 	case c.ctx.Err() == nil && !c.hurried:
@@ -244,6 +243,16 @@ func (r *register) judge(c *call, err error) {
 
 // unanswered is for how long a call may have had no answer where nothing goes wrong.
 const unanswered = time.Second
+
+// broke reports whether c has failed because somebody has taken away what it had got.
+func (r *register) broke(c *call, err error) bool {
+	return errors.Is(err, dlock.ErrBroken) && r.hasBroken(c.start.Add(-lingers))
+}
+
+// hasBroken reports whether a client has called Break since then.
+func (r *register) hasBroken(since time.Time) bool {
+	return slices.ContainsFunc(r.touches, func(t touched) bool { return t.kind == "break" && t.to.After(since) })
+}
 
 // endsBy reports whether a lease is over by itself before an answer to c can have come.
 func (r *register) endsBy(b *belief, c *call) bool {
@@ -484,7 +493,8 @@ func (r *register) fences(b *belief) {
 	}
 	switch {
 	case r.dataLost():
-		if !b.shared && l.tokens[b.token] {
+		// Break raises a token above the clock, by up to a lease.
+		if !b.shared && l.tokens[b.token] && !r.hasBroken(time.Now().Add(-2*r.w.plan.TTL-lingers)) {
 			r.violate("tokens are unique", "%v", b)
 		}
 	case b.shared && b.token < before, b.shared && b.token == l.writers && !l.weak[b.token], !b.shared && b.token <= l.greatest:

@@ -43,6 +43,20 @@ func TestPlans(t *testing.T) {
 				{Kind: "failover", At: 2200 * ms, For: 50 * ms},
 			},
 		},
+		"a master of before that still answers may have a holder": {
+			Names: 2, Replica: true, Lag: 100 * ms,
+			Clients: []Party{
+				party([]Op{
+					{Call: "lock", Names: []int{0}, Unlock: "live"},
+					{Pause: 1930 * ms, Call: "lock", Names: []int{0}, Hold: 3 * time.Second, Unlock: "live"},
+				}),
+				party([]Op{
+					{Pause: time.Second, Call: "lock", Names: []int{1}, Unlock: "live"},
+					{Pause: 1400 * ms, Call: "trylock", Names: []int{0}, Unlock: "live"},
+				}),
+			},
+			Faults: []Fault{{Kind: "promotion", At: 2 * time.Second, For: 10 * time.Second, Way: 1}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.Backend, p.Servers, p.Latency = "redis", 1, ms

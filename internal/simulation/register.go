@@ -370,6 +370,9 @@ func (r *register) busy(name string, since time.Time) bool {
 		return true // that is not known
 	}
 	l := r.lock(name)
+	if r.demotedHas(l) {
+		return true
+	}
 	ms := r.w.master(0).clock().UnixMilli()
 	passed := time.Since(since).Milliseconds()
 	for i := len(l.states) - 1; i >= 0; i-- {
@@ -379,6 +382,20 @@ func (r *register) busy(name string, since time.Time) bool {
 		}
 		if s.at.Before(since) {
 			return false // this is how it stood when the call began
+		}
+	}
+	return false
+}
+
+// demotedHas reports whether a master of before, which may still answer, has or had
+// somebody who holds or wants a lock.
+func (r *register) demotedHas(l *lockLog) bool {
+	promoted := slices.ContainsFunc(r.touches, func(t touched) bool {
+		return t.kind == "promotion" && t.to.After(time.Now().Add(-lingers))
+	})
+	for i, t := range l.last {
+		if promoted && i != r.w.master(0).index && (t.held() || len(t.queue) > 0) {
+			return true
 		}
 	}
 	return false

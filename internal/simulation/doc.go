@@ -14,5 +14,5 @@
 //
 // It is a module of its own, so that nobody who uses the library inherits the server.
 // The order of goroutines that are ready at one virtual moment is the scheduler's: a
-// seed gives the same plan each time, and nearly always the same history.
+// seed gives the same plan each time, and not always the same history.
 package simulation

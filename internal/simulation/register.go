@@ -233,7 +233,8 @@ func (r *register) judge(c *call, err error) {
 			r.violate("reachable is available", "c%d %s %v: %v", c.client, c.what, c.names, err)
 		}
 	case errors.Is(err, dlock.ErrLost), errors.Is(err, dlock.ErrUnlocked), errors.Is(err, dlock.ErrReentry), errors.Is(err, dlock.ErrUpgrade):
-		if !c.nested && !r.broke(c, err) {
+		partLost := len(c.names) > 1 && errors.Is(err, dlock.ErrLost) // while it waited for another
+		if !c.nested && !partLost && !r.broke(c, err) {
 			r.violate("errors are true", "c%d %s %v: %v", c.client, c.what, c.names, err)
 		}
 	case c.ctx.Err() == nil && !c.hurried:

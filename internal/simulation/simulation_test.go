@@ -62,7 +62,7 @@ func TestSeeds(t *testing.T) {
 	if os.Getenv("SIMULATION_WORKER") != "" {
 		return
 	}
-	search(t, 1, 300, 25*time.Second)
+	search(t, 1, 100, 25*time.Second)
 }
 
 // TestSimulate looks for failures for as long as it is told to.

@@ -20,11 +20,15 @@ type module struct {
 
 func (m *module) path() string { return m.file.Module.Mod.Path }
 
-// isPublic reports whether people may require the module.
+// isPublic reports whether people may require the module. One that is called integration
+// has nothing but tests.
 func (m *module) isPublic() bool {
-	own := m.path() == libraryPath || strings.HasPrefix(m.path(), libraryPath+"/")
-	return own && m.path() != libraryPath+"/bench" && !strings.Contains(m.path(), "/internal/") &&
-		!strings.Contains(m.path(), "/examples/")
+	if m.path() == libraryPath {
+		return true
+	}
+	dir, own := strings.CutPrefix(m.path(), libraryPath+"/")
+	return own && dir != "bench" && !strings.HasPrefix(dir, "internal/") &&
+		!strings.HasPrefix(dir, "examples/") && !strings.HasSuffix(dir, "/integration")
 }
 
 // tag is what git calls a version of the module.

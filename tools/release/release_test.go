@@ -58,6 +58,27 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// TestPublicModules names those that a release tags: others have only tests, programs to
+// read, or what nobody may depend on.
+func TestPublicModules(t *testing.T) {
+	all, err := readModules("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range all {
+		if m.isPublic() {
+			got = append(got, m.dir)
+		}
+	}
+	slices.Sort(got)
+	want := []string{".", "backend/all", "backend/etcd", "backend/pg", "backend/redis", "backend/zk", "cmd/dlock", "conformance",
+		"contrib/certmagiclock", "contrib/gocronlock", "otel"}
+	if !slices.Equal(got, want) {
+		t.Errorf("a release has %q, want %q", got, want)
+	}
+}
+
 // TestDryRun has a release that is only tried say what it would do, and do nothing.
 func TestDryRun(t *testing.T) {
 	repo := filepath.Join(t.TempDir(), "repo")

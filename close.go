@@ -157,21 +157,27 @@ func (c *Client) markClosed() (holds []*hold, first bool) {
 // for longer follow in their time. It tells the hook Closed of each, of a multi-lock when
 // all its locks are given back, and notes the first panic of that.
 func (c *Client) releaseAll(ctx context.Context, holds []*hold, hook *atomic.Pointer[hookPanic]) {
-	notePanic := func() {
-		if v := recover(); v != nil {
-			hook.CompareAndSwap(nil, &hookPanic{v})
-		}
+	tellEnd := func(n *lifecycle, name string, err error) {
+		defer func() {
+			if v := recover(); v != nil {
+				hook.CompareAndSwap(nil, &hookPanic{v})
+			}
+		}()
+		n.tellEnd(ctx, (&reason{ErrClosed, err}).on(name))
 	}
 	var mu sync.Mutex
 	groups := make(map[*multiLease]error)
 	tell := func(h *hold, err error) {
-		defer notePanic()
-		for _, g := range h.tellEnds(ctx, &reason{ErrClosed, err}) {
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				err = newError("unlock", h.lock.name(), err)
-			}
+		single, multi := h.leasesToTell()
+		for _, e := range single {
+			tellEnd(&e.lifecycle, e.lockName(), err)
+		}
+		if err != nil {
+			err = newError("unlock", h.lock.name(), err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, g := range multi {
 			groups[g] = backend.Join(groups[g], err)
 		}
 	}
@@ -191,10 +197,7 @@ func (c *Client) releaseAll(ctx context.Context, holds []*hold, hook *atomic.Poi
 		tell(resting[i], resting[i].releaseAfterMinHold(ctx))
 	})
 	for g, err := range groups {
-		func() {
-			defer notePanic()
-			g.tellEnd(ctx, (&reason{ErrClosed, err}).on(g.lockName()))
-		}()
+		tellEnd(&g.lifecycle, g.lockName(), err)
 	}
 }
 

@@ -515,23 +515,23 @@ func (n *lifecycle) tellEnd(ctx context.Context, err error) {
 	}
 }
 
-// tellEnds calls the hooks for the ends of all open leases on h, which is over for r. It
-// returns the multi-locks that some of them are part of, of which it tells nothing.
-func (h *hold) tellEnds(ctx context.Context, r *reason) (groups []*multiLease) {
+// leasesToTell returns the open leases on h that the hooks are to be told the end of, and
+// the multi-locks that others are part of: several if a multi-lock was entered again.
+func (h *hold) leasesToTell() (single []*entry, multi []*multiLease) {
 	if !h.lock.client.opts.Hooks.hasEndHooks() {
-		return nil
+		return nil, nil
 	}
 	h.mu.Lock()
 	open := h.openLeases()
 	h.mu.Unlock()
 	for _, e := range open {
 		if g := e.group.Load(); g != nil {
-			groups = append(groups, g)
-			continue
+			multi = append(multi, g)
+		} else {
+			single = append(single, e)
 		}
-		e.tellEnd(ctx, r.on(e.lockName()))
 	}
-	return groups
+	return single, multi
 }
 
 // causeOf is what err says beyond its kind, or nil.

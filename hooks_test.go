@@ -740,3 +740,39 @@ func TestClosedTellsOfEachLockOfAMulti(t *testing.T) {
 		})
 	}
 }
+
+// A multi-lock that was entered again has several leases on each lock, all of which Close
+// ends and tells of.
+func TestClosedTellsOfAMultiEnteredAgain(t *testing.T) {
+	var ledger ledger
+	c, err := dlock.New(memory.New(memory.NewServer()), &dlock.Options{Hooks: ledger.hooks()})
+	is(t, err, nil)
+	m := c.Multi([]string{"x", "y"})
+	_, err = m.Lock(lock(t, m).Context(t.Context()))
+	is(t, err, nil)
+	is(t, c.Close(t.Context()), nil)
+	if ledger.isBalanced(t); ledger.ends["closed"] != 2 {
+		t.Errorf("the leases have ended with %v, want two closed", ledger.ends)
+	}
+}
+
+// A hook Closed that panics for one lease is told of the others all the same, also of
+// those on the same hold.
+func TestClosedHookThatPanicsIsCalledForEveryLease(t *testing.T) {
+	var ledger ledger
+	c, err := dlock.New(memory.New(memory.NewServer()), &dlock.Options{Hooks: dlock.JoinHooks(ledger.hooks(), dlock.Hooks{
+		Closed: func(context.Context, dlock.ClosedEvent) { panic("closed") },
+	})})
+	is(t, err, nil)
+	for range 3 {
+		_, err := c.RWMutex("readers").RLock(t.Context())
+		is(t, err, nil)
+	}
+	multi := lock(t, c.Multi([]string{"x", "y"}))
+	_, err = c.Mutex("x").Lock(multi.Context(t.Context()))
+	is(t, err, nil)
+	if v := panics(func() { _ = c.Close(t.Context()) }); v != "closed" {
+		t.Errorf("Close panicked with %v, want that of the hook", v)
+	}
+	ledger.isBalanced(t)
+}

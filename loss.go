@@ -47,12 +47,17 @@ func (c *Client) reportLost(holds ...*hold) {
 }
 
 func (c *Client) tellLost(_ context.Context, holds []*hold) {
+	ctx := context.Background()
 	for _, h := range holds {
 		r := h.over.Load()
 		h.logLost(r)
-		for _, g := range h.tellEnds(context.Background(), r) {
+		single, multi := h.leasesToTell()
+		for _, e := range single {
+			e.tellEnd(ctx, r.on(e.lockName()))
+		}
+		for _, g := range multi {
 			lost := &reason{ErrLost, r.on(h.lock.name())} // says which of the locks
-			g.tellEnd(context.Background(), lost.on(g.lockName()))
+			g.tellEnd(ctx, lost.on(g.lockName()))
 		}
 	}
 }

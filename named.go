@@ -63,7 +63,7 @@ func (n *NamedLocks) Relock(ctx context.Context, name string) (*Lease, error) {
 		return nil, err
 	}
 	if !n.swap(name, kept, lease) {
-		_ = lease.Unlock(ctx)
+		lease.discard(ctx)
 		return nil, newError("lock", name, errNotKept)
 	}
 	return lease, nil
@@ -104,7 +104,7 @@ func (n *NamedLocks) acquire(ctx context.Context, op, name string, lock func(*Mu
 		return nil, err
 	}
 	if !n.swap(name, nil, lease) {
-		_ = lease.Unlock(ctx)
+		lease.discard(ctx)
 		return nil, newError(op, name, errNotUnlocked)
 	}
 	return lease, nil

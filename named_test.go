@@ -126,6 +126,29 @@ func TestNamedLockLostBelongsToItsCaller(t *testing.T) {
 	})
 }
 
+// A lock that nobody gets, because its name belongs to another caller, is not kept for the
+// minimum hold.
+func TestNamedLockForNobodyIsFreeAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, a, b := pair(t, dlock.Options{})
+		locks := a.NamedLocks(dlock.WithMinHold(time.Hour))
+		_, err := locks.Lock(t.Context(), "x")
+		is(t, err, nil)
+		waited := make(chan error)
+		go func() {
+			_, err := locks.Lock(t.Context(), "x")
+			waited <- err
+		}()
+		synctest.Wait()
+		s.Evict("x")
+		is(t, <-waited, dlock.ErrHeld)
+		synctest.Wait()
+		other, err := b.Mutex("x").TryLock(t.Context())
+		is(t, err, nil)
+		unlock(t, other)
+	})
+}
+
 // That a lease is unlocked by itself does not give its name to somebody else: the Unlock
 // by name is still to come.
 func TestNamedLockUnlockedByItsLease(t *testing.T) {

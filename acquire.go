@@ -96,7 +96,7 @@ func (l *lock) acquireOne(ctx context.Context, r request) (*Lease, error) {
 		return nil, newError(r.op, l.name(), err)
 	}
 	if r.call != nil {
-		r.call.nested = outer != nil
+		r.call.nested = r.call.nested && outer != nil
 	}
 	return lease, nil
 }

@@ -99,7 +99,7 @@ type AcquiredEvent struct {
 	Shared   bool
 	Lease    uint64        // number of the lease, unique in the process; from 1
 	Token    uint64        // the fencing token; 0 for a multi-lock
-	Nested   bool          // a re-entry
+	Nested   bool          // a re-entry; of a multi-lock, if each of its locks is one
 	Queued   bool          // the call had to wait: Waiting was called for it, if it is not nil
 	HandOver HandOver      // from whom the hold came
 	Waited   time.Duration // from the call to the lease
@@ -348,6 +348,7 @@ func (c *Client) tellCall(ctx context.Context, name, fullName string, r request,
 		fullName: fullName,
 		place:    c.place,
 		shared:   r.mode == backend.Shared,
+		nested:   true, // until a lock is no re-entry
 		start:    time.Now(),
 	}
 	if ctx == nil {
@@ -505,7 +506,7 @@ func (n *lifecycle) tellEnd(ctx context.Context, err error) {
 		}
 	case errors.Is(err, ErrClosed):
 		if h.Closed != nil {
-			e.Err = causeOf(err)
+			e.Err = beyondClosed(causeOf(err))
 			h.Closed(ctx, ClosedEvent(e))
 		}
 	default:
@@ -538,6 +539,15 @@ func (h *hold) leasesToTell() (single []*entry, multi []*multiLease) {
 func causeOf(err error) error {
 	if e, ok := err.(*Error); ok {
 		return e.Err
+	}
+	return err
+}
+
+// beyondClosed is err, or nil if it says of the locks of a multi-lock no more than that
+// Close has ended them.
+func beyondClosed(err error) error {
+	if errors.Is(err, ErrClosed) && !errors.Is(err, ErrUnavailable) {
+		return nil
 	}
 	return err
 }

@@ -776,3 +776,42 @@ func TestClosedHookThatPanicsIsCalledForEveryLease(t *testing.T) {
 	}
 	ledger.isBalanced(t)
 }
+
+// A lease that Close ends before Lock has returned is closed without an error, also that
+// of a multi-lock.
+func TestClosedWhileAcquired(t *testing.T) {
+	for _, names := range [][]string{{"x"}, {"x", "y"}} {
+		var r recorder
+		var c *dlock.Client
+		c, err := dlock.New(memory.New(memory.NewServer()), &dlock.Options{Hooks: dlock.JoinHooks(r.hooks(), dlock.Hooks{
+			Acquired: func(ctx context.Context, _ dlock.AcquiredEvent) { is(t, c.Close(ctx), nil) },
+		})})
+		is(t, err, nil)
+		is(t, lock(t, c.Multi(names)).Err(), dlock.ErrClosed)
+		if e := events[dlock.ClosedEvent](t, &r, "closed", 1); e[0].Err != nil {
+			t.Errorf("%v: closed as %+v, all was given back", names, e[0])
+		}
+	}
+}
+
+// A multi-lock is nested if each of its locks is, whichever comes last.
+func TestNestedMulti(t *testing.T) {
+	var r recorder
+	c := client(t, memory.New(memory.NewServer()), dlock.Options{Hooks: r.hooks()})
+	outer := lock(t, c.Mutex("b"))
+	for _, names := range [][]string{{"b"}, {"a", "b"}, {"b", "c"}} {
+		l, err := c.Multi(names).Lock(outer.Context(t.Context()))
+		is(t, err, nil)
+		unlock(t, l)
+	}
+	unlock(t, outer)
+	var nested []string
+	for _, e := range events[dlock.AcquiredEvent](t, &r, "acquired", 4) {
+		if e.Nested {
+			nested = append(nested, e.Name)
+		}
+	}
+	if got := strings.Join(nested, ", "); got != "b" {
+		t.Errorf("nested are %q, want that of b alone", got)
+	}
+}

@@ -66,10 +66,12 @@ func newWatcher(m metric.Meter) *watcher {
 	return w
 }
 
-// observe tells of the oldest lease of each server.
+// observe tells of the oldest lease of each server. It also begins the counters: a provider
+// that is made the global one after the hooks drops what was added before.
 func (w *watcher) observe(_ context.Context, o metric.Observer) error {
 	oldest := make(map[attribute.Set]time.Duration)
 	for _, t := range w.live() {
+		t.begin.Do(t.beginAll)
 		server := attribute.NewSet(t.server...)
 		oldest[server] = max(oldest[server], t.oldest())
 	}

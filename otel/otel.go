@@ -113,6 +113,7 @@ type telemetry struct {
 	config
 	instruments
 	tracer trace.Tracer
+	begin  sync.Once // calls beginAll
 
 	mu    sync.Mutex
 	holds map[uint64]hold       // by the number of the lease
@@ -152,10 +153,6 @@ func Hooks(o ...Option) dlock.Hooks {
 	}
 	t.tracer = t.tracers.Tracer(Scope)
 	t.makeInstruments(t.meters.Meter(Scope))
-	if !t.named {
-		t.beginCounters(context.Background(), "", false)
-		t.beginCounters(context.Background(), "", true)
-	}
 	return dlock.Hooks{
 		Acquiring:     t.acquiring,
 		Waiting:       t.waiting,
@@ -172,6 +169,14 @@ func Hooks(o ...Option) dlock.Hooks {
 		Closed: func(ctx context.Context, e dlock.ClosedEvent) {
 			t.end(ctx, ending{"closed", e.Name, e.Shared, e.Lease, e.Age, "", e.Err})
 		},
+	}
+}
+
+// beginAll begins the counters of all locks together.
+func (t *telemetry) beginAll() {
+	if !t.named {
+		t.beginCounters(context.Background(), "", false)
+		t.beginCounters(context.Background(), "", true)
 	}
 }
 

@@ -9,12 +9,14 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend/memory"
 	dlockotel "github.com/dlock-go/dlock/otel"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -282,6 +284,31 @@ func TestRenewalsBeginAtZero(t *testing.T) {
 	p.hooks.RenewalFailed(dlock.RenewalFailedEvent{Name: "x", Err: dlock.ErrUnavailable})
 	p.has("dlock.renewals{dlock.mode=exclusive,dlock.outcome=renewed}", 1)
 	p.has("dlock.renewals{dlock.mode=exclusive,dlock.outcome=failed}", 1)
+}
+
+// lateReader reads what goes to the global provider, which is set once in a process.
+var (
+	lateReader = metric.NewManualReader()
+	setGlobal  sync.Once
+)
+
+// TestCountersBeginAtZeroWhereTheProviderComesLater has hooks made before the program has
+// set the global provider.
+func TestCountersBeginAtZeroWhereTheProviderComesLater(t *testing.T) {
+	p := newProbe(t)
+	p.hooks, p.reader = dlockotel.Hooks(), lateReader
+	setGlobal.Do(func() { otel.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(lateReader))) })
+	c, _ := p.client(10 * time.Second)
+	p.unlock(p.lock(c.Mutex("x")))
+	got := p.metrics()
+	for _, series := range []string{
+		"dlock.lease.losses{dlock.cause=expired,dlock.mode=exclusive}",
+		"dlock.renewals{dlock.mode=exclusive,dlock.outcome=failed}",
+	} {
+		if n, ok := got[series]; !ok || n != 0 {
+			t.Errorf("%s is %v, there: %v", series, n, ok)
+		}
+	}
 }
 
 // TestSpanOfACallWithoutContextEnds has the span of a call with a nil context end as

@@ -23,8 +23,9 @@ import (
 // Hooks are called without any lock of the client held. They must be safe for
 // concurrent use and should return quickly: Renewed and RenewalFailed hold up the
 // renewal of other locks, and Lost the report of others. A hook may call the client.
-// If it calls Client.Close, or Unlock from Renewed, it does so in another goroutine:
-// they wait for what has called the hook.
+// If it calls Client.Close, or Unlock or Downgrade from Renewed or RenewalFailed, it does
+// so in another goroutine and does not wait for it: they wait for what has called the
+// hook, Downgrade until the lock is lost.
 //
 // A hook that panics leaves the lock as if the call had failed: a call whose
 // Acquiring, Waiting or Acquired panics does not keep the lock. After Acquiring, no

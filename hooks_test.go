@@ -674,11 +674,14 @@ func TestLostWhileAcquired(t *testing.T) {
 
 // A call whose hook Acquired panics does not keep the lock, not even for the minimum hold.
 func TestAcquiredPanicsWithMinHold(t *testing.T) {
-	server := memory.NewServer()
-	bySession, _ := newBySession(server)
-	for name, b := range map[string]backend.Backend{"OnTheServer": memory.New(server), "InTheProcess": bySession} {
+	for name, connect := range map[string]func(*memory.Server) backend.Backend{
+		"OnTheServer":  func(s *memory.Server) backend.Backend { return memory.New(s) },
+		"InTheProcess": func(s *memory.Server) backend.Backend { b, _ := newBySession(s); return b },
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				server := memory.NewServer()
+				b := connect(server)
 				armed := true
 				a := client(t, b, dlock.Options{Hooks: dlock.Hooks{Acquired: func(context.Context, dlock.AcquiredEvent) {
 					if armed {
@@ -695,7 +698,9 @@ func TestAcquiredPanicsWithMinHold(t *testing.T) {
 					armed = false
 					for _, name := range []string{"x", "y"} {
 						lease, err := other.Mutex(name).TryLock(t.Context())
-						is(t, err, nil)
+						if err != nil {
+							t.Fatal(err)
+						}
 						unlock(t, lease)
 					}
 				}

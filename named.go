@@ -33,8 +33,8 @@ func (c *Client) NamedLocks(o ...Option) *NamedLocks {
 }
 
 // Lock waits until the lock of that name is held or ctx is done; see Locker. It fails
-// with ErrHeld at once if the caller that held it here has lost it and not unlocked it
-// yet.
+// with ErrHeld if the caller that held it here has lost it and not unlocked it yet: at
+// once, or if it waited already, as soon as it would have got the lock.
 func (n *NamedLocks) Lock(ctx context.Context, name string) (*Lease, error) {
 	return n.acquire(ctx, "lock", name, (*Mutex).Lock)
 }

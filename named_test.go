@@ -24,6 +24,17 @@ func lockedByName(t *testing.T, c *dlock.Client) *dlock.NamedLocks {
 	return locks
 }
 
+// waitByName waits for x in another goroutine, and returns where the error will be.
+func waitByName(t *testing.T, locks *dlock.NamedLocks) <-chan error {
+	waited := make(chan error)
+	go func() {
+		_, err := locks.Lock(t.Context(), "x")
+		waited <- err
+	}()
+	synctest.Wait()
+	return waited
+}
+
 func TestNamedLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, _, a, b := pair(t, dlock.Options{})
@@ -104,12 +115,7 @@ func TestNamedLockLostBelongsToItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, a, b := pair(t, dlock.Options{})
 		locks := lockedByName(t, a)
-		waited := make(chan error)
-		go func() {
-			_, err := locks.Lock(t.Context(), "x")
-			waited <- err
-		}()
-		synctest.Wait()
+		waited := waitByName(t, locks)
 		s.Evict("x")
 		is(t, <-waited, dlock.ErrHeld)
 		_, err := locks.Lock(t.Context(), "x")
@@ -134,12 +140,7 @@ func TestNamedLockForNobodyIsFreeAtOnce(t *testing.T) {
 		locks := a.NamedLocks(dlock.WithMinHold(time.Hour))
 		_, err := locks.Lock(t.Context(), "x")
 		is(t, err, nil)
-		waited := make(chan error)
-		go func() {
-			_, err := locks.Lock(t.Context(), "x")
-			waited <- err
-		}()
-		synctest.Wait()
+		waited := waitByName(t, locks)
 		s.Evict("x")
 		is(t, <-waited, dlock.ErrHeld)
 		synctest.Wait()
@@ -220,12 +221,7 @@ func TestCloseEndsNamedLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, _, a, b := pair(t, dlock.Options{})
 		locks := lockedByName(t, a)
-		waited := make(chan error)
-		go func() {
-			_, err := locks.Lock(t.Context(), "x")
-			waited <- err
-		}()
-		synctest.Wait()
+		waited := waitByName(t, locks)
 		is(t, a.Close(t.Context()), nil)
 		is(t, <-waited, dlock.ErrClosed)
 		unlock(t, lock(t, b.Mutex("x")))

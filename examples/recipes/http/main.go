@@ -8,6 +8,8 @@ import (
 	"log"
 	"net/http"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/dlock-go/dlock"
@@ -15,13 +17,27 @@ import (
 )
 
 func main() {
-	ctx := context.Background()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	locks, err := dlock.Open(ctx, os.Getenv("DLOCK_URL"), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer locks.Close(ctx)
-	log.Fatal(http.ListenAndServe(":8080", newHandler(locks, ship)))
+	defer locks.Close(context.WithoutCancel(ctx))
+	server := &http.Server{Addr: ":8080", Handler: newHandler(locks, ship)}
+	failed := make(chan error, 1)
+	go func() { failed <- server.ListenAndServe() }()
+	select {
+	case err := <-failed:
+		log.Print(err)
+	case <-ctx.Done():
+		// Orders in work are finished and their locks given back, within a limit.
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+		if err := server.Shutdown(end); err != nil {
+			log.Print(err)
+		}
+	}
 }
 
 // ship stands for the work. Whatever it writes to carries the token: see the recipes on

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"golang.org/x/mod/semver"
@@ -69,7 +70,8 @@ func (r *release) checkVersion() error {
 	if err != nil {
 		return err
 	}
-	if !strings.Contains(string(text), "\n## "+r.version) {
+	section := regexp.MustCompile(`(?m)^## ` + regexp.QuoteMeta(r.version) + `(\s|$)`)
+	if !section.Match(text) {
 		return fmt.Errorf("CHANGELOG.md has no section %s", r.version)
 	}
 	return nil

@@ -139,3 +139,19 @@ func git(t *testing.T, dir string, args ...string) string {
 	}
 	return string(out)
 }
+
+// TestSectionOfAnotherVersion has a change log with a candidate alone, whose name begins
+// as that of the release does.
+func TestSectionOfAnotherVersion(t *testing.T) {
+	repo := t.TempDir()
+	log := "# Change log\n\n## v0.1.0-rc.10 (soon)\n"
+	if err := os.WriteFile(filepath.Join(repo, "CHANGELOG.md"), []byte(log), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for version, want := range map[string]bool{"v0.1.0-rc.10": true, "v0.1.0-rc.1": false, "v0.1.0": false} {
+		r := release{repo: repo, version: version}
+		if err := r.checkVersion(); (err == nil) != want {
+			t.Errorf("%s: %v", version, err)
+		}
+	}
+}

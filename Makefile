@@ -140,4 +140,4 @@ up: ## start the servers of docker-compose.yml, for people who have Docker
 down: ## stop them and drop their data
 	docker compose down --volumes
 
-.PHONY: help test modules quick conformance versions coming-from-java recipes portable chaos failovers soak simulate mutants lint check servers release-try release coverage bench compare fuzz up down
+.PHONY: help test modules quick conformance versions coming-from-java recipes portable chaos failovers soak simulate mutants lint check systems old-clients windows servers release-try release coverage bench compare fuzz up down

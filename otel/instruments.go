@@ -10,8 +10,6 @@ type instruments struct {
 	leaseDuration   metric.Float64Histogram
 	slack           metric.Float64Histogram
 	renewals        metric.Int64Counter
-	waiters         metric.Int64UpDownCounter
-	leases          metric.Int64UpDownCounter
 	losses          metric.Int64Counter
 	handOvers       metric.Int64Counter
 	errors          metric.Int64Counter
@@ -27,17 +25,13 @@ var (
 	slackBounds   = []float64{.05, .1, .2, .3, .4, .5, .6, .65, .7, .8, .9, 1}
 )
 
-// makeInstruments makes the instruments and has the oldest lease be watched. What
+// makeInstruments makes the instruments and has what is asked for be watched. What
 // fails goes to the global error handler, and an instrument that counts nothing takes
 // its place.
 func (t *telemetry) makeInstruments(m metric.Meter) {
 	t.acquireDuration = made(m.Float64Histogram("dlock.acquire.duration", metric.WithUnit("s"),
 		metric.WithDescription("How long calls took that asked for a lock."),
 		metric.WithExplicitBucketBoundaries(acquireBounds...)))
-	t.waiters = made(m.Int64UpDownCounter("dlock.acquire.waiters", metric.WithUnit("{call}"),
-		metric.WithDescription("Calls that wait for a lock.")))
-	t.leases = made(m.Int64UpDownCounter("dlock.lease.active", metric.WithUnit("{lease}"),
-		metric.WithDescription("Leases that have not ended.")))
 	t.leaseDuration = made(m.Float64Histogram("dlock.lease.duration", metric.WithUnit("s"),
 		metric.WithDescription("How long leases lasted."),
 		metric.WithExplicitBucketBoundaries(leaseBounds...)))
@@ -52,7 +46,7 @@ func (t *telemetry) makeInstruments(m metric.Meter) {
 		metric.WithDescription("Leases that came from the holder before, within the client or by way of the server.")))
 	t.errors = made(m.Int64Counter("dlock.errors", metric.WithUnit("{error}"),
 		metric.WithDescription("Calls, renewals and releases that failed.")))
-	t.watchOldest(m)
+	t.watch(m)
 }
 
 func made[T any](instrument T, err error) T {

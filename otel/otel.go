@@ -115,9 +115,18 @@ type telemetry struct {
 	tracer trace.Tracer
 	begin  sync.Once // calls beginAll
 
-	mu    sync.Mutex
-	holds map[uint64]hold       // by the number of the lease
-	last  map[lockKey]grantSpan // the last hold of a lock, for at most maxLast locks
+	mu      sync.Mutex
+	holds   map[uint64]hold       // by the number of the lease
+	leases  map[countKey]int64    // leases that have not ended
+	waiters map[countKey]int64    // calls that wait
+	last    map[lockKey]grantSpan // the last hold of a lock, for at most maxLast locks
+}
+
+// A countKey says of which locks something is counted. The name is empty unless names are
+// attributes.
+type countKey struct {
+	name   string
+	shared bool
 }
 
 // A lockKey tells a lock from those of other servers and of clients with other prefixes.
@@ -141,7 +150,12 @@ type hold struct {
 // Hooks returns hooks for dlock.Options.Hooks. Several clients can share them. Join
 // them with others by dlock.JoinHooks.
 func Hooks(o ...Option) dlock.Hooks {
-	t := &telemetry{holds: make(map[uint64]hold), last: make(map[lockKey]grantSpan)}
+	t := &telemetry{
+		holds:   make(map[uint64]hold),
+		leases:  make(map[countKey]int64),
+		waiters: make(map[countKey]int64),
+		last:    make(map[lockKey]grantSpan),
+	}
 	for _, set := range o {
 		set(&t.config)
 	}
@@ -218,14 +232,23 @@ func (t *telemetry) spanOf(ctx context.Context) trace.Span {
 
 func (t *telemetry) waiting(ctx context.Context, e dlock.WaitingEvent) {
 	t.spanOf(ctx).AddEvent("queued", trace.WithAttributes(NameKey.String(e.Lock)))
-	t.waiters.Add(ctx, 1, t.attrs(e.Name, e.Shared))
+	t.count(t.waiters, e.Name, e.Shared, 1)
+}
+
+// count adds n to what one of t's maps says of the lock.
+func (t *telemetry) count(of map[countKey]int64, name string, shared bool, n int64) {
+	if !t.named {
+		name = ""
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	of[countKey{name, shared}] += n
 }
 
 func (t *telemetry) acquired(ctx context.Context, e dlock.AcquiredEvent) {
-	mode := t.attrs(e.Name, e.Shared)
-	t.endWait(ctx, e.Queued, mode)
+	t.endWait(e.Queued, e.Name, e.Shared)
 	t.acquireDuration.Record(ctx, e.Waited.Seconds(), t.attrs(e.Name, e.Shared, OutcomeKey.String("acquired")))
-	t.leases.Add(ctx, 1, mode)
+	t.count(t.leases, e.Name, e.Shared, 1)
 	if t.named {
 		t.beginCounters(ctx, e.Name, e.Shared)
 	}
@@ -286,7 +309,7 @@ func (t *telemetry) remember(e dlock.AcquiredEvent, span trace.SpanContext) {
 }
 
 func (t *telemetry) notAcquired(ctx context.Context, e dlock.NotAcquiredEvent) {
-	t.endWait(ctx, e.Queued, t.attrs(e.Name, e.Shared))
+	t.endWait(e.Queued, e.Name, e.Shared)
 	span := t.spanOf(ctx)
 	span.SetAttributes(OutcomeKey.String(string(e.Outcome)), QueuedKey.Bool(e.Queued))
 	outcome := []attribute.KeyValue{OutcomeKey.String(string(e.Outcome))}
@@ -301,9 +324,9 @@ func (t *telemetry) notAcquired(ctx context.Context, e dlock.NotAcquiredEvent) {
 	span.End()
 }
 
-func (t *telemetry) endWait(ctx context.Context, queued bool, mode metric.MeasurementOption) {
+func (t *telemetry) endWait(queued bool, name string, shared bool) {
 	if queued {
-		t.waiters.Add(ctx, -1, mode)
+		t.count(t.waiters, name, shared, -1)
 	}
 }
 
@@ -341,7 +364,7 @@ func (t *telemetry) end(ctx context.Context, e ending) {
 	if !ok {
 		return
 	}
-	t.leases.Add(ctx, -1, t.attrs(e.name, e.shared))
+	t.count(t.leases, e.name, e.shared, -1)
 	t.leaseDuration.Record(ctx, e.age.Seconds(), t.attrs(e.name, e.shared, EndKey.String(e.what)))
 	h.span.SetAttributes(EndKey.String(e.what))
 	if e.what == "lost" {
@@ -362,12 +385,16 @@ func (t *telemetry) end(ctx context.Context, e ending) {
 
 // attrs are the attributes of a measurement.
 func (t *telemetry) attrs(name string, shared bool, more ...attribute.KeyValue) metric.MeasurementOption {
+	return metric.WithAttributeSet(t.attrSet(name, shared, more...))
+}
+
+func (t *telemetry) attrSet(name string, shared bool, more ...attribute.KeyValue) attribute.Set {
 	all := make([]attribute.KeyValue, 0, len(t.server)+len(more)+2)
 	all = append(append(append(all, t.server...), more...), ModeKey.String(mode(shared)))
 	if t.named {
 		all = append(all, NameKey.String(name))
 	}
-	return metric.WithAttributeSet(attribute.NewSet(all...))
+	return attribute.NewSet(all...)
 }
 
 func (t *telemetry) spanAttrs(name string, shared bool) []attribute.KeyValue {

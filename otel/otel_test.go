@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -286,29 +286,81 @@ func TestRenewalsBeginAtZero(t *testing.T) {
 	p.has("dlock.renewals{dlock.mode=exclusive,dlock.outcome=failed}", 1)
 }
 
-// lateReader reads what goes to the global provider, which is set once in a process.
-var (
-	lateReader = metric.NewManualReader()
-	setGlobal  sync.Once
-)
+const lateProvider = "DLOCK_TEST_LATE_PROVIDER" // makes a test process one of TestProviderComesLater's
 
-// TestCountersBeginAtZeroWhereTheProviderComesLater has hooks made before the program has
-// set the global provider.
-func TestCountersBeginAtZeroWhereTheProviderComesLater(t *testing.T) {
-	p := newProbe(t)
-	p.hooks, p.reader = dlockotel.Hooks(), lateReader
-	setGlobal.Do(func() { otel.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(lateReader))) })
-	c, _ := p.client(10 * time.Second)
-	p.unlock(p.lock(c.Mutex("x")))
-	got := p.metrics()
-	for _, series := range []string{
-		"dlock.lease.losses{dlock.cause=expired,dlock.mode=exclusive}",
-		"dlock.renewals{dlock.mode=exclusive,dlock.outcome=failed}",
-	} {
-		if n, ok := got[series]; !ok || n != 0 {
-			t.Errorf("%s is %v, there: %v", series, n, ok)
+// TestProviderComesLater has hooks be made, and leases and waits begin, before the program has
+// set the global provider, which it does once in a process. Counters begin at zero all the
+// same, what has begun is counted, and no hooks hide the oldest lease of others.
+func TestProviderComesLater(t *testing.T) {
+	if by := os.Getenv(lateProvider); by != "" {
+		testProviderComesLater(t, by == "explicit first")
+		return
+	}
+	for _, by := range []string{"explicit first", "global alone"} {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestProviderComesLater$")
+		cmd.Env = append(os.Environ(), lateProvider+"="+by)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", by, err, out)
 		}
 	}
+}
+
+// testProviderComesLater has the oldest lease be one of hooks that were given the provider by
+// hand, if explicitFirst, or else one of hooks that were made before it was set.
+func testProviderComesLater(t *testing.T, explicitFirst bool) {
+	p := newProbe(t)
+	p.reader = metric.NewManualReader()
+	provider := metric.NewMeterProvider(metric.WithReader(p.reader))
+	leases := 1.0
+	var first *dlock.Lease
+	if explicitFirst {
+		p.hooks = dlockotel.Hooks(dlockotel.WithMeterProvider(provider))
+		c, _ := p.client(10 * time.Second)
+		first, leases = p.lock(c.Mutex("first")), 2
+	}
+	begun := time.Now()
+	p.hooks = dlockotel.Hooks()
+	waits := make(chan struct{})
+	count := p.hooks.Waiting
+	p.hooks.Waiting = func(ctx context.Context, e dlock.WaitingEvent) { count(ctx, e); close(waits) }
+	c, _ := p.client(10 * time.Second)
+	lease := p.lock(c.Mutex("x"))
+	if first == nil {
+		first, begun = lease, time.Now()
+	}
+	got := make(chan *dlock.Lease)
+	go func() {
+		l, _ := c.Mutex("x").Lock(context.Background())
+		got <- l
+	}()
+	<-waits
+	otel.SetMeterProvider(provider)
+	after := dlockotel.Hooks()
+	for range 3 {
+		age := time.Since(begun)
+		metrics := p.metrics()
+		if oldest := metrics["dlock.lease.oldest{}"]; oldest < age.Seconds() {
+			t.Errorf("the oldest lease is said to be %v s old, one is %v", oldest, age)
+		}
+		for series, want := range map[string]float64{
+			"dlock.lease.active{dlock.mode=exclusive}":                     leases,
+			"dlock.acquire.waiters{dlock.mode=exclusive}":                  1,
+			"dlock.lease.losses{dlock.cause=expired,dlock.mode=exclusive}": 0,
+			"dlock.renewals{dlock.mode=exclusive,dlock.outcome=failed}":    0,
+		} {
+			if n, ok := metrics[series]; !ok || n != want {
+				t.Errorf("%s is %v, want %v; there: %v", series, n, want, ok)
+			}
+		}
+	}
+	p.unlock(lease)
+	p.unlock(<-got)
+	if first != lease {
+		p.unlock(first)
+	}
+	p.has("dlock.lease.active{dlock.mode=exclusive}", 0)
+	p.has("dlock.acquire.waiters{dlock.mode=exclusive}", 0)
+	runtime.KeepAlive(after)
 }
 
 // TestSpanOfACallWithoutContextEnds has the span of a call with a nil context end as

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -45,6 +46,7 @@ func prometheusFamilies(t *testing.T) map[string]family {
 		hooks.Lost(dlock.LostEvent{Name: "x", Lease: 1, Cause: cause, Err: dlock.ErrLost})
 	}
 	gathered, err := registry.Gather()
+	runtime.KeepAlive(hooks)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func run(ctx context.Context, url string, listener net.Listener) error {
 
 	client, err := dlock.Open(ctx, url, &dlock.Options{
 		TTL:    10 * time.Second,
-		Hooks:  dlockotel.Hooks(dlockotel.WithMeterProvider(provider)),
+		Hooks:  dlockotel.Hooks(dlockotel.WithURL(url), dlockotel.WithMeterProvider(provider)),
 		Logger: slog.Default(), // says what a person should know: a lost lock, a server that does not answer
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -126,8 +127,31 @@ func serveTerm(ctx context.Context, l Locker, f func(context.Context, *Lease) er
 // error if that says more.
 func leadError(ctx context.Context, err error) error {
 	cause := backend.Cause(ctx)
-	if err == nil || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)) {
+	if saysOnly(err, ctx.Err(), context.Cause(ctx)) {
 		return cause
 	}
 	return backend.Join(cause, err)
+}
+
+// saysOnly reports whether err is one of causes, perhaps wrapped, or joins nothing else.
+func saysOnly(err error, causes ...error) bool {
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		if parts := partsOf(e); len(parts) > 0 {
+			return !slices.ContainsFunc(parts, func(part error) bool { return !saysOnly(part, causes...) })
+		}
+	}
+	return err == nil || slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
+}
+
+// partsOf returns what err joins, of an Error only what it says beyond its kind.
+func partsOf(err error) []error {
+	switch e := err.(type) {
+	case *Error:
+		if e.Err != nil {
+			return []error{e.Err}
+		}
+	case interface{ Unwrap() []error }:
+		return e.Unwrap()
+	}
+	return nil
 }

@@ -142,6 +142,27 @@ func TestLeadReportsWhatFReturns(t *testing.T) {
 	})
 }
 
+// An error that f joins with the end of its context is not taken for that end alone.
+func TestLeadReportsWhatIsJoinedWithTheEnd(t *testing.T) {
+	_, _, a, _ := pair(t, dlock.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	err := dlock.Lead(ctx, a.Mutex("x"), func(ctx context.Context, _ *dlock.Lease) error {
+		cancel()
+		return errors.Join(ctx.Err(), errShutdown)
+	})
+	is(t, err, context.Canceled, errShutdown)
+
+	ctx, cancel = context.WithCancel(t.Context())
+	err = dlock.Lead(ctx, a.Mutex("x"), func(ctx context.Context, _ *dlock.Lease) error {
+		cancel()
+		_, err := a.Mutex("y").Lock(ctx)
+		return fmt.Errorf("step 2: %w", err)
+	})
+	if err != context.Canceled {
+		t.Errorf("f has said no more than its context: %v", err)
+	}
+}
+
 func TestLeadPausesBetweenShortTerms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, _, a, _ := pair(t, dlock.Options{})

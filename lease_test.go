@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -661,5 +662,24 @@ func TestUntil(t *testing.T) {
 		if !l.Until().IsZero() || !(*dlock.Lease)(nil).Until().IsZero() {
 			t.Error("a lease that is over ends in the future")
 		}
+	})
+}
+
+// A client with many locks ends them early: 4,000 of them 10 ms. Until says when, but for
+// what the keeper adds for an eighth more locks.
+func TestUntilOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, _ := pair(t, dlock.Options{TTL: 100 * time.Millisecond})
+		var lease *dlock.Lease
+		for i := range 4000 {
+			lease = lock(t, a.Mutex(strconv.Itoa(i)))
+		}
+		ba.Cut()
+		until := lease.Until()
+		<-lease.Done()
+		if early := time.Until(until); early > 2*time.Millisecond {
+			t.Errorf("the lease has ended %v before Until", early)
+		}
+		ba.Heal()
 	})
 }

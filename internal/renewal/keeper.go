@@ -298,8 +298,9 @@ func (k *Keeper) Restart(it *Item, least time.Duration) bool {
 func (k *Keeper) Left(it *Item) (time.Duration, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	limit := it.batch.Load().limit()
-	return time.Duration(limit - k.clock.now().at), limit != never
+	b := it.batch.Load()
+	end := min(b.endAt(k.schedule.lead), b.end)
+	return time.Duration(end - k.clock.now().at), end != never
 }
 
 // Close ends the renewals under way and forgets every hold.

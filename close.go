@@ -55,9 +55,17 @@ func (c *Client) Close(ctx context.Context) error {
 	defer cancel()
 	resting, cancel := withLimit(ctx, rest+limit)
 	defer cancel()
-	holds = slices.DeleteFunc(holds, func(h *hold) bool { return !h.endLeases(closed) })
+	var ended []*hold
+	holds = slices.DeleteFunc(holds, func(h *hold) bool {
+		if h.endLeases(closed) {
+			return false
+		}
+		ended = append(ended, h)
+		return true
+	})
 	var hook atomic.Pointer[hookPanic]
 	late := waitAtMost(told, func() error { c.releaseAll(told, holds, &hook); return nil })
+	c.awaitUnlocks(told, ended)
 	rested := c.minHolds.Close(resting)
 	last := told
 	if rest > 0 {
@@ -198,6 +206,41 @@ func (c *Client) releaseAll(ctx context.Context, holds []*hold, hook *atomic.Poi
 	})
 	for g, err := range groups {
 		tellEnd(&g.lifecycle, g.lockName(), err)
+	}
+}
+
+// awaitUnlocks waits until the calls of Unlock under way have given back their holds, and
+// notes those that have not when ctx is done. Lost holds and minimum holds are the
+// janitors'.
+func (c *Client) awaitUnlocks(ctx context.Context, ended []*hold) {
+	for _, h := range ended {
+		if resting, _ := h.minHoldState(); resting != nil || !h.overBy(ErrUnlocked) {
+			continue
+		}
+		if gone := c.goneChan(h); gone != nil && !waitClosed(ctx, gone) {
+			c.noteUnconfirmed(true, h)
+		}
+	}
+}
+
+// goneChan returns the channel that removeHold closes, nil if h is removed already.
+func (c *Client) goneChan(h *hold) <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.removed {
+		return nil
+	}
+	h.gone = make(chan struct{})
+	return h.gone
+}
+
+// waitClosed waits for ch to be closed. It reports false if ctx is done first.
+func waitClosed(ctx context.Context, ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

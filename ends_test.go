@@ -207,3 +207,55 @@ func TestMinHoldOutlivesItsClient(t *testing.T) {
 		}
 	})
 }
+
+// Close waits for an Unlock under way before it closes the backend, and names a lock whose
+// release it cannot wait for.
+func TestCloseDuringUnlock(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		takes   time.Duration
+		err     error
+		message string
+	}{
+		{"slow", 200 * time.Millisecond, nil, ""},
+		{"silent", time.Hour, dlock.ErrUnavailable, `"x"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := &slowReleases{Backend: memory.New(memory.NewServer()), takes: c.takes, asked: make(chan struct{})}
+				a, err := dlock.New(b, nil)
+				is(t, err, nil)
+				x := lock(t, a.Mutex("x"))
+				unlocked := make(chan error, 1)
+				go func() { unlocked <- x.Unlock(context.Background()) }()
+				<-b.asked
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				start := time.Now()
+				err = a.Close(ctx)
+				short(t, "Close", start, 1250*time.Millisecond)
+				if !errors.Is(err, c.err) || err != nil && !strings.Contains(err.Error(), c.message) {
+					t.Errorf("Close: %v, want %v", err, c.err)
+				}
+				if err := <-unlocked; !errors.Is(err, c.err) {
+					t.Errorf("Unlock: %v, want %v", err, c.err)
+				}
+			})
+		})
+	}
+}
+
+// slowReleases answers a release after that time, unless its context ends before.
+type slowReleases struct {
+	*memory.Backend
+	takes time.Duration
+	asked chan struct{}
+}
+
+func (b *slowReleases) Release(ctx context.Context, h *backend.Hold) error {
+	close(b.asked)
+	if !backend.Sleep(ctx, b.takes) {
+		return backend.WaitEnded(ctx, false)
+	}
+	return b.Backend.Release(ctx, h)
+}

@@ -22,6 +22,7 @@ type hold struct {
 	// Guarded by the client's mutex.
 	prev, next *hold           // in state.holds
 	removed    bool            // from state.holds
+	gone       chan struct{}   // closed when removed; nil: nobody waits for that
 	requestCtx *requestContext // of the request for this hold; nil once it is answered
 	isWaiting  bool            // the server has said that the lock is held
 

@@ -192,6 +192,9 @@ func (c *Client) removeHold(h *hold) {
 		return
 	}
 	h.removed = true
+	if h.gone != nil {
+		close(h.gone)
+	}
 	s := h.state
 	if h.prev != nil {
 		h.prev.next = h.next

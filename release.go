@@ -84,13 +84,14 @@ func (h *hold) releaseOnServer(ctx context.Context) error {
 // noteReleased frees the name of h, whose release ended with err.
 func (h *hold) noteReleased(err error) {
 	c := h.lock.client
-	c.removeHold(h)
 	if err == nil || isLoss(err) {
+		c.removeHold(h)
 		return
 	}
-	h.logUnconfirmedRelease(err)
 	c.noteUnconfirmed(true, h)
 	c.cleanUp(h)
+	c.removeHold(h) // last: Close may wait for it
+	h.logUnconfirmedRelease(err)
 }
 
 // releaseContext returns the context of a release. It is ctx, or only its values if it

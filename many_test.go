@@ -239,3 +239,39 @@ func TestShortTTLIsWarnedOf(t *testing.T) {
 		}
 	}
 }
+
+// A multi-lock of very many names is taken, lost and closed in time that is in proportion
+// to their number. If each of them went through all the others, Close would take minutes.
+func TestMultiOfVeryManyNames(t *testing.T) {
+	const n = 30_000
+	names := make([]string, n)
+	for i := range names {
+		names[i] = strconv.Itoa(i)
+	}
+	ends := map[string]struct {
+		end  func(*testing.T, *memory.Backend, *dlock.Client)
+		want error
+	}{
+		"lost":   {func(_ *testing.T, b *memory.Backend, _ *dlock.Client) { b.Cut() }, dlock.ErrLost},
+		"closed": {func(t *testing.T, _ *memory.Backend, c *dlock.Client) { is(t, c.Close(t.Context()), nil) }, dlock.ErrClosed},
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			s := memory.NewServer()
+			b := memory.New(s)
+			c := client(t, b, dlock.Options{TTL: 3 * time.Second})
+			begin := time.Now()
+			lease := lock(t, c.Multi(names))
+			end.end(t, b, c)
+			<-lease.Done()
+			is(t, lease.Err(), end.want)
+			b.Heal()
+			for s.Names() > 0 {
+				time.Sleep(time.Millisecond)
+			}
+			if took := time.Since(begin); took > 12*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}

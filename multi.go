@@ -106,12 +106,14 @@ func (m *Multi) takeAll(ctx context.Context, r request) (_ *Lease, err error) {
 		var part *Lease
 		if part, err = l.acquireOne(waitCtx, r); err == nil {
 			handle.parts = append(handle.parts, part)
-			all.add(part.of.(*entry))
-			err = all.reason().during(r.op, m.name)
+			err = all.add(part.of.(*entry)).during(r.op, m.name)
 		}
 		if err != nil {
 			return nil, err
 		}
+	}
+	if err = all.reason().during(r.op, m.name); err != nil {
+		return nil, err
 	}
 	taken = true
 	return &Lease{handle}, nil
@@ -120,9 +122,13 @@ func (m *Multi) takeAll(ctx context.Context, r request) (_ *Lease, err error) {
 // A multiLease is a lease on each lock of a Multi.
 type multiLease struct {
 	lifecycle
-	multi    *Multi
-	parts    []*entry // guarded by lifecycle.mu; it grows while the locks are acquired
-	released int      // number of parts whose release has begun; guarded by lifecycle.mu
+	multi *Multi
+
+	// Guarded by lifecycle.mu. Each part is released and notified once: the end of a
+	// multi-lock of very many names takes time in proportion to them.
+	parts    []*entry // grows while the locks are acquired
+	released int      // number of parts whose release has begun
+	notified int      // number of parts that are notified, or about to be
 
 	wantedOnce sync.Once
 	wanted     chan struct{}
@@ -144,12 +150,13 @@ func (a *multiLease) isShared() bool   { return false }
 func (a *multiLease) label() string    { return a.multi.label }
 func (a *multiLease) client() *Client  { return a.multi.client }
 
-// add makes e a part of a, which may be over by then.
-func (a *multiLease) add(e *entry) {
+// add makes e a part of a. It returns why a is over, nil if that is not known here.
+func (a *multiLease) add(e *entry) *reason {
 	a.mu.Lock()
 	a.parts = append(a.parts, e)
 	a.mu.Unlock()
 	e.group.Store(a)
+	return a.endWith(e)
 }
 
 func (a *multiLease) members() []*entry {
@@ -171,11 +178,19 @@ func (a *multiLease) reason() *reason {
 		return r
 	}
 	for _, part := range a.members() {
-		if r := part.reasonHere(); r != nil {
-			return a.setReason(&reason{r.kind, r.on(part.lockName())})
+		if r := a.endWith(part); r != nil {
+			return r
 		}
 	}
 	return nil
+}
+
+// endWith ends a if part is over. It returns why a is over, or nil.
+func (a *multiLease) endWith(part *entry) *reason {
+	if r := part.reasonHere(); r != nil {
+		return a.setReason(&reason{r.kind, r.on(part.lockName())})
+	}
+	return a.over.Load()
 }
 
 func (a *multiLease) end() bool {
@@ -190,7 +205,7 @@ func (a *multiLease) notify(othersWait bool) {
 		return
 	}
 	a.lifecycle.notify(a.multi.name, othersWait)
-	for _, part := range a.members() {
+	for _, part := range a.takeNew(&a.notified) {
 		part.reason()
 		part.lifecycle.notify(part.lockName(), othersWait)
 	}
@@ -199,12 +214,17 @@ func (a *multiLease) notify(othersWait bool) {
 // memberLost releases all the locks when one of them is lost: the lease is over as a
 // whole. A caller of Unlock does that itself.
 func (a *multiLease) memberLost() {
-	if a.reason() != unlocked {
-		a.multi.client.janitor.Go(func(ctx context.Context) {
-			_ = a.unlock(ctx)
-			a.tellEnd(ctx, a.reason().on(a.lockName()))
-		})
+	if a.reason() == unlocked {
+		return
 	}
+	parts := a.takeNew(&a.released)
+	if len(parts) == 0 {
+		return
+	}
+	a.multi.client.janitor.Go(func(ctx context.Context) {
+		_ = a.release(ctx, parts)
+		a.tellEnd(ctx, a.reason().on(a.lockName()))
+	})
 }
 
 func (h *multiHandle) bind(ctx context.Context, _ *Lease, end context.CancelCauseFunc) context.Context {
@@ -223,20 +243,27 @@ func (a *multiLease) tokenOf(name string) uint64 {
 	return 0
 }
 
-// takeUnreleased returns the leases that nobody has begun to release, and marks them
-// as taken by the caller. There can be several rounds: a lease may be added after
-// another one was lost.
-func (a *multiLease) takeUnreleased() []*entry {
+// takeNew returns the parts that nobody has taken by the same count, which is released
+// or notified. There can be several rounds: a part may be added after another was lost.
+func (a *multiLease) takeNew(taken *int) []*entry {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	parts := a.parts[a.released:]
-	a.released = len(a.parts)
+	parts := a.parts[*taken:]
+	*taken = len(a.parts)
 	return parts
 }
 
-// unlock gives the locks back, together where that can be. Another call gives back
-// those that have come since.
+// unlock gives the locks back. Another call gives back those that have come since.
 func (a *multiLease) unlock(ctx context.Context) error {
+	parts := a.takeNew(&a.released)
+	if len(parts) == 0 {
+		return nil
+	}
+	return a.release(ctx, parts)
+}
+
+// release gives back the locks of parts, together where that can be.
+func (a *multiLease) release(ctx context.Context, parts []*entry) error {
 	var mu sync.Mutex
 	var errs []error
 	note := func(part *entry, err error) {
@@ -245,10 +272,6 @@ func (a *multiLease) unlock(ctx context.Context) error {
 			defer mu.Unlock()
 			errs = append(errs, newError("unlock", part.lockName(), err))
 		}
-	}
-	parts := a.takeUnreleased()
-	if len(parts) == 0 {
-		return nil
 	}
 	ctx, cancel := parts[0].hold.releaseContext(ctx)
 	defer cancel()

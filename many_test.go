@@ -240,38 +240,33 @@ func TestShortTTLIsWarnedOf(t *testing.T) {
 	}
 }
 
-// A multi-lock of very many names is taken, lost and closed in time that is in proportion
-// to their number. If each of them went through all the others, Close would take minutes.
+// Close of a multi-lock of very many names takes time in proportion to them: ten times as
+// many take about ten times as long, and would take a hundred times if each went through
+// all the others.
 func TestMultiOfVeryManyNames(t *testing.T) {
-	const n = 30_000
-	names := make([]string, n)
-	for i := range names {
-		names[i] = strconv.Itoa(i)
+	closed := func(n int) time.Duration {
+		names := make([]string, n)
+		for i := range names {
+			names[i] = strconv.Itoa(i)
+		}
+		s := memory.NewServer()
+		c := client(t, memory.New(s), dlock.Options{})
+		lease := lock(t, c.Multi(names))
+		begin := time.Now()
+		is(t, c.Close(t.Context()), nil)
+		took := time.Since(begin)
+		is(t, lease.Err(), dlock.ErrClosed)
+		if n := s.Names(); n != 0 {
+			t.Errorf("%d locks are still held", n)
+		}
+		return took
 	}
-	ends := map[string]struct {
-		end  func(*testing.T, *memory.Backend, *dlock.Client)
-		want error
-	}{
-		"lost":   {func(_ *testing.T, b *memory.Backend, _ *dlock.Client) { b.Cut() }, dlock.ErrLost},
-		"closed": {func(t *testing.T, _ *memory.Backend, c *dlock.Client) { is(t, c.Close(t.Context()), nil) }, dlock.ErrClosed},
+	var few, many time.Duration
+	for range 3 { // the machine may be busy at one time and not at another
+		few, many = closed(3000), closed(30_000)
+		if many < 35*few {
+			return
+		}
 	}
-	for name, end := range ends {
-		t.Run(name, func(t *testing.T) {
-			s := memory.NewServer()
-			b := memory.New(s)
-			c := client(t, b, dlock.Options{TTL: 3 * time.Second})
-			begin := time.Now()
-			lease := lock(t, c.Multi(names))
-			end.end(t, b, c)
-			<-lease.Done()
-			is(t, lease.Err(), end.want)
-			b.Heal()
-			for s.Names() > 0 {
-				time.Sleep(time.Millisecond)
-			}
-			if took := time.Since(begin); took > 12*time.Second {
-				t.Errorf("it took %v", took)
-			}
-		})
-	}
+	t.Errorf("%v for 3,000 names and %v for 30,000", few, many)
 }

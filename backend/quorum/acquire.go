@@ -27,7 +27,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 			a.phase = queueing
 		}
 		if !found {
-			a.answerLimit = min(a.answerLimit, max(backend.FirstAnswer-time.Since(began), minAnswerLimit))
+			a.answerLimit = min(a.answerLimit, max(backend.FirstAnswer-time.Since(began), answerMargin))
 		}
 		bh, v, err := a.decide(ctx, found)
 		last = v

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// minAnswerLimit is the least time that a node has for an answer. A busy machine may
-	// take so long to look at one that has come.
-	minAnswerLimit = 50 * time.Millisecond
+	// answerMargin is by how much an answer may be later than the last ones suggest, at
+	// whatever distance. A busy machine may take so long to look at one that has come.
+	answerMargin = 50 * time.Millisecond
 
 	// pingPause is the least time between two pings that are in vain.
 	pingPause = 100 * time.Millisecond
@@ -78,7 +78,12 @@ func (n *node) answerLimit(ttl time.Duration) time.Duration {
 	if n.silent.Load() {
 		return most
 	}
-	return n.trip.Limit(min(minAnswerLimit, most), most)
+	return n.usualLimit(most)
+}
+
+// usualLimit is how long the node may take by its last answers, and most at the most.
+func (n *node) usualLimit(most time.Duration) time.Duration {
+	return min(n.trip.Limit(0, most)+answerMargin, most)
 }
 
 // grace is how long to wait for the node's reply if enough others have replied.
@@ -96,7 +101,7 @@ func (n *node) observe(took time.Duration, err error) {
 		return
 	}
 	n.gone.Store(false)
-	silent, limit := n.silent.Swap(false), n.trip.Limit(minAnswerLimit, time.Hour)
+	silent, limit := n.silent.Swap(false), n.usualLimit(time.Hour)
 	if took > limit {
 		if !silent {
 			return // of one outage one request tells

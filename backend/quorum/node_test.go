@@ -96,3 +96,30 @@ func TestNodeStopsBeingNear(t *testing.T) {
 		})
 	}
 }
+
+// An answer of a distant node may be as late as that of one that is near: who waits stays
+// in its queue.
+func TestLateAnswerAtADistance(t *testing.T) {
+	const distance, late = 30 * time.Millisecond, 40 * time.Millisecond
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		a := s.open(t, nil)
+		c, far := s.far(t, distance, distance, distance)
+		for range 20 {
+			ok(t, dlock.Do(t.Context(), c.Mutex("warm"), nothing))
+		}
+		front := s.front("x")
+		far[front].trip.Store(int64(distance + late))
+		l := a.lock("x")
+		waits := make(chan error)
+		go func() { waits <- dlock.Do(t.Context(), c.Mutex("x"), nothing) }()
+		time.Sleep(time.Second)
+		for i := range s {
+			if n := s[i].Waiting("x"); (n == 1) != (i == front) {
+				t.Errorf("%d wait at node %d, and the front is node %d", n, i, front)
+			}
+		}
+		a.unlock(l)
+		ok(t, <-waits)
+		s.empty(t)
+	})
+}

@@ -41,8 +41,8 @@
 // some milliseconds, at random, and ask again. A node that is several times as slow as
 // the others is no front either. All clients must name the nodes in the same order.
 //
-// A client sees that a node is away when it has taken longer than its last answers
-// suggest, 50 ms at least, and asks others; while it waits in a queue it pings the
+// A client sees that a node is away when it has taken 50 ms longer than its last answers
+// suggest, and asks others; while it waits in a queue it pings the
 // front now and then, every 2 s at the most. What a node misses, because it is away
 // or late, it learns with the next renewal. Who gives up has left all nodes that
 // answer when the call returns.

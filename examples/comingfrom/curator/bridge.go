@@ -15,12 +15,13 @@ const session = 60 * time.Second
 var errLost = errors.New("the connection of the InterProcessMutex is lost")
 
 // UnderMutex does the work while it holds the InterProcessMutex of that path. It has a
-// connection for each lock: to close it ends the wait and leaves no node behind.
+// connection for each lock: to close it ends the wait and leaves no node behind. If the lock
+// was lost it returns an error, also if the work returned nil.
 func UnderMutex(ctx context.Context, servers []string, path string, work func(context.Context) error) error {
 	ctx, lost := context.WithCancelCause(ctx)
 	defer lost(nil)
 	connected := false
-	conn, _, err := zk.Connect(servers, session, zk.WithEventCallback(func(e zk.Event) {
+	conn, _, err := zk.Connect(servers, session, zk.WithLogInfo(false), zk.WithEventCallback(func(e zk.Event) {
 		if connected && e.State == zk.StateDisconnected {
 			lost(errLost)
 		}

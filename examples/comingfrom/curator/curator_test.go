@@ -2,7 +2,10 @@ package curator
 
 import (
 	"context"
+	"errors"
 	"testing"
+
+	"github.com/go-zookeeper/zk"
 
 	_ "github.com/dlock-go/dlock/backend/zk"
 	"github.com/dlock-go/dlock/examples/comingfrom/internal/changeover"
@@ -40,5 +43,25 @@ func TestChangeOver(t *testing.T) {
 	t.Parallel()
 	if err := versions(t, server.Start(t, server.ZooKeeper{}).Addr()).Check(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Work that does not look is told at its end, of a node that was deleted too.
+func TestLossUnawares(t *testing.T) {
+	t.Parallel()
+	addr := server.Start(t, server.ZooKeeper{}).Addr()
+	admin, _, err := zk.Connect([]string{addr}, session)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(admin.Close)
+	if err := changeover.Unaware(t.Context(), versions(t, addr).Both[0], func(_ context.Context, name string) error {
+		nodes, _, err := admin.Children("/locks/" + name)
+		for _, node := range nodes {
+			err = errors.Join(err, admin.Delete("/locks/"+name+"/"+node, -1))
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -32,14 +33,24 @@ redis.call('publish', KEYS[2], '0')
 return redis.call('del', KEYS[1])`)
 )
 
+var errLost = errors.New("the RLock is lost")
+
 // UnderRLock does the work while it holds the RLock of that name. One process at a time
-// should wait in it, because it polls.
+// should wait in it, because it polls. If the RLock was lost it returns an error, also if
+// the work returned nil.
 func UnderRLock(ctx context.Context, rdb *redis.Client, name string, work func(context.Context) error) error {
 	owner := rand.Text() + ":1"
 	run := func(ctx context.Context, s *redis.Script) (bool, error) {
 		return s.Run(ctx, rdb, []string{name, channel(name)}, owner, lease.Milliseconds()).Bool()
 	}
-	defer run(context.WithoutCancel(ctx), free)
+	unlocked := sync.OnceValue(func() error {
+		held, err := run(context.WithoutCancel(ctx), free)
+		if !held {
+			return errors.Join(errLost, err)
+		}
+		return nil
+	})
+	defer unlocked() // also if work panics, or the answer to take is lost
 	for {
 		taken, err := run(ctx, take)
 		if err != nil {
@@ -57,11 +68,11 @@ func UnderRLock(ctx context.Context, rdb *redis.Client, name string, work func(c
 	go func() {
 		for sleep(ctx, lease/3) == nil {
 			if held, err := run(ctx, renew); !held {
-				lost(errors.Join(errors.New("the RLock is lost"), err))
+				lost(errors.Join(errLost, err))
 			}
 		}
 	}()
-	return work(ctx)
+	return errors.Join(work(ctx), unlocked())
 }
 
 func channel(name string) string {

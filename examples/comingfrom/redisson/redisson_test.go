@@ -38,6 +38,15 @@ func TestChangeOver(t *testing.T) {
 	}
 }
 
+// Work that does not look is told at its end.
+func TestLossUnawares(t *testing.T) {
+	t.Parallel()
+	v := versions(t, server.Start(t, server.Redis{}).Addr())
+	if err := changeover.Unaware(t.Context(), v.Both[0], v.TakeOld); err != nil {
+		t.Error(err)
+	}
+}
+
 // A name with a hash tag has its channel in the same slot, as Redisson has it.
 func TestChannel(t *testing.T) {
 	for name, want := range map[string]string{

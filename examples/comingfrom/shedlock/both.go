@@ -9,8 +9,7 @@ import (
 
 // Both runs the job beside Java programs that take the row of that name.
 func Both(ctx context.Context, client *dlock.Client, db *pgxpool.Pool, job Job, host string, work func(context.Context) error) error {
-	mutex := client.Mutex(job.Name, dlock.WithMinHold(job.AtLeast), dlock.WithMaxHold(job.AtMost))
-	return dlock.TryDo(ctx, mutex, func(ctx context.Context, _ *dlock.Lease) error {
+	return dlock.TryDo(ctx, job.mutex(client), func(ctx context.Context, _ *dlock.Lease) error {
 		return UnderRow(ctx, db, job, host, work)
 	})
 }

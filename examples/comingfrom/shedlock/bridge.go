@@ -21,11 +21,13 @@ WHERE shedlock.lock_until <= timezone('utc', clock_timestamp())`
 
 	free = `
 UPDATE shedlock SET lock_until = greatest(locked_at + $2, timezone('utc', clock_timestamp()))
-WHERE name = $1 AND locked_by = $3`
+WHERE name = $1 AND locked_by = $3 AND lock_until > timezone('utc', clock_timestamp())`
 )
 
+var errLate = errors.New("the row was anybody's before the job ended")
+
 // UnderRow runs the job while it has the row of that name. It is dlock.ErrHeld if
-// somebody else has it.
+// somebody else has it, and another error if the job took longer than AtMost.
 func UnderRow(ctx context.Context, db *pgxpool.Pool, job Job, host string, work func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, job.AtMost) // the row is anybody's then
 	defer cancel()
@@ -38,6 +40,9 @@ func UnderRow(ctx context.Context, db *pgxpool.Pool, job Job, host string, work 
 		return dlock.ErrHeld
 	}
 	err = work(ctx)
-	_, freeErr := db.Exec(context.WithoutCancel(ctx), free, job.Name, job.AtLeast, owner)
+	freed, freeErr := db.Exec(context.WithoutCancel(ctx), free, job.Name, job.AtLeast, owner)
+	if freeErr == nil && freed.RowsAffected() == 0 {
+		freeErr = errLate
+	}
 	return errors.Join(err, freeErr)
 }

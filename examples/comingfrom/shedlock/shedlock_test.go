@@ -108,6 +108,36 @@ func TestAtMost(t *testing.T) {
 	}
 }
 
+// Work that does not look is told at its end, also if nobody else has taken the row.
+func TestLossUnawares(t *testing.T) {
+	t.Parallel()
+	url := start(t)
+	v, admin := versions(t, url), connect(t, url)
+	if err := changeover.Unaware(t.Context(), v.Both[0], func(ctx context.Context, name string) error {
+		_, err := admin.Exec(ctx, `UPDATE shedlock SET lock_until = locked_at WHERE name = $1`, name)
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A job without a least time may run again at once.
+func TestNoAtLeast(t *testing.T) {
+	t.Parallel()
+	url := start(t)
+	client, db := changeover.Open(t, url), connect(t, url)
+	for range 2 {
+		ran := false
+		err := Both(t.Context(), client, db, Job{Name: "short", AtMost: time.Hour}, "host", func(context.Context) error {
+			ran = true
+			return nil
+		})
+		if err != nil || !ran {
+			t.Errorf("ran: %t, %v", ran, err)
+		}
+	}
+}
+
 // A run that goes on after its time does not free the row of the next one on its host.
 func TestLateRunFreesNobody(t *testing.T) {
 	t.Parallel()
@@ -134,7 +164,7 @@ func TestLateRunFreesNobody(t *testing.T) {
 			return err
 		}
 	})
-	if err != nil {
+	if !errors.Is(err, errLate) {
 		t.Fatal(err)
 	}
 	if err := UnderRow(t.Context(), db, long, "another", nothing); !errors.Is(err, dlock.ErrHeld) {

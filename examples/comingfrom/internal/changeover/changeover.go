@@ -223,4 +223,22 @@ func (v Versions) loses(ctx context.Context, name string, take func(context.Cont
 	return nil
 }
 
+// Unaware takes the old lock away from a program whose work does not look, and returns nil:
+// the program must not.
+func Unaware(ctx context.Context, p Program, takeOld func(ctx context.Context, name string) error) error {
+	const name = "lost unawares"
+	var taken error
+	err := p(ctx, name, func(context.Context) error {
+		taken = takeOld(ctx, name)
+		return nil
+	})
+	if taken != nil {
+		return fmt.Errorf("not taken: %w", taken)
+	}
+	if err == nil {
+		return errors.New("the old lock was lost while the work ran, and the program returns nil")
+	}
+	return nil
+}
+
 var errTold = errors.New("the work was told")

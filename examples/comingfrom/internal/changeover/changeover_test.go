@@ -87,3 +87,13 @@ func TestCheckFindsSilence(t *testing.T) {
 		t.Error("losses finds nothing")
 	}
 }
+
+func TestUnaware(t *testing.T) {
+	v := versions(t)
+	if err := Unaware(t.Context(), v.Both[0], v.TakeOld); err != nil {
+		t.Error(err)
+	}
+	if err := Unaware(t.Context(), v.After[0], func(context.Context, string) error { return nil }); err == nil {
+		t.Error("a program that returns nil is not found out")
+	}
+}

@@ -3,7 +3,10 @@ import java.sql.ResultSet;
 import java.sql.Statement;
 import java.time.Duration;
 import java.time.Instant;
+import java.util.List;
 import java.util.TimeZone;
+import java.util.concurrent.Callable;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import javax.sql.DataSource;
@@ -12,6 +15,7 @@ import net.javacrumbs.shedlock.core.LockProvider;
 import net.javacrumbs.shedlock.core.SimpleLock;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.locks.InterProcessMultiLock;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.redisson.api.RFencedLock;
@@ -74,15 +78,42 @@ public class Claims {
 			kin.unlock();
 		}
 
+		plain.lock();
+		check(!one.getFairLock("shared").tryLock(), "a fair lock is not had while the plain one of its name is held");
+		check(one.getReadWriteLock("shared").writeLock().tryLock(), "a read-write lock takes no notice of the plain one of its name");
+		plain.forceUnlock();
+		await(() -> {
+			plain.lock();
+			return !isTold(one.getFairLock("shared"), plain);
+		}, "who waits for the fair lock is not told of a release of the plain one");
+
+		one.getLock("second").lock();
+		Waiter multi = new Waiter(() -> other.getMultiLock(other.getLock("first"), other.getLock("second")).tryLock(2, TimeUnit.SECONDS));
+		await(() -> one.getLock("first").isLocked(), "a multi-lock keeps the first lock while it waits for the next");
+		check(!multi.got(), "a multi-lock waits for the next lock");
+		one.getLock("second").unlock();
+
 		RReadWriteLock both = one.getReadWriteLock("both");
 		both.readLock().lock();
 		check(!both.writeLock().tryLock(300, TimeUnit.MILLISECONDS), "a reader that wants to write waits for itself");
 		both.readLock().unlock();
-		both.writeLock().lock();
-		check(both.readLock().tryLock(), "a writer may read");
-		both.readLock().unlock();
-		both.writeLock().unlock();
+		await(() -> {
+			both.writeLock().lock();
+			check(both.readLock().tryLock(), "a writer may read");
+			boolean told = isTold(other.getReadWriteLock("both").readLock(), both.writeLock());
+			check(other.getReadWriteLock("both").readLock().tryLock(), "a reader that asks gets in when the writer reads on");
+			one.getKeys().delete("both");
+			return !told;
+		}, "a reader that waits is not told that the writer reads on");
 		fails(() -> lock.newCondition(), UnsupportedOperationException.class, "there are no conditions");
+	}
+
+	/** Whether who waits for a lock gets it within 1.5 s of a release. */
+	static boolean isTold(RLock wanted, RLock held) throws Throwable {
+		Waiter waiter = new Waiter(() -> wanted.tryLock(2, TimeUnit.SECONDS) && wanted.forceUnlock());
+		Thread.sleep(500);
+		held.unlock();
+		return waiter.got();
 	}
 
 	static void curator(CuratorFramework one, CuratorFramework other) throws Throwable {
@@ -102,6 +133,16 @@ public class Claims {
 		check(rival.acquire(60, TimeUnit.SECONDS), "the other client gets a lock whose node was deleted");
 		check(mutex.isAcquiredInThisProcess(), "its first holder is not told");
 		rival.release();
+
+		InterProcessMutex second = new InterProcessMutex(one, "/locks/second");
+		second.acquire();
+		InterProcessMultiLock multi = new InterProcessMultiLock(other, List.of("/locks/first", "/locks/second"));
+		Waiter waiter = new Waiter(() -> multi.acquire(60, TimeUnit.SECONDS));
+		InterProcessMutex first = new InterProcessMutex(one, "/locks/first");
+		await(() -> first.getParticipantNodes().size() == 1, "a multi-lock keeps the first lock while it waits for the next");
+		check(!first.acquire(300, TimeUnit.MILLISECONDS), "and nobody else gets that one");
+		second.release();
+		check(waiter.got(), "a multi-lock gets the next lock when it is free");
 
 		InterProcessReadWriteLock both = new InterProcessReadWriteLock(one, "/locks/both");
 		both.readLock().acquire();
@@ -136,6 +177,20 @@ public class Claims {
 
 	static LockConfiguration config(String name, long atMost, long atLeast) {
 		return new LockConfiguration(Instant.now(), name, Duration.ofMillis(atMost), Duration.ofMillis(atLeast));
+	}
+
+	/** One that asks for a lock in a thread of its own. */
+	static class Waiter {
+		private final FutureTask<Boolean> task;
+
+		Waiter(Callable<Boolean> ask) {
+			task = new FutureTask<>(ask);
+			new Thread(task).start();
+		}
+
+		boolean got() throws Exception {
+			return task.get();
+		}
 	}
 
 	interface Condition {

@@ -20,8 +20,9 @@ type Locker interface {
 	// Lock waits until the lock is held or ctx is done. ctx bounds the wait
 	// only: it has no say once Lock has returned. A call that fails may return up
 	// to 100 ms after ctx is done, on a quorum 300 ms: it first gives back what it may
-	// have got, so that the next caller is not refused. A server that has never answered
-	// is not waited for longer than 3 s, whatever ctx allows: ErrUnavailable.
+	// have got, so that the next caller is not refused. A call that has had no answer for
+	// 3 s is ErrUnavailable, whatever ctx allows; one that the server has queued waits
+	// through an outage.
 	//
 	// If ctx came from Lease.Context of a live lease on this lock, Lock
 	// enters it again. The lock is free when every lease on it is unlocked.

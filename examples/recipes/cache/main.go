@@ -83,6 +83,11 @@ func (c *cache) read(ctx context.Context, use func(ctx context.Context, folder s
 		if err != nil || built {
 			return err
 		}
+		select {
+		case <-time.After(20 * time.Millisecond): // for the other process to lock the content
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
 

@@ -97,6 +97,31 @@ func TestOthersReadWhileTheBuilderPublishes(t *testing.T) {
 	}
 }
 
+// A builder that is stopped before it has locked the content costs those who wait for the
+// first build no more than a look now and then.
+func TestWaitingForTheFirstBuildIsIdle(t *testing.T) {
+	url, folder := "file://"+t.TempDir(), t.TempDir()
+	var builds, looks atomic.Int32
+	other := process(t, url, folder, &builds)
+	lease, err := other.rebuilding.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Unlock(t.Context())
+	locks := try.Open(t, url, &dlock.Options{Hooks: dlock.Hooks{
+		Acquired: func(context.Context, dlock.AcquiredEvent) { looks.Add(1) },
+	}})
+	const wait = 500 * time.Millisecond
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	if err := newCache(locks, "prices", folder, time.Hour).read(ctx, fits); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want the end of the context", err)
+	}
+	if n := looks.Load(); n == 0 || n > int32(wait/time.Millisecond) {
+		t.Errorf("%d looks in %v", n, wait)
+	}
+}
+
 // What a builder leaves that fails half way is not read.
 func TestHalfABuildIsNoCache(t *testing.T) {
 	url, folder := "file://"+t.TempDir(), t.TempDir()

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log"
@@ -24,7 +25,11 @@ func main() {
 		log.Fatal(err)
 	}
 	defer locks.Close(context.WithoutCancel(ctx))
-	server := &http.Server{Addr: ":8080", Handler: newHandler(locks, ship)}
+	server := &http.Server{
+		Addr:              cmp.Or(os.Getenv("LISTEN"), ":8080"),
+		Handler:           newHandler(locks, ship),
+		ReadHeaderTimeout: 5 * time.Second,
+	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.ListenAndServe() }()
 	select {
@@ -60,6 +65,9 @@ func newHandler(locks *dlock.Client, ship func(ctx context.Context, order string
 		err := dlock.Do(r.Context(), lock, func(ctx context.Context, lease *dlock.Lease) error {
 			return ship(ctx, order, lease.Token())
 		})
+		if err != nil {
+			log.Printf("order %s: %v", order, err)
+		}
 		reply(w, err) // not before Do has returned: it knows whether the lock lasted
 	})
 	return mux
@@ -71,19 +79,16 @@ func reply(w http.ResponseWriter, err error) {
 	case err == nil:
 		w.WriteHeader(http.StatusNoContent)
 	case errors.Is(err, dlock.ErrLost):
-		log.Print(err)
 		http.Error(w, "interrupted: look at the order before you ask again", http.StatusInternalServerError)
 	case errors.Is(err, dlock.ErrHeld):
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "somebody else works on this order", http.StatusConflict)
 	case errors.Is(err, dlock.ErrUnavailable):
-		log.Print(err)
 		w.Header().Set("Retry-After", "5")
 		http.Error(w, "nothing was done: try again later", http.StatusServiceUnavailable)
 	case errors.Is(err, dlock.ErrInvalidName):
 		http.Error(w, "no such order", http.StatusBadRequest)
 	default:
-		log.Print(err)
 		http.Error(w, "the order was not shipped", http.StatusInternalServerError)
 	}
 }

@@ -68,7 +68,8 @@ func run(ctx context.Context, locks *dlock.Client, listener net.Listener, work f
 		return work(ctx, lease.Token())
 	})
 	if ctx.Err() != nil {
-		return nil // it was asked to stop
+		slog.Info("stopped", "why", err) // with the error of work, if it has failed
+		return nil
 	}
 	return err
 }

@@ -103,15 +103,18 @@ func (e *Elector) serve(ctx context.Context, lease *dlock.Lease) error {
 	return nil
 }
 
-// A candidate is the lock of an Elector. It notes why it cannot be had. An attempt that
-// has not failed when the server should have answered waits for another leader.
+// A candidate is the lock of an Elector. It notes why the lock cannot be had.
 type candidate struct {
 	dlock.Locker
 	elector *Elector
 }
 
+// Lock is that of the lock. An attempt that goes on for longer than an unanswered one could
+// has reached the server and waits for another leader: why the attempt before it failed is
+// forgotten then.
 func (c candidate) Lock(ctx context.Context) (*dlock.Lease, error) {
-	waiting := time.AfterFunc(backend.FirstAnswer+time.Second, func() { c.elector.failed.Store(nil) })
+	before := c.elector.failed.Load()
+	waiting := time.AfterFunc(backend.FirstAnswer+time.Second, func() { c.elector.failed.CompareAndSwap(before, nil) })
 	lease, err := c.Locker.Lock(ctx)
 	waiting.Stop()
 	if err != nil {

@@ -83,7 +83,7 @@ type run struct {
 
 // Unlock implements gocron.Lock. ctx may be done, as it is after a shutdown.
 func (r *run) Unlock(ctx context.Context) error {
-	if r.unlocked.Swap(true) {
+	if r.unlocked.Swap(true) { // the name may belong to a later run by now
 		return r.lease.Unlock(ctx)
 	}
 	return r.locks.Unlock(ctx, r.lease.Name())

@@ -1,3 +1,4 @@
 // Package integration tests the adapters of contrib with the libraries that they are for,
-// on Redis and on files. It is a module of its own because of what that takes.
+// on Redis and on files. It is a module of its own, so that the adapters need neither the
+// backends nor the certificate authority of the tests.
 package integration

@@ -116,7 +116,7 @@ func TestGocronRunsOnceWhereClocksDiffer(t *testing.T) {
 		defer mu.Unlock()
 		slices.SortFunc(grants, func(a, b grant) int { return a.granted.Compare(b.granted) })
 		for i, g := range grants[1:] {
-			if apart := g.granted.Sub(grants[i].asked); apart < minHold-time.Millisecond {
+			if apart := g.granted.Sub(grants[i].asked); apart < minHold-time.Millisecond { // the server counts in ms
 				t.Errorf("a run began %v after the one before it", apart)
 			}
 		}

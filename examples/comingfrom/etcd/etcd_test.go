@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.uber.org/zap"
@@ -67,8 +68,8 @@ func revoke(ctx context.Context, c *clientv3.Client, name string) error {
 	return err
 }
 
-// Two mutexes of one session have the lock together.
-func TestTwoMutexesOfOneSession(t *testing.T) {
+// Two mutexes of one session have the lock together, and two elections lead together.
+func TestTwoOfOneSession(t *testing.T) {
 	t.Parallel()
 	session, err := concurrency.NewSession(connect(t, server.Start(t, server.Etcd{}).Addr()))
 	if err != nil {
@@ -78,6 +79,88 @@ func TestTwoMutexesOfOneSession(t *testing.T) {
 		if err := concurrency.NewMutex(session, "/locks/one").TryLock(t.Context()); err != nil {
 			t.Error(err)
 		}
+		if err := concurrency.NewElection(session, "/leaders/one").Campaign(t.Context(), "a leader"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Who has lost the session is told by the next Lock, at the end of a wait for one, and not
+// by Unlock.
+func TestLostSession(t *testing.T) {
+	t.Parallel()
+	c := connect(t, server.Start(t, server.Etcd{}).Addr())
+	var sessions [2]*concurrency.Session
+	for i := range sessions {
+		var err error
+		if sessions[i], err = concurrency.NewSession(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held, waited := concurrency.NewMutex(sessions[0], "/locks/lost"), concurrency.NewMutex(sessions[1], "/locks/lost")
+	if err := held.Lock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- waited.Lock(t.Context()) }()
+	revokeFromLast(t, c, "/locks/lost/", 2)
+	if err := <-ended; !errors.Is(err, concurrency.ErrSessionExpired) {
+		t.Error(err)
+	}
+	if err := held.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := held.Lock(t.Context()); !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		t.Error(err)
+	}
+}
+
+// A client of this library has another session instead: a call that waits goes on, and only
+// the holder is told.
+func TestLostSessionOfAClient(t *testing.T) {
+	t.Parallel()
+	c := connect(t, server.Start(t, server.Etcd{}).Addr())
+	holder, waiter := open(t, c), open(t, c)
+	lease, err := holder.Mutex("lost").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- After(t.Context(), waiter, "lost", func(context.Context) error { return nil }) }()
+	revokeFromLast(t, c, "dlock/l/", 2)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if err := lease.Unlock(t.Context()); !errors.Is(err, dlock.ErrLost) {
+		t.Error(err)
+	}
+	if err := After(t.Context(), holder, "lost", func(context.Context) error { return nil }); err != nil {
+		t.Error(err)
+	}
+}
+
+// revokeFromLast waits until n sessions have keys that begin with prefix, and ends each, the
+// first in the queue last.
+func revokeFromLast(t *testing.T, c *clientv3.Client, prefix string, n int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	fromLast := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend)}
+	for {
+		queue, err := c.Get(ctx, prefix, fromLast...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(queue.Kvs) < n {
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		for _, place := range queue.Kvs {
+			if _, err := c.Revoke(ctx, clientv3.LeaseID(place.Lease)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return
 	}
 }
 

@@ -107,3 +107,64 @@ func TestPanicEndsTheHold(t *testing.T) {
 	}
 	t.Error("the hold goes on for a minute after the panic")
 }
+
+// A wait with LimitRetry ends as a call without waiting does.
+func TestLimitedWait(t *testing.T) {
+	t.Parallel()
+	locker := redislock.New(connect(t, server.Start(t, server.Redis{}).Addr()))
+	if _, err := locker.Obtain(t.Context(), "held", time.Hour, nil); err != nil {
+		t.Fatal(err)
+	}
+	three := redislock.LimitRetry(redislock.LinearBackoff(time.Millisecond), 3)
+	if _, err := locker.Obtain(t.Context(), "held", time.Hour, &redislock.Options{RetryStrategy: three}); !errors.Is(err, redislock.ErrNotObtained) {
+		t.Error(err)
+	}
+}
+
+// Whoever has the token of a lock obtains it again, and the first Release frees it.
+func TestSameToken(t *testing.T) {
+	t.Parallel()
+	locker := redislock.New(connect(t, server.Start(t, server.Redis{}).Addr()))
+	mine := &redislock.Options{Token: "mine"}
+	first, err := locker.Obtain(t.Context(), "again", time.Hour, mine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := locker.Obtain(t.Context(), "again", time.Hour, mine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := first.Release(t.Context()); !errors.Is(err, redislock.ErrLockNotHeld) {
+		t.Error(err)
+	}
+}
+
+// A job runs once in some time by a lock that is left to expire: in each version, and not
+// again when the next is deployed.
+func TestLeftToExpire(t *testing.T) {
+	t.Parallel()
+	addr := server.Start(t, server.Redis{}).Addr()
+	locker, client := redislock.New(connect(t, addr)), changeover.Open(t, "redis://"+addr)
+	before := func() error {
+		_, err := locker.Obtain(t.Context(), "job", time.Hour, nil)
+		return err
+	}
+	after := func(work func() error) error {
+		mutex := client.Mutex("job", dlock.WithMinHold(time.Hour))
+		return dlock.TryDo(t.Context(), mutex, func(context.Context, *dlock.Lease) error { return work() })
+	}
+	nothing := func() error { return nil }
+	both := func() error { return after(before) }
+
+	if err := both(); err != nil {
+		t.Error(err)
+	}
+	for name, err := range map[string]error{"before": before(), "both": both(), "after": after(nothing)} {
+		if !errors.Is(err, redislock.ErrNotObtained) && !errors.Is(err, dlock.ErrHeld) {
+			t.Errorf("%s runs once more: %v", name, err)
+		}
+	}
+}

@@ -70,8 +70,8 @@ func TestTries(t *testing.T) {
 	t.Logf("gave up after %v", time.Since(start))
 }
 
-// A lock that has expired and was not extended is gone, and its holder learns of it at
-// Unlock.
+// A lock that has expired and was not extended is gone, and its holder learns of it at the
+// next Extend, which calls it taken, or at Unlock.
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	rs, c := connect(t, server.Start(t, server.Redis{}).Addr())
@@ -82,8 +82,18 @@ func TestExpiry(t *testing.T) {
 	for c.Exists(t.Context(), "short").Val() != 0 {
 		time.Sleep(10 * time.Millisecond)
 	}
+	var taken *redsync.ErrTaken
+	if ok, err := mutex.Extend(); ok || !errors.As(err, &taken) {
+		t.Error(ok, err)
+	}
 	if ok, err := mutex.Unlock(); ok || !errors.Is(err, redsync.ErrLockAlreadyExpired) {
 		t.Error(ok, err)
+	}
+	if err := rs.NewMutex("short").Lock(); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := mutex.Unlock(); ok || !errors.As(err, &taken) {
+		t.Errorf("while another has it: %t %v", ok, err)
 	}
 }
 

@@ -3,6 +3,7 @@ package rueidislock
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -124,5 +125,40 @@ func TestCauseOfALoss(t *testing.T) {
 	<-held.Done()
 	if cause := context.Cause(held); cause != context.Canceled {
 		t.Error(cause)
+	}
+}
+
+// With FallbackSETPX a lock begins by the server's clock, and is extended by the client's.
+func TestClockOfADeadline(t *testing.T) {
+	t.Parallel()
+	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption:   rueidis.ClientOption{InitAddress: []string{server.Start(t, server.Redis{}).Addr()}},
+		KeyMajority:    1,
+		NoLoopTracking: true,
+		TryNextAfter:   patience,
+		ExtendInterval: 10 * time.Millisecond,
+		FallbackSETPX:  true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(locker.Close)
+	_, release, err := locker.WithContext(t.Context(), "clock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		c := locker.Client()
+		stats, err := c.Do(ctx, c.B().Info().Section("commandstats").Build()).ToString()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(stats, "cmdstat_pexpireat:") {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }

@@ -22,7 +22,8 @@ type Locker interface {
 	// to 100 ms after ctx is done, on a quorum 300 ms: it first gives back what it may
 	// have got, so that the next caller is not refused. A call that has had no answer for
 	// 3 s is ErrUnavailable, whatever ctx allows; one that the server has queued waits
-	// through an outage.
+	// through an outage. A lock that the server takes away before Lock has returned is
+	// ErrLost.
 	//
 	// If ctx came from Lease.Context of a live lease on this lock, Lock
 	// enters it again. The lock is free when every lease on it is unlocked.

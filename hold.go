@@ -50,7 +50,7 @@ var (
 )
 
 // start makes h live with its first lease. It fails if the server's answer came too
-// late, or if the client has been closed meanwhile.
+// late, or if meanwhile the lock has been lost or the client closed.
 func (h *hold) start() (*Lease, error) {
 	c := h.lock.client
 	if h.item.Hold.TTL < practicalTTL {

@@ -164,6 +164,21 @@ func revokeFromLast(t *testing.T, c *clientv3.Client, prefix string, n int) {
 	}
 }
 
+// NewSession waits where nobody answers, by default for ever.
+func TestServerAway(t *testing.T) {
+	t.Parallel()
+	etcd := server.Start(t, server.Etcd{})
+	c := connect(t, etcd.Addr())
+	if err := etcd.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if _, err := concurrency.NewSession(c, concurrency.WithContext(ctx)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}
+
 // A write with a token is refused if a greater one was there before, and only then.
 func TestWrite(t *testing.T) {
 	t.Parallel()

@@ -162,3 +162,18 @@ func TestClockOfADeadline(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 }
+
+// WithContext waits where nobody answers, and does not say why.
+func TestServerAway(t *testing.T) {
+	t.Parallel()
+	redis := server.Start(t, server.Redis{})
+	locker := connect(t, redis.Addr())
+	if err := redis.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if _, _, err := locker.WithContext(ctx, "away"); err != context.DeadlineExceeded {
+		t.Error(err)
+	}
+}

@@ -8,14 +8,14 @@ import (
 
 // Lost implements backend.Observer: the server says that the hold is over.
 func (h *hold) Lost(cause error) {
-	if h.Over(cause) {
+	if h.End(cause) {
 		h.lock.client.reportLost(h)
 	}
 }
 
-// Over implements renewal.Owner. It ends all leases with ErrLost, or the minimum hold
+// End implements renewal.Owner. It ends all leases with ErrLost, or the minimum hold
 // that goes on after them. A loss before the hold has started is seen by start.
-func (h *hold) Over(cause error) bool {
+func (h *hold) End(cause error) bool {
 	loss := &reason{ErrLost, without(ErrLost, cause)}
 	return (h.endLeases(loss) || h.endMinHold(loss)) && h.wasStarted()
 }

@@ -13,16 +13,16 @@ import (
 var ErrBehind = errors.New("renewals are late: there are more locks than can be renewed")
 
 const (
-	// The slack is the part of a lease that is left when it is renewed. Below slowSlack
-	// new locks are slowed down, below stopSlack they wait.
-	slowSlack, stopSlack = 1.0 / 2, 1.0 / 3
+	// If less than slowBelow of a lease is left when it is renewed, new locks are slowed
+	// down. If less than stopBelow is left, they wait.
+	slowBelow, stopBelow = 1.0 / 2, 1.0 / 3
 
 	// admitTimeout is how long a new lock waits before it is refused.
 	admitTimeout = time.Second
 
-	// pauseAfterOverload is for how long new locks wait after each sign of overload. For as long
-	// as a lease they are slowed down, because what was added in the last period is
-	// only then renewed for the first time.
+	// pauseAfterOverload is for how long new locks wait after each sign of overload. They
+	// are slowed down for as long as a lease, because what was added in the last period
+	// is only then renewed for the first time.
 	pauseAfterOverload = 100 * time.Millisecond
 
 	// growthPart is the part of the holds there are that may be added in a period while
@@ -30,24 +30,24 @@ const (
 	growthPart = 1.0 / 64
 )
 
-// A pressure says whether renewals are late, so that new locks have to wait. The zero
+// An overload says whether renewals are late, so that new locks have to wait. The zero
 // value is none.
-type pressure struct {
-	late atomic.Int64 // until when no new lock is admitted
-	full atomic.Int64 // until when new locks are admitted at a limited rate
-	next moment       // when the next one may be admitted at that rate; guarded by the keeper's mutex
+type overload struct {
+	stopUntil atomic.Int64 // a moment: no new lock is admitted until then
+	slowUntil atomic.Int64 // a moment: new locks are admitted at a limited rate until then
+	nextSlot  moment       // when the next one may be admitted at that rate; guarded by the keeper's mutex
 }
 
 // Admit waits as long as renewals are late, and returns nil at once as long as they
 // are not. It fails with ErrBehind if that takes long, or when ctx ends.
 func (k *Keeper) Admit(ctx context.Context) error {
-	if k.pressure.late.Load() == 0 && k.pressure.full.Load() == 0 {
+	if k.overload.stopUntil.Load() == 0 && k.overload.slowUntil.Load() == 0 {
 		return nil
 	}
 	give := k.clock.now().at + moment(admitTimeout)
 	for !k.isSmall() {
 		now := k.clock.now().at
-		at := moment(k.pressure.late.Load())
+		at := moment(k.overload.stopUntil.Load())
 		if at <= now {
 			at = k.reserveSlot(now, give)
 			if at <= now {
@@ -87,15 +87,15 @@ func (k *Keeper) sleepUntil(ctx context.Context, at, give moment) error {
 // reserveSlot returns when one more lock may be added, and reserves that time unless
 // it is after give.
 func (k *Keeper) reserveSlot(now, give moment) moment {
-	if moment(k.pressure.full.Load()) <= now {
+	if moment(k.overload.slowUntil.Load()) <= now {
 		return now
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	step := k.slotInterval()
-	at := max(k.pressure.next, now-burst*step)
+	at := max(k.overload.nextSlot, now-burst*step)
 	if at <= give {
-		k.pressure.next = at + step
+		k.overload.nextSlot = at + step
 	}
 	return at
 }
@@ -111,22 +111,23 @@ func (k *Keeper) slotInterval() moment {
 
 // returnSlot allows one more new lock because one has gone.
 func (k *Keeper) returnSlot() {
-	if k.pressure.full.Load() != 0 {
-		k.pressure.next -= k.slotInterval()
+	if k.overload.slowUntil.Load() != 0 {
+		k.overload.nextSlot -= k.slotInterval()
 	}
 }
 
-// notePressure notes how much was left of the leases of b when they were renewed. With
-// few holds a late renewal has another reason than their number, and is ignored.
-func (k *Keeper) notePressure(b *batch, slack float64, at moment) {
+// noteOverload stops or slows down new locks if too small a part of the leases of b was
+// left when they were renewed. With few holds a late renewal has another reason than
+// their number, and is ignored.
+func (k *Keeper) noteOverload(b *batch, left float64, at moment) {
 	if k.count < smallClient {
 		return
 	}
-	if slack < stopSlack {
-		k.pressure.late.Store(int64(at + moment(min(pauseAfterOverload, b.period()/2))))
+	if left < stopBelow {
+		k.overload.stopUntil.Store(int64(at + moment(min(pauseAfterOverload, b.period()/2))))
 	}
-	if slack < slowSlack {
-		k.pressure.full.Store(int64(at + moment(b.lease)))
+	if left < slowBelow {
+		k.overload.slowUntil.Store(int64(at + moment(b.lease)))
 	}
 }
 
@@ -134,7 +135,7 @@ func (k *Keeper) notePressure(b *batch, slack float64, at moment) {
 // urgent than renewals calls it first.
 func (k *Keeper) AwaitCalm(ctx context.Context) {
 	for {
-		wait := moment(k.pressure.late.Load()) - k.clock.now().at
+		wait := moment(k.overload.stopUntil.Load()) - k.clock.now().at
 		if wait <= 0 || !backend.Sleep(ctx, time.Duration(wait)) {
 			return
 		}
@@ -147,8 +148,8 @@ func (k *Keeper) watchQueue(at moment) {
 		return
 	}
 	b := k.queue[0]
-	k.notePressure(b, b.slack(at, k.schedule.lead), at)
+	k.noteOverload(b, b.leftPart(at, k.schedule.earlyEnd), at)
 	if at-b.due > moment(b.period()/8) {
-		k.pressure.full.Store(int64(at + moment(b.lease)))
+		k.overload.slowUntil.Store(int64(at + moment(b.lease)))
 	}
 }

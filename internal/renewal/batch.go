@@ -6,9 +6,9 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// slackPart is the part of a TTL by which a hold may be given up or renewed before
+// tolerancePart is the part of a TTL by which a hold may be given up or renewed before
 // its time, to share that with others.
-const slackPart = 64
+const tolerancePart = 64
 
 // A batch is a set of holds with one TTL, one deadline and one time of renewal: the
 // earliest of any of them. There may be 100,000 holds, far apart in memory, but only a
@@ -38,9 +38,9 @@ type batch struct {
 // batch b. The hold then ends and is renewed slightly too early, but not before half
 // of the time until its own renewal.
 func (b *batch) fits(n *batch, now instant) bool {
-	slack := max(min(b.lease/slackPart, time.Duration(n.first-now.at)/2), 0)
+	tolerance := max(min(b.lease/tolerancePart, time.Duration(n.first-now.at)/2), 0)
 	return b.end == never && n.end == never &&
-		near(int64(b.first), int64(n.first), slack) && b.deadline.within(slack, n.deadline)
+		near(int64(b.first), int64(n.first), tolerance) && b.deadline.within(tolerance, n.deadline)
 }
 
 func (b *batch) add(it *Item) {
@@ -81,8 +81,8 @@ func (b *batch) swap(i, j int) {
 	x.place, y.place = int32(j+1), int32(i+1)
 }
 
-// over says why the holds of b are over now, or nil. It needs no mutex.
-func (b *batch) over(now instant) error {
+// expired says why the holds of b are over by the clock, or nil. It needs no mutex.
+func (b *batch) expired(now instant) error {
 	switch {
 	case b.deadline.passed(now):
 		return ErrNoAnswer
@@ -96,21 +96,21 @@ func (b *batch) over(now instant) error {
 func (b *batch) limit() moment { return min(b.until, b.end) }
 
 // next is when the keeper must look at the batch again.
-func (b *batch) next(lead moment) moment {
-	at := min(b.endAt(lead), b.end)
+func (b *batch) next(early moment) moment {
+	at := min(b.endAt(early), b.end)
 	if b.idle > 0 && !b.isQueued {
 		at = min(at, b.due)
 	}
 	return at
 }
 
-// endAt is when the holds are ended, so that all of them have ended before their
-// deadline.
-func (b *batch) endAt(lead moment) moment {
+// endAt is when the keeper begins to end the holds: early, or less, before their deadline,
+// so that all of them have ended by then.
+func (b *batch) endAt(early moment) moment {
 	if b.until == never {
 		return never
 	}
-	return b.until - min(lead, moment(b.span/leadPart))
+	return b.until - min(early, moment(b.span/earlyEndPart))
 }
 
 // leaseAt is what there is of the lease of its holds.
@@ -121,13 +121,13 @@ func (b *batch) leaseAt(at moment) Lease {
 	return Lease{Granted: b.lease, Left: time.Duration(max(b.until-at, 0))}
 }
 
-// slack is how much is left until the holds are ended, as a part of what they had
-// when they were proven.
-func (b *batch) slack(at, lead moment) float64 {
+// leftPart is the part of the lease that is left until the holds are ended, 1 when they
+// were just proven.
+func (b *batch) leftPart(at, early moment) float64 {
 	if b.until == never {
 		return 1
 	}
-	end := b.endAt(lead)
+	end := b.endAt(early)
 	return float64(end-at) / float64(end-b.until+moment(b.span))
 }
 

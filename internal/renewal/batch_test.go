@@ -59,7 +59,7 @@ func checkBatches(t *testing.T, k *Keeper, kept map[*Item]*backend.Hold) {
 	defer k.mu.Unlock()
 	in := 0
 	for i, d := range k.schedule.dates {
-		if int(d.batch.index) != i+1 || d.at != d.batch.next(k.schedule.lead) || d.at < k.schedule.dates[0].at {
+		if int(d.batch.index) != i+1 || d.at != d.batch.next(k.schedule.earlyEnd) || d.at < k.schedule.dates[0].at {
 			t.Fatalf("batch %d of %d has place %d and date %v", i, len(k.schedule.dates), d.batch.index, d)
 		}
 		in += len(d.batch.items)
@@ -76,7 +76,7 @@ func checkBatches(t *testing.T, k *Keeper, kept map[*Item]*backend.Hold) {
 		if it.isRenewing {
 			continue // its renewal may change it now
 		}
-		own, early := k.clock.deadline(h), moment(h.TTL/slackPart)
+		own, early := k.clock.deadline(h), moment(h.TTL/tolerancePart)
 		if at := l.deadline.running; at > own.running || at < own.running-early || l.deadline.wall > own.wall {
 			t.Fatalf("believed in until %v, its own deadline is %v", l.deadline, own)
 		}

@@ -10,7 +10,7 @@ import (
 
 type deaf struct{}
 
-func (deaf) Over(error) bool            { return false }
+func (deaf) End(error) bool             { return false }
 func (deaf) Renewed(Lease) bool         { return false }
 func (deaf) RenewalFailed(Lease, error) {}
 

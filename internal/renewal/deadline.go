@@ -66,13 +66,13 @@ func (d deadline) until(now instant) moment {
 	return min(d.running, now.at+moment(d.wall-now.wall))
 }
 
-// within reports whether o is no earlier than d, and later by slack at most.
-func (d deadline) within(slack time.Duration, o deadline) bool {
-	return near(int64(d.running), int64(o.running), slack) && near(d.wall, o.wall, slack)
+// within reports whether o is no earlier than d, and later by tolerance at most.
+func (d deadline) within(tolerance time.Duration, o deadline) bool {
+	return near(int64(d.running), int64(o.running), tolerance) && near(d.wall, o.wall, tolerance)
 }
 
-// near reports whether b is from a to a + slack. The difference may be more than
+// near reports whether b is from a to a + tolerance. The difference may be more than
 // an int64 holds.
-func near(a, b int64, slack time.Duration) bool {
-	return b >= a && uint64(b)-uint64(a) <= uint64(slack)
+func near(a, b int64, tolerance time.Duration) bool {
+	return b >= a && uint64(b)-uint64(a) <= uint64(tolerance)
 }

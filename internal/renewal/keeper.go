@@ -27,11 +27,10 @@ var ErrMaxHold = errors.New("held for the longest time allowed")
 // An Owner is told what becomes of its hold. The calls come without any lock
 // of the keeper held.
 type Owner interface {
-	// Over says that the hold is over, and has everybody know who counts on it.
-	// The keeper has forgotten it. It does only what must not be late: many others
-	// may be over just now, whose holders do not know yet. It reports false if the
-	// hold was over before.
-	Over(cause error) bool
+	// End ends the hold: from then on nobody is told that it is held. The keeper has
+	// forgotten it. End does only what must not be late, because many other holds may
+	// have to end at the same moment. It reports false if the hold had ended before.
+	End(cause error) bool
 
 	// Renewed says that the hold was proven anew, and what there was of the lease
 	// before. It returns whether to tell of the next time too; if not,
@@ -84,14 +83,14 @@ type Keeper struct {
 	clock    clock
 	attempts sync.WaitGroup
 
-	pressure pressure
+	overload overload
 
 	mu          sync.Mutex
 	schedule    schedule
 	filling     fillingBatches
 	count       int   // number of items
 	renewalRate int64 // renewals in a billion seconds
-	changes     int   // items added or renewed since updateLead
+	changes     int   // items added or renewed since updateEarlyEnd
 
 	queue        []*batch      // batches to renew now, earliest deadline first
 	shortestTTL  time.Duration // shortest TTL in the queue since it was empty
@@ -120,7 +119,7 @@ type Keeper struct {
 }
 
 // New returns a keeper that renews through r, which may be nil. It calls report
-// with the holds for which Over has returned true, soon afterwards, when no others
+// with the holds for which End has returned true, soon afterwards, when no others
 // end just then. Report returns at once.
 func New(r backend.Renewer, report func([]Loss)) *Keeper {
 	k := &Keeper{renewer: r, report: report, clock: newClock(), armed: never, minLatency: never, window: math.MaxInt, shortestTTL: math.MaxInt64}
@@ -148,7 +147,7 @@ func (k *Keeper) Add(it *Item, maxHold time.Duration, owner Owner) bool {
 		b.first = k.clock.at(h.Sent) + moment(h.RenewIn)
 	}
 	b.due = b.first
-	if b.over(now) != nil || k.ctx.Err() != nil {
+	if b.expired(now) != nil || k.ctx.Err() != nil {
 		return false
 	}
 	if k.count == 0 {
@@ -256,7 +255,7 @@ func waitClosed(ctx context.Context, c <-chan struct{}) bool {
 
 // Expired reports why the hold is over by the clock, or nil. It is for calls
 // that must not say "held" on a machine that has just woken up.
-func (k *Keeper) Expired(it *Item) error { return it.batch.Load().over(k.clock.now()) }
+func (k *Keeper) Expired(it *Item) error { return it.batch.Load().expired(k.clock.now()) }
 
 // Now returns how long there has been this keeper.
 func (k *Keeper) Now() time.Duration { return time.Since(k.clock.start) }
@@ -277,7 +276,7 @@ func (k *Keeper) Lasts(it *Item, least time.Duration) bool {
 
 func (k *Keeper) lasts(it *Item, now instant, least time.Duration) bool {
 	b := it.batch.Load()
-	return b.over(now) == nil && b.limit()-now.at >= moment(least)
+	return b.expired(now) == nil && b.limit()-now.at >= moment(least)
 }
 
 // Restart has the age of the hold count from now, for another owner. It reports
@@ -299,7 +298,7 @@ func (k *Keeper) Left(it *Item) (time.Duration, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	b := it.batch.Load()
-	end := min(b.endAt(k.schedule.lead), b.end)
+	end := min(b.endAt(k.schedule.earlyEnd), b.end)
 	return time.Duration(end - k.clock.now().at), end != never
 }
 

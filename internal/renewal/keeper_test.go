@@ -58,7 +58,7 @@ func newOwner() *owner {
 	return &owner{make(chan error, 10), make(chan time.Duration, 1000), make(chan failure, 1000)}
 }
 
-func (o *owner) Over(error) bool { return true }
+func (o *owner) End(error) bool { return true }
 
 func (o *owner) Renewed(l Lease) bool {
 	o.renewed <- l.Left

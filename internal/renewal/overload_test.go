@@ -169,7 +169,7 @@ func TestChurnGoesOnUnderLoad(t *testing.T) {
 		for range n {
 			held = append(held, add(t, k, granted(time.Hour), &c))
 		}
-		k.pressure.full.Store(int64(k.clock.now().at + moment(time.Hour)))
+		k.overload.slowUntil.Store(int64(k.clock.now().at + moment(time.Hour)))
 		start := time.Now()
 		for _, it := range held {
 			k.Remove(t.Context(), it)
@@ -204,8 +204,8 @@ func TestFewAreTakenAfterOverload(t *testing.T) {
 			held = append(held, add(t, k, granted(ttl), &c))
 		}
 		soon := int64(k.clock.now().at + moment(ttl))
-		k.pressure.late.Store(soon)
-		k.pressure.full.Store(soon)
+		k.overload.stopUntil.Store(soon)
+		k.overload.slowUntil.Store(soon)
 		if err := k.Admit(t.Context()); !errors.Is(err, ErrBehind) {
 			t.Errorf("beside many whose renewals are late: %v", err)
 		}

@@ -26,7 +26,7 @@ const (
 	inFlightPart = 8
 
 	// latePart: renewals that are late by less than this part of a period are on time. The
-	// holds of a batch become due as its first does, up to a slackPart of a lease early.
+	// holds of a batch become due as its first does, up to a tolerancePart of a lease early.
 	latePart = 10
 )
 
@@ -127,7 +127,7 @@ func (k *Keeper) send(now instant) {
 	quota := k.quota(now.at)
 	room := min(quota, k.usualInFlight(now.at)-k.inFlight)
 	sent := 0
-	first := k.countHopeless(now.at)
+	first := k.countTooLate(now.at)
 	if first == len(k.queue) {
 		first = 0 // nothing else is left to renew
 	}
@@ -158,13 +158,13 @@ func (k *Keeper) send(now instant) {
 	}
 }
 
-// countHopeless is how many batches at the head of the queue will be over before the
+// countTooLate is how many batches at the head of the queue will be over before the
 // server answers. To renew them first would make those behind them late as well. An
 // overloaded server gets faster when it is asked less, so the estimate does not exceed
 // a third of a period.
-func (k *Keeper) countHopeless(at moment) (n int) {
+func (k *Keeper) countTooLate(at moment) (n int) {
 	for _, b := range k.queue {
-		if b.endAt(k.schedule.lead) >= at+min(k.lastLatency, k.minLatency+moment(b.period()/3)) {
+		if b.endAt(k.schedule.earlyEnd) >= at+min(k.lastLatency, k.minLatency+moment(b.period()/3)) {
 			break
 		}
 		n++
@@ -271,7 +271,7 @@ func (k *Keeper) unanswered(c *call) (holds []*backend.Hold) {
 // answer takes the answer for one hold of c. Only the first counts.
 func (k *Keeper) answer(c *call, h *backend.Hold, err error) {
 	k.mu.Lock()
-	it := c.takeItem(h)
+	it := c.markAnswered(h)
 	if it == nil {
 		k.mu.Unlock()
 		return
@@ -285,10 +285,10 @@ func (k *Keeper) answer(c *call, h *backend.Hold, err error) {
 		return
 	}
 	b := it.batch.Load()
-	lease, slack := b.leaseAt(now.at), b.slack(now.at, k.schedule.lead)
+	lease, left := b.leaseAt(now.at), b.leftPart(now.at, k.schedule.earlyEnd)
 	cause := k.applyAnswer(it, now, err)
 	if cause == nil && err == nil {
-		k.notePressure(b, slack, now.at)
+		k.noteOverload(b, left, now.at)
 	}
 	k.arm(now)
 	k.mu.Unlock()
@@ -309,7 +309,7 @@ func (k *Keeper) answer(c *call, h *backend.Hold, err error) {
 // already.
 func (k *Keeper) applyAnswer(it *Item, now instant, err error) error {
 	b := it.batch.Load()
-	cause := b.over(now)
+	cause := b.expired(now)
 	if errors.Is(err, backend.ErrLost) {
 		cause = cmp.Or(cause, err)
 	}
@@ -322,7 +322,7 @@ func (k *Keeper) applyAnswer(it *Item, now instant, err error) error {
 		return nil
 	}
 	next := k.batchFor(it.Hold, b.ttl, b.end, now)
-	if cause := next.over(now); cause != nil {
+	if cause := next.expired(now); cause != nil {
 		return cause
 	}
 	k.addToBatch(it, &next, now)
@@ -340,8 +340,9 @@ func (k *Keeper) retry(it *Item, b *batch, at moment) {
 	k.add(it, n)
 }
 
-// takeItem returns the item of h the first time, and nil after that.
-func (c *call) takeItem(h *backend.Hold) *Item {
+// markAnswered notes that there is an answer for h. It returns the item of h, nil if there
+// was an answer before.
+func (c *call) markAnswered(h *backend.Hold) *Item {
 	i := int(h.Index)
 	if i >= len(c.items) || c.items[i] == nil || c.items[i].Hold != h {
 		return nil

@@ -22,7 +22,7 @@ func (f batchFunc) Renew(ctx context.Context, holds []*backend.Hold, report func
 // counter counts what becomes of many holds.
 type counter struct{ over, reported, renewed atomic.Int64 }
 
-func (c *counter) Over(error) bool    { c.over.Add(1); return true }
+func (c *counter) End(error) bool     { c.over.Add(1); return true }
 func (c *counter) Renewed(Lease) bool { c.renewed.Add(1); return true }
 
 func (c *counter) RenewalFailed(Lease, error) {}
@@ -454,7 +454,7 @@ func TestCalmWaitsForLateRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKeeper(nil)
 		defer k.Close()
-		k.pressure.late.Store(int64(k.clock.now().at + moment(time.Second)))
+		k.overload.stopUntil.Store(int64(k.clock.now().at + moment(time.Second)))
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()

@@ -6,8 +6,8 @@ import "slices"
 // four children instead of two: half the levels, and fewer batches to touch that lie
 // apart in memory.
 type schedule struct {
-	dates []date
-	lead  moment // how long before their deadline batches are ended
+	dates    []date
+	earlyEnd moment // how long before their deadline batches are ended
 }
 
 const below = 4
@@ -21,11 +21,11 @@ type date struct {
 // add gives a batch its date.
 func (s *schedule) add(b *batch) {
 	s.dates = append(s.dates, date{})
-	s.up(len(s.dates)-1, date{b.next(s.lead), b})
+	s.up(len(s.dates)-1, date{b.next(s.earlyEnd), b})
 }
 
 // move gives a batch that has a date its next one.
-func (s *schedule) move(b *batch) { s.reposition(int(b.index)-1, date{b.next(s.lead), b}) }
+func (s *schedule) move(b *batch) { s.reposition(int(b.index)-1, date{b.next(s.earlyEnd), b}) }
 
 // remove leaves a batch without a date.
 func (s *schedule) remove(b *batch) {

@@ -19,7 +19,7 @@ func (k *Keeper) arm(now instant) {
 	if k.count == 0 && len(k.losses) == 0 {
 		return // a timer that fires in vain is cheaper than stopping it every time
 	}
-	k.updateLead(now.at)
+	k.updateEarlyEnd(now.at)
 	at := min(k.schedule.first(), k.sendAt(now.at), k.comparedAt+compareEvery)
 	if len(k.losses) > 0 {
 		at = min(at, k.reportAt)
@@ -86,8 +86,8 @@ func (k *Keeper) compareClocks(now instant) {
 // earliest deadline first, and queues those to renew.
 func (k *Keeper) collect(now instant) (over []Loss) {
 	for b, ok := k.schedule.due(now.at); ok; b, ok = k.schedule.due(now.at) {
-		cause := b.over(now)
-		if cause == nil && now.at >= b.endAt(k.schedule.lead) {
+		cause := b.expired(now)
+		if cause == nil && now.at >= b.endAt(k.schedule.earlyEnd) {
 			cause = ErrNoAnswer
 		}
 		if cause == nil && len(b.items) > 0 {
@@ -104,7 +104,7 @@ func (k *Keeper) collect(now instant) (over []Loss) {
 // endHolds ends holds, all of them before any loss is reported. The report waits for
 // holds that end at almost the same moment.
 func (k *Keeper) endHolds(over ...Loss) {
-	over = slices.DeleteFunc(over, func(l Loss) bool { return !l.Over(l.Cause) })
+	over = slices.DeleteFunc(over, func(l Loss) bool { return !l.End(l.Cause) })
 	k.mu.Lock()
 	now := k.clock.now()
 	if len(over) > 0 {

@@ -38,7 +38,8 @@ type Secret = backend.Secret
 func NewSecret(text string) Secret { return backend.NewSecret(text) }
 
 // Validate reports every problem of c at once, each an ErrInvalidConfig,
-// ErrInvalidTTL or ErrInvalidName. It asks no server.
+// ErrInvalidTTL or ErrInvalidName. It asks no server and no backend: a scheme that is
+// not imported, or a parameter that the backend does not know, is an error of Open.
 func (c Config) Validate() error {
 	u, err := backend.ParseURL(c.URL.Reveal())
 	if err != nil {

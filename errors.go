@@ -79,8 +79,8 @@ var kinds = []error{
 // context that a lease has ended. errors.Is and errors.As find both its kind
 // and what the backend's driver said.
 type Error struct {
-	Op   string // lock, trylock, rlock, tryrlock, unlock, downgrade, hold, open, close, inspect, names, break or ping
-	Name string // the lock's name; a multi-lock's names joined by a space
+	Op   string // lock, trylock, rlock, tryrlock, unlock, downgrade, open, close, inspect, names, break, ping or examine; hold: the end of a lease
+	Name string // the lock's name; of a multi-lock the one that failed, or all joined by a space
 	Kind error  // one of the Err variables; nil if ctx was done before anything was asked
 	Err  error  // the cause: the driver's error, the cause of a context, or nil
 }
@@ -149,9 +149,13 @@ func isLoss(err error) bool {
 	return errors.Is(err, ErrLost) && !errors.As(err, &cause)
 }
 
-// newError makes err an *Error about name. An error of no known kind came
-// from a driver: the backend is unavailable.
+// newError makes err an *Error about name. The end of a lease on that name becomes the
+// failure of op. An error of no known kind came from a driver: the backend is
+// unavailable.
 func newError(op, name string, err error) *Error {
+	if e, ok := err.(*Error); ok && e.Op == "hold" && e.Name == name {
+		return &Error{Op: op, Name: name, Kind: e.Kind, Err: e.Err}
+	}
 	kind := kindOf(err, ErrUnavailable)
 	return &Error{Op: op, Name: name, Kind: kind, Err: without(kind, err)}
 }

@@ -101,10 +101,16 @@ func TestErrorsAreOneLine(t *testing.T) {
 		synctest.Wait()
 		errs["multi lost"] = lease.Err()
 		_, errs["unknown"] = dlock.Open(t.Context(), "nonsense://", nil)
+		unlocked := lock(t, a.RWMutex("y"))
+		unlock(t, unlocked)
+		errs["downgrade"] = unlocked.Downgrade(t.Context())
 		for what, err := range errs {
 			text := err.Error()
 			if strings.Contains(text, "\n") || strings.Count(text, "dlock:") > 1 {
 				t.Errorf("%s: %q", what, text)
+			}
+			if strings.Count(text, `"y"`) > 1 {
+				t.Errorf("%s names the lock twice: %q", what, text)
 			}
 			for _, kind := range []error{dlock.ErrInvalidName, dlock.ErrLost, dlock.ErrInvalidConfig} {
 				if n := strings.Count(text, backend.OneLine(kind)); n > 1 && what != "do, more" && what != "config" {

@@ -202,9 +202,9 @@ func (l *Lease) discard(ctx context.Context) {
 // which a writer could come between. Readers that wait come in; the token
 // stays. On a shared lease it does nothing. It fails with ErrReentry while an
 // exclusive entry made under the lease is open, or if the lease is itself an
-// entry made under another. After an error that is not ErrLost the lock is
-// held as before, unless the server was asked and the answer alone was lost: do not
-// write any more. Then Lock under the lease is ErrUpgrade.
+// entry made under another. After an error that is not ErrLost the lock is still
+// held. After ErrUnavailable the server may have made it shared: do not write any
+// more. An exclusive Lock under the lease is then ErrUpgrade.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	if l.zero() {
 		return errZeroLease

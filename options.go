@@ -24,10 +24,10 @@ type Options struct {
 	//
 	// Below 100 ms, of which a client warns, a lock is lost whenever its process
 	// or the server is not run for some milliseconds, as on any busy machine. A
-	// client that holds very many locks needs a longer one: all have to be renewed
-	// within it, and where many end together 2 µs for each are taken off the lease,
-	// up to a third, because that takes time: off that of every lock of the client, also
-	// of one that ends at another time.
+	// client that holds very many locks needs a longer one, because all have to be
+	// renewed within it. It also ends each of its leases earlier, up to a third of
+	// the TTL: by 2 µs for each lock that would end at the same moment, because
+	// ending them takes time.
 	TTL time.Duration
 
 	// Prefix is put before every name, without a separator: end it in one,

@@ -198,7 +198,7 @@ type Backend interface {
 	// Close releases every hold, ends every waiting Acquire with ErrClosed,
 	// and leaves nothing behind: no goroutine, connection, key or watch. A
 	// client that was given to the backend stays open. Close may be called
-	// twice. ctx bounds the farewell, not the clean-up of what is local.
+	// twice. ctx bounds what the server has to be told, not the clean-up of what is local.
 	Close(ctx context.Context) error
 }
 

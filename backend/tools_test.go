@@ -153,6 +153,22 @@ func TestMargin(t *testing.T) {
 }
 
 // TestNextInBlock gives out what is left of a block, and nothing of the next.
+func TestForEachGroup(t *testing.T) {
+	holds := []*Hold{{Index: 0}, {Index: 1}, {Index: 2}}
+	meet := make(chan int, 1) // without a buffer for both: each group waits for the other
+	parity := func(h *Hold) int { return int(h.Index) % 2 }
+	ForEachGroup(holds, parity, func(key int, group []*Hold) {
+		if len(group) != 2-key || parity(group[0]) != key {
+			t.Errorf("group %d has %d holds", key, len(group))
+		}
+		if key == 0 {
+			meet <- 0
+		} else {
+			<-meet
+		}
+	})
+}
+
 func TestNextInBlock(t *testing.T) {
 	const size, last = 16, 4*16 - 1
 	h := &Hold{Token: 3 * size}

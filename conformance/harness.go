@@ -78,7 +78,7 @@ type Harness struct {
 	MostHolds int
 
 	// Polls says that who waits asks the server by itself from time to time, since
-	// nothing tells it.
+	// nothing tells it. How many requests waiters cost is then not counted.
 	Polls bool
 
 	// NoLabels says that the server does not know the labels of requests, and

@@ -16,14 +16,24 @@ import (
 // safe for concurrent use.
 type Proxy struct{ net *faultnet.Proxy }
 
-// A Framing tells where requests and replies of a protocol end. It is called once
-// for each connection.
+// A Framing tells where requests and replies of a protocol end. It is called once for
+// each connection, so that what it returns can keep state:
+//
+//	func() (requests, replies Splitter)
 type Framing = faultnet.Framing
 
-// A Splitter finds the first unit of the bytes of one direction.
+// A Splitter finds the first unit of b, the bytes of one direction that belong to no
+// earlier unit. A unit of size 0 means that b does not hold a whole one yet. With ok
+// false b is not the protocol, and the rest of that direction passes unseen.
+//
+//	func(b []byte) (u Unit, ok bool)
 type Splitter = faultnet.Splitter
 
 // A Unit is the smallest part of a protocol that stands alone.
+//
+//	Size   int    // bytes, its header included
+//	Counts bool   // it is a request, or completes a reply
+//	Stream uint32 // replies answer the requests of their stream in order
 type Unit = faultnet.Unit
 
 // NewProxy starts a proxy before target, a host:port. The framing may be nil.

@@ -116,7 +116,7 @@ func waitNoPolling(s *scenario) {
 
 // waitNoHerd counts what one release costs with few and with many waiters.
 func waitNoHerd(s *scenario) {
-	if s.unable(s.Ops == nil, "Ops") {
+	if s.unable(s.Ops == nil, "Ops") || s.na(s.Polls, "who waits asks by itself") {
 		return
 	}
 	cost := func(n int) int64 {

@@ -257,7 +257,7 @@ func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report 
 	}
 	ctx, cancel := backend.Bound(ctx, longest)
 	defer cancel()
-	bySession(holds, func(s *session, group []*backend.Hold) { s.releaseAll(ctx, group, report) })
+	backend.ForEachGroup(holds, sessionOf, func(s *session, group []*backend.Hold) { s.releaseAll(ctx, group, report) })
 }
 
 func (s *session) releaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -15,22 +14,10 @@ import (
 
 // Renew implements backend.Renewer.
 func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
-	bySession(holds, func(s *session, group []*backend.Hold) { s.renewAll(ctx, group, report) })
+	backend.ForEachGroup(holds, sessionOf, func(s *session, group []*backend.Hold) { s.renewAll(ctx, group, report) })
 }
 
-// bySession calls do at once for each session and the holds that are in it.
-func bySession(holds []*backend.Hold, do func(*session, []*backend.Hold)) {
-	groups := make(map[*session][]*backend.Hold, 1)
-	for _, h := range holds {
-		s := h.State.(*hold).session
-		groups[s] = append(groups[s], h)
-	}
-	var all sync.WaitGroup
-	for s, group := range groups {
-		all.Go(func() { do(s, group) })
-	}
-	all.Wait()
-}
+func sessionOf(h *backend.Hold) *session { return h.State.(*hold).session }
 
 // A renewal is one request that renews a lease. All who need it at the same time share
 // it.

@@ -148,12 +148,12 @@ func (b *Backend) receive(ctx context.Context) error {
 // reach waits until client and server are connected.
 func (b *Backend) reach(ctx context.Context) error {
 	for _, o := range []*outage{&b.faults.outage, &b.server.outage} {
-		over := o.over()
-		if over == nil {
+		ended := o.ended()
+		if ended == nil {
 			continue
 		}
 		select {
-		case <-over:
+		case <-ended:
 		case <-ctx.Done():
 			return backend.WaitEnded(ctx, false)
 		case <-b.closed:
@@ -208,8 +208,8 @@ func (o *outage) end() {
 	}
 }
 
-// over is closed at the end of the present outage; nil: there is none.
-func (o *outage) over() <-chan struct{} {
+// ended is closed at the end of the present outage; nil: there is none.
+func (o *outage) ended() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.down

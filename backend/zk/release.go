@@ -112,22 +112,10 @@ const (
 
 // ReleaseAll implements backend.BatchReleaser.
 func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
-	bySession(holds, func(s *session, group []*backend.Hold) { s.releaseAll(ctx, group, report) })
+	backend.ForEachGroup(holds, sessionOf, func(s *session, group []*backend.Hold) { s.releaseAll(ctx, group, report) })
 }
 
-// bySession calls do at once for each session and the holds that are in it.
-func bySession(holds []*backend.Hold, do func(*session, []*backend.Hold)) {
-	groups := make(map[*session][]*backend.Hold, 1)
-	for _, h := range holds {
-		s := h.State.(*hold).session
-		groups[s] = append(groups[s], h)
-	}
-	var all sync.WaitGroup
-	for s, group := range groups {
-		all.Go(func() { do(s, group) })
-	}
-	all.Wait()
-}
+func sessionOf(h *backend.Hold) *session { return h.State.(*hold).session }
 
 func (s *session) releaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
 	ctx, cancel := backend.Bound(ctx, s.grantedTimeout())

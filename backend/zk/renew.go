@@ -10,7 +10,7 @@ import (
 
 // Renew implements backend.Renewer: one request renews all holds of a session.
 func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
-	bySession(holds, func(s *session, group []*backend.Hold) { s.renewAll(ctx, group, report) })
+	backend.ForEachGroup(holds, sessionOf, func(s *session, group []*backend.Hold) { s.renewAll(ctx, group, report) })
 }
 
 func (s *session) renewAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {

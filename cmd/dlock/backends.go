@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,8 +46,13 @@ func backendURL(flag, otherwise string) string {
 
 // openClient opens the backend at url for locks between processes.
 func openClient(ctx context.Context, url string) (*dlock.Client, error) {
-	if u, err := backend.ParseURL(url); err == nil && u.Scheme == "memory" {
+	u, err := backend.ParseURL(url)
+	switch {
+	case err != nil: // dlock.Open says what is wrong
+	case u.Scheme == "memory":
 		return nil, usageError(errors.New("a lock in memory ends at its process: give a file or server URL"))
+	case !slices.Contains(backend.Schemes(), u.Scheme):
+		return nil, coded{exitConfig, fmt.Errorf("no backend for scheme %q: have %s", u.Scheme, strings.Join(backend.Schemes(), ", "))}
 	}
 	client, err := dlock.Open(ctx, url, nil)
 	if err != nil && exitCode(err) == exitUsage {

@@ -65,7 +65,7 @@ func newBench(std stdio) *cobra.Command {
 func (o *benchOptions) check() error {
 	s := o.size
 	if s.Time <= 0 || s.Goroutines < 1 || s.Clients < 1 || s.Held < 1 || s.Waiting < 1 {
-		return usageError(errors.New("a number or duration is not positive"))
+		return usageError(errors.New("--time, --goroutines, --clients, --held and --waiting must be positive"))
 	}
 	return nil
 }

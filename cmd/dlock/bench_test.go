@@ -184,8 +184,8 @@ func TestBenchRefuses(t *testing.T) {
 		message string
 		args    []string
 	}{
-		{exitUsage, "not positive", []string{"--time=0s"}},
-		{exitUsage, "not positive", []string{"--clients=0"}},
+		{exitUsage, "must be positive", []string{"--time=0s"}},
+		{exitUsage, "must be positive", []string{"--clients=0"}},
 		{exitUsage, "unknown command", []string{"more"}},
 		{exitConfig, "", []string{"--backend=redis//:s3cret@host"}},
 		{exitConfig, "no backend", []string{"--backend=mysql://user:s3cret@host"}},

@@ -114,8 +114,8 @@ func (o *runOptions) check(c *cobra.Command, url string) error {
 	switch {
 	case given("wait") && o.noWait:
 		return usageError(errors.New("-n and -w exclude each other"))
-	case o.wait < 0 || given("ttl") && o.ttl <= 0 || o.grace < 0 || o.minHold < 0:
-		return usageError(errors.New("a duration is not positive"))
+	case given("ttl") && o.ttl == 0:
+		return usageError(errors.New("--ttl must be positive"))
 	case o.held < 0 || o.held > 255:
 		return usageError(errors.New("an exit code is from 0 to 255"))
 	case o.grace > lease/2:

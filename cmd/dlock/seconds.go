@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -21,8 +22,11 @@ func (s *seconds) String() string {
 func (*seconds) Type() string { return "duration" }
 
 func (s *seconds) Set(text string) error {
+	if strings.HasPrefix(text, "-") {
+		return errors.New("it is negative")
+	}
 	if n, err := strconv.ParseFloat(text, 64); err == nil {
-		if math.IsNaN(n) || math.Abs(n) >= math.MaxInt64/float64(time.Second) {
+		if math.IsNaN(n) || n >= math.MaxInt64/float64(time.Second) {
 			return errors.New("out of range")
 		}
 		*s = seconds(n * float64(time.Second))

@@ -20,7 +20,7 @@ var (
 	duration = flag.Duration("duration", 0, "go on that long at least")
 	docs     = flag.String("docs", "", "where to write the matrix with what was seen")
 	only     = flag.String("only", "", "IDs of the faults to inject, with commas; empty: all")
-	think    = flag.Duration("think", 20*time.Millisecond, "how long a hand rests between two turns")
+	think    = flag.Duration("think", 20*time.Millisecond, "how long a caller rests between two turns")
 )
 
 func known() string { return strings.Join(slices.Sorted(maps.Keys(subjects)), ", ") }
@@ -67,7 +67,7 @@ func TestChaos(t *testing.T) {
 }
 
 func unleash(t *testing.T, name string) {
-	o := Options{Seed: *seed, Rounds: *rounds, For: *duration, Workers: 3, Hands: 4, Think: *think, Log: t.Logf}
+	o := Options{Seed: *seed, Rounds: *rounds, For: *duration, Workers: 3, Callers: 4, Think: *think, Log: t.Logf}
 	if o.Seed == 0 {
 		o.Seed = rand.Uint64()
 	}
@@ -110,7 +110,7 @@ func TestNemesisFindsTwoHolders(t *testing.T) {
 	s := memorySubject(t)
 	s.Faults = slices.DeleteFunc(s.Faults, func(f Fault) bool { return f.ID != "F-32" })
 	s.Faults[0].Forgets = false
-	o := Options{Seed: 1, Rounds: 10, Workers: 3, Hands: 4, Think: time.Millisecond, Dir: t.TempDir(), Log: t.Logf}
+	o := Options{Seed: 1, Rounds: 10, Workers: 3, Callers: 4, Think: time.Millisecond, Dir: t.TempDir(), Log: t.Logf}
 	result, err := Run(t.Context(), s, o)
 	must(t, err)
 	if !slices.ContainsFunc(result.Violations, func(v Violation) bool { return v.Rule == "I3" }) {

@@ -41,7 +41,7 @@ func (h *History) Check() []Violation {
 		c.updates(key, outer)
 		c.entries(key, calls)
 	}
-	c.farewell()
+	c.closes()
 	return c.found
 }
 
@@ -68,7 +68,7 @@ func (c *checker) ends(key string, calls []*hold) {
 		case h.ended != never:
 		case h.granted == never && h.failed == never:
 			c.wrong("I6", key, "call %v never ended", h)
-		case h.held() && h.given == never:
+		case h.held() && h.unlocked == never:
 			c.wrong("I6", key, "the unlock of %v never ended", h)
 		}
 	}
@@ -78,7 +78,7 @@ func (c *checker) ends(key string, calls []*hold) {
 // that was called held was.
 func (c *checker) errors(key string, calls []*hold) {
 	for _, h := range calls {
-		if h.failure == Wrong || h.givenErr == Wrong || h.givenErr == Held {
+		if h.failure == Wrong || h.unlockErr == Wrong || h.unlockErr == Held {
 			c.wrong("I7", key, "%v: %s", h, h.text)
 		}
 		queued := c.Queues && !h.try // when it gave up
@@ -97,7 +97,7 @@ func (c *checker) mayBlock(x, h *hold) bool {
 func (c *checker) gone(x *hold) int64 {
 	switch {
 	case x.kept() && !c.Several:
-		return x.given
+		return x.unlocked
 	case x.failure == Held && x.try:
 		return x.failed // left nothing behind
 	}
@@ -154,12 +154,12 @@ func (c *checker) tokens(key string, holds []*hold) {
 	}
 	c.growing(key, holds, granted, asked)
 	kept := slices.DeleteFunc(slices.Clone(holds), func(h *hold) bool { return !h.kept() })
-	c.growing(key, kept, giving, granted)
+	c.growing(key, kept, unlocking, granted)
 }
 
-func asked(h *hold) int64   { return h.asked }
-func granted(h *hold) int64 { return h.granted }
-func giving(h *hold) int64  { return h.giving }
+func asked(h *hold) int64     { return h.asked }
+func granted(h *hold) int64   { return h.granted }
+func unlocking(h *hold) int64 { return h.unlocking }
 
 // growing checks that each hold has a greater token than all those whose time
 // to was before its own time from.
@@ -241,8 +241,8 @@ func (c *checker) entries(key string, calls []*hold) {
 	}
 }
 
-// farewell checks that every client closed in good order.
-func (c *checker) farewell() {
+// closes checks that every client closed in good order.
+func (c *checker) closes() {
 	for i := range c.Traces {
 		t := &c.Traces[i]
 		if n := len(t.Events); t.Ended == 0 && (n == 0 || t.Events[n-1].Kind != Finished || t.Events[n-1].Err != "") {

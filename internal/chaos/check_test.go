@@ -10,7 +10,7 @@ import (
 
 const ms = 1_000_000
 
-// A script makes the history of a few workers by hand. Times are in ms.
+// A script makes the history of a few workers by caller. Times are in ms.
 type script struct {
 	h    *History
 	last int
@@ -50,8 +50,8 @@ func (s *script) take(worker int, asked, granted int64, token uint64, like ...Ev
 }
 
 func (s *script) give(worker, call int, from, to int64, err Class) {
-	s.event(worker, from, Event{Kind: Giving, Call: call, Key: mutex})
-	s.event(worker, to, Event{Kind: Given, Call: call, Key: mutex, Err: err})
+	s.event(worker, from, Event{Kind: Unlocking, Call: call, Key: mutex})
+	s.event(worker, to, Event{Kind: Unlocked, Call: call, Key: mutex, Err: err})
 }
 
 // check returns the rules that the history breaks.
@@ -137,7 +137,7 @@ var broken = map[string]func(*script){
 	},
 	"I6/NeverAnswered": func(s *script) { s.event(1, 0, Event{Kind: Asked, Call: 1, Key: mutex}) },
 	"I6/UnlockNeverAnswered": func(s *script) {
-		s.event(1, 5, Event{Kind: Giving, Call: s.take(1, 0, 1, 5), Key: mutex})
+		s.event(1, 5, Event{Kind: Unlocking, Call: s.take(1, 0, 1, 5), Key: mutex})
 	},
 	"I7/HeldByNobody": func(s *script) {
 		s.give(1, s.take(1, 0, 1, 5), 2, 3, "")

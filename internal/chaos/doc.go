@@ -1,4 +1,4 @@
-// Package chaos proves locks under fire.
+// Package chaos tests locks while processes, connections and servers fail.
 //
 // Worker processes take and give back locks without pause, and write down what
 // they ask and what they are told, with the time of the machine's monotonic

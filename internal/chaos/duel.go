@@ -32,7 +32,7 @@ type duellist struct {
 type lane struct {
 	client *dlock.Client
 	lease  atomic.Pointer[dlock.Lease]
-	store  *customer
+	store  *storeConn
 }
 
 // duel takes lines from in, each a verb and the number of a lane: lock, unlock,
@@ -55,7 +55,7 @@ func duel(j Job, open func(lane int) (*dlock.Client, error), in io.Reader, out i
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var all sync.WaitGroup
-	all.Go(func() { feel(ctx, j.TTL, d.tell) })
+	all.Go(func() { noteStalls(ctx, j.TTL, d.tell) })
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		var verb string
 		var n int
@@ -99,7 +99,7 @@ func (d *duellist) do(ctx context.Context, verb string, n int) {
 			go d.watch(n, lease)
 		}
 	case "unlock":
-		e.Kind = Given
+		e.Kind = Unlocked
 		err = l.lease.Load().Unlock(context.Background())
 	case "write": // whatever the lease says
 		e.Kind = Wrote

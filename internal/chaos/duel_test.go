@@ -65,12 +65,12 @@ func (r *ring) lane() string {
 		r.cut = append(r.cut, func() { r.on.Cut(n) })
 		r.heal = append(r.heal, func() { r.on.Heal(n) })
 	case r.on.Target != "":
-		ways, err := listen(r.on.Target)
+		proxies, err := listen(r.on.Target)
 		must(r, err)
-		r.Cleanup(func() { must(r, ways.Close()) })
-		r.cut = append(r.cut, func() { ways.Blackhole(faultnet.BothWays) })
-		r.heal = append(r.heal, func() { ways.Restore(faultnet.BothWays) })
-		return r.on.URL(ways.Addr())
+		r.Cleanup(func() { must(r, proxies.Close()) })
+		r.cut = append(r.cut, func() { proxies.Blackhole(faultnet.BothWays) })
+		r.heal = append(r.heal, func() { proxies.Restore(faultnet.BothWays) })
+		return r.on.URL(proxies.Addr())
 	}
 	return r.on.url(r.on.Target)
 }
@@ -125,7 +125,7 @@ func partition(r *ring) {
 				case err != nil:
 					r.Error(err)
 					return
-				case !valid: // the processes did not run: nothing is proved
+				case !valid: // the processes did not run: nothing is reached
 					void.Add(1)
 					left.Add(1)
 				default:
@@ -180,11 +180,11 @@ func (r *ring) cutOff(lane int) (margin time.Duration, valid bool, err error) {
 	}
 	valid = !r.holder.stalled(began)
 	r.heal[lane]()
-	e, err := r.expect(r.rival, "unlock", lane, Given)
+	e, err := r.expect(r.rival, "unlock", lane, Unlocked)
 	if err != nil || e.Err != "" && e.Err != "lost" {
 		return 0, false, fmt.Errorf("rival unlocks: %v, %v", e, err)
 	}
-	return margin, valid && e.Err == "", nil // nor is anything proved if the rival did not run
+	return margin, valid && e.Err == "", nil // nor is anything reached if the rival did not run
 }
 
 // TestStoppedHolder stops the holder's process past its lease. When it wakes up
@@ -229,14 +229,14 @@ func (r *ring) stopHolder() {
 	must(r, r.holder.cmd.Process.Signal(syscall.SIGCONT))
 	if r.on.Leased {
 		r.all(r.holder, "write", Refused, IsLost)
-		r.all(r.holder, "unlock", Given, IsLost)
+		r.all(r.holder, "unlock", Unlocked, IsLost)
 	} else {
 		r.all(r.holder, "write", Wrote, "")
-		r.all(r.holder, "unlock", Given, "")
+		r.all(r.holder, "unlock", Unlocked, "")
 		r.awaitAll(r.rival, began, Granted)
 		r.rivalDoes("write", Wrote, began)
 	}
-	r.rivalDoes("unlock", Given, began)
+	r.rivalDoes("unlock", Unlocked, began)
 }
 
 // rivalDoes gives the rival an order in every lane. If it did not run for a while,
@@ -244,7 +244,7 @@ func (r *ring) stopHolder() {
 func (r *ring) rivalDoes(verb string, want Kind, began int64) {
 	r.Helper()
 	for lane := range laneCount {
-		e, err := r.expect(r.rival, verb, lane, Given, Wrote, Refused)
+		e, err := r.expect(r.rival, verb, lane, Unlocked, Wrote, Refused)
 		must(r, err)
 		if e.Kind != want || e.Err != "" && !(e.Err == IsLost && r.rival.stalled(began)) {
 			r.Fatalf("lane %d: %s: %s %q %s", lane, verb, e.Kind, e.Err, e.Text)
@@ -256,7 +256,7 @@ func (r *ring) rivalDoes(verb string, want Kind, began int64) {
 func (r *ring) all(s *Side, verb string, want Kind, class Class) {
 	r.Helper()
 	for lane := range laneCount {
-		e, err := r.expect(s, verb, lane, Granted, Failed, Given, Wrote, Refused)
+		e, err := r.expect(s, verb, lane, Granted, Failed, Unlocked, Wrote, Refused)
 		must(r, err)
 		if e.Kind != want || e.Err != class {
 			r.Fatalf("lane %d: %s: %s %q %s, want %s %q", lane, verb, e.Kind, e.Err, e.Text, want, class)

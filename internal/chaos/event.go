@@ -15,16 +15,16 @@ import (
 type Kind string
 
 const (
-	Asked    Kind = "asked"    // a lock was asked for
-	Granted  Kind = "granted"  // with Token
-	Failed   Kind = "failed"   // it was not granted: Err says why
-	Wrote    Kind = "wrote"    // Seen was read and Seen+1 written under the lock, without a fence
-	Giving   Kind = "giving"   // the lease is about to be unlocked
-	Given    Kind = "given"    // it is, or Err says what became of it
-	Lost     Kind = "lost"     // the lease ended by itself
-	Stalled  Kind = "stalled"  // the process did not run from the time Seen until now
-	Refused  Kind = "refused"  // the store did not take a write
-	Finished Kind = "finished" // the client is closed: Err says what it left behind
+	Asked     Kind = "asked"     // a lock was asked for
+	Granted   Kind = "granted"   // with Token
+	Failed    Kind = "failed"    // it was not granted: Err says why
+	Wrote     Kind = "wrote"     // Seen was read and Seen+1 written under the lock, without a fence
+	Unlocking Kind = "unlocking" // the lease is about to be unlocked
+	Unlocked  Kind = "unlocked"  // it is, or Err says what became of it
+	Lost      Kind = "lost"      // the lease ended by itself
+	Stalled   Kind = "stalled"   // the process did not run from the time Seen until now
+	Refused   Kind = "refused"   // the store did not take a write
+	Finished  Kind = "finished"  // the client is closed: Err says what it left behind
 )
 
 // An Event is one line of a worker's log.

@@ -21,13 +21,13 @@ func ProcessFaults() []Fault {
 }
 
 func killWorker(_ context.Context, v *Victim) (func() error, error) {
-	return v.revive, v.end(syscall.SIGKILL)
+	return v.restart, v.end(syscall.SIGKILL)
 }
 
-// exitWorker ends the process as a signal does for which a program has no ear:
+// exitWorker ends the process as a signal does that a program does not handle:
 // its files and connections are closed and nothing is unlocked.
 func exitWorker(_ context.Context, v *Victim) (func() error, error) {
-	return v.revive, v.end(syscall.SIGTERM)
+	return v.restart, v.end(syscall.SIGTERM)
 }
 
 func stopWorker(ctx context.Context, v *Victim) (func() error, error) {
@@ -49,35 +49,35 @@ func NetworkFaults(ttl time.Duration) []Fault {
 
 func blackhole(way faultnet.Way) func(context.Context, *Victim) (func() error, error) {
 	return func(_ context.Context, v *Victim) (func() error, error) {
-		v.Ways.Blackhole(way)
-		return v.Ways.Heal, nil
+		v.Proxies.Blackhole(way)
+		return v.Proxies.Heal, nil
 	}
 }
 
 // dropReplies loses a number of replies, wherever they come.
 func dropReplies(_ context.Context, v *Victim) (func() error, error) {
 	for n := range 8 {
-		v.Ways.DropReply(1 + 7*n)
+		v.Proxies.DropReply(1 + 7*n)
 	}
-	return v.Ways.Heal, nil
+	return v.Proxies.Heal, nil
 }
 
 func reset(_ context.Context, v *Victim) (func() error, error) {
-	v.Ways.Reset()
+	v.Proxies.Reset()
 	return nil, nil
 }
 
 func slow(ttl time.Duration) func(context.Context, *Victim) (func() error, error) {
 	return func(_ context.Context, v *Victim) (func() error, error) {
-		v.Ways.Delay(faultnet.BothWays, ttl/10, ttl/4)
-		return v.Ways.Heal, nil
+		v.Proxies.Delay(faultnet.BothWays, ttl/10, ttl/4)
+		return v.Proxies.Heal, nil
 	}
 }
 
 func refuse(_ context.Context, v *Victim) (func() error, error) {
-	v.Ways.Refuse()
-	v.Ways.Reset()
-	return v.Ways.Heal, nil
+	v.Proxies.Refuse()
+	v.Proxies.Reset()
+	return v.Proxies.Heal, nil
 }
 
 // A Server can be treated badly.

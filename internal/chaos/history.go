@@ -51,9 +51,9 @@ type hold struct {
 	failure      Class
 	text         string
 	token        uint64
-	giving       int64
-	given        int64
-	givenErr     Class
+	unlocking    int64
+	unlocked     int64
+	unlockErr    Class
 	lost         int64
 	wrote        bool
 	seen         int64
@@ -64,11 +64,11 @@ type hold struct {
 func (h *hold) held() bool { return h.granted != never }
 
 // until is when the worker stopped believing that it holds the lock.
-func (h *hold) until() int64 { return min(h.giving, h.lost, h.ended) }
+func (h *hold) until() int64 { return min(h.unlocking, h.lost, h.ended) }
 
 // kept says that the lock was the worker's until it gave it back, on the word
 // of the server: whatever had happened to the process meanwhile.
-func (h *hold) kept() bool { return h.held() && h.given != never && h.givenErr == "" }
+func (h *hold) kept() bool { return h.held() && h.unlocked != never && h.unlockErr == "" }
 
 // calls returns what became of every call.
 func (t *Trace) calls() []*hold {
@@ -79,7 +79,7 @@ func (t *Trace) calls() []*hold {
 		if e.Kind == Asked {
 			h = &hold{
 				worker: t.Worker, call: e.Call, key: e.Key, shared: e.Shared, try: e.Try, under: e.Under,
-				asked: e.At, granted: never, failed: never, giving: never, given: never, lost: never,
+				asked: e.At, granted: never, failed: never, unlocking: never, unlocked: never, lost: never,
 				ended: cmp.Or(t.Ended, never),
 			}
 			byID[e.Call] = h
@@ -100,10 +100,10 @@ func (h *hold) note(e Event) {
 		h.failed, h.failure, h.text = e.At, e.Err, e.Text
 	case Wrote:
 		h.wrote, h.seen = true, e.Seen
-	case Giving:
-		h.giving = e.At
-	case Given:
-		h.given, h.givenErr, h.text = e.At, e.Err, e.Text
+	case Unlocking:
+		h.unlocking = e.At
+	case Unlocked:
+		h.unlocked, h.unlockErr, h.text = e.At, e.Err, e.Text
 	case Lost:
 		h.lost = e.At
 	}
@@ -165,7 +165,7 @@ func (h *History) Operations() (n int) {
 	for i := range h.Traces {
 		for _, e := range h.Traces[i].Events {
 			switch e.Kind {
-			case Granted, Failed, Given:
+			case Granted, Failed, Unlocked:
 				n++
 			}
 		}

@@ -107,7 +107,7 @@ func (h *History) operations(s spec, calls []*hold) []porcupine.Operation {
 			in.who = who(c.worker, c.under)
 		}
 		ops = append(ops, porcupine.Operation{ClientId: c.worker, Input: in, Call: c.asked, Return: c.granted})
-		if end, ok := h.giving(c, in, calls); ok {
+		if end, ok := h.endOf(c, in, calls); ok {
 			ops = append(ops, end)
 		}
 	}
@@ -116,11 +116,11 @@ func (h *History) operations(s spec, calls []*hold) []porcupine.Operation {
 
 func who(worker, call int) int64 { return int64(worker)<<32 | int64(call) }
 
-// giving is the operation that ends a hold. Its time is open where the worker
+// endOf is the operation that ends a hold. Its time is open where the worker
 // did not learn of the end, or passed on what the server had forgotten.
-func (h *History) giving(c *hold, in step, calls []*hold) (porcupine.Operation, bool) {
+func (h *History) endOf(c *hold, in step, calls []*hold) (porcupine.Operation, bool) {
 	in.do = give
-	op := porcupine.Operation{ClientId: c.worker, Input: in, Call: c.giving, Return: c.given}
+	op := porcupine.Operation{ClientId: c.worker, Input: in, Call: c.unlocking, Return: c.unlocked}
 	unknown := h.forgot(c.asked, c.until()) && slices.ContainsFunc(calls, c.passedTo)
 	if !c.kept() || unknown {
 		in.do, op.Call, op.Return = drop, c.until(), never

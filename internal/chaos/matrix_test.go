@@ -30,7 +30,7 @@ const (
 	cut     = "internal/chaos:TestPartition"
 )
 
-// A cell that begins so gives a reason and no proof.
+// A cell that begins so gives a reason and no checkpoint.
 const (
 	none  = "n/a: "
 	limit = "limit: " // followed by the reason, " | " and the test that shows it
@@ -123,21 +123,21 @@ func TestMatrix(t *testing.T) {
 				t.Errorf("%s %s: nothing", r.id, backend)
 			case strings.HasPrefix(cell, none):
 			case strings.HasPrefix(cell, limit):
-				proofs(t, known, r.id, backend, test)
+				checkpoints(t, known, r.id, backend, test)
 				if len(reason) <= len(limit) {
 					t.Errorf("%s %s: a limit without a reason", r.id, backend)
 				}
 			default:
-				proofs(t, known, r.id, backend, cell)
+				checkpoints(t, known, r.id, backend, cell)
 			}
 		}
 	}
 }
 
-func proofs(t *testing.T, known map[string]string, id, backend, cell string) {
-	for _, proof := range strings.Split(cell, ", ") {
-		dir, name, _ := strings.Cut(proof, ":")
-		if proof == nemesis {
+func checkpoints(t *testing.T, known map[string]string, id, backend, cell string) {
+	for _, checkpoint := range strings.Split(cell, ", ") {
+		dir, name, _ := strings.Cut(checkpoint, ":")
+		if checkpoint == nemesis {
 			if !slices.Contains(faultsOf(t, backend), id) && id != "F-05" && id != "F-24" { // cancels of its own, renewals among what is lost
 				t.Errorf("%s %s: the nemesis does not do it", id, backend)
 			}
@@ -151,7 +151,7 @@ func proofs(t *testing.T, known map[string]string, id, backend, cell string) {
 			pattern = `"` + name + `"`
 		}
 		if !regexp.MustCompile(pattern).MatchString(known[dir]) {
-			t.Errorf("%s %s: there is no %s", id, backend, proof)
+			t.Errorf("%s %s: there is no %s", id, backend, checkpoint)
 		}
 	}
 }
@@ -207,7 +207,7 @@ func (f *findings) write(path string) error {
 	f.totals(&b)
 	f.matrix(&b)
 	f.recoveries(&b)
-	f.proofs(&b)
+	f.checkpoints(&b)
 	return os.WriteFile(path, []byte(b.String()), 0o644)
 }
 
@@ -268,7 +268,7 @@ func (f *findings) matrix(b *strings.Builder) {
 - limit: cannot hold by nature; a test shows what happens instead.
 - –: does not apply.
 
-Numbers are what the nemesis did in this run. Below is the proof of each cell.
+Numbers are what the nemesis did in this run. Below is the checkpoint of each cell.
 
 `)
 	fmt.Fprintf(b, "| | fault | %s |\n|---|---|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
@@ -340,9 +340,9 @@ They queue for two locks, so some of this is waiting for one another.
 	}
 }
 
-func (f *findings) proofs(b *strings.Builder) {
+func (f *findings) checkpoints(b *strings.Builder) {
 	b.WriteString(`
-## The proof of each cell
+## The checkpoint of each cell
 
 "nemesis" is TestChaos of internal/chaos, with the faults counted above;
 conformance:X is the property X of the suite that every backend passes; the rest

@@ -16,7 +16,7 @@ import (
 	"github.com/dlock-go/dlock/internal/clock"
 )
 
-// A Subject is a backend under fire.
+// A Subject is a backend under test.
 type Subject struct {
 	Name, Version string
 	TTL           time.Duration
@@ -69,8 +69,8 @@ type Fault struct {
 // A Victim is a worker with its way to the server.
 type Victim struct {
 	*Worker
-	Ways   Ways         // none where there is no server
-	revive func() error // starts another worker in its place
+	Proxies Proxies      // none where there is no server
+	restart func() error // starts another worker in its place
 }
 
 // Options of a run.
@@ -79,7 +79,7 @@ type Options struct {
 	Rounds  int           // how many faults to inject; each kind once before any again
 	For     time.Duration // go on that long at least, whatever Rounds says
 	Workers int
-	Hands   int
+	Callers int
 	Think   time.Duration
 	Dir     string // for the histories; empty before the run
 	Log     func(format string, args ...any)
@@ -93,17 +93,17 @@ const healthLimit = 4 * time.Minute
 // Canary is a password that must show nowhere.
 const Canary = "canary-4f1d"
 
-// A run is a subject under fire.
+// A run is a nemesis at work on a subject.
 type run struct {
 	Subject
 	Options
-	rng     *rand.Rand
-	store   *Store
-	victims []*Victim
-	past    []*Worker // that have been killed
-	started int
-	proofs  int
-	faults  []Injected
+	rng         *rand.Rand
+	store       *Store
+	victims     []*Victim
+	past        []*Worker // that have been killed
+	started     int
+	checkpoints int
+	faults      []Injected
 }
 
 // Run sets the nemesis on s and returns what became of it. An error means that
@@ -125,11 +125,11 @@ func (r *run) play(ctx context.Context) error {
 		return err
 	}
 	for range r.Workers {
-		if err := r.recruit(); err != nil {
+		if err := r.addWorker(); err != nil {
 			return err
 		}
 	}
-	if _, err := r.prove(ctx); err != nil {
+	if _, err := r.awaitProgress(ctx); err != nil {
 		return fmt.Errorf("before any fault: %w", err)
 	}
 	began := time.Now()
@@ -138,7 +138,7 @@ func (r *run) play(ctx context.Context) error {
 		if n >= r.Rounds && time.Since(began) >= r.For {
 			return nil
 		}
-		if err := r.inflict(ctx, f); err != nil {
+		if err := r.inject(ctx, f); err != nil {
 			return fmt.Errorf("fault %d, %s %s: %w", n+1, f.ID, f.Name, err)
 		}
 	}
@@ -158,55 +158,55 @@ func plan(rng *rand.Rand, from []Fault) iter.Seq[Fault] {
 	}
 }
 
-// recruit adds a worker.
-func (r *run) recruit() error {
+// addWorker adds a worker.
+func (r *run) addWorker() error {
 	v := &Victim{}
 	var err error
-	if v.Ways, err = listen(r.Target); err != nil {
+	if v.Proxies, err = listen(r.Target); err != nil {
 		return err
 	}
-	v.revive = func() error {
+	v.restart = func() error {
 		r.past = append(r.past, v.Worker)
-		return r.employ(v)
+		return r.startWorker(v)
 	}
 	r.victims = append(r.victims, v)
-	return r.employ(v)
+	return r.startWorker(v)
 }
 
-// employ starts the worker of v.
-func (r *run) employ(v *Victim) error {
+// startWorker starts the worker of v.
+func (r *run) startWorker(v *Victim) error {
 	r.started++
-	j := Job{Worker: r.started, TTL: r.TTL, Think: r.Think, Hands: r.Hands, Seed: r.Seed, Dir: r.Dir}
+	j := Job{Worker: r.started, TTL: r.TTL, Think: r.Think, Callers: r.Callers, Seed: r.Seed, Dir: r.Dir}
 	if r.Here != nil {
 		n := r.started
 		v.Worker = startHere(j, func() (*dlock.Client, error) { return r.Here(n) })
 		return nil
 	}
-	j.URL = r.URL(v.Ways.Addr())
+	j.URL = r.URL(v.Proxies.Addr())
 	var err error
 	v.Worker, err = start(j)
 	return err
 }
 
-// prove waits until each hand of each worker has had a lock that all want, and
+// awaitProgress waits until each caller of each worker has had a lock that all want, and
 // returns how long that took.
-func (r *run) prove(ctx context.Context) (time.Duration, error) {
+func (r *run) awaitProgress(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, healthLimit)
 	defer cancel()
 	began := time.Now()
-	r.proofs++
+	r.checkpoints++
 	var problems []error
 	for _, v := range r.victims {
-		problems = append(problems, v.ask(r.proofs))
+		problems = append(problems, v.ask(r.checkpoints))
 	}
 	for _, v := range r.victims {
-		problems = append(problems, v.await(ctx, r.proofs))
+		problems = append(problems, v.await(ctx, r.checkpoints))
 	}
 	return time.Since(began), errors.Join(problems...)
 }
 
-// inflict injects f, holds it, heals it and waits for health.
-func (r *run) inflict(ctx context.Context, f Fault) error {
+// inject injects f, holds it, heals it and waits for health.
+func (r *run) inject(ctx context.Context, f Fault) error {
 	v := r.victims[r.rng.IntN(len(r.victims))]
 	hold := time.Duration((f.Min + r.rng.Float64()*(f.Max-f.Min)) * float64(r.TTL))
 	r.Log("%s: fault %d: %s %s, worker %d, for %v", r.Subject.Name, len(r.faults)+1, f.ID, f.Name, v.Job.Worker, hold.Round(time.Millisecond))
@@ -223,7 +223,7 @@ func (r *run) inflict(ctx context.Context, f Fault) error {
 		}
 	}
 	it.Span.To = clock.Now()
-	took, err := r.prove(ctx)
+	took, err := r.awaitProgress(ctx)
 	if err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (r *run) end(ctx context.Context, failed bool) error {
 		problems = append(problems, r.clean(ctx))
 	}
 	for _, v := range r.victims {
-		problems = append(problems, v.Ways.Close())
+		problems = append(problems, v.Proxies.Close())
 	}
 	if r.store != nil {
 		problems = append(problems, r.store.Close())

@@ -30,10 +30,10 @@ type Worker struct {
 	gone   chan struct{} // closed when it has ended
 	err    error         // why, once gone is closed
 
-	mu     sync.Mutex
-	proved int
-	news   chan struct{} // closed and replaced when proved changes
-	trace  Trace
+	mu      sync.Mutex
+	reached int
+	news    chan struct{} // closed and replaced when reached changes
+	trace   Trace
 }
 
 // A Trace is what the nemesis knows of a worker's life.
@@ -111,30 +111,30 @@ func (w *Worker) read(from io.Reader) {
 	lines := bufio.NewScanner(from)
 	for lines.Scan() {
 		var n int
-		if _, err := fmt.Sscanf(lines.Text(), "proved %d", &n); err != nil {
+		if _, err := fmt.Sscanf(lines.Text(), "reached %d", &n); err != nil {
 			continue
 		}
 		w.mu.Lock()
-		w.proved = n
+		w.reached = n
 		close(w.news)
 		w.news = make(chan struct{})
 		w.mu.Unlock()
 	}
 }
 
-// ask wants proof n of the worker.
+// ask asks the worker to reach checkpoint n.
 func (w *Worker) ask(n int) error {
-	_, err := fmt.Fprintf(w.stdin, "prove %d\n", n)
+	_, err := fmt.Fprintf(w.stdin, "checkpoint %d\n", n)
 	return err
 }
 
-// await returns when proof n is there.
+// await returns when the worker has reached checkpoint n.
 func (w *Worker) await(ctx context.Context, n int) error {
 	for {
 		w.mu.Lock()
-		there, news := w.proved >= n, w.news
+		isReached, news := w.reached >= n, w.news
 		w.mu.Unlock()
-		if there {
+		if isReached {
 			return nil
 		}
 		select {

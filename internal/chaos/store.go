@@ -118,22 +118,22 @@ func (s *Store) Close() error {
 	return err
 }
 
-// A customer is a connection to a store, for one goroutine.
-type customer struct {
+// A storeConn is a connection to a store, for one goroutine.
+type storeConn struct {
 	conn  net.Conn
 	lines *bufio.Scanner
 }
 
-func dialStore(path string) (*customer, error) {
+func dialStore(path string) (*storeConn, error) {
 	conn, err := net.Dial("unix", path)
 	if err != nil {
 		return nil, err
 	}
-	return &customer{conn: conn, lines: bufio.NewScanner(conn)}, nil
+	return &storeConn{conn: conn, lines: bufio.NewScanner(conn)}, nil
 }
 
 // ask returns the value, and whether the token was accepted.
-func (c *customer) ask(format string, args ...any) (value int64, ok bool, err error) {
+func (c *storeConn) ask(format string, args ...any) (value int64, ok bool, err error) {
 	if _, err := fmt.Fprintf(c.conn, format+"\n", args...); err != nil {
 		return 0, false, err
 	}

@@ -21,14 +21,14 @@ import (
 
 // A Job says what a worker does.
 type Job struct {
-	Worker int
-	URL    string        // of the backend
-	TTL    time.Duration // of its locks
-	Think  time.Duration // between two turns of a hand, on average
-	Hands  int           // goroutines
-	Seed   uint64
-	Dir    string   // holds the journals, the numbers without a fence, and the store's socket
-	Lanes  []string // the URL of each lane of a duel; none: this is no duel
+	Worker  int
+	URL     string        // of the backend
+	TTL     time.Duration // of its locks
+	Think   time.Duration // between two turns of a caller, on average
+	Callers int           // goroutines
+	Seed    uint64
+	Dir     string   // holds the journals, the numbers without a fence, and the store's socket
+	Lanes   []string // the URL of each lane of a duel; none: this is no duel
 }
 
 func (j *Job) journal() string { return filepath.Join(j.Dir, fmt.Sprintf("worker-%d.jsonl", j.Worker)) }
@@ -64,7 +64,7 @@ func Main() (code int, is bool) {
 	return 0, true
 }
 
-// A worker is a client whose hands take locks and give them back.
+// A worker is a client whose callers take locks and give them back.
 type worker struct {
 	Job
 	client  *dlock.Client
@@ -72,14 +72,14 @@ type worker struct {
 	calls   atomic.Int64
 	watches sync.WaitGroup
 
-	mu       sync.Mutex
-	proof    int // the last that was asked for
-	unproved map[int]bool
-	proved   func(proof int)
+	mu         sync.Mutex
+	checkpoint int                  // the last that was asked for
+	behind     map[int]bool         // the callers that have yet to reach it
+	reached    func(checkpoint int) // called when all have
 }
 
-// serve works until in ends, and then closes the client. Each line "prove N" of
-// in is answered by "proved N" when every hand has held a lock anew.
+// serve works until in ends, and then closes the client. Each line "checkpoint N" of
+// in is answered by "reached N" when every caller has held a lock anew.
 func serve(j Job, open func() (*dlock.Client, error), in io.Reader, out io.Writer) error {
 	log, err := newJournal(j.journal())
 	if err != nil {
@@ -90,12 +90,12 @@ func serve(j Job, open func() (*dlock.Client, error), in io.Reader, out io.Write
 		return err
 	}
 	w := &worker{Job: j, client: client, journal: log}
-	w.proved = func(n int) { fmt.Fprintln(out, "proved", n) }
+	w.reached = func(n int) { fmt.Fprintln(out, "reached", n) }
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
-	all.Go(func() { feel(ctx, j.TTL, w.journal.write) })
-	for i := range j.Hands {
-		all.Go(func() { w.hand(ctx, i) })
+	all.Go(func() { noteStalls(ctx, j.TTL, w.journal.write) })
+	for i := range j.Callers {
+		all.Go(func() { w.runCaller(ctx, i) })
 	}
 	w.listen(in)
 	cancel()
@@ -106,13 +106,13 @@ func serve(j Job, open func() (*dlock.Client, error), in io.Reader, out io.Write
 func (w *worker) listen(in io.Reader) {
 	var n int
 	for {
-		if _, err := fmt.Fscanf(in, "prove %d\n", &n); err != nil {
+		if _, err := fmt.Fscanf(in, "checkpoint %d\n", &n); err != nil {
 			return
 		}
 		w.mu.Lock()
-		w.proof, w.unproved = n, make(map[int]bool)
-		for i := range w.Hands {
-			w.unproved[i] = true
+		w.checkpoint, w.behind = n, make(map[int]bool)
+		for i := range w.Callers {
+			w.behind[i] = true
 		}
 		w.mu.Unlock()
 	}
@@ -132,9 +132,9 @@ func (w *worker) finish() error {
 	return nil
 }
 
-// feel tells when the process did not run for longer than part of a margin:
+// noteStalls tells when the process did not run for longer than part of a margin:
 // what it believed meanwhile proves nothing.
-func feel(ctx context.Context, ttl time.Duration, tell func(Event)) {
+func noteStalls(ctx context.Context, ttl time.Duration, tell func(Event)) {
 	const beat = 5 * time.Millisecond
 	for last := clock.Now(); pause(ctx, beat); {
 		at := clock.Now()
@@ -145,19 +145,19 @@ func feel(ctx context.Context, ttl time.Duration, tell func(Event)) {
 	}
 }
 
-// hand takes turns until ctx ends.
-func (w *worker) hand(ctx context.Context, i int) {
-	h := &hand{worker: w, number: i, rng: rand.New(rand.NewPCG(w.Seed, uint64(w.Worker*1000+i))), own: fmt.Sprintf("own/%d/%d", w.Worker, i)}
+// runCaller has caller i take turns until ctx ends.
+func (w *worker) runCaller(ctx context.Context, i int) {
+	h := &caller{worker: w, number: i, rng: rand.New(rand.NewPCG(w.Seed, uint64(w.Worker*1000+i))), own: fmt.Sprintf("own/%d/%d", w.Worker, i)}
 	var err error
 	if h.store, err = dialStore(w.socket()); err != nil {
 		panic(err)
 	}
 	defer h.store.conn.Close()
 	for {
-		n, wanted := w.wanted(i)
-		h.proving = wanted
+		n, isBehind := w.nextCheckpoint(i)
+		h.isBehind = isBehind
 		if h.turn(ctx) {
-			w.prove(i, n)
+			w.noteHeld(i, n)
 		}
 		if !pause(ctx, time.Duration(h.rng.Int64N(int64(2*w.Think)))) {
 			return
@@ -165,25 +165,25 @@ func (w *worker) hand(ctx context.Context, i int) {
 	}
 }
 
-// wanted returns the number of the last proof that was asked for, and whether
-// hand i owes it.
-func (w *worker) wanted(i int) (n int, owes bool) {
+// nextCheckpoint returns the number of the last checkpoint that was asked for, and
+// whether caller i has yet to reach it.
+func (w *worker) nextCheckpoint(i int) (n int, isBehind bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.proof, w.unproved[i]
+	return w.checkpoint, w.behind[i]
 }
 
-// prove notes that hand i has held a lock that it asked for after proof n was
+// noteHeld notes that caller i has held a lock that it asked for after checkpoint n was
 // asked for.
-func (w *worker) prove(i, n int) {
+func (w *worker) noteHeld(i, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if n != w.proof || !w.unproved[i] {
+	if n != w.checkpoint || !w.behind[i] {
 		return
 	}
-	delete(w.unproved, i)
-	if len(w.unproved) == 0 {
-		w.proved(n)
+	delete(w.behind, i)
+	if len(w.behind) == 0 {
+		w.reached(n)
 	}
 }
 

@@ -23,22 +23,22 @@ const (
 	rw     = "rw"
 )
 
-// patience is how long a hand waits for a lock, in TTLs.
+// patience is how long a caller waits for a lock, in TTLs.
 const patience = 20
 
-// A hand is one goroutine of a worker.
-type hand struct {
+// A caller is one goroutine of a worker.
+type caller struct {
 	*worker
-	number  int
-	rng     *rand.Rand
-	own     string // a key that nobody else asks for
-	store   *customer
-	proving bool // the nemesis waits for this hand to hold a lock that all want
+	number   int
+	rng      *rand.Rand
+	own      string // a key that nobody else asks for
+	store    *storeConn
+	isBehind bool // the nemesis waits for this caller to hold a lock that all want
 }
 
 // key picks what to lock next.
-func (h *hand) key() string {
-	if h.proving {
+func (h *caller) key() string {
+	if h.isBehind {
 		return [...]string{plain, fenced}[h.number%2]
 	}
 	epoch := clock.Now() / int64(8*h.TTL)
@@ -57,15 +57,15 @@ func (h *hand) key() string {
 
 // turn takes a lock, works under it and gives it back. It reports whether it
 // had the lock.
-func (h *hand) turn(ctx context.Context) bool {
-	if h.rng.IntN(12) == 0 && !h.proving {
+func (h *caller) turn(ctx context.Context) bool {
+	if h.rng.IntN(12) == 0 && !h.isBehind {
 		return h.both(ctx)
 	}
 	key := h.key()
-	c := call{hand: h, key: key, try: h.rng.IntN(6) == 0 && !h.proving}
+	c := call{caller: h, key: key, try: h.rng.IntN(6) == 0 && !h.isBehind}
 	c.shared = strings.HasPrefix(key, rw) && h.rng.IntN(4) > 0
 	wait := patience * h.TTL
-	if h.rng.IntN(12) == 0 && !h.proving {
+	if h.rng.IntN(12) == 0 && !h.isBehind {
 		wait = time.Duration(h.rng.Int64N(int64(h.TTL / 10)))
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
@@ -82,10 +82,10 @@ func (h *hand) turn(ctx context.Context) bool {
 }
 
 // both is a turn with two locks that are taken together.
-func (h *hand) both(ctx context.Context) bool {
+func (h *caller) both(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, patience*h.TTL)
 	defer cancel()
-	calls := []*call{{hand: h, key: plain}, {hand: h, key: fenced}}
+	calls := []*call{{caller: h, key: plain}, {caller: h, key: fenced}}
 	names := []string{plain, fenced}
 	h.rng.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	for _, c := range calls {
@@ -114,10 +114,10 @@ func (h *hand) both(ctx context.Context) bool {
 var errOther = fmt.Errorf("one of two: %w", &dlock.Error{Op: "lock"})
 
 // again enters a lock that is held already.
-func (h *hand) again(outer call) {
+func (h *caller) again(outer call) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience*h.TTL)
 	defer cancel()
-	inner := call{hand: h, key: outer.key, under: outer.id, shared: outer.shared || h.rng.IntN(4) == 0}
+	inner := call{caller: h, key: outer.key, under: outer.id, shared: outer.shared || h.rng.IntN(4) == 0}
 	if inner.enter(outer.lease.Context(ctx)) {
 		leave(inner.lease, &inner)
 	}
@@ -125,7 +125,7 @@ func (h *hand) again(outer call) {
 
 // A call is one request for a lock, and the hold that comes of it.
 type call struct {
-	*hand
+	*caller
 	id          int
 	key         string
 	shared, try bool
@@ -179,10 +179,10 @@ func (c *call) watch() {
 func leave(lease *dlock.Lease, calls ...*call) {
 	at := clock.Now()
 	for _, c := range calls {
-		c.note(Event{At: at, Kind: Giving})
+		c.note(Event{At: at, Kind: Unlocking})
 	}
 	err := lease.Unlock(context.Background())
-	e := Event{At: clock.Now(), Kind: Given}
+	e := Event{At: clock.Now(), Kind: Unlocked}
 	if err != nil {
 		e.Err, e.Text = classify(err), err.Error()
 	}
@@ -205,7 +205,7 @@ func (c *call) work() {
 	if err != nil {
 		panic(err)
 	}
-	if n := c.rng.IntN(100); n == 0 && !c.proving {
+	if n := c.rng.IntN(100); n == 0 && !c.isBehind {
 		pause(c.lease.Context(context.Background()), time.Duration(c.rng.Int64N(int64(2*c.TTL))))
 	} else if n < 20 {
 		pause(context.Background(), time.Duration(c.rng.Int64N(int64(2*time.Millisecond))))

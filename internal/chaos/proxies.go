@@ -8,13 +8,13 @@ import (
 	"github.com/dlock-go/dlock/internal/faultnet"
 )
 
-// Ways are the connections of one worker to all servers of its backend, each
+// Proxies are the connections of one worker to all servers of its backend, each
 // through a proxy. What befalls one befalls all.
-type Ways []*faultnet.Proxy
+type Proxies []*faultnet.Proxy
 
 // listen opens a way to each of the addresses, which commas separate. No
 // address is no way.
-func listen(addrs string) (w Ways, err error) {
+func listen(addrs string) (w Proxies, err error) {
 	if addrs == "" {
 		return nil, nil
 	}
@@ -29,7 +29,7 @@ func listen(addrs string) (w Ways, err error) {
 }
 
 // Addr is where the servers are found, with commas between.
-func (w Ways) Addr() string {
+func (w Proxies) Addr() string {
 	var addrs []string
 	for _, p := range w {
 		addrs = append(addrs, p.Addr())
@@ -37,7 +37,7 @@ func (w Ways) Addr() string {
 	return strings.Join(addrs, ",")
 }
 
-func (w Ways) each(do func(*faultnet.Proxy) error) (err error) {
+func (w Proxies) each(do func(*faultnet.Proxy) error) (err error) {
 	for _, p := range w {
 		err = errors.Join(err, do(p))
 	}
@@ -46,44 +46,44 @@ func (w Ways) each(do func(*faultnet.Proxy) error) (err error) {
 
 // The faults are those of a proxy.
 
-func (w Ways) Blackhole(way faultnet.Way) {
+func (w Proxies) Blackhole(way faultnet.Way) {
 	for _, p := range w {
 		p.Blackhole(way)
 	}
 }
 
-func (w Ways) Restore(way faultnet.Way) {
+func (w Proxies) Restore(way faultnet.Way) {
 	for _, p := range w {
 		p.Restore(way)
 	}
 }
 
-func (w Ways) Delay(way faultnet.Way, latency, jitter time.Duration) {
+func (w Proxies) Delay(way faultnet.Way, latency, jitter time.Duration) {
 	for _, p := range w {
 		p.Delay(way, latency, jitter)
 	}
 }
 
-func (w Ways) DropReply(n int) {
+func (w Proxies) DropReply(n int) {
 	for _, p := range w {
 		p.DropReply(n)
 	}
 }
 
-func (w Ways) Reset() {
+func (w Proxies) Reset() {
 	for _, p := range w {
 		p.Reset()
 	}
 }
 
-func (w Ways) Refuse() {
+func (w Proxies) Refuse() {
 	for _, p := range w {
 		p.Refuse()
 	}
 }
 
 // Heal ends all faults.
-func (w Ways) Heal() error { return w.each((*faultnet.Proxy).Heal) }
+func (w Proxies) Heal() error { return w.each((*faultnet.Proxy).Heal) }
 
 // Close ends all connections.
-func (w Ways) Close() error { return w.each((*faultnet.Proxy).Close) }
+func (w Proxies) Close() error { return w.each((*faultnet.Proxy).Close) }

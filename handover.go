@@ -51,15 +51,15 @@ func (e *entry) tryHandOver() bool {
 	if c.transferer == nil || !h.hasLocalWaiters.Load() {
 		return false
 	}
-	if !c.handOver(e) {
+	if !c.passToFirstWaiter(e) {
 		return false
 	}
 	e.notify(false)
 	return true
 }
 
-// handOver gives e's hold to the head of the local queue. It reports whether it has.
-func (c *Client) handOver(e *entry) bool {
+// passToFirstWaiter gives e's hold to the first waiter in the local queue. It reports whether it has.
+func (c *Client) passToFirstWaiter(e *entry) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := e.hold

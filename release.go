@@ -128,9 +128,9 @@ func (c *Client) releaseHolds(ctx context.Context, holds []*hold, done func(*hol
 	at, cancel := context.WithCancel(ctx)
 	cancel() // first those without a renewal under way
 	settled, busy := c.withoutRenewal(at, holds)
-	c.releaseOnServer(ctx, settled, done)
+	c.releaseSettled(ctx, settled, done)
 	settled, busy = c.withoutRenewal(ctx, busy)
-	c.releaseOnServer(ctx, settled, done)
+	c.releaseSettled(ctx, settled, done)
 	for _, h := range busy {
 		done(h, backend.WaitEnded(ctx, false))
 	}
@@ -149,9 +149,9 @@ func (c *Client) withoutRenewal(ctx context.Context, holds []*hold) (settled, bu
 	return settled, busy
 }
 
-// releaseOnServer releases holds in batches if the backend can, otherwise one by one
-// from a few goroutines.
-func (c *Client) releaseOnServer(ctx context.Context, holds []*hold, done func(*hold, error)) {
+// releaseSettled releases holds without a renewal under way: in batches if the backend
+// can, otherwise one by one from a few goroutines.
+func (c *Client) releaseSettled(ctx context.Context, holds []*hold, done func(*hold, error)) {
 	if len(holds) == 0 {
 		return
 	}

@@ -128,3 +128,18 @@ func handOverLoss(s *scenario) {
 	}
 	r.report(s, 2)
 }
+
+// wantedIsTold checks that a holder hears of another client that waits, where
+// the backend can tell.
+func wantedIsTold(s *scenario) {
+	a, b := s.open(), s.open()
+	lease := s.locked(a.Mutex(s.name))
+	wanted := lease.Wanted()
+	if s.na(wanted == nil, "the backend does not tell of waiters") {
+		return
+	}
+	next := s.queue(b.Mutex(s.name), s.name, 1)
+	s.within(2*s.TTL, "told that somebody waits", wanted)
+	s.unlock(lease)
+	s.unlock(next.granted())
+}

@@ -299,3 +299,25 @@ func reentryAfterLoss(s *scenario) {
 	s.is(err, dlock.ErrLost)
 	s.must(time.Since(start) < limit, "late")
 }
+
+// reentryAfterEarlyUnlock unlocks an entry while one under it lasts: nobody else
+// under the same lease gets in beside that.
+func reentryAfterEarlyUnlock(s *scenario) {
+	l := s.open().Mutex(s.name)
+	outer := s.locked(l)
+	ctx := outer.Context(s.ctx)
+	child, err := l.Lock(ctx)
+	s.ok(err)
+	grandchild, err := l.Lock(child.Context(ctx))
+	s.ok(err)
+	s.unlock(child)
+	if sibling, err := l.TryLock(ctx); err == nil {
+		s.Fatalf("two exclusive leases last at once: %v and %v", grandchild.Err(), sibling.Err())
+	}
+	s.alive(grandchild)
+	s.unlock(grandchild)
+	sibling, err := l.TryLock(ctx)
+	s.ok(err)
+	s.unlock(sibling)
+	s.unlock(outer)
+}

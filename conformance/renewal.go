@@ -249,3 +249,18 @@ func keepWholeLease(s *scenario) {
 	s.lost(lease)
 	s.freed(b.Mutex(s.name))
 }
+
+// keepManyTTLs takes locks with many different leases, one after the other: they
+// share what connections there are.
+func keepManyTTLs(s *scenario) {
+	if s.unable(s.Conns == nil, "Conns") {
+		return
+	}
+	p := s.open()
+	s.free(p.Mutex(s.name))
+	before := s.Conns()
+	for i := range 40 {
+		s.unlock(s.locked(p.Mutex(s.sub(i), dlock.WithTTL(s.TTL+time.Duration(i)*137*time.Millisecond))))
+	}
+	s.must(s.Conns()-before <= 8, "40 different leases took %d connections more", s.Conns()-before)
+}

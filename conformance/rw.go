@@ -3,7 +3,9 @@ package conformance
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/dlock-go/dlock"
 )
@@ -351,4 +353,85 @@ func rwRandom(s *scenario) {
 		}
 	})
 	r.report(s, 320)
+}
+
+// rwWriterAmongLongReaders has two readers hold a lock in turn, so that somebody
+// always does, and a writer come between: first come, first served. Where the order is
+// kept by clients that answer in time, a round during which this process got no
+// processor is made again.
+func rwWriterAmongLongReaders(s *scenario) {
+	s.needs(Readers)
+	peers := s.opens(3)
+	for range 4 {
+		if s.writerBetweenReaders(peers) {
+			return
+		}
+	}
+	s.Fatal("a reader overtook the writer in each of 4 rounds")
+}
+
+// writerBetweenReaders reports false if a reader overtook the writer while this process
+// did not run.
+func (s *scenario) writerBetweenReaders(peers []*Peer) bool {
+	start := time.Now()
+	first := s.rlocked(peers[0].RWMutex(s.name))
+	w := s.queue(peers[2].RWMutex(s.name), s.name, 1)
+	second := s.queue(peers[1].RWMutex(s.name).RLocker(), s.name, 2)
+	s.pass(3 * s.TTL)
+	w.waits("the writer got in beside a reader")
+	s.unlock(first)
+	s.eventually("the writer or the next reader got the lock", func() bool { return !w.waiting() || !second.waiting() })
+	if !second.waiting() {
+		w.waits("a reader got in beside the writer")
+		if !s.OrderByClients || stallTime.stalled(start) == 0 {
+			s.Fatal("a reader overtook the writer")
+		}
+		s.unlock(second.granted())
+		s.unlock(w.granted())
+		return false
+	}
+	writer := w.granted()
+	second.waits("a reader got in beside the writer")
+	s.unlock(writer)
+	s.unlock(second.granted())
+	return true
+}
+
+// rwReadersAlone has readers come and go near the server, and one try to read from
+// afar: no writer is anywhere, so it is never told that the lock is held.
+func rwReadersAlone(s *scenario) {
+	s.needs(Readers)
+	const near, away, tries = 4, 4 * time.Millisecond, 20
+	distant := s.open()
+	if s.unable(distant.Delay == nil, "Delay") {
+		return
+	}
+	s.unlock(s.rlocked(distant.RWMutex(s.name))) // connects
+	ctx, cancel := context.WithCancel(s.ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	for _, p := range s.opens(near) {
+		m := p.RWMutex(s.name)
+		all.Go(func() {
+			for ctx.Err() == nil {
+				lease, err := m.RLock(s.ctx)
+				if err != nil {
+					s.Error(err)
+					return
+				}
+				time.Sleep(time.Millisecond)
+				if err := lease.Unlock(s.ctx); err != nil {
+					s.Error(err)
+				}
+			}
+		})
+	}
+	distant.Delay(away)
+	defer distant.Delay(0)
+	for range tries {
+		lease, err := distant.RWMutex(s.name).TryRLock(s.ctx)
+		s.ok(err)
+		s.unlock(lease)
+	}
 }

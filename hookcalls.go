@@ -1,0 +1,340 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/renewal"
+)
+
+// hasCallHooks reports whether a hook is to be told of calls or of leases.
+func (h *Hooks) hasCallHooks() bool {
+	return h.Acquiring != nil || h.Waiting != nil || h.Acquired != nil || h.NotAcquired != nil || h.hasEndHooks()
+}
+
+// hasEndHooks reports whether a hook is to be told of the ends of leases.
+func (h *Hooks) hasEndHooks() bool {
+	return h.Released != nil || h.Lost != nil || h.Closed != nil
+}
+
+// A call is what the hooks are told of one call that asks for a lock.
+type call struct {
+	hooks    *Hooks
+	ctx      context.Context // that of the caller, or what Acquiring has returned
+	op, name string
+	fullName string // empty for a multi-lock
+	place    string
+	shared   bool
+	nested   bool
+	handOver HandOver
+	start    time.Time
+	progress atomic.Int32 // callBegan, callQueued or callEnded
+}
+
+const (
+	callBegan = iota
+	callQueued
+	callEnded
+)
+
+// tellCall has acquire get a lease, and tells the hooks of it. Acquire is given the
+// context that the hook Acquiring has returned.
+func (c *Client) tellCall(ctx context.Context, name, fullName string, r request, acquire func(context.Context, request) (*Lease, error)) (*Lease, error) {
+	t := &call{
+		hooks:    &c.opts.Hooks,
+		ctx:      ctx,
+		op:       r.op,
+		name:     name,
+		fullName: fullName,
+		place:    c.place,
+		shared:   r.mode == backend.Shared,
+		nested:   true, // until a lock is no re-entry
+		start:    time.Now(),
+	}
+	if ctx == nil {
+		t.ctx = context.Background()
+	}
+	r.call = t
+	lease, err := t.run(ctx, r, acquire)
+	if err != nil {
+		t.tellNotAcquired(outcomeOf(t.ctx, err), err)
+		return nil, err
+	}
+	t.tellAcquired(lease)
+	return lease, nil
+}
+
+// run calls Acquiring and acquire. If acquire panics, the call ends with NotAcquired.
+func (t *call) run(ctx context.Context, r request, acquire func(context.Context, request) (*Lease, error)) (*Lease, error) {
+	if f := t.hooks.Acquiring; f != nil {
+		with := f(t.ctx, AcquiringEvent{Op: t.op, Name: t.name, Shared: t.shared})
+		if with != nil {
+			t.ctx = with // of a call with a nil context, too: NotAcquired ends what Acquiring began
+			if ctx != nil {
+				ctx = with
+			}
+		}
+	}
+	returned := false
+	defer func() {
+		if !returned {
+			t.tellNotAcquired(OutcomeFailed, &Error{Op: t.op, Name: t.name, Err: errHookPanicked})
+		}
+	}()
+	lease, err := acquire(ctx, r)
+	returned = true
+	return lease, err
+}
+
+// outcomeOf returns the outcome of a call with ctx that has returned err.
+func outcomeOf(ctx context.Context, err error) Outcome {
+	e, ok := err.(*Error)
+	switch {
+	case ok && e.Kind == nil, ctx.Err() == context.Canceled && errors.Is(err, context.Canceled):
+		return OutcomeCanceled
+	case errors.Is(err, ErrHeld):
+		return OutcomeHeld
+	}
+	return OutcomeFailed
+}
+
+// noteQueued calls Waiting, the first time and if the call has not ended.
+func (t *call) noteQueued(lock string) {
+	if t.progress.CompareAndSwap(callBegan, callQueued) && t.hooks.Waiting != nil {
+		t.hooks.Waiting(t.ctx, WaitingEvent{Op: t.op, Name: t.name, Lock: lock, Shared: t.shared})
+	}
+}
+
+func (t *call) tellNotAcquired(o Outcome, err error) {
+	queued := t.progress.Swap(callEnded) == callQueued
+	if f := t.hooks.NotAcquired; f != nil {
+		f(t.ctx, NotAcquiredEvent{
+			Op:      t.op,
+			Name:    t.name,
+			Shared:  t.shared,
+			Queued:  queued,
+			Waited:  time.Since(t.start),
+			Outcome: o,
+			Err:     err,
+		})
+	}
+}
+
+// lastLease is the number of the last lease of this process that hooks were told of.
+var lastLease atomic.Uint64
+
+// tellAcquired calls Acquired. If that panics, the lease is unlocked: no caller has it.
+func (t *call) tellAcquired(l *Lease) {
+	now := time.Now()
+	e := AcquiredEvent{
+		Op:       t.op,
+		Name:     t.name,
+		Shared:   t.shared,
+		Lease:    lastLease.Add(1),
+		Token:    l.of.token(),
+		Nested:   t.nested,
+		Queued:   t.progress.Swap(callEnded) == callQueued,
+		HandOver: t.handOver,
+		Waited:   now.Sub(t.start),
+		Place:    t.place,
+		FullName: t.fullName,
+	}
+	called := false
+	defer func() {
+		t.openRecord(l, e, now)
+		if !called {
+			l.discard(t.ctx)
+		}
+	}()
+	if f := t.hooks.Acquired; f != nil {
+		f(t.ctx, e)
+	}
+	called = true
+}
+
+// A leaseRecord is what the hooks are to be told when a lease ends.
+type leaseRecord struct {
+	hooks *Hooks
+	since time.Time
+	event ReleasedEvent // but for Age and Err
+}
+
+// openRecord has the end of l be told. If l has ended since it was acquired, that is
+// told here: whoever has ended it found no record.
+func (t *call) openRecord(l *Lease, e AcquiredEvent, now time.Time) {
+	if !t.hooks.hasEndHooks() {
+		return
+	}
+	n := l.of.life()
+	n.record.Store(&leaseRecord{t.hooks, now, ReleasedEvent{
+		Name:   e.Name,
+		Shared: e.Shared,
+		Lease:  e.Lease,
+		Token:  e.Token,
+		Nested: e.Nested,
+	}})
+	if r := l.of.reason(); r != nil {
+		n.tellEnd(t.ctx, r.on(t.name))
+	}
+}
+
+// tellEnd calls the hook for the end of the lease, once. Err says which: an ErrLost is
+// told to Lost, an ErrClosed to Closed, and anything else to Released.
+func (n *lifecycle) tellEnd(ctx context.Context, err error) {
+	if n.record.Load() == nil {
+		return
+	}
+	record := n.record.Swap(nil)
+	if record == nil {
+		return
+	}
+	h, e := record.hooks, record.event
+	e.Age, e.Err = time.Since(record.since), err
+	switch {
+	case kindOf(err, nil) == ErrLost:
+		if h.Lost != nil {
+			h.Lost(LostEvent{
+				Name:   e.Name,
+				Shared: e.Shared,
+				Lease:  e.Lease,
+				Token:  e.Token,
+				Nested: e.Nested,
+				Age:    e.Age,
+				Cause:  lossCause(err),
+				Err:    err,
+			})
+		}
+	case errors.Is(err, ErrClosed):
+		if h.Closed != nil {
+			e.Err = beyondClosed(causeOf(err))
+			h.Closed(ctx, ClosedEvent(e))
+		}
+	default:
+		if h.Released != nil {
+			h.Released(ctx, e)
+		}
+	}
+}
+
+// leasesToTell returns the open leases on h that the hooks are to be told the end of, and
+// the multi-locks that others are part of: several if a multi-lock was entered again.
+func (h *hold) leasesToTell() (single []*entry, multi []*multiLease) {
+	if !h.lock.client.opts.Hooks.hasEndHooks() {
+		return nil, nil
+	}
+	h.mu.Lock()
+	open := h.openLeases()
+	h.mu.Unlock()
+	for _, e := range open {
+		if g := e.group.Load(); g != nil {
+			multi = append(multi, g)
+		} else {
+			single = append(single, e)
+		}
+	}
+	return single, multi
+}
+
+// causeOf is what err says beyond its kind, or nil.
+func causeOf(err error) error {
+	if e, ok := err.(*Error); ok {
+		return e.Err
+	}
+	return err
+}
+
+// beyondClosed is err, or nil if it says of the locks of a multi-lock no more than that
+// Close has ended them.
+func beyondClosed(err error) error {
+	if errors.Is(err, ErrClosed) && !errors.Is(err, ErrUnavailable) {
+		return nil
+	}
+	return err
+}
+
+// A queueObserver is the Observer of a request whose call is told to hooks. It is nil
+// if there are none.
+type queueObserver struct {
+	*hold      // that is asked for; nil before the server is asked
+	requestCtx *requestContext
+	call       *call
+	lockName   string
+	wasQueued  atomic.Bool // on the server
+	panic      atomic.Pointer[hookPanic]
+}
+
+// A hookPanic is what a hook has panicked with in another goroutine than the caller's.
+type hookPanic struct{ value any }
+
+// queueObserver returns the observer of r on l, nil if r is told to no hook.
+func (l *lock) queueObserver(r request) *queueObserver {
+	if r.call == nil {
+		return nil
+	}
+	return &queueObserver{call: r.call, lockName: l.name()}
+}
+
+// observer returns the Observer of the request for h: n, or h if n is nil.
+func (n *queueObserver) observer(h *hold) backend.Observer {
+	if n == nil {
+		return h
+	}
+	n.hold, n.requestCtx = h, h.requestCtx
+	return n
+}
+
+// Queued implements backend.Observer. A panic of the hook is not the backend's: it
+// ends the call, which panics on.
+func (n *queueObserver) Queued() {
+	n.hold.Queued()
+	n.wasQueued.Store(true)
+	defer func() {
+		if v := recover(); v != nil {
+			n.panic.Store(&hookPanic{v})
+			n.requestCtx.fail(errHookPanicked)
+		}
+	}()
+	n.call.noteQueued(n.lockName)
+}
+
+// panicked returns what the hook has panicked with, or nil.
+func (n *queueObserver) panicked() *hookPanic {
+	if n == nil {
+		return nil
+	}
+	return n.panic.Load()
+}
+
+// callWaiting calls the hook Waiting for w. If the hook panics, w leaves the queue and
+// gives back a lease that it has got meanwhile.
+func (c *Client) callWaiting(ctx context.Context, n *queueObserver, q *turnQueue, w *waiter) {
+	called := false
+	defer func() {
+		if called {
+			return
+		}
+		c.mu.Lock()
+		q.Withdraw(w)
+		c.mu.Unlock()
+		if w.Value.lease != nil {
+			w.Value.lease.discard(ctx)
+		}
+	}()
+	n.call.noteQueued(n.lockName)
+	called = true
+}
+
+func lossCause(err error) LossCause {
+	switch {
+	case errors.Is(err, ErrBroken):
+		return LossBroken
+	case errors.Is(err, renewal.ErrMaxHold):
+		return LossMaxHold
+	case errors.Is(err, renewal.ErrNoAnswer):
+		return LossExpired
+	}
+	return LossTaken
+}

@@ -50,34 +50,35 @@ func (c *Client) Close(ctx context.Context) error {
 		ctx, cancel = backend.Detach(ctx, closeTimeoutDone)
 		defer cancel()
 	}
-	limit, rest := c.closeTimeout(holds), c.longestMinHold(holds)
-	told, cancel := withLimit(ctx, limit)
+	limit, minHold := c.closeTimeout(holds), c.longestMinHold(holds)
+	releaseCtx, cancel := withLimit(ctx, limit)
 	defer cancel()
-	resting, cancel := withLimit(ctx, rest+limit)
+	minHoldCtx, cancel := withLimit(ctx, minHold+limit)
 	defer cancel()
-	var ended []*hold
-	holds = slices.DeleteFunc(holds, func(h *hold) bool {
-		if h.endLeases(closed) {
-			return false
-		}
-		ended = append(ended, h)
-		return true
-	})
-	var hook atomic.Pointer[hookPanic]
-	late := waitAtMost(told, func() error { c.releaseAll(told, holds, &hook); return nil })
-	c.awaitUnlocks(told, ended)
-	rested := c.minHolds.Close(resting)
-	last := told
-	if rest > 0 {
-		last = resting
+	lastCtx := releaseCtx
+	if minHold > 0 {
+		lastCtx = minHoldCtx
 	}
-	undone := c.janitor.Close(last)
-	renewing := waitAtMost(last, func() error { c.keeper.Close(); return nil })
-	open := waitAtMost(last, func() error { return c.backend.Close(last) })
+	var open, ended []*hold // ended: lost, or an Unlock is under way
+	for _, h := range holds {
+		if h.endLeases(closed) {
+			open = append(open, h)
+		} else {
+			ended = append(ended, h)
+		}
+	}
+	var hook atomic.Pointer[hookPanic]
+	releaseErr := waitAtMost(releaseCtx, func() error { c.releaseAll(releaseCtx, open, &hook); return nil })
+	c.awaitUnlocks(releaseCtx, ended)
+	minHoldErr := c.minHolds.Close(minHoldCtx)
+	janitorErr := c.janitor.Close(lastCtx)
+	keeperErr := waitAtMost(lastCtx, func() error { c.keeper.Close(); return nil })
+	backendErr := waitAtMost(lastCtx, func() error { return c.backend.Close(lastCtx) })
 	if p := hook.Load(); p != nil {
 		panic(p.value)
 	}
-	if err := cmp.Or(c.unconfirmedError(cmp.Or(open, late, undone, renewing)), rested); err != nil {
+	err := c.unconfirmedError(cmp.Or(backendErr, releaseErr, janitorErr, keeperErr))
+	if err = cmp.Or(err, minHoldErr); err != nil {
 		return newError("close", "", err)
 	}
 	return nil
@@ -189,15 +190,8 @@ func (c *Client) releaseAll(ctx context.Context, holds []*hold, hook *atomic.Poi
 			groups[g] = backend.Join(groups[g], err)
 		}
 	}
-	var resting []*hold
-	holds = slices.DeleteFunc(holds, func(h *hold) bool {
-		if h.minHoldLeft() <= 0 {
-			return false
-		}
-		resting = append(resting, h)
-		return true
-	})
-	c.releaseHolds(ctx, holds, func(h *hold, err error) {
+	resting, others := splitResting(holds)
+	c.releaseHolds(ctx, others, func(h *hold, err error) {
 		h.noteReleased(err)
 		tell(h, err)
 	})

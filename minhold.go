@@ -42,6 +42,18 @@ func (h *hold) minHoldLeft() time.Duration {
 	return h.lock.minHold - h.age()
 }
 
+// splitResting divides holds into those whose minimum hold is not over and the others.
+func splitResting(holds []*hold) (resting, others []*hold) {
+	for _, h := range holds {
+		if h.minHoldLeft() > 0 {
+			resting = append(resting, h)
+		} else {
+			others = append(others, h)
+		}
+	}
+	return resting, others
+}
+
 // startMinHold makes this process keep h, which is over, for what is left of its
 // minimum hold, if the server cannot. The caller holds h.mu.
 func (h *hold) startMinHold() {

@@ -3,7 +3,6 @@ package dlock
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 
 	"github.com/dlock-go/dlock/backend"
@@ -116,18 +115,11 @@ func (c *Client) releaseHolds(ctx context.Context, holds []*hold, done func(*hol
 		done(holds[0], holds[0].releaseOnServer(ctx))
 		return
 	}
-	var resting []*hold // the server keeps these for their minimum hold
-	holds = slices.DeleteFunc(slices.Clone(holds), func(h *hold) bool {
-		if h.minHoldLeft() <= 0 {
-			return false
-		}
-		resting = append(resting, h)
-		return true
-	})
+	resting, others := splitResting(holds) // the server keeps the first for their minimum hold
 	forEach(len(resting), releasers, func(i int) { done(resting[i], resting[i].releaseOnServer(ctx)) })
 	at, cancel := context.WithCancel(ctx)
 	cancel() // first those without a renewal under way
-	settled, busy := c.withoutRenewal(at, holds)
+	settled, busy := c.withoutRenewal(at, others)
 	c.releaseSettled(ctx, settled, done)
 	settled, busy = c.withoutRenewal(ctx, busy)
 	c.releaseSettled(ctx, settled, done)

@@ -140,13 +140,7 @@ func (k *Keeper) send(now instant) {
 		sent += k.fill(calls, b, room-sent)
 	}
 	for _, c := range calls {
-		c.sent, c.unanswered = now.at, len(c.items)
-		c.expiresAt = now.at + moment(c.holds[0].TTL/6)
-		k.inFlight += c.unanswered
-		c.inFlightThen = k.inFlight
-		k.calls = append(k.calls, c)
-		k.attempts.Add(1)
-		go k.renew(c)
+		k.startCall(c, now.at)
 	}
 	k.lastSend, k.nextSend = now.at, now.at+pace
 	switch {
@@ -156,6 +150,17 @@ func (k *Keeper) send(now instant) {
 		k.lastSend -= k.timeFor(quota - sent) // the next answer makes room for the rest
 		k.nextSend = now.at
 	}
+}
+
+// startCall begins the renewals of c, of which fill has collected the holds.
+func (k *Keeper) startCall(c *call, at moment) {
+	c.sent, c.unanswered = at, len(c.items)
+	c.expiresAt = at + moment(c.holds[0].TTL/6)
+	k.inFlight += c.unanswered
+	c.inFlightThen = k.inFlight
+	k.calls = append(k.calls, c)
+	k.attempts.Add(1)
+	go k.renew(c)
 }
 
 // countTooLate is how many batches at the head of the queue will be over before the

@@ -145,6 +145,7 @@ func keepTellsOfTheLease(s *scenario) {
 	s.unlock(lease)
 }
 
+// keepTenThousand holds very many locks of one client. It takes no goroutine for each.
 func keepTenThousand(s *scenario) {
 	n := min(10_000, cmp.Or(s.MostHolds, 10_000))
 	const workers = 64
@@ -152,6 +153,11 @@ func keepTenThousand(s *scenario) {
 	p := s.openWith(dlock.Options{TTL: max(30*time.Second, 3*s.TTL), Hooks: dlock.Hooks{
 		Renewed: func(e dlock.RenewedEvent) { renewed.Store(e.Name, true) },
 	}})
+	each(workers, func(w int) { // as many connections as there will be, also those of a server in this process
+		if lease, err := s.patiently(p.Mutex(s.sub(-1 - w))); err == nil {
+			_ = lease.Unlock(s.ctx)
+		}
+	})
 	before := runtime.NumGoroutine()
 	leases := make([]*dlock.Lease, n)
 	var failed atomic.Int64

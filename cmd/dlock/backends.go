@@ -26,9 +26,9 @@ const (
 // Sentinel it asks. What matters of that comes back as an error.
 func init() { logging.Disable() }
 
-// farewell is how long dlock waits for a server to take a lock back, and then to
+// closeTimeout is how long dlock waits for a server to take a lock back, and then to
 // end the connection.
-const farewell = 900 * time.Millisecond
+const closeTimeout = 900 * time.Millisecond
 
 func backendFlag(c *cobra.Command, url *string, otherwise string) {
 	c.Flags().StringVar(url, "backend", "", "`URL` of the backend (default $"+urlVariable+" or else "+otherwise+")")
@@ -77,7 +77,7 @@ func nameServers(err error, url string) error {
 	return &named
 }
 
-func closeClient(c *dlock.Client) { closeWithin(context.Background(), c, farewell) }
+func closeClient(c *dlock.Client) { closeWithin(context.Background(), c, closeTimeout) }
 
 func closeWithin(ctx context.Context, c *dlock.Client, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)

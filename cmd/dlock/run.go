@@ -169,9 +169,9 @@ func (o *runOptions) run(c *cobra.Command, name string, argv []string) error {
 func (o *runOptions) giveBack(client *dlock.Client, lease *dlock.Lease, signals <-chan os.Signal) error {
 	wait, stop := untilEnding(signals)
 	defer stop()
-	defer closeWithin(wait, client, o.minHold+farewell)
+	defer closeWithin(wait, client, o.minHold+closeTimeout)
 
-	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	err := lease.Unlock(ctx)
 	if err == nil || errors.Is(err, dlock.ErrLost) {

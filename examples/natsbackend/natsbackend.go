@@ -303,10 +303,10 @@ func (b *Backend) close(ctx context.Context) error {
 		holds = append(holds, h)
 	}
 	b.mu.Unlock()
-	farewell := context.WithValue(ctx, closing{}, true)
+	closingCtx := context.WithValue(ctx, closing{}, true)
 	var failed atomic.Pointer[error]
 	b.forAll(holds, func(h *backend.Hold) {
-		if err := b.Release(farewell, h); err != nil && !errors.Is(err, backend.ErrLost) {
+		if err := b.Release(closingCtx, h); err != nil && !errors.Is(err, backend.ErrLost) {
 			failed.Store(&err)
 		}
 	})

@@ -243,7 +243,7 @@ func (w *world) act(ended <-chan struct{}) {
 		if party.Close > 0 {
 			parties.run(func() {
 				time.Sleep(party.Close)
-				w.farewell(c, "dead")
+				w.closeClient(c, "dead")
 			})
 		}
 	}
@@ -263,8 +263,8 @@ func (w *world) act(ended <-chan struct{}) {
 	}
 }
 
-// farewell closes a client.
-func (w *world) farewell(c *client, unlock string) {
+// closeClient closes a client.
+func (w *world) closeClient(c *client, unlock string) {
 	select {
 	case <-c.closed:
 		return
@@ -301,7 +301,7 @@ func longestTTL(ttl time.Duration) time.Duration { return 2 * ttl }
 // close ends the world, and sees to it that nothing is left of it.
 func (w *world) close() {
 	for _, c := range w.clients {
-		w.farewell(c, "live")
+		w.closeClient(c, "live")
 	}
 	time.Sleep(lingers)
 	w.left()

@@ -146,7 +146,7 @@ func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
 // request asks the backend for h. The first answer must come within limit.
 func (h *hold) request(ctx context.Context, r request, o *queueObserver, limit time.Duration) (err error) {
 	l, c := h.lock, h.lock.client
-	ttl, fixed := l.lease()
+	ttl, fixed := l.requestTTL()
 	q := limitFirstAnswer(ctx, limit)
 	defer q.stop()
 	h.requestCtx = q

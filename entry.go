@@ -61,6 +61,7 @@ func (e *entry) reason() *reason {
 	return nil
 }
 
+// reasonHere is reason, without the other locks of a multi-lock.
 func (e *entry) reasonHere() *reason {
 	if r := e.over.Load(); r != nil {
 		return r // the hold may have another owner already

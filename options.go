@@ -184,9 +184,9 @@ func (s *settings) check() error {
 	return backend.Join(problems...)
 }
 
-// lease is the TTL to ask the server for, and whether it is never renewed. A
+// requestTTL is the TTL to ask the server for, and whether it is never renewed. A
 // fixed hold asks for a margin more, so that it is believed in for all of d.
-func (s *settings) lease() (ttl time.Duration, fixed bool) {
+func (s *settings) requestTTL() (ttl time.Duration, fixed bool) {
 	if s.maxHold <= 0 || s.maxHold > s.ttl {
 		return s.ttl, false
 	}

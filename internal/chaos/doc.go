@@ -1,13 +1,13 @@
 // Package chaos tests locks while processes, connections and servers fail.
 //
-// Worker processes take and give back locks without pause, and write down what
-// they ask and what they are told, with the time of the machine's monotonic
-// clock, which all processes share. A nemesis meanwhile picks faults by a seed:
-// it kills and stops workers and servers, cuts connections and loses replies.
-// After each fault it heals what it broke and waits until every worker has made
-// progress. Then the histories are checked: that nobody held a lock beside
-// somebody else, that tokens grew, that a fenced store took no late write, that
-// every error was true.
+// Worker processes, each with several callers, lock and unlock without pause. They
+// write down what they ask and what they are told, with the time of the machine's
+// monotonic clock, which all processes share. A nemesis meanwhile picks faults by a
+// seed: it kills and stops workers and servers, cuts connections and loses replies.
+// After each fault it heals what it broke, and waits for a checkpoint: every caller has
+// held a lock anew. Then the histories are checked: that nobody held a lock beside
+// somebody else, that tokens grew, that a fenced store took no late write, that every
+// error was true.
 //
 // What a fault does by nature is allowed for and nothing else: a process that
 // was stopped can believe what is over, and a server that lost its data can

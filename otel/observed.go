@@ -5,6 +5,7 @@ import (
 	"maps"
 	"reflect"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 	"weak"
@@ -17,75 +18,116 @@ import (
 // Leases, waiters and the age of the oldest lease are asked for, not added up by the meter: a
 // provider that is set later than a lease began would hear of its end alone. Of several
 // callbacks that say something of the same attributes a meter would believe one: there is one
-// callback for each meter provider, for all the telemetry that goes there. It must not keep
-// telemetry that nobody uses any more.
+// callback for each meter provider, for all the telemetry that goes there.
 
-// watchers are those of the meter providers that are in use.
-var watchers = struct {
+// watchers are those of the meter providers that are in use. A provider keeps its watcher as
+// part of the callback, and nothing here keeps either.
+var watchers struct {
 	sync.Mutex
-	byProvider map[any]*watcher
-}{byProvider: make(map[any]*watcher)}
+	all []weak.Pointer[watcher]
+}
 
 // placeholder is the global provider until the program sets one, to which it then passes on
 // what it is told.
-var placeholder any = otel.GetMeterProvider()
+var placeholder = otel.GetMeterProvider()
 
 // A watcher tells one meter provider what it asks for. The mutex of watchers guards it.
 type watcher struct {
-	key          any                 // of byProvider
-	registration metric.Registration // nil: the provider has failed
-	oldest       metric.Float64ObservableGauge
-	leases       metric.Int64ObservableUpDownCounter
-	waiters      metric.Int64ObservableUpDownCounter
-	all          map[weak.Pointer[telemetry]]struct{}
+	provider metric.MeterProvider // nil: it cannot be compared, and has a watcher for each telemetry
+	oldest   metric.Float64ObservableGauge
+	leases   metric.Int64ObservableUpDownCounter
+	waiters  metric.Int64ObservableUpDownCounter
+	watched
+}
+
+// watched is what a watcher tells of.
+type watched struct {
+	telemetry map[weak.Pointer[telemetry]]struct{} // that is in use
+
+	// Attributes without names that were told of once: they are told of as long as there is
+	// the provider, which keeps them in other metrics anyway.
+	servers map[attribute.Set]struct{}
+	modes   map[attribute.Set]struct{} // of each server
+}
+
+func newWatched() watched {
+	return watched{
+		telemetry: make(map[weak.Pointer[telemetry]]struct{}),
+		servers:   make(map[attribute.Set]struct{}),
+		modes:     make(map[attribute.Set]struct{}),
+	}
 }
 
 // watch has t be told to its meter provider, until nobody refers to t.
 func (t *telemetry) watch(m metric.Meter) {
-	if !t.named {
-		for _, of := range []map[countKey]int64{t.leases, t.waiters} {
-			of[countKey{shared: false}], of[countKey{shared: true}] = 0, 0
-		}
-	}
 	watchers.Lock()
 	defer watchers.Unlock()
 	settle()
-	var key any = t.meters
-	if !reflect.ValueOf(key).Comparable() {
-		key = new(byte) // shared with nobody
-	}
-	w := watchers.byProvider[key]
+	w := watcherOf(t.meters)
 	if w == nil {
-		w = newWatcher(m)
-		w.key, watchers.byProvider[key] = key, w
+		w = newWatcher(t.meters, m)
+	}
+	w.servers[attribute.NewSet(t.server...)] = struct{}{}
+	if !t.named {
+		for _, shared := range []bool{false, true} {
+			w.modes[t.attrSet("", shared)] = struct{}{}
+			t.counts[countKey{shared: shared}] = lockCounts{}
+		}
 	}
 	self := weak.Make(t)
-	w.all[self] = struct{}{}
+	w.telemetry[self] = struct{}{}
 	runtime.AddCleanup(t, forget, self)
+}
+
+// forget ends the watch of self, to which nobody refers any more.
+func forget(self weak.Pointer[telemetry]) {
+	watchers.Lock()
+	defer watchers.Unlock()
+	for _, one := range watchers.all {
+		if w := one.Value(); w != nil {
+			delete(w.telemetry, self)
+		}
+	}
+}
+
+// watcherOf returns the watcher of a provider, nil if there is none. The caller holds the
+// mutex of watchers.
+func watcherOf(provider metric.MeterProvider) *watcher {
+	watchers.all = slices.DeleteFunc(watchers.all, func(one weak.Pointer[watcher]) bool { return one.Value() == nil })
+	if !reflect.ValueOf(provider).Comparable() {
+		return nil
+	}
+	for _, one := range watchers.all {
+		if w := one.Value(); w != nil && w.provider == provider {
+			return w
+		}
+	}
+	return nil
 }
 
 // settle has what goes to the placeholder be told by the watcher of the provider behind it,
 // once there is one. The caller holds the mutex of watchers.
 func settle() {
-	var global any = otel.GetMeterProvider()
-	early := watchers.byProvider[placeholder]
-	if early == nil || global == placeholder || !reflect.ValueOf(global).Comparable() {
+	global, early := otel.GetMeterProvider(), watcherOf(placeholder)
+	if early == nil || !reflect.ValueOf(global).Comparable() || global == placeholder {
 		return
 	}
-	w := watchers.byProvider[global]
+	w := watcherOf(global)
 	if w == nil {
-		delete(watchers.byProvider, placeholder)
-		early.key, watchers.byProvider[global] = global, early
+		early.provider = global
 		return
 	}
-	maps.Copy(w.all, early.all)
-	clear(early.all)
+	maps.Copy(w.telemetry, early.telemetry)
+	maps.Copy(w.servers, early.servers)
+	maps.Copy(w.modes, early.modes)
+	early.watched = newWatched()
 }
 
-// newWatcher makes the instruments. What fails goes to the global error handler.
-func newWatcher(m metric.Meter) *watcher {
+// newWatcher makes the instruments. What fails goes to the global error handler. The caller
+// holds the mutex of watchers.
+func newWatcher(provider metric.MeterProvider, m metric.Meter) *watcher {
 	w := &watcher{
-		all: make(map[weak.Pointer[telemetry]]struct{}),
+		watched: newWatched(),
 		oldest: made(m.Float64ObservableGauge("dlock.lease.oldest", metric.WithUnit("s"),
 			metric.WithDescription("How long the oldest lease has lasted that has not ended."))),
 		leases: made(m.Int64ObservableUpDownCounter("dlock.lease.active", metric.WithUnit("{lease}"),
@@ -93,90 +135,69 @@ func newWatcher(m metric.Meter) *watcher {
 		waiters: made(m.Int64ObservableUpDownCounter("dlock.acquire.waiters", metric.WithUnit("{call}"),
 			metric.WithDescription("Calls that wait for a lock."))),
 	}
-	w.registration = made(m.RegisterCallback(w.observe, w.oldest, w.leases, w.waiters))
+	if reflect.ValueOf(provider).Comparable() {
+		w.provider = provider
+	}
+	made(m.RegisterCallback(w.observe, w.oldest, w.leases, w.waiters))
+	watchers.all = append(watchers.all, weak.Make(w))
 	return w
 }
 
-// observe tells what is asked for. It also begins the counters: a provider that is made the
-// global one after the hooks drops what was added before.
-func (w *watcher) observe(_ context.Context, o metric.Observer) error {
-	oldest := make(map[attribute.Set]time.Duration)
-	leases, waiters := make(map[attribute.Set]int64), make(map[attribute.Set]int64)
-	for _, t := range w.live() {
-		t.begin.Do(t.beginAll)
-		t.addTo(oldest, leases, waiters)
+// An observation is what a watcher tells at one time.
+type observation struct {
+	oldest          map[attribute.Set]time.Duration
+	leases, waiters map[attribute.Set]int64
+}
+
+func (w *watcher) observe(ctx context.Context, o metric.Observer) error {
+	all, now := w.begin()
+	for _, t := range all {
+		t.beginCounters(ctx)
+		t.addTo(now)
 	}
-	for server, age := range oldest {
+	for server, age := range now.oldest {
 		o.ObserveFloat64(w.oldest, age.Seconds(), metric.WithAttributeSet(server))
 	}
-	for set, n := range leases {
+	for set, n := range now.leases {
 		o.ObserveInt64(w.leases, n, metric.WithAttributeSet(set))
 	}
-	for set, n := range waiters {
+	for set, n := range now.waiters {
 		o.ObserveInt64(w.waiters, n, metric.WithAttributeSet(set))
 	}
 	return nil
 }
 
-func (w *watcher) live() (all []*telemetry) {
+// begin returns the telemetry to be told of, and an observation that says nothing but zeros.
+func (w *watcher) begin() (all []*telemetry, o *observation) {
+	o = &observation{make(map[attribute.Set]time.Duration), make(map[attribute.Set]int64), make(map[attribute.Set]int64)}
 	watchers.Lock()
 	defer watchers.Unlock()
 	settle()
-	for self := range w.all {
+	for self := range w.telemetry {
 		if t := self.Value(); t != nil {
 			all = append(all, t)
 		}
 	}
-	return all
-}
-
-// forget ends the watch of self, and its watcher's if there is no telemetry left for it.
-func forget(self weak.Pointer[telemetry]) {
-	if w := removeTelemetry(self); w != nil && w.registration != nil {
-		if err := w.registration.Unregister(); err != nil { // without the mutex, for which a callback may wait
-			otel.Handle(err)
-		}
+	for server := range w.servers {
+		o.oldest[server] = 0
 	}
-}
-
-// removeTelemetry returns the watcher that watches nothing now, or nil.
-func removeTelemetry(self weak.Pointer[telemetry]) *watcher {
-	watchers.Lock()
-	defer watchers.Unlock()
-	for _, w := range watchers.byProvider {
-		if _, ok := w.all[self]; !ok {
-			continue
-		}
-		if delete(w.all, self); len(w.all) > 0 {
-			return nil
-		}
-		delete(watchers.byProvider, w.key)
-		return w
+	for set := range w.modes {
+		o.leases[set], o.waiters[set] = 0, 0
 	}
-	return nil
+	return all, o
 }
 
 // addTo adds what t knows, by the attributes under which it is told.
-func (t *telemetry) addTo(oldest map[attribute.Set]time.Duration, leases, waiters map[attribute.Set]int64) {
-	server, age := attribute.NewSet(t.server...), t.oldest()
-	oldest[server] = max(oldest[server], age)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for key, n := range t.leases {
-		leases[t.attrSet(key.name, key.shared)] += n
-	}
-	for key, n := range t.waiters {
-		waiters[t.attrSet(key.name, key.shared)] += n
-	}
-}
-
-// oldest returns the age of the oldest lease, 0 if there is none.
-func (t *telemetry) oldest() (age time.Duration) {
-	now := time.Now()
+func (t *telemetry) addTo(o *observation) {
+	server, now := attribute.NewSet(t.server...), time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range t.holds {
-		age = max(age, now.Sub(h.since))
+		o.oldest[server] = max(o.oldest[server], now.Sub(h.since))
 	}
-	return age
+	for key, n := range t.counts {
+		set := t.attrSet(key.name, key.shared)
+		o.leases[set] += n.leases
+		o.waiters[set] += n.waiters
+	}
 }

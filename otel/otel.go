@@ -113,13 +113,11 @@ type telemetry struct {
 	config
 	instruments
 	tracer trace.Tracer
-	begin  sync.Once // calls beginAll
 
-	mu      sync.Mutex
-	holds   map[uint64]hold       // by the number of the lease
-	leases  map[countKey]int64    // leases that have not ended
-	waiters map[countKey]int64    // calls that wait
-	last    map[lockKey]grantSpan // the last hold of a lock, for at most maxLast locks
+	mu     sync.Mutex
+	holds  map[uint64]hold // by the number of the lease
+	counts map[countKey]lockCounts
+	last   map[lockKey]grantSpan // the last hold of a lock, for at most maxIdle locks
 }
 
 // A countKey says of which locks something is counted. The name is empty unless names are
@@ -127,6 +125,12 @@ type telemetry struct {
 type countKey struct {
 	name   string
 	shared bool
+}
+
+// lockCounts are those of the leases that have not ended and of the calls that wait.
+type lockCounts struct {
+	leases, waiters int64
+	begun           bool // the counters of these locks are at least 0
 }
 
 // A lockKey tells a lock from those of other servers and of clients with other prefixes.
@@ -138,8 +142,8 @@ type grantSpan struct {
 	token uint64
 }
 
-// maxLast is for how many locks the last hold is remembered.
-const maxLast = 1024
+// maxIdle is for how many locks something is remembered although nobody uses them.
+const maxIdle = 1024
 
 // A hold is a lease that has not ended.
 type hold struct {
@@ -151,10 +155,9 @@ type hold struct {
 // them with others by dlock.JoinHooks.
 func Hooks(o ...Option) dlock.Hooks {
 	t := &telemetry{
-		holds:   make(map[uint64]hold),
-		leases:  make(map[countKey]int64),
-		waiters: make(map[countKey]int64),
-		last:    make(map[lockKey]grantSpan),
+		holds:  make(map[uint64]hold),
+		counts: make(map[countKey]lockCounts),
+		last:   make(map[lockKey]grantSpan),
 	}
 	for _, set := range o {
 		set(&t.config)
@@ -186,72 +189,116 @@ func Hooks(o ...Option) dlock.Hooks {
 	}
 }
 
-// beginAll begins the counters of all locks together.
-func (t *telemetry) beginAll() {
-	if !t.named {
-		t.beginCounters(context.Background(), "", false)
-		t.beginCounters(context.Background(), "", true)
-	}
-}
-
 // beginCounters has what alerts look for be 0 before it happens first. Prometheus sees no
 // increase of a counter that begins with 1, and an alert would miss the first loss and the
-// first renewal that fails.
-func (t *telemetry) beginCounters(ctx context.Context, name string, shared bool) {
-	for _, cause := range []dlock.LossCause{dlock.LossExpired, dlock.LossMaxHold, dlock.LossBroken, dlock.LossTaken} {
-		t.losses.Add(ctx, 0, t.attrs(name, shared, CauseKey.String(string(cause))))
-	}
-	for _, outcome := range []string{renewed, failed} {
-		t.renewals.Add(ctx, 0, t.attrs(name, shared, OutcomeKey.String(outcome)))
+// first renewal that fails. It is called when the meter provider reads: one that is made the
+// global provider after the hooks drops what was added before.
+func (t *telemetry) beginCounters(ctx context.Context) {
+	for _, key := range t.notBegun() {
+		for _, cause := range []dlock.LossCause{dlock.LossExpired, dlock.LossMaxHold, dlock.LossBroken, dlock.LossTaken} {
+			t.losses.Add(ctx, 0, t.attrs(key.name, key.shared, CauseKey.String(string(cause))))
+		}
+		for _, outcome := range []string{renewed, failed} {
+			t.renewals.Add(ctx, 0, t.attrs(key.name, key.shared, OutcomeKey.String(outcome)))
+		}
 	}
 }
 
-// A callKey finds the spans of a call in its context. Other hooks that are joined with
-// these may have put a span there that is not ours to end.
-type callKey struct{ *telemetry }
+// notBegun returns those whose counters are to begin now.
+func (t *telemetry) notBegun() (keys []countKey) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, n := range t.counts {
+		if !n.begun {
+			n.begun = true
+			t.counts[key] = n
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// A callKey finds the callSpans of the innermost call in its context. Other hooks that are
+// joined with these may have put a span there that is not ours to end.
+type callKey struct{}
 
 // callSpans are the span of a call, and its caller's: a hold is no part of the call that
 // has got it.
-type callSpans struct{ own, caller trace.Span }
+type callSpans struct {
+	of          *telemetry
+	call        dlock.AcquiringEvent
+	own, caller trace.Span
+	outer       *callSpans // of other hooks that are joined with these, or of a call that makes this one
+}
 
 // acquiring begins the span of a call.
 func (t *telemetry) acquiring(ctx context.Context, e dlock.AcquiringEvent) context.Context {
-	caller := trace.SpanFromContext(ctx)
+	outer, _ := ctx.Value(callKey{}).(*callSpans)
+	s := &callSpans{of: t, call: e, caller: callerSpan(ctx, outer, e), outer: outer}
+	if s.outer != nil {
+		ctx = trace.ContextWithSpan(ctx, s.caller)
+	}
 	attrs := append(t.spanAttrs(e.Name, e.Shared), OpKey.String(e.Op))
-	ctx, own := t.tracer.Start(ctx, "dlock acquire", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attrs...))
-	return context.WithValue(ctx, callKey{t}, callSpans{own, caller})
+	ctx, s.own = t.tracer.Start(ctx, "dlock acquire", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attrs...))
+	return context.WithValue(ctx, callKey{}, s)
+}
+
+// callerSpan returns the span of the caller. If other hooks of this package are joined with
+// these, the span in ctx is theirs for the same call.
+func callerSpan(ctx context.Context, outer *callSpans, e dlock.AcquiringEvent) trace.Span {
+	span := trace.SpanFromContext(ctx)
+	if outer != nil && outer.call == e && outer.own.SpanContext().Equal(span.SpanContext()) {
+		return outer.caller
+	}
+	return span
+}
+
+// spansOf returns the spans of a call, nil for any other context.
+func (t *telemetry) spansOf(ctx context.Context) *callSpans {
+	s, _ := ctx.Value(callKey{}).(*callSpans)
+	for s != nil && s.of != t {
+		s = s.outer
+	}
+	return s
 }
 
 // spanOf returns the span of a call, and one that does nothing for any other context.
 func (t *telemetry) spanOf(ctx context.Context) trace.Span {
-	if c, ok := ctx.Value(callKey{t}).(callSpans); ok {
-		return c.own
+	if s := t.spansOf(ctx); s != nil {
+		return s.own
 	}
 	return trace.SpanFromContext(context.Background())
 }
 
 func (t *telemetry) waiting(ctx context.Context, e dlock.WaitingEvent) {
 	t.spanOf(ctx).AddEvent("queued", trace.WithAttributes(NameKey.String(e.Lock)))
-	t.count(t.waiters, e.Name, e.Shared, 1)
+	t.count(e.Name, e.Shared, lockCounts{waiters: 1})
 }
 
-// count adds n to what one of t's maps says of the lock.
-func (t *telemetry) count(of map[countKey]int64, name string, shared bool, n int64) {
+// count adds what has changed to the counts of a lock. It forgets the lock if nobody uses it
+// and there are many.
+func (t *telemetry) count(name string, shared bool, change lockCounts) {
 	if !t.named {
 		name = ""
 	}
+	key := countKey{name, shared}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	of[countKey{name, shared}] += n
+	n := t.counts[key]
+	n.leases += change.leases
+	n.waiters += change.waiters
+	if t.counts[key] = n; n.leases == 0 && n.waiters == 0 && len(t.counts) > maxIdle {
+		delete(t.counts, key)
+	}
 }
 
 func (t *telemetry) acquired(ctx context.Context, e dlock.AcquiredEvent) {
-	t.endWait(e.Queued, e.Name, e.Shared)
-	t.acquireDuration.Record(ctx, e.Waited.Seconds(), t.attrs(e.Name, e.Shared, OutcomeKey.String("acquired")))
-	t.count(t.leases, e.Name, e.Shared, 1)
-	if t.named {
-		t.beginCounters(ctx, e.Name, e.Shared)
+	change := lockCounts{leases: 1}
+	if e.Queued {
+		change.waiters = -1
 	}
+	t.count(e.Name, e.Shared, change)
+	t.acquireDuration.Record(ctx, e.Waited.Seconds(), t.attrs(e.Name, e.Shared, OutcomeKey.String("acquired")))
 	if e.HandOver != dlock.NoHandOver {
 		t.handOvers.Add(ctx, 1, t.attrs(e.Name, e.Shared, HandOverKey.String(string(e.HandOver))))
 	}
@@ -274,8 +321,8 @@ func (t *telemetry) startHold(ctx context.Context, call trace.SpanContext, e dlo
 	if previous, ok := t.previous(e); ok {
 		links = append(links, trace.Link{SpanContext: previous, Attributes: []attribute.KeyValue{attribute.String("dlock.link", "previous hold")}})
 	}
-	if c, ok := ctx.Value(callKey{t}).(callSpans); ok {
-		ctx = trace.ContextWithSpan(ctx, c.caller)
+	if s := t.spansOf(ctx); s != nil {
+		ctx = trace.ContextWithSpan(ctx, s.caller)
 	}
 	attrs := append(t.spanAttrs(e.Name, e.Shared), TokenKey.Int64(int64(e.Token)), NestedKey.Bool(e.Nested))
 	_, span := t.tracer.Start(ctx, "dlock hold", trace.WithLinks(links...), trace.WithAttributes(attrs...))
@@ -299,7 +346,7 @@ func (t *telemetry) remember(e dlock.AcquiredEvent, span trace.SpanContext) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.last) >= maxLast {
+	if len(t.last) >= maxIdle {
 		clear(t.last)
 	}
 	key := lockKey{e.Place, e.FullName}
@@ -309,7 +356,9 @@ func (t *telemetry) remember(e dlock.AcquiredEvent, span trace.SpanContext) {
 }
 
 func (t *telemetry) notAcquired(ctx context.Context, e dlock.NotAcquiredEvent) {
-	t.endWait(e.Queued, e.Name, e.Shared)
+	if e.Queued {
+		t.count(e.Name, e.Shared, lockCounts{waiters: -1})
+	}
 	span := t.spanOf(ctx)
 	span.SetAttributes(OutcomeKey.String(string(e.Outcome)), QueuedKey.Bool(e.Queued))
 	outcome := []attribute.KeyValue{OutcomeKey.String(string(e.Outcome))}
@@ -322,12 +371,6 @@ func (t *telemetry) notAcquired(ctx context.Context, e dlock.NotAcquiredEvent) {
 	}
 	t.acquireDuration.Record(ctx, e.Waited.Seconds(), t.attrs(e.Name, e.Shared, outcome...))
 	span.End()
-}
-
-func (t *telemetry) endWait(queued bool, name string, shared bool) {
-	if queued {
-		t.count(t.waiters, name, shared, -1)
-	}
 }
 
 // What became of an attempt to renew a hold.
@@ -364,7 +407,7 @@ func (t *telemetry) end(ctx context.Context, e ending) {
 	if !ok {
 		return
 	}
-	t.count(t.leases, e.name, e.shared, -1)
+	t.count(e.name, e.shared, lockCounts{leases: -1})
 	t.leaseDuration.Record(ctx, e.age.Seconds(), t.attrs(e.name, e.shared, EndKey.String(e.what)))
 	h.span.SetAttributes(EndKey.String(e.what))
 	if e.what == "lost" {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend/memory"
@@ -579,12 +580,15 @@ func TestOldestOfSeveralHooks(t *testing.T) {
 }
 
 // TestHooksOfNobodyAreForgotten has hooks come and go with their clients: in the end nothing
-// is left that the meter provider asks.
+// is left of them but gauges at zero. Of a meter provider that nobody uses nothing is left.
 func TestHooksOfNobodyAreForgotten(t *testing.T) {
 	p := newProbe(t)
-	p.hooks = dlock.Hooks{}
+	var left []weak.Pointer[trace.TracerProvider] // each is of one client's hooks
 	for range 100 {
-		c, err := dlock.New(memory.New(nil), &dlock.Options{Hooks: dlockotel.Hooks(p.options...)})
+		tracers := trace.NewTracerProvider()
+		left = append(left, weak.Make(tracers))
+		hooks := dlockotel.Hooks(append(p.options, dlockotel.WithTracerProvider(tracers))...)
+		c, err := dlock.New(memory.New(nil), &dlock.Options{Hooks: hooks})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -593,13 +597,177 @@ func TestHooksOfNobodyAreForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	p.hooks = dlock.Hooks{}
+	gone(t, left...)
+	got := p.metrics()
+	for _, series := range []string{
+		"dlock.lease.oldest{}", "dlock.lease.active{dlock.mode=exclusive}", "dlock.acquire.waiters{dlock.mode=shared}",
+	} {
+		if n, ok := got[series]; !ok || n != 0 {
+			t.Errorf("%s is %v when its hooks are gone; there: %v", series, n, ok)
+		}
+	}
+
+	var providers []weak.Pointer[metric.MeterProvider]
+	for range 100 {
+		provider := metric.NewMeterProvider(metric.WithReader(metric.NewManualReader()))
+		providers = append(providers, weak.Make(provider))
+		dlockotel.Hooks(dlockotel.WithMeterProvider(provider))
+	}
+	gone(t, providers...)
+}
+
+// gone waits until nobody refers to what all stand for.
+func gone[T any](t *testing.T, all ...weak.Pointer[T]) {
+	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		runtime.GC()
-		if _, ok := p.metrics()["dlock.lease.oldest{}"]; !ok {
+		left := 0
+		for _, one := range all {
+			if one.Value() != nil {
+				left++
+			}
+		}
+		if left == 0 {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatal("hooks of nobody are still asked for the oldest lease")
+			t.Fatalf("%d of %d are still referred to", left, len(all))
 		}
+	}
+}
+
+// TestManyNamesAreForgotten has names be attributes, of more locks than are remembered: those
+// that are in use are told of, and the others only as long as there are few.
+func TestManyNamesAreForgotten(t *testing.T) {
+	const many = 3000
+	p := newProbe(t, dlockotel.WithLockNames())
+	told := func() (n int, sum float64) {
+		for series, v := range p.metrics() {
+			if strings.HasPrefix(series, "dlock.lease.active") {
+				n, sum = n+1, sum+v
+			}
+		}
+		return n, sum
+	}
+	name := func(i int) string { return fmt.Sprintf("%04d", i) }
+	use := func(i int) {
+		p.hooks.Acquired(t.Context(), dlock.AcquiredEvent{Name: name(i), Lease: uint64(i)})
+		p.hooks.Released(t.Context(), dlock.ReleasedEvent{Name: name(i), Lease: uint64(i)})
+	}
+	use(0)
+	p.has("dlock.lease.active{dlock.lock.name=0000,dlock.mode=exclusive}", 0)
+	if n, _ := told(); n != 1 {
+		t.Errorf("%d locks are told of, want 1", n)
+	}
+	for i := range many {
+		use(i)
+	}
+	if n, sum := told(); n > 1024 || sum != 0 {
+		t.Errorf("%d locks are told of, with %v leases", n, sum)
+	}
+	for i := range 1500 {
+		p.hooks.Acquired(t.Context(), dlock.AcquiredEvent{Name: name(i), Lease: uint64(i)})
+	}
+	if n, sum := told(); n < 1500 || sum != 1500 {
+		t.Errorf("%d locks are told of, with %v leases of 1500", n, sum)
+	}
+	for i := range 1500 {
+		p.hooks.Released(t.Context(), dlock.ReleasedEvent{Name: name(i), Lease: uint64(i)})
+	}
+	if n, sum := told(); n > 1024 || sum != 0 {
+		t.Errorf("%d locks are told of, with %v leases", n, sum)
+	}
+}
+
+// TestNamedCountersBeginAtZero has a lease begin before its first loss is read, and be lost
+// between two readings.
+func TestNamedCountersBeginAtZero(t *testing.T) {
+	p := newProbe(t, dlockotel.WithLockNames())
+	const series = "dlock.lease.losses{dlock.cause=taken,dlock.lock.name=x,dlock.mode=exclusive}"
+	p.hooks.Acquired(t.Context(), dlock.AcquiredEvent{Name: "x", Lease: 1})
+	if n, ok := p.metrics()[series]; !ok || n != 0 {
+		t.Errorf("%s is %v, there: %v", series, n, ok)
+	}
+	p.hooks.Lost(dlock.LostEvent{Name: "x", Lease: 1, Cause: dlock.LossTaken, Err: dlock.ErrLost})
+	p.has(series, 1)
+}
+
+// TestJoinedHooksOfThisPackage has two sets of hooks trace the same calls: each puts its spans
+// under the caller's, and ends them.
+func TestJoinedHooksOfThisPackage(t *testing.T) {
+	first, second := newProbe(t), newProbe(t)
+	provider := trace.NewTracerProvider()
+	first.hooks = dlock.JoinHooks(first.hooks, second.hooks)
+	c, _ := first.client(10 * time.Second)
+	ctx, caller := provider.Tracer("test").Start(t.Context(), "caller")
+	lease, err := c.Mutex("x").Lock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner, err := c.Mutex("y").Lock(lease.Context(ctx))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.unlock(inner)
+	first.unlock(lease)
+	for i, p := range []*probe{first, second} {
+		spans := p.spans.GetSpans()
+		if len(spans) != 4 {
+			t.Errorf("hooks %d have ended %d spans, want 4", i, len(spans))
+		}
+		for _, s := range spans {
+			if s.Parent.SpanID() != caller.SpanContext().SpanID() {
+				t.Errorf("%s of hooks %d is not under the caller's span", s.Name, i)
+			}
+		}
+	}
+}
+
+// TestCallWithinACall has a hook make a call of another client in the middle of a call: its
+// span is under that of the call which makes it.
+func TestCallWithinACall(t *testing.T) {
+	p := newProbe(t)
+	inner, _ := p.client(10 * time.Second)
+	outer := dlock.JoinHooks(p.hooks, dlock.Hooks{Acquiring: func(ctx context.Context, _ dlock.AcquiringEvent) context.Context {
+		lease, err := inner.Mutex("inner").Lock(ctx)
+		if err != nil {
+			t.Error(err)
+			return nil
+		}
+		p.unlock(lease)
+		return nil
+	}})
+	c, err := dlock.New(memory.New(nil), &dlock.Options{Hooks: outer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.unlock(p.lock(c.Mutex("outer")))
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	under := make(map[string]string) // names of the spans that others are under
+	names := make(map[string]string)
+	all := p.spans.GetSpans()
+	lockOf := func(s tracetest.SpanStub) string {
+		for _, a := range s.Attributes {
+			if a.Key == dlockotel.NameKey {
+				return s.Name + " " + a.Value.AsString()
+			}
+		}
+		return s.Name
+	}
+	for _, s := range all {
+		names[s.SpanContext.SpanID().String()] = lockOf(s)
+	}
+	for _, s := range all {
+		under[lockOf(s)] = names[s.Parent.SpanID().String()]
+	}
+	want := map[string]string{
+		"dlock acquire outer": "", "dlock hold outer": "",
+		"dlock acquire inner": "dlock acquire outer", "dlock hold inner": "dlock acquire outer",
+	}
+	if !maps.Equal(under, want) {
+		t.Errorf("spans are under %v, want %v", under, want)
 	}
 }

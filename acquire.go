@@ -129,7 +129,7 @@ func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
 		h.rejectGrant()
 	}
 	if o != nil && o.wasQueued.Load() {
-		r.call.handOver = RemoteHandOver
+		r.call.noteHandOver(RemoteHandOver)
 	}
 	if p := o.panicked(); p != nil {
 		if err == nil {

@@ -101,6 +101,14 @@ func outcomeOf(ctx context.Context, err error) Outcome {
 	return OutcomeFailed
 }
 
+// noteHandOver notes from whom a lock came. Of the locks of a multi-lock, the server's word
+// counts before that of this client.
+func (t *call) noteHandOver(from HandOver) {
+	if t.handOver != RemoteHandOver {
+		t.handOver = from
+	}
+}
+
 // noteQueued calls Waiting, the first time and if the call has not ended.
 func (t *call) noteQueued(lock string) {
 	if t.progress.CompareAndSwap(callBegan, callQueued) && t.hooks.Waiting != nil {

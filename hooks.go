@@ -97,7 +97,7 @@ type AcquiredEvent struct {
 	Token    uint64        // the fencing token; 0 for a multi-lock
 	Nested   bool          // a re-entry; of a multi-lock, if each of its locks is one
 	Queued   bool          // the call had to wait: Waiting was called for it, if it is not nil
-	HandOver HandOver      // from whom the hold came
+	HandOver HandOver      // from whom the hold came; of a multi-lock, remote if one of its locks came so, else local if one did
 	Waited   time.Duration // from the call to the lease
 	Place    string        // where the lock is: two clients say the same only if Open had one address for both
 	FullName string        // with the client's prefix; together with Place it tells one lock from others. Empty for a multi-lock

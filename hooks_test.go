@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -819,4 +821,67 @@ func TestNestedMulti(t *testing.T) {
 	if got := strings.Join(nested, ", "); got != "b" {
 		t.Errorf("nested are %q, want that of b alone", got)
 	}
+}
+
+// A multi-lock came by way of the server if one of its locks did, whichever that is, and else
+// from this client if one did.
+func TestHandOverOfAMulti(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.NewServer()
+		for _, on := range []struct {
+			local, remote []string // who holds which locks before
+			want          dlock.HandOver
+		}{
+			{nil, nil, dlock.NoHandOver},
+			{[]string{"a"}, nil, dlock.LocalHandOver},
+			{[]string{"c"}, nil, dlock.LocalHandOver},
+			{[]string{"a"}, []string{"c"}, dlock.RemoteHandOver},
+			{[]string{"c"}, []string{"a"}, dlock.RemoteHandOver},
+			{nil, []string{"a"}, dlock.RemoteHandOver},
+		} {
+			var r recorder
+			own := client(t, memory.New(s), dlock.Options{Hooks: r.hooks()})
+			other := client(t, memory.New(s), dlock.Options{})
+			held := make(map[string]*dlock.Lease)
+			for _, name := range on.local {
+				held[name] = lock(t, own.Mutex(name))
+			}
+			for _, name := range on.remote {
+				held[name] = lock(t, other.Mutex(name))
+			}
+			events[any](t, &r, "acquired", len(on.local))
+			done := queueUp(t, own.Multi([]string{"a", "b", "c"}), 1, func(l *dlock.Lease) { unlock(t, l) })
+			for _, name := range slices.Sorted(maps.Keys(held)) { // in which it waits for them
+				unlock(t, held[name])
+				synctest.Wait()
+			}
+			done.Wait()
+			if e := events[dlock.AcquiredEvent](t, &r, "acquired", 1)[0]; e.HandOver != on.want {
+				t.Errorf("%v held here and %v elsewhere: the hand-over is %q, want %q", on.local, on.remote, e.HandOver, on.want)
+			}
+		}
+	})
+}
+
+// A multi-lock that has lost a lock on the way, and takes all anew, tells how it came to those
+// that it has in the end.
+func TestHandOverOfAMultiAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r recorder
+		s := memory.NewServer()
+		own := client(t, memory.New(s), dlock.Options{Hooks: r.hooks()})
+		other := client(t, memory.New(s), dlock.Options{})
+		a, b := lock(t, other.Mutex("a")), lock(t, own.Mutex("b"))
+		events[any](t, &r, "acquired", 1)
+		done := queueUp(t, own.Multi([]string{"a", "b"}), 1, func(l *dlock.Lease) { unlock(t, l) })
+		unlock(t, a)
+		synctest.Wait()
+		s.Evict("a")
+		synctest.Wait()
+		unlock(t, b)
+		done.Wait()
+		if e := events[dlock.AcquiredEvent](t, &r, "acquired", 1)[0]; e.HandOver != dlock.LocalHandOver {
+			t.Errorf("the hand-over is %q, want %q: that by way of the server was lost", e.HandOver, dlock.LocalHandOver)
+		}
+	})
 }

@@ -91,6 +91,9 @@ func (m *Multi) acquireAll(ctx context.Context, r request) (*Lease, error) {
 // takeAll takes the locks one after the other. It stops, and gives back what
 // it has, at the first that fails, also if one that it has is lost meanwhile.
 func (m *Multi) takeAll(ctx context.Context, r request) (_ *Lease, err error) {
+	if r.call != nil {
+		r.call.handOver = NoHandOver // how the locks came that were lost since does not count
+	}
 	all := &multiLease{multi: m}
 	handle := &multiHandle{multiLease: all}
 	waitCtx, cancel := context.WithCancelCause(ctx)

@@ -96,7 +96,7 @@ func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request, o *queueO
 		return nil, nil, 0, err
 	}
 	if lease != nil && r.call != nil {
-		r.call.handOver = LocalHandOver
+		r.call.noteHandOver(LocalHandOver)
 	}
 	return s, lease, waited, nil
 }

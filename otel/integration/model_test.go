@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/trace"
 
@@ -21,6 +23,7 @@ import (
 	_ "github.com/dlock-go/dlock/backend/file"
 	"github.com/dlock-go/dlock/backend/memory"
 	_ "github.com/dlock-go/dlock/backend/pg"
+	_ "github.com/dlock-go/dlock/backend/quorum"
 	_ "github.com/dlock-go/dlock/backend/redis"
 	_ "github.com/dlock-go/dlock/backend/zk"
 	"github.com/dlock-go/dlock/conformance"
@@ -38,31 +41,36 @@ var (
 // answers come late and clients are closed. What the metrics and spans say must be what
 // the callers have seen.
 func TestModel(t *testing.T) {
-	if *seed == 0 {
-		*seed = rand.Uint64()
-	}
-	t.Logf("seed %d", *seed)
+	chooseSeed(t)
 	for _, on := range []struct {
 		name  string
 		share int           // of the calls, in percent
 		wait  time.Duration // the most that a call waits
 		start func(*testing.T) (open func() backend.Backend, disturb func(*rand.Rand))
 	}{
-		{"memory", 70, 3 * time.Millisecond, startMemory},
+		{"memory", 69, 3 * time.Millisecond, startMemory},
 		{"file", 18, 6 * time.Millisecond, startFiles},
 		{"redis", 9, 30 * time.Millisecond, startRedis},
+		{"redlock", 1, 60 * time.Millisecond, startRedlock},
 		{"etcd", 1, 60 * time.Millisecond, startBehindProxy(server.Etcd{}, "etcd://%s")},
 		{"zk", 1, 60 * time.Millisecond, startBehindProxy(server.ZooKeeper{}, "zk://%s?ensemble=false&session=2s")},
 		{"pg", 1, 60 * time.Millisecond, startBehindProxy(server.Postgres{}, "postgres://postgres@%s/postgres?sslmode=disable")},
 	} {
 		t.Run(on.name, func(t *testing.T) {
 			open, disturb := on.start(t)
-			w := newWorkload(t, open, on.wait)
-			w.left.Store(int64(*calls * on.share / 100))
+			w := newWorkload(t, open, on.wait, *calls*on.share/100)
+			w.makeHooks(dlockotel.WithMeterProvider(w.provider))
 			w.run(disturb)
 			w.check()
 		})
 	}
+}
+
+func chooseSeed(t *testing.T) {
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	t.Logf("seed %d", *seed)
 }
 
 func startMemory(*testing.T) (func() backend.Backend, func(*rand.Rand)) {
@@ -77,18 +85,57 @@ func startFiles(t *testing.T) (func() backend.Backend, func(*rand.Rand)) {
 
 func startRedis(t *testing.T) (func() backend.Backend, func(*rand.Rand)) {
 	s := server.Start(t, server.Redis{})
-	proxy, err := faultnet.Listen(s.Addr())
-	must(t, err)
-	t.Cleanup(func() { _ = proxy.Close() })
-	admin, err := dlock.Open(t.Context(), "redis://"+s.Addr(), nil)
-	must(t, err)
-	t.Cleanup(func() { must(t, admin.Close(context.Background())) })
+	proxy := listen(t, s)
+	breakHolders := breaker(t, "redis://"+s.Addr())
 	return func() backend.Backend { return openBackend(t, "redis://"+proxy.Addr()) }, func(r *rand.Rand) {
 		if r.IntN(20) == 0 {
 			proxy.Reset()
 			return
 		}
-		name := anyName(r)
+		breakHolders(anyName(r))
+	}
+}
+
+// startRedlock starts three servers, which vote at once: they have forgotten nothing. The
+// connections to one of them, or to all, are reset now and then.
+func startRedlock(t *testing.T) (func() backend.Backend, func(*rand.Rand)) {
+	var proxies []*faultnet.Proxy
+	var direct, hosts []string
+	for _, s := range server.StartAll(t, server.Copies(3, server.Redis{})...) {
+		c := redis.NewClient(&redis.Options{Addr: s.Addr(), DisableIdentity: true})
+		must(t, errors.Join(c.HSet(t.Context(), "dlock:boot", "since", 1, "run", "-").Err(), c.Close()))
+		proxy := listen(t, s)
+		proxies, direct, hosts = append(proxies, proxy), append(direct, s.Addr()), append(hosts, proxy.Addr())
+	}
+	breakHolders := breaker(t, "redlock://"+strings.Join(direct, ","))
+	return func() backend.Backend { return openBackend(t, "redlock://"+strings.Join(hosts, ",")) }, func(r *rand.Rand) {
+		switch r.IntN(60) {
+		case 0:
+			for _, proxy := range proxies {
+				proxy.Reset()
+			}
+		case 1, 2, 3:
+			proxies[r.IntN(len(proxies))].Reset()
+		default:
+			breakHolders(anyName(r))
+		}
+	}
+}
+
+// listen returns a proxy before s.
+func listen(t *testing.T, s *server.Server) *faultnet.Proxy {
+	proxy, err := faultnet.Listen(s.Addr())
+	must(t, err)
+	t.Cleanup(func() { _ = proxy.Close() })
+	return proxy
+}
+
+// breaker returns a function that takes a lock away from whoever holds it.
+func breaker(t *testing.T, url string) func(name string) {
+	admin, err := dlock.Open(t.Context(), url, nil)
+	must(t, err)
+	t.Cleanup(func() { must(t, admin.Close(context.Background())) })
+	return func(name string) {
 		state, err := admin.Inspect(context.Background(), name)
 		for _, h := range state.Holders {
 			err = errors.Join(err, admin.Break(context.Background(), name, h.Token))
@@ -102,9 +149,7 @@ func startRedis(t *testing.T) (func() backend.Backend, func(*rand.Rand)) {
 // startBehindProxy starts a server. Its connections are reset now and then.
 func startBehindProxy(kind server.Kind, url string) func(*testing.T) (func() backend.Backend, func(*rand.Rand)) {
 	return func(t *testing.T) (func() backend.Backend, func(*rand.Rand)) {
-		proxy, err := faultnet.Listen(server.Start(t, kind).Addr())
-		must(t, err)
-		t.Cleanup(func() { _ = proxy.Close() })
+		proxy := listen(t, server.Start(t, kind))
 		return func() backend.Backend { return openBackend(t, fmt.Sprintf(url, proxy.Addr())) }, func(r *rand.Rand) {
 			if r.IntN(50) == 0 {
 				proxy.Reset()
@@ -139,27 +184,38 @@ func anyName(r *rand.Rand) string { return modelNames[r.IntN(len(modelNames))] }
 
 // A workload is random work, and what its callers have seen of it.
 type workload struct {
-	t      *testing.T
-	open   func() backend.Backend
-	wait   time.Duration // the most that a call waits
-	hooks  dlock.Hooks
-	reader *metric.ManualReader
-	spans  *spanCount
-	start  time.Time
-	left   atomic.Int64 // calls to be made
-	failed atomic.Bool  // no backend can be opened
-	seeds  atomic.Uint64
+	t        *testing.T
+	open     func() backend.Backend
+	wait     time.Duration // the most that a call waits
+	hooks    dlock.Hooks
+	provider *metric.MeterProvider
+	reader   *metric.ManualReader // of the provider
+	spans    *spanCount
+	start    time.Time
+	left     atomic.Int64 // calls to be made
+	failed   atomic.Bool  // no backend can be opened
+	seeds    atomic.Uint64
 
 	mu       sync.Mutex
 	outcomes map[string]int // of calls
 	ends     map[string]int // of leases
 }
 
-func newWorkload(t *testing.T, open func() backend.Backend, wait time.Duration) *workload {
-	w := &workload{t: t, start: time.Now(), open: open, wait: wait, spans: newSpanCount(), outcomes: map[string]int{}, ends: map[string]int{}}
-	w.hooks, w.reader = meters(dlockotel.WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(w.spans))))
+func newWorkload(t *testing.T, open func() backend.Backend, wait time.Duration, calls int) *workload {
+	w := &workload{t: t, start: time.Now(), open: open, wait: wait, outcomes: map[string]int{}, ends: map[string]int{}}
+	w.reader, w.spans = metric.NewManualReader(), newSpanCount()
+	w.provider = metric.NewMeterProvider(metric.WithReader(w.reader))
+	w.left.Store(int64(calls))
 	return w
 }
+
+// makeHooks makes the hooks, with o.
+func (w *workload) makeHooks(o ...dlockotel.Option) {
+	w.hooks = dlockotel.Hooks(append(o, dlockotel.WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(w.spans))))...)
+}
+
+// Workers at a time: each makes one call at a time.
+const clientsAtOnce, workersEach = 3, 6
 
 // random returns numbers of a seed of their own.
 func (w *workload) random() *rand.Rand { return rand.New(rand.NewPCG(*seed, w.seeds.Add(1))) }
@@ -167,7 +223,7 @@ func (w *workload) random() *rand.Rand { return rand.New(rand.NewPCG(*seed, w.se
 // run has clients come and go, each with several workers, until all calls are made.
 func (w *workload) run(disturb func(*rand.Rand)) {
 	var clients, disturber sync.WaitGroup
-	for range 3 {
+	for range clientsAtOnce {
 		clients.Go(func() {
 			for r := w.random(); !w.isDone(); {
 				w.clientLife(r)
@@ -213,7 +269,7 @@ func (w *workload) clientLife(r *rand.Rand) {
 	}
 	var workers sync.WaitGroup
 	var dropped sync.Map // leases that nobody unlocks
-	for range 6 {
+	for range workersEach {
 		workers.Go(func() {
 			r := w.random()
 			for range 300 {
@@ -351,19 +407,7 @@ func (w *workload) countEnd(err error) {
 // check compares the metrics and spans with what the callers have seen.
 func (w *workload) check() {
 	t := w.t
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if w.isBalanced() {
-			break // the hook for a loss is called by the client, soon
-		}
-	}
-	t.Logf("calls %v, leases %v", w.outcomes, w.ends)
-	for _, gauge := range []string{"dlock.acquire.waiters", "dlock.lease.active"} {
-		for mode, n := range sums(t, w.reader, gauge, dlockotel.ModeKey) {
-			if n != 0 {
-				t.Errorf("%s is %d for %s when all is over", gauge, n, mode)
-			}
-		}
-	}
+	w.checkGauges()
 	if got := sums(t, w.reader, "dlock.acquire.duration", dlockotel.OutcomeKey); !maps.Equal(got, w.outcomes) {
 		t.Errorf("the callers saw %v, the metrics say %v", w.outcomes, got)
 	}
@@ -375,10 +419,7 @@ func (w *workload) check() {
 	if got := sums(t, w.reader, "dlock.lease.losses", "")[""]; got != ends["lost"] {
 		t.Errorf("%d leases were lost, the metrics say %d", ends["lost"], got)
 	}
-	calls, failed := 0, 0
-	for _, n := range w.outcomes {
-		calls += n
-	}
+	failed := 0
 	for operation, n := range sums(t, w.reader, "dlock.errors", dlockotel.OpKey) {
 		if operation != "renew" && operation != "unlock" {
 			failed += n
@@ -387,13 +428,39 @@ func (w *workload) check() {
 	if failed != w.outcomes["failed"] {
 		t.Errorf("%d calls failed, the metrics say %d", w.outcomes["failed"], failed)
 	}
-	w.spans.check(t, "dlock acquire", calls)
-	w.spans.check(t, "dlock hold", w.outcomes["acquired"])
+	w.checkSpans()
 	for _, what := range allOutcomes {
 		if w.outcomes[what] == 0 {
 			t.Errorf("no call was %s", what)
 		}
 	}
+}
+
+// checkGauges waits until the gauges are at zero.
+func (w *workload) checkGauges() {
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if w.isBalanced() {
+			break // the hook for a loss is called by the client, soon
+		}
+	}
+	w.t.Logf("calls %v, leases %v", w.outcomes, w.ends)
+	for _, gauge := range []string{"dlock.acquire.waiters", "dlock.lease.active"} {
+		modes := sums(w.t, w.reader, gauge, dlockotel.ModeKey)
+		for _, mode := range []string{"exclusive", "shared"} {
+			if n, ok := modes[mode]; !ok || n != 0 {
+				w.t.Errorf("%s is %d for %s when all is over; there: %v", gauge, n, mode, ok)
+			}
+		}
+	}
+}
+
+func (w *workload) checkSpans() {
+	calls := 0
+	for _, n := range w.outcomes {
+		calls += n
+	}
+	w.spans.check(w.t, "dlock acquire", calls)
+	w.spans.check(w.t, "dlock hold", w.outcomes["acquired"])
 }
 
 // isBalanced reports whether all that has begun has ended.

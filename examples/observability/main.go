@@ -2,7 +2,7 @@
 // tell of them to Prometheus:
 //
 //	go run .                        # locks in memory; metrics at http://localhost:2112/metrics
-//	docker compose up               # with Prometheus, Grafana and the dashboard, at http://localhost:3000
+//	docker compose up               # with Redis, Prometheus, Grafana and the dashboard, at http://localhost:3000
 //
 // DLOCK_URL names another backend, such as redis://localhost:6379.
 package main
@@ -85,6 +85,7 @@ func run(ctx context.Context, url string, listener net.Listener) error {
 	for range 8 {
 		workers.Go(func() { work(ctx, client) })
 	}
+	workers.Go(func() { lead(ctx, client) })
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
@@ -111,6 +112,14 @@ func work(ctx context.Context, client *dlock.Client) {
 			_ = lease.Unlock(context.WithoutCancel(ctx))
 		}
 	}
+}
+
+// lead holds one lock for as long as it can, as a leader does: its lease is renewed.
+func lead(ctx context.Context, client *dlock.Client) {
+	_ = dlock.Lead(ctx, client.Mutex("leader"), func(term context.Context, _ *dlock.Lease) error {
+		<-term.Done()
+		return nil
+	})
 }
 
 func pause(ctx context.Context, most time.Duration) {

@@ -26,9 +26,9 @@ const lateProvider = "DLOCK_TEST_LATE_PROVIDER" // names the backend of a proces
 func TestModelOfALateProvider(t *testing.T) {
 	switch os.Getenv(lateProvider) {
 	case "memory":
-		modelLateProvider(t, *calls/10, 3*time.Millisecond, startMemory)
+		modelLateProvider(t, *calls/20, 3*time.Millisecond, startMemory)
 	case "redis":
-		modelLateProvider(t, *calls/50, 30*time.Millisecond, startRedis)
+		modelLateProvider(t, *calls/100, 30*time.Millisecond, startRedis)
 	default:
 		for _, on := range []string{"memory", "redis"} {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestModelOfALateProvider$", "-test.v", fmt.Sprint("-calls=", *calls), fmt.Sprint("-seed=", *seed))

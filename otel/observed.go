@@ -198,6 +198,6 @@ func (t *telemetry) addTo(o *observation) {
 	for key, n := range t.counts {
 		set := t.attrSet(key.name, key.shared)
 		o.leases[set] += n.leases
-		o.waiters[set] += n.waiters
+		o.waiters[set] += max(n.waiters, 0) // a call may end before its wait is told
 	}
 }

@@ -9,6 +9,7 @@ package dlockotel
 import (
 	"context"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -79,30 +80,45 @@ func serverOf(url string) []attribute.KeyValue {
 		return nil
 	}
 	attrs := []attribute.KeyValue{systemKey.String(systemOf(u.Scheme))}
-	if len(u.Hosts) == 1 {
-		if host, port, err := net.SplitHostPort(u.Hosts[0]); err == nil {
-			if n, err := strconv.Atoi(port); err == nil {
-				return append(attrs, addressKey.String(host), portKey.Int(n))
-			}
+	address := text(addressOf(u))
+	if host, port, err := net.SplitHostPort(address); err == nil && len(u.Hosts) == 1 {
+		if n, err := strconv.Atoi(port); err == nil {
+			return append(attrs, addressKey.String(host), portKey.Int(n))
 		}
 	}
-	if len(u.Hosts) > 0 {
-		attrs = append(attrs, addressKey.String(strings.Join(u.Hosts, ",")))
+	if address != "" {
+		attrs = append(attrs, addressKey.String(address))
 	}
 	return attrs
 }
 
+// addressOf returns the hosts of u, each with its port if it has one, or the path of a Unix
+// socket.
+func addressOf(u *backend.URL) string {
+	switch {
+	case len(u.Hosts) == 1 && strings.HasSuffix(u.Hosts[0], "]"): // IPv6 without a port
+		return strings.Trim(u.Hosts[0], "[]")
+	case len(u.Hosts) > 0:
+		return strings.Join(u.Hosts, ",")
+	case u.Scheme == "unix":
+		return u.Path
+	case systemOf(u.Scheme) == "postgresql":
+		return u.Params.Take("host", "")
+	}
+	return ""
+}
+
 // systemOf returns the db.system.name of the backends with that scheme.
 func systemOf(scheme string) string {
-	switch {
-	case strings.HasPrefix(scheme, "redis"), strings.HasPrefix(scheme, "valkey"), scheme == "redlock":
-		return "redis"
-	case strings.HasPrefix(scheme, "postgres"), scheme == "pg":
-		return "postgresql"
-	case scheme == "zk":
-		return "zookeeper"
-	case scheme == "etcds":
-		return "etcd"
+	for system, prefixes := range map[string][]string{
+		"redis":      {"redis", "valkey", "redlock", "unix"},
+		"postgresql": {"postgres", "pg"},
+		"zookeeper":  {"zk"},
+		"etcd":       {"etcd"},
+	} {
+		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(scheme, p) }) {
+			return system
+		}
 	}
 	base, _, _ := strings.Cut(scheme, "+")
 	return base
@@ -271,7 +287,7 @@ func (t *telemetry) spanOf(ctx context.Context) trace.Span {
 }
 
 func (t *telemetry) waiting(ctx context.Context, e dlock.WaitingEvent) {
-	t.spanOf(ctx).AddEvent("queued", trace.WithAttributes(NameKey.String(e.Lock)))
+	t.spanOf(ctx).AddEvent("queued", trace.WithAttributes(nameAttr(e.Lock)))
 	t.count(e.Name, e.Shared, lockCounts{waiters: 1})
 }
 
@@ -366,7 +382,7 @@ func (t *telemetry) notAcquired(ctx context.Context, e dlock.NotAcquiredEvent) {
 		kind := errorKey.String(dlock.ErrorType(e.Err))
 		outcome = append(outcome, kind)
 		span.SetAttributes(kind)
-		span.SetStatus(codes.Error, e.Err.Error())
+		setError(span, e.Err)
 		t.errors.Add(ctx, 1, t.attrs(e.Name, e.Shared, OpKey.String(e.Op), kind))
 	}
 	t.acquireDuration.Record(ctx, e.Waited.Seconds(), t.attrs(e.Name, e.Shared, outcome...))
@@ -418,7 +434,7 @@ func (t *telemetry) end(ctx context.Context, e ending) {
 	if e.err != nil {
 		kind := errorKey.String(dlock.ErrorType(e.err))
 		h.span.SetAttributes(kind)
-		h.span.SetStatus(codes.Error, e.err.Error())
+		setError(h.span, e.err)
 		if e.what != "lost" {
 			t.errors.Add(ctx, 1, t.attrs(e.name, e.shared, OpKey.String("unlock"), kind))
 		}
@@ -435,15 +451,23 @@ func (t *telemetry) attrSet(name string, shared bool, more ...attribute.KeyValue
 	all := make([]attribute.KeyValue, 0, len(t.server)+len(more)+2)
 	all = append(append(append(all, t.server...), more...), ModeKey.String(mode(shared)))
 	if t.named {
-		all = append(all, NameKey.String(name))
+		all = append(all, nameAttr(name))
 	}
 	return attribute.NewSet(all...)
 }
 
 func (t *telemetry) spanAttrs(name string, shared bool) []attribute.KeyValue {
 	all := make([]attribute.KeyValue, 0, len(t.server)+4)
-	return append(append(all, t.server...), ModeKey.String(mode(shared)), NameKey.String(name))
+	return append(append(all, t.server...), ModeKey.String(mode(shared)), nameAttr(name))
 }
+
+// nameAttr is the name of a lock, which may be any bytes.
+func nameAttr(name string) attribute.KeyValue { return NameKey.String(text(name)) }
+
+func setError(span trace.Span, err error) { span.SetStatus(codes.Error, text(err.Error())) }
+
+// text is s for an exporter, which would send nothing of a batch with a text that is no UTF-8.
+func text(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
 
 func mode(shared bool) string {
 	if shared {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 	"weak"
 
 	"github.com/dlock-go/dlock"
@@ -95,6 +96,11 @@ func (p *probe) metrics() map[string]float64 {
 	}
 	values := make(map[string]float64)
 	note := func(name string, set attribute.Set, v float64) {
+		for _, a := range set.ToSlice() {
+			if !utf8.ValidString(a.Value.String()) {
+				p.t.Errorf("%s: %s is %q", name, a.Key, a.Value.String())
+			}
+		}
 		values[name+"{"+set.Encoded(attribute.DefaultEncoder())+"}"] = v
 	}
 	for _, scope := range all.ScopeMetrics {
@@ -236,6 +242,10 @@ func TestServer(t *testing.T) {
 		"etcds://a:1,b:2":                 "db.system.name=etcd,server.address=a:1\\,b:2",
 		"zk://[::1]:2181":                 "db.system.name=zookeeper,server.address=::1,server.port=2181",
 		"redlock://a:1,b:2,c:3":           "db.system.name=redis,server.address=a:1\\,b:2\\,c:3",
+		"redlocks://a:1,b:2,c:3":          "db.system.name=redis,server.address=a:1\\,b:2\\,c:3",
+		"unix:///run/redis.sock?db=1":     "db.system.name=redis,server.address=/run/redis.sock",
+		"postgres:///db?host=/run/pg":     "db.system.name=postgresql,server.address=/run/pg",
+		"pg://[::1]/db":                   "db.system.name=postgresql,server.address=::1",
 		"file:///var/lock":                "db.system.name=file",
 		"nats://h:4222":                   "db.system.name=nats,server.address=h,server.port=4222",
 		"redis+cluster://u:p@a:1/?x=y":    "db.system.name=redis,server.address=a,server.port=1",
@@ -770,4 +780,54 @@ func TestCallWithinACall(t *testing.T) {
 	if !maps.Equal(under, want) {
 		t.Errorf("spans are under %v, want %v", under, want)
 	}
+}
+
+// TestNamesOfAnyBytes has a lock's name be no UTF-8, which no exporter takes: of a batch with
+// such a name nothing would arrive.
+func TestNamesOfAnyBytes(t *testing.T) {
+	p := newProbe(t, dlockotel.WithLockNames())
+	c, b := p.client(10 * time.Second)
+	lease := p.lock(c.Mutex("\xff"))
+	b.FailNext(errors.New("\xfe"))
+	other, _ := p.client(10 * time.Second)
+	got := make(chan *dlock.Lease)
+	go func() {
+		l, _ := other.Mutex("\xff").Lock(context.Background())
+		got <- l
+	}()
+	p.has("dlock.acquire.waiters{dlock.lock.name=\ufffd,dlock.mode=exclusive}", 1)
+	if err := lease.Unlock(t.Context()); err == nil {
+		t.Fatal("the server has not failed")
+	}
+	p.unlock(<-got)
+	valid := func(what, text string) {
+		if !utf8.ValidString(text) {
+			t.Errorf("%s is %q", what, text)
+		}
+	}
+	p.metrics() // looks at them
+	for _, s := range p.spans.GetSpans() {
+		valid("a status", s.Status.Description)
+		for _, a := range s.Attributes {
+			valid(string(a.Key), a.Value.String())
+		}
+		for _, e := range s.Events {
+			for _, a := range e.Attributes {
+				valid(string(a.Key), a.Value.String())
+			}
+		}
+	}
+}
+
+// TestWaitThatIsOverWhenItIsTold has the hooks hear of the end of a call before they hear that
+// it waits, which another goroutine tells: no waiter is ever missing.
+func TestWaitThatIsOverWhenItIsTold(t *testing.T) {
+	p := newProbe(t)
+	const series = "dlock.acquire.waiters{dlock.mode=exclusive}"
+	p.hooks.NotAcquired(t.Context(), dlock.NotAcquiredEvent{Op: "lock", Name: "x", Queued: true, Outcome: dlock.OutcomeCanceled})
+	if n := p.metrics()[series]; n != 0 {
+		t.Errorf("%s is %v", series, n)
+	}
+	p.hooks.Waiting(t.Context(), dlock.WaitingEvent{Op: "lock", Name: "x", Lock: "x"})
+	p.has(series, 0)
 }

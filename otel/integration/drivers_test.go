@@ -2,6 +2,8 @@ package integration
 
 import (
 	"context"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -92,4 +94,23 @@ func openEtcd(t *testing.T, p *trace.TracerProvider) backend.Backend {
 	must(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	return etcd.New(client, nil)
+}
+
+// TestSystemOfEachScheme has a URL of each scheme name the system that semantic conventions,
+// or its makers, have a name for.
+func TestSystemOfEachScheme(t *testing.T) {
+	systems := make(map[string]bool)
+	for _, scheme := range backend.Schemes() {
+		hooks, reader := meters(dlockotel.WithURL(scheme + "://host"))
+		for system := range sums(t, reader, "dlock.lease.active", "db.system.name") {
+			if !slices.Contains([]string{"redis", "postgresql", "etcd", "zookeeper", "file", "memory"}, system) {
+				t.Errorf("%s is said to be %q", scheme, system)
+			}
+			systems[system] = true
+		}
+		runtime.KeepAlive(hooks)
+	}
+	if len(systems) != 6 {
+		t.Errorf("there are %v", systems)
+	}
 }

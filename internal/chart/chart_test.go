@@ -69,6 +69,24 @@ func TestLines(t *testing.T) {
 	wellFormed(t, LineChart{XTicks: ticks, Lines: []Line{{Points: []Point{{0, 1}, {1, 2}}}}}.SVG(), "middle", "all")
 }
 
+// A line has gaps where there is no value, and may have no marks.
+func TestGaps(t *testing.T) {
+	none := math.NaN()
+	svg := LineChart{Bare: true, Lines: []Line{
+		{Name: "gaps", Points: []Point{{0, none}, {1, 2}, {2, 3}, {3, none}, {4, 5}, {5, none}}},
+		{Name: "nothing", Points: []Point{{0, none}}},
+	}}.SVG()
+	wellFormed(t, svg, "gaps")
+	if strings.Contains(svg, "NaN") || strings.Contains(svg, "nothing") || strings.Contains(svg, "<title>") {
+		t.Errorf("drawn as %s", svg)
+	}
+	_, path, _ := strings.Cut(svg, `class="line"`)
+	path, _, _ = strings.Cut(path, "/>")
+	if strings.Count(path, "M") != 2 || strings.Count(path, "L") != 1 {
+		t.Errorf("the line is %s", path)
+	}
+}
+
 // Names of lines that end in one place do not cover each other.
 func TestNamesKeepTheirDistance(t *testing.T) {
 	c := &canvas{}

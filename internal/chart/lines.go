@@ -3,6 +3,7 @@ package chart
 import (
 	"fmt"
 	"html"
+	"math"
 	"slices"
 	"strings"
 )
@@ -10,7 +11,7 @@ import (
 // A Point is a place on a line.
 type Point struct{ X, Y float64 }
 
-// A Line is one series of a line chart.
+// A Line is one series of a line chart. It has gaps where Y is NaN.
 type Line struct {
 	Name   string
 	Points []Point
@@ -24,6 +25,7 @@ type LineChart struct {
 	X, Y            string // what the axes show
 	Lines           []Line
 	LogX, LogY      bool
+	Bare            bool // no marks at points, for lines of many
 
 	// XTicks, if not nil, are the marks of the X axis and their texts.
 	XTicks []Tick
@@ -52,14 +54,16 @@ func (l LineChart) SVG() string {
 	var xs, ys []float64
 	for _, line := range l.Lines {
 		for _, p := range line.Points {
-			xs, ys = append(xs, p.X), append(ys, p.Y)
+			if !math.IsNaN(p.Y) {
+				xs, ys = append(xs, p.X), append(ys, p.Y)
+			}
 		}
 	}
 	x := newScale(xs, l.LogX, lineLeft, lineRight)
 	y := newScale(ys, l.LogY, lineBottom, lineTop)
 	c.axes(l, x, y)
 	for _, line := range l.Lines {
-		c.line(line, x, y)
+		c.line(line, x, y, l.Bare)
 	}
 	c.names(l.Lines, y)
 	return c.close()
@@ -84,17 +88,19 @@ func (c *canvas) axes(l LineChart, x, y scale) {
 	c.text((lineLeft+lineRight)/2, lineBottom+38, "soft mid", l.X)
 }
 
-func (c *canvas) line(l Line, x, y scale) {
-	if len(l.Points) == 0 {
-		return
-	}
+func (c *canvas) line(l Line, x, y scale, bare bool) {
 	var path strings.Builder
-	for i, p := range l.Points {
-		letter := "L"
-		if i == 0 {
+	letter := "M"
+	for _, p := range l.Points {
+		if math.IsNaN(p.Y) {
 			letter = "M"
+			continue
 		}
 		fmt.Fprintf(&path, "%s%.1f %.1f", letter, x.at(p.X), y.at(p.Y))
+		letter = "L"
+	}
+	if path.Len() == 0 {
+		return
 	}
 	dashes := ""
 	if l.Dashed {
@@ -102,6 +108,9 @@ func (c *canvas) line(l Line, x, y scale) {
 	}
 	fmt.Fprintf(c, `<path class="line" stroke="%s"%s d="%s"/>`, colour(l.Colour), dashes, path.String())
 	for _, p := range l.Points {
+		if bare || math.IsNaN(p.Y) {
+			continue
+		}
 		fmt.Fprintf(c, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s">%s</circle>`,
 			x.at(p.X), y.at(p.Y), colour(l.Colour), hint(fmt.Sprintf("%s at %s: %s", l.Name, Number(p.X), Number(p.Y))))
 	}
@@ -115,8 +124,11 @@ func (c *canvas) names(lines []Line, y scale) {
 	}
 	var labels []label
 	for _, l := range lines {
-		if n := len(l.Points); n > 0 {
-			labels = append(labels, label{l, y.at(l.Points[n-1].Y)})
+		for _, p := range slices.Backward(l.Points) {
+			if !math.IsNaN(p.Y) {
+				labels = append(labels, label{l, y.at(p.Y)})
+				break
+			}
 		}
 	}
 	slices.SortStableFunc(labels, func(a, b label) int { return int(a.at*10 - b.at*10) })

@@ -33,6 +33,10 @@ func store(t *testing.T, all []series) storage.Queryable {
 		}
 		stored = append(stored, one)
 	}
+	return queryable(stored)
+}
+
+func queryable(stored []promql.Series) storage.Queryable {
 	return storage.QueryableFunc(func(mint, maxt int64) (storage.Querier, error) {
 		return &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
 			found := new(seriesSet)

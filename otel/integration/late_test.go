@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,24 +54,21 @@ func modelLateProvider(t *testing.T, calls int, wait time.Duration, start func(*
 	w.outcomes["acquired"]++
 
 	var before, after map[string]int // calls when the provider is set
-	var set sync.Once
-	w.run(func(r *rand.Rand) {
-		disturb(r)
-		if w.left.Load() > int64(calls/2) {
-			return
-		}
-		set.Do(func() {
-			before = w.outcomesNow()
-			otel.SetMeterProvider(w.provider)
-			after = w.outcomesNow()
-		})
-		if n := sums(t, w.reader, "dlock.lease.active", "")[""]; n < 1 {
-			t.Errorf("%d leases are active, and one is known to be", n)
-		}
-	})
-	if before == nil {
-		t.Fatal("all calls were made before the provider was set")
+	var isSet atomic.Bool
+	w.middleAt, w.middle = int64(calls/2), func() {
+		before = w.outcomesNow()
+		otel.SetMeterProvider(w.provider)
+		after = w.outcomesNow()
+		isSet.Store(true)
 	}
+	w.run(func(r *rand.Rand) {
+		if isSet.Load() {
+			if n := sums(t, w.reader, "dlock.lease.active", "")[""]; n < 1 {
+				t.Errorf("%d leases are active, and one is known to be", n)
+			}
+		}
+		disturb(r)
+	})
 	must(t, lease.Unlock(t.Context()))
 	must(t, early.Close(t.Context()))
 

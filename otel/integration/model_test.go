@@ -196,6 +196,9 @@ type workload struct {
 	failed   atomic.Bool  // no backend can be opened
 	seeds    atomic.Uint64
 
+	middle   func() // called once so many calls are left; may be nil
+	middleAt int64
+
 	mu       sync.Mutex
 	outcomes map[string]int // of calls
 	ends     map[string]int // of leases
@@ -336,7 +339,9 @@ func (w *workload) visit(r *rand.Rand, c *dlock.Client, dropped *sync.Map) (isCl
 
 // acquire makes one call, and counts how it ends.
 func (w *workload) acquire(ctx context.Context, r *rand.Rand, c *dlock.Client) (*dlock.Lease, error) {
-	w.left.Add(-1)
+	if w.left.Add(-1) == w.middleAt && w.middle != nil {
+		w.middle()
+	}
 	name := anyName(r)
 	m := c.RWMutex(name)
 	var lease *dlock.Lease

@@ -190,7 +190,8 @@ func (c *Client) releaseAll(ctx context.Context, holds []*hold, hook *atomic.Poi
 			groups[g] = backend.Join(groups[g], err)
 		}
 	}
-	resting, others := splitResting(holds)
+	// Those that this process keeps for their minimum hold are released by minHolds.
+	resting, others := divide(holds, func(h *hold) bool { kept, _ := h.minHoldState(); return kept })
 	c.releaseHolds(ctx, others, func(h *hold, err error) {
 		h.noteReleased(err)
 		tell(h, err)
@@ -208,7 +209,7 @@ func (c *Client) releaseAll(ctx context.Context, holds []*hold, hook *atomic.Poi
 // janitors'.
 func (c *Client) awaitUnlocks(ctx context.Context, ended []*hold) {
 	for _, h := range ended {
-		if resting, _ := h.minHoldState(); resting != nil || !h.overBy(ErrUnlocked) {
+		if kept, _ := h.minHoldState(); kept || !h.overBy(ErrUnlocked) {
 			continue
 		}
 		if gone := c.goneChan(h); gone != nil && !waitClosed(ctx, gone) {

@@ -37,6 +37,7 @@ type hold struct {
 	isStarted     bool          // set with the first lease
 	isDowngrading bool          // the server was asked to downgrade: nobody may write under this hold
 	isWanted      bool          // somebody waits for the lock
+	minHoldIsOver bool          // minHoldEnd is closed
 	minHoldEnd    chan struct{} // closed when the minimum hold ends; nil: this process need not keep it
 	wanted        chan struct{}
 	handOverLimit

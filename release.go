@@ -115,7 +115,8 @@ func (c *Client) releaseHolds(ctx context.Context, holds []*hold, done func(*hol
 		done(holds[0], holds[0].releaseOnServer(ctx))
 		return
 	}
-	resting, others := splitResting(holds) // the server keeps the first for their minimum hold
+	// The server keeps some for what is left of their minimum hold.
+	resting, others := divide(holds, func(h *hold) bool { return h.minHoldLeft() > 0 })
 	forEach(len(resting), releasers, func(i int) { done(resting[i], resting[i].releaseOnServer(ctx)) })
 	at, cancel := context.WithCancel(ctx)
 	cancel() // first those without a renewal under way
@@ -126,6 +127,18 @@ func (c *Client) releaseHolds(ctx context.Context, holds []*hold, done func(*hol
 	for _, h := range busy {
 		done(h, backend.WaitEnded(ctx, false))
 	}
+}
+
+// divide returns the holds for which is reports true, and the others.
+func divide(holds []*hold, is func(*hold) bool) (yes, no []*hold) {
+	for _, h := range holds {
+		if is(h) {
+			yes = append(yes, h)
+		} else {
+			no = append(no, h)
+		}
+	}
+	return yes, no
 }
 
 // withoutRenewal waits for the renewals of holds until ctx is done. It returns the

@@ -35,7 +35,7 @@ var _ leased = (*entry)(nil)
 func (e *entry) life() *lifecycle            { return &e.lifecycle }
 func (e *entry) check()                      { e.hold.check() }
 func (e *entry) token() uint64               { return e.fencingToken }
-func (e *entry) wantedChan() <-chan struct{} { return e.hold.wantedChan() }
+func (e *entry) wantedChan() <-chan struct{} { return e.hold.wantedChan(e.fencingToken) }
 func (e *entry) until() time.Time            { return e.hold.until() }
 func (e *entry) lockName() string            { return e.hold.lock.name() }
 func (e *entry) isShared() bool              { return e.modeNow() == backend.Shared }

@@ -104,8 +104,8 @@ func (h *hold) matches(l *lock, mode backend.Mode) bool {
 func (l *lock) isUnbounded() bool { return l.minHold == 0 && l.maxHold == 0 }
 
 // passToNext closes e, the only lease on h, and opens a lease for the next owner.
-// Queued says whether somebody waits behind that owner. If h cannot be handed over, it
-// changes nothing and returns nil.
+// Queued says whether somebody waits behind that owner. It returns nil if h cannot be
+// handed over, and h goes on as it is: a token that was drawn for it stays unused.
 func (h *hold) passToNext(e *entry, queued bool) *Lease {
 	k := h.lock.client.keeper
 	h.mu.Lock()

@@ -264,6 +264,30 @@ func TestHandOverTellsWanted(t *testing.T) {
 	})
 }
 
+// Who asks late whether a lease was wanted that has been passed on since hears that it was,
+// and nothing of the next owner's.
+func TestWantedAfterAHandOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, a, _ := pair(t, dlock.Options{})
+		first := lock(t, a.Mutex("x"))
+		got := make(chan *dlock.Lease, 1)
+		queueUp(t, a.Mutex("x"), 1, func(lease *dlock.Lease) { got <- lease })
+		unlock(t, first)
+		second := <-got
+		select {
+		case <-first.Wanted():
+		default:
+			t.Error("somebody has waited for the lock, and has it now")
+		}
+		select {
+		case <-second.Wanted():
+			t.Error("wanted, though nobody waits")
+		default:
+		}
+		unlock(t, second)
+	})
+}
+
 // Readers of one client share one hold, until somebody else waits.
 func TestReadersShareAHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -54,13 +54,16 @@ func (h *hold) markWanted() {
 	}
 }
 
-// wantedChan returns the channel that markWanted closes, nil if the backend cannot
-// tell.
-func (h *hold) wantedChan() <-chan struct{} {
+// wantedChan returns the channel that markWanted closes for the owner with that token, nil
+// if the backend cannot tell.
+func (h *hold) wantedChan(token uint64) <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.item.Hold.TellsWanted {
+	switch {
+	case !h.item.Hold.TellsWanted:
 		return nil
+	case token != h.item.Hold.Token:
+		return closedChan // it was passed on to somebody who waited
 	}
 	if h.wanted == nil {
 		h.wanted = make(chan struct{})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"time"
 
@@ -82,14 +83,13 @@ func Lead(ctx context.Context, l Locker, f func(ctx context.Context, lease *Leas
 	}
 	pause := backend.Backoff{}
 	for {
-		began := time.Now()
-		err, final := serveTerm(ctx, l, f)
+		lasted, err, final := serveTerm(ctx, l, f)
 		switch {
 		case ctx.Err() != nil:
 			return leadError(ctx, err)
 		case final:
 			return err
-		case time.Since(began) >= longTerm:
+		case lasted >= longTerm:
 			pause.Reset()
 		default:
 			backend.Sleep(ctx, pause.Next())
@@ -100,27 +100,33 @@ func Lead(ctx context.Context, l Locker, f func(ctx context.Context, lease *Leas
 // longTerm is how long a term of Lead lasts that is followed by the next at once.
 const longTerm = time.Second
 
-// serveTerm waits for one term of leadership and runs f in it. If final is true, Lead
-// returns err.
-func serveTerm(ctx context.Context, l Locker, f func(context.Context, *Lease) error) (err error, final bool) {
+// serveTerm waits for one term of leadership and runs f in it. Lasted is how long the term
+// was, or a wait that ended because the lock was held. If final is true, Lead returns err.
+func serveTerm(ctx context.Context, l Locker, f func(context.Context, *Lease) error) (lasted time.Duration, err error, final bool) {
+	began := time.Now()
 	lease, err := l.Lock(ctx)
-	if err != nil {
-		again := errors.Is(err, ErrUnavailable) || errors.Is(err, ErrHeld) || errors.Is(err, ErrLost)
-		return err, !again
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrHeld):
+		return time.Since(began), err, false
+	default:
+		return 0, err, !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrLost)
 	}
+	began = time.Now()
 	end, err := lease.runTerm(ctx, f)
+	lasted = time.Since(began)
 	switch {
 	case errors.Is(end, ErrLost):
 		if err != nil && ctx.Err() == nil && !sameEnd(end, err) {
 			lease.logTermEnd(err)
 		}
-		return err, false
+		return lasted, err, false
 	case end != nil && !sameEnd(end, err):
-		return backend.Join(end, err), true
+		return lasted, backend.Join(end, err), true
 	case end != nil:
-		return end, true
+		return lasted, end, true
 	}
-	return err, err != nil
+	return lasted, err, err != nil
 }
 
 // leadError is the error of Lead when ctx is done: the cause of ctx, joined with f's
@@ -136,6 +142,9 @@ func leadError(ctx context.Context, err error) error {
 // saysOnly reports whether err is one of causes, perhaps wrapped, or joins nothing else.
 func saysOnly(err error, causes ...error) bool {
 	for e := err; e != nil; e = errors.Unwrap(e) {
+		if reflect.TypeOf(e).Comparable() && slices.Contains(causes, e) {
+			return true
+		}
 		if parts := partsOf(e); len(parts) > 0 {
 			return !slices.ContainsFunc(parts, func(part error) bool { return !saysOnly(part, causes...) })
 		}

@@ -183,6 +183,94 @@ func TestLeadPausesBetweenShortTerms(t *testing.T) {
 	})
 }
 
+// The wait for a term is no part of it.
+func TestLeadPausesAfterAShortTermThatItWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, a, b := pair(t, dlock.Options{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		other := lock(t, b.Mutex("x"))
+		var ended time.Time
+		time.AfterFunc(10*time.Second, func() { _ = other.Unlock(context.Background()) })
+		err := dlock.Lead(ctx, a.Mutex("x"), func(context.Context, *dlock.Lease) error {
+			if !ended.IsZero() {
+				cancel()
+				if time.Since(ended) == 0 {
+					t.Error("no pause between two terms that have ended at once")
+				}
+			}
+			ended = time.Now()
+			return nil
+		})
+		is(t, err, context.Canceled)
+	})
+}
+
+// A timed locker notes when each Lock begins and ends.
+type timed struct {
+	dlock.Locker
+	began, ended []time.Time
+}
+
+func (l *timed) Lock(ctx context.Context) (*dlock.Lease, error) {
+	l.began = append(l.began, time.Now())
+	defer func() { l.ended = append(l.ended, time.Now()) }()
+	return l.Locker.Lock(ctx)
+}
+
+func TestLeadPausesLongerForASilentServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, _ := pair(t, dlock.Options{})
+		ba.Cut()
+		l := &timed{Locker: a.Mutex("x")}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		is(t, dlock.Lead(ctx, l, nil), context.DeadlineExceeded)
+		for i := range 5 {
+			if pause := l.began[i+1].Sub(l.ended[i]); pause < 5*time.Millisecond<<i {
+				t.Errorf("pause %d is %v", i+1, pause)
+			}
+		}
+		ba.Heal()
+	})
+}
+
+// The cause of a context is said once, whatever it consists of.
+func TestLeadSaysTheCauseOnce(t *testing.T) {
+	for name, cause := range map[string]error{
+		"loss of another lock": nil, // at the end of its maximum hold
+		"two causes":           errors.Join(errShutdown, errors.New("half done")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, _, a, b := pair(t, dlock.Options{})
+				lead := func(f func(context.Context, *dlock.Lease) error) {
+					t.Helper()
+					parent, cancel := context.WithCancelCause(t.Context())
+					defer cancel(nil)
+					outer := lock(t, a.Mutex("outer", dlock.WithMaxHold(time.Minute)))
+					if cause != nil {
+						time.AfterFunc(time.Second, func() { cancel(cause) })
+					}
+					ctx := outer.Context(parent)
+					err := dlock.Lead(ctx, a.Mutex("x"), f)
+					if err == nil || err.Error() != context.Cause(ctx).Error() {
+						t.Errorf("got %v, want %v", err, context.Cause(ctx))
+					}
+					_ = outer.Unlock(t.Context())
+				}
+				lead(func(ctx context.Context, _ *dlock.Lease) error {
+					<-ctx.Done()
+					return context.Cause(ctx)
+				})
+				held := lock(t, b.Mutex("x"))
+				lead(nil) // waits
+				unlock(t, held)
+			})
+		})
+	}
+}
+
 func TestLabelIsBounded(t *testing.T) {
 	_, err := dlock.New(memory.New(nil), &dlock.Options{Label: strings.Repeat("x", 257)})
 	is(t, err, dlock.ErrInvalidConfig)

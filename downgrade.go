@@ -2,6 +2,7 @@ package dlock
 
 import (
 	"context"
+	"errors"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -53,8 +54,11 @@ func (e *entry) downgradeNow(ctx context.Context) error {
 		return err
 	}
 	err := e.client().downgrader.Downgrade(ctx, e.hold.item.Hold)
-	if err == nil {
+	switch {
+	case err == nil:
 		e.client().admitReaders(e)
+	case errors.Is(err, ErrUnsupported): // nothing was asked
+		e.hold.stayExclusive()
 	}
 	return err
 }
@@ -78,6 +82,13 @@ func (h *hold) canDowngrade(e *entry, asking bool) error {
 	}
 	h.isDowngrading = h.isDowngrading || asking
 	return nil
+}
+
+// stayExclusive notes that the server was not asked after all.
+func (h *hold) stayExclusive() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.isDowngrading = false
 }
 
 // admitReaders makes the hold shared for this client and admits its waiting readers.

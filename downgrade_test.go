@@ -15,12 +15,16 @@ import (
 // slow carries out a downgrade, and answers when it is told to.
 type slow struct {
 	*memory.Backend
-	calls  atomic.Int32
-	answer chan error
+	calls   atomic.Int32
+	answer  chan error
+	refuses bool // it cannot downgrade
 }
 
 func (b *slow) Downgrade(ctx context.Context, h *backend.Hold) error {
 	b.calls.Add(1)
+	if b.refuses {
+		return backend.ErrUnsupported
+	}
 	if err := b.Backend.Downgrade(ctx, h); err != nil {
 		return err
 	}
@@ -156,6 +160,20 @@ func TestDowngradeThatNeverAsked(t *testing.T) {
 		defer cancel()
 		is(t, lease.Downgrade(ctx), dlock.ErrUnavailable)
 		ba.Heal()
+		inner, err := m.Lock(lease.Context(t.Context()))
+		is(t, err, nil)
+		unlock(t, inner)
+		unlock(t, lease)
+	})
+}
+
+// A backend that cannot downgrade has done nothing: the lease is as it was.
+func TestDowngradeThatCannotBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &slow{Backend: memory.New(memory.NewServer()), refuses: true}
+		m := client(t, b, dlock.Options{}).RWMutex("x")
+		lease := lock(t, m)
+		is(t, lease.Downgrade(t.Context()), dlock.ErrUnsupported)
 		inner, err := m.Lock(lease.Context(t.Context()))
 		is(t, err, nil)
 		unlock(t, inner)

@@ -202,9 +202,10 @@ func (l *Lease) discard(ctx context.Context) {
 // which a writer could come between. Readers that wait come in; the token
 // stays. On a shared lease it does nothing. It fails with ErrReentry while an
 // exclusive entry made under the lease is open, or if the lease is itself an
-// entry made under another. After an error that is not ErrLost the lock is still
-// held. After ErrUnavailable the server may have made it shared: do not write any
-// more. An exclusive Lock under the lease is then ErrUpgrade.
+// entry made under another. After one of these, ErrUnsupported, or a context that was done
+// before the server could be asked, the lock is held as before. After another error that
+// is not ErrLost it is held, but nobody knows whether exclusively: do not write any more.
+// Lock under the lease is then ErrUpgrade. Downgrade may be called again.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	if l.zero() {
 		return errZeroLease

@@ -148,7 +148,8 @@ func WithMaxHold(d time.Duration) Option {
 // ends the lease at once all the same, and the server keeps the lock for the rest of
 // d, also if this process has ended: on Redis, etcd, a quorum and in memory. On
 // ZooKeeper, Postgres and files a lock ends with its process: there Client.Close waits
-// for the rest of d until its context is done.
+// for the rest of d until its context is done. A process that dies before Unlock and
+// Close leaves the lock only for as long as any other lock: until its TTL is over.
 func WithMinHold(d time.Duration) Option {
 	return func(s *settings) { s.minHold = s.positive("min hold", d) }
 }

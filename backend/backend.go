@@ -234,8 +234,8 @@ type Downgrader interface {
 	// Downgrade makes h shared with no moment in between at which another
 	// could hold the lock exclusively, and lets in the readers that wait
 	// next in line. The token stays. It may be repeated, and reports ErrLost
-	// if h is gone, and ErrUnsupported only if it has asked nobody. The caller sets h.Mode, and neither renews h nor releases
-	// it meanwhile.
+	// if h is gone, and ErrUnsupported only if it has asked nobody. The caller sets
+	// h.Mode, and neither renews h nor releases it meanwhile.
 	Downgrade(ctx context.Context, h *Hold) error
 }
 

@@ -30,6 +30,7 @@ type request struct {
 	op   string
 	mode backend.Mode
 	wait bool
+	part bool  // of a multi-lock, which waits itself until what it has is given back
 	call *call // what the hooks are told; nil: nothing
 }
 
@@ -133,7 +134,7 @@ func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
 	}
 	if p := o.panicked(); p != nil {
 		if err == nil {
-			c.undo(ctx, nil, lease.discard)
+			c.undo(ctx, r, nil, lease.discard)
 		}
 		panic(p.value)
 	}
@@ -163,12 +164,12 @@ func (h *hold) request(ctx context.Context, r request, o *queueObserver, limit t
 	return err
 }
 
-// undo takes back what a call that failed because of why has acquired. It goes on after
+// undo takes back what r, which failed because of why, has acquired. It goes on after
 // ctx is done, but keeps the caller for undoTimeout at most, as it does where the server
 // has not answered. After Close there is nothing to take back.
-func (c *Client) undo(ctx context.Context, why error, f func(context.Context)) {
+func (c *Client) undo(ctx context.Context, r request, why error, f func(context.Context)) {
 	done := make(chan struct{})
-	if !c.janitor.Go(func(ctx context.Context) { defer close(done); f(ctx) }) {
+	if !c.janitor.Go(func(ctx context.Context) { defer close(done); f(ctx) }) || r.part {
 		return
 	}
 	if kindOf(why, nil) != ErrUnavailable {

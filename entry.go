@@ -173,7 +173,7 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 	defer asking.stop()
 	if err := h.reportEntries(asking, entries, seq); err != nil {
 		e.end()
-		l.client.undo(ctx, newError(r.op, l.name(), err), func(ctx context.Context) { _ = e.unlock(ctx) })
+		l.client.undo(ctx, r, newError(r.op, l.name(), err), func(ctx context.Context) { _ = e.unlock(ctx) })
 		return nil, err
 	}
 	if why := e.why(); why != nil { // lost meanwhile

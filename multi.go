@@ -102,12 +102,14 @@ func (m *Multi) takeAll(ctx context.Context, r request) (_ *Lease, err error) {
 	taken := false
 	defer func() {
 		if !taken {
-			m.client.undo(ctx, err, all.discard)
+			m.client.undo(ctx, r, err, all.discard)
 		}
 	}()
+	each := r
+	each.part = true
 	for _, l := range m.locks {
 		var part *Lease
-		if part, err = l.acquireOne(waitCtx, r); err == nil {
+		if part, err = l.acquireOne(waitCtx, each); err == nil {
 			handle.parts = append(handle.parts, part)
 			err = all.add(part.of.(*entry)).during(r.op, m.name)
 		}

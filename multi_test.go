@@ -155,3 +155,30 @@ func TestMultiThatLosesAPartOnTheWay(t *testing.T) {
 		}
 	})
 }
+
+// cutAtEntry is cut off from the server when it is to tell it of an entry.
+type cutAtEntry struct{ *memory.Backend }
+
+func (b cutAtEntry) Reenter(ctx context.Context, h *backend.Hold, entries int, seq int64) error {
+	b.Cut()
+	return b.Backend.Reenter(ctx, h, entries, seq)
+}
+
+// What a multi-lock has and what it was about to enter are given back at the same time, so
+// that it returns as soon as another call.
+func TestMultiReturnsAsSoonAsAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.NewServer())
+		a := client(t, cutAtEntry{b}, dlock.Options{})
+		entered := lock(t, a.Mutex("b"))
+		ctx, cancel := context.WithTimeout(entered.Context(t.Context()), time.Second)
+		defer cancel()
+		start := time.Now()
+		_, err := a.Multi([]string{"a", "b"}).Lock(ctx)
+		is(t, err, dlock.ErrUnavailable, context.DeadlineExceeded)
+		short(t, "Lock", start, time.Second+60*time.Millisecond)
+		b.Heal()
+		unlock(t, lock(t, a.Mutex("a")))
+		unlock(t, entered)
+	})
+}

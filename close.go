@@ -175,7 +175,7 @@ func (c *Client) releaseAll(ctx context.Context, holds []*hold, hook *atomic.Poi
 		n.tellEnd(ctx, (&reason{ErrClosed, err}).on(name))
 	}
 	var mu sync.Mutex
-	groups := make(map[*multiLease]error)
+	groups := make(map[*multiLease][]error)
 	tell := func(h *hold, err error) {
 		single, multi := h.leasesToTell()
 		for _, e := range single {
@@ -187,7 +187,7 @@ func (c *Client) releaseAll(ctx context.Context, holds []*hold, hook *atomic.Poi
 		mu.Lock()
 		defer mu.Unlock()
 		for _, g := range multi {
-			groups[g] = backend.Join(groups[g], err)
+			groups[g] = append(groups[g], err)
 		}
 	}
 	// Those that this process keeps for their minimum hold are released by minHolds.
@@ -199,8 +199,8 @@ func (c *Client) releaseAll(ctx context.Context, holds []*hold, hook *atomic.Poi
 	forEach(len(resting), releasers, func(i int) {
 		tell(resting[i], resting[i].releaseAfterMinHold(ctx))
 	})
-	for g, err := range groups {
-		tellEnd(&g.lifecycle, g.lockName(), err)
+	for g, errs := range groups {
+		tellEnd(&g.lifecycle, g.lockName(), backend.Join(errs...))
 	}
 }
 

@@ -270,3 +270,42 @@ func TestMultiOfVeryManyNames(t *testing.T) {
 	}
 	t.Errorf("%v for 3,000 names and %v for 30,000", few, many)
 }
+
+// What has gone wrong with very many locks is told in few words. To tell of one error that
+// contains all of them takes time in the square of their number.
+func TestErrorOfVeryManyNames(t *testing.T) {
+	const n = 500
+	names := make([]string, n)
+	for i := range names {
+		names[i] = strconv.Itoa(i)
+	}
+	ends := map[string]func(context.Context, *dlock.Client, *dlock.Lease) error{
+		"unlocked": func(ctx context.Context, _ *dlock.Client, l *dlock.Lease) error { return l.Unlock(ctx) },
+		"closed":   func(ctx context.Context, c *dlock.Client, _ *dlock.Lease) error { return c.Close(ctx) },
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			b := memory.New(memory.NewServer())
+			told := make(chan error, 1)
+			c, err := dlock.New(b, &dlock.Options{TTL: time.Hour, Hooks: dlock.Hooks{
+				Released: func(_ context.Context, e dlock.ReleasedEvent) { told <- e.Err },
+				Closed:   func(_ context.Context, e dlock.ClosedEvent) { told <- e.Err },
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lease := lock(t, c.Multi(names))
+			b.Cut()
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			if err := end(ctx, c, lease); !errors.Is(err, dlock.ErrUnavailable) {
+				t.Errorf("got %T", err)
+			}
+			text := (<-told).Error()
+			if n := strings.Count(text, "unlock"); n > 30 || !strings.Contains(text, "more") {
+				t.Errorf("in %d bytes the locks are named %d times", len(text), n)
+			}
+			_ = c.Close(ctx)
+		})
+	}
+}

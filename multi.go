@@ -30,8 +30,9 @@ var _ Locker = (*Multi)(nil)
 func (c *Client) Multi(names []string, o ...Option) *Multi {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	m := &Multi{settings: c.settings(o), client: c, name: strings.Join(names, " ")}
+	var problems []error
 	if len(names) == 0 {
-		m.err = backend.Fail(ErrInvalidName, errors.New("no names"))
+		problems = append(problems, backend.Fail(ErrInvalidName, errors.New("no names")))
 	}
 	each := m.settings
 	if each != nil && each.maxWait > 0 { // it bounds the wait for all locks together
@@ -41,8 +42,9 @@ func (c *Client) Multi(names []string, o ...Option) *Multi {
 	for _, name := range names {
 		l := c.newLock(name, each)
 		m.locks = append(m.locks, l)
-		m.err = backend.Join(m.err, l.err)
+		problems = append(problems, l.err)
 	}
+	m.err = backend.Join(problems...)
 	return m
 }
 

@@ -47,7 +47,9 @@ func At(servers []string, err error) error {
 	return &failure{f.kind, fmt.Errorf("%s: %w", strings.Join(servers, ","), f.err)}
 }
 
-// Join is errors.Join, but its text is one line, and one error alone stays as it is.
+// Join is errors.Join, but its text is one line, of the first errors only where there are
+// very many, and one error alone stays as it is. Many errors are joined in one call: the
+// text of one that was joined again and again takes time in the square of their number.
 func Join(errs ...error) error {
 	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
 	switch len(errs) {
@@ -63,12 +65,20 @@ type several []error
 
 func (s several) Unwrap() []error { return s }
 
+// manyTexts is how many different errors a text tells of.
+const manyTexts = 20
+
 func (s several) Error() string {
 	var texts []string
+	seen := make(map[string]bool)
 	for _, err := range s {
-		if text := OneLine(err); !slices.Contains(texts, text) {
+		if text := OneLine(err); !seen[text] {
+			seen[text] = true
 			texts = append(texts, text)
 		}
+	}
+	if n := len(texts) - manyTexts; n > 0 {
+		texts = append(texts[:manyTexts], fmt.Sprintf("and %d more", n))
 	}
 	return "dlock: " + strings.Join(texts, "; ")
 }

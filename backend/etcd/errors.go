@@ -67,7 +67,8 @@ func isRefused(err error) bool {
 }
 
 // unavailable returns err as the error of a call that never had a useful answer. A
-// session that ended on the way is no lost lock.
+// session that ended on the way is no lost lock. The context of the call is not done: its
+// cause might be the loss of another lock.
 func unavailable(err error) error {
 	if errors.Is(err, backend.ErrLost) {
 		return backend.Fail(backend.ErrUnavailable, errNoSession)

@@ -482,3 +482,14 @@ func TestGrantHeardLate(t *testing.T) {
 		})
 	}
 }
+
+// A context that the loss of another lock has ended is told as what it is.
+func TestOpenUnderALostLock(t *testing.T) {
+	lost := &dlock.Error{Op: "hold", Name: "other", Kind: dlock.ErrLost}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(100*time.Millisecond, func() { cancel(lost) })
+	_, err := dlock.Open(ctx, "etcd://127.0.0.1:1", nil)
+	is(t, err, dlock.ErrUnavailable)
+	is(t, err, context.Canceled)
+	is(t, err, lost)
+}

@@ -47,7 +47,10 @@ func connect(ctx context.Context, cfg backend.Config, stopLog func()) (*Backend,
 	b.owned, b.stopLog, b.ttl, b.login = true, stopLog, cfg.TTL, login
 	s, err := b.session(ctx, cfg.TTL)
 	if err != nil {
-		err = b.withReason(ctx, b.at(unavailable(err)))
+		if ctx.Err() == nil {
+			err = unavailable(err)
+		}
+		err = b.withReason(ctx, b.at(err))
 		_ = b.Close(ctx)
 		return nil, err
 	}

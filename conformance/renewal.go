@@ -81,16 +81,22 @@ func keepMinHold(s *scenario) {
 	s.must(time.Since(start) >= hold-hold/50, "free after %v, want %v at least", time.Since(start), hold)
 }
 
-// keepMinHoldAtClose closes a client that owes the rest of a hold: the server keeps it
-// for that, or Close waits.
+// keepMinHoldAtClose closes a client that owes the rest of a hold, and one that is just
+// being unlocked: the server keeps them for that, or Close waits.
 func keepMinHoldAtClose(s *scenario) {
 	a, b := s.open(), s.open()
-	hold := s.TTL
+	hold, late := s.TTL, s.sub(1)
 	start := time.Now()
 	s.unlock(s.locked(a.Mutex(s.name, dlock.WithMinHold(hold))))
+	lease := s.locked(a.Mutex(late, dlock.WithMinHold(hold)))
+	var unlocked sync.WaitGroup
+	unlocked.Go(func() { _ = lease.Unlock(s.ctx) }) // or Close ends it first
 	s.ok(a.Close(s.ctx))
-	s.freed(b.Mutex(s.name))
-	s.must(time.Since(start) >= hold-hold/50, "free after %v, want %v at least", time.Since(start), hold)
+	unlocked.Wait()
+	for _, name := range []string{s.name, late} {
+		s.freed(b.Mutex(name))
+		s.must(time.Since(start) >= hold-hold/50, "%q is free after %v, want %v at least", name, time.Since(start), hold)
+	}
 }
 
 // keepSurvivesBlip cuts the client off for so long that a renewal fails.

@@ -85,7 +85,8 @@ func newRun(std stdio) *cobra.Command {
 }
 
 func nameAndCommand(c *cobra.Command, args []string) error {
-	if c.ArgsLenAtDash() == 0 || len(args) == 0 {
+	noName := c.ArgsLenAtDash() == 0 && (len(args) < 2 || args[1] != "--") // or one such as -x
+	if noName || len(args) == 0 {
 		return usageError(errors.New("want dlock run NAME -- COMMAND"))
 	}
 	_, argv := split(args)

@@ -53,6 +53,7 @@ func TestExitCodes(t *testing.T) {
 		{"no number of seconds", []string{"run", "-w", "NaN", "a", "--", "true"}, 64, "out of range"},
 		{"negative minimum hold", []string{"run", "--min-hold", "-1s", "a", "--", "true"}, 64, `"--min-hold" flag: it is negative`},
 		{"no name", []string{"run", "--", "true"}, 64, "want dlock run"},
+		{"name like an option", []string{"run", "--", "-n", "--", "true"}, 0, ""},
 		{"empty name", []string{"run", "", "--", "true"}, 64, "invalid name"},
 		{"unknown flag", []string{"run", "--nonsense", "a", "--", "true"}, 64, "unknown flag"},
 		{"unknown command", []string{"nonsense"}, 64, "unknown command"},

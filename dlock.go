@@ -133,8 +133,7 @@ func newClient(b backend.Backend, o *Options) *Client {
 
 // expires reports whether the server can keep a hold for d without this process.
 func (c *Client) expires(d time.Duration) bool {
-	some, limited := c.backend.(interface{ CanExpire(time.Duration) bool })
-	return c.expirer != nil && (!limited || some.CanExpire(d))
+	return c.expirer != nil && backend.CanExpire(c.backend, d)
 }
 
 // Mutex returns the lock of that name. It never fails: a bad name or option is

@@ -277,6 +277,13 @@ type Expirer interface {
 	Expire(ctx context.Context, h *Hold, d time.Duration) error
 }
 
+// CanExpire reports whether b is an Expirer that can have a hold end by itself d from now.
+func CanExpire(b Backend, d time.Duration) bool {
+	_, expires := b.(Expirer)
+	some, limited := b.(interface{ CanExpire(time.Duration) bool })
+	return expires && (!limited || some.CanExpire(d))
+}
+
 // A MinTTLer is a Backend with a lower bound for the TTL above [MinTTL].
 type MinTTLer interface {
 	MinTTL() time.Duration

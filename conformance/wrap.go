@@ -41,7 +41,7 @@ type (
 )
 
 // Wrap returns b behind a layer. It is a Renewer, Downgrader and Expirer where b
-// is, and no TokenRegister. What else b lacks it does without: it counts no
+// is, for the same times, and no TokenRegister. What else b lacks it does without: it counts no
 // entries, transfers nothing, releases one by one, and reports ErrUnsupported if it is
 // asked who holds a lock.
 func Wrap(b backend.Backend, l Layer) backend.Backend {
@@ -247,6 +247,9 @@ func (w wrappedExpirer) Expire(ctx context.Context, h *backend.Hold, d time.Dura
 		return w.of.b.(backend.Expirer).Expire(ctx, h, d)
 	})
 }
+
+// CanExpire reports for which times the backend behind w can do so.
+func (w wrappedExpirer) CanExpire(d time.Duration) bool { return backend.CanExpire(w.of.b, d) }
 
 // through calls next, by way of layer if there is one.
 func through(ctx context.Context, h *backend.Hold, layer func(context.Context, *backend.Hold, HoldFunc) error, next HoldFunc) error {

@@ -71,6 +71,24 @@ func TestWrapKeepsWhatThereIs(t *testing.T) {
 	}
 }
 
+// shortExpirer can have a hold end by itself within a minute.
+type shortExpirer struct{ *memory.Backend }
+
+func (shortExpirer) CanExpire(d time.Duration) bool { return d <= time.Minute }
+
+// What ends by itself for some times only does so behind a layer.
+func TestWrapKeepsWhatCanExpire(t *testing.T) {
+	m := memory.New(nil)
+	defer m.Close(t.Context())
+	for _, b := range []backend.Backend{m, shortExpirer{m}, bare{m}} {
+		for _, d := range []time.Duration{time.Minute, time.Hour} {
+			if has, want := backend.CanExpire(Wrap(b, Layer{}), d), backend.CanExpire(b, d); has != want {
+				t.Errorf("%T behind a layer for %v: %v, want %v", b, d, has, want)
+			}
+		}
+	}
+}
+
 // What the backend cannot do, it cannot do behind a layer.
 func TestWrapWithoutOptional(t *testing.T) {
 	ctx := t.Context()

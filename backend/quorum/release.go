@@ -69,13 +69,13 @@ func (n *node) releaseAll(ctx context.Context, parts []*backend.Hold, report fun
 	all.Wait()
 }
 
-// CanExpire reports whether every node is a backend.Expirer, and d no longer than any
+// CanExpire reports whether every node is a backend.Expirer for d, and d no longer than any
 // lease: a node that restarts waits for no more than that until it votes again.
 func (b *Backend) CanExpire(d time.Duration) bool {
 	if b.maxTTL > 0 && d > b.maxTTL {
 		return false
 	}
-	return !slices.ContainsFunc(b.nodes, func(n *node) bool { return n.expirer == nil })
+	return !slices.ContainsFunc(b.nodes, func(n *node) bool { return !backend.CanExpire(n.Backend, d) })
 }
 
 // Expire implements backend.Expirer. It is ErrUnsupported, and asks nobody, unless

@@ -94,3 +94,22 @@ func TestMinHoldWithoutExpirers(t *testing.T) {
 		ok(t, c.Close(t.Context()))
 	})
 }
+
+// A quorum of nodes that can end a hold by themselves for some times only can do so for the
+// same times.
+func TestCanExpireWhatItsNodesCan(t *testing.T) {
+	var all []backend.Backend
+	for range 3 {
+		all = append(all, shortExpirer{memory.New(memory.NewServer())})
+	}
+	q, err := quorum.New(all, &quorum.Options{MaxTTL: 24 * time.Hour})
+	ok(t, err)
+	defer q.Close(t.Context())
+	must(t, q.CanExpire(time.Minute), "it cannot expire what its nodes can")
+	must(t, !q.CanExpire(time.Hour), "it can expire what its nodes cannot")
+}
+
+// A shortExpirer can have a hold end by itself within a minute.
+type shortExpirer struct{ *memory.Backend }
+
+func (shortExpirer) CanExpire(d time.Duration) bool { return d <= time.Minute }

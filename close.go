@@ -59,25 +59,20 @@ func (c *Client) Close(ctx context.Context) error {
 	if minHold > 0 {
 		lastCtx = minHoldCtx
 	}
-	var open, ended []*hold // ended: lost, or an Unlock is under way
-	for _, h := range holds {
-		if h.endLeases(closed) {
-			open = append(open, h)
-		} else {
-			ended = append(ended, h)
-		}
-	}
+	// Those that have ended already are lost, or an Unlock is under way.
+	open, ended := divide(holds, func(h *hold) bool { return h.endLeases(closed) })
 	var hook atomic.Pointer[hookPanic]
 	releaseErr := waitAtMost(releaseCtx, func() error { c.releaseAll(releaseCtx, open, &hook); return nil })
 	c.awaitUnlocks(releaseCtx, ended)
 	minHoldErr := c.minHolds.Close(minHoldCtx)
 	janitorErr := c.janitor.Close(lastCtx)
 	keeperErr := waitAtMost(lastCtx, func() error { c.keeper.Close(); return nil })
+	lateErr := c.late.Close(lastCtx)
 	backendErr := waitAtMost(lastCtx, func() error { return c.backend.Close(lastCtx) })
 	if p := hook.Load(); p != nil {
 		panic(p.value)
 	}
-	err := c.unconfirmedError(cmp.Or(backendErr, releaseErr, janitorErr, keeperErr))
+	err := c.unconfirmedError(cmp.Or(backendErr, releaseErr, janitorErr, lateErr, keeperErr))
 	if err = cmp.Or(err, minHoldErr); err != nil {
 		return newError("close", "", err)
 	}

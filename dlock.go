@@ -71,6 +71,7 @@ type Client struct {
 
 	keeper   *renewal.Keeper
 	janitor  backend.Janitor
+	late     backend.Janitor // releases what comes while Close waits for the janitor
 	minHolds backend.Janitor // waits for minimum holds
 
 	losses   batcher       // reports losses

@@ -259,3 +259,49 @@ func (b *slowReleases) Release(ctx context.Context, h *backend.Hold) error {
 	}
 	return b.Backend.Release(ctx, h)
 }
+
+// While Close waits for what the server does not answer, a lock that comes to a call that
+// has waited for it is given back at once.
+func TestGrantDuringClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.NewServer()
+		a, err := dlock.New(&deafTo{Backend: memory.New(s), name: "lost"}, nil)
+		is(t, err, nil)
+		b := client(t, memory.New(s), dlock.Options{})
+		held := lock(t, b.Mutex("x"))
+		waited := make(chan error, 1)
+		go func() { _, err := a.Mutex("x").Lock(context.Background()); waited <- err }()
+		lost := lock(t, a.Mutex("lost"))
+		synctest.Wait()
+		s.Evict("lost")
+		<-lost.Done()
+		synctest.Wait() // what is left of it is being given back
+		closed := make(chan error, 1)
+		go func() { closed <- a.Close(context.Background()) }()
+		synctest.Wait()
+		unlock(t, held)
+		is(t, <-waited, dlock.ErrClosed)
+		synctest.Wait()
+		lease, err := b.Mutex("x").TryLock(t.Context())
+		is(t, err, nil)
+		if len(closed) > 0 {
+			t.Error("Close has not waited")
+		}
+		unlock(t, lease)
+		<-closed
+	})
+}
+
+// deafTo does not answer a release of that name.
+type deafTo struct {
+	*memory.Backend
+	name string
+}
+
+func (b *deafTo) Release(ctx context.Context, h *backend.Hold) error {
+	if h.Name == b.name {
+		<-ctx.Done()
+		return backend.WaitEnded(ctx, false)
+	}
+	return b.Backend.Release(ctx, h)
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
@@ -51,14 +50,19 @@ func At(servers []string, err error) error {
 // very many, and one error alone stays as it is. Many errors are joined in one call: the
 // text of one that was joined again and again takes time in the square of their number.
 func Join(errs ...error) error {
-	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
-	switch len(errs) {
+	var some several
+	for _, err := range errs {
+		if err != nil {
+			some = append(some, err)
+		}
+	}
+	switch len(some) {
 	case 0:
 		return nil
 	case 1:
-		return errs[0]
+		return some[0]
 	}
-	return several(errs)
+	return some
 }
 
 type several []error

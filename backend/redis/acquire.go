@@ -24,7 +24,7 @@ type acquisition struct {
 	answered bool    // the server has said something
 	rank     string  // place in the queue; empty: none yet
 	queuedAt moment  // when it was last found in the queue
-	waiter   *waiter // nil if it must not wait
+	waiter   *waiter // nil until it asks in full, and if it must not wait
 
 	polls     bool            // no message will come for id
 	channel   *channel        // on which one would; nil: there is none yet
@@ -111,6 +111,10 @@ func (c *acquisition) complete(ctx context.Context, a answer, err error) (*backe
 // joinQueue asks in full for the first time. As long as nobody can tell this client
 // anything it does not join the queue: a hand-over that reached it there would skip it.
 func (c *acquisition) joinQueue(ctx context.Context) (answer, error) {
+	if c.Wait {
+		c.waiter = newWaiter(c.at)
+		c.b.listener.addWaiter(c.ID, c.id, c.waiter)
+	}
 	if works, _ := c.channel.status(); !c.Wait || works || c.polls {
 		return c.ask(ctx, c.mode())
 	}

@@ -7,9 +7,11 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"hash"
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -106,19 +108,31 @@ type mac [8]byte
 func (m mac) appendTo(b []byte) []byte { return base64.RawURLEncoding.AppendEncode(b, m[:]) }
 
 // An idSigner makes ids by a secret of its own.
-type idSigner struct{ secret []byte }
+type idSigner struct {
+	hashes *sync.Pool // of *keyedHash: to make one costs more than to use it
+}
+
+// A keyedHash is an HMAC, with room for what goes in and comes out.
+type keyedHash struct {
+	hash.Hash
+	text []byte
+	sum  [sha256.Size]byte
+}
 
 func newIDSigner() idSigner {
 	secret := make([]byte, sha256.Size)
 	_, _ = rand.Read(secret) // never fails
-	return idSigner{secret}
+	return idSigner{&sync.Pool{New: func() any { return &keyedHash{Hash: hmac.New(sha256.New, secret)} }}}
 }
 
 // sign returns the proof for the open part of an id, for one lock.
 func (s idSigner) sign(k key, open []byte) (m mac) {
-	h := hmac.New(sha256.New, s.secret)
-	_, _ = h.Write(append(append([]byte(k), ' '), open...)) // no key has a space
-	copy(m[:], h.Sum(nil))
+	h := s.hashes.Get().(*keyedHash)
+	defer s.hashes.Put(h)
+	h.text = append(append(append(h.text[:0], k...), ' '), open...) // no key has a space
+	h.Reset()
+	_, _ = h.Write(h.text)
+	copy(m[:], h.Sum(h.sum[:0]))
 	return m
 }
 
@@ -128,7 +142,8 @@ func (s idSigner) newID(k key, r *backend.Request, entry int32, polls bool, v *b
 	if v != nil {
 		i.rejoin = int32(min(millis(v.Rejoin), math.MaxInt32))
 	}
-	i.mac = s.sign(k, i.appendOpen(nil))
+	var room [96]byte // most are shorter
+	i.mac = s.sign(k, i.appendOpen(room[:0]))
 	return i
 }
 

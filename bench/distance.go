@@ -242,11 +242,12 @@ func runByDistance(ctx context.Context, z size, only []string, remark string) er
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
+	fresh := r.Records
 	for _, rec := range old.Records {
 		again := func(other distanceRecord) bool {
 			return other.RoundTrip == rec.RoundTrip && other.Contender == rec.Contender
 		}
-		if !slices.ContainsFunc(r.Records, again) {
+		if !slices.ContainsFunc(fresh, again) {
 			r.Records = append(r.Records, rec)
 		}
 	}

@@ -88,7 +88,7 @@ func (a *acquisition) try(ctx context.Context) (*backend.Hold, error) {
 	if err := p.joinQueue(ctx); err != nil {
 		return nil, err
 	}
-	if p.predecessor != "" {
+	if p.predecessor != nobody {
 		err = p.awaitGrant(ctx, a.setQueued)
 	}
 	var h *backend.Hold
@@ -115,7 +115,7 @@ type position struct {
 	request        backend.Request
 	key            *lockKey
 	revision       int64      // the key's create revision: the order of the queue
-	predecessor    string     // the nearest earlier key that conflicts; empty: none
+	predecessor    keyVersion // the nearest earlier key that conflicts
 	unsorted       bool       // the predecessor may be another one
 	marked         keyVersion // the key of the writer that has handed the lock over; deleted with the release
 	grantedByEvent bool       // and not by an answer
@@ -288,6 +288,6 @@ func (p *position) readJoin(reply *pb.TxnResponse) {
 	}
 	p.setPredecessor(nearest)
 	if p.unsorted = found.GetMore() && nearest != nil; p.unsorted {
-		p.predecessor = string(nearest.Key) // or a nearer one
+		p.predecessor = versionOf(nearest) // or a nearer one
 	}
 }

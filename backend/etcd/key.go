@@ -75,11 +75,14 @@ func (k *lockKey) rivals() string {
 // keys of the writers that wait for them.
 func (k *lockKey) formerWriters() string { return k.dir + downgradedHolds }
 
-// A keyVersion is a key as it was found. The zero value is none.
+// A keyVersion is a key as it was found.
 type keyVersion struct {
 	key     string
 	created int64
 }
+
+// nobody is no key.
+var nobody keyVersion
 
 func versionOf(kv *mvccpb.KeyValue) keyVersion { return keyVersion{string(kv.Key), kv.CreateRevision} }
 
@@ -100,7 +103,7 @@ func (k keyVersion) exists() clientv3.Cmp {
 
 // deleteOps deletes the key as it was found: its name may be in use again.
 func (k keyVersion) deleteOps() []clientv3.Op {
-	if k.key == "" {
+	if k == nobody {
 		return nil
 	}
 	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{k.exists()}, []clientv3.Op{clientv3.OpDelete(k.key)}, nil)}

@@ -25,6 +25,7 @@ var waiters = flag.Int("waiters", 1000, "how many wait for the lock of TestLongQ
 // connection.
 type line struct {
 	proxy   *faultnet.Proxy
+	client  *clientv3.Client
 	watcher *watcher
 	waiting []*placed
 	granted chan *placed
@@ -54,16 +55,22 @@ func (n *notice) Wanted()    {}
 
 const together = 64
 
-// newLine has n wait at addr, from several backends. So many come at a time as a busy
-// machine lets in.
-func newLine(t *testing.T, addr string, n, backends int) *line {
-	q := &line{proxy: proxied(t, addr), granted: make(chan *placed, n)}
-	cli := raw(t, q.proxy.Addr())
-	q.watcher = &watcher{Watcher: cli.Watcher, below: prefix(t) + "/l/", free: make(chan struct{})}
+// newLine returns a line at addr that is empty.
+func newLine(t *testing.T, addr string) *line {
+	q := &line{proxy: proxied(t, addr), granted: make(chan *placed, *waiters)}
+	q.client = raw(t, q.proxy.Addr())
+	q.watcher = &watcher{Watcher: q.client.Watcher, below: prefix(t) + "/l/", free: make(chan struct{})}
 	close(q.watcher.free)
-	cli.Watcher = q.watcher
+	q.client.Watcher = q.watcher
+	return q
+}
+
+// add has n more wait, from several backends. So many come at a time as a busy machine
+// lets in.
+func (q *line) add(t *testing.T, n, backends int) {
+	t.Helper()
 	for range backends {
-		b := etcd.New(cli, &etcd.Options{Prefix: prefix(t)})
+		b := etcd.New(q.client, &etcd.Options{Prefix: prefix(t)})
 		for range n / backends {
 			q.waiting = append(q.waiting, q.join(b))
 			if i := len(q.waiting) - together; i >= 0 {
@@ -76,7 +83,10 @@ func newLine(t *testing.T, addr string, n, backends int) *line {
 			_ = b.Close(ctx) // the server is gone by then
 		})
 	}
-	return q
+	admin := raw(t, q.proxy.Addr())
+	slowly(t, "all are in the queue", func() bool { return count(t, admin) == len(q.waiting)+1 })
+	slowly(t, "all watch", func() bool { return len(q.watcher.seen()) >= len(q.waiting) })
+	q.settle(t)
 }
 
 func (q *line) join(b *etcd.Backend) *placed {
@@ -114,12 +124,14 @@ func slowly(t *testing.T, what string, ok func() bool) {
 }
 
 // settle waits until the line has asked nothing for a while.
-func (q *line) settle(t *testing.T) {
+func (q *line) settle(t *testing.T) { settle(t, q.proxy) }
+
+func settle(t *testing.T, p *faultnet.Proxy) {
 	t.Helper()
-	last, since := q.proxy.Stats(), time.Now()
-	slowly(t, "the line is at rest", func() bool {
-		now := q.proxy.Stats()
-		if now.Requests != last.Requests {
+	last, since := p.Stats(), time.Now()
+	slowly(t, "nothing is asked", func() bool {
+		now := p.Stats()
+		if now.Requests != last.Requests || now.Owed > 0 {
 			last, since = now, time.Now()
 		}
 		return time.Since(since) > 300*time.Millisecond
@@ -138,11 +150,9 @@ func TestLongQueue(t *testing.T) {
 	first := etcd.New(raw(t, s.Addr()), &etcd.Options{Prefix: prefix(t)})
 	held, err := first.Acquire(timed(t), lineRequest)
 	must(t, err)
-	q := newLine(t, s.Addr(), n, backends)
+	q := newLine(t, s.Addr())
+	q.add(t, n, backends)
 	t.Cleanup(func() { must(t, s.Kill()) })
-	slowly(t, "all are in the queue", func() bool { return count(t, admin) == n+1 })
-	slowly(t, "all watch", func() bool { return len(q.watcher.seen()) >= n })
-	q.settle(t)
 	if n := q.watcher.greatest(); n > 2 {
 		t.Errorf("%d waiters watch one key on the way in", n)
 	}
@@ -151,7 +161,12 @@ func TestLongQueue(t *testing.T) {
 	if sent := cost(t, q.proxy, func() { time.Sleep(idle) }); sent > int64(n/100) {
 		t.Errorf("%d idle waiters sent %d requests in %v", n, sent, idle)
 	}
-	q.checkCosts(t, s.Addr(), n)
+	for what, c := range measureQueue(t, s.Addr()) {
+		most := map[string]price{"join": {4, 12_000}, "check": {1, 600}, "try": {1, 600}}[what] // with what HTTP adds
+		if c.requests > most.requests || c.bytes > most.bytes {
+			t.Errorf("%s: %+v, want at most %+v", what, c, most)
+		}
+	}
 
 	before := q.proxy.Stats()
 	q.waiting[n/2].cancel()
@@ -184,43 +199,86 @@ func TestLongQueue(t *testing.T) {
 	}
 }
 
-// checkCosts counts what the check of a waiter takes, who looks often, and a try.
-func (q *line) checkCosts(t *testing.T, addr string, n int) {
-	t.Helper()
-	const checks, most = 20, 600 // bytes, with what HTTP adds
-	p := proxied(t, addr)
-	b := etcd.New(raw(t, p.Addr()), &etcd.Options{Prefix: prefix(t)})
-	etcd.SetCheckEvery(b, 50*time.Millisecond)
-	ctx, leave := context.WithCancel(context.Background())
-	left := make(chan struct{})
-	go func() { defer close(left); _, _ = b.Acquire(ctx, lineRequest) }()
-	admin := raw(t, addr)
-	slowly(t, "one more is in the queue", func() bool { return count(t, admin) == n+2 })
-	slowly(t, "it watches, and nothing but checks follows", func() bool {
-		before := p.Stats()
-		slowly(t, "some checks", func() bool { now := p.Stats(); return now.Requests >= before.Requests+checks && now.Owed == 0 })
-		after := p.Stats()
-		bytes := (after.ToClient - before.ToClient) / (after.Requests - before.Requests)
-		t.Logf("a check: %d bytes", bytes)
-		return bytes < most
-	})
-	leave()
-	within(t, "it has left", left)
-	slowly(t, "its key is gone", func() bool { return count(t, admin) == n+1 && p.Stats().Owed == 0 })
+// A price is what something costs.
+type price struct{ requests, bytes int64 } // bytes of the answers
 
+// measureQueue returns what it costs to join the queue at its end, the check of a waiter,
+// and a try.
+func measureQueue(t *testing.T, addr string) map[string]price {
+	t.Helper()
+	const repeats = 20
+	admin, p := raw(t, addr), proxied(t, addr)
+	n := count(t, admin)
+	b := etcd.New(raw(t, p.Addr()), &etcd.Options{Prefix: prefix(t)})
 	try := lineRequest
 	try.Wait = false
-	before := p.Stats()
-	for range checks {
-		_, err := b.Acquire(timed(t), try)
-		is(t, err, backend.ErrHeld)
+	_, err := b.Acquire(timed(t), try) // makes a session
+	is(t, err, backend.ErrHeld)
+	costs := make(map[string]price)
+	measure := func(what string, repeats int64, do func()) {
+		settle(t, p)
+		before := p.Stats()
+		do()
+		settle(t, p)
+		after := p.Stats()
+		costs[what] = price{(after.Requests - before.Requests) / repeats, (after.ToClient - before.ToClient) / repeats}
+		t.Logf("%d in the queue: %s: %+v", n, what, costs[what])
 	}
-	after := p.Stats()
-	t.Logf("%d tries: %d requests, %d bytes", checks, after.Requests-before.Requests, after.ToClient-before.ToClient)
-	if after.Requests-before.Requests > checks+2 || after.ToClient-before.ToClient > checks*most {
-		t.Errorf("%d tries took %d requests and %d bytes", checks, after.Requests-before.Requests, after.ToClient-before.ToClient)
+	wait := func(b *etcd.Backend) (leave func()) {
+		ctx, cancel := context.WithCancel(context.Background())
+		left := make(chan struct{})
+		go func() { defer close(left); _, _ = b.Acquire(ctx, lineRequest) }()
+		slowly(t, "one more is in the queue", func() bool { return count(t, admin) == n+1 })
+		return func() {
+			cancel()
+			within(t, "it has left", left)
+			slowly(t, "its key is gone", func() bool { return count(t, admin) == n })
+		}
 	}
+	measure("try", repeats, func() {
+		for range repeats {
+			_, err := b.Acquire(timed(t), try)
+			is(t, err, backend.ErrHeld)
+		}
+	})
+	var leave func()
+	measure("join", 1, func() { leave = wait(b); slowly(t, "it watches", func() bool { return p.Stats().Owed == 0 }) })
+	leave()
 	must(t, b.Close(timed(t)))
+
+	p = proxied(t, addr)
+	often := etcd.New(raw(t, p.Addr()), &etcd.Options{Prefix: prefix(t)})
+	etcd.SetCheckEvery(often, 50*time.Millisecond)
+	leave = wait(often)
+	slowly(t, "it watches, and nothing but checks follows", func() bool {
+		before := p.Stats()
+		slowly(t, "some checks", func() bool { now := p.Stats(); return now.Requests >= before.Requests+repeats && now.Owed == 0 })
+		after := p.Stats()
+		costs["check"] = price{1, (after.ToClient - before.ToClient) / (after.Requests - before.Requests)}
+		return costs["check"].bytes < 600
+	})
+	t.Logf("%d in the queue: check: %+v", n, costs["check"])
+	leave()
+	must(t, often.Close(timed(t)))
+	return costs
+}
+
+// TestQueueCosts compares what a queue costs with 100 in it and with 1,000.
+func TestQueueCosts(t *testing.T) {
+	s := server.Start(t, kind())
+	_, err := etcd.New(raw(t, s.Addr()), &etcd.Options{Prefix: prefix(t)}).Acquire(timed(t), lineRequest)
+	must(t, err)
+	q := newLine(t, s.Addr())
+	t.Cleanup(func() { must(t, s.Kill()) })
+	q.add(t, 100, 2)
+	short := measureQueue(t, s.Addr())
+	q.add(t, 900, 2)
+	for what, long := range measureQueue(t, s.Addr()) {
+		// The names of the keys have a few digits more.
+		if long.requests != short[what].requests || long.bytes > short[what].bytes*11/10 {
+			t.Errorf("%s: %+v with 100 in the queue, %+v with 1,000", what, short[what], long)
+		}
+	}
 }
 
 // TestCrowdWaitsItsTurn asks for a thousand locks at once. Few requests are under way, so

@@ -23,7 +23,7 @@ func (p *position) awaitGrant(ctx context.Context, queued func()) error {
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	var pause backend.Backoff
-	for p.predecessor != "" {
+	for p.predecessor != nobody {
 		if p.isBehindOwnClient() {
 			p.request.Answered()
 		} else {
@@ -52,7 +52,7 @@ func (p *position) awaitChange(ctx context.Context) error {
 		return p.findPredecessor(ctx)
 	}
 	watched := p.predecessor
-	w := p.session.joinWatcher(watched)
+	w := p.session.joinWatcher(watched.key)
 	if w == nil {
 		return backend.ErrClosed
 	}
@@ -61,20 +61,17 @@ func (p *position) awaitChange(ctx context.Context) error {
 	defer recheck.Stop()
 	for {
 		state := w.state(p.seen)
-		if state.handedOver.key != "" && state.handedOver.created < p.revision {
-			p.predecessor, p.marked, p.grantedByEvent = "", state.handedOver, true
+		if state.handedOver != nobody && state.handedOver.created < p.revision {
+			p.predecessor, p.marked, p.grantedByEvent = nobody, state.handedOver, true
 			return nil
 		}
-		if !state.uncertain && !state.ended {
-			select {
-			case <-state.changed:
+		if !state.deleted && !state.ended {
+			unchanged, err := p.awaitNews(ctx, state, recheck.C)
+			if err != nil {
+				return err
+			}
+			if unchanged {
 				continue
-			case <-recheck.C:
-				if p.isUnchanged(ctx) {
-					continue
-				}
-			case <-ctx.Done():
-				return context.Cause(ctx)
 			}
 		}
 		if err := p.findPredecessor(ctx); err != nil {
@@ -89,18 +86,35 @@ func (p *position) awaitChange(ctx context.Context) error {
 	}
 }
 
+// awaitNews waits until there is something new to know of the predecessor. It returns
+// false if a check does not find it as it was.
+func (p *position) awaitNews(ctx context.Context, state watchState, recheck <-chan time.Time) (unchanged bool, err error) {
+	if state.from > p.seen { // it may have changed before it was watched
+		return p.isUnchanged(ctx, state.from), nil
+	}
+	select {
+	case <-state.changed:
+		return true, nil
+	case <-recheck:
+		return p.isUnchanged(ctx, 0), nil
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+}
+
 // findPredecessor asks what is ahead now, and whether the position's own key exists.
 // That key is deleted with the lease, and then nothing below its revision means
-// anything.
+// anything. The answer is short, but the server reads all of a queue to find the nearest
+// key, so that nobody asks who can do without: see isUnchanged.
 //
 // One member answers by itself. If it lags behind, it may still name a key that is
 // deleted, so a request that gets no further asks the cluster. No member misses a key
 // that exists: no key is ever added below an existing one, and no lease ends before
 // its time.
 func (p *position) findPredecessor(ctx context.Context) error {
-	watched := p.predecessor
+	watched, isFirst := p.predecessor, p.unsorted
 	err := p.readQueue(ctx, clientv3.WithSerializable())
-	if errors.Is(err, errLags) || err == nil && p.predecessor == watched {
+	if errors.Is(err, errLags) || err == nil && p.predecessor == watched && !isFirst {
 		err = p.readQueue(ctx)
 	}
 	return err
@@ -138,50 +152,73 @@ func (p *position) readQueue(ctx context.Context, how ...clientv3.OpOption) erro
 	p.session.backend.answered(sent)
 	p.provenAt, p.seen, p.unsorted = sent, reply.Header.Revision, false
 	p.setPredecessor(first(reply.Responses[1].GetResponseRange()))
-	if len(ops) > 2 && p.predecessor == "" {
+	if len(ops) > 2 && p.predecessor == nobody {
 		if former := first(reply.Responses[2].GetResponseRange()); former != nil {
-			p.predecessor = string(former.Key)
+			p.predecessor = versionOf(former)
 		}
 	}
 	return nil
 }
 
-// isUnchanged reports whether the position's key and its predecessor exist. Two keys
-// cost the server less than a search of the queue.
-func (p *position) isUnchanged(ctx context.Context) bool {
-	ctx, cancel := p.session.backend.request(ctx)
-	defer cancel()
-	reply, err := p.session.backend.client.Txn(ctx).Then(
-		clientv3.OpGet(p.key.own, clientv3.WithKeysOnly(), clientv3.WithSerializable()),
-		clientv3.OpGet(p.predecessor, clientv3.WithSerializable()),
-	).Commit()
+// isUnchanged reports whether the position's key and its predecessor exist at a revision
+// that is not before from, and takes note of that revision: a predecessor that was the
+// nearest is so for as long as it exists. Two keys cost the server the same however long
+// the queue is. One member answers by itself, unless it lags behind.
+func (p *position) isUnchanged(ctx context.Context, from int64) bool {
+	free, err := p.session.backend.slot(ctx)
 	if err != nil {
 		return false
 	}
+	defer free()
+	at, unchanged := p.readPair(ctx, clientv3.WithSerializable())
+	if at < from {
+		at, unchanged = p.readPair(ctx)
+	}
+	if !unchanged || at < from {
+		return false
+	}
+	p.seen = max(p.seen, at)
+	return true
+}
+
+// readPair reads the position's key and its predecessor. It returns the revision of the
+// answer, and whether both are as they were. Zero is no answer.
+func (p *position) readPair(ctx context.Context, how ...clientv3.OpOption) (at int64, unchanged bool) {
+	ctx, cancel := p.session.backend.request(ctx)
+	defer cancel()
+	reply, err := p.session.backend.client.Txn(ctx).Then(
+		clientv3.OpGet(p.key.own, slices.Concat(how, []clientv3.OpOption{clientv3.WithKeysOnly()})...),
+		clientv3.OpGet(p.predecessor.key, how...),
+	).Commit()
+	if err != nil {
+		return 0, false
+	}
 	own, ahead := first(reply.Responses[0].GetResponseRange()), first(reply.Responses[1].GetResponseRange())
-	return own != nil && own.CreateRevision == p.revision && ahead != nil && !isMarked(ahead)
+	unchanged = own != nil && own.CreateRevision == p.revision &&
+		ahead != nil && versionOf(ahead) == p.predecessor && !isMarked(ahead)
+	return reply.Header.Revision, unchanged
 }
 
 // isBehindOwnClient reports whether the predecessor is a key of this client, which is
 // about to delete it: no client asks for a lock that it has. A key that was left to
 // expire is not about to be deleted.
 func (p *position) isBehindOwnClient() bool {
-	if p.session.isExpiring(p.predecessor) {
+	if p.session.isExpiring(p.predecessor.key) {
 		return false
 	}
-	key := strings.TrimPrefix(p.predecessor, p.key.dir)
+	key := strings.TrimPrefix(p.predecessor.key, p.key.dir)
 	return strings.HasPrefix(key, writers+p.session.id) || strings.HasPrefix(key, readers+p.session.id)
 }
 
 // setPredecessor takes the nearest key that conflicts, nil if there is none. If that
 // key is marked, there is no other before it: its writer had the lock.
 func (p *position) setPredecessor(rival *mvccpb.KeyValue) {
-	p.predecessor, p.marked = "", keyVersion{}
+	p.predecessor, p.marked = nobody, nobody
 	switch {
 	case rival == nil:
 	case isMarked(rival):
 		p.marked = versionOf(rival)
 	default:
-		p.predecessor = string(rival.Key)
+		p.predecessor = versionOf(rival)
 	}
 }

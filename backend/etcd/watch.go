@@ -151,7 +151,8 @@ func (w *watcher) notify() {
 
 // A watchState is what a watcher knows of a key that existed at some revision.
 type watchState struct {
-	uncertain  bool          // the key may have been deleted since
+	deleted    bool          // the key was deleted since
+	from       int64         // every event after this revision is known
 	handedOver keyVersion    // the key as it was marked since
 	ended      bool          // no event follows
 	changed    chan struct{} // closed when the state changes
@@ -163,7 +164,7 @@ func (w *watcher) state(revision int64) watchState {
 	if w.changed == nil {
 		w.changed = make(chan struct{})
 	}
-	r := watchState{uncertain: w.deleted > revision || w.from > revision, ended: w.ended, changed: w.changed}
+	r := watchState{deleted: w.deleted > revision, from: w.from, ended: w.ended, changed: w.changed}
 	if w.handedOverAt > revision {
 		r.handedOver = w.handedOver
 	}

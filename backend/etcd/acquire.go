@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -117,6 +118,8 @@ type position struct {
 	revision       int64      // the key's create revision: the order of the queue
 	predecessor    keyVersion // the nearest earlier key that conflicts
 	unsorted       bool       // the predecessor may be another one
+	hasTails       bool       // the queue had tails when the request joined it
+	anyLength      bool       // the queue is free as far as it was read, and shall be read whole
 	marked         keyVersion // the key of the writer that has handed the lock over; deleted with the release
 	grantedByEvent bool       // and not by an answer
 	untilTimeout   func() time.Duration
@@ -212,7 +215,7 @@ func (s *session) join(ctx context.Context, p *position) error {
 		}
 		if err == nil {
 			var same bool
-			if same, err = s.checkEpoch(reply.Responses[0].GetResponseRange(), epoch); err == nil && !same {
+			if same, err = s.checkEpoch(reply.Responses[0].GetResponseRange(), epoch); err == nil && (!same || p.looksFree(reply)) {
 				continue
 			}
 		}
@@ -257,29 +260,63 @@ func (s *session) sendJoin(ctx context.Context, p *position, former markedKey, e
 // there is nothing in the queue but marked keys. The range comes before the put, so
 // that it does not find the put's key. A request that is not carried out is answered
 // with the epoch.
+//
+// The comparison of a whole queue is for short ones: while etcd reads it, all other writes
+// of the cluster wait. TryLock looks at some keys of a queue that has tails.
 func (s *session) joinRequest(p *position, former markedKey, epoch int64) clientv3.Op {
 	k, same := p.key, s.isEpoch(epoch)
-	join := append([]clientv3.Op{clientv3.OpPut(k.own, live+p.request.Label, clientv3.WithLease(s.lease))}, former.deleteOps()...)
+	join := append([]clientv3.Op{
+		k.moveTail(s.lease),
+		clientv3.OpPut(k.own, live+p.request.Label, clientv3.WithLease(s.lease)),
+	}, former.deleteOps()...)
 	if p.request.Wait {
-		look := clientv3.OpGet(k.rivals(), unsortedSome...)
+		look := clientv3.OpGet(k.rivals(), clientv3.WithPrefix(), clientv3.WithLimit(keysToJoin))
 		return clientv3.OpTxn([]clientv3.Cmp{same}, append([]clientv3.Op{look}, join...), []clientv3.Op{s.getEpoch()})
+	}
+	conditions := []clientv3.Cmp{same}
+	refuse := []clientv3.Op{s.getEpoch()}
+	if !p.anyLength {
+		conditions = append(conditions, k.hasNoTails())
+		refuse = append(refuse, clientv3.OpTxn([]clientv3.Cmp{k.hasNoTails()}, nil, []clientv3.Op{
+			clientv3.OpGet(k.rivals(), clientv3.WithPrefix(), clientv3.WithLimit(keysToTry)),
+		}))
 	}
 	none := clientv3.Compare(clientv3.CreateRevision(k.rivals()).WithPrefix(), "=", 0)
 	free := clientv3.Compare(clientv3.Value(k.rivals()).WithPrefix(), "=", marked)
-	return clientv3.OpTxn([]clientv3.Cmp{same, none}, join, []clientv3.Op{
-		clientv3.OpTxn([]clientv3.Cmp{same, free}, join, []clientv3.Op{s.getEpoch()}),
+	return clientv3.OpTxn(slices.Concat(conditions, []clientv3.Cmp{none}), join, []clientv3.Op{
+		clientv3.OpTxn(slices.Concat(conditions, []clientv3.Cmp{free}), join, refuse),
 	})
 }
 
-// unsortedSome selects keys with a prefix in the order of their names: etcd reads the
-// whole queue to sort it, and the request to join is one that all other writes of the
-// cluster wait for. If there are more keys, the predecessor may not be among them.
-var unsortedSome = []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithLimit(100)}
+// looksFree reports whether a queue with tails, of which a request that does not wait has
+// read some keys, may be free. It returns true once: then the request is sent again, to
+// read the whole queue.
+func (p *position) looksFree(refused *pb.TxnResponse) bool {
+	if p.request.Wait || p.anyLength {
+		return false
+	}
+	looked := refused.Responses[1].GetResponseTxn()
+	if looked.GetSucceeded() || slices.ContainsFunc(looked.GetResponses()[0].GetResponseRange().GetKvs(), isLive) {
+		return false
+	}
+	p.anyLength = true
+	return true
+}
 
-// readJoin reads the answer to a request that was carried out.
+// How many keys a request reads in the order of their names: etcd reads the whole queue to
+// sort it, and the request to join is one that all other writes of the cluster wait for. If
+// there are more keys, the predecessor may not be among them.
+const (
+	keysToJoin = 32
+	keysToTry  = 4 // of a long queue; one that is not marked says that the lock is held
+)
+
+// readJoin reads the answer to a request that was carried out. If it was not told of the
+// whole queue, its predecessor is whom the tails name, who may be gone by now.
 func (p *position) readJoin(reply *pb.TxnResponse) {
 	p.revision, p.seen = reply.Header.Revision, reply.Header.Revision
-	found := reply.Responses[0].GetResponseRange()
+	found, tails := reply.Responses[0].GetResponseRange(), reply.Responses[1].GetResponseTxn()
+	p.hasTails = tails.GetSucceeded()
 	var nearest *mvccpb.KeyValue
 	for _, rival := range found.GetKvs() {
 		if nearest == nil || rival.CreateRevision > nearest.CreateRevision {
@@ -287,7 +324,16 @@ func (p *position) readJoin(reply *pb.TxnResponse) {
 		}
 	}
 	p.setPredecessor(nearest)
-	if p.unsorted = found.GetMore() && nearest != nil; p.unsorted {
-		p.predecessor = versionOf(nearest) // or a nearer one
+	if !found.GetMore() || nearest == nil {
+		return
 	}
+	last, complete := p.key.readTails(tails)
+	if !complete {
+		p.session.backend.janitor.Go(func(context.Context) { p.session.makeTails(p.key) })
+	}
+	if last != nobody {
+		p.predecessor, p.marked, p.seen = last, nobody, last.created
+		return
+	}
+	p.predecessor, p.marked, p.unsorted = versionOf(nearest), nobody, true // or a nearer one
 }

@@ -53,6 +53,8 @@
 //	<prefix>/l/<name>/w/<lease>   holds or waits, exclusive
 //	<prefix>/l/<name>/r/<lease>   holds or waits, shared
 //	<prefix>/l/<name>/d/<lease>   holds, shared, and was exclusive before
+//	<prefix>/t/<name>/w           the key of the last exclusive request that has joined
+//	<prefix>/t/<name>/r           the key of the last shared one
 //
 // A dot and a number follow the lease where one client has several requests for
 // a name. The name is encoded by backend.EncodeName; the value is a plus sign and
@@ -65,6 +67,12 @@
 // it marks it, with a minus sign as its value. No request was before the writer's, so
 // the next in line has the lock as soon as it hears of the mark, without another
 // request, and deletes the key with its own release. Package internal/protocol has a model.
+//
+// The answer to a request that joins lists up to 32 keys that are before it. Who finds more
+// makes the keys under t/, the tails of the queue. From then on each request that joins
+// writes its key into the tail of its kind, in the same transaction, if that tail exists:
+// what the next one reads there is who is before it, if that key still exists. A tail that
+// is empty, or is not there, says nothing; then the request reads the queue.
 //
 // # Versions
 //

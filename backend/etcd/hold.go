@@ -25,6 +25,7 @@ type hold struct {
 	revision int64
 	label    string
 	marked   keyVersion // the key of the writer that has handed the lock over; deleted with the release
+	hasTails bool       // the queue had tails when the request joined it
 	observer backend.Observer
 
 	mu         sync.Mutex
@@ -59,7 +60,7 @@ func (p *position) newHold(ctx context.Context) (*backend.Hold, error) {
 	if err := s.renewIfShort(ctx, need); err != nil {
 		return nil, err
 	}
-	own := &hold{session: s, key: p.key, revision: p.revision, label: r.Label, marked: p.marked, observer: observerOf(r)}
+	own := &hold{session: s, key: p.key, revision: p.revision, label: r.Label, marked: p.marked, hasTails: p.hasTails, observer: observerOf(r)}
 	if err := s.addHold(own); err != nil {
 		return nil, err
 	}

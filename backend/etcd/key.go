@@ -16,10 +16,11 @@ import (
 // until it is compacted. A key is not used again while a request may be on its way
 // that deletes it whatever its create revision is.
 type lockKey struct {
-	mode backend.Mode
-	dir  string // of the name, with a slash
-	id   string // no other request of this name and mode has it
-	own  string // the key
+	mode  backend.Mode
+	dir   string // of the name, with a slash
+	tails string // the prefix of the queue's tails
+	id    string // no other request of this name and mode has it
+	own   string // the key
 }
 
 // claimKey returns a key for r that nobody uses. It must be freed once it is certainly
@@ -27,7 +28,8 @@ type lockKey struct {
 func (s *session) claimKey(r backend.Request) *lockKey {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := &lockKey{mode: r.Mode, dir: s.backend.prefix + "l/" + backend.EncodeName(r.Name) + "/", id: s.id}
+	name := backend.EncodeName(r.Name) + "/"
+	k := &lockKey{mode: r.Mode, dir: s.backend.prefix + "l/" + name, tails: s.backend.prefix + "t/" + name, id: s.id}
 	k.own = k.prefix() + k.id
 	for n := 1; s.claimed[k.own]; n++ {
 		k.id = s.id + "." + strconv.Itoa(n)
@@ -87,6 +89,8 @@ var nobody keyVersion
 func versionOf(kv *mvccpb.KeyValue) keyVersion { return keyVersion{string(kv.Key), kv.CreateRevision} }
 
 func isMarked(kv *mvccpb.KeyValue) bool { return string(kv.Value) == marked }
+
+func isLive(kv *mvccpb.KeyValue) bool { return !isMarked(kv) }
 
 // first returns the first key that was found, nil if none was.
 func first(found *pb.RangeResponse) *mvccpb.KeyValue {

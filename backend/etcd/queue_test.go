@@ -324,3 +324,136 @@ func TestCrowdWaitsItsTurn(t *testing.T) {
 		t.Errorf("%d requests were under way", owed)
 	}
 }
+
+// TestLongQueueInOrder has readers and writers of several clients queue, so many that they
+// learn from the tails of the queue who is ahead, and the tails vanish now and then. Each
+// is granted the lock once everybody before it that it conflicts with has released it.
+func TestLongQueueInOrder(t *testing.T) {
+	const n = 150
+	cli := raw(t, shared.Addr())
+	tails := prefix(t) + "/t/a/"
+	var backends []*etcd.Backend
+	for range 3 {
+		b := etcd.New(cli, &etcd.Options{Prefix: prefix(t)})
+		t.Cleanup(func() { must(t, b.Close(timed(t))) })
+		backends = append(backends, b)
+	}
+	first, err := backends[0].Acquire(timed(t), lineRequest)
+	must(t, err)
+	requests, released := make([]backend.Request, n), make([]atomic.Bool, n)
+	var all sync.WaitGroup
+	for i := range n {
+		queued := &notice{queued: make(chan struct{})}
+		requests[i] = lineRequest
+		requests[i].Observer = queued
+		if i%5 > 1 {
+			requests[i].Mode = backend.Shared
+		}
+		all.Go(func() {
+			b := backends[i%len(backends)]
+			h, err := b.Acquire(timed(t), requests[i])
+			if err != nil {
+				t.Errorf("%d: %v", i, err)
+				return
+			}
+			for j := range i {
+				if (requests[i].Mode == backend.Exclusive || requests[j].Mode == backend.Exclusive) && !released[j].Load() {
+					t.Errorf("%d has the lock while %d waits or holds", i, j)
+				}
+			}
+			time.Sleep(time.Duration(i%3) * time.Millisecond)
+			released[i].Store(true)
+			if err := b.Release(timed(t), h); err != nil {
+				t.Errorf("%d: %v", i, err)
+			}
+		})
+		within(t, "one is in the queue", queued.queued)
+		switch i {
+		case 60:
+			deleted, err := cli.Delete(timed(t), tails+"r")
+			if must(t, err); deleted.Deleted != 1 {
+				t.Error("the queue has no tail")
+			}
+		case 100:
+			_, err := cli.Delete(timed(t), tails+"w")
+			must(t, err)
+		}
+	}
+	must(t, backends[0].Release(timed(t), first))
+	all.Wait()
+	lease, err := backends[1].Acquire(timed(t), lineRequest)
+	must(t, err)
+	must(t, backends[1].Release(timed(t), lease))
+	eventually(t, "the tails are gone", func() bool {
+		left, err := cli.Get(timed(t), tails, clientv3.WithPrefix())
+		must(t, err)
+		return left.Count == 0
+	})
+}
+
+// TestTryLockOfALongQueue finds a lock free whose queue has tails, and whose first keys are
+// those of writers that have handed it over.
+func TestTryLockOfALongQueue(t *testing.T) {
+	cli := raw(t, shared.Addr())
+	b := etcd.New(cli, &etcd.Options{Prefix: prefix(t)})
+	t.Cleanup(func() { must(t, b.Close(timed(t))) })
+	try := lineRequest
+	try.Wait = false
+	for i := range 10 {
+		_, err := cli.Put(timed(t), fmt.Sprintf("%s/l/a/w/%d", prefix(t), i), "-")
+		must(t, err)
+	}
+	for _, tail := range []string{"w", "r"} {
+		_, err := cli.Put(timed(t), prefix(t)+"/t/a/"+tail, "")
+		must(t, err)
+	}
+	for _, m := range []backend.Mode{backend.Exclusive, backend.Shared} {
+		try.Mode = m
+		h, err := b.Acquire(timed(t), try)
+		must(t, err)
+		if m == backend.Exclusive {
+			_, err = b.Acquire(timed(t), try)
+			is(t, err, backend.ErrHeld)
+		}
+		must(t, b.Release(timed(t), h))
+	}
+	_, err := cli.Put(timed(t), prefix(t)+"/l/a/w/5", "+")
+	must(t, err)
+	_, err = b.Acquire(timed(t), try)
+	is(t, err, backend.ErrHeld)
+}
+
+// TestGoneTail joins a long queue behind a request that has left it.
+func TestGoneTail(t *testing.T) {
+	admin := raw(t, shared.Addr())
+	b := etcd.New(raw(t, shared.Addr()), &etcd.Options{Prefix: prefix(t)})
+	t.Cleanup(func() { must(t, b.Close(timed(t))) })
+	held, err := b.Acquire(timed(t), lineRequest)
+	must(t, err)
+	q := newLine(t, shared.Addr())
+	q.add(t, 40, 1)
+	leave := func(some []*placed, left int) {
+		for _, w := range some {
+			w.cancel()
+		}
+		slowly(t, "some have left", func() bool { return count(t, admin) == left })
+	}
+	leave(q.waiting[39:], 40)
+	granted := make(chan error, 1)
+	go func() {
+		h, err := b.Acquire(timed(t), lineRequest)
+		if err == nil {
+			err = b.Release(timed(t), h)
+		}
+		granted <- err
+	}()
+	slowly(t, "one more is in the queue", func() bool { return count(t, admin) == 41 })
+	leave(q.waiting[:39], 2)
+	must(t, b.Release(timed(t), held))
+	select {
+	case err := <-granted:
+		must(t, err)
+	case <-time.After(limit):
+		t.Fatal("who is alone in the queue is not granted the lock")
+	}
+}

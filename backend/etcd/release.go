@@ -147,9 +147,13 @@ func (h *hold) sendRelease(ctx context.Context) (outcome, error) {
 		return outcomeOf(err == nil && reply.Succeeded, keyDeleted), err
 	}
 	mark := clientv3.OpPut(h.key.own, marked, clientv3.WithLease(h.session.lease))
+	isLast, end := h.hasNoSuccessor(), deleteKeys
+	if h.hasTails { // who has joined since has moved them; to read the queue would take longer
+		isLast, end = h.key.tailsBefore(h.revision), append(end, h.key.deleteTails())
+	}
 	reply, err := h.session.backend.client.Txn(ctx).
-		If(h.keyExists(), h.hasNoSuccessor()).
-		Then(deleteKeys...).
+		If(h.keyExists(), isLast).
+		Then(end...).
 		Else(clientv3.OpTxn([]clientv3.Cmp{h.keyExists()}, append([]clientv3.Op{mark}, deleteFormer...), nil)).
 		Commit()
 	switch {

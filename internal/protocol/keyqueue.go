@@ -13,6 +13,9 @@ import (
 // stands behind it: that tells the next in line that nothing is before it any more,
 // with no further question. Whoever comes next deletes the marked key.
 //
+// The answer to a request to join lists a few keys. In a longer queue the tails say who
+// has joined last of each kind: a request that joins overwrites the one of its kind.
+//
 // A history is a random interleaving of the steps of all parties. Each request to
 // the server is one step, what it answers is taken in a later one, and events come
 // in order, at any time.
@@ -23,6 +26,7 @@ type KeyQueue struct {
 	revision int64
 	keys     map[string]*key
 	watchers map[string][]*contender
+	tails    map[kind]*tail
 	parties  []*contender
 	late     []func() // requests that were sent twice, and arrive once more
 
@@ -40,6 +44,8 @@ const (
 	MarkWhatStands                     // only a key that is still there as it was created is marked
 	DeleteAsSeen                       // a marked key is deleted only as it was seen: its name may be used again
 	FormerWriters                      // a writer looks for writers that became readers, behind a marked key too
+	JoinsMoveTails                     // who joins overwrites the tail of its kind
+	BothTails                          // a writer needs both tails: without one of them the last request is unknown
 )
 
 type kind byte
@@ -55,6 +61,12 @@ type key struct {
 	kind     kind
 	created  int64
 	released bool
+}
+
+// A tail names the last request of its kind that has joined since the tail was made.
+type tail struct {
+	name     string // empty: none has joined
+	revision int64  // of the last write
 }
 
 type phase int
@@ -82,6 +94,8 @@ type contender struct {
 	since   int64    // when its watch began; zero: it has none
 	events  []change // not heard of yet
 	reply   func()   // to be taken
+
+	aheadSince int64 // when the key ahead was created
 }
 
 type change struct {
@@ -94,7 +108,7 @@ type change struct {
 func NewKeyQueue(seed uint64, n int, without KeyRule) *KeyQueue {
 	q := &KeyQueue{
 		Without: without, rng: rand.New(rand.NewPCG(seed, 1)),
-		keys: make(map[string]*key), watchers: make(map[string][]*contender),
+		keys: make(map[string]*key), watchers: make(map[string][]*contender), tails: make(map[kind]*tail),
 	}
 	for range n {
 		q.parties = append(q.parties, &contender{})
@@ -106,6 +120,9 @@ func NewKeyQueue(seed uint64, n int, without KeyRule) *KeyQueue {
 func (q *KeyQueue) Run(steps int) {
 	for range steps {
 		q.step(q.parties[q.rng.IntN(len(q.parties))], true)
+		if q.chance(2) { // with the lease of whoever wrote it
+			delete(q.tails, []kind{writing, reading}[q.rng.IntN(2)])
+		}
 		if len(q.late) > 0 && q.chance(10) {
 			q.late[0]()
 			q.late = q.late[1:]
@@ -197,14 +214,67 @@ func (q *KeyQueue) join(c *contender) {
 	if c.marked.name == base {
 		c.name = base + "'"
 	}
-	rival := q.nearest(c.kind, q.revision+1)
+	rival, seen, known := q.ahead(c.kind)
 	own := q.put(c.name, c.kind)
+	if t := q.tails[c.kind]; t != nil && (q.Without&JoinsMoveTails == 0 || q.chance(50)) {
+		*t = tail{c.name, own.created}
+	}
 	if c.marked.name != "" {
 		q.remove(c.marked.name, c.marked.created)
 		c.marked = key{}
 	}
 	c.created, c.seen, c.phase, c.passed = own.created, q.revision, joining, key{}
-	c.reply = func() { q.behind(c, rival) }
+	c.reply = func() {
+		if !known {
+			q.makeTails()
+			c.phase = looking
+			return
+		}
+		q.behind(c, rival)
+		if seen > 0 {
+			c.seen = seen
+		}
+	}
+}
+
+// keysListed is how many keys the answer to a request to join lists.
+const keysListed = 2
+
+// ahead returns the nearest rival of who joins now. If there are more than the answer
+// lists, it is whom the tails name, as it was at the revision seen, if they name one.
+func (q *KeyQueue) ahead(k kind) (rival key, seen int64, known bool) {
+	rivals := 0
+	for _, other := range q.keys {
+		if k == writing || other.kind == writing {
+			rivals++
+		}
+	}
+	if rivals <= keysListed {
+		return q.nearest(k, q.revision+1), 0, true
+	}
+	last := q.tails[writing]
+	if other := q.tails[reading]; k == writing && q.Without&BothTails != 0 {
+		if last == nil || other != nil && other.revision > last.revision {
+			last = other
+		}
+	} else if k == writing && (other == nil || last == nil) {
+		return key{}, 0, false
+	} else if k == writing && other.revision > last.revision {
+		last = other
+	}
+	if last == nil || last.name == "" {
+		return key{}, 0, false
+	}
+	return key{name: last.name, created: last.revision}, last.revision, true
+}
+
+func (q *KeyQueue) makeTails() {
+	for _, k := range []kind{writing, reading} {
+		if q.tails[k] == nil {
+			q.revision++
+			q.tails[k] = &tail{revision: q.revision}
+		}
+	}
 }
 
 // nearest returns the last key before a revision that a request of that kind
@@ -227,7 +297,7 @@ func (q *KeyQueue) behind(c *contender, rival key) {
 		q.grant(c)
 		return
 	}
-	c.phase, c.ahead, c.since = waiting, rival.name, 0
+	c.phase, c.ahead, c.aheadSince, c.since = waiting, rival.name, rival.created, 0
 }
 
 func (q *KeyQueue) unwatch(c *contender) {
@@ -245,13 +315,24 @@ func (q *KeyQueue) wait(c *contender, trouble bool) {
 		q.watchers[c.ahead] = append(q.watchers[c.ahead], c)
 		c.since = q.revision
 		if c.since > c.seen && q.Without&LookAfterWatch == 0 {
-			c.phase = looking
+			q.check(c)
 		}
 	case len(c.events) > 0:
 		e := c.events[0]
 		c.events = c.events[1:]
 		q.hear(c, e)
 	}
+}
+
+// check reads c's key and the one ahead. If both are as they were, so is the queue before
+// c.
+func (q *KeyQueue) check(c *contender) {
+	ahead := q.keys[c.ahead]
+	if ahead == nil || ahead.created != c.aheadSince || ahead.released || !q.stands(c) {
+		c.phase = looking
+		return
+	}
+	c.seen = q.revision
 }
 
 // hear takes an event of the key ahead.

@@ -242,8 +242,8 @@ func (s *session) sendJoin(ctx context.Context, p *position, former markedKey, e
 	s.backend.answered(p.provenAt)
 	reply := (*pb.TxnResponse)(answer.Txn())
 	if p.request.Wait {
-		if reply.Succeeded {
-			p.readJoin(reply)
+		if reply.Succeeded && p.readJoin(reply) {
+			s.backend.janitor.Go(func(context.Context) { s.makeTails(p.key) })
 		}
 		return reply, nil
 	}
@@ -312,8 +312,9 @@ const (
 )
 
 // readJoin reads the answer to a request that was carried out. If it was not told of the
-// whole queue, its predecessor is whom the tails name, who may be gone by now.
-func (p *position) readJoin(reply *pb.TxnResponse) {
+// whole queue, its predecessor is whom the tails name, who may be gone by now. readJoin
+// reports whether a tail is missing.
+func (p *position) readJoin(reply *pb.TxnResponse) (isTailMissing bool) {
 	p.revision, p.seen = reply.Header.Revision, reply.Header.Revision
 	found, tails := reply.Responses[0].GetResponseRange(), reply.Responses[1].GetResponseTxn()
 	p.hasTails = tails.GetSucceeded()
@@ -325,15 +326,13 @@ func (p *position) readJoin(reply *pb.TxnResponse) {
 	}
 	p.setPredecessor(nearest)
 	if !found.GetMore() || nearest == nil {
-		return
+		return false
 	}
 	last, complete := p.key.readTails(tails)
-	if !complete {
-		p.session.backend.janitor.Go(func(context.Context) { p.session.makeTails(p.key) })
-	}
 	if last != nobody {
 		p.predecessor, p.marked, p.seen = last, nobody, last.created
-		return
+	} else {
+		p.predecessor, p.marked, p.unsorted = versionOf(nearest), nobody, true // or a nearer one
 	}
-	p.predecessor, p.marked, p.unsorted = versionOf(nearest), nobody, true // or a nearer one
+	return !complete
 }

@@ -96,18 +96,27 @@ func FuzzAnswers(f *testing.F) {
 	look := &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{}}}
 	put := &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{}}}
 	remove := &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{}}}
-	both := &pb.TxnRequest{Success: []*pb.RequestOp{look, put}, Failure: []*pb.RequestOp{look}}
+	tails := &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: &pb.TxnRequest{Success: []*pb.RequestOp{look, put}}}}
+	both := &pb.TxnRequest{Success: []*pb.RequestOp{look, tails, put}, Failure: []*pb.RequestOp{look, tails}}
 	more := &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{More: true}}}
 	question := &pb.TxnRequest{
-		Success: []*pb.RequestOp{look, look, remove},
+		Success: []*pb.RequestOp{look, tails, remove},
 		Failure: []*pb.RequestOp{{Request: &pb.RequestOp_RequestTxn{RequestTxn: both}}},
 	}
 	key := &mvccpb.KeyValue{Key: []byte("dlock/l/a/w/7"), Value: []byte(marked), CreateRevision: 3}
 	found := &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{Kvs: []*mvccpb.KeyValue{key}, More: true}}}
+	wrap := func(r *pb.TxnResponse) *pb.ResponseOp {
+		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: r}}
+	}
+	wrote := &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: new(pb.PutResponse)}}
+	removed := &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: new(pb.DeleteRangeResponse)}}
+	none, named := wrap(new(pb.TxnResponse)), wrap(&pb.TxnResponse{Succeeded: true, Responses: []*pb.ResponseOp{found, wrote}})
 	for _, r := range []*pb.TxnResponse{
-		{}, {Succeeded: true, Responses: []*pb.ResponseOp{found, found, {Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: &pb.DeleteRangeResponse{}}}}},
-		{Responses: []*pb.ResponseOp{{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: &pb.TxnResponse{Responses: []*pb.ResponseOp{found}}}}}},
-		{Responses: []*pb.ResponseOp{{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: &pb.TxnResponse{Responses: []*pb.ResponseOp{more}}}}}},
+		{},
+		{Succeeded: true, Responses: []*pb.ResponseOp{found, named, removed}},
+		{Succeeded: true, Responses: []*pb.ResponseOp{found, none, removed}},
+		{Responses: []*pb.ResponseOp{wrap(&pb.TxnResponse{Responses: []*pb.ResponseOp{found, named}})}},
+		{Responses: []*pb.ResponseOp{wrap(&pb.TxnResponse{Responses: []*pb.ResponseOp{more, none}})}},
 	} {
 		raw, err := proto.Marshal(r)
 		if err != nil {

@@ -118,8 +118,7 @@ type position struct {
 	revision       int64      // the key's create revision: the order of the queue
 	predecessor    keyVersion // the nearest earlier key that conflicts
 	unsorted       bool       // the predecessor may be another one
-	hasTails       bool       // the queue had tails when the request joined it
-	anyLength      bool       // the queue is free as far as it was read, and shall be read whole
+	hasTails       bool       // the queue has tails
 	marked         keyVersion // the key of the writer that has handed the lock over; deleted with the release
 	grantedByEvent bool       // and not by an answer
 	untilTimeout   func() time.Duration
@@ -275,7 +274,7 @@ func (s *session) joinRequest(p *position, former markedKey, epoch int64) client
 	}
 	conditions := []clientv3.Cmp{same}
 	refuse := []clientv3.Op{s.getEpoch()}
-	if !p.anyLength {
+	if !p.hasTails { // as far as is known
 		conditions = append(conditions, k.hasNoTails())
 		refuse = append(refuse, clientv3.OpTxn([]clientv3.Cmp{k.hasNoTails()}, nil, []clientv3.Op{
 			clientv3.OpGet(k.rivals(), clientv3.WithPrefix(), clientv3.WithLimit(keysToTry)),
@@ -288,19 +287,16 @@ func (s *session) joinRequest(p *position, former markedKey, epoch int64) client
 	})
 }
 
-// looksFree reports whether a queue with tails, of which a request that does not wait has
-// read some keys, may be free. It returns true once: then the request is sent again, to
+// looksFree reports whether a queue has tails, and a request that does not wait has found
+// no holder among its first keys. It returns true once: then the request is sent again, to
 // read the whole queue.
 func (p *position) looksFree(refused *pb.TxnResponse) bool {
-	if p.request.Wait || p.anyLength {
+	if p.request.Wait || p.hasTails {
 		return false
 	}
 	looked := refused.Responses[1].GetResponseTxn()
-	if looked.GetSucceeded() || slices.ContainsFunc(looked.GetResponses()[0].GetResponseRange().GetKvs(), isLive) {
-		return false
-	}
-	p.anyLength = true
-	return true
+	p.hasTails = !looked.GetSucceeded()
+	return p.hasTails && !slices.ContainsFunc(looked.GetResponses()[0].GetResponseRange().GetKvs(), isLive)
 }
 
 // How many keys a request reads in the order of their names: etcd reads the whole queue to

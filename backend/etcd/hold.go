@@ -25,7 +25,7 @@ type hold struct {
 	revision int64
 	label    string
 	marked   keyVersion // the key of the writer that has handed the lock over; deleted with the release
-	hasTails bool       // the queue had tails when the request joined it
+	hasTails bool       // the queue had tails when the request joined it; deleted with the release if nobody follows
 	observer backend.Observer
 
 	mu         sync.Mutex

@@ -407,7 +407,7 @@ func TestTryLockOfALongQueue(t *testing.T) {
 		_, err := cli.Put(timed(t), prefix(t)+"/t/a/"+tail, "")
 		must(t, err)
 	}
-	for _, m := range []backend.Mode{backend.Exclusive, backend.Shared} {
+	for _, m := range []backend.Mode{backend.Shared, backend.Exclusive} {
 		try.Mode = m
 		h, err := b.Acquire(timed(t), try)
 		must(t, err)
@@ -417,7 +417,12 @@ func TestTryLockOfALongQueue(t *testing.T) {
 		}
 		must(t, b.Release(timed(t), h))
 	}
-	_, err := cli.Put(timed(t), prefix(t)+"/l/a/w/5", "+")
+	left, err := cli.Get(timed(t), prefix(t)+"/t/a/", clientv3.WithPrefix())
+	must(t, err)
+	if left.Count > 0 {
+		t.Errorf("a writer that nobody follows has left %d tails", left.Count)
+	}
+	_, err = cli.Put(timed(t), prefix(t)+"/l/a/w/5", "+")
 	must(t, err)
 	_, err = b.Acquire(timed(t), try)
 	is(t, err, backend.ErrHeld)

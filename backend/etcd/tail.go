@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -53,7 +54,7 @@ func (k *lockKey) readTails(reply *pb.TxnResponse) (last keyVersion, complete bo
 	if len(found) != want {
 		return nobody, false
 	}
-	newest := slices.MaxFunc(found, func(a, b *mvccpb.KeyValue) int { return int(a.ModRevision - b.ModRevision) })
+	newest := slices.MaxFunc(found, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.ModRevision, b.ModRevision) })
 	if len(newest.Value) == 0 {
 		return nobody, true
 	}

@@ -119,26 +119,28 @@ type predecessors struct {
 // conflicting returns the predecessors of a request of mode m that would join q now.
 func (q queue) conflicting(m backend.Mode) (all predecessors) {
 	for _, p := range q {
-		if !p.conflictsWith(m) {
-			continue
+		if p.conflictsWith(m) {
+			all.add(p)
 		}
-		if all.count == 0 || all.last.precedes(p) {
-			all.last = p
-		}
-		all.count++
 	}
 	return all
 }
 
 // predecessorsOf returns the predecessors of own, which is in q.
-func (q queue) predecessorsOf(own position) predecessors {
-	var earlier queue
+func (q queue) predecessorsOf(own position) (all predecessors) {
 	for _, p := range q {
-		if p.precedes(own) {
-			earlier = append(earlier, p)
+		if p.conflictsWith(own.mode) && p.precedes(own) {
+			all.add(p)
 		}
 	}
-	return earlier.conflicting(own.mode)
+	return all
+}
+
+func (all *predecessors) add(p position) {
+	if all.count == 0 || all.last.precedes(p) {
+		all.last = p
+	}
+	all.count++
 }
 
 // listQueue returns the queue of a lock, and the state of the lock's node.

@@ -43,6 +43,7 @@ type session struct {
 	unwatched      []*hold           // to be watched by the watch workers
 	watchWorkers   int
 	blockers       map[blockerKey]string // paths
+	looks          map[string]looks      // by lock's node
 	checkedACLs    map[string]bool       // nodes that strangers may not change
 }
 
@@ -56,6 +57,7 @@ func newSession(b *Backend) *session {
 		holds:       make(map[string]*hold),
 		writers:     make(map[string]*hold),
 		blockers:    make(map[blockerKey]string),
+		looks:       make(map[string]looks),
 		checkedACLs: make(map[string]bool),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())

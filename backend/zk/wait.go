@@ -63,7 +63,7 @@ func (a *acquisition) awaitChange(n *node, w *watch) error {
 
 // findPredecessors lists the queue to set the predecessors of n.
 func (n *node) findPredecessors() error {
-	q, _, err := n.session.listQueue(n.dir)
+	q, err := n.look()
 	if err != nil && !errors.Is(err, gozk.ErrNoNode) {
 		return err
 	}
@@ -73,6 +73,15 @@ func (n *node) findPredecessors() error {
 	}
 	n.predecessors = q.predecessorsOf(own)
 	return nil
+}
+
+// look lists the queue, or shares the list of others if the queue is long.
+func (n *node) look() (queue, error) {
+	if n.predecessors.count > longQueue || n.dirStat != nil && n.dirStat.NumChildren > longQueue {
+		return n.session.share(n.dir)
+	}
+	q, _, err := n.session.listQueue(n.dir)
+	return q, err
 }
 
 // checkPredecessor makes sure that n and its last predecessor still exist. It takes two

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/zk"
+	"github.com/dlock-go/dlock/internal/faultnet"
 )
 
 // watchersPerPath is the greatest number of sessions that watch one path.
@@ -44,12 +45,20 @@ func checkedOften(t *testing.T, o *zk.Options) (*zk.Backend, *tape) {
 	return b, record(p)
 }
 
+// inQueue returns how many there are in the queue, without a list of them.
+func inQueue(t *testing.T, op *gozk.Conn) int {
+	t.Helper()
+	_, stat, err := op.Exists(rootOf(t) + "/m")
+	must(t, err)
+	return int(stat.NumChildren)
+}
+
 // slowly waits until there are n in the queue, however many that is.
 func slowly(t *testing.T, op *gozk.Conn, n int) {
 	t.Helper()
-	for end := time.Now().Add(limit + time.Duration(n)*20*time.Millisecond); len(nodes(t, op, "m")) < n; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(limit + time.Duration(n)*20*time.Millisecond); inQueue(t, op) < n; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d are in the queue, want %d", len(nodes(t, op, "m")), n)
+			t.Fatalf("%d are in the queue, want %d", inQueue(t, op), n)
 		}
 	}
 }
@@ -67,7 +76,7 @@ func TestLongQueue(t *testing.T) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
-	granted, started := make(chan *backend.Hold, clients*each), 0
+	granted, started, began := make(chan *backend.Hold, clients*each), 0, time.Now()
 	for range clients {
 		b, err := zk.Connect(testContext(t), []string{shared.Addr()}, o)
 		must(t, err)
@@ -90,6 +99,7 @@ func TestLongQueue(t *testing.T) {
 		}
 	}
 	slowly(t, op, 1+clients*each)
+	t.Logf("%d are in the queue after %v", clients*each, time.Since(began).Round(time.Millisecond))
 	if n := watchersPerPath(t, o.Root); n > 2 {
 		t.Errorf("%d clients watch one node on the way in", n)
 	}
@@ -97,12 +107,14 @@ func TestLongQueue(t *testing.T) {
 	const checks = 20
 	b, checking := checkedOften(t, o)
 	leaves, leave := context.WithCancel(testContext(t))
-	left := make(chan struct{})
+	left, before := make(chan struct{}), checking.proxy.Stats()
 	go func() {
 		defer close(left)
 		_, _ = b.Acquire(leaves, backend.Request{Name: "m", Mode: backend.Exclusive, TTL: time.Minute, Wait: true})
 	}()
-	eventually(t, "it looks at its predecessor", func() bool { return checking.count(opExists) >= 2+2*checks })
+	eventually(t, "it looks at its predecessor", func() bool { return checking.count(opExists) > 0 })
+	t.Logf("one more joins: %d bytes", checking.proxy.Stats().ToClient-before.ToClient)
+	eventually(t, "it looks at its predecessor again and again", func() bool { return checking.count(opExists) >= 2+2*checks })
 	if lists := checking.count(opChildren); lists != 1 {
 		t.Errorf("a waiter that has looked %d times at its predecessor has listed the queue %d times", checks, lists)
 	}
@@ -111,7 +123,8 @@ func TestLongQueue(t *testing.T) {
 
 	c, p := proxied(t, o, shared.Addr())
 	held(t, c.Mutex("m"))
-	tp, before := record(p), p.Stats()
+	tp := record(p)
+	before = p.Stats()
 	const tries = 20
 	for range tries {
 		held(t, c.Mutex("m"))
@@ -130,4 +143,53 @@ func TestLongQueue(t *testing.T) {
 			t.Fatalf("%d clients watch one node after a change", n)
 		}
 	}
+}
+
+// TestLooksAreShared has many requests of one client join a long queue at once, and counts
+// how often they list it. None of them is so early that it misses itself in a list.
+func TestLooksAreShared(t *testing.T) {
+	const before, n, most = 70, 64, 12
+	op := operator(t, shared.Addr())
+	o := &zk.Options{Root: rootOf(t), SessionTimeout: time.Minute, Standalone: true}
+	holder := lock(t, connect(t, o, shared.Addr()).Mutex("m"))
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	join := func(b *zk.Backend, n int) {
+		t.Helper()
+		for range n {
+			all.Go(func() {
+				h, err := b.Acquire(ctx, backend.Request{Name: "m", Mode: backend.Exclusive, TTL: time.Minute, Wait: true})
+				if err == nil {
+					err = b.Release(context.Background(), h)
+				}
+				if err != nil && !errors.Is(err, backend.ErrHeld) {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	first, err := zk.Connect(testContext(t), []string{shared.Addr()}, o)
+	must(t, err)
+	t.Cleanup(func() { must(t, first.Close(context.Background())) })
+	join(first, before)
+	slowly(t, op, 1+before)
+	p := proxyTo(t, shared.Addr())
+	b, err := zk.Connect(testContext(t), []string{p.Addr()}, o)
+	must(t, err)
+	t.Cleanup(func() { must(t, b.Close(context.Background())) })
+	tp := record(p)
+	p.Delay(faultnet.ToClient, 20*time.Millisecond, 0)
+	join(b, n)
+	eventually(t, "all watch", func() bool { return tp.count(opGet) >= n && tp.proxy.Stats().Owed == 0 })
+	if lists := tp.count(opChildren); lists == 0 || lists > most {
+		t.Errorf("%d requests have listed the queue %d times", n, lists)
+	}
+	if creates := tp.count(opMulti); creates != n {
+		t.Errorf("%d requests have joined %d times", n, creates)
+	}
+	p.Delay(faultnet.ToClient, 0, 0)
+	unlock(t, holder)
+	eventually(t, "everybody has had the lock", func() bool { return inQueue(t, op) == 0 })
 }

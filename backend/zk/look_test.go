@@ -1,0 +1,58 @@
+package zk
+
+import (
+	"testing"
+	"time"
+
+	gozk "github.com/go-zookeeper/zk"
+
+	"github.com/dlock-go/dlock/internal/faultnet"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+// TestLookIsNoOlderThanItsRequest asks for a look while another is under way, which may not
+// have what happened since.
+func TestLookIsNoOlderThanItsRequest(t *testing.T) {
+	s := server.Start(t, server.ZooKeeper{})
+	p, err := faultnet.Listen(s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	p.SetFraming(faultnet.ZooKeeper)
+	b, own := sessionAt(t, p.Addr())
+	_, other := sessionAt(t, s.Addr())
+	dir := b.opts.Root + "/m"
+	if _, err := own.ensureDir(dir); err != nil {
+		t.Fatal(err)
+	}
+	listed := make(chan struct{}, 10)
+	p.OnRequest(func(_ int, req []byte) {
+		if codeOf(req) == getChildren {
+			listed <- struct{}{}
+		}
+	})
+	answers := make(chan queue, 2)
+	share := func() {
+		q, err := own.share(dir)
+		if err != nil {
+			t.Error(err)
+		}
+		answers <- q
+	}
+	p.Delay(faultnet.ToClient, 500*time.Millisecond, 0)
+	go share()
+	<-listed
+	time.Sleep(100 * time.Millisecond) // for the server to answer
+	acl := gozk.WorldACL(gozk.PermAll)
+	if _, err := other.client.Create(dir+"/"+newGUID()+"-w-", nil, gozk.FlagEphemeralSequential, acl); err != nil {
+		t.Fatal(err)
+	}
+	go share()
+	if n := len(<-answers); n != 0 {
+		t.Errorf("the look before finds %d", n)
+	}
+	if n := len(<-answers); n != 1 {
+		t.Errorf("the look after finds %d", n)
+	}
+}

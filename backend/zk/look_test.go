@@ -43,7 +43,9 @@ func TestLookIsNoOlderThanItsRequest(t *testing.T) {
 	p.Delay(faultnet.ToClient, 500*time.Millisecond, 0)
 	go share()
 	<-listed
-	time.Sleep(100 * time.Millisecond) // for the server to answer
+	for p.Stats().Owed > 0 { // the server answers
+		time.Sleep(time.Millisecond)
+	}
 	acl := gozk.WorldACL(gozk.PermAll)
 	if _, err := other.client.Create(dir+"/"+newGUID()+"-w-", nil, gozk.FlagEphemeralSequential, acl); err != nil {
 		t.Fatal(err)

@@ -430,20 +430,21 @@ func TestTryLockOfALongQueue(t *testing.T) {
 
 // TestGoneTail joins a long queue behind a request that has left it.
 func TestGoneTail(t *testing.T) {
-	admin := raw(t, shared.Addr())
-	b := etcd.New(raw(t, shared.Addr()), &etcd.Options{Prefix: prefix(t)})
+	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
+	b := etcd.New(raw(t, p.Addr()), &etcd.Options{Prefix: prefix(t)})
 	t.Cleanup(func() { must(t, b.Close(timed(t))) })
 	held, err := b.Acquire(timed(t), lineRequest)
 	must(t, err)
 	q := newLine(t, shared.Addr())
-	q.add(t, 40, 1)
+	q.add(t, 40, 1) // they make the tails
+	q.add(t, 1, 1)  // the tail names it
 	leave := func(some []*placed, left int) {
 		for _, w := range some {
 			w.cancel()
 		}
 		slowly(t, "some have left", func() bool { return count(t, admin) == left })
 	}
-	leave(q.waiting[39:], 40)
+	leave(q.waiting[40:], 41)
 	granted := make(chan error, 1)
 	go func() {
 		h, err := b.Acquire(timed(t), lineRequest)
@@ -452,8 +453,9 @@ func TestGoneTail(t *testing.T) {
 		}
 		granted <- err
 	}()
-	slowly(t, "one more is in the queue", func() bool { return count(t, admin) == 41 })
-	leave(q.waiting[:39], 2)
+	slowly(t, "one more is in the queue", func() bool { return count(t, admin) == 42 })
+	settle(t, p)
+	leave(q.waiting[:40], 2)
 	must(t, b.Release(timed(t), held))
 	select {
 	case err := <-granted:

@@ -85,9 +85,10 @@ func TestWatchBeginsWithThePresent(t *testing.T) {
 }
 
 // TestReleaseBeforeTheWatch frees the lock after the waiter has joined the queue
-// and before the server knows of its watch, which begins too late to see that.
+// and before the server knows of its watch, which begins too late to see that. The TTL is
+// so long that the key is not deleted meanwhile.
 func TestReleaseBeforeTheWatch(t *testing.T) {
-	lease := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
+	lease := locked(t, open(t, 10*time.Minute, shared.Addr()).Mutex("a"))
 	c, w := openWatched(t)
 	waiter := start(t, timed(t), c.Mutex("a").Lock)
 	eventually(t, "the waiter is about to watch", func() bool { return len(w.seen()) > 0 })

@@ -43,7 +43,8 @@
 //
 // Waiting is first come, first served. Each waiter watches one node: nobody polls, and a
 // release wakes one writer, or the readers that are next. A request that joins a queue
-// lists it once, about 50 bytes for each request in it. The token is the id of the
+// lists it once, about 50 bytes for each request in it; those of one client that join a
+// long queue together share lists. The token is the id of the
 // transaction in which the holder joined the queue, times 4096; a client that has been
 // alone with a lock counts on from its token before. Tokens grow across restarts, and
 // begin anew only if the ensemble loses its data.

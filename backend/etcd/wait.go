@@ -65,22 +65,24 @@ func (p *position) awaitChange(ctx context.Context) error {
 			p.predecessor, p.marked, p.grantedByEvent = nobody, state.handedOver, true
 			return nil
 		}
-		if !state.deleted && !state.ended {
+		if !state.deleted {
 			unchanged, err := p.awaitNews(ctx, state, recheck.C)
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
-			}
-			if unchanged {
+			case unchanged && state.ended:
+				return errWatchEnded
+			case unchanged:
 				continue
 			}
 		}
 		if err := p.findPredecessor(ctx); err != nil {
 			return err
 		}
-		if p.predecessor != watched {
+		switch {
+		case p.predecessor != watched:
 			return nil
-		}
-		if state.ended {
+		case state.ended:
 			return errWatchEnded
 		}
 	}
@@ -89,7 +91,7 @@ func (p *position) awaitChange(ctx context.Context) error {
 // awaitNews waits until there is something new to know of the predecessor. It returns
 // false if a check does not find it as it was.
 func (p *position) awaitNews(ctx context.Context, state watchState, recheck <-chan time.Time) (unchanged bool, err error) {
-	if state.from > p.seen { // it may have changed before it was watched
+	if state.from > p.seen || state.ended { // it may have changed before it was watched, or after
 		return p.isUnchanged(ctx, state.from), nil
 	}
 	select {

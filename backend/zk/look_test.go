@@ -7,25 +7,13 @@ import (
 	gozk "github.com/go-zookeeper/zk"
 
 	"github.com/dlock-go/dlock/internal/faultnet"
-	"github.com/dlock-go/dlock/internal/server"
 )
 
 // TestLookIsNoOlderThanItsRequest asks for a look while another is under way, which may not
 // have what happened since.
 func TestLookIsNoOlderThanItsRequest(t *testing.T) {
-	s := server.Start(t, server.ZooKeeper{})
-	p, err := faultnet.Listen(s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	p.SetFraming(faultnet.ZooKeeper)
-	b, own := sessionAt(t, p.Addr())
-	_, other := sessionAt(t, s.Addr())
-	dir := b.opts.Root + "/m"
-	if _, err := own.ensureDir(dir); err != nil {
-		t.Fatal(err)
-	}
+	addr, p, own, dir := proxiedQueue(t)
+	_, other := sessionAt(t, addr)
 	listed := make(chan struct{}, 10)
 	p.OnRequest(func(_ int, req []byte) {
 		if codeOf(req) == getChildren {

@@ -36,6 +36,24 @@ func sessionAt(t *testing.T, addr string) (*Backend, *session) {
 	return b, own
 }
 
+// proxiedQueue connects to a server of its own, by a proxy, and makes the node of a lock.
+func proxiedQueue(t *testing.T) (addr string, p *faultnet.Proxy, own *session, dir string) {
+	t.Helper()
+	s := server.Start(t, server.ZooKeeper{})
+	p, err := faultnet.Listen(s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	p.SetFraming(faultnet.ZooKeeper)
+	b, own := sessionAt(t, p.Addr())
+	dir = b.opts.Root + "/m"
+	if _, err := own.ensureDir(dir); err != nil {
+		t.Fatal(err)
+	}
+	return s.Addr(), p, own, dir
+}
+
 // acquire takes a lock.
 func acquire(t *testing.T, b *Backend, name string) *backend.Hold {
 	t.Helper()
@@ -72,18 +90,7 @@ func TestNodeOfAnotherSessionIsNotOurs(t *testing.T) {
 // TestCheckPredecessor looks after a waiting node by two requests, and finds out that nobody
 // has told of the end of the one before.
 func TestCheckPredecessor(t *testing.T) {
-	s := server.Start(t, server.ZooKeeper{})
-	p, err := faultnet.Listen(s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	p.SetFraming(faultnet.ZooKeeper)
-	b, own := sessionAt(t, p.Addr())
-	dir := b.opts.Root + "/m"
-	if _, err := own.ensureDir(dir); err != nil {
-		t.Fatal(err)
-	}
+	_, p, own, dir := proxiedQueue(t)
 	var line []*node
 	for range 3 {
 		n, err := own.createNode(nodeSpec{dir: dir, mode: backend.Exclusive})

@@ -149,25 +149,19 @@ func TestLongQueue(t *testing.T) {
 // how often they list it. None of them is so early that it misses itself in a list.
 func TestLooksAreShared(t *testing.T) {
 	const before, n, most = 70, 64, 12
+	done := make(chan error, before+n)
 	op := operator(t, shared.Addr())
 	o := &zk.Options{Root: rootOf(t), SessionTimeout: time.Minute, Standalone: true}
 	holder := lock(t, connect(t, o, shared.Addr()).Mutex("m"))
-	ctx, cancel := context.WithCancel(context.Background())
-	var all sync.WaitGroup
-	defer all.Wait()
-	defer cancel()
 	join := func(b *zk.Backend, n int) {
-		t.Helper()
 		for range n {
-			all.Go(func() {
-				h, err := b.Acquire(ctx, backend.Request{Name: "m", Mode: backend.Exclusive, TTL: time.Minute, Wait: true})
+			go func() {
+				h, err := b.Acquire(testContext(t), backend.Request{Name: "m", Mode: backend.Exclusive, TTL: time.Minute, Wait: true})
 				if err == nil {
 					err = b.Release(context.Background(), h)
 				}
-				if err != nil && !errors.Is(err, backend.ErrHeld) {
-					t.Error(err)
-				}
-			})
+				done <- err
+			}()
 		}
 	}
 	first, err := zk.Connect(testContext(t), []string{shared.Addr()}, o)
@@ -191,5 +185,7 @@ func TestLooksAreShared(t *testing.T) {
 	}
 	p.Delay(faultnet.ToClient, 0, 0)
 	unlock(t, holder)
-	eventually(t, "everybody has had the lock", func() bool { return inQueue(t, op) == 0 })
+	for range before + n {
+		must(t, receive(t, "everybody has had the lock", done))
+	}
 }

@@ -47,7 +47,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 	}
 	var out backend.Snapshot
 	silent := countSilent(byNode)
-	holders, order := groupParties(byNode, 0, func(s *backend.Snapshot) []backend.Party { return s.Holders })
+	holders, order := groupHolders(byNode)
 	for _, key := range order {
 		if parts := holders[key]; len(parts)+silent >= b.need {
 			out.Holders = append(out.Holders, b.mergeHolder(parts))
@@ -57,7 +57,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 	if b.needsAll() {
 		front = 0
 	}
-	waiters, order := groupParties(byNode, front, func(s *backend.Snapshot) []backend.Party { return s.Waiters })
+	waiters, order := groupWaiters(byNode, front)
 	for _, key := range order {
 		if len(holders[key])+silent < b.need {
 			first := slices.MinFunc(waiters[key], func(p, q nodeParty) int { return p.Since.Compare(q.Since) })
@@ -141,7 +141,7 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	}
 	tokens := make([]map[uint64]bool, len(b.nodes)) // under which each node has the hold
 	found := false
-	holders, _ := groupParties(byNode, 0, func(s *backend.Snapshot) []backend.Party { return s.Holders })
+	holders, _ := groupHolders(byNode)
 	for _, parts := range holders {
 		if !b.mayHaveToken(parts, token, countSilent(byNode)) {
 			continue
@@ -208,7 +208,8 @@ func (b *Backend) inspectNodes(ctx context.Context, name string) ([]*backend.Sna
 }
 
 // A partyKey says that parties of several nodes are the same: the k-th of that client,
-// label and mode.
+// label and mode. Those who wait at a node count on from those who hold it there, because
+// a holder may still wait at some nodes, and its client may have one more request waiting.
 type partyKey struct {
 	client, label string
 	mode          backend.Mode
@@ -220,18 +221,31 @@ type nodeParty struct {
 	node int
 }
 
-// groupParties brings together what the nodes say of each party. The order is that of
-// the nodes from first on.
-func groupParties(byNode []*backend.Snapshot, first int, of func(*backend.Snapshot) []backend.Party) (groups map[partyKey][]nodeParty, order []partyKey) {
+func groupHolders(byNode []*backend.Snapshot) (map[partyKey][]nodeParty, []partyKey) {
+	return groupParties(byNode, 0, func(s *backend.Snapshot) (before, parties []backend.Party) { return nil, s.Holders })
+}
+
+// groupWaiters has the order of the nodes from first on.
+func groupWaiters(byNode []*backend.Snapshot, first int) (map[partyKey][]nodeParty, []partyKey) {
+	return groupParties(byNode, first, func(s *backend.Snapshot) (before, parties []backend.Party) { return s.Holders, s.Waiters })
+}
+
+// groupParties brings together what the nodes say of each party. Those before are counted
+// only.
+func groupParties(byNode []*backend.Snapshot, first int, of func(*backend.Snapshot) (before, parties []backend.Party)) (groups map[partyKey][]nodeParty, order []partyKey) {
 	groups = make(map[partyKey][]nodeParty)
-	for k := range byNode {
-		i := (first + k) % len(byNode)
+	for n := range byNode {
+		i := (first + n) % len(byNode)
 		if byNode[i] == nil {
 			continue
 		}
 		seen := make(map[partyKey]int)
-		for _, p := range of(byNode[i]) {
-			key := partyKey{p.Client, p.Label, p.Mode, 0}
+		before, parties := of(byNode[i])
+		for _, p := range before {
+			seen[keyOf(p)]++
+		}
+		for _, p := range parties {
+			key := keyOf(p)
 			seen[key]++
 			key.k = seen[key]
 			if groups[key] == nil {
@@ -242,6 +256,9 @@ func groupParties(byNode []*backend.Snapshot, first int, of func(*backend.Snapsh
 	}
 	return groups, order
 }
+
+// keyOf is the key of p without a number.
+func keyOf(p backend.Party) partyKey { return partyKey{client: p.Client, label: p.Label, mode: p.Mode} }
 
 // mergeHolder makes one holder of what the nodes say of it: it has the lock since
 // enough nodes have granted, and for as long as enough of them keep it.

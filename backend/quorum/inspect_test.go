@@ -179,6 +179,44 @@ func TestInspectWhatMayBeHeld(t *testing.T) {
 	})
 }
 
+// A client that holds the lock may have one more request waiting, with the same label and
+// mode: that is a waiter, whether or not a minority of the nodes has its hold.
+func TestInspectShowsTheHoldersOtherRequest(t *testing.T) {
+	for name, harm := range map[string]func(s nodes){
+		"all well": func(nodes) {},
+		"one away": func(s nodes) { s[1].Freeze() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ripe(t, 3, func(t *testing.T, s nodes) {
+				b := s.backendOf(t)
+				request := func(seq uint64) backend.Request {
+					return backend.Request{Name: "x", ID: backend.ID{Client: "c", Seq: seq}, Label: "l", Mode: backend.Exclusive, TTL: ttl, Wait: seq > 1}
+				}
+				h, err := b.Acquire(t.Context(), request(1))
+				ok(t, err)
+				synctest.Wait()
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					_, err := b.Acquire(ctx, request(2))
+					is(t, err, backend.ErrHeld)
+				}()
+				time.Sleep(time.Second)
+				harm(s)
+				defer s.thaw()
+				got, err := b.Inspect(t.Context(), "x")
+				ok(t, err)
+				must(t, len(got.Holders) == 1 && len(got.Waiters) == 1, "%+v", got)
+				cancel()
+				s.thaw()
+				<-done
+				ok(t, b.Release(t.Context(), h))
+			})
+		})
+	}
+}
+
 // raise makes the tokens of one node run ahead of its clock.
 func (s nodes) raise(t *testing.T, node int, by time.Duration) {
 	t.Helper()

@@ -2,14 +2,15 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/dlock-go/dlock"
 	"github.com/spf13/cobra"
@@ -20,6 +21,7 @@ type query struct {
 	std     stdio
 	backend string
 	json    bool
+	base64  bool          // its argument is in base64
 	limit   time.Duration // for all of it; 0: none
 }
 
@@ -38,15 +40,34 @@ func newQuery(std stdio, use, short, long string, args cobra.PositionalArgs, f f
 			return nil
 		},
 		RunE: func(_ *cobra.Command, given []string) error {
+			if err := q.decode(given); err != nil {
+				return err
+			}
 			return q.run(func(ctx context.Context, c *dlock.Client) error { return f(ctx, q, c, given) })
 		},
 	}
 	if strings.Contains(use, " ") {
 		cmd.ValidArgsFunction = q.completeName
+		cmd.Flags().BoolVar(&q.base64, "base64", false, "the argument is in base64, as name_base64 of --json")
 	}
 	backendFlag(cmd, &q.backend, "files of this user")
 	cmd.Flags().BoolVar(&q.json, "json", false, "print JSON for programs, one object a line")
 	return cmd
+}
+
+// decode decodes the argument, if it is in base64.
+func (q *query) decode(given []string) error {
+	if !q.base64 {
+		return nil
+	}
+	for i, text := range given {
+		name, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			return usageError(fmt.Errorf("%q is not base64", text))
+		}
+		given[i] = string(name)
+	}
+	return nil
 }
 
 // run calls f with a client and a context that an ending signal ends.
@@ -76,7 +97,7 @@ const maxCompletions = 100
 // completeName offers the names that are in use, within a second.
 func (q *query) completeName(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	var names []string
-	if len(args) == 0 {
+	if len(args) == 0 && !q.base64 {
 		q.limit = time.Second
 		_ = q.run(func(ctx context.Context, c *dlock.Client) (err error) {
 			names, _, err = someNames(ctx, c, typed, maxCompletions)
@@ -111,7 +132,7 @@ func someNames(ctx context.Context, c *dlock.Client, prefix string, limit int) (
 
 func newLs(std stdio) *cobra.Command {
 	return newQuery(std, "ls [PREFIX]", "List the names that are held or waited for",
-		"Print the name of each lock that begins with PREFIX and is held or waited for. A name\nthat a terminal would not show as it is stands as $'...', as a shell takes it.",
+		"Print the name of each lock that begins with PREFIX and is held or waited for. A name\nthat a terminal would not show as it is stands as $'...', as a shell takes it. If it has a NUL, which no argument can have, it\nstands as --base64 and a text.",
 		cobra.MaximumNArgs(1), func(ctx context.Context, q *query, c *dlock.Client, args []string) error {
 			for name, err := range c.Names(ctx, strings.Join(args, "")) {
 				if err != nil {
@@ -127,9 +148,7 @@ func newLs(std stdio) *cobra.Command {
 
 func (q *query) printName(name string) error {
 	if q.json {
-		return printJSON(q.std.out, struct {
-			Name string `json:"name"`
-		}{name})
+		return printJSON(q.std.out, newJSONName(name))
 	}
 	_, err := fmt.Fprintln(q.std.out, asTyped(name))
 	return err
@@ -175,13 +194,31 @@ func newPing(std stdio) *cobra.Command {
 
 // A snapshot is a dlock.Snapshot as JSON.
 type snapshot struct {
-	Name    string  `json:"name"`
+	jsonName
 	Holders []party `json:"holders"`
 	Waiters []party `json:"waiters"`
 }
 
+// A jsonName is the name of a lock as JSON.
+type jsonName struct {
+	Name  string `json:"name"`
+	Exact []byte `json:"name_base64,omitempty"` // if JSON or an argument cannot be the name
+}
+
+func newJSONName(name string) jsonName { return jsonName{name, exact(name)} }
+
+// exact returns the bytes of a text that JSON or an argument of a command would change,
+// and nil of any other.
+func exact(text string) []byte {
+	if utf8.ValidString(text) && !strings.Contains(text, "\x00") {
+		return nil
+	}
+	return []byte(text)
+}
+
 type party struct {
 	Label   string     `json:"label,omitempty"`
+	Exact   []byte     `json:"label_base64,omitempty"` // as that of a name
 	Client  string     `json:"client,omitempty"`
 	Mode    string     `json:"mode"`
 	Entries int        `json:"entries,omitempty"`
@@ -191,13 +228,13 @@ type party struct {
 }
 
 func newSnapshot(name string, s dlock.Snapshot) snapshot {
-	return snapshot{name, newParties(s.Holders), newParties(s.Waiters)}
+	return snapshot{newJSONName(name), newParties(s.Holders), newParties(s.Waiters)}
 }
 
 func newParties(parties []dlock.Party) []party {
 	out := make([]party, 0, len(parties))
 	for _, p := range parties {
-		one := party{Label: p.Label, Client: shortClient(p), Mode: p.Mode.String(), Entries: p.Entries, Left: p.Left.Seconds(), Token: p.Token}
+		one := party{Label: p.Label, Exact: exact(p.Label), Client: shortClient(p), Mode: p.Mode.String(), Entries: p.Entries, Left: p.Left.Seconds(), Token: p.Token}
 		if !p.Since.IsZero() {
 			one.Since = &p.Since
 		}
@@ -221,18 +258,18 @@ func printSnapshot(w io.Writer, name string, s dlock.Snapshot) error {
 		_, err := fmt.Fprintf(w, "%s is free\n", asTyped(name))
 		return err
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "\tMODE\tLABEL\tCLIENT\tFOR\tLEFT\tTOKEN\tENTRIES")
+	var t table
+	t.add("", "MODE", "LABEL", "CLIENT", "FOR", "LEFT", "TOKEN", "ENTRIES")
 	for _, h := range s.Holders {
-		printParty(t, "holds", h)
+		t.addParty("holds", h)
 	}
 	for i, h := range s.Waiters {
-		printParty(t, fmt.Sprintf("waits %d", i+1), h)
+		t.addParty(fmt.Sprintf("waits %d", i+1), h)
 	}
-	return t.Flush()
+	return t.write(w)
 }
 
-func printParty(w io.Writer, what string, p dlock.Party) {
+func (t *table) addParty(what string, p dlock.Party) {
 	token, entries := "", ""
 	if p.Token > 0 {
 		token = fmt.Sprint(p.Token)
@@ -240,8 +277,8 @@ func printParty(w io.Writer, what string, p dlock.Party) {
 	if p.Entries > 0 {
 		entries = fmt.Sprint(p.Entries)
 	}
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", what, p.Mode, orDash(printable(p.Label)),
-		orDash(printable(shortClient(p))), orDash(age(p)), orDash(short(p.Left)), orDash(token), orDash(entries))
+	t.add(what, p.Mode.String(), orDash(printable(p.Label)), orDash(printable(shortClient(p))),
+		orDash(age(p)), orDash(short(p.Left)), orDash(token), orDash(entries))
 }
 
 // age is for how long p has held the lock or waited for it, by this machine's clock.

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -118,7 +120,7 @@ func TestUnlockWants(t *testing.T) {
 	for message, args := range map[string][]string{
 		"only with --force":  {"unlock", "job"},
 		"give --yes":         {"unlock", "--force", "job"},
-		"a token is":         {"unlock", "--force", "--yes", "--token", "0", "job"},
+		"--token is not":     {"unlock", "--force", "--yes", "--token", "0", "job"},
 		"want dlock unlock":  {"unlock", "--force", "--yes"},
 		"want dlock show":    {"show"},
 		"want dlock ls":      {"ls", "a", "b"},
@@ -228,6 +230,59 @@ func TestStrangeNames(t *testing.T) {
 	}
 	if _, p := s.run("__complete", "show", ""); !strings.HasPrefix(p.out.String(), ":") {
 		t.Errorf("completed to %q", p.out.String())
+	}
+}
+
+// A name of any bytes comes out of --json, and out of ls, so that it can be given to other
+// commands.
+func TestNamesOfAnyBytes(t *testing.T) {
+	s, _ := newRedisShell(t)
+	c, err := dlock.Open(t.Context(), s.extra[0][len(urlVariable)+1:], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeClient(c)
+	for name, want := range map[string]string{
+		"r\xe9sum\xe9":     `{"name":"r\ufffdsum\ufffd","name_base64":"culzdW3p"}`,
+		"a\x00b":           `{"name":"a\u0000b","name_base64":"YQBi"}`,
+		"r\u00e9sum\u00e9": `{"name":"r\u00e9sum\u00e9"}`,
+	} {
+		lease, err := c.Mutex(name).Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		encoded := base64.StdEncoding.EncodeToString([]byte(name))
+		_, listed := s.run("ls", "--json", "--base64", encoded)
+		var got, wanted any
+		if err := errors.Join(json.Unmarshal(listed.out.Bytes(), &got), json.Unmarshal([]byte(want), &wanted)); err != nil || !reflect.DeepEqual(got, wanted) {
+			t.Errorf("%v: %s, want %s", err, listed.out.String(), want)
+		}
+		var shown snapshot
+		_, p := s.run("show", "--json", "--base64", encoded)
+		if err := json.Unmarshal(p.out.Bytes(), &shown); err != nil || len(shown.Holders) != 1 || shown.Holders[0].Token != lease.Token() {
+			t.Errorf("%v: %s", err, p.out.String())
+		}
+		if exact := string(shown.Exact); exact != name && (exact != "" || shown.Name != name) {
+			t.Errorf("%q comes back as %+v", name, shown.jsonName)
+		}
+		_, typed := s.run("ls")
+		if text := strings.TrimSuffix(typed.out.String(), "\n"); text != asTyped(name) {
+			t.Errorf("%q is listed as %s", name, text)
+		}
+		unlock := exec.Command("bash", "-c", `eval "$0 unlock --force --yes --json $($0 ls)"`, s.program)
+		unlock.Dir, unlock.Env = s.dir, s.command().Env
+		if out, err := unlock.CombinedOutput(); err != nil || !strings.HasPrefix(string(out), strings.TrimSuffix(strings.TrimSpace(listed.out.String()), "}")) {
+			t.Errorf("%v: %s", err, out)
+		}
+	}
+	s.start("show", "--base64", "a b").expect(exitUsage, `"a b" is not base64`)
+}
+
+// A label that JSON cannot be comes out of --json, too.
+func TestLabelOfAnyBytes(t *testing.T) {
+	got := newParties([]dlock.Party{{Label: "a\xff"}, {Label: "a"}})
+	if string(got[0].Exact) != "a\xff" || got[1].Exact != nil {
+		t.Errorf("%+v", got)
 	}
 }
 

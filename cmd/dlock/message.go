@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -61,8 +62,12 @@ func withoutPrefix(text string) string {
 }
 
 // asTyped is the name of a lock as it can be given to dlock again: one that a terminal would
-// not show as it is stands as $'...', which bash, zsh and ksh take for the name.
+// not show as it is stands as $'...', which bash, zsh and ksh take for the name. No argument
+// can have a NUL.
 func asTyped(name string) string {
+	if strings.Contains(name, "\x00") {
+		return "--base64 " + base64.StdEncoding.EncodeToString([]byte(name))
+	}
 	if utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) && !strings.HasPrefix(name, "$'") {
 		return name
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -171,6 +172,42 @@ func TestProgressOnTerminal(t *testing.T) {
 	sc.expect(0)
 	for _, want := range []string{"without lock  [", "with lock     [", "%", "\r\x1b[K"} {
 		sc.await(want)
+	}
+}
+
+// TestWatchFits has a terminal of 40 columns show who holds each lock and how many wait,
+// where names and labels are long and differ at the end only.
+func TestWatchFits(t *testing.T) {
+	s := newShell(t)
+	prefix := strings.Repeat("tenant/", 10)
+	for _, n := range []string{"1", "2"} {
+		s.start("run", prefix+"order/"+n, "--", "sh", "-c", "echo > held"+n+"; exec sleep 300")
+		s.await("held" + n)
+	}
+	master, slave := openPTY(t)
+	defer master.Close()
+	defer slave.Close()
+	if err := unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: 40, Row: 10}); err != nil {
+		t.Fatal(err)
+	}
+	watch := s.command("watch", "-n", "1", "tenant/")
+	watch.Stdout = slave
+	if err := watch.Run(); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 4096)
+	n, err := master.Read(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(string(b[:n]), "\r\n"), "\r\n")
+	if len(lines) != 3 {
+		t.Fatalf("shows %q", lines)
+	}
+	for i, want := range []string{`^\x1b\[H\x1b\[2JNAME +HOLDER +FOR +WAITERS$`, `^tenan\S*…\S*r/1  \S.*….*\d  \d+s +0$`, `^tenan\S*…\S*r/2  \S.*….*\d  \d+s +0$`} {
+		if text := strings.TrimPrefix(lines[i], "\x1b[H\x1b[2J"); !regexp.MustCompile(want).MatchString(lines[i]) || cells(text) > 40 {
+			t.Errorf("line %d is %q", i, lines[i])
+		}
 	}
 }
 

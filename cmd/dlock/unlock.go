@@ -35,7 +35,7 @@ func newUnlock(std stdio) *cobra.Command {
 		case !force:
 			return usageError(errors.New("a lock is taken away only with --force"))
 		case c.Flags().Changed("token") && token == 0:
-			return usageError(errors.New("a token is positive"))
+			return usageError(errors.New("--token is not positive"))
 		case !yes && !term.IsTerminal(int(std.in.Fd())):
 			return usageError(errors.New("without a terminal to ask at, give --yes"))
 		}
@@ -90,9 +90,9 @@ func (q *query) unlock(ctx context.Context, c *dlock.Client, name string, token 
 func (q *query) printBroken(name string, token uint64) error {
 	if q.json {
 		return printJSON(q.std.out, struct {
-			Name  string `json:"name"`
+			jsonName
 			Token uint64 `json:"token"`
-		}{name, token})
+		}{newJSONName(name), token})
 	}
 	_, err := fmt.Fprintf(q.std.out, "%s: taken away from the holder with token %d\n", asTyped(name), token)
 	return err

@@ -7,8 +7,8 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/dlock-go/dlock"
@@ -73,37 +73,48 @@ func (w *watch) showLocks(ctx context.Context, c *dlock.Client, prefix string) e
 	}
 	seen := make(map[string]look, len(names))
 	var b strings.Builder
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	if !w.json {
-		fmt.Fprintln(t, "NAME\tHOLDER\tMODE\tFOR\tWAITERS\tCHANGED")
-	}
+	var t table
+	t.add("NAME", "HOLDER", "MODE", "FOR", "WAITERS", "CHANGED")
 	for _, name := range names {
 		s, err := c.Inspect(ctx, name)
 		if err != nil {
 			return err
 		}
 		seen[name] = w.last[name].next(s)
-		if w.json {
-			err = printJSON(&b, newSnapshot(name, s))
-		} else {
-			printLock(t, name, s, seen[name])
-		}
-		if err != nil {
+		t.addLock(name, s, seen[name])
+		if err := printJSON(&b, newSnapshot(name, s)); err != nil {
 			return err
 		}
 	}
 	w.last = seen
-	_ = t.Flush() // to memory
-	if more && !w.json {
-		b.WriteString("and more\n")
-	}
-	if term.IsTerminal(int(w.std.out.Fd())) && !w.json {
-		_, err = fmt.Fprint(w.std.out, "\x1b[H\x1b[2J", fitted(b.String(), w.std.out))
+	if w.json {
+		_, err = io.WriteString(w.std.out, b.String())
 		return err
 	}
-	_, err = io.WriteString(w.std.out, b.String())
+	return t.show(w.std.out, more)
+}
+
+// show prints the locks, and makes them fit if out is a terminal.
+func (t *table) show(out *os.File, more bool) error {
+	terminal := term.IsTerminal(int(out.Fd()))
+	if width, _, err := term.GetSize(int(out.Fd())); terminal && err == nil && width > 0 {
+		t.fit(width, leastWatched, "MODE", "CHANGED", "HOLDER")
+	}
+	var b strings.Builder
+	_ = t.write(&b) // to memory
+	if more {
+		b.WriteString("and more\n")
+	}
+	text := b.String()
+	if terminal {
+		text = "\x1b[H\x1b[2J" + fitted(text, out)
+	}
+	_, err := io.WriteString(out, text)
 	return err
 }
+
+// leastWatched are the columns that can be shortened, and how far.
+var leastWatched = map[string]int{"NAME": 11, "HOLDER": 9}
 
 // fitted cuts lines, and how many there are, to the size of the terminal: what does not
 // fit would scroll away what does.
@@ -118,8 +129,8 @@ func fitted(text string, terminal *os.File) string {
 		if n++; n == height {
 			break // the cursor stands there
 		}
-		if r := []rune(strings.TrimSuffix(line, "\n")); len(r) > width {
-			line = string(r[:width-1]) + "…\n"
+		if text := strings.TrimSuffix(line, "\n"); cells(text) > width {
+			line = cut(text, width-1) + "…\n"
 		}
 		b.WriteString(line)
 	}
@@ -138,8 +149,8 @@ func (l look) next(s dlock.Snapshot) look {
 	return l
 }
 
-// printLock prints a lock on one line: of several readers the first, and how many there are.
-func printLock(w io.Writer, name string, s dlock.Snapshot, l look) {
+// addLock adds a row for a lock: of several readers the first, and how many there are.
+func (t *table) addLock(name string, s dlock.Snapshot, l look) {
 	holder, mode, held := "", "", ""
 	if len(s.Holders) > 0 {
 		first := s.Holders[0]
@@ -151,6 +162,6 @@ func printLock(w io.Writer, name string, s dlock.Snapshot, l look) {
 			mode += fmt.Sprintf(" (%d)", n)
 		}
 	}
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d of %d\n", asTyped(name), orDash(printable(holder)), orDash(mode), orDash(held),
-		len(s.Waiters), l.changes, l.looks-1)
+	t.add(asTyped(name), orDash(printable(holder)), orDash(mode), orDash(held),
+		strconv.Itoa(len(s.Waiters)), fmt.Sprintf("%d of %d", l.changes, l.looks-1))
 }

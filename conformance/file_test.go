@@ -19,14 +19,12 @@ func fileHarness(t testing.TB) conformance.Harness {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, backend.ShortName(name, 200)+".lock") }
 	return conformance.Harness{
-		Name:    "file",
-		Version: "1",
-		Scheme:  "file",
-		URL:     "file://" + dir,
-		TTL:     *ttl,
-		// A waiter on files only queues in the kernel.
-		NoWaiterLabels: true,
-		MostHolds:      mostHolds,
+		Name:      "file",
+		Version:   "1",
+		Scheme:    "file",
+		URL:       "file://" + dir,
+		TTL:       *ttl,
+		MostHolds: mostHolds,
 		Open: func(t testing.TB, o dlock.Options) *conformance.Peer {
 			b, err := file.New(&file.Options{Dir: dir})
 			if err != nil {

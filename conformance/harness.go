@@ -81,9 +81,9 @@ type Harness struct {
 	// nothing tells it. How many requests waiters cost is then not counted.
 	Polls bool
 
-	// NoLabels says that the server does not know the labels of requests, and
-	// NoWaiterLabels that it does not know those of requests that wait.
-	NoLabels, NoWaiterLabels bool
+	// NoLabels says that the server knows the label of a client, as far as it is plain
+	// text, and not that of a single lock.
+	NoLabels bool
 
 	// Residue lists what the server still has of this library's: keys,
 	// nodes, channels, sessions. What a lock may leave behind for a while,

@@ -126,20 +126,21 @@ func inspectWaiters(s *scenario) {
 	for n := range labels {
 		s.shows(i, s.name, fmt.Sprintf("the waiters %q in this order", labels[n:]), func(got backend.Snapshot) bool {
 			return slices.EqualFunc(got.Waiters, labels[n:], func(p backend.Party, label string) bool {
-				return p.Label == label || s.NoLabels || s.NoWaiterLabels && p.Label == ""
+				return p.Label == label
 			})
 		})
 		s.unlock(lease)
 		lease = waiting[n].granted()
 		s.shows(i, s.name, "the holder "+labels[n], func(got backend.Snapshot) bool {
-			return len(got.Holders) == 1 && (got.Holders[0].Label == labels[n] || s.NoLabels)
+			return len(got.Holders) == 1 && got.Holders[0].Label == labels[n]
 		})
 	}
 	s.unlock(lease)
 	s.shows(i, s.name, "a free lock", isFree)
 }
 
-// inspectReaders inspects a lock with readers, one of which was a writer.
+// inspectReaders inspects a lock with readers, one of which was a writer, and one who waits
+// to be a reader.
 func inspectReaders(s *scenario) {
 	i := s.inspector()
 	if i == nil {
@@ -147,12 +148,24 @@ func inspectReaders(s *scenario) {
 	}
 	s.needs(Readers)
 	s.needs(Downgrade)
-	peers := s.opens(2)
-	writer := s.locked(peers[0].RWMutex(s.name))
+	open := func(label string) *Peer { return s.openWith(dlock.Options{Label: label}) }
+	labels := func(parties []backend.Party) string {
+		var all []string
+		for _, p := range parties {
+			all = append(all, p.Label)
+		}
+		slices.Sort(all)
+		return strings.Join(all, " ")
+	}
+	writer := s.locked(open("a").RWMutex(s.name))
+	waits := s.queue(open("b").RWMutex(s.name).RLocker(), s.name, 1)
+	s.shows(i, s.name, "b, who waits to read", func(n backend.Snapshot) bool { return labels(n.Waiters) == "b" })
 	s.ok(writer.Downgrade(s.ctx))
-	reader := s.rlocked(peers[1].RWMutex(s.name))
+	reader, third := waits.granted(), s.rlocked(open("c").RWMutex(s.name))
+	s.shows(i, s.name, "three readers", func(n backend.Snapshot) bool { return labels(n.Holders) == "a b c" })
+	s.unlock(third)
 	s.shows(i, s.name, "two readers", func(n backend.Snapshot) bool {
-		return len(n.Holders) == 2 && n.Holders[0].Mode == backend.Shared && n.Holders[1].Mode == backend.Shared
+		return labels(n.Holders) == "a b" && n.Holders[0].Mode == backend.Shared && n.Holders[1].Mode == backend.Shared
 	})
 	for _, h := range s.inspect(i, s.name).Holders {
 		known := h.Token != 0 || slices.Contains(s.Optional, "Breaker")
@@ -160,7 +173,7 @@ func inspectReaders(s *scenario) {
 		s.must(!known || h.Token == writer.Token() || h.Token == reader.Token(), "token %d, the readers have %d and %d", h.Token, writer.Token(), reader.Token())
 	}
 	s.unlock(writer)
-	s.shows(i, s.name, "one reader", func(n backend.Snapshot) bool { return len(n.Holders) == 1 })
+	s.shows(i, s.name, "one reader", func(n backend.Snapshot) bool { return labels(n.Holders) == "b" })
 	s.unlock(reader)
 	s.shows(i, s.name, "a free lock", isFree)
 }
@@ -375,7 +388,7 @@ func inspectNoSecrets(s *scenario) {
 	for _, p := range append(said.Holders, said.Waiters...) {
 		rest := strings.NewReplacer(id.Client, "", next.Client, "").Replace(p.Client)
 		s.must(len(rest) <= most && !strings.Contains(rest, "98765432"), "Inspect tells more of a client than who it is: %q", p.Client)
-		s.must(p.Label == label || p.Label == "" && (s.NoLabels || s.NoWaiterLabels), "the label is %q", p.Label)
+		s.must(p.Label == label || p.Label == "" && s.NoLabels, "the label is %q", p.Label)
 	}
 	cancel()
 	<-waiter

@@ -64,6 +64,7 @@ func (p *pgServer) open(t testing.TB, o dlock.Options) *conformance.Peer {
 	proxy := p.listen(t)
 	cfg, err := pgx.ParseConfig(p.url("postgres", proxy.Addr()))
 	must(t, err)
+	cfg.RuntimeParams["application_name"] = strings.TrimSpace("dlock " + o.Label) // as Open does
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	// A slice longer than any property keeps the order of arrival.

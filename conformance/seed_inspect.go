@@ -22,6 +22,12 @@ func snapshot(change func(*backend.Snapshot)) func(*Harness) func(*Peer) {
 	})
 }
 
+func unlabel(parties []backend.Party) {
+	for i := range parties {
+		parties[i].Label = ""
+	}
+}
+
 // inspectFromCache says that any client holds a lock that one has held.
 func inspectFromCache(h *Harness) func(*Peer) {
 	var held sync.Map // by name

@@ -64,6 +64,10 @@ func Seeds() []Seed {
 			Property: "Inspect/Holder", Says: "does not show its holder", plant: snapshot(func(n *backend.Snapshot) { n.Holders = nil })},
 		{Name: "inspect-waiter-missing", Trap: "the last who waits is not told of", Needs: []string{"Inspector"},
 			Property: "Inspect/Waiters", Says: "in this order", plant: snapshot(func(n *backend.Snapshot) { n.Waiters = n.Waiters[:max(0, len(n.Waiters)-1)] })},
+		{Name: "inspect-waiter-unlabelled", Trap: "who waits is told of without the label", Needs: []string{"Inspector"},
+			Property: "Inspect/Waiters", Says: "in this order", plant: snapshot(func(n *backend.Snapshot) { unlabel(n.Waiters) })},
+		{Name: "inspect-readers-unlabelled", Trap: "of readers only the first is told of with the label", Needs: []string{"Inspector"},
+			Property: "Inspect/Readers", Says: "does not show three readers", plant: snapshot(func(n *backend.Snapshot) { unlabel(n.Holders[min(1, len(n.Holders)):]) })},
 		{Name: "inspect-reader-as-writer", Trap: "a reader is said to be a writer", Needs: []string{"Inspector"},
 			Property: "Inspect/Readers", Says: "does not show two readers", plant: snapshot(func(n *backend.Snapshot) {
 				for i := range n.Holders {

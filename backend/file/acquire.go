@@ -18,6 +18,7 @@ type hold struct {
 	request backend.Request
 	token   uint64 // with which it began
 	since   time.Time
+	label   place // of what is published of a reader who has joined others
 
 	// The file says limit while an exclusive hold lasts, so that its holder can give
 	// out tokens without a word to the file, whatever becomes of it.
@@ -27,6 +28,7 @@ type hold struct {
 	mu      sync.Mutex
 	skipped int64 // as content's
 	over    bool
+	wanted  bool // the holder knows that somebody waits
 }
 
 // Acquire implements backend.Backend.
@@ -123,6 +125,7 @@ func (h *hold) mark(mode backend.Mode) (ok bool, err error) {
 		return false, err
 	}
 	if err = newToken(); err != nil {
+		h.withdraw(h.label)
 		unlockByte(h.lockFile, heldByte)
 	}
 	return err == nil, err
@@ -146,5 +149,5 @@ func (b *Backend) addHold(r backend.Request, h *hold) *backend.Hold {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.holds[h] = struct{}{}
-	return &backend.Hold{Request: r, Token: h.token, Sent: h.since, State: h}
+	return &backend.Hold{Request: r, Token: h.token, Sent: h.since, TellsWanted: true, State: h}
 }

@@ -26,6 +26,7 @@ type directory struct {
 	info      fs.FileInfo
 	foldsCase bool // names that differ in case alone are one
 	users     atomic.Int64
+	labels    labelFile // of those who wait and read in here
 }
 
 // openDirectory opens the directory at path. It creates it if it is missing, and
@@ -123,6 +124,7 @@ func (d *directory) use() bool {
 // leave closes d when its last user does so.
 func (d *directory) leave() {
 	if d.users.Add(-1) == 0 {
+		d.labels.close(d)
 		_ = d.file.Close()
 		_ = d.root.Close()
 	}

@@ -55,10 +55,11 @@
 //
 // # Who holds a lock
 //
-// A holder is known with its label, process and client, and since when it has the lock.
-// Of readers that join others only the process is known; of those who wait, how long
-// they have waited and for what. A lock file says in its second line who has got the
-// lock last. Nobody can take a lock from a process that is alive: Break is ErrUnsupported,
+// Who holds the lock or waits for it is known with label, process and client, and since
+// when. A lock file says in its second line who has got the lock last; those who wait, and
+// readers that join others, stand in a file of their client's in the directory labels,
+// which goes with the client. A holder hears at its next renewal that somebody waits.
+// Nobody can take a lock from a process that is alive: Break is ErrUnsupported,
 // and says which process it is.
 //
 // # How it works

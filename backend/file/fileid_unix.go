@@ -1,4 +1,4 @@
-//go:build (linux && dlock_portable) || darwin || freebsd
+//go:build linux || darwin || freebsd
 
 package file
 

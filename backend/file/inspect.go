@@ -30,8 +30,7 @@ func (b *Backend) Ping(context.Context) (version string, err error) {
 }
 
 // Inspect implements backend.Inspector. A party's Client is its process, a slash and
-// its client. Of readers that join others only the process is known, and of waiters only
-// since when they wait, and for what. A token is the one with which the process has got
+// its client. A token is the one with which the process has got
 // the lock: it may have passed the lock on within itself since. Another program that
 // has locked the file with flock(2) is a holder without a token.
 func (b *Backend) Inspect(_ context.Context, name string) (s backend.Snapshot, err error) {
@@ -56,10 +55,13 @@ func (b *Backend) Inspect(_ context.Context, name string) (s backend.Snapshot, e
 	if err != nil {
 		return s, err
 	}
-	if s.Holders, err = l.holders(c); err != nil {
+	records := l.records()
+	if s.Holders, err = l.holders(c, records[heldByte]); err != nil {
 		return s, err
 	}
-	return s, l.eachWaiter(c.firstInQueue(), lastPosition, func(p backend.Party) { s.Waiters = append(s.Waiters, p) })
+	return s, l.eachWaiter(c.firstInQueue(), lastPosition, func(at int64, mode backend.Mode) {
+		s.Waiters = append(s.Waiters, waitersAt(at, mode, records[at])...)
+	})
 }
 
 // Names implements backend.Inspector. A name that is too long for the name of a file, or
@@ -152,8 +154,9 @@ type wholeLock struct {
 	mode backend.Mode
 }
 
-// holders returns those who hold the lock, in what c says of it.
-func (l *lockFile) holders(c content) (holders []backend.Party, err error) {
+// holders returns those who hold the lock, in what c says of it, and joined of readers who
+// have joined others.
+func (l *lockFile) holders(c content, joined []record) (holders []backend.Party, err error) {
 	o := l.readOwner()
 	exclusive, err := l.isHeld(backend.Shared)
 	if err != nil {
@@ -168,7 +171,18 @@ func (l *lockFile) holders(c content) (holders []backend.Party, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if !shared {
+		joined = nil
+	}
+	readers := make(map[int]int) // records by process
+	for _, r := range joined {
+		readers[r.pid]++
+	}
 	for _, w := range locksOf(l) {
+		if shared && readers[w.pid] > 0 {
+			readers[w.pid]--
+			continue
+		}
 		p := backend.Party{Client: strconv.Itoa(w.pid), Mode: w.mode, Entries: 1}
 		if shared && o.pid == w.pid {
 			p, o = o.party(), owner{}
@@ -179,15 +193,20 @@ func (l *lockFile) holders(c content) (holders []backend.Party, err error) {
 		}
 		holders = append(holders, p)
 	}
+	for _, r := range joined {
+		p := r.party(backend.Shared)
+		p.Entries, p.Token = 1, c.token
+		holders = append(holders, p)
+	}
 	if shared && len(holders) == 0 {
 		holders = []backend.Party{{Mode: backend.Shared, Entries: 1, Token: c.token}}
 	}
 	return holders, nil
 }
 
-// eachWaiter calls do with those who wait at the positions from first to last, in their
-// order.
-func (l *lockFile) eachWaiter(first, last int64, do func(backend.Party)) error {
+// eachWaiter calls do with the positions from first to last at which somebody waits, in
+// their order, and for which mode.
+func (l *lockFile) eachWaiter(first, last int64, do func(at int64, mode backend.Mode)) error {
 	at, length, err := findLock(l, backend.Exclusive, first, last)
 	if length == 0 || err != nil {
 		return err
@@ -202,12 +221,26 @@ func (l *lockFile) eachWaiter(first, last int64, do func(backend.Party)) error {
 	if err != nil {
 		return err
 	}
-	p := backend.Party{Mode: backend.Shared, Since: time.Unix(0, at)}
+	mode := backend.Shared
 	if exclusive > 0 {
-		p.Mode = backend.Exclusive
+		mode = backend.Exclusive
 	}
-	do(p)
+	do(at, mode)
 	return l.eachWaiter(at+1, last, do)
+}
+
+// waitersAt returns who waits at a position: readers may have the same.
+func waitersAt(at int64, mode backend.Mode, published []record) (waiters []backend.Party) {
+	for _, r := range published {
+		waiters = append(waiters, r.party(mode))
+	}
+	if len(waiters) == 0 {
+		waiters = []backend.Party{{Mode: mode}}
+	}
+	for i := range waiters {
+		waiters[i].Since = time.Unix(0, at)
+	}
+	return waiters
 }
 
 // An owner is who has got the lock last, as the file says in its second line.

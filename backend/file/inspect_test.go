@@ -45,7 +45,7 @@ func TestInspect(t *testing.T) {
 		got := make(chan *backend.Hold, 1)
 		waiters = append(waiters, got)
 		go func() {
-			h, _ := newBackend(t, dir).Acquire(context.Background(), lockRequest("b", "", mode))
+			h, _ := newBackend(t, dir).Acquire(context.Background(), lockRequest("b", fmt.Sprint("waiter ", i), mode))
 			got <- h
 		}()
 		waitForQueue(t, dir, i+1)
@@ -60,7 +60,10 @@ func TestInspect(t *testing.T) {
 	if want := (backend.Party{Label: "a label\nof 2 lines", Client: fmt.Sprintf("%d/a", os.Getpid()), Mode: backend.Exclusive, Entries: 1, Token: h.Token}); p != want {
 		t.Errorf("holder %+v, want %+v", p, want)
 	}
-	for _, w := range s.Waiters {
+	for i, w := range s.Waiters {
+		if w.Label != fmt.Sprint("waiter ", i) || w.Client != fmt.Sprintf("%d/b", os.Getpid()) {
+			t.Errorf("waiter %d is %+v", i, w)
+		}
 		if w.Since.Before(since) {
 			t.Errorf("waits since %v, which is before %v", w.Since, since)
 		}
@@ -80,7 +83,7 @@ func TestInspect(t *testing.T) {
 	must(t, b.Downgrade(t.Context(), h))
 	reader := <-waiters[0]
 	s = inspect()
-	if len(s.Holders) != 2 || len(s.Waiters) != 2 || s.Holders[0].Label == "" || s.Holders[1].Label != "" {
+	if len(s.Holders) != 2 || len(s.Waiters) != 2 || s.Holders[0].Label == "" || s.Holders[1].Label != "waiter 0" {
 		t.Errorf("after a downgrade, with another reader: %+v", s)
 	}
 	for _, p := range s.Holders {

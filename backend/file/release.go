@@ -29,6 +29,7 @@ func (h *hold) release() error {
 	if err == nil {
 		_ = h.writeTokens(0)
 	}
+	h.withdraw(h.label)
 	unlockWhole(h.file)
 	h.close(heldByte)
 	if errors.Is(err, backend.ErrLost) {

@@ -22,12 +22,28 @@ func (b *Backend) Renew(_ context.Context, holds []*backend.Hold, report func(*b
 }
 
 func (h *hold) renew() error {
+	h.tellWanted()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.check(); err != nil || h.limit.Load()-h.last.Load() > reserve/2 {
 		return err
 	}
 	return h.writeTokens(reserve)
+}
+
+// tellWanted tells the holder once that somebody waits.
+func (h *hold) tellWanted() {
+	h.mu.Lock()
+	wanted := false
+	if !h.over && !h.wanted {
+		_, length, err := findLock(h.lockFile, backend.Exclusive, firstPosition, lastPosition)
+		wanted = err == nil && length == 1 // more is of another program
+		h.wanted = wanted
+	}
+	h.mu.Unlock()
+	if wanted {
+		h.request.Observer.Wanted()
+	}
 }
 
 // Downgrade implements backend.Downgrader.

@@ -13,6 +13,7 @@ type waiter struct {
 	request  backend.Request
 	timeout  time.Duration // after which whoever is first and does not take a free lock is skipped
 	position int64         // the byte locked in the file; 0: none
+	label    place         // of what is published
 	stalled  int64         // the first position of the queue at a free lock; 0: none
 	since    time.Time     // when stalled was seen first
 	looked   time.Time     // when stalled was looked for last
@@ -69,6 +70,7 @@ func (w *waiter) wait(ctx context.Context, n *notifier) (*hold, error) {
 		w.timer.Stop()
 	}
 	if err != nil {
+		w.withdraw(w.label)
 		w.close(w.position)
 		return nil, err
 	}
@@ -126,7 +128,7 @@ func (w *waiter) joinQueue(ctx context.Context, c content) error {
 		}
 		ok, err := lockByte(w.lockFile, w.request.Mode, at)
 		if ok {
-			w.position = at
+			w.position, w.label = at, w.publish(w.request, at)
 		}
 		if ok || err != nil {
 			return err
@@ -137,6 +139,7 @@ func (w *waiter) joinQueue(ctx context.Context, c content) error {
 func (w *waiter) leaveQueue() {
 	if w.position != 0 {
 		unlockByte(w.lockFile, w.position)
+		w.withdraw(w.label)
 		w.position = 0
 	}
 }

@@ -1,0 +1,138 @@
+//go:build linux
+
+package file
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+func labelFilesIn(t *testing.T, dir string) []string {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(dir, labelDirectory, "*"))
+	must(t, err)
+	return all
+}
+
+// A record is read as it was written, whatever it consists of and however long it is, also
+// where another was before.
+func TestRecords(t *testing.T) {
+	d, err := openDirectory(t.TempDir())
+	must(t, err)
+	defer d.leave()
+	l, err := d.open("lock.lock", os.O_RDWR|os.O_CREATE)
+	must(t, err)
+	defer l.close()
+	for round := range 3 {
+		var places []place
+		for n := range 200 {
+			r := backend.Request{ID: backend.ID{Client: strings.Repeat("c", n%30)}, Label: strings.Repeat("\xff \n", (n+round*40)%86)}
+			places = append(places, l.publish(r, int64(n)+firstPosition))
+		}
+		all := l.records()
+		for n := range 200 {
+			found := all[int64(n)+firstPosition]
+			if len(found) != 1 || found[0].label != strings.Repeat("\xff \n", (n+round*40)%86) || found[0].client != strings.Repeat("c", n%30) || found[0].pid != os.Getpid() {
+				t.Fatalf("record %d is %+v", n, found)
+			}
+		}
+		for _, p := range places {
+			l.withdraw(p)
+		}
+		if all := l.records(); len(all) > 0 {
+			t.Fatalf("%d records stay", len(all))
+		}
+	}
+	info, err := d.labels.file.Stat()
+	must(t, err)
+	if most := int64(600 * 1024); info.Size() > most {
+		t.Errorf("the label file has %d bytes, more than %d: places are not used again", info.Size(), most)
+	}
+}
+
+// A label file goes with its client, and with the next one who makes such a file if that
+// client has died.
+func TestLabelFilesEndWithTheirClient(t *testing.T) {
+	dir := t.TempDir()
+	a, b := newBackend(t, dir), newBackend(t, dir)
+	h, err := a.Acquire(t.Context(), lockRequest("a", "", backend.Exclusive))
+	must(t, err)
+	dead := start(t, "write", dir)
+	waitForQueue(t, dir, 1)
+	eventually(t, "the label of the other process", func() bool { return len(labelFilesIn(t, dir)) == 1 })
+	dead.signal(syscall.SIGKILL)
+	waitForQueue(t, dir, 0)
+	left := labelFilesIn(t, dir)
+	if len(left) != 1 {
+		t.Fatalf("who was killed has left %v", left)
+	}
+	granted := make(chan *backend.Hold, 1)
+	go func() {
+		h, _ := b.Acquire(context.Background(), lockRequest("b", "next", backend.Exclusive))
+		granted <- h
+	}()
+	eventually(t, "the label of b", func() bool {
+		s, err := a.Inspect(t.Context(), "lock")
+		must(t, err)
+		return len(s.Waiters) == 1 && s.Waiters[0].Label == "next"
+	})
+	if now := labelFilesIn(t, dir); len(now) != 1 || now[0] == left[0] {
+		t.Errorf("there are %v, want that of b alone", now)
+	}
+	must(t, a.Release(t.Context(), h))
+	must(t, b.Release(t.Context(), <-granted))
+	must(t, b.Close(t.Context()))
+	if _, err := os.Stat(filepath.Join(dir, labelDirectory)); !os.IsNotExist(err) {
+		t.Errorf("the directory of label files stays: %v", err)
+	}
+}
+
+// Of a reader who was killed nothing is told, although its label file says that it reads.
+func TestReaderWhoDiedIsNotShown(t *testing.T) {
+	dir := t.TempDir()
+	b := newBackend(t, dir)
+	h, err := b.Acquire(t.Context(), lockRequest("a", "first", backend.Shared))
+	must(t, err)
+	reader := start(t, "read", dir)
+	reader.token()
+	expect := func(want int) {
+		t.Helper()
+		s, err := b.Inspect(t.Context(), "lock")
+		must(t, err)
+		if len(s.Holders) != want {
+			t.Errorf("%d readers are shown, want %d: %+v", len(s.Holders), want, s.Holders)
+		}
+	}
+	expect(2)
+	reader.signal(syscall.SIGKILL)
+	eventually(t, "one lock", func() bool { return len(locksOf(h.State.(*hold).lockFile)) == 1 })
+	expect(1)
+	if len(labelFilesIn(t, dir)) != 1 {
+		t.Error("the label file of the dead is gone, and so the test says nothing")
+	}
+	must(t, b.Release(t.Context(), h))
+}
+
+// Where no label can be written, locks go on without.
+func TestLocksGoOnWithoutLabels(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, labelDirectory), nil, 0o600))
+	c := newClients(t, dir, 2)
+	first := mustLock(t, c[0].Mutex("lock"))
+	next := lockLater(t.Context(), c[1].Mutex("lock"))
+	waitForQueue(t, dir, 1)
+	b := newBackend(t, dir)
+	s, err := b.Inspect(t.Context(), "lock")
+	must(t, err)
+	if len(s.Waiters) != 1 || s.Waiters[0].Mode != backend.Exclusive || s.Waiters[0].Client != "" {
+		t.Errorf("%+v", s)
+	}
+	mustUnlock(t, first)
+	mustUnlock(t, next.get(t))
+}

@@ -232,6 +232,7 @@ var properties = []property{
 	{"Inspect/NoSecrets", inspectNoSecrets, false},
 	{"Break/Holder", breakHolder, false},
 	{"Break/Races", breakRaces, false},
+	{"Break/InUse", breakInUse, false},
 	{"Ping/Answers", pingAnswers, false},
 
 	{"Register/Proposal", registerProposal, false},

@@ -190,16 +190,31 @@ func (l *brokenLock) checkBeliefs() {
 		if !slices.ContainsFunc(l.breakings, broken) {
 			l.must(!a.lost, "token %d was lost and nobody has broken it", a.token)
 		}
-		for _, b := range l.beliefs {
-			if a.client == b.client || a.mode == backend.Shared && b.mode == backend.Shared || b.from.Before(a.from) || !a.to.After(b.from) {
+		for _, b := range l.beliefs { // the one of the two that was granted later
+			from, to := later(a.from, b.from), earlier(a.to, b.to)
+			if a.client == b.client || a.mode == backend.Shared && b.mode == backend.Shared || a.token > b.token || !to.After(from) {
 				continue
 			}
 			l.must(slices.ContainsFunc(l.breakings, func(by breaking) bool { return broken(by) && by.began.Before(b.from) }),
 				"tokens %d and %d were held at the same time, and nobody has broken the first", a.token, b.token)
-			overlap := a.to.Sub(b.from) - stallTime.stalled(b.from)
-			l.must(overlap < l.TTL/2, "token %d was believed in for %v after %d had been granted", a.token, overlap, b.token)
+			overlap := to.Sub(from) - stallTime.stalled(from)
+			l.must(overlap < l.TTL/2, "token %d was believed in for %v while %d was held", a.token, overlap, b.token)
 		}
 	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 // checkBreakings looks for what was broken and went on, and for those who had to wait
@@ -211,17 +226,22 @@ func (l *brokenLock) checkBreakings() {
 			continue
 		}
 		count++
-		waits, next := false, time.Duration(0)
+		free := by.end // when those are gone whose hold was not broken
+		var next time.Time
 		for _, b := range l.beliefs {
-			if b.token == by.token {
+			if b.token != by.token {
+				if b.from.Before(by.end) {
+					free = later(free, b.to)
+				}
+			} else {
 				l.must(b.to.Sub(by.end)-stallTime.stalled(by.end) < l.TTL/2, "token %d was believed in for %v after Break", b.token, b.to.Sub(by.end))
 				l.must(!b.asked.After(by.end), "token %d was granted after it had been broken", b.token)
 			}
-			if b.from.After(by.began) && (!waits || b.from.Sub(by.end) < next) && b.asked.Before(by.began) {
-				waits, next = true, b.from.Sub(by.end)
+			if b.asked.Before(by.began) && b.from.After(by.began) && (next.IsZero() || b.from.Before(next)) {
+				next = b.from
 			}
 		}
-		l.must(!waits || next-stallTime.stalled(by.end) < l.TTL/2, "the next in line got the lock %v after Break", next)
+		l.must(next.IsZero() || next.Sub(free)-stallTime.stalled(free) < l.TTL/2, "the next in line got the lock %v after Break", next.Sub(free))
 	}
 	l.must(count > 0, "nothing was broken in %d tries", len(l.breakings))
 	l.Logf("%d beliefs, %d breakings, %d of a hold", len(l.beliefs), len(l.breakings), count)

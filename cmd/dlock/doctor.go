@@ -48,7 +48,7 @@ func (q *query) examine(ctx context.Context, c *dlock.Client) error {
 	case err != nil && len(findings) == 1 && unanswered != nil:
 		return unanswered
 	case err != nil:
-		findings = append(findings, backend.Bad("examination", message(err), "see whether the backend answers and what the user may do"))
+		findings = append(findings, backend.Bad("examination", oneLine(message(err)), "see whether the backend answers and what the user may do"))
 	}
 	if err := q.printFindings(findings); err != nil {
 		return err
@@ -68,7 +68,7 @@ func measureAnswers(ctx context.Context, c *dlock.Client) (dlock.Finding, error)
 	for i := range took {
 		start := time.Now()
 		if err := c.Ping(ctx); err != nil {
-			return backend.Bad("answers", message(err), "see the other findings"), err
+			return backend.Bad("answers", oneLine(message(err)), "see the other findings"), err
 		}
 		took[i] = time.Since(start)
 	}

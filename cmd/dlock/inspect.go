@@ -7,12 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 	"github.com/spf13/cobra"
 )
 
@@ -80,7 +84,11 @@ func (q *query) run(f func(context.Context, *dlock.Client) error) error {
 		ctx, cancel = context.WithTimeout(ctx, q.limit)
 		defer cancel()
 	}
-	client, err := openClient(ctx, backendURL(q.backend, defaultURL))
+	url := backendURL(q.backend, defaultURL)
+	if err := checkDirectory(url); err != nil {
+		return err
+	}
+	client, err := openClient(ctx, url)
 	if err == nil {
 		defer closeClient(client)
 		err = f(ctx, client)
@@ -89,6 +97,27 @@ func (q *query) run(f func(context.Context, *dlock.Client) error) error {
 		return signalled
 	}
 	return err
+}
+
+// checkDirectory fails if the directory of a file URL is missing. Who asks does not make it:
+// a directory of one user, such as root, would keep out the program that it is for.
+func checkDirectory(url string) error {
+	u, err := backend.ParseURL(url)
+	if err != nil || u.Scheme != "file" || u.Path == "" {
+		return nil
+	}
+	if _, err := os.Lstat(directoryOf(u.Path)); errors.Is(err, fs.ErrNotExist) {
+		return coded{exitConfig, fmt.Errorf("there is no directory %s, and so nobody has had a lock in it", u.Path)}
+	}
+	return nil
+}
+
+// directoryOf is the directory that the path of a URL names, which is /C:/dir on Windows.
+func directoryOf(path string) string {
+	if local := filepath.FromSlash(strings.TrimPrefix(path, "/")); filepath.VolumeName(local) != "" {
+		return local
+	}
+	return path
 }
 
 // maxCompletions bounds how many names a shell is offered.
@@ -186,8 +215,11 @@ func newPing(std stdio) *cobra.Command {
 					Seconds float64 `json:"seconds"`
 				}{info.Backend, info.Address, info.Version, took.Seconds()})
 			}
-			_, err := fmt.Fprintf(q.std.out, "%s answers in %v, version %s\n", printable(info.Address),
-				took.Round(10*time.Microsecond), orDash(printable(info.Version)))
+			version := ""
+			if info.Version != "" {
+				version = ", version " + printable(info.Version)
+			}
+			_, err := fmt.Fprintf(q.std.out, "%s answers in %v%s\n", printable(info.Address), took.Round(10*time.Microsecond), version)
 			return err
 		})
 }

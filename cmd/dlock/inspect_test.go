@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -283,6 +284,32 @@ func TestLabelOfAnyBytes(t *testing.T) {
 	got := newParties([]dlock.Party{{Label: "a\xff"}, {Label: "a"}})
 	if string(got[0].Exact) != "a\xff" || got[1].Exact != nil {
 		t.Errorf("%+v", got)
+	}
+}
+
+// Who asks about locks in a directory that is not there hears so, and has not made it.
+func TestMissingDirectoryIsNotMade(t *testing.T) {
+	s := newShell(t)
+	missing := filepath.Join(s.dir, "missing")
+	for _, args := range [][]string{{"ls"}, {"show", "job"}, {"watch", "-n", "1"}, {"ping"}, {"doctor"}, {"unlock", "--force", "--yes", "job"}} {
+		s.start(append(args, "--backend", fileURL(missing))...).expect(exitConfig, "no directory "+missing)
+	}
+	s.start("doctor", fileURL(missing)).expect(exitConfig, "no directory "+missing)
+	if _, err := os.Lstat(missing); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it was made: %v", err)
+	}
+}
+
+// Of locks that nobody uses watch says so.
+func TestWatchNothing(t *testing.T) {
+	newShell(t).expectOutput([]string{"watch", "-n", "1", "app/"}, "no such lock is held or waited for\n")
+}
+
+// An error of several causes is one line that says each of them once, in plain words.
+func TestErrorOnOneLine(t *testing.T) {
+	const text = "failed to connect:\n\thost:1: context deadline exceeded\n\thost:1: context deadline exceeded\n\thost:2: refused"
+	if got, want := oneLine(text), "failed to connect: host:1: no answer in time; host:2: refused"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

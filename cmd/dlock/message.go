@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -28,7 +30,7 @@ var phrases = []struct {
 }
 
 // complain prints err on one line.
-func complain(w io.Writer, err error) { fmt.Fprintln(w, "dlock: "+printable(message(err))) }
+func complain(w io.Writer, err error) { fmt.Fprintln(w, "dlock: "+printable(oneLine(message(err)))) }
 
 // message is err in the words of the command line.
 func message(err error) string {
@@ -87,6 +89,19 @@ func asTyped(name string) string {
 		at += size
 	}
 	return "$'" + b.String() + "'"
+}
+
+// oneLine joins the lines of an error of several causes, each of them once, and says in
+// plain words that the time was over.
+func oneLine(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	text = strings.ReplaceAll(strings.Join(lines, "; "), ":; ", ": ")
+	return strings.ReplaceAll(text, context.DeadlineExceeded.Error(), "no answer in time")
 }
 
 // printable makes text one line that does nothing to a terminal: a server chose

@@ -26,7 +26,7 @@ const (
 
 func newWatch(std stdio) *cobra.Command {
 	w := &watch{last: make(map[string]look)}
-	c := newQuery(std, "watch NAME|PREFIX", "Show once a second who holds locks",
+	c := newQuery(std, "watch [NAME|PREFIX]", "Show once a second who holds locks",
 		fmt.Sprintf("Show once a second who holds the locks that begin with PREFIX, for how long, how many\nwait, and at how many looks the lock had changed hands: %d locks at most. INT ends it.", maxWatched),
 		cobra.MaximumNArgs(1), func(ctx context.Context, q *query, c *dlock.Client, args []string) error {
 			w.query = q
@@ -102,6 +102,9 @@ func (t *table) show(out *os.File, more bool) error {
 	}
 	var b strings.Builder
 	_ = t.write(&b) // to memory
+	if len(t.rows) == 1 {
+		b.WriteString("no such lock is held or waited for\n")
+	}
 	if more {
 		b.WriteString("and more\n")
 	}

@@ -59,12 +59,14 @@ type attempt struct {
 
 	// Only the goroutine that takes the next step uses these.
 	state         state
-	hasSlot       bool     // a session of this attempt may wait
-	queueSession  *session // that waits, or did so in the last slice
-	listenSession *session // that gets the notifications
-	claimSession  *session // that has the claim
-	ticket        int64    // of the claim, 0 if there was none yet
-	retried       bool     // a session that worked before has ended, and another was tried
+	hasSlot       bool      // a session of this attempt may wait
+	queueSession  *session  // that waits, or did so in the last slice
+	listenSession *session  // that gets the notifications
+	claimSession  *session  // that has the claim
+	wantSession   *session  // that says that this waits
+	announced     time.Time // when that was tried last
+	ticket        int64     // of the claim, 0 if there was none yet
+	retried       bool      // a session that worked before has ended, and another was tried
 	started       time.Time
 	retryDelay    backend.Backoff // between statements without an answer
 	yieldDelay    backend.Backoff // between grants given back for an older claim
@@ -134,6 +136,8 @@ func (a *attempt) awaitAnswer(ctx context.Context, q *query) bool {
 		until = a.started.Add(backend.FirstAnswer)
 	case !a.hasAnswer():
 		until = a.started.Add(firstProbe)
+	default:
+		until = a.announceAt()
 	}
 	if q.session.sendAndRead(ctx, q.call, until) {
 		return true
@@ -343,6 +347,7 @@ func (a *attempt) joined(g *grant) error {
 	proof := g.session.renew(fresh)
 	<-proof.done
 	a.withdrawClaim()
+	a.withdrawAnnouncement()
 	a.stopListening()
 	b := a.backend
 	b.mu.Lock()
@@ -358,6 +363,7 @@ func (a *attempt) joined(g *grant) error {
 // granted ends a with a lock that s has got.
 func (a *attempt) granted(s *session, sent time.Time, number int64, waited bool) error {
 	a.withdrawClaim()
+	a.withdrawAnnouncement()
 	a.stopListening()
 	b := a.backend
 	b.mu.Lock()
@@ -421,6 +427,7 @@ func (a *attempt) giveUp(err error) {
 	b := a.backend
 	b.mu.Unlock()
 	a.withdrawClaim()
+	a.withdrawAnnouncement()
 	a.leaveQueue()
 	a.stopListening()
 	b.mu.Lock()

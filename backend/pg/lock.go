@@ -32,6 +32,7 @@ type grant struct {
 	holds       []*hold  // of those requests that have got theirs
 	pending     *outcome // of a release or downgrade under way
 	over        bool     // released, or lost with its session
+	wanted      bool     // the holder knows that somebody waits
 	releaseCall call     // that gives it back
 	firstHold   hold
 	buffer      [1]*hold // of holds

@@ -18,6 +18,9 @@ import (
 // client may be listening for that.
 const someoneListens = 2
 
+// someoneWaits is the answer of a statement that has looked for those who wait.
+const someoneWaits = 2
+
 // listen waits for a notification and tries again then. If a slot has become free, it
 // joins the queue instead.
 func (a *attempt) listen() (*query, error) {
@@ -67,6 +70,10 @@ func (a *attempt) awaitNotification() wakeReason {
 		}
 		if age := time.Since(a.since); age < slice {
 			wait = min(wait, slice-age)
+		}
+		a.makeAnnouncement()
+		if at := a.announceAt(); !at.IsZero() {
+			wait = min(wait, max(time.Until(at), time.Millisecond))
 		}
 		timer := time.NewTimer(wait)
 		select {

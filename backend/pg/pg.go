@@ -96,6 +96,10 @@
 // the first key, in decimal, as a notification. A notification grants nothing: who hears
 // it asks for the lock.
 //
+// Who has waited for a third of its TTL also holds a shared lock on the first key XOR
+// 0x0F0F0F0F0F0F0F0F, and one on 7236281174072975726. Whoever holds the lock looks for them
+// when it renews: that is how Wanted comes about.
+//
 // A claim is a shared lock on a third key, the first one XOR 0x3333333333333333, and
 // one on two integers: the upper half of the first key, and when the request came, by
 // the server's clock in hundredths of a second, modulo 2^31, times 2, plus 1 for a

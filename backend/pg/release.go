@@ -167,8 +167,7 @@ func (g *grant) handle(c *call) {
 
 // Transfer implements backend.Transferer. The token of a grant is a number of the
 // sequence, and the numbers up to the next one are the holder's to give out: a
-// transfer uses one of them. It does not know whether another client waits: only
-// pg_locks could say so, and to read that stops everybody who takes a lock.
+// transfer uses one of them.
 func (b *Backend) Transfer(h *backend.Hold) (token uint64, ok bool) {
 	x := h.State.(*hold)
 	g := x.grant

@@ -14,6 +14,7 @@ func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(
 	for _, h := range holds {
 		if s := h.State.(*hold).grant.session; proofs[s] == nil {
 			proofs[s] = s.renew(time.Now().Add(-h.TTL / 6))
+			s.lookIfOverdue(h.TTL / 2)
 		}
 	}
 	for _, h := range holds {
@@ -52,7 +53,8 @@ type renewal struct {
 func (s *session) renew(fresh time.Time) *renewal {
 	r, first := s.sharedRenewal(fresh)
 	if first {
-		s.start(&call{op: ping, arg: int64(s.pid), onAnswer: handlerFunc(func(c *call) { s.renewed(r, c) })})
+		proof := &call{op: ping, arg: int64(s.pid), onAnswer: handlerFunc(func(c *call) { s.renewed(r, c) })}
+		s.start(append([]*call{proof}, s.look()...)...)
 	}
 	return r
 }

@@ -60,6 +60,7 @@ type session struct {
 	proven   time.Time // when what was last answered had been sent
 	failed   error     // of the statement being answered
 	renewal  *renewal  // under way
+	looked   time.Time // for those who wait, last
 	dead     error
 }
 

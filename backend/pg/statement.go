@@ -34,6 +34,10 @@ const (
 	ping                      // 1 if this is the backend with that pid, on a primary
 	setTTL                    // 1; takes milliseconds
 	unlockAll                 // 1; takes anything
+	want                      // 1, or 0 if that cannot be just now; says that somebody waits for K
+	dropWant                  // 1; takes that back
+	anyWanted                 // 1, or 2 if somebody waits for some lock; takes anything
+	wanted                    // 1, or 2 if somebody waits for K
 	countOwn                  // how many locks of K the server says that the session has
 	ops
 )
@@ -46,12 +50,15 @@ const disputed = -1
 // that somebody waits for who is not in the server's queue.
 const wakeChannel = "dlock_wake"
 
-// A lock has two more keys, made of its own. Who listens for its end has the first
-// of them shared; who has a claim to it, the second.
+// A lock has three more keys, made of its own. Who listens for its end has the first of them
+// shared; who has a claim to it, the second; who has waited for long, the third, and with it
+// one that all locks have in common.
 const (
 	listenMask  = 0x5555555555555555
 	listenKey   = "(K # 6148914691236517205)"
 	claimKey    = "(K # 3689348814741910323)"
+	wantKey     = "(K # 1085102592571150095)"
+	anyWantKey  = "7236281174072975726" // "dlockwan"
 	nobodyElse  = "pg_try_advisory_xact_lock(" + claimKey + ")"
 	ofListeners = " WHEN pg_try_advisory_xact_lock(" + listenKey + ") THEN 1 ELSE 2 END::int8"
 )
@@ -81,6 +88,11 @@ var expressions = [ops]string{
 	setTTL: "(set_config('idle_session_timeout', K::text, false) IS NOT NULL" +
 		" AND set_config('tcp_user_timeout', K::text, false) IS NOT NULL)::int::int8",
 	unlockAll: "(pg_advisory_unlock_all() IS NOT NULL)::int::int8 + 0 * K",
+	want: "CASE WHEN NOT pg_try_advisory_lock_shared" + wantKey + " THEN 0 WHEN pg_try_advisory_lock_shared(" + anyWantKey + ") THEN 1" +
+		" ELSE 0 * pg_advisory_unlock_shared" + wantKey + "::int END::int8",
+	dropWant:  "(pg_advisory_unlock_shared" + wantKey + " AND pg_advisory_unlock_shared(" + anyWantKey + "))::int::int8",
+	anyWanted: "CASE WHEN pg_try_advisory_xact_lock(" + anyWantKey + ") THEN 1 ELSE 2 END::int8 + 0 * K",
+	wanted:    "CASE WHEN pg_try_advisory_xact_lock" + wantKey + " THEN 1 ELSE 2 END::int8",
 	countOwn: "(SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid = pg_backend_pid()" +
 		" AND classid = ((K >> 32) & 4294967295)::oid AND objid = (K & 4294967295)::oid)",
 }
@@ -113,7 +125,7 @@ func (o op) undo() op {
 
 // goesAlone reports whether o is always a transaction by itself: it is not to
 // fail with another statement, or to make others wait for the disk.
-func (o op) goesAlone() bool { return o == setTTL || o == notify }
+func (o op) goesAlone() bool { return o == setTTL || o == notify || o == wanted }
 
 // waits reports whether o waits for a lock.
 func (o op) waits() bool { return o == lockExclusive || o == lockShared }

@@ -142,11 +142,18 @@ func (a *attempt) awaitGrant(closing context.Context, q *query) {
 		defer timer.Stop()
 		due = timer.C
 	}
+	var announce <-chan time.Time
+	if at := a.announceAt(); !at.IsZero() {
+		announce = time.After(time.Until(at))
+	}
 	for {
 		select {
 		case <-q.call.done:
 			q.arrived = true
 			return
+		case <-announce:
+			announce = nil
+			a.makeAnnouncement()
 		case <-due:
 			due = nil
 			a.makeClaim()

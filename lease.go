@@ -149,9 +149,9 @@ func (l *Lease) Label() string {
 }
 
 // Wanted returns a channel that is closed when somebody else waits for the
-// lock, for holders who can stop early. It is nil where the backend cannot tell: on
-// files and Postgres, for readers on ZooKeeper, and with WithMaxHold where only a
-// renewal tells. On etcd a renewal tells, and so it may be on ZooKeeper, and on Redis
+// lock, for holders who can stop early. It is nil where the backend cannot tell: for
+// readers on ZooKeeper and Postgres, and with WithMaxHold where only a renewal tells. On
+// files, etcd and Postgres a renewal tells, and so it may be on ZooKeeper, and on Redis
 // without a subscription. Of a multi-lock it is nil if one of its locks cannot tell.
 func (l *Lease) Wanted() <-chan struct{} {
 	if l.zero() {

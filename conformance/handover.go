@@ -133,13 +133,29 @@ func handOverLoss(s *scenario) {
 // the backend can tell.
 func wantedIsTold(s *scenario) {
 	a, b := s.open(), s.open()
-	lease := s.locked(a.Mutex(s.name))
-	wanted := lease.Wanted()
-	if s.na(wanted == nil, "the backend does not tell of waiters") {
+	plain := s.locked(a.Mutex(s.name))
+	if s.na(plain.Wanted() == nil, "the backend does not tell of waiters") {
 		return
 	}
-	next := s.queue(b.Mutex(s.name), s.name, 1)
-	s.within(2*s.TTL, "told that somebody waits", wanted)
+	s.told(plain, b.Mutex(s.name), s.name)
+	limited := s.locked(a.Mutex(s.sub("limited"), dlock.WithTTL(4*s.TTL), dlock.WithMaxHold(4*s.TTL)))
+	s.told(limited, b.Mutex(s.sub("limited")), s.sub("limited"))
+	if !s.lacks(Readers) {
+		reader := s.rlocked(a.RWMutex(s.sub("read")))
+		s.told(reader, b.Mutex(s.sub("read")), s.sub("read"))
+	}
+}
+
+// told has somebody wait for the lock that lease is on. Whoever has a channel for that
+// hears of it.
+func (s *scenario) told(lease *dlock.Lease, other dlock.Locker, name string) {
+	s.Helper()
+	wanted := lease.Wanted()
+	next := s.queue(other, name, 1)
+	if wanted != nil {
+		s.within(2*s.TTL, "told that somebody waits", wanted)
+		s.alive(lease)
+	}
 	s.unlock(lease)
 	s.unlock(next.granted())
 }

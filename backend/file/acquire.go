@@ -149,5 +149,5 @@ func (b *Backend) addHold(r backend.Request, h *hold) *backend.Hold {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.holds[h] = struct{}{}
-	return &backend.Hold{Request: r, Token: h.token, Sent: h.since, TellsWanted: true, State: h}
+	return &backend.Hold{Request: r, Token: h.token, Sent: h.since, TellsWanted: !r.Fixed, State: h}
 }

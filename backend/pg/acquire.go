@@ -241,5 +241,5 @@ func (g *grant) newHold(r *backend.Request) *backend.Hold {
 	}
 	h.grant, h.observer = g, r.Observer
 	g.holds = append(g.holds, h)
-	return &backend.Hold{Request: *r, Token: g.token, Sent: g.sent, Granted: min(r.TTL, g.session.lease()), TellsWanted: !g.shared, State: h}
+	return &backend.Hold{Request: *r, Token: g.token, Sent: g.sent, Granted: min(r.TTL, g.session.lease()), TellsWanted: !g.shared && !r.Fixed, State: h}
 }

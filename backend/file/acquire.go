@@ -18,7 +18,8 @@ type hold struct {
 	request backend.Request
 	token   uint64 // with which it began
 	since   time.Time
-	label   place // of what is published of a reader who has joined others
+	joined  bool  // other readers, who had the lock before
+	label   place // of what is published of who has joined
 
 	// The file says limit while an exclusive hold lasts, so that its holder can give
 	// out tokens without a word to the file, whatever becomes of it.
@@ -103,6 +104,9 @@ func (l *lockFile) tryLock(r backend.Request) (*hold, error) {
 		unlockWhole(l.file)
 		return nil, err
 	}
+	if h.joined { // not before, while others wait to join
+		h.label = h.publish(r, heldByte)
+	}
 	return h, nil
 }
 
@@ -125,7 +129,6 @@ func (h *hold) mark(mode backend.Mode) (ok bool, err error) {
 		return false, err
 	}
 	if err = newToken(); err != nil {
-		h.withdraw(h.label)
 		unlockByte(h.lockFile, heldByte)
 	}
 	return err == nil, err

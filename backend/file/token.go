@@ -38,7 +38,7 @@ func (h *hold) phaseToken() error {
 	if !joined {
 		return h.newToken(0)
 	}
-	h.label = h.publish(h.request, heldByte)
+	h.joined = true
 	c, err := h.read()
 	h.token = c.token
 	return err

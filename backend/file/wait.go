@@ -126,9 +126,12 @@ func (w *waiter) joinQueue(ctx context.Context, c content) error {
 			at = last + 1
 			continue
 		}
+		label := w.publish(w.request, at)
 		ok, err := lockByte(w.lockFile, w.request.Mode, at)
 		if ok {
-			w.position, w.label = at, w.publish(w.request, at)
+			w.position, w.label = at, label
+		} else {
+			w.withdraw(label)
 		}
 		if ok || err != nil {
 			return err
@@ -140,7 +143,7 @@ func (w *waiter) leaveQueue() {
 	if w.position != 0 {
 		unlockByte(w.lockFile, w.position)
 		w.withdraw(w.label)
-		w.position = 0
+		w.position, w.label = 0, place{}
 	}
 }
 

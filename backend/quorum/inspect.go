@@ -175,9 +175,16 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 // mayHaveToken reports whether a hold of which the nodes have these parts may have that
 // token. The token of a hold is the greatest that the first nodes offered. They have
 // raised theirs to it, so that one of them shows it; a node that joined later may have a
-// greater one. A node that is silent may have any.
+// greater one. A node that is silent may have any. What enough nodes have is the token: one
+// that has not raised its own yet may show that of a hold before.
 func (b *Backend) mayHaveToken(parts []nodeParty, token uint64, silent int) bool {
 	shown, enough := false, silent
+	have := make(map[uint64]int)
+	for _, p := range parts {
+		if have[p.Token]++; have[p.Token] >= b.need {
+			return p.Token == token
+		}
+	}
 	for _, p := range parts {
 		shown = shown || p.Token == token
 		if p.Token >= token {

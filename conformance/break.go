@@ -188,7 +188,7 @@ func (l *brokenLock) checkBeliefs() {
 	for _, a := range l.beliefs {
 		broken := func(by breaking) bool { return by.mayHaveBroken(a.token) }
 		if !slices.ContainsFunc(l.breakings, broken) {
-			l.must(!a.lost, "token %d was lost and nobody has broken it", a.token)
+			l.must(!a.lost, "token %d was lost and nobody has broken it, but just before %v", a.token, l.brokenBefore(a.to))
 		}
 		for _, b := range l.beliefs { // the one of the two that was granted later
 			from, to := later(a.from, b.from), earlier(a.to, b.to)
@@ -201,6 +201,16 @@ func (l *brokenLock) checkBeliefs() {
 			l.must(overlap < l.TTL*3/4, "token %d was believed in for %v while %d was held", a.token, overlap, b.token)
 		}
 	}
+}
+
+// brokenBefore returns the tokens that were broken in the TTL before t.
+func (l *brokenLock) brokenBefore(t time.Time) (tokens []uint64) {
+	for _, by := range l.breakings {
+		if by.err == nil && by.began.Before(t) && by.end.After(t.Add(-l.TTL)) {
+			tokens = append(tokens, by.token)
+		}
+	}
+	return tokens
 }
 
 func later(a, b time.Time) time.Time {

@@ -118,7 +118,7 @@ func (o *runOptions) check(c *cobra.Command, url string) error {
 	case given("ttl") && o.ttl == 0:
 		return usageError(errors.New("--ttl must be positive"))
 	case o.held < 0 || o.held > 255:
-		return usageError(errors.New("an exit code is from 0 to 255"))
+		return usageError(errors.New("--conflict-exit-code is not from 0 to 255"))
 	case o.grace > lease/2:
 		return usageError(fmt.Errorf("--grace may be %v at most with this TTL", lease/2))
 	}

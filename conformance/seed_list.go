@@ -38,7 +38,7 @@ func Seeds() []Seed {
 		{Name: "evicted-early", Trap: "the server ends a hold after 70 % of its lease",
 			Property: "Keep/WholeLease", Says: "while the lease lasts", plant: layered(evictedEarly)},
 		{Name: "try-queues", Trap: "a failed try leaves a request in the queue",
-			Property: "TryLock/LeavesNothing", Says: "left somebody waiting", plant: layered(tryQueues)},
+			Property: "TryLock/LeavesNothing", Says: "left somebody waiting|never: 1 waiting", plant: layered(tryQueues)},
 		{Name: "silence-is-held", Trap: "a server that does not answer is taken for a lock that is held",
 			Property: "Context/CancelWhileUnanswered", Says: "must not be", plant: layered(silenceIsHeld)},
 		{Name: "release-later", Trap: "a release returns before the server knows of it",

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -25,6 +27,7 @@ type directory struct {
 	file      *os.File // has a shared lock, which keeps cleaners such as systemd-tmpfiles away
 	info      fs.FileInfo
 	foldsCase bool // names that differ in case alone are one
+	windows   bool // names are as Windows wants them
 	users     atomic.Int64
 	labels    labelFile // of those who wait and read in here
 }
@@ -55,7 +58,7 @@ func openDirectory(path string) (*directory, error) {
 	if err != nil {
 		return nil, errors.Join(systemError(err), root.Close())
 	}
-	d := &directory{path: path, root: root, file: file, info: info}
+	d := &directory{path: path, root: root, file: file, info: info, windows: runtime.GOOS == "windows"}
 	d.users.Store(1)
 	if err := d.check(); err != nil {
 		d.leave()
@@ -140,16 +143,26 @@ func (d *directory) checkCurrent() error {
 }
 
 // fileName is that of the lock. Names that differ in case alone have files that
-// differ in more where the file system takes no notice of case.
+// differ in more where the file system takes no notice of case. Windows allows no colon,
+// and takes some names for devices.
 func (d *directory) fileName(name string) string {
 	short := backend.ShortName(name, 200)
-	if lower := strings.ToLower(short); d.foldsCase && (lower != short || strings.Contains(short, "%")) {
+	lower := strings.ToLower(short)
+	isLost := d.foldsCase && (lower != short || strings.Contains(short, "%"))
+	isForbidden := d.windows && (strings.Contains(short, ":") || devices.MatchString(lower))
+	if isLost || isForbidden {
+		if d.windows {
+			lower = "_" + strings.ReplaceAll(lower, ":", "_")
+		}
 		sum := sha256.Sum256([]byte(name))
 		digest := "~" + hex.EncodeToString(sum[:16])
 		short = lower[:min(len(lower), 200-len(digest))] + digest
 	}
 	return short + ".lock"
 }
+
+// devices are what Windows takes for one, also with something after a dot.
+var devices = regexp.MustCompile(`^(con|prn|aux|nul|(com|lpt)[0-9])(\.|$)`)
 
 // absolute returns the path of the directory that o names, or of the user's
 // default.

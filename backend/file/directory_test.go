@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -201,6 +202,29 @@ func TestNamesOnACaseFoldingFileSystem(t *testing.T) {
 		}
 		if seen[strings.ToLower(file)] = name; len(file) > 255 {
 			t.Errorf("the file of %.10q has a name of %d bytes", name, len(file))
+		}
+	}
+}
+
+// TestNamesOnWindows has a file that Windows can make for every name, and another for each.
+func TestNamesOnWindows(t *testing.T) {
+	for _, d := range []*directory{{windows: true}, {windows: true, foldsCase: true}} {
+		seen := make(map[string]string)
+		for _, name := range []string{
+			"orders:42", "orders_42", "_orders_42", "a:b:c", ":", "_", "con", "CON", "con.job", "Nul.job", "aux", "prn", "com1", "lpt9.x",
+			"_con", "console", "com10", strings.Repeat(":", 200), strings.Repeat("x", 1024),
+		} {
+			file := d.fileName(name)
+			base, _, _ := strings.Cut(strings.ToLower(file), ".")
+			if strings.ContainsAny(file, `:<>"|?*\/`) || slices.Contains([]string{"con", "prn", "aux", "nul", "com1", "lpt9"}, base) {
+				t.Errorf("the file of %.10q is %q", name, file)
+			}
+			if other, taken := seen[file]; taken {
+				t.Errorf("%.10q and %.10q have one file", name, other)
+			}
+			if seen[file] = name; len(file) > 255 {
+				t.Errorf("the file of %.10q has a name of %d bytes", name, len(file))
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -11,11 +12,17 @@ import (
 	"golang.org/x/mod/zip"
 )
 
+const licence = "LICENSE"
+
 // A proxy is a folder that the go command takes for a module proxy.
 type proxy string
 
-// add lays a version of a module out: what the go command would find under its tag.
+// add lays a version of a module out: what the go command would find under its tag. A
+// module without a licence of its own gets that of the repository, as there.
 func (p proxy) add(repo string, m *module, version string) error {
+	if err := copyMissing(filepath.Join(repo, m.dir, licence), filepath.Join(repo, licence)); err != nil {
+		return err
+	}
 	escaped, err := gomodule.EscapePath(m.path())
 	if err != nil {
 		return err
@@ -46,4 +53,16 @@ func (p proxy) add(repo string, m *module, version string) error {
 		os.WriteFile(filepath.Join(dir, version+".mod"), mod, 0o644),
 		os.WriteFile(filepath.Join(dir, "list"), []byte(version+"\n"), 0o644),
 	)
+}
+
+// copyMissing copies a file, unless there is one already.
+func copyMissing(to, from string) error {
+	if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, text, 0o644)
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/mod/semver"
@@ -93,14 +94,30 @@ func (r *release) prepareClone(ctx context.Context, temp string) error {
 		return err
 	}
 	modcache, goproxy, _ := strings.Cut(cache, "\n")
-	r.env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod", "GONOSUMDB="+libraryPath, "GONOSUMCHECK=1", "GOSUMDB=off",
+	r.env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod", "GOSUMDB=off",
 		"GOMODCACHE="+filepath.Join(temp, "cache"),
 		"GOPROXY=file://"+filepath.Join(temp, "proxy")+",file://"+modcache+"/cache/download,"+strings.TrimSpace(goproxy))
 	if _, err := r.command(ctx, temp, "git", "clone", "-q", "--no-hardlinks", r.repo, r.clone); err != nil {
 		return err
 	}
-	r.modules, err = readModules(r.clone)
-	return err
+	if r.modules, err = readModules(r.clone); err != nil {
+		return err
+	}
+	return r.checkTags(ctx)
+}
+
+// checkTags refuses a version that has been released.
+func (r *release) checkTags(ctx context.Context) error {
+	there, err := r.command(ctx, r.clone, "git", "tag", "--list")
+	if err != nil {
+		return err
+	}
+	for _, m := range r.modules {
+		if tag := m.tag(r.version); slices.Contains(strings.Fields(there), tag) {
+			return fmt.Errorf("there is a tag %s already", tag)
+		}
+	}
+	return nil
 }
 
 // layOut adds the modules to the proxy. A module without replace directives gets its
@@ -142,9 +159,24 @@ func (r *release) commitAndTag(ctx context.Context) error {
 			return err
 		}
 	}
-	if _, err := r.command(ctx, r.repo, "git", "pull", "-q", "--ff-only", "--tags", r.clone, "HEAD"); err != nil {
+	// The tags come last: none stays behind if a commit has been made meanwhile.
+	if _, err := r.command(ctx, r.repo, "git", "pull", "-q", "--ff-only", "--no-tags", r.clone, "HEAD"); err != nil {
 		return err
 	}
-	fmt.Fprintf(r.out, "To publish it:\n\n\tgit push --atomic origin HEAD %s\n", strings.Join(tags, " "))
+	if _, err := r.command(ctx, r.repo, "git", "fetch", "-q", "--atomic", r.clone, "refs/tags/*:refs/tags/*"); err != nil {
+		return err
+	}
+	r.sayHowToPublish(tags)
 	return nil
+}
+
+// sayHowToPublish has the tag of the command line pushed by itself: GitHub starts no
+// workflow when more than three tags come at once, and the one that builds it needs the
+// other modules.
+func (r *release) sayHowToPublish(tags []string) {
+	isCommand := func(tag string) bool { return strings.HasPrefix(tag, "cmd/") }
+	libraries := slices.DeleteFunc(slices.Clone(tags), isCommand)
+	commands := slices.DeleteFunc(slices.Clone(tags), func(tag string) bool { return !isCommand(tag) })
+	fmt.Fprintf(r.out, "To publish it:\n\n\tgit push --atomic origin HEAD %s\n\tgit push origin %s\n",
+		strings.Join(libraries, " "), strings.Join(commands, " "))
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,8 +54,39 @@ func TestRelease(t *testing.T) {
 	if mod := git(t, repo, "show", "HEAD:backend/redis/go.mod"); !strings.Contains(mod, libraryPath+" "+version) {
 		t.Errorf("backend/redis requires another version:\n%s", mod)
 	}
-	if sum := git(t, repo, "show", "HEAD:cmd/dlock/go.sum"); !strings.Contains(sum, libraryPath+" "+version+" h1:") {
-		t.Error("go.sum of cmd/dlock has no sum of the root module")
+	if err := r.run(t.Context()); err == nil || !strings.Contains(err.Error(), "already") {
+		t.Errorf("a version that has been released: %v", err)
+	}
+	checkSums(t, repo, version)
+	if pushed := strings.Split(out.String(), "git push "); len(pushed) != 3 ||
+		strings.Contains(pushed[1], "cmd/dlock/") || strings.TrimSpace(pushed[2]) != "origin cmd/dlock/"+version {
+		t.Errorf("the tag of cmd/dlock is not pushed alone and last:\n%s", out.String())
+	}
+}
+
+// checkSums has the go command fetch the modules from their tags, as a module proxy does,
+// and compares their sums with those in go.sum of cmd/dlock.
+func checkSums(t *testing.T, repo, version string) {
+	t.Helper()
+	sums := git(t, repo, "show", "HEAD:cmd/dlock/go.sum")
+	for _, path := range []string{libraryPath, libraryPath + "/backend/redis", libraryPath + "/backend/all"} {
+		c := exec.CommandContext(t.Context(), "go", "mod", "download", "-modcacherw", "-json", path+"@"+version)
+		c.Dir = t.TempDir()
+		c.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod", "GOPROXY=direct", "GOSUMDB=off", "GOMODCACHE="+filepath.Join(c.Dir, "cache"),
+			"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url."+repo+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+libraryPath)
+		said, err := c.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", path, err, said)
+		}
+		var got struct{ Sum, GoModSum string }
+		if err := json.Unmarshal(said, &got); err != nil {
+			t.Fatalf("%v\n%s", err, said)
+		}
+		for _, line := range []string{path + " " + version + " " + got.Sum, path + " " + version + "/go.mod " + got.GoModSum} {
+			if !strings.Contains(sums, line+"\n") {
+				t.Errorf("go.sum of cmd/dlock has no %q, but\n%s", line, sums)
+			}
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ MUTANT  ?=
 ONLY    ?=
 DURATION ?= 1h
 SEED    ?= 0
+FUZZTIME ?= 60s
 MODULE    = github.com/dlock-go/dlock
 LIBRARY   = ./... $(addprefix ./backend/,all/... etcd/... pg/... redis/... zk/...) ./cmd/dlock/... ./internal/chaos/...
 USED      = . ./backend/... $(addprefix ./backend/,all/... etcd/... pg/... redis/... zk/...) ./cmd/dlock
@@ -88,12 +89,13 @@ lint: ## format, and vet and staticcheck of the library
 
 check: lint ## the same for every module, 32 bits and other systems
 	go run $(STATICCHECK) $(MODULE)/...
+	for dir in tools/alerts tools/release; do GOWORK=off go -C $$dir run $(STATICCHECK) ./...; done
 	scripts/modules check
 	GOARCH=386 CGO_ENABLED=0 go vet $(LIBRARY) ./conformance
 	go vet -tags dlock_portable ./backend/file ./conformance
 	go -C examples/comingfrom vet -tags jvm ./...
-	for system in darwin windows; do GOOS=$$system GOARCH=amd64 CGO_ENABLED=0 go vet ./backend/file; done
-	for system in darwin windows; do GOOS=$$system GOARCH=amd64 CGO_ENABLED=0 go build -o /dev/null ./cmd/dlock; done
+	for system in darwin freebsd windows; do GOOS=$$system GOARCH=amd64 CGO_ENABLED=0 go vet . ./backend/...; done
+	for system in darwin freebsd windows; do GOOS=$$system GOARCH=amd64 CGO_ENABLED=0 go build -o /dev/null ./cmd/dlock; done
 
 systems: ## build what people use for every system and processor that they have
 	for system in linux/amd64 linux/arm64 linux/386 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64 windows/386 \
@@ -130,9 +132,8 @@ compare: servers ## measure all backends beside other libraries: make compare ON
 	go -C bench run . -only "$(ONLY)"
 	$(if $(ONLY),,go -C bench run . -only processes)
 
-fuzz: ## look for names and URLs that break something, a minute each
-	go test -run '^$$' -fuzz FuzzName -fuzztime 60s ./backend
-	go test -run '^$$' -fuzz FuzzOpen -fuzztime 60s .
+fuzz: ## look for names, URLs and replies that break something, a minute for each fuzz target
+	@scripts/fuzz $(FUZZTIME)
 
 up: ## start the servers of docker-compose.yml, for people who have Docker
 	docker compose up --detach --wait

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -11,13 +12,15 @@ import (
 )
 
 var (
-	updated  = regexp.MustCompile(`(?m)^ *directories: \[(.*)\]$`)
-	checked  = regexp.MustCompile(`(?m)^vulnerabilities\).*govulncheck@latest (.*) ;;$`)
-	braces   = regexp.MustCompile(`(\S*)\{(\S*)\}(\S*)`)
-	target   = regexp.MustCompile(`(?m)^([a-z-]+):`)
-	phony    = regexp.MustCompile(`(?m)^\.PHONY: (.*)$`)
-	makes    = regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z-]*)")
-	lowestGo = regexp.MustCompile(`(?m)\{module: "?([^,"]+)"?, go: "([\d.]+)"\}`)
+	updated   = regexp.MustCompile(`(?m)^ *directories: \[(.*)\]$`)
+	checked   = regexp.MustCompile(`(?m)^vulnerabilities\).*govulncheck@latest (.*) ;;$`)
+	braces    = regexp.MustCompile(`(\S*)\{(\S*)\}(\S*)`)
+	target    = regexp.MustCompile(`(?m)^([a-z-]+):`)
+	phony     = regexp.MustCompile(`(?m)^\.PHONY: (.*)$`)
+	makes     = regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z-]*)")
+	supported = regexp.MustCompile(`(?s)\nsupported='\n(.*?)'`)
+	elsewhere = regexp.MustCompile(`(?m)^ *- run: go test (\./backend .*)$`)
+	lowestGo  = regexp.MustCompile(`(?m)\{module: "?([^,"]+)"?, go: "([\d.]+)"\}`)
 )
 
 // TestUpdatedModules has Dependabot look at each module.
@@ -94,6 +97,40 @@ func TestTargets(t *testing.T) {
 		for _, named := range makes.FindAllStringSubmatch(read(t, page), -1) {
 			if !slices.Contains(targets, named[1]) {
 				t.Errorf("%s names make %s, which does not exist", page, named[1])
+			}
+		}
+	}
+}
+
+// TestServersAtNight has the suite run every night on each version of a server that
+// scripts/versions has.
+func TestServersAtNight(t *testing.T) {
+	nightly := read(t, ".github/workflows/nightly.yml")
+	servers := strings.Split(strings.TrimSpace(found(t, supported, "scripts/versions")[0]), "\n")
+	if len(servers) < 10 {
+		t.Fatalf("servers are %q", servers)
+	}
+	for _, server := range servers {
+		if !strings.Contains(nightly, "          - "+server+"\n") {
+			t.Errorf("%s is not tested at night", server)
+		}
+	}
+}
+
+// TestPackagesOfOtherSystems has each package that the workflow tests on macOS and Windows
+// have tests there.
+func TestPackagesOfOtherSystems(t *testing.T) {
+	packages := strings.Fields(found(t, elsewhere, ".github/workflows/test.yml")[0])
+	for _, system := range []string{"darwin", "windows"} {
+		c := exec.CommandContext(t.Context(), "go", append([]string{"list", "-f", "{{.Dir}} {{len .TestGoFiles}}{{len .XTestGoFiles}}"}, packages...)...)
+		c.Dir, c.Env = "../..", append(os.Environ(), "GOOS="+system)
+		listed, err := c.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(listed)) {
+			if strings.HasSuffix(line, " 00\n") {
+				t.Errorf("on %s there are no tests in %s", system, line)
 			}
 		}
 	}

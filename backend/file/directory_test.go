@@ -229,6 +229,15 @@ func TestNamesOnWindows(t *testing.T) {
 	}
 }
 
+// TestNoHome has the homes of users of services on Debian, FreeBSD and macOS be none.
+func TestNoHome(t *testing.T) {
+	for dir, want := range map[string]bool{"/nonexistent": true, "/var/empty": true, "/": true, "/var/lib/app": false, "/home/a": false, "/root": false} {
+		if isNoHome(dir) != want {
+			t.Errorf("%s: %v", dir, !want)
+		}
+	}
+}
+
 func TestDirectoryComesBack(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	c := newClient(t, dir)

@@ -64,8 +64,9 @@ func (b *Backend) Inspect(_ context.Context, name string) (s backend.Snapshot, e
 	})
 }
 
-// Names implements backend.Inspector. A name that is too long for the name of a file, or
-// whose case the file system does not keep, is known while the lock is held.
+// Names implements backend.Inspector. A name that is too long for the name of a file, whose
+// case the file system does not keep, or that Windows does not allow, is known while the
+// lock is held.
 func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if err := b.names(ctx, prefix, func(name string) bool { return yield(name, nil) }); err != nil {

@@ -28,10 +28,15 @@ func isWritableByOthers(info fs.FileInfo) bool { return info.Mode().Perm()&0o022
 // between a login, cron, sudo and a service, whose locks would exclude nobody.
 var home = func() string {
 	u, err := user.LookupId(strconv.Itoa(os.Geteuid()))
-	if err != nil || u.HomeDir == "/" || strings.HasPrefix(u.HomeDir, "/nonexistent") {
+	if err != nil || isNoHome(u.HomeDir) {
 		return ""
 	}
 	return u.HomeDir
+}
+
+// isNoHome reports whether dir is what user databases say of a user who has no home.
+func isNoHome(dir string) bool {
+	return dir == "/" || dir == "/var/empty" || strings.HasPrefix(dir, "/nonexistent")
 }
 
 // remove deletes a file or an empty directory.

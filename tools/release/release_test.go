@@ -84,7 +84,7 @@ func checkSums(t *testing.T, repo, version string) {
 		}
 		for _, line := range []string{path + " " + version + " " + got.Sum, path + " " + version + "/go.mod " + got.GoModSum} {
 			if !strings.Contains(sums, line+"\n") {
-				t.Errorf("go.sum of cmd/dlock has no %q, but\n%s", line, sums)
+				t.Errorf("go.sum of cmd/dlock has no %q", line)
 			}
 		}
 	}

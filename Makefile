@@ -42,7 +42,7 @@ conformance: ## the conformance suite: make conformance BACKEND=redis COUNT=20
 	go test -v -race -shuffle=on -count=$(COUNT) -timeout 60m ./conformance -backend=$(BACKEND) | \
 		grep --line-buffered -vE '^ *(=== |--- (PASS|SKIP)|PASS$$)'
 
-versions: servers ## the suite on every version of the servers that is supported: make versions ONLY="postgres 14"
+versions: servers ## the suite on the supported versions of the servers: make versions ONLY="postgres 14"
 	@scripts/versions $(ONLY)
 
 coming-from-java: servers ## the change-over beside the real Redisson, Curator and ShedLock: needs Java and Maven

@@ -146,7 +146,8 @@ type Hold struct {
 	RenewIn time.Duration
 
 	// TellsWanted says that the backend reports waiters of other clients to
-	// the Observer, sooner or later.
+	// the Observer, sooner or later. Where a renewal tells, it is false for a
+	// hold that is Fixed: that is never renewed.
 	TellsWanted bool
 
 	// WantedAtOnce says that such a report comes as soon as somebody waits, not

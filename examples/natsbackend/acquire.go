@@ -98,7 +98,8 @@ func (a *ask) enter(ctx context.Context) (*backend.Hold, error) {
 		return nil, err
 	case in:
 		h := &backend.Hold{
-			Request: *a.r, Token: c.revision * block, Sent: c.sent, Granted: a.r.TTL, TellsWanted: true,
+			Request: *a.r, Token: c.revision * block, Sent: c.sent, Granted: a.r.TTL,
+			TellsWanted: !a.r.Fixed, // a renewal tells
 		}
 		a.b.remember(h)
 		return h, nil

@@ -17,16 +17,17 @@ type hold struct {
 	stop     context.CancelFunc // ends them
 	changed  chan struct{}      // receives when a vote has changed
 
-	mu        sync.Mutex
-	front     int         // the node at which who waits queues; -1: none
-	lateTimer *time.Timer // ends the requests under way once the lock is held
-	votes     []vote
-	releasing int    // grants that are being given back
-	token     uint64 // 0: too few nodes have granted
-	proposed  uint64 // the token proposed last
-	held      bool   // enough nodes have granted
-	over      bool   // it is not held any more, or will not be
-	reported  bool   // Lost was reported
+	mu         sync.Mutex
+	front      int         // the node at which who waits queues; -1: none
+	lateTimer  *time.Timer // ends the requests under way once the lock is held
+	votes      []vote
+	releasing  int       // grants that are being given back
+	token      uint64    // 0: too few nodes have granted
+	proposed   uint64    // the token proposed last
+	proposedAt time.Time // and when; zero: the front has made it
+	held       bool      // enough nodes have granted
+	over       bool      // it is not held any more, or will not be
+	reported   bool      // Lost was reported
 }
 
 // newHold returns a hold that no node has been asked for. The requests outlive

@@ -1,49 +1,11 @@
 package quorum_test
 
 import (
-	"context"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/dlock-go/dlock"
-	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/backend/memory"
 )
-
-// A distant is a node to which every request takes a while.
-type distant struct {
-	*memory.Backend
-	trip atomic.Int64 // ns
-}
-
-func (d *distant) Vote(ctx context.Context, r backend.Request, b backend.Ballot) (*backend.Hold, error) {
-	sent := time.Now()
-	time.Sleep(time.Duration(d.trip.Load()))
-	h, err := d.Backend.Vote(ctx, r, b)
-	if h != nil {
-		h.Sent = sent
-	}
-	return h, err
-}
-
-func (d *distant) Release(ctx context.Context, h *backend.Hold) error {
-	time.Sleep(time.Duration(d.trip.Load()))
-	return d.Backend.Release(ctx, h)
-}
-
-// far opens a client to nodes at some distance.
-func (s nodes) far(t *testing.T, trips ...time.Duration) (*dlock.Client, []*distant) {
-	t.Helper()
-	var far []*distant
-	var all []backend.Backend
-	for i, trip := range trips {
-		d := &distant{Backend: memory.New(s[i])}
-		d.trip.Store(int64(trip))
-		far, all = append(far, d), append(all, d)
-	}
-	return over(t, all, nil), far
-}
 
 // Nobody waits for a node that is far away as long as two are near, whichever node
 // the order of a name begins with.

@@ -51,7 +51,7 @@
 // steps: the greatest of those that the majority offers is written back to them
 // before the lock counts as held, so that the next majority, which meets this one
 // in a node, offers a greater one. A client proposes a token that all nodes can
-// take, so that the second step is rarely needed.
+// take, at whatever distance, so that the second step rarely takes a round trip.
 //
 // Asked who holds a lock, the quorum says what a majority of the nodes says. A hold is
 // broken on every node that has a part of it, and a majority must confirm that. Where the

@@ -76,7 +76,7 @@ func TestProposal(t *testing.T) {
 // behind. That says nothing of the others.
 func TestProposalBesideASlowClock(t *testing.T) {
 	h := &hold{b: &Backend{need: 2, nodes: make([]*node, 2)}, votes: make([]vote, 2)}
-	h.proposed = h.b.proposer.propose()
+	h.propose()
 	for i, token := range []uint64{h.proposed, h.proposed - uint64(time.Second.Microseconds())} {
 		h.b.nodes[i] = new(node)
 		h.votes[i].hold = &backend.Hold{Token: token}
@@ -85,4 +85,43 @@ func TestProposalBesideASlowClock(t *testing.T) {
 	if h.token != h.proposed || h.b.proposer.offset.Load() != 0 {
 		t.Errorf("the token is %d of %d, the proposer is off by %d µs", h.token, h.proposed, h.b.proposer.offset.Load())
 	}
+}
+
+// TestFrontIsTold has the front of a queue let a request in. It is told the token that the
+// others are proposed, unless that may be ahead of the nodes' clocks.
+func TestFrontIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			name   string
+			offset time.Duration // of the proposer
+			taken  bool          // the last proposal was
+			ahead  time.Duration // by which the front's own token is
+			mode   backend.Mode
+			told   bool
+		}{
+			{"the clocks agree", 0, true, 0, backend.Exclusive, true},
+			{"nobody has taken a proposal", 0, false, 0, backend.Exclusive, false},
+			{"our clock is ahead", time.Hour, true, 0, backend.Exclusive, false},
+			{"the front's token is ahead", 0, true, proposalLead, backend.Exclusive, false},
+			{"a reader", 0, true, 0, backend.Shared, false},
+		} {
+			front := new(register)
+			b := &Backend{need: 2, nodes: []*node{{register: front}, {register: new(register)}}}
+			b.proposer.offset.Store(c.offset.Microseconds())
+			b.proposer.taken.Store(c.taken)
+			h := b.newHold(t.Context(), backend.Request{TTL: time.Second, Mode: c.mode})
+			own := uint64(time.Now().Add(c.ahead).UnixMicro())
+			h.mu.Lock()
+			h.accept(0, &backend.Hold{Request: h.request, Token: own})
+			h.proposeToFront()
+			h.mu.Unlock()
+			synctest.Wait()
+			if told := front.token != 0; told != c.told || told && front.token != h.propose() {
+				t.Errorf("%s: the front is told %d, the others %d", c.name, front.token, h.propose())
+			}
+			if c.ahead > 0 && h.propose() != own {
+				t.Errorf("%s: the others are proposed %d, and not %d", c.name, h.propose(), own)
+			}
+		}
+	})
 }

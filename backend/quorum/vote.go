@@ -24,8 +24,10 @@ type vote struct {
 	queuedTry int           // the try that was put in the node's queue
 	lostTry   int           // the try whose grant is of no use, or none any more
 	hold      *backend.Hold
-	counts    bool // granted, and the node's register has our token
-	renewing  bool // a renewal is under way
+	raising   uint64 // the token that the node has been told last
+	raised    uint64 // the greatest that it has confirmed
+	counts    bool   // granted, and the node's register has our token
+	renewing  bool   // a renewal is under way
 	released  bool
 }
 
@@ -46,7 +48,7 @@ func (v *vote) isOut() bool { return v.state >= notReady }
 
 // clear forgets what the node has granted. Called with h.mu held.
 func (v *vote) clear(state voteState, err error) {
-	v.state, v.err, v.hold, v.counts = state, err, nil, false
+	v.state, v.err, v.hold, v.counts, v.raising, v.raised = state, err, nil, false, 0, 0
 }
 
 // countVotes is how many nodes count for the hold. Called with h.mu held.
@@ -187,7 +189,12 @@ func (v *vote) refuse(err error) {
 func (h *hold) accept(i int, nh *backend.Hold) {
 	v := &h.votes[i]
 	v.state, v.hold, v.err, v.answered = granted, nh, nil, true
-	if h.token == 0 || !h.held && nh.Token > h.token {
+	h.acceptToken(i)
+}
+
+// acceptToken takes account of the token that node i offers by now. Called with h.mu held.
+func (h *hold) acceptToken(i int) {
+	if h.token == 0 || !h.held && h.votes[i].offered() > h.token {
 		h.chooseToken()
 		return
 	}

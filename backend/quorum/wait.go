@@ -52,6 +52,7 @@ func (a *attempt) stepQueueing() verdict {
 		if !a.queued {
 			a.b.contended.remove(a.hash)
 		}
+		a.proposeToFront()
 		a.enter(gathering)
 	case v.state == unasked || v.state == refused && !v.asking:
 		a.ask(a.front, true)

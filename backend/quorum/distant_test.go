@@ -1,0 +1,195 @@
+package quorum_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/memory"
+)
+
+// A distant is a node at some distance: what goes there and what comes from there each
+// takes half of a round trip.
+type distant struct {
+	*memory.Backend
+	trip   atomic.Int64 // ns
+	jitter atomic.Int64 // ns: by how much each way may take longer
+	raises atomic.Int64 // tokens that it has been told
+}
+
+// travel lets half of a round trip pass.
+func (d *distant) travel() {
+	way := time.Duration(d.trip.Load()) / 2
+	if most := d.jitter.Load(); most > 0 {
+		way += time.Duration(rand.Int64N(most))
+	}
+	time.Sleep(way)
+}
+
+// carry returns a context that ends when the node hears of the end of ctx.
+func (d *distant) carry(ctx context.Context) (there context.Context, end func()) {
+	there, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { d.travel(); cancel() })
+	return there, func() { stop(); cancel() }
+}
+
+// A farObserver hears late that its request waits.
+type farObserver struct {
+	backend.Observer
+	node *distant
+}
+
+func (o farObserver) Queued() { o.node.travel(); o.Observer.Queued() }
+
+func (d *distant) Vote(ctx context.Context, r backend.Request, b backend.Ballot) (*backend.Hold, error) {
+	sent := time.Now()
+	there, end := d.carry(ctx)
+	defer end()
+	r.Observer = farObserver{r.Observer, d}
+	d.travel()
+	h, err := d.Backend.Vote(there, r, b)
+	d.travel()
+	if h != nil && !r.Wait {
+		h.Sent = sent
+	}
+	return h, err
+}
+
+func (d *distant) RaiseToken(ctx context.Context, h *backend.Hold, token uint64) error {
+	d.raises.Add(1)
+	d.travel()
+	defer d.travel()
+	return d.Backend.RaiseToken(ctx, h, token)
+}
+
+func (d *distant) Release(ctx context.Context, h *backend.Hold) error {
+	d.travel()
+	defer d.travel()
+	return d.Backend.Release(ctx, h)
+}
+
+func (d *distant) Ping(ctx context.Context) (string, error) {
+	d.travel()
+	defer d.travel()
+	return d.Backend.Ping(ctx)
+}
+
+// far opens a client to nodes at some distance.
+func (s nodes) far(t *testing.T, trips ...time.Duration) (*dlock.Client, []*distant) {
+	t.Helper()
+	var far []*distant
+	var all []backend.Backend
+	for i, trip := range trips {
+		d := &distant{Backend: memory.New(s[i])}
+		d.trip.Store(int64(trip))
+		far, all = append(far, d), append(all, d)
+	}
+	return over(t, all, nil), far
+}
+
+// unsteady is far with three nodes, to which each way takes up to a tenth of the round
+// trip more. The client has learned how long that is.
+func (s nodes) unsteady(t *testing.T, trips [3]time.Duration) *dlock.Client {
+	t.Helper()
+	c, far := s.far(t, trips[:]...)
+	for i, d := range far {
+		d.jitter.Store(int64(trips[i] / 10))
+	}
+	for range 10 {
+		ok(t, dlock.Do(t.Context(), c.Mutex("warm"), nothing))
+	}
+	return c
+}
+
+// A free lock takes one round trip at any distance: that to the second of three nodes.
+func TestFreeLockAtADistance(t *testing.T) {
+	const cycles = 40
+	for _, trips := range [][3]time.Duration{
+		{1, 1, 1}, {30, 30, 30}, {60, 60, 60}, {100, 100, 100}, {150, 150, 150}, {300, 300, 300},
+		{1, 30, 100}, {1, 100, 100}, {30, 60, 100}, {100, 150, 300},
+	} {
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			for i := range trips {
+				trips[i] *= time.Millisecond
+			}
+			c := s.unsteady(t, trips)
+			var took time.Duration
+			for range cycles {
+				began := time.Now()
+				l, err := c.Mutex("x").Lock(t.Context())
+				ok(t, err)
+				took += time.Since(began)
+				ok(t, l.Unlock(t.Context()))
+				time.Sleep(time.Second)
+			}
+			if n := float64(took) / cycles / float64(trips[1]); n > 1.4 {
+				t.Errorf("nodes at %v: a free lock takes %.1f round trips", trips, n)
+			}
+		})
+	}
+}
+
+// A hand-over takes two round trips at any distance: from the one who has the lock to the
+// front and on to the next, and from there to the others. That is so too if one of the
+// others is all that is left.
+func TestHandoversAtADistance(t *testing.T) {
+	for _, trip := range []time.Duration{1, 10, 30, 60, 100, 150, 300} {
+		trip *= time.Millisecond
+		for _, dead := range []bool{false, true} {
+			ripe(t, 3, func(t *testing.T, s nodes) {
+				const n = 4
+				var clients []*dlock.Client
+				for range n {
+					clients = append(clients, s.unsteady(t, [3]time.Duration{trip, trip, trip}))
+				}
+				if dead {
+					s[s.front("x")].Freeze()
+				}
+				began := time.Now()
+				visits, longest := contend(t, clients, 200*trip+2*time.Second)
+				s.thaw()
+				if n := float64(time.Since(began)) / float64(visits) / float64(trip); n > 2.8 {
+					t.Errorf("round trip %v, one dead: %v: a hand-over takes %.1f round trips", trip, dead, n)
+				}
+				if most := 3*n*trip*2 + 250*time.Millisecond; longest > most {
+					t.Errorf("round trip %v, one dead: %v: somebody waited for %v", trip, dead, longest)
+				}
+			})
+		}
+	}
+}
+
+// contend has clients take one lock in turn for d. It returns how often they had it, and
+// the longest wait.
+func contend(t *testing.T, clients []*dlock.Client, d time.Duration) (visits int, longest time.Duration) {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	r := &checker{t: t}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, c := range clients {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				began := time.Now()
+				l, err := c.Mutex("x").Lock(ctx)
+				mu.Lock()
+				longest = max(longest, time.Since(began))
+				mu.Unlock()
+				if err != nil {
+					must(t, ctx.Err() != nil, "lock: %v", err)
+					return
+				}
+				r.enter(l)
+				r.leave(l)
+				ok(t, l.Unlock(context.Background()))
+			}
+		})
+	}
+	all.Wait()
+	return r.visits, longest
+}

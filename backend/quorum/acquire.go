@@ -19,14 +19,14 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		return nil, backend.ErrClosed
 	}
 	defer b.calls.Done()
-	began, found, last := time.Now(), false, undecided
+	began, found, answered, last := time.Now(), false, false, undecided
 	backoff := backend.Backoff{Min: 20 * time.Millisecond}
 	for round := 0; ctx.Err() == nil; round++ {
 		a := b.newAttempt(ctx, r, round)
 		if r.Wait && (last == split || b.needsAll() || b.contended.has(a.hash)) {
 			a.phase = queueing
 		}
-		if !found {
+		if !found && !answered {
 			a.answerLimit = min(a.answerLimit, max(backend.FirstAnswer-time.Since(began), answerMargin))
 		}
 		bh, v, err := a.decide(ctx, found)
@@ -38,11 +38,12 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		found = found || a.foundHolder()
 		pause := rand.N(a.splitTimeout)
 		if v == unavailable {
-			readyIn, ready := a.readyIn()
-			if kindOf(err) != backend.ErrUnavailable || !found && !ready && time.Since(began) > backend.FirstAnswer {
+			readyIn, waits := a.readyIn()
+			answered = answered || waits
+			if kindOf(err) != backend.ErrUnavailable || !found && !answered && time.Since(began) > backend.FirstAnswer {
 				return nil, err
 			}
-			if ready {
+			if waits {
 				r.Answered()
 			}
 			pause = min(backoff.Next(), readyIn)

@@ -193,3 +193,17 @@ func contend(t *testing.T, clients []*dlock.Client, d time.Duration) (visits int
 	all.Wait()
 	return r.visits, longest
 }
+
+// Nodes that do not vote yet have answered: who waits for them waits on when an answer
+// takes longer than the rest of the time for a first one.
+func TestNewNodesAtADistance(t *testing.T) {
+	for _, trip := range []time.Duration{10, 60, 150, 300} {
+		trip *= time.Millisecond
+		in(t, 3, func(t *testing.T, s nodes) {
+			c, _ := s.far(t, trip, trip, trip)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*delay)
+			defer cancel()
+			ok(t, dlock.Do(ctx, c.Mutex("x"), nothing))
+		})
+	}
+}

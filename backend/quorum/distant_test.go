@@ -19,7 +19,7 @@ type distant struct {
 	*memory.Backend
 	trip   atomic.Int64 // ns
 	jitter atomic.Int64 // ns: by how much each way may take longer
-	raises atomic.Int64 // tokens that it has been told
+	dials  atomic.Int64 // round trips that a ping takes to make its connection
 }
 
 // travel lets half of a round trip pass.
@@ -61,7 +61,6 @@ func (d *distant) Vote(ctx context.Context, r backend.Request, b backend.Ballot)
 }
 
 func (d *distant) RaiseToken(ctx context.Context, h *backend.Hold, token uint64) error {
-	d.raises.Add(1)
 	d.travel()
 	defer d.travel()
 	return d.Backend.RaiseToken(ctx, h, token)
@@ -74,8 +73,13 @@ func (d *distant) Release(ctx context.Context, h *backend.Hold) error {
 }
 
 func (d *distant) Ping(ctx context.Context) (string, error) {
-	d.travel()
+	for range 2*d.dials.Load() + 1 {
+		d.travel()
+	}
 	defer d.travel()
+	if ctx.Err() != nil {
+		return "", backend.ErrUnavailable
+	}
 	return d.Backend.Ping(ctx)
 }
 
@@ -204,6 +208,37 @@ func TestNewNodesAtADistance(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*delay)
 			defer cancel()
 			ok(t, dlock.Do(ctx, c.Mutex("x"), nothing))
+		})
+	}
+}
+
+// A ping may have to make a connection, which takes several round trips. Who waits does not
+// leave the front for that.
+func TestPingConnectsAtADistance(t *testing.T) {
+	for _, trip := range []time.Duration{30, 100, 200} {
+		trip *= time.Millisecond
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			a := s.open(t, nil)
+			c, far := s.far(t, trip, trip, trip)
+			for range 20 {
+				ok(t, dlock.Do(t.Context(), c.Mutex("warm"), nothing))
+			}
+			front := s.front("x")
+			far[front].dials.Store(4)
+			l := a.lock("x")
+			waits := make(chan error)
+			go func() { waits <- dlock.Do(t.Context(), c.Mutex("x"), nothing) }()
+			for range 30 {
+				time.Sleep(100 * time.Millisecond)
+				for i := range s {
+					if n := s[i].Waiting("x"); n != 0 && i != front {
+						t.Errorf("round trip %v: %d wait at node %d, and the front is node %d", trip, n, i, front)
+					}
+				}
+			}
+			a.unlock(l)
+			ok(t, <-waits)
+			s.empty(t)
 		})
 	}
 }

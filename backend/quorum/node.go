@@ -14,6 +14,10 @@ const (
 	// whatever distance. A busy machine may take so long to look at one that has come.
 	answerMargin = 50 * time.Millisecond
 
+	// connectTrips is how many round trips a connection takes: to dial, with TLS, to log
+	// in, and to see whether the server has restarted.
+	connectTrips = 6
+
 	// pingPause is the least time between two pings that are in vain.
 	pingPause = 100 * time.Millisecond
 
@@ -79,6 +83,12 @@ func (n *node) answerLimit(ttl time.Duration) time.Duration {
 		return most
 	}
 	return n.usualLimit(most)
+}
+
+// pingLimit is how long this node may take to answer a ping, which may have to make a
+// connection first. That takes some round trips.
+func (n *node) pingLimit(ttl time.Duration) time.Duration {
+	return 2*n.answerLimit(ttl) + connectTrips*time.Duration(n.pace.Load())
 }
 
 // usualLimit is how long the node may take by its last answers, and most at the most.
@@ -157,7 +167,7 @@ func (n *node) check(b *Backend, ttl time.Duration, done func()) {
 	}
 	started := b.janitor.Go(func(context.Context) {
 		sent := time.Now()
-		ctx, cancel := context.WithTimeout(context.Background(), 2*n.answerLimit(ttl))
+		ctx, cancel := context.WithTimeout(context.Background(), n.pingLimit(ttl))
 		_, err := n.pinger.Ping(ctx)
 		cancel()
 		if !isAnswer(err) {

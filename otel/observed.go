@@ -15,10 +15,10 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Leases, waiters and the age of the oldest lease are asked for, not added up by the meter: a
-// provider that is set later than a lease began would hear of its end alone. Of several
-// callbacks that say something of the same attributes a meter would believe one: there is one
-// callback for each meter provider, for all the telemetry that goes there.
+// Leases, waiters and the age of the oldest lease are observable instruments: a provider that is
+// set after a lease began would hear only of its end from one that adds. If several callbacks
+// observe the same attributes the SDK keeps the value of one alone, so there is one callback for
+// each meter provider, which adds up all the telemetry that goes there.
 
 // watchers are those of the meter providers that are in use. A provider keeps its watcher as
 // part of the callback, and nothing here keeps either.
@@ -58,15 +58,20 @@ func newWatched() watched {
 	}
 }
 
-// watch has t be told to its meter provider, until nobody refers to t.
+// watch has the watcher of t's meter provider tell of t, until nobody refers to t.
 func (t *telemetry) watch(m metric.Meter) {
+	found := knownWatcher(t.meters)
+	if found == nil {
+		found = newWatcher(t.meters, m)
+	}
 	watchers.Lock()
 	defer watchers.Unlock()
 	settle()
 	w := watcherOf(t.meters)
 	if w == nil {
-		w = newWatcher(t.meters, m)
-	}
+		w = found
+		watchers.all = append(watchers.all, weak.Make(w))
+	} // else a new one that was made here came second, and tells nothing
 	w.servers[attribute.NewSet(t.server...)] = struct{}{}
 	if !t.named {
 		for _, shared := range []bool{false, true} {
@@ -88,6 +93,14 @@ func forget(self weak.Pointer[telemetry]) {
 			delete(w.telemetry, self)
 		}
 	}
+}
+
+// knownWatcher returns the watcher of a provider, nil if there is none yet.
+func knownWatcher(provider metric.MeterProvider) *watcher {
+	watchers.Lock()
+	defer watchers.Unlock()
+	settle()
+	return watcherOf(provider)
 }
 
 // watcherOf returns the watcher of a provider, nil if there is none. The caller holds the
@@ -124,7 +137,8 @@ func settle() {
 }
 
 // newWatcher makes the instruments. What fails goes to the global error handler. The caller
-// holds the mutex of watchers.
+// does not hold the mutex of watchers: the SDK registers a callback when no reader reads, and a
+// reader waits for that mutex in observe.
 func newWatcher(provider metric.MeterProvider, m metric.Meter) *watcher {
 	w := &watcher{
 		watched: newWatched(),
@@ -139,7 +153,6 @@ func newWatcher(provider metric.MeterProvider, m metric.Meter) *watcher {
 		w.provider = provider
 	}
 	made(m.RegisterCallback(w.observe, w.oldest, w.leases, w.waiters))
-	watchers.all = append(watchers.all, weak.Make(w))
 	return w
 }
 

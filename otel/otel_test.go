@@ -20,6 +20,7 @@ import (
 	dlockotel "github.com/dlock-go/dlock/otel"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
+	apimetric "go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/trace"
@@ -587,6 +588,51 @@ func TestOldestOfSeveralHooks(t *testing.T) {
 		}
 		runtime.KeepAlive(all)
 	}
+}
+
+// A busyProvider registers a callback while a reader reads, as the SDK's may do by chance. It
+// cannot be compared: each set of hooks registers a callback of its own.
+type busyProvider struct {
+	apimetric.MeterProvider
+	reads []func()
+}
+
+func (p busyProvider) Meter(name string, o ...apimetric.MeterOption) apimetric.Meter {
+	return busyMeter{p.MeterProvider.Meter(name, o...), p.reads}
+}
+
+type busyMeter struct {
+	apimetric.Meter
+	reads []func()
+}
+
+func (m busyMeter) RegisterCallback(f apimetric.Callback, o ...apimetric.Observable) (apimetric.Registration, error) {
+	for _, read := range m.reads {
+		read()
+	}
+	return m.Meter.RegisterCallback(f, o...)
+}
+
+// TestHooksAreMadeDuringAReading has a reader ask the hooks that there are while others are
+// made, which have their callback registered when the reading is over.
+func TestHooksAreMadeDuringAReading(t *testing.T) {
+	reader := metric.NewManualReader()
+	sdk := metric.NewMeterProvider(metric.WithReader(reader))
+	first := dlockotel.Hooks(dlockotel.WithMeterProvider(sdk))
+	read := make(chan error)
+	provider := busyProvider{sdk, []func(){func() {
+		read <- reader.Collect(context.Background(), new(metricdata.ResourceMetrics))
+	}}}
+	go dlockotel.Hooks(dlockotel.WithMeterProvider(provider))
+	select {
+	case err := <-read:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the reading waits for the hooks, which wait for the reading")
+	}
+	runtime.KeepAlive(first)
 }
 
 // TestHooksOfNobodyAreForgotten has hooks come and go with their clients: in the end nothing

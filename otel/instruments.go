@@ -25,9 +25,8 @@ var (
 	slackBounds   = []float64{.05, .1, .2, .3, .4, .5, .6, .65, .7, .8, .9, 1}
 )
 
-// makeInstruments makes the instruments and has what is asked for be watched. What
-// fails goes to the global error handler, and an instrument that counts nothing takes
-// its place.
+// makeInstruments makes the instruments that t adds to, and has a watcher observe the rest. If
+// one cannot be made the global error handler is told, and the instrument counts nothing.
 func (t *telemetry) makeInstruments(m metric.Meter) {
 	t.acquireDuration = made(m.Float64Histogram("dlock.acquire.duration", metric.WithUnit("s"),
 		metric.WithDescription("How long calls took that asked for a lock."),
@@ -49,6 +48,7 @@ func (t *telemetry) makeInstruments(m metric.Meter) {
 	t.watch(m)
 }
 
+// made returns the instrument, and gives err to the global error handler.
 func made[T any](instrument T, err error) T {
 	if err != nil {
 		otel.Handle(err)

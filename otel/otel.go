@@ -37,7 +37,8 @@ const (
 	HandOverKey = attribute.Key("dlock.hand_over") // local or remote
 	OpKey       = attribute.Key("dlock.operation") // lock, trylock, rlock, tryrlock, renew or unlock
 	NameKey     = attribute.Key("dlock.lock.name") // on spans; on metrics if WithLockNames asks for it
-	TokenKey    = attribute.Key("dlock.token")     // on spans
+	TokenKey    = attribute.Key("dlock.token")     // on spans; a multi-lock has none
+	LinkKey     = attribute.Key("dlock.link")      // on the link of a hold to the one before
 	QueuedKey   = attribute.Key("dlock.queued")    // on spans
 	NestedKey   = attribute.Key("dlock.nested")    // on spans: a re-entry
 	errorKey    = attribute.Key("error.type")      // see dlock.ErrorType
@@ -124,7 +125,7 @@ func systemOf(scheme string) string {
 	return base
 }
 
-// A telemetry is what the hooks of one call of Hooks share.
+// A telemetry is the state that the hooks of one call of Hooks share.
 type telemetry struct {
 	config
 	instruments
@@ -319,7 +320,8 @@ func (t *telemetry) acquired(ctx context.Context, e dlock.AcquiredEvent) {
 		t.handOvers.Add(ctx, 1, t.attrs(e.Name, e.Shared, HandOverKey.String(string(e.HandOver))))
 	}
 	span := t.spanOf(ctx)
-	span.SetAttributes(OutcomeKey.String("acquired"), QueuedKey.Bool(e.Queued), TokenKey.Int64(int64(e.Token)))
+	span.SetAttributes(OutcomeKey.String("acquired"), QueuedKey.Bool(e.Queued))
+	span.SetAttributes(tokenAttr(e.Token)...)
 	if e.HandOver != dlock.NoHandOver {
 		span.SetAttributes(HandOverKey.String(string(e.HandOver)))
 	}
@@ -335,12 +337,13 @@ func (t *telemetry) acquired(ctx context.Context, e dlock.AcquiredEvent) {
 func (t *telemetry) startHold(ctx context.Context, call trace.SpanContext, e dlock.AcquiredEvent) trace.Span {
 	links := []trace.Link{{SpanContext: call}}
 	if previous, ok := t.previous(e); ok {
-		links = append(links, trace.Link{SpanContext: previous, Attributes: []attribute.KeyValue{attribute.String("dlock.link", "previous hold")}})
+		links = append(links, trace.Link{SpanContext: previous, Attributes: []attribute.KeyValue{LinkKey.String("previous hold")}})
 	}
 	if s := t.spansOf(ctx); s != nil {
 		ctx = trace.ContextWithSpan(ctx, s.caller)
 	}
-	attrs := append(t.spanAttrs(e.Name, e.Shared), TokenKey.Int64(int64(e.Token)), NestedKey.Bool(e.Nested))
+	attrs := append(t.spanAttrs(e.Name, e.Shared), NestedKey.Bool(e.Nested))
+	attrs = append(attrs, tokenAttr(e.Token)...)
 	_, span := t.tracer.Start(ctx, "dlock hold", trace.WithLinks(links...), trace.WithAttributes(attrs...))
 	t.remember(e, span.SpanContext())
 	return span
@@ -463,6 +466,14 @@ func (t *telemetry) spanAttrs(name string, shared bool) []attribute.KeyValue {
 
 // nameAttr is the name of a lock, which may be any bytes.
 func nameAttr(name string) attribute.KeyValue { return NameKey.String(text(name)) }
+
+// tokenAttr is the fencing token of a hold. A multi-lock has none.
+func tokenAttr(token uint64) []attribute.KeyValue {
+	if token == 0 {
+		return nil
+	}
+	return []attribute.KeyValue{TokenKey.Int64(int64(token))}
+}
 
 func setError(span trace.Span, err error) { span.SetStatus(codes.Error, text(err.Error())) }
 

@@ -14,6 +14,7 @@ import (
 	dlockotel "github.com/dlock-go/dlock/otel"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"go.opentelemetry.io/otel/attribute"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
 )
@@ -206,6 +207,43 @@ func TestReadmeListsEachMetric(t *testing.T) {
 		name, _, _ := strings.Cut(series, "{")
 		if !strings.Contains(string(text), "| `"+name+"` |") {
 			t.Errorf("the README does not list %s", name)
+		}
+	}
+}
+
+// TestReadmeListsEachSpanAttribute has the README name what is on the spans and links of calls
+// and holds of all kinds. A multi-lock has no token.
+func TestReadmeListsEachSpanAttribute(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProbe(t)
+	c, b := p.client(100 * time.Millisecond)
+	p.unlock(p.lock(c.Mutex("x")))
+	multi := c.Multi([]string{"x", "y"})
+	p.unlock(p.lock(multi))
+	lost := p.lock(c.Mutex("x"))
+	b.Cut()
+	<-lost.Done()
+	b.Heal()
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, span := range p.spans.GetSpans() {
+		attrs := slices.Clone(span.Attributes)
+		for _, link := range span.Links {
+			attrs = append(attrs, link.Attributes...)
+		}
+		set := attribute.NewSet(attrs...)
+		for _, a := range attrs {
+			if !strings.Contains(string(text), "`"+string(a.Key)+"`") {
+				t.Errorf("the README does not list %s, which %s has", a.Key, span.Name)
+			}
+		}
+		name, _ := set.Value(dlockotel.NameKey)
+		if _, ok := set.Value(dlockotel.TokenKey); ok == (name.AsString() == "x y") {
+			t.Errorf("%s of %q: has a token: %v", span.Name, name.AsString(), ok)
 		}
 	}
 }

@@ -175,15 +175,18 @@ func (d *directory) isAt(path string, file *os.File) bool {
 	return err == nil && os.SameFile(info, there)
 }
 
-// removeDeadLabels removes the label files of those who are gone.
+// removeDeadLabels removes the label files of those who are gone. It has each of them
+// locked meanwhile: one that has just been made is not locked yet, and its owner, who does
+// not get the lock, makes another.
 func (d *directory) removeDeadLabels() {
 	for _, path := range d.labelFiles() {
 		f, err := d.root.Open(path)
 		if err != nil {
 			continue
 		}
-		if !isLockedWhole(f) {
+		if ok, err := lockWhole(f, backend.Shared); ok && err == nil {
 			_ = d.remove(path)
+			unlockWhole(f)
 		}
 		_ = f.Close()
 	}

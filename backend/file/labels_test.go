@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -90,6 +92,42 @@ func TestLabelFilesEndWithTheirClient(t *testing.T) {
 	must(t, b.Close(t.Context()))
 	if _, err := os.Stat(filepath.Join(dir, labelDirectory)); !os.IsNotExist(err) {
 		t.Errorf("the directory of label files stays: %v", err)
+	}
+}
+
+// A label file that is being made while others remove those of the dead is not lost.
+func TestLabelFileIsNotTakenForOneOfTheDead(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.Chmod(dir, 0o700))
+	open := func() *directory {
+		d, err := openDirectory(dir)
+		must(t, err)
+		return d
+	}
+	var done atomic.Bool
+	var removers sync.WaitGroup
+	for range 1 {
+		d := open()
+		removers.Go(func() {
+			defer d.leave()
+			for !done.Load() {
+				d.removeDeadLabels()
+			}
+		})
+	}
+	lost := 0
+	const files = 1500
+	for range files {
+		d := open()
+		if d.labels.write(d, "1 2 3 4 client label").used && !d.isAt(d.labels.path, d.labels.file) {
+			lost++
+		}
+		d.leave()
+	}
+	done.Store(true)
+	removers.Wait()
+	if lost > 0 {
+		t.Errorf("%d of %d label files were removed while their owner lived", lost, files)
 	}
 }
 

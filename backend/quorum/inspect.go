@@ -38,8 +38,8 @@ func (b *Backend) pingNodes(ctx context.Context) ([]*string, error) {
 
 // Inspect implements backend.Inspector. A holder is who holds the lock on enough nodes,
 // or may hold it there, because a node that does not answer could make up the number.
-// Its token is the one that enough nodes have, or else the greatest. Those who wait
-// queue at one node.
+// Its token is the one that enough nodes have, or else the greatest that Break takes for
+// that of the hold. Those who wait queue at one node.
 func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, error) {
 	byNode, err := b.inspectNodes(ctx, name)
 	if err != nil {
@@ -50,7 +50,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 	holders, order := groupHolders(byNode)
 	for _, key := range order {
 		if parts := holders[key]; len(parts)+silent >= b.need {
-			out.Holders = append(out.Holders, b.mergeHolder(parts))
+			out.Holders = append(out.Holders, b.mergeHolder(parts, silent))
 		}
 	}
 	front := int(hashOf(name) % uint32(len(b.nodes)))
@@ -269,22 +269,18 @@ func keyOf(p backend.Party) partyKey { return partyKey{client: p.Client, label: 
 
 // mergeHolder makes one holder of what the nodes say of it: it has the lock since
 // enough nodes have granted, and for as long as enough of them keep it.
-func (b *Backend) mergeHolder(parts []nodeParty) backend.Party {
+func (b *Backend) mergeHolder(parts []nodeParty, silent int) backend.Party {
 	out := parts[0].Party
 	enough := min(b.need, len(parts))
 	slices.SortFunc(parts, func(p, q nodeParty) int { return p.Since.Compare(q.Since) })
 	out.Since = parts[enough-1].Since
 	slices.SortFunc(parts, func(p, q nodeParty) int { return cmp.Compare(q.Left, p.Left) })
 	out.Left = parts[enough-1].Left
-	have := make(map[uint64]int)
+	out.Token = 0
 	for _, p := range parts {
 		out.Entries = max(out.Entries, p.Entries)
-		have[p.Token]++
-		if have[out.Token] < enough {
+		if b.mayHaveToken(parts, p.Token, silent) {
 			out.Token = max(out.Token, p.Token)
-		}
-		if have[p.Token] >= enough {
-			out.Token = p.Token
 		}
 	}
 	return out

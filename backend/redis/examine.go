@@ -333,7 +333,7 @@ func (b *Backend) checkScripts(ctx context.Context) (out []backend.Finding) {
 	a, err := b.run(ctx, openTimeout, probeScript, probeScript.callWith(keys, 2, channel, publish, numsub))
 	if err != nil {
 		advice := "see the other findings"
-		if errors.Is(err, backend.ErrAuth) {
+		if kindOf(err) == backend.ErrAuth {
 			advice = "allow the user +eval and +evalsha"
 		}
 		return append(out, backend.Bad(subject, "the server runs no script, no lock will work: "+err.Error(), advice))

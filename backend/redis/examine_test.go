@@ -107,3 +107,19 @@ func TestExamineServers(t *testing.T) {
 		})
 	}
 }
+
+// Who may run no script is told what to allow.
+func TestExamineSaysWhichScriptsToAllow(t *testing.T) {
+	s := server.Start(t, server.Redis{})
+	client := openURL(t, "redis://"+s.Addr(), nil)
+	must[any](t)(plainClient(t, s).Do(within(t), "acl", "setuser", "default", "-eval", "-evalsha").Result())
+	var advice string
+	must[any](t)(nil, client.Examine(within(t), func(f backend.Finding) {
+		if f.Subject == "scripts" && f.Level == backend.Fault {
+			advice = f.Advice
+		}
+	}))
+	if !strings.Contains(advice, "+evalsha") {
+		t.Errorf("the advice is %q", advice)
+	}
+}

@@ -16,7 +16,9 @@ const unlockHelp = `Take the lock NAME away from whoever holds it. The next wait
 
 The holder learns of it at its next renewal at the latest, and goes on working until
 then: make sure that it is stuck or gone. With --token the lock is taken away only if
-the hold has that fencing token still, as dlock show prints it.`
+the hold has that fencing token still, as dlock show prints it. Exit code 1 means that
+nobody holds the lock, or not with that token, or that the answer was no. A lock in files
+or Postgres lasts as long as its process or connection: exit code 78.`
 
 func newUnlock(std stdio) *cobra.Command {
 	var force, yes bool

@@ -135,27 +135,9 @@ const nameTimeout = 2 * time.Second
 // Break implements backend.Breaker. It asks every node that has a part of the hold to
 // break it, and is done when enough nodes have no part of it.
 func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
-	byNode, err := b.inspectNodes(ctx, name)
+	tokens, err := b.partsOf(ctx, name, token)
 	if err != nil {
 		return err
-	}
-	tokens := make([]map[uint64]bool, len(b.nodes)) // under which each node has the hold
-	found := false
-	holders, _ := groupHolders(byNode)
-	for _, parts := range holders {
-		if !b.mayHaveToken(parts, token, countSilent(byNode)) {
-			continue
-		}
-		found = true
-		for _, p := range parts {
-			if tokens[p.node] == nil {
-				tokens[p.node] = make(map[uint64]bool)
-			}
-			tokens[p.node][p.Token] = true
-		}
-	}
-	if !found {
-		return backend.ErrNotHeld
 	}
 	_, err = askAll(ctx, b, func(ctx context.Context, i int) (struct{}, error) {
 		breaker, err := nodeAs[backend.Breaker](b, i)
@@ -172,19 +154,58 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	return err
 }
 
+// partsOf returns the tokens under which each node has the hold with that token. Where the
+// nodes do not agree on one, it looks again after a while: they may be about to, or one of
+// them may still have a hold of before that is being released.
+func (b *Backend) partsOf(ctx context.Context, name string, token uint64) ([]map[uint64]bool, error) {
+	for look := 1; ; look++ {
+		byNode, err := b.inspectNodes(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		tokens := make([]map[uint64]bool, len(b.nodes))
+		found, agreed := false, true
+		holders, _ := groupHolders(byNode)
+		for _, parts := range holders {
+			if !b.mayHaveToken(parts, token, countSilent(byNode)) {
+				continue
+			}
+			_, ok := b.agreedToken(parts)
+			found, agreed = true, agreed && ok
+			for _, p := range parts {
+				if tokens[p.node] == nil {
+					tokens[p.node] = make(map[uint64]bool)
+				}
+				tokens[p.node][p.Token] = true
+			}
+		}
+		switch {
+		case !found:
+			return nil, backend.ErrNotHeld
+		case agreed || look == breakLooks:
+			return tokens, nil
+		}
+		b.sleep(ctx, breakPause)
+	}
+}
+
+const (
+	// breakLooks is how often Break looks at nodes that do not agree on a token, and
+	// breakPause how long it waits between.
+	breakLooks = 4
+	breakPause = 25 * time.Millisecond
+)
+
 // mayHaveToken reports whether a hold of which the nodes have these parts may have that
 // token. The token of a hold is the greatest that the first nodes offered. They have
 // raised theirs to it, so that one of them shows it; a node that joined later may have a
 // greater one. A node that is silent may have any. What enough nodes have is the token: one
 // that has not raised its own yet may show that of a hold before.
 func (b *Backend) mayHaveToken(parts []nodeParty, token uint64, silent int) bool {
-	shown, enough := false, silent
-	have := make(map[uint64]int)
-	for _, p := range parts {
-		if have[p.Token]++; have[p.Token] >= b.need {
-			return p.Token == token
-		}
+	if agreed, ok := b.agreedToken(parts); ok {
+		return agreed == token
 	}
+	shown, enough := false, silent
 	for _, p := range parts {
 		shown = shown || p.Token == token
 		if p.Token >= token {
@@ -192,6 +213,17 @@ func (b *Backend) mayHaveToken(parts []nodeParty, token uint64, silent int) bool
 		}
 	}
 	return shown && enough >= b.need
+}
+
+// agreedToken returns the token that enough of the nodes have, if they do.
+func (b *Backend) agreedToken(parts []nodeParty) (token uint64, ok bool) {
+	have := make(map[uint64]int)
+	for _, p := range parts {
+		if have[p.Token]++; have[p.Token] >= b.need {
+			return p.Token, true
+		}
+	}
+	return 0, false
 }
 
 // countSilent is how many nodes have not answered.

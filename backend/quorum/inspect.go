@@ -154,9 +154,9 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	return err
 }
 
-// partsOf returns the tokens under which each node has the hold with that token. Where the
-// nodes do not agree on one, it looks again after a while: they may be about to, or one of
-// them may still have a hold of before that is being released.
+// partsOf returns the tokens under which each node has the hold with that token. Where a
+// node has another one, it looks again after a while: that node may be about to take the
+// token, or some may still have a hold that is being released, and others the client's next.
 func (b *Backend) partsOf(ctx context.Context, name string, token uint64) ([]map[uint64]bool, error) {
 	for look := 1; ; look++ {
 		byNode, err := b.inspectNodes(ctx, name)
@@ -170,9 +170,12 @@ func (b *Backend) partsOf(ctx context.Context, name string, token uint64) ([]map
 			if !b.mayHaveToken(parts, token, countSilent(byNode)) {
 				continue
 			}
-			_, ok := b.agreedToken(parts)
-			found, agreed = true, agreed && ok
+			found = true
 			for _, p := range parts {
+				agreed = agreed && p.Token == token
+				if p.Token < token {
+					continue // of a hold of before
+				}
 				if tokens[p.node] == nil {
 					tokens[p.node] = make(map[uint64]bool)
 				}

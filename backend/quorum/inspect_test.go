@@ -226,3 +226,31 @@ func (s nodes) raise(t *testing.T, node int, by time.Duration) {
 	ok(t, m.Release(t.Context(), h))
 	ok(t, m.Close(t.Context()))
 }
+
+// One node already has the next hold of a client whose last one is still being released at
+// the others. Break with the token of the last one spares the next.
+func TestBreakSparesTheNextHold(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		asks := s.backendOf(t)
+		last := uint64(time.Now().Add(20 * time.Millisecond).UnixMicro())
+		vote := func(node int, seq, token uint64) (*memory.Backend, *backend.Hold) {
+			m := memory.New(s[node])
+			r := backend.Request{Name: "x", TTL: ttl, ID: backend.ID{Client: "c", Seq: seq}}
+			h, err := m.Vote(t.Context(), r, backend.Ballot{Token: token, Rejoin: ttl})
+			ok(t, err)
+			must(t, h.Token == token, "token %d, want %d", h.Token, token)
+			t.Cleanup(func() { ok(t, m.Close(context.Background())) })
+			return m, h
+		}
+		m0, h0 := vote(0, 1, last)
+		m1, h1 := vote(1, 1, last)
+		_, next := vote(2, 2, last+1)
+		go func() {
+			time.Sleep(10 * time.Millisecond)
+			ok(t, m0.Release(t.Context(), h0))
+			ok(t, m1.Release(t.Context(), h1))
+		}()
+		is(t, asks.Break(t.Context(), "x", last), backend.ErrNotHeld)
+		is(t, memory.New(s[2]).Break(t.Context(), "x", next.Token), nil)
+	})
+}

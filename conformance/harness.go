@@ -70,8 +70,8 @@ type Harness struct {
 
 	// OrderByClients says that the order of those who wait is kept by clients that
 	// answer in time, and not by a server: while this process gets no processor, one
-	// may overtake another. There, Break may also take a hold that comes about at the
-	// same moment as it breaks another: no server sees them all.
+	// may overtake another. Break may then, rarely, also end another hold of the name,
+	// one that is taken or given back at the same moment.
 	OrderByClients bool
 
 	// MostHolds is how many locks a process can hold, if that is less than 10,000; 0

@@ -57,8 +57,8 @@
 // broken on every node that has a part of it, and a majority must confirm that. Where the
 // nodes have given it different tokens, and none is that of a majority, the greatest is
 // taken for its token.
-// A hold that comes about while another of its client is broken may be
-// lost with it, and its holder is told so.
+// Rarely, Break also ends another hold of the name, one that is taken or given back at the
+// same moment; its holder is told ErrLost.
 //
 // # Nodes that forget
 //

@@ -12,6 +12,11 @@ MODULE    = github.com/dlock-go/dlock
 LIBRARY   = ./... $(addprefix ./backend/,all/... etcd/... pg/... redis/... zk/...) ./cmd/dlock/... ./internal/chaos/...
 USED      = . ./backend/... $(addprefix ./backend/,all/... etcd/... pg/... redis/... zk/...) ./cmd/dlock
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# A test that fails is run again alone, RERUNS times at most, and is told of; a data race is not.
+RERUNS ?= 0
+GOTEST   = gotest.tools/gotestsum@v1.13.0 --format=standard-quiet --hide-summary=skipped \
+	--rerun-fails=$(RERUNS) --rerun-fails-abort-on-data-race
+TEST_ALL = $(GOTEST) --packages=./... --
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -20,18 +25,22 @@ SHELL := /bin/bash
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-test: servers lint ## install what is missing, then pass every test on every backend
-	go test -p 6 -race -shuffle=on -timeout 30m $(LIBRARY)
-	$(MAKE) --jobs 2 --output-sync=line conformance modules
+test: servers ## install what is missing, then pass every test on every backend
+	$(MAKE) --jobs 2 --output-sync=line RERUNS=2 lint library conformance modules
+
+# A history of the protocol's model is one goroutine: it has no data races to look for.
+library: ## the tests of the library's packages, without the suite
+	go run $(GOTEST) --packages="$$(go list $(LIBRARY) | grep -v /internal/protocol)" -- -p 4 -race -shuffle=on -timeout 30m
+	go run $(GOTEST) --packages=./internal/protocol -- -shuffle=on -timeout 30m
 
 modules: portable ## the tests of the modules beside the library's own
-	DLOCK_CONFORMANCE_TTL=2s go -C examples/natsbackend test -shuffle=on -parallel 16 -timeout 30m ./...
-	go -C bench test -shuffle=on -timeout 30m ./...
-	go -C internal/configtest test -shuffle=on ./...
-	go -C otel test -race -shuffle=on ./...
-	go -C otel/integration test -shuffle=on ./...
-	go -C internal/simulation test -timeout 10m ./...
-	GOWORK=off go -C tools/release test ./...
+	DLOCK_CONFORMANCE_TTL=2s go -C examples/natsbackend run $(TEST_ALL) -shuffle=on -parallel 16 -timeout 30m
+	go -C bench run $(TEST_ALL) -shuffle=on -timeout 30m
+	go -C internal/configtest run $(TEST_ALL) -shuffle=on
+	go -C otel run $(TEST_ALL) -race -shuffle=on
+	go -C otel/integration run $(TEST_ALL) -shuffle=on
+	go -C internal/simulation run $(TEST_ALL) -timeout 10m
+	GOWORK=off go -C tools/release run $(TEST_ALL)
 
 quick: ## vet, unit tests, the suite in memory and on files: needs no server
 	go vet $(MODULE)/...
@@ -39,7 +48,8 @@ quick: ## vet, unit tests, the suite in memory and on files: needs no server
 	DLOCK_CONFORMANCE_TTL=2s go test ./conformance -backend=memory,file
 
 conformance: ## the conformance suite: make conformance BACKEND=redis COUNT=20
-	go test -v -race -shuffle=on -count=$(COUNT) -timeout 60m ./conformance -backend=$(BACKEND) | \
+	go run $(GOTEST) --format=standard-verbose --packages=./conformance -- \
+		-race -shuffle=on -count=$(COUNT) -timeout 60m -args -backend=$(BACKEND) | \
 		grep --line-buffered -vE '^ *(=== |--- (PASS|SKIP)|PASS$$)'
 
 versions: servers ## the suite on the supported versions of the servers: make versions ONLY="postgres 14"
@@ -49,19 +59,19 @@ coming-from-java: servers ## the change-over beside the real Redisson, Curator a
 	go -C examples/comingfrom test -p 1 -count=1 -tags jvm -run 'Java|Claims' ./redisson ./curator ./shedlock
 
 recipes: servers ## adapters, recipes, examples and alerts, each with the real library and server
-	go -C contrib/gocronlock test -race -shuffle=on ./...
-	go -C contrib/certmagiclock test -race -shuffle=on ./...
-	go -C contrib/integration test -race -shuffle=on -parallel 16 ./...
-	go -C examples/comingfrom test -shuffle=on ./...
-	go -C examples/observability test -shuffle=on ./...
+	go -C contrib/gocronlock run $(TEST_ALL) -race -shuffle=on
+	go -C contrib/certmagiclock run $(TEST_ALL) -race -shuffle=on
+	go -C contrib/integration run $(TEST_ALL) -race -shuffle=on -parallel 16
+	go -C examples/comingfrom run $(TEST_ALL) -shuffle=on
+	go -C examples/observability run $(TEST_ALL) -shuffle=on
 	go -C examples/recipes vet ./...
 	go -C examples/recipes run $(STATICCHECK) ./...
-	go -C examples/recipes test -shuffle=on ./...
-	GOWORK=off go -C tools/alerts test ./...
+	go -C examples/recipes run $(TEST_ALL) -shuffle=on
+	GOWORK=off go -C tools/alerts run $(TEST_ALL)
 
 portable: ## files as on systems without record locks of an open file, through the whole suite
-	go test -tags dlock_portable -shuffle=on -count=$(COUNT) -timeout 30m ./backend/file
-	DLOCK_CONFORMANCE_TTL=2s go test -tags dlock_portable -shuffle=on -count=$(COUNT) -timeout 60m ./conformance -backend=file
+	go run $(GOTEST) --packages=./backend/file -- -tags dlock_portable -shuffle=on -count=$(COUNT) -timeout 30m
+	DLOCK_CONFORMANCE_TTL=2s go run $(GOTEST) --packages=./conformance -- -tags dlock_portable -shuffle=on -count=$(COUNT) -timeout 60m -args -backend=file
 
 chaos: servers ## every backend under fire, about ten minutes
 	go test -v -count=1 -timeout 60m ./internal/chaos -faults=60 -duels=100 -think=10ms -docs=../../docs/faults.md
@@ -141,4 +151,4 @@ up: ## start the servers of docker-compose.yml, for people who have Docker
 down: ## stop them and drop their data
 	docker compose down --volumes
 
-.PHONY: help test modules quick conformance versions coming-from-java recipes portable chaos failovers soak simulate mutants lint check systems old-clients windows servers release-try release coverage bench compare fuzz up down
+.PHONY: help test library modules quick conformance versions coming-from-java recipes portable chaos failovers soak simulate mutants lint check systems old-clients windows servers release-try release coverage bench compare fuzz up down

@@ -18,6 +18,7 @@ import (
 )
 
 func TestExclusion(t *testing.T) {
+	t.Parallel()
 	ctx := within(t)
 	var all sync.WaitGroup
 	counter, last := 0, uint64(0)

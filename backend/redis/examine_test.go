@@ -110,6 +110,7 @@ func TestExamineServers(t *testing.T) {
 
 // Who may run no script is told what to allow.
 func TestExamineSaysWhichScriptsToAllow(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, server.Redis{})
 	client := openURL(t, "redis://"+s.Addr(), nil)
 	must[any](t)(plainClient(t, s).Do(within(t), "acl", "setuser", "default", "-eval", "-evalsha").Result())

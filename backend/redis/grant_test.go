@@ -14,6 +14,7 @@ import (
 // TestHoldCountsFromItsRequest has every answer come late. What the server
 // grants counts from before that.
 func TestHoldCountsFromItsRequest(t *testing.T) {
+	t.Parallel()
 	const late = 200 * time.Millisecond
 	ctx := within(t)
 	p := must[*faultnet.Proxy](t)(faultnet.Listen(shared.Addr()))

@@ -160,7 +160,7 @@ func TestNames(t *testing.T) {
 
 func TestNamesInACluster(t *testing.T) {
 	t.Parallel()
-	c, admin := startCluster(t, server.Redis{})
+	c, admin := sharedCluster.use(t)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
 	t.Cleanup(func() { _ = rdb.Close() })
 	testNames(t, newBackend(t, rdb, nil), admin)

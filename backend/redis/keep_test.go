@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/dlock-go/dlock"
-	"github.com/dlock-go/dlock/internal/server"
 )
 
 // TestKeep has keys of free locks kept for a time of the client's own, on a server and
@@ -21,7 +20,7 @@ func TestKeep(t *testing.T) {
 			return "redis://" + shared.Addr(), plainClient(t, shared)
 		},
 		"cluster": func(t *testing.T) (string, redisKeys) {
-			c, admin := startCluster(t, server.Redis{})
+			c, admin := sharedCluster.use(t)
 			return clusterURL(c), admin
 		},
 	}

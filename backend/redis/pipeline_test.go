@@ -75,6 +75,7 @@ func TestAbandonedCommandsStay(t *testing.T) {
 // TestCallersLeaveAStoppedServer cancels calls that nobody answers. The commands
 // are not lost, and nobody else gets their replies.
 func TestCallersLeaveAStoppedServer(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, server.Redis{})
 	p := newPipeline(plainClient(t, s), 0)
 	incr := []any{"incr", "key"}
@@ -99,6 +100,7 @@ func TestCallersLeaveAStoppedServer(t *testing.T) {
 // TestStalledPipelinesAreFew has ever more callers pass those that wait for a
 // stopped server.
 func TestStalledPipelinesAreFew(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, server.Redis{})
 	p := newPipeline(plainClient(t, s), 0)
 	ping := []any{"ping"}
@@ -127,6 +129,7 @@ func TestStalledPipelinesAreFew(t *testing.T) {
 // TestPipelinesOfADistantServer has many goroutines send to a server that is far
 // away. Its replies are not late: commands wait for their turn.
 func TestPipelinesOfADistantServer(t *testing.T) {
+	t.Parallel()
 	ctx := within(t)
 	const distance = 100 * time.Millisecond
 	proxy := proxied(t)
@@ -214,6 +217,7 @@ func TestStalledConnectionIsPassed(t *testing.T) {
 // TestRepliesFindTheirCallers has connections broken while several pipelines are
 // under way. Each caller gets the reply to what they asked, or an error.
 func TestRepliesFindTheirCallers(t *testing.T) {
+	t.Parallel()
 	ctx := within(t)
 	s := server.Start(t, server.Redis{})
 	p, admin := newPipeline(plainClient(t, s), 0), plainClient(t, s)

@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	randomCalls = flag.Int("redis.calls", 100_000, "script calls of TestScriptsAgainstModel")
+	randomCalls = flag.Int("redis.calls", 30_000, "script calls of TestScriptsAgainstModel")
 	randomSeed  = flag.Uint64("redis.seed", 0, "seed of TestScriptsAgainstModel; 0 draws one")
 )
 
@@ -122,6 +122,7 @@ func trialScript(s *script) *script {
 }
 
 func TestScriptsAgainstModel(t *testing.T) {
+	t.Parallel()
 	seed := *randomSeed
 	if seed == 0 {
 		seed = rand.Uint64()

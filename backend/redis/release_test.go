@@ -98,7 +98,7 @@ func TestReleaseAll(t *testing.T) {
 
 func TestReleaseAllInACluster(t *testing.T) {
 	t.Parallel()
-	cluster, _ := startCluster(t, server.Redis{})
+	cluster, _ := sharedCluster.use(t)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	t.Cleanup(func() { _ = rdb.Close() })
 	b := New(rdb, nil)

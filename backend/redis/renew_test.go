@@ -11,6 +11,7 @@ import (
 // TestRenewalLastsAsLongAsItsContext stops a server for longer than an attempt to take
 // a lock may last. The renewal on its way is answered, and is not given up before.
 func TestRenewalLastsAsLongAsItsContext(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, server.Redis{})
 	b := New(plainClient(t, s), nil)
 	t.Cleanup(func() { _ = b.Close(within(t)) })

@@ -114,7 +114,7 @@ func TestNothingIsSentToWhoIsNotCounted(t *testing.T) {
 
 func TestNothingIsSentToWhoIsNotCountedInACluster(t *testing.T) {
 	t.Parallel()
-	c, admin := startCluster(t, server.Redis{})
+	c, admin := sharedCluster.use(t)
 	testAside(t, c.Masters[0], c.Replicas[0], !tooOld(), nameOn(t, admin, c.Masters[0]))
 }
 

@@ -39,6 +39,7 @@ func (c countingConn) Write(b []byte) (int, error) {
 // TestReplicasAreAskedInTheSameRoundTrip looks at what is sent with and without
 // dlock.replicas: off means that nothing is.
 func TestReplicasAreAskedInTheSameRoundTrip(t *testing.T) {
+	t.Parallel()
 	ctx := within(t)
 	s := server.StartReplicated(t, 1, server.Redis{}).Primary
 	for replicas, want := range map[int][2]int64{0: {2, 0}, 1: {2, 1}} {
@@ -77,6 +78,7 @@ func unreplicated(t *testing.T, err error) {
 // TestUnacknowledgedLockFails asks for a replica where there is none: the lock
 // is not had, and nothing is left of it.
 func TestUnacknowledgedLockFails(t *testing.T) {
+	t.Parallel()
 	ctx := within(t)
 	c := openURL(t, askingReplicas(shared), nil)
 	other := openClient(t, shared, nil)
@@ -93,6 +95,7 @@ func TestUnacknowledgedLockFails(t *testing.T) {
 // TestUnacknowledgedHandOverFails is the same for one who is told: it asks the
 // replicas before it believes.
 func TestUnacknowledgedHandOverFails(t *testing.T) {
+	t.Parallel()
 	ctx := within(t)
 	c, other := openURL(t, askingReplicas(shared), nil), openClient(t, shared, nil)
 	l := must[*dlock.Lease](t)(other.Mutex(t.Name()).Lock(ctx))
@@ -107,6 +110,7 @@ func TestUnacknowledgedHandOverFails(t *testing.T) {
 
 // TestUnacknowledgedRenewalIsNotBelieved stops the replica under a holder.
 func TestUnacknowledgedRenewalIsNotBelieved(t *testing.T) {
+	t.Parallel()
 	ctx := within(t)
 	r := server.StartReplicated(t, 1, server.Redis{})
 	const ttl = loadTTL
@@ -175,6 +179,7 @@ func openDoomed(t *testing.T, url string, o *dlock.Options) *dlock.Client {
 // first holder believes in it. The token tells them apart. With dlock.replicas=1
 // the first Lock fails instead.
 func TestKnownLimitUnreplicatedLock(t *testing.T) {
+	t.Parallel()
 	ctx := within(t)
 	r := server.StartReplicated(t, 1, server.Redis{})
 	replica := plainClient(t, r.Replicas[0])

@@ -52,7 +52,7 @@ func TestBadTopologyURLs(t *testing.T) {
 func TestURLsOfAnotherTopology(t *testing.T) {
 	t.Parallel()
 	w, _ := startWatched(t, 1)
-	c, _ := startCluster(t, server.Redis{})
+	c, _ := sharedCluster.use(t)
 	for url, want := range map[string]error{
 		strings.TrimSuffix(sentinelURL(w), server.PrimaryName) + "nosuch": dlock.ErrInvalidConfig,
 		"redis+sentinel://" + shared.Addr() + "/m":                        dlock.ErrUnavailable,

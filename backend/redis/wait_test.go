@@ -27,7 +27,7 @@ func TestFairWithoutMessages(t *testing.T) {
 	})
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
-		c, admin := startCluster(t, server.Redis{})
+		c, admin := sharedCluster.use(t)
 		testFair(t, clusterURL(c), func() bool {
 			return admin.ZCard(context.Background(), mainKey(t.Name())+":q").Val() > 0
 		})
@@ -159,6 +159,7 @@ func TestAnswerAfterTheLease(t *testing.T) {
 // TestUnlockOfAForgottenLock cannot reach the server at first, which has forgotten
 // the lock when it can.
 func TestUnlockOfAForgottenLock(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, server.Redis{})
 	c := openClient(t, s, nil)
 	lease := must[*dlock.Lease](t)(c.Mutex(t.Name()).Lock(within(t)))
@@ -173,6 +174,7 @@ func TestUnlockOfAForgottenLock(t *testing.T) {
 // TestFixedGrantToldTwice loses the answer to a lock that is to last for a certain
 // time. The second answer does not have it last for twice as long.
 func TestFixedGrantToldTwice(t *testing.T) {
+	t.Parallel()
 	p, url := proxiedURL(t)
 	c := openURL(t, url, &dlock.Options{TTL: time.Minute})
 	first := must[*dlock.Lease](t)(c.Mutex(t.Name() + "/first").Lock(within(t))) // the server has the script
@@ -220,6 +222,7 @@ func TestHeadBehindTheDead(t *testing.T) {
 // TestSeldomPollKeepsItsPlace asks less often than a grant lasts that nobody has
 // confirmed, and is first in the queue.
 func TestSeldomPollKeepsItsPlace(t *testing.T) {
+	t.Parallel()
 	url := "redis://" + shared.Addr()
 	holder := must[*dlock.Lease](t)(openURL(t, url, nil).Mutex(t.Name()).Lock(within(t)))
 	look, order := plainClient(t, shared), make(chan int, 2)

@@ -21,7 +21,7 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-const limit = 30 * time.Second
+const limit = 2 * time.Minute
 
 // roleEnv makes the test binary act as another process: "role directory".
 const roleEnv = "DLOCK_FILE_TEST_ROLE"

@@ -44,12 +44,16 @@ func TestDelayKeepsOrderAndThroughput(t *testing.T) {
 	c.p.Delay(faultnet.ToServer, latency, latency/10)
 	pace := time.NewTicker(time.Millisecond)
 	defer pace.Stop()
+	began := time.Now()
 	for i := range n {
 		c.send(fmt.Sprintln(i))
 		<-pace.C // keeps the lines in chunks of their own
 	}
 	for i := range n {
 		c.want(fmt.Sprint("ok ", i))
+	}
+	if took := time.Since(began); took > n*latency/2 {
+		t.Errorf("%d lines took %v", n, took)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/dlock-go/dlock/internal/faultnet"
 )
 
-const limit = 30 * time.Second
+const limit = 2 * time.Minute
 
 // quiet is how long nothing must arrive for a way to count as shut.
 const quiet = 100 * time.Millisecond

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-const testLimit = 30 * time.Second
+const testLimit = 2 * time.Minute
 
 // A subject is a kind of server with the least client that can write one record
 // to it and read it back.

@@ -17,37 +17,6 @@ import (
 	"github.com/dlock-go/dlock/internal/server"
 )
 
-func TestExclusion(t *testing.T) {
-	t.Parallel()
-	ctx := within(t)
-	var all sync.WaitGroup
-	counter, last := 0, uint64(0)
-	for range 8 {
-		m := openClient(t, shared, nil).Mutex(t.Name())
-		all.Go(func() {
-			for range 200 {
-				l, err := m.Lock(ctx)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				counter++
-				if l.Token() <= last {
-					t.Errorf("token %d after %d", l.Token(), last)
-				}
-				last = l.Token()
-				if err := l.Unlock(ctx); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	if counter != 1600 {
-		t.Errorf("%d of 1600", counter)
-	}
-}
-
 func TestUnfitClients(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"shard": shared.Addr()}})
 	t.Cleanup(func() { _ = ring.Close() })

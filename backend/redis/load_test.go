@@ -41,7 +41,7 @@ func (f *fence) write(hold int64, token uint64) error {
 	return nil
 }
 
-// A load is clients that take a few locks in turns without pause, each twice,
+// A load is clients that take a few locks in turns, each twice,
 // and write to a fenced store under them.
 type load struct {
 	t      *testing.T
@@ -59,6 +59,10 @@ type load struct {
 }
 
 const loadClients = 20
+
+// workTime is how long a turn with a lock takes beside its requests. Somebody waits for
+// every lock all the same, and the machine can do other things.
+const workTime = 5 * time.Millisecond
 
 // startLoad has clients at url work on locks of the given names until end.
 func startLoad(t *testing.T, url string, ttl time.Duration, exclusive bool, names ...string) *load {
@@ -118,6 +122,7 @@ func (c *load) round(ctx context.Context, client *dlock.Client, name, worker int
 		if err := c.fences[name].write(hold, nested.Token()); err != nil {
 			c.t.Error(err)
 		}
+		time.Sleep(workTime)
 		c.tolerate(ctx, "inner unlock", nested.Unlock(context.Background()))
 	} else {
 		c.tolerate(ctx, "nested lock", err)

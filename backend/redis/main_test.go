@@ -102,7 +102,10 @@ func is(t testing.TB, err, kind error) {
 // eventually waits until cond holds.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(limit); !cond(); time.Sleep(2 * time.Millisecond) {
+	const longest = 20 * time.Millisecond // between two looks: most of them ask a server
+	pause := time.Millisecond
+	for end := time.Now().Add(limit); !cond(); time.Sleep(pause) {
+		pause = min(pause*3/2, longest)
 		if time.Now().After(end) {
 			t.Fatalf("never: %s", what)
 		}

@@ -53,7 +53,7 @@ func (r *register) write(l *dlock.Lease, was int64) bool {
 	return true
 }
 
-// Updates are clients that guard registers by locks and write to them without pause.
+// Updates are clients that guard registers by locks and write to them all the time.
 type updates struct {
 	t         *testing.T
 	names     []string
@@ -95,7 +95,7 @@ func (u *updates) update(ctx context.Context, c *dlock.Client, name int, done *a
 	}
 	r := &u.registers[name]
 	was := r.read()
-	time.Sleep(time.Millisecond)
+	time.Sleep(workTime)
 	wrote := r.write(l, was)
 	if err := l.Unlock(context.Background()); !wrote || errors.Is(err, dlock.ErrLost) {
 		u.ended.Add(1)

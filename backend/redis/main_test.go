@@ -26,7 +26,8 @@ const limit = 2 * time.Minute
 var shared *server.Server
 
 func TestMain(m *testing.M) {
-	logging.Disable()                                      // the client library tells stderr of every broken connection
+	// The client library tells stderr of every broken connection.
+	logging.Disable()
 	if err := flag.Set("test.parallel", "8"); err != nil { // tests wait more than they work
 		panic(err)
 	}

@@ -129,7 +129,7 @@ type span struct{}
 // OpenTelemetry do.
 type tracer struct {
 	mu    sync.Mutex
-	spans []any // of each script; nil: it had none
+	spans map[string][]any // of each script, by main key; nil: it had none
 }
 
 func (tr *tracer) DialHook(next redis.DialHook) redis.DialHook {
@@ -156,16 +156,17 @@ func (tr *tracer) note(ctx context.Context, cmd redis.Cmder) {
 	if strings.HasPrefix(cmd.Name(), "eval") {
 		tr.mu.Lock()
 		defer tr.mu.Unlock()
-		tr.spans = append(tr.spans, ctx.Value(span{}))
+		k := fmt.Sprint(stringsOf(cmd.Args()[firstKey:])[0])
+		tr.spans[k] = append(tr.spans[k], ctx.Value(span{}))
 	}
 }
 
-// take returns the spans that have been noted, and forgets them.
-func (tr *tracer) take() []any {
+// take returns the spans that have been noted for a lock, and forgets all.
+func (tr *tracer) take(name string) []any {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	defer func() { tr.spans = nil }()
-	return tr.spans
+	defer clear(tr.spans)
+	return tr.spans[mainKey(name)]
 }
 
 // TestHooksSeeTheCallersContext has a client with a hook take and release locks, and
@@ -174,7 +175,7 @@ func (tr *tracer) take() []any {
 func TestHooksSeeTheCallersContext(t *testing.T) {
 	for _, bounded := range []bool{false, true} {
 		t.Run(fmt.Sprintf("ContextTimeoutEnabled=%v", bounded), func(t *testing.T) {
-			var tr tracer
+			tr := tracer{spans: make(map[string][]any)}
 			rdb := redis.NewClient(&redis.Options{
 				Addr: shared.Addr(), DisableIdentity: true, ContextTimeoutEnabled: bounded,
 			})
@@ -182,9 +183,9 @@ func TestHooksSeeTheCallersContext(t *testing.T) {
 			c := newClient(t, rdb, nil)
 			other := openClient(t, shared, nil)
 			under := func(name string) context.Context { return context.WithValue(within(t), span{}, name) }
-			saw := func(what string) {
+			saw := func(what, name string) {
 				t.Helper()
-				spans := tr.take()
+				spans := tr.take(name)
 				for _, s := range spans {
 					if s != what {
 						t.Errorf("%s: a request is under the span %v", what, s)
@@ -195,19 +196,21 @@ func TestHooksSeeTheCallersContext(t *testing.T) {
 				}
 			}
 			for i := range 20 {
-				m := c.Mutex(fmt.Sprint(t.Name(), i%3))
-				if i == 10 { // one that must wait
-					l := must[*dlock.Lease](t)(other.Mutex(fmt.Sprint(t.Name(), i%3)).Lock(within(t)))
+				name := fmt.Sprint(t.Name(), i%3)
+				if i == 10 { // one that must wait: a message that comes late is seen to under no span
+					name = t.Name() + "waited for"
+					l := must[*dlock.Lease](t)(other.Mutex(name).Lock(within(t)))
 					time.AfterFunc(50*time.Millisecond, func() { _ = l.Unlock(context.Background()) })
 				}
+				m := c.Mutex(name)
 				l := must[*dlock.Lease](t)(m.Lock(under("lock")))
-				saw("lock")
+				saw("lock", name)
 				nested := must[*dlock.Lease](t)(m.Lock(l.Context(under("nested"))))
-				saw("nested")
+				saw("nested", name)
 				must[any](t)(nil, nested.Unlock(under("leave")))
-				saw("leave")
+				saw("leave", name)
 				must[any](t)(nil, l.Unlock(under("unlock")))
-				saw("unlock")
+				saw("unlock", name)
 			}
 		})
 	}

@@ -34,7 +34,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-func TestServerKeepsItsDataOverAKill(t *testing.T) {
+func TestServerKeepsItsData(t *testing.T) {
 	eachSubject(t, func(t *testing.T, sub subject) {
 		s := Start(t, sub.kind)
 		addr, pid := s.Addr(), s.Pid()
@@ -45,30 +45,27 @@ func TestServerKeepsItsDataOverAKill(t *testing.T) {
 		if s.Addr() != addr || s.Pid() == pid {
 			t.Errorf("restarted at %s as %d, was at %s as %d", s.Addr(), s.Pid(), addr, pid)
 		}
+		must(t, s.Restart(true)) // after a stop in good order
+		wantRecord(t, sub, s, true)
 		must(t, s.Restart(false))
 		wantRecord(t, sub, s, false)
 	})
 }
 
-func TestServerKeepsItsDataOverAStop(t *testing.T) {
-	eachSubject(t, func(t *testing.T, sub subject) {
-		s := Start(t, sub.kind)
-		sub.write(t, s.Addr())
-		must(t, s.Restart(true))
-		wantRecord(t, sub, s, true)
-	})
-}
-
 func TestServersOfOneKindAreApart(t *testing.T) {
+	wellFormed := regexp.MustCompile(`^\d+(\.\d+)+$`)
 	eachSubject(t, func(t *testing.T, sub subject) {
 		one, other := Start(t, sub.kind), Start(t, sub.kind)
 		sub.write(t, one.Addr())
 		wantRecord(t, sub, one, true)
 		wantRecord(t, sub, other, false)
+		if version := one.Version(); !wellFormed.MatchString(version) || !strings.HasPrefix(version, sub.version) {
+			t.Errorf("version %q, want one that begins with %q", version, sub.version)
+		}
 	})
 }
 
-func TestPausedServerDoesNotAnswer(t *testing.T) {
+func TestPausedServer(t *testing.T) {
 	eachSubject(t, func(t *testing.T, sub subject) {
 		s := Start(t, sub.kind)
 		sub.write(t, s.Addr())
@@ -80,37 +77,27 @@ func TestPausedServerDoesNotAnswer(t *testing.T) {
 		}
 		must(t, s.Resume())
 		wantRecord(t, sub, s, true)
+
+		ends(t, "kill", s, s.Kill)
+		must(t, s.Restart(true))
+		ends(t, "stop", s, s.Stop)
 	})
 }
 
-func TestKillAndStopEndEveryProcess(t *testing.T) {
-	eachSubject(t, func(t *testing.T, sub subject) {
-		s := Start(t, sub.kind)
-		for name, end := range map[string]func() error{"kill": s.Kill, "stop": s.Stop} {
-			must(t, s.Pause())
-			tree := s.proc.freeze()
-			must(t, end())
-			if !allIn(tree, endedStates) {
-				t.Errorf("%s left processes of %v", name, tree)
-			}
-			if conn, err := net.Dial("tcp", s.Addr()); err == nil {
-				conn.Close()
-				t.Errorf("something listens after %s", name)
-			}
-			must(t, end())
-			must(t, s.Restart(true))
-		}
-	})
-}
-
-func TestVersion(t *testing.T) {
-	wellFormed := regexp.MustCompile(`^\d+(\.\d+)+$`)
-	eachSubject(t, func(t *testing.T, sub subject) {
-		version := Start(t, sub.kind).Version()
-		if !wellFormed.MatchString(version) || !strings.HasPrefix(version, sub.version) {
-			t.Errorf("version %q, want one that begins with %q", version, sub.version)
-		}
-	})
+// ends has a paused server end with all its processes.
+func ends(t *testing.T, how string, s *Server, end func() error) {
+	t.Helper()
+	must(t, s.Pause())
+	tree := s.proc.freeze()
+	must(t, end())
+	if !allIn(tree, endedStates) {
+		t.Errorf("%s left processes of %v", how, tree)
+	}
+	if conn, err := net.Dial("tcp", s.Addr()); err == nil {
+		conn.Close()
+		t.Errorf("something listens after %s", how)
+	}
+	must(t, end())
 }
 
 func TestCloseRemovesTheDirectory(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -24,10 +25,14 @@ import (
 )
 
 // wait bounds every wait for a server.
-const wait = 60 * time.Second
+const wait = 2 * time.Minute
 
 func TestMain(m *testing.M) {
-	logging.Disable() // the client library tells stderr of every broken connection
+	// The client library tells stderr of every broken connection.
+	logging.Disable()
+	if err := flag.Set("test.parallel", "8"); err != nil { // tests wait more than they work
+		panic(err)
+	}
 	os.Exit(m.Run())
 }
 
@@ -84,6 +89,7 @@ func cycle(t testing.TB, c *dlock.Client, name string) uint64 {
 }
 
 func TestURL(t *testing.T) {
+	t.Parallel()
 	masters := startMasters(t, 3, "--requirepass", "s:e/c@r,et")
 	for _, s := range masters {
 		vouch(t, &redis.Options{Addr: s.Addr(), Password: "s:e/c@r,et", DB: 1, DisableIdentity: true})
@@ -107,6 +113,7 @@ func TestURL(t *testing.T) {
 // TestTLS reaches each node through a tunnel that ends the encryption, and only
 // if its certificate is trusted.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	masters := startMasters(t, 3)
 	vouchFor(t, masters...)
 	certified := server.NewCertified()
@@ -149,6 +156,7 @@ func TestURLRefuses(t *testing.T) {
 
 // A node that is down when the quorum is opened joins it when it comes up.
 func TestOpenWithOneDown(t *testing.T) {
+	t.Parallel()
 	masters := startMasters(t, 3)
 	vouchFor(t, masters...)
 	if err := masters[0].Kill(); err != nil {
@@ -213,6 +221,7 @@ func scripts(t testing.TB, s *server.Server) int {
 // Masters restart without their data, one at a time, while clients work. The
 // rejoin delay is that of short leases, so that there are many restarts.
 func TestTokensUnderRedisRestarts(t *testing.T) {
+	t.Parallel()
 	const holds = 1000
 	masters := startMasters(t, 5)
 	vouchFor(t, masters...)

@@ -131,6 +131,7 @@ func TestRestartedNodeVotesAgain(t *testing.T) {
 // Servers that were there long before the first client need no more time. One whose
 // data was deleted does.
 func TestServersThatHaveBeenUp(t *testing.T) {
+	t.Parallel()
 	masters := startMasters(t, 3)
 	for _, m := range masters {
 		for uptime(t, m) < 3 {

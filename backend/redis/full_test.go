@@ -31,7 +31,7 @@ func TestFullServer(t *testing.T) {
 	ctx := within(t)
 	s := server.Start(t, server.Redis{})
 	admin := plainClient(t, s)
-	o := &dlock.Options{TTL: loadTTL}
+	o := &dlock.Options{TTL: 2 * loadTTL}
 	a, b := openClient(t, s, o), openClient(t, s, o)
 	writer := must[*dlock.Lease](t)(a.Mutex("written").Lock(ctx))
 	reader := must[*dlock.Lease](t)(a.RWMutex("read").RLock(ctx))
@@ -43,7 +43,7 @@ func TestFullServer(t *testing.T) {
 	eventually(t, "it waits", func() bool { return admin.ZCard(ctx, mainKey("written")+":q").Val() == 1 })
 
 	empty := fill(t, admin)
-	for end := time.Now().Add(2 * o.TTL); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(o.TTL * 4 / 3); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if writer.Err() != nil || reader.Err() != nil {
 			t.Fatalf("lost: %v, %v", writer.Err(), reader.Err())
 		}

@@ -102,7 +102,9 @@ func TestCallersLeaveAStoppedServer(t *testing.T) {
 func TestStalledPipelinesAreFew(t *testing.T) {
 	t.Parallel()
 	s := server.Start(t, server.Redis{})
-	p := newPipeline(plainClient(t, s), 0)
+	c := redis.NewClient(&redis.Options{Addr: s.Addr(), DisableIdentity: true, ReadTimeout: limit}) // none of them ends before
+	t.Cleanup(func() { _ = c.Close() })
+	p := newPipeline(c, 0)
 	ping := []any{"ping"}
 	must[any](t)(p.do(within(t), limit, ping, ordinary))
 	must[any](t)(nil, s.Pause())

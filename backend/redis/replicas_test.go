@@ -113,10 +113,11 @@ func TestUnacknowledgedRenewalIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	r := server.StartReplicated(t, 1, server.Redis{})
-	const ttl = loadTTL
+	const ttl = 2 * loadTTL
 	c := openURL(t, askingReplicas(r.Primary), &dlock.Options{TTL: ttl})
 	kept := must[*dlock.Lease](t)(c.Mutex(t.Name()).Lock(ctx))
-	time.Sleep(2 * ttl) // nothing must happen
+	end, admin := time.Now().Add(2*ttl).UnixMilli(), plainClient(t, r.Primary)
+	eventually(t, "it outlives the lease that it had", func() bool { return kept.Err() != nil || expiry(t, admin, t.Name()) > end })
 	if err := kept.Err(); err != nil {
 		t.Fatalf("with its replica: %v", err)
 	}

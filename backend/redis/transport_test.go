@@ -82,8 +82,8 @@ func TestBusyClientLeavesADemotedMaster(t *testing.T) {
 			r := server.StartReplicated(t, 1, server.Redis{})
 			p := must[*faultnet.Proxy](t)(faultnet.Listen(r.Primary.Addr()))
 			t.Cleanup(func() { _ = p.Close() })
-			ttl := loadTTL
-			c := client(t, p.Addr(), &dlock.Options{TTL: ttl})
+			ttl := plannedLease.TTL
+			c := client(t, p.Addr(), plannedLease)
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			held := must[*dlock.Lease](t)(c.Mutex(t.Name() + "/held").Lock(ctx))

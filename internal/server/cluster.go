@@ -155,7 +155,7 @@ func (c *Cluster) acquainted(ctx context.Context) error {
 }
 
 func tell(ctx context.Context, s *Server, format string, args ...any) error {
-	_, err := redisCommand(ctx, s.Addr(), fmt.Sprintf(format, args...))
+	_, err := patientCommand(ctx, s.Addr(), fmt.Sprintf(format, args...))
 	return err
 }
 

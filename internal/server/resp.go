@@ -10,10 +10,16 @@ import (
 	"strings"
 )
 
-// redisCommand returns the whole reply to one command, as it came.
+// redisCommand returns the whole reply to one command, as it came, if it comes soon.
 func redisCommand(ctx context.Context, addr, command string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
+	return patientCommand(ctx, addr, command)
+}
+
+// patientCommand is the same for as long as ctx lasts: a command that changes something
+// may not be worth a second try.
+func patientCommand(ctx context.Context, addr, command string) (string, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return "", err

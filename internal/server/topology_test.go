@@ -96,6 +96,17 @@ func ownerOf(t *testing.T, c *Cluster) (owner, replica *Server) {
 	return owner, replica
 }
 
+// A node that is slow to answer is not given up while a cluster is made of it.
+func TestSlowNodeIsToldAllTheSame(t *testing.T) {
+	t.Parallel()
+	s := Start(t, Redis{})
+	must(t, s.Pause())
+	resumed := make(chan error, 1)
+	time.AfterFunc(probeLimit+probeLimit/4, func() { resumed <- s.Resume() })
+	must(t, tell(t.Context(), s, "SET record %s", record))
+	must(t, <-resumed)
+}
+
 func TestClusterOutlivesARestart(t *testing.T) {
 	t.Parallel()
 	c := StartCluster(t, Redis{AppendOnly: true}, 15*time.Second)

@@ -76,6 +76,7 @@ portable: ## files as on systems without record locks of an open file, through t
 chaos: servers ## every backend under fire, about ten minutes
 	go test -v -count=1 -timeout 60m ./internal/chaos -faults=60 -duels=100 -think=10ms -docs=../../docs/faults.md
 	go test -count=1 -timeout 60m ./internal/protocol -histories=1000
+	go test -v -count=1 -timeout 60m ./backend/redis -run TestScriptsAgainstModel -redis.calls=300000
 	go -C otel/integration test -race -v -count=1 -timeout 60m -run TestModel . -calls=1000000
 
 soak: servers ## the same for as long as you like: make soak DURATION=8h BACKEND=redis

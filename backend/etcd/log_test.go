@@ -16,75 +16,91 @@ import (
 	"github.com/dlock-go/dlock/internal/canary"
 )
 
-// angryURL is the environment variable with which TestGRPCLog calls itself.
-const angryURL = "DLOCK_TEST_ANGRY_URL"
+// LoggedEnv is the environment variable with which TestGRPCLog calls OpenAngry in a
+// process of its own. It says whether the client has a logger.
+const LoggedEnv = "DLOCK_TEST_LOGGED"
 
 // TestGRPCLog has a process open a client whose server sends what gRPC calls an error. That
 // goes to the client's logger, and not to stderr; without a logger it goes where gRPC logs by
 // itself.
 func TestGRPCLog(t *testing.T) {
+	t.Parallel()
+	for _, logged := range []string{"yes", "no"} {
+		const said = "too_many_pings"
+		var out, stderr string
+		toLogger, toStderr := false, false
+		for end := time.Now().Add(5 * time.Minute); !toLogger && !toStderr; { // Open may give up before it is told
+			if time.Now().After(end) {
+				t.Fatalf("logger %s: nothing is said: %s%s", logged, out, stderr)
+			}
+			out, stderr = runAngry(t, logged)
+			toLogger, toStderr = strings.Contains(out, said), strings.Contains(stderr, said)
+		}
+		if toLogger != (logged == "yes") || toStderr != (logged == "no") {
+			t.Errorf("logger %s: it was told: %v: %s; on stderr: %v: %s", logged, toLogger, out, toStderr, stderr)
+		}
+	}
+}
+
+// runAngry returns what the process of OpenAngry prints.
+func runAngry(t *testing.T, logged string) (out, stderr string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), LoggedEnv+"="+logged)
+	var outBuf, errBuf bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &outBuf, &errBuf
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s%s", err, &outBuf, &errBuf)
+	}
+	return outBuf.String(), errBuf.String()
+}
+
+// OpenAngry opens a client of a server that sends it away, until the client has heard it,
+// and prints what its logger is told.
+func OpenAngry(logged string) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	defer listener.Close()
-	go beAngry(listener)
-	for _, logged := range []string{"yes", "no"} {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestOpenAngryServer$", "-test.v")
-		cmd.Env = append(os.Environ(), angryURL+"=etcd://"+listener.Addr().String(), "DLOCK_TEST_LOGGED="+logged)
-		var out, stderr bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &stderr
-		if err := cmd.Run(); err != nil {
-			t.Fatalf("%v: %s%s", err, &out, &stderr)
-		}
-		const said = "too_many_pings"
-		if has := strings.Contains(out.String(), said); has != (logged == "yes") {
-			t.Errorf("logger %s: it was told: %v: %s", logged, has, &out)
-		}
-		if has := strings.Contains(stderr.String(), said); has != (logged == "no") {
-			t.Errorf("logger %s: on stderr: %v: %s", logged, has, &stderr)
-		}
-	}
-}
-
-// beAngry is a server that sends away who connects.
-func beAngry(listener net.Listener) {
-	for {
-		conn, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer conn.Close()
-			debug := "too_many_pings"
-			settings := []byte{0, 0, 0, 4, 0, 0, 0, 0, 0}
-			goAway := append([]byte{0, 0, byte(8 + len(debug)), 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xb}, debug...)
-			_, _ = conn.Write(append(settings, goAway...))
-			_, _ = io.Copy(io.Discard, conn)
-		}()
-	}
-}
-
-// TestOpenAngryServer is what the process of TestGRPCLog does.
-func TestOpenAngryServer(t *testing.T) {
-	where := os.Getenv(angryURL)
-	if where == "" {
-		t.Skip("part of TestGRPCLog")
-	}
-	u, err := backend.ParseURL(where)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer cancel()
+		beAngry(listener)
+	}()
+	u, err := backend.ParseURL("etcd://" + listener.Addr().String())
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	cfg := backend.Config{URL: u, TTL: 10 * time.Second}
-	log, logged := canary.Log()
-	if os.Getenv("DLOCK_TEST_LOGGED") == "yes" {
+	log, told := canary.Log()
+	if logged == "yes" {
 		cfg.Logger = log
 	}
-	if b, err := backend.Open(context.Background(), cfg); err == nil {
-		t.Fatal(b)
+	if b, err := backend.Open(ctx, cfg); err == nil {
+		return fmt.Errorf("opened: %v", b)
 	}
-	fmt.Println(logged())
+	fmt.Println(told())
+	listeners.mu.Lock()
+	defer listeners.mu.Unlock()
 	if n := len(listeners.all); n != 0 {
-		t.Errorf("%d loggers are left", n)
+		return fmt.Errorf("%d loggers are left", n)
 	}
+	return nil
+}
+
+// beAngry sends away who connects first, and returns when that one has hung up. It takes
+// nobody else: gRPC connects again at once, and may hear from a connection that it is
+// about to make when its client is closed already.
+func beAngry(listener net.Listener) {
+	conn, err := listener.Accept()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	_ = listener.Close()
+	debug := "too_many_pings"
+	settings := []byte{0, 0, 0, 4, 0, 0, 0, 0, 0}
+	goAway := append([]byte{0, 0, byte(8 + len(debug)), 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xb}, debug...)
+	_, _ = conn.Write(append(settings, goAway...))
+	_, _ = io.Copy(io.Discard, conn)
 }

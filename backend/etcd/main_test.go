@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/dlock-go/dlock"
-	_ "github.com/dlock-go/dlock/backend/etcd"
+	"github.com/dlock-go/dlock/backend/etcd"
 	"github.com/dlock-go/dlock/internal/faultnet"
 	"github.com/dlock-go/dlock/internal/server"
 )
@@ -26,6 +26,13 @@ var old = flag.Bool("old", false, "test with the distribution's etcd")
 var shared *server.Server
 
 func TestMain(m *testing.M) {
+	if logged := os.Getenv(etcd.LoggedEnv); logged != "" {
+		if err := etcd.OpenAngry(logged); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	flag.Parse()
 	os.Exit(run(m))
 }

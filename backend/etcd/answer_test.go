@@ -39,6 +39,7 @@ func (liar) LeaseGrant(_ context.Context, q *pb.LeaseGrantRequest) (*pb.LeaseGra
 
 // TestServerThatLies has a server answer transactions with what fits none of them.
 func TestServerThatLies(t *testing.T) {
+	t.Parallel()
 	header := &pb.ResponseHeader{Revision: 5}
 	none := &pb.ResponseOp{}
 	put := &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{}}}

@@ -8,6 +8,7 @@ import (
 
 // TestNoSecrets shows no password of a server that is of no use.
 func TestNoSecrets(t *testing.T) {
+	t.Parallel()
 	canary.CheckOpens(t, []string{"HTTP/1.1 400 Bad Request\r\n\r\n" + canary.Secret},
 		"etcd://user:SECRET@HOST",
 		"etcds://user:SECRET@HOST",

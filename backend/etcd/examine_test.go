@@ -107,9 +107,10 @@ const oneMember = "the cluster has one member"
 
 // TestExamineLogin looks at servers by the kind of their logins: signed tokens are well.
 func TestExamineLogin(t *testing.T) {
+	t.Parallel()
 	const user = "no user is given"
 	signed, root := guarded(t, jwt(t, time.Hour))
-	b := openBackend(t, as(t, "app", "pass/of/app", signed.Addr()), ttl)
+	b := openBackend(t, as(t, "app", "pass/of/app", signed.Addr()), keptTTL)
 	found(t, examine(t, b, root), map[string]string{"members": oneMember})
 	_, err := root.UserRevokeRole(timed(t), "app", "locker")
 	must(t, err)
@@ -120,22 +121,23 @@ func TestExamineLogin(t *testing.T) {
 	}
 
 	short, root := guarded(t, jwt(t, 20*time.Second))
-	found(t, examine(t, openBackend(t, as(t, "app", "pass/of/app", short.Addr()), ttl), root),
+	found(t, examine(t, openBackend(t, as(t, "app", "pass/of/app", short.Addr()), keptTTL), root),
 		map[string]string{"members": oneMember, "login": "lasts for"})
 	simple, root := guarded(t)
-	found(t, examine(t, openBackend(t, as(t, "app", "pass/of/app", simple.Addr()), ttl), root),
+	found(t, examine(t, openBackend(t, as(t, "app", "pass/of/app", simple.Addr()), keptTTL), root),
 		map[string]string{"members": oneMember, "login": "tokens are simple"})
 
 	admin := raw(t, shared.Addr())
-	found(t, examine(t, openBackend(t, as(t, "app", "pass/of/app", shared.Addr()), ttl), admin),
+	found(t, examine(t, openBackend(t, as(t, "app", "pass/of/app", shared.Addr()), keptTTL), admin),
 		map[string]string{"members": oneMember, "login": "authentication is not enabled"})
-	found(t, examine(t, openBackend(t, "etcd://"+shared.Addr()+"/"+prefix(t), ttl), admin),
+	found(t, examine(t, openBackend(t, "etcd://"+shared.Addr()+"/"+prefix(t), keptTTL), admin),
 		map[string]string{"members": oneMember, "login": user})
 }
 
 // TestExamineServer finds a full server, one whose leases are long, and one whose data
 // differ.
 func TestExamineServer(t *testing.T) {
+	t.Parallel()
 	k := kind()
 	k.Args = append(k.Args, "--quota-backend-bytes=4194304", "--election-timeout=2000")
 	s := server.Start(t, k)
@@ -170,16 +172,17 @@ func TestExamineServer(t *testing.T) {
 // TestExamineVersion finds an old server.
 func TestExamineVersion(t *testing.T) {
 	s := server.Start(t, server.Etcd{Distribution: true})
-	bad := examine(t, openBackend(t, "etcd://"+s.Addr()+"/"+prefix(t), ttl), raw(t, s.Addr()))
+	bad := examine(t, openBackend(t, "etcd://"+s.Addr()+"/"+prefix(t), keptTTL), raw(t, s.Addr()))
 	found(t, bad, map[string]string{"members": oneMember, "login": "no user", "version": "#15247"})
 }
 
 // TestExamineMembers finds a member that the URL does not name, one that is down, and
 // that none answers.
 func TestExamineMembers(t *testing.T) {
+	t.Parallel()
 	members := startCluster(t)
 	url := func(m cluster) string { return "etcd://" + strings.Join(m.addrs(), ",") + "/" + prefix(t) }
-	all, some := openBackend(t, url(members), ttl), openBackend(t, url(members[:1]), ttl)
+	all, some := openBackend(t, url(members), keptTTL), openBackend(t, url(members[:1]), keptTTL)
 	admin := raw(t, members.addrs()...)
 	want := map[string]string{"login": "no user"}
 	found(t, examine(t, all, admin), want)
@@ -211,7 +214,7 @@ func TestExamineMembers(t *testing.T) {
 	})
 	u, err := backend.ParseURL("etcd://" + last)
 	must(t, err)
-	_, err = backend.Open(timed(t), backend.Config{URL: u, TTL: ttl})
+	_, err = backend.Open(timed(t), backend.Config{URL: u, TTL: keptTTL})
 	if is(t, err, backend.ErrUnavailable); err == nil || !strings.Contains(err.Error(), "see that a majority of the members runs") {
 		t.Errorf("what Open says of a cluster with no leader: %v", err)
 	}

@@ -17,7 +17,9 @@ import (
 	"github.com/dlock-go/dlock/internal/server"
 )
 
-const ttl = 2 * time.Second // the least that a test can rely on
+// ttl is that of leases that are to run out, keptTTL of those that are renewed however busy
+// the machine is.
+const ttl, keptTTL = 2 * time.Second, 6 * time.Second
 
 func locked(t testing.TB, m dlock.Locker) *dlock.Lease {
 	t.Helper()
@@ -98,10 +100,11 @@ func TestRevokedWhileWaiting(t *testing.T) {
 
 // TestWaiterCutOff lets a waiter's lease run out while it hears nothing.
 func TestWaiterCutOff(t *testing.T) {
+	t.Parallel()
 	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
 	lease := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
 	ctx, cancel := context.WithCancel(timed(t))
-	m := open(t, ttl, p.Addr()).RWMutex("a")
+	m := open(t, keptTTL, p.Addr()).RWMutex("a")
 	complete(t, p)
 	before := p.Stats().Requests
 	waiter := start(t, ctx, m.RLock)
@@ -125,6 +128,7 @@ func TestWaiterCutOff(t *testing.T) {
 // TestLostBeforeFreed cuts holders off and checks that each knows of its loss
 // when the next one holds.
 func TestLostBeforeFreed(t *testing.T) {
+	t.Parallel()
 	for name, way := range map[string]faultnet.Way{
 		"both ways": faultnet.BothWays, "requests": faultnet.ToServer, "replies": faultnet.ToClient,
 	} {
@@ -133,7 +137,7 @@ func TestLostBeforeFreed(t *testing.T) {
 			p := proxied(t, shared.Addr())
 			c := open(t, ttl, p.Addr())
 			lease := locked(t, c.Mutex("a"))
-			next := start(t, timed(t), open(t, ttl, shared.Addr()).Mutex("a").Lock)
+			next := start(t, timed(t), open(t, time.Minute, shared.Addr()).Mutex("a").Lock)
 			p.Blackhole(way)
 			next.granted()
 			is(t, lease.Err(), dlock.ErrLost)
@@ -146,10 +150,11 @@ func TestLostBeforeFreed(t *testing.T) {
 }
 
 func TestServerStopped(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, kind())
 	c := open(t, ttl, s.Addr())
 	lease := locked(t, c.Mutex("a"))
-	waiter := start(t, timed(t), open(t, ttl, s.Addr()).Mutex("a").Lock)
+	waiter := start(t, timed(t), open(t, time.Minute, s.Addr()).Mutex("a").Lock)
 	queued(t, raw(t, s.Addr()), 2)
 	must(t, s.Pause())
 	lost(t, lease)
@@ -163,6 +168,7 @@ func TestServerStopped(t *testing.T) {
 }
 
 func TestServerKilled(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, kind())
 	c, other := open(t, 10*time.Second, s.Addr()), open(t, 10*time.Second, s.Addr())
 	lease := locked(t, c.Mutex("a"))
@@ -188,6 +194,7 @@ func contains(key string) func([]byte) bool {
 
 // TestReplyDroppedOnAcquire loses the answer to a request that was carried out.
 func TestReplyDroppedOnAcquire(t *testing.T) {
+	t.Parallel()
 	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
 	c, other := open(t, 10*time.Second, p.Addr()), open(t, 10*time.Second, shared.Addr())
 	for _, lock := range []func(context.Context) (*dlock.Lease, error){c.Mutex("a").Lock, c.Mutex("a").TryLock, c.RWMutex("a").RLock} {
@@ -208,6 +215,7 @@ func TestReplyDroppedOnAcquire(t *testing.T) {
 // TestReplyDroppedOnRelease loses the answer to an Unlock, whose repetition
 // must not touch the next holder.
 func TestReplyDroppedOnRelease(t *testing.T) {
+	t.Parallel()
 	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
 	m, other := open(t, 10*time.Second, p.Addr()).Mutex("a"), open(t, 10*time.Second, shared.Addr()).Mutex("a")
 	lease := locked(t, m)
@@ -310,8 +318,9 @@ func TestReleaseOvertaken(t *testing.T) {
 // TestUnlockNotDelivered cuts a holder off at the end of work that was protected
 // all the time.
 func TestUnlockNotDelivered(t *testing.T) {
+	t.Parallel()
 	p := proxied(t, shared.Addr())
-	c := open(t, ttl, p.Addr())
+	c := open(t, keptTTL, p.Addr())
 	lease := locked(t, c.Mutex("a"))
 	p.Blackhole(faultnet.BothWays)
 	is(t, lease.Unlock(context.Background()), dlock.ErrUnavailable)
@@ -321,6 +330,7 @@ func TestUnlockNotDelivered(t *testing.T) {
 
 // TestReplyDroppedOnDowngrade has it repeated.
 func TestReplyDroppedOnDowngrade(t *testing.T) {
+	t.Parallel()
 	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
 	lease := locked(t, open(t, 10*time.Second, p.Addr()).RWMutex("a"))
 	drop := p.DropReplyAfter(contains("/l/a/"))
@@ -358,6 +368,7 @@ func TestCompaction(t *testing.T) {
 // TestNoSpace fills the server. Then nothing can be locked, but all can be
 // unlocked, and nothing stays behind.
 func TestNoSpace(t *testing.T) {
+	t.Parallel()
 	k := kind()
 	k.Args = append(k.Args, "--quota-backend-bytes=4194304")
 	s := server.Start(t, k)
@@ -409,8 +420,9 @@ func TestKeyDeleted(t *testing.T) {
 // TestHoldersKeyDeleted deletes a holder's key by hand: its next renewal tells it
 // so, and its release touches nobody else's hold.
 func TestHoldersKeyDeleted(t *testing.T) {
-	admin, c, other := raw(t, shared.Addr()), open(t, ttl, shared.Addr()), open(t, time.Minute, shared.Addr())
-	dir := prefix(t) + "/l/a/"
+	t.Parallel()
+	admin, c, other := raw(t, shared.Addr()), open(t, keptTTL, shared.Addr()), open(t, time.Minute, shared.Addr())
+	locks := prefix(t) + "/l/"
 	for name, hold := range map[string]func(*dlock.RWMutex) *dlock.Lease{
 		"writer": func(m *dlock.RWMutex) *dlock.Lease { return locked(t, m) },
 		"reader": func(m *dlock.RWMutex) *dlock.Lease { return locked(t, m.RLocker()) },
@@ -421,13 +433,14 @@ func TestHoldersKeyDeleted(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kept, lease := locked(t, c.Mutex("kept")), hold(c.RWMutex("a"))
-			gone, err := admin.Delete(timed(t), dir, clientv3.WithPrefix())
+			t.Parallel()
+			kept, lease := locked(t, c.Mutex("kept beside "+name)), hold(c.RWMutex(name))
+			gone, err := admin.Delete(timed(t), locks+name+"/", clientv3.WithPrefix())
 			must(t, err)
 			if gone.Deleted != 1 {
 				t.Fatalf("%d keys were deleted, want 1", gone.Deleted)
 			}
-			next := locked(t, other.Mutex("a"))
+			next := locked(t, other.Mutex(name))
 			lost(t, lease)
 			is(t, lease.Unlock(timed(t)), dlock.ErrLost)
 			must(t, next.Err())
@@ -485,6 +498,7 @@ func TestGrantHeardLate(t *testing.T) {
 
 // A context that the loss of another lock has ended is told as what it is.
 func TestOpenUnderALostLock(t *testing.T) {
+	t.Parallel()
 	lost := &dlock.Error{Op: "hold", Name: "other", Kind: dlock.ErrLost}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(100*time.Millisecond, func() { cancel(lost) })

@@ -89,12 +89,12 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestHostilePeer has a user who may write below the prefix write 20,000 times: to the keys
+// TestHostilePeer has a user who may write below the prefix write 5,000 times: to the keys
 // of a holder and of a waiter, and to others beside them, long and short. It may take a
 // lock away by that, as who has the same rights may; but what is no release lets nobody
 // in, ends nothing, and costs clients neither goroutines nor memory.
 func TestHostilePeer(t *testing.T) {
-	const messages, workers = 20_000, 50
+	const messages, workers = 5000, 50
 	ctx := timed(t)
 	c := raw(t, shared.Addr())
 	lease := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))

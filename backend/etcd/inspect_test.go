@@ -77,8 +77,9 @@ func TestInspect(t *testing.T) {
 // TestBreakDowngraded takes a lock away from a writer that has become a reader, and from
 // nobody else.
 func TestBreakDowngraded(t *testing.T) {
+	t.Parallel()
 	admin := raw(t, shared.Addr())
-	a, b := open(t, ttl, shared.Addr()), open(t, ttl, shared.Addr())
+	a, b := open(t, keptTTL, shared.Addr()), open(t, keptTTL, shared.Addr())
 	lease, reader := locked(t, a.RWMutex("x")), start(t, timed(t), b.RWMutex("x").RLock)
 	queued(t, admin, 2)
 	waiting := keys(t, admin)[0]
@@ -100,6 +101,7 @@ func TestBreakDowngraded(t *testing.T) {
 // TestBreakIsTold breaks holds: a renewal, an Unlock or a Downgrade tells the holder that
 // it was Break, and leaves no mark of that. A key that was deleted by hand is no Break.
 func TestBreakIsTold(t *testing.T) {
+	t.Parallel()
 	admin, other := raw(t, shared.Addr()), open(t, time.Minute, shared.Addr())
 	marks := func() int {
 		n := 0
@@ -120,30 +122,30 @@ func TestBreakIsTold(t *testing.T) {
 			t.Errorf("%d marks are left", n)
 		}
 	}
-	quick, slow := open(t, ttl, shared.Addr()), open(t, time.Minute, shared.Addr())
-	lease := locked(t, quick.RWMutex("x"))
-	must(t, other.Break(timed(t), "x", lease.Token()))
-	within(t, "lost", lease.Done())
-	told(lease.Err())
-	lease = locked(t, quick.RWMutex("x"))
-	must(t, lease.Downgrade(timed(t)))
-	must(t, other.Break(timed(t), "x", lease.Token()))
-	within(t, "lost", lease.Done())
-	told(lease.Err())
+	slow := open(t, time.Minute, shared.Addr())
 	for _, end := range []func(*dlock.Lease) error{
 		func(l *dlock.Lease) error { return l.Unlock(timed(t)) },
 		func(l *dlock.Lease) error { return l.Downgrade(timed(t)) },
 	} {
-		lease = locked(t, slow.RWMutex("x"))
+		lease := locked(t, slow.RWMutex("x"))
 		must(t, other.Break(timed(t), "x", lease.Token()))
 		told(end(lease))
 	}
-	lease = locked(t, quick.RWMutex("y"))
-	_, err := admin.Delete(timed(t), keys(t, admin)[0])
+
+	quick := open(t, keptTTL, shared.Addr())
+	lease, down, deleted := locked(t, quick.RWMutex("x")), locked(t, quick.RWMutex("downgraded")), locked(t, quick.RWMutex("deleted"))
+	must(t, down.Downgrade(timed(t)))
+	must(t, other.Break(timed(t), "x", lease.Token()))
+	must(t, other.Break(timed(t), "downgraded", down.Token()))
+	_, err := admin.Delete(timed(t), prefix(t)+"/l/deleted/", clientv3.WithPrefix())
 	must(t, err)
-	within(t, "lost", lease.Done())
-	if is(t, lease.Err(), dlock.ErrLost); errors.Is(lease.Err(), dlock.ErrBroken) {
-		t.Errorf("nobody has broken the hold: %v", lease.Err())
+	for _, l := range []*dlock.Lease{lease, down, deleted} {
+		within(t, "lost", l.Done())
+	}
+	told(lease.Err())
+	told(down.Err())
+	if is(t, deleted.Err(), dlock.ErrLost); errors.Is(deleted.Err(), dlock.ErrBroken) {
+		t.Errorf("nobody has broken the hold: %v", deleted.Err())
 	}
 }
 
@@ -164,6 +166,7 @@ func TestBreakAnswerLost(t *testing.T) {
 // TestInspectPages reads a queue and names in pages, in the order of the queue and each
 // name once, and counts the requests.
 func TestInspectPages(t *testing.T) {
+	t.Parallel()
 	const waiters, names = 1800, 1200
 	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
 	put := func(n int, key func(int) string) {

@@ -61,6 +61,7 @@ func as(t testing.TB, user, password, addr string) string {
 }
 
 func TestWrongCredentials(t *testing.T) {
+	t.Parallel()
 	s, _ := guarded(t)
 	for name, login := range map[string]string{
 		"password": as(t, "app", "secret-guess", s.Addr()),
@@ -79,10 +80,12 @@ func TestWrongCredentials(t *testing.T) {
 // TestRoleOnPrefix does all that a client does with the rights of the prefix
 // alone, until they are revoked.
 func TestRoleOnPrefix(t *testing.T) {
+	t.Parallel()
 	s, root := guarded(t)
 	var clients []*dlock.Client
-	for range 2 {
-		c, err := dlock.Open(timed(t), as(t, "app", "pass/of/app", s.Addr()), &dlock.Options{TTL: ttl})
+	p := proxied(t, s.Addr())
+	for _, addr := range []string{p.Addr(), s.Addr()} {
+		c, err := dlock.Open(timed(t), as(t, "app", "pass/of/app", addr), &dlock.Options{TTL: keptTTL})
 		must(t, err)
 		defer c.Close(timed(t))
 		clients = append(clients, c)
@@ -93,8 +96,12 @@ func TestRoleOnPrefix(t *testing.T) {
 	is(t, err, dlock.ErrHeld)
 	reader := start(t, timed(t), b.RLock)
 	queued(t, root, 2)
-	time.Sleep(2 * ttl) // renewals need no rights that the role lacks
-	must(t, lease.Err())
+	before := p.Stats().Requests
+	eventually(t, "renewals need no rights that the role lacks", func() bool {
+		must(t, lease.Err())
+		now := p.Stats()
+		return now.Requests >= before+4 && now.Owed == 0 // two times the lease and the key
+	})
 	must(t, lease.Downgrade(timed(t)))
 	must(t, reader.granted().Unlock(timed(t)))
 	must(t, lease.Unlock(timed(t)))
@@ -121,6 +128,7 @@ func TestRoleOnPrefix(t *testing.T) {
 // TestCredentialsRotate asks for the password again when the server has
 // forgotten the login, because the password was changed or it was restarted.
 func TestCredentialsRotate(t *testing.T) {
+	t.Parallel()
 	s, root := guarded(t)
 	var password atomic.Value
 	password.Store("pass/of/app")
@@ -142,6 +150,7 @@ func TestCredentialsRotate(t *testing.T) {
 // holds and watches. Waiting costs what it cost before: a request to join, one to
 // watch, and none while nothing happens.
 func TestLoginForgottenWhileWatching(t *testing.T) {
+	t.Parallel()
 	for name, forget := range map[string]struct {
 		args []string
 		do   func(t *testing.T, root *clientv3.Client)
@@ -218,6 +227,7 @@ func jwt(t testing.TB, ttl time.Duration) string {
 // TestCredentialsHang asks for credentials that never come, until the question is
 // over. Then they come again.
 func TestCredentialsHang(t *testing.T) {
+	t.Parallel()
 	s, root := guarded(t)
 	p := proxied(t, s.Addr())
 	var hangs, asked atomic.Bool
@@ -253,6 +263,7 @@ func TestCredentialsHang(t *testing.T) {
 
 // TestTLS goes through an end of TLS that wants a client's certificate.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	ca, cert, key := filepath.Join(dir, "ca"), filepath.Join(dir, "cert"), filepath.Join(dir, "key")
 	addr := tlsFront(t, shared.Addr(), cert, key)

@@ -19,7 +19,7 @@ import (
 	"github.com/dlock-go/dlock/internal/server"
 )
 
-const limit = time.Minute // for every condition
+const limit = 3 * time.Minute // for every condition
 
 var old = flag.Bool("old", false, "test with the distribution's etcd")
 
@@ -32,6 +32,9 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		return
+	}
+	if err := flag.Set("test.parallel", "8"); err != nil { // tests wait more than they work
+		panic(err)
 	}
 	flag.Parse()
 	os.Exit(run(m))

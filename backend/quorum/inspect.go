@@ -76,31 +76,65 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 			yield("", err)
 			return
 		}
-		enough := max(b.need-countSilent(alive), 1)
-		seed, seen := maphash.MakeSeed(), make(map[uint64]int)
+		b.pingAgain(ctx, alive)
 		var failures []error
-		for i := range b.nodes {
+		for i := range alive {
 			if alive[i] == nil {
 				failures = append(failures, nodeError(i, backend.ErrUnavailable))
-				continue
-			}
-			err := b.namesOf(ctx, i, prefix, func(name string) bool {
-				hash := maphash.String(seed, name)
-				seen[hash]++
-				return seen[hash] != enough || yield(name, nil)
-			})
-			switch {
-			case err == errStopped:
-				return
-			case err != nil:
-				failures = append(failures, nodeError(i, err))
-			}
-			if len(failures) > len(b.nodes)-b.need {
-				yield("", backend.Fail(kindOf(failures[0]), errors.Join(failures...)))
-				return
 			}
 		}
+		for {
+			i, err := b.listNames(ctx, prefix, alive, yield)
+			if err == nil {
+				return
+			}
+			failures = append(failures, nodeError(i, err))
+			if len(failures) > len(b.nodes)-b.need {
+				yield("", backend.Fail(kindOf(err), errors.Join(failures...)))
+				return
+			}
+			alive[i] = nil // it may have any name from now on, also those passed over
+		}
 	}
+}
+
+// pingAgain pings the nodes that were slower than the others once more: to take them for
+// silent makes every name count that one of the others has not forgotten yet.
+func (b *Backend) pingAgain(ctx context.Context, alive []*string) {
+	for i, n := range b.nodes {
+		if alive[i] != nil || n.pinger == nil || n.gone.Load() {
+			continue
+		}
+		pinging, cancel := backend.Bound(ctx, latePing)
+		if version, err := n.pinger.Ping(pinging); err == nil {
+			alive[i] = &version
+		}
+		cancel()
+	}
+}
+
+// listNames yields the names that enough of the nodes that are alive have. It returns the
+// node that failed.
+func (b *Backend) listNames(ctx context.Context, prefix string, alive []*string, yield func(string, error) bool) (int, error) {
+	enough := max(b.need-countSilent(alive), 1)
+	seed, seen := maphash.MakeSeed(), make(map[uint64]int)
+	for i := range b.nodes {
+		if alive[i] == nil {
+			continue
+		}
+		err := b.namesOf(ctx, i, prefix, func(name string) bool {
+			hash := maphash.String(seed, name)
+			seen[hash]++
+			return seen[hash] != enough || yield(name, nil)
+		})
+		switch {
+		case err == errStopped:
+			return 0, nil
+		case err != nil:
+			return i, err
+		}
+	}
+	return 0, nil
 }
 
 // errStopped says that the caller of Names wants no more.
@@ -130,7 +164,10 @@ func (b *Backend) namesOf(ctx context.Context, i int, prefix string, do func(str
 	return nil
 }
 
-const nameTimeout = 2 * time.Second
+const (
+	nameTimeout = 2 * time.Second
+	latePing    = time.Second
+)
 
 // Break implements backend.Breaker. It asks every node that has a part of the hold to
 // break it, and is done when enough nodes have no part of it.
@@ -379,6 +416,10 @@ func askAll[T any](ctx context.Context, b *Backend, ask func(ctx context.Context
 		}
 	}
 	if answered < b.need {
+		if at, ok := ctx.Deadline(); ok && !time.Now().Before(at) { // a connection may notice first
+			<-ctx.Done()
+			return nil, backend.WaitEnded(ctx, false)
+		}
 		return nil, backend.Fail(kindOf(failures[0]), errors.Join(failures...))
 	}
 	return answers, nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"os"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -58,11 +60,7 @@ func TestInspect(t *testing.T) {
 				must(t, len(got.Holders) == 1 && len(got.Waiters) == 1, "%+v", got)
 				h, w := got.Holders[0], got.Waiters[0]
 				must(t, h.Token == l.Token() && h.Mode == backend.Exclusive && h.Entries == 1 && h.Left > 0 && h.Client != w.Client && w.Mode == backend.Shared, "%+v", got)
-				var names []string
-				for name, err := range asks.Names(t.Context(), "") {
-					ok(t, err)
-					names = append(names, name)
-				}
+				names := namesOf(t, asks)
 				must(t, slices.Equal(names, []string{"x"}), "names %q", names)
 				cancel()
 				s.thaw()
@@ -164,11 +162,7 @@ func TestInspectWhatMayBeHeld(t *testing.T) {
 		ok(t, err)
 		isOurs := func(p backend.Party) bool { return p.Token == l.Token() && p.Label == "" && p.Left > 0 }
 		must(t, slices.ContainsFunc(got.Holders, isOurs), "%+v", got)
-		var names []string
-		for name, err := range asks.Names(t.Context(), "") {
-			ok(t, err)
-			names = append(names, name)
-		}
+		names := namesOf(t, asks)
 		must(t, slices.Equal(names, []string{"x"}), "names %q", names)
 		ok(t, asks.Break(t.Context(), "x", l.Token()))
 		ok(t, alone.Release(t.Context(), h))
@@ -252,5 +246,94 @@ func TestBreakSparesTheNextHold(t *testing.T) {
 		}()
 		is(t, asks.Break(t.Context(), "x", last), backend.ErrNotHeld)
 		is(t, memory.New(s[2]).Break(t.Context(), "x", next.Token), nil)
+	})
+}
+
+// namesOf lists what Names yields.
+func namesOf(t *testing.T, b backend.Inspector) (names []string) {
+	t.Helper()
+	for name, err := range b.Names(t.Context(), "") {
+		ok(t, err)
+		names = append(names, name)
+	}
+	return names
+}
+
+// A name that one node has not forgotten yet is not listed because another node is slower
+// than the rest.
+func TestNamesWithASlowNode(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		late := memory.New(s[0])
+		h, err := late.Acquire(t.Context(), backend.Request{Name: "x", TTL: ttl})
+		ok(t, err)
+		links := make([]backend.Backend, len(s))
+		for i := range s {
+			links[i] = memory.New(s[i])
+		}
+		b, err := quorum.New(links, &quorum.Options{MaxTTL: ttl, Skew: skew})
+		ok(t, err)
+		links[1].(*memory.Backend).Delay(400 * time.Millisecond)
+		names := namesOf(t, b)
+		must(t, len(names) == 0, "names %q", names)
+		links[1].(*memory.Backend).Cut() // now it may have the name
+		names = namesOf(t, b)
+		must(t, slices.Equal(names, []string{"x"}), "names %q", names)
+		links[1].(*memory.Backend).Heal()
+		ok(t, late.Release(t.Context(), h))
+		ok(t, late.Close(t.Context()))
+		ok(t, b.Close(t.Context()))
+	})
+}
+
+// breaksOff is a node whose list of names ends with an error.
+type breaksOff struct{ *memory.Backend }
+
+func (breaksOff) Names(context.Context, string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) { yield("", backend.ErrUnavailable) }
+}
+
+// A name that is held is listed, though a node that has it breaks off.
+func TestNamesWithANodeThatBreaksOff(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		holder := s.open(t, nil)
+		holder.cut(1)
+		l := holder.lock("x") // of the second and the third node
+		b, err := quorum.New([]backend.Backend{memory.New(s[0]), memory.New(s[1]), breaksOff{memory.New(s[2])}}, &quorum.Options{MaxTTL: ttl, Skew: skew})
+		ok(t, err)
+		names := namesOf(t, b)
+		must(t, slices.Equal(names, []string{"x"}), "names %q", names)
+		ok(t, b.Close(t.Context()))
+		holder.heal()
+		holder.unlock(l)
+	})
+}
+
+// lateToNotice is a node whose connection ends with the deadline of the context, which has
+// no error yet.
+type lateToNotice struct{ *memory.Backend }
+
+func (lateToNotice) Ping(ctx context.Context) (string, error) {
+	at, _ := ctx.Deadline()
+	time.Sleep(time.Until(at))
+	return "", backend.Fail(backend.ErrUnavailable, os.ErrDeadlineExceeded)
+}
+
+// Who gives no time for an answer is told so.
+func TestPingSaysThatTheTimeIsOver(t *testing.T) {
+	in(t, 3, func(t *testing.T, s nodes) {
+		var all []backend.Backend
+		for i := range s {
+			all = append(all, lateToNotice{memory.New(s[i])})
+		}
+		b, err := quorum.New(all, nil)
+		ok(t, err)
+		for range 100 { // which of them notices first is a matter of chance
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			_, err = b.Ping(ctx)
+			cancel()
+			is(t, err, backend.ErrUnavailable)
+			is(t, err, context.DeadlineExceeded)
+		}
+		ok(t, b.Close(t.Context()))
 	})
 }

@@ -67,8 +67,9 @@ func lossBeforeNextHolder(s *scenario) {
 		return
 	}
 	const rounds = 20
+	peers := s.opens(2 * rounds)
 	each(rounds, func(i int) {
-		a, b := s.open(), s.open()
+		a, b := peers[2*i], peers[2*i+1]
 		name := s.sub(i)
 		lease, err := a.Mutex(name).Lock(s.ctx)
 		if err != nil {

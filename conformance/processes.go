@@ -152,9 +152,10 @@ func crashRestart(s *scenario) {
 	if s.unable(s.Restart == nil, "Restart") {
 		return
 	}
-	a, b := s.open(), s.open()
-	lease := s.locked(a.Mutex(s.name, dlock.WithTTL(10*s.TTL)))
-	next := s.start(b.Mutex(s.name, dlock.WithTTL(10*s.TTL)))
+	ttl := dlock.Options{TTL: 10 * s.TTL} // a server may take several TTLs to start
+	a, b := s.openWith(ttl), s.openWith(ttl)
+	lease := s.locked(a.Mutex(s.name))
+	next := s.start(b.Mutex(s.name))
 	s.queued(s.name, 1)
 	s.Restart(s.TB)
 	if s.Durable {

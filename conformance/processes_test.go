@@ -1,6 +1,7 @@
 package conformance_test
 
 import (
+	"cmp"
 	"flag"
 	"os"
 	"os/exec"
@@ -22,39 +23,35 @@ const everyTest = "^(TestConformance|TestSeeds)$"
 var inherited = []string{"test.failfast", "test.run", "test.shuffle", "test.skip", "test.timeout", "test.v", "ttl"}
 
 // testInProcesses tests each backend in a process of its own, so that none is counted
-// among the goroutines of another.
+// among the goroutines of another. Each is a subtest, which -run may choose.
 func testInProcesses(t *testing.T, names []string) {
-	var several, alone []string
-	for _, name := range names {
-		if targets[name].alone {
-			alone = append(alone, name)
-		} else {
-			several = append(several, name)
-		}
-	}
-	runProcesses(t, several, sideBySide)
-	runProcesses(t, alone, 1)
-}
-
-func runProcesses(t *testing.T, names []string, atOnce int) {
 	next := make(chan string)
 	var workers sync.WaitGroup
-	for range atOnce {
+	for range sideBySide {
 		workers.Go(func() {
-			runtime.LockOSThread() // the signal comes when the thread ends that has started the process
-			defer runtime.UnlockOSThread()
 			for name := range next {
-				if err := process(name).Run(); err != nil {
-					t.Errorf("%s: %v", name, err)
-				}
+				t.Run(name, func(t *testing.T) { runProcess(t, name) })
 			}
 		})
 	}
-	for _, name := range names {
+	for _, name := range slowestFirst(names) {
 		next <- name
 	}
 	close(next)
 	workers.Wait()
+}
+
+func slowestFirst(names []string) []string {
+	place := func(name string) uint { return uint(slices.Index(slowest, name)) } // the others are last
+	return slices.SortedStableFunc(slices.Values(names), func(a, b string) int { return cmp.Compare(place(a), place(b)) })
+}
+
+func runProcess(t *testing.T, name string) {
+	runtime.LockOSThread() // the signal comes when the thread ends that has started the process
+	defer runtime.UnlockOSThread()
+	if err := process(name).Run(); err != nil {
+		t.Error(err)
+	}
 }
 
 // process returns this test for one backend. It ends with us, however we end.

@@ -74,8 +74,9 @@ type Harness struct {
 	// one that is taken or given back at the same moment.
 	OrderByClients bool
 
-	// MostHolds is how many locks a process can hold, if that is less than 10,000; 0
-	// means that it is not.
+	// MostHolds is how many locks a process is to hold at once, if that is less than
+	// 10,000: it can hold no more, or another harness of the same backend does. 0 means
+	// that it is not less.
 	MostHolds int
 
 	// Polls says that who waits asks the server by itself from time to time, since

@@ -100,11 +100,16 @@ func residueOn(t testing.TB, c *redis.Client) []string {
 	}
 	keys, err := c.Keys(ctx, "dlock:*").Result()
 	must(t, err)
-	for _, key := range keys {
-		if c.Type(ctx, key).Val() == "hash" && !c.HExists(ctx, key, "o").Val() {
-			continue
+	pipe := c.Pipeline() // there may be thousands
+	types, held := make([]*redis.StatusCmd, len(keys)), make([]*redis.BoolCmd, len(keys))
+	for i, key := range keys {
+		types[i], held[i] = pipe.Type(ctx, key), pipe.HExists(ctx, key, "o")
+	}
+	_, _ = pipe.Exec(ctx) // a key of another type has no fields
+	for i, key := range keys {
+		if types[i].Val() != "hash" || held[i].Val() {
+			left = append(left, key)
 		}
-		left = append(left, key)
 	}
 	return left
 }

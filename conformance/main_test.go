@@ -16,8 +16,9 @@ import (
 
 // A target is a backend, or a way to run it.
 type target struct {
-	harness func(testing.TB) conformance.Harness
-	seeded  bool // shows that the suite notices the seeded bugs
+	harness  func(testing.TB) conformance.Harness
+	seeded   bool // shows that the suite notices the seeded bugs
+	parallel int  // how many properties run at once beside other targets; 0: as many as alone
 }
 
 // targets are what the suite tests. A further backend is one line.
@@ -31,7 +32,7 @@ var targets = map[string]target{
 	"redis-cluster":  {harness: clusterHarness},
 	"redis-sentinel": {harness: sentinelHarness},
 	"redis-user":     {harness: redisUserHarness},
-	"redlock":        {harness: redlockHarness},
+	"redlock":        {harness: redlockHarness, parallel: 8},
 	"zk":             {harness: zkHarness},
 }
 

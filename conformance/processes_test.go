@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"cmp"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -57,6 +58,9 @@ func runProcess(t *testing.T, name string) {
 // process returns this test for one backend. It ends with us, however we end.
 func process(name string) *exec.Cmd {
 	args := []string{"-backend=" + name, "-test.run=" + everyTest}
+	if n := targets[name].parallel; n > 0 {
+		args = append(args, fmt.Sprintf("-test.parallel=%d", n))
+	}
 	flag.Visit(func(f *flag.Flag) {
 		if slices.Contains(inherited, f.Name) {
 			args = append(args, "-"+f.Name+"="+f.Value.String())

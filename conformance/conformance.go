@@ -57,7 +57,6 @@ var properties = []property{
 	{"Wait/NoPolling", waitNoPolling, quiet},
 	{"Wait/NoHerd", waitNoHerd, quiet},
 	{"Wait/ReleaseRacesPark", waitReleaseRacesPark, false},
-	{"Wait/ManyLocks", waitManyLocks, quiet},
 	{"Wait/MiddleWaiterDies", waitMiddleWaiterDies, false},
 	{"Wait/QueuedProcessKilled", waitQueuedProcessKilled, false},
 	{"Wait/QueuedProcessStopped", waitQueuedProcessStopped, false},
@@ -244,6 +243,7 @@ var properties = []property{
 
 	// Last, because a server may keep the tokens of all these names for a while: what
 	// looks through its data takes longer then.
+	{"Wait/ManyLocks", waitManyLocks, quiet},
 	{"Keep/TenThousand", keepTenThousand, quiet},
 }
 

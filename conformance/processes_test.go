@@ -62,8 +62,12 @@ func process(name string) *exec.Cmd {
 		args = append(args, fmt.Sprintf("-test.parallel=%d", n))
 	}
 	flag.Visit(func(f *flag.Flag) {
+		value := f.Value.String()
+		if f.Name == "test.v" && value == "test2json" {
+			value = "true" // the marks of go test -json are for the tests of one process
+		}
 		if slices.Contains(inherited, f.Name) {
-			args = append(args, "-"+f.Name+"="+f.Value.String())
+			args = append(args, "-"+f.Name+"="+value)
 		}
 	})
 	cmd := exec.Command(os.Args[0], args...)

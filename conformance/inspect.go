@@ -110,8 +110,15 @@ func inspectHolder(s *scenario) {
 	s.shows(i, s.name, "a free lock again", isFree)
 }
 
+func labelsOf(parties []backend.Party) (labels []string) {
+	for _, p := range parties {
+		labels = append(labels, p.Label)
+	}
+	return labels
+}
+
 // inspectWaiters inspects a lock with three waiters: they are in the order in which
-// they get it.
+// they get it, unless clients keep the order, see Harness.OrderByClients.
 func inspectWaiters(s *scenario) {
 	i := s.inspector()
 	if i == nil {
@@ -123,17 +130,27 @@ func inspectWaiters(s *scenario) {
 	for n, label := range labels {
 		waiting = append(waiting, s.queue(s.openWith(dlock.Options{Label: label}).Mutex(s.name), s.name, n+1))
 	}
-	for n := range labels {
-		s.shows(i, s.name, fmt.Sprintf("the waiters %q in this order", labels[n:]), func(got backend.Snapshot) bool {
-			return slices.EqualFunc(got.Waiters, labels[n:], func(p backend.Party, label string) bool {
-				return p.Label == label
-			})
+	for len(waiting) > 0 {
+		s.shows(i, s.name, fmt.Sprintf("the waiters %q in this order", labels), func(got backend.Snapshot) bool {
+			shown := labelsOf(got.Waiters)
+			if s.OrderByClients {
+				slices.Sort(shown)
+				return slices.Equal(shown, slices.Sorted(slices.Values(labels)))
+			}
+			return slices.Equal(shown, labels)
 		})
 		s.unlock(lease)
+		n := -1
+		s.eventually("the next has the lock", func() bool {
+			n = slices.IndexFunc(waiting, func(a *attempt) bool { return !a.waiting() })
+			return n >= 0
+		})
+		s.must(n == 0 || s.OrderByClients, "%s has got the lock before %s", labels[n], labels[0])
 		lease = waiting[n].granted()
 		s.shows(i, s.name, "the holder "+labels[n], func(got backend.Snapshot) bool {
-			return len(got.Holders) == 1 && got.Holders[0].Label == labels[n]
+			return slices.Equal(labelsOf(got.Holders), labels[n:n+1])
 		})
+		waiting, labels = slices.Delete(waiting, n, n+1), slices.Delete(labels, n, n+1)
 	}
 	s.unlock(lease)
 	s.shows(i, s.name, "a free lock", isFree)
@@ -150,10 +167,7 @@ func inspectReaders(s *scenario) {
 	s.needs(Downgrade)
 	open := func(label string) *Peer { return s.openWith(dlock.Options{Label: label}) }
 	labels := func(parties []backend.Party) string {
-		var all []string
-		for _, p := range parties {
-			all = append(all, p.Label)
-		}
+		all := labelsOf(parties)
 		slices.Sort(all)
 		return strings.Join(all, " ")
 	}

@@ -34,7 +34,11 @@ const quiet = true
 
 // limits are those of properties that do so much that a slow machine needs more
 // than the common limit.
-var limits = map[string]time.Duration{"Keep/TenThousand": 4 * limit}
+var limits = map[string]time.Duration{
+	"Keep/TenThousand": 4 * limit,
+	"Wait/ManyLocks":   2 * limit,
+	"Wait/NoPolling":   2 * limit, // it waits until the machine is quiet
+}
 
 var properties = []property{
 	{"Exclusion/Goroutines", exclusionGoroutines, false},

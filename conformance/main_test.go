@@ -16,9 +16,8 @@ import (
 
 // A target is a backend, or a way to run it.
 type target struct {
-	harness  func(testing.TB) conformance.Harness
-	seeded   bool // shows that the suite notices the seeded bugs
-	parallel int  // how many properties run at once beside other targets; 0: as many as alone
+	harness func(testing.TB) conformance.Harness
+	seeded  bool // shows that the suite notices the seeded bugs
 }
 
 // targets are what the suite tests. A further backend is one line.
@@ -32,7 +31,7 @@ var targets = map[string]target{
 	"redis-cluster":  {harness: clusterHarness},
 	"redis-sentinel": {harness: sentinelHarness},
 	"redis-user":     {harness: redisUserHarness},
-	"redlock":        {harness: redlockHarness, parallel: 8},
+	"redlock":        {harness: redlockHarness},
 	"zk":             {harness: zkHarness},
 }
 

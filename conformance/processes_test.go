@@ -3,7 +3,6 @@ package conformance_test
 import (
 	"cmp"
 	"flag"
-	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -13,9 +12,15 @@ import (
 	"testing"
 )
 
-// sideBySide is how many backends are tested at once: their properties wait more
-// than they work.
-const sideBySide = 3
+const (
+	// sideBySide is how many backends are tested at once: many of their properties run
+	// one by one, and wait more than they work.
+	sideBySide = 4
+
+	// parallel is how many properties each of them then runs at once: with more, a
+	// machine of two processors does not renew leases in time.
+	parallel = "8"
+)
 
 // everyTest is the -run of a process that tests all of one backend.
 const everyTest = "^(TestConformance|TestSeeds)$"
@@ -57,10 +62,7 @@ func runProcess(t *testing.T, name string) {
 
 // process returns this test for one backend. It ends with us, however we end.
 func process(name string) *exec.Cmd {
-	args := []string{"-backend=" + name, "-test.run=" + everyTest}
-	if n := targets[name].parallel; n > 0 {
-		args = append(args, fmt.Sprintf("-test.parallel=%d", n))
-	}
+	args := []string{"-backend=" + name, "-test.run=" + everyTest, "-test.parallel=" + parallel}
 	flag.Visit(func(f *flag.Flag) {
 		value := f.Value.String()
 		if f.Name == "test.v" && value == "test2json" {

@@ -27,7 +27,10 @@ func wantRecord(t *testing.T, sub subject, s *Server, want bool) {
 
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(testLimit); !holds(); time.Sleep(pollInterval) {
+	const longest = 100 * time.Millisecond // between two looks: some look at all processes
+	pause := pollInterval
+	for end := time.Now().Add(testLimit); !holds(); time.Sleep(pause) {
+		pause = min(pause*3/2, longest)
 		if time.Now().After(end) {
 			t.Fatalf("still not after %v: %s", testLimit, what)
 		}

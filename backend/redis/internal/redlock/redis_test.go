@@ -222,7 +222,7 @@ func scripts(t testing.TB, s *server.Server) int {
 // rejoin delay is that of short leases, so that there are many restarts.
 func TestTokensUnderRedisRestarts(t *testing.T) {
 	t.Parallel()
-	const holds = 1000
+	const holds = 400
 	masters := startMasters(t, 5)
 	vouchFor(t, masters...)
 	url := "redlock://" + addresses(masters) + "?dlock.ttl=500ms&dlock.maxttl=500ms&dlock.skew=50ms"

@@ -215,7 +215,7 @@ func TestGarbledReplyIsUnavailable(t *testing.T) {
 			b := New(newGarbler(t, l), &Options{PollOnly: true})
 			t.Cleanup(func() { _ = b.Close(expired()) })
 			h := must[*backend.Hold](t)(b.Acquire(within(t), backend.Request{
-				Name: t.Name(), ID: backend.ID{Client: "c", Seq: 1}, Mode: backend.Exclusive, TTL: 300 * time.Millisecond,
+				Name: t.Name(), ID: backend.ID{Client: "c", Seq: 1}, Mode: backend.Exclusive, TTL: loadTTL,
 			}))
 			lie := func() string { return reply }
 			l.script = lie
@@ -232,7 +232,7 @@ func TestGarbledReplyIsUnavailable(t *testing.T) {
 			is(t, b.RaiseToken(within(t), h, 5), backend.ErrUnavailable)
 			is(t, b.Release(within(t), h), backend.ErrUnavailable)
 			_, err := b.Acquire(within(t), backend.Request{
-				Name: t.Name(), ID: backend.ID{Client: "c", Seq: 2}, Mode: backend.Exclusive, TTL: 300 * time.Millisecond,
+				Name: t.Name(), ID: backend.ID{Client: "c", Seq: 2}, Mode: backend.Exclusive, TTL: loadTTL,
 			})
 			is(t, err, backend.ErrUnavailable)
 		})

@@ -150,7 +150,6 @@ func turns(ctx context.Context, m *dlock.Mutex, n int) error {
 // calls when it came, at least five, give or take a tenth: one command a second
 // in all, however many wait.
 func TestCommandsOfIdleWaiters(t *testing.T) {
-	t.Parallel()
 	ctx, cancel := context.WithCancel(within(t))
 	s := server.Start(t, server.Redis{})
 	l := must[*dlock.Lease](t)(openClient(t, s, nil).Mutex(t.Name()).Lock(ctx))

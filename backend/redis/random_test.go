@@ -122,7 +122,6 @@ func trialScript(s *script) *script {
 }
 
 func TestScriptsAgainstModel(t *testing.T) {
-	t.Parallel()
 	seed := *randomSeed
 	if seed == 0 {
 		seed = rand.Uint64()

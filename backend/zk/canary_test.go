@@ -8,6 +8,7 @@ import (
 
 // TestNoSecrets shows no password of a server that is of no use.
 func TestNoSecrets(t *testing.T) {
+	t.Parallel()
 	canary.CheckOpens(t, []string{"\x00\x00\x00\x01x"},
 		"zk://user:SECRET@HOST",
 		"zk://user:SECRET@HOST?tls=true",

@@ -15,6 +15,7 @@ import (
 // TestEndUnderWork ends sessions while the server answers their requests. The
 // race detector sees it if the driver reads an answer then that it has given up.
 func TestEndUnderWork(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, server.ZooKeeper{Config: []string{"forceSync=no"}})
 	for round := range 40 {
 		b, own := sessionAt(t, s.Addr())

@@ -68,6 +68,7 @@ func TestFastPathRequests(t *testing.T) {
 // TestFastPathOutlastsTokenBlock creates more nodes by the fast path than there are tokens to one
 // transaction.
 func TestFastPathOutlastsTokenBlock(t *testing.T) {
+	t.Parallel()
 	const holds = 4096 + 100
 	a, p := fastClient(t)
 	tp := record(p)

@@ -361,6 +361,7 @@ func watches(t testing.TB, addr string) (n int) {
 
 // TestQuota lets no lock have more nodes than one: who waits is told why not.
 func TestQuota(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, server.ZooKeeper{SuperPassword: superPassword, Config: []string{"enforceQuota=true", "extendedTypesEnabled=true"}})
 	op, root := operator(t, s.Addr()), rootOf(t)
 	c, p := proxied(t, nil, s.Addr())

@@ -90,11 +90,11 @@ func heap() int64 {
 }
 
 // TestHostilePeer has somebody with the rights of a lock user, as everybody has where there
-// is no user, write 100,000 times to the nodes of a lock, of its holder and of a waiter,
+// is no user, write 20,000 times to the nodes of a lock, of its holder and of a waiter,
 // and make a thousand more beside them. It could delete them; but what is no release lets
 // nobody in, ends nothing, and costs clients neither goroutines nor memory.
 func TestHostilePeer(t *testing.T) {
-	const messages, each = 100_000, 500
+	const messages, each = 20_000, 500
 	c, proxy := proxied(t, &zk.Options{SessionTimeout: 60 * time.Second}, shared.Addr())
 	lease := lock(t, connect(t, &zk.Options{SessionTimeout: 60 * time.Second}, shared.Addr()).Mutex("m"))
 	waiter := start(t, c.Mutex("m"))
@@ -146,6 +146,7 @@ func TestHostilePeer(t *testing.T) {
 // keeps a stranger from both. The holder knows by the end of its lease at the latest, and
 // the next token is greater.
 func TestSessionTakenOver(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, kind)
 	o := &zk.Options{Credentials: user("alice", "secret"), SessionTimeout: 6 * time.Second}
 	var clients []*dlock.Client

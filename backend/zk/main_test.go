@@ -3,6 +3,7 @@ package zk_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -26,7 +27,12 @@ var shared *server.Server
 
 const superPassword = "super-secret"
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "6"); err != nil { // tests wait more than they work
+		panic(err)
+	}
+	os.Exit(run(m))
+}
 
 func run(m *testing.M) int {
 	var err error
@@ -40,7 +46,7 @@ func run(m *testing.M) int {
 
 var kind = server.ZooKeeper{SuperPassword: superPassword, Config: []string{"maxSessionTimeout=300000"}}
 
-const limit = time.Minute
+const limit = 3 * time.Minute
 
 func testContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)

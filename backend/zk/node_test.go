@@ -67,6 +67,7 @@ func acquire(t *testing.T, b *Backend, name string) *backend.Hold {
 // TestNodeOfAnotherSessionIsNotOurs looks for a node that an earlier session of
 // the same client may have left, and that goes with it.
 func TestNodeOfAnotherSessionIsNotOurs(t *testing.T) {
+	t.Parallel()
 	addr, b, own := inSession(t)
 	earlier, _, err := gozk.Connect([]string{addr}, 30*time.Second, gozk.WithLogInfo(false))
 	if err != nil {
@@ -129,6 +130,7 @@ func TestCheckPredecessor(t *testing.T) {
 
 // TestFastPathHasOwnWatch has one left over of which the server knows nothing.
 func TestFastPathHasOwnWatch(t *testing.T) {
+	t.Parallel()
 	addr, b, own := inSession(t)
 	ctx, dir := context.Background(), b.opts.Root+"/m"
 	cycle := func() {

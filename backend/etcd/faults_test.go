@@ -255,46 +255,44 @@ func TestEpochChanged(t *testing.T) {
 	lost(t, lease)
 }
 
-// lateDeletion holds the first deletion up on its way to the server.
-type lateDeletion struct {
+// A hookedKV has commit send the transactions of a client, whose first branch is then.
+type hookedKV struct {
 	clientv3.KV
-	first     atomic.Bool
-	sent, let chan struct{}
+	commit func(then []clientv3.Op, send func() (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error)
 }
 
-func (k *lateDeletion) Txn(ctx context.Context) clientv3.Txn {
-	return &lateTxn{k.KV.Txn(ctx), k, false}
-}
+func (k *hookedKV) Txn(ctx context.Context) clientv3.Txn { return &hookedTxn{k.KV.Txn(ctx), k, nil} }
 
-type lateTxn struct {
+type hookedTxn struct {
 	clientv3.Txn
-	of      *lateDeletion
-	deletes bool
+	of   *hookedKV
+	then []clientv3.Op
 }
 
-func (t *lateTxn) If(c ...clientv3.Cmp) clientv3.Txn  { t.Txn = t.Txn.If(c...); return t }
-func (t *lateTxn) Else(o ...clientv3.Op) clientv3.Txn { t.Txn = t.Txn.Else(o...); return t }
-
-func (t *lateTxn) Then(o ...clientv3.Op) clientv3.Txn {
-	t.deletes = len(o) > 0 && o[0].IsDelete()
-	t.Txn = t.Txn.Then(o...)
+func (t *hookedTxn) If(c ...clientv3.Cmp) clientv3.Txn  { t.Txn = t.Txn.If(c...); return t }
+func (t *hookedTxn) Else(o ...clientv3.Op) clientv3.Txn { t.Txn = t.Txn.Else(o...); return t }
+func (t *hookedTxn) Then(o ...clientv3.Op) clientv3.Txn {
+	t.Txn, t.then = t.Txn.Then(o...), o
 	return t
 }
 
-func (t *lateTxn) Commit() (*clientv3.TxnResponse, error) {
-	if t.deletes && t.of.first.CompareAndSwap(false, true) {
-		close(t.of.sent)
-		<-t.of.let
-	}
-	return t.Txn.Commit()
+func (t *hookedTxn) Commit() (*clientv3.TxnResponse, error) {
+	return t.of.commit(t.then, t.Txn.Commit)
 }
 
 // TestReleaseOvertaken has a release arrive after another one of the same hold was
 // answered: it does not delete the key of the next hold.
 func TestReleaseOvertaken(t *testing.T) {
 	ctx, c := timed(t), raw(t, shared.Addr())
-	late := &lateDeletion{KV: c.KV, sent: make(chan struct{}), let: make(chan struct{})}
-	c.KV = late
+	sent, let := make(chan struct{}), make(chan struct{})
+	var first atomic.Bool
+	c.KV = &hookedKV{c.KV, func(then []clientv3.Op, send func() (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error) {
+		if len(then) > 0 && then[0].IsDelete() && first.CompareAndSwap(false, true) {
+			close(sent)
+			<-let
+		}
+		return send()
+	}}
 	b := etcd.New(c, &etcd.Options{Prefix: prefix(t)})
 	defer b.Close(ctx)
 	ask := func(seq uint64) *backend.Hold {
@@ -302,13 +300,13 @@ func TestReleaseOvertaken(t *testing.T) {
 		must(t, err)
 		return h
 	}
-	first := ask(1)
+	held := ask(1)
 	released := make(chan error, 1)
-	go func() { released <- b.Release(ctx, first) }()
-	<-late.sent
-	must(t, b.Release(ctx, first))
+	go func() { released <- b.Release(ctx, held) }()
+	<-sent
+	must(t, b.Release(ctx, held))
 	second := ask(2)
-	close(late.let)
+	close(let)
 	must(t, <-released)
 	_, err := open(t, time.Minute, shared.Addr()).Mutex("a").TryLock(ctx)
 	is(t, err, dlock.ErrHeld)

@@ -31,6 +31,7 @@ func open1(t testing.TB, url string) (*dlock.Client, error) {
 }
 
 func TestStandbyRefused(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, testServer)
 	var dir string
 	must(t, admin(t, s.Addr()).QueryRow(testContext(t), "SHOW data_directory").Scan(&dir))
@@ -104,6 +105,7 @@ func TestTransactionPoolerRefused(t *testing.T) {
 }
 
 func TestSessionPooler(t *testing.T) {
+	t.Parallel()
 	addr := pgBouncer(t, "session")
 	url := "postgres://postgres@" + addr + "/postgres?sslmode=disable"
 	if _, err := open1(t, url); !errors.Is(err, errPooler) {
@@ -113,12 +115,12 @@ func TestSessionPooler(t *testing.T) {
 	must(t, err)
 	d, err := open1(t, url+"&pooler=session")
 	must(t, err)
-	lease := lock(t, c.Mutex(nameOf(t)))
+	lease := lock(t, c.Mutex(nameOf(t), dlock.WithTTL(2*ttl)))
 	p := newPeer(t, shared.Addr(), Options{}, ttl)
 	next := locking(t, d.Mutex(nameOf(t)))
 	a := admin(t, shared.Addr())
 	eventually(t, "queued", func() bool { return inLocks(t, a, p.backend, nameOf(t), false) == 1 })
-	time.Sleep(2 * ttl) // it is kept
+	time.Sleep(3 * ttl) // it is kept
 	must(t, lease.Err())
 	ctx, cancel := context.WithCancel(testContext(t))
 	defer cancel()
@@ -138,6 +140,7 @@ func TestSessionPooler(t *testing.T) {
 
 // TestRoleDefaults has the role's own settings make everything hard.
 func TestRoleDefaults(t *testing.T) {
+	t.Parallel()
 	a := admin(t, shared.Addr())
 	execute(t, a,
 		"DROP ROLE IF EXISTS hasty",
@@ -166,6 +169,7 @@ func TestRoleDefaults(t *testing.T) {
 // TestLoginTakenAway ends the session of a role that holds a lock and lets it log in
 // no more, until it may again.
 func TestLoginTakenAway(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, testServer)
 	a := admin(t, s.Addr())
 	execute(t, a, "CREATE ROLE app LOGIN SUPERUSER")
@@ -190,6 +194,7 @@ func TestLoginTakenAway(t *testing.T) {
 
 // TestPlainRole needs CONNECT and the sequence, and is told how to get it.
 func TestPlainRole(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, testServer)
 	a := admin(t, s.Addr())
 	execute(t, a, "CREATE ROLE plain LOGIN")

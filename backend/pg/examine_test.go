@@ -46,6 +46,7 @@ func complains(t *testing.T, e interface {
 // refuses already is in the tests of that: a standby, sequences that are missing, a pooler
 // that nobody has vouched for.
 func TestExamine(t *testing.T) {
+	t.Parallel()
 	complains(t, newPeer(t, shared.Addr(), Options{}, time.Minute), nil)
 	complains(t, newPeer(t, shared.Addr(), Options{MaxConns: 1000}, time.Minute), map[string]string{"connections": "may need 1000"})
 

@@ -103,6 +103,7 @@ func TestWaiterTerminated(t *testing.T) {
 }
 
 func TestServerEnds(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, testServer)
 	for name, end := range map[string]func() error{
 		"fast":      s.Stop,
@@ -127,6 +128,7 @@ func TestServerEnds(t *testing.T) {
 }
 
 func TestServerStopsForAWhile(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, testServer)
 	p := peers(t, s.Addr(), 2)
 	lease, err := p[0].Mutex(nameOf(t), dlock.WithTTL(20*time.Second)).Lock(testContext(t))
@@ -156,6 +158,7 @@ func TestConnectionReset(t *testing.T) {
 // TestBlackhole cuts the holder off, with the waiter's clock running on the
 // server: the holder knows first.
 func TestBlackhole(t *testing.T) {
+	t.Parallel()
 	p := peers(t, shared.Addr(), 2)
 	lease := lock(t, p[0].Mutex(nameOf(t)))
 	next := queue(t, shared.Addr(), p[1], nameOf(t))
@@ -229,6 +232,7 @@ func TestSliceRacesGrant(t *testing.T) {
 }
 
 func TestNoConnectionLeft(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, server.Postgres{Settings: []string{"max_connections=8", "superuser_reserved_connections=1"}})
 	a := admin(t, s.Addr())
 	execute(t, a, "CREATE ROLE plain LOGIN")
@@ -270,6 +274,7 @@ func TestNoConnectionLeft(t *testing.T) {
 // TestTwoNamesOneKey gives two names one key: they exclude one another, on one
 // client as on two.
 func TestTwoNamesOneKey(t *testing.T) {
+	t.Parallel()
 	p := peers(t, shared.Addr(), 2)
 	for _, q := range p {
 		q.backend.key = func(string) int64 { return 4711 }
@@ -347,6 +352,7 @@ func TestUnlockSaysNo(t *testing.T) {
 
 // TestLeasesApart uses locks of many leases: each connection keeps its own.
 func TestLeasesApart(t *testing.T) {
+	t.Parallel()
 	p := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
 	short, err := p.Mutex(nameOf(t, "/short"), dlock.WithTTL(time.Second)).Lock(testContext(t))
 	must(t, err)
@@ -368,6 +374,7 @@ func TestLeasesApart(t *testing.T) {
 // TestCloseOfSilentServer ends in the time it is given although a request is
 // unanswered whose lease is long.
 func TestCloseOfSilentServer(t *testing.T) {
+	t.Parallel()
 	p := newPeer(t, shared.Addr(), Options{}, time.Hour)
 	works(t, p.Mutex(nameOf(t)))
 	p.proxy.Blackhole(faultnet.BothWays)
@@ -385,6 +392,7 @@ func TestCloseOfSilentServer(t *testing.T) {
 // TestFirstHostSilent lists a host that accepts connections and says nothing before
 // one that answers.
 func TestFirstHostSilent(t *testing.T) {
+	t.Parallel()
 	p, err := faultnet.Listen(shared.Addr())
 	must(t, err)
 	defer p.Close()

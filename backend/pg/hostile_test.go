@@ -30,6 +30,7 @@ func neighbour(t testing.TB, addr string, rights ...string) *pgx.Conn {
 // arguments of our statements better than the server's own: they would run with the
 // rights of whoever locks.
 func TestForeignFunctions(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, testServer)
 	evil := neighbour(t, s.Addr(), "GRANT CREATE ON SCHEMA public TO neighbour")
 	for _, f := range []struct{ head, result, use string }{

@@ -32,6 +32,7 @@ func TestCap(t *testing.T) {
 // TestLockTableFull fills the server's lock table. Those who ask at the same
 // time as the one that is too many get what there is, and nothing stays.
 func TestLockTableFull(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, server.Postgres{Settings: []string{"max_locks_per_transaction=10", "max_connections=15"}})
 	p := newPeer(t, s.Addr(), Options{MaxLocks: 1 << 20}, 10*time.Second)
 	const workers, each = 16, 1000
@@ -74,6 +75,7 @@ func TestLockTableFull(t *testing.T) {
 }
 
 func TestThousandsOnOneConnection(t *testing.T) {
+	t.Parallel()
 	const n, lease = 5000, 12 * time.Second
 	p := newPeer(t, shared.Addr(), Options{}, lease)
 	var leases []*dlock.Lease
@@ -154,8 +156,10 @@ func TestUnlockInAFullTable(t *testing.T) {
 // TestListenerIsKept waits in the lobby for longer than the server keeps a session
 // that nobody renews.
 func TestListenerIsKept(t *testing.T) {
+	t.Parallel()
 	p := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
-	q := newPeer(t, shared.Addr(), Options{MaxParked: 1}, time.Second)
+	const ttl = 3 * time.Second // this process may be without a processor for a while
+	q := newPeer(t, shared.Addr(), Options{MaxParked: 1}, ttl)
 	var held []*dlock.Lease
 	var calls []<-chan *dlock.Lease
 	for i := range 2 {
@@ -171,7 +175,7 @@ func TestListenerIsKept(t *testing.T) {
 		}
 	}
 	eventually(t, "one in the lobby", func() bool { listens(); return len(listeners) > 0 })
-	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(2 * ttl); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		listens()
 	}
 	if n := len(listeners); n != 1 {

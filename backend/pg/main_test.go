@@ -15,7 +15,7 @@ import (
 )
 
 // limit is how long a test waits for something that must happen.
-const limit = time.Minute
+const limit = 2 * time.Minute
 
 // shared is the server of all tests that do no harm to it.
 var shared *server.Server

@@ -159,6 +159,7 @@ func TestEndedIdleSession(t *testing.T) {
 // TestFullTableOfMany has very many goroutines find the lock table full. Each failure
 // costs its own statement, not those of all the others again.
 func TestFullTableOfMany(t *testing.T) {
+	t.Parallel()
 	const n = 1000
 	s := server.Start(t, server.Postgres{Settings: []string{"max_locks_per_transaction=10", "max_connections=15"}})
 	p := newPeer(t, s.Addr(), Options{MaxLocks: 1 << 20}, 30*time.Second)
@@ -190,6 +191,7 @@ func fill(t testing.TB, a *pgx.Conn) {
 
 // TestDowngradeInAFullTable needs no room: the client keeps all its locks.
 func TestDowngradeInAFullTable(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, server.Postgres{Settings: []string{"max_locks_per_transaction=10", "max_connections=15"}})
 	p := newPeer(t, s.Addr(), Options{MaxLocks: 1 << 20}, 30*time.Second)
 	other := lock(t, p.Mutex("other"))

@@ -70,6 +70,7 @@ func busy(t testing.TB, p, holder *peer) {
 // TestCancelledReaders has callers give up on a server that says nothing, while
 // they read themselves, as one who tries and as one who waits.
 func TestCancelledReaders(t *testing.T) {
+	t.Parallel()
 	const long = 10 * time.Minute
 	for name, op := range map[string]func(*dlock.Mutex, context.Context) (*dlock.Lease, error){
 		"try": (*dlock.Mutex).TryLock, "lock": (*dlock.Mutex).Lock,

@@ -36,6 +36,7 @@ func tokenOf(t testing.TB, m *dlock.Mutex) uint64 {
 // itself, because one of its processes was killed, and when it is started again. Its
 // sequence is not logged, or is, as an older server makes it.
 func TestTokensGrowAcrossCrashes(t *testing.T) {
+	t.Parallel()
 	for _, version := range []int64{unloggedVersion, unloggedVersion - 1} {
 		t.Run(fmt.Sprint(version), func(t *testing.T) {
 			s := server.Start(t, testServer)
@@ -75,6 +76,7 @@ func TestTokensGrowAcrossCrashes(t *testing.T) {
 // TestTokensGrowAcrossRestore has the sequences be what they were when somebody wrote
 // a dump: the numbers drawn after that are drawn no second time.
 func TestTokensGrowAcrossRestore(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, testServer)
 	a := admin(t, s.Addr())
 	q := newSequences("public")
@@ -97,6 +99,7 @@ func TestTokensGrowAcrossRestore(t *testing.T) {
 
 // TestTokensFollowTheClock bounds the first number of each connection from both sides.
 func TestTokensFollowTheClock(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, testServer)
 	for range 3 {
 		before := presentToken()
@@ -110,6 +113,7 @@ func TestTokensFollowTheClock(t *testing.T) {
 // TestTokensGrowWhenTheClockDoesNot has a crash and a clock that was set back: the
 // server has given out numbers up to some time from now.
 func TestTokensGrowWhenTheClockDoesNot(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, testServer)
 	for _, ahead := range []uint64{30, 3600} {
 		works(t, newPeer(t, s.Addr(), Options{}, ttl).Mutex(nameOf(t)))
@@ -129,6 +133,7 @@ func TestTokensGrowWhenTheClockDoesNot(t *testing.T) {
 
 // TestFloorIsSeldomWritten connects many times within a minute.
 func TestFloorIsSeldomWritten(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, testServer)
 	a := admin(t, s.Addr())
 	newPeer(t, s.Addr(), Options{}, ttl)
@@ -144,6 +149,7 @@ func TestFloorIsSeldomWritten(t *testing.T) {
 // TestSequenceOfAnother has a role make the sequences that nobody had made, who could
 // start them anew.
 func TestSequenceOfAnother(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, testServer)
 	a := admin(t, s.Addr())
 	execute(t, a, "CREATE ROLE app LOGIN; CREATE ROLE stranger LOGIN; GRANT CREATE ON SCHEMA public TO PUBLIC")

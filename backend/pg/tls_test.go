@@ -25,6 +25,7 @@ import (
 // TestTLS reaches a server by its address, which the certificate names, and by
 // another name of the caller's.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	certified := httptest.NewUnstartedServer(nil)
 	certified.StartTLS()
 	defer certified.Close()

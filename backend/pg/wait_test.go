@@ -20,6 +20,7 @@ import (
 // and come back at once. A writer waits for those who were there before, not for
 // those who came later, in whatever slice.
 func TestWriterBesideLongReaders(t *testing.T) {
+	t.Parallel()
 	const slice, hold = 200 * time.Millisecond, 350 * time.Millisecond
 	o := Options{Slice: slice}
 	stop := make(chan struct{})
@@ -112,6 +113,7 @@ func TestOrderAcrossSlices(t *testing.T) {
 // TestSlotsCountWaiters takes over as many locks as may be waited for at once, and
 // keeps them. That is in no way of the next wait, even where others come often.
 func TestSlotsCountWaiters(t *testing.T) {
+	t.Parallel()
 	for _, maxConns := range []int{0, 4} { // with 4, the last wait is that of a listener
 		t.Run(fmt.Sprint(maxConns), func(t *testing.T) {
 			holder := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
@@ -165,6 +167,7 @@ func TestSlotsCountWaiters(t *testing.T) {
 // TestCancelledWaiterIsGone has a waiter give up, then the holder unlock: a third finds
 // the lock free.
 func TestCancelledWaiterIsGone(t *testing.T) {
+	t.Parallel()
 	for _, slice := range []time.Duration{0, 50 * time.Millisecond} { // with a claim, too
 		holder, p, third := newPeer(t, shared.Addr(), Options{}, 10*time.Second),
 			newPeer(t, shared.Addr(), Options{Slice: slice}, 10*time.Second), newPeer(t, shared.Addr(), Options{}, 10*time.Second)
@@ -230,6 +233,7 @@ func TestOwnContextOnly(t *testing.T) {
 // TestWordSurvivesAFailure has the lock be given back while everything else that the
 // holder's client asks for fails: who listens hears of it.
 func TestWordSurvivesAFailure(t *testing.T) {
+	t.Parallel()
 	s := server.Start(t, server.Postgres{})
 	ad := admin(t, s.Addr())
 	q := newPeer(t, s.Addr(), Options{MaxConns: 2}, 10*time.Second)
@@ -306,6 +310,7 @@ func TestLongFirstWait(t *testing.T) {
 // held, for a server that is silent. Who comes after it is not told that the lock is
 // held; with a server that answers, that is soon known.
 func TestHeldIsTheServersWord(t *testing.T) {
+	t.Parallel()
 	holder, p := newPeer(t, shared.Addr(), Options{}, 10*time.Minute), newPeer(t, shared.Addr(), Options{}, 10*time.Minute)
 	hot := func() <-chan *dlock.Lease {
 		p.backend.mu.Lock()

@@ -13,6 +13,7 @@ import (
 // TestWanted tells those who hold exclusively, of many locks too, that somebody waits,
 // whether that one is in the server's queue or listens. Nothing of it is left on the server.
 func TestWanted(t *testing.T) {
+	t.Parallel()
 	const ttl = 1500 * time.Millisecond
 	srv := server.Start(t, server.Postgres{})
 	c := admin(t, srv.Addr())
@@ -51,6 +52,7 @@ func isKey(key int64) string {
 
 // TestShortWaitsSayNothing has clients pass a lock on, and nobody says that it waits.
 func TestShortWaitsSayNothing(t *testing.T) {
+	t.Parallel()
 	srv := server.Start(t, server.Postgres{})
 	c := admin(t, srv.Addr())
 	a, b := newPeer(t, srv.Addr(), Options{}, time.Hour), newPeer(t, srv.Addr(), Options{}, time.Hour)
@@ -68,7 +70,8 @@ func TestShortWaitsSayNothing(t *testing.T) {
 
 // TestLooksInAFullTable renews holds while there is no room to look for those who wait.
 func TestLooksInAFullTable(t *testing.T) {
-	const ttl = time.Second
+	t.Parallel()
+	const ttl = 3 * time.Second // this process may be without a processor for a while
 	srv := server.Start(t, server.Postgres{Settings: []string{"max_locks_per_transaction=10", "max_connections=15"}})
 	p := newPeer(t, srv.Addr(), Options{MaxLocks: 1 << 20}, ttl)
 	var leases []*dlock.Lease

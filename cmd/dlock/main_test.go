@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-const limit = time.Minute
+const limit = 2 * time.Minute
 
 // A shell is where a test runs dlock: an environment with locks of its own.
 type shell struct {

@@ -178,6 +178,7 @@ func TestBenchInterrupted(t *testing.T) {
 }
 
 func TestBenchRefuses(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	for _, test := range []struct {
 		code    int

@@ -86,6 +86,7 @@ func TestDemoWithBackend(t *testing.T) {
 }
 
 func TestDemoInterrupted(t *testing.T) {
+	t.Parallel()
 	s := newDemoShell(t)
 	p := s.start("demo", "--sales=100000000")
 	workers := s.awaitWorkers(p.cmd.Process.Pid, 4)
@@ -96,6 +97,7 @@ func TestDemoInterrupted(t *testing.T) {
 }
 
 func TestDemoInterruptedByKey(t *testing.T) {
+	t.Parallel()
 	s := newDemoShell(t)
 	sc := s.onScreen("./dlock", "demo", "--sales=100000000")
 	workers := s.awaitWorkers(sc.cmd.Process.Pid, 4)
@@ -109,6 +111,7 @@ func TestDemoInterruptedByKey(t *testing.T) {
 }
 
 func TestDemoKilled(t *testing.T) {
+	t.Parallel()
 	s := newDemoShell(t)
 	p := s.start("demo", "--sales=100000000")
 	workers := s.awaitWorkers(p.cmd.Process.Pid, 4)

@@ -11,6 +11,7 @@ import (
 )
 
 func TestDoctorOnFiles(t *testing.T) {
+	t.Parallel()
 	s := newShell(t, "LC_ALL=C.UTF-8")
 	s.expectOutput([]string{"doctor"}, "✓ answers", "✓ directory", "✓ space", "no fault")
 	s.expectOutput([]string{"doctor", "file://" + s.dir}, "✓ directory  "+s.dir)
@@ -28,6 +29,7 @@ func TestDoctorOnFiles(t *testing.T) {
 // A server that is configured well has nothing but good findings; each fault of one that
 // is not has a line, with what to do, and no password.
 func TestDoctorOnRedis(t *testing.T) {
+	t.Parallel()
 	good := server.Start(t, server.Redis{AppendOnly: true})
 	s := newShell(t, "LC_ALL=C")
 	s.expectOutput([]string{"doctor", "redis://" + good.Addr()}, "+ answers", "+ scripts", "+ messages", "+ version", "no fault, no warning")
@@ -57,6 +59,7 @@ func TestDoctorOnRedis(t *testing.T) {
 
 // A server that is of no use to locks says why: one that is full.
 func TestDoctorOnFullEtcd(t *testing.T) {
+	t.Parallel()
 	full := server.Start(t, server.Etcd{Args: []string{"--quota-backend-bytes=32768"}})
 	s := newShell(t, "LC_ALL=C", urlVariable+"=etcd://"+full.Addr())
 	until(t, "a full server", func() bool {

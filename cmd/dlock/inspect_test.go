@@ -35,6 +35,7 @@ func (s *shell) expectOutput(args []string, texts ...string) {
 }
 
 func TestShowAndList(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	s.expectOutput([]string{"show", "app/job"}, "app/job is free\n")
 	holder := s.start("run", "app/job", "--", "sh", "-c", "echo > held; exec sleep 300")
@@ -70,6 +71,7 @@ func TestShowAndList(t *testing.T) {
 }
 
 func TestWatch(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	s.start("run", "app/job", "--", "sh", "-c", "echo > held; exec sleep 300")
 	s.await("held")
@@ -117,6 +119,7 @@ func TestWatchCountsChanges(t *testing.T) {
 }
 
 func TestUnlockWants(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	for message, args := range map[string][]string{
 		"only with --force":  {"unlock", "job"},
@@ -194,9 +197,10 @@ func TestCompletionEnds(t *testing.T) {
 }
 
 func TestUnlockOnRedis(t *testing.T) {
+	t.Parallel()
 	s, c := newRedisShell(t)
 	s.expectOutput([]string{"ping"}, "redis://", "version")
-	stuck := s.start("run", "-t", "2s", "job", "--", "sh", "-c", "echo $DLOCK_TOKEN > held; exec sleep 300")
+	stuck := s.start("run", "-t", "6s", "job", "--", "sh", "-c", "echo $DLOCK_TOKEN > held; exec sleep 300")
 	token := s.await("held")
 	s.start("unlock", "--force", "--yes", "--token", "1", "job").expect(exitFailed, "not with that token")
 	next := s.start("run", "job", "--", "sh", "-c", "test $DLOCK_TOKEN -gt $(cat held) && exit 5")
@@ -209,6 +213,7 @@ func TestUnlockOnRedis(t *testing.T) {
 // A name that a terminal would not show as it is can be taken from what dlock ls prints to
 // another command, whatever it is made of.
 func TestStrangeNames(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	for name, want := range map[string]string{
 		"app/job 7 ü":                "app/job 7 ü",
@@ -237,6 +242,7 @@ func TestStrangeNames(t *testing.T) {
 // A name of any bytes comes out of --json, and out of ls, so that it can be given to other
 // commands.
 func TestNamesOfAnyBytes(t *testing.T) {
+	t.Parallel()
 	s, _ := newRedisShell(t)
 	c, err := dlock.Open(t.Context(), s.extra[0][len(urlVariable)+1:], nil)
 	if err != nil {
@@ -289,6 +295,7 @@ func TestLabelOfAnyBytes(t *testing.T) {
 
 // Who asks about locks in a directory that is not there hears so, and has not made it.
 func TestMissingDirectoryIsNotMade(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	missing := filepath.Join(s.dir, "missing")
 	for _, args := range [][]string{{"ls"}, {"show", "job"}, {"watch", "-n", "1"}, {"ping"}, {"doctor"}, {"unlock", "--force", "--yes", "job"}} {
@@ -302,6 +309,7 @@ func TestMissingDirectoryIsNotMade(t *testing.T) {
 
 // Of locks that nobody uses watch says so.
 func TestWatchNothing(t *testing.T) {
+	t.Parallel()
 	newShell(t).expectOutput([]string{"watch", "-n", "1", "app/"}, "no such lock is held or waited for\n")
 }
 
@@ -315,6 +323,7 @@ func TestErrorOnOneLine(t *testing.T) {
 
 // A server that says nothing is named by where it is.
 func TestSilentServerIsNamed(t *testing.T) {
+	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

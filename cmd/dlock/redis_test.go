@@ -19,8 +19,9 @@ func newRedisShell(t *testing.T) (*shell, *redis.Client) {
 }
 
 func TestRunOnRedis(t *testing.T) {
+	t.Parallel()
 	s, c := newRedisShell(t)
-	first := s.start("run", "-t", "2s", "job", "--", "sh", "-c", "echo $DLOCK_TOKEN > held; exec sleep 300")
+	first := s.start("run", "-t", "6s", "job", "--", "sh", "-c", "echo $DLOCK_TOKEN > held; exec sleep 300")
 	s.await("held")
 	s.start("run", "-n", "job", "--", "true").expect(exitHeld, "held")
 	s.start("run", "-n", "other", "--", "true").expect(0, "")

@@ -24,11 +24,6 @@ const family = `exec 2> /dev/null; sleep 300 & echo $$ $! > pids.new; sh -c 'ech
 const familySize = 3
 
 func TestExitCodes(t *testing.T) {
-	s := newShell(t)
-	script := filepath.Join(s.dir, "script")
-	if err := os.WriteFile(script, []byte("#!/nowhere/interpreter\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
 	tests := []struct {
 		name    string
 		args    []string
@@ -78,9 +73,12 @@ func TestExitCodes(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			in := *s
-			in.t = t
-			in.start(test.args...).expect(test.code, test.message)
+			t.Parallel()
+			s := newShell(t)
+			if err := os.WriteFile(filepath.Join(s.dir, "script"), []byte("#!/nowhere/interpreter\n"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			s.start(test.args...).expect(test.code, test.message)
 		})
 	}
 }
@@ -107,6 +105,7 @@ func TestExitCodeOfKind(t *testing.T) {
 }
 
 func TestHelpListsExitCodes(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{{"run", "--help"}, {"help", "run"}} {
 		code, p := newShell(t).run(args...)
 		if code != 0 {
@@ -121,6 +120,7 @@ func TestHelpListsExitCodes(t *testing.T) {
 }
 
 func TestTwoShells(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	first := s.start("run", "job", "--", "sh", "-c", "echo > held; exec sleep 300")
 	s.await("held")
@@ -137,6 +137,7 @@ func TestTwoShells(t *testing.T) {
 }
 
 func TestSharedLock(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	s.start("run", "-s", "job", "--", "sh", "-c", "echo > held; exec sleep 300")
 	s.await("held")
@@ -145,6 +146,7 @@ func TestSharedLock(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
+	t.Parallel()
 	s := newShell(t, "DLOCK_TOKEN=stale", "OTHER=kept")
 	token := func() uint64 {
 		_, p := s.run("run", "a job", "--", "sh", "-c", `echo "$DLOCK_NAME/$OTHER/${DLOCK_URL-unset}/$DLOCK_TOKEN"`)
@@ -191,11 +193,13 @@ func TestNoDescriptorLeaks(t *testing.T) {
 }
 
 func TestSignalsAreForwarded(t *testing.T) {
+	t.Parallel()
 	for name, sig := range map[string]syscall.Signal{
 		"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP,
 		"QUIT": syscall.SIGQUIT, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := newShell(t)
 			p := s.start("run", "job", "--", "sh", "-c",
 				`exec 2> /dev/null; trap 'exit 42' `+name+`; echo > held; while :; do sleep 0.01; done`)
@@ -207,6 +211,7 @@ func TestSignalsAreForwarded(t *testing.T) {
 }
 
 func TestUnheededSignalKillsCommand(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	p := s.start("run", "job", "--", "sh", "-c", family)
 	pids := s.awaitPIDs("pids", familySize)
@@ -216,6 +221,7 @@ func TestUnheededSignalKillsCommand(t *testing.T) {
 }
 
 func TestSignalEndsWait(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	s.start("run", "job", "--", "sh", "-c", "echo > held; exec sleep 300")
 	s.await("held")
@@ -256,6 +262,7 @@ func TestIgnoredSignalStaysIgnored(t *testing.T) {
 }
 
 func TestKilledHolder(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	first := s.start("run", "job", "--", "sh", "-c", family)
 	pids := s.awaitPIDs("pids", familySize)
@@ -267,6 +274,7 @@ func TestKilledHolder(t *testing.T) {
 
 // timeout makes a process group of its own, in which it runs its command.
 func TestCommandWithOwnGroup(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name string
 		args []string
@@ -276,7 +284,7 @@ func TestCommandWithOwnGroup(t *testing.T) {
 			p.signal(syscall.SIGTERM)
 			p.expect(128+int(syscall.SIGTERM), "")
 		}},
-		{"loss", []string{"-t", "300ms", "--grace", "1ms"}, func(s *shell, p *process) {
+		{"loss", []string{"-t", "3s", "--grace", "1ms"}, func(s *shell, p *process) {
 			s.evict()
 			p.expect(exitLost, "lost")
 		}},
@@ -286,6 +294,7 @@ func TestCommandWithOwnGroup(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			s := newShell(t)
 			args := append([]string{"run"}, test.args...)
 			p := s.start(append(args, "job", "--", "timeout", "300", "sh", "-c", family)...)
@@ -310,8 +319,9 @@ func TestLossEndsCommand(t *testing.T) {
 }
 
 func TestLossEndsCommandThatDoesNotListen(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
-	p := s.start("run", "-t", "300ms", "--grace", "1ms", "job", "--", "sh", "-c", `trap '' TERM; `+family)
+	p := s.start("run", "-t", "3s", "--grace", "1ms", "job", "--", "sh", "-c", `trap '' TERM; `+family)
 	pids := s.awaitPIDs("pids", familySize)
 	s.evict()
 	p.expect(74, "lost")
@@ -335,6 +345,7 @@ func (s *shell) evict() {
 // TestSentinelIsSilent runs a command under a lock on the master that Sentinels
 // name: of them, of which the client library would say much, nothing is heard.
 func TestSentinelIsSilent(t *testing.T) {
+	t.Parallel()
 	w := server.StartWatched(t, 1, server.Redis{}, time.Minute)
 	url := "redis+sentinel://" + w.Sentinels[0].Addr() + "/" + server.PrimaryName
 	newShell(t).start("run", "--backend", url, "a", "--", "true").expect(0, "")
@@ -394,6 +405,7 @@ func TestEndsSoonAfterItsCommand(t *testing.T) {
 // A command that needs long to clean up begins while the lock is still held: it has
 // ended when another client gets the lock.
 func TestGraceBeforeTheLossOfALock(t *testing.T) {
+	t.Parallel()
 	redis := server.Start(t, server.Redis{})
 	url := "redis://" + redis.Addr()
 	proxy, err := faultnet.Listen(redis.Addr())
@@ -438,6 +450,7 @@ func pause(t *testing.T, s *server.Server) {
 }
 
 func TestMinHold(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	first := s.start("run", "--min-hold", "300", "job", "--", "sh", "-c", "echo > over")
 	s.await("over")

@@ -121,6 +121,7 @@ func (s *screen) expect(code int) {
 }
 
 func TestCommandReadsTerminal(t *testing.T) {
+	t.Parallel()
 	for name, script := range map[string]string{
 		"alone":         `./dlock run job -- sh -c 'read x; echo got-$x'`,
 		"in a pipeline": `./dlock run job -- sh -c 'read x; echo got-$x' | cat`,
@@ -128,6 +129,7 @@ func TestCommandReadsTerminal(t *testing.T) {
 		"after failure": `./dlock run job -- sh -c 'exit 3'; read x; echo got-$x`,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			sc := newShell(t).onScreen("sh", "-c", script)
 			sc.typeIn("this\n")
 			sc.await("got-this")
@@ -137,6 +139,7 @@ func TestCommandReadsTerminal(t *testing.T) {
 }
 
 func TestInterruptKey(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	sc := s.onScreen("./dlock", "run", "job", "--", "sh", "-c", "echo > held; exec sleep 300")
 	s.await("held")
@@ -146,6 +149,7 @@ func TestInterruptKey(t *testing.T) {
 
 // TestSuspendKey: dlock stops with its command and goes on with it.
 func TestSuspendKey(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	sc := s.onScreen("sh", "-i")
 	sc.typeIn("./dlock run job -- sh -c 'echo $PPID $$ > pids; exec sleep 300'\n")
@@ -178,6 +182,7 @@ func TestProgressOnTerminal(t *testing.T) {
 // TestWatchFits has a terminal of 40 columns show who holds each lock and how many wait,
 // where names and labels are long and differ at the end only.
 func TestWatchFits(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	prefix := strings.Repeat("tenant/", 10)
 	for _, n := range []string{"1", "2"} {

@@ -74,7 +74,7 @@ portable: ## files as on systems without record locks of an open file, through t
 	DLOCK_CONFORMANCE_TTL=2s go run $(GOTEST) --packages=./conformance -- -tags dlock_portable -shuffle=on -count=$(COUNT) -timeout 60m -args -backend=file
 
 chaos: servers ## every backend under fire, about ten minutes
-	go test -v -count=1 -timeout 60m ./internal/chaos -faults=60 -duels=100 -think=10ms -docs=../../docs/faults.md
+	go test -v -count=1 -timeout 60m ./internal/chaos -faults=60 -holderfaults=100 -think=10ms -docs=../../docs/faults.md
 	go test -count=1 -timeout 60m ./internal/protocol -histories=1000
 	go test -v -count=1 -timeout 60m ./backend/redis -run TestScriptsAgainstModel -redis.calls=300000
 	go -C otel/integration test -race -v -count=1 -timeout 60m -run TestModel . -calls=1000000

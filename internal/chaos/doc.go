@@ -9,6 +9,10 @@
 // somebody else, that tokens grew, that a fenced store took no late write, that every
 // error was true.
 //
+// An executor is a worker that does what a test commands. With two of them, holder and
+// rival, a test sees whether a holder that is cut off or stopped knows of its loss before
+// the rival has the lock.
+//
 // What a fault does by nature is allowed for and nothing else: a process that
 // was stopped can believe what is over, and a server that lost its data can
 // grant what is held. The fenced store has to be right even then.

@@ -25,9 +25,9 @@ type row struct {
 }
 
 const (
-	nemesis = "nemesis"
-	duels5  = "internal/chaos:TestStoppedHolder"
-	cut     = "internal/chaos:TestPartition"
+	nemesis       = "nemesis"
+	stoppedHolder = "internal/chaos:TestStoppedHolder"
+	cut           = "internal/chaos:TestPartition"
 )
 
 // A cell that begins so gives a reason and no checkpoint.
@@ -39,7 +39,7 @@ const (
 var matrix = []row{
 	{"F-01", "holder killed", map[string]string{"*": nemesis, "memory": none + "dies with its process"}},
 	{"F-02", "holder stopped for less than its lease", map[string]string{"*": nemesis, "memory": none + "one process"}},
-	{"F-03", "holder stopped past its lease", map[string]string{"*": nemesis + ", " + duels5, "memory": none + "one process"}},
+	{"F-03", "holder stopped past its lease", map[string]string{"*": nemesis + ", " + stoppedHolder, "memory": none + "one process"}},
 	{"F-04", "exit without Unlock, panic", map[string]string{"*": nemesis + ", conformance:Do/UnlocksOnPanic", "memory": "conformance:Do/UnlocksOnPanic"}},
 	{"F-05", "cancelled while waiting", map[string]string{"*": nemesis + ", conformance:Context/CancelWhileWaiting"}},
 	{"F-06", "cancelled at the grant", map[string]string{"*": "conformance:Context/CancelAtGrant"}},
@@ -243,7 +243,7 @@ func (f *findings) inTime(backend string) string {
 	if !ok {
 		return "cannot be cut off"
 	}
-	return fmt.Sprintf("%d of %d, by %v at least", p.inTime, p.fought, p.least.Round(time.Millisecond))
+	return fmt.Sprintf("%d of %d, by %v at least", p.inTime, p.rounds, p.least.Round(time.Millisecond))
 }
 
 func (f *findings) refused(backend string) string {

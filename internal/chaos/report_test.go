@@ -15,9 +15,9 @@ type findings struct {
 	stops   map[string]int
 }
 
-// A part is what became of the duels under a partition.
+// A part is what became of the rounds under a partition.
 type part struct {
-	inTime, fought int
+	inTime, rounds int
 	least          time.Duration
 }
 
@@ -27,10 +27,10 @@ func (f *findings) run(r *Result) {
 	f.results = append(f.results, r)
 }
 
-func (f *findings) partition(backend string, inTime, fought int, least time.Duration) {
+func (f *findings) partition(backend string, inTime, rounds int, least time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.parts[backend] = part{inTime, fought, least}
+	f.parts[backend] = part{inTime, rounds, least}
 }
 
 func (f *findings) stopped(backend string, n int) {

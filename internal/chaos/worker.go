@@ -27,8 +27,10 @@ type Job struct {
 	Think   time.Duration // between two turns of a caller, on average
 	Callers int           // goroutines
 	Seed    uint64
-	Dir     string   // holds the journals, the numbers without a fence, and the store's socket
-	Lanes   []string // the URL of each lane of a duel; none: this is no duel
+	Dir     string // holds the journals, the numbers without a fence, and the store's socket
+
+	// LockURLs has the URL of the backend for each lock of an executor. Others have none.
+	LockURLs []string
 }
 
 func (j *Job) journal() string { return filepath.Join(j.Dir, fmt.Sprintf("worker-%d.jsonl", j.Worker)) }
@@ -47,9 +49,9 @@ func Main() (code int, is bool) {
 	err := json.Unmarshal([]byte(text), &j)
 	switch {
 	case err != nil:
-	case len(j.Lanes) > 0:
-		err = duel(j, func(lane int) (*dlock.Client, error) {
-			return dlock.Open(context.Background(), j.Lanes[lane], &dlock.Options{TTL: j.TTL})
+	case len(j.LockURLs) > 0:
+		err = execute(j, func(n int) (*dlock.Client, error) {
+			return dlock.Open(context.Background(), j.LockURLs[n], &dlock.Options{TTL: j.TTL})
 		}, os.Stdin, os.Stdout)
 	default:
 		open := func() (*dlock.Client, error) {

@@ -17,31 +17,27 @@ import (
 	"github.com/dlock-go/dlock/internal/clock"
 )
 
-// In a duel two processes want one lock, and do as they are told. Many are
-// fought at once, each in a lane: a lock of its own, and on either side a
-// client of its own.
-
-// A duellist is one side of all lanes.
-type duellist struct {
+// An executor is a worker that locks, unlocks and writes when a test commands it. It has
+// several locks, and a client for each, so that a test can cut off one and not the others.
+type executor struct {
 	Job
-	lanes []*lane
+	locks []*commandedLock
 	mu    sync.Mutex
 	out   *json.Encoder
 }
 
-type lane struct {
+type commandedLock struct {
 	client *dlock.Client
 	lease  atomic.Pointer[dlock.Lease]
 	store  *storeConn
 }
 
-// duel takes lines from in, each a verb and the number of a lane: lock, unlock,
-// write. What comes of them is written to out as events, whose Call is the
-// lane, and so is every lease that is lost and every time the process did not
-// run.
-func duel(j Job, open func(lane int) (*dlock.Client, error), in io.Reader, out io.Writer) error {
-	d := &duellist{Job: j, out: json.NewEncoder(out)}
-	for i := range j.Lanes {
+// execute reads commands from in, one a line: lock, unlock or write, and the number of a
+// lock. It writes to out, as events whose Call is that number, what came of each command,
+// each lease that is lost, and each time in which the process did not run.
+func execute(j Job, open func(n int) (*dlock.Client, error), in io.Reader, out io.Writer) error {
+	x := &executor{Job: j, out: json.NewEncoder(out)}
+	for i := range j.LockURLs {
 		c, err := open(i)
 		if err != nil {
 			return err
@@ -50,53 +46,53 @@ func duel(j Job, open func(lane int) (*dlock.Client, error), in io.Reader, out i
 		if err != nil {
 			return err
 		}
-		d.lanes = append(d.lanes, &lane{client: c, store: store})
+		x.locks = append(x.locks, &commandedLock{client: c, store: store})
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var all sync.WaitGroup
-	all.Go(func() { noteStalls(ctx, j.TTL, d.tell) })
+	all.Go(func() { noteStalls(ctx, j.TTL, x.tell) })
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		var verb string
 		var n int
 		if _, err := fmt.Sscan(lines.Text(), &verb, &n); err != nil {
 			return err
 		}
-		all.Go(func() { d.do(ctx, verb, n) })
+		all.Go(func() { x.do(ctx, verb, n) })
 	}
 	cancel()
 	all.Wait()
-	return d.close()
+	return x.close()
 }
 
-func (d *duellist) close() error {
+func (x *executor) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), healthLimit)
 	defer cancel()
 	var problems []error
-	for _, l := range d.lanes {
+	for _, l := range x.locks {
 		problems = append(problems, l.client.Close(ctx), l.store.conn.Close())
 	}
 	return errors.Join(problems...)
 }
 
-func (d *duellist) tell(e Event) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	_ = d.out.Encode(e) // nobody listens any more
+func (x *executor) tell(e Event) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	_ = x.out.Encode(e) // nobody listens any more
 }
 
-func (d *duellist) do(ctx context.Context, verb string, n int) {
-	l := d.lanes[n]
+func (x *executor) do(ctx context.Context, verb string, n int) {
+	l := x.locks[n]
 	var err error
 	var e Event
 	switch verb {
 	case "lock":
 		e.Kind = Granted
 		var lease *dlock.Lease
-		if lease, err = l.client.Mutex(laneName(n)).Lock(ctx); err == nil {
+		if lease, err = l.client.Mutex(lockName(n)).Lock(ctx); err == nil {
 			e.At, e.Token = clock.Now(), lease.Token()
 			l.lease.Store(lease)
-			go d.watch(n, lease)
+			go x.watch(n, lease)
 		}
 	case "unlock":
 		e.Kind = Unlocked
@@ -104,7 +100,7 @@ func (d *duellist) do(ctx context.Context, verb string, n int) {
 	case "write": // whatever the lease says
 		e.Kind = Wrote
 		var ok bool
-		if _, ok, err = l.store.ask("put %s %d 1", laneName(n), l.lease.Load().Token()); !ok {
+		if _, ok, err = l.store.ask("put %s %d 1", lockName(n), l.lease.Load().Token()); !ok {
 			e.Kind = Refused
 		}
 		e.Err = classify(l.lease.Load().Err())
@@ -116,20 +112,20 @@ func (d *duellist) do(ctx context.Context, verb string, n int) {
 	if e.At == 0 {
 		e.At = clock.Now()
 	}
-	d.tell(e)
+	x.tell(e)
 }
 
-func laneName(n int) string { return fmt.Sprintf("duel/%d", n) }
+func lockName(n int) string { return fmt.Sprintf("lock/%d", n) }
 
-func (d *duellist) watch(n int, l *dlock.Lease) {
+func (x *executor) watch(n int, l *dlock.Lease) {
 	<-l.Done()
 	if at := clock.Now(); errors.Is(l.Err(), dlock.ErrLost) {
-		d.tell(Event{At: at, Kind: Lost, Call: n})
+		x.tell(Event{At: at, Kind: Lost, Call: n})
 	}
 }
 
-// A Side is how a test sees a duellist.
-type Side struct {
+// An Executor is how a test commands an executor, in another process or in this one.
+type Executor struct {
 	stdin io.WriteCloser
 	cmd   *exec.Cmd // nil: in this process
 	gone  chan struct{}
@@ -139,20 +135,20 @@ type Side struct {
 	news   chan struct{}
 }
 
-// newSide starts a duellist, in a process of its own unless open is given.
-func newSide(j Job, open func(lane int) (*dlock.Client, error)) (*Side, error) {
-	s := &Side{gone: make(chan struct{}), news: make(chan struct{})}
+// startExecutor starts an executor, in a process of its own unless open is given.
+func startExecutor(j Job, open func(n int) (*dlock.Client, error)) (*Executor, error) {
+	s := &Executor{gone: make(chan struct{}), news: make(chan struct{})}
 	if open != nil {
 		in, stdin := io.Pipe()
 		stdout, out := io.Pipe()
 		s.stdin = stdin
-		go func() { _ = out.CloseWithError(duel(j, open, in, out)) }()
+		go func() { _ = out.CloseWithError(execute(j, open, in, out)) }()
 		go s.read(stdout)
 		return s, nil
 	}
 	var stdout io.Reader
 	var err error
-	s.cmd, s.stdin, stdout, err = spawn(j, filepath.Join(j.Dir, fmt.Sprintf("side-%d.out", j.Worker)))
+	s.cmd, s.stdin, stdout, err = spawn(j, filepath.Join(j.Dir, fmt.Sprintf("executor-%x.out", j.Worker)))
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +159,7 @@ func newSide(j Job, open func(lane int) (*dlock.Client, error)) (*Side, error) {
 	return s, nil
 }
 
-func (s *Side) read(from io.Reader) {
+func (s *Executor) read(from io.Reader) {
 	defer close(s.gone)
 	decoder := json.NewDecoder(from)
 	for {
@@ -179,21 +175,21 @@ func (s *Side) read(from io.Reader) {
 	}
 }
 
-func (s *Side) tell(verb string, lane int) error {
-	_, err := fmt.Fprintln(s.stdin, verb, lane)
+func (s *Executor) command(verb string, n int) error {
+	_, err := fmt.Fprintln(s.stdin, verb, n)
 	return err
 }
 
-// await returns the first event of a lane, after the time since, that is one of
-// the kinds.
-func (s *Side) await(ctx context.Context, lane int, since int64, kinds ...Kind) (Event, error) {
+// await returns the first event of lock n, after the time since, that is one of the
+// kinds.
+func (s *Executor) await(ctx context.Context, n int, since int64, kinds ...Kind) (Event, error) {
 	for {
 		s.mu.Lock()
 		events, news := s.events, s.news
 		s.mu.Unlock()
 		for _, e := range events {
 			for _, k := range kinds {
-				if e.Kind == k && e.Call == lane && e.At > since {
+				if e.Kind == k && e.Call == n && e.At > since {
 					return e, nil
 				}
 			}
@@ -201,15 +197,15 @@ func (s *Side) await(ctx context.Context, lane int, since int64, kinds ...Kind) 
 		select {
 		case <-news:
 		case <-s.gone:
-			return Event{}, errors.New("a side of the duel is gone")
+			return Event{}, errors.New("the executor is gone")
 		case <-ctx.Done():
-			return Event{}, fmt.Errorf("lane %d: none of %v", lane, kinds)
+			return Event{}, fmt.Errorf("lock %x: none of %v", n, kinds)
 		}
 	}
 }
 
 // stalled says whether the process did not run for some time after since.
-func (s *Side) stalled(since int64) bool {
+func (s *Executor) stalled(since int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.events {
@@ -220,8 +216,8 @@ func (s *Side) stalled(since int64) bool {
 	return false
 }
 
-// close ends the side in good order, and kills what does not end.
-func (s *Side) close() {
+// close ends the executor, and kills its process if it does not end.
+func (s *Executor) close() {
 	s.stdin.Close()
 	select {
 	case <-s.gone:

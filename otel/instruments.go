@@ -25,7 +25,7 @@ var (
 	slackBounds   = []float64{.05, .1, .2, .3, .4, .5, .6, .65, .7, .8, .9, 1}
 )
 
-// makeInstruments makes the instruments that t adds to, and has a watcher observe the rest. If
+// makeInstruments makes the instruments that t adds to, and has a collector observe the rest. If
 // one cannot be made the global error handler is told, and the instrument counts nothing.
 func (t *telemetry) makeInstruments(m metric.Meter) {
 	t.acquireDuration = made(m.Float64Histogram("dlock.acquire.duration", metric.WithUnit("s"),
@@ -45,7 +45,7 @@ func (t *telemetry) makeInstruments(m metric.Meter) {
 		metric.WithDescription("Leases that came from the holder before, within the client or by way of the server.")))
 	t.errors = made(m.Int64Counter("dlock.errors", metric.WithUnit("{error}"),
 		metric.WithDescription("Calls, renewals and releases that failed.")))
-	t.watch(m)
+	t.register(m)
 }
 
 // made returns the instrument, and gives err to the global error handler.

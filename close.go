@@ -207,7 +207,13 @@ func (c *Client) awaitUnlocks(ctx context.Context, ended []*hold) {
 		if kept, _ := h.minHoldState(); kept || !h.overBy(ErrUnlocked) {
 			continue
 		}
-		if gone := c.goneChan(h); gone != nil && !waitClosed(ctx, gone) {
+		gone := c.goneChan(h)
+		if gone == nil {
+			continue
+		}
+		select {
+		case <-gone:
+		case <-ctx.Done():
 			c.noteUnconfirmed(true, h)
 		}
 	}
@@ -222,16 +228,6 @@ func (c *Client) goneChan(h *hold) <-chan struct{} {
 	}
 	h.gone = make(chan struct{})
 	return h.gone
-}
-
-// waitClosed waits for ch to be closed. It reports false if ctx is done first.
-func waitClosed(ctx context.Context, ch <-chan struct{}) bool {
-	select {
-	case <-ch:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // noteUnconfirmed records whether the server has still to confirm the release of

@@ -1,8 +1,11 @@
 package dlock_test
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -43,6 +46,35 @@ func TestBackendsAreStrangers(t *testing.T) {
 			if !allowed && !strings.HasSuffix(pkg, "/all") {
 				t.Errorf("%s depends on %s", pkg, dep)
 			}
+		}
+	}
+}
+
+// The page on the architecture names files and functions that exist.
+func TestArchitecturePage(t *testing.T) {
+	page, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := make(map[string]string) // by the names of files
+	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".go" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		code[d.Name()] += string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile("(?:`(\\w+)` in\\s+)?`(?:[\\w/]+/)?(\\w+\\.go)`").FindAllStringSubmatch(string(page), -1) {
+		function, file := m[1], m[2]
+		switch text, ok := code[file]; {
+		case !ok:
+			t.Errorf("there is no %s", file)
+		case function != "" && !strings.Contains(text, " "+function+"("):
+			t.Errorf("there is no %s in %s", function, file)
 		}
 	}
 }

@@ -138,3 +138,7 @@ func (b *Backend) reportLoss(holds []*hold, cause error) {
 		}
 	})
 }
+
+// Transfer implements backend.Transferer. Whoever is granted later has a node of a later
+// transaction, and with it a later block of tokens.
+func (b *Backend) Transfer(h *backend.Hold) (uint64, bool) { return backend.NextInBlock(h, tokens) }

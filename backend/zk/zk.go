@@ -335,10 +335,6 @@ func query[T any](ctx context.Context, b *Backend, read func(*session) (T, error
 // dirOf is the path of the lock's node.
 func (b *Backend) dirOf(name string) string { return b.opts.Root + "/" + backend.EncodeName(name) }
 
-// Transfer implements backend.Transferer. Whoever is granted later has a node of a later
-// transaction, and with it a later block of tokens.
-func (b *Backend) Transfer(h *backend.Hold) (uint64, bool) { return backend.NextInBlock(h, tokens) }
-
 // Close implements backend.Backend. The server deletes the nodes with the session.
 func (b *Backend) Close(ctx context.Context) error {
 	b.mu.Lock()

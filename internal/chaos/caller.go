@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/clock"
 )
 
@@ -206,9 +207,9 @@ func (c *call) work() {
 		panic(err)
 	}
 	if n := c.rng.IntN(100); n == 0 && !c.isBehind {
-		pause(c.lease.Context(context.Background()), time.Duration(c.rng.Int64N(int64(2*c.TTL))))
+		backend.Sleep(c.lease.Context(context.Background()), time.Duration(c.rng.Int64N(int64(2*c.TTL))))
 	} else if n < 20 {
-		pause(context.Background(), time.Duration(c.rng.Int64N(int64(2*time.Millisecond))))
+		backend.Sleep(context.Background(), time.Duration(c.rng.Int64N(int64(2*time.Millisecond))))
 	}
 }
 

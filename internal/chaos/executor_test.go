@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/clock"
 	"github.com/dlock-go/dlock/internal/faultnet"
 )
@@ -177,7 +178,7 @@ func (p *pair) cutOff(n int) (margin time.Duration, valid bool, err error) {
 	}
 	margin = time.Duration(got.At - lost.At)
 	if margin <= 0 { // who did not run says so a moment after it runs again
-		pause(p.ctx, p.on.TTL/10)
+		backend.Sleep(p.ctx, p.on.TTL/10)
 	}
 	valid = !p.holder.stalled(began)
 	p.heal[n]()
@@ -219,13 +220,13 @@ func (p *pair) stopHolder() {
 		must(p, p.rival.command("lock", n))
 	}
 	must(p, p.holder.cmd.Process.Signal(syscall.SIGSTOP))
-	for !stopped(p.holder.cmd.Process.Pid) && pause(p.ctx, time.Millisecond) {
+	for !stopped(p.holder.cmd.Process.Pid) && backend.Sleep(p.ctx, time.Millisecond) {
 	}
 	if p.on.Leased {
 		p.awaitAll(p.rival, began, Granted)
 		p.rivalDoes("write", Wrote, began)
 	} else {
-		pause(p.ctx, 3*p.on.TTL/2)
+		backend.Sleep(p.ctx, 3*p.on.TTL/2)
 	}
 	must(p, p.holder.cmd.Process.Signal(syscall.SIGCONT))
 	if p.on.Leased {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/clock"
 )
 
@@ -216,7 +217,7 @@ func (r *run) inject(ctx context.Context, f Fault) error {
 	if err != nil {
 		return err
 	}
-	pause(ctx, hold)
+	backend.Sleep(ctx, hold)
 	if heal != nil {
 		if err := heal(); err != nil {
 			return err
@@ -265,7 +266,7 @@ func (r *run) clean(ctx context.Context) error {
 		if err == nil && len(left) == 0 {
 			return nil
 		}
-		if !pause(ctx, r.TTL/10) {
+		if !backend.Sleep(ctx, r.TTL/10) {
 			return fmt.Errorf("left on the server: %v %v", left, err)
 		}
 	}

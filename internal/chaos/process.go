@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/clock"
 )
 
@@ -185,7 +186,7 @@ func (w *Worker) stop(ctx context.Context) error {
 		return err
 	}
 	for !stopped(w.cmd.Process.Pid) {
-		if !pause(ctx, time.Millisecond) {
+		if !backend.Sleep(ctx, time.Millisecond) {
 			return fmt.Errorf("worker %d does not stop", w.Job.Worker)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 	_ "github.com/dlock-go/dlock/backend/all"
 	"github.com/dlock-go/dlock/backend/etcd"
 	"github.com/dlock-go/dlock/backend/memory"
@@ -146,7 +147,7 @@ func breakAll(open func() (*dlock.Client, error)) func(context.Context, *Victim)
 		breaking, stop := context.WithCancel(ctx)
 		result := make(chan error, 1)
 		go func() {
-			for pause(breaking, v.TTL/50) {
+			for backend.Sleep(breaking, v.TTL/50) {
 				for _, name := range []string{plain, fenced} {
 					if err := breakLock(breaking, operator, name); err != nil && breaking.Err() == nil {
 						result <- err

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/clock"
 )
 
@@ -138,7 +139,7 @@ func (w *worker) finish() error {
 // what it believed meanwhile proves nothing.
 func noteStalls(ctx context.Context, ttl time.Duration, tell func(Event)) {
 	const beat = 5 * time.Millisecond
-	for last := clock.Now(); pause(ctx, beat); {
+	for last := clock.Now(); backend.Sleep(ctx, beat); {
 		at := clock.Now()
 		if time.Duration(at-last) > beat+ttl/40 {
 			tell(Event{At: at, Kind: Stalled, Seen: last})
@@ -161,7 +162,7 @@ func (w *worker) runCaller(ctx context.Context, i int) {
 		if h.turn(ctx) {
 			w.noteHeld(i, n)
 		}
-		if !pause(ctx, time.Duration(h.rng.Int64N(int64(2*w.Think)))) {
+		if !backend.Sleep(ctx, time.Duration(h.rng.Int64N(int64(2*w.Think)))) {
 			return
 		}
 	}
@@ -186,17 +187,6 @@ func (w *worker) noteHeld(i, n int) {
 	delete(w.behind, i)
 	if len(w.behind) == 0 {
 		w.reached(n)
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

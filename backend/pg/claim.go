@@ -20,6 +20,10 @@ import (
 // of a second, in the upper 31 bits, and 1 for a writer. Readers do not come before
 // one another. A claim ends with its session, as a lock does.
 //
+// The ticket is first taken for the transaction alone: it then has its place in the
+// server's lock table, and if that has no room for the other key, the failure leaves
+// neither.
+//
 // The rank of a request that has no ticket is how long ago it came, in hundredths of
 // a second, and its mode in the lowest bit. isTicket sets tickets apart from ranks.
 const (
@@ -30,9 +34,10 @@ const (
 		" (((extract(epoch FROM statement_timestamp()) * 100)::int8 - (T >> 1)) * 2 + (T & 1)) & 4294967295 END"
 	ticketClass = "(K >> 32)::int4"
 
-	claimExpression = "CASE WHEN NOT pg_try_advisory_lock_shared" + claimKey + " THEN 0" +
-		" WHEN pg_try_advisory_lock_shared(" + ticketClass + ", (" + ticketOfRank + ")::bit(32)::int4)" +
-		" THEN " + ticketOfRank + " | 4294967296 ELSE 0 * pg_advisory_unlock_shared" + claimKey + "::int END"
+	ticketKey       = "(" + ticketClass + ", (" + ticketOfRank + ")::bit(32)::int4)"
+	claimExpression = "CASE WHEN NOT pg_try_advisory_xact_lock_shared" + ticketKey + " THEN 0" +
+		" WHEN NOT pg_try_advisory_lock_shared" + claimKey + " THEN 0" +
+		" WHEN pg_try_advisory_lock_shared" + ticketKey + " THEN " + ticketOfRank + " | 4294967296 END"
 	dropClaimExpression = "(pg_advisory_unlock_shared(" + ticketClass + ", T::bit(32)::int4)" +
 		" AND pg_advisory_unlock_shared" + claimKey + ")::int::int8"
 

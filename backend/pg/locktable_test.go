@@ -153,6 +153,36 @@ func TestUnlockInAFullTable(t *testing.T) {
 	}
 }
 
+// TestTwoLocksInAFullTable has room for one more lock in the table while a statement takes
+// two. What has failed leaves nothing: a claim that stayed would cost everybody who asks
+// for the lock a look at who comes first, and a word that somebody waits would have its
+// holders give way to nobody.
+func TestTwoLocksInAFullTable(t *testing.T) {
+	srv := server.Start(t, server.Postgres{Settings: []string{"max_locks_per_transaction=10", "max_connections=15"}})
+	p := newPeer(t, srv.Addr(), Options{}, 10*time.Second)
+	works(t, p.Mutex(nameOf(t)))
+	a, others := admin(t, srv.Addr()), admin(t, srv.Addr())
+	s, err := p.backend.useShared(testContext(t), sharedKey{leaseOf(10 * time.Second), forHolding})
+	must(t, err)
+	defer p.backend.stopUsing(s)
+	if _, err := others.Exec(testContext(t), "SELECT pg_advisory_lock(g) FROM generate_series(1, 1000000) g"); codeOf(err) != outOfMemory {
+		t.Fatalf("a full table: %v", err)
+	}
+	execute(t, others, "SELECT pg_advisory_unlock(1)")
+	for _, o := range []op{addListener, removeListener} { // there is room for one
+		_, err := s.run(o, p.backend.key(nameOf(t)), 0)
+		must(t, err)
+	}
+	for _, o := range []op{want, claim} {
+		if _, err := s.run(o, p.backend.key(nameOf(t)), 0); codeOf(err) != outOfMemory {
+			t.Errorf("op %d with room for one lock: %v", o, err)
+		}
+		if n := number(t, a, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = $1", int32(s.pid)); n != 0 {
+			t.Errorf("op %d has failed and left %d locks", o, n)
+		}
+	}
+}
+
 // TestListenerIsKept waits in the lobby for longer than the server keeps a session
 // that nobody renews.
 func TestListenerIsKept(t *testing.T) {

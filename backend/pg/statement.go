@@ -88,8 +88,8 @@ var expressions = [ops]string{
 	setTTL: "(set_config('idle_session_timeout', K::text, false) IS NOT NULL" +
 		" AND set_config('tcp_user_timeout', K::text, false) IS NOT NULL)::int::int8",
 	unlockAll: "(pg_advisory_unlock_all() IS NOT NULL)::int::int8 + 0 * K",
-	want: "CASE WHEN NOT pg_try_advisory_lock_shared" + wantKey + " THEN 0 WHEN pg_try_advisory_lock_shared(" + anyWantKey + ") THEN 1" +
-		" ELSE 0 * pg_advisory_unlock_shared" + wantKey + "::int END::int8",
+	want: "CASE WHEN NOT pg_try_advisory_xact_lock_shared(" + anyWantKey + ") THEN 0 WHEN NOT pg_try_advisory_lock_shared" + wantKey + " THEN 0" +
+		" WHEN pg_try_advisory_lock_shared(" + anyWantKey + ") THEN 1 END::int8",
 	dropWant:  "(pg_advisory_unlock_shared" + wantKey + " AND pg_advisory_unlock_shared(" + anyWantKey + "))::int::int8",
 	anyWanted: "CASE WHEN pg_try_advisory_xact_lock(" + anyWantKey + ") THEN 1 ELSE 2 END::int8 + 0 * K",
 	wanted:    "CASE WHEN pg_try_advisory_xact_lock" + wantKey + " THEN 1 ELSE 2 END::int8",

@@ -7,7 +7,8 @@ import "time"
 // its TTL says so by two more shared locks: one on a key made of the lock's, one on a key
 // that all locks have in common. Whoever holds exclusively tries the common key with each
 // renewal, in one statement for all its locks, and looks for the keys of its own locks only
-// if that is taken. Readers are not told.
+// if that is taken. Readers are not told. The common key is first taken for the transaction
+// alone, for the same reason as the ticket of a claim.
 
 // announceAfter is how long a waits before it says that it does.
 func (a *attempt) announceAfter() time.Duration { return a.ttl / 3 }

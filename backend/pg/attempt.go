@@ -135,7 +135,7 @@ func (a *attempt) awaitAnswer(ctx context.Context, q *query) bool {
 	case !q.call.op.waits():
 		until = a.started.Add(backend.FirstAnswer)
 	case !a.hasAnswer():
-		until = a.started.Add(firstProbe)
+		until = a.firstProbe()
 	default:
 		until = a.announceAt()
 	}

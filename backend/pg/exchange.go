@@ -112,7 +112,7 @@ func (s *session) send() {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	limit := s.ttl
-	s.sent = time.Now()
+	s.sent, s.waits = time.Now(), false
 	for i := range s.inFlight {
 		st := &s.inFlight[i]
 		s.encode(st)
@@ -120,7 +120,7 @@ func (s *session) send() {
 			c.sent = s.sent
 		}
 		if st.op.waits() {
-			limit = s.ttl + s.backend.opts.Slice
+			limit, s.waits = s.ttl+s.backend.opts.Slice, true
 		}
 	}
 	s.setDeadline(s.sent.Add(limit))
@@ -282,6 +282,9 @@ func (s *session) complete() (idle bool, err error) {
 func (s *session) finish() {
 	s.exchanges++
 	s.proven = s.sent
+	if !s.waits {
+		s.backend.trip.Observe(time.Since(s.sent))
+	}
 	s.inFlight = s.inFlight[:0]
 	if len(s.resend) > 0 {
 		s.queue = append(s.resend, s.queue...)

@@ -236,6 +236,7 @@ type Backend struct {
 	sequences   sequences
 	key         func(name string) int64 // of the lock
 	readerDelay atomic.Int64            // of the readers, a duration
+	trip        backend.RoundTrip       // of exchanges in which nothing waits for a lock
 
 	lockTableSize atomic.Int64 // of the server's lock table
 	ctx           context.Context

@@ -57,6 +57,7 @@ type session struct {
 	bind     pgproto3.Bind
 	buf      []byte
 	sent     time.Time // of what is in flight
+	waits    bool      // for a lock, with what is in flight
 	proven   time.Time // when what was last answered had been sent
 	failed   error     // of the statement being answered
 	renewal  *renewal  // under way

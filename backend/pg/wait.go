@@ -133,9 +133,9 @@ func (a *attempt) awaitGrant(closing context.Context, q *query) {
 		return
 	}
 	var due, silent <-chan time.Time
-	pause := backend.Backoff{Min: firstProbe, Max: time.Second}
+	pause := backend.Backoff{Min: probePause, Max: time.Second}
 	if !a.hasAnswer() {
-		silent = time.After(time.Until(a.started.Add(pause.Next())))
+		silent = time.After(time.Until(a.firstProbe()))
 	}
 	if a.needsClaim() {
 		timer := time.NewTimer(time.Until(q.asked.Add(a.backend.opts.Slice * 3 / 4)))
@@ -169,10 +169,15 @@ func (a *attempt) awaitGrant(closing context.Context, q *query) {
 	}
 }
 
-// firstProbe is how long a request waits in the queue without any answer before
-// another session asks whether the lock is held: without an answer the caller knows
-// nothing.
-const firstProbe = 25 * time.Millisecond
+// probePause is how much longer than an answer usually takes a request waits in the queue
+// before another session asks whether the lock is held, and how long it pauses after the
+// first such probe. Without an answer the caller knows nothing.
+const probePause = 25 * time.Millisecond
+
+// firstProbe is when a, if it has no answer until then, asks whether the lock is held.
+func (a *attempt) firstProbe() time.Time {
+	return a.started.Add(a.backend.trip.Limit(0, time.Second) + probePause)
+}
 
 // probeHeld asks on another session whether the lock that q waits for is held, and
 // reports whether that is known. The probe is in nobody's way for longer than its

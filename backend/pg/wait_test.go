@@ -195,6 +195,40 @@ func TestCancelledWaiterIsGone(t *testing.T) {
 	}
 }
 
+// TestTurnsAtADistance has two clients, who are far from the server, take a lock in turn.
+// The lock is the next one's after about a round trip: nobody asks meanwhile whether it is
+// held, and each turn costs two requests, as near by.
+func TestTurnsAtADistance(t *testing.T) {
+	const oneWay, turns = 15 * time.Millisecond, 40
+	clients := [2]*peer{}
+	for i := range clients {
+		clients[i] = newPeer(t, shared.Addr(), Options{}, 10*time.Second)
+		clients[i].proxy.Delay(faultnet.BothWays, oneWay, 0)
+	}
+	take := func(n int) {
+		var all sync.WaitGroup
+		for _, p := range clients {
+			all.Go(func() {
+				for range n {
+					works(t, p.Mutex(nameOf(t)))
+				}
+			})
+		}
+		all.Wait()
+	}
+	eventually(t, "each has waited, and made a connection for that", func() bool {
+		take(5)
+		return clients[0].backend.connections() == 2 && clients[1].backend.connections() == 2
+	})
+	before := clients[0].proxy.Stats().Requests + clients[1].proxy.Stats().Requests
+	take(turns)
+	sent := clients[0].proxy.Stats().Requests + clients[1].proxy.Stats().Requests - before
+	t.Logf("%d requests for %d turns", sent, 2*turns)
+	if most := int64(2 * turns * 9 / 4); sent > most {
+		t.Errorf("%d requests for %d turns, want %d at most", sent, 2*turns, most)
+	}
+}
+
 // TestOwnContextOnly has readers share what one of them asks, who gives up on a server
 // that is slow to connect: the others get their lock.
 func TestOwnContextOnly(t *testing.T) {

@@ -104,7 +104,7 @@ func TestFailureOfACommit(t *testing.T) {
 // first gives back what the group may have taken.
 func TestFailedGroupIsTakenApart(t *testing.T) {
 	calls := []*call{{op: tryExclusive, arg: 1}, {op: tryExclusive, arg: 2}, {op: unlockShared, arg: 3}, {op: unlockShared, arg: 4}}
-	s := &session{queue: calls}
+	s := &session{backend: new(Backend), queue: calls}
 	s.group()
 	s.at, s.failed = 0, errors.New("no room")
 	if done := s.answered(nil, 1); len(done) != 0 {

@@ -18,7 +18,7 @@ func TestNumbersOfFlags(t *testing.T) {
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			bad := []string{"x", "-1", "99999999999999999999", "1e999", ""}
 			switch f.Value.Type() {
-			case "int", "uint", "uint64":
+			case "int", "uint", "uint64", "token":
 			case "duration":
 				bad[2] = "1y"
 			default:

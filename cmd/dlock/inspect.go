@@ -276,8 +276,11 @@ func newParties(parties []dlock.Party) []party {
 }
 
 // shortClient is enough of a client's ID to tell clients apart, and too little to act
-// as one.
-func shortClient(p dlock.Party) string { return p.Client[:min(len(p.Client), 8)] }
+// as one: eight characters, and three behind a process and a slash at least.
+func shortClient(p dlock.Party) string {
+	process := strings.IndexByte(p.Client, '/') + 1
+	return p.Client[:min(len(p.Client), max(8, process+3))]
+}
 
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)

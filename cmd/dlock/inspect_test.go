@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"iter"
 	"net"
 	"os"
 	"os/exec"
@@ -122,14 +123,15 @@ func TestUnlockWants(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
 	for message, args := range map[string][]string{
-		"only with --force":  {"unlock", "job"},
-		"give --yes":         {"unlock", "--force", "job"},
-		"--token is not":     {"unlock", "--force", "--yes", "--token", "0", "job"},
-		"want dlock unlock":  {"unlock", "--force", "--yes"},
-		"want dlock show":    {"show"},
-		"want dlock ls":      {"ls", "a", "b"},
-		"invalid name":       {"show", ""},
-		"--backend is empty": {"ping", "--backend", ""},
+		"only with --force": {"unlock", "job"},
+		"give --yes":        {"unlock", "--force", "job"},
+		`--token "0": want a number greater than 0`:  {"unlock", "--force", "--yes", "--token", "0", "job"},
+		`--token "-5": want a number greater than 0`: {"unlock", "--force", "--yes", "--token", "-5", "job"},
+		"want dlock unlock":                          {"unlock", "--force", "--yes"},
+		"want dlock show":                            {"show"},
+		"want dlock ls":                              {"ls", "a", "b"},
+		"invalid name":                               {"show", ""},
+		"--backend is empty":                         {"ping", "--backend", ""},
 	} {
 		s.start(args...).expect(exitUsage, message)
 	}
@@ -174,6 +176,98 @@ func TestUnlockGoesOn(t *testing.T) {
 	}
 	if err := q.unlock(t.Context(), c, "job", 7, true); !errors.Is(err, dlock.ErrNotHeld) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// watched returns a watch of locks of b, with what it has printed.
+func watched(t *testing.T, b backend.Backend, count uint) (w *watch, c *dlock.Client, out, said func() string) {
+	t.Helper()
+	c, err := dlock.New(b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeClient(c) })
+	file := func(name string) (*os.File, func() string) {
+		f, err := os.Create(filepath.Join(t.TempDir(), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = f.Close() })
+		return f, func() string {
+			text, err := os.ReadFile(f.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(text)
+		}
+	}
+	var std stdio
+	std.out, out = file("out")
+	std.err, said = file("err")
+	return &watch{query: &query{std: std}, count: count, last: make(map[string]look)}, c, out, said
+}
+
+// A look that has no answer does not end a watch: it says so, and looks again.
+func TestWatchGoesOn(t *testing.T) {
+	b := memory.New(memory.NewServer())
+	w, c, out, said := watched(t, b, 2)
+	lease, err := c.Mutex("job").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.FailNext(backend.ErrUnavailable)
+	if err := w.run(t.Context(), c, ""); err != nil || !strings.Contains(out(), "job") || strings.Count(said(), "cannot be reached") != 1 {
+		t.Errorf("%v, shows %q, says %q", err, out(), said())
+	}
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	w, c, _, said = watched(t, b, 1)
+	b.FailNext(backend.ErrUnavailable)
+	if err := w.run(t.Context(), c, ""); !errors.Is(err, dlock.ErrUnavailable) || said() != "" {
+		t.Errorf("the last look: %v, says %q", err, said())
+	}
+}
+
+// An unlisted backend denies the list of names.
+type unlisted struct{ *memory.Backend }
+
+func (unlisted) Names(context.Context, string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) { yield("", backend.ErrAuth) }
+}
+
+// Who may not list names watches a lock by its whole name.
+func TestWatchWithoutAList(t *testing.T) {
+	w, c, out, _ := watched(t, unlisted{memory.New(memory.NewServer())}, 1)
+	lease, err := c.Mutex("job", dlock.WithLabel("mine")).Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.run(t.Context(), c, "job"); err != nil || !strings.Contains(out(), "mine") || !strings.Contains(out(), "whole name") {
+		t.Errorf("%v, shows %q", err, out())
+	}
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.looks = 0
+	if err := w.run(t.Context(), c, ""); !errors.Is(err, dlock.ErrAuth) {
+		t.Errorf("all names: %v", err)
+	}
+}
+
+// A client is told from others beside a process number of any length.
+func TestShortClient(t *testing.T) {
+	for client, want := range map[string]string{
+		"f1c0a7e2b3":         "f1c0a7e2",
+		"4711/f1c0a7e2b3":    "4711/f1c",
+		"4194303/f1c0a7e2b3": "4194303/f1c",
+		"4711":               "4711",
+		"":                   "",
+	} {
+		if got := shortClient(dlock.Party{Client: client}); got != want {
+			t.Errorf("%q is shown as %q, want %q", client, got, want)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/dlock-go/dlock"
@@ -22,22 +23,20 @@ or Postgres lasts as long as its process or connection: exit code 78.`
 
 func newUnlock(std stdio) *cobra.Command {
 	var force, yes bool
-	var token uint64
+	var token tokenFlag
 	c := newQuery(std, "unlock --force NAME", "Take a lock away from its holder", unlockHelp, cobra.ExactArgs(1),
 		func(ctx context.Context, q *query, c *dlock.Client, args []string) error {
-			return q.unlock(ctx, c, args[0], token, yes)
+			return q.unlock(ctx, c, args[0], uint64(token), yes)
 		})
 	f := c.Flags()
 	f.BoolVar(&force, "force", false, "needed: the holder is not asked")
 	f.BoolVarP(&yes, "yes", "y", false, "do not ask whether to go on")
-	f.Uint64Var(&token, "token", 0, "only the hold with this fencing `token`")
+	f.Var(&token, "token", "only the hold with this fencing `token`")
 	open := c.PreRunE
 	c.PreRunE = func(c *cobra.Command, args []string) error {
 		switch {
 		case !force:
 			return usageError(errors.New("a lock is taken away only with --force"))
-		case c.Flags().Changed("token") && token == 0:
-			return usageError(errors.New("--token is not positive"))
 		case !yes && !term.IsTerminal(int(std.in.Fd())):
 			return usageError(errors.New("without a terminal to ask at, give --yes"))
 		}
@@ -45,6 +44,30 @@ func newUnlock(std stdio) *cobra.Command {
 	}
 	return c
 }
+
+// A tokenFlag is a token as somebody has typed it; 0: none.
+type tokenFlag uint64
+
+// Set implements pflag.Value.
+func (t *tokenFlag) Set(text string) error {
+	token, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || token == 0 {
+		return errors.New("want a number greater than 0, as dlock show prints it")
+	}
+	*t = tokenFlag(token)
+	return nil
+}
+
+// String implements pflag.Value. No token is the empty text, which help leaves out.
+func (t *tokenFlag) String() string {
+	if *t == 0 {
+		return ""
+	}
+	return strconv.FormatUint(uint64(*t), 10)
+}
+
+// Type implements pflag.Value.
+func (t *tokenFlag) Type() string { return "token" }
 
 // unlock breaks the holds of the lock, or the one with the token that was given.
 func (q *query) unlock(ctx context.Context, c *dlock.Client, name string, token uint64, yes bool) error {

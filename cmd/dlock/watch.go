@@ -27,7 +27,7 @@ const (
 func newWatch(std stdio) *cobra.Command {
 	w := &watch{last: make(map[string]look)}
 	c := newQuery(std, "watch [NAME|PREFIX]", "Show once a second who holds locks",
-		fmt.Sprintf("Show once a second who holds the locks that begin with PREFIX, for how long, how many\nwait, and at how many looks the lock had changed hands: %d locks at most. INT ends it.", maxWatched),
+		fmt.Sprintf("Show once a second who holds the locks that begin with PREFIX, for how long, how many\nwait, and at how many looks the lock had changed hands: %d locks at most. INT ends it. A\nbackend that does not answer is asked again; one that denies a list of names, or has none, shows\nthe lock NAME alone.", maxWatched),
 		cobra.MaximumNArgs(1), func(ctx context.Context, q *query, c *dlock.Client, args []string) error {
 			w.query = q
 			return w.run(ctx, c, strings.Join(args, ""))
@@ -53,19 +53,38 @@ type look struct {
 
 func (w *watch) run(ctx context.Context, c *dlock.Client, prefix string) error {
 	for {
-		if err := w.showLocks(ctx, c, prefix); err != nil {
-			return err
+		err := w.showLocks(ctx, c, prefix)
+		if err != nil {
+			if !errors.Is(err, dlock.ErrUnavailable) || ctx.Err() != nil {
+				return err
+			}
+			w.showError(err)
 		}
 		if w.looks++; w.looks == w.count || !backend.Sleep(ctx, watchInterval) {
-			return nil
+			return err
 		}
+	}
+}
+
+// showError shows in place of the locks why they are not known. The last look's is shown
+// as dlock ends.
+func (w *watch) showError(err error) {
+	switch {
+	case w.looks+1 == w.count:
+	case !w.json && term.IsTerminal(int(w.std.out.Fd())):
+		var b strings.Builder
+		complain(&b, err)
+		_, _ = io.WriteString(w.std.out, clearScreen+fitted(b.String(), w.std.out))
+	default:
+		complain(w.std.err, err)
 	}
 }
 
 // showLocks prints the locks that begin with prefix, once.
 func (w *watch) showLocks(ctx context.Context, c *dlock.Client, prefix string) error {
 	names, more, err := someNames(ctx, c, prefix, maxWatched)
-	if errors.Is(err, dlock.ErrUnsupported) && prefix != "" { // such a backend knows a lock by its whole name only
+	unlisted := errors.Is(err, dlock.ErrUnsupported) || errors.Is(err, dlock.ErrAuth)
+	if unlisted && prefix != "" {
 		names, err = []string{prefix}, nil
 	}
 	if err != nil {
@@ -91,11 +110,21 @@ func (w *watch) showLocks(ctx context.Context, c *dlock.Client, prefix string) e
 		_, err = io.WriteString(w.std.out, b.String())
 		return err
 	}
-	return t.show(w.std.out, more)
+	note := ""
+	switch {
+	case unlisted:
+		note = "the backend does not list names: this is the lock of that whole name\n"
+	case more:
+		note = "and more\n"
+	}
+	return t.show(w.std.out, note)
 }
 
-// show prints the locks, and makes them fit if out is a terminal.
-func (t *table) show(out *os.File, more bool) error {
+// clearScreen has a terminal begin again at the top.
+const clearScreen = "\x1b[H\x1b[2J"
+
+// show prints the locks and a note, and makes them fit if out is a terminal.
+func (t *table) show(out *os.File, note string) error {
 	terminal := term.IsTerminal(int(out.Fd()))
 	if width, _, err := term.GetSize(int(out.Fd())); terminal && err == nil && width > 0 {
 		t.fit(width, leastWatched, "MODE", "CHANGED", "HOLDER")
@@ -105,12 +134,10 @@ func (t *table) show(out *os.File, more bool) error {
 	if len(t.rows) == 1 {
 		b.WriteString("no such lock is held or waited for\n")
 	}
-	if more {
-		b.WriteString("and more\n")
-	}
+	b.WriteString(note)
 	text := b.String()
 	if terminal {
-		text = "\x1b[H\x1b[2J" + fitted(text, out)
+		text = clearScreen + fitted(text, out)
 	}
 	_, err := io.WriteString(out, text)
 	return err

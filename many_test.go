@@ -263,12 +263,12 @@ func TestMultiOfVeryManyNames(t *testing.T) {
 	}
 	var few, many time.Duration
 	for range 3 { // the machine may be busy at one time and not at another
-		few, many = closed(3000), closed(30_000)
+		few, many = closed(1000), closed(10_000)
 		if many < 35*few {
 			return
 		}
 	}
-	t.Errorf("%v for 3,000 names and %v for 30,000", few, many)
+	t.Errorf("%v for 1,000 names and %v for 10,000", few, many)
 }
 
 // What has gone wrong with very many locks is told in few words. To tell of one error that

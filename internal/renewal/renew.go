@@ -12,11 +12,14 @@ import (
 )
 
 const (
-	// Every pace the keeper sends renewals of burst holds, or of as many as come due
-	// in that time. A request of another kind has to wait for one burst, and not for
-	// all holds that were once taken together.
+	// The keeper sends renewals of burst holds, or of fewer if no more are due, and then
+	// waits for pace or longer. A request of another kind has to wait for one burst, and not
+	// for all holds that were once taken together.
 	pace  = moment(time.Millisecond)
 	burst = 64
+
+	// maxInterval bounds the time from one burst to the next.
+	maxInterval = 20 * pace
 
 	// failingPace is the pace of attempts while none is answered.
 	failingPace = 10 * pace
@@ -107,8 +110,19 @@ func (k *Keeper) sendAt(at moment) moment {
 		return k.callExpiry(k.calls[0])
 	case k.inFlight >= k.usualInFlight(at):
 		return max(k.nextSend, at+pace)
+	case k.lastSent < burst || k.failing:
+		return k.nextSend
 	}
-	return k.nextSend
+	return max(k.nextSend, k.lastSend+k.interval(at))
+}
+
+// interval is the time from one burst to the next: as long as a burst takes to come due, so
+// that renewals spread over the period, and less the later they are.
+func (k *Keeper) interval(at moment) moment {
+	head := k.queue[0]
+	tenth := float64(max(head.period()/latePart, 1))
+	usual := min(float64(burst)/k.sendRate(), float64(maxInterval), tenth)
+	return moment(usual * (1 - float64(at-head.due)/tenth))
 }
 
 // callExpiry is when c is no longer waited for. It comes early enough for a hold with
@@ -142,7 +156,7 @@ func (k *Keeper) send(now instant) {
 	for _, c := range calls {
 		k.startCall(c, now.at)
 	}
-	k.lastSend, k.nextSend = now.at, now.at+pace
+	k.lastSend, k.lastSent, k.nextSend = now.at, sent, now.at+pace
 	switch {
 	case k.failing:
 		k.nextSend = now.at + failingPace
@@ -181,7 +195,7 @@ func (k *Keeper) countTooLate(at moment) (n int) {
 // time, so that holds that were taken together spread out, and far more if they are
 // late.
 func (k *Keeper) quota(at moment) int {
-	since := min(at-k.lastSend, 20*pace) // a busy machine runs the timer late
+	since := min(at-k.lastSend, maxInterval) // a busy machine runs the timer late
 	n := max(burst, int(k.sendRate()*float64(since)))
 	head := k.queue[0]
 	switch late := time.Duration(at - head.due); {

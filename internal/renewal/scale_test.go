@@ -161,6 +161,32 @@ func TestRenewalsArePaced(t *testing.T) {
 	})
 }
 
+// Holds that were taken at one moment are renewed at all times of a period before long, so
+// that no part of it is much slower for others.
+func TestRenewalsSpreadOverThePeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, ttl, parts = 50_000, 30 * time.Second, 10
+		var c counter
+		k := newCounting(&queue{each: 5 * time.Microsecond}, &c)
+		defer k.Close()
+		addMany(t, k, n, ttl, &c)
+		time.Sleep(3 * ttl)
+		var most, all int64
+		for range parts {
+			before := c.renewed.Load()
+			time.Sleep(ttl / 3 / parts)
+			now := c.renewed.Load() - before
+			most, all = max(most, now), all+now
+		}
+		if most > 3*n/parts {
+			t.Errorf("%d of %d renewals in a tenth of a period", most, all)
+		}
+		if lost := c.over.Load(); lost > 0 || all > n*9/8 {
+			t.Errorf("%d renewals of %d holds in a period, %d lost", all, n, lost)
+		}
+	})
+}
+
 // On a machine whose timers fire late another request waits for few renewals all the same:
 // those that are due go to the server as it answers, and not all at once.
 func TestLateTimersMakeNoBursts(t *testing.T) {

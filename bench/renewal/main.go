@@ -39,6 +39,8 @@ func main() {
 	on := flag.String("on", "memory,redis", "where to measure it; close also on etcd, zk, pg and file")
 	most := flag.Int("most", 100_000, "how many locks at most")
 	ttls := flag.String("ttl", "1s,10s", "leases for cut")
+	besides := flag.String("beside", "6s,30s", "leases for beside")
+	turns := flag.Int("turns", 3, "how often beside measures each")
 	rate := flag.Int("rate", 130_000, "how many renewals a second this machine can do, for load")
 	times := flag.String("times", "1,2,4", "how many times as many locks as can be renewed, for load")
 	drawing := flag.String("chart", "", "a file for the chart of load")
@@ -46,7 +48,7 @@ func main() {
 	measurements := map[string]func(*place) error{
 		"cut":    func(p *place) error { return cutAll(p, *most, *ttls) },
 		"load":   func(p *place) error { return loadAll(p, *rate, *times, *drawing) },
-		"beside": func(p *place) error { return beside(p, *most) },
+		"beside": func(p *place) error { return besideAll(p, *most, *turns, *besides) },
 		"close":  func(p *place) error { return closing(p, *most) },
 	}
 	var errs []error

@@ -91,7 +91,7 @@ func waitNoPolling(s *scenario) {
 	if s.unable(s.Ops == nil, "Ops") || s.na(s.Polls, "who waits asks by itself") {
 		return
 	}
-	const ttl = 10 * time.Minute // so that no renewal is counted, however long this takes
+	const ttl = 2 * time.Minute // the greatest of a quorum: no renewal comes between for 40 s
 	holder := s.openWith(dlock.Options{TTL: ttl})
 	waiter := s.openWith(dlock.Options{TTL: ttl})
 	var leases []*dlock.Lease

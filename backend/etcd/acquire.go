@@ -139,10 +139,9 @@ func (p *position) joinQueue(ctx context.Context) error {
 		return err
 	}
 	joined := make(chan error, 1)
-	values := backend.WithValues(s.ctx, ctx)
 	join := func(context.Context) {
 		defer free()
-		joined <- s.joinOrCleanUp(values, p)
+		joined <- s.joinOrCleanUp(ctx, p)
 	}
 	if !s.backend.janitor.Go(join) {
 		free()
@@ -197,7 +196,7 @@ func (p *position) awaitSlot(ctx context.Context) (free func(), err error) {
 	}
 }
 
-// join puts the position's key, again if the epoch has changed meanwhile.
+// join puts the position's key, again if the epoch has changed while ctx has not ended.
 func (s *session) join(ctx context.Context, p *position) error {
 	former := s.takeMarked(p.key)
 	for {
@@ -214,7 +213,11 @@ func (s *session) join(ctx context.Context, p *position) error {
 		}
 		if err == nil {
 			var same bool
-			if same, err = s.checkEpoch(reply.Responses[0].GetResponseRange(), epoch); err == nil && (!same || p.looksFree(reply)) {
+			same, err = s.checkEpoch(reply.Responses[0].GetResponseRange(), epoch)
+			switch {
+			case err == nil && !same && ctx.Err() != nil:
+				err = errEpochChanged // and nobody waits for another try
+			case err == nil && (!same || p.looksFree(reply)):
 				continue
 			}
 		}
@@ -231,7 +234,7 @@ func (s *session) join(ctx context.Context, p *position) error {
 // sendJoin sends the request to join once, and reads the answer if it was carried out.
 // The request also deletes a former key of this client that is marked.
 func (s *session) sendJoin(ctx context.Context, p *position, former markedKey, epoch int64) (*pb.TxnResponse, error) {
-	ctx, cancel := s.backend.requestWithin(ctx, min(s.backend.timeout(), max(p.untilTimeout(), answerGrace)))
+	ctx, cancel := s.backend.requestWithin(backend.WithValues(s.ctx, ctx), min(s.backend.timeout(), max(p.untilTimeout(), answerGrace)))
 	defer cancel()
 	p.provenAt = time.Now()
 	answer, err := s.backend.client.Do(ctx, s.joinRequest(p, former, epoch))

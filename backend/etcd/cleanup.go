@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -50,23 +51,74 @@ func (s *session) setEpoch(revision int64) {
 	s.epoch = max(s.epoch, revision)
 }
 
-// deleteUnanswered makes sure that a request without an answer leaves nothing behind.
-// It deletes the request's key and begins a new epoch, so that the request cannot
-// succeed later either. Other requests of the session that are on their way fail too;
-// they notice and are sent again. So is another deleteUnanswered: a late copy of it
-// could delete a key that is used again.
+// A removal is the key of a request without an answer, which waits to be deleted.
+type removal struct {
+	of   *position
+	done chan error // receives the outcome
+}
+
+// deleteUnanswered makes sure that a request without an answer leaves nothing behind. It
+// has the request's key deleted with a new epoch, so that the request cannot succeed later
+// either.
 func (s *session) deleteUnanswered(p *position) error {
+	r := removal{p, make(chan error, 1)}
+	s.mu.Lock()
+	s.unanswered = append(s.unanswered, r)
+	if !s.removing {
+		s.removing = s.backend.janitor.Go(func(context.Context) { s.removeUnanswered() })
+	}
+	started := s.removing
+	s.mu.Unlock()
+	if !started {
+		return backend.ErrClosed
+	}
+	return <-r.done
+}
+
+// removeUnanswered begins epochs until there is nothing to remove. Requests that failed
+// because of an epoch are sent again, and a busy server carries them out in the time that
+// the epoch took: until then no other begins.
+func (s *session) removeUnanswered() {
+	for {
+		s.mu.Lock()
+		n := min(len(s.unanswered), maxParts)
+		group := s.unanswered[:n]
+		s.unanswered = s.unanswered[n:]
+		s.removing = n > 0
+		s.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		began := time.Now()
+		err := s.beginEpoch(group)
+		for _, r := range group {
+			r.done <- err
+		}
+		if err == nil {
+			backend.Sleep(s.ctx, time.Since(began))
+		}
+	}
+}
+
+// beginEpoch writes the epoch key and deletes the keys of a group. Other requests of the
+// session that are on their way fail; they notice and are sent again. So does another
+// beginEpoch: a late copy of it could delete a key that is used again.
+func (s *session) beginEpoch(group []removal) error {
 	epoch := s.currentEpoch()
 	ctx, cancel := s.backend.request(s.ctx)
 	defer cancel()
-	reply, err := s.backend.client.Txn(ctx).
-		If(s.isEpoch(epoch)).
-		Then(clientv3.OpPut(s.epochKey, "", clientv3.WithLease(s.lease)), clientv3.OpDelete(p.key.own)).
-		Else(s.getEpoch()).
-		Commit()
+	ops := []clientv3.Op{clientv3.OpPut(s.epochKey, "", clientv3.WithLease(s.lease))}
+	for _, r := range group {
+		ops = append(ops, clientv3.OpDelete(r.of.key.own))
+	}
+	reply, err := s.backend.client.Txn(ctx).If(s.isEpoch(epoch)).Then(ops...).Else(s.getEpoch()).Commit()
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace):
-		return s.deleteOnFullServer(ctx, p)
+		for _, r := range group {
+			r.of.keepKey = true // the deletion has no epoch
+		}
+		_, err := s.backend.client.Txn(ctx).Then(ops[1:]...).Commit() // the server deletes, and refuses the late requests
+		return fail(err)
 	case err != nil:
 		return s.fail(err)
 	case reply.Succeeded:
@@ -77,14 +129,6 @@ func (s *session) deleteUnanswered(p *position) error {
 		return err
 	}
 	return errEpochChanged
-}
-
-// deleteOnFullServer deletes the key on a server that refuses puts for lack of space.
-// It refuses the late request as well. The key is not used again.
-func (s *session) deleteOnFullServer(ctx context.Context, p *position) error {
-	p.keepKey = true
-	_, err := s.backend.client.Delete(ctx, p.key.own)
-	return fail(err)
 }
 
 // deleteAnswered deletes the key of a request that was answered.

@@ -63,7 +63,7 @@ func hostOf(endpoint string) string {
 // isRefused reports that the server has certainly not carried out the request. Lack of
 // space proves nothing: a server may say so after it has carried out the request.
 func isRefused(err error) bool {
-	return errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrAuth)
+	return errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrAuth) || errors.Is(err, errEpochChanged)
 }
 
 // unavailable returns err as the error of a call that never had a useful answer. A

@@ -109,7 +109,7 @@
 //     100 ms (etcd-io/etcd#16839).
 //   - keepAlive: KeepAliveOnce repeats its request without a pause while the server is
 //     away.
-//   - deleteUnanswered: the library does not repeat a request that writes, and cannot say
+//   - beginEpoch: the library does not repeat a request that writes, and cannot say
 //     whether one that failed was carried out (etcd-io/etcd#12020).
 //   - checkedKV: the library takes an answer that does not fit the question, and panics.
 //   - reconnect and window: the pauses of gRPC between connections grow to two minutes,
@@ -270,7 +270,7 @@ func (b *Backend) slot(ctx context.Context) (free func(), err error) {
 	case b.slots <- struct{}{}:
 		return func() { <-b.slots }, nil
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, fail(context.Cause(ctx))
 	}
 }
 

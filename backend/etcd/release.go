@@ -53,7 +53,7 @@ func (h *hold) release(ctx context.Context) error {
 	}
 	free, err := s.backend.slot(ctx)
 	if err != nil {
-		return fail(err)
+		return err
 	}
 	defer free()
 	if done, err := h.startRelease(); done {

@@ -36,21 +36,23 @@ type session struct {
 	cancel      context.CancelCauseFunc
 	waiterAdded chan struct{} // receives when a request begins to wait
 
-	mu        sync.Mutex
-	sent      time.Time // when the last renewal was sent that was answered
-	epoch     int64     // the revision of epochKey; zero: it was never put
-	reserved  int       // keys under the lease, or about to be
-	retired   bool      // it has no room any more
-	claimed   map[string]bool
-	waiters   int
-	holds     map[*hold]struct{}
-	renewal   *renewal // under way; nil: none
-	watchers  map[string]*watcher
-	streams   int                  // streams of watches that have failed
-	marked    map[string]markedKey // by queue and mode
-	sweeping  bool                 // sweepMarked runs
-	undeleted []markedKey          // further marked keys, for the next sweep
-	expiring  map[string]bool      // keys with a lease of their own; their names are not used again
+	mu         sync.Mutex
+	sent       time.Time // when the last renewal was sent that was answered
+	epoch      int64     // the revision of epochKey; zero: it was never put
+	reserved   int       // keys under the lease, or about to be
+	retired    bool      // it has no room any more
+	claimed    map[string]bool
+	waiters    int
+	holds      map[*hold]struct{}
+	renewal    *renewal // under way; nil: none
+	watchers   map[string]*watcher
+	streams    int                  // streams of watches that have failed
+	marked     map[string]markedKey // by queue and mode
+	sweeping   bool                 // sweepMarked runs
+	undeleted  []markedKey          // further marked keys, for the next sweep
+	unanswered []removal            // for the next epoch
+	removing   bool                 // removeUnanswered runs
+	expiring   map[string]bool      // keys with a lease of their own; their names are not used again
 }
 
 // newSession is granted a lease of ttl seconds, puts the session's key under it and

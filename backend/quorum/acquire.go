@@ -206,6 +206,8 @@ func (a *attempt) stepAsking(n tally) verdict {
 		return won
 	case state == granted && n.granted+n.coming < a.b.need:
 		a.enter(gathering)
+	case state == unasked: // its grant was lost on the way
+		a.ask(a.front, a.request.Wait)
 	case state != refused:
 	case a.request.Wait:
 		a.joinQueue()

@@ -226,6 +226,31 @@ func TestEvicted(t *testing.T) {
 	})
 }
 
+// A node takes away what it has granted before the answer has arrived. It is asked again.
+func TestGrantTakenAwayOnItsWay(t *testing.T) {
+	const trip = 40 * time.Millisecond
+	for node := range 3 {
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			c, _ := s.far(t, trip, trip, trip)
+			for name, lock := range map[string]func(context.Context) (*dlock.Lease, error){
+				"Lock":    c.Mutex("x").Lock,
+				"TryLock": c.Mutex("x").TryLock,
+			} {
+				ctx, cancel := context.WithTimeout(t.Context(), ttl)
+				defer cancel()
+				began := time.Now()
+				time.AfterFunc(trip*3/4, func() { s[node].Evict("x") })
+				l, err := lock(ctx)
+				ok(t, err)
+				must(t, time.Since(began) <= 3*trip, "node %d: %s took %v", node+1, name, time.Since(began))
+				ok(t, l.Unlock(t.Context()))
+				time.Sleep(time.Second)
+			}
+			s.empty(t)
+		})
+	}
+}
+
 // lateNode is a node whose answers take longer than a lease.
 type lateNode struct{ *memory.Backend }
 

@@ -210,7 +210,7 @@ func (b *Backend) partsOf(ctx context.Context, name string, token uint64) ([]map
 			found = true
 			for _, p := range parts {
 				agreed = agreed && p.Token == token
-				if p.Token < token {
+				if p.Token < token && !b.needsAll() {
 					continue // of a hold of before
 				}
 				if tokens[p.node] == nil {
@@ -240,8 +240,13 @@ const (
 // token. The token of a hold is the greatest that the first nodes offered. They have
 // raised theirs to it, so that one of them shows it; a node that joined later may have a
 // greater one. A node that is silent may have any. What enough nodes have is the token: one
-// that has not raised its own yet may show that of a hold before.
+// that has not raised its own yet may show that of a hold before. Where all nodes are needed
+// none raises its own, and the greatest of them is the token.
 func (b *Backend) mayHaveToken(parts []nodeParty, token uint64, silent int) bool {
+	if b.needsAll() {
+		greatest := slices.MaxFunc(parts, func(p, q nodeParty) int { return cmp.Compare(p.Token, q.Token) }).Token
+		return len(parts) == b.need && token == greatest
+	}
 	if agreed, ok := b.agreedToken(parts); ok {
 		return agreed == token
 	}

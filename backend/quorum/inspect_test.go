@@ -20,11 +20,16 @@ import (
 // backendOf returns a backend over the servers, to ask it what a Client does not.
 func (s nodes) backendOf(t *testing.T) *quorum.Backend {
 	t.Helper()
+	return s.backendWith(t, &quorum.Options{MaxTTL: ttl, Skew: skew})
+}
+
+func (s nodes) backendWith(t *testing.T, o *quorum.Options) *quorum.Backend {
+	t.Helper()
 	var all []backend.Backend
 	for _, server := range s {
 		all = append(all, memory.New(server))
 	}
-	b, err := quorum.New(all, &quorum.Options{MaxTTL: ttl, Skew: skew})
+	b, err := quorum.New(all, o)
 	ok(t, err)
 	t.Cleanup(func() { ok(t, b.Close(context.Background())) })
 	return b
@@ -248,6 +253,43 @@ func TestBreakSparesTheNextHold(t *testing.T) {
 		is(t, memory.New(s[2]).Break(t.Context(), "x", next.Token), nil)
 	})
 }
+
+// Where all nodes are needed, each knows a hold by a token of its own, and the greatest of
+// them is the hold's: Inspect shows it, and Break with it, and with no other, ends the hold.
+func TestBreakWhereAllNodesAreNeeded(t *testing.T) {
+	for _, mode := range []backend.Mode{backend.Exclusive, backend.Shared} {
+		for ahead := range 3 {
+			in(t, 3, func(t *testing.T, s nodes) {
+				s[ahead].SetClock(time.Minute)
+				b := s.backendWith(t, &quorum.Options{Need: 3})
+				lost := make(chan error, 1)
+				h, err := b.Acquire(t.Context(), backend.Request{
+					Name: "x", ID: backend.ID{Client: "c"}, Mode: mode, TTL: ttl, Observer: lossObserver{lost},
+				})
+				ok(t, err)
+				got, err := b.Inspect(t.Context(), "x")
+				ok(t, err)
+				must(t, len(got.Holders) == 1 && got.Holders[0].Token == h.Token, "%+v, want token %d", got, h.Token)
+				for i := range s {
+					if part, err := memory.New(s[i]).Inspect(t.Context(), "x"); i != ahead {
+						ok(t, err)
+						is(t, b.Break(t.Context(), "x", part.Holders[0].Token), backend.ErrNotHeld)
+					}
+				}
+				ok(t, b.Break(t.Context(), "x", h.Token))
+				is(t, <-lost, backend.ErrBroken)
+				s.empty(t)
+			})
+		}
+	}
+}
+
+// A lossObserver passes on why a hold was lost.
+type lossObserver struct{ lost chan error }
+
+func (lossObserver) Queued()          {}
+func (o lossObserver) Lost(why error) { o.lost <- why }
+func (lossObserver) Wanted()          {}
 
 // namesOf lists what Names yields.
 func namesOf(t *testing.T, b backend.Inspector) (names []string) {

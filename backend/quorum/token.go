@@ -74,21 +74,22 @@ func (h *hold) proposeToFront() {
 // chooseToken chooses the token as soon as enough nodes have granted: the greatest
 // that they offer. Until the lock is held it chooses again for each that is
 // greater: some of the others may have been lost and granted to somebody else
-// since. Called with h.mu held.
+// since. A node that is being told a greater one will know the hold by that. Called with
+// h.mu held.
 func (h *hold) chooseToken() {
-	n, same, taken, token := 0, true, false, uint64(0)
+	n, same, taken, token, told := 0, true, false, uint64(0), uint64(0)
 	for i := range h.votes {
 		if v := &h.votes[i]; v.hold != nil {
 			n++
 			same = same && (token == 0 || token == v.offered())
 			taken = taken || v.hold.Token == h.proposed
-			token = max(token, v.offered())
+			token, told = max(token, v.offered()), max(told, v.raising)
 		}
 	}
 	if n < h.b.need {
 		return
 	}
-	h.token = token
+	h.token = max(token, told)
 	if !h.proposedAt.IsZero() {
 		h.b.proposer.taken.Store(taken)
 		if !same && token != h.proposed {

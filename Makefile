@@ -26,14 +26,14 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 test: servers ## install what is missing, then pass every test on every backend
-	$(MAKE) --jobs 2 RERUNS=2 lint library conformance modules
+	$(MAKE) --jobs 2 RERUNS=2 lint library conformance modules portable
 
 # A history of the protocol's model is one goroutine: it has no data races to look for.
 library: ## the tests of the library's packages, without the suite
 	go run $(GOTEST) --packages="$$(go list $(LIBRARY) | grep -v /internal/protocol)" -- -p 4 -race -shuffle=on -timeout 30m
 	go run $(GOTEST) --packages=./internal/protocol -- -shuffle=on -timeout 30m
 
-modules: portable ## the tests of the modules beside the library's own
+modules: ## the tests of the modules beside the library's own
 	DLOCK_CONFORMANCE_TTL=2s go -C examples/natsbackend run $(TEST_ALL) -shuffle=on -parallel 16 -timeout 30m
 	go -C bench run $(TEST_ALL) -shuffle=on -timeout 30m
 	go -C internal/configtest run $(TEST_ALL) -shuffle=on

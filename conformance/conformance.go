@@ -37,7 +37,6 @@ const quiet = true
 var limits = map[string]time.Duration{
 	"Keep/TenThousand": 4 * limit,
 	"Wait/ManyLocks":   2 * limit,
-	"Wait/NoPolling":   2 * limit, // it waits until the machine is quiet
 }
 
 var properties = []property{

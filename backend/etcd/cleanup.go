@@ -62,17 +62,22 @@ type removal struct {
 // either.
 func (s *session) deleteUnanswered(p *position) error {
 	r := removal{p, make(chan error, 1)}
-	s.mu.Lock()
-	s.unanswered = append(s.unanswered, r)
-	if !s.removing {
-		s.removing = s.backend.janitor.Go(func(context.Context) { s.removeUnanswered() })
-	}
-	started := s.removing
-	s.mu.Unlock()
-	if !started {
+	if !s.addRemoval(r) {
 		return backend.ErrClosed
 	}
 	return <-r.done
+}
+
+// addRemoval reports false if the backend is closed: the key then goes with the session.
+func (s *session) addRemoval(r removal) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.removing && !s.backend.janitor.Go(func(context.Context) { s.removeUnanswered() }) {
+		return false
+	}
+	s.removing = true
+	s.unanswered = append(s.unanswered, r)
+	return true
 }
 
 // removeUnanswered begins epochs until there is nothing to remove. Requests that failed

@@ -7,11 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/internal/clock"
@@ -121,109 +118,5 @@ func (x *executor) watch(n int, l *dlock.Lease) {
 	<-l.Done()
 	if at := clock.Now(); errors.Is(l.Err(), dlock.ErrLost) {
 		x.tell(Event{At: at, Kind: Lost, Call: n})
-	}
-}
-
-// An Executor is how a test commands an executor, in another process or in this one.
-type Executor struct {
-	stdin io.WriteCloser
-	cmd   *exec.Cmd // nil: in this process
-	gone  chan struct{}
-
-	mu     sync.Mutex
-	events []Event
-	news   chan struct{}
-}
-
-// startExecutor starts an executor, in a process of its own unless open is given.
-func startExecutor(j Job, open func(n int) (*dlock.Client, error)) (*Executor, error) {
-	s := &Executor{gone: make(chan struct{}), news: make(chan struct{})}
-	if open != nil {
-		in, stdin := io.Pipe()
-		stdout, out := io.Pipe()
-		s.stdin = stdin
-		go func() { _ = out.CloseWithError(execute(j, open, in, out)) }()
-		go s.read(stdout)
-		return s, nil
-	}
-	var stdout io.Reader
-	var err error
-	s.cmd, s.stdin, stdout, err = spawn(j, filepath.Join(j.Dir, fmt.Sprintf("executor-%x.out", j.Worker)))
-	if err != nil {
-		return nil, err
-	}
-	go func() {
-		s.read(stdout)
-		_ = s.cmd.Wait() // that it is gone is all that matters
-	}()
-	return s, nil
-}
-
-func (s *Executor) read(from io.Reader) {
-	defer close(s.gone)
-	decoder := json.NewDecoder(from)
-	for {
-		var e Event
-		if decoder.Decode(&e) != nil {
-			return
-		}
-		s.mu.Lock()
-		s.events = append(s.events, e)
-		close(s.news)
-		s.news = make(chan struct{})
-		s.mu.Unlock()
-	}
-}
-
-func (s *Executor) command(verb string, n int) error {
-	_, err := fmt.Fprintln(s.stdin, verb, n)
-	return err
-}
-
-// await returns the first event of lock n, after the time since, that is one of the
-// kinds.
-func (s *Executor) await(ctx context.Context, n int, since int64, kinds ...Kind) (Event, error) {
-	for {
-		s.mu.Lock()
-		events, news := s.events, s.news
-		s.mu.Unlock()
-		for _, e := range events {
-			for _, k := range kinds {
-				if e.Kind == k && e.Call == n && e.At > since {
-					return e, nil
-				}
-			}
-		}
-		select {
-		case <-news:
-		case <-s.gone:
-			return Event{}, errors.New("the executor is gone")
-		case <-ctx.Done():
-			return Event{}, fmt.Errorf("lock %x: none of %v", n, kinds)
-		}
-	}
-}
-
-// stalled says whether the process did not run for some time after since.
-func (s *Executor) stalled(since int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, e := range s.events {
-		if e.Kind == Stalled && e.At > since {
-			return true
-		}
-	}
-	return false
-}
-
-// close ends the executor, and kills its process if it does not end.
-func (s *Executor) close() {
-	s.stdin.Close()
-	select {
-	case <-s.gone:
-	case <-time.After(healthLimit):
-		if s.cmd != nil {
-			_ = s.cmd.Process.Kill()
-		}
 	}
 }

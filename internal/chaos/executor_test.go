@@ -28,7 +28,7 @@ const lockCount = 5
 type pair struct {
 	testing.TB
 	on            Subject
-	holder, rival *Executor
+	holder, rival *controller
 	cut, heal     []func()
 	ctx           context.Context
 }
@@ -77,7 +77,7 @@ func (p *pair) holderURL() string {
 	return p.on.url(p.on.Target)
 }
 
-func (p *pair) start(j Job, first int) *Executor {
+func (p *pair) start(j Job, first int) *controller {
 	var open func(int) (*dlock.Client, error)
 	if p.on.Here != nil {
 		open = func(n int) (*dlock.Client, error) { return p.on.Here(first + n) }
@@ -89,7 +89,7 @@ func (p *pair) start(j Job, first int) *Executor {
 }
 
 // expect gives a command and returns what comes of it.
-func (p *pair) expect(s *Executor, verb string, n int, kinds ...Kind) (Event, error) {
+func (p *pair) expect(s *controller, verb string, n int, kinds ...Kind) (Event, error) {
 	since := clock.Now()
 	if err := s.command(verb, n); err != nil {
 		return Event{}, err
@@ -255,7 +255,7 @@ func (p *pair) rivalDoes(verb string, want Kind, began int64) {
 }
 
 // all gives a command for every lock, and fails unless this comes of it.
-func (p *pair) all(s *Executor, verb string, want Kind, class Class) {
+func (p *pair) all(s *controller, verb string, want Kind, class Class) {
 	p.Helper()
 	for n := range lockCount {
 		e, err := p.expect(s, verb, n, Granted, Failed, Unlocked, Wrote, Refused)
@@ -267,7 +267,7 @@ func (p *pair) all(s *Executor, verb string, want Kind, class Class) {
 }
 
 // awaitAll waits for what an earlier command for every lock leads to.
-func (p *pair) awaitAll(s *Executor, since int64, want Kind) {
+func (p *pair) awaitAll(s *controller, since int64, want Kind) {
 	p.Helper()
 	for n := range lockCount {
 		e, err := s.await(p.ctx, n, since, want)

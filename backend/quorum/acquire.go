@@ -192,7 +192,7 @@ func (a *attempt) step(now time.Time) (verdict, time.Duration) {
 			again = min(again, left)
 		}
 		if v != undecided || a.phase == before {
-			return v, again
+			return v, min(again, a.expireAnswers(now)) // also for who has just been asked
 		}
 	}
 }

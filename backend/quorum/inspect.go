@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"hash/maphash"
 	"iter"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -83,8 +85,20 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 				failures = append(failures, nodeError(i, backend.ErrUnavailable))
 			}
 		}
+		seed, seen := maphash.MakeSeed(), make(map[uint64]int)
+		each := func(name string, enough int) bool {
+			hash := maphash.String(seed, name)
+			if seen[hash] == yielded {
+				return true
+			}
+			if seen[hash]++; seen[hash] < enough {
+				return true
+			}
+			seen[hash] = yielded
+			return yield(name, nil)
+		}
 		for {
-			i, err := b.listNames(ctx, prefix, alive, yield)
+			i, err := b.listNames(ctx, prefix, alive, each)
 			if err == nil {
 				return
 			}
@@ -94,6 +108,7 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 				return
 			}
 			alive[i] = nil // it may have any name from now on, also those passed over
+			maps.DeleteFunc(seen, func(_ uint64, n int) bool { return n != yielded })
 		}
 	}
 }
@@ -101,32 +116,34 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 // pingAgain pings the nodes that were slower than the others once more: to take them for
 // silent makes every name count that one of the others has not forgotten yet.
 func (b *Backend) pingAgain(ctx context.Context, alive []*string) {
+	ctx, cancel := backend.Bound(ctx, latePing)
+	defer cancel()
+	var all sync.WaitGroup
 	for i, n := range b.nodes {
 		if alive[i] != nil || n.pinger == nil || n.gone.Load() {
 			continue
 		}
-		pinging, cancel := backend.Bound(ctx, latePing)
-		if version, err := n.pinger.Ping(pinging); err == nil {
-			alive[i] = &version
-		}
-		cancel()
+		all.Go(func() {
+			if version, err := n.pinger.Ping(ctx); err == nil {
+				alive[i] = &version
+			}
+		})
 	}
+	all.Wait()
 }
 
-// listNames yields the names that enough of the nodes that are alive have. It returns the
-// node that failed.
-func (b *Backend) listNames(ctx context.Context, prefix string, alive []*string, yield func(string, error) bool) (int, error) {
+// yielded stands for the number of nodes that have a name which Names has yielded.
+const yielded = -1
+
+// listNames calls each with every name that a node which is alive has, and with how many of
+// these nodes have to have it. It returns the node that failed.
+func (b *Backend) listNames(ctx context.Context, prefix string, alive []*string, each func(name string, enough int) bool) (int, error) {
 	enough := max(b.need-countSilent(alive), 1)
-	seed, seen := maphash.MakeSeed(), make(map[uint64]int)
 	for i := range b.nodes {
 		if alive[i] == nil {
 			continue
 		}
-		err := b.namesOf(ctx, i, prefix, func(name string) bool {
-			hash := maphash.String(seed, name)
-			seen[hash]++
-			return seen[hash] != enough || yield(name, nil)
-		})
+		err := b.namesOf(ctx, i, prefix, func(name string) bool { return each(name, enough) })
 		switch {
 		case err == errStopped:
 			return 0, nil

@@ -327,6 +327,27 @@ func TestNamesWithASlowNode(t *testing.T) {
 	})
 }
 
+// Two nodes that are cut off take as long as one.
+func TestNamesWithTwoNodesCutOff(t *testing.T) {
+	ripe(t, 5, func(t *testing.T, s nodes) {
+		links := make([]backend.Backend, len(s))
+		for i := range s {
+			links[i] = memory.New(s[i])
+		}
+		b, err := quorum.New(links, &quorum.Options{MaxTTL: ttl, Skew: skew})
+		ok(t, err)
+		var took [2]time.Duration
+		for i := range took {
+			links[i].(*memory.Backend).Cut()
+			began := time.Now()
+			namesOf(t, b)
+			took[i] = time.Since(began)
+		}
+		must(t, took[0] == took[1], "one node: %v, two: %v", took[0], took[1])
+		ok(t, b.Close(context.Background()))
+	})
+}
+
 // breaksOff is a node whose list of names ends with an error.
 type breaksOff struct{ *memory.Backend }
 
@@ -334,19 +355,22 @@ func (breaksOff) Names(context.Context, string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) { yield("", backend.ErrUnavailable) }
 }
 
-// A name that is held is listed, though a node that has it breaks off.
+// A name that is held is listed, and once, though a node that has it breaks off.
 func TestNamesWithANodeThatBreaksOff(t *testing.T) {
 	ripe(t, 3, func(t *testing.T, s nodes) {
 		holder := s.open(t, nil)
+		all := holder.lock("y") // of all nodes
 		holder.cut(1)
 		l := holder.lock("x") // of the second and the third node
 		b, err := quorum.New([]backend.Backend{memory.New(s[0]), memory.New(s[1]), breaksOff{memory.New(s[2])}}, &quorum.Options{MaxTTL: ttl, Skew: skew})
 		ok(t, err)
 		names := namesOf(t, b)
-		must(t, slices.Equal(names, []string{"x"}), "names %q", names)
+		slices.Sort(names)
+		must(t, slices.Equal(names, []string{"x", "y"}), "names %q", names)
 		ok(t, b.Close(t.Context()))
 		holder.heal()
 		holder.unlock(l)
+		holder.unlock(all)
 	})
 }
 

@@ -251,6 +251,35 @@ func TestGrantTakenAwayOnItsWay(t *testing.T) {
 	}
 }
 
+// The front takes away what it has granted, and says nothing when it is asked again. The
+// others are enough, as where it says nothing from the start.
+func TestGrantTakenAwayByASilentFront(t *testing.T) {
+	const trip = 40 * time.Millisecond
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		front := s.front("x")
+		trips := []time.Duration{trip, trip, trip}
+		trips[front] = 2 * trip // its answer is the last
+		c, _ := s.far(t, trips...)
+		for name, lock := range map[string]func(context.Context) (*dlock.Lease, error){
+			"Lock":    c.Mutex("x").Lock,
+			"TryLock": c.Mutex("x").TryLock,
+		} {
+			began := time.Now()
+			time.AfterFunc(trip*3/2, func() {
+				s[front].Evict("x")
+				s[front].Freeze()
+			})
+			l, err := lock(t.Context())
+			ok(t, err)
+			must(t, time.Since(began) <= 20*trip, "%s took %v", name, time.Since(began))
+			s[front].Thaw()
+			ok(t, l.Unlock(t.Context()))
+			time.Sleep(time.Second)
+		}
+		s.empty(t)
+	})
+}
+
 // lateNode is a node whose answers take longer than a lease.
 type lateNode struct{ *memory.Backend }
 

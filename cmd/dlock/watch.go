@@ -60,8 +60,11 @@ func (w *watch) run(ctx context.Context, c *dlock.Client, prefix string) error {
 			}
 			w.showError(err)
 		}
-		if w.looks++; w.looks == w.count || !backend.Sleep(ctx, watchInterval) {
+		if w.looks++; w.looks == w.count {
 			return err
+		}
+		if !backend.Sleep(ctx, watchInterval) {
+			return nil
 		}
 	}
 }

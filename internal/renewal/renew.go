@@ -117,12 +117,13 @@ func (k *Keeper) sendAt(at moment) moment {
 }
 
 // interval is the time from one burst to the next: as long as a burst takes to come due, so
-// that renewals spread over the period, and less the later they are.
+// that renewals spread over the period, and less the later they are. One that has failed is
+// as late as its first attempt is.
 func (k *Keeper) interval(at moment) moment {
 	head := k.queue[0]
 	tenth := float64(max(head.period()/latePart, 1))
 	usual := min(float64(burst)/k.sendRate(), float64(maxInterval), tenth)
-	return moment(usual * (1 - float64(at-head.due)/tenth))
+	return moment(usual * (1 - float64(at-min(head.due, head.first))/tenth))
 }
 
 // callExpiry is when c is no longer waited for. It comes early enough for a hold with

@@ -187,6 +187,38 @@ func TestRenewalsSpreadOverThePeriod(t *testing.T) {
 	})
 }
 
+// A server that comes back shortly before the end of leases that began together finds all
+// of them late, however lately each was tried: they are not spread.
+func TestServerBackShortlyBeforeTheEnd(t *testing.T) {
+	for n, left := range map[int]time.Duration{1000: 100 * time.Millisecond, 5000: 200 * time.Millisecond, 20_000: 400 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			const ttl = 30 * time.Second
+			var up atomic.Bool
+			var c counter
+			k := newCounting(batchFunc(func(_ context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+				sent, works := time.Now(), up.Load()
+				time.Sleep(time.Millisecond)
+				for _, h := range holds {
+					if !works {
+						report(h, errors.New("away"))
+						continue
+					}
+					h.Sent, h.Granted = sent, h.TTL
+					report(h, nil)
+				}
+			}), &c)
+			defer k.Close()
+			addMany(t, k, n, ttl, &c)
+			time.Sleep(ttl - backend.Margin(ttl) - left)
+			up.Store(true)
+			time.Sleep(ttl / 2)
+			if lost := c.over.Load(); lost > 0 {
+				t.Errorf("%d of %d lost, the server was back %v before", lost, n, left)
+			}
+		})
+	}
+}
+
 // On a machine whose timers fire late another request waits for few renewals all the same:
 // those that are due go to the server as it answers, and not all at once.
 func TestLateTimersMakeNoBursts(t *testing.T) {

@@ -117,7 +117,7 @@ func (c *confirmation) receive(i int, nh *backend.Hold, err error) {
 func (c *confirmation) record(i int, nh *backend.Hold, err error) {
 	switch {
 	case errors.Is(err, backend.ErrLost):
-		c.h.loseVote(i, nh)
+		c.h.loseVote(i, nh, err)
 	case err == nil && c.releases:
 		c.h.mu.Lock()
 		defer c.h.mu.Unlock()

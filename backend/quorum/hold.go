@@ -26,6 +26,7 @@ type hold struct {
 	proposed   uint64    // the token proposed last
 	proposedAt time.Time // and when; zero: the front has made it
 	held       bool      // enough nodes have granted
+	lost       bool      // and too few of them have kept it, at some moment
 	over       bool      // it is not held any more, or will not be
 	reported   bool      // Lost was reported
 }
@@ -75,9 +76,9 @@ func (o *observer) Lost(cause error) {
 	v := &h.votes[o.node]
 	v.lostTry = o.try
 	if v.hold != nil && v.tries == o.try {
-		v.clear(failed, backend.Fail(backend.ErrLost, cause))
+		h.clearVote(o.node, failed, backend.Fail(backend.ErrLost, cause))
 	}
-	report := h.held && !h.over && !h.reported && h.countVotes() < h.b.need
+	report := h.lost && !h.over && !h.reported
 	h.reported = h.reported || report
 	h.mu.Unlock()
 	h.notify()

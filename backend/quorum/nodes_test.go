@@ -226,6 +226,67 @@ func TestEvicted(t *testing.T) {
 	})
 }
 
+// A deafNode is one whose client hears of no loss before it renews, which the node answers
+// late.
+type deafNode struct {
+	*memory.Backend
+	late time.Duration
+}
+
+func (n deafNode) Vote(ctx context.Context, r backend.Request, b backend.Ballot) (*backend.Hold, error) {
+	r.Observer = nil
+	return n.Backend.Vote(ctx, r, b)
+}
+
+func (n deafNode) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	n.Backend.Renew(ctx, holds, func(h *backend.Hold, err error) {
+		time.Sleep(n.late)
+		report(h, err)
+	})
+}
+
+// The nodes lose a hold within one renewal, and its client misses it at one after the other.
+// It does not take back the votes that it misses first: nobody has the lock any more.
+func TestEvictedOneAfterTheOther(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		var all []backend.Backend
+		for i, late := range []time.Duration{0, 20 * time.Millisecond, 400 * time.Millisecond} {
+			all = append(all, deafNode{memory.New(s[i]), late})
+		}
+		l, err := over(t, all, nil).Mutex("x").Lock(t.Context())
+		ok(t, err)
+		time.Sleep(ttl/3 - time.Second)
+		s[0].Evict("x")
+		time.Sleep(2 * time.Second) // that renewal has not found it there
+		s[1].Evict("x")
+		s[2].Evict("x")
+		time.Sleep(ttl / 2)
+		is(t, l.Err(), dlock.ErrLost)
+		is(t, l.Unlock(t.Context()), dlock.ErrLost)
+		s.empty(t)
+	})
+}
+
+// A vote that a renewal misses is taken back by the next one.
+func TestEvictedAtAMinority(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		a, b := s.open(t, nil), s.open(t, nil)
+		l := a.lock("x")
+		synctest.Wait()
+		for range 2 {
+			for i := range s {
+				s[i].Evict("x")
+				time.Sleep(ttl)
+				ok(t, l.Err())
+				_, err := b.try("x")
+				is(t, err, dlock.ErrHeld)
+			}
+		}
+		a.unlock(l)
+		s.empty(t)
+	})
+}
+
 // A node takes away what it has granted before the answer has arrived. It is asked again.
 func TestGrantTakenAwayOnItsWay(t *testing.T) {
 	const trip = 40 * time.Millisecond

@@ -27,7 +27,8 @@ type renewal struct {
 type renewBatch struct {
 	holds   []*backend.Hold
 	of      map[*backend.Hold]*renewal
-	missing []*hold // that the node is to grant again
+	missing []*hold    // that the node is to grant again
+	taken   []*renewal // of missing holds that the node has granted and lost
 }
 
 // Renew implements backend.Renewer. All holds of a node go there in one call. A
@@ -53,6 +54,9 @@ func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(
 		r.answer(func() {})
 	}
 	unreported.Wait()
+	for i := range batches {
+		b.rejoinAll(i, batches[i].confirmed())
+	}
 }
 
 // collectBatch collects what node i is to renew.
@@ -61,10 +65,11 @@ func (b *Backend) collectBatch(i int, all []*renewal) renewBatch {
 	for _, r := range all {
 		r.h.mu.Lock()
 		switch v := &r.h.votes[i]; {
+		case v.hold == nil && (r.h.request.Fixed || b.needsAll() || errors.Is(v.err, backend.ErrBroken)):
+		case v.hold == nil && errors.Is(v.err, backend.ErrLost):
+			p.taken = append(p.taken, r)
 		case v.hold == nil:
-			if !r.h.request.Fixed && !b.needsAll() {
-				p.missing = append(p.missing, r.h)
-			}
+			p.missing = append(p.missing, r.h)
 		case b.nodes[i].renewer == nil:
 			if v.hold.Granted == 0 {
 				r.renewed++ // it lasts by itself
@@ -96,9 +101,21 @@ func (b *Backend) sendBatch(ctx context.Context, i int, p *renewBatch) {
 			}
 		}
 	}
-	if len(p.missing) > 0 {
-		b.rejoinAll(i, p.missing)
+	b.rejoinAll(i, p.missing)
+}
+
+// confirmed returns the holds that the node has lost and enough others have renewed since.
+// Before that they may all have lost it: a hold that took each vote anew before it missed
+// the next one would never be lost.
+func (p *renewBatch) confirmed() (holds []*hold) {
+	for _, r := range p.taken {
+		r.h.mu.Lock()
+		if r.renewed >= r.h.b.need {
+			holds = append(holds, r.h)
+		}
+		r.h.mu.Unlock()
 	}
+	return holds
 }
 
 // untilHalfway returns a context that ends halfway to the deadline of ctx and not before.
@@ -125,7 +142,7 @@ func (r *renewal) receive(i int, c *backend.Hold, err error) {
 				r.renewed++
 			}
 		case errors.Is(err, backend.ErrLost):
-			v.clear(failed, err)
+			r.h.clearVote(i, failed, err)
 			r.lost = err
 		default:
 			r.err = err
@@ -153,7 +170,7 @@ func (r *renewal) answer(record func()) {
 
 func (r *renewal) verdict() (known bool, err error) {
 	switch need := r.h.b.need; {
-	case r.h.countVotes() < need: // also if a node that has renewed it has lost it since
+	case r.h.lost: // also if a node that has renewed it has lost it since
 		return true, cmp.Or(r.lost, backend.ErrLost)
 	case r.renewed >= need:
 		return true, nil
@@ -170,7 +187,7 @@ func (r *renewal) verdict() (known bool, err error) {
 // for all, and ends when the node is still away.
 func (b *Backend) rejoinAll(i int, holds []*hold) {
 	n := b.nodes[i]
-	if !n.rejoining.CompareAndSwap(false, true) {
+	if len(holds) == 0 || !n.rejoining.CompareAndSwap(false, true) {
 		return
 	}
 	b.janitor.Go(func(ctx context.Context) {
@@ -188,7 +205,7 @@ func (b *Backend) rejoinAll(i int, holds []*hold) {
 func (h *hold) rejoin(i int) bool {
 	h.mu.Lock()
 	v := &h.votes[i]
-	if v.asking || v.hold != nil || h.over {
+	if v.asking || v.hold != nil || h.over || h.lost {
 		h.mu.Unlock()
 		return true
 	}

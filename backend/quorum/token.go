@@ -143,7 +143,7 @@ func (h *hold) raiseToken(i int, nh *backend.Hold, c backend.Hold, token uint64)
 		v.raised = max(v.raised, token)
 		h.acceptToken(i)
 	default:
-		v.clear(failed, err)
+		h.clearVote(i, failed, err)
 		h.releaseVote(i, nh)
 	}
 }

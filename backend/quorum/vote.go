@@ -46,9 +46,12 @@ const (
 // isOut reports that nothing is to be expected of the node in this round.
 func (v *vote) isOut() bool { return v.state >= notReady }
 
-// clear forgets what the node has granted. Called with h.mu held.
-func (v *vote) clear(state voteState, err error) {
+// clearVote forgets what node i has granted. A hold that has too few votes for a moment
+// is lost, whatever the nodes grant it after that. Called with h.mu held.
+func (h *hold) clearVote(i int, state voteState, err error) {
+	v := &h.votes[i]
 	v.state, v.err, v.hold, v.counts, v.raising, v.raised = state, err, nil, false, 0, 0
+	h.lost = h.lost || h.held && h.countVotes() < h.b.need
 }
 
 // countVotes is how many nodes count for the hold. Called with h.mu held.
@@ -156,7 +159,7 @@ func (h *hold) receive(q query, nh *backend.Hold, err error) {
 		v.cancel()
 		v.cancel = nil
 	}
-	switch unwanted := h.over || v.lostTry == q.try; {
+	switch unwanted := h.over || h.lost || v.lostTry == q.try; {
 	case err == nil && (unwanted || nh.Mode != h.request.Mode):
 		h.releaseVote(q.node, nh)
 		v.state, v.err = unasked, backend.ErrLost
@@ -207,19 +210,19 @@ func (h *hold) dropVote(i int) {
 	if v.hold != nil {
 		h.releaseVote(i, v.hold)
 	}
-	v.clear(unasked, nil)
+	h.clearVote(i, unasked, nil)
 	v.lostTry = v.tries
 	if v.cancel != nil {
 		v.cancel()
 	}
 }
 
-// loseVote notes that node i has said that c is gone.
-func (h *hold) loseVote(i int, c *backend.Hold) {
+// loseVote notes that node i has said that c is gone, by err.
+func (h *hold) loseVote(i int, c *backend.Hold, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if v := &h.votes[i]; v.hold != nil && v.hold.ID == c.ID {
-		v.clear(failed, backend.ErrLost)
+		h.clearVote(i, failed, err)
 	}
 }
 

@@ -9,6 +9,10 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
+// tryLimit bounds how long a request that must not wait asks again while the nodes do not
+// agree that the lock is held: a release may be on its way to some of them.
+const tryLimit = 250 * time.Millisecond
+
 // Acquire implements backend.Backend. Those who wait queue at one node, the same for
 // all of them while it answers.
 func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
@@ -48,7 +52,13 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 			}
 			pause = min(backoff.Next(), readyIn)
 		}
-		if !r.Wait || v == ended {
+		switch {
+		case v == ended:
+			return nil, err
+		case r.Wait, v == split && time.Since(began) < tryLimit:
+		case v == split || round > 0:
+			return nil, backend.ErrHeld
+		default:
 			return nil, err
 		}
 		b.sleep(ctx, pause)
@@ -101,6 +111,7 @@ const (
 type attempt struct {
 	*hold
 	hash         uint32
+	round        int
 	phase        phase
 	answerLimit  time.Duration // that a node has for an answer
 	queued       bool          // the front has had it wait
@@ -114,7 +125,7 @@ type attempt struct {
 // several times what a node takes to answer, the longer the more often that was not
 // enough.
 func (b *Backend) newAttempt(ctx context.Context, r backend.Request, round int) *attempt {
-	a := &attempt{hold: b.newHold(ctx, r), hash: hashOf(r.Name), answerLimit: answerLimit(r.TTL), began: time.Now()}
+	a := &attempt{hold: b.newHold(ctx, r), hash: hashOf(r.Name), round: round, answerLimit: answerLimit(r.TTL), began: time.Now()}
 	if b.needsAll() && r.Wait {
 		a.splitTimeout = r.TTL / 3
 		return a
@@ -204,15 +215,17 @@ func (a *attempt) stepAsking(n tally) verdict {
 	switch state := a.votes[a.front].state; {
 	case state == granted && n.counting >= a.b.need:
 		return won
-	case state == granted && n.granted+n.coming < a.b.need:
+	case state == granted && (n.refused > 0 || n.granted+n.coming < a.b.need):
 		a.enter(gathering)
 	case state == unasked: // its grant was lost on the way
 		a.ask(a.front, a.request.Wait)
 	case state != refused:
 	case a.request.Wait:
 		a.joinQueue()
-	case n.answered >= a.b.need:
+	case n.answered >= a.b.need && n.refused > len(a.votes)-a.b.need:
 		return held
+	case n.answered >= a.b.need && (a.round == 0 || n.coming == 0):
+		return split // the front is the last to hear of a release, or the first of the next hold
 	case n.coming == 0:
 		return unavailable
 	}
@@ -278,9 +291,7 @@ func (a *attempt) expireAnswers(now time.Time) time.Duration {
 			continue
 		}
 		left := a.answerLimit - since
-		if usual := n.answerLimit(a.request.TTL) - since; usual <= 0 {
-			n.silent.Store(true)
-		} else {
+		if usual := n.timeLeft(a.request.TTL, since); usual > 0 {
 			left = min(left, usual)
 		}
 		next = min(next, left)

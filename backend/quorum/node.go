@@ -85,6 +85,16 @@ func (n *node) answerLimit(ttl time.Duration) time.Duration {
 	return n.usualLimit(most)
 }
 
+// timeLeft returns how long a node has to answer that has been waited for, and takes it for
+// silent if that is over.
+func (n *node) timeLeft(ttl, waited time.Duration) time.Duration {
+	left := n.answerLimit(ttl) - waited
+	if left <= 0 {
+		n.silent.Store(true)
+	}
+	return left
+}
+
 // pingLimit is how long this node may take to answer a ping, which may have to make a
 // connection first. That takes some round trips.
 func (n *node) pingLimit(ttl time.Duration) time.Duration {

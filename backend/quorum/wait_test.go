@@ -138,6 +138,30 @@ func TestTryDoesNotOvertake(t *testing.T) {
 	})
 }
 
+// A release comes late to the front. Who tries after that Unlock is not refused by the front
+// alone, and asks no more often than it has to where somebody has the lock.
+func TestTryAfterUnlock(t *testing.T) {
+	for _, late := range []time.Duration{time.Millisecond, 30 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond} {
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			a, far := s.far(t, 0, 0, 0)
+			b := s.open(t, nil)
+			for range 10 {
+				ok(t, dlock.Do(t.Context(), a.Mutex("x"), nothing))
+			}
+			l, err := a.Mutex("x").Lock(t.Context())
+			ok(t, err)
+			_, err = b.try("x")
+			is(t, err, dlock.ErrHeld)
+			far[s.front("x")].trip.Store(int64(2 * late))
+			ok(t, l.Unlock(t.Context()))
+			l, err = b.try("x")
+			ok(t, err)
+			b.unlock(l)
+			s.empty(t)
+		})
+	}
+}
+
 // Clients that must not wait come at once while one node does not answer: one of them
 // wins, and none is held up for longer than it takes to see that.
 func TestSplitTriesOneHangs(t *testing.T) {

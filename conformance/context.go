@@ -118,18 +118,23 @@ func contextNextWaiterUnaffected(s *scenario) {
 	s.unlock(second.granted())
 }
 
-// contextWhileUnanswered cancels a call that the server has not answered.
+// contextWhileUnanswered cancels a call that the server has not answered. Whatever the
+// cause says of other locks, nothing is known of this one.
 func contextWhileUnanswered(s *scenario) {
 	p := s.open()
 	if s.unable(p.Cut == nil, "Cut") {
 		return
 	}
 	heal := p.Cut()
-	ctx, cancel := context.WithTimeoutCause(s.ctx, 100*time.Millisecond, errTest)
-	defer cancel()
-	_, err := p.Mutex(s.name).Lock(ctx)
-	s.not(err, dlock.ErrHeld)
-	s.is(err, dlock.ErrUnavailable)
+	for _, why := range []error{errTest, errOtherLost, backend.Fail(dlock.ErrHeld, errTest), backend.Fail(dlock.ErrAuth, errTest)} {
+		ctx, cancel := context.WithTimeoutCause(s.ctx, 100*time.Millisecond, why)
+		_, err := p.Mutex(s.name).Lock(ctx)
+		cancel()
+		s.is(err, why)
+		if e, ok := err.(*dlock.Error); !ok || e.Kind != dlock.ErrUnavailable {
+			s.Errorf("a call with the cause %q failed with %q", why, err)
+		}
+	}
 	heal()
 	s.recovers(p.Mutex(s.name))
 }

@@ -50,12 +50,14 @@ func (a *acquisition) finalError(ctx context.Context, err error) error {
 	switch {
 	case a.backend.ctx.Err() != nil:
 		return backend.ErrClosed
-	case errors.Is(err, backend.ErrHeld), errors.Is(err, backend.ErrAuth):
+	case err == backend.ErrHeld:
+		return err
+	case ctx.Err() != nil: // err may be its cause, and that of any kind
+		return backend.WaitEnded(ctx, a.queued)
+	case errors.Is(err, backend.ErrAuth):
 		return err
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return err // it takes somebody to make room
-	case ctx.Err() != nil:
-		return backend.WaitEnded(ctx, a.queued)
 	case a.queued:
 		return nil
 	case a.untilTimeout() <= 0, !a.request.Wait && errors.Is(err, errUnknownOutcome):

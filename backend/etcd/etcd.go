@@ -270,7 +270,7 @@ func (b *Backend) slot(ctx context.Context) (free func(), err error) {
 	case b.slots <- struct{}{}:
 		return func() { <-b.slots }, nil
 	case <-ctx.Done():
-		return nil, fail(context.Cause(ctx))
+		return nil, backend.WaitEnded(ctx, false)
 	}
 }
 

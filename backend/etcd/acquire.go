@@ -126,7 +126,6 @@ type position struct {
 	untilTimeout   func() time.Duration
 	seen           int64     // the revision at which the predecessor was that
 	provenAt       time.Time // when the request was sent whose answer says so
-	keepKey        bool      // the key is not used again
 }
 
 // joinQueue puts the position's key. The end of ctx does not end the request, because
@@ -137,7 +136,7 @@ func (p *position) joinQueue(ctx context.Context) error {
 	s := p.session
 	free, err := p.awaitSlot(ctx)
 	if err != nil { // nothing was sent
-		s.freeKey(p.key, p.keepKey)
+		s.freeKey(p.key)
 		return err
 	}
 	joined := make(chan error, 1)
@@ -147,7 +146,7 @@ func (p *position) joinQueue(ctx context.Context) error {
 	}
 	if !s.backend.janitor.Go(join) {
 		free()
-		s.freeKey(p.key, p.keepKey)
+		s.freeKey(p.key)
 		return backend.ErrClosed
 	}
 	select {
@@ -177,7 +176,7 @@ func (s *session) joinOrCleanUp(ctx context.Context, p *position) error {
 	case err == nil:
 		return nil
 	case isRefused(err), errors.Is(err, backend.ErrHeld), !p.request.Wait && s.deleteUnanswered(p) == nil:
-		s.freeKey(p.key, p.keepKey)
+		s.freeKey(p.key)
 		return err
 	case s.ended() != nil: // and the key goes with it
 		return s.ended()
@@ -198,55 +197,43 @@ func (p *position) awaitSlot(ctx context.Context) (free func(), err error) {
 	}
 }
 
-// join puts the position's key, again if the epoch has changed while ctx has not ended.
+// join puts the position's key.
 func (s *session) join(ctx context.Context, p *position) error {
 	former := s.takeMarked(p.key)
-	for {
-		if err := s.ended(); err != nil {
-			return err
-		}
-		epoch := s.currentEpoch()
-		reply, err := s.sendJoin(ctx, p, former, epoch)
-		if err == nil && reply.Succeeded {
-			if former.lockKey != nil {
-				s.freeKey(former.lockKey, false)
-			}
-			return nil
-		}
-		if err == nil {
-			var same bool
-			same, err = s.checkEpoch(reply.Responses[0].GetResponseRange(), epoch)
-			switch {
-			case err == nil && !same && ctx.Err() != nil:
-				err = errEpochChanged // and nobody waits for another try
-			case err == nil && (!same || p.looksFree(reply)):
-				continue
-			}
-		}
-		if former.lockKey != nil {
-			s.addMarked(former)
-		}
-		if err == nil {
-			err = backend.ErrHeld
-		}
-		return err
+	reply, err := s.sendJoin(ctx, p, former)
+	for err == nil && !reply.Succeeded && p.looksFree(reply) {
+		reply, err = s.sendJoin(ctx, p, former)
 	}
+	if err == nil && !reply.Succeeded {
+		err = backend.ErrHeld
+	}
+	switch {
+	case former.lockKey == nil:
+	case err == nil:
+		s.freeKey(former.lockKey)
+	default:
+		s.addMarked(former)
+	}
+	return err
 }
 
 // sendJoin sends the request to join once, and reads the answer if it was carried out.
 // The request also deletes a former key of this client that is marked.
-func (s *session) sendJoin(ctx context.Context, p *position, former markedKey, epoch int64) (*pb.TxnResponse, error) {
+func (s *session) sendJoin(ctx context.Context, p *position, former markedKey) (*pb.TxnResponse, error) {
 	ctx, cancel := s.backend.requestWithin(backend.WithValues(s.ctx, ctx), min(s.backend.timeout(), max(p.untilTimeout(), answerGrace)))
 	defer cancel()
 	p.provenAt = time.Now()
-	answer, err := s.backend.client.Do(ctx, s.joinRequest(p, former, epoch))
+	answer, err := s.backend.client.Do(ctx, s.joinRequest(p, former))
 	if err != nil {
 		return nil, s.fail(err)
 	}
 	s.backend.answered(p.provenAt)
 	reply := (*pb.TxnResponse)(answer.Txn())
 	if p.request.Wait {
-		if reply.Succeeded && p.readJoin(reply) {
+		if !reply.Succeeded { // as if it had been given up
+			return nil, fail(errBadAnswer)
+		}
+		if p.readJoin(reply) {
 			s.backend.janitor.Go(func(context.Context) { s.makeTails(p.key) })
 		}
 		return reply, nil
@@ -262,28 +249,28 @@ func (s *session) sendJoin(ctx context.Context, p *position, former markedKey, e
 
 // joinRequest returns the transaction that joins the queue, and of TryLock only if
 // there is nothing in the queue but marked keys. The range comes before the put, so
-// that it does not find the put's key. A request that is not carried out is answered
-// with the epoch.
+// that it does not find the put's key.
 //
 // The comparison of a whole queue is for short ones: while etcd reads it, all other writes
 // of the cluster wait. TryLock looks at some keys of a queue that has tails.
-func (s *session) joinRequest(p *position, former markedKey, epoch int64) clientv3.Op {
-	k, same := p.key, s.isEpoch(epoch)
+func (s *session) joinRequest(p *position, former markedKey) clientv3.Op {
+	k := p.key
+	wanted := clientv3.Compare(clientv3.CreateRevision(k.void), "=", 0)
 	join := append([]clientv3.Op{
 		k.moveTail(s.lease),
 		clientv3.OpPut(k.own, live+p.request.Label, clientv3.WithLease(s.lease)),
 	}, former.deleteOps()...)
 	if p.request.Wait {
 		look := clientv3.OpGet(k.rivals(), clientv3.WithPrefix(), clientv3.WithLimit(keysToJoin))
-		return clientv3.OpTxn([]clientv3.Cmp{same}, append([]clientv3.Op{look}, join...), []clientv3.Op{s.getEpoch()})
+		return clientv3.OpTxn([]clientv3.Cmp{wanted}, append([]clientv3.Op{look}, join...), nil)
 	}
-	conditions := []clientv3.Cmp{same}
-	refuse := []clientv3.Op{s.getEpoch()}
+	conditions := []clientv3.Cmp{wanted}
+	var refuse []clientv3.Op
 	if !p.hasTails { // as far as is known
 		conditions = append(conditions, k.hasNoTails())
-		refuse = append(refuse, clientv3.OpTxn([]clientv3.Cmp{k.hasNoTails()}, nil, []clientv3.Op{
+		refuse = []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{k.hasNoTails()}, nil, []clientv3.Op{
 			clientv3.OpGet(k.rivals(), clientv3.WithPrefix(), clientv3.WithLimit(keysToTry)),
-		}))
+		})}
 	}
 	none := clientv3.Compare(clientv3.CreateRevision(k.rivals()).WithPrefix(), "=", 0)
 	free := clientv3.Compare(clientv3.Value(k.rivals()).WithPrefix(), "=", marked)
@@ -299,7 +286,7 @@ func (p *position) looksFree(refused *pb.TxnResponse) bool {
 	if p.request.Wait || p.hasTails {
 		return false
 	}
-	looked := refused.Responses[1].GetResponseTxn()
+	looked := refused.Responses[0].GetResponseTxn()
 	p.hasTails = !looked.GetSucceeded()
 	return p.hasTails && !slices.ContainsFunc(looked.GetResponses()[0].GetResponseRange().GetKvs(), isLive)
 }

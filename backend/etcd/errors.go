@@ -16,7 +16,6 @@ var (
 	errKeyDeleted     = errors.New("the lock's key was deleted")
 	errNotRenewed     = errors.New("the etcd lease was not renewed in time")
 	errNoSession      = errors.New("the etcd lease ended before the lock was granted")
-	errEpochChanged   = errors.New("the epoch has changed meanwhile")
 	errLags           = errors.New("the member does not know the request yet")
 	errNoAnswer       = errors.New("the etcd lease ended before the release was answered")
 	errWatchEnded     = errors.New("the watch has ended")
@@ -63,7 +62,7 @@ func hostOf(endpoint string) string {
 // isRefused reports that the server has certainly not carried out the request. Lack of
 // space proves nothing: a server may say so after it has carried out the request.
 func isRefused(err error) bool {
-	return errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrAuth) || errors.Is(err, errEpochChanged)
+	return errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrAuth)
 }
 
 // unavailable returns err as the error of a call that never had a useful answer. A

@@ -48,7 +48,7 @@
 // # Wire format
 //
 //	<prefix>/s/<lease>            a session of a client
-//	<prefix>/s/<lease>/epoch      a write to it makes unanswered requests fail
+//	<prefix>/s/<lease>/void/<n>   a request that was not answered is not carried out later
 //	<prefix>/s/<lease>/broken/<n> Break has ended the hold that joined at revision n
 //	<prefix>/l/<name>/w/<lease>   holds or waits, exclusive
 //	<prefix>/l/<name>/r/<lease>   holds or waits, shared
@@ -109,7 +109,7 @@
 //     100 ms (etcd-io/etcd#16839).
 //   - keepAlive: KeepAliveOnce repeats its request without a pause while the server is
 //     away.
-//   - beginEpoch: the library does not repeat a request that writes, and cannot say
+//   - deleteUnanswered: the library does not repeat a request that writes, and cannot say
 //     whether one that failed was carried out (etcd-io/etcd#12020).
 //   - checkedKV: the library takes an answer that does not fit the question, and panics.
 //   - reconnect and window: the pauses of gRPC between connections grow to two minutes,

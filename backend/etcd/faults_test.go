@@ -232,29 +232,6 @@ func TestReplyDroppedOnRelease(t *testing.T) {
 	must(t, next.Unlock(timed(t)))
 }
 
-// TestEpochChanged begins a new epoch, as another goroutine of the client does whose
-// request was not answered: requests of before are sent again. If the epoch's key is
-// deleted, the session ends.
-func TestEpochChanged(t *testing.T) {
-	admin, c := raw(t, shared.Addr()), open(t, time.Minute, shared.Addr())
-	must(t, locked(t, c.Mutex("a")).Unlock(timed(t)))
-	found, err := admin.Get(timed(t), prefix(t)+"/s/", clientv3.WithPrefix())
-	must(t, err)
-	session, epoch := found.Kvs[0], string(found.Kvs[0].Key)+"/epoch"
-	for _, lock := range []func(context.Context) (*dlock.Lease, error){c.Mutex("a").Lock, c.Mutex("a").TryLock} {
-		_, err := admin.Put(timed(t), epoch, "", clientv3.WithLease(clientv3.LeaseID(session.Lease)))
-		must(t, err)
-		lease, err := lock(timed(t))
-		must(t, err)
-		must(t, lease.Unlock(timed(t)))
-	}
-	lease := locked(t, c.Mutex("b"))
-	_, err = admin.Delete(timed(t), epoch)
-	must(t, err)
-	must(t, locked(t, c.Mutex("a")).Unlock(timed(t)))
-	lost(t, lease)
-}
-
 // A hookedKV has commit send the transactions of a client, whose first branch is then.
 type hookedKV struct {
 	clientv3.KV

@@ -21,6 +21,8 @@ type lockKey struct {
 	tails string // the prefix of the queue's tails
 	id    string // no other request of this name and mode has it
 	own   string // the key
+	void  string // while it exists, the request is not carried out
+	keep  bool   // the key's name is not used again
 }
 
 // claimKey returns a key for r that nobody uses. It must be freed once it is certainly
@@ -36,6 +38,8 @@ func (s *session) claimKey(r backend.Request) *lockKey {
 		k.own = k.prefix() + k.id
 	}
 	s.claimed[k.own] = true
+	s.requests++
+	k.void = s.key + "/void/" + strconv.Itoa(s.requests)
 	return k
 }
 

@@ -7,134 +7,149 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/etcd"
-	"github.com/dlock-go/dlock/internal/faultnet"
 )
 
 // A joinsKV counts the requests to join, which are what is sent through Do.
 type joinsKV struct {
 	clientv3.KV
-	joins   atomic.Int64
-	blocked int64         // how many wait, the first ones,
-	free    chan struct{} // until it is closed
+	joins atomic.Int64
+	free  chan struct{} // closed when those that do may hold back are to go on
+	do    func(n int64, ctx context.Context, send func(context.Context) (clientv3.OpResponse, error)) (clientv3.OpResponse, error)
 }
 
-// blocking returns a backend whose first n requests to join wait until free is closed.
-func blocking(t testing.TB, n int64) (*etcd.Backend, *joinsKV) {
+func (k *joinsKV) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
+	send := func(ctx context.Context) (clientv3.OpResponse, error) { return k.KV.Do(ctx, op) }
+	n := k.joins.Add(1)
+	if k.do == nil {
+		return send(ctx)
+	}
+	return k.do(n, ctx, send)
+}
+
+// counting returns a backend whose requests to join are counted.
+func counting(t testing.TB) (*etcd.Backend, *joinsKV) {
 	c := raw(t, shared.Addr())
-	kv := &joinsKV{KV: c.KV, blocked: n, free: make(chan struct{})}
+	kv := &joinsKV{KV: c.KV, free: make(chan struct{})}
 	c.KV = kv
 	b := etcd.New(c, &etcd.Options{Prefix: prefix(t)})
 	t.Cleanup(func() { must(t, b.Close(timed(t))) })
 	return b, kv
 }
 
-func (k *joinsKV) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
-	if k.joins.Add(1) <= k.blocked {
-		<-k.free
-		ctx = context.WithoutCancel(ctx)
-	}
-	return k.KV.Do(ctx, op)
-}
-
-// epochs returns how many epochs the only session of the test has begun.
-func epochs(t testing.TB, admin *clientv3.Client) int64 {
-	t.Helper()
-	found, err := admin.Get(timed(t), prefix(t)+"/s/", clientv3.WithPrefix())
-	must(t, err)
-	for _, kv := range found.Kvs {
-		if strings.HasSuffix(string(kv.Key), "/epoch") {
-			return kv.Version
+// blocking returns a backend whose first n requests to join wait until free is closed.
+func blocking(t testing.TB, blocked int64) (*etcd.Backend, *joinsKV) {
+	b, kv := counting(t)
+	kv.do = func(n int64, ctx context.Context, send func(context.Context) (clientv3.OpResponse, error)) (clientv3.OpResponse, error) {
+		if n <= blocked {
+			<-kv.free
+			ctx = context.WithoutCancel(ctx)
 		}
+		return send(ctx)
 	}
-	return 0
+	return b, kv
 }
 
-// TestUnansweredRequestsAreDeletedTogether holds the server's answers back for longer than
-// a request waits for one, while two hundred locks are asked for. A new epoch makes all
-// requests fail that are under way, so there are few of them.
-func TestUnansweredRequestsAreDeletedTogether(t *testing.T) {
-	t.Parallel()
-	const n, most = 200, 40 // each of 128 requests may begin an epoch
-	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
-	c := raw(t, p.Addr())
-	kv := &joinsKV{KV: c.KV}
-	c.KV = kv
-	b := etcd.New(c, &etcd.Options{Prefix: prefix(t)})
-	t.Cleanup(func() { must(t, b.Close(timed(t))) })
-	first, err := b.Acquire(timed(t), lineRequest)
-	must(t, err)
-	must(t, b.Release(timed(t), first))
+// givenUp waits until the only session of the test has given n requests up.
+func givenUp(t testing.TB, admin *clientv3.Client, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d requests are given up", n), func() bool {
+		found, err := admin.Get(timed(t), prefix(t)+"/s/", clientv3.WithPrefix())
+		must(t, err)
+		return len(found.Kvs) == 1+n
+	})
+}
 
-	p.Delay(faultnet.ToClient, 2500*time.Millisecond, 0)
-	holds := make([]*backend.Hold, n)
+// TestLateRequest has a request to join arrive when it has been given up. It is not
+// carried out, and its key is not used again: what has deleted that may arrive again.
+func TestLateRequest(t *testing.T) {
+	t.Parallel()
+	for what, wait := range map[string]bool{"lock": true, "try": false} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			admin := raw(t, shared.Addr())
+			b, kv := counting(t)
+			late := make(chan error, 1)
+			kv.do = func(n int64, ctx context.Context, send func(context.Context) (clientv3.OpResponse, error)) (clientv3.OpResponse, error) {
+				if n > 1 {
+					return send(ctx)
+				}
+				go func() {
+					<-kv.free
+					_, err := send(context.WithoutCancel(ctx))
+					late <- err
+				}()
+				<-ctx.Done()
+				return clientv3.OpResponse{}, ctx.Err()
+			}
+			r := lineRequest
+			r.Wait = wait
+			h, err := b.Acquire(timed(t), r)
+			must(t, err)
+			givenUp(t, admin, 1)
+			close(kv.free)
+			must(t, <-late)
+			queued(t, admin, 1)
+			must(t, b.Release(timed(t), h))
+			h, err = b.Acquire(timed(t), r)
+			must(t, err)
+			if own := keys(t, admin)[0]; !strings.Contains(own, ".") {
+				t.Errorf("the key %s is used again", own)
+			}
+			must(t, b.Release(timed(t), h))
+		})
+	}
+}
+
+// TestUnansweredRequestAlone gives a request up while others of its session are on their
+// way: none of them is sent again.
+func TestUnansweredRequestAlone(t *testing.T) {
+	const n = 10
+	admin := raw(t, shared.Addr())
+	b, kv := counting(t)
+	kv.do = func(i int64, ctx context.Context, send func(context.Context) (clientv3.OpResponse, error)) (clientv3.OpResponse, error) {
+		switch {
+		case i <= n:
+			<-kv.free
+			ctx = context.WithoutCancel(ctx)
+		case i == n+1:
+			if _, err := send(ctx); err != nil {
+				t.Error(err)
+			}
+			return clientv3.OpResponse{}, context.DeadlineExceeded
+		}
+		return send(ctx)
+	}
 	var all sync.WaitGroup
-	for i := range holds {
+	for i := range n {
 		r := lineRequest
 		r.Name = fmt.Sprint(i)
 		all.Go(func() {
-			ctx := timed(t)
-			for err := backend.ErrUnavailable; err != nil && ctx.Err() == nil; {
-				holds[i], err = b.Acquire(ctx, r)
+			h, err := b.Acquire(timed(t), r)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := b.Release(timed(t), h); err != nil {
+				t.Error(err)
 			}
 		})
 	}
-	eventually(t, "an epoch begins", func() bool { return epochs(t, admin) > 0 })
-	p.Delay(faultnet.ToClient, 0, 0)
+	eventually(t, "the others are on their way", func() bool { return kv.joins.Load() == n })
+	h, err := b.Acquire(timed(t), lineRequest)
+	must(t, err)
+	givenUp(t, admin, 1)
+	close(kv.free)
 	all.Wait()
-	got := epochs(t, admin)
-	t.Logf("%d epochs, %d requests to join for %d locks", got, kv.joins.Load(), n)
-	if got > most {
-		t.Errorf("%d epochs have begun, want at most %d", got, most)
-	}
-	for _, h := range holds {
-		must(t, b.Release(timed(t), h))
+	must(t, b.Release(timed(t), h))
+	if got := kv.joins.Load(); got != n+2 {
+		t.Errorf("%d requests to join were sent for %d locks, of which one was not answered", got, n+1)
 	}
 	queued(t, admin, 0)
-}
-
-// TestNobodyWaitsForAnotherTry has a request to join fail because of a new epoch when its
-// caller has gone: it is not sent again.
-func TestNobodyWaitsForAnotherTry(t *testing.T) {
-	admin := raw(t, shared.Addr())
-	b, kv := blocking(t, 1)
-	ctx, cancel := context.WithCancel(timed(t))
-	returned := make(chan error, 1)
-	go func() {
-		_, err := b.Acquire(ctx, lineRequest)
-		returned <- err
-	}()
-	eventually(t, "the request is on its way", func() bool { return kv.joins.Load() == 1 })
-	found, err := admin.Get(timed(t), prefix(t)+"/s/", clientv3.WithPrefix())
-	must(t, err)
-	session := found.Kvs[0]
-	_, err = admin.Put(timed(t), string(session.Key)+"/epoch", "", clientv3.WithLease(clientv3.LeaseID(session.Lease)))
-	must(t, err)
-	cancel()
-	is(t, <-returned, context.Canceled)
-	other := lineRequest
-	other.Name = "b"
-	h, err := b.Acquire(timed(t), other) // by its second request, with the new epoch
-	must(t, err)
-	must(t, b.Release(timed(t), h))
-	close(kv.free)
-	sent := int64(3)
-	eventually(t, "the request's key is used again", func() bool {
-		h, err := b.Acquire(timed(t), lineRequest)
-		must(t, err)
-		sent++
-		own := keys(t, admin)
-		must(t, b.Release(timed(t), h))
-		return !strings.Contains(own[0], ".")
-	})
-	if got := kv.joins.Load(); got != sent {
-		t.Errorf("%d requests to join were sent, want %d", got, sent)
-	}
 }
 
 // TestNoRoomForARequest asks for a lock while all requests that may be under way have no

@@ -107,7 +107,7 @@ func (h *hold) endRelease(what outcome, err error) error {
 	case what == keyMarked:
 		s.addMarked(markedKey{h.key, keyVersion{h.key.own, h.revision}})
 	default:
-		s.freeKey(h.key, false)
+		s.freeKey(h.key)
 	}
 	h.released = true
 	return err
@@ -203,7 +203,8 @@ func (b *Backend) Expire(ctx context.Context, h *backend.Hold, d time.Duration) 
 
 // setExpiring notes that the hold's key is deleted with a lease of its own.
 func (s *session) setExpiring(h *hold) {
-	s.freeKey(h.key, true)
+	h.key.keep = true
+	s.freeKey(h.key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expiring[h.key.own], s.expiring[h.key.downgraded()] = true, true

@@ -19,40 +19,34 @@ import (
 //
 // The session's key is watched: when it is deleted, the lease has ended.
 //
-// The epoch shuts out requests that were not answered. Each request that joins a queue
-// demands that the session's epoch key still has the revision that the session knows.
-// A write to the epoch key therefore makes every request fail that was sent before and
-// is still on its way. Most sessions never write it: epoch 0 is a key that does not
-// exist.
+// A request to join a queue that is not answered may arrive late. Each demands that a key
+// of its own does not exist, which is put when the request is given up.
 type session struct {
-	backend  *Backend
-	lease    clientv3.LeaseID
-	id       string // the lease as part of a key
-	key      string
-	epochKey string
-	granted  time.Duration
+	backend *Backend
+	lease   clientv3.LeaseID
+	id      string // the lease as part of a key
+	key     string
+	granted time.Duration
 
 	ctx         context.Context // ends with the session; its cause says why
 	cancel      context.CancelCauseFunc
 	waiterAdded chan struct{} // receives when a request begins to wait
 
-	mu         sync.Mutex
-	sent       time.Time // when the last renewal was sent that was answered
-	epoch      int64     // the revision of epochKey; zero: it was never put
-	reserved   int       // keys under the lease, or about to be
-	retired    bool      // it has no room any more
-	claimed    map[string]bool
-	waiters    int
-	holds      map[*hold]struct{}
-	renewal    *renewal // under way; nil: none
-	watchers   map[string]*watcher
-	streams    int                  // streams of watches that have failed
-	marked     map[string]markedKey // by queue and mode
-	sweeping   bool                 // sweepMarked runs
-	undeleted  []markedKey          // further marked keys, for the next sweep
-	unanswered []removal            // for the next epoch
-	removing   bool                 // removeUnanswered runs
-	expiring   map[string]bool      // keys with a lease of their own; their names are not used again
+	mu        sync.Mutex
+	sent      time.Time // when the last renewal was sent that was answered
+	requests  int       // to join a queue
+	reserved  int       // keys under the lease, or about to be
+	retired   bool      // it has no room any more
+	claimed   map[string]bool
+	waiters   int
+	holds     map[*hold]struct{}
+	renewal   *renewal // under way; nil: none
+	watchers  map[string]*watcher
+	streams   int                  // streams of watches that have failed
+	marked    map[string]markedKey // by queue and mode
+	sweeping  bool                 // sweepMarked runs
+	undeleted []markedKey          // further marked keys, for the next sweep
+	expiring  map[string]bool      // keys with a lease of their own; their names are not used again
 }
 
 // newSession is granted a lease of ttl seconds, puts the session's key under it and
@@ -68,7 +62,6 @@ func (b *Backend) newSession(ctx context.Context, ttl int64) (*session, error) {
 		lease:       lease.ID,
 		id:          leaseName(lease.ID),
 		key:         b.prefix + "s/" + leaseName(lease.ID),
-		epochKey:    b.prefix + "s/" + leaseName(lease.ID) + "/epoch",
 		granted:     time.Duration(lease.TTL) * time.Second,
 		waiterAdded: make(chan struct{}, 1),
 		sent:        sent,
@@ -191,12 +184,12 @@ func (s *session) unreserve() {
 }
 
 // freeKey gives back the room of a key that is deleted. The key can be claimed again,
-// unless keep is set: a request that deletes it may still be on its way.
-func (s *session) freeKey(k *lockKey, keep bool) {
+// unless a request that deletes it may still be on its way.
+func (s *session) freeKey(k *lockKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reserved--
-	if !keep {
+	if !k.keep {
 		delete(s.claimed, k.own)
 	}
 }

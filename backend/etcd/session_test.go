@@ -18,7 +18,7 @@ func TestNoRoomInARetiredSession(t *testing.T) {
 	if !s.retireIfEmpty(holds) {
 		t.Fatal("a session of which all is released was not retired")
 	}
-	s.freeKey(&lockKey{}, false)
+	s.freeKey(&lockKey{})
 	if s.reserve() {
 		t.Error("a session has room that is about to be revoked")
 	}
@@ -35,7 +35,8 @@ func TestKeptNames(t *testing.T) {
 			t.Fatalf("%s is used again", k.own)
 		}
 		names[k.own] = true
-		s.freeKey(k, true)
+		k.keep = true
+		s.freeKey(k)
 		if len(names) > 10*maxKeys {
 			t.Fatalf("%d names are kept", len(names))
 		}

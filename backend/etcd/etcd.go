@@ -40,10 +40,11 @@
 // # Log
 //
 // gRPC logs errors to stderr, for all connections of the process and without telling of
-// which. While a client that Open has made has an Options.Logger, they go there, at Warn;
-// for that this package calls grpclog.SetLoggerV2 when it is initialized. A program that
-// calls it later has all lines, and so has stderr if one of gRPC's environment variables
-// for its log is set.
+// which. While a client that Open has made has an Options.Logger, they go there, at Warn,
+// and for a second after the last such client was closed they go nowhere, as connections
+// that are being closed may still log one. For that this package calls
+// grpclog.SetLoggerV2 when it is initialized. A program that calls it later has all
+// lines, and so has stderr if one of gRPC's environment variables for its log is set.
 //
 // # Wire format
 //

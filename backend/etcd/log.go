@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/grpclog"
 )
@@ -47,9 +48,14 @@ var listeners loggers
 
 // loggers counts for how many clients each is there.
 type loggers struct {
-	mu  sync.Mutex
-	all map[*slog.Logger]int
+	mu   sync.Mutex
+	all  map[*slog.Logger]int
+	left time.Time // when a client was last closed
 }
+
+// lateLines is how long after the last client was closed nobody is told what gRPC logs: a
+// connection may still have something to say, and its logger is not there for that any more.
+const lateLines = time.Second
 
 // add has l be told until remove is called.
 func (s *loggers) add(l *slog.Logger) (remove func()) {
@@ -65,22 +71,24 @@ func (s *loggers) add(l *slog.Logger) (remove func()) {
 	return sync.OnceFunc(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		s.left = time.Now()
 		if s.all[l]--; s.all[l] == 0 {
 			delete(s.all, l)
 		}
 	})
 }
 
-// log tells each logger. It reports false if there is none.
+// log tells each logger. It reports false if the line is not of clients that have one.
 func (s *loggers) log(line string) bool {
 	s.mu.Lock()
 	var all []*slog.Logger
 	for l := range s.all {
 		all = append(all, l)
 	}
+	ours := len(all) > 0 || time.Since(s.left) < lateLines
 	s.mu.Unlock()
 	for _, l := range all {
 		l.Warn("dlock: grpc: " + line)
 	}
-	return len(all) > 0
+	return ours
 }

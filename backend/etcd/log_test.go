@@ -42,6 +42,23 @@ func TestGRPCLog(t *testing.T) {
 	}
 }
 
+// TestLateLines has gRPC log something after a client was closed. Later lines are of others.
+func TestLateLines(t *testing.T) {
+	var all loggers
+	log, told := canary.Log()
+	all.add(log)()
+	if !all.log("late") {
+		t.Error("what a connection says that is being closed goes to stderr")
+	}
+	if told() != "" {
+		t.Errorf("the logger of a closed client was told %q", told())
+	}
+	all.left = all.left.Add(-lateLines)
+	if all.log("other") {
+		t.Error("what the connections of others say goes nowhere")
+	}
+}
+
 // runAngry returns what the process of OpenAngry prints.
 func runAngry(t *testing.T, logged string) (out, stderr string) {
 	t.Helper()
@@ -63,9 +80,18 @@ func OpenAngry(logged string) error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	defer listener.Close()
 	go func() {
-		defer cancel()
-		beAngry(listener)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer cancel()
+				beAngry(conn)
+			}()
+		}
 	}()
 	u, err := backend.ParseURL("etcd://" + listener.Addr().String())
 	if err != nil {
@@ -88,16 +114,10 @@ func OpenAngry(logged string) error {
 	return nil
 }
 
-// beAngry sends away who connects first, and returns when that one has hung up. It takes
-// nobody else: gRPC connects again at once, and may hear from a connection that it is
-// about to make when its client is closed already.
-func beAngry(listener net.Listener) {
-	conn, err := listener.Accept()
-	if err != nil {
-		return
-	}
+// beAngry sends away who has connected, and returns when that one has hung up. gRPC
+// connects again at once, and may hear from that connection when its client is closed.
+func beAngry(conn net.Conn) {
 	defer conn.Close()
-	_ = listener.Close()
 	debug := "too_many_pings"
 	settings := []byte{0, 0, 0, 4, 0, 0, 0, 0, 0}
 	goAway := append([]byte{0, 0, byte(8 + len(debug)), 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xb}, debug...)

@@ -43,9 +43,10 @@ type channel struct {
 	stop     context.CancelFunc
 	ready    chan struct{} // closed when it is known whether it works
 	denied   bool          // it does not; set before ready is closed
+	began    time.Time
 	pause    backend.Backoff
 
-	subscription *subscription // guarded by listener.mu
+	subscription *subscription // guarded by listener.mu; nil for one that is denied
 }
 
 // works waits until the server has acknowledged c. It gives up after limit.
@@ -93,7 +94,11 @@ func (c *channel) acknowledge() {
 	}
 }
 
+// deny says that c does not work. Its subscription may well serve others.
 func (c *channel) deny(err error) {
+	c.listener.mu.Lock()
+	c.subscription = nil
+	c.listener.mu.Unlock()
 	c.denied = true
 	close(c.ready)
 	c.listener.warned.Do(func() {
@@ -145,13 +150,20 @@ func (l *listener) existing(at address) *channel {
 	return l.channels[at]
 }
 
+// isOverdue reports that c has not worked for so long that another may: who was denied
+// it may be allowed it by now.
+func (c *channel) isOverdue() bool {
+	works, _ := c.status()
+	return !works && time.Since(c.began) > pollAfter
+}
+
 // subscribe returns the channel of at, and begins one if there is none or the
 // one there is proved to be of no use. It is nil for a listener that only polls.
 func (l *listener) subscribe(at address, useless *channel) *channel {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.channels[at]
-	if l.pollOnly || l.closed || c != nil && c != useless {
+	if l.pollOnly || l.closed || c != nil && c != useless && !c.isOverdue() {
 		return c
 	}
 	if c != nil {
@@ -169,7 +181,7 @@ func (l *listener) subscribe(at address, useless *channel) *channel {
 
 // newChannel is called with l.mu held.
 func (l *listener) newChannel(at address) *channel {
-	c := &channel{listener: l, at: at, ready: make(chan struct{})}
+	c := &channel{listener: l, at: at, ready: make(chan struct{}), began: time.Now()}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	l.channels[at] = c
 	return c
@@ -191,10 +203,10 @@ func (l *listener) nodeOf(c *channel) (*redis.Client, error) {
 }
 
 // addChannel gives c to the subscription on a node. It reports false if that has just
-// ended.
+// ended, or another channel has taken the place of c.
 func (l *listener) addChannel(c *channel, node *redis.Client) bool {
 	l.mu.Lock()
-	if l.closed {
+	if l.closed || l.channels[c.at] != c {
 		l.mu.Unlock()
 		return false
 	}
@@ -274,7 +286,7 @@ func (l *listener) sweep() {
 		delete(l.channels, at)
 		if s := c.subscription; s != nil && s.remove(at.channel()) == c {
 			l.moving.Go(func() {
-				_ = guard(func() error { return s.ps.SUnsubscribe(s.ctx, at.channel()) })
+				s.write(func() error { return s.ps.SUnsubscribe(s.ctx, at.channel()) })
 			})
 		}
 	}
@@ -313,7 +325,17 @@ func (l *listener) newSubscription(node *redis.Client) *subscription {
 	return s
 }
 
-// add subscribes to c. A failure shows at the next read.
+// write sends something. If that fails the client library may have opened a connection
+// anew, on which nobody subscribes to what has just been asked for: so s ends. What the
+// server says instead shows at the next read.
+func (s *subscription) write(send func() error) {
+	err := guard(send)
+	if _, isReply := replyOf(err); err != nil && !isReply {
+		_ = s.ps.Close()
+	}
+}
+
+// add subscribes to c.
 func (s *subscription) add(c *channel) bool {
 	name := c.at.channel()
 	s.mu.Lock()
@@ -323,7 +345,7 @@ func (s *subscription) add(c *channel) bool {
 	}
 	s.mu.Unlock()
 	if !closed {
-		_ = guard(func() error { return s.subscribe(s.ctx, name) })
+		s.write(func() error { return s.subscribe(s.ctx, name) })
 	}
 	return !closed
 }
@@ -443,7 +465,7 @@ func (s *subscription) probe() {
 			return
 		}
 		if isAsked, last = isSilent, n; isSilent {
-			_ = guard(func() error { return s.ps.Ping(s.ctx) }) // a failure shows at the next read
+			s.write(func() error { return s.ps.Ping(s.ctx) })
 		}
 	}
 }

@@ -105,10 +105,15 @@ func New(b backend.Backend, o *Options) (*Client, error) {
 	if b == nil {
 		return nil, newError("open", "", backend.Fail(ErrInvalidConfig, errNoBackend))
 	}
-	return newClient(b, &opts), nil
+	c, err := newClient(b, &opts)
+	if err != nil {
+		return nil, newError("open", "", err)
+	}
+	return c, nil
 }
 
-func newClient(b backend.Backend, o *Options) *Client {
+// newClient fails if o asks for what b cannot do.
+func newClient(b backend.Backend, o *Options) (*Client, error) {
 	c := &Client{
 		backend: b,
 		opts:    *o,
@@ -127,9 +132,12 @@ func newClient(b backend.Backend, o *Options) *Client {
 		c.minTTL = max(c.minTTL, m.MinTTL())
 	}
 	c.defaults = *newSettings(&c.opts, c.minTTL, nil)
+	if c.defaults.err != nil {
+		return nil, c.defaults.err
+	}
 	renewer, _ := b.(backend.Renewer)
 	c.keeper = renewal.New(renewer, c.onLosses)
-	return c
+	return c, nil
 }
 
 // expires reports whether the server can keep a hold for d without this process.

@@ -59,7 +59,11 @@ func open(ctx context.Context, url string, o *Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := newClient(be, opts)
+	c, err := newClient(be, opts)
+	if err != nil {
+		_ = be.Close(ctx)
+		return nil, err
+	}
 	c.info = Info{Backend: u.Scheme, Address: u.String()}
 	if len(u.Hosts) > 0 || u.Path != "" { // otherwise it may be a place of its own, as in memory
 		c.place = c.info.Address

@@ -30,7 +30,7 @@ func (p *Params) Take(name, def string) string {
 	}
 	delete(p.values, name)
 	if len(v) > 1 {
-		p.problem(name, "given more than once")
+		p.Problem(name, "given more than once")
 	}
 	return v[0]
 }
@@ -56,7 +56,7 @@ func takeAs[T any](p *Params, name string, def T, parse func(string) (T, error),
 	}
 	v, err := parse(p.Take(name, ""))
 	if err != nil {
-		p.problem(name, want)
+		p.Problem(name, want)
 		return def
 	}
 	return v
@@ -75,8 +75,8 @@ func (p *Params) Rest() url.Values {
 	return rest
 }
 
-// Problem records that the parameter's value is wrong.
-func (p *Params) problem(name, want string) {
+// Problem has Done report that the parameter's value is wrong, and what to give instead.
+func (p *Params) Problem(name, want string) {
 	p.problems = append(p.problems, fmt.Errorf("parameter %s: %s", name, want))
 }
 

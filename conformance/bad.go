@@ -56,6 +56,12 @@ func badTTL(s *scenario) {
 		_, err := p.Mutex(s.name, o).TryLock(s.ctx)
 		s.is(err, dlock.ErrInvalidTTL)
 	}
+	for _, ttl := range []time.Duration{-time.Second, below, 24*time.Hour + 1} {
+		_, err := dlock.New(p.Backend, &dlock.Options{TTL: ttl})
+		s.is(err, dlock.ErrInvalidTTL)
+		_, err = dlock.Open(s.ctx, s.Scheme+"://"+cmp.Or(s.Hosts, "h"), &dlock.Options{TTL: ttl}) // where no server is
+		s.is(err, dlock.ErrInvalidTTL)
+	}
 	s.must(s.ops() == before, "%d requests for bad TTLs", s.ops()-before)
 	s.free(p.Mutex(s.name))
 }

@@ -231,14 +231,33 @@ func TestForeignSequenceRefused(t *testing.T) {
 	}
 }
 
+// TestBadParameters opens URLs that are refused before anything is asked: no server is
+// there. The error names the parameter, and not its value.
 func TestBadParameters(t *testing.T) {
 	for _, params := range []string{
-		"pooler=transaction", "parked=-1", "slice=soon", "slice=400us", "slice=600h", "nosuch=1", "max_locks=many", "schema=nosuch", "dlock.label=a%00b",
+		"pooler=canary", "parked=-1", "parked=0", "max_conns=0", "max_conns=1", "max_locks=0", "slice=canary", "slice=400us", "slice=0s",
+		"slice=600h", "canary=1", "max_locks=canary", "parked=17", "parked=5&max_conns=4", "namespace=canary%00", "schema=canary%00",
+		"owner=canary%00", "sslmode=canary", "sslrootcert=/canary", "connect_timeout=canary", "target_session_attrs=canary&sslmode=disable",
 	} {
-		_, err := open1(t, "postgres://postgres:canary@"+shared.Addr()+"/postgres?"+params)
-		if !errors.Is(err, dlock.ErrInvalidConfig) || strings.Contains(err.Error(), "canary") {
+		_, err := open1(t, "postgres://postgres:canary@127.0.0.1:1/postgres?"+params)
+		name, _, _ := strings.Cut(params, "=")
+		if !errors.Is(err, dlock.ErrInvalidConfig) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", params, err)
 		}
+		if strings.Contains(err.Error(), "canary") && name != "canary" {
+			t.Errorf("%s: the value shows: %v", params, err)
+		}
+	}
+	for _, params := range []string{"parked=4&max_conns=4", "parked=16", "max_conns=2", "max_locks=1&slice=1ms"} {
+		if _, err := open1(t, "postgres://postgres@127.0.0.1:1/postgres?"+params); !errors.Is(err, dlock.ErrUnavailable) {
+			t.Errorf("%s: %v", params, err)
+		}
+	}
+	if _, err := open1(t, "postgres://postgres@"+shared.Addr()+"/postgres?schema=nosuch"); !errors.Is(err, dlock.ErrInvalidConfig) {
+		t.Errorf("no such schema: %v", err)
+	}
+	if _, err := newBackend(&pgx.ConnConfig{}, &Options{MaxParked: 3, MaxConns: 2}); !errors.Is(err, dlock.ErrInvalidConfig) || !strings.Contains(err.Error(), "MaxParked") {
+		t.Errorf("more connections wait than there may be: %v", err)
 	}
 }
 

@@ -138,6 +138,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -161,7 +162,7 @@ type Options struct {
 	Schema string
 
 	// MaxParked is how many connections may wait for locks that others hold at
-	// once. Zero means 8.
+	// once, at most MaxConns. Zero means 8.
 	MaxParked int
 
 	// MaxConns is how many connections there may be: those that wait, those that
@@ -196,18 +197,28 @@ type Options struct {
 	BeforeConnect func(ctx context.Context, cfg *pgx.ConnConfig) error
 }
 
+// defaults stand for what Options leave zero.
+var defaults = Options{Namespace: "dlock", Schema: "public", MaxParked: 8, MaxConns: 16, Slice: 5 * time.Second}
+
+const (
+	minConns  = 2
+	wantSlice = "want 1ms to 596h"
+)
+
+// validSlice reports whether the server can count d, in milliseconds.
+func validSlice(d time.Duration) bool {
+	return d >= time.Millisecond && d.Milliseconds() <= math.MaxInt32
+}
+
 func (o *Options) withDefaults() (Options, error) {
-	out := Options{Namespace: "dlock", Schema: "public", MaxParked: 8, MaxConns: 16, Slice: 5 * time.Second}
+	out := defaults
 	if o == nil {
 		return out, nil
 	}
-	if o.Slice > 0 && o.Slice < time.Millisecond || o.Slice.Milliseconds() > math.MaxInt32 {
-		return out, backend.Fail(backend.ErrInvalidConfig, errors.New("pg.Options.Slice: want 1ms to 596h"))
+	if o.Slice != 0 && !validSlice(o.Slice) {
+		return out, backend.Fail(backend.ErrInvalidConfig, errors.New("pg.Options.Slice: "+wantSlice))
 	}
-	if o.MaxConns == 1 {
-		return out, backend.Fail(backend.ErrInvalidConfig, errors.New("pg.Options.MaxConns: want 2 or more"))
-	}
-	if min(o.MaxParked, o.MaxLocks, o.MaxConns) < 0 || o.Slice < 0 || strings.Contains(o.Namespace+o.Schema+o.Owner, "\x00") {
+	if min(o.MaxParked, o.MaxLocks, o.MaxConns) < 0 || strings.Contains(o.Namespace+o.Schema+o.Owner, "\x00") {
 		return out, backend.Fail(backend.ErrInvalidConfig, errors.New("negative number or NUL in pg.Options"))
 	}
 	set(&out.Namespace, o.Namespace)
@@ -216,6 +227,12 @@ func (o *Options) withDefaults() (Options, error) {
 	set(&out.MaxConns, o.MaxConns)
 	set(&out.Slice, o.Slice.Round(time.Millisecond))
 	out.MaxLocks, out.SessionPooler, out.Owner, out.BeforeConnect = o.MaxLocks, o.SessionPooler, o.Owner, o.BeforeConnect
+	switch {
+	case out.MaxConns < minConns:
+		return out, backend.Fail(backend.ErrInvalidConfig, fmt.Errorf("pg.Options.MaxConns: want %d or more", minConns))
+	case o.MaxParked > out.MaxConns:
+		return out, backend.Fail(backend.ErrInvalidConfig, fmt.Errorf("pg.Options.MaxParked: want at most MaxConns, %d", out.MaxConns))
+	}
 	return out, nil
 }
 

@@ -1,12 +1,16 @@
 package pg
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/dlock-go/dlock/backend"
@@ -26,6 +30,9 @@ var driverParams = []string{
 }
 
 func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
+	if cfg.TTL != 0 && cfg.TTL < minTTL {
+		return nil, backend.Fail(backend.ErrInvalidTTL, fmt.Errorf("%v is less than %v", cfg.TTL, minTTL))
+	}
 	opts, conn, err := parse(cfg)
 	if err != nil {
 		return nil, err
@@ -43,36 +50,22 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 // parse reads the URL. The password is not part of what the driver parses, so
 // that no error of it can repeat it.
 func parse(cfg backend.Config) (*Options, *pgx.ConnConfig, error) {
-	p := &cfg.URL.Params
-	opts := &Options{
-		Namespace:     p.Take("namespace", ""),
-		Schema:        p.Take("schema", ""),
-		Owner:         p.Take("owner", ""),
-		MaxParked:     p.TakeInt("parked", 0),
-		MaxConns:      p.TakeInt("max_conns", 0),
-		Slice:         p.TakeDuration("slice", 0),
-		MaxLocks:      p.TakeInt("max_locks", 0),
-		SessionPooler: p.Has("pooler"),
-	}
-	pooler := p.Take("pooler", "session")
+	opts := takeOptions(&cfg.URL.Params)
 	driver := url.Values{}
 	for _, name := range driverParams {
-		if p.Has(name) {
-			driver.Set(name, p.Take(name, ""))
+		if cfg.URL.Params.Has(name) {
+			driver.Set(name, cfg.URL.Params.Take(name, ""))
 		}
 	}
-	if err := p.Done(); err != nil {
+	if err := cfg.URL.Params.Done(); err != nil {
 		return nil, nil, err
-	}
-	if pooler != "session" {
-		return nil, nil, backend.Fail(backend.ErrInvalidConfig, errors.New(`parameter pooler: want "session"`))
 	}
 	if cfg.TLS != nil && !driver.Has("sslmode") {
 		driver.Set("sslmode", "require")
 	}
 	conn, err := secured(cfg.URL, driver)
 	if err != nil {
-		return nil, nil, backend.Fail(backend.ErrInvalidConfig, errors.New("the driver does not accept the URL or the environment"))
+		return nil, nil, backend.Fail(backend.ErrInvalidConfig, refusal(cfg.URL, driver))
 	}
 	if cfg.Credentials != nil {
 		opts.BeforeConnect = withCredentials(cfg.Credentials)
@@ -87,6 +80,63 @@ func parse(cfg backend.Config) (*Options, *pgx.ConnConfig, error) {
 		useTLS(&conn.Config, cfg.TLS)
 	}
 	return opts, conn, nil
+}
+
+// takeOptions takes the parameters that are not the driver's.
+func takeOptions(p *backend.Params) *Options {
+	o := &Options{
+		Namespace:     takeText(p, "namespace"),
+		Schema:        takeText(p, "schema"),
+		Owner:         takeText(p, "owner"),
+		MaxParked:     takeInt(p, "parked", 1),
+		MaxConns:      takeInt(p, "max_conns", minConns),
+		MaxLocks:      takeInt(p, "max_locks", 1),
+		Slice:         p.TakeDuration("slice", defaults.Slice),
+		SessionPooler: p.Has("pooler"),
+	}
+	if !validSlice(o.Slice) {
+		p.Problem("slice", wantSlice)
+	}
+	if most := cmp.Or(o.MaxConns, defaults.MaxConns); o.MaxParked > most {
+		p.Problem("parked", fmt.Sprintf("want at most max_conns, %d", most))
+	}
+	if p.Take("pooler", "session") != "session" {
+		p.Problem("pooler", `want "session"`)
+	}
+	return o
+}
+
+// takeInt returns 0 if the parameter is not given.
+func takeInt(p *backend.Params, name string, least int) int {
+	if !p.Has(name) {
+		return 0
+	}
+	n := p.TakeInt(name, least)
+	if n < least {
+		p.Problem(name, fmt.Sprintf("want %d or more", least))
+	}
+	return n
+}
+
+func takeText(p *backend.Params, name string) string {
+	text := p.Take(name, "")
+	if strings.Contains(text, "\x00") {
+		p.Problem(name, "want no NUL")
+	}
+	return text
+}
+
+// refusal says which parameter the driver does not accept: the one without which it
+// accepts the others. What the driver says itself would repeat values.
+func refusal(u *backend.URL, driver url.Values) error {
+	for _, name := range slices.Sorted(maps.Keys(driver)) {
+		others := maps.Clone(driver)
+		others.Del(name)
+		if _, err := secured(u, others); err == nil {
+			return fmt.Errorf("parameter %s: the driver does not accept the value", name)
+		}
+	}
+	return errors.New("the driver does not accept the URL or the environment")
 }
 
 // secured is the driver's configuration. What says nothing of TLS gets it, unless all

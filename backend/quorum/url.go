@@ -39,6 +39,9 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	if need < len(cfg.URL.Hosts) && cfg.TTL > o.maxTTL() {
+		return nil, backend.Fail(backend.ErrInvalidTTL, fmt.Errorf("%v is more than dlock.maxttl, %v", cfg.TTL, o.maxTTL()))
+	}
 	nodes, err := openNodes(ctx, cfg, need)
 	if err != nil {
 		return nil, err

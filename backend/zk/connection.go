@@ -29,6 +29,7 @@ func (s *session) dial(network, addr string, timeout time.Duration) (net.Conn, e
 		conn, err = encrypt(conn, addr, s.backend.opts.TLS, timeout)
 	}
 	if err != nil {
+		s.noteUnreached(addr, err)
 		return nil, err
 	}
 	if !c.attach(conn) {

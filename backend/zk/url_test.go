@@ -5,11 +5,13 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"io"
 	"net"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,6 +43,35 @@ func TestURL(t *testing.T) {
 		"zk://" + root + "?acl=creator", "zk://" + root + "?acl=none", "zk://" + root + "//twice",
 	} {
 		wantError(t, open(bad), dlock.ErrInvalidConfig)
+	}
+}
+
+// TestOpenWhereNoServerIs: Open says why, and does not wait for the driver, which tries for
+// ever.
+func TestOpenWhereNoServerIs(t *testing.T) {
+	for url, want := range map[string]string{
+		"zk://127.0.0.1:1":                    "connection refused",
+		"zk://127.0.0.1:1,127.0.0.1:2":        "127.0.0.1:2: connect: connection refused",
+		"zk://" + shared.Addr() + "?tls=true": "EOF",
+	} {
+		begun := time.Now()
+		c, err := dlock.Open(testContext(t), url, nil)
+		if err == nil {
+			_ = c.Close(testContext(t))
+		}
+		wantError(t, err, dlock.ErrUnavailable)
+		if !strings.Contains(err.Error(), want) || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v after %v", url, err, time.Since(begun))
+		}
+	}
+	// One that is slow may yet answer.
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer ln.Close()
+	_, err = dlock.Open(testContext(t), "zk://127.0.0.1:1,"+ln.Addr().String()+"?tls=true", nil)
+	wantError(t, err, dlock.ErrUnavailable, context.DeadlineExceeded)
+	if !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("a server that says nothing, and none: %v", err)
 	}
 }
 

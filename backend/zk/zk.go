@@ -235,6 +235,7 @@ type Backend struct {
 	closed       chan struct{}
 	checkEvery   time.Duration // by a waiter
 	noContainers atomic.Bool   // the server has no container nodes
+	connecting   connecting
 
 	mu      sync.Mutex
 	current *session // nil before the first and after Close
@@ -272,9 +273,8 @@ func Connect(ctx context.Context, servers []string, o *Options) (*Backend, error
 	}
 	opts.Standalone = opts.Standalone && len(servers) == 1
 	b := &Backend{opts: opts, servers: slices.Clone(servers), closed: make(chan struct{}), checkEvery: checkEvery}
-	ctx, cancel := backend.Bound(ctx, backend.FirstAnswer)
-	defer cancel()
-	if _, err := query(ctx, b, func(s *session) (none struct{}, err error) { return none, s.prepareRoot() }); err != nil {
+	if err := b.connect(ctx); err != nil {
+		ctx, cancel := context.WithCancel(ctx)
 		cancel()
 		go b.Close(ctx) // does not return before the driver, which takes a second
 		return nil, err

@@ -40,6 +40,7 @@ func compileScript(source string) (*lua.FunctionProto, error) {
 	}
 	p, err := lua.Compile(chunk, "user_script")
 	if err == nil {
+		p.IsVarArg &^= lua.VarArgNeedsArg // no script uses the table of arguments that Lua 5.0 had
 		compiled.Store(source, p)
 	}
 	return p, err

@@ -97,6 +97,7 @@ func (p *pipe) deadline(t time.Time) {
 }
 
 func (p *pipe) read(b []byte) (int, error) {
+	var t *time.Timer
 	for {
 		n, wait, err := p.ready(b)
 		if n > 0 || err != nil {
@@ -106,12 +107,16 @@ func (p *pipe) read(b []byte) (int, error) {
 			<-p.wake
 			continue
 		}
-		t := time.NewTimer(wait)
+		if t == nil {
+			t = time.NewTimer(wait)
+			defer t.Stop()
+		} else {
+			t.Reset(wait)
+		}
 		select {
 		case <-p.wake:
 		case <-t.C:
 		}
-		t.Stop()
 	}
 }
 

@@ -40,6 +40,8 @@ type register struct {
 	dead     map[int]bool
 	closing  map[int]bool
 
+	active time.Duration // how long the parties have had something to do
+
 	violations []Violation
 	history    []Event
 	coverage   map[string]int
@@ -156,6 +158,23 @@ func (r *register) violate(rule, format string, args ...any) {
 	if len(r.violations) < 20 {
 		r.violations = append(r.violations, Violation{rule, time.Since(r.began), text})
 	}
+}
+
+// rests notes that the parties have nothing more to do.
+func (r *register) rests() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.active = time.Since(r.began)
+}
+
+// forget lets go of all leases. The library looks out for those that nobody refers to, and
+// what looks refers to the client, its dialer and thereby to this register: none of a world
+// would ever be collected.
+func (r *register) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.beliefs = nil
+	clear(r.calls)
 }
 
 // tell notes what happens for the history.

@@ -37,7 +37,8 @@ func TestWorker(t *testing.T) {
 	if os.Getenv("SIMULATION_WORKER") == "" {
 		return
 	}
-	debug.SetGCPercent(400)
+	debug.SetGCPercent(-1) // Run collects
+	debug.SetMemoryLimit(256 << 20)
 	logging.Disable() // the client library says on stderr that it cannot dial
 	plans := json.NewDecoder(bufio.NewReader(os.Stdin))
 	for {
@@ -95,7 +96,9 @@ func search(t *testing.T, first uint64, n int, limit time.Duration) {
 		workers.Go(func() { s.work(t, &worker{binary: binary}) })
 	}
 	workers.Wait()
-	t.Logf("%d runs, %.1f simulated hours in %v, %d grants", s.runs, s.virtual.Hours(), time.Since(began).Round(time.Second), s.grants)
+	hours := s.virtual.Hours()
+	t.Logf("%d runs, %.1f simulated hours in %v; %.0f grants and %.0f faults an hour",
+		s.runs, hours, time.Since(began).Round(time.Second), float64(s.grants)/hours, float64(s.faults)/hours)
 	if *duration > 0 {
 		t.Log("fault × state of a lock when it began:\n" + s.table())
 	}
@@ -110,6 +113,7 @@ type tally struct {
 	failed     int
 	virtual    time.Duration
 	grants     int
+	faults     int
 	coverage   map[string]int
 }
 
@@ -149,6 +153,7 @@ func (s *tally) add(r *Result) {
 	s.runs++
 	s.virtual += r.Virtual
 	s.grants += r.Grants
+	s.faults += r.Faults
 	if len(r.Violations) > 0 {
 		s.failed++
 	}

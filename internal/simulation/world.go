@@ -29,8 +29,9 @@ type Result struct {
 	Violations []Violation
 	History    []Event `json:",omitempty"`
 	Coverage   map[string]int
-	Virtual    time.Duration
+	Virtual    time.Duration // in which the parties had something to do
 	Grants     int
+	Faults     int
 }
 
 // A world is one run of a plan.
@@ -91,6 +92,7 @@ func run(p *Plan) *Result {
 	close(watched)
 	<-watching
 	w.close()
+	defer w.reg.forget()
 	return w.result()
 }
 
@@ -100,7 +102,7 @@ func (w *world) result() *Result {
 	defer r.mu.Unlock()
 	return &Result{
 		Seed: w.plan.Seed, Violations: r.violations, History: r.history, Coverage: r.coverage,
-		Virtual: time.Since(r.began), Grants: r.grants,
+		Virtual: r.active, Grants: r.grants, Faults: len(r.touches),
 	}
 }
 
@@ -210,6 +212,10 @@ func (w *world) connect(i int) (*client, error) {
 	return c, err
 }
 
+// bufferSize is enough for most that is sent at once: a large buffer costs more than what
+// goes through it.
+const bufferSize = 4 << 10
+
 // options are those of the client that redis.Open makes.
 func (w *world) options(i, place int) *goredis.Options {
 	return &goredis.Options{
@@ -218,6 +224,7 @@ func (w *world) options(i, place int) *goredis.Options {
 		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		ReadTimeout:              2 * time.Second,
+		ReadBufferSize:           bufferSize, WriteBufferSize: bufferSize,
 	}
 }
 
@@ -250,6 +257,7 @@ func (w *world) act(ended <-chan struct{}) {
 	go func() {
 		defer close(done)
 		parties.wait()
+		w.reg.rests()
 	}()
 	<-ended
 	t := time.NewTimer(grace)

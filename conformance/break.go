@@ -200,7 +200,7 @@ func (l *brokenLock) checkBeliefs() {
 			l.must(slices.ContainsFunc(l.breakings, func(by breaking) bool { return broken(by) && by.began.Before(b.from) }),
 				"tokens %d and %d were held at the same time, and nobody has broken the first", a.token, b.token)
 			overlap := to.Sub(from) - stallTime.stalled(from)
-			l.must(overlap < l.TTL*3/4, "token %d was believed in for %v while %d was held", a.token, overlap, b.token)
+			l.must(overlap < l.TTL, "token %d was believed in for %v while %d was held", a.token, overlap, b.token)
 		}
 	}
 }
@@ -247,7 +247,7 @@ func (l *brokenLock) checkBreakings() {
 					free = later(free, b.to)
 				}
 			} else {
-				l.must(b.to.Sub(by.end)-stallTime.stalled(by.end) < l.TTL*3/4, "token %d was believed in for %v after Break", b.token, b.to.Sub(by.end))
+				l.must(b.to.Sub(by.end)-stallTime.stalled(by.end) < l.TTL, "token %d was believed in for %v after Break", b.token, b.to.Sub(by.end))
 				l.must(!b.asked.After(by.end), "token %d was granted after it had been broken", b.token)
 			}
 			if b.from.After(by.began) {

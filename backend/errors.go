@@ -46,6 +46,16 @@ func At(servers []string, err error) error {
 	return &failure{f.kind, fmt.Errorf("%s: %w", strings.Join(servers, ","), f.err)}
 }
 
+// Because adds to an error that is ErrUnavailable what else is known of the reason.
+// Another error stays as it is.
+func Because(err, reason error) error {
+	f, ok := err.(*failure)
+	if !ok || f.kind != ErrUnavailable {
+		return err
+	}
+	return &failure{f.kind, fmt.Errorf("%w: %w", f.err, reason)}
+}
+
 // Join is errors.Join, but its text is one line, of the first errors only where there are
 // very many, and one error alone stays as it is. Many errors are joined in one call: the
 // text of one that was joined again and again takes time in the square of their number.

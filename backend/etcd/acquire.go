@@ -182,7 +182,7 @@ func (s *session) joinOrCleanUp(ctx context.Context, p *position) error {
 		return s.ended()
 	}
 	s.backend.janitor.Go(func(context.Context) { s.cleanUp(p, s.deleteUnanswered) })
-	return errors.Join(err, errUnknownOutcome)
+	return backend.Because(err, errUnknownOutcome)
 }
 
 // awaitSlot waits for a slot for as long as the cluster answers others.

@@ -1,10 +1,14 @@
 package etcd
 
 import (
+	"context"
 	"errors"
 	"net/url"
+	"strings"
+	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -42,13 +46,39 @@ func fail(err error) error {
 	return backend.Fail(backend.ErrUnavailable, err)
 }
 
-// at adds to an error that is ErrUnavailable which members were tried.
+// A lastFailure is why the last request had no connection to a member. The client library
+// waits for one until the request's time is over, and then says that alone.
+type lastFailure struct{ reason atomic.Pointer[string] }
+
+// described is what gRPC writes before the reason, which it quotes.
+const described = `desc = "`
+
+// unary notes what becomes of a request.
+func (l *lastFailure) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	err := invoke(ctx, method, req, reply, cc, opts...)
+	var reason *string
+	if s := status.Convert(err); s.Code() != codes.OK {
+		if _, text, found := strings.Cut(s.Message(), described); found {
+			text = strings.TrimSuffix(text, `"`)
+			reason = &text
+		}
+	}
+	l.reason.Store(reason)
+	return err
+}
+
+// at adds to an error that is ErrUnavailable which members were tried, and why there is no
+// connection, if that is known.
 func (b *Backend) at(err error) error {
 	var members []string
 	for _, endpoint := range b.members.endpoints {
 		members = append(members, hostOf(endpoint))
 	}
-	return backend.At(members, err)
+	err = backend.At(members, err)
+	if reason := b.failure.reason.Load(); reason != nil && err != nil && !strings.Contains(err.Error(), *reason) {
+		err = backend.Because(err, errors.New(*reason))
+	}
+	return err
 }
 
 // hostOf returns an endpoint without a password.

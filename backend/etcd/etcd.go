@@ -149,6 +149,7 @@ type Backend struct {
 	ttl     time.Duration // of Config; zero: not known
 	login   *login        // nil: no user is given
 	members memberCheck
+	failure *lastFailure
 	prefix  string
 	janitor backend.Janitor
 
@@ -191,7 +192,7 @@ func New(client *clientv3.Client, o *Options) *Backend {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	b := &Backend{client: client, members: memberCheck{endpoints: client.Endpoints()}, prefix: prefix + "/", checkEvery: checkEvery, slots: make(chan struct{}, maxRequests), created: time.Now(), groups: make(map[int64]*sessionGroup)}
+	b := &Backend{client: client, members: memberCheck{endpoints: client.Endpoints()}, failure: new(lastFailure), prefix: prefix + "/", checkEvery: checkEvery, slots: make(chan struct{}, maxRequests), created: time.Now(), groups: make(map[int64]*sessionGroup)}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b
 }

@@ -80,7 +80,7 @@ const statusLimit = time.Second
 // withReason adds to ErrUnavailable what a member says is wrong with the cluster: with no
 // leader or no space requests run into their limits, and those say nothing.
 func (b *Backend) withReason(ctx context.Context, err error) error {
-	if !errors.Is(err, backend.ErrUnavailable) {
+	if !errors.Is(err, backend.ErrUnavailable) || b.failure.reason.Load() != nil {
 		return err
 	}
 	ctx, cancel := backend.Bound(context.WithoutCancel(ctx), statusLimit) // that of the call may be over
@@ -91,7 +91,7 @@ func (b *Backend) withReason(ctx context.Context, err error) error {
 	}
 	for _, f := range checkStatus("the member", status) {
 		if f.Level == backend.Fault {
-			err = fmt.Errorf("%w: %s: %s", err, f.Text, f.Advice)
+			err = backend.Because(err, errors.New(f.Text+": "+f.Advice))
 		}
 	}
 	return err

@@ -471,6 +471,28 @@ func TestGrantHeardLate(t *testing.T) {
 	}
 }
 
+// TestNoConnection says why there is none, when the client is opened and later.
+func TestNoConnection(t *testing.T) {
+	t.Parallel()
+	refused := func(what string, err error) {
+		t.Helper()
+		is(t, err, dlock.ErrUnavailable)
+		if !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	_, err := dlock.Open(timed(t), "etcd://127.0.0.1:1", nil)
+	refused("open", err)
+	p := proxied(t, shared.Addr())
+	m := open(t, time.Minute, p.Addr()).Mutex("a")
+	must(t, locked(t, m).Unlock(timed(t)))
+	must(t, p.Close())
+	_, err = m.Lock(timed(t))
+	refused("lock", err)
+	_, err = m.TryLock(timed(t))
+	refused("try", err)
+}
+
 // A context that the loss of another lock has ended is told as what it is.
 func TestOpenUnderALostLock(t *testing.T) {
 	t.Parallel()

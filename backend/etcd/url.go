@@ -36,6 +36,8 @@ func connect(ctx context.Context, cfg backend.Config, stopLog func()) (*Backend,
 	if err != nil {
 		return nil, err
 	}
+	failure := new(lastFailure)
+	settings.DialOptions = append(settings.DialOptions, grpc.WithChainUnaryInterceptor(failure.unary)) // after that of the login
 	ctx, cancel := backend.Bound(ctx, backend.FirstAnswer)
 	defer cancel()
 	client, err := clientv3.New(settings)
@@ -44,7 +46,7 @@ func connect(ctx context.Context, cfg backend.Config, stopLog func()) (*Backend,
 	}
 	client.KV = newKV(client)
 	b := New(client, &Options{Prefix: cfg.URL.Path})
-	b.owned, b.stopLog, b.ttl, b.login = true, stopLog, cfg.TTL, login
+	b.owned, b.stopLog, b.ttl, b.login, b.failure = true, stopLog, cfg.TTL, login, failure
 	s, err := b.session(ctx, cfg.TTL)
 	if err != nil {
 		if ctx.Err() == nil {

@@ -66,7 +66,6 @@ type attempt struct {
 	wantSession   *session  // that says that this waits
 	announced     time.Time // when that was tried last
 	ticket        int64     // of the claim, 0 if there was none yet
-	retried       bool      // a session that worked before has ended, and another was tried
 	started       time.Time
 	retryDelay    backend.Backoff // between statements without an answer
 	yieldDelay    backend.Backoff // between grants given back for an older claim
@@ -303,8 +302,9 @@ func isOld(sent time.Time, ttl time.Duration) bool { return time.Since(sent) > t
 
 // failed returns the error of c, and gives back what c may have taken although it
 // failed. A wait that was too long or was cancelled means that the lock is held. If
-// the server has just ended a session that worked before, the locks of that session
-// are free: the attempt tries once more, on another one.
+// the server has just ended the session, the locks of that session are free: the attempt
+// tries once more on another one, as there may be several that have ended and were there
+// when it began.
 func (a *attempt) failed(s *session, c *call) error {
 	if o := c.op.undo(); o != ops && s.survives(c.err) {
 		s.giveBack(o, c.arg)
@@ -315,8 +315,7 @@ func (a *attempt) failed(s *session, c *call) error {
 			return backend.Fail(backend.ErrHeld, c.err)
 		}
 	}
-	if !a.retried && s.endedByServer(c.err) {
-		a.retried = true
+	if s.made.Before(a.started) && s.endedByServer(c.err) {
 		return errAgain
 	}
 	return classify(c.err)

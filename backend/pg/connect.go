@@ -208,6 +208,7 @@ func (b *Backend) setUp(ctx context.Context, conn *pgconn.PgConn, lease time.Dur
 		front:   raw.Frontend,
 		pid:     known.pid,
 		version: known.version,
+		made:    time.Now(),
 		purpose: p,
 		grants:  make(map[*grant]struct{}),
 		ttl:     lease,
@@ -302,28 +303,25 @@ func pipeline(ctx context.Context, conn *pgconn.PgConn, steps []step) ([]*pgconn
 	return out, failed
 }
 
-// readStep takes what the server says to one step, up to the end of its transaction.
+// readStep takes what the server says to one step, up to the end of its transaction. If
+// the connection ends before that, the error is why, whatever has failed until then.
 func readStep(p *pgconn.Pipeline) (result *pgconn.Result, failed error) {
 	for {
 		r, err := p.GetResults()
-		if err != nil {
-			if failed != nil {
-				return nil, failed
-			}
-			if !isServers(err) {
-				return nil, err
-			}
-			failed = err
-			continue
+		if rows, ok := r.(*pgconn.ResultReader); ok {
+			result = rows.Read()
+			err = result.Err
 		}
-		switch r := r.(type) {
-		case *pgconn.PipelineSync:
+		_, synced := r.(*pgconn.PipelineSync)
+		switch {
+		case err != nil && (!isServers(err) || isFatal(err)):
+			return nil, err
+		case err != nil:
+			failed = err
+		case synced:
 			return result, failed
-		case *pgconn.ResultReader:
-			result = r.Read()
-			failed = result.Err
-		case nil:
-			return result, errProtocol
+		case r == nil:
+			return nil, errProtocol
 		}
 	}
 }

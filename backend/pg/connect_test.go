@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/internal/server"
@@ -265,5 +266,17 @@ func TestZeroConfig(t *testing.T) {
 	_, err := New(testContext(t), &pgx.ConnConfig{}, nil)
 	if !errors.Is(err, dlock.ErrInvalidConfig) {
 		t.Error(err)
+	}
+}
+
+// TestEndBehindATolerableFailure has the server end a connection when a statement that may
+// fail has failed: it is the end that counts, and says nothing of the configuration.
+func TestEndBehindATolerableFailure(t *testing.T) {
+	conn, err := pgconn.ConnectConfig(testContext(t), &configOf(t, shared.Addr()).Config)
+	must(t, err)
+	defer conn.Close(testContext(t))
+	_, err = pipeline(testContext(t), conn, []step{{sql: "SELECT 1 / (pg_terminate_backend(pg_backend_pid())::int - 1)", mayFail: true}})
+	if codeOf(err) != "57P01" {
+		t.Errorf("the end of a connection: %v", err)
 	}
 }

@@ -76,6 +76,12 @@ func isServers(err error) bool {
 	return errors.As(err, &e)
 }
 
+// isFatal reports whether err is the server's last word on a connection.
+func isFatal(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && (e.SeverityUnlocalized == "FATAL" || e.SeverityUnlocalized == "PANIC")
+}
+
 // passing reports whether a request that waits may try again after err.
 func passing(err error) bool {
 	return errors.Is(err, backend.ErrUnavailable) && !errors.Is(err, ErrLockTable)

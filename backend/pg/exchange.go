@@ -235,7 +235,7 @@ func (s *session) row(m *pgproto3.DataRow) error {
 }
 
 func (s *session) fail(err *pgconn.PgError) error {
-	if err.SeverityUnlocalized == "FATAL" || err.SeverityUnlocalized == "PANIC" {
+	if isFatal(err) {
 		return err
 	}
 	s.mu.Lock()

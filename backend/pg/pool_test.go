@@ -156,6 +156,39 @@ func TestEndedIdleSession(t *testing.T) {
 	}
 }
 
+// TestEndedIdleSessions has the server end all connections that a try may come to use,
+// one after the other: those that have waited and the one that holds.
+func TestEndedIdleSessions(t *testing.T) {
+	const n = 3
+	q, p := newPeer(t, shared.Addr(), Options{}, 10*time.Second), newPeer(t, shared.Addr(), Options{}, 10*time.Second)
+	a := admin(t, shared.Addr())
+	for range 3 {
+		var held []*dlock.Lease
+		var calls []<-chan *dlock.Lease
+		for i := range n {
+			name := nameOf(t, fmt.Sprint(i))
+			held = append(held, lock(t, q.Mutex(name)))
+			calls = append(calls, queue(t, shared.Addr(), p, name))
+		}
+		for i := range n {
+			unlock(t, held[i])
+			unlock(t, receive(t, "the lock", calls[i]))
+		}
+		works(t, p.Mutex(nameOf(t)))
+		var pids []int32
+		for _, s := range p.backend.alive() {
+			pids = append(pids, int32(s.pid))
+		}
+		if len(pids) <= n {
+			t.Fatalf("%d connections", len(pids))
+		}
+		number(t, a, "SELECT count(pg_terminate_backend(pid)) FROM unnest($1::int4[]) pid", pids)
+		lease, err := p.Mutex(nameOf(t)).TryLock(testContext(t))
+		must(t, err)
+		unlock(t, lease)
+	}
+}
+
 // TestFullTableOfMany has very many goroutines find the lock table full. Each failure
 // costs its own statement, not those of all the others again.
 func TestFullTableOfMany(t *testing.T) {

@@ -35,6 +35,7 @@ type session struct {
 	pid     uint32
 	version int64 // of the server, as a number
 	leased  bool  // the server knows of leases
+	made    time.Time
 
 	// Guarded by backend.mu.
 	purpose     purpose
@@ -164,20 +165,18 @@ func (s *session) survives(err error) bool {
 	return codeOf(err) != "" && s.isAlive()
 }
 
-// endedByServer reports whether err says that the server, or the network, has ended a
-// session that worked before. All locks of that session are free.
+// endedByServer reports whether err says that the server, or the network, has ended the
+// session. All its locks are free.
 func (s *session) endedByServer(err error) bool {
 	if s.isAlive() {
 		return false
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
 		if errors.Is(err, end) {
-			return s.exchanges > 0
+			return true
 		}
 	}
-	return strings.HasPrefix(codeOf(err), "57") && s.exchanges > 0
+	return strings.HasPrefix(codeOf(err), "57")
 }
 
 func (s *session) isAlive() bool {

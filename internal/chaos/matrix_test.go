@@ -77,7 +77,7 @@ var matrix = []row{
 	{"F-30", "session-sharing proxy", map[string]string{"pg": "backend/pg:TestTransactionPoolerRefused", "*": none + "Postgres only"}},
 	{"F-31", "scripts flushed", map[string]string{"redis": nemesis, "redlock": nemesis, "*": none + "Redis only"}},
 	{"F-32", "what keeps the lock deleted under its holder", map[string]string{"*": nemesis + ", conformance:Loss/Evicted", "pg": none + "nobody can take a session's lock from outside"}},
-	{"F-33", "lease revoked, session ended", map[string]string{"etcd": nemesis, "pg": nemesis, "zk": "backend/zk:TestSessionExpiresWhileHolding", "*": none + "no session"}},
+	{"F-33", "lease revoked, session ended", map[string]string{"etcd": nemesis, "pg": nemesis + ", backend/pg:TestEndedIdleSessions, backend/pg:TestEndBehindATolerableFailure", "zk": "backend/zk:TestSessionExpiresWhileHolding", "*": none + "no session"}},
 	{"F-34", "server's clock jumps ahead", map[string]string{"redis": limit + "who holds at that moment may be joined by another; the token grows | internal/chaos:TestChaos", "redlock": nemesis, "*": none + "leases do not follow the wall clock"}},
 	{"F-35", "client's clock is set", map[string]string{"*": "internal/renewal:TestDeadlineByTheWallClock"}},
 	{"F-36", "machine suspended", map[string]string{"*": "internal/renewal:TestDeadlineByTheWallClock", "file": none + "no lease"}},

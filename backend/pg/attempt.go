@@ -235,6 +235,9 @@ func (a *attempt) tryOp() (op, *grant, purpose) {
 }
 
 func (a *attempt) prepareTry(ctx context.Context) (*query, error) {
+	if err := a.awaitRelease(ctx); err != nil {
+		return nil, err
+	}
 	o, readers, to := a.tryOp()
 	s, err := a.backend.useShared(ctx, sharedKey{a.lease, to})
 	if err != nil {
@@ -243,9 +246,33 @@ func (a *attempt) prepareTry(ctx context.Context) (*query, error) {
 	return &query{session: s, call: newCall(o, a.lock.key), readers: readers}, nil
 }
 
+// awaitRelease waits until no release or downgrade of a grant of this client is under way.
+// One that fails is sent again, and gives back what the session has of the key: the grant
+// of a try that came between would be no more.
+func (a *attempt) awaitRelease(ctx context.Context) error {
+	b := a.backend
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for a.lock.isChanging() {
+		if err := b.awaitChange(ctx, a.lock); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *attempt) mustAwaitRelease() bool {
+	a.backend.mu.Lock()
+	defer a.backend.mu.Unlock()
+	return a.lock.isChanging()
+}
+
 // tryNow is prepareTry for a session that is connected already. If there is none it
-// has one made, and returns nil.
+// has one made, and returns nil, as it does if a release is under way.
 func (a *attempt) tryNow() *query {
+	if a.mustAwaitRelease() {
+		return nil
+	}
 	o, readers, to := a.tryOp()
 	s := a.backend.useSharedNow(sharedKey{a.lease, to})
 	if s == nil {

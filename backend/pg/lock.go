@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -174,6 +175,11 @@ func (l *localLock) admit(r *backend.Request) admission {
 		}
 	}
 	return mayAsk
+}
+
+// isChanging reports whether a release or downgrade is under way.
+func (l *localLock) isChanging() bool {
+	return slices.ContainsFunc(l.grants, (*grant).isBusy)
 }
 
 // isHeld reports whether the lock is certainly held, by this client or another one.

@@ -153,6 +153,85 @@ func TestUnlockInAFullTable(t *testing.T) {
 	}
 }
 
+// TestUnlockFailsBeforeATry has an unlock of a reader fail when the lock has been given
+// back, as in a full lock table, while another reader of the client is about to try. What
+// is given back after the failure is nothing of the second reader's.
+func TestUnlockFailsBeforeATry(t *testing.T) {
+	const gate = 4712 // the first unlock waits for it
+	a, gatekeeper := admin(t, shared.Addr()), admin(t, shared.Addr())
+	_, err := a.Exec(testContext(t), `DROP SCHEMA IF EXISTS gated CASCADE; CREATE SCHEMA gated; CREATE SEQUENCE gated.calls;
+		CREATE FUNCTION gated.fails() RETURNS bool LANGUAGE plpgsql AS $$ BEGIN
+			IF nextval('gated.calls') = 1 THEN PERFORM pg_advisory_xact_lock(4712); RAISE EXCEPTION USING ERRCODE = '53200'; END IF;
+			RETURN true;
+		END $$`)
+	must(t, err)
+	defer func(was string) { expressions[unlockShared] = was }(expressions[unlockShared])
+	expressions[unlockShared] = "CASE WHEN NOT pg_advisory_unlock_shared(K) THEN 0 WHEN gated.fails() THEN 1 END::int8"
+	execute(t, gatekeeper, fmt.Sprintf("SELECT pg_advisory_lock(%d)", gate))
+
+	q := newPeer(t, shared.Addr(), Options{}, 10*time.Second)
+	p := newPeer(t, shared.Addr(), Options{MaxParked: 1}, 10*time.Second)
+	name, b := nameOf(t), p.backend
+	busy := lock(t, q.Mutex(nameOf(t, "busy")))
+	inQueue := queue(t, shared.Addr(), p, nameOf(t, "busy"))
+	first, err := p.RWMutex(name).RLock(testContext(t))
+	must(t, err)
+	writing, leave := context.WithCancel(testContext(t))
+	left := make(chan error, 1)
+	go func() {
+		_, err := q.RWMutex(name).Lock(writing)
+		left <- err
+	}()
+	eventually(t, "the writer waits", func() bool { return inLocks(t, a, q.backend, name, false) > 0 })
+	next := make(chan *dlock.Lease, 1)
+	go func() {
+		lease, err := p.RWMutex(name).RLock(testContext(t))
+		if err != nil {
+			t.Error(err)
+		}
+		next <- lease
+	}()
+	is := func(what string, f func(l *localLock) bool) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return f(b.locks[b.key(name)])
+		})
+	}
+	is("the second reader listens", func(*localLock) bool { return len(b.listeners) == 1 })
+	leave()
+	if err := receive(t, "the writer's end", left); !errors.Is(err, dlock.ErrHeld) {
+		t.Errorf("the writer: %v", err)
+	}
+	unlocked := make(chan error, 1)
+	go func() { unlocked <- first.Unlock(testContext(t)) }()
+	is("the unlock is under way", (*localLock).isChanging)
+	s := sessionOf(b, name)
+	is("the second reader comes", func(l *localLock) bool {
+		l.notify()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return l.changed != nil || len(s.queue) > 0
+	})
+	execute(t, gatekeeper, fmt.Sprintf("SELECT pg_advisory_unlock(%d)", gate))
+	must(t, receive(t, "the unlock", unlocked))
+	second := receive(t, "the second reader's lock", next)
+	if _, err := q.RWMutex(name).TryLock(testContext(t)); !errors.Is(err, dlock.ErrHeld) {
+		t.Errorf("a writer beside a reader: %v", err)
+	}
+	unlock(t, second)
+	unlock(t, busy)
+	unlock(t, receive(t, "the lock", inQueue))
+}
+
+// sessionOf is the session of the first grant of name.
+func sessionOf(b *Backend, name string) *session {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.locks[b.key(name)].grants[0].session
+}
+
 // TestTwoLocksInAFullTable has room for one more lock in the table while a statement takes
 // two. What has failed leaves nothing: a claim that stayed would cost everybody who asks
 // for the lock a look at who comes first, and a word that somebody waits would have its

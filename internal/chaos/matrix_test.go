@@ -55,7 +55,7 @@ var matrix = []row{
 	{"F-12", "server stopped for less than a lease", map[string]string{"*": nemesis, "file": none + "no server"}},
 	{"F-13", "server stopped past the lease", map[string]string{"*": nemesis, "file": none + "no server"}},
 	{"F-14", "server shut down and restarted", map[string]string{"*": nemesis, "file": none + "no server", "memory": none + "no server"}},
-	{"F-15", "server full", map[string]string{"redis": nemesis, "redlock": nemesis, "etcd": "backend/etcd:TestNoSpace", "pg": "backend/pg:TestLockTableFull, backend/pg:TestCap",
+	{"F-15", "server full", map[string]string{"redis": nemesis, "redlock": nemesis, "etcd": "backend/etcd:TestNoSpace", "pg": "backend/pg:TestLockTableFull, backend/pg:TestCap, backend/pg:TestUnlockFailsBeforeATry",
 		"zk": none + "has no limit of its own; a full disk ends the server, see F-10", "file": none + "a full disk keeps nobody from locking", "memory": none + "no limit"}},
 	{"F-16", "eviction", map[string]string{"redis": limit + "an evicted lock is lost, and known to be; the server should not evict | conformance:Loss/Evicted", "redlock": "conformance:Loss/Evicted", "*": none + "the server evicts nothing"}},
 	{"F-17", "server busy, loading, read-only", map[string]string{"redis": nemesis, "redlock": nemesis, "pg": "backend/pg:TestStandbyRefused", "*": none + "the server has no such state"}},

@@ -161,7 +161,7 @@ func (a *attempt) awaitAnswer(ctx context.Context, q *query) bool {
 // to the server.
 func (q *query) isPlain(a *attempt) bool {
 	c := q.call
-	return c.err == nil && c.value >= 0 && q.readers == nil && !(c.op.waits() && isOld(c.sent, a.ttl))
+	return c.err == nil && c.value >= 0 && q.readers == nil && !q.session.isBehind(c.value) && !(c.op.waits() && isOld(c.sent, a.ttl))
 }
 
 // runInBackground continues a in a goroutine of its own, with q first if that is not
@@ -304,6 +304,9 @@ func (a *attempt) evaluate(q *query) error {
 	s, c := q.session, q.call
 	if c.err == nil && c.value == disputed {
 		a.resolveDispute(s, c)
+	}
+	if c.err == nil && q.readers == nil && s.isBehind(c.value) {
+		s.drawAnew(c)
 	}
 	switch {
 	case c.err != nil:

@@ -177,12 +177,10 @@ func (b *Backend) setUp(ctx context.Context, conn *pgconn.PgConn, lease time.Dur
 	if err != nil {
 		return nil, err
 	}
-	var steps []step
-	for _, sql := range b.sequences.raise(kept) {
-		steps = append(steps, step{sql: sql})
-	}
+	floor, numbers := b.sequences.raise(kept)
+	steps := []step{{sql: "SELECT " + floor}, {sql: "SELECT " + numbers}}
 	for _, f := range forms() {
-		steps = append(steps, step{prepare: f.name(), sql: f.sql(&b.sequences), arguments: f.arguments()})
+		steps = append(steps, step{prepare: f.name(), sql: f.sql(&b.sequences, kept), arguments: f.arguments()})
 	}
 	if p == forListening {
 		steps = append(steps, step{sql: "LISTEN " + wakeChannel})
@@ -190,7 +188,13 @@ func (b *Backend) setUp(ctx context.Context, conn *pgconn.PgConn, lease time.Dur
 	if known.version >= leaseVersion {
 		steps = append(steps, step{sql: fmt.Sprintf("SET idle_session_timeout=%d", lease.Milliseconds())})
 	}
-	if _, err := pipeline(ctx, conn, steps); err != nil {
+	at := time.Now()
+	results, err := pipeline(ctx, conn, steps)
+	if err != nil {
+		return nil, err
+	}
+	raised, err := ints(results[1])
+	if err != nil {
 		return nil, err
 	}
 	if err := conn.SyncConn(ctx); err != nil {
@@ -208,7 +212,8 @@ func (b *Backend) setUp(ctx context.Context, conn *pgconn.PgConn, lease time.Dur
 		front:   raw.Frontend,
 		pid:     known.pid,
 		version: known.version,
-		made:    time.Now(),
+		made:    at,
+		raised:  raised[0], raisedAt: at,
 		purpose: p,
 		grants:  make(map[*grant]struct{}),
 		ttl:     lease,

@@ -80,7 +80,8 @@
 // fit a signed bigint. They do not grow when two things come together: the server
 // forgets, and its clock is behind that of the server before by more than has passed
 // since a client last connected there. After the crash of a server that still has its
-// disk, that is two minutes more.
+// disk, that is two minutes more. Nor do they where a dump of the last minute is restored
+// while clients are connected.
 //
 // # Wire format
 //
@@ -109,9 +110,10 @@
 // A token is a number of the sequence dlock_fence, which counts in steps of 4096. The
 // numbers up to the next step are the holder's, who may pass the lock on within its
 // process, with one of them each time. Every connection begins by setting the sequence
-// to the seconds since 2000-01-01 UTC, times 2^32, unless it is past that. From Postgres
-// 15 on dlock_fence is not logged, so that a token never waits for the disk, and the
-// sequence dlock_fence_floor remembers, to the minute, how far it was.
+// to the seconds since 2000-01-01 UTC, times 2^32, unless it is past that. Who draws a
+// number that is more than a minute behind does so again, and draws another. From Postgres
+// 15 on dlock_fence is not logged, so that a token waits for the disk once a minute at
+// most, and the sequence dlock_fence_floor remembers, to the minute, how far it was.
 //
 // # Permissions
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/jackc/pgx/v5"
@@ -14,9 +15,10 @@ import (
 // time of the server's clock, unless it is past that: the seconds since the year 2000,
 // 31 bits, and 32 bits of their fraction. That is room for 2^20 numbers a second.
 // Nobody draws that many, so that the sequence does not get ahead of the clock, and
-// whatever takes it back also ends all connections: a crash, a promotion, a restored
-// dump or snapshot, an upgrade. The numbers drawn afterwards are greater than all from
-// before.
+// what takes it back also ends all connections: a crash, a promotion, a snapshot, an
+// upgrade. The numbers drawn afterwards are greater than all from before. A dump may be
+// restored beneath connections that go on. So who draws a number that is more than a
+// minute behind the clock moves the sequence again, and draws another.
 //
 // A sequence that is logged waits for the disk at each 32nd number. Where the server
 // can do without, this one is not logged, and starts anew after a crash. A second
@@ -30,6 +32,7 @@ const (
 	numberStep        = 4096 // between numbers: those up to the next are the holder's
 	secondSize  int64 = 1 << 32
 	floorStep         = 60 * secondSize  // that the floor may be behind
+	behindStep        = 60 * secondSize  // that a number may be behind the clock
 	maxUnlogged       = 256 * numberStep // more than are drawn from a logged sequence before it is written
 )
 
@@ -89,18 +92,58 @@ func (q *sequences) grant(both bool) string {
 	return q.in("GRANT USAGE, UPDATE ON SEQUENCE NUMBERS_PATH TO this role")
 }
 
-// raise is the statements that move the sequences to the clock. Each is a transaction:
-// the floor is on the disk before a number above it is drawn.
-func (q *sequences) raise(kept durability) []string {
-	const locked = "SELECT CASE WHEN " + numbering + " IS NULL THEN 0 "
+// raise is what to select in order to move the floor, where there is one, and then the
+// sequence to the clock. Each is a transaction: the floor is on the disk before a number
+// above it is drawn. The second tells where the sequence is then.
+func (q *sequences) raise(kept durability) (floor, numbers string) {
+	const locked = "CASE WHEN " + numbering + " IS NULL THEN 0 "
 	if kept == logged {
-		return []string{q.in(fmt.Sprintf(locked+"ELSE setval(NUMBERS, greatest(CLOCK, LAST + %d, %d)) END", maxUnlogged, numberStep))}
+		return "0", q.in(fmt.Sprintf(locked+"ELSE setval(NUMBERS, greatest(CLOCK, LAST + %d, %d)) END", maxUnlogged, numberStep))
 	}
-	return []string{
-		q.in(fmt.Sprintf(locked+"WHEN LAST = 0 THEN setval(FLOOR, greatest(CLOCK, BOUND + 2 * %d::int8))"+
-			" WHEN greatest(CLOCK, LAST) < BOUND + %[1]d THEN 0 ELSE setval(FLOOR, greatest(CLOCK, LAST)) END", floorStep)),
-		q.in(fmt.Sprintf(locked+"ELSE setval(NUMBERS, greatest(CLOCK, LAST, BOUND, %d)) END", numberStep)),
+	floor = q.in(fmt.Sprintf(locked+"WHEN LAST = 0 THEN setval(FLOOR, greatest(CLOCK, BOUND + 2 * %d::int8))"+
+		" WHEN greatest(CLOCK, LAST) < BOUND + %[1]d THEN 0 ELSE setval(FLOOR, greatest(CLOCK, LAST)) END", floorStep))
+	numbers = q.in(fmt.Sprintf(locked+"ELSE setval(NUMBERS, greatest(CLOCK, LAST, BOUND, %d)) END", numberStep))
+	return floor, numbers
+}
+
+// isBehind reports whether the number n, just drawn, is more than a minute behind the
+// server's clock, as far as the session can tell.
+func (s *session) isBehind(n int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	elapsed := time.Since(s.raisedAt).Milliseconds() * (secondSize / 1000)
+	return n > 0 && n < s.raised+elapsed-behindStep
+}
+
+// drawAnew draws another number for the lock that c has got with one that is behind the
+// clock. It moves the sequences to the clock, unless that has been done since.
+func (s *session) drawAnew(c *call) {
+	s.raising.Lock()
+	defer s.raising.Unlock()
+	s.mu.Lock()
+	done := s.raisedAt.After(c.sent)
+	s.mu.Unlock()
+	if !done {
+		c.err = s.raise()
 	}
+	if c.err == nil {
+		c.value, c.err = s.run(drawToken, c.arg, 0)
+	}
+}
+
+func (s *session) raise() error {
+	at := time.Now()
+	if _, err := s.run(raiseFloor, 0, 0); err != nil {
+		return err
+	}
+	n, err := s.run(raiseNumbers, 0, 0)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.raised, s.raisedAt = n, at
+	return nil
 }
 
 // prepareSequence makes the sequences if found says that they are not there.

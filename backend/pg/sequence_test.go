@@ -97,6 +97,35 @@ func TestTokensGrowAcrossRestore(t *testing.T) {
 	}
 }
 
+// TestTokensGrowAcrossRestoreBeneathClients has a dump of two minutes ago restored while
+// clients are connected: one that has drawn before, and one that has connected since.
+func TestTokensGrowAcrossRestoreBeneathClients(t *testing.T) {
+	t.Parallel()
+	s := server.Start(t, testServer)
+	a := admin(t, s.Addr())
+	names := newSequences("public")
+	for _, version := range []int64{unloggedVersion, unloggedVersion - 1} {
+		execute(t, a, "DROP SEQUENCE IF EXISTS dlock_fence, dlock_fence_floor; "+names.create(version))
+		p, q := newPeer(t, s.Addr(), Options{}, limit), newPeer(t, s.Addr(), Options{}, limit)
+		tokenOf(t, p.Mutex(nameOf(t)))
+		last := tokenOf(t, q.Mutex(nameOf(t)))
+		dump := presentToken() - uint64(2*behindStep)
+		execute(t, a, fmt.Sprintf("SELECT setval(seqrelid, %d) FROM pg_sequence WHERE seqrelid::regclass::text LIKE 'dlock%%'", dump))
+		for range 2 {
+			for _, peer := range []*peer{p, q} {
+				got := tokenOf(t, peer.Mutex(nameOf(t)))
+				if got <= last {
+					t.Errorf("token %#x after %#x", got, last)
+				}
+				last = got
+			}
+		}
+		if last < presentToken()-uint64(behindStep) {
+			t.Errorf("the last token is %#x, far behind the clock", last)
+		}
+	}
+}
+
 // TestTokensFollowTheClock bounds the first number of each connection from both sides.
 func TestTokensFollowTheClock(t *testing.T) {
 	t.Parallel()

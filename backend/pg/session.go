@@ -43,7 +43,8 @@ type session struct {
 	grants      map[*grant]struct{}
 	isDedicated bool // it has one grant, which it has waited for
 
-	claims atomic.Int32 // that it has
+	claims  atomic.Int32 // that it has
+	raising sync.Mutex   // taken before mu; held while the sequences are moved
 
 	writing sync.Mutex // taken after mu; held while the buffer is sent
 
@@ -63,6 +64,8 @@ type session struct {
 	failed   error     // of the statement being answered
 	renewal  *renewal  // under way
 	looked   time.Time // for those who wait, last
+	raised   int64     // where the sequence was at raisedAt, when this session last moved it
+	raisedAt time.Time
 	dead     error
 }
 

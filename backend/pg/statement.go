@@ -3,6 +3,7 @@ package pg
 import (
 	"encoding/binary"
 	"regexp"
+	"strconv"
 
 	"github.com/jackc/pgx/v5/pgproto3"
 )
@@ -27,6 +28,8 @@ const (
 	dropClaim                 // 1; gives back the ticket T for K
 	olderClaim                // 1 if somebody with a claim to K comes before the ticket or rank T
 	drawToken                 // a number for a token; takes anything
+	raiseFloor                // moves the floor to the clock; takes anything
+	raiseNumbers              // the number to which it has moved the sequence; takes anything
 	checkListeners            // 1, or 2 if somebody may listen for the end of a lock
 	notify                    // 1; tells them
 	addListener               // 1; says that somebody listens
@@ -125,7 +128,9 @@ func (o op) undo() op {
 
 // goesAlone reports whether o is always a transaction by itself: it is not to
 // fail with another statement, or to make others wait for the disk.
-func (o op) goesAlone() bool { return o == setTTL || o == notify || o == wanted }
+func (o op) goesAlone() bool {
+	return o == setTTL || o == notify || o == wanted || o == raiseFloor || o == raiseNumbers
+}
 
 // waits reports whether o waits for a lock.
 func (o op) waits() bool { return o == lockExclusive || o == lockShared }
@@ -160,16 +165,23 @@ func (f form) name() string {
 // names holds what each op is prepared as.
 var names = func() (list [ops]string) {
 	for o := range ops {
-		list[o] = "dlock_" + string('a'+rune(o))
+		list[o] = "dlock_" + strconv.Itoa(int(o))
 	}
 	return list
 }()
 
-func (f form) sql(q *sequences) string {
+func (f form) sql(q *sequences, kept durability) string {
 	if f.many {
 		return q.in(groups[f.op])
 	}
-	text := argK.ReplaceAllLiteralString(expressions[f.op], "$1")
+	text := expressions[f.op]
+	switch floor, numbers := q.raise(kept); f.op {
+	case raiseFloor:
+		text = floor + " + 0 * K"
+	case raiseNumbers:
+		text = numbers + " + 0 * K"
+	}
+	text = argK.ReplaceAllLiteralString(text, "$1")
 	return q.in("SELECT " + argT.ReplaceAllLiteralString(text, "$2"))
 }
 

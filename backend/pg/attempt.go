@@ -339,6 +339,9 @@ func (a *attempt) failed(s *session, c *call) error {
 	if o := c.op.undo(); o != ops && s.survives(c.err) {
 		s.giveBack(o, c.arg)
 	}
+	if codeOf(c.err) == undefinedTable {
+		a.backend.setAside(s)
+	}
 	if c.op.waits() {
 		switch codeOf(c.err) {
 		case lockNotAvailable, queryCanceled, deadlockDetected:

@@ -19,6 +19,7 @@ const (
 	lockNotAvailable = "55P03" // lock_timeout
 	queryCanceled    = "57014"
 	deadlockDetected = "40P01"
+	undefinedTable   = "42P01" // also: no such sequence
 )
 
 // kinds maps SQLSTATE codes to the kind of failure they are.

@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"maps"
 	"math/bits"
 	"time"
 
@@ -301,6 +302,14 @@ func (b *Backend) retireUnused(s *session) bool {
 	return true
 }
 
+// setAside has s be used no more by those who come, because somebody has removed the
+// sequence of tokens: a new connection makes another.
+func (b *Backend) setAside(s *session) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	maps.DeleteFunc(b.sharedSessions, func(_ sharedKey, d *sharedSession) bool { return d.session == s })
+}
+
 // removeSession removes s from the pool and from the shared sessions. It is called
 // with b.mu held.
 func (b *Backend) removeSession(s *session) {
@@ -309,11 +318,7 @@ func (b *Backend) removeSession(s *session) {
 	}
 	delete(b.live, s)
 	b.idle = without(b.idle, s)
-	for l, d := range b.sharedSessions {
-		if d.session == s {
-			delete(b.sharedSessions, l)
-		}
-	}
+	maps.DeleteFunc(b.sharedSessions, func(_ sharedKey, d *sharedSession) bool { return d.session == s })
 	b.countConn(s.purpose, -1)
 	b.offerSlots()
 }

@@ -126,6 +126,27 @@ func TestTokensGrowAcrossRestoreBeneathClients(t *testing.T) {
 	}
 }
 
+// TestSequenceRemoved has somebody remove the sequences beneath a client that holds a lock:
+// the client makes them again, and keeps the lock.
+func TestSequenceRemoved(t *testing.T) {
+	t.Parallel()
+	s := server.Start(t, testServer)
+	p := newPeer(t, s.Addr(), Options{}, limit)
+	held := lock(t, p.Mutex(nameOf(t, "held")))
+	last := tokenOf(t, p.Mutex(nameOf(t)))
+	execute(t, admin(t, s.Addr()), "DROP SEQUENCE dlock_fence, dlock_fence_floor")
+	if _, err := p.Mutex(nameOf(t)).TryLock(testContext(t)); !errors.Is(err, dlock.ErrUnavailable) {
+		t.Errorf("a try without a sequence: %v", err)
+	}
+	lease, err := p.Mutex(nameOf(t)).TryLock(testContext(t))
+	must(t, err)
+	if lease.Token() <= last {
+		t.Errorf("token %#x after %#x", lease.Token(), last)
+	}
+	unlock(t, lease)
+	unlock(t, held)
+}
+
 // TestTokensFollowTheClock bounds the first number of each connection from both sides.
 func TestTokensFollowTheClock(t *testing.T) {
 	t.Parallel()

@@ -101,7 +101,7 @@ var matrix = []row{
 	{"F-60", "writer among readers who hold for long", map[string]string{"*": "conformance:RW/WriterNotStarved", "pg": "backend/pg:TestWriterBesideLongReaders, backend/pg:TestOrderAcrossSlices"}},
 	{"F-61", "more waits than connections to wait on", map[string]string{"pg": "backend/pg:TestSlotsCountWaiters, backend/pg:TestMaxConns, backend/pg:TestMaxConnsAtOnce", "*": none + "a wait is no connection"}},
 	{"F-62", "very many TTLs", map[string]string{"pg": "backend/pg:TestManyTTLs", "*": none + "a TTL is no connection"}},
-	{"F-63", "dump restored, clock set back", map[string]string{"pg": "backend/pg:TestTokensGrowAcrossRestore, backend/pg:TestTokensGrowAcrossRestoreBeneathClients, backend/pg:TestTokensGrowWhenTheClockDoesNot", "*": none + "Postgres only"}},
+	{"F-63", "dump restored, clock set back", map[string]string{"pg": "backend/pg:TestTokensGrowAcrossRestore, backend/pg:TestTokensGrowAcrossRestoreBeneathClients, backend/pg:TestSequenceRemoved, backend/pg:TestTokensGrowWhenTheClockDoesNot", "*": none + "Postgres only"}},
 }
 
 func (r row) cell(backend string) string {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -83,5 +84,28 @@ func TestLeavingIsHeard(t *testing.T) {
 		case <-time.After(limit):
 			t.Fatal("nobody heard of it")
 		}
+	}
+}
+
+// TestDowngradeIsHeardWithoutDescriptors has a holder downgrade when its process may open no
+// further file: who waits hears of it all the same.
+func TestDowngradeIsHeardWithoutDescriptors(t *testing.T) {
+	dir := t.TempDir()
+	n := useNotifier()
+	defer leaveNotifier()
+	lease := mustLock(t, newClient(t, dir).Mutex("lock"))
+	wake := watch(t, n, filepath.Join(dir, "lock.lock"))
+	var was syscall.Rlimit
+	must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was))
+	must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Max: was.Max}))
+	defer func() { must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was)) }()
+	if _, err := os.Open(dir); !errors.Is(err, syscall.EMFILE) {
+		t.Fatalf("opened beyond the limit: %v", err)
+	}
+	must(t, lease.Downgrade(t.Context()))
+	select {
+	case <-wake:
+	case <-time.After(limit):
+		t.Fatal("nobody heard of it")
 	}
 }

@@ -115,13 +115,9 @@ func (d *directory) isBusy(name string, mode backend.Mode) (bool, error) {
 	return l.isBusy(mode)
 }
 
-// wakeWaiters wakes everybody who waits at the file: the close is what they hear when
-// somebody leaves.
-func (l *lockFile) wakeWaiters() {
-	if f, err := l.dir.root.OpenFile(l.name, os.O_WRONLY, 0); err == nil {
-		_ = f.Close()
-	}
-}
+// wakeWaiters wakes everybody who waits at the file: a change of its attributes is what
+// they hear. It opens nothing, which a process with many files may not do.
+func (l *lockFile) wakeWaiters() { _ = l.file.Chmod(l.info.Mode().Perm()) }
 
 // close ends every lock on the file. It unlocks the bytes that others look for
 // by itself before: a process that is being forked off may have a copy of the

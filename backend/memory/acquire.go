@@ -99,15 +99,17 @@ func (s *Server) acquire(b *Backend, r *backend.Request, v backend.Ballot) (*hol
 // tellHolders tells the other clients that hold the lock that w waits for it.
 func (s *Server) tellHolders(w *waiter) {
 	s.mu.Lock()
-	var holders []*hold
+	var others []backend.Observer
 	if l := s.locks[w.request.Name]; l != nil && w.hold == nil {
-		holders = l.holders()
+		for _, h := range l.holders() {
+			if o := h.hold.Observer; o != nil && h.client != w.client {
+				others = append(others, o)
+			}
+		}
 	}
 	s.mu.Unlock()
-	for _, h := range holders {
-		if o := h.hold.Observer; o != nil && h.client != w.client {
-			o.Wanted()
-		}
+	for _, o := range others {
+		o.Wanted()
 	}
 }
 

@@ -62,3 +62,31 @@ func TestReleaseIsBounded(t *testing.T) {
 		t.Error("still waiting for the answer")
 	}
 }
+
+// TestExpireBesideAWaiter has a holder leave its lock to its server while another client
+// comes to wait for it, and is told of.
+func TestExpireBesideAWaiter(t *testing.T) {
+	s := NewServer()
+	a, b := New(s), New(s)
+	for i := range 100 {
+		r := request("x", uint64(i))
+		h, err := a.Acquire(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan error, 1)
+		go func() {
+			h, err := b.Acquire(t.Context(), r)
+			if err == nil {
+				err = b.Release(t.Context(), h)
+			}
+			got <- err
+		}()
+		if err := a.Expire(t.Context(), h, time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-got; err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -17,10 +17,16 @@ type TokenRegister interface {
 	// hold that others count on.
 	Vote(ctx context.Context, r Request, b Ballot) (*Hold, error)
 
-	// RaiseToken has every later token of h.Name exceed token, if h still
-	// stands; what h.Token says does not change. It reports ErrLost if h is
-	// gone, and returns within h.TTL whatever the server does.
+	// RaiseToken has the server know h by token, if h still stands and is known by a
+	// lesser one: Inspect shows it, Break goes by it, and every later token of h.Name
+	// exceeds it. What h.Token says does not change, nor by what token other holds are
+	// known. It reports ErrLost if h is gone, and returns within h.TTL whatever the
+	// server does.
 	RaiseToken(ctx context.Context, h *Hold, token uint64) error
+
+	// LowerToken is RaiseToken with a token that is less than h.Token: other servers have
+	// known h by it for longer, and it is the last that h is given.
+	LowerToken(ctx context.Context, h *Hold, token uint64) error
 }
 
 // A Ballot is what the servers of a quorum are asked beyond a Request.

@@ -46,8 +46,7 @@ type brokenLock struct {
 // breakInUse breaks a lock, with tokens that are right, old, or nobody's, while clients
 // take it, share it, enter it again, renew it, downgrade it and give it back. Only a hold
 // that was to be broken is lost, and its holder believes in it until its next renewal at
-// most; whoever waits has the lock long before the lease would be over; tokens grow. Where
-// clients keep the order, see Harness.OrderByClients, another hold may be lost as well.
+// most; whoever waits has the lock long before the lease would be over; tokens grow.
 func breakInUse(s *scenario) {
 	b := s.breaker()
 	if b == nil {
@@ -189,8 +188,7 @@ func (l *brokenLock) checkBeliefs() {
 	for _, a := range l.beliefs {
 		broken := func(by breaking) bool { return by.mayHaveBroken(a.token) }
 		if !slices.ContainsFunc(l.breakings, broken) {
-			l.must(!a.lost || l.OrderByClients,
-				"token %d was lost and nobody has broken it, but just before %v", a.token, l.brokenBefore(a.to))
+			l.must(!a.lost, "token %d was lost and nobody has broken it, but just before %v", a.token, l.brokenBefore(a.to))
 		}
 		for _, b := range l.beliefs { // the one of the two that was granted later
 			from, to := later(a.from, b.from), earlier(a.to, b.to)

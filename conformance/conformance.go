@@ -238,6 +238,7 @@ var properties = []property{
 
 	{"Register/Proposal", registerProposal, false},
 	{"Register/Raise", registerRaise, false},
+	{"Register/Known", registerKnown, false},
 	{"Register/Rejoin", registerRejoin, false},
 	{"Register/Queue", registerQueue, false},
 

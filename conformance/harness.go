@@ -70,8 +70,7 @@ type Harness struct {
 
 	// OrderByClients says that the order of those who wait is kept by clients that
 	// answer in time, and not by a server: while this process gets no processor, one
-	// may overtake another. Break may then, rarely, also end another hold of the name,
-	// one that is taken or given back at the same moment.
+	// may overtake another.
 	OrderByClients bool
 
 	// MostHolds is how many locks a process is to hold at once, if that is less than

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -100,6 +101,80 @@ func registerRaise(s *scenario) {
 		s.must(next.Token > high, "token %d came after %d", next.Token, high)
 		s.ok(b.Release(s.ctx, next))
 	}
+}
+
+// registerKnown tells the server by which tokens others know its holds: Inspect shows
+// each by its own, and Break ends that one and no other.
+func registerKnown(s *scenario) {
+	a := s.register("a")
+	if a == nil {
+		return
+	}
+	in, canInspect := a.Backend.(backend.Inspector)
+	breaker, canBreak := a.Backend.(backend.Breaker)
+	if s.na(!canInspect || !canBreak, "the backend is no Inspector or no Breaker") {
+		return
+	}
+	lasts := func(h *backend.Hold) bool {
+		err := a.RaiseToken(s.ctx, h, 1)
+		s.must(err == nil || errors.Is(err, backend.ErrLost), "%v", err)
+		return err == nil
+	}
+	known := func(want ...uint64) {
+		s.Helper()
+		said, err := in.Inspect(s.ctx, s.name)
+		s.ok(err)
+		var tokens []uint64
+		for _, p := range said.Holders {
+			tokens = append(tokens, p.Token)
+		}
+		slices.Sort(tokens)
+		s.must(slices.Equal(tokens, want), "holds are known by %d, want %d", tokens, want)
+	}
+	breaks := func(token uint64, want error) {
+		s.Helper()
+		if err := breaker.Break(s.ctx, s.name, token); !errors.Is(err, want) {
+			s.Fatalf("Break returned %v, want %v", err, want)
+		}
+	}
+	second := uint64(time.Second.Microseconds())
+
+	h := a.vote(backend.Exclusive, backend.Ballot{})
+	s.ok(a.RaiseToken(s.ctx, h, h.Token+second))
+	known(h.Token + second)
+	breaks(h.Token, backend.ErrNotHeld)
+	breaks(h.Token+second, nil)
+	s.must(!lasts(h), "a broken hold stands")
+	last := h.Token + second
+	h = a.vote(backend.Exclusive, backend.Ballot{})
+	s.must(h.Token > last, "token %d came after %d", h.Token, last)
+	s.ok(a.LowerToken(s.ctx, h, h.Token-1))
+	known(h.Token - 1)
+	s.ok(a.RaiseToken(s.ctx, h, h.Token-2)) // late
+	known(h.Token - 1)
+	breaks(h.Token, backend.ErrNotHeld)
+	breaks(h.Token-1, nil)
+	s.must(!lasts(h), "a broken hold stands")
+
+	plain := a.vote(backend.Shared, backend.Ballot{})
+	raised, lowered := a.vote(backend.Shared, backend.Ballot{}), a.vote(backend.Shared, backend.Ballot{})
+	s.must(raised.Token == plain.Token && lowered.Token == plain.Token, "readers have tokens %d, %d, %d", plain.Token, raised.Token, lowered.Token)
+	high := plain.Token + second
+	s.ok(a.RaiseToken(s.ctx, raised, high))
+	s.ok(a.LowerToken(s.ctx, lowered, lowered.Token-1))
+	next := a.vote(backend.Shared, backend.Ballot{})
+	s.must(next.Token == high, "token %d, want %d", next.Token, high)
+	known(plain.Token-1, plain.Token, high, high)
+	breaks(plain.Token+1, backend.ErrNotHeld)
+	breaks(high, nil)
+	s.must(!lasts(raised) && !lasts(next) && lasts(plain) && lasts(lowered), "the holds of token %d were to be broken", high)
+	breaks(plain.Token-1, nil)
+	s.must(!lasts(lowered) && lasts(plain), "a hold of token %d was to be broken", plain.Token-1)
+	s.ok(a.Release(s.ctx, plain))
+	known()
+	h = a.vote(backend.Exclusive, backend.Ballot{})
+	s.must(h.Token > high, "token %d came after %d", h.Token, high)
+	s.ok(a.Release(s.ctx, h))
 }
 
 // registerRejoin asks a server that has not remembered for long enough. It

@@ -58,6 +58,13 @@ func (b *Backend) RaiseToken(ctx context.Context, h *backend.Hold, token uint64)
 	})
 }
 
+// LowerToken implements backend.TokenRegister.
+func (b *Backend) LowerToken(ctx context.Context, h *backend.Hold, token uint64) error {
+	return b.exchangeFor(ctx, h, func() error {
+		return b.server.update(h, func(_ *lock, h *hold, _ time.Duration) { h.token = token })
+	})
+}
+
 // Downgrade implements backend.Downgrader.
 func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
 	return b.exchangeFor(ctx, h, func() error {

@@ -66,6 +66,12 @@ func (d *distant) RaiseToken(ctx context.Context, h *backend.Hold, token uint64)
 	return d.Backend.RaiseToken(ctx, h, token)
 }
 
+func (d *distant) LowerToken(ctx context.Context, h *backend.Hold, token uint64) error {
+	d.travel()
+	defer d.travel()
+	return d.Backend.LowerToken(ctx, h, token)
+}
+
 func (d *distant) Release(ctx context.Context, h *backend.Hold) error {
 	d.travel()
 	defer d.travel()

@@ -40,8 +40,7 @@ func (b *Backend) pingNodes(ctx context.Context) ([]*string, error) {
 
 // Inspect implements backend.Inspector. A holder is who holds the lock on enough nodes,
 // or may hold it there, because a node that does not answer could make up the number.
-// Its token is the one that enough nodes have, or else the greatest that Break takes for
-// that of the hold. Those who wait queue at one node.
+// Those who wait queue at one node.
 func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, error) {
 	byNode, err := b.inspectNodes(ctx, name)
 	if err != nil {
@@ -186,106 +185,102 @@ const (
 	latePing    = time.Second
 )
 
-// Break implements backend.Breaker. It asks every node that has a part of the hold to
-// break it, and is done when enough nodes have no part of it.
+// Break implements backend.Breaker. Each node ends what it knows by that token: a hold is
+// known by its token at enough nodes, and at no other node by that of another.
 func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
-	tokens, err := b.partsOf(ctx, name, token)
+	if b.needsAll() {
+		return b.breakAtAll(ctx, name, token)
+	}
+	broken, err := b.breakParts(ctx, name, func(int) uint64 { return token })
 	if err != nil {
 		return err
 	}
-	_, err = askAll(ctx, b, func(ctx context.Context, i int) (struct{}, error) {
-		breaker, err := nodeAs[backend.Breaker](b, i)
-		if err != nil {
-			return struct{}{}, err
-		}
-		for token := range tokens[i] {
-			if err := breaker.Break(ctx, name, token); err != nil && !errors.Is(err, backend.ErrNotHeld) {
-				return struct{}{}, err
-			}
-		}
-		return struct{}{}, nil
-	})
-	return err
-}
-
-// partsOf returns the tokens under which each node has the hold with that token. Where a
-// node has another one, it looks again after a while: that node may be about to take the
-// token, or some may still have a hold that is being released, and others the client's next.
-func (b *Backend) partsOf(ctx context.Context, name string, token uint64) ([]map[uint64]bool, error) {
-	for look := 1; ; look++ {
-		byNode, err := b.inspectNodes(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		tokens := make([]map[uint64]bool, len(b.nodes))
-		found, agreed := false, true
-		holders, _ := groupHolders(byNode)
-		for _, parts := range holders {
-			if !b.mayHaveToken(parts, token, countSilent(byNode)) {
-				continue
-			}
+	parts := countSilent(broken) // one that does not answer may have one
+	found := false
+	for _, ended := range broken {
+		if ended != nil && *ended {
+			parts++
 			found = true
-			for _, p := range parts {
-				agreed = agreed && p.Token == token
-				if p.Token < token && !b.needsAll() {
-					continue // of a hold of before
-				}
-				if tokens[p.node] == nil {
-					tokens[p.node] = make(map[uint64]bool)
-				}
-				tokens[p.node][p.Token] = true
+		}
+	}
+	if !found || parts < b.need {
+		return backend.ErrNotHeld
+	}
+	return nil
+}
+
+// breakParts asks each node to end what it knows by a token, 0: nothing, and returns whether
+// it has. A node that is late does it later.
+func (b *Backend) breakParts(ctx context.Context, name string, token func(node int) uint64) ([]*bool, error) {
+	return askAll(ctx, b, func(ctx context.Context, i int) (bool, error) {
+		breaker, err := nodeAs[backend.Breaker](b, i)
+		if err != nil || token(i) == 0 {
+			return false, err
+		}
+		ctx, cancel := backend.Detach(ctx, backend.FirstAnswer)
+		defer cancel()
+		err = breaker.Break(ctx, name, token(i))
+		if errors.Is(err, backend.ErrNotHeld) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+}
+
+// breakAtAll is Break where all nodes are needed. Each of them knows a hold by a token of
+// its own, and the greatest is that of the hold. Once that part is ended nobody has the lock
+// and the others can be: before, they may be those of the next hold.
+func (b *Backend) breakAtAll(ctx context.Context, name string, token uint64) error {
+	byNode, err := b.inspectNodes(ctx, name)
+	if err != nil {
+		return err
+	}
+	holders, _ := groupHolders(byNode)
+	for _, parts := range holders {
+		if len(parts) < b.need || b.tokenOf(parts, 0) != token {
+			continue
+		}
+		tokens := make([]uint64, len(b.nodes))
+		for _, p := range parts {
+			tokens[p.node] = p.Token
+		}
+		first, err := b.breakParts(ctx, name, func(i int) uint64 {
+			if tokens[i] == token {
+				return token
 			}
+			return 0
+		})
+		if err != nil {
+			return err
 		}
-		switch {
-		case !found:
-			return nil, backend.ErrNotHeld
-		case agreed || look == breakLooks:
-			return tokens, nil
+		if !slices.ContainsFunc(first, func(ended *bool) bool { return *ended }) {
+			return backend.ErrNotHeld
 		}
-		b.sleep(ctx, breakPause)
+		_, err = b.breakParts(ctx, name, func(i int) uint64 { return tokens[i] })
+		return err
 	}
+	return backend.ErrNotHeld
 }
 
-const (
-	// breakLooks is how often Break looks at nodes that do not agree on a token, and
-	// breakPause how long it waits between.
-	breakLooks = 4
-	breakPause = 25 * time.Millisecond
-)
-
-// mayHaveToken reports whether a hold of which the nodes have these parts may have that
-// token. The token of a hold is the greatest that the first nodes offered. They have
-// raised theirs to it, so that one of them shows it; a node that joined later may have a
-// greater one. A node that is silent may have any. What enough nodes have is the token: one
-// that has not raised its own yet may show that of a hold before. Where all nodes are needed
-// none raises its own, and the greatest of them is the token.
-func (b *Backend) mayHaveToken(parts []nodeParty, token uint64, silent int) bool {
+// tokenOf is the token of a hold of which the nodes have these parts: the one by which
+// enough of them know it, and each that is silent may. Those that are just joining it, or
+// all where all are needed, know it by tokens of their own, of which the greatest counts.
+func (b *Backend) tokenOf(parts []nodeParty, silent int) (token uint64) {
+	known := make(map[uint64]int)
+	for _, p := range parts {
+		known[p.Token]++
+		token = max(token, p.Token)
+	}
 	if b.needsAll() {
-		greatest := slices.MaxFunc(parts, func(p, q nodeParty) int { return cmp.Compare(p.Token, q.Token) }).Token
-		return len(parts) == b.need && token == greatest
+		return token
 	}
-	if agreed, ok := b.agreedToken(parts); ok {
-		return agreed == token
-	}
-	shown, enough := false, silent
-	for _, p := range parts {
-		shown = shown || p.Token == token
-		if p.Token >= token {
-			enough++
+	most := 0
+	for t, n := range known {
+		if n+silent >= b.need && (n > most || n == most && t > token) {
+			token, most = t, n
 		}
 	}
-	return shown && enough >= b.need
-}
-
-// agreedToken returns the token that enough of the nodes have, if they do.
-func (b *Backend) agreedToken(parts []nodeParty) (token uint64, ok bool) {
-	have := make(map[uint64]int)
-	for _, p := range parts {
-		if have[p.Token]++; have[p.Token] >= b.need {
-			return p.Token, true
-		}
-	}
-	return 0, false
+	return token
 }
 
 // countSilent is how many nodes have not answered.
@@ -370,12 +365,9 @@ func (b *Backend) mergeHolder(parts []nodeParty, silent int) backend.Party {
 	out.Since = parts[enough-1].Since
 	slices.SortFunc(parts, func(p, q nodeParty) int { return cmp.Compare(q.Left, p.Left) })
 	out.Left = parts[enough-1].Left
-	out.Token = 0
+	out.Token = b.tokenOf(parts, silent)
 	for _, p := range parts {
 		out.Entries = max(out.Entries, p.Entries)
-		if b.mayHaveToken(parts, p.Token, silent) {
-			out.Token = max(out.Token, p.Token)
-		}
 	}
 	return out
 }

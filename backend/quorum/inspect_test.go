@@ -243,14 +243,73 @@ func TestBreakSparesTheNextHold(t *testing.T) {
 		}
 		m0, h0 := vote(0, 1, last)
 		m1, h1 := vote(1, 1, last)
-		_, next := vote(2, 2, last+1)
-		go func() {
-			time.Sleep(10 * time.Millisecond)
-			ok(t, m0.Release(t.Context(), h0))
-			ok(t, m1.Release(t.Context(), h1))
-		}()
+		m2, next := vote(2, 2, last+1)
+		is(t, asks.Break(t.Context(), "x", last+1), backend.ErrNotHeld) // nobody has the lock by it yet
+		is(t, m2.Release(t.Context(), next), backend.ErrLost)           // and asks again
+		_, next = vote(2, 3, last+2)
+		ok(t, asks.Break(t.Context(), "x", last))
+		is(t, m0.Release(t.Context(), h0), backend.ErrLost)
+		is(t, m1.Release(t.Context(), h1), backend.ErrLost)
 		is(t, asks.Break(t.Context(), "x", last), backend.ErrNotHeld)
-		is(t, memory.New(s[2]).Break(t.Context(), "x", next.Token), nil)
+		ok(t, m2.Release(t.Context(), next))
+	})
+}
+
+// A node that was away joins a hold, and its own tokens are ahead of that of the hold. It
+// counts, and Break finds the hold by its token and no other wherever it has a part.
+func TestBreakWhatNodesHaveJoined(t *testing.T) {
+	for _, lock := range []func(*dlock.RWMutex, context.Context) (*dlock.Lease, error){(*dlock.RWMutex).Lock, (*dlock.RWMutex).RLock} {
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			asks, a, b := s.backendOf(t), s.open(t, nil), s.open(t, nil)
+			l, err := lock(a.RWMutex("x"), t.Context())
+			ok(t, err)
+			for i := range s { // each of them forgets it, and joins it again
+				synctest.Wait()
+				s[i].Evict("x")
+				time.Sleep(ttl)
+			}
+			for i := range s {
+				is(t, memory.New(s[i]).Break(t.Context(), "x", l.Token()+1), backend.ErrNotHeld)
+				got, err := memory.New(s[i]).Inspect(t.Context(), "x")
+				ok(t, err)
+				must(t, len(got.Holders) == 1 && got.Holders[0].Token == l.Token(), "node %d: %+v, want token %d", i, got, l.Token())
+			}
+			s[2].Freeze()
+			ok(t, l.Err())
+			ok(t, asks.Break(t.Context(), "x", l.Token()))
+			<-l.Done()
+			is(t, l.Err(), backend.ErrBroken)
+			s.thaw()
+			b.unlock(b.lock("x"))
+			s.empty(t)
+		})
+	}
+}
+
+// Readers who came at different times may have different tokens. Each is broken by its own.
+func TestBreakOneReader(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		asks, a, b := s.backendOf(t), s.open(t, nil), s.open(t, nil)
+		s[2].Freeze()
+		first, err := a.RWMutex("x").RLock(t.Context())
+		ok(t, err)
+		time.Sleep(100 * time.Millisecond)
+		s.thaw()
+		time.Sleep(100 * time.Millisecond)
+		s[0].Freeze()
+		second, err := b.RWMutex("x").RLock(t.Context())
+		ok(t, err)
+		s.thaw()
+		time.Sleep(ttl)
+		must(t, first.Token() < second.Token(), "tokens %d and %d", first.Token(), second.Token())
+		ok(t, asks.Break(t.Context(), "x", second.Token()))
+		<-second.Done()
+		time.Sleep(ttl)
+		ok(t, first.Err())
+		ok(t, asks.Break(t.Context(), "x", first.Token()))
+		<-first.Done()
+		is(t, first.Err(), backend.ErrBroken)
+		s.empty(t)
 	})
 }
 

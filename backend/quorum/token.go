@@ -39,9 +39,12 @@ func (h *hold) propose() uint64 {
 }
 
 // proposeNow returns the token to propose to a node now. Nodes that are asked at about
-// the same time are proposed the same one: if they take it, there is nothing
-// to raise. Called with h.mu held.
+// the same time are proposed the same one, and those that join a hold its own: if they take
+// it, there is nothing to tell. Called with h.mu held.
 func (h *hold) proposeNow() uint64 {
+	if h.held {
+		return h.token
+	}
 	if now := h.b.proposer.propose(); now > h.proposed+uint64(proposalLead.Microseconds())/2 {
 		h.proposed, h.proposedAt = now, time.Now()
 	}
@@ -66,24 +69,23 @@ func (h *hold) proposeToFront() {
 	}
 	token := h.proposeNow()
 	most := v.hold.Token + uint64((time.Duration(n.pace.Load()) + backend.TokenLead).Microseconds())
-	if h.b.proposer.taken.Load() && token > v.offered() && token <= most {
-		h.raise(h.front, token)
+	if h.b.proposer.taken.Load() && token > v.token && token <= most {
+		h.tell(h.front, token)
 	}
 }
 
 // chooseToken chooses the token as soon as enough nodes have granted: the greatest
-// that they offer. Until the lock is held it chooses again for each that is
-// greater: some of the others may have been lost and granted to somebody else
-// since. A node that is being told a greater one will know the hold by that. Called with
+// that they offer. Until the lock is held it chooses again with each of them: some of the
+// others may have been lost and granted to somebody else since. A node that is being told a greater one will know the hold by that. Called with
 // h.mu held.
 func (h *hold) chooseToken() {
 	n, same, taken, token, told := 0, true, false, uint64(0), uint64(0)
 	for i := range h.votes {
 		if v := &h.votes[i]; v.hold != nil {
 			n++
-			same = same && (token == 0 || token == v.offered())
+			same = same && (token == 0 || token == v.token)
 			taken = taken || v.hold.Token == h.proposed
-			token, told = max(token, v.offered()), max(told, v.raising)
+			token, told = max(token, v.token), max(told, v.telling)
 		}
 	}
 	if n < h.b.need {
@@ -104,35 +106,37 @@ func (h *hold) chooseToken() {
 	}
 }
 
-// offered is the token that the node gives the hold, or the greater one that it has been
-// told. Called with h.mu held, if the node has granted.
-func (v *vote) offered() uint64 { return max(v.hold.Token, v.raised) }
-
-// confirmToken counts a grant once the node's register has the token of the hold.
-// Called with h.mu held.
+// confirmToken counts a grant once the node knows the hold by its token: so Break finds it
+// there, and whoever comes later gets a greater one. A node that has joined a hold late may
+// have a token of its own that is greater. Called with h.mu held.
 func (h *hold) confirmToken(i int) {
 	switch v := &h.votes[i]; {
-	case h.b.nodes[i].register == nil || v.offered() >= h.token:
+	case h.b.nodes[i].register == nil || v.token == h.token:
 		v.counts = true
-	case v.raising < h.token:
-		h.raise(i, h.token)
+	case v.telling != h.token:
+		h.tell(i, h.token)
 	}
 }
 
-// raise tells node i a token in the background. Called with h.mu held.
-func (h *hold) raise(i int, token uint64) {
+// tell tells node i a token in the background. Called with h.mu held.
+func (h *hold) tell(i int, token uint64) {
 	v := &h.votes[i]
-	nh := v.hold
-	v.raising = token
-	h.b.janitor.Go(func(context.Context) { h.raiseToken(i, nh, *nh, token) })
+	nh, c := v.hold, *v.hold
+	do := h.b.nodes[i].register.RaiseToken
+	if token < v.token {
+		do = h.b.nodes[i].register.LowerToken
+	}
+	v.telling = token
+	h.b.janitor.Go(func(context.Context) {
+		h.tellToken(i, nh, token, func(ctx context.Context) error { return do(ctx, &c, token) })
+	})
 }
 
-// raiseToken writes the token to the register of a node. A node that does not take
-// it does not count.
-func (h *hold) raiseToken(i int, nh *backend.Hold, c backend.Hold, token uint64) {
+// tellToken tells a node a token. One that does not take it does not count.
+func (h *hold) tellToken(i int, nh *backend.Hold, token uint64, do func(context.Context) error) {
 	ctx, cancel := backend.Detach(h.waiting, answerLimit(h.request.TTL))
 	defer cancel()
-	err := h.b.nodes[i].register.RaiseToken(ctx, &c, token)
+	err := do(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	defer h.notify()
@@ -140,8 +144,10 @@ func (h *hold) raiseToken(i int, nh *backend.Hold, c backend.Hold, token uint64)
 	switch {
 	case v.hold != nh || h.over:
 	case err == nil:
-		v.raised = max(v.raised, token)
-		h.acceptToken(i)
+		if token == v.telling { // or another one has been told since
+			v.token = token
+			h.acceptToken(i)
+		}
 	default:
 		h.clearVote(i, failed, err)
 		h.releaseVote(i, nh)

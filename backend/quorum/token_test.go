@@ -21,6 +21,11 @@ func (s *register) RaiseToken(_ context.Context, _ *backend.Hold, token uint64) 
 	return nil
 }
 
+func (s *register) LowerToken(_ context.Context, _ *backend.Hold, token uint64) error {
+	s.token = token
+	return nil
+}
+
 // TestTokenIsChosenAgain has a request lose one of the two nodes that it has,
 // before it holds the lock. Another client has the lock meanwhile, and so the
 // third node offers a greater token. The hold has that one, also at the first.
@@ -79,7 +84,7 @@ func TestProposalBesideASlowClock(t *testing.T) {
 	h.propose()
 	for i, token := range []uint64{h.proposed, h.proposed - uint64(time.Second.Microseconds())} {
 		h.b.nodes[i] = new(node)
-		h.votes[i].hold = &backend.Hold{Token: token}
+		h.votes[i].hold, h.votes[i].token = &backend.Hold{Token: token}, token
 	}
 	h.chooseToken()
 	if h.token != h.proposed || h.b.proposer.offset.Load() != 0 {

@@ -24,9 +24,9 @@ type vote struct {
 	queuedTry int           // the try that was put in the node's queue
 	lostTry   int           // the try whose grant is of no use, or none any more
 	hold      *backend.Hold
-	raising   uint64 // the token that the node has been told last
-	raised    uint64 // the greatest that it has confirmed
-	counts    bool   // granted, and the node's register has our token
+	token     uint64 // by which the node knows the hold
+	telling   uint64 // the one that it has been told last
+	counts    bool   // granted, and the node knows the hold by its token
 	renewing  bool   // a renewal is under way
 	released  bool
 }
@@ -37,7 +37,7 @@ const (
 	unasked  voteState = iota
 	asked              // no answer yet
 	refused            // somebody else has it
-	granted            // though it counts only once the register has our token
+	granted            // though it counts only once the node knows the hold by its token
 	notReady           // the node does not vote yet
 	failed             // the node did not answer; it may yet
 	denied             // the node will not grant it
@@ -50,7 +50,7 @@ func (v *vote) isOut() bool { return v.state >= notReady }
 // is lost, whatever the nodes grant it after that. Called with h.mu held.
 func (h *hold) clearVote(i int, state voteState, err error) {
 	v := &h.votes[i]
-	v.state, v.err, v.hold, v.counts, v.raising, v.raised = state, err, nil, false, 0, 0
+	v.state, v.err, v.hold, v.counts, v.token, v.telling = state, err, nil, false, 0, 0
 	h.lost = h.lost || h.held && h.countVotes() < h.b.need
 }
 
@@ -191,17 +191,17 @@ func (v *vote) refuse(err error) {
 // accept notes a grant. Called with h.mu held.
 func (h *hold) accept(i int, nh *backend.Hold) {
 	v := &h.votes[i]
-	v.state, v.hold, v.err, v.answered = granted, nh, nil, true
+	v.state, v.hold, v.err, v.answered, v.token = granted, nh, nil, true, nh.Token
 	h.acceptToken(i)
 }
 
 // acceptToken takes account of the token that node i offers by now. Called with h.mu held.
 func (h *hold) acceptToken(i int) {
-	if h.token == 0 || !h.held && h.votes[i].offered() > h.token {
+	if h.held {
+		h.confirmToken(i)
+	} else {
 		h.chooseToken()
-		return
 	}
-	h.confirmToken(i)
 }
 
 // dropVote gives up what node i has granted or may grant. Called with h.mu held.

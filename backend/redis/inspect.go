@@ -104,6 +104,10 @@ func addParties(out *backend.Snapshot, a answer, readers map[string]bool) {
 		}
 		out.Holders = append(out.Holders, p)
 	}
+	own := make(map[string]int64)
+	for id, token := range a.pairs(9) {
+		own[id] = token
+	}
 	for id, till := range a.pairs(5) {
 		if readers[id] {
 			continue
@@ -112,6 +116,9 @@ func addParties(out *backend.Snapshot, a answer, readers map[string]bool) {
 		p := partyOf(id)
 		p.Mode, p.Entries = backend.Shared, 1 // an id stays as it is at a downgrade
 		p.Token, p.Left = token, between(us, till)
+		if t, ok := own[id]; ok {
+			p.Token = uint64(max(t, 0))
+		}
 		out.Holders = append(out.Holders, p)
 	}
 	for id, rank := range a.pairs(6) {

@@ -40,7 +40,7 @@ var (
 	acquireScript  = newScript("acquire", durable)
 	voteScript     = newScript("vote", durable)
 	announceScript = newScript("announce", ordinary)
-	raiseScript    = newScript("raise", ordinary)
+	tokenScript    = newScript("token", ordinary)
 	dropScript     = newScript("drop", joinable)
 	releaseScript  = newScript("release", ordinary)
 	convertScript  = newScript("convert", ordinary)

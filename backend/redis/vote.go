@@ -56,11 +56,22 @@ func (c *acquisition) isCredible(g grant) bool {
 
 // RaiseToken implements backend.TokenRegister.
 func (b *Backend) RaiseToken(ctx context.Context, h *backend.Hold, token uint64) error {
-	s := stateOf(h)
-	_, err := b.change(ctx, h, raiseScript, raiseScript.callWith(s.key(), 2, s.text(), token))
+	err := b.tellToken(ctx, h, token, "raise")
 	if err == nil {
-		s.raise(token)
+		stateOf(h).raise(token)
 	}
+	return err
+}
+
+// LowerToken implements backend.TokenRegister.
+func (b *Backend) LowerToken(ctx context.Context, h *backend.Hold, token uint64) error {
+	return b.tellToken(ctx, h, token, "lower")
+}
+
+// tellToken has the server know a hold by a token of other servers.
+func (b *Backend) tellToken(ctx context.Context, h *backend.Hold, token uint64, how string) error {
+	s := stateOf(h)
+	_, err := b.change(ctx, h, tokenScript, tokenScript.callWith(s.key(), 2, s.text(), token, how))
 	return err
 }
 

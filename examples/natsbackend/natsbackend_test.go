@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { os.Exit(conformance.Main(m)) }
 var notApplicable = []string{
 	"Break/Holder", "Break/InUse", "Break/Races", "Crash/MinHold", "Inspect/Holder", "Inspect/LeavesNothing", "Inspect/Lost",
 	"Inspect/Names", "Inspect/NoSecrets", "Inspect/OnlyReads", "Inspect/Readers", "Inspect/Waiters", "Ping/Answers",
-	"Register/Proposal", "Register/Queue", "Register/Raise", "Register/Rejoin", "Token/GrowsAcrossDataLoss",
+	"Register/Known", "Register/Proposal", "Register/Queue", "Register/Raise", "Register/Rejoin", "Token/GrowsAcrossDataLoss",
 }
 
 func TestConformance(t *testing.T) {

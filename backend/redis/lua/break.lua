@@ -12,19 +12,28 @@ local s = redis.call('HMGET', S, 'o', 'b', 'd', 't', 'e', 'a', 'l')
 -- include status
 -- include firstwrite
 local ended, remaining = {}, 0
-if t > 0 and tonumber(ARGV[1]) == t then
-  if o and e > now then
+local token = tonumber(ARGV[1])
+if o and e > now and t > 0 and token == t then
+  ended = {o}
+  if not string.find(o, '^[wr]%d+p?v') then -- holds of a quorum are not handed on
     -- Tokens below the end of the lease may have been handed on by its holder.
-    ended, t = {o}, math.max(t, e * 1000 - 1)
-    redis.call('HDEL', S, 'o', 'e', 'n', 's')
-    redis.call('HSET', S, 'x', o, 't', string.format('%.0f', t))
-    o, last = false, now
-  elseif not o and readers > 0 then
-    ended = redis.call('ZRANGEBYSCORE', R, string.format('(%.0f', now), '+inf', 'LIMIT', 0, 1000)
-    for _, id in ipairs(ended) do
+    t = math.max(t, e * 1000 - 1)
+  end
+  redis.call('HDEL', S, 'o', 'e', 'n', 's')
+  redis.call('HSET', S, 'x', o, 't', string.format('%.0f', t))
+  o, last = false, now
+elseif not o and readers > 0 then
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', R, string.format('(%.0f', now), '+inf')) do
+    local field = '=' .. string.match(id, '^[^!]*') -- see token
+    if tonumber(redis.call('HMGET', S, field)[1] or t) == token and token > 0 then
+      if #ended == 1000 then
+        remaining = 1
+        break
+      end
+      ended[#ended + 1] = id
       readers = readers - redis.call('ZREM', R, id)
+      redis.call('HDEL', S, field)
     end
-    remaining = #ended == 1000 and readers > 0 and 1 or 0
   end
 end
 for _, head in ipairs(ended) do

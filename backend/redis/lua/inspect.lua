@@ -4,7 +4,8 @@
 -- ARGV  how many readers were told before, the rank of the last waiter that was
 -- Reply µs, holder ('': nobody, or readers), its entries, the end of its lease, the last
 --       token, readers and the end of their leases, waiters and their ranks, the rank of
---       the last one looked at, and 1 if there may be more
+--       the last one looked at, 1 if there may be more, and the readers with a token
+--       of their own and that token
 local S, R, Q, A, from, after = KEYS[1], KEYS[2], KEYS[3], KEYS[4], tonumber(ARGV[1]), ARGV[2]
 -- include now
 local s = redis.call('HMGET', S, 'o', 'n', 'e', 't')
@@ -12,13 +13,17 @@ local holder, expiry = s[1], tonumber(s[3] or 0)
 if not holder or expiry <= now then
   holder = ''
 end
-local told, readers, waiters = {}, {}, {}
+local told, readers, waiters, tokens = {}, {}, {}, {}
 if not s[1] then
   told = redis.call('ZREVRANGE', R, from, from + 249, 'WITHSCORES')
 end
 for i = 1, #told, 2 do
   if tonumber(told[i + 1]) > now then
     readers[#readers + 1], readers[#readers + 2] = told[i], told[i + 1]
+    local token = redis.call('HMGET', S, '=' .. string.match(told[i], '^[^!]*'))[1]
+    if token then
+      tokens[#tokens + 1], tokens[#tokens + 2] = told[i], token
+    end
   end
 end
 local queue = redis.call('ZRANGEBYSCORE', Q, '(' .. after, '+inf', 'WITHSCORES', 'LIMIT', 0, 250)
@@ -28,4 +33,4 @@ for i = 1, #queue, 2 do
   end
 end
 local more = (#told == 500 or #queue == 500) and 1 or 0
-return {us, holder, tonumber(s[2] or 1), expiry, tonumber(s[4] or 0), readers, waiters, queue[#queue] or after, more}
+return {us, holder, tonumber(s[2] or 1), expiry, tonumber(s[4] or 0), readers, waiters, queue[#queue] or after, more, tokens}

@@ -32,6 +32,7 @@ local function one(i)
     end
   elseif readers > 0 and redis.call('ZREM', R, id) == 1 then
     status, readers = 'OK', readers - 1
+    redis.call('HDEL', S, '=' .. id)
   elseif waiting > 0 and redis.call('ZREM', Q, id) == 1 then
     status, waiting = 'LEFT', waiting - 1
     redis.call('ZREM', A, id)

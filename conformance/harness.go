@@ -60,6 +60,10 @@ type Harness struct {
 	// driver's own signs of life, do not. It is nil where there is no server.
 	Ops func() int64
 
+	// Heard writes down the requests that the server gets from now on, until stop, for
+	// whoever has to find out which of them should not have been sent. It may be nil.
+	Heard func(t testing.TB) (stop func() []string)
+
 	// Conns returns how many connections clients have open to the server. It is
 	// nil where there are none, or where they cannot be counted.
 	Conns func() int

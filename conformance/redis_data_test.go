@@ -1,11 +1,14 @@
 package conformance_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -66,6 +69,37 @@ func scriptsOn(c *redis.Client) (sum int64) {
 		}
 	}
 	return sum
+}
+
+// heard writes down the scripts that clients send.
+func (d *redisData) heard(t testing.TB) (stop func() []string) {
+	var conns []net.Conn
+	var mu sync.Mutex
+	var all []string
+	var done sync.WaitGroup
+	for _, c := range d.masters {
+		conn, err := net.Dial("tcp", c.Options().Addr)
+		must(t, err)
+		conns = append(conns, conn)
+		_, err = conn.Write([]byte("MONITOR\r\n"))
+		must(t, err)
+		done.Go(func() {
+			for lines := bufio.NewScanner(conn); lines.Scan(); {
+				if line := lines.Text(); strings.Contains(line, `"eval`) {
+					mu.Lock()
+					all = append(all, line)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	return func() []string {
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+		done.Wait()
+		return all
+	}
 }
 
 // state is how often the servers have written anything.

@@ -50,6 +50,7 @@ func newRedisHarness(t testing.TB, name, login string, args ...string) conforman
 		Open:     r.open,
 		Evict:    r.evict,
 		Ops:      r.ops,
+		Heard:    r.heard,
 		Conns:    r.connections,
 		Waiting:  r.waiting,
 		Residue:  r.residue,

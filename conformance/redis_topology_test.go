@@ -102,6 +102,7 @@ func (g *redisGroup) harness(name, scheme, hosts, path string) conformance.Harne
 		Open:     g.open,
 		Evict:    g.evict,
 		Ops:      g.ops,
+		Heard:    g.heard,
 		Waiting:  g.waiting,
 		Residue:  g.residue,
 		State:    g.state,

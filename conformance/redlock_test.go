@@ -44,6 +44,7 @@ func redlockHarness(t testing.TB) conformance.Harness {
 		Open:           m.open,
 		Evict:          func(t testing.TB, name string) { m.each(func(d *redisData) { d.evict(t, name) }) },
 		Ops:            m.ops,
+		Heard:          m.heard,
 		Waiting:        m.waiting,
 		Residue:        m.residue,
 		State:          m.state,
@@ -129,6 +130,17 @@ func (m *masters) ops() int64 {
 func (m *masters) sent() (each []int64) {
 	m.each(func(d *redisData) { each = append(each, d.ops()) })
 	return each
+}
+
+func (m *masters) heard(t testing.TB) (stop func() []string) {
+	var stops []func() []string
+	m.each(func(d *redisData) { stops = append(stops, d.heard(t)) })
+	return func() (all []string) {
+		for _, stop := range stops {
+			all = append(all, stop()...)
+		}
+		return all
+	}
 }
 
 // waiting is how many clients wait, at whichever server: at one of them, unless it is

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -103,10 +104,22 @@ func waitNoPolling(s *scenario) {
 	for i := range 100 {
 		s.queued(s.sub(i), 1)
 	}
+	var heard []string
+	defer func() {
+		if s.Failed() {
+			s.Logf("heard in the last three seconds:\n%s", strings.Join(heard, "\n"))
+		}
+	}()
 	s.eventually("three seconds in which 100 idle waiters send a request a second at most", func() bool {
+		stop := func() []string { return nil }
+		if s.Heard != nil {
+			stop = s.Heard(s.TB)
+		}
 		before := s.ops()
 		s.pass(3 * time.Second)
-		return s.ops()-before <= 3+2
+		sent := s.ops() - before
+		heard = stop()
+		return sent <= 3+2
 	})
 	for i := range 100 {
 		s.unlock(leases[i])

@@ -11,6 +11,9 @@ const (
 	// subscribeTimeout bounds the wait for a subscription before a waiter polls.
 	subscribeTimeout = 2 * time.Second
 
+	// leastPause is the shortest pause of a waiter that is not at the end of a lease.
+	leastPause = 5 * time.Second
+
 	// overdue is how late the message of a grant may be, behind an answer that tells it too.
 	overdue = 500 * time.Millisecond
 
@@ -79,15 +82,24 @@ func (c *acquisition) acceptMessage(ctx context.Context, g grant) (*backend.Hold
 // asks when the holder's lease runs out: nobody tells it.
 func (c *acquisition) pollInterval(a answer) time.Duration {
 	position, pause := max(a.int(3), 0), a.millis(4)
-	switch {
+	switch waited := time.Duration(a.int(1)-a.int(2)) * time.Microsecond; {
 	case c.polls:
 		// A grant that nobody tells of must not run out between two questions. Who is
 		// further back in the queue asks more rarely, or a long one would cost too much.
 		return backend.Jitter(min(c.b.poll*time.Duration(min(position, 1000)+1), c.TTL/3, unconfirmed/3))
-	case position == 0:
-		return pause
+	case pause < leastPause, waited < pause:
+		return pause // the end of a lease; or the wait may well end before the first question
 	}
-	return backend.Jitter(pause)
+	return inStep(time.Since(epoch), pause, c.ID.Seq)
+}
+
+// inStep shortens a pause that begins at now, so that the waiters of a client ask at the
+// same moments, whenever they came: a hundred together, whose requests share pipelines,
+// and the next hundred a moment later, so that many hold up nobody else.
+func inStep(now, pause time.Duration, seq uint64) time.Duration {
+	const spread = 50 // moments
+	moment := time.Duration(seq/100%spread) * 10 * time.Millisecond
+	return pause - (now+pause-moment)%pause
 }
 
 // tellReaders has the readers of a lock, from a number on, hear in the background that

@@ -3,6 +3,8 @@ package redis
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -254,4 +256,45 @@ func TestWantedByNobodyWhoCanTell(t *testing.T) {
 		t.Error("the lease promises to tell when it is wanted")
 	}
 	must[any](t)(nil, lease.Unlock(within(t)))
+}
+
+// TestWaitersAskInStep has waiters ask no later than they should, and together.
+func TestWaitersAskInStep(t *testing.T) {
+	for pause := leastPause; pause <= 2*time.Minute; pause += 7 * time.Second {
+		for range 1000 {
+			seq, now := rand.Uint64N(1e6), rand.N(time.Hour)
+			d := inStep(now, pause, seq)
+			if d <= 0 || d > pause {
+				t.Fatalf("from %v on a waiter is to ask every %v, and asks after %v", now, pause, d)
+			}
+			other := now + rand.N(d) // comes before that
+			if at := other + inStep(other, pause, seq-seq%100+rand.Uint64N(100)); at != now+d {
+				t.Fatalf("two of a hundred waiters ask at %v and %v", now+d, at)
+			}
+		}
+	}
+}
+
+// TestIdleWaitersRest has waiters come one after the other. They do not ask one after the
+// other for that.
+func TestIdleWaitersRest(t *testing.T) {
+	t.Parallel()
+	s := server.Start(t, server.Redis{})
+	holder, waiter := openClient(t, s, &dlock.Options{TTL: time.Hour}), openClient(t, s, &dlock.Options{TTL: time.Hour})
+	ctx, cancel := context.WithCancel(within(t))
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	const waiters = 20
+	for i := range waiters {
+		name := fmt.Sprint(t.Name(), i)
+		must[*dlock.Lease](t)(holder.Mutex(name).Lock(ctx))
+		all.Go(func() { _, _ = waiter.Mutex(name).Lock(ctx) })
+		time.Sleep(leastPause / waiters)
+	}
+	eventually(t, "nobody asks for three seconds", func() bool {
+		before := scriptsOf(t, s)
+		time.Sleep(3 * time.Second)
+		return scriptsOf(t, s) == before
+	})
 }

@@ -1,7 +1,7 @@
 // Package protocol is a model of how dlock keeps a lock: of the scripts on a
 // server, of the rules by which clients judge what they hear from it, of the
 // tokens that a client hands on without asking, and of a lock on several
-// servers.
+// servers. A [KeyQueue] and a [NodeQueue] are models of the queues on etcd and ZooKeeper.
 //
 // A [World] is a simulation in one goroutine with a clock of its own, so that a
 // seed decides everything that happens in it. Messages are delayed, lost and

@@ -13,7 +13,8 @@ import (
 //
 // Who is not alone finds its predecessor by a list of the children. In a long queue it
 // announces its child under the version that it got, and asks who has announced the version
-// before. Nobody but that one can be its predecessor: the version tells.
+// before. Nobody but that one can be its predecessor: the version tells. A reader announces
+// also the writer that it waits for, as soon as it knows.
 //
 // A writer that has waited signals its release. That lets in whoever watches it, however
 // many there were before it. A deletion alone lets in only who has listed one predecessor.
@@ -45,7 +46,7 @@ const (
 	VersionOfItsOwn                         // the version is that of the transaction that made the child
 	OneOfSeveral                            // that an announced predecessor was deleted proves nothing about those before it
 	GoneBeforeWatched                       // nor that it is not there
-	ReadersFindWriters                      // a reader that finds a reader before it lists
+	WritersFindReaders                      // a writer waits for a reader before it, and not for whom that waits for
 	HoldersSignal                           // only who has held the lock signals
 	FastLeaves                              // a node without a version that is not alone waits for nothing
 )
@@ -72,10 +73,7 @@ type announcement struct {
 	version int
 }
 
-type announced struct {
-	name string
-	kind kind
-}
+type announced struct{ name, writer string }
 
 // A queuer is a client that asks for the lock again and again.
 type queuer struct {
@@ -87,6 +85,7 @@ type queuer struct {
 	version   int // zero: unknown
 	created   int64
 	announced []announcement // that it has not taken back
+	next      announcement   // that it has not made; zero: none
 	tries     int            // to find an announcement
 	waited    bool
 	ahead     string
@@ -211,7 +210,7 @@ func (q *NodeQueue) remove(name string, released bool) {
 const longFrom = 3
 
 func (q *NodeQueue) join(c *queuer, trouble bool) {
-	c.kind, c.waited, c.tries, c.ahead, c.events = writing, false, 0, "", nil
+	c.kind, c.waited, c.tries, c.ahead, c.events, c.next = writing, false, 0, "", nil, announcement{}
 	if q.chance(40) {
 		c.kind = reading
 	}
@@ -243,7 +242,10 @@ func (q *NodeQueue) join(c *queuer, trouble bool) {
 		case !long || c.isOld:
 			c.version, c.phase, c.waited = 0, looking, true
 		default:
-			c.waited = true
+			c.phase, c.waited, c.next = looking, true, announcement{c.created, c.version}
+			if c.kind == writing {
+				c.phase = joining
+			}
 		}
 	}
 }
@@ -273,10 +275,15 @@ func (q *NodeQueue) leave(c *queuer) {
 }
 
 func (q *NodeQueue) announce(c *queuer) {
-	a := announcement{c.created, c.version}
-	q.announcements[a] = announced{c.name, c.kind}
-	c.announced = append(c.announced, a)
+	a := announced{name: c.name, writer: c.name}
 	c.phase = looking
+	if c.kind == reading {
+		a.writer = c.ahead
+		q.watch(c, c.ahead, c.isOnly)
+	}
+	q.announcements[c.next] = a
+	c.announced = append(c.announced, c.next)
+	c.next = announcement{}
 }
 
 // find looks for an announcement some times, and then lists.
@@ -296,14 +303,22 @@ func (q *NodeQueue) find(c *queuer) {
 	}
 	c.reply = func() {
 		c.version = 0
-		switch {
-		case c.kind == writing || found.kind == writing:
-			q.watch(c, found.name, !q.has(OneOfSeveral))
-			q.ByAnnouncement++
-		case !q.has(ReadersFindWriters):
-			q.grant(c)
+		ahead := found.name
+		if c.kind == reading || !q.has(WritersFindReaders) {
+			ahead = found.writer
 		}
+		q.ByAnnouncement++
+		q.follow(c, ahead, !q.has(OneOfSeveral))
 	}
+}
+
+// follow has c wait for the node ahead. A reader first announces whom it waits for.
+func (q *NodeQueue) follow(c *queuer, ahead string, only bool) {
+	if c.next != (announcement{}) && c.kind == reading {
+		c.ahead, c.isOnly, c.phase = ahead, only, joining
+		return
+	}
+	q.watch(c, ahead, only)
 }
 
 // list finds the predecessors of c.
@@ -330,7 +345,7 @@ func (q *NodeQueue) list(c *queuer) {
 			q.grant(c)
 			return
 		}
-		q.watch(c, last.name, count == 1)
+		q.follow(c, last.name, count == 1)
 	}
 }
 

@@ -33,8 +33,7 @@ func TestNodeQueueHolds(t *testing.T) {
 func TestNodeQueueNeedsItsRules(t *testing.T) {
 	for name, rule := range map[string]NodeRule{
 		"VersionBefore": VersionBefore, "VersionOfItsOwn": VersionOfItsOwn,
-		"OneOfSeveral": OneOfSeveral, "GoneBeforeWatched": GoneBeforeWatched, "ReadersFindWriters": ReadersFindWriters,
-		"HoldersSignal": HoldersSignal, "FastLeaves": FastLeaves,
+		"OneOfSeveral": OneOfSeveral, "GoneBeforeWatched": GoneBeforeWatched, "WritersFindReaders": WritersFindReaders, "HoldersSignal": HoldersSignal, "FastLeaves": FastLeaves,
 	} {
 		violated, _, _, first := nodeHistories(2000, rule)
 		if violated == 0 {

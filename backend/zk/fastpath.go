@@ -69,8 +69,7 @@ func (s *session) watchFastPath(f fastPath) (fastPath, bool) {
 	s.mu.Lock()
 	w := s.newWatch(f.dir)
 	s.mu.Unlock()
-	once := func(request func() error) error { return request() }
-	s.setWatch(f.dir, w, s.getW, once)
+	s.setWatch(f.dir, w, s.getW)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w.err != nil || w.zxid != f.dirZxid || s.fastPath != f {

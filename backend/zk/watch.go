@@ -46,7 +46,7 @@ func (s *session) getWatch(key string, request func(key string) (*gozk.Stat, err
 	}
 	s.mu.Unlock()
 	if first {
-		s.setWatch(key, w, request, s.retry)
+		s.setWatch(key, w, request)
 	}
 	select {
 	case <-w.set:
@@ -63,10 +63,10 @@ func (s *session) newWatch(key string) *watch {
 	return w
 }
 
-// setWatch has the server watch key, by a request that retry repeats.
-func (s *session) setWatch(key string, w *watch, request func(string) (*gozk.Stat, error), retry func(func() error) error) {
+// setWatch has the server watch key, by a request that is repeated until its outcome is clear.
+func (s *session) setWatch(key string, w *watch, request func(string) (*gozk.Stat, error)) {
 	defer close(w.set)
-	w.err = retry(func() error {
+	w.err = s.retry(func() error {
 		stat, err := request(key)
 		if err == nil && stat != nil {
 			w.zxid = stat.Czxid
@@ -229,7 +229,7 @@ func (s *session) watchChildren(h *hold, path string) (alone bool, err error) {
 	s.setWatch(childrenKey(h.dir), w, func(string) (stat *gozk.Stat, err error) {
 		children, stat, _, err = s.client.ChildrenW(h.dir)
 		return stat, err
-	}, s.retry)
+	})
 	if w.err != nil {
 		return false, w.err
 	}

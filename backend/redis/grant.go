@@ -140,11 +140,11 @@ func (c *acquisition) newHold(g grant, full bool) *backend.Hold {
 	}
 	s := c.newHoldState(h, g)
 	h.State = s
-	c.b.listener.addHold(s)
+	isWanted := c.b.listener.addHold(s)
 	if !full {
 		h.RenewIn = time.Since(g.sent) + min(100*time.Millisecond, h.Granted/6)
 	}
-	if g.waiting > 0 {
+	if g.waiting > 0 || isWanted {
 		s.wanted()
 	}
 	return h

@@ -27,6 +27,7 @@ type listener struct {
 	closed        bool
 	waiters       map[backend.ID]*waiter
 	holds         map[backend.ID]*holdState
+	early         map[backend.ID]string // digests of ids that somebody waits behind, as of maxEarly
 	channels      map[address]*channel
 	subscriptions map[*redis.Client]*subscription // by node
 	swept         int                             // how many channels there were after the last sweep
@@ -42,6 +43,7 @@ func newListener(client redis.UniversalClient, c *cluster, log *slog.Logger, pol
 		probing:       probeInterval,
 		waiters:       make(map[backend.ID]*waiter),
 		holds:         make(map[backend.ID]*holdState),
+		early:         make(map[backend.ID]string),
 		channels:      make(map[address]*channel),
 		subscriptions: make(map[*redis.Client]*subscription),
 	}
@@ -104,12 +106,17 @@ func (l *listener) removeWaiter(r backend.ID) {
 	delete(l.waiters, r)
 }
 
-// addHold has messages for the id of s go to the hold.
-func (l *listener) addHold(s *holdState) {
+// addHold has messages for the id of s go to the hold. It reports whether one has come
+// already, ahead of the grant, that somebody waits behind it.
+func (l *listener) addHold(s *holdState) (isWanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.waiters, s.request.ID)
-	l.holds[s.request.ID] = s
+	r := s.request.ID
+	delete(l.waiters, r)
+	l.holds[r] = s
+	digest, found := l.early[r]
+	delete(l.early, r)
+	return found && isDigest(digest, s.text())
 }
 
 func (l *listener) removeHold(s *holdState) {
@@ -166,9 +173,25 @@ func (l *listener) dispatch(payload string) {
 	}
 }
 
-// contended takes the message that somebody waits for a lock.
+// maxEarly is how many messages about holds that are not known are kept. Most of those
+// are over; who may publish can send any number.
+const maxEarly = 256
+
+// contended takes the message that somebody waits for a lock. It may be faster than the
+// grant, which comes on another connection or has to be confirmed: then it is kept for
+// addHold.
 func (l *listener) contended(open, digest string) {
-	if s := l.hinted(open, digest); s != nil {
+	l.mu.Lock()
+	r := parseRequestID(open)
+	s := l.holds[r]
+	if s == nil {
+		if len(l.early) == maxEarly {
+			clear(l.early)
+		}
+		l.early[r] = digest
+	}
+	l.mu.Unlock()
+	if s != nil && isDigest(digest, s.text()) {
 		s.wanted()
 	}
 }

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -125,6 +126,31 @@ func TestWantedFromTheStart(t *testing.T) {
 			next.is(t, true)
 			must[any](t)(nil, next.Release(within(t), h))
 		})
+	}
+}
+
+// TestWantedAheadOfTheGrant has the message that somebody waits come before the hold is
+// known: it comes on another connection, and a grant may have to be confirmed.
+func TestWantedAheadOfTheGrant(t *testing.T) {
+	l, ids := newListener(nil, nil, nil, true), newIDSigner()
+	hold := func(seq uint64) *holdState {
+		r := &backend.Request{Name: t.Name(), ID: backend.ID{Client: "c", Seq: seq}, TTL: time.Minute}
+		return &holdState{entryID: ids.newID(lockKey(r.Name), r, 0, false, nil)}
+	}
+	early, other := hold(1), hold(2)
+	l.dispatch("contended " + hintOf(early.text()))
+	l.dispatch("contended w60000:c:2 " + strings.Repeat("0", 40))
+	if l.addHold(other) {
+		t.Error("a message about another id counts")
+	}
+	if !l.addHold(early) {
+		t.Error("the message that was early is forgotten")
+	}
+	for i := range uint64(10 * maxEarly) {
+		l.dispatch("contended " + hintOf(hold(i+3).text()))
+	}
+	if len(l.early) > maxEarly {
+		t.Errorf("%d messages are kept", len(l.early))
 	}
 }
 

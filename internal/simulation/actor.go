@@ -143,7 +143,7 @@ func (a *actor) bound(c *call, op *Op) {
 	if e := now.Add(firstAnswer*time.Duration(len(op.Names)) + a.undoing()); !c.waits && (end.IsZero() || e.Before(end)) {
 		end = e
 	}
-	last := a.w.reg.began.Add(length) // when its context ends, unless it has already
+	last := a.w.reg.began.Add(a.w.plan.Length) // when its context ends, unless it has already
 	if now.After(last) {
 		last = now
 	}

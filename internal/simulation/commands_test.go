@@ -24,7 +24,7 @@ func TestCommands(t *testing.T) {
 	}
 	a := goredis.NewClient(&goredis.Options{Addr: real.Start(t, real.Redis{}).Addr(), DisableIdentity: true})
 	defer a.Close()
-	s := newServer(0, 0, new(sync.Map), func(*server, string, truth) {})
+	s := newServer(0, 0, new(sync.Map), func(*server, string, truth) {}, func(string) {})
 	b := goredis.NewClient(&goredis.Options{
 		DisableIdentity: true,
 		Dialer: func(context.Context, string, string) (net.Conn, error) {

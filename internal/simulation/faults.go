@@ -66,6 +66,8 @@ func (w *world) happen(f Fault) {
 		w.failover(s, f)
 	case "promotion":
 		w.promotion(s, f)
+	case "forge":
+		s.forge(w.names(), w.plan.TTL)
 	case "flush-scripts":
 		s.forgetScripts()
 	case "full":
@@ -152,6 +154,8 @@ func (w *world) disturb(way *way, f Fault, end time.Time) {
 		way.forsake()
 	case "deaf":
 		way.change(func() { way.deaf = end })
+	case "mute":
+		way.mute()
 	case "die":
 		way.change(func() {
 			never := time.Now().Add(24 * time.Hour)

@@ -52,6 +52,7 @@ type link struct {
 	client, server *conn
 	lost           [2]bool // what is written in that direction vanishes
 	quick          bool    // it takes no time yet
+	subscribed     bool
 }
 
 func newNetwork(seed uint64) *network {
@@ -155,6 +156,18 @@ func (w *way) forsake() {
 	}
 }
 
+// mute has the subscriptions there are get nothing any more, as where something between
+// has forgotten them.
+func (w *way) mute() {
+	w.net.mu.Lock()
+	defer w.net.mu.Unlock()
+	for l := range w.links {
+		if l.subscribed {
+			l.lost[down] = true
+		}
+	}
+}
+
 func (l *link) isQuick() bool {
 	l.way.net.mu.Lock()
 	defer l.way.net.mu.Unlock()
@@ -185,7 +198,7 @@ func (l *link) drops(d direction, b []byte) bool {
 	defer l.way.net.mu.Unlock()
 	now := time.Now()
 	if l.quick && bytes.Contains(b, subscribes) {
-		l.quick = false
+		l.quick, l.subscribed = false, true
 	}
 	if l.lost[d] {
 		return true

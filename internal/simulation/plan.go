@@ -15,6 +15,7 @@ type Plan struct {
 	Servers int
 	Names   int
 	TTL     time.Duration // of the clients
+	Length  time.Duration // for how long the parties are busy
 	Latency time.Duration // one way
 	Jitter  time.Duration
 	Drift   float64       // of the servers' clocks
@@ -79,6 +80,8 @@ var kinds = map[string]touch{
 	"half-open":     {loses: true, fails: true},
 	"half-dead":     {fails: true},
 	"deaf":          {},
+	"mute":          {},
+	"forge":         {},
 	"die":           {loses: true, fails: true},
 	"pause":         {loses: true, fails: true},
 	"restart":       {loses: true, fails: true},
@@ -96,8 +99,12 @@ var kinds = map[string]touch{
 	"clock-on":      {loses: true, fails: true, data: true},
 }
 
-// length is for how long the parties of a plan are busy.
-const length = 60 * time.Second
+// length is for how long the parties of a plan are busy at least. They are for several
+// leases.
+const (
+	length = 60 * time.Second
+	leases = 5
+)
 
 // NewPlan draws a plan. Which kinds of fault and of call there are is drawn first, so
 // that runs differ from each other more than they would if all had a little of each.
@@ -111,7 +118,8 @@ func NewPlan(seed uint64, backend string) *Plan {
 		p.Servers = 3
 	}
 	p.Names = 1 + d.IntN(3)
-	p.TTL = pick(d, time.Second, 3*time.Second, 10*time.Second)
+	p.TTL = pick(d, time.Second, 3*time.Second, 10*time.Second, 30*time.Second)
+	p.Length = max(length, leases*p.TTL)
 	p.Latency = pick(d, 100*time.Microsecond, time.Millisecond, 10*time.Millisecond)
 	p.Jitter = pick(d, 0, p.Latency/2, p.Latency)
 	p.Drift = pick(d, 0, 0, 2e-4, -2e-4)
@@ -194,11 +202,11 @@ func (g *generator) party() {
 		p.Hooks = pick(g.draw, "count", "slow", "panic")
 	}
 	if g.uses["close"] && g.often(30) {
-		p.Close = g.within(length/4, length)
+		p.Close = g.within(g.plan.Length/4, g.plan.Length)
 	}
 	for range 1 + g.IntN(3) {
 		var ops []Op
-		for used := time.Duration(0); used < length && len(ops) < 60; {
+		for used := time.Duration(0); used < g.plan.Length && len(ops) < 60; {
 			op := g.op(0)
 			ops = append(ops, op)
 			used += op.Pause + op.Hold + 5*g.plan.Latency
@@ -300,13 +308,18 @@ func (g *generator) faults(clients int) {
 			enabled = append(enabled, one)
 		}
 	}
+	// Of several servers one alone may give any trouble, and nobody notices.
+	place, alone := g.IntN(g.plan.Servers), g.often(50)
 	for range 1 + g.IntN(6) {
 		f := Fault{
-			Kind: pick(g.draw, enabled...), At: g.within(0, length), Client: g.IntN(clients),
+			Kind: pick(g.draw, enabled...), At: g.within(0, g.plan.Length), Client: g.IntN(clients),
 			Server: g.IntN(g.plan.Servers), Way: g.IntN(3),
 		}
 		f.For = pick(g.draw, g.within(0, 100*time.Millisecond), g.within(0, g.plan.TTL), g.within(0, 3*g.plan.TTL))
 		f.Size = pick(g.draw, g.within(0, 100*time.Millisecond), g.within(0, 2*g.plan.TTL))
+		if alone {
+			f.Server = place
+		}
 		if g.often(20) {
 			f.Client = -1
 		}
@@ -322,6 +335,8 @@ func (g *generator) can(kind string) bool {
 	switch kind {
 	case "failover", "promotion":
 		return g.plan.Replica
+	case "forge":
+		return g.plan.Backend == "redis"
 	case "break": // a client does it
 		return false
 	}

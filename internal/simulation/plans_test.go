@@ -60,7 +60,7 @@ func TestPlans(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.Backend, p.Servers, p.Latency = "redis", 1, ms
-			p.Names, p.TTL = max(p.Names, 1), cmp.Or(p.TTL, 10*time.Second)
+			p.Names, p.TTL, p.Length = max(p.Names, 1), cmp.Or(p.TTL, 10*time.Second), length
 			if r := Run(t, p); len(r.Violations) > 0 {
 				t.Errorf("%v\n%s", r.Violations, r.Table(len(p.Clients)))
 			}

@@ -1,6 +1,10 @@
 package simulation
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // subscription begins or ends subscriptions.
 func (s *server) subscription(p *peer, cmd string, args []string) {
@@ -62,4 +66,28 @@ func (s *server) forget(p *peer) {
 		delete(s.topics[topic], p)
 	}
 	delete(s.peers, p)
+}
+
+// guesses is up to which number a stranger tries requests.
+const guesses = 150
+
+// forge has a stranger publish whatever looks like a word of this server. The names of
+// channels, of clients and of locks are no secret, and the numbers of requests are guessed.
+func (s *server) forge(names []string, ttl time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock()
+	for topic := range s.topics {
+		client := topic[strings.LastIndexByte(topic, ':')+1:]
+		for _, name := range names {
+			for n := range 2 * guesses {
+				id := fmt.Sprintf("%c%d:%s:%d", "wr"[n%2], ttl.Milliseconds(), client, n/2+1)
+				s.publish(topic, fmt.Sprintf("%s.AAAAAAAAAAA %d %d %d 0 dlock:{%s}", id,
+					now.UnixMicro(), now.UnixMicro(), now.Add(min(ttl, 5*time.Second)).UnixMilli(), name))
+				for _, hint := range []string{"contended", "poll", "broken"} {
+					s.publish(topic, fmt.Sprintf("%s %s %040x", hint, id, n))
+				}
+			}
+		}
+	}
 }

@@ -39,6 +39,8 @@ type register struct {
 	freed    map[party]time.Time // when it last had given it back
 	dead     map[int]bool
 	closing  map[int]bool
+	tenures  map[party]*tenure
+	accounts map[int]*account
 
 	active time.Duration // how long the parties have had something to do
 
@@ -123,6 +125,7 @@ type lockLog struct {
 type touched struct {
 	kind   string
 	client int // -1: all
+	server int
 	from   time.Time
 	to     time.Time // as far as is known
 }
@@ -131,6 +134,7 @@ func newRegister(w *world) *register {
 	return &register{
 		w: w, began: time.Now(), calls: make(map[*call]bool), locks: make(map[string]*lockLog),
 		interest: make(map[party]time.Time), freed: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
+		tenures: make(map[party]*tenure), accounts: make(map[int]*account),
 		coverage: make(map[string]int),
 	}
 }
@@ -190,6 +194,7 @@ func (r *register) begin(c *call) {
 	defer r.mu.Unlock()
 	c.start = time.Now()
 	r.calls[c] = true
+	r.affords(c.client, float64(requests*len(c.names)))
 	r.see(c.client, c.names)
 	r.note(c.client, "%s %v?", c.what, c.names)
 }
@@ -293,6 +298,9 @@ const lingers = 8 * time.Second
 
 // touched reports whether a client has met a fault since then.
 func (r *register) touched(client int, since time.Time, counts func(touch) bool) bool {
+	if r.outvoted() {
+		return false
+	}
 	for _, t := range r.touches {
 		if (t.client < 0 || t.client == client) && t.to.After(since) && counts(kinds[t.kind]) {
 			return true
@@ -303,15 +311,34 @@ func (r *register) touched(client int, since time.Time, counts func(touch) bool)
 
 func whatever(touch) bool { return true }
 
+// outvoted reports whether nothing has ever gone wrong but at one server of several, which
+// the others do without.
+func (r *register) outvoted() bool {
+	if r.w.plan.Backend != "quorum" {
+		return false
+	}
+	for _, t := range r.touches {
+		if t.server != r.touches[0].server || t.kind == "die" || t.kind == "break" {
+			return false
+		}
+	}
+	return true
+}
+
 // dataLost reports whether a server may have forgotten what it had, or gone on in time,
 // and somebody may still believe in that.
-func (r *register) dataLost() bool {
+func (r *register) dataLost() bool { return r.anyDataLost() && !r.outvoted() }
+
+func (r *register) anyDataLost() bool {
 	then := time.Now().Add(-3*r.w.plan.TTL - lingers)
 	return slices.ContainsFunc(r.touches, func(t touched) bool {
 		acknowledged := t.kind == "promotion" && r.w.plan.Acks
 		return kinds[t.kind].data && !acknowledged && t.to.After(then)
 	})
 }
+
+// noticed is within what time a client that waits finds out that its subscription is mute.
+const noticed = 12 * time.Second
 
 // rejoining is for how long a member of a quorum takes no part after it has started.
 const rejoining = 130 * time.Second
@@ -320,7 +347,7 @@ func (r *register) touch(f Fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	t := touched{f.Kind, f.Client, now, now.Add(f.For + f.Size)}
+	t := touched{f.Kind, f.Client, f.Server, now, now.Add(f.For + f.Size)}
 	switch f.Kind {
 	case "die":
 		t.to = now.Add(time.Hour)
@@ -331,6 +358,10 @@ func (r *register) touch(f Fault) {
 		}
 	case "failover", "promotion":
 		t.client, t.to = -1, now.Add(f.For+2*r.w.plan.Lag)
+	case "mute":
+		t.to = now.Add(noticed)
+	case "forge":
+		t.client, t.to = -1, now
 	case "pause", "full", "readonly", "loading", "busy", "clock-back", "clock-on", "flush-scripts":
 		t.client = -1
 	}
@@ -377,6 +408,9 @@ func (r *register) saw(s *server, name string, t truth) {
 		if !slices.Contains(live.holders(), id) {
 			r.freed[party{r.w.indexOf(s.owner(id)), name}] = time.Now()
 		}
+	}
+	if t.scripted {
+		r.follow(s, name, l.last[s.index], t)
 	}
 	l.last[s.index], l.changed = t, time.Now()
 	if s == r.w.master(0) {
@@ -496,6 +530,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 	for _, b := range all {
 		r.alone(b)
 		r.backed(b)
+		r.passed(c, b)
 	}
 	return all
 }
@@ -562,7 +597,7 @@ func (r *register) alone(b *belief) {
 
 // backed checks that the server keeps what b believes in.
 func (r *register) backed(b *belief) {
-	if !r.w.hasServers() || !b.live() || r.dead[b.client] || r.dataLost() {
+	if !r.w.hasServers() || !b.live() || r.dead[b.client] || r.anyDataLost() {
 		return
 	}
 	behind := 0

@@ -162,7 +162,7 @@ func (s *server) promoted(names []string) {
 	s.master, s.link.stream = nil, nil
 	s.data.now = s.clock().UnixMilli()
 	for _, name := range names {
-		s.look(name)
+		s.look(name, false)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 type server struct {
 	index  int
 	saw    func(s *server, name string, t truth) // called when the state of a lock has changed
+	asked  func(client string)                   // called for each script that a client runs
 	owners *sync.Map                             // name of a client by the id that it has in the library
 
 	mu      sync.Mutex
@@ -60,9 +61,9 @@ const (
 	errNoScript = replyError("NOSCRIPT No matching script. Please use EVAL.")
 )
 
-func newServer(index int, drift float64, owners *sync.Map, saw func(*server, string, truth)) *server {
+func newServer(index int, drift float64, owners *sync.Map, saw func(*server, string, truth), asked func(string)) *server {
 	s := &server{
-		index: index, saw: saw, owners: owners,
+		index: index, saw: saw, asked: asked, owners: owners,
 		data: newStore(), scripts: make(map[string]string),
 		topics: make(map[string]map[*peer]bool), peers: make(map[*peer]bool),
 		truths: make(map[string]truth),
@@ -182,11 +183,12 @@ func (s *server) script(client, cmd string, args []string) (any, error) {
 	}
 	s.used, s.wrote = true, false
 	s.learn(client, args[2+n:])
+	s.asked(client)
 	keys := args[2 : 2+n]
 	reply, err := s.lua.run(source, keys, args[2+n:])
 	s.replicate()
 	for _, name := range locksOf(keys) {
-		s.look(name)
+		s.look(name, true)
 	}
 	return reply, err
 }

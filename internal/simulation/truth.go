@@ -15,6 +15,8 @@ type truth struct {
 	token   int64
 	readers map[string]int64 // expiry by id
 	queue   []string         // ids
+
+	scripted bool // a script has made it so
 }
 
 // clientOf is the part of an id that says which client has made it.
@@ -60,8 +62,9 @@ func locksOf(keys []string) []string {
 }
 
 // look reads the state of a lock, and tells of a change. It is called with mu held.
-func (s *server) look(name string) {
+func (s *server) look(name string, scripted bool) {
 	t := s.read(name)
+	t.scripted = scripted
 	old := s.truths[name]
 	if old.holder == t.holder && old.expiry == t.expiry && old.token == t.token &&
 		slices.Equal(old.queue, t.queue) && sameReaders(old.readers, t.readers) {
@@ -74,7 +77,7 @@ func (s *server) look(name string) {
 // lookAll reads the state of all locks there have been.
 func (s *server) lookAll() {
 	for name := range s.truths {
-		s.look(name)
+		s.look(name, false)
 	}
 }
 

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"slices"
 	"time"
 )
 
@@ -52,6 +53,7 @@ func (r *register) look() {
 	for _, name := range r.w.names() {
 		r.moves(name)
 	}
+	r.audit(tick)
 }
 
 // quiet reports whether no server has anything of a lock.
@@ -85,6 +87,7 @@ const (
 // those who have gone.
 func (r *register) moves(name string) {
 	if len(r.w.masters()) != 1 {
+		r.movesOnQuorum(name)
 		return
 	}
 	s, l, now := r.w.master(0), r.lock(name), time.Now()
@@ -95,6 +98,7 @@ func (r *register) moves(name string) {
 	if t.held() {
 		l.lastHeld = now
 		r.leftovers(s, name, t)
+		r.hears(s, name, t)
 		return
 	}
 	for c := range r.calls {
@@ -102,15 +106,49 @@ func (r *register) moves(name string) {
 			continue
 		}
 		bound := prompt
-		if len(r.touches) > 0 {
+		since := later(c.start, l.lastHeld)
+		if !r.calm(c, since) {
 			bound = slowest + r.w.steppedBack()
 		}
-		since := later(c.start, l.lastHeld)
 		if now.Sub(since) > bound && !r.touched(c.client, now.Add(-bound), whatever) && !c.counted {
 			c.counted = true
 			r.violate("a free lock is taken", "c%d %s %s waits for %v, it is free for %v", c.client, c.what, name, now.Sub(c.start), now.Sub(since))
 		}
 	}
+}
+
+// movesOnQuorum checks that a lock that nobody has finds who waits for it, as long as but
+// one server gives trouble.
+func (r *register) movesOnQuorum(name string) {
+	l, now := r.lock(name), time.Now()
+	if !r.outvoted() || r.heldByMost(l) || slices.ContainsFunc(r.beliefs, func(b *belief) bool { return b.name == name }) {
+		l.lastHeld = now
+		return
+	}
+	for c := range r.calls {
+		since := later(c.start, l.lastHeld)
+		if c.waits && !c.nested && len(c.names) == 1 && c.names[0] == name && !c.counted && now.Sub(since) > prompt {
+			c.counted = true
+			r.violate("a free lock is taken", "c%d %s %s waits for %v, no majority holds it for %v", c.client, c.what, name, now.Sub(c.start), now.Sub(since))
+		}
+	}
+}
+
+// heldByMost reports whether one id has a lock on a majority of servers.
+func (r *register) heldByMost(l *lockLog) bool {
+	count := make(map[string]int)
+	for _, s := range r.w.masters() {
+		t, found := l.last[s.index]
+		if !found {
+			continue
+		}
+		for _, id := range t.asOf(s.clock().UnixMilli()).holders() {
+			if count[s.owner(id)]++; count[s.owner(id)] > len(r.w.masters())/2 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func later(a, b time.Time) time.Time {

@@ -148,7 +148,7 @@ func (w *world) open() error {
 // start starts the servers: a master for each place, and its replica where it has one.
 func (w *world) start() {
 	node := func() *server {
-		s := newServer(len(w.nodes), w.plan.Drift, &w.owners, w.reg.saw)
+		s := newServer(len(w.nodes), w.plan.Drift, &w.owners, w.reg.saw, w.reg.counts)
 		w.nodes = append(w.nodes, s)
 		return s
 	}
@@ -234,7 +234,7 @@ const grace = 90 * time.Second
 // live has faults happen while the parties are busy, and stops the parties.
 func (w *world) live() {
 	go w.suffer()
-	time.Sleep(length)
+	time.Sleep(w.plan.Length)
 	w.stop()
 }
 

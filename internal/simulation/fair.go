@@ -1,0 +1,230 @@
+package simulation
+
+import (
+	"slices"
+	"time"
+)
+
+// What a client may do with a lock that others wait for: pass it on within itself.
+const (
+	handOvers    = 16
+	handOverTime = 10 * time.Millisecond
+)
+
+// A tenure is what a client has of a lock: its newest hold.
+type tenure struct {
+	known  time.Time // when its client had a lease on it first
+	wanted time.Time // since when another client has waited for it; zero: none waits
+	fresh  int       // holds that no lease is known on yet
+	uses   int       // leases on it since the client must know that
+}
+
+// measures reports whether a server alone decides who is next.
+func (r *register) measures(s *server) bool {
+	return r.w.plan.Backend == "redis" && s == r.w.master(0)
+}
+
+// follow takes a change of the state of a lock: who has come to hold it, and ahead of whom.
+func (r *register) follow(s *server, name string, old, t truth) {
+	if !r.measures(s) {
+		return
+	}
+	now := time.Now()
+	for _, id := range t.holders() {
+		if had(old, id) {
+			continue
+		}
+		client := r.w.indexOf(s.owner(id))
+		if client < 0 {
+			continue
+		}
+		p, fresh := party{client, name}, 1
+		if tn := r.tenures[p]; tn != nil {
+			fresh += tn.fresh
+		}
+		r.tenures[p] = &tenure{known: now, fresh: fresh}
+		ahead := old.queue
+		if i := slices.Index(ahead, id); i >= 0 {
+			ahead = ahead[:i]
+		}
+		for _, o := range ahead {
+			if slices.Contains(t.queue, o) && !r.touched(-1, now.Add(-5*lingers), whatever) {
+				r.violate("first come, first served", "%s has %s before %s, who queued first", s.owner(id), name, s.owner(o))
+			}
+		}
+	}
+	for p, tn := range r.tenures {
+		if p.name != name {
+			continue
+		}
+		wanted := slices.ContainsFunc(t.queue, func(id string) bool { return s.owner(id) != r.w.label(p.client) })
+		switch {
+		case !wanted:
+			tn.wanted, tn.uses = time.Time{}, 0
+		case tn.wanted.IsZero():
+			tn.wanted = now
+		}
+	}
+}
+
+// had reports whether an id held a lock, or the hold that it goes on with did.
+func had(t truth, id string) bool {
+	return slices.ContainsFunc(t.holders(), func(o string) bool { return o == id || o+"!" == id })
+}
+
+// passed checks that a lease on a hold that its client had already does not keep others
+// waiting for longer than a client may.
+func (r *register) passed(c *call, b *belief) {
+	tn := r.tenures[party{b.client, b.name}]
+	if tn == nil || b.parent != nil {
+		return
+	}
+	if tn.fresh > 0 {
+		tn.fresh--
+		tn.known = time.Now()
+		return
+	}
+	if tn.wanted.IsZero() || len(c.names) > 1 || r.touched(b.client, time.Now().Add(-5*lingers), whatever) {
+		return
+	}
+	known := later(tn.wanted, tn.known)
+	if !r.w.plan.Clients[b.client].Poll {
+		known = known.Add(4 * r.w.plan.slowest()) // a message tells, or the grant itself
+	}
+	over := time.Since(known)
+	if over <= 0 {
+		return
+	}
+	tn.uses++
+	if r.w.plan.Clients[b.client].Hooks == "slow" {
+		over -= 10 * hookTime
+	}
+	if over > handOverTime+late || tn.uses > handOvers {
+		r.violate("nobody is passed by", "%v: others have waited for %v, and %d were let in before them", b, time.Since(tn.wanted), tn.uses)
+	}
+}
+
+// hears checks that whoever waits hears that the server has given it the lock.
+func (r *register) hears(s *server, name string, t truth) {
+	if !r.measures(s) {
+		return
+	}
+	for c := range r.calls {
+		tn := r.tenures[party{c.client, name}]
+		if tn == nil || tn.fresh == 0 || !c.waits || c.counted || c.nested || len(c.names) > 1 || c.names[0] != name || r.dead[c.client] {
+			continue
+		}
+		since := later(c.start, tn.known)
+		label := r.w.label(c.client)
+		holds := slices.ContainsFunc(t.holders(), func(id string) bool { return s.owner(id) == label && id[len(id)-1] != '!' })
+		others := slices.ContainsFunc(r.beliefs, func(b *belief) bool { return b.client == c.client && b.name == name })
+		for o := range r.calls {
+			others = others || o != c && o.client == c.client && slices.Contains(o.names, name)
+		}
+		if holds && !others && time.Since(since) > prompt && r.calm(c, since) {
+			c.counted = true
+			r.violate("a grant is heard of", "c%d waits for %s, which it has had for %v", c.client, name, time.Since(since))
+		}
+	}
+}
+
+// calm reports whether nothing has gone wrong lately that could keep anybody waiting, and
+// whoever waits has had the time to find out that its subscription is mute.
+func (r *register) calm(c *call, since time.Time) bool {
+	before := since.Add(-2*r.w.plan.TTL - 3*lingers)
+	for _, t := range r.touches {
+		switch {
+		case t.kind == "mute":
+			if since.Before(later(t.from, c.start).Add(noticed)) {
+				return false
+			}
+		case t.kind == "clock-back", t.to.After(before):
+			return false
+		}
+	}
+	return true
+}
+
+// An account is what a client has asked the server for, and what it may have.
+type account struct {
+	since  time.Time
+	asked  float64
+	credit float64
+}
+
+// requests is how many a call may cost on each lock, with what follows its lease.
+const requests = 6
+
+// before is how many may still come of what has ended.
+const before = 30
+
+// counts takes a request of a client.
+func (r *register) counts(client string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a := r.accounts[r.w.indexOf(client)]; a != nil {
+		a.asked++
+	}
+}
+
+// affords gives a client more to ask for.
+func (r *register) affords(client int, n float64) {
+	if a := r.accounts[client]; a != nil {
+		a.credit += n
+	}
+}
+
+// audit checks that nobody asks for more than calls, leases and waits cost, where nothing
+// goes wrong.
+func (r *register) audit(passed time.Duration) {
+	if r.w.plan.Backend != "redis" {
+		return
+	}
+	least := r.w.plan.leastTTL().Seconds()
+	for i, p := range r.w.plan.Clients {
+		a := r.accounts[i]
+		if a == nil || p.Poll || r.touched(i, time.Now().Add(-settles), whatever) {
+			r.accounts[i] = &account{since: time.Now(), credit: before}
+			continue
+		}
+		for _, b := range r.beliefs {
+			if b.client == i {
+				a.credit += passed.Seconds() * 6 / min(least, b.ttl.Seconds())
+			}
+		}
+		for c := range r.calls {
+			if c.client == i {
+				a.credit += passed.Seconds() * float64(len(c.names)) * (0.4 + 2/least)
+			}
+		}
+		if a.asked > a.credit {
+			r.violate("requests are few", "c%d has asked %.0f times in %v, and may %.0f times", i, a.asked, time.Since(a.since), a.credit)
+			r.accounts[i] = nil
+		}
+	}
+}
+
+// settles is how long after a fault a client may be busy with it.
+const settles = 12 * time.Second
+
+// leastTTL is the shortest of a plan.
+func (p *Plan) leastTTL() time.Duration {
+	least := p.TTL
+	var look func(ops []Op)
+	look = func(ops []Op) {
+		for _, op := range ops {
+			for _, d := range []time.Duration{op.TTL, op.MaxHold} {
+				if d > 0 {
+					least = min(least, d)
+				}
+			}
+			look(op.Inside)
+		}
+	}
+	for _, c := range p.Clients {
+		for _, ops := range c.Workers {
+			look(ops)
+		}
+	}
+	return least
+}

@@ -30,6 +30,7 @@ func (a *actor) ask(ctx context.Context, o *owner, op *Op) {
 
 // question has a call registered whose answer must come within the time of a first one.
 func (a *actor) question(c *call, f func() error) {
+	c.asks = true
 	c.bound = time.Now().Add(firstAnswer + a.undoing())
 	a.w.reg.begin(c)
 	a.w.reg.returned(c, f())

@@ -104,6 +104,7 @@ type call struct {
 	ctx     context.Context
 	under   []*belief // what it is about, if that is a lease
 	waits   bool
+	asks    bool // it takes no lock: all servers may have to answer
 	nested  bool
 	hurried bool // it, or the hold that it asks for, has a limit of its own
 	counted bool // it was reported not to end
@@ -253,7 +254,11 @@ func (r *register) judge(c *call, err error) {
 		}
 	case errors.Is(err, dlock.ErrUnavailable):
 		hurried := slices.ContainsFunc(c.under, func(b *belief) bool { return r.endsBy(b, c) }) || (c.ctx.Err() != nil || c.hurried) && (time.Since(c.start) < unanswered || r.moved(c) || r.w.over.Err() != nil)
-		if !hurried && !r.broke(c, err) && !r.touched(c.client, c.start.Add(-lingers), func(t touch) bool { return t.fails }) {
+		harmed := r.harmed
+		if c.asks {
+			harmed = r.touched
+		}
+		if !hurried && !r.broke(c, err) && !harmed(c.client, c.start.Add(-lingers), func(t touch) bool { return t.fails }) {
 			r.violate("reachable is available", "c%d %s %v: %v", c.client, c.what, c.names, err)
 		}
 	case errors.Is(err, dlock.ErrLost), errors.Is(err, dlock.ErrUnlocked), errors.Is(err, dlock.ErrReentry), errors.Is(err, dlock.ErrUpgrade):
@@ -296,11 +301,13 @@ func (r *register) moved(c *call) bool {
 // lingers is for how long a fault that is over may have an effect.
 const lingers = 8 * time.Second
 
+// harmed reports whether a client has met a fault since then that may cost it something.
+func (r *register) harmed(client int, since time.Time, counts func(touch) bool) bool {
+	return !r.outvoted() && r.touched(client, since, counts)
+}
+
 // touched reports whether a client has met a fault since then.
 func (r *register) touched(client int, since time.Time, counts func(touch) bool) bool {
-	if r.outvoted() {
-		return false
-	}
 	for _, t := range r.touches {
 		if (t.client < 0 || t.client == client) && t.to.After(since) && counts(kinds[t.kind]) {
 			return true
@@ -666,7 +673,7 @@ func (r *register) lostTrue(b *belief) {
 	if !errors.Is(err, dlock.ErrLost) || b.limited || r.dead[b.client] || !r.w.hasServers() {
 		return
 	}
-	if !r.touched(b.client, time.Now().Add(-2*b.ttl-lingers), func(t touch) bool { return t.loses }) {
+	if !r.harmed(b.client, time.Now().Add(-2*b.ttl-lingers), func(t touch) bool { return t.loses }) {
 		r.violate("nothing is lost for nothing", "%v: %v", b, err)
 	}
 }

@@ -127,7 +127,7 @@ func (r *register) movesOnQuorum(name string) {
 	}
 	for c := range r.calls {
 		since := later(c.start, l.lastHeld)
-		if c.waits && !c.nested && len(c.names) == 1 && c.names[0] == name && !c.counted && now.Sub(since) > prompt {
+		if c.waits && !c.nested && len(c.names) == 1 && c.names[0] == name && !c.counted && now.Sub(since) > prompt+2*r.w.steppedBack() {
 			c.counted = true
 			r.violate("a free lock is taken", "c%d %s %s waits for %v, no majority holds it for %v", c.client, c.what, name, now.Sub(c.start), now.Sub(since))
 		}

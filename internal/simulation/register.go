@@ -301,7 +301,8 @@ func (r *register) moved(c *call) bool {
 // lingers is for how long a fault that is over may have an effect.
 const lingers = 8 * time.Second
 
-// harmed reports whether a client has met a fault since then that may cost it something.
+// harmed reports whether a client has met a fault since then that may cost a call. It may
+// cost a lease also at one server of several: that may be one of a bare majority.
 func (r *register) harmed(client int, since time.Time, counts func(touch) bool) bool {
 	return !r.outvoted() && r.touched(client, since, counts)
 }
@@ -673,7 +674,7 @@ func (r *register) lostTrue(b *belief) {
 	if !errors.Is(err, dlock.ErrLost) || b.limited || r.dead[b.client] || !r.w.hasServers() {
 		return
 	}
-	if !r.harmed(b.client, time.Now().Add(-2*b.ttl-lingers), func(t touch) bool { return t.loses }) {
+	if !r.touched(b.client, time.Now().Add(-2*b.ttl-lingers), func(t touch) bool { return t.loses }) {
 		r.violate("nothing is lost for nothing", "%v: %v", b, err)
 	}
 }

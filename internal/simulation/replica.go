@@ -105,8 +105,11 @@ func (s *server) wait(args []string) (any, error) {
 	ms, _ := strconv.Atoi(args[1])
 	end := time.Now().Add(time.Duration(ms) * time.Millisecond)
 	s.mu.Lock()
-	want, r := s.link.sent, s.replica
+	want, r, follows := s.link.sent, s.replica, s.master != nil
 	s.mu.Unlock()
+	if follows {
+		return nil, replyError("ERR WAIT cannot be used with replica instances.")
+	}
 	for r != nil {
 		due, done := r.reached(want)
 		if done {

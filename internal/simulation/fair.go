@@ -48,7 +48,7 @@ func (r *register) follow(s *server, name string, old, t truth) {
 			ahead = ahead[:i]
 		}
 		for _, o := range ahead {
-			if slices.Contains(t.queue, o) && !r.touched(-1, now.Add(-5*lingers), whatever) {
+			if slices.Contains(t.queue, o) && !r.touched(client, now.Add(-5*lingers), whatever) {
 				r.violate("first come, first served", "%s has %s before %s, who queued first", s.owner(id), name, s.owner(o))
 			}
 		}

@@ -456,7 +456,7 @@ func (r *register) demotedHas(l *lockLog) bool {
 		return t.kind == "promotion" && t.to.After(time.Now().Add(-lingers))
 	})
 	for i, t := range l.last {
-		if promoted && i != r.w.master(0).index && (t.held() || len(t.queue) > 0) {
+		if promoted && i != r.w.master(0).index && t.token > 0 {
 			return true
 		}
 	}

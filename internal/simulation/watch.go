@@ -118,8 +118,13 @@ func (r *register) moves(name string) {
 }
 
 // movesOnQuorum checks that a lock that nobody has finds who waits for it, as long as but
-// one server gives trouble.
+// one server gives trouble. Of a client that cannot reach a server which others can the
+// part of a hold stays there for a lease.
 func (r *register) movesOnQuorum(name string) {
+	bound := prompt + 2*r.w.steppedBack()
+	if slices.ContainsFunc(r.touches, func(t touched) bool { return t.client >= 0 }) {
+		bound += 2 * longestTTL(r.w.plan.TTL)
+	}
 	l, now := r.lock(name), time.Now()
 	if !r.outvoted() || r.heldByMost(l) || slices.ContainsFunc(r.beliefs, func(b *belief) bool { return b.name == name }) {
 		l.lastHeld = now
@@ -127,7 +132,7 @@ func (r *register) movesOnQuorum(name string) {
 	}
 	for c := range r.calls {
 		since := later(c.start, l.lastHeld)
-		if c.waits && !c.nested && len(c.names) == 1 && c.names[0] == name && !c.counted && now.Sub(since) > prompt+2*r.w.steppedBack() {
+		if c.waits && !c.nested && len(c.names) == 1 && c.names[0] == name && !c.counted && now.Sub(since) > bound {
 			c.counted = true
 			r.violate("a free lock is taken", "c%d %s %s waits for %v, no majority holds it for %v", c.client, c.what, name, now.Sub(c.start), now.Sub(since))
 		}
@@ -170,7 +175,7 @@ func (r *register) leftovers(s *server, name string, t truth) {
 		for c := range r.w.plan.Clients {
 			since := r.interest[party{c, name}]
 			if s.owner(id) == r.w.label(c) && time.Since(since) > left && !r.dead[c] &&
-				!r.touched(c, since.Add(-lingers), whatever) {
+				!r.touched(c, since.Add(-2*r.w.plan.TTL-lingers), whatever) {
 				r.interest[party{c, name}] = time.Now()
 				r.violate("nothing is left behind", "c%d has had nothing to do with %s for %v: %s", c, name, time.Since(since), id[:8])
 			}

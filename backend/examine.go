@@ -12,7 +12,8 @@ const (
 	// Warning is a setting that will hurt under some condition: locks work now.
 	Warning
 
-	// Fault is a setting with which locks do not work or exclude nobody.
+	// Fault is a setting with which locks do not work, or two can have one while nothing
+	// else is wrong.
 	Fault
 )
 

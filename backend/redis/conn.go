@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"syscall"
 	"time"
@@ -27,9 +29,51 @@ var errOversized = errors.New("the server's reply is beyond all bounds")
 
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// dialerFor is the client library's dialer, with connections that bound replies.
+// What a server does that has TLS where the URL says that it has none, or the other way
+// round. One without TLS waits for the rest of what it takes for a command.
+var (
+	errNoTLS   = errors.New("no TLS handshake: if the server has no TLS, use redis:// in place of rediss://")
+	errTLS     = errors.New("the server speaks TLS: use rediss:// in place of redis://")
+	errUnheard = errors.New("the server has closed the connection before its first answer: if it has TLS, use rediss:// in place of redis://")
+)
+
+// tlsAlert begins what a server with TLS answers to a command.
+const tlsAlert = 21
+
+// dialerFor connects as the client library does, with connections that bound replies.
 func dialerFor(timeout time.Duration, t *tls.Config) dialer {
-	return limited(redis.NewDialer(&redis.Options{DialTimeout: cmp.Or(timeout, 5*time.Second), TLSConfig: t}))
+	dial := redis.NewDialer(&redis.Options{DialTimeout: cmp.Or(timeout, 5*time.Second)})
+	if t == nil {
+		return limited(dial)
+	}
+	return limited(func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(ctx, cmp.Or(timeout, readTimeout))
+		defer cancel()
+		return encrypt(ctx, conn, addr, t)
+	})
+}
+
+// encrypt begins TLS with the server at addr.
+func encrypt(ctx context.Context, conn net.Conn, addr string, t *tls.Config) (net.Conn, error) {
+	if t.ServerName == "" {
+		t = t.Clone()
+		t.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	c := tls.Client(conn, t)
+	err := c.HandshakeContext(ctx)
+	if err == nil {
+		return c, nil
+	}
+	_ = conn.Close()
+	var noTLS tls.RecordHeaderError
+	if errors.As(err, &noTLS) || errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: %w", errNoTLS, err)
+	}
+	return nil, err
 }
 
 // limited has connections end at a reply that is beyond the bounds.
@@ -39,7 +83,7 @@ func limited(dial dialer) dialer {
 		if err != nil {
 			return nil, err
 		}
-		b := &limitedConn{Conn: conn}
+		b := &limitedConn{Conn: conn, heard: network == "unix" || isEncrypted(conn)}
 		if raw, ok := conn.(syscall.Conn); ok {
 			return &limitedSocket{b, raw}, nil
 		}
@@ -47,25 +91,44 @@ func limited(dial dialer) dialer {
 	}
 }
 
+func isEncrypted(conn net.Conn) bool {
+	_, ok := conn.(*tls.Conn)
+	return ok
+}
+
 // A limitedConn reads along.
 type limitedConn struct {
 	net.Conn
 	limits replyLimits
-	broken bool
+	heard  bool  // the server has answered, or it cannot have TLS
+	err    error // why no more is read
 }
 
 // Read implements net.Conn.
 func (c *limitedConn) Read(b []byte) (int, error) {
-	if c.broken {
-		return 0, errOversized
+	if c.err != nil {
+		return 0, c.err
 	}
 	n, err := c.Conn.Read(b)
+	if !c.heard {
+		switch {
+		case n > 0 && b[0] == tlsAlert:
+			return 0, c.fail(errTLS)
+		case n == 0 && err == io.EOF:
+			return 0, c.fail(fmt.Errorf("%w: %w", errUnheard, err))
+		}
+		c.heard = n > 0
+	}
 	if good := c.limits.accept(b[:n]); good < n {
-		c.broken = true
-		_ = c.Conn.Close()
-		return good, errOversized
+		return good, c.fail(errOversized)
 	}
 	return n, err
+}
+
+func (c *limitedConn) fail(err error) error {
+	c.err = err
+	_ = c.Conn.Close()
+	return err
 }
 
 // A limitedSocket lets the client library see whether its socket is still open.

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -96,7 +97,12 @@ func all(findings []backend.Finding, report func(backend.Finding)) {
 func (b *Backend) examineServer(ctx context.Context, c redis.UniversalClient, report func(backend.Finding)) error {
 	before := time.Now()
 	now, err := c.Time(ctx).Result()
-	if err != nil {
+	switch {
+	case err == nil:
+		report(checkClock(now, before, time.Now()))
+	case kindOf(err) == backend.ErrAuth:
+		report(backend.Warn("clock", "the server does not tell the time: "+err.Error(), "allow the user +time"))
+	default:
 		return err
 	}
 	info, err := b.readInfo(ctx, c)
@@ -104,19 +110,24 @@ func (b *Backend) examineServer(ctx context.Context, c redis.UniversalClient, re
 		return err
 	}
 	all(b.atOpening(ctx, c, info), report)
-	report(checkMemory(info))
-	report(checkClock(now, before, time.Now()))
-	report(b.checkReplicas(info))
-	if !b.member {
-		report(checkPersistence(info))
+	if len(info) == 0 {
+		report(backend.Warn("info", "the server shows no INFO: nobody knows whether it evicts locks, is a replica, or forgets them at a restart", "allow the user +info"))
+	} else {
+		report(checkMemory(info))
+		report(b.checkReplicas(info))
+		if !b.member {
+			report(checkPersistence(info))
+		}
 	}
 	report(checkScan(c.Scan(ctx, 0, "", 1).Err()))
 	return nil
 }
 
 // atOpening is what a client that opens looks at, too.
-func (b *Backend) atOpening(ctx context.Context, c redis.Cmdable, info info) []backend.Finding {
-	out := []backend.Finding{checkVersion(info), checkEviction(info), checkRole(info)}
+func (b *Backend) atOpening(ctx context.Context, c redis.Cmdable, info info) (out []backend.Finding) {
+	if len(info) > 0 {
+		out = append(out, checkVersion(info), checkEviction(info), checkRole(info))
+	}
 	if b.member {
 		config, err := c.ConfigGet(ctx, appendSettings).Result()
 		save := c.ConfigGet(ctx, "save").Val()
@@ -181,7 +192,7 @@ func checkEviction(i info) backend.Finding {
 	case policy == "":
 		return backend.Good(subject, "the server does not tell what it evicts")
 	case policy != "noeviction" && i["maxmemory"] != "0":
-		return backend.Warn(subject, "the server may evict locks: its maxmemory-policy is "+policy, "set maxmemory-policy to noeviction")
+		return backend.Bad(subject, "a server whose memory is full evicts locks that are held, and grants them again: its maxmemory-policy is "+policy, "set maxmemory-policy to noeviction")
 	}
 	return backend.Good(subject, "no lock is evicted")
 }
@@ -332,17 +343,34 @@ func (b *Backend) checkScripts(ctx context.Context) (out []backend.Finding) {
 	}
 	a, err := b.run(ctx, openTimeout, probeScript, probeScript.callWith(keys, 2, channel, publish, numsub))
 	if err != nil {
-		advice := "see the other findings"
-		if kindOf(err) == backend.ErrAuth {
-			advice = "allow the user +eval and +evalsha"
-		}
-		return append(out, backend.Bad(subject, "the server runs no script, no lock will work: "+err.Error(), advice))
+		return append(out, backend.Bad(subject, "the server runs no script, no lock will work: "+err.Error(),
+			cmp.Or(toAllow(err.Error(), "+eval and +evalsha"), "see the other findings")))
 	}
-	for _, denied := range a.values {
-		out = append(out, backend.Bad(subject, fmt.Sprintf("the server refuses a command that locks need: %v", denied), "allow the user what README lists"))
+	advised := make(map[string]bool)
+	for i := 0; i+1 < len(a.values); i += 2 {
+		command, said := fmt.Sprint(a.values[i]), fmt.Sprint(a.values[i+1])
+		advice := cmp.Or(toAllow(said, "+"+command), "see the other findings")
+		if !advised[advice] {
+			advised[advice] = true
+			out = append(out, backend.Bad(subject, "locks need "+strings.ToUpper(command)+", and the server refuses it: "+said, advice))
+		}
 	}
 	if len(out) == 0 {
 		out = append(out, backend.Good(subject, "every command that locks need is allowed"))
 	}
 	return out
+}
+
+// toAllow says what a user lacks of whom the server said this about a command. It is empty
+// if the server refuses for another reason.
+func toAllow(said, commands string) string {
+	switch {
+	case !strings.Contains(said, "NOPERM") && !strings.Contains(said, "ermission") && !strings.Contains(said, "executing the script can't"):
+		return ""
+	case strings.Contains(said, " key"):
+		return "allow the user the keys ~dlock:*"
+	case strings.Contains(said, "channel"):
+		return "allow the user the channels &dlock:*"
+	}
+	return "allow the user " + commands
 }

@@ -76,7 +76,9 @@ func TestExamineServers(t *testing.T) {
 		also string // what else is not as it should be because of that
 	}{
 		"":         {kind: durable},
-		"eviction": {kind: with("--maxmemory", "1gb", "--maxmemory-policy", "allkeys-lru"), want: backend.Warning},
+		"eviction": {kind: with("--maxmemory", "1gb", "--maxmemory-policy", "allkeys-lru"), want: backend.Fault},
+		"clock":    {kind: durable, do: []any{"acl", "setuser", "default", "-time"}, want: backend.Warning, also: "scripts"},
+		"info":     {kind: durable, do: []any{"acl", "setuser", "default", "-info"}, want: backend.Warning},
 		"restart":  {kind: server.Redis{}, want: backend.Warning},
 		"memory":   {kind: with("--maxmemory", "1000kb", "--maxmemory-policy", "noeviction"), want: backend.Warning, also: "scripts"},
 		"replicas": {kind: durable, url: "?dlock.replicas=1", want: backend.Fault},
@@ -101,10 +103,48 @@ func TestExamineServers(t *testing.T) {
 					t.Errorf("%s is %v", subject, level)
 				}
 			}
-			if len(levels) < 9 {
+			if len(levels) < 9 && name != "info" {
 				t.Errorf("few subjects: %v", levels)
 			}
 		})
+	}
+}
+
+// Who may do little is told of each right that is missing, and what to allow.
+func TestExamineNamesEachMissingRight(t *testing.T) {
+	t.Parallel()
+	s := server.Start(t, server.Redis{})
+	client := openURL(t, "redis://"+s.Addr(), nil)
+	must[any](t)(plainClient(t, s).Do(within(t), "acl", "setuser", "default", "-time", "-info", "-scan", "-hset", "-zadd", "-subscribe").Result())
+	var said strings.Builder
+	must[any](t)(nil, client.Examine(within(t), func(f backend.Finding) {
+		if f.Level > backend.OK {
+			said.WriteString(f.Text + f.Advice + "\n")
+		}
+	}))
+	for _, right := range []string{"+time", "+info", "+scan", "+hset", "+zadd", "+subscribe"} {
+		if !strings.Contains(said.String(), right) {
+			t.Errorf("nothing is said of %s:\n%s", right, &said)
+		}
+	}
+}
+
+// TestWhatToAllow has what servers say of a right that is missing.
+func TestWhatToAllow(t *testing.T) {
+	for said, want := range map[string]string{
+		"NOPERM this user has no permissions to run the 'time' command":                                              "+x",
+		"ERR The user executing the script can't run this command or subcommand":                                     "+x",
+		"ERR ACL failure in script: User u has no permissions to run the 'hset' command":                             "+x",
+		"NOPERM this user has no permissions to access one of the keys used as arguments":                            "~dlock:*",
+		"ERR The user executing the script can't access at least one of the keys mentioned in the command arguments": "~dlock:*",
+		"ERR ACL failure in script: No permissions to access a key":                                                  "~dlock:*",
+		"ERR The user executing the script can't publish to the channel mentioned in the command":                    "&dlock:*",
+		"NOPERM No permissions to access a channel":                                                                  "&dlock:*",
+		"OOM command not allowed when used memory > 'maxmemory'.":                                                    "",
+	} {
+		if got := toAllow(said, "+x"); !strings.HasSuffix(got, want) || want == "" && got != "" {
+			t.Errorf("%s: %q", said, got)
+		}
 	}
 }
 

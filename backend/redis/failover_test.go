@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -292,4 +293,27 @@ func TestSlotMovesUnderWork(t *testing.T) {
 	workers.end()
 	admin.ReloadState(context.Background())
 	workers.checkCounts(url, admin)
+}
+
+// A Sentinel's refusal reaches the caller and, as a warning, the logger.
+func TestSentinelsThatRefuse(t *testing.T) {
+	t.Parallel()
+	w, _ := startWatched(t, 0)
+	var said warnings
+	c := openURL(t, sentinelURL(w), &dlock.Options{Logger: said.logger()})
+	for _, s := range w.Sentinels {
+		must[any](t)(plainClient(t, s).Do(within(t), "acl", "setuser", "default", "-sentinel").Result())
+	}
+	must[any](t)(plainClient(t, w.Primary).Do(within(t), "client", "kill", "type", "normal", "skipme", "yes").Result())
+	eventually(t, "the client asks a Sentinel", func() bool {
+		_, err := c.Mutex(t.Name()).TryLock(within(t))
+		return errors.Is(err, dlock.ErrAuth)
+	})
+	if text := said.String(); !strings.Contains(text, `level=WARN msg="dlock: redis: sentinel: `) || !strings.Contains(text, "NOPERM") {
+		t.Errorf("the log says: %s", text)
+	}
+	_, err := dlock.Open(within(t), sentinelURL(w), nil)
+	if !errors.Is(err, dlock.ErrAuth) {
+		t.Errorf("Sentinels that refuse: %v", err)
+	}
 }

@@ -20,7 +20,7 @@ func TestFindings(t *testing.T) {
 		"Redis 5":               {checkVersion(info{"redis_version": "5.0.3"}), backend.Fault},
 		"Valkey":                {checkVersion(info{"redis_version": "7.2.4", "valkey_version": "8.0.1"}), backend.OK},
 		"no version":            {checkVersion(info{}), backend.OK},
-		"evicts":                {checkEviction(info{"maxmemory_policy": "volatile-ttl", "maxmemory": "100"}), backend.Warning},
+		"evicts":                {checkEviction(info{"maxmemory_policy": "volatile-ttl", "maxmemory": "100"}), backend.Fault},
 		"evicts without bound":  {checkEviction(info{"maxmemory_policy": "volatile-ttl", "maxmemory": "0"}), backend.OK},
 		"evicts nothing":        {checkEviction(info{"maxmemory_policy": "noeviction", "maxmemory": "100"}), backend.OK},
 		"master":                {checkRole(info{"role": "master"}), backend.OK},

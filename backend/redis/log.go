@@ -8,8 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/backend"
 )
 
 // The client library has one logger for all clients of the process. It tells that logger
@@ -22,21 +25,30 @@ func init() { redis.SetLogger(driverLog{log.New(os.Stderr, "redis: ", log.LstdFl
 // others to where the client library logs by itself.
 type driverLog struct{ others *log.Logger }
 
-// Printf implements the client library's logger.
+// Printf implements the client library's logger. That a Sentinel refuses this client is told
+// to no caller as long as another answers.
 func (d driverLog) Printf(ctx context.Context, format string, args ...any) {
 	l, ok := ctx.Value(loggerKey{}).(*slog.Logger)
+	level := slog.LevelDebug
 	for _, arg := range args {
+		err, isErr := arg.(error)
+		if !isErr {
+			continue
+		}
 		var dial *dialError
-		if err, isErr := arg.(error); isErr && errors.As(err, &dial) {
+		if errors.As(err, &dial) {
 			l, ok = dial.log, true
+		}
+		if strings.HasPrefix(format, "sentinel:") && kindOf(err) == backend.ErrAuth {
+			level = slog.LevelWarn
 		}
 	}
 	if !ok || l == nil {
 		_ = d.others.Output(3, fmt.Sprintf(format, args...)) // the line that has called the library's Printf
 		return
 	}
-	if l.Enabled(ctx, slog.LevelDebug) {
-		l.DebugContext(ctx, "dlock: redis: "+fmt.Sprintf(format, args...))
+	if l.Enabled(ctx, level) {
+		l.Log(ctx, level, "dlock: redis: "+fmt.Sprintf(format, args...))
 	}
 }
 

@@ -7,12 +7,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"log"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/internal/server"
@@ -26,8 +27,8 @@ const limit = 2 * time.Minute
 var shared *server.Server
 
 func TestMain(m *testing.M) {
-	// The client library tells stderr of every broken connection.
-	logging.Disable()
+	// Of clients that tests make with it, the client library tells stderr of every broken connection.
+	redis.SetLogger(driverLog{log.New(io.Discard, "", 0)})
 	if err := flag.Set("test.parallel", "8"); err != nil { // tests wait more than they work
 		panic(err)
 	}

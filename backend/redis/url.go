@@ -5,7 +5,9 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"maps"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,10 +54,7 @@ func init() {
 }
 
 func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
-	o, err := parseOptions(cfg)
-	if err != nil {
-		return nil, err
-	}
+	o := takeOptions(cfg)
 	s := schemes[cfg.URL.Scheme]
 	c, watchers, err := s.newClient(cfg, s.name)
 	if err != nil {
@@ -74,8 +73,8 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 	return b, nil
 }
 
-// parseOptions takes the parameters that are not the client library's.
-func parseOptions(cfg backend.Config) (*Options, error) {
+// takeOptions takes the parameters that are not the client library's.
+func takeOptions(cfg backend.Config) *Options {
 	p := &cfg.URL.Params
 	wake := p.Take("dlock.wake", "message")
 	o := &Options{
@@ -85,17 +84,19 @@ func parseOptions(cfg backend.Config) (*Options, error) {
 		Replicas: p.TakeInt("dlock.replicas", 0),
 		Keep:     p.TakeDuration("dlock.keep", defaultKeep),
 	}
-	switch {
-	case wake != "message" && wake != "poll":
-		return nil, invalid("parameter dlock.wake: want message or poll")
-	case o.Replicas < 0:
-		return nil, invalid("parameter dlock.replicas: want 0 or more")
-	case o.Keep < minKeep:
-		return nil, invalid("parameter dlock.keep: want 1s or more")
-	case o.Poll <= 0:
-		return nil, invalid("parameter dlock.poll: want more than 0")
+	if wake != "message" && wake != "poll" {
+		p.Problem("dlock.wake", "want message or poll")
 	}
-	return o, nil
+	if o.Replicas < 0 {
+		p.Problem("dlock.replicas", "want 0 or more")
+	}
+	if o.Poll <= 0 {
+		p.Problem("dlock.poll", "want more than 0")
+	}
+	if o.Keep < minKeep {
+		p.Problem("dlock.keep", "want 1s or more")
+	}
+	return o
 }
 
 // newSingleClient returns a client of one server.
@@ -187,7 +188,13 @@ func parse[T any](read func(string) (*T, error), cfg backend.Config, location ur
 	location.RawQuery = rest.Encode()
 	o, err := read(location.String())
 	if err != nil {
-		return nil, parameterError(err)
+		return nil, refusal(err, func(without string) error {
+			others := maps.Clone(rest)
+			others.Del(without)
+			location.RawQuery = others.Encode()
+			_, err := read(location.String())
+			return err
+		}, slices.Sorted(maps.Keys(rest)))
 	}
 	// The client library panics on a negative size, and takes all memory for a great one.
 	for _, text := range rest["pool_size"] {
@@ -221,11 +228,17 @@ func tlsConfig(parsed, given *tls.Config) *tls.Config {
 	return c
 }
 
-// parameterError says what the client library did not like. Only the names of
-// unknown parameters are repeated.
-func parameterError(err error) error {
-	if names, ok := strings.CutPrefix(err.Error(), "redis: unexpected option: "); ok {
-		return invalid("unknown parameter " + names)
+// refusal says what the client library did not like. Of its error only the names of unknown
+// parameters are repeated. One whose value is wrong is the one without which it accepts
+// the others.
+func refusal(err error, without func(name string) error, names []string) error {
+	if unknown, ok := strings.CutPrefix(err.Error(), "redis: unexpected option: "); ok {
+		return invalid("unknown parameter " + unknown)
+	}
+	for _, name := range names {
+		if without(name) == nil {
+			return invalid("parameter " + name + ": the client library does not accept the value")
+		}
 	}
 	return invalid("URL: the number of the database, the path or the value of a parameter is wrong")
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
+	"net"
 	"strings"
 	"testing"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
@@ -22,7 +22,12 @@ func TestBadTopologyURLs(t *testing.T) {
 		"redis+cluster://h?addr=x":                                 `unknown parameter "addr"`,
 		"redis+cluster://h?read_only=1":                            `unknown parameter "read_only"`,
 		"redis+cluster://h?nonsense=1":                             "nonsense",
-		"redis+cluster://h?pool_size=" + canary:                    "parameter",
+		"redis+cluster://h?pool_size=" + canary:                    "parameter pool_size",
+		"redis://h?read_timeout=" + canary + "&pool_fifo=true":     "parameter read_timeout",
+		"redis://h?protocol=" + canary:                             "parameter protocol",
+		"unix:///tmp/x.sock?db=" + canary:                          "parameter db",
+		"redis+sentinel://h/m?dial_timeout=" + canary:              "parameter dial_timeout",
+		"redis://h/" + canary:                                      "database",
 		"redis+cluster://h?pool_size=-5":                           "pool_size",
 		"redis+sentinel://h/m?pool_size=99999999999":               "pool_size",
 		"redis://h?pool_size=-5":                                   "pool_size",
@@ -38,6 +43,7 @@ func TestBadTopologyURLs(t *testing.T) {
 		"redis+sentinel://h?sentinel_password=" + canary:           "name-of-the-master",
 		"redis+sentinel://h/m?dlock.wake=" + canary:                "dlock.wake",
 		"redis+cluster://h?dial_timeout=" + canary + "&nonsense=1": "parameter",
+		"redis://h?dlock.poll=-1s&dlock.keep=1ms":                  "dlock.poll: want more than 0; parameter dlock.keep",
 	} {
 		_, err := dlock.Open(t.Context(), url, nil)
 		if !errors.Is(err, dlock.ErrInvalidConfig) || !strings.Contains(err.Error(), want) {
@@ -92,14 +98,11 @@ func FuzzURL(f *testing.F) {
 			return
 		}
 		cfg := backend.Config{URL: u}
-		_, err = parseOptions(cfg)
+		takeOptions(cfg)
+		c, watchers, err := s.newClient(cfg, s.name)
 		if err == nil {
-			var c redis.UniversalClient
-			var watchers *sentinels
-			if c, watchers, err = s.newClient(cfg, s.name); err == nil {
-				watchers.close()
-				_ = c.Close()
-			}
+			watchers.close()
+			_ = c.Close()
 		}
 		if err != nil && (!errors.Is(err, backend.ErrInvalidConfig) || strings.Contains(err.Error(), canary)) {
 			t.Errorf("%v", err)
@@ -129,16 +132,47 @@ func TestTLS(t *testing.T) {
 	must[any](t)(nil, lease.Unlock(within(t)))
 	must[any](t)(nil, <-got)
 
-	for url, o := range map[string]*dlock.Options{
-		url:                                    {TLS: &tls.Config{}},
-		"redis://" + addr + "?read_timeout=1s": nil,
+	for url, c := range map[string]struct {
+		o    *dlock.Options
+		says error // nil: nothing of schemes
+	}{
+		url:                                  {o: &dlock.Options{TLS: &tls.Config{}}},
+		"redis://" + addr:                    {says: errUnheard},
+		"redis://" + alerting(t):             {says: errTLS},
+		"rediss://" + shared.Addr():          {says: errNoTLS},
+		"rediss+cluster://" + shared.Addr():  {says: errNoTLS},
+		"rediss://" + answering(t, "-ERR x"): {says: errNoTLS},
 	} {
-		c, err := dlock.Open(within(t), url, o)
+		client, err := dlock.Open(within(t), url, c.o)
 		if err == nil {
-			_ = c.Close(context.Background())
+			_ = client.Close(context.Background())
 		}
-		if !errors.Is(err, dlock.ErrUnavailable) {
+		if !errors.Is(err, dlock.ErrUnavailable) || c.says != nil && !errors.Is(err, c.says) || c.says == nil && strings.Contains(err.Error(), "redis://") {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
+}
+
+// alerting returns the address of a server that answers as OpenSSL does to what is no TLS.
+func alerting(t *testing.T) string { return answering(t, "\x15\x03\x03\x00\x02\x02\x16") }
+
+// answering returns the address of a server that says text to whoever has said something.
+func answering(t *testing.T, text string) string {
+	t.Helper()
+	ln := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
+	t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 1))
+			_, _ = conn.Write([]byte(text + "\r\n"))
+			_ = conn.(*net.TCPConn).CloseWrite()
+			_, _ = io.Copy(io.Discard, conn)
+			_ = conn.Close()
+		}
+	}()
+	return ln.Addr().String()
 }

@@ -3,12 +3,13 @@
 --
 -- KEYS  S R
 -- ARGV  channel, publish command, how PUBSUB counts who listens
--- Reply errors, one for each command that failed
-local S, R, errors = KEYS[1], KEYS[2], {}
-local function try(...)
-  local reply = redis.pcall(...)
+-- Reply the name and the error of each command that failed
+local S, R, failed = KEYS[1], KEYS[2], {}
+local function try(name, ...)
+  local reply = redis.pcall(name, ...)
   if type(reply) == 'table' and reply.err then
-    errors[#errors + 1] = reply.err
+    failed[#failed + 1] = string.lower(name)
+    failed[#failed + 1] = reply.err
   end
 end
 try('TIME')
@@ -29,4 +30,4 @@ try('ZREMRANGEBYSCORE', R, 1, 1)
 try('ZREM', R, 'x')
 try(ARGV[2], ARGV[1], '')
 try('PUBSUB', ARGV[3], ARGV[1])
-return errors
+return failed

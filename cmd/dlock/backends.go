@@ -44,8 +44,9 @@ func backendURL(flag, otherwise string) string {
 	return cmp.Or(flag, os.Getenv(urlVariable), otherwise)
 }
 
-// openClient opens the backend at url for locks between processes.
-func openClient(ctx context.Context, url string) (*dlock.Client, error) {
+// openClient opens the backend at url for locks between processes. The label is for a URL that
+// has none.
+func openClient(ctx context.Context, url, label string) (*dlock.Client, error) {
 	u, err := backend.ParseURL(url)
 	switch {
 	case err != nil: // dlock.Open says what is wrong
@@ -54,7 +55,10 @@ func openClient(ctx context.Context, url string) (*dlock.Client, error) {
 	case !slices.Contains(backend.Schemes(), u.Scheme):
 		return nil, coded{exitConfig, fmt.Errorf("no backend for scheme %q: have %s", u.Scheme, strings.Join(backend.Schemes(), ", "))}
 	}
-	client, err := dlock.Open(ctx, url, nil)
+	if err == nil && u.Params.Has("dlock.label") {
+		label = ""
+	}
+	client, err := dlock.Open(ctx, url, &dlock.Options{Label: label})
 	if err != nil && exitCode(err) == exitUsage {
 		return nil, coded{exitConfig, err} // it is in the URL that a TTL or prefix is wrong
 	}

@@ -102,7 +102,7 @@ func (d *demo) prepare(ctx context.Context) error {
 		return err
 	}
 	d.url = backendURL(d.url, fileURL(locks))
-	client, err := openClient(ctx, d.url)
+	client, err := openClient(ctx, d.url, "")
 	if err != nil {
 		return err
 	}

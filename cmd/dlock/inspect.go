@@ -88,7 +88,7 @@ func (q *query) run(f func(context.Context, *dlock.Client) error) error {
 	if err := checkDirectory(url); err != nil {
 		return err
 	}
-	client, err := openClient(ctx, url)
+	client, err := openClient(ctx, url, "")
 	if err == nil {
 		defer closeClient(client)
 		err = f(ctx, client)
@@ -194,7 +194,11 @@ func newShow(std stdio) *cobra.Command {
 			if q.json {
 				return printJSON(q.std.out, newSnapshot(args[0], s))
 			}
-			return printSnapshot(q.std.out, args[0], s)
+			if len(s.Holders)+len(s.Waiters) == 0 {
+				_, err := fmt.Fprintf(q.std.out, "%s is free at %s\n", asTyped(args[0]), printable(c.Info().Address))
+				return err
+			}
+			return printSnapshot(q.std.out, s)
 		})
 }
 
@@ -288,11 +292,7 @@ func printJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-func printSnapshot(w io.Writer, name string, s dlock.Snapshot) error {
-	if len(s.Holders)+len(s.Waiters) == 0 {
-		_, err := fmt.Fprintf(w, "%s is free\n", asTyped(name))
-		return err
-	}
+func printSnapshot(w io.Writer, s dlock.Snapshot) error {
 	var t table
 	t.add("", "MODE", "LABEL", "CLIENT", "FOR", "LEFT", "TOKEN", "ENTRIES")
 	for _, h := range s.Holders {

@@ -38,7 +38,7 @@ func (s *shell) expectOutput(args []string, texts ...string) {
 func TestShowAndList(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
-	s.expectOutput([]string{"show", "app/job"}, "app/job is free\n")
+	s.expectOutput([]string{"show", "app/job"}, "app/job is free at file:///")
 	holder := s.start("run", "app/job", "--", "sh", "-c", "echo > held; exec sleep 300")
 	s.await("held")
 	waiter := s.start("run", "app/job", "--", "true")
@@ -67,6 +67,7 @@ func TestShowAndList(t *testing.T) {
 		t.Errorf("%v: %s", err, p.out.String())
 	}
 
+	s.start("unlock", "--force", "--yes", "app/job").expect(exitConfig, "ends with the process that holds it: kill ")
 	holder.signal(syscall.SIGTERM)
 	waiter.expect(0, "")
 }

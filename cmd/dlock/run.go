@@ -186,7 +186,7 @@ func (o *runOptions) giveBack(client *dlock.Client, lease *dlock.Lease, signals 
 func (o *runOptions) obtain(signals <-chan os.Signal, url, name string) (*dlock.Client, *dlock.Lease, error) {
 	ctx, stop := untilEnding(signals)
 	defer stop()
-	client, err := openClient(ctx, url)
+	client, err := openClient(ctx, url, ownLabel())
 	if err != nil {
 		return nil, nil, o.explain(ctx, err)
 	}
@@ -200,7 +200,7 @@ func (o *runOptions) obtain(signals <-chan os.Signal, url, name string) (*dlock.
 }
 
 func (o *runOptions) lock(ctx context.Context, client *dlock.Client, name string) (*dlock.Lease, error) {
-	settings := []dlock.Option{dlock.WithLabel(o.ownLabel())}
+	var settings []dlock.Option
 	if o.ttl > 0 {
 		settings = append(settings, dlock.WithTTL(o.ttl))
 	}
@@ -223,11 +223,8 @@ func (o *runOptions) lock(ctx context.Context, client *dlock.Client, name string
 	return l.Lock(ctx)
 }
 
-// ownLabel is the label of the URL, or else host and process.
-func (o *runOptions) ownLabel() string {
-	if u, err := backend.ParseURL(backendURL(o.backend, defaultURL)); err == nil && u.Params.Has("dlock.label") {
-		return u.Params.Take("dlock.label", "")
-	}
+// ownLabel tells others this host and process.
+func ownLabel() string {
 	host, err := os.Hostname()
 	if err != nil || len(host) > 64 {
 		host = "unknown host"

@@ -19,7 +19,8 @@ The holder learns of it at its next renewal at the latest, and goes on working u
 then: make sure that it is stuck or gone. With --token the lock is taken away only if
 the hold has that fencing token still, as dlock show prints it. Exit code 1 means that
 nobody holds the lock, or not with that token, or that the answer was no. A lock in files
-or Postgres lasts as long as its process or connection: exit code 78.`
+or Postgres lasts as long as its process or connection: exit code 78, and the message says
+how to end that.`
 
 func newUnlock(std stdio) *cobra.Command {
 	var force, yes bool
@@ -84,7 +85,7 @@ func (q *query) unlock(ctx context.Context, c *dlock.Client, name string, token 
 			return errNobody(name)
 		}
 		if !yes {
-			if err := printSnapshot(q.std.err, name, s); err != nil {
+			if err := printSnapshot(q.std.err, s); err != nil {
 				return err
 			}
 		}
@@ -98,6 +99,9 @@ func (q *query) unlock(ctx context.Context, c *dlock.Client, name string, token 
 		if errors.Is(err, dlock.ErrNotHeld) { // this holder has released meanwhile, another may not have
 			continue
 		}
+		if errors.Is(err, dlock.ErrUnsupported) {
+			return q.howItEnds(ctx, c, name, err)
+		}
 		if err != nil {
 			return err
 		}
@@ -110,6 +114,29 @@ func (q *query) unlock(ctx context.Context, c *dlock.Client, name string, token 
 		return errNobody(name)
 	}
 	return nil
+}
+
+// howItEnds says, in place of unsupported, how the lock ends that the backend does not take
+// away: with its process or its connection.
+func (q *query) howItEnds(ctx context.Context, c *dlock.Client, name string, unsupported error) error {
+	s, err := c.Inspect(ctx, name)
+	if err != nil {
+		return unsupported
+	}
+	if len(s.Holders) == 0 {
+		return errNobody(name)
+	}
+	what, with := "process", "kill %s"
+	if strings.HasPrefix(c.Info().Backend, "postgres") {
+		what, with = "connection", "SELECT pg_terminate_backend(%s), as its role or a superuser"
+	}
+	var ways []string
+	for _, h := range s.Holders {
+		number, _, _ := strings.Cut(h.Client, "/")
+		ways = append(ways, fmt.Sprintf(with, number))
+	}
+	return &dlock.Error{Op: "break", Name: name, Kind: dlock.ErrUnsupported,
+		Err: fmt.Errorf("the lock ends with the %s that holds it: %s", what, strings.Join(ways, "; "))}
 }
 
 func (q *query) printBroken(name string, token uint64) error {

@@ -20,6 +20,9 @@ import (
 // reach the server is no failure of f: it goes to the client's hooks and logger,
 // and the lock frees itself. If f panics, Do unlocks and panics on.
 func Do(ctx context.Context, l Locker, f func(ctx context.Context, lease *Lease) error) error {
+	if err := checkDo("lock", l, f); err != nil {
+		return err
+	}
 	lease, err := l.Lock(ctx)
 	if err != nil {
 		return err
@@ -27,9 +30,23 @@ func Do(ctx context.Context, l Locker, f func(ctx context.Context, lease *Lease)
 	return lease.run(ctx, f)
 }
 
+// checkDo reports what is missing of what Do, TryDo and Lead are called with.
+func checkDo(op string, l Locker, f func(context.Context, *Lease) error) error {
+	switch {
+	case l == nil:
+		return newError(op, "", errNilLocker)
+	case f == nil:
+		return newError(op, "", errNilFunc)
+	}
+	return nil
+}
+
 // TryDo is Do, but fails with ErrHeld, without running f, if the lock is held. An
 // ErrHeld that f returns looks the same but for the Name of its Error.
 func TryDo(ctx context.Context, l Locker, f func(ctx context.Context, lease *Lease) error) error {
+	if err := checkDo("trylock", l, f); err != nil {
+		return err
+	}
 	lease, err := l.TryLock(ctx)
 	if err != nil {
 		return err
@@ -80,6 +97,9 @@ func (l *Lease) runTerm(ctx context.Context, f func(context.Context, *Lease) err
 func Lead(ctx context.Context, l Locker, f func(ctx context.Context, lease *Lease) error) error {
 	if ctx == nil {
 		return newError("lock", "", errNilContext)
+	}
+	if err := checkDo("lock", l, f); err != nil {
+		return err
 	}
 	pause := backend.Backoff{}
 	for {

@@ -92,7 +92,7 @@ func (e *Error) Error() string {
 	b.WriteString(e.Op)
 	if e.Name != "" {
 		b.WriteByte(' ')
-		b.WriteString(strconv.Quote(e.Name))
+		b.WriteString(quote(e.Name))
 	}
 	cause := ""
 	if e.Err != nil {
@@ -109,6 +109,14 @@ func (e *Error) Error() string {
 		b.WriteString(cause)
 	}
 	return b.String()
+}
+
+// quote quotes the name of a lock, of one that is longer than any may be the beginning.
+func quote(name string) string {
+	if len(name) > backend.MaxName {
+		return strconv.Quote(name[:64]) + "..."
+	}
+	return strconv.Quote(name)
 }
 
 // Unwrap returns the kind and the cause.
@@ -220,6 +228,8 @@ var (
 	errNilContext      = backend.Fail(ErrInvalidConfig, errors.New("nil context"))
 	errNoBackend       = errors.New("nil backend")
 	errZeroClient      = errors.New("zero Client: use Open or New")
+	errNilLocker       = backend.Fail(ErrInvalidConfig, errors.New("nil Locker"))
+	errNilFunc         = backend.Fail(ErrInvalidConfig, errors.New("nil function"))
 	errZeroMutex       = errors.New("zero Mutex: use Client.Mutex")
 	errZeroLease       = &Error{Op: "hold", Kind: ErrUnlocked, Err: errors.New("nil or zero Lease")}
 	errTooLate         = errors.New("the lock was granted, but the answer took as long as the lease")

@@ -86,6 +86,8 @@ func TestErrorsAreOneLine(t *testing.T) {
 		_, errs["name"] = a.Mutex("").Lock(t.Context())
 		_, errs["both"] = a.Mutex("", dlock.WithTTL(-1)).Lock(t.Context())
 		_, errs["multi"] = a.Multi([]string{"", "x"}, dlock.WithTTL(-1)).Lock(t.Context())
+		_, errs["long name"] = a.Mutex(strings.Repeat("x", 1<<20)).Lock(t.Context())
+		_, errs["names"] = a.Multi([]string{strings.Repeat("x", 1000), strings.Repeat("x", 1000) + "y"}, dlock.WithTTL(-1)).Lock(t.Context())
 		errs["config"] = dlock.Config{URL: dlock.NewSecret("nonsense"), Label: "\x00"}.Validate()
 		lost := func(ctx context.Context, l *dlock.Lease) error {
 			s.Evict("x")
@@ -108,6 +110,9 @@ func TestErrorsAreOneLine(t *testing.T) {
 			text := err.Error()
 			if strings.Contains(text, "\n") || strings.Count(text, "dlock:") > 1 {
 				t.Errorf("%s: %q", what, text)
+			}
+			if len(text) > 1500 {
+				t.Errorf("%s: %d bytes", what, len(text))
 			}
 			if strings.Count(text, `"y"`) > 1 {
 				t.Errorf("%s names the lock twice: %q", what, text)
@@ -225,7 +230,8 @@ func TestLeadPausesLongerForASilentServer(t *testing.T) {
 		l := &timed{Locker: a.Mutex("x")}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		is(t, dlock.Lead(ctx, l, nil), context.DeadlineExceeded)
+		f := func(context.Context, *dlock.Lease) error { return nil }
+		is(t, dlock.Lead(ctx, l, f), context.DeadlineExceeded)
 		for i := range 5 {
 			if pause := l.began[i+1].Sub(l.ended[i]); pause < 5*time.Millisecond<<i {
 				t.Errorf("pause %d is %v", i+1, pause)
@@ -259,12 +265,13 @@ func TestLeadSaysTheCauseOnce(t *testing.T) {
 					}
 					_ = outer.Unlock(t.Context())
 				}
-				lead(func(ctx context.Context, _ *dlock.Lease) error {
+				f := func(ctx context.Context, _ *dlock.Lease) error {
 					<-ctx.Done()
 					return context.Cause(ctx)
-				})
+				}
+				lead(f)
 				held := lock(t, b.Mutex("x"))
-				lead(nil) // waits
+				lead(f) // waits
 				unlock(t, held)
 			})
 		})

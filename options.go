@@ -143,7 +143,7 @@ func WithMaxHold(d time.Duration) Option {
 }
 
 // WithMinHold keeps the lock on the server until d after it was acquired, even
-// if it is unlocked sooner. A job that every machine starts at the same time
+// if it is unlocked sooner; d is at most 24 h. A job that every machine starts at the same time
 // by its own clock runs once if d is longer than the clocks differ. Unlock
 // ends the lease at once all the same, and the server keeps the lock for the rest of
 // d, also if this process has ended: on Redis, etcd, a quorum and in memory. On
@@ -178,6 +178,9 @@ func (s *settings) check() error {
 	problems := append(s.problems, checkTTL(s.ttl, s.least), checkLabel(s.label))
 	if s.maxHold > 0 && s.maxHold < backend.MinTTL {
 		problems = append(problems, backend.Fail(ErrInvalidTTL, fmt.Errorf("max hold of %v is below %v", s.maxHold, backend.MinTTL)))
+	}
+	if s.minHold > backend.MaxTTL {
+		problems = append(problems, backend.Fail(ErrInvalidTTL, fmt.Errorf("min hold of %v is above %v", s.minHold, backend.MaxTTL)))
 	}
 	if s.maxHold > 0 && s.minHold > s.maxHold {
 		problems = append(problems, backend.Fail(ErrInvalidTTL, fmt.Errorf("min hold of %v is above max hold of %v", s.minHold, s.maxHold)))

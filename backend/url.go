@@ -42,8 +42,11 @@ func ParseURL(raw string) (*URL, error) {
 		end = len(rest)
 	}
 	authority, tail := rest[:end], rest[end:]
-	if strings.ContainsAny(tail, "@#") {
-		return nil, badURL("percent-encode /, ?, # in a password, and @, # after the hosts")
+	switch {
+	case authority != "" && strings.Contains(tail, "@"):
+		return nil, badURL("percent-encode /, ?, # in a password, and @ after the hosts")
+	case strings.ContainsAny(tail, "@#"):
+		return nil, badURL("percent-encode # as %23 and @ as %40")
 	}
 	u := &URL{Scheme: strings.ToLower(scheme)}
 	if err := u.parseAuthority(authority); err != nil {

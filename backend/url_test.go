@@ -31,6 +31,22 @@ func TestParseURL(t *testing.T) {
 	}
 }
 
+// The hint is about what stands there: a path, or a password.
+func TestParseURLSaysWhatToEncode(t *testing.T) {
+	for raw, want := range map[string]string{
+		"file:///var/lock/a#b":   "%23",
+		"file:///var/lock/@app":  "%40",
+		"etcd://h/a#b":           "%23",
+		"redis://u:p/w@h":        "password",
+		"redis://u:p#w@h":        "password",
+		"redis://:p?w@h/0?db=#1": "password",
+	} {
+		if _, err := ParseURL(raw); !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", raw, err, want)
+		}
+	}
+}
+
 func TestEach(t *testing.T) {
 	u, err := ParseURL("many://user:pw@h1:1,[::1]:2,h3/0?a=1&b=2&bad=soon")
 	if err != nil {

@@ -51,7 +51,7 @@ func badTTL(s *scenario) {
 	}
 	for _, o := range []dlock.Option{
 		dlock.WithMaxHold(0), dlock.WithMaxHold(-1), dlock.WithMinHold(0), dlock.WithMinHold(-1),
-		dlock.WithMaxWait(0), dlock.WithMaxWait(-1), dlock.WithMaxHold(1),
+		dlock.WithMaxWait(0), dlock.WithMaxWait(-1), dlock.WithMaxHold(1), dlock.WithMinHold(24*time.Hour + 1),
 	} {
 		_, err := p.Mutex(s.name, o).TryLock(s.ctx)
 		s.is(err, dlock.ErrInvalidTTL)
@@ -98,6 +98,13 @@ func badZeroValues(s *scenario) {
 	}
 	_, held := m.Held(s.ctx)
 	s.must(!held && m.Name() == "", "a nil mutex is held")
+	f := func(context.Context, *dlock.Lease) error { return nil }
+	l := s.open().Mutex(s.name)
+	for _, do := range []func(context.Context, dlock.Locker, func(context.Context, *dlock.Lease) error) error{dlock.Do, dlock.TryDo, dlock.Lead} {
+		s.is(do(s.ctx, nil, f), dlock.ErrInvalidConfig)
+		s.is(do(s.ctx, l, nil), dlock.ErrInvalidConfig)
+	}
+	s.free(l)
 	_, err := dlock.New(nil, nil)
 	s.is(err, dlock.ErrInvalidConfig)
 }

@@ -149,7 +149,7 @@ func (k *Keeper) watchQueue(at moment) {
 	}
 	b := k.queue[0]
 	k.noteOverload(b, b.leftPart(at, k.schedule.earlyEnd), at)
-	if at-b.due > moment(b.period()/8) {
+	if k.lateness(at) > moment(b.period()/8) {
 		k.overload.slowUntil.Store(int64(at + moment(b.lease)))
 	}
 }

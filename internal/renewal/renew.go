@@ -87,9 +87,15 @@ func (k *Keeper) usualInFlight(at moment) int {
 	if usual >= most {
 		return most
 	}
-	head := k.queue[0]
-	late := float64(at-head.due)*latePart/float64(head.period()) - 1
+	late := float64(k.lateness(at))*latePart/float64(k.queue[0].period()) - 1
 	return usual + int(float64(most-usual)*min(max(late, 0), 1))
+}
+
+// lateness is how late the head of the queue is. One that has failed is as late as its first
+// attempt is.
+func (k *Keeper) lateness(at moment) moment {
+	head := k.queue[0]
+	return at - min(head.due, head.first)
 }
 
 // updateWindow sets how many renewals may be under way by how long the server took for
@@ -117,13 +123,11 @@ func (k *Keeper) sendAt(at moment) moment {
 }
 
 // interval is the time from one burst to the next: as long as a burst takes to come due, so
-// that renewals spread over the period, and less the later they are. One that has failed is
-// as late as its first attempt is.
+// that renewals spread over the period, and less the later they are.
 func (k *Keeper) interval(at moment) moment {
-	head := k.queue[0]
-	tenth := float64(max(head.period()/latePart, 1))
+	tenth := float64(max(k.queue[0].period()/latePart, 1))
 	usual := min(float64(burst)/k.sendRate(), float64(maxInterval), tenth)
-	return moment(usual * (1 - float64(at-min(head.due, head.first))/tenth))
+	return moment(usual * (1 - float64(k.lateness(at))/tenth))
 }
 
 // callExpiry is when c is no longer waited for. It comes early enough for a hold with
@@ -198,11 +202,10 @@ func (k *Keeper) countTooLate(at moment) (n int) {
 func (k *Keeper) quota(at moment) int {
 	since := min(at-k.lastSend, maxInterval) // a busy machine runs the timer late
 	n := max(burst, int(k.sendRate()*float64(since)))
-	head := k.queue[0]
-	switch late := time.Duration(at - head.due); {
+	switch {
 	case k.failing:
 		return burst
-	case late > head.period()/4:
+	case time.Duration(k.lateness(at)) > k.queue[0].period()/4:
 		return 4 * n
 	}
 	return n

@@ -219,6 +219,25 @@ func TestServerBackShortlyBeforeTheEnd(t *testing.T) {
 	}
 }
 
+// Who is tried again is renewed as soon as who was late and never tried.
+func TestRetryIsAsLateAsItsFirstAttempt(t *testing.T) {
+	const at = moment(20 * time.Second)
+	k := newCounting(nil, new(counter))
+	defer k.Close()
+	k.count, k.window, k.renewalRate, k.minLatency = 100_000, 50_000, 1e13, moment(time.Millisecond)
+	for _, first := range []time.Duration{0, 10 * time.Second, 18 * time.Second, 20 * time.Second} {
+		var got [2][3]int
+		for i, due := range []moment{moment(first), at} {
+			k.queue = []*batch{{ttl: 30 * time.Second, lease: 30 * time.Second, first: moment(first), due: due}}
+			got[i] = [3]int{k.quota(at), k.usualInFlight(at), int(k.interval(at))}
+		}
+		k.queue = nil
+		if got[0] != got[1] {
+			t.Errorf("first due at %v: never tried %v, tried again %v", first, got[0], got[1])
+		}
+	}
+}
+
 // On a machine whose timers fire late another request waits for few renewals all the same:
 // those that are due go to the server as it answers, and not all at once.
 func TestLateTimersMakeNoBursts(t *testing.T) {

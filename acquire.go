@@ -66,7 +66,7 @@ func checkName(name, fullName string) error {
 
 // acquire enters the lock for r, and tells the hooks.
 func (l *lock) acquire(ctx context.Context, r request) (*Lease, error) {
-	if l.client == nil || !l.client.opts.Hooks.hasCallHooks() {
+	if l.client == nil || !l.client.hasHooks {
 		return l.acquireOne(ctx, r)
 	}
 	return l.client.tellCall(ctx, l.name(), l.fullName, r, l.acquireOne)
@@ -92,7 +92,13 @@ func (l *lock) acquireOne(ctx context.Context, r request) (*Lease, error) {
 	if ctx.Err() != nil { // find has ended the context of a lease that was lost
 		return nil, ctxError(r.op, l.name(), ctx)
 	}
-	lease, err := l.enterOrAcquire(ctx, outer, r)
+	var lease *Lease
+	var err error
+	if outer == nil {
+		lease, err = l.acquireNew(ctx, r)
+	} else {
+		lease, err = l.reenter(ctx, outer.of.(*entry), r)
+	}
 	if err != nil {
 		return nil, newError(r.op, l.name(), err)
 	}
@@ -100,15 +106,6 @@ func (l *lock) acquireOne(ctx context.Context, r request) (*Lease, error) {
 		r.call.nested = r.call.nested && outer != nil
 	}
 	return lease, nil
-}
-
-// enterOrAcquire enters the lock again under outer, or acquires it if there is no
-// outer lease.
-func (l *lock) enterOrAcquire(ctx context.Context, outer *chain, r request) (*Lease, error) {
-	if outer == nil {
-		return l.acquireNew(ctx, r)
-	}
-	return l.reenter(ctx, outer.entry, r)
 }
 
 // acquireNew waits for this goroutine's turn in the client's queue, asks the backend

@@ -56,7 +56,7 @@ func (e *entry) reason() *reason {
 		return e.setReason(r)
 	}
 	if g := e.group.Load(); g != nil {
-		return e.setReason(g.reason())
+		return e.setReason(g.over.Load()) // set before the hold of another lock ends
 	}
 	return nil
 }
@@ -96,10 +96,6 @@ func (e *entry) endGroup() {
 func (e *entry) why() error  { return e.reason().on(e.lockName()) }
 func (e *entry) ended() bool { return e.reason() != nil }
 
-func (e *entry) bind(ctx context.Context, l *Lease, end context.CancelCauseFunc) context.Context {
-	return context.WithValue(ctx, chainKey{}, &chain{lease: l, entry: e, end: end, outer: chainOf(ctx)})
-}
-
 func (e *entry) modeNow() backend.Mode {
 	e.hold.mu.Lock()
 	defer e.hold.mu.Unlock()
@@ -115,8 +111,7 @@ func (e *entry) dropped() {
 
 // A chain lists the leases that a context was made from, innermost first.
 type chain struct {
-	lease *Lease // keeps the handle alive, so that it does not count as dropped
-	entry *entry
+	lease *Lease                  // keeps the handle alive, so that it does not count as dropped
 	end   context.CancelCauseFunc // ends the lease's context
 	outer *chain
 }
@@ -130,20 +125,36 @@ func chainOf(ctx context.Context) *chain {
 
 // find returns the innermost live lease of ch on the lock, nil if there is
 // none. The context of one that has ended is done when find returns.
-func (ch *chain) find(c *Client, fullName string) *chain {
+func (ch *chain) find(c *Client, fullName string) *Lease {
 	for ; ch != nil; ch = ch.outer {
-		e := ch.entry
-		if l := e.hold.lock; l.client != c || l.fullName != fullName {
+		l := ch.lease.on(c, fullName)
+		if l == nil {
 			continue
 		}
+		e := l.of.(*entry)
 		e.check()
 		why := e.why()
 		if why == nil {
-			return ch
+			return l
 		}
 		ch.end(why)
 	}
 	return nil
+}
+
+// on returns the lease on the lock of that name: l, or its part if l is that of a
+// multi-lock. It returns nil if l is on other locks.
+func (l *Lease) on(c *Client, fullName string) *Lease {
+	if l.of.client() != c {
+		return nil
+	}
+	if m, ok := l.of.(*multiHandle); ok {
+		return m.byName()[fullName]
+	}
+	if l.of.(*entry).hold.lock.fullName != fullName {
+		return nil
+	}
+	return l
 }
 
 // reenter makes an entry under outer, which is a lease on the same lock.

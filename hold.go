@@ -145,9 +145,14 @@ func (h *hold) endLeases(r *reason) bool {
 		h.mu.Unlock()
 		return false
 	}
+	open := h.openLeases()
+	for _, e := range open {
+		if g := e.group.Load(); g != nil {
+			g.endFor(e, r)
+		}
+	}
 	h.over.Store(r)
 	h.startMinHold()
-	open := h.openLeases()
 	h.mu.Unlock()
 	for _, e := range open {
 		e.notify(true)

@@ -10,16 +10,6 @@ import (
 	"github.com/dlock-go/dlock/internal/renewal"
 )
 
-// hasCallHooks reports whether a hook is to be told of calls or of leases.
-func (h *Hooks) hasCallHooks() bool {
-	return h.Acquiring != nil || h.Waiting != nil || h.Acquired != nil || h.NotAcquired != nil || h.hasEndHooks()
-}
-
-// hasEndHooks reports whether a hook is to be told of the ends of leases.
-func (h *Hooks) hasEndHooks() bool {
-	return h.Released != nil || h.Lost != nil || h.Closed != nil
-}
-
 // A call is what the hooks are told of one call that asks for a lock.
 type call struct {
 	hooks    *Hooks
@@ -173,9 +163,6 @@ type leaseRecord struct {
 // openRecord has the end of l be told. If l has ended since it was acquired, that is
 // told here: whoever has ended it found no record.
 func (t *call) openRecord(l *Lease, e AcquiredEvent, now time.Time) {
-	if !t.hooks.hasEndHooks() {
-		return
-	}
 	n := l.of.life()
 	n.record.Store(&leaseRecord{t.hooks, now, ReleasedEvent{
 		Name:   e.Name,
@@ -230,7 +217,7 @@ func (n *lifecycle) tellEnd(ctx context.Context, err error) {
 // leasesToTell returns the open leases on h that the hooks are to be told the end of, and
 // the multi-locks that others are part of: several if a multi-lock was entered again.
 func (h *hold) leasesToTell() (single []*entry, multi []*multiLease) {
-	if !h.lock.client.opts.Hooks.hasEndHooks() {
+	if !h.lock.client.hasHooks {
 		return nil, nil
 	}
 	h.mu.Lock()

@@ -2,12 +2,12 @@ package dlock
 
 import (
 	"context"
+	"reflect"
 	"time"
 )
 
 // Hooks are functions that a client calls when something happens to one of its
-// locks, for metrics and traces. Each may be nil, and then costs nothing. JoinHooks
-// makes one set of several.
+// locks, for metrics and traces. Each may be nil. JoinHooks makes one set of several.
 //
 // Two rules let a program keep gauges. Each call of Lock, TryLock, RLock or TryRLock
 // that begins with Acquiring ends with one Acquired or one NotAcquired. Each lease
@@ -71,6 +71,17 @@ type Hooks struct {
 	// Closed is called when Client.Close has ended a lease, in a goroutine of
 	// Close. ctx has the values of the one given to Close.
 	Closed func(ctx context.Context, e ClosedEvent)
+}
+
+// any reports whether there is a hook to be told of something.
+func (h *Hooks) any() bool {
+	hooks := reflect.ValueOf(h).Elem()
+	for i := range hooks.NumField() {
+		if !hooks.Field(i).IsNil() {
+			return true
+		}
+	}
+	return false
 }
 
 // An AcquiringEvent says which lock a call asks for.

@@ -26,9 +26,6 @@ type leased interface {
 	reason() *reason // why it is over, nil while it lasts
 	end() bool       // ends it for Unlock; false if it was over
 	check()          // ends it if by the clock it is over
-
-	// bind lets calls with ctx enter again. End ends ctx.
-	bind(ctx context.Context, l *Lease, end context.CancelCauseFunc) context.Context
 	token() uint64
 	tokenOf(name string) uint64
 	until() time.Time
@@ -62,7 +59,7 @@ func (l *Lease) Context(parent context.Context) context.Context {
 	if ctx.Err() == nil {
 		l.of.life().bindContext(l.of.lockName(), ctx, end)
 	}
-	return l.of.bind(ctx, l, end)
+	return context.WithValue(ctx, chainKey{}, &chain{lease: l, end: end, outer: chainOf(ctx)})
 }
 
 // Done returns a channel that is closed when the lease ends. Err says why.

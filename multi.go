@@ -63,7 +63,7 @@ func (m *Multi) acquire(ctx context.Context, r request) (*Lease, error) {
 	switch {
 	case m == nil || m.client == nil && m.err == nil:
 		return nil, newError(r.op, "", backend.Fail(ErrInvalidConfig, errZeroMutex))
-	case m.client != nil && m.client.backend != nil && m.client.opts.Hooks.hasCallHooks():
+	case m.client != nil && m.client.hasHooks:
 		return m.client.tellCall(ctx, m.name, "", r, m.acquireAll)
 	}
 	return m.acquireAll(ctx, r)
@@ -98,6 +98,7 @@ func (m *Multi) takeAll(ctx context.Context, r request) (_ *Lease, err error) {
 	}
 	all := &multiLease{multi: m}
 	handle := &multiHandle{multiLease: all}
+	handle.byName = sync.OnceValue(handle.index)
 	waitCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	all.bindContext(m.name, waitCtx, cancel)
@@ -145,7 +146,8 @@ type multiLease struct {
 // on the locks: when nobody refers to it any more, each of them is found dropped.
 type multiHandle struct {
 	*multiLease
-	parts []*Lease
+	parts  []*Lease
+	byName func() map[string]*Lease // parts by full name
 }
 
 var _ leased = (*multiHandle)(nil)
@@ -195,9 +197,14 @@ func (a *multiLease) reason() *reason {
 // endWith ends a if part is over. It returns why a is over, or nil.
 func (a *multiLease) endWith(part *entry) *reason {
 	if r := part.reasonHere(); r != nil {
-		return a.setReason(&reason{r.kind, r.on(part.lockName())})
+		return a.endFor(part, r)
 	}
 	return a.over.Load()
+}
+
+// endFor ends a because part ends for r.
+func (a *multiLease) endFor(part *entry, r *reason) *reason {
+	return a.setReason(&reason{r.kind, r.on(part.lockName())})
 }
 
 func (a *multiLease) end() bool {
@@ -234,11 +241,13 @@ func (a *multiLease) memberLost() {
 	})
 }
 
-func (h *multiHandle) bind(ctx context.Context, _ *Lease, end context.CancelCauseFunc) context.Context {
+// index is byName, once all locks are held.
+func (h *multiHandle) index() map[string]*Lease {
+	parts := make(map[string]*Lease, len(h.parts))
 	for _, part := range h.parts {
-		ctx = part.of.bind(ctx, part, end)
+		parts[part.of.(*entry).hold.lock.fullName] = part
 	}
-	return ctx
+	return parts
 }
 
 func (a *multiLease) tokenOf(name string) uint64 {

@@ -36,10 +36,7 @@ func (m *Mutex) Held(ctx context.Context) (*Lease, bool) {
 		return nil, false
 	}
 	in := chainOf(ctx).find(l.client, l.fullName)
-	if in == nil {
-		return nil, false
-	}
-	return in.lease, true
+	return in, in != nil
 }
 
 // Name returns the name the lock was made with.

@@ -99,15 +99,22 @@ func (p Params) Format(s fmt.State, _ rune) {
 func (p *Params) Done() error {
 	problems := p.problems
 	if len(p.values) > 0 {
-		var unknown []string
-		for name := range p.values {
-			unknown = append(unknown, strconv.Quote(name))
-		}
-		slices.Sort(unknown)
-		problems = append(problems, errors.New("unknown parameter "+strings.Join(unknown, ", ")))
+		problems = append(problems, UnknownParams(slices.Sorted(maps.Keys(p.values))))
 	}
 	if len(problems) == 0 {
 		return nil
 	}
 	return Fail(ErrInvalidConfig, Join(problems...))
+}
+
+// UnknownParams says that nobody knows the parameters of these names.
+func UnknownParams(names []string) error {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = strconv.Quote(name)
+		if name == "ttl" || name == "prefix" || name == "label" {
+			quoted[i] += " (dlock." + name + "?)"
+		}
+	}
+	return errors.New("unknown parameter " + strings.Join(quoted, ", "))
 }

@@ -137,6 +137,7 @@ func badURL(s *scenario) {
 		"nosuch://host":                      s.Scheme, // lists the known ones
 		hosts + "?dlock.nosuch=1":            "dlock.nosuch",
 		hosts + "?dlock.ttl=soon":            "dlock.ttl",
+		hosts + "?ttl=1s":                    "dlock.ttl?",
 		hosts + "?dlock.ttl=1s&dlock.ttl=2s": "dlock.ttl",
 		s.Scheme + "://[::1":                 "host",
 		s.Scheme + "://h:99999999":           "port",

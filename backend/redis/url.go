@@ -178,7 +178,7 @@ func parse[T any](read func(string) (*T, error), cfg backend.Config, location ur
 	p := &cfg.URL.Params
 	for _, name := range refused {
 		if p.Has(name) {
-			return nil, invalid("unknown parameter " + strconv.Quote(name))
+			return nil, backend.Fail(backend.ErrInvalidConfig, backend.UnknownParams([]string{name}))
 		}
 	}
 	rest := p.Rest()
@@ -233,7 +233,7 @@ func tlsConfig(parsed, given *tls.Config) *tls.Config {
 // the others.
 func refusal(err error, without func(name string) error, names []string) error {
 	if unknown, ok := strings.CutPrefix(err.Error(), "redis: unexpected option: "); ok {
-		return invalid("unknown parameter " + unknown)
+		return backend.Fail(backend.ErrInvalidConfig, backend.UnknownParams(strings.Split(unknown, ", ")))
 	}
 	for _, name := range names {
 		if without(name) == nil {

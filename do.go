@@ -16,9 +16,10 @@ import (
 //
 // Do returns f's error. If the lock was lost while f ran, it returns ErrLost
 // with f's error, also if f returned nil: the work was not protected to the
-// end. So it does with ErrClosed if the client was closed. That an unlock did not
-// reach the server is no failure of f: it goes to the client's hooks and logger,
-// and the lock frees itself. If f panics, Do unlocks and panics on.
+// end. If the client was closed, it does so with ErrClosed. An unlock that does not
+// reach the server is no failure of f: the client's hooks and logger are told, and
+// the lock frees itself. If f panics, Do unlocks and panics on. A nil f or l is
+// ErrInvalidConfig.
 func Do(ctx context.Context, l Locker, f func(ctx context.Context, lease *Lease) error) error {
 	if err := checkDo("lock", l, f); err != nil {
 		return err

@@ -17,10 +17,9 @@ import (
 //
 // Hooks are called without any lock of the client held. They must be safe for
 // concurrent use and should return quickly: Renewed and RenewalFailed hold up the
-// renewal of other locks, and Lost the report of others. A hook may call the client.
-// If it calls Client.Close, or Unlock or Downgrade from Renewed or RenewalFailed, it does
-// so in another goroutine and does not wait for it: they wait for what has called the
-// hook, Downgrade until the lock is lost.
+// renewal of other locks, and Lost the report of others. A hook may call the client. But
+// Client.Close, and Unlock and Downgrade in Renewed and RenewalFailed, wait for the hook to
+// return: a hook calls them in another goroutine and does not wait for that.
 //
 // A hook that panics leaves the lock as if the call had failed: a call whose
 // Acquiring, Waiting or Acquired panics does not keep the lock. After Acquiring, no
@@ -61,11 +60,10 @@ type Hooks struct {
 	// that was handed over locally may end after the Acquired of the next.
 	Released func(ctx context.Context, e ReleasedEvent)
 
-	// Lost is called when a lease has ended that nobody unlocked, or whose Unlock
-	// found out that the lock had been lost; so may Client.Close. It is called after the lease's contexts
-	// have ended, in a goroutine of the client's, in that of Unlock, or in that of
-	// Lock if the loss came so early. One goroutine calls it for all leases that are
-	// lost together.
+	// Lost is called when a lease was lost, or when Unlock or Client.Close finds out
+	// that it had been. The lease's contexts have ended by then. It is called in a
+	// goroutine of the client's, in that of Unlock, or in that of Lock if the loss came
+	// so early. One goroutine calls it for all leases that are lost together.
 	Lost func(e LostEvent)
 
 	// Closed is called when Client.Close has ended a lease, in a goroutine of

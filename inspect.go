@@ -132,8 +132,8 @@ func (c *Client) Names(ctx context.Context, prefix string) iter.Seq2[string, err
 // at the latest, but until it hears of that it goes on working: break a lock only if
 // its holder is known to be stuck, or if what the lock protects checks tokens.
 //
-// The servers etcd and ZooKeeper do not know to which goroutine of its client a hold has
-// been passed on: there every token that those may have got for it stands for the hold.
+// etcd and ZooKeeper do not know to which goroutine of a client a hold has been passed on:
+// there Break takes every token that those may have got for the hold.
 //
 // Break reports ErrNotHeld if there is no such hold. After ErrUnavailable the lock may
 // or may not have been taken away.

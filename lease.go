@@ -9,12 +9,11 @@ import (
 // Lease is one that has ended.
 //
 // A lease ends when it is unlocked, when the lock is lost, or when the client
-// is closed. The lock is lost when its holder can no longer be sure of it,
-// also if nobody has said so: as long as this process runs, that is before the
-// server gives the lock to somebody else; on Postgres it is up to 15 ms after, if
-// the network has reset the connection. A process that was stopped in between may
-// act before it notices. Only the Token, checked where the work takes effect,
-// protects against that.
+// is closed. The lock is lost when its holder can no longer be sure of it, even if
+// nobody has said so. While this process runs, that is before the server gives the
+// lock to somebody else; on Postgres up to 15 ms after, if the network has reset the
+// connection. A process that was stopped meanwhile may act before it notices: only the
+// Token, checked where the work takes effect, protects against that.
 type Lease struct {
 	of leased
 }

@@ -22,12 +22,11 @@ type Options struct {
 	// crashed holder blocks others, not how long a lock may be held. From
 	// 10 ms, on Postgres 100 ms, to 24 h; zero means DefaultTTL.
 	//
-	// Below 100 ms, of which a client warns, a lock is lost whenever its process
-	// or the server is not run for some milliseconds, as on any busy machine. A
-	// client that holds very many locks needs a longer one, because all have to be
-	// renewed within it. It also ends each of its leases earlier, up to a third of
-	// the TTL: by 2 µs for each lock that would end at the same moment, because
-	// ending them takes time.
+	// A client warns of a TTL below 100 ms: such a lock is lost whenever its process
+	// or the server does not run for some milliseconds, as happens on any busy machine.
+	// A client that holds very many locks needs a longer TTL, because it has to renew all
+	// of them within it. It also ends its leases earlier, by 2 µs for each lock that would
+	// end at the same moment and by a third of the TTL at most: ending them takes time.
 	TTL time.Duration
 
 	// Prefix is put before every name, without a separator: end it in one,
@@ -94,8 +93,8 @@ func checkTTL(ttl, least time.Duration) error {
 }
 
 // An Option changes one setting of one lock. It may be used for any number of
-// locks. Who enters a lock again shares the hold that there is, on the terms on which
-// it was taken: of the options only WithMaxWait and WithoutReentry count then.
+// locks. An entry into a lock that its caller holds already shares that hold and its options:
+// only WithMaxWait and WithoutReentry count for the entry itself.
 type Option func(*settings)
 
 // settings do not change once they are made: locks share them.

@@ -66,7 +66,7 @@ func checkName(name, fullName string) error {
 
 // acquire enters the lock for r, and tells the hooks.
 func (l *lock) acquire(ctx context.Context, r request) (*Lease, error) {
-	if l.client == nil || !l.client.hasHooks {
+	if l.client == nil || !l.client.tellsOfCalls {
 		return l.acquireOne(ctx, r)
 	}
 	return l.client.tellCall(ctx, l.name(), l.fullName, r, l.acquireOne)

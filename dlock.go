@@ -62,7 +62,7 @@ type Client struct {
 
 	batchReleaser backend.BatchReleaser // nil: holds are released one by one
 	opts          Options
-	hasHooks      bool                   // without any, nothing is noted for them
+	tellsOfCalls  bool                   // to a hook; otherwise nothing is noted for that
 	info          Info                   // without the version
 	place         string                 // see AcquiredEvent
 	version       atomic.Pointer[string] // of the server; nil: no Ping has told it
@@ -123,7 +123,7 @@ func newClient(b backend.Backend, o *Options) (*Client, error) {
 		id:      randomID(),
 		names:   make(map[string]*nameState),
 	}
-	c.place, c.hasHooks = c.id, o.Hooks.any()
+	c.place, c.tellsOfCalls = c.id, o.Hooks.tellsOfCalls()
 	c.reenterer, _ = b.(backend.Reenterer)
 	c.downgrader, _ = b.(backend.Downgrader)
 	c.transferer, _ = b.(backend.Transferer)

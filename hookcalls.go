@@ -217,7 +217,7 @@ func (n *lifecycle) tellEnd(ctx context.Context, err error) {
 // leasesToTell returns the open leases on h that the hooks are to be told the end of, and
 // the multi-locks that others are part of: several if a multi-lock was entered again.
 func (h *hold) leasesToTell() (single []*entry, multi []*multiLease) {
-	if !h.lock.client.hasHooks {
+	if !h.lock.client.tellsOfCalls {
 		return nil, nil
 	}
 	h.mu.Lock()

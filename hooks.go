@@ -7,7 +7,8 @@ import (
 )
 
 // Hooks are functions that a client calls when something happens to one of its
-// locks, for metrics and traces. Each may be nil. JoinHooks makes one set of several.
+// locks, for metrics and traces. Each may be nil, and then costs nothing. JoinHooks
+// makes one set of several.
 //
 // Two rules let a program keep gauges. Each call of Lock, TryLock, RLock or TryRLock
 // that begins with Acquiring ends with one Acquired or one NotAcquired. Each lease
@@ -71,9 +72,11 @@ type Hooks struct {
 	Closed func(ctx context.Context, e ClosedEvent)
 }
 
-// any reports whether there is a hook to be told of something.
-func (h *Hooks) any() bool {
-	hooks := reflect.ValueOf(h).Elem()
+// tellsOfCalls reports whether there is a hook that is told of calls or of leases: any but
+// those of renewals.
+func (h Hooks) tellsOfCalls() bool {
+	h.Renewed, h.RenewalFailed = nil, nil
+	hooks := reflect.ValueOf(h)
 	for i := range hooks.NumField() {
 		if !hooks.Field(i).IsNil() {
 			return true

@@ -63,7 +63,7 @@ func (m *Multi) acquire(ctx context.Context, r request) (*Lease, error) {
 	switch {
 	case m == nil || m.client == nil && m.err == nil:
 		return nil, newError(r.op, "", backend.Fail(ErrInvalidConfig, errZeroMutex))
-	case m.client != nil && m.client.hasHooks:
+	case m.client != nil && m.client.tellsOfCalls:
 		return m.client.tellCall(ctx, m.name, "", r, m.acquireAll)
 	}
 	return m.acquireAll(ctx, r)

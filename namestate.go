@@ -68,6 +68,15 @@ func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request, o *queueO
 		c.mu.Unlock()
 		return nil, nil, 0, ErrHeld
 	}
+	if lease, waited, err = c.queueUp(ctx, l, s, r, o, held); err != nil {
+		return nil, nil, 0, err
+	}
+	return s, lease, waited, nil
+}
+
+// queueUp is enterOrQueue from the queue of s on. The caller holds c.mu; queueUp returns
+// without it.
+func (c *Client) queueUp(ctx context.Context, l *lock, s *nameState, r request, o *queueObserver, held bool) (lease *Lease, waited time.Duration, err error) {
 	w := c.waiters.Get(turn{lock: l}, r.mode, !r.wait, held)
 	if r.wait {
 		s.wantAll()
@@ -78,13 +87,13 @@ func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request, o *queueO
 	if !held {
 		start = time.Now()
 	}
+	entered := false
 	defer func() {
-		if lease != nil || state != nil {
-			return
+		if !entered {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.forgetIdle(l, s)
 		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.forgetIdle(l, s)
 	}()
 	err = c.awaitTurn(ctx, &s.queue, w, nil, o)
 	if !w.Answered() {
@@ -93,12 +102,13 @@ func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request, o *queueO
 	lease = w.Value.lease
 	c.waiters.Put(w)
 	if err != nil {
-		return nil, nil, 0, err
+		return nil, 0, err
 	}
+	entered = true
 	if lease != nil && r.call != nil {
 		r.call.noteHandOver(LocalHandOver)
 	}
-	return s, lease, waited, nil
+	return lease, waited, nil
 }
 
 // awaitTurn has w join q and waits; see queue.Waiter.Wait. The caller holds c.mu;

@@ -92,8 +92,12 @@ func (s *session) prepareRoot() error {
 	} else if err != nil {
 		return err
 	}
-	err = s.retry(func() error {
-		_, err := s.client.Create(path.Join(root, placeholder), nil, gozk.FlagPersistent, s.backend.opts.ACL)
+	return s.createPlaceholder()
+}
+
+func (s *session) createPlaceholder() error {
+	err := s.retry(func() error {
+		_, err := s.client.Create(path.Join(s.backend.opts.Root, placeholder), nil, gozk.FlagPersistent, s.backend.opts.ACL)
 		return err
 	})
 	if errors.Is(err, gozk.ErrNodeExists) {

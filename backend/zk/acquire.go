@@ -148,6 +148,9 @@ func (a *acquisition) try(s *session) (*backend.Hold, error) {
 		return nil, err
 	}
 	n, err := a.joinQueue(s)
+	if n != nil {
+		defer n.withdraw()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +206,7 @@ func (a *acquisition) enqueue(s *session) (*node, error) {
 	if n.mode == backend.Exclusive {
 		a.setQueued()
 	}
-	err = n.findPredecessors()
+	err = n.findFirstPredecessors()
 	if err != nil && !errors.Is(err, errWaiterRemoved) {
 		_ = n.leaveQueue()
 	}

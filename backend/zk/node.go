@@ -26,6 +26,7 @@ type node struct {
 	dirStat      *gozk.Stat // of the lock's node right after the create; nil: unknown
 	isAlone      bool       // the only child right after the create
 	predecessors predecessors
+	announcement string // its path; empty: there is none
 }
 
 func (n *node) path() string { return n.dir + "/" + n.name }

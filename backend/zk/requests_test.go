@@ -33,9 +33,10 @@ func codeOf(req []byte) uint32 { return binary.BigEndian.Uint32(req[8:]) }
 
 // A tape records the codes of requests.
 type tape struct {
-	proxy *faultnet.Proxy
-	mu    sync.Mutex
-	codes []uint32
+	proxy   *faultnet.Proxy
+	mu      sync.Mutex
+	codes   []uint32
+	watched int
 }
 
 func record(p *faultnet.Proxy) *tape {
@@ -44,6 +45,9 @@ func record(p *faultnet.Proxy) *tape {
 		tp.mu.Lock()
 		defer tp.mu.Unlock()
 		tp.codes = append(tp.codes, codeOf(req))
+		if c := codeOf(req); (c == opGet || c == opExists) && req[len(req)-1] == 1 {
+			tp.watched++
+		}
 	})
 	return tp
 }
@@ -68,6 +72,13 @@ func (tp *tape) all() int {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
 	return len(tp.codes)
+}
+
+// watches is how many nodes the server was asked to watch.
+func (tp *tape) watches() int {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	return tp.watched
 }
 
 func (tp *tape) count(code uint32) (n int) {

@@ -115,7 +115,7 @@ func TestLongQueue(t *testing.T) {
 	eventually(t, "it looks at its predecessor", func() bool { return checking.count(opExists) > 0 })
 	t.Logf("one more joins: %d bytes", checking.proxy.Stats().ToClient-before.ToClient)
 	eventually(t, "it looks at its predecessor again and again", func() bool { return checking.count(opExists) >= 2+2*checks })
-	if lists := checking.count(opChildren); lists != 1 {
+	if lists := checking.count(opChildren); lists > 0 {
 		t.Errorf("a waiter that has looked %d times at its predecessor has listed the queue %d times", checks, lists)
 	}
 	leave()

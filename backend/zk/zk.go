@@ -43,11 +43,11 @@
 //
 // Waiting is first come, first served. Each waiter watches one node: nobody polls, and a
 // release wakes one writer, or the readers that are next. A request that joins a queue
-// lists it once, about 50 bytes for each request in it; those of one client that join a
-// long queue together share lists. The token is the id of the
-// transaction in which the holder joined the queue, times 4096; a client that has been
-// alone with a lock counts on from its token before. Tokens grow across restarts, and
-// begin anew only if the ensemble loses its data.
+// lists it once, about 50 bytes for each request in it, unless there are more than 256: then
+// it asks for the one that joined before. The token is the id of the transaction in which
+// the holder joined the queue, times 4096; a client that has been alone with a lock counts on
+// from its token before. Tokens grow across restarts, and begin anew only if the ensemble
+// loses its data.
 //
 // A holder hears of another client that waits at once if its client has been alone with
 // the lock for some time, otherwise from the first renewal on. Neither costs a request
@@ -59,6 +59,7 @@
 //	<root>/<name>/<guid>-w-<sequence>      holds or waits, exclusive
 //	<root>/<name>/<guid>-r-<sequence>      holds or waits, shared
 //	<root>/<name>/<guid>-w-<sequence>-free the signal of a writer
+//	<root>/.dlock/<id>-<version>           an announcement in a long queue
 //
 // The name is encoded by backend.EncodeName. A request joins the queue by an ephemeral
 // sequential child, and writes to the lock's node in the same transaction. The answer
@@ -74,6 +75,15 @@
 // first creates and deletes the child <guid>-w-<sequence>-free, for which the next in line
 // watches as well. A waiter that leaves the queue sends the signal after the deletion of
 // its child: that only removes the watches. A write to a child grants nothing.
+//
+// Where the lock's node has many children, a request announces its child by an ephemeral
+// node: its name has the id of the transaction, in hexadecimal, that created the lock's node,
+// and the version of that after the request's own write, and its data are the name of the
+// child. A reader adds, after a space, the name of the writer that it waits for. The next to
+// join finds its predecessor under the version before its own, and does not list. As its
+// deletion proves nothing about those before it, only a signal lets in; after anything
+// else, or if there is no such announcement, it lists. Who need not wait any more deletes its
+// announcement.
 //
 // A downgrade replaces the writer's child by a reader's with the same guid, sequence and
 // rank. It writes to the writer's child first, so that those who watch that see a change
@@ -100,18 +110,18 @@
 // Without a user that ACL lets everybody who reaches the server release locks, take them
 // and read their labels. Connect logs a warning then, unless the ACL was chosen.
 //
-// With a user, Connect creates the root, and a child of it that stays, so that nobody can
-// delete the root while there is no lock and create it as their own. Connect refuses a
-// root that the world or an address may change, and each lock refuses such a node of its
-// own. By default strangers may create nodes below /, the root before anybody else has: on
-// a server that is shared, create it beforehand, with an ACL for its user.
+// With a user, Connect creates the root, and its child .dlock, so that nobody can delete the
+// root while there is no lock and create it as their own. Connect refuses a root that the
+// world or an address may change, and each lock refuses such a node of its own. By default
+// strangers may create nodes below /, the root before anybody else has: on a server that is
+// shared, create it beforehand, with an ACL for its user.
 //
 // # What stays
 //
-// The root stays. The node of a lock is a container: the server deletes it some minutes
-// after the last hold, up to 10,000 in a minute by default (znode.container.maxPerMinute),
-// so that more names than that pile up. Servers before 3.5.3 have no containers: there the
-// nodes of locks stay.
+// The root and its child .dlock stay. The node of a lock is a container: the server deletes
+// it some minutes after the last hold, up to 10,000 in a minute by default
+// (znode.container.maxPerMinute), so that more names than that pile up. Servers before 3.5.3
+// have no containers: there the nodes of locks stay.
 //
 // # The driver
 //
@@ -234,6 +244,7 @@ type Backend struct {
 	janitor      backend.Janitor
 	closed       chan struct{}
 	checkEvery   time.Duration // by a waiter
+	manyChildren int32         // of a lock's node: with more, requests that join announce themselves
 	noContainers atomic.Bool   // the server has no container nodes
 	connecting   connecting
 
@@ -272,7 +283,7 @@ func Connect(ctx context.Context, servers []string, o *Options) (*Backend, error
 		return nil, err
 	}
 	opts.Standalone = opts.Standalone && len(servers) == 1
-	b := &Backend{opts: opts, servers: slices.Clone(servers), closed: make(chan struct{}), checkEvery: checkEvery}
+	b := &Backend{opts: opts, servers: slices.Clone(servers), closed: make(chan struct{}), checkEvery: checkEvery, manyChildren: manyChildren}
 	if err := b.connect(ctx); err != nil {
 		ctx, cancel := context.WithCancel(ctx)
 		cancel()

@@ -42,7 +42,6 @@ type NodeRule uint
 
 const (
 	VersionBefore      NodeRule = 1 << iota // the predecessor has announced the version right before, and no other
-	OfThisNode                              // versions begin anew with a lock's node that is made anew
 	VersionOfItsOwn                         // the version is that of the transaction that made the child
 	OneOfSeveral                            // that an announced predecessor was deleted proves nothing about those before it
 	GoneBeforeWatched                       // nor that it is not there

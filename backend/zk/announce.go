@@ -1,0 +1,116 @@
+package zk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	gozk "github.com/go-zookeeper/zk"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// manyChildren is how many children a list may have that takes the server less than an
+// announcement does.
+const manyChildren = 256
+
+// The looks for an announcement, with pauses that double. Its owner may have joined at about
+// the same time, and wait for the same server.
+const (
+	maxAnnouncementLooks = 4
+	maxAnnouncementPause = 50 * time.Millisecond
+)
+
+// findFirstPredecessors sets the predecessors of n right after the create. If there are
+// many children it does without a list of them, where it can.
+//
+// The version of the lock's node counts those who have joined. Each announces its node
+// under the version that it got, so that the next finds it: nobody has joined in between.
+// That the announced node is gone or goes proves nothing: then n lists after all.
+func (n *node) findFirstPredecessors() error {
+	if n.dirStat == nil || n.dirStat.NumChildren <= n.session.backend.manyChildren {
+		return n.findPredecessors()
+	}
+	looks := maxAnnouncementLooks
+	if n.mode == backend.Exclusive {
+		n.announce(n.name)
+	} else {
+		looks = 1 // a reader that holds the lock announces nothing
+	}
+	if !n.findAnnounced(looks) {
+		if err := n.findPredecessors(); err != nil {
+			return err
+		}
+	}
+	if n.mode == backend.Shared && n.predecessors.count > 0 {
+		n.announce(n.name + " " + n.predecessors.last.name)
+	}
+	return nil
+}
+
+// announcementPath is the path of an announcement under a version of the lock's node.
+func (n *node) announcementPath(version int32) string {
+	return path.Join(n.session.backend.opts.Root, placeholder, fmt.Sprintf("%x-%d", n.dirStat.Czxid, version))
+}
+
+// announce makes an announcement of n: its name, and that of the writer that a reader waits
+// for. If it fails, whoever comes next lists.
+func (n *node) announce(text string) {
+	s := n.session
+	n.announcement = n.announcementPath(n.dirStat.Version)
+	create := func() error {
+		_, err := s.client.Create(n.announcement, []byte(text), gozk.FlagEphemeral, s.backend.opts.ACL)
+		return err
+	}
+	if err := s.retry(create); errors.Is(err, gozk.ErrNoNode) && s.createPlaceholder() == nil {
+		_ = s.retry(create)
+	}
+}
+
+// findAnnounced looks for the announcement before that of n, and reports whether it has
+// set the predecessors.
+func (n *node) findAnnounced(looks int) bool {
+	s, pause := n.session, min(time.Since(n.sent), maxAnnouncementPause)
+	for i := range looks {
+		if i > 0 && !backend.Sleep(s.ctx, pause<<(i-1)) {
+			return false
+		}
+		var text []byte
+		err := s.retry(func() (err error) {
+			text, _, err = s.client.Get(n.announcementPath(n.dirStat.Version - 1))
+			return err
+		})
+		if err == nil {
+			return n.followAnnouncement(string(text))
+		}
+		if !errors.Is(err, gozk.ErrNoNode) {
+			return false
+		}
+	}
+	return false
+}
+
+func (n *node) followAnnouncement(text string) bool {
+	name, writer, _ := strings.Cut(text, " ")
+	if n.mode == backend.Shared && writer != "" {
+		name = writer
+	}
+	last, ok := parsePosition(name)
+	if !ok || !last.conflictsWith(n.mode) {
+		return false
+	}
+	n.predecessors = predecessors{count: 2, last: last} // or more: that last is deleted proves nothing
+	return true
+}
+
+// withdraw deletes the announcement of n in the background, if there is one.
+func (n *node) withdraw() {
+	if s := n.session; n.announcement != "" {
+		s.backend.janitor.Go(func(context.Context) {
+			_ = s.retry(func() error { return s.client.Delete(n.announcement, -1) })
+		})
+	}
+}

@@ -55,6 +55,27 @@ func TestTokenIsChosenAgain(t *testing.T) {
 	})
 }
 
+// TestTokenBeingTold has a node be told a token that is greater than those of all others. It
+// is the hold's: a node that is told a lesser one meanwhile would not know it by that.
+func TestTokenBeingTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registers := []*register{{10}, {12}}
+		b := &Backend{need: 2, nodes: []*node{{register: registers[0]}, {register: registers[1]}}}
+		h := b.newHold(t.Context(), backend.Request{TTL: time.Second})
+		h.mu.Lock()
+		h.accept(0, &backend.Hold{Request: h.request, Token: 10})
+		h.tell(0, 15)
+		h.accept(1, &backend.Hold{Request: h.request, Token: 12})
+		h.mu.Unlock()
+		synctest.Wait()
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.countVotes() != 2 || registers[0].token != h.token || registers[1].token != h.token {
+			t.Errorf("token %d on %d nodes, which know %d and %d", h.token, h.countVotes(), registers[0].token, registers[1].token)
+		}
+	})
+}
+
 // TestProposal has nodes asked one after the other, as goroutines come to run.
 // They must be able to agree, also after the request has waited.
 func TestProposal(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend/memory"
 )
 
 // The front is far, and is still being told a token when a near node has granted, whose
@@ -36,6 +37,11 @@ func TestTokenThatTheFrontIsBeingTold(t *testing.T) {
 		got, err := asks.Inspect(t.Context(), "x")
 		ok(t, err)
 		must(t, len(got.Holders) == 1 && got.Holders[0].Token == l.Token(), "%+v, want token %d", got.Holders, l.Token())
+		for i := range s {
+			got, err := memory.New(s[i]).Inspect(t.Context(), "x")
+			ok(t, err)
+			must(t, len(got.Holders) == 1 && got.Holders[0].Token == l.Token(), "node %d: %+v, want token %d", i, got, l.Token())
+		}
 		ok(t, asks.Break(t.Context(), "x", l.Token()))
 		<-l.Done()
 		is(t, l.Err(), dlock.ErrLost)

@@ -104,7 +104,7 @@ var (
 	trialConvert = trialScript(convertScript)
 	trialCheck   = trialScript(checkScript)
 	trialBreak   = rawScript(strings.Replace(trialScript(breakScript).source,
-		"tonumber(ARGV[1]) == t", "(ARGV[1] == '0' or tonumber(ARGV[1]) == t)", 1))
+		"local token = tonumber(ARGV[1])", "local token = ARGV[1] == '0' and t or tonumber(ARGV[1])", 1))
 )
 
 const (

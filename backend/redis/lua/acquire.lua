@@ -12,10 +12,6 @@
 --       HELD µs              mode t: somebody has it
 --       GONE µs              mode p: not in the queue any more
 --       DEAD µs              the id was released before
-local S, R, Q, A, X = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
--- include limits
--- include publish
--- include now
+-- include lock
 local least = us
-local s = redis.call('HMGET', S, 'o', 'b', 'd', 't', 'e', 'a', 'l')
 -- include grantorqueue

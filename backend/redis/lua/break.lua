@@ -4,11 +4,7 @@
 -- KEYS  S R Q A X
 -- ARGV  token
 -- Reply how many holds were ended, watch, 1 if there are more readers to be ended
-local S, R, Q, A, X = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
--- include limits
--- include publish
--- include now
-local s = redis.call('HMGET', S, 'o', 'b', 'd', 't', 'e', 'a', 'l')
+-- include lock
 -- include status
 -- include firstwrite
 local ended, remaining = {}, 0

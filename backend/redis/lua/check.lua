@@ -3,11 +3,7 @@
 --
 -- KEYS  S R Q A X
 -- Reply watch
-local S, R, Q, A, X = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
--- include limits
--- include publish
--- include now
-local s = redis.call('HMGET', S, 'o', 'b', 'd', 't', 'e', 'a', 'l')
+-- include lock
 -- include status
 -- include firstwrite
 -- include handover

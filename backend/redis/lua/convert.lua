@@ -9,13 +9,9 @@
 --       extended), for expiring when it ends; the last token the holder has used, tomb (1:
 --       refuse this id from now on, an acquire of it may be under way)
 -- Reply OK watch or LOST watch
-local S, R, Q, A, X = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+-- include lock
 local id, expiring, used = ARGV[1], ARGV[2] == 'expiring', tonumber(ARGV[4])
 local left = expiring and id .. '!' or id
--- include limits
--- include publish
--- include now
-local s = redis.call('HMGET', S, 'o', 'b', 'd', 't', 'e', 'a', 'l')
 -- include status
 -- include firstwrite
 local function reads(who) return readers > 0 and tonumber(redis.call('ZSCORE', R, who) or 0) > now end

@@ -307,7 +307,6 @@ type subscription struct {
 	received  atomic.Int64  // how many messages
 
 	mu       sync.Mutex
-	closed   bool
 	channels map[string]*channel
 }
 
@@ -339,15 +338,15 @@ func (s *subscription) write(send func() error) {
 func (s *subscription) add(c *channel) bool {
 	name := c.at.channel()
 	s.mu.Lock()
-	closed := s.closed
-	if !closed {
+	ended := s.ctx.Err() != nil
+	if !ended {
 		s.channels[name] = c
 	}
 	s.mu.Unlock()
-	if !closed {
+	if !ended {
 		s.write(func() error { return s.subscribe(s.ctx, name) })
 	}
-	return !closed
+	return !ended
 }
 
 // get returns the channel of a name.
@@ -397,7 +396,6 @@ func (s *subscription) receive() {
 	s.stop()
 	_ = s.ps.Close()
 	s.mu.Lock()
-	s.closed = true
 	all := slices.Collect(maps.Values(s.channels))
 	s.mu.Unlock()
 	l := s.listener

@@ -176,8 +176,8 @@
 // A member of a quorum wants +config|get, too, or its restarts with whole data pass for
 // others. Without +info Open cannot warn of a server that evicts keys, and a member of
 // a quorum cannot tell that it has restarted with old data; without the last
-// line waiting goes on by polling. The server should run with the
-// maxmemory-policy noeviction.
+// line waiting goes on by polling, and a subscription is tried again every 30 s. The
+// server should run with the maxmemory-policy noeviction.
 package redis
 
 import (

@@ -201,3 +201,25 @@ func TestKnownLimitUnreplicatedLock(t *testing.T) {
 	must[any](t)(nil, second.Unlock(ctx))
 	must[any](t)(nil, turns(ctx, after.Mutex("careful"), 1))
 }
+
+// TestAReplicaSaysNothingOfHolds asks one about what it does not know. It may know less
+// than its master, and a connection to it ends only by what it refuses.
+func TestAReplicaSaysNothingOfHolds(t *testing.T) {
+	t.Parallel()
+	c, k := plainClient(t, server.StartReplicated(t, 1, server.Redis{}).Replicas[0]), lockKey(t.Name())
+	id := "w60000:client:1.AAAAAAAAAAA"
+	for name, call := range map[string][]any{
+		"renew":                     renewScript.callWith(k, 1, 1, 60000, id),
+		"renew what may be shared":  renewScript.callWith(k, 5, 5, 60000, id),
+		"acquire of who has waited": acquireScript.callWith(k, 5, id, 60000, "p"),
+	} {
+		s := renewScript
+		if strings.HasPrefix(name, "acquire") {
+			s = acquireScript
+		}
+		reply, err := c.Do(within(t), s.whole("eval", call)...).Result()
+		if !redis.HasErrorPrefix(err, "READONLY") {
+			t.Errorf("%s: %v, %v", name, reply, err)
+		}
+	}
+}

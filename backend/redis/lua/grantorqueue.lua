@@ -33,6 +33,8 @@ elseif mine then
 elseif (busy == '2' or busy == '3') and redis.call('ZSCORE', X, id) then
   reply = {'DEAD', us}
 elseif mode == 'p' and not place then
+  -- A replica must not say so: see renew.
+  -- include firstwrite
   reply = {'GONE', us}
 elseif open then
   if not shared or readers == 0 or t == 0 then

@@ -35,6 +35,12 @@ for i = 1, locks do
   if e <= now then
     local isBroken = s[6] == id or each > 1 and redis.pcall('ZSCORE', KEYS[each * i], id)
     e = (isBroken == true or type(isBroken) == 'string') and 1 or 0
+    if not written and not s.err then
+      -- A replica must not say what is lost: it may know less than its master. It
+      -- refuses what writes, which ends the connection.
+      -- include firstwrite
+      written = true
+    end
   else
     local later = e < target
     e = math.max(e, target)

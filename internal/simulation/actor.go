@@ -343,7 +343,7 @@ func (r *register) unlocked(c *call, all []*belief, before, err error) {
 		}
 	case errors.Is(err, dlock.ErrLost):
 		if before == nil && !limited && r.w.hasServers() &&
-			!r.touched(c.client, time.Now().Add(-2*all[0].ttl-lingers), func(t touch) bool { return t.loses }) {
+			!r.touched(c.client, time.Now().Add(-2*all[0].ttl-lingers), r.costs(all[0].ttl)) {
 			r.violate("nothing is lost for nothing", "c%d unlock %v: %v", c.client, c.names, err)
 		}
 	case errors.Is(err, dlock.ErrUnavailable):

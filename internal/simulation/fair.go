@@ -121,28 +121,46 @@ func (r *register) hears(s *server, name string, t truth) {
 		for o := range r.calls {
 			others = others || o != c && o.client == c.client && slices.Contains(o.names, name)
 		}
-		if holds && !others && time.Since(since) > prompt && r.calm(c, since) {
+		if holds && !others && time.Since(since) > prompt && r.calm(since) && !r.isNews(c, since) {
 			c.counted = true
 			r.violate("a grant is heard of", "c%d waits for %s, which it has had for %v", c.client, name, time.Since(since))
 		}
 	}
 }
 
-// calm reports whether nothing has gone wrong lately that could keep anybody waiting, and
-// whoever waits has had the time to find out that its subscription is mute.
-func (r *register) calm(c *call, since time.Time) bool {
-	before := since.Add(-2*r.w.plan.TTL - 3*lingers)
+// calm reports whether nothing had gone wrong for some time that could keep anybody
+// waiting, but for a mute subscription.
+func (r *register) calm(since time.Time) bool {
+	before := since.Add(-2*r.w.plan.TTL - 2*lingers)
+	return !slices.ContainsFunc(r.touches, func(t touched) bool {
+		return t.kind == "clock-back" || t.kind != "mute" && t.to.After(before)
+	})
+}
+
+// isNews reports whether a client may not know yet that its subscription is mute. It finds
+// out as it waits for long, or as it misses the word of a grant.
+func (r *register) isNews(c *call, since time.Time) bool {
 	for _, t := range r.touches {
-		switch {
-		case t.kind == "mute":
-			if since.Before(later(t.from, c.start).Add(noticed)) {
-				return false
-			}
-		case t.kind == "clock-back", t.to.After(before):
-			return false
+		if t.kind != "mute" || t.client >= 0 && t.client != c.client {
+			continue
+		}
+		missed, found := r.missed[c.client]
+		if !found || missed.Before(t.from) {
+			r.missed[c.client] = time.Now()
+			missed = time.Now()
+		}
+		if since.Before(later(t.from, c.start).Add(noticed)) && since.Before(missed.Add(lingers)) {
+			return true
 		}
 	}
-	return true
+	return false
+}
+
+// mutes reports whether the subscription of a client has ever been mute.
+func (r *register) mutes(client int) bool {
+	return slices.ContainsFunc(r.touches, func(t touched) bool {
+		return t.kind == "mute" && (t.client < 0 || t.client == client)
+	})
 }
 
 // An account is what a client has asked the server for, and what it may have.

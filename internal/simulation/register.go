@@ -41,6 +41,7 @@ type register struct {
 	closing  map[int]bool
 	tenures  map[party]*tenure
 	accounts map[int]*account
+	missed   map[int]time.Time // when a client missed the word of a grant, after it was mute
 
 	active time.Duration // how long the parties have had something to do
 
@@ -135,7 +136,7 @@ func newRegister(w *world) *register {
 	return &register{
 		w: w, began: time.Now(), calls: make(map[*call]bool), locks: make(map[string]*lockLog),
 		interest: make(map[party]time.Time), freed: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
-		tenures: make(map[party]*tenure), accounts: make(map[int]*account),
+		tenures: make(map[party]*tenure), accounts: make(map[int]*account), missed: make(map[int]time.Time),
 		coverage: make(map[string]int),
 	}
 }
@@ -318,6 +319,21 @@ func (r *register) touched(client int, since time.Time, counts func(touch) bool)
 }
 
 func whatever(touch) bool { return true }
+
+// trips is how many ways there and back a lease must have room for, or it may be lost while
+// a connection is made anew: a request has a sixth of a lease, in which the library makes
+// itself known, asks, and hears of the replica.
+const trips = 20
+
+// costs says which faults may cost a lease of that length.
+func (r *register) costs(ttl time.Duration) func(touch) bool {
+	trip := 2 * r.w.plan.Latency
+	if r.w.plan.Acks {
+		trip += 2 * r.w.plan.Lag
+	}
+	short := ttl < trips*trip
+	return func(t touch) bool { return t.loses || short && t.fails }
+}
 
 // outvoted reports whether nothing has ever gone wrong but at one server of several, which
 // the others do without.
@@ -525,7 +541,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 		}
 		b.until = b.granted.Add(op.MaxHold)
 		if b.parent != nil {
-			b.limited, b.until = b.parent.limited, b.parent.until
+			b.limited, b.until, b.ttl = b.parent.limited, b.parent.until, b.parent.ttl
 		}
 		r.note(c.client, "%s %s: token %d", c.what, name, b.token)
 		if lease.Err() == nil {
@@ -674,7 +690,7 @@ func (r *register) lostTrue(b *belief) {
 	if !errors.Is(err, dlock.ErrLost) || b.limited || r.dead[b.client] || !r.w.hasServers() {
 		return
 	}
-	if !r.touched(b.client, time.Now().Add(-2*b.ttl-lingers), func(t touch) bool { return t.loses }) {
+	if !r.touched(b.client, time.Now().Add(-2*b.ttl-lingers), r.costs(b.ttl)) {
 		r.violate("nothing is lost for nothing", "%v: %v", b, err)
 	}
 }

@@ -107,7 +107,7 @@ func (r *register) moves(name string) {
 		}
 		bound := prompt
 		since := later(c.start, l.lastHeld)
-		if !r.calm(c, since) {
+		if !r.calm(since) || r.mutes(c.client) {
 			bound = slowest + r.w.steppedBack()
 		}
 		if now.Sub(since) > bound && !r.touched(c.client, now.Add(-bound), whatever) && !c.counted {

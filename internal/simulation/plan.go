@@ -99,11 +99,14 @@ var kinds = map[string]touch{
 	"clock-on":      {loses: true, fails: true, data: true},
 }
 
+// longest is how long a fault lasts at most: all must be over when the world ends.
+const longest = 30 * time.Second
+
 // length is for how long the parties of a plan are busy at least. They are for several
 // leases.
 const (
 	length = 60 * time.Second
-	leases = 5
+	leases = 8
 )
 
 // NewPlan draws a plan. Which kinds of fault and of call there are is drawn first, so
@@ -318,7 +321,7 @@ func (g *generator) faults(clients int) {
 			Kind: pick(g.draw, enabled...), At: g.within(0, g.plan.Length), Client: g.IntN(clients),
 			Server: g.IntN(g.plan.Servers), Way: g.IntN(3),
 		}
-		f.For = pick(g.draw, g.within(0, 100*time.Millisecond), g.within(0, g.plan.TTL), g.within(0, 3*g.plan.TTL))
+		f.For = pick(g.draw, g.within(0, 100*time.Millisecond), g.within(0, g.plan.TTL), g.within(0, min(3*g.plan.TTL, longest)))
 		f.Size = pick(g.draw, g.within(0, 100*time.Millisecond), g.within(0, 2*g.plan.TTL))
 		if alone {
 			f.Server = place

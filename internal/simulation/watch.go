@@ -6,7 +6,7 @@ import (
 )
 
 // tick is how often all that is promised is looked at when nothing happens.
-const tick = 40 * time.Millisecond
+const tick = 80 * time.Millisecond
 
 // watch checks again and again what no call could notice.
 func (r *register) watch(done <-chan struct{}) {

@@ -145,7 +145,7 @@ func (a *attempt) decide(ctx context.Context, found bool) (*backend.Hold, verdic
 		a.mu.Lock()
 		v, again := a.step(time.Now())
 		bh, err := a.conclude(v)
-		isHeld, answered := found || a.hasHolder(), a.count().answered > 0
+		isHeld, answered := found || a.hasHolder(), a.hasAnswer()
 		a.mu.Unlock()
 		if v != undecided {
 			return bh, v, err
@@ -166,6 +166,13 @@ func (a *attempt) decide(ctx context.Context, found bool) (*backend.Hold, verdic
 			return nil, ended, backend.ErrClosed
 		}
 	}
+}
+
+// hasAnswer reports whether the quorum has answered: enough nodes, or one where all are
+// needed, as the first is waited for before the others are asked. Called with a.mu held.
+func (a *attempt) hasAnswer() bool {
+	n := a.count().answered
+	return n >= a.b.need || n > 0 && a.b.needsAll()
 }
 
 // start asks all nodes, or leaves it to step to ask the front alone.

@@ -245,3 +245,26 @@ func TestNoObserver(t *testing.T) {
 		ok(t, b.Close(t.Context()))
 	})
 }
+
+// A caller that must not wait comes behind one that does, while one node of three answers:
+// that is no answer of the quorum, and ends no limit.
+func TestTryBehindALockThatAMinorityAnswers(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		c := s.open(t, nil)
+		c.unlock(c.lock("x"))
+		s.freeze(2)
+		var first sync.WaitGroup
+		first.Go(func() {
+			_, err := c.Mutex("x").Lock(t.Context())
+			is(t, err, dlock.ErrUnavailable)
+		})
+		time.Sleep(50 * time.Millisecond)
+		start := time.Now()
+		_, err := c.try("x")
+		is(t, err, dlock.ErrUnavailable)
+		took := time.Since(start)
+		must(t, took < backend.FirstAnswer+200*time.Millisecond, "it took %v", took)
+		s.thaw()
+		first.Wait()
+	})
+}

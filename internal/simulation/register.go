@@ -351,7 +351,12 @@ func (r *register) outvoted() bool {
 
 // dataLost reports whether a server may have forgotten what it had, or gone on in time,
 // and somebody may still believe in that.
-func (r *register) dataLost() bool { return r.anyDataLost() && !r.outvoted() }
+// One of several servers may lose its data: it does not vote until nobody does. If its clock
+// steps, a lease of a bare majority is half gone.
+func (r *register) dataLost() bool {
+	steps := slices.ContainsFunc(r.touches, func(t touched) bool { return t.kind == "clock-on" })
+	return r.anyDataLost() && (steps || !r.outvoted())
+}
 
 func (r *register) anyDataLost() bool {
 	then := time.Now().Add(-3*r.w.plan.TTL - lingers)

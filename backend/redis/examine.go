@@ -2,11 +2,11 @@ package redis
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -343,17 +343,27 @@ func (b *Backend) checkScripts(ctx context.Context) (out []backend.Finding) {
 	}
 	a, err := b.run(ctx, openTimeout, probeScript, probeScript.callWith(keys, 2, channel, publish, numsub))
 	if err != nil {
-		return append(out, backend.Bad(subject, "the server runs no script, no lock will work: "+err.Error(),
-			cmp.Or(toAllow(err.Error(), "+eval and +evalsha"), "see the other findings")))
+		advice := "see the other findings"
+		if right := missingRight(err.Error(), "+eval +evalsha"); right != "" {
+			advice = "allow the user " + right
+		}
+		return append(out, backend.Bad(subject, "the server runs no script, no lock will work: "+err.Error(), advice))
 	}
-	advised := make(map[string]bool)
+	var commands, rights []string
 	for i := 0; i+1 < len(a.values); i += 2 {
 		command, said := fmt.Sprint(a.values[i]), fmt.Sprint(a.values[i+1])
-		advice := cmp.Or(toAllow(said, "+"+command), "see the other findings")
-		if !advised[advice] {
-			advised[advice] = true
-			out = append(out, backend.Bad(subject, "locks need "+strings.ToUpper(command)+", and the server refuses it: "+said, advice))
+		right := missingRight(said, "+"+command)
+		if right == "" {
+			out = append(out, backend.Bad(subject, "locks need "+command+", and the server refuses it: "+said, "see the other findings"))
+			continue
 		}
+		commands = append(commands, command)
+		if !slices.Contains(rights, right) {
+			rights = append(rights, right)
+		}
+	}
+	if len(commands) > 0 {
+		out = append(out, backend.Bad(subject, "locks need what the user may not do: "+strings.Join(commands, ", "), "allow the user "+strings.Join(rights, " ")))
 	}
 	if len(out) == 0 {
 		out = append(out, backend.Good(subject, "every command that locks need is allowed"))
@@ -361,16 +371,16 @@ func (b *Backend) checkScripts(ctx context.Context) (out []backend.Finding) {
 	return out
 }
 
-// toAllow says what a user lacks of whom the server said this about a command. It is empty
-// if the server refuses for another reason.
-func toAllow(said, commands string) string {
+// missingRight is what a user lacks of whom the server said this about commands. It is
+// empty if the server refuses for another reason.
+func missingRight(said, commands string) string {
 	switch {
 	case !strings.Contains(said, "NOPERM") && !strings.Contains(said, "ermission") && !strings.Contains(said, "executing the script can't"):
 		return ""
 	case strings.Contains(said, " key"):
-		return "allow the user the keys ~dlock:*"
+		return "~dlock:*"
 	case strings.Contains(said, "channel"):
-		return "allow the user the channels &dlock:*"
+		return "&dlock:*"
 	}
-	return "allow the user " + commands
+	return commands
 }

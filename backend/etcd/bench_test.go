@@ -11,6 +11,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/faultnet"
 	"github.com/dlock-go/dlock/internal/inturn"
 )
 
@@ -88,10 +90,16 @@ func contend(b *testing.B, clients int, of func(*testing.B) cycle) {
 	for range clients {
 		all = append(all, of(b))
 	}
-	var left atomic.Int64
-	left.Store(int64(b.N))
-	var group sync.WaitGroup
 	b.ResetTimer()
+	share(b, all, b.N)
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "hand-overs/s")
+}
+
+// share has all do n cycles between them.
+func share(b *testing.B, all []cycle, n int) {
+	var left atomic.Int64
+	left.Store(int64(n))
+	var group sync.WaitGroup
 	for _, do := range all {
 		group.Go(func() {
 			for left.Add(-1) >= 0 {
@@ -102,5 +110,39 @@ func contend(b *testing.B, clients int, of func(*testing.B) cycle) {
 		})
 	}
 	group.Wait()
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "hand-overs/s")
+}
+
+// BenchmarkHandOver has 16 clients at a distance pass a lock around. A hand-over is a write,
+// and whoever has released the lock asks for it again, which is a write beside the next. So
+// many writes are the floor.
+func BenchmarkHandOver(b *testing.B) {
+	const clients, each = 16, 20
+	p := proxied(b, shared.Addr())
+	p.Delay(faultnet.BothWays, time.Millisecond/2, 0)
+	ctx := context.Background()
+	var locks []cycle
+	var puts []func()
+	for i := range clients {
+		m, c := open(b, time.Minute, p.Addr()).Mutex("a"), raw(b, p.Addr())
+		locks = append(locks, func() error { return dlock.Do(ctx, m, func(context.Context, *dlock.Lease) error { return nil }) })
+		puts = append(puts, func() {
+			if _, err := c.Put(ctx, fmt.Sprint(prefix(b), "/floor/", i), ""); err != nil {
+				b.Error(err)
+			}
+		})
+	}
+	inTurn := func(again bool) {
+		var group sync.WaitGroup
+		for i := range clients * each {
+			puts[i%clients]()
+			if again {
+				group.Go(puts[i%clients])
+			}
+		}
+		group.Wait()
+	}
+	inturn.Compare(b,
+		inturn.Rival{Name: "dlock", Run: func() { share(b, locks, clients*each) }},
+		inturn.Rival{Name: "put", Run: func() { inTurn(false) }},
+		inturn.Rival{Name: "two-puts", Run: func() { inTurn(true) }})
 }

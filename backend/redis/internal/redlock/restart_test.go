@@ -196,7 +196,11 @@ func TestRestartWithAnOldQueue(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	ok(t, admin(t, masters[front]).Save(t.Context()).Err())
-	time.Sleep(lease + time.Second) // what the snapshot says of the holder is over, however long the rest takes
+	expiry, err := admin(t, masters[front]).HGet(t.Context(), "dlock:{"+lock+"}", "e").Int64()
+	ok(t, err)
+	for time.Now().UnixMilli() <= expiry { // until what the snapshot says of the holder is over
+		time.Sleep(10 * time.Millisecond)
+	}
 	ok(t, l.Err())
 	ok(t, masters[front].Kill())
 	ok(t, masters[front].Restart(true))

@@ -194,30 +194,26 @@ func ignoreNoNode(err error) error {
 // forEach calls f for each number below n, maxReads at a time, until one fails or ctx
 // is done. It returns one of the errors.
 func forEach(ctx context.Context, n int, f func(i int) error) error {
-	var mu sync.Mutex
-	var failed error
-	next := 0
-	claim := func() (i int, ok bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		if failed == nil && ctx.Err() != nil {
-			failed = errCallerLeft
-		}
-		next++
-		return next - 1, next <= n && failed == nil
-	}
 	var readers sync.WaitGroup
-	for range min(n, maxReads) {
+	slots, failed := make(chan struct{}, maxReads), make(chan error, 1)
+	fail := func(err error) {
+		select {
+		case failed <- err:
+		default: // it is not the first
+		}
+	}
+	for i := 0; i < n && len(failed) == 0; i++ {
+		slots <- struct{}{}
 		readers.Go(func() {
-			for i, ok := claim(); ok; i, ok = claim() {
-				if err := f(i); err != nil {
-					mu.Lock()
-					failed = cmp.Or(failed, err)
-					mu.Unlock()
-				}
+			defer func() { <-slots }()
+			if ctx.Err() != nil {
+				fail(errCallerLeft)
+			} else if err := f(i); err != nil {
+				fail(err)
 			}
 		})
 	}
 	readers.Wait()
-	return failed
+	close(failed)
+	return <-failed
 }

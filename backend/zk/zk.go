@@ -64,9 +64,10 @@
 // The name is encoded by backend.EncodeName. A request joins the queue by an ephemeral
 // sequential child, and writes to the lock's node in the same transaction. The answer
 // tells which transaction that was, which is the token, and whether the node is the only
-// child. The data of a child is its rank, 0 for its own transaction, and the client's
-// label; after a zero byte follows the token, if that is not the child's own transaction.
-// Children with other names are ignored.
+// child. A child that somebody else makes without that write may be overlooked. The data of
+// a child is its rank, 0 for its own transaction, and the client's label; after a zero byte
+// follows the token, if that is not the child's own transaction. Children with other names
+// are ignored.
 //
 // A request that is not alone lists the children, and watches the last of its
 // predecessors. If there is only one, its deletion grants the lock. If there are several,

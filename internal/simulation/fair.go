@@ -174,7 +174,7 @@ type account struct {
 const requests = 6
 
 // before is how many may still come of what has ended.
-const before = 30
+const before = 60
 
 // counts takes a request of a client.
 func (r *register) counts(client string) {

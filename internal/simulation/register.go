@@ -74,8 +74,10 @@ type belief struct {
 	downFrom bool // it was exclusive
 }
 
+// live reports whether the lease says that its owner has the lock, whatever has become of
+// the context under which that works.
 func (b *belief) live() bool {
-	return !b.gone && b.lease.Err() == nil && b.ctx.Err() == nil
+	return !b.gone && b.lease.Err() == nil
 }
 
 func (b *belief) under(o *belief) bool {

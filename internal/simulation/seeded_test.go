@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,7 +59,7 @@ func find(t *testing.T, path string) string {
 		p := NewPlan(seed, where(path))
 		if r := w.run(p); len(r.Violations) > 0 {
 			v := r.Violations[0]
-			if sound.fails(p, v.Rule) != nil {
+			if slices.ContainsFunc(make([]bool, 5), func(bool) bool { return sound.fails(p, v.Rule) != nil }) {
 				continue // the bug is not what this seed shows
 			}
 			return strings.Join([]string{v.Rule, fmt.Sprint(seed), time.Since(began).Round(time.Second / 10).String()}, " | ")

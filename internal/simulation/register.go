@@ -344,7 +344,13 @@ func (r *register) outvoted() bool {
 		return false
 	}
 	for _, t := range r.touches {
-		if t.server != r.touches[0].server || t.kind == "die" || t.kind == "break" {
+		switch t.kind {
+		case "die", "break":
+			return false
+		case "readonly", "loading", "busy": // callers wait for one that answers, and refuses
+			return false
+		}
+		if t.server != r.touches[0].server {
 			return false
 		}
 	}

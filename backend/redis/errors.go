@@ -20,11 +20,14 @@ func discreet(err error) error {
 	if !ok {
 		return err
 	}
-	if what, _, repeats := strings.Cut(said, ", with args beginning with"); repeats {
+	if what, _, repeats := strings.Cut(said, repeatedArguments); repeats {
 		return errors.New(what)
 	}
 	return err
 }
+
+// repeatedArguments stands before the arguments of a command that the server does not know.
+const repeatedArguments = ", with args beginning with"
 
 func kindOf(err error) error {
 	if errors.Is(err, redis.ErrClosed) {

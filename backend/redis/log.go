@@ -43,12 +43,13 @@ func (d driverLog) Printf(ctx context.Context, format string, args ...any) {
 			level = slog.LevelWarn
 		}
 	}
+	text, _, _ := strings.Cut(fmt.Sprintf(format, args...), repeatedArguments)
 	if !ok || l == nil {
-		_ = d.others.Output(3, fmt.Sprintf(format, args...)) // the line that has called the library's Printf
+		_ = d.others.Output(3, text) // the line that has called the library's Printf
 		return
 	}
 	if l.Enabled(ctx, level) {
-		l.Log(ctx, level, "dlock: redis: "+fmt.Sprintf(format, args...))
+		l.Log(ctx, level, "dlock: redis: "+text)
 	}
 }
 

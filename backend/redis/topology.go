@@ -135,7 +135,7 @@ func (s *sentinels) check(ctx context.Context) (out []backend.Finding) {
 	asked.Wait()
 	for i, addr := range s.addrs {
 		if errs[i] != nil {
-			out = append(out, backend.Warn(subject, addr+": "+errs[i].Error(), "start it, or take it out of the URL"))
+			out = append(out, backend.Warn(subject, addr+": "+discreet(errs[i]).Error(), "start it, or take it out of the URL"))
 			continue
 		}
 		out = append(out, checkSentinel(addr, states[i])...)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// cpuTime is what this process has used so far.
-func cpuTime() time.Duration {
+// CPUTime is the processor time that this process has used so far.
+func CPUTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
 		return 0

@@ -20,7 +20,7 @@ type usage struct {
 // for an end, so that reading is not measured.
 func usageNow(ctx context.Context, m Meter, begins bool) (u usage, err error) {
 	if !begins {
-		u.at, u.cpu = time.Now(), cpuTime()
+		u.at, u.cpu = time.Now(), CPUTime()
 	}
 	if m != nil {
 		u.metered = true
@@ -32,7 +32,7 @@ func usageNow(ctx context.Context, m Meter, begins bool) (u usage, err error) {
 	runtime.ReadMemStats(&mem)
 	u.mallocs, u.bytes = mem.Mallocs, mem.TotalAlloc
 	if begins {
-		u.at, u.cpu = time.Now(), cpuTime()
+		u.at, u.cpu = time.Now(), CPUTime()
 	}
 	return u, nil
 }

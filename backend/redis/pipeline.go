@@ -99,11 +99,7 @@ func (p *pipeline) sendsItself(ctx context.Context, k kind) *sender {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	busy := len(p.senders)
-	if p.starting { // one of them is between two batches, and may not have left yet
-		busy--
-	}
-	if busy > 0 || len(p.queue) > 0 {
+	if len(p.senders) > 0 {
 		return nil
 	}
 	s := &sender{began: time.Now()}

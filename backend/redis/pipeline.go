@@ -24,10 +24,6 @@ const (
 	// slack is what scheduling may add to a round trip, and latest the most that one is
 	// taken for, which holds until the first was measured.
 	slack, latest = 20 * time.Millisecond, time.Second
-
-	// near is the round trip, with its deviations, of a server to which a request costs
-	// little more than to wake another goroutine does.
-	near = 5 * time.Millisecond
 )
 
 // A transport takes commands to the server that they are for.
@@ -52,7 +48,6 @@ type pipeline struct {
 	client   redis.UniversalClient
 	width    int  // how many senders there are beside those that stall
 	oneLock  bool // a command must not be for several: its first key says where it goes
-	bounded  bool // the client library heeds the deadline of a context
 	replicas int  // how many must acknowledge what is durable
 	trip     backend.RoundTrip
 	closing  <-chan struct{} // when it is closed, nobody waits for a lock any more
@@ -76,61 +71,13 @@ func newPipeline(c redis.UniversalClient, replicas int) *pipeline {
 	p := &pipeline{client: c, width: width, replicas: replicas, oneLock: true}
 	if single, ok := c.(*redis.Client); ok {
 		p.width, p.oneLock = max(1, min(width, single.Options().PoolSize)), false
-		p.bounded = single.Options().ContextTimeoutEnabled
 	}
 	return p
 }
 
 // do implements transport.
 func (p *pipeline) do(ctx context.Context, limit time.Duration, args []any, k kind) (any, error) {
-	if s := p.sendsItself(ctx, k); s != nil {
-		return p.direct(ctx, limit, args, s)
-	}
 	return p.enqueue(ctx, limit, args, k).await(ctx, limit)
-}
-
-// sendsItself makes the caller a sender if the server is near and nothing else is under
-// way: to wake another goroutine, and to be woken by it, would cost much of what the round
-// trip does. It is nil if the caller is none. Only a request about a free lock is sent so:
-// without a reply it is made again in full.
-func (p *pipeline) sendsItself(ctx context.Context, k kind) *sender {
-	if k != joinable || !p.bounded || ctx.Err() != nil || p.trip.Limit(0, latest) > near {
-		return nil
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.senders) > 0 {
-		return nil
-	}
-	s := &sender{began: time.Now()}
-	p.senders, p.used = append(p.senders, s), s.began
-	return s
-}
-
-// direct sends a command on its caller's own goroutine. A reply that takes longer than a
-// caller is held whose context has ended does not come any more: the connection ends.
-func (p *pipeline) direct(ctx context.Context, limit time.Duration, args []any, s *sender) (any, error) {
-	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), s.began.Add(min(limit, grace)))
-	defer cancel()
-	r := &request{args: args}
-	answered := process(ctx, p.client, []*request{r})
-	if took := time.Since(s.began); answered || took > near { // then it is near no more
-		p.trip.Observe(took)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.leave(s)
-	return r.reply, r.err
-}
-
-// leave ends a sender, and has another one take from the queue. It is called with p.mu
-// held.
-func (p *pipeline) leave(s *sender) {
-	if s.stalled {
-		p.stalled--
-	}
-	p.senders = slices.DeleteFunc(p.senders, func(o *sender) bool { return o == s })
-	p.startSender()
 }
 
 // enqueue queues a command whose reply is awaited later, for no longer than limit.
@@ -223,7 +170,11 @@ func (p *pipeline) nextBatch(s *sender) []*command {
 			return batch
 		}
 	}
-	p.leave(s)
+	if s.stalled {
+		p.stalled--
+	}
+	p.senders = slices.DeleteFunc(p.senders, func(o *sender) bool { return o == s })
+	p.startSender()
 	return nil
 }
 

@@ -172,47 +172,6 @@ func TestServerThatBecomesSlow(t *testing.T) {
 	must[any](t)(p.do(ctx, limit, ping, ordinary))
 }
 
-// TestWhoSendsItself has the caller of a request about a free lock send it, if nobody else
-// has anything under way, the server is near, and the caller can be sure to get away.
-func TestWhoSendsItself(t *testing.T) {
-	t.Parallel()
-	ended, cancel := context.WithCancel(within(t))
-	cancel()
-	for what, c := range map[string]struct {
-		ctx              context.Context
-		trip             time.Duration
-		kind             kind
-		heedless, isBusy bool
-		want             bool
-	}{
-		"all is well":            {trip: near / 2, kind: joinable, want: true},
-		"a request that matters": {trip: near / 2, kind: durable},
-		"far away":               {trip: 2 * near, kind: joinable},
-		"nothing measured":       {kind: joinable},
-		"no deadline is heeded":  {trip: near / 2, kind: joinable, heedless: true},
-		"something is under way": {trip: near / 2, kind: joinable, isBusy: true},
-		"the context has ended":  {trip: near / 2, kind: joinable, ctx: ended},
-	} {
-		rdb := redis.NewClient(&redis.Options{Addr: shared.Addr(), DisableIdentity: true, ContextTimeoutEnabled: !c.heedless})
-		p := newPipeline(rdb, 0)
-		for range 100 {
-			if c.trip > 0 {
-				p.trip.Observe(c.trip)
-			}
-		}
-		if c.isBusy {
-			p.senders = append(p.senders, &sender{})
-		}
-		if c.ctx == nil {
-			c.ctx = within(t)
-		}
-		if got := p.sendsItself(c.ctx, c.kind) != nil; got != c.want {
-			t.Errorf("%s: the caller sends by itself: %v", what, got)
-		}
-		_ = rdb.Close()
-	}
-}
-
 // TestStalledConnectionIsPassed has nothing come through one connection. Other
 // commands do not wait for it, and it is not closed: the reply that it owes comes
 // when it can.

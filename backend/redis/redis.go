@@ -97,11 +97,6 @@
 // hold ids with which a lock can be released: have hooks record the command without
 // them (redisotel.WithDBStatement(false)).
 //
-// A lock that was free is asked for, and given back, on the goroutine of the caller, if
-// the server is within 5 ms, nothing else is under way, and the client has
-// ContextTimeoutEnabled, as one that Open makes has. A reply that takes 10 ms then ends its
-// connection, and the request is made again.
-//
 // Up to four pipelines are under way at a time, on connections of the client's
 // pool; more only past some that do not come back. A reply that is late counts as
 // none after ReadTimeout: a client of one's own should not do without it.

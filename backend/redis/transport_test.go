@@ -316,44 +316,38 @@ func TestNobodyIsCaptive(t *testing.T) {
 				return b.Release(ctx, h)
 			},
 		} {
-			for _, bounded := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s/%s/ContextTimeoutEnabled=%v", how, what, bounded), func(t *testing.T) {
-					t.Parallel()
-					way := proxied(t)
-					d := silentDialer{to: way, silent: make(chan struct{}), asked: make(chan struct{}), ended: t.Context().Done()}
-					rdb := redis.NewClient(&redis.Options{
-						DisableIdentity: true, ContextTimeoutEnabled: bounded, MaxRetries: -1,
-						Dialer: d.dial, DialTimeout: time.Hour, ReadTimeout: time.Hour,
-					})
-					t.Cleanup(func() { _ = rdb.Close() })
-					b := New(rdb, &Options{PollOnly: true})
-					t.Cleanup(func() { _ = b.Close(expired()) })
-					h := must[*backend.Hold](t)(b.Acquire(within(t), backend.Request{
-						Name: t.Name() + rand.Text(), ID: backend.ID{Client: t.Name()}, Mode: backend.Exclusive, TTL: time.Hour,
-					}))
-					p := b.transport.(*pipeline)
-					rest(t, p)
-					for range 1000 { // so that the caller sends by itself
-						p.trip.Observe(near / 10)
-					}
-					silence(way, &d)
-					ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
-					defer cancel()
-					done := make(chan error, 1)
-					go func() { done <- call(ctx, b, h) }()
-					select {
-					case err := <-done:
-						if err == nil {
-							t.Error("nobody has answered")
-						}
-					case <-within(t).Done():
-						t.Fatal("it is held")
-					}
-					if how == "dial" {
-						<-d.asked
-					}
+			t.Run(how+"/"+what, func(t *testing.T) {
+				t.Parallel()
+				way := proxied(t)
+				d := silentDialer{to: way, silent: make(chan struct{}), asked: make(chan struct{}), ended: t.Context().Done()}
+				rdb := redis.NewClient(&redis.Options{
+					DisableIdentity: true, ContextTimeoutEnabled: true, MaxRetries: -1,
+					Dialer: d.dial, DialTimeout: time.Hour, ReadTimeout: time.Hour,
 				})
-			}
+				t.Cleanup(func() { _ = rdb.Close() })
+				b := New(rdb, &Options{PollOnly: true})
+				t.Cleanup(func() { _ = b.Close(expired()) })
+				h := must[*backend.Hold](t)(b.Acquire(within(t), backend.Request{
+					Name: t.Name() + rand.Text(), ID: backend.ID{Client: t.Name()}, Mode: backend.Exclusive, TTL: time.Hour,
+				}))
+				rest(t, b.transport.(*pipeline))
+				silence(way, &d)
+				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+				defer cancel()
+				done := make(chan error, 1)
+				go func() { done <- call(ctx, b, h) }()
+				select {
+				case err := <-done:
+					if err == nil {
+						t.Error("nobody has answered")
+					}
+				case <-within(t).Done():
+					t.Fatal("it is held")
+				}
+				if how == "dial" {
+					<-d.asked
+				}
+			})
 		}
 	}
 }

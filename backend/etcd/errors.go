@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -46,24 +47,27 @@ func fail(err error) error {
 	return backend.Fail(backend.ErrUnavailable, err)
 }
 
-// A lastFailure is why the last request had no connection to a member. The client library
-// waits for one until the request's time is over, and then says that alone.
+// A lastFailure is why there was no connection to a member, if none has answered since. The
+// client library waits for one until the request's time is over, and then says that alone.
 type lastFailure struct{ reason atomic.Pointer[string] }
 
 // described is what gRPC writes before the reason, which it quotes.
 const described = `desc = "`
 
-// unary notes what becomes of a request.
+// unary notes what becomes of a request. One for a member's status says nothing of others:
+// a member that is down is asked for it too.
 func (l *lastFailure) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	err := invoke(ctx, method, req, reply, cc, opts...)
-	var reason *string
-	if s := status.Convert(err); s.Code() != codes.OK {
-		if _, text, found := strings.Cut(s.Message(), described); found {
-			text = strings.TrimSuffix(text, `"`)
-			reason = &text
-		}
+	s := status.Convert(err)
+	_, reason, found := strings.Cut(s.Message(), described)
+	switch code := s.Code(); {
+	case method == pb.Maintenance_Status_FullMethodName:
+	case found:
+		reason = strings.TrimSuffix(reason, `"`)
+		l.reason.Store(&reason)
+	case code != codes.DeadlineExceeded && code != codes.Canceled: // an answer
+		l.reason.Store(nil)
 	}
-	l.reason.Store(reason)
 	return err
 }
 

@@ -52,7 +52,7 @@ func connect(ctx context.Context, cfg backend.Config, stopLog func()) (*Backend,
 		if ctx.Err() == nil {
 			err = unavailable(err)
 		}
-		err = b.withReason(ctx, b.at(err))
+		err = b.at(b.withReason(ctx, err)) // while a member is asked, the request ends that says why
 		_ = b.Close(ctx)
 		return nil, err
 	}

@@ -53,12 +53,14 @@
 // in a node, offers a greater one. A client proposes a token that all nodes can
 // take, at whatever distance, so that the second step rarely takes a round trip.
 //
-// Asked who holds a lock, the quorum says what a majority of the nodes says. A hold is
-// broken on every node that has a part of it, and a majority must confirm that. Where the
-// nodes have given it different tokens, and none is that of a majority, the greatest is
-// taken for its token.
-// Rarely, Break also ends another hold of the name, one that is taken or given back at the
-// same moment; its holder is told ErrLost.
+// Asked who holds a lock, the quorum says what a majority of the nodes says. Every node
+// knows a hold by its token: one that has given it another is told, in the background where
+// others are enough. So Break asks each node once and ends the hold of that token, and no
+// other. Where all nodes are needed each has a token of its own, of which the greatest is
+// the hold's; Break then looks first at who has the lock.
+//
+// A hold that most nodes have lost within one renewal is lost: a node that says so is asked
+// again only when a majority has renewed the hold since.
 //
 // # Nodes that forget
 //

@@ -21,7 +21,11 @@ func multiAllOrNone(s *scenario) {
 	_, err := a.Multi([]string{x, y}).TryLock(s.ctx)
 	s.is(err, dlock.ErrHeld)
 	s.free(b.Mutex(x))
-	waiting := s.queue(a.Multi([]string{y, x}), y, 1)
+	told := func() int { return s.waitsOf(x) + s.waitsOf(y) } // a call is told once, and x may just be given back
+	before := told()
+	waiting := s.start(a.Multi([]string{y, x}))
+	s.eventually("the call is told to wait", func() bool { return told() > before })
+	s.queued(y, 1)
 	waiting.cancel(errTest)
 	s.is(waiting.failed(), dlock.ErrHeld, errTest)
 	s.freed(b.Mutex(x))

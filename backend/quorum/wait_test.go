@@ -252,6 +252,7 @@ func TestTryBehindALockThatAMinorityAnswers(t *testing.T) {
 	ripe(t, 3, func(t *testing.T, s nodes) {
 		c := s.open(t, nil)
 		c.unlock(c.lock("x"))
+		time.Sleep(time.Second) // until every node has had the release
 		s.freeze(2)
 		var first sync.WaitGroup
 		first.Go(func() {

@@ -76,8 +76,8 @@ func (h *hold) proposeToFront() {
 
 // chooseToken chooses the token as soon as enough nodes have granted: the greatest
 // that they offer. Until the lock is held it chooses again with each of them: some of the
-// others may have been lost and granted to somebody else since. A node that is being told a greater one will know the hold by that. Called with
-// h.mu held.
+// others may have been lost and granted to somebody else since. A node that is being told a
+// greater one will know the hold by that. Called with h.mu held.
 func (h *hold) chooseToken() {
 	n, same, taken, token, told := 0, true, false, uint64(0), uint64(0)
 	for i := range h.votes {

@@ -135,6 +135,7 @@ var properties = []property{
 	{"Keep/ManyTTLs", keepManyTTLs, quiet},
 
 	{"Loss/Evicted", lossEvicted, false},
+	{"Loss/Unobserved", lossUnobserved, false},
 	{"Loss/Cut", lossCut, false},
 	{"Loss/Many", lossOfMany, false},
 	{"Loss/BeforeNextHolder", lossBeforeNextHolder, quiet},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 )
 
 func lossEvicted(s *scenario) {
@@ -22,6 +23,30 @@ func lossEvicted(s *scenario) {
 	s.eventually("the hook is called", func() bool { _, ok := events.Load(s.name); return ok })
 	e, _ := events.Load(s.name)
 	s.is(e.(dlock.LostEvent).Err, dlock.ErrLost)
+}
+
+// lossUnobserved has a backend hold without an Observer, which package backend allows,
+// while somebody waits for the lock and when it is lost.
+func lossUnobserved(s *scenario) {
+	b := s.open().Backend
+	h, err := b.Acquire(s.ctx, backend.Request{
+		Name: s.name, ID: backend.ID{Client: identity(), Seq: 1}, Mode: backend.Exclusive, TTL: s.TTL,
+	})
+	s.ok(err)
+	renew := func(report func(*backend.Hold, error)) {
+		if r, ok := b.(backend.Renewer); ok {
+			r.Renew(s.ctx, []*backend.Hold{h}, report)
+		}
+	}
+	next := s.queue(s.open().Mutex(s.name), s.name, 1)
+	for range 8 { // a backend may take a third of the TTL to say that somebody waits
+		s.pass(s.TTL / 8)
+		renew(func(_ *backend.Hold, err error) { s.ok(err) })
+	}
+	s.Evict(s.TB, s.name)
+	renew(func(*backend.Hold, error) {})
+	s.unlock(next.granted())
+	_ = b.Release(s.ctx, h) // lost, as far as it is known
 }
 
 // lossCut cuts the holder off: it learns of the loss by its own clock.

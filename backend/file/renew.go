@@ -41,7 +41,7 @@ func (h *hold) tellWanted() {
 		h.wanted = wanted
 	}
 	h.mu.Unlock()
-	if wanted {
+	if wanted && h.request.Observer != nil {
 		h.request.Observer.Wanted()
 	}
 }

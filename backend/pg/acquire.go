@@ -76,7 +76,7 @@ func (b *Backend) newAttempt(l *localLock, r *backend.Request, begun time.Time) 
 	}
 	a := &attempt{
 		backend: b, lock: l, since: begun,
-		shared: r.Mode == backend.Shared, fixed: r.Fixed, ttl: r.TTL, lease: leaseOf(r.TTL),
+		shared: r.Mode == backend.Shared, ttl: r.TTL, lease: leaseOf(r.TTL),
 	}
 	l.attempt = a
 	a.join(r)
@@ -101,6 +101,7 @@ func (a *attempt) join(r *backend.Request) {
 	if r.Wait {
 		a.waiters++
 	}
+	a.fixed = a.fixed || r.Fixed
 }
 
 // leave takes r out of a. If no other request waits, the attempt is cancelled.

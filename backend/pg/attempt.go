@@ -42,13 +42,13 @@ type attempt struct {
 	backend *Backend
 	lock    *localLock
 	shared  bool
-	fixed   bool
 	ttl     time.Duration
 	lease   time.Duration // of the sessions that it uses
 	since   time.Time     // when it came
 
 	requests  int  // requests that want the answer
 	waiters   int  // those of them that wait for the lock
+	fixed     bool // one of them asks for a hold that is not renewed
 	answered  bool // the server has answered
 	foundHeld bool // the server has said that somebody else holds the lock
 	ctx       context.Context
@@ -372,16 +372,18 @@ func (s *session) giveBack(o op, key int64) {
 // joined ends a by adding its requests to the readers of g. The session of g must have
 // answered lately.
 func (a *attempt) joined(g *grant) error {
+	b := a.backend
 	fresh := time.Now()
-	if !a.fixed {
+	b.mu.Lock()
+	if !a.fixed { // by any of its requests
 		fresh = fresh.Add(-a.ttl / 10)
 	}
+	b.mu.Unlock()
 	proof := g.session.renew(fresh)
 	<-proof.done
 	a.withdrawClaim()
 	a.withdrawAnnouncement()
 	a.stopListening()
-	b := a.backend
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if g.over || g.pending != nil || proof.err != nil {

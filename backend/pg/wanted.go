@@ -152,6 +152,8 @@ func (g *grant) tellWanted() {
 	}
 	b.mu.Unlock()
 	for _, h := range holds {
-		h.observer.Wanted()
+		if h.observer != nil {
+			h.observer.Wanted()
+		}
 	}
 }

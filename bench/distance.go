@@ -42,8 +42,10 @@ var grounds = []ground{{
 	start:      func() (*server.Server, error) { return server.New(server.Etcd{}) },
 	contenders: etcdByAddress,
 }, {
-	server:     "zookeeper",
-	start:      func() (*server.Server, error) { return server.New(server.ZooKeeper{}) },
+	server: "zookeeper",
+	start: func() (*server.Server, error) { // with the bound of its own default: who waits for a third of a session asks once more
+		return server.New(server.ZooKeeper{Config: []string{"maxSessionTimeout=40000"}})
+	},
 	contenders: zookeeperByAddress,
 }}
 

@@ -95,11 +95,12 @@ func (c *acquisition) pollInterval(a answer) time.Duration {
 
 // inStep shortens a pause that begins at now, so that the waiters of a client ask at the
 // same moments, whenever they came: a hundred together, whose requests share pipelines,
-// and the next hundred a moment later, so that many hold up nobody else.
+// and the next hundred a moment later, so that many hold up nobody else. now may be
+// negative: virtual time does not begin with the process.
 func inStep(now, pause time.Duration, seq uint64) time.Duration {
 	const spread = 50 // moments
 	moment := time.Duration(seq/100%spread) * 10 * time.Millisecond
-	return pause - (now+pause-moment)%pause
+	return pause - ((now-moment)%pause+pause)%pause
 }
 
 // tellReaders has the readers of a lock, from a number on, hear in the background that

@@ -262,7 +262,7 @@ func TestWantedByNobodyWhoCanTell(t *testing.T) {
 func TestWaitersAskInStep(t *testing.T) {
 	for pause := leastPause; pause <= 2*time.Minute; pause += 7 * time.Second {
 		for range 1000 {
-			seq, now := rand.Uint64N(1e6), rand.N(time.Hour)
+			seq, now := rand.Uint64N(1e6), rand.N(2*time.Hour)-time.Hour
 			d := inStep(now, pause, seq)
 			if d <= 0 || d > pause {
 				t.Fatalf("from %v on a waiter is to ask every %v, and asks after %v", now, pause, d)

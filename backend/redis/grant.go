@@ -69,7 +69,7 @@ func (c *acquisition) accept(ctx context.Context, g grant) (*backend.Hold, error
 		return nil, fail(errAhead)
 	}
 	d := g.lease()
-	full := d >= c.TTL-time.Millisecond
+	full := c.isFull(g)
 	if !c.isTimely(&g) || c.Fixed && !full || g.byMessage && (c.doubt || c.b.replicas > 0) {
 		ok, err := c.confirm(ctx, &g)
 		if !ok || err != nil {
@@ -83,12 +83,17 @@ func (c *acquisition) accept(ctx context.Context, g grant) (*backend.Hold, error
 	return c.newHold(g, full), nil
 }
 
-// isTimely reports whether g says by itself when it ends. A message must have
-// come as fast as the clocks can be trusted, or it may be an old one.
+// isFull reports whether g lasts for all of the TTL from when the server said so.
+func (c *acquisition) isFull(g grant) bool { return g.lease() >= c.TTL-time.Millisecond }
+
+// isTimely reports whether g says by itself when it ends, and leaves time to renew it. A
+// message must have come as fast as the clocks can be trusted, or it may be an old one.
+// Who asks hears of a grant that may be about to run out.
 func (c *acquisition) isTimely(g *grant) bool {
 	d := g.lease()
 	if !g.byMessage {
-		return time.Since(g.sent)+backend.Margin(d) < d
+		left := d - time.Since(g.sent)
+		return left > backend.Margin(d) && (c.isFull(*g) || left >= min(c.TTL, unconfirmed)/3)
 	}
 	delta := time.Duration(g.us-c.queuedAt.us) * time.Microsecond
 	since := time.Since(c.queuedAt.sent) - delta

@@ -89,3 +89,41 @@ func TestGrantOfADoubtfulRequest(t *testing.T) {
 		}
 	}
 }
+
+// TestGrantAboutToRunOut has a waiter hear, as it asks, of a grant that is nearly over. It
+// is no hold before the server has prolonged it, and leaves nothing behind if it is over.
+func TestGrantAboutToRunOut(t *testing.T) {
+	ctx := within(t)
+	b, admin := New(plainClient(t, shared), &Options{PollOnly: true}), plainClient(t, shared)
+	t.Cleanup(func() { _ = b.Close(within(t)) })
+	for i, over := range []bool{false, true} {
+		c := b.newAcquisition(&backend.Request{
+			Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: uint64(i)}, Mode: backend.Exclusive, TTL: limit, Wait: true,
+		}, nil)
+		k := string(c.key)
+		must[answer](t)(c.ask(ctx, "w"))
+		must[any](t)(admin.HIncrBy(ctx, k, "e", -(limit - unconfirmed/4).Milliseconds()).Result())
+		a := must[answer](t)(c.ask(ctx, "p"))
+		if a.status() != "GRANTED" {
+			t.Fatal(a.values)
+		}
+		if over {
+			must[any](t)(admin.HDel(ctx, k, "o", "e").Result())
+		}
+		h, err := c.accept(ctx, c.grantOf(a))
+		must[any](t)(nil, err)
+		if over {
+			if h != nil || c.owed || c.doubt {
+				t.Error("a hold that is over is believed, or to be given back")
+			}
+			continue
+		}
+		if h == nil || h.Granted < limit-time.Second {
+			t.Fatalf("the hold lasts no longer than its grant: %+v", h)
+		}
+		if at := must[int64](t)(admin.HGet(ctx, k, "e").Int64()); at < time.Now().Add(limit/2).UnixMilli() {
+			t.Error("the server has not prolonged it")
+		}
+		must[any](t)(nil, b.Release(ctx, h))
+	}
+}

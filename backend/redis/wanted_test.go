@@ -184,3 +184,18 @@ func TestWantedByManyReaders(t *testing.T) {
 	is(t, <-ended, backend.ErrHeld)
 	p.ReleaseAll(within(t), holds, func(_ *backend.Hold, err error) { must[any](t)(nil, err) })
 }
+
+// TestNobodyObserves has messages come about a hold of a request without an Observer.
+func TestNobodyObserves(t *testing.T) {
+	p := newParty(t, nil)
+	r := p.request(false)
+	r.Observer = nil
+	h := must[*backend.Hold](t)(p.Acquire(within(t), r))
+	for _, what := range []string{"contended ", "broken ", "poll "} {
+		p.listener.dispatch(what + hintOf(stateOf(h).text()))
+	}
+	if stateOf(h).unwanted.Load() {
+		t.Error("nothing is made of a message")
+	}
+	must[any](t)(nil, p.Release(within(t), h))
+}

@@ -186,33 +186,20 @@ const (
 )
 
 // Break implements backend.Breaker. Each node ends what it knows by that token: a hold is
-// known by its token at enough nodes, and at no other node by that of another.
+// known by its token at enough nodes, and at no other node by that of another. It is
+// ErrNotHeld if no node has ended anything. One part alone is an end of the hold as well:
+// others who break it at the same moment may have ended the rest, each of them too little.
 func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	if b.needsAll() {
 		return b.breakAtAll(ctx, name, token)
 	}
-	broken, err := b.breakParts(ctx, name, func(int) uint64 { return token })
-	if err != nil {
-		return err
-	}
-	parts := countSilent(broken) // one that does not answer may have one
-	found := false
-	for _, ended := range broken {
-		if ended != nil && *ended {
-			parts++
-			found = true
-		}
-	}
-	if !found || parts < b.need {
-		return backend.ErrNotHeld
-	}
-	return nil
+	return b.breakParts(ctx, name, func(int) uint64 { return token })
 }
 
-// breakParts asks each node to end what it knows by a token, 0: nothing, and returns whether
-// it has. A node that is late does it later.
-func (b *Backend) breakParts(ctx context.Context, name string, token func(node int) uint64) ([]*bool, error) {
-	return askAll(ctx, b, func(ctx context.Context, i int) (bool, error) {
+// breakParts asks each node to end what it knows by a token, 0: nothing. It is ErrNotHeld if
+// none has. A node that is late does it later.
+func (b *Backend) breakParts(ctx context.Context, name string, token func(node int) uint64) error {
+	ended, err := askAll(ctx, b, func(ctx context.Context, i int) (bool, error) {
 		breaker, err := nodeAs[backend.Breaker](b, i)
 		if err != nil || token(i) == 0 {
 			return false, err
@@ -225,6 +212,10 @@ func (b *Backend) breakParts(ctx context.Context, name string, token func(node i
 		}
 		return err == nil, err
 	})
+	if err == nil && !slices.ContainsFunc(ended, func(e *bool) bool { return e != nil && *e }) {
+		err = backend.ErrNotHeld
+	}
+	return err
 }
 
 // breakAtAll is Break where all nodes are needed. Each of them knows a hold by a token of
@@ -244,7 +235,7 @@ func (b *Backend) breakAtAll(ctx context.Context, name string, token uint64) err
 		for _, p := range parts {
 			tokens[p.node] = p.Token
 		}
-		first, err := b.breakParts(ctx, name, func(i int) uint64 {
+		err := b.breakParts(ctx, name, func(i int) uint64 {
 			if tokens[i] == token {
 				return token
 			}
@@ -253,10 +244,10 @@ func (b *Backend) breakAtAll(ctx context.Context, name string, token uint64) err
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(first, func(ended *bool) bool { return *ended }) {
-			return backend.ErrNotHeld
+		err = b.breakParts(ctx, name, func(i int) uint64 { return tokens[i] })
+		if errors.Is(err, backend.ErrNotHeld) { // its holder has given the rest back
+			return nil
 		}
-		_, err = b.breakParts(ctx, name, func(i int) uint64 { return tokens[i] })
 		return err
 	}
 	return backend.ErrNotHeld

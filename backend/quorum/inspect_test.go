@@ -7,6 +7,7 @@ import (
 	"iter"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -244,14 +245,55 @@ func TestBreakSparesTheNextHold(t *testing.T) {
 		m0, h0 := vote(0, 1, last)
 		m1, h1 := vote(1, 1, last)
 		m2, next := vote(2, 2, last+1)
-		is(t, asks.Break(t.Context(), "x", last+1), backend.ErrNotHeld) // nobody has the lock by it yet
-		is(t, m2.Release(t.Context(), next), backend.ErrLost)           // and asks again
+		ok(t, asks.Break(t.Context(), "x", last+1)) // whom it is granted to there asks again
+		is(t, m2.Release(t.Context(), next), backend.ErrLost)
 		_, next = vote(2, 3, last+2)
 		ok(t, asks.Break(t.Context(), "x", last))
 		is(t, m0.Release(t.Context(), h0), backend.ErrLost)
 		is(t, m1.Release(t.Context(), h1), backend.ErrLost)
 		is(t, asks.Break(t.Context(), "x", last), backend.ErrNotHeld)
 		ok(t, m2.Release(t.Context(), next))
+	})
+}
+
+// breaksLate is a node that Break reaches late.
+type breaksLate struct{ *memory.Backend }
+
+func (n breaksLate) Break(ctx context.Context, name string, token uint64) error {
+	time.Sleep(10 * time.Millisecond)
+	return n.Backend.Break(ctx, name, token)
+}
+
+// Two break a hold of a bare majority at the same moment, and each of them ends one part of
+// it: nobody else has ended the hold, so they are told that they have.
+func TestBreakByTwo(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		lost := make(chan error, 1)
+		h, err := s.backendOf(t).Acquire(t.Context(), backend.Request{Name: "x", TTL: ttl, Mode: backend.Exclusive, Observer: lossObserver{lost}})
+		ok(t, err)
+		synctest.Wait()
+		s[2].Evict("x")
+		var breaking sync.WaitGroup
+		for i := range 2 {
+			all := []backend.Backend{memory.New(s[0]), memory.New(s[1]), memory.New(s[2])}
+			all[1-i] = breaksLate{all[1-i].(*memory.Backend)}
+			b, err := quorum.New(all, &quorum.Options{MaxTTL: ttl, Skew: skew})
+			ok(t, err)
+			breaking.Go(func() {
+				if err := b.Break(t.Context(), "x", h.Token); err != nil {
+					t.Errorf("who has ended the part of node %d is told %v", i, err)
+				}
+				if err := b.Break(t.Context(), "x", h.Token); !errors.Is(err, backend.ErrNotHeld) {
+					t.Errorf("what has been broken was broken again: %v", err)
+				}
+				if err := b.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		breaking.Wait()
+		is(t, <-lost, backend.ErrBroken)
+		s.empty(t)
 	})
 }
 

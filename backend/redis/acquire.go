@@ -180,12 +180,14 @@ func (c *acquisition) ask(ctx context.Context, mode string) (answer, error) {
 			c.Answered()
 			return a, nil
 		}
+		_, refused := replyOf(err)
 		switch {
 		case ctx.Err() != nil:
 			return a, backend.WaitEnded(ctx, c.answered)
 		case c.b.isClosing():
 			return a, backend.ErrClosed
 		case isHopeless(err), isUnacknowledged(err), a.status() == "NOT_READY",
+			refused && c.ballot != nil, // other servers may grant
 			!c.answered && (!isPassing(err) || time.Since(began) > backend.FirstAnswer):
 			return a, fail(err)
 		}

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"slices"
 	"strconv"
@@ -14,7 +15,8 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// Ping implements backend.Pinger. On a cluster it asks one node.
+// Ping implements backend.Pinger. On a cluster it asks one node. A member of a quorum that
+// has become a replica is ErrUnavailable.
 func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 	if err := b.isUsable(); err != nil {
 		return "", err
@@ -30,15 +32,26 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 	if err != nil {
 		return "", fail(err)
 	}
-	switch fields, _ := hello.Result(); fields := fields.(type) {
-	case map[any]any:
-		version, _ = fields["version"].(string)
-	case []any:
-		if i := slices.Index(fields, any("version")); i >= 0 && i+1 < len(fields) {
-			version, _ = fields[i+1].(string)
-		}
+	version, role := helloField(hello, "version"), helloField(hello, "role")
+	if b.member && role == "replica" { // others can grant what it cannot
+		return "", fail(errReplica)
 	}
 	return version, nil
+}
+
+var errReplica = errors.New("the server is a replica")
+
+// helloField is one field of the reply to HELLO, empty if there is none.
+func helloField(hello *redis.Cmd, name string) (value string) {
+	switch fields, _ := hello.Result(); fields := fields.(type) {
+	case map[any]any:
+		value, _ = fields[name].(string)
+	case []any:
+		if i := slices.Index(fields, any(name)); i >= 0 && i+1 < len(fields) {
+			value, _ = fields[i+1].(string)
+		}
+	}
+	return value
 }
 
 // isUsable returns why b can be asked nothing, or nil.

@@ -347,8 +347,6 @@ func (r *register) outvoted() bool {
 		switch t.kind {
 		case "die", "break":
 			return false
-		case "readonly", "loading", "busy": // callers wait for one that answers, and refuses
-			return false
 		}
 		if t.server != r.touches[0].server {
 			return false

@@ -150,12 +150,19 @@ func (s *server) pause() time.Duration {
 	return time.Until(s.faults.paused)
 }
 
+// refusesWrites reports whether the server says that it is a replica.
+func (s *server) refusesWrites() bool {
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
+	return s.faults.writes.now()
+}
+
 func (s *server) hello(p *peer) fields {
 	version, role := int64(2), "master"
 	if p.resp3 {
 		version = 3
 	}
-	if s.master != nil {
+	if s.master != nil || s.refusesWrites() {
 		role = "replica"
 	}
 	return fields{

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -199,6 +200,74 @@ func (s *site) compare(t *testing.T, f fault, clients int, d time.Duration) {
 	t.Error(result)
 }
 
+// unwilling are ways in which a server answers and grants nothing: what brings it there, and
+// what brings it back.
+var unwilling = []struct{ name, begin, end string }{
+	{"replica", "replicaof 127.0.0.1 1", "replicaof no one"},
+	{"without replicas", "config set min-replicas-to-write 1", "config set min-replicas-to-write 0"},
+}
+
+// Who waits at a node that answers, but refuses to write, goes on at another one. Nobody is
+// held up when it is back, and there is one queue again.
+func TestFrontRefuses(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 3, 3, 0)
+	for _, w := range unwilling {
+		name := s.name(0)
+		front, key := admin(t, s.nodes[0].server), "dlock:{"+name+"}"
+		do := func(command string) { ok(t, front.Do(t.Context(), words(command)...).Err()) }
+		holder, err := s.clients[0].Mutex(name).Lock(t.Context())
+		ok(t, err)
+		got := make(chan *dlock.Lease)
+		for _, c := range s.clients[1:] {
+			go func() {
+				l, err := c.Mutex(name).Lock(context.Background())
+				if err != nil {
+					t.Errorf("%s: lock: %v", w.name, err)
+				}
+				got <- l
+			}()
+		}
+		eventually(t, "all nodes know the holder", func() bool {
+			return !slices.ContainsFunc(s.nodes, func(n *place) bool { return !admin(t, n.server).HExists(t.Context(), key, "o").Val() })
+		})
+		eventually(t, "the others wait at the front", func() bool { return front.ZCard(t.Context(), key+":q").Val() == 2 })
+		do(w.begin)
+		ok(t, holder.Unlock(t.Context()))
+		began := time.Now()
+		for range 2 {
+			select {
+			case l := <-got:
+				ok(t, l.Unlock(t.Context()))
+			case <-time.After(20 * time.Second):
+				t.Errorf("%s: who waits has not got the lock", w.name)
+				do(w.end)
+				ok(t, (<-got).Unlock(t.Context()))
+			}
+		}
+		t.Logf("%s: both have had the lock after %v", w.name, time.Since(began))
+		s.contend(t, 3, name, *each)
+		do(w.end)
+		s.contend(t, 3, name, *each)
+	}
+}
+
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(wait); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("not so:", what)
+		}
+	}
+}
+
+func words(command string) (all []any) {
+	for _, w := range strings.Fields(command) {
+		all = append(all, w)
+	}
+	return all
+}
+
 // TestTableOfContention prints what the other tests assert, for more clients and
 // nodes. As many nodes are away as a majority survives.
 func TestTableOfContention(t *testing.T) {
@@ -220,7 +289,7 @@ func TestTableOfContention(t *testing.T) {
 func (s *site) name(i int) string {
 	for {
 		s.names++
-		name := fmt.Sprint("contended ", s.names)
+		name := fmt.Sprint("contended-", s.names)
 		h := fnv.New32a()
 		_, _ = h.Write([]byte(name))
 		if int(h.Sum32()%uint32(len(s.nodes))) == i {

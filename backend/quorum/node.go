@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -48,6 +49,7 @@ type node struct {
 	unanswered atomic.Int64 // requests under way that do not wait for a lock
 	pinging    atomic.Bool
 	nextPing   atomic.Int64 // ns since 1970: not before
+	votesFrom  atomic.Int64 // ns since 1970: it has said that it does not vote before
 	rejoining  atomic.Bool  // a goroutine asks for holds that others have granted
 }
 
@@ -136,6 +138,17 @@ func (n *node) observe(took time.Duration, err error) {
 	n.pace.Store(int64(took))
 }
 
+// observeVote notes whether the node votes, if it has said so.
+func (n *node) observeVote(err error) {
+	var not *backend.NotReadyError
+	switch {
+	case errors.As(err, &not):
+		n.votesFrom.Store(time.Now().Add(not.In).UnixNano())
+	case isAnswer(err):
+		n.votesFrom.Store(0)
+	}
+}
+
 // beginRequest reports whether the node may be sent another request. It has to be
 // followed by one call of endRequest. A silent node is pinged instead if it can be, and
 // gets few requests otherwise, unless there are not enough others: what it has to
@@ -158,11 +171,11 @@ func (b *Backend) beginRequest(n *node, ttl time.Duration) bool {
 
 func (n *node) endRequest() { n.unanswered.Add(-1) }
 
-// hasMajority reports whether the nodes that answer are enough.
+// hasMajority reports whether the nodes that answer, and vote, are enough.
 func (b *Backend) hasMajority() bool {
-	live := 0
+	live, now := 0, time.Now().UnixNano()
 	for _, n := range b.nodes {
-		if !n.silent.Load() {
+		if !n.silent.Load() && n.votesFrom.Load() <= now {
 			live++
 		}
 	}

@@ -63,6 +63,27 @@ func TestTwoDownOneSlow(t *testing.T) {
 	})
 }
 
+// One node does not vote yet, and another is late: there is no majority without it, so who
+// tries asks it all the same.
+func TestTryWithOneNewAndOneLate(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		c := s.open(t, nil)
+		s[2].Wipe()
+		c.unlock(c.lock("warm"))
+		c.links[0].Delay(200 * time.Millisecond)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c.unlock(c.lock("x"))
+		}()
+		time.Sleep(100 * time.Millisecond)
+		l, err := c.try("y")
+		ok(t, err)
+		c.unlock(l)
+		<-done
+	})
+}
+
 // A node that grants late joins the hold, which then survives the loss of
 // another.
 func TestLateGrantJoins(t *testing.T) {

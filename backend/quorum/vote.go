@@ -137,6 +137,7 @@ func (h *hold) observe(q query, err error) {
 	h.mu.Unlock()
 	if !queued && q.ctx.Err() == nil {
 		n.observe(took, err)
+		n.observeVote(err)
 	}
 }
 

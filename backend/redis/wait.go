@@ -90,7 +90,7 @@ func (c *acquisition) pollInterval(a answer) time.Duration {
 	case pause < leastPause, waited < pause:
 		return pause // the end of a lease; or the wait may well end before the first question
 	}
-	return inStep(time.Duration(time.Now().UnixNano()), pause, c.ID.Seq)
+	return inStep(time.Since(epoch), pause, c.ID.Seq)
 }
 
 // inStep shortens a pause that begins at now, so that the waiters of a client ask at the

@@ -6,7 +6,7 @@ VERSION ?= v0.1.0
 MUTANT  ?=
 ONLY    ?=
 DURATION ?= 1h
-SEED    ?= 0
+SEED    ?=
 FUZZTIME ?= 60s
 MODULE    = github.com/dlock-go/dlock
 LIBRARY   = ./... $(addprefix ./backend/,all/... etcd/... pg/... redis/... zk/...) ./cmd/dlock/... ./internal/chaos/...
@@ -88,7 +88,7 @@ failovers: servers ## series of 20 planned Redis failovers, with 100,000 guarded
 
 simulate: ## search in virtual time for what no test has named: make simulate DURATION=10m SEED=17
 	go -C internal/simulation test -v -count=1 -timeout 0 -run TestSimulate . \
-		-simulation.duration=$(DURATION) -simulation.seed=$(SEED)
+		-simulation.duration=$(DURATION) $(addprefix -simulation.seed=,$(SEED))
 
 mutants: servers ## seed known bugs, each of which a test must catch: make mutants MUTANT=redis-
 	go test -v -tags mutants -count=1 -timeout 60m -parallel 2 ./mutants -run TestMutants -mutant='$(MUTANT)' | \

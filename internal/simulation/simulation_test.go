@@ -20,7 +20,7 @@ import (
 
 var (
 	duration  = flag.Duration("simulation.duration", 0, "how long TestSimulate looks for failures; 0: not at all")
-	seed      = flag.Uint64("simulation.seed", 0, "the first seed of TestSimulate; 0 draws one")
+	seed      = flag.Uint64("simulation.seed", rand.Uint64N(1<<32), "the first seed of TestSimulate; one that is drawn if it is left out")
 	jobs      = flag.Int("simulation.jobs", 2, "how many processes run plans")
 	on        = flag.String("simulation.backend", "", "redis, memory or quorum; empty: any")
 	shrinking = flag.Duration("simulation.shrink", time.Minute, "for how long a plan that fails is made smaller")
@@ -71,12 +71,8 @@ func TestSimulate(t *testing.T) {
 	if *duration == 0 || os.Getenv("SIMULATION_WORKER") != "" {
 		return
 	}
-	first := *seed
-	if first == 0 {
-		first = rand.Uint64N(1 << 32)
-	}
-	t.Logf("-simulation.seed=%d", first)
-	search(t, first, 0, *duration)
+	t.Logf("-simulation.seed=%d", *seed)
+	search(t, *seed, 0, *duration)
 }
 
 // search runs seeds from first on, in two processes, until there have been n of them or

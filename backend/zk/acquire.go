@@ -206,7 +206,11 @@ func (a *acquisition) enqueue(s *session) (*node, error) {
 	if n.mode == backend.Exclusive {
 		a.setQueued()
 	}
-	err = n.findFirstPredecessors()
+	find := n.findFirstPredecessors
+	if !a.request.Wait { // that an announcement is still there does not say that its node is
+		find = n.findPredecessors
+	}
+	err = find()
 	if err != nil && !errors.Is(err, errWaiterRemoved) {
 		_ = n.leaveQueue()
 	}

@@ -285,3 +285,29 @@ func TestWriterBehindReaders(t *testing.T) {
 	receive(t, "the writer is granted", last.done)
 	must(t, last.b.Release(testContext(t), last.hold))
 }
+
+// TestAnnouncementOfWhoHasGone has a reader that does not wait join after a writer that has
+// given up, and whose announcement is still there.
+func TestAnnouncementOfWhoHasGone(t *testing.T) {
+	q := newLongQueue(t, 1)
+	readers := []*joined{q.join(backend.Shared), q.join(backend.Shared), q.join(backend.Shared)}
+	for _, r := range readers {
+		receive(t, "a reader is granted", r.done)
+	}
+	writer := q.join(backend.Exclusive)
+	path := rootOf(t) + "/.dlock/" + q.announced()[0]
+	text, _, err := q.op.Get(path)
+	must(t, err)
+	writer.leave()
+	eventually(t, "the writer has gone", func() bool { return len(q.announced()) == 0 })
+	queued(t, q.op, "m", len(readers))
+	_, err = q.op.Create(path, text, gozk.FlagEphemeral, gozk.WorldACL(gozk.PermAll))
+	must(t, err)
+	b := readers[0].b
+	h, err := b.Acquire(testContext(t), backend.Request{Name: "m", Mode: backend.Shared, TTL: time.Minute})
+	must(t, err)
+	must(t, b.Release(testContext(t), h))
+	for _, r := range readers {
+		must(t, r.b.Release(testContext(t), r.hold))
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -76,6 +77,9 @@ func (a *acquisition) startHold(n *node, l lease) *backend.Hold {
 		own.dirZxid = n.dirStat.Czxid
 	}
 	h.State = own
+	if waited && n.own == nil { // nothing proves that the node exists: the renewal has it watched
+		h.RenewIn = time.Since(sent) + h.Granted/ownWatchPart
+	}
 	h.TellsWanted = own.isExclusive() && (own.isFast || !r.Fixed)
 	h.WantedAtOnce = own.isFast
 	if !s.addHold(own) {

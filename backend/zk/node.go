@@ -27,6 +27,7 @@ type node struct {
 	isAlone      bool       // the only child right after the create
 	predecessors predecessors
 	announcement string // its path; empty: there is none
+	own          *watch // of this node, while it waits; nil: none yet
 }
 
 func (n *node) path() string { return n.dir + "/" + n.name }

@@ -40,14 +40,35 @@ func (a *acquisition) awaitGrant(n *node) error {
 	return nil
 }
 
-// awaitChange returns when w has fired.
+// ownWatchPart is after which part of a session timeout the node of a request that waits is
+// watched, or that of its hold. That is a request more, and most waits and holds are shorter.
+const ownWatchPart = 15
+
+// awaitChange returns when w has fired. Events come in order: if somebody has deleted the
+// node of n before w fired, awaitChange returns errWaiterRemoved.
 func (a *acquisition) awaitChange(n *node, w *watch) error {
 	check := time.NewTimer(backend.Jitter(a.backend.checkEvery))
 	defer check.Stop()
+	watchOwn := time.NewTimer(n.session.grantedTimeout()/ownWatchPart - time.Since(n.sent))
+	defer watchOwn.Stop()
 	for {
 		select {
 		case <-w.fired:
-			return nil
+			return n.checkOwn()
+		case <-n.ownFired():
+			if err := n.checkOwn(); err != nil {
+				return err
+			}
+			n.own = nil
+			watchOwn.Reset(0)
+		case <-watchOwn.C:
+			if n.own != nil {
+				continue
+			}
+			var err error
+			if n.own, err = n.session.watchNode(n.path()); err != nil {
+				return err
+			}
 		case <-a.left:
 			return errCallerLeft
 		case <-n.session.ended:
@@ -59,6 +80,22 @@ func (a *acquisition) awaitChange(n *node, w *watch) error {
 			check.Reset(backend.Jitter(a.backend.checkEvery))
 		}
 	}
+}
+
+// ownFired is closed when the node of n has changed. It is nil while nobody watches that.
+func (n *node) ownFired() <-chan struct{} {
+	if n.own == nil {
+		return nil
+	}
+	return n.own.fired
+}
+
+// checkOwn returns errWaiterRemoved if the node of n is known to be gone.
+func (n *node) checkOwn() error {
+	if n.own != nil && isClosed(n.own.fired) && n.own.change != written {
+		return errWaiterRemoved
+	}
+	return nil
 }
 
 // findPredecessors lists the queue to set the predecessors of n.

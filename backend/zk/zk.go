@@ -30,7 +30,9 @@
 // deleted, and in any case when the leader has not answered for the session timeout. A
 // connection that breaks and comes back within that time costs no lock, on another server
 // of the ensemble neither. A hold is watched from its first renewal on, which takes a
-// request for each hold. After that one request renews all holds together.
+// request for each hold. After that one request renews all holds together. A waiter whose
+// node was deleted queues anew: its node is watched once it has waited for a fifteenth of the
+// session timeout. Who is granted the lock sooner is renewed as early.
 //
 // The client assumes an ensemble unless there is one host and ensemble=false: one name may
 // stand for many servers. A member of an ensemble tells the leader only twice a tick which

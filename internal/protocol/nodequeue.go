@@ -48,6 +48,7 @@ const (
 	WritersFindReaders                      // a writer waits for a reader before it, and not for whom that waits for
 	HoldersSignal                           // only who has held the lock signals
 	FastLeaves                              // a node without a version that is not alone waits for nothing
+	WaitersHaveNodes                        // a waiter hears that somebody has deleted its node before it hears that it is next
 )
 
 // A lockNode is the node of a lock.
@@ -154,6 +155,9 @@ func (q *NodeQueue) step(c *queuer, trouble bool) {
 			c.phase = expiring
 		}
 		return
+	}
+	if trouble && c.phase == waiting && q.chance(2) { // by hand
+		q.remove(c.name, false)
 	}
 	switch c.phase {
 	case idle:
@@ -367,6 +371,10 @@ func (q *NodeQueue) watch(c *queuer, ahead string, only bool) {
 }
 
 func (q *NodeQueue) wait(c *queuer) {
+	if q.has(WaitersHaveNodes) && !q.hasNode(c) {
+		c.phase = idle
+		return
+	}
 	if len(c.events) == 0 {
 		return
 	}
@@ -379,10 +387,11 @@ func (q *NodeQueue) wait(c *queuer) {
 	c.phase = looking
 }
 
-// grant has c hold the lock, unless its node is gone: a client knows when its session is
-// over.
+func (q *NodeQueue) hasNode(c *queuer) bool { return q.dir != nil && q.dir.children[c.name] != nil }
+
+// grant has c hold the lock, unless it knows that its node is gone.
 func (q *NodeQueue) grant(c *queuer) {
-	if q.dir == nil || q.dir.children[c.name] == nil {
+	if q.has(WaitersHaveNodes) && !q.hasNode(c) {
 		c.phase = idle
 		return
 	}
@@ -397,6 +406,8 @@ func (q *NodeQueue) grant(c *queuer) {
 
 func (q *NodeQueue) hold(c *queuer, trouble bool) {
 	switch {
+	case !q.hasNode(c):
+		c.phase = idle
 	case trouble && c.kind == writing && q.chance(10):
 		q.downgrade(c)
 	case q.chance(40):

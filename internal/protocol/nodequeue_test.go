@@ -34,6 +34,7 @@ func TestNodeQueueNeedsItsRules(t *testing.T) {
 	for name, rule := range map[string]NodeRule{
 		"VersionBefore": VersionBefore, "VersionOfItsOwn": VersionOfItsOwn,
 		"OneOfSeveral": OneOfSeveral, "GoneBeforeWatched": GoneBeforeWatched, "WritersFindReaders": WritersFindReaders, "HoldersSignal": HoldersSignal, "FastLeaves": FastLeaves,
+		"WaitersHaveNodes": WaitersHaveNodes,
 	} {
 		violated, _, _, first := nodeHistories(2000, rule)
 		if violated == 0 {

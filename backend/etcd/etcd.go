@@ -101,9 +101,9 @@
 //
 //   - login: when the library asks for a new token it sends the old one along, which etcd
 //     3.4 refuses, and it asks once for every stream. A client that is given to New does so.
-//   - watchContext: all watches of a client share a stream, and a stream keeps the token
-//     that it was opened with: the server refuses each further watch when that token has
-//     run out (etcd-io/etcd#12385).
+//   - watchStreams: all watches of a client share a stream, and are made one after the
+//     other. A stream keeps the token that it was opened with: the server refuses each
+//     further watch when that token has run out (etcd-io/etcd#12385).
 //   - watch: Watch blocks until the server has answered, with no timeout
 //     (etcd-io/etcd#7247).
 //   - watcher: the server tells a watch that begins in the past of nothing for up to
@@ -155,6 +155,7 @@ type Backend struct {
 
 	checkEvery time.Duration // by a waiter
 	slots      chan struct{} // of requests that come in crowds
+	streams    watchStreams
 	roundTrip  backend.RoundTrip
 	unanswered atomic.Int64 // requests without an answer since the last that had one
 	created    time.Time
@@ -192,7 +193,7 @@ func New(client *clientv3.Client, o *Options) *Backend {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	b := &Backend{client: client, members: memberCheck{endpoints: client.Endpoints()}, failure: new(lastFailure), prefix: prefix + "/", checkEvery: checkEvery, slots: make(chan struct{}, maxRequests), created: time.Now(), groups: make(map[int64]*sessionGroup)}
+	b := &Backend{client: client, members: memberCheck{endpoints: client.Endpoints()}, failure: new(lastFailure), prefix: prefix + "/", checkEvery: checkEvery, slots: make(chan struct{}, maxRequests), streams: watchStreams{slots: make(chan struct{}, maxStreams)}, created: time.Now(), groups: make(map[int64]*sessionGroup)}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b
 }

@@ -255,12 +255,10 @@ func (b *Backend) checkLock(ctx context.Context, report func(...backend.Finding)
 // checkWatch watches the hold's key, as the next in line does.
 func (h *hold) checkWatch(ctx context.Context) error {
 	s := h.session
-	s.mu.Lock()
 	watchCtx, cancel := s.watchContext()
-	s.mu.Unlock()
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
-	reply := <-s.watch(watchCtx, cancel, h.key.own, clientv3.WithCreatedNotify())
+	reply := <-s.watch(watchCtx, cancel, s.backend.streams.forKeys(), h.key.own, clientv3.WithCreatedNotify())
 	if err := reply.Err(); err != nil || !reply.Created {
 		return errors.Join(errWatchEnded, fail(err))
 	}

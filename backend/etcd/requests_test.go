@@ -168,7 +168,7 @@ func TestWatchersEnd(t *testing.T) {
 	settle(t, p)
 	before := p.Stats().Requests
 	must(t, locked(t, other).Unlock(timed(t)))
-	eventually(t, "the watch is ended", func() bool { return p.Stats().Requests == before+1 })
+	eventually(t, "the watch is ended", func() bool { return p.Stats().Requests > before })
 }
 
 // TestOneKeepAlive renews many holds, and a session that only waits, with one

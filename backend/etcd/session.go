@@ -42,7 +42,6 @@ type session struct {
 	holds     map[*hold]struct{}
 	renewal   *renewal // under way; nil: none
 	watchers  map[string]*watcher
-	streams   int                  // streams of watches that have failed
 	marked    map[string]markedKey // by queue and mode
 	sweeping  bool                 // sweepMarked runs
 	undeleted []markedKey          // further marked keys, for the next sweep
@@ -201,17 +200,18 @@ func (s *session) watchKey(revision int64, watched chan<- struct{}) {
 	pause := backend.Backoff{Max: 5 * time.Second}
 	for first := true; ; first = false {
 		began := time.Now()
-		events, cancel := s.keyEvents(revision)
+		on := s.backend.streams.forKeys()
+		events, cancel := s.keyEvents(on, revision)
 		if first {
 			close(watched)
 		}
 		deleted := awaitEvent(events)
 		cancel()
-		s.nextStream()
 		if deleted {
 			s.end(errRevoked)
 			return
 		}
+		s.backend.streams.fail(on)
 		if time.Since(began) > pause.Max {
 			pause.Reset()
 		}
@@ -226,11 +226,9 @@ func (s *session) watchKey(revision int64, watched chan<- struct{}) {
 
 // keyEvents returns the deletion of the session's key after revision. It returns once
 // the server has made the watch or refused it.
-func (s *session) keyEvents(revision int64) (clientv3.WatchChan, context.CancelFunc) {
-	s.mu.Lock()
+func (s *session) keyEvents(on watchStream, revision int64) (clientv3.WatchChan, context.CancelFunc) {
 	ctx, cancel := s.watchContext()
-	s.mu.Unlock()
-	return s.watch(ctx, cancel, s.key, clientv3.WithRev(revision+1), clientv3.WithFilterPut()), cancel
+	return s.watch(ctx, cancel, on, s.key, clientv3.WithRev(revision+1), clientv3.WithFilterPut()), cancel
 }
 
 // awaitEvent waits for an event and returns false if the watch ends without one.

@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -68,13 +67,18 @@ func (w *watcher) leave() {
 // only.
 func (w *watcher) run(ctx context.Context) {
 	defer w.stop()
-	events := w.session.watch(ctx, w.stop, w.key, clientv3.WithCreatedNotify())
+	on, release, err := w.session.backend.streams.take(ctx)
+	if err != nil {
+		return // it was ended
+	}
+	events := w.session.watch(ctx, w.stop, on, w.key, clientv3.WithCreatedNotify())
+	release()
 	idle := time.NewTicker(watcherIdle)
 	defer idle.Stop()
 	for running := true; running; {
 		select {
 		case reply, open := <-events:
-			running = w.handleReply(reply, open)
+			running = w.handleReply(on, reply, open)
 		case <-idle.C:
 			running = w.endIfIdle()
 		}
@@ -83,7 +87,7 @@ func (w *watcher) run(ctx context.Context) {
 
 // handleReply reports whether to go on. A watcher that nobody uses ends with the
 // request that the key belonged to, because each further event costs a message.
-func (w *watcher) handleReply(reply clientv3.WatchResponse, open bool) bool {
+func (w *watcher) handleReply(on watchStream, reply clientv3.WatchResponse, open bool) bool {
 	w.session.mu.Lock()
 	defer w.session.mu.Unlock()
 	if reply.Created {
@@ -94,7 +98,7 @@ func (w *watcher) handleReply(reply clientv3.WatchResponse, open bool) bool {
 		over = w.handleEvent(e) || over
 	}
 	if !open && !w.ended {
-		w.session.streams++
+		w.session.backend.streams.fail(on)
 	}
 	if !open || over && w.users == 0 {
 		w.end()
@@ -173,30 +177,12 @@ func (w *watcher) state(revision int64) watchState {
 
 // watch watches key until cancel is called. Watch blocks until a member has answered;
 // watch ends it after the time that a request may take.
-func (s *session) watch(ctx context.Context, cancel context.CancelFunc, key string, o ...clientv3.OpOption) clientv3.WatchChan {
-	free, err := s.backend.slot(ctx)
-	if err != nil {
-		none := make(chan clientv3.WatchResponse)
-		close(none)
-		return none
-	}
-	defer free()
+func (s *session) watch(ctx context.Context, cancel context.CancelFunc, on watchStream, key string, o ...clientv3.OpOption) clientv3.WatchChan {
 	defer time.AfterFunc(s.backend.timeout(), cancel).Stop()
-	return s.backend.client.Watch(ctx, key, o...)
+	return s.backend.client.Watch(metadata.AppendToOutgoingContext(ctx, "dlock-stream", on.name()), key, o...)
 }
 
-// watchContext returns a context for a watch. The client library puts all watches
-// whose contexts have the same metadata on one stream, and a stream keeps the token
-// that it was opened with. A server that has forgotten this token refuses every watch
-// on the stream, so the watches after a failed one go to another stream. The caller
-// holds s.mu.
+// watchContext returns a context for a watch of the session.
 func (s *session) watchContext() (context.Context, context.CancelFunc) {
-	ctx := metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(s.ctx), "dlock-stream", strconv.Itoa(s.streams))
-	return context.WithCancel(ctx)
-}
-
-func (s *session) nextStream() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.streams++
+	return context.WithCancel(clientv3.WithRequireLeader(s.ctx))
 }

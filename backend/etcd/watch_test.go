@@ -2,12 +2,14 @@ package etcd_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend/etcd"
@@ -24,6 +26,8 @@ type watcher struct {
 	ops  []clientv3.Op
 	now  map[string]int // watches of each key
 	most int            // of one key at a time
+
+	streams map[string]int // watches that are being made, by stream
 }
 
 func (w *watcher) Watch(ctx context.Context, key string, o ...clientv3.OpOption) clientv3.WatchChan {
@@ -41,9 +45,22 @@ func (w *watcher) Watch(ctx context.Context, key string, o ...clientv3.OpOption)
 			defer w.mu.Unlock()
 			w.now[key]--
 		})
+		w.making(ctx, 1)
+		defer w.making(ctx, -1)
 		<-w.free
 	}
 	return w.Watcher.Watch(ctx, key, o...)
+}
+
+// making counts a watch that is being made.
+func (w *watcher) making(ctx context.Context, n int) {
+	md, _ := metadata.FromOutgoingContext(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.streams == nil {
+		w.streams = make(map[string]int)
+	}
+	w.streams[fmt.Sprint(md)] += n
 }
 
 func (w *watcher) seen() []clientv3.Op {
@@ -102,4 +119,36 @@ func (w *watcher) greatest() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.most
+}
+
+// TestManyWatchesAtOnce has more requests wait than may be under way while no watch is made.
+// Others of the client go on, and no watch waits in the client library for another: that
+// makes those of a stream one after the other.
+func TestManyWatchesAtOnce(t *testing.T) {
+	t.Parallel()
+	const n = 200
+	other := open(t, 10*time.Minute, shared.Addr())
+	c, w := openWatched(t)
+	var leases []*dlock.Lease
+	var waiters []*call
+	for i := range n {
+		leases = append(leases, locked(t, other.Mutex(fmt.Sprint(i))))
+		waiters = append(waiters, start(t, timed(t), c.Mutex(fmt.Sprint(i)).Lock))
+	}
+	admin := raw(t, shared.Addr())
+	queued(t, admin, 2*n)
+	eventually(t, "watches are being made", func() bool { return len(w.seen()) == etcd.MaxStreams })
+	must(t, locked(t, c.Mutex("own")).Unlock(timed(t)))
+	w.mu.Lock()
+	for stream, making := range w.streams {
+		if making > 1 {
+			t.Errorf("%d watches are being made on %s", making, stream)
+		}
+	}
+	w.mu.Unlock()
+	close(w.free)
+	for i, l := range leases {
+		must(t, l.Unlock(timed(t)))
+		must(t, waiters[i].granted().Unlock(timed(t)))
+	}
 }

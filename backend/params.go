@@ -107,6 +107,21 @@ func (p *Params) Done() error {
 	return Fail(ErrInvalidConfig, Join(problems...))
 }
 
+// RefusedParams says as ErrInvalidConfig which parameter a driver does not accept: the one
+// without which it accepts the others, or what otherwise says. The error of the driver
+// itself may repeat values.
+func RefusedParams(params url.Values, parse func(url.Values) error, otherwise string) error {
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		others := maps.Clone(params)
+		others.Del(name)
+		if parse(others) == nil {
+			otherwise = "parameter " + name + ": the driver does not accept the value"
+			break
+		}
+	}
+	return Fail(ErrInvalidConfig, errors.New(otherwise))
+}
+
 // UnknownParams says that nobody knows the parameters of these names.
 func UnknownParams(names []string) error {
 	quoted := make([]string, len(names))

@@ -4,13 +4,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/dlock-go/dlock/backend"
@@ -65,7 +62,10 @@ func parse(cfg backend.Config) (*Options, *pgx.ConnConfig, error) {
 	}
 	conn, err := secured(cfg.URL, driver)
 	if err != nil {
-		return nil, nil, backend.Fail(backend.ErrInvalidConfig, refusal(cfg.URL, driver))
+		return nil, nil, backend.RefusedParams(driver, func(others url.Values) error {
+			_, err := secured(cfg.URL, others)
+			return err
+		}, "the driver does not accept the URL or the environment")
 	}
 	if cfg.Credentials != nil {
 		opts.BeforeConnect = withCredentials(cfg.Credentials)
@@ -124,19 +124,6 @@ func takeText(p *backend.Params, name string) string {
 		p.Problem(name, "want no NUL")
 	}
 	return text
-}
-
-// refusal says which parameter the driver does not accept: the one without which it
-// accepts the others. What the driver says itself would repeat values.
-func refusal(u *backend.URL, driver url.Values) error {
-	for _, name := range slices.Sorted(maps.Keys(driver)) {
-		others := maps.Clone(driver)
-		others.Del(name)
-		if _, err := secured(u, others); err == nil {
-			return fmt.Errorf("parameter %s: the driver does not accept the value", name)
-		}
-	}
-	return errors.New("the driver does not accept the URL or the environment")
 }
 
 // secured is the driver's configuration. What says nothing of TLS gets it, unless all

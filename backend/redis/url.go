@@ -5,9 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"maps"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -188,13 +186,15 @@ func parse[T any](read func(string) (*T, error), cfg backend.Config, location ur
 	location.RawQuery = rest.Encode()
 	o, err := read(location.String())
 	if err != nil {
-		return nil, refusal(err, func(without string) error {
-			others := maps.Clone(rest)
-			others.Del(without)
+		// Of this error only the names of unknown parameters are repeated.
+		if unknown, ok := strings.CutPrefix(err.Error(), "redis: unexpected option: "); ok {
+			return nil, backend.Fail(backend.ErrInvalidConfig, backend.UnknownParams(strings.Split(unknown, ", ")))
+		}
+		return nil, backend.RefusedParams(rest, func(others url.Values) error {
 			location.RawQuery = others.Encode()
 			_, err := read(location.String())
 			return err
-		}, slices.Sorted(maps.Keys(rest)))
+		}, "URL: the number of the database, the path or the value of a parameter is wrong")
 	}
 	// The client library panics on a negative size, and takes all memory for a great one.
 	for _, text := range rest["pool_size"] {
@@ -226,21 +226,6 @@ func tlsConfig(parsed, given *tls.Config) *tls.Config {
 		c.MinVersion = tls.VersionTLS12
 	}
 	return c
-}
-
-// refusal says what the client library did not like. Of its error only the names of unknown
-// parameters are repeated. One whose value is wrong is the one without which it accepts
-// the others.
-func refusal(err error, without func(name string) error, names []string) error {
-	if unknown, ok := strings.CutPrefix(err.Error(), "redis: unexpected option: "); ok {
-		return backend.Fail(backend.ErrInvalidConfig, backend.UnknownParams(strings.Split(unknown, ", ")))
-	}
-	for _, name := range names {
-		if without(name) == nil {
-			return invalid("parameter " + name + ": the client library does not accept the value")
-		}
-	}
-	return invalid("URL: the number of the database, the path or the value of a parameter is wrong")
 }
 
 func invalid(problem string) error {

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"sync/atomic"
@@ -176,4 +177,42 @@ func TestSubscribesLater(t *testing.T) {
 func idPolls(id string) bool {
 	_, polls, _ := parseID(id)
 	return polls
+}
+
+// A forgetful connection loses the first SUBSCRIBE that is written to it.
+type forgetful struct {
+	net.Conn
+	lost *atomic.Bool
+}
+
+func (f forgetful) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("\r\nsubscribe\r\n")) && f.lost.CompareAndSwap(false, true) {
+		return len(b), nil
+	}
+	return f.Conn.Write(b)
+}
+
+// TestLostSubscribe has the connection of a subscription live, and the server know nothing
+// of the channel. Who waits hears of the grant by message soon, and not when the channel
+// is so old that another may take its place.
+func TestLostSubscribe(t *testing.T) {
+	t.Parallel()
+	d := newDeafWaiter(t, 100*time.Millisecond)
+	lost := new(atomic.Bool)
+	listening := redis.NewClient(&redis.Options{DisableIdentity: true, Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, d.s.Addr())
+		return forgetful{conn, lost}, err
+	}})
+	t.Cleanup(func() { _ = listening.Close() })
+	d.b.listener.client = listening
+	at := d.b.address(lockKey(d.next.Name), d.next.ID.Client)
+	first := d.b.listener.existing(at)
+	eventually(t, "another channel takes the place of the first", func() bool {
+		works, _ := d.b.listener.existing(at).status()
+		return works
+	})
+	if took := time.Since(first.began); !lost.Load() || took > pollAfter/2 {
+		t.Errorf("lost: %v, found out after %v", lost.Load(), took)
+	}
+	d.handOver(0)
 }

@@ -425,15 +425,10 @@ func (s *subscription) handle(m any) {
 // refused takes an error, which does not say what it is about: it is one of the
 // channels that are not acknowledged. It reports false if there is none.
 func (s *subscription) refused(err error) bool {
-	s.mu.Lock()
-	var pending []*channel
-	for name, c := range s.channels {
-		if !c.isReady() {
-			pending = append(pending, c)
-			delete(s.channels, name)
-		}
+	pending := s.pending()
+	for _, c := range pending {
+		s.remove(c.at.channel())
 	}
-	s.mu.Unlock()
 	if !isRefused(err) {
 		s.listener.move(pending)
 	} else {
@@ -444,25 +439,42 @@ func (s *subscription) refused(err error) bool {
 	return len(pending) > 0
 }
 
+// pending returns the channels that are neither acknowledged nor denied.
+func (s *subscription) pending() []*channel {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []*channel
+	for _, c := range s.channels {
+		if !c.isReady() {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
 // probe ends the connection if nothing comes through, not even the answer to PING,
-// while somebody waits for a message.
+// while somebody waits for a message. It also does so if only the answer to what was
+// subscribed does not come: the client library loses what it sends as the server has it
+// move to another connection, and reports no error.
 func (s *subscription) probe() {
 	t := time.NewTicker(s.listener.probing)
 	defer t.Stop()
-	isAsked, last := false, int64(0)
+	isAsked, last, unanswered := false, int64(0), []*channel(nil)
 	for {
 		select {
 		case <-s.ctx.Done():
 			return
 		case <-t.C:
 		}
-		n := s.received.Load()
-		isSilent := n == last && s.listener.hasWaiters(func(at address) bool { return s.get(at.channel()) != nil })
-		if isSilent && isAsked {
+		n, pending := s.received.Load(), s.pending()
+		isSilent := n == last && (len(pending) > 0 ||
+			s.listener.hasWaiters(func(at address) bool { return s.get(at.channel()) != nil }))
+		isLost := n != last && slices.ContainsFunc(pending, func(c *channel) bool { return slices.Contains(unanswered, c) })
+		if isSilent && isAsked || isLost {
 			_ = s.ps.Close()
 			return
 		}
-		if isAsked, last = isSilent, n; isSilent {
+		if isAsked, last, unanswered = isSilent, n, pending; isSilent {
 			s.write(func() error { return s.ps.Ping(s.ctx) })
 		}
 	}

@@ -105,13 +105,16 @@ check: lint ## the same for every module, 32 bits and other systems
 	scripts/modules check
 	GOARCH=386 CGO_ENABLED=0 go vet $(LIBRARY) ./conformance
 	go vet -tags dlock_portable ./backend/file ./conformance
+	go vet -tags oldclients ./cmd/dlock
+	go vet -tags mutants ./mutants
 	go -C examples/comingfrom vet -tags jvm ./...
-	for system in darwin freebsd windows; do GOOS=$$system GOARCH=amd64 CGO_ENABLED=0 go vet . ./backend/...; done
-	for system in darwin freebsd windows; do GOOS=$$system GOARCH=amd64 CGO_ENABLED=0 go build -o /dev/null ./cmd/dlock; done
+	for system in darwin freebsd; do GOOS=$$system GOARCH=amd64 CGO_ENABLED=0 go vet $(MODULE)/...; done
+	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go vet . ./backend/...
+	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go build -o /dev/null ./cmd/dlock
 
 systems: ## build what people use for every system and processor that they have
 	for system in linux/amd64 linux/arm64 linux/386 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64 windows/386 \
-		freebsd/amd64 freebsd/arm64 openbsd/amd64; do \
+		freebsd/amd64 freebsd/arm64 freebsd/386 openbsd/amd64; do \
 		echo $$system; GOOS=$${system%/*} GOARCH=$${system#*/} CGO_ENABLED=0 go build $(USED); done
 	CGO_ENABLED=1 go build $(USED)
 

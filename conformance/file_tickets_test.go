@@ -1,4 +1,4 @@
-//go:build dlock_portable
+//go:build !linux || dlock_portable
 
 package conformance_test
 

@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
 )
 
@@ -60,7 +59,7 @@ func runProcess(t *testing.T, name string) {
 	}
 }
 
-// process returns this test for one backend. It ends with us, however we end.
+// process returns this test for one backend. On Linux it ends with us, however we end.
 func process(name string) *exec.Cmd {
 	args := []string{"-backend=" + name, "-test.run=" + everyTest, "-test.parallel=" + parallel}
 	flag.Visit(func(f *flag.Flag) {
@@ -74,6 +73,6 @@ func process(name string) *exec.Cmd {
 	})
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	dieWithParent(cmd)
 	return cmd
 }

@@ -203,12 +203,3 @@ func TestBenchRefuses(t *testing.T) {
 	}
 	s.expectNoLockFiles()
 }
-
-func TestBenchShowsProgress(t *testing.T) {
-	s := newShell(t)
-	sc := s.onScreen("./dlock", brief...)
-	sc.expect(0)
-	if !strings.Contains(sc.text(), bar("a free lock", 0)) {
-		t.Errorf("the screen shows no bar: %q", sc.text())
-	}
-}

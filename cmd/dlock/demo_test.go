@@ -96,20 +96,6 @@ func TestDemoInterrupted(t *testing.T) {
 	s.expectNoRest()
 }
 
-func TestDemoInterruptedByKey(t *testing.T) {
-	t.Parallel()
-	s := newDemoShell(t)
-	sc := s.onScreen("./dlock", "demo", "--sales=100000000")
-	workers := s.awaitWorkers(sc.cmd.Process.Pid, 4)
-	sc.typeIn(ctrlC)
-	sc.expect(128 + int(syscall.SIGINT))
-	awaitGone(t, workers...)
-	s.expectNoRest()
-	if strings.Contains(sc.text(), "dlock: ") {
-		t.Errorf("the screen shows %q", sc.text())
-	}
-}
-
 func TestDemoKilled(t *testing.T) {
 	t.Parallel()
 	s := newDemoShell(t)

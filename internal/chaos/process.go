@@ -80,7 +80,7 @@ func spawn(j Job, output string) (cmd *exec.Cmd, stdin io.WriteCloser, stdout io
 	cmd = exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), jobEnv+"="+string(text))
 	cmd.Stderr = said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	dieWithParent(cmd)
 	if stdin, err = cmd.StdinPipe(); err != nil {
 		return nil, nil, nil, err
 	}

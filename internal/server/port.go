@@ -25,7 +25,7 @@ func reservePort(wanted int) (*port, error) {
 	if wanted > math.MaxUint16 {
 		return nil, errors.New("no such port")
 	}
-	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	socket, err := newSocket()
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
@@ -35,6 +35,17 @@ func reservePort(wanted int) (*port, error) {
 		return nil, err
 	}
 	return &port{number: number, socket: os.NewFile(uintptr(socket), "reserved port")}, nil
+}
+
+// newSocket makes a socket that no child inherits. macOS has no flag for that.
+func newSocket() (int, error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(socket)
+	}
+	return socket, err
 }
 
 // busOffset is how far above its port a node of a Redis cluster listens for the others.

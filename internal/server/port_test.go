@@ -23,7 +23,7 @@ func TestReservedPort(t *testing.T) {
 
 func bindExclusively(t *testing.T, number int) error {
 	t.Helper()
-	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	socket, err := newSocket()
 	must(t, err)
 	defer syscall.Close(socket)
 	return syscall.Bind(socket, &syscall.SockaddrInet4{Port: number, Addr: [4]byte{127, 0, 0, 1}})

@@ -228,3 +228,26 @@ func TestWatchOnSmallTerminal(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+func TestBenchShowsProgress(t *testing.T) {
+	s := newShell(t)
+	sc := s.onScreen("./dlock", brief...)
+	sc.expect(0)
+	if !strings.Contains(sc.text(), bar("a free lock", 0)) {
+		t.Errorf("the screen shows no bar: %q", sc.text())
+	}
+}
+
+func TestDemoInterruptedByKey(t *testing.T) {
+	t.Parallel()
+	s := newDemoShell(t)
+	sc := s.onScreen("./dlock", "demo", "--sales=100000000")
+	workers := s.awaitWorkers(sc.cmd.Process.Pid, 4)
+	sc.typeIn(ctrlC)
+	sc.expect(128 + int(syscall.SIGINT))
+	awaitGone(t, workers...)
+	s.expectNoRest()
+	if strings.Contains(sc.text(), "dlock: ") {
+		t.Errorf("the screen shows %q", sc.text())
+	}
+}

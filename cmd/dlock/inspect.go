@@ -103,8 +103,8 @@ func (q *query) run(f func(context.Context, *dlock.Client) error) error {
 // a directory of one user, such as root, would keep out the program that it is for.
 func checkDirectory(url string) error {
 	u, err := backend.ParseURL(url)
-	if err != nil || u.Scheme != "file" || u.Path == "" {
-		return nil
+	if err != nil || u.Scheme != "file" || len(u.Hosts) > 0 || u.Path == "" {
+		return nil // it is the user's own, or dlock.Open says what is wrong
 	}
 	if _, err := os.Lstat(directoryOf(u.Path)); errors.Is(err, fs.ErrNotExist) {
 		return coded{exitConfig, fmt.Errorf("there is no directory %s, and so nobody has had a lock in it", u.Path)}

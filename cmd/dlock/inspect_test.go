@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"iter"
 	"net"
@@ -180,6 +181,31 @@ func TestUnlockGoesOn(t *testing.T) {
 	}
 }
 
+// A lasting backend takes no lock away. It has a reader that nothing is known of.
+type lasting struct{ *memory.Backend }
+
+func (lasting) Inspect(context.Context, string) (backend.Snapshot, error) {
+	return backend.Snapshot{Holders: []backend.Party{{Client: "1/f1c0a7e2", Label: "web-1"}, {Mode: backend.Shared}}}, nil
+}
+
+func (lasting) Break(context.Context, string, uint64) error { return backend.ErrUnsupported }
+
+// Who cannot take a lock away is told what to end, by more than a number that may be that
+// of another process here, and nothing that cannot be done.
+func TestUnlockSaysHowALockEnds(t *testing.T) {
+	c, err := dlock.New(lasting{memory.New(memory.NewServer())}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeClient(c)
+	err = new(query).unlock(t.Context(), c, "job", 7, true)
+	for _, want := range []string{`: kill 1 ("web-1"); a process whose number is not known: `, "container"} {
+		if !errors.Is(err, dlock.ErrUnsupported) || !strings.Contains(message(err), want) {
+			t.Errorf("%v: says no %q", err, want)
+		}
+	}
+}
+
 // watched returns a watch of locks of b, with what it has printed.
 func watched(t *testing.T, b backend.Backend, count uint) (w *watch, c *dlock.Client, out, said func() string) {
 	t.Helper()
@@ -257,6 +283,19 @@ func TestWatchWithoutAList(t *testing.T) {
 	}
 }
 
+// A watch of more locks than it shows says so, and how to see the others.
+func TestWatchOfManyLocks(t *testing.T) {
+	w, c, out, _ := watched(t, memory.New(memory.NewServer()), 1)
+	for i := range maxWatched + 1 {
+		if _, err := c.Mutex(fmt.Sprint("job", i)).Lock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.run(t.Context(), c, "job"); err != nil || !strings.Contains(out(), "longer PREFIX") {
+		t.Errorf("%v, shows %q", err, out())
+	}
+}
+
 // A client is told from others beside a process number of any length.
 func TestShortClient(t *testing.T) {
 	for client, want := range map[string]string{
@@ -315,6 +354,8 @@ func TestStrangeNames(t *testing.T) {
 		"a\x1b[31mb\nc\"d'e\\f\xffg": `$'a\x1b[31mb\x0ac"d\'e\\f\xffg'`,
 		"$'a'":                       `$'$\'a\''`,
 		"\u202eevil":                 `$'\xe2\x80\xaeevil'`,
+		"job ":                       `$'job '`,
+		" job":                       `$' job'`,
 	} {
 		if got := asTyped(name); got != want {
 			t.Errorf("%q is typed as %s, want %s", name, got, want)
@@ -397,6 +438,7 @@ func TestMissingDirectoryIsNotMade(t *testing.T) {
 		s.start(append(args, "--backend", fileURL(missing))...).expect(exitConfig, "no directory "+missing)
 	}
 	s.start("doctor", fileURL(missing)).expect(exitConfig, "no directory "+missing)
+	s.start("show", "job", "--backend", "file://missing/locks").expect(exitConfig, "want file:///directory")
 	if _, err := os.Lstat(missing); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it was made: %v", err)
 	}
@@ -412,6 +454,15 @@ func TestWatchNothing(t *testing.T) {
 func TestErrorOnOneLine(t *testing.T) {
 	const text = "failed to connect:\n\thost:1: context deadline exceeded\n\thost:1: context deadline exceeded\n\thost:2: refused"
 	if got, want := oneLine(text), "failed to connect: host:1: no answer in time; host:2: refused"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// What is wrong with a backend before any lock is asked for is not said of a lock without a
+// name.
+func TestErrorWithoutALock(t *testing.T) {
+	err := &dlock.Error{Op: "open", Kind: dlock.ErrConflict, Err: errors.New("everybody may change the node /dlock")}
+	if got, want := message(err), "something else has the place of locks on the backend: everybody may change the node /dlock"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

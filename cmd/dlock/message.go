@@ -47,7 +47,11 @@ func message(err error) string {
 		text = withoutPrefix(e.Kind.Error())
 	}
 	for _, p := range phrases {
-		if e.Kind == p.kind {
+		switch {
+		case e.Kind != p.kind:
+		case e.Name == "": // found when the backend was opened
+			text = strings.ReplaceAll(p.text, "the lock %s", "locks")
+		default:
 			text = strings.ReplaceAll(p.text, "%s", fmt.Sprintf("%q", e.Name))
 		}
 	}
@@ -64,13 +68,14 @@ func withoutPrefix(text string) string {
 }
 
 // asTyped is the name of a lock as it can be given to dlock again: one that a terminal would
-// not show as it is stands as $'...', which bash, zsh and ksh take for the name. No argument
-// can have a NUL.
+// not show as it is, or with a space at an end that nobody would see, stands as $'...', which
+// bash, zsh and ksh take for the name. No argument can have a NUL.
 func asTyped(name string) string {
 	if strings.Contains(name, "\x00") {
 		return "--base64 " + base64.StdEncoding.EncodeToString([]byte(name))
 	}
-	if utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) && !strings.HasPrefix(name, "$'") {
+	isShown := utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+	if isShown && strings.Trim(name, " ") == name && !strings.HasPrefix(name, "$'") {
 		return name
 	}
 	var b strings.Builder

@@ -126,17 +126,23 @@ func (q *query) howItEnds(ctx context.Context, c *dlock.Client, name string, uns
 	if len(s.Holders) == 0 {
 		return errNobody(name)
 	}
-	what, with := "process", "kill %s"
+	what, with, note := "process", "kill %s", "the number is that in the holder's container, if it runs in one"
 	if strings.HasPrefix(c.Info().Backend, "postgres") {
-		what, with = "connection", "SELECT pg_terminate_backend(%s), as its role or a superuser"
+		what, with, note = "connection", "SELECT pg_terminate_backend(%s)", "as its role or a superuser; all locks of the connection end"
 	}
 	var ways []string
 	for _, h := range s.Holders {
-		number, _, _ := strings.Cut(h.Client, "/")
-		ways = append(ways, fmt.Sprintf(with, number))
+		way := "a " + what + " whose number is not known"
+		if number, _, _ := strings.Cut(h.Client, "/"); number != "" {
+			way = fmt.Sprintf(with, number)
+		}
+		if h.Label != "" {
+			way += fmt.Sprintf(" (%q)", h.Label)
+		}
+		ways = append(ways, way)
 	}
 	return &dlock.Error{Op: "break", Name: name, Kind: dlock.ErrUnsupported,
-		Err: fmt.Errorf("the lock ends with the %s that holds it: %s", what, strings.Join(ways, "; "))}
+		Err: fmt.Errorf("the lock ends with the %s that holds it: %s: %s", what, strings.Join(ways, "; "), note)}
 }
 
 func (q *query) printBroken(name string, token uint64) error {

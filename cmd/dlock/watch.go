@@ -118,7 +118,7 @@ func (w *watch) showLocks(ctx context.Context, c *dlock.Client, prefix string) e
 	case unlisted:
 		note = "the backend does not list names: this is the lock of that whole name\n"
 	case more:
-		note = "and more\n"
+		note = fmt.Sprintf("and more than these %d: a longer PREFIX shows others\n", maxWatched)
 	}
 	return t.show(w.std.out, note)
 }

@@ -135,8 +135,8 @@ func TestManyWatchesAtOnce(t *testing.T) {
 		leases = append(leases, locked(t, other.Mutex(fmt.Sprint(i))))
 		waiters = append(waiters, start(t, timed(t), c.Mutex(fmt.Sprint(i)).Lock))
 	}
-	admin := raw(t, shared.Addr())
-	queued(t, admin, 2*n)
+	free := sync.OnceFunc(func() { close(w.free) })
+	defer free()
 	eventually(t, "watches are being made", func() bool { return len(w.seen()) == etcd.MaxStreams })
 	must(t, locked(t, c.Mutex("own")).Unlock(timed(t)))
 	w.mu.Lock()
@@ -146,7 +146,7 @@ func TestManyWatchesAtOnce(t *testing.T) {
 		}
 	}
 	w.mu.Unlock()
-	close(w.free)
+	free()
 	for i, l := range leases {
 		must(t, l.Unlock(timed(t)))
 		must(t, waiters[i].granted().Unlock(timed(t)))

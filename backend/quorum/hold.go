@@ -159,11 +159,12 @@ func deadline(h *backend.Hold) time.Time {
 	return h.Sent.Add(h.Granted - backend.Margin(h.Granted))
 }
 
-// renewAt is when the first of the nodes wants to be renewed.
+// renewAt is when the first of the nodes wants to be renewed, also of those that do not
+// count yet.
 func (h *hold) renewAt() (first time.Time) {
 	for i := range h.votes {
 		c := h.votes[i].hold
-		if !h.votes[i].counts {
+		if c == nil {
 			continue
 		}
 		in := c.RenewIn

@@ -84,6 +84,25 @@ func TestTryWithOneNewAndOneLate(t *testing.T) {
 	})
 }
 
+// The clocks of a minority are set forward by more than a lease. All nodes have the hold, so
+// nobody else gets the lock.
+func TestClocksOfAMinorityStep(t *testing.T) {
+	ripe(t, 5, func(t *testing.T, s nodes) {
+		a, b := s.open(t, nil), s.open(t, nil)
+		l := a.lock("x")
+		synctest.Wait()
+		for _, ahead := range s[1:3] {
+			ahead.SetClock(2 * ttl)
+		}
+		_, err := b.try("x")
+		is(t, err, dlock.ErrHeld)
+		time.Sleep(3 * ttl)
+		ok(t, l.Err())
+		a.unlock(l)
+		b.unlock(b.lock("x"))
+	})
+}
+
 // A node that grants late joins the hold, which then survives the loss of
 // another.
 func TestLateGrantJoins(t *testing.T) {

@@ -81,7 +81,9 @@
 //
 // The delay is measured by the node's clock. One that is set forward while it runs,
 // by more than the skew, cuts the delay short, as it does every lease there: start
-// Redis after the clock is right.
+// Redis after the clock is right. All nodes have a hold soon after it was granted, and it
+// survives such a step at a minority of them. One that has a bare majority, because other
+// nodes are away, does not: two may have the lock until the first of them renews.
 //
 // A client given to [New] as backend/redis makes it of somebody's own connections asks
 // for the run id with every vote.

@@ -133,20 +133,63 @@ func (r *renewal) receive(i int, c *backend.Hold, err error) {
 	r.answer(func() {
 		r.pending--
 		v := &r.h.votes[i]
-		v.renewing = false
 		switch {
-		case v.hold == nil || v.hold.ID != c.ID: // it has lost it meanwhile, by another word
+		case !r.h.takeRenewal(i, c, err): // it has lost it meanwhile, by another word
 		case err == nil:
-			v.hold.Sent, v.hold.Granted, v.hold.RenewIn = c.Sent, c.Granted, 0
 			if v.counts {
 				r.renewed++
 			}
 		case errors.Is(err, backend.ErrLost):
-			r.h.clearVote(i, failed, err)
 			r.lost = err
 		default:
 			r.err = err
 		}
+	})
+}
+
+// takeRenewal notes what node i says about its copy c. It reports false if the hold has no
+// such part any more. Called with h.mu held.
+func (h *hold) takeRenewal(i int, c *backend.Hold, err error) bool {
+	v := &h.votes[i]
+	v.renewing = false
+	switch {
+	case v.hold == nil || v.hold.ID != c.ID:
+		return false
+	case err == nil:
+		v.hold.Sent, v.hold.Granted, v.hold.RenewIn = c.Sent, c.Granted, 0
+	case errors.Is(err, backend.ErrLost):
+		h.clearVote(i, failed, err)
+	}
+	return true
+}
+
+// renewLater has node i renew what it has granted after the lock was held, when that has to
+// be: out of its queue it grants for less than the TTL. Called with h.mu held.
+func (h *hold) renewLater(i int, nh *backend.Hold) {
+	if h.b.nodes[i].renewer != nil {
+		time.AfterFunc(time.Until(nh.Sent.Add(nh.RenewIn)), func() {
+			h.b.janitor.Go(func(context.Context) { h.renewPart(i, nh) })
+		})
+	}
+}
+
+// renewPart renews nh at node i alone, unless it has been renewed or has ended.
+func (h *hold) renewPart(i int, nh *backend.Hold) {
+	h.mu.Lock()
+	v := &h.votes[i]
+	if h.over || v.hold != nh || nh.RenewIn == 0 || v.renewing {
+		h.mu.Unlock()
+		return
+	}
+	v.renewing = true
+	c := *nh
+	h.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), answerLimit(nh.TTL))
+	defer cancel()
+	h.b.nodes[i].renewer.Renew(ctx, []*backend.Hold{&c}, func(c *backend.Hold, err error) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.takeRenewal(i, c, err)
 	})
 }
 

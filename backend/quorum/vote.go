@@ -171,6 +171,11 @@ func (h *hold) receive(q query, nh *backend.Hold, err error) {
 	default:
 		v.refuse(err)
 	}
+	// A request that has not waited, or was given up, may be answered after the lock was won.
+	unasked := v.state == unasked || v.state == refused && !q.request.Wait
+	if unasked && h.held && !h.lost && h.waiting.Err() == nil {
+		h.ask(q.node, true)
+	}
 }
 
 // refuse notes why there is no grant.
@@ -194,6 +199,9 @@ func (h *hold) accept(i int, nh *backend.Hold) {
 	v := &h.votes[i]
 	v.state, v.hold, v.err, v.answered, v.token = granted, nh, nil, true, nh.Token
 	h.acceptToken(i)
+	if h.held && nh.RenewIn > 0 {
+		h.renewLater(i, nh)
+	}
 }
 
 // acceptToken takes account of the token that node i offers by now. Called with h.mu held.

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/internal/faultnet"
 	"github.com/dlock-go/dlock/internal/server"
@@ -250,6 +252,49 @@ func TestFrontRefuses(t *testing.T) {
 		do(w.end)
 		s.contend(t, 3, name, *each)
 	}
+}
+
+// What a node grants out of its queue lasts for some seconds, and for the whole lease once
+// it is renewed. So all nodes have a hold for as long as it lasts, whichever of them was late
+// to grant it.
+func TestNoPartRunsOut(t *testing.T) {
+	t.Parallel()
+	const names, unconfirmed = 45, 5 * time.Second
+	s := newSite(t, 3, 2, 0)
+	var admins []*redis.Client
+	for i, n := range s.nodes {
+		n.slowBy(time.Duration(i)*2*time.Millisecond, 4*time.Millisecond)
+		admins = append(admins, admin(t, n.server))
+	}
+	lock := func(client int, name string) *dlock.Lease {
+		l, err := s.clients[client].Mutex(name, dlock.WithTTL(6*unconfirmed)).Lock(t.Context())
+		if err != nil {
+			t.Errorf("lock: %v", err)
+		}
+		return l
+	}
+	var all sync.WaitGroup
+	for i := range names {
+		name := s.name(i % len(s.nodes))
+		key := "dlock:{" + name + "}"
+		all.Go(func() {
+			first, next := lock(0, name), make(chan *dlock.Lease)
+			go func() { next <- lock(1, name) }()
+			eventually(t, "somebody waits", func() bool {
+				return slices.ContainsFunc(admins, func(a *redis.Client) bool { return a.ZCard(t.Context(), key+":q").Val() > 0 })
+			})
+			ok(t, first.Unlock(t.Context()))
+			l := <-next
+			time.Sleep(unconfirmed + 2*time.Second) // less than until the hold is renewed
+			for n, a := range admins {
+				if !a.HExists(t.Context(), key, "o").Val() {
+					t.Errorf("node %d has no part of %s any more", n+1, name)
+				}
+			}
+			ok(t, l.Unlock(t.Context()))
+		})
+	}
+	all.Wait()
 }
 
 func eventually(t testing.TB, what string, holds func() bool) {

@@ -10,7 +10,8 @@ import (
 )
 
 // tryLimit bounds how long a request that must not wait asks again while the nodes do not
-// agree that the lock is held: a release may be on its way to some of them.
+// agree that the lock is held: a release may be on its way to some of them. Where those that
+// answer agree, who is refused has asked each of them once.
 const tryLimit = 250 * time.Millisecond
 
 // Acquire implements backend.Backend. Those who wait queue at one node, the same for

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,6 +83,44 @@ func TestTryWithOneNewAndOneLate(t *testing.T) {
 		c.unlock(l)
 		<-done
 	})
+}
+
+// votesCounted is a node that counts the requests for a lock.
+type votesCounted struct {
+	*memory.Backend
+	votes *atomic.Int32
+}
+
+func (n votesCounted) Vote(ctx context.Context, r backend.Request, b backend.Ballot) (*backend.Hold, error) {
+	n.votes.Add(1)
+	return n.Backend.Vote(ctx, r, b)
+}
+
+// Who tries a lock that is held asks each node once, also if one of them is dead.
+func TestTryIsRefusedInOneRound(t *testing.T) {
+	for dead := range 4 { // 3: none
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			var votes atomic.Int32
+			var all []backend.Backend
+			for i := range s {
+				all = append(all, votesCounted{memory.New(s[i]), &votes})
+			}
+			a, b := s.open(t, nil), over(t, all, nil)
+			l := a.lock("x")
+			synctest.Wait()
+			if dead < 3 {
+				s[dead].Freeze()
+			}
+			for range 3 {
+				votes.Store(0)
+				_, err := b.Mutex("x").TryLock(t.Context())
+				is(t, err, dlock.ErrHeld)
+				must(t, votes.Load() <= 3, "it took %d requests", votes.Load())
+			}
+			s.thaw()
+			a.unlock(l)
+		})
+	}
 }
 
 // The clocks of a minority are set forward by more than a lease. All nodes have the hold, so

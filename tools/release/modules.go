@@ -2,8 +2,10 @@ package main
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/mod/modfile"
@@ -27,8 +29,9 @@ func (m *module) isPublic() bool {
 		return true
 	}
 	dir, own := strings.CutPrefix(m.path(), libraryPath+"/")
-	return own && dir != "bench" && !strings.HasPrefix(dir, "internal/") &&
-		!strings.HasPrefix(dir, "examples/") && !strings.HasSuffix(dir, "/integration")
+	first, _, _ := strings.Cut(dir, "/")
+	return own && !slices.Contains([]string{"bench", "examples", "internal", "tools"}, first) &&
+		!strings.HasSuffix(dir, "/integration")
 }
 
 // tag is what git calls a version of the module.
@@ -39,28 +42,35 @@ func (m *module) tag(version string) string {
 	return filepath.ToSlash(m.dir) + "/" + version
 }
 
-// readModules reads the modules that go.work names, each after those that it requires.
-func readModules(repo string) ([]*module, error) {
-	text, err := os.ReadFile(filepath.Join(repo, "go.work"))
-	if err != nil {
-		return nil, err
-	}
-	work, err := modfile.ParseWork("go.work", text, nil)
-	if err != nil {
-		return nil, err
-	}
-	var all []*module
-	for _, use := range work.Use {
-		m := &module{dir: filepath.Clean(use.Path)}
-		name := filepath.Join(repo, m.dir, "go.mod")
+// readModules reads all modules of a repository, also those that go.work does not name,
+// each after those that it requires.
+func readModules(repo string) (all []*module, err error) {
+	err = filepath.WalkDir(repo, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && name != repo && strings.HasPrefix(d.Name(), ".") {
+			return filepath.SkipDir
+		}
+		if d.Name() != "go.mod" {
+			return nil
+		}
+		m := &module{}
+		if m.dir, err = filepath.Rel(repo, filepath.Dir(name)); err != nil {
+			return err
+		}
 		text, err := os.ReadFile(name)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if m.file, err = modfile.Parse(name, text, nil); err != nil {
-			return nil, err
+			return err
 		}
 		all = append(all, m)
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return sortByRequirements(all)
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	gomodule "golang.org/x/mod/module"
 	"golang.org/x/mod/semver"
 )
 
@@ -59,9 +60,11 @@ func (r *release) run(ctx context.Context) (err error) {
 	return r.commitAndTag(ctx)
 }
 
-// checkVersion refuses a version that is none, and one that the change log does not have.
+// checkVersion refuses a version that is none, one that the go command takes for that of a
+// commit and not for a tag, and one that the change log does not have.
 func (r *release) checkVersion() error {
-	if !semver.IsValid(r.version) || semver.Canonical(r.version) != r.version || semver.Major(r.version) > "v1" {
+	if !semver.IsValid(r.version) || semver.Canonical(r.version) != r.version || semver.Major(r.version) > "v1" ||
+		gomodule.IsPseudoVersion(r.version) {
 		return fmt.Errorf("%q is no version: want v0.2.0 or v1.2.3-rc.1", r.version)
 	}
 	if r.dry {

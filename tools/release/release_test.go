@@ -7,10 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 )
+
+// requirement is one of a module of this repository.
+var requirement = regexp.MustCompile(`(?m)^\s*(?:require )?(github\.com/dlock-go/dlock\S*) (v\S+)`)
 
 // TestRelease makes a release of a clone.
 func TestRelease(t *testing.T) {
@@ -51,8 +55,12 @@ func TestRelease(t *testing.T) {
 			t.Errorf("there is no tag %s", want)
 		}
 	}
-	if mod := git(t, repo, "show", "HEAD:backend/redis/go.mod"); !strings.Contains(mod, libraryPath+" "+version) {
-		t.Errorf("backend/redis requires another version:\n%s", mod)
+	for file := range strings.FieldsSeq(git(t, repo, "ls-files", "go.mod", "*/go.mod")) {
+		for _, required := range requirement.FindAllStringSubmatch(git(t, repo, "show", "HEAD:"+file), -1) {
+			if required[2] != version {
+				t.Errorf("%s requires %s %s: what it requires beside wants the new one", file, required[1], required[2])
+			}
+		}
 	}
 	if err := r.run(t.Context()); err == nil || !strings.Contains(err.Error(), "already") {
 		t.Errorf("a version that has been released: %v", err)
@@ -125,7 +133,7 @@ func TestDryRun(t *testing.T) {
 	if err := r.commitAndTag(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out.String(), "would commit, and tag v0.0.1-dry backend/") {
+	if !strings.Contains(out.String(), "would commit, and tag v0.0.1-dry ") {
 		t.Error(out.String())
 	}
 	if after := git(t, repo, "show-ref"); after != before {
@@ -134,7 +142,7 @@ func TestDryRun(t *testing.T) {
 }
 
 func TestBadVersions(t *testing.T) {
-	for _, version := range []string{"", "1.2.3", "v1", "v1.2", "v2.0.0", "v1.2.3+meta", "latest"} {
+	for _, version := range []string{"", "1.2.3", "v1", "v1.2", "v2.0.0", "v1.2.3+meta", "v0.0.0-20260101000000-0123456789ab", "latest"} {
 		r := release{version: version, dry: true}
 		if err := r.checkVersion(); err == nil {
 			t.Errorf("%q is taken for a version", version)

@@ -47,7 +47,12 @@ func (r *register) follow(s *server, name string, old, t truth) {
 		if i := slices.Index(ahead, id); i >= 0 {
 			ahead = ahead[:i]
 		}
+		queued := r.lock(name).queued
+		first, waited := queued[requestOf(id)]
 		for _, o := range ahead {
+			if waited && first.Before(queued[requestOf(o)]) {
+				continue
+			}
 			if slices.Contains(t.queue, o) && !r.touched(client, now.Add(-5*lingers), whatever) {
 				r.violate("first come, first served", "%s has %s before %s, who queued first", s.owner(id), name, s.owner(o))
 			}
@@ -210,6 +215,9 @@ func (r *register) audit(passed time.Duration) {
 				a.credit += passed.Seconds() * 6 / min(least, b.ttl.Seconds())
 			}
 		}
+		if least <= grantTime.Seconds() { // whoever lets go looks after each hold that is as short as a grant
+			a.credit += passed.Seconds() * float64(r.w.plan.Names) / least
+		}
 		for c := range r.calls {
 			if c.client == i {
 				a.credit += passed.Seconds() * float64(len(c.names)) * (0.4 + 2/least)
@@ -221,6 +229,9 @@ func (r *register) audit(passed time.Duration) {
 		}
 	}
 }
+
+// grantTime is for how long a lock is granted to who waits, before it confirms that.
+const grantTime = 5 * time.Second
 
 // settles is how long after a fault a client may be busy with it.
 const settles = 12 * time.Second

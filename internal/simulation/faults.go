@@ -66,6 +66,15 @@ func (w *world) happen(f Fault) {
 		w.failover(s, f)
 	case "promotion":
 		w.promotion(s, f)
+	case "no-sentinel":
+		for i, s := range w.sentinels {
+			if f.Way == 2 || i != 0 { // one is left, or none
+				s.leave(end)
+				for _, c := range w.clients {
+					w.net.way(c.index, -1-i).reset()
+				}
+			}
+		}
 	case "forge":
 		s.forge(w.names(), w.plan.TTL)
 	case "flush-scripts":

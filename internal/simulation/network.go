@@ -227,7 +227,7 @@ func (n *network) dial(ctx context.Context, client int, s *server) (net.Conn, er
 	if refused || !s.accepts() {
 		return nil, errRefused
 	}
-	l := w.connect(quick)
+	l := w.connect(quick, s.address())
 	s.serve(l.server)
 	return l.client, nil
 }
@@ -270,17 +270,17 @@ func (w *way) reach(ctx context.Context) error {
 	}
 }
 
-func (w *way) connect(quick bool) *link {
+func (w *way) connect(quick bool, to string) *link {
 	l := &link{way: w, quick: quick}
-	to, from := newPipe(), newPipe()
-	for d, p := range []*pipe{to, from} {
+	there, back := newPipe(), newPipe()
+	for d, p := range []*pipe{there, back} {
 		d := direction(d)
 		p.delay = func(n int) time.Duration { return l.latency(d, n) }
 		p.held = func() time.Time { return l.heldUntil(d) }
 		p.drop = func(b []byte) bool { return l.drops(d, b) }
 	}
-	l.client = &conn{in: from, out: to, addr: "10.0.0.1:6379"}
-	l.server = &conn{in: to, out: from, addr: "10.0.0.2:1"}
+	l.client = &conn{in: back, out: there, addr: address(to)}
+	l.server = &conn{in: there, out: back, addr: "10.0.2.1:1"}
 	w.net.mu.Lock()
 	defer w.net.mu.Unlock()
 	w.links[l] = true

@@ -10,20 +10,22 @@ import (
 // A Plan is all that is decided about a run beforehand. It is plain data, so that it can
 // be sent to another process, written down, and made smaller.
 type Plan struct {
-	Seed    uint64
-	Backend string // redis, memory or quorum
-	Servers int
-	Names   int
-	TTL     time.Duration // of the clients
-	Length  time.Duration // for how long the parties are busy
-	Latency time.Duration // one way
-	Jitter  time.Duration
-	Drift   float64       // of the servers' clocks
-	Replica bool          // each server has one
-	Lag     time.Duration // of replicas
-	Acks    bool          // a hold counts when the replica has it
-	Clients []Party
-	Faults  []Fault
+	Seed      uint64
+	Backend   string // redis, memory or quorum
+	Servers   int
+	Names     int
+	TTL       time.Duration // of the clients
+	Length    time.Duration // for how long the parties are busy
+	Latency   time.Duration // one way
+	Jitter    time.Duration
+	Drift     float64       // of the servers' clocks
+	Replica   bool          // each server has one
+	Sentinels bool          `json:",omitempty"` // clients ask them which server is the master
+	Word      time.Duration `json:",omitempty"` // within what time all of them know
+	Lag       time.Duration // of replicas
+	Acks      bool          // a hold counts when the replica has it
+	Clients   []Party
+	Faults    []Fault
 }
 
 // A Party is one client, and what each of its goroutines does.
@@ -89,6 +91,8 @@ var kinds = map[string]touch{
 	"restart-old":   {loses: true, fails: true, data: true},
 	"failover":      {fails: true},
 	"promotion":     {loses: true, fails: true, data: true},
+	"word":          {loses: true, fails: true}, // the Sentinels do not know a new master yet
+	"no-sentinel":   {loses: true, fails: true},
 	"break":         {loses: true, data: true},
 	"flush-scripts": {},
 	"full":          {fails: true},
@@ -114,6 +118,10 @@ const (
 func NewPlan(seed uint64, backend string) *Plan {
 	d := &draw{rand.New(rand.NewPCG(seed, 0))}
 	p := &Plan{Seed: seed, Backend: backend, Servers: 1}
+	topology := ""
+	if backend == "sentinel" {
+		p.Backend, topology = "redis", backend
+	}
 	if p.Backend == "" {
 		p.Backend = pick(d, "redis", "redis", "redis", "redis", "redis", "redis", "memory", "quorum")
 	}
@@ -140,6 +148,9 @@ func NewPlan(seed uint64, backend string) *Plan {
 		}
 	}
 	g.faults(clients)
+	if p.Backend == "redis" {
+		g.sentinels(topology)
+	}
 	return p
 }
 
@@ -336,6 +347,25 @@ func (g *generator) faults(clients int) {
 	}
 }
 
+// sentinels has clients of a part of the plans learn from Sentinels where the master is.
+func (g *generator) sentinels(topology string) {
+	g.draw = &draw{rand.New(rand.NewPCG(g.plan.Seed, 2))} // whoever has none draws as before
+	p := g.plan
+	if topology != "sentinel" && (!p.Replica || g.often(50)) {
+		return
+	}
+	p.Replica, p.Sentinels = true, true
+	p.Word = pick(g.draw, 0, 10*time.Millisecond, 500*time.Millisecond, 3*time.Second)
+	if len(p.Faults) == 0 || g.often(30) {
+		return
+	}
+	for range 1 + g.IntN(4) {
+		f := Fault{Kind: pick(g.draw, "failover", "promotion", "no-sentinel"), At: g.within(0, p.Length), Client: -1, Way: g.IntN(3)}
+		f.For = pick(g.draw, g.within(0, 100*time.Millisecond), g.within(0, p.TTL), g.within(0, min(3*p.TTL, longest)))
+		p.Faults = append(p.Faults, f)
+	}
+}
+
 // can reports whether a fault can happen to the servers of the plan.
 func (g *generator) can(kind string) bool {
 	switch kind {
@@ -343,10 +373,13 @@ func (g *generator) can(kind string) bool {
 		return g.plan.Replica
 	case "forge":
 		return g.plan.Backend == "redis"
-	case "break": // a client does it
+	case "break", "word", "no-sentinel": // a client does it, it follows, or it is drawn by itself
 		return false
 	}
 	return true
 }
 
-func sortedKinds() []string { return slices.Sorted(maps.Keys(kinds)) }
+// sortedKinds are those that can happen to every server, and some that cannot.
+func sortedKinds() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(kinds)), func(k string) bool { return k == "word" || k == "no-sentinel" })
+}

@@ -121,8 +121,9 @@ type lockLog struct {
 	changed  time.Time
 	tokens   map[uint64]bool // of exclusive grants
 	greatest uint64
-	writers  uint64          // the greatest exclusive one
-	weak     map[uint64]bool // of holds that became shared
+	writers  uint64               // the greatest exclusive one
+	weak     map[uint64]bool      // of holds that became shared
+	queued   map[string]time.Time // when a request first queued: it keeps its place if it comes back
 }
 
 // touched is the time in which a fault can have an effect.
@@ -146,7 +147,7 @@ func newRegister(w *world) *register {
 func (r *register) lock(name string) *lockLog {
 	l := r.locks[name]
 	if l == nil {
-		l = &lockLog{last: make(map[int]truth), tokens: make(map[uint64]bool), weak: make(map[uint64]bool)}
+		l = &lockLog{last: make(map[int]truth), tokens: make(map[uint64]bool), weak: make(map[uint64]bool), queued: make(map[string]time.Time)}
 		r.locks[name] = l
 	}
 	return l
@@ -392,7 +393,10 @@ func (r *register) touch(f Fault) {
 			t.to = now.Add(rejoining + f.For + f.Size)
 		}
 	case "failover", "promotion":
-		t.client, t.to = -1, now.Add(f.For+2*r.w.plan.Lag)
+		t.client, t.to = -1, now.Add(f.For+2*r.w.plan.Lag+r.w.plan.Word)
+		if r.w.plan.Word > 0 {
+			r.touches = append(r.touches, touched{"word", -1, f.Server, now, t.to})
+		}
 	case "mute":
 		t.to = now.Add(noticed)
 	case "forge":
@@ -442,6 +446,11 @@ func (r *register) saw(s *server, name string, t truth) {
 	for _, id := range l.last[s.index].holders() {
 		if !slices.Contains(live.holders(), id) {
 			r.freed[party{r.w.indexOf(s.owner(id)), name}] = time.Now()
+		}
+	}
+	for _, id := range t.queue {
+		if _, found := l.queued[requestOf(id)]; !found {
+			l.queued[requestOf(id)] = time.Now()
 		}
 	}
 	if t.scripted {

@@ -218,4 +218,5 @@ func (w *world) promote(place int, r *server) {
 	masters[place] = r
 	w.now.Store(&masters)
 	r.promoted(w.names())
+	w.appoint(r)
 }

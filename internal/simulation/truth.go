@@ -31,6 +31,13 @@ func clientOf(id string) string {
 	return rest[:32]
 }
 
+// requestOf is the part of an id that stays the same when a request has to queue anew.
+func requestOf(id string) string {
+	id, _, _ = strings.Cut(id, ".")
+	id, _, _ = strings.Cut(id, "+")
+	return id
+}
+
 // learn notes which client makes which ids. Only its own requests for a lock carry
 // an id that is not known.
 func (s *server) learn(client string, args []string) {

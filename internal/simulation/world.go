@@ -36,15 +36,16 @@ type Result struct {
 
 // A world is one run of a plan.
 type world struct {
-	plan    *Plan
-	reg     *register
-	net     *network
-	owners  sync.Map // of ids; see server
-	nodes   []*server
-	now     atomic.Pointer[[]*server] // the masters
-	shelf   *memory.Server
-	clients []*client
-	back    atomic.Int64 // ns by which clocks of servers were set back
+	plan      *Plan
+	reg       *register
+	net       *network
+	owners    sync.Map // of ids; see server
+	nodes     []*server
+	sentinels []*sentinel
+	now       atomic.Pointer[[]*server] // the masters
+	shelf     *memory.Server
+	clients   []*client
+	back      atomic.Int64 // ns by which clocks of servers were set back
 
 	over context.Context // when the parties stop
 	stop context.CancelFunc
@@ -162,6 +163,11 @@ func (w *world) start() {
 			m.followedBy(node(), w.plan.Lag)
 		}
 	}
+	if w.plan.Sentinels {
+		for i := range sentinels {
+			w.sentinels = append(w.sentinels, &sentinel{index: i, word: masters[0], peers: make(map[*peer]bool)})
+		}
+	}
 }
 
 // masters are the servers that the addresses of the clients stand for.
@@ -184,7 +190,7 @@ func (w *world) connect(i int) (*client, error) {
 		way.base, way.jitter = w.plan.Latency, w.plan.Jitter
 	}
 	for place := range w.masters() {
-		g := goredis.NewClient(w.options(i, place))
+		g := w.client(i, place)
 		c.shared = append(c.shared, g)
 		o := &redis.Options{PollOnly: w.plan.Clients[i].Poll}
 		if w.plan.Acks {
@@ -210,6 +216,14 @@ func (w *world) connect(i int) (*client, error) {
 	d, err := dlock.New(b, &dlock.Options{TTL: w.plan.TTL, Hooks: hooks})
 	c.Client = d
 	return c, err
+}
+
+// client returns the client library's for one place.
+func (w *world) client(i, place int) *goredis.Client {
+	if w.plan.Sentinels {
+		return w.failoverClient(i)
+	}
+	return goredis.NewClient(w.options(i, place))
 }
 
 // bufferSize is enough for most that is sent at once: a large buffer costs more than what

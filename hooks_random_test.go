@@ -27,21 +27,24 @@ type hookLoad struct {
 
 var hookLoadNames = []string{"a", "b", "c"}
 
-// errHook is what a hook panics with.
-var errHook = errors.New("a hook panics")
+// errHook is what a hook panics with, errClosedHook what the hook Closed does.
+var (
+	errHook       = errors.New("a hook panics")
+	errClosedHook = errors.New("the hook Closed panics")
+)
 
 // panicSometimes panics once in a while.
-func panicSometimes() {
+func panicSometimes(with error) {
 	if rand.N(200) == 0 {
-		panic(errHook)
+		panic(with)
 	}
 }
 
 // panicking are hooks that panic once in a while.
 func (w *hookLoad) panicking() dlock.Hooks {
 	return dlock.Hooks{
-		Acquiring: func(ctx context.Context, _ dlock.AcquiringEvent) context.Context { panicSometimes(); return ctx },
-		Waiting:   func(context.Context, dlock.WaitingEvent) { panicSometimes() },
+		Acquiring: func(ctx context.Context, _ dlock.AcquiringEvent) context.Context { panicSometimes(errHook); return ctx },
+		Waiting:   func(context.Context, dlock.WaitingEvent) { panicSometimes(errHook) },
 		Acquired: func(context.Context, dlock.AcquiredEvent) {
 			returned := false
 			defer func() {
@@ -49,12 +52,12 @@ func (w *hookLoad) panicking() dlock.Hooks {
 					w.got.Add(1)
 				}
 			}()
-			panicSometimes()
+			panicSometimes(errHook)
 			returned = true
 		},
-		NotAcquired: func(context.Context, dlock.NotAcquiredEvent) { panicSometimes() },
-		Released:    func(context.Context, dlock.ReleasedEvent) { panicSometimes() },
-		Closed:      func(context.Context, dlock.ClosedEvent) { panicSometimes() },
+		NotAcquired: func(context.Context, dlock.NotAcquiredEvent) { panicSometimes(errHook) },
+		Released:    func(context.Context, dlock.ReleasedEvent) { panicSometimes(errHook) },
+		Closed:      func(context.Context, dlock.ClosedEvent) { panicSometimes(errClosedHook) },
 	}
 }
 
@@ -63,7 +66,7 @@ func (w *hookLoad) survive(f func()) {
 	defer func() {
 		switch v := recover(); v {
 		case nil:
-		case errHook:
+		case errHook, errClosedHook:
 			w.panics.Add(1)
 		default:
 			panic(v)
@@ -195,6 +198,14 @@ type counted struct {
 func (l counted) Lock(ctx context.Context) (*dlock.Lease, error) {
 	l.w.after.Add(-1)
 	l.w.calls.Add(1)
+	defer func() { // the client may be closed just when the lock is acquired: the hook takes the lease from the call
+		if v := recover(); v != nil {
+			if v == errClosedHook {
+				l.w.got.Add(1)
+			}
+			panic(v)
+		}
+	}()
 	lease, err := l.call(ctx)
 	if err == nil {
 		l.w.got.Add(1)

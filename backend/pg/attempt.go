@@ -89,7 +89,6 @@ type query struct {
 	call    *call
 	readers *grant // to be joined, if the call is a probe
 	asked   time.Time
-	arrived bool // the answer has been received
 }
 
 // start runs a in the goroutine of the caller, as far as that goes without a second
@@ -149,12 +148,12 @@ func (a *attempt) awaitAnswer(ctx context.Context, q *query) bool {
 	}
 	select {
 	case <-q.call.done:
-		q.arrived = true
+		return true
 	case <-ctx.Done():
 	case <-a.backend.ctx.Done():
 	case <-late:
 	}
-	return q.arrived
+	return false
 }
 
 // isPlain reports whether the answer decides the next state without a further question
@@ -284,10 +283,7 @@ func (a *attempt) tryNow() *query {
 // receiveResult takes the answer to q. It keeps the session if that got the lock, and
 // gives it back otherwise. The error is ErrHeld if the lock is held.
 func (a *attempt) receiveResult(q *query) error {
-	if !q.arrived {
-		<-q.call.done
-	}
-	defer calls.Put(q.call)
+	<-q.call.done
 	s, c := q.session, q.call
 	err := a.evaluate(q)
 	if c.op.waits() {
@@ -406,7 +402,6 @@ func (a *attempt) granted(s *session, sent time.Time, number int64, waited bool)
 		return backend.Fail(backend.ErrUnavailable, errSilent)
 	}
 	g := &grant{lock: a.lock, session: s, shared: a.shared, token: uint64(number), sent: sent}
-	g.holds = g.buffer[:0]
 	s.isDedicated = waited
 	s.grants[g] = struct{}{}
 	g.lock.grants = append(g.lock.grants, g)

@@ -3,7 +3,6 @@ package pg
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -23,36 +22,23 @@ type call struct {
 	sent     time.Time     // zero: it never was
 	value    int64         // the answer
 	err      error         // a *pgconn.PgError, or why the session is gone
-	onAnswer handler       // called in place of done
-	done     chan struct{} // receives once
+	onAnswer func(*call)   // called in place of done
+	done     chan struct{} // closed then
 
 	answered bool // for who reads
 }
 
-// A handler takes the answer to a call.
-type handler interface{ handle(c *call) }
-
-type handlerFunc func(c *call)
-
-func (f handlerFunc) handle(c *call) { f(c) }
-
-var ignore = handlerFunc(func(*call) {})
-
-var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
-
 func newCall(o op, arg int64) *call {
-	c := calls.Get().(*call)
-	*c = call{op: o, arg: arg, done: c.done}
-	return c
+	return &call{op: o, arg: arg, done: make(chan struct{})}
 }
 
 func (c *call) deliver() {
 	c.answered = true
 	if c.onAnswer != nil {
-		c.onAnswer.handle(c)
+		c.onAnswer(c)
 		return
 	}
-	c.done <- struct{}{}
+	close(c.done)
 }
 
 // start queues calls, which go out together. They are answered even if the session
@@ -99,7 +85,6 @@ func (s *session) do(ctx context.Context, o op, arg int64) (*call, error) {
 // run runs one op and waits for the answer, or for the end of the session.
 func (s *session) run(o op, arg, rank int64) (int64, error) {
 	c := newCall(o, arg)
-	defer calls.Put(c)
 	c.rank = rank
 	s.start(c)
 	<-c.done
@@ -187,23 +172,15 @@ func (s *session) separate(c *call) {
 	case c.op == unlockExclusive || c.op == unlockShared:
 		c.op = undo
 	default:
-		s.add(&call{op: undo, arg: c.arg, onAnswer: ignore})
+		s.add(&call{op: undo, arg: c.arg, onAnswer: func(*call) {}})
 	}
 	s.add(c).ends = true
 }
 
-// add appends a statement, in the memory of an earlier one if there is any.
+// add appends a statement.
 func (s *session) add(c *call) *statement {
-	n := len(s.inFlight)
-	if n < cap(s.inFlight) {
-		s.inFlight = s.inFlight[:n+1]
-	} else {
-		s.inFlight = append(s.inFlight, statement{})
-	}
-	st := &s.inFlight[n]
-	st.form, st.rows, st.ends = form{op: c.op}, 0, false
-	st.calls = append(st.calls[:0], c)
-	return st
+	s.inFlight = append(s.inFlight, statement{form: form{op: c.op}, calls: []*call{c}})
+	return &s.inFlight[len(s.inFlight)-1]
 }
 
 // handleMessage handles one message.
@@ -256,8 +233,7 @@ func (s *session) complete() (idle bool, err error) {
 		s.mu.Unlock()
 		return false, errProtocol
 	}
-	var room [16]*call
-	answered := s.answered(room[:0], last)
+	answered := s.answered(last)
 	s.first, s.at, s.failed = last+1, last+1, nil
 	over := s.first == len(s.inFlight)
 	if over {
@@ -285,7 +261,7 @@ func (s *session) finish() {
 	if !s.waits {
 		s.backend.trip.Observe(time.Since(s.sent))
 	}
-	s.inFlight = s.inFlight[:0]
+	s.inFlight = nil
 	if len(s.resend) > 0 {
 		s.queue = append(s.resend, s.queue...)
 		s.resend = nil
@@ -296,7 +272,7 @@ func (s *session) finish() {
 // the statement last. The calls that were in or behind one that failed, and were
 // not its only ones, are to be sent again. If all statements were run and the
 // transaction failed, every call did.
-func (s *session) answered(done []*call, last int) []*call {
+func (s *session) answered(last int) (done []*call) {
 	failedAtEnd := s.failed != nil && s.at > last
 	for i := s.first; i <= last; i++ {
 		st := &s.inFlight[i]
@@ -316,7 +292,6 @@ func (s *session) answered(done []*call, last int) []*call {
 		default:
 			s.resend = append(s.resend, st.calls...)
 		}
-		clear(st.calls)
 	}
 	return done
 }

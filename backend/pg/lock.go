@@ -18,25 +18,21 @@ type localLock struct {
 	attempt *attempt // under way
 	grants  []*grant // more than one only of readers
 	changed chan struct{}
-	buffer  [1]*grant // of grants
 }
 
 // A grant is one advisory lock of one session. Readers share it.
 type grant struct {
-	lock        *localLock
-	session     *session
-	shared      bool
-	token       uint64
-	transfers   int // from one request of this client to the next
-	sent        time.Time
-	users       int      // requests that have not released it
-	holds       []*hold  // of those requests that have got theirs
-	pending     *outcome // of a release or downgrade under way
-	over        bool     // released, or lost with its session
-	wanted      bool     // the holder knows that somebody waits
-	releaseCall call     // that gives it back
-	firstHold   hold
-	buffer      [1]*hold // of holds
+	lock      *localLock
+	session   *session
+	shared    bool
+	token     uint64
+	transfers int // from one request of this client to the next
+	sent      time.Time
+	users     int      // requests that have not released it
+	holds     []*hold  // of those requests that have got theirs
+	pending   *outcome // of a release or downgrade under way
+	over      bool     // released, or lost with its session
+	wanted    bool     // the holder knows that somebody waits
 }
 
 // isBusy reports whether a statement about g is under way. The mutex of the backend is
@@ -65,9 +61,9 @@ func (o *outcome) set(err error) {
 	close(o.done)
 }
 
-func (o *outcome) isSet() bool {
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-o.done:
+	case <-c:
 		return true
 	default:
 		return false
@@ -90,7 +86,6 @@ func (b *Backend) lockFor(key int64) *localLock {
 	l := b.locks[key]
 	if l == nil {
 		l = &localLock{key: key}
-		l.grants = l.buffer[:0]
 		b.locks[key] = l
 	}
 	return l
@@ -187,19 +182,14 @@ func (l *localLock) isHeld() bool {
 	if l.attempt != nil && l.attempt.foundHeld {
 		return true
 	}
-	for _, g := range l.grants {
-		if g.pending == nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.grants, func(g *grant) bool { return g.pending == nil })
 }
 
 // readers returns a grant that further readers with that lease may join, nil if there
 // is none.
 func (l *localLock) readers(lease time.Duration) *grant {
-	for i := len(l.grants) - 1; i >= 0; i-- {
-		if g := l.grants[i]; g.shared && g.pending == nil && g.session.lease() >= lease {
+	for _, g := range slices.Backward(l.grants) {
+		if g.shared && g.pending == nil && g.session.lease() >= lease {
 			return g
 		}
 	}

@@ -127,7 +127,7 @@ func (a *attempt) stopListening() {
 		b.freeSlot()
 	default:
 	}
-	s.start(&call{op: removeListener, arg: a.lock.key, onAnswer: handlerFunc(func(*call) { b.stopUsing(s) })})
+	s.start(&call{op: removeListener, arg: a.lock.key, onAnswer: func(*call) { b.stopUsing(s) }})
 }
 
 // pollInterval is how long an attempt waits for a notification before it tries by
@@ -180,7 +180,7 @@ func (p *localLock) notify() {
 func (s *session) notifyListeners(key int64) { s.notifyUntilSent(key, backend.Backoff{}) }
 
 func (s *session) notifyUntilSent(key int64, pause backend.Backoff) {
-	s.start(&call{op: notify, arg: key, onAnswer: handlerFunc(func(c *call) {
+	s.start(&call{op: notify, arg: key, onAnswer: func(c *call) {
 		if c.err == nil || !s.survives(c.err) {
 			return
 		}
@@ -189,5 +189,5 @@ func (s *session) notifyUntilSent(key int64, pause backend.Backoff) {
 				s.notifyUntilSent(key, pause)
 			}
 		})
-	})})
+	}})
 }

@@ -136,6 +136,7 @@
 package pg
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -213,22 +214,21 @@ func validSlice(d time.Duration) bool {
 }
 
 func (o *Options) withDefaults() (Options, error) {
-	out := defaults
 	if o == nil {
-		return out, nil
+		return defaults, nil
 	}
+	out := *o
 	if o.Slice != 0 && !validSlice(o.Slice) {
 		return out, backend.Fail(backend.ErrInvalidConfig, errors.New("pg.Options.Slice: "+wantSlice))
 	}
 	if min(o.MaxParked, o.MaxLocks, o.MaxConns) < 0 || strings.Contains(o.Namespace+o.Schema+o.Owner, "\x00") {
 		return out, backend.Fail(backend.ErrInvalidConfig, errors.New("negative number or NUL in pg.Options"))
 	}
-	set(&out.Namespace, o.Namespace)
-	set(&out.Schema, o.Schema)
-	set(&out.MaxParked, o.MaxParked)
-	set(&out.MaxConns, o.MaxConns)
-	set(&out.Slice, o.Slice.Round(time.Millisecond))
-	out.MaxLocks, out.SessionPooler, out.Owner, out.BeforeConnect = o.MaxLocks, o.SessionPooler, o.Owner, o.BeforeConnect
+	out.Namespace = cmp.Or(o.Namespace, defaults.Namespace)
+	out.Schema = cmp.Or(o.Schema, defaults.Schema)
+	out.MaxParked = cmp.Or(o.MaxParked, defaults.MaxParked)
+	out.MaxConns = cmp.Or(o.MaxConns, defaults.MaxConns)
+	out.Slice = cmp.Or(o.Slice.Round(time.Millisecond), defaults.Slice)
 	switch {
 	case out.MaxConns < minConns:
 		return out, backend.Fail(backend.ErrInvalidConfig, fmt.Errorf("pg.Options.MaxConns: want %d or more", minConns))
@@ -236,13 +236,6 @@ func (o *Options) withDefaults() (Options, error) {
 		return out, backend.Fail(backend.ErrInvalidConfig, fmt.Errorf("pg.Options.MaxParked: want at most MaxConns, %d", out.MaxConns))
 	}
 	return out, nil
-}
-
-func set[T comparable](field *T, v T) {
-	var zero T
-	if v != zero {
-		*field = v
-	}
 }
 
 // minTTL is the shortest lease that a busy server can be expected to keep.

@@ -14,48 +14,27 @@ var errNotHeld = errors.New("the server says that the lock was not held")
 // Release implements backend.Backend.
 func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 	x := h.State.(*hold)
+	ctx, cancel := backend.Bound(ctx, h.TTL)
+	defer cancel()
 	b.mu.Lock()
-	o := x.release
-	if o == nil && !x.grant.isBusy() {
-		o = b.release(ctx, x) // leaves b.mu
-	} else {
+	for x.release == nil && x.grant.isBusy() { // with a downgrade
+		downgraded := x.grant.pending
 		b.mu.Unlock()
-	}
-	if o == nil || !o.isSet() {
-		var cancel context.CancelFunc
-		ctx, cancel = backend.Bound(ctx, h.TTL)
-		defer cancel()
-		var err error
-		if o, err = b.releaseLater(ctx, x, o); err != nil {
+		if err := downgraded.wait(ctx); !isClosed(downgraded.done) {
 			return err
 		}
+		b.mu.Lock()
+	}
+	c := b.beginRelease(x)
+	o := x.release
+	b.mu.Unlock()
+	if c != nil {
+		x.grant.session.sendAndRead(ctx, c, time.Time{})
+	}
+	if err := o.wait(ctx); !isClosed(o.done) {
+		return err
 	}
 	return b.reportOnce(x, o)
-}
-
-// releaseLater waits for o, the end of x, which it begins first if that could
-// not be done because of a downgrade.
-func (b *Backend) releaseLater(ctx context.Context, x *hold, o *outcome) (*outcome, error) {
-	for o == nil {
-		b.mu.Lock()
-		switch {
-		case x.release != nil:
-			o = x.release
-			b.mu.Unlock()
-		case !x.grant.isBusy():
-			o = b.release(ctx, x)
-		default:
-			p := x.grant.pending
-			b.mu.Unlock()
-			if err := p.wait(ctx); !p.isSet() {
-				return nil, err
-			}
-		}
-	}
-	if err := o.wait(ctx); !o.isSet() {
-		return nil, err
-	}
-	return o, nil
 }
 
 // reportOnce returns the result of x to the first caller. For all others the hold was
@@ -70,21 +49,15 @@ func (b *Backend) reportOnce(x *hold, o *outcome) error {
 	return o.err
 }
 
-// release begins to end a hold, and waits for the answer if it can do so by
-// itself. It is called with b.mu held and returns without.
-func (b *Backend) release(ctx context.Context, x *hold) *outcome {
-	o, c := b.beginRelease(x)
-	b.mu.Unlock()
-	if c != nil {
-		x.grant.session.sendAndRead(ctx, c, time.Time{})
+// beginRelease begins to end x, unless that has begun or a downgrade is under way. The
+// last hold of a grant gives the lock back: the caller sends the call that is returned
+// then. It is called with b.mu held.
+func (b *Backend) beginRelease(x *hold) *call {
+	g := x.grant
+	if x.release != nil || g.isBusy() {
+		return nil
 	}
-	return o
-}
-
-// beginRelease returns the outcome of the end of x. The last hold of a grant gives the
-// lock back: that takes a call. It is called with b.mu held.
-func (b *Backend) beginRelease(x *hold) (*outcome, *call) {
-	g, o := x.grant, newOutcome()
+	o := newOutcome()
 	x.release = o
 	g.holds = without(g.holds, x)
 	g.users--
@@ -95,9 +68,9 @@ func (b *Backend) beginRelease(x *hold) (*outcome, *call) {
 		o.set(nil)
 	default:
 		g.pending = o
-		return o, g.unlock()
+		return g.unlock()
 	}
-	return o, nil
+	return nil
 }
 
 // ReleaseAll implements backend.BatchReleaser. The locks of one session are given back
@@ -109,10 +82,7 @@ func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report 
 	for _, h := range holds {
 		longest = max(longest, h.TTL)
 		x := h.State.(*hold)
-		if x.release != nil || x.grant.isBusy() {
-			continue
-		}
-		if _, c := b.beginRelease(x); c != nil {
+		if c := b.beginRelease(x); c != nil {
 			unlocks[x.grant.session] = append(unlocks[x.grant.session], c)
 		}
 	}
@@ -130,13 +100,12 @@ func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report 
 // unlock returns the call that gives g back. The pending outcome of g says how
 // that went.
 func (g *grant) unlock() *call {
-	g.releaseCall = call{op: unlockOp(g.shared), arg: g.lock.key, onAnswer: g}
-	return &g.releaseCall
+	return &call{op: unlockOp(g.shared), arg: g.lock.key, onAnswer: g.unlocked}
 }
 
-// handle takes the answer to the unlock of g. A call that goes alone was part of a
+// unlocked takes the answer to the unlock of g. A call that goes alone was part of a
 // statement that failed, and that may have unlocked already.
-func (g *grant) handle(c *call) {
+func (g *grant) unlocked(c *call) {
 	s := g.session
 	var err error
 	switch {

@@ -53,7 +53,7 @@ type renewal struct {
 func (s *session) renew(fresh time.Time) *renewal {
 	r, first := s.sharedRenewal(fresh)
 	if first {
-		proof := &call{op: ping, arg: int64(s.pid), onAnswer: handlerFunc(func(c *call) { s.renewed(r, c) })}
+		proof := &call{op: ping, arg: int64(s.pid), onAnswer: func(c *call) { s.renewed(r, c) }}
 		s.start(append([]*call{proof}, s.look()...)...)
 	}
 	return r
@@ -110,7 +110,7 @@ func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
 	o := newOutcome()
 	g.pending = o
 	b.mu.Unlock()
-	g.session.start(&call{op: downgrade, arg: g.lock.key, onAnswer: handlerFunc(func(c *call) { b.downgraded(g, c) })})
+	g.session.start(&call{op: downgrade, arg: g.lock.key, onAnswer: func(c *call) { b.downgraded(g, c) }})
 	return o.wait(ctx)
 }
 
@@ -126,11 +126,11 @@ func (b *Backend) downgraded(g *grant, c *call) {
 		s.kill(err)
 		err = backend.Fail(backend.ErrLost, err)
 	} else {
-		s.start(&call{op: checkListeners, arg: c.arg, onAnswer: handlerFunc(func(c *call) {
+		s.start(&call{op: checkListeners, arg: c.arg, onAnswer: func(c *call) {
 			if c.value == someoneListens || c.err != nil {
 				s.notifyListeners(c.arg)
 			}
-		})})
+		}})
 	}
 	b.mu.Lock()
 	o := g.pending

@@ -223,9 +223,9 @@ func (s *session) setLease(lease time.Duration) {
 	if !s.leased {
 		return
 	}
-	s.queue = append(s.queue, &call{op: setTTL, arg: lease.Milliseconds(), onAnswer: handlerFunc(func(c *call) {
+	s.queue = append(s.queue, &call{op: setTTL, arg: lease.Milliseconds(), onAnswer: func(c *call) {
 		if c.err != nil {
 			s.kill(c.err)
 		}
-	})})
+	}})
 }

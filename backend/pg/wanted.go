@@ -10,22 +10,17 @@ import "time"
 // if that is taken. Readers are not told. The common key is first taken for the transaction
 // alone, for the same reason as the ticket of a claim.
 
-// announceAfter is how long a waits before it says that it does.
-func (a *attempt) announceAfter() time.Duration { return a.ttl / 3 }
-
-// announceAt is when a is to say that it waits, zero if it has done so.
+// announceAt is when a is to say that it waits, zero if it has done so: after a third of
+// its TTL, and again as long after a try that had no success.
 func (a *attempt) announceAt() time.Time {
 	if s := a.wantSession; s != nil && s.isAlive() {
 		return time.Time{}
 	}
-	return later(a.since.Add(a.announceAfter()), a.announced.Add(a.announceAfter()))
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
+	since := a.since
+	if a.announced.After(since) {
+		since = a.announced
 	}
-	return b
+	return since.Add(a.ttl / 3)
 }
 
 // makeAnnouncement says on the server that a waits, if it is time to. If that fails, a
@@ -61,7 +56,7 @@ func (a *attempt) withdrawAnnouncement() {
 	}
 	a.wantSession = nil
 	s.claims.Add(-1)
-	s.start(&call{op: dropWant, arg: a.lock.key, onAnswer: handlerFunc(func(*call) { a.backend.stopUsing(s) })})
+	s.start(&call{op: dropWant, arg: a.lock.key, onAnswer: func(*call) { a.backend.stopUsing(s) }})
 }
 
 // look returns the call that finds out whether somebody waits for a lock that is held
@@ -73,11 +68,11 @@ func (s *session) look() []*call {
 	if len(s.untold(1)) == 0 {
 		return nil
 	}
-	return []*call{{op: anyWanted, onAnswer: handlerFunc(func(c *call) {
+	return []*call{{op: anyWanted, onAnswer: func(c *call) {
 		if c.err == nil && c.value == someoneWaits {
 			s.lookForSome(make(map[*grant]bool))
 		}
-	})}}
+	}}}
 }
 
 // lookIfOverdue looks on a session that is too busy to be renewed.
@@ -110,14 +105,14 @@ func (s *session) lookForSome(seen map[*grant]bool) {
 	calls := make([]*call, len(next))
 	for i, g := range next {
 		last := i == len(next)-1
-		calls[i] = &call{op: wanted, arg: g.lock.key, onAnswer: handlerFunc(func(c *call) {
+		calls[i] = &call{op: wanted, arg: g.lock.key, onAnswer: func(c *call) {
 			if c.err == nil && c.value == someoneWaits {
 				g.tellWanted()
 			}
 			if last && c.err == nil {
 				s.lookForSome(seen)
 			}
-		})}
+		}}
 	}
 	if len(calls) > 0 {
 		s.start(calls...)

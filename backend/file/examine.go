@@ -13,19 +13,12 @@ import (
 // Examine implements backend.Examiner. What New refuses, such as a file system whose
 // locks are not those of one kernel, cannot be found here any more.
 func (b *Backend) Examine(_ context.Context, report func(backend.Finding)) error {
-	if !b.beginCall() {
-		return backend.ErrClosed
-	}
-	defer b.calls.Done()
-	dir, err := b.currentDirectory()
-	if err != nil {
-		return err
-	}
-	defer dir.leave()
-	report(backend.Good("directory", dir.path+" is this user's alone, on a file system of this machine"))
-	report(checkTemporary(dir.path))
-	report(checkSpace(dir))
-	return nil
+	return b.withDirectory(func(dir *directory) error {
+		report(backend.Good("directory", dir.path+" is this user's alone, on a file system of this machine"))
+		report(checkTemporary(dir.path))
+		report(checkSpace(dir))
+		return nil
+	})
 }
 
 // checkTemporary warns of a directory that others see under another path, or that is

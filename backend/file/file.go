@@ -128,6 +128,20 @@ func (b *Backend) currentDirectory() (*directory, error) {
 	}
 }
 
+// withDirectory calls do with the directory that is at the path now.
+func (b *Backend) withDirectory(do func(*directory) error) error {
+	if !b.beginCall() {
+		return backend.ErrClosed
+	}
+	defer b.calls.Done()
+	dir, err := b.currentDirectory()
+	if err != nil {
+		return err
+	}
+	defer dir.leave()
+	return do(dir)
+}
+
 // reopen opens what has the path of the directory by now. That is closed with the
 // last lock in it.
 func (b *Backend) reopen(was *directory) error {

@@ -18,15 +18,7 @@ import (
 // Ping implements backend.Pinger: there is a directory that can be used. It has no
 // version.
 func (b *Backend) Ping(context.Context) (version string, err error) {
-	if !b.beginCall() {
-		return "", backend.ErrClosed
-	}
-	defer b.calls.Done()
-	dir, err := b.currentDirectory()
-	if err == nil {
-		dir.leave()
-	}
-	return "", err
+	return "", b.withDirectory(func(*directory) error { return nil })
 }
 
 // Inspect implements backend.Inspector. A party's Client is its process, a slash and
@@ -34,16 +26,15 @@ func (b *Backend) Ping(context.Context) (version string, err error) {
 // the lock: it may have passed the lock on within itself since. Another program that
 // has locked the file with flock(2) is a holder without a token.
 func (b *Backend) Inspect(_ context.Context, name string) (s backend.Snapshot, err error) {
-	if !b.beginCall() {
-		return s, backend.ErrClosed
-	}
-	defer b.calls.Done()
-	dir, err := b.currentDirectory()
-	if err != nil {
-		return s, err
-	}
-	defer dir.leave()
-	l, err := dir.open(dir.fileName(name), os.O_RDONLY)
+	err = b.withDirectory(func(dir *directory) (err error) {
+		s, err = dir.inspect(name)
+		return err
+	})
+	return s, err
+}
+
+func (d *directory) inspect(name string) (s backend.Snapshot, err error) {
+	l, err := d.open(d.fileName(name), os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}

@@ -134,10 +134,9 @@ func (l *lockFile) newTicket(dir string, at int64, mode backend.Mode) (t ticket,
 		if err != nil {
 			return ticket{}, systemError(err)
 		}
-		t := ticket{path, f}
 		ok, err := lockWhole(f, backend.Exclusive)
-		if ok && l.isCurrent(t) {
-			return t, nil
+		if ok && l.dir.isAt(path, f) {
+			return ticket{path, f}, nil
 		}
 		_ = f.Close()
 		if err != nil || at == joinByte {
@@ -146,16 +145,6 @@ func (l *lockFile) newTicket(dir string, at int64, mode backend.Mode) (t ticket,
 		_ = l.dir.remove(path)
 	}
 	return ticket{}, backend.Fail(backend.ErrUnavailable, fmt.Errorf("%s: tickets are removed by another program", l.path()))
-}
-
-// isCurrent reports whether the path of a ticket leads to it still.
-func (l *lockFile) isCurrent(t ticket) bool {
-	info, err := t.file.Stat()
-	if err != nil {
-		return false
-	}
-	there, err := l.dir.root.Lstat(t.path)
-	return err == nil && os.SameFile(info, there)
 }
 
 // unlockByte gives back what lockByte took. The last one in it removes the directory.

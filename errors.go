@@ -3,7 +3,6 @@ package dlock
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -69,10 +68,26 @@ var (
 	ErrConflict = backend.ErrConflict
 )
 
-// kinds lists what Error.Kind can be, the more telling ones first.
-var kinds = []error{
-	ErrClosed, ErrLost, ErrUnlocked, ErrUpgrade, ErrReentry, ErrInvalidName, ErrInvalidTTL,
-	ErrInvalidConfig, ErrUnsupported, ErrAuth, ErrConflict, ErrHeld, ErrNotHeld, ErrUnavailable,
+// kinds lists what Error.Kind can be, the more telling ones first, and what ErrorType
+// returns for each.
+var kinds = []struct {
+	error
+	name string
+}{
+	{ErrClosed, "closed"},
+	{ErrLost, "lost"},
+	{ErrUnlocked, "unlocked"},
+	{ErrUpgrade, "upgrade"},
+	{ErrReentry, "reentry"},
+	{ErrInvalidName, "invalid_name"},
+	{ErrInvalidTTL, "invalid_ttl"},
+	{ErrInvalidConfig, "invalid_config"},
+	{ErrUnsupported, "unsupported"},
+	{ErrAuth, "auth"},
+	{ErrConflict, "conflict"},
+	{ErrHeld, "held"},
+	{ErrNotHeld, "not_held"},
+	{ErrUnavailable, "unavailable"},
 }
 
 // An Error is what every failed operation returns, and the cause of every
@@ -137,13 +152,17 @@ func kindOf(err, def error) error {
 		return e.Kind
 	}
 	if pair, ok := err.(interface{ Unwrap() []error }); ok {
-		if parts := pair.Unwrap(); len(parts) > 0 && slices.Contains(kinds, parts[0]) {
-			return parts[0]
+		if parts := pair.Unwrap(); len(parts) > 0 {
+			for _, k := range kinds {
+				if parts[0] == k.error {
+					return k.error
+				}
+			}
 		}
 	}
 	for _, k := range kinds {
-		if errors.Is(err, k) {
-			return k
+		if errors.Is(err, k.error) {
+			return k.error
 		}
 	}
 	return def
@@ -189,35 +208,16 @@ func ctxError(op, name string, ctx context.Context) *Error {
 	return &Error{Op: op, Name: name, Kind: kindOf(cause, nil), Err: backend.Cause(ctx)}
 }
 
-// errorTypes are what ErrorType returns, the more telling ones first.
-var errorTypes = []struct {
-	kind error
-	name string
-}{
-	{ErrClosed, "closed"},
-	{ErrBroken, "broken"},
-	{ErrLost, "lost"},
-	{ErrUnlocked, "unlocked"},
-	{ErrUpgrade, "upgrade"},
-	{ErrReentry, "reentry"},
-	{ErrInvalidName, "invalid_name"},
-	{ErrInvalidTTL, "invalid_ttl"},
-	{ErrInvalidConfig, "invalid_config"},
-	{ErrUnsupported, "unsupported"},
-	{ErrAuth, "auth"},
-	{ErrConflict, "conflict"},
-	{ErrHeld, "held"},
-	{ErrNotHeld, "not_held"},
-	{ErrUnavailable, "unavailable"},
-}
-
 // ErrorType names the kind of err in one word, for logs and metrics: unavailable for
 // ErrUnavailable, invalid_name for ErrInvalidName, broken for an ErrLost whose cause is
 // ErrBroken. For an error of no kind it is _OTHER, as OpenTelemetry has it for error.type.
 func ErrorType(err error) string {
-	for _, t := range errorTypes {
-		if errors.Is(err, t.kind) {
-			return t.name
+	for _, k := range kinds {
+		switch {
+		case k.error == ErrLost && errors.Is(err, ErrBroken):
+			return "broken"
+		case errors.Is(err, k.error):
+			return k.name
 		}
 	}
 	return "_OTHER"

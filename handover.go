@@ -48,23 +48,20 @@ func (e *entry) handOver() bool { return e.group.Load() == nil && e.tryHandOver(
 // tryHandOver is handOver, also for one lock of a multi-lock that has ended.
 func (e *entry) tryHandOver() bool {
 	h, c := e.hold, e.client()
-	if c.transferer == nil || !h.hasLocalWaiters.Load() {
-		return false
-	}
-	if !c.passToFirstWaiter(e) {
+	if c.transferer == nil || !h.hasLocalWaiters.Load() || !c.passToFirstWaiter(e) {
 		return false
 	}
 	e.notify(false)
 	return true
 }
 
-// passToFirstWaiter gives e's hold to the first waiter in the local queue. It reports whether it has.
+// passToFirstWaiter gives e's hold to the first waiter in the local queue. It reports
+// whether it has.
 func (c *Client) passToFirstWaiter(e *entry) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h := e.hold
-	s := h.state
-	w := s.queue.First()
+	h, q := e.hold, &e.hold.state.queue
+	w := q.First()
 	if w == nil || c.closed || w.Mode() != backend.Exclusive || !h.matches(w.Value.lock, w.Mode()) {
 		return false
 	}
@@ -73,7 +70,7 @@ func (c *Client) passToFirstWaiter(e *entry) bool {
 		return false
 	}
 	w.Value.lease = next
-	s.queue.HandOver()
+	q.HandOver()
 	return true
 }
 

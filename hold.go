@@ -243,9 +243,6 @@ func (h *hold) check() {
 	}
 }
 
-// age is how long the present owner has had h.
-func (h *hold) age() time.Duration { return h.lock.client.keeper.Age(&h.item) }
-
 // watchForDrops begins to watch for leases that nobody can unlock any more,
 // because nobody refers to them. It costs something, so it is done at the
 // first renewal: most leases are over by then.

@@ -255,8 +255,11 @@ func joinAcquiring(
 	notAcquired func(context.Context, NotAcquiredEvent),
 	g func(context.Context, AcquiringEvent) context.Context,
 ) func(context.Context, AcquiringEvent) context.Context {
-	if f == nil || g == nil {
-		return either(f == nil, g, f)
+	switch {
+	case f == nil:
+		return g
+	case g == nil:
+		return f
 	}
 	return func(ctx context.Context, e AcquiringEvent) context.Context {
 		if with := f(ctx, e); with != nil {
@@ -278,8 +281,11 @@ func joinAcquiring(
 }
 
 func joinCtxHook[E any](f, g func(context.Context, E)) func(context.Context, E) {
-	if f == nil || g == nil {
-		return either(f == nil, g, f)
+	switch {
+	case f == nil:
+		return g
+	case g == nil:
+		return f
 	}
 	return func(ctx context.Context, e E) {
 		defer g(ctx, e)
@@ -288,18 +294,14 @@ func joinCtxHook[E any](f, g func(context.Context, E)) func(context.Context, E) 
 }
 
 func joinHook[E any](f, g func(E)) func(E) {
-	if f == nil || g == nil {
-		return either(f == nil, g, f)
+	switch {
+	case f == nil:
+		return g
+	case g == nil:
+		return f
 	}
 	return func(e E) {
 		defer g(e)
 		f(e)
 	}
-}
-
-func either[T any](first bool, a, b T) T {
-	if first {
-		return a
-	}
-	return b
 }

@@ -41,7 +41,7 @@ func (c *Client) Info() Info {
 // Ping asks the server for a sign of life. It returns nil if the server is healthy, and
 // ErrUnavailable if it does not answer within 3 s.
 func (c *Client) Ping(ctx context.Context) error {
-	err := c.ask(ctx, "ping", "", func(ctx context.Context) error {
+	return c.ask(ctx, "ping", "", func(ctx context.Context) error {
 		pinger, ok := c.backend.(backend.Pinger)
 		if !ok {
 			return ErrUnsupported
@@ -52,7 +52,6 @@ func (c *Client) Ping(ctx context.Context) error {
 		}
 		return err
 	})
-	return err
 }
 
 // Examine looks at the server for what would hurt locks, such as a setting that lets it

@@ -22,7 +22,7 @@ func (h *hold) minHoldLeft() time.Duration {
 	if h.lock.minHold == 0 || h.skipsMinHold.Load() || h.overBy(ErrLost) {
 		return 0
 	}
-	return h.lock.minHold - h.age()
+	return h.lock.minHold - h.lock.client.keeper.Age(&h.item)
 }
 
 // startMinHold makes this process keep h, which is over, for what is left of its

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -46,10 +47,10 @@ type Config struct {
 // at start-up, not at the first lock.
 type Opener func(ctx context.Context, cfg Config) (Backend, error)
 
-var registry struct {
+var registry = struct {
 	sync.RWMutex
 	openers map[string]Opener
-}
+}{openers: make(map[string]Opener)}
 
 // Register makes a backend available by URL scheme. It is meant for init
 // functions and panics if the scheme is taken or open is nil.
@@ -62,9 +63,6 @@ func Register(scheme string, open Opener) {
 	if _, dup := registry.openers[scheme]; dup {
 		panic("dlock: Register called twice for scheme " + scheme)
 	}
-	if registry.openers == nil {
-		registry.openers = make(map[string]Opener)
-	}
 	registry.openers[scheme] = open
 }
 
@@ -72,12 +70,7 @@ func Register(scheme string, open Opener) {
 func Schemes() []string {
 	registry.RLock()
 	defer registry.RUnlock()
-	out := make([]string, 0, len(registry.openers))
-	for s := range registry.openers {
-		out = append(out, s)
-	}
-	slices.Sort(out)
-	return out
+	return slices.Sorted(maps.Keys(registry.openers))
 }
 
 // Open opens the backend registered for the scheme of cfg.URL.

@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -106,12 +107,7 @@ func (s *Server) names(prefix string) (names []string) {
 
 // isInUse reports whether anybody waits, or holds the lock still.
 func (l *lock) isInUse(now time.Duration) bool {
-	for _, h := range l.holders() {
-		if now < h.expires {
-			return true
-		}
-	}
-	return len(l.queue) > 0
+	return len(l.queue) > 0 || slices.ContainsFunc(l.holders(), func(h *hold) bool { return now < h.expires })
 }
 
 // breakHolds ends the holds of that token.

@@ -79,11 +79,7 @@ func (l *lock) removeExpired(now time.Duration) {
 	if l.writer != nil && now >= l.writer.expires {
 		l.writer = nil
 	}
-	for i := len(l.readers) - 1; i >= 0; i-- {
-		if now >= l.readers[i].expires {
-			l.remove(l.readers[i])
-		}
-	}
+	l.readers = slices.DeleteFunc(l.readers, func(h *hold) bool { return now >= h.expires })
 }
 
 // nextExpiry is when the first of the holders' time is over.

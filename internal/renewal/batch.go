@@ -1,6 +1,7 @@
 package renewal
 
 import (
+	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -166,20 +167,11 @@ func (o *fillingBatches) placeOf(ttl time.Duration) int {
 	return o.next
 }
 
-func (o *fillingBatches) has(b *batch) bool {
-	for _, other := range o.batches {
-		if other == b {
-			return true
-		}
-	}
-	return false
-}
+func (o *fillingBatches) has(b *batch) bool { return slices.Contains(o.batches[:], b) }
 
 func (o *fillingBatches) remove(b *batch) {
-	for i, other := range o.batches {
-		if other == b {
-			o.batches[i] = nil
-		}
+	if i := slices.Index(o.batches[:], b); i >= 0 {
+		o.batches[i] = nil
 	}
 }
 

@@ -1,16 +1,15 @@
 package renewal
 
-import "slices"
+import (
+	"container/heap"
+	"slices"
+)
 
-// A schedule is a heap of batches; the one that is due next is on top. Each node has
-// four children instead of two: half the levels, and fewer batches to touch that lie
-// apart in memory.
+// A schedule is a heap of batches; the one that is due next is on top.
 type schedule struct {
-	dates    []date
+	dates    dates
 	earlyEnd moment // how long before their deadline batches are ended
 }
-
-const below = 4
 
 // A date is when a batch is looked at next.
 type date struct {
@@ -18,83 +17,53 @@ type date struct {
 	batch *batch
 }
 
-// add gives a batch its date.
-func (s *schedule) add(b *batch) {
-	s.dates = append(s.dates, date{})
-	s.up(len(s.dates)-1, date{b.next(s.earlyEnd), b})
+// dates implements heap.Interface.
+type dates []date
+
+func (d dates) Len() int           { return len(d) }
+func (d dates) Less(i, j int) bool { return d[i].at < d[j].at }
+
+func (d dates) Swap(i, j int) {
+	d[i], d[j] = d[j], d[i]
+	d[i].batch.index, d[j].batch.index = int32(i+1), int32(j+1)
 }
 
+func (d *dates) Push(x any) {
+	*d = append(*d, x.(date))
+	x.(date).batch.index = int32(len(*d))
+}
+
+func (d *dates) Pop() any {
+	last := len(*d) - 1
+	(*d)[last].batch.index = 0
+	(*d)[last] = date{}
+	*d = (*d)[:last]
+	return nil
+}
+
+// add gives a batch its date.
+func (s *schedule) add(b *batch) { heap.Push(&s.dates, date{b.next(s.earlyEnd), b}) }
+
 // move gives a batch that has a date its next one.
-func (s *schedule) move(b *batch) { s.reposition(int(b.index)-1, date{b.next(s.earlyEnd), b}) }
+func (s *schedule) move(b *batch) {
+	s.dates[b.index-1].at = b.next(s.earlyEnd)
+	heap.Fix(&s.dates, int(b.index-1))
+}
 
 // remove leaves a batch without a date.
 func (s *schedule) remove(b *batch) {
-	i, last := int(b.index)-1, len(s.dates)-1
-	d := s.dates[last]
-	s.dates[last] = date{}
-	s.dates = s.dates[:last]
-	if i < last {
-		s.reposition(i, d)
-	}
-	b.index = 0
-	if cap(s.dates) > 1024 && last < cap(s.dates)/4 {
+	heap.Remove(&s.dates, int(b.index-1))
+	if n := len(s.dates); cap(s.dates) > 1024 && n < cap(s.dates)/4 {
 		s.dates = slices.Clone(s.dates)
 	}
 }
 
 // rebuild gives every batch its date anew.
 func (s *schedule) rebuild() {
-	all := s.dates
-	s.dates = make([]date, 0, len(all))
-	for _, d := range all {
-		s.add(d.batch)
+	for i, d := range s.dates {
+		s.dates[i].at = d.batch.next(s.earlyEnd)
 	}
-}
-
-// reposition puts d where it belongs, starting at the free place i.
-func (s *schedule) reposition(i int, d date) {
-	if i > 0 && d.at < s.dates[(i-1)/below].at {
-		s.up(i, d)
-	} else {
-		s.down(i, d)
-	}
-}
-
-func (s *schedule) up(i int, d date) {
-	for i > 0 {
-		above := (i - 1) / below
-		if s.dates[above].at <= d.at {
-			break
-		}
-		s.put(i, s.dates[above])
-		i = above
-	}
-	s.put(i, d)
-}
-
-func (s *schedule) down(i int, d date) {
-	for {
-		least := below*i + 1
-		if least >= len(s.dates) {
-			break
-		}
-		for j := least + 1; j < min(below*(i+1)+1, len(s.dates)); j++ {
-			if s.dates[j].at < s.dates[least].at {
-				least = j
-			}
-		}
-		if d.at <= s.dates[least].at {
-			break
-		}
-		s.put(i, s.dates[least])
-		i = least
-	}
-	s.put(i, d)
-}
-
-func (s *schedule) put(i int, d date) {
-	s.dates[i] = d
-	d.batch.index = int32(i + 1)
+	heap.Init(&s.dates)
 }
 
 // first is the date on top, never if there is none.

@@ -15,7 +15,8 @@ import (
 // A Config is what an Opener is given.
 type Config struct {
 	// URL says where the server is. The opener takes its parameters and must
-	// end with Params.Done, so that a misspelt one is not passed over.
+	// end with Params.Done, so that a misspelt one is not passed over. It sets what it
+	// chooses itself, such as a default path.
 	URL *URL
 
 	// TTL is the client's default TTL, for backends with one lease or

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -102,16 +103,60 @@ func (d *directory) keepFromCleaners() {
 	}
 }
 
-// findCase finds out whether a file is found under a name in other letters.
+// findCase finds out whether a file is found under a name in other letters. Where no file
+// can be made it looks at those that are there: who asks about locks makes none.
 func (d *directory) findCase() error {
 	name := ".case-" + strings.ToLower(rand.Text())
-	f, err := d.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	f, err := makeFile(d.root, name)
+	if isFull(err) {
+		if folds, known := d.caseOfFiles(); known {
+			d.foldsCase = folds
+			return nil
+		}
+	}
 	if err != nil {
 		return systemError(err)
 	}
 	_, err = d.root.Lstat(strings.ToUpper(name))
 	d.foldsCase = err == nil
 	return systemError(errors.Join(f.Close(), d.remove(name)))
+}
+
+// makeFile is what fails on a full file system.
+var makeFile = func(root *os.Root, name string) (*os.File, error) {
+	return root.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o600)
+}
+
+// isFull reports whether the file system takes no more files.
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EROFS)
+}
+
+// caseOfFiles reports whether a file that is there is found under a name in other
+// letters, if there is one to tell by.
+func (d *directory) caseOfFiles() (folds, known bool) {
+	list, err := d.root.Open(".")
+	if err != nil {
+		return false, false
+	}
+	defer list.Close()
+	entries, _ := list.ReadDir(100)
+	for _, entry := range entries {
+		upper := strings.ToUpper(entry.Name())
+		if upper == entry.Name() {
+			continue
+		}
+		other, notFound := d.root.Lstat(upper)
+		own, err := d.root.Lstat(entry.Name()) // in this order: it was there all the time
+		switch {
+		case err != nil:
+		case notFound == nil:
+			return os.SameFile(own, other), true
+		case errors.Is(notFound, fs.ErrNotExist):
+			return false, true
+		}
+	}
+	return false, false
 }
 
 // use adds a user, unless the last one has left.

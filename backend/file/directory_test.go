@@ -72,6 +72,9 @@ func TestDefaultDirectory(t *testing.T) {
 		c, err := dlock.Open(t.Context(), "file://", nil)
 		must(t, err)
 		mustUnlock(t, mustLock(t, c.Mutex("lock")))
+		if got, want := c.Info().Address, "file://"+dir; got != want {
+			t.Errorf("the directory is %s, and Info says %s", want, got)
+		}
 		must(t, c.Close(t.Context()))
 		if _, err := os.Stat(filepath.Join(dir, "lock.lock")); err != nil {
 			t.Error(err)
@@ -86,6 +89,61 @@ func TestDefaultDirectory(t *testing.T) {
 	home = func() string { return filepath.Join(homeless, "not there") }
 	if _, err := dlock.Open(t.Context(), "file://", nil); !errors.Is(err, dlock.ErrInvalidConfig) {
 		t.Errorf("the home directory is missing: %v", err)
+	}
+}
+
+// On a full file system those who ask are answered, and Examine says that it is full.
+func TestFullFileSystem(t *testing.T) {
+	dir := t.TempDir()
+	lease := mustLock(t, newClient(t, dir).Mutex("job"))
+	defer mustUnlock(t, lease)
+	defer func(f func(*os.Root, string) (*os.File, error)) { makeFile = f }(makeFile)
+	makeFile = func(_ *os.Root, name string) (*os.File, error) {
+		return nil, &os.PathError{Op: "openat", Path: name, Err: unix.ENOSPC}
+	}
+
+	c := newClient(t, dir)
+	if s, err := c.Inspect(t.Context(), "job"); err != nil || len(s.Holders) != 1 || s.Holders[0].Token != lease.Token() {
+		t.Errorf("%v, %v", s, err)
+	}
+	var full []dlock.Finding
+	must(t, c.Examine(t.Context(), func(f dlock.Finding) {
+		if f.Level == backend.Fault {
+			full = append(full, f)
+		}
+	}))
+	if len(full) != 1 || full[0].Subject != "space" {
+		t.Errorf("faults: %v", full)
+	}
+	if _, err := New(&Options{Dir: t.TempDir()}); !errors.Is(err, dlock.ErrUnavailable) {
+		t.Errorf("a directory without any file: %v", err)
+	}
+}
+
+// What a file system does with letters shows in the files that are there: here in one whose
+// name in large letters is a link to it.
+func TestCaseOfFiles(t *testing.T) {
+	for _, test := range []struct {
+		files        []string
+		link         string
+		folds, known bool
+	}{
+		{},
+		{files: []string{"1"}},
+		{files: []string{"1", "job.lock"}, known: true},
+		{files: []string{"job.lock", "JOB.LOCK"}, known: true},
+		{files: []string{"job.lock"}, link: "JOB.LOCK", folds: true, known: true},
+	} {
+		dir := t.TempDir()
+		for _, name := range test.files {
+			must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+		}
+		if test.link != "" {
+			must(t, os.Link(filepath.Join(dir, test.files[0]), filepath.Join(dir, test.link)))
+		}
+		if folds, known := newBackend(t, dir).dir.Load().caseOfFiles(); folds != test.folds || known != test.known {
+			t.Errorf("%+v: folds %v, known %v", test, folds, known)
+		}
 	}
 }
 

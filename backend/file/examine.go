@@ -38,7 +38,7 @@ func checkTemporary(path string) backend.Finding {
 func checkSpace(dir *directory) backend.Finding {
 	const subject = "space"
 	name := fmt.Sprintf(".examine-%d", os.Getpid())
-	f, err := dir.root.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := makeFile(dir.root, name)
 	if err == nil {
 		_, err = f.Write(make([]byte, 4096))
 		_ = f.Close()

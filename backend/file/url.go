@@ -23,7 +23,15 @@ func open(_ context.Context, cfg backend.Config) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	if u.Path == "" { // so that the client's Info says which directory it is
+		u.Path = urlPath(b.dir.Load().path)
+	}
 	return b, nil
+}
+
+// urlPath is what systemPath turns into path.
+func urlPath(path string) string {
+	return "/" + strings.TrimPrefix(filepath.ToSlash(path), "/")
 }
 
 // systemPath returns the path of a URL as the system has it: C:\dir for /C:/dir.

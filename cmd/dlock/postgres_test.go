@@ -31,7 +31,7 @@ func TestHolderOnPostgres(t *testing.T) {
 	_, p := s.run("unlock", "--force", "--yes", "job")
 	p.expect(exitConfig, "connection")
 	_, statement, _ := strings.Cut(p.err.String(), "that holds it: ")
-	statement, _, _ = strings.Cut(statement, ",")
+	statement, _, _ = strings.Cut(statement, ` ("`) // its label
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)

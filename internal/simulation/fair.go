@@ -17,6 +17,7 @@ type tenure struct {
 	wanted time.Time // since when another client has waited for it; zero: none waits
 	fresh  int       // holds that no lease is known on yet
 	uses   int       // leases on it since the client must know that
+	busy   time.Time // when something else of its client was last about the lock
 }
 
 // measures reports whether a server alone decides who is next.
@@ -119,14 +120,17 @@ func (r *register) hears(s *server, name string, t truth) {
 		if tn == nil || tn.fresh == 0 || !c.waits || c.counted || c.nested || len(c.names) > 1 || c.names[0] != name || r.dead[c.client] {
 			continue
 		}
-		since := later(c.start, tn.known)
 		label := r.w.label(c.client)
 		holds := slices.ContainsFunc(t.holders(), func(id string) bool { return s.owner(id) == label && id[len(id)-1] != '!' })
 		others := slices.ContainsFunc(r.beliefs, func(b *belief) bool { return b.client == c.client && b.name == name })
 		for o := range r.calls {
 			others = others || o != c && o.client == c.client && slices.Contains(o.names, name)
 		}
-		if holds && !others && time.Since(since) > prompt && r.calm(since) && !r.isNews(c, since) {
+		if others {
+			tn.busy = time.Now()
+		}
+		since := later(later(c.start, tn.known), tn.busy)
+		if holds && time.Since(since) > prompt && r.calm(since) && !r.isNews(c, since) {
 			c.counted = true
 			r.violate("a grant is heard of", "c%d waits for %s, which it has had for %v", c.client, name, time.Since(since))
 		}
@@ -206,7 +210,8 @@ func (r *register) audit(passed time.Duration) {
 	least := r.w.plan.leastTTL().Seconds()
 	for i, p := range r.w.plan.Clients {
 		a := r.accounts[i]
-		if a == nil || p.Poll || r.touched(i, time.Now().Add(-settles), whatever) {
+		busy := r.touched(i, time.Now().Add(-settles), whatever) || r.touched(i, time.Now().Add(-settles-asks), splits)
+		if a == nil || p.Poll || busy {
 			r.accounts[i] = &account{since: time.Now(), credit: before}
 			continue
 		}
@@ -233,8 +238,14 @@ func (r *register) audit(passed time.Duration) {
 // grantTime is for how long a lock is granted to who waits, before it confirms that.
 const grantTime = 5 * time.Second
 
-// settles is how long after a fault a client may be busy with it.
-const settles = 12 * time.Second
+// How long after a fault a client may be busy with it, and how much longer it asks in
+// place of waiting for messages that have gone to another server than its requests.
+const (
+	settles = 12 * time.Second
+	asks    = 30 * time.Second
+)
+
+func splits(t touch) bool { return t.splits }
 
 // leastTTL is the shortest of a plan.
 func (p *Plan) leastTTL() time.Duration {

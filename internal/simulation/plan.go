@@ -68,9 +68,10 @@ type Fault struct {
 	Way    int           // up, down, both
 }
 
-// The faults, and what each touches: whether locks may be lost by it, and whether
-// calls may fail.
-type touch struct{ loses, fails, data bool }
+// The faults, and what each touches: whether locks may be lost by it, whether calls may
+// fail, whether a server may come back with other data, and whether messages may go to
+// another server than requests.
+type touch struct{ loses, fails, data, splits bool }
 
 var kinds = map[string]touch{
 	"delay":         {loses: true, fails: true},
@@ -82,15 +83,15 @@ var kinds = map[string]touch{
 	"half-open":     {loses: true, fails: true},
 	"half-dead":     {fails: true},
 	"deaf":          {},
-	"mute":          {loses: true}, // one that is learnt of late has little left
+	"mute":          {},
 	"forge":         {},
 	"die":           {loses: true, fails: true},
 	"pause":         {loses: true, fails: true},
 	"restart":       {loses: true, fails: true},
 	"restart-empty": {loses: true, fails: true, data: true},
 	"restart-old":   {loses: true, fails: true, data: true},
-	"failover":      {fails: true},
-	"promotion":     {loses: true, fails: true, data: true},
+	"failover":      {fails: true, splits: true},
+	"promotion":     {loses: true, fails: true, data: true, splits: true},
 	"word":          {loses: true, fails: true}, // the Sentinels do not know a new master yet
 	"no-sentinel":   {loses: true, fails: true},
 	"break":         {loses: true, data: true},

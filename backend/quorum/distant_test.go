@@ -174,6 +174,30 @@ func TestHandoversAtADistance(t *testing.T) {
 	}
 }
 
+// A front that is further away than the others costs less than half of the hand-overs,
+// however much further that is: from some distance on another node is the front.
+func TestSlowFrontAtADistance(t *testing.T) {
+	const trip = 30 * time.Millisecond
+	measure := func(more time.Duration) (visits int) {
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			var clients []*dlock.Client
+			for range 8 {
+				trips := [3]time.Duration{trip, trip, trip}
+				trips[s.front("x")] += more
+				clients = append(clients, s.unsteady(t, trips))
+			}
+			visits, _ = contend(t, clients, 20*time.Second)
+		})
+		return visits
+	}
+	near := measure(0)
+	for more := trip / 2; more <= 5*trip; more += trip / 2 {
+		if n := measure(more); n < near*3/5 {
+			t.Errorf("a front that is %v further away: %d hand-overs, in place of %d", more, n, near)
+		}
+	}
+}
+
 // contend has clients take one lock in turn for d. It returns how often they had it, and
 // the longest wait.
 func contend(t *testing.T, clients []*dlock.Client, d time.Duration) (visits int, longest time.Duration) {

@@ -28,7 +28,7 @@ const (
 
 	// A node is slow if it takes slowFactor times as long as the slowest of those that
 	// are needed, and slowMargin more.
-	slowFactor, slowMargin = 4, 2 * time.Millisecond
+	slowFactor, slowMargin = 2, 2 * time.Millisecond
 )
 
 // A node is one backend, what it can do, and how it is doing.

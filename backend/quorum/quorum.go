@@ -38,7 +38,7 @@
 // first served as long as all clients have the same front. Nobody can promise that of
 // independent nodes: when the front stops answering, or does so for some clients
 // alone, those queue at the next. Two that block each other by that withdraw after
-// some milliseconds, at random, and ask again. A node that is several times as slow as
+// some milliseconds, at random, and ask again. A node that is twice as slow as
 // the others is no front either. All clients must name the nodes in the same order.
 //
 // A client sees that a node is away when it has taken 50 ms longer than its last answers

@@ -233,7 +233,13 @@ func TestFrontRefuses(t *testing.T) {
 		eventually(t, "all nodes know the holder", func() bool {
 			return !slices.ContainsFunc(s.nodes, func(n *place) bool { return !admin(t, n.server).HExists(t.Context(), key, "o").Val() })
 		})
-		eventually(t, "the others wait at the front", func() bool { return front.ZCard(t.Context(), key+":q").Val() == 2 })
+		eventually(t, "the others wait", func() bool { // on a busy machine another node may be their front
+			waiting := int64(0)
+			for _, n := range s.nodes {
+				waiting += admin(t, n.server).ZCard(t.Context(), key+":q").Val()
+			}
+			return waiting >= 2
+		})
 		do(w.begin)
 		ok(t, holder.Unlock(t.Context()))
 		began := time.Now()
@@ -255,8 +261,7 @@ func TestFrontRefuses(t *testing.T) {
 }
 
 // What a node grants out of its queue lasts for some seconds, and for the whole lease once
-// it is renewed. So all nodes have a hold for as long as it lasts, whichever of them was late
-// to grant it.
+// it is renewed. So a node that has a part of a hold keeps it, however late it has granted that.
 func TestNoPartRunsOut(t *testing.T) {
 	t.Parallel()
 	const names, unconfirmed = 45, 5 * time.Second
@@ -285,9 +290,16 @@ func TestNoPartRunsOut(t *testing.T) {
 			})
 			ok(t, first.Unlock(t.Context()))
 			l := <-next
-			time.Sleep(unconfirmed + 2*time.Second) // less than until the hold is renewed
+			time.Sleep(time.Second)
+			var had []int // a node that was late is asked with the next renewal
 			for n, a := range admins {
-				if !a.HExists(t.Context(), key, "o").Val() {
+				if a.HExists(t.Context(), key, "o").Val() {
+					had = append(had, n)
+				}
+			}
+			time.Sleep(unconfirmed + time.Second) // less than until the hold is renewed
+			for _, n := range had {
+				if !admins[n].HExists(t.Context(), key, "o").Val() {
 					t.Errorf("node %d has no part of %s any more", n+1, name)
 				}
 			}

@@ -78,7 +78,9 @@ func (c *Client) Examine(ctx context.Context, report func(Finding)) error {
 const examineTimeout = 10 * time.Second
 
 // Inspect asks the server who holds the lock of that name and who waits for it, in any
-// client. A lock that nobody holds or waits for is an empty Snapshot. Inspect only
+// client. A lock that nobody holds or waits for is an empty Snapshot. Goroutines of one
+// client that wait are one waiter at most, and none while their client holds the lock: the
+// server does not know of the others. Readers of one client are one holder. Inspect only
 // reads. Its answer may be old by the time that it comes: do not decide by it whether a
 // lock may be used.
 func (c *Client) Inspect(ctx context.Context, name string) (Snapshot, error) {
@@ -134,7 +136,8 @@ func (c *Client) Names(ctx context.Context, prefix string) iter.Seq2[string, err
 // etcd and ZooKeeper do not know to which goroutine of a client a hold has been passed on:
 // there Break takes every token that those may have got for the hold.
 //
-// Break reports ErrNotHeld if there is no such hold. After ErrUnavailable the lock may
+// Break reports ErrNotHeld if there is no such hold. On files and Postgres, where a lock lasts
+// as long as its process or connection, it reports ErrUnsupported. After ErrUnavailable the lock may
 // or may not have been taken away.
 func (c *Client) Break(ctx context.Context, name string, token uint64) error {
 	return c.askAbout(ctx, "break", name, func(ctx context.Context, fullName string) error {

@@ -41,7 +41,8 @@ func versionName(num int64) string { return fmt.Sprintf("%d.%d", num/10000, num%
 // with 10,000 locks in it that is 1 to 2 ms, and the whole call takes 12.
 //
 // A lock is a number there, so any name can be asked for, and none can be listed. The
-// label of a party is the application name of its connection, without the word dlock; its
+// label of a party is the application name of its connection, without the word dlock: Postgres
+// cuts it off at 63 bytes, and rewrites what is not ASCII. Its
 // client is the process number of that connection. Readers of one client are one holder.
 // Waiters come in the order in which their statements joined the server's queue. Behind
 // them come those that wait for a notification, one for each client, in an unknown mode.

@@ -43,7 +43,10 @@ func newDoctor(std stdio) *cobra.Command {
 func (q *query) examine(ctx context.Context, c *dlock.Client) error {
 	answers, unanswered := measureAnswers(ctx, c)
 	findings := []dlock.Finding{answers}
-	err := c.Examine(ctx, func(f dlock.Finding) { findings = append(findings, f) })
+	err := c.Examine(ctx, func(f dlock.Finding) {
+		f.Text = oneLine(withoutPrefix(f.Text)) // an error may be part of it
+		findings = append(findings, f)
+	})
 	switch {
 	case err != nil && len(findings) == 1 && unanswered != nil:
 		return unanswered

@@ -3,10 +3,14 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
 
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/memory"
 	"github.com/dlock-go/dlock/internal/server"
 )
 
@@ -67,4 +71,25 @@ func TestDoctorOnFullEtcd(t *testing.T) {
 		return strings.Contains(p.err.String(), "NOSPACE")
 	})
 	s.start("doctor").expect(exitUnavailable, "etcdctl alarm disarm")
+}
+
+// An examined backend has a finding with an error of the library in it.
+type examined struct{ *memory.Backend }
+
+func (examined) Examine(_ context.Context, report func(backend.Finding)) error {
+	report(backend.Bad("space", "no file: "+backend.Fail(backend.ErrUnavailable, context.DeadlineExceeded).Error(), "make room"))
+	return nil
+}
+
+// A finding is in the words of the command line, as its errors are.
+func TestDoctorInPlainWords(t *testing.T) {
+	c, err := dlock.New(examined{memory.New(memory.NewServer())}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeClient(c)
+	w, _, out, _ := watched(t, memory.New(memory.NewServer()), 0)
+	if err := w.examine(t.Context(), c); err != exitStatus(exitFailed) || !strings.Contains(out(), "no file: backend is unavailable: no answer in time\n") {
+		t.Errorf("%v: %s", err, out())
+	}
 }

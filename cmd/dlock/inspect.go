@@ -223,7 +223,7 @@ func newPing(std stdio) *cobra.Command {
 			if info.Version != "" {
 				version = ", version " + printable(info.Version)
 			}
-			_, err := fmt.Fprintf(q.std.out, "%s answers in %v%s\n", printable(info.Address), took.Round(10*time.Microsecond), version)
+			_, err := fmt.Fprintf(q.std.out, "%s answers in %v%s\n", printable(info.Address), took.Round(time.Microsecond), version)
 			return err
 		})
 }

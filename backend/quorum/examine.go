@@ -2,7 +2,10 @@ package quorum
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -15,6 +18,7 @@ func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) err
 	defer cancel()
 	type result struct {
 		findings []backend.Finding
+		votesIn  time.Duration
 		err      error
 	}
 	results := make([]chan result, len(b.nodes))
@@ -23,12 +27,15 @@ func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) err
 		if !b.janitor.Go(func(context.Context) {
 			var r result
 			r.err = b.examineNode(ctx, i, func(f backend.Finding) { r.findings = append(r.findings, f) })
+			if r.err == nil {
+				r.votesIn = b.votesIn(ctx, i)
+			}
 			results[i] <- r
 		}) {
 			return backend.ErrClosed
 		}
 	}
-	silent := 0
+	silent, voters := 0, 0
 	for i := range b.nodes {
 		name := fmt.Sprintf("node %d", i+1)
 		r := <-results[i] // by the time that ctx ends
@@ -39,12 +46,41 @@ func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) err
 		if r.err != nil {
 			silent++
 			report(backend.Warn("nodes", name+": "+r.err.Error(), "start it, or mend the way to it"))
+			continue
 		}
+		if r.votesIn > 0 {
+			report(backend.Warn("nodes", name+": "+(&backend.NotReadyError{In: r.votesIn}).Error(), "wait: a hold that it has forgotten may last as long"))
+			continue
+		}
+		voters++
 	}
-	if len(b.nodes)-silent < b.need {
-		report(backend.Bad("nodes", fmt.Sprintf("%d of %d nodes answer, and %d are needed: no lock will work", len(b.nodes)-silent, len(b.nodes), b.need), "start the others"))
+	switch answer := len(b.nodes) - silent; {
+	case answer < b.need:
+		report(backend.Bad("nodes", fmt.Sprintf("%d of %d nodes answer, and %d are needed: no lock will work", answer, len(b.nodes), b.need), "start the others"))
+	case voters < b.need:
+		report(backend.Bad("nodes", fmt.Sprintf("%d of %d nodes take part yet, and %d are needed: nobody gets a lock until then", voters, len(b.nodes), b.need), "wait until they do"))
 	}
 	return nil
+}
+
+// votesIn is how long it takes until a node votes that has restarted lately, zero if it
+// does so already. It asks for a lock that nobody else asks for.
+func (b *Backend) votesIn(ctx context.Context, i int) time.Duration {
+	n := b.nodes[i]
+	if n.register == nil {
+		return 0
+	}
+	h, err := n.register.Vote(ctx, backend.Request{
+		Name: "dlock doctor " + rand.Text(), ID: backend.ID{Client: rand.Text(), Seq: 1}, TTL: max(b.MinTTL(), time.Second),
+	}, backend.Ballot{Rejoin: b.rejoin})
+	if err == nil {
+		_ = n.Release(ctx, h) // it runs out by itself
+	}
+	var not *backend.NotReadyError
+	if errors.As(err, &not) {
+		return not.In
+	}
+	return 0
 }
 
 // examineNode pings a node that cannot be examined.

@@ -3,6 +3,7 @@ package quorum_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -26,4 +27,28 @@ func TestExamine(t *testing.T) {
 			must(t, worst == want && named == 3, "%d silent: level %v, %d nodes", silent, worst, named)
 		})
 	}
+}
+
+// A node that has restarted lately is named with the time until it votes. Too few that vote
+// are a fault.
+func TestExamineNodesThatDoNotVote(t *testing.T) {
+	in(t, 3, func(t *testing.T, s nodes) {
+		b := s.backendOf(t)
+		examine := func() (faults, waits int) {
+			ok(t, b.Examine(t.Context(), func(f backend.Finding) {
+				if f.Level == backend.Fault {
+					faults++
+				}
+				if strings.Contains(f.Text, "takes part in") {
+					waits++
+				}
+			}))
+			return faults, waits
+		}
+		faults, waits := examine()
+		must(t, faults == 1 && waits == 3, "new nodes: %d faults, %d are named", faults, waits)
+		time.Sleep(delay)
+		faults, waits = examine()
+		must(t, faults == 0 && waits == 0, "old nodes: %d faults, %d are named", faults, waits)
+	})
 }

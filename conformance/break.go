@@ -2,8 +2,10 @@ package conformance
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -213,6 +215,31 @@ func (l *brokenLock) brokenBefore(t time.Time) (tokens []uint64) {
 	return tokens
 }
 
+// historyOf lists who has had the hold of a token, and who has broken it, by when it began.
+func (l *brokenLock) historyOf(token uint64) string {
+	type entry struct {
+		at   time.Time
+		text string
+	}
+	var all []entry
+	for _, b := range l.beliefs {
+		if b.token == token {
+			all = append(all, entry{b.asked, fmt.Sprintf("client %d asked, %v, granted after %v, ended after %v, lost %v", b.client, b.mode, b.from.Sub(b.asked), b.to.Sub(b.asked), b.lost)})
+		}
+	}
+	for _, by := range l.breakings {
+		if by.token == token {
+			all = append(all, entry{by.began, fmt.Sprintf("Break took %v: %v", by.end.Sub(by.began), by.err)})
+		}
+	}
+	slices.SortFunc(all, func(a, b entry) int { return a.at.Compare(b.at) })
+	var text strings.Builder
+	for _, e := range all {
+		fmt.Fprintf(&text, "\n%v %s", e.at.Sub(all[0].at), e.text)
+	}
+	return text.String()
+}
+
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -246,7 +273,7 @@ func (l *brokenLock) checkBreakings() {
 				}
 			} else {
 				l.must(b.to.Sub(by.end)-stallTime.stalled(by.end) < l.TTL, "token %d was believed in for %v after Break", b.token, b.to.Sub(by.end))
-				l.must(!b.asked.After(by.end), "token %d was granted after it had been broken", b.token)
+				l.must(!b.asked.After(by.end), "token %d was granted after it had been broken: %s", b.token, l.historyOf(b.token))
 			}
 			if b.from.After(by.began) {
 				waits = waits || b.asked.Before(by.began)

@@ -168,12 +168,15 @@ func registerKnown(s *scenario) {
 	breaks(plain.Token+1, backend.ErrNotHeld)
 	breaks(high, nil)
 	s.must(!lasts(raised) && !lasts(next) && lasts(plain) && lasts(lowered), "the holds of token %d were to be broken", high)
+	after := a.vote(backend.Shared, backend.Ballot{})
+	s.must(after.Token > high, "token %d was granted after %d had been broken", after.Token, high)
+	s.ok(a.Release(s.ctx, after))
 	breaks(plain.Token-1, nil)
 	s.must(!lasts(lowered) && lasts(plain), "a hold of token %d was to be broken", plain.Token-1)
 	s.ok(a.Release(s.ctx, plain))
 	known()
 	h = a.vote(backend.Exclusive, backend.Ballot{})
-	s.must(h.Token > high, "token %d came after %d", h.Token, high)
+	s.must(h.Token > after.Token, "token %d came after %d", h.Token, after.Token)
 	s.ok(a.Release(s.ctx, h))
 }
 

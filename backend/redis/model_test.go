@@ -286,6 +286,9 @@ func (m *model) breakHolds(token int64) []any {
 			slices.SortFunc(ended, func(a, b string) int {
 				return cmp.Or(cmp.Compare(m.readers[a], m.readers[b]), cmp.Compare(a, b))
 			})
+			if len(ended) > 0 {
+				m.token++
+			}
 		}
 	}
 	if len(ended) > 0 {

@@ -31,6 +31,10 @@ elseif not o and readers > 0 then
       redis.call('HDEL', S, field)
     end
   end
+  if #ended > 0 and remaining == 0 and token == t then
+    t = t + 1 -- whoever joins readers that are left is not given what was broken
+    redis.call('HSET', S, 't', string.format('%.0f', t))
+  end
 end
 for _, head in ipairs(ended) do
   redis.call('ZADD', X, now + refused, head)

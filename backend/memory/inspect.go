@@ -126,7 +126,7 @@ func (s *Server) breakHolds(name string, token uint64) (broken []*hold) {
 			broken = append(broken, h)
 		}
 	}
-	if len(broken) > 0 && l.phase == token { // who joins readers that are left is not given what was broken
+	if len(broken) > 0 && len(l.readers) > 0 && l.phase == token { // who joins them is not given what was broken
 		l.phase = s.newToken(backend.Ballot{}, now)
 	}
 	s.grantNext(name, l, now)

@@ -350,17 +350,21 @@ func (b *Backend) checkScripts(ctx context.Context) (out []backend.Finding) {
 		return append(out, backend.Bad(subject, "the server runs no script, no lock will work: "+err.Error(), advice))
 	}
 	var commands, rights []string
+	var refused []refusal
 	for i := 0; i+1 < len(a.values); i += 2 {
 		command, said := fmt.Sprint(a.values[i]), fmt.Sprint(a.values[i+1])
 		right := missingRight(said, "+"+command)
 		if right == "" {
-			out = append(out, backend.Bad(subject, "locks need "+command+", and the server refuses it: "+said, "see the other findings"))
+			refused = addRefusal(refused, command, said)
 			continue
 		}
 		commands = append(commands, command)
 		if !slices.Contains(rights, right) {
 			rights = append(rights, right)
 		}
+	}
+	for _, r := range refused {
+		out = append(out, backend.Bad(subject, "locks need "+strings.Join(r.commands, ", ")+", and the server refuses: "+r.said, r.advice()))
 	}
 	if len(commands) > 0 {
 		out = append(out, backend.Bad(subject, "locks need what the user may not do: "+strings.Join(commands, ", "), "allow the user "+strings.Join(rights, " ")))
@@ -369,6 +373,47 @@ func (b *Backend) checkScripts(ctx context.Context) (out []backend.Finding) {
 		out = append(out, backend.Good(subject, "every command that locks need is allowed"))
 	}
 	return out
+}
+
+// A refusal is why a server refuses some commands to everybody.
+type refusal struct {
+	said     string // of the first of them
+	commands []string
+}
+
+// addRefusal adds a command to those that the server refuses for the same reason.
+func addRefusal(all []refusal, command, said string) []refusal {
+	i := slices.IndexFunc(all, func(r refusal) bool { return r.code() == codeOf(said) })
+	if i < 0 {
+		return append(all, refusal{said, []string{command}})
+	}
+	if !slices.Contains(all[i].commands, command) {
+		all[i].commands = append(all[i].commands, command)
+	}
+	return all
+}
+
+func (r refusal) code() string { return codeOf(r.said) }
+
+// codeOf is what the text of an error begins with, such as READONLY. Of errors without a
+// code of their own it is all of the text.
+func codeOf(said string) string {
+	if code, _, _ := strings.Cut(said, " "); code != "ERR" {
+		return code
+	}
+	return said
+}
+
+func (r refusal) advice() string {
+	switch r.code() {
+	case "READONLY":
+		return "use the address of its master, or Sentinel"
+	case "NOREPLICAS":
+		return "start the replicas that min-replicas-to-write asks for, or lower it"
+	case "OOM":
+		return "raise maxmemory, or give locks a server of their own"
+	}
+	return "have the server allow it: the name of a command may have been changed in its configuration"
 }
 
 // missingRight is what a user lacks of whom the server said this about commands. It is

@@ -129,6 +129,28 @@ func TestExamineNamesEachMissingRight(t *testing.T) {
 	}
 }
 
+// What a server refuses to everybody, for one reason, is one finding with what to do about it.
+func TestExamineSaysOnceWhyCommandsAreRefused(t *testing.T) {
+	t.Parallel()
+	for advice, do := range map[string][]any{
+		"use the address of its master": {"replicaof", "127.0.0.1", "1"},
+		"min-replicas-to-write":         {"config", "set", "min-replicas-to-write", "1"},
+	} {
+		s := server.Start(t, server.Redis{})
+		client := openURL(t, "redis://"+s.Addr(), nil)
+		must[any](t)(plainClient(t, s).Do(within(t), do...).Result())
+		var found []backend.Finding
+		must[any](t)(nil, client.Examine(within(t), func(f backend.Finding) {
+			if f.Subject == "scripts" {
+				found = append(found, f)
+			}
+		}))
+		if len(found) != 1 || found[0].Level != backend.Fault || !strings.Contains(found[0].Advice, advice) || strings.Count(found[0].Text, "pexpire") != 1 {
+			t.Errorf("%v: want one fault that says %q: %+v", do, advice, found)
+		}
+	}
+}
+
 // TestMissingRight has what servers say of a right that is missing.
 func TestMissingRight(t *testing.T) {
 	for said, want := range map[string]string{

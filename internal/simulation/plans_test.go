@@ -35,6 +35,21 @@ func TestPlans(t *testing.T) {
 				{Call: "multi", Names: []int{0, 1}, MaxHold: time.Second, Hold: 2 * time.Second, Unlock: "live"},
 			}}})},
 		},
+		"a call that stands behind one that was told to wait ends with it": {
+			Clients: []Party{
+				party([]Op{{Call: "lock", Names: []int{0}, Hold: time.Minute, Unlock: "live"}}),
+				party(
+					[]Op{{Pause: time.Second, Call: "lock", Names: []int{0}, Unlock: "live"}},
+					[]Op{{Pause: 32 * time.Second, Call: "do", Names: []int{0}}},
+					[]Op{{Pause: 32 * time.Second, Call: "do", Names: []int{0}}},
+					[]Op{{Pause: 32 * time.Second, Call: "do", Names: []int{0}}},
+					[]Op{{Pause: 32 * time.Second, Call: "do", Names: []int{0}}},
+					[]Op{{Pause: 32 * time.Second, Call: "do", Names: []int{0}}},
+					[]Op{{Pause: 32 * time.Second, Call: "do", Names: []int{0}}},
+				),
+			},
+			Faults: []Fault{{Kind: "restart-empty", At: 31 * time.Second, For: 29 * time.Second}},
+		},
 		"a master and its replica have one clock": {
 			Replica: true, Lag: 10 * ms, TTL: time.Second,
 			Clients: []Party{party([]Op{{Pause: 2 * time.Second, Call: "lock", Names: []int{0}, Hold: 3 * time.Second, Unlock: "live"}})},

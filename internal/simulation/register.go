@@ -35,6 +35,7 @@ type register struct {
 	calls    map[*call]bool
 	locks    map[string]*lockLog
 	touches  []touched
+	refused  map[party]time.Time // when a call was last told, truly, that a lock is held
 	interest map[party]time.Time // when a client last had to do with a lock
 	freed    map[party]time.Time // when it last had given it back
 	dead     map[int]bool
@@ -138,7 +139,7 @@ type touched struct {
 func newRegister(w *world) *register {
 	return &register{
 		w: w, began: time.Now(), calls: make(map[*call]bool), locks: make(map[string]*lockLog),
-		interest: make(map[party]time.Time), freed: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
+		refused: make(map[party]time.Time), interest: make(map[party]time.Time), freed: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
 		tenures: make(map[party]*tenure), accounts: make(map[int]*account), missed: make(map[int]time.Time),
 		coverage: make(map[string]int),
 	}
@@ -255,6 +256,10 @@ func (r *register) judge(c *call, err error) {
 	case errors.Is(err, dlock.ErrHeld):
 		if !slices.ContainsFunc(c.names, func(n string) bool { return r.busy(n, c.start) || r.leaves(c, n) || r.ownHas(c, n) }) {
 			r.violate("held is held", "c%d %s %v: held, and nobody had or wanted it: %v", c.client, c.what, c.names, err)
+			break
+		}
+		for _, n := range c.names {
+			r.refused[party{c.client, n}] = time.Now()
 		}
 	case errors.Is(err, dlock.ErrUnavailable):
 		hurried := slices.ContainsFunc(c.under, func(b *belief) bool { return r.endsBy(b, c) }) || (c.ctx.Err() != nil || c.hurried) && (time.Since(c.start) < unanswered || r.moved(c) || r.w.over.Err() != nil)
@@ -509,6 +514,9 @@ func (r *register) leaves(c *call, name string) bool {
 		if o.what == "unlock" || o.waits && r.busy(name, o.start) {
 			return true
 		}
+	}
+	if time.Since(r.refused[party{c.client, name}]) <= late {
+		return true // it stood behind another that ends with it
 	}
 	return !r.freed[party{c.client, name}].Before(c.start.Add(-r.reply(c)))
 }

@@ -89,6 +89,7 @@ type query struct {
 	call    *call
 	readers *grant // to be joined, if the call is a probe
 	asked   time.Time
+	arrived bool // the answer has been received
 }
 
 // start runs a in the goroutine of the caller, as far as that goes without a second
@@ -148,12 +149,12 @@ func (a *attempt) awaitAnswer(ctx context.Context, q *query) bool {
 	}
 	select {
 	case <-q.call.done:
-		return true
+		q.arrived = true
 	case <-ctx.Done():
 	case <-a.backend.ctx.Done():
 	case <-late:
 	}
-	return false
+	return q.arrived
 }
 
 // isPlain reports whether the answer decides the next state without a further question
@@ -283,7 +284,10 @@ func (a *attempt) tryNow() *query {
 // receiveResult takes the answer to q. It keeps the session if that got the lock, and
 // gives it back otherwise. The error is ErrHeld if the lock is held.
 func (a *attempt) receiveResult(q *query) error {
-	<-q.call.done
+	if !q.arrived {
+		<-q.call.done
+	}
+	defer calls.Put(q.call)
 	s, c := q.session, q.call
 	err := a.evaluate(q)
 	if c.op.waits() {
@@ -402,6 +406,7 @@ func (a *attempt) granted(s *session, sent time.Time, number int64, waited bool)
 		return backend.Fail(backend.ErrUnavailable, errSilent)
 	}
 	g := &grant{lock: a.lock, session: s, shared: a.shared, token: uint64(number), sent: sent}
+	g.holds = g.buffer[:0]
 	s.isDedicated = waited
 	s.grants[g] = struct{}{}
 	g.lock.grants = append(g.lock.grants, g)

@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -23,13 +24,17 @@ type call struct {
 	value    int64         // the answer
 	err      error         // a *pgconn.PgError, or why the session is gone
 	onAnswer func(*call)   // called in place of done
-	done     chan struct{} // closed then
+	done     chan struct{} // receives once
 
 	answered bool // for who reads
 }
 
+var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
+
 func newCall(o op, arg int64) *call {
-	return &call{op: o, arg: arg, done: make(chan struct{})}
+	c := calls.Get().(*call)
+	*c = call{op: o, arg: arg, done: c.done}
+	return c
 }
 
 func (c *call) deliver() {
@@ -38,7 +43,7 @@ func (c *call) deliver() {
 		c.onAnswer(c)
 		return
 	}
-	close(c.done)
+	c.done <- struct{}{}
 }
 
 // start queues calls, which go out together. They are answered even if the session
@@ -85,6 +90,7 @@ func (s *session) do(ctx context.Context, o op, arg int64) (*call, error) {
 // run runs one op and waits for the answer, or for the end of the session.
 func (s *session) run(o op, arg, rank int64) (int64, error) {
 	c := newCall(o, arg)
+	defer calls.Put(c)
 	c.rank = rank
 	s.start(c)
 	<-c.done
@@ -177,10 +183,18 @@ func (s *session) separate(c *call) {
 	s.add(c).ends = true
 }
 
-// add appends a statement.
+// add appends a statement, in the memory of an earlier one if there is any.
 func (s *session) add(c *call) *statement {
-	s.inFlight = append(s.inFlight, statement{form: form{op: c.op}, calls: []*call{c}})
-	return &s.inFlight[len(s.inFlight)-1]
+	n := len(s.inFlight)
+	if n < cap(s.inFlight) {
+		s.inFlight = s.inFlight[:n+1]
+	} else {
+		s.inFlight = append(s.inFlight, statement{})
+	}
+	st := &s.inFlight[n]
+	st.form, st.rows, st.ends = form{op: c.op}, 0, false
+	st.calls = append(st.calls[:0], c)
+	return st
 }
 
 // handleMessage handles one message.
@@ -233,7 +247,8 @@ func (s *session) complete() (idle bool, err error) {
 		s.mu.Unlock()
 		return false, errProtocol
 	}
-	answered := s.answered(last)
+	var room [16]*call
+	answered := s.answered(room[:0], last)
 	s.first, s.at, s.failed = last+1, last+1, nil
 	over := s.first == len(s.inFlight)
 	if over {
@@ -261,7 +276,7 @@ func (s *session) finish() {
 	if !s.waits {
 		s.backend.trip.Observe(time.Since(s.sent))
 	}
-	s.inFlight = nil
+	s.inFlight = s.inFlight[:0]
 	if len(s.resend) > 0 {
 		s.queue = append(s.resend, s.queue...)
 		s.resend = nil
@@ -272,7 +287,7 @@ func (s *session) finish() {
 // the statement last. The calls that were in or behind one that failed, and were
 // not its only ones, are to be sent again. If all statements were run and the
 // transaction failed, every call did.
-func (s *session) answered(last int) (done []*call) {
+func (s *session) answered(done []*call, last int) []*call {
 	failedAtEnd := s.failed != nil && s.at > last
 	for i := s.first; i <= last; i++ {
 		st := &s.inFlight[i]
@@ -292,6 +307,7 @@ func (s *session) answered(last int) (done []*call) {
 		default:
 			s.resend = append(s.resend, st.calls...)
 		}
+		clear(st.calls)
 	}
 	return done
 }

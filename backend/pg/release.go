@@ -20,7 +20,7 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 	for x.release == nil && x.grant.isBusy() { // with a downgrade
 		downgraded := x.grant.pending
 		b.mu.Unlock()
-		if err := downgraded.wait(ctx); !isClosed(downgraded.done) {
+		if err := downgraded.wait(ctx); !downgraded.isSet() {
 			return err
 		}
 		b.mu.Lock()
@@ -31,7 +31,7 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 	if c != nil {
 		x.grant.session.sendAndRead(ctx, c, time.Time{})
 	}
-	if err := o.wait(ctx); !isClosed(o.done) {
+	if err := o.wait(ctx); !o.isSet() {
 		return err
 	}
 	return b.reportOnce(x, o)
@@ -100,7 +100,8 @@ func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report 
 // unlock returns the call that gives g back. The pending outcome of g says how
 // that went.
 func (g *grant) unlock() *call {
-	return &call{op: unlockOp(g.shared), arg: g.lock.key, onAnswer: g.unlocked}
+	g.releaseCall = call{op: unlockOp(g.shared), arg: g.lock.key, onAnswer: g.unlocked}
+	return &g.releaseCall
 }
 
 // unlocked takes the answer to the unlock of g. A call that goes alone was part of a

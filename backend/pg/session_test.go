@@ -92,7 +92,7 @@ func TestFailureOfACommit(t *testing.T) {
 		t.Fatalf("%d statements: %+v", n, s.inFlight)
 	}
 	s.at, s.failed = 2, failed
-	if done := s.answered(1); len(done) != 2 || len(s.resend) != 0 {
+	if done := s.answered(nil, 1); len(done) != 2 || len(s.resend) != 0 {
 		t.Errorf("%d calls answered, %d to be sent again", len(done), len(s.resend))
 	}
 	if one.err != failed || two.err != failed || after.err != nil {
@@ -107,7 +107,7 @@ func TestFailedGroupIsTakenApart(t *testing.T) {
 	s := &session{backend: new(Backend), queue: calls}
 	s.group()
 	s.at, s.failed = 0, errors.New("no room")
-	if done := s.answered(1); len(done) != 0 {
+	if done := s.answered(nil, 1); len(done) != 0 {
 		t.Errorf("%d calls answered", len(done))
 	}
 	s.first = 2

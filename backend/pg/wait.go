@@ -129,7 +129,7 @@ func (a *attempt) leaveQueue() {
 // queue is taken back when nobody wants the lock any more. Before its slice is over, a
 // claim is made.
 func (a *attempt) awaitGrant(closing context.Context, q *query) {
-	if !q.call.op.waits() || isClosed(q.call.done) {
+	if q.arrived || !q.call.op.waits() {
 		return
 	}
 	var due, silent <-chan time.Time
@@ -149,6 +149,7 @@ func (a *attempt) awaitGrant(closing context.Context, q *query) {
 	for {
 		select {
 		case <-q.call.done:
+			q.arrived = true
 			return
 		case <-announce:
 			announce = nil
@@ -193,6 +194,7 @@ func (a *attempt) probeHeld(q *query) bool {
 	select {
 	case <-look.done:
 	case <-q.call.done:
+		q.call.done <- struct{}{}
 		return true
 	case <-a.ctx.Done():
 		return true
@@ -220,6 +222,7 @@ func (q *query) cancelWait(closing context.Context, ttl time.Duration) {
 	q.session.cancel(ctx)
 	select {
 	case <-q.call.done:
+		q.arrived = true
 	case <-ctx.Done():
 		q.session.kill(errSilent)
 	}

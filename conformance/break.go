@@ -104,8 +104,14 @@ func (l *brokenLock) use(client int, m *dlock.RWMutex) {
 	if mode == backend.Exclusive && downgrades && rand.IntN(3) == 0 {
 		exclusive := b
 		exclusive.to = time.Now()
-		l.expect("downgrade", lease.Downgrade(l.ctx))
+		err := lease.Downgrade(l.ctx)
+		l.expect("downgrade", err)
+		exclusive.lost = err != nil
 		l.believed(exclusive, ended)
+		if err != nil { // it has never been shared
+			l.expect("unlock", lease.Unlock(l.ctx))
+			return
+		}
 		b.mode, b.from = backend.Shared, time.Now()
 		l.hold()
 	}

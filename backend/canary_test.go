@@ -1,6 +1,7 @@
 package backend_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/dlock-go/dlock/backend"
@@ -26,4 +27,11 @@ func TestNoSecrets(t *testing.T) {
 		canary.CheckOpen(t, "one host", one)
 	}
 	canary.Check(t, "unknown parameters", u.Params.Done())
+	for _, tail := range []string{"?" + canary.Secret, "?sentinel_password=x&" + canary.Secret} {
+		_, err := backend.ParseURL("x://host/path" + tail)
+		if !errors.Is(err, backend.ErrInvalidConfig) {
+			t.Errorf("a parameter without a value: %v", err)
+		}
+		canary.Check(t, "a parameter without a value", err)
+	}
 }

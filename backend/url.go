@@ -85,6 +85,11 @@ func (u *URL) parseTail(s string) error {
 	if u.Path, err = url.PathUnescape(path); err != nil {
 		return badURL("path has a malformed percent-encoding")
 	}
+	for param := range strings.SplitSeq(query, "&") {
+		if param != "" && !strings.Contains(param, "=") { // it may be the rest of a secret
+			return badURL("a parameter has no value: want name=value, and percent-encode & as %26")
+		}
+	}
 	values, err := url.ParseQuery(query)
 	if err != nil {
 		return badURL("malformed parameters")

@@ -102,3 +102,14 @@ func TestFreeLockThatWasWanted(t *testing.T) {
 		t.Errorf("%d of 50 locks that nobody had were waited for", n)
 	}
 }
+
+// A request whose hold is not renewed has the attempt that it joins ask for a fresh proof.
+func TestFixedRequestJoins(t *testing.T) {
+	a := new(attempt)
+	for _, fixed := range []bool{false, true, false} {
+		a.join(&backend.Request{Mode: backend.Shared, Fixed: fixed})
+	}
+	if !a.fixed {
+		t.Error("the attempt takes an old proof for a hold that is not renewed")
+	}
+}

@@ -3,6 +3,7 @@ package quorum
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -39,8 +40,17 @@ func kindOf(err error) error {
 
 // isAnswer reports whether err, the outcome of a request, is the word of the node.
 func isAnswer(err error) bool {
-	var not *backend.NotReadyError
-	return err == nil || errors.Is(err, backend.ErrHeld) || errors.As(err, &not) || kindOf(err) != backend.ErrUnavailable
+	_, not := votesIn(err)
+	return err == nil || errors.Is(err, backend.ErrHeld) || not || kindOf(err) != backend.ErrUnavailable
+}
+
+// votesIn returns after how long the node votes, if err says that it does not yet.
+func votesIn(err error) (in time.Duration, not bool) {
+	var e *backend.NotReadyError
+	if not = errors.As(err, &e); not {
+		in = e.In
+	}
+	return in, not
 }
 
 // isFinal reports that asking the same again brings nothing new.

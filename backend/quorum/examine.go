@@ -3,7 +3,6 @@ package quorum
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"time"
 
@@ -18,7 +17,7 @@ func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) err
 	defer cancel()
 	type result struct {
 		findings []backend.Finding
-		votesIn  time.Duration
+		vote     error
 		err      error
 	}
 	results := make([]chan result, len(b.nodes))
@@ -28,7 +27,7 @@ func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) err
 			var r result
 			r.err = b.examineNode(ctx, i, func(f backend.Finding) { r.findings = append(r.findings, f) })
 			if r.err == nil {
-				r.votesIn = b.votesIn(ctx, i)
+				r.vote = b.tryVote(ctx, i)
 			}
 			results[i] <- r
 		}) {
@@ -48,8 +47,8 @@ func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) err
 			report(backend.Warn("nodes", name+": "+r.err.Error(), "start it, or mend the way to it"))
 			continue
 		}
-		if r.votesIn > 0 {
-			report(backend.Warn("nodes", name+": "+(&backend.NotReadyError{In: r.votesIn}).Error(), "wait: a hold that it has forgotten may last as long"))
+		if _, not := votesIn(r.vote); not {
+			report(backend.Warn("nodes", name+": "+r.vote.Error(), "wait: a hold that it has forgotten may last as long"))
 			continue
 		}
 		voters++
@@ -63,12 +62,12 @@ func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) err
 	return nil
 }
 
-// votesIn is how long it takes until a node votes that has restarted lately, zero if it
-// does so already. It asks for a lock that nobody else asks for.
-func (b *Backend) votesIn(ctx context.Context, i int) time.Duration {
+// tryVote asks a node for a lock that nobody else asks for: one that has restarted lately
+// says when it votes.
+func (b *Backend) tryVote(ctx context.Context, i int) error {
 	n := b.nodes[i]
 	if n.register == nil {
-		return 0
+		return nil
 	}
 	h, err := n.register.Vote(ctx, backend.Request{
 		Name: "dlock doctor " + rand.Text(), ID: backend.ID{Client: rand.Text(), Seq: 1}, TTL: max(b.MinTTL(), time.Second),
@@ -76,11 +75,7 @@ func (b *Backend) votesIn(ctx context.Context, i int) time.Duration {
 	if err == nil {
 		_ = n.Release(ctx, h) // it runs out by itself
 	}
-	var not *backend.NotReadyError
-	if errors.As(err, &not) {
-		return not.In
-	}
-	return 0
+	return err
 }
 
 // examineNode pings a node that cannot be examined.

@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -140,11 +139,9 @@ func (n *node) observe(took time.Duration, err error) {
 
 // observeVote notes whether the node votes, if it has said so.
 func (n *node) observeVote(err error) {
-	var not *backend.NotReadyError
-	switch {
-	case errors.As(err, &not):
-		n.votesFrom.Store(time.Now().Add(not.In).UnixNano())
-	case isAnswer(err):
+	if in, not := votesIn(err); not {
+		n.votesFrom.Store(time.Now().Add(in).UnixNano())
+	} else if isAnswer(err) {
 		n.votesFrom.Store(0)
 	}
 }

@@ -180,13 +180,13 @@ func (h *hold) receive(q query, nh *backend.Hold, err error) {
 
 // refuse notes why there is no grant.
 func (v *vote) refuse(err error) {
-	var not *backend.NotReadyError
 	v.err = err
+	in, not := votesIn(err)
 	switch {
 	case errors.Is(err, backend.ErrHeld):
 		v.state, v.answered, v.refused = refused, true, true
-	case errors.As(err, &not):
-		v.state, v.readyIn = notReady, not.In
+	case not:
+		v.state, v.readyIn = notReady, in
 	case kindOf(err) != backend.ErrUnavailable:
 		v.state = denied
 	default:

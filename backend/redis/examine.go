@@ -203,9 +203,9 @@ func checkRole(i info) backend.Finding {
 	case i["role"] != "slave":
 		return backend.Good(subject, "the server is a master")
 	case i["slave_read_only"] == "1":
-		return backend.Bad(subject, "the server is a read-only replica, no lock will work", "use the address of its master, or Sentinel")
+		return backend.Bad(subject, "the server is a read-only replica, no lock will work", useMaster)
 	}
-	return backend.Warn(subject, "the server is a replica: its master does not know its locks", "use the address of its master, or Sentinel")
+	return backend.Warn(subject, "the server is a replica: its master does not know its locks", useMaster)
 }
 
 // checkMemory warns of a server that is about to refuse writes.
@@ -214,7 +214,7 @@ func checkMemory(i info) backend.Finding {
 	used, most := i.number("used_memory"), i.number("maxmemory")
 	if most > 0 && used > most/10*9 {
 		return backend.Warn(subject, fmt.Sprintf("%d %% of maxmemory are used: a full server grants no lock, and keeps those that are held", used*100/most),
-			"raise maxmemory, or give locks a server of their own")
+			makeRoom)
 	}
 	return backend.Good(subject, "there is memory for more locks")
 }
@@ -375,25 +375,31 @@ func (b *Backend) checkScripts(ctx context.Context) (out []backend.Finding) {
 	return out
 }
 
+// What to do about a server, whichever check finds it out.
+const (
+	useMaster = "use the address of its master, or Sentinel"
+	makeRoom  = "raise maxmemory, or give locks a server of their own"
+)
+
 // A refusal is why a server refuses some commands to everybody.
 type refusal struct {
+	code     string
 	said     string // of the first of them
 	commands []string
 }
 
 // addRefusal adds a command to those that the server refuses for the same reason.
 func addRefusal(all []refusal, command, said string) []refusal {
-	i := slices.IndexFunc(all, func(r refusal) bool { return r.code() == codeOf(said) })
+	code := codeOf(said)
+	i := slices.IndexFunc(all, func(r refusal) bool { return r.code == code })
 	if i < 0 {
-		return append(all, refusal{said, []string{command}})
+		return append(all, refusal{code, said, []string{command}})
 	}
 	if !slices.Contains(all[i].commands, command) {
 		all[i].commands = append(all[i].commands, command)
 	}
 	return all
 }
-
-func (r refusal) code() string { return codeOf(r.said) }
 
 // codeOf is what the text of an error begins with, such as READONLY. Of errors without a
 // code of their own it is all of the text.
@@ -405,13 +411,13 @@ func codeOf(said string) string {
 }
 
 func (r refusal) advice() string {
-	switch r.code() {
+	switch r.code {
 	case "READONLY":
-		return "use the address of its master, or Sentinel"
+		return useMaster
 	case "NOREPLICAS":
 		return "start the replicas that min-replicas-to-write asks for, or lower it"
 	case "OOM":
-		return "raise maxmemory, or give locks a server of their own"
+		return makeRoom
 	}
 	return "have the server allow it: the name of a command may have been changed in its configuration"
 }

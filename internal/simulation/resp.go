@@ -30,21 +30,30 @@ func (s *server) serve(c net.Conn) {
 	s.mu.Lock()
 	s.peers[p] = true
 	s.mu.Unlock()
-	go func() {
-		defer c.Close()
-		defer s.forget(p)
-		r := bufio.NewReader(c)
-		for {
-			args, err := readCommand(r)
-			if err != nil {
-				return
-			}
-			s.execute(p, strings.ToUpper(args[0]), args[1:])
-			if r.Buffered() == 0 {
-				p.flush()
-			}
+	go p.answer(s)
+}
+
+// An executor is who answers the commands of its peers.
+type executor interface {
+	execute(p *peer, cmd string, args []string)
+	forget(p *peer)
+}
+
+// answer has e answer what comes on the connection of p, until that ends.
+func (p *peer) answer(e executor) {
+	defer p.conn.Close()
+	defer e.forget(p)
+	r := bufio.NewReader(p.conn)
+	for {
+		args, err := readCommand(r)
+		if err != nil {
+			return
 		}
-	}()
+		e.execute(p, strings.ToUpper(args[0]), args[1:])
+		if r.Buffered() == 0 {
+			p.flush()
+		}
+	}
 }
 
 // readCommand reads a list of texts.

@@ -36,21 +36,7 @@ func (s *sentinel) address() string { return fmt.Sprintf("10.0.1.%d:26379", s.in
 // serve answers a connection until its end.
 func (s *sentinel) serve(c net.Conn) {
 	p := &peer{conn: c, w: bufio.NewWriter(c), channels: make(map[string]bool)}
-	go func() {
-		defer c.Close()
-		defer s.forget(p)
-		r := bufio.NewReader(c)
-		for {
-			args, err := readCommand(r)
-			if err != nil {
-				return
-			}
-			s.execute(p, strings.ToUpper(args[0]), args[1:])
-			if r.Buffered() == 0 {
-				p.flush()
-			}
-		}
-	}()
+	go p.answer(s)
 }
 
 func (s *sentinel) forget(p *peer) {

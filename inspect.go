@@ -129,7 +129,7 @@ func (c *Client) Names(ctx context.Context, prefix string) iter.Seq2[string, err
 
 // Break takes the lock away from its holder, if the token of the hold is still token,
 // and from all readers that hold it under that token. The next waiter gets the lock at
-// once, with a greater token. The holder's lease ends with ErrLost at its next renewal
+// once, with a greater token. The holder's lease ends with ErrLost and ErrBroken at its next renewal
 // at the latest, but until it hears of that it goes on working: break a lock only if
 // its holder is known to be stuck, or if what the lock protects checks tokens.
 //

@@ -53,7 +53,7 @@ type Breaker interface {
 	// that goroutines of its client may have passed it on with, or all shared holds that
 	// were granted under it. The next in line gets the lock at
 	// once, under a greater token. A holder hears of it by its next renewal at the
-	// latest, as ErrLost. Break reports ErrNotHeld if there is no such hold.
+	// latest, as ErrLost because of ErrBroken. Break reports ErrNotHeld if there is no such hold.
 	Break(ctx context.Context, name string, token uint64) error
 }
 

@@ -19,6 +19,7 @@ func lossEvicted(s *scenario) {
 	s.lost(lease)
 	s.done("context ended", work.Done())
 	s.is(context.Cause(work), dlock.ErrLost)
+	s.must(!errors.Is(lease.Err(), dlock.ErrBroken), "nobody has called Break: %v", lease.Err())
 	s.is(lease.Unlock(s.ctx), dlock.ErrLost)
 	s.eventually("the hook is called", func() bool { _, ok := events.Load(s.name); return ok })
 	e, _ := events.Load(s.name)

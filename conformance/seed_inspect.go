@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"sync"
@@ -125,6 +126,28 @@ func breakAnyToken(b backend.Backend) Layer {
 		}
 		return next(ctx, name, token)
 	}}
+}
+
+// A reticent observer hears of a loss without its cause.
+type reticent struct{ backend.Observer }
+
+func (r reticent) Lost(error) { r.Observer.Lost(errors.New("the hold is gone")) }
+
+func breakUnsaid(backend.Backend) Layer {
+	return Layer{
+		Acquire: func(ctx context.Context, r backend.Request, next AcquireFunc) (*backend.Hold, error) {
+			r.Observer = reticent{r.Observer}
+			return next(ctx, r)
+		},
+		Renew: func(ctx context.Context, holds []*backend.Hold, report ReportFunc, next RenewFunc) {
+			next(ctx, holds, func(h *backend.Hold, err error) {
+				if errors.Is(err, backend.ErrLost) {
+					err = backend.ErrLost
+				}
+				report(h, err)
+			})
+		},
+	}
 }
 
 // breakKeepsToken gives the token of a broken hold to the next of any client.

@@ -86,6 +86,8 @@ func Seeds() []Seed {
 			Property: "Inspect/Names", Says: "is not in the list", plant: layered(namesFirstPage)},
 		{Name: "break-any-token", Trap: "a hold is broken whatever token is given", Needs: []string{"Breaker", "Inspector"},
 			Property: "Break/Holder", Says: "not its own", plant: layered(breakAnyToken)},
+		{Name: "break-unsaid", Trap: "a holder hears that it has lost the lock, and not that it was taken away", Needs: []string{"Breaker"},
+			Property: "Break/Holder", Says: "want one that is dlock: taken away by Break", plant: layered(breakUnsaid)},
 		{Name: "break-keeps-token", Trap: "who comes after a broken hold gets its token", Needs: []string{"Breaker"},
 			Property: "Break/Races", Says: "granted twice|came after", plant: breakKeepsToken},
 		{Name: "ping-from-cache", Trap: "a server that answered once is said to answer", Needs: []string{"Pinger"},

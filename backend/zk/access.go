@@ -17,6 +17,8 @@ import (
 // Names of locks do not begin with a dot.
 const placeholder = ".dlock"
 
+func (s *session) placeholder() string { return s.backend.opts.Root + "/" + placeholder }
+
 // changePerms are the permissions that let somebody take a lock away.
 const changePerms = gozk.PermWrite | gozk.PermCreate | gozk.PermDelete | gozk.PermAdmin
 
@@ -97,7 +99,7 @@ func (s *session) prepareRoot() error {
 
 func (s *session) createPlaceholder() error {
 	err := s.retry(func() error {
-		_, err := s.client.Create(path.Join(s.backend.opts.Root, placeholder), nil, gozk.FlagPersistent, s.backend.opts.ACL)
+		_, err := s.client.Create(s.placeholder(), nil, gozk.FlagPersistent, s.backend.opts.ACL)
 		return err
 	})
 	if errors.Is(err, gozk.ErrNodeExists) {
@@ -145,7 +147,7 @@ func (s *session) createDir(dir string) error {
 	node := &gozk.CreateRequest{Path: dir, Acl: acl, Flags: gozk.FlagPersistent}
 	switch {
 	case dir == s.backend.opts.Root:
-		_, err := s.client.Multi(node, &gozk.CreateRequest{Path: path.Join(dir, placeholder), Acl: acl, Flags: gozk.FlagPersistent})
+		_, err := s.client.Multi(node, &gozk.CreateRequest{Path: s.placeholder(), Acl: acl, Flags: gozk.FlagPersistent})
 		return err
 	case path.Dir(dir) == s.backend.opts.Root && !s.backend.noContainers.Load():
 		_, err := s.client.CreateContainer(dir, nil, gozk.FlagContainer, acl)

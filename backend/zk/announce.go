@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"strings"
 	"time"
 
@@ -53,7 +52,7 @@ func (n *node) findFirstPredecessors() error {
 
 // announcementPath is the path of an announcement under a version of the lock's node.
 func (n *node) announcementPath(version int32) string {
-	return path.Join(n.session.backend.opts.Root, placeholder, fmt.Sprintf("%x-%d", n.dirStat.Czxid, version))
+	return fmt.Sprintf("%s/%x-%d", n.session.placeholder(), n.dirStat.Czxid, version)
 }
 
 // announce makes an announcement of n: its name, and that of the writer that a reader waits

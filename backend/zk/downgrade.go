@@ -23,7 +23,7 @@ func (h *hold) downgrade() error {
 	s := h.session
 	from, to := h.path, h.dir+"/"+h.position.readerName()
 	if !s.startReplacing(h) {
-		return lossError(cmp.Or(s.endCause(), errHoldRemoved))
+		return lossError(cmp.Or(s.endCause(), h.removalCause(s.broken())))
 	}
 	var err error
 	if from != to {
@@ -34,7 +34,7 @@ func (h *hold) downgrade() error {
 		return lossError(cmp.Or(s.endCause(), errDisconnected))
 	case errors.Is(err, gozk.ErrNoNode):
 		s.removeHold(h)
-		return lossError(errHoldRemoved)
+		return lossError(h.removalCause(s.broken()))
 	case err != nil:
 		s.endReplacing(h, from)
 	}

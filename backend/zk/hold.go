@@ -136,11 +136,15 @@ func (b *Backend) reportLoss(holds []*hold, cause error) {
 	}
 	b.janitor.Go(func(context.Context) {
 		for _, h := range holds {
-			if o := h.Observer; o != nil {
-				o.Lost(cause)
-			}
+			h.tellLost(cause)
 		}
 	})
+}
+
+func (h *hold) tellLost(cause error) {
+	if o := h.Observer; o != nil {
+		o.Lost(cause)
+	}
 }
 
 // Transfer implements backend.Transferer. Whoever is granted later has a node of a later

@@ -80,34 +80,6 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 	}
 }
 
-// Break implements backend.Breaker: it deletes the holder's node. The tokens of the
-// goroutines that have passed a hold on all stand for it. The holder's ErrLost does not
-// say that it was Break: a node that is deleted does not tell by whom.
-func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
-	unsure := false // an earlier try may have deleted the node
-	_, err := query(ctx, b, func(s *session) (none struct{}, err error) {
-		for {
-			holders, _, err := s.readQueue(ctx, b.dirOf(name))
-			if err != nil {
-				return none, err
-			}
-			i := slices.IndexFunc(holders, func(e entry) bool { return e.token/tokens == token/tokens && e.token <= token })
-			switch {
-			case i < 0 && unsure:
-				return none, nil
-			case i < 0:
-				return none, backend.ErrNotHeld
-			}
-			err = s.client.Delete(b.dirOf(name)+"/"+holders[i].name, -1)
-			unsure = unsure || isUnclear(err)
-			if !errors.Is(err, gozk.ErrNoNode) { // it is gone, or a reader's by now
-				return none, err
-			}
-		}
-	})
-	return err
-}
-
 // An entry is a node in the queue for a lock, with what it says of itself.
 type entry struct {
 	position

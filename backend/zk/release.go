@@ -76,7 +76,7 @@ func (h *hold) deleteNode() error {
 	case errors.Is(err, errSessionEnded):
 		return nil // the session ended after the release had begun
 	case errors.Is(err, gozk.ErrNoNode):
-		return lossError(errHoldRemoved)
+		return lossError(h.removalCause(s.broken()))
 	case err != nil:
 		return classify(err)
 	}

@@ -3,6 +3,7 @@ package zk
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -15,7 +16,9 @@ func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(
 
 func (s *session) renewAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
 	l, err := s.renewLease(s.grantedTimeout()/15, ctx.Done())
+	broken := sync.OnceValue(s.broken)
 	for _, h := range holds {
+		own := h.State.(*hold)
 		switch {
 		case errors.Is(err, errSessionEnded):
 			report(h, backend.Fail(backend.ErrLost, s.endCause()))
@@ -23,8 +26,8 @@ func (s *session) renewAll(ctx context.Context, holds []*backend.Hold, report fu
 			report(h, backend.WaitEnded(ctx, false))
 		case err != nil:
 			report(h, backend.Fail(backend.ErrUnavailable, err))
-		case !s.isHeld(h.State.(*hold)):
-			report(h, backend.Fail(backend.ErrLost, errHoldRemoved))
+		case !s.isHeld(own):
+			report(h, backend.Fail(backend.ErrLost, own.removalCause(broken())))
 		default:
 			h.Sent, h.Granted = l.sent, l.until.Sub(l.sent)
 			report(h, nil)

@@ -131,7 +131,7 @@ func (s *session) fire(path string, c change) {
 		close(w.fired)
 	}
 	if h != nil {
-		s.backend.reportLoss([]*hold{h}, errHoldRemoved)
+		s.backend.janitor.Go(func(context.Context) { h.tellLost(h.removalCause(s.broken())) })
 	}
 }
 

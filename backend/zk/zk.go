@@ -99,7 +99,9 @@
 // the lock's node, and deletes the child unless the sequence shows that it is alone again.
 //
 // Inspect lists the children of a lock and reads each of them. Break deletes the child of
-// the hold: its owner hears of that as of any other loss.
+// the hold, and in the same transaction writes its guid to the data of <root>/.dlock, which
+// has those of the last 128. A holder whose child has gone looks there, to tell Break from
+// a deletion by hand.
 //
 // # Permissions
 //

@@ -16,12 +16,17 @@ import (
 // announcement does.
 const manyChildren = 256
 
-// The looks for an announcement, with pauses that double. Its owner may have joined at about
-// the same time, and wait for the same server.
-const (
-	maxAnnouncementLooks = 4
-	maxAnnouncementPause = 50 * time.Millisecond
-)
+// maxAnnouncementWait bounds the pauses between the looks for an announcement.
+const maxAnnouncementWait = 50 * time.Millisecond
+
+// announcementPauses are the pauses before each look for an announcement, after a create
+// that took so long. Whoever is to make it may have joined at about the same time, and wait
+// for the same server. But it may never come, and the lock may be free before the last look:
+// so all of them together are no longer than the create took.
+func announcementPauses(took time.Duration) []time.Duration {
+	p := min(took, maxAnnouncementWait) / 7
+	return []time.Duration{0, p, 2 * p, 4 * p}
+}
 
 // findFirstPredecessors sets the predecessors of n right after the create. If there are
 // many children it does without a list of them, where it can.
@@ -33,13 +38,13 @@ func (n *node) findFirstPredecessors() error {
 	if n.dirStat == nil || n.dirStat.NumChildren <= n.session.backend.manyChildren {
 		return n.findPredecessors()
 	}
-	looks := maxAnnouncementLooks
+	pauses := announcementPauses(time.Since(n.sent))
 	if n.mode == backend.Exclusive {
 		n.announce(n.name)
 	} else {
-		looks = 1 // a reader that holds the lock announces nothing
+		pauses = pauses[:1] // a reader that holds the lock announces nothing
 	}
-	if !n.findAnnounced(looks) {
+	if !n.findAnnounced(pauses) {
 		if err := n.findPredecessors(); err != nil {
 			return err
 		}
@@ -71,10 +76,10 @@ func (n *node) announce(text string) {
 
 // findAnnounced looks for the announcement before that of n, and reports whether it has
 // set the predecessors.
-func (n *node) findAnnounced(looks int) bool {
-	s, pause := n.session, min(time.Since(n.sent), maxAnnouncementPause)
-	for i := range looks {
-		if i > 0 && !backend.Sleep(s.ctx, pause<<(i-1)) {
+func (n *node) findAnnounced(pauses []time.Duration) bool {
+	s := n.session
+	for _, pause := range pauses {
+		if pause > 0 && !backend.Sleep(s.ctx, pause) {
 			return false
 		}
 		var text []byte

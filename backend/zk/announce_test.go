@@ -311,3 +311,17 @@ func TestAnnouncementOfWhoHasGone(t *testing.T) {
 		must(t, r.b.Release(testContext(t), r.hold))
 	}
 }
+
+// TestAnnouncementPauses bounds what a request waits for an announcement that never comes,
+// as after a reader that holds the lock, or a waiter that has left.
+func TestAnnouncementPauses(t *testing.T) {
+	for _, took := range []time.Duration{0, time.Millisecond, 30 * time.Millisecond, 50 * time.Millisecond, time.Second} {
+		var all time.Duration
+		for _, p := range zk.AnnouncementPauses(took) {
+			all += p
+		}
+		if all > min(took, 50*time.Millisecond) {
+			t.Errorf("after a create of %v it waits for %v", took, all)
+		}
+	}
+}

@@ -39,20 +39,12 @@ func allowsStrangers(acl, own []gozk.ACL) bool {
 // maxCheckedACLs is how many nodes a session remembers whose ACLs it has checked.
 const maxCheckedACLs = 4096
 
-// isAccessChecked reports whether strangers are known not to be able to change dir, or
-// everybody may.
-func (s *session) isAccessChecked(dir string) bool {
-	if allowsEverybody(s.backend.opts.ACL) {
-		return true
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.checkedACLs[dir]
-}
-
 // checkAccess makes sure that strangers may not change dir, whoever has created it.
 func (s *session) checkAccess(dir string) error {
-	if s.isAccessChecked(dir) {
+	s.mu.Lock()
+	checked := s.checkedACLs[dir]
+	s.mu.Unlock()
+	if checked || allowsEverybody(s.backend.opts.ACL) {
 		return nil
 	}
 	var acl []gozk.ACL
@@ -117,8 +109,10 @@ func (s *session) ensureDir(dir string) (created bool, err error) {
 		case err == nil:
 			s.setAccessChecked(dir)
 			return true, nil
+		case errors.Is(err, gozk.ErrNodeExists) && !strings.HasPrefix(dir+"/", s.backend.opts.Root+"/"):
+			return false, nil // it belongs to somebody else
 		case errors.Is(err, gozk.ErrNodeExists):
-			return false, s.checkAccessBelowRoot(dir)
+			return false, ignoreNoNode(s.checkAccess(dir)) // if it was just deleted, the next request finds out
 		case !errors.Is(err, gozk.ErrNoNode) || path.Dir(dir) == "/":
 			return false, err
 		}
@@ -126,18 +120,6 @@ func (s *session) ensureDir(dir string) (created bool, err error) {
 			return false, err
 		}
 	}
-}
-
-// checkAccessBelowRoot is checkAccess for the root and the nodes below it. Those above
-// belong to somebody else.
-func (s *session) checkAccessBelowRoot(dir string) error {
-	if !strings.HasPrefix(dir+"/", s.backend.opts.Root+"/") {
-		return nil
-	}
-	if err := s.checkAccess(dir); !errors.Is(err, gozk.ErrNoNode) {
-		return err
-	}
-	return nil // it was just deleted, as the next request finds out
 }
 
 // createDir creates a node that stays, or for a lock a container, which the server
@@ -150,7 +132,7 @@ func (s *session) createDir(dir string) error {
 		_, err := s.client.Multi(node, &gozk.CreateRequest{Path: s.placeholder(), Acl: acl, Flags: gozk.FlagPersistent})
 		return err
 	case path.Dir(dir) == s.backend.opts.Root && !s.backend.noContainers.Load():
-		_, err := s.client.CreateContainer(dir, nil, gozk.FlagContainer, acl)
+		err := s.createContainer(dir, acl)
 		if !isUnimplemented(err) {
 			return err
 		}

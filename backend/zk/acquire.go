@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	gozk "github.com/go-zookeeper/zk"
@@ -26,12 +25,17 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 	defer firstAnswer.Stop()
 	for {
 		select {
-		case <-a.done:
-			return a.hold, a.err
+		case o := <-a.outcome:
+			return o.hold, o.err
 		case <-b.closed:
 			return a.leave(backend.ErrClosed)
 		case <-ctx.Done():
-			a.awaitAnswer(answerGrace)
+			select { // an answer may be on its way, which says whether the lock is held
+			case o := <-a.outcome:
+				return o.hold, o.err
+			case <-a.queued:
+			case <-time.After(answerGrace):
+			}
 			h, err := a.leave(backend.WaitEnded(ctx, isClosed(a.queued)))
 			awaitClosed(a.finished, answerGrace)
 			return h, backend.At(b.servers, err)
@@ -51,11 +55,12 @@ type acquisition struct {
 	request  backend.Request
 	dir      string
 	queued   chan struct{} // closed when the server has said that others are in the queue
+	outcome  chan outcome  // to the caller, unless it has left
 	left     chan struct{} // closed when the caller has left
-	done     chan struct{} // closed when hold and err are set
 	finished chan struct{} // closed when nothing is left on the server but a hold
+}
 
-	mu   sync.Mutex
+type outcome struct {
 	hold *backend.Hold
 	err  error
 }
@@ -66,33 +71,21 @@ func newAcquisition(b *Backend, r backend.Request) *acquisition {
 		request:  r,
 		dir:      b.dirOf(r.Name),
 		queued:   make(chan struct{}),
+		outcome:  make(chan outcome),
 		left:     make(chan struct{}),
-		done:     make(chan struct{}),
 		finished: make(chan struct{}),
 	}
 }
 
 // leave ends the caller's wait with err, or with the outcome if that came first.
 func (a *acquisition) leave(err error) (*backend.Hold, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if isClosed(a.done) {
-		return a.hold, a.err
+	select {
+	case o := <-a.outcome:
+		return o.hold, o.err
+	default:
+		close(a.left)
+		return nil, err
 	}
-	close(a.left)
-	return nil, err
-}
-
-// complete gives the outcome to the caller. It reports false if the caller has left.
-func (a *acquisition) complete(h *backend.Hold, err error) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if isClosed(a.left) {
-		return false
-	}
-	a.hold, a.err = h, err
-	close(a.done)
-	return true
 }
 
 // setQueued notes that the server has said that others are in the queue.
@@ -103,20 +96,15 @@ func (a *acquisition) setQueued() {
 	}
 }
 
-// awaitAnswer waits for any answer of the server, for at most d.
-func (a *acquisition) awaitAnswer(d time.Duration) {
-	select {
-	case <-a.queued:
-	case <-a.done:
-	case <-time.After(d):
-	}
-}
-
 func (a *acquisition) run() {
 	defer close(a.finished)
 	h, err := a.acquire()
-	if !a.complete(h, err) && h != nil {
-		h.State.(*hold).release()
+	select {
+	case a.outcome <- outcome{h, err}:
+	case <-a.left:
+		if h != nil {
+			h.State.(*hold).release()
+		}
 	}
 }
 

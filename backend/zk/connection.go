@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"crypto/tls"
 	"encoding/binary"
-	"io"
 	"net"
 	"sync"
 	"time"
@@ -81,19 +80,6 @@ func encrypt(conn net.Conn, addr string, config *tls.Config, timeout time.Durati
 	return secure, nil
 }
 
-// closeClient closes the driver, which closes the session on the server if it has a
-// connection.
-func (s *session) closeClient() {
-	s.mu.Lock()
-	c := s.connection
-	s.mu.Unlock()
-	if c != nil && !c.drain.start() {
-		s.closeConnection()
-	}
-	s.client.Close() // may take a second
-	s.closeConnection()
-}
-
 func (s *session) closeConnection() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +97,6 @@ type connection struct {
 	reader     *bufio.Reader
 	unread     uint64 // bytes of the message that the driver is reading
 	watchReset watchReset
-	drain      drain
 
 	// Guarded by session.mu for others than the driver.
 	pause          backend.Backoff
@@ -133,7 +118,7 @@ func (c *connection) attach(conn net.Conn) bool {
 	c.session.mu.Lock()
 	defer c.session.mu.Unlock()
 	c.Conn, c.reader = conn, bufio.NewReader(conn)
-	return c.session.cause == nil
+	return c.session.ctx.Err() == nil
 }
 
 // Read implements net.Conn.
@@ -145,9 +130,6 @@ func (c *connection) Read(b []byte) (int, error) {
 	}
 	n, err := c.reader.Read(b[:min(uint64(len(b)), c.unread)])
 	c.unread -= uint64(n)
-	if err != nil {
-		c.drain.setIdle()
-	}
 	return n, err
 }
 
@@ -155,36 +137,25 @@ func (c *connection) Read(b []byte) (int, error) {
 // request, the number of the last transaction, the error code, and the first word.
 const headLength = 24
 
-// nextMessage reads the head of the next message that the driver may read.
+// nextMessage reads the head of the next message.
 func (c *connection) nextMessage() error {
-	c.drain.setIdle()
-	for {
-		head, err := c.reader.Peek(4)
-		if err != nil {
-			return err
-		}
-		length := binary.BigEndian.Uint32(head)
-		if length < headLength-8 || length > receiveBuffer {
-			return errInvalidAnswer
-		}
-		if head, err = c.reader.Peek(int(min(4+length, headLength))); err != nil {
-			return err
-		}
-		c.unread = 4 + uint64(length)
-		if !c.established {
-			return c.handleConnectResponse(head, length)
-		}
-		c.watchReset.delay(c.session, head)
-		if err := c.handleAnswer(head); err != nil {
-			return err
-		}
-		if c.drain.admits(head) {
-			return nil
-		}
-		if _, err := io.CopyN(io.Discard, c.reader, int64(c.unread)); err != nil {
-			return err
-		}
+	head, err := c.reader.Peek(4)
+	if err != nil {
+		return err
 	}
+	length := binary.BigEndian.Uint32(head)
+	if length < headLength-8 || length > receiveBuffer {
+		return errInvalidAnswer
+	}
+	if head, err = c.reader.Peek(int(min(4+length, headLength))); err != nil {
+		return err
+	}
+	c.unread = 4 + uint64(length)
+	if !c.established {
+		return c.handleConnectResponse(head, length)
+	}
+	c.watchReset.delay(c.session, head)
+	return c.handleAnswer(head)
 }
 
 // minSessionTimeout is the least session timeout that is believed, in milliseconds. The
@@ -241,7 +212,6 @@ func (c *connection) connectTimeout() time.Duration {
 func (c *connection) Write(b []byte) (int, error) {
 	c.noteSend(time.Now())
 	c.watchReset.noteRequest(b)
-	c.drain.noteRequest(b)
 	if c.established {
 		c.addPending(b)
 	}
@@ -253,10 +223,9 @@ func (c *connection) Write(b []byte) (int, error) {
 
 // The codes of requests.
 const (
-	closeSession = -11
-	getACL       = 6
-	getChildren  = 12
-	setWatches   = 101
+	getACL      = 6
+	getChildren = 12
+	setWatches  = 101
 )
 
 // codeOf returns the code of a request, which follows its length and its number. It is

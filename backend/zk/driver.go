@@ -1,11 +1,13 @@
 package zk
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
+
+	gozk "github.com/go-zookeeper/zk"
 )
 
 // hosts gives the servers to the driver in turn. The driver's own resolves names and
@@ -13,7 +15,7 @@ import (
 type hosts struct {
 	servers []string
 	turn    int
-	ended   <-chan struct{} // with the session
+	ctx     context.Context // of the session
 }
 
 // Init implements the driver's HostProvider.
@@ -30,7 +32,7 @@ func (h *hosts) Len() int { return len(h.servers) }
 func (h *hosts) Next() (server string, checkClosed bool) {
 	server = h.servers[h.turn%len(h.servers)]
 	h.turn++
-	return server, isClosed(h.ended)
+	return server, h.ctx.Err() != nil
 }
 
 // Connected implements the driver's HostProvider.
@@ -43,67 +45,38 @@ func (l logger) Printf(format string, args ...any) {
 	l.Debug("dlock: zookeeper: " + fmt.Sprintf(format, args...))
 }
 
-// A drain keeps answers from a driver that is being closed. The driver returns from its
-// requests then, but goes on to read answers into results that the callers already use.
-// The driver finishes the answer that it is reading before it is closed. After that it
-// gets the answer to its closeSession only.
-type drain struct {
-	mu         sync.Mutex
-	isReading  bool // the driver has a message that it has not finished
-	isDraining bool
-	idle       chan struct{} // closed when the driver has finished it; nil: nobody waits
-	closeID    uint32        // the number of the closeSession
-	closeSent  bool
+// createContainer has the driver create a container. If the driver is closed meanwhile it
+// returns at once, with a part of an answer that it may still be reading.
+func (s *session) createContainer(dir string, acl []gozk.ACL) error {
+	s.mu.Lock()
+	if s.ctx.Err() != nil {
+		s.mu.Unlock()
+		return errSessionEnded
+	}
+	s.containers.Add(1)
+	s.mu.Unlock()
+	defer s.containers.Done()
+	_, err := s.client.CreateContainer(dir, nil, gozk.FlagContainer, acl)
+	return err
 }
 
-// drainTimeout is for a message of which the server has sent a part.
-const drainTimeout = time.Second
+// containersTimeout is how long a session that has ended waits for containers.
+const containersTimeout = time.Second
 
-// start waits until the driver has finished the message that it is reading. It reports
-// false if that takes too long.
-func (d *drain) start() bool {
-	d.mu.Lock()
-	d.isDraining = true
-	if !d.isReading {
-		d.mu.Unlock()
-		return true
+// closeClient closes the driver, which closes the session on the server if it has a
+// connection.
+func (s *session) closeClient() {
+	created := make(chan struct{})
+	go func() {
+		defer close(created)
+		s.containers.Wait()
+	}()
+	if !awaitClosed(created, containersTimeout) {
+		s.closeConnection()
+		<-created
 	}
-	idle := make(chan struct{})
-	d.idle = idle
-	d.mu.Unlock()
-	return awaitClosed(idle, drainTimeout)
-}
-
-func (d *drain) noteRequest(request []byte) {
-	if codeOf(request) != closeSession {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.closeID, d.closeSent = binary.BigEndian.Uint32(request[4:]), true
-}
-
-// setIdle notes that the driver has finished a message, or the connection has ended.
-func (d *drain) setIdle() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.isReading = false
-	if d.idle != nil {
-		close(d.idle)
-		d.idle = nil
-	}
-}
-
-// admits reports whether the driver may read a message. It then counts as reading it. The
-// head is the length of the message and the number of the request.
-func (d *drain) admits(head []byte) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.isDraining && !(d.closeSent && binary.BigEndian.Uint32(head[4:]) == d.closeID) {
-		return false
-	}
-	d.isReading = true
-	return true
+	s.client.Close() // may take a second
+	s.closeConnection()
 }
 
 // A watchReset delays answers on a new connection until the driver has sent the server
@@ -147,7 +120,7 @@ func (r *watchReset) delay(s *session, head []byte) {
 	r.isDelayed = true
 	select {
 	case <-r.sent:
-	case <-s.ended:
+	case <-s.ctx.Done():
 	case <-time.After(watchResetTimeout):
 	}
 }

@@ -24,7 +24,7 @@ func TestEndUnderWork(t *testing.T) {
 		var done atomic.Int64
 		for i := range 16 {
 			work.Go(func() {
-				for n := 0; !isClosed(own.ended); n++ {
+				for n := 0; own.ctx.Err() == nil; n++ {
 					dir := fmt.Sprintf("%s/%d-%d-%d", b.opts.Root, round, i, n)
 					if _, err := own.ensureDir(dir); err != nil && !errors.Is(err, errSessionEnded) {
 						t.Error(err)

@@ -93,3 +93,10 @@ func classify(err error) error {
 }
 
 func isClassified(err error) bool { return isOneOf(err, kinds) }
+
+func ignoreNoNode(err error) error {
+	if errors.Is(err, gozk.ErrNoNode) {
+		return nil
+	}
+	return err
+}

@@ -95,7 +95,7 @@ func (a *acquisition) startHold(n *node, l lease) *backend.Hold {
 func (s *session) addHold(h *hold) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cause != nil || h.Granted <= 0 || !s.connected && s.backend.opts.Strict {
+	if s.ctx.Err() != nil || h.Granted <= 0 || !s.connected && s.backend.opts.Strict {
 		return false
 	}
 	s.holds[h.path] = h

@@ -3,15 +3,12 @@ package zk
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	gozk "github.com/go-zookeeper/zk"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -104,7 +101,7 @@ func (s *session) readQueue(ctx context.Context, dir string) (holders, waiters [
 	for _, p := range parseQueue(children) {
 		queue = append(queue, entry{position: p})
 	}
-	err = forEach(ctx, len(queue), func(i int) error { return ignoreNoNode(s.read(dir, &queue[i])) })
+	err = forEach(ctx, make(chan struct{}, maxReads), len(queue), func(i int) error { return ignoreNoNode(s.read(dir, &queue[i])) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -143,7 +140,7 @@ func (s *session) read(dir string, e *entry) error {
 // inUse returns those of the root's children at which somebody holds or waits.
 func (s *session) inUse(ctx context.Context, names []string) (used []string, err error) {
 	queued := make([]bool, len(names))
-	err = forEach(ctx, len(names), func(i int) error {
+	err = forEach(ctx, make(chan struct{}, maxReads), len(names), func(i int) error {
 		children, _, err := s.client.Children(s.backend.opts.Root + "/" + names[i])
 		queued[i] = len(parseQueue(children)) > 0
 		return ignoreNoNode(err)
@@ -156,36 +153,21 @@ func (s *session) inUse(ctx context.Context, names []string) (used []string, err
 	return used, err
 }
 
-func ignoreNoNode(err error) error {
-	if errors.Is(err, gozk.ErrNoNode) {
-		return nil
-	}
-	return err
-}
-
-// forEach calls f for each number below n, maxReads at a time, until one fails or ctx
-// is done. It returns one of the errors.
-func forEach(ctx context.Context, n int, f func(i int) error) error {
-	var readers sync.WaitGroup
-	slots, failed := make(chan struct{}, maxReads), make(chan error, 1)
-	fail := func(err error) {
-		select {
-		case failed <- err:
-		default: // it is not the first
-		}
-	}
-	for i := 0; i < n && len(failed) == 0; i++ {
+// forEach calls f for each number below n, at most as many at a time as there are slots,
+// until one fails or ctx is done. It returns the first error.
+func forEach(ctx context.Context, slots chan struct{}, n int, f func(i int) error) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var all sync.WaitGroup
+	for i := 0; i < n && ctx.Err() == nil; i++ {
 		slots <- struct{}{}
-		readers.Go(func() {
+		all.Go(func() {
 			defer func() { <-slots }()
-			if ctx.Err() != nil {
-				fail(errCallerLeft)
-			} else if err := f(i); err != nil {
+			if err := f(i); err != nil {
 				fail(err)
 			}
 		})
 	}
-	readers.Wait()
-	close(failed)
-	return <-failed
+	all.Wait()
+	return context.Cause(ctx)
 }

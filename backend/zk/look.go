@@ -9,40 +9,26 @@ type look struct {
 	err   error
 }
 
-// The looks of a session at one lock: one is under way, and the next waits for its end.
-type looks struct{ underWay, next *look }
-
-// share returns a list of the queue that is sent after the call.
+// share returns a list of the queue that is sent after the call. One is under way at a time,
+// and others wait meanwhile to share the next.
 func (s *session) share(dir string) (queue, error) {
 	s.mu.Lock()
-	at := s.looks[dir]
-	l, before := at.next, at.underWay
+	l := s.looks[dir]
 	first := l == nil
 	if first {
 		l = &look{done: make(chan struct{})}
-		s.looks[dir] = looks{before, l}
+		s.looks[dir] = l
 	}
 	s.mu.Unlock()
 	if first {
-		if before != nil {
-			<-before.done
-		}
-		s.send(dir, l)
+		s.looking.Lock()
+		s.mu.Lock()
+		delete(s.looks, dir)
+		s.mu.Unlock()
+		l.queue, _, l.err = s.listQueue(dir)
+		s.looking.Unlock()
+		close(l.done)
 	}
 	<-l.done
 	return l.queue, l.err
-}
-
-// send sends the look that is next.
-func (s *session) send(dir string, l *look) {
-	s.mu.Lock()
-	s.looks[dir] = looks{underWay: l}
-	s.mu.Unlock()
-	l.queue, _, l.err = s.listQueue(dir)
-	s.mu.Lock()
-	if at := s.looks[dir]; at.next == nil {
-		delete(s.looks, dir)
-	}
-	s.mu.Unlock()
-	close(l.done)
 }

@@ -23,13 +23,10 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 
 // release starts the release of h, unless somebody has.
 func (h *hold) release() {
-	if h.claimRelease() {
+	if !h.releasing.Swap(true) {
 		h.startRelease()
 	}
 }
-
-// claimRelease reports whether the caller is the one to release h.
-func (h *hold) claimRelease() bool { return !h.releasing.Swap(true) }
 
 // startRelease deletes the hold's node in the background, for as long as that takes.
 func (h *hold) startRelease() {
@@ -65,7 +62,7 @@ func (h *hold) deleteNode() error {
 	s := h.session
 	s.removeHold(h)
 	if !h.deletion.tried {
-		if isClosed(s.ended) {
+		if s.ctx.Err() != nil {
 			return lossError(s.endCause())
 		}
 		h.deletion = h.newDeletion()
@@ -152,34 +149,29 @@ func splitBatches(holds []*backend.Hold) (all [][]*backend.Hold) {
 func (s *session) startBatch(holds []*backend.Hold) {
 	var batch []*hold
 	for _, h := range holds {
-		own := h.State.(*hold)
-		switch {
-		case !own.claimRelease():
-		case !own.nodeMu.TryLock(): // it is being downgraded
-			own.startRelease()
-		default:
+		if own := h.State.(*hold); !own.releasing.Swap(true) {
 			batch = append(batch, own)
 		}
 	}
 	if !s.backend.janitor.Go(func(context.Context) { s.deleteNodes(batch) }) {
 		for _, h := range batch {
-			h.nodeMu.Unlock()
 			h.setReleased(backend.ErrClosed)
 		}
 	}
 }
 
 // deleteNodes deletes the nodes of batch in one transaction, or one by one if that
-// fails. It is called with the nodeMu of each held.
+// fails.
 func (s *session) deleteNodes(batch []*hold) {
 	var ops []any
 	for _, h := range batch {
+		h.nodeMu.Lock()
 		s.removeHold(h)
 		h.deletion = h.newDeletion()
 		ops = append(ops, h.deletion.ops()...)
 	}
 	err := errSessionEnded
-	if len(batch) > 1 && !isClosed(s.ended) {
+	if len(batch) > 1 && s.ctx.Err() == nil {
 		sent := time.Now()
 		if _, err = s.client.Multi(ops...); err == nil {
 			s.extendLease(sent)

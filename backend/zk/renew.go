@@ -16,7 +16,7 @@ func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(
 
 func (s *session) renewAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
 	l, err := s.renewLease(s.grantedTimeout()/15, ctx.Done())
-	broken := sync.OnceValue(s.broken)
+	broken, held := sync.OnceValue(s.broken), []*hold(nil)
 	for _, h := range holds {
 		own := h.State.(*hold)
 		switch {
@@ -30,12 +30,11 @@ func (s *session) renewAll(ctx context.Context, holds []*backend.Hold, report fu
 			report(h, backend.Fail(backend.ErrLost, own.removalCause(broken())))
 		default:
 			h.Sent, h.Granted = l.sent, l.until.Sub(l.sent)
+			held = append(held, own)
 			report(h, nil)
 		}
 	}
-	if err == nil {
-		s.watchHolds(holds)
-	}
+	s.watchHolds(held)
 }
 
 // A lease says how long the server keeps the session at least.
@@ -80,7 +79,7 @@ func (s *session) extendLease(sent time.Time) {
 // currentLease returns the lease, and whether that was renewed no longer than age ago.
 // It is called with s.mu held.
 func (s *session) currentLease(age time.Duration) (l lease, fresh bool, err error) {
-	if s.cause != nil {
+	if s.ctx.Err() != nil {
 		return s.lease, false, errSessionEnded
 	}
 	return s.lease, since(s.lease.sent) <= age && (s.connected || !s.backend.opts.Strict), nil
@@ -111,7 +110,7 @@ func (s *session) renewLease(age time.Duration, left <-chan struct{}) (lease, er
 	s.mu.Unlock()
 	select {
 	case <-r.done:
-	case <-s.ended:
+	case <-s.ctx.Done():
 		return l, errSessionEnded
 	case <-left:
 		return l, errCallerLeft

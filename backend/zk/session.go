@@ -17,16 +17,17 @@ import (
 // the session ends that client is closed. Otherwise the driver would begin another
 // session, and carry requests out in it that were meant for this one.
 type session struct {
-	backend   *Backend
-	ctx       context.Context // ends with the session
-	stop      context.CancelFunc
-	ready     chan struct{} // closed when client can be used
-	ended     chan struct{} // closed when the session has ended
-	client    *gozk.Conn
-	roundTrip backend.RoundTrip
+	backend    *Backend
+	ctx        context.Context         // ends with the session
+	stop       context.CancelCauseFunc // with why the session has ended; called with mu held
+	ready      chan struct{}           // closed when client can be used
+	client     *gozk.Conn
+	containers sync.WaitGroup // that are being created
+	roundTrip  backend.RoundTrip
+	looking    sync.Mutex    // held while a look is under way
+	watching   chan struct{} // slots for holds that begin to be watched
 
 	mu             sync.Mutex
-	cause          error // why the session has ended; nil: it has not
 	id             int64
 	timeout        time.Duration // granted by the server
 	opened         chan struct{} // closed when the server has opened the session
@@ -37,13 +38,11 @@ type session struct {
 	lease          lease
 	renewal        *renewal // under way; nil: none
 	fastPath       fastPath
-	watches        map[string]*watch // by path
-	holds          map[string]*hold  // by path
-	writers        map[string]*hold  // the exclusive holds, by lock's node
-	unwatched      []*hold           // to be watched by the watch workers
-	watchWorkers   int
+	watches        map[string]*watch     // by path
+	holds          map[string]*hold      // by path
+	writers        map[string]*hold      // the exclusive holds, by lock's node
 	blockers       map[blockerKey]string // paths
-	looks          map[string]looks      // by lock's node
+	looks          map[string]*look      // that are not sent, by lock's node
 	checkedACLs    map[string]bool       // nodes that strangers may not change
 }
 
@@ -51,16 +50,16 @@ func newSession(b *Backend) *session {
 	s := &session{
 		backend:     b,
 		ready:       make(chan struct{}),
-		ended:       make(chan struct{}),
 		opened:      make(chan struct{}),
+		watching:    make(chan struct{}, maxWatching),
 		watches:     make(map[string]*watch),
 		holds:       make(map[string]*hold),
 		writers:     make(map[string]*hold),
 		blockers:    make(map[blockerKey]string),
-		looks:       make(map[string]looks),
+		looks:       make(map[string]*look),
 		checkedACLs: make(map[string]bool),
 	}
-	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	return s
 }
 
@@ -71,7 +70,7 @@ func (b *Backend) session() (*session, error) {
 	if isClosed(b.closed) {
 		return nil, backend.ErrClosed
 	}
-	if b.current == nil || isClosed(b.current.ended) {
+	if b.current == nil || b.current.ctx.Err() != nil {
 		b.current = newSession(b)
 		b.janitor.Go(b.current.run)
 	}
@@ -88,7 +87,7 @@ func (s *session) run(context.Context) {
 	}
 	client, events, err := gozk.Connect(s.backend.servers, s.backend.opts.SessionTimeout,
 		gozk.WithDialer(s.dial),
-		gozk.WithHostProvider(&hosts{ended: s.ended}),
+		gozk.WithHostProvider(&hosts{ctx: s.ctx}),
 		gozk.WithEventCallback(s.handleEvent),
 		gozk.WithLogger(logger{s.backend.opts.Logger}),
 		gozk.WithLogInfo(false),
@@ -105,7 +104,7 @@ func (s *session) run(context.Context) {
 		defer close(authenticated)
 		s.authenticate(user, password)
 	}()
-	<-s.ended
+	<-s.ctx.Done()
 	s.closeClient()
 	<-authenticated
 	for range events { // until the driver has ended
@@ -134,7 +133,7 @@ func (s *session) credentials() (user, password string, err error) {
 func (s *session) authenticate(user, password string) {
 	select {
 	case <-s.opened:
-	case <-s.ended:
+	case <-s.ctx.Done():
 		return
 	}
 	if user != "" {
@@ -153,7 +152,7 @@ func (s *session) awaitReady(left <-chan struct{}) error {
 	select {
 	case <-s.ready:
 		return nil
-	case <-s.ended:
+	case <-s.ctx.Done():
 		return errSessionEnded
 	case <-left:
 		return errCallerLeft
@@ -207,15 +206,9 @@ func (s *session) setDisconnected() {
 // end ends the session for that cause, unless it has ended.
 func (s *session) end(cause error) {
 	s.mu.Lock()
-	if s.cause != nil {
-		s.mu.Unlock()
-		return
-	}
-	s.cause = cause
+	s.stop(cause)
 	lost := s.removeHolds()
-	close(s.ended)
 	s.mu.Unlock()
-	s.stop()
 	if !errors.Is(cause, backend.ErrClosed) {
 		s.backend.reportLoss(lost, cause)
 	}
@@ -230,11 +223,7 @@ func (s *session) removeHolds() []*hold {
 }
 
 // endCause returns why the session has ended, or nil.
-func (s *session) endCause() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.cause
-}
+func (s *session) endCause() error { return context.Cause(s.ctx) }
 
 func (s *session) sessionID() int64 {
 	s.mu.Lock()
@@ -251,7 +240,7 @@ func (s *session) retry(request func() error) error {
 		switch {
 		case !isUnclear(err):
 			return err
-		case isClosed(s.ended), !backend.Sleep(s.ctx, pause.Next()):
+		case !backend.Sleep(s.ctx, pause.Next()):
 			return errSessionEnded
 		}
 	}

@@ -71,7 +71,7 @@ func (a *acquisition) awaitChange(n *node, w *watch) error {
 			}
 		case <-a.left:
 			return errCallerLeft
-		case <-n.session.ended:
+		case <-n.session.ctx.Done():
 			return errSessionEnded
 		case <-check.C:
 			if err := n.checkPredecessor(); err != nil {

@@ -3,11 +3,10 @@ package zk
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	gozk "github.com/go-zookeeper/zk"
-
-	"github.com/dlock-go/dlock/backend"
 )
 
 // A change is what has become of a node that is watched.
@@ -51,7 +50,7 @@ func (s *session) getWatch(key string, request func(key string) (*gozk.Stat, err
 	select {
 	case <-w.set:
 		return w, w.err
-	case <-s.ended:
+	case <-s.ctx.Done():
 		return nil, errSessionEnded
 	}
 }
@@ -103,6 +102,7 @@ func (s *session) fire(path string, c change) {
 	delete(s.watches, path)
 	if c == deleted {
 		delete(s.watches, childrenKey(path))
+		delete(s.watches, signalOf(path)) // there will be none
 	}
 	switch {
 	case h == nil:
@@ -145,75 +145,51 @@ func (s *session) fireSignal(signal string) {
 	}
 }
 
+// maxWatching is how many holds a session begins to watch at a time: enough for many
+// holds, and not so many that requests for locks have to wait.
+const maxWatching = 8
+
 // watchHolds begins to watch the nodes of holds in the background, so that their owners
 // hear of a loss at once. That happens at the first renewal, because most holds are over
 // by then and have cost nothing.
-func (s *session) watchHolds(holds []*backend.Hold) {
+func (s *session) watchHolds(holds []*hold) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	holds = slices.DeleteFunc(holds, func(h *hold) bool { return h.isWatched || s.holds[h.path] != h })
 	for _, h := range holds {
-		if own := h.State.(*hold); !own.isWatched && s.holds[own.path] == own {
-			own.isWatched = true
-			s.unwatched = append(s.unwatched, own)
-		}
+		h.isWatched = true
 	}
-	s.startWatchWorkers()
-}
-
-// maxWatchWorkers is how many holds a session begins to watch at a time: enough for
-// many holds, and not so many that requests for locks have to wait.
-const maxWatchWorkers = 8
-
-// startWatchWorkers is called with s.mu held.
-func (s *session) startWatchWorkers() {
-	for s.watchWorkers < min(len(s.unwatched), maxWatchWorkers) && s.backend.janitor.Go(s.watchUnwatched) {
-		s.watchWorkers++
-	}
-}
-
-func (s *session) watchUnwatched(context.Context) {
-	for {
-		s.mu.Lock()
-		if len(s.unwatched) == 0 || s.cause != nil {
-			s.watchWorkers, s.unwatched = s.watchWorkers-1, nil
-			s.mu.Unlock()
-			return
-		}
-		h := s.unwatched[0]
-		s.unwatched = s.unwatched[1:]
-		path := h.path
-		isHeld := s.holds[path] == h
-		s.mu.Unlock()
-		if !isHeld {
-			continue
-		}
-		if err := s.watchHold(h, path); err != nil {
-			s.mu.Lock()
-			h.isWatched = false // until the next renewal
-			s.mu.Unlock()
-		}
+	s.mu.Unlock()
+	if len(holds) > 0 {
+		s.backend.janitor.Go(func(context.Context) {
+			_ = forEach(s.ctx, s.watching, len(holds), func(i int) error { s.watchHold(holds[i]); return nil })
+		})
 	}
 }
 
 // watchHold watches the node of a hold. As long as nobody waits for an exclusive one, it
 // watches the children of the lock's node instead: one watch that tells of the end of the
-// hold and of a waiter.
-func (s *session) watchHold(h *hold, path string) error {
-	if s.hearsOfWaiters(h) {
-		if alone, err := s.watchChildren(h, path); alone || err != nil {
-			return err
-		}
-	}
-	_, err := s.watchNode(path)
-	return err
-}
-
-// hearsOfWaiters reports whether the owner of h is to be told when somebody waits, by a
-// watch of the children. By the fast path it is told by the watch of the lock's node.
-func (s *session) hearsOfWaiters(h *hold) bool {
+// hold and of a waiter. By the fast path the watch of the lock's node tells of a waiter.
+func (s *session) watchHold(h *hold) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !h.isWanted && !h.isFast && s.writers[h.dir] == h
+	path := h.path
+	isHeld, isOnly := s.holds[path] == h, false
+	hears := !h.isWanted && !h.isFast && s.writers[h.dir] == h
+	s.mu.Unlock()
+	if !isHeld {
+		return
+	}
+	var err error
+	if hears {
+		isOnly, err = s.watchChildren(h, path)
+	}
+	if !isOnly && err == nil {
+		_, err = s.watchNode(path)
+	}
+	if err != nil {
+		s.mu.Lock()
+		h.isWatched = false // until the next renewal
+		s.mu.Unlock()
+	}
 }
 
 // childrenKey is the key of the watch of a node's children. No path ends with a slash.
@@ -221,7 +197,7 @@ func childrenKey(dir string) string { return dir + "/" }
 
 // watchChildren watches the children of the lock's node, and reports whether path is the
 // only one. It does not rely on an older watch, which the server may not know of.
-func (s *session) watchChildren(h *hold, path string) (alone bool, err error) {
+func (s *session) watchChildren(h *hold, path string) (isOnly bool, err error) {
 	s.mu.Lock()
 	w := s.newWatch(childrenKey(h.dir))
 	s.mu.Unlock()
@@ -247,11 +223,15 @@ func (s *session) watchChildren(h *hold, path string) (alone bool, err error) {
 // handleChildren has the children listed anew for the hold that watches them.
 func (s *session) handleChildren(dir string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	delete(s.watches, childrenKey(dir))
-	if h := s.writers[dir]; h != nil && h.isWatched && !h.isWanted && !h.isFast {
-		s.unwatched = append(s.unwatched, h)
-		s.startWatchWorkers()
+	h := s.writers[dir]
+	hears := h != nil && h.isWatched && !h.isWanted && !h.isFast
+	if hears {
+		h.isWatched = false
+	}
+	s.mu.Unlock()
+	if hears {
+		s.watchHolds([]*hold{h})
 	}
 }
 

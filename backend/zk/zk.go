@@ -146,7 +146,7 @@
 //   - watchReset: after a reconnect it reads answers while it collects the watches to tell
 //     the server (samuel/go-zookeeper#260, go-zookeeper/zk#35). It stops telling them after
 //     the first error: such a connection is closed here.
-//   - drain: requests return from Close while it still decodes their answers
+//   - createContainer: it returns from Close while it still decodes the answer
 //     (go-zookeeper/zk#80 made that so).
 //   - renew: it does not pass on the answers to its pings, so that a lease is counted from
 //     requests.

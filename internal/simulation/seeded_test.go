@@ -32,24 +32,29 @@ func TestSeededBugs(t *testing.T) {
 	wanted := regexp.MustCompile(*seeded)
 	for _, path := range paths {
 		if name := strings.TrimSuffix(filepath.Base(path), ".mutant"); wanted.MatchString(name) {
-			fmt.Println("| `" + name + "` | " + find(t, path) + " |")
+			found, err := find(t, path)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			fmt.Println("| `" + name + "` | " + found + " |")
 		}
 	}
 }
 
-// find looks for one seeded bug.
-func find(t *testing.T, path string) string {
+// find looks for one seeded bug. It fails if that does not fit the code any more.
+func find(t *testing.T, path string) (string, error) {
 	binary := filepath.Join(t.TempDir(), "simulation.test")
 	overlay, err := overlay(t.TempDir(), path)
 	if err != nil {
-		return err.Error()
+		return "", err
 	}
 	if out, err := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", binary, ".").CombinedOutput(); err != nil {
-		return string(out)
+		return "", fmt.Errorf("it does not build: %w\n%s", err, out)
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return err.Error()
+		return "", err
 	}
 	w, sound := &worker{binary: binary}, &worker{binary: self}
 	defer w.close()
@@ -62,10 +67,10 @@ func find(t *testing.T, path string) string {
 			if slices.ContainsFunc(make([]bool, 5), func(bool) bool { return sound.fails(p, v.Rule) != nil }) {
 				continue // the bug is not what this seed shows
 			}
-			return strings.Join([]string{v.Rule, fmt.Sprint(seed), time.Since(began).Round(time.Second / 10).String()}, " | ")
+			return strings.Join([]string{v.Rule, fmt.Sprint(seed), time.Since(began).Round(time.Second / 10).String()}, " | "), nil
 		}
 	}
-	return "not found | | "
+	return "not found | | ", nil
 }
 
 // where is the backend on which a seeded bug shows: the one it is named after, if any.
@@ -89,14 +94,21 @@ func overlay(dir, path string) (string, error) {
 	}
 	replace := make(map[string]string)
 	var file, content, old, changed string
-	flush := func() {
-		content = strings.Replace(content, old, changed, 1)
+	flush := func() error {
+		if old == "" {
+			return nil
+		}
+		parts := strings.Split("\n"+content, "\n"+old)
+		if len(parts) != 2 {
+			return fmt.Errorf("%s no longer fits %s: these lines are found %d times:\n%s", filepath.Base(path), file, len(parts)-1, old)
+		}
+		content = (parts[0] + "\n" + changed + parts[1])[1:]
 		old, changed = "", ""
+		return nil
 	}
 	write := func() error {
-		flush()
-		if file == "" {
-			return nil
+		if err := flush(); err != nil || file == "" {
+			return err
 		}
 		to := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
 		replace[filepath.Join(root, file)] = to
@@ -117,7 +129,9 @@ func overlay(dir, path string) (string, error) {
 			content = string(source)
 		case file == "":
 		case line == "@@\n":
-			flush()
+			if err := flush(); err != nil {
+				return "", err
+			}
 		case line[0] == ' ':
 			old, changed = old+line[1:], changed+line[1:]
 		case line[0] == '-':
@@ -135,4 +149,24 @@ func overlay(dir, path string) (string, error) {
 	}
 	to := filepath.Join(dir, "overlay.json")
 	return to, os.WriteFile(to, list, 0o600)
+}
+
+// Every seeded bug fits the code as it is, and one that does not is no bug that nobody finds.
+func TestOverlay(t *testing.T) {
+	paths, err := filepath.Glob("../../mutants/*.mutant")
+	if err != nil || len(paths) == 0 {
+		t.Fatal(len(paths), err)
+	}
+	for _, path := range paths {
+		if _, err := overlay(t.TempDir(), path); err != nil {
+			t.Error(err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "old.mutant")
+	if err := os.WriteFile(path, []byte("trap: x\ntest: . TestX\nfile: close.go\n@@\n-\tnot there\n+\tx\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := overlay(t.TempDir(), path); err == nil {
+		t.Error("a seeded bug that does not fit is taken")
+	}
 }

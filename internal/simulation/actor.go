@@ -43,7 +43,7 @@ type actor struct {
 func (w *world) work(c *client, ops []Op) {
 	a := &actor{w, c}
 	for i := range ops {
-		if w.over.Err() != nil || c.dead.Load() {
+		if w.beat() != nil || c.dead.Load() {
 			return
 		}
 		a.do(context.Background(), nil, &ops[i])
@@ -92,6 +92,7 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 	if all == nil {
 		return // it is dead
 	}
+	a.w.reg.spies(lease, all)
 	a.hold(inner, lease, &owner{all, o}, op)
 }
 
@@ -194,13 +195,14 @@ func settings(op *Op) []dlock.Option {
 // doDo is do by way of dlock.Do.
 func (a *actor) doDo(wait context.Context, c *call, o *owner, op *Op) {
 	entered := false
+	var all []*belief
 	leaving := &call{client: c.client, what: "unlock", names: c.names, ctx: wait}
 	work := func(ctx context.Context, lease *dlock.Lease) error {
 		entered = true
-		all := a.w.reg.grant(c, o, lease, ctx, op, false)
-		if all == nil {
+		if all = a.w.reg.grant(c, o, lease, ctx, op, false); all == nil {
 			return nil
 		}
+		a.w.reg.spies(lease, all)
 		a.use(ctx, lease, &owner{all, o}, op, func() {
 			a.w.reg.gives(all)
 			a.w.reg.begin(leaving)
@@ -214,7 +216,7 @@ func (a *actor) doDo(wait context.Context, c *call, o *owner, op *Op) {
 	}
 	a.w.reg.mu.Lock()
 	defer a.w.reg.mu.Unlock()
-	a.w.reg.unlocking(leaving)
+	a.w.reg.unlocking(leaving, all)
 }
 
 // hold uses a lease and unlocks it.
@@ -322,7 +324,7 @@ func (a *actor) unlock(lease *dlock.Lease, all []*belief, op *Op) {
 func (r *register) unlocked(c *call, all []*belief, before, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.unlocking(c)
+	r.unlocking(c, all)
 	if r.dead[c.client] {
 		return
 	}

@@ -22,6 +22,7 @@ type listener struct {
 	rnd    *rand.Rand
 	calls  int // that have begun and not ended
 	leases int // likewise
+	last   dlock.AcquiredEvent
 }
 
 // hookTime is how long a slow hook takes.
@@ -40,7 +41,7 @@ func listen(mode string, seed uint64) (dlock.Hooks, *listener) {
 			return nil
 		},
 		Waiting:       func(context.Context, dlock.WaitingEvent) { l.act(true) },
-		Acquired:      func(context.Context, dlock.AcquiredEvent) { l.heard(-1, 1); l.act(true) },
+		Acquired:      func(_ context.Context, e dlock.AcquiredEvent) { l.heard(-1, 1); l.got(e); l.act(true) },
 		NotAcquired:   func(context.Context, dlock.NotAcquiredEvent) { l.heard(-1, 0); l.act(true) },
 		Renewed:       func(dlock.RenewedEvent) { l.act(false) },
 		RenewalFailed: func(dlock.RenewalFailedEvent) { l.act(false) },

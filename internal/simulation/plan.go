@@ -24,6 +24,9 @@ type Plan struct {
 	Word      time.Duration `json:",omitempty"` // within what time all of them know
 	Lag       time.Duration // of replicas
 	Acks      bool          // a hold counts when the replica has it
+	Spies     bool          `json:",omitempty"` // the end of a lease is looked at from within
+	Beat      time.Duration `json:",omitempty"` // all begin what they do at such moments; 0: at any
+	Most      time.Duration `json:",omitempty"` // that is granted, whatever is asked for; 0: any
 	Clients   []Party
 	Faults    []Fault
 }
@@ -152,6 +155,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	if p.Backend == "redis" {
 		g.sentinels(topology)
 	}
+	g.conditions()
 	return p
 }
 

@@ -38,9 +38,11 @@ type register struct {
 	refused  map[party]time.Time // when a call was last told, truly, that a lock is held
 	interest map[party]time.Time // when a client last had to do with a lock
 	freed    map[party]time.Time // when it last had given it back
+	losses   map[party]time.Time // when it last lost it
 	dead     map[int]bool
 	closing  map[int]bool
 	tenures  map[party]*tenure
+	stayed   map[party]*stay
 	accounts map[int]*account
 	missed   map[int]time.Time // when a client missed the word of a grant, after it was mute
 
@@ -71,6 +73,7 @@ type belief struct {
 	granted  time.Time
 	ended    time.Time // when Err was first seen to say so
 	ttl      time.Duration
+	multi    bool // its lease is one of a multi-lock
 	limited  bool // it ends by itself
 	downFrom bool // it was exclusive
 }
@@ -139,8 +142,8 @@ type touched struct {
 func newRegister(w *world) *register {
 	return &register{
 		w: w, began: time.Now(), calls: make(map[*call]bool), locks: make(map[string]*lockLog),
-		refused: make(map[party]time.Time), interest: make(map[party]time.Time), freed: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
-		tenures: make(map[party]*tenure), accounts: make(map[int]*account), missed: make(map[int]time.Time),
+		refused: make(map[party]time.Time), interest: make(map[party]time.Time), freed: make(map[party]time.Time), losses: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
+		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), accounts: make(map[int]*account), missed: make(map[int]time.Time),
 		coverage: make(map[string]int),
 	}
 }
@@ -224,6 +227,7 @@ func (r *register) returned(c *call, err error) {
 		r.note(c.client, "%s %v: %v", c.what, c.names, brief(err))
 	}
 	r.inTime(c)
+	r.decides(c)
 	r.judge(c, err)
 }
 
@@ -363,11 +367,11 @@ func (r *register) outvoted() bool {
 
 // dataLost reports whether a server may have forgotten what it had, or gone on in time,
 // and somebody may still believe in that.
-// One of several servers may lose its data: it does not vote until nobody does. If its clock
-// steps, a lease of a bare majority is half gone.
+// Any of several servers may lose their data: who has does not vote until nobody does. If
+// the clock of one steps, a lease of a bare majority is half gone.
 func (r *register) dataLost() bool {
-	steps := slices.ContainsFunc(r.touches, func(t touched) bool { return t.kind == "clock-on" })
-	return r.anyDataLost() && (steps || !r.outvoted())
+	undone := slices.ContainsFunc(r.touches, func(t touched) bool { return t.kind == "clock-on" || t.kind == "break" })
+	return r.anyDataLost() && (undone || r.w.plan.Backend != "quorum")
 }
 
 func (r *register) anyDataLost() bool {
@@ -448,7 +452,7 @@ func (r *register) saw(s *server, name string, t truth) {
 	if live.held() {
 		l.lastHeld = time.Now()
 	}
-	for _, id := range l.last[s.index].holders() {
+	for _, id := range l.last[s.index].asOf(ms).holders() { // the client knows of an end by the clock
 		if !slices.Contains(live.holders(), id) {
 			r.freed[party{r.w.indexOf(s.owner(id)), name}] = time.Now()
 		}
@@ -518,6 +522,9 @@ func (r *register) leaves(c *call, name string) bool {
 	if time.Since(r.refused[party{c.client, name}]) <= late {
 		return true // it stood behind another that ends with it
 	}
+	if !r.losses[party{c.client, name}].Before(c.start) {
+		return true
+	}
 	return !r.freed[party{c.client, name}].Before(c.start.Add(-r.reply(c)))
 }
 
@@ -538,10 +545,14 @@ func (r *register) reply(c *call) time.Duration {
 	return r.w.plan.slowest()
 }
 
-// unlocking notes that an Unlock has returned.
-func (r *register) unlocking(c *call) {
+// unlocking notes that an Unlock has returned. What was lost before is not held until the
+// server has heard of that, but for the other locks of a multi-lock.
+func (r *register) unlocking(c *call, all []*belief) {
 	delete(r.calls, c)
 	r.see(c.client, c.names)
+	if len(all) == 1 && !all[0].multi && errors.Is(all[0].lease.Err(), dlock.ErrLost) && !all[0].ended.IsZero() {
+		return
+	}
 	for _, n := range c.names {
 		r.freed[party{c.client, n}] = time.Now()
 	}
@@ -562,7 +573,8 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 	for _, name := range c.names {
 		b := &belief{
 			client: c.client, name: name, lease: lease, ctx: ctx, shared: shared, token: lease.TokenOf(name),
-			parent: o.find(name, lease.TokenOf(name)), granted: time.Now(), ttl: r.w.plan.TTL, limited: op.MaxHold > 0,
+			parent: o.find(name, lease.TokenOf(name)), granted: time.Now(), ttl: r.w.plan.TTL,
+			multi: c.what == "multi" || c.what == "trymulti", limited: op.MaxHold > 0,
 		}
 		if op.TTL > 0 {
 			b.ttl = op.TTL
@@ -583,6 +595,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 		r.alone(b)
 		r.backed(b)
 		r.passed(c, b)
+		r.stays(c, b, op)
 	}
 	return all
 }
@@ -689,6 +702,7 @@ func (r *register) gives(all []*belief) {
 		if b.lease.Err() != nil {
 			r.lostTrue(b)
 		}
+		r.lets(b)
 		b.gone = true
 		r.see(b.client, []string{b.name})
 	}
@@ -713,6 +727,7 @@ func (r *register) lostTrue(b *belief) {
 		return
 	}
 	b.ended = time.Now()
+	r.losses[party{b.client, b.name}] = b.ended
 	err := b.lease.Err()
 	r.note(b.client, "%s over: %v", b.name, brief(err))
 	if !errors.Is(err, dlock.ErrLost) || b.limited || r.dead[b.client] || !r.w.hasServers() {

@@ -202,6 +202,9 @@ func (w *world) connect(i int) (*client, error) {
 	switch w.plan.Backend {
 	case "memory":
 		b = memory.New(w.shelf)
+		if w.plan.Most > 0 {
+			b = stingy{memory.New(w.shelf), w.plan.Most}
+		}
 	case "quorum":
 		q, err := quorum.New(members, nil)
 		if err != nil {

@@ -1,0 +1,113 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/memory"
+)
+
+// conditions draws what a plan has besides. It does so from numbers of its own: the rest
+// of the plan is what it would be without.
+func (g *generator) conditions() {
+	g.draw = &draw{rand.New(rand.NewPCG(g.plan.Seed, 4))}
+	p := g.plan
+	p.Spies = g.often(50)
+	if g.often(25) {
+		p.Beat = pick(g.draw, 250*time.Millisecond, time.Second, 5*time.Second)
+	}
+	if p.Backend == "memory" && g.often(50) {
+		p.Most = pick(g.draw, time.Second, 4*time.Second)
+	}
+	if p.Backend == "quorum" && g.often(40) {
+		g.roll()
+	}
+}
+
+// roll has the servers give trouble one after the other, as where they are restarted in
+// turn: the next before everything that the last has done is over.
+func (g *generator) roll() {
+	faults := g.plan.Faults
+	if len(faults) == 0 {
+		return
+	}
+	first, at := g.IntN(g.plan.Servers), faults[0].At
+	for i := range faults {
+		faults[i].Server, faults[i].At = (first+i)%g.plan.Servers, at
+		at = (at + g.within(0, g.plan.TTL)) % g.plan.Length
+	}
+}
+
+// beat waits for the next of the moments at which all parties begin what they do, as
+// those do that a clock starts.
+func (w *world) beat() error {
+	d := w.plan.Beat
+	if d == 0 {
+		return nil
+	}
+	return sleep(w.over, d-time.Since(w.reg.began)%d)
+}
+
+// A stingy backend grants less time than it is asked for.
+type stingy struct {
+	*memory.Backend
+	most time.Duration
+}
+
+func (b stingy) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
+	h, err := b.Backend.Acquire(ctx, r)
+	if err == nil {
+		h.Granted = min(h.Granted, b.most)
+	}
+	return h, err
+}
+
+// A spy is a context that is asked for its end while the library ends a lease: whatever
+// hears of the end so may ask at that moment what else is over.
+type spy struct {
+	context.Context
+	look atomic.Pointer[func()]
+}
+
+func (s *spy) Done() <-chan struct{} {
+	if look := s.look.Load(); look != nil {
+		(*look)()
+	}
+	return s.Context.Done()
+}
+
+// spies has the end of a lease looked at from within.
+func (r *register) spies(lease *dlock.Lease, all []*belief) {
+	if !r.w.plan.Spies {
+		return
+	}
+	s := &spy{Context: context.Background()}
+	lease.Context(s)
+	look := func() {
+		if !r.mu.TryLock() {
+			return // perhaps it is asked whether it is over by who has the mutex
+		}
+		defer r.mu.Unlock()
+		for _, b := range all {
+			r.endsTogether(b)
+		}
+	}
+	s.look.Store(&look)
+}
+
+// endsTogether checks that all leases on a hold that is lost are over at one moment.
+func (r *register) endsTogether(b *belief) {
+	if r.dead[b.client] || b.multi || !errors.Is(b.lease.Err(), dlock.ErrLost) {
+		return // of a multi-lock another lock may be lost
+	}
+	for _, o := range r.beliefs {
+		if o.name == b.name && (o.under(b) || b.under(o)) && !o.gone && o.lease.Err() == nil {
+			r.violate("a loss is one moment", "%v is alive, and not %v", o, b)
+		}
+	}
+}

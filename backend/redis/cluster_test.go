@@ -347,3 +347,49 @@ func timeOfAll(b *testing.B, servers []*server.Server) (sum time.Duration) {
 	}
 	return sum
 }
+
+// A recorder notes the names of the commands that a client sends.
+type recorder struct {
+	mu    sync.Mutex
+	names map[string]bool
+}
+
+func (*recorder) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		r.mu.Lock()
+		r.names[cmd.Name()] = true
+		r.mu.Unlock()
+		return next(ctx, cmd)
+	}
+}
+
+func (*recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestRedirectIsFollowedAtOnce has a client be wrong about who has the slots. What is
+// redirected goes where it belongs, and no other node is asked anything before that: one
+// that hangs would hold up all that are redirected.
+func TestRedirectIsFollowedAtOnce(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	c, admin := sharedCluster.use(t)
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		DisableIdentity: true,
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{{End: clusterSlots - 1, Nodes: []redis.ClusterNode{{Addr: c.Masters[0].Addr()}}}}, nil
+		},
+	})
+	defer client.Close()
+	sent := &recorder{names: make(map[string]bool)}
+	client.OnNewNode(func(node *redis.Client) { node.AddHook(sent) })
+	l := must[*dlock.Lease](t)(newClient(t, client, nil).Mutex(nameOn(t, admin, c.Masters[1])).TryLock(ctx))
+	must[any](t)(nil, l.Unlock(ctx))
+	sent.mu.Lock()
+	defer sent.mu.Unlock()
+	if sent.names["command"] || !sent.names["evalsha"] {
+		t.Errorf("a redirect was followed with %v", sent.names)
+	}
+}

@@ -177,6 +177,10 @@ func process(ctx context.Context, client redis.UniversalClient, batch []*request
 	cmds := make([]unrepeated, len(batch))
 	for i, r := range batch {
 		cmds[i] = unrepeated{redis.NewCmd(ctx, r.args...)}
+		// Without it a cluster client that has to find the node by itself asks some other
+		// node about the command first, which may hang, and whoever comes next waits for
+		// that behind a mutex.
+		cmds[i].SetStepCount(1)
 	}
 	err := guard(func() error {
 		if len(cmds) == 1 {

@@ -20,14 +20,14 @@ type tenure struct {
 	busy   time.Time // when something else of its client was last about the lock
 }
 
-// measures reports whether a server alone decides who is next.
-func (r *register) measures(s *server) bool {
-	return r.w.plan.Backend == "redis" && s == r.w.master(0)
+// measures reports whether a server alone decides who is next at a lock.
+func (r *register) measures(s *server, name string) bool {
+	return r.w.plan.Backend == "redis" && s == r.w.keeper(name)
 }
 
 // follow takes a change of the state of a lock: who has come to hold it, and ahead of whom.
 func (r *register) follow(s *server, name string, old, t truth) {
-	if !r.measures(s) {
+	if !r.measures(s, name) {
 		return
 	}
 	now := time.Now()
@@ -112,7 +112,7 @@ func (r *register) passed(c *call, b *belief) {
 
 // hears checks that whoever waits hears that the server has given it the lock.
 func (r *register) hears(s *server, name string, t truth) {
-	if !r.measures(s) {
+	if !r.measures(s, name) {
 		return
 	}
 	for c := range r.calls {

@@ -63,9 +63,23 @@ func (w *world) happen(f Fault) {
 			w.restart(s, f, old)
 		}
 	case "failover":
+		if w.layout != nil {
+			w.handOver(f.Server)
+			return
+		}
 		w.failover(s, f)
 	case "promotion":
+		if w.layout != nil {
+			w.replace(f.Server, f)
+			return
+		}
 		w.promotion(s, f)
+	case "takeover":
+		w.takeOver(f.Server)
+	case "slot-move":
+		w.shift(f)
+	case "cluster-down":
+		w.separate(f)
 	case "no-sentinel":
 		for i, s := range w.sentinels {
 			if f.Way == 2 || i != 0 { // one is left, or none

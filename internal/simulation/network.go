@@ -188,9 +188,8 @@ func (l *link) heldUntil(d direction) time.Time {
 	return l.way.heldUntil(d)
 }
 
-var subscribes = []byte("\r\nsubscribe\r\n")
-
-var message = []byte("\r\nmessage\r\n")
+// How the names of commands and of messages end, of shards too.
+var subscribes, message = []byte("subscribe\r\n"), []byte("message\r\n")
 
 // drops reports whether what is written to l gets lost; nil is the end.
 func (l *link) drops(d direction, b []byte) bool {

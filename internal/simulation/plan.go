@@ -20,6 +20,7 @@ type Plan struct {
 	Jitter    time.Duration
 	Drift     float64       // of the servers' clocks
 	Replica   bool          // each server has one
+	Cluster   bool          `json:",omitempty"` // the server is one: three masters
 	Sentinels bool          `json:",omitempty"` // clients ask them which server is the master
 	Word      time.Duration `json:",omitempty"` // within what time all of them know
 	Lag       time.Duration // of replicas
@@ -95,6 +96,9 @@ var kinds = map[string]touch{
 	"restart-old":   {loses: true, fails: true, data: true},
 	"failover":      {fails: true, splits: true},
 	"promotion":     {loses: true, fails: true, data: true, splits: true},
+	"takeover":      {loses: true, fails: true, data: true, splits: true},
+	"slot-move":     {fails: true, splits: true},
+	"cluster-down":  {loses: true, fails: true},
 	"word":          {loses: true, fails: true}, // the Sentinels do not know a new master yet
 	"no-sentinel":   {loses: true, fails: true},
 	"break":         {loses: true, data: true},
@@ -123,7 +127,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	d := &draw{rand.New(rand.NewPCG(seed, 0))}
 	p := &Plan{Seed: seed, Backend: backend, Servers: 1}
 	topology := ""
-	if backend == "sentinel" {
+	if backend == "sentinel" || backend == "cluster" {
 		p.Backend, topology = "redis", backend
 	}
 	if p.Backend == "" {
@@ -154,6 +158,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.faults(clients)
 	if p.Backend == "redis" {
 		g.sentinels(topology)
+		g.cluster(backend)
 	}
 	g.conditions()
 	return p
@@ -356,7 +361,7 @@ func (g *generator) faults(clients int) {
 func (g *generator) sentinels(topology string) {
 	g.draw = &draw{rand.New(rand.NewPCG(g.plan.Seed, 2))} // whoever has none draws as before
 	p := g.plan
-	if topology != "sentinel" && (!p.Replica || g.often(50)) {
+	if topology == "cluster" || topology != "sentinel" && (!p.Replica || g.often(50)) {
 		return
 	}
 	p.Replica, p.Sentinels = true, true
@@ -386,5 +391,7 @@ func (g *generator) can(kind string) bool {
 
 // sortedKinds are those that can happen to every server, and some that cannot.
 func sortedKinds() []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(kinds)), func(k string) bool { return k == "word" || k == "no-sentinel" })
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(kinds)), func(k string) bool {
+		return k == "word" || k == "no-sentinel" || slices.Contains(clusterKinds, k)
+	})
 }

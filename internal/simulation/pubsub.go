@@ -38,10 +38,15 @@ func (s *server) ping(p *peer, args []string) {
 	}
 }
 
+// messageKind is what a message is called that a command has sent.
+func messageKind(cmd string) string {
+	return strings.ToLower(strings.Replace(cmd, "PUBLISH", "message", 1))
+}
+
 // publish tells those who are subscribed here, and returns how many they are.
-func (s *server) publish(topic, text string) int {
+func (s *server) publish(kind, topic, text string) int {
 	for p := range s.topics[topic] {
-		p.push("message", topic, text)
+		p.push(kind, topic, text)
 	}
 	return len(s.topics[topic])
 }
@@ -76,16 +81,19 @@ const guesses = 150
 func (s *server) forge(names []string, ttl time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.clock()
+	now, kind := s.clock(), messageKind("PUBLISH")
+	if s.node != nil {
+		kind = messageKind("SPUBLISH")
+	}
 	for topic := range s.topics {
 		client := topic[strings.LastIndexByte(topic, ':')+1:]
 		for _, name := range names {
 			for n := range 2 * guesses {
 				id := fmt.Sprintf("%c%d:%s:%d", "wr"[n%2], ttl.Milliseconds(), client, n/2+1)
-				s.publish(topic, fmt.Sprintf("%s.AAAAAAAAAAA %d %d %d 0 dlock:{%s}", id,
+				s.publish(kind, topic, fmt.Sprintf("%s.AAAAAAAAAAA %d %d %d 0 dlock:{%s}", id,
 					now.UnixMicro(), now.UnixMicro(), now.Add(min(ttl, 5*time.Second)).UnixMilli(), name))
 				for _, hint := range []string{"contended", "poll", "broken"} {
-					s.publish(topic, fmt.Sprintf("%s %s %040x", hint, id, n))
+					s.publish(kind, topic, fmt.Sprintf("%s %s %040x", hint, id, n))
 				}
 			}
 		}

@@ -377,7 +377,7 @@ func (r *register) dataLost() bool {
 func (r *register) anyDataLost() bool {
 	then := time.Now().Add(-3*r.w.plan.TTL - lingers)
 	return slices.ContainsFunc(r.touches, func(t touched) bool {
-		acknowledged := t.kind == "promotion" && r.w.plan.Acks
+		acknowledged := (t.kind == "promotion" || t.kind == "takeover") && r.w.plan.Acks
 		return kinds[t.kind].data && !acknowledged && t.to.After(then)
 	})
 }
@@ -401,9 +401,12 @@ func (r *register) touch(f Fault) {
 		if r.w.plan.Backend == "quorum" {
 			t.to = now.Add(rejoining + f.For + f.Size)
 		}
-	case "failover", "promotion":
+	case "failover", "promotion", "takeover", "slot-move", "cluster-down":
 		t.client, t.to = -1, now.Add(f.For+2*r.w.plan.Lag+r.w.plan.Word)
-		if r.w.plan.Word > 0 {
+		if r.w.layout != nil {
+			t.to = now.Add(r.w.lasts(f))
+		}
+		if r.w.plan.Word > 0 && (r.w.layout == nil || r.w.costsLeases(f)) {
 			r.touches = append(r.touches, touched{"word", -1, f.Server, now, t.to})
 		}
 	case "mute":
@@ -416,6 +419,9 @@ func (r *register) touch(f Fault) {
 	r.touches = append(r.touches, t)
 	r.note(-2, "%s c%d s%d way %d for %v, %v", f.Kind, f.Client, f.Server, f.Way, f.For, f.Size)
 	for _, name := range r.w.names() {
+		if !r.w.hits(f, name) {
+			continue
+		}
 		r.coverage[f.Kind+" × "+r.stateOf(name)]++
 	}
 }
@@ -425,7 +431,7 @@ func (r *register) stateOf(name string) string {
 		return "unknown"
 	}
 	if l := r.locks[name]; l != nil && len(l.states) > 0 {
-		return l.states[len(l.states)-1].asOf(r.w.master(0).clock().UnixMilli()).state()
+		return l.states[len(l.states)-1].asOf(r.w.keeper(name).clock().UnixMilli()).state()
 	}
 	return "free"
 }
@@ -466,7 +472,10 @@ func (r *register) saw(s *server, name string, t truth) {
 		r.follow(s, name, l.last[s.index], t)
 	}
 	l.last[s.index], l.changed = t, time.Now()
-	if s == r.w.master(0) {
+	switch keepers := r.w.keepers(name); {
+	case r.w.plan.Servers == 1 && slices.Contains(keepers, s):
+		l.states = append(l.states, l.at(keepers))
+	case s == keepers[0]:
 		l.states = append(l.states, t)
 	}
 }
@@ -477,10 +486,10 @@ func (r *register) busy(name string, since time.Time) bool {
 		return true // that is not known
 	}
 	l := r.lock(name)
-	if r.demotedHas(l) {
+	if r.demotedHas(name, l) {
 		return true
 	}
-	ms := r.w.master(0).clock().UnixMilli()
+	ms := r.w.keeper(name).clock().UnixMilli()
 	passed := time.Since(since).Milliseconds()
 	for i := len(l.states) - 1; i >= 0; i-- {
 		s := l.states[i]
@@ -496,12 +505,12 @@ func (r *register) busy(name string, since time.Time) bool {
 
 // demotedHas reports whether a master of before, which may still answer, has or had
 // somebody who holds or wants a lock.
-func (r *register) demotedHas(l *lockLog) bool {
+func (r *register) demotedHas(name string, l *lockLog) bool {
 	promoted := slices.ContainsFunc(r.touches, func(t touched) bool {
-		return t.kind == "promotion" && t.to.After(time.Now().Add(-lingers))
+		return (t.kind == "promotion" || t.kind == "takeover") && t.to.After(time.Now().Add(-lingers))
 	})
 	for i, t := range l.last {
-		if promoted && i != r.w.master(0).index && t.token > 0 {
+		if promoted && i != r.w.keeper(name).index && t.token > 0 {
 			return true
 		}
 	}
@@ -666,14 +675,13 @@ func (r *register) backed(b *belief) {
 		return
 	}
 	behind := 0
-	masters := r.w.masters()
-	for _, s := range masters {
+	for _, s := range r.w.keepers(b.name) {
 		if r.keeps(s, b) {
 			behind++
 		}
 	}
-	if behind <= len(masters)/2 {
-		r.violate("the server keeps what is believed", "%v: %d of %d", b, behind, len(masters))
+	if behind <= r.w.plan.Servers/2 {
+		r.violate("the server keeps what is believed", "%v: %d of %d", b, behind, r.w.plan.Servers)
 	}
 }
 

@@ -20,6 +20,8 @@ type effect struct {
 	number int
 	args   []string
 	all    *store // a whole copy, in place of a command
+	key    string // that has come from another node, in place of a command
+	value  *value
 }
 
 // note has a replica hear of a command. It is called with mu held.
@@ -82,11 +84,13 @@ func (s *server) apply(e effect) {
 	switch c, isData := commands[first(e.args)]; {
 	case e.all != nil:
 		s.data = e.all
+	case e.value != nil:
+		s.data.values[e.key] = e.value
 	case isData:
 		s.data.now = s.clock().UnixMilli()
 		_, _ = c.call(s.data, e.args[0], e.args[1:])
 	default: // PUBLISH: those who are subscribed here hear it, and are not counted
-		s.publish(e.args[1], e.args[2])
+		s.publish(messageKind(e.args[0]), e.args[1], e.args[2])
 	}
 }
 

@@ -16,6 +16,7 @@ type peer struct {
 	conn     net.Conn
 	name     string // that the client has given itself
 	resp3    bool
+	asking   bool            // the last command was ASKING
 	channels map[string]bool // to which it is subscribed
 
 	mu sync.Mutex // guards w: messages come from other connections

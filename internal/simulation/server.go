@@ -33,6 +33,7 @@ type server struct {
 	master  *server // that it follows, nil if it is one itself
 	replica *server // that follows it, if any
 	link    replication
+	node    *node // nil unless it is one of a cluster
 
 	faults struct {
 		mu     sync.Mutex
@@ -44,6 +45,8 @@ type server struct {
 		skew   time.Duration
 		drift  float64 // of the clock, in parts
 		origin time.Time
+
+		lonely, together time.Time // between them a node says that the cluster is down
 	}
 }
 
@@ -119,14 +122,21 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 		p.reply(s.wait(args))
 		return
 	}
-	s.mu.Lock()
+	err := s.begin(p, cmd, args)
 	defer s.mu.Unlock()
-	s.data.now = s.clock().UnixMilli()
+	if err != nil {
+		p.reply(nil, err)
+		return
+	}
 	switch cmd {
 	case "EVAL", "EVALSHA", "EVAL_RO":
 		p.reply(s.script(p.name, cmd, args))
 	case "SUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "SUNSUBSCRIBE":
 		s.subscription(p, cmd, args)
+	case "CLUSTER":
+		p.reply(s.clusterCommand(args))
+	case "ASKING":
+		p.reply(status("OK"), nil)
 	case "PING":
 		s.ping(p, args)
 	case "HELLO":
@@ -158,16 +168,19 @@ func (s *server) refusesWrites() bool {
 }
 
 func (s *server) hello(p *peer) fields {
-	version, role := int64(2), "master"
+	version, role, mode := int64(2), "master", "standalone"
 	if p.resp3 {
 		version = 3
 	}
 	if s.master != nil || s.refusesWrites() {
 		role = "replica"
 	}
+	if s.node != nil {
+		mode = "cluster"
+	}
 	return fields{
 		"server", "redis", "version", "7.4.0", "proto", version, "id", int64(1),
-		"mode", "standalone", "role", role, "modules", []any{},
+		"mode", mode, "role", role, "modules", []any{},
 	}
 }
 
@@ -206,6 +219,11 @@ func (s *server) fromScript(args []string) (any, error) {
 		return nil, errSyntax
 	}
 	args[0] = strings.ToUpper(args[0])
+	if s.node != nil {
+		if err := s.routeInside(args[0], args[1:]); err != nil {
+			return nil, err
+		}
+	}
 	return s.do(args)
 }
 
@@ -223,8 +241,12 @@ func (s *server) do(args []string) (any, error) {
 		if len(args) != 3 {
 			return nil, errSyntax
 		}
-		s.note(args)
-		return int64(s.publish(args[1], args[2])), nil
+		if s.node != nil {
+			s.spread(args[1], args[2])
+		} else {
+			s.note(args)
+		}
+		return int64(s.publish(messageKind(name), args[1], args[2])), nil
 	case "PUBSUB":
 		return s.count(args[1:])
 	case "INFO":

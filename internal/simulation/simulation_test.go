@@ -22,7 +22,7 @@ var (
 	duration  = flag.Duration("simulation.duration", 0, "how long TestSimulate looks for failures; 0: not at all")
 	seed      = flag.Uint64("simulation.seed", rand.Uint64N(1<<32), "the first seed of TestSimulate; one that is drawn if it is left out")
 	jobs      = flag.Int("simulation.jobs", 2, "how many processes run plans")
-	on        = flag.String("simulation.backend", "", "redis, memory or quorum; empty: any")
+	on        = flag.String("simulation.backend", "", "redis, sentinel, cluster, memory or quorum; empty: any")
 	shrinking = flag.Duration("simulation.shrink", time.Minute, "for how long a plan that fails is made smaller")
 	most      = flag.Int("simulation.failures", 3, "after how many failures TestSimulate ends")
 	verbose   = flag.Bool("simulation.verbose", false, "say what became of each run")

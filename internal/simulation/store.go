@@ -33,9 +33,13 @@ func newStore() *store { return &store{values: make(map[string]*value)} }
 func (s *store) copy() *store {
 	c := &store{values: make(map[string]*value, len(s.values)), now: s.now}
 	for k, v := range s.values {
-		c.values[k] = &value{hash: maps.Clone(v.hash), set: slices.Clone(v.set), end: v.end}
+		c.values[k] = v.copy()
 	}
 	return c
+}
+
+func (v *value) copy() *value {
+	return &value{hash: maps.Clone(v.hash), set: slices.Clone(v.set), end: v.end}
 }
 
 // get returns the value of a key, nil if there is none.

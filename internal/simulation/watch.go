@@ -86,11 +86,11 @@ const (
 // moves checks that a free lock finds who waits for it, and that nothing is left of
 // those who have gone.
 func (r *register) moves(name string) {
-	if len(r.w.masters()) != 1 {
+	if r.w.plan.Servers != 1 {
 		r.movesOnQuorum(name)
 		return
 	}
-	s, l, now := r.w.master(0), r.lock(name), time.Now()
+	s, l, now := r.w.keeper(name), r.lock(name), time.Now()
 	if len(l.states) == 0 {
 		return
 	}

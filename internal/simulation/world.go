@@ -43,6 +43,7 @@ type world struct {
 	nodes     []*server
 	sentinels []*sentinel
 	now       atomic.Pointer[[]*server] // the masters
+	layout    *layout                   // of a cluster; nil: it is none
 	shelf     *memory.Server
 	clients   []*client
 	back      atomic.Int64 // ns by which clocks of servers were set back
@@ -56,7 +57,7 @@ type client struct {
 	*dlock.Client
 	index  int
 	hooks  *listener
-	shared []*goredis.Client
+	shared []goredis.UniversalClient
 	dead   atomic.Bool
 	closed chan struct{} // when Close has been called
 }
@@ -110,10 +111,12 @@ func (w *world) result() *Result {
 func (w *world) names() []string {
 	names := make([]string, w.plan.Names)
 	for i := range names {
-		names[i] = string(rune('a' + i))
+		names[i] = nameOf(i)
 	}
 	return names
 }
+
+func nameOf(i int) string { return string(rune('a' + i)) }
 
 // indexOf is the client with a label, -1 if there is none.
 func (w *world) indexOf(label string) int {
@@ -154,7 +157,7 @@ func (w *world) start() {
 		return s
 	}
 	var masters []*server
-	for range w.plan.Servers {
+	for range max(w.plan.Servers, w.plan.shards()) {
 		masters = append(masters, node())
 	}
 	w.now.Store(&masters)
@@ -162,6 +165,9 @@ func (w *world) start() {
 		for _, m := range masters {
 			m.followedBy(node(), w.plan.Lag)
 		}
+	}
+	if w.plan.Cluster {
+		w.found()
 	}
 	if w.plan.Sentinels {
 		for i := range sentinels {
@@ -189,7 +195,7 @@ func (w *world) connect(i int) (*client, error) {
 		way := w.net.way(i, s.index)
 		way.base, way.jitter = w.plan.Latency, w.plan.Jitter
 	}
-	for place := range w.masters() {
+	for place := range w.plan.Servers {
 		g := w.client(i, place)
 		c.shared = append(c.shared, g)
 		o := &redis.Options{PollOnly: w.plan.Clients[i].Poll}
@@ -222,9 +228,12 @@ func (w *world) connect(i int) (*client, error) {
 }
 
 // client returns the client library's for one place.
-func (w *world) client(i, place int) *goredis.Client {
-	if w.plan.Sentinels {
+func (w *world) client(i, place int) goredis.UniversalClient {
+	switch {
+	case w.plan.Sentinels:
 		return w.failoverClient(i)
+	case w.plan.Cluster:
+		return w.clusterClient(i)
 	}
 	return goredis.NewClient(w.options(i, place))
 }
@@ -363,13 +372,13 @@ func (w *world) addUp() {
 // left checks that no server has anything of a lock that nobody can have any more.
 func (w *world) left() {
 	r := w.reg
-	if len(w.masters()) != 1 || len(r.touches) > 0 {
+	if w.plan.Servers != 1 || len(r.touches) > 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := w.master(0)
 	for _, name := range w.names() {
+		s := w.keeper(name)
 		t := r.lock(name).last[s.index].asOf(s.clock().UnixMilli())
 		rests := t.holder != "" && t.holder[len(t.holder)-1] == '!'
 		for id := range t.readers {

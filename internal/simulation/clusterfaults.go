@@ -1,0 +1,330 @@
+package simulation
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// hearsay is how long it takes until another node has heard of something.
+func (w *world) hearsay() time.Duration {
+	w.net.mu.Lock()
+	defer w.net.mu.Unlock()
+	return time.Duration(w.net.rnd.Int64N(int64(w.plan.Word) + 1))
+}
+
+// hearsMaster has a node know who is the master of a shard. One that was learns that it is
+// none any more: it tells who is subscribed, and follows.
+func (s *server) hearsMaster(shard int, c claim) {
+	s.mu.Lock()
+	n := s.node
+	old := n.masters[shard]
+	if old.epoch >= c.epoch {
+		s.mu.Unlock()
+		return
+	}
+	n.masters[shard] = c
+	demoted := shard == n.shard && old.who == s.index && c.who != s.index
+	if demoted {
+		s.drop(func(slot int) bool { return n.shardOf(slot) == shard })
+		clear(n.leaving)
+		clear(n.coming)
+		n.goOn()
+	}
+	s.mu.Unlock()
+	if demoted {
+		n.world.nodes[c.who].followedBy(s, n.world.plan.Lag)
+	}
+}
+
+// goOn lets scripts run that had to wait.
+func (n *node) goOn() {
+	if n.halted != nil {
+		close(n.halted)
+		n.halted = nil
+	}
+}
+
+// hearsSlot has a node know which shard has a slot.
+func (s *server) hearsSlot(slot int, c claim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.node
+	if n.moved[slot].epoch >= c.epoch {
+		return
+	}
+	before := n.shardOf(slot)
+	n.moved[slot] = c
+	delete(n.leaving, slot)
+	delete(n.coming, slot)
+	if before == n.shard && c.who != n.shard {
+		s.drop(func(o int) bool { return o == slot })
+	}
+}
+
+// drop ends the subscriptions to channels of slots that are gone, and says so.
+func (s *server) drop(isGone func(slot int) bool) {
+	for topic, peers := range s.topics {
+		if !isGone(slotOf(topic)) {
+			continue
+		}
+		for p := range peers {
+			delete(p.channels, topic)
+			p.push("sunsubscribe", topic, int64(len(p.channels)))
+		}
+		delete(s.topics, topic)
+	}
+}
+
+// elect has a replica be the master of its shard. The others hear of it, the master of
+// before not before late.
+func (w *world) elect(shard int, old, r *server, late time.Duration) {
+	r.mu.Lock()
+	follows := r.master == old
+	r.mu.Unlock()
+	if !follows || w.master(shard) != old {
+		return
+	}
+	old.abandoned()
+	c := claim{r.index, w.layout.nextEpoch()}
+	old.mu.Lock()
+	leaving, coming := maps.Clone(old.node.leaving), maps.Clone(old.node.coming)
+	old.mu.Unlock()
+	r.mu.Lock()
+	r.node.masters[shard] = c
+	r.node.leaving, r.node.coming = leaving, coming
+	r.mu.Unlock()
+	r.promoted(nil)
+	r.tell(w.names())
+	masters := slices.Clone(w.masters())
+	masters[shard] = r
+	w.now.Store(&masters)
+	r.tell(w.names())
+	for _, o := range w.nodes {
+		delay := w.hearsay()
+		if o == old {
+			delay += max(late, 0)
+		}
+		time.AfterFunc(delay, func() { o.hearsMaster(shard, c) })
+	}
+}
+
+// tell says what a server has of all locks.
+func (s *server) tell(names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.data.now = s.clock().UnixMilli()
+	for _, name := range names {
+		if t := s.read(name); t.token > 0 || s.truths[name].token > 0 {
+			s.truths[name] = t
+			s.saw(s, name, t)
+		}
+	}
+}
+
+// mostHalted is for how long a master waits for the replica that is to take its place.
+const mostHalted = 10 * time.Second
+
+// handOver is CLUSTER FAILOVER: scripts wait until the replica has everything, and the
+// master knows that it has taken over.
+func (w *world) handOver(shard int) {
+	old := w.master(shard)
+	old.mu.Lock()
+	r := old.replica
+	if r == nil || old.node.halted != nil {
+		old.mu.Unlock()
+		return
+	}
+	old.node.halted = make(chan struct{})
+	old.mu.Unlock()
+	time.AfterFunc(mostHalted, func() {
+		old.mu.Lock()
+		defer old.mu.Unlock()
+		old.node.goOn()
+	})
+	for first := true; first || !r.caughtUp(); first = false {
+		time.Sleep(w.plan.Lag + time.Microsecond)
+	}
+	w.elect(shard, old, r, 0)
+}
+
+// How long nodes wait for one that is silent at most, and then for who takes its place.
+const mostSilent = 5 * time.Second
+
+func (f Fault) silence() (lost, elected time.Duration) {
+	lost = min(f.Size, mostSilent)
+	return lost, lost + lost/4 + 10*time.Millisecond
+}
+
+// replace has the replica of a master that the others miss take over with what it has.
+// The master was killed, is stopped for a time, or does not hear of the others.
+func (w *world) replace(shard int, f Fault) {
+	old := w.master(shard)
+	r := old.replica
+	if r == nil {
+		return
+	}
+	lost, elected := f.silence()
+	now := time.Now()
+	back := now.Add(max(f.For, elected))
+	switch f.Way {
+	case 0:
+		old.set(func() { old.faults.down = back })
+		w.cut(old)
+	case 1:
+		old.set(func() { old.faults.paused = back })
+	default:
+		old.abandoned()
+	}
+	for _, o := range w.nodes {
+		until := now.Add(elected + w.hearsay())
+		if o == old {
+			until = back.Add(w.plan.Word)
+		}
+		o.set(func() { o.faults.lonely, o.faults.together = now.Add(lost), until })
+	}
+	time.Sleep(elected)
+	w.elect(shard, old, r, time.Until(back))
+}
+
+// takeOver is CLUSTER FAILOVER FORCE or TAKEOVER: the master is not asked.
+func (w *world) takeOver(shard int) {
+	if old := w.master(shard); old.replica != nil {
+		w.elect(shard, old, old.replica, 0)
+	}
+}
+
+// separate has all nodes say that the cluster is down.
+func (w *world) separate(f Fault) {
+	now := time.Now()
+	for _, s := range w.nodes {
+		s.set(func() { s.faults.lonely, s.faults.together = now, now.Add(f.For) })
+	}
+}
+
+// shift has a slot that a lock is in move to another shard, and back if the fault goes
+// both ways. One slot moves at a time.
+func (w *world) shift(f Fault) {
+	w.layout.operator <- struct{}{}
+	defer func() { <-w.layout.operator }()
+	rnd := rand.New(rand.NewPCG(w.plan.Seed, uint64(f.At)))
+	var here []int
+	for _, name := range w.names() {
+		if slot := slotOf(lockKey(name)); w.keeper(name) == w.master(f.Server) {
+			here = append(here, slot)
+		}
+	}
+	if len(here) == 0 {
+		return
+	}
+	slot := here[rnd.IntN(len(here))]
+	to := (f.Server + 1 + rnd.IntN(shards-1)) % shards
+	w.carry(slot, f.Server, to, f.For, rnd)
+	if f.Way == 2 {
+		time.Sleep(f.Size)
+		w.carry(slot, to, f.Server, f.For, rnd)
+	}
+}
+
+// steps is in how many steps the keys of a lock move at most.
+const steps = 5
+
+// carry moves a slot: a few keys at a time, and then all nodes hear where it is.
+func (w *world) carry(slot, from, to int, takes time.Duration, rnd *rand.Rand) {
+	w.layout.move(slot, to, false)
+	open := func(s *server, change func(n *node)) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		change(s.node)
+	}
+	open(w.master(to), func(n *node) { n.coming[slot] = from })
+	open(w.master(from), func(n *node) { n.leaving[slot] = to })
+	w.reg.tell(-2, "slot %d begins to move from shard %d to %d", slot, from, to)
+	some := func(keys []string) []string { return keys }
+	if rnd.IntN(2) == 0 {
+		some = func(keys []string) []string { return []string{keys[rnd.IntN(len(keys))]} }
+	}
+	for more := true; more; {
+		time.Sleep(takes / steps)
+		for !w.master(from).moves() || !w.master(to).moves() {
+			time.Sleep(20 * time.Millisecond)
+		}
+		more = w.master(from).give(w.master(to), slot, w.names(), some)
+	}
+	c := claim{to, w.layout.nextEpoch()}
+	w.master(to).hearsSlot(slot, c)
+	w.layout.move(slot, to, true)
+	w.reg.tell(-2, "slot %d is in shard %d", slot, to)
+	for _, s := range w.nodes {
+		time.AfterFunc(w.hearsay(), func() { s.hearsSlot(slot, c) })
+	}
+}
+
+// moves reports whether a server can take part in moving keys.
+func (s *server) moves() bool {
+	s.mu.Lock()
+	halted := s.node.halted != nil
+	s.mu.Unlock()
+	return s.accepts() && s.pause() <= 0 && !halted
+}
+
+// give moves some keys of a slot, and reports whether there may be more.
+func (s *server) give(to *server, slot int, names []string, some func(keys []string) []string) bool {
+	first, second := s, to
+	if s.index > to.index {
+		first, second = to, s
+	}
+	first.mu.Lock()
+	defer first.mu.Unlock()
+	second.mu.Lock()
+	defer second.mu.Unlock()
+	s.data.now, to.data.now = s.clock().UnixMilli(), to.clock().UnixMilli()
+	var keys []string
+	for _, k := range slices.Sorted(maps.Keys(s.data.values)) {
+		if slotOf(k) == slot && s.data.get(k) != nil {
+			keys = append(keys, k)
+		}
+	}
+	if len(keys) == 0 {
+		return false
+	}
+	for _, k := range some(keys) {
+		v := s.data.get(k).copy()
+		if v.end > 0 {
+			v.end += to.data.now - s.data.now
+		}
+		to.data.values[k] = v
+		to.send(effect{key: k, value: v.copy()})
+		delete(s.data.values, k)
+		s.send(effect{args: []string{"DEL", k}})
+	}
+	for _, name := range names {
+		if slotOf(lockKey(name)) == slot { // the server that gets it first: each key is on one
+			to.look(name, false)
+			s.look(name, false)
+		}
+	}
+	return true
+}
+
+// lasts is for how long a fault of the cluster has an effect.
+func (w *world) lasts(f Fault) time.Duration {
+	heard := w.plan.Word + 4*w.plan.Lag
+	switch f.Kind {
+	case "promotion":
+		_, elected := f.silence()
+		return max(f.For, elected) + heard
+	case "slot-move":
+		return 2*f.For + f.Size + heard
+	case "cluster-down":
+		return f.For
+	}
+	return heard
+}
+
+// costsLeases reports whether a fault of the cluster that is to cost no lease lasts longer
+// than one can wait, or keeps the replicas of who renews it from being asked.
+func (w *world) costsLeases(f Fault) bool {
+	return f.Kind == "slot-move" && w.plan.Acks || 6*w.lasts(Fault{}) > w.plan.leastTTL()
+}

@@ -109,8 +109,7 @@ check: lint ## the same for every module, 32 bits and other systems
 	go vet -tags mutants ./mutants
 	go -C examples/comingfrom vet -tags jvm ./...
 	for system in darwin freebsd; do GOOS=$$system GOARCH=amd64 CGO_ENABLED=0 go vet $(MODULE)/...; done
-	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go vet . ./backend/...
-	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go build -o /dev/null ./cmd/dlock
+	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go vet . ./backend/... ./cmd/dlock
 
 systems: ## build what people use for every system and processor that they have
 	for system in linux/amd64 linux/arm64 linux/386 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64 windows/386 \

@@ -40,6 +40,9 @@ func (c *Client) newLock(name string, s *settings) *lock {
 	}
 	l := &lock{settings: s, client: c, fullName: c.opts.Prefix + name}
 	l.err = backend.Join(checkName(name, l.fullName), s.err)
+	if l.err == nil && c.opts.InspectOnly {
+		l.err = errInspectOnly
+	}
 	return l
 }
 

@@ -59,6 +59,7 @@ func (c Config) Open(ctx context.Context, o *Options) (*Client, error) {
 				errors.New("TTL, Prefix and Label are given in the Config and in Options")))
 		}
 		opts.Credentials, opts.TLS, opts.Logger, opts.Hooks = o.Credentials, o.TLS, o.Logger, o.Hooks
+		opts.InspectOnly = o.InspectOnly
 	}
 	return Open(ctx, c.URL.Reveal(), opts)
 }

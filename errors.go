@@ -225,6 +225,7 @@ func ErrorType(err error) string {
 
 // What a kind alone does not say.
 var (
+	errInspectOnly     = backend.Fail(ErrUnsupported, errors.New("the client is opened with InspectOnly"))
 	errNilContext      = backend.Fail(ErrInvalidConfig, errors.New("nil context"))
 	errNoBackend       = errors.New("nil backend")
 	errZeroClient      = errors.New("zero Client: use Open or New")

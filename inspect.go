@@ -57,10 +57,14 @@ func (c *Client) Ping(ctx context.Context) error {
 // Examine looks at the server for what would hurt locks, such as a setting that lets it
 // forget them, and calls report for each thing that it has looked at, one call at a time.
 // It takes some seconds at most. ErrUnsupported says that the backend cannot be examined;
-// any other error says that the server could not be examined to the end.
+// any other error says that the server could not be examined to the end. A nil report is
+// ErrInvalidConfig.
 func (c *Client) Examine(ctx context.Context, report func(Finding)) error {
 	if err := c.checkAsk(ctx, "examine", ""); err != nil {
 		return err
+	}
+	if report == nil {
+		return newError("examine", "", errNilFunc)
 	}
 	examiner, ok := c.backend.(backend.Examiner)
 	if !ok {

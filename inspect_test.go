@@ -118,6 +118,7 @@ var questions = map[string]func(context.Context, *dlock.Client) error{
 		}
 		return nil
 	},
+	"examine": func(ctx context.Context, c *dlock.Client) error { return c.Examine(ctx, func(dlock.Finding) {}) },
 }
 
 // A question that cannot be asked fails with an *Error of its own operation.
@@ -144,6 +145,7 @@ func TestQuestionsThatCannotBeAsked(t *testing.T) {
 			is(t, ask(t.Context(), nil), dlock.ErrInvalidConfig)
 			is(t, ask(t.Context(), new(dlock.Client)), dlock.ErrInvalidConfig)
 		}
+		is(t, a.Examine(t.Context(), nil), dlock.ErrInvalidConfig)
 		_, err := a.Inspect(t.Context(), "")
 		is(t, err, dlock.ErrInvalidName)
 		is(t, a.Break(t.Context(), strings.Repeat("x", backend.MaxName+1), 1), dlock.ErrInvalidName)
@@ -244,4 +246,61 @@ func TestInfo(t *testing.T) {
 	if new(dlock.Client).Info() != (dlock.Info{}) {
 		t.Error("a zero client tells something")
 	}
+}
+
+// A client that inspects only takes no lock in any way, and does all that asks.
+func TestInspectOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.NewServer()
+		a, only := client(t, memory.New(s), dlock.Options{}), client(t, memory.New(s), dlock.Options{InspectOnly: true})
+		held := lock(t, a.Mutex("x"))
+		for _, l := range []dlock.Locker{only.Mutex("y"), only.RWMutex("y").RLocker(), only.Multi([]string{"y", "z"})} {
+			_, err := l.Lock(t.Context())
+			is(t, err, dlock.ErrUnsupported)
+			_, err = l.TryLock(t.Context())
+			is(t, err, dlock.ErrUnsupported)
+		}
+		_, err := only.NamedLocks().Lock(t.Context(), "y")
+		is(t, err, dlock.ErrUnsupported)
+		shown, err := only.Inspect(t.Context(), "x")
+		is(t, err, nil)
+		if len(shown.Holders) != 1 || shown.Holders[0].Token != held.Token() {
+			t.Errorf("%+v", shown)
+		}
+		is(t, only.Break(t.Context(), "x", held.Token()), nil)
+		is(t, held.Unlock(t.Context()), dlock.ErrLost)
+	})
+}
+
+// No call panics on a nil context. It is ErrInvalidConfig, or where the caller has given
+// up a lock already, no error.
+func TestNilContext(t *testing.T) {
+	var none context.Context
+	c := client(t, memory.New(nil), dlock.Options{})
+	m := c.RWMutex("x")
+	named := c.NamedLocks()
+	work := func(context.Context, *dlock.Lease) error { return nil }
+	err := func(_ *dlock.Lease, err error) error { return err }
+	_, open := dlock.Open(none, "memory://", nil)
+	_, configured := dlock.Config{URL: dlock.NewSecret("memory://")}.Open(none, nil)
+	for name, got := range map[string]error{
+		"open": open, "configured": configured,
+		"lock": err(m.Lock(none)), "trylock": err(m.TryLock(none)), "rlock": err(m.RLock(none)), "tryrlock": err(m.TryRLock(none)),
+		"multi": err(c.Multi([]string{"x", "y"}).Lock(none)), "named": err(named.Lock(none, "x")), "try named": err(named.TryLock(none, "x")),
+		"do": dlock.Do(none, m, work), "trydo": dlock.TryDo(none, m, work), "lead": dlock.Lead(none, m, work),
+		"downgrade": lock(t, m).Downgrade(none), "close": c.Close(none),
+	} {
+		var typed *dlock.Error
+		if !errors.Is(got, dlock.ErrInvalidConfig) || !errors.As(got, &typed) {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	if lease, ok := m.Held(none); lease != nil || ok {
+		t.Error("a nil context is said to be from a lease")
+	}
+	other := lock(t, c.Mutex("y"))
+	if other.Context(none).Err() != nil {
+		t.Error("no context of a live lease")
+	}
+	is(t, other.Unlock(none), nil)
 }

@@ -51,6 +51,7 @@ func open(ctx context.Context, url string, o *Options) (*Client, error) {
 	be, err := backend.Open(ctx, backend.Config{
 		URL:         u,
 		TTL:         opts.ttl(),
+		InspectOnly: opts.InspectOnly,
 		Label:       opts.Label,
 		Credentials: opts.Credentials,
 		TLS:         opts.TLS,

@@ -58,6 +58,11 @@ type Options struct {
 
 	// Hooks are called when something happens to a lock.
 	Hooks Hooks
+
+	// InspectOnly says that the client takes no lock: Lock is ErrUnsupported. What asks
+	// works, and Break does. Postgres then needs no right but that to connect, and nothing
+	// is made there.
+	InspectOnly bool
 }
 
 // maxLabel is the greatest length of a label in bytes: it goes out with each request.

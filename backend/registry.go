@@ -39,6 +39,10 @@ type Config struct {
 	// not when it is opened.
 	Member bool
 
+	// InspectOnly says that the backend will be asked for no lock, but for one that an
+	// Examiner tries: it needs no right and makes nothing that only locks need.
+	InspectOnly bool
+
 	// Logger is never nil.
 	Logger *slog.Logger
 }

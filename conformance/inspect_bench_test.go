@@ -6,36 +6,117 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/dlock-go/dlock"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/faultnet"
+	"github.com/dlock-go/dlock/internal/server"
 )
 
 const (
 	manyWaiters = 10_000
 	manyNames   = 100_000
+	lasting     = 10 * time.Minute // longer than a benchmark: nobody renews what it holds
 )
 
+// An inspected service is one with very many locks, of which nothing is given back: it is
+// ended with them.
+type inspected struct {
+	url     string           // with %s for the addresses
+	addrs   []string         // of its servers
+	framing faultnet.Framing // to count requests by; nil: not counted
+	clients int              // among which those who wait are spread, if the server shows one of each
+	noNames bool
+}
+
+// inspectable are the targets that BenchmarkInspect knows.
+var inspectable = map[string]func(testing.TB) inspected{
+	"redis": func(t testing.TB) inspected {
+		return inspected{url: "redis://%s", addrs: addrs(server.StartAll(t, server.Redis{})), framing: faultnet.RESP}
+	},
+	"redis-cluster": func(t testing.TB) inspected {
+		return inspected{url: "redis+cluster://%s", addrs: addrs(server.StartCluster(t, server.Redis{}, untouched).Masters)}
+	},
+	"redlock": func(t testing.TB) inspected {
+		servers := server.StartAll(t, server.Copies(3, server.Redis{})...)
+		for _, s := range servers { // it votes at once: it has forgotten nothing
+			c := redis.NewClient(&redis.Options{Addr: s.Addr(), DisableIdentity: true})
+			must(t, c.HSet(t.Context(), "dlock:boot", "since", 1, "run", "-").Err())
+			must(t, c.Close())
+		}
+		return inspected{url: "redlock://%s?dlock.maxttl=" + lasting.String(), addrs: addrs(servers), framing: faultnet.RESP}
+	},
+	"etcd": func(t testing.TB) inspected {
+		return inspected{url: "etcd://%s", addrs: addrs(server.StartAll(t, server.Etcd{Args: []string{"--unsafe-no-fsync"}})), framing: faultnet.HTTP2}
+	},
+	"zk": func(t testing.TB) inspected {
+		s := server.StartAll(t, server.ZooKeeper{Config: []string{"maxSessionTimeout=600000"}})
+		return inspected{url: "zk://%s/dlock?ensemble=false&session=" + lasting.String(), addrs: addrs(s), framing: faultnet.ZooKeeper}
+	},
+	"pg": func(t testing.TB) inspected {
+		s := server.StartAll(t, server.Postgres{Settings: []string{"max_connections=300"}})
+		return inspected{url: "postgres://postgres@%s/postgres?sslmode=disable", addrs: addrs(s), framing: faultnet.Postgres, clients: 20, noNames: true}
+	},
+}
+
+// open returns a client, which is left when the benchmark ends.
+func (in inspected) open(b *testing.B, addrs []string) backend.Backend {
+	u, err := backend.ParseURL(fmt.Sprintf(in.url, strings.Join(addrs, ",")))
+	must(b, err)
+	c, err := backend.Open(b.Context(), backend.Config{URL: u, TTL: lasting})
+	must(b, err)
+	b.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = c.Close(ctx) // the server ends next
+	})
+	return c
+}
+
+// asker returns a client that asks, and what counts its requests.
+func (in inspected) asker(b *testing.B) (i backend.Inspector, requests func() int64) {
+	if in.framing == nil {
+		return in.open(b, in.addrs).(backend.Inspector), func() int64 { return 0 }
+	}
+	var proxies []*faultnet.Proxy
+	var through []string
+	for _, addr := range in.addrs {
+		p, err := faultnet.Listen(addr)
+		must(b, err)
+		b.Cleanup(func() { _ = p.Close() })
+		p.SetFraming(in.framing)
+		proxies, through = append(proxies, p), append(through, p.Addr())
+	}
+	return in.open(b, through).(backend.Inspector), func() (n int64) {
+		for _, p := range proxies {
+			n += p.Stats().Requests
+		}
+		return n
+	}
+}
+
 // BenchmarkInspect asks for a lock with 10,000 waiters, each of another client, and for
-// 100,000 names. It reports how long that takes and what it allocates, and how long another
-// client takes for a lock of its own meanwhile and at rest, in turn: run it with
-// -benchtime=1x. It is for a single Redis: the harnesses of others do not end so many holds
-// in their time.
+// 100,000 names. It reports how long that takes, how many requests and how much memory, and
+// how long another client takes for a lock of its own meanwhile and at rest, in turn: run it
+// with -benchtime=1x.
 func BenchmarkInspect(b *testing.B) {
 	for _, name := range chosen(b) {
-		if name != "redis" {
-			b.Skip("only for -backend=redis")
+		start := inspectable[name]
+		if start == nil {
+			continue
 		}
-		h := targets[name].harness(b)
-		open := func(b *testing.B) backend.Backend { return h.Open(b, dlock.Options{}).Backend }
-		b.Run(name+"/waiters", func(b *testing.B) {
-			benchInspect(b, open(b), open(b), open(b))
-		})
+		b.Run(name+"/waiters", func(b *testing.B) { benchInspect(b, start(b)) })
 		b.Run(name+"/names", func(b *testing.B) {
-			benchNames(b, open(b), open(b), open(b))
+			if in := start(b); in.noNames {
+				b.Skip("the server knows no names")
+			} else {
+				benchNames(b, in)
+			}
 		})
 	}
 }
@@ -43,7 +124,7 @@ func BenchmarkInspect(b *testing.B) {
 // request is one of another client for each number.
 func request(name string, n int) backend.Request {
 	return backend.Request{Name: name, ID: backend.ID{Client: fmt.Sprintf("%032x", n), Seq: 1}, Label: "bench", Mode: backend.Exclusive,
-		TTL: 10 * time.Minute, Wait: true, Observer: unheard{}}
+		TTL: lasting, Wait: true, Observer: unheard{}}
 }
 
 type unheard struct{}
@@ -52,40 +133,45 @@ func (unheard) Queued()    {}
 func (unheard) Lost(error) {}
 func (unheard) Wanted()    {}
 
-func benchInspect(b *testing.B, holds, asks, other backend.Backend) {
-	name := fmt.Sprint("waiters-", rand.Uint64())
-	ctx, cancel := context.WithCancel(b.Context())
-	held, err := holds.Acquire(ctx, request(name, 0))
-	if err != nil {
+func benchInspect(b *testing.B, in inspected) {
+	const name = "waiters"
+	asks, requests := in.asker(b)
+	holds := []backend.Backend{in.open(b, in.addrs)}
+	for len(holds) < in.clients {
+		holds = append(holds, in.open(b, in.addrs))
+	}
+	if _, err := holds[0].Acquire(b.Context(), request(name, 0)); err != nil {
 		b.Fatal(err)
 	}
+	ctx, cancel := context.WithCancel(b.Context())
 	var waiting sync.WaitGroup
 	for n := range manyWaiters {
-		waiting.Go(func() { _, _ = holds.Acquire(ctx, request(name, n+1)) })
+		waiting.Go(func() { _, _ = holds[n%len(holds)].Acquire(ctx, request(name, n+1)) })
 	}
-	in := asks.(backend.Inspector)
-	for {
-		s, err := in.Inspect(ctx, name)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if len(s.Waiters) == manyWaiters {
-			break
-		}
+	shown := manyWaiters
+	if in.clients > 0 {
+		shown = in.clients
+	}
+	inspect := func() int {
+		s, err := asks.Inspect(b.Context(), name)
+		must(b, err)
+		return len(s.Waiters)
+	}
+	for inspect() < shown {
 		time.Sleep(50 * time.Millisecond)
 	}
-	measureBeside(b, other, func() {
-		if _, err := in.Inspect(ctx, name); err != nil {
-			b.Fatal(err)
+	measureBeside(b, in.open(b, in.addrs), requests, func() {
+		if n := inspect(); n < shown {
+			b.Fatalf("%d waiters", n)
 		}
 	})
 	cancel()
 	waiting.Wait()
-	_ = holds.Release(context.Background(), held)
 }
 
-func benchNames(b *testing.B, holds, asks, other backend.Backend) {
-	prefix := fmt.Sprint("names-", rand.Uint64(), "/")
+func benchNames(b *testing.B, in inspected) {
+	const prefix = "names/"
+	holds := in.open(b, in.addrs)
 	var holding sync.WaitGroup
 	for part := range 64 {
 		holding.Go(func() {
@@ -98,12 +184,11 @@ func benchNames(b *testing.B, holds, asks, other backend.Backend) {
 		})
 	}
 	holding.Wait()
-	measureBeside(b, other, func() {
+	asks, requests := in.asker(b)
+	measureBeside(b, in.open(b, in.addrs), requests, func() {
 		n := 0
-		for _, err := range asks.(backend.Inspector).Names(b.Context(), prefix) {
-			if err != nil {
-				b.Fatal(err)
-			}
+		for _, err := range asks.Names(b.Context(), prefix) {
+			must(b, err)
 			n++
 		}
 		if n < manyNames {
@@ -117,13 +202,13 @@ const rounds = 5
 
 // measureBeside runs ask, while another client takes and releases a lock, in turn with as
 // long a time at rest.
-func measureBeside(b *testing.B, other backend.Backend, ask func()) {
+func measureBeside(b *testing.B, other backend.Backend, requests func() int64, ask func()) {
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
-	allocated := mem.TotalAlloc
+	allocated, sent := mem.TotalAlloc, requests()
 	ask()
 	runtime.ReadMemStats(&mem)
-	allocated = mem.TotalAlloc - allocated
+	allocated, sent = mem.TotalAlloc-allocated, requests()-sent
 	var rest, beside []time.Duration
 	var asking time.Duration
 	for range rounds * b.N {
@@ -135,7 +220,7 @@ func measureBeside(b *testing.B, other backend.Backend, ask func()) {
 		close(end)
 		beside, asking = append(beside, <-took...), asking+lasted
 		quiet := make(chan struct{})
-		time.AfterFunc(lasted, func() { close(quiet) })
+		time.AfterFunc(max(lasted, time.Second), func() { close(quiet) })
 		rest = append(rest, cycles(b, other, quiet)...)
 	}
 	b.StopTimer()
@@ -152,6 +237,7 @@ func measureBeside(b *testing.B, other backend.Backend, ask func()) {
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(asking.Seconds()/float64(rounds*b.N), "s/ask")
+	b.ReportMetric(float64(sent), "requests/ask")
 	b.ReportMetric(float64(allocated)/1e6, "MB/ask")
 	b.ReportMetric(median(rest), "µs-p50-rest")
 	b.ReportMetric(median(beside), "µs-p50-beside")

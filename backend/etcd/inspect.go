@@ -83,6 +83,7 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 		end, last := clientv3.GetPrefixRangeEnd(from), ""
 		for more := true; more; {
 			var page *clientv3.GetResponse
+			asked := time.Now()
 			err := b.query(ctx, func(ctx context.Context) (err error) {
 				page, err = b.readPage(ctx, from, end, 0)
 				return err
@@ -91,6 +92,7 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 				yield("", err)
 				return
 			}
+			took := time.Since(asked)
 			for _, kv := range page.Kvs {
 				text, _, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), locks), "/")
 				name, ok := backend.DecodeName(text)
@@ -107,6 +109,7 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 				if dir := locks + last + "/"; last != "" && strings.HasPrefix(from, dir) {
 					from = clientv3.GetPrefixRangeEnd(dir) // past the rest of its queue
 				}
+				backend.Rest(ctx, took, backend.MaxRest)
 			}
 		}
 	}
@@ -200,7 +203,9 @@ func (b *Backend) readQueue(ctx context.Context, name string) (holders, waiters 
 	dir := b.prefix + "l/" + backend.EncodeName(name) + "/"
 	from, end, revision := dir, clientv3.GetPrefixRangeEnd(dir), int64(0)
 	var queue []entry
+	var rested time.Duration
 	for more := true; more; {
+		asked := time.Now()
 		page, err := b.readPage(ctx, from, end, revision)
 		if err != nil {
 			return nil, nil, err
@@ -213,6 +218,7 @@ func (b *Backend) readQueue(ctx context.Context, name string) (holders, waiters 
 		if more = page.More; more {
 			from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
 			revision = cmp.Or(revision, page.Header.Revision)
+			rested += backend.Rest(ctx, time.Since(asked), min(backend.MaxRest, backend.RestInAll-rested))
 		}
 	}
 	slices.SortFunc(queue, func(a, b entry) int { return cmp.Compare(a.joined, b.joined) })

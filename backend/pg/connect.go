@@ -25,6 +25,7 @@ var (
 	errStandby  = errors.New("the server is a standby, whose locks are not those of the primary")
 	errOld      = errors.New("the server is older than Postgres 10")
 	errNoLocks  = errors.New("the server accepts advisory locks and does not keep them")
+	errNotMade  = errors.New("there are no sequences of tokens yet")
 	errNumbers  = errors.New("the server knows locks by numbers, and not their names")
 	errNoAnswer = errors.New("the server has not answered in time")
 )
@@ -110,8 +111,11 @@ func hosts(cfg *pgconn.Config) int {
 
 // factsQuery is asked of every new connection.
 const factsQuery = `SELECT pg_backend_pid(), pg_is_in_recovery()::int, current_setting('server_version_num'),
-	current_setting('max_locks_per_transaction')::int8
-		* (current_setting('max_connections')::int8 + current_setting('max_prepared_transactions')::int8)`
+	` + lockTableRoom
+
+// lockTableRoom is how many locks the server's lock table has room for.
+const lockTableRoom = `current_setting('max_locks_per_transaction')::int8
+	* (current_setting('max_connections')::int8 + current_setting('max_prepared_transactions')::int8)`
 
 // ownSchemas has names mean what the server's own catalog says. In any other schema that
 // is searched, whoever may create things there could define a function or an operator that

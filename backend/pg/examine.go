@@ -4,48 +4,58 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/dlock-go/dlock/backend"
 )
 
-// health is what Examine asks: the version, how many locks there are, how many
+// health is what Examine asks: the version, how many locks there are and may be, how many
 // connections there may be and are, and which process answers.
-const health = `SELECT current_setting('server_version_num')::int8, (SELECT count(*) FROM pg_locks),
+const health = `SELECT current_setting('server_version_num')::int8, (SELECT count(*) FROM pg_locks), ` + lockTableRoom + `,
 	current_setting('max_connections')::int8 - current_setting('superuser_reserved_connections')::int8,
 	(SELECT count(*) FROM pg_stat_activity WHERE datid IS NOT NULL), pg_backend_pid()::int8`
 
 // Examine implements backend.Examiner. It makes a connection of its own, which looks for
 // what every connection looks for: a pooler, a standby, the sequences, advisory locks
-// that exclude.
+// that exclude. For a client that inspects only it makes no sequences, and tries whether it
+// could.
 func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) error {
-	s, err := b.useShared(ctx, sharedKey{leaseOf(listenLease), forHolding})
-	if err != nil {
+	s, unfit := b.useShared(ctx, sharedKey{leaseOf(listenLease), forHolding})
+	if unfit == nil {
+		defer b.stopUsing(s)
+	} else if !errors.Is(unfit, backend.ErrAuth) && !errors.Is(unfit, backend.ErrConflict) && !errors.Is(unfit, errNotMade) {
+		return unfit
+	}
+	n, err := b.readInts(ctx, health)
+	switch {
+	case err != nil:
 		return err
-	}
-	defer b.stopUsing(s)
-	rows, err := b.read(ctx, health)
-	if err != nil {
-		return err
-	}
-	var n []int64
-	if len(rows) == 1 {
-		for _, text := range rows[0] {
-			v, err := strconv.ParseInt(string(text), 10, 64)
-			if err == nil {
-				n = append(n, v)
-			}
-		}
-	}
-	if len(n) != 5 {
+	case len(n) != 6:
 		return backend.Fail(backend.ErrUnavailable, errProtocol)
 	}
 	report(checkVersion(n[0]))
-	report(b.checkPooler(int64(s.pid) == n[4]))
-	report(checkLockTable(n[1], b.lockTableSize.Load()))
-	report(b.checkConnections(n[2], n[3]))
-	report(b.checkDial(ctx))
+	if unfit == nil {
+		report(b.checkPooler(int64(s.pid) == n[5]))
+	}
+	report(checkLockTable(n[1], n[2]))
+	report(b.checkConnections(n[3], n[4]))
+	if unfit == nil {
+		report(b.checkDial(ctx))
+	} else {
+		report(checkSequences(unfit))
+	}
 	return nil
+}
+
+// checkSequences is told why there is no session that could lock.
+func checkSequences(unfit error) backend.Finding {
+	const subject = "locks"
+	switch {
+	case errors.Is(unfit, errNotMade):
+		return backend.Good(subject, "no program has taken a lock here yet; this role may make what the first one needs")
+	case errors.Is(unfit, backend.ErrAuth):
+		return backend.Bad(subject, unfit.Error(), "do that as an administrator, or examine as the role of the programs")
+	}
+	return backend.Bad(subject, unfit.Error(), "examine as the role of the programs, or add owner=ROLE to the URL")
 }
 
 func checkVersion(num int64) backend.Finding {

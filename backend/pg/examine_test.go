@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/server"
 )
@@ -79,4 +80,68 @@ func TestExaminePooler(t *testing.T) {
 	c, err = open1(t, url("transaction"))
 	must(t, err)
 	complains(t, c, map[string]string{"pooler": "fault: one process", "locks": "fault: "})
+}
+
+// Who inspects only needs no right to the sequences, and makes none: a superuser who has no
+// reason to trust the role that owns them, and a role that may do nothing, see who holds a
+// lock, and are told why they would get none.
+func TestInspectOnly(t *testing.T) {
+	t.Parallel()
+	s := server.Start(t, testServer)
+	a := admin(t, s.Addr())
+	execute(t, a, "CREATE ROLE app LOGIN", "CREATE ROLE guest LOGIN", "GRANT CREATE ON SCHEMA public TO app")
+	inspect := func(user string) *dlock.Client {
+		t.Helper()
+		c, err := dlock.Open(testContext(t), "postgres://"+user+"@"+s.Addr()+"/postgres?sslmode=disable", &dlock.Options{InspectOnly: true})
+		must(t, err)
+		t.Cleanup(func() { _ = c.Close(context.Background()) })
+		must(t, c.Ping(testContext(t)))
+		if c.Info().Version == "" {
+			t.Errorf("%s is not told the version", user)
+		}
+		return c
+	}
+	examine := func(c *dlock.Client) (locks dlock.Finding) {
+		t.Helper()
+		must(t, c.Examine(testContext(t), func(f dlock.Finding) {
+			switch {
+			case f.Subject == "locks":
+				locks = f
+			case f.Level > backend.OK:
+				t.Errorf("%+v", f)
+			}
+		}))
+		return locks
+	}
+	expect := func(what string, f dlock.Finding, level backend.Level, text string) {
+		t.Helper()
+		if f.Level != level || !strings.Contains(f.Text, text) {
+			t.Errorf("%s: %+v, want %v with %q", what, f, level, text)
+		}
+	}
+	expect("new database, may create", examine(inspect("app")), backend.OK, "no program has taken a lock here yet")
+	expect("new database, may not", examine(inspect("guest")), backend.Fault, "have an administrator run CREATE")
+	expect("new database, superuser", examine(inspect("postgres")), backend.OK, "no program has taken a lock here yet")
+	var sequences int
+	must(t, a.QueryRow(testContext(t), "SELECT count(*) FROM pg_sequence").Scan(&sequences))
+	if sequences != 0 {
+		t.Errorf("%d sequences were made", sequences)
+	}
+
+	c, err := open1(t, "postgres://app@"+s.Addr()+"/postgres?sslmode=disable")
+	must(t, err)
+	held := lock(t, c.Mutex("job"))
+	for _, user := range []string{"app", "guest", "postgres"} {
+		shown, err := inspect(user).Inspect(testContext(t), "job")
+		must(t, err)
+		if len(shown.Holders) != 1 {
+			t.Errorf("%s sees %+v", user, shown)
+		}
+	}
+	expect("owner", examine(inspect("app")), backend.OK, "a lock was taken")
+	expect("superuser", examine(inspect("postgres")), backend.Fault, "has no reason to trust")
+	expect("guest", examine(inspect("guest")), backend.Fault, "has no reason to trust")
+	execute(t, a, "ALTER SEQUENCE dlock_fence OWNER TO postgres", "ALTER SEQUENCE dlock_fence_floor OWNER TO postgres")
+	expect("guest of the superuser", examine(inspect("guest")), backend.Fault, "GRANT USAGE, UPDATE")
+	unlock(t, held)
 }

@@ -16,6 +16,9 @@ import (
 func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, backend.FirstAnswer, errNoAnswer)
 	defer cancel()
+	if b.inspectOnly {
+		return b.readVersion(ctx)
+	}
 	s, err := b.useShared(ctx, sharedKey{leaseOf(listenLease), forHolding})
 	if err != nil {
 		return "", err
@@ -33,6 +36,28 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 	return versionName(s.version), nil
 }
 
+// readVersion asks for it on a connection of its own, which needs no other right.
+func (b *Backend) readVersion(ctx context.Context) (string, error) {
+	n, err := b.readInts(ctx, "SELECT current_setting('server_version_num')")
+	if err != nil {
+		return "", err
+	}
+	return versionName(n[0]), nil
+}
+
+// readInts is read for one row of whole numbers.
+func (b *Backend) readInts(ctx context.Context, sql string) ([]int64, error) {
+	result, err := b.read(ctx, sql)
+	if err != nil {
+		return nil, err
+	}
+	n, err := ints(result)
+	if err != nil {
+		return nil, backend.Fail(backend.ErrUnavailable, err)
+	}
+	return n, nil
+}
+
 // versionName is that of a server_version_num.
 func versionName(num int64) string { return fmt.Sprintf("%d.%d", num/10000, num%10000) }
 
@@ -48,12 +73,12 @@ func versionName(num int64) string { return fmt.Sprintf("%d.%d", num/10000, num%
 // them come those that wait for a notification, one for each client, in an unknown mode.
 // Tokens and times are not known: a statement's wait begins anew with each slice.
 func (b *Backend) Inspect(ctx context.Context, name string) (out backend.Snapshot, err error) {
-	rows, err := b.read(ctx, parties(b.key(name)))
+	result, err := b.read(ctx, parties(b.key(name)))
 	if err != nil {
 		return out, err
 	}
 	seen := make(map[string]bool) // a connection has both modes while it downgrades
-	for _, row := range rows {
+	for _, row := range result.Rows {
 		if len(row) != 4 {
 			return backend.Snapshot{}, backend.Fail(backend.ErrUnavailable, errProtocol)
 		}
@@ -99,8 +124,8 @@ func parties(key int64) string {
 		key>>32&half, key&half, listens, holds, waits, listen>>32&half, listen&half)
 }
 
-// read runs sql on a connection of its own, and returns the rows.
-func (b *Backend) read(ctx context.Context, sql string) ([][][]byte, error) {
+// read runs sql on a connection of its own.
+func (b *Backend) read(ctx context.Context, sql string) (*pgconn.Result, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, backend.FirstAnswer, errNoAnswer)
 	defer cancel()
 	defer context.AfterFunc(b.ctx, cancel)()
@@ -120,7 +145,7 @@ func (b *Backend) read(ctx context.Context, sql string) ([][][]byte, error) {
 	if err != nil {
 		return nil, b.readError(ctx, err)
 	}
-	return results[0].Rows, nil
+	return results[0], nil
 }
 
 func (b *Backend) readError(ctx context.Context, err error) error {

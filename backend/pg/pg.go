@@ -245,6 +245,7 @@ const minTTL = 100 * time.Millisecond
 type Backend struct {
 	config      *pgx.ConnConfig
 	opts        Options
+	inspectOnly bool // nothing is made on the server
 	sequences   sequences
 	key         func(name string) int64 // of the lock
 	readerDelay atomic.Int64            // of the readers, a duration
@@ -286,6 +287,9 @@ var (
 // find out whether the server is good for locks; ctx bounds that. Connections
 // are made and closed as they are needed.
 func New(ctx context.Context, cfg *pgx.ConnConfig, o *Options) (*Backend, error) {
+	if ctx == nil {
+		return nil, backend.Fail(backend.ErrInvalidConfig, errors.New("nil context"))
+	}
 	b, err := newBackend(cfg, o)
 	if err != nil {
 		return nil, err
@@ -320,6 +324,13 @@ func newBackend(cfg *pgx.ConnConfig, o *Options) (*Backend, error) {
 func (b *Backend) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, backend.FirstAnswer, errNoAnswer)
 	defer cancel()
+	if b.inspectOnly {
+		_, err := b.readVersion(ctx)
+		if err != nil {
+			b.stop()
+		}
+		return err
+	}
 	b.conns++
 	s, err := b.connect(ctx, time.Minute, forWaiting)
 	if err != nil {

@@ -146,13 +146,20 @@ func (s *session) raise() error {
 	return nil
 }
 
-// prepareSequence makes the sequences if found says that they are not there.
+// prepareSequence makes the sequences if found says that they are not there. A client that
+// inspects only takes that back.
 func (b *Backend) prepareSequence(ctx context.Context, conn *pgconn.PgConn, found []int64, version int64) (durability, error) {
 	kept, err := b.checkSequence(found)
 	if kept != absent || err != nil {
 		return kept, err
 	}
 	create := b.sequences.create(version)
+	if b.inspectOnly {
+		if failed := conn.Exec(ctx, "BEGIN; "+create+"; ROLLBACK").Close(); failed != nil {
+			return absent, b.cannotMake(create, version, failed)
+		}
+		return absent, backend.Fail(backend.ErrUnsupported, errNotMade)
+	}
 	failed := conn.Exec(ctx, create).Close()
 	// Even then they may be there: somebody else has made them meanwhile.
 	found, err = queryInts(ctx, conn, b.sequenceFacts())
@@ -160,14 +167,18 @@ func (b *Backend) prepareSequence(ctx context.Context, conn *pgconn.PgConn, foun
 		return absent, err
 	}
 	kept, err = b.checkSequence(found)
-	switch {
-	case kept != absent || err != nil:
-	case kinds[codeOf(failed)] == backend.ErrInvalidConfig:
-		err = classify(failed)
-	default:
-		err = backend.Fail(backend.ErrAuth, fmt.Errorf("have an administrator run %s; then %s: %w", create, b.sequences.grant(version >= unloggedVersion), failed))
+	if kept == absent && err == nil {
+		err = b.cannotMake(create, version, failed)
 	}
 	return kept, err
+}
+
+// cannotMake says what to do about sequences that could not be made.
+func (b *Backend) cannotMake(create string, version int64, failed error) error {
+	if kinds[codeOf(failed)] == backend.ErrInvalidConfig {
+		return classify(failed)
+	}
+	return backend.Fail(backend.ErrAuth, fmt.Errorf("have an administrator run %s; then %s: %w", create, b.sequences.grant(version >= unloggedVersion), failed))
 }
 
 // checkSequence says what the server has, and what is wrong with it. A sequence

@@ -38,6 +38,7 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.inspectOnly = cfg.InspectOnly
 	if err := b.check(ctx); err != nil {
 		return nil, err
 	}

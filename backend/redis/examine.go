@@ -72,7 +72,7 @@ func (b *Backend) warn(findings []backend.Finding) {
 func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) error {
 	err := guard(func() error {
 		if err := b.awaitReady(ctx); err != nil {
-			return fail(err)
+			return err
 		}
 		all(b.checkScripts(ctx), report)
 		all(b.checkSubscribe(ctx), report)
@@ -114,11 +114,13 @@ func (b *Backend) examineServer(ctx context.Context, c redis.UniversalClient, re
 		report(backend.Warn("info", "the server shows no INFO: nobody knows whether it evicts locks, is a replica, or forgets them at a restart", "allow the user +info"))
 	} else {
 		report(checkMemory(info))
+		report(checkConnections(info))
 		report(b.checkReplicas(info))
 		if !b.member {
 			report(checkPersistence(info))
 		}
 	}
+	all(checkAccess(ctx, c), report)
 	report(checkScan(c.Scan(ctx, 0, "", 1).Err()))
 	return nil
 }
@@ -141,7 +143,7 @@ type info map[string]string
 
 // readInfo fails if what the server says of itself does not fit.
 func (b *Backend) readInfo(ctx context.Context, c redis.Cmdable) (info, error) {
-	text, err := c.Info(ctx, "server", "memory", "replication", "persistence", "cluster").Result()
+	text, err := c.Info(ctx, "server", "clients", "memory", "replication", "persistence", "cluster").Result()
 	if err != nil {
 		// Some servers know one section at a time, and some users none.
 		text, _ = c.Info(ctx).Result()
@@ -219,6 +221,22 @@ func checkMemory(i info) backend.Finding {
 	return backend.Good(subject, "there is memory for more locks")
 }
 
+// checkConnections warns of a server that is about to refuse connections.
+func checkConnections(i info) backend.Finding {
+	const subject = "connections"
+	used, most := i.number("connected_clients"), i.number("maxclients")
+	text := fmt.Sprintf("%d of %d connections are in use: who finds none left gets no lock", used, most)
+	switch {
+	case most == 0:
+		return backend.Good(subject, "the server does not tell how many connections it takes")
+	case used >= most:
+		return backend.Bad(subject, text, moreClients)
+	case used > most/10*9:
+		return backend.Warn(subject, text, moreClients)
+	}
+	return backend.Good(subject, fmt.Sprintf("%d of %d are in use", used, most))
+}
+
 // maxClockError is how far clocks may be apart: tokens follow the server's.
 const maxClockError = time.Second
 
@@ -284,7 +302,14 @@ func (b *Backend) checkSubscribe(ctx context.Context) []backend.Finding {
 	subscription := listen(ctx, channel)
 	defer subscription.Close()
 	if _, err := subscription.Receive(ctx); err != nil {
-		return []backend.Finding{backend.Warn(subject, "no subscription: "+err.Error()+": who waits asks again and again", "allow the user +subscribe, +ssubscribe and the channels of dlock")}
+		advice := "see the other findings"
+		switch said, isReply := replyOf(err); {
+		case kindOf(err) == backend.ErrAuth:
+			advice = "allow the user +subscribe, +ssubscribe and the channels of dlock"
+		case isReply:
+			advice = refusal{code: codeOf(said), said: said}.advice()
+		}
+		return []backend.Finding{backend.Warn(subject, "no subscription: "+err.Error()+": who waits asks again and again", advice)}
 	}
 	return []backend.Finding{backend.Good(subject, "who waits is told")}
 }
@@ -377,8 +402,9 @@ func (b *Backend) checkScripts(ctx context.Context) (out []backend.Finding) {
 
 // What to do about a server, whichever check finds it out.
 const (
-	useMaster = "use the address of its master, or Sentinel"
-	makeRoom  = "raise maxmemory, or give locks a server of their own"
+	useMaster   = "use the address of its master, or Sentinel"
+	makeRoom    = "raise maxmemory, or give locks a server of their own"
+	moreClients = "raise maxclients, or end connections that nobody needs (CLIENT LIST)"
 )
 
 // A refusal is why a server refuses some commands to everybody.
@@ -418,6 +444,9 @@ func (r refusal) advice() string {
 		return "start the replicas that min-replicas-to-write asks for, or lower it"
 	case "OOM":
 		return makeRoom
+	}
+	if strings.Contains(r.said, "max number of clients") {
+		return moreClients
 	}
 	return "have the server allow it: the name of a command may have been changed in its configuration"
 }

@@ -85,6 +85,7 @@ func TestExamineServers(t *testing.T) {
 		"names":    {kind: durable, do: []any{"acl", "setuser", "default", "-scan"}, want: backend.Warning},
 		"messages": {kind: durable, do: []any{"acl", "setuser", "default", "resetchannels"}, want: backend.Warning, also: "scripts"},
 		"scripts":  {kind: durable, do: []any{"acl", "setuser", "default", "-hset"}, want: backend.Fault},
+		"access":   {kind: with("--protected-mode", "no", "--bind", "127.0.0.1 -192.0.2.1"), want: backend.Warning},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -107,6 +108,57 @@ func TestExamineServers(t *testing.T) {
 				t.Errorf("few subjects: %v", levels)
 			}
 		})
+	}
+}
+
+// A server that takes no further connection is a fault, and the advice is not about rights.
+func TestExamineFullServer(t *testing.T) {
+	t.Parallel()
+	s := server.Start(t, server.Redis{Args: []string{"--maxclients", "1"}})
+	client := openURL(t, "redis://"+s.Addr()+"?dlock.wake=poll", nil)
+	found := make(map[string]backend.Finding)
+	must[any](t)(nil, client.Examine(within(t), func(f backend.Finding) { found[f.Subject] = f }))
+	if f := found["connections"]; f.Level != backend.Fault || !strings.Contains(f.Text, "1 of 1 ") || f.Advice != moreClients {
+		t.Errorf("%+v", f)
+	}
+	if f := found["messages"]; f.Level != backend.Warning || strings.Contains(f.Advice, "allow") {
+		t.Errorf("%+v", f)
+	}
+}
+
+// Whether a stranger gets in is tried, whoever asks.
+func TestExamineAccess(t *testing.T) {
+	t.Parallel()
+	access := func(s *server.Server, login string) (found backend.Finding) {
+		must[any](t)(nil, openURL(t, "redis://"+login+s.Addr(), nil).Examine(within(t), func(f backend.Finding) {
+			if f.Subject == "access" {
+				found = f
+			}
+		}))
+		return found
+	}
+	users := []string{"--user", "app", "on", ">secret", "~*", "&*", "+@all", "--protected-mode", "no", "--bind", "127.0.0.1 -192.0.2.1"}
+	for name, c := range map[string]struct {
+		args  []string
+		login string
+		want  backend.Level
+	}{
+		"a password":               {[]string{"--requirepass", "secret", "--protected-mode", "no", "--bind", "127.0.0.1 -192.0.2.1"}, ":secret@", backend.OK},
+		"a user beside default":    {users, "app:secret@", backend.Warning},
+		"a user and no default":    {append(users, "--user", "default", "off"), "app:secret@", backend.OK},
+		"nobody, but of here only": {nil, "", backend.OK},
+	} {
+		if f := access(server.Start(t, server.Redis{Args: c.args}), c.login); f.Level != c.want || f.Text == "" {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+	for address, want := range map[string]bool{
+		"127.0.0.1:6379": false, "[::1]:6379": false, "localhost:6379": false, "/run/redis.sock": false, "FailoverClient": false,
+		"10.0.0.7:6379": true, "redis.example:6379": true, "[fe80::1]:6379": true,
+	} {
+		if isRemote(address) != want {
+			t.Errorf("%s", address)
+		}
 	}
 }
 

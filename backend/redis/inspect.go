@@ -70,6 +70,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 	}
 	var out backend.Snapshot
 	readers, from, after := make(map[string]bool), 0, "-1"
+	var rested time.Duration
 	for {
 		call, sent := inspectScript.callWith(lockKey(name), 4, from, after), time.Now()
 		a, err := b.runUntilAnswered(ctx, backend.FirstAnswer, inspectScript, call, nil)
@@ -86,24 +87,13 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 			return out, nil
 		}
 		from, after = from+page, next
-		yieldTime(ctx, took)
+		rested += backend.Rest(ctx, took, min(backend.MaxRest, backend.RestInAll-rested))
 	}
 }
 
 // A server tells of so many readers, waiters or names at a time, in some tenths of a
 // millisecond.
 const page = 250
-
-const (
-	restShare = 19                    // pauses are so many times as long as the answer before took
-	maxRest   = 50 * time.Millisecond // where most of that is the way to the server
-)
-
-// yieldTime leaves the server to others after a page that took so long: whoever asks has no
-// more than a twentieth of its time.
-func yieldTime(ctx context.Context, took time.Duration) {
-	backend.Sleep(ctx, min(restShare*took, maxRest))
-}
 
 // addParties adds those of a page. Readers that renew move between pages.
 func addParties(out *backend.Snapshot, a answer, readers map[string]bool) {
@@ -184,7 +174,7 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 					}
 				}
 				if more {
-					yieldTime(ctx, took)
+					backend.Rest(ctx, took, backend.MaxRest)
 				}
 			}
 		}

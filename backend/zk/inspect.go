@@ -63,16 +63,19 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 			return !ok || !strings.HasPrefix(name, prefix)
 		})
 		for some := range slices.Chunk(names, maxReads) {
+			asked := time.Now()
 			used, err := query(ctx, b, func(s *session) ([]string, error) { return s.inUse(ctx, some) })
 			if err != nil {
 				yield("", err)
 				return
 			}
+			took := time.Since(asked)
 			for _, child := range used {
 				if name, _ := backend.DecodeName(child); !yield(name, nil) {
 					return
 				}
 			}
+			backend.Rest(ctx, took, backend.MaxRest)
 		}
 	}
 }
@@ -101,9 +104,16 @@ func (s *session) readQueue(ctx context.Context, dir string) (holders, waiters [
 	for _, p := range parseQueue(children) {
 		queue = append(queue, entry{position: p})
 	}
-	err = forEach(ctx, make(chan struct{}, maxReads), len(queue), func(i int) error { return ignoreNoNode(s.read(dir, &queue[i])) })
-	if err != nil {
-		return nil, nil, err
+	pages := len(queue)/maxReads + 1
+	for some := range slices.Chunk(queue, maxReads) {
+		asked := time.Now()
+		err = forEach(ctx, make(chan struct{}, maxReads), len(some), func(i int) error { return ignoreNoNode(s.read(dir, &some[i])) })
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(queue) > maxReads {
+			backend.Rest(ctx, time.Since(asked), min(backend.MaxRest, backend.RestInAll/time.Duration(pages)))
+		}
 	}
 	queue = slices.DeleteFunc(queue, func(e entry) bool { return !e.found }) // gone meanwhile
 	slices.SortFunc(queue, func(a, b entry) int {

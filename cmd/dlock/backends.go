@@ -44,9 +44,9 @@ func backendURL(flag, otherwise string) string {
 	return cmp.Or(flag, os.Getenv(urlVariable), otherwise)
 }
 
-// openClient opens the backend at url for locks between processes. The label is for a URL that
-// has none.
-func openClient(ctx context.Context, url, label string) (*dlock.Client, error) {
+// openClient opens the backend at url for locks between processes. The label of o is for a URL
+// that has none.
+func openClient(ctx context.Context, url string, o dlock.Options) (*dlock.Client, error) {
 	u, err := backend.ParseURL(url)
 	switch {
 	case err != nil: // dlock.Open says what is wrong
@@ -56,9 +56,9 @@ func openClient(ctx context.Context, url, label string) (*dlock.Client, error) {
 		return nil, coded{exitConfig, fmt.Errorf("no backend for scheme %q: have %s", u.Scheme, strings.Join(backend.Schemes(), ", "))}
 	}
 	if err == nil && u.Params.Has("dlock.label") {
-		label = ""
+		o.Label = ""
 	}
-	client, err := dlock.Open(ctx, url, &dlock.Options{Label: label})
+	client, err := dlock.Open(ctx, url, &o)
 	if err != nil && exitCode(err) == exitUsage {
 		return nil, coded{exitConfig, err} // it is in the URL that a TTL or prefix is wrong
 	}

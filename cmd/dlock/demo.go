@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dlock-go/dlock"
 	"github.com/spf13/cobra"
 )
 
@@ -102,7 +103,7 @@ func (d *demo) prepare(ctx context.Context) error {
 		return err
 	}
 	d.url = backendURL(d.url, fileURL(locks))
-	client, err := openClient(ctx, d.url, "")
+	client, err := openClient(ctx, d.url, dlock.Options{})
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func workerMain(std stdio, dir string, number int, lock string) error {
 	defer b.file.Close()
 	serve := func() (bool, time.Duration, error) { return unlocked(s) }
 	if lock != "" {
-		client, err := openClient(context.Background(), os.Getenv(urlVariable), "")
+		client, err := openClient(context.Background(), os.Getenv(urlVariable), dlock.Options{})
 		if err != nil {
 			return err
 		}

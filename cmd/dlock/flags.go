@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 )
@@ -16,8 +17,13 @@ var wants = map[string]string{
 	"bool":   "want true or false",
 }
 
-// flagError says in words for people who do not know Go what is wrong with a flag.
-func flagError(err error) error {
+// flagError says in words for people who do not know Go what is wrong with a flag of the
+// command that is used like that.
+func flagError(use string, err error) error {
+	var unknown *pflag.NotExistError
+	if takesName := strings.Contains(use, "NAME") || strings.Contains(use, "PREFIX"); takesName && errors.As(err, &unknown) {
+		return fmt.Errorf("%w: put -- before a name that begins with a dash", err)
+	}
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
 		return err

@@ -88,7 +88,7 @@ func (q *query) run(f func(context.Context, *dlock.Client) error) error {
 	if err := checkDirectory(url); err != nil {
 		return err
 	}
-	client, err := openClient(ctx, url, "")
+	client, err := openClient(ctx, url, dlock.Options{InspectOnly: true})
 	if err == nil {
 		defer closeClient(client)
 		err = f(ctx, client)

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -131,6 +133,8 @@ func TestUnlockWants(t *testing.T) {
 		`--token "-5": want a number greater than 0`: {"unlock", "--force", "--yes", "--token", "-5", "job"},
 		"want dlock unlock":                          {"unlock", "--force", "--yes"},
 		"want dlock show":                            {"show"},
+		"put -- before a name that begins":           {"show", "-x"},
+		"put -- before a name":                       {"ls", "--nightly"},
 		"want dlock ls":                              {"ls", "a", "b"},
 		"invalid name":                               {"show", ""},
 		"--backend is empty":                         {"ping", "--backend", ""},
@@ -178,6 +182,33 @@ func TestUnlockGoesOn(t *testing.T) {
 	}
 	if err := q.unlock(t.Context(), c, "job", 7, true); !errors.Is(err, dlock.ErrNotHeld) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A passing backend has another holder than the one that was seen.
+type passing struct{ *memory.Backend }
+
+func (passing) Inspect(context.Context, string) (backend.Snapshot, error) {
+	return backend.Snapshot{Holders: []backend.Party{{Token: 7}}}, nil
+}
+
+func (passing) Break(_ context.Context, _ string, token uint64) error {
+	if token != 7 {
+		panic("a hold that was not seen is broken")
+	}
+	return backend.ErrNotHeld
+}
+
+// Who names no token takes the lock from the holder that was seen, and not from the next.
+func TestUnlockSparesTheNextHolder(t *testing.T) {
+	c, err := dlock.New(passing{memory.New(memory.NewServer())}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeClient(c)
+	err = new(query).unlock(t.Context(), c, "job", 0, true)
+	if err == nil || !strings.Contains(message(err), "nothing was taken away") || exitCode(err) != exitFailed {
+		t.Errorf("%v", err)
 	}
 }
 

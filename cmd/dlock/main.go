@@ -38,7 +38,7 @@ func newRoot(std stdio) *cobra.Command {
 	root.SetIn(std.in)
 	root.SetOut(std.out)
 	root.SetErr(std.err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(flagError(err)) })
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError(flagError(c.Use, err)) })
 	root.SetHelpCommand(newHelp(root))
 	root.AddCommand(newRun(std), newLs(std), newShow(std), newWatch(std), newUnlock(std), newPing(std), newDoctor(std), newDemo(std), newBench(std), newWorker(std))
 	root.AddCommand(systemCommands(std)...)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
+
+var updatePages = flag.Bool("update", false, "write what the commands print into docs/operating.md and the man page")
 
 const manPage = "dlock.1"
 

@@ -1,4 +1,4 @@
-//go:build oldclients
+//go:build oldclients && unix
 
 package main
 

@@ -1,8 +1,9 @@
+//go:build unix
+
 package main
 
 import (
 	"bufio"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -16,8 +17,6 @@ import (
 
 	"github.com/dlock-go/dlock/internal/server"
 )
-
-var updatePages = flag.Bool("update", false, "write what the commands print into docs/operating.md")
 
 const operatingPage = "../../docs/operating.md"
 
@@ -142,6 +141,7 @@ var volatile = []struct {
 	{regexp.MustCompile(`\b[0-9]{16}\b`), "1795480184077769"},
 	{regexp.MustCompile(`(exclusive|shared)( +host7, process 4711) +[0-9A-Za-z_-]{8} `), "$1$2  f1c0a7e2  "},
 	{regexp.MustCompile(`\b[0-9.]+(ms|µs)`), "0.1ms"},
+	{regexp.MustCompile(`\b[0-9]+ of [0-9]+ are in use`), "2 of 10000 are in use"},
 	{regexp.MustCompile(`\b([0-9]+h)?([0-9]+m)?[0-9]+(\.[0-9]+)?s\b`), "9s"},
 	{regexp.MustCompile(`([Vv]ersion|Redis) [0-9]+\.[0-9]+\.[0-9]+\b`), "$1 7.0.15"},
 	{regexp.MustCompile(`[0-9]+(\.[0-9]+)? (MiB|GiB|KiB|MB|GB|kB)`), "1 MiB"},

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dlock-go/dlock"
@@ -186,7 +187,7 @@ func (o *runOptions) giveBack(client *dlock.Client, lease *dlock.Lease, signals 
 func (o *runOptions) obtain(signals <-chan os.Signal, url, name string) (*dlock.Client, *dlock.Lease, error) {
 	ctx, stop := untilEnding(signals)
 	defer stop()
-	client, err := openClient(ctx, url, ownLabel())
+	client, err := openClient(ctx, url, dlock.Options{Label: ownLabel()})
 	if err != nil {
 		return nil, nil, o.explain(ctx, err)
 	}
@@ -220,6 +221,11 @@ func (o *runOptions) lock(ctx context.Context, client *dlock.Client, name string
 	if o.noWait {
 		return l.TryLock(ctx)
 	}
+	explaining, stop := context.WithCancel(ctx)
+	var explained sync.WaitGroup
+	explained.Go(func() { o.explainWait(explaining, client, name) })
+	defer explained.Wait()
+	defer stop()
 	return l.Lock(ctx)
 }
 

@@ -17,7 +17,9 @@ const unlockHelp = `Take the lock NAME away from whoever holds it. The next wait
 
 The holder learns of it at its next renewal at the latest, and goes on working until
 then: make sure that it is stuck or gone. With --token the lock is taken away only if
-the hold has that fencing token still, as dlock show prints it. Exit code 1 means that
+the hold has that fencing token still, as dlock show prints it. Without it that happens to
+whoever has the lock as dlock looks: one that gets it a moment later keeps it, but a second
+dlock unlock takes it from that one, too. Exit code 1 means that
 nobody holds the lock, or not with that token, or that the answer was no. A lock in files
 or Postgres lasts as long as its process or connection: exit code 78, and the message says
 how to end that.`
@@ -73,9 +75,10 @@ func (t *tokenFlag) Type() string { return "token" }
 // unlock breaks the holds of the lock, or the one with the token that was given.
 func (q *query) unlock(ctx context.Context, c *dlock.Client, name string, token uint64, yes bool) error {
 	tokens := []uint64{token}
+	var s dlock.Snapshot
 	if token == 0 || !yes {
-		s, err := c.Inspect(ctx, name)
-		if err != nil {
+		var err error
+		if s, err = c.Inspect(ctx, name); err != nil {
 			return err
 		}
 		if token == 0 {
@@ -106,14 +109,17 @@ func (q *query) unlock(ctx context.Context, c *dlock.Client, name string, token 
 			return err
 		}
 		broken++
-		if err := q.printBroken(name, token); err != nil {
+		if err := q.printBroken(name, token, labelsOf(s, token)); err != nil {
 			return err
 		}
 	}
-	if broken == 0 {
-		return errNobody(name)
+	switch {
+	case broken > 0:
+		return nil
+	case token == 0:
+		return fmt.Errorf("the hold of the lock %q that was there is over, and nothing was taken away: see dlock show", name)
 	}
-	return nil
+	return errNobody(name)
 }
 
 // howItEnds says, in place of unsupported, how the lock ends that the backend does not take
@@ -145,15 +151,31 @@ func (q *query) howItEnds(ctx context.Context, c *dlock.Client, name string, uns
 		Err: fmt.Errorf("the lock ends with the %s that holds it: %s: %s", what, strings.Join(ways, "; "), note)}
 }
 
-func (q *query) printBroken(name string, token uint64) error {
+// printBroken says whose hold was taken away, as far as that was seen.
+func (q *query) printBroken(name string, token uint64, labels []string) error {
 	if q.json {
 		return printJSON(q.std.out, struct {
 			jsonName
-			Token uint64 `json:"token"`
-		}{newJSONName(name), token})
+			Token  uint64   `json:"token"`
+			Labels []string `json:"labels,omitempty"`
+		}{newJSONName(name), token, labels})
 	}
-	_, err := fmt.Fprintf(q.std.out, "%s: taken away from the holder with token %d\n", asTyped(name), token)
+	whose := ""
+	if len(labels) > 0 {
+		whose = printable(" (" + strings.Join(labels, "; ") + ")")
+	}
+	_, err := fmt.Fprintf(q.std.out, "%s: taken away from the holder with token %d%s\n", asTyped(name), token, whose)
 	return err
+}
+
+// labelsOf returns the labels of those that hold the lock by a token.
+func labelsOf(s dlock.Snapshot, token uint64) (labels []string) {
+	for _, h := range s.Holders {
+		if h.Token == token && h.Label != "" {
+			labels = append(labels, h.Label)
+		}
+	}
+	return labels
 }
 
 // tokensOf returns the tokens of the holders, each once.

@@ -165,14 +165,14 @@ func (c *Client) askAbout(ctx context.Context, op, name string, f func(ctx conte
 }
 
 // ask calls f with a context that also ends when the server has not answered for as
-// long as Lock would wait for its first answer.
+// long as Lock would wait for its first answer. A part of an answer counts as one.
 func (c *Client) ask(ctx context.Context, op, name string, f func(context.Context) error) error {
 	if err := c.checkAsk(ctx, op, name); err != nil {
 		return err
 	}
 	bounded := limitFirstAnswer(ctx, backend.FirstAnswer)
 	defer bounded.stop()
-	if err := f(bounded); err != nil {
+	if err := f(backend.WithProgress(bounded, bounded.restart)); err != nil {
 		return newError(op, name, err)
 	}
 	return nil

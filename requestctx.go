@@ -64,6 +64,15 @@ func (l *requestContext) clearLimit() {
 	}
 }
 
+// restart begins the limit anew, unless it is over: the server has answered in part.
+func (l *requestContext) restart() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.timer != nil && !l.isCleared {
+		l.timer.Reset(l.limit)
+	}
+}
+
 // fail ends the context for a reason.
 func (l *requestContext) fail(cause error) {
 	l.Done()

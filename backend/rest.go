@@ -5,23 +5,29 @@ import (
 	"time"
 )
 
-const (
-	// MaxRest is for how long Rest pauses at most where nothing else bounds it: much of what
-	// a page takes may be the way to the server.
-	MaxRest = 50 * time.Millisecond
+// MaxRest is for how long Rest pauses at most where nothing else bounds it: much of what a
+// page takes may be the way to the server.
+const MaxRest = 50 * time.Millisecond
 
-	// RestInAll is for how long one Inspect pauses at most, between all pages together: it
-	// has to end within FirstAnswer.
-	RestInAll = FirstAnswer / 2
-
-	restShare = 19 // pauses are so many times as long as what came before took
-)
+// restShare is how many times as long a pause is as what came before took.
+const restShare = 19
 
 // Rest leaves a server to others between the pages of a long answer, after one that took so
 // long: whoever asks has no more than a twentieth of the server's time. It returns for how
-// long it has paused, which is most at most.
+// long it has paused, which is most at most, and tells WithProgress that an answer has come.
 func Rest(ctx context.Context, took, most time.Duration) time.Duration {
+	if f, ok := ctx.Value(progressKey{}).(func()); ok {
+		f()
+	}
 	pause := max(min(restShare*took, most), 0)
 	Sleep(ctx, pause)
 	return pause
 }
+
+// WithProgress returns ctx for a question that a server answers in pages: Rest calls f after
+// each, so that whoever has a limit for an answer can begin it anew.
+func WithProgress(ctx context.Context, f func()) context.Context {
+	return context.WithValue(ctx, progressKey{}, f)
+}
+
+type progressKey struct{}

@@ -197,21 +197,26 @@ func benchNames(b *testing.B, in inspected) {
 	})
 }
 
-// rounds is how often a look at the other client at rest is compared with one meanwhile.
-const rounds = 5
+// Looks at the other client at rest are compared with looks meanwhile so often, as long as
+// that takes no longer than this.
+const (
+	maxRounds = 5
+	measuring = 90 * time.Second
+)
 
 // measureBeside runs ask, while another client takes and releases a lock, in turn with as
 // long a time at rest.
 func measureBeside(b *testing.B, other backend.Backend, requests func() int64, ask func()) {
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
-	allocated, sent := mem.TotalAlloc, requests()
+	allocated, sent, began := mem.TotalAlloc, requests(), time.Now()
 	ask()
+	rounds := min(max(int(measuring/2/time.Since(began)), 1), maxRounds) * b.N
 	runtime.ReadMemStats(&mem)
 	allocated, sent = mem.TotalAlloc-allocated, requests()-sent
 	var rest, beside []time.Duration
 	var asking time.Duration
-	for range rounds * b.N {
+	for range rounds {
 		end, took := make(chan struct{}), make(chan []time.Duration)
 		go func() { took <- cycles(b, other, end) }()
 		start := time.Now()
@@ -236,7 +241,7 @@ func measureBeside(b *testing.B, other backend.Backend, requests func() int64, a
 		return float64(took[len(took)/2].Microseconds())
 	}
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(asking.Seconds()/float64(rounds*b.N), "s/ask")
+	b.ReportMetric(asking.Seconds()/float64(rounds), "s/ask")
 	b.ReportMetric(float64(sent), "requests/ask")
 	b.ReportMetric(float64(allocated)/1e6, "MB/ask")
 	b.ReportMetric(median(rest), "µs-p50-rest")

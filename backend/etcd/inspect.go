@@ -56,7 +56,7 @@ func (b *Backend) status(ctx context.Context) (*pb.StatusResponse, error) {
 // etcd does not know since when somebody holds or waits.
 func (b *Backend) Inspect(ctx context.Context, name string) (out backend.Snapshot, err error) {
 	err = b.query(ctx, func(ctx context.Context) error {
-		holders, waiters, err := b.readQueue(ctx, name)
+		holders, waiters, err := b.readQueue(ctx, name, backend.FirstAnswer/2)
 		if err != nil {
 			return err
 		}
@@ -123,7 +123,7 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	mark := true
 	return b.query(ctx, func(ctx context.Context) error {
 		for {
-			holders, _, err := b.readQueue(ctx, name)
+			holders, _, err := b.readQueue(ctx, name, 0)
 			if err != nil {
 				return err
 			}
@@ -198,12 +198,11 @@ func (e entry) party() backend.Party {
 }
 
 // readQueue returns who holds the lock and who waits, each in the order of the queue,
-// all at one revision.
-func (b *Backend) readQueue(ctx context.Context, name string) (holders, waiters []entry, err error) {
+// all at one revision. Its pauses last for rest together: query has a limit for all of it.
+func (b *Backend) readQueue(ctx context.Context, name string, rest time.Duration) (holders, waiters []entry, err error) {
 	dir := b.prefix + "l/" + backend.EncodeName(name) + "/"
 	from, end, revision := dir, clientv3.GetPrefixRangeEnd(dir), int64(0)
 	var queue []entry
-	var rested time.Duration
 	for more := true; more; {
 		asked := time.Now()
 		page, err := b.readPage(ctx, from, end, revision)
@@ -218,7 +217,7 @@ func (b *Backend) readQueue(ctx context.Context, name string) (holders, waiters 
 		if more = page.More; more {
 			from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
 			revision = cmp.Or(revision, page.Header.Revision)
-			rested += backend.Rest(ctx, time.Since(asked), min(backend.MaxRest, backend.RestInAll-rested))
+			rest -= backend.Rest(ctx, time.Since(asked), min(backend.MaxRest, rest))
 		}
 	}
 	slices.SortFunc(queue, func(a, b entry) int { return cmp.Compare(a.joined, b.joined) })

@@ -15,8 +15,8 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// Ping implements backend.Pinger. On a cluster it asks one node. A member of a quorum that
-// has become a replica is ErrUnavailable.
+// Ping implements backend.Pinger. On a cluster it asks one node. A replica is ErrUnavailable:
+// it grants no lock, and what it shows may be old.
 func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 	if err := b.isUsable(); err != nil {
 		return "", err
@@ -33,13 +33,13 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 		return "", fail(err)
 	}
 	version, role := helloField(hello, "version"), helloField(hello, "role")
-	if b.member && role == "replica" { // others can grant what it cannot
-		return "", fail(errReplica)
+	if b.cluster == nil && role == "replica" {
+		return version, fail(errReplica)
 	}
 	return version, nil
 }
 
-var errReplica = errors.New("the server is a replica")
+var errReplica = errors.New("the server is a replica: use the address of its master, or Sentinel")
 
 // helloField is one field of the reply to HELLO, empty if there is none.
 func helloField(hello *redis.Cmd, name string) (value string) {
@@ -70,7 +70,6 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 	}
 	var out backend.Snapshot
 	readers, from, after := make(map[string]bool), 0, "-1"
-	var rested time.Duration
 	for {
 		call, sent := inspectScript.callWith(lockKey(name), 4, from, after), time.Now()
 		a, err := b.runUntilAnswered(ctx, backend.FirstAnswer, inspectScript, call, nil)
@@ -87,7 +86,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 			return out, nil
 		}
 		from, after = from+page, next
-		rested += backend.Rest(ctx, took, min(backend.MaxRest, backend.RestInAll-rested))
+		backend.Rest(ctx, took, backend.MaxRest)
 	}
 }
 

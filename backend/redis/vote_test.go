@@ -7,7 +7,23 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/server"
 )
+
+// TestPingOfAReplica has a server become a replica. A ping says so: it grants no lock, and
+// who waits there with a quorum moves on.
+func TestPingOfAReplica(t *testing.T) {
+	t.Parallel()
+	ctx, c := within(t), plainClient(t, server.StartAll(t, server.Redis{})[0])
+	b := New(c, nil)
+	ping := func() error { _, err := b.Ping(ctx); return err }
+	must[any](t)(nil, ping())
+	must[any](t)(c.Do(ctx, "replicaof", "127.0.0.1", "1").Result())
+	if err := ping(); !errors.Is(err, backend.ErrUnavailable) {
+		t.Errorf("the ping of a replica: %v", err)
+	}
+	must[any](t)(nil, b.Close(ctx))
+}
 
 // TestVoteOfAServerThatForgot has a server with a key of the lock, but none that a
 // vote has written since it has its data.

@@ -20,7 +20,7 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	unsure := false // an earlier try may have deleted the node
 	_, err := query(ctx, b, func(s *session) (none struct{}, err error) {
 		for {
-			holders, _, err := s.readQueue(ctx, b.dirOf(name))
+			holders, _, err := s.readQueue(ctx, b.dirOf(name), 0)
 			if err != nil {
 				return none, err
 			}

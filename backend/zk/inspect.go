@@ -13,8 +13,8 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// maxReads is how many nodes are read at a time. The server can list the children of
-// a node only as a whole, and tells nothing of them but their names.
+// maxReads is how many nodes are read at a time: others wait behind them. The server can list
+// the children of a node only as a whole, and tells nothing of them but their names.
 const maxReads = 64
 
 // Ping implements backend.Pinger. It asks the leader. ZooKeeper does not tell a client its
@@ -33,7 +33,7 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 // session timeout of its client.
 func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, error) {
 	return query(ctx, b, func(s *session) (out backend.Snapshot, err error) {
-		holders, waiters, err := s.readQueue(ctx, s.backend.dirOf(name))
+		holders, waiters, err := s.readQueue(ctx, s.backend.dirOf(name), backend.MaxRest)
 		for _, e := range holders {
 			p := e.party()
 			p.Entries, p.Token = 1, e.token
@@ -95,7 +95,8 @@ func (e entry) party() backend.Party {
 }
 
 // readQueue returns the holders and the waiters of a lock, each in the order of the queue.
-func (s *session) readQueue(ctx context.Context, dir string) (holders, waiters []entry, err error) {
+// Between the pages of a long one it pauses for rest at most.
+func (s *session) readQueue(ctx context.Context, dir string, rest time.Duration) (holders, waiters []entry, err error) {
 	children, _, err := s.client.Children(dir)
 	if err != nil {
 		return nil, nil, ignoreNoNode(err)
@@ -104,7 +105,6 @@ func (s *session) readQueue(ctx context.Context, dir string) (holders, waiters [
 	for _, p := range parseQueue(children) {
 		queue = append(queue, entry{position: p})
 	}
-	pages := len(queue)/maxReads + 1
 	for some := range slices.Chunk(queue, maxReads) {
 		asked := time.Now()
 		err = forEach(ctx, make(chan struct{}, maxReads), len(some), func(i int) error { return ignoreNoNode(s.read(dir, &some[i])) })
@@ -112,7 +112,7 @@ func (s *session) readQueue(ctx context.Context, dir string) (holders, waiters [
 			return nil, nil, err
 		}
 		if len(queue) > maxReads {
-			backend.Rest(ctx, time.Since(asked), min(backend.MaxRest, backend.RestInAll/time.Duration(pages)))
+			backend.Rest(ctx, time.Since(asked), rest)
 		}
 	}
 	queue = slices.DeleteFunc(queue, func(e entry) bool { return !e.found }) // gone meanwhile

@@ -18,6 +18,7 @@ import (
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 )
 
 // A query is a command that asks a backend about locks.
@@ -161,8 +162,9 @@ func someNames(ctx context.Context, c *dlock.Client, prefix string, limit int) (
 
 func newLs(std stdio) *cobra.Command {
 	return newQuery(std, "ls [PREFIX]", "List the names that are held or waited for",
-		"Print the name of each lock that begins with PREFIX and is held or waited for. A name\nthat a terminal would not show as it is stands as $'...', as a shell takes it. If it has a NUL, which no argument can have, it\nstands as --base64 and a text.",
+		"Print the name of each lock that begins with PREFIX and is held or waited for. A name\nthat a terminal would not show as it is stands as $'...', as a shell takes it. If it has\na NUL, which no argument can have, it stands as --base64 and a text.",
 		cobra.MaximumNArgs(1), func(ctx context.Context, q *query, c *dlock.Client, args []string) error {
+			any := false
 			for name, err := range c.Names(ctx, strings.Join(args, "")) {
 				if err != nil {
 					return err
@@ -170,9 +172,24 @@ func newLs(std stdio) *cobra.Command {
 				if err := q.printName(name); err != nil {
 					return err
 				}
+				any = true
 			}
+			if any {
+				return nil
+			}
+			if !q.json && term.IsTerminal(int(q.std.out.Fd())) { // to a program no line says it
+				fmt.Fprintf(q.std.err, "no such lock is held or waited for at %s\n", printable(c.Info().Address))
+			}
+			q.doubt(ctx, c)
 			return nil
 		})
+}
+
+// doubt says why a server that shows nothing may not know better, such as a replica.
+func (q *query) doubt(ctx context.Context, c *dlock.Client) {
+	if err := c.Ping(ctx); err != nil && !errors.Is(err, dlock.ErrUnsupported) {
+		complain(q.std.err, fmt.Errorf("this may be wrong: %s", message(err)))
+	}
 }
 
 func (q *query) printName(name string) error {
@@ -191,10 +208,14 @@ func newShow(std stdio) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			free := len(s.Holders)+len(s.Waiters) == 0
+			if free {
+				defer q.doubt(ctx, c)
+			}
 			if q.json {
 				return printJSON(q.std.out, newSnapshot(args[0], s))
 			}
-			if len(s.Holders)+len(s.Waiters) == 0 {
+			if free {
 				_, err := fmt.Fprintf(q.std.out, "%s is free at %s\n", asTyped(args[0]), printable(c.Info().Address))
 				return err
 			}

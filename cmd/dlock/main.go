@@ -25,10 +25,19 @@ func run(args []string, std stdio) int {
 	return report(std.err, root.Execute())
 }
 
+const rootHelp = `Run a command under a lock that other processes and machines respect, and see who has
+which lock.
+
+The locks are those of the backend that --backend or the variable DLOCK_URL names, such
+as redis://host:6379, etcd://host:2379, zk://host:2181 or postgres://user@host/db; of
+several servers host,host,host. Without a URL they are files of this user on this machine.
+Who is called because of a lock begins with dlock show NAME and dlock doctor.`
+
 func newRoot(std stdio) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "dlock",
 		Short:         "Run a command under a lock that other processes and machines respect",
+		Long:          rootHelp,
 		Args:          noArguments,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 		SilenceErrors: true,

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"strings"
 	"syscall"
 	"testing"
 
@@ -45,4 +46,21 @@ func TestDemoOnRedis(t *testing.T) {
 		t.Error("the backend was not used")
 	}
 	expectNoHolds(t, c)
+}
+
+// A replica that shows no lock may not have heard of it: whoever asks it is told so.
+func TestFreeAtAReplica(t *testing.T) {
+	t.Parallel()
+	s, c := newRedisShell(t)
+	if err := c.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"show", "job"}, {"show", "--json", "job"}, {"ls"}} {
+		s.start(args...).expect(0, "this may be wrong: the backend cannot be reached: the server is a replica")
+	}
+	_, p := s.run("unlock", "--force", "--yes", "job")
+	if said := p.err.String(); p.wait() != exitFailed || !strings.Contains(said, "is a replica") || !strings.Contains(said, "nobody holds") {
+		t.Errorf("%q", said)
+	}
+	s.start("ping").expect(exitUnavailable, "the server is a replica")
 }

@@ -179,6 +179,18 @@ func TestProgressOnTerminal(t *testing.T) {
 	}
 }
 
+// A person who lists no locks is told where there are none, and a program gets no line.
+func TestListOfNothing(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	sc := s.onScreen("./dlock", "ls", "app/")
+	sc.expect(0)
+	sc.await("no such lock is held or waited for at file:///")
+	if _, p := s.run("ls", "app/"); p.out.String() != "" || p.err.String() != "" {
+		t.Errorf("prints %q, says %q", p.out.String(), p.err.String())
+	}
+}
+
 // TestWatchFits has a terminal of 40 columns show who holds each lock and how many wait,
 // where names and labels are long and differ at the end only.
 func TestWatchFits(t *testing.T) {

@@ -85,6 +85,7 @@ func (q *query) unlock(ctx context.Context, c *dlock.Client, name string, token 
 			tokens = tokensOf(s)
 		}
 		if len(s.Holders) == 0 {
+			q.doubt(ctx, c)
 			return errNobody(name)
 		}
 		if !yes {

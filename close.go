@@ -150,9 +150,7 @@ func (c *Client) markClosed() (holds []*hold, first bool) {
 	c.closed = true
 	for _, state := range c.names {
 		state.queue.FailAll(ErrClosed)
-		for h := state.holds; h != nil; h = h.next {
-			holds = append(holds, h)
-		}
+		holds = append(holds, state.holds...)
 	}
 	return holds, true
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/internal/queue"
 	"github.com/dlock-go/dlock/internal/renewal"
 )
 
@@ -83,8 +82,6 @@ type Client struct {
 
 	short      sync.Once // guards the warning about a very short TTL
 	renewalLog logLimit
-
-	waiters queue.Pool[turn] // per client, because a channel must not leave its synctest bubble
 
 	mu          sync.Mutex
 	closed      bool

@@ -24,7 +24,6 @@ type entry struct {
 
 	// Guarded by hold.mu.
 	mode         backend.Mode
-	older, newer *entry
 	isClosed     bool   // removed from the hold
 	handle       *Lease // nil once watchForDrops watches it
 	fencingToken uint64 // never changes
@@ -177,7 +176,7 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 		return nil, err
 	}
 	lease := h.addLease(e, outer, r.mode)
-	entries, seq := h.entries, h.seq
+	entries, seq := len(h.leases), h.seq
 	h.mu.Unlock()
 
 	asking := limitFirstAnswer(ctx, h.item.Hold.TTL)
@@ -229,9 +228,8 @@ func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode
 			outer.leaveIfDone()
 		}
 	}()
-	w := c.waiters.Get(turn{}, mode, false, true)
+	w := queue.NewWaiter(turn{}, mode, false, true)
 	err := c.awaitTurn(ctx, outer.scope, w, outer.doneChan(), o)
-	c.waiters.Put(w)
 	in = err == nil
 	if err == queue.ErrAborted {
 		return outer.why()
@@ -268,12 +266,12 @@ func (e *entry) leaveIfDone() {
 
 // reportEntries tells the server how many leases h has, where the server counts them.
 // The answer also proves the hold: an entry into a lost lock fails.
-func (h *hold) reportEntries(ctx context.Context, entries, seq int32) error {
+func (h *hold) reportEntries(ctx context.Context, entries int, seq int64) error {
 	c := h.lock.client
 	if c.reenterer == nil {
 		return nil
 	}
-	err := c.reenterer.Reenter(ctx, h.item.Hold, int(entries), int64(seq))
+	err := c.reenterer.Reenter(ctx, h.item.Hold, entries, seq)
 	if isLoss(err) {
 		h.Lost(err)
 	}

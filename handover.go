@@ -65,7 +65,7 @@ func (c *Client) passToFirstWaiter(e *entry) bool {
 	if w == nil || c.closed || w.Mode() != backend.Exclusive || !h.matches(w.Value.lock, w.Mode()) {
 		return false
 	}
-	next := h.passToNext(e, w.Next() != nil)
+	next := h.passToNext(e, q.Len() > 1)
 	if next == nil {
 		return false
 	}
@@ -78,8 +78,11 @@ func (c *Client) passToFirstWaiter(e *entry) bool {
 // readers need only one hold on the server. It returns nil if there is no such hold.
 // The caller holds the client's mutex.
 func (s *nameState) joinReaders(l *lock, mode backend.Mode) *Lease {
-	h := s.holds
-	if mode != backend.Shared || h == nil || s.queue.First() != nil || !h.matches(l, mode) {
+	if mode != backend.Shared || len(s.holds) == 0 || s.queue.Len() > 0 {
+		return nil
+	}
+	h := s.holds[len(s.holds)-1]
+	if !h.matches(l, mode) {
 		return nil
 	}
 	k := l.client.keeper
@@ -107,7 +110,7 @@ func (h *hold) passToNext(e *entry, queued bool) *Lease {
 	k := h.lock.client.keeper
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over.Load() != nil || h.isDowngrading || e.isClosed || h.leases != e || e.older != nil || !h.mayHandOver(k.Now) {
+	if h.over.Load() != nil || h.isDowngrading || e.isClosed || len(h.leases) > 1 || !h.mayHandOver(k.Now) {
 		return nil
 	}
 	token, ok := h.lock.client.transferer.Transfer(h.item.Hold)
@@ -122,7 +125,7 @@ func (h *hold) passToNext(e *entry, queued bool) *Lease {
 	}
 	e.isClosed = true
 	h.item.Hold.Token = token
-	h.leases, h.entries, h.nested, e.handle = nil, 0, 0, nil
+	h.leases, h.nested, e.handle = nil, 0, nil
 	h.hasLocalWaiters.Store(queued)
 	h.isWanted, h.wanted = queued || h.isLimited, nil
 	return h.addLease(new(entry), nil, backend.Exclusive)

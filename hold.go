@@ -2,6 +2,7 @@ package dlock
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +21,6 @@ type hold struct {
 	item  renewal.Item // contains the backend's hold
 
 	// Guarded by the client's mutex.
-	prev, next *hold           // in state.holds
 	removed    bool            // from state.holds
 	gone       chan struct{}   // closed when removed; nil: nobody waits for that
 	requestCtx *requestContext // of the request for this hold; nil once it is answered
@@ -30,10 +30,9 @@ type hold struct {
 	skipsMinHold atomic.Bool            // release it without waiting for the minimum hold
 
 	mu            sync.Mutex
-	leases        *entry        // leases not yet unlocked, newest first
-	entries       int32         // number of open leases
-	nested        int32         // number of those that are re-entries
-	seq           int32         // sequence number of the last change of entries
+	leases        []*entry      // leases not yet unlocked, oldest first
+	nested        int           // number of those that are re-entries
+	seq           int64         // sequence number of the last change of leases
 	isStarted     bool          // set with the first lease
 	isDowngrading bool          // the server was asked to downgrade: nobody may write under this hold
 	isWanted      bool          // somebody waits for the lock
@@ -89,12 +88,7 @@ func (h *hold) rejectGrant() {
 // addLease opens e as a lease under parent. The caller holds h.mu.
 func (h *hold) addLease(e, parent *entry, mode backend.Mode) *Lease {
 	e.hold, e.parent, e.mode, e.fencingToken = h, parent, mode, h.item.Hold.Token
-	e.older = h.leases
-	if e.older != nil {
-		e.older.newer = e
-	}
-	h.leases = e
-	h.entries++
+	h.leases = append(h.leases, e)
 	if parent != nil {
 		h.nested++
 	}
@@ -107,34 +101,25 @@ func (h *hold) addLease(e, parent *entry, mode backend.Mode) *Lease {
 // removeLease closes e, once. It returns how many leases are left, the sequence number
 // of that change, and the kind of end that e or the hold has had before. Removing the
 // last lease ends the hold.
-func (h *hold) removeLease(e *entry) (entries, seq int32, over error) {
+func (h *hold) removeLease(e *entry) (entries int, seq int64, over error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e.isClosed {
-		return h.entries, h.seq, ErrUnlocked
+		return len(h.leases), h.seq, ErrUnlocked
 	}
-	e.isClosed = true
-	if e.newer != nil {
-		e.newer.older = e.older
-	} else {
-		h.leases = e.older
-	}
-	if e.older != nil {
-		e.older.newer = e.newer
-	}
-	e.newer, e.older, e.handle = nil, nil, nil
-	h.entries--
+	e.isClosed, e.handle = true, nil
+	h.leases = slices.DeleteFunc(h.leases, func(o *entry) bool { return o == e })
 	if e.parent != nil {
 		h.nested--
 	}
 	h.seq++
 	if r := h.over.Load(); r != nil {
 		over = r.kind
-	} else if h.entries == 0 {
+	} else if len(h.leases) == 0 {
 		h.over.Store(unlocked)
 		h.startMinHold()
 	}
-	return h.entries, h.seq, over
+	return len(h.leases), h.seq, over
 }
 
 // endLeases ends h and all its leases at one moment: from then on every call on any of
@@ -160,12 +145,10 @@ func (h *hold) endLeases(r *reason) bool {
 	return true
 }
 
-// openLeases returns the open leases. The caller holds h.mu.
+// openLeases returns the open leases, newest first. The caller holds h.mu.
 func (h *hold) openLeases() []*entry {
-	open := make([]*entry, 0, h.entries)
-	for e := h.leases; e != nil; e = e.older {
-		open = append(open, e)
-	}
+	open := slices.Clone(h.leases)
+	slices.Reverse(open)
 	return open
 }
 
@@ -249,7 +232,7 @@ func (h *hold) check() {
 func (h *hold) watchForDrops() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for e := h.leases; e != nil; e = e.older {
+	for _, e := range h.leases {
 		if e.handle != nil {
 			runtime.AddCleanup(e.handle, (*entry).dropped, e)
 			e.handle = nil

@@ -3,6 +3,7 @@ package dlock
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -25,8 +26,8 @@ type (
 // wait for it, and its holds. The client's mutex guards it.
 type nameState struct {
 	queue           turnQueue
-	holds           *hold // newest first
-	waitingOnServer int   // number of requests that wait on the server
+	holds           []*hold // oldest first
+	waitingOnServer int     // number of requests that wait on the server
 }
 
 // isHeld reports whether the lock is known to be held. A lost hold of this client does
@@ -35,7 +36,7 @@ func (s *nameState) isHeld() bool {
 	if s.waitingOnServer > 0 {
 		return true
 	}
-	for h := s.holds; h != nil; h = h.next {
+	for _, h := range s.holds {
 		if !h.overBy(ErrLost) {
 			return true
 		}
@@ -77,7 +78,7 @@ func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request, o *queueO
 // queueUp is enterOrQueue from the queue of s on. The caller holds c.mu; queueUp returns
 // without it.
 func (c *Client) queueUp(ctx context.Context, l *lock, s *nameState, r request, o *queueObserver, held bool) (lease *Lease, waited time.Duration, err error) {
-	w := c.waiters.Get(turn{lock: l}, r.mode, !r.wait, held)
+	w := queue.NewWaiter(turn{lock: l}, r.mode, !r.wait, held)
 	if r.wait {
 		s.wantAll()
 	} else {
@@ -100,7 +101,6 @@ func (c *Client) queueUp(ctx context.Context, l *lock, s *nameState, r request, 
 		waited = time.Since(start)
 	}
 	lease = w.Value.lease
-	c.waiters.Put(w)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -156,7 +156,7 @@ func (c *Client) stateOf(name string) *nameState {
 // map never shrinks, so a new map replaces it after very many names. The caller holds
 // c.mu.
 func (c *Client) forgetIdle(l *lock, s *nameState) {
-	if !s.queue.IsIdle() || s.holds != nil || c.names[l.fullName] != s {
+	if !s.queue.IsIdle() || len(s.holds) > 0 || c.names[l.fullName] != s {
 		return
 	}
 	delete(c.names, l.fullName)
@@ -168,7 +168,7 @@ func (c *Client) forgetIdle(l *lock, s *nameState) {
 // wantAll tells the holders that somebody of this client waits. The caller holds the
 // client's mutex.
 func (s *nameState) wantAll() {
-	for h := s.holds; h != nil; h = h.next {
+	for _, h := range s.holds {
 		h.wantedLocally()
 	}
 }
@@ -182,13 +182,9 @@ func (c *Client) addHold(h *hold) bool {
 		return false
 	}
 	s := h.state
-	h.next = s.holds
-	if h.next != nil {
-		h.next.prev = h
-	}
-	s.holds = h
+	s.holds = append(s.holds, h)
 	s.queue.NoteHeld()
-	if s.queue.First() != nil {
+	if s.queue.Len() > 0 {
 		h.wantedLocally()
 	}
 	return true
@@ -206,14 +202,7 @@ func (c *Client) removeHold(h *hold) {
 		close(h.gone)
 	}
 	s := h.state
-	if h.prev != nil {
-		h.prev.next = h.next
-	} else if s.holds == h {
-		s.holds = h.next
-	}
-	if h.next != nil {
-		h.next.prev = h.prev
-	}
+	s.holds = slices.DeleteFunc(s.holds, func(o *hold) bool { return o == h })
 	s.queue.Leave(h.item.Hold.Mode) // Mode changes only with the client's mutex held
 	c.forgetIdle(h.lock, s)
 }

@@ -41,7 +41,7 @@ func (e *entry) leaveHold(ctx context.Context) (last bool, err error) {
 }
 
 // tellServer tells the server that one of several leases on a hold has ended.
-func (e *entry) tellServer(ctx context.Context, left, seq int32) error {
+func (e *entry) tellServer(ctx context.Context, left int, seq int64) error {
 	h := e.hold
 	if e.parent == nil && !h.hasNested() {
 		return nil // other readers share the hold

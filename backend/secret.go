@@ -1,35 +1,23 @@
 package backend
 
 import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"log/slog"
-	"runtime"
-	"sync"
-	"weak"
 )
 
 // A Secret is text that nothing prints, such as a URL with a password in it: not fmt,
 // slog, JSON, YAML, nor what looks at a struct by reflection, as fmt does at a field
 // that is not exported, or a comparison that follows pointers. It decodes from plain
 // text, and two can be compared. The zero value is empty.
-type Secret struct{ of *sealed }
-
-// A sealed stands for one text, which only the table has: whatever follows the pointer
-// finds a number.
-type sealed struct {
-	number uint64
-	_      *byte // an object without pointers may share its fate with others
-}
-
-// secrets has the texts for as long as somebody has a Secret of them.
-var secrets struct {
-	sync.Mutex
-	last   uint64
-	texts  map[uint64]string
-	sealed map[string]weak.Pointer[sealed]
-}
+type Secret struct{ sealed string }
 
 var (
 	_ encoding.TextUnmarshaler = (*Secret)(nil)
@@ -47,29 +35,10 @@ func NewSecret(text string) Secret {
 	if text == "" {
 		return Secret{}
 	}
-	secrets.Lock()
-	defer secrets.Unlock()
-	if of := secrets.sealed[text].Value(); of != nil {
-		return Secret{of}
-	}
-	if secrets.texts == nil {
-		secrets.texts, secrets.sealed = make(map[uint64]string), make(map[string]weak.Pointer[sealed])
-	}
-	secrets.last++
-	of := &sealed{number: secrets.last}
-	secrets.texts[of.number], secrets.sealed[text] = text, weak.Make(of)
-	runtime.AddCleanup(of, forgetSecret, of.number)
-	return Secret{of}
-}
-
-func forgetSecret(number uint64) {
-	secrets.Lock()
-	defer secrets.Unlock()
-	text := secrets.texts[number]
-	delete(secrets.texts, number)
-	if secrets.sealed[text].Value() == nil {
-		delete(secrets.sealed, text)
-	}
+	digest := hmac.New(sha256.New, sealKey)
+	digest.Write([]byte(text))
+	iv := digest.Sum(nil)[:aes.BlockSize]
+	return Secret{base64.RawStdEncoding.EncodeToString(append(iv, crypt(iv, []byte(text))...))}
 }
 
 // Reveal returns the text.
@@ -77,11 +46,25 @@ func (s Secret) Reveal() string {
 	if s.IsZero() {
 		return ""
 	}
-	secrets.Lock()
-	defer secrets.Unlock()
-	text := secrets.texts[s.of.number]
-	runtime.KeepAlive(s.of)
-	return text
+	sealed, _ := base64.RawStdEncoding.DecodeString(s.sealed)
+	return string(crypt(sealed[:aes.BlockSize], sealed[aes.BlockSize:]))
+}
+
+// sealKey is what this process seals secrets with. Whoever looks into a Secret by
+// reflection does not come to it.
+var sealKey = func() []byte {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	return key
+}()
+
+// crypt seals text, or opens what it has sealed. iv depends on the text alone, so that a
+// text is always sealed alike.
+func crypt(iv, text []byte) []byte {
+	block, _ := aes.NewCipher(sealKey) // fails for keys of another length
+	out := make([]byte, len(text))
+	cipher.NewCTR(block, iv).XORKeyStream(out, text)
+	return out
 }
 
 // IsZero reports whether s is empty.

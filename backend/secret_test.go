@@ -3,7 +3,6 @@ package backend
 import (
 	"encoding/json"
 	"fmt"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -58,24 +57,4 @@ func TestSecretsAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-}
-
-// A text is forgotten with the last Secret of it.
-func TestSecretsAreForgotten(t *testing.T) {
-	kept := NewSecret("kept")
-	for i := range 1000 {
-		NewSecret(fmt.Sprint("brief", i))
-	}
-	left := func() int {
-		secrets.Lock()
-		defer secrets.Unlock()
-		return len(secrets.texts)
-	}
-	for left() > 900 {
-		runtime.GC()
-		runtime.Gosched()
-	}
-	if kept.Reveal() != "kept" || kept != NewSecret("kept") {
-		t.Error("one that is in use is forgotten")
-	}
 }

@@ -54,17 +54,10 @@ type pipeline struct {
 
 	mu       sync.Mutex
 	queue    []*command
-	starting bool // a sender is about to take from the queue
-	senders  []*sender
-	stalled  int       // how many of them
-	overtake bool      // a timer runs for the queue
+	starting bool      // a sender is about to take from the queue
+	senders  int       // goroutines, each with one batch of commands at a time
+	stalled  int       // how many of them have one whose reply is late
 	used     time.Time // when something was last sent
-}
-
-// A sender carries one batch of commands at a time.
-type sender struct {
-	began   time.Time // of what is under way
-	stalled bool      // no reply is to be expected any more
 }
 
 func newPipeline(c redis.UniversalClient, replicas int) *pipeline {
@@ -97,51 +90,32 @@ func (p *pipeline) enqueue(ctx context.Context, limit time.Duration, args []any,
 
 // startSender sees to it that somebody takes from the queue. It is called with p.mu held.
 func (p *pipeline) startSender() {
-	switch {
-	case p.starting || len(p.queue) == 0:
-	case len(p.senders)-p.stalled < p.width && len(p.senders) < p.width*(1+spare):
-		s := &sender{}
-		p.senders, p.starting = append(p.senders, s), true
-		go p.send(s, len(p.senders) == 1)
-	case !p.overtake && p.stalled < len(p.senders):
-		p.overtake = true
-		time.AfterFunc(p.replyLimit(), p.passStalled)
+	if p.starting || len(p.queue) == 0 || p.senders-p.stalled >= p.width || p.senders >= p.width*(1+spare) {
+		return
 	}
+	p.senders++
+	p.starting = true
+	go p.send(p.senders == 1)
 }
 
 // replyLimit is the time after which no reply is to be expected any more.
 func (p *pipeline) replyLimit() time.Duration { return p.trip.Limit(0, latest) + slack }
 
-// passStalled has the queue go past the senders that take longer than any before. Their
-// connections are left to them: they may well be in order.
-func (p *pipeline) passStalled() {
-	limit, now := p.replyLimit(), time.Now()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.overtake = false
-	for _, s := range p.senders {
-		if !s.stalled && now.Sub(s.began) >= limit {
-			s.stalled = true
-			p.stalled++
-		}
-	}
-	p.startSender()
-}
-
 // send empties the queue. Between batches it lets everybody run first whom the last
 // replies have woken: their next commands then leave together. A sender that is
 // alone sends its first command at once.
-func (p *pipeline) send(s *sender, alone bool) {
+func (p *pipeline) send(alone bool) {
 	for {
 		if !alone {
 			runtime.Gosched()
 		}
-		batch := p.nextBatch(s)
+		batch := p.nextBatch()
 		if batch == nil {
 			return
 		}
+		late := time.AfterFunc(p.replyLimit(), p.passSender)
 		p.sendBatch(batch)
-		p.senderIsBack(s)
+		p.senderIsBack(late.Stop())
 		for _, c := range batch {
 			c.done <- struct{}{}
 		}
@@ -149,14 +123,14 @@ func (p *pipeline) send(s *sender, alone bool) {
 	}
 }
 
-// nextBatch returns what s is to send next; nil if that is nothing, which ends s. What
-// nobody waits for any more is left out: a server that is behind would only fall back
-// further.
-func (p *pipeline) nextBatch(s *sender) []*command {
+// nextBatch returns what a sender is to send next; nil if that is nothing, which ends the
+// sender. What nobody waits for any more is left out: a server that is behind would only
+// fall back further.
+func (p *pipeline) nextBatch() []*command {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.starting = false
-	for len(p.queue) > 0 && len(p.senders)-p.stalled <= p.width {
+	for len(p.queue) > 0 && p.senders-p.stalled <= p.width {
 		n := min(len(p.queue), depth)
 		batch := slices.DeleteFunc(p.queue[:n:n], func(c *command) bool { return !c.left.CompareAndSwap(false, true) })
 		p.queue = p.queue[n:]
@@ -164,27 +138,31 @@ func (p *pipeline) nextBatch(s *sender) []*command {
 			p.queue = nil
 		}
 		if len(batch) > 0 {
-			s.began = time.Now()
-			p.used = s.began
+			p.used = time.Now()
 			p.startSender()
 			return batch
 		}
 	}
-	if s.stalled {
-		p.stalled--
-	}
-	p.senders = slices.DeleteFunc(p.senders, func(o *sender) bool { return o == s })
+	p.senders--
 	p.startSender()
 	return nil
 }
 
-// senderIsBack has s take from the queue next.
-func (p *pipeline) senderIsBack(s *sender) {
+// passSender has the queue go past a sender whose reply is late. Its connection is left to
+// it: that may well be in order.
+func (p *pipeline) passSender() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.starting, s.began = true, time.Now()
-	if s.stalled {
-		s.stalled = false
+	p.stalled++
+	p.startSender()
+}
+
+// senderIsBack has a sender take from the queue next.
+func (p *pipeline) senderIsBack(inTime bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.starting = true
+	if !inTime {
 		p.stalled--
 	}
 }
@@ -193,7 +171,7 @@ func (p *pipeline) senderIsBack(s *sender) {
 func (p *pipeline) isUnused(then time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.senders) == 0 && p.used.Before(then)
+	return p.senders == 0 && p.used.Before(then)
 }
 
 // sendBatch has every command end with a reply or an error of its own.

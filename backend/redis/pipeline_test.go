@@ -25,7 +25,7 @@ func rest(t testing.TB, p *pipeline) {
 	eventually(t, "nothing is under way", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return len(p.senders) == 0
+		return p.senders == 0
 	})
 }
 
@@ -35,7 +35,7 @@ func underWay(t testing.TB, p *pipeline, n int) {
 	eventually(t, "pipelines are under way", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return len(p.senders) == n && !p.starting && len(p.queue) == 0
+		return p.senders == n && !p.starting && len(p.queue) == 0
 	})
 }
 
@@ -112,7 +112,7 @@ func TestStalledPipelinesAreFew(t *testing.T) {
 	count := func() int {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return len(p.senders)
+		return p.senders
 	}
 	eventually(t, "as many as there may be are under way", func() bool {
 		_, _ = p.do(within(t), time.Millisecond, ping, ordinary)

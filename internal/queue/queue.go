@@ -5,7 +5,11 @@
 // one queue for each name of a client, and one for each lease that is entered again.
 package queue
 
-import "github.com/dlock-go/dlock/backend"
+import (
+	"slices"
+
+	"github.com/dlock-go/dlock/backend"
+)
 
 // A Queue admits one exclusive entry or any number of shared ones at a time. The zero
 // value is empty.
@@ -14,13 +18,13 @@ import "github.com/dlock-go/dlock/backend"
 type Queue[T any] struct {
 	writer     bool
 	readers    int32
-	unanswered bool // a waiter does not know yet whether the lock is held
-	head, tail *Waiter[T]
+	unanswered bool         // a waiter does not know yet whether the lock is held
+	waiters    []*Waiter[T] // first come, first
 }
 
 // TryEnter admits a newcomer if nobody waits before it and its mode fits those inside.
 func (q *Queue[T]) TryEnter(mode backend.Mode) bool {
-	if q.head != nil || !q.admits(mode) {
+	if len(q.waiters) > 0 || !q.admits(mode) {
 		return false
 	}
 	q.enter(mode)
@@ -59,41 +63,42 @@ func (q *Queue[T]) Downgrade() {
 
 // admit admits waiters from the head for as long as their mode fits those inside.
 func (q *Queue[T]) admit() {
-	for w := q.head; w != nil && q.admits(w.mode); w = q.head {
-		q.enter(w.mode)
-		q.end(w, admitted, nil)
+	for len(q.waiters) > 0 && q.admits(q.waiters[0].mode) {
+		q.enter(q.waiters[0].mode)
+		q.endFirst(admitted)
 	}
 }
 
 // Join puts w at the end of the queue. Waiter.Wait follows.
 func (q *Queue[T]) Join(w *Waiter[T]) {
 	q.unanswered = q.unanswered || !w.Answered()
-	w.prev = q.tail
-	if q.tail == nil {
-		q.head = w
-	} else {
-		q.tail.next = w
-	}
-	q.tail = w
+	q.waiters = append(q.waiters, w)
 }
 
+// Len returns how many wait.
+func (q *Queue[T]) Len() int { return len(q.waiters) }
+
 // First returns the waiter that is next, nil if nobody waits.
-func (q *Queue[T]) First() *Waiter[T] { return q.head }
+func (q *Queue[T]) First() *Waiter[T] {
+	if len(q.waiters) == 0 {
+		return nil
+	}
+	return q.waiters[0]
+}
 
 // HandOver gives the exclusive entry to the first waiter, which also asked for an
 // exclusive one. The caller has put into its Value what goes with it.
-func (q *Queue[T]) HandOver() { q.end(q.head, handedOver, nil) }
+func (q *Queue[T]) HandOver() { q.endFirst(handedOver) }
 
 // Withdraw ends the wait of w. If w has been admitted meanwhile, it leaves again, so that
 // the next waiter gets the place. Withdraw reports false if the place was handed over to
 // w, which keeps it, or if the wait had failed.
 func (q *Queue[T]) Withdraw(w *Waiter[T]) bool {
 	if w.state == waiting {
-		q.remove(w)
+		q.waiters = slices.DeleteFunc(q.waiters, func(other *Waiter[T]) bool { return other == w })
 		q.admit()
 		return true
 	}
-	<-w.ready
 	if w.state == admitted {
 		q.Leave(w.mode)
 	}
@@ -107,47 +112,33 @@ func (q *Queue[T]) NoteHeld() {
 		return
 	}
 	q.unanswered = false
-	for w := q.head; w != nil; {
-		next := w.next
+	q.waiters = slices.DeleteFunc(q.waiters, func(w *Waiter[T]) bool {
 		w.answered.Store(true)
 		if w.tryOnly {
-			q.end(w, failed, backend.ErrHeld)
+			w.end(failed, backend.ErrHeld)
 		}
-		w = next
-	}
+		return w.tryOnly
+	})
 	q.admit()
 }
 
 // FailAll ends every wait with err.
 func (q *Queue[T]) FailAll(err error) {
-	for q.head != nil {
-		q.end(q.head, failed, err)
+	for _, w := range q.waiters {
+		w.end(failed, err)
 	}
+	q.waiters = nil
 }
 
-// end takes w out of the queue and ends its wait.
-func (q *Queue[T]) end(w *Waiter[T], s state, err error) {
-	q.remove(w)
-	w.state, w.err = s, err
-	w.ready <- struct{}{}
-}
-
-func (q *Queue[T]) remove(w *Waiter[T]) {
-	if w.prev == nil {
-		q.head = w.next
-	} else {
-		w.prev.next = w.next
-	}
-	if w.next == nil {
-		q.tail = w.prev
-	} else {
-		w.next.prev = w.prev
-	}
-	w.prev, w.next = nil, nil
+// endFirst ends the wait of the first waiter, which has got a place.
+func (q *Queue[T]) endFirst(s state) {
+	q.waiters[0].end(s, nil)
+	q.waiters[0] = nil
+	q.waiters = q.waiters[1:]
 }
 
 // IsEmpty reports whether nobody is inside.
 func (q *Queue[T]) IsEmpty() bool { return !q.writer && q.readers == 0 }
 
 // IsIdle reports whether nobody is inside or waiting.
-func (q *Queue[T]) IsIdle() bool { return q.IsEmpty() && q.head == nil }
+func (q *Queue[T]) IsIdle() bool { return q.IsEmpty() && len(q.waiters) == 0 }

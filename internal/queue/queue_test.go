@@ -45,10 +45,9 @@ func TestQueueAgainstModel(t *testing.T) {
 		for step := range 300 {
 			switch k := rnd.IntN(10); {
 			case k < 5:
-				w := pool.Get(0, backend.Mode(1+rnd.IntN(2)), false, true)
+				w := NewWaiter(0, backend.Mode(1+rnd.IntN(2)), false, true)
 				if in := g.TryEnter(w.mode); in {
-					w.state = admitted
-					w.ready <- struct{}{}
+					w.end(admitted, nil)
 				} else if rnd.IntN(4) == 0 {
 					break // a try that fails leaves nothing
 				} else {
@@ -80,14 +79,12 @@ func compare(t *testing.T, g *Queue[int], m *model, seed uint64, step int) {
 			t.Fatalf("seed %d step %d: a waiter should be inside", seed, step)
 		}
 	}
-	w := g.First()
 	for i, want := range m.queue {
-		if w != want || want.state != waiting {
+		if i >= g.Len() || g.waiters[i] != want || want.state != waiting {
 			t.Fatalf("seed %d step %d: place %d of the queue differs", seed, step, i)
 		}
-		w = w.Next()
 	}
-	if w != nil || g.IsIdle() != (len(m.inside)+len(m.queue) == 0) {
+	if g.Len() != len(m.queue) || g.IsIdle() != (len(m.inside)+len(m.queue) == 0) {
 		t.Fatalf("seed %d step %d: the queue keeps somebody", seed, step)
 	}
 }

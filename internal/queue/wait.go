@@ -18,13 +18,12 @@ type Waiter[T any] struct {
 	// Value is the caller's: what the waiter wants, and what HandOver gives to it.
 	Value T
 
-	mode       backend.Mode
-	tryOnly    bool
-	answered   atomic.Bool // the lock was held at some time since the wait began
-	state      state
-	err        error         // why the wait has failed, or nil
-	ready      chan struct{} // receives once, when the wait is over
-	prev, next *Waiter[T]
+	mode     backend.Mode
+	tryOnly  bool
+	answered atomic.Bool // the lock was held at some time since the wait began
+	state    state
+	err      error         // why the wait has failed, or nil
+	ready    chan struct{} // closed when the wait is over
 }
 
 // A state says what has become of a waiter.
@@ -37,35 +36,17 @@ const (
 	failed
 )
 
-// A Pool makes waiters, and keeps those whose wait is over for the next ones. The zero
-// value is ready to use, also concurrently.
-type Pool[T any] struct{ waiters sync.Pool }
-
-// Get returns a waiter for an entry in that mode. Held says that the lock is known to be
-// held. A waiter with tryOnly wants an entry only if it turns out that the lock is not
+// NewWaiter returns a waiter for an entry in that mode. Held says that the lock is known to
+// be held. A waiter with tryOnly wants an entry only if it turns out that the lock is not
 // held.
-func (p *Pool[T]) Get(v T, mode backend.Mode, tryOnly, held bool) *Waiter[T] {
-	w, _ := p.waiters.Get().(*Waiter[T])
-	if w == nil {
-		w = &Waiter[T]{ready: make(chan struct{}, 1)}
-	}
-	w.Value, w.mode, w.tryOnly, w.state, w.err = v, mode, tryOnly, waiting, nil
+func NewWaiter[T any](v T, mode backend.Mode, tryOnly, held bool) *Waiter[T] {
+	w := &Waiter[T]{Value: v, mode: mode, tryOnly: tryOnly, ready: make(chan struct{})}
 	w.answered.Store(held)
 	return w
 }
 
-// Put takes back a waiter whose wait is over.
-func (p *Pool[T]) Put(w *Waiter[T]) {
-	var none T
-	w.Value = none
-	p.waiters.Put(w)
-}
-
 // Mode returns the mode in which w wants to enter.
 func (w *Waiter[T]) Mode() backend.Mode { return w.mode }
-
-// Next returns the waiter behind w, or nil.
-func (w *Waiter[T]) Next() *Waiter[T] { return w.next }
 
 // Answered reports whether the lock was known to be held at some time while w waited.
 func (w *Waiter[T]) Answered() bool { return w.answered.Load() }
@@ -75,10 +56,6 @@ func (w *Waiter[T]) Answered() bool { return w.answered.Load() }
 // when w is turned away; and if after backend.FirstAnswer it is still not known whether
 // the lock is held. When Wait has failed, w has no place.
 func (w *Waiter[T]) Wait(ctx context.Context, q *Queue[T], mu sync.Locker, abort <-chan struct{}) error {
-	if w.Answered() && ctx.Done() == nil && abort == nil { // costs half of a select
-		<-w.ready
-		return w.err
-	}
 	var silence <-chan time.Time
 	if !w.Answered() {
 		t := time.NewTimer(backend.FirstAnswer)
@@ -100,6 +77,12 @@ func (w *Waiter[T]) Wait(ctx context.Context, q *Queue[T], mu sync.Locker, abort
 			silence = nil
 		}
 	}
+}
+
+// end ends the wait of w, which its queue forgets.
+func (w *Waiter[T]) end(s state, err error) {
+	w.state, w.err = s, err
+	close(w.ready)
 }
 
 // withdraw takes w out of q and returns why. If the place was handed over to w

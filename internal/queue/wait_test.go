@@ -31,9 +31,7 @@ func (s *scene) join(w *Waiter[int]) func(context.Context, <-chan struct{}) erro
 	return func(ctx context.Context, abort <-chan struct{}) error { return w.Wait(ctx, &s.q, &s.mu, abort) }
 }
 
-var pool Pool[int]
-
-func writer() *Waiter[int] { return pool.Get(0, backend.Exclusive, false, true) }
+func writer() *Waiter[int] { return NewWaiter(0, backend.Exclusive, false, true) }
 
 // A wait ends with its context or its abort channel, and the waiter leaves the queue.
 func TestWaitEnds(t *testing.T) {
@@ -100,11 +98,11 @@ func TestHandOverBeforeCancel(t *testing.T) {
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, start := newScene(), time.Now()
-		err := s.join(pool.Get(0, backend.Exclusive, false, false))(t.Context(), nil)
+		err := s.join(NewWaiter(0, backend.Exclusive, false, false))(t.Context(), nil)
 		if took := time.Since(start); !errors.Is(err, backend.ErrUnavailable) || took != backend.FirstAnswer {
 			t.Errorf("%v after %v", err, took)
 		}
-		wait := s.join(pool.Get(0, backend.Exclusive, false, false))
+		wait := s.join(NewWaiter(0, backend.Exclusive, false, false))
 		s.mu.Lock()
 		s.q.NoteHeld()
 		s.mu.Unlock()
@@ -121,8 +119,8 @@ func TestSilence(t *testing.T) {
 func TestTryOnly(t *testing.T) {
 	var s scene
 	s.q.TryEnter(backend.Shared)
-	try := s.join(pool.Get(0, backend.Exclusive, true, false))
-	reader := s.join(pool.Get(0, backend.Shared, false, false))
+	try := s.join(NewWaiter(0, backend.Exclusive, true, false))
+	reader := s.join(NewWaiter(0, backend.Shared, false, false))
 	s.mu.Lock()
 	s.q.NoteHeld()
 	s.mu.Unlock()

@@ -16,15 +16,14 @@ type acquisition struct {
 	key    key
 	at     address
 
-	entry    entryID // the present entry into the queue
-	id       string  // its text
-	entries  int32   // how many ids it has had before
+	id       string  // of the present entry into the queue
+	entries  int     // how many ids it has had before
 	doubt    bool    // an acquire of id may still be under way
 	owed     bool    // the server may have an entry or a hold of id
 	answered bool    // the server has said something
 	rank     string  // place in the queue; empty: none yet
 	queuedAt moment  // when it was last found in the queue
-	waiter   *waiter // nil until it asks in full, and if it must not wait
+	waiter   *waiter // nil if it must not wait
 
 	polls     bool            // no message will come for id
 	channel   *channel        // on which one would; nil: there is none yet
@@ -111,10 +110,6 @@ func (c *acquisition) complete(ctx context.Context, a answer, err error) (*backe
 // joinQueue asks in full for the first time. As long as nobody can tell this client
 // anything it does not join the queue: a hand-over that reached it there would skip it.
 func (c *acquisition) joinQueue(ctx context.Context) (answer, error) {
-	if c.Wait {
-		c.waiter = newWaiter(c.at)
-		c.b.listener.addWaiter(c.ID, c.id, c.waiter)
-	}
 	if works, _ := c.channel.status(); !c.Wait || works || c.polls {
 		return c.ask(ctx, c.mode())
 	}
@@ -150,19 +145,18 @@ func (c *acquisition) enterQueue(ctx context.Context) (answer, error) {
 
 // renewID gives the acquisition a new id.
 func (c *acquisition) renewID() {
-	c.entry = c.b.ids.newID(c.key, c.Request, c.entries, c.polls, c.ballot)
-	c.id = c.entry.text()
+	c.id = c.b.ids.newID(c.key, c.Request, c.entries, c.polls, c.ballot)
 	c.entries++
 	c.doubt, c.owed = false, false
 	if c.waiter != nil {
-		c.b.listener.addWaiter(c.ID, c.id, c.waiter)
+		c.b.listener.addWaiter(c.id, c.waiter)
 	}
 }
 
 // leaveQueue gives up what the id may have or wait for. The server is told in the
 // background if it must be.
 func (c *acquisition) leaveQueue() {
-	c.b.listener.removeWaiter(c.ID)
+	c.b.listener.removeWaiter(c.id)
 	if c.doubt || c.owed {
 		c.b.giveUp(c.key, c.id, c.doubt, c.TTL)
 	}

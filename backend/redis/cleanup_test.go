@@ -58,7 +58,7 @@ func TestGrantToldDuringRelease(t *testing.T) {
 	b.listener.onUnclaimed = func(key, string) { unclaimed++ }
 	told = func() {
 		messages++
-		b.listener.dispatch(fmt.Sprintf("%s %d 1 2 0 %s", h.State.(*holdState).text(), h.Token, mainKey(t.Name())))
+		b.listener.dispatch(fmt.Sprintf("%s %d 1 2 0 %s", stateOf(h).id, h.Token, mainKey(t.Name())))
 	}
 	must[any](t)(nil, b.Release(ctx, h))
 	if unclaimed != 0 || messages == 0 {
@@ -77,18 +77,16 @@ func TestGrantOfAnotherEntry(t *testing.T) {
 	}))
 	var unclaimed []string
 	b.listener.onUnclaimed = func(_ key, id string) { unclaimed = append(unclaimed, id) }
-	held := stateOf(h).entryID
-	var want []string
-	for _, other := range []entryID{
-		held, {request: held.request, entry: 1}, {request: held.request, reader: true}, {request: held.request, polls: true}, {request: held.request},
-	} {
-		b.listener.dispatch(fmt.Sprintf("%s %d 1 2 0 %s", other.text(), h.Token, mainKey(t.Name())))
-		if other != held {
-			want = append(want, other.text())
-		}
+	held, k, reader := stateOf(h).id, lockKey(t.Name()), h.Request
+	reader.Mode = backend.Shared
+	others := []string{
+		b.ids.newID(k, &h.Request, 1, false, nil), b.ids.newID(k, &reader, 0, false, nil), b.ids.newID(k, &h.Request, 0, true, nil), openPart(held) + ".AAAAAAAAAAA",
 	}
-	if !slices.Equal(unclaimed, want) {
-		t.Errorf("taken for unclaimed: %q, want %q", unclaimed, want)
+	for _, id := range append([]string{held}, others...) {
+		b.listener.dispatch(fmt.Sprintf("%s %d 1 2 0 %s", id, h.Token, mainKey(t.Name())))
+	}
+	if !slices.Equal(unclaimed, others) {
+		t.Errorf("taken for unclaimed: %q, want %q", unclaimed, others)
 	}
 	must[any](t)(nil, b.Release(ctx, h))
 }
@@ -96,8 +94,7 @@ func TestGrantOfAnotherEntry(t *testing.T) {
 // madeBy is an id of a client of b for a lock.
 func madeBy(b *Backend, name string) string {
 	r := &backend.Request{Name: name, ID: backend.ID{Client: name, Seq: 1}, Mode: backend.Exclusive, TTL: time.Hour}
-	i := b.ids.newID(lockKey(name), r, 0, false, nil)
-	return i.text()
+	return b.ids.newID(lockKey(name), r, 0, false, nil)
 }
 
 // TestUnclaimedGrantIsGivenBack hands the lock to an id of the client that it does

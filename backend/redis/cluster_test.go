@@ -293,7 +293,7 @@ func TestStuckShardHoldsNobodyUp(t *testing.T) {
 	part, request := make([]*backend.Hold, 3*soon/grace), backend.Request{Name: t.Name(), TTL: time.Second}
 	for i := range part {
 		h := &backend.Hold{Request: request}
-		h.State = &holdState{entryID: entryID{request: &h.Request}, hold: h}
+		h.State = &holdState{id: "w1000:client:1.proof", hold: h}
 		part[i] = h
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), replyTimeout(time.Second)/2)

@@ -65,7 +65,7 @@ func (s *holdState) canDrop() bool {
 // drop ends a hold by the script of one key. If it reports false it may have ended the
 // hold nevertheless.
 func (b *Backend) drop(ctx context.Context, r *release) bool {
-	call := dropScript.callWith(r.state.key(), 1, r.state.text())
+	call := dropScript.callWith(r.state.key(), 1, r.state.id)
 	a, err := b.run(ctx, min(replyTimeout(r.hold.TTL), r.hold.TTL), dropScript, call)
 	r.noteError(err)
 	return err == nil && a.isZero()

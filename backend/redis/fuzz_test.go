@@ -50,7 +50,7 @@ func FuzzReplies(f *testing.F) {
 		r := backend.Request{Name: "name", ID: backend.ID{Client: "client", Seq: 1}, Mode: backend.Exclusive, TTL: time.Minute, Observer: silentObserver{}}
 		b := &Backend{ids: newIDSigner(), free: newFreeCache(), closing: make(chan struct{}), poll: time.Second}
 		c := &acquisition{Request: &r, b: b, key: lockKey(r.Name)}
-		c.entry = b.ids.newID(c.key, &r, 0, false, nil)
+		c.id = b.ids.newID(c.key, &r, 0, false, nil)
 		a := answer{sent: time.Now()}
 		a.read(d.reply(0))
 		_, _ = mayOwe(c.status(a)), notReady(a)
@@ -99,15 +99,14 @@ func FuzzMessages(f *testing.F) {
 		r := &backend.Request{Name: "name", ID: backend.ID{Client: "client", Seq: 1}, TTL: time.Minute, Observer: counting{&wants}}
 		waits := ids.newID(lockKey("name"), r, 0, false, nil)
 		w := &waiter{grants: make(chan grant, 1), wakeUps: make(chan struct{}, 1)}
-		h.addWaiter(r.ID, waits.text(), w)
+		h.addWaiter(waits, w)
 		held := *r
 		held.ID.Seq = 2
-		h.addHold(&holdState{entryID: ids.newID(lockKey("name"), &held, 0, false, nil)})
+		h.addHold(&holdState{id: ids.newID(lockKey("name"), &held, 0, false, nil), hold: &backend.Hold{Request: held}})
 		h.dispatch(text)
 		if len(w.grants) > 0 || len(w.wakeUps) > 0 || unclaimed > 0 || wants > 0 {
 			t.Errorf("believed: %q", text)
 		}
-		_ = parseRequestID(text)
 		_ = ids.hasMade(key(text), text)
 	})
 }
@@ -120,9 +119,9 @@ func (c counting) Wanted()  { *c.wants++ }
 
 // FuzzIDs has every request have an id of its own, which leads back to it.
 func FuzzIDs(f *testing.F) {
-	f.Add("client", uint64(1), int32(0), int64(1000), false, false, "")
-	f.Add("client", uint64(1), int32(1), int64(1000), true, true, "host:1.2+3=4 {x} ~\xff")
-	f.Fuzz(func(t *testing.T, client string, seq uint64, entry int32, ttl int64, reader, polls bool, label string) {
+	f.Add("client", uint64(1), 0, int64(1000), false, false, "")
+	f.Add("client", uint64(1), 1, int64(1000), true, true, "host:1.2+3=4 {x} ~\xff")
+	f.Fuzz(func(t *testing.T, client string, seq uint64, entry int, ttl int64, reader, polls bool, label string) {
 		for i := range len(client) {
 			if c := client[i]; c <= ' ' || c == ':' || c == '+' || c == '.' || c > '~' {
 				return // the root makes none like that
@@ -133,10 +132,11 @@ func FuzzIDs(f *testing.F) {
 			r.Mode = backend.Shared
 		}
 		m := newIDSigner()
-		i := m.newID(lockKey("name"), r, max(entry, 0), polls, nil)
-		id := i.text()
-		if got := parseRequestID(id); got != r.ID {
-			t.Errorf("%q is of %+v, not of %+v", id, got, r.ID)
+		id := m.newID(lockKey("name"), r, max(entry, 0), polls, nil)
+		other := *r
+		other.ID.Seq++
+		if openPart(id) == openPart(m.newID(lockKey("name"), &other, max(entry, 0), polls, nil)) {
+			t.Errorf("%q is of two requests", id)
 		}
 		if p := partyOf(id); p != (backend.Party{Client: client, Label: label, Mode: r.Mode}) {
 			t.Errorf("%q is of %+v", id, p)

@@ -169,8 +169,8 @@ func TestGarbledReplies(t *testing.T) {
 			t.Errorf("a hold without a token: %+v", h)
 		}
 		if h == nil {
-			s := &holdState{entryID: b.ids.newID(lockKey(r.Name), &r, 0, true, nil)}
-			h = &backend.Hold{Request: r, State: s}
+			h = &backend.Hold{Request: r}
+			h.State = &holdState{id: b.ids.newID(lockKey(r.Name), &r, 0, true, nil), hold: h}
 			_, _ = b.Vote(ctx, r, backend.Ballot{Rejoin: time.Second})
 		}
 		b.Renew(ctx, []*backend.Hold{h, h, h}, func(*backend.Hold, error) {})

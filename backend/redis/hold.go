@@ -14,10 +14,9 @@ const drift = 5e-4
 // epoch is what times are counted from that have to be small.
 var epoch = time.Now()
 
-// A holdState is what the backend keeps of one hold. There may be many, so it has no
-// text: keys and ids are written anew when they are needed.
+// A holdState is what the backend keeps of one hold.
 type holdState struct {
-	entryID
+	id   string
 	hold *backend.Hold
 
 	token    int64         // under which the hold was granted
@@ -35,10 +34,9 @@ type holdState struct {
 // newHoldState returns the state of h, which has been granted by g.
 func (c *acquisition) newHoldState(h *backend.Hold, g grant) *holdState {
 	s := &holdState{
-		entryID: c.entry, hold: h,
+		id: c.id, hold: h,
 		token: g.token, us: g.us, received: time.Since(epoch),
 	}
-	s.request = &h.Request
 	s.expiry.Store(g.expiry)
 	s.setLease(g.sent, g.lease())
 	s.doubted.Store(c.doubt)
@@ -50,7 +48,7 @@ func (c *acquisition) newHoldState(h *backend.Hold, g grant) *holdState {
 
 func stateOf(h *backend.Hold) *holdState { return h.State.(*holdState) }
 
-func (s *holdState) key() key { return lockKey(s.request.Name) }
+func (s *holdState) key() key { return lockKey(s.hold.Name) }
 
 // setLease notes what the server has proven. A release of a hold that has run out may be
 // under way meanwhile, so it looks here and not at the hold.
@@ -63,7 +61,7 @@ func (s *holdState) leaseEnd() time.Time { return epoch.Add(time.Duration(s.end.
 // wanted tells the observer that somebody waits.
 func (s *holdState) wanted() {
 	s.unwanted.Store(false)
-	if o := s.request.Observer; o != nil {
+	if o := s.hold.Observer; o != nil {
 		o.Wanted()
 	}
 }

@@ -25,9 +25,9 @@ type listener struct {
 
 	mu            sync.Mutex
 	closed        bool
-	waiters       map[backend.ID]*waiter
-	holds         map[backend.ID]*holdState
-	early         map[backend.ID]string // digests of ids that somebody waits behind, as of maxEarly
+	waiters       map[string]*waiter    // by the open part of their ids
+	holds         map[string]*holdState // likewise
+	early         map[string]string     // digests of ids that somebody waits behind, as of maxEarly
 	channels      map[address]*channel
 	subscriptions map[*redis.Client]*subscription // by node
 	swept         int                             // how many channels there were after the last sweep
@@ -41,9 +41,9 @@ func newListener(client redis.UniversalClient, c *cluster, log *slog.Logger, pol
 		log:           log,
 		pollOnly:      pollOnly,
 		probing:       probeInterval,
-		waiters:       make(map[backend.ID]*waiter),
-		holds:         make(map[backend.ID]*holdState),
-		early:         make(map[backend.ID]string),
+		waiters:       make(map[string]*waiter),
+		holds:         make(map[string]*holdState),
+		early:         make(map[string]string),
 		channels:      make(map[address]*channel),
 		subscriptions: make(map[*redis.Client]*subscription),
 	}
@@ -90,20 +90,20 @@ func (w *waiter) wakeUp() {
 	}
 }
 
-// addWaiter has messages for id, that of a request, go to w until removeWaiter or
-// addHold. It must come before what is sent whose grant may be told.
-func (l *listener) addWaiter(r backend.ID, id string, w *waiter) {
+// addWaiter has messages for id go to w until removeWaiter or addHold. It must come before
+// what is sent whose grant may be told.
+func (l *listener) addWaiter(id string, w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w.id, w.hinted = id, time.Time{}
-	l.waiters[r] = w
+	l.waiters[openPart(id)] = w
 }
 
-// removeWaiter has a grant of a request be one that nobody waits for.
-func (l *listener) removeWaiter(r backend.ID) {
+// removeWaiter has a grant of id be one that nobody waits for.
+func (l *listener) removeWaiter(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.waiters, r)
+	delete(l.waiters, openPart(id))
 }
 
 // addHold has messages for the id of s go to the hold. It reports whether one has come
@@ -111,18 +111,18 @@ func (l *listener) removeWaiter(r backend.ID) {
 func (l *listener) addHold(s *holdState) (isWanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := s.request.ID
-	delete(l.waiters, r)
-	l.holds[r] = s
-	digest, found := l.early[r]
-	delete(l.early, r)
-	return found && isDigest(digest, s.text())
+	open := openPart(s.id)
+	delete(l.waiters, open)
+	l.holds[open] = s
+	digest, found := l.early[open]
+	delete(l.early, open)
+	return found && isDigest(digest, s.id)
 }
 
 func (l *listener) removeHold(s *holdState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.holds, s.request.ID)
+	delete(l.holds, openPart(s.id))
 }
 
 func (l *listener) allHolds() []*backend.Hold {
@@ -182,33 +182,32 @@ const maxEarly = 256
 // addHold.
 func (l *listener) contended(open, digest string) {
 	l.mu.Lock()
-	r := parseRequestID(open)
-	s := l.holds[r]
+	s := l.holds[open]
 	if s == nil {
 		if len(l.early) == maxEarly {
 			clear(l.early)
 		}
-		l.early[r] = digest
+		l.early[open] = digest
 	}
 	l.mu.Unlock()
-	if s != nil && isDigest(digest, s.text()) {
+	if s != nil && isDigest(digest, s.id) {
 		s.wanted()
 	}
 }
 
 // broken takes the message that a hold was taken away.
 func (l *listener) broken(open, digest string) {
-	if s := l.hinted(open, digest); s != nil && s.request.Observer != nil {
-		s.request.Observer.Lost(backend.ErrBroken)
+	if s := l.hinted(open, digest); s != nil && s.hold.Observer != nil {
+		s.hold.Observer.Lost(backend.ErrBroken)
 	}
 }
 
 // hinted returns the hold that a message is about; nil if there is none.
 func (l *listener) hinted(open, digest string) *holdState {
 	l.mu.Lock()
-	s := l.holds[parseRequestID(open)]
+	s := l.holds[open]
 	l.mu.Unlock()
-	if s == nil || !isDigest(digest, s.text()) {
+	if s == nil || !isDigest(digest, s.id) {
 		return nil
 	}
 	return s
@@ -218,7 +217,7 @@ func (l *listener) hinted(open, digest string) *holdState {
 func (l *listener) poll(open, digest string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w := l.waiters[parseRequestID(open)]
+	w := l.waiters[open]
 	if w != nil && isDigest(digest, w.id) && time.Since(w.hinted) > hintInterval {
 		w.hinted = time.Now()
 		w.wakeUp()
@@ -228,9 +227,9 @@ func (l *listener) poll(open, digest string) {
 // granted takes the message of a grant.
 func (l *listener) granted(k key, g grant) {
 	l.mu.Lock()
-	r := parseRequestID(g.id)
-	w, s := l.waiters[r], l.holds[r]
-	isHeld := s != nil && s.text() == g.id
+	open := openPart(g.id)
+	w, s := l.waiters[open], l.holds[open]
+	isHeld := s != nil && s.id == g.id
 	if w != nil && w.id != g.id {
 		w = nil
 	}

@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"crypto/sha256"
 	"flag"
 	"fmt"
 	"maps"
@@ -236,7 +235,7 @@ func (tr *trial) draw(clients []string) step {
 		}
 		ttl := []int{2, 10, 40, 500}[tr.rnd.IntN(4)]
 		id := fmt.Sprintf("%c%d%s:%s:%d", mode, ttl, polls, clients[tr.rnd.IntN(len(clients))], tr.nextID)
-		id += "." + string(proofOf(id).appendTo(nil))
+		id += "." + idSigner(nil).proof("", id)
 		ids = append(ids, id)
 		tr.ids[lock] = ids[max(0, len(ids)-10):]
 	}
@@ -386,20 +385,6 @@ func (tr *trial) used() int64 {
 	return tr.clock + 100 - tr.rnd.Int64N(500) // more than the clock shows if that has stepped back
 }
 
-// entryIDOf is that whose id it is, for a lock.
-func entryIDOf(name, id string) entryID {
-	ttl, polls, _ := parseID(id)
-	r := &backend.Request{Name: name, ID: parseRequestID(id), TTL: time.Duration(ttl) * time.Millisecond}
-	open, _, _ := cutLast(id, '.')
-	return entryID{request: r, reader: id[0] == 'r', polls: polls, mac: proofOf(open)}
-}
-
-// proofOf is one that the trial can make again.
-func proofOf(open string) mac {
-	sum := sha256.Sum256([]byte(open))
-	return mac(sum[:8])
-}
-
 // renewal renews id together with ids of other locks.
 func (tr *trial) renewal(lock int, id string) step {
 	shared := tr.rnd.IntN(2) == 0
@@ -411,10 +396,13 @@ func (tr *trial) renewal(lock int, id string) step {
 	var part []*backend.Hold
 	var models []*model
 	add := func(i int, id string) {
-		s := &holdState{entryID: entryIDOf(tr.names[i], id)}
+		ttl, _, _ := parseID(id)
+		h := &backend.Hold{Request: backend.Request{Name: tr.names[i], TTL: time.Duration(ttl) * time.Millisecond}}
+		s := &holdState{id: id, hold: h}
 		s.used.Store(uint64(tr.used()))
 		s.shared.Store(shared)
-		part = append(part, &backend.Hold{Request: *s.request, State: s})
+		h.State = s
+		part = append(part, h)
 		models = append(models, tr.locks[i])
 	}
 	add(lock, id)
@@ -434,7 +422,7 @@ func (tr *trial) renewal(lock int, id string) step {
 		out := []any{us, target}
 		for i, h := range part {
 			s := stateOf(h)
-			if expiry := models[i].renew(s.text(), target, shared, int64(s.used.Load())); expiry != target {
+			if expiry := models[i].renew(s.id, target, shared, int64(s.used.Load())); expiry != target {
 				out = append(out, int64(i+1), expiry)
 			}
 		}

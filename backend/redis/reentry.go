@@ -11,7 +11,7 @@ import (
 // exclusive hold; that of a reader is known here alone.
 func (b *Backend) Reenter(ctx context.Context, h *backend.Hold, entries int, seq int64) error {
 	s := stateOf(h)
-	call := enterScript.callWith(s.key(), 2, s.text(), extension(h), entries, seq)
+	call := enterScript.callWith(s.key(), 2, s.id, extension(h), entries, seq)
 	a, err := b.runUntilAnswered(ctx, h.TTL, enterScript, call, nil)
 	switch {
 	case err != nil:
@@ -46,7 +46,7 @@ func (b *Backend) Expire(ctx context.Context, h *backend.Hold, d time.Duration) 
 // convert makes of h another kind of hold.
 func (b *Backend) convert(ctx context.Context, h *backend.Hold, kind string, ms int64, tomb int) error {
 	s := stateOf(h)
-	call := convertScript.callWith(s.key(), 5, s.text(), kind, ms, s.used.Load(), tomb)
+	call := convertScript.callWith(s.key(), 5, s.id, kind, ms, s.used.Load(), tomb)
 	a, err := b.change(ctx, h, convertScript, call)
 	if err == nil {
 		b.checkLater(s.key(), a)

@@ -66,7 +66,7 @@ func releaseCall(part []release) []any {
 	for i := range part {
 		s := part[i].state
 		keys = append(keys, s.key().args(5)...)
-		args = append(args, releaseArgs(s.text(), s.doubted.Load(), s.used.Load())...)
+		args = append(args, releaseArgs(s.id, s.doubted.Load(), s.used.Load())...)
 	}
 	return releaseScript.call(keys, args...)
 }

@@ -138,7 +138,7 @@ func renewCall(part []*backend.Hold, until int64) []any {
 	args := []any{each, life}
 	for _, h := range part {
 		s := stateOf(h)
-		keys, args = append(keys, s.key().args(each)...), append(args, s.text())
+		keys, args = append(keys, s.key().args(each)...), append(args, s.id)
 	}
 	for i, h := range part {
 		if used := stateOf(h).used.Load(); used > 0 {
@@ -156,5 +156,5 @@ func renewMovingCall(h *backend.Hold) []any {
 	if h.Mode == backend.Shared {
 		key += suffixes[1]
 	}
-	return renewScript.call([]any{key}, 1, millis(h.TTL), s.text())
+	return renewScript.call([]any{key}, 1, millis(h.TTL), s.id)
 }

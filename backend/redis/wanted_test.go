@@ -135,10 +135,10 @@ func TestWantedAheadOfTheGrant(t *testing.T) {
 	l, ids := newListener(nil, nil, nil, true), newIDSigner()
 	hold := func(seq uint64) *holdState {
 		r := &backend.Request{Name: t.Name(), ID: backend.ID{Client: "c", Seq: seq}, TTL: time.Minute}
-		return &holdState{entryID: ids.newID(lockKey(r.Name), r, 0, false, nil)}
+		return &holdState{id: ids.newID(lockKey(r.Name), r, 0, false, nil)}
 	}
 	early, other := hold(1), hold(2)
-	l.dispatch("contended " + hintOf(early.text()))
+	l.dispatch("contended " + hintOf(early.id))
 	l.dispatch("contended w60000:c:2 " + strings.Repeat("0", 40))
 	if l.addHold(other) {
 		t.Error("a message about another id counts")
@@ -147,7 +147,7 @@ func TestWantedAheadOfTheGrant(t *testing.T) {
 		t.Error("the message that was early is forgotten")
 	}
 	for i := range uint64(10 * maxEarly) {
-		l.dispatch("contended " + hintOf(hold(i+3).text()))
+		l.dispatch("contended " + hintOf(hold(i+3).id))
 	}
 	if len(l.early) > maxEarly {
 		t.Errorf("%d messages are kept", len(l.early))
@@ -192,7 +192,7 @@ func TestNobodyObserves(t *testing.T) {
 	r.Observer = nil
 	h := must[*backend.Hold](t)(p.Acquire(within(t), r))
 	for _, what := range []string{"contended ", "broken ", "poll "} {
-		p.listener.dispatch(what + hintOf(stateOf(h).text()))
+		p.listener.dispatch(what + hintOf(stateOf(h).id))
 	}
 	if stateOf(h).unwanted.Load() {
 		t.Error("nothing is made of a message")

@@ -3,7 +3,6 @@ package renewal
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -33,43 +32,48 @@ const (
 // An overload says whether renewals are late, so that new locks have to wait. The zero
 // value is none.
 type overload struct {
-	stopUntil atomic.Int64 // a moment: no new lock is admitted until then
-	slowUntil atomic.Int64 // a moment: new locks are admitted at a limited rate until then
-	nextSlot  moment       // when the next one may be admitted at that rate; guarded by the keeper's mutex
+	stopUntil moment // no new lock is admitted until then
+	slowUntil moment // new locks are admitted at a limited rate until then
+	nextSlot  moment // when the next one may be admitted at that rate
 }
 
 // Admit waits as long as renewals are late, and returns nil at once as long as they
 // are not. It fails with ErrBehind if that takes long, or when ctx ends.
 func (k *Keeper) Admit(ctx context.Context) error {
-	if k.overload.stopUntil.Load() == 0 && k.overload.slowUntil.Load() == 0 {
-		return nil
-	}
 	give := k.clock.now().at + moment(admitTimeout)
-	for !k.isSmall() {
-		now := k.clock.now().at
-		at := moment(k.overload.stopUntil.Load())
+	for {
+		now, at, isAdmitted := k.nextSlot(give)
 		if at <= now {
-			at = k.reserveSlot(now, give)
-			if at <= now {
-				return nil
-			}
-			return k.sleepUntil(ctx, at, give)
+			return nil
 		}
-		if now >= give {
-			return backend.Fail(backend.ErrUnavailable, ErrBehind)
+		if !isAdmitted {
+			at = now + moment(backend.Jitter(time.Duration(at-now)))
 		}
-		if err := k.sleepUntil(ctx, now+moment(backend.Jitter(time.Duration(at-now))), give); err != nil {
+		if err := k.sleepUntil(ctx, at, give); err != nil || isAdmitted {
 			return err
 		}
 	}
-	return nil
 }
 
-// isSmall reports whether there are so few holds that one more is no burden.
-func (k *Keeper) isSmall() bool {
+// nextSlot returns when one more lock may be added, and reserves that time unless it is
+// after give. If no lock is admitted now, it returns when to ask again.
+func (k *Keeper) nextSlot(give moment) (now, at moment, isAdmitted bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.count < smallClient
+	now = k.clock.now().at
+	switch o := &k.overload; {
+	case k.count < smallClient: // one more is no burden
+		return now, now, true
+	case o.stopUntil > now:
+		return now, o.stopUntil, false
+	case o.slowUntil > now:
+		step := k.slotInterval()
+		if at = max(o.nextSlot, now-burst*step); at <= give {
+			o.nextSlot = at + step
+		}
+		return now, at, true
+	}
+	return now, now, true
 }
 
 // sleepUntil waits until at. It fails with ErrBehind at the time give if that is
@@ -84,22 +88,6 @@ func (k *Keeper) sleepUntil(ctx context.Context, at, give moment) error {
 	return nil
 }
 
-// reserveSlot returns when one more lock may be added, and reserves that time unless
-// it is after give.
-func (k *Keeper) reserveSlot(now, give moment) moment {
-	if moment(k.overload.slowUntil.Load()) <= now {
-		return now
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	step := k.slotInterval()
-	at := max(k.overload.nextSlot, now-burst*step)
-	if at <= give {
-		k.overload.nextSlot = at + step
-	}
-	return at
-}
-
 // slotInterval is the time between two new locks while only a few may be added.
 func (k *Keeper) slotInterval() moment {
 	if k.renewalRate == 0 {
@@ -111,7 +99,7 @@ func (k *Keeper) slotInterval() moment {
 
 // returnSlot allows one more new lock because one has gone.
 func (k *Keeper) returnSlot() {
-	if k.overload.slowUntil.Load() != 0 {
+	if k.overload.slowUntil != 0 {
 		k.overload.nextSlot -= k.slotInterval()
 	}
 }
@@ -124,10 +112,10 @@ func (k *Keeper) noteOverload(b *batch, left float64, at moment) {
 		return
 	}
 	if left < stopBelow {
-		k.overload.stopUntil.Store(int64(at + moment(min(pauseAfterOverload, b.period()/2))))
+		k.overload.stopUntil = at + moment(min(pauseAfterOverload, b.period()/2))
 	}
 	if left < slowBelow {
-		k.overload.slowUntil.Store(int64(at + moment(b.lease)))
+		k.overload.slowUntil = at + moment(b.lease)
 	}
 }
 
@@ -135,7 +123,9 @@ func (k *Keeper) noteOverload(b *batch, left float64, at moment) {
 // urgent than renewals calls it first.
 func (k *Keeper) AwaitCalm(ctx context.Context) {
 	for {
-		wait := moment(k.overload.stopUntil.Load()) - k.clock.now().at
+		k.mu.Lock()
+		wait := k.overload.stopUntil - k.clock.now().at
+		k.mu.Unlock()
 		if wait <= 0 || !backend.Sleep(ctx, time.Duration(wait)) {
 			return
 		}
@@ -150,6 +140,6 @@ func (k *Keeper) watchQueue(at moment) {
 	b := k.queue[0]
 	k.noteOverload(b, b.leftPart(at, k.schedule.earlyEnd), at)
 	if k.lateness(at) > moment(b.period()/8) {
-		k.overload.slowUntil.Store(int64(at + moment(b.lease)))
+		k.overload.slowUntil = at + moment(b.lease)
 	}
 }

@@ -1,7 +1,6 @@
 package renewal
 
 import (
-	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -148,48 +147,24 @@ func (b *batch) retryBatch(at moment) *batch {
 	return n
 }
 
-// fillingBatches are the batches that still accept holds: one for each of the TTLs
-// that were used last.
-type fillingBatches struct {
-	batches [8]*batch
-	next    int // index to replace next
-}
-
-// placeOf returns the index of the batch for ttl, or of the place where a new one
-// goes.
-func (o *fillingBatches) placeOf(ttl time.Duration) int {
-	for i, b := range o.batches {
-		if b != nil && b.ttl == ttl {
-			return i
-		}
-	}
-	o.next = (o.next + 1) % len(o.batches)
-	return o.next
-}
-
-func (o *fillingBatches) has(b *batch) bool { return slices.Contains(o.batches[:], b) }
-
-func (o *fillingBatches) remove(b *batch) {
-	if i := slices.Index(o.batches[:], b); i >= 0 {
-		o.batches[i] = nil
-	}
-}
-
-// addToBatch adds the item to a batch that n fits, or to a copy of n.
+// addToBatch adds the item to a batch that n fits, or to a copy of n. An item with a maximum
+// hold has a batch of its own.
 func (k *Keeper) addToBatch(it *Item, n *batch, now instant) {
-	if n.end != never {
+	b := k.filling[n.ttl]
+	switch {
+	case n.end != never:
 		k.start(it, n)
-		return
-	}
-	i := k.filling.placeOf(n.ttl)
-	b := k.filling.batches[i]
-	if b != nil && b.ttl == n.ttl && b.fits(n, now) {
+	case b != nil && b.fits(n, now):
 		k.add(it, b)
-		return
+	default:
+		k.filling[n.ttl] = k.start(it, n)
 	}
-	k.filling.batches[i] = k.start(it, n)
-	if b != nil && len(b.items) == 0 {
-		k.schedule.remove(b)
+}
+
+// stopFilling has b take no more holds.
+func (k *Keeper) stopFilling(b *batch) {
+	if k.filling[b.ttl] == b {
+		delete(k.filling, b.ttl)
 	}
 }
 
@@ -212,8 +187,7 @@ func (k *Keeper) add(it *Item, b *batch) {
 	}
 }
 
-// removeFromBatch removes the item from its batch. An empty batch stays only while it
-// still accepts holds.
+// removeFromBatch removes the item from its batch. An empty batch goes.
 func (k *Keeper) removeFromBatch(it *Item) {
 	b := it.batch.Load()
 	b.remove(it)
@@ -228,7 +202,8 @@ func (k *Keeper) changed(b *batch) {
 	if b.isQueued && b.idle == 0 {
 		k.dequeue(b)
 	}
-	if len(b.items) == 0 && !k.filling.has(b) {
+	if len(b.items) == 0 {
+		k.stopFilling(b)
 		k.schedule.remove(b)
 	} else if b.idle == 0 {
 		k.schedule.move(b)
@@ -247,7 +222,7 @@ func (k *Keeper) drop(b *batch) []*Item {
 	if b.isQueued {
 		k.dequeue(b)
 	}
-	k.filling.remove(b)
+	k.stopFilling(b)
 	k.schedule.remove(b)
 	return items
 }

@@ -83,14 +83,13 @@ type Keeper struct {
 	clock    clock
 	attempts sync.WaitGroup
 
-	overload overload
-
 	mu          sync.Mutex
+	overload    overload
 	schedule    schedule
-	filling     fillingBatches
-	count       int   // number of items
-	renewalRate int64 // renewals in a billion seconds
-	changes     int   // items added or renewed since updateEarlyEnd
+	filling     map[time.Duration]*batch // those that still accept holds, by TTL
+	count       int                      // number of items
+	renewalRate int64                    // renewals in a billion seconds
+	changes     int                      // items added or renewed since updateEarlyEnd
 
 	queue        []*batch      // batches to renew now, earliest deadline first
 	shortestTTL  time.Duration // shortest TTL in the queue since it was empty
@@ -123,7 +122,7 @@ type Keeper struct {
 // with the holds for which End has returned true, soon afterwards, when no others
 // end just then. Report returns at once.
 func New(r backend.Renewer, report func([]Loss)) *Keeper {
-	k := &Keeper{renewer: r, report: report, clock: newClock(), armed: never, minLatency: never, window: math.MaxInt, shortestTTL: math.MaxInt64}
+	k := &Keeper{renewer: r, report: report, clock: newClock(), armed: never, filling: make(map[time.Duration]*batch), minLatency: never, window: math.MaxInt, shortestTTL: math.MaxInt64}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	return k
 }

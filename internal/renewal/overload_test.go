@@ -169,7 +169,7 @@ func TestChurnGoesOnUnderLoad(t *testing.T) {
 		for range n {
 			held = append(held, add(t, k, granted(time.Hour), &c))
 		}
-		k.overload.slowUntil.Store(int64(k.clock.now().at + moment(time.Hour)))
+		k.slowDown(0, moment(time.Hour))
 		start := time.Now()
 		for _, it := range held {
 			k.Remove(t.Context(), it)
@@ -203,9 +203,7 @@ func TestFewAreTakenAfterOverload(t *testing.T) {
 		for range 2 * smallClient {
 			held = append(held, add(t, k, granted(ttl), &c))
 		}
-		soon := int64(k.clock.now().at + moment(ttl))
-		k.overload.stopUntil.Store(soon)
-		k.overload.slowUntil.Store(soon)
+		k.slowDown(moment(ttl), moment(ttl))
 		if err := k.Admit(t.Context()); !errors.Is(err, ErrBehind) {
 			t.Errorf("beside many whose renewals are late: %v", err)
 		}
@@ -223,4 +221,12 @@ func TestFewAreTakenAfterOverload(t *testing.T) {
 			t.Errorf("a few locks took %v", took)
 		}
 	})
+}
+
+// slowDown has new locks stopped and slowed down for so long.
+func (k *Keeper) slowDown(stop, slow moment) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.clock.now().at
+	k.overload.stopUntil, k.overload.slowUntil = now+stop, now+slow
 }

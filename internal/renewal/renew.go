@@ -56,7 +56,7 @@ type call struct {
 func (k *Keeper) enqueue(b *batch) {
 	b.isQueued = true
 	k.shortestTTL = min(k.shortestTTL, b.ttl)
-	k.filling.remove(b)
+	k.stopFilling(b)
 	i, _ := slices.BinarySearchFunc(k.queue, b, func(x, y *batch) int { return cmp.Compare(x.limit(), y.limit()) })
 	k.queue = slices.Insert(k.queue, i, b)
 	k.schedule.move(b)

@@ -531,7 +531,7 @@ func TestCalmWaitsForLateRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKeeper(nil)
 		defer k.Close()
-		k.overload.stopUntil.Store(int64(k.clock.now().at + moment(time.Second)))
+		k.slowDown(moment(time.Second), 0)
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()

@@ -189,9 +189,7 @@ func (c *Client) releaseAll(ctx context.Context, holds []*hold, hook *atomic.Poi
 		h.noteReleased(err)
 		tell(h, err)
 	})
-	forEach(len(resting), releasers, func(i int) {
-		tell(resting[i], resting[i].releaseAfterMinHold(ctx))
-	})
+	forEach(resting, func(h *hold) { tell(h, h.releaseAfterMinHold(ctx)) })
 	for g, errs := range groups {
 		tellEnd(&g.lifecycle, g.lockName(), backend.Join(errs...))
 	}

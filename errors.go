@@ -3,6 +3,7 @@ package dlock
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -102,28 +103,17 @@ type Error struct {
 
 // Error describes the failure on one line. It holds no credentials.
 func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString("dlock: ")
-	b.WriteString(e.Op)
+	text, cause := "dlock: "+e.Op, ""
 	if e.Name != "" {
-		b.WriteByte(' ')
-		b.WriteString(quote(e.Name))
+		text += " " + quote(e.Name)
 	}
-	cause := ""
 	if e.Err != nil {
-		cause = backend.OneLine(e.Err)
+		cause = ": " + backend.OneLine(e.Err)
 	}
-	if e.Kind != nil {
-		if kind := backend.OneLine(e.Kind); !strings.Contains(cause, kind) {
-			b.WriteString(": ")
-			b.WriteString(kind)
-		}
+	if e.Kind != nil && !strings.Contains(cause, backend.OneLine(e.Kind)) {
+		text += ": " + backend.OneLine(e.Kind)
 	}
-	if cause != "" {
-		b.WriteString(": ")
-		b.WriteString(cause)
-	}
-	return b.String()
+	return text + cause
 }
 
 // quote quotes the name of a lock, of one that is longer than any may be the beginning.
@@ -136,13 +126,7 @@ func quote(name string) string {
 
 // Unwrap returns the kind and the cause.
 func (e *Error) Unwrap() []error {
-	var out []error
-	for _, err := range []error{e.Kind, e.Err} {
-		if err != nil {
-			out = append(out, err)
-		}
-	}
-	return out
+	return slices.DeleteFunc([]error{e.Kind, e.Err}, func(err error) bool { return err == nil })
 }
 
 // kindOf returns the kind that err is of, or def if it is of none. What err

@@ -2,6 +2,7 @@ package dlock
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -130,13 +131,8 @@ const (
 // so that what is kept is in proportion to those that live.
 func (c *contexts) add(ctx context.Context, end context.CancelCauseFunc) {
 	if len(c.all) >= max(c.full, fewContexts) {
-		live := make([]dependent, 0, len(c.all)/2)
-		for _, d := range c.all {
-			if d.Err() == nil {
-				live = append(live, d)
-			}
-		}
-		c.all, c.full = live, 2*len(live)
+		c.all = slices.Clone(slices.DeleteFunc(c.all, func(d dependent) bool { return d.Err() != nil }))
+		c.full = 2 * len(c.all)
 	}
 	c.all = append(c.all, dependent{ctx, end})
 }

@@ -3,7 +3,6 @@ package dlock
 import (
 	"context"
 	"errors"
-	"sync"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -117,7 +116,7 @@ func (c *Client) releaseHolds(ctx context.Context, holds []*hold, done func(*hol
 	}
 	// The server keeps some for what is left of their minimum hold.
 	resting, others := divide(holds, func(h *hold) bool { return h.minHoldLeft() > 0 })
-	forEach(len(resting), releasers, func(i int) { done(resting[i], resting[i].releaseOnServer(ctx)) })
+	forEach(resting, func(h *hold) { done(h, h.releaseOnServer(ctx)) })
 	at, cancel := context.WithCancel(ctx)
 	cancel() // first those without a renewal under way
 	settled, busy := c.withoutRenewal(at, others)
@@ -161,7 +160,7 @@ func (c *Client) releaseSettled(ctx context.Context, holds []*hold, done func(*h
 		return
 	}
 	if c.batchReleaser == nil {
-		forEach(len(holds), releasers, func(i int) { done(holds[i], c.backend.Release(ctx, holds[i].item.Hold)) })
+		forEach(holds, func(h *hold) { done(h, c.backend.Release(ctx, h.item.Hold)) })
 		return
 	}
 	all := make([]*backend.Hold, len(holds))
@@ -176,20 +175,7 @@ func (c *Client) releaseSettled(ctx context.Context, holds []*hold, done func(*h
 // releasers is how many goroutines release holds one by one.
 const releasers = 32
 
-// forEach calls f for 0 to n-1 from at most that many workers, and waits for all.
-func forEach(n, workers int, f func(int)) {
-	var all sync.WaitGroup
-	next := make(chan int)
-	for range min(n, workers) {
-		all.Go(func() {
-			for i := range next {
-				f(i)
-			}
-		})
-	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
-	all.Wait()
+// forEach calls f for each of holds, from a few goroutines.
+func forEach(holds []*hold, f func(*hold)) {
+	backend.ForEachPart(holds, 1, releasers, func(part []*hold) { f(part[0]) })
 }

@@ -89,11 +89,11 @@ func (b *Backend) exchange(ctx context.Context, do func() error) error {
 	return err
 }
 
-// exchangeFor is exchange about h. It lasts no longer than h.TTL.
-func (b *Backend) exchangeFor(ctx context.Context, h *backend.Hold, do func() error) error {
+// update has the server change h if it still stands. It lasts no longer than h.TTL.
+func (b *Backend) update(ctx context.Context, h *backend.Hold, do func(*lock, *hold, time.Duration)) error {
 	ctx, cancel := backend.Bound(ctx, h.TTL)
 	defer cancel()
-	return b.exchange(ctx, do)
+	return b.exchange(ctx, func() error { return b.server.update(h, do) })
 }
 
 // A Server keeps the locks that its clients share. NewServer makes it.

@@ -10,16 +10,12 @@ import (
 
 // Release implements backend.Backend.
 func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
-	return b.exchangeFor(ctx, h, func() error { return b.server.release(h) })
+	return b.update(ctx, h, end)
 }
 
 // ReleaseAll implements backend.BatchReleaser, with one request.
 func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
-	var ttl time.Duration
-	for _, h := range holds {
-		ttl = max(ttl, h.TTL)
-	}
-	ctx, cancel := backend.Bound(ctx, ttl)
+	ctx, cancel := backend.BoundAll(ctx, holds)
 	defer cancel()
 	outcomes := make([]error, len(holds))
 	lost := b.exchange(ctx, func() error {
@@ -35,15 +31,15 @@ func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report 
 
 // release ends h, and reports ErrLost if it had ended before.
 func (s *Server) release(h *backend.Hold) error {
-	return s.update(h, func(l *lock, h *hold, _ time.Duration) { l.remove(h) })
+	return s.update(h, end)
 }
+
+func end(l *lock, h *hold, _ time.Duration) { l.remove(h) }
 
 // Expire implements backend.Expirer.
 func (b *Backend) Expire(ctx context.Context, h *backend.Hold, d time.Duration) error {
-	return b.exchangeFor(ctx, h, func() error {
-		return b.server.update(h, func(_ *lock, h *hold, now time.Duration) {
-			h.expires = now + d
-			h.client, h.hold.Observer = nil, nil // its client may close
-		})
+	return b.update(ctx, h, func(_ *lock, h *hold, now time.Duration) {
+		h.expires = now + d
+		h.client, h.hold.Observer = nil, nil // its client may close
 	})
 }

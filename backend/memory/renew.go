@@ -36,44 +36,36 @@ func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(
 // this one.
 func (b *Backend) Reenter(ctx context.Context, h *backend.Hold, entries int, seq int64) error {
 	fixed := h.Fixed
-	return b.exchangeFor(ctx, h, func() error {
-		return b.server.update(h, func(_ *lock, h *hold, now time.Duration) {
-			if seq > h.seq {
-				h.seq, h.entries = seq, entries
-			}
-			if !fixed {
-				h.extend(now)
-			}
-		})
+	return b.update(ctx, h, func(_ *lock, h *hold, now time.Duration) {
+		if seq > h.seq {
+			h.seq, h.entries = seq, entries
+		}
+		if !fixed {
+			h.extend(now)
+		}
 	})
 }
 
 // RaiseToken implements backend.TokenRegister.
 func (b *Backend) RaiseToken(ctx context.Context, h *backend.Hold, token uint64) error {
-	return b.exchangeFor(ctx, h, func() error {
-		return b.server.update(h, func(l *lock, h *hold, _ time.Duration) {
-			b.server.token = max(b.server.token, token)
-			l.phase, h.token = max(l.phase, token), max(h.token, token)
-		})
+	return b.update(ctx, h, func(l *lock, h *hold, _ time.Duration) {
+		b.server.token = max(b.server.token, token)
+		l.phase, h.token = max(l.phase, token), max(h.token, token)
 	})
 }
 
 // LowerToken implements backend.TokenRegister.
 func (b *Backend) LowerToken(ctx context.Context, h *backend.Hold, token uint64) error {
-	return b.exchangeFor(ctx, h, func() error {
-		return b.server.update(h, func(_ *lock, h *hold, _ time.Duration) { h.token = token })
-	})
+	return b.update(ctx, h, func(_ *lock, h *hold, _ time.Duration) { h.token = token })
 }
 
 // Downgrade implements backend.Downgrader.
 func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
-	return b.exchangeFor(ctx, h, func() error {
-		return b.server.update(h, func(l *lock, h *hold, _ time.Duration) {
-			if l.writer == h {
-				l.writer, l.phase, h.mode = nil, h.token, backend.Shared
-				l.add(h)
-			}
-		})
+	return b.update(ctx, h, func(l *lock, h *hold, _ time.Duration) {
+		if l.writer == h {
+			l.writer, l.phase, h.mode = nil, h.token, backend.Shared
+			l.add(h)
+		}
 	})
 }
 

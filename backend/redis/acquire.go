@@ -26,13 +26,13 @@ type acquisition struct {
 	waiter   *waiter // nil if it must not wait
 
 	polls     bool            // no message will come for id
-	channel   *channel        // on which one would; nil: there is none yet
-	moves     backend.Backoff // between channels that are of no use
-	moved     int             // how many of those there have been, one after another
+	channel   *channel        // on which a message would come; nil: there is none yet
+	moves     backend.Backoff // pauses between channels that are of no use
+	moved     int             // how many such channels there were, one after another
 	pollUntil time.Time       // not to subscribe before that
 }
 
-// A moment is one by two clocks: the server's is not before ours.
+// A moment is a time by two clocks. The server's was read after ours.
 type moment struct {
 	sent time.Time
 	us   int64
@@ -71,8 +71,7 @@ func (b *Backend) newAcquisition(r *backend.Request, v *backend.Ballot) *acquisi
 		c.waiter = newWaiter(c.at)
 	}
 	c.channel = b.listener.existing(c.at)
-	_, denied := c.channel.status()
-	c.polls = denied || b.listener.pollOnly
+	c.polls = b.listener.pollOnly || c.channel.status() == denied
 	c.renewID()
 	return c
 }
@@ -107,10 +106,10 @@ func (c *acquisition) complete(ctx context.Context, a answer, err error) (*backe
 	return nil, err
 }
 
-// joinQueue asks in full for the first time. As long as nobody can tell this client
-// anything it does not join the queue: a hand-over that reached it there would skip it.
+// joinQueue asks by the script that can also queue. As long as no message can reach this
+// client it only tries to get the lock: a hand-over would skip it in the queue.
 func (c *acquisition) joinQueue(ctx context.Context) (answer, error) {
-	if works, _ := c.channel.status(); !c.Wait || works || c.polls {
+	if !c.Wait || c.polls || c.channel.status() == working {
 		return c.ask(ctx, c.mode())
 	}
 	a, err := c.ask(ctx, "t")
@@ -119,11 +118,8 @@ func (c *acquisition) joinQueue(ctx context.Context) (answer, error) {
 	}
 	c.channel = c.b.listener.subscribe(c.at, nil)
 	c.polls = !c.channel.works(ctx, c.b.closing, subscribeTimeout)
-	switch {
-	case ctx.Err() != nil:
-		return a, backend.WaitEnded(ctx, true)
-	case c.b.isClosing():
-		return a, backend.ErrClosed
+	if err := c.ended(ctx); err != nil {
+		return a, err
 	}
 	return c.enterQueue(ctx)
 }
@@ -170,16 +166,14 @@ func (c *acquisition) ask(ctx context.Context, mode string) (answer, error) {
 		s, call := c.call(mode)
 		a, err := c.send(ctx, mode, s, call)
 		if err == nil {
-			c.answered = true
 			c.Answered()
 			return a, nil
 		}
+		if ended := c.ended(ctx); ended != nil {
+			return a, ended
+		}
 		_, refused := replyOf(err)
 		switch {
-		case ctx.Err() != nil:
-			return a, backend.WaitEnded(ctx, c.answered)
-		case c.b.isClosing():
-			return a, backend.ErrClosed
 		case isHopeless(err), isUnacknowledged(err), a.status() == "NOT_READY",
 			refused && c.ballot != nil, // other servers may grant
 			!c.answered && (!isPassing(err) || time.Since(began) > backend.FirstAnswer):
@@ -189,8 +183,19 @@ func (c *acquisition) ask(ctx context.Context, mode string) (answer, error) {
 	}
 }
 
-// call is the script that asks for the lock, and the command that runs it.
-// An id that is in the queue was ready once; only who joins must be.
+// ended returns why nobody waits for the lock any more, or nil.
+func (c *acquisition) ended(ctx context.Context) error {
+	switch {
+	case ctx.Err() != nil:
+		return backend.WaitEnded(ctx, c.answered)
+	case c.b.isClosing():
+		return backend.ErrClosed
+	}
+	return nil
+}
+
+// call is the script that asks for the lock, and the command that runs it. A server that
+// has an id in its queue votes, and is not asked again whether it does.
 func (c *acquisition) call(mode string) (*script, []any) {
 	if c.ballot == nil || mode == "p" {
 		return acquireScript, acquireScript.callWith(c.key, 5, c.id, millis(c.TTL), mode, c.rank)
@@ -209,6 +214,7 @@ func (c *acquisition) send(ctx context.Context, mode string, s *script, call []a
 	case err == nil:
 		c.owed = mayOwe(status)
 		err = notReady(a)
+		c.answered = c.answered || err == nil
 	case !isUnsent(err):
 		_, isReply := replyOf(err)
 		c.doubt = c.doubt || !isReply && mode != "p"

@@ -13,17 +13,15 @@ const (
 	// again by whoever hears them; a grant that is not given back lasts for moments.
 	maxUnclaimed = 16
 
-	// knownUnclaimed is of how many it is known that they have been given back.
+	// knownUnclaimed is of how many at most it is known that they have been given back.
 	knownUnclaimed = 256
 )
 
 // unclaimedGrants are the grants that nobody waits for. Each is given back once.
 type unclaimedGrants struct {
-	mu     sync.Mutex
-	under  int             // how many are being given back
-	known  map[string]bool // ids
-	recent [knownUnclaimed]string
-	next   int
+	mu    sync.Mutex
+	under int             // how many are being given back
+	known map[string]bool // ids, as of knownUnclaimed
 }
 
 // begin reports whether the grant of id is to be given back. Then it needs an end.
@@ -33,12 +31,10 @@ func (s *unclaimedGrants) begin(id string) bool {
 	if s.under == maxUnclaimed || s.known[id] {
 		return false
 	}
-	if s.known == nil {
-		s.known = make(map[string]bool, knownUnclaimed)
+	if s.known == nil || len(s.known) == knownUnclaimed {
+		s.known = make(map[string]bool)
 	}
-	delete(s.known, s.recent[s.next])
-	s.known[id], s.recent[s.next] = true, id
-	s.next = (s.next + 1) % knownUnclaimed
+	s.known[id] = true
 	s.under++
 	return true
 }
@@ -49,9 +45,9 @@ func (s *unclaimedGrants) end() {
 	s.under--
 }
 
-// releaseUnclaimed gives back what nobody waits for any more, if this client has asked
-// for it. Most such grants are messages that come late, after all is over. Who gave up the
-// id without knowing whether it was still asked for has had it refused.
+// releaseUnclaimed gives back a grant that nobody waits for any more, if this client has
+// asked for it. Most such messages come late, when the hold is over already. An id that was
+// given up while a request for it may still have been under way is refused by the server.
 func (b *Backend) releaseUnclaimed(k key, id string) {
 	if !b.ids.hasMade(k, id) || !b.unclaimed.begin(id) {
 		return

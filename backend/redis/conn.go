@@ -150,8 +150,7 @@ type replyLimits struct {
 	total    int // of the reply so far
 
 	depth int
-	items [maxDepth]int  // of each list, that are to come
-	aside [maxDepth]bool // it is an attribute of what follows, and no item of its list
+	items [maxDepth]int // of each list, that are to come
 }
 
 // accept returns how many of the bytes are within the bounds: all, or those before the
@@ -218,46 +217,42 @@ func most(c byte) int {
 }
 
 func (f *replyLimits) endLine() bool {
-	kind, limit := f.kind, most(f.kind)
+	limit := most(f.kind)
+	if f.negative {
+		f.size = 0
+	}
+	switch f.kind {
+	case '%':
+		f.size *= 2
+	case '|': // an attribute, and the item that it is about
+		f.size = 2*f.size + 1
+	}
 	f.kind = 0
 	f.total += f.length
 	switch {
 	case limit == maxBulk && !f.negative:
 		f.skip = f.size + len("\r\n")
 		f.total += f.size
-	case limit == maxItems && f.size > 0 && !f.negative:
-		if kind == '%' || kind == '|' {
-			f.size *= 2
+	case limit == maxItems && f.size > 0:
+		if f.depth == maxDepth {
+			return false
 		}
+		f.items[f.depth] = f.size
+		f.depth++
 		f.total += f.size * itemSize
-		return f.total <= maxReply && f.begin(f.size, kind == '|')
-	case kind != '|':
+	default:
 		f.endItem()
 	}
 	return f.total <= maxReply
 }
 
-// begin begins a list.
-func (f *replyLimits) begin(items int, aside bool) bool {
-	if f.depth == maxDepth {
-		return false
-	}
-	f.items[f.depth], f.aside[f.depth] = items, aside
-	f.depth++
-	return true
-}
-
 // endItem also ends the lists of which it was the last.
 func (f *replyLimits) endItem() {
 	for f.depth > 0 {
-		last := f.depth - 1
-		f.items[last]--
-		if f.items[last] > 0 {
+		f.items[f.depth-1]--
+		if f.items[f.depth-1] > 0 {
 			return
 		}
-		f.depth = last
-		if f.aside[last] {
-			return
-		}
+		f.depth--
 	}
 }

@@ -49,8 +49,8 @@ func TestReplyLimits(t *testing.T) {
 // TestReplyLimitsOfTheWhole has a list whose items are each within the bounds.
 func TestReplyLimitsOfTheWhole(t *testing.T) {
 	for _, item := range []string{"$11\r\n", "*1\r\n", "+12345678901\r\n"} {
-		f := &replyLimits{total: maxReply - 10}
-		f.begin(2, false)
+		f := &replyLimits{total: maxReply - 10, depth: 1}
+		f.items[0] = 2
 		if n := f.accept([]byte(item)); n != len(item)-1 {
 			t.Errorf("%q: %d bytes pass beyond the bound of the whole", item, n)
 		}

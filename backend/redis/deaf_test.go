@@ -125,8 +125,7 @@ func TestDeafSubscription(t *testing.T) {
 		t.Error("nobody has asked, and nothing comes through")
 	}
 	eventually(t, "it has subscribed anew", func() bool {
-		works, _ := d.b.listener.existing(d.b.address(lockKey(d.next.Name), d.next.ID.Client)).status()
-		return works && d.dialled.Load() == 2
+		return d.b.listener.existing(d.b.address(lockKey(d.next.Name), d.next.ID.Client)).status() == working && d.dialled.Load() == 2
 	})
 	told := false
 	for range 5 { // the holder's watch may have the waiter ask in one of them
@@ -209,7 +208,7 @@ func TestLostSubscribe(t *testing.T) {
 	first := d.b.listener.existing(at)
 	works := false
 	eventually(t, "another channel takes the place of the first, or is late", func() bool {
-		works, _ = d.b.listener.existing(at).status()
+		works = d.b.listener.existing(at).status() == working
 		return works || time.Since(first.began) > pollAfter/2
 	})
 	if !lost.Load() || !works {

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -22,41 +23,33 @@ import (
 func (b *Backend) CheckServer(ctx context.Context) error {
 	ctx, cancel := backend.Bound(ctx, openTimeout)
 	defer cancel()
-	err := guard(func() error { return b.checkServers(ctx) })
-	if errors.Is(err, errNonsense) {
-		err = fail(err)
-	}
-	return err
-}
-
-func (b *Backend) checkServers(ctx context.Context) error {
-	err := b.awaitReady(ctx)
-	if errors.Is(err, redis.Nil) {
-		return invalid("the Sentinels know no master of that name")
-	}
-	if err != nil {
-		return fail(err)
-	}
-	if b.cluster == nil {
-		info, err := b.readInfo(ctx, b.client)
-		if err != nil {
-			return err
-		}
-		b.warn(b.atOpening(ctx, b.client, info))
-	} else {
-		err = b.cluster.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-			info, err := b.readInfo(ctx, node)
+	return b.examine(ctx, func() error {
+		err := b.eachMaster(ctx, func(ctx context.Context, c redis.UniversalClient) error {
+			info, err := b.readInfo(ctx, c)
 			if err == nil {
-				b.warn(b.atOpening(ctx, node, info))
+				b.warn(b.atOpening(ctx, c, info))
 			}
 			return err
 		})
+		if err == nil {
+			b.warn(b.checkScripts(ctx))
+		}
+		return err
+	})
+}
+
+// examine runs f, which asks through the client library, when the server is ready.
+func (b *Backend) examine(ctx context.Context, f func() error) error {
+	err := guard(func() error {
+		if err := b.awaitReady(ctx); err != nil {
+			return err
+		}
+		return f()
+	})
+	if err == nil || errors.Is(err, backend.ErrInvalidConfig) {
+		return err
 	}
-	b.warn(b.checkScripts(ctx))
-	if err != nil {
-		return fail(err)
-	}
-	return nil
+	return fail(err)
 }
 
 // warn logs what is not as it should be.
@@ -70,10 +63,7 @@ func (b *Backend) warn(findings []backend.Finding) {
 
 // Examine implements backend.Examiner. It looks at every master of a cluster.
 func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) error {
-	err := guard(func() error {
-		if err := b.awaitReady(ctx); err != nil {
-			return err
-		}
+	return b.examine(ctx, func() error {
 		all(b.checkScripts(ctx), report)
 		all(b.checkSubscribe(ctx), report)
 		all(b.sentinels.check(ctx), report)
@@ -82,10 +72,6 @@ func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) err
 		}
 		return b.examineCluster(ctx, report)
 	})
-	if err != nil && !errors.Is(err, backend.ErrInvalidConfig) {
-		err = fail(err)
-	}
-	return err
 }
 
 func all(findings []backend.Finding, report func(backend.Finding)) {
@@ -350,10 +336,10 @@ func (b *Backend) awaitReady(ctx context.Context) error {
 		}
 		return true, last
 	})
-	if last != nil {
-		return last
+	if errors.Is(last, redis.Nil) {
+		return invalid("the Sentinels know no master of that name")
 	}
-	return err
+	return cmp.Or(last, err)
 }
 
 // checkScripts runs each command of the scripts once, on a lock that nobody

@@ -2,41 +2,43 @@ package redis
 
 import (
 	"context"
-	"hash/maphash"
-	"sync/atomic"
+	"sync"
 
 	"github.com/dlock-go/dlock/backend"
 )
 
 // A freeCache knows locks that were free when they were last asked for: they are
 // asked for with a script of one key, which can do no more than take them.
-// It forgets and confuses some, which costs one request more.
+// It forgets all when there are many, which costs one request more for each.
 type freeCache struct {
-	seed  maphash.Seed
-	marks [1024]atomic.Uint32 // of one lock each
+	mu   sync.Mutex
+	keys map[key]bool
 }
 
-func newFreeCache() *freeCache { return &freeCache{seed: maphash.MakeSeed()} }
+// maxFree is how many locks a freeCache knows.
+const maxFree = 4096
 
-// slot returns where the lock is kept, and its mark, which is not 0.
-func (f *freeCache) slot(k key) (*atomic.Uint32, uint32) {
-	sum := maphash.String(f.seed, string(k))
-	return &f.marks[sum%uint64(len(f.marks))], uint32(sum>>32) | 1
-}
+func newFreeCache() *freeCache { return &freeCache{keys: make(map[key]bool)} }
 
 func (f *freeCache) has(k key) bool {
-	slot, mark := f.slot(k)
-	return slot.Load() == mark
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.keys[k]
 }
 
 func (f *freeCache) add(k key) {
-	slot, mark := f.slot(k)
-	slot.Store(mark)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.keys) == maxFree {
+		clear(f.keys)
+	}
+	f.keys[k] = true
 }
 
 func (f *freeCache) remove(k key) {
-	slot, mark := f.slot(k)
-	slot.CompareAndSwap(mark, 0)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.keys, k)
 }
 
 // grab asks for a lock that was free the last time. It reports false if the answer

@@ -19,7 +19,7 @@ type grant struct {
 	us        int64 // the server's time then
 	expiry    int64 // ms
 	waiting   int64
-	sent      time.Time // what us was not before, by our clock
+	sent      time.Time // a time by our clock, no later than us
 	byMessage bool      // it may be old
 }
 
@@ -88,7 +88,7 @@ func (c *acquisition) isFull(g grant) bool { return g.lease() >= c.TTL-time.Mill
 
 // isTimely reports whether g says by itself when it ends, and leaves time to renew it. A
 // message must have come as fast as the clocks can be trusted, or it may be an old one.
-// Who asks hears of a grant that may be about to run out.
+// An answer may tell of a grant that is about to run out.
 func (c *acquisition) isTimely(g *grant) bool {
 	d := g.lease()
 	if !g.byMessage {
@@ -111,19 +111,18 @@ func (c *acquisition) confirm(ctx context.Context, g *grant) (bool, error) {
 	var pause backend.Backoff
 	for {
 		a, expiries, err := c.b.extend(ctx, replyTimeout(c.TTL), renewCall([]*backend.Hold{h}, until), 1)
-		switch {
-		case err == nil:
+		if err == nil {
 			g.sent, g.us, g.expiry = a.sent, a.int(0), expiries[0]
 			if g.expiry < 0 {
 				g.expiry, g.waiting = -g.expiry, 1
 			}
 			c.owed = g.expiry > 0
 			return c.owed, nil
-		case ctx.Err() != nil:
-			return false, backend.WaitEnded(ctx, true)
-		case c.b.isClosing():
-			return false, backend.ErrClosed
-		case isHopeless(err), isUnacknowledged(err), !c.Wait:
+		}
+		if ended := c.ended(ctx); ended != nil {
+			return false, ended
+		}
+		if isHopeless(err) || isUnacknowledged(err) || !c.Wait {
 			return false, fail(err)
 		}
 		c.b.sleep(ctx, pause.Next())
@@ -134,7 +133,7 @@ func (c *acquisition) confirm(ctx context.Context, g *grant) (bool, error) {
 // renewed soon, but not at once: a critical section of microseconds shall not
 // cost a further request.
 func (c *acquisition) newHold(g grant, full bool) *backend.Hold {
-	tells, _ := c.channel.status()
+	tells := c.channel.status() == working
 	h := &backend.Hold{
 		Request:      *c.Request,
 		Token:        uint64(g.token),
@@ -158,12 +157,10 @@ func (c *acquisition) newHold(g grant, full bool) *backend.Hold {
 // startOver goes to the end of the queue after a grant that has run out unused.
 // Who must not wait has had its answer.
 func (c *acquisition) startOver(ctx context.Context) (answer, error) {
-	switch {
-	case ctx.Err() != nil:
-		return answer{}, backend.WaitEnded(ctx, true)
-	case c.b.isClosing():
-		return answer{}, backend.ErrClosed
-	case !c.Wait:
+	if ended := c.ended(ctx); ended != nil {
+		return answer{}, ended
+	}
+	if !c.Wait {
 		return answer{}, backend.Fail(backend.ErrUnavailable, errTooLate)
 	}
 	c.rank = ""

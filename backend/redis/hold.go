@@ -26,9 +26,9 @@ type holdState struct {
 	used     atomic.Uint64 // the last token of Transfer; 0: none
 	end      atomic.Int64  // ns since epoch: when the lease is over for its holder
 
-	doubted  atomic.Bool // a request about it may still be under way
-	shared   atomic.Bool // it is shared, or may have become so
-	unwanted atomic.Bool // nobody waits, and who comes to wait will say so
+	doubted  atomic.Bool // a request about the hold may still be under way
+	shared   atomic.Bool // the server may have a shared hold
+	unwanted atomic.Bool // nobody waits, and a message will tell if somebody does
 }
 
 // newHoldState returns the state of h, which has been granted by g.
@@ -40,8 +40,7 @@ func (c *acquisition) newHoldState(h *backend.Hold, g grant) *holdState {
 	s.expiry.Store(g.expiry)
 	s.setLease(g.sent, g.lease())
 	s.doubted.Store(c.doubt)
-	listens, _ := c.channel.status()
-	s.unwanted.Store(listens && g.waiting == 0 && !g.byMessage)
+	s.unwanted.Store(c.channel.status() == working && g.waiting == 0 && !g.byMessage)
 	s.shared.Store(c.Mode == backend.Shared)
 	return s
 }

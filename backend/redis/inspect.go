@@ -185,20 +185,25 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 
 // masters are the servers that have the locks.
 func (b *Backend) masters(ctx context.Context) (all []redis.Cmdable, err error) {
-	if b.cluster == nil {
-		return []redis.Cmdable{b.client}, nil
-	}
 	var mu sync.Mutex
 	err = retry(ctx, func(ctx context.Context) error {
 		all = nil
-		return b.cluster.client.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+		return b.eachMaster(ctx, func(_ context.Context, c redis.UniversalClient) error {
 			mu.Lock()
 			defer mu.Unlock()
-			all = append(all, node)
+			all = append(all, c)
 			return nil
 		})
 	})
 	return all, err
+}
+
+// eachMaster calls do for the server, or at once for each master of a cluster.
+func (b *Backend) eachMaster(ctx context.Context, do func(context.Context, redis.UniversalClient) error) error {
+	if b.cluster == nil {
+		return do(ctx, b.client)
+	}
+	return b.cluster.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return do(ctx, node) })
 }
 
 // retry runs f, which reads, until it succeeds or that is hopeless.

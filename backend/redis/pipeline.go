@@ -17,12 +17,12 @@ const (
 	// depth bounds the commands of one pipeline.
 	depth = 256
 
-	// width bounds the pipelines under way from which a reply is to be expected,
-	// and spare those from which none is any more, in multiples of that.
+	// At most width pipelines are under way whose replies are in time, and at most spare
+	// times as many whose replies are late.
 	width, spare = 4, 4
 
-	// slack is what scheduling may add to a round trip, and latest the most that one is
-	// taken for, which holds until the first was measured.
+	// slack is what scheduling may add to a round trip. A round trip counts as latest until
+	// one was measured, and never as more.
 	slack, latest = 20 * time.Millisecond, time.Second
 )
 

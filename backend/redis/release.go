@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -34,8 +32,8 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 	return b.releaseHold(ctx, &r)
 }
 
-// releaseHold ends a hold by the script that can end any. The message of its grant may
-// come as late as the reply, so the listener forgets the hold after that.
+// releaseHold ends a hold by the script that can end any. The listener forgets the hold
+// after the reply, since the message of its grant may come as late as that.
 func (b *Backend) releaseHold(ctx context.Context, r *release) error {
 	limit := r.hold.TTL - time.Since(r.began)
 	a, err := b.runUntilAnswered(ctx, limit, releaseScript, releaseCall([]release{*r}), r.noteError)
@@ -86,11 +84,7 @@ func releaseArgs(id string, tomb bool, used uint64) []any {
 
 // ReleaseAll implements backend.BatchReleaser.
 func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
-	longest := time.Duration(0)
-	for _, h := range holds {
-		longest = max(longest, h.TTL)
-	}
-	ctx, cancel := backend.Bound(ctx, longest)
+	ctx, cancel := backend.BoundAll(ctx, holds)
 	defer cancel()
 	b.releaseAll(ctx, holds, report)
 }
@@ -102,16 +96,7 @@ const maxReleases = 64
 // releaseAll ends holds with few requests. On a cluster, where a script may use the
 // keys of one slot only, each hold has its own.
 func (b *Backend) releaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
-	var done sync.WaitGroup
-	defer done.Wait()
-	slots := make(chan struct{}, maxReleases)
-	for part := range slices.Chunk(holds, b.batchSize()) {
-		slots <- struct{}{}
-		done.Go(func() {
-			defer func() { <-slots }()
-			b.releaseBatch(ctx, part, report)
-		})
-	}
+	backend.ForEachPart(holds, b.batchSize(), maxReleases, func(part []*backend.Hold) { b.releaseBatch(ctx, part, report) })
 }
 
 // releaseBatch ends holds by one script. A hold that fails there is released by a
@@ -148,22 +133,13 @@ func (b *Backend) releaseBatch(ctx context.Context, holds []*backend.Hold, repor
 // of which it is not known whether the server still has them.
 func (b *Backend) releaseRest(ctx context.Context) error {
 	var mu sync.Mutex
-	var open []string
-	var last error
+	var open []error
 	b.releaseAll(ctx, b.listener.allHolds(), func(h *backend.Hold, err error) {
 		if err != nil && !errors.Is(err, backend.ErrLost) {
 			mu.Lock()
 			defer mu.Unlock()
-			open, last = append(open, fmt.Sprintf("%q", h.Name)), err
+			open = append(open, fmt.Errorf("no answer to the release of %q: %w", h.Name, err))
 		}
 	})
-	if last == nil {
-		return nil
-	}
-	names := open[:min(len(open), 10)]
-	text := "no answer to the release of " + strings.Join(names, ", ")
-	if rest := len(open) - len(names); rest > 0 {
-		text += fmt.Sprintf(" and %d more", rest)
-	}
-	return backend.Fail(backend.ErrUnavailable, errors.Join(errors.New(text), last))
+	return backend.Join(open...)
 }

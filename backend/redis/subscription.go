@@ -41,13 +41,22 @@ type channel struct {
 	at       address
 	ctx      context.Context // ends with stop
 	stop     context.CancelFunc
-	ready    chan struct{} // closed when it is known whether it works
-	denied   bool          // it does not; set before ready is closed
+	ready    chan struct{} // closed when state is known
+	state    channelState
 	began    time.Time
 	pause    backend.Backoff
 
 	subscription *subscription // guarded by listener.mu; nil for one that is denied
 }
+
+// A channelState says whether a channel works.
+type channelState uint8
+
+const (
+	undecided channelState = iota
+	working                // the server has acknowledged it
+	denied                 // there can be no such subscription
+)
 
 // works waits until the server has acknowledged c. It gives up after limit.
 func (c *channel) works(ctx context.Context, closing <-chan struct{}, limit time.Duration) bool {
@@ -58,7 +67,7 @@ func (c *channel) works(ctx context.Context, closing <-chan struct{}, limit time
 	defer t.Stop()
 	select {
 	case <-c.ready:
-		return !c.denied
+		return c.state == working
 	case <-t.C:
 	case <-closing:
 	case <-ctx.Done():
@@ -66,30 +75,25 @@ func (c *channel) works(ctx context.Context, closing <-chan struct{}, limit time
 	return false
 }
 
-// status reports, without waiting, whether c works and whether it does not.
-func (c *channel) status() (works, denied bool) {
+// status is the state of c, without waiting.
+func (c *channel) status() channelState {
 	if c == nil {
-		return false, false
+		return undecided
 	}
 	select {
 	case <-c.ready:
-		return !c.denied, c.denied
+		return c.state
 	default:
-		return false, false
+		return undecided
 	}
-}
-
-// isReady reports whether c has been acknowledged or denied.
-func (c *channel) isReady() bool {
-	works, denied := c.status()
-	return works || denied
 }
 
 // acknowledge says that c works. Waiters are woken first, so that who waits
 // for c alone is not sent to ask twice.
 func (c *channel) acknowledge() {
 	c.listener.wakeWaiters(c.at)
-	if !c.isReady() {
+	if c.status() == undecided {
+		c.state = working
 		close(c.ready)
 	}
 }
@@ -99,7 +103,7 @@ func (c *channel) deny(err error) {
 	c.listener.mu.Lock()
 	c.subscription = nil
 	c.listener.mu.Unlock()
-	c.denied = true
+	c.state = denied
 	close(c.ready)
 	c.listener.warned.Do(func() {
 		c.listener.log.Warn("dlock: no subscription, waiting goes on by polling", "error", err)
@@ -153,8 +157,7 @@ func (l *listener) existing(at address) *channel {
 // isOverdue reports that c has not worked for so long that another may: who was denied
 // it may be allowed it by now.
 func (c *channel) isOverdue() bool {
-	works, _ := c.status()
-	return !works && time.Since(c.began) > pollAfter
+	return c.status() != working && time.Since(c.began) > pollAfter
 }
 
 // subscribe returns the channel of at, and begins one if there is none or the
@@ -250,7 +253,7 @@ func (l *listener) move(all []*channel) {
 		switch {
 		case l.channels[c.at] != c:
 			c.stop()
-		case !c.isReady():
+		case c.status() == undecided:
 			l.moving.Go(c.placeAgain)
 		case l.cluster == nil || awaited[c.at]:
 			c.stop()
@@ -279,7 +282,7 @@ func (l *listener) sweep() {
 	}
 	awaited := l.awaited()
 	for at, c := range l.channels {
-		if awaited[at] || !c.isReady() {
+		if awaited[at] || c.status() == undecided {
 			continue
 		}
 		c.stop()
@@ -445,7 +448,7 @@ func (s *subscription) pending() []*channel {
 	defer s.mu.Unlock()
 	var all []*channel
 	for _, c := range s.channels {
-		if !c.isReady() {
+		if c.status() == undecided {
 			all = append(all, c)
 		}
 	}

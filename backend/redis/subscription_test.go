@@ -157,8 +157,7 @@ func TestSubscribesAgainAfterFailedWrite(t *testing.T) {
 	close(read)
 	eventually(t, "both are subscribed to", func() bool {
 		n := c.PubSubNumSub(context.Background(), first.channel(), second.channel()).Val()
-		works, _ := late.status()
-		return works && n[first.channel()] == 1 && n[second.channel()] == 1
+		return late.status() == working && n[first.channel()] == 1 && n[second.channel()] == 1
 	})
 	if n := dialled.Load(); n > 4 {
 		t.Errorf("%d connections", n)

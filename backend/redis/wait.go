@@ -11,10 +11,10 @@ const (
 	// subscribeTimeout bounds the wait for a subscription before a waiter polls.
 	subscribeTimeout = 2 * time.Second
 
-	// leastPause is the shortest pause of a waiter that is not at the end of a lease.
+	// leastPause is the shortest pause that a server asks for, except at the end of a lease.
 	leastPause = 5 * time.Second
 
-	// overdue is how late the message of a grant may be, behind an answer that tells it too.
+	// overdue is how much later than an answer the message of a grant may come.
 	overdue = 500 * time.Millisecond
 
 	// maxMoves is after how many subscriptions in vain a waiter polls for pollAfter:
@@ -53,9 +53,10 @@ func (c *acquisition) awaitGrant(ctx context.Context, a answer) (*backend.Hold, 
 	case <-c.waiter.wakeUps:
 	case <-t.C:
 	case <-ctx.Done():
-		return nil, a, backend.WaitEnded(ctx, true)
 	case <-c.b.closing:
-		return nil, a, backend.ErrClosed
+	}
+	if ended := c.ended(ctx); ended != nil {
+		return nil, a, ended
 	}
 	next, err := c.ask(ctx, "p")
 	if err == nil && c.hasMissed(next) {
@@ -132,9 +133,8 @@ func (c *acquisition) canSubscribe() bool {
 		return false
 	}
 	c.channel = c.b.listener.subscribe(c.at, nil)
-	works, _ := c.channel.status()
-	c.polls = !works
-	return works
+	c.polls = c.channel.status() != working
+	return !c.polls
 }
 
 // rejoinQueue joins the queue again after it has lost its entry, at its old

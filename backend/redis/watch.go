@@ -33,9 +33,8 @@ func (b *Backend) checkLater(k key, a answer) {
 	}
 }
 
-// plan has the lock checked in d, unless that is planned already. What was planned for
-// later gives way: a hold that ends by itself may end sooner than a grant that nobody
-// confirms.
+// plan has the lock checked in d, unless a check is planned that comes sooner. A later one
+// is dropped: a hold that ends by itself may end sooner than a grant that nobody confirms.
 func (w *watch) plan(b *Backend, k key, d time.Duration) {
 	name, at := string(k), time.Now().Add(d)
 	w.mu.Lock()

@@ -3,6 +3,7 @@ package dlock
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -263,20 +264,9 @@ func (c *Client) unconfirmedError(err error) error {
 	if n := len(names) - manyNames; n > 0 {
 		names, more = names[:manyNames], fmt.Sprintf(" and %d more", n)
 	}
-	return backend.Fail(ErrUnavailable, &unconfirmedLocks{strings.Join(names, ", ") + more, err})
-}
-
-type unconfirmedLocks struct {
-	names string
-	cause error // or nil
-}
-
-func (e *unconfirmedLocks) Error() string {
-	text := "not confirmed to be free: " + e.names
-	if e.cause != nil {
-		text += ": " + e.cause.Error()
+	text := "not confirmed to be free: " + strings.Join(names, ", ") + more
+	if err == nil {
+		return backend.Fail(ErrUnavailable, errors.New(text))
 	}
-	return text
+	return backend.Fail(ErrUnavailable, fmt.Errorf("%s: %w", text, err))
 }
-
-func (e *unconfirmedLocks) Unwrap() error { return e.cause }

@@ -84,11 +84,7 @@ func (c *Client) queueUp(ctx context.Context, l *lock, s *nameState, r request, 
 	} else {
 		o = nil
 	}
-	var start time.Time
-	if !held {
-		start = time.Now()
-	}
-	entered := false
+	start, entered := time.Now(), false
 	defer func() {
 		if !entered {
 			c.mu.Lock()

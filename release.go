@@ -117,11 +117,11 @@ func (c *Client) releaseHolds(ctx context.Context, holds []*hold, done func(*hol
 	// The server keeps some for what is left of their minimum hold.
 	resting, others := divide(holds, func(h *hold) bool { return h.minHoldLeft() > 0 })
 	forEach(resting, func(h *hold) { done(h, h.releaseOnServer(ctx)) })
-	at, cancel := context.WithCancel(ctx)
+	over, cancel := context.WithCancel(ctx)
 	cancel() // first those without a renewal under way
-	settled, busy := c.withoutRenewal(at, others)
+	settled, busy := divide(others, func(h *hold) bool { return c.keeper.Remove(over, &h.item) })
 	c.releaseSettled(ctx, settled, done)
-	settled, busy = c.withoutRenewal(ctx, busy)
+	settled, busy = divide(busy, func(h *hold) bool { return c.keeper.Remove(ctx, &h.item) })
 	c.releaseSettled(ctx, settled, done)
 	for _, h := range busy {
 		done(h, backend.WaitEnded(ctx, false))
@@ -138,19 +138,6 @@ func divide(holds []*hold, is func(*hold) bool) (yes, no []*hold) {
 		}
 	}
 	return yes, no
-}
-
-// withoutRenewal waits for the renewals of holds until ctx is done. It returns the
-// holds without a renewal under way, and those that are still busy.
-func (c *Client) withoutRenewal(ctx context.Context, holds []*hold) (settled, busy []*hold) {
-	for _, h := range holds {
-		if c.keeper.Remove(ctx, &h.item) {
-			settled = append(settled, h)
-		} else {
-			busy = append(busy, h)
-		}
-	}
-	return settled, busy
 }
 
 // releaseSettled releases holds without a renewal under way: in batches if the backend

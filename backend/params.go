@@ -97,14 +97,11 @@ func (p Params) Format(s fmt.State, _ rune) {
 // Done reports as ErrInvalidConfig every parameter that could not be read and
 // every one that nobody took.
 func (p *Params) Done() error {
-	problems := p.problems
+	all := p.Clone()
 	if len(p.values) > 0 {
-		problems = append(problems, UnknownParams(slices.Sorted(maps.Keys(p.values))))
+		all.problems = append(all.problems, UnknownParams(slices.Sorted(maps.Keys(p.values))))
 	}
-	if len(problems) == 0 {
-		return nil
-	}
-	return Fail(ErrInvalidConfig, Join(problems...))
+	return all.Err()
 }
 
 // RefusedParams says as ErrInvalidConfig which parameter a driver does not accept: the one

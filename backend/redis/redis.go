@@ -342,20 +342,12 @@ func (b *Backend) Close(ctx context.Context) error {
 // endSubscriptions ends the subscriptions. One whose connection is just being made ends when the
 // client library has given that up, which nobody waits for once ctx is done.
 func (b *Backend) endSubscriptions(ctx context.Context) {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		b.listener.close()
-	}()
-	select {
-	case <-ended:
-		return
-	case <-ctx.Done():
-	}
-	select {
-	case <-ended:
-	case <-time.After(endTimeout):
-	}
+	var end backend.Janitor
+	end.Go(func(context.Context) { b.listener.close() })
+	_ = end.Close(ctx)
+	ctx, cancel := backend.Detach(ctx, endTimeout)
+	defer cancel()
+	_ = end.Close(ctx)
 }
 
 // address is where the client of a request about a lock is told something.

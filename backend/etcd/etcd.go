@@ -15,11 +15,11 @@
 // Locks are as safe as etcd's quorum: a member that is cut off queues nobody, and
 // may say late whose turn it is, but not wrongly. Waiting is first come, first
 // served, except that a waiter whose lease runs out, because the cluster did not
-// answer for a TTL, queues anew. All locks of a client with one TTL share leases,
-// each of at most a thousand keys, so that one request renews a thousand holds. A
-// lease that is revoked or expires is seen at once, by a watch; without a
-// connection its end is known by the client's own clock, before the cluster frees
-// the lock.
+// answer for a TTL, or whose key somebody deletes, queues anew. All locks of a client
+// with one TTL share leases, each of at most a thousand keys, so that one request renews
+// a thousand holds. A lease that is revoked or expires is seen at once, by a watch;
+// without a connection its end is known by the client's own clock, before the cluster
+// frees the lock.
 //
 // A holder hears with a renewal that another client waits, at no request's cost.
 //

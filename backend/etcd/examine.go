@@ -258,7 +258,7 @@ func (h *hold) checkWatch(ctx context.Context) error {
 	watchCtx, cancel := s.watchContext()
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
-	reply := <-s.watch(watchCtx, cancel, s.backend.streams.forKeys(), h.key.own, clientv3.WithCreatedNotify())
+	reply := <-s.watch(watchCtx, cancel, s.backend.streams.forSessions(), h.key.own, clientv3.WithCreatedNotify())
 	if err := reply.Err(); err != nil || !reply.Created {
 		return errors.Join(errWatchEnded, fail(err))
 	}

@@ -392,6 +392,52 @@ func TestKeyDeleted(t *testing.T) {
 	queued(t, admin, 0)
 }
 
+// TestWaitersKeyDeleted deletes the key of a waiter by hand while another is behind it. The
+// waiter queues anew at once, and is not let in beside the other one. All that it sends for
+// that is one watch of its own key.
+func TestWaitersKeyDeleted(t *testing.T) {
+	t.Parallel()
+	const ttl = 15 * time.Second // nothing is renewed before a third of it
+	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
+	locks := prefix(t) + "/l/"
+	lease := locked(t, open(t, time.Minute, shared.Addr()).Mutex("a"))
+	b := etcd.New(raw(t, p.Addr()), &etcd.Options{Prefix: prefix(t)})
+	etcd.SetCheckEvery(b, time.Hour)
+	c, err := dlock.New(b, &dlock.Options{TTL: ttl})
+	must(t, err)
+	t.Cleanup(func() { c.Close(context.Background()) })
+	must(t, locked(t, c.Mutex("other")).Unlock(timed(t))) // makes a session
+	settle(t, p)
+	before := p.Stats().Requests
+	removed := start(t, timed(t), c.Mutex("a").Lock)
+	queued(t, admin, 2)
+	newest, err := admin.Get(timed(t), locks, clientv3.WithLastCreate()...)
+	must(t, err)
+	own := newest.Kvs[0]
+	behind := start(t, timed(t), open(t, time.Minute, shared.Addr()).Mutex("a").Lock)
+	queued(t, admin, 3)
+	eventually(t, "it has joined and watches two keys", func() bool { return p.Stats().Requests >= before+3 && p.Stats().Owed == 0 })
+	if n := p.Stats().Requests - before; n > 4 { // a look, if somebody wrote meanwhile
+		t.Errorf("it has sent %d requests", n)
+	}
+	_, err = admin.Delete(timed(t), string(own.Key))
+	must(t, err)
+	eventually(t, "it has queued anew", func() bool {
+		newest, err := admin.Get(timed(t), locks, clientv3.WithLastCreate()...)
+		must(t, err)
+		return newest.Kvs[0].Lease == own.Lease && newest.Kvs[0].CreateRevision > own.CreateRevision
+	})
+	must(t, lease.Unlock(timed(t)))
+	lease = behind.granted()
+	time.Sleep(100 * time.Millisecond) // for an event that must do nothing
+	if !removed.waiting() {
+		t.Fatal("two hold the lock")
+	}
+	must(t, lease.Unlock(timed(t)))
+	must(t, removed.granted().Unlock(timed(t)))
+	queued(t, admin, 0)
+}
+
 // TestHoldersKeyDeleted deletes a holder's key by hand: its next renewal tells it
 // so, and its release touches nobody else's hold.
 func TestHoldersKeyDeleted(t *testing.T) {

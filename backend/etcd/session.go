@@ -193,68 +193,76 @@ func (s *session) freeKey(k *lockKey) {
 	}
 }
 
-// watchKey ends the session when its key is deleted after revision. A watch that fails
-// is made again, once the key has been found. watchKey closes watched when the first
-// watch is made.
+// watchKey ends the session when its key is deleted after revision. It closes watched when
+// the first watch is made.
 func (s *session) watchKey(revision int64, watched chan<- struct{}) {
+	made := sync.OnceFunc(func() { close(watched) })
+	take := func(context.Context) (watchStream, func(), error) {
+		return s.backend.streams.forSessions(), made, nil
+	}
+	if s.awaitDeletion(s.ctx, s.key, revision, take) {
+		s.end(errRevoked)
+	}
+}
+
+// awaitDeletion returns true when key, which existed at revision, is deleted, or false when
+// ctx ends. A watch that fails is made again, once the key has been found.
+func (s *session) awaitDeletion(ctx context.Context, key string, revision int64, take streamTaker) bool {
 	pause := backend.Backoff{Max: 5 * time.Second}
-	for first := true; ; first = false {
+	for {
 		began := time.Now()
-		on := s.backend.streams.forKeys()
-		events, cancel := s.keyEvents(on, revision)
-		if first {
-			close(watched)
+		if s.seesDeletion(ctx, key, revision, take) {
+			return true
 		}
-		deleted := awaitEvent(events)
-		cancel()
-		if deleted {
-			s.end(errRevoked)
-			return
-		}
-		s.backend.streams.fail(on)
 		if time.Since(began) > pause.Max {
 			pause.Reset()
 		}
-		for revision = 0; revision == 0; {
-			if !backend.Sleep(s.ctx, pause.Next()) {
-				return
+		for found := false; !found; {
+			if !backend.Sleep(ctx, pause.Next()) {
+				return false
 			}
-			revision = s.findKey()
+			reply, err := s.findKey(ctx, key)
+			if err == nil && len(reply.Kvs) == 0 {
+				return true
+			}
+			if found = err == nil; found {
+				revision = reply.Header.Revision
+			}
 		}
 	}
 }
 
-// keyEvents returns the deletion of the session's key after revision. It returns once
-// the server has made the watch or refused it.
-func (s *session) keyEvents(on watchStream, revision int64) (clientv3.WatchChan, context.CancelFunc) {
-	ctx, cancel := s.watchContext()
-	return s.watch(ctx, cancel, on, s.key, clientv3.WithRev(revision+1), clientv3.WithFilterPut()), cancel
-}
+// A streamTaker chooses the stream for a watch, and has release called when the watch is
+// made or refused.
+type streamTaker func(context.Context) (on watchStream, release func(), err error)
 
-// awaitEvent waits for an event and returns false if the watch ends without one.
-func awaitEvent(events clientv3.WatchChan) bool {
+// seesDeletion watches key and returns true when it is deleted after revision, or false
+// when the watch ends without that.
+func (s *session) seesDeletion(ctx context.Context, key string, revision int64, take streamTaker) bool {
+	watchCtx, cancel := s.watchContext()
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	on, release, err := take(watchCtx)
+	if err != nil {
+		return false
+	}
+	events := s.watch(watchCtx, cancel, on, key, clientv3.WithRev(revision+1), clientv3.WithFilterPut())
+	release()
 	for reply := range events {
 		if len(reply.Events) > 0 {
 			return true
 		}
 	}
+	if ctx.Err() == nil {
+		s.backend.streams.fail(on)
+	}
 	return false
 }
 
-// findKey returns a revision at which the session's key exists, or zero if the server
-// does not answer. If the key is deleted, findKey ends the session.
-func (s *session) findKey() int64 {
-	ctx, cancel := s.backend.request(s.ctx)
+func (s *session) findKey(ctx context.Context, key string) (*clientv3.GetResponse, error) {
+	ctx, cancel := s.backend.request(ctx)
 	defer cancel()
-	reply, err := s.backend.client.Get(ctx, s.key, clientv3.WithKeysOnly())
-	switch {
-	case err != nil:
-		return 0
-	case len(reply.Kvs) == 0:
-		s.end(errRevoked)
-		return 0
-	}
-	return reply.Header.Revision
+	return s.backend.client.Get(ctx, key, clientv3.WithKeysOnly())
 }
 
 // A sessionGroup has the sessions of one TTL, the newest last.

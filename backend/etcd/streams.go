@@ -67,8 +67,8 @@ func (w *watchStreams) take(ctx context.Context) (s watchStream, release func(),
 	}, nil
 }
 
-// forKeys is the stream for the watches of sessions' keys, which do not wait for others.
-func (w *watchStreams) forKeys() watchStream {
+// forSessions is the stream for the watches of sessions' keys, which do not wait for others.
+func (w *watchStreams) forSessions() watchStream {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return watchStream{0, w.places[0].failed}

@@ -13,15 +13,23 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
+// ownWatchPart is after which part of the TTL a waiter's own key is watched. That is a
+// request more, and most waits are shorter.
+const ownWatchPart = 15
+
 // awaitGrant returns nil when the position has no predecessor any more. While the
 // server is away it goes on for as long as the session lasts. It calls queued when the
 // predecessor is another client's.
 func (p *position) awaitGrant(ctx context.Context, queued func()) error {
 	s := p.session
 	defer s.addWaiter()()
-	waitCtx, cancel := context.WithCancel(backend.WithValues(s.ctx, ctx))
-	defer cancel()
-	defer context.AfterFunc(ctx, cancel)()
+	waitCtx, cancel := context.WithCancelCause(backend.WithValues(s.ctx, ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() { cancel(nil) })()
+	watchOwn := time.AfterFunc(s.granted/ownWatchPart, func() {
+		s.backend.janitor.Go(func(context.Context) { p.watchOwn(waitCtx, cancel) })
+	})
+	defer watchOwn.Stop()
 	var pause backend.Backoff
 	for p.predecessor != nobody {
 		if p.isBehindOwnClient() {
@@ -34,6 +42,8 @@ func (p *position) awaitGrant(ctx context.Context, queued func()) error {
 			return context.Cause(ctx)
 		case s.ended() != nil:
 			return s.ended()
+		case waitCtx.Err() != nil:
+			return context.Cause(waitCtx)
 		case err == nil:
 			pause.Reset()
 		case errors.Is(err, backend.ErrLost), errors.Is(err, backend.ErrAuth):
@@ -43,6 +53,15 @@ func (p *position) awaitGrant(ctx context.Context, queued func()) error {
 		}
 	}
 	return nil
+}
+
+// watchOwn ends the wait when somebody deletes the position's key: whoever is next is behind
+// the same predecessor then, and would be let in beside this one.
+func (p *position) watchOwn(ctx context.Context, end context.CancelCauseFunc) {
+	s := p.session
+	if s.awaitDeletion(ctx, p.key.own, p.revision, s.backend.streams.take) {
+		end(backend.Fail(backend.ErrLost, errKeyDeleted))
+	}
 }
 
 // awaitChange waits until the predecessor is another one, or none. It asks for what

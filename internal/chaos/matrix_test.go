@@ -83,6 +83,7 @@ var matrix = []row{
 	{"F-36", "machine suspended", map[string]string{"*": "internal/renewal:TestDeadlineByTheWallClock", "file": none + "no lease"}},
 	{"F-37", "taken away by an operator", map[string]string{"*": nemesis + ", conformance:Break/Races, conformance:Loss/Evicted, conformance:Loss/WaiterGoesOn",
 		"pg": "conformance:Loss/Evicted, conformance:Loss/WaiterGoesOn", "file": "conformance:Loss/Evicted, conformance:Loss/WaiterGoesOn"}},
+	{"F-38", "what a waiter queues with deleted by hand", map[string]string{"etcd": "backend/etcd:TestWaitersKeyDeleted, backend/etcd:TestKeyDeleted", "zk": "backend/zk:TestWaiterDeletedByHand, backend/zk:TestWaiterDeletedJustBefore", "*": none + "no waiter is let in because the entry of another is gone"}},
 	{"F-40", "replica promoted that lacks the lock", map[string]string{"redis": limit + "two may hold until the old deadline; the token grows | backend/redis:TestSentinelFailoverUnderWork", "*": none + "Redis only"}},
 	{"F-41", "Sentinel: master killed, or replaced while it is well", map[string]string{"redis": "backend/redis:TestPlannedSentinelFailover, backend/redis:TestSentinelFailoverUnderWork, backend/redis:TestSubscriptionsFollowTheMaster", "*": none + "Redis only"}},
 	{"F-42", "Cluster: master killed, slots moved", map[string]string{"redis": "backend/redis:TestClusterFailoverUnderWork, backend/redis:TestSlotMovesUnderWork", "*": none + "Redis only"}},

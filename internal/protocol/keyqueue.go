@@ -38,14 +38,15 @@ type KeyQueue struct {
 type KeyRule uint
 
 const (
-	WritersMark    KeyRule = 1 << iota // a reader deletes its key: others may hold beside it
-	LookAfterGone                      // that a key was deleted proves nothing about those before it
-	LookAfterWatch                     // what happened before a watch began is found by a look
-	MarkWhatStands                     // only a key that is still there as it was created is marked
-	DeleteAsSeen                       // a marked key is deleted only as it was seen: its name may be used again
-	FormerWriters                      // a writer looks for writers that became readers, behind a marked key too
-	JoinsMoveTails                     // who joins overwrites the tail of its kind
-	BothTails                          // a writer needs both tails: without one of them the last request is unknown
+	WritersMark     KeyRule = 1 << iota // a reader deletes its key: others may hold beside it
+	LookAfterGone                       // that a key was deleted proves nothing about those before it
+	LookAfterWatch                      // what happened before a watch began is found by a look
+	MarkWhatStands                      // only a key that is still there as it was created is marked
+	DeleteAsSeen                        // a marked key is deleted only as it was seen: its name may be used again
+	FormerWriters                       // a writer looks for writers that became readers, behind a marked key too
+	JoinsMoveTails                      // who joins overwrites the tail of its kind
+	BothTails                           // a writer needs both tails: without one of them the last request is unknown
+	WaitersHaveKeys                     // a waiter hears that somebody has deleted its key before it hears that it is next
 )
 
 type kind byte
@@ -156,6 +157,9 @@ func (q *KeyQueue) step(c *contender, trouble bool) {
 		c.reply = nil
 		take()
 		return
+	}
+	if trouble && c.phase == waiting && q.chance(2) { // by hand
+		q.remove(c.name, c.created)
 	}
 	switch c.phase {
 	case idle:
@@ -307,6 +311,9 @@ func (q *KeyQueue) unwatch(c *contender) {
 
 func (q *KeyQueue) wait(c *contender, trouble bool) {
 	switch {
+	case !q.stands(c) && q.Without&WaitersHaveKeys == 0:
+		q.unwatch(c)
+		c.phase = idle
 	case trouble && q.chance(5): // its caller has gone, or its lease has ended
 		q.unwatch(c)
 		q.remove(c.name, c.created)
@@ -353,8 +360,7 @@ func (q *KeyQueue) hear(c *contender, e change) {
 }
 
 func (q *KeyQueue) look(c *contender) {
-	own := q.keys[c.name]
-	if own == nil || own.created != c.created {
+	if !q.stands(c) {
 		q.unwatch(c)
 		c.phase = idle
 		return
@@ -379,10 +385,9 @@ func (q *KeyQueue) look(c *contender) {
 	}
 }
 
-// grant has c hold the lock, unless its key is gone: a client knows when its lease
-// is over.
+// grant has c hold the lock, unless it knows that its key is gone.
 func (q *KeyQueue) grant(c *contender) {
-	if own := q.keys[c.name]; own == nil || own.created != c.created {
+	if !q.stands(c) && q.Without&WaitersHaveKeys == 0 {
 		c.phase = idle
 		return
 	}
@@ -397,6 +402,8 @@ func (q *KeyQueue) grant(c *contender) {
 
 func (q *KeyQueue) hold(c *contender, trouble bool) {
 	switch {
+	case !q.stands(c):
+		c.phase = idle
 	case trouble && q.chance(5):
 		c.phase = expiring // its process believes in nothing when the server lets go
 	case trouble && c.kind == writing && q.chance(15):

@@ -34,7 +34,7 @@ func TestKeyQueueNeedsItsRules(t *testing.T) {
 	for name, rule := range map[string]KeyRule{
 		"WritersMark": WritersMark, "LookAfterGone": LookAfterGone, "LookAfterWatch": LookAfterWatch,
 		"MarkWhatStands": MarkWhatStands, "DeleteAsSeen": DeleteAsSeen, "FormerWriters": FormerWriters,
-		"JoinsMoveTails": JoinsMoveTails, "BothTails": BothTails,
+		"JoinsMoveTails": JoinsMoveTails, "BothTails": BothTails, "WaitersHaveKeys": WaitersHaveKeys,
 	} {
 		violated, _, _, first := keyHistories(2000, rule)
 		if violated == 0 {

@@ -246,8 +246,7 @@ func (s *session) left() time.Duration {
 }
 
 // getKey returns the request that asks for the hold's key, or for that of its
-// downgrade. While nobody is known to wait, it asks for that too: then the answer has
-// a key only if somebody waits or the hold's key is gone.
+// downgrade. While nobody is known to wait, it asks for whoever waits too.
 func (h *hold) getKey() clientv3.Op {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -258,19 +257,17 @@ func (h *hold) getKey() clientv3.Op {
 	case h.wanted:
 		return own
 	}
-	unmarked := clientv3.Compare(clientv3.Value(h.key.own), "!=", marked)
-	return clientv3.OpTxn([]clientv3.Cmp{h.keyExists(), unmarked, h.hasNoSuccessor()}, nil, []clientv3.Op{own})
+	next := clientv3.OpGet(h.key.rivals(), clientv3.WithPrefix(), clientv3.WithMinCreateRev(h.revision+1), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+	return clientv3.OpTxn(nil, []clientv3.Op{own, next}, nil)
 }
 
 // readKey reports whether the answer to getKey is the key of the hold, and not a later
 // one of that name. It tells the hold's owner if somebody waits.
 func (h *hold) readKey(r *pb.ResponseOp) bool {
-	kept := r.GetResponseRange()
-	if nested := r.GetResponseTxn(); nested != nil {
-		if len(nested.Responses) == 0 {
-			return true
-		}
-		kept = nested.Responses[0].GetResponseRange()
+	kept, waits := r.GetResponseRange(), true
+	if nested := r.GetResponseTxn().GetResponses(); len(nested) > 0 {
+		kept = nested[0].GetResponseRange()
+		waits = len(nested) == 1 || first(nested[1].GetResponseRange()) != nil
 	}
 	kv := first(kept)
 	switch {
@@ -279,7 +276,9 @@ func (h *hold) readKey(r *pb.ResponseOp) bool {
 	case kv.CreateRevision != h.revision || isMarked(kv):
 		return h.isOwnDowngrade(kept)
 	}
-	h.tellWanted()
+	if waits {
+		h.tellWanted()
+	}
 	return true
 }
 

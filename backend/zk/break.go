@@ -52,14 +52,16 @@ func (s *session) breakNode(dir, name string) error {
 			data, stat, err = s.client.Get(s.placeholder())
 		}
 	}
-	del := &gozk.DeleteRequest{Path: dir + "/" + name, Version: -1}
+	d := deletion{session: s, path: dir + "/" + name, signal: signalLast}
 	if err == nil {
 		broken := append(strings.Fields(string(data)), name[:guidLength])
 		broken = broken[max(0, len(broken)-maxBroken):]
-		_, err = s.client.Multi(&gozk.SetDataRequest{Path: s.placeholder(), Data: []byte(strings.Join(broken, " ")), Version: stat.Version}, del)
+		d.before = []any{&gozk.SetDataRequest{Path: s.placeholder(), Data: []byte(strings.Join(broken, " ")), Version: stat.Version}}
+		err = d.send()
 	}
-	if err != nil && (errors.Is(err, gozk.ErrNoAuth) || isOverQuota(err)) {
-		return s.client.Delete(del.Path, -1)
+	if errors.Is(err, gozk.ErrNoAuth) || isOverQuota(err) {
+		d.before = nil
+		return d.send()
 	}
 	return err
 }

@@ -45,12 +45,15 @@ func (h *hold) downgrade() error {
 // gone and not replaced by an earlier try. The transaction writes to the old node first:
 // then those who watch it get an event that lets nobody in.
 func (s *session) replaceNode(h *hold, from, to string) error {
-	sent := time.Now()
-	_, err := s.client.Multi(
+	d := deletion{session: s, path: from, before: []any{
 		&gozk.SetDataRequest{Path: from, Version: -1},
-		&gozk.DeleteRequest{Path: from, Version: -1},
 		&gozk.CreateRequest{Path: to, Data: nodeData(h.position.rank, h.Label, h.Token), Acl: s.backend.opts.ACL, Flags: gozk.FlagEphemeral},
-	)
+	}}
+	if h.waited {
+		d.signal = signalLast
+	}
+	sent := time.Now()
+	err := d.send()
 	if errors.Is(err, gozk.ErrNoNode) {
 		_, _, err = s.client.Get(to)
 	}

@@ -72,7 +72,7 @@ func isUnimplemented(err error) bool {
 
 // isOverQuota reports whether a node was not created because there are too many. The
 // driver has no value for that code either.
-func isOverQuota(err error) bool { return err.Error() == "unknown error: -125" }
+func isOverQuota(err error) bool { return err != nil && err.Error() == "unknown error: -125" }
 
 // classify wraps an error of the driver in an error of package backend. A missing node is
 // no error.

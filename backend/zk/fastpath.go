@@ -1,11 +1,5 @@
 package zk
 
-import (
-	"errors"
-
-	gozk "github.com/go-zookeeper/zk"
-)
-
 // A fastPath lets a session that has been alone with a lock several times acquire it by
 // a single create. The sequence number of the new node tells whether the session is
 // alone again: its last node is deleted, and if another node had been created since,
@@ -41,11 +35,7 @@ func (a *acquisition) joinFast(s *session, f fastPath) (*node, error) {
 	if err != nil || s.confirmFast(f, n) {
 		return n, err
 	}
-	d := deletion{session: s, path: n.path()}
-	if err := s.retry(d.try); err != nil && !errors.Is(err, gozk.ErrNoNode) {
-		return nil, err
-	}
-	return nil, nil
+	return nil, ignoreNoNode(n.leaveQueue())
 }
 
 // fastPathTo returns the fast path to the lock at dir, if the next hold can use it.

@@ -137,7 +137,7 @@ func TestFastPathBrokenOnTheWay(t *testing.T) {
 	eventually(t, "a node is asked for by the fast path", func() bool { return tp.count(opCreate) == 1 })
 	queued(t, op, "m", 2)
 	p.Restore(faultnet.ToClient)
-	eventually(t, "a node is asked for in a transaction", func() bool { return tp.count(opMulti) == 1 })
+	eventually(t, "that is deleted, and a node is asked for in a transaction", func() bool { return tp.count(opMulti) == 2 })
 	queued(t, op, "m", 2)
 	if !next.waiting() {
 		t.Fatal("let in beside a holder")

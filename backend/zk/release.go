@@ -3,6 +3,7 @@ package zk
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -193,6 +194,7 @@ func (s *session) deleteNodes(batch []*hold) {
 type deletion struct {
 	session *session
 	path    string
+	before  []any // the operations that the transaction begins with
 	signal  signalOrder
 	tried   bool
 }
@@ -211,15 +213,15 @@ func (d *deletion) try() error {
 }
 
 func (d *deletion) send() error {
-	if d.signal == noSignal {
+	if d.signal == noSignal && d.before == nil {
 		return d.session.client.Delete(d.path, -1)
 	}
 	_, err := d.session.client.Multi(d.ops()...)
-	if err != nil && !isUnclear(err) && !errors.Is(err, gozk.ErrNoNode) {
-		d.signal = noSignal // a quota forbids to create one
-		return d.send()
+	if err == nil || d.signal == noSignal || isUnclear(err) || errors.Is(err, gozk.ErrNoNode) || errors.Is(err, gozk.ErrBadVersion) {
+		return err
 	}
-	return err
+	d.signal = noSignal // somebody has created the signal, or a quota forbids it
+	return d.send()
 }
 
 // ops returns the operations of the transaction.
@@ -231,11 +233,11 @@ func (d *deletion) ops() []any {
 	}
 	switch d.signal {
 	case signalFirst:
-		return append(signal, del)
+		return slices.Concat(d.before, signal, []any{del})
 	case signalLast:
-		return append([]any{del}, signal...)
+		return slices.Concat(d.before, []any{del}, signal)
 	}
-	return []any{del}
+	return slices.Concat(d.before, []any{del})
 }
 
 // signalOf is the path of the signal of a writer's node: a node that is created and
@@ -251,5 +253,5 @@ type signalOrder uint8
 const (
 	noSignal    signalOrder = iota
 	signalFirst             // before the end of a hold: whoever is next has the lock
-	signalLast              // after the end of a waiter: it only removes the watches of the signal
+	signalLast              // after another end of a node: it only removes the watches of the signal
 )

@@ -106,6 +106,36 @@ func TestWhoLeavesTakesWatchesAlong(t *testing.T) {
 	unlock(t, waiters[1].granted(t))
 }
 
+// TestEndsTakeWatchesAlong has a writer that has waited become a reader, or Break take its
+// lock away: the server keeps no watch of a signal that never comes.
+func TestEndsTakeWatchesAlong(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *dlock.Lease) error{
+		"downgrade": func(t *testing.T, l *dlock.Lease) error { return l.Downgrade(testContext(t)) },
+		"break": func(t *testing.T, l *dlock.Lease) error {
+			return connect(t, nil, shared.Addr()).Break(testContext(t), "m", l.Token())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			op := operator(t, shared.Addr())
+			holder, waiters := queueUp(t, 3)
+			signals := func() int {
+				return len(slices.DeleteFunc(watched(t, rootOf(t)+"/m/"), func(n string) bool { return !strings.HasSuffix(n, "-free") }))
+			}
+			eventually(t, "the signal of the next is watched", func() bool { return signals() == 1 })
+			unlock(t, holder)
+			lease := waiters[0].granted(t)
+			must(t, end(t, lease))
+			eventually(t, "no signal is watched", func() bool { return signals() == 0 })
+			if err := lease.Unlock(testContext(t)); name == "downgrade" {
+				must(t, err)
+			}
+			unlock(t, waiters[1].granted(t))
+			queued(t, op, "m", 0)
+		})
+	}
+}
+
 // watched lists the paths that begin with prefix, without it, of which the server
 // keeps a watch.
 func watched(t *testing.T, prefix string) (paths []string) {

@@ -76,8 +76,8 @@
 // the last may be deleted without ever having had the lock. Therefore a writer that has
 // waited sends a signal with its release: in the transaction that deletes its child it
 // first creates and deletes the child <guid>-w-<sequence>-free, for which the next in line
-// watches as well. A waiter that leaves the queue sends the signal after the deletion of
-// its child: that only removes the watches. A write to a child grants nothing.
+// watches as well. A waiter that leaves the queue, and who replaces a child, send the signal
+// after its deletion: that only removes the watches. A write to a child grants nothing.
 //
 // Where the lock's node has many children, a request announces its child by an ephemeral
 // node: its name has the id of the transaction, in hexadecimal, that created the lock's node,

@@ -121,7 +121,12 @@ func (r *register) hears(s *server, name string, t truth) {
 			continue
 		}
 		label := r.w.label(c.client)
-		holds := slices.ContainsFunc(t.holders(), func(id string) bool { return s.owner(id) == label && id[len(id)-1] != '!' })
+		holds, asked := false, c.start // a call that waits for its own client asks no server
+		for _, id := range t.holders() {
+			if s.owner(id) == label && id[len(id)-1] != '!' {
+				holds, asked = true, later(asked, r.lock(name).queued[requestOf(id)])
+			}
+		}
 		others := slices.ContainsFunc(r.beliefs, func(b *belief) bool { return b.client == c.client && b.name == name })
 		for o := range r.calls {
 			others = others || o != c && o.client == c.client && slices.Contains(o.names, name)
@@ -130,7 +135,7 @@ func (r *register) hears(s *server, name string, t truth) {
 			tn.busy = time.Now()
 		}
 		since := later(later(c.start, tn.known), tn.busy)
-		if holds && time.Since(since) > prompt && r.calm(since) && !r.isNews(c, since) {
+		if holds && time.Since(since) > prompt && r.calm(since) && !r.isNews(c, asked, since) {
 			c.counted = true
 			r.violate("a grant is heard of", "c%d waits for %s, which it has had for %v", c.client, name, time.Since(since))
 		}
@@ -147,8 +152,8 @@ func (r *register) calm(since time.Time) bool {
 }
 
 // isNews reports whether a client may not know yet that its subscription is mute. It finds
-// out as it waits for long, or as it misses the word of a grant.
-func (r *register) isNews(c *call, since time.Time) bool {
+// out as it waits at a server for long, or as it misses the word of a grant.
+func (r *register) isNews(c *call, asked, since time.Time) bool {
 	for _, t := range r.touches {
 		if t.kind != "mute" || t.client >= 0 && t.client != c.client {
 			continue
@@ -158,7 +163,7 @@ func (r *register) isNews(c *call, since time.Time) bool {
 			r.missed[c.client] = time.Now()
 			missed = time.Now()
 		}
-		if since.Before(later(t.from, c.start).Add(noticed)) && since.Before(missed.Add(lingers)) {
+		if since.Before(later(t.from, asked).Add(noticed)) && since.Before(missed.Add(lingers)) {
 			return true
 		}
 	}

@@ -299,7 +299,7 @@ func (g *generator) options(op *Op) {
 		}
 	}
 	if g.uses["otherttl"] && g.often(20) {
-		op.TTL = g.within(max(200*time.Millisecond, 8*g.plan.slowest()), 2*g.plan.TTL)
+		op.TTL = g.within(max(200*time.Millisecond, 8*g.plan.slowest(), 2*trips*g.plan.Latency), 2*g.plan.TTL)
 	}
 	op.NoReentry = g.uses["noreentry"] && g.often(20)
 }

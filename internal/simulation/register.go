@@ -43,6 +43,7 @@ type register struct {
 	closing  map[int]bool
 	tenures  map[party]*tenure
 	stayed   map[party]*stay
+	served   map[int]time.Time // when a client first got a lock
 	accounts map[int]*account
 	missed   map[int]time.Time // when a client missed the word of a grant, after it was mute
 
@@ -143,7 +144,7 @@ func newRegister(w *world) *register {
 	return &register{
 		w: w, began: time.Now(), calls: make(map[*call]bool), locks: make(map[string]*lockLog),
 		refused: make(map[party]time.Time), interest: make(map[party]time.Time), freed: make(map[party]time.Time), losses: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
-		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), accounts: make(map[int]*account), missed: make(map[int]time.Time),
+		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), served: make(map[int]time.Time), accounts: make(map[int]*account), missed: make(map[int]time.Time),
 		coverage: make(map[string]int),
 	}
 }
@@ -269,7 +270,7 @@ func (r *register) judge(c *call, err error) {
 		hurried := slices.ContainsFunc(c.under, func(b *belief) bool { return r.endsBy(b, c) }) || (c.ctx.Err() != nil || c.hurried) && (time.Since(c.start) < unanswered || r.moved(c) || r.w.over.Err() != nil)
 		harmed := r.harmed
 		if c.asks {
-			harmed = r.touched
+			harmed = r.unasked
 		}
 		if !hurried && !r.broke(c, err) && !harmed(c.client, c.start.Add(-lingers), func(t touch) bool { return t.fails }) {
 			r.violate("reachable is available", "c%d %s %v: %v", c.client, c.what, c.names, err)
@@ -320,6 +321,12 @@ func (r *register) harmed(client int, since time.Time, counts func(touch) bool) 
 	return !r.outvoted() && r.touched(client, since, counts)
 }
 
+// unasked reports whether a question may fail. On a quorum, which pings each member first
+// and once, it may where the connections to two have broken since it was asked last.
+func (r *register) unasked(client int, since time.Time, counts func(touch) bool) bool {
+	return r.touched(client, since, counts) || !r.outvoted() && r.w.plan.Backend == "quorum" && len(r.touches) > 0
+}
+
 // touched reports whether a client has met a fault since then.
 func (r *register) touched(client int, since time.Time, counts func(touch) bool) bool {
 	for _, t := range r.touches {
@@ -346,6 +353,10 @@ func (r *register) costs(ttl time.Duration) func(touch) bool {
 	short := ttl < trips*trip
 	return func(t touch) bool { return t.loses || short && t.fails }
 }
+
+// isShort reports whether a lease may be lost while a connection is made, for which nothing
+// need go wrong: one call more than before has to be made at a time.
+func (r *register) isShort(ttl time.Duration) bool { return r.costs(ttl)(touch{fails: true}) }
 
 // outvoted reports whether nothing has ever gone wrong but at one server of several, which
 // the others do without.
@@ -578,6 +589,9 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 	}
 	r.inTime(c)
 	r.grants++
+	if _, found := r.served[c.client]; !found {
+		r.served[c.client] = time.Now()
+	}
 	var all []*belief
 	for _, name := range c.names {
 		b := &belief{
@@ -738,7 +752,7 @@ func (r *register) lostTrue(b *belief) {
 	r.losses[party{b.client, b.name}] = b.ended
 	err := b.lease.Err()
 	r.note(b.client, "%s over: %v", b.name, brief(err))
-	if !errors.Is(err, dlock.ErrLost) || b.limited || r.dead[b.client] || !r.w.hasServers() {
+	if !errors.Is(err, dlock.ErrLost) || b.limited || r.dead[b.client] || !r.w.hasServers() || r.isShort(b.ttl) {
 		return
 	}
 	if !r.touched(b.client, time.Now().Add(-2*b.ttl-lingers), r.costs(b.ttl)) {

@@ -17,6 +17,7 @@ import (
 // panic or goroutines that hang, ends no more than that process.
 type worker struct {
 	binary string
+	flags  []string
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	out    *bufio.Reader
@@ -57,7 +58,7 @@ func (w *worker) run(p *Plan) *Result {
 }
 
 func (w *worker) start() error {
-	w.cmd = exec.Command(w.binary, "-test.run=^TestWorker$", "-test.timeout=0")
+	w.cmd = exec.Command(w.binary, append(w.flags, "-test.run=^TestWorker$", "-test.timeout=0")...)
 	w.cmd.Env = append(os.Environ(), "SIMULATION_WORKER=1", "GOMAXPROCS=1")
 	w.errs = new(bytes.Buffer)
 	w.cmd.Stderr = w.errs

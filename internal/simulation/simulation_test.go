@@ -25,6 +25,7 @@ var (
 	on        = flag.String("simulation.backend", "", "redis, sentinel, cluster, memory or quorum; empty: any")
 	shrinking = flag.Duration("simulation.shrink", time.Minute, "for how long a plan that fails is made smaller")
 	most      = flag.Int("simulation.failures", 3, "after how many failures TestSimulate ends")
+	profile   = flag.String("simulation.cpuprofile", "", "where one process that runs plans writes what it spends its time on")
 	verbose   = flag.Bool("simulation.verbose", false, "say what became of each run")
 )
 
@@ -88,8 +89,12 @@ func search(t *testing.T, first uint64, n int, limit time.Duration) {
 	}
 	began := time.Now()
 	var workers sync.WaitGroup
-	for range *jobs {
-		workers.Go(func() { s.work(t, &worker{binary: binary}) })
+	for i := range *jobs {
+		w := &worker{binary: binary}
+		if i == 0 && *profile != "" {
+			w.flags = append(w.flags, "-test.cpuprofile="+*profile)
+		}
+		workers.Go(func() { s.work(t, w) })
 	}
 	workers.Wait()
 	hours := s.virtual.Hours()

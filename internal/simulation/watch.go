@@ -137,7 +137,10 @@ func (r *register) movesOnQuorum(name string) {
 		return
 	}
 	for c := range r.calls {
-		since := later(c.start, l.lastHeld)
+		since, bound := later(c.start, l.lastHeld), bound
+		if r.mutes(c.client) {
+			bound = max(bound, slowest)
+		}
 		if c.waits && !c.nested && len(c.names) == 1 && c.names[0] == name && !c.counted && now.Sub(since) > bound {
 			c.counted = true
 			r.violate("a free lock is taken", "c%d %s %s waits for %v, no majority holds it for %v", c.client, c.what, name, now.Sub(c.start), now.Sub(since))

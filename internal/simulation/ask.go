@@ -32,6 +32,9 @@ func (a *actor) ask(ctx context.Context, o *owner, op *Op) {
 func (a *actor) question(c *call, f func() error) {
 	c.asks = true
 	c.bound = time.Now().Add(firstAnswer + a.undoing())
+	if a.w.plan.Cluster && c.what == "names" {
+		c.bound = c.bound.Add(firstAnswer) // who the masters are is a question of its own
+	}
 	a.w.reg.begin(c)
 	a.w.reg.returned(c, f())
 }

@@ -89,11 +89,11 @@ func (w *world) elect(shard int, old, r *server, late time.Duration) {
 	old.abandoned()
 	c := claim{r.index, w.layout.nextEpoch()}
 	old.mu.Lock()
-	leaving, coming := maps.Clone(old.node.leaving), maps.Clone(old.node.coming)
+	leaving, coming, moved := maps.Clone(old.node.leaving), maps.Clone(old.node.coming), maps.Clone(old.node.moved)
 	old.mu.Unlock()
 	r.mu.Lock()
 	r.node.masters[shard] = c
-	r.node.leaving, r.node.coming = leaving, coming
+	r.node.leaving, r.node.coming, r.node.moved = leaving, coming, moved
 	r.mu.Unlock()
 	r.promoted(nil)
 	r.tell(w.names())
@@ -254,6 +254,7 @@ func (w *world) carry(slot, from, to int, takes time.Duration, rnd *rand.Rand) {
 	}
 	c := claim{to, w.layout.nextEpoch()}
 	w.master(to).hearsSlot(slot, c)
+	w.master(from).hearsSlot(slot, c)
 	w.layout.move(slot, to, true)
 	w.reg.tell(-2, "slot %d is in shard %d", slot, to)
 	for _, s := range w.nodes {

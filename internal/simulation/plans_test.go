@@ -58,6 +58,19 @@ func TestPlans(t *testing.T) {
 				{Kind: "failover", At: 2200 * ms, For: 50 * ms},
 			},
 		},
+		"a replica that takes over knows which slot its master has given away": {
+			Cluster: true, Replica: true, Lag: 10 * ms, Word: time.Second, TTL: 3 * time.Second,
+			Clients: []Party{party([]Op{{Pause: 1750 * ms, Call: "lock", Names: []int{0}, Hold: 2 * time.Second, Unlock: "live"}})},
+			Faults: []Fault{
+				{Kind: "slot-move", At: time.Second, For: 50 * ms, Client: -1, Server: 2},
+				{Kind: "failover", At: 1300 * ms, Client: -1, Server: 2},
+			},
+		},
+		"who the masters are is a question of its own": {
+			Names: 3, Cluster: true, Replica: true, Lag: 10 * ms, Word: 50 * ms,
+			Clients: []Party{party([]Op{{Pause: 2 * time.Second, Call: "lock", Names: []int{1}, Unlock: "live"}, {Call: "names", Names: []int{0}}})},
+			Faults:  []Fault{{Kind: "pause", At: time.Second, For: 12 * time.Second, Server: 1}},
+		},
 		"a master of before that still answers may have a holder": {
 			Names: 2, Replica: true, Lag: 100 * ms,
 			Clients: []Party{

@@ -15,7 +15,7 @@ import (
 
 // maxReads is how many nodes are read at a time: others wait behind them. The server can list
 // the children of a node only as a whole, and tells nothing of them but their names.
-const maxReads = 64
+const maxReads = 48
 
 // Ping implements backend.Pinger. It asks the leader. ZooKeeper does not tell a client its
 // version.

@@ -91,7 +91,7 @@ func TestDoctorInPlainWords(t *testing.T) {
 	}
 	defer closeClient(c)
 	w, _, out, _ := watched(t, memory.New(memory.NewServer()), 0)
-	if err := w.examine(t.Context(), c); err != exitStatus(exitFailed) || !strings.Contains(out(), "no file: backend is unavailable: no answer in time\n") {
+	if err := w.examine(t.Context(), c); err != exitStatus(exitFailed) || !strings.Contains(out(), "no file: no answer in time\n") {
 		t.Errorf("%v: %s", err, out())
 	}
 }

@@ -62,10 +62,14 @@ func message(err error) string {
 }
 
 // withoutPrefix removes the library's name from the beginning of each error that
-// text consists of.
+// text consists of, and that a server is not available where the text says why.
 func withoutPrefix(text string) string {
-	return strings.ReplaceAll(strings.TrimPrefix(text, "dlock: "), ": dlock: ", ": ")
+	text = strings.ReplaceAll(strings.TrimPrefix(text, "dlock: "), ": dlock: ", ": ")
+	return strings.ReplaceAll(text, unavailable, "")
 }
+
+// unavailable stands before the reason wherever several servers are told of.
+var unavailable = strings.TrimPrefix(dlock.ErrUnavailable.Error(), "dlock: ") + ": "
 
 // asTyped is the name of a lock as it can be given to dlock again: one that a terminal would
 // not show as it is, or with a space at an end that nobody would see, stands as $'...', which

@@ -304,3 +304,36 @@ func TestNilContext(t *testing.T) {
 	}
 	is(t, other.Unlock(none), nil)
 }
+
+// A patient backend answers in parts, one in two seconds, until all have come or ctx ends.
+type patient struct {
+	*memory.Backend
+	parts int
+}
+
+func (b patient) Inspect(ctx context.Context, _ string) (backend.Snapshot, error) {
+	for range b.parts {
+		if !backend.Sleep(ctx, 2*time.Second) {
+			return backend.Snapshot{}, backend.WaitEnded(ctx, false)
+		}
+		backend.Rest(ctx, time.Millisecond, backend.MaxRest)
+	}
+	backend.Sleep(ctx, time.Hour)
+	if ctx.Err() != nil {
+		return backend.Snapshot{}, backend.WaitEnded(ctx, false)
+	}
+	return backend.Snapshot{}, nil
+}
+
+// An answer in many parts may take long, but none of them may.
+func TestLongAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := client(t, patient{memory.New(nil), 10}, dlock.Options{})
+		start := time.Now()
+		_, err := c.Inspect(t.Context(), "x")
+		is(t, err, dlock.ErrUnavailable)
+		if took := time.Since(start); took < 20*time.Second || took > 20*time.Second+10*backend.MaxRest+backend.FirstAnswer {
+			t.Errorf("given up after %v", took)
+		}
+	})
+}

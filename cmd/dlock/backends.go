@@ -33,8 +33,12 @@ const closeTimeout = 900 * time.Millisecond
 func backendFlag(c *cobra.Command, url *string, otherwise string) {
 	c.Flags().StringVar(url, "backend", "", "`URL` of the backend (default $"+urlVariable+" or else "+otherwise+")")
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
-		if c.Flags().Changed("backend") && *url == "" { // such as a variable that is not set
+		variable, isSet := os.LookupEnv(urlVariable)
+		switch { // an empty URL comes of a variable that is not set, and files here exclude no other machine
+		case c.Flags().Changed("backend") && *url == "":
 			return usageError(errors.New("--backend is empty"))
+		case *url == "" && isSet && variable == "":
+			return coded{exitConfig, errors.New(urlVariable + " is set and empty: unset it for " + otherwise + ", or give a URL")}
 		}
 		return nil
 	}

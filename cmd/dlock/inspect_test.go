@@ -145,6 +145,18 @@ func TestUnlockWants(t *testing.T) {
 	s.start("ping", "--backend", "redis://127.0.0.1:1").expect(exitUnavailable, "cannot be reached")
 }
 
+// A variable that is set and empty is a mistake, such as that of another variable that is
+// not: locks in files of this machine would keep no other from doing the same.
+func TestEmptyVariable(t *testing.T) {
+	t.Parallel()
+	s := newShell(t, urlVariable+"=")
+	for _, args := range [][]string{{"ls"}, {"show", "job"}, {"doctor"}, {"run", "job", "--", "true"}, {"unlock", "--force", "--yes", "job"}} {
+		s.start(args...).expect(exitConfig, "DLOCK_URL is set and empty")
+	}
+	s.start("doctor", fileURL(s.locks())).expect(0, "")
+	s.start("show", "job", "--backend", fileURL(s.locks())).expect(0, "")
+}
+
 // A departing backend has two readers, of which the first releases before it is broken.
 type departing struct {
 	*memory.Backend

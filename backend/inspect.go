@@ -34,7 +34,8 @@ type Snapshot struct {
 
 // An Inspector is a Backend whose server can tell who holds a lock. Its methods only
 // read: they create, refresh and free nothing, and work for a client that may only
-// read. They never return or log what allows a hold to be released.
+// read. They never return or log what allows a hold to be released. A long answer is read in
+// parts, with Rest between them: no other client is to wait for it.
 type Inspector interface {
 	// Inspect says who holds the lock of that name and who waits for it. A name that
 	// nobody holds or waits for is an empty Snapshot. It includes those of this client.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/faultnet"
 	"github.com/dlock-go/dlock/internal/server"
 )
@@ -501,9 +502,10 @@ func TestVersion(t *testing.T) {
 // What a server says does nothing to a terminal.
 func TestMessagesArePrintable(t *testing.T) {
 	for err, want := range map[error]string{
-		errors.New("ERR \x1b]0;gone\x07 first\nsecond"):                                                `dlock: ERR \x1b]0;gone\a first; second`,
-		&dlock.Error{Op: "trylock", Name: "a\x1b", Kind: dlock.ErrHeld}:                                `dlock: the lock "a\x1b" is held by another`,
-		&dlock.Error{Op: "lock", Kind: dlock.ErrUnavailable, Err: errors.New("dial: dlock: no route")}: `dlock: the backend cannot be reached: dial: no route`,
+		errors.New("ERR \x1b]0;gone\x07 first\nsecond"):                                                                                                               `dlock: ERR \x1b]0;gone\a first; second`,
+		&dlock.Error{Op: "trylock", Name: "a\x1b", Kind: dlock.ErrHeld}:                                                                                               `dlock: the lock "a\x1b" is held by another`,
+		&dlock.Error{Op: "lock", Kind: dlock.ErrUnavailable, Err: errors.New("dial: dlock: no route")}:                                                                `dlock: the backend cannot be reached: dial: no route`,
+		&dlock.Error{Op: "lock", Kind: dlock.ErrUnavailable, Err: fmt.Errorf("node 1: %w; node 2: %[1]w", backend.Fail(dlock.ErrUnavailable, errors.New("refused")))}: `dlock: the backend cannot be reached: node 1: refused; node 2: refused`,
 	} {
 		var b strings.Builder
 		if complain(&b, err); b.String() != want+"\n" {

@@ -29,7 +29,7 @@ func TestDoctorOnFiles(t *testing.T) {
 		}
 	}
 	s.start("doctor", "a", "b").expect(exitUsage, "want dlock doctor")
-	s.start("doctor", "redis://127.0.0.1:1").expect(exitUnavailable, "cannot be reached")
+	s.start("doctor", "redis://127.0.0.1:1").expect(exitUnavailable, "is not available")
 }
 
 // A server that is configured well has nothing but good findings; each fault of one that

@@ -142,7 +142,7 @@ func TestUnlockWants(t *testing.T) {
 		s.start(args...).expect(exitUsage, message)
 	}
 	s.start("unlock", "--force", "--yes", "job").expect(exitFailed, "nobody holds the lock")
-	s.start("ping", "--backend", "redis://127.0.0.1:1").expect(exitUnavailable, "cannot be reached")
+	s.start("ping", "--backend", "redis://127.0.0.1:1").expect(exitUnavailable, "is not available")
 }
 
 // A variable that is set and empty is a mistake, such as that of another variable that is
@@ -286,7 +286,7 @@ func TestWatchGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.FailNext(backend.ErrUnavailable)
-	if err := w.run(t.Context(), c, ""); err != nil || !strings.Contains(out(), "job") || strings.Count(said(), "cannot be reached") != 1 {
+	if err := w.run(t.Context(), c, ""); err != nil || !strings.Contains(out(), "job") || strings.Count(said(), "is not available") != 1 {
 		t.Errorf("%v, shows %q, says %q", err, out(), said())
 	}
 	if err := lease.Unlock(t.Context()); err != nil {

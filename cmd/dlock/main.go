@@ -100,7 +100,7 @@ var exits = []struct {
 	kinds   []error
 }{
 	{exitUsage, "wrong usage", []error{dlock.ErrInvalidName, dlock.ErrInvalidTTL}},
-	{exitUnavailable, "the backend cannot be reached", []error{dlock.ErrUnavailable}},
+	{exitUnavailable, "the backend is not available: it cannot be reached, or refuses for now", []error{dlock.ErrUnavailable}},
 	{exitLost, "the lock was lost while COMMAND ran", []error{dlock.ErrLost}},
 	{exitHeld, "the lock is held by another; -E changes the code", []error{dlock.ErrHeld}},
 	{exitDenied, "the backend denies access", []error{dlock.ErrAuth}},

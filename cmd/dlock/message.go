@@ -22,7 +22,7 @@ var phrases = []struct {
 }{
 	{dlock.ErrHeld, "the lock %s is held by another"},
 	{dlock.ErrLost, "the lock %s was lost"},
-	{dlock.ErrUnavailable, "the backend cannot be reached"},
+	{dlock.ErrUnavailable, "the backend is not available"},
 	{dlock.ErrAuth, "the backend denies access"},
 	{dlock.ErrConflict, "something else has the place of the lock %s on the backend"},
 	{dlock.ErrNotHeld, "nobody holds the lock %s, or not with that token"},

@@ -56,7 +56,7 @@ func TestFreeAtAReplica(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"show", "job"}, {"show", "--json", "job"}, {"ls"}} {
-		s.start(args...).expect(0, "this may be wrong: the backend cannot be reached: the server is a replica")
+		s.start(args...).expect(0, "this may be wrong: the backend is not available: the server is a replica")
 	}
 	_, p := s.run("unlock", "--force", "--yes", "job")
 	if said := p.err.String(); p.wait() != exitFailed || !strings.Contains(said, "is a replica") || !strings.Contains(said, "nobody holds") {

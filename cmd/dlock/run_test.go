@@ -504,8 +504,8 @@ func TestMessagesArePrintable(t *testing.T) {
 	for err, want := range map[error]string{
 		errors.New("ERR \x1b]0;gone\x07 first\nsecond"):                                                                                                               `dlock: ERR \x1b]0;gone\a first; second`,
 		&dlock.Error{Op: "trylock", Name: "a\x1b", Kind: dlock.ErrHeld}:                                                                                               `dlock: the lock "a\x1b" is held by another`,
-		&dlock.Error{Op: "lock", Kind: dlock.ErrUnavailable, Err: errors.New("dial: dlock: no route")}:                                                                `dlock: the backend cannot be reached: dial: no route`,
-		&dlock.Error{Op: "lock", Kind: dlock.ErrUnavailable, Err: fmt.Errorf("node 1: %w; node 2: %[1]w", backend.Fail(dlock.ErrUnavailable, errors.New("refused")))}: `dlock: the backend cannot be reached: node 1: refused; node 2: refused`,
+		&dlock.Error{Op: "lock", Kind: dlock.ErrUnavailable, Err: errors.New("dial: dlock: no route")}:                                                                `dlock: the backend is not available: dial: no route`,
+		&dlock.Error{Op: "lock", Kind: dlock.ErrUnavailable, Err: fmt.Errorf("node 1: %w; node 2: %[1]w", backend.Fail(dlock.ErrUnavailable, errors.New("refused")))}: `dlock: the backend is not available: node 1: refused; node 2: refused`,
 	} {
 		var b strings.Builder
 		if complain(&b, err); b.String() != want+"\n" {

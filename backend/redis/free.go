@@ -16,7 +16,7 @@ type freeCache struct {
 }
 
 // maxFree is how many locks a freeCache knows.
-const maxFree = 4096
+const maxFree = 1024
 
 func newFreeCache() *freeCache { return &freeCache{keys: make(map[key]bool)} }
 

@@ -168,7 +168,7 @@ func (k *Keeper) stopFilling(b *batch) {
 	}
 }
 
-// start makes n a batch with its first item.
+// start adds a copy of n with its first item.
 func (k *Keeper) start(it *Item, n *batch) *batch {
 	b := new(batch)
 	*b = *n

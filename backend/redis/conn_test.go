@@ -22,6 +22,7 @@ func TestReplyLimits(t *testing.T) {
 		strings.Repeat("*1\r\n", maxDepth) + ":1\r\n" + strings.Repeat("*1\r\n", maxDepth): -1,
 		strings.Repeat("*1\r\n", maxDepth+1):                                               4*maxDepth + 3,
 		strings.Repeat("*2\r\n:1\r\n", maxDepth+1):                                         8*maxDepth + 3,
+		strings.Repeat("*1\r\n|-1\r\n", maxDepth):                                          9*maxDepth/2 + 3,
 		"$9223372036854775807\r\n":                                                         8,
 		fmt.Sprintf("$%d\r\n", maxBulk+1):                                                  8,
 		fmt.Sprintf("*%d\r\n", maxItems+1):                                                 5,

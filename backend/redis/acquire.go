@@ -80,26 +80,27 @@ func (b *Backend) newAcquisition(r *backend.Request, v *backend.Ballot) *acquisi
 // hopeless.
 func (c *acquisition) complete(ctx context.Context, a answer, err error) (*backend.Hold, error) {
 	for err == nil {
-		var h *backend.Hold
+		var g grant
 		switch c.status(a) {
 		case "GRANTED":
-			h, err = c.accept(ctx, c.grantOf(a))
+			g = c.grantOf(a)
 		case "QUEUED":
 			c.Queued()
-			h, a, err = c.awaitGrant(ctx, a)
-			if h == nil {
+			if g, a, err = c.awaitGrant(ctx, a); g.id == "" {
 				continue
 			}
-		case "GONE", "DEAD":
-			a, err = c.rejoinQueue(ctx)
+		case "GONE", "DEAD": // as a rule the connection of the subscription is dead, and nobody heard the grant
+			c.resubscribe(ctx)
+			a, err = c.enterQueue(ctx)
 			continue
 		case "HELD":
 			return nil, backend.ErrHeld
 		default:
 			return nil, fail(errGarbled)
 		}
-		if h != nil || err != nil {
-			return h, err
+		h, failed := c.accept(ctx, g)
+		if h != nil || failed != nil {
+			return h, failed
 		}
 		a, err = c.startOver(ctx)
 	}

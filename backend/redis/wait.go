@@ -27,9 +27,9 @@ const (
 	maxTells = 512
 )
 
-// awaitGrant waits until something happens, and returns either a hold that a message
+// awaitGrant waits until something happens, and returns either a grant that a message
 // brought or the answer to the next question put to the server.
-func (c *acquisition) awaitGrant(ctx context.Context, a answer) (*backend.Hold, answer, error) {
+func (c *acquisition) awaitGrant(ctx context.Context, a answer) (grant, answer, error) {
 	c.rank = rankOf(a)
 	if told := a.int(6); told > 0 {
 		c.b.tellReaders(c.key, told)
@@ -38,10 +38,10 @@ func (c *acquisition) awaitGrant(ctx context.Context, a answer) (*backend.Hold, 
 	switch {
 	case c.polls && c.canSubscribe():
 		next, err := c.enterQueue(ctx)
-		return nil, next, err
+		return grant{}, next, err
 	case !c.polls && a.int(5) == 0:
 		next, err := c.moveSubscription(ctx)
-		return nil, next, err
+		return grant{}, next, err
 	}
 	c.moves.Reset()
 	c.moved = 0
@@ -49,34 +49,22 @@ func (c *acquisition) awaitGrant(ctx context.Context, a answer) (*backend.Hold, 
 	defer t.Stop()
 	select {
 	case g := <-c.waiter.grants:
-		return c.acceptMessage(ctx, g)
+		if c.isPlausible(g) {
+			return g, a, nil
+		}
 	case <-c.waiter.wakeUps:
 	case <-t.C:
 	case <-ctx.Done():
 	case <-c.b.closing:
 	}
 	if ended := c.ended(ctx); ended != nil {
-		return nil, a, ended
+		return grant{}, a, ended
 	}
 	next, err := c.ask(ctx, "p")
 	if err == nil && c.hasMissed(next) {
 		c.b.listener.subscribe(c.at, c.channel)
 	}
-	return nil, next, err
-}
-
-// acceptMessage takes a grant by message.
-func (c *acquisition) acceptMessage(ctx context.Context, g grant) (*backend.Hold, answer, error) {
-	if !c.isPlausible(g) {
-		a, err := c.ask(ctx, "p")
-		return nil, a, err
-	}
-	h, err := c.accept(ctx, g)
-	if h != nil || err != nil {
-		return h, answer{}, err
-	}
-	a, err := c.startOver(ctx)
-	return nil, a, err
+	return grant{}, next, err
 }
 
 // pollInterval is how long to wait for a message before asking. The head of the queue
@@ -135,14 +123,6 @@ func (c *acquisition) canSubscribe() bool {
 	c.channel = c.b.listener.subscribe(c.at, nil)
 	c.polls = c.channel.status() != working
 	return !c.polls
-}
-
-// rejoinQueue joins the queue again after it has lost its entry, at its old
-// place. The usual reason is that nobody heard its grant: the connection of
-// the subscription is dead and does not know it.
-func (c *acquisition) rejoinQueue(ctx context.Context) (answer, error) {
-	c.resubscribe(ctx)
-	return c.enterQueue(ctx)
 }
 
 // moveSubscription has the client subscribe anew and asks again. The node that was asked

@@ -7,9 +7,11 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"hash"
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -18,12 +20,18 @@ import (
 // made them. Messages come on channels whose names are public, from whoever may publish: a
 // message that names no id of this client is not from the server's scripts, which read the
 // ids in the lock's keys.
-type idSigner []byte
+type idSigner struct {
+	hashes *sync.Pool // of hash.Hash: to make an HMAC costs more than to use it
+}
 
 func newIDSigner() idSigner {
 	secret := make([]byte, sha256.Size)
 	_, _ = rand.Read(secret) // never fails
-	return secret
+	return idSignerOf(secret)
+}
+
+func idSignerOf(secret []byte) idSigner {
+	return idSigner{&sync.Pool{New: func() any { return hmac.New(sha256.New, secret) }}}
 }
 
 // newID returns the id of an entry that r makes into the queue of a lock, after as many
@@ -31,7 +39,7 @@ func newIDSigner() idSigner {
 // to: the mode of a request may change, its id does not. Polls says that no message can tell
 // of the grant. Knowing an id allows the hold to be released.
 func (s idSigner) newID(k key, r *backend.Request, entries int, polls bool, v *backend.Ballot) string {
-	b := []byte{'w'}
+	b := append(make([]byte, 0, 96), 'w')
 	if r.Mode == backend.Shared {
 		b[0] = 'r'
 	}
@@ -56,7 +64,9 @@ func (s idSigner) newID(k key, r *backend.Request, entries int, polls bool, v *b
 
 // proof proves the open part of an id, for one lock: 64 bits of an HMAC.
 func (s idSigner) proof(k key, open string) string {
-	h := hmac.New(sha256.New, s)
+	h := s.hashes.Get().(hash.Hash)
+	defer s.hashes.Put(h)
+	h.Reset()
 	_, _ = h.Write([]byte(string(k) + " " + open)) // no key has a space
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:8])
 }

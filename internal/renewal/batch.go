@@ -147,6 +147,9 @@ func (b *batch) retryBatch(at moment) *batch {
 	return n
 }
 
+// maxFilling is for how many TTLs a batch waits empty for the next hold.
+const maxFilling = 8
+
 // addToBatch adds the item to a batch that n fits, or to a copy of n. An item with a maximum
 // hold has a batch of its own.
 func (k *Keeper) addToBatch(it *Item, n *batch, now instant) {
@@ -158,6 +161,9 @@ func (k *Keeper) addToBatch(it *Item, n *batch, now instant) {
 		k.add(it, b)
 	default:
 		k.filling[n.ttl] = k.start(it, n)
+		if b != nil && len(b.items) == 0 {
+			k.schedule.remove(b)
+		}
 	}
 }
 
@@ -187,7 +193,8 @@ func (k *Keeper) add(it *Item, b *batch) {
 	}
 }
 
-// removeFromBatch removes the item from its batch. An empty batch goes.
+// removeFromBatch removes the item from its batch. An empty batch goes, unless the next hold
+// of that TTL may join it.
 func (k *Keeper) removeFromBatch(it *Item) {
 	b := it.batch.Load()
 	b.remove(it)
@@ -202,7 +209,7 @@ func (k *Keeper) changed(b *batch) {
 	if b.isQueued && b.idle == 0 {
 		k.dequeue(b)
 	}
-	if len(b.items) == 0 {
+	if len(b.items) == 0 && (k.filling[b.ttl] != b || len(k.filling) > maxFilling) {
 		k.stopFilling(b)
 		k.schedule.remove(b)
 	} else if b.idle == 0 {

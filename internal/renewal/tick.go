@@ -90,7 +90,7 @@ func (k *Keeper) collect(now instant) (over []Loss) {
 		if cause == nil && now.at >= b.endAt(k.schedule.earlyEnd) {
 			cause = ErrNoAnswer
 		}
-		if cause == nil {
+		if cause == nil && len(b.items) > 0 {
 			k.enqueue(b)
 			continue
 		}

@@ -31,8 +31,8 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 			case i < 0:
 				return none, backend.ErrNotHeld
 			}
-			err = s.breakNode(b.dirOf(name), holders[i].name)
-			unsure = unsure || isUnclear(err)
+			tried, err := s.breakNode(b.dirOf(name), holders[i].name)
+			unsure = unsure || tried && isUnclear(err)
 			// The node is gone, or a reader's by now, or another hold was broken at the same time.
 			if !errors.Is(err, gozk.ErrNoNode) && !errors.Is(err, gozk.ErrBadVersion) {
 				return none, err
@@ -44,13 +44,17 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 
 // breakNode deletes the node of a hold. That does not tell the owner by whom. So the
 // transaction also writes the guid to the placeholder, where the owner looks for it. If
-// that is forbidden the hold is broken without.
-func (s *session) breakNode(dir, name string) error {
+// that is forbidden the hold is broken without. It reports whether it has tried to delete the
+// node.
+func (s *session) breakNode(dir, name string) (tried bool, err error) {
 	data, stat, err := s.client.Get(s.placeholder())
 	if errors.Is(err, gozk.ErrNoNode) {
 		if err = s.createPlaceholder(); err == nil {
 			data, stat, err = s.client.Get(s.placeholder())
 		}
+	}
+	if isUnclear(err) || errors.Is(err, errSessionEnded) {
+		return false, err
 	}
 	d := deletion{session: s, path: dir + "/" + name, signal: signalLast}
 	if err == nil {
@@ -61,9 +65,9 @@ func (s *session) breakNode(dir, name string) error {
 	}
 	if errors.Is(err, gozk.ErrNoAuth) || isOverQuota(err) {
 		d.before = nil
-		return d.send()
+		err = d.send()
 	}
-	return err
+	return true, err
 }
 
 // broken returns the guids of the holds that were broken last. It returns none if there is

@@ -68,7 +68,8 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 	shared := op.Call == "rlock" || op.Call == "tryrlock"
 	c := &call{client: a.c.index, what: op.Call, names: names, ctx: wait, nested: o != nil}
 	c.waits = op.Call == "lock" || op.Call == "rlock" || op.Call == "multi" || op.Call == "do"
-	c.hurried = op.MaxWait > 0 || op.MaxHold > 0 && op.MaxHold < 2*a.w.plan.slowest()
+	connects := time.Duration(6*len(names)) * a.w.plan.slowest() // and asks, for each lock
+	c.hurried = op.MaxWait > 0 || op.MaxHold > 0 && op.MaxHold < connects
 	a.bound(c, op)
 	a.w.reg.begin(c)
 	if op.Call == "do" {
@@ -194,7 +195,7 @@ func settings(op *Op) []dlock.Option {
 
 // doDo is do by way of dlock.Do.
 func (a *actor) doDo(wait context.Context, c *call, o *owner, op *Op) {
-	entered := false
+	entered, lost := false, false
 	var all []*belief
 	leaving := &call{client: c.client, what: "unlock", names: c.names, ctx: wait}
 	work := func(ctx context.Context, lease *dlock.Lease) error {
@@ -204,6 +205,7 @@ func (a *actor) doDo(wait context.Context, c *call, o *owner, op *Op) {
 		}
 		a.w.reg.spies(lease, all)
 		a.use(ctx, lease, &owner{all, o}, op, func() {
+			lost = errors.Is(lease.Err(), dlock.ErrLost)
 			a.w.reg.gives(all)
 			a.w.reg.begin(leaving)
 		})
@@ -217,6 +219,9 @@ func (a *actor) doDo(wait context.Context, c *call, o *owner, op *Op) {
 	a.w.reg.mu.Lock()
 	defer a.w.reg.mu.Unlock()
 	a.w.reg.unlocking(leaving, all)
+	if err == nil && lost {
+		a.w.reg.violate("a loss is told", "c%d do %v: nil, and it was lost", c.client, c.names)
+	}
 }
 
 // hold uses a lease and unlocks it.
@@ -316,6 +321,11 @@ func (a *actor) unlock(lease *dlock.Lease, all []*belief, op *Op) {
 	}
 	if err == nil {
 		r.tell(a.c.index, "unlocked %v", c.names)
+	}
+	if op.Twice && survive(func() error { return lease.Unlock(ctx) }) == nil {
+		r.mu.Lock()
+		r.violate("an end is an end", "c%d unlocked %v twice", a.c.index, c.names)
+		r.mu.Unlock()
 	}
 	r.unlocked(c, all, before, err)
 }

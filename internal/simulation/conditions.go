@@ -27,6 +27,47 @@ func (g *generator) conditions() {
 	if p.Backend == "quorum" && g.often(40) {
 		g.roll()
 	}
+	if p.Backend == "quorum" && g.often(30) {
+		p.Far = g.within(0, 50*time.Millisecond)
+	}
+	if p.Backend != "memory" && g.often(30) {
+		g.worsen()
+	}
+	if g.often(25) {
+		for _, c := range p.Clients {
+			for _, ops := range c.Workers {
+				g.repeat(ops)
+			}
+		}
+	}
+}
+
+// repeat has leases be unlocked once more after they were.
+func (g *generator) repeat(ops []Op) {
+	for i := range ops {
+		ops[i].Twice = g.often(20)
+		g.repeat(ops[i].Inside)
+	}
+}
+
+// worsen has what ends a connection, or keeps it from a client, begin as answers that come
+// later and later: the last renewals are answered, and late.
+func (g *generator) worsen() {
+	for _, f := range g.plan.Faults {
+		switch f.Kind {
+		case "hole", "hole-reset", "half-open", "cut", "pause":
+		default:
+			continue
+		}
+		begin := g.within(0, g.plan.TTL)
+		if begin > f.At {
+			continue
+		}
+		g.plan.Faults = append(g.plan.Faults, Fault{
+			Kind: "delay", At: f.At - begin, For: begin, Client: f.Client, Server: f.Server,
+			Way: int(down), Size: g.within(g.plan.Latency, max(g.plan.Latency, g.plan.TTL/6)),
+		})
+	}
 }
 
 // roll has the servers give trouble one after the other, as where they are restarted in
@@ -36,10 +77,20 @@ func (g *generator) roll() {
 	if len(faults) == 0 {
 		return
 	}
-	first, at := g.IntN(g.plan.Servers), faults[0].At
+	first, at, gap := g.IntN(g.plan.Servers), faults[0].At, g.plan.TTL
+	if g.often(50) { // the same to all of them, one soon after the other
+		if g.often(50) { // as where they are restarted
+			faults[0].Kind = pick(g.draw, "restart", "restart-empty", "restart-old")
+			faults[0].For, faults[0].Client = g.within(0, time.Second), -1
+		}
+		for i := range faults {
+			faults[i] = faults[0]
+		}
+		gap /= 6
+	}
 	for i := range faults {
 		faults[i].Server, faults[i].At = (first+i)%g.plan.Servers, at
-		at = (at + g.within(0, g.plan.TTL)) % g.plan.Length
+		at = (at + g.within(0, gap)) % g.plan.Length
 	}
 }
 

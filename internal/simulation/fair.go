@@ -212,7 +212,7 @@ func (r *register) audit(passed time.Duration) {
 	if r.w.plan.Backend != "redis" {
 		return
 	}
-	least := r.w.plan.leastTTL().Seconds()
+	least := r.least.Seconds()
 	for i, p := range r.w.plan.Clients {
 		a := r.accounts[i]
 		busy := r.touched(i, time.Now().Add(-settles), whatever) || r.touched(i, time.Now().Add(-settles-asks), splits)

@@ -27,6 +27,7 @@ type Plan struct {
 	Acks      bool          // a hold counts when the replica has it
 	Spies     bool          `json:",omitempty"` // the end of a lease is looked at from within
 	Beat      time.Duration `json:",omitempty"` // all begin what they do at such moments; 0: at any
+	Far       time.Duration `json:",omitempty"` // by which the last server is farther away than the others
 	Most      time.Duration `json:",omitempty"` // that is granted, whatever is asked for; 0: any
 	Clients   []Party
 	Faults    []Fault
@@ -58,6 +59,7 @@ type Op struct {
 	Downgrade bool          `json:",omitempty"`
 	Unlock    string        `json:",omitempty"` // with what context: live, dead, short
 	Forget    bool          `json:",omitempty"` // never unlocked: Close does it
+	Twice     bool          `json:",omitempty"` // unlocked once more
 	Limit     time.Duration `json:",omitempty"` // of a short context
 }
 
@@ -188,7 +190,7 @@ type generator struct {
 
 // slowest is how long a message takes at most where nothing goes wrong.
 func (p *Plan) slowest() time.Duration {
-	slowest := p.Latency + tail*p.Jitter
+	slowest := p.Latency + tail*p.Jitter + p.Far
 	if p.Acks {
 		slowest += p.Lag
 	}

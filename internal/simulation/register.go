@@ -46,6 +46,7 @@ type register struct {
 	served   map[int]time.Time // when a client first got a lock
 	accounts map[int]*account
 	missed   map[int]time.Time // when a client missed the word of a grant, after it was mute
+	least    time.Duration     // the shortest TTL of the plan
 
 	active time.Duration // how long the parties have had something to do
 
@@ -144,7 +145,7 @@ func newRegister(w *world) *register {
 	return &register{
 		w: w, began: time.Now(), calls: make(map[*call]bool), locks: make(map[string]*lockLog),
 		refused: make(map[party]time.Time), interest: make(map[party]time.Time), freed: make(map[party]time.Time), losses: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
-		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), served: make(map[int]time.Time), accounts: make(map[int]*account), missed: make(map[int]time.Time),
+		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), served: make(map[int]time.Time), accounts: make(map[int]*account), missed: make(map[int]time.Time), least: w.plan.leastTTL(),
 		coverage: make(map[string]int),
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -41,6 +42,7 @@ func TestWorker(t *testing.T) {
 	debug.SetGCPercent(-1) // Run collects
 	debug.SetMemoryLimit(256 << 20)
 	logging.Disable() // the client library says on stderr that it cannot dial
+	defer deepStacks()()
 	plans := json.NewDecoder(bufio.NewReader(os.Stdin))
 	for {
 		p := new(Plan)
@@ -57,6 +59,23 @@ func TestWorker(t *testing.T) {
 		}
 		fmt.Printf("%s%s\n", mark, text)
 	}
+}
+
+// deepStacks has goroutines begin with a stack that need not grow: it is as large as stacks
+// are on average when memory is collected, and for most plans are over then.
+func deepStacks() (end func()) {
+	over := make(chan struct{})
+	for range 200 {
+		go func() { deep(over) }()
+	}
+	return func() { close(over) }
+}
+
+// deep uses some of its stack until over.
+func deep(over chan struct{}) {
+	var used [6 << 10]byte
+	<-over
+	runtime.KeepAlive(&used)
 }
 
 // TestSeeds runs seeds that are known to be in order.

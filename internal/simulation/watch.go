@@ -41,6 +41,9 @@ func (r *register) look() {
 		if !b.ended.IsZero() {
 			r.violate("an end is an end", "%v is alive again", b)
 		}
+		if over := time.Since(b.until); b.limited && over > late {
+			r.violate("a limit is kept", "%v should have ended %v ago", b, over)
+		}
 		r.alone(b)
 		r.backed(b)
 	}

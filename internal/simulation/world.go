@@ -194,6 +194,9 @@ func (w *world) connect(i int) (*client, error) {
 	for _, s := range w.nodes {
 		way := w.net.way(i, s.index)
 		way.base, way.jitter = w.plan.Latency, w.plan.Jitter
+		if s.index == w.plan.Servers-1 {
+			way.base += w.plan.Far
+		}
 	}
 	for place := range w.plan.Servers {
 		g := w.client(i, place)

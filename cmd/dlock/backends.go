@@ -33,12 +33,8 @@ const closeTimeout = 900 * time.Millisecond
 func backendFlag(c *cobra.Command, url *string, otherwise string) {
 	c.Flags().StringVar(url, "backend", "", "`URL` of the backend (default $"+urlVariable+" or else "+otherwise+")")
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
-		variable, isSet := os.LookupEnv(urlVariable)
-		switch { // an empty URL comes of a variable that is not set, and files here exclude no other machine
-		case c.Flags().Changed("backend") && *url == "":
+		if c.Flags().Changed("backend") && *url == "" { // such as a variable that is not set
 			return usageError(errors.New("--backend is empty"))
-		case *url == "" && isSet && variable == "":
-			return coded{exitConfig, errors.New(urlVariable + " is set and empty: unset it for " + otherwise + ", or give a URL")}
 		}
 		return nil
 	}
@@ -46,6 +42,15 @@ func backendFlag(c *cobra.Command, url *string, otherwise string) {
 
 func backendURL(flag, otherwise string) string {
 	return cmp.Or(flag, os.Getenv(urlVariable), otherwise)
+}
+
+// chosenURL is the URL that flag or the variable gives, or that of this user's files. An empty
+// variable is a mistake: files here keep no other machine from doing the same.
+func chosenURL(flag string) (string, error) {
+	if variable, isSet := os.LookupEnv(urlVariable); flag == "" && isSet && variable == "" {
+		return "", coded{exitConfig, errors.New(urlVariable + " is set and empty: unset it for files of this user, or give a URL")}
+	}
+	return backendURL(flag, defaultURL), nil
 }
 
 // openClient opens the backend at url for locks between processes. The label of o is for a URL

@@ -85,7 +85,10 @@ func (q *query) run(f func(context.Context, *dlock.Client) error) error {
 		ctx, cancel = context.WithTimeout(ctx, q.limit)
 		defer cancel()
 	}
-	url := backendURL(q.backend, defaultURL)
+	url, err := chosenURL(q.backend)
+	if err != nil {
+		return err
+	}
 	if err := checkDirectory(url); err != nil {
 		return err
 	}

@@ -143,7 +143,10 @@ func (o *runOptions) lease(url string) time.Duration {
 }
 
 func (o *runOptions) run(c *cobra.Command, name string, argv []string) error {
-	url := backendURL(o.backend, defaultURL)
+	url, err := chosenURL(o.backend)
+	if err != nil {
+		return err
+	}
 	if err := o.check(c, url); err != nil {
 		return err
 	}

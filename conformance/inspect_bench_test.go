@@ -136,6 +136,14 @@ func (unheard) Queued()    {}
 func (unheard) Lost(error) {}
 func (unheard) Wanted()    {}
 
+// A queuer tells once that its request has to wait.
+type queuer struct {
+	unheard
+	tell func()
+}
+
+func (q queuer) Queued() { q.tell() }
+
 func benchInspect(b *testing.B, in inspected) {
 	const name = "waiters"
 	counted, measured, requests := in.askers(b)
@@ -147,10 +155,14 @@ func benchInspect(b *testing.B, in inspected) {
 		b.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(b.Context())
-	var waiting sync.WaitGroup
+	var waiting, queued sync.WaitGroup
+	queued.Add(manyWaiters)
 	for n := range manyWaiters {
-		waiting.Go(func() { _, _ = holds[n%len(holds)].Acquire(ctx, request(name, n+1)) })
+		r := request(name, n+1)
+		r.Observer = queuer{tell: sync.OnceFunc(queued.Done)}
+		waiting.Go(func() { _, _ = holds[n%len(holds)].Acquire(ctx, r) })
 	}
+	queued.Wait()
 	shown := manyWaiters
 	if in.clients > 0 {
 		shown = in.clients

@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	pageKeys    = 500 // read at a time: with the longest names and labels they fit maxAnswer
-	leasesAsked = 16  // for their rest, which takes a request each
+	pageKeys    = 500                 // read at a time: with the longest names and labels they fit maxAnswer
+	namesRest   = 4 * backend.MaxRest // between pages: with each the server counts all keys that are left
+	leasesAsked = 16                  // for their rest, which takes a request each
 
 	reasonTimeout = 250 * time.Millisecond // for a holder to ask why its key was deleted
 )
@@ -109,7 +110,7 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 				if dir := locks + last + "/"; last != "" && strings.HasPrefix(from, dir) {
 					from = clientv3.GetPrefixRangeEnd(dir) // past the rest of its queue
 				}
-				backend.Rest(ctx, took, backend.MaxRest)
+				backend.Rest(ctx, took, namesRest)
 			}
 		}
 	}

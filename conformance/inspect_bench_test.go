@@ -31,7 +31,7 @@ type inspected struct {
 	url     string           // with %s for the addresses
 	addrs   []string         // of its servers
 	framing faultnet.Framing // to count requests by; nil: not counted
-	clients int              // among which those who wait are spread, if the server shows one of each
+	clients int              // who wait with a connection each, and no more of them; 0: one for all who wait
 	noNames bool
 }
 
@@ -61,7 +61,7 @@ var inspectable = map[string]func(testing.TB) inspected{
 	},
 	"pg": func(t testing.TB) inspected {
 		s := server.StartAll(t, server.Postgres{Settings: []string{"max_connections=300"}})
-		return inspected{url: "postgres://postgres@%s/postgres?sslmode=disable", addrs: addrs(s), framing: faultnet.Postgres, clients: 20, noNames: true}
+		return inspected{url: "postgres://postgres@%s/postgres?sslmode=disable", addrs: addrs(s), framing: faultnet.Postgres, clients: 100, noNames: true}
 	},
 }
 
@@ -103,8 +103,8 @@ func (in inspected) askers(b *testing.B) (counted, measured backend.Inspector, r
 	}
 }
 
-// BenchmarkInspect asks for a lock with 10,000 waiters, each of another client, and for
-// 100,000 names. It reports how long that takes, how many requests and how much memory, and
+// BenchmarkInspect asks for a lock with 10,000 waiters, each of another client, on Postgres
+// with 100, which are connections there, and for 100,000 names. It reports how long that takes, how many requests and how much memory, and
 // how long another client takes for a lock of its own meanwhile and at rest, in turn: run it
 // with -benchtime=1x.
 func BenchmarkInspect(b *testing.B) {
@@ -151,22 +151,21 @@ func benchInspect(b *testing.B, in inspected) {
 	for len(holds) < in.clients {
 		holds = append(holds, in.open(b, in.addrs))
 	}
-	if _, err := holds[0].Acquire(b.Context(), request(name, 0)); err != nil {
-		b.Fatal(err)
-	}
+	_, err := in.open(b, in.addrs).Acquire(b.Context(), request(name, 0))
+	must(b, err)
 	ctx, cancel := context.WithCancel(b.Context())
+	shown := manyWaiters
+	if in.clients > 0 {
+		shown = in.clients
+	}
 	var waiting, queued sync.WaitGroup
-	queued.Add(manyWaiters)
-	for n := range manyWaiters {
+	queued.Add(shown)
+	for n := range shown {
 		r := request(name, n+1)
 		r.Observer = queuer{tell: sync.OnceFunc(queued.Done)}
 		waiting.Go(func() { _, _ = holds[n%len(holds)].Acquire(ctx, r) })
 	}
 	queued.Wait()
-	shown := manyWaiters
-	if in.clients > 0 {
-		shown = in.clients
-	}
 	inspect := func(asks backend.Inspector) int {
 		s, err := asks.Inspect(b.Context(), name)
 		must(b, err)

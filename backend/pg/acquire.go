@@ -34,10 +34,11 @@ func (b *Backend) acquire(ctx context.Context, r *backend.Request, begun time.Ti
 	if err != nil {
 		return nil, err
 	}
+	joined := time.Now()
 	if first {
 		a.start(ctx, r)
 	}
-	return b.awaitOutcome(ctx, a, r, begun)
+	return b.awaitOutcome(ctx, a, r, joined)
 }
 
 // joinAttempt returns the attempt that r takes part in. If r has started it, first is
@@ -75,9 +76,14 @@ func (b *Backend) newAttempt(l *localLock, r *backend.Request, begun time.Time) 
 		return nil, backend.Fail(backend.ErrUnavailable, fmt.Errorf("%w: this client may have %d", ErrLockTable, n))
 	}
 	a := &attempt{
-		backend: b, lock: l, since: begun,
+		backend: b, lock: l, since: begun, started: time.Now(),
 		shared: r.Mode == backend.Shared, ttl: r.TTL, lease: leaseOf(r.TTL),
+		claim:        mark{set: claim, drop: dropClaim, pause: b.opts.Slice},
+		announcement: mark{set: want, drop: dropWant, due: begun.Add(r.TTL / 3), pause: r.TTL / 3},
+		retryDelay:   backend.Backoff{Min: 2 * time.Millisecond, Max: 250 * time.Millisecond},
+		yieldDelay:   backend.Backoff{Min: time.Millisecond, Max: 50 * time.Millisecond},
 	}
+	a.ctx, a.cancel = context.WithCancel(b.ctx)
 	l.attempt = a
 	a.join(r)
 	return a, nil
@@ -110,7 +116,7 @@ func (a *attempt) leave(r *backend.Request) {
 	if r.Wait {
 		a.waiters--
 	}
-	if a.cancel != nil && (a.requests == 0 || a.foundHeld && a.waiters == 0) {
+	if a.requests == 0 || a.foundHeld && a.waiters == 0 {
 		a.cancel()
 	}
 }
@@ -118,11 +124,11 @@ func (a *attempt) leave(r *backend.Request) {
 // isAbandoned reports whether nobody wants the lock any more and only the cleanup is
 // left.
 func (a *attempt) isAbandoned() bool {
-	return a.requests == 0 || a.ctx != nil && a.ctx.Err() != nil
+	return a.requests == 0 || a.ctx.Err() != nil
 }
 
 // awaitOutcome waits until a is done and returns the hold of r.
-func (b *Backend) awaitOutcome(ctx context.Context, a *attempt, r *backend.Request, begun time.Time) (*backend.Hold, error) {
+func (b *Backend) awaitOutcome(ctx context.Context, a *attempt, r *backend.Request, joined time.Time) (*backend.Hold, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	isReported := false
@@ -138,7 +144,7 @@ func (b *Backend) awaitOutcome(ctx context.Context, a *attempt, r *backend.Reque
 			b.mu.Lock()
 			continue // it may have changed meanwhile
 		}
-		if err := b.awaitProgress(ctx, a, begun); err != nil && !a.isDone() {
+		if err := b.awaitProgress(ctx, a, joined); err != nil && !a.isDone() {
 			b.leaveAttempt(ctx, a, r)
 			if a.foundHeld || a.grant != nil && r.Wait { // a grant that comes too late ends a wait
 				err = backend.WaitEnded(ctx, true)
@@ -156,9 +162,9 @@ func (b *Backend) awaitOutcome(ctx context.Context, a *attempt, r *backend.Reque
 }
 
 // awaitProgress waits until what is known of a changes. It fails when ctx ends, and
-// when the server has not answered within FirstAnswer of begun. It is called with b.mu
+// when the server has not answered within FirstAnswer of since. It is called with b.mu
 // held, and returns so.
-func (b *Backend) awaitProgress(ctx context.Context, a *attempt, begun time.Time) error {
+func (b *Backend) awaitProgress(ctx context.Context, a *attempt, since time.Time) error {
 	if a.progress == nil {
 		a.progress = make(chan struct{})
 	}
@@ -167,7 +173,7 @@ func (b *Backend) awaitProgress(ctx context.Context, a *attempt, begun time.Time
 	defer b.mu.Lock()
 	var late <-chan time.Time
 	if !heard {
-		timer := time.NewTimer(time.Until(begun.Add(backend.FirstAnswer)))
+		timer := time.NewTimer(time.Until(since.Add(backend.FirstAnswer)))
 		defer timer.Stop()
 		late = timer.C
 	}
@@ -187,7 +193,7 @@ func (b *Backend) awaitProgress(ctx context.Context, a *attempt, begun time.Time
 // held, and returns so.
 func (b *Backend) leaveAttempt(ctx context.Context, a *attempt, r *backend.Request) {
 	a.leave(r)
-	if a.requests > 0 || a.cancel == nil {
+	if a.requests > 0 {
 		return
 	}
 	ctx, cancel := backend.Detach(ctx, min(a.ttl/2, leaveTimeout))
@@ -212,18 +218,16 @@ const contendedTries = 128
 // maxContended bounds how many keys are remembered as held.
 const maxContended = 4096
 
-// isContended reports whether a request for key is to join the queue without a try.
+// isContended reports whether a request for key is to join the queue without a try. It is
+// called with b.mu held.
 func (b *Backend) isContended(key int64) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n := b.contended[key]
-	switch {
-	case n > 1:
+	n, is := b.contended[key]
+	if n > 1 {
 		b.contended[key] = n - 1
-	case n == 1:
+	} else {
 		delete(b.contended, key)
 	}
-	return n > 0
+	return is
 }
 
 // noteContention remembers that another client holds key. It is called with b.mu held.
@@ -236,11 +240,7 @@ func (b *Backend) noteContention(key int64) {
 
 // newHold returns the hold of r, which shares g. It is called with b.mu held.
 func (g *grant) newHold(r *backend.Request) *backend.Hold {
-	h := &g.firstHold
-	if h.grant != nil {
-		h = new(hold)
-	}
-	h.grant, h.observer = g, r.Observer
+	h := &hold{grant: g, observer: r.Observer}
 	g.holds = append(g.holds, h)
 	return &backend.Hold{Request: *r, Token: g.token, Sent: g.sent, Granted: min(r.TTL, g.session.lease()), TellsWanted: !g.shared && !r.Fixed, State: h}
 }

@@ -64,51 +64,10 @@ func (a *attempt) rank() int64 {
 
 // precedence is the ticket of a, or its rank if it has none.
 func (a *attempt) precedence() int64 {
-	if a.ticket != 0 {
-		return a.ticket
+	if a.claim.value != 0 {
+		return a.claim.value
 	}
 	return a.rank()
-}
-
-// needsClaim reports whether a has no claim, or has lost it with its session.
-func (a *attempt) needsClaim() bool { return a.claimSession == nil || !a.claimSession.isAlive() }
-
-// makeClaim makes a claim that counts from when a came. If that fails, a goes on
-// without one.
-func (a *attempt) makeClaim() {
-	if !a.needsClaim() {
-		return
-	}
-	a.withdrawClaim()
-	s, err := a.backend.useShared(a.ctx, sharedKey{a.lease, forHolding})
-	if err != nil {
-		return
-	}
-	const tries = 5 // somebody may be looking for claims just then
-	for range tries {
-		ticket, err := s.run(claim, a.lock.key, a.precedence())
-		if err != nil {
-			break
-		}
-		if ticket != 0 {
-			a.claimSession, a.ticket = s, ticket
-			s.claims.Add(1)
-			return
-		}
-	}
-	a.backend.stopUsing(s)
-}
-
-// withdrawClaim gives back the claim of a, if it has one.
-func (a *attempt) withdrawClaim() {
-	s := a.claimSession
-	if s == nil {
-		return
-	}
-	a.claimSession = nil
-	s.claims.Add(-1)
-	_, _ = s.run(dropClaim, a.lock.key, a.ticket) // fails only with the session
-	a.backend.stopUsing(s)
 }
 
 // resolveDispute decides whether a may keep the lock that c has got while there are
@@ -131,8 +90,8 @@ func (a *attempt) resolveDispute(s *session, c *call) {
 
 // giveWay gives back the lock that c has got, for an older claim.
 func (a *attempt) giveWay(s *session, c *call) {
-	if a.ctx != nil && a.hasWaiters() {
-		a.makeClaim()
+	if !a.claim.isSet() && a.hasWaiters() {
+		a.setMark(&a.claim)
 	}
 	if c.op == probe {
 		return
@@ -141,7 +100,7 @@ func (a *attempt) giveWay(s *session, c *call) {
 	if c.err = err; v == someoneListens {
 		s.notifyListeners(c.arg)
 	}
-	if c.op.waits() && a.ctx != nil {
+	if c.op.waits() {
 		backend.Sleep(a.ctx, a.yieldDelay.Next())
 	}
 }

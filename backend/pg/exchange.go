@@ -3,7 +3,6 @@ package pg
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -29,13 +28,7 @@ type call struct {
 	answered bool // for who reads
 }
 
-var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
-
-func newCall(o op, arg int64) *call {
-	c := calls.Get().(*call)
-	*c = call{op: o, arg: arg, done: c.done}
-	return c
-}
+func newCall(o op, arg int64) *call { return &call{op: o, arg: arg, done: make(chan struct{}, 1)} }
 
 func (c *call) deliver() {
 	c.answered = true
@@ -90,7 +83,6 @@ func (s *session) do(ctx context.Context, o op, arg int64) (*call, error) {
 // run runs one op and waits for the answer, or for the end of the session.
 func (s *session) run(o op, arg, rank int64) (int64, error) {
 	c := newCall(o, arg)
-	defer calls.Put(c)
 	c.rank = rank
 	s.start(c)
 	<-c.done
@@ -143,38 +135,41 @@ func (s *session) group() {
 	if k := len(s.inFlight) - 1; k >= 0 {
 		s.inFlight[k].ends = true
 	}
+	for _, c := range s.queue[:n] {
+		switch {
+		case c.alone:
+			s.separate(c)
+		case c.op.goesAlone():
+			s.join(c).ends = true
+		}
+	}
 	for i := range s.inFlight {
 		s.inFlight[i].many = len(s.inFlight[i].calls) > 1
-	}
-	for _, c := range s.queue[:n] {
-		if c.alone || c.op.goesAlone() {
-			s.separate(c)
-		}
 	}
 	s.queue = slices.Delete(s.queue, 0, n)
 	s.first, s.at, s.failed = 0, 0, nil
 }
 
 // join adds c to a statement of its kind, or to the end as one of its own.
-func (s *session) join(c *call) {
+func (s *session) join(c *call) *statement {
 	if groups[c.op] != "" {
 		for i := range s.inFlight {
 			if st := &s.inFlight[i]; st.op == c.op {
 				st.calls = append(st.calls, c)
-				return
+				return st
 			}
 		}
 	}
-	s.add(c)
+	return s.add(c)
 }
 
-// separate makes c a transaction of its own. If c was part of a statement that failed,
-// that statement may have done what c is to do. So what it may have taken is given
+// separate makes c a transaction of its own. It was part of a statement that failed, which
+// may have done what c is to do. So what it may have taken is given
 // back first; and if it may have unlocked, nobody is notified here.
 func (s *session) separate(c *call) {
 	undo := c.op.undo()
 	switch {
-	case !c.alone || undo == ops:
+	case undo == ops:
 	case c.op == unlockExclusive || c.op == unlockShared:
 		c.op = undo
 	default:
@@ -294,7 +289,7 @@ func (s *session) answered(done []*call, last int) []*call {
 		switch {
 		case i < s.at && !failedAtEnd:
 			done = append(done, st.calls...)
-		case failedAtEnd, i == s.at && !st.many:
+		case failedAtEnd, i == s.at && (!st.many || st.op == wanted): // to look is not worth another try
 			for _, c := range st.calls {
 				c.err = s.failed
 			}

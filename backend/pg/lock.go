@@ -18,25 +18,21 @@ type localLock struct {
 	attempt *attempt // under way
 	grants  []*grant // more than one only of readers
 	changed chan struct{}
-	buffer  [1]*grant // of grants
 }
 
 // A grant is one advisory lock of one session. Readers share it.
 type grant struct {
-	lock        *localLock
-	session     *session
-	shared      bool
-	token       uint64
-	transfers   int // from one request of this client to the next
-	sent        time.Time
-	users       int      // requests that have not released it
-	holds       []*hold  // of those requests that have got theirs
-	pending     *outcome // of a release or downgrade under way
-	over        bool     // released, or lost with its session
-	wanted      bool     // the holder knows that somebody waits
-	releaseCall call     // that gives it back
-	firstHold   hold
-	buffer      [1]*hold // of holds
+	lock      *localLock
+	session   *session
+	shared    bool
+	token     uint64
+	transfers int // from one request of this client to the next
+	sent      time.Time
+	users     int      // requests that have not released it
+	holds     []*hold  // of those requests that have got theirs
+	pending   *outcome // of a release or downgrade under way
+	over      bool     // released, or lost with its session
+	wanted    bool     // the holder knows that somebody waits
 }
 
 // isBusy reports whether a statement about g is under way. The mutex of the backend is
@@ -90,7 +86,6 @@ func (b *Backend) lockFor(key int64) *localLock {
 	l := b.locks[key]
 	if l == nil {
 		l = &localLock{key: key}
-		l.grants = l.buffer[:0]
 		b.locks[key] = l
 	}
 	return l

@@ -74,8 +74,8 @@ func TestLockTableFull(t *testing.T) {
 	works(t, p.Mutex(nameOf(t)))
 }
 
-// TestThousandsOnOneConnection counts the requests of holders while nobody waits. Its
-// server is its own: for anybody who waits on it, a holder looks at each of its locks.
+// TestThousandsOnOneConnection counts the requests of holders while nobody waits, and while
+// somebody does so for a lock that is none of theirs. Its server is its own.
 func TestThousandsOnOneConnection(t *testing.T) {
 	t.Parallel()
 	const n, lease = 5000, 12 * time.Second
@@ -96,9 +96,24 @@ func TestThousandsOnOneConnection(t *testing.T) {
 	if most := int64(time.Since(start)/time.Second) + 1; sent == 0 || sent > most {
 		t.Errorf("%d requests in %v, want one a second at most", sent, time.Since(start))
 	}
+	held := lock(t, newPeer(t, s.Addr(), Options{}, lease).Mutex(nameOf(t)))
+	next := locking(t, newPeer(t, s.Addr(), Options{}, time.Second).Mutex(nameOf(t)))
+	a := admin(t, s.Addr())
+	eventually(t, "somebody says that it waits", func() bool {
+		return number(t, a, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND "+isKey(keyOfAll)) > 0
+	})
+	before, start = p.proxy.Stats().Requests, time.Now()
+	time.Sleep(lease * 3 / 4)
+	sent = p.proxy.Stats().Requests - before
+	t.Logf("%d requests in %v while somebody waits", sent, time.Since(start))
+	if most := (int64(time.Since(start)/(lease/4)) + 1) * (n/maxGroup + 4); sent == 0 || sent > most {
+		t.Errorf("%d requests in %v while somebody waits, want %d at most", sent, time.Since(start), most)
+	}
 	for _, l := range leases {
 		must(t, l.Err())
 	}
+	unlock(t, held)
+	unlock(t, receive(t, "the lock", next))
 	must(t, p.Close(testContext(t)))
 }
 
@@ -161,6 +176,8 @@ func TestUnlockInAFullTable(t *testing.T) {
 // is given back after the failure is nothing of the second reader's.
 func TestUnlockFailsBeforeATry(t *testing.T) {
 	const gate = 4712 // the first unlock waits for it
+	defer func(least, most time.Duration) { leastPoll, mostPoll = least, most }(leastPoll, mostPoll)
+	leastPoll, mostPoll = limit, limit // who listens tries when it is told to
 	a, gatekeeper := admin(t, shared.Addr()), admin(t, shared.Addr())
 	_, err := a.Exec(testContext(t), `DROP SCHEMA IF EXISTS gated CASCADE; CREATE SCHEMA gated; CREATE SEQUENCE gated.calls;
 		CREATE FUNCTION gated.fails() RETURNS bool LANGUAGE plpgsql AS $$ BEGIN
@@ -202,7 +219,15 @@ func TestUnlockFailsBeforeATry(t *testing.T) {
 			return f(b.locks[b.key(name)])
 		})
 	}
-	is("the second reader listens", func(*localLock) bool { return len(b.listeners) == 1 })
+	is("the second reader has tried, listens, and has tried again", func(*localLock) bool {
+		d := b.sharedSessions[sharedKey{purpose: forListening}]
+		if len(b.listeners) == 0 || d.session == nil {
+			return false
+		}
+		d.session.mu.Lock()
+		defer d.session.mu.Unlock()
+		return d.session.exchanges >= 3
+	})
 	leave()
 	if err := receive(t, "the writer's end", left); !errors.Is(err, dlock.ErrHeld) {
 		t.Errorf("the writer: %v", err)

@@ -29,64 +29,34 @@ func (a *attempt) listen() (*query, error) {
 		if err := a.startListening(); err != nil {
 			return nil, err
 		}
-	} else {
-		switch a.awaitNotification() {
-		case slotOffered:
-			a.stopListening()
-			a.hasSlot, a.state = true, queued
-			return nil, errAgain
-		case nobodyWaits:
-			return nil, backend.WaitEnded(a.ctx, true)
-		}
+	} else if err := a.awaitNotification(); err != nil {
+		return nil, err
 	}
-	q, err := a.prepareTry(a.ctx)
-	if err == nil {
-		q.session.start(q.call)
-	}
-	return q, err
+	return a.sendTry()
 }
 
-// A wakeReason says why awaitNotification has returned.
-type wakeReason uint8
-
-const (
-	mayBeFree wakeReason = iota
-	slotOffered
-	nobodyWaits
-)
-
-// awaitNotification waits for a notification or a slot, at most until it is time to
-// try without one.
-func (a *attempt) awaitNotification() wakeReason {
-	b := a.backend
-	since, slice := time.Now(), b.opts.Slice
+// awaitNotification waits for a notification, at most until it is time to try without one.
+// With a slot it changes the state, and returns errAgain.
+func (a *attempt) awaitNotification() error {
+	begun := time.Now()
+	a.claim.due = a.since.Add(a.claim.pause)
 	for {
-		if age := time.Since(a.since); age >= slice {
-			a.makeClaim()
+		until := a.setDueMarks()
+		if poll := begun.Add(a.backend.pollInterval(a.claim.session != nil)); until.IsZero() || poll.Before(until) {
+			if until = poll; !time.Now().Before(poll) {
+				return nil
+			}
 		}
-		wait := b.pollInterval(a.claimSession != nil) - time.Since(since)
-		if wait <= 0 {
-			return mayBeFree
-		}
-		if age := time.Since(a.since); age < slice {
-			wait = min(wait, slice-age)
-		}
-		a.makeAnnouncement()
-		if at := a.announceAt(); !at.IsZero() {
-			wait = min(wait, max(time.Until(at), time.Millisecond))
-		}
-		timer := time.NewTimer(wait)
 		select {
 		case <-a.slotOffer:
-			timer.Stop()
-			return slotOffered
+			a.stopListening()
+			a.hasSlot, a.state = true, queued
+			return errAgain
 		case <-a.notified:
-			timer.Stop()
-			return mayBeFree
+			return nil
 		case <-a.ctx.Done():
-			timer.Stop()
-			return nobodyWaits
-		case <-timer.C:
+			return backend.WaitEnded(a.ctx, true)
+		case <-after(until):
 		}
 	}
 }
@@ -130,17 +100,19 @@ func (a *attempt) stopListening() {
 	s.start(&call{op: removeListener, arg: a.lock.key, onAnswer: func(*call) { b.stopUsing(s) }})
 }
 
+// leastPoll and mostPoll bound pollInterval.
+var leastPoll, mostPoll = 5 * time.Second, 25 * time.Second
+
 // pollInterval is how long an attempt waits for a notification before it tries by
 // itself: longer, the more of them listen. Who has a claim tries each second, as
 // others give way to it.
 func (b *Backend) pollInterval(claimed bool) time.Duration {
-	const least, most = 5 * time.Second, 25 * time.Second
 	if claimed {
 		return backend.Jitter(time.Second)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return backend.Jitter(min(max(time.Duration(len(b.listeners))*time.Second, least), most))
+	return backend.Jitter(min(max(time.Duration(len(b.listeners))*time.Second, leastPoll), mostPoll))
 }
 
 // handleNotification wakes the attempt whose lock has become free.

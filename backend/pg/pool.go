@@ -130,6 +130,11 @@ func (b *Backend) newShared(l sharedKey) *sharedSession {
 			}
 		}
 	}
+	if b.conns >= b.opts.MaxConns { // as when one is set aside, until its locks are given back
+		d.err = backend.Fail(backend.ErrUnavailable, errNoConnection)
+		close(d.done)
+		return d
+	}
 	b.sharedSessions[l] = d
 	lease := l.lease
 	if l.purpose == forListening {
@@ -303,10 +308,16 @@ func (b *Backend) retireUnused(s *session) bool {
 }
 
 // setAside has s be used no more by those who come, because somebody has removed the
-// sequence of tokens: a new connection makes another.
+// sequence of tokens: a new connection makes another. It counts until its locks are given
+// back.
 func (b *Backend) setAside(s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if _, lives := b.live[s]; lives && s.purpose == forHolding {
+		b.countConn(forHolding, -1)
+		s.purpose = forWaiting
+		b.countConn(forWaiting, 1)
+	}
 	maps.DeleteFunc(b.sharedSessions, func(_ sharedKey, d *sharedSession) bool { return d.session == s })
 }
 

@@ -309,6 +309,9 @@ func TestReadersOfManyLeases(t *testing.T) {
 			t.Errorf("a reader with a TTL of %v before a writer who waits: %v", ttl, err)
 		}
 	}
+	if n := p.backend.connections(); n > 2 {
+		t.Errorf("%d connections, of 2 that there may be", n)
+	}
 	unlock(t, first)
 	unlock(t, receive(t, "the lock", next))
 }

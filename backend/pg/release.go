@@ -100,8 +100,7 @@ func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report 
 // unlock returns the call that gives g back. The pending outcome of g says how
 // that went.
 func (g *grant) unlock() *call {
-	g.releaseCall = call{op: unlockOp(g.shared), arg: g.lock.key, onAnswer: g.unlocked}
-	return &g.releaseCall
+	return &call{op: unlockOp(g.shared), arg: g.lock.key, onAnswer: g.unlocked}
 }
 
 // unlocked takes the answer to the unlock of g. A call that goes alone was part of a

@@ -1,6 +1,7 @@
 package pg
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"syscall"
@@ -226,4 +227,72 @@ func TestSequenceOfAnother(t *testing.T) {
 		must(t, err)
 		works(t, c.Mutex(nameOf(t)))
 	}
+}
+
+// TestSequenceRemovedBeneathAll has the sequence be removed when there are as many
+// connections as there may be. The one that has locks is used no more, and counts until they
+// are given back.
+func TestSequenceRemovedBeneathAll(t *testing.T) {
+	t.Parallel()
+	const ttl = 3 * time.Second // this process may be without a processor for a while
+	s := server.Start(t, testServer)
+	p, q := newPeer(t, s.Addr(), Options{MaxConns: 2}, ttl), newPeer(t, s.Addr(), Options{}, time.Minute)
+	busy, held := lock(t, q.Mutex(nameOf(t, "busy"))), lock(t, p.Mutex(nameOf(t, "held")))
+	ctx, cancel := context.WithCancel(testContext(t))
+	left := make(chan error, 1)
+	go func() {
+		_, err := p.Mutex(nameOf(t, "busy")).Lock(ctx)
+		left <- err
+	}()
+	eventually(t, "two connections", func() bool { return p.backend.connections() == 2 })
+	execute(t, admin(t, s.Addr()), "DROP SEQUENCE dlock_fence, dlock_fence_floor")
+	for i := range 5 {
+		if _, err := p.Mutex(nameOf(t, "other")).TryLock(testContext(t)); !errors.Is(err, dlock.ErrUnavailable) {
+			t.Errorf("try %d: %v", i, err)
+		}
+		if n := p.backend.connections(); n > 2 {
+			t.Fatalf("%d connections, of 2 that there may be", n)
+		}
+	}
+	unlock(t, held)
+	unlock(t, receive(t, "the lock", locking(t, p.Mutex(nameOf(t, "other")))))
+	if n := p.backend.connections(); n > 2 {
+		t.Errorf("%d connections, of 2 that there may be", n)
+	}
+	cancel()
+	if err := receive(t, "the end of the wait", left); !errors.Is(err, dlock.ErrHeld) {
+		t.Errorf("the wait: %v", err)
+	}
+	unlock(t, busy)
+}
+
+// TestTokenThatCannotBeHad has somebody else hold the sequence when a wait gets its lock, for
+// longer than a slice. That is no word of the server that the lock is held.
+func TestTokenThatCannotBeHad(t *testing.T) {
+	const key = 4713
+	a, other := admin(t, shared.Addr()), admin(t, shared.Addr())
+	execute(t, a, "DROP SCHEMA IF EXISTS blocked CASCADE", "CREATE SCHEMA blocked")
+	p := newPeer(t, shared.Addr(), Options{Schema: "blocked", Slice: 100 * time.Millisecond}, 10*time.Second)
+	s, err := p.backend.takeForWait(testContext(t), time.Minute)
+	must(t, err)
+	wait := func() error {
+		c, err := s.do(testContext(t), lockExclusive, key)
+		if codeOf(err) != lockNotAvailable {
+			t.Fatalf("a wait of a slice: %v", err)
+		}
+		return (&attempt{backend: p.backend}).failed(s, c)
+	}
+	execute(t, a, "BEGIN", "ALTER SEQUENCE blocked.dlock_fence OWNED BY NONE")
+	if err := wait(); errors.Is(err, dlock.ErrHeld) || !errors.Is(err, dlock.ErrUnavailable) {
+		t.Errorf("a lock that is free: %v", err)
+	}
+	execute(t, a, "ROLLBACK")
+	if n := number(t, a, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = $1", key); n != 0 {
+		t.Errorf("%d locks are left", n)
+	}
+	execute(t, other, "SELECT pg_advisory_lock(4713)")
+	if err := wait(); !errors.Is(err, dlock.ErrHeld) {
+		t.Errorf("a lock that is held: %v", err)
+	}
+	execute(t, a, "DROP SCHEMA blocked CASCADE")
 }

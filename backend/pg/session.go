@@ -43,7 +43,7 @@ type session struct {
 	grants      map[*grant]struct{}
 	isDedicated bool // it has one grant, which it has waited for
 
-	claims  atomic.Int32 // that it has
+	marks   atomic.Int32 // that it has
 	raising sync.Mutex   // taken before mu; held while the sequences are moved
 
 	writing sync.Mutex // taken after mu; held while the buffer is sent
@@ -127,7 +127,7 @@ func (s *session) deadlinePassed() error {
 func (s *session) needsOwnRenewal() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.reserved || s.claims.Load() > 0
+	return s.reserved || s.marks.Load() > 0
 }
 
 // end takes down what is left of a session.

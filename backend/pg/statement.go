@@ -95,7 +95,7 @@ var expressions = [ops]string{
 		" WHEN pg_try_advisory_lock_shared(" + anyWantKey + ") THEN 1 END::int8",
 	dropWant:  "(pg_advisory_unlock_shared" + wantKey + " AND pg_advisory_unlock_shared(" + anyWantKey + "))::int::int8",
 	anyWanted: "CASE WHEN pg_try_advisory_xact_lock(" + anyWantKey + ") THEN 1 ELSE 2 END::int8 + 0 * K",
-	wanted:    "CASE WHEN pg_try_advisory_xact_lock" + wantKey + " THEN 1 ELSE 2 END::int8",
+	wanted:    "CASE WHEN NOT pg_try_advisory_lock" + wantKey + " THEN 2 WHEN pg_advisory_unlock" + wantKey + " THEN 1 END::int8",
 	countOwn: "(SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid = pg_backend_pid()" +
 		" AND classid = ((K >> 32) & 4294967295)::oid AND objid = (K & 4294967295)::oid)",
 }
@@ -108,6 +108,7 @@ var groups = [ops]string{
 	tryShared:       "SELECT " + triesOf("pg_try_advisory_lock_shared") + " FROM unnest($1::int8[]) K UNION ALL SELECT nextval(NUMBERS)",
 	unlockExclusive: "SELECT " + expressions[unlockExclusive] + " FROM unnest($1::int8[]) K",
 	unlockShared:    "SELECT " + expressions[unlockShared] + " FROM unnest($1::int8[]) K",
+	wanted:          "SELECT " + expressions[wanted] + " FROM unnest($1::int8[]) K",
 }
 
 func triesOf(try string) string {
@@ -126,7 +127,7 @@ func (o op) undo() op {
 	return ops
 }
 
-// goesAlone reports whether o is always a transaction by itself: it is not to
+// goesAlone reports whether o is never in one transaction with others: it is not to
 // fail with another statement, or to make others wait for the disk.
 func (o op) goesAlone() bool {
 	return o == setTTL || o == notify || o == wanted || o == raiseFloor || o == raiseNumbers

@@ -59,21 +59,17 @@ func (a *attempt) afterHeld() state {
 	return listening
 }
 
-// queueNow has an idle session ready to wait; the caller sends the statement. It
-// returns nil if there is none.
-func (a *attempt) queueNow() *query {
+// queueAtOnce has a join the queue without a try, if its lock was found held a moment ago
+// and there is an idle session to wait on.
+func (a *attempt) queueAtOnce(r *backend.Request) bool {
 	b := a.backend
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if a.queueSession == nil {
-		if len(b.idle) == 0 || !a.hasSlot && !b.takeSlot() {
-			return nil
-		}
-		a.hasSlot = true
-		a.queueSession = b.takeIdle(a.lease)
+	if !r.Wait || a.shared || !b.isContended(a.lock.key) || len(b.idle) == 0 || !b.takeSlot() {
+		return false
 	}
-	a.state = queued
-	return a.lockQuery(a.queueSession)
+	a.hasSlot, a.state = true, queued
+	return true
 }
 
 // joinQueue sends the statement that waits. If no connection may be made for it, a
@@ -90,13 +86,10 @@ func (a *attempt) joinQueue() (*query, error) {
 		}
 		a.queueSession = s
 	}
-	q := a.lockQuery(a.queueSession)
-	a.queueSession.start(q.call)
+	a.claim.due = time.Now().Add(a.claim.pause * 3 / 4)
+	q := &query{session: a.queueSession, call: newCall(lockOp(a.shared), a.lock.key)}
+	q.session.start(q.call)
 	return q, nil
-}
-
-func (a *attempt) lockQuery(s *session) *query {
-	return &query{session: s, call: newCall(lockOp(a.shared), a.lock.key), asked: time.Now()}
 }
 
 // endSlice ends a statement that waited. If the lock is held, the session and the slot
@@ -129,34 +122,22 @@ func (a *attempt) leaveQueue() {
 // queue is taken back when nobody wants the lock any more. Before its slice is over, a
 // claim is made.
 func (a *attempt) awaitGrant(closing context.Context, q *query) {
-	if q.arrived || !q.call.op.waits() {
+	if !q.call.op.waits() {
 		return
 	}
-	var due, silent <-chan time.Time
+	var silent <-chan time.Time
 	pause := backend.Backoff{Min: probePause, Max: time.Second}
 	if !a.hasAnswer() {
-		silent = time.After(time.Until(a.firstProbe()))
+		silent = after(a.firstProbe())
 	}
-	if a.needsClaim() {
-		timer := time.NewTimer(time.Until(q.asked.Add(a.backend.opts.Slice * 3 / 4)))
-		defer timer.Stop()
-		due = timer.C
-	}
-	var announce <-chan time.Time
-	if at := a.announceAt(); !at.IsZero() {
-		announce = time.After(time.Until(at))
-	}
+	due := after(a.setDueMarks())
 	for {
 		select {
 		case <-q.call.done:
 			q.arrived = true
 			return
-		case <-announce:
-			announce = nil
-			a.makeAnnouncement()
 		case <-due:
-			due = nil
-			a.makeClaim()
+			due = after(a.setDueMarks())
 		case <-silent:
 			silent = nil
 			if !a.probeHeld(q) {

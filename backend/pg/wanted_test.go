@@ -19,7 +19,7 @@ func TestWanted(t *testing.T) {
 	c := admin(t, srv.Addr())
 	holder := newPeer(t, srv.Addr(), Options{}, ttl)
 	waiter := newPeer(t, srv.Addr(), Options{MaxParked: 1}, ttl)
-	for n := range 2 * mostLooks {
+	for n := range 2 * maxGroup {
 		lock(t, holder.Mutex(nameOf(t, fmt.Sprint("other", n))))
 	}
 	for _, name := range []string{nameOf(t, "queued"), nameOf(t, "listened")} {

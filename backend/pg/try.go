@@ -1,0 +1,114 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// start tries once in the goroutine of the caller: a free lock costs one statement and no
+// goroutine.
+func (a *attempt) start(ctx context.Context, r *backend.Request) {
+	var q *query
+	if !a.queueAtOnce(r) {
+		if q = a.tryNow(); q != nil && a.awaitTry(ctx, q) && q.isPlain() {
+			a.setNextState(a.receiveResult(q))
+			q = nil
+		}
+	}
+	if a.state == done {
+		return
+	}
+	loop := func(closing context.Context) { a.loop(closing, q) }
+	if b := a.backend; !b.janitor.Go(loop) {
+		loop(b.ctx) // which has ended: it ends at once
+	}
+}
+
+// awaitTry sends q and waits for the answer. It reports false if the caller has to leave
+// before.
+func (a *attempt) awaitTry(ctx context.Context, q *query) bool {
+	until := a.started.Add(backend.FirstAnswer)
+	if q.session.sendAndRead(ctx, q.call, until) {
+		return true
+	}
+	late := time.NewTimer(time.Until(until))
+	defer late.Stop()
+	select {
+	case <-q.call.done:
+		q.arrived = true
+	case <-ctx.Done():
+	case <-a.backend.ctx.Done():
+	case <-late.C:
+	}
+	return q.arrived
+}
+
+// isPlain reports whether the answer to a try decides the next state without a further
+// question to the server.
+func (q *query) isPlain() bool {
+	c := q.call
+	return c.err == nil && c.value >= 0 && q.readers == nil && !q.session.isBehind(c.value)
+}
+
+// tryOp returns the statement of a try and the session that runs it.
+//
+// If this client has a shared lock, its session would get that lock again whoever
+// waits, and writers of other clients would starve. So another session asks whether
+// more readers may join.
+func (a *attempt) tryOp() (op, *grant, sharedKey) {
+	if b := a.backend; a.shared {
+		b.mu.Lock()
+		readers := a.lock.readers(a.lease)
+		if readers == nil && b.sharedSessions[sharedKey{a.lease, forHolding}] == nil && !b.mayConnect(forHolding) {
+			readers = a.lock.readers(0) // whose session this one would share
+		}
+		b.mu.Unlock()
+		if readers != nil {
+			return probe, readers, sharedKey{purpose: forListening}
+		}
+	}
+	return tryOp(a.shared), nil, sharedKey{a.lease, forHolding}
+}
+
+// sendTry tries, when there is a session and no release or downgrade of a grant of this
+// client is under way. One that fails is sent again, and gives back what the session has of
+// the key: the grant of a try that came between would be no more.
+func (a *attempt) sendTry() (*query, error) {
+	b := a.backend
+	b.mu.Lock()
+	for a.lock.isChanging() {
+		if err := b.awaitChange(a.ctx, a.lock); err != nil {
+			b.mu.Unlock()
+			return nil, err
+		}
+	}
+	b.mu.Unlock()
+	o, readers, key := a.tryOp()
+	s, err := b.useShared(a.ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	q := &query{session: s, call: newCall(o, a.lock.key), readers: readers}
+	s.start(q.call)
+	return q, nil
+}
+
+// tryNow returns a try that need not wait for anything before it is sent, nil if there is
+// none.
+func (a *attempt) tryNow() *query {
+	b := a.backend
+	b.mu.Lock()
+	changing := a.lock.isChanging()
+	b.mu.Unlock()
+	if changing {
+		return nil
+	}
+	o, readers, key := a.tryOp()
+	s := b.useSharedNow(key)
+	if s == nil {
+		return nil
+	}
+	return &query{session: s, call: newCall(o, a.lock.key), readers: readers}
+}

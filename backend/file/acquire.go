@@ -3,7 +3,6 @@ package file
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -38,27 +37,36 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		return nil, backend.ErrClosed
 	}
 	defer b.calls.Done()
-	for ctx.Err() == nil {
+	pauses := backend.Backoff{Min: time.Millisecond, Max: longestBlind}
+	for {
 		h, err := b.acquire(ctx, r)
 		switch {
 		case err == nil:
 			return b.addHold(r, h), nil
 		case b.ctx.Err() != nil:
 			return nil, backend.ErrClosed
-		case !errors.Is(err, errReplaced) && !errors.Is(err, fs.ErrNotExist): // else somebody tidied up
+		case !errors.Is(err, errReplaced): // else somebody tidied up
 			return nil, err
+		case !backend.Sleep(ctx, pauses.Next()):
+			return nil, backend.WaitEnded(ctx, false)
 		}
 	}
-	return nil, backend.WaitEnded(ctx, false)
 }
 
-// acquire asks for the lock once, on the file that is there now.
+// acquire asks for the lock once, on the file that is there now. It reports errReplaced if
+// that is not there any more, and a system that finds no file in a directory that is still
+// there for what it is.
 func (b *Backend) acquire(ctx context.Context, r backend.Request) (*hold, error) {
 	dir, err := b.currentDirectory()
 	if err != nil {
 		return nil, err
 	}
 	defer dir.leave()
+	h, err := b.acquireIn(ctx, dir, r)
+	return h, dir.replacedOr(err)
+}
+
+func (b *Backend) acquireIn(ctx context.Context, dir *directory, r backend.Request) (*hold, error) {
 	name := dir.fileName(r.Name)
 	if !r.Wait {
 		if busy, err := dir.isBusy(name, r.Mode); busy || err != nil {

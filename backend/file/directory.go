@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -37,13 +36,28 @@ type directory struct {
 // refuses one in which others could put files, or whose file system keeps no locks. The
 // caller uses it, until it leaves.
 func openDirectory(path string) (*directory, error) {
+	const tries = 100 // somebody may replace it just then
+	for range tries {
+		if d, err := openOrCreate(path); !errors.Is(err, errReplaced) {
+			return d, err
+		}
+	}
+	return nil, backend.Fail(backend.ErrUnavailable, fmt.Errorf("%s is removed as soon as it is there", path))
+}
+
+// openOrCreate is one try of openDirectory. It reports errReplaced if what was there at
+// first is not there any more.
+func openOrCreate(path string) (*directory, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = os.MkdirAll(path, 0o700); err == nil {
 			info, err = os.Lstat(path)
+			err = replacedIfMissing(err)
 		}
 	}
 	switch {
+	case errors.Is(err, errReplaced):
+		return nil, err
 	case errors.Is(err, fs.ErrPermission):
 		return nil, backend.Fail(backend.ErrAuth, err)
 	case err != nil:
@@ -53,15 +67,15 @@ func openDirectory(path string) (*directory, error) {
 	}
 	root, err := os.OpenRoot(path)
 	if err != nil {
-		return nil, systemError(err)
+		return nil, replacedIfMissing(err)
 	}
 	file, err := root.Open(".")
 	if err != nil {
-		return nil, errors.Join(systemError(err), root.Close())
+		return nil, errors.Join(replacedIfMissing(err), root.Close())
 	}
 	d := &directory{path: path, root: root, file: file, info: info, windows: runtime.GOOS == "windows"}
 	d.users.Store(1)
-	if err := d.check(); err != nil {
+	if err := d.replacedOr(d.check()); err != nil {
 		d.leave()
 		return nil, err
 	}
@@ -76,7 +90,7 @@ func (d *directory) check() error {
 	}
 	switch {
 	case !os.SameFile(info, d.info):
-		return unsafeDirectory(d.path, "is being replaced")
+		return errReplaced
 	case !isOwn(info):
 		return unsafeDirectory(d.path, "belongs to another user")
 	case isWritableByOthers(info):
@@ -125,11 +139,6 @@ func (d *directory) findCase() error {
 // makeFile is what fails on a full file system.
 var makeFile = func(root *os.Root, name string) (*os.File, error) {
 	return root.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o600)
-}
-
-// isFull reports whether the file system takes no more files.
-func isFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EROFS)
 }
 
 // caseOfFiles reports whether a file that is there is found under a name in other
@@ -185,6 +194,17 @@ func (d *directory) checkCurrent() error {
 		err = errReplaced
 	}
 	return replacedIfMissing(err)
+}
+
+// replacedOr is err, unless that says that something is not there because d is not there any
+// more.
+func (d *directory) replacedOr(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		if gone := d.checkCurrent(); gone != nil {
+			return gone
+		}
+	}
+	return err
 }
 
 // fileName is that of the lock. Names that differ in case alone have files that

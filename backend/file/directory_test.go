@@ -3,6 +3,7 @@
 package file
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -305,4 +306,18 @@ func TestDirectoryComesBack(t *testing.T) {
 	lease, err := c.Mutex("lock").TryLock(t.Context())
 	must(t, err)
 	mustUnlock(t, lease)
+}
+
+// TestDirectoryThatCannotBeMade has what is above the directory lead to where none can be
+// made. Who asks for a lock is told so, and not only when its patience has ended.
+func TestDirectoryThatCannotBeMade(t *testing.T) {
+	above := filepath.Join(t.TempDir(), "above")
+	b := newBackend(t, filepath.Join(above, "locks"))
+	must(t, os.RemoveAll(above))
+	must(t, os.Symlink("/proc/self", above))
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	if _, err := b.Acquire(ctx, lockRequest("a", "", backend.Exclusive)); !errors.Is(err, backend.ErrInvalidConfig) {
+		t.Errorf("%v", err)
+	}
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"syscall"
+	"slices"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -37,8 +37,15 @@ func systemError(err error) error {
 		return nil
 	case errors.Is(err, fs.ErrPermission):
 		return backend.Fail(backend.ErrAuth, err)
-	case errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENXIO):
+	case isOneOf(err, notRegular):
 		return backend.Fail(backend.ErrConflict, err)
 	}
 	return backend.Fail(backend.ErrUnavailable, err)
+}
+
+// isFull reports whether the file system takes no more files.
+func isFull(err error) bool { return isOneOf(err, full) }
+
+func isOneOf(err error, errs []error) bool {
+	return slices.ContainsFunc(errs, func(e error) bool { return errors.Is(err, e) })
 }

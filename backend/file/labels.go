@@ -1,14 +1,9 @@
 package file
 
 import (
-	"bytes"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
-	"math/bits"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,9 +26,8 @@ import (
 // labelDirectory is where the label files are.
 const labelDirectory = "labels"
 
-// leastPlace is the size of the smallest places; those of each class are twice as large
-// as those of the class before.
-const leastPlace = 64
+// placeUnit is what the size of each place is a multiple of.
+const placeUnit = 64
 
 // A labelFile is that of one Backend. The zero value is one that is not there yet.
 type labelFile struct {
@@ -41,14 +35,13 @@ type labelFile struct {
 	path string // in the directory
 	file *os.File
 	end  int64           // of the last place
-	free map[int][]place // by class
+	free map[int][]place // by size
 }
 
 // A place is where one record is. The zero value is none.
 type place struct {
-	at    int64
-	class int
-	used  bool
+	at   int64
+	size int
 }
 
 // A record is what a label file says of one request.
@@ -98,7 +91,7 @@ func (l *lockFile) publish(r backend.Request, at int64) place {
 
 // withdraw takes back what publish has said.
 func (l *lockFile) withdraw(p place) {
-	if !p.used {
+	if p.size == 0 {
 		return
 	}
 	f := &l.dir.labels
@@ -106,7 +99,7 @@ func (l *lockFile) withdraw(p place) {
 	defer f.mu.Unlock()
 	if f.file != nil {
 		_, _ = f.file.WriteAt([]byte("-"), p.at)
-		f.free[p.class] = append(f.free[p.class], p)
+		f.free[p.size] = append(f.free[p.size], p)
 	}
 }
 
@@ -117,15 +110,11 @@ func (f *labelFile) write(d *directory, text string) place {
 	if f.file == nil && !f.create(d) {
 		return place{}
 	}
-	class := bits.Len(uint((len(text) + len(" \n") - 1) / leastPlace))
-	p := place{at: f.end, class: class, used: true}
-	line := bytes.Repeat([]byte(" "), leastPlace<<class)
-	copy(line, text)
-	line[len(line)-1] = '\n'
-	list := f.free[class]
-	if n := len(list); n > 0 {
-		p, f.free[class] = list[n-1], list[:n-1]
+	p := place{f.end, ((len(text)+1)/placeUnit + 1) * placeUnit} // at least one space ends the text
+	if list := f.free[p.size]; len(list) > 0 {
+		p, f.free[p.size] = list[len(list)-1], list[:len(list)-1]
 	}
+	line := []byte(text + strings.Repeat(" ", p.size-len(text)-1) + "\n")
 	if _, err := f.file.WriteAt(line, p.at); err != nil {
 		return place{}
 	}
@@ -135,70 +124,21 @@ func (f *labelFile) write(d *directory, text string) place {
 
 // create makes the file, and removes those of the dead. It reports false if that fails.
 func (f *labelFile) create(d *directory) bool {
-	for range maxLabelTries {
-		path := filepath.Join(labelDirectory, fmt.Sprintf("%d.%s", os.Getpid(), rand.Text()[:8]))
-		file, err := d.root.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-		if errors.Is(err, fs.ErrNotExist) {
-			err = d.root.Mkdir(labelDirectory, 0o700)
-			if err == nil || errors.Is(err, fs.ErrExist) {
-				continue
-			}
-		}
-		if err != nil {
-			return false
-		}
-		ok, err := lockWhole(file, backend.Exclusive)
-		if ok && d.isAt(path, file) {
-			f.path, f.file, f.end, f.free = path, file, 0, make(map[int][]place)
-			d.removeDeadLabels()
-			return true
-		}
-		_ = file.Close()
-		if err != nil {
-			return false
-		}
-	}
-	return false
-}
-
-// maxLabelTries bounds how often a label file is made anew that others took for one of
-// the dead before it was locked.
-const maxLabelTries = 100
-
-// isAt reports whether a path leads to that file.
-func (d *directory) isAt(path string, file *os.File) bool {
-	info, err := file.Stat()
+	path, file, err := d.makeLocked(labelDirectory, fmt.Sprintf("%d.", os.Getpid()))
 	if err != nil {
 		return false
 	}
-	there, err := d.root.Lstat(path)
-	return err == nil && os.SameFile(info, there)
+	f.path, f.file, f.end, f.free = path, file, 0, make(map[int][]place)
+	d.removeDeadLabels()
+	return true
 }
 
-// removeDeadLabels removes the label files of those who are gone. It has each of them
-// locked meanwhile: one that has just been made is not locked yet, and its owner, who does
-// not get the lock, makes another.
+// removeDeadLabels removes the label files of those who are gone.
 func (d *directory) removeDeadLabels() {
-	for _, path := range d.labelFiles() {
-		f, err := d.root.Open(path)
-		if err != nil {
-			continue
-		}
-		if ok, err := lockWhole(f, backend.Shared); ok && err == nil {
-			_ = d.remove(path)
-			unlockWhole(f)
-		}
-		_ = f.Close()
+	paths, _ := d.list(labelDirectory)
+	for _, path := range paths {
+		d.isAlive(path)
 	}
-}
-
-// isLockedWhole reports whether another has f locked as a whole.
-func isLockedWhole(f *os.File) bool {
-	ok, err := lockWhole(f, backend.Shared)
-	if ok {
-		unlockWhole(f)
-	}
-	return !ok || err != nil
 }
 
 // close removes the file, and the last one the directory of all of them.
@@ -217,19 +157,6 @@ func (f *labelFile) close(d *directory) {
 	f.file = nil
 }
 
-func (d *directory) labelFiles() (paths []string) {
-	list, err := d.root.Open(labelDirectory)
-	if err != nil {
-		return nil
-	}
-	defer list.Close()
-	names, _ := list.Readdirnames(-1)
-	for _, name := range names {
-		paths = append(paths, filepath.Join(labelDirectory, name))
-	}
-	return paths
-}
-
 // records returns what all label files say of l, by the byte that is locked.
 func (l *lockFile) records() map[int64][]record {
 	id, err := fileID(l.file, l.info)
@@ -238,7 +165,8 @@ func (l *lockFile) records() map[int64][]record {
 	}
 	all := make(map[int64][]record)
 	prefix := strconv.FormatUint(id, 10) + " "
-	for _, path := range l.dir.labelFiles() {
+	paths, _ := l.dir.list(labelDirectory)
+	for _, path := range paths {
 		l.dir.readLabels(path, prefix, all)
 	}
 	return all
@@ -246,11 +174,6 @@ func (l *lockFile) records() map[int64][]record {
 
 // readLabels adds to all the records of one label file that begin with prefix.
 func (d *directory) readLabels(path, prefix string, all map[int64][]record) {
-	f, err := d.root.Open(path)
-	if err != nil {
-		return
-	}
-	defer f.Close()
 	text, _ := d.root.ReadFile(path)
 	var looked, lives bool
 	for line := range strings.Lines(string(text)) {
@@ -259,7 +182,7 @@ func (d *directory) readLabels(path, prefix string, all map[int64][]record) {
 		}
 		r, ok := parseRecord(line)
 		if ok && r.at == heldByte && !looked {
-			looked, lives = true, isLockedWhole(f)
+			looked, lives = true, d.isAlive(path)
 		}
 		if ok && (lives || r.at != heldByte) {
 			all[r.at] = append(all[r.at], r)

@@ -14,6 +14,8 @@ import (
 // before anything else here is called.
 var errUnsupported = backend.Fail(backend.ErrUnsupported, errors.New("locks in files need Linux, macOS, FreeBSD or Windows"))
 
+var notRegular, full []error
+
 var home = func() string { return "" }
 
 func lockWhole(*os.File, backend.Mode) (bool, error) { return false, errUnsupported }

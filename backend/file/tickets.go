@@ -3,10 +3,7 @@
 package file
 
 import (
-	"crypto/rand"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,12 +55,13 @@ const joinTimeout = time.Second
 // ticketModes are the modes by the letter for them.
 var ticketModes = map[string]backend.Mode{"w": backend.Exclusive, "r": backend.Shared}
 
-func newTicketName(at int64, mode backend.Mode) string {
+// ticketPrefix is the name of a ticket, up to its last part.
+func ticketPrefix(at int64, mode backend.Mode) string {
 	letter := "w"
 	if mode == backend.Shared {
 		letter = "r"
 	}
-	return fmt.Sprintf("%019d.%s.%d.%s", at, letter, os.Getpid(), rand.Text()[:8])
+	return fmt.Sprintf("%019d.%s.%d.", at, letter, os.Getpid())
 }
 
 func parseTicketName(name string) (t ticketName, ok bool) {
@@ -112,39 +110,16 @@ func lockByte(l *lockFile, mode backend.Mode, at int64) (bool, error) {
 	return true, nil
 }
 
-// maxTicketTries bounds how often a ticket is made anew that others took for one of the
-// dead before it was locked, or whose directory was removed.
-const maxTicketTries = 100
-
 // newTicket makes a ticket, and none if the byte is that of a reader who joins and
 // another has it.
 func (l *lockFile) newTicket(dir string, at int64, mode backend.Mode) (t ticket, err error) {
-	for range maxTicketTries {
-		path := filepath.Join(dir, newTicketName(at, mode))
-		if at == joinByte {
-			path = filepath.Join(dir, joinName)
-		}
-		f, err := l.dir.root.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-		if errors.Is(err, fs.ErrNotExist) {
-			err = l.dir.root.Mkdir(dir, 0o700)
-			if err == nil || errors.Is(err, fs.ErrExist) {
-				continue
-			}
-		}
-		if err != nil {
-			return ticket{}, systemError(err)
-		}
-		ok, err := lockWhole(f, backend.Exclusive)
-		if ok && l.dir.isAt(path, f) {
-			return ticket{path, f}, nil
-		}
-		_ = f.Close()
-		if err != nil || at == joinByte {
-			return ticket{}, err
-		}
-		_ = l.dir.remove(path)
+	if at == joinByte {
+		t.path = filepath.Join(dir, joinName)
+		t.file, err = l.dir.openLocked(t.path)
+	} else {
+		t.path, t.file, err = l.dir.makeLocked(dir, ticketPrefix(at, mode))
 	}
-	return ticket{}, backend.Fail(backend.ErrUnavailable, fmt.Errorf("%s: tickets are removed by another program", l.path()))
+	return t, err
 }
 
 // unlockByte gives back what lockByte took. The last one in it removes the directory.
@@ -177,7 +152,7 @@ func (l *lockFile) removeDirectory(dir string) {
 	}
 	paths, err := l.tickets()
 	join := filepath.Join(dir, joinName)
-	if err != nil || slices.ContainsFunc(paths, func(path string) bool { return path != join && l.isAlive(path) }) {
+	if err != nil || slices.ContainsFunc(paths, func(path string) bool { return path != join && l.dir.isAlive(path) }) {
 		return
 	}
 	if slices.Contains(paths, join) {
@@ -210,12 +185,12 @@ func findLock(l *lockFile, mode backend.Mode, first, last int64) (at, length int
 	if last == heldByte {
 		seen = &l.holder
 	}
-	if at, ok := matches(*seen); ok && l.isAlive(*seen) {
+	if at, ok := matches(*seen); ok && l.dir.isAlive(*seen) {
 		return at, 1, nil
 	}
 	paths, err := l.tickets()
 	for _, path := range slices.Backward(paths) {
-		if at, ok := matches(path); ok && l.isAlive(path) {
+		if at, ok := matches(path); ok && l.dir.isAlive(path) {
 			*seen = path
 			return at, 1, nil
 		}
@@ -232,7 +207,7 @@ func firstLock(l *lockFile, first, last int64) (int64, error) {
 	paths, err := l.tickets()
 	for _, path := range paths {
 		t, ok := parseTicketName(filepath.Base(path))
-		if ok && t.at >= first && t.at < last && l.own[t.at].path != path && l.isAlive(path) {
+		if ok && t.at >= first && t.at < last && l.own[t.at].path != path && l.dir.isAlive(path) {
 			return t.at, nil
 		}
 	}
@@ -245,40 +220,7 @@ func (l *lockFile) tickets() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := l.dir.root.Open(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, systemError(err)
-	}
-	defer list.Close()
-	names, err := list.Readdirnames(-1)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, systemError(err)
-	}
-	slices.Sort(names)
-	for i, name := range names {
-		names[i] = filepath.Join(dir, name)
-	}
-	return names, nil
-}
-
-// isAlive reports whether the owner of a ticket lives, and removes that of the dead. An
-// owner who has made it and not locked it yet finds that out, and makes another.
-func (l *lockFile) isAlive(path string) bool {
-	f, err := l.dir.root.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return !errors.Is(err, fs.ErrNotExist)
-	}
-	defer f.Close()
-	ok, err := lockWhole(f, backend.Shared)
-	if !ok || err != nil {
-		return true
-	}
-	_ = l.dir.remove(path)
-	unlockWhole(f)
-	return false
+	return l.dir.list(dir)
 }
 
 // locksOf returns who holds the lock. It does not show other programs that have locked
@@ -286,7 +228,7 @@ func (l *lockFile) isAlive(path string) bool {
 func locksOf(l *lockFile) (all []wholeLock) {
 	paths, _ := l.tickets()
 	for _, path := range paths {
-		if t, ok := parseTicketName(filepath.Base(path)); ok && t.at == heldByte && l.isAlive(path) {
+		if t, ok := parseTicketName(filepath.Base(path)); ok && t.at == heldByte && l.dir.isAlive(path) {
 			all = append(all, wholeLock{t.pid, t.mode})
 		}
 	}

@@ -56,7 +56,7 @@ func TestTicketsOfTheDeadAreRemoved(t *testing.T) {
 	must(t, err)
 	must(t, os.Mkdir(filepath.Join(dir, tickets), 0o700))
 	for _, at := range []int64{heldByte, time.Now().UnixNano()} {
-		must(t, os.WriteFile(filepath.Join(dir, tickets, newTicketName(at, backend.Exclusive)), nil, 0o600))
+		must(t, os.WriteFile(filepath.Join(dir, tickets, ticketPrefix(at, backend.Exclusive)+"dead"), nil, 0o600))
 	}
 	lease, err := c.Mutex("lock").TryLock(t.Context())
 	must(t, err)
@@ -82,7 +82,7 @@ func TestTicketsThatNobodyLooksForAreRemoved(t *testing.T) {
 	must(t, l.write(found, ""))
 	tickets, err := l.ticketDirectory()
 	must(t, err)
-	for _, name := range []string{newTicketName(heldByte, backend.Shared), newTicketName(skipped, backend.Exclusive)} {
+	for _, name := range []string{ticketPrefix(heldByte, backend.Shared) + "dead", ticketPrefix(skipped, backend.Exclusive) + "dead"} {
 		must(t, os.WriteFile(filepath.Join(dir, tickets, name), nil, 0o600))
 	}
 	mustUnlock(t, lease)

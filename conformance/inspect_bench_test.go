@@ -175,7 +175,7 @@ func benchInspect(b *testing.B, in inspected) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	measureBeside(b, in.open(b, in.addrs), counted, measured, requests, func(asks backend.Inspector) {
-		if n := inspect(asks); n < shown {
+		if n := inspect(asks); n < shown-shown/10 { // who waits anew is in no queue of Postgres for a moment
 			b.Fatalf("%d waiters", n)
 		}
 	})

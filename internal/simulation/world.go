@@ -375,7 +375,7 @@ func (w *world) addUp() {
 // left checks that no server has anything of a lock that nobody can have any more.
 func (w *world) left() {
 	r := w.reg
-	if w.plan.Servers != 1 || len(r.touches) > 0 {
+	if w.plan.Servers != 1 || len(w.masters()) == 0 || len(r.touches) > 0 {
 		return
 	}
 	r.mu.Lock()

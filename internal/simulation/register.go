@@ -273,7 +273,8 @@ func (r *register) judge(c *call, err error) {
 		if c.asks {
 			harmed = r.unasked
 		}
-		if !hurried && !r.broke(c, err) && !harmed(c.client, c.start.Add(-lingers), func(t touch) bool { return t.fails }) {
+		fails, since := func(t touch) bool { return t.fails }, c.start.Add(-lingers)
+		if !hurried && !r.broke(c, err) && (!harmed(c.client, since, fails) || !c.asks && r.spared(c.client, c.names, since, fails)) {
 			r.violate("reachable is available", "c%d %s %v: %v", c.client, c.what, c.names, err)
 		}
 	case errors.Is(err, dlock.ErrLost), errors.Is(err, dlock.ErrUnlocked), errors.Is(err, dlock.ErrReentry), errors.Is(err, dlock.ErrUpgrade):
@@ -756,7 +757,8 @@ func (r *register) lostTrue(b *belief) {
 	if !errors.Is(err, dlock.ErrLost) || b.limited || r.dead[b.client] || !r.w.hasServers() || r.isShort(b.ttl) {
 		return
 	}
-	if !r.touched(b.client, time.Now().Add(-2*b.ttl-lingers), r.costs(b.ttl)) {
+	since, costs := time.Now().Add(-2*b.ttl-lingers), r.costs(b.ttl)
+	if !r.touched(b.client, since, costs) || r.spared(b.client, r.namesOf(b.lease), since, costs) {
 		r.violate("nothing is lost for nothing", "%v: %v", b, err)
 	}
 }

@@ -89,7 +89,7 @@ const (
 // moves checks that a free lock finds who waits for it, and that nothing is left of
 // those who have gone.
 func (r *register) moves(name string) {
-	if r.w.plan.Servers != 1 {
+	if r.w.plan.Servers != 1 || len(r.w.masters()) == 0 {
 		r.movesOnQuorum(name)
 		return
 	}

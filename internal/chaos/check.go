@@ -183,13 +183,15 @@ func (c *checker) growing(key string, holds []*hold, to, from func(*hold) int64)
 	}
 }
 
-// stale says whether b has its lock from another hold of its client that the
-// server had forgotten, which nobody knew yet. Such a b comes after one who has
-// been granted the lock meanwhile, with a smaller token: its writes are refused.
+// stale says whether b has a lock that the server had given to another meanwhile, which
+// nobody could know: it had forgotten the hold while its grant was on the way, or that of
+// another goroutine which passed it on to b. Such a b comes after one with a greater token:
+// its writes are refused.
 func (h *History) stale(b *hold, holds []*hold) bool {
 	fromOwn := slices.ContainsFunc(holds, func(x *hold) bool { return x.passedTo(b) })
-	return fromOwn && slices.ContainsFunc(holds, func(a *hold) bool {
-		return a.token >= b.token && a.granted < b.granted && h.forgot(a.asked, b.granted)
+	return slices.ContainsFunc(holds, func(a *hold) bool {
+		onItsWay := b.asked < a.granted && h.forgot(b.asked, b.granted)
+		return a.token >= b.token && a.granted < b.granted && (onItsWay || fromOwn && h.forgot(a.asked, b.granted))
 	})
 }
 

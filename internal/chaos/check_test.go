@@ -172,6 +172,13 @@ func TestCheckerFindsWhatIsBroken(t *testing.T) {
 
 // These histories look bad and break nothing.
 var sound = map[string]func(*script){
+	"ForgottenOnItsWay": func(s *script) { // the server had let b go before b heard of its grant
+		s.h.Faults = []Injected{{Span: Span{2 * ms, 3 * ms}, Healthy: 500 * ms, Forgets: true}}
+		b := s.take(2, 0, 7, 4)
+		a := s.take(1, 1, 5, 5)
+		s.give(1, a, 6, 8, "")
+		s.give(2, b, 9, 10, "")
+	},
 	"Stopped": func(s *script) { // who was stopped cannot know
 		a := s.take(1, 0, 1, 5)
 		b := s.take(2, 0, 1500, 7)

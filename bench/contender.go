@@ -34,16 +34,17 @@ type contender struct {
 // systems allow a process.
 const fileMost = 10_000
 
-// redlockMost is how many locks this machine can renew on three servers in time.
-const redlockMost = 10_000
+// renewedMost is how many leases of 3 s this machine can renew in time on three servers, or
+// on etcd, which is asked about each key.
+const renewedMost = 10_000
 
 // most is the size up to which c takes part in series.
 func (c contender) most() int {
 	switch c.Name {
 	case "dlock file":
 		return fileMost
-	case onRedlock:
-		return redlockMost
+	case onRedlock, onEtcd:
+		return renewedMost
 	}
 	return math.MaxInt
 }

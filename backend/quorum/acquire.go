@@ -50,6 +50,9 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 			}
 			if waits {
 				r.Answered()
+				if r.Wait {
+					a.logNotReady()
+				}
 			}
 			pause = min(backoff.Next(), readyIn)
 		}
@@ -376,4 +379,17 @@ func (a *attempt) readyIn() (in time.Duration, ready bool) {
 		}
 	}
 	return in, ready
+}
+
+// logNotReady names the nodes that are waited for because they do not vote yet, each once
+// until it does.
+func (a *attempt) logNotReady() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range a.votes {
+		if v := &a.votes[i]; v.state == notReady && !a.b.nodes[i].awaited.Swap(true) {
+			a.b.log.Warn("dlock: Lock waits for a node of the quorum that does not vote yet, because it may have forgotten holds",
+				"node", i+1, "until", time.Now().Add(v.readyIn).Format(time.RFC3339))
+		}
+	}
 }

@@ -49,6 +49,7 @@ type node struct {
 	pinging    atomic.Bool
 	nextPing   atomic.Int64 // ns since 1970: not before
 	votesFrom  atomic.Int64 // ns since 1970: it has said that it does not vote before
+	awaited    atomic.Bool  // it was logged that Lock waits until it votes
 	rejoining  atomic.Bool  // a goroutine asks for holds that others have granted
 }
 
@@ -143,6 +144,7 @@ func (n *node) observeVote(err error) {
 		n.votesFrom.Store(time.Now().Add(in).UnixNano())
 	} else if isAnswer(err) {
 		n.votesFrom.Store(0)
+		n.awaited.Store(false)
 	}
 }
 

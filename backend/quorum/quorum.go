@@ -134,7 +134,8 @@ type Options struct {
 	// DefaultSkew.
 	Skew time.Duration
 
-	// Logger is told of nodes that do not answer. Nil discards it.
+	// Logger is told of nodes that do not answer, and of those that do not vote yet
+	// while a Lock waits for them. Nil discards it.
 	Logger *slog.Logger
 }
 

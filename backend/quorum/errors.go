@@ -20,6 +20,10 @@ var (
 	// errBacklog is why a node is not asked that has many requests to answer.
 	errBacklog = backend.Fail(backend.ErrUnavailable, errors.New("the node does not answer"))
 
+	// errReturning is why a node has no part of a hold whose end its grant came after, which
+	// may not have it back yet.
+	errReturning = backend.Fail(backend.ErrLost, errors.New("the grant came after the end"))
+
 	// errNotRenewed is why a hold is not renewed whose last renewals have not come back.
 	errNotRenewed = errors.New("too few nodes have answered the last renewal")
 )

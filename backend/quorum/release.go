@@ -110,20 +110,26 @@ func (h *hold) end() {
 func (h *hold) releaseVote(i int, nh *backend.Hold) {
 	n := h.b.nodes[i]
 	h.releasing++
-	answered := func() {
+	waiting := true
+	answered := func(returned bool) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.releasing--
+		if waiting {
+			waiting = false
+			h.releasing--
+		}
+		if v := &h.votes[i]; returned && v.err == errReturning {
+			v.err = nil
+		}
 		h.notify()
 	}
 	ok := h.b.janitor.Go(func(ctx context.Context) {
 		ctx, cancel := backend.Bound(ctx, nh.TTL)
 		defer cancel()
-		var once sync.Once
-		defer once.Do(answered)
+		defer answered(false)
 		backend.Retry(ctx, func(ctx context.Context) error {
 			err := n.Release(ctx, nh)
-			once.Do(answered)
+			answered(err == nil || errors.Is(err, backend.ErrLost))
 			if isFinal(err) {
 				return nil
 			}
@@ -135,7 +141,8 @@ func (h *hold) releaseVote(i int, nh *backend.Hold) {
 	}
 }
 
-// uninvolved is how many nodes have no part of a hold that ends, and have had none.
+// uninvolved is how many nodes have no part of a hold that ends, and have lost none. One that
+// granted after the end is among them once it has that back.
 func (h *hold) uninvolved() (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

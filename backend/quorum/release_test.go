@@ -109,6 +109,50 @@ func TestCanExpireWhatItsNodesCan(t *testing.T) {
 	must(t, !q.CanExpire(time.Hour), "it can expire what its nodes cannot")
 }
 
+// A refusing node ends no hold. It is asked again for as long as the lease lasts, as a server
+// is that is a replica by now.
+type refusing struct{ *distant }
+
+func (refusing) Release(ctx context.Context, h *backend.Hold) error {
+	backend.Sleep(ctx, h.TTL)
+	return backend.ErrUnavailable
+}
+
+// The front of a hold of two nodes refuses to end it, and the third grants late. Unlock does not
+// wait for the front once the third has taken that back, as it has no part of the hold then.
+// Until it has, Unlock does not say that the lock is free.
+func TestUnlockBesideALateGrant(t *testing.T) {
+	const late = 100 * time.Millisecond
+	for _, takesBack := range []bool{true, false} {
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			front := s.front("x")
+			third := (front + 1) % 3
+			all := make([]backend.Backend, len(s))
+			for i := range s {
+				d := &distant{Backend: memory.New(s[i])}
+				all[i] = d
+				if i == third {
+					d.trip.Store(int64(late))
+				}
+				if i == front || i == third && !takesBack {
+					all[i] = refusing{d}
+				}
+			}
+			c := over(t, all, nil)
+			l, err := c.Mutex("x").Lock(t.Context())
+			ok(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			began := time.Now()
+			err = l.Unlock(ctx)
+			if took := time.Since(began); (err == nil) != takesBack || takesBack && took > 5*late {
+				t.Errorf("third takes its grant back: %v: the error is %v after %v", takesBack, err, took)
+			}
+			time.Sleep(3 * ttl) // until it is not asked to end that any more
+		})
+	}
+}
+
 // A shortExpirer can have a hold end by itself within a minute.
 type shortExpirer struct{ *memory.Backend }
 

@@ -164,6 +164,9 @@ func (h *hold) receive(q query, nh *backend.Hold, err error) {
 	case err == nil && (unwanted || nh.Mode != h.request.Mode):
 		h.releaseVote(q.node, nh)
 		v.state, v.err = unasked, backend.ErrLost
+		if h.over && v.lostTry != q.try {
+			v.err = errReturning
+		}
 	case v.lostTry == q.try:
 		v.state = unasked
 	case err == nil:

@@ -124,26 +124,30 @@ func (p pace) String() string {
 	return fmt.Sprintf("%.0f/s, longest wait %v", p.perSecond, p.longest.Round(100*time.Microsecond))
 }
 
-// contend has n clients take one lock in turn for d.
-func (s *site) contend(t testing.TB, n int, name string, d time.Duration) pace {
+// contend has n clients take one lock in turn for d, and until each has had it so often.
+func (s *site) contend(t testing.TB, n int, name string, d time.Duration, turns int) pace {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), d)
+	ctx, cancel := context.WithTimeout(context.Background(), d+wait)
 	defer cancel()
+	start := time.Now()
 	var cycles, longest, last atomic.Int64
-	var inside atomic.Int32
+	var inside, behind atomic.Int32
+	behind.Store(int32(n))
 	var all sync.WaitGroup
 	for _, c := range s.clients[:n] {
 		all.Go(func() {
-			for ctx.Err() == nil {
+			for turn := 0; behind.Load() > 0 || time.Since(start) < d; turn++ {
+				if turn == turns {
+					behind.Add(-1)
+				}
 				began := time.Now()
 				l, err := c.Mutex(name).Lock(ctx)
 				wait := int64(time.Since(began))
 				for old := longest.Load(); wait > old && !longest.CompareAndSwap(old, wait); old = longest.Load() {
 				}
 				if err != nil {
-					if ctx.Err() == nil {
-						t.Errorf("lock: %v", err)
-					}
+					t.Errorf("lock, after %d turns: %v", turn, err)
+					cancel()
 					return
 				}
 				if token := int64(l.Token()); inside.Add(1) != 1 || last.Swap(token) >= token {
@@ -158,48 +162,39 @@ func (s *site) contend(t testing.TB, n int, name string, d time.Duration) pace {
 		})
 	}
 	all.Wait()
-	return pace{float64(cycles.Load()) / d.Seconds(), time.Duration(longest.Load())}
+	return pace{float64(cycles.Load()) / time.Since(start).Seconds(), time.Duration(longest.Load())}
 }
 
-// A lock that many want goes round about as fast with as many nodes away as a
-// majority survives, and nobody waits for long. The machine may be busy with other
-// things: the better of some tries counts.
+// A lock that many want goes round with as many nodes in trouble as a majority survives, and
+// after that: one holder at a time, with tokens that grow, and everybody has its turns. How
+// fast that is depends on the machine: the test of that name of the quorum has simulated time.
 func TestContendedWithNodesAway(t *testing.T) {
-	const clients = 4
+	const clients, turns = 4, 20
 	for _, nodes := range []int{3, 5} {
 		s := newSite(t, nodes, clients, 0)
 		for _, f := range faults {
 			if nodes == 5 && f.name != "dead" && f.name != "hung" {
 				continue
 			}
-			s.compare(t, f, clients, *each)
+			s.takeTurns(t, f, clients, turns)
 		}
 	}
 }
 
 // The same is so at a distance, where an answer takes much of what a limit near by allows.
 func TestContendedAtADistance(t *testing.T) {
-	const clients = 8
+	const clients, turns = 8, 5
 	s := newSite(t, 3, clients, 30*time.Millisecond)
-	s.compare(t, faults[0], clients, 3*time.Second)
+	s.takeTurns(t, faults[0], clients, turns)
 }
 
-// compare asserts that the lock goes round half as fast with nodes away as with all up.
-func (s *site) compare(t *testing.T, f fault, clients int, d time.Duration) {
+// takeTurns has clients contend with nodes in trouble, and once these are well again.
+func (s *site) takeTurns(t *testing.T, f fault, clients, turns int) {
 	t.Helper()
 	strikes := len(s.nodes) / 2
-	var result string
-	for try := range 5 {
-		d := d << try // on a busy machine a short time shows nothing
-		up := s.contend(t, clients, s.name(0), d)
-		away := s.contendUnder(t, f, strikes, clients, d)
-		result = fmt.Sprintf("%d nodes, all up: %v; %d %s: %v", len(s.nodes), up, strikes, f.name, away)
-		if away.perSecond >= up.perSecond/2 && away.longest <= max(10*up.longest, 250*time.Millisecond) {
-			return
-		}
-		t.Log(result)
-	}
-	t.Error(result)
+	away := s.contendUnder(t, f, strikes, clients, *each, turns)
+	up := s.contend(t, clients, s.name(0), *each, turns)
+	t.Logf("%d nodes, %d %s: %v; all up: %v", len(s.nodes), strikes, f.name, away, up)
 }
 
 // unwilling are ways in which a server answers and grants nothing: what brings it there, and
@@ -254,9 +249,9 @@ func TestFrontRefuses(t *testing.T) {
 			}
 		}
 		t.Logf("%s: both have had the lock after %v", w.name, time.Since(began))
-		s.contend(t, 3, name, *each)
+		s.contend(t, 3, name, *each, 0)
 		do(w.end)
-		s.contend(t, 3, name, *each)
+		s.contend(t, 3, name, *each, 0)
 	}
 }
 
@@ -325,18 +320,18 @@ func words(command string) (all []any) {
 	return all
 }
 
-// TestTableOfContention prints what the other tests assert, for more clients and
-// nodes. As many nodes are away as a majority survives.
+// TestTableOfContention prints how fast a contended lock goes round. As many nodes are away as
+// a majority survives.
 func TestTableOfContention(t *testing.T) {
 	if *table == 0 {
 		return
 	}
 	s := newSite(t, *table, 8, *trip)
 	for _, n := range []int{2, 4, 8} {
-		t.Logf("%d nodes, %d clients, all up: %v", *table, n, s.contend(t, n, s.name(0), *each))
+		t.Logf("%d nodes, %d clients, all up: %v", *table, n, s.contend(t, n, s.name(0), *each, 0))
 		for _, f := range faults {
 			away := *table / 2
-			t.Logf("%d nodes, %d clients, %d %s: %v", *table, n, away, f.name, s.contendUnder(t, f, away, n, *each))
+			t.Logf("%d nodes, %d clients, %d %s: %v", *table, n, away, f.name, s.contendUnder(t, f, away, n, *each, 0))
 		}
 	}
 }
@@ -357,13 +352,13 @@ func (s *site) name(i int) string {
 
 // contendUnder has a fault strike the first of the nodes, those where the clients
 // queue.
-func (s *site) contendUnder(t testing.TB, f fault, strikes, n int, d time.Duration) pace {
+func (s *site) contendUnder(t testing.TB, f fault, strikes, n int, d time.Duration, turns int) pace {
 	t.Helper()
 	var ends []func()
 	for i := range strikes {
 		ends = append(ends, f.begin(t, s.nodes[i]))
 	}
-	p := s.contend(t, n, s.name(0), d)
+	p := s.contend(t, n, s.name(0), d, turns)
 	for _, end := range ends {
 		end()
 	}

@@ -152,10 +152,10 @@ func waitLateGrant(s *scenario) {
 	for kind, o := range map[string][]dlock.Option{"renewed": nil, "fixed": {dlock.WithMaxHold(short.TTL)}} {
 		holders[kind] = s.locked(a.Mutex(s.sub(kind)))
 		late[kind] = s.queue(p.Mutex(s.sub(kind), o...), s.sub(kind), 1)
-	}
-	p.Delay(3 * s.TTL / 2)
-	for kind, holder := range holders {
 		next[kind] = s.queue(b.Mutex(s.sub(kind)), s.sub(kind), 2)
+	}
+	p.Delay(3 * s.TTL / 2) // when both are queued: who is not heard of leaves the queue
+	for _, holder := range holders {
 		s.unlock(holder)
 	}
 	for _, next := range next {

@@ -256,11 +256,7 @@ const revokeFrom = 100
 // ReleaseAll implements backend.BatchReleaser: one request deletes 120 keys, or
 // revokes a lease with up to a thousand.
 func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
-	var longest time.Duration
-	for _, h := range holds {
-		longest = max(longest, h.TTL)
-	}
-	ctx, cancel := backend.Bound(ctx, longest)
+	ctx, cancel := backend.BoundAll(ctx, holds)
 	defer cancel()
 	backend.ForEachGroup(holds, sessionOf, func(s *session, group []*backend.Hold) { s.releaseAll(ctx, group, report) })
 }

@@ -264,10 +264,12 @@ func (h *hold) getKey() clientv3.Op {
 // readKey reports whether the answer to getKey is the key of the hold, and not a later
 // one of that name. It tells the hold's owner if somebody waits.
 func (h *hold) readKey(r *pb.ResponseOp) bool {
-	kept, waits := r.GetResponseRange(), true
+	kept, next := r.GetResponseRange(), (*pb.RangeResponse)(nil)
 	if nested := r.GetResponseTxn().GetResponses(); len(nested) > 0 {
 		kept = nested[0].GetResponseRange()
-		waits = len(nested) == 1 || first(nested[1].GetResponseRange()) != nil
+		if len(nested) > 1 {
+			next = nested[1].GetResponseRange()
+		}
 	}
 	kv := first(kept)
 	switch {
@@ -276,7 +278,7 @@ func (h *hold) readKey(r *pb.ResponseOp) bool {
 	case kv.CreateRevision != h.revision || isMarked(kv):
 		return h.isOwnDowngrade(kept)
 	}
-	if waits {
+	if first(next) != nil {
 		h.tellWanted()
 	}
 	return true

@@ -76,11 +76,9 @@ func (b *Backend) beginRelease(x *hold) *call {
 // ReleaseAll implements backend.BatchReleaser. The locks of one session are given back
 // by one statement, or a few.
 func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
-	var longest time.Duration
 	unlocks := make(map[*session][]*call)
 	b.mu.Lock()
 	for _, h := range holds {
-		longest = max(longest, h.TTL)
 		x := h.State.(*hold)
 		if c := b.beginRelease(x); c != nil {
 			unlocks[x.grant.session] = append(unlocks[x.grant.session], c)
@@ -90,7 +88,7 @@ func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report 
 	for s, calls := range unlocks {
 		s.start(calls...)
 	}
-	ctx, cancel := backend.Bound(ctx, longest)
+	ctx, cancel := backend.BoundAll(ctx, holds)
 	defer cancel()
 	for _, h := range holds {
 		report(h, b.Release(ctx, h))

@@ -157,12 +157,10 @@ func (r *report) headline() string {
 	var b strings.Builder
 	b.WriteString("| | one goroutine, a free lock | 64 goroutines, a lock each | 16 goroutines, one lock | 16 clients, one lock | fewest : most |\n")
 	b.WriteString("|---|---:|---:|---:|---:|---:|\n")
-	for _, row := range []struct{ who, server string }{
-		{onRedis, "redis"}, {onEtcd, "etcd"}, {onZookeeper, "zookeeper"}, {onPostgres, "postgres"},
-	} {
-		r.headlineRow(&b, "**"+row.who+"**", row.who)
+	for _, who := range []string{onRedis, onRedlock, onEtcd, onZookeeper, onPostgres} {
+		r.headlineRow(&b, "**"+who+"**", who)
 		for _, other := range r.About {
-			if other.Server == row.server && other.Role == peer && r.takesPart(other.Name) {
+			if other.Role == peer && likened(other) == who && r.takesPart(other.Name) {
 				r.headlineRow(&b, other.Name, other.Name)
 			}
 		}
@@ -171,6 +169,14 @@ func (r *report) headline() string {
 		fmt.Fprintf(&b, "\nOf this run: %s\n", r.Remark)
 	}
 	return b.String()
+}
+
+// likened returns who of this library stands above another in the headline.
+func likened(other about) string {
+	if other.Name == redsyncOn3 {
+		return onRedlock
+	}
+	return map[string]string{"redis": onRedis, "etcd": onEtcd, "zookeeper": onZookeeper, "postgres": onPostgres}[other.Server]
 }
 
 // takesPart says whether somebody is in all the columns of the headline.

@@ -45,10 +45,11 @@ func backendURL(flag, otherwise string) string {
 }
 
 // chosenURL is the URL that flag or the variable gives, or that of this user's files. An empty
-// variable is a mistake: files here keep no other machine from doing the same.
+// variable is a mistake, or that of a command under dlock run: files here keep no other machine
+// from doing the same.
 func chosenURL(flag string) (string, error) {
 	if variable, isSet := os.LookupEnv(urlVariable); flag == "" && isSet && variable == "" {
-		return "", coded{exitConfig, errors.New(urlVariable + " is set and empty: unset it for files of this user, or give a URL")}
+		return "", coded{exitConfig, errors.New(urlVariable + " is set and empty, as dlock run has it for its command: give a URL, or unset it for files of this user")}
 	}
 	return backendURL(flag, defaultURL), nil
 }

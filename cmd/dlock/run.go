@@ -19,8 +19,9 @@ import (
 const runHelp = `Run COMMAND while holding the lock NAME, and wait for the lock first.
 
 The lock lasts as long as COMMAND itself, which finds DLOCK_NAME and the fencing
-token DLOCK_TOKEN in its environment, but not DLOCK_URL. Put a URL that holds a
-password in DLOCK_URL: other users can see the arguments of a process.
+token DLOCK_TOKEN in its environment. Put a URL that holds a password in DLOCK_URL:
+other users can see the arguments of a process, and COMMAND finds that variable empty.
+A dlock that COMMAND starts then asks for a URL of its own, and does not lock files.
 
 Signals go on: INT, TERM, HUP and QUIT to COMMAND and what it has started in its
 process group, as from a terminal, USR1 and USR2 to COMMAND alone. If the lock
@@ -41,7 +42,7 @@ ends with dlock.
 
 Without dlock.label in the URL, dlock show tells others this host and process.
 
-COMMAND inherits all of the environment but DLOCK_URL. Unless --min-hold has it stay,
+COMMAND inherits all of the environment but the value of DLOCK_URL. Unless --min-hold has it stay,
 dlock ends at most two seconds after COMMAND, also if the backend does not answer: the lock is then free
 when its TTL is over.
 
@@ -160,7 +161,7 @@ func (o *runOptions) run(c *cobra.Command, name string, argv []string) error {
 	if err != nil {
 		return err
 	}
-	cmd.Env = commandEnv(name, lease.Token())
+	cmd.Env = commandEnv(url, name, lease.Token())
 	err = runUnder(lease, cmd, signals, o.grace, backend.Margin(o.lease(url))/2)
 	if lost := o.giveBack(client, lease, signals); lost != nil {
 		return lost
@@ -255,12 +256,17 @@ func (o *runOptions) explain(ctx context.Context, err error) error {
 	return coded{o.held, err}
 }
 
-// commandEnv is what the command is told of the lock, without credentials.
-func commandEnv(name string, token uint64) []string {
+// commandEnv is what the command is told of the lock at url, without credentials. Where
+// that is not in files of this user, the variable of the URL is empty: a dlock that the
+// command starts would otherwise lock files of this machine, which exclude no other.
+func commandEnv(url, name string, token uint64) []string {
 	const nameVariable, tokenVariable = "DLOCK_NAME", "DLOCK_TOKEN"
 	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		variable, _, _ := strings.Cut(entry, "=")
 		return slices.Contains([]string{urlVariable, nameVariable, tokenVariable}, variable)
 	})
+	if url != defaultURL {
+		env = append(env, urlVariable+"=")
+	}
 	return append(env, nameVariable+"="+name, tokenVariable+"="+strconv.FormatUint(token, 10))
 }

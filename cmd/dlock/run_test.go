@@ -153,7 +153,7 @@ func TestEnvironment(t *testing.T) {
 	s := newShell(t, "DLOCK_TOKEN=stale", "OTHER=kept")
 	token := func() uint64 {
 		_, p := s.run("run", "a job", "--", "sh", "-c", `echo "$DLOCK_NAME/$OTHER/${DLOCK_URL-unset}/$DLOCK_TOKEN"`)
-		rest, ok := strings.CutPrefix(p.out.String(), "a job/kept/unset/")
+		rest, ok := strings.CutPrefix(p.out.String(), "a job/kept//")
 		n, err := strconv.ParseUint(strings.TrimSpace(rest), 10, 64)
 		if !ok || err != nil {
 			t.Fatalf("the command found %q", p.out.String())
@@ -162,6 +162,22 @@ func TestEnvironment(t *testing.T) {
 	}
 	if first, second := token(), token(); first == 0 || second <= first {
 		t.Errorf("token %d, then %d", first, second)
+	}
+}
+
+// A dlock under dlock run has no URL. It must not lock files of this machine in place of
+// what the outer one locks.
+func TestRunInARun(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	inner := []string{"job", "--", "./dlock", "run", "-n", "job", "--", "true"}
+	s.start(append([]string{"run"}, inner...)...).expect(exitConfig, "DLOCK_URL is set and empty")
+
+	outer := append([]string{"-u", urlVariable, "XDG_STATE_HOME=" + s.dir, s.program, "run"}, inner...)
+	onFiles := exec.Command("env", outer...)
+	onFiles.Dir = s.dir
+	if said, _ := onFiles.CombinedOutput(); onFiles.ProcessState.ExitCode() != exitHeld {
+		t.Errorf("the inner one exits with %d: %s", onFiles.ProcessState.ExitCode(), said)
 	}
 }
 

@@ -232,7 +232,7 @@ func checkClock(server, before, after time.Time) backend.Finding {
 	off := max(before.Sub(server), server.Sub(after), 0)
 	if off > maxClockError {
 		return backend.Warn(subject, fmt.Sprintf("the server's clock and the one here are %v apart", off.Round(time.Millisecond)),
-			"run NTP on both: tokens follow the server's clock, and have to grow when another server takes its place")
+			"run NTP on all: tokens and the ends of leases are times of the server's clock, also when another server takes its place")
 	}
 	return backend.Good(subject, "the server's clock is right")
 }

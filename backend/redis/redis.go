@@ -58,8 +58,9 @@
 // asked anything.
 //
 // No two hold one lock as long as a replica that has acknowledged takes over.
-// With one replica, or with n as the number of them, that is always so. Of more
-// than n Sentinel promotes the one that is furthest, among those that it reaches.
+// With one replica, or with n as the number of them, that is always so, if its clock
+// is right: see below. Of more than n Sentinel promotes the one that is furthest, among
+// those that it reaches.
 // While a slot moves, locks in it cannot be kept alive on the new node in this
 // way until the move is over.
 //
@@ -77,6 +78,11 @@
 // After a planned failover (CLUSTER FAILOVER, FAILOVER behind an address that stays)
 // no hold is lost and no two hold a lock, as long as leases outlast it. After any
 // other promotion what the replica had not been told is lost, as above.
+//
+// The end of a lease is a time of the server's clock. So a server that takes over and
+// whose clock is ahead ends leases early by as much. Two may hold a lock if that is more
+// than is left of a lease: half of the TTL at least, while renewals are in time.
+// Run NTP on all servers. dlock doctor compares the clock of the one that it reaches.
 //
 // A server without memory for more (OOM) keeps its holds, and gives out what queues.
 //

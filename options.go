@@ -40,7 +40,8 @@ type Options struct {
 
 	// Credentials, if not nil, is asked for user and password whenever a
 	// connection is made, so that they need not stand in the URL and may
-	// change. Only Open uses it.
+	// change. Calls are ErrAuth from the moment the server has a new password until
+	// Credentials returns it. Only Open uses it.
 	Credentials func(context.Context) (user, password string, err error)
 
 	// TLS, if not nil, is used for every connection. Only Open uses it.

@@ -137,7 +137,7 @@ func (q *query) completeName(_ *cobra.Command, args []string, typed string) ([]s
 			return err
 		})
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return asTyped(name) != name }) // the shell would quote them again
+	names = slices.DeleteFunc(names, func(name string) bool { return asTyped(name) != name }) // they would be quoted again, or acted on
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
@@ -165,7 +165,7 @@ func someNames(ctx context.Context, c *dlock.Client, prefix string, limit int) (
 
 func newLs(std stdio) *cobra.Command {
 	return newQuery(std, "ls [PREFIX]", "List the names that are held or waited for",
-		"Print the name of each lock that begins with PREFIX and is held or waited for. A name\nthat a terminal would not show as it is stands as $'...', as a shell takes it. If it has\na NUL, which no argument can have, it stands as --base64 and a text.",
+		"Print the name of each lock that begins with PREFIX and is held or waited for. A name\nthat a terminal would not show as it is, or on which a shell would act, stands as $'...', as\na shell takes it. If it has a NUL, which no argument can have, it stands as --base64 and a text.",
 		cobra.MaximumNArgs(1), func(ctx context.Context, q *query, c *dlock.Client, args []string) error {
 			any := false
 			for name, err := range c.Names(ctx, strings.Join(args, "")) {

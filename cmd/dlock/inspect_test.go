@@ -399,6 +399,8 @@ func TestStrangeNames(t *testing.T) {
 		"\u202eevil":                 `$'\xe2\x80\xaeevil'`,
 		"job ":                       `$'job '`,
 		" job":                       `$' job'`,
+		"$(reboot)":                  `$'$(reboot)'`,
+		"a;b":                        `$'a;b'`,
 	} {
 		if got := asTyped(name); got != want {
 			t.Errorf("%q is typed as %s, want %s", name, got, want)
@@ -414,6 +416,23 @@ func TestStrangeNames(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	if _, p := s.run("__complete", "show", ""); !strings.HasPrefix(p.out.String(), ":") {
+		t.Errorf("completed to %q", p.out.String())
+	}
+}
+
+// No name that a shell would act on is offered to it for completion: what several names begin with
+// is put into the line as it is, and bash evaluates the line to complete it further.
+func TestNoCommandIsCompleted(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	for _, name := range []string{"job/$(touch done)/1", "job/$(touch done)/2", "job/`touch done`", "job/a;touch done", "job/plain"} {
+		s.start("run", name, "--", "sh", "-c", "echo > held; exec sleep 300")
+		s.await("held")
+		if err := os.Remove(filepath.Join(s.dir, "held")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, p := s.run("__complete", "show", "job"); !strings.HasPrefix(p.out.String(), "job/plain\n:") {
 		t.Errorf("completed to %q", p.out.String())
 	}
 }

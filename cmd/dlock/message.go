@@ -71,15 +71,19 @@ func withoutPrefix(text string) string {
 // unavailable stands before the reason wherever several servers are told of.
 var unavailable = strings.TrimPrefix(dlock.ErrUnavailable.Error(), "dlock: ") + ": "
 
+// acted has what a shell acts on if it is not quoted: whoever may name a lock must not run a
+// command on the machine of who pastes that name, or has the shell complete it.
+const acted = "$`;&|<>()"
+
 // asTyped is the name of a lock as it can be given to dlock again: one that a terminal would
-// not show as it is, or with a space at an end that nobody would see, stands as $'...', which
-// bash, zsh and ksh take for the name. No argument can have a NUL.
+// not show as it is, on which a shell would act, or with a space at an end that nobody would see,
+// stands as $'...', which bash, zsh and ksh take for the name. No argument can have a NUL.
 func asTyped(name string) string {
 	if strings.Contains(name, "\x00") {
 		return "--base64 " + base64.StdEncoding.EncodeToString([]byte(name))
 	}
 	isShown := utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
-	if isShown && strings.Trim(name, " ") == name && !strings.HasPrefix(name, "$'") {
+	if isShown && strings.Trim(name, " ") == name && !strings.ContainsAny(name, acted) {
 		return name
 	}
 	var b strings.Builder

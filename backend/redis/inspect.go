@@ -69,7 +69,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 		return backend.Snapshot{}, err
 	}
 	var out backend.Snapshot
-	readers, from, after := make(map[string]bool), 0, "-1"
+	told, from, after := make(map[string]bool), 0, "-1"
 	for {
 		call, sent := inspectScript.callWith(lockKey(name), 4, from, after), time.Now()
 		a, err := b.runUntilAnswered(ctx, backend.FirstAnswer, inspectScript, call, nil)
@@ -81,7 +81,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 			return backend.Snapshot{}, fail(errGarbled)
 		}
 		took := time.Since(sent)
-		addParties(&out, a, readers)
+		addParties(&out, a, told)
 		if a.int(8) == 0 {
 			return out, nil
 		}
@@ -94,10 +94,12 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 // millisecond.
 const page = 250
 
-// addParties adds those of a page. Readers that renew move between pages.
-func addParties(out *backend.Snapshot, a answer, readers map[string]bool) {
+// addParties adds those of a page, but for whom was told of before. The lock may change hands
+// between pages: the first says who has it, and a waiter stays one.
+func addParties(out *backend.Snapshot, a answer, told map[string]bool) {
 	us, expiry, token := a.int(0), a.int(3), uint64(max(a.int(4), 0))
-	if holder, _ := a.at(1).(string); holder != "" && len(out.Holders) == 0 {
+	if holder, _ := a.at(1).(string); holder != "" && len(told) == 0 {
+		told[holder] = true
 		p := partyOf(holder)
 		p.Entries, p.Token = max(int(a.int(2)), 1), token
 		p.Left = between(us, expiry)
@@ -106,15 +108,16 @@ func addParties(out *backend.Snapshot, a answer, readers map[string]bool) {
 		}
 		out.Holders = append(out.Holders, p)
 	}
+	shared := len(out.Holders) == 0 || out.Holders[0].Mode == backend.Shared
 	own := make(map[string]int64)
 	for id, token := range a.pairs(9) {
 		own[id] = token
 	}
 	for id, till := range a.pairs(5) {
-		if readers[id] {
+		if told[id] || !shared {
 			continue
 		}
-		readers[id] = true
+		told[id] = true
 		p := partyOf(id)
 		p.Mode, p.Entries = backend.Shared, 1 // an id stays as it is at a downgrade
 		p.Token, p.Left = token, between(us, till)
@@ -124,6 +127,10 @@ func addParties(out *backend.Snapshot, a answer, readers map[string]bool) {
 		out.Holders = append(out.Holders, p)
 	}
 	for id, rank := range a.pairs(6) {
+		if told[id] {
+			continue
+		}
+		told[id] = true
 		p := partyOf(id)
 		p.Since = time.UnixMicro(rank)
 		out.Waiters = append(out.Waiters, p)

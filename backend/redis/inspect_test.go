@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -147,6 +148,75 @@ func TestInspectMany(t *testing.T) {
 	waiters := must[backend.Snapshot](t)(b.Inspect(ctx, t.Name()+"1")).Waiters
 	if !slices.IsSortedFunc(waiters, func(a, b backend.Party) int { return a.Since.Compare(b.Since) }) || len(waiters) != many {
 		t.Errorf("%d waiters of %d, or out of order", len(waiters), many)
+	}
+}
+
+// TestInspectMeanwhile has the lock change hands between two pages: from a writer to the
+// readers who wait, from readers to the writer who waits, and to who is first of a lock that
+// nobody had. Nobody is told of as one who holds and one who waits, or beside a writer.
+func TestInspectMeanwhile(t *testing.T) {
+	t.Parallel()
+	const writer, many = "w60000:client:1=writer.AAAAAAAAAAA", 2 * page
+	expiry := time.Now().Add(time.Hour).UnixMilli()
+	var readers []redis.Z
+	for n := range many {
+		readers = append(readers, redis.Z{Score: float64(expiry + int64(n)), Member: fmt.Sprintf("r60000:client:%d=reader%d.AAAAAAAAAAA", n+2, n)})
+	}
+	first := redis.Z{Score: float64(expiry - 1), Member: writer}
+	type change func(p redis.Pipeliner, key string)
+	writerHolds := func(p redis.Pipeliner, key string) {
+		p.HSet(t.Context(), key, "o", writer, "n", 1, "e", expiry, "t", 7)
+	}
+	readersHold := func(p redis.Pipeliner, key string) { p.ZAdd(t.Context(), key+":r", readers...) }
+	wait := func(who ...redis.Z) change {
+		return func(p redis.Pipeliner, key string) {
+			p.ZAdd(t.Context(), key+":q", who...)
+			p.ZAdd(t.Context(), key+":a", who...)
+		}
+	}
+	nobody := func(p redis.Pipeliner, key string) { p.Del(t.Context(), key, key+":r", key+":q", key+":a") }
+	for name, of := range map[string]struct{ before, after []change }{
+		"to readers":       {[]change{writerHolds, wait(readers...)}, []change{nobody, readersHold}},
+		"to a writer":      {[]change{readersHold, wait(first)}, []change{nobody, writerHolds}},
+		"to who was first": {[]change{wait(append(readers, first)...)}, []change{nobody, writerHolds, wait(readers...)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, c := within(t), plainClient(t, shared)
+			b, proxy := behindProxy(t)
+			apply := func(changes []change) {
+				must[[]redis.Cmder](t)(c.TxPipelined(ctx, func(p redis.Pipeliner) error {
+					for _, change := range changes {
+						change(p, mainKey(t.Name()))
+					}
+					return nil
+				}))
+			}
+			apply(of.before)
+			pages := 0
+			proxy.OnRequest(func(_ int, req []byte) {
+				if bytes.Contains(req, []byte(mainKey(t.Name()))) {
+					if pages++; pages == 2 {
+						apply(of.after)
+					}
+				}
+			})
+			s := must[backend.Snapshot](t)(b.Inspect(ctx, t.Name()))
+			if pages < 2 {
+				t.Fatalf("%d pages", pages)
+			}
+			told := make(map[string]bool)
+			for _, p := range slices.Concat(s.Holders, s.Waiters) {
+				if told[p.Label] {
+					t.Fatalf("%s is told of twice, among %d holders and %d waiters", p.Label, len(s.Holders), len(s.Waiters))
+				}
+				told[p.Label] = true
+			}
+			exclusive := func(p backend.Party) bool { return p.Mode == backend.Exclusive }
+			if len(s.Holders) > 1 && slices.ContainsFunc(s.Holders, exclusive) {
+				t.Errorf("a writer is one of %d holders", len(s.Holders))
+			}
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package zk_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,4 +44,36 @@ func TestStrictDuringDowngrade(t *testing.T) {
 	p.DropReplyAfter(isRequest(opMulti))
 	wantError(t, lease.Downgrade(testContext(t)), dlock.ErrLost)
 	wantError(t, lease.Err(), dlock.ErrLost)
+}
+
+// TestInspectDuringDowngrade downgrades a hold after the queue has been listed, and before its
+// node is read: it is still the one that holds the lock, can be broken, and nobody else is said to
+// have it.
+func TestInspectDuringDowngrade(t *testing.T) {
+	t.Parallel()
+	op := operator(t, shared.Addr())
+	for name, ask := range map[string]func(c *dlock.Client, token uint64){
+		"inspect": func(c *dlock.Client, token uint64) {
+			s, err := c.Inspect(testContext(t), "inspect")
+			must(t, err)
+			if len(s.Holders) != 1 || s.Holders[0].Token != token || len(s.Waiters) != 1 {
+				t.Errorf("token %d holds the lock, and one waits: %+v", token, s)
+			}
+		},
+		"break": func(c *dlock.Client, token uint64) { must(t, c.Break(testContext(t), "break", token)) },
+	} {
+		lease := lock(t, connect(t, nil, shared.Addr()).RWMutex(name))
+		next := start(t, connect(t, nil, shared.Addr()).Mutex(name))
+		queued(t, op, name, 2)
+		looks, p := proxied(t, nil, shared.Addr())
+		var once sync.Once
+		p.OnRequest(func(_ int, req []byte) {
+			if codeOf(req) == opGet {
+				once.Do(func() { must(t, lease.Downgrade(testContext(t))) })
+			}
+		})
+		ask(looks, lease.Token())
+		_ = lease.Unlock(testContext(t)) // lost, if it was broken
+		unlock(t, next.granted(t))
+	}
 }

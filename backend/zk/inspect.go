@@ -3,12 +3,15 @@ package zk
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	gozk "github.com/go-zookeeper/zk"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -134,9 +137,14 @@ func (s *session) readQueue(ctx context.Context, dir string, rest time.Duration)
 	return holders, waiters, nil
 }
 
-// read fills e in from its node.
+// read fills e in from its node, or from the one that has taken its place in a downgrade since
+// the queue was listed: without it those who wait behind would seem to hold the lock.
 func (s *session) read(dir string, e *entry) error {
 	data, stat, err := s.client.Get(dir + "/" + e.name)
+	if errors.Is(err, gozk.ErrNoNode) && e.mode == backend.Exclusive {
+		e.name, e.mode = e.readerName(), backend.Shared
+		data, stat, err = s.client.Get(dir + "/" + e.name)
+	}
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"iter"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,9 +51,13 @@ func (d *directory) inspect(name string) (s backend.Snapshot, err error) {
 	if s.Holders, err = l.holders(c, records[heldByte]); err != nil {
 		return s, err
 	}
-	return s, l.eachWaiter(c.firstInQueue(), lastPosition, func(at int64, mode backend.Mode) {
-		s.Waiters = append(s.Waiters, waitersAt(at, mode, records[at])...)
+	holds := func(w backend.Party) bool { // and has not left the queue yet
+		return w.Client != "" && slices.ContainsFunc(s.Holders, func(h backend.Party) bool { return h.Client == w.Client && h.Label == w.Label })
+	}
+	err = l.eachWaiter(c.firstInQueue(), lastPosition, func(at int64, mode backend.Mode) {
+		s.Waiters = append(s.Waiters, slices.DeleteFunc(waitersAt(at, mode, records[at]), holds)...)
 	})
+	return s, err
 }
 
 // Names implements backend.Inspector. A name that is too long for the name of a file, whose

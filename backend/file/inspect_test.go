@@ -131,6 +131,27 @@ func TestInspectProcesses(t *testing.T) {
 	}
 }
 
+// Who has got the lock and has its place in the queue for a moment longer is no waiter.
+func TestInspectHolderInQueue(t *testing.T) {
+	dir := t.TempDir()
+	b, asks := newBackend(t, dir), newBackend(t, dir)
+	r := lockRequest("a", "", backend.Exclusive)
+	h, err := b.Acquire(t.Context(), r)
+	must(t, err)
+	held := h.State.(*hold)
+	at := time.Now().UnixNano()
+	defer held.withdraw(held.publish(r, at))
+	if ok, err := lockByte(held.lockFile, backend.Exclusive, at); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	s, err := asks.Inspect(t.Context(), r.Name)
+	must(t, err)
+	if len(s.Holders) != 1 || len(s.Waiters) != 0 {
+		t.Errorf("%+v", s)
+	}
+	unlockByte(held.lockFile, at)
+}
+
 func TestNamesInUse(t *testing.T) {
 	dir := t.TempDir()
 	b := newBackend(t, dir)

@@ -70,7 +70,8 @@ func versionName(num int64) string { return fmt.Sprintf("%d.%d", num/10000, num%
 // cuts it off at 63 bytes, and rewrites what is not ASCII. Its
 // client is the process number of that connection. Readers of one client are one holder.
 // Waiters come in the order in which their statements joined the server's queue. Behind
-// them come those that wait for a notification, one for each client, in an unknown mode.
+// them come those that wait for a notification, one for each client, without a mode: the
+// server does not know it.
 // Tokens and times are not known: a statement's wait begins anew with each slice.
 func (b *Backend) Inspect(ctx context.Context, name string) (out backend.Snapshot, err error) {
 	result, err := b.read(ctx, parties(b.key(name)))
@@ -85,7 +86,10 @@ func (b *Backend) Inspect(ctx context.Context, name string) (out backend.Snapsho
 		kind, exclusive, pid, application := string(row[0]), string(row[1]), string(row[2]), string(row[3])
 		label := strings.TrimSpace(strings.TrimPrefix(application, "dlock"))
 		p := backend.Party{Label: label, Client: pid, Mode: backend.Shared}
-		if exclusive == "1" {
+		switch {
+		case kind == listens:
+			p.Mode = 0
+		case exclusive == "1":
 			p.Mode = backend.Exclusive
 		}
 		switch {

@@ -42,18 +42,18 @@ func TestInspectWaiters(t *testing.T) {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p := newPeer(t, shared.Addr(), Options{MaxParked: 1}, time.Minute)
-	waiters := func(name string, n int) {
+	waits := func(name string, mode backend.Mode) {
 		t.Helper()
 		eventually(t, "one who waits", func() bool {
 			s, err := holder.Inspect(ctx, name)
 			must(t, err)
-			return len(s.Holders) == 1 && s.Holders[0].Mode == backend.Exclusive && len(s.Waiters) == n
+			return len(s.Holders) == 1 && s.Holders[0].Mode == backend.Exclusive && len(s.Waiters) == 1 && s.Waiters[0].Mode == mode
 		})
 	}
-	for _, n := range []string{elsewhere, name} { // the second has to listen
-		go func() { _, _ = p.Mutex(n).Lock(waiting) }()
-		waiters(n, 1)
-	}
+	go func() { _, _ = p.Mutex(elsewhere).Lock(waiting) }()
+	waits(elsewhere, backend.Exclusive)
+	go func() { _, _ = p.Mutex(name).Lock(waiting) }() // it has to listen
+	waits(name, 0)
 }
 
 // What is asked costs a connection for a moment, and leaves none.

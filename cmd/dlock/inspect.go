@@ -280,7 +280,7 @@ type party struct {
 	Label   string     `json:"label,omitempty"`
 	Exact   []byte     `json:"label_base64,omitempty"` // as that of a name
 	Client  string     `json:"client,omitempty"`
-	Mode    string     `json:"mode"`
+	Mode    string     `json:"mode,omitempty"`
 	Entries int        `json:"entries,omitempty"`
 	Since   *time.Time `json:"since,omitempty"`
 	Left    float64    `json:"left_seconds,omitempty"`
@@ -294,7 +294,7 @@ func newSnapshot(name string, s dlock.Snapshot) snapshot {
 func newParties(parties []dlock.Party) []party {
 	out := make([]party, 0, len(parties))
 	for _, p := range parties {
-		one := party{Label: p.Label, Exact: exact(p.Label), Client: shortClient(p), Mode: p.Mode.String(), Entries: p.Entries, Left: p.Left.Seconds(), Token: p.Token}
+		one := party{Label: p.Label, Exact: exact(p.Label), Client: shortClient(p), Mode: modeOf(p), Entries: p.Entries, Left: p.Left.Seconds(), Token: p.Token}
 		if !p.Since.IsZero() {
 			one.Since = &p.Since
 		}
@@ -336,8 +336,16 @@ func (t *table) addParty(what string, p dlock.Party) {
 	if p.Entries > 0 {
 		entries = fmt.Sprint(p.Entries)
 	}
-	t.add(what, p.Mode.String(), orDash(printable(p.Label)), orDash(printable(shortClient(p))),
+	t.add(what, orDash(modeOf(p)), orDash(printable(p.Label)), orDash(printable(shortClient(p))),
 		orDash(age(p)), orDash(short(p.Left)), orDash(token), orDash(entries))
+}
+
+// modeOf is the mode of p, empty if the server does not know it.
+func modeOf(p dlock.Party) string {
+	if p.Mode == 0 {
+		return ""
+	}
+	return p.Mode.String()
 }
 
 // age is for how long p has held the lock or waited for it, by this machine's clock.

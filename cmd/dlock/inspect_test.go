@@ -491,6 +491,22 @@ func TestLabelOfAnyBytes(t *testing.T) {
 	}
 }
 
+// What the server does not know of a party, its mode too, is a dash, and not in the JSON.
+func TestUnknownParty(t *testing.T) {
+	unknown := dlock.Snapshot{Waiters: []dlock.Party{{}}}
+	var table, object strings.Builder
+	if err := errors.Join(printSnapshot(&table, unknown), printJSON(&object, newSnapshot("job", unknown))); err != nil {
+		t.Fatal(err)
+	}
+	_, row, _ := strings.Cut(table.String(), "\n")
+	if got, want := strings.Join(strings.Fields(row), " "), "waits 1 - - - - - - -"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := object.String(), `{"name":"job","holders":[],"waiters":[{}]}`+"\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // Who asks about locks in a directory that is not there hears so, and has not made it.
 func TestMissingDirectoryIsNotMade(t *testing.T) {
 	t.Parallel()

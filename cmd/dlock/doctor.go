@@ -41,7 +41,7 @@ func newDoctor(std stdio) *cobra.Command {
 
 // examine prints what there is to be said of the backend, and fails if there is a fault.
 func (q *query) examine(ctx context.Context, c *dlock.Client) error {
-	answers, unanswered := measureAnswers(ctx, c)
+	answers, unanswered := measureAnswers(ctx, c, pingTime)
 	findings := []dlock.Finding{answers}
 	err := c.Examine(ctx, func(f dlock.Finding) {
 		f.Text = oneLine(withoutPrefix(f.Text)) // an error may be part of it
@@ -62,21 +62,24 @@ func (q *query) examine(ctx context.Context, c *dlock.Client) error {
 	return nil
 }
 
-// pings is how many answers are measured.
-const pings = 50
+// So many answers are measured, or as many as come within a time in which a person waits.
+const (
+	pings    = 50
+	pingTime = 5 * time.Second
+)
 
 // measureAnswers says how long the backend takes to answer, or that it does not.
-func measureAnswers(ctx context.Context, c *dlock.Client) (dlock.Finding, error) {
-	took := make([]time.Duration, pings)
-	for i := range took {
+func measureAnswers(ctx context.Context, c *dlock.Client, limit time.Duration) (dlock.Finding, error) {
+	var took []time.Duration
+	for end := time.Now().Add(limit); len(took) < pings && (len(took) == 0 || time.Now().Before(end)); {
 		start := time.Now()
 		if err := c.Ping(ctx); err != nil {
 			return backend.Bad("answers", oneLine(message(err)), "see the other findings"), err
 		}
-		took[i] = time.Since(start)
+		took = append(took, time.Since(start))
 	}
 	slices.Sort(took)
-	half, most := took[pings/2], took[pings*99/100]
+	half, most := took[len(took)/2], took[len(took)*99/100]
 	return backend.Good("answers", fmt.Sprintf("%s answers, half of the time within %v, 99 %% within %v",
 		c.Info().Address, half.Round(time.Microsecond), most.Round(time.Microsecond))), nil
 }

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
@@ -73,6 +74,33 @@ func TestDoctorOnFullEtcd(t *testing.T) {
 		return strings.Contains(p.err.String(), "NOSPACE")
 	})
 	s.start("doctor").expect(exitUnavailable, "etcdctl alarm disarm")
+}
+
+// A counted backend counts the questions whether it answers.
+type counted struct {
+	*memory.Backend
+	pings int
+}
+
+func (b *counted) Ping(context.Context) (string, error) {
+	b.pings++
+	return "", nil
+}
+
+// A backend that is far away is not asked fifty times: who looks has no time for that.
+func TestDoctorEndsOnASlowBackend(t *testing.T) {
+	b := &counted{Backend: memory.New(memory.NewServer())}
+	c, err := dlock.New(b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeClient(c)
+	for limit, want := range map[time.Duration]int{0: 1, time.Hour: pings} {
+		b.pings = 0
+		if f, err := measureAnswers(t.Context(), c, limit); err != nil || f.Level != backend.OK || b.pings != want {
+			t.Errorf("%d questions within %v, want %d: %+v, %v", b.pings, limit, want, f, err)
+		}
+	}
 }
 
 // An examined backend has a finding with an error of the library in it.

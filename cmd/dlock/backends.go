@@ -87,8 +87,20 @@ func nameServers(err error, url string) error {
 		return err
 	}
 	named := *e
-	named.Err = fmt.Errorf("%s: %w", strings.Join(u.Hosts, ","), e.Err)
+	named.Err = fmt.Errorf("%s: %w", silent(u, e.Err), e.Err)
 	return &named
+}
+
+// silent is who has not answered at u: its servers, or one of those that they name.
+func silent(u *backend.URL, err error) string {
+	hosts := strings.Join(u.Hosts, ",")
+	switch {
+	case strings.HasSuffix(u.Scheme, "+sentinel") && !strings.Contains(err.Error(), "sentinels"):
+		return "the master of the Sentinels " + hosts
+	case strings.HasSuffix(u.Scheme, "+cluster"):
+		return "a node of the cluster of " + hosts
+	}
+	return hosts
 }
 
 func closeClient(c *dlock.Client) { closeWithin(context.Background(), c, closeTimeout) }

@@ -556,3 +556,23 @@ func TestSilentServerIsNamed(t *testing.T) {
 	s := newShell(t)
 	s.start("ping", "--backend", "redis://user:secret@"+silent.Addr().String()).expect(exitUnavailable, ": "+silent.Addr().String()+": ")
 }
+
+// Where Sentinels or nodes of a cluster are named in the URL, it may be another server that says
+// nothing.
+func TestServerBehindOthersIsNamed(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://h1":             ": h1: i/o timeout",
+		"redis+sentinel://h1/m":  ": the master of the Sentinels h1: i/o timeout",
+		"redis+cluster://h1,h2":  ": a node of the cluster of h1,h2: i/o timeout",
+		"rediss+sentinel://h1/m": ": the master of the Sentinels h1: i/o timeout",
+	} {
+		err := nameServers(&dlock.Error{Op: "open", Kind: dlock.ErrUnavailable, Err: errors.New("i/o timeout")}, url)
+		if got := message(err); !strings.HasSuffix(got, want) {
+			t.Errorf("%s: %q, want %q at its end", url, got, want)
+		}
+	}
+	err := nameServers(&dlock.Error{Kind: dlock.ErrUnavailable, Err: errors.New("redis: all sentinels specified in configuration are unreachable: i/o timeout")}, "redis+sentinel://h1/m")
+	if got := message(err); strings.Contains(got, "master") {
+		t.Error(got)
+	}
+}

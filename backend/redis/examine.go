@@ -135,8 +135,11 @@ func (b *Backend) readInfo(ctx context.Context, c redis.Cmdable) (info, error) {
 		text, _ = c.Info(ctx).Result()
 	}
 	fields := parseInfo(text)
-	if b.cluster == nil && fields["cluster_enabled"] == "1" {
+	switch {
+	case b.cluster == nil && fields["cluster_enabled"] == "1":
 		return nil, invalid("the server is a node of a cluster: open it as redis+cluster")
+	case fields["redis_mode"] == "sentinel":
+		return nil, invalid("the server is a Sentinel: open it as redis+sentinel, with the name of the master as the path")
 	}
 	return fields, nil
 }

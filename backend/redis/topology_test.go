@@ -109,4 +109,8 @@ func TestExamineSentinels(t *testing.T) {
 	eventually(t, "a single Sentinel", func() bool {
 		return strings.Contains(complaints(t, few)["sentinels"], lonely.Addr()+": 1 of them watch the master")
 	})
+	_, err := dlock.Open(within(t), "redis://"+lonely.Addr(), nil) // with the address of a Sentinel for that of its master
+	if is(t, err, dlock.ErrInvalidConfig); !strings.Contains(err.Error(), "redis+sentinel") {
+		t.Error(err)
+	}
 }

@@ -232,6 +232,7 @@ var properties = []property{
 	{"Inspect/OnlyReads", inspectOnlyReads, quiet},
 	{"Inspect/Names", inspectNames, quiet},
 	{"Inspect/NoSecrets", inspectNoSecrets, false},
+	{"Inspect/InUse", inspectInUse, false},
 	{"Break/Holder", breakHolder, false},
 	{"Break/Races", breakRaces, false},
 	{"Break/InUse", breakInUse, false},

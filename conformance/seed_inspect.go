@@ -105,6 +105,20 @@ func inspectTellsAll(h *Harness) func(*Peer) {
 	})(h)
 }
 
+// inspectPiecemeal has the lock change hands between the two parts of an answer.
+func inspectPiecemeal(backend.Backend) Layer {
+	return Layer{Inspect: func(ctx context.Context, name string, next InspectFunc) (backend.Snapshot, error) {
+		before, err := next(ctx, name)
+		if err != nil || len(before.Waiters) == 0 {
+			return before, err
+		}
+		backend.Sleep(ctx, 20*time.Millisecond)
+		s, err := next(ctx, name)
+		s.Waiters = before.Waiters
+		return s, err
+	}}
+}
+
 func namesFirstPage(backend.Backend) Layer {
 	return Layer{Names: func(ctx context.Context, prefix string, next NamesFunc) iter.Seq2[string, error] {
 		return func(yield func(string, error) bool) {

@@ -82,6 +82,8 @@ func Seeds() []Seed {
 			Property: "Inspect/NoSecrets", Says: "more of a client than who it is", plant: inspectTellsAll},
 		{Name: "inspect-renews", Trap: "looking at a lock renews it", Needs: []string{"Inspector", "Reenterer"},
 			Property: "Inspect/OnlyReads", Says: "changes what the server has", plant: inspectRenews},
+		{Name: "inspect-piecemeal", Trap: "who holds a lock is read after who waits for it", Needs: []string{"Inspector"},
+			Property: "Inspect/InUse", Says: "told of twice", plant: layered(inspectPiecemeal)},
 		{Name: "names-first-page", Trap: "the list of names ends with its first page", Needs: []string{"Inspector"},
 			Property: "Inspect/Names", Says: "is not in the list", plant: layered(namesFirstPage)},
 		{Name: "break-any-token", Trap: "a hold is broken whatever token is given", Needs: []string{"Breaker", "Inspector"},

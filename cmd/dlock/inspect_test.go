@@ -121,6 +121,14 @@ func TestWatchCountsChanges(t *testing.T) {
 			t.Errorf("look %d: %+v, want %d changes", i+1, l, step.changes)
 		}
 	}
+
+	l = look{}
+	for _, client := range []string{"4711", "4711", "4712"} { // of a server that knows no tokens
+		l = l.next(dlock.Snapshot{Holders: []dlock.Party{{Client: client}}})
+	}
+	if l.changes != 1 {
+		t.Errorf("%d changes from one client to another", l.changes)
+	}
 }
 
 func TestUnlockWants(t *testing.T) {

@@ -46,7 +46,7 @@ type watch struct {
 
 // A look is what a watch has seen of one lock.
 type look struct {
-	tokens  []uint64 // of the holders
+	holds   []string // as holdOf tells them apart
 	looks   uint     // at this lock
 	changes uint     // looks at which none of the holders was one at the look before
 }
@@ -172,14 +172,25 @@ func fitted(text string, terminal *os.File) string {
 
 // next returns l after one more look.
 func (l look) next(s dlock.Snapshot) look {
-	tokens := tokensOf(s)
-	known := func(token uint64) bool { return slices.Contains(l.tokens, token) }
-	if l.looks > 0 && len(tokens) > 0 && !slices.ContainsFunc(tokens, known) {
+	var holds []string
+	for _, h := range s.Holders {
+		holds = append(holds, holdOf(h))
+	}
+	known := func(hold string) bool { return slices.Contains(l.holds, hold) }
+	if l.looks > 0 && len(holds) > 0 && !slices.ContainsFunc(holds, known) {
 		l.changes++
 	}
-	l.tokens = tokens
+	l.holds = holds
 	l.looks++
 	return l
+}
+
+// holdOf tells one hold from another: by its token or, where the server knows none, by its client.
+func holdOf(h dlock.Party) string {
+	if h.Token > 0 {
+		return fmt.Sprint(h.Token)
+	}
+	return h.Client
 }
 
 // addLock adds a row for a lock: of several readers the first, and how many there are.

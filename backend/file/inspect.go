@@ -43,19 +43,49 @@ func (d *directory) inspect(name string) (s backend.Snapshot, err error) {
 		return s, err
 	}
 	defer l.close()
-	c, err := l.read()
-	if err != nil {
-		return s, err
+	for range looks {
+		before, err := l.state()
+		if err != nil {
+			return s, err
+		}
+		if s, err = l.parties(before); err != nil {
+			return s, err
+		}
+		if after, err := l.state(); err != nil || after == before {
+			return s, err
+		}
 	}
+	return s, nil // of a lock that changes hands all the time
+}
+
+// looks is how often a lock is looked at until it does not change hands meanwhile.
+const looks = 20
+
+// A state is what changes when somebody gets the lock, but for a reader who joins others.
+type state struct {
+	content
+	owner
+	exclusive, held bool
+}
+
+func (l *lockFile) state() (st state, err error) {
+	var errs [3]error
+	st.content, errs[0] = l.read()
+	st.owner = l.readOwner()
+	st.exclusive, errs[1] = l.isHeld(backend.Shared)
+	st.held, errs[2] = l.isHeld(backend.Exclusive)
+	return st, errors.Join(errs[:]...)
+}
+
+// parties returns who holds the lock and who waits for it.
+func (l *lockFile) parties(st state) (s backend.Snapshot, err error) {
 	records := l.records()
-	if s.Holders, err = l.holders(c, records[heldByte]); err != nil {
-		return s, err
-	}
-	holds := func(w backend.Party) bool { // and has not left the queue yet
+	s.Holders = l.holders(st, records[heldByte])
+	told := func(w backend.Party) bool { // who has the lock, and has not left the queue yet
 		return w.Client != "" && slices.ContainsFunc(s.Holders, func(h backend.Party) bool { return h.Client == w.Client && h.Label == w.Label })
 	}
-	err = l.eachWaiter(c.firstInQueue(), lastPosition, func(at int64, mode backend.Mode) {
-		s.Waiters = append(s.Waiters, slices.DeleteFunc(waitersAt(at, mode, records[at]), holds)...)
+	err = l.eachWaiter(st.firstInQueue(), lastPosition, func(at int64, mode backend.Mode) {
+		s.Waiters = append(s.Waiters, slices.DeleteFunc(waitersAt(at, mode, records[at]), told)...)
 	})
 	return s, err
 }
@@ -151,22 +181,13 @@ type wholeLock struct {
 	mode backend.Mode
 }
 
-// holders returns those who hold the lock, in what c says of it, and joined of readers who
-// have joined others.
-func (l *lockFile) holders(c content, joined []record) (holders []backend.Party, err error) {
-	o := l.readOwner()
-	exclusive, err := l.isHeld(backend.Shared)
-	if err != nil {
-		return nil, err
-	}
-	if exclusive {
+// holders returns those who hold the lock in a state, and joined of readers who have joined others.
+func (l *lockFile) holders(st state, joined []record) (holders []backend.Party) {
+	o, shared := st.owner, st.held && !st.exclusive
+	if st.exclusive {
 		p := o.party()
 		p.Mode = backend.Exclusive
-		return []backend.Party{p}, nil
-	}
-	shared, err := l.isHeld(backend.Exclusive)
-	if err != nil {
-		return nil, err
+		return []backend.Party{p}
 	}
 	if !shared {
 		joined = nil
@@ -186,19 +207,21 @@ func (l *lockFile) holders(c content, joined []record) (holders []backend.Party,
 			p.Mode = w.mode
 		}
 		if shared {
-			p.Token = c.token
+			p.Token = st.content.token
 		}
 		holders = append(holders, p)
 	}
 	for _, r := range joined {
 		p := r.party(backend.Shared)
-		p.Entries, p.Token = 1, c.token
-		holders = append(holders, p)
+		p.Entries, p.Token = 1, st.content.token
+		if !slices.ContainsFunc(holders, func(h backend.Party) bool { return h.Client == p.Client && h.Label == p.Label }) { // it has left, and joined anew
+			holders = append(holders, p)
+		}
 	}
 	if shared && len(holders) == 0 {
-		holders = []backend.Party{{Mode: backend.Shared, Entries: 1, Token: c.token}}
+		holders = []backend.Party{{Mode: backend.Shared, Entries: 1, Token: st.content.token}}
 	}
-	return holders, nil
+	return holders
 }
 
 // eachWaiter calls do with the positions from first to last at which somebody waits, in

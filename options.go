@@ -61,8 +61,8 @@ type Options struct {
 	Hooks Hooks
 
 	// InspectOnly says that the client takes no lock: Lock is ErrUnsupported. What asks
-	// works, and Break does. Postgres then needs no right but that to connect, and nothing
-	// is made there.
+	// works, and Break does. Postgres then needs no right but that to connect, etcd none
+	// but to read keys, and nothing is made there.
 	InspectOnly bool
 }
 

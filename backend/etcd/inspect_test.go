@@ -11,11 +11,9 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
-	"github.com/dlock-go/dlock/backend/etcd"
 	"github.com/dlock-go/dlock/internal/server"
 )
 
@@ -228,10 +226,10 @@ func TestInspectReadOnly(t *testing.T) {
 	must(t, err)
 	_, err = root.UserGrantRole(timed(t), "viewer", "reader")
 	must(t, err)
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, Username: "viewer", Password: "look", Logger: zap.NewNop()})
+	before, err := root.Get(timed(t), "revision")
 	must(t, err)
-	defer client.Close()
-	viewer := etcd.New(client, &etcd.Options{Prefix: prefix(t)})
+	viewer, err := dlock.Open(timed(t), as(t, "viewer", "look", s.Addr()), &dlock.Options{InspectOnly: true})
+	must(t, err)
 	defer viewer.Close(timed(t))
 	got, err := viewer.Inspect(timed(t), "x")
 	must(t, err)
@@ -244,10 +242,13 @@ func TestInspectReadOnly(t *testing.T) {
 			t.Errorf("got %q", name)
 		}
 	}
-	if _, err := viewer.Ping(timed(t)); err != nil {
-		t.Error(err)
-	}
+	must(t, viewer.Ping(timed(t)))
 	is(t, viewer.Break(timed(t), "x", lease.Token()), backend.ErrAuth)
+	after, err := root.Get(timed(t), "revision")
+	must(t, err)
+	if after.Header.Revision != before.Header.Revision {
+		t.Errorf("who asked has written: revision %d, then %d", before.Header.Revision, after.Header.Revision)
+	}
 	must(t, lease.Unlock(timed(t)))
 }
 

@@ -47,8 +47,7 @@ func connect(ctx context.Context, cfg backend.Config, stopLog func()) (*Backend,
 	client.KV = newKV(client)
 	b := New(client, &Options{Prefix: cfg.URL.Path})
 	b.owned, b.stopLog, b.ttl, b.login, b.failure = true, stopLog, cfg.TTL, login, failure
-	s, err := b.session(ctx, cfg.TTL)
-	if err != nil {
+	if err := b.begin(ctx, cfg); err != nil {
 		if ctx.Err() == nil {
 			err = unavailable(err)
 		}
@@ -56,9 +55,24 @@ func connect(ctx context.Context, cfg backend.Config, stopLog func()) (*Backend,
 		_ = b.Close(ctx)
 		return nil, err
 	}
-	s.unreserve()
 	b.logWarnings(cfg.Logger)
 	return b, nil
+}
+
+// begin finds out whether the server answers. It makes the session that locks need: who
+// only asks reads instead, and changes nothing.
+func (b *Backend) begin(ctx context.Context, cfg backend.Config) error {
+	if cfg.InspectOnly {
+		return repeat(ctx, backend.FirstAnswer, func(ctx context.Context) error {
+			_, err := b.client.Get(ctx, b.prefix, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+			return fail(err)
+		})
+	}
+	s, err := b.session(ctx, cfg.TTL)
+	if err == nil {
+		s.unreserve()
+	}
+	return err
 }
 
 // clientConfig returns no login if no user is given.

@@ -129,47 +129,60 @@ func (c *confirmation) record(i int, nh *backend.Hold, err error) {
 //
 // The end of a hold is also waited for at its front, for a moment: whom the front
 // refuses takes the lock to be held. It is done for others, too, if enough nodes
-// either had no part of the hold or have confirmed it, and the rest do not answer.
+// either had no part of the hold or have confirmed it, and the rest do not answer. Where
+// some refuse, a node that may turn out to have no part is waited for.
 func (c *confirmation) await(ctx context.Context) error {
-	h, need := c.h, c.h.b.need
 	var failures []error
 	var late <-chan time.Time
-	uninvolved, front := 0, c.releases // the reply of the front is missing
-	if c.releases {
-		uninvolved = h.uninvolved()
-	}
-	for c.pending > 0 && c.done+c.pending+uninvolved >= need && (c.done < need || front) {
-		if late == nil && c.done+uninvolved >= need {
-			late = time.After(h.b.nodes[h.front].grace())
+	front := c.releases // the reply of the front is missing
+	for {
+		none, open := 0, 0
+		if c.releases {
+			none, open = c.h.uninvolved()
+		}
+		enough := c.done+none >= c.h.b.need
+		switch {
+		case c.done >= c.h.b.need && !front,
+			c.done+c.pending+none+open < c.h.b.need,
+			c.pending == 0 && (enough || open == 0):
+			return c.outcome(enough, failures)
+		case late != nil:
+		case enough:
+			late = time.After(c.h.b.nodes[c.h.front].grace())
+		case c.pending == 0:
+			late = time.After(leaveLimit)
 		}
 		select {
 		case r := <-c.replies:
 			c.pending--
-			front = front && r.node != h.front
+			front = front && r.node != c.h.front
 			switch {
 			case r.err == nil:
 				c.done++
 			case !errors.Is(r.err, backend.ErrLost):
 				failures = append(failures, r.err)
 			}
-		case <-h.changed: // a request that was under way has ended
-			if c.releases {
-				uninvolved = h.uninvolved()
-			}
+		case <-c.h.changed: // a request that was under way has ended
 		case <-late:
-			return nil
+			return c.outcome(enough, failures)
 		case <-ctx.Done():
-			if c.done >= need {
+			if c.done >= c.h.b.need {
 				return nil
 			}
 			return backend.WaitEnded(ctx, false)
 		}
 	}
-	switch {
-	case c.done+c.pending+len(failures) < need:
+}
+
+// outcome says what has become of a message that is not waited for any more. Enough says
+// that enough nodes have confirmed it, or have no part of the hold.
+func (c *confirmation) outcome(enough bool, failures []error) error {
+	switch why := errors.Join(failures...); {
+	case c.done+c.pending+len(failures) < c.h.b.need:
 		return backend.ErrLost
-	case c.done+uninvolved >= need:
+	case enough:
 		return nil
+	default:
+		return backend.Fail(kindOf(why), why)
 	}
-	return backend.Fail(kindOf(failures[0]), errors.Join(failures...))
 }

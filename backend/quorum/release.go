@@ -142,14 +142,21 @@ func (h *hold) releaseVote(i int, nh *backend.Hold) {
 }
 
 // uninvolved is how many nodes have no part of a hold that ends, and have lost none. One that
-// granted after the end is among them once it has that back.
-func (h *hold) uninvolved() (n int) {
+// granted after the end is among them once it has that back: such a node, and one that has
+// not answered yet, are open.
+func (h *hold) uninvolved() (none, open int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.votes {
-		if v := &h.votes[i]; v.hold == nil && !v.released && !v.asking && !errors.Is(v.err, backend.ErrLost) {
-			n++
+		switch v := &h.votes[i]; {
+		case v.hold != nil || v.released:
+		case v.asking || v.err == errReturning:
+			if !h.b.nodes[i].silent.Load() {
+				open++
+			}
+		case !errors.Is(v.err, backend.ErrLost):
+			none++
 		}
 	}
-	return n
+	return none, open
 }

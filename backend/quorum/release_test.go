@@ -109,12 +109,17 @@ func TestCanExpireWhatItsNodesCan(t *testing.T) {
 	must(t, !q.CanExpire(time.Hour), "it can expire what its nodes cannot")
 }
 
-// A refusing node ends no hold. It is asked again for as long as the lease lasts, as a server
-// is that is a replica by now.
-type refusing struct{ *distant }
+// A refusing node ends no hold. It says so at once, or after it was asked again for as long as
+// the lease lasts, as a server is that is a replica by now.
+type refusing struct {
+	*distant
+	atOnce bool
+}
 
-func (refusing) Release(ctx context.Context, h *backend.Hold) error {
-	backend.Sleep(ctx, h.TTL)
+func (n refusing) Release(ctx context.Context, h *backend.Hold) error {
+	if !n.atOnce {
+		backend.Sleep(ctx, h.TTL)
+	}
 	return backend.ErrUnavailable
 }
 
@@ -123,7 +128,7 @@ func (refusing) Release(ctx context.Context, h *backend.Hold) error {
 // Until it has, Unlock does not say that the lock is free.
 func TestUnlockBesideALateGrant(t *testing.T) {
 	const late = 100 * time.Millisecond
-	for _, takesBack := range []bool{true, false} {
+	for _, c := range []struct{ takesBack, atOnce bool }{{true, false}, {true, true}, {false, false}, {false, true}} {
 		ripe(t, 3, func(t *testing.T, s nodes) {
 			front := s.front("x")
 			third := (front + 1) % 3
@@ -134,19 +139,19 @@ func TestUnlockBesideALateGrant(t *testing.T) {
 				if i == third {
 					d.trip.Store(int64(late))
 				}
-				if i == front || i == third && !takesBack {
-					all[i] = refusing{d}
+				if i == front || i == third && !c.takesBack {
+					all[i] = refusing{d, c.atOnce}
 				}
 			}
-			c := over(t, all, nil)
-			l, err := c.Mutex("x").Lock(t.Context())
+			client := over(t, all, nil)
+			l, err := client.Mutex("x").Lock(t.Context())
 			ok(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
 			began := time.Now()
 			err = l.Unlock(ctx)
-			if took := time.Since(began); (err == nil) != takesBack || takesBack && took > 5*late {
-				t.Errorf("third takes its grant back: %v: the error is %v after %v", takesBack, err, took)
+			if took := time.Since(began); (err == nil) != c.takesBack || c.takesBack && took > 5*late {
+				t.Errorf("third takes its grant back: %v, the front refuses at once: %v: the error is %v after %v", c.takesBack, c.atOnce, err, took)
 			}
 			time.Sleep(3 * ttl) // until it is not asked to end that any more
 		})

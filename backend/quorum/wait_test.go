@@ -205,6 +205,37 @@ func TestSplitTriesOneHangs(t *testing.T) {
 	}
 }
 
+// Two clients queue at different nodes, because one is far from the first of them, and each has
+// what the other needs. They do not wait for the third, which hangs, before one gives way.
+func TestSplitFrontsOneHangs(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		first, second, third := s.front("x"), (s.front("x")+1)%3, (s.front("x")+2)%3
+		near, far := make([]time.Duration, 3), make([]time.Duration, 3)
+		near[second] = time.Millisecond // it comes there after the other
+		far[first] = 20 * time.Millisecond
+		var clients []*dlock.Client
+		for _, trips := range [][]time.Duration{near, far} {
+			c, _ := s.far(t, trips...)
+			for range 10 {
+				ok(t, dlock.Do(t.Context(), c.Mutex("warm"), nothing))
+			}
+			clients = append(clients, c)
+		}
+		time.Sleep(time.Second) // until every node has had the releases
+		s[third].Freeze()
+		start := time.Now()
+		var all sync.WaitGroup
+		for _, c := range clients {
+			all.Go(func() { ok(t, dlock.Do(t.Context(), c.Mutex("x"), nothing)) })
+		}
+		all.Wait()
+		took := time.Since(start)
+		must(t, took < 500*time.Millisecond, "both had it after %v", took)
+		s.thaw()
+		s.empty(t)
+	})
+}
+
 // When a call has given up nothing of it is left to refuse the next.
 func TestCancelledWaiterIsGone(t *testing.T) {
 	ripe(t, 3, func(t *testing.T, s nodes) {

@@ -12,7 +12,7 @@ import (
 // Reenter implements backend.Reenterer. Nodes that do not count entries have
 // nothing to say.
 func (b *Backend) Reenter(ctx context.Context, bh *backend.Hold, entries int, seq int64) error {
-	return bh.State.(*hold).broadcast(ctx, func(ctx context.Context, i int, nh *backend.Hold) error {
+	return bh.State.(*hold).broadcast(ctx, false, func(ctx context.Context, i int, nh *backend.Hold) error {
 		if r := b.nodes[i].reenterer; r != nil {
 			return r.Reenter(ctx, nh, entries, seq)
 		}
@@ -32,7 +32,7 @@ func (b *Backend) Downgrade(ctx context.Context, bh *backend.Hold) error {
 	h.mu.Lock()
 	h.request.Mode = backend.Shared // for nodes that join from now on
 	h.mu.Unlock()
-	return h.broadcast(ctx, func(ctx context.Context, i int, nh *backend.Hold) error {
+	return h.broadcast(ctx, false, func(ctx context.Context, i int, nh *backend.Hold) error {
 		err := b.nodes[i].downgrader.Downgrade(ctx, nh)
 		if err == nil {
 			h.mu.Lock()
@@ -49,12 +49,12 @@ func (b *Backend) Downgrade(ctx context.Context, bh *backend.Hold) error {
 type message func(ctx context.Context, node int, nh *backend.Hold) error
 
 // broadcast sends m to every node, all at once, and returns when enough have confirmed
-// it, or too few can.
-func (h *hold) broadcast(ctx context.Context, m message) error {
-	c, parts := h.expect(false, m)
-	for i, nh := range parts {
-		if !h.b.janitor.Go(func(context.Context) { c.receive(i, nh, m(context.WithoutCancel(ctx), i, nh)) }) {
-			c.receive(i, nh, backend.ErrClosed)
+// it, or too few can. Releases says that m ends the hold.
+func (h *hold) broadcast(ctx context.Context, releases bool, m message) error {
+	c, parts := h.expect(releases, m)
+	for _, p := range parts {
+		if !h.b.janitor.Go(func(context.Context) { p.receive(m(context.WithoutCancel(ctx), p.node, p.hold)) }) {
+			p.receive(backend.ErrClosed)
 		}
 	}
 	return c.await(ctx)
@@ -75,11 +75,17 @@ type reply struct {
 	err  error
 }
 
-// expect prepares for the replies to a message. It returns copies of what the nodes
-// have granted: the caller calls receive once for each.
-func (h *hold) expect(releases bool, m message) (*confirmation, map[int]*backend.Hold) {
+// A part is a copy of what one node has granted of the hold.
+type part struct {
+	*confirmation
+	node int
+	hold *backend.Hold
+}
+
+// expect prepares for the replies to a message: the caller calls receive once for each part.
+func (h *hold) expect(releases bool, m message) (*confirmation, []part) {
 	c := &confirmation{h: h, message: m, releases: releases, replies: make(chan reply, len(h.votes))}
-	parts := make(map[int]*backend.Hold, len(h.votes))
+	parts := make([]part, 0, len(h.votes))
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.votes {
@@ -88,24 +94,24 @@ func (h *hold) expect(releases bool, m message) (*confirmation, map[int]*backend
 			c.done++
 		case v.hold != nil:
 			nh := *v.hold
-			parts[i] = &nh
+			parts = append(parts, part{c, i, &nh})
 			c.pending++
 		}
 	}
 	return c, parts
 }
 
-// receive takes the reply of node i. What the node has not confirmed is repeated in the
+// receive takes the reply of a node. What the node has not confirmed is repeated in the
 // background while the lease lasts.
-func (c *confirmation) receive(i int, nh *backend.Hold, err error) {
-	c.record(i, nh, err)
-	c.replies <- reply{i, err}
+func (p part) receive(err error) {
+	p.record(err)
+	p.replies <- reply{p.node, err}
 	if isFinal(err) {
 		return
 	}
-	c.h.b.janitor.Do(nh.TTL, func(ctx context.Context) error {
-		err := c.message(ctx, i, nh)
-		c.record(i, nh, err)
+	p.h.b.janitor.Do(p.hold.TTL, func(ctx context.Context) error {
+		err := p.message(ctx, p.node, p.hold)
+		p.record(err)
 		if isFinal(err) {
 			return nil
 		}
@@ -113,15 +119,15 @@ func (c *confirmation) receive(i int, nh *backend.Hold, err error) {
 	})
 }
 
-// record notes what the reply says of the vote of node i.
-func (c *confirmation) record(i int, nh *backend.Hold, err error) {
+// record notes what a reply says of the node's vote.
+func (p part) record(err error) {
 	switch {
 	case errors.Is(err, backend.ErrLost):
-		c.h.loseVote(i, nh, err)
-	case err == nil && c.releases:
-		c.h.mu.Lock()
-		defer c.h.mu.Unlock()
-		c.h.votes[i].released = true
+		p.h.loseVote(p.node, p.hold, err)
+	case err == nil && p.releases:
+		p.h.mu.Lock()
+		defer p.h.mu.Unlock()
+		p.h.votes[p.node].released = true
 	}
 }
 

@@ -61,53 +61,6 @@ func (h *hold) notify() {
 	}
 }
 
-// An observer hears of what one node has granted to one request.
-type observer struct {
-	h    *hold
-	node int
-	try  int
-}
-
-// Lost implements backend.Observer. The hold is lost when too few nodes are
-// left that have it.
-func (o *observer) Lost(cause error) {
-	h := o.h
-	h.mu.Lock()
-	v := &h.votes[o.node]
-	v.lostTry = o.try
-	if v.hold != nil && v.tries == o.try {
-		h.clearVote(o.node, failed, backend.Fail(backend.ErrLost, cause))
-	}
-	report := h.lost && !h.over && !h.reported
-	h.reported = h.reported || report
-	h.mu.Unlock()
-	h.notify()
-	if report {
-		h.request.Observer.Lost(cause)
-	}
-}
-
-// Queued implements backend.Observer: the request waits at the node.
-func (o *observer) Queued() {
-	h, n := o.h, o.h.b.nodes[o.node]
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	v := &h.votes[o.node]
-	if v.tries != o.try || v.queuedTry == o.try || v.state != asked && v.state != failed {
-		return
-	}
-	v.state, v.queuedTry, v.answered, v.refused = refused, o.try, true, true
-	n.observe(time.Since(v.since), nil)
-	v.endRequest(n)
-	h.notify()
-}
-
-// Wanted implements backend.Observer.
-func (o *observer) Wanted() {
-	o.h.b.contended.add(hashOf(o.h.request.Name))
-	o.h.request.Observer.Wanted()
-}
-
 // A lease is how long a hold lasts.
 type lease struct {
 	sent    time.Time

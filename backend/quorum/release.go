@@ -11,41 +11,36 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// Release implements backend.Backend.
-func (b *Backend) Release(ctx context.Context, bh *backend.Hold) (err error) {
-	b.ReleaseAll(ctx, []*backend.Hold{bh}, func(_ *backend.Hold, e error) { err = e })
-	return err
+// Release implements backend.Backend. A hold is released when enough nodes have confirmed
+// it; the others go on in the background.
+func (b *Backend) Release(ctx context.Context, bh *backend.Hold) error {
+	h := bh.State.(*hold)
+	h.end()
+	return h.broadcast(ctx, true, h.releasePart)
 }
 
-// ReleaseAll implements backend.BatchReleaser. All holds of a node go there in one
-// call. A hold is released when enough nodes have confirmed it; the others go on in the
-// background.
+// releasePart has a node end its part of the hold.
+func (h *hold) releasePart(ctx context.Context, i int, nh *backend.Hold) error {
+	return h.b.nodes[i].Release(ctx, nh)
+}
+
+// ReleaseAll implements backend.BatchReleaser. All holds of a node go there in one call.
 func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
 	all := make([]*confirmation, len(holds))
-	of := make([]map[*backend.Hold]*confirmation, len(b.nodes))
-	for i := range of {
-		of[i] = make(map[*backend.Hold]*confirmation, len(holds))
-	}
+	parts := make([][]part, len(b.nodes))
 	for k, bh := range holds {
 		h := bh.State.(*hold)
 		h.end()
-		var parts map[int]*backend.Hold
-		all[k], parts = h.expect(true, func(ctx context.Context, i int, nh *backend.Hold) error { return b.nodes[i].Release(ctx, nh) })
-		for i, nh := range parts {
-			of[i][nh] = all[k]
+		var of []part
+		all[k], of = h.expect(true, h.releasePart)
+		for _, p := range of {
+			parts[p.node] = append(parts[p.node], p)
 		}
 	}
 	for i, n := range b.nodes {
-		parts := make([]*backend.Hold, 0, len(of[i]))
-		for nh := range of[i] {
-			parts = append(parts, nh)
-		}
-		ok := b.janitor.Go(func(context.Context) {
-			n.releaseAll(context.WithoutCancel(ctx), parts, func(nh *backend.Hold, err error) { of[i][nh].receive(i, nh, err) })
-		})
-		for _, nh := range parts {
-			if !ok {
-				of[i][nh].receive(i, nh, backend.ErrClosed)
+		if !b.janitor.Go(func(context.Context) { n.releaseAll(context.WithoutCancel(ctx), parts[i]) }) {
+			for _, p := range parts[i] {
+				p.receive(backend.ErrClosed)
 			}
 		}
 	}
@@ -57,16 +52,21 @@ func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report 
 }
 
 // releaseAll gives back what the node has granted, with one request if it can.
-func (n *node) releaseAll(ctx context.Context, parts []*backend.Hold, report func(*backend.Hold, error)) {
-	if n.batchReleaser != nil && len(parts) > 1 {
-		n.batchReleaser.ReleaseAll(ctx, parts, report)
+func (n *node) releaseAll(ctx context.Context, parts []part) {
+	if n.batchReleaser == nil {
+		var all sync.WaitGroup
+		for _, p := range parts {
+			all.Go(func() { p.receive(n.Release(ctx, p.hold)) })
+		}
+		all.Wait()
 		return
 	}
-	var all sync.WaitGroup
-	for _, nh := range parts {
-		all.Go(func() { report(nh, n.Release(ctx, nh)) })
+	holds := make([]*backend.Hold, len(parts))
+	of := make(map[*backend.Hold]part, len(parts))
+	for k, p := range parts {
+		holds[k], of[p.hold] = p.hold, p
 	}
-	all.Wait()
+	n.batchReleaser.ReleaseAll(ctx, holds, func(nh *backend.Hold, err error) { of[nh].receive(err) })
 }
 
 // CanExpire reports whether every node is a backend.Expirer for d, and d no longer than any
@@ -89,7 +89,7 @@ func (b *Backend) Expire(ctx context.Context, bh *backend.Hold, d time.Duration)
 	h := bh.State.(*hold)
 	h.end()
 	end := time.Now().Add(d)
-	return h.broadcast(ctx, func(ctx context.Context, i int, nh *backend.Hold) error {
+	return h.broadcast(ctx, false, func(ctx context.Context, i int, nh *backend.Hold) error {
 		return b.nodes[i].expirer.Expire(ctx, nh, max(time.Until(end), time.Millisecond))
 	})
 }

@@ -254,7 +254,7 @@ func (h *hold) rejoin(i int) bool {
 	}
 	q := h.newQuery(i, false)
 	h.mu.Unlock()
-	h.send(q)
+	q.send()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return v.state == granted || v.state == refused

@@ -44,7 +44,7 @@ func TestTokenIsChosenAgain(t *testing.T) {
 		}
 		grant(0)
 		grant(1)
-		(&observer{h, 1, 0}).Lost(nil)
+		(&query{h: h, node: 1}).Lost(nil)
 		grant(2)
 		synctest.Wait()
 		h.mu.Lock()

@@ -64,8 +64,10 @@ func (h *hold) countVotes() (n int) {
 	return n
 }
 
-// A query is one request to one node for the lock.
+// A query is one request to one node for the lock. As its observer it hears of what the
+// node has granted.
 type query struct {
+	h         *hold
 	node, try int
 	request   backend.Request
 	ctx       context.Context
@@ -79,15 +81,15 @@ var lastSeq atomic.Uint64
 // newQuery makes the next request to node i. Each has an ID of its own. One that
 // does not wait for the lock outlives the call: its answer is worth having even
 // if nobody needs it any more. Called with h.mu held.
-func (h *hold) newQuery(i int, wait bool) query {
+func (h *hold) newQuery(i int, wait bool) *query {
 	v := &h.votes[i]
 	v.tries++
 	v.asking, v.state, v.since = true, asked, time.Now()
-	q := query{node: i, try: v.tries, request: h.request, ctx: h.detached, sent: v.since}
+	q := &query{h: h, node: i, try: v.tries, request: h.request, ctx: h.detached, sent: v.since}
 	if wait {
 		q.ctx, v.cancel = context.WithCancel(h.waiting)
 	}
-	q.request.ID.Seq, q.request.Wait, q.request.Observer = lastSeq.Add(1), wait, &observer{h, i, q.try}
+	q.request.ID.Seq, q.request.Wait, q.request.Observer = lastSeq.Add(1), wait, q
 	return q
 }
 
@@ -99,16 +101,16 @@ func (h *hold) ask(i int, wait bool) {
 		return
 	}
 	q := h.newQuery(i, wait)
-	if !h.b.janitor.Go(func(context.Context) { h.send(q) }) {
+	if !h.b.janitor.Go(func(context.Context) { q.send() }) {
 		v.asking, v.state, v.err = false, denied, backend.ErrClosed
 	}
 }
 
 // send sends a query and takes the answer.
-func (h *hold) send(q query) {
-	n := h.b.nodes[q.node]
+func (q *query) send() {
+	h, n := q.h, q.h.b.nodes[q.node]
 	if !h.b.beginRequest(n, h.request.TTL) {
-		h.receive(q, nil, errBacklog)
+		q.receive(nil, errBacklog)
 		return
 	}
 	h.mu.Lock()
@@ -121,15 +123,15 @@ func (h *hold) send(q query) {
 	} else {
 		nh, err = n.register.Vote(q.ctx, q.request, h.ballot())
 	}
-	h.observe(q, err)
-	h.receive(q, nh, err)
+	q.observe(err)
+	q.receive(nh, err)
 }
 
 func (h *hold) ballot() backend.Ballot { return backend.Ballot{Token: h.propose(), Rejoin: h.b.rejoin} }
 
 // observe notes how long the node took, unless it was in its queue that time passed.
-func (h *hold) observe(q query, err error) {
-	n, took := h.b.nodes[q.node], time.Since(q.sent)
+func (q *query) observe(err error) {
+	h, n, took := q.h, q.h.b.nodes[q.node], time.Since(q.sent)
 	h.mu.Lock()
 	v := &h.votes[q.node]
 	queued := v.queuedTry == q.try
@@ -141,6 +143,46 @@ func (h *hold) observe(q query, err error) {
 	}
 }
 
+// Lost implements backend.Observer. The hold is lost when too few nodes are
+// left that have it.
+func (q *query) Lost(cause error) {
+	h := q.h
+	h.mu.Lock()
+	v := &h.votes[q.node]
+	v.lostTry = q.try
+	if v.hold != nil && v.tries == q.try {
+		h.clearVote(q.node, failed, backend.Fail(backend.ErrLost, cause))
+	}
+	report := h.lost && !h.over && !h.reported
+	h.reported = h.reported || report
+	h.mu.Unlock()
+	h.notify()
+	if report {
+		h.request.Observer.Lost(cause)
+	}
+}
+
+// Queued implements backend.Observer: the request waits at the node.
+func (q *query) Queued() {
+	h, n := q.h, q.h.b.nodes[q.node]
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	v := &h.votes[q.node]
+	if v.tries != q.try || v.queuedTry == q.try || v.state != asked && v.state != failed {
+		return
+	}
+	v.state, v.queuedTry, v.answered, v.refused = refused, q.try, true, true
+	n.observe(time.Since(v.since), nil)
+	v.endRequest(n)
+	h.notify()
+}
+
+// Wanted implements backend.Observer.
+func (q *query) Wanted() {
+	q.h.b.contended.add(hashOf(q.h.request.Name))
+	q.h.request.Observer.Wanted()
+}
+
 // endRequest notes that the node has answered a request. Called with h.mu held.
 func (v *vote) endRequest(n *node) {
 	if v.counted {
@@ -150,7 +192,8 @@ func (v *vote) endRequest(n *node) {
 }
 
 // receive takes the answer of a node to a query.
-func (h *hold) receive(q query, nh *backend.Hold, err error) {
+func (q *query) receive(nh *backend.Hold, err error) {
+	h := q.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	defer h.notify()

@@ -25,7 +25,7 @@ func TestLostForAMoment(t *testing.T) {
 	h.mu.Lock()
 	h.held, h.reported = true, true // by a renewal
 	h.mu.Unlock()
-	(&observer{h, 1, 0}).Lost(nil)
+	(&query{h: h, node: 1}).Lost(nil)
 	grant(2)
 	r := &renewal{h: h, renewed: 2}
 	if _, err := r.verdict(); err != backend.ErrLost {

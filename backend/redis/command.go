@@ -139,19 +139,20 @@ func (r *request) fits(c *command) bool {
 		c.args[0] == first.args[0] && c.args[1] == first.args[1]
 }
 
-// merged is the command that does what all members do: with the one key of each,
-// then the arguments of each.
+// merged is the command that does what all members do: with the keys of each, then the
+// arguments of each.
 func (r *request) merged() []any {
 	n := len(r.members)
 	if n == 1 {
 		return r.args
 	}
-	all := append(make([]any, 0, firstKey+n*(len(r.args)-firstKey)), r.args[0], r.args[1], n)
+	keys := r.args[firstKey-1].(int)
+	all := append(make([]any, 0, firstKey+n*(len(r.args)-firstKey)), r.args[0], r.args[1], n*keys)
 	for _, c := range r.members {
-		all = append(all, c.args[firstKey])
+		all = append(all, c.args[firstKey:firstKey+keys]...)
 	}
 	for _, c := range r.members {
-		all = append(all, c.args[firstKey+1:]...)
+		all = append(all, c.args[firstKey+keys:]...)
 	}
 	return all
 }

@@ -46,10 +46,19 @@ func (f *freeCache) remove(k key) {
 // acknowledge, nothing else counts. After an error who asks again learns whether there
 // is any hope.
 func (c *acquisition) grab(ctx context.Context) (answer, bool) {
-	if c.ballot != nil || c.Mode != backend.Exclusive || c.b.replicas > 0 || !c.b.free.has(c.key) {
+	if c.Mode != backend.Exclusive || c.b.replicas > 0 || !c.b.free.has(c.key) {
 		return answer{}, false
 	}
-	a, err := c.send(ctx, "t", grabScript, grabScript.callWith(c.key, 1, c.id, millis(c.TTL)))
+	s, call := grabScript, []any(nil)
+	switch {
+	case c.ballot == nil:
+		call = s.callWith(c.key, 1, c.id, millis(c.TTL))
+	case c.b.member:
+		s, call = c.grabVote()
+	default:
+		return answer{}, false
+	}
+	a, err := c.send(ctx, "t", s, call)
 	if err == nil && c.status(a) == "" {
 		c.b.free.remove(c.key)
 		c.owed = !a.isZero() // which says that nothing has changed

@@ -93,16 +93,17 @@ const (
 // The scripts as they are but for three things: their time is that of the trial, a
 // grant that nobody confirms is over soon, and keys have to be kept longer often.
 var (
-	trialGrab    = trialScript(grabScript)
-	trialDrop    = trialScript(dropScript)
-	trialAcquire = trialScript(acquireScript)
-	trialVote    = trialScript(voteScript)
-	trialRelease = trialScript(releaseScript)
-	trialRenew   = trialScript(renewScript)
-	trialEnter   = trialScript(enterScript)
-	trialConvert = trialScript(convertScript)
-	trialCheck   = trialScript(checkScript)
-	trialBreak   = rawScript(strings.Replace(trialScript(breakScript).source,
+	trialGrab     = trialScript(grabScript)
+	trialGrabVote = trialScript(grabVoteScript)
+	trialDrop     = trialScript(dropScript)
+	trialAcquire  = trialScript(acquireScript)
+	trialVote     = trialScript(voteScript)
+	trialRelease  = trialScript(releaseScript)
+	trialRenew    = trialScript(renewScript)
+	trialEnter    = trialScript(enterScript)
+	trialConvert  = trialScript(convertScript)
+	trialCheck    = trialScript(checkScript)
+	trialBreak    = rawScript(strings.Replace(trialScript(breakScript).source,
 		"local token = tonumber(ARGV[1])", "local token = ARGV[1] == '0' and t or tonumber(ARGV[1])", 1))
 )
 
@@ -337,9 +338,14 @@ func (tr *trial) quickOne(p, lock int, id string) step {
 	s := step{lock: lock, keys: key(m.key).args(1), settles: true}
 	ttl, _, _ := parseID(id)
 	switch {
-	case p < 6:
+	case p < 3:
 		s.script, s.args, s.unless = trialGrab, []any{id, ttl}, int64(0)
 		s.model = func() []any { return m.acquire(id, ttl, "t", "") }
+	case p < 6:
+		token, lead := tr.proposal()
+		s.keys = append(s.keys, sinceKey)
+		s.script, s.args, s.unless = trialGrabVote, []any{id, ttl, 0, token, lead}, int64(0)
+		s.model = func() []any { return m.vote(id, ttl, "t", "", token) }
 	default:
 		s.script, s.args, s.unless = trialDrop, []any{id}, int64(-1)
 		s.model = func() []any { return m.release(id, false, 0) }
@@ -446,7 +452,7 @@ return {'OK'}`)
 
 func loadAll(t *testing.T, c *redis.Client) {
 	for _, s := range []*script{
-		trialGrab, trialDrop, trialAcquire, trialVote, trialRelease, trialConvert, trialRenew, trialEnter, trialCheck, trialBreak,
+		trialGrab, trialGrabVote, trialDrop, trialAcquire, trialVote, trialRelease, trialConvert, trialRenew, trialEnter, trialCheck, trialBreak,
 		dumpScript, silenceScript, wipeScript,
 	} {
 		must[string](t)(c.ScriptLoad(context.Background(), s.source).Result())
@@ -507,7 +513,7 @@ func (s step) whole(reply any) []any {
 	switch {
 	case !plain:
 		return reply.([]any)
-	case s.script == trialAcquire, s.script == trialVote, s.script == trialGrab:
+	case s.script == trialAcquire, s.script == trialVote, s.script == trialGrab, s.script == trialGrabVote:
 		ttl, _, _ := parseID(s.args[0].(string))
 		return []any{"GRANTED", s.us, n, s.us/1000 + ttl, int64(0)}
 	}
@@ -640,7 +646,7 @@ func TestScriptsSuitLaterLua(t *testing.T) {
 	bare := regexp.MustCompile(`[^.]\bunpack\(`)
 	fraction := regexp.MustCompile(`%\d*d'[^\n]*[ (]\w+ / `)
 	for _, s := range []*script{
-		grabScript, dropScript, acquireScript, releaseScript, convertScript, renewScript, enterScript, checkScript, tellScript, breakScript, inspectScript,
+		grabScript, grabVoteScript, dropScript, acquireScript, voteScript, releaseScript, convertScript, renewScript, enterScript, checkScript, tellScript, breakScript, inspectScript,
 	} {
 		for _, trap := range []*regexp.Regexp{bare, fraction} {
 			if found := trap.FindString(s.source); found != "" {
@@ -652,7 +658,7 @@ func TestScriptsSuitLaterLua(t *testing.T) {
 
 func TestScriptsHoldNoForeignText(t *testing.T) {
 	for _, s := range []*script{
-		grabScript, dropScript, acquireScript, voteScript, releaseScript, convertScript, renewScript, enterScript, checkScript, tellScript, breakScript, inspectScript,
+		grabScript, grabVoteScript, dropScript, acquireScript, voteScript, releaseScript, convertScript, renewScript, enterScript, checkScript, tellScript, breakScript, inspectScript,
 	} {
 		if strings.Contains(s.source, "-- include") {
 			t.Errorf("an include is left over:\n%s", s.source)

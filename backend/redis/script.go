@@ -37,6 +37,7 @@ type dialect struct {
 
 var (
 	grabScript     = newScript("grab", joinable)
+	grabVoteScript = newScript("grabvote", joinable)
 	acquireScript  = newScript("acquire", durable)
 	voteScript     = newScript("vote", durable)
 	announceScript = newScript("announce", ordinary)

@@ -85,6 +85,13 @@ func (c *acquisition) voteCall(mode string) []any {
 		millis(c.ballot.Rejoin), c.ballot.Token, backend.TokenLead.Microseconds(), unannounced)
 }
 
+// grabVote is the script that takes a free lock for a vote, and the command that runs it. It
+// goes by what the connection has announced.
+func (c *acquisition) grabVote() (*script, []any) {
+	return grabVoteScript, grabVoteScript.call(append(c.key.args(1), bootKey), c.id, millis(c.TTL),
+		millis(c.ballot.Rejoin), c.ballot.Token, backend.TokenLead.Microseconds())
+}
+
 // notReady is the error in a, if the server does not vote yet.
 func notReady(a answer) error {
 	if a.status() != "NOT_READY" {

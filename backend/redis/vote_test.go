@@ -26,30 +26,33 @@ func TestPingOfAReplica(t *testing.T) {
 }
 
 // TestVoteOfAServerThatForgot has a server with a key of the lock, but none that a
-// vote has written since it has its data.
+// vote has written since it has its data. The client asks by either script.
 func TestVoteOfAServerThatForgot(t *testing.T) {
 	ctx := within(t)
 	admin := plainClient(t, shared)
-	must[int64](t)(admin.HSet(ctx, bootKey, "since", 1).Result())
-	b, _ := behindProxy(t)
-	name := t.Name() + rand.Text() // no other run has refused an id
-	seq := uint64(0)
-	vote := func(rejoin time.Duration) (*backend.Hold, error) {
-		seq++
-		return b.Vote(ctx, backend.Request{
-			Mode: backend.Exclusive, Name: name, ID: backend.ID{Client: "client", Seq: seq}, TTL: 3 * time.Second,
-		}, backend.Ballot{Token: uint64(time.Now().UnixMicro()), Rejoin: rejoin})
-	}
-	for range 2 {
-		must[any](t)(nil, b.Release(ctx, must[*backend.Hold](t)(vote(0))))
-	}
-	if !b.free.has(lockKey(name)) {
-		t.Fatal("the lock was not free the last time")
-	}
-	must[int64](t)(admin.HDel(ctx, mainKey(name), "t").Result())
-	must[int64](t)(admin.HSet(ctx, bootKey, "since", time.Now().UnixMicro()).Result())
-	var not *backend.NotReadyError
-	if _, err := vote(time.Hour); !errors.As(err, &not) {
-		t.Errorf("the error is %v, want that it takes no part yet", err)
+	for _, member := range []bool{false, true} {
+		must[int64](t)(admin.HSet(ctx, bootKey, "since", 1).Result())
+		b, _ := behindProxy(t)
+		b.member = member
+		name := t.Name() + rand.Text() // no other run has refused an id
+		seq := uint64(0)
+		vote := func(rejoin time.Duration) (*backend.Hold, error) {
+			seq++
+			return b.Vote(ctx, backend.Request{
+				Mode: backend.Exclusive, Name: name, ID: backend.ID{Client: "client", Seq: seq}, TTL: 3 * time.Second,
+			}, backend.Ballot{Token: uint64(time.Now().UnixMicro()), Rejoin: rejoin})
+		}
+		for range 2 {
+			must[any](t)(nil, b.Release(ctx, must[*backend.Hold](t)(vote(0))))
+		}
+		if !b.free.has(lockKey(name)) {
+			t.Fatal("the lock was not free the last time")
+		}
+		must[int64](t)(admin.HDel(ctx, mainKey(name), "t").Result())
+		must[int64](t)(admin.HSet(ctx, bootKey, "since", time.Now().UnixMicro()).Result())
+		var not *backend.NotReadyError
+		if _, err := vote(time.Hour); !errors.As(err, &not) {
+			t.Errorf("member %v: the error is %v, want that it takes no part yet", member, err)
+		}
 	}
 }

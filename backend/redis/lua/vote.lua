@@ -25,9 +25,7 @@ local missing = ARGV[5] - math.floor((us - kept) / 1000)
 if missing > 0 then
   return {'NOT_READY', us, missing}
 end
-local least, proposal = us, tonumber(ARGV[6])
-if proposal <= us + ARGV[7] then
-  least = math.max(us, proposal)
-end
+local proposal, lead = tonumber(ARGV[6]), ARGV[7]
+-- include proposed
 local s = redis.call('HMGET', S, 'o', 'b', 'd', 't')
 -- include grantorqueue

@@ -91,7 +91,7 @@ func (c *command) await(ctx context.Context, limit time.Duration) (any, error) {
 	case <-c.closing:
 	}
 	if c.left.CompareAndSwap(false, true) {
-		return nil, err // it will not be sent
+		return nil, &unsentError{err}
 	}
 	t.Reset(grace)
 	select {

@@ -41,6 +41,28 @@ func posted(t *testing.T, p *pipeline, k kind, cmds ...[]any) (said []any) {
 	return said
 }
 
+// TestUnsent has the caller of a command go before that is sent. The server cannot have carried
+// it out, so nothing has to be taken back, and no id refused.
+func TestUnsent(t *testing.T) {
+	s := server.Start(t, server.Redis{})
+	p := newPipeline(plainClient(t, s), 0)
+	p.starting = true // nobody takes the queue
+	ctx, cancel := context.WithCancel(context.Background())
+	c := p.enqueue(ctx, limit, []any{"incr", "x"}, ordinary)
+	cancel()
+	if _, err := c.await(ctx, limit); !isUnsent(err) || !errors.Is(err, context.Canceled) {
+		t.Errorf("the error is %v", err)
+	}
+	p.mu.Lock()
+	p.starting = false
+	p.startSender()
+	p.mu.Unlock()
+	rest(t, p)
+	if n := plainClient(t, s).Exists(context.Background(), "x").Val(); n != 0 {
+		t.Error("it was sent")
+	}
+}
+
 // TestJoin takes and releases several locks at once. They share commands, and each
 // has the answer that it would have had alone. On a node of a cluster, where keys
 // must share a slot, everybody has a command of their own.

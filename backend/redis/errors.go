@@ -104,9 +104,15 @@ func isUntouched(err error) bool {
 	return isUnsent(err) || isReply && isPassing(err)
 }
 
+// An unsentError says that a command was not sent, and will not be: its caller has gone.
+type unsentError struct{ error }
+
+func (e *unsentError) Unwrap() error { return e.error }
+
 // isUnsent reports that the request has certainly not reached the server.
 func isUnsent(err error) bool {
 	var op *net.OpError
+	var unsent *unsentError
 	return errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) ||
-		errors.As(err, &op) && op.Op == "dial"
+		errors.As(err, &op) && op.Op == "dial" || errors.As(err, &unsent)
 }

@@ -335,10 +335,13 @@ func (a *attempt) win() (*backend.Hold, error) {
 		return nil, backend.Fail(backend.ErrUnavailable, errTooLate)
 	}
 	a.held = true
-	a.askRest() // a newcomer may have had one of the others for a moment
 	bh := &backend.Hold{Request: a.request, Token: a.token, Sent: l.sent, Granted: l.granted, RenewIn: l.renewIn, State: a.hold}
 	asking := false
 	for i := range a.votes {
+		if a.votes[i].isMissing() {
+			a.joinLater()
+			asking = true
+		}
 		asking = asking || a.votes[i].asking
 		if h := a.votes[i].hold; h != nil {
 			bh.TellsWanted = bh.TellsWanted || h.TellsWanted

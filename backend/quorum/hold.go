@@ -20,6 +20,7 @@ type hold struct {
 	mu         sync.Mutex
 	front      int         // the node at which who waits queues; -1: none
 	lateTimer  *time.Timer // ends the requests under way once the lock is held
+	joinTimer  *time.Timer // has nodes asked that have no part of it; nil: it does not run
 	votes      []vote
 	releasing  int       // grants that are being given back
 	token      uint64    // 0: too few nodes have granted

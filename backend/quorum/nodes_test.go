@@ -580,3 +580,33 @@ func TestDefaultsFit(t *testing.T) {
 		c.unlock(l)
 	})
 }
+
+// A node refuses, because it has the end of another hold late. A hold that ends at once does
+// not ask it again, and one that lasts gets it.
+func TestMissingNodeIsAskedInAMoment(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		late := (s.front("x") + 1) % 3
+		stranger := memory.New(s[late])
+		r := backend.Request{Name: "x", ID: backend.ID{Client: "stranger", Seq: 1}, Mode: backend.Exclusive, TTL: ttl}
+		h, err := stranger.Acquire(t.Context(), r)
+		ok(t, err)
+		c := s.open(t, nil)
+		before := s[late].Ops()
+		l := c.lock("x")
+		time.Sleep(5 * time.Millisecond)
+		c.unlock(l)
+		time.Sleep(time.Second)
+		if n := s[late].Ops() - before; n != 1 {
+			t.Errorf("%d requests to a node that refuses", n)
+		}
+		l = c.lock("x")
+		ok(t, stranger.Release(t.Context(), h))
+		time.Sleep(100 * time.Millisecond)
+		r.ID.Seq++
+		_, err = stranger.Acquire(t.Context(), r)
+		is(t, err, backend.ErrHeld)
+		c.unlock(l)
+		ok(t, stranger.Close(t.Context()))
+		s.empty(t)
+	})
+}

@@ -100,8 +100,10 @@ func (h *hold) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.over = true
-	if h.lateTimer != nil {
-		h.lateTimer.Stop()
+	for _, t := range []*time.Timer{h.lateTimer, h.joinTimer} {
+		if t != nil {
+			t.Stop()
+		}
 	}
 }
 

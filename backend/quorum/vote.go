@@ -46,6 +46,9 @@ const (
 // isOut reports that nothing is to be expected of the node in this round.
 func (v *vote) isOut() bool { return v.state >= notReady }
 
+// isMissing reports that the node has no part, is not asked for one, and may well grant it.
+func (v *vote) isMissing() bool { return !v.asking && (v.state == unasked || v.state == refused) }
+
 // clearVote forgets what node i has granted. A hold that has too few votes for a moment
 // is lost, whatever the nodes grant it after that. Called with h.mu held.
 func (h *hold) clearVote(i int, state voteState, err error) {
@@ -103,6 +106,33 @@ func (h *hold) ask(i int, wait bool) {
 	q := h.newQuery(i, wait)
 	if !h.b.janitor.Go(func(context.Context) { q.send() }) {
 		v.asking, v.state, v.err = false, denied, backend.ErrClosed
+	}
+}
+
+// joinPause is how long after the lock was won a node is asked again that had refused. It may
+// have had the release of the last hold late, or somebody else's request for a moment. A hold
+// that ends as soon asks for nothing that has to be taken back.
+const joinPause = 20 * time.Millisecond
+
+// joinLater has the nodes asked that are missing, in a moment. Called with h.mu held.
+func (h *hold) joinLater() {
+	if h.joinTimer == nil && !h.over {
+		h.joinTimer = time.AfterFunc(joinPause, h.askMissing)
+	}
+}
+
+// askMissing asks the nodes that are missing to let this hold wait, unless that has ended.
+func (h *hold) askMissing() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.joinTimer = nil
+	if h.lost || h.waiting.Err() != nil {
+		return
+	}
+	for i := range h.votes {
+		if h.votes[i].isMissing() {
+			h.ask(i, true)
+		}
 	}
 }
 
@@ -217,10 +247,8 @@ func (q *query) receive(nh *backend.Hold, err error) {
 	default:
 		v.refuse(err)
 	}
-	// A request that has not waited, or was given up, may be answered after the lock was won.
-	unasked := v.state == unasked || v.state == refused && !q.request.Wait
-	if unasked && h.held && !h.lost && h.waiting.Err() == nil {
-		h.ask(q.node, true)
+	if h.held && v.isMissing() {
+		h.joinLater()
 	}
 }
 

@@ -24,25 +24,36 @@ const byDistance = "distance"
 
 const distanceFile = "results/distance.json"
 
-// A ground is a server that can be put at a distance, and who compares there.
+// A ground is a server, or some, that can be put at a distance, and who compares there.
 type ground struct {
 	server     string
+	servers    int
 	start      func() (*server.Server, error)
-	contenders func(addr string) []contender
+	contenders func(addrs []string) []contender
 }
 
 // grounds are the rows of the tables. Each brings its contenders, of which the
 // floors and peers stand in the targets.
 var grounds = []ground{{
-	server:     "redis",
+	server: "redis", servers: 1,
 	start:      func() (*server.Server, error) { return server.New(server.Redis{}) },
 	contenders: redisByAddress,
 }, {
-	server:     "etcd",
+	server: "redlock", servers: redisNodes,
+	start: func() (*server.Server, error) {
+		s, err := server.New(server.Redis{})
+		if err != nil {
+			return nil, err
+		}
+		return s, takePart(s)
+	},
+	contenders: redlockByAddress,
+}, {
+	server: "etcd", servers: 1,
 	start:      func() (*server.Server, error) { return server.New(server.Etcd{}) },
 	contenders: etcdByAddress,
 }, {
-	server: "zookeeper",
+	server: "zookeeper", servers: 1,
 	start: func() (*server.Server, error) { // with the bound of its own default: who waits for a third of a session asks once more
 		return server.New(server.ZooKeeper{Config: []string{"maxSessionTimeout=40000"}})
 	},
@@ -59,7 +70,8 @@ func at(name, url string, ids ...string) contender {
 	}
 }
 
-func etcdByAddress(addr string) []contender {
+func etcdByAddress(addrs []string) []contender {
+	addr := addrs[0]
 	return []contender{
 		at(onEtcd, "etcd://"+addr, alone, handed),
 		{Contender: workload.Contender{Name: etcdFloor, Open: openTxn(addr)}, Role: floor, Only: []string{alone}},
@@ -67,7 +79,8 @@ func etcdByAddress(addr string) []contender {
 	}
 }
 
-func zookeeperByAddress(addr string) []contender {
+func zookeeperByAddress(addrs []string) []contender {
+	addr := addrs[0]
 	return []contender{
 		at(onZookeeper, "zk://"+addr+"/dlock?ensemble=false", alone, handed),
 		{Contender: workload.Contender{Name: nodeFloor, Open: openNodes(addr)}, Role: floor, Only: []string{alone}},
@@ -75,12 +88,21 @@ func zookeeperByAddress(addr string) []contender {
 	}
 }
 
-func redisByAddress(addr string) []contender {
+func redisByAddress(addrs []string) []contender {
+	addr := addrs[0]
 	return []contender{
 		at(onRedis, "redis://"+addr),
 		{Contender: workload.Contender{Name: setFloor, Open: openSet(addr)}, Role: floor, Only: []string{alone, apart}},
 		{Contender: workload.Contender{Name: listFloor, Open: openList(addr)}, Role: floor, Only: []string{handed}},
 		{Contender: workload.Contender{Name: rueidisID, Open: openRueidis(addr, time.Second)}, Role: peer, Only: []string{handed}},
+	}
+}
+
+func redlockByAddress(addrs []string) []contender {
+	return []contender{
+		at(onRedlock, "redlock://"+strings.Join(addrs, ","), alone),
+		{Contender: workload.Contender{Name: oneOf3, Open: openSet(addrs[0])}, Role: floor, Only: []string{alone}},
+		{Contender: workload.Contender{Name: redsyncOn3, Open: openRedsync(addrs)}, Role: peer, Only: []string{alone}},
 	}
 }
 
@@ -90,6 +112,8 @@ const (
 	apart  = "64 goroutines, a lock each"
 	handed = "16 clients, one lock"
 )
+
+const oneOf3 = setFloor + ", one of the nodes"
 
 // distances are round trips.
 var distances = []time.Duration{0, time.Millisecond, 30 * time.Millisecond, 100 * time.Millisecond}
@@ -118,6 +142,8 @@ var distanceTargets = []distanceTarget{
 	{apart, workload.Rate, onRedis, setFloor, 1.6, 1.2, false},
 	{handed, workload.HandOvers, onRedis, listFloor, .4, .9, false},
 	{handed, workload.HandOvers, onRedis, rueidisID, 0, 2.5, false},
+	{alone, workload.Rate, onRedlock, oneOf3, 0, .9, false},
+	{alone, workload.Rate, onRedlock, redsyncOn3, 1, 1, false},
 	{alone, workload.Rate, onEtcd, etcdFloor, .8, .95, false},
 	{alone, workload.Rate, onEtcd, etcdMutex, 1, 1, false},
 	{handed, workload.HandOvers, onEtcd, etcdFloor, 0, .8, true},
@@ -147,34 +173,47 @@ type distanceRecord struct {
 func compareByDistance(ctx context.Context, grounds []ground, trips []time.Duration, z size, log io.Writer) (r *distanceReport, err error) {
 	r = &distanceReport{Machine: machine(), Versions: make(map[string]string)}
 	for _, g := range grounds {
-		s, err := g.start()
-		if err != nil {
-			return r, err
-		}
-		r.Versions[g.server] = s.Version()
-		moduleVersions(r.Versions)
-		for _, trip := range trips {
-			err = errors.Join(err, r.at(ctx, g, s.Addr(), trip, z, log))
-		}
-		if err := errors.Join(err, s.Close()); err != nil {
+		if err := r.on(ctx, g, trips, z, log); err != nil {
 			return r, err
 		}
 	}
 	return r, ctx.Err()
 }
 
-// at measures on one server at one distance. On loopback there is no proxy.
-func (r *distanceReport) at(ctx context.Context, g ground, addr string, trip time.Duration, z size, log io.Writer) error {
-	if trip > 0 {
-		p, err := faultnet.Listen(addr)
-		if err != nil {
-			return err
+// on measures on one ground at the given round trips.
+func (r *distanceReport) on(ctx context.Context, g ground, trips []time.Duration, z size, log io.Writer) (err error) {
+	var addrs []string
+	for range g.servers {
+		s, e := g.start()
+		if e != nil {
+			return e
 		}
-		defer p.Close()
-		p.Delay(faultnet.BothWays, trip/2, 0)
-		addr = p.Addr()
+		defer func() { err = errors.Join(err, s.Close()) }()
+		r.Versions[g.server], addrs = s.Version(), append(addrs, s.Addr())
 	}
-	all := g.contenders(addr)
+	moduleVersions(r.Versions)
+	for _, trip := range trips {
+		err = errors.Join(err, r.at(ctx, g, addrs, trip, z, log))
+	}
+	return err
+}
+
+// at measures on one ground at one distance. On loopback there is no proxy.
+func (r *distanceReport) at(ctx context.Context, g ground, addrs []string, trip time.Duration, z size, log io.Writer) error {
+	if trip > 0 {
+		far := make([]string, len(addrs))
+		for i, addr := range addrs {
+			p, err := faultnet.Listen(addr)
+			if err != nil {
+				return err
+			}
+			defer p.Close()
+			p.Delay(faultnet.BothWays, trip/2, 0)
+			far[i] = p.Addr()
+		}
+		addrs = far
+	}
+	all := g.contenders(addrs)
 	for round := 1; round <= z.roundsAt(trip); round++ {
 		for _, t := range z.byDistance(trip) {
 			for _, c := range all {

@@ -62,12 +62,12 @@ func redisRivals(s *servers) []contender {
 			Note: "the same with more polls",
 		},
 		{
-			Contender: workload.Contender{Name: "redsync, 1 node", Meter: withSet, Open: openRedsync(s, 1)},
+			Contender: workload.Contender{Name: "redsync, 1 node", Meter: withSet, Open: openRedsync(s.redisAddrs(1))},
 			Role:      peer, Server: "redis",
 			Note: "no renewal (a ticker for each lock in W5), no token, no order of waiting; polls after 50 to 250 ms",
 		},
 		{
-			Contender: workload.Contender{Name: redsyncOn3, Meter: s.redisMeter(3, "set"), Open: openRedsync(s, 3)},
+			Contender: workload.Contender{Name: redsyncOn3, Meter: s.redisMeter(3, "set"), Open: openRedsync(s.redisAddrs(redisNodes))},
 			Role:      peer, Server: "redis",
 			Note: "the same, and outlives the loss of one node",
 		},
@@ -272,12 +272,12 @@ func renewing(o workload.Options, renew func(context.Context)) (stop func()) {
 	return cancel
 }
 
-func openRedsync(s *servers, nodes int) func(context.Context, workload.Options) (workload.Client, error) {
+func openRedsync(addrs []string) func(context.Context, workload.Options) (workload.Client, error) {
 	return func(_ context.Context, o workload.Options) (workload.Client, error) {
 		var clients []*redis.Client
 		var pools []syncredis.Pool
-		for _, node := range s.redis[:nodes] {
-			c := redis.NewClient(&redis.Options{Addr: node.Addr()})
+		for _, addr := range addrs {
+			c := redis.NewClient(&redis.Options{Addr: addr})
 			clients, pools = append(clients, c), append(pools, syncpool.NewPool(c))
 		}
 		rs := redsync.New(pools...)

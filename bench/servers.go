@@ -93,11 +93,15 @@ func (s *servers) close() error {
 
 // redlockURL is that of a lock on a majority of the Redis servers.
 func (s *servers) redlockURL() string {
-	var hosts []string
-	for _, node := range s.redis {
-		hosts = append(hosts, node.Addr())
+	return "redlock://" + strings.Join(s.redisAddrs(redisNodes), ",")
+}
+
+// redisAddrs are the addresses of the first Redis servers.
+func (s *servers) redisAddrs(n int) (addrs []string) {
+	for _, node := range s.redis[:n] {
+		addrs = append(addrs, node.Addr())
 	}
-	return "redlock://" + strings.Join(hosts, ",")
+	return addrs
 }
 
 // versions are what the servers say of themselves.

@@ -52,8 +52,9 @@ type message func(ctx context.Context, node int, nh *backend.Hold) error
 // it, or too few can. Releases says that m ends the hold.
 func (h *hold) broadcast(ctx context.Context, releases bool, m message) error {
 	c, parts := h.expect(releases, m)
+	detached := context.WithoutCancel(ctx)
 	for _, p := range parts {
-		if !h.b.janitor.Go(func(context.Context) { p.receive(m(context.WithoutCancel(ctx), p.node, p.hold)) }) {
+		if !h.b.janitor.Go(func(context.Context) { p.receive(m(detached, p.node, p.hold)) }) {
 			p.receive(backend.ErrClosed)
 		}
 	}

@@ -50,6 +50,9 @@ func isAnswer(err error) bool {
 
 // votesIn returns after how long the node votes, if err says that it does not yet.
 func votesIn(err error) (in time.Duration, not bool) {
+	if err == nil {
+		return 0, false // most often, and As takes memory
+	}
 	var e *backend.NotReadyError
 	if not = errors.As(err, &e); not {
 		in = e.In

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -102,14 +103,14 @@ func (h *hold) endRelease(what outcome, err error) error {
 	case what == keyGone && !h.unsure:
 		err = backend.Fail(backend.ErrLost, errKeyDeleted)
 	}
-	switch {
-	case h.released:
-	case what == keyMarked:
-		s.addMarked(markedKey{h.key, keyVersion{h.key.own, h.revision}})
-	default:
-		s.freeKey(h.key)
+	if !h.released {
+		h.released, h.key.keep = true, h.key.keep || h.unsure
+		if what == keyMarked {
+			s.addMarked(markedKey{h.key, keyVersion{h.key.own, h.revision}})
+		} else {
+			s.freeKey(h.key)
+		}
 	}
-	h.released = true
 	return err
 }
 
@@ -133,58 +134,51 @@ func (h *hold) isUnsure() bool {
 	return h.unsure
 }
 
-// sendRelease sends a release. All that it does is on condition that the key is the
-// one that the hold was granted with: when a copy of the request arrives late, the
-// key's name may be in use again.
+// sendRelease sends a release. It asks for no proof that the key is still that of the hold:
+// the key's name is not used again while a copy of the request may be on its way.
 func (h *hold) sendRelease(ctx context.Context) (outcome, error) {
-	deleteFormer := h.marked.deleteOps()
-	deleteKeys := append([]clientv3.Op{clientv3.OpDelete(h.key.own)}, deleteFormer...)
-	switch {
-	case h.isDowngraded():
-		return h.sendReleaseDowngraded(ctx, deleteKeys)
-	case h.key.mode == backend.Shared:
-		reply, err := h.session.backend.client.Txn(ctx).If(h.keyExists()).Then(deleteKeys...).Commit()
-		return outcomeOf(err == nil && reply.Succeeded, keyDeleted), err
+	if h.key.mode == backend.Shared || h.isDowngraded() {
+		return h.sendDelete(ctx)
 	}
-	mark := clientv3.OpPut(h.key.own, marked, clientv3.WithLease(h.session.lease))
-	isLast, end := h.hasNoSuccessor(), deleteKeys
+	isLast, end := h.hasNoSuccessor(), []clientv3.Op{clientv3.OpDelete(h.key.own)}
 	if h.hasTails { // who has joined since has moved them; to read the queue would take longer
 		isLast, end = h.key.tailsBefore(h.revision), append(end, h.key.deleteTails())
 	}
-	reply, err := h.session.backend.client.Txn(ctx).
-		If(h.keyExists(), isLast).
-		Then(end...).
-		Else(clientv3.OpTxn([]clientv3.Cmp{h.keyExists()}, append([]clientv3.Op{mark}, deleteFormer...), nil)).
-		Commit()
+	mark := []clientv3.Op{clientv3.OpPut(h.key.own, marked, clientv3.WithIgnoreLease())} // fails if there is no key
+	deleteFormer := h.marked.deleteOps()
+	reply, err := h.session.backend.client.Txn(ctx).If(isLast).Then(append(end, deleteFormer...)...).Else(append(mark, deleteFormer...)...).Commit()
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace): // the server deletes, and puts nothing; or it has done this
 		h.setUnsure()
-		reply, err := h.session.backend.client.Txn(ctx).If(h.keyExists()).Then(deleteKeys...).Commit()
-		return outcomeOf(err == nil && reply.Succeeded, keyDeleted), err
+		return h.sendDelete(ctx)
+	case errors.Is(err, rpctypes.ErrKeyNotFound):
+		return keyGone, nil
 	case err != nil:
 		return keyGone, err
 	case reply.Succeeded:
-		return keyDeleted, nil
+		return outcomeOf(hasDeleted(reply.Responses[0])), nil
 	}
-	return outcomeOf(reply.Responses[0].GetResponseTxn().Succeeded, keyMarked), nil
+	return keyMarked, nil
 }
 
-func (h *hold) sendReleaseDowngraded(ctx context.Context, deleteKeys []clientv3.Op) (outcome, error) {
-	former := clientv3.Compare(clientv3.Value(h.key.downgraded()), "=", h.downgradedValue())
-	reply, err := h.session.backend.client.Txn(ctx).
-		If(h.keyExists()).
-		Then(deleteKeys...).
-		Else(clientv3.OpTxn([]clientv3.Cmp{former}, []clientv3.Op{clientv3.OpDelete(h.key.downgraded())}, nil)).
-		Commit()
+// sendDelete sends a release that deletes the key. After a downgrade either of two may exist.
+func (h *hold) sendDelete(ctx context.Context) (outcome, error) {
+	remove := []clientv3.Op{clientv3.OpDelete(h.key.own)}
+	if h.isDowngraded() {
+		remove = append(remove, clientv3.OpDelete(h.key.downgraded()))
+	}
+	reply, err := h.session.backend.client.Txn(ctx).Then(append(remove, h.marked.deleteOps()...)...).Commit()
 	if err != nil {
 		return keyGone, err
 	}
-	return outcomeOf(reply.Succeeded || reply.Responses[0].GetResponseTxn().Succeeded, keyDeleted), nil
+	return outcomeOf(slices.ContainsFunc(reply.Responses[:len(remove)], hasDeleted)), nil
 }
 
-func outcomeOf(done bool, what outcome) outcome {
-	if done {
-		return what
+func hasDeleted(r *pb.ResponseOp) bool { return r.GetResponseDeleteRange().GetDeleted() > 0 }
+
+func outcomeOf(deleted bool) outcome {
+	if deleted {
+		return keyDeleted
 	}
 	return keyGone
 }
@@ -323,7 +317,7 @@ func (s *session) releaseGroup(ctx context.Context, holds []*backend.Hold, repor
 	for i, h := range plain {
 		own := h.State.(*hold)
 		if err == nil {
-			report(h, own.explainLoss(ctx, own.endRelease(outcomeOf(deleted[i], keyDeleted), nil)))
+			report(h, own.explainLoss(ctx, own.endRelease(outcomeOf(deleted[i]), nil)))
 			continue
 		}
 		_ = own.endRelease(keyGone, err)
@@ -340,8 +334,7 @@ func (s *session) deleteAll(ctx context.Context, holds []*backend.Hold) ([]bool,
 	defer cancel()
 	ops := make([]clientv3.Op, len(holds))
 	for i, h := range holds {
-		own := h.State.(*hold)
-		ops[i] = clientv3.OpTxn([]clientv3.Cmp{own.keyExists()}, []clientv3.Op{clientv3.OpDelete(own.key.own)}, nil)
+		ops[i] = clientv3.OpDelete(h.State.(*hold).key.own)
 	}
 	reply, err := s.backend.client.Txn(ctx).Then(ops...).Commit()
 	if err != nil {
@@ -349,7 +342,7 @@ func (s *session) deleteAll(ctx context.Context, holds []*backend.Hold) ([]bool,
 	}
 	deleted := make([]bool, len(holds))
 	for i := range holds {
-		deleted[i] = reply.Responses[i].GetResponseTxn().Succeeded
+		deleted[i] = hasDeleted(reply.Responses[i])
 	}
 	return deleted, nil
 }

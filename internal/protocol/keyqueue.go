@@ -41,7 +41,7 @@ const (
 	WritersMark     KeyRule = 1 << iota // a reader deletes its key: others may hold beside it
 	LookAfterGone                       // that a key was deleted proves nothing about those before it
 	LookAfterWatch                      // what happened before a watch began is found by a look
-	MarkWhatStands                      // only a key that is still there as it was created is marked
+	FreshNames                          // the name of a key is not used again while a release of it may arrive once more
 	DeleteAsSeen                        // a marked key is deleted only as it was seen: its name may be used again
 	FormerWriters                       // a writer looks for writers that became readers, behind a marked key too
 	JoinsMoveTails                      // who joins overwrites the tail of its kind
@@ -87,6 +87,7 @@ type contender struct {
 	phase   phase
 	kind    kind
 	name    string
+	spent   int // names that are not used again
 	created int64
 	ahead   string
 	seen    int64
@@ -124,7 +125,7 @@ func (q *KeyQueue) Run(steps int) {
 		if q.chance(2) { // with the lease of whoever wrote it
 			delete(q.tails, []kind{writing, reading}[q.rng.IntN(2)])
 		}
-		if len(q.late) > 0 && q.chance(10) {
+		if len(q.late) > 0 && q.chance(5) {
 			q.late[0]()
 			q.late = q.late[1:]
 		}
@@ -213,14 +214,15 @@ func (q *KeyQueue) join(c *contender) {
 	if q.chance(40) {
 		c.kind = reading
 	}
-	base := fmt.Sprintf("%c%d", c.kind, slices.Index(q.parties, c))
+	base := fmt.Sprintf("%c%d.%d", c.kind, slices.Index(q.parties, c), c.spent)
 	c.name = base
 	if c.marked.name == base {
 		c.name = base + "'"
 	}
 	rival, seen, known := q.ahead(c.kind)
 	own := q.put(c.name, c.kind)
-	if t := q.tails[c.kind]; t != nil && (q.Without&JoinsMoveTails == 0 || q.chance(50)) {
+	short := q.tails[writing] == nil && q.chance(80) // a request that finds no tail of writers moves none
+	if t := q.tails[c.kind]; t != nil && !short && (q.Without&JoinsMoveTails == 0 || q.chance(50)) {
 		*t = tail{c.name, own.created}
 	}
 	if c.marked.name != "" {
@@ -428,30 +430,37 @@ func (q *KeyQueue) stands(c *contender) bool {
 }
 
 // release is one request, which may arrive twice: it deletes the key if none is
-// behind it, else it marks it, and deletes the marked key that c had passed over.
+// behind it, else it marks it, and deletes the marked key that c had passed over. It asks
+// for no proof that the key is still the one of that hold.
 func (q *KeyQueue) release(c *contender) {
 	sent := *c
 	c.phase = idle
 	c.marked = q.carryOut(&sent)
 	if q.chance(20) {
 		q.late = append(q.late, func() { q.carryOut(&sent) })
+		if q.Without&FreshNames == 0 {
+			c.spent++
+		}
 	}
 }
 
 // carryOut returns the key that it has marked, if it has.
 func (q *KeyQueue) carryOut(c *contender) (marked key) {
+	mark := (c.kind == writing || c.kind == reading && q.Without&WritersMark != 0) && q.anyBehind(c)
+	own := q.keys[c.name]
+	if mark && own == nil { // the server refuses all of it
+		return key{}
+	}
 	if c.passed.name != "" {
 		q.remove(c.passed.name, c.passed.created)
 	}
-	mark := (c.kind == writing || c.kind == reading && q.Without&WritersMark != 0) && q.anyBehind(c)
-	own := q.keys[c.name]
 	switch {
-	case !mark:
-		q.remove(c.name, c.created)
-	case q.stands(c), own != nil && q.Without&MarkWhatStands != 0:
+	case mark:
 		own.released = true
 		q.change(*own, false)
 		return *own
+	case own != nil:
+		q.remove(own.name, own.created)
 	}
 	return key{}
 }

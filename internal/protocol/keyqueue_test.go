@@ -33,7 +33,7 @@ func TestKeyQueueHolds(t *testing.T) {
 func TestKeyQueueNeedsItsRules(t *testing.T) {
 	for name, rule := range map[string]KeyRule{
 		"WritersMark": WritersMark, "LookAfterGone": LookAfterGone, "LookAfterWatch": LookAfterWatch,
-		"MarkWhatStands": MarkWhatStands, "DeleteAsSeen": DeleteAsSeen, "FormerWriters": FormerWriters,
+		"FreshNames": FreshNames, "DeleteAsSeen": DeleteAsSeen, "FormerWriters": FormerWriters,
 		"JoinsMoveTails": JoinsMoveTails, "BothTails": BothTails, "WaitersHaveKeys": WaitersHaveKeys,
 	} {
 		violated, _, _, first := keyHistories(2000, rule)

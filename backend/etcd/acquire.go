@@ -88,6 +88,7 @@ func (a *acquisition) try(ctx context.Context) (*backend.Hold, error) {
 		return nil, err
 	}
 	p := &position{session: s, request: a.request, key: s.claimKey(a.request), untilTimeout: a.untilTimeout}
+	p.thorough = a.request.Wait && s.foundTails.Load() // TryLock looks first: its thorough request reads a long queue
 	if err := p.joinQueue(ctx); err != nil {
 		return nil, err
 	}
@@ -120,6 +121,7 @@ type position struct {
 	revision       int64      // the key's create revision: the order of the queue
 	predecessor    keyVersion // the nearest earlier key that conflicts
 	unsorted       bool       // the predecessor may be another one
+	thorough       bool       // the request that joins takes a queue as it is
 	hasTails       bool       // the queue has tails
 	marked         keyVersion // the key of the writer that has handed the lock over; deleted with the release
 	grantedByEvent bool       // and not by an answer
@@ -197,15 +199,16 @@ func (p *position) awaitSlot(ctx context.Context) (free func(), err error) {
 	}
 }
 
-// join puts the position's key.
+// join puts the position's key, by a thorough request if the queue asks for one.
 func (s *session) join(ctx context.Context, p *position) error {
 	former := s.takeMarked(p.key)
 	reply, err := s.sendJoin(ctx, p, former)
-	for err == nil && !reply.Succeeded && p.looksFree(reply) {
+	if err == nil && p.mayJoin(reply) {
+		p.thorough = true
 		reply, err = s.sendJoin(ctx, p, former)
 	}
-	if err == nil && !reply.Succeeded {
-		err = backend.ErrHeld
+	if err == nil {
+		err = s.endJoin(p, reply)
 	}
 	switch {
 	case former.lockKey == nil:
@@ -217,8 +220,8 @@ func (s *session) join(ctx context.Context, p *position) error {
 	return err
 }
 
-// sendJoin sends the request to join once, and reads the answer if it was carried out.
-// The request also deletes a former key of this client that is marked.
+// sendJoin sends the request to join once. The request also deletes a former key of this
+// client that is marked.
 func (s *session) sendJoin(ctx context.Context, p *position, former markedKey) (*pb.TxnResponse, error) {
 	ctx, cancel := s.backend.requestWithin(backend.WithValues(s.ctx, ctx), min(s.backend.timeout(), max(p.untilTimeout(), answerGrace)))
 	defer cancel()
@@ -228,67 +231,48 @@ func (s *session) sendJoin(ctx context.Context, p *position, former markedKey) (
 		return nil, s.fail(err)
 	}
 	s.backend.answered(p.provenAt)
-	reply := (*pb.TxnResponse)(answer.Txn())
-	if p.request.Wait {
-		if !reply.Succeeded { // as if it had been given up
-			return nil, fail(errBadAnswer)
-		}
-		if p.readJoin(reply) {
-			s.backend.janitor.Go(func(context.Context) { s.makeTails(p.key) })
-		}
-		return reply, nil
-	}
-	if !reply.Succeeded { // there are keys, which may all be marked
-		nested := reply.Responses[0].GetResponseTxn()
-		nested.Header = reply.Header
-		reply = nested
-	}
-	p.revision, p.seen = reply.Header.Revision, reply.Header.Revision
-	return reply, nil
+	return (*pb.TxnResponse)(answer.Txn()), nil
 }
 
 // joinRequest returns the transaction that joins the queue, and of TryLock only if
 // there is nothing in the queue but marked keys. The range comes before the put, so
 // that it does not find the put's key.
 //
-// The comparison of a whole queue is for short ones: while etcd reads it, all other writes
-// of the cluster wait. TryLock looks at some keys of a queue that has tails.
+// The first request is for a queue without tails, and for TryLock an empty one: nearly all
+// locks have that, and what more a transaction says costs time here and on the server. If
+// it is not carried out for that reason, a thorough one follows. The comparison of a whole
+// queue is for short ones: while etcd reads it, all other writes of the cluster wait.
 func (s *session) joinRequest(p *position, former markedKey) clientv3.Op {
 	k := p.key
 	wanted := clientv3.Compare(clientv3.CreateRevision(k.void), "=", 0)
-	join := append([]clientv3.Op{
-		k.moveTail(s.lease),
-		clientv3.OpPut(k.own, live+p.request.Label, clientv3.WithLease(s.lease)),
-	}, former.deleteOps()...)
-	if p.request.Wait {
-		look := clientv3.OpGet(k.rivals(), clientv3.WithPrefix(), clientv3.WithLimit(keysToJoin))
-		return clientv3.OpTxn([]clientv3.Cmp{wanted}, append([]clientv3.Op{look}, join...), nil)
-	}
 	conditions := []clientv3.Cmp{wanted}
-	var refuse []clientv3.Op
-	if !p.hasTails { // as far as is known
+	var join []clientv3.Op
+	if p.thorough {
+		join = append(join, k.moveTail(s.lease))
+	} else {
 		conditions = append(conditions, k.hasNoTails())
-		refuse = []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{k.hasNoTails()}, nil, []clientv3.Op{
-			clientv3.OpGet(k.rivals(), clientv3.WithPrefix(), clientv3.WithLimit(keysToTry)),
-		})}
 	}
-	none := clientv3.Compare(clientv3.CreateRevision(k.rivals()).WithPrefix(), "=", 0)
-	free := clientv3.Compare(clientv3.Value(k.rivals()).WithPrefix(), "=", marked)
-	return clientv3.OpTxn(slices.Concat(conditions, []clientv3.Cmp{none}), join, []clientv3.Op{
-		clientv3.OpTxn(slices.Concat(conditions, []clientv3.Cmp{free}), join, refuse),
-	})
+	if p.request.Wait {
+		join = append(join, k.look(keysToJoin))
+	}
+	join = append(join, clientv3.OpPut(k.own, live+p.request.Label, clientv3.WithLease(s.lease)))
+	join = append(join, former.deleteOps()...)
+	if p.request.Wait {
+		return clientv3.OpTxn(conditions, join, nil)
+	}
+	refuse := k.look(keysToTry)
+	if p.thorough {
+		refuse = clientv3.OpTxn(append(conditions, k.hasOnlyMarked()), join, nil)
+	}
+	return clientv3.OpTxn(append(conditions, k.hasNoKeys()), join, []clientv3.Op{refuse})
 }
 
-// looksFree reports whether a queue has tails, and a request that does not wait has found
-// no holder among its first keys. It returns true once: then the request is sent again, to
-// read the whole queue.
-func (p *position) looksFree(refused *pb.TxnResponse) bool {
-	if p.request.Wait || p.hasTails {
+// mayJoin reports whether a thorough request may join where this one has not.
+func (p *position) mayJoin(answer *pb.TxnResponse) bool {
+	if answer.Succeeded || p.thorough {
 		return false
 	}
-	looked := refused.Responses[0].GetResponseTxn()
-	p.hasTails = !looked.GetSucceeded()
-	return p.hasTails && !slices.ContainsFunc(looked.GetResponses()[0].GetResponseRange().GetKvs(), isLive)
+	return p.request.Wait || !slices.ContainsFunc(answer.Responses[0].GetResponseRange().GetKvs(), isLive)
 }
 
 // How many keys a request reads in the order of their names: etcd reads the whole queue to
@@ -296,16 +280,42 @@ func (p *position) looksFree(refused *pb.TxnResponse) bool {
 // there are more keys, the predecessor may not be among them.
 const (
 	keysToJoin = 32
-	keysToTry  = 4 // of a long queue; one that is not marked says that the lock is held
+	keysToTry  = 4 // one that is not marked says that the lock is held
 )
 
-// readJoin reads the answer to a request that was carried out. If it was not told of the
-// whole queue, its predecessor is whom the tails name, who may be gone by now. readJoin
-// reports whether a tail is missing.
-func (p *position) readJoin(reply *pb.TxnResponse) (isTailMissing bool) {
-	p.revision, p.seen = reply.Header.Revision, reply.Header.Revision
-	found, tails := reply.Responses[0].GetResponseRange(), reply.Responses[1].GetResponseTxn()
+// endJoin reads the answer to the last request to join.
+func (s *session) endJoin(p *position, answer *pb.TxnResponse) error {
+	joined := answer
+	if !answer.Succeeded && len(answer.Responses) > 0 {
+		joined = answer.Responses[0].GetResponseTxn()
+	}
+	switch {
+	case !joined.GetSucceeded() && p.request.Wait: // as if it had been given up
+		return fail(errBadAnswer)
+	case !joined.GetSucceeded():
+		return backend.ErrHeld
+	}
+	if p.readJoin(answer.Header.Revision, joined.Responses) {
+		s.backend.janitor.Go(func(context.Context) { s.makeTails(p.key) })
+	}
+	return nil
+}
+
+// readJoin reads what the request that has joined at revision has found. If it was not told
+// of the whole queue, its predecessor is whom the tails name, who may be gone by now.
+// readJoin reports whether a tail is missing.
+func (p *position) readJoin(revision int64, parts []*pb.ResponseOp) (isTailMissing bool) {
+	p.revision, p.seen = revision, revision
+	var tails *pb.TxnResponse
+	if p.thorough {
+		tails, parts = parts[0].GetResponseTxn(), parts[1:]
+	}
 	p.hasTails = tails.GetSucceeded()
+	p.session.foundTails.Store(p.hasTails)
+	if !p.request.Wait {
+		return false
+	}
+	found := parts[0].GetResponseRange()
 	var nearest *mvccpb.KeyValue
 	for _, rival := range found.GetKvs() {
 		if nearest == nil || rival.CreateRevision > nearest.CreateRevision {

@@ -50,7 +50,7 @@ func TestServerThatLies(t *testing.T) {
 		"no parts, failed": {Header: header},
 		"no header":        {Succeeded: true, Responses: []*pb.ResponseOp{put}},
 		"empty parts":      {Header: header, Succeeded: true, Responses: []*pb.ResponseOp{none, none}},
-		"another kind":     {Header: header, Succeeded: true, Responses: []*pb.ResponseOp{nested, put}},
+		"another kind":     {Header: header, Succeeded: true, Responses: []*pb.ResponseOp{nested}},
 		"failed, empty":    {Header: header, Responses: []*pb.ResponseOp{none}},
 		"nested, empty":    {Header: header, Responses: []*pb.ResponseOp{nested}},
 		"too long":         {Header: header, Succeeded: true, Responses: []*pb.ResponseOp{list(maxAnswer), put}},
@@ -98,10 +98,10 @@ func FuzzAnswers(f *testing.F) {
 	put := &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{}}}
 	remove := &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{}}}
 	tails := &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: &pb.TxnRequest{Success: []*pb.RequestOp{look, put}}}}
-	both := &pb.TxnRequest{Success: []*pb.RequestOp{look, tails, put}, Failure: []*pb.RequestOp{look, tails}}
+	both := &pb.TxnRequest{Success: []*pb.RequestOp{tails, look, put}, Failure: []*pb.RequestOp{tails, look}}
 	more := &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{More: true}}}
 	question := &pb.TxnRequest{
-		Success: []*pb.RequestOp{look, tails, remove},
+		Success: []*pb.RequestOp{tails, look, remove},
 		Failure: []*pb.RequestOp{{Request: &pb.RequestOp_RequestTxn{RequestTxn: both}}},
 	}
 	key := &mvccpb.KeyValue{Key: []byte("dlock/l/a/w/7"), Value: []byte(marked), CreateRevision: 3}
@@ -114,8 +114,8 @@ func FuzzAnswers(f *testing.F) {
 	none, named := wrap(new(pb.TxnResponse)), wrap(&pb.TxnResponse{Succeeded: true, Responses: []*pb.ResponseOp{found, wrote}})
 	for _, r := range []*pb.TxnResponse{
 		{},
-		{Succeeded: true, Responses: []*pb.ResponseOp{found, named, removed}},
-		{Succeeded: true, Responses: []*pb.ResponseOp{found, none, removed}},
+		{Succeeded: true, Responses: []*pb.ResponseOp{named, found, removed}},
+		{Succeeded: true, Responses: []*pb.ResponseOp{none, found, removed}},
 		{Responses: []*pb.ResponseOp{wrap(&pb.TxnResponse{Responses: []*pb.ResponseOp{found, named}})}},
 		{Responses: []*pb.ResponseOp{wrap(&pb.TxnResponse{Responses: []*pb.ResponseOp{more, none}})}},
 	} {
@@ -130,19 +130,19 @@ func FuzzAnswers(f *testing.F) {
 		if proto.Unmarshal(raw, r) != nil || !answers(question, r) {
 			return
 		}
-		p := &position{session: &session{id: "7"}, key: &lockKey{dir: "dlock/l/a/", own: "dlock/l/a/w/7"}}
+		p := &position{session: &session{id: "7"}, request: backend.Request{Wait: true}, thorough: true, key: &lockKey{dir: "dlock/l/a/", own: "dlock/l/a/w/7"}}
 		h := &hold{key: p.key, revision: 3, observer: noObserver{}}
 		if !r.Succeeded {
 			nested := r.Responses[0].GetResponseTxn()
 			h.readKey(r.Responses[0])
 			r = nested
 		}
-		r.Header = new(pb.ResponseHeader)
-		p.readJoin(r)
+		p.readJoin(3, r.Responses)
 		h.readKey(r.Responses[0])
-		h.isOwnDowngrade(r.Responses[0].GetResponseRange())
+		h.readKey(r.Responses[1])
+		h.isOwnDowngrade(r.Responses[1].GetResponseRange())
 		l := &watcher{session: p.session}
-		for _, kv := range r.Responses[0].GetResponseRange().GetKvs() {
+		for _, kv := range r.Responses[1].GetResponseRange().GetKvs() {
 			l.handleEvent((*clientv3.Event)(&mvccpb.Event{Kv: kv}))
 			l.handleEvent((*clientv3.Event)(&mvccpb.Event{Kv: kv, Type: mvccpb.Event_DELETE}))
 		}

@@ -77,6 +77,21 @@ func (k *lockKey) rivals() string {
 	return k.dir
 }
 
+// look reads some of the keys that conflict with the request.
+func (k *lockKey) look(limit int64) clientv3.Op {
+	return clientv3.OpGet(k.rivals(), clientv3.WithPrefix(), clientv3.WithLimit(limit))
+}
+
+// hasNoKeys is true if no key conflicts with the request.
+func (k *lockKey) hasNoKeys() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(k.rivals()).WithPrefix(), "=", 0)
+}
+
+// hasOnlyMarked is true if keys conflict with the request, and all of them are marked.
+func (k *lockKey) hasOnlyMarked() clientv3.Cmp {
+	return clientv3.Compare(clientv3.Value(k.rivals()).WithPrefix(), "=", marked)
+}
+
 // formerWriters is the prefix of the keys of downgraded holds. They are newer than the
 // keys of the writers that wait for them.
 func (k *lockKey) formerWriters() string { return k.dir + downgradedHolds }

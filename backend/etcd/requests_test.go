@@ -74,6 +74,29 @@ func TestRoundTrips(t *testing.T) {
 	must(t, reader.Unlock(timed(t)))
 }
 
+// TestRoundTripsOfTails counts what a queue with tails costs: a request more for who does not
+// expect any, and nothing for who waits and has found some.
+func TestRoundTripsOfTails(t *testing.T) {
+	admin, p := raw(t, shared.Addr()), proxied(t, shared.Addr())
+	m := openQuiet(t, p).Mutex("a")
+	for i, take := range []func(context.Context) (*dlock.Lease, error){m.Lock, m.TryLock} {
+		for _, want := range [][]int64{{2, 1}, {2, 2}}[i] {
+			for _, tail := range []string{"w", "r"} {
+				_, err := admin.Put(timed(t), prefix(t)+"/t/a/"+tail, "")
+				must(t, err)
+			}
+			var lease *dlock.Lease
+			costs(t, p, want, "to lock", func() {
+				var err error
+				lease, err = take(timed(t))
+				must(t, err)
+			})
+			costs(t, p, 1, "Unlock", func() { must(t, lease.Unlock(timed(t))) })
+		}
+		costs(t, p, 2, "a cycle without tails", func() { must(t, locked(t, m).Unlock(timed(t))) })
+	}
+}
+
 // TestRoundTripsOfWaiting counts what a waiter sends: to join and to watch;
 // nothing while it waits, and nothing when a writer hands over. Behind one of the two
 // keys that the other client uses by turns, which it watches already, it only joins. No

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -31,6 +32,7 @@ type session struct {
 	ctx         context.Context // ends with the session; its cause says why
 	cancel      context.CancelCauseFunc
 	waiterAdded chan struct{} // receives when a request begins to wait
+	foundTails  atomic.Bool   // the last request that has joined a queue found tails: the next one expects some
 
 	mu        sync.Mutex
 	sent      time.Time // when the last renewal was sent that was answered

@@ -74,7 +74,9 @@ func (s *session) makeTails(k *lockKey) {
 	_, _ = s.backend.client.Txn(ctx).Then(ops...).Commit()
 }
 
-// hasNoTails is true of a queue that nobody has found long.
+// hasNoTails is true of a queue that nobody has found long. The tail of readers may have
+// outlived that of writers: who does not move it misleads nobody, for when there is one of
+// writers again, that is the newer one.
 func (k *lockKey) hasNoTails() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(k.tail(backend.Exclusive)), "=", 0)
 }

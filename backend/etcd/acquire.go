@@ -130,10 +130,9 @@ type position struct {
 	provenAt       time.Time // when the request was sent whose answer says so
 }
 
-// joinQueue puts the position's key. The end of ctx does not end the request, because
-// nobody could tell then what became of the key: it ends the wait for the answer, and
-// the key is deleted later. joinQueue uses an answer that arrives just then, because
-// it says whether the lock is held.
+// joinQueue puts the position's key. If that fails, it makes sure that no key is left;
+// where the request waits or ctx has ended, it does so in the background, and until then
+// the next try may stand behind this key.
 func (p *position) joinQueue(ctx context.Context) error {
 	s := p.session
 	free, err := p.awaitSlot(ctx)
@@ -141,43 +140,12 @@ func (p *position) joinQueue(ctx context.Context) error {
 		s.freeKey(p.key)
 		return err
 	}
-	joined := make(chan error, 1)
-	join := func(context.Context) {
-		defer free()
-		joined <- s.joinOrCleanUp(ctx, p)
-	}
-	if !s.backend.janitor.Go(join) {
-		free()
-		s.freeKey(p.key)
-		return backend.ErrClosed
-	}
-	select {
-	case err := <-joined:
-		return err
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-joined:
-		return err
-	case <-time.After(answerGrace):
-		s.backend.janitor.Go(func(context.Context) {
-			if <-joined == nil {
-				s.cleanUp(p, s.deleteAnswered)
-			}
-		})
-		return context.Cause(ctx)
-	}
-}
-
-// joinOrCleanUp puts the position's key. If that fails, it makes sure that no key is
-// left; where the request waits, it does so in the background, and until then the next
-// try may stand behind this key.
-func (s *session) joinOrCleanUp(ctx context.Context, p *position) error {
-	err := s.join(ctx, p)
+	defer free()
+	err = s.join(ctx, p)
 	switch {
 	case err == nil:
 		return nil
-	case isRefused(err), errors.Is(err, backend.ErrHeld), !p.request.Wait && s.deleteUnanswered(p) == nil:
+	case isRefused(err), errors.Is(err, backend.ErrHeld), !p.request.Wait && ctx.Err() == nil && s.deleteUnanswered(p) == nil:
 		s.freeKey(p.key)
 		return err
 	case s.ended() != nil: // and the key goes with it
@@ -221,12 +189,17 @@ func (s *session) join(ctx context.Context, p *position) error {
 }
 
 // sendJoin sends the request to join once. The request also deletes a former key of this
-// client that is marked.
-func (s *session) sendJoin(ctx context.Context, p *position, former markedKey) (*pb.TxnResponse, error) {
-	ctx, cancel := s.backend.requestWithin(backend.WithValues(s.ctx, ctx), min(s.backend.timeout(), max(p.untilTimeout(), answerGrace)))
+// client that is marked. When caller ends there is still some time for an answer that is on
+// its way: it says whether the lock is held, and what became of the key.
+func (s *session) sendJoin(caller context.Context, p *position, former markedKey) (*pb.TxnResponse, error) {
+	ctx, cancel := backend.Bound(backend.WithValues(s.ctx, caller), min(s.backend.timeout(), max(p.untilTimeout(), answerGrace)))
 	defer cancel()
+	defer context.AfterFunc(caller, func() { time.AfterFunc(answerGrace, cancel) })()
 	p.provenAt = time.Now()
 	answer, err := s.backend.client.Do(ctx, s.joinRequest(p, former))
+	if ctx.Err() == context.DeadlineExceeded {
+		s.backend.late()
+	}
 	if err != nil {
 		return nil, s.fail(err)
 	}

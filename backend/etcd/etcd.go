@@ -251,11 +251,7 @@ const (
 // request returns ctx with the timeout of one request. The caller calls the function that
 // comes with it once the request has ended.
 func (b *Backend) request(ctx context.Context) (context.Context, context.CancelFunc) {
-	return b.requestWithin(ctx, b.timeout())
-}
-
-func (b *Backend) requestWithin(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	bound, cancel := backend.Bound(ctx, timeout)
+	bound, cancel := backend.Bound(ctx, b.timeout())
 	return bound, func() {
 		if bound.Err() != nil && ctx.Err() == nil {
 			b.late()

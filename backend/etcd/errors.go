@@ -74,12 +74,15 @@ func (l *lastFailure) unary(ctx context.Context, method string, req, reply any, 
 // at adds to an error that is ErrUnavailable which members were tried, and why there is no
 // connection, if that is known.
 func (b *Backend) at(err error) error {
+	if err == nil {
+		return nil
+	}
 	var members []string
 	for _, endpoint := range b.members.endpoints {
 		members = append(members, hostOf(endpoint))
 	}
 	err = backend.At(members, err)
-	if reason := b.failure.reason.Load(); reason != nil && err != nil && !strings.Contains(err.Error(), *reason) {
+	if reason := b.failure.reason.Load(); reason != nil && !strings.Contains(err.Error(), *reason) {
 		err = backend.Because(err, errors.New(*reason))
 	}
 	return err

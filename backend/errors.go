@@ -131,9 +131,13 @@ func (n NoAnswer) Error() string { return fmt.Sprintf("no answer within %v", tim
 // WaitEnded is the error of an Acquire whose ctx is done: ErrHeld if the
 // server has said that the lock is held or the request queued, otherwise
 // ErrUnavailable, either with the Cause of ctx. A ctx that was ended by [NoAnswer] is
-// always ErrUnavailable: the answer has come too late to keep the request waiting.
+// always ErrUnavailable: the answer has come too late to keep the request waiting. One that
+// was ended by [Calls.Close] is ErrClosed.
 func WaitEnded(ctx context.Context, answered bool) error {
 	cause := Cause(ctx)
+	if cause == ErrClosed {
+		return ErrClosed
+	}
 	var late NoAnswer
 	if answered && !errors.As(cause, &late) {
 		return Fail(ErrHeld, cause)

@@ -199,3 +199,32 @@ func TestJanitorLeavesAJobBehind(t *testing.T) {
 		}
 	})
 }
+
+// Close ends a call under way, whose wait then says that the client is closed, and waits for
+// it; no other call begins.
+func TestCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Calls
+		ctx, end, err := c.Begin(t.Context())
+		if err != nil || c.Err() != nil {
+			t.Fatalf("begin: %v, %v", err, c.Err())
+		}
+		over := false
+		go func() {
+			<-ctx.Done()
+			if err := WaitEnded(ctx, true); err != ErrClosed {
+				t.Errorf("the call ended by %v", err)
+			}
+			time.Sleep(time.Second)
+			over = true
+			end()
+		}()
+		if first := c.Close(); !first || !over {
+			t.Errorf("the first Close: %v; it has waited: %v", first, over)
+		}
+		_, _, err = c.Begin(t.Context())
+		if err != ErrClosed || c.Err() != ErrClosed || c.Close() {
+			t.Errorf("after Close: %v, %v", err, c.Err())
+		}
+	})
+}

@@ -47,13 +47,13 @@ func (b *Backend) acquire(ctx context.Context, r backend.Request, v *backend.Bal
 	if b.unfit != nil {
 		return nil, b.unfit
 	}
-	if !b.begin() {
-		return nil, backend.ErrClosed
+	ctx, end, err := b.calls.Begin(ctx)
+	if err != nil {
+		return nil, err
 	}
-	defer b.calls.Done()
+	defer end()
 	c := b.newAcquisition(&r, v)
 	a, ok := c.grab(ctx)
-	var err error
 	if !ok {
 		a, err = c.joinQueue(ctx)
 	}
@@ -118,7 +118,7 @@ func (c *acquisition) joinQueue(ctx context.Context) (answer, error) {
 		return a, err
 	}
 	c.channel = c.b.listener.subscribe(c.at, nil)
-	c.polls = !c.channel.works(ctx, c.b.closing, subscribeTimeout)
+	c.polls = !c.channel.works(ctx, subscribeTimeout)
 	if err := c.ended(ctx); err != nil {
 		return a, err
 	}
@@ -180,19 +180,16 @@ func (c *acquisition) ask(ctx context.Context, mode string) (answer, error) {
 			!c.answered && (!isPassing(err) || time.Since(began) > backend.FirstAnswer):
 			return a, fail(err)
 		}
-		c.b.sleep(ctx, pause.Next()) // if it ends early, the next try says why
+		backend.Sleep(ctx, pause.Next()) // if it ends early, the next try says why
 	}
 }
 
 // ended returns why nobody waits for the lock any more, or nil.
 func (c *acquisition) ended(ctx context.Context) error {
-	switch {
-	case ctx.Err() != nil:
-		return backend.WaitEnded(ctx, c.answered)
-	case c.b.isClosing():
-		return backend.ErrClosed
+	if ctx.Err() == nil {
+		return nil
 	}
-	return nil
+	return backend.WaitEnded(ctx, c.answered)
 }
 
 // call is the script that asks for the lock, and the command that runs it. A server that

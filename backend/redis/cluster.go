@@ -18,8 +18,7 @@ import (
 type cluster struct {
 	client   *redis.ClusterClient
 	replicas int
-	closing  <-chan struct{} // as of a pipeline
-	known    atomic.Bool     // the client has learnt once who has which slots
+	known    atomic.Bool // the client has learnt once who has which slots
 
 	mu       sync.RWMutex
 	masters  map[*redis.Client]*pipeline
@@ -53,7 +52,7 @@ func (c *cluster) do(ctx context.Context, limit time.Duration, args []any, k kin
 		return reply, nil
 	}
 	if isRedirected(err) && (k != durable || c.replicas == 0) {
-		return c.follow(ctx, end, args, k)
+		return c.follow(ctx, end, args)
 	}
 	if _, isReply := replyOf(err); !isReply || isRedirected(err) {
 		c.reload() // another may have taken its place
@@ -86,7 +85,7 @@ func (c *cluster) connect(node *redis.Client) *pipeline {
 	then := time.Now().Add(-disused)
 	maps.DeleteFunc(c.masters, func(_ *redis.Client, p *pipeline) bool { return p.isUnused(then) })
 	p := newPipeline(node, c.replicas)
-	p.oneLock, p.closing = true, c.closing
+	p.oneLock = true
 	c.masters[node] = p
 	return p
 }
@@ -112,8 +111,6 @@ func (c *cluster) learn(ctx context.Context, limit time.Duration, key string) er
 		return q.err
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-c.closing:
-		return errNoReply
 	case <-t.C:
 		return errNoReply
 	}
@@ -157,9 +154,8 @@ func isRedirected(err error) bool {
 // a redirect points, also to a node that has no slot yet. On which connection,
 // and with that by which replicas, is its secret: what is durable has to be
 // asked for again instead, when it is known who has the slot.
-func (c *cluster) follow(ctx context.Context, end time.Time, args []any, k kind) (any, error) {
+func (c *cluster) follow(ctx context.Context, end time.Time, args []any) (any, error) {
 	cmd := newCommand(ctx, args)
-	cmd.closing = k.until(c.closing)
 	cmd.left.Store(true)
 	go func() {
 		r := &request{args: args, members: []*command{cmd}}

@@ -32,15 +32,6 @@ const (
 	reading       // its script only reads
 )
 
-// until is closing for a command that nobody waits for once the backend closes. It is
-// nil for an ordinary one: that is what the backend still has to tell the server.
-func (k kind) until(closing <-chan struct{}) <-chan struct{} {
-	if k == ordinary {
-		return nil
-	}
-	return closing
-}
-
 // firstKey is where a command that runs a script has its first key.
 const firstKey = 3
 
@@ -50,15 +41,14 @@ const grace = 10 * time.Millisecond
 
 // A command is what one caller asks the server.
 type command struct {
-	ctx     context.Context // its caller's, for the values in it
-	args    []any
-	joins   bool          // its script takes several locks
-	ack     time.Duration // how long its replicas have to acknowledge it; 0: it needs none
-	closing <-chan struct{}
-	left    atomic.Bool   // it was sent, or its caller has gone before that
-	done    chan struct{} // receives when there is a reply or an error
-	reply   any
-	err     error // beside a reply: its replicas have not acknowledged it
+	ctx   context.Context // its caller's, for the values in it
+	args  []any
+	joins bool          // its script takes several locks
+	ack   time.Duration // how long its replicas have to acknowledge it; 0: it needs none
+	left  atomic.Bool   // it was sent, or its caller has gone before that
+	done  chan struct{} // receives when there is a reply or an error
+	reply any
+	err   error // beside a reply: its replicas have not acknowledged it
 }
 
 func newCommand(ctx context.Context, args []any) *command {
@@ -66,8 +56,7 @@ func newCommand(ctx context.Context, args []any) *command {
 }
 
 // await waits for the reply. With no time left it takes one that is there. The
-// caller goes when ctx ends or c.closing does; a command that has left is not
-// taken back.
+// caller goes when ctx ends; a command that has left is not taken back.
 func (c *command) await(ctx context.Context, limit time.Duration) (any, error) {
 	t := time.NewTimer(max(limit, 0))
 	defer t.Stop()
@@ -88,7 +77,6 @@ func (c *command) await(ctx context.Context, limit time.Duration) (any, error) {
 		}
 	case <-ctx.Done():
 		err = context.Cause(ctx)
-	case <-c.closing:
 	}
 	if c.left.CompareAndSwap(false, true) {
 		return nil, &unsentError{err}

@@ -30,7 +30,7 @@ func discreet(err error) error {
 const repeatedArguments = ", with args beginning with"
 
 func kindOf(err error) error {
-	if errors.Is(err, redis.ErrClosed) {
+	if errors.Is(err, redis.ErrClosed) || errors.Is(err, backend.ErrClosed) {
 		return backend.ErrClosed
 	}
 	said, ok := replyOf(err)

@@ -48,7 +48,7 @@ func FuzzReplies(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		d := &dealer{raw}
 		r := backend.Request{Name: "name", ID: backend.ID{Client: "client", Seq: 1}, Mode: backend.Exclusive, TTL: time.Minute, Observer: silentObserver{}}
-		b := &Backend{ids: newIDSigner(), free: newFreeCache(), closing: make(chan struct{}), poll: time.Second}
+		b := &Backend{ids: newIDSigner(), free: newFreeCache(), poll: time.Second}
 		c := &acquisition{Request: &r, b: b, key: lockKey(r.Name)}
 		c.id = b.ids.newID(c.key, &r, 0, false, nil)
 		a := answer{sent: time.Now()}

@@ -125,7 +125,7 @@ func (c *acquisition) confirm(ctx context.Context, g *grant) (bool, error) {
 		if isHopeless(err) || isUnacknowledged(err) || !c.Wait {
 			return false, fail(err)
 		}
-		c.b.sleep(ctx, pause.Next())
+		backend.Sleep(ctx, pause.Next())
 	}
 }
 

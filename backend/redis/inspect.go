@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -55,19 +56,19 @@ func helloField(hello *redis.Cmd, name string) (value string) {
 }
 
 // isUsable returns why b can be asked nothing, or nil.
-func (b *Backend) isUsable() error {
-	if b.unfit == nil && b.isClosing() {
-		return backend.ErrClosed
-	}
-	return b.unfit
-}
+func (b *Backend) isUsable() error { return cmp.Or(b.unfit, b.calls.Err()) }
 
 // Inspect implements backend.Inspector. Since when a reader has the lock the server does
 // not know.
 func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, error) {
-	if err := b.isUsable(); err != nil {
+	if b.unfit != nil {
+		return backend.Snapshot{}, b.unfit
+	}
+	ctx, end, err := b.calls.Begin(ctx)
+	if err != nil {
 		return backend.Snapshot{}, err
 	}
+	defer end()
 	var out backend.Snapshot
 	told, from, after := make(map[string]bool), 0, "-1"
 	for {

@@ -50,7 +50,6 @@ type pipeline struct {
 	oneLock  bool // a command must not be for several: its first key says where it goes
 	replicas int  // how many must acknowledge what is durable
 	trip     backend.RoundTrip
-	closing  <-chan struct{} // when it is closed, nobody waits for a lock any more
 
 	mu       sync.Mutex
 	queue    []*command
@@ -76,7 +75,6 @@ func (p *pipeline) do(ctx context.Context, limit time.Duration, args []any, k ki
 // enqueue queues a command whose reply is awaited later, for no longer than limit.
 func (p *pipeline) enqueue(ctx context.Context, limit time.Duration, args []any, k kind) *command {
 	c := newCommand(ctx, args)
-	c.closing = k.until(p.closing)
 	c.joins = k == joinable && !p.oneLock
 	if k == durable && p.replicas > 0 {
 		c.ack = max(limit/2, time.Millisecond) // 0 would be for ever

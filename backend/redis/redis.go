@@ -186,7 +186,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -243,11 +242,7 @@ type Backend struct {
 	watch    watch
 
 	janitor backend.Janitor
-	calls   sync.WaitGroup // Acquire calls under way
-	closing chan struct{}  // closed when Close begins
-
-	mu     sync.Mutex
-	closed bool
+	calls   backend.Calls // of Acquire, and questions
 }
 
 var (
@@ -284,17 +279,15 @@ func New(client redis.UniversalClient, o *Options) *Backend {
 		unfit:    unfit(client),
 		poll:     o.Poll,
 		replicas: max(o.Replicas, 0),
-		closing:  make(chan struct{}),
 		free:     newFreeCache(),
 		ids:      newIDSigner(),
 		dialect:  dialect{keep: max(cmp.Or(o.Keep, defaultKeep), minKeep)},
 	}
 	if c, ok := client.(*redis.ClusterClient); ok {
 		b.cluster, b.dialect.cluster = newCluster(c, b.replicas), true
-		b.cluster.closing, b.transport = b.closing, b.cluster
+		b.transport = b.cluster
 	} else {
-		p := newPipeline(client, b.replicas)
-		p.closing, b.transport = b.closing, p
+		b.transport = newPipeline(client, b.replicas)
 	}
 	b.listener = newListener(client, b.cluster, log, o.PollOnly)
 	if b.poll <= 0 {
@@ -326,12 +319,11 @@ const (
 // Close implements backend.Backend. On a server that does not answer it returns
 // after about 5 s, with an error that names the holds that may still be there.
 func (b *Backend) Close(ctx context.Context) error {
-	if !b.shut() {
+	if !b.calls.Close() {
 		return nil
 	}
 	ctx, cancel := backend.Bound(ctx, closeTimeout)
 	defer cancel()
-	b.calls.Wait()
 	b.watch.close()
 	err := b.releaseRest(ctx)
 	if e := b.janitor.Close(ctx); err == nil && e != nil {
@@ -363,46 +355,4 @@ func (b *Backend) address(k key, client string) address {
 		at.lock = string(k)
 	}
 	return at
-}
-
-// shut turns newcomers and waiters away. It reports false if that was done.
-func (b *Backend) shut() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return false
-	}
-	b.closed = true
-	close(b.closing)
-	return true
-}
-
-// begin counts an Acquire, unless the backend is closed.
-func (b *Backend) begin() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.closed {
-		b.calls.Add(1)
-	}
-	return !b.closed
-}
-
-func (b *Backend) isClosing() bool {
-	select {
-	case <-b.closing:
-		return true
-	default:
-		return false
-	}
-}
-
-// sleep waits for d, or until ctx or the backend ends.
-func (b *Backend) sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	case <-b.closing:
-	}
 }

@@ -59,20 +59,17 @@ const (
 )
 
 // works waits until the server has acknowledged c. It gives up after limit.
-func (c *channel) works(ctx context.Context, closing <-chan struct{}, limit time.Duration) bool {
+func (c *channel) works(ctx context.Context, limit time.Duration) bool {
 	if c == nil {
 		return false
 	}
-	t := time.NewTimer(limit)
-	defer t.Stop()
+	ctx, cancel := backend.Bound(ctx, limit)
+	defer cancel()
 	select {
 	case <-c.ready:
-		return c.state == working
-	case <-t.C:
-	case <-closing:
 	case <-ctx.Done():
 	}
-	return false
+	return c.status() == working
 }
 
 // status is the state of c, without waiting.

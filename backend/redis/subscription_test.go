@@ -144,7 +144,7 @@ func TestSubscribesAgainAfterFailedWrite(t *testing.T) {
 		<-read
 	}
 	first, second := address{client: t.Name() + "1"}, address{client: t.Name() + "2"}
-	if !l.subscribe(first, nil).works(within(t), nil, limit) {
+	if !l.subscribe(first, nil).works(within(t), limit) {
 		t.Fatal("the first subscription does not work")
 	}
 	c := plainClient(t, shared)

@@ -276,10 +276,10 @@ func TestCloseWaitsForNoAnswer(t *testing.T) {
 	p.Blackhole(faultnet.ToClient)
 	b.listener.pollOnly = false
 	request, answer := make(chan error, 1), make(chan error, 1)
-	b.begin()
+	ctx, end, _ := b.calls.Begin(context.Background())
 	go func() { // it may take longer than the test
-		defer b.calls.Done()
-		_, err := b.transport.do(context.Background(), 2*limit, []any{"ping"}, durable)
+		defer end()
+		_, err := b.transport.do(ctx, 2*limit, []any{"ping"}, durable)
 		request <- err
 	}()
 	underWay(t, b.transport.(*pipeline), 1)
@@ -290,7 +290,7 @@ func TestCloseWaitsForNoAnswer(t *testing.T) {
 	}()
 	eventually(t, "both are under way", func() bool { return p.Stats().Accepted > 2 })
 	_ = closed(t, b, expired())
-	is(t, <-request, errNoReply)
+	is(t, <-request, backend.ErrClosed)
 	is(t, <-answer, backend.ErrClosed)
 }
 

@@ -55,7 +55,6 @@ func (c *acquisition) awaitGrant(ctx context.Context, a answer) (grant, answer, 
 	case <-c.waiter.wakeUps:
 	case <-t.C:
 	case <-ctx.Done():
-	case <-c.b.closing:
 	}
 	if ended := c.ended(ctx); ended != nil {
 		return grant{}, a, ended
@@ -129,7 +128,7 @@ func (c *acquisition) canSubscribe() bool {
 // has nobody who would hear of a grant: the subscription is on another one, after a
 // failover as a rule, and may find that one again as long as the way is not known.
 func (c *acquisition) moveSubscription(ctx context.Context) (answer, error) {
-	c.b.sleep(ctx, c.moves.Next())
+	backend.Sleep(ctx, c.moves.Next())
 	if c.moved++; c.moved%maxMoves == 0 {
 		c.polls, c.pollUntil = true, time.Now().Add(pollAfter)
 	}
@@ -146,5 +145,5 @@ func (c *acquisition) resubscribe(ctx context.Context) {
 		return
 	}
 	c.channel = c.b.listener.subscribe(c.at, c.channel)
-	c.polls = !c.channel.works(ctx, c.b.closing, subscribeTimeout)
+	c.polls = !c.channel.works(ctx, subscribeTimeout)
 }

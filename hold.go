@@ -94,7 +94,6 @@ func (h *hold) addLease(e, parent *entry, mode backend.Mode) *Lease {
 	}
 	h.seq++
 	e.handle = &Lease{e}
-	h.item.Tell() // the next renewal calls watchForDrops
 	return e.handle
 }
 
@@ -165,12 +164,12 @@ func (h *hold) overBy(kind error) bool {
 }
 
 // Renewed implements renewal.Owner.
-func (h *hold) Renewed(before renewal.Lease) (again bool) {
+func (h *hold) Renewed(before renewal.Lease) {
 	h.watchForDrops()
 	c := h.lock.client
 	f := c.opts.Hooks.Renewed
 	if f == nil && !c.logsRenewals() {
-		return false
+		return
 	}
 	e := h.renewalEvent(before, nil)
 	if isLate(before) {
@@ -179,7 +178,6 @@ func (h *hold) Renewed(before renewal.Lease) (again bool) {
 	if f != nil {
 		f(RenewedEvent{Name: e.Name, Shared: e.Shared, Token: e.Token, Left: e.Left, TTL: e.TTL})
 	}
-	return true
 }
 
 // RenewalFailed implements renewal.Owner.

@@ -167,29 +167,3 @@ func TestFailedRenewalIsRepeated(t *testing.T) {
 		}
 	})
 }
-
-// TestTellsOnlyWhoWantsToKnow renews a hold whose owner does not want to be told
-// but when it says so.
-func TestTellsOnlyWhoWantsToKnow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k, o := newKeeper(renewFunc(extend)), &indifferent{newOwner()}
-		defer k.Close()
-		it := add(t, k, granted(30*time.Second), o)
-		for range 2 {
-			time.Sleep(time.Minute)
-			if n := len(o.renewed); n != 1 {
-				t.Errorf("told %d times, want once", n)
-			}
-			<-o.renewed
-			it.Tell()
-		}
-	})
-}
-
-// indifferent wants to know of one renewal.
-type indifferent struct{ *owner }
-
-func (o *indifferent) Renewed(l Lease) bool {
-	o.owner.Renewed(l)
-	return false
-}

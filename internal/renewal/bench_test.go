@@ -11,7 +11,7 @@ import (
 type deaf struct{}
 
 func (deaf) End(error) bool             { return false }
-func (deaf) Renewed(Lease) bool         { return false }
+func (deaf) Renewed(Lease)              {}
 func (deaf) RenewalFailed(Lease, error) {}
 
 // BenchmarkRenewal renews one of 10,000 holds: it finds that it is due, and takes

@@ -33,9 +33,8 @@ type Owner interface {
 	End(cause error) bool
 
 	// Renewed says that the hold was proven anew, and what there was of the lease
-	// before. It returns whether to tell of the next time too; if not,
-	// Item.Tell has it told again. To tell costs as much as to renew.
-	Renewed(before Lease) (again bool)
+	// before.
+	Renewed(before Lease)
 
 	// RenewalFailed says that an attempt to prove the hold had no success because
 	// of cause, and what there is of the lease. There will be another attempt.
@@ -69,11 +68,7 @@ type Item struct {
 	renewalEnd chan struct{}         // closed when the renewal under way has ended; nil: nobody waits for that
 	place      int32                 // position in the batch, from 1; 0: none
 	isRenewing bool                  // a renewal is under way, or the hold is borrowed
-	tell       atomic.Bool           // call owner.Renewed at the next renewal
 }
-
-// Tell has the owner told of the next renewal. It may be called at any time.
-func (it *Item) Tell() { it.tell.Store(true) }
 
 // A Keeper keeps any number of holds. It has one timer, and a goroutine only
 // while a renewal is under way.
@@ -135,7 +130,6 @@ func (k *Keeper) Add(it *Item, maxHold time.Duration, owner Owner) bool {
 	defer k.mu.Unlock()
 	h, now := it.Hold, k.clock.now()
 	it.owner, it.added = owner, now.at
-	it.Tell()
 	b := k.batchFor(h, h.TTL, never, now)
 	if maxHold > 0 {
 		b.end = it.added + min(moment(maxHold), never-it.added)

@@ -44,10 +44,7 @@ type failure struct {
 func newKeeper(r backend.Renewer) *Keeper {
 	return New(r, func(lost []Loss) {
 		for _, l := range lost {
-			switch o := l.Owner.(type) {
-			case *owner:
-				o.lost <- l.Cause
-			case *indifferent:
+			if o, ok := l.Owner.(*owner); ok {
 				o.lost <- l.Cause
 			}
 		}
@@ -60,10 +57,7 @@ func newOwner() *owner {
 
 func (o *owner) End(error) bool { return true }
 
-func (o *owner) Renewed(l Lease) bool {
-	o.renewed <- l.Left
-	return true
-}
+func (o *owner) Renewed(l Lease) { o.renewed <- l.Left }
 
 func (o *owner) RenewalFailed(l Lease, cause error) {
 	select {
@@ -295,7 +289,7 @@ func TestLateAnswerRevivesNobody(t *testing.T) {
 			return nil
 		}))
 		defer k.Close()
-		add(t, k, granted(30*time.Second), o).Tell()
+		add(t, k, granted(30*time.Second), o)
 		time.Sleep(2 * time.Minute)
 		if len(o.lost) != 1 || len(o.renewed) > 0 {
 			t.Errorf("lost %d times and renewed %d times after its end, want lost once", len(o.lost), len(o.renewed))

@@ -321,8 +321,8 @@ func (k *Keeper) answer(c *call, h *backend.Hold, err error) {
 		k.endHolds(Loss{it.owner, cause})
 	case err != nil && k.ctx.Err() == nil:
 		it.owner.RenewalFailed(lease, err)
-	case err == nil && it.tell.Swap(false) && it.owner.Renewed(lease):
-		it.Tell()
+	case err == nil:
+		it.owner.Renewed(lease)
 	}
 }
 

@@ -22,8 +22,8 @@ func (f batchFunc) Renew(ctx context.Context, holds []*backend.Hold, report func
 // counter counts what becomes of many holds.
 type counter struct{ over, reported, renewed atomic.Int64 }
 
-func (c *counter) End(error) bool     { c.over.Add(1); return true }
-func (c *counter) Renewed(Lease) bool { c.renewed.Add(1); return true }
+func (c *counter) End(error) bool { c.over.Add(1); return true }
+func (c *counter) Renewed(Lease)  { c.renewed.Add(1) }
 
 func (c *counter) RenewalFailed(Lease, error) {}
 

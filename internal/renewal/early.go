@@ -16,9 +16,9 @@ const (
 
 // updateEarlyEnd sets how long before their deadlines batches are ended. It does so again
 // after an eighth of the holds have come or were renewed, and allows for as many more at
-// one moment.
+// one moment. While holds end it does not: those that are left would end later.
 func (k *Keeper) updateEarlyEnd(at moment) {
-	if k.changes <= k.count/8 && (k.count > smallClient || k.schedule.earlyEnd == 0) {
+	if len(k.losses) > 0 || k.changes <= k.count/8 && (k.count > smallClient || k.schedule.earlyEnd == 0) {
 		return
 	}
 	k.changes = 0

@@ -67,7 +67,7 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 		})
 		for some := range slices.Chunk(names, maxReads) {
 			asked := time.Now()
-			used, err := query(ctx, b, func(s *session) ([]string, error) { return s.inUse(ctx, some) })
+			used, err := query(ctx, b, func(s *session) ([]string, error) { return s.inUse(some) })
 			if err != nil {
 				yield("", err)
 				return
@@ -110,8 +110,8 @@ func (s *session) readQueue(ctx context.Context, dir string, rest time.Duration)
 	}
 	for some := range slices.Chunk(queue, maxReads) {
 		asked := time.Now()
-		err = forEach(ctx, make(chan struct{}, maxReads), len(some), func(i int) error { return ignoreNoNode(s.read(dir, &some[i])) })
-		if err != nil {
+		err = atOnce(len(some), func(i int) error { return ignoreNoNode(s.read(dir, &some[i])) })
+		if err = cmp.Or(err, context.Cause(ctx)); err != nil {
 			return nil, nil, err
 		}
 		if len(queue) > maxReads {
@@ -156,9 +156,9 @@ func (s *session) read(dir string, e *entry) error {
 }
 
 // inUse returns those of the root's children at which somebody holds or waits.
-func (s *session) inUse(ctx context.Context, names []string) (used []string, err error) {
+func (s *session) inUse(names []string) (used []string, err error) {
 	queued := make([]bool, len(names))
-	err = forEach(ctx, make(chan struct{}, maxReads), len(names), func(i int) error {
+	err = atOnce(len(names), func(i int) error {
 		children, _, err := s.client.Children(s.backend.opts.Root + "/" + names[i])
 		queued[i] = len(parseQueue(children)) > 0
 		return ignoreNoNode(err)
@@ -171,21 +171,13 @@ func (s *session) inUse(ctx context.Context, names []string) (used []string, err
 	return used, err
 }
 
-// forEach calls f for each number below n, at most as many at a time as there are slots,
-// until one fails or ctx is done. It returns the first error.
-func forEach(ctx context.Context, slots chan struct{}, n int, f func(i int) error) error {
-	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
+// atOnce calls f for each number below n, at the same time, and returns the first error.
+func atOnce(n int, f func(i int) error) error {
+	errs := make([]error, n)
 	var all sync.WaitGroup
-	for i := 0; i < n && ctx.Err() == nil; i++ {
-		slots <- struct{}{}
-		all.Go(func() {
-			defer func() { <-slots }()
-			if err := f(i); err != nil {
-				fail(err)
-			}
-		})
+	for i := range n {
+		all.Go(func() { errs[i] = f(i) })
 	}
 	all.Wait()
-	return context.Cause(ctx)
+	return cmp.Or(errs...)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	gozk "github.com/go-zookeeper/zk"
@@ -118,19 +117,12 @@ func sessionOf(h *backend.Hold) *session { return h.State.(*hold).session }
 func (s *session) releaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
 	ctx, cancel := backend.Bound(ctx, s.grantedTimeout())
 	defer cancel()
-	var all sync.WaitGroup
-	slots := make(chan struct{}, maxBatches)
-	for _, batch := range splitBatches(holds) {
-		slots <- struct{}{}
-		all.Go(func() {
-			defer func() { <-slots }()
-			s.startBatch(batch)
-			for _, h := range batch {
-				report(h, h.State.(*hold).awaitRelease(ctx))
-			}
-		})
-	}
-	all.Wait()
+	backend.ForEachPart(splitBatches(holds), 1, maxBatches, func(batch [][]*backend.Hold) {
+		s.startBatch(batch[0])
+		for _, h := range batch[0] {
+			report(h, h.State.(*hold).awaitRelease(ctx))
+		}
+	})
 }
 
 // splitBatches divides holds so that each batch fits in one transaction.

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	gozk "github.com/go-zookeeper/zk"
+
+	"github.com/dlock-go/dlock/backend"
 )
 
 // A change is what has become of a node that is watched.
@@ -161,7 +163,11 @@ func (s *session) watchHolds(holds []*hold) {
 	s.mu.Unlock()
 	if len(holds) > 0 {
 		s.backend.janitor.Go(func(context.Context) {
-			_ = forEach(s.ctx, s.watching, len(holds), func(i int) error { s.watchHold(holds[i]); return nil })
+			backend.ForEachPart(holds, 1, maxWatching, func(one []*hold) {
+				s.watching <- struct{}{}
+				defer func() { <-s.watching }()
+				s.watchHold(one[0])
+			})
 		})
 	}
 }

@@ -91,8 +91,6 @@ type Keeper struct {
 	calls        []*call       // calls under way, oldest first, and some that were answered
 	inFlight     int           // holds that wait for an answer
 	lastSend     moment
-	lastSent     int // holds whose renewal began then
-	nextSend     moment
 	answeredSent moment // send time of the latest call that was answered
 	lastAnswer   moment // when an answer came
 	lastLatency  moment // how long that answer took

@@ -44,11 +44,10 @@ type call struct {
 	// Guarded by the keeper's mutex.
 	items        []*Item // the items of holds; nil once answered
 	sent         moment
-	expiresAt    moment // when to stop waiting for it, unless something more urgent is due
-	unanswered   int    // number of holds without an answer
-	inFlightThen int    // inFlight when it was sent, its own holds included
-	isExpired    bool   // it no longer counts as under way
-	isAnswered   bool   // the server has answered for at least one hold
+	unanswered   int  // number of holds without an answer
+	inFlightThen int  // inFlight when it was sent, its own holds included
+	isExpired    bool // it no longer counts as under way
+	isAnswered   bool // the server has answered for at least one hold
 }
 
 // enqueue puts a batch whose renewal is due into the queue, by its deadline. Once
@@ -115,24 +114,27 @@ func (k *Keeper) sendAt(at moment) moment {
 	case k.inFlight >= k.maxInFlight():
 		return k.callExpiry(k.calls[0])
 	case k.inFlight >= k.usualInFlight(at):
-		return max(k.nextSend, at+pace)
-	case k.lastSent < burst || k.failing:
-		return k.nextSend
+		return at + pace
 	}
-	return max(k.nextSend, k.lastSend+k.interval(at))
+	return k.lastSend + k.interval(at)
 }
 
 // interval is the time from one burst to the next: as long as a burst takes to come due, so
 // that renewals spread over the period, and less the later they are.
 func (k *Keeper) interval(at moment) moment {
+	if k.failing {
+		return failingPace
+	}
 	tenth := float64(max(k.queue[0].period()/latePart, 1))
 	usual := min(float64(burst)/k.sendRate(), float64(maxInterval), tenth)
-	return moment(usual * (1 - float64(k.lateness(at))/tenth))
+	return max(moment(usual*(1-float64(k.lateness(at))/tenth)), pace)
 }
 
 // callExpiry is when c is no longer waited for. It comes early enough for a hold with
 // a shorter TTL that is due.
-func (k *Keeper) callExpiry(c *call) moment { return min(c.expiresAt, c.sent+moment(k.shortestTTL/6)) }
+func (k *Keeper) callExpiry(c *call) moment {
+	return c.sent + moment(min(c.holds[0].TTL, k.shortestTTL)/6)
+}
 
 // send begins renewals that are due, earliest deadline first, as many as the pace and
 // maxInFlight allow.
@@ -161,20 +163,15 @@ func (k *Keeper) send(now instant) {
 	for _, c := range calls {
 		k.startCall(c, now.at)
 	}
-	k.lastSend, k.lastSent, k.nextSend = now.at, sent, now.at+pace
-	switch {
-	case k.failing:
-		k.nextSend = now.at + failingPace
-	case sent < quota-burst && len(k.queue) > first:
-		k.lastSend -= k.timeFor(quota - sent) // the next answer makes room for the rest
-		k.nextSend = now.at
+	k.lastSend = now.at
+	if rest := quota - sent; rest > burst && len(k.queue) > first {
+		k.lastSend -= moment(float64(rest) / k.sendRate()) // the next answer makes room for them
 	}
 }
 
 // startCall begins the renewals of c, of which fill has collected the holds.
 func (k *Keeper) startCall(c *call, at moment) {
 	c.sent, c.unanswered = at, len(c.items)
-	c.expiresAt = at + moment(c.holds[0].TTL/6)
 	k.inFlight += c.unanswered
 	c.inFlightThen = k.inFlight
 	k.calls = append(k.calls, c)
@@ -213,9 +210,6 @@ func (k *Keeper) quota(at moment) int {
 
 // sendRate is how many renewals begin in a nanosecond.
 func (k *Keeper) sendRate() float64 { return float64(k.renewalRate) / 1e18 * 5 / 4 }
-
-// timeFor is the time in which n renewals may begin.
-func (k *Keeper) timeFor(n int) moment { return moment(float64(n) / k.sendRate()) }
 
 // fill has idle items of b renewed, no more than room, and returns how many.
 func (k *Keeper) fill(calls map[time.Duration]*call, b *batch, room int) int {
@@ -388,9 +382,7 @@ func (k *Keeper) noteAnswer(c *call, at moment, err error) {
 		if c.unanswered == 0 {
 			k.updateWindow(c, k.lastLatency)
 		}
-		if k.failing {
-			k.failing, k.nextSend = false, at
-		}
+		k.failing = false
 	} else if c.unanswered == 0 && !c.isAnswered {
 		k.failing = true
 	}

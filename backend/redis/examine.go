@@ -66,7 +66,7 @@ func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) err
 	return b.examine(ctx, func() error {
 		all(b.checkScripts(ctx), report)
 		all(b.checkSubscribe(ctx), report)
-		all(b.sentinels.check(ctx), report)
+		all(checkSentinels(ctx, b.failover), report)
 		if b.cluster == nil {
 			return b.examineServer(ctx, b.client, report)
 		}

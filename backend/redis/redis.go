@@ -230,8 +230,8 @@ type Backend struct {
 	unfit     error // why it is of no use, or nil
 	poll      time.Duration
 	transport transport
-	cluster   *cluster   // nil unless it is one
-	sentinels *sentinels // nil unless a URL names them
+	cluster   *cluster               // nil unless it is one
+	failover  *redis.FailoverOptions // nil unless a URL names Sentinels
 	listener  *listener
 	free      *freeCache
 	ids       idSigner
@@ -331,7 +331,6 @@ func (b *Backend) Close(ctx context.Context) error {
 	}
 	b.endSubscriptions(ctx)
 	if b.owned {
-		b.sentinels.close()
 		_ = b.client.Close()
 	}
 	return err

@@ -85,55 +85,34 @@ func checkNodes(text string, err error) (out []backend.Finding) {
 	return out
 }
 
-// sentinels are those that know where the master is.
-type sentinels struct {
-	master  string
-	addrs   []string
-	clients []*redis.SentinelClient // one for each address
-}
-
-// sentinelsOf returns those that a client with options o asks.
-func sentinelsOf(o *redis.FailoverOptions) *sentinels {
-	s := &sentinels{master: o.MasterName, addrs: o.SentinelAddrs}
-	for _, addr := range o.SentinelAddrs {
-		s.clients = append(s.clients, redis.NewSentinelClient(&redis.Options{
-			Addr: addr, Username: o.SentinelUsername, Password: o.SentinelPassword,
-			TLSConfig: o.TLSConfig, Dialer: o.Dialer, DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout,
-			MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
-		}))
-	}
-	return s
-}
-
-func (s *sentinels) close() {
-	if s == nil {
-		return
-	}
-	for _, c := range s.clients {
-		_ = c.Close()
-	}
-}
-
-// check asks each of the Sentinels that the URL names.
-func (s *sentinels) check(ctx context.Context) (out []backend.Finding) {
+// checkSentinels asks each of the Sentinels that a client with options o asks for the
+// master; o is nil if there are none.
+func checkSentinels(ctx context.Context, o *redis.FailoverOptions) (out []backend.Finding) {
 	const subject = "sentinels"
-	if s == nil {
+	if o == nil {
 		return nil
 	}
 	ctx, cancel := backend.Bound(ctx, backend.FirstAnswer)
 	defer cancel()
-	states, errs := make([]info, len(s.clients)), make([]error, len(s.clients))
+	n := len(o.SentinelAddrs)
+	states, errs := make([]info, n), make([]error, n)
 	var asked sync.WaitGroup
-	for i, c := range s.clients {
+	for i, addr := range o.SentinelAddrs {
 		asked.Go(func() {
-			states[i], errs[i] = c.Master(ctx, s.master).Result()
-			if _, noQuorum := replyOf(c.CkQuorum(ctx, s.master).Err()); noQuorum && errs[i] == nil {
+			c := redis.NewSentinelClient(&redis.Options{
+				Addr: addr, Username: o.SentinelUsername, Password: o.SentinelPassword,
+				TLSConfig: o.TLSConfig, Dialer: o.Dialer, DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout,
+				MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
+			})
+			defer c.Close()
+			states[i], errs[i] = c.Master(ctx, o.MasterName).Result()
+			if _, noQuorum := replyOf(c.CkQuorum(ctx, o.MasterName).Err()); noQuorum && errs[i] == nil {
 				states[i]["no quorum"] = "1"
 			}
 		})
 	}
 	asked.Wait()
-	for i, addr := range s.addrs {
+	for i, addr := range o.SentinelAddrs {
 		if errs[i] != nil {
 			out = append(out, backend.Warn(subject, addr+": "+discreet(errs[i]).Error(), "start it, or take it out of the URL"))
 			continue
@@ -141,7 +120,7 @@ func (s *sentinels) check(ctx context.Context) (out []backend.Finding) {
 		out = append(out, checkSentinel(addr, states[i])...)
 	}
 	if len(out) == 0 {
-		out = append(out, backend.Good(subject, fmt.Sprintf("all %d answer, and may promote a replica", len(s.clients))))
+		out = append(out, backend.Good(subject, fmt.Sprintf("all %d answer, and may promote a replica", n)))
 	}
 	return out
 }

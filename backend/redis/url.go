@@ -26,7 +26,7 @@ const (
 // made.
 type scheme struct {
 	name      string
-	newClient func(backend.Config, string) (redis.UniversalClient, *sentinels, error)
+	newClient func(backend.Config, string) (redis.UniversalClient, *redis.FailoverOptions, error)
 }
 
 var schemes = map[string]scheme{
@@ -54,13 +54,13 @@ func init() {
 func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 	o := takeOptions(cfg)
 	s := schemes[cfg.URL.Scheme]
-	c, watchers, err := s.newClient(cfg, s.name)
+	c, failover, err := s.newClient(cfg, s.name)
 	if err != nil {
 		return nil, err
 	}
 	c.AddHook(logHook{cfg.Logger})
 	b := New(c, o)
-	b.owned, b.member, b.sentinels = true, cfg.Member, watchers
+	b.owned, b.member, b.failover = true, cfg.Member, failover
 	if b.member {
 		return b, nil
 	}
@@ -98,7 +98,7 @@ func takeOptions(cfg backend.Config) *Options {
 }
 
 // newSingleClient returns a client of one server.
-func newSingleClient(cfg backend.Config, scheme string) (redis.UniversalClient, *sentinels, error) {
+func newSingleClient(cfg backend.Config, scheme string) (redis.UniversalClient, *redis.FailoverOptions, error) {
 	u := cfg.URL
 	if len(u.Hosts) > 1 {
 		return nil, nil, invalid("want one host")
@@ -125,7 +125,7 @@ func newSingleClient(cfg backend.Config, scheme string) (redis.UniversalClient, 
 
 // newFailoverClient returns a client of the master that Sentinels name. User and
 // password are the master's. Those of the Sentinels are parameters.
-func newFailoverClient(cfg backend.Config, scheme string) (redis.UniversalClient, *sentinels, error) {
+func newFailoverClient(cfg backend.Config, scheme string) (redis.UniversalClient, *redis.FailoverOptions, error) {
 	u := cfg.URL
 	master, db, _ := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
 	user, password := u.Params.Take("sentinel_username", ""), u.Params.Take("sentinel_password", "")
@@ -145,11 +145,11 @@ func newFailoverClient(cfg backend.Config, scheme string) (redis.UniversalClient
 	o.Dialer = withLogger(dialerFor(o.DialTimeout, o.TLSConfig), cfg.Logger)
 	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity = -1, 1, true, true
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, readTimeout)
-	return redis.NewFailoverClient(o), sentinelsOf(o), nil
+	return redis.NewFailoverClient(o), o, nil
 }
 
 // newClusterClient returns a client of a cluster. The URL names some of its nodes.
-func newClusterClient(cfg backend.Config, scheme string) (redis.UniversalClient, *sentinels, error) {
+func newClusterClient(cfg backend.Config, scheme string) (redis.UniversalClient, *redis.FailoverOptions, error) {
 	u := cfg.URL
 	o, err := parse(redis.ParseClusterURL, cfg, url.URL{Scheme: scheme, Host: "node"},
 		"addr", "read_only", "route_by_latency", "route_by_latency_tolerance", "route_randomly")

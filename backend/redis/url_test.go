@@ -99,9 +99,8 @@ func FuzzURL(f *testing.F) {
 		}
 		cfg := backend.Config{URL: u}
 		takeOptions(cfg)
-		c, watchers, err := s.newClient(cfg, s.name)
+		c, _, err := s.newClient(cfg, s.name)
 		if err == nil {
-			watchers.close()
 			_ = c.Close()
 		}
 		if err != nil && (!errors.Is(err, backend.ErrInvalidConfig) || strings.Contains(err.Error(), canary)) {

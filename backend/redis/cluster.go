@@ -3,7 +3,6 @@ package redis
 import (
 	"context"
 	"errors"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,9 +30,9 @@ type question struct {
 	err  error
 }
 
-// disused is for how long nothing was sent to a node that may not be there any
-// more: nobody tells.
-const disused = time.Minute
+// maxMasters is how many nodes a cluster knows. It forgets all when there are more, because
+// nobody tells which are not there any more.
+const maxMasters = 1024
 
 func newCluster(client *redis.ClusterClient, replicas int) *cluster {
 	return &cluster{client: client, replicas: replicas, masters: make(map[*redis.Client]*pipeline)}
@@ -75,15 +74,16 @@ func (c *cluster) master(ctx context.Context, limit time.Duration, key string) (
 	return c.connect(node), nil
 }
 
-// connect returns the pipeline to a node that had none. Another one may have gone.
+// connect returns the pipeline to a node that had none.
 func (c *cluster) connect(node *redis.Client) *pipeline {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p := c.masters[node]; p != nil {
 		return p
 	}
-	then := time.Now().Add(-disused)
-	maps.DeleteFunc(c.masters, func(_ *redis.Client, p *pipeline) bool { return p.isUnused(then) })
+	if len(c.masters) == maxMasters {
+		clear(c.masters)
+	}
 	p := newPipeline(node, c.replicas)
 	p.oneLock = true
 	c.masters[node] = p
@@ -104,15 +104,13 @@ func (c *cluster) owner(ctx context.Context, limit time.Duration, key string) (*
 // learn waits for the answer to the question who has which slots.
 func (c *cluster) learn(ctx context.Context, limit time.Duration, key string) error {
 	q := c.ask(key)
-	t := time.NewTimer(limit)
-	defer t.Stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errNoReply)
+	defer cancel()
 	select {
 	case <-q.done:
 		return q.err
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-t.C:
-		return errNoReply
 	}
 }
 

@@ -53,10 +53,9 @@ type pipeline struct {
 
 	mu       sync.Mutex
 	queue    []*command
-	starting bool      // a sender is about to take from the queue
-	senders  int       // goroutines, each with one batch of commands at a time
-	stalled  int       // how many of them have one whose reply is late
-	used     time.Time // when something was last sent
+	starting bool // a sender is about to take from the queue
+	senders  int  // goroutines, each with one batch of commands at a time
+	stalled  int  // how many of them have one whose reply is late
 }
 
 func newPipeline(c redis.UniversalClient, replicas int) *pipeline {
@@ -136,7 +135,6 @@ func (p *pipeline) nextBatch() []*command {
 			p.queue = nil
 		}
 		if len(batch) > 0 {
-			p.used = time.Now()
 			p.startSender()
 			return batch
 		}
@@ -163,13 +161,6 @@ func (p *pipeline) senderIsBack(inTime bool) {
 	if !inTime {
 		p.stalled--
 	}
-}
-
-// isUnused reports whether nothing was sent since then.
-func (p *pipeline) isUnused(then time.Time) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.senders == 0 && p.used.Before(then)
 }
 
 // sendBatch has every command end with a reply or an error of its own.

@@ -17,6 +17,11 @@ const answerGrace = 20 * time.Millisecond
 
 // Acquire implements backend.Backend.
 func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
+	ctx, end, err := b.calls.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	a := newAcquisition(b, r)
 	if !b.janitor.Go(func(context.Context) { a.run() }) {
 		return nil, backend.ErrClosed
@@ -27,8 +32,6 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		select {
 		case o := <-a.outcome:
 			return o.hold, o.err
-		case <-b.closed:
-			return a.leave(backend.ErrClosed)
 		case <-ctx.Done():
 			select { // an answer may be on its way, which says whether the lock is held
 			case o := <-a.outcome:

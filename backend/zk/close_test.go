@@ -21,7 +21,7 @@ func (o hangingObserver) Lost(error) {
 
 // TestCloseIsBounded closes a client while an owner is told of a loss and does not return.
 func TestCloseIsBounded(t *testing.T) {
-	b := &Backend{closed: make(chan struct{})}
+	b := new(Backend)
 	o := hangingObserver{called: make(chan struct{}), letGo: make(chan struct{})}
 	defer close(o.letGo)
 	h := endedHold(b)
@@ -36,7 +36,7 @@ func TestCloseIsBounded(t *testing.T) {
 func TestCloseDuringCredentials(t *testing.T) {
 	called, letGo := make(chan struct{}), make(chan struct{})
 	defer close(letGo)
-	b := &Backend{closed: make(chan struct{}), opts: Options{Credentials: func(context.Context) (string, string, error) {
+	b := &Backend{opts: Options{Credentials: func(context.Context) (string, string, error) {
 		close(called)
 		<-letGo
 		return "", "", errNoAnswer

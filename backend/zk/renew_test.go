@@ -24,7 +24,7 @@ func awake(d time.Duration) time.Time {
 // TestGrantAfterSleep renews a lease, and lets the machine sleep for longer than
 // that lasts. An event that was under way is not enough for a waiter to be let in.
 func TestGrantAfterSleep(t *testing.T) {
-	b := &Backend{closed: make(chan struct{})}
+	b := new(Backend)
 	s := newSession(b)
 	s.connected, s.timeout = true, 30*time.Second
 	sent := awake(time.Minute)

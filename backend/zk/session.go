@@ -67,8 +67,8 @@ func newSession(b *Backend) *session {
 func (b *Backend) session() (*session, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if isClosed(b.closed) {
-		return nil, backend.ErrClosed
+	if err := b.calls.Err(); err != nil {
+		return nil, err
 	}
 	if b.current == nil || b.current.ctx.Err() != nil {
 		b.current = newSession(b)

@@ -247,14 +247,14 @@ type Backend struct {
 	opts         Options
 	servers      []string
 	janitor      backend.Janitor
-	closed       chan struct{}
+	calls        backend.Calls // of Acquire
 	checkEvery   time.Duration // by a waiter
 	manyChildren int32         // of a lock's node: with more, requests that join announce themselves
 	noContainers atomic.Bool   // the server has no container nodes
 	connecting   connecting
 
 	mu      sync.Mutex
-	current *session // nil before the first and after Close
+	current *session // the latest; nil: there was none
 }
 
 var (
@@ -288,7 +288,7 @@ func Connect(ctx context.Context, servers []string, o *Options) (*Backend, error
 		return nil, err
 	}
 	opts.Standalone = opts.Standalone && len(servers) == 1
-	b := &Backend{opts: opts, servers: slices.Clone(servers), closed: make(chan struct{}), checkEvery: checkEvery, manyChildren: manyChildren}
+	b := &Backend{opts: opts, servers: slices.Clone(servers), checkEvery: checkEvery, manyChildren: manyChildren}
 	if err := b.connect(ctx); err != nil {
 		ctx, cancel := context.WithCancel(ctx)
 		cancel()
@@ -353,17 +353,12 @@ func (b *Backend) dirOf(name string) string { return b.opts.Root + "/" + backend
 
 // Close implements backend.Backend. The server deletes the nodes with the session.
 func (b *Backend) Close(ctx context.Context) error {
-	b.mu.Lock()
-	s := b.current
-	b.current = nil
-	first := !isClosed(b.closed)
-	if first {
-		close(b.closed)
-	}
-	b.mu.Unlock()
-	if !first {
+	if !b.calls.Close() {
 		return nil
 	}
+	b.mu.Lock()
+	s := b.current
+	b.mu.Unlock()
 	if s != nil {
 		s.end(backend.ErrClosed)
 		defer context.AfterFunc(ctx, s.closeConnection)()

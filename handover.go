@@ -17,7 +17,7 @@ const (
 // A handOverLimit bounds how often and how long a hold passes between goroutines of
 // one client while another client waits. The hold's mutex guards it.
 type handOverLimit struct {
-	since           time.Duration // when isLimited was set, by the keeper's clock
+	since           time.Time     // when isLimited was set
 	handOvers       uint16        // how many since then
 	isLimited       bool          // another client waits, or may wait
 	minLeft         time.Duration // least part of the lease that the next owner must have left
@@ -33,9 +33,9 @@ func minLeaseLeft(h *backend.Hold) time.Duration {
 	return h.TTL / 3
 }
 
-func (p *handOverLimit) limitHandOvers(now time.Duration) {
+func (p *handOverLimit) limitHandOvers() {
 	if !p.isLimited {
-		p.isLimited, p.since = true, now
+		p.isLimited, p.since = true, time.Now()
 	}
 }
 
@@ -85,10 +85,9 @@ func (s *nameState) joinReaders(l *lock, mode backend.Mode) *Lease {
 	if !h.matches(l, mode) {
 		return nil
 	}
-	k := l.client.keeper
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over.Load() != nil || !h.isStarted || !h.mayHandOver(k.Now) || !k.Lasts(&h.item, h.minLeft) {
+	if h.over.Load() != nil || !h.isStarted || !h.mayHandOver() {
 		return nil
 	}
 	return h.addLease(new(entry), nil, mode)
@@ -107,17 +106,13 @@ func (l *lock) isUnbounded() bool { return l.minHold == 0 && l.maxHold == 0 }
 // Queued says whether somebody waits behind that owner. It returns nil if h cannot be
 // handed over, and h goes on as it is: a token that was drawn for it stays unused.
 func (h *hold) passToNext(e *entry, queued bool) *Lease {
-	k := h.lock.client.keeper
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over.Load() != nil || h.isDowngrading || e.isClosed || len(h.leases) > 1 || !h.mayHandOver(k.Now) {
+	if h.over.Load() != nil || h.isDowngrading || e.isClosed || len(h.leases) > 1 || !h.mayHandOver() {
 		return nil
 	}
 	token, ok := h.lock.client.transferer.Transfer(h.item.Hold)
 	if !ok {
-		return nil
-	}
-	if !k.Restart(&h.item, h.minLeft) {
 		return nil
 	}
 	if !e.over.CompareAndSwap(nil, unlocked) && e.group.Load() == nil {
@@ -132,12 +127,15 @@ func (h *hold) passToNext(e *entry, queued bool) *Lease {
 }
 
 // mayHandOver reports whether h may go to one more owner without asking the server,
-// and counts that owner.
-func (h *hold) mayHandOver(now func() time.Duration) bool {
+// and counts that owner. The caller holds h.mu.
+func (h *hold) mayHandOver() bool {
+	if !h.lock.client.keeper.Lasts(&h.item, h.minLeft) {
+		return false
+	}
 	if !h.isLimited {
 		return true
 	}
-	if h.handOvers == maxHandOvers || now()-h.since >= maxHandOverTime {
+	if h.handOvers == maxHandOvers || time.Since(h.since) >= maxHandOverTime {
 		return false
 	}
 	h.handOvers++

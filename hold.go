@@ -72,7 +72,7 @@ func (h *hold) start() (*Lease, error) {
 		return nil, over.err()
 	}
 	if !h.item.Hold.WantedAtOnce {
-		h.limitHandOvers(c.keeper.Now()) // another client may wait
+		h.limitHandOvers() // another client may wait
 	}
 	h.isStarted, h.minLeft = true, least
 	return h.addLease(&h.first, nil, h.item.Hold.Mode), nil

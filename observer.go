@@ -26,10 +26,9 @@ func (h *hold) Answered() {
 
 // Wanted implements backend.Observer: somebody of another client waits.
 func (h *hold) Wanted() {
-	now := h.lock.client.keeper.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.limitHandOvers(now)
+	h.limitHandOvers()
 	h.markWanted()
 }
 

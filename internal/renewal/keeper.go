@@ -249,39 +249,19 @@ func waitClosed(ctx context.Context, c <-chan struct{}) bool {
 // that must not say "held" on a machine that has just woken up.
 func (k *Keeper) Expired(it *Item) error { return it.batch.Load().expired(k.clock.now()) }
 
-// Now returns how long there has been this keeper.
-func (k *Keeper) Now() time.Duration { return time.Since(k.clock.start) }
-
 // Age returns how long ago the hold was added.
 func (k *Keeper) Age(it *Item) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.Now() - time.Duration(it.added)
+	return time.Duration(k.clock.now().at - it.added)
 }
 
 // Lasts reports whether at least that much is left of the lease.
 func (k *Keeper) Lasts(it *Item, least time.Duration) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.lasts(it, k.clock.now(), least)
-}
-
-func (k *Keeper) lasts(it *Item, now instant, least time.Duration) bool {
-	b := it.batch.Load()
+	b, now := it.batch.Load(), k.clock.now()
 	return b.expired(now) == nil && b.limit()-now.at >= moment(least)
-}
-
-// Restart has the age of the hold count from now, for another owner. It reports
-// false, and does nothing, if less than least is left of the lease.
-func (k *Keeper) Restart(it *Item, least time.Duration) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := k.clock.now()
-	if !k.lasts(it, now, least) {
-		return false
-	}
-	it.added = now.at
-	return true
 }
 
 // Left returns how long the hold may be believed in if nothing more is heard

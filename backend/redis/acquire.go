@@ -14,7 +14,7 @@ type acquisition struct {
 	ballot *backend.Ballot // nil: this server decides alone
 	b      *Backend
 	key    key
-	at     address
+	told   string // the name of the channel on which it would be told
 
 	id       string  // of the present entry into the queue
 	entries  int     // how many ids it has had before
@@ -66,11 +66,11 @@ func (b *Backend) acquire(ctx context.Context, r backend.Request, v *backend.Bal
 
 func (b *Backend) newAcquisition(r *backend.Request, v *backend.Ballot) *acquisition {
 	k := lockKey(r.Name)
-	c := &acquisition{Request: r, ballot: v, b: b, key: k, at: b.address(k, r.ID.Client)}
+	c := &acquisition{Request: r, ballot: v, b: b, key: k, told: b.channelOf(k, r.ID.Client)}
 	if c.Wait {
-		c.waiter = newWaiter(c.at)
+		c.waiter = newWaiter(c.told)
 	}
-	c.channel = b.listener.existing(c.at)
+	c.channel = b.listener.existing(c.told)
 	c.polls = b.listener.pollOnly || c.channel.status() == denied
 	c.renewID()
 	return c
@@ -117,7 +117,7 @@ func (c *acquisition) joinQueue(ctx context.Context) (answer, error) {
 	if err != nil || a.status() != "HELD" {
 		return a, err
 	}
-	c.channel = c.b.listener.subscribe(c.at, nil)
+	c.channel = c.b.listener.subscribe(c.told, nil)
 	c.polls = !c.channel.works(ctx, subscribeTimeout)
 	if err := c.ended(ctx); err != nil {
 		return a, err

@@ -79,7 +79,7 @@ func TestOneSlotForEachLock(t *testing.T) {
 		main := mainKey(name)
 		slot := slotOf(t, admin, main)
 		slots[slot] = true
-		keys := []string{address{main, "client"}.channel()}
+		keys := []string{main + shardChannel + "client"}
 		for _, suffix := range suffixes {
 			keys = append(keys, main+suffix)
 		}

@@ -125,7 +125,7 @@ func TestDeafSubscription(t *testing.T) {
 		t.Error("nobody has asked, and nothing comes through")
 	}
 	eventually(t, "it has subscribed anew", func() bool {
-		return d.b.listener.existing(d.b.address(lockKey(d.next.Name), d.next.ID.Client)).status() == working && d.dialled.Load() == 2
+		return d.b.listener.existing(d.b.channelOf(lockKey(d.next.Name), d.next.ID.Client)).status() == working && d.dialled.Load() == 2
 	})
 	told := false
 	for range 5 { // the holder's watch may have the waiter ask in one of them
@@ -204,7 +204,7 @@ func TestLostSubscribe(t *testing.T) {
 	}})
 	t.Cleanup(func() { _ = listening.Close() })
 	d.b.listener.client = listening
-	at := d.b.address(lockKey(d.next.Name), d.next.ID.Client)
+	at := d.b.channelOf(lockKey(d.next.Name), d.next.ID.Client)
 	first := d.b.listener.existing(at)
 	works := false
 	eventually(t, "another channel takes the place of the first, or is late", func() bool {

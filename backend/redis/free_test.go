@@ -105,7 +105,7 @@ func listening(t *testing.T, c redis.UniversalClient) *Backend {
 	t.Helper()
 	b := New(c, nil)
 	t.Cleanup(func() { must[any](t)(nil, b.Close(within(t))) })
-	if !b.listener.existing(b.address(lockKey(t.Name()), "client")).works(within(t), limit) {
+	if !b.listener.existing(b.channelOf(lockKey(t.Name()), "client")).works(within(t), limit) {
 		t.Fatal("no subscription")
 	}
 	return b

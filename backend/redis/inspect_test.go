@@ -332,7 +332,7 @@ func TestBreak(t *testing.T) {
 						r := requestOf(t, fmt.Sprint(i), mode)
 						r.Observer = &o
 						if !polls {
-							b.listener.existing(b.address(lockKey(r.Name), r.ID.Client)).works(ctx, limit)
+							b.listener.existing(b.channelOf(lockKey(r.Name), r.ID.Client)).works(ctx, limit)
 						}
 						held = append(held, must[*backend.Hold](t)(b.Acquire(ctx, r)))
 					}

@@ -25,10 +25,10 @@ type listener struct {
 
 	mu            sync.Mutex
 	closed        bool
-	waiters       map[string]*waiter    // by the open part of their ids
-	holds         map[string]*holdState // likewise
-	early         map[string]string     // digests of ids that somebody waits behind, as of maxEarly
-	channels      map[address]*channel
+	waiters       map[string]*waiter              // by the open part of their ids
+	holds         map[string]*holdState           // likewise
+	early         map[string]string               // digests of ids that somebody waits behind, as of maxEarly
+	channels      map[string]*channel             // by name
 	subscriptions map[*redis.Client]*subscription // by node
 	swept         int                             // how many channels there were after the last sweep
 	moving        sync.WaitGroup                  // channels on their way to a subscription
@@ -44,14 +44,14 @@ func newListener(client redis.UniversalClient, c *cluster, log *slog.Logger, pol
 		waiters:       make(map[string]*waiter),
 		holds:         make(map[string]*holdState),
 		early:         make(map[string]string),
-		channels:      make(map[address]*channel),
+		channels:      make(map[string]*channel),
 		subscriptions: make(map[*redis.Client]*subscription),
 	}
 }
 
 // A waiter is one Acquire that may be told something.
 type waiter struct {
-	at      address
+	channel string        // its name
 	grants  chan grant    // receives the grant of its id
 	wakeUps chan struct{} // receives when it should ask the server
 
@@ -64,8 +64,8 @@ type waiter struct {
 // again.
 const hintInterval = 250 * time.Millisecond
 
-func newWaiter(at address) *waiter {
-	return &waiter{at: at, grants: make(chan grant, 1), wakeUps: make(chan struct{}, 1)}
+func newWaiter(channel string) *waiter {
+	return &waiter{channel: channel, grants: make(chan grant, 1), wakeUps: make(chan struct{}, 1)}
 }
 
 // drain forgets what w was told.
@@ -135,25 +135,13 @@ func (l *listener) allHolds() []*backend.Hold {
 	return all
 }
 
-// hasWaiters reports whether somebody waits for a message at an address such as is.
-func (l *listener) hasWaiters(is func(address) bool) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, w := range l.waiters {
-		if is(w.at) {
-			return true
-		}
-	}
-	return false
-}
-
-// wakeWaiters has every waiter at an address ask the server: a message may have been
+// wakeWaiters has every waiter on a channel ask the server: a message may have been
 // missed, as long as there was no subscription.
-func (l *listener) wakeWaiters(at address) {
+func (l *listener) wakeWaiters(channel string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, w := range l.waiters {
-		if w.at == at {
+		if w.channel == channel {
 			w.wakeUp()
 		}
 	}

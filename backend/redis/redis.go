@@ -347,11 +347,11 @@ func (b *Backend) endSubscriptions(ctx context.Context) {
 	_ = end.Close(ctx)
 }
 
-// address is where the client of a request about a lock is told something.
-func (b *Backend) address(k key, client string) address {
-	at := address{client: client}
+// channelOf is the name of the channel on which a client is told something about a lock.
+// On a cluster its tag puts it where the lock is.
+func (b *Backend) channelOf(k key, client string) string {
 	if b.cluster != nil {
-		at.lock = string(k)
+		return string(k) + shardChannel + client
 	}
-	return at
+	return channelPrefix + client
 }

@@ -36,9 +36,9 @@ func testAside(t *testing.T, master, replica *server.Server, sharded bool, name 
 	k, c := lockKey(name), plainClient(t, master)
 	channel := func(client string) string {
 		if sharded {
-			return address{string(k), client}.channel()
+			return string(k) + shardChannel + client
 		}
-		return address{"", client}.channel()
+		return channelPrefix + client
 	}
 	run := func(s *script, n int, args ...any) []any {
 		t.Helper()

@@ -2,9 +2,7 @@ package redis
 
 import (
 	"context"
-	"maps"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,22 +21,10 @@ const (
 	probeInterval = 5 * time.Second
 )
 
-// An address is where a client is told something: the lock matters on a cluster alone.
-type address struct{ lock, client string }
-
-// channel is the name of the channel of at. On a cluster its tag puts it where the
-// lock is.
-func (at address) channel() string {
-	if at.lock == "" {
-		return channelPrefix + at.client
-	}
-	return at.lock + shardChannel + at.client
-}
-
-// A channel is an address to which the client subscribes.
+// A channel is one of the server's, to which the client subscribes.
 type channel struct {
 	listener *listener
-	at       address
+	name     string
 	ctx      context.Context // ends with stop
 	stop     context.CancelFunc
 	ready    chan struct{} // closed when state is known
@@ -46,7 +32,7 @@ type channel struct {
 	began    time.Time
 	pause    backend.Backoff
 
-	subscription *subscription // guarded by listener.mu; nil for one that is denied
+	subscription *subscription // that has it; nil: none. Guarded by listener.mu
 }
 
 // A channelState says whether a channel works.
@@ -88,7 +74,7 @@ func (c *channel) status() channelState {
 // acknowledge says that c works. Waiters are woken first, so that who waits
 // for c alone is not sent to ask twice.
 func (c *channel) acknowledge() {
-	c.listener.wakeWaiters(c.at)
+	c.listener.wakeWaiters(c.name)
 	if c.status() == undecided {
 		c.state = working
 		close(c.ready)
@@ -140,15 +126,15 @@ func (c *channel) close() {
 	}
 }
 
-// existing returns the channel of at for one who may come to wait. On a
+// existing returns the channel of that name for one who may come to wait. On a
 // cluster none is begun before somebody does.
-func (l *listener) existing(at address) *channel {
-	if at.lock == "" {
-		return l.subscribe(at, nil)
+func (l *listener) existing(name string) *channel {
+	if l.cluster == nil {
+		return l.subscribe(name, nil)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.channels[at]
+	return l.channels[name]
 }
 
 // isOverdue reports that c has not worked for so long that another may: who was denied
@@ -157,12 +143,12 @@ func (c *channel) isOverdue() bool {
 	return c.status() != working && time.Since(c.began) > pollAfter
 }
 
-// subscribe returns the channel of at, and begins one if there is none or the
+// subscribe returns the channel of that name, and begins one if there is none or the
 // one there is proved to be of no use. It is nil for a listener that only polls.
-func (l *listener) subscribe(at address, useless *channel) *channel {
+func (l *listener) subscribe(name string, useless *channel) *channel {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := l.channels[at]
+	c := l.channels[name]
 	if l.pollOnly || l.closed || c != nil && c != useless && !c.isOverdue() {
 		return c
 	}
@@ -174,16 +160,16 @@ func (l *listener) subscribe(at address, useless *channel) *channel {
 		l.reload() // the node that it was subscribed on may not have the lock any more
 	}
 	l.sweep()
-	c = l.newChannel(at)
+	c = l.newChannel(name)
 	l.moving.Go(c.place)
 	return c
 }
 
 // newChannel is called with l.mu held.
-func (l *listener) newChannel(at address) *channel {
-	c := &channel{listener: l, at: at, ready: make(chan struct{}), began: time.Now()}
+func (l *listener) newChannel(name string) *channel {
+	c := &channel{listener: l, name: name, ready: make(chan struct{}), began: time.Now()}
 	c.ctx, c.stop = context.WithCancel(context.Background())
-	l.channels[at] = c
+	l.channels[name] = c
 	return c
 }
 
@@ -199,25 +185,26 @@ func (l *listener) nodeOf(c *channel) (*redis.Client, error) {
 	if l.cluster == nil {
 		return nil, nil
 	}
-	return l.cluster.owner(c.ctx, subscribeTimeout, c.at.lock)
+	return l.cluster.owner(c.ctx, subscribeTimeout, c.name)
 }
 
 // addChannel gives c to the subscription on a node. It reports false if that has just
 // ended, or another channel has taken the place of c.
 func (l *listener) addChannel(c *channel, node *redis.Client) bool {
 	l.mu.Lock()
-	if l.closed || l.channels[c.at] != c {
-		l.mu.Unlock()
-		return false
-	}
-	s := l.subscriptions[node]
-	if s == nil {
+	s, wanted := l.subscriptions[node], !l.closed && l.channels[c.name] == c
+	if wanted && s == nil {
 		s = l.newSubscription(node)
 		l.subscriptions[node] = s
 	}
+	if !wanted || s.ctx.Err() != nil {
+		l.mu.Unlock()
+		return false
+	}
 	c.subscription = s
 	l.mu.Unlock()
-	return s.add(c)
+	s.write(func() error { return s.subscribe(s.ctx, c.name) })
+	return true
 }
 
 // close ends every subscription.
@@ -247,28 +234,30 @@ func (l *listener) move(all []*channel) {
 	}
 	awaited := l.awaited()
 	for _, c := range all {
+		c.subscription = nil
 		switch {
-		case l.channels[c.at] != c:
+		case l.channels[c.name] != c:
 			c.stop()
 		case c.status() == undecided:
 			l.moving.Go(c.placeAgain)
-		case l.cluster == nil || awaited[c.at]:
+		case l.cluster == nil || awaited[c.name]:
 			c.stop()
-			l.moving.Go(l.newChannel(c.at).placeAgain)
+			l.moving.Go(l.newChannel(c.name).placeAgain)
 		default:
 			c.stop()
-			delete(l.channels, c.at)
+			delete(l.channels, c.name)
 		}
 	}
 }
 
-// awaited are the addresses at which somebody waits. It is called with l.mu held.
-func (l *listener) awaited() map[address]bool {
-	at := make(map[address]bool, len(l.waiters))
+// awaited are the names of the channels on which somebody waits. It is called with l.mu
+// held.
+func (l *listener) awaited() map[string]bool {
+	names := make(map[string]bool, len(l.waiters))
 	for _, w := range l.waiters {
-		at[w.at] = true
+		names[w.channel] = true
 	}
-	return at
+	return names
 }
 
 // sweep ends channels on which nobody waits, when there are many. It is
@@ -278,15 +267,15 @@ func (l *listener) sweep() {
 		return
 	}
 	awaited := l.awaited()
-	for at, c := range l.channels {
-		if awaited[at] || c.status() == undecided {
+	for name, c := range l.channels {
+		if awaited[name] || c.status() == undecided {
 			continue
 		}
 		c.stop()
-		delete(l.channels, at)
-		if s := c.subscription; s != nil && s.remove(at.channel()) == c {
+		delete(l.channels, name)
+		if s := c.subscription; s != nil {
 			l.moving.Go(func() {
-				s.write(func() error { return s.ps.SUnsubscribe(s.ctx, at.channel()) })
+				s.write(func() error { return s.ps.SUnsubscribe(s.ctx, name) })
 			})
 		}
 	}
@@ -305,13 +294,10 @@ type subscription struct {
 	stop      context.CancelFunc
 	done      chan struct{} // closed when its goroutine has ended
 	received  atomic.Int64  // how many messages
-
-	mu       sync.Mutex
-	channels map[string]*channel
 }
 
 func (l *listener) newSubscription(node *redis.Client) *subscription {
-	s := &subscription{listener: l, node: node, done: make(chan struct{}), channels: make(map[string]*channel)}
+	s := &subscription{listener: l, node: node, done: make(chan struct{})}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	if l.cluster == nil {
 		s.ps = l.client.Subscribe(s.ctx)
@@ -334,35 +320,42 @@ func (s *subscription) write(send func() error) {
 	}
 }
 
-// add subscribes to c.
-func (s *subscription) add(c *channel) bool {
-	name := c.at.channel()
-	s.mu.Lock()
-	ended := s.ctx.Err() != nil
-	if !ended {
-		s.channels[name] = c
+// channels returns those channels of s that are such.
+func (s *subscription) channels(are func(*channel) bool) (all []*channel) {
+	s.listener.mu.Lock()
+	defer s.listener.mu.Unlock()
+	for _, c := range s.listener.channels {
+		if c.subscription == s && are(c) {
+			all = append(all, c)
+		}
 	}
-	s.mu.Unlock()
-	if !ended {
-		s.write(func() error { return s.subscribe(s.ctx, name) })
-	}
-	return !ended
+	return all
 }
 
-// get returns the channel of a name.
-func (s *subscription) get(name string) *channel {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.channels[name]
+func (s *subscription) pending() []*channel {
+	return s.channels(func(c *channel) bool { return c.status() == undecided })
 }
 
-// remove removes the channel of a name, and returns it.
-func (s *subscription) remove(name string) *channel {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.channels[name]
-	delete(s.channels, name)
-	return c
+// channel returns the channel of that name, nil if s does not have it.
+func (s *subscription) channel(name string) *channel {
+	s.listener.mu.Lock()
+	defer s.listener.mu.Unlock()
+	if c := s.listener.channels[name]; c != nil && c.subscription == s {
+		return c
+	}
+	return nil
+}
+
+// isAwaited reports whether somebody waits for a message on one of the channels of s.
+func (s *subscription) isAwaited() bool {
+	s.listener.mu.Lock()
+	defer s.listener.mu.Unlock()
+	for _, w := range s.listener.waiters {
+		if c := s.listener.channels[w.channel]; c != nil && c.subscription == s {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *subscription) close() {
@@ -395,16 +388,13 @@ func (s *subscription) receive() {
 	}
 	s.stop()
 	_ = s.ps.Close()
-	s.mu.Lock()
-	all := slices.Collect(maps.Values(s.channels))
-	s.mu.Unlock()
 	l := s.listener
 	l.mu.Lock()
 	if l.subscriptions[s.node] == s {
 		delete(l.subscriptions, s.node)
 	}
 	l.mu.Unlock()
-	l.move(all)
+	l.move(s.channels(func(*channel) bool { return true }))
 }
 
 func (s *subscription) handle(m any) {
@@ -413,10 +403,10 @@ func (s *subscription) handle(m any) {
 		s.listener.dispatch(m.Payload)
 	case *redis.Subscription:
 		if m.Kind == "subscribe" || m.Kind == "ssubscribe" {
-			if c := s.get(m.Channel); c != nil {
+			if c := s.channel(m.Channel); c != nil {
 				c.acknowledge()
 			}
-		} else if c := s.remove(m.Channel); c != nil { // the slot has gone elsewhere
+		} else if c := s.channel(m.Channel); c != nil { // the slot has gone elsewhere
 			s.listener.move([]*channel{c})
 		}
 	}
@@ -426,9 +416,6 @@ func (s *subscription) handle(m any) {
 // channels that are not acknowledged. It reports false if there is none.
 func (s *subscription) refused(err error) bool {
 	pending := s.pending()
-	for _, c := range pending {
-		s.remove(c.at.channel())
-	}
 	if !isRefused(err) {
 		s.listener.move(pending)
 	} else {
@@ -437,19 +424,6 @@ func (s *subscription) refused(err error) bool {
 		}
 	}
 	return len(pending) > 0
-}
-
-// pending returns the channels that are neither acknowledged nor denied.
-func (s *subscription) pending() []*channel {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var all []*channel
-	for _, c := range s.channels {
-		if c.status() == undecided {
-			all = append(all, c)
-		}
-	}
-	return all
 }
 
 // probe ends the connection if nothing comes through, not even the answer to PING,
@@ -467,8 +441,7 @@ func (s *subscription) probe() {
 		case <-t.C:
 		}
 		n, pending := s.received.Load(), s.pending()
-		isSilent := n == last && (len(pending) > 0 ||
-			s.listener.hasWaiters(func(at address) bool { return s.get(at.channel()) != nil }))
+		isSilent := n == last && (len(pending) > 0 || s.isAwaited())
 		isLost := n != last && slices.ContainsFunc(pending, func(c *channel) bool { return slices.Contains(unanswered, c) })
 		if isSilent && isAsked || isLost {
 			_ = s.ps.Close()

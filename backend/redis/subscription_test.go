@@ -92,8 +92,8 @@ func TestCloseWaitsForUselessSubscription(t *testing.T) {
 		h := newListener(rdb, nil, slog.New(slog.DiscardHandler), false)
 		s := &subscription{listener: h, ps: rdb.Subscribe(t.Context()), stop: func() {}, done: make(chan struct{})}
 		useless := &channel{listener: h, stop: func() {}, subscription: s}
-		h.channels[address{}] = useless
-		h.subscribe(address{}, useless)
+		h.channels[""] = useless
+		h.subscribe("", useless)
 		closed := make(chan struct{})
 		go func() {
 			h.close()
@@ -143,12 +143,12 @@ func TestSubscribesAgainAfterFailedWrite(t *testing.T) {
 		close(busy)
 		<-read
 	}
-	first, second := address{client: t.Name() + "1"}, address{client: t.Name() + "2"}
+	first, second := t.Name()+"1", t.Name()+"2"
 	if !l.subscribe(first, nil).works(within(t), limit) {
 		t.Fatal("the first subscription does not work")
 	}
 	c := plainClient(t, shared)
-	must[int64](t)(c.Publish(within(t), first.channel(), "id 1 1 1 0 "+mainKey(t.Name())).Result())
+	must[int64](t)(c.Publish(within(t), first, "id 1 1 1 0 "+mainKey(t.Name())).Result())
 	<-busy
 	breaks.Store(true)
 	late := l.subscribe(second, nil)
@@ -156,8 +156,8 @@ func TestSubscribesAgainAfterFailedWrite(t *testing.T) {
 	l.moving.Wait() // until the client library has done what it does then
 	close(read)
 	eventually(t, "both are subscribed to", func() bool {
-		n := c.PubSubNumSub(context.Background(), first.channel(), second.channel()).Val()
-		return late.status() == working && n[first.channel()] == 1 && n[second.channel()] == 1
+		n := c.PubSubNumSub(context.Background(), first, second).Val()
+		return late.status() == working && n[first] == 1 && n[second] == 1
 	})
 	if n := dialled.Load(); n > 4 {
 		t.Errorf("%d connections", n)

@@ -61,7 +61,7 @@ func (c *acquisition) awaitGrant(ctx context.Context, a answer) (grant, answer, 
 	}
 	next, err := c.ask(ctx, "p")
 	if err == nil && c.hasMissed(next) {
-		c.b.listener.subscribe(c.at, c.channel)
+		c.b.listener.subscribe(c.told, c.channel)
 	}
 	return grant{}, next, err
 }
@@ -119,7 +119,7 @@ func (c *acquisition) canSubscribe() bool {
 	if c.b.listener.pollOnly || time.Now().Before(c.pollUntil) {
 		return false
 	}
-	c.channel = c.b.listener.subscribe(c.at, nil)
+	c.channel = c.b.listener.subscribe(c.told, nil)
 	c.polls = c.channel.status() != working
 	return !c.polls
 }
@@ -144,6 +144,6 @@ func (c *acquisition) resubscribe(ctx context.Context) {
 	if c.polls {
 		return
 	}
-	c.channel = c.b.listener.subscribe(c.at, c.channel)
+	c.channel = c.b.listener.subscribe(c.told, c.channel)
 	c.polls = !c.channel.works(ctx, subscribeTimeout)
 }

@@ -79,7 +79,7 @@ func waiting(t *testing.T, c *redis.Client) int64 {
 func TestWantedByMessage(t *testing.T) {
 	p, c := newParty(t, nil), plainClient(t, shared)
 	h := p.take()
-	if !p.listener.existing(p.address(lockKey(t.Name()), h.ID.Client)).works(within(t), limit) {
+	if !p.listener.existing(p.channelOf(lockKey(t.Name()), h.ID.Client)).works(within(t), limit) {
 		t.Fatal("no subscription")
 	}
 	p.is(t, false)
@@ -168,7 +168,7 @@ func TestWantedByManyReaders(t *testing.T) {
 		r.ID.Seq, r.Observer = uint64(i+1), told[i]
 		holds = append(holds, must[*backend.Hold](t)(p.Acquire(within(t), r)))
 	}
-	if !p.listener.existing(p.address(lockKey(t.Name()), r.ID.Client)).works(within(t), limit) {
+	if !p.listener.existing(p.channelOf(lockKey(t.Name()), r.ID.Client)).works(within(t), limit) {
 		t.Fatal("no subscription")
 	}
 	ctx, stop := context.WithCancel(within(t))

@@ -21,14 +21,30 @@ import (
 // the lock frees itself. If f panics, Do unlocks and panics on. A nil f or l is
 // ErrInvalidConfig.
 func Do(ctx context.Context, l Locker, f func(ctx context.Context, lease *Lease) error) error {
-	if err := checkDo("lock", l, f); err != nil {
+	return doUnder(ctx, "lock", Locker.Lock, l, f)
+}
+
+// TryDo is Do, but fails with ErrHeld, without running f, if the lock is held. An
+// ErrHeld that f returns looks the same but for the Name of its Error.
+func TryDo(ctx context.Context, l Locker, f func(ctx context.Context, lease *Lease) error) error {
+	return doUnder(ctx, "trylock", Locker.TryLock, l, f)
+}
+
+// doUnder acquires l by lock, runs f and unlocks. It returns f's error, and that of the end
+// of the lease if f was not protected to the end.
+func doUnder(ctx context.Context, op string, lock func(Locker, context.Context) (*Lease, error), l Locker, f func(context.Context, *Lease) error) error {
+	if err := checkDo(op, l, f); err != nil {
 		return err
 	}
-	lease, err := l.Lock(ctx)
+	lease, err := lock(l, ctx)
 	if err != nil {
 		return err
 	}
-	return lease.run(ctx, f)
+	end, err := lease.runTerm(ctx, f)
+	if end == nil || sameEnd(end, err) {
+		return cmp.Or(end, err)
+	}
+	return backend.Join(end, err)
 }
 
 // checkDo reports what is missing of what Do, TryDo and Lead are called with.
@@ -40,29 +56,6 @@ func checkDo(op string, l Locker, f func(context.Context, *Lease) error) error {
 		return newError(op, "", errNilFunc)
 	}
 	return nil
-}
-
-// TryDo is Do, but fails with ErrHeld, without running f, if the lock is held. An
-// ErrHeld that f returns looks the same but for the Name of its Error.
-func TryDo(ctx context.Context, l Locker, f func(ctx context.Context, lease *Lease) error) error {
-	if err := checkDo("trylock", l, f); err != nil {
-		return err
-	}
-	lease, err := l.TryLock(ctx)
-	if err != nil {
-		return err
-	}
-	return lease.run(ctx, f)
-}
-
-// run runs f and unlocks l. It returns f's error, and that of the end of l if f was not
-// protected to the end.
-func (l *Lease) run(ctx context.Context, f func(context.Context, *Lease) error) error {
-	end, err := l.runTerm(ctx, f)
-	if end == nil || sameEnd(end, err) {
-		return cmp.Or(end, err)
-	}
-	return backend.Join(end, err)
 }
 
 // sameEnd reports whether err says no more than that the lease has ended as end says:

@@ -19,7 +19,7 @@ func (k *Keeper) arm(now instant) {
 	if k.count == 0 && len(k.losses) == 0 {
 		return // a timer that fires in vain is cheaper than stopping it every time
 	}
-	k.updateEarlyEnd(now.at)
+	k.updateEarlyEnd()
 	at := min(k.schedule.first(), k.sendAt(now.at), k.comparedAt+compareEvery)
 	if len(k.losses) > 0 {
 		at = min(at, k.reportAt)

@@ -115,24 +115,24 @@ func (l *lock) acquireOne(ctx context.Context, r request) (*Lease, error) {
 // for the lock, and starts the hold. A goroutine that waits here may get a lease on a
 // hold of this client instead.
 func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
-	c, o := l.client, l.queueObserver(r)
-	state, lease, waited, err := c.enterOrQueue(ctx, l, r, o)
+	c := l.client
+	state, lease, waited, err := c.enterOrQueue(ctx, l, r)
 	if lease != nil || err != nil {
 		return lease, err
 	}
-	h := &hold{lock: l, state: state}
+	h := &hold{lock: l, state: state, call: r.call}
 	if err = c.keeper.Admit(ctx); err == nil {
-		err = h.request(ctx, r, o, backend.FirstAnswer-waited)
+		err = h.request(ctx, r, backend.FirstAnswer-waited)
 	}
 	if err != nil {
 		c.leaveName(h, r.mode)
 	} else if lease, err = h.start(); err != nil {
 		h.rejectGrant()
 	}
-	if o != nil && o.wasQueued.Load() {
+	if r.call != nil && h.isWaiting {
 		r.call.noteHandOver(RemoteHandOver)
 	}
-	if p := o.panicked(); p != nil {
+	if p := r.call.panicked(); p != nil {
 		if err == nil {
 			c.undo(ctx, r, nil, lease.discard)
 		}
@@ -145,7 +145,7 @@ func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
 }
 
 // request asks the backend for h. The first answer must come within limit.
-func (h *hold) request(ctx context.Context, r request, o *queueObserver, limit time.Duration) (err error) {
+func (h *hold) request(ctx context.Context, r request, limit time.Duration) (err error) {
 	l, c := h.lock, h.lock.client
 	ttl, fixed := l.requestTTL()
 	q := limitFirstAnswer(ctx, limit)
@@ -159,7 +159,7 @@ func (h *hold) request(ctx context.Context, r request, o *queueObserver, limit t
 		TTL:      ttl,
 		Fixed:    fixed,
 		Wait:     r.wait,
-		Observer: o.observer(h),
+		Observer: h,
 	})
 	return err
 }

@@ -164,7 +164,7 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 	if r.mode == backend.Exclusive && outer.modeNow() == backend.Shared {
 		return nil, ErrUpgrade
 	}
-	if err := l.client.enterScope(ctx, outer, r.mode, r.wait, l.queueObserver(r)); err != nil {
+	if err := l.client.enterScope(ctx, outer, r, l.whenQueued(r)); err != nil {
 		return nil, err
 	}
 	h := outer.hold
@@ -207,16 +207,16 @@ func (h *hold) entryError(outer *entry, mode backend.Mode) error {
 }
 
 // enterScope waits for a place among the entries made under outer.
-func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode, wait bool, o *queueObserver) error {
+func (c *Client) enterScope(ctx context.Context, outer *entry, r request, queued func()) error {
 	c.mu.Lock()
 	if outer.scope == nil {
 		outer.scope = new(turnQueue)
 	}
-	if outer.scope.TryEnter(mode) {
+	if outer.scope.TryEnter(r.mode) {
 		c.mu.Unlock()
 		return nil
 	}
-	if !wait {
+	if !r.wait {
 		c.mu.Unlock()
 		return ErrHeld
 	}
@@ -228,8 +228,8 @@ func (c *Client) enterScope(ctx context.Context, outer *entry, mode backend.Mode
 			outer.leaveIfDone()
 		}
 	}()
-	w := queue.NewWaiter(turn{}, mode, false, true)
-	err := c.awaitTurn(ctx, outer.scope, w, outer.doneChan(), o)
+	w := queue.NewWaiter(turn{}, r.mode, false, true)
+	err := c.awaitTurn(ctx, outer.scope, w, outer.doneChan(), queued)
 	in = err == nil
 	if err == queue.ErrAborted {
 		return outer.why()

@@ -24,6 +24,7 @@ type hold struct {
 	removed    bool            // from state.holds
 	gone       chan struct{}   // closed when removed; nil: nobody waits for that
 	requestCtx *requestContext // of the request for this hold; nil once it is answered
+	call       *call           // that the request is for; nil: no hook is told, or it is answered
 	isWaiting  bool            // the server has said that the lock is held
 
 	over         atomic.Pointer[reason] // nil while the hold lasts; set with mu held

@@ -22,6 +22,7 @@ type call struct {
 	handOver HandOver
 	start    time.Time
 	progress atomic.Int32 // callBegan, callQueued or callEnded
+	panic    atomic.Pointer[hookPanic]
 }
 
 const (
@@ -250,62 +251,41 @@ func beyondClosed(err error) error {
 	return err
 }
 
-// A queueObserver is the Observer of a request whose call is told to hooks. It is nil
-// if there are none.
-type queueObserver struct {
-	*hold      // that is asked for; nil before the server is asked
-	requestCtx *requestContext
-	call       *call
-	lockName   string
-	wasQueued  atomic.Bool // on the server
-	panic      atomic.Pointer[hookPanic]
-}
-
 // A hookPanic is what a hook has panicked with in another goroutine than the caller's.
 type hookPanic struct{ value any }
 
-// queueObserver returns the observer of r on l, nil if r is told to no hook.
-func (l *lock) queueObserver(r request) *queueObserver {
-	if r.call == nil {
+// whenQueued returns what tells the hooks that r waits for l, nil if r does not wait or no
+// hook is told.
+func (l *lock) whenQueued(r request) func() {
+	if r.call == nil || !r.wait {
 		return nil
 	}
-	return &queueObserver{call: r.call, lockName: l.name()}
+	return func() { r.call.noteQueued(l.name()) }
 }
 
-// observer returns the Observer of the request for h: n, or h if n is nil.
-func (n *queueObserver) observer(h *hold) backend.Observer {
-	if n == nil {
-		return h
-	}
-	n.hold, n.requestCtx = h, h.requestCtx
-	return n
-}
-
-// Queued implements backend.Observer. A panic of the hook is not the backend's: it
-// ends the call, which panics on.
-func (n *queueObserver) Queued() {
-	n.hold.Queued()
-	n.wasQueued.Store(true)
+// queuedOnServer tells the hooks that a request waits for lock on the server. A panic of
+// the hook is not the backend's: it ends the request, and the call panics on.
+func (t *call) queuedOnServer(lock string, request *requestContext) {
 	defer func() {
 		if v := recover(); v != nil {
-			n.panic.Store(&hookPanic{v})
-			n.requestCtx.fail(errHookPanicked)
+			t.panic.Store(&hookPanic{v})
+			request.fail(errHookPanicked)
 		}
 	}()
-	n.call.noteQueued(n.lockName)
+	t.noteQueued(lock)
 }
 
-// panicked returns what the hook has panicked with, or nil.
-func (n *queueObserver) panicked() *hookPanic {
-	if n == nil {
+// panicked returns what a hook has panicked with on another goroutine, or nil.
+func (t *call) panicked() *hookPanic {
+	if t == nil {
 		return nil
 	}
-	return n.panic.Load()
+	return t.panic.Load()
 }
 
 // callWaiting calls the hook Waiting for w. If the hook panics, w leaves the queue and
 // gives back a lease that it has got meanwhile.
-func (c *Client) callWaiting(ctx context.Context, n *queueObserver, q *turnQueue, w *waiter) {
+func (c *Client) callWaiting(ctx context.Context, queued func(), q *turnQueue, w *waiter) {
 	called := false
 	defer func() {
 		if called {
@@ -318,7 +298,7 @@ func (c *Client) callWaiting(ctx context.Context, n *queueObserver, q *turnQueue
 			w.Value.lease.discard(ctx)
 		}
 	}()
-	n.call.noteQueued(n.lockName)
+	queued()
 	called = true
 }
 

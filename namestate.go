@@ -49,7 +49,7 @@ func (s *nameState) isHeld() bool {
 // hold of this client will do, it returns a lease on that hold instead. A TryLock
 // waits here only until the calls before it are answered. Waited is how long the call
 // has waited without any answer.
-func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request, o *queueObserver) (state *nameState, lease *Lease, waited time.Duration, err error) {
+func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request) (state *nameState, lease *Lease, waited time.Duration, err error) {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -69,7 +69,7 @@ func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request, o *queueO
 		c.mu.Unlock()
 		return nil, nil, 0, ErrHeld
 	}
-	if lease, waited, err = c.queueUp(ctx, l, s, r, o, held); err != nil {
+	if lease, waited, err = c.queueUp(ctx, l, s, r, held); err != nil {
 		return nil, nil, 0, err
 	}
 	return s, lease, waited, nil
@@ -77,12 +77,10 @@ func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request, o *queueO
 
 // queueUp is enterOrQueue from the queue of s on. The caller holds c.mu; queueUp returns
 // without it.
-func (c *Client) queueUp(ctx context.Context, l *lock, s *nameState, r request, o *queueObserver, held bool) (lease *Lease, waited time.Duration, err error) {
+func (c *Client) queueUp(ctx context.Context, l *lock, s *nameState, r request, held bool) (lease *Lease, waited time.Duration, err error) {
 	w := queue.NewWaiter(turn{lock: l}, r.mode, !r.wait, held)
 	if r.wait {
 		s.wantAll()
-	} else {
-		o = nil
 	}
 	start, entered := time.Now(), false
 	defer func() {
@@ -92,7 +90,7 @@ func (c *Client) queueUp(ctx context.Context, l *lock, s *nameState, r request, 
 			c.forgetIdle(l, s)
 		}
 	}()
-	err = c.awaitTurn(ctx, &s.queue, w, nil, o)
+	err = c.awaitTurn(ctx, &s.queue, w, nil, l.whenQueued(r))
 	if !w.Answered() {
 		waited = time.Since(start)
 	}
@@ -107,13 +105,13 @@ func (c *Client) queueUp(ctx context.Context, l *lock, s *nameState, r request, 
 	return lease, waited, nil
 }
 
-// awaitTurn has w join q and waits; see queue.Waiter.Wait. The caller holds c.mu;
-// awaitTurn returns without it.
-func (c *Client) awaitTurn(ctx context.Context, q *turnQueue, w *waiter, abort <-chan struct{}, o *queueObserver) error {
+// awaitTurn has w join q, calls queued unless it is nil, and waits; see queue.Waiter.Wait.
+// The caller holds c.mu; awaitTurn returns without it.
+func (c *Client) awaitTurn(ctx context.Context, q *turnQueue, w *waiter, abort <-chan struct{}, queued func()) error {
 	q.Join(w)
 	c.mu.Unlock()
-	if o != nil {
-		c.callWaiting(ctx, o, q, w)
+	if queued != nil {
+		c.callWaiting(ctx, queued, q, w)
 	}
 	return w.Wait(ctx, q, &c.mu, abort)
 }
@@ -133,7 +131,7 @@ func (h *hold) endRequest() {
 	if h.requestCtx != nil && h.isWaiting {
 		h.state.waitingOnServer--
 	}
-	h.requestCtx = nil
+	h.requestCtx, h.call = nil, nil
 }
 
 // stateOf returns the state of name, a new one if there is none. The caller holds

@@ -2,16 +2,26 @@ package dlock
 
 // Queued implements backend.Observer: the server says that the lock is held.
 func (h *hold) Queued() {
+	request, call := h.noteQueued()
+	if call != nil {
+		call.queuedOnServer(h.lock.name(), request)
+	}
+}
+
+// noteQueued notes that the request waits on the server. It returns the request, and its
+// call if hooks are to be told.
+func (h *hold) noteQueued() (*requestContext, *call) {
 	c := h.lock.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if h.requestCtx == nil || h.isWaiting {
-		return
+		return nil, nil
 	}
 	h.isWaiting = true
 	h.requestCtx.clearLimit()
 	h.state.waitingOnServer++
 	h.state.queue.NoteHeld()
+	return h.requestCtx, h.call
 }
 
 // Answered ends the limit on the first answer; see backend.Request.Answered.

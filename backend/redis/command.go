@@ -55,38 +55,26 @@ func newCommand(ctx context.Context, args []any) *command {
 	return &command{ctx: ctx, args: args, done: make(chan struct{}, 1)}
 }
 
-// await waits for the reply. With no time left it takes one that is there. The
-// caller goes when ctx ends; a command that has left is not taken back.
+// await waits for the reply until limit has passed or ctx ends. A command that has left
+// is not taken back, and its reply may be about to come.
 func (c *command) await(ctx context.Context, limit time.Duration) (any, error) {
-	t := time.NewTimer(max(limit, 0))
-	defer t.Stop()
-	if limit <= 0 {
-		ctx = context.Background() // a reply that is there counts more than how ctx ended
-	}
-	err := errNoReply
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errNoReply)
+	defer cancel()
 	select {
 	case <-c.done:
 		return c.reply, c.err
-	case <-t.C:
-		c.left.Store(true)
-		select {
-		case <-c.done:
-			return c.reply, c.err
-		default:
-			return nil, err
-		}
 	case <-ctx.Done():
-		err = context.Cause(ctx)
 	}
 	if c.left.CompareAndSwap(false, true) {
-		return nil, &unsentError{err}
+		return nil, &unsentError{context.Cause(ctx)}
 	}
-	t.Reset(grace)
+	t := time.NewTimer(grace)
+	defer t.Stop()
 	select {
 	case <-c.done:
 		return c.reply, c.err
 	case <-t.C:
-		return nil, err
+		return nil, context.Cause(ctx)
 	}
 }
 

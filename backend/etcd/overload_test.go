@@ -171,6 +171,6 @@ func TestNoRoomForARequest(t *testing.T) {
 	_, err := b.Acquire(timed(t), lineRequest)
 	is(t, err, backend.ErrUnavailable)
 	cancel()
-	all.Wait()
 	close(kv.free)
+	all.Wait()
 }

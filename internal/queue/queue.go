@@ -5,11 +5,7 @@
 // one queue for each name of a client, and one for each lease that is entered again.
 package queue
 
-import (
-	"slices"
-
-	"github.com/dlock-go/dlock/backend"
-)
+import "github.com/dlock-go/dlock/backend"
 
 // A Queue admits one exclusive entry or any number of shared ones at a time. The zero
 // value is empty.
@@ -18,13 +14,16 @@ import (
 type Queue[T any] struct {
 	writer     bool
 	readers    int32
-	unanswered bool         // a waiter does not know yet whether the lock is held
-	waiters    []*Waiter[T] // first come, first
+	unanswered bool // a waiter does not know yet whether the lock is held
+
+	// The waiters are linked, so that one in the middle leaves at no cost.
+	first, last *Waiter[T]
+	count       int
 }
 
 // TryEnter admits a newcomer if nobody waits before it and its mode fits those inside.
 func (q *Queue[T]) TryEnter(mode backend.Mode) bool {
-	if len(q.waiters) > 0 || !q.admits(mode) {
+	if q.first != nil || !q.admits(mode) {
 		return false
 	}
 	q.enter(mode)
@@ -63,39 +62,56 @@ func (q *Queue[T]) Downgrade() {
 
 // admit admits waiters from the head for as long as their mode fits those inside.
 func (q *Queue[T]) admit() {
-	for len(q.waiters) > 0 && q.admits(q.waiters[0].mode) {
-		q.enter(q.waiters[0].mode)
-		q.endFirst(admitted)
+	for q.first != nil && q.admits(q.first.mode) {
+		q.enter(q.first.mode)
+		q.endWait(q.first, admitted, nil)
 	}
 }
 
 // Join puts w at the end of the queue. Waiter.Wait follows.
 func (q *Queue[T]) Join(w *Waiter[T]) {
 	q.unanswered = q.unanswered || !w.Answered()
-	q.waiters = append(q.waiters, w)
+	if w.before = q.last; w.before == nil {
+		q.first = w
+	} else {
+		w.before.next = w
+	}
+	q.last = w
+	q.count++
+}
+
+// remove takes w, which waits, out of the queue.
+func (q *Queue[T]) remove(w *Waiter[T]) {
+	if w.before == nil {
+		q.first = w.next
+	} else {
+		w.before.next = w.next
+	}
+	if w.next == nil {
+		q.last = w.before
+	} else {
+		w.next.before = w.before
+	}
+	w.before, w.next = nil, nil
+	q.count--
 }
 
 // Len returns how many wait.
-func (q *Queue[T]) Len() int { return len(q.waiters) }
+func (q *Queue[T]) Len() int { return q.count }
 
 // First returns the waiter that is next, nil if nobody waits.
-func (q *Queue[T]) First() *Waiter[T] {
-	if len(q.waiters) == 0 {
-		return nil
-	}
-	return q.waiters[0]
-}
+func (q *Queue[T]) First() *Waiter[T] { return q.first }
 
 // HandOver gives the exclusive entry to the first waiter, which also asked for an
 // exclusive one. The caller has put into its Value what goes with it.
-func (q *Queue[T]) HandOver() { q.endFirst(handedOver) }
+func (q *Queue[T]) HandOver() { q.endWait(q.first, handedOver, nil) }
 
 // Withdraw ends the wait of w. If w has been admitted meanwhile, it leaves again, so that
 // the next waiter gets the place. Withdraw reports false if the place was handed over to
 // w, which keeps it, or if the wait had failed.
 func (q *Queue[T]) Withdraw(w *Waiter[T]) bool {
 	if w.state == waiting {
-		q.waiters = slices.DeleteFunc(q.waiters, func(other *Waiter[T]) bool { return other == w })
+		q.remove(w)
 		q.admit()
 		return true
 	}
@@ -112,33 +128,33 @@ func (q *Queue[T]) NoteHeld() {
 		return
 	}
 	q.unanswered = false
-	q.waiters = slices.DeleteFunc(q.waiters, func(w *Waiter[T]) bool {
+	for w := q.first; w != nil; {
+		next := w.next
 		w.answered.Store(true)
 		if w.tryOnly {
-			w.end(failed, backend.ErrHeld)
+			q.endWait(w, failed, backend.ErrHeld)
 		}
-		return w.tryOnly
-	})
+		w = next
+	}
 	q.admit()
 }
 
 // FailAll ends every wait with err.
 func (q *Queue[T]) FailAll(err error) {
-	for _, w := range q.waiters {
-		w.end(failed, err)
+	for q.first != nil {
+		q.endWait(q.first, failed, err)
 	}
-	q.waiters = nil
 }
 
-// endFirst ends the wait of the first waiter, which has got a place.
-func (q *Queue[T]) endFirst(s state) {
-	q.waiters[0].end(s, nil)
-	q.waiters[0] = nil
-	q.waiters = q.waiters[1:]
+// endWait takes w out of the queue and tells it what its wait has come to.
+func (q *Queue[T]) endWait(w *Waiter[T], s state, err error) {
+	q.remove(w)
+	w.state, w.err = s, err
+	close(w.ready)
 }
 
 // IsEmpty reports whether nobody is inside.
 func (q *Queue[T]) IsEmpty() bool { return !q.writer && q.readers == 0 }
 
 // IsIdle reports whether nobody is inside or waiting.
-func (q *Queue[T]) IsIdle() bool { return q.IsEmpty() && len(q.waiters) == 0 }
+func (q *Queue[T]) IsIdle() bool { return q.IsEmpty() && q.first == nil }

@@ -47,7 +47,7 @@ func TestQueueAgainstModel(t *testing.T) {
 			case k < 5:
 				w := NewWaiter(0, backend.Mode(1+rnd.IntN(2)), false, true)
 				if in := g.TryEnter(w.mode); in {
-					w.end(admitted, nil)
+					w.state = admitted
 				} else if rnd.IntN(4) == 0 {
 					break // a try that fails leaves nothing
 				} else {
@@ -79,10 +79,15 @@ func compare(t *testing.T, g *Queue[int], m *model, seed uint64, step int) {
 			t.Fatalf("seed %d step %d: a waiter should be inside", seed, step)
 		}
 	}
+	w, before := g.first, (*Waiter[int])(nil)
 	for i, want := range m.queue {
-		if i >= g.Len() || g.waiters[i] != want || want.state != waiting {
+		if w != want || w.before != before || want.state != waiting {
 			t.Fatalf("seed %d step %d: place %d of the queue differs", seed, step, i)
 		}
+		w, before = w.next, w
+	}
+	if w != nil || g.last != before {
+		t.Fatalf("seed %d step %d: the queue does not end with its last waiter", seed, step)
 	}
 	if g.Len() != len(m.queue) || g.IsIdle() != (len(m.inside)+len(m.queue) == 0) {
 		t.Fatalf("seed %d step %d: the queue keeps somebody", seed, step)

@@ -24,6 +24,8 @@ type Waiter[T any] struct {
 	state    state
 	err      error         // why the wait has failed, or nil
 	ready    chan struct{} // closed when the wait is over
+
+	before, next *Waiter[T] // in the queue while it waits
 }
 
 // A state says what has become of a waiter.
@@ -77,12 +79,6 @@ func (w *Waiter[T]) Wait(ctx context.Context, q *Queue[T], mu sync.Locker, abort
 			silence = nil
 		}
 	}
-}
-
-// end ends the wait of w, which its queue forgets.
-func (w *Waiter[T]) end(s state, err error) {
-	w.state, w.err = s, err
-	close(w.ready)
 }
 
 // withdraw takes w out of q and returns why. If the place was handed over to w

@@ -75,7 +75,7 @@ func (h *hold) canDowngrade(e *entry, asking bool) error {
 	if e.ended() { // the hold may have another owner already
 		return e.why()
 	}
-	for _, o := range h.leases {
+	for o := h.newest; o != nil; o = o.older {
 		if o != e && o.mode == backend.Exclusive {
 			return backend.Fail(ErrReentry, errOpenEntry)
 		}

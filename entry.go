@@ -23,6 +23,7 @@ type entry struct {
 	isLeaving bool       // unlocked, but entries under it keep its place
 
 	// Guarded by hold.mu.
+	older, newer *entry // neighbours among the open leases on the hold
 	mode         backend.Mode
 	isClosed     bool   // removed from the hold
 	handle       *Lease // nil once watchForDrops watches it
@@ -176,7 +177,7 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 		return nil, err
 	}
 	lease := h.addLease(e, outer, r.mode)
-	entries, seq := len(h.leases), h.seq
+	entries, seq := h.open, h.seq
 	h.mu.Unlock()
 
 	asking := limitFirstAnswer(ctx, h.item.Hold.TTL)

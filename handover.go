@@ -108,7 +108,7 @@ func (l *lock) isUnbounded() bool { return l.minHold == 0 && l.maxHold == 0 }
 func (h *hold) passToNext(e *entry, queued bool) *Lease {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over.Load() != nil || h.isDowngrading || e.isClosed || len(h.leases) > 1 || !h.mayHandOver() {
+	if h.over.Load() != nil || h.isDowngrading || e.isClosed || h.open > 1 || !h.mayHandOver() {
 		return nil
 	}
 	token, ok := h.lock.client.transferer.Transfer(h.item.Hold)
@@ -118,9 +118,8 @@ func (h *hold) passToNext(e *entry, queued bool) *Lease {
 	if !e.over.CompareAndSwap(nil, unlocked) && e.group.Load() == nil {
 		return nil // whoever has ended the lease releases the lock
 	}
-	e.isClosed = true
+	h.unlink(e)
 	h.item.Hold.Token = token
-	h.leases, h.nested, e.handle = nil, 0, nil
 	h.hasLocalWaiters.Store(queued)
 	h.isWanted, h.wanted = queued || h.isLimited, nil
 	return h.addLease(new(entry), nil, backend.Exclusive)

@@ -2,7 +2,6 @@ package dlock
 
 import (
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,9 +30,10 @@ type hold struct {
 	skipsMinHold atomic.Bool            // release it without waiting for the minimum hold
 
 	mu            sync.Mutex
-	leases        []*entry      // leases not yet unlocked, oldest first
+	newest        *entry        // of the open leases, which are linked: one of very many leaves at no cost
+	open          int           // number of open leases, which are not yet unlocked
 	nested        int           // number of those that are re-entries
-	seq           int64         // sequence number of the last change of leases
+	seq           int64         // sequence number of the last change of open
 	isStarted     bool          // set with the first lease
 	isDowngrading bool          // the server was asked to downgrade: nobody may write under this hold
 	isWanted      bool          // somebody waits for the lock
@@ -89,13 +89,40 @@ func (h *hold) rejectGrant() {
 // addLease opens e as a lease under parent. The caller holds h.mu.
 func (h *hold) addLease(e, parent *entry, mode backend.Mode) *Lease {
 	e.hold, e.parent, e.mode, e.fencingToken = h, parent, mode, h.item.Hold.Token
-	h.leases = append(h.leases, e)
-	if parent != nil {
-		h.nested++
-	}
+	h.link(e)
 	h.seq++
 	e.handle = &Lease{e}
 	return e.handle
+}
+
+// link adds e to the open leases. The caller holds h.mu.
+func (h *hold) link(e *entry) {
+	if e.older = h.newest; e.older != nil {
+		e.older.newer = e
+	}
+	h.newest = e
+	h.open++
+	if e.parent != nil {
+		h.nested++
+	}
+}
+
+// unlink takes e out of the open leases. The caller holds h.mu.
+func (h *hold) unlink(e *entry) {
+	if e.newer == nil {
+		h.newest = e.older
+	} else {
+		e.newer.older = e.older
+	}
+	if e.older != nil {
+		e.older.newer = e.newer
+	}
+	e.older, e.newer = nil, nil
+	e.isClosed, e.handle = true, nil
+	h.open--
+	if e.parent != nil {
+		h.nested--
+	}
 }
 
 // removeLease closes e, once. It returns how many leases are left, the sequence number
@@ -105,21 +132,17 @@ func (h *hold) removeLease(e *entry) (entries int, seq int64, over error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e.isClosed {
-		return len(h.leases), h.seq, ErrUnlocked
+		return h.open, h.seq, ErrUnlocked
 	}
-	e.isClosed, e.handle = true, nil
-	h.leases = slices.DeleteFunc(h.leases, func(o *entry) bool { return o == e })
-	if e.parent != nil {
-		h.nested--
-	}
+	h.unlink(e)
 	h.seq++
 	if r := h.over.Load(); r != nil {
 		over = r.kind
-	} else if len(h.leases) == 0 {
+	} else if h.open == 0 {
 		h.over.Store(unlocked)
 		h.startMinHold()
 	}
-	return len(h.leases), h.seq, over
+	return h.open, h.seq, over
 }
 
 // endLeases ends h and all its leases at one moment: from then on every call on any of
@@ -147,8 +170,10 @@ func (h *hold) endLeases(r *reason) bool {
 
 // openLeases returns the open leases, newest first. The caller holds h.mu.
 func (h *hold) openLeases() []*entry {
-	open := slices.Clone(h.leases)
-	slices.Reverse(open)
+	open := make([]*entry, 0, h.open)
+	for e := h.newest; e != nil; e = e.older {
+		open = append(open, e)
+	}
 	return open
 }
 
@@ -231,7 +256,7 @@ func (h *hold) check() {
 func (h *hold) watchForDrops() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, e := range h.leases {
+	for e := h.newest; e != nil; e = e.older {
 		if e.handle != nil {
 			runtime.AddCleanup(e.handle, (*entry).dropped, e)
 			e.handle = nil

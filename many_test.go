@@ -274,17 +274,39 @@ func TestMultiOfVeryManyNames(t *testing.T) {
 			}
 			return took
 		}
-		few, many := time.Hour, time.Hour
-		for range 5 { // the collector may run in one of them and not in another
-			few, many = min(few, took(2000)), min(many, took(20_000))
-			if many <= 35*few {
-				break
-			}
-		}
-		if many > 35*few {
-			t.Errorf("%s: %v for 2,000 names and %v for 20,000", what, few, many)
+		growsInProportion(t, what, took)
+	}
+}
+
+// growsInProportion checks that took is about ten times as much for 20,000 as it is for 2,000.
+func growsInProportion(t *testing.T, what string, took func(n int) time.Duration) {
+	t.Helper()
+	few, many := time.Hour, time.Hour
+	for range 5 { // the collector may run in one of them and not in another
+		few, many = min(few, took(2000)), min(many, took(20_000))
+		if many <= 35*few {
+			return
 		}
 	}
+	t.Errorf("%s: %v for 2,000 and %v for 20,000", what, few, many)
+}
+
+// A reader that leaves a hold does not go through all the others that share it.
+func TestManyReadersLeaveTheirHold(t *testing.T) {
+	growsInProportion(t, "readers leave", func(n int) time.Duration {
+		m := client(t, memory.New(memory.NewServer()), dlock.Options{TTL: time.Hour}).RWMutex("x")
+		leases := make([]*dlock.Lease, n)
+		for i := range leases {
+			lease, err := m.RLock(t.Context())
+			is(t, err, nil)
+			leases[i] = lease
+		}
+		begin := workload.CPUTime()
+		for _, lease := range leases {
+			unlock(t, lease)
+		}
+		return workload.CPUTime() - begin
+	})
 }
 
 // What has gone wrong with very many locks is told in few words. To tell of one error that

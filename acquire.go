@@ -30,7 +30,7 @@ type request struct {
 	op   string
 	mode backend.Mode
 	wait bool
-	part bool  // of a multi-lock, which waits itself until what it has is given back
+	part bool  // of a multi-lock, which bounds the hold, and waits until what it has is given back
 	call *call // what the hooks are told; nil: nothing
 }
 
@@ -126,7 +126,7 @@ func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
 	}
 	if err != nil {
 		c.leaveName(h, r.mode)
-	} else if lease, err = h.start(); err != nil {
+	} else if lease, err = h.start(l.maxHoldFor(r)); err != nil {
 		h.rejectGrant()
 	}
 	if r.call != nil && h.isWaiting {
@@ -144,10 +144,19 @@ func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
 	return lease, nil
 }
 
+// maxHoldFor is for how long what r takes may be held from then on, 0 if for any time: what
+// a multi-lock takes is not limited before it has all.
+func (l *lock) maxHoldFor(r request) time.Duration {
+	if r.part {
+		return 0
+	}
+	return l.maxHold
+}
+
 // request asks the backend for h. The first answer must come within limit.
 func (h *hold) request(ctx context.Context, r request, limit time.Duration) (err error) {
 	l, c := h.lock, h.lock.client
-	ttl, fixed := l.requestTTL()
+	ttl, fixed := l.requestTTL(l.maxHoldFor(r))
 	q := limitFirstAnswer(ctx, limit)
 	defer q.stop()
 	h.requestCtx = q

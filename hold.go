@@ -50,9 +50,9 @@ var (
 	_ backend.Observer = (*hold)(nil)
 )
 
-// start makes h live with its first lease. It fails if the server's answer came too
+// start makes h live with its first lease, for maxHold at most unless that is 0. It fails if the server's answer came too
 // late, or if meanwhile the lock has been lost or the client closed.
-func (h *hold) start() (*Lease, error) {
+func (h *hold) start(maxHold time.Duration) (*Lease, error) {
 	c := h.lock.client
 	if h.item.Hold.TTL < practicalTTL {
 		c.short.Do(c.warnOfShortTTL)
@@ -61,7 +61,7 @@ func (h *hold) start() (*Lease, error) {
 		return nil, ErrClosed
 	}
 	least := minLeaseLeft(h.item.Hold) // before a renewal changes the hold
-	if !c.keeper.Add(&h.item, h.lock.maxHold, h) {
+	if !c.keeper.Add(&h.item, maxHold, h) {
 		if h.overBy(ErrClosed) {
 			return nil, ErrClosed
 		}

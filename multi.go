@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/renewal"
 )
 
 // A Multi is several locks that are taken together: all or none. Whoever
@@ -25,8 +26,9 @@ type Multi struct {
 var _ Locker = (*Multi)(nil)
 
 // Multi returns a Locker of all the names together; duplicates are dropped.
-// Its lease is lost when one of the locks is. It never fails: a bad name or
-// option is the error of every call on it.
+// Its lease is lost when one of the locks is. WithMaxHold and WithMinHold count from when
+// all are held: the wait for one of them costs none of the others. Multi never fails: a bad
+// name or option is the error of every call on it.
 func (c *Client) Multi(names []string, o ...Option) *Multi {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	m := &Multi{settings: c.settings(o), client: c, name: strings.Join(names, " ")}
@@ -120,6 +122,7 @@ func (m *Multi) takeAll(ctx context.Context, r request) (_ *Lease, err error) {
 			return nil, err
 		}
 	}
+	all.startHold()
 	if err = all.reason().during(r.op, m.name); err != nil {
 		return nil, err
 	}
@@ -166,6 +169,22 @@ func (a *multiLease) add(e *entry) *reason {
 	a.mu.Unlock()
 	e.group.Store(a)
 	return a.endWith(e)
+}
+
+// startHold has the longest and the shortest hold of the locks that a has taken begin, all
+// at one moment. A lock that it has entered again keeps those of its hold.
+func (a *multiLease) startHold() {
+	m := a.multi
+	if m.maxHold == 0 && m.minHold == 0 {
+		return
+	}
+	var items []*renewal.Item
+	for _, part := range a.members() {
+		if part.parent == nil {
+			items = append(items, &part.hold.item)
+		}
+	}
+	m.client.keeper.Restart(items, m.maxHold)
 }
 
 func (a *multiLease) members() []*entry {

@@ -66,6 +66,82 @@ func TestMultiKeepsToItsContext(t *testing.T) {
 	})
 }
 
+// The longest time of a multi-lock begins when it has all its locks, which then end together.
+// One that it waits for may be held for longer: those that it has are renewed meanwhile, and
+// it keeps its place.
+func TestMultiMaxHoldBeginsWithTheLastLock(t *testing.T) {
+	for _, hold := range []time.Duration{time.Second, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			s, _, a, b := pair(t, dlock.Options{TTL: 10 * time.Second})
+			third := client(t, memory.New(s), dlock.Options{})
+			for range 3 { // also when a renewal is due, or under way
+				other := lock(t, b.Mutex("b"))
+				var ended time.Time
+				multi := queueUp(t, a.Multi([]string{"a", "b"}, dlock.WithMaxHold(hold)), 1, func(all *dlock.Lease) {
+					got, until := time.Now(), all.Until()
+					<-all.Done()
+					ended = time.Now()
+					if lasted := ended.Sub(got); lasted != hold || until.After(got.Add(hold)) {
+						t.Errorf("lasted %v, and was to end after %v: want %v", lasted, until.Sub(got), hold)
+					}
+					is(t, all.Err(), dlock.ErrLost)
+				})
+				later := queueUp(t, third.Mutex("b"), 1, func(l *dlock.Lease) {
+					if ended.IsZero() {
+						t.Error("who came later was first")
+					}
+					unlock(t, l)
+				})
+				time.Sleep(3*time.Minute + 1234*time.Millisecond)
+				_, err := third.Mutex("a").TryLock(t.Context())
+				is(t, err, dlock.ErrHeld)
+				unlock(t, other)
+				multi.Wait()
+				later.Wait()
+				unlock(t, lock(t, third.Mutex("a")))
+			}
+		})
+	}
+}
+
+// The shortest time of a multi-lock begins when it has all its locks.
+func TestMultiMinHoldBeginsWithTheLastLock(t *testing.T) {
+	const hold = 10 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		_, _, a, b := pair(t, dlock.Options{})
+		other := lock(t, b.Mutex("b"))
+		var got time.Time
+		multi := queueUp(t, a.Multi([]string{"a", "b"}, dlock.WithMinHold(hold)), 1, func(all *dlock.Lease) {
+			got = time.Now()
+			unlock(t, all)
+		})
+		time.Sleep(time.Minute)
+		unlock(t, other)
+		multi.Wait()
+		for _, name := range []string{"a", "b"} {
+			lease := lock(t, b.Mutex(name))
+			if kept := time.Since(got); kept < hold || kept > hold+time.Second {
+				t.Errorf("%s was kept for %v, want %v", name, kept, hold)
+			}
+			unlock(t, lease)
+		}
+	})
+}
+
+// A lock that a multi-lock enters again keeps the time of its own hold.
+func TestMultiMaxHoldSparesWhatItEnters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := client(t, memory.New(nil), dlock.Options{})
+		outer := lock(t, c.Mutex("a"))
+		all, err := c.Multi([]string{"a", "b"}, dlock.WithMaxHold(time.Second)).Lock(outer.Context(t.Context()))
+		is(t, err, nil)
+		<-all.Done()
+		time.Sleep(time.Minute)
+		is(t, outer.Err(), nil)
+		unlock(t, outer)
+	})
+}
+
 // silentAfter falls silent when it has granted a lock.
 type silentAfter struct {
 	*memory.Backend

@@ -142,7 +142,9 @@ func WithLabel(label string) Option {
 
 // WithMaxHold ends every hold d after it was acquired: its lease is lost then
 // if it has not been unlocked. A hold with d up to the TTL is never renewed. Where the
-// server cannot count in such small units as d, the client ends the hold.
+// server cannot count in such small units as d, the client ends the hold. The locks of a
+// Multi end together, d after all of them were acquired: until then those that it has
+// are renewed, and if the process dies they are free after the TTL.
 func WithMaxHold(d time.Duration) Option {
 	return func(s *settings) { s.maxHold = s.positive("max hold", d) }
 }
@@ -154,7 +156,8 @@ func WithMaxHold(d time.Duration) Option {
 // d, also if this process has ended: on Redis, etcd, a quorum and in memory. On
 // ZooKeeper, Postgres and files a lock ends with its process: there Client.Close waits
 // for the rest of d until its context is done. A process that dies before Unlock and
-// Close leaves the lock only for as long as any other lock: until its TTL is over.
+// Close leaves the lock only for as long as any other lock: until its TTL is over. The
+// locks of a Multi are kept until d after all of them were acquired.
 func WithMinHold(d time.Duration) Option {
 	return func(s *settings) { s.minHold = s.positive("min hold", d) }
 }
@@ -194,10 +197,10 @@ func (s *settings) check() error {
 }
 
 // requestTTL is the TTL to ask the server for, and whether it is never renewed. A
-// fixed hold asks for a margin more, so that it is believed in for all of d.
-func (s *settings) requestTTL() (ttl time.Duration, fixed bool) {
-	if s.maxHold <= 0 || s.maxHold > s.ttl {
+// fixed hold asks for a margin more, so that it is believed in for all of maxHold.
+func (s *settings) requestTTL(maxHold time.Duration) (ttl time.Duration, fixed bool) {
+	if maxHold <= 0 || maxHold > s.ttl {
 		return s.ttl, false
 	}
-	return max(s.maxHold+2*backend.Margin(s.maxHold), s.least), true
+	return max(maxHold+2*backend.Margin(maxHold), s.least), true
 }

@@ -204,6 +204,7 @@ var properties = []property{
 	{"Multi/OppositeOrders", multiOppositeOrders, false},
 	{"Multi/LostIfAny", multiLostIfAny, false},
 	{"Multi/MaxWait", multiMaxWait, false},
+	{"Multi/MaxHold", multiMaxHold, false},
 
 	{"Close/ReleasesHeld", closeReleasesHeld, false},
 	{"Close/ReleasesMany", closeReleasesMany, quiet},

@@ -106,3 +106,25 @@ func multiMaxWait(s *scenario) {
 	s.freed(a.Mutex(x))
 	s.unlock(lease)
 }
+
+// multiMaxHold has a multi-lock wait for its second lock for longer than it may be held. It
+// keeps its place there, and the first lock; its time begins when it has both.
+func multiMaxHold(s *scenario) {
+	a, b, c := s.open(), s.open(), s.open()
+	x, y := s.sub("x"), s.sub("y")
+	hold := s.TTL
+	holder := s.locked(a.Mutex(y))
+	line := []*attempt{s.queue(b.Multi([]string{x, y}, dlock.WithMaxHold(hold)), y, 1)}
+	line = append(line, s.queue(c.Mutex(y), y, 2))
+	s.pass(hold * 3 / 2)
+	s.held(c.Mutex(x))
+	next, start := s.first(line), time.Now()
+	s.unlock(holder)
+	lease := next()
+	s.must(lease.TokenOf(x) != 0, "who came later overtook the multi-lock")
+	s.lost(lease)
+	lasted := time.Since(start)
+	s.must(lasted >= hold-hold/50, "a hold of at most %v ended after %v", hold, lasted)
+	s.unlock(next())
+	s.freed(c.Mutex(x))
+}

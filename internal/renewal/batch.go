@@ -134,10 +134,15 @@ func (b *batch) leftPart(at, early moment) float64 {
 // period is the time from one renewal to the next.
 func (b *batch) period() time.Duration { return max(b.lease/3, time.Microsecond) }
 
+// withoutItems returns a batch like b for other items.
+func (b *batch) withoutItems() *batch {
+	return &batch{ttl: b.ttl, lease: b.lease, deadline: b.deadline, span: b.span, end: b.end, first: b.first, due: b.due, until: b.until, backoff: b.backoff}
+}
+
 // retryBatch returns a batch for the holds that an attempt did not renew. Retries come
 // closer together as the deadline approaches.
 func (b *batch) retryBatch(at moment) *batch {
-	n := &batch{ttl: b.ttl, lease: b.lease, deadline: b.deadline, span: b.span, end: b.end, first: b.first, until: b.until, backoff: b.backoff}
+	n := b.withoutItems()
 	n.backoff.Min, n.backoff.Max = max(b.lease/50, time.Millisecond), max(b.lease/10, 2*time.Millisecond)
 	pause := n.backoff.Next()
 	if b.limit() != never {

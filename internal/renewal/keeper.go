@@ -63,7 +63,7 @@ type Item struct {
 
 	owner Owner
 
-	added      moment                // Hold.Sent may be older, for example of a session
+	added      moment                // or when Restart was called; Hold.Sent may be older, for example of a session
 	batch      atomic.Pointer[batch] // the batch it is in, or was in last
 	renewalEnd chan struct{}         // closed when the renewal under way has ended; nil: nobody waits for that
 	place      int32                 // position in the batch, from 1; 0: none
@@ -130,7 +130,7 @@ func (k *Keeper) Add(it *Item, maxHold time.Duration, owner Owner) bool {
 	it.owner, it.added = owner, now.at
 	b := k.batchFor(h, h.TTL, never, now)
 	if maxHold > 0 {
-		b.end = it.added + min(moment(maxHold), never-it.added)
+		b.end = it.maxEnd(maxHold)
 	}
 	switch {
 	case k.renewer == nil || h.Fixed && b.deadline.running >= b.end:
@@ -249,7 +249,31 @@ func waitClosed(ctx context.Context, c <-chan struct{}) bool {
 // that must not say "held" on a machine that has just woken up.
 func (k *Keeper) Expired(it *Item) error { return it.batch.Load().expired(k.clock.now()) }
 
-// Age returns how long ago the hold was added.
+// Restart has the age of the holds that are still kept begin now, at one moment. A positive
+// maxHold ends them that long after.
+func (k *Keeper) Restart(items []*Item, maxHold time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.clock.now()
+	for _, it := range items {
+		it.added = now.at
+		if maxHold <= 0 || it.place == 0 {
+			continue
+		}
+		n := it.batch.Load().withoutItems()
+		n.end = it.maxEnd(maxHold)
+		k.removeFromBatch(it)
+		k.addToBatch(it, n, now)
+	}
+	k.arm(now)
+}
+
+// maxEnd is when it is over that may be held for maxHold.
+func (it *Item) maxEnd(maxHold time.Duration) moment {
+	return it.added + min(moment(maxHold), never-it.added)
+}
+
+// Age returns how old the hold is: how long ago it was added, or Restart was called.
 func (k *Keeper) Age(it *Item) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()

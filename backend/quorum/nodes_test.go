@@ -590,7 +590,10 @@ func TestMissingNodeIsAskedInAMoment(t *testing.T) {
 		r := backend.Request{Name: "x", ID: backend.ID{Client: "stranger", Seq: 1}, Mode: backend.Exclusive, TTL: ttl}
 		h, err := stranger.Acquire(t.Context(), r)
 		ok(t, err)
-		c := s.open(t, nil)
+		trips := make([]time.Duration, len(s))
+		trips[late] = time.Millisecond // it answers when the lock is won
+		far, _ := s.far(t, trips...)
+		c := &client{t: t, Client: far}
 		before := s[late].Ops()
 		l := c.lock("x")
 		time.Sleep(5 * time.Millisecond)

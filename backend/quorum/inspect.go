@@ -72,7 +72,11 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 // have, as Inspect does. It remembers eight bytes of each.
 func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
+		began := time.Now()
 		alive, err := b.pingNodes(ctx)
+		if err != nil && kindOf(err) == backend.ErrUnavailable && time.Since(began) < latePing {
+			alive, err = b.pingNodes(ctx) // a connection that broke while nobody used it fails once
+		}
 		if err != nil {
 			yield("", err)
 			return

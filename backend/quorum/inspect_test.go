@@ -475,6 +475,37 @@ func TestNamesWithANodeThatBreaksOff(t *testing.T) {
 	})
 }
 
+// brokenOnce is a node to which the connection has broken since it was used.
+type brokenOnce struct {
+	*memory.Backend
+	noticed *bool
+}
+
+func (b brokenOnce) Ping(ctx context.Context) (string, error) {
+	if !*b.noticed {
+		*b.noticed = true
+		return "", backend.ErrUnavailable
+	}
+	return b.Backend.Ping(ctx)
+}
+
+// Connections that have broken unnoticed, to more nodes than can be away, do not make Names fail.
+func TestNamesOverBrokenConnections(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		holder := s.open(t, nil)
+		l := holder.lock("x")
+		var noticed [2]bool
+		b, err := quorum.New([]backend.Backend{
+			brokenOnce{memory.New(s[0]), &noticed[0]}, brokenOnce{memory.New(s[1]), &noticed[1]}, memory.New(s[2]),
+		}, &quorum.Options{MaxTTL: ttl, Skew: skew})
+		ok(t, err)
+		names := namesOf(t, b)
+		must(t, slices.Equal(names, []string{"x"}), "names %q", names)
+		ok(t, b.Close(t.Context()))
+		holder.unlock(l)
+	})
+}
+
 // lateToNotice is a node whose connection ends with the deadline of the context, which has
 // no error yet.
 type lateToNotice struct{ *memory.Backend }

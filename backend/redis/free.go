@@ -61,6 +61,7 @@ func (c *acquisition) grab(ctx context.Context) (answer, bool) {
 	a, err := c.send(ctx, "t", s, call)
 	if err == nil && c.status(a) == "" {
 		c.b.free.remove(c.key)
+		c.answered = false   // whether anybody has the lock it does not say
 		c.owed = !a.isZero() // which says that nothing has changed
 		return a, false
 	}

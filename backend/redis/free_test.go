@@ -2,6 +2,8 @@ package redis
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -124,4 +126,54 @@ func behindProxy(t *testing.T) (*Backend, *faultnet.Proxy) {
 // runs finds requests to run a script.
 func runs(s *script) func(request []byte) bool {
 	return func(request []byte) bool { return bytes.Contains(request, []byte(s.sha)) }
+}
+
+// A grabEnds is a hook that calls end when a script has been answered.
+type grabEnds struct {
+	script *script
+	end    func()
+}
+
+func (grabEnds) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (grabEnds) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (g grabEnds) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if args := cmd.Args(); len(args) > 1 && args[1] == g.script.sha {
+			g.end()
+		}
+		return err
+	}
+}
+
+// TestContextThatEndsBeforeTheQuestion ends the context of who asks for a free lock when the
+// server has said that the script of one key cannot grant it: nobody has said that it is held.
+func TestContextThatEndsBeforeTheQuestion(t *testing.T) {
+	refused := 0
+	for i := range 20 { // the question may have been sent, and is answered
+		rdb := plainClient(t, shared)
+		ctx, cancel := context.WithCancel(within(t))
+		b := New(rdb, nil)
+		t.Cleanup(func() { _ = b.Close(expired()) })
+		r := backend.Request{
+			Name: fmt.Sprint(t.Name(), i), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: time.Second,
+		}
+		for range 3 { // at last by the script of one key
+			h := must[*backend.Hold](t)(b.Acquire(ctx, r))
+			must[any](t)(nil, b.Release(ctx, h))
+		}
+		rdb.AddHook(grabEnds{grabScript, cancel})
+		r.TTL = time.Hour // the key is not kept for as long
+		if _, err := b.Acquire(ctx, r); err != nil {
+			is(t, err, backend.ErrUnavailable)
+			refused++
+		}
+	}
+	if refused == 0 {
+		t.Error("no context ended before the question")
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
-	"github.com/dlock-go/dlock/backend"
 )
 
 // asks reports whether an op is a question about a lock, or takes it away from others.
@@ -23,9 +22,17 @@ func (a *actor) ask(ctx context.Context, o *owner, op *Op) {
 	if op.Call != "break" || len(found.Holders) == 0 {
 		return
 	}
+	if op.Late && a.rest(ctx, op.Hold) != nil {
+		return
+	}
 	a.w.reg.touch(Fault{Kind: "break", Client: -1, For: firstAnswer})
 	c = &call{client: a.c.index, what: "break", names: c.names, ctx: ctx, nested: c.nested}
-	a.question(c, func() error { return a.c.Break(ctx, c.names[0], found.Holders[0].Token) })
+	token := found.Holders[0].Token
+	a.question(c, func() error {
+		err := a.c.Break(ctx, c.names[0], token)
+		a.w.reg.broken(c, token, err)
+		return err
+	})
 }
 
 // question has a call registered whose answer must come within the time of a first one.
@@ -41,20 +48,19 @@ func (a *actor) question(c *call, f func() error) {
 
 func (a *actor) inspect(ctx context.Context, c *call) (dlock.Snapshot, error) {
 	if c.what == "names" {
-		for _, err := range a.c.Names(ctx, "") {
+		var names []string
+		for name, err := range a.c.Names(ctx, "") {
 			if err != nil {
 				return dlock.Snapshot{}, err
 			}
+			names = append(names, name)
 		}
+		a.w.reg.listed(c, names)
 		return dlock.Snapshot{}, nil
 	}
 	s, err := a.c.Inspect(ctx, c.names[0])
-	for _, h := range s.Holders {
-		if h.Mode == backend.Exclusive && len(s.Holders) > 1 && a.w.plan.Backend != "quorum" {
-			a.w.reg.mu.Lock()
-			a.w.reg.violate("a snapshot is one", "c%d inspect %v: %+v", c.client, c.names, s.Holders)
-			a.w.reg.mu.Unlock()
-		}
+	if err == nil {
+		a.w.reg.shown(c, s)
 	}
 	return s, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -34,19 +35,25 @@ func (g *generator) conditions() {
 		g.worsen()
 	}
 	if g.often(25) {
-		for _, c := range p.Clients {
-			for _, ops := range c.Workers {
-				g.repeat(ops)
-			}
-		}
+		g.each(func(op *Op) { op.Twice = g.often(20) })
 	}
+	g.draw = &draw{rand.New(rand.NewPCG(p.Seed, 6))}
+	g.each(func(op *Op) { op.Late = op.Call == "break" && g.often(50) })
 }
 
-// repeat has leases be unlocked once more after they were.
-func (g *generator) repeat(ops []Op) {
-	for i := range ops {
-		ops[i].Twice = g.often(20)
-		g.repeat(ops[i].Inside)
+// each goes through all that the parties do.
+func (g *generator) each(f func(op *Op)) {
+	var all func(ops []Op)
+	all = func(ops []Op) {
+		for i := range ops {
+			f(&ops[i])
+			all(ops[i].Inside)
+		}
+	}
+	for _, c := range g.plan.Clients {
+		for _, ops := range c.Workers {
+			all(ops)
+		}
 	}
 }
 
@@ -91,6 +98,62 @@ func (g *generator) roll() {
 	for i := range faults {
 		faults[i].Server, faults[i].At = (first+i)%g.plan.Servers, at
 		at = (at + g.within(0, gap)) % g.plan.Length
+	}
+}
+
+// members draws what the servers of a quorum have besides, likewise.
+func (g *generator) members() {
+	g.draw = &draw{rand.New(rand.NewPCG(g.plan.Seed, 5))}
+	if g.often(25) {
+		g.five()
+	}
+	if len(g.plan.Faults) > 0 && g.often(30) {
+		g.bare()
+	}
+}
+
+// five has there be five servers. Where one alone gave trouble, two of them do.
+func (g *generator) five() {
+	p := g.plan
+	p.Servers = 5
+	places := g.Perm(p.Servers)
+	if slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Server != p.Faults[0].Server }) {
+		places = places[:g.IntN(len(places))+1]
+	} else {
+		places = places[:2]
+	}
+	for i := range p.Faults {
+		p.Faults[i].Server = pick(g.draw, places...)
+	}
+}
+
+// bare has one client not reach as many servers as a majority can do without, again and
+// again. What it takes meanwhile has a bare majority, and one of that restarts.
+func (g *generator) bare() {
+	p := g.plan
+	places := g.Perm(p.Servers)
+	missed, kept := places[:p.Servers/2], places[p.Servers/2:]
+	client := g.IntN(len(p.Clients))
+	kind := pick(g.draw, "restart", "restart-empty", "restart-old", "restart-old")
+	if g.often(50) {
+		p.Faults = nil
+	}
+	for at := g.within(0, p.TTL); at < p.Length; {
+		miss := g.within(p.TTL/2, min(3*p.TTL, longest))
+		for _, s := range missed {
+			p.Faults = append(p.Faults, Fault{
+				Kind: pick(g.draw, "cut", "hole-reset"), At: at, For: miss, Client: client, Server: s, Way: 2,
+			})
+		}
+		restart := Fault{Kind: kind, Client: -1, Server: pick(g.draw, kept...), For: g.within(0, 200*time.Millisecond)}
+		if kind == "restart-old" {
+			restart.Size = g.within(0, miss)
+		}
+		restart.At = at + g.within(0, miss-restart.Size)
+		if restart.At < p.Length {
+			p.Faults = append(p.Faults, restart)
+		}
+		at += miss + g.within(0, 2*p.TTL)
 	}
 }
 

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -107,6 +108,29 @@ func (r *register) passed(c *call, b *belief) {
 	}
 	if over > handOverTime+late || tn.uses > handOvers {
 		r.violate("nobody is passed by", "%v: others have waited for %v, and %d were let in before them", b, time.Since(tn.wanted), tn.uses)
+	}
+}
+
+// overtakes checks that the goroutines of one client get a lock in the order in which they
+// have come for it.
+func (r *register) overtakes(c *call) {
+	if len(c.names) > 1 || c.nested {
+		return
+	}
+	slack := late
+	if r.w.plan.Clients[c.client].Hooks == "slow" {
+		slack += 2 * hookTime // in one, a call has not come yet
+	}
+	for o := range r.calls {
+		if strings.HasSuffix(o.what, "rlock") && strings.HasSuffix(c.what, "rlock") {
+			continue // side by side
+		}
+		first := o.client == c.client && o.waits && !o.nested && len(o.names) == 1 && o.names[0] == c.names[0]
+		isBroken := r.hasBroken(o.start) // before it has returned
+		if first && !isBroken && !o.counted && o.ctx.Err() == nil && o.start.Add(slack).Before(c.start) {
+			o.counted = true
+			r.violate("first come, first served", "c%d %s has %s, which it asked for %v after %s", c.client, c.what, c.names[0], c.start.Sub(o.start), o.what)
+		}
 	}
 }
 

@@ -60,6 +60,7 @@ type Op struct {
 	Unlock    string        `json:",omitempty"` // with what context: live, dead, short
 	Forget    bool          `json:",omitempty"` // never unlocked: Close does it
 	Twice     bool          `json:",omitempty"` // unlocked once more
+	Late      bool          `json:",omitempty"` // a hold is broken some time after it was looked at
 	Limit     time.Duration `json:",omitempty"` // of a short context
 }
 
@@ -163,6 +164,9 @@ func NewPlan(seed uint64, backend string) *Plan {
 		g.cluster(backend)
 	}
 	g.conditions()
+	if p.Backend == "quorum" {
+		g.members()
+	}
 	return p
 }
 

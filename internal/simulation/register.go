@@ -39,6 +39,7 @@ type register struct {
 	interest map[party]time.Time // when a client last had to do with a lock
 	freed    map[party]time.Time // when it last had given it back
 	losses   map[party]time.Time // when it last lost it
+	used     map[party]time.Time // when it last began to do something with a lease on it
 	dead     map[int]bool
 	closing  map[int]bool
 	tenures  map[party]*tenure
@@ -75,9 +76,10 @@ type belief struct {
 	granted  time.Time
 	ended    time.Time // when Err was first seen to say so
 	ttl      time.Duration
-	multi    bool // its lease is one of a multi-lock
-	limited  bool // it ends by itself
-	downFrom bool // it was exclusive
+	multi    bool      // its lease is one of a multi-lock
+	limited  bool      // it ends by itself
+	downFrom bool      // it was exclusive
+	broken   time.Time // when Break began to end it
 }
 
 // live reports whether the lease says that its owner has the lock, whatever has become of
@@ -144,7 +146,7 @@ type touched struct {
 func newRegister(w *world) *register {
 	return &register{
 		w: w, began: time.Now(), calls: make(map[*call]bool), locks: make(map[string]*lockLog),
-		refused: make(map[party]time.Time), interest: make(map[party]time.Time), freed: make(map[party]time.Time), losses: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
+		refused: make(map[party]time.Time), interest: make(map[party]time.Time), freed: make(map[party]time.Time), losses: make(map[party]time.Time), used: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
 		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), served: make(map[int]time.Time), accounts: make(map[int]*account), missed: make(map[int]time.Time), least: w.plan.leastTTL(),
 		coverage: make(map[string]int),
 	}
@@ -207,6 +209,11 @@ func (r *register) begin(c *call) {
 	r.calls[c] = true
 	r.affords(c.client, float64(requests*len(c.names)))
 	r.see(c.client, c.names)
+	for _, n := range c.names {
+		if c.nested || c.what == "unlock" {
+			r.used[party{c.client, n}] = c.start
+		}
+	}
 	r.note(c.client, "%s %v?", c.what, c.names)
 }
 
@@ -269,12 +276,8 @@ func (r *register) judge(c *call, err error) {
 		}
 	case errors.Is(err, dlock.ErrUnavailable):
 		hurried := slices.ContainsFunc(c.under, func(b *belief) bool { return r.endsBy(b, c) }) || (c.ctx.Err() != nil || c.hurried) && (time.Since(c.start) < unanswered || r.moved(c) || r.w.over.Err() != nil)
-		harmed := r.harmed
-		if c.asks {
-			harmed = r.unasked
-		}
 		fails, since := func(t touch) bool { return t.fails }, c.start.Add(-lingers)
-		if !hurried && !r.broke(c, err) && (!harmed(c.client, since, fails) || !c.asks && r.spared(c.client, c.names, since, fails)) {
+		if !hurried && !r.broke(c, err) && (!r.harmed(c.client, since, fails) || !c.asks && r.spared(c.client, c.names, since, fails)) {
 			r.violate("reachable is available", "c%d %s %v: %v", c.client, c.what, c.names, err)
 		}
 	case errors.Is(err, dlock.ErrLost), errors.Is(err, dlock.ErrUnlocked), errors.Is(err, dlock.ErrReentry), errors.Is(err, dlock.ErrUpgrade):
@@ -323,12 +326,6 @@ func (r *register) harmed(client int, since time.Time, counts func(touch) bool) 
 	return !r.outvoted() && r.touched(client, since, counts)
 }
 
-// unasked reports whether a question may fail. On a quorum, which pings each member first
-// and once, it may where the connections to two have broken since it was asked last.
-func (r *register) unasked(client int, since time.Time, counts func(touch) bool) bool {
-	return r.touched(client, since, counts) || !r.outvoted() && r.w.plan.Backend == "quorum" && len(r.touches) > 0
-}
-
 // touched reports whether a client has met a fault since then.
 func (r *register) touched(client int, since time.Time, counts func(touch) bool) bool {
 	for _, t := range r.touches {
@@ -360,22 +357,21 @@ func (r *register) costs(ttl time.Duration) func(touch) bool {
 // need go wrong: one call more than before has to be made at a time.
 func (r *register) isShort(ttl time.Duration) bool { return r.costs(ttl)(touch{fails: true}) }
 
-// outvoted reports whether nothing has ever gone wrong but at one server of several, which
-// the others do without.
+// outvoted reports whether nothing has ever gone wrong but at one server of several, or two
+// of five, which the others do without.
 func (r *register) outvoted() bool {
 	if r.w.plan.Backend != "quorum" {
 		return false
 	}
+	bad := make(map[int]bool)
 	for _, t := range r.touches {
 		switch t.kind {
 		case "die", "break":
 			return false
 		}
-		if t.server != r.touches[0].server {
-			return false
-		}
+		bad[t.server] = true
 	}
-	return true
+	return len(bad) <= r.w.plan.Servers/2
 }
 
 // dataLost reports whether a server may have forgotten what it had, or gone on in time,
@@ -616,6 +612,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 		r.beliefs = append(r.beliefs, b)
 	}
 	shareLimits(all)
+	r.overtakes(c)
 	for _, b := range all {
 		r.alone(b)
 		r.backed(b)
@@ -754,6 +751,7 @@ func (r *register) lostTrue(b *belief) {
 	r.losses[party{b.client, b.name}] = b.ended
 	err := b.lease.Err()
 	r.note(b.client, "%s over: %v", b.name, brief(err))
+	r.saysWhy(b, err)
 	if !errors.Is(err, dlock.ErrLost) || b.limited || r.dead[b.client] || !r.w.hasServers() || r.isShort(b.ttl) {
 		return
 	}

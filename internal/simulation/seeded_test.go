@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -16,7 +17,8 @@ import (
 
 var (
 	seeded      = flag.String("simulation.mutants", "", "which seeded bugs TestSeededBugs looks for, as a regular expression; empty: none")
-	seededLimit = flag.Duration("simulation.mutant-limit", time.Minute, "how long it looks for each")
+	seededLimit = flag.Duration("simulation.mutant-cpu", 30*time.Second, "for how much of a processor's time it looks for each")
+	seededTable = flag.String("simulation.mutant-table", "", "the file to which it adds what became of each; those in it are not looked for again")
 )
 
 // TestSeededBugs builds the library with each seeded bug of package mutants, and says
@@ -25,20 +27,91 @@ func TestSeededBugs(t *testing.T) {
 	if *seeded == "" || os.Getenv("SIMULATION_WORKER") != "" {
 		return
 	}
-	paths, err := filepath.Glob("../../mutants/*.mutant")
-	if err != nil {
-		t.Fatal(err)
+	before := ""
+	if *seededTable != "" {
+		text, err := os.ReadFile(*seededTable)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		before = string(text)
 	}
-	wanted := regexp.MustCompile(*seeded)
-	for _, path := range paths {
-		if name := strings.TrimSuffix(filepath.Base(path), ".mutant"); wanted.MatchString(name) {
-			found, err := find(t, path)
-			if err != nil {
+	wanted, reasons := regexp.MustCompile(*seeded), beyond(t)
+	for _, path := range seededBugs(t) {
+		name := nameOfBug(path)
+		head := "| `" + name + "` | "
+		if !wanted.MatchString(name) || strings.Contains(before, head) {
+			continue
+		}
+		found := "out of reach: " + reasons[name]
+		if reasons[name] == "" {
+			var err error
+			if found, err = find(t, path); err != nil {
 				t.Errorf("%s: %v", name, err)
 				continue
 			}
-			fmt.Println("| `" + name + "` | " + found + " |")
 		}
+		tabulate(t, head+found+" |\n")
+	}
+}
+
+// tabulate says what became of a seeded bug.
+func tabulate(t *testing.T, line string) {
+	fmt.Print(line)
+	if *seededTable == "" {
+		return
+	}
+	f, err := os.OpenFile(*seededTable, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteString(line)
+	if err = errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// seededBugs are the files of all seeded bugs.
+func seededBugs(t *testing.T) []string {
+	t.Helper()
+	paths, err := filepath.Glob("../../mutants/*.mutant")
+	if err != nil || len(paths) == 0 {
+		t.Fatal(len(paths), err)
+	}
+	return paths
+}
+
+func nameOfBug(path string) string { return strings.TrimSuffix(filepath.Base(path), ".mutant") }
+
+// beyond says why no plan can find a seeded bug, by its name.
+func beyond(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/beyond")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reasons, reason := make(map[string]string), ""
+	for line := range strings.Lines(string(text)) {
+		name, indented := strings.CutPrefix(strings.TrimRight(line, "\n"), "\t")
+		switch {
+		case !indented:
+			reason = name
+		case reasons[name] != "":
+			t.Errorf("%s has two reasons", name)
+		default:
+			reasons[name] = reason
+		}
+	}
+	return reasons
+}
+
+// What is beyond the simulation is a seeded bug that there is.
+func TestBeyond(t *testing.T) {
+	reasons := beyond(t)
+	for _, path := range seededBugs(t) {
+		delete(reasons, nameOfBug(path))
+	}
+	for name := range reasons {
+		t.Errorf("there is no seeded bug %s", name)
 	}
 }
 
@@ -52,6 +125,7 @@ func find(t *testing.T, path string) (string, error) {
 	if out, err := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", binary, ".").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("it does not build: %w\n%s", err, out)
 	}
+	defer os.Remove(binary)
 	self, err := os.Executable()
 	if err != nil {
 		return "", err
@@ -59,18 +133,22 @@ func find(t *testing.T, path string) (string, error) {
 	w, sound := &worker{binary: binary}, &worker{binary: self}
 	defer w.close()
 	defer sound.close()
-	began := time.Now()
-	for seed := uint64(1); time.Since(began) < *seededLimit; seed++ {
-		p := NewPlan(seed, where(path))
-		if r := w.run(p); len(r.Violations) > 0 {
-			v := r.Violations[0]
-			if slices.ContainsFunc(make([]bool, 5), func(bool) bool { return sound.fails(p, v.Rule) != nil }) {
-				continue // the bug is not what this seed shows
-			}
-			return strings.Join([]string{v.Rule, fmt.Sprint(seed), time.Since(began).Round(time.Second / 10).String()}, " | "), nil
+	took, hours, plans := time.Duration(0), time.Duration(0), 0
+	for first := uint64(1); took < *seededLimit; plans++ {
+		p := planOf(first+uint64(plans), where(path))
+		r := w.run(p)
+		took += r.CPU
+		hours += r.Virtual
+		if len(r.Violations) == 0 {
+			continue
 		}
+		v := r.Violations[0]
+		if slices.ContainsFunc(make([]bool, 5), func(bool) bool { return sound.fails(p, v.Rule) != nil }) {
+			continue // the bug is not what this seed shows
+		}
+		return fmt.Sprintf("%s | %d | %v", v.Rule, p.Seed, took.Round(time.Second/10)), nil
 	}
-	return "not found | | ", nil
+	return fmt.Sprintf("not found | %d plans, %.1f hours | %v", plans, hours.Hours(), took.Round(time.Second)), nil
 }
 
 // where is the backend on which a seeded bug shows: the one it is named after, if any.
@@ -153,11 +231,7 @@ func overlay(dir, path string) (string, error) {
 
 // Every seeded bug fits the code as it is, and one that does not is no bug that nobody finds.
 func TestOverlay(t *testing.T) {
-	paths, err := filepath.Glob("../../mutants/*.mutant")
-	if err != nil || len(paths) == 0 {
-		t.Fatal(len(paths), err)
-	}
-	for _, path := range paths {
+	for _, path := range seededBugs(t) {
 		if _, err := overlay(t.TempDir(), path); err != nil {
 			t.Error(err)
 		}

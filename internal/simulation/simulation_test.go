@@ -8,11 +8,13 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,6 +26,7 @@ var (
 	seed      = flag.Uint64("simulation.seed", rand.Uint64N(1<<32), "the first seed of TestSimulate; one that is drawn if it is left out")
 	jobs      = flag.Int("simulation.jobs", 2, "how many processes run plans")
 	on        = flag.String("simulation.backend", "", "redis, sentinel, cluster, memory or quorum; empty: any")
+	only      = flag.String("simulation.faults", "", "which kinds of fault plans have, as a regular expression; empty: all")
 	shrinking = flag.Duration("simulation.shrink", time.Minute, "for how long a plan that fails is made smaller")
 	most      = flag.Int("simulation.failures", 3, "after how many failures TestSimulate ends")
 	profile   = flag.String("simulation.cpuprofile", "", "where one process that runs plans writes what it spends its time on")
@@ -49,7 +52,9 @@ func TestWorker(t *testing.T) {
 		if plans.Decode(p) != nil {
 			return
 		}
+		before := used(t)
 		r := Run(t, p)
+		r.CPU = used(t) - before
 		if len(r.Violations) == 0 {
 			r.History = nil
 		}
@@ -59,6 +64,15 @@ func TestWorker(t *testing.T) {
 		}
 		fmt.Printf("%s%s\n", mark, text)
 	}
+}
+
+// used is what this process has used of processors.
+func used(t *testing.T) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // deepStacks has goroutines begin with a stack that need not grow: it is as large as stacks
@@ -117,8 +131,8 @@ func search(t *testing.T, first uint64, n int, limit time.Duration) {
 	}
 	workers.Wait()
 	hours := s.virtual.Hours()
-	t.Logf("%d runs, %.1f simulated hours in %v; %.0f grants and %.0f faults an hour",
-		s.runs, hours, time.Since(began).Round(time.Second), float64(s.grants)/hours, float64(s.faults)/hours)
+	t.Logf("%d runs, %.1f simulated hours in %v, for each %.2f s of a processor; %.0f grants and %.0f faults an hour", s.runs, hours,
+		time.Since(began).Round(time.Second), s.cpu.Seconds()/hours, float64(s.grants)/hours, float64(s.faults)/hours)
 	if *duration > 0 {
 		t.Log("fault × state of a lock when it began:\n" + s.table())
 	}
@@ -132,6 +146,7 @@ type tally struct {
 	runs       int
 	failed     int
 	virtual    time.Duration
+	cpu        time.Duration
 	grants     int
 	faults     int
 	coverage   map[string]int
@@ -154,7 +169,7 @@ func (s *tally) work(t *testing.T, w *worker) {
 		if !ok {
 			return
 		}
-		p := NewPlan(seed, *on)
+		p := planOf(seed, *on)
 		began := time.Now()
 		r := w.run(p)
 		if *verbose {
@@ -167,11 +182,19 @@ func (s *tally) work(t *testing.T, w *worker) {
 	}
 }
 
+// planOf draws a plan that has only the faults that are wanted.
+func planOf(seed uint64, backend string) *Plan {
+	p, wanted := NewPlan(seed, backend), regexp.MustCompile(*only)
+	p.Faults = slices.DeleteFunc(p.Faults, func(f Fault) bool { return !wanted.MatchString(f.Kind) })
+	return p
+}
+
 func (s *tally) add(r *Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.runs++
 	s.virtual += r.Virtual
+	s.cpu += r.CPU
 	s.grants += r.Grants
 	s.faults += r.Faults
 	if len(r.Violations) > 0 {

@@ -30,6 +30,7 @@ type Result struct {
 	History    []Event `json:",omitempty"`
 	Coverage   map[string]int
 	Virtual    time.Duration // in which the parties had something to do
+	CPU        time.Duration // that the process has used for it
 	Grants     int
 	Faults     int
 }

@@ -1,0 +1,120 @@
+package simulation
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+// A period is what a server had of a lock for some time.
+type period struct {
+	truth
+	from, to int64 // ms, by its clock
+}
+
+// during is what the server had of a lock from since on.
+func (r *register) during(name string, since time.Time) (all []period) {
+	end := r.w.keeper(name).clock().UnixMilli()
+	states := r.lock(name).states
+	for i := len(states) - 1; i >= 0; i-- {
+		from := end - time.Since(states[i].at).Milliseconds()
+		if i+1 < len(states) {
+			all = append(all, period{states[i], from, all[len(all)-1].from})
+		} else {
+			all = append(all, period{states[i], from, end})
+		}
+		if states[i].at.Before(since) {
+			return all
+		}
+	}
+	return append(all, period{from: 0, to: 0}) // nobody had ever wanted it
+}
+
+// moment is by how many ms a server and who looks at it may differ about when a lease ends.
+const moment = 5
+
+func (p *period) everHeld() bool   { return p.asOf(p.from - moment).held() }
+func (p *period) alwaysHeld() bool { return p.asOf(p.to + moment).held() }
+
+// sees reports whether an answer to a question shows what the server had: nothing has gone
+// wrong that could keep an answer, or the server, from being the one that counts.
+func (r *register) sees(c *call) bool {
+	harmless := []string{"break", "forge", "deaf", "mute", "flush-scripts"}
+	return r.w.plan.Backend == "redis" && !slices.ContainsFunc(r.touches, func(t touched) bool {
+		return t.to.After(c.start.Add(-lingers)) && !slices.Contains(harmless, t.kind)
+	})
+}
+
+// shown checks what Inspect says.
+func (r *register) shown(c *call, s dlock.Snapshot) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, h := range s.Holders {
+		if h.Mode == backend.Exclusive && len(s.Holders) > 1 && r.w.plan.Backend != "quorum" {
+			r.violate("a snapshot is one", "c%d inspect %v: %+v", c.client, c.names, s.Holders)
+		}
+	}
+	if !r.sees(c) {
+		return
+	}
+	ever, always, queue := false, true, 0
+	for _, p := range r.during(c.names[0], c.start) {
+		ever, always, queue = ever || p.everHeld(), always && p.alwaysHeld(), max(queue, len(p.queue))
+	}
+	switch held := len(s.Holders) > 0; {
+	case held && !ever, !held && always, len(s.Waiters) > queue:
+		r.violate("a question is answered truly", "c%d inspect %v: %+v", c.client, c.names, s)
+	}
+}
+
+// listed checks what Names says.
+func (r *register) listed(c *call, names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.sees(c) {
+		return
+	}
+	for _, name := range r.w.names() {
+		ever, always := false, true
+		for _, p := range r.during(name, c.start) {
+			ever, always = ever || p.everHeld() || len(p.queue) > 0, always && p.alwaysHeld()
+		}
+		if named := slices.Contains(names, name); named && !ever || !named && always {
+			r.violate("a question is answered truly", "c%d names: %v, and %s", c.client, names, name)
+		}
+	}
+}
+
+// broken checks that Break has ended the hold that it names, and no other.
+func (r *register) broken(c *call, token uint64, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil || !r.sees(c) {
+		return
+	}
+	name := c.names[0]
+	named := func(p period) bool { return p.everHeld() && (p.holder == "" || uint64(p.token) == token) }
+	if !slices.ContainsFunc(r.during(name, c.start), named) {
+		r.violate("a break names its hold", "c%d broke %s under token %d, which nobody had it under", c.client, name, token)
+	}
+	for _, b := range r.beliefs {
+		if b.name == name && b.token == token && !b.shared && !b.limited {
+			b.broken = c.start
+		}
+	}
+}
+
+// saysWhy checks that who has lost a lock by Break hears of that as it renews. An Unlock, or
+// an entry, that hears of the loss first is told no more than that.
+func (r *register) saysWhy(b *belief, err error) {
+	fails := func(t touch) bool { return t.loses && !t.data || t.fails }
+	if b.broken.IsZero() || errors.Is(err, dlock.ErrBroken) || r.touched(b.client, b.granted.Add(-lingers), fails) {
+		return
+	}
+	if r.used[party{b.client, b.name}].Before(b.broken.Add(-firstAnswer)) {
+		r.violate("a break is heard of", "%v: %v", b, err)
+	}
+}

@@ -115,11 +115,14 @@ func (a *acquisition) run() {
 // ends or somebody else deletes its node.
 func (a *acquisition) acquire() (*backend.Hold, error) {
 	for {
-		s, err := a.backend.session()
+		s, err := a.backend.session(pathBound(a.dir))
 		if err != nil {
 			return nil, err
 		}
 		h, err := a.try(s)
+		if h == nil {
+			a.backend.unreserve(s, pathBound(a.dir))
+		}
 		switch {
 		case errors.Is(err, errWaiterRemoved):
 		case !errors.Is(err, errSessionEnded):

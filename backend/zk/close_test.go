@@ -41,7 +41,7 @@ func TestCloseDuringCredentials(t *testing.T) {
 		<-letGo
 		return "", "", errNoAnswer
 	}}}
-	if _, err := b.session(); err != nil {
+	if _, err := b.session(0); err != nil {
 		t.Fatal(err)
 	}
 	<-called

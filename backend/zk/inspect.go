@@ -30,10 +30,10 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 }
 
 // Inspect implements backend.Inspector. The client of a party is the last eight digits
-// of its session. Since is when it joined the queue, for holders too, or when it became a
-// reader. The token is that of the goroutine that was granted the hold, although it may
-// have passed it on. How long the server keeps a hold is not known: it depends on the
-// session timeout of its client.
+// of its session: one that has many locks has several. Since is when it joined the queue,
+// for holders too, or when it became a reader. The token is that of the goroutine that was
+// granted the hold, although it may have passed it on. How long the server keeps a hold is
+// not known: it depends on the session timeout of its client.
 func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, error) {
 	return query(ctx, b, func(s *session) (out backend.Snapshot, err error) {
 		holders, waiters, err := s.readQueue(ctx, s.backend.dirOf(name), backend.MaxRest)

@@ -29,7 +29,7 @@ func sessionAt(t *testing.T, addr string) (*Backend, *session) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close(ctx) })
-	own, err := b.session()
+	own, err := b.session(0)
 	if err != nil {
 		t.Fatal(err)
 	}

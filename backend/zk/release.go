@@ -43,6 +43,9 @@ func (h *hold) startRelease() {
 func (h *hold) setReleased(err error) {
 	h.err = err
 	close(h.released)
+	if err == nil || errors.Is(err, backend.ErrLost) { // else the node may stay
+		h.session.backend.unreserve(h.session, pathBound(h.dir))
+	}
 }
 
 // awaitRelease returns the outcome of the release, even if ctx is done as well.

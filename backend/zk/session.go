@@ -26,6 +26,7 @@ type session struct {
 	roundTrip  backend.RoundTrip
 	looking    sync.Mutex    // held while a look is under way
 	watching   chan struct{} // slots for holds that begin to be watched
+	reserved   int           // bytes, by pathBound; guarded by backend.mu
 
 	mu             sync.Mutex
 	id             int64
@@ -61,20 +62,6 @@ func newSession(b *Backend) *session {
 	}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	return s
-}
-
-// session returns the session for new requests. It begins one if the last has ended.
-func (b *Backend) session() (*session, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := b.calls.Err(); err != nil {
-		return nil, err
-	}
-	if b.current == nil || b.current.ctx.Err() != nil {
-		b.current = newSession(b)
-		b.janitor.Go(b.current.run)
-	}
-	return b.current, nil
 }
 
 // run returns when the session has ended and the driver is closed. Close does not wait

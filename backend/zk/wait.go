@@ -166,5 +166,9 @@ func (n *node) leaveQueue() error {
 	if n.mode == backend.Exclusive && !n.isAlone {
 		d.signal = signalLast
 	}
-	return n.session.retry(d.try)
+	err := n.session.retry(d.try)
+	if ignoreNoNode(err) != nil { // it stays for as long as the session
+		n.session.backend.reserve(n.session, pathBound(n.dir))
+	}
+	return err
 }

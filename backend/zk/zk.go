@@ -21,16 +21,16 @@
 //
 // # Guarantees
 //
-// A client has one session for all its locks, and a hold lasts as long as the session.
-// So the session timeout stands for the TTL of every lock, whatever WithTTL says, and for
-// the time that an Unlock waits for an answer. The server grants a timeout within bounds
-// of its own, 2 to 20 of its ticks by default.
+// A client has one session for all its locks, or several if they are many, and a hold lasts
+// as long as its session. So the session timeout stands for the TTL of every lock, whatever
+// WithTTL says, and for the time that an Unlock waits for an answer. The server grants a
+// timeout within bounds of its own, 2 to 20 of its ticks by default.
 //
 // A hold is lost when the server says that the session has expired or the hold's node was
 // deleted, and in any case when the leader has not answered for the session timeout. A
 // connection that breaks and comes back within that time costs no lock, on another server
 // of the ensemble neither. A hold is watched from its first renewal on, which takes a
-// request for each hold. After that one request renews all holds together. A waiter whose
+// request for each hold. After that one request renews all holds of a session. A waiter whose
 // node was deleted queues anew: its node is watched once it has waited for a fifteenth of the
 // session timeout. Who is granted the lock sooner is renewed as early.
 //
@@ -102,6 +102,17 @@
 // the hold, and in the same transaction writes its guid to the data of <root>/.dlock, which
 // has those of the last 128. A holder whose child has gone looks there, to tell Break from
 // a deletion by hand.
+//
+// # Many locks
+//
+// When a session ends, the server writes the paths of all its nodes in one transaction. At a
+// restart it reads back none of more than twice its jute.maxbuffer, 2 MiB by default, and does
+// not start. So a session takes requests for 512 KiB of paths at most. A lock, or a wait for
+// one, counts for the bytes of the root and of the encoded name, and 97 more: that is
+// 4,400 names of 16 bytes below /dlock, or 2,000 of 160. Whoever has more gets a further
+// session, with a connection of its own, which ends when it holds nothing any more. A server
+// allows 60 connections from one address by default (maxClientCnxns). If it allows no more,
+// Lock fails with ErrUnavailable until there is room in the sessions that there are.
 //
 // # Permissions
 //
@@ -253,8 +264,8 @@ type Backend struct {
 	noContainers atomic.Bool   // the server has no container nodes
 	connecting   connecting
 
-	mu      sync.Mutex
-	current *session // the latest; nil: there was none
+	mu       sync.Mutex
+	sessions []*session // the newest last; those that have ended go at the next request
 }
 
 var (
@@ -326,7 +337,7 @@ func query[T any](ctx context.Context, b *Backend, read func(*session) (T, error
 	err := b.do(ctx, func() error {
 		var pause backend.Backoff
 		for {
-			s, err := b.session()
+			s, err := b.session(0)
 			if err != nil {
 				return err
 			}
@@ -357,9 +368,10 @@ func (b *Backend) Close(ctx context.Context) error {
 		return nil
 	}
 	b.mu.Lock()
-	s := b.current
+	sessions := b.sessions
+	b.sessions = nil
 	b.mu.Unlock()
-	if s != nil {
+	for _, s := range sessions {
 		s.end(backend.ErrClosed)
 		defer context.AfterFunc(ctx, s.closeConnection)()
 	}

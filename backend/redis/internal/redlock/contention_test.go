@@ -341,13 +341,17 @@ func TestTableOfContention(t *testing.T) {
 func (s *site) name(i int) string {
 	for {
 		s.names++
-		name := fmt.Sprint("contended-", s.names)
-		h := fnv.New32a()
-		_, _ = h.Write([]byte(name))
-		if int(h.Sum32()%uint32(len(s.nodes))) == i {
+		if name := fmt.Sprint("contended-", s.names); frontOf(name, len(s.nodes)) == i {
 			return name
 		}
 	}
+}
+
+// frontOf is the place of the one of n nodes at which clients queue for a name.
+func frontOf(name string, n int) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name))
+	return int(h.Sum32() % uint32(n))
 }
 
 // contendUnder has a fault strike the first of the nodes, those where the clients

@@ -98,7 +98,7 @@ func redlockSubject(t testing.TB) Subject {
 			Fault{ID: "F-31", Name: "scripts of a node flushed", Inject: redisDo(any, "SCRIPT", "FLUSH")},
 			Fault{ID: "F-32", Name: "all keys of a node flushed", Inject: redisDo(any, "FLUSHALL")},
 			Fault{ID: "F-34", Name: "a node's clock jumps past every lease", Inject: Once(func(ctx context.Context) error { return redisExpire(ctx, any) })},
-			Fault{ID: "F-37", Name: "holders broken", Max: 1, Forgets: true, Inject: breakHolders(t, "redlock://:"+Canary+"@"+strings.Join(addrs, ",")+"?dlock.skew=100ms&dlock.maxttl="+ttl.String())},
+			Fault{ID: "F-37", Name: "holders broken", Max: 1, Forgets: true, Inject: breakHolders(t, "redlock://:"+Canary+"@"+strings.Join(addrs, ",")+"?dlock.skew=100ms&dlock.maxttl="+ttl.String()+"&dlock.ttl="+ttl.String())},
 		),
 	}
 }

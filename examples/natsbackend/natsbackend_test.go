@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { os.Exit(conformance.Main(m)) }
 // notApplicable is what this backend cannot have: it promises nothing of a bucket
 // that was deleted, is no part of a quorum, and does not tell who holds a lock.
 var notApplicable = []string{
-	"Break/Holder", "Break/InUse", "Break/Races", "Crash/MinHold", "Inspect/Holder", "Inspect/LeavesNothing", "Inspect/Lost",
+	"Break/Holder", "Break/InUse", "Break/Races", "Crash/MinHold", "Inspect/Holder", "Inspect/InUse", "Inspect/LeavesNothing", "Inspect/Lost",
 	"Inspect/Names", "Inspect/NoSecrets", "Inspect/OnlyReads", "Inspect/Readers", "Inspect/Waiters", "Ping/Answers",
 	"Register/Known", "Register/Proposal", "Register/Queue", "Register/Raise", "Register/Rejoin", "Token/GrowsAcrossDataLoss",
 }

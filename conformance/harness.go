@@ -90,6 +90,10 @@ type Harness struct {
 	// text, and not that of a single lock.
 	NoLabels bool
 
+	// ManyServers says that Inspect asks several servers, each at a moment of its own: one
+	// may tell of a holder who waits again when the next is asked.
+	ManyServers bool
+
 	// Residue lists what the server still has of this library's: keys,
 	// nodes, channels, sessions. What a lock may leave behind for a while,
 	// such as the small key that keeps its token, is not listed.

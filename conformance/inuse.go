@@ -16,7 +16,6 @@ import (
 type watchedLock struct {
 	*scenario
 	inspector backend.Inspector
-	several   bool // servers are asked, each at a moment of its own
 
 	mu     sync.Mutex
 	labels map[uint64][]string // of those that were granted the lock, by token
@@ -33,7 +32,7 @@ func inspectInUse(s *scenario) {
 		return
 	}
 	const clients, lookers = 4, 2
-	w := &watchedLock{scenario: s, inspector: i, several: s.asksSeveral(i), labels: make(map[uint64][]string), shown: make(map[uint64]string)}
+	w := &watchedLock{scenario: s, inspector: i, labels: make(map[uint64][]string), shown: make(map[uint64]string)}
 	var locks []*dlock.RWMutex
 	var labels []string
 	for n := range clients {
@@ -83,17 +82,6 @@ func (w *watchedLock) use(m *dlock.RWMutex, label string) {
 	}
 }
 
-// asksSeveral reports whether several servers decide as one behind i.
-func (s *scenario) asksSeveral(i backend.Inspector) bool {
-	t, ok := i.(backend.TokenRegister)
-	if !ok {
-		return false
-	}
-	r := backend.Request{Name: s.name, ID: backend.ID{Client: s.sub("asks"), Seq: 1}, Mode: backend.Exclusive, TTL: s.TTL}
-	_, err := t.Vote(s.ctx, r, backend.Ballot{Rejoin: never})
-	return errors.Is(err, backend.ErrUnsupported)
-}
-
 // look inspects the lock once.
 func (w *watchedLock) look() {
 	s, err := w.inspector.Inspect(w.ctx, w.name)
@@ -104,7 +92,7 @@ func (w *watchedLock) look() {
 	}
 	told := make(map[string]bool)
 	for _, p := range slices.Concat(s.Holders, s.Waiters) {
-		if told[p.Label] && p.Label != "" && !w.several {
+		if told[p.Label] && p.Label != "" && !w.ManyServers {
 			w.Errorf("%s is told of twice: %+v", p.Label, s)
 		}
 		told[p.Label] = true

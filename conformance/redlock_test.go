@@ -54,6 +54,7 @@ func redlockHarness(t testing.TB) conformance.Harness {
 		BadLogin:       "redlock://dlock:wrong@" + hosts,
 		Nowhere:        "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3",
 		OrderByClients: true,
+		ManyServers:    true,
 		Optional:       []string{"BatchReleaser", "Breaker", "Downgrader", "Expirer", "Inspector", "MinTTLer", "Pinger", "Reenterer", "Renewer"},
 		Borrow:         m.borrow,
 	}

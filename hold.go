@@ -50,8 +50,9 @@ var (
 	_ backend.Observer = (*hold)(nil)
 )
 
-// start makes h live with its first lease, for maxHold at most unless that is 0. It fails if the server's answer came too
-// late, or if meanwhile the lock has been lost or the client closed.
+// start makes h live with its first lease, for maxHold at most unless that is 0. It fails
+// if the server's answer came too late, or if meanwhile the lock has been lost or the
+// client closed.
 func (h *hold) start(maxHold time.Duration) (*Lease, error) {
 	c := h.lock.client
 	if h.item.Hold.TTL < practicalTTL {

@@ -38,8 +38,9 @@ var errUnanswered = errors.New("nothing was reported")
 
 // A call is the holds of one TTL that are renewed in one call.
 type call struct {
-	holds    []*backend.Hold
-	deadline moment // the earliest deadline among them
+	holds    []*backend.Hold // which the backend may change while the call is under way
+	ttl      time.Duration   // that they have when it is sent
+	deadline moment          // the earliest deadline among them
 
 	// Guarded by the keeper's mutex.
 	items        []*Item // the items of holds; nil once answered
@@ -102,7 +103,7 @@ func (k *Keeper) lateness(at moment) moment {
 // beside the round trip: more of them would only wait there.
 func (k *Keeper) updateWindow(c *call, took moment) {
 	k.minLatency = min(k.minLatency, took)
-	room := k.minLatency + moment(c.holds[0].TTL/3/inFlightPart)
+	room := k.minLatency + moment(c.ttl/3/inFlightPart)
 	k.window = int(float64(c.inFlightThen) * float64(room) / float64(max(took, 1)))
 }
 
@@ -133,7 +134,7 @@ func (k *Keeper) interval(at moment) moment {
 // callExpiry is when c is no longer waited for. It comes early enough for a hold with
 // a shorter TTL that is due.
 func (k *Keeper) callExpiry(c *call) moment {
-	return c.sent + moment(min(c.holds[0].TTL, k.shortestTTL)/6)
+	return c.sent + moment(min(c.ttl, k.shortestTTL)/6)
 }
 
 // send begins renewals that are due, earliest deadline first, as many as the pace and
@@ -215,7 +216,7 @@ func (k *Keeper) sendRate() float64 { return float64(k.renewalRate) / 1e18 * 5 /
 func (k *Keeper) fill(calls map[time.Duration]*call, b *batch, room int) int {
 	c := calls[b.ttl]
 	if c == nil {
-		c = &call{deadline: never}
+		c = &call{ttl: b.ttl, deadline: never}
 		calls[b.ttl] = c
 	}
 	n := min(room, b.idle)
@@ -237,7 +238,7 @@ func (k *Keeper) renew(c *call) {
 	defer k.attempts.Done()
 	ctx, cancel := k.ctx, context.CancelFunc(nil)
 	if c.deadline == never {
-		ctx, cancel = context.WithTimeout(ctx, c.holds[0].TTL/3)
+		ctx, cancel = context.WithTimeout(ctx, c.ttl/3)
 	} else {
 		left := time.Duration(c.deadline - k.clock.now().at)
 		ctx, cancel = context.WithTimeout(ctx, max(left, time.Millisecond))
@@ -265,7 +266,7 @@ func (k *Keeper) extend(c *call) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.clock.now().at
-	recent := moment(c.holds[0].TTL / 6)
+	recent := moment(c.ttl / 6)
 	if k.lastAnswer < now-recent || k.answeredSent > c.sent+recent {
 		return 0
 	}

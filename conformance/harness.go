@@ -91,7 +91,7 @@ type Harness struct {
 	NoLabels bool
 
 	// ManyServers says that Inspect asks several servers, each at a moment of its own: one
-	// may tell of a holder who waits again when the next is asked.
+	// may tell of a holder who waits again, or whom another follows, when the next is asked.
 	ManyServers bool
 
 	// Residue lists what the server still has of this library's: keys,

@@ -104,9 +104,9 @@ func (in inspected) askers(b *testing.B) (counted, measured backend.Inspector, r
 }
 
 // BenchmarkInspect asks for a lock with 10,000 waiters, each of another client, on Postgres
-// with 100, which are connections there, and for 100,000 names. It reports how long that takes, how many requests and how much memory, and
-// how long another client takes for a lock of its own meanwhile and at rest, in turn: run it
-// with -benchtime=1x.
+// with 100, which are connections there, and for 100,000 names. It reports how long that
+// takes, how many requests and how much memory, and how long another client takes for a lock
+// of its own meanwhile and at rest, in turn: run it with -benchtime=1x.
 func BenchmarkInspect(b *testing.B) {
 	for _, name := range chosen(b) {
 		start := inspectable[name]
@@ -136,14 +136,6 @@ func (unheard) Queued()    {}
 func (unheard) Lost(error) {}
 func (unheard) Wanted()    {}
 
-// A queuer tells once that its request has to wait.
-type queuer struct {
-	unheard
-	tell func()
-}
-
-func (q queuer) Queued() { q.tell() }
-
 func benchInspect(b *testing.B, in inspected) {
 	const name = "waiters"
 	counted, measured, requests := in.askers(b)
@@ -158,21 +150,17 @@ func benchInspect(b *testing.B, in inspected) {
 	if in.clients > 0 {
 		shown = in.clients
 	}
-	var waiting, queued sync.WaitGroup
-	queued.Add(shown)
+	var waiting sync.WaitGroup
 	for n := range shown {
-		r := request(name, n+1)
-		r.Observer = queuer{tell: sync.OnceFunc(queued.Done)}
-		waiting.Go(func() { _, _ = holds[n%len(holds)].Acquire(ctx, r) })
+		waiting.Go(func() { _, _ = holds[n%len(holds)].Acquire(ctx, request(name, n+1)) })
 	}
-	queued.Wait()
 	inspect := func(asks backend.Inspector) int {
 		s, err := asks.Inspect(b.Context(), name)
 		must(b, err)
 		return len(s.Waiters)
 	}
 	for inspect(measured) < shown {
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(time.Second) // a look takes the server's time from those who join
 	}
 	measureBeside(b, in.open(b, in.addrs), counted, measured, requests, func(asks backend.Inspector) {
 		if n := inspect(asks); n < shown-shown/10 { // who waits anew is in no queue of Postgres for a moment

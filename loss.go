@@ -37,10 +37,7 @@ func (c *Client) reportLost(holds ...*hold) {
 	}
 	c.cleanUp(holds...)
 	for _, h := range holds {
-		h.mu.Lock()
-		open := h.openLeases()
-		h.mu.Unlock()
-		for _, e := range open {
+		for _, e := range h.openLeases() {
 			e.endGroup()
 		}
 	}

@@ -140,6 +140,14 @@ func TestWaitEndedByNoAnswer(t *testing.T) {
 	}
 }
 
+// A driver's error of several lines reads as one sentence.
+func TestOneLine(t *testing.T) {
+	got := OneLine(errors.New("dlock: cannot connect:\n\thost a: refused\n\thost b: refused\n"))
+	if want := "cannot connect: host a: refused; host b: refused"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestMargin(t *testing.T) {
 	for granted, want := range map[time.Duration]time.Duration{
 		10 * time.Millisecond: 5 * time.Millisecond,

@@ -35,12 +35,12 @@ type Config struct {
 
 	// Member says that the server is one of several that decide by majority, so
 	// that it will be asked to vote: see [TokenRegister]. The others may do without
-	// it: a Backend with a method CheckServer(ctx) error looks at the server in that, and
-	// not when it is opened.
+	// it. So a Backend with a method CheckServer(ctx) error looks at the server there,
+	// and not when it is opened.
 	Member bool
 
-	// InspectOnly says that the backend will be asked for no lock, but for one that an
-	// Examiner tries: it needs no right and makes nothing that only locks need.
+	// InspectOnly says that the backend is asked for no lock, except by an Examiner. It
+	// must do without the rights that only locks need, and makes nothing for them.
 	InspectOnly bool
 
 	// Logger is never nil.

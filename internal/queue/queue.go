@@ -146,7 +146,7 @@ func (q *Queue[T]) FailAll(err error) {
 	}
 }
 
-// endWait takes w out of the queue and tells it what its wait has come to.
+// endWait takes w out of the queue and tells it how its wait has ended.
 func (q *Queue[T]) endWait(w *Waiter[T], s state, err error) {
 	q.remove(w)
 	w.state, w.err = s, err

@@ -3,6 +3,7 @@ package backend
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -84,11 +85,19 @@ func Open(ctx context.Context, cfg Config) (Backend, error) {
 	open := registry.openers[cfg.URL.Scheme]
 	registry.RUnlock()
 	if open == nil {
-		return nil, Fail(ErrInvalidConfig, fmt.Errorf("no backend for scheme %q (forgotten import?); have %s",
-			cfg.URL.Scheme, strings.Join(Schemes(), ", ")))
+		return nil, Fail(ErrInvalidConfig, unknownScheme(cfg.URL.Scheme))
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	return open(ctx, cfg)
+}
+
+// unknownScheme says what to import, and which schemes there are already.
+func unknownScheme(scheme string) error {
+	text := fmt.Sprintf("no backend for scheme %q: import its package, such as github.com/dlock-go/dlock/backend/redis, or backend/all", scheme)
+	if have := Schemes(); len(have) > 0 {
+		text += "; imported are " + strings.Join(have, ", ")
+	}
+	return errors.New(text)
 }

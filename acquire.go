@@ -17,7 +17,7 @@ type lock struct {
 	err      error  // what is wrong with name or settings
 }
 
-// name is the one that l was made with.
+// name returns the name without the client's prefix.
 func (l *lock) name() string {
 	if l.client == nil {
 		return l.fullName
@@ -30,7 +30,7 @@ type request struct {
 	op   string
 	mode backend.Mode
 	wait bool
-	part bool  // of a multi-lock, which bounds the hold, and waits until what it has is given back
+	part bool  // for one lock of a Multi, which limits the hold itself, and waits for undo itself
 	call *call // what the hooks are told; nil: nothing
 }
 
@@ -46,7 +46,7 @@ func (c *Client) newLock(name string, s *settings) *lock {
 	return l
 }
 
-// settings are those of a lock that is made with o.
+// settings returns the settings of a lock with the options o.
 func (c *Client) settings(o []Option) *settings {
 	if c == nil || c.backend == nil {
 		return nil
@@ -144,8 +144,8 @@ func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
 	return lease, nil
 }
 
-// maxHoldFor is for how long what r takes may be held from then on, 0 if for any time: what
-// a multi-lock takes is not limited before it has all.
+// maxHoldFor returns how long a hold that r acquires may last, 0 for no limit. A Multi
+// limits the holds of its locks only when it has all of them.
 func (l *lock) maxHoldFor(r request) time.Duration {
 	if r.part {
 		return 0
@@ -173,9 +173,9 @@ func (h *hold) request(ctx context.Context, r request, limit time.Duration) (err
 	return err
 }
 
-// undo takes back what r, which failed because of why, has acquired. It goes on after
-// ctx is done, but keeps the caller for undoTimeout at most, as it does where the server
-// has not answered. After Close there is nothing to take back.
+// undo calls f to give back what the call r has acquired before it failed because of why.
+// It waits for f until ctx is done and undoTimeout longer, or only undoTimeout if the
+// server has not answered. f then goes on alone. After Close there is nothing to give back.
 func (c *Client) undo(ctx context.Context, r request, why error, f func(context.Context)) {
 	done := make(chan struct{})
 	if !c.janitor.Go(func(ctx context.Context) { defer close(done); f(ctx) }) || r.part {

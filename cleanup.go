@@ -76,16 +76,16 @@ func longestTTL(holds []*hold) (longest time.Duration) {
 	return longest
 }
 
-// A batcher has something done for holds by a few goroutines. Each takes the holds
-// that have come until then. The zero value is ready to use.
+// A batcher collects holds, and has a few goroutines do something for them. Each takes
+// all holds that have come so far. The zero value is ready to use.
 type batcher struct {
 	mu      sync.Mutex
 	waiting []*hold
 	workers int
 }
 
-// maxWorkers is how many batches of one kind are worked on at a time. One that meets a
-// server, or a hook, which does not return does not hold up those after it.
+// maxWorkers is how many goroutines a batcher has at most. With several, a server or a
+// hook that does not return holds up only the holds of one batch.
 const maxWorkers = 16
 
 // add has do be called for holds, with others. It reports false, and does nothing,

@@ -156,9 +156,9 @@ func (c *Client) markClosed() (holds []*hold, first bool) {
 	return holds, true
 }
 
-// releaseAll gives back the holds, which are over, together. Those that must be held
-// for longer follow in their time. It tells the hook Closed of each, of a multi-lock when
-// all its locks are given back, and notes the first panic of that.
+// releaseAll releases the holds, which are over, together. Those whose minimum hold goes
+// on are released when that ends. It calls the hook Closed for each lease, for that of a
+// multi-lock when all its locks are released, and stores the first panic in hook.
 func (c *Client) releaseAll(ctx context.Context, holds []*hold, hook *atomic.Pointer[hookPanic]) {
 	tellEnd := func(n *lifecycle, name string, err error) {
 		defer func() {
@@ -196,9 +196,9 @@ func (c *Client) releaseAll(ctx context.Context, holds []*hold, hook *atomic.Poi
 	}
 }
 
-// awaitUnlocks waits until the calls of Unlock under way have given back their holds, and
-// notes those that have not when ctx is done. Lost holds and minimum holds are the
-// janitors'.
+// awaitUnlocks waits until the calls of Unlock under way have released their holds, and
+// notes those that have not when ctx is done. Janitors release lost holds and those that
+// are kept for their minimum.
 func (c *Client) awaitUnlocks(ctx context.Context, ended []*hold) {
 	for _, h := range ended {
 		if kept, _ := h.minHoldState(); kept || !h.overBy(ErrUnlocked) {

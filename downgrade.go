@@ -75,7 +75,7 @@ func (h *hold) canDowngrade(e *entry, asking bool) error {
 	if e.ended() { // the hold may have another owner already
 		return e.why()
 	}
-	for o := h.newest; o != nil; o = o.older {
+	for _, o := range h.leases {
 		if o != e && o.mode == backend.Exclusive {
 			return backend.Fail(ErrReentry, errOpenEntry)
 		}

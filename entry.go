@@ -23,9 +23,8 @@ type entry struct {
 	isLeaving bool       // unlocked, but entries under it keep its place
 
 	// Guarded by hold.mu.
-	older, newer *entry // neighbours among the open leases on the hold
 	mode         backend.Mode
-	isClosed     bool   // removed from the hold
+	place        int32  // in hold.leases, from 1; 0: closed
 	handle       *Lease // nil once watchForDrops watches it
 	fencingToken uint64 // never changes
 }
@@ -177,7 +176,7 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 		return nil, err
 	}
 	lease := h.addLease(e, outer, r.mode)
-	entries, seq := h.open, h.seq
+	entries, seq := len(h.leases), h.seq
 	h.mu.Unlock()
 
 	asking := limitFirstAnswer(ctx, h.item.Hold.TTL)
@@ -223,7 +222,7 @@ func (c *Client) enterScope(ctx context.Context, outer *entry, r request, queued
 	}
 	in := false
 	defer func() {
-		if !in { // it may have been inside for a moment, for which outer has waited
+		if !in { // it may have had a place for a moment, and outer have waited for that
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			outer.leaveIfDone()
@@ -238,7 +237,7 @@ func (c *Client) enterScope(ctx context.Context, outer *entry, r request, queued
 	return err
 }
 
-// leaveScope ends the place of an entry under outer that has not come about.
+// leaveScope gives up a place under outer: the entry for it has failed.
 func (c *Client) leaveScope(outer *entry, mode backend.Mode) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -52,7 +52,8 @@ var (
 	// ErrInvalidConfig says that a URL, an option or a zero value is wrong.
 	ErrInvalidConfig = backend.ErrInvalidConfig
 
-	// ErrUnsupported says that the backend cannot do this at all.
+	// ErrUnsupported says that this backend, or this kind of lock or client, cannot do
+	// that at all.
 	ErrUnsupported = backend.ErrUnsupported
 
 	// ErrUnavailable says that the server could not be asked, or did not
@@ -221,5 +222,7 @@ var (
 	errNestedDowngrade = errors.New("only the lease that took the lock can be downgraded")
 	errStuck           = errors.New("a hook, or the backend, has not returned")
 	errHookPanicked    = errors.New("a hook panicked")
+	errMultiDowngrade  = errors.New("a lock of several names cannot be downgraded")
+	errGone            = errors.New("the server does not know it any more")
 	errOpenEntry       = errors.New("an exclusive entry made under the lease is open")
 )

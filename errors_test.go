@@ -127,6 +127,25 @@ func TestErrorsAreOneLine(t *testing.T) {
 	})
 }
 
+// An error says what has happened, not only its kind.
+func TestErrorsSayWhy(t *testing.T) {
+	s, _, a, _ := pair(t, dlock.Options{})
+	multi := lock(t, a.Multi([]string{"x", "y"}))
+	err := multi.Downgrade(t.Context())
+	is(t, err, dlock.ErrUnsupported)
+	if text := err.Error(); strings.Contains(text, "backend") || !strings.Contains(text, "several names") {
+		t.Errorf("the downgrade of a multi-lock: %s", text)
+	}
+	unlock(t, multi)
+	lease := lock(t, a.Mutex("x"))
+	s.Evict("x")
+	<-lease.Done()
+	is(t, lease.Err(), dlock.ErrLost)
+	if text := lease.Err().Error(); !strings.Contains(text, "server") {
+		t.Errorf("a lock that the server has forgotten: %s", text)
+	}
+}
+
 // What f returns is not lost with its term.
 func TestLeadReportsWhatFReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -108,7 +108,7 @@ func (l *lock) isUnbounded() bool { return l.minHold == 0 && l.maxHold == 0 }
 func (h *hold) passToNext(e *entry, queued bool) *Lease {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over.Load() != nil || h.isDowngrading || e.isClosed || h.open > 1 || !h.mayHandOver() {
+	if h.over.Load() != nil || h.isDowngrading || e.place == 0 || len(h.leases) > 1 || !h.mayHandOver() {
 		return nil
 	}
 	token, ok := h.lock.client.transferer.Transfer(h.item.Hold)
@@ -118,7 +118,7 @@ func (h *hold) passToNext(e *entry, queued bool) *Lease {
 	if !e.over.CompareAndSwap(nil, unlocked) && e.group.Load() == nil {
 		return nil // whoever has ended the lease releases the lock
 	}
-	h.unlink(e)
+	h.closeLease(e)
 	h.item.Hold.Token = token
 	h.hasLocalWaiters.Store(queued)
 	h.isWanted, h.wanted = queued || h.isLimited, nil

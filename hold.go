@@ -2,6 +2,7 @@ package dlock
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,10 +31,9 @@ type hold struct {
 	skipsMinHold atomic.Bool            // release it without waiting for the minimum hold
 
 	mu            sync.Mutex
-	newest        *entry        // of the open leases, which are linked: one of very many leaves at no cost
-	open          int           // number of open leases, which are not yet unlocked
+	leases        []*entry      // the open ones, which are not yet unlocked, in any order
 	nested        int           // number of those that are re-entries
-	seq           int64         // sequence number of the last change of open
+	seq           int64         // sequence number of the last change of leases
 	isStarted     bool          // set with the first lease
 	isDowngrading bool          // the server was asked to downgrade: nobody may write under this hold
 	isWanted      bool          // somebody waits for the lock
@@ -90,60 +90,48 @@ func (h *hold) rejectGrant() {
 // addLease opens e as a lease under parent. The caller holds h.mu.
 func (h *hold) addLease(e, parent *entry, mode backend.Mode) *Lease {
 	e.hold, e.parent, e.mode, e.fencingToken = h, parent, mode, h.item.Hold.Token
-	h.link(e)
+	h.leases = append(h.leases, e)
+	e.place = int32(len(h.leases))
+	if parent != nil {
+		h.nested++
+	}
 	h.seq++
 	e.handle = &Lease{e}
 	return e.handle
 }
 
-// link adds e to the open leases. The caller holds h.mu.
-func (h *hold) link(e *entry) {
-	if e.older = h.newest; e.older != nil {
-		e.older.newer = e
-	}
-	h.newest = e
-	h.open++
-	if e.parent != nil {
-		h.nested++
-	}
-}
-
-// unlink takes e out of the open leases. The caller holds h.mu.
-func (h *hold) unlink(e *entry) {
-	if e.newer == nil {
-		h.newest = e.older
-	} else {
-		e.newer.older = e.older
-	}
-	if e.older != nil {
-		e.older.newer = e.newer
-	}
-	e.older, e.newer = nil, nil
-	e.isClosed, e.handle = true, nil
-	h.open--
+// closeLease takes e out of the open leases. The last of them gets its place, so that
+// one of very many leaves at no cost. The caller holds h.mu.
+func (h *hold) closeLease(e *entry) {
+	last := len(h.leases) - 1
+	h.leases[e.place-1] = h.leases[last]
+	h.leases[e.place-1].place = e.place
+	h.leases[last] = nil
+	h.leases = h.leases[:last]
+	e.place, e.handle = 0, nil
 	if e.parent != nil {
 		h.nested--
 	}
 }
 
-// removeLease closes e, once. It returns how many leases are left, the sequence number
-// of that change, and the kind of end that e or the hold has had before. Removing the
-// last lease ends the hold.
+// removeLease closes e, once. It returns how many leases are left and the sequence number
+// of that change. Over is the kind of end of e or of the hold if that was over before.
+// Removing the last lease ends the hold.
 func (h *hold) removeLease(e *entry) (entries int, seq int64, over error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if e.isClosed {
-		return h.open, h.seq, ErrUnlocked
+	if e.place == 0 {
+		return len(h.leases), h.seq, ErrUnlocked
 	}
-	h.unlink(e)
+	h.closeLease(e)
 	h.seq++
 	if r := h.over.Load(); r != nil {
 		over = r.kind
-	} else if h.open == 0 {
+	} else if len(h.leases) == 0 {
 		h.over.Store(unlocked)
 		h.startMinHold()
 	}
-	return h.open, h.seq, over
+	return len(h.leases), h.seq, over
 }
 
 // endLeases ends h and all its leases at one moment: from then on every call on any of
@@ -154,7 +142,7 @@ func (h *hold) endLeases(r *reason) bool {
 		h.mu.Unlock()
 		return false
 	}
-	open := h.openLeases()
+	open := slices.Clone(h.leases)
 	for _, e := range open {
 		if g := e.group.Load(); g != nil {
 			g.endFor(e, r)
@@ -169,13 +157,11 @@ func (h *hold) endLeases(r *reason) bool {
 	return true
 }
 
-// openLeases returns the open leases, newest first. The caller holds h.mu.
+// openLeases returns the leases that are not yet unlocked.
 func (h *hold) openLeases() []*entry {
-	open := make([]*entry, 0, h.open)
-	for e := h.newest; e != nil; e = e.older {
-		open = append(open, e)
-	}
-	return open
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.leases)
 }
 
 func (h *hold) wasStarted() bool {
@@ -257,7 +243,7 @@ func (h *hold) check() {
 func (h *hold) watchForDrops() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for e := h.newest; e != nil; e = e.older {
+	for _, e := range h.leases {
 		if e.handle != nil {
 			runtime.AddCleanup(e.handle, (*entry).dropped, e)
 			e.handle = nil

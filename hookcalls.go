@@ -161,8 +161,8 @@ type leaseRecord struct {
 	event ReleasedEvent // but for Age and Err
 }
 
-// openRecord has the end of l be told. If l has ended since it was acquired, that is
-// told here: whoever has ended it found no record.
+// openRecord notes what the hooks are to be told when l ends. If l has ended already, it
+// tells them: whoever ended l found no record.
 func (t *call) openRecord(l *Lease, e AcquiredEvent, now time.Time) {
 	n := l.of.life()
 	n.record.Store(&leaseRecord{t.hooks, now, ReleasedEvent{
@@ -179,11 +179,11 @@ func (t *call) openRecord(l *Lease, e AcquiredEvent, now time.Time) {
 
 // tellEnd calls the hook for the end of the lease, once. Err says which: an ErrLost is
 // told to Lost, an ErrClosed to Closed, and anything else to Released.
-func (n *lifecycle) tellEnd(ctx context.Context, err error) {
-	if n.record.Load() == nil {
+func (l *lifecycle) tellEnd(ctx context.Context, err error) {
+	if l.record.Load() == nil {
 		return
 	}
-	record := n.record.Swap(nil)
+	record := l.record.Swap(nil)
 	if record == nil {
 		return
 	}
@@ -221,10 +221,7 @@ func (h *hold) leasesToTell() (single []*entry, multi []*multiLease) {
 	if !h.lock.client.tellsOfCalls {
 		return nil, nil
 	}
-	h.mu.Lock()
-	open := h.openLeases()
-	h.mu.Unlock()
-	for _, e := range open {
+	for _, e := range h.openLeases() {
 		if g := e.group.Load(); g != nil {
 			multi = append(multi, g)
 		} else {
@@ -234,7 +231,7 @@ func (h *hold) leasesToTell() (single []*entry, multi []*multiLease) {
 	return single, multi
 }
 
-// causeOf is what err says beyond its kind, or nil.
+// causeOf returns what err says beyond its kind, or nil.
 func causeOf(err error) error {
 	if e, ok := err.(*Error); ok {
 		return e.Err
@@ -242,8 +239,8 @@ func causeOf(err error) error {
 	return err
 }
 
-// beyondClosed is err, or nil if it says of the locks of a multi-lock no more than that
-// Close has ended them.
+// beyondClosed returns err, but nil if err says only that Close has ended the locks of a
+// multi-lock.
 func beyondClosed(err error) error {
 	if errors.Is(err, ErrClosed) && !errors.Is(err, ErrUnavailable) {
 		return nil
@@ -254,8 +251,8 @@ func beyondClosed(err error) error {
 // A hookPanic is what a hook has panicked with in another goroutine than the caller's.
 type hookPanic struct{ value any }
 
-// whenQueued returns what tells the hooks that r waits for l, nil if r does not wait or no
-// hook is told.
+// whenQueued returns a function that tells the hooks that r waits for l, nil if r does not
+// wait or there is no hook to tell.
 func (l *lock) whenQueued(r request) func() {
 	if r.call == nil || !r.wait {
 		return nil
@@ -263,8 +260,8 @@ func (l *lock) whenQueued(r request) func() {
 	return func() { r.call.noteQueued(l.name()) }
 }
 
-// queuedOnServer tells the hooks that a request waits for lock on the server. A panic of
-// the hook is not the backend's: it ends the request, and the call panics on.
+// queuedOnServer tells the hooks that a request waits for lock on the server. A hook that
+// panics must not end the backend's goroutine: the request fails, and its caller panics.
 func (t *call) queuedOnServer(lock string, request *requestContext) {
 	defer func() {
 		if v := recover(); v != nil {

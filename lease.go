@@ -196,12 +196,14 @@ func (l *Lease) discard(ctx context.Context) {
 
 // Downgrade turns an exclusive lease into a shared one, with no moment at
 // which a writer could come between. Readers that wait come in; the token
-// stays. On a shared lease it does nothing. It fails with ErrReentry while an
-// exclusive entry made under the lease is open, or if the lease is itself an
-// entry made under another. After one of these, ErrUnsupported, or a context that was done
-// before the server could be asked, the lock is held as before. After another error that
-// is not ErrLost it is held, but nobody knows whether exclusively: do not write any more.
-// Lock under the lease is then ErrUpgrade. Downgrade may be called again.
+// stays. On a shared lease it does nothing.
+//
+// It fails with ErrReentry while an exclusive entry made under the lease is open, or if
+// the lease is itself an entry made under another, and with ErrUnsupported on a Multi or
+// where the backend cannot do it. After these errors, or if ctx was done before the server
+// could be asked, the lock is held as before. After another error that is not ErrLost it is
+// held, but nobody knows whether exclusively: do not write any more. Lock under the lease
+// is then ErrUpgrade. Downgrade may be called again.
 func (l *Lease) Downgrade(ctx context.Context) error {
 	if l.zero() {
 		return errZeroLease

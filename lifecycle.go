@@ -49,62 +49,62 @@ var closedChan = func() chan struct{} {
 
 // setReason ends the lease for r, unless r is nil or the lease has ended already. It
 // returns why the lease has ended, the same on every call, or nil.
-func (n *lifecycle) setReason(r *reason) *reason {
+func (l *lifecycle) setReason(r *reason) *reason {
 	if r == nil {
-		return n.over.Load()
+		return l.over.Load()
 	}
-	n.over.CompareAndSwap(nil, r)
-	return n.over.Load()
+	l.over.CompareAndSwap(nil, r)
+	return l.over.Load()
 }
 
 // notify closes Done and ends the contexts of the lease on name, which is over. The
 // first caller does the work. If othersWait, other leases end at the same moment, and
 // very many contexts are left to a goroutine.
-func (n *lifecycle) notify(name string, othersWait bool) {
-	n.mu.Lock()
-	all := n.contexts
-	n.contexts = nil
-	if n.done != nil && n.done != closedChan {
-		close(n.done)
+func (l *lifecycle) notify(name string, othersWait bool) {
+	l.mu.Lock()
+	all := l.contexts
+	l.contexts = nil
+	if l.done != nil && l.done != closedChan {
+		close(l.done)
 	}
-	n.done = closedChan
-	n.mu.Unlock()
+	l.done = closedChan
+	l.mu.Unlock()
 	switch {
 	case all == nil:
 	case othersWait && len(all.all) > manyContexts:
-		go all.end(n.over.Load().on(name))
+		go all.end(l.over.Load().on(name))
 	default:
-		all.end(n.over.Load().on(name))
+		all.end(l.over.Load().on(name))
 	}
 }
 
 // doneChan returns the channel that notify closes.
-func (n *lifecycle) doneChan() <-chan struct{} {
-	if n.over.Load() != nil {
+func (l *lifecycle) doneChan() <-chan struct{} {
+	if l.over.Load() != nil {
 		return closedChan
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.done == nil {
-		n.done = make(chan struct{})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.done == nil {
+		l.done = make(chan struct{})
 	}
-	return n.done
+	return l.done
 }
 
 // bindContext makes the end of the lease end ctx by calling end. It calls end at once
 // if the lease is over.
-func (n *lifecycle) bindContext(name string, ctx context.Context, end context.CancelCauseFunc) {
-	n.mu.Lock()
-	settled := n.done == closedChan
+func (l *lifecycle) bindContext(name string, ctx context.Context, end context.CancelCauseFunc) {
+	l.mu.Lock()
+	settled := l.done == closedChan
 	if !settled {
-		if n.contexts == nil {
-			n.contexts = new(contexts)
+		if l.contexts == nil {
+			l.contexts = new(contexts)
 		}
-		n.contexts.add(ctx, end)
+		l.contexts.add(ctx, end)
 	}
-	n.mu.Unlock()
+	l.mu.Unlock()
 	if settled {
-		end(n.over.Load().on(name))
+		end(l.over.Load().on(name))
 	}
 }
 

@@ -22,7 +22,7 @@ func lockAttrs(name string, shared bool, token uint64) []slog.Attr {
 	return []slog.Attr{slog.String("dlock.lock.name", name), slog.String("dlock.mode", mode), slog.Uint64("dlock.token", token)}
 }
 
-// withError adds what err is, if it is not nil.
+// withError adds the type and the text of err, if it is not nil.
 func withError(attrs []slog.Attr, err error) []slog.Attr {
 	if err == nil {
 		return attrs
@@ -69,7 +69,7 @@ func (l *Lease) logTermEnd(err error) {
 	l.of.client().logAttrs(slog.LevelWarn, "term ended", withError(attrs, err))
 }
 
-// logsRenewals reports whether somebody reads of late renewals.
+// logsRenewals reports whether the logger takes warnings, as late renewals are.
 func (c *Client) logsRenewals() bool { return c.log.Enabled(context.Background(), slog.LevelWarn) }
 
 // isLate reports whether a hold with that lease was renewed late. Two thirds are left when

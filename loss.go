@@ -1,6 +1,7 @@
 package dlock
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/dlock-go/dlock/internal/renewal"
@@ -16,7 +17,7 @@ func (h *hold) Lost(cause error) {
 // End implements renewal.Owner. It ends all leases with ErrLost, or the minimum hold
 // that goes on after them. A loss before the hold has started is seen by start.
 func (h *hold) End(cause error) bool {
-	loss := &reason{ErrLost, without(ErrLost, cause)}
+	loss := &reason{ErrLost, cmp.Or(without(ErrLost, cause), errGone)}
 	return (h.endLeases(loss) || h.endMinHold(loss)) && h.wasStarted()
 }
 
@@ -37,10 +38,7 @@ func (c *Client) reportLost(holds ...*hold) {
 	}
 	c.cleanUp(holds...)
 	for _, h := range holds {
-		h.mu.Lock()
-		open := h.openLeases()
-		h.mu.Unlock()
-		for _, e := range open {
+		for _, e := range h.openLeases() {
 			e.endGroup()
 		}
 	}

@@ -12,9 +12,8 @@ import (
 	"github.com/dlock-go/dlock/internal/renewal"
 )
 
-// A Multi is several locks that are taken together: all or none. Whoever
-// asks for the same locks in whatever order waits for each other, and never
-// for ever, because every Multi takes its locks in the order of their names.
+// A Multi is several locks that are taken together, exclusively: all or none. It never
+// deadlocks with another Multi, because each takes its locks in the order of their names.
 type Multi struct {
 	*settings
 	client *Client
@@ -171,8 +170,8 @@ func (a *multiLease) add(e *entry) *reason {
 	return a.endWith(e)
 }
 
-// startHold has the longest and the shortest hold of the locks that a has taken begin, all
-// at one moment. A lock that it has entered again keeps those of its hold.
+// startHold begins the maximum and the minimum hold of all locks that a has taken, at one
+// moment. A lock that it has entered again keeps those of its hold.
 func (a *multiLease) startHold() {
 	m := a.multi
 	if m.maxHold == 0 && m.minHold == 0 {
@@ -346,7 +345,9 @@ func (a *multiLease) skipMinHold() {
 
 func (a *multiLease) handOver() bool { return false }
 
-func (a *multiLease) downgrade(context.Context) error { return ErrUnsupported }
+func (a *multiLease) downgrade(context.Context) error {
+	return backend.Fail(ErrUnsupported, errMultiDowngrade)
+}
 
 // until returns the first end of a member.
 func (a *multiLease) until() (first time.Time) {

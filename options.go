@@ -113,7 +113,7 @@ type settings struct {
 	minHold   time.Duration
 	maxWait   time.Duration
 	noReentry bool
-	least     time.Duration // that the backend can do as a TTL
+	least     time.Duration // the least TTL that the backend can do
 	problems  []error
 	err       error // all that is wrong with them
 }

@@ -11,8 +11,9 @@
 //  1. Implement [Backend]. Wait for a lock as the server does it natively;
 //     [Poll] is for servers that cannot call back.
 //  2. Implement those of the optional interfaces [Renewer], [Reenterer],
-//     [Downgrader], [Transferer], [BatchReleaser], [Expirer], [MinTTLer] and
-//     [TokenRegister] that fit. They are found by type assertion.
+//     [Downgrader], [Transferer], [BatchReleaser], [Expirer], [MinTTLer],
+//     [TokenRegister], [Inspector], [Breaker], [Pinger] and [Examiner] that fit.
+//     They are found by type assertion.
 //  3. [Register] a URL scheme in an init function that does nothing else, and
 //     export a New for people who already have a client of the server.
 //  4. Run the conformance suite against it.
@@ -287,6 +288,7 @@ func CanExpire(b Backend, d time.Duration) bool {
 
 // A MinTTLer is a Backend with a lower bound for the TTL above [MinTTL].
 type MinTTLer interface {
+	// MinTTL returns the least TTL of a lock. It asks no server.
 	MinTTL() time.Duration
 }
 

@@ -16,7 +16,7 @@ var (
 	ErrInvalidName   = errors.New("dlock: invalid name")
 	ErrInvalidTTL    = errors.New("dlock: invalid TTL")
 	ErrInvalidConfig = errors.New("dlock: invalid configuration")
-	ErrUnsupported   = errors.New("dlock: not supported by this backend")
+	ErrUnsupported   = errors.New("dlock: not supported")
 	ErrUnavailable   = errors.New("dlock: backend is unavailable")
 	ErrAuth          = errors.New("dlock: access denied")
 	ErrConflict      = errors.New("dlock: the key is used by something else")
@@ -36,8 +36,8 @@ type failure struct{ kind, err error }
 func (f *failure) Error() string   { return f.kind.Error() + ": " + OneLine(f.err) }
 func (f *failure) Unwrap() []error { return []error{f.kind, f.err} }
 
-// At adds to an error that is ErrUnavailable which servers, each as host:port, have
-// been asked. Another error stays as it is.
+// At adds to an ErrUnavailable which servers, each as host:port, were asked. Other errors
+// stay as they are.
 func At(servers []string, err error) error {
 	f, ok := err.(*failure)
 	if !ok || f.kind != ErrUnavailable {
@@ -46,8 +46,7 @@ func At(servers []string, err error) error {
 	return &failure{f.kind, fmt.Errorf("%s: %w", strings.Join(servers, ","), f.err)}
 }
 
-// Because adds to an error that is ErrUnavailable what else is known of the reason.
-// Another error stays as it is.
+// Because adds a reason to an ErrUnavailable. Other errors stay as they are.
 func Because(err, reason error) error {
 	f, ok := err.(*failure)
 	if !ok || f.kind != ErrUnavailable {
@@ -56,9 +55,9 @@ func Because(err, reason error) error {
 	return &failure{f.kind, fmt.Errorf("%w: %w", f.err, reason)}
 }
 
-// Join is errors.Join, but its text is one line, of the first errors only where there are
-// very many, and one error alone stays as it is. Many errors are joined in one call: the
-// text of one that was joined again and again takes time in the square of their number.
+// Join is errors.Join, but its text is one line, with the first errors only if there are
+// very many, and one error alone stays as it is. Join many errors in one call: joined one
+// by one, their text takes time in the square of their number.
 func Join(errs ...error) error {
 	var some several
 	for _, err := range errs {
@@ -98,13 +97,14 @@ func (s several) Error() string {
 }
 
 // OneLine is the text of err as a part of another: on one line, without the name of
-// this library before it.
+// this library before it. A line that ends in a colon introduces the next.
 func OneLine(err error) string {
 	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
 	for i := range lines {
 		lines[i] = strings.Join(strings.Fields(lines[i]), " ")
 	}
-	return strings.TrimPrefix(strings.Join(lines, "; "), "dlock: ")
+	text := strings.ReplaceAll(strings.Join(lines, "; "), ":; ", ": ")
+	return strings.TrimPrefix(text, "dlock: ")
 }
 
 // Cause is the cause of a context that is done, and context.Canceled or

@@ -3,6 +3,7 @@ package backend
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -35,12 +36,12 @@ type Config struct {
 
 	// Member says that the server is one of several that decide by majority, so
 	// that it will be asked to vote: see [TokenRegister]. The others may do without
-	// it: a Backend with a method CheckServer(ctx) error looks at the server in that, and
-	// not when it is opened.
+	// it. So a Backend with a method CheckServer(ctx) error looks at the server there,
+	// and not when it is opened.
 	Member bool
 
-	// InspectOnly says that the backend will be asked for no lock, but for one that an
-	// Examiner tries: it needs no right and makes nothing that only locks need.
+	// InspectOnly says that the backend is asked for no lock, except by an Examiner. It
+	// must do without the rights that only locks need, and makes nothing for them.
 	InspectOnly bool
 
 	// Logger is never nil.
@@ -84,11 +85,19 @@ func Open(ctx context.Context, cfg Config) (Backend, error) {
 	open := registry.openers[cfg.URL.Scheme]
 	registry.RUnlock()
 	if open == nil {
-		return nil, Fail(ErrInvalidConfig, fmt.Errorf("no backend for scheme %q (forgotten import?); have %s",
-			cfg.URL.Scheme, strings.Join(Schemes(), ", ")))
+		return nil, Fail(ErrInvalidConfig, unknownScheme(cfg.URL.Scheme))
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	return open(ctx, cfg)
+}
+
+// unknownScheme says what to import, and which schemes there are already.
+func unknownScheme(scheme string) error {
+	text := fmt.Sprintf("no backend for scheme %q: import its package, such as github.com/dlock-go/dlock/backend/redis, or backend/all", scheme)
+	if have := Schemes(); len(have) > 0 {
+		text += "; imported are " + strings.Join(have, ", ")
+	}
+	return errors.New(text)
 }

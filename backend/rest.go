@@ -9,12 +9,13 @@ import (
 // page takes may be the way to the server.
 const MaxRest = 50 * time.Millisecond
 
-// restShare is how many times as long a pause is as what came before took.
+// restShare is how many times as long a pause is as the page before it took.
 const restShare = 19
 
-// Rest leaves a server to others between the pages of a long answer, after one that took so
-// long: whoever asks has no more than a twentieth of the server's time. It returns for how
-// long it has paused, which is most at most, and tells WithProgress that an answer has come.
+// Rest pauses between the pages of a long answer, so that others get the server: 19 times
+// as long as the last page took, but no longer than most. Whoever asks then uses no more
+// than a twentieth of the server's time. Rest returns how long it has paused, and tells
+// WithProgress that an answer has come.
 func Rest(ctx context.Context, took, most time.Duration) time.Duration {
 	if f, ok := ctx.Value(progressKey{}).(func()); ok {
 		f()

@@ -8,9 +8,9 @@ import (
 )
 
 // ReadTLS returns a TLS configuration from PEM files, as the parameters of a URL
-// name them: ca with the authorities to trust, in place of the system's, cert and
-// key with what the client shows of itself. Either part may be left out, by empty
-// names. A file that cannot be used is ErrInvalidConfig.
+// name them: ca has the authorities to trust in place of the system's, cert and key
+// the client's certificate. Empty names leave either part out. A file that cannot be
+// used is ErrInvalidConfig.
 func ReadTLS(ca, cert, key string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {

@@ -3,6 +3,7 @@ package backend
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,6 +138,22 @@ func TestWaitEndedByNoAnswer(t *testing.T) {
 		if err := WaitEnded(ctx, answered); !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrHeld) {
 			t.Errorf("answered %v: %v", answered, err)
 		}
+	}
+}
+
+// A program that has forgotten an import is told which.
+func TestUnknownScheme(t *testing.T) {
+	_, err := Open(t.Context(), Config{URL: &URL{Scheme: "redis"}})
+	if !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), "import its package") {
+		t.Error(err)
+	}
+}
+
+// A driver's error of several lines reads as one sentence.
+func TestOneLine(t *testing.T) {
+	got := OneLine(errors.New("dlock: cannot connect:\n\thost a: refused\n\thost b: refused\n"))
+	if want := "cannot connect: host a: refused; host b: refused"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -26,7 +26,7 @@ func checkAccess(ctx context.Context, c redis.UniversalClient) []backend.Finding
 	err := stranger.Ping(ctx).Err()
 	switch {
 	case err != nil && kindOf(err) == backend.ErrAuth:
-		return []backend.Finding{backend.Good(subject, "who gives no password may do nothing")}
+		return []backend.Finding{backend.Good(subject, "nothing is allowed without a password")}
 	case err != nil:
 		return nil // another finding has it
 	}

@@ -31,7 +31,7 @@ which lock.
 The locks are those of the backend that --backend or the variable DLOCK_URL names, such
 as redis://host:6379, etcd://host:2379, zk://host:2181 or postgres://user@host/db; of
 several servers host,host,host. Without a URL they are files of this user on this machine.
-Who is called because of a lock begins with dlock show NAME and dlock doctor.`
+If a lock makes trouble, begin with dlock show NAME and dlock doctor.`
 
 func newRoot(std stdio) *cobra.Command {
 	root := &cobra.Command{

@@ -16,13 +16,11 @@ import (
 const unlockHelp = `Take the lock NAME away from whoever holds it. The next waiter gets it at once.
 
 The holder learns of it at its next renewal at the latest, and goes on working until
-then: make sure that it is stuck or gone. With --token the lock is taken away only if
-the hold has that fencing token still, as dlock show prints it. Without it that happens to
-whoever has the lock as dlock looks: one that gets it a moment later keeps it, but a second
-dlock unlock takes it from that one, too. Exit code 1 means that
-nobody holds the lock, or not with that token, or that the answer was no. A lock in files
-or Postgres lasts as long as its process or connection: exit code 78, and the message says
-how to end that.`
+then: make sure that it is stuck or gone. With --token, as dlock show prints it, the lock
+is taken away only from that hold. Without it the lock is taken from whoever has it now, and
+a second dlock unlock takes it from the next one. Exit code 1 means that nobody holds the
+lock, or not with that token, or that you answered no. A lock in files or Postgres lasts as
+long as its process or connection: exit code 78, and the message says how to end that.`
 
 func newUnlock(std stdio) *cobra.Command {
 	var force, yes bool

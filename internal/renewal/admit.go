@@ -40,24 +40,24 @@ type overload struct {
 // Admit waits as long as renewals are late, and returns nil at once as long as they
 // are not. It fails with ErrBehind if that takes long, or when ctx ends.
 func (k *Keeper) Admit(ctx context.Context) error {
-	give := k.clock.now().at + moment(admitTimeout)
+	giveUp := k.clock.now().at + moment(admitTimeout)
 	for {
-		now, at, isAdmitted := k.nextSlot(give)
+		now, at, isAdmitted := k.nextSlot(giveUp)
 		if at <= now {
 			return nil
 		}
 		if !isAdmitted {
 			at = now + moment(backend.Jitter(time.Duration(at-now)))
 		}
-		if err := k.sleepUntil(ctx, at, give); err != nil || isAdmitted {
+		if err := k.sleepUntil(ctx, at, giveUp); err != nil || isAdmitted {
 			return err
 		}
 	}
 }
 
 // nextSlot returns when one more lock may be added, and reserves that time unless it is
-// after give. If no lock is admitted now, it returns when to ask again.
-func (k *Keeper) nextSlot(give moment) (now, at moment, isAdmitted bool) {
+// after giveUp. If no lock is admitted now, it returns when to ask again.
+func (k *Keeper) nextSlot(giveUp moment) (now, at moment, isAdmitted bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now = k.clock.now().at
@@ -68,7 +68,7 @@ func (k *Keeper) nextSlot(give moment) (now, at moment, isAdmitted bool) {
 		return now, o.stopUntil, false
 	case o.slowUntil > now:
 		step := k.slotInterval()
-		if at = max(o.nextSlot, now-burst*step); at <= give {
+		if at = max(o.nextSlot, now-burst*step); at <= giveUp {
 			o.nextSlot = at + step
 		}
 		return now, at, true
@@ -76,13 +76,13 @@ func (k *Keeper) nextSlot(give moment) (now, at moment, isAdmitted bool) {
 	return now, now, true
 }
 
-// sleepUntil waits until at. It fails with ErrBehind at the time give if that is
-// earlier.
-func (k *Keeper) sleepUntil(ctx context.Context, at, give moment) error {
-	if !backend.Sleep(ctx, time.Duration(min(at, give)-k.clock.now().at)) {
+// sleepUntil waits until at. If giveUp is earlier, it waits until then and fails with
+// ErrBehind.
+func (k *Keeper) sleepUntil(ctx context.Context, at, giveUp moment) error {
+	if !backend.Sleep(ctx, time.Duration(min(at, giveUp)-k.clock.now().at)) {
 		return backend.WaitEnded(ctx, false)
 	}
-	if at > give {
+	if at > giveUp {
 		return backend.Fail(backend.ErrUnavailable, ErrBehind)
 	}
 	return nil

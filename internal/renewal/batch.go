@@ -113,7 +113,7 @@ func (b *batch) endAt(early moment) moment {
 	return b.until - min(early, moment(b.span/earlyEndPart))
 }
 
-// leaseAt is what there is of the lease of its holds.
+// leaseAt returns the lease of its holds as it is at that moment.
 func (b *batch) leaseAt(at moment) Lease {
 	if b.until == never {
 		return Lease{}
@@ -121,7 +121,7 @@ func (b *batch) leaseAt(at moment) Lease {
 	return Lease{Granted: b.lease, Left: time.Duration(max(b.until-at, 0))}
 }
 
-// leftPart is the part of the lease that is left until the holds are ended, 1 when they
+// leftPart returns which part of the lease is left until the holds are ended: 1 when they
 // were just proven.
 func (b *batch) leftPart(at, early moment) float64 {
 	if b.until == never {

@@ -32,12 +32,12 @@ type Owner interface {
 	// have to end at the same moment. It reports false if the hold had ended before.
 	End(cause error) bool
 
-	// Renewed says that the hold was proven anew, and what there was of the lease
-	// before.
+	// Renewed says that the hold was proven anew. Before is what its lease was until
+	// then.
 	Renewed(before Lease)
 
-	// RenewalFailed says that an attempt to prove the hold had no success because
-	// of cause, and what there is of the lease. There will be another attempt.
+	// RenewalFailed says that a renewal has failed because of cause. Now is what there
+	// is of the lease. The keeper tries again.
 	RenewalFailed(now Lease, cause error)
 }
 
@@ -150,7 +150,7 @@ func (k *Keeper) Add(it *Item, maxHold time.Duration, owner Owner) bool {
 	return true
 }
 
-// batchFor is the batch of a hold that was just proven.
+// batchFor returns the batch that fits a hold which was just proven.
 func (k *Keeper) batchFor(h *backend.Hold, ttl time.Duration, end moment, now instant) batch {
 	b := batch{ttl: ttl, lease: ttl, deadline: k.clock.deadline(h), end: end}
 	if h.Granted > 0 {
@@ -268,7 +268,7 @@ func (k *Keeper) Restart(items []*Item, maxHold time.Duration) {
 	k.arm(now)
 }
 
-// maxEnd is when it is over that may be held for maxHold.
+// maxEnd returns when the item is over if it may be held for maxHold.
 func (it *Item) maxEnd(maxHold time.Duration) moment {
 	return it.added + min(moment(maxHold), never-it.added)
 }

@@ -33,7 +33,7 @@ const (
 	latePart = 10
 )
 
-// errUnanswered is what becomes of a hold of which a renewer said nothing.
+// errUnanswered is the outcome for a hold that the renewer did not report.
 var errUnanswered = errors.New("nothing was reported")
 
 // A call is the holds of one TTL that are renewed in one call.
@@ -212,7 +212,8 @@ func (k *Keeper) quota(at moment) int {
 // sendRate is how many renewals begin in a nanosecond.
 func (k *Keeper) sendRate() float64 { return float64(k.renewalRate) / 1e18 * 5 / 4 }
 
-// fill has idle items of b renewed, no more than room, and returns how many.
+// fill adds idle items of b, no more than room, to the call for their TTL, and returns
+// how many.
 func (k *Keeper) fill(calls map[time.Duration]*call, b *batch, room int) int {
 	c := calls[b.ttl]
 	if c == nil {

@@ -27,14 +27,21 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 	return version, err
 }
 
-// pingNodes returns what the nodes say of their versions, nil for one that is silent.
+// pingNodes returns what the nodes say of their versions, nil for one that is silent. Each
+// is asked once more if that fails: a connection that broke while nobody used it fails once.
 func (b *Backend) pingNodes(ctx context.Context) ([]*string, error) {
 	return askAll(ctx, b, func(ctx context.Context, i int) (string, error) {
 		p, err := nodeAs[backend.Pinger](b, i)
 		if err != nil {
 			return "", err
 		}
-		return p.Ping(ctx)
+		ctx, cancel := backend.Bound(ctx, backend.FirstAnswer)
+		defer cancel()
+		version, err := p.Ping(ctx)
+		if err != nil && kindOf(err) == backend.ErrUnavailable {
+			version, err = p.Ping(ctx)
+		}
+		return version, err
 	})
 }
 
@@ -72,11 +79,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 // have, as Inspect does. It remembers eight bytes of each.
 func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		began := time.Now()
 		alive, err := b.pingNodes(ctx)
-		if err != nil && kindOf(err) == backend.ErrUnavailable && time.Since(began) < latePing {
-			alive, err = b.pingNodes(ctx) // a connection that broke while nobody used it fails once
-		}
 		if err != nil {
 			yield("", err)
 			return

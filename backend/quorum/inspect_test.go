@@ -506,6 +506,27 @@ func TestNamesOverBrokenConnections(t *testing.T) {
 	})
 }
 
+// A connection that has broken unnoticed does not make Names wait for a node that hangs.
+func TestNamesWhileANodeHangs(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		holder := s.open(t, nil)
+		l := holder.lock("x")
+		var noticed bool
+		b, err := quorum.New([]backend.Backend{
+			brokenOnce{memory.New(s[0]), &noticed}, memory.New(s[1]), memory.New(s[2]),
+		}, &quorum.Options{MaxTTL: ttl, Skew: skew})
+		ok(t, err)
+		s[2].Freeze()
+		began := time.Now()
+		names := namesOf(t, b)
+		must(t, slices.Equal(names, []string{"x"}), "names %q", names)
+		must(t, time.Since(began) < 2*time.Second, "it took %v", time.Since(began))
+		s.thaw()
+		ok(t, b.Close(t.Context()))
+		holder.unlock(l)
+	})
+}
+
 // lateToNotice is a node whose connection ends with the deadline of the context, which has
 // no error yet.
 type lateToNotice struct{ *memory.Backend }

@@ -262,6 +262,7 @@ func keysInUse(ctx context.Context, c redis.Cmdable, keys []string) (out []strin
 	ms := float64(now.Val().UnixMilli())
 	var others []string
 	var ends []*redis.ZSliceCmd
+	var owners []*redis.SliceCmd
 	pipe = c.Pipeline()
 	for i, k := range keys {
 		var s struct {
@@ -276,11 +277,14 @@ func keysInUse(ctx context.Context, c redis.Cmdable, keys []string) (out []strin
 		case s.Busy == 1 || s.Busy == 3: // readers, or a queue
 			others = append(others, k)
 			ends = append(ends, pipe.ZRevRangeWithScores(ctx, k+suffixes[1], 0, 0), pipe.ZRevRangeWithScores(ctx, k+suffixes[3], 0, 0))
+			owners = append(owners, pipe.HMGet(ctx, k, "o")) // who has waited may have it by now
 		}
 	}
 	err = execute(ctx, pipe)
 	for i, k := range others {
-		if latest := append(ends[2*i].Val(), ends[2*i+1].Val()...); slices.ContainsFunc(latest, func(z redis.Z) bool { return z.Score > ms }) {
+		latest := append(ends[2*i].Val(), ends[2*i+1].Val()...)
+		isOwned := len(owners[i].Val()) > 0 && owners[i].Val()[0] != nil
+		if isOwned || slices.ContainsFunc(latest, func(z redis.Z) bool { return z.Score > ms }) {
 			out = append(out, k)
 		}
 	}

@@ -22,7 +22,7 @@ type model struct {
 	expiry  int64
 	token   int64
 	rank    int64            // the last one given out
-	broken  string           // the last exclusive hold that was
+	broken  string           // the last exclusive holds that were
 	readers map[string]int64 // expiry by id
 	queue   map[string]int64 // rank by id
 	alive   map[string]int64 // until when, by id
@@ -275,7 +275,8 @@ func (m *model) breakHolds(token int64) []any {
 	if m.token > 0 && (token == 0 || token == m.token) {
 		if m.holder != "" && m.expiry > m.now {
 			ended = []string{m.holder}
-			m.token, m.broken = max(m.token, m.expiry*1000-1), m.holder
+			broken := strings.TrimSuffix(m.holder+" "+m.broken, " ")
+			m.token, m.broken = max(m.token, m.expiry*1000-1), broken[:min(len(broken), 1000)]
 			m.free()
 		} else if m.holder == "" {
 			for id, expiry := range m.readers {
@@ -322,7 +323,7 @@ func (m *model) renew(id string, target int64, shared bool, used int64) (expiry 
 	case shared && m.holder == "" && m.readers[id] > m.now:
 		m.readers[id] = max(m.readers[id], target)
 		expiry = m.readers[id]
-	case m.broken == id, shared && m.dead[id] > 0:
+	case slices.Contains(strings.Fields(m.broken), id), shared && m.dead[id] > 0:
 		return broken
 	default:
 		return 0

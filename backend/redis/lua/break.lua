@@ -16,7 +16,9 @@ if o and e > now and t > 0 and token == t then
     t = math.max(t, e * 1000 - 1)
   end
   redis.call('HDEL', S, 'o', 'e', 'n', 's')
-  redis.call('HSET', S, 'x', o, 't', string.format('%.0f', t))
+  local before = redis.call('HMGET', S, 'x')[1]
+  local broken = before and string.sub(o .. ' ' .. before, 1, 1000) or o -- the last of them
+  redis.call('HSET', S, 'x', broken, 't', string.format('%.0f', t))
   o, last = false, now
 elseif not o and readers > 0 then
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', R, string.format('(%.0f', now), '+inf')) do

@@ -33,8 +33,9 @@ for i = 1, locks do
     e = type(score) == 'string' and tonumber(score) or 0
   end
   if e <= now then
-    local isBroken = s[6] == id or each > 1 and redis.pcall('ZSCORE', KEYS[each * i], id)
-    e = (isBroken == true or type(isBroken) == 'string') and 1 or 0
+    local isBroken = s[6] and string.find(' ' .. s[6] .. ' ', ' ' .. id .. ' ', 1, true)
+    isBroken = isBroken or each > 1 and type(redis.pcall('ZSCORE', KEYS[each * i], id)) == 'string'
+    e = isBroken and 1 or 0
     if not written and not s.err then
       -- A replica must not say what is lost: it may know less than its master. It
       -- refuses what writes, which ends the connection.

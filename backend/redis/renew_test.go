@@ -1,6 +1,8 @@
 package redis
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -57,4 +59,73 @@ func TestEntriesArriveInAnyOrder(t *testing.T) {
 		}
 	}
 	must[any](t)(nil, b.Release(ctx, h))
+}
+
+// TestReadersOutliveTheMainKey deletes the key of a lock that readers have, as somebody
+// does who wants it free, and a server that evicts. The readers stand in another key, and
+// are renewed: the main key, which is there again then, says so, and lets no writer in.
+func TestReadersOutliveTheMainKey(t *testing.T) {
+	ctx := within(t)
+	c := plainClient(t, shared)
+	b := New(c, nil)
+	t.Cleanup(func() { _ = b.Close(within(t)) })
+	for what, renew := range map[string]func(h *backend.Hold) error{
+		"renewed": func(h *backend.Hold) (failed error) {
+			b.Renew(ctx, []*backend.Hold{h}, func(_ *backend.Hold, err error) { failed = err })
+			return failed
+		},
+		"entered again": func(h *backend.Hold) error { return b.Reenter(ctx, h, 2, 2) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			asked := uint64(0)
+			request := func(m backend.Mode) backend.Request {
+				asked++
+				return backend.Request{Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: asked}, Mode: m, TTL: limit, Observer: silentObserver{}}
+			}
+			reader := must[*backend.Hold](t)(b.Acquire(ctx, request(backend.Shared)))
+			must[int64](t)(c.Del(ctx, mainKey(t.Name())).Result())
+			must[any](t)(nil, renew(reader))
+			if left := c.PTTL(ctx, mainKey(t.Name())).Val(); left <= 0 {
+				t.Errorf("the main key stays for %v", left)
+			}
+			_, err := b.Acquire(ctx, request(backend.Exclusive))
+			is(t, err, backend.ErrHeld)
+			must[any](t)(nil, b.Release(ctx, reader))
+			writer := must[*backend.Hold](t)(b.Acquire(ctx, request(backend.Exclusive)))
+			must[any](t)(nil, b.Release(ctx, writer))
+		})
+	}
+}
+
+// TestRenewalOfWhatCannotBeRead changes one lock by hand. That is a loss of that hold, or
+// none, and no reason to lose others that are renewed by the same request.
+func TestRenewalOfWhatCannotBeRead(t *testing.T) {
+	ctx := within(t)
+	c := plainClient(t, shared)
+	b := New(c, nil)
+	t.Cleanup(func() { _ = b.Close(within(t)) })
+	for what, change := range map[string]func(key string) error{
+		"no end":       func(k string) error { return c.HDel(ctx, k, "e").Err() },
+		"another end":  func(k string) error { return c.HSet(ctx, k, "e", "soon").Err() },
+		"another time": func(k string) error { return c.HSet(ctx, k, "d", "soon").Err() },
+		"no token":     func(k string) error { return c.HSet(ctx, k, "t", "none").Err() },
+	} {
+		t.Run(what, func(t *testing.T) {
+			var holds []*backend.Hold
+			for i := range 3 {
+				h := must[*backend.Hold](t)(b.Acquire(ctx, backend.Request{
+					Name: fmt.Sprintf("%s/%d", t.Name(), i), ID: backend.ID{Client: t.Name(), Seq: uint64(i + 1)}, TTL: limit, Observer: silentObserver{},
+				}))
+				stateOf(h).raise(h.Token) // so that the renewal tells a token
+				holds = append(holds, h)
+			}
+			must[any](t)(nil, change(mainKey(holds[1].Name)))
+			b.Renew(ctx, holds, func(h *backend.Hold, err error) {
+				if err != nil && (h != holds[1] || !errors.Is(err, backend.ErrLost)) {
+					t.Errorf("%s: %v", h.Name, err)
+				}
+			})
+			must[int64](t)(c.Del(ctx, mainKey(holds[1].Name)).Result())
+		})
+	}
 }

@@ -9,22 +9,23 @@ local id, ttl, entries, sequence = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 -- include limits
 -- include now
 
-local s = redis.call('HMGET', S, 'o', 'e', 's', 'd')
+local s = redis.call('HMGET', S, 'o', 'e', 's', 'd', 'b')
 local exclusive = s[1] == id
 local e = tonumber(exclusive and s[2] or not s[1] and redis.call('ZSCORE', R, id) or 0)
 if e <= now then
   return {0, us}
 end
 e = math.max(e, now + ttl)
+-- include firstwrite
 if (s[4] or 0) - e < keep then
   local kept = e + keep + slack
+  redis.call('HSET', S, 'd', kept) -- S may have been lost
   redis.call('PEXPIRE', S, kept - now)
   redis.call('PEXPIRE', R, kept - now)
-  redis.call('HSET', S, 'd', kept)
-else
-  -- include firstwrite
 end
 if not exclusive then
+  local noted = s[5]
+  -- include notereaders
   redis.call('ZADD', R, e, id)
 elseif sequence > tonumber(s[3] or 0) then
   redis.call('HSET', S, 'e', e, 'n', entries, 's', sequence)

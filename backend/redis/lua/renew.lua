@@ -1,5 +1,5 @@
--- Keeps holds alive. A key that is not ours any more is a hold that is lost, and no
--- reason to fail the others.
+-- Keeps holds alive. A key that is not ours any more, or cannot be read, is a hold that is
+-- lost, and no reason to fail the others.
 --
 -- KEYS  of each lock the same: S of an exclusive hold; or S R Q A X of one that may
 --       shared; or R alone of a shared one, while the slot moves from one node to
@@ -27,7 +27,7 @@ for i = 1, locks do
   local R = alone and S or each > 1 and KEYS[each * (i - 1) + 2]
   local exclusive = s[1] == id
   if exclusive then
-    e, wanted = tonumber(s[2]), s[3] and s[3] ~= '2'
+    e, wanted = tonumber(s[2]) or 0, s[3] and s[3] ~= '2'
   elseif alone or R and not s.err and not s[1] then
     local score = redis.pcall('ZSCORE', R, id)
     e = type(score) == 'string' and tonumber(score) or 0
@@ -48,15 +48,22 @@ for i = 1, locks do
     if alone then
       local last = math.max(e, tonumber(redis.call('ZREVRANGE', R, 0, 0, 'WITHSCORES')[2]))
       redis.call('PEXPIRE', R, last - now + keep + slack)
-    elseif (s[4] or 0) - e < keep then
-      local kept = e + keep + slack
-      redis.call('PEXPIRE', S, kept - now)
-      if R then
-        redis.call('PEXPIRE', R, kept - now)
+    else
+      if not written then
+        -- include firstwrite
       end
-      redis.call('HSET', S, 'd', kept)
-    elseif not written then
-      -- include firstwrite
+      if (tonumber(s[4]) or 0) - e < keep then
+        local kept = e + keep + slack
+        redis.call('HSET', S, 'd', kept) -- S may have been lost
+        redis.call('PEXPIRE', S, kept - now)
+        if R then
+          redis.call('PEXPIRE', R, kept - now)
+        end
+      end
+      if R and not exclusive then
+        local noted = s[3]
+        -- include notereaders
+      end
     end
     written = true
     if later and exclusive then
@@ -64,7 +71,7 @@ for i = 1, locks do
     elseif later then
       redis.call('ZADD', R, E, id)
     end
-    if not alone and tokens[i] and tonumber(tokens[i]) > tonumber(s[5] or 0) then
+    if not alone and tokens[i] and tonumber(tokens[i]) > (tonumber(s[5]) or 0) then
       redis.call('HSET', S, 't', tokens[i])
     end
     if wanted or each > 1 and not exclusive and redis.call('EXISTS', KEYS[each * i - 2]) == 1 then

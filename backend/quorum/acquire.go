@@ -14,6 +14,11 @@ import (
 // answer agree, who is refused has asked each of them once.
 const tryLimit = 250 * time.Millisecond
 
+// firstAnswer is how long enough nodes have for their first answer. They are not asked again
+// meanwhile: nodes that are busy, or a machine that is, would only have more to do. It ends
+// before the caller's own limit, so that the error says what each node did.
+const firstAnswer = backend.FirstAnswer - answerMargin
+
 // Acquire implements backend.Backend. Those who wait queue at one node, the same for
 // all of them while it answers.
 func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
@@ -32,7 +37,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 			a.phase = queueing
 		}
 		if !found && !answered {
-			a.answerLimit = min(a.answerLimit, max(backend.FirstAnswer-time.Since(began), answerMargin))
+			a.answerLimit = max(firstAnswer-time.Since(began), answerMargin)
 		}
 		bh, v, err := a.decide(ctx, found)
 		last = v
@@ -45,7 +50,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		if v == unavailable {
 			readyIn, waits := a.readyIn()
 			answered = answered || waits
-			if kindOf(err) != backend.ErrUnavailable || !found && !answered && time.Since(began) > backend.FirstAnswer {
+			if kindOf(err) != backend.ErrUnavailable || !found && !answered && time.Since(began) >= firstAnswer {
 				return nil, err
 			}
 			if waits {
@@ -293,16 +298,16 @@ func (a *attempt) expireAnswers(now time.Time) time.Duration {
 	next := time.Minute
 	for i := range a.votes {
 		v, n := &a.votes[i], a.b.nodes[i]
-		if v.state != asked && (v.state != unasked || !v.asking) {
+		if !v.isAwaited() {
 			continue
 		}
-		since := now.Sub(v.since)
-		if since >= a.answerLimit {
+		left := v.since.Add(a.answerLimit).Sub(now)
+		if left <= 0 {
 			v.state, v.err = failed, errOverdue
+			n.silent.Store(true)
 			continue
 		}
-		left := a.answerLimit - since
-		if usual := n.timeLeft(a.request.TTL, since); usual > 0 {
+		if usual := a.timeLeft(i, now); usual > 0 {
 			left = min(left, usual)
 		}
 		next = min(next, left)

@@ -155,7 +155,7 @@ func (h *hold) leaveTimeout() (left time.Duration) {
 		case v.queuedTry == v.tries:
 			left = leaveLimit
 		default:
-			left = max(left, n.timeLeft(h.request.TTL, time.Since(v.since)))
+			left = max(left, h.timeLeft(i, time.Now()))
 		}
 	}
 	return left

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/server"
 )
@@ -313,6 +314,22 @@ func TestReader(t *testing.T) {
 		t.Errorf("version %q, want %q", version, shared.Version())
 	}
 	is(t, b.Break(ctx, t.Name(), h.Token), backend.ErrAuth)
+}
+
+// TestInspectOnly opens a server to ask alone, which writes nothing.
+func TestInspectOnly(t *testing.T) {
+	t.Parallel()
+	ctx, s := within(t), server.StartAll(t, server.Redis{})[0]
+	c := openURL(t, "redis://"+s.Addr(), &dlock.Options{InspectOnly: true})
+	must[any](t)(nil, c.Ping(ctx))
+	must[dlock.Snapshot](t)(c.Inspect(ctx, "x"))
+	for _, err := range c.Names(ctx, "") {
+		must[any](t)(nil, err)
+	}
+	info := plainClient(t, s).InfoMap(ctx, "persistence")
+	if n := info.Item("Persistence", "rdb_changes_since_last_save"); n != "0" {
+		t.Errorf("questions have written %s times", n)
+	}
 }
 
 // TestBreak takes a hold away, of a writer and of readers: the next in line has the lock

@@ -34,7 +34,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 	for round := 0; ctx.Err() == nil; round++ {
 		a := b.newAttempt(ctx, r, round)
 		if r.Wait && (last == split || b.needsAll() || b.contended.has(a.hash)) {
-			a.phase = queueing
+			a.enter(queueing)
 		}
 		if !found && !answered {
 			a.answerLimit = max(firstAnswer-time.Since(began), answerMargin)
@@ -125,7 +125,7 @@ type attempt struct {
 	answerLimit  time.Duration // that a node has for an answer
 	queued       bool          // the front has had it wait
 	began        time.Time     // of the present phase
-	nextPing     time.Time     // when to see whether the front is still there
+	pinged       time.Time     // when it was last seen whether the front is still there
 	splitSince   time.Time     // since when only nodes are missing that others have; zero: not so
 	splitTimeout time.Duration // how long that may last
 }
@@ -134,7 +134,8 @@ type attempt struct {
 // several times what a node takes to answer, the longer the more often that was not
 // enough.
 func (b *Backend) newAttempt(ctx context.Context, r backend.Request, round int) *attempt {
-	a := &attempt{hold: b.newHold(ctx, r), hash: hashOf(r.Name), round: round, answerLimit: answerLimit(r.TTL), began: time.Now()}
+	a := &attempt{hold: b.newHold(ctx, r), hash: hashOf(r.Name), round: round, answerLimit: answerLimit(r.TTL)}
+	a.enter(asking)
 	if b.needsAll() && r.Wait {
 		a.splitTimeout = r.TTL / 3
 		return a
@@ -275,7 +276,10 @@ func (a *attempt) stepGathering(n tally, now time.Time) (verdict, time.Duration)
 }
 
 // enter begins a phase.
-func (a *attempt) enter(p phase) { a.phase, a.began = p, time.Now() }
+func (a *attempt) enter(p phase) {
+	a.phase, a.began = p, time.Now()
+	a.pinged = a.began
+}
 
 // askRest asks the nodes that have not been asked to let this request wait, one after
 // the other where all are needed.

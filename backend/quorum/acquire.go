@@ -14,6 +14,11 @@ import (
 // answer agree, who is refused has asked each of them once.
 const tryLimit = 250 * time.Millisecond
 
+// firstAnswer is how long enough nodes have for their first answer. They are not asked again
+// meanwhile: nodes that are busy, or a machine that is, would only have more to do. It ends
+// before the caller's own limit, so that the error says what each node did.
+const firstAnswer = backend.FirstAnswer - answerMargin
+
 // Acquire implements backend.Backend. Those who wait queue at one node, the same for
 // all of them while it answers.
 func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
@@ -29,10 +34,10 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 	for round := 0; ctx.Err() == nil; round++ {
 		a := b.newAttempt(ctx, r, round)
 		if r.Wait && (last == split || b.needsAll() || b.contended.has(a.hash)) {
-			a.phase = queueing
+			a.enter(queueing)
 		}
 		if !found && !answered {
-			a.answerLimit = min(a.answerLimit, max(backend.FirstAnswer-time.Since(began), answerMargin))
+			a.answerLimit = max(firstAnswer-time.Since(began), answerMargin)
 		}
 		bh, v, err := a.decide(ctx, found)
 		last = v
@@ -45,7 +50,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		if v == unavailable {
 			readyIn, waits := a.readyIn()
 			answered = answered || waits
-			if kindOf(err) != backend.ErrUnavailable || !found && !answered && time.Since(began) > backend.FirstAnswer {
+			if kindOf(err) != backend.ErrUnavailable || !found && !answered && time.Since(began) >= firstAnswer {
 				return nil, err
 			}
 			if waits {
@@ -120,7 +125,7 @@ type attempt struct {
 	answerLimit  time.Duration // that a node has for an answer
 	queued       bool          // the front has had it wait
 	began        time.Time     // of the present phase
-	nextPing     time.Time     // when to see whether the front is still there
+	pinged       time.Time     // when it was last seen whether the front is still there
 	splitSince   time.Time     // since when only nodes are missing that others have; zero: not so
 	splitTimeout time.Duration // how long that may last
 }
@@ -129,7 +134,8 @@ type attempt struct {
 // several times what a node takes to answer, the longer the more often that was not
 // enough.
 func (b *Backend) newAttempt(ctx context.Context, r backend.Request, round int) *attempt {
-	a := &attempt{hold: b.newHold(ctx, r), hash: hashOf(r.Name), round: round, answerLimit: answerLimit(r.TTL), began: time.Now()}
+	a := &attempt{hold: b.newHold(ctx, r), hash: hashOf(r.Name), round: round, answerLimit: answerLimit(r.TTL)}
+	a.enter(asking)
 	if b.needsAll() && r.Wait {
 		a.splitTimeout = r.TTL / 3
 		return a
@@ -270,7 +276,10 @@ func (a *attempt) stepGathering(n tally, now time.Time) (verdict, time.Duration)
 }
 
 // enter begins a phase.
-func (a *attempt) enter(p phase) { a.phase, a.began = p, time.Now() }
+func (a *attempt) enter(p phase) {
+	a.phase, a.began = p, time.Now()
+	a.pinged = a.began
+}
 
 // askRest asks the nodes that have not been asked to let this request wait, one after
 // the other where all are needed.
@@ -293,16 +302,16 @@ func (a *attempt) expireAnswers(now time.Time) time.Duration {
 	next := time.Minute
 	for i := range a.votes {
 		v, n := &a.votes[i], a.b.nodes[i]
-		if v.state != asked && (v.state != unasked || !v.asking) {
+		if !v.isAwaited() {
 			continue
 		}
-		since := now.Sub(v.since)
-		if since >= a.answerLimit {
+		left := v.since.Add(a.answerLimit).Sub(now)
+		if left <= 0 {
 			v.state, v.err = failed, errOverdue
+			n.silent.Store(true)
 			continue
 		}
-		left := a.answerLimit - since
-		if usual := n.timeLeft(a.request.TTL, since); usual > 0 {
+		if usual := a.timeLeft(i, now); usual > 0 {
 			left = min(left, usual)
 		}
 		next = min(next, left)

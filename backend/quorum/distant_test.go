@@ -2,6 +2,7 @@ package quorum_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -271,4 +272,152 @@ func TestPingConnectsAtADistance(t *testing.T) {
 			s.empty(t)
 		})
 	}
+}
+
+// All answers are late together, and come in any order: this process had no time to look.
+// That is no reason to take the front for silent, and to wait, or to be let in, elsewhere.
+func TestAnswersThatAreLateTogether(t *testing.T) {
+	const trip, late = time.Millisecond, 300 * time.Millisecond
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		front := s.front("x")
+		lateFor := func(far []*distant) {
+			for i, d := range far {
+				d.trip.Store(int64(late))
+				if i == front {
+					d.trip.Store(int64(late + late/10))
+				}
+			}
+			time.AfterFunc(late+late/9, func() {
+				for _, d := range far {
+					d.trip.Store(int64(trip))
+				}
+			})
+		}
+		var clients []*dlock.Client
+		var links [][]*distant
+		for range 2 {
+			c, far := s.far(t, trip, trip, trip)
+			for range 20 {
+				ok(t, dlock.Do(t.Context(), c.Mutex("warm"), nothing))
+			}
+			clients, links = append(clients, c), append(links, far)
+		}
+		a := s.open(t, nil)
+		reader, err := a.RWMutex("x").RLock(t.Context())
+		ok(t, err)
+		lateFor(links[0])
+		waits := make(chan error, 1)
+		go func() {
+			l, err := clients[0].RWMutex("x").Lock(t.Context())
+			if err == nil {
+				err = l.Unlock(t.Context())
+			}
+			waits <- err
+		}()
+		time.Sleep(time.Second)
+		for i := range s {
+			if n := s[i].Waiting("x"); (n == 1) != (i == front) {
+				t.Errorf("%d wait at node %d, and the front is node %d", n, i, front)
+			}
+		}
+		lateFor(links[1])
+		_, err = clients[1].RWMutex("x").TryRLock(t.Context())
+		is(t, err, dlock.ErrHeld)
+		a.unlock(reader)
+		ok(t, <-waits)
+		s.empty(t)
+	})
+}
+
+// A process, or all nodes, may have no time for seconds. There is as much for a first answer
+// as there is at one server, for who waits and for who tries.
+func TestFirstAnswersThatTakeSeconds(t *testing.T) {
+	const trip = backend.FirstAnswer * 5 / 6
+	for _, wait := range []bool{false, true} {
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			c, _ := s.far(t, trip, trip, trip)
+			lock := c.Mutex("x").TryLock
+			if wait {
+				lock = c.Mutex("x").Lock
+			}
+			l, err := lock(t.Context())
+			if err != nil {
+				t.Fatalf("waits %v: %v", wait, err)
+			}
+			ok(t, l.Unlock(t.Context()))
+			time.Sleep(trip)
+			s.empty(t)
+		})
+	}
+}
+
+// A subscribing node is one whose client has to subscribe there before a request can wait.
+type subscribing struct {
+	*memory.Backend
+	takes *atomic.Int64 // ns
+}
+
+func (n subscribing) Vote(ctx context.Context, r backend.Request, b backend.Ballot) (*backend.Hold, error) {
+	if d := time.Duration(n.takes.Load()); r.Wait && d > 0 {
+		r.Answered()
+		time.Sleep(d)
+	}
+	return n.Backend.Vote(ctx, r, b)
+}
+
+// The front has answered, and its client takes long to subscribe there. Who waits stays, and
+// the front is no slower than others for that.
+func TestSubscriptionTakesLong(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		var takes atomic.Int64
+		var all []backend.Backend
+		for i := range s {
+			all = append(all, subscribing{memory.New(s[i]), &takes})
+		}
+		a, c := s.open(t, nil), over(t, all, nil)
+		for range 20 {
+			ok(t, dlock.Do(t.Context(), c.Mutex("warm"), nothing))
+		}
+		front := s.front("x")
+		for range 2 {
+			takes.Store(int64(500 * time.Millisecond))
+			l := a.lock("x")
+			waits := make(chan error, 1)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			go func() { waits <- dlock.Do(ctx, c.Mutex("x"), nothing) }()
+			time.Sleep(time.Second)
+			for i := range s {
+				if n := s[i].Waiting("x"); (n == 1) != (i == front) {
+					t.Errorf("%d wait at node %d, and the front is node %d", n, i, front)
+				}
+			}
+			takes.Store(0)
+			a.unlock(l)
+			ok(t, <-waits)
+		}
+		s.empty(t)
+	})
+}
+
+// Nodes that answer take as many requests as there are callers.
+func TestManyTryAtOnce(t *testing.T) {
+	const trip, callers = 20 * time.Millisecond, 1000
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		c, _ := s.far(t, trip, trip, trip)
+		ok(t, dlock.Do(t.Context(), c.Mutex("warm"), nothing))
+		var all sync.WaitGroup
+		for i := range callers {
+			all.Go(func() {
+				l, err := c.Mutex(fmt.Sprint("x", i)).TryLock(t.Context())
+				if err != nil {
+					t.Errorf("lock %d: %v", i, err)
+					return
+				}
+				ok(t, l.Unlock(t.Context()))
+			})
+		}
+		all.Wait()
+		s.empty(t)
+	})
 }

@@ -21,8 +21,8 @@ const (
 	// pingPause is the least time between two pings that are in vain.
 	pingPause = 100 * time.Millisecond
 
-	// backlog is how many requests are left to a node that has not answered them, and
-	// probes how many to one that is known to be silent.
+	// backlog is how many requests are left to a silent node that is needed, and probes how
+	// many to one that is not.
 	backlog, probes = 256, 4
 
 	// A node is slow if it takes slowFactor times as long as the slowest of those that
@@ -87,16 +87,6 @@ func (n *node) answerLimit(ttl time.Duration) time.Duration {
 	return n.usualLimit(most)
 }
 
-// timeLeft returns how long a node has to answer that has been waited for, and takes it for
-// silent if that is over.
-func (n *node) timeLeft(ttl, waited time.Duration) time.Duration {
-	left := n.answerLimit(ttl) - waited
-	if left <= 0 {
-		n.silent.Store(true)
-	}
-	return left
-}
-
 // pingLimit is how long this node may take to answer a ping, which may have to make a
 // connection first. That takes some round trips.
 func (n *node) pingLimit(ttl time.Duration) time.Duration {
@@ -151,7 +141,8 @@ func (n *node) observeVote(err error) {
 // beginRequest reports whether the node may be sent another request. It has to be
 // followed by one call of endRequest. A silent node is pinged instead if it can be, and
 // gets few requests otherwise, unless there are not enough others: what it has to
-// answer, or to be told again and again, shall not pile up.
+// answer, or to be told again and again, shall not pile up. One that answers has as many
+// requests to answer as there are callers.
 func (b *Backend) beginRequest(n *node, ttl time.Duration) bool {
 	most := int64(backlog)
 	if n.silent.Load() && b.hasMajority() {
@@ -161,7 +152,7 @@ func (b *Backend) beginRequest(n *node, ttl time.Duration) bool {
 		}
 		most = probes
 	}
-	if n.unanswered.Add(1) <= most {
+	if n.unanswered.Add(1) <= most || !n.silent.Load() {
 		return true
 	}
 	n.endRequest()

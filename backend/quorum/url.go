@@ -134,20 +134,20 @@ func (b *Backend) checkServers(ctx context.Context, names []string) error {
 }
 
 // awaitNodes waits for the first answers of the nodes, or of as many as are needed
-// and a little longer. It returns why the others do not answer.
+// and a little longer. It returns why the others do not answer. A node that has had no
+// time to answer, because too few of the others can be had, is not to blame.
 func (b *Backend) awaitNodes(ctx context.Context, results <-chan check, names []string) (errs []error, err error) {
-	for _, name := range names {
-		errs = append(errs, fmt.Errorf("%s: %w", name, errOverdue))
-	}
+	errs = make([]error, len(b.nodes))
+	answered := make([]bool, len(b.nodes))
 	var enough <-chan time.Time
 	open := 0
 	for left := len(b.nodes); left > 0; left-- {
 		select {
 		case r := <-results:
+			answered[r.node] = true
 			switch {
 			case r.err == nil:
 				open++
-				errs[r.node] = nil
 			case kindOf(r.err) != backend.ErrUnavailable:
 				return nil, r.err
 			default:
@@ -160,6 +160,11 @@ func (b *Backend) awaitNodes(ctx context.Context, results <-chan check, names []
 				enough = time.After(openGrace)
 			}
 		case <-enough:
+			for i, name := range names {
+				if !answered[i] {
+					errs[i] = fmt.Errorf("%s: %w", name, errOverdue)
+				}
+			}
 			return errs, nil
 		case <-ctx.Done():
 			return nil, backend.WaitEnded(ctx, false)

@@ -17,7 +17,8 @@ type vote struct {
 	answered  bool          // the node has granted or refused
 	refused   bool          // it has refused, once at least
 	asking    bool          // a request is under way
-	since     time.Time     // when it was sent
+	since     time.Time     // when it was sent, or first answered
+	heard     bool          // the node has answered it, and may yet grant or refuse
 	counted   bool          // among those that the node has not answered
 	cancel    func()        // ends it, if it waits at the node
 	tries     int           // requests so far
@@ -49,6 +50,36 @@ func (v *vote) isOut() bool { return v.state >= notReady }
 // isMissing reports that the node has no part, is not asked for one, and may well grant it.
 func (v *vote) isMissing() bool { return !v.asking && (v.state == unasked || v.state == refused) }
 
+// isAwaited reports that the node has been asked and has not said who has the lock.
+func (v *vote) isAwaited() bool { return v.state == asked || v.state == unasked && v.asking }
+
+// timeLeft returns how long node i has to answer, and takes it for silent if that is over. It
+// is late beside others: as long as none of several nodes has answered, it may well be this
+// process that has no time to look, and the answers that it then finds need not come in
+// order. A node that has answered, and lets the request queue, is not late. Called with h.mu
+// held.
+func (h *hold) timeLeft(i int, now time.Time) time.Duration {
+	v, n := &h.votes[i], h.b.nodes[i]
+	late := v.since.Add(n.answerLimit(h.request.TTL))
+	if first := h.heardAt.Add(answerMargin); first.After(late) {
+		late = first
+	}
+	if known := !h.heardAt.IsZero() || h.countAwaited() == 1; known && !v.heard && !late.After(now) {
+		n.silent.Store(true)
+	}
+	return late.Sub(now)
+}
+
+// countAwaited is how many nodes have an answer to give. Called with h.mu held.
+func (h *hold) countAwaited() (n int) {
+	for i := range h.votes {
+		if h.votes[i].isAwaited() {
+			n++
+		}
+	}
+	return n
+}
+
 // clearVote forgets what node i has granted. A hold that has too few votes for a moment
 // is lost, whatever the nodes grant it after that. Called with h.mu held.
 func (h *hold) clearVote(i int, state voteState, err error) {
@@ -74,7 +105,6 @@ type query struct {
 	node, try int
 	request   backend.Request
 	ctx       context.Context
-	sent      time.Time
 }
 
 // lastSeq counts the requests to nodes, of all backends: clients may share
@@ -87,8 +117,8 @@ var lastSeq atomic.Uint64
 func (h *hold) newQuery(i int, wait bool) *query {
 	v := &h.votes[i]
 	v.tries++
-	v.asking, v.state, v.since = true, asked, time.Now()
-	q := &query{h: h, node: i, try: v.tries, request: h.request, ctx: h.detached, sent: v.since}
+	v.asking, v.heard, v.state, v.since = true, false, asked, time.Now()
+	q := &query{h: h, node: i, try: v.tries, request: h.request, ctx: h.detached}
 	if wait {
 		q.ctx, v.cancel = context.WithCancel(h.waiting)
 	}
@@ -159,18 +189,43 @@ func (q *query) send() {
 
 func (h *hold) ballot() backend.Ballot { return backend.Ballot{Token: h.propose(), Rejoin: h.b.rejoin} }
 
-// observe notes how long the node took, unless it was in its queue that time passed.
+// observe notes what the outcome of the query says of the node.
 func (q *query) observe(err error) {
-	h, n, took := q.h, q.h.b.nodes[q.node], time.Since(q.sent)
+	h, n := q.h, q.h.b.nodes[q.node]
 	h.mu.Lock()
-	v := &h.votes[q.node]
-	queued := v.queuedTry == q.try
-	v.endRequest(n)
-	h.mu.Unlock()
-	if !queued && q.ctx.Err() == nil {
-		n.observe(took, err)
+	if q.ctx.Err() == nil {
+		q.hear(err)
 		n.observeVote(err)
 	}
+	h.votes[q.node].endRequest(n)
+	h.mu.Unlock()
+}
+
+// hear notes how long the node took to answer first: what comes after that has taken the
+// time of a subscription, or in the queue. Called with h.mu held.
+func (q *query) hear(err error) {
+	h, n := q.h, q.h.b.nodes[q.node]
+	v := &h.votes[q.node]
+	if v.heard {
+		return
+	}
+	n.observe(time.Since(v.since), err)
+	if !isAnswer(err) {
+		return
+	}
+	v.heard, v.since = true, time.Now()
+	v.endRequest(n)
+	if h.heardAt.IsZero() {
+		h.heardAt = v.since
+	}
+}
+
+// Answered says that the node has answered, and is about to have the request wait.
+func (q *query) Answered() {
+	q.h.mu.Lock()
+	defer q.h.mu.Unlock()
+	q.hear(nil)
+	q.h.notify() // from now on others may be late
 }
 
 // Lost implements backend.Observer. The hold is lost when too few nodes are
@@ -194,7 +249,7 @@ func (q *query) Lost(cause error) {
 
 // Queued implements backend.Observer: the request waits at the node.
 func (q *query) Queued() {
-	h, n := q.h, q.h.b.nodes[q.node]
+	h := q.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	v := &h.votes[q.node]
@@ -202,8 +257,7 @@ func (q *query) Queued() {
 		return
 	}
 	v.state, v.queuedTry, v.answered, v.refused = refused, q.try, true, true
-	n.observe(time.Since(v.since), nil)
-	v.endRequest(n)
+	q.hear(nil)
 	h.notify()
 }
 

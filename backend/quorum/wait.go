@@ -85,21 +85,21 @@ func (a *attempt) checkFront() bool {
 }
 
 // firstPing and lastPing bound how often whoever waits sees whether the front is still
-// there: the less often the longer it has waited.
+// there: the less often the longer it has waited, unless the front is silent.
 const firstPing, lastPing = 20 * time.Millisecond, 2 * time.Second
 
 // pingFront has the front pinged when it is time to, and says when it is.
 func (a *attempt) pingFront(now time.Time) time.Duration {
-	n := a.b.nodes[a.front]
-	if left := a.nextPing.Sub(now); left > 0 && !n.silent.Load() {
+	n, pause := a.b.nodes[a.front], firstPing
+	if !n.silent.Load() {
+		pause = min(max(now.Sub(a.began)/8, firstPing), lastPing)
+	}
+	if left := a.pinged.Add(pause).Sub(now); left > 0 {
 		return left
 	}
-	next := min(max(now.Sub(a.began)/8, firstPing), lastPing)
-	if !a.nextPing.IsZero() {
-		n.check(a.b, a.request.TTL, a.notify)
-	}
-	a.nextPing = now.Add(next)
-	return next
+	n.check(a.b, a.request.TTL, a.notify)
+	a.pinged = now
+	return pause
 }
 
 // leaveLimit bounds the wait for nodes to know that a request was given up.
@@ -155,7 +155,7 @@ func (h *hold) leaveTimeout() (left time.Duration) {
 		case v.queuedTry == v.tries:
 			left = leaveLimit
 		default:
-			left = max(left, n.timeLeft(h.request.TTL, time.Since(v.since)))
+			left = max(left, h.timeLeft(i, time.Now()))
 		}
 	}
 	return left

@@ -300,3 +300,64 @@ func TestTryBehindALockThatAMinorityAnswers(t *testing.T) {
 		first.Wait()
 	})
 }
+
+// A pingedNode answers pings, which it counts, at once, and requests that wait late.
+type pingedNode struct {
+	*memory.Backend
+	takes time.Duration
+	pings int
+}
+
+func (n *pingedNode) Vote(ctx context.Context, r backend.Request, b backend.Ballot) (*backend.Hold, error) {
+	if r.Wait {
+		time.Sleep(n.takes)
+	}
+	return n.Backend.Vote(ctx, r, b)
+}
+
+func (n *pingedNode) Ping(ctx context.Context) (string, error) {
+	if n.pings++; n.pings%1000 == 0 {
+		time.Sleep(time.Second) // without it time would stand still
+	}
+	return n.Backend.Ping(ctx)
+}
+
+// The front answers pings, and not the request, and no other node is any better. It is not
+// pinged without a pause.
+func TestFrontIsPingedWithPauses(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		front := s.front("x")
+		node := &pingedNode{Backend: memory.New(s[front])}
+		all := make([]backend.Backend, len(s))
+		for i := range s {
+			all[i] = memory.New(s[i])
+		}
+		all[front] = node
+		a, c := s.open(t, nil), over(t, all, nil)
+		l := a.lock("x")
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := c.Mutex("x").Lock(ctx) // from now on it asks the front first
+		is(t, err, dlock.ErrHeld)
+		a.unlock(l)
+		for i := range s {
+			if i != front {
+				s[i].Freeze()
+			}
+		}
+		_, err = c.Mutex("y").TryLock(t.Context()) // the others are known to be silent
+		is(t, err, dlock.ErrUnavailable)
+		const takes = 500 * time.Millisecond
+		node.takes, node.pings = takes, 0
+		waits, cancel := context.WithTimeout(t.Context(), takes)
+		defer cancel()
+		_, err = c.Mutex("x").Lock(waits)
+		must(t, err != nil, "a minority has granted")
+		if most := int(takes / (10 * time.Millisecond)); node.pings > most {
+			t.Errorf("%d pings in %v", node.pings, takes)
+		}
+		s.thaw()
+		time.Sleep(time.Second)
+		s.empty(t)
+	})
+}

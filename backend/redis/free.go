@@ -53,7 +53,7 @@ func (c *acquisition) grab(ctx context.Context) (answer, bool) {
 	switch {
 	case c.ballot == nil:
 		call = s.callWith(c.key, 1, c.id, millis(c.TTL))
-	case c.b.member:
+	case c.b.isAnnounced():
 		s, call = c.grabVote()
 	default:
 		return answer{}, false

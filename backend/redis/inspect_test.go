@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/server"
 )
@@ -316,6 +317,7 @@ func TestReader(t *testing.T) {
 	is(t, b.Break(ctx, t.Name(), h.Token), backend.ErrAuth)
 }
 
+<<<<<<< HEAD
 // A betweenLooks is a hook that calls a function once, after a pipeline was answered.
 type betweenLooks struct {
 	once sync.Once
@@ -355,6 +357,22 @@ func TestNamesOfALockThatPassesOn(t *testing.T) {
 		t.Errorf("%q", names)
 	}
 	must[any](t)(nil, b.Release(ctx, <-got))
+=======
+// TestInspectOnly opens a server to ask alone, which writes nothing.
+func TestInspectOnly(t *testing.T) {
+	t.Parallel()
+	ctx, s := within(t), server.StartAll(t, server.Redis{})[0]
+	c := openURL(t, "redis://"+s.Addr(), &dlock.Options{InspectOnly: true})
+	must[any](t)(nil, c.Ping(ctx))
+	must[dlock.Snapshot](t)(c.Inspect(ctx, "x"))
+	for _, err := range c.Names(ctx, "") {
+		must[any](t)(nil, err)
+	}
+	info := plainClient(t, s).InfoMap(ctx, "persistence")
+	if n := info.Item("Persistence", "rdb_changes_since_last_save"); n != "0" {
+		t.Errorf("questions have written %s times", n)
+	}
+>>>>>>> quorum
 }
 
 // TestBreak takes a hold away, of a writer and of readers: the next in line has the lock

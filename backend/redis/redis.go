@@ -223,20 +223,21 @@ type Options struct {
 // A Backend keeps locks on one server, on the one that a Sentinel names, or on
 // a cluster.
 type Backend struct {
-	client    redis.UniversalClient
-	owned     bool // close it too
-	log       *slog.Logger
-	member    bool  // whoever connects sees first since when the server remembers
-	unfit     error // why it is of no use, or nil
-	poll      time.Duration
-	transport transport
-	cluster   *cluster               // nil unless it is one
-	failover  *redis.FailoverOptions // nil unless a URL names Sentinels
-	listener  *listener
-	free      *freeCache
-	ids       idSigner
-	dialect   dialect
-	unclaimed unclaimedGrants
+	client      redis.UniversalClient
+	owned       bool // close it too
+	log         *slog.Logger
+	member      bool  // of a quorum, by its URL
+	inspectOnly bool  // it takes no lock
+	unfit       error // why it is of no use, or nil
+	poll        time.Duration
+	transport   transport
+	cluster     *cluster               // nil unless it is one
+	failover    *redis.FailoverOptions // nil unless a URL names Sentinels
+	listener    *listener
+	free        *freeCache
+	ids         idSigner
+	dialect     dialect
+	unclaimed   unclaimedGrants
 
 	replicas int
 	watch    watch

@@ -60,7 +60,7 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 	}
 	c.AddHook(logHook{cfg.Logger})
 	b := New(c, o)
-	b.owned, b.member, b.failover = true, cfg.Member, failover
+	b.owned, b.member, b.inspectOnly, b.failover = true, cfg.Member, cfg.InspectOnly, failover
 	if b.member {
 		return b, nil
 	}
@@ -117,8 +117,8 @@ func newSingleClient(cfg backend.Config, scheme string) (redis.UniversalClient, 
 	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity = -1, 1, true, true
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, readTimeout)
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	if cfg.Member {
-		o.OnConnect = announce
+	if cfg.Member && !cfg.InspectOnly {
+		o.OnConnect = func(ctx context.Context, c *redis.Conn) error { return announce(ctx, c) }
 	}
 	return redis.NewClient(o), nil, nil
 }

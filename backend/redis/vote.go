@@ -22,9 +22,13 @@ func (b *Backend) Vote(ctx context.Context, r backend.Request, v backend.Ballot)
 	return b.acquire(ctx, r, &v)
 }
 
+// isAnnounced reports that each connection has been announced before it is used. Who only
+// asks writes nothing.
+func (b *Backend) isAnnounced() bool { return b.member && !b.inspectOnly }
+
 // announce has the server of a new connection see whether it has restarted. It runs
 // before the connection is used: what is asked on it later, is asked in the same run.
-func announce(ctx context.Context, c *redis.Conn) error {
+func announce(ctx context.Context, c redis.Cmdable) error {
 	durable := 0
 	if isDurable(c.ConfigGet(ctx, appendSettings).Val()) {
 		durable = 1
@@ -78,7 +82,7 @@ func (b *Backend) tellToken(ctx context.Context, h *backend.Hold, token uint64, 
 // voteCall is call for one of several servers that decide together.
 func (c *acquisition) voteCall(mode string) []any {
 	unannounced := 1
-	if c.b.member {
+	if c.b.isAnnounced() {
 		unannounced = 0
 	}
 	return voteScript.call(append(c.key.args(5), bootKey), c.id, millis(c.TTL), mode, c.rank,

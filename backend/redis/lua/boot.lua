@@ -1,8 +1,8 @@
 -- Sees since when the server has kept what it knows. A restart shows by the run id,
 -- also if the server has loaded what it knew some time before: whatever it granted
 -- since then is forgotten. It is no restart if every write was on disk before it
--- was acknowledged. A server that has no mark, and has run no script, has granted
--- nothing since it started.
+-- was acknowledged. A server that has no mark, and has run no script that may write,
+-- has granted nothing since it started.
 --
 -- Uses  B us; durable: '1' if every write is on disk before its reply, '0' if not,
 --       nil if that is not known
@@ -17,7 +17,7 @@ if not since or run and run ~= boot[2] then
   local vouched = since == 1 and (not boot[2] or boot[2] == '-')
   if not since then
     local stats = redis.pcall('INFO', 'commandstats')
-    local used = type(stats) ~= 'string' or string.find(stats, 'cmdstat_eval') or string.find(stats, 'resetstat')
+    local used = type(stats) ~= 'string' or string.find(stats, 'cmdstat_eval[sha]*:') or string.find(stats, 'resetstat')
     since = used and us or start
   elseif not vouched and boot[3] ~= '1' then
     since = math.max(since, start)

@@ -154,6 +154,62 @@ func TestServersThatHaveBeenUp(t *testing.T) {
 	is(t, err, dlock.ErrUnavailable)
 }
 
+// Who only asks writes nothing, also on servers that nobody has used: they vote at once when
+// the first lock is taken. Doctor tries a lock, and does not change that either.
+func TestQuestionsToNewServers(t *testing.T) {
+	for _, examines := range []bool{false, true} {
+		t.Run(fmt.Sprintf("examines=%v", examines), func(t *testing.T) {
+			t.Parallel()
+			masters := startMasters(t, 3)
+			for _, m := range masters {
+				for uptime(t, m) < 3 {
+					time.Sleep(100 * time.Millisecond)
+				}
+			}
+			url := "redlock://" + addresses(masters) + "?dlock.ttl=500ms&dlock.maxttl=500ms&dlock.skew=50ms"
+			c := openURL(t, url, &dlock.Options{InspectOnly: true})
+			if examines {
+				ok(t, c.Examine(t.Context(), func(f dlock.Finding) {
+					if f.Subject == "nodes" {
+						t.Errorf("doctor says: %s", f.Text)
+					}
+				}))
+			} else {
+				ask(t, c)
+				for i, m := range masters {
+					if n := changes(t, m); n != 0 {
+						t.Errorf("questions have written %d times to server %d", n, i+1)
+					}
+				}
+				if strings.HasPrefix(masters[0].Version(), "6.") {
+					return // without EVAL_RO it cannot tell who asks from who takes locks
+				}
+			}
+			l, err := openURL(t, url, nil).Mutex("x").TryLock(t.Context())
+			ok(t, err)
+			ok(t, l.Unlock(t.Context()))
+		})
+	}
+}
+
+// ask asks c all that may be asked.
+func ask(t *testing.T, c *dlock.Client) {
+	t.Helper()
+	ok(t, c.Ping(t.Context()))
+	_, err := c.Inspect(t.Context(), "x")
+	ok(t, err)
+	for _, err := range c.Names(t.Context(), "") {
+		ok(t, err)
+	}
+}
+
+// changes is how often something was written to a server.
+func changes(t testing.TB, s *server.Server) int {
+	n, err := strconv.Atoi(admin(t, s).InfoMap(context.Background(), "persistence").Item("Persistence", "rdb_changes_since_last_save"))
+	ok(t, err)
+	return n
+}
+
 // uptime is for how many seconds a server has been up.
 func uptime(t testing.TB, s *server.Server) int {
 	n, err := strconv.Atoi(admin(t, s).InfoMap(context.Background(), "server").Item("Server", "uptime_in_seconds"))

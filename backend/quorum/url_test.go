@@ -1,0 +1,36 @@
+package quorum
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/dlock-go/dlock/backend"
+)
+
+// Two of three nodes refuse. The third, which has had no time to answer, is not blamed; one
+// that has had time, and does not answer, is.
+func TestWhoIsToBlame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &Backend{need: 2, nodes: make([]*node, 3)}
+		names := []string{"a:1", "b:2", "c:3"}
+		refused := backend.Fail(backend.ErrUnavailable, errors.New("refused"))
+		results := make(chan check, 3)
+		results <- check{0, refused}
+		results <- check{1, refused}
+		_, err := b.awaitNodes(t.Context(), results, names)
+		if !errors.Is(err, backend.ErrUnavailable) {
+			t.Fatalf("the error is %v", err)
+		}
+		if said := err.Error(); !strings.Contains(said, "a:1") || !strings.Contains(said, "b:2") || strings.Contains(said, "c:3") {
+			t.Errorf("of nodes a and b, which refuse, it is said: %v", err)
+		}
+		results <- check{0, nil}
+		results <- check{1, nil}
+		errs, err := b.awaitNodes(t.Context(), results, names)
+		if err != nil || errs[0] != nil || errs[1] != nil || !errors.Is(errs[2], errOverdue) {
+			t.Errorf("of node c, which is silent, it is said: %v, %v", errs, err)
+		}
+	})
+}

@@ -317,7 +317,6 @@ func TestReader(t *testing.T) {
 	is(t, b.Break(ctx, t.Name(), h.Token), backend.ErrAuth)
 }
 
-<<<<<<< HEAD
 // A betweenLooks is a hook that calls a function once, after a pipeline was answered.
 type betweenLooks struct {
 	once sync.Once
@@ -357,7 +356,8 @@ func TestNamesOfALockThatPassesOn(t *testing.T) {
 		t.Errorf("%q", names)
 	}
 	must[any](t)(nil, b.Release(ctx, <-got))
-=======
+}
+
 // TestInspectOnly opens a server to ask alone, which writes nothing.
 func TestInspectOnly(t *testing.T) {
 	t.Parallel()
@@ -372,7 +372,6 @@ func TestInspectOnly(t *testing.T) {
 	if n := info.Item("Persistence", "rdb_changes_since_last_save"); n != "0" {
 		t.Errorf("questions have written %s times", n)
 	}
->>>>>>> quorum
 }
 
 // TestBreak takes a hold away, of a writer and of readers: the next in line has the lock

@@ -12,8 +12,10 @@
 //
 // # Backends
 //
-// Which backend stands behind a client is one line of configuration; see
-// [Open]. What each of them guarantees is in its package's documentation.
+// A URL chooses the backend; see [Open]. The program imports the backend's package for
+// its side effect: backend/redis, etcd, zk, pg, file, memory or quorum, or backend/all,
+// which has them all. The documentation of that package says what the backend guarantees,
+// and which parameters its URL has.
 //
 // # What is promised
 //

@@ -180,9 +180,6 @@ func (t *call) openRecord(l *Lease, e AcquiredEvent, now time.Time) {
 // tellEnd calls the hook for the end of the lease, once. Err says which: an ErrLost is
 // told to Lost, an ErrClosed to Closed, and anything else to Released.
 func (l *lifecycle) tellEnd(ctx context.Context, err error) {
-	if l.record.Load() == nil {
-		return
-	}
 	record := l.record.Swap(nil)
 	if record == nil {
 		return

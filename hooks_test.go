@@ -552,6 +552,23 @@ func TestHooksOfLeases(t *testing.T) {
 	})
 }
 
+// Several goroutines notice that a multi-lock is lost: the one that tells of the losses,
+// and the one that releases the other locks. The hooks hear of it once.
+func TestLossOfAMultiIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r recorder
+		s := memory.NewServer()
+		ba := memory.New(s)
+		a := client(t, ba, dlock.Options{TTL: 30 * time.Second, Hooks: r.hooks()})
+		lock(t, a.Multi([]string{"x", "y"}, dlock.WithMinHold(time.Second)))
+		ba.Delay(100 * time.Millisecond) // for so long y is being released, and x is not yet
+		s.Evict("x")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		events[dlock.LostEvent](t, &r, "lost", 1)
+	})
+}
+
 // A renewal that fails is heard of before the lock is lost.
 func TestHooksOfRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -379,8 +379,8 @@ func TestSubscriptionTakesLong(t *testing.T) {
 			ok(t, dlock.Do(t.Context(), c.Mutex("warm"), nothing))
 		}
 		front := s.front("x")
-		for range 2 {
-			takes.Store(int64(500 * time.Millisecond))
+		for _, ms := range []time.Duration{500, 40, 40} {
+			takes.Store(int64(ms * time.Millisecond))
 			l := a.lock("x")
 			waits := make(chan error, 1)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

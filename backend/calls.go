@@ -10,9 +10,8 @@ import (
 type Calls struct {
 	mu       sync.Mutex
 	closed   bool
-	ctx      context.Context // ends with Close
-	stop     context.CancelCauseFunc
-	underWay sync.WaitGroup
+	underWay map[context.Context]context.CancelCauseFunc // what Begin has returned for each
+	all      sync.WaitGroup
 }
 
 // Begin returns ctx for one call: it also ends when Close is called, with ErrClosed as its
@@ -23,17 +22,22 @@ func (c *Calls) Begin(ctx context.Context) (bound context.Context, end func(), e
 	if c.closed {
 		return nil, nil, ErrClosed
 	}
-	if c.ctx == nil {
-		c.ctx, c.stop = context.WithCancelCause(context.Background())
+	if c.underWay == nil {
+		c.underWay = make(map[context.Context]context.CancelCauseFunc)
 	}
-	c.underWay.Add(1)
 	bound, cancel := context.WithCancelCause(ctx)
-	unbind := context.AfterFunc(c.ctx, func() { cancel(ErrClosed) })
-	return bound, func() {
-		unbind()
-		cancel(nil)
-		c.underWay.Done()
-	}, nil
+	c.underWay[bound] = cancel
+	c.all.Add(1)
+	return bound, func() { c.end(bound) }, nil
+}
+
+func (c *Calls) end(bound context.Context) {
+	c.mu.Lock()
+	cancel := c.underWay[bound]
+	delete(c.underWay, bound)
+	c.mu.Unlock()
+	cancel(nil)
+	c.all.Done()
 }
 
 // Err is ErrClosed after Close, and nil before.
@@ -55,10 +59,10 @@ func (c *Calls) Close() bool {
 		return false
 	}
 	c.closed = true
-	if c.stop != nil {
-		c.stop(ErrClosed)
+	for _, cancel := range c.underWay {
+		cancel(ErrClosed)
 	}
 	c.mu.Unlock()
-	c.underWay.Wait()
+	c.all.Wait()
 	return true
 }

@@ -308,7 +308,9 @@ func (a *attempt) expireAnswers(now time.Time) time.Duration {
 		left := v.since.Add(a.answerLimit).Sub(now)
 		if left <= 0 {
 			v.state, v.err = failed, errOverdue
-			n.silent.Store(true)
+			if !v.heard {
+				n.silent.Store(true)
+			}
 			continue
 		}
 		if usual := a.timeLeft(i, now); usual > 0 {

@@ -53,8 +53,9 @@ type message func(ctx context.Context, node int, nh *backend.Hold) error
 func (h *hold) broadcast(ctx context.Context, releases bool, m message) error {
 	c, parts := h.expect(releases, m)
 	detached := context.WithoutCancel(ctx)
-	for _, p := range parts {
-		if !h.b.janitor.Go(func(context.Context) { p.receive(m(detached, p.node, p.hold)) }) {
+	for i := range parts {
+		p := &parts[i]
+		if !h.b.janitor.Go(func(context.Context) { p.receive(m(detached, p.node, &p.hold)) }) {
 			p.receive(backend.ErrClosed)
 		}
 	}
@@ -80,7 +81,7 @@ type reply struct {
 type part struct {
 	*confirmation
 	node int
-	hold *backend.Hold
+	hold backend.Hold
 }
 
 // expect prepares for the replies to a message: the caller calls receive once for each part.
@@ -94,8 +95,7 @@ func (h *hold) expect(releases bool, m message) (*confirmation, []part) {
 		case v.released:
 			c.done++
 		case v.hold != nil:
-			nh := *v.hold
-			parts = append(parts, part{c, i, &nh})
+			parts = append(parts, part{c, i, *v.hold})
 			c.pending++
 		}
 	}
@@ -104,14 +104,14 @@ func (h *hold) expect(releases bool, m message) (*confirmation, []part) {
 
 // receive takes the reply of a node. What the node has not confirmed is repeated in the
 // background while the lease lasts.
-func (p part) receive(err error) {
+func (p *part) receive(err error) {
 	p.record(err)
 	p.replies <- reply{p.node, err}
 	if isFinal(err) {
 		return
 	}
 	p.h.b.janitor.Do(p.hold.TTL, func(ctx context.Context) error {
-		err := p.message(ctx, p.node, p.hold)
+		err := p.message(ctx, p.node, &p.hold)
 		p.record(err)
 		if isFinal(err) {
 			return nil
@@ -121,10 +121,10 @@ func (p part) receive(err error) {
 }
 
 // record notes what a reply says of the node's vote.
-func (p part) record(err error) {
+func (p *part) record(err error) {
 	switch {
 	case errors.Is(err, backend.ErrLost):
-		p.h.loseVote(p.node, p.hold, err)
+		p.h.loseVote(p.node, &p.hold, err)
 	case err == nil && p.releases:
 		p.h.mu.Lock()
 		defer p.h.mu.Unlock()

@@ -379,14 +379,14 @@ func TestSubscriptionTakesLong(t *testing.T) {
 			ok(t, dlock.Do(t.Context(), c.Mutex("warm"), nothing))
 		}
 		front := s.front("x")
-		for range 2 {
-			takes.Store(int64(500 * time.Millisecond))
+		for _, long := range []time.Duration{500 * time.Millisecond, 40 * time.Millisecond, 40 * time.Millisecond} {
+			takes.Store(int64(long))
 			l := a.lock("x")
 			waits := make(chan error, 1)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			go func() { waits <- dlock.Do(ctx, c.Mutex("x"), nothing) }()
-			time.Sleep(time.Second)
+			time.Sleep(long + 5*time.Millisecond)
 			for i := range s {
 				if n := s[i].Waiting("x"); (n == 1) != (i == front) {
 					t.Errorf("%d wait at node %d, and the front is node %d", n, i, front)

@@ -172,28 +172,37 @@ func (b *Backend) hasMajority() bool {
 	return live >= b.need
 }
 
-// check pings the node, unless that is being done or was in vain a moment ago. It
-// calls done when it is known whether the node is there.
+// check pings the node, and once more if that is in vain, unless it is being done or both
+// were in vain a moment ago. It calls done when it is known whether the node is there.
 func (n *node) check(b *Backend, ttl time.Duration, done func()) {
 	if n.pinger == nil || time.Now().UnixNano() < n.nextPing.Load() || !n.pinging.CompareAndSwap(false, true) {
 		return
 	}
 	started := b.janitor.Go(func(context.Context) {
-		sent := time.Now()
-		ctx, cancel := context.WithTimeout(context.Background(), n.pingLimit(ttl))
-		_, err := n.pinger.Ping(ctx)
-		cancel()
+		took, err := n.ping(ttl)
+		if !isAnswer(err) { // once this process may have had no time to look, or the connection had broken
+			took, err = n.ping(ttl)
+		}
 		if !isAnswer(err) {
 			n.gone.Store(true)
 			n.nextPing.Store(time.Now().Add(pingPause).UnixNano())
 		}
-		n.observe(time.Since(sent), err)
+		n.observe(took, err)
 		n.pinging.Store(false)
 		done()
 	})
 	if !started {
 		n.pinging.Store(false)
 	}
+}
+
+// ping pings the node once.
+func (n *node) ping(ttl time.Duration) (took time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), n.pingLimit(ttl))
+	defer cancel()
+	sent := time.Now()
+	_, err = n.pinger.Ping(ctx)
+	return time.Since(sent), err
 }
 
 // isAway reports whether nobody should wait for node i: it is silent, or slow beside

@@ -27,13 +27,14 @@ func (h *hold) releasePart(ctx context.Context, i int, nh *backend.Hold) error {
 // ReleaseAll implements backend.BatchReleaser. All holds of a node go there in one call.
 func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
 	all := make([]*confirmation, len(holds))
-	parts := make([][]part, len(b.nodes))
+	parts := make([][]*part, len(b.nodes))
 	for k, bh := range holds {
 		h := bh.State.(*hold)
 		h.end()
 		var of []part
 		all[k], of = h.expect(true, h.releasePart)
-		for _, p := range of {
+		for i := range of {
+			p := &of[i]
 			parts[p.node] = append(parts[p.node], p)
 		}
 	}
@@ -52,19 +53,19 @@ func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report 
 }
 
 // releaseAll gives back what the node has granted, with one request if it can.
-func (n *node) releaseAll(ctx context.Context, parts []part) {
+func (n *node) releaseAll(ctx context.Context, parts []*part) {
 	if n.batchReleaser == nil {
 		var all sync.WaitGroup
 		for _, p := range parts {
-			all.Go(func() { p.receive(n.Release(ctx, p.hold)) })
+			all.Go(func() { p.receive(n.Release(ctx, &p.hold)) })
 		}
 		all.Wait()
 		return
 	}
 	holds := make([]*backend.Hold, len(parts))
-	of := make(map[*backend.Hold]part, len(parts))
+	of := make(map[*backend.Hold]*part, len(parts))
 	for k, p := range parts {
-		holds[k], of[p.hold] = p.hold, p
+		holds[k], of[&p.hold] = &p.hold, p
 	}
 	n.batchReleaser.ReleaseAll(ctx, holds, func(nh *backend.Hold, err error) { of[nh].receive(err) })
 }

@@ -10,8 +10,9 @@ import (
 
 // An acquisition is one Acquire under way. It is the business of one goroutine.
 type acquisition struct {
-	*backend.Request
-	ballot *backend.Ballot // nil: this server decides alone
+	backend.Request
+	votes  bool // the server is one of several that decide together
+	ballot backend.Ballot
 	b      *Backend
 	key    key
 	told   string // the name of the channel on which it would be told
@@ -66,7 +67,10 @@ func (b *Backend) acquire(ctx context.Context, r backend.Request, v *backend.Bal
 
 func (b *Backend) newAcquisition(r *backend.Request, v *backend.Ballot) *acquisition {
 	k := lockKey(r.Name)
-	c := &acquisition{Request: r, ballot: v, b: b, key: k, told: b.channelOf(k, r.ID.Client)}
+	c := &acquisition{Request: *r, b: b, key: k, told: b.channelOf(k, r.ID.Client)}
+	if v != nil {
+		c.votes, c.ballot = true, *v
+	}
 	if c.Wait {
 		c.waiter = newWaiter(c.told)
 	}
@@ -142,7 +146,7 @@ func (c *acquisition) enterQueue(ctx context.Context) (answer, error) {
 
 // renewID gives the acquisition a new id.
 func (c *acquisition) renewID() {
-	c.id = c.b.ids.newID(c.key, c.Request, c.entries, c.polls, c.ballot)
+	c.id = c.b.ids.newID(c.key, &c.Request, c.entries, c.polls, &c.ballot)
 	c.entries++
 	c.doubt, c.owed = false, false
 	if c.waiter != nil {
@@ -176,7 +180,7 @@ func (c *acquisition) ask(ctx context.Context, mode string) (answer, error) {
 		_, refused := replyOf(err)
 		switch {
 		case isHopeless(err), isUnacknowledged(err), a.status() == "NOT_READY",
-			refused && c.ballot != nil, // other servers may grant
+			refused && c.votes, // other servers may grant
 			!c.answered && (!isPassing(err) || time.Since(began) > backend.FirstAnswer):
 			return a, fail(err)
 		}
@@ -195,7 +199,7 @@ func (c *acquisition) ended(ctx context.Context) error {
 // call is the script that asks for the lock, and the command that runs it. A server that
 // has an id in its queue votes, and is not asked again whether it does.
 func (c *acquisition) call(mode string) (*script, []any) {
-	if c.ballot == nil || mode == "p" {
+	if !c.votes || mode == "p" {
 		return acquireScript, acquireScript.callWith(c.key, 5, c.id, millis(c.TTL), mode, c.rank)
 	}
 	return voteScript, c.voteCall(mode)

@@ -133,7 +133,7 @@ func TestLateGrantLeavesNothing(t *testing.T) {
 func TestEachEntryHasAnID(t *testing.T) {
 	b := New(plainClient(t, shared), nil)
 	t.Cleanup(func() { _ = b.Close(within(t)) })
-	c := &acquisition{Request: &backend.Request{TTL: time.Minute, ID: backend.ID{Client: "client", Seq: 1}}, b: b, key: lockKey(t.Name())}
+	c := &acquisition{Request: backend.Request{TTL: time.Minute, ID: backend.ID{Client: "client", Seq: 1}}, b: b, key: lockKey(t.Name())}
 	seen := make(map[string]bool)
 	for range 100 {
 		c.renewID()

@@ -58,23 +58,25 @@ func newCommand(ctx context.Context, args []any) *command {
 // await waits for the reply until limit has passed or ctx ends. A command that has left
 // is not taken back, and its reply may be about to come.
 func (c *command) await(ctx context.Context, limit time.Duration) (any, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errNoReply)
-	defer cancel()
-	select {
-	case <-c.done:
-		return c.reply, c.err
-	case <-ctx.Done():
-	}
-	if c.left.CompareAndSwap(false, true) {
-		return nil, &unsentError{context.Cause(ctx)}
-	}
-	t := time.NewTimer(grace)
+	t := time.NewTimer(limit)
 	defer t.Stop()
+	err := errNoReply
 	select {
 	case <-c.done:
 		return c.reply, c.err
 	case <-t.C:
-		return nil, context.Cause(ctx)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if c.left.CompareAndSwap(false, true) {
+		return nil, &unsentError{err}
+	}
+	t.Reset(grace)
+	select {
+	case <-c.done:
+		return c.reply, c.err
+	case <-t.C:
+		return nil, err
 	}
 }
 
@@ -91,13 +93,13 @@ type request struct {
 // merge makes requests of commands, as few as there can be.
 func merge(all []*command) []*request {
 	out := make([]*request, 0, len(all))
-	for _, c := range all {
+	for i, c := range all {
 		shared := -1
 		if c.joins {
 			shared = slices.IndexFunc(out, func(r *request) bool { return r.fits(c) })
 		}
 		if shared < 0 {
-			out = append(out, &request{args: c.args, members: []*command{c}})
+			out = append(out, &request{args: c.args, members: all[i : i+1 : i+1]})
 			continue
 		}
 		out[shared].members = append(out[shared].members, c)

@@ -49,7 +49,7 @@ func FuzzReplies(f *testing.F) {
 		d := &dealer{raw}
 		r := backend.Request{Name: "name", ID: backend.ID{Client: "client", Seq: 1}, Mode: backend.Exclusive, TTL: time.Minute, Observer: silentObserver{}}
 		b := &Backend{ids: newIDSigner(), free: newFreeCache(), poll: time.Second}
-		c := &acquisition{Request: &r, b: b, key: lockKey(r.Name)}
+		c := &acquisition{Request: r, b: b, key: lockKey(r.Name)}
 		c.id = b.ids.newID(c.key, &r, 0, false, nil)
 		a := answer{sent: time.Now()}
 		a.read(d.reply(0))

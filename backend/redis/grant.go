@@ -103,7 +103,7 @@ func (c *acquisition) isTimely(g *grant) bool {
 
 // confirm asks the server whether it still keeps the grant, which extends it.
 func (c *acquisition) confirm(ctx context.Context, g *grant) (bool, error) {
-	h, until := &backend.Hold{Request: *c.Request}, int64(0)
+	h, until := &backend.Hold{Request: c.Request}, int64(0)
 	h.State = c.newHoldState(h, *g)
 	if c.Fixed {
 		until = g.us/1000 + millis(c.TTL)
@@ -135,7 +135,7 @@ func (c *acquisition) confirm(ctx context.Context, g *grant) (bool, error) {
 func (c *acquisition) newHold(g grant, full bool) *backend.Hold {
 	tells := c.channel.status() == working
 	h := &backend.Hold{
-		Request:      *c.Request,
+		Request:      c.Request,
 		Token:        uint64(g.token),
 		Sent:         g.sent,
 		Granted:      g.lease(),

@@ -54,7 +54,7 @@ func TestTimely(t *testing.T) {
 		{"from before it was queued", 0, -10 * time.Millisecond, 5 * time.Second, false},
 		{"from a clock that went forward", 2 * time.Second, time.Minute, 5 * time.Second, false},
 	} {
-		w := &acquisition{Request: &backend.Request{TTL: time.Minute}, queuedAt: moment{time.Now().Add(-c.queued), at}}
+		w := &acquisition{Request: backend.Request{TTL: time.Minute}, queuedAt: moment{time.Now().Add(-c.queued), at}}
 		us := at + c.later.Microseconds()
 		g := &grant{us: us, expiry: us/1000 + c.lasts.Milliseconds(), byMessage: true}
 		if got := w.isTimely(g); got != c.want {
@@ -75,7 +75,7 @@ func TestGrantOfADoubtfulRequest(t *testing.T) {
 		r := &backend.Request{
 			Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: time.Minute, Observer: silentObserver{},
 		}
-		c := &acquisition{Request: r, b: b, key: lockKey(t.Name()), queuedAt: moment{now, now.UnixMicro()}}
+		c := &acquisition{Request: *r, b: b, key: lockKey(t.Name()), queuedAt: moment{now, now.UnixMicro()}}
 		c.renewID()
 		c.doubt = doubt
 		g := grant{id: c.id, us: now.UnixMicro(), expiry: now.Add(time.Minute).UnixMilli(), byMessage: true}

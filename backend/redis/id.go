@@ -21,7 +21,13 @@ import (
 // message that names no id of this client is not from the server's scripts, which read the
 // ids in the lock's keys.
 type idSigner struct {
-	hashes *sync.Pool // of hash.Hash: to make an HMAC costs more than to use it
+	hashes *sync.Pool // of *keyedHash: to make an HMAC costs more than to use it
+}
+
+// A keyedHash is an HMAC with room for what goes in and what comes out.
+type keyedHash struct {
+	hash.Hash
+	text, sum []byte
 }
 
 func newIDSigner() idSigner {
@@ -31,7 +37,7 @@ func newIDSigner() idSigner {
 }
 
 func idSignerOf(secret []byte) idSigner {
-	return idSigner{&sync.Pool{New: func() any { return hmac.New(sha256.New, secret) }}}
+	return idSigner{&sync.Pool{New: func() any { return &keyedHash{Hash: hmac.New(sha256.New, secret)} }}}
 }
 
 // newID returns the id of an entry that r makes into the queue of a lock, after as many
@@ -59,22 +65,24 @@ func (s idSigner) newID(k key, r *backend.Request, entries int, polls bool, v *b
 	if r.Label != "" {
 		b = labelEncoding.Append(append(b, '='), r.Label)
 	}
-	return string(b) + "." + s.proof(k, string(b))
+	return string(s.appendProof(append(b, '.'), k, b))
 }
 
-// proof proves the open part of an id, for one lock: 64 bits of an HMAC.
-func (s idSigner) proof(k key, open string) string {
-	h := s.hashes.Get().(hash.Hash)
+// appendProof appends what proves the open part of an id, for one lock: 64 bits of an HMAC.
+func (s idSigner) appendProof(b []byte, k key, open []byte) []byte {
+	h := s.hashes.Get().(*keyedHash)
 	defer s.hashes.Put(h)
+	h.text = append(append(append(h.text[:0], k...), ' '), open...) // no key has a space
 	h.Reset()
-	_, _ = h.Write([]byte(string(k) + " " + open)) // no key has a space
-	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:8])
+	_, _ = h.Write(h.text)
+	h.sum = h.Sum(h.sum[:0])
+	return base64.RawURLEncoding.AppendEncode(b, h.sum[:8])
 }
 
 // hasMade reports whether this client has made id for a lock.
 func (s idSigner) hasMade(k key, id string) bool {
 	open, proof, ok := cutLast(id, '.')
-	return ok && hmac.Equal([]byte(s.proof(k, open)), []byte(proof))
+	return ok && hmac.Equal(s.appendProof(nil, k, []byte(open)), []byte(proof))
 }
 
 // openPart is the part of an id that anybody could guess: all but the proof.

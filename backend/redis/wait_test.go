@@ -77,7 +77,7 @@ func TestPollingScales(t *testing.T) {
 	b := &Backend{poll: DefaultPoll}
 	perSecond := 0.0
 	for position := range waiters {
-		c := &acquisition{Request: &backend.Request{TTL: limit}, b: b, polls: true}
+		c := &acquisition{Request: backend.Request{TTL: limit}, b: b, polls: true}
 		pause := c.pollInterval(answer{values: []any{"QUEUED", int64(0), int64(0), int64(position), int64(0)}})
 		if pause > unconfirmed/2 {
 			t.Errorf("position %d asks every %v: a grant could run out", position, pause)

@@ -15,6 +15,7 @@ const (
 // A tenure is what a client has of a lock: its newest hold.
 type tenure struct {
 	known  time.Time // when its client had a lease on it first
+	heard  time.Time // when it had one on a fresh hold
 	wanted time.Time // since when another client has waited for it; zero: none waits
 	fresh  int       // holds that no lease is known on yet
 	uses   int       // leases on it since the client must know that
@@ -86,9 +87,11 @@ func (r *register) passed(c *call, b *belief) {
 	if tn == nil || b.parent != nil {
 		return
 	}
-	if tn.fresh > 0 {
+	// A lease that took no time, or came with another, is one on a hold that is known.
+	now := time.Now()
+	if tn.fresh > 0 && c.start.Before(now) && tn.heard != now {
 		tn.fresh--
-		tn.known = time.Now()
+		tn.known, tn.heard = now, now
 		return
 	}
 	if tn.wanted.IsZero() || len(c.names) > 1 || r.touched(b.client, time.Now().Add(-5*lingers), whatever) {

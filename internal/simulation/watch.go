@@ -109,6 +109,9 @@ func (r *register) moves(name string) {
 			continue
 		}
 		bound := prompt
+		if len(r.closing) > 0 {
+			bound = polls // a client that is closed tells nobody that what rests of its hold is over
+		}
 		since := later(c.start, l.lastHeld)
 		if !r.calm(since) || r.mutes(c.client) {
 			bound = slowest + r.w.steppedBack()

@@ -135,15 +135,18 @@ const firstAnswer = 3 * time.Second
 // bound says when a call must have ended.
 func (a *actor) bound(c *call, op *Op) {
 	now := time.Now()
+	if op.MaxWait > 0 {
+		c.patient = now.Add(op.MaxWait)
+	}
 	end := time.Time{}
 	if op.Wait != 0 {
 		end = now.Add(max(op.Wait, 0) + a.undoing())
 	}
 	panics := a.w.plan.Clients[a.c.index].Hooks == "panic" // who panics gives back what it has got first
-	if m := now.Add(op.MaxWait + a.undoing()); op.MaxWait > 0 && !panics && c.waits && (end.IsZero() || m.Before(end)) {
+	if m := now.Add(op.MaxWait + a.undoing()); op.MaxWait > 0 && c.waits && !panics && (end.IsZero() || m.Before(end)) {
 		end = m
 	}
-	if e := now.Add(firstAnswer*time.Duration(len(op.Names)) + a.undoing()); !c.waits && (end.IsZero() || e.Before(end)) {
+	if e := now.Add(firstAnswer*time.Duration(len(op.Names)) + a.undoing()); !c.waits && !panics && (end.IsZero() || e.Before(end)) {
 		end = e
 	}
 	last := a.w.reg.began.Add(a.w.plan.Length) // when its context ends, unless it has already

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -133,6 +134,19 @@ func (g *generator) members() {
 		g.bare()
 	}
 	g.plan.Announced = g.often(50)
+	g.draw = &draw{rand.New(rand.NewPCG(g.plan.Seed, 8))}
+	if g.often(20) {
+		g.forget()
+	}
+}
+
+// forget has servers lose their data and go on, in place of restarting.
+func (g *generator) forget() {
+	for i, f := range g.plan.Faults {
+		if strings.HasPrefix(f.Kind, "restart") {
+			g.plan.Faults[i] = Fault{Kind: "flush", At: f.At, Client: -1, Server: f.Server}
+		}
+	}
 }
 
 // five has there be five servers. Where one alone gave trouble, two of them do.

@@ -130,7 +130,8 @@ func (r *register) overtakes(c *call) {
 		}
 		first := o.client == c.client && o.waits && !o.nested && len(o.names) == 1 && o.names[0] == c.names[0]
 		isBroken := r.hasBroken(o.start) // before it has returned
-		if first && !isBroken && !o.counted && o.ctx.Err() == nil && o.start.Add(slack).Before(c.start) {
+		waits := o.ctx.Err() == nil && (o.patient.IsZero() || time.Now().Before(o.patient))
+		if first && !isBroken && !o.counted && waits && o.start.Add(slack).Before(c.start) {
 			o.counted = true
 			r.violate("first come, first served", "c%d %s has %s, which it asked for %v after %s", c.client, c.what, c.names[0], c.start.Sub(o.start), o.what)
 		}
@@ -201,6 +202,13 @@ func (r *register) isNews(c *call, asked, since time.Time) bool {
 func (r *register) mutes(client int) bool {
 	return slices.ContainsFunc(r.touches, func(t touched) bool {
 		return t.kind == "mute" && (t.client < 0 || t.client == client)
+	})
+}
+
+// hearsNothing reports whether messages to a client have been lost since then.
+func (r *register) hearsNothing(client int, since time.Time) bool {
+	return slices.ContainsFunc(r.touches, func(t touched) bool {
+		return t.kind == "deaf" && (t.client < 0 || t.client == client) && t.to.After(since)
 	})
 }
 

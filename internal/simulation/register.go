@@ -112,6 +112,8 @@ type call struct {
 	names   []string
 	start   time.Time
 	bound   time.Time // when it must have ended; zero: when the run ends
+	behind  time.Time // when it last stood behind a lease of its own client
+	patient time.Time // when its WithMaxWait ends; zero: it has none
 	ctx     context.Context
 	under   []*belief // what it is about, if that is a lease
 	waits   bool

@@ -135,14 +135,18 @@ const firstAnswer = 3 * time.Second
 // bound says when a call must have ended.
 func (a *actor) bound(c *call, op *Op) {
 	now := time.Now()
+	if op.MaxWait > 0 {
+		c.patient = now.Add(op.MaxWait)
+	}
 	end := time.Time{}
 	if op.Wait != 0 {
 		end = now.Add(max(op.Wait, 0) + a.undoing())
 	}
-	if m := now.Add(op.MaxWait + a.undoing()); op.MaxWait > 0 && c.waits && (end.IsZero() || m.Before(end)) {
+	panics := a.w.plan.Clients[a.c.index].Hooks == "panic" // who panics gives back what it has got first
+	if m := now.Add(op.MaxWait + a.undoing()); op.MaxWait > 0 && c.waits && !panics && (end.IsZero() || m.Before(end)) {
 		end = m
 	}
-	if e := now.Add(firstAnswer*time.Duration(len(op.Names)) + a.undoing()); !c.waits && (end.IsZero() || e.Before(end)) {
+	if e := now.Add(firstAnswer*time.Duration(len(op.Names)) + a.undoing()); !c.waits && !panics && (end.IsZero() || e.Before(end)) {
 		end = e
 	}
 	last := a.w.reg.began.Add(a.w.plan.Length) // when its context ends, unless it has already
@@ -330,6 +334,12 @@ func (a *actor) unlock(lease *dlock.Lease, all []*belief, op *Op) {
 	r.unlocked(c, all, before, err)
 }
 
+// slotMoved reports whether a slot has moved during a call: what changes a hold waits until
+// all keys of the lock are on one node, and no hold is renewed meanwhile.
+func (r *register) slotMoved(c *call) bool {
+	return r.touched(c.client, c.start, func(t touch) bool { return t.splits })
+}
+
 // unlocked notes how an Unlock has ended.
 func (r *register) unlocked(c *call, all []*belief, before, err error) {
 	r.mu.Lock()
@@ -355,7 +365,8 @@ func (r *register) unlocked(c *call, all []*belief, before, err error) {
 		}
 	case errors.Is(err, dlock.ErrLost):
 		if before == nil && !limited && r.w.hasServers() && !r.isShort(all[0].ttl) &&
-			!r.touched(c.client, time.Now().Add(-2*all[0].ttl-lingers), r.costs(all[0].ttl)) {
+			!r.touched(c.client, time.Now().Add(-2*all[0].ttl-lingers), r.costs(all[0].ttl)) &&
+			!r.slotMoved(c) {
 			r.violate("nothing is lost for nothing", "c%d unlock %v: %v", c.client, c.names, err)
 		}
 	case errors.Is(err, dlock.ErrUnavailable):

@@ -39,8 +39,12 @@ func (a *actor) ask(ctx context.Context, o *owner, op *Op) {
 func (a *actor) question(c *call, f func() error) {
 	c.asks = true
 	c.bound = time.Now().Add(firstAnswer + a.undoing())
-	if a.w.plan.Cluster && c.what == "names" {
+	switch {
+	case c.what != "names":
+	case a.w.plan.Cluster:
 		c.bound = c.bound.Add(firstAnswer) // who the masters are is a question of its own
+	case a.w.plan.Backend == "quorum": // servers are asked one after the other
+		c.bound = c.bound.Add(time.Second + time.Duration(a.w.plan.Servers/2)*2*time.Second)
 	}
 	a.w.reg.begin(c)
 	a.w.reg.returned(c, f())

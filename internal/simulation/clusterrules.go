@@ -10,7 +10,7 @@ import (
 // local are the faults of one node of a cluster: they concern the locks there, and no other.
 var local = []string{
 	"delay", "slow", "reset", "cut", "hole", "hole-reset", "half-open", "half-dead", "deaf", "mute",
-	"pause", "restart", "restart-empty", "restart-old", "full", "readonly", "loading", "busy",
+	"pause", "restart", "restart-empty", "restart-old", "full", "readonly", "loading", "busy", "flush", "evict",
 }
 
 // spared reports whether all that has gone wrong since then for a client has done so at

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -29,13 +30,22 @@ func (g *generator) conditions() {
 		g.roll()
 	}
 	if p.Backend == "quorum" && g.often(30) {
-		p.Far = g.within(0, 50*time.Millisecond)
+		p.Far = g.within(0, min(50*time.Millisecond, p.TTL/(2*trips)-p.Latency))
+		g.each(func(op *Op) {
+			if op.TTL > 0 {
+				op.TTL = max(op.TTL, 2*trips*(p.Latency+p.Far))
+			}
+		})
 	}
 	if p.Backend != "memory" && g.often(30) {
 		g.worsen()
 	}
 	if g.often(25) {
 		g.each(func(op *Op) { op.Twice = g.often(20) })
+	}
+	g.draw = &draw{rand.New(rand.NewPCG(p.Seed, 7))}
+	if len(p.Faults) > 0 && g.often(20) {
+		g.deletions()
 	}
 	g.draw = &draw{rand.New(rand.NewPCG(p.Seed, 6))}
 	g.each(func(op *Op) { op.Late = op.Call == "break" && g.often(50) })
@@ -77,6 +87,19 @@ func (g *generator) worsen() {
 	}
 }
 
+// deletions has data of a server deleted that goes on. A quorum relies on servers that
+// delete no key of themselves.
+func (g *generator) deletions() {
+	p := g.plan
+	for range 1 + g.IntN(4) {
+		f := Fault{Kind: "flush", At: g.within(0, p.Length), Client: -1, Server: pick(g.draw, p.Faults...).Server}
+		if p.Backend == "redis" && g.often(60) {
+			f.Kind = "evict"
+		}
+		p.Faults = append(p.Faults, f)
+	}
+}
+
 // roll has the servers give trouble one after the other, as where they are restarted in
 // turn: the next before everything that the last has done is over.
 func (g *generator) roll() {
@@ -109,6 +132,20 @@ func (g *generator) members() {
 	}
 	if len(g.plan.Faults) > 0 && g.often(30) {
 		g.bare()
+	}
+	g.plan.Announced = g.often(50)
+	g.draw = &draw{rand.New(rand.NewPCG(g.plan.Seed, 8))}
+	if g.often(20) {
+		g.forget()
+	}
+}
+
+// forget has servers lose their data and go on, in place of restarting.
+func (g *generator) forget() {
+	for i, f := range g.plan.Faults {
+		if strings.HasPrefix(f.Kind, "restart") {
+			g.plan.Faults[i] = Fault{Kind: "flush", At: f.At, Client: -1, Server: f.Server}
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ const (
 // A tenure is what a client has of a lock: its newest hold.
 type tenure struct {
 	known  time.Time // when its client had a lease on it first
+	heard  time.Time // when it had one on a fresh hold
 	wanted time.Time // since when another client has waited for it; zero: none waits
 	fresh  int       // holds that no lease is known on yet
 	uses   int       // leases on it since the client must know that
@@ -86,9 +87,11 @@ func (r *register) passed(c *call, b *belief) {
 	if tn == nil || b.parent != nil {
 		return
 	}
-	if tn.fresh > 0 {
+	// A lease that took no time, or came with another, is one on a hold that is known.
+	now := time.Now()
+	if tn.fresh > 0 && c.start.Before(now) && tn.heard != now {
 		tn.fresh--
-		tn.known = time.Now()
+		tn.known, tn.heard = now, now
 		return
 	}
 	if tn.wanted.IsZero() || len(c.names) > 1 || r.touched(b.client, time.Now().Add(-5*lingers), whatever) {
@@ -127,7 +130,8 @@ func (r *register) overtakes(c *call) {
 		}
 		first := o.client == c.client && o.waits && !o.nested && len(o.names) == 1 && o.names[0] == c.names[0]
 		isBroken := r.hasBroken(o.start) // before it has returned
-		if first && !isBroken && !o.counted && o.ctx.Err() == nil && o.start.Add(slack).Before(c.start) {
+		waits := o.ctx.Err() == nil && (o.patient.IsZero() || time.Now().Before(o.patient))
+		if first && !isBroken && !o.counted && waits && o.start.Add(slack).Before(c.start) {
 			o.counted = true
 			r.violate("first come, first served", "c%d %s has %s, which it asked for %v after %s", c.client, c.what, c.names[0], c.start.Sub(o.start), o.what)
 		}
@@ -198,6 +202,13 @@ func (r *register) isNews(c *call, asked, since time.Time) bool {
 func (r *register) mutes(client int) bool {
 	return slices.ContainsFunc(r.touches, func(t touched) bool {
 		return t.kind == "mute" && (t.client < 0 || t.client == client)
+	})
+}
+
+// hearsNothing reports whether messages to a client have been lost since then.
+func (r *register) hearsNothing(client int, since time.Time) bool {
+	return slices.ContainsFunc(r.touches, func(t touched) bool {
+		return t.kind == "deaf" && (t.client < 0 || t.client == client) && t.to.After(since)
 	})
 }
 

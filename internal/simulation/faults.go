@@ -91,6 +91,10 @@ func (w *world) happen(f Fault) {
 		}
 	case "forge":
 		s.forge(w.names(), w.plan.TTL)
+	case "flush":
+		s.flush()
+	case "evict":
+		s.evict(w.net.draws)
 	case "flush-scripts":
 		s.forgetScripts()
 	case "full":

@@ -71,6 +71,13 @@ func (n *network) way(client, server int) *way {
 	return w
 }
 
+// draws returns a number below less.
+func (n *network) draws(less int) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.rnd.IntN(less)
+}
+
 // tail is by how much more the jitter of one in a hundred is.
 const tail = 10
 
@@ -278,8 +285,8 @@ func (w *way) connect(quick bool, to string) *link {
 		p.held = func() time.Time { return l.heldUntil(d) }
 		p.drop = func(b []byte) bool { return l.drops(d, b) }
 	}
-	l.client = &conn{in: back, out: there, addr: address(to)}
-	l.server = &conn{in: there, out: back, addr: "10.0.2.1:1"}
+	l.client = &conn{in: back, out: there, addr: address(to), link: l}
+	l.server = &conn{in: there, out: back, addr: "10.0.2.1:1", link: l}
 	w.net.mu.Lock()
 	defer w.net.mu.Unlock()
 	w.links[l] = true

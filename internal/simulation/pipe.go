@@ -161,6 +161,7 @@ func (p *pipe) ready(b []byte) (n int, wait time.Duration, err error) {
 type conn struct {
 	in, out *pipe
 	addr    address
+	link    *link
 }
 
 type address string

@@ -25,6 +25,7 @@ type Plan struct {
 	Word      time.Duration `json:",omitempty"` // within what time all of them know
 	Lag       time.Duration // of replicas
 	Acks      bool          // a hold counts when the replica has it
+	Announced bool          `json:",omitempty"` // each new connection sees whether the server has restarted
 	Spies     bool          `json:",omitempty"` // the end of a lease is looked at from within
 	Beat      time.Duration `json:",omitempty"` // all begin what they do at such moments; 0: at any
 	Far       time.Duration `json:",omitempty"` // by which the last server is farther away than the others
@@ -105,6 +106,8 @@ var kinds = map[string]touch{
 	"word":          {loses: true, fails: true}, // the Sentinels do not know a new master yet
 	"no-sentinel":   {loses: true, fails: true},
 	"break":         {loses: true, data: true},
+	"flush":         {loses: true, data: true}, // FLUSHALL: the server goes on, and has no data
+	"evict":         {loses: true, data: true}, // one key is deleted
 	"flush-scripts": {},
 	"full":          {fails: true},
 	"readonly":      {loses: true, fails: true},
@@ -389,7 +392,7 @@ func (g *generator) can(kind string) bool {
 		return g.plan.Replica
 	case "forge":
 		return g.plan.Backend == "redis"
-	case "break", "word", "no-sentinel": // a client does it, it follows, or it is drawn by itself
+	case "break", "word", "no-sentinel", "flush", "evict": // a client does it, it follows, or it is drawn by itself
 		return false
 	}
 	return true
@@ -398,6 +401,6 @@ func (g *generator) can(kind string) bool {
 // sortedKinds are those that can happen to every server, and some that cannot.
 func sortedKinds() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(kinds)), func(k string) bool {
-		return k == "word" || k == "no-sentinel" || slices.Contains(clusterKinds, k)
+		return slices.Contains([]string{"word", "no-sentinel", "flush", "evict"}, k) || slices.Contains(clusterKinds, k)
 	})
 }

@@ -112,6 +112,8 @@ type call struct {
 	names   []string
 	start   time.Time
 	bound   time.Time // when it must have ended; zero: when the run ends
+	behind  time.Time // when it last stood behind a lease of its own client
+	patient time.Time // when its WithMaxWait ends; zero: it has none
 	ctx     context.Context
 	under   []*belief // what it is about, if that is a lease
 	waits   bool
@@ -238,6 +240,11 @@ func (r *register) returned(c *call, err error) {
 	r.inTime(c)
 	r.decides(c)
 	r.judge(c, err)
+	if err != nil && len(c.names) > 1 { // what it had got is on its way back
+		for _, n := range c.names {
+			r.freed[party{c.client, n}] = time.Now()
+		}
+	}
 }
 
 func brief(err error) string {
@@ -417,6 +424,11 @@ func (r *register) touch(f Fault) {
 		}
 		if r.w.plan.Word > 0 && (r.w.layout == nil || r.w.costsLeases(f)) {
 			r.touches = append(r.touches, touched{"word", -1, f.Server, now, t.to})
+		}
+	case "flush", "evict":
+		t.client = -1
+		if r.w.plan.Backend == "quorum" { // it votes no sooner than one that has restarted
+			t.kind, t.to = "restart-empty", now.Add(rejoining)
 		}
 	case "mute":
 		t.to = now.Add(noticed)
@@ -652,8 +664,10 @@ func (r *register) fences(b *belief) {
 	}
 	switch {
 	case r.dataLost():
-		// Break raises a token above the clock, by up to a lease.
-		if !b.shared && l.tokens[b.token] && !r.hasBroken(time.Now().Add(-2*r.w.plan.TTL-lingers)) {
+		// Break raises a token above the clock, by up to a lease, and a clock that is set back
+		// falls behind the tokens.
+		above := r.hasBroken(time.Now().Add(-2*r.w.plan.TTL-lingers)) || r.w.steppedBack() > 0
+		if !b.shared && l.tokens[b.token] && !above {
 			r.violate("tokens are unique", "%v", b)
 		}
 	case b.shared && b.token < before, b.shared && b.token == l.writers && !l.weak[b.token], !b.shared && b.token <= l.greatest:
@@ -756,6 +770,9 @@ func (r *register) lostTrue(b *belief) {
 		return
 	}
 	since, costs := time.Now().Add(-2*b.ttl-lingers), r.costs(b.ttl)
+	if b.downFrom && r.touched(b.client, since, func(t touch) bool { return t.splits }) {
+		return // a hold is not renewed while it is downgraded, for which its keys have to be on one node
+	}
 	if !r.touched(b.client, since, costs) || r.spared(b.client, r.namesOf(b.lease), since, costs) {
 		r.violate("nothing is lost for nothing", "%v: %v", b, err)
 	}

@@ -14,6 +14,7 @@ import (
 type peer struct {
 	server   *server
 	conn     net.Conn
+	run      int    // of the server
 	name     string // that the client has given itself
 	resp3    bool
 	asking   bool            // the last command was ASKING
@@ -29,9 +30,16 @@ var errProtocol = errors.New("protocol error")
 func (s *server) serve(c net.Conn) {
 	p := &peer{server: s, conn: c, w: bufio.NewWriter(c), channels: make(map[string]bool)}
 	s.mu.Lock()
+	p.run = s.run
 	s.peers[p] = true
 	s.mu.Unlock()
 	go p.answer(s)
+}
+
+// isQuick reports whether the connection is one whose client must not have to wait; see dial.
+func (p *peer) isQuick() bool {
+	c, simulated := p.conn.(*conn)
+	return simulated && c.link.isQuick()
 }
 
 // An executor is who answers the commands of its peers.

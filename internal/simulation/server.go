@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -108,6 +109,10 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 	handshake := cmd == "HELLO" || cmd == "CLIENT" // see dial
 	if !handshake {
 		if pause := s.pause(); pause > 0 {
+			if p.isQuick() {
+				_ = p.conn.Close()
+				return
+			}
 			time.Sleep(pause)
 		}
 		s.faults.mu.Lock()
@@ -124,6 +129,10 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 	}
 	err := s.begin(p, cmd, args)
 	defer s.mu.Unlock()
+	if p.run != s.run { // what a server had in hand ends with it
+		_ = p.conn.Close()
+		return
+	}
 	if err != nil {
 		p.reply(nil, err)
 		return
@@ -341,6 +350,31 @@ func (s *server) restart(with *store, away time.Duration) {
 	s.data = with
 	s.data.now = s.clock().UnixMilli()
 	s.resync()
+	s.lookAll()
+}
+
+// flush deletes all data, as FLUSHALL does.
+func (s *server) flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.data = newStore()
+	s.data.now = s.clock().UnixMilli()
+	s.resync()
+	s.lookAll()
+}
+
+// evict deletes one key, as a server does that may when it is full, or somebody by hand.
+func (s *server) evict(draws func(n int) int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.data.now = s.clock().UnixMilli()
+	keys := slices.Sorted(maps.Keys(s.data.values))
+	if len(keys) == 0 {
+		return
+	}
+	key := keys[draws(len(keys))]
+	delete(s.data.values, key)
+	s.send(effect{args: []string{"DEL", key}})
 	s.lookAll()
 }
 

@@ -42,7 +42,7 @@ func (p *period) alwaysHeld() bool { return p.asOf(p.to + moment).held() }
 // sees reports whether an answer to a question shows what the server had: nothing has gone
 // wrong that could keep an answer, or the server, from being the one that counts.
 func (r *register) sees(c *call) bool {
-	harmless := []string{"break", "forge", "deaf", "mute", "flush-scripts"}
+	harmless := []string{"break", "forge", "deaf", "mute", "flush", "evict", "flush-scripts"}
 	return r.w.plan.Backend == "redis" && !slices.ContainsFunc(r.touches, func(t touched) bool {
 		return t.to.After(c.start.Add(-lingers)) && !slices.Contains(harmless, t.kind)
 	})

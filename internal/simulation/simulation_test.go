@@ -29,6 +29,7 @@ var (
 	only      = flag.String("simulation.faults", "", "which kinds of fault plans have, as a regular expression; empty: all")
 	shrinking = flag.Duration("simulation.shrink", time.Minute, "for how long a plan that fails is made smaller")
 	most      = flag.Int("simulation.failures", 3, "after how many failures TestSimulate ends")
+	repeat    = flag.Uint64("simulation.repeat", 1, "how often TestSimulate runs each seed: the scheduler decides a little too")
 	profile   = flag.String("simulation.cpuprofile", "", "where one process that runs plans writes what it spends its time on")
 	verbose   = flag.Bool("simulation.verbose", false, "say what became of each run")
 )
@@ -116,9 +117,9 @@ func search(t *testing.T, first uint64, n int, limit time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &tally{coverage: make(map[string]int), next: first, last: first + uint64(n), end: time.Now().Add(limit)}
+	s := &tally{coverage: make(map[string]int), first: first, most: uint64(n), end: time.Now().Add(limit)}
 	if n == 0 {
-		s.last = 1<<64 - 1
+		s.most = 1<<64 - 1
 	}
 	began := time.Now()
 	var workers sync.WaitGroup
@@ -140,26 +141,28 @@ func search(t *testing.T, first uint64, n int, limit time.Duration) {
 
 // A tally counts what a search has done.
 type tally struct {
-	mu         sync.Mutex
-	next, last uint64
-	end        time.Time
-	runs       int
-	failed     int
-	virtual    time.Duration
-	cpu        time.Duration
-	grants     int
-	faults     int
-	coverage   map[string]int
+	mu       sync.Mutex
+	first    uint64 // seed
+	taken    uint64 // how many runs have begun
+	most     uint64 // how many there are to be
+	end      time.Time
+	runs     int
+	failed   int
+	virtual  time.Duration
+	cpu      time.Duration
+	grants   int
+	faults   int
+	coverage map[string]int
 }
 
 func (s *tally) take() (uint64, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.next >= s.last || time.Now().After(s.end) || s.failed >= *most {
+	if s.taken == s.most || time.Now().After(s.end) || s.failed >= *most {
 		return 0, false
 	}
-	s.next++
-	return s.next - 1, true
+	s.taken++
+	return s.first + (s.taken-1) / *repeat, true
 }
 
 func (s *tally) work(t *testing.T, w *worker) {

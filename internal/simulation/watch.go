@@ -108,8 +108,14 @@ func (r *register) moves(name string) {
 		if !c.waits || c.nested || len(c.names) > 1 || c.names[0] != name || r.dead[c.client] {
 			continue
 		}
+		if r.ownHas(c, name) { // as far as it knows: of a fixed hold no renewal says that Break has ended it
+			c.behind = now
+		}
 		bound := prompt
-		since := later(c.start, l.lastHeld)
+		if len(r.closing) > 0 {
+			bound = polls // a client that is closed tells nobody that what rests of its hold is over
+		}
+		since := later(later(c.start, c.behind), l.lastHeld)
 		if !r.calm(since) || r.mutes(c.client) {
 			bound = slowest + r.w.steppedBack()
 		}
@@ -141,7 +147,7 @@ func (r *register) movesOnQuorum(name string) {
 	}
 	for c := range r.calls {
 		since, bound := later(c.start, l.lastHeld), bound
-		if r.mutes(c.client) {
+		if r.mutes(c.client) || r.hearsNothing(c.client, since) {
 			bound = max(bound, slowest)
 		}
 		if c.waits && !c.nested && len(c.names) == 1 && c.names[0] == name && !c.counted && now.Sub(since) > bound {

@@ -206,7 +206,11 @@ func (w *world) connect(i int) (*client, error) {
 		if w.plan.Acks {
 			o.Replicas = 1
 		}
-		members = append(members, redis.New(g, o))
+		b := redis.New(g, o)
+		if w.plan.Announced {
+			goByAnnouncements(b)
+		}
+		members = append(members, b)
 	}
 	var b backend.Backend
 	switch w.plan.Backend {
@@ -239,7 +243,11 @@ func (w *world) client(i, place int) goredis.UniversalClient {
 	case w.plan.Cluster:
 		return w.clusterClient(i)
 	}
-	return goredis.NewClient(w.options(i, place))
+	o := w.options(i, place)
+	if w.plan.Announced {
+		o.OnConnect = announce()
+	}
+	return goredis.NewClient(o)
 }
 
 // bufferSize is enough for most that is sent at once: a large buffer costs more than what

@@ -39,6 +39,28 @@ func TestGroups(t *testing.T) {
 	all.Wait()
 }
 
+// TestDisputeInAGroup has two tries go out together, and somebody has a claim to one of the
+// locks: whoever has got that must look who comes first, and has no token yet.
+func TestDisputeInAGroup(t *testing.T) {
+	const claimed, free = 1 << 42, 1<<42 + 1
+	p, s := newSession(t)
+	other, err := p.backend.takeForWait(testContext(t), time.Minute)
+	must(t, err)
+	if ticket, err := other.run(claim, claimed, 100); err != nil || ticket == 0 {
+		t.Fatalf("a claim: %v", err)
+	}
+	one, two := newCall(tryExclusive, claimed), newCall(tryExclusive, free)
+	s.start(one, two)
+	<-one.done
+	<-two.done
+	if one.err != nil || one.value != disputed {
+		t.Errorf("a lock with a claim to it: %d, %v", one.value, one.err)
+	}
+	if two.err != nil || two.value <= 0 {
+		t.Errorf("a lock beside it: %d, %v", two.value, two.err)
+	}
+}
+
 // TestFailureInGroup has one statement of an exchange fail: the others take
 // effect all the same, and the change of the lease stays.
 func TestFailureInGroup(t *testing.T) {

@@ -252,7 +252,7 @@ func (st *statement) bind(m *pgproto3.Bind, buf []byte) []byte {
 }
 
 // row takes one row of the result. The row after the last call's is the token
-// of all calls that got their lock.
+// of all calls that got their lock, and over which nobody disputes.
 func (st *statement) row(m *pgproto3.DataRow) bool {
 	if len(m.Values) != 1 || len(m.Values[0]) != 8 || st.rows > len(st.calls) {
 		return false
@@ -262,7 +262,9 @@ func (st *statement) row(m *pgproto3.DataRow) bool {
 		st.calls[st.rows].value = value
 	} else {
 		for _, c := range st.calls {
-			c.value *= value
+			if c.value == 1 {
+				c.value = value
+			}
 		}
 	}
 	st.rows++

@@ -24,6 +24,7 @@ const (
 	dropShared                // the same
 	downgrade                 // 1, or 0 if the session did not hold it
 	probe                     // 1 if a shared lock would be granted now, 0, or disputed
+	probeHeld                 // 1 if somebody holds the lock, 0 if nobody does or who does has no token yet
 	claim                     // a ticket for K with rank T, 0 if there is none just now
 	dropClaim                 // 1; gives back the ticket T for K
 	olderClaim                // 1 if somebody with a claim to K comes before the ticket or rank T
@@ -79,6 +80,7 @@ var expressions = [ops]string{
 	dropShared:      "pg_advisory_unlock_shared(K)::int::int8",
 	downgrade:       "CASE WHEN pg_advisory_lock_shared(K) IS NULL THEN 0 ELSE pg_advisory_unlock(K)::int::int8 END",
 	probe:           "CASE WHEN NOT pg_try_advisory_xact_lock_shared(K) THEN 0 WHEN " + nobodyElse + " THEN 1 ELSE -1 END::int8",
+	probeHeld:       "CASE WHEN pg_try_advisory_xact_lock_shared(K) THEN 0 WHEN pg_try_advisory_xact_lock_shared(" + claimKey + ") THEN 1 ELSE 0 END::int8",
 	claim:           claimExpression,
 	dropClaim:       dropClaimExpression,
 	olderClaim:      olderClaimExpression,

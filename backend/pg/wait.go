@@ -161,8 +161,8 @@ func (a *attempt) firstProbe() time.Time {
 }
 
 // probeHeld asks on another session whether the lock that q waits for is held, and
-// reports whether that is known. The probe is in nobody's way for longer than its
-// statement takes.
+// reports whether that is known. It is not held by q itself, which may have the lock and
+// wait for its token. The probe is in nobody's way for longer than its statement takes.
 func (a *attempt) probeHeld(q *query) bool {
 	b := a.backend
 	s := b.useSharedNow(sharedKey{a.lease, forHolding})
@@ -170,7 +170,7 @@ func (a *attempt) probeHeld(q *query) bool {
 		return false
 	}
 	defer b.stopUsing(s)
-	look := newCall(probe, q.call.arg)
+	look := newCall(probeHeld, q.call.arg)
 	s.start(look)
 	select {
 	case <-look.done:
@@ -180,7 +180,7 @@ func (a *attempt) probeHeld(q *query) bool {
 	case <-a.ctx.Done():
 		return true
 	}
-	if look.err != nil || look.value != 0 {
+	if look.err != nil || look.value == 0 {
 		return false
 	}
 	b.mu.Lock()

@@ -363,4 +363,7 @@ func ints(r *pgconn.Result) ([]int64, error) {
 	return out, nil
 }
 
-func quoteLiteral(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+// quoteLiteral is s as a string of SQL, whatever standard_conforming_strings says.
+func quoteLiteral(s string) string {
+	return "E'" + strings.NewReplacer("'", "''", `\`, `\\`).Replace(s) + "'"
+}

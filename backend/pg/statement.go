@@ -177,14 +177,13 @@ func (f form) sql(q *sequences, kept durability) string {
 	if f.many {
 		return q.in(groups[f.op])
 	}
-	text := expressions[f.op]
 	switch floor, numbers := q.raise(kept); f.op {
 	case raiseFloor:
-		text = floor + " + 0 * K"
+		return "SELECT " + floor + "::int8"
 	case raiseNumbers:
-		text = numbers + " + 0 * K"
+		return "SELECT " + numbers
 	}
-	text = argK.ReplaceAllLiteralString(text, "$1")
+	text := argK.ReplaceAllLiteralString(expressions[f.op], "$1")
 	return q.in("SELECT " + argT.ReplaceAllLiteralString(text, "$2"))
 }
 

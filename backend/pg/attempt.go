@@ -85,7 +85,6 @@ type query struct {
 	session *session
 	call    *call
 	readers *grant // to be joined, if the call is a probe
-	arrived bool   // the answer has been received
 }
 
 // loop takes one step after the other until a is done.

@@ -22,21 +22,22 @@ type call struct {
 	sent     time.Time     // zero: it never was
 	value    int64         // the answer
 	err      error         // a *pgconn.PgError, or why the session is gone
-	onAnswer func(*call)   // called in place of done
-	done     chan struct{} // receives once
+	onAnswer func(*call)   // called before done is closed
+	done     chan struct{} // closed with the answer; nil if nobody waits for it
 
 	answered bool // for who reads
 }
 
-func newCall(o op, arg int64) *call { return &call{op: o, arg: arg, done: make(chan struct{}, 1)} }
+func newCall(o op, arg int64) *call { return &call{op: o, arg: arg, done: make(chan struct{})} }
 
 func (c *call) deliver() {
 	c.answered = true
 	if c.onAnswer != nil {
 		c.onAnswer(c)
-		return
 	}
-	c.done <- struct{}{}
+	if c.done != nil {
+		close(c.done)
+	}
 }
 
 // start queues calls, which go out together. They are answered even if the session

@@ -9,9 +9,7 @@ import (
 // receiveResult takes the answer to q. It keeps the session if that got the lock, and
 // gives it back otherwise. The error is ErrHeld if the lock is held.
 func (a *attempt) receiveResult(q *query) error {
-	if !q.arrived {
-		<-q.call.done
-	}
+	<-q.call.done
 	s, c := q.session, q.call
 	err := a.evaluate(q)
 	if c.op.waits() {

@@ -62,7 +62,7 @@ type session struct {
 	waits    bool      // for a lock, with what is in flight
 	proven   time.Time // when what was last answered had been sent
 	failed   error     // of the statement being answered
-	renewal  *renewal  // under way
+	proof    *call     // that it is alive, under way
 	looked   time.Time // for those who wait, last
 	raised   int64     // where the sequence was at raisedAt, when this session last moved it
 	raisedAt time.Time

@@ -37,12 +37,12 @@ func (a *attempt) awaitTry(ctx context.Context, q *query) bool {
 	defer late.Stop()
 	select {
 	case <-q.call.done:
-		q.arrived = true
+		return true
 	case <-ctx.Done():
 	case <-a.backend.ctx.Done():
 	case <-late.C:
 	}
-	return q.arrived
+	return false
 }
 
 // isPlain reports whether the answer to a try decides the next state without a further

@@ -134,7 +134,6 @@ func (a *attempt) awaitGrant(closing context.Context, q *query) {
 	for {
 		select {
 		case <-q.call.done:
-			q.arrived = true
 			return
 		case <-due:
 			due = after(a.setDueMarks())
@@ -175,7 +174,6 @@ func (a *attempt) probeHeld(q *query) bool {
 	select {
 	case <-look.done:
 	case <-q.call.done:
-		q.call.done <- struct{}{}
 		return true
 	case <-a.ctx.Done():
 		return true
@@ -203,7 +201,6 @@ func (q *query) cancelWait(closing context.Context, ttl time.Duration) {
 	q.session.cancel(ctx)
 	select {
 	case <-q.call.done:
-		q.arrived = true
 	case <-ctx.Done():
 		q.session.kill(errSilent)
 	}

@@ -59,6 +59,7 @@ type attempt struct {
 
 	// Only the goroutine that takes the next step uses these.
 	state         state
+	single        bool     // a statement of several tries has failed: this one's is to be alone
 	hasSlot       bool     // a session of this attempt may wait
 	queueSession  *session // that waits, or did so in the last slice
 	listenSession *session // that gets the notifications

@@ -181,11 +181,9 @@ func (b *Backend) setUp(ctx context.Context, conn *pgconn.PgConn, lease time.Dur
 	if err != nil {
 		return nil, err
 	}
-	floor, numbers := b.sequences.raise(kept)
-	steps := []step{{sql: "SELECT " + floor}, {sql: "SELECT " + numbers}}
-	for _, f := range forms() {
-		steps = append(steps, step{prepare: f.name(), sql: f.sql(&b.sequences, kept), arguments: f.arguments()})
-	}
+	floor, numbers := raise(kept)
+	steps := []step{{sql: b.sequences.in("SELECT " + floor)}, {sql: b.sequences.in("SELECT " + numbers)}}
+	steps = append(steps, preparations(&b.sequences, kept)...)
 	if p == forListening {
 		steps = append(steps, step{sql: "LISTEN " + wakeChannel})
 	}

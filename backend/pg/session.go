@@ -52,9 +52,7 @@ type session struct {
 	reading
 	ttl      time.Duration
 	queue    []*call
-	resend   []*call     // to be queued before them, when the exchange is over
-	inFlight []statement // sent and unanswered
-	first    int         // of them, of the transaction that is being answered
+	inFlight []statement // sent in the exchange that is under way
 	at       int         // which of them is being answered
 	bind     pgproto3.Bind
 	buf      []byte
@@ -139,11 +137,11 @@ func (s *session) end(err error) {
 	}
 	err = s.dead
 	var left []*call
-	for _, st := range s.inFlight[min(s.first, len(s.inFlight)):] {
+	for _, st := range s.inFlight[min(s.at, len(s.inFlight)):] {
 		left = append(left, st.calls...)
 	}
-	left = append(append(left, s.resend...), s.queue...)
-	s.inFlight, s.resend, s.queue = nil, nil, nil
+	left = append(left, s.queue...)
+	s.inFlight, s.queue = nil, nil
 	s.mu.Unlock()
 	s.backend.loseSession(s, err)
 	for _, c := range left {

@@ -91,6 +91,7 @@ func (a *attempt) sendTry() (*query, error) {
 		return nil, err
 	}
 	q := &query{session: s, call: newCall(o, a.lock.key), readers: readers}
+	q.call.single = a.single
 	s.start(q.call)
 	return q, nil
 }

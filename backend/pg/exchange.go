@@ -244,7 +244,6 @@ func (s *session) answer(list []*call) (calls []*call, ok bool) {
 
 // finish ends an exchange.
 func (s *session) finish() {
-	s.exchanges++
 	s.proven = s.sent
 	if !s.waits {
 		s.backend.trip.Observe(time.Since(s.sent))

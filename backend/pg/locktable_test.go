@@ -224,9 +224,8 @@ func TestUnlockFailsBeforeATry(t *testing.T) {
 		if len(b.listeners) == 0 || d.session == nil {
 			return false
 		}
-		d.session.mu.Lock()
-		defer d.session.mu.Unlock()
-		return d.session.exchanges >= 3
+		return number(t, a, "SELECT count(*) FROM pg_stat_activity JOIN pg_locks USING (pid) WHERE state = 'idle' AND pid = $1"+
+			" AND query LIKE '%try_advisory_xact_lock_shared%' AND "+isKey(b.key(name)^listenMask), int32(d.session.pid)) == 1
 	})
 	leave()
 	if err := receive(t, "the writer's end", left); !errors.Is(err, dlock.ErrHeld) {

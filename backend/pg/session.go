@@ -70,7 +70,6 @@ type session struct {
 // read takes what the server says until the session is over, whenever no caller
 // does.
 func (s *session) read() {
-	timer := time.NewTimer(defaultReaderDelay)
 	for {
 		idle, err := s.readMessage()
 		if err != nil {
@@ -78,7 +77,7 @@ func (s *session) read() {
 			return
 		}
 		if idle {
-			s.awaitTurn(timer)
+			<-s.wake
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package pg
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,9 +31,10 @@ var (
 	errNoAnswer = errors.New("the server has not answered in time")
 )
 
-// dial makes a session. The server is asked twice after the login: what it is, and to
-// prepare everything.
-func (b *Backend) dial(ctx context.Context, lease time.Duration, p purpose) (*session, error) {
+// dial makes a session with that lease, or one that listens. The server is asked twice after
+// the login: what it is, and to prepare everything.
+func (b *Backend) dial(ctx context.Context, key time.Duration) (*session, error) {
+	lease := cmp.Or(key, listenLease)
 	ctx, cancel := context.WithTimeoutCause(ctx, dialLimit, errNoAnswer)
 	defer cancel()
 	cfg, err := b.connectConfig(ctx, lease)
@@ -43,7 +45,7 @@ func (b *Backend) dial(ctx context.Context, lease time.Duration, p purpose) (*se
 	if err != nil {
 		return nil, classify(err)
 	}
-	s, err := b.setUp(ctx, conn, lease, p)
+	s, err := b.setUp(ctx, conn, lease, key == forListening)
 	if err != nil {
 		_ = conn.Close(ctx) // it is of no use
 		return nil, classify(err)
@@ -175,7 +177,7 @@ type serverFacts struct {
 
 // setUp makes a session of a connection. The lease comes last: from then on the server
 // waits no longer than that for the next word.
-func (b *Backend) setUp(ctx context.Context, conn *pgconn.PgConn, lease time.Duration, p purpose) (*session, error) {
+func (b *Backend) setUp(ctx context.Context, conn *pgconn.PgConn, lease time.Duration, listens bool) (*session, error) {
 	known := conn.CustomData()[factsKey].(serverFacts)
 	kept, err := b.prepareSequence(ctx, conn, known.sequence, known.version)
 	if err != nil {
@@ -184,7 +186,7 @@ func (b *Backend) setUp(ctx context.Context, conn *pgconn.PgConn, lease time.Dur
 	floor, numbers := raise(kept)
 	steps := []step{{sql: b.sequences.in("SELECT " + floor)}, {sql: b.sequences.in("SELECT " + numbers)}}
 	steps = append(steps, preparations(&b.sequences, kept)...)
-	if p == forListening {
+	if listens {
 		steps = append(steps, step{sql: "LISTEN " + wakeChannel})
 	}
 	if known.version >= leaseVersion {
@@ -216,10 +218,10 @@ func (b *Backend) setUp(ctx context.Context, conn *pgconn.PgConn, lease time.Dur
 		version: known.version,
 		made:    at,
 		raised:  raised[0], raisedAt: at,
-		purpose: p,
+		listens: listens,
 		grants:  make(map[*grant]struct{}),
 		ttl:     lease,
-		reading: reading{active: true, reserved: p == forListening, wake: make(chan struct{}, 1)},
+		reading: reading{active: true, reserved: listens, wake: make(chan struct{}, 1)},
 		leased:  known.version >= leaseVersion,
 		bind: pgproto3.Bind{
 			ParameterFormatCodes: []int16{pgproto3.BinaryFormat},

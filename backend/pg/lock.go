@@ -126,12 +126,7 @@ func (b *Backend) dropGrant(g *grant) {
 	delete(s.grants, g)
 	g.lock.grants = without(g.lock.grants, g)
 	b.removeUnused(g.lock)
-	if s.isDedicated {
-		s.isDedicated = false
-		b.putIdle(s)
-	} else {
-		s.users--
-	}
+	b.endUse(s)
 }
 
 // An admission says what a request may do at a lock.

@@ -220,7 +220,7 @@ func TestUnlockFailsBeforeATry(t *testing.T) {
 		})
 	}
 	is("the second reader has tried, listens, and has tried again", func(*localLock) bool {
-		d := b.sharedSessions[sharedKey{purpose: forListening}]
+		d := b.shared[forListening]
 		if len(b.listeners) == 0 || d.session == nil {
 			return false
 		}
@@ -268,7 +268,7 @@ func TestTwoLocksInAFullTable(t *testing.T) {
 	p := newPeer(t, srv.Addr(), Options{}, 10*time.Second)
 	works(t, p.Mutex(nameOf(t)))
 	a, others := admin(t, srv.Addr()), admin(t, srv.Addr())
-	s, err := p.backend.useShared(testContext(t), sharedKey{leaseOf(10 * time.Second), forHolding})
+	s, err := p.backend.useShared(testContext(t), leaseOf(10*time.Second))
 	must(t, err)
 	defer p.backend.stopUsing(s)
 	if _, err := others.Exec(testContext(t), "SELECT pg_advisory_lock(g) FROM generate_series(1, 1000000) g"); codeOf(err) != outOfMemory {
@@ -305,7 +305,7 @@ func TestListenerIsKept(t *testing.T) {
 	listeners := make(map[*session]bool)
 	listens := func() {
 		for _, s := range q.backend.alive() {
-			if s.purpose == forListening {
+			if s.listens {
 				listeners[s] = true
 			}
 		}

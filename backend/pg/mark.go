@@ -18,7 +18,7 @@ func (m *mark) isSet() bool { return m.session != nil && m.session.isAlive() }
 // setMark sets m. If that fails, a goes on without.
 func (a *attempt) setMark(m *mark) {
 	a.dropMark(m)
-	s, err := a.backend.useShared(a.ctx, sharedKey{a.lease, forHolding})
+	s, err := a.backend.useShared(a.ctx, a.lease)
 	if err != nil {
 		return
 	}

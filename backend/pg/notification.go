@@ -64,7 +64,7 @@ func (a *attempt) awaitNotification() error {
 // startListening says on the server that somebody listens for the end of the lock.
 func (a *attempt) startListening() error {
 	b := a.backend
-	s, err := b.useShared(a.ctx, sharedKey{purpose: forListening})
+	s, err := b.useShared(a.ctx, forListening)
 	if err != nil {
 		return err
 	}

@@ -45,9 +45,9 @@ func (a *attempt) evaluate(q *query) error {
 			s.kill(proof.err)
 			return classify(proof.err)
 		}
-		return a.granted(s, proof.sent, c.value, true)
+		return a.granted(s, proof.sent, c.value)
 	}
-	return a.granted(s, c.sent, c.value, c.op.waits())
+	return a.granted(s, c.sent, c.value)
 }
 
 func isOld(sent time.Time, ttl time.Duration) bool { return time.Since(sent) > ttl/4 }
@@ -122,7 +122,7 @@ func (a *attempt) joined(g *grant) error {
 }
 
 // granted ends a with a lock that s has got.
-func (a *attempt) granted(s *session, sent time.Time, number int64, waited bool) error {
+func (a *attempt) granted(s *session, sent time.Time, number int64) error {
 	a.withdraw()
 	b := a.backend
 	b.mu.Lock()
@@ -131,7 +131,6 @@ func (a *attempt) granted(s *session, sent time.Time, number int64, waited bool)
 		return backend.Fail(backend.ErrUnavailable, errSilent)
 	}
 	g := &grant{lock: a.lock, session: s, shared: a.shared, token: uint64(number), sent: sent}
-	s.isDedicated = waited
 	s.grants[g] = struct{}{}
 	g.lock.grants = append(g.lock.grants, g)
 	unwanted := a.requests == 0

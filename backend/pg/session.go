@@ -35,13 +35,13 @@ type session struct {
 	pid     uint32
 	version int64 // of the server, as a number
 	leased  bool  // the server knows of leases
+	listens bool
 	made    time.Time
 
 	// Guarded by backend.mu.
-	purpose     purpose
-	users       int // grants and requests
-	grants      map[*grant]struct{}
-	isDedicated bool // it has one grant, which it has waited for
+	users  int // grants and requests
+	grants map[*grant]struct{}
+	shared bool // with all who have its lease; others wait for one lock, or have it, or are idle
 
 	marks   atomic.Int32 // that it has
 	raising sync.Mutex   // taken before mu; held while the sequences are moved

@@ -57,19 +57,19 @@ func (q *query) isPlain() bool {
 // If this client has a shared lock, its session would get that lock again whoever
 // waits, and writers of other clients would starve. So another session asks whether
 // more readers may join.
-func (a *attempt) tryOp() (op, *grant, sharedKey) {
+func (a *attempt) tryOp() (op, *grant, time.Duration) {
 	if b := a.backend; a.shared {
 		b.mu.Lock()
 		readers := a.lock.readers(a.lease)
-		if readers == nil && b.sharedSessions[sharedKey{a.lease, forHolding}] == nil && !b.mayConnect(forHolding) {
+		if readers == nil && b.shared[a.lease] == nil && b.room() < 1 {
 			readers = a.lock.readers(0) // whose session this one would share
 		}
 		b.mu.Unlock()
 		if readers != nil {
-			return probe, readers, sharedKey{purpose: forListening}
+			return probe, readers, forListening
 		}
 	}
-	return tryOp(a.shared), nil, sharedKey{a.lease, forHolding}
+	return tryOp(a.shared), nil, a.lease
 }
 
 // sendTry tries, when there is a session and no release or downgrade of a grant of this

@@ -18,11 +18,7 @@ var errNoConnection = errors.New("this client has as many connections as it may"
 // takeSlot takes a slot for one more request, if there is one. It is called with b.mu
 // held.
 func (b *Backend) takeSlot() bool {
-	conns := b.conns + b.reservedFor(forWaiting)
-	if len(b.idle) == 0 {
-		conns++
-	}
-	if b.slotsTaken >= b.opts.MaxParked || conns > b.opts.MaxConns {
+	if b.slotsTaken >= b.opts.MaxParked || b.roomToWait()+min(len(b.idle), 1) < 1 {
 		return false
 	}
 	b.slotsTaken++
@@ -110,7 +106,7 @@ func (a *attempt) endSlice(err error) {
 func (a *attempt) leaveQueue() {
 	if s := a.queueSession; s != nil {
 		a.queueSession = nil
-		a.backend.putBack(s)
+		a.backend.stopUsing(s)
 	}
 	if a.hasSlot {
 		a.hasSlot = false
@@ -164,7 +160,7 @@ func (a *attempt) firstProbe() time.Time {
 // wait for its token. The probe is in nobody's way for longer than its statement takes.
 func (a *attempt) probeHeld(q *query) bool {
 	b := a.backend
-	s := b.useSharedNow(sharedKey{a.lease, forHolding})
+	s := b.useSharedNow(a.lease)
 	if s == nil {
 		return false
 	}

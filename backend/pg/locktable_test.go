@@ -234,12 +234,12 @@ func TestUnlockFailsBeforeATry(t *testing.T) {
 	unlocked := make(chan error, 1)
 	go func() { unlocked <- first.Unlock(testContext(t)) }()
 	is("the unlock is under way", (*localLock).isChanging)
-	s := sessionOf(b, name)
+	told := false
 	is("the second reader comes", func(l *localLock) bool {
+		comes := told && len(l.attempt.wake) == 0
+		told = true
 		l.notify()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return l.changed != nil || len(s.queue) > 0
+		return comes
 	})
 	execute(t, gatekeeper, fmt.Sprintf("SELECT pg_advisory_unlock(%d)", gate))
 	must(t, receive(t, "the unlock", unlocked))

@@ -64,11 +64,12 @@ func (a *attempt) setDueMarks() (next time.Time) {
 	return next
 }
 
-// withdraw takes back what a has said of itself.
+// withdraw takes back what a has said of itself, and leaves the queue.
 func (a *attempt) withdraw() {
 	a.dropMark(&a.claim)
 	a.dropMark(&a.announcement)
 	a.stopListening()
+	a.leaveQueue()
 }
 
 // after is a channel that receives at t, and never if t is zero.

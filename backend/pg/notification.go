@@ -48,17 +48,24 @@ func (a *attempt) awaitNotification() error {
 			}
 		}
 		select {
-		case <-a.slotOffer:
-			a.stopListening()
-			a.hasSlot, a.state = true, queued
-			return errAgain
-		case <-a.notified:
-			return nil
+		case <-a.wake:
+			return a.queueIfOffered()
 		case <-a.ctx.Done():
 			return backend.WaitEnded(a.ctx, true)
 		case <-after(until):
 		}
 	}
+}
+
+// queueIfOffered has a join the queue if it has got a slot, and returns errAgain then.
+func (a *attempt) queueIfOffered() error {
+	a.backend.mu.Lock()
+	defer a.backend.mu.Unlock()
+	if !a.hasSlot {
+		return nil
+	}
+	a.state = queued
+	return errAgain
 }
 
 // startListening says on the server that somebody listens for the end of the lock.
@@ -70,8 +77,12 @@ func (a *attempt) startListening() error {
 	}
 	a.listenSession = s
 	b.mu.Lock()
-	a.notified, a.slotOffer = make(chan struct{}, 1), make(chan struct{}, 1)
-	b.listeners = append(b.listeners, a)
+	if a.wake == nil {
+		a.wake = make(chan struct{}, 1)
+	}
+	if !a.hasSlot { // from before its session ended
+		b.listeners = append(b.listeners, a)
+	}
 	b.mu.Unlock()
 	if _, err := s.run(addListener, a.lock.key, 0); err != nil {
 		a.stopListening()
@@ -80,7 +91,7 @@ func (a *attempt) startListening() error {
 	return nil
 }
 
-// stopListening takes that back, and returns a slot that was offered meanwhile.
+// stopListening takes that back.
 func (a *attempt) stopListening() {
 	s := a.listenSession
 	if s == nil {
@@ -89,14 +100,8 @@ func (a *attempt) stopListening() {
 	a.listenSession = nil
 	b := a.backend
 	b.mu.Lock()
-	a.notified = nil
 	b.listeners = without(b.listeners, a)
 	b.mu.Unlock()
-	select {
-	case <-a.slotOffer:
-		b.freeSlot()
-	default:
-	}
 	s.start(&call{op: removeListener, arg: a.lock.key, onAnswer: func(*call) { b.stopUsing(s) }})
 }
 
@@ -137,11 +142,15 @@ func (b *Backend) notifyAll() {
 }
 
 func (p *localLock) notify() {
-	if p.attempt == nil {
-		return
+	if p.attempt != nil {
+		p.attempt.signal()
 	}
+}
+
+// signal wakes a, if it has ever listened. It is called with b.mu held.
+func (a *attempt) signal() {
 	select {
-	case p.attempt.notified <- struct{}{}:
+	case a.wake <- struct{}{}:
 	default:
 	}
 }

@@ -121,8 +121,11 @@ func (a *attempt) joined(g *grant) error {
 	return nil
 }
 
-// granted ends a with a lock that s has got.
+// granted ends a with a lock that s has got, and keeps.
 func (a *attempt) granted(s *session, sent time.Time, number int64) error {
+	if s == a.queueSession {
+		a.queueSession = nil
+	}
 	a.withdraw()
 	b := a.backend
 	b.mu.Lock()

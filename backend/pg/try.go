@@ -79,7 +79,7 @@ func (a *attempt) sendTry() (*query, error) {
 	b := a.backend
 	b.mu.Lock()
 	for a.lock.isChanging() {
-		if err := b.awaitChange(a.ctx, a.lock); err != nil {
+		if err := b.awaitChange(a.ctx, a.lock, true, time.Time{}); err != nil {
 			b.mu.Unlock()
 			return nil, err
 		}

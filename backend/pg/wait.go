@@ -25,21 +25,14 @@ func (b *Backend) takeSlot() bool {
 	return true
 }
 
-// freeSlot gives a slot back.
-func (b *Backend) freeSlot() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.slotsTaken--
-	b.offerSlots()
-}
-
 // offerSlots gives free slots to those who listen, first come first served. It is
 // called with b.mu held, whenever there may be some.
 func (b *Backend) offerSlots() {
 	for len(b.listeners) > 0 && b.takeSlot() {
 		a := b.listeners[0]
 		b.listeners = b.listeners[1:]
-		a.slotOffer <- struct{}{}
+		a.hasSlot = true
+		a.signal()
 	}
 }
 
@@ -71,6 +64,7 @@ func (a *attempt) queueAtOnce(r *backend.Request) bool {
 // joinQueue sends the statement that waits. If no connection may be made for it, a
 // listens.
 func (a *attempt) joinQueue() (*query, error) {
+	a.stopListening()
 	if a.queueSession == nil {
 		s, err := a.backend.takeForWait(a.ctx, a.lease)
 		if err != nil {
@@ -91,26 +85,25 @@ func (a *attempt) joinQueue() (*query, error) {
 // endSlice ends a statement that waited. If the lock is held, the session and the slot
 // are kept for the next slice.
 func (a *attempt) endSlice(err error) {
-	switch {
-	case isHeld(err) && a.queueSession.isAlive():
-		return
-	case err == nil:
-		a.queueSession = nil
-	default:
+	if err != nil && !(isHeld(err) && a.queueSession.isAlive()) {
 		a.state = trying
+		a.leaveQueue()
 	}
-	a.leaveQueue()
 }
 
 // leaveQueue gives back session and slot.
 func (a *attempt) leaveQueue() {
+	b := a.backend
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if s := a.queueSession; s != nil {
 		a.queueSession = nil
-		a.backend.stopUsing(s)
+		b.endUse(s)
 	}
 	if a.hasSlot {
 		a.hasSlot = false
-		a.backend.freeSlot()
+		b.slotsTaken--
+		b.offerSlots()
 	}
 }
 
@@ -186,7 +179,7 @@ func (a *attempt) probeHeld(q *query) bool {
 func (a *attempt) hasAnswer() bool {
 	a.backend.mu.Lock()
 	defer a.backend.mu.Unlock()
-	return a.answered
+	return a.foundHeld
 }
 
 // cancelWait cancels a wait. If the server does not confirm that within ttl, the

@@ -83,21 +83,6 @@ func (b *Backend) useShared(ctx context.Context, key time.Duration) (*session, e
 	}
 }
 
-// useSharedNow returns that session if it is connected, and has it made otherwise.
-// The caller becomes a user of it.
-func (b *Backend) useSharedNow(key time.Duration) *session {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return nil
-	}
-	s := b.sharedFor(key).session
-	if s != nil {
-		s.users++
-	}
-	return s
-}
-
 // sharedFor returns what is shared by that key. If there is none it takes a session that
 // nobody uses, or has one made. It is called with b.mu held.
 func (b *Backend) sharedFor(key time.Duration) *sharedSession {

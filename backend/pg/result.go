@@ -53,11 +53,11 @@ func (a *attempt) evaluate(q *query) error {
 func isOld(sent time.Time, ttl time.Duration) bool { return time.Since(sent) > ttl/4 }
 
 // failed returns the error of c, and gives back what c may have taken although it
-// failed. What has failed with others' tries is tried again by itself. A wait that was too long or was cancelled means that the lock is held, unless it
-// had the lock by then: then it is the sequence of tokens that could not be had. If
-// the server has just ended the session, the locks of that session are free: the attempt
-// tries once more on another one, as there may be several that have ended and were there
-// when it began.
+// failed. What has failed with others' tries is tried again by itself. A wait that was too
+// long or was cancelled means that the lock is held, unless it had the lock by then: then it
+// is the sequence of tokens that could not be had. If the server has just ended the session,
+// the locks of that session are free: the attempt tries once more on another one, as there
+// may be several that have ended and were there when it began.
 func (a *attempt) failed(s *session, c *call) error {
 	had := false
 	if o := c.op.undo(); o != ops && s.survives(c.err) {

@@ -153,8 +153,8 @@ func (a *attempt) firstProbe() time.Time {
 // wait for its token. The probe is in nobody's way for longer than its statement takes.
 func (a *attempt) probeHeld(q *query) bool {
 	b := a.backend
-	s := b.useSharedNow(a.lease)
-	if s == nil {
+	s, err := b.useShared(ended, a.lease)
+	if err != nil {
 		return false
 	}
 	defer b.stopUsing(s)

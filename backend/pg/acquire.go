@@ -22,23 +22,19 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 	r.TTL = max((r.TTL + time.Millisecond - 1).Truncate(time.Millisecond), minTTL)
 	begun := time.Now()
 	for {
-		h, err := b.acquire(ctx, &r, begun)
+		a, first, err := b.joinAttempt(ctx, &r, begun)
+		if err != nil {
+			return nil, err
+		}
+		joined := time.Now()
+		if first {
+			a.start(ctx, &r)
+		}
+		h, err := b.awaitOutcome(ctx, a, &r, joined)
 		if !errors.Is(err, errAgain) {
 			return h, err
 		}
 	}
-}
-
-func (b *Backend) acquire(ctx context.Context, r *backend.Request, begun time.Time) (*backend.Hold, error) {
-	a, first, err := b.joinAttempt(ctx, r, begun)
-	if err != nil {
-		return nil, err
-	}
-	joined := time.Now()
-	if first {
-		a.start(ctx, r)
-	}
-	return b.awaitOutcome(ctx, a, r, joined)
 }
 
 // joinAttempt returns the attempt that r takes part in. If r has started it, first is

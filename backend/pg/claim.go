@@ -96,7 +96,7 @@ func (a *attempt) giveWay(s *session, c *call) {
 	if c.op == probe {
 		return
 	}
-	v, err := s.run(unlockOp(a.shared), c.arg, 0)
+	v, err := s.run(unlockExclusive.of(a.shared), c.arg, 0)
 	switch {
 	case v == someoneListens:
 		s.notifyListeners(c.arg)

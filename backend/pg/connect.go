@@ -222,7 +222,6 @@ func (b *Backend) setUp(ctx context.Context, conn *pgconn.PgConn, lease time.Dur
 		grants:  make(map[*grant]struct{}),
 		ttl:     lease,
 		reading: reading{active: true, reserved: listens, wake: make(chan struct{}, 1)},
-		leased:  known.version >= leaseVersion,
 		bind: pgproto3.Bind{
 			ParameterFormatCodes: []int16{pgproto3.BinaryFormat},
 			ResultFormatCodes:    []int16{pgproto3.BinaryFormat},
@@ -333,18 +332,6 @@ func readStep(p *pgconn.Pipeline) (result *pgconn.Result, failed error) {
 			return nil, errProtocol
 		}
 	}
-}
-
-// queryInts runs a query that returns one row of whole numbers.
-func queryInts(ctx context.Context, conn *pgconn.PgConn, sql string) ([]int64, error) {
-	results, err := conn.Exec(ctx, sql).ReadAll()
-	if err != nil {
-		return nil, err
-	}
-	if len(results) != 1 {
-		return nil, errProtocol
-	}
-	return ints(results[0])
 }
 
 // ints returns the numbers in the one row of r.

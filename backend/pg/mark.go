@@ -57,8 +57,8 @@ func (a *attempt) setDueMarks() (next time.Time) {
 			m.due = time.Now().Add(m.pause)
 			a.setMark(m)
 		}
-		if !m.isSet() && (next.IsZero() || m.due.Before(next)) {
-			next = m.due
+		if !m.isSet() {
+			next = earlier(next, m.due)
 		}
 	}
 	return next
@@ -70,6 +70,14 @@ func (a *attempt) withdraw() {
 	a.dropMark(&a.announcement)
 	a.stopListening()
 	a.leaveQueue()
+}
+
+// earlier returns the earlier of two times, of which zero is never.
+func earlier(t, u time.Time) time.Time {
+	if t.IsZero() || !u.IsZero() && u.Before(t) {
+		return u
+	}
+	return t
 }
 
 // after is a channel that receives at t, and never if t is zero.

@@ -41,18 +41,17 @@ func (a *attempt) awaitNotification() error {
 	begun := time.Now()
 	a.claim.due = a.since.Add(a.claim.pause)
 	for {
-		until := a.setDueMarks()
-		if poll := begun.Add(a.backend.pollInterval(a.claim.session != nil)); until.IsZero() || poll.Before(until) {
-			if until = poll; !time.Now().Before(poll) {
-				return nil
-			}
+		due := a.setDueMarks()
+		poll := begun.Add(a.backend.pollInterval(a.claim.session != nil))
+		if !time.Now().Before(poll) {
+			return nil
 		}
 		select {
 		case <-a.wake:
 			return a.queueIfOffered()
 		case <-a.ctx.Done():
 			return backend.WaitEnded(a.ctx, true)
-		case <-after(until):
+		case <-after(earlier(due, poll)):
 		}
 	}
 }

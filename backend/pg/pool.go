@@ -29,9 +29,8 @@ func leaseOf(ttl time.Duration) time.Duration {
 
 // A sharedSession is one that is shared, or the connecting of it.
 type sharedSession struct {
-	done    chan struct{} // closed when one of the others is set
-	session *session
-	err     error
+	outcome          // of connecting
+	session *session // nil until then, and after a failure
 }
 
 // room is how many more connections there may be to hold locks on. One that listens can
@@ -89,12 +88,12 @@ func (b *Backend) sharedFor(key time.Duration) *sharedSession {
 	if d := b.shared[key]; d != nil {
 		return d
 	}
-	d := &sharedSession{done: make(chan struct{})}
+	d := &sharedSession{outcome: *newOutcome()}
 	if key != forListening {
 		if s := b.unused(); s != nil {
 			s.setLease(key)
 			s.shared, d.session = true, s
-			close(d.done)
+			d.set(nil)
 			b.shared[key] = d
 			return d
 		}
@@ -105,17 +104,15 @@ func (b *Backend) sharedFor(key time.Duration) *sharedSession {
 		}
 	}
 	if b.conns >= b.opts.MaxConns { // as when one is set aside, until its locks are given back
-		d.err = backend.Fail(backend.ErrUnavailable, errNoConnection)
-		close(d.done)
+		d.set(backend.Fail(backend.ErrUnavailable, errNoConnection))
 		return d
 	}
 	b.shared[key] = d
 	b.conns++
 	if !b.janitor.Go(func(context.Context) { b.connectShared(key, d) }) {
 		b.conns--
-		d.err = backend.ErrClosed
 		delete(b.shared, key)
-		close(d.done)
+		d.set(backend.ErrClosed)
 	}
 	return d
 }
@@ -128,15 +125,16 @@ func (b *Backend) connectShared(key time.Duration, d *sharedSession) {
 	if err == nil {
 		s.shared = true
 		s.users--
-		if _, lives := b.live[s]; !lives {
+		if _, lives := b.live[s]; lives {
+			d.session = s
+		} else {
 			err = backend.Fail(backend.ErrUnavailable, errSilent)
 		}
 	}
-	if d.session, d.err = s, err; err != nil {
-		d.session = nil
+	if err != nil {
 		delete(b.shared, key)
 	}
-	close(d.done)
+	d.set(err)
 }
 
 // unused returns a session that nobody uses: an idle one, or a shared one without

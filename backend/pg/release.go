@@ -98,13 +98,13 @@ func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report 
 // unlock returns the call that gives g back. The pending outcome of g says how
 // that went.
 func (g *grant) unlock() *call {
-	return &call{op: unlockOp(g.shared), arg: g.lock.key, onAnswer: g.unlocked}
+	return &call{op: unlockExclusive.of(g.shared), arg: g.lock.key, onAnswer: g.unlocked}
 }
 
 // unlocked takes the answer to the unlock of g. One that has failed may have given the lock
 // back before that: then the session drops the lock, if it still has it.
 func (g *grant) unlocked(c *call) {
-	s, drops := g.session, c.op != unlockOp(g.shared)
+	s, drops := g.session, c.op != unlockExclusive.of(g.shared)
 	var err error
 	switch {
 	case c.err == nil && (c.value > 0 || drops):

@@ -162,8 +162,11 @@ func (b *Backend) prepareSequence(ctx context.Context, conn *pgconn.PgConn, foun
 	}
 	failed := conn.Exec(ctx, create).Close()
 	// Even then they may be there: somebody else has made them meanwhile.
-	found, err = queryInts(ctx, conn, b.sequenceFacts())
+	results, err := pipeline(ctx, conn, []step{{sql: b.sequenceFacts()}})
 	if err != nil {
+		return absent, err
+	}
+	if found, err = ints(results[0]); err != nil {
 		return absent, err
 	}
 	kept, err = b.checkSequence(found)

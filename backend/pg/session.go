@@ -34,7 +34,6 @@ type session struct {
 	front   *pgproto3.Frontend
 	pid     uint32
 	version int64 // of the server, as a number
-	leased  bool  // the server knows of leases
 	listens bool
 	made    time.Time
 
@@ -217,7 +216,7 @@ func (s *session) setLease(lease time.Duration) {
 		return
 	}
 	s.ttl = lease
-	if !s.leased {
+	if s.version < leaseVersion {
 		return
 	}
 	s.queue = append(s.queue, &call{op: setTTL, arg: lease.Milliseconds(), onAnswer: func(c *call) {

@@ -161,15 +161,12 @@ func (o op) writes() bool { return o == notify || o == raiseFloor || o == raiseN
 // waits reports whether o waits for a lock.
 func (o op) waits() bool { return o == lockExclusive || o == lockShared }
 
-func tryOp(shared bool) op    { return pick(shared, tryShared, tryExclusive) }
-func unlockOp(shared bool) op { return pick(shared, unlockShared, unlockExclusive) }
-func lockOp(shared bool) op   { return pick(shared, lockShared, lockExclusive) }
-
-func pick(shared bool, yes, no op) op {
+// of returns o, which is for writers, or the op behind it, which is the same for readers.
+func (o op) of(shared bool) op {
 	if shared {
-		return yes
+		return o + 1
 	}
-	return no
+	return o
 }
 
 // names holds what each op and each group is prepared as.

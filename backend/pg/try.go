@@ -69,7 +69,7 @@ func (a *attempt) tryOp() (op, *grant, time.Duration) {
 			return probe, readers, forListening
 		}
 	}
-	return tryOp(a.shared), nil, a.lease
+	return tryExclusive.of(a.shared), nil, a.lease
 }
 
 // newTry returns a try that is yet to be sent, as soon as there is a session and no release

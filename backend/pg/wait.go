@@ -77,7 +77,7 @@ func (a *attempt) joinQueue() (*query, error) {
 		a.queueSession = s
 	}
 	a.claim.due = time.Now().Add(a.claim.pause * 3 / 4)
-	q := &query{session: a.queueSession, call: newCall(lockOp(a.shared), a.lock.key)}
+	q := &query{session: a.queueSession, call: newCall(lockExclusive.of(a.shared), a.lock.key)}
 	q.session.start(q.call)
 	return q, nil
 }
@@ -114,23 +114,21 @@ func (a *attempt) awaitGrant(closing context.Context, q *query) {
 	if !q.call.op.waits() {
 		return
 	}
-	var silent <-chan time.Time
+	probe := a.started.Add(a.backend.trip.Limit(0, time.Second) + probePause)
 	pause := backend.Backoff{Min: probePause, Max: time.Second}
-	if !a.hasAnswer() {
-		silent = after(a.firstProbe())
-	}
-	due := after(a.setDueMarks())
 	for {
+		due := a.setDueMarks()
+		if !a.hasAnswer() {
+			if !time.Now().Before(probe) {
+				a.probeHeld(q)
+				probe = time.Now().Add(pause.Next())
+			}
+			due = earlier(due, probe)
+		}
 		select {
 		case <-q.call.done:
 			return
-		case <-due:
-			due = after(a.setDueMarks())
-		case <-silent:
-			silent = nil
-			if !a.probeHeld(q) {
-				silent = time.After(pause.Next())
-			}
+		case <-after(due):
 		case <-a.ctx.Done():
 			q.cancelWait(closing, a.ttl)
 			return
@@ -143,19 +141,14 @@ func (a *attempt) awaitGrant(closing context.Context, q *query) {
 // first such probe. Without an answer the caller knows nothing.
 const probePause = 25 * time.Millisecond
 
-// firstProbe is when a, if it has no answer until then, asks whether the lock is held.
-func (a *attempt) firstProbe() time.Time {
-	return a.started.Add(a.backend.trip.Limit(0, time.Second) + probePause)
-}
-
-// probeHeld asks on another session whether the lock that q waits for is held, and
-// reports whether that is known. It is not held by q itself, which may have the lock and
-// wait for its token. The probe is in nobody's way for longer than its statement takes.
-func (a *attempt) probeHeld(q *query) bool {
+// probeHeld asks on another session whether the lock that q waits for is held. It is not
+// held by q itself, which may have the lock and wait for its token. The probe is in nobody's
+// way for longer than its statement takes.
+func (a *attempt) probeHeld(q *query) {
 	b := a.backend
 	s, err := b.useShared(ended, a.lease)
 	if err != nil {
-		return false
+		return
 	}
 	defer b.stopUsing(s)
 	look := newCall(probeHeld, q.call.arg)
@@ -163,17 +156,16 @@ func (a *attempt) probeHeld(q *query) bool {
 	select {
 	case <-look.done:
 	case <-q.call.done:
-		return true
+		return
 	case <-a.ctx.Done():
-		return true
+		return
 	}
 	if look.err != nil || look.value == 0 {
-		return false
+		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a.noteHeld()
-	return true
 }
 
 func (a *attempt) hasAnswer() bool {

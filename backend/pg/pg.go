@@ -375,7 +375,7 @@ func (b *Backend) Close(ctx context.Context) error {
 	}
 	b.mu.Unlock()
 	for _, s := range b.alive() {
-		s.reserveReading()
+		s.interrupt()
 	}
 	stop := context.AfterFunc(ctx, func() {
 		for _, s := range b.alive() {

@@ -21,25 +21,26 @@ const defaultReaderDelay = 25 * time.Millisecond
 //   - one goroutine at a time reads: active is set from when it begins until nothing is
 //     under way, and who finds it unset sets it before it reads;
 //   - somebody reads while a call is under way;
-//   - a caller reads only if nobody else does and the session is not reserved, and a
-//     caller who stops before nothing is under way wakes the reader;
+//   - a caller reads only if nobody else does and the session does not listen, and a caller
+//     who stops before nothing is under way, as all do when the client is closed, wakes the
+//     reader;
 //   - the reader, when nothing is under way, reads nothing until it is woken;
 //   - the connection ends a read at armed, which is no later than deadline.
 type reading struct {
 	active   bool          // somebody reads
-	reserved bool          // it is the reader alone who does
 	wake     chan struct{} // receives when the reader is to read
 	resume   *time.Timer   // wakes the reader if nobody reads
 	deadline time.Time     // until when to wait for the server
 	armed    time.Time
 }
 
-// startReading makes the caller the one who reads, if that may be.
-func (r *reading) startReading() bool {
-	if r.active || r.reserved {
+// startReading makes the caller the one who reads, if that may be. It is called with s.mu
+// held.
+func (s *session) startReading() bool {
+	if s.active || s.listens {
 		return false
 	}
-	r.active = true
+	s.active = true
 	return true
 }
 
@@ -102,15 +103,6 @@ func (s *session) ensureReader() {
 	}
 }
 
-// reserveReading leaves all reading to the reader from now on.
-func (s *session) reserveReading() {
-	s.mu.Lock()
-	s.reserved = true
-	s.ensureReader()
-	s.mu.Unlock()
-	s.interrupt()
-}
-
 // resumeReading has the reader listen when nobody has used the connection for a while.
 func (s *session) resumeReading() {
 	s.mu.Lock()
@@ -124,7 +116,7 @@ func (s *session) resumeReading() {
 // stopReading reports whether nobody has to read now that nothing is under way. It is
 // called with s.mu held.
 func (s *session) stopReading() bool {
-	if s.reserved || s.dead != nil {
+	if s.listens || s.dead != nil {
 		s.setDeadline(time.Now().Add(s.ttl / 2))
 		return false
 	}

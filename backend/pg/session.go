@@ -113,17 +113,10 @@ func (s *session) deadlinePassed() error {
 	case s.backend.retireUnused(s):
 		s.terminate()
 		return errRetired
-	case s.needsOwnRenewal():
+	case s.listens || s.marks.Load() > 0: // it must stay alive although no hold on it is renewed
 		s.renew(now)
 	}
 	return nil
-}
-
-// needsOwnRenewal reports whether s must stay alive although no hold on it is renewed.
-func (s *session) needsOwnRenewal() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.reserved || s.marks.Load() > 0
 }
 
 // end takes down what is left of a session.

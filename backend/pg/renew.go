@@ -14,7 +14,9 @@ func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(
 	for _, h := range holds {
 		if s := h.State.(*hold).grant.session; proofs[s] == nil {
 			proofs[s] = s.renew(time.Now().Add(-h.TTL / 6))
-			s.lookIfOverdue(h.TTL / 2)
+			if calls := s.look(h.TTL / 2); calls != nil { // it is too busy to be asked for a proof
+				s.start(calls...)
+			}
 		}
 	}
 	for _, h := range holds {
@@ -46,7 +48,7 @@ func (b *Backend) renewed(ctx context.Context, h *backend.Hold, x *hold, proof *
 func (s *session) renew(fresh time.Time) *call {
 	proof, first := s.sharedProof(fresh)
 	if first {
-		s.start(append([]*call{proof}, s.look()...)...)
+		s.start(append([]*call{proof}, s.look(0)...)...)
 	}
 	return proof
 }

@@ -22,23 +22,19 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 	r.TTL = max((r.TTL + time.Millisecond - 1).Truncate(time.Millisecond), minTTL)
 	begun := time.Now()
 	for {
-		h, err := b.acquire(ctx, &r, begun)
+		a, first, err := b.joinAttempt(ctx, &r, begun)
+		if err != nil {
+			return nil, err
+		}
+		joined := time.Now()
+		if first {
+			a.start(ctx, &r)
+		}
+		h, err := b.awaitOutcome(ctx, a, &r, joined)
 		if !errors.Is(err, errAgain) {
 			return h, err
 		}
 	}
-}
-
-func (b *Backend) acquire(ctx context.Context, r *backend.Request, begun time.Time) (*backend.Hold, error) {
-	a, first, err := b.joinAttempt(ctx, r, begun)
-	if err != nil {
-		return nil, err
-	}
-	joined := time.Now()
-	if first {
-		a.start(ctx, r)
-	}
-	return b.awaitOutcome(ctx, a, r, joined)
 }
 
 // joinAttempt returns the attempt that r takes part in. If r has started it, first is
@@ -62,7 +58,7 @@ func (b *Backend) joinAttempt(ctx context.Context, r *backend.Request, begun tim
 			a, err := b.newAttempt(l, r, begun)
 			return a, true, err
 		}
-		if err := b.awaitChange(ctx, l); err != nil {
+		if err := b.awaitChange(ctx, l, l.isHeld(), time.Time{}); err != nil {
 			return nil, false, err
 		}
 	}
@@ -89,9 +85,14 @@ func (b *Backend) newAttempt(l *localLock, r *backend.Request, begun time.Time) 
 	return a, nil
 }
 
-// awaitChange waits until l changes. It is called with b.mu held, and returns so.
-func (b *Backend) awaitChange(ctx context.Context, l *localLock) error {
-	changed, held := l.whenChanged(), l.isHeld()
+// awaitChange waits until l changes. It fails when ctx ends, which is told as the end of a
+// wait for a lock that is held or not, and at limit, if that is not zero, for want of an
+// answer. It is called with b.mu held, and returns so.
+func (b *Backend) awaitChange(ctx context.Context, l *localLock, held bool, limit time.Time) error {
+	if l.changed == nil {
+		l.changed = make(chan struct{})
+	}
+	changed := l.changed
 	b.mu.Unlock()
 	defer b.mu.Lock()
 	select {
@@ -99,6 +100,8 @@ func (b *Backend) awaitChange(ctx context.Context, l *localLock) error {
 		return nil
 	case <-ctx.Done():
 		return backend.WaitEnded(ctx, held)
+	case <-after(limit):
+		return backend.Fail(backend.ErrUnavailable, errSilent)
 	}
 }
 
@@ -144,7 +147,11 @@ func (b *Backend) awaitOutcome(ctx context.Context, a *attempt, r *backend.Reque
 			b.mu.Lock()
 			continue // it may have changed meanwhile
 		}
-		if err := b.awaitProgress(ctx, a, joined); err != nil && !a.isDone() {
+		var limit time.Time
+		if !a.foundHeld {
+			limit = joined.Add(backend.FirstAnswer)
+		}
+		if err := b.awaitChange(ctx, a.lock, false, limit); err != nil && !a.isDone() {
 			b.leaveAttempt(ctx, a, r)
 			if a.foundHeld || a.grant != nil && r.Wait { // a grant that comes too late ends a wait
 				err = backend.WaitEnded(ctx, true)
@@ -161,32 +168,6 @@ func (b *Backend) awaitOutcome(ctx context.Context, a *attempt, r *backend.Reque
 	return a.grant.newHold(r), nil
 }
 
-// awaitProgress waits until what is known of a changes. It fails when ctx ends, and
-// when the server has not answered within FirstAnswer of since. It is called with b.mu
-// held, and returns so.
-func (b *Backend) awaitProgress(ctx context.Context, a *attempt, since time.Time) error {
-	if a.progress == nil {
-		a.progress = make(chan struct{})
-	}
-	news, heard := a.progress, a.answered
-	b.mu.Unlock()
-	defer b.mu.Lock()
-	var late <-chan time.Time
-	if !heard {
-		timer := time.NewTimer(time.Until(since.Add(backend.FirstAnswer)))
-		defer timer.Stop()
-		late = timer.C
-	}
-	select {
-	case <-news:
-		return nil
-	case <-ctx.Done():
-		return backend.WaitEnded(ctx, false)
-	case <-late:
-		return backend.Fail(backend.ErrUnavailable, errSilent)
-	}
-}
-
 // leaveAttempt takes r out of a. The last request to leave waits, for leaveTimeout at
 // most, until the server has forgotten the attempt: a call that has returned must not
 // stand in the queue. The lock may be found held meanwhile. It is called with b.mu
@@ -199,7 +180,7 @@ func (b *Backend) leaveAttempt(ctx context.Context, a *attempt, r *backend.Reque
 	ctx, cancel := backend.Detach(ctx, min(a.ttl/2, leaveTimeout))
 	defer cancel()
 	for !a.isDone() {
-		if b.awaitProgress(ctx, a, time.Now()) != nil {
+		if b.awaitChange(ctx, a.lock, false, time.Time{}) != nil {
 			return
 		}
 	}

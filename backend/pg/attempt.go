@@ -49,17 +49,16 @@ type attempt struct {
 	requests  int  // requests that want the answer
 	waiters   int  // those of them that wait for the lock
 	fixed     bool // one of them asks for a hold that is not renewed
-	answered  bool // the server has answered
 	foundHeld bool // the server has said that somebody else holds the lock
+	hasSlot   bool // a session of this attempt may wait
 	ctx       context.Context
 	cancel    context.CancelFunc
-	progress  chan struct{} // closed when answered, foundHeld, grant or err changes
-	grant     *grant        // the result is this or err
+	grant     *grant // the result is this or err
 	err       error
 
 	// Only the goroutine that takes the next step uses these.
 	state         state
-	hasSlot       bool     // a session of this attempt may wait
+	single        bool     // a statement of several tries has failed: this one's is to be alone
 	queueSession  *session // that waits, or did so in the last slice
 	listenSession *session // that gets the notifications
 	claim         mark
@@ -67,8 +66,7 @@ type attempt struct {
 	retryDelay    backend.Backoff // between statements without an answer
 	yieldDelay    backend.Backoff // between grants given back for an older claim
 
-	notified  chan struct{} // receives when the lock may be free; nil if this does not listen
-	slotOffer chan struct{} // receives when a slot is given to this
+	wake chan struct{} // receives when the lock may be free, or there is a slot; nil if this has never listened
 }
 
 type state uint8
@@ -85,7 +83,6 @@ type query struct {
 	session *session
 	call    *call
 	readers *grant // to be joined, if the call is a probe
-	arrived bool   // the answer has been received
 }
 
 // loop takes one step after the other until a is done.
@@ -131,7 +128,7 @@ func (a *attempt) setNextState(err error) {
 			a.giveUp(backend.ErrClosed)
 			return
 		case a.isAbandoned(), a.waiters == 0 && err != errAgain,
-			!answered && !passing(err), !answered && !a.answered && time.Since(a.started) > backend.FirstAnswer:
+			!answered && !passing(err), !answered && !a.foundHeld && time.Since(a.started) > backend.FirstAnswer:
 			a.giveUp(err)
 			return
 		}
@@ -155,7 +152,6 @@ func (a *attempt) giveUp(err error) {
 	b := a.backend
 	b.mu.Unlock()
 	a.withdraw()
-	a.leaveQueue()
 	b.mu.Lock()
 	a.complete(nil, err)
 	b.mu.Unlock()
@@ -166,16 +162,8 @@ func (a *attempt) giveUp(err error) {
 func (a *attempt) noteHeld() {
 	a.backend.noteContention(a.lock.key)
 	if !a.foundHeld {
-		a.foundHeld, a.answered = true, true
-		a.announce()
-	}
-}
-
-// announce wakes the requests that wait for the attempt. It is called with b.mu held.
-func (a *attempt) announce() {
-	if a.progress != nil {
-		close(a.progress)
-		a.progress = nil
+		a.foundHeld = true
+		a.lock.change()
 	}
 }
 
@@ -187,7 +175,6 @@ func (a *attempt) complete(g *grant, err error) {
 	}
 	a.cancel()
 	a.lock.attempt = nil
-	a.announce()
 	a.backend.removeUnused(a.lock)
 }
 

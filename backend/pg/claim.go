@@ -96,9 +96,14 @@ func (a *attempt) giveWay(s *session, c *call) {
 	if c.op == probe {
 		return
 	}
-	v, err := s.run(unlockOp(a.shared), c.arg, 0)
-	if c.err = err; v == someoneListens {
+	v, err := s.run(unlockExclusive.of(a.shared), c.arg, 0)
+	switch {
+	case v == someoneListens:
 		s.notifyListeners(c.arg)
+	case err != nil && s.survives(err): // perhaps with the unlock of another
+		s.giveBack(c.op.undo(), c.arg)
+	default:
+		c.err = err
 	}
 	if c.op.waits() {
 		backend.Sleep(a.ctx, a.yieldDelay.Next())

@@ -1,6 +1,7 @@
 package pg
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,9 +31,10 @@ var (
 	errNoAnswer = errors.New("the server has not answered in time")
 )
 
-// dial makes a session. The server is asked twice after the login: what it is, and to
-// prepare everything.
-func (b *Backend) dial(ctx context.Context, lease time.Duration, p purpose) (*session, error) {
+// dial makes a session with that lease, or one that listens. The server is asked twice after
+// the login: what it is, and to prepare everything.
+func (b *Backend) dial(ctx context.Context, key time.Duration) (*session, error) {
+	lease := cmp.Or(key, listenLease)
 	ctx, cancel := context.WithTimeoutCause(ctx, dialLimit, errNoAnswer)
 	defer cancel()
 	cfg, err := b.connectConfig(ctx, lease)
@@ -43,7 +45,7 @@ func (b *Backend) dial(ctx context.Context, lease time.Duration, p purpose) (*se
 	if err != nil {
 		return nil, classify(err)
 	}
-	s, err := b.setUp(ctx, conn, lease, p)
+	s, err := b.setUp(ctx, conn, lease, key == forListening)
 	if err != nil {
 		_ = conn.Close(ctx) // it is of no use
 		return nil, classify(err)
@@ -175,18 +177,16 @@ type serverFacts struct {
 
 // setUp makes a session of a connection. The lease comes last: from then on the server
 // waits no longer than that for the next word.
-func (b *Backend) setUp(ctx context.Context, conn *pgconn.PgConn, lease time.Duration, p purpose) (*session, error) {
+func (b *Backend) setUp(ctx context.Context, conn *pgconn.PgConn, lease time.Duration, listens bool) (*session, error) {
 	known := conn.CustomData()[factsKey].(serverFacts)
 	kept, err := b.prepareSequence(ctx, conn, known.sequence, known.version)
 	if err != nil {
 		return nil, err
 	}
-	floor, numbers := b.sequences.raise(kept)
-	steps := []step{{sql: "SELECT " + floor}, {sql: "SELECT " + numbers}}
-	for _, f := range forms() {
-		steps = append(steps, step{prepare: f.name(), sql: f.sql(&b.sequences, kept), arguments: f.arguments()})
-	}
-	if p == forListening {
+	floor, numbers := raise(kept)
+	steps := []step{{sql: b.sequences.in("SELECT " + floor)}, {sql: b.sequences.in("SELECT " + numbers)}}
+	steps = append(steps, preparations(&b.sequences, kept)...)
+	if listens {
 		steps = append(steps, step{sql: "LISTEN " + wakeChannel})
 	}
 	if known.version >= leaseVersion {
@@ -218,11 +218,10 @@ func (b *Backend) setUp(ctx context.Context, conn *pgconn.PgConn, lease time.Dur
 		version: known.version,
 		made:    at,
 		raised:  raised[0], raisedAt: at,
-		purpose: p,
+		listens: listens,
 		grants:  make(map[*grant]struct{}),
 		ttl:     lease,
-		reading: reading{active: true, reserved: p == forListening, wake: make(chan struct{}, 1)},
-		leased:  known.version >= leaseVersion,
+		reading: reading{active: true, wake: make(chan struct{}, 1)},
 		bind: pgproto3.Bind{
 			ParameterFormatCodes: []int16{pgproto3.BinaryFormat},
 			ResultFormatCodes:    []int16{pgproto3.BinaryFormat},
@@ -335,18 +334,6 @@ func readStep(p *pgconn.Pipeline) (result *pgconn.Result, failed error) {
 	}
 }
 
-// queryInts runs a query that returns one row of whole numbers.
-func queryInts(ctx context.Context, conn *pgconn.PgConn, sql string) ([]int64, error) {
-	results, err := conn.Exec(ctx, sql).ReadAll()
-	if err != nil {
-		return nil, err
-	}
-	if len(results) != 1 {
-		return nil, errProtocol
-	}
-	return ints(results[0])
-}
-
 // ints returns the numbers in the one row of r.
 func ints(r *pgconn.Result) ([]int64, error) {
 	if r == nil || len(r.Rows) != 1 {
@@ -363,4 +350,7 @@ func ints(r *pgconn.Result) ([]int64, error) {
 	return out, nil
 }
 
-func quoteLiteral(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+// quoteLiteral is s as a string of SQL, whatever standard_conforming_strings says.
+func quoteLiteral(s string) string {
+	return "E'" + strings.NewReplacer("'", "''", `\`, `\\`).Replace(s) + "'"
+}

@@ -280,3 +280,18 @@ func TestEndBehindATolerableFailure(t *testing.T) {
 		t.Errorf("the end of a connection: %v", err)
 	}
 }
+
+// TestNamesInSQL has a schema whose name could be taken for something else, on a connection
+// on which a backslash in a string is an escape.
+func TestNamesInSQL(t *testing.T) {
+	const schema = `K \' T`
+	execute(t, admin(t, shared.Addr()), `DROP SCHEMA IF EXISTS "`+schema+`" CASCADE`, `CREATE SCHEMA "`+schema+`"`)
+	cfg := configOf(t, shared.Addr())
+	cfg.RuntimeParams["standard_conforming_strings"] = "off"
+	b, err := New(testContext(t), cfg, &Options{Schema: schema})
+	must(t, err)
+	c, err := dlock.New(b, nil)
+	must(t, err)
+	works(t, c.Mutex(nameOf(t)))
+	must(t, c.Close(testContext(t)))
+}

@@ -19,7 +19,7 @@ const health = `SELECT current_setting('server_version_num')::int8, (SELECT coun
 // that exclude. For a client that inspects only it makes no sequences, and tries whether it
 // could.
 func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) error {
-	s, unfit := b.useShared(ctx, sharedKey{leaseOf(listenLease), forHolding})
+	s, unfit := b.useShared(ctx, leaseOf(listenLease))
 	if unfit == nil {
 		defer b.stopUsing(s)
 	} else if !errors.Is(unfit, backend.ErrAuth) && !errors.Is(unfit, backend.ErrConflict) && !errors.Is(unfit, errNotMade) {
@@ -108,7 +108,7 @@ func (b *Backend) checkDial(ctx context.Context) backend.Finding {
 	s, err := b.takeForWait(ctx, listenLease)
 	if err == nil {
 		err = checkLocks(ctx, s)
-		b.putBack(s)
+		b.stopUsing(s)
 	}
 	switch {
 	case err == nil:

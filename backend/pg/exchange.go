@@ -18,25 +18,27 @@ type call struct {
 	op       op
 	arg      int64
 	rank     int64         // the second argument
-	alone    bool          // not grouped any more: a group with it has failed
+	single   bool          // it is to be a statement of its own
 	sent     time.Time     // zero: it never was
 	value    int64         // the answer
 	err      error         // a *pgconn.PgError, or why the session is gone
-	onAnswer func(*call)   // called in place of done
-	done     chan struct{} // receives once
+	grouped  bool          // the answer is that of a statement which had others' calls too
+	onAnswer func(*call)   // called before done is closed
+	done     chan struct{} // closed with the answer; nil if nobody waits for it
 
 	answered bool // for who reads
 }
 
-func newCall(o op, arg int64) *call { return &call{op: o, arg: arg, done: make(chan struct{}, 1)} }
+func newCall(o op, arg int64) *call { return &call{op: o, arg: arg, done: make(chan struct{})} }
 
 func (c *call) deliver() {
 	c.answered = true
 	if c.onAnswer != nil {
 		c.onAnswer(c)
-		return
 	}
-	c.done <- struct{}{}
+	if c.done != nil {
+		close(c.done)
+	}
 }
 
 // start queues calls, which go out together. They are answered even if the session
@@ -102,7 +104,7 @@ func (s *session) send() {
 		for _, c := range st.calls {
 			c.sent = s.sent
 		}
-		if st.op.waits() {
+		if st.calls[0].op.waits() {
 			limit, s.waits = s.ttl+s.backend.opts.Slice, true
 		}
 	}
@@ -117,69 +119,39 @@ func (s *session) encode(st *statement) {
 	s.buf = st.bind(&s.bind, s.buf)
 	s.front.SendBind(&s.bind)
 	s.front.SendExecute(&pgproto3.Execute{})
-	if st.ends {
-		s.front.SendSync(&pgproto3.Sync{})
-	}
+	s.front.SendSync(&pgproto3.Sync{})
 }
 
-// group turns the queue into an exchange. What may be run for many keys at once is
-// one statement, and all of that is one transaction. What the failure of another
-// statement must not undo, or make wait, follows, each a transaction of its own.
+// group turns the queue into an exchange. Each statement is a transaction, so that none
+// fails with another. Those that wait for the disk come last.
 func (s *session) group() {
 	n := min(len(s.queue), maxGroup)
-	for _, c := range s.queue[:n] {
-		if !c.alone && !c.op.goesAlone() {
-			s.join(c)
-		}
-	}
-	if k := len(s.inFlight) - 1; k >= 0 {
-		s.inFlight[k].ends = true
-	}
-	for _, c := range s.queue[:n] {
-		switch {
-		case c.alone:
-			s.separate(c)
-		case c.op.goesAlone():
-			s.join(c).ends = true
-		}
-	}
-	for i := range s.inFlight {
-		s.inFlight[i].many = len(s.inFlight[i].calls) > 1
-	}
-	s.queue = slices.Delete(s.queue, 0, n)
-	s.first, s.at, s.failed = 0, 0, nil
-}
-
-// join adds c to a statement of its kind, or to the end as one of its own.
-func (s *session) join(c *call) *statement {
-	if groups[c.op] != "" {
-		for i := range s.inFlight {
-			if st := &s.inFlight[i]; st.op == c.op {
-				st.calls = append(st.calls, c)
-				return st
+	for _, writes := range []bool{false, true} {
+		for _, c := range s.queue[:n] {
+			if c.op.writes() == writes {
+				s.join(c)
 			}
 		}
 	}
-	return s.add(c)
+	s.queue = slices.Delete(s.queue, 0, n)
+	s.at, s.failed = 0, nil
 }
 
-// separate makes c a transaction of its own. It was part of a statement that failed, which
-// may have done what c is to do. So what it may have taken is given
-// back first; and if it may have unlocked, nobody is notified here.
-func (s *session) separate(c *call) {
-	undo := c.op.undo()
-	switch {
-	case undo == ops:
-	case c.op == unlockExclusive || c.op == unlockShared:
-		c.op = undo
-	default:
-		s.add(&call{op: undo, arg: c.arg, onAnswer: func(*call) {}})
+// join adds c to a statement of its group, or as a statement of its own.
+func (s *session) join(c *call) {
+	if g := c.group(); g != noGroup {
+		for i := range s.inFlight {
+			if st := &s.inFlight[i]; st.group == g {
+				st.calls = append(st.calls, c)
+				return
+			}
+		}
 	}
-	s.add(c).ends = true
+	s.add(c)
 }
 
 // add appends a statement, in the memory of an earlier one if there is any.
-func (s *session) add(c *call) *statement {
+func (s *session) add(c *call) {
 	n := len(s.inFlight)
 	if n < cap(s.inFlight) {
 		s.inFlight = s.inFlight[:n+1]
@@ -187,9 +159,8 @@ func (s *session) add(c *call) *statement {
 		s.inFlight = append(s.inFlight, statement{})
 	}
 	st := &s.inFlight[n]
-	st.form, st.rows, st.ends = form{op: c.op}, 0, false
+	st.group, st.rows = c.group(), 0
 	st.calls = append(st.calls[:0], c)
-	return st
 }
 
 // handleMessage handles one message.
@@ -197,10 +168,6 @@ func (s *session) handleMessage(m pgproto3.BackendMessage) (idle bool, err error
 	switch m := m.(type) {
 	case *pgproto3.DataRow:
 		return false, s.row(m)
-	case *pgproto3.CommandComplete:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.at++
 	case *pgproto3.ErrorResponse:
 		return false, s.fail(pgconn.ErrorResponseToPgError(m))
 	case *pgproto3.NotificationResponse:
@@ -230,22 +197,17 @@ func (s *session) fail(err *pgconn.PgError) error {
 	return nil
 }
 
-// complete ends a transaction: the calls answered by it learn their answers. With
-// the last one of the exchange, what has been queued meanwhile is sent.
+// complete ends a statement: its calls learn their answers. With the last one of the
+// exchange, what has been queued meanwhile is sent.
 func (s *session) complete() (idle bool, err error) {
 	s.mu.Lock()
-	last := s.first
-	for last < len(s.inFlight) && !s.inFlight[last].ends {
-		last++
-	}
-	if last == len(s.inFlight) || s.failed == nil && s.at != last+1 {
+	var room [16]*call
+	answered, ok := s.answer(room[:0])
+	if !ok {
 		s.mu.Unlock()
 		return false, errProtocol
 	}
-	var room [16]*call
-	answered := s.answered(room[:0], last)
-	s.first, s.at, s.failed = last+1, last+1, nil
-	over := s.first == len(s.inFlight)
+	over := s.at == len(s.inFlight)
 	if over {
 		s.finish()
 	}
@@ -264,45 +226,27 @@ func (s *session) complete() (idle bool, err error) {
 	return idle, nil
 }
 
+// answer ends a statement and adds its calls to list. If it has failed, even when all rows
+// had come, each of them has. It reports false if the server has not said how it ended.
+func (s *session) answer(list []*call) (calls []*call, ok bool) {
+	if s.at == len(s.inFlight) || s.failed == nil && s.inFlight[s.at].rows < s.inFlight[s.at].expects() {
+		return nil, false
+	}
+	st := &s.inFlight[s.at]
+	for _, c := range st.calls {
+		c.err, c.grouped = s.failed, st.many()
+	}
+	list = append(list, st.calls...)
+	clear(st.calls)
+	s.at, s.failed = s.at+1, nil
+	return list, true
+}
+
 // finish ends an exchange.
 func (s *session) finish() {
-	s.exchanges++
 	s.proven = s.sent
 	if !s.waits {
 		s.backend.trip.Observe(time.Since(s.sent))
 	}
 	s.inFlight = s.inFlight[:0]
-	if len(s.resend) > 0 {
-		s.queue = append(s.resend, s.queue...)
-		s.resend = nil
-	}
-}
-
-// answered returns the calls of a transaction that have their answer. It ends with
-// the statement last. The calls that were in or behind one that failed, and were
-// not its only ones, are to be sent again. If all statements were run and the
-// transaction failed, every call did.
-func (s *session) answered(done []*call, last int) []*call {
-	failedAtEnd := s.failed != nil && s.at > last
-	for i := s.first; i <= last; i++ {
-		st := &s.inFlight[i]
-		switch {
-		case i < s.at && !failedAtEnd:
-			done = append(done, st.calls...)
-		case failedAtEnd, i == s.at && (!st.many || st.op == wanted): // to look is not worth another try
-			for _, c := range st.calls {
-				c.err = s.failed
-			}
-			done = append(done, st.calls...)
-		case i == s.at:
-			for _, c := range st.calls {
-				c.alone = true
-			}
-			fallthrough
-		default:
-			s.resend = append(s.resend, st.calls...)
-		}
-		clear(st.calls)
-	}
-	return done
 }

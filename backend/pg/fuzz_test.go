@@ -18,10 +18,10 @@ func FuzzWords(f *testing.F) {
 	}
 	f.Add("other", "7")
 	f.Fuzz(func(t *testing.T, channel, text string) {
-		mine, other := &attempt{notified: make(chan struct{}, 1)}, &attempt{notified: make(chan struct{}, 1)}
+		mine, other := &attempt{wake: make(chan struct{}, 1)}, &attempt{wake: make(chan struct{}, 1)}
 		b := &Backend{locks: map[int64]*localLock{7: {attempt: mine}, 8: {attempt: other}, 9: {}}}
 		b.handleNotification(&pgproto3.NotificationResponse{Channel: channel, Payload: text})
-		if len(mine.notified) > 0 && (channel != wakeChannel || strings.TrimLeft(text, "+0") != "7") || len(other.notified) > 0 && strings.TrimLeft(text, "+0") != "8" {
+		if len(mine.wake) > 0 && (channel != wakeChannel || strings.TrimLeft(text, "+0") != "7") || len(other.wake) > 0 && strings.TrimLeft(text, "+0") != "8" {
 			t.Errorf("woken by %q on %q", text, channel)
 		}
 	})

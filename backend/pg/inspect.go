@@ -19,7 +19,7 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 	if b.inspectOnly {
 		return b.readVersion(ctx)
 	}
-	s, err := b.useShared(ctx, sharedKey{leaseOf(listenLease), forHolding})
+	s, err := b.useShared(ctx, leaseOf(listenLease))
 	if err != nil {
 		return "", err
 	}

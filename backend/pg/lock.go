@@ -15,9 +15,9 @@ import (
 // backend guards it.
 type localLock struct {
 	key     int64
-	attempt *attempt // under way
-	grants  []*grant // more than one only of readers
-	changed chan struct{}
+	attempt *attempt      // under way
+	grants  []*grant      // more than one only of readers
+	changed chan struct{} // closed when attempt or grants have changed, or what is known of them
 }
 
 // A grant is one advisory lock of one session. Readers share it.
@@ -91,15 +91,7 @@ func (b *Backend) lockFor(key int64) *localLock {
 	return l
 }
 
-// whenChanged returns a channel that is closed when a request has a chance
-// again that had none.
-func (l *localLock) whenChanged() <-chan struct{} {
-	if l.changed == nil {
-		l.changed = make(chan struct{})
-	}
-	return l.changed
-}
-
+// change wakes those who wait for something to change.
 func (l *localLock) change() {
 	if l.changed != nil {
 		close(l.changed)
@@ -126,12 +118,7 @@ func (b *Backend) dropGrant(g *grant) {
 	delete(s.grants, g)
 	g.lock.grants = without(g.lock.grants, g)
 	b.removeUnused(g.lock)
-	if s.isDedicated {
-		s.isDedicated = false
-		b.putIdle(s)
-	} else {
-		s.users--
-	}
+	b.endUse(s)
 }
 
 // An admission says what a request may do at a lock.

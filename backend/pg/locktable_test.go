@@ -220,13 +220,12 @@ func TestUnlockFailsBeforeATry(t *testing.T) {
 		})
 	}
 	is("the second reader has tried, listens, and has tried again", func(*localLock) bool {
-		d := b.sharedSessions[sharedKey{purpose: forListening}]
+		d := b.shared[forListening]
 		if len(b.listeners) == 0 || d.session == nil {
 			return false
 		}
-		d.session.mu.Lock()
-		defer d.session.mu.Unlock()
-		return d.session.exchanges >= 3
+		return number(t, a, "SELECT count(*) FROM pg_stat_activity JOIN pg_locks USING (pid) WHERE state = 'idle' AND pid = $1"+
+			" AND query LIKE '%try_advisory_xact_lock_shared%' AND "+isKey(b.key(name)^listenMask), int32(d.session.pid)) == 1
 	})
 	leave()
 	if err := receive(t, "the writer's end", left); !errors.Is(err, dlock.ErrHeld) {
@@ -235,12 +234,12 @@ func TestUnlockFailsBeforeATry(t *testing.T) {
 	unlocked := make(chan error, 1)
 	go func() { unlocked <- first.Unlock(testContext(t)) }()
 	is("the unlock is under way", (*localLock).isChanging)
-	s := sessionOf(b, name)
+	told := false
 	is("the second reader comes", func(l *localLock) bool {
+		comes := told && len(l.attempt.wake) == 0
+		told = true
 		l.notify()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return l.changed != nil || len(s.queue) > 0
+		return comes
 	})
 	execute(t, gatekeeper, fmt.Sprintf("SELECT pg_advisory_unlock(%d)", gate))
 	must(t, receive(t, "the unlock", unlocked))
@@ -269,7 +268,7 @@ func TestTwoLocksInAFullTable(t *testing.T) {
 	p := newPeer(t, srv.Addr(), Options{}, 10*time.Second)
 	works(t, p.Mutex(nameOf(t)))
 	a, others := admin(t, srv.Addr()), admin(t, srv.Addr())
-	s, err := p.backend.useShared(testContext(t), sharedKey{leaseOf(10 * time.Second), forHolding})
+	s, err := p.backend.useShared(testContext(t), leaseOf(10*time.Second))
 	must(t, err)
 	defer p.backend.stopUsing(s)
 	if _, err := others.Exec(testContext(t), "SELECT pg_advisory_lock(g) FROM generate_series(1, 1000000) g"); codeOf(err) != outOfMemory {
@@ -306,7 +305,7 @@ func TestListenerIsKept(t *testing.T) {
 	listeners := make(map[*session]bool)
 	listens := func() {
 		for _, s := range q.backend.alive() {
-			if s.purpose == forListening {
+			if s.listens {
 				listeners[s] = true
 			}
 		}

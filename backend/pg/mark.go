@@ -18,7 +18,7 @@ func (m *mark) isSet() bool { return m.session != nil && m.session.isAlive() }
 // setMark sets m. If that fails, a goes on without.
 func (a *attempt) setMark(m *mark) {
 	a.dropMark(m)
-	s, err := a.backend.useShared(a.ctx, sharedKey{a.lease, forHolding})
+	s, err := a.backend.useShared(a.ctx, a.lease)
 	if err != nil {
 		return
 	}
@@ -57,18 +57,27 @@ func (a *attempt) setDueMarks() (next time.Time) {
 			m.due = time.Now().Add(m.pause)
 			a.setMark(m)
 		}
-		if !m.isSet() && (next.IsZero() || m.due.Before(next)) {
-			next = m.due
+		if !m.isSet() {
+			next = earlier(next, m.due)
 		}
 	}
 	return next
 }
 
-// withdraw takes back what a has said of itself.
+// withdraw takes back what a has said of itself, and leaves the queue.
 func (a *attempt) withdraw() {
 	a.dropMark(&a.claim)
 	a.dropMark(&a.announcement)
 	a.stopListening()
+	a.leaveQueue()
+}
+
+// earlier returns the earlier of two times, of which zero is never.
+func earlier(t, u time.Time) time.Time {
+	if t.IsZero() || !u.IsZero() && u.Before(t) {
+		return u
+	}
+	return t
 }
 
 // after is a channel that receives at t, and never if t is zero.

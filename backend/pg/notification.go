@@ -41,37 +41,47 @@ func (a *attempt) awaitNotification() error {
 	begun := time.Now()
 	a.claim.due = a.since.Add(a.claim.pause)
 	for {
-		until := a.setDueMarks()
-		if poll := begun.Add(a.backend.pollInterval(a.claim.session != nil)); until.IsZero() || poll.Before(until) {
-			if until = poll; !time.Now().Before(poll) {
-				return nil
-			}
+		due := a.setDueMarks()
+		poll := begun.Add(a.backend.pollInterval(a.claim.session != nil))
+		if !time.Now().Before(poll) {
+			return nil
 		}
 		select {
-		case <-a.slotOffer:
-			a.stopListening()
-			a.hasSlot, a.state = true, queued
-			return errAgain
-		case <-a.notified:
-			return nil
+		case <-a.wake:
+			return a.queueIfOffered()
 		case <-a.ctx.Done():
 			return backend.WaitEnded(a.ctx, true)
-		case <-after(until):
+		case <-after(earlier(due, poll)):
 		}
 	}
+}
+
+// queueIfOffered has a join the queue if it has got a slot, and returns errAgain then.
+func (a *attempt) queueIfOffered() error {
+	a.backend.mu.Lock()
+	defer a.backend.mu.Unlock()
+	if !a.hasSlot {
+		return nil
+	}
+	a.state = queued
+	return errAgain
 }
 
 // startListening says on the server that somebody listens for the end of the lock.
 func (a *attempt) startListening() error {
 	b := a.backend
-	s, err := b.useShared(a.ctx, sharedKey{purpose: forListening})
+	s, err := b.useShared(a.ctx, forListening)
 	if err != nil {
 		return err
 	}
 	a.listenSession = s
 	b.mu.Lock()
-	a.notified, a.slotOffer = make(chan struct{}, 1), make(chan struct{}, 1)
-	b.listeners = append(b.listeners, a)
+	if a.wake == nil {
+		a.wake = make(chan struct{}, 1)
+	}
+	if !a.hasSlot { // from before its session ended
+		b.listeners = append(b.listeners, a)
+	}
 	b.mu.Unlock()
 	if _, err := s.run(addListener, a.lock.key, 0); err != nil {
 		a.stopListening()
@@ -80,7 +90,7 @@ func (a *attempt) startListening() error {
 	return nil
 }
 
-// stopListening takes that back, and returns a slot that was offered meanwhile.
+// stopListening takes that back.
 func (a *attempt) stopListening() {
 	s := a.listenSession
 	if s == nil {
@@ -89,14 +99,8 @@ func (a *attempt) stopListening() {
 	a.listenSession = nil
 	b := a.backend
 	b.mu.Lock()
-	a.notified = nil
 	b.listeners = without(b.listeners, a)
 	b.mu.Unlock()
-	select {
-	case <-a.slotOffer:
-		b.freeSlot()
-	default:
-	}
 	s.start(&call{op: removeListener, arg: a.lock.key, onAnswer: func(*call) { b.stopUsing(s) }})
 }
 
@@ -137,11 +141,15 @@ func (b *Backend) notifyAll() {
 }
 
 func (p *localLock) notify() {
-	if p.attempt == nil {
-		return
+	if p.attempt != nil {
+		p.attempt.signal()
 	}
+}
+
+// signal wakes a, if it has ever listened. It is called with b.mu held.
+func (a *attempt) signal() {
 	select {
-	case p.attempt.notified <- struct{}{}:
+	case a.wake <- struct{}{}:
 	default:
 	}
 }

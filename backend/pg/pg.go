@@ -257,16 +257,15 @@ type Backend struct {
 	janitor       backend.Janitor
 	sessions      sync.WaitGroup
 
-	mu             sync.Mutex
-	closed         bool
-	locks          map[int64]*localLock
-	contended      map[int64]int // keys that others were found to hold, see heat
-	sharedSessions map[sharedKey]*sharedSession
-	idle           []*session // of no line
-	live           map[*session]struct{}
+	mu        sync.Mutex
+	closed    bool
+	locks     map[int64]*localLock
+	contended map[int64]int                    // keys that others were found to hold, see heat
+	shared    map[time.Duration]*sharedSession // by lease
+	idle      []*session                       // that nobody uses, and that are not shared
+	live      map[*session]struct{}
 
 	conns      int        // that there are, or are being made
-	holders    int        // those of them with the purpose holding
 	slotsTaken int        // requests that have room in the server's queue
 	listeners  []*attempt // that have none, in the order in which they came
 }
@@ -306,13 +305,13 @@ func newBackend(cfg *pgx.ConnConfig, o *Options) (*Backend, error) {
 		return nil, backend.Fail(backend.ErrInvalidConfig, errors.New("want a ConnConfig made by pgx.ParseConfig"))
 	}
 	b := &Backend{
-		config:         cfg.Copy(),
-		opts:           opts,
-		sequences:      newSequences(opts.Schema),
-		locks:          make(map[int64]*localLock),
-		contended:      make(map[int64]int),
-		sharedSessions: make(map[sharedKey]*sharedSession),
-		live:           make(map[*session]struct{}),
+		config:    cfg.Copy(),
+		opts:      opts,
+		sequences: newSequences(opts.Schema),
+		locks:     make(map[int64]*localLock),
+		contended: make(map[int64]int),
+		shared:    make(map[time.Duration]*sharedSession),
+		live:      make(map[*session]struct{}),
 	}
 	b.key = b.hash
 	b.readerDelay.Store(int64(defaultReaderDelay))
@@ -332,7 +331,7 @@ func (b *Backend) check(ctx context.Context) error {
 		return err
 	}
 	b.conns++
-	s, err := b.connect(ctx, time.Minute, forWaiting)
+	s, err := b.connect(ctx, time.Minute)
 	if err != nil {
 		b.stop()
 		return err
@@ -340,7 +339,7 @@ func (b *Backend) check(ctx context.Context) error {
 	if err := checkLocks(ctx, s); err != nil {
 		return errors.Join(err, b.Close(ctx))
 	}
-	b.putBack(s)
+	b.stopUsing(s)
 	return nil
 }
 
@@ -376,7 +375,7 @@ func (b *Backend) Close(ctx context.Context) error {
 	}
 	b.mu.Unlock()
 	for _, s := range b.alive() {
-		s.reserveReading()
+		s.interrupt()
 	}
 	stop := context.AfterFunc(ctx, func() {
 		for _, s := range b.alive() {

@@ -9,22 +9,13 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// A purpose is what a connection is for.
-type purpose uint8
+// Many requests share a session: the locks that are granted at once are on one for each
+// lease. Another one listens, and finds out whether readers may join others: it has no locks
+// that anybody waits for. Among those that are shared it has the key forListening, as no lease
+// is zero. Each session that waits for a lock, or has got it so, is a request's own.
+const forListening time.Duration = 0
 
-const (
-	forHolding   purpose = iota // many locks, of all requests with one lease
-	forListening                // listening, and finding out whether readers may join others; it has no locks that anybody waits for
-	forWaiting                  // waiting for one lock, and having it then
-)
-
-// A sharedKey names a session that many requests share.
-type sharedKey struct {
-	lease   time.Duration // of the purpose holding
-	purpose purpose
-}
-
-// listenLease is the lease of the session for forListening. No lock hangs on how soon
+// listenLease is the lease of the session that listens. No lock hangs on how soon
 // the server notices that it is gone.
 const listenLease = time.Minute
 
@@ -36,39 +27,42 @@ func leaseOf(ttl time.Duration) time.Duration {
 	return time.Duration((ms+step-1)/step*step) * time.Millisecond
 }
 
-// A sharedSession is the session of a sharedKey, or the connecting of it.
+// A sharedSession is one that is shared, or the connecting of it.
 type sharedSession struct {
-	done    chan struct{} // closed when one of the others is set
-	session *session
-	err     error
+	outcome          // of connecting
+	session *session // nil until then, and after a failure
 }
 
-// mayConnect reports whether there may be one more connection for purpose p. One for
-// holding and one for listening can always be made. It is called with b.mu held.
-func (b *Backend) mayConnect(p purpose) bool { return b.conns+b.reservedFor(p) < b.opts.MaxConns }
-
-// reservedFor is how many connections are kept back for other purposes than p. It is
-// called with b.mu held.
-func (b *Backend) reservedFor(p purpose) (n int) {
-	if b.holders == 0 && p != forHolding {
-		n++
+// room is how many more connections there may be to hold locks on. One that listens can
+// always be made. It is called with b.mu held.
+func (b *Backend) room() int {
+	if b.shared[forListening] == nil {
+		return b.opts.MaxConns - b.conns - 1
 	}
-	if b.sharedSessions[sharedKey{purpose: forListening}] == nil && p != forListening {
-		n++
-	}
-	return n
+	return b.opts.MaxConns - b.conns
 }
 
-// useShared returns the session of l, which it makes if there is none. The caller
-// becomes a user of it.
-func (b *Backend) useShared(ctx context.Context, l sharedKey) (*session, error) {
+// roomToWait is how many more there may be to wait on: one to hold locks on can always be
+// made too. It is called with b.mu held.
+func (b *Backend) roomToWait() int {
+	for key := range b.shared {
+		if key != forListening {
+			return b.room()
+		}
+	}
+	return b.room() - 1
+}
+
+// useShared returns the session of a lease, or the one that listens, which it makes if there
+// is none. The caller becomes a user of it.
+func (b *Backend) useShared(ctx context.Context, key time.Duration) (*session, error) {
 	for {
 		b.mu.Lock()
 		if b.closed {
 			b.mu.Unlock()
 			return nil, backend.ErrClosed
 		}
-		d := b.sharedFor(l)
+		d := b.sharedFor(key)
 		if d.session != nil {
 			d.session.users++
 			b.mu.Unlock()
@@ -88,125 +82,92 @@ func (b *Backend) useShared(ctx context.Context, l sharedKey) (*session, error) 
 	}
 }
 
-// useSharedNow returns the session of l if it is connected, and has it made otherwise.
-// The caller becomes a user of it.
-func (b *Backend) useSharedNow(l sharedKey) *session {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return nil
-	}
-	s := b.sharedFor(l).session
-	if s != nil {
-		s.users++
-	}
-	return s
-}
-
-// sharedFor returns the sharedSession of l, which it makes if there is none. It is
-// called with b.mu held.
-func (b *Backend) sharedFor(l sharedKey) *sharedSession {
-	if d := b.sharedSessions[l]; d != nil {
+// sharedFor returns what is shared by that key. If there is none it takes a session that
+// nobody uses, or has one made. It is called with b.mu held.
+func (b *Backend) sharedFor(key time.Duration) *sharedSession {
+	if d := b.shared[key]; d != nil {
 		return d
 	}
-	return b.newShared(l)
-}
-
-// newShared gives l a session that nobody uses, or has one made. It is called with
-// b.mu held.
-func (b *Backend) newShared(l sharedKey) *sharedSession {
-	d := &sharedSession{done: make(chan struct{})}
-	if l.purpose == forHolding {
+	d := &sharedSession{outcome: *newOutcome()}
+	if key != forListening {
 		if s := b.unused(); s != nil {
-			s.setLease(l.lease)
-			d.session = s
-			close(d.done)
-			b.sharedSessions[l] = d
+			s.setLease(key)
+			s.shared, d.session = true, s
+			d.set(nil)
+			b.shared[key] = d
 			return d
 		}
-		if !b.mayConnect(forHolding) {
-			if near := b.nearest(l.lease); near != nil {
+		if b.room() < 1 {
+			if near := b.nearest(key); near != nil {
 				return near
 			}
 		}
 	}
 	if b.conns >= b.opts.MaxConns { // as when one is set aside, until its locks are given back
-		d.err = backend.Fail(backend.ErrUnavailable, errNoConnection)
-		close(d.done)
+		d.set(backend.Fail(backend.ErrUnavailable, errNoConnection))
 		return d
 	}
-	b.sharedSessions[l] = d
-	lease := l.lease
-	if l.purpose == forListening {
-		lease = listenLease
-	}
-	b.countConn(l.purpose, 1)
-	ok := b.janitor.Go(func(context.Context) {
-		s, err := b.connect(b.ctx, lease, l.purpose)
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if err == nil {
-			s.users--
-			if _, lives := b.live[s]; !lives {
-				err = backend.Fail(backend.ErrUnavailable, errSilent)
-			}
-		}
-		if d.session, d.err = s, err; err != nil {
-			d.session = nil
-			delete(b.sharedSessions, l)
-		}
-		close(d.done)
-	})
-	if !ok {
-		b.countConn(l.purpose, -1)
-		d.err = backend.ErrClosed
-		delete(b.sharedSessions, l)
-		close(d.done)
+	b.shared[key] = d
+	b.conns++
+	if !b.janitor.Go(func(context.Context) { b.connectShared(key, d) }) {
+		b.conns--
+		delete(b.shared, key)
+		d.set(backend.ErrClosed)
 	}
 	return d
+}
+
+// connectShared makes the session of d.
+func (b *Backend) connectShared(key time.Duration, d *sharedSession) {
+	s, err := b.connect(b.ctx, key)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err == nil {
+		s.shared = true
+		s.users--
+		if _, lives := b.live[s]; lives {
+			d.session = s
+		} else {
+			err = backend.Fail(backend.ErrUnavailable, errSilent)
+		}
+	}
+	if err != nil {
+		delete(b.shared, key)
+	}
+	d.set(err)
 }
 
 // unused returns a session that nobody uses: an idle one, or a shared one without
 // users. It is called with b.mu held.
 func (b *Backend) unused() *session {
 	if s := b.popIdle(); s != nil {
-		s.users, s.purpose = 0, forHolding
-		b.holders++
 		return s
 	}
-	for l, d := range b.sharedSessions {
-		if s := d.session; l.purpose == forHolding && s != nil && s.users == 0 {
-			delete(b.sharedSessions, l)
+	for key, d := range b.shared {
+		if s := d.session; key != forListening && s != nil && s.users == 0 {
+			delete(b.shared, key)
 			return s
 		}
 	}
 	return nil
 }
 
-// nearest returns the shared session for holding whose lease is the least that is no
+// nearest returns the shared session to hold on whose lease is the least that is no
 // less than the given one, or else the greatest. Those that are connected come first.
 // It is called with b.mu held.
 func (b *Backend) nearest(lease time.Duration) *sharedSession {
 	var best *sharedSession
 	var its time.Duration
-	for l, d := range b.sharedSessions {
-		if l.purpose != forHolding {
+	for key, d := range b.shared {
+		if key == forListening {
 			continue
 		}
-		has, nearer := d.session != nil, its < lease && l.lease > its || l.lease >= lease && l.lease < its
+		has, nearer := d.session != nil, its < lease && key > its || key >= lease && key < its
 		if best == nil || has && best.session == nil || nearer && has == (best.session != nil) {
-			best, its = d, l.lease
+			best, its = d, key
 		}
 	}
 	return best
-}
-
-// countConn is called with b.mu held.
-func (b *Backend) countConn(p purpose, n int) {
-	b.conns += n
-	if p == forHolding {
-		b.holders += n
-	}
 }
 
 // popIdle takes a session out of the pool, nil if there is none. It is called with
@@ -221,36 +182,28 @@ func (b *Backend) popIdle() *session {
 	return s
 }
 
-// takeIdle takes a session out of the pool to wait. The caller is its only user. It
-// is called with b.mu held.
-func (b *Backend) takeIdle(lease time.Duration) *session {
-	s := b.popIdle()
-	if s != nil {
-		s.users = 1
-		s.setLease(lease)
-	}
-	return s
-}
-
 // takeForWait returns a session that only the caller uses, to wait.
 func (b *Backend) takeForWait(ctx context.Context, lease time.Duration) (*session, error) {
 	b.mu.Lock()
-	if s := b.takeIdle(lease); s != nil {
-		b.mu.Unlock()
+	if s := b.popIdle(); s != nil {
+		defer b.mu.Unlock()
+		s.users = 1
+		s.setLease(lease)
 		return s, nil
 	}
-	if !b.mayConnect(forWaiting) {
+	if b.roomToWait() < 1 {
 		b.mu.Unlock()
 		return nil, backend.Fail(backend.ErrUnavailable, errNoConnection)
 	}
-	b.countConn(forWaiting, 1)
+	b.conns++
 	b.mu.Unlock()
-	return b.connect(ctx, lease, forWaiting)
+	return b.connect(ctx, lease)
 }
 
-// connect makes a session, which only the caller uses and which has been counted.
-func (b *Backend) connect(ctx context.Context, lease time.Duration, p purpose) (*session, error) {
-	s, err := b.dial(ctx, lease, p)
+// connect makes a session with that lease, or one that listens, which only the caller uses
+// and which has been counted.
+func (b *Backend) connect(ctx context.Context, key time.Duration) (*session, error) {
+	s, err := b.dial(ctx, key)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err == nil && b.closed {
@@ -259,7 +212,7 @@ func (b *Backend) connect(ctx context.Context, lease time.Duration, p purpose) (
 		err = backend.ErrClosed
 	}
 	if err != nil {
-		b.countConn(p, -1)
+		b.conns--
 		b.offerSlots()
 		return nil, err
 	}
@@ -267,29 +220,22 @@ func (b *Backend) connect(ctx context.Context, lease time.Duration, p purpose) (
 	b.live[s] = struct{}{}
 	b.sessions.Go(s.read)
 	s.mu.Lock()
-	s.setDeadline(time.Now().Add(lease / 2))
+	s.setDeadline(time.Now().Add(s.ttl / 2))
 	s.mu.Unlock()
 	return s, nil
 }
 
-// stopUsing ends one use of s.
+// stopUsing ends one use of s. A session that is not shared goes into the pool.
 func (b *Backend) stopUsing(s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.endUse(s)
+}
+
+// endUse is stopUsing with b.mu held.
+func (b *Backend) endUse(s *session) {
 	s.users--
-}
-
-// putBack puts a session that only the caller used into the pool.
-func (b *Backend) putBack(s *session) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.putIdle(s)
-}
-
-// putIdle is putBack with b.mu held.
-func (b *Backend) putIdle(s *session) {
-	s.users = 0
-	if _, alive := b.live[s]; alive {
+	if _, lives := b.live[s]; lives && !s.shared {
 		b.idle = append(b.idle, s)
 		b.offerSlots()
 	}
@@ -313,24 +259,23 @@ func (b *Backend) retireUnused(s *session) bool {
 func (b *Backend) setAside(s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, lives := b.live[s]; lives && s.purpose == forHolding {
-		b.countConn(forHolding, -1)
-		s.purpose = forWaiting
-		b.countConn(forWaiting, 1)
-	}
-	maps.DeleteFunc(b.sharedSessions, func(_ sharedKey, d *sharedSession) bool { return d.session == s })
+	b.unshare(s)
+}
+
+func (b *Backend) unshare(s *session) {
+	maps.DeleteFunc(b.shared, func(_ time.Duration, d *sharedSession) bool { return d.session == s })
 }
 
 // removeSession removes s from the pool and from the shared sessions. It is called
 // with b.mu held.
 func (b *Backend) removeSession(s *session) {
-	if _, alive := b.live[s]; !alive {
+	if _, lives := b.live[s]; !lives {
 		return
 	}
 	delete(b.live, s)
 	b.idle = without(b.idle, s)
-	maps.DeleteFunc(b.sharedSessions, func(_ sharedKey, d *sharedSession) bool { return d.session == s })
-	b.countConn(s.purpose, -1)
+	b.unshare(s)
+	b.conns--
 	b.offerSlots()
 }
 
@@ -343,7 +288,7 @@ func (b *Backend) loseSession(s *session, cause error) {
 		holders = append(holders, g.holds...)
 		b.dropGrant(g)
 	}
-	if s.purpose == forListening {
+	if s.listens {
 		b.notifyAll()
 	}
 	b.mu.Unlock()

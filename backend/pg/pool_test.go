@@ -122,12 +122,12 @@ func TestConnectionIsMadeSoon(t *testing.T) {
 	p.proxy.Delay(faultnet.ToClient, trip, 0)
 	connect := func() time.Duration {
 		p.backend.mu.Lock()
-		p.backend.countConn(forWaiting, 1)
+		p.backend.conns++
 		p.backend.mu.Unlock()
 		began := time.Now()
-		s, err := p.backend.connect(testContext(t), 10*time.Second, forWaiting)
+		s, err := p.backend.connect(testContext(t), 10*time.Second)
 		must(t, err)
-		defer p.backend.putBack(s)
+		defer p.backend.stopUsing(s)
 		return time.Since(began)
 	}
 	fastest := connect()
@@ -281,7 +281,7 @@ func TestBeforeConnect(t *testing.T) {
 	}})
 	must(t, err)
 	defer b.Close(testContext(t))
-	s, err := b.useShared(testContext(t), sharedKey{purpose: forListening})
+	s, err := b.useShared(testContext(t), forListening)
 	must(t, err)
 	b.stopUsing(s)
 	if calls.Load() != 2 {

@@ -12,8 +12,7 @@ import (
 // nobody asks for anything, so that the end of the connection is known soon.
 
 // defaultReaderDelay is how long the reader leaves a connection to its callers after
-// the last answer. So much later it may hear of the end of the connection. While
-// callers come and go it wakes up once in this time.
+// the last answer. So much later it may hear of the end of the connection.
 const defaultReaderDelay = 25 * time.Millisecond
 
 // A reading says who reads a connection, and until when. The session's mutex guards
@@ -22,26 +21,26 @@ const defaultReaderDelay = 25 * time.Millisecond
 //   - one goroutine at a time reads: active is set from when it begins until nothing is
 //     under way, and who finds it unset sets it before it reads;
 //   - somebody reads while a call is under way;
-//   - a caller reads only if nobody else does and the session is not reserved, and a
-//     caller who stops before nothing is under way wakes the reader;
-//   - the reader, once it is asleep, reads nothing until it is woken;
+//   - a caller reads only if nobody else does and the session does not listen, and a caller
+//     who stops before nothing is under way, as all do when the client is closed, wakes the
+//     reader;
+//   - the reader, when nothing is under way, reads nothing until it is woken;
 //   - the connection ends a read at armed, which is no later than deadline.
 type reading struct {
-	active    bool          // somebody reads
-	reserved  bool          // it is the reader alone who does
-	asleep    bool          // only the reader changes that
-	wake      chan struct{} // receives when the reader is to read
-	exchanges uint64        // that have ended
-	deadline  time.Time     // until when to wait for the server
-	armed     time.Time
+	active   bool          // somebody reads
+	wake     chan struct{} // receives when the reader is to read
+	resume   *time.Timer   // wakes the reader if nobody reads
+	deadline time.Time     // until when to wait for the server
+	armed    time.Time
 }
 
-// startReading makes the caller the one who reads, if that may be.
-func (r *reading) startReading() bool {
-	if r.active || r.reserved {
+// startReading makes the caller the one who reads, if that may be. It is called with s.mu
+// held.
+func (s *session) startReading() bool {
+	if s.active || s.listens {
 		return false
 	}
-	r.active = true
+	s.active = true
 	return true
 }
 
@@ -104,70 +103,30 @@ func (s *session) ensureReader() {
 	}
 }
 
-// reserveReading leaves all reading to the reader from now on.
-func (s *session) reserveReading() {
-	s.mu.Lock()
-	s.reserved = true
-	s.ensureReader()
-	s.mu.Unlock()
-	s.interrupt()
-}
-
-// awaitTurn returns when the reader has to read: somebody wakes it, or nobody has used
-// the connection for a while. A caller that reads for long wakes the reader when it
-// has its answer, so that the reader need not look again and again.
-func (s *session) awaitTurn(timer *time.Timer) {
-	defer timer.Stop()
-	for seen := uint64(0); ; {
-		timer.Reset(time.Duration(s.backend.readerDelay.Load()))
-		select {
-		case <-s.wake:
-			return
-		case <-timer.C:
-		}
-		switch n := s.checkExchanges(seen); {
-		case n != seen:
-			seen = n
-		case s.asleep:
-			<-s.wake
-			s.markAwake()
-			return
-		default:
-			return
-		}
-	}
-}
-
-// checkExchanges returns the number of exchanges so far. If it is still seen, the
-// reader reads from now on, or falls asleep while a caller reads.
-func (s *session) checkExchanges(seen uint64) uint64 {
+// resumeReading has the reader listen when nobody has used the connection for a while.
+func (s *session) resumeReading() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.exchanges != seen:
-	case s.active:
-		s.asleep = true
-	default:
-		s.active = true
+	if !s.active {
 		s.setDeadline(time.Now().Add(s.ttl / 2))
+		s.ensureReader()
 	}
-	return s.exchanges
-}
-
-func (s *session) markAwake() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.asleep = false
 }
 
 // stopReading reports whether nobody has to read now that nothing is under way. It is
 // called with s.mu held.
 func (s *session) stopReading() bool {
-	if s.reserved || s.asleep || s.dead != nil {
+	if s.listens || s.dead != nil {
 		s.setDeadline(time.Now().Add(s.ttl / 2))
 		return false
 	}
 	s.active = false
+	delay := time.Duration(s.backend.readerDelay.Load())
+	if s.resume == nil {
+		s.resume = time.AfterFunc(delay, s.resumeReading)
+	} else {
+		s.resume.Reset(delay)
+	}
 	return true
 }
 

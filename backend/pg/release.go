@@ -98,17 +98,17 @@ func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report 
 // unlock returns the call that gives g back. The pending outcome of g says how
 // that went.
 func (g *grant) unlock() *call {
-	return &call{op: unlockOp(g.shared), arg: g.lock.key, onAnswer: g.unlocked}
+	return &call{op: unlockExclusive.of(g.shared), arg: g.lock.key, onAnswer: g.unlocked}
 }
 
-// unlocked takes the answer to the unlock of g. A call that goes alone was part of a
-// statement that failed, and that may have unlocked already.
+// unlocked takes the answer to the unlock of g. One that has failed may have given the lock
+// back before that: then the session drops the lock, if it still has it.
 func (g *grant) unlocked(c *call) {
-	s := g.session
+	s, drops := g.session, c.op != unlockExclusive.of(g.shared)
 	var err error
 	switch {
-	case c.err == nil && (c.value > 0 || c.alone):
-		if c.value == someoneListens || c.alone {
+	case c.err == nil && (c.value > 0 || drops):
+		if c.value == someoneListens || drops {
 			s.notifyListeners(c.arg)
 		}
 	case c.err == nil:
@@ -116,9 +116,8 @@ func (g *grant) unlocked(c *call) {
 		err = backend.Fail(backend.ErrLost, errNotHeld)
 	case c.sent.IsZero():
 		err = backend.Fail(backend.ErrLost, c.err)
-	case s.survives(c.err) && !c.alone:
-		// It may have been given back before the statement failed.
-		c.alone, c.err = true, nil
+	case s.survives(c.err) && !drops:
+		c.op = c.op.undo()
 		s.start(c)
 		return
 	default:

@@ -10,11 +10,13 @@ import (
 // Renew implements backend.Renewer. One exchange renews all holds of a
 // session, and none is needed if the session has answered just now.
 func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
-	proofs := make(map[*session]*renewal)
+	proofs := make(map[*session]*call)
 	for _, h := range holds {
 		if s := h.State.(*hold).grant.session; proofs[s] == nil {
 			proofs[s] = s.renew(time.Now().Add(-h.TTL / 6))
-			s.lookIfOverdue(h.TTL / 2)
+			if calls := s.look(h.TTL / 2); calls != nil { // it is too busy to be asked for a proof
+				s.start(calls...)
+			}
 		}
 	}
 	for _, h := range holds {
@@ -23,7 +25,7 @@ func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(
 	}
 }
 
-func (b *Backend) renewed(ctx context.Context, h *backend.Hold, x *hold, proof *renewal) error {
+func (b *Backend) renewed(ctx context.Context, h *backend.Hold, x *hold, proof *call) error {
 	select {
 	case <-proof.done:
 	case <-ctx.Done():
@@ -41,47 +43,38 @@ func (b *Backend) renewed(ctx context.Context, h *backend.Hold, x *hold, proof *
 	return nil
 }
 
-// A renewal is an exchange that proves the session once more.
-type renewal struct {
-	done chan struct{}
-	sent time.Time
-	err  error
-}
-
 // renew proves that the session is alive, unless it has answered something that was
-// sent after fresh. All who ask meanwhile share one exchange.
-func (s *session) renew(fresh time.Time) *renewal {
-	r, first := s.sharedRenewal(fresh)
+// sent after fresh. All who ask meanwhile share one call.
+func (s *session) renew(fresh time.Time) *call {
+	proof, first := s.sharedProof(fresh)
 	if first {
-		proof := &call{op: ping, arg: int64(s.pid), onAnswer: func(c *call) { s.renewed(r, c) }}
-		s.start(append([]*call{proof}, s.look()...)...)
+		s.start(append([]*call{proof}, s.look(0)...)...)
 	}
-	return r
+	return proof
 }
 
-func (s *session) sharedRenewal(fresh time.Time) (r *renewal, first bool) {
+func (s *session) sharedProof(fresh time.Time) (proof *call, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.dead == nil && s.proven.After(fresh):
-		return &renewal{done: closed, sent: s.proven}, false
-	case s.renewal != nil:
-		return s.renewal, false
+		return &call{done: closed, sent: s.proven}, false
+	case s.proof != nil:
+		return s.proof, false
 	}
-	s.renewal = &renewal{done: make(chan struct{})}
-	return s.renewal, true
+	s.proof = newCall(ping, int64(s.pid))
+	s.proof.onAnswer = s.proved
+	return s.proof, true
 }
 
-func (s *session) renewed(r *renewal, c *call) {
+func (s *session) proved(proof *call) {
 	s.mu.Lock()
-	s.renewal = nil
+	s.proof = nil
 	s.mu.Unlock()
-	r.sent, r.err = c.sent, c.err
-	if c.err == nil && c.value != 1 {
-		r.err = errMoved
+	if proof.err == nil && proof.value != 1 {
+		proof.err = errMoved
 		s.kill(errMoved)
 	}
-	close(r.done)
 }
 
 var closed = func() chan struct{} {

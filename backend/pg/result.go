@@ -9,9 +9,7 @@ import (
 // receiveResult takes the answer to q. It keeps the session if that got the lock, and
 // gives it back otherwise. The error is ErrHeld if the lock is held.
 func (a *attempt) receiveResult(q *query) error {
-	if !q.arrived {
-		<-q.call.done
-	}
+	<-q.call.done
 	s, c := q.session, q.call
 	err := a.evaluate(q)
 	if c.op.waits() {
@@ -47,23 +45,27 @@ func (a *attempt) evaluate(q *query) error {
 			s.kill(proof.err)
 			return classify(proof.err)
 		}
-		return a.granted(s, proof.sent, c.value, true)
+		return a.granted(s, proof.sent, c.value)
 	}
-	return a.granted(s, c.sent, c.value, c.op.waits())
+	return a.granted(s, c.sent, c.value)
 }
 
 func isOld(sent time.Time, ttl time.Duration) bool { return time.Since(sent) > ttl/4 }
 
 // failed returns the error of c, and gives back what c may have taken although it
-// failed. A wait that was too long or was cancelled means that the lock is held, unless it
-// had the lock by then: then it is the sequence of tokens that could not be had. If
-// the server has just ended the session, the locks of that session are free: the attempt
-// tries once more on another one, as there may be several that have ended and were there
-// when it began.
+// failed. What has failed with others' tries is tried again by itself. A wait that was too
+// long or was cancelled means that the lock is held, unless it had the lock by then: then it
+// is the sequence of tokens that could not be had. If the server has just ended the session,
+// the locks of that session are free: the attempt tries once more on another one, as there
+// may be several that have ended and were there when it began.
 func (a *attempt) failed(s *session, c *call) error {
 	had := false
 	if o := c.op.undo(); o != ops && s.survives(c.err) {
 		had = s.giveBack(o, c.arg)
+	}
+	if c.grouped {
+		a.single = true
+		return errAgain
 	}
 	if codeOf(c.err) == undefinedTable {
 		a.backend.setAside(s)
@@ -119,8 +121,11 @@ func (a *attempt) joined(g *grant) error {
 	return nil
 }
 
-// granted ends a with a lock that s has got.
-func (a *attempt) granted(s *session, sent time.Time, number int64, waited bool) error {
+// granted ends a with a lock that s has got, and keeps.
+func (a *attempt) granted(s *session, sent time.Time, number int64) error {
+	if s == a.queueSession {
+		a.queueSession = nil
+	}
 	a.withdraw()
 	b := a.backend
 	b.mu.Lock()
@@ -129,7 +134,6 @@ func (a *attempt) granted(s *session, sent time.Time, number int64, waited bool)
 		return backend.Fail(backend.ErrUnavailable, errSilent)
 	}
 	g := &grant{lock: a.lock, session: s, shared: a.shared, token: uint64(number), sent: sent}
-	s.isDedicated = waited
 	s.grants[g] = struct{}{}
 	g.lock.grants = append(g.lock.grants, g)
 	unwanted := a.requests == 0

@@ -95,14 +95,14 @@ func (q *sequences) grant(both bool) string {
 // raise is what to select in order to move the floor, where there is one, and then the
 // sequence to the clock. Each is a transaction: the floor is on the disk before a number
 // above it is drawn. The second tells where the sequence is then.
-func (q *sequences) raise(kept durability) (floor, numbers string) {
+func raise(kept durability) (floor, numbers string) {
 	const locked = "CASE WHEN " + numbering + " IS NULL THEN 0 "
 	if kept == logged {
-		return "0", q.in(fmt.Sprintf(locked+"ELSE setval(NUMBERS, greatest(CLOCK, LAST + %d, %d)) END", maxUnlogged, numberStep))
+		return "0::int8", fmt.Sprintf(locked+"ELSE setval(NUMBERS, greatest(CLOCK, LAST + %d, %d)) END", maxUnlogged, numberStep)
 	}
-	floor = q.in(fmt.Sprintf(locked+"WHEN LAST = 0 THEN setval(FLOOR, greatest(CLOCK, BOUND + 2 * %d::int8))"+
-		" WHEN greatest(CLOCK, LAST) < BOUND + %[1]d THEN 0 ELSE setval(FLOOR, greatest(CLOCK, LAST)) END", floorStep))
-	numbers = q.in(fmt.Sprintf(locked+"ELSE setval(NUMBERS, greatest(CLOCK, LAST, BOUND, %d)) END", numberStep))
+	floor = fmt.Sprintf(locked+"WHEN LAST = 0 THEN setval(FLOOR, greatest(CLOCK, BOUND + 2 * %d::int8))"+
+		" WHEN greatest(CLOCK, LAST) < BOUND + %[1]d THEN 0 ELSE setval(FLOOR, greatest(CLOCK, LAST)) END", floorStep)
+	numbers = fmt.Sprintf(locked+"ELSE setval(NUMBERS, greatest(CLOCK, LAST, BOUND, %d)) END", numberStep)
 	return floor, numbers
 }
 
@@ -162,8 +162,11 @@ func (b *Backend) prepareSequence(ctx context.Context, conn *pgconn.PgConn, foun
 	}
 	failed := conn.Exec(ctx, create).Close()
 	// Even then they may be there: somebody else has made them meanwhile.
-	found, err = queryInts(ctx, conn, b.sequenceFacts())
+	results, err := pipeline(ctx, conn, []step{{sql: b.sequenceFacts()}})
 	if err != nil {
+		return absent, err
+	}
+	if found, err = ints(results[0]); err != nil {
 		return absent, err
 	}
 	kept, err = b.checkSequence(found)

@@ -34,14 +34,13 @@ type session struct {
 	front   *pgproto3.Frontend
 	pid     uint32
 	version int64 // of the server, as a number
-	leased  bool  // the server knows of leases
+	listens bool
 	made    time.Time
 
 	// Guarded by backend.mu.
-	purpose     purpose
-	users       int // grants and requests
-	grants      map[*grant]struct{}
-	isDedicated bool // it has one grant, which it has waited for
+	users  int // grants and requests
+	grants map[*grant]struct{}
+	shared bool // with all who have its lease; others wait for one lock, or have it, or are idle
 
 	marks   atomic.Int32 // that it has
 	raising sync.Mutex   // taken before mu; held while the sequences are moved
@@ -52,9 +51,7 @@ type session struct {
 	reading
 	ttl      time.Duration
 	queue    []*call
-	resend   []*call     // to be queued before them, when the exchange is over
-	inFlight []statement // sent and unanswered
-	first    int         // of them, of the transaction that is being answered
+	inFlight []statement // sent in the exchange that is under way
 	at       int         // which of them is being answered
 	bind     pgproto3.Bind
 	buf      []byte
@@ -62,7 +59,7 @@ type session struct {
 	waits    bool      // for a lock, with what is in flight
 	proven   time.Time // when what was last answered had been sent
 	failed   error     // of the statement being answered
-	renewal  *renewal  // under way
+	proof    *call     // that it is alive, under way
 	looked   time.Time // for those who wait, last
 	raised   int64     // where the sequence was at raisedAt, when this session last moved it
 	raisedAt time.Time
@@ -72,7 +69,6 @@ type session struct {
 // read takes what the server says until the session is over, whenever no caller
 // does.
 func (s *session) read() {
-	timer := time.NewTimer(defaultReaderDelay)
 	for {
 		idle, err := s.readMessage()
 		if err != nil {
@@ -80,7 +76,7 @@ func (s *session) read() {
 			return
 		}
 		if idle {
-			s.awaitTurn(timer)
+			<-s.wake
 		}
 	}
 }
@@ -117,17 +113,10 @@ func (s *session) deadlinePassed() error {
 	case s.backend.retireUnused(s):
 		s.terminate()
 		return errRetired
-	case s.needsOwnRenewal():
+	case s.listens || s.marks.Load() > 0: // it must stay alive although no hold on it is renewed
 		s.renew(now)
 	}
 	return nil
-}
-
-// needsOwnRenewal reports whether s must stay alive although no hold on it is renewed.
-func (s *session) needsOwnRenewal() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.reserved || s.marks.Load() > 0
 }
 
 // end takes down what is left of a session.
@@ -139,11 +128,11 @@ func (s *session) end(err error) {
 	}
 	err = s.dead
 	var left []*call
-	for _, st := range s.inFlight[min(s.first, len(s.inFlight)):] {
+	for _, st := range s.inFlight[min(s.at, len(s.inFlight)):] {
 		left = append(left, st.calls...)
 	}
-	left = append(append(left, s.resend...), s.queue...)
-	s.inFlight, s.resend, s.queue = nil, nil, nil
+	left = append(left, s.queue...)
+	s.inFlight, s.queue = nil, nil
 	s.mu.Unlock()
 	s.backend.loseSession(s, err)
 	for _, c := range left {
@@ -220,7 +209,7 @@ func (s *session) setLease(lease time.Duration) {
 		return
 	}
 	s.ttl = lease
-	if !s.leased {
+	if s.version < leaseVersion {
 		return
 	}
 	s.queue = append(s.queue, &call{op: setTTL, arg: lease.Milliseconds(), onAnswer: func(c *call) {

@@ -2,12 +2,14 @@ package pg
 
 import (
 	"errors"
-	"slices"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 )
 
 func newSession(t testing.TB) (*peer, *session) {
@@ -37,6 +39,28 @@ func TestGroups(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// TestDisputeInAGroup has two tries go out together, and somebody has a claim to one of the
+// locks: whoever has got that must look who comes first, and has no token yet.
+func TestDisputeInAGroup(t *testing.T) {
+	const claimed, free = 1 << 42, 1<<42 + 1
+	p, s := newSession(t)
+	other, err := p.backend.takeForWait(testContext(t), time.Minute)
+	must(t, err)
+	if ticket, err := other.run(claim, claimed, 100); err != nil || ticket == 0 {
+		t.Fatalf("a claim: %v", err)
+	}
+	one, two := newCall(tryExclusive, claimed), newCall(tryExclusive, free)
+	s.start(one, two)
+	<-one.done
+	<-two.done
+	if one.err != nil || one.value != disputed {
+		t.Errorf("a lock with a claim to it: %d, %v", one.value, one.err)
+	}
+	if two.err != nil || two.value <= 0 {
+		t.Errorf("a lock beside it: %d, %v", two.value, two.err)
+	}
 }
 
 // TestFailureInGroup has one statement of an exchange fail: the others take
@@ -81,47 +105,78 @@ func TestFailureBehindTheGrant(t *testing.T) {
 	eventually(t, "nothing left", func() bool { return inLocks(t, a, p.backend, nameOf(t), true) == 0 })
 }
 
-// TestFailureOfACommit has a transaction fail when all its statements have been run, and
+// TestFailureOfACommit has a transaction fail when all rows of its statement have come, and
 // the one behind it succeed: every call of the first one failed.
 func TestFailureOfACommit(t *testing.T) {
-	failed := errors.New("disk full")
-	one, two, after := &call{op: tryExclusive, arg: 1}, &call{op: ping, arg: 2}, &call{op: setTTL, arg: 3}
+	failed := &pgconn.PgError{Message: "disk full"}
+	one, two, after := &call{op: tryExclusive, arg: 1}, &call{op: unlockShared, arg: 2}, &call{op: ping, arg: 3}
 	s := &session{queue: []*call{one, after, two}}
 	s.group()
-	if n := len(s.inFlight); n != 3 || s.inFlight[0].ends || !s.inFlight[1].ends || !s.inFlight[2].ends {
+	if n := len(s.inFlight); n != 2 || len(s.inFlight[0].calls) != 2 {
 		t.Fatalf("%d statements: %+v", n, s.inFlight)
 	}
-	s.at, s.failed = 2, failed
-	if done := s.answered(nil, 1); len(done) != 2 || len(s.resend) != 0 {
-		t.Errorf("%d calls answered, %d to be sent again", len(done), len(s.resend))
+	row := func() { must(t, s.row(&pgproto3.DataRow{Values: [][]byte{{7: 1}}})) }
+	for range 3 {
+		row()
 	}
-	if one.err != failed || two.err != failed || after.err != nil {
+	must(t, s.fail(failed))
+	if calls, ok := s.answer(nil); !ok || len(calls) != 2 {
+		t.Errorf("%d calls answered", len(calls))
+	}
+	if _, ok := s.answer(nil); ok {
+		t.Error("a statement without a row is answered")
+	}
+	row()
+	if _, ok := s.answer(nil); !ok {
+		t.Error("a statement with its row is not answered")
+	}
+	if one.err != failed || two.err != failed || !one.grouped || !two.grouped || after.err != nil || after.grouped {
 		t.Errorf("calls of a transaction that failed: %v, %v; behind it: %v", one.err, two.err, after.err)
 	}
 }
 
-// TestFailedGroupIsTakenApart has a group fail: each of its calls is a transaction, which
-// first gives back what the group may have taken.
-func TestFailedGroupIsTakenApart(t *testing.T) {
-	calls := []*call{{op: tryExclusive, arg: 1}, {op: tryExclusive, arg: 2}, {op: unlockShared, arg: 3}, {op: unlockShared, arg: 4}}
-	s := &session{backend: new(Backend), queue: calls}
-	s.group()
-	s.at, s.failed = 0, errors.New("no room")
-	if done := s.answered(nil, 1); len(done) != 0 {
-		t.Errorf("%d calls answered", len(done))
+// TestFailureOfAGroup has a statement of several tries and unlocks fail when it has done
+// half of its work. Each gets what it asked for all the same, and nothing stays.
+func TestFailureOfAGroup(t *testing.T) {
+	const n = 8
+	a := admin(t, shared.Addr())
+	_, err := a.Exec(testContext(t), `DROP SCHEMA IF EXISTS failing CASCADE; CREATE SCHEMA failing; CREATE SEQUENCE failing.calls;
+		CREATE FUNCTION failing.once() RETURNS int8 LANGUAGE plpgsql AS $$ BEGIN
+			IF nextval('failing.calls') = 2 THEN RAISE EXCEPTION USING ERRCODE = '53200'; END IF;
+			RETURN 0;
+		END $$`)
+	must(t, err)
+	defer func(was string) { expressions[tryShared] = was }(expressions[tryShared])
+	expressions[tryShared] = "(" + expressions[tryShared] + ") + failing.once()"
+	p := newPeer(t, shared.Addr(), Options{}, 10*time.Second) // it tries once
+	name := func(kind string, i int) string { return nameOf(t, kind, fmt.Sprint(i)) }
+	var old []*dlock.Lease
+	for i := range n {
+		old = append(old, lock(t, p.Mutex(name("old", i))))
 	}
-	s.first = 2
-	s.finish()
-	s.group()
-	var ops []op
-	var ends []bool
-	for _, st := range s.inFlight {
-		ops, ends = append(ops, st.op), append(ends, st.ends)
+	s := sessionOf(p.backend, name("old", 0))
+	execute(t, a, "SELECT pg_advisory_lock(4714)")
+	s.start(newCall(lockShared, 4714)) // what comes meanwhile goes out together
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { unlock(t, old[i]) })
+		all.Go(func() { unlock(t, lock(t, p.Mutex(name("new", i)))) })
+		all.Go(func() { unlock(t, lock(t, p.RWMutex(name("read", i)).RLocker())) })
 	}
-	if want := []op{unlockShared, dropExclusive, tryExclusive, dropExclusive, tryExclusive}; !slices.Equal(ops, want) {
-		t.Errorf("statements %v, want %v", ops, want)
+	eventually(t, "a queue", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.queue) == 3*n
+	})
+	execute(t, a, "SELECT pg_advisory_unlock(4714)")
+	all.Wait()
+	if got := number(t, a, "SELECT last_value FROM failing.calls"); got != 2+n {
+		t.Errorf("%d tries of readers, want one at first, one that fails and %d", got, n)
 	}
-	if want := []bool{true, false, true, false, true}; !slices.Equal(ends, want) {
-		t.Errorf("ends %v, want %v", ends, want)
+	if _, err := s.run(dropShared, 4714, 0); err != nil {
+		t.Error(err)
+	}
+	if left := number(t, a, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = $1", int32(s.pid)); left != 0 {
+		t.Errorf("%d locks left", left)
 	}
 }

@@ -2,8 +2,11 @@ package pg
 
 import (
 	"encoding/binary"
+	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgproto3"
 )
@@ -24,6 +27,7 @@ const (
 	dropShared                // the same
 	downgrade                 // 1, or 0 if the session did not hold it
 	probe                     // 1 if a shared lock would be granted now, 0, or disputed
+	probeHeld                 // 1 if somebody holds the lock, 0 if nobody does or who does has no token yet
 	claim                     // a ticket for K with rank T, 0 if there is none just now
 	dropClaim                 // 1; gives back the ticket T for K
 	olderClaim                // 1 if somebody with a claim to K comes before the ticket or rank T
@@ -79,10 +83,11 @@ var expressions = [ops]string{
 	dropShared:      "pg_advisory_unlock_shared(K)::int::int8",
 	downgrade:       "CASE WHEN pg_advisory_lock_shared(K) IS NULL THEN 0 ELSE pg_advisory_unlock(K)::int::int8 END",
 	probe:           "CASE WHEN NOT pg_try_advisory_xact_lock_shared(K) THEN 0 WHEN " + nobodyElse + " THEN 1 ELSE -1 END::int8",
+	probeHeld:       "CASE WHEN pg_try_advisory_xact_lock_shared(K) THEN 0 WHEN pg_try_advisory_xact_lock_shared(" + claimKey + ") THEN 1 ELSE 0 END::int8",
 	claim:           claimExpression,
 	dropClaim:       dropClaimExpression,
 	olderClaim:      olderClaimExpression,
-	drawToken:       "nextval(NUMBERS) + 0 * K",
+	drawToken:       "nextval(NUMBERS)",
 	checkListeners:  "CASE" + ofListeners,
 	notify:          "CASE WHEN pg_notify('" + wakeChannel + "', K::text) IS NULL THEN 0 ELSE 1 END::int8",
 	addListener:     "(pg_advisory_lock_shared(" + listenKey + ") IS NOT NULL)::int::int8",
@@ -90,29 +95,52 @@ var expressions = [ops]string{
 	ping:            "(pg_backend_pid() = K AND NOT pg_is_in_recovery())::int::int8",
 	setTTL: "(set_config('idle_session_timeout', K::text, false) IS NOT NULL" +
 		" AND set_config('tcp_user_timeout', K::text, false) IS NOT NULL)::int::int8",
-	unlockAll: "(pg_advisory_unlock_all() IS NOT NULL)::int::int8 + 0 * K",
+	unlockAll: "(pg_advisory_unlock_all() IS NOT NULL)::int::int8",
 	want: "CASE WHEN NOT pg_try_advisory_xact_lock_shared(" + anyWantKey + ") THEN 0 WHEN NOT pg_try_advisory_lock_shared" + wantKey + " THEN 0" +
 		" WHEN pg_try_advisory_lock_shared(" + anyWantKey + ") THEN 1 END::int8",
 	dropWant:  "(pg_advisory_unlock_shared" + wantKey + " AND pg_advisory_unlock_shared(" + anyWantKey + "))::int::int8",
-	anyWanted: "CASE WHEN pg_try_advisory_xact_lock(" + anyWantKey + ") THEN 1 ELSE 2 END::int8 + 0 * K",
+	anyWanted: "CASE WHEN pg_try_advisory_xact_lock(" + anyWantKey + ") THEN 1 ELSE 2 END::int8",
 	wanted:    "CASE WHEN NOT pg_try_advisory_lock" + wantKey + " THEN 2 WHEN pg_advisory_unlock" + wantKey + " THEN 1 END::int8",
 	countOwn: "(SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid = pg_backend_pid()" +
 		" AND classid = ((K >> 32) & 4294967295)::oid AND objid = (K & 4294967295)::oid)",
 }
 
-// groups holds what is run instead for many keys at once. The tries draw one
-// token for all of them, last, when every lock is held: tokens are compared
-// only within one name.
-var groups = [ops]string{
-	tryExclusive:    "SELECT " + triesOf("pg_try_advisory_lock") + " FROM unnest($1::int8[]) K UNION ALL SELECT nextval(NUMBERS)",
-	tryShared:       "SELECT " + triesOf("pg_try_advisory_lock_shared") + " FROM unnest($1::int8[]) K UNION ALL SELECT nextval(NUMBERS)",
-	unlockExclusive: "SELECT " + expressions[unlockExclusive] + " FROM unnest($1::int8[]) K",
-	unlockShared:    "SELECT " + expressions[unlockShared] + " FROM unnest($1::int8[]) K",
-	wanted:          "SELECT " + expressions[wanted] + " FROM unnest($1::int8[]) K",
+// A group is what one statement runs for many calls.
+type group uint8
+
+const (
+	noGroup group = iota
+	taking        // tries and unlocks
+	looking       // looks for those who wait, which are not to fail with a try
+	groups
+)
+
+// members are the ops of each group.
+var members = [groups][]op{taking: {tryExclusive, tryShared, unlockExclusive, unlockShared}, looking: {wanted}}
+
+// gotLock is the answer of a try in a group that has got its lock. The token is that of the
+// group: the last row, when every lock is held.
+const gotLock = -2
+
+// sql is the statement of g, of ops and keys. The tries draw one token for all of them: tokens
+// are compared only within one name.
+func (g group) sql() string {
+	var cases strings.Builder
+	for _, o := range members[g] {
+		fmt.Fprintf(&cases, " WHEN %d THEN %s", o, strings.Replace(expressions[o], "nextval(NUMBERS)", strconv.Itoa(gotLock), 1))
+	}
+	return fmt.Sprintf("SELECT (CASE o%s END)::int8 FROM unnest($1::int8[], $2::int8[]) AS calls (o, K)"+
+		" UNION ALL SELECT CASE WHEN $1 && '{%d, %d}'::int8[] THEN nextval(NUMBERS) ELSE 0 END", &cases, tryExclusive, tryShared)
 }
 
-func triesOf(try string) string {
-	return "CASE WHEN NOT " + try + "(K) THEN 0 WHEN " + nobodyElse + " THEN 1 ELSE -1 END::int8"
+// group is the one of c.
+func (c *call) group() group {
+	for g, its := range members {
+		if !c.single && slices.Contains(its, c.op) {
+			return group(g)
+		}
+	}
+	return noGroup
 }
 
 // undo is the op that gives back what o may have taken, or ops if there is
@@ -127,134 +155,104 @@ func (o op) undo() op {
 	return ops
 }
 
-// goesAlone reports whether o is never in one transaction with others: it is not to
-// fail with another statement, or to make others wait for the disk.
-func (o op) goesAlone() bool {
-	return o == setTTL || o == notify || o == wanted || o == raiseFloor || o == raiseNumbers
-}
+// writes reports whether o may wait for the disk.
+func (o op) writes() bool { return o == notify || o == raiseFloor || o == raiseNumbers }
 
 // waits reports whether o waits for a lock.
 func (o op) waits() bool { return o == lockExclusive || o == lockShared }
 
-// hasRank reports whether o takes a second argument.
-func (o op) hasRank() bool { return o == claim || o == dropClaim || o == olderClaim }
-
-func tryOp(shared bool) op    { return pick(shared, tryShared, tryExclusive) }
-func unlockOp(shared bool) op { return pick(shared, unlockShared, unlockExclusive) }
-func lockOp(shared bool) op   { return pick(shared, lockShared, lockExclusive) }
-
-func pick(shared bool, yes, no op) op {
+// of returns o, which is for writers, or the op behind it, which is the same for readers.
+func (o op) of(shared bool) op {
 	if shared {
-		return yes
+		return o + 1
 	}
-	return no
+	return o
 }
 
-// A form is an op as it is prepared: for one argument, or for many.
-type form struct {
-	op   op
-	many bool
-}
+// names holds what each op and each group is prepared as.
+var names, groupNames = namesFrom("dlock_", int(ops)), namesFrom("dlock_group_", int(groups))
 
-func (f form) name() string {
-	if f.many {
-		return names[f.op] + "s"
-	}
-	return names[f.op]
-}
-
-// names holds what each op is prepared as.
-var names = func() (list [ops]string) {
-	for o := range ops {
-		list[o] = "dlock_" + strconv.Itoa(int(o))
+func namesFrom(prefix string, n int) (list []string) {
+	for i := range n {
+		list = append(list, prefix+strconv.Itoa(i))
 	}
 	return list
-}()
-
-func (f form) sql(q *sequences, kept durability) string {
-	if f.many {
-		return q.in(groups[f.op])
-	}
-	text := expressions[f.op]
-	switch floor, numbers := q.raise(kept); f.op {
-	case raiseFloor:
-		text = floor + " + 0 * K"
-	case raiseNumbers:
-		text = numbers + " + 0 * K"
-	}
-	text = argK.ReplaceAllLiteralString(text, "$1")
-	return q.in("SELECT " + argT.ReplaceAllLiteralString(text, "$2"))
 }
 
-var argK, argT = regexp.MustCompile(`\bK\b`), regexp.MustCompile(`\bT\b`)
+// The types of arguments, by their numbers in every Postgres.
+const typeInt8, typeInt8Array = 20, 1016
 
-// forms are all that a session prepares.
-func forms() []form {
-	var all []form
-	for o := range ops {
-		all = append(all, form{op: o})
-		if groups[o] != "" {
-			all = append(all, form{op: o, many: true})
-		}
+// preparations are the steps that prepare all that a session runs.
+func preparations(q *sequences, kept durability) (all []step) {
+	prepare := func(name, sql string, argument uint32) {
+		all = append(all, step{prepare: name, sql: q.in(sql), arguments: []uint32{argument, argument}})
+	}
+	texts := expressions
+	texts[raiseFloor], texts[raiseNumbers] = raise(kept)
+	for o, text := range texts {
+		text = argK.ReplaceAllLiteralString(text, "$1")
+		prepare(names[o], "SELECT "+argT.ReplaceAllLiteralString(text, "$2"), typeInt8)
+	}
+	for g := taking; g < groups; g++ {
+		prepare(groupNames[g], g.sql(), typeInt8Array)
 	}
 	return all
 }
 
-// The types of arguments, by their numbers in every Postgres.
-const (
-	typeInt8      = 20
-	typeInt8Array = 1016
-)
+var argK, argT = regexp.MustCompile(`\bK\b`), regexp.MustCompile(`\bT\b`)
 
-func (f form) arguments() []uint32 {
-	switch {
-	case f.many:
-		return []uint32{typeInt8Array}
-	case f.op.hasRank():
-		return []uint32{typeInt8, typeInt8}
-	}
-	return []uint32{typeInt8}
-}
-
-// A statement is one execution: of one call, or of many of the same op.
+// A statement is one execution: of one call, or of many of a group.
 type statement struct {
-	form
+	group group
 	calls []*call
 	rows  int
-	ends  bool // a transaction, which is all since the last such statement
 }
 
-// bind puts the arguments into m, in the binary format. It uses and returns buf.
+func (st *statement) many() bool { return len(st.calls) > 1 }
+
+// expects is how many rows the answer has: one for each call, and the token of a group.
+func (st *statement) expects() int {
+	if st.many() {
+		return len(st.calls) + 1
+	}
+	return len(st.calls)
+}
+
+// bind puts the arguments into m, in the binary format: K and T, or ops and keys. It uses
+// and returns buf.
 func (st *statement) bind(m *pgproto3.Bind, buf []byte) []byte {
-	m.PreparedStatement = st.name()
 	buf = buf[:0]
-	m.Parameters = m.Parameters[:0]
-	if !st.many {
-		c := st.calls[0]
+	first := 8
+	if c := st.calls[0]; !st.many() {
+		m.PreparedStatement = names[c.op]
 		buf = binary.BigEndian.AppendUint64(buf, uint64(c.arg))
-		m.Parameters = append(m.Parameters, buf[:8])
-		if st.op.hasRank() {
-			buf = binary.BigEndian.AppendUint64(buf, uint64(c.rank))
-			m.Parameters = append(m.Parameters, buf[8:16])
-		}
-		return buf
+		buf = binary.BigEndian.AppendUint64(buf, uint64(c.rank))
+	} else {
+		m.PreparedStatement = groupNames[st.group]
+		buf = appendArray(buf, st.calls, func(c *call) int64 { return int64(c.op) })
+		first = len(buf)
+		buf = appendArray(buf, st.calls, func(c *call) int64 { return c.arg })
 	}
-	const dimensions, noNulls, lowerBound, size = 1, 0, 1, 8
-	for _, v := range []uint32{dimensions, noNulls, typeInt8, uint32(len(st.calls)), lowerBound} {
-		buf = binary.BigEndian.AppendUint32(buf, v)
-	}
-	for _, c := range st.calls {
-		buf = binary.BigEndian.AppendUint32(buf, size)
-		buf = binary.BigEndian.AppendUint64(buf, uint64(c.arg))
-	}
-	m.Parameters = append(m.Parameters, buf)
+	m.Parameters = append(m.Parameters[:0], buf[:first], buf[first:])
 	return buf
 }
 
-// row takes one row of the result. The row after the last call's is the token
-// of all calls that got their lock.
+func appendArray(buf []byte, calls []*call, value func(*call) int64) []byte {
+	const dimensions, noNulls, lowerBound, size = 1, 0, 1, 8
+	for _, v := range []uint32{dimensions, noNulls, typeInt8, uint32(len(calls)), lowerBound} {
+		buf = binary.BigEndian.AppendUint32(buf, v)
+	}
+	for _, c := range calls {
+		buf = binary.BigEndian.AppendUint32(buf, size)
+		buf = binary.BigEndian.AppendUint64(buf, uint64(value(c)))
+	}
+	return buf
+}
+
+// row takes one row of the result. The row after the last call's is the token of all that
+// got their lock.
 func (st *statement) row(m *pgproto3.DataRow) bool {
-	if len(m.Values) != 1 || len(m.Values[0]) != 8 || st.rows > len(st.calls) {
+	if len(m.Values) != 1 || len(m.Values[0]) != 8 || st.rows == st.expects() {
 		return false
 	}
 	value := int64(binary.BigEndian.Uint64(m.Values[0]))
@@ -262,7 +260,9 @@ func (st *statement) row(m *pgproto3.DataRow) bool {
 		st.calls[st.rows].value = value
 	} else {
 		for _, c := range st.calls {
-			c.value *= value
+			if c.value == gotLock {
+				c.value = value
+			}
 		}
 	}
 	st.rows++

@@ -12,7 +12,7 @@ import (
 func (a *attempt) start(ctx context.Context, r *backend.Request) {
 	var q *query
 	if !a.queueAtOnce(r) {
-		if q = a.tryNow(); q != nil && a.awaitTry(ctx, q) && q.isPlain() {
+		if q, _ = a.newTry(ended); q != nil && a.awaitTry(ctx, q) && q.isPlain() {
 			a.setNextState(a.receiveResult(q))
 			q = nil
 		}
@@ -37,12 +37,12 @@ func (a *attempt) awaitTry(ctx context.Context, q *query) bool {
 	defer late.Stop()
 	select {
 	case <-q.call.done:
-		q.arrived = true
+		return true
 	case <-ctx.Done():
 	case <-a.backend.ctx.Done():
 	case <-late.C:
 	}
-	return q.arrived
+	return false
 }
 
 // isPlain reports whether the answer to a try decides the next state without a further
@@ -57,58 +57,56 @@ func (q *query) isPlain() bool {
 // If this client has a shared lock, its session would get that lock again whoever
 // waits, and writers of other clients would starve. So another session asks whether
 // more readers may join.
-func (a *attempt) tryOp() (op, *grant, sharedKey) {
+func (a *attempt) tryOp() (op, *grant, time.Duration) {
 	if b := a.backend; a.shared {
 		b.mu.Lock()
 		readers := a.lock.readers(a.lease)
-		if readers == nil && b.sharedSessions[sharedKey{a.lease, forHolding}] == nil && !b.mayConnect(forHolding) {
+		if readers == nil && b.shared[a.lease] == nil && b.room() < 1 {
 			readers = a.lock.readers(0) // whose session this one would share
 		}
 		b.mu.Unlock()
 		if readers != nil {
-			return probe, readers, sharedKey{purpose: forListening}
+			return probe, readers, forListening
 		}
 	}
-	return tryOp(a.shared), nil, sharedKey{a.lease, forHolding}
+	return tryExclusive.of(a.shared), nil, a.lease
 }
 
-// sendTry tries, when there is a session and no release or downgrade of a grant of this
-// client is under way. One that fails is sent again, and gives back what the session has of
-// the key: the grant of a try that came between would be no more.
-func (a *attempt) sendTry() (*query, error) {
+// newTry returns a try that is yet to be sent, as soon as there is a session and no release
+// or downgrade of a grant of this client is under way. One that fails is sent again, and gives
+// back what the session has of the key: the grant of a try that came between would be no more.
+func (a *attempt) newTry(ctx context.Context) (*query, error) {
 	b := a.backend
 	b.mu.Lock()
 	for a.lock.isChanging() {
-		if err := b.awaitChange(a.ctx, a.lock); err != nil {
+		if err := b.awaitChange(ctx, a.lock, true, time.Time{}); err != nil {
 			b.mu.Unlock()
 			return nil, err
 		}
 	}
 	b.mu.Unlock()
 	o, readers, key := a.tryOp()
-	s, err := b.useShared(a.ctx, key)
+	s, err := b.useShared(ctx, key)
 	if err != nil {
 		return nil, err
 	}
 	q := &query{session: s, call: newCall(o, a.lock.key), readers: readers}
-	s.start(q.call)
+	q.call.single = a.single
 	return q, nil
 }
 
-// tryNow returns a try that need not wait for anything before it is sent, nil if there is
-// none.
-func (a *attempt) tryNow() *query {
-	b := a.backend
-	b.mu.Lock()
-	changing := a.lock.isChanging()
-	b.mu.Unlock()
-	if changing {
-		return nil
+// sendTry tries.
+func (a *attempt) sendTry() (*query, error) {
+	q, err := a.newTry(a.ctx)
+	if err == nil {
+		q.session.start(q.call)
 	}
-	o, readers, key := a.tryOp()
-	s := b.useSharedNow(key)
-	if s == nil {
-		return nil
-	}
-	return &query{session: s, call: newCall(o, a.lock.key), readers: readers}
+	return q, err
 }
+
+// ended is for what is to be had at once, or not at all.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()

@@ -18,23 +18,11 @@ var errNoConnection = errors.New("this client has as many connections as it may"
 // takeSlot takes a slot for one more request, if there is one. It is called with b.mu
 // held.
 func (b *Backend) takeSlot() bool {
-	conns := b.conns + b.reservedFor(forWaiting)
-	if len(b.idle) == 0 {
-		conns++
-	}
-	if b.slotsTaken >= b.opts.MaxParked || conns > b.opts.MaxConns {
+	if b.slotsTaken >= b.opts.MaxParked || b.roomToWait()+min(len(b.idle), 1) < 1 {
 		return false
 	}
 	b.slotsTaken++
 	return true
-}
-
-// freeSlot gives a slot back.
-func (b *Backend) freeSlot() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.slotsTaken--
-	b.offerSlots()
 }
 
 // offerSlots gives free slots to those who listen, first come first served. It is
@@ -43,7 +31,8 @@ func (b *Backend) offerSlots() {
 	for len(b.listeners) > 0 && b.takeSlot() {
 		a := b.listeners[0]
 		b.listeners = b.listeners[1:]
-		a.slotOffer <- struct{}{}
+		a.hasSlot = true
+		a.signal()
 	}
 }
 
@@ -75,6 +64,7 @@ func (a *attempt) queueAtOnce(r *backend.Request) bool {
 // joinQueue sends the statement that waits. If no connection may be made for it, a
 // listens.
 func (a *attempt) joinQueue() (*query, error) {
+	a.stopListening()
 	if a.queueSession == nil {
 		s, err := a.backend.takeForWait(a.ctx, a.lease)
 		if err != nil {
@@ -87,7 +77,7 @@ func (a *attempt) joinQueue() (*query, error) {
 		a.queueSession = s
 	}
 	a.claim.due = time.Now().Add(a.claim.pause * 3 / 4)
-	q := &query{session: a.queueSession, call: newCall(lockOp(a.shared), a.lock.key)}
+	q := &query{session: a.queueSession, call: newCall(lockExclusive.of(a.shared), a.lock.key)}
 	q.session.start(q.call)
 	return q, nil
 }
@@ -95,26 +85,25 @@ func (a *attempt) joinQueue() (*query, error) {
 // endSlice ends a statement that waited. If the lock is held, the session and the slot
 // are kept for the next slice.
 func (a *attempt) endSlice(err error) {
-	switch {
-	case isHeld(err) && a.queueSession.isAlive():
-		return
-	case err == nil:
-		a.queueSession = nil
-	default:
+	if err != nil && !(isHeld(err) && a.queueSession.isAlive()) {
 		a.state = trying
+		a.leaveQueue()
 	}
-	a.leaveQueue()
 }
 
 // leaveQueue gives back session and slot.
 func (a *attempt) leaveQueue() {
+	b := a.backend
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if s := a.queueSession; s != nil {
 		a.queueSession = nil
-		a.backend.putBack(s)
+		b.endUse(s)
 	}
 	if a.hasSlot {
 		a.hasSlot = false
-		a.backend.freeSlot()
+		b.slotsTaken--
+		b.offerSlots()
 	}
 }
 
@@ -125,24 +114,21 @@ func (a *attempt) awaitGrant(closing context.Context, q *query) {
 	if !q.call.op.waits() {
 		return
 	}
-	var silent <-chan time.Time
+	probe := a.started.Add(a.backend.trip.Limit(0, time.Second) + probePause)
 	pause := backend.Backoff{Min: probePause, Max: time.Second}
-	if !a.hasAnswer() {
-		silent = after(a.firstProbe())
-	}
-	due := after(a.setDueMarks())
 	for {
+		due := a.setDueMarks()
+		if !a.hasAnswer() {
+			if !time.Now().Before(probe) {
+				a.probeHeld(q)
+				probe = time.Now().Add(pause.Next())
+			}
+			due = earlier(due, probe)
+		}
 		select {
 		case <-q.call.done:
-			q.arrived = true
 			return
-		case <-due:
-			due = after(a.setDueMarks())
-		case <-silent:
-			silent = nil
-			if !a.probeHeld(q) {
-				silent = time.After(pause.Next())
-			}
+		case <-after(due):
 		case <-a.ctx.Done():
 			q.cancelWait(closing, a.ttl)
 			return
@@ -155,44 +141,37 @@ func (a *attempt) awaitGrant(closing context.Context, q *query) {
 // first such probe. Without an answer the caller knows nothing.
 const probePause = 25 * time.Millisecond
 
-// firstProbe is when a, if it has no answer until then, asks whether the lock is held.
-func (a *attempt) firstProbe() time.Time {
-	return a.started.Add(a.backend.trip.Limit(0, time.Second) + probePause)
-}
-
-// probeHeld asks on another session whether the lock that q waits for is held, and
-// reports whether that is known. The probe is in nobody's way for longer than its
-// statement takes.
-func (a *attempt) probeHeld(q *query) bool {
+// probeHeld asks on another session whether the lock that q waits for is held. It is not
+// held by q itself, which may have the lock and wait for its token. The probe is in nobody's
+// way for longer than its statement takes.
+func (a *attempt) probeHeld(q *query) {
 	b := a.backend
-	s := b.useSharedNow(sharedKey{a.lease, forHolding})
-	if s == nil {
-		return false
+	s, err := b.useShared(ended, a.lease)
+	if err != nil {
+		return
 	}
 	defer b.stopUsing(s)
-	look := newCall(probe, q.call.arg)
+	look := newCall(probeHeld, q.call.arg)
 	s.start(look)
 	select {
 	case <-look.done:
 	case <-q.call.done:
-		q.call.done <- struct{}{}
-		return true
+		return
 	case <-a.ctx.Done():
-		return true
+		return
 	}
-	if look.err != nil || look.value != 0 {
-		return false
+	if look.err != nil || look.value == 0 {
+		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a.noteHeld()
-	return true
 }
 
 func (a *attempt) hasAnswer() bool {
 	a.backend.mu.Lock()
 	defer a.backend.mu.Unlock()
-	return a.answered
+	return a.foundHeld
 }
 
 // cancelWait cancels a wait. If the server does not confirm that within ttl, the
@@ -203,7 +182,6 @@ func (q *query) cancelWait(closing context.Context, ttl time.Duration) {
 	q.session.cancel(ctx)
 	select {
 	case <-q.call.done:
-		q.arrived = true
 	case <-ctx.Done():
 		q.session.kill(errSilent)
 	}

@@ -381,3 +381,33 @@ func TestHeldIsTheServersWord(t *testing.T) {
 	unlock(t, held)
 	unlock(t, receive(t, "the lock", next))
 }
+
+// TestHeldByNobody has a call wait at once, as for a lock that was lately found held, and get
+// the lock, while somebody else holds the sequence: it has no token. Who comes after it is
+// not told that the lock is held.
+func TestHeldByNobody(t *testing.T) {
+	t.Parallel()
+	a := admin(t, shared.Addr())
+	execute(t, a, "DROP SCHEMA IF EXISTS stuck CASCADE", "CREATE SCHEMA stuck")
+	holder := newPeer(t, shared.Addr(), Options{Schema: "stuck"}, 10*time.Minute)
+	p := newPeer(t, shared.Addr(), Options{Schema: "stuck", Slice: time.Minute}, 10*time.Minute)
+	held := lock(t, holder.Mutex(nameOf(t)))
+	first := queue(t, shared.Addr(), p, nameOf(t))
+	unlock(t, held)
+	unlock(t, receive(t, "the lock", first))
+
+	execute(t, a, "BEGIN", "ALTER SEQUENCE stuck.dlock_fence OWNED BY NONE")
+	next := locking(t, p.Mutex(nameOf(t)))
+	eventually(t, "a wait", func() bool {
+		p.backend.mu.Lock()
+		defer p.backend.mu.Unlock()
+		return p.backend.slotsTaken == 1
+	})
+	ctx, cancel := context.WithTimeout(testContext(t), time.Second)
+	defer cancel()
+	if _, err := p.Mutex(nameOf(t)).TryLock(ctx); !errors.Is(err, dlock.ErrUnavailable) {
+		t.Errorf("behind a call that has no token yet: %v", err)
+	}
+	execute(t, a, "ROLLBACK")
+	unlock(t, receive(t, "the lock", next))
+}

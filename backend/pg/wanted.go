@@ -13,12 +13,16 @@ import "time"
 // alone, for the same reason as the ticket of a claim.
 
 // look returns the call that finds out whether somebody waits for a lock that is held
-// exclusively on s, and has the holder told. There is none if nobody is to be told.
-func (s *session) look() []*call {
+// exclusively on s, and has the holder told. There is none if nobody is to be told, or
+// s has looked within pause.
+func (s *session) look(pause time.Duration) []*call {
 	s.mu.Lock()
-	s.looked = time.Now()
+	overdue := time.Since(s.looked) >= pause
+	if overdue {
+		s.looked = time.Now()
+	}
 	s.mu.Unlock()
-	if len(s.untold()) == 0 {
+	if !overdue || len(s.untold()) == 0 {
 		return nil
 	}
 	return []*call{{op: anyWanted, onAnswer: func(c *call) {
@@ -26,19 +30,6 @@ func (s *session) look() []*call {
 			s.lookFor(s.untold())
 		}
 	}}}
-}
-
-// lookIfOverdue looks on a session that is too busy to be renewed.
-func (s *session) lookIfOverdue(pause time.Duration) {
-	s.mu.Lock()
-	overdue := time.Since(s.looked) > pause
-	s.mu.Unlock()
-	if !overdue {
-		return
-	}
-	if calls := s.look(); len(calls) > 0 {
-		s.start(calls...)
-	}
 }
 
 // lookFor looks at grants, as many at once as one statement takes, and goes on with the

@@ -381,3 +381,29 @@ func TestHeldIsTheServersWord(t *testing.T) {
 	unlock(t, held)
 	unlock(t, receive(t, "the lock", next))
 }
+
+// TestCancelOvertakesTheStatement has a wait be taken back before the server has begun with
+// it: what comes ahead of a statement cancels nothing, and whoever gives up would wait for a
+// slice all the same.
+func TestCancelOvertakesTheStatement(t *testing.T) {
+	t.Parallel()
+	held := lock(t, newPeer(t, shared.Addr(), Options{}, limit).Mutex(nameOf(t)))
+	b := newPeer(t, shared.Addr(), Options{Slice: time.Minute}, limit).backend
+	s, err := b.takeForWait(testContext(t), limit)
+	must(t, err)
+	q := &query{session: s, call: newCall(lockExclusive, b.key(nameOf(t)))}
+	over := make(chan bool, 1)
+	go func() { q.cancelWait(testContext(t), limit); over <- q.arrived }()
+	time.Sleep(50 * time.Millisecond)
+	s.start(q.call)
+	select {
+	case arrived := <-over:
+		if !arrived || q.call.err == nil {
+			t.Errorf("the wait has ended with %v", q.call.err)
+		}
+	case <-time.After(limit / 6):
+		t.Error("nobody has cancelled the wait")
+	}
+	unlock(t, held)
+	b.putBack(s)
+}

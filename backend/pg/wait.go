@@ -174,15 +174,21 @@ func (a *attempt) hasAnswer() bool {
 	return a.foundHeld
 }
 
-// cancelWait cancels a wait. If the server does not confirm that within ttl, the
-// session is ended.
+// cancelWait cancels a wait. The server takes no notice while it has not begun with the
+// statement, so it is asked again. If it does not confirm within ttl, the session is ended.
 func (q *query) cancelWait(closing context.Context, ttl time.Duration) {
 	ctx, cancel := backend.Bound(closing, ttl)
 	defer cancel()
-	q.session.cancel(ctx)
-	select {
-	case <-q.call.done:
-	case <-ctx.Done():
-		q.session.kill(errSilent)
+	var pause backend.Backoff
+	for {
+		q.session.cancel(ctx)
+		select {
+		case <-q.call.done:
+			return
+		case <-time.After(pause.Next()):
+		case <-ctx.Done():
+			q.session.kill(errSilent)
+			return
+		}
 	}
 }

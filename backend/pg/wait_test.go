@@ -411,3 +411,29 @@ func TestHeldByNobody(t *testing.T) {
 	execute(t, a, "ROLLBACK")
 	unlock(t, receive(t, "the lock", next))
 }
+
+// TestCancelOvertakesTheStatement has a wait be taken back before the server has begun with
+// it: what comes ahead of a statement cancels nothing, and whoever gives up would wait for a
+// slice all the same.
+func TestCancelOvertakesTheStatement(t *testing.T) {
+	t.Parallel()
+	held := lock(t, newPeer(t, shared.Addr(), Options{}, limit).Mutex(nameOf(t)))
+	b := newPeer(t, shared.Addr(), Options{Slice: time.Minute}, limit).backend
+	s, err := b.takeForWait(testContext(t), limit)
+	must(t, err)
+	q := &query{session: s, call: newCall(lockExclusive, b.key(nameOf(t)))}
+	over := make(chan struct{})
+	go func() { defer close(over); q.cancelWait(testContext(t), limit) }()
+	time.Sleep(50 * time.Millisecond)
+	s.start(q.call)
+	select {
+	case <-over:
+		if <-q.call.done; q.call.err == nil {
+			t.Error("the wait was granted")
+		}
+	case <-time.After(limit / 6):
+		t.Error("nobody has cancelled the wait")
+	}
+	unlock(t, held)
+	b.putBack(s)
+}

@@ -10,8 +10,8 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// openGrace is how long Open waits for the other nodes once enough have
-// answered.
+// openGrace is how long Open waits for the other nodes once enough have answered, or too few
+// can.
 const openGrace = time.Second
 
 // schemes are those of URLs, and of the nodes behind them.
@@ -133,42 +133,38 @@ func (b *Backend) checkServers(ctx context.Context, names []string) error {
 	return err
 }
 
-// awaitNodes waits for the first answers of the nodes, or of as many as are needed
-// and a little longer. It returns why the others do not answer. A node that has had no
-// time to answer, because too few of the others can be had, is not to blame.
+// awaitNodes waits for the first answers of the nodes, or until it is known whether there
+// are enough, and a little longer. It returns why the others do not answer.
 func (b *Backend) awaitNodes(ctx context.Context, results <-chan check, names []string) (errs []error, err error) {
-	errs = make([]error, len(b.nodes))
-	answered := make([]bool, len(b.nodes))
-	var enough <-chan time.Time
+	for _, name := range names {
+		errs = append(errs, fmt.Errorf("%s: %w", name, errOverdue))
+	}
+	var decided <-chan time.Time
 	open := 0
-	for left := len(b.nodes); left > 0; left-- {
+	for left, over := len(b.nodes), false; left > 0 && !over; {
 		select {
 		case r := <-results:
-			answered[r.node] = true
+			left--
 			switch {
 			case r.err == nil:
 				open++
+				errs[r.node] = nil
 			case kindOf(r.err) != backend.ErrUnavailable:
 				return nil, r.err
 			default:
 				errs[r.node] = fmt.Errorf("%s: %w", names[r.node], r.err)
 			}
-			if left-1+open < b.need {
-				return nil, backend.Fail(backend.ErrUnavailable, fmt.Errorf("too few nodes answer: %w", errors.Join(errs...)))
+			if decided == nil && (open == b.need || left+open < b.need) {
+				decided = time.After(openGrace)
 			}
-			if open == b.need {
-				enough = time.After(openGrace)
-			}
-		case <-enough:
-			for i, name := range names {
-				if !answered[i] {
-					errs[i] = fmt.Errorf("%s: %w", name, errOverdue)
-				}
-			}
-			return errs, nil
+		case <-decided:
+			over = true
 		case <-ctx.Done():
 			return nil, backend.WaitEnded(ctx, false)
 		}
+	}
+	if open < b.need {
+		return nil, backend.Fail(backend.ErrUnavailable, fmt.Errorf("too few nodes answer: %w", errors.Join(errs...)))
 	}
 	return errs, nil
 }

@@ -5,12 +5,13 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
 
-// Two of three nodes refuse. The third, which has had no time to answer, is not blamed; one
-// that has had time, and does not answer, is.
+// Two of three nodes refuse. The third, which answers a little later, is not blamed; one that
+// does not answer is.
 func TestWhoIsToBlame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &Backend{need: 2, nodes: make([]*node, 3)}
@@ -19,6 +20,7 @@ func TestWhoIsToBlame(t *testing.T) {
 		results := make(chan check, 3)
 		results <- check{0, refused}
 		results <- check{1, refused}
+		time.AfterFunc(openGrace/2, func() { results <- check{2, nil} })
 		_, err := b.awaitNodes(t.Context(), results, names)
 		if !errors.Is(err, backend.ErrUnavailable) {
 			t.Fatalf("the error is %v", err)

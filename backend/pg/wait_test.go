@@ -435,5 +435,5 @@ func TestCancelOvertakesTheStatement(t *testing.T) {
 		t.Error("nobody has cancelled the wait")
 	}
 	unlock(t, held)
-	b.putBack(s)
+	b.stopUsing(s)
 }

@@ -325,8 +325,8 @@ func (b *Backend) Close(ctx context.Context) error {
 	}
 	ctx, cancel := backend.Bound(ctx, closeTimeout)
 	defer cancel()
-	b.watch.close()
 	err := b.releaseRest(ctx)
+	b.endWatch(ctx)
 	if e := b.janitor.Close(ctx); err == nil && e != nil {
 		err = fail(e)
 	}

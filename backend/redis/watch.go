@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/dlock-go/dlock/backend"
 )
 
 // A watch looks after locks that this client has handed over: nobody else
@@ -60,14 +62,33 @@ func (w *watch) forget(name string) {
 	delete(w.timers, name)
 }
 
-func (w *watch) close() {
+// close ends the watch. It returns the locks that were to be looked at.
+func (w *watch) close() (left []key) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
-	for _, p := range w.timers {
+	for name, p := range w.timers {
 		p.timer.Stop()
+		left = append(left, key(name))
 	}
 	w.timers = nil
+	return left
+}
+
+// lastLook bounds what Close does for locks that this client has let go of.
+const lastLook = 500 * time.Millisecond
+
+// endWatch looks a last time at the locks that this client would look at later, such as one
+// that is kept for a while (backend.Expirer): the head of a queue hears that it is the head,
+// and then looks itself.
+func (b *Backend) endWatch(ctx context.Context) {
+	ctx, cancel := backend.Bound(ctx, lastLook)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, k := range b.watch.close() {
+		all.Go(func() { b.check(ctx, k) })
+	}
+	all.Wait()
 }
 
 // check has the server look at the lock, again as long as its holder has not

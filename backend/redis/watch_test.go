@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 )
 
 // TestReleaserLooksAfterTheNext hands a lock to one who listens and then says
@@ -49,6 +50,35 @@ func TestSoonerCheckCounts(t *testing.T) {
 		defer b.watch.mu.Unlock()
 		return len(b.watch.timers) == 0
 	})
+}
+
+// TestCloseTellsTheHead closes a client whose hold goes on for a while, and whose own waiter
+// was ahead in the queue. Who is the head now hears of that: it would ask no sooner than in
+// 5 s, however soon the hold ends.
+func TestCloseTellsTheHead(t *testing.T) {
+	ctx, c := within(t), plainClient(t, shared)
+	b, other := newBackend(t, plainClient(t, shared), nil), newBackend(t, plainClient(t, shared), nil)
+	acquire := func(b *Backend, client string) <-chan error {
+		ended := make(chan error, 1)
+		go func() { _, err := b.Acquire(ctx, requestOf(t, client, backend.Exclusive)); ended <- err }()
+		return ended
+	}
+	h := must[*backend.Hold](t)(b.Acquire(ctx, requestOf(t, "holder", backend.Exclusive)))
+	ahead := acquire(b, "ahead")
+	eventually(t, "it waits", func() bool { return waiting(t, c) == 1 })
+	next := acquire(other, "next")
+	eventually(t, "both wait", func() bool { return waiting(t, c) == 2 })
+	listener := c.Subscribe(ctx, other.channelOf(lockKey(t.Name()), slug(t)+"next"))
+	defer listener.Close()
+	must[any](t)(listener.Receive(ctx))
+	must[any](t)(nil, b.Expire(ctx, h, time.Hour))
+	must[any](t)(nil, b.Close(ctx))
+	is(t, <-ahead, backend.ErrClosed)
+	if m := must[*redis.Message](t)(listener.ReceiveMessage(ctx)); !strings.HasPrefix(m.Payload, "poll ") {
+		t.Errorf("the head is told %q", m.Payload)
+	}
+	must[any](t)(nil, other.Close(ctx))
+	is(t, <-next, backend.ErrClosed)
 }
 
 // awaitGrant waits until the lock is handed to id.

@@ -112,9 +112,6 @@ func (r *register) moves(name string) {
 			c.behind = now
 		}
 		bound := prompt
-		if len(r.closing) > 0 {
-			bound = polls // a client that is closed tells nobody that what rests of its hold is over
-		}
 		since := later(later(c.start, c.behind), l.lastHeld)
 		if !r.calm(since) || r.mutes(c.client) {
 			bound = slowest + r.w.steppedBack()
@@ -126,9 +123,6 @@ func (r *register) moves(name string) {
 	}
 }
 
-// polls is how long a waiter that does not know that it is the first may sleep.
-const polls = 6 * time.Second
-
 // movesOnQuorum checks that a lock that nobody has finds who waits for it, as long as but
 // one server gives trouble. Of a client that cannot reach a server which others can the
 // part of a hold stays there for a lease.
@@ -136,9 +130,6 @@ func (r *register) movesOnQuorum(name string) {
 	bound := prompt + 2*r.w.steppedBack()
 	if slices.ContainsFunc(r.touches, func(t touched) bool { return t.client >= 0 }) {
 		bound += 2 * longestTTL(r.w.plan.TTL)
-	}
-	if len(r.closing) > 0 {
-		bound += polls // a client that is closed tells nobody that what rests of its hold is over
 	}
 	l, now := r.lock(name), time.Now()
 	if !r.outvoted() || r.heldByMost(l) || slices.ContainsFunc(r.beliefs, func(b *belief) bool { return b.name == name }) {

@@ -326,10 +326,10 @@ func (b *Backend) Close(ctx context.Context) error {
 	ctx, cancel := backend.Bound(ctx, closeTimeout)
 	defer cancel()
 	err := b.releaseRest(ctx)
-	b.endWatch(ctx)
 	if e := b.janitor.Close(ctx); err == nil && e != nil {
 		err = fail(e)
 	}
+	b.endWatch(ctx) // now that who waited has left the queues
 	b.endSubscriptions(ctx)
 	if b.owned {
 		_ = b.client.Close()

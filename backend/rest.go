@@ -14,13 +14,17 @@ const restShare = 19
 
 // Rest pauses between the pages of a long answer, so that others get the server: 19 times
 // as long as the last page took, but no longer than most. Whoever asks then uses no more
-// than a twentieth of the server's time. Rest returns how long it has paused, and tells
-// WithProgress that an answer has come.
+// than a twentieth of the server's time. WithRests makes both longer. Rest returns how long it
+// has paused, and tells WithProgress that an answer has come.
 func Rest(ctx context.Context, took, most time.Duration) time.Duration {
 	if f, ok := ctx.Value(progressKey{}).(func()); ok {
 		f()
 	}
-	pause := max(min(restShare*took, most), 0)
+	times, ok := ctx.Value(restsKey{}).(int)
+	if !ok {
+		times = 1
+	}
+	pause := time.Duration(times) * max(min(restShare*took, most), 0)
 	Sleep(ctx, pause)
 	return pause
 }
@@ -32,3 +36,11 @@ func WithProgress(ctx context.Context, f func()) context.Context {
 }
 
 type progressKey struct{}
+
+// WithRests returns ctx for a question in which each pause of Rest is so many times as long:
+// where others wait for several servers at once, any of those may be the one that is asked.
+func WithRests(ctx context.Context, times int) context.Context {
+	return context.WithValue(ctx, restsKey{}, times)
+}
+
+type restsKey struct{}

@@ -245,3 +245,24 @@ func TestCalls(t *testing.T) {
 		}
 	})
 }
+
+func TestRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct{ took, most, want time.Duration }{
+			{time.Millisecond, time.Second, 19 * time.Millisecond},
+			{time.Second, MaxRest, MaxRest},
+			{-time.Second, MaxRest, 0},
+		} {
+			for _, times := range []int{1, 3} {
+				start := time.Now()
+				said := Rest(WithRests(t.Context(), times), c.took, c.most)
+				if want := time.Duration(times) * c.want; said != want || time.Since(start) != want {
+					t.Errorf("after %v, at most %v, %d times: %v, said %v, want %v", c.took, c.most, times, time.Since(start), said, want)
+				}
+			}
+			if said := Rest(t.Context(), c.took, c.most); said != c.want {
+				t.Errorf("after %v, at most %v: %v, want %v", c.took, c.most, said, c.want)
+			}
+		}
+	})
+}

@@ -174,7 +174,7 @@ func (b *Backend) namesOf(ctx context.Context, i int, prefix string, do func(str
 	defer cancel()
 	timer := time.AfterFunc(nameTimeout, cancel)
 	defer timer.Stop()
-	for name, err := range in.Names(ctx, prefix) {
+	for name, err := range in.Names(backend.WithRests(ctx, b.need), prefix) {
 		if err != nil {
 			return err
 		}
@@ -297,7 +297,7 @@ func (b *Backend) inspectNodes(ctx context.Context, name string) ([]*backend.Sna
 		if err != nil {
 			return backend.Snapshot{}, err
 		}
-		return in.Inspect(ctx, name)
+		return in.Inspect(backend.WithRests(ctx, b.need), name)
 	})
 }
 

@@ -20,11 +20,7 @@ func Rest(ctx context.Context, took, most time.Duration) time.Duration {
 	if f, ok := ctx.Value(progressKey{}).(func()); ok {
 		f()
 	}
-	times, ok := ctx.Value(restsKey{}).(int)
-	if !ok {
-		times = 1
-	}
-	pause := time.Duration(times) * max(min(restShare*took, most), 0)
+	pause := time.Duration(restsOf(ctx)) * max(min(restShare*took, most), 0)
 	Sleep(ctx, pause)
 	return pause
 }
@@ -39,8 +35,16 @@ type progressKey struct{}
 
 // WithRests returns ctx for a question in which each pause of Rest is so many times as long:
 // where others wait for several servers at once, any of those may be the one that is asked.
+// What ctx says already is multiplied.
 func WithRests(ctx context.Context, times int) context.Context {
-	return context.WithValue(ctx, restsKey{}, times)
+	return context.WithValue(ctx, restsKey{}, times*restsOf(ctx))
+}
+
+func restsOf(ctx context.Context) int {
+	if times, ok := ctx.Value(restsKey{}).(int); ok {
+		return times
+	}
+	return 1
 }
 
 type restsKey struct{}

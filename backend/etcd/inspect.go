@@ -22,7 +22,7 @@ import (
 const (
 	pageKeys    = 500                 // read at a time: with the longest names and labels they fit maxAnswer
 	namesRest   = 4 * backend.MaxRest // between pages: with each the server counts all keys that are left
-	namesRests  = 2                   // writes that wait for a page hold up others
+	namesTimes  = 2                   // how many times longer: writes that wait for a page hold up others
 	leasesAsked = 16                  // for their rest, which takes a request each
 
 	reasonTimeout = 250 * time.Millisecond // for a holder to ask why its key was deleted
@@ -111,7 +111,7 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 				if dir := locks + last + "/"; last != "" && strings.HasPrefix(from, dir) {
 					from = clientv3.GetPrefixRangeEnd(dir) // past the rest of its queue
 				}
-				backend.Rest(backend.WithRests(ctx, namesRests), took, namesRest)
+				backend.Rest(backend.WithRests(ctx, namesTimes), took, namesRest)
 			}
 		}
 	}

@@ -17,8 +17,7 @@ type Queue[T any] struct {
 	unanswered bool // a waiter does not know yet whether the lock is held
 
 	// The waiters are linked, so that one in the middle leaves at no cost. container/list
-	// would do that too, with a further allocation for each wait: a hand-over within a
-	// client then takes a twentieth longer.
+	// would do that too, with a further allocation for each wait.
 	first, last *Waiter[T]
 	count       int
 }

@@ -132,16 +132,23 @@ func TestRestartedNodeVotesAgain(t *testing.T) {
 	}
 }
 
-// Servers that were there long before the first client need no more time. One whose
-// data was deleted does.
-func TestServersThatHaveBeenUp(t *testing.T) {
-	t.Parallel()
+// startAgedMasters starts three servers, and waits until they have been up for longer than
+// what they could have granted before, with a maximal TTL of 500 ms.
+func startAgedMasters(t *testing.T) []*server.Server {
 	masters := startMasters(t, 3)
 	for _, m := range masters {
 		for uptime(t, m) < 3 {
 			time.Sleep(100 * time.Millisecond)
 		}
 	}
+	return masters
+}
+
+// Servers that were there long before the first client need no more time. One whose
+// data was deleted does.
+func TestServersThatHaveBeenUp(t *testing.T) {
+	t.Parallel()
+	masters := startAgedMasters(t)
 	url := "redlock://" + addresses(masters) + "?dlock.ttl=500ms&dlock.maxttl=500ms&dlock.skew=50ms"
 	c := openURL(t, url, nil)
 	l, err := c.Mutex("x").TryLock(t.Context())
@@ -160,12 +167,7 @@ func TestQuestionsToNewServers(t *testing.T) {
 	for _, examines := range []bool{false, true} {
 		t.Run(fmt.Sprintf("examines=%v", examines), func(t *testing.T) {
 			t.Parallel()
-			masters := startMasters(t, 3)
-			for _, m := range masters {
-				for uptime(t, m) < 3 {
-					time.Sleep(100 * time.Millisecond)
-				}
-			}
+			masters := startAgedMasters(t)
 			url := "redlock://" + addresses(masters) + "?dlock.ttl=500ms&dlock.maxttl=500ms&dlock.skew=50ms"
 			c := openURL(t, url, &dlock.Options{InspectOnly: true})
 			if examines {

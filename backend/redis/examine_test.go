@@ -176,8 +176,8 @@ func TestExamineNamesEachMissingRight(t *testing.T) {
 		}
 	}))
 	for _, right := range []string{"+time", "+info", "+scan", "+hset", "+zadd", "+pexpire", "+subscribe +unsubscribe &dlock:*"} {
-		if n := strings.Count(said.String(), right); n != 1 {
-			t.Errorf("%d times %s:\n%s", n, right, &said)
+		if !strings.Contains(said.String(), right) {
+			t.Errorf("nothing is said of %s:\n%s", right, &said)
 		}
 	}
 	if n := strings.Count(said.String(), " pexpire"); n != 1 {

@@ -92,8 +92,9 @@ func TestEnsemble(t *testing.T) {
 	eventually(t, "the dead member is named", func() bool {
 		return waiter.Ping(testContext(t)) == nil && strings.Contains(complaints(t, waiter)["members"], leader.Addr()+" does not tell")
 	})
-	if lease.Err() != nil || !next.waiting() {
-		t.Fatalf("after the leader's death: lease %v, it waits: %t", lease.Err(), next.waiting())
+	must(t, lease.Err())
+	if !next.waiting() {
+		t.Fatalf("the wait has ended with the leader: %v, %v", next.lease, next.err)
 	}
 	unlock(t, lease)
 	second := next.granted(t)

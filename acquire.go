@@ -30,7 +30,7 @@ type request struct {
 	op   string
 	mode backend.Mode
 	wait bool
-	part bool  // for one lock of a Multi, which limits the hold itself, and waits for undo itself
+	part bool  // for one lock of a Multi: the Multi applies WithMaxHold, and waits for undo
 	call *call // what the hooks are told; nil: nothing
 }
 

@@ -45,7 +45,8 @@ func (p *handOverLimit) limitHandOvers() {
 // another client has waited for long enough, or too little of the lease is left.
 func (e *entry) handOver() bool { return e.group.Load() == nil && e.tryHandOver() }
 
-// tryHandOver is handOver, also for one lock of a multi-lock that has ended.
+// tryHandOver is handOver, and also does it for a lease that is part of a multi-lock: for
+// each part when the multi-lock has ended.
 func (e *entry) tryHandOver() bool {
 	h, c := e.hold, e.client()
 	if c.transferer == nil || !h.hasLocalWaiters.Load() || !c.passToFirstWaiter(e) {
@@ -115,6 +116,7 @@ func (h *hold) passToNext(e *entry, queued bool) *Lease {
 	if !ok {
 		return nil
 	}
+	// A part of a multi-lock has ended with it, and is passed on all the same.
 	if !e.over.CompareAndSwap(nil, unlocked) && e.group.Load() == nil {
 		return nil // whoever has ended the lease releases the lock
 	}

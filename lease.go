@@ -157,8 +157,8 @@ func (l *Lease) Wanted() <-chan struct{} {
 }
 
 // Unlock ends the lease, and gives the lock back if this was the last lease on
-// it. The server is told even if ctx is done; a live ctx with a deadline bounds how
-// long that may take, otherwise 3 s do, or the TTL if that is less.
+// it. The server is told even if ctx is done. How long that may take is bounded by the
+// deadline of a live ctx; without one by 3 s, or by the TTL if that is less.
 //
 // It returns ErrLost if the lock had been lost: the work was not protected to
 // the end. It returns ErrUnlocked if the lease has been unlocked before. After

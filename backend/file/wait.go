@@ -147,8 +147,9 @@ func (w *waiter) leaveQueue() {
 	}
 }
 
-// watchFirst has nobody hold up the queue for good who is ahead, but stopped. A free
-// lock whose first waiter does not take it in time goes to the one after.
+// watchFirst sees to it that a process that was stopped while it waits ahead does not hold
+// up the queue for ever: a free lock that the first waiter does not take in time goes to the
+// next one.
 func (w *waiter) watchFirst(c content, ahead int64) error {
 	if time.Since(w.looked) < pauseOfLooks(w.timeout) {
 		return nil

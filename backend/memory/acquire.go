@@ -17,7 +17,9 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 func (b *Backend) Vote(ctx context.Context, r backend.Request, v backend.Ballot) (*backend.Hold, error) {
 	for {
 		h, err := b.acquire(ctx, &r, v)
-		if err != backend.ErrLost || !r.Wait { // the cause of ctx may be the loss of another lock
+		// Not errors.Is: ctx may have ended because another lock was lost, and err then wraps
+		// that loss.
+		if err != backend.ErrLost || !r.Wait {
 			return h, err
 		}
 	}

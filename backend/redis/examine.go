@@ -287,9 +287,10 @@ func (b *Backend) checkSubscribe(ctx context.Context) []backend.Finding {
 	ctx, cancel := backend.Bound(ctx, openTimeout)
 	defer cancel()
 	channel := channelPrefix + "probe:" + rand.Text()
-	listen := b.client.Subscribe
+	listen, rights := b.client.Subscribe, "+subscribe +unsubscribe &dlock:*"
 	if b.cluster != nil {
 		channel, listen = string(lockKey("probe:"+rand.Text()))+shardChannel, b.client.SSubscribe
+		rights = "+ssubscribe +sunsubscribe &dlock:*"
 	}
 	subscription := listen(ctx, channel)
 	defer subscription.Close()
@@ -297,7 +298,7 @@ func (b *Backend) checkSubscribe(ctx context.Context) []backend.Finding {
 		advice := "see the other findings"
 		switch said, isReply := replyOf(err); {
 		case kindOf(err) == backend.ErrAuth:
-			advice = "allow the user +subscribe, +ssubscribe and the channels of dlock"
+			advice = "allow the user " + rights
 		case isReply:
 			advice = refusal{code: codeOf(said), said: said}.advice()
 		}
@@ -375,7 +376,9 @@ func (b *Backend) checkScripts(ctx context.Context) (out []backend.Finding) {
 			refused = addRefusal(refused, command, said)
 			continue
 		}
-		commands = append(commands, command)
+		if !slices.Contains(commands, command) {
+			commands = append(commands, command)
+		}
 		if !slices.Contains(rights, right) {
 			rights = append(rights, right)
 		}

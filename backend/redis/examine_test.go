@@ -168,17 +168,20 @@ func TestExamineNamesEachMissingRight(t *testing.T) {
 	t.Parallel()
 	s := server.Start(t, server.Redis{})
 	client := openURL(t, "redis://"+s.Addr(), nil)
-	must[any](t)(plainClient(t, s).Do(within(t), "acl", "setuser", "default", "-time", "-info", "-scan", "-hset", "-zadd", "-subscribe").Result())
+	must[any](t)(plainClient(t, s).Do(within(t), "acl", "setuser", "default", "-time", "-info", "-scan", "-hset", "-zadd", "-pexpire", "-subscribe").Result())
 	var said strings.Builder
 	must[any](t)(nil, client.Examine(within(t), func(f backend.Finding) {
 		if f.Level > backend.OK {
 			said.WriteString(f.Text + f.Advice + "\n")
 		}
 	}))
-	for _, right := range []string{"+time", "+info", "+scan", "+hset", "+zadd", "+subscribe"} {
+	for _, right := range []string{"+time", "+info", "+scan", "+hset", "+zadd", "+pexpire", "+subscribe +unsubscribe &dlock:*"} {
 		if !strings.Contains(said.String(), right) {
 			t.Errorf("nothing is said of %s:\n%s", right, &said)
 		}
+	}
+	if n := strings.Count(said.String(), " pexpire"); n != 1 {
+		t.Errorf("pexpire is named %d times:\n%s", n, &said)
 	}
 }
 

@@ -124,9 +124,9 @@ func (c *acquisition) canSubscribe() bool {
 	return !c.polls
 }
 
-// moveSubscription has the client subscribe anew and asks again. The node that was asked
-// has nobody who would hear of a grant: the subscription is on another one, after a
-// failover as a rule, and may find that one again as long as the way is not known.
+// moveSubscription subscribes anew and asks again. The subscription is on another node than
+// the one that was asked, mostly after a failover, so no grant would be heard of. As long as
+// the client does not know the new node, it may subscribe on the old one once more.
 func (c *acquisition) moveSubscription(ctx context.Context) (answer, error) {
 	backend.Sleep(ctx, c.moves.Next())
 	if c.moved++; c.moved%maxMoves == 0 {

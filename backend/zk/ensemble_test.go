@@ -92,8 +92,9 @@ func TestEnsemble(t *testing.T) {
 	eventually(t, "the dead member is named", func() bool {
 		return waiter.Ping(testContext(t)) == nil && strings.Contains(complaints(t, waiter)["members"], leader.Addr()+" does not tell")
 	})
-	if lease.Err() != nil || !next.waiting() {
-		t.Fatalf("after the leader's death: lease %v, it waits: %t", lease.Err(), next.waiting())
+	must(t, lease.Err())
+	if !next.waiting() {
+		t.Fatalf("the wait has ended with the leader: %v, %v", next.lease, next.err)
 	}
 	unlock(t, lease)
 	second := next.granted(t)
@@ -206,4 +207,29 @@ func move(t *testing.T, proxy *faultnet.Proxy, to *server.Server) {
 	must(t, lease.Err())
 	unlock(t, moved)
 	unlock(t, lease)
+}
+
+// TestMemberIsNotAskedAtOnce renews a lock that was taken as soon as the client was open, so
+// that the first renewals may extend nothing: they are not sent one right after another.
+func TestMemberIsNotAskedAtOnce(t *testing.T) {
+	const session = 3 * time.Second
+	b, err := zk.Connect(testContext(t), []string{shared.Addr()}, &zk.Options{Root: rootOf(t), SessionTimeout: session})
+	must(t, err)
+	renewed := make(chan time.Time, 1000)
+	c, err := dlock.New(b, &dlock.Options{TTL: session, Hooks: dlock.Hooks{
+		Renewed: func(dlock.RenewedEvent) { renewed <- time.Now() },
+	}})
+	must(t, err)
+	defer c.Close(context.Background())
+	lease, err := c.Mutex("m").Lock(t.Context())
+	must(t, err)
+	first := receive(t, "a renewal", renewed)
+	for range 3 {
+		last := receive(t, "a further renewal", renewed)
+		if took := last.Sub(first); took < session/10 {
+			t.Fatalf("renewed again %v later", took)
+		}
+		first = last
+	}
+	must(t, lease.Unlock(t.Context()))
 }

@@ -57,7 +57,9 @@ func since(t time.Time) time.Duration {
 const relayTime = time.Second
 
 // extendLease notes that the leader has answered a request that was sent then. In an
-// ensemble the lease counts from an earlier request, of which the leader has heard.
+// ensemble the lease counts from an earlier request, of which the leader has heard. If no
+// later one is known, the lease ends when it did, but it was proven anew: the keeper counts
+// from then, and would otherwise renew again at once.
 func (s *session) extendLease(sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,8 +73,11 @@ func (s *session) extendLease(sent time.Time) {
 	if from.IsZero() {
 		return
 	}
+	if sent.After(s.lease.sent) {
+		s.lease.sent = sent
+	}
 	if until := from.Add(s.timeout); until.After(s.lease.until) {
-		s.lease = lease{sent: sent, until: until}
+		s.lease.until = until
 	}
 }
 

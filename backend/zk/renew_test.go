@@ -56,3 +56,22 @@ func TestNoLeaseOnUnansweredConnection(t *testing.T) {
 		t.Errorf("believed in for %v too long", over)
 	}
 }
+
+// TestAnswerThatExtendsNothing looks at an answer in an ensemble whose leader is known to
+// have heard of no later request than before: the lease ends when it did, and is proven anew.
+func TestAnswerThatExtendsNothing(t *testing.T) {
+	s := newSession(&Backend{})
+	s.timeout = 6 * time.Second
+	opened := time.Now().Add(-2 * time.Second)
+	s.connection = &connection{session: s, established: true}
+	s.connection.noteSend(opened)
+	s.extendLease(opened)
+	asked := opened.Add(2 * time.Second)
+	s.extendLease(asked)
+	if !s.lease.sent.Equal(asked) {
+		t.Errorf("proven %v before the request was sent", asked.Sub(s.lease.sent))
+	}
+	if more := s.lease.until.Sub(opened.Add(s.timeout)); more != 0 {
+		t.Errorf("believed in for %v more than the leader has said", more)
+	}
+}

@@ -232,6 +232,28 @@ func TestUnlockSparesTheNextHolder(t *testing.T) {
 	}
 }
 
+// A tokenless backend does not know under which token a lock is held.
+type tokenless struct{ *memory.Backend }
+
+func (tokenless) Inspect(context.Context, string) (backend.Snapshot, error) {
+	return backend.Snapshot{Holders: []backend.Party{{Mode: backend.Exclusive}}}, nil
+}
+
+func (tokenless) Break(context.Context, string, uint64) error { return backend.ErrNotHeld }
+
+// A hold that no token names is not said to be over.
+func TestUnlockWithoutAToken(t *testing.T) {
+	c, err := dlock.New(tokenless{memory.New(memory.NewServer())}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeClient(c)
+	err = new(query).unlock(t.Context(), c, "job", 0, true)
+	if err == nil || !strings.Contains(message(err), "under no token") || exitCode(err) != exitFailed {
+		t.Errorf("%v", err)
+	}
+}
+
 // A lasting backend takes no lock away. It has a reader that nothing is known of.
 type lasting struct{ *memory.Backend }
 

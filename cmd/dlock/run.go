@@ -42,9 +42,11 @@ ends with dlock.
 
 Without dlock.label in the URL, dlock show tells others this host and process.
 
-COMMAND inherits all of the environment but the value of DLOCK_URL. Unless --min-hold has it stay,
-dlock ends at most two seconds after COMMAND, also if the backend does not answer: the lock is then free
-when its TTL is over.
+A duration is a number of seconds, such as 90, or has a unit, such as 1m30s.
+
+COMMAND inherits all of the environment but the value of DLOCK_URL. dlock ends at most two
+seconds after COMMAND, also if the backend does not answer: the lock is then free when its
+TTL is over. With --min-hold dlock may stay for longer.
 
 `
 
@@ -57,7 +59,7 @@ type runOptions struct {
 	wait    time.Duration // zero: for ever
 	ttl     time.Duration // zero: as the URL says
 	minHold time.Duration // zero: none
-	grace   time.Duration // zero: half of what there is
+	grace   time.Duration // check sets it if the flag is not given
 	held    int           // exit code if the lock is held
 }
 

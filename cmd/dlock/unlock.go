@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -115,6 +116,8 @@ func (q *query) unlock(ctx context.Context, c *dlock.Client, name string, token 
 	switch {
 	case broken > 0:
 		return nil
+	case slices.Contains(tokens, 0):
+		return fmt.Errorf("the lock %q is held under no token that is known, and nothing was taken away: something else than dlock may have written it", name)
 	case token == 0:
 		return fmt.Errorf("the hold of the lock %q that was there is over, and nothing was taken away: see dlock show", name)
 	}

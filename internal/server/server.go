@@ -196,7 +196,7 @@ func (s *Server) begin() error {
 	defer cancel()
 	err := s.awaitHealth(ctx)
 	if err == nil {
-		s.version, err = s.kind.version(ctx, s.Addr())
+		err = s.awaitVersion(ctx)
 	}
 	if err != nil {
 		return errors.Join(s.failure(err), s.proc.kill())
@@ -244,6 +244,23 @@ func (s *Server) awaitHealth(ctx context.Context) error {
 			return errors.New("it ended before it was healthy")
 		case <-ctx.Done():
 			return fmt.Errorf("it is not healthy after %v: %w", startLimit, err)
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// awaitVersion asks for the version until it is told: a server that allows one connection
+// refuses this one for as long as it has not closed that of the probe.
+func (s *Server) awaitVersion(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, probeLimit)
+	defer cancel()
+	for {
+		if s.version, err = s.kind.version(ctx, s.Addr()); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
 		case <-time.After(pollInterval):
 		}
 	}

@@ -2,10 +2,12 @@ package server
 
 import (
 	"context"
+	"io"
 	"net"
 	"os"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -136,6 +138,25 @@ func TestFailedStartShowsTheLog(t *testing.T) {
 				t.Errorf("error %q, want %q and %q in it", err, want, test.want)
 			}
 		})
+	}
+}
+
+// A shy server hangs up on whoever asks for its version first.
+type shy struct {
+	Redis
+	asked *atomic.Int32
+}
+
+func (s shy) version(ctx context.Context, addr string) (string, error) {
+	if s.asked.Add(1) == 1 {
+		return "", io.EOF
+	}
+	return s.Redis.version(ctx, addr)
+}
+
+func TestVersionIsAskedForAgain(t *testing.T) {
+	if s := Start(t, shy{asked: new(atomic.Int32)}); s.Version() == "" {
+		t.Error("the version is not known")
 	}
 }
 

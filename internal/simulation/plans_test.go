@@ -85,9 +85,17 @@ func TestPlans(t *testing.T) {
 			},
 			Faults: []Fault{{Kind: "promotion", At: 2 * time.Second, For: 10 * time.Second, Way: 1}},
 		},
+		"Names gives a server that is silent a second more": {
+			Backend: "quorum", Servers: 3,
+			Clients: []Party{party([]Op{
+				{Call: "lock", Names: []int{0}, Unlock: "live"},
+				{Pause: 2 * time.Second, Call: "names", Names: []int{0}, Wait: 1055 * ms, Cancel: true},
+			})},
+			Faults: []Fault{{Kind: "pause", At: time.Second, For: 5 * time.Second, Server: 1}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p.Backend, p.Servers, p.Latency = "redis", 1, ms
+			p.Backend, p.Servers, p.Latency = cmp.Or(p.Backend, "redis"), cmp.Or(p.Servers, 1), ms
 			p.Names, p.TTL, p.Length = max(p.Names, 1), cmp.Or(p.TTL, 10*time.Second), length
 			if r := Run(t, p); len(r.Violations) > 0 {
 				t.Errorf("%v\n%s", r.Violations, r.Table(len(p.Clients)))

@@ -33,6 +33,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 	backoff := backend.Backoff{Min: 20 * time.Millisecond}
 	for round := 0; ctx.Err() == nil; round++ {
 		a := b.newAttempt(ctx, r, round)
+		a.tryEnds = began.Add(firstAnswer)
 		if r.Wait && (last == split || b.needsAll() || b.contended.has(a.hash)) {
 			a.enter(queueing)
 		}

@@ -351,6 +351,32 @@ func TestFirstAnswersThatTakeSeconds(t *testing.T) {
 	}
 }
 
+// A node that is deaf to tokens grants, and takes none that others have given.
+type deafToTokens struct{ *distant }
+
+func (n deafToTokens) RaiseToken(ctx context.Context, _ *backend.Hold, _ uint64) error {
+	<-ctx.Done()
+	return backend.Fail(backend.ErrUnavailable, ctx.Err())
+}
+
+// A try ends in the time of a first answer, also if a grant came late and the node that must
+// then be told its token says nothing.
+func TestTryOfWhichTheTokenIsNotTaken(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		s[0].SetClock(time.Minute)
+		s[2].Freeze()
+		defer s.thaw()
+		_, far := s.far(t, backend.FirstAnswer*5/6, time.Millisecond, time.Millisecond)
+		c := over(t, []backend.Backend{far[0], deafToTokens{far[1]}, far[2]}, nil)
+		began := time.Now()
+		_, err := c.Mutex("x").TryLock(t.Context())
+		is(t, err, dlock.ErrUnavailable)
+		if took := time.Since(began); took > backend.FirstAnswer+300*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
 // A subscribing node is one whose client has to subscribe there before a request can wait.
 type subscribing struct {
 	*memory.Backend

@@ -127,16 +127,27 @@ func (h *hold) tell(i int, token uint64) {
 		do = h.b.nodes[i].register.LowerToken
 	}
 	v.telling = token
+	limit := h.tellLimit()
 	h.b.janitor.Go(func(context.Context) {
-		h.tellToken(i, nh, token, func(ctx context.Context) error { return do(ctx, &c, token) })
+		ctx, cancel := backend.Detach(h.waiting, limit)
+		defer cancel()
+		h.told(i, nh, token, do(ctx, &c, token))
 	})
 }
 
-// tellToken tells a node a token. One that does not take it does not count.
-func (h *hold) tellToken(i int, nh *backend.Hold, token uint64, do func(context.Context) error) {
-	ctx, cancel := backend.Detach(h.waiting, answerLimit(h.request.TTL))
-	defer cancel()
-	err := do(ctx)
+// tellLimit is how long a node has to take a token. A request that must not wait has an end
+// by then also where its grants came late. Called with h.mu held.
+func (h *hold) tellLimit() time.Duration {
+	limit := answerLimit(h.request.TTL)
+	if h.held || h.request.Wait {
+		return limit
+	}
+	return min(limit, max(time.Until(h.tryEnds), answerMargin))
+}
+
+// told takes the reply of a node that was told a token. One that has not taken it does
+// not count.
+func (h *hold) told(i int, nh *backend.Hold, token uint64, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	defer h.notify()

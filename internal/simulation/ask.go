@@ -43,11 +43,17 @@ func (a *actor) question(c *call, f func() error) {
 	case c.what != "names":
 	case a.w.plan.Cluster:
 		c.bound = c.bound.Add(firstAnswer) // who the masters are is a question of its own
-	case a.w.plan.Backend == "quorum": // servers are asked one after the other
-		c.bound = c.bound.Add(time.Second + time.Duration(a.w.plan.Servers/2)*2*time.Second)
+	case a.w.plan.Backend == "quorum":
+		c.bound = c.bound.Add(a.w.plan.oneByOne())
 	}
 	a.w.reg.begin(c)
 	a.w.reg.returned(c, f())
+}
+
+// oneByOne is how much longer Names takes on a quorum: who is silent has a second more, and of
+// the others, which are asked one after the other, each that falls silent has two.
+func (p *Plan) oneByOne() time.Duration {
+	return time.Second + time.Duration(p.Servers/2)*2*time.Second
 }
 
 func (a *actor) inspect(ctx context.Context, c *call) (dlock.Snapshot, error) {

@@ -342,11 +342,15 @@ func (w *world) hits(f Fault, name string) bool {
 	return w.layout == nil || f.Kind == "die" || w.keeper(name) == w.master(f.Server)
 }
 
-// at is what servers have of a lock together: while its slot moves, each key is on one.
+// at is what servers have of a lock together, since one of them changed it last: while its
+// slot moves, each key is on one.
 func (l *lockLog) at(keepers []*server) truth {
 	t := l.last[keepers[0].index]
 	for _, s := range keepers[1:] {
 		o := l.last[s.index]
+		if o.at.After(t.at) {
+			t.at = o.at
+		}
 		if t.holder == "" {
 			t.holder, t.expiry = o.holder, o.expiry
 		}

@@ -254,3 +254,13 @@ func (tw *twin) compare(both [2]*goredis.PubSub, when string) bool {
 	}
 	return lives
 }
+
+// What two servers have of a lock together is as new as what either of them has.
+func TestLockOnTwoServers(t *testing.T) {
+	now := time.Now()
+	l := &lockLog{last: map[int]truth{0: {at: now, token: 7}, 1: {at: now.Add(time.Second), queue: []string{"w"}}}}
+	both := l.at([]*server{{index: 0}, {index: 1}})
+	if !both.at.Equal(now.Add(time.Second)) || both.token != 7 || len(both.queue) != 1 {
+		t.Errorf("%+v", both)
+	}
+}

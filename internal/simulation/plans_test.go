@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// TestPlans runs plans in which a rule, or the simulation itself, was wrong.
+// TestPlans runs plans in which a rule, the simulation itself, or the library was wrong.
 func TestPlans(t *testing.T) {
 	if os.Getenv("SIMULATION_WORKER") != "" {
 		return
@@ -85,9 +85,29 @@ func TestPlans(t *testing.T) {
 			},
 			Faults: []Fault{{Kind: "promotion", At: 2 * time.Second, For: 10 * time.Second, Way: 1}},
 		},
+		"a try ends also where a server grants late, and another takes no token": {
+			Backend: "quorum", Servers: 3,
+			Clients: []Party{party([]Op{
+				{Call: "lock", Names: []int{0}, Unlock: "live"},
+				{Pause: 10 * time.Second, Call: "trylock", Names: []int{0}, Unlock: "live"},
+			})},
+			Faults: []Fault{
+				{Kind: "restart-empty", At: time.Second, For: 100 * ms, Client: -1, Server: 1},
+				{Kind: "pause", At: 9900 * ms, For: 2700 * ms, Client: -1, Server: 2},
+				{Kind: "pause", At: 12500 * ms, For: 6 * time.Second, Client: -1},
+			},
+		},
+		"Names gives a server that is silent a second more": {
+			Backend: "quorum", Servers: 3,
+			Clients: []Party{party([]Op{
+				{Call: "lock", Names: []int{0}, Unlock: "live"},
+				{Pause: 2 * time.Second, Call: "names", Names: []int{0}, Wait: 1055 * ms, Cancel: true},
+			})},
+			Faults: []Fault{{Kind: "pause", At: time.Second, For: 5 * time.Second, Server: 1}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p.Backend, p.Servers, p.Latency = "redis", 1, ms
+			p.Backend, p.Servers, p.Latency = cmp.Or(p.Backend, "redis"), cmp.Or(p.Servers, 1), ms
 			p.Names, p.TTL, p.Length = max(p.Names, 1), cmp.Or(p.TTL, 10*time.Second), length
 			if r := Run(t, p); len(r.Violations) > 0 {
 				t.Errorf("%v\n%s", r.Violations, r.Table(len(p.Clients)))

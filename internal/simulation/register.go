@@ -282,7 +282,7 @@ func (r *register) judge(c *call, err error) {
 			r.refused[party{c.client, n}] = time.Now()
 		}
 	case errors.Is(err, dlock.ErrUnavailable):
-		hurried := slices.ContainsFunc(c.under, func(b *belief) bool { return r.endsBy(b, c) }) || (c.ctx.Err() != nil || c.hurried) && (time.Since(c.start) < unanswered || r.moved(c) || r.w.over.Err() != nil)
+		hurried := slices.ContainsFunc(c.under, func(b *belief) bool { return r.endsBy(b, c) }) || (c.ctx.Err() != nil || c.hurried) && (time.Since(c.start) < r.due(c) || r.moved(c) || r.w.over.Err() != nil)
 		fails, since := func(t touch) bool { return t.fails }, c.start.Add(-lingers)
 		if !hurried && !r.broke(c, err) && (!r.harmed(c.client, since, fails) || !c.asks && r.spared(c.client, c.names, since, fails)) {
 			r.violate("reachable is available", "c%d %s %v: %v", c.client, c.what, c.names, err)
@@ -299,6 +299,15 @@ func (r *register) judge(c *call, err error) {
 
 // unanswered is for how long a call may have had no answer where nothing goes wrong.
 const unanswered = time.Second
+
+// due is for how long a call may have had no answer. Names asks the servers of a quorum one
+// after the other, and once more who is silent.
+func (r *register) due(c *call) time.Duration {
+	if c.what == "names" && r.w.plan.Backend == "quorum" && r.touched(c.client, c.start.Add(-lingers), whatever) {
+		return unanswered + r.w.plan.oneByOne()
+	}
+	return unanswered
+}
 
 // broke reports whether c has failed because somebody has taken away what it had got.
 func (r *register) broke(c *call, err error) bool {

@@ -116,7 +116,7 @@ func TestLoginChanges(t *testing.T) {
 	})
 	m := c.Mutex("a")
 	l := must[*dlock.Lease](t)(m.Lock(ctx))
-	expiry := func() int { return must[int](t)(admin.HGet(ctx, mainKey("a"), "e").Int()) }
+	expiry := func() int64 { return must[int64](t)(admin.HGet(ctx, mainKey("a"), "e").Int64()) }
 
 	password.Store("new")
 	set("resetpass", ">new")

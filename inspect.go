@@ -138,8 +138,8 @@ func (c *Client) Names(ctx context.Context, prefix string) iter.Seq2[string, err
 // at the latest, but until it hears of that it goes on working: break a lock only if
 // its holder is known to be stuck, or if what the lock protects checks tokens.
 //
-// etcd and ZooKeeper do not know to which goroutine of a client a hold has been passed on:
-// there Break takes every token that those may have got for the hold.
+// Redis, etcd and ZooKeeper do not know to which goroutine of a client a hold has been passed
+// on: there Break takes every token that those may have got for the hold.
 //
 // Break reports ErrNotHeld if there is no such hold. On files and Postgres, where a lock lasts
 // as long as its process or connection, it reports ErrUnsupported. After ErrUnavailable the lock may

@@ -146,7 +146,11 @@ func (c *acquisition) enterQueue(ctx context.Context) (answer, error) {
 
 // renewID gives the acquisition a new id.
 func (c *acquisition) renewID() {
-	c.id = c.b.ids.newID(c.key, &c.Request, c.entries, c.polls, &c.ballot)
+	var v *backend.Ballot
+	if c.votes {
+		v = &c.ballot
+	}
+	c.id = c.b.ids.newID(c.key, &c.Request, c.entries, c.polls, v)
 	c.entries++
 	c.doubt, c.owed = false, false
 	if c.waiter != nil {

@@ -116,7 +116,7 @@ func TestLoginChanges(t *testing.T) {
 	})
 	m := c.Mutex("a")
 	l := must[*dlock.Lease](t)(m.Lock(ctx))
-	expiry := func() int { return must[int](t)(admin.HGet(ctx, mainKey("a"), "e").Int()) }
+	expiry := func() int64 { return must[int64](t)(admin.HGet(ctx, mainKey("a"), "e").Int64()) }
 
 	password.Store("new")
 	set("resetpass", ">new")
@@ -132,4 +132,44 @@ func TestLoginChanges(t *testing.T) {
 	is(t, err, dlock.ErrAuth)
 	set("+@all")
 	must[*dlock.Lease](t)(m.Lock(ctx))
+}
+
+// TestLoginChangesUnderARequest changes the password as a request is carried out whose reply is
+// lost. The client, which is given the old password once more after its call has failed, gives
+// back the lock that it does not know of.
+func TestLoginChangesUnderARequest(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	s := server.Start(t, server.Redis{})
+	admin := plainClient(t, s)
+	set := func(rules ...any) {
+		t.Helper()
+		must[any](t)(admin.Do(ctx, append([]any{"acl", "setuser", "app"}, rules...)...).Result())
+	}
+	set("on", ">old", "~dlock:*", "resetchannels", "&dlock:*", "+@all")
+	p := must[*faultnet.Proxy](t)(faultnet.Listen(s.Addr()))
+	t.Cleanup(func() { _ = p.Close() })
+	p.SetFraming(faultnet.RESP)
+	var failed, once atomic.Bool
+	password := func() string {
+		if failed.Load() && once.Swap(true) {
+			return "new"
+		}
+		return "old"
+	}
+	c := openURL(t, "redis://"+p.Addr()+"?pool_size=1", &dlock.Options{
+		TTL:         time.Hour,
+		Credentials: func(context.Context) (string, string, error) { return "app", password(), nil },
+	})
+	must[string](t)(admin.ScriptLoad(ctx, acquireScript.source).Result())
+	set("resetpass", ">new")
+	p.DropReplyAfter(runs(acquireScript))
+	_, err := c.Mutex("a").TryLock(ctx)
+	is(t, err, dlock.ErrAuth)
+	isHeld := func() bool { return must[bool](t)(admin.HExists(ctx, mainKey("a"), "o").Result()) }
+	if !isHeld() {
+		t.Fatal("the request was not carried out")
+	}
+	failed.Store(true)
+	eventually(t, "the lock is given back", func() bool { return !isHeld() })
 }

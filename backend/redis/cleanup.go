@@ -72,12 +72,14 @@ func (b *Backend) giveUp(k key, id string, tomb bool, ttl time.Duration) {
 func cleanupTimeout(ttl time.Duration) time.Duration { return ttl + 30*time.Second }
 
 // cleanup releases id once. It has no token to tell: either nobody has had a hold
-// under the id, or the release of that tells, and is repeated until it is answered.
+// under the id, or the release of that tells, and is repeated until it is answered. With tomb
+// the server may have granted the lock to id, which it keeps for its TTL: a login that is refused
+// may be good in a moment, as while passwords change.
 func (b *Backend) cleanup(k key, id string, tomb bool, ttl time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		call := releaseScript.callWith(k, 5, releaseArgs(id, tomb, 0)...)
 		a, err := b.run(ctx, replyTimeout(ttl), releaseScript, call)
-		if err != nil && !isHopeless(err) {
+		if err != nil && (!isHopeless(err) || tomb && kindOf(err) == backend.ErrAuth) {
 			return err
 		}
 		b.checkLater(k, a)

@@ -26,6 +26,11 @@ type grant struct {
 // lease is how long the server keeps the hold from us on.
 func (g grant) lease() time.Duration { return between(g.us, g.expiry) }
 
+// believed is what a holder counts on of a lease. A server whose clock has gone back keeps a hold
+// for longer than its TTL, but no longer so once its clock is right again, and nobody tells the
+// holder of that.
+func believed(lease, ttl time.Duration) time.Duration { return min(lease, ttl) }
+
 func (c *acquisition) grantOf(a answer) grant {
 	if a.plain {
 		c.b.free.add(c.key)
@@ -68,14 +73,14 @@ func (c *acquisition) accept(ctx context.Context, g grant) (*backend.Hold, error
 	if !c.isCredible(g) {
 		return nil, fail(errAhead)
 	}
-	d := g.lease()
+	d := believed(g.lease(), c.TTL)
 	full := c.isFull(g)
 	if !c.isTimely(&g) || c.Fixed && !full || g.byMessage && (c.doubt || c.b.replicas > 0) {
 		ok, err := c.confirm(ctx, &g)
 		if !ok || err != nil {
 			return nil, err
 		}
-		d, full = g.lease(), true
+		d, full = believed(g.lease(), c.TTL), true
 	}
 	if time.Since(g.sent) >= d-backend.Margin(d) {
 		return nil, nil // leaveQueue gives it back
@@ -138,7 +143,7 @@ func (c *acquisition) newHold(g grant, full bool) *backend.Hold {
 		Request:      c.Request,
 		Token:        uint64(g.token),
 		Sent:         g.sent,
-		Granted:      g.lease(),
+		Granted:      believed(g.lease(), c.TTL),
 		TellsWanted:  tells || !c.Fixed, // who is renewed is told by that as well
 		WantedAtOnce: tells,
 	}

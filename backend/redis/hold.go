@@ -38,7 +38,7 @@ func (c *acquisition) newHoldState(h *backend.Hold, g grant) *holdState {
 		token: g.token, us: g.us, received: time.Since(epoch),
 	}
 	s.expiry.Store(g.expiry)
-	s.setLease(g.sent, g.lease())
+	s.setLease(g.sent, believed(g.lease(), h.TTL))
 	s.doubted.Store(c.doubt)
 	s.unwanted.Store(c.channel.status() == working && g.waiting == 0 && !g.byMessage)
 	s.shared.Store(c.Mode == backend.Shared)

@@ -43,7 +43,8 @@ func idSignerOf(secret []byte) idSigner {
 // newID returns the id of an entry that r makes into the queue of a lock, after as many
 // entries before. It begins with what a script must know of the waiter it grants the lock
 // to: the mode of a request may change, its id does not. Polls says that no message can tell
-// of the grant. Knowing an id allows the hold to be released.
+// of the grant, v that the server is one of several that decide together: such a hold is not
+// handed on. Knowing an id allows the hold to be released.
 func (s idSigner) newID(k key, r *backend.Request, entries int, polls bool, v *backend.Ballot) string {
 	b := append(make([]byte, 0, 96), 'w')
 	if r.Mode == backend.Shared {
@@ -53,7 +54,7 @@ func (s idSigner) newID(k key, r *backend.Request, entries int, polls bool, v *b
 	if polls {
 		b = append(b, 'p')
 	}
-	if v != nil && v.Rejoin > 0 {
+	if v != nil {
 		b = append(b, 'v')
 		b = strconv.AppendInt(b, min(millis(v.Rejoin), math.MaxInt32), 10)
 	}

@@ -399,7 +399,11 @@ func TestBreak(t *testing.T) {
 				got := make(chan *backend.Hold, 1)
 				go func() { got <- must[*backend.Hold](t)(b.Acquire(ctx, requestOf(t, "next", backend.Exclusive))) }()
 				eventually(t, "it waits", func() bool { return waiting(t, c) == 1 })
-				for _, wrong := range []uint64{0, 1, held[0].Token - 1, held[0].Token + 1, 1<<64 - 1} {
+				after := held[0].Token + 1 // under which a writer, but no reader, may have handed the lock on
+				if mode == backend.Exclusive {
+					after += uint64(held[0].TTL.Microseconds())
+				}
+				for _, wrong := range []uint64{0, 1, held[0].Token - 1, after, 1<<64 - 1} {
 					is(t, b.Break(ctx, t.Name(), wrong), backend.ErrNotHeld)
 				}
 				must[any](t)(nil, b.Break(ctx, t.Name(), held[0].Token))
@@ -423,6 +427,31 @@ func TestBreak(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestBreakOfAHoldThatWasPassedOn takes a lock away under the token of a goroutine to which
+// another has passed it on. The server has not heard of that token.
+func TestBreakOfAHoldThatWasPassedOn(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	holder, other := openClient(t, shared, nil), openClient(t, shared, nil)
+	m := holder.Mutex(t.Name())
+	first := must[*dlock.Lease](t)(m.Lock(ctx))
+	got := make(chan *dlock.Lease, 1)
+	go func() {
+		l, _ := m.Lock(ctx)
+		got <- l
+	}()
+	<-first.Wanted()
+	must[any](t)(nil, first.Unlock(ctx))
+	second := <-got
+	if second.Token() <= first.Token() {
+		t.Fatalf("token %d after %d", second.Token(), first.Token())
+	}
+	is(t, other.Break(ctx, t.Name(), first.Token()-1), dlock.ErrNotHeld)
+	must[any](t)(nil, other.Break(ctx, t.Name(), second.Token()))
+	<-second.Done()
+	is(t, second.Err(), dlock.ErrBroken)
 }
 
 // TestBreakOneAfterTheOther takes a lock away from several before any of them renews: each

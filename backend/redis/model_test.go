@@ -269,14 +269,19 @@ func (m *model) expire(id string, d, used int64) []any {
 	return []any{status, m.watch()}
 }
 
-// breakHolds ends the holds of a token; 0 stands for that of whoever holds the lock.
+// breakHolds ends the holds of a token, or the exclusive one that may have been handed on under
+// it; 0 stands for that of whoever holds the lock.
 func (m *model) breakHolds(token int64) []any {
 	var ended []string
-	if m.token > 0 && (token == 0 || token == m.token) {
+	greatest := m.token
+	if m.holder != "" {
+		greatest = max(m.token, m.expiry*1000-1)
+	}
+	if m.token > 0 && (token == 0 || token >= m.token && token <= greatest) {
 		if m.holder != "" && m.expiry > m.now {
 			ended = []string{m.holder}
 			broken := strings.TrimSuffix(m.holder+" "+m.broken, " ")
-			m.token, m.broken = max(m.token, m.expiry*1000-1), broken[:min(len(broken), 1000)]
+			m.token, m.broken = greatest, broken[:min(len(broken), 1000)]
 			m.free()
 		} else if m.holder == "" {
 			for id, expiry := range m.readers {

@@ -73,7 +73,7 @@ func renewed(h *backend.Hold, a answer, expiry int64) error {
 	case broken:
 		return errBroken
 	}
-	granted := between(a.int(0), max(expiry, -expiry))
+	granted := believed(between(a.int(0), max(expiry, -expiry)), h.TTL)
 	if granted <= 0 { // no lease is over when it is renewed
 		return fail(errGarbled)
 	}

@@ -129,3 +129,31 @@ func TestRenewalOfWhatCannotBeRead(t *testing.T) {
 		})
 	}
 }
+
+// TestLeaseIsNoLongerThanItsTTL has the server's clock go back under a hold, so that the server
+// keeps it for far longer than its TTL, until the clock is put right: no holder counts on more
+// than its TTL.
+func TestLeaseIsNoLongerThanItsTTL(t *testing.T) {
+	t.Parallel()
+	ctx, c := within(t), plainClient(t, shared)
+	ahead := func() { // as if the clock had gone back by a day since the grant
+		c.HSet(ctx, mainKey(t.Name()), "e", time.Now().Add(24*time.Hour).UnixMilli())
+	}
+	b := newBackend(t, c, &Options{PollOnly: true})
+	r := requestOf(t, "a", backend.Exclusive)
+	h := must[*backend.Hold](t)(b.Acquire(ctx, r))
+	ahead()
+	b.Renew(ctx, []*backend.Hold{h}, func(h *backend.Hold, err error) {
+		must[any](t)(nil, err)
+		if h.Granted > r.TTL {
+			t.Errorf("a renewal counts on %v, more than the TTL of %v", h.Granted, r.TTL)
+		}
+	})
+	again := b.newAcquisition(&r, nil) // as after a lost reply
+	again.id = stateOf(h).id
+	h = must[*backend.Hold](t)(again.complete(ctx, must[answer](t)(again.ask(ctx, "t")), nil))
+	if h.Granted > r.TTL {
+		t.Errorf("a grant counts on %v, more than the TTL of %v", h.Granted, r.TTL)
+	}
+	must[any](t)(nil, b.Release(ctx, h))
+}

@@ -431,6 +431,18 @@ func TestStrangeNames(t *testing.T) {
 		" job":                       `$' job'`,
 		"$(reboot)":                  `$'$(reboot)'`,
 		"a;b":                        `$'a;b'`,
+		"a'b":                        `$'a\'b'`,
+		`a"b`:                        `$'a"b'`,
+		`a\b`:                        `$'a\\b'`,
+		"jobs/*":                     `$'jobs/*'`,
+		"a?":                         `$'a?'`,
+		"[ab]":                       `$'[ab]'`,
+		"{a,b}":                      `$'{a,b}'`,
+		"~root":                      `$'~root'`,
+		"a~b":                        "a~b",
+		"#1":                         `$'#1'`,
+		"a#1":                        "a#1",
+		"!rm":                        `$'\x21rm'`,
 	} {
 		if got := asTyped(name); got != want {
 			t.Errorf("%q is typed as %s, want %s", name, got, want)
@@ -444,6 +456,15 @@ func TestStrangeNames(t *testing.T) {
 	show.Dir, show.Env = s.dir, s.command().Env
 	if out, err := show.CombinedOutput(); err != nil || !strings.Contains(string(out), "holds") {
 		t.Errorf("%v: %s", err, out)
+	}
+	for _, name := range []string{name, "a'b", `a"b`, `a\b`, "*", "?", "[a-z]*", "{a,b}", "~", "#1", "!!", "a b"} {
+		typed := asTyped(name)
+		if strings.Contains(name, " ") {
+			typed = `"` + typed + `"`
+		}
+		if out, err := exec.Command("bash", "-c", "printf %s "+typed).CombinedOutput(); err != nil || string(out) != name {
+			t.Errorf("%q is typed as %s, of which bash makes %q, %v", name, typed, out, err)
+		}
 	}
 	if _, p := s.run("__complete", "show", ""); !strings.HasPrefix(p.out.String(), ":") {
 		t.Errorf("completed to %q", p.out.String())

@@ -71,9 +71,10 @@ func withoutPrefix(text string) string {
 // unavailable stands before the reason wherever several servers are told of.
 var unavailable = strings.TrimPrefix(dlock.ErrUnavailable.Error(), "dlock: ") + ": "
 
-// acted has what a shell acts on if it is not quoted: whoever may name a lock must not run a
-// command on the machine of who pastes that name, or has the shell complete it.
-const acted = "$`;&|<>()"
+// acted has what a shell acts on if it is not quoted, and actedFirst what it acts on at the
+// beginning: whoever may name a lock must not run a command on the machine of who pastes that
+// name, or has the shell complete it, nor have it mean another lock.
+const acted, actedFirst = "$`;&|<>()'\"\\*?[{!", "~#="
 
 // asTyped is the name of a lock as it can be given to dlock again: one that a terminal would
 // not show as it is, on which a shell would act, or with a space at an end that nobody would see,
@@ -83,7 +84,8 @@ func asTyped(name string) string {
 		return "--base64 " + base64.StdEncoding.EncodeToString([]byte(name))
 	}
 	isShown := utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
-	if isShown && strings.Trim(name, " ") == name && !strings.ContainsAny(name, acted) {
+	isActed := strings.ContainsAny(name, acted) || strings.IndexAny(name, actedFirst) == 0
+	if isShown && !isActed && strings.Trim(name, " ") == name {
 		return name
 	}
 	var b strings.Builder
@@ -92,7 +94,7 @@ func asTyped(name string) string {
 		switch {
 		case r == '\'' || r == '\\':
 			b.WriteString(`\` + string(r))
-		case unicode.IsPrint(r) && r != utf8.RuneError:
+		case unicode.IsPrint(r) && r != utf8.RuneError && r != '!': // which bash takes for a command of before, in some quotes
 			b.WriteRune(r)
 		default:
 			for _, c := range []byte(name[at : at+size]) {

@@ -142,7 +142,10 @@ func (o *runOptions) lease(url string) time.Duration {
 	if err != nil {
 		return dlock.DefaultTTL
 	}
-	return u.Params.TakeDuration("dlock.ttl", dlock.DefaultTTL)
+	if ttl := u.Params.TakeDuration("dlock.ttl", 0); ttl > 0 {
+		return ttl
+	}
+	return dlock.DefaultTTL // of a negative one dlock.Open says what is wrong
 }
 
 func (o *runOptions) run(c *cobra.Command, name string, argv []string) error {

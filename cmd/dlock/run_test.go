@@ -69,6 +69,8 @@ func TestExitCodes(t *testing.T) {
 		{"malformed URL", []string{"run", "--backend", "file:/x", "a", "--", "true"}, 78, "URL"},
 		{"unknown scheme", []string{"run", "--backend", "nothing://host", "a", "--", "true"}, 78, "no backend for scheme \"nothing\": have etcd, "},
 		{"wrong TTL in the URL", []string{"run", "--backend", "file://?dlock.ttl=1ns", "a", "--", "true"}, 78, "invalid TTL"},
+		{"negative TTL in the URL", []string{"run", "--backend", "file://?dlock.ttl=-1s", "a", "--", "true"}, 78, "invalid TTL"},
+		{"grace with the default TTL of the URL", []string{"run", "--backend", "file://?dlock.ttl=0s", "--grace", "1s", "a", "--", "true"}, 0, ""},
 		{"lock in memory", []string{"run", "--backend", "memory://", "a", "--", "true"}, 64, "memory"},
 		{"demo in memory", []string{"demo", "--backend", "memory://"}, 64, "memory"},
 		{"demo of one", []string{"demo", "--workers", "1"}, 64, "at least 2"},

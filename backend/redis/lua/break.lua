@@ -1,5 +1,6 @@
 -- Takes a lock away from who holds it under a token, and lets in who is next. Whoever has
--- held it hears of that by a message, or as it renews.
+-- held it hears of that by a message, or as it renews. A client may have handed its hold on
+-- since: any token under which it can have done so is that of the hold.
 --
 -- KEYS  S R Q A X
 -- ARGV  token
@@ -9,12 +10,15 @@
 -- include firstwrite
 local ended, remaining = {}, 0
 local token = tonumber(ARGV[1])
-if o and e > now and t > 0 and token == t then
+-- Tokens below the end of the lease may have been handed on by its holder. Holds of a quorum
+-- are not handed on.
+local greatest = t
+if o and not string.find(o, '^[wr]%d+p?v') then
+  greatest = math.max(t, e * 1000 - 1)
+end
+if o and e > now and t > 0 and token >= t and token <= greatest then
   ended = {o}
-  if not string.find(o, '^[wr]%d+p?v') then -- holds of a quorum are not handed on
-    -- Tokens below the end of the lease may have been handed on by its holder.
-    t = math.max(t, e * 1000 - 1)
-  end
+  t = greatest
   redis.call('HDEL', S, 'o', 'e', 'n', 's')
   local before = redis.call('HMGET', S, 'x')[1]
   local broken = before and string.sub(o .. ' ' .. before, 1, 1000) or o -- the last of them

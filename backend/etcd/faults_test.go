@@ -340,15 +340,22 @@ func TestCompaction(t *testing.T) {
 	must(t, waiter.granted().Unlock(timed(t)))
 }
 
-// TestNoSpace fills the server. Then nothing can be locked, but all can be
-// unlocked, and nothing stays behind.
+// TestNoSpace fills the server. Then nothing can be locked, but what is held is kept, and all
+// can be unlocked and handed over. Nothing stays behind.
 func TestNoSpace(t *testing.T) {
 	t.Parallel()
+	const ttl = 3 * time.Second
 	k := kind()
 	k.Args = append(k.Args, "--quota-backend-bytes=4194304")
 	s := server.Start(t, k)
-	admin, c := raw(t, s.Addr()), open(t, 10*time.Second, s.Addr())
-	lease := locked(t, c.Mutex("a"))
+	admin, c := raw(t, s.Addr()), open(t, ttl, s.Addr())
+	lease, shared := locked(t, c.Mutex("a")), locked(t, c.RWMutex("shared"))
+	kept := locked(t, c.Mutex("kept", dlock.WithMinHold(3*ttl)))
+	var next []*call
+	for i, name := range []string{"a", "kept"} {
+		next = append(next, start(t, timed(t), open(t, ttl, s.Addr()).Mutex(name).Lock))
+		queued(t, admin, 4+i)
+	}
 	for full := false; !full; {
 		_, err := admin.Put(timed(t), "fill", strings.Repeat("x", 100_000))
 		full = err != nil
@@ -357,9 +364,16 @@ func TestNoSpace(t *testing.T) {
 		_, err := c.Mutex("b").Lock(timed(t))
 		is(t, err, dlock.ErrUnavailable)
 	}
+	is(t, shared.Downgrade(timed(t)), dlock.ErrUnavailable)
+	is(t, kept.Unlock(timed(t)), dlock.ErrUnavailable)
+	must(t, next[1].granted().Unlock(timed(t)))
 	must(t, lease.Unlock(timed(t)))
-	queued(t, admin, 0)
+	must(t, next[0].granted().Unlock(timed(t)))
+	queued(t, admin, 1)
 	makeRoom(t, admin, s.Addr())
+	must(t, shared.Downgrade(timed(t)))
+	must(t, shared.Unlock(timed(t)))
+	queued(t, admin, 0)
 	recovers(t, c.Mutex("b"))
 }
 

@@ -33,6 +33,7 @@ type hold struct {
 	sending    int  // releases under way
 	unsure     bool // a release was not answered, or may have been overtaken
 	released   bool // a release was carried out
+	ending     bool // it is released at a given time
 	wanted     bool // its owner knows that somebody waits
 }
 

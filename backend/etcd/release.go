@@ -30,13 +30,14 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 	return b.at(err)
 }
 
-// repeat calls do until it has an answer, ctx ends, or limit has passed.
+// repeat calls do until it has an answer, ctx ends, or limit has passed. A server without room
+// is not asked again: it takes somebody to make room.
 func repeat(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
 	ctx, cancel := backend.Bound(ctx, limit)
 	defer cancel()
 	for pause := (backend.Backoff{}); ; {
 		err := do(ctx)
-		if !errors.Is(err, backend.ErrUnavailable) || !backend.Sleep(ctx, pause.Next()) {
+		if !errors.Is(err, backend.ErrUnavailable) || errors.Is(err, rpctypes.ErrNoSpace) || !backend.Sleep(ctx, pause.Next()) {
 			return err
 		}
 	}
@@ -188,11 +189,31 @@ func outcomeOf(deleted bool) outcome {
 func (b *Backend) Expire(ctx context.Context, h *backend.Hold, d time.Duration) error {
 	own := h.State.(*hold)
 	own.session.removeHold(own)
+	end := time.Now().Add(d)
 	err := repeat(ctx, h.TTL, func(ctx context.Context) error { return own.moveToLease(ctx, d) })
-	if err == nil {
+	switch {
+	case err == nil:
 		own.session.setExpiring(own)
+	case errors.Is(err, backend.ErrUnavailable), errors.Is(err, backend.ErrAuth):
+		own.releaseAt(end)
 	}
 	return own.explainLoss(ctx, err)
+}
+
+// releaseAt has the hold be released then, unless it has been left to expire. Its key stays
+// for as long as the session, which other holds may keep.
+func (h *hold) releaseAt(end time.Time) {
+	h.mu.Lock()
+	first := !h.ending
+	h.ending = true
+	h.mu.Unlock()
+	if s := h.session; first {
+		s.backend.janitor.Go(func(context.Context) {
+			if backend.Sleep(s.ctx, time.Until(end)) && !s.isExpiring(h.key.own) {
+				backend.Retry(s.ctx, h.release)
+			}
+		})
+	}
 }
 
 // setExpiring notes that the hold's key is deleted with a lease of its own.

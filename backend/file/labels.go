@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,6 +26,9 @@ import (
 
 // labelDirectory is where the label files are.
 const labelDirectory = "labels"
+
+// labelFiles are the names of label files: the process, and something random.
+var labelFiles = regexp.MustCompile(`^[0-9]+\.[A-Z2-7]{8}$`)
 
 // placeUnit is what the size of each place is a multiple of.
 const placeUnit = 64
@@ -135,7 +139,7 @@ func (f *labelFile) create(d *directory) bool {
 
 // removeDeadLabels removes the label files of those who are gone.
 func (d *directory) removeDeadLabels() {
-	paths, _ := d.list(labelDirectory)
+	paths, _ := d.list(labelDirectory, labelFiles)
 	for _, path := range paths {
 		d.isAlive(path)
 	}
@@ -165,7 +169,7 @@ func (l *lockFile) records() map[int64][]record {
 	}
 	all := make(map[int64][]record)
 	prefix := strconv.FormatUint(id, 10) + " "
-	paths, _ := l.dir.list(labelDirectory)
+	paths, _ := l.dir.list(labelDirectory, labelFiles)
 	for _, path := range paths {
 		l.dir.readLabels(path, prefix, all)
 	}

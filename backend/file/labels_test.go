@@ -6,11 +6,13 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -173,4 +175,61 @@ func TestLocksGoOnWithoutLabels(t *testing.T) {
 	}
 	mustUnlock(t, first)
 	mustUnlock(t, next.get(t))
+}
+
+// Files of others where label files are stay as they are: also the directory may have been
+// there before.
+func TestForeignFilesAmongLabels(t *testing.T) {
+	dir := t.TempDir()
+	labels := filepath.Join(dir, labelDirectory)
+	must(t, os.Mkdir(labels, 0o700))
+	for _, name := range []string{"notes", "join", "1.txt", "1.ABCDEFG", "x.ABCDEFGH", "1.ABCDEFGH.old"} {
+		must(t, os.WriteFile(filepath.Join(labels, name), []byte("somebody's"), 0o600))
+	}
+	must(t, os.Mkdir(filepath.Join(labels, "2.ABCDEFGH"), 0o700))
+	must(t, syscall.Mkfifo(filepath.Join(labels, "3.ABCDEFGH"), 0o600))
+	must(t, os.Symlink("notes", filepath.Join(labels, "4.ABCDEFGH")))
+	before := labelFilesIn(t, dir)
+	showsWhoWaits(t, dir, "next")
+	if after := labelFilesIn(t, dir); !slices.Equal(after, before) {
+		t.Errorf("of %v there is left %v", before, after)
+	}
+}
+
+// A pipe where the directory of label files would be is not opened: that waits for ever.
+func TestPipeInPlaceOfLabels(t *testing.T) {
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, labelDirectory)
+	must(t, syscall.Mkfifo(pipe, 0o600))
+	hung := time.AfterFunc(limit, func() { // whoever reads goes on when somebody writes
+		t.Error("it hangs")
+		f, _ := os.OpenFile(pipe, os.O_RDWR, 0)
+		defer f.Close()
+		<-t.Context().Done()
+	})
+	defer hung.Stop()
+	showsWhoWaits(t, dir, "")
+}
+
+// showsWhoWaits has somebody wait for a lock and leave, and looks for the label.
+func showsWhoWaits(t *testing.T, dir, label string) {
+	t.Helper()
+	a, b := newBackend(t, dir), newBackend(t, dir)
+	h, err := a.Acquire(t.Context(), lockRequest("a", "", backend.Exclusive))
+	must(t, err)
+	granted := make(chan *backend.Hold, 1)
+	go func() {
+		h, _ := b.Acquire(context.Background(), lockRequest("b", "next", backend.Exclusive))
+		granted <- h
+	}()
+	waitForQueue(t, dir, 1)
+	eventually(t, "the label of who waits", func() bool {
+		s, err := a.Inspect(t.Context(), "lock")
+		must(t, err)
+		return len(s.Waiters) == 1 && s.Waiters[0].Label == label
+	})
+	must(t, a.Release(t.Context(), h))
+	must(t, b.Release(t.Context(), <-granted))
+	must(t, a.Close(t.Context()))
+	must(t, b.Close(t.Context()))
 }

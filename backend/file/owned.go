@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 
 	"github.com/dlock-go/dlock/backend"
@@ -14,7 +15,8 @@ import (
 
 // Some files stand for somebody who lives: label files, and tickets on systems without
 // record locks. Their owner keeps them locked as a whole. Whoever finds one that is not
-// locked removes it.
+// locked removes it. Their names tell them from files of others in the same directory,
+// which nobody opens or removes.
 
 // makeLocked makes a file in dir, of a name that begins with prefix, and locks it.
 func (d *directory) makeLocked(dir, prefix string) (path string, f *os.File, err error) {
@@ -76,8 +78,13 @@ func (d *directory) isAlive(path string) bool {
 	return false
 }
 
-// list returns the paths of all files in dir, in order.
-func (d *directory) list(dir string) ([]string, error) {
+// list returns the paths of all such files in dir, in order; owned is what they are called.
+// What is no directory is not opened: to open a pipe waits for ever.
+func (d *directory) list(dir string, owned *regexp.Regexp) ([]string, error) {
+	info, err := d.root.Lstat(dir)
+	if err == nil && !info.IsDir() {
+		return nil, nil
+	}
 	f, err := d.root.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -86,13 +93,16 @@ func (d *directory) list(dir string) ([]string, error) {
 		return nil, systemError(err)
 	}
 	defer f.Close()
-	names, err := f.Readdirnames(-1)
+	entries, err := f.ReadDir(-1)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, systemError(err)
 	}
-	slices.Sort(names)
-	for i, name := range names {
-		names[i] = filepath.Join(dir, name)
+	paths := make([]string, 0, len(entries))
+	for _, entry := range entries {
+		if entry.Type().IsRegular() && owned.MatchString(entry.Name()) {
+			paths = append(paths, filepath.Join(dir, entry.Name()))
+		}
 	}
-	return names, nil
+	slices.Sort(paths)
+	return paths, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +20,7 @@ import (
 // owner keeps locked as a whole. The name of a ticket tells the byte, the mode and the
 // process:
 //
-//	0001795480184077769.w.4711.K5QXF2
+//	0001795480184077769.w.4711.K5QXF2AB
 //
 // Only its owner locks a ticket exclusively. Others lock it shared for a moment, which
 // succeeds when the owner is dead, and so disturb neither the owner nor one another.
@@ -47,6 +48,9 @@ type ticketName struct {
 
 // joinName is the file that stands for joinByte. Nobody looks for its lock.
 const joinName = "join"
+
+// ticketFiles are the names of what is in a directory of tickets.
+var ticketFiles = regexp.MustCompile(`^[0-9]{19}\.[wr]\.[0-9]+\.[0-9A-Za-z]+$|^` + joinName + `$`)
 
 // joinTimeout bounds the wait for readers who join before this one: each of them makes
 // a file and removes it.
@@ -220,7 +224,7 @@ func (l *lockFile) tickets() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.dir.list(dir)
+	return l.dir.list(dir, ticketFiles)
 }
 
 // locksOf returns who holds the lock. It does not show other programs that have locked

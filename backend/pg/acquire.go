@@ -77,6 +77,7 @@ func (b *Backend) newAttempt(l *localLock, r *backend.Request, begun time.Time) 
 		claim:        mark{set: claim, drop: dropClaim, pause: b.opts.Slice},
 		announcement: mark{set: want, drop: dropWant, due: begun.Add(r.TTL / 3), pause: r.TTL / 3},
 		retryDelay:   backend.Backoff{Min: 2 * time.Millisecond, Max: 250 * time.Millisecond},
+		connectDelay: backend.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second},
 		yieldDelay:   backend.Backoff{Min: time.Millisecond, Max: 50 * time.Millisecond},
 	}
 	a.ctx, a.cancel = context.WithCancel(b.ctx)

@@ -26,7 +26,8 @@ import (
 //	slice over      -                queued           -
 //	older claim     as held          queued           listening
 //	slot offered    -                -                queued
-//	no connection   trying, later    listening        trying, later
+//	no connection   trying, later    listening, or    trying, later
+//	                                 trying, later
 //	no answer       trying, later    trying, later    trying, later
 //	nobody wants it done             done             done
 //
@@ -64,6 +65,8 @@ type attempt struct {
 	claim         mark
 	announcement  mark
 	retryDelay    backend.Backoff // between statements without an answer
+	connectDelay  backend.Backoff // between connections that could not be had
+	connectAfter  time.Time       // when there may be one to wait on
 	yieldDelay    backend.Backoff // between grants given back for an older claim
 
 	wake chan struct{} // receives when the lock may be free, or there is a slot; nil if this has never listened
@@ -136,14 +139,30 @@ func (a *attempt) setNextState(err error) {
 		switch {
 		case err == errAgain:
 		case !held:
+			if a.state != trying {
+				a.connectAfter = time.Now().Add(a.connectDelay.Next())
+			}
 			a.state = trying
 		case a.state == trying:
 			a.state = a.afterHeld()
 		}
+		if !answered || held && a.state == trying {
+			a.pauseTries()
+		}
 	}
-	if !answered {
-		backend.Sleep(a.ctx, a.retryDelay.Next())
+}
+
+// pauseTries waits until the next try. A request that has found the lock held has a claim
+// meanwhile, once it has waited for long: where no connection is to be had to wait on, such as
+// on a server that is full, those who wait on one would go first for ever.
+func (a *attempt) pauseTries() {
+	if a.hasAnswer() {
+		if due := a.since.Add(a.claim.pause); a.claim.due.Before(due) {
+			a.claim.due = due
+		}
+		a.setDueMarks()
 	}
+	backend.Sleep(a.ctx, a.retryDelay.Next())
 }
 
 // giveUp ends a without a lock, after it has removed all of it from the server. It is

@@ -69,14 +69,29 @@ func (b *Backend) connectConfig(ctx context.Context, lease time.Duration) (*pgco
 	}
 	first := cfg.ValidateConnect
 	cfg.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
-		if first != nil {
-			if err := first(ctx, conn); err != nil {
-				return err
-			}
+		if first == nil {
+			return b.checkConnection(ctx, conn, lease)
 		}
-		return b.checkConnection(ctx, conn, lease)
+		return b.checkAfter(ctx, conn, lease, first)
 	}
 	return cfg, nil
+}
+
+// checkAfter is checkConnection of a connection that the driver has a condition for. A
+// connection that it would rather do without may be taken all the same.
+func (b *Backend) checkAfter(ctx context.Context, conn *pgconn.PgConn, lease time.Duration, condition pgconn.ValidateConnectFunc) error {
+	if _, err := pipeline(ctx, conn, []step{{sql: ownSchemas}}); err != nil {
+		return err
+	}
+	unfit := condition(ctx, conn)
+	var notPreferred *pgconn.NotPreferredError
+	if unfit != nil && !errors.As(unfit, &notPreferred) {
+		return unfit
+	}
+	if err := b.checkConnection(ctx, conn, lease); err != nil {
+		return err
+	}
+	return unfit
 }
 
 // maxMessage bounds a message of the server. None of those that we ask for is longer.
@@ -121,9 +136,9 @@ const lockTableRoom = `current_setting('max_locks_per_transaction')::int8
 
 // ownSchemas has names mean what the server's own catalog says. In any other schema that
 // is searched, whoever may create things there could define a function or an operator that
-// fits our arguments better, and have it run with the rights of this role. What is asked
-// before it fits exactly.
-const ownSchemas = "pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
+// fits our arguments better, or stands before the server's own, and have it run with the
+// rights of this role. So a connection is asked this first, by a name that has its schema.
+const ownSchemas = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
 
 // checkConnection refuses servers on which locks would not exclude. In the same round trip
 // it makes the connection independent of the defaults of role and database, and looks
@@ -131,16 +146,16 @@ const ownSchemas = "pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', 
 func (b *Backend) checkConnection(ctx context.Context, conn *pgconn.PgConn, lease time.Duration) error {
 	needed := fmt.Sprintf("SELECT set_config('statement_timeout', '0', false), set_config('default_transaction_read_only', 'off', false),"+
 		" set_config('client_min_messages', 'error', false), set_config('synchronous_commit', 'local', false),"+
-		" set_config('lock_timeout', '%d', false), "+ownSchemas, b.opts.Slice.Milliseconds())
-	steps := []step{{sql: factsQuery}, {sql: needed}, {sql: b.sequenceFacts()}}
+		" set_config('lock_timeout', '%d', false)", b.opts.Slice.Milliseconds())
+	steps := []step{{sql: ownSchemas}, {sql: factsQuery}, {sql: needed}, {sql: b.sequenceFacts()}}
 	for _, wish := range optionalSettings(lease) {
 		steps = append(steps, step{sql: "SET " + wish, mayFail: true})
 	}
 	results, err := pipeline(ctx, conn, steps)
-	if err != nil && len(results) == 0 {
+	if err != nil && len(results) < 2 {
 		return err
 	}
-	values, bad := ints(results[0])
+	values, bad := ints(results[1])
 	if bad != nil || len(values) != 4 {
 		return errProtocol
 	}
@@ -155,7 +170,7 @@ func (b *Backend) checkConnection(ctx context.Context, conn *pgconn.PgConn, leas
 	case err != nil:
 		return err
 	}
-	sequence, err := ints(results[2])
+	sequence, err := ints(results[3])
 	if err != nil || len(sequence) != 7 {
 		return errProtocol
 	}

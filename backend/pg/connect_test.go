@@ -167,6 +167,24 @@ func TestRoleDefaults(t *testing.T) {
 	unlock(t, mine)
 }
 
+// TestTargetSessionAttrs opens a primary by each word of libpq for the server that is
+// wanted. One who prefers a standby gets the primary where there is none.
+func TestTargetSessionAttrs(t *testing.T) {
+	t.Parallel()
+	for target, fits := range map[string]bool{
+		"any": true, "primary": true, "read-write": true, "prefer-standby": true, "standby": false, "read-only": false,
+	} {
+		c, err := open1(t, "postgres://postgres@"+shared.Addr()+"/postgres?sslmode=disable&target_session_attrs="+target)
+		switch {
+		case fits:
+			must(t, err)
+			works(t, c.Mutex(nameOf(t)))
+		case !errors.Is(err, dlock.ErrUnavailable):
+			t.Errorf("%s: %v", target, err)
+		}
+	}
+}
+
 // TestLoginTakenAway ends the session of a role that holds a lock and lets it log in
 // no more, until it may again.
 func TestLoginTakenAway(t *testing.T) {

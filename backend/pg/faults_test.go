@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -269,6 +270,56 @@ func TestNoConnectionLeft(t *testing.T) {
 	unlock(t, first)
 	unlock(t, receive(t, "the lock", next))
 	unlock(t, second)
+}
+
+// TestNothingToWaitOn has a request wait that gets no connection for that, while two clients
+// that have some pass the lock on all the time. It has its turn, and does not ask for a
+// connection again and again.
+func TestNothingToWaitOn(t *testing.T) {
+	t.Parallel()
+	s := server.Start(t, testServer)
+	o := Options{Slice: 300 * time.Millisecond}
+	others := []*peer{newPeer(t, s.Addr(), o, ttl), newPeer(t, s.Addr(), o, ttl)}
+	a := admin(t, s.Addr())
+	execute(t, a, "CREATE ROLE narrow LOGIN CONNECTION LIMIT 1", "GRANT USAGE, UPDATE ON SEQUENCE dlock_fence, dlock_fence_floor TO narrow")
+	proxy, err := faultnet.Listen(s.Addr())
+	must(t, err)
+	defer proxy.Close()
+	cfg := configOf(t, proxy.Addr())
+	cfg.User = "narrow"
+	b, err := New(testContext(t), cfg, &o)
+	must(t, err)
+	c, err := dlock.New(b, &dlock.Options{TTL: ttl})
+	must(t, err)
+	defer c.Close(testContext(t))
+	var served atomic.Bool
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer served.Store(true)
+	first := lock(t, others[0].Mutex(nameOf(t)))
+	for _, p := range others {
+		all.Go(func() {
+			for !served.Load() {
+				lease, err := p.Mutex(nameOf(t)).Lock(testContext(t))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(2 * time.Millisecond)
+				_ = lease.Unlock(testContext(t))
+			}
+		})
+	}
+	eventually(t, "queued", func() bool { return inLocks(t, a, b, nameOf(t), false) > 0 })
+	waiting := locking(t, c.Mutex(nameOf(t)))
+	eventually(t, "a claim", func() bool {
+		return number(t, a, "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND objsubid = 2 AND usename = 'narrow'") > 0
+	})
+	unlock(t, first)
+	unlock(t, receive(t, "the lock", waiting))
+	if n := proxy.Stats().Accepted; n > 20 {
+		t.Errorf("%d connections were asked for", n)
+	}
 }
 
 // TestTwoNamesOneKey gives two names one key: they exclude one another, on one

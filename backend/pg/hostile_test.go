@@ -53,6 +53,30 @@ func TestForeignFunctions(t *testing.T) {
 	p.backend.ReleaseAll(testContext(t), holds, func(_ *backend.Hold, err error) { must(t, err) })
 }
 
+// TestFunctionsBeforeTheServersOwn has a role define functions that are the server's own
+// but for the schema, where that schema is searched before the server's.
+func TestFunctionsBeforeTheServersOwn(t *testing.T) {
+	t.Parallel()
+	s := server.Start(t, testServer)
+	a, evil := admin(t, s.Addr()), neighbour(t, s.Addr())
+	execute(t, a, "CREATE SCHEMA everybodys", "GRANT ALL ON SCHEMA everybodys TO PUBLIC")
+	for _, head := range []string{
+		"pg_backend_pid() RETURNS int", "pg_is_in_recovery() RETURNS bool", "current_setting(text) RETURNS text",
+		"set_config(text, text, bool) RETURNS text",
+	} {
+		execute(t, evil, "CREATE FUNCTION everybodys."+head+
+			" LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'runs with the rights of %', current_user; END $$")
+	}
+	execute(t, a, "ALTER DATABASE postgres SET search_path = everybodys, pg_catalog")
+	for _, target := range []string{"any", "primary", "read-write", "prefer-standby"} {
+		c, err := open1(t, "postgres://postgres@"+s.Addr()+"/postgres?sslmode=disable&target_session_attrs="+target)
+		must(t, err)
+		works(t, c.Mutex(nameOf(t)))
+		_, err = c.Inspect(testContext(t), nameOf(t))
+		must(t, err)
+	}
+}
+
 // TestLongMessage has a server announce a message for which there is no room.
 func TestLongMessage(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -36,11 +36,15 @@ func (b *Backend) offerSlots() {
 	}
 }
 
-// afterHeld returns the state that follows when the lock was found held.
+// afterHeld returns the state that follows when the lock was found held: trying, where no
+// connection could be had a moment ago.
 func (a *attempt) afterHeld() state {
 	b := a.backend
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if len(b.idle) == 0 && time.Now().Before(a.connectAfter) {
+		return trying
+	}
 	if len(b.listeners) == 0 && b.takeSlot() {
 		a.hasSlot = true
 		return queued
@@ -66,7 +70,9 @@ func (a *attempt) queueAtOnce(r *backend.Request) bool {
 func (a *attempt) joinQueue() (*query, error) {
 	a.stopListening()
 	if a.queueSession == nil {
-		s, err := a.backend.takeForWait(a.ctx, a.lease)
+		ctx, cancel := backend.Bound(a.ctx, backend.FirstAnswer) // nobody tries meanwhile
+		s, err := a.backend.takeForWait(ctx, a.lease)
+		cancel()
 		if err != nil {
 			a.leaveQueue()
 			if errors.Is(err, errNoConnection) {
@@ -75,6 +81,7 @@ func (a *attempt) joinQueue() (*query, error) {
 			return nil, err
 		}
 		a.queueSession = s
+		a.connectDelay.Reset()
 	}
 	a.claim.due = time.Now().Add(a.claim.pause * 3 / 4)
 	q := &query{session: a.queueSession, call: newCall(lockExclusive.of(a.shared), a.lock.key)}

@@ -47,6 +47,33 @@ func TestAccessDenied(t *testing.T) {
 	}
 }
 
+// TestDeleteForbiddenForAWhile has an ACL forbid to delete nodes while a holder unlocks and a
+// waiter gives up. Both nodes go as soon as they may, and not only with the session.
+func TestDeleteForbiddenForAWhile(t *testing.T) {
+	t.Parallel()
+	op := operator(t, shared.Addr())
+	c, d := connect(t, nil, shared.Addr()), connect(t, nil, shared.Addr())
+	lease := lock(t, c.Mutex("m"))
+	ctx, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	failed := make(chan error, 1)
+	go func() {
+		_, err := d.Mutex("m").Lock(ctx)
+		failed <- err
+	}()
+	queued(t, op, "m", 2)
+	_, err := op.SetACL(rootOf(t)+"/m", gozk.WorldACL(gozk.PermAll&^gozk.PermDelete), -1)
+	must(t, err)
+	cancel()
+	wantError(t, receive(t, "the end of the wait", failed), dlock.ErrHeld)
+	wantError(t, lease.Unlock(testContext(t)), dlock.ErrAuth)
+	queued(t, op, "m", 2)
+	_, err = op.SetACL(rootOf(t)+"/m", gozk.WorldACL(gozk.PermAll), -1)
+	must(t, err)
+	queued(t, op, "m", 0)
+	unlock(t, lock(t, d.Mutex("m")))
+}
+
 // TestCreatorsOwn checks that what a client with a user makes is its own, down
 // to the nodes above.
 func TestCreatorsOwn(t *testing.T) {

@@ -31,6 +31,8 @@ type hold struct {
 	releasing atomic.Bool   // somebody releases it
 	released  chan struct{} // closed when err is set
 	err       error
+
+	deletedLater atomic.Bool // the server has refused that at first
 }
 
 func (h *hold) isExclusive() bool { return h.position.mode == backend.Exclusive }

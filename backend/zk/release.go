@@ -34,6 +34,9 @@ func (h *hold) startRelease() {
 		h.nodeMu.Lock()
 		defer h.nodeMu.Unlock()
 		h.setReleased(h.deleteNode())
+		if isRefusal(h.err) {
+			h.deletedLater.Store(h.session.deleteLater(&h.deletion, pathBound(h.dir)))
+		}
 	})
 	if !ok {
 		h.setReleased(backend.ErrClosed)
@@ -56,6 +59,9 @@ func (h *hold) awaitRelease(ctx context.Context) error {
 		if !isClosed(h.released) {
 			return backend.WaitEnded(ctx, false)
 		}
+	}
+	if h.deletedLater.Load() {
+		return nil
 	}
 	return h.err
 }
@@ -205,6 +211,24 @@ func (d *deletion) try() error {
 	}
 	d.tried = true
 	return err
+}
+
+// isRefusal reports whether the server has refused to delete a node. After any other error the
+// node is gone, or goes with its session.
+func isRefusal(err error) bool {
+	return err != nil && !errors.Is(err, backend.ErrLost) && !errors.Is(err, backend.ErrClosed)
+}
+
+// deleteLater deletes a node that the server has refused to delete, once it may be: somebody
+// may change an ACL. Until then, or the end of the session, the node is in the way. It has
+// taken up size. deleteLater reports whether it has deleted the node.
+func (s *session) deleteLater(d *deletion, size int) bool {
+	backend.Retry(s.ctx, func(context.Context) error { return ignoreNoNode(s.retry(d.try)) })
+	if s.ctx.Err() != nil {
+		return false
+	}
+	s.backend.unreserve(s, size)
+	return true
 }
 
 func (d *deletion) send() error {

@@ -1,6 +1,7 @@
 package zk
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -166,9 +167,11 @@ func (n *node) leaveQueue() error {
 	if n.mode == backend.Exclusive && !n.isAlone {
 		d.signal = signalLast
 	}
-	err := n.session.retry(d.try)
-	if ignoreNoNode(err) != nil { // it stays for as long as the session
-		n.session.backend.reserve(n.session, pathBound(n.dir))
+	s := n.session
+	err := s.retry(d.try)
+	if ignoreNoNode(err) != nil && s.ctx.Err() == nil { // it stays for now
+		s.backend.reserve(s, pathBound(n.dir))
+		s.backend.janitor.Go(func(context.Context) { s.deleteLater(&d, pathBound(n.dir)) })
 	}
 	return err
 }

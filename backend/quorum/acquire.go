@@ -29,7 +29,13 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		return nil, backend.ErrClosed
 	}
 	defer b.calls.Done()
-	began, found, answered, last := time.Now(), false, false, undecided
+	p := place{b: b}
+	began, err := p.take(ctx, &r)
+	if err != nil {
+		return nil, err
+	}
+	defer p.leave()
+	found, answered, last := false, false, undecided
 	backoff := backend.Backoff{Min: 20 * time.Millisecond}
 	for round := 0; ctx.Err() == nil; round++ {
 		a := b.newAttempt(ctx, r, round)
@@ -39,7 +45,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		if !found && !answered {
 			a.answerLimit = max(firstAnswer-time.Since(began), answerMargin)
 		}
-		bh, v, err := a.decide(ctx, found)
+		bh, v, err := a.decide(ctx, found, &p)
 		last = v
 		if bh != nil {
 			return bh, nil
@@ -146,8 +152,9 @@ func (b *Backend) newAttempt(ctx context.Context, r backend.Request, round int) 
 }
 
 // decide asks the nodes and waits until the lock is held or will not be in this
-// round. Found says that somebody had it in an earlier one.
-func (a *attempt) decide(ctx context.Context, found bool) (*backend.Hold, verdict, error) {
+// round. Found says that somebody had it in an earlier one. It leaves p as soon as a node has
+// answered.
+func (a *attempt) decide(ctx context.Context, found bool, p *place) (*backend.Hold, verdict, error) {
 	a.start()
 	t := time.NewTimer(time.Hour)
 	defer t.Stop()
@@ -155,8 +162,11 @@ func (a *attempt) decide(ctx context.Context, found bool) (*backend.Hold, verdic
 		a.mu.Lock()
 		v, again := a.step(time.Now())
 		bh, err := a.conclude(v)
-		isHeld, answered := found || a.hasHolder(), a.hasAnswer()
+		isHeld, answered, heard := found || a.hasHolder(), a.hasAnswer(), !a.heardAt.IsZero()
 		a.mu.Unlock()
+		if heard {
+			p.answered()
+		}
 		if v != undecided {
 			return bh, v, err
 		}

@@ -44,6 +44,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		}
 		if !found && !answered {
 			a.answerLimit = max(firstAnswer-time.Since(began), answerMargin)
+			a.giveUpAt = a.began.Add(a.answerLimit)
 		}
 		bh, v, err := a.decide(ctx, found, &p)
 		last = v
@@ -129,6 +130,7 @@ type attempt struct {
 	round        int
 	phase        phase
 	answerLimit  time.Duration // that a node has for an answer
+	giveUpAt     time.Time     // if the quorum has not answered; zero: never
 	queued       bool          // the front has had it wait
 	began        time.Time     // of the present phase
 	pinged       time.Time     // when it was last seen whether the front is still there
@@ -309,9 +311,18 @@ func (a *attempt) askRest() {
 // to: nobody waits for them who can do without. It takes for failed those that have not
 // in all the time there is. Both may yet answer. It returns when to look again.
 func (a *attempt) expireAnswers(now time.Time) time.Duration {
-	next := time.Minute
+	next, over := time.Minute, false
+	if !a.giveUpAt.IsZero() && !a.queued && !a.hasAnswer() { // the next front has no more time than the first
+		left := a.giveUpAt.Sub(now)
+		if over = left <= 0; !over {
+			next = min(next, left)
+		}
+	}
 	for i := range a.votes {
 		v, n := &a.votes[i], a.b.nodes[i]
+		if over && (v.state == asked || v.state == unasked) {
+			v.state, v.err = failed, errOverdue
+		}
 		if !v.isAwaited() {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -394,4 +395,56 @@ func TestOnePingIsLate(t *testing.T) {
 		ok(t, <-waits)
 		s.empty(t)
 	})
+}
+
+// contest has b learn that several clients want a name: it asks the front alone first.
+func (s nodes) contest(t *testing.T, b backend.Backend, r backend.Request) {
+	t.Helper()
+	a := s.open(t, nil)
+	l := a.lock(r.Name)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := b.Acquire(ctx, r)
+	is(t, err, backend.ErrHeld)
+	a.unlock(l)
+}
+
+// The fronts that one asks one after the other hang: the error says so of each. They do not vote
+// yet: who asks waits until they do, as for any other name.
+func TestFrontsOfNoUse(t *testing.T) {
+	for _, hang := range []bool{true, false} {
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			b, _ := s.busy(t, 0)
+			r := backend.Request{Name: "x", ID: backend.ID{Client: "b", Seq: 1}, Mode: backend.Exclusive, TTL: ttl, Wait: true}
+			s.contest(t, b, r)
+			for i := range s {
+				if hang {
+					s[i].Freeze()
+				} else {
+					s[i].Wipe()
+				}
+			}
+			start := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), 2*delay)
+			defer cancel()
+			r.ID.Seq++
+			h, err := b.Acquire(ctx, r)
+			if hang {
+				is(t, err, backend.ErrUnavailable)
+				took := time.Since(start)
+				must(t, took < backend.FirstAnswer, "it took %v", took)
+				for _, want := range []string{"node 1: ", "node 2: ", "node 3: "} {
+					must(t, strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "%!"), "the error is %v", err)
+				}
+				s.thaw()
+			} else {
+				ok(t, err)
+				waited := time.Since(start)
+				must(t, waited > ttl && waited < delay, "waited %v", waited)
+				ok(t, b.Release(t.Context(), h))
+			}
+			ok(t, b.Close(t.Context()))
+			s.empty(t)
+		})
+	}
 }

@@ -448,3 +448,60 @@ func TestFrontsOfNoUse(t *testing.T) {
 		})
 	}
 }
+
+// This process has no time to look for a moment, in which who wants a contended lock asks its
+// front alone, or who waits there pings it in vain. Neither goes to another node.
+func TestFrontIsLateWithTheOthers(t *testing.T) {
+	const trip, late = time.Millisecond, 700 * time.Millisecond
+	for _, waits := range []bool{false, true} {
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			a := s.open(t, nil)
+			c, far := s.far(t, trip, trip, trip)
+			for range 20 {
+				ok(t, dlock.Do(t.Context(), c.Mutex("warm"), nothing))
+			}
+			l := a.lock("x")
+			lock := func(d time.Duration) {
+				ctx, cancel := context.WithTimeout(t.Context(), d)
+				defer cancel()
+				_, err := c.Mutex("x").Lock(ctx)
+				is(t, err, dlock.ErrHeld)
+			}
+			lock(300 * time.Millisecond) // it asks the front first from now on
+			done := make(chan struct{})
+			begin := func() {
+				go func() { defer close(done); lock(5 * time.Second) }()
+			}
+			if waits {
+				begin()
+				time.Sleep(200 * time.Millisecond)
+			}
+			for i, d := range far {
+				d.trip.Store(int64(late))
+				if i == s.front("x") {
+					d.trip.Store(int64(late + late/20))
+				}
+			}
+			if !waits {
+				begin()
+			}
+			time.Sleep(late)
+			for _, d := range far {
+				d.trip.Store(int64(trip))
+			}
+			for range 30 {
+				time.Sleep(100 * time.Millisecond)
+				for i := range s {
+					if n := s[i].Waiting("x"); n != 0 && i != s.front("x") {
+						t.Fatalf("waited before: %v: %d wait at node %d, and the front is node %d", waits, n, i, s.front("x"))
+					}
+				}
+			}
+			must(t, s[s.front("x")].Waiting("x") == 1, "it does not wait at the front")
+			<-done
+			a.unlock(l)
+			time.Sleep(time.Second)
+			s.empty(t)
+		})
+	}
+}

@@ -29,7 +29,13 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		return nil, backend.ErrClosed
 	}
 	defer b.calls.Done()
-	began, found, answered, last := time.Now(), false, false, undecided
+	p := place{b: b}
+	began, err := p.take(ctx, &r)
+	if err != nil {
+		return nil, err
+	}
+	defer p.leave()
+	found, answered, last := false, false, undecided
 	backoff := backend.Backoff{Min: 20 * time.Millisecond}
 	for round := 0; ctx.Err() == nil; round++ {
 		a := b.newAttempt(ctx, r, round)
@@ -39,8 +45,9 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		}
 		if !found && !answered {
 			a.answerLimit = max(firstAnswer-time.Since(began), answerMargin)
+			a.giveUpAt = a.began.Add(a.answerLimit)
 		}
-		bh, v, err := a.decide(ctx, found)
+		bh, v, err := a.decide(ctx, found, &p)
 		last = v
 		if bh != nil {
 			return bh, nil
@@ -124,6 +131,7 @@ type attempt struct {
 	round        int
 	phase        phase
 	answerLimit  time.Duration // that a node has for an answer
+	giveUpAt     time.Time     // if the quorum has not answered; zero: never
 	queued       bool          // the front has had it wait
 	began        time.Time     // of the present phase
 	pinged       time.Time     // when it was last seen whether the front is still there
@@ -147,8 +155,9 @@ func (b *Backend) newAttempt(ctx context.Context, r backend.Request, round int) 
 }
 
 // decide asks the nodes and waits until the lock is held or will not be in this
-// round. Found says that somebody had it in an earlier one.
-func (a *attempt) decide(ctx context.Context, found bool) (*backend.Hold, verdict, error) {
+// round. Found says that somebody had it in an earlier one. It leaves p as soon as a node has
+// answered.
+func (a *attempt) decide(ctx context.Context, found bool, p *place) (*backend.Hold, verdict, error) {
 	a.start()
 	t := time.NewTimer(time.Hour)
 	defer t.Stop()
@@ -156,8 +165,11 @@ func (a *attempt) decide(ctx context.Context, found bool) (*backend.Hold, verdic
 		a.mu.Lock()
 		v, again := a.step(time.Now())
 		bh, err := a.conclude(v)
-		isHeld, answered := found || a.hasHolder(), a.hasAnswer()
+		isHeld, answered, heard := found || a.hasHolder(), a.hasAnswer(), !a.heardAt.IsZero()
 		a.mu.Unlock()
+		if heard {
+			p.answered()
+		}
 		if v != undecided {
 			return bh, v, err
 		}
@@ -300,9 +312,18 @@ func (a *attempt) askRest() {
 // to: nobody waits for them who can do without. It takes for failed those that have not
 // in all the time there is. Both may yet answer. It returns when to look again.
 func (a *attempt) expireAnswers(now time.Time) time.Duration {
-	next := time.Minute
+	next, over := time.Minute, false
+	if !a.giveUpAt.IsZero() && !a.queued && !a.hasAnswer() { // the next front has no more time than the first
+		left := a.giveUpAt.Sub(now)
+		if over = left <= 0; !over {
+			next = min(next, left)
+		}
+	}
 	for i := range a.votes {
 		v, n := &a.votes[i], a.b.nodes[i]
+		if over && (v.state == asked || v.state == unasked) {
+			v.state, v.err = failed, errOverdue
+		}
 		if !v.isAwaited() {
 			continue
 		}

@@ -46,6 +46,7 @@ type node struct {
 	silent     atomic.Bool  // it did not answer the last request in time
 	gone       atomic.Bool  // nor a ping after that
 	unanswered atomic.Int64 // requests under way that do not wait for a lock
+	answered   atomic.Int64 // ns since 1970: when it was sent what the node has answered
 	pinging    atomic.Bool
 	nextPing   atomic.Int64 // ns since 1970: not before
 	votesFrom  atomic.Int64 // ns since 1970: it has said that it does not vote before
@@ -113,6 +114,7 @@ func (n *node) observe(took time.Duration, err error) {
 		return
 	}
 	n.gone.Store(false)
+	n.answered.Store(time.Now().Add(-took).UnixNano())
 	silent, limit := n.silent.Swap(false), n.usualLimit(time.Hour)
 	if took > limit {
 		if !silent {
@@ -172,8 +174,30 @@ func (b *Backend) hasMajority() bool {
 	return live >= b.need
 }
 
+// isAnsweredBeside reports whether another node than n has answered what was sent then or later.
+func (b *Backend) isAnsweredBeside(n *node, sent time.Time) bool {
+	return slices.ContainsFunc(b.nodes, func(o *node) bool { return o != n && o.answered.Load() >= sent.UnixNano() })
+}
+
+// answersBeside reports whether another node than n answers a ping, or none is there that may.
+func (b *Backend) answersBeside(n *node, ttl time.Duration) bool {
+	asked := false
+	for _, o := range b.nodes {
+		if o == n || o.pinger == nil || o.silent.Load() {
+			continue
+		}
+		asked = true
+		if took, err := o.ping(ttl); isAnswer(err) {
+			o.observe(took, nil)
+			return true
+		}
+	}
+	return !asked
+}
+
 // check pings the node, and once more if that is in vain, unless it is being done or both
-// were in vain a moment ago. It calls done when it is known whether the node is there.
+// were in vain a moment ago. It is gone if another answers after that. Check calls done when
+// it is known whether the node is there.
 func (n *node) check(b *Backend, ttl time.Duration, done func()) {
 	if n.pinger == nil || time.Now().UnixNano() < n.nextPing.Load() || !n.pinging.CompareAndSwap(false, true) {
 		return
@@ -184,10 +208,12 @@ func (n *node) check(b *Backend, ttl time.Duration, done func()) {
 			took, err = n.ping(ttl)
 		}
 		if !isAnswer(err) {
-			n.gone.Store(true)
 			n.nextPing.Store(time.Now().Add(pingPause).UnixNano())
 		}
-		n.observe(took, err)
+		if there := isAnswer(err); there || b.answersBeside(n, ttl) {
+			n.gone.Store(!there)
+			n.observe(took, err)
+		}
 		n.pinging.Store(false)
 		done()
 	})

@@ -42,8 +42,9 @@
 // the others is no front either. All clients must name the nodes in the same order.
 //
 // A client sees that a node is away when it has taken 50 ms longer than its last answers
-// suggest, and asks others. As long as none of them answers it waits, for 3 s at most: it
-// may be the client that has no time to look. While it waits in a queue it pings the
+// suggest, and another node has answered a ping after that. As long as none of them answers it
+// waits, for 3 s at most: it may be the client that has no time to look. Of many who ask at once some wait for others
+// to be answered first. While it waits in a queue it pings the
 // front now and then, every 2 s at the most. What a node misses, because it is away
 // or late, it learns with the next renewal. Who gives up has left all nodes that
 // answer when the call returns.
@@ -151,6 +152,7 @@ type Backend struct {
 	log      *slog.Logger
 
 	contended contendedNames
+	crowd     crowd
 
 	janitor backend.Janitor // has all requests to nodes
 	calls   sync.WaitGroup  // Acquire calls under way
@@ -187,7 +189,7 @@ func New(nodes []backend.Backend, o *Options) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{need: need, log: o.Logger, minTTL: backend.MinTTL, closing: make(chan struct{}), stopChecking: func() {}}
+	b := &Backend{need: need, log: o.Logger, minTTL: backend.MinTTL, crowd: newCrowd(), closing: make(chan struct{}), stopChecking: func() {}}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}

@@ -53,31 +53,27 @@ func (v *vote) isMissing() bool { return !v.asking && (v.state == unasked || v.s
 // isAwaited reports that the node has been asked and has not said who has the lock.
 func (v *vote) isAwaited() bool { return v.state == asked || v.state == unasked && v.asking }
 
-// timeLeft returns how long node i has to answer, and takes it for silent if that is over. It
-// is late beside others: as long as none of several nodes has answered, it may well be this
-// process that has no time to look, and the answers that it then finds need not come in
-// order. A node that has answered, and lets the request queue, is not late. Called with h.mu
-// held.
+// timeLeft returns how long node i has to answer, and takes it for silent if that is over and
+// another has answered what was sent after that: until then it may well be this process that
+// has no time to look, so the others are pinged. A node that has answered, and lets the request
+// queue, is not late. Called with h.mu held.
 func (h *hold) timeLeft(i int, now time.Time) time.Duration {
 	v, n := &h.votes[i], h.b.nodes[i]
 	late := v.since.Add(n.answerLimit(h.request.TTL))
-	if first := h.heardAt.Add(answerMargin); first.After(late) {
-		late = first
-	}
-	if known := !h.heardAt.IsZero() || h.countAwaited() == 1; known && !v.heard && !late.After(now) {
+	left := late.Sub(now)
+	switch {
+	case left > 0 || v.heard || n.silent.Load():
+	case h.b.isAnsweredBeside(n, late):
 		n.silent.Store(true)
-	}
-	return late.Sub(now)
-}
-
-// countAwaited is how many nodes have an answer to give. Called with h.mu held.
-func (h *hold) countAwaited() (n int) {
-	for i := range h.votes {
-		if h.votes[i].isAwaited() {
-			n++
+	default:
+		for _, other := range h.b.nodes {
+			if other != n {
+				other.check(h.b, h.request.TTL, h.notify)
+			}
 		}
+		return firstPing
 	}
-	return n
+	return left
 }
 
 // clearVote forgets what node i has granted. A hold that has too few votes for a moment

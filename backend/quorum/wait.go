@@ -68,17 +68,20 @@ func (a *attempt) checkFront() bool {
 	if n := a.b.nodes[a.front]; v.state == granted || !v.isOut() && !n.gone.Load() && !(v.state == asked && n.silent.Load()) {
 		return true
 	}
-	state := v.state
-	v.state = failed
+	before := v.state
+	if !v.isOut() {
+		v.state, v.err = failed, errBacklog
+	}
+	out, why := v.state, v.err
 	next := a.chooseFront()
 	switch {
 	case next < 0:
 		return false
-	case state == asked && a.b.isAway(next): // no other is any better
-		v.state = state
+	case before == asked && a.b.isAway(next): // no other is any better
+		v.state, v.err = before, nil
 	default:
 		a.dropVote(a.front)
-		v.state = failed
+		v.state, v.err = out, why
 		a.front = next
 	}
 	return true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -394,4 +395,113 @@ func TestOnePingIsLate(t *testing.T) {
 		ok(t, <-waits)
 		s.empty(t)
 	})
+}
+
+// contest has b learn that several clients want a name: it asks the front alone first.
+func (s nodes) contest(t *testing.T, b backend.Backend, r backend.Request) {
+	t.Helper()
+	a := s.open(t, nil)
+	l := a.lock(r.Name)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := b.Acquire(ctx, r)
+	is(t, err, backend.ErrHeld)
+	a.unlock(l)
+}
+
+// The fronts that one asks one after the other hang: the error says so of each. They do not vote
+// yet: who asks waits until they do, as for any other name.
+func TestFrontsOfNoUse(t *testing.T) {
+	for _, hang := range []bool{true, false} {
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			b, _ := s.busy(t, 0)
+			r := backend.Request{Name: "x", ID: backend.ID{Client: "b", Seq: 1}, Mode: backend.Exclusive, TTL: ttl, Wait: true}
+			s.contest(t, b, r)
+			for i := range s {
+				if hang {
+					s[i].Freeze()
+				} else {
+					s[i].Wipe()
+				}
+			}
+			start := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), 2*delay)
+			defer cancel()
+			r.ID.Seq++
+			h, err := b.Acquire(ctx, r)
+			if hang {
+				is(t, err, backend.ErrUnavailable)
+				took := time.Since(start)
+				must(t, took < backend.FirstAnswer, "it took %v", took)
+				for _, want := range []string{"node 1: ", "node 2: ", "node 3: "} {
+					must(t, strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "%!"), "the error is %v", err)
+				}
+				s.thaw()
+			} else {
+				ok(t, err)
+				waited := time.Since(start)
+				must(t, waited > ttl && waited < delay, "waited %v", waited)
+				ok(t, b.Release(t.Context(), h))
+			}
+			ok(t, b.Close(t.Context()))
+			s.empty(t)
+		})
+	}
+}
+
+// This process has no time to look for a moment, in which who wants a contended lock asks its
+// front alone, or who waits there pings it in vain. Neither goes to another node.
+func TestFrontIsLateWithTheOthers(t *testing.T) {
+	const trip, late = time.Millisecond, 700 * time.Millisecond
+	for _, waits := range []bool{false, true} {
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			a := s.open(t, nil)
+			c, far := s.far(t, trip, trip, trip)
+			for range 20 {
+				ok(t, dlock.Do(t.Context(), c.Mutex("warm"), nothing))
+			}
+			l := a.lock("x")
+			lock := func(d time.Duration) {
+				ctx, cancel := context.WithTimeout(t.Context(), d)
+				defer cancel()
+				_, err := c.Mutex("x").Lock(ctx)
+				is(t, err, dlock.ErrHeld)
+			}
+			lock(300 * time.Millisecond) // it asks the front first from now on
+			done := make(chan struct{})
+			begin := func() {
+				go func() { defer close(done); lock(5 * time.Second) }()
+			}
+			if waits {
+				begin()
+				time.Sleep(200 * time.Millisecond)
+			}
+			for i, d := range far {
+				d.trip.Store(int64(late))
+				if i == s.front("x") {
+					d.trip.Store(int64(late + late/20))
+				}
+			}
+			if !waits {
+				begin()
+			}
+			time.Sleep(late)
+			for _, d := range far {
+				d.trip.Store(int64(trip))
+			}
+			for range 30 {
+				time.Sleep(100 * time.Millisecond)
+				for i := range s {
+					if n := s[i].Waiting("x"); n != 0 && i != s.front("x") {
+						t.Fatalf("waited before: %v: %d wait at node %d, and the front is node %d", waits, n, i, s.front("x"))
+					}
+				}
+			}
+			must(t, s[s.front("x")].Waiting("x") == 1, "it does not wait at the front")
+			<-done
+			a.unlock(l)
+			time.Sleep(time.Second)
+			s.empty(t)
+		})
+	}
 }

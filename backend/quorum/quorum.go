@@ -43,8 +43,8 @@
 //
 // A client sees that a node is away when it has taken 50 ms longer than its last answers
 // suggest, and another node has answered a ping after that. As long as none of them answers it
-// waits, for 3 s at most: it may be the client that has no time to look. Of many who ask at once some wait for others
-// to be answered first. While it waits in a queue it pings the
+// waits, for 3 s at most: it may be the client that has no time to look. Of many who ask at
+// once some wait for others to be answered first. While it waits in a queue it pings the
 // front now and then, every 2 s at the most. What a node misses, because it is away
 // or late, it learns with the next renewal. Who gives up has left all nodes that
 // answer when the call returns.

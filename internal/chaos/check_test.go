@@ -230,6 +230,15 @@ var sound = map[string]func(*script){
 		s.give(1, a, 3, 4, "")
 		s.give(2, b, 5, 6, "")
 	},
+	"ReentryOfReaderBesideAnotherWhileForgotten": func(s *script) {
+		shared := Event{Key: mutex, Shared: true}
+		s.h.Faults = []Injected{{Span: Span{2 * ms, 3 * ms}, Healthy: 500 * ms, Forgets: true}}
+		outer, beside := s.take(1, 0, 6, 5, shared), s.take(1, 1, 5, 5, shared)
+		inner := s.take(1, 7, 8, 5, Event{Key: mutex, Shared: true, Under: outer})
+		s.give(1, beside, 7, 9, "")
+		s.give(1, inner, 10, 11, "")
+		s.give(1, outer, 12, 13, "")
+	},
 	"Reentry": func(s *script) {
 		outer := s.take(1, 0, 1, 5)
 		inner := s.take(1, 2, 3, 5, Event{Key: mutex, Under: outer})

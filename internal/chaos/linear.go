@@ -99,7 +99,7 @@ func (h *History) operations(s spec, calls []*hold) []porcupine.Operation {
 	var ops []porcupine.Operation
 	for _, c := range calls {
 		inner := c.under != 0
-		if !c.held() || inner && !s.reentrant || h.stale(c, calls) {
+		if !c.held() || inner && !s.reentrant || h.stale(c.outermost(calls), calls) {
 			continue
 		}
 		in := step{do: take, who: who(c.worker, c.call), inner: inner, shared: c.shared, token: c.token}
@@ -112,6 +112,15 @@ func (h *History) operations(s spec, calls []*hold) []porcupine.Operation {
 		}
 	}
 	return ops
+}
+
+// outermost is the call that c is under, or c.
+func (c *hold) outermost(calls []*hold) *hold {
+	i := slices.IndexFunc(calls, func(o *hold) bool { return o.worker == c.worker && o.call == c.under })
+	if i < 0 {
+		return c
+	}
+	return calls[i]
 }
 
 func who(worker, call int) int64 { return int64(worker)<<32 | int64(call) }

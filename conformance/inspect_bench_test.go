@@ -136,6 +136,18 @@ func (unheard) Queued()    {}
 func (unheard) Lost(error) {}
 func (unheard) Wanted()    {}
 
+// joined hears that its request is in the queue.
+type joined struct {
+	unheard
+	queued func()
+}
+
+func (j joined) Queued() { j.queued() }
+
+// joining is how many may be about to join the queue. This process has no time to look at the
+// answers to ten thousand at once, and a quorum would take its nodes for silent.
+const joining = 64
+
 func benchInspect(b *testing.B, in inspected) {
 	const name = "waiters"
 	counted, measured, requests := in.askers(b)
@@ -151,8 +163,16 @@ func benchInspect(b *testing.B, in inspected) {
 		shown = in.clients
 	}
 	var waiting sync.WaitGroup
+	places := make(chan struct{}, joining)
 	for n := range shown {
-		waiting.Go(func() { _, _ = holds[n%len(holds)].Acquire(ctx, request(name, n+1)) })
+		places <- struct{}{}
+		leave := sync.OnceFunc(func() { <-places })
+		r := request(name, n+1)
+		r.Observer = joined{queued: leave}
+		waiting.Go(func() {
+			defer leave()
+			_, _ = holds[n%len(holds)].Acquire(ctx, r)
+		})
 	}
 	inspect := func(asks backend.Inspector) int {
 		s, err := asks.Inspect(b.Context(), name)

@@ -32,3 +32,31 @@ func TestLostForAMoment(t *testing.T) {
 		t.Errorf("a hold that had one node of three is renewed: %v", err)
 	}
 }
+
+// TestFrontThatIsLeftSaysWhy leaves a front that is gone, and one that does not vote yet: the
+// first has a reason from then on, and the second is waited for.
+func TestFrontThatIsLeftSaysWhy(t *testing.T) {
+	for _, leave := range []func(*node, *vote){
+		func(n *node, v *vote) { v.state = asked; n.gone.Store(true) },
+		func(_ *node, v *vote) { v.refuse(&backend.NotReadyError{In: time.Minute}) },
+	} {
+		b := &Backend{need: 2, nodes: make([]*node, 3)}
+		for i := range b.nodes {
+			b.nodes[i] = new(node)
+		}
+		a := b.newAttempt(t.Context(), backend.Request{Name: "x", TTL: time.Second, Wait: true}, 0)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		left := a.chooseFront()
+		a.front = left
+		v := &a.votes[left]
+		leave(b.nodes[left], v)
+		waits := v.state == notReady
+		if !a.checkFront() || a.front == left {
+			t.Fatalf("the front is %d, as before", a.front)
+		}
+		if v.err == nil || waits != (v.state == notReady) {
+			t.Errorf("it is left for %v, in state %d", v.err, v.state)
+		}
+	}
+}

@@ -30,7 +30,7 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 // pingNodes returns what the nodes say of their versions, nil for one that is silent. Each
 // is asked once more if that fails: a connection that broke while nobody used it fails once.
 func (b *Backend) pingNodes(ctx context.Context) ([]*string, error) {
-	return askAll(ctx, b, func(ctx context.Context, i int) (string, error) {
+	return askAll(ctx, b, isLate, func(ctx context.Context, i int) (string, error) {
 		p, err := nodeAs[backend.Pinger](b, i)
 		if err != nil {
 			return "", err
@@ -206,7 +206,7 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 // breakParts asks each node to end what it knows by a token, 0: nothing. It is ErrNotHeld if
 // none has. A node that is late does it later.
 func (b *Backend) breakParts(ctx context.Context, name string, token func(node int) uint64) error {
-	ended, err := askAll(ctx, b, func(ctx context.Context, i int) (bool, error) {
+	ended, err := askAll(ctx, b, isLate, func(ctx context.Context, i int) (bool, error) {
 		breaker, err := nodeAs[backend.Breaker](b, i)
 		if err != nil || token(i) == 0 {
 			return false, err
@@ -291,8 +291,10 @@ func countSilent[T any](answers []*T) (n int) {
 	return n
 }
 
+// inspectNodes waits for each node that is there: the one where others queue has the longest
+// answer, and would be missing beside those that have nothing to tell.
 func (b *Backend) inspectNodes(ctx context.Context, name string) ([]*backend.Snapshot, error) {
-	return askAll(ctx, b, func(ctx context.Context, i int) (backend.Snapshot, error) {
+	return askAll(ctx, b, b.isThere, func(ctx context.Context, i int) (backend.Snapshot, error) {
 		in, err := nodeAs[backend.Inspector](b, i)
 		if err != nil {
 			return backend.Snapshot{}, err
@@ -300,6 +302,19 @@ func (b *Backend) inspectNodes(ctx context.Context, name string) ([]*backend.Sna
 		return in.Inspect(backend.WithRests(ctx, b.need), name)
 	})
 }
+
+// isThere reports whether node i answers a ping.
+func (b *Backend) isThere(i int) bool {
+	n := b.nodes[i]
+	if n.pinger == nil {
+		return false
+	}
+	_, err := n.ping(0)
+	return isAnswer(err)
+}
+
+// isLate is for questions of which each node has the answer at once.
+func isLate(int) bool { return false }
 
 // A partyKey says that parties of several nodes are the same: the k-th of that client,
 // label and mode. Those who wait at a node count on from those who hold it there, because
@@ -380,8 +395,9 @@ func nodeAs[T any](b *Backend, i int) (T, error) {
 }
 
 // askAll asks all nodes at once. It returns the answers, nil where there is none, as
-// soon as enough nodes have answered and the others had a moment to.
-func askAll[T any](ctx context.Context, b *Backend, ask func(ctx context.Context, node int) (T, error)) ([]*T, error) {
+// soon as enough nodes have answered, the others had a moment to, and none of them is one
+// to wait for.
+func askAll[T any](ctx context.Context, b *Backend, waitFor func(node int) bool, ask func(ctx context.Context, node int) (T, error)) ([]*T, error) {
 	type answer struct {
 		node  int
 		value T
@@ -395,8 +411,9 @@ func askAll[T any](ctx context.Context, b *Backend, ask func(ctx context.Context
 	defer stop()
 	results := make(chan answer, len(b.nodes))
 	var grace time.Duration
+	var missing []int // nodes
 	for i, n := range b.nodes {
-		grace = max(grace, n.grace())
+		grace, missing = max(grace, n.grace()), append(missing, i)
 		if !b.janitor.Go(func(context.Context) {
 			value, err := ask(asking, i)
 			results <- answer{i, value, err}
@@ -407,10 +424,12 @@ func askAll[T any](ctx context.Context, b *Backend, ask func(ctx context.Context
 	answers := make([]*T, len(b.nodes))
 	var failures []error
 	var enough <-chan time.Time
+	waits := make(chan bool, 1)
 	answered := 0
-	for range b.nodes {
+	for len(missing) > 0 {
 		select {
 		case r := <-results:
+			missing = slices.DeleteFunc(missing, func(i int) bool { return i == r.node })
 			if r.err != nil {
 				failures = append(failures, nodeError(r.node, r.err))
 				continue
@@ -420,7 +439,15 @@ func askAll[T any](ctx context.Context, b *Backend, ask func(ctx context.Context
 				enough = time.After(grace)
 			}
 		case <-enough:
-			return answers, nil
+			late := slices.Clone(missing)
+			if !b.janitor.Go(func(context.Context) { waits <- slices.ContainsFunc(late, waitFor) }) {
+				return nil, backend.ErrClosed
+			}
+		case again := <-waits:
+			if !again {
+				return answers, nil
+			}
+			enough = time.After(max(grace, answerMargin))
 		case <-ctx.Done():
 			return nil, backend.WaitEnded(ctx, false)
 		case <-b.closing:

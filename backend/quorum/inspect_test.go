@@ -77,6 +77,54 @@ func TestInspect(t *testing.T) {
 	}
 }
 
+// A node with a long list needs long to tell it.
+type longList struct{ *memory.Backend }
+
+func (n longList) Inspect(ctx context.Context, name string) (backend.Snapshot, error) {
+	if !backend.Sleep(ctx, 2*time.Second) {
+		return backend.Snapshot{}, context.Cause(ctx)
+	}
+	return n.Backend.Inspect(ctx, name)
+}
+
+// The node where all others queue has the longest answer. It is waited for, unless the node
+// is gone by then.
+func TestInspectOfALongQueue(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		a, other := s.open(t, nil), s.open(t, nil)
+		l := a.lock("x")
+		synctest.Wait() // all nodes have granted
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			_, err := other.Mutex("x").Lock(ctx)
+			done <- err
+		}()
+		time.Sleep(time.Second)
+		front := slices.IndexFunc(s, func(n *memory.Server) bool { return n.Waiting("x") > 0 })
+		var all []backend.Backend
+		for i := range s {
+			all = append(all, memory.New(s[i]))
+		}
+		all[front] = longList{memory.New(s[front])}
+		asks, err := quorum.New(all, &quorum.Options{MaxTTL: ttl, Skew: skew})
+		ok(t, err)
+		got, err := asks.Inspect(t.Context(), "x")
+		ok(t, err)
+		must(t, len(got.Holders) == 1 && len(got.Waiters) == 1, "%+v", got)
+		s[front].Freeze()
+		start := time.Now()
+		_, err = asks.Inspect(t.Context(), "x")
+		ok(t, err)
+		must(t, time.Since(start) < time.Second, "it took %v", time.Since(start))
+		s.thaw()
+		cancel()
+		is(t, <-done, dlock.ErrHeld)
+		a.unlock(l)
+		ok(t, asks.Close(t.Context()))
+	})
+}
+
 func TestInspectNeedsAMajority(t *testing.T) {
 	ripe(t, 3, func(t *testing.T, s nodes) {
 		b := s.backendOf(t)

@@ -95,6 +95,18 @@ func TestSilentAfterItsFirstAnswer(t *testing.T) {
 	must[any](t)(nil, <-done)
 }
 
+// withUser adds a user app, whose password is old, and returns who may change its rules.
+func withUser(t *testing.T, s *server.Server) (admin *redis.Client, set func(rules ...any)) {
+	t.Helper()
+	admin = plainClient(t, s)
+	set = func(rules ...any) {
+		t.Helper()
+		must[any](t)(admin.Do(within(t), append([]any{"acl", "setuser", "app"}, rules...)...).Result())
+	}
+	set("on", ">old", "~dlock:*", "resetchannels", "&dlock:*", "+@all")
+	return admin, set
+}
+
 // TestLoginChanges changes the password of a client that holds a lock and ends its
 // connections: it logs in with what it is given then, and keeps the lock. Without
 // rights it loses the lock and says why it gets no other, until it has them again.
@@ -102,12 +114,7 @@ func TestLoginChanges(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	s := server.Start(t, server.Redis{})
-	admin := plainClient(t, s)
-	set := func(rules ...any) {
-		t.Helper()
-		must[any](t)(admin.Do(ctx, append([]any{"acl", "setuser", "app"}, rules...)...).Result())
-	}
-	set("on", ">old", "~dlock:*", "resetchannels", "&dlock:*", "+@all")
+	admin, set := withUser(t, s)
 	var password atomic.Value
 	password.Store("old")
 	c := openClient(t, s, &dlock.Options{
@@ -141,12 +148,7 @@ func TestLoginChangesUnderARequest(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	s := server.Start(t, server.Redis{})
-	admin := plainClient(t, s)
-	set := func(rules ...any) {
-		t.Helper()
-		must[any](t)(admin.Do(ctx, append([]any{"acl", "setuser", "app"}, rules...)...).Result())
-	}
-	set("on", ">old", "~dlock:*", "resetchannels", "&dlock:*", "+@all")
+	admin, set := withUser(t, s)
 	p := must[*faultnet.Proxy](t)(faultnet.Listen(s.Addr()))
 	t.Cleanup(func() { _ = p.Close() })
 	p.SetFraming(faultnet.RESP)

@@ -194,11 +194,7 @@ func (s *Server) begin() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	err := s.awaitHealth(ctx)
-	if err == nil {
-		err = s.awaitVersion(ctx)
-	}
-	if err != nil {
+	if err := s.awaitHealth(ctx); err != nil {
 		return errors.Join(s.failure(err), s.proc.kill())
 	}
 	return nil
@@ -249,27 +245,16 @@ func (s *Server) awaitHealth(ctx context.Context) error {
 	}
 }
 
-// awaitVersion asks for the version until it is told: a server that allows one connection
-// refuses this one for as long as it has not closed that of the probe.
-func (s *Server) awaitVersion(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, probeLimit)
-	defer cancel()
-	for {
-		if s.version, err = s.kind.version(ctx, s.Addr()); err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(pollInterval):
-		}
-	}
-}
-
+// probe asks whether the server is healthy, and for its version. One that allows a single
+// connection refuses the second for as long as it has not closed that of the first.
 func (s *Server) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
-	return s.kind.probe(ctx, s.Addr())
+	err := s.kind.probe(ctx, s.Addr())
+	if err == nil && s.version == "" {
+		s.version, err = s.kind.version(ctx, s.Addr())
+	}
+	return err
 }
 
 // failure adds the end of the log to err.

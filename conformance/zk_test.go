@@ -43,7 +43,7 @@ func zkHarness(t testing.TB) conformance.Harness {
 		Name:     "zk",
 		Version:  s.Version(),
 		Scheme:   "zk",
-		URL:      fmt.Sprintf("zk://%s%s?ensemble=false&session=%v", s.Addr(), zkRoot, zkSessions*(*ttl)),
+		URL:      fmt.Sprintf("zk://%s%s?session=%v", s.Addr(), zkRoot, zkSessions*(*ttl)),
 		TTL:      *ttl,
 		Leased:   true,
 		Open:     z.open,
@@ -112,7 +112,7 @@ func (z *zkServer) guard(t testing.TB) {
 
 func (z *zkServer) open(t testing.TB, o dlock.Options) *conformance.Peer {
 	proxy := z.listen(t)
-	b, err := zk.Connect(t.Context(), []string{proxy.Addr()}, &zk.Options{Root: zkRoot, SessionTimeout: zkSessions * o.TTL, Standalone: true})
+	b, err := zk.Connect(t.Context(), []string{proxy.Addr()}, &zk.Options{Root: zkRoot, SessionTimeout: zkSessions * o.TTL})
 	must(t, err)
 	return z.peer(t, b, o, proxy)
 }

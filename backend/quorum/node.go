@@ -3,6 +3,7 @@ package quorum
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -179,38 +180,48 @@ func (b *Backend) isAnsweredBeside(n *node, sent time.Time) bool {
 	return slices.ContainsFunc(b.nodes, func(o *node) bool { return o != n && o.answered.Load() >= sent.UnixNano() })
 }
 
-// answersBeside reports whether another node than n answers a ping, or none is there that may.
+// answersBeside pings the other nodes at once, and reports whether one answers, or none is there
+// that may.
 func (b *Backend) answersBeside(n *node, ttl time.Duration) bool {
 	asked := false
+	var answered atomic.Bool
+	var pings sync.WaitGroup
 	for _, o := range b.nodes {
 		if o == n || o.pinger == nil || o.silent.Load() {
 			continue
 		}
 		asked = true
-		if took, err := o.ping(ttl); isAnswer(err) {
-			o.observe(took, nil)
-			return true
-		}
+		pings.Go(func() {
+			if took, err := o.ping(ttl); isAnswer(err) {
+				o.observe(took, nil)
+				answered.Store(true)
+			}
+		})
 	}
-	return !asked
+	pings.Wait()
+	return !asked || answered.Load()
 }
 
 // check pings the node, and once more if that is in vain, unless it is being done or both
-// were in vain a moment ago. It is gone if another answers after that. Check calls done when
-// it is known whether the node is there.
+// were in vain a moment ago. It is gone if another answers meanwhile: if none does, this process
+// may have had no time to look. Check calls done when it is known whether the node is there.
 func (n *node) check(b *Backend, ttl time.Duration, done func()) {
 	if n.pinger == nil || time.Now().UnixNano() < n.nextPing.Load() || !n.pinging.CompareAndSwap(false, true) {
 		return
 	}
 	started := b.janitor.Go(func(context.Context) {
 		took, err := n.ping(ttl)
-		if !isAnswer(err) { // once this process may have had no time to look, or the connection had broken
+		known := true
+		if !isAnswer(err) { // the connection may have broken
+			var beside sync.WaitGroup
+			beside.Go(func() { known = b.answersBeside(n, ttl) })
 			took, err = n.ping(ttl)
+			beside.Wait()
 		}
 		if !isAnswer(err) {
 			n.nextPing.Store(time.Now().Add(pingPause).UnixNano())
 		}
-		if there := isAnswer(err); there || b.answersBeside(n, ttl) {
+		if there := isAnswer(err); there || known {
 			n.gone.Store(!there)
 			n.observe(took, err)
 		}

@@ -363,8 +363,18 @@ func TestFrontIsPingedWithPauses(t *testing.T) {
 	})
 }
 
-// A client has no time to look for a moment, so that one ping is late. It stays in the queue.
-func TestOnePingIsLate(t *testing.T) {
+// A client has no time to look for a moment, so that one ping is late, or for longer, so that all
+// pings are: no node answers while another does not. It stays in the queue.
+func TestOnePingIsLate(t *testing.T) { testLatePings(t, 60*time.Millisecond) }
+
+func TestAllPingsAreLate(t *testing.T) {
+	for lasts := 100 * time.Millisecond; lasts < time.Second; lasts += 50 * time.Millisecond {
+		testLatePings(t, lasts)
+	}
+}
+
+func testLatePings(t *testing.T, lasts time.Duration) {
+	t.Helper()
 	const trip, late = time.Millisecond, 300 * time.Millisecond
 	ripe(t, 3, func(t *testing.T, s nodes) {
 		a := s.open(t, nil)
@@ -379,7 +389,7 @@ func TestOnePingIsLate(t *testing.T) {
 		for _, d := range far {
 			d.trip.Store(int64(late))
 		}
-		time.Sleep(60 * time.Millisecond)
+		time.Sleep(lasts)
 		for _, d := range far {
 			d.trip.Store(int64(trip))
 		}
@@ -387,7 +397,7 @@ func TestOnePingIsLate(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 			for i := range s {
 				if n := s[i].Waiting("x"); (n == 1) != (i == s.front("x")) {
-					t.Fatalf("%d wait at node %d, and the front is node %d", n, i, s.front("x"))
+					t.Fatalf("pings late for %v: %d wait at node %d, and the front is node %d", lasts, n, i, s.front("x"))
 				}
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -305,19 +306,19 @@ func TestTryBehindALockThatAMinorityAnswers(t *testing.T) {
 // A pingedNode answers pings, which it counts, at once, and requests that wait late.
 type pingedNode struct {
 	*memory.Backend
-	takes time.Duration
-	pings int
+	takes atomic.Int64 // ns
+	pings atomic.Int64
 }
 
 func (n *pingedNode) Vote(ctx context.Context, r backend.Request, b backend.Ballot) (*backend.Hold, error) {
 	if r.Wait {
-		time.Sleep(n.takes)
+		time.Sleep(time.Duration(n.takes.Load()))
 	}
 	return n.Backend.Vote(ctx, r, b)
 }
 
 func (n *pingedNode) Ping(ctx context.Context) (string, error) {
-	if n.pings++; n.pings%1000 == 0 {
+	if n.pings.Add(1)%1000 == 0 {
 		time.Sleep(time.Second) // without it time would stand still
 	}
 	return n.Backend.Ping(ctx)
@@ -349,13 +350,14 @@ func TestFrontIsPingedWithPauses(t *testing.T) {
 		_, err = c.Mutex("y").TryLock(t.Context()) // the others are known to be silent
 		is(t, err, dlock.ErrUnavailable)
 		const takes = 500 * time.Millisecond
-		node.takes, node.pings = takes, 0
+		node.takes.Store(int64(takes))
+		node.pings.Store(0)
 		waits, cancel := context.WithTimeout(t.Context(), takes)
 		defer cancel()
 		_, err = c.Mutex("x").Lock(waits)
 		must(t, err != nil, "a minority has granted")
-		if most := int(takes / (10 * time.Millisecond)); node.pings > most {
-			t.Errorf("%d pings in %v", node.pings, takes)
+		if n, most := node.pings.Load(), int64(takes/(10*time.Millisecond)); n > most {
+			t.Errorf("%d pings in %v", n, takes)
 		}
 		s.thaw()
 		time.Sleep(time.Second)

@@ -182,7 +182,7 @@ func benchInspect(b *testing.B, in inspected) {
 	for inspect(measured) < shown {
 		time.Sleep(time.Second) // a look takes the server's time from those who join
 	}
-	measureBeside(b, in.open(b, in.addrs), counted, measured, requests, func(asks backend.Inspector) {
+	measureBeside(b, in.open(b, in.addrs), counted, measured, requests, func(asks backend.Inspector, _ func()) {
 		if n := inspect(asks); n < shown-shown/10 { // who waits anew is in no queue of Postgres for a moment
 			b.Fatalf("%d waiters", n)
 		}
@@ -207,11 +207,12 @@ func benchNames(b *testing.B, in inspected) {
 	}
 	holding.Wait()
 	counted, measured, requests := in.askers(b)
-	measureBeside(b, in.open(b, in.addrs), counted, measured, requests, func(asks backend.Inspector) {
+	measureBeside(b, in.open(b, in.addrs), counted, measured, requests, func(asks backend.Inspector, step func()) {
 		n := 0
 		for _, err := range asks.Names(b.Context(), prefix) {
 			must(b, err)
 			n++
+			step()
 		}
 		if n < manyNames {
 			b.Fatalf("%d names", n)
@@ -234,16 +235,20 @@ const warming = 30 * time.Second
 // is part of this process, and to go through all of them would be taken for the server's work.
 const maxGarbage = 2 << 30
 
+// turn is for how long ask may go on until the other client is looked at at rest: how fast a
+// machine is changes within minutes.
+const turn = 2 * time.Second
+
 // measureBeside runs ask, while another client takes and releases a lock, in turn with as
-// long a time at rest.
-func measureBeside(b *testing.B, other backend.Backend, counted, measured backend.Inspector, requests func() int64, ask func(backend.Inspector)) {
+// long a time at rest. A long ask calls step between the parts of its answer.
+func measureBeside(b *testing.B, other backend.Backend, counted, measured backend.Inspector, requests func() int64, ask func(asks backend.Inspector, step func())) {
 	sent := requests()
-	ask(counted)
+	ask(counted, func() {})
 	sent = requests() - sent
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	allocated, began := mem.TotalAlloc, time.Now()
-	ask(measured)
+	ask(measured, func() {})
 	rounds := min(max(int(measuring/2/time.Since(began)), 1), maxRounds) * b.N
 	runtime.ReadMemStats(&mem)
 	allocated = mem.TotalAlloc - allocated
@@ -254,17 +259,29 @@ func measureBeside(b *testing.B, other backend.Backend, counted, measured backen
 	cycles(b, other, warm)
 	var rest, beside []time.Duration
 	var asking time.Duration
-	for range rounds {
-		end, took := make(chan struct{}), make(chan []time.Duration)
+	var end chan struct{}
+	var took chan []time.Duration
+	begin := func() {
+		end, took, began = make(chan struct{}), make(chan []time.Duration), time.Now()
 		go func() { took <- cycles(b, other, end) }()
-		start := time.Now()
-		ask(measured)
-		lasted := time.Since(start)
+	}
+	finish := func() {
+		lasted := time.Since(began)
 		close(end)
 		beside, asking = append(beside, <-took...), asking+lasted
 		quiet := make(chan struct{})
 		time.AfterFunc(max(lasted, time.Second), func() { close(quiet) })
 		rest = append(rest, cycles(b, other, quiet)...)
+	}
+	for range rounds {
+		begin()
+		ask(measured, func() {
+			if time.Since(began) > turn {
+				finish()
+				begin()
+			}
+		})
+		finish()
 	}
 	b.StopTimer()
 	mean := func(took []time.Duration) float64 {

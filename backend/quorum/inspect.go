@@ -76,7 +76,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 }
 
 // Names implements backend.Inspector. It yields the names that enough nodes have, or may
-// have, as Inspect does. It remembers eight bytes of each.
+// have, as Inspect does. It remembers some bytes of each.
 func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		alive, err := b.pingNodes(ctx)
@@ -91,17 +91,20 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 				failures = append(failures, nodeError(i, backend.ErrUnavailable))
 			}
 		}
-		seed, seen := maphash.MakeSeed(), make(map[uint64]int)
-		each := func(name string, enough int) bool {
+		seed, seen := maphash.MakeSeed(), make(map[uint64]sighting)
+		each := func(name string, node, enough int) bool {
 			hash := maphash.String(seed, name)
-			if seen[hash] == yielded {
+			s := seen[hash]
+			if s.nodes == yielded || s.nodes > 0 && int(s.last) == node { // which may name it twice
 				return true
 			}
-			if seen[hash]++; seen[hash] < enough {
-				return true
+			s = sighting{nodes: s.nodes + 1, last: int32(node)}
+			isEnough := int(s.nodes) >= enough
+			if isEnough {
+				s.nodes = yielded
 			}
-			seen[hash] = yielded
-			return yield(name, nil)
+			seen[hash] = s
+			return !isEnough || yield(name, nil)
 		}
 		for {
 			i, err := b.listNames(ctx, prefix, alive, each)
@@ -114,7 +117,7 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 				return
 			}
 			alive[i] = nil // it may have any name from now on, also those passed over
-			maps.DeleteFunc(seen, func(_ uint64, n int) bool { return n != yielded })
+			maps.DeleteFunc(seen, func(_ uint64, s sighting) bool { return s.nodes != yielded })
 		}
 	}
 }
@@ -138,18 +141,21 @@ func (b *Backend) pingAgain(ctx context.Context, alive []*string) {
 	all.Wait()
 }
 
+// A sighting is how many nodes have a name, and the last of them.
+type sighting struct{ nodes, last int32 }
+
 // yielded stands for the number of nodes that have a name which Names has yielded.
 const yielded = -1
 
-// listNames calls each with every name that a node which is alive has, and with how many of
-// these nodes have to have it. It returns the node that failed.
-func (b *Backend) listNames(ctx context.Context, prefix string, alive []*string, each func(name string, enough int) bool) (int, error) {
+// listNames calls each with every name that a node which is alive has, with that node, and with
+// how many of these nodes have to have it. It returns the node that failed.
+func (b *Backend) listNames(ctx context.Context, prefix string, alive []*string, each func(name string, node, enough int) bool) (int, error) {
 	enough := max(b.need-countSilent(alive), 1)
 	for i := range b.nodes {
 		if alive[i] == nil {
 			continue
 		}
-		err := b.namesOf(ctx, i, prefix, func(name string) bool { return each(name, enough) })
+		err := b.namesOf(ctx, i, prefix, func(name string) bool { return each(name, i, enough) })
 		switch {
 		case err == errStopped:
 			return 0, nil
@@ -164,7 +170,8 @@ func (b *Backend) listNames(ctx context.Context, prefix string, alive []*string,
 var errStopped = errors.New("stopped")
 
 // namesOf calls do with each name that node i has, until it reports false. A node that
-// says nothing for nameTimeout is not waited for any more.
+// says nothing for nameTimeout is not waited for any more. A page without a name counts: the
+// node may have many keys of others.
 func (b *Backend) namesOf(ctx context.Context, i int, prefix string, do func(string) bool) error {
 	in, err := nodeAs[backend.Inspector](b, i)
 	if err != nil {
@@ -174,7 +181,8 @@ func (b *Backend) namesOf(ctx context.Context, i int, prefix string, do func(str
 	defer cancel()
 	timer := time.AfterFunc(nameTimeout, cancel)
 	defer timer.Stop()
-	for name, err := range in.Names(backend.WithRests(ctx, b.need), prefix) {
+	ctx = backend.WithProgress(backend.WithRests(ctx, b.need), func() { timer.Reset(nameTimeout) })
+	for name, err := range in.Names(ctx, prefix) {
 		if err != nil {
 			return err
 		}

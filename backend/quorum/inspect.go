@@ -375,10 +375,11 @@ func groupParties(byNode []*backend.Snapshot, first int, of func(*backend.Snapsh
 }
 
 // keyOf is the key of p without a number.
-func keyOf(p backend.Party) partyKey { return partyKey{client: p.Client, label: p.Label, mode: p.Mode} }
+func keyOf(p backend.Party) partyKey { return partyKey{client: p.Client, label: p.Label} }
 
 // mergeHolder makes one holder of what the nodes say of it: it has the lock since
-// enough nodes have granted, and for as long as enough of them keep it.
+// enough nodes have granted, for as long as enough of them keep it, and alone until enough of
+// them have downgraded it.
 func (b *Backend) mergeHolder(parts []nodeParty, silent int) backend.Party {
 	out := parts[0].Party
 	enough := min(b.need, len(parts))
@@ -387,8 +388,16 @@ func (b *Backend) mergeHolder(parts []nodeParty, silent int) backend.Party {
 	slices.SortFunc(parts, func(p, q nodeParty) int { return cmp.Compare(q.Left, p.Left) })
 	out.Left = parts[enough-1].Left
 	out.Token = b.tokenOf(parts, silent)
+	shared := 0
 	for _, p := range parts {
 		out.Entries = max(out.Entries, p.Entries)
+		if p.Mode == backend.Shared {
+			shared++
+		}
+	}
+	out.Mode = backend.Exclusive
+	if shared >= enough {
+		out.Mode = backend.Shared
 	}
 	return out
 }

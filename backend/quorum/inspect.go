@@ -30,7 +30,7 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 // pingNodes returns what the nodes say of their versions, nil for one that is silent. Each
 // is asked once more if that fails: a connection that broke while nobody used it fails once.
 func (b *Backend) pingNodes(ctx context.Context) ([]*string, error) {
-	return askAll(ctx, b, isLate, func(ctx context.Context, i int) (string, error) {
+	return askAll(ctx, b, areLate, func(ctx context.Context, i int) (string, error) {
 		p, err := nodeAs[backend.Pinger](b, i)
 		if err != nil {
 			return "", err
@@ -214,7 +214,7 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 // breakParts asks each node to end what it knows by a token, 0: nothing. It is ErrNotHeld if
 // none has. A node that is late does it later.
 func (b *Backend) breakParts(ctx context.Context, name string, token func(node int) uint64) error {
-	ended, err := askAll(ctx, b, isLate, func(ctx context.Context, i int) (bool, error) {
+	ended, err := askAll(ctx, b, areLate, func(ctx context.Context, i int) (bool, error) {
 		breaker, err := nodeAs[backend.Breaker](b, i)
 		if err != nil || token(i) == 0 {
 			return false, err
@@ -299,10 +299,10 @@ func countSilent[T any](answers []*T) (n int) {
 	return n
 }
 
-// inspectNodes waits for each node that is there: the one where others queue has the longest
-// answer, and would be missing beside those that have nothing to tell.
+// inspectNodes waits for each node that is there, as long as ctx allows: the one where others
+// queue has the longest answer, and would be missing beside those that have nothing to tell.
 func (b *Backend) inspectNodes(ctx context.Context, name string) ([]*backend.Snapshot, error) {
-	return askAll(ctx, b, b.isThere, func(ctx context.Context, i int) (backend.Snapshot, error) {
+	return askAll(ctx, b, b.areThere, func(ctx context.Context, i int) (backend.Snapshot, error) {
 		in, err := nodeAs[backend.Inspector](b, i)
 		if err != nil {
 			return backend.Snapshot{}, err
@@ -311,25 +311,44 @@ func (b *Backend) inspectNodes(ctx context.Context, name string) ([]*backend.Sna
 	})
 }
 
-// isThere reports whether node i answers a ping.
-func (b *Backend) isThere(i int) bool {
-	n := b.nodes[i]
-	if n.pinger == nil {
-		return false
+// areThere reports whether one of the nodes answers a ping, the first that does. One that does not
+// is watched from then on, and is not waited for again before it answers.
+func (b *Backend) areThere(nodes []int) bool {
+	answers := make(chan bool, len(nodes))
+	for _, i := range nodes {
+		n := b.nodes[i]
+		if n.pinger == nil || n.gone.Load() {
+			n.check(b, 0, func() {})
+			answers <- false
+			continue
+		}
+		if !b.janitor.Go(func(context.Context) {
+			_, err := n.ping(0)
+			if !isAnswer(err) {
+				n.check(b, 0, func() {})
+			}
+			answers <- isAnswer(err)
+		}) {
+			answers <- false
+		}
 	}
-	_, err := n.ping(0)
-	return isAnswer(err)
+	for range nodes {
+		if <-answers {
+			return true
+		}
+	}
+	return false
 }
 
-// isLate is for questions of which each node has the answer at once.
-func isLate(int) bool { return false }
+// areLate is for questions of which each node has the answer at once.
+func areLate([]int) bool { return false }
 
-// A partyKey says that parties of several nodes are the same: the k-th of that client,
-// label and mode. Those who wait at a node count on from those who hold it there, because
-// a holder may still wait at some nodes, and its client may have one more request waiting.
+// A partyKey says that parties of several nodes are the same: the k-th of that client and
+// label. Those who wait at a node count on from those who hold it there, because a holder may
+// still wait at some nodes, and its client may have one more request waiting. The mode is not
+// compared: some of the nodes may have heard of a downgrade, and others not yet.
 type partyKey struct {
 	client, label string
-	mode          backend.Mode
 	k             int
 }
 
@@ -413,8 +432,8 @@ func nodeAs[T any](b *Backend, i int) (T, error) {
 
 // askAll asks all nodes at once. It returns the answers, nil where there is none, as
 // soon as enough nodes have answered, the others had a moment to, and none of them is one
-// to wait for.
-func askAll[T any](ctx context.Context, b *Backend, waitFor func(node int) bool, ask func(ctx context.Context, node int) (T, error)) ([]*T, error) {
+// to wait for, or ctx is done.
+func askAll[T any](ctx context.Context, b *Backend, waitFor func(nodes []int) bool, ask func(ctx context.Context, node int) (T, error)) ([]*T, error) {
 	type answer struct {
 		node  int
 		value T
@@ -427,10 +446,15 @@ func askAll[T any](ctx context.Context, b *Backend, waitFor func(node int) bool,
 	asking, stop := context.WithCancel(ctx)
 	defer stop()
 	results := make(chan answer, len(b.nodes))
-	var grace time.Duration
 	var missing []int // nodes
-	for i, n := range b.nodes {
-		grace, missing = max(grace, n.grace()), append(missing, i)
+	grace := func() (g time.Duration) {
+		for _, i := range missing {
+			g = max(g, b.nodes[i].grace())
+		}
+		return g
+	}
+	for i := range b.nodes {
+		missing = append(missing, i)
 		if !b.janitor.Go(func(context.Context) {
 			value, err := ask(asking, i)
 			results <- answer{i, value, err}
@@ -453,19 +477,22 @@ func askAll[T any](ctx context.Context, b *Backend, waitFor func(node int) bool,
 			}
 			answers[r.node] = &r.value
 			if answered++; answered == b.need {
-				enough = time.After(grace)
+				enough = time.After(grace())
 			}
 		case <-enough:
 			late := slices.Clone(missing)
-			if !b.janitor.Go(func(context.Context) { waits <- slices.ContainsFunc(late, waitFor) }) {
+			if !b.janitor.Go(func(context.Context) { waits <- waitFor(late) }) {
 				return nil, backend.ErrClosed
 			}
 		case again := <-waits:
 			if !again {
 				return answers, nil
 			}
-			enough = time.After(max(grace, answerMargin))
+			enough = time.After(max(grace(), answerMargin))
 		case <-ctx.Done():
+			if answered >= b.need {
+				return answers, nil
+			}
 			return nil, backend.WaitEnded(ctx, false)
 		case <-b.closing:
 			return nil, backend.ErrClosed

@@ -204,17 +204,29 @@ const (
 // known by its token at enough nodes, and at no other node by that of another. It is
 // ErrNotHeld if no node has ended anything. One part alone is an end of the hold as well:
 // others who break it at the same moment may have ended the rest, each of them too little.
+// But a node that was asked too early may have joined the hold since, beside one that is away.
+// So all are asked again until enough have ended a part, or none has one any more.
 func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	if b.needsAll() {
 		return b.breakAtAll(ctx, name, token)
 	}
-	return b.breakParts(ctx, name, func(int) uint64 { return token })
+	for all := 0; all < b.need; {
+		ended, err := b.breakParts(ctx, name, func(int) uint64 { return token })
+		if errors.Is(err, backend.ErrNotHeld) && all > 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		all += ended
+	}
+	return nil
 }
 
-// breakParts asks each node to end what it knows by a token, 0: nothing. It is ErrNotHeld if
-// none has. A node that is late does it later.
-func (b *Backend) breakParts(ctx context.Context, name string, token func(node int) uint64) error {
-	ended, err := askAll(ctx, b, areLate, func(ctx context.Context, i int) (bool, error) {
+// breakParts asks each node to end what it knows by a token, 0: nothing. It returns how many
+// have, and is ErrNotHeld if none has. A node that is late does it later.
+func (b *Backend) breakParts(ctx context.Context, name string, token func(node int) uint64) (ended int, err error) {
+	answers, err := askAll(ctx, b, areLate, func(ctx context.Context, i int) (bool, error) {
 		breaker, err := nodeAs[backend.Breaker](b, i)
 		if err != nil || token(i) == 0 {
 			return false, err
@@ -227,10 +239,15 @@ func (b *Backend) breakParts(ctx context.Context, name string, token func(node i
 		}
 		return err == nil, err
 	})
-	if err == nil && !slices.ContainsFunc(ended, func(e *bool) bool { return e != nil && *e }) {
+	for _, a := range answers {
+		if a != nil && *a {
+			ended++
+		}
+	}
+	if err == nil && ended == 0 {
 		err = backend.ErrNotHeld
 	}
-	return err
+	return ended, err
 }
 
 // breakAtAll is Break where all nodes are needed. Each of them knows a hold by a token of
@@ -250,7 +267,7 @@ func (b *Backend) breakAtAll(ctx context.Context, name string, token uint64) err
 		for _, p := range parts {
 			tokens[p.node] = p.Token
 		}
-		err := b.breakParts(ctx, name, func(i int) uint64 {
+		_, err := b.breakParts(ctx, name, func(i int) uint64 {
 			if tokens[i] == token {
 				return token
 			}
@@ -259,7 +276,7 @@ func (b *Backend) breakAtAll(ctx context.Context, name string, token uint64) err
 		if err != nil {
 			return err
 		}
-		err = b.breakParts(ctx, name, func(i int) uint64 { return tokens[i] })
+		_, err = b.breakParts(ctx, name, func(i int) uint64 { return tokens[i] })
 		if errors.Is(err, backend.ErrNotHeld) { // its holder has given the rest back
 			return nil
 		}

@@ -47,13 +47,47 @@ func (b *Backend) pingNodes(ctx context.Context) ([]*string, error) {
 
 // Inspect implements backend.Inspector. A holder is who holds the lock on enough nodes,
 // or may hold it there, because a node that does not answer could make up the number.
-// Those who wait queue at one node.
-func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, error) {
-	byNode, err := b.inspectNodes(ctx, name)
-	if err != nil {
-		return backend.Snapshot{}, err
+// Those who wait queue at one node. A lock that changes hands between the answers of two nodes
+// is looked at again.
+func (b *Backend) Inspect(ctx context.Context, name string) (out backend.Snapshot, err error) {
+	var before []*backend.Snapshot
+	for end := time.Now().Add(lookTime); ; {
+		byNode, err := b.inspectNodes(ctx, name)
+		if err != nil && before != nil {
+			return out, nil
+		}
+		if err != nil {
+			return backend.Snapshot{}, err
+		}
+		out = b.mergeSnapshots(name, byNode)
+		if len(out.Holders) > 0 || !changesHands(before, byNode) || time.Now().After(end) {
+			return out, nil
+		}
+		before = byNode
 	}
-	var out backend.Snapshot
+}
+
+// lookTime is for how long Inspect looks again.
+const lookTime = time.Second / 2
+
+// changesHands reports whether some nodes say that somebody holds the lock, and have not said the
+// same before.
+func changesHands(before, now []*backend.Snapshot) bool {
+	isHeld, isSame := false, before != nil
+	for i, s := range now {
+		if s == nil {
+			continue
+		}
+		isHeld = isHeld || len(s.Holders) > 0
+		isSame = isSame && before[i] != nil && slices.EqualFunc(s.Holders, before[i].Holders, func(p, q backend.Party) bool {
+			return p.Client == q.Client && p.Token == q.Token
+		})
+	}
+	return isHeld && !isSame
+}
+
+// mergeSnapshots makes one snapshot of those of the nodes.
+func (b *Backend) mergeSnapshots(name string, byNode []*backend.Snapshot) (out backend.Snapshot) {
 	silent := countSilent(byNode)
 	holders, order := groupHolders(byNode)
 	for _, key := range order {
@@ -72,7 +106,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 			out.Waiters = append(out.Waiters, first.Party)
 		}
 	}
-	return out, nil
+	return out
 }
 
 // Names implements backend.Inspector. It yields the names that enough nodes have, or may

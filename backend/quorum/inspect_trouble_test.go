@@ -313,3 +313,52 @@ func TestAskedWhileClosing(t *testing.T) {
 		}
 	}
 }
+
+// tells is a node that says what it is given, look after look, and then the last again.
+type tells struct {
+	*memory.Backend
+	tokens []uint64 // of its holder; 0: there is none
+	looks  int
+}
+
+func (n *tells) Inspect(context.Context, string) (s backend.Snapshot, err error) {
+	token := n.tokens[min(n.looks, len(n.tokens)-1)]
+	n.looks++
+	if token > 0 {
+		s.Holders = []backend.Party{{Client: fmt.Sprint(token), Mode: backend.Exclusive, Token: token}}
+	}
+	return s, nil
+}
+
+// A lock that changes hands while the nodes are asked has a holder all the same. What one node
+// has forgotten to end is looked at twice.
+func TestInspectWhileALockChangesHands(t *testing.T) {
+	for name, c := range map[string]struct {
+		tokens  [3][]uint64
+		looks   int
+		holders int
+	}{
+		"held":               {[3][]uint64{{1}, {1}, {1}}, 1, 1},
+		"free":               {[3][]uint64{{0}, {0}, {0}}, 1, 0},
+		"at one node":        {[3][]uint64{{1}, {0}, {0}}, 2, 0},
+		"changes hands":      {[3][]uint64{{1, 4, 5}, {2, 4, 5}, {3, 6, 5}}, 2, 1},
+		"changes hands anew": {[3][]uint64{{1, 4, 7}, {2, 5, 7}, {3, 6, 7}}, 3, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, 3, func(t *testing.T, s nodes) {
+				all := s.links()
+				for i := range all {
+					all[i] = &tells{memory.New(s[i]), c.tokens[i], 0}
+				}
+				b, err := quorum.New(all, nil)
+				ok(t, err)
+				got, err := b.Inspect(t.Context(), "x")
+				ok(t, err)
+				if looks := all[0].(*tells).looks; len(got.Holders) != c.holders || looks != c.looks {
+					t.Errorf("%d holders after %d looks, want %d and %d", len(got.Holders), looks, c.holders, c.looks)
+				}
+				ok(t, b.Close(t.Context()))
+			})
+		})
+	}
+}

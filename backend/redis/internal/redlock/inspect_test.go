@@ -7,42 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/dlock-go/dlock"
 )
-
-// TestNamesAmongManyOtherKeys has many keys of others on each server.
-func TestNamesAmongManyOtherKeys(t *testing.T) {
-	t.Parallel()
-	masters := startMasters(t, 3)
-	vouchFor(t, masters...)
-	for _, s := range masters {
-		c := redis.NewClient(&redis.Options{Addr: s.Addr(), DisableIdentity: true, ReadTimeout: time.Minute})
-		if err := c.Eval(t.Context(), "for i = 1, 200000 do redis.call('set', 'other' .. i, 1) end return 1", nil).Err(); err != nil {
-			t.Fatal(err)
-		}
-		_ = c.Close()
-	}
-	c := openURL(t, "redlock://"+addresses(masters), nil)
-	l, err := c.Mutex("x").Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Unlock(context.Background())
-	asks, start := openURL(t, "redlock://"+addresses(masters), &dlock.Options{InspectOnly: true}), time.Now()
-	found := false
-	for name, err := range asks.Names(t.Context(), "") {
-		if err != nil {
-			t.Errorf("after %v: %v", time.Since(start), err)
-		}
-		found = found || name == "x"
-	}
-	t.Logf("took %v", time.Since(start))
-	if !found {
-		t.Error("the name is missing")
-	}
-}
 
 // TestInspectABusyLock looks at a lock that changes hands all the time.
 func TestInspectABusyLock(t *testing.T) {

@@ -30,7 +30,7 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 // pingNodes returns what the nodes say of their versions, nil for one that is silent. Each
 // is asked once more if that fails: a connection that broke while nobody used it fails once.
 func (b *Backend) pingNodes(ctx context.Context) ([]*string, error) {
-	return askAll(ctx, b, isLate, func(ctx context.Context, i int) (string, error) {
+	return askAll(ctx, b, areLate, func(ctx context.Context, i int) (string, error) {
 		p, err := nodeAs[backend.Pinger](b, i)
 		if err != nil {
 			return "", err
@@ -47,13 +47,47 @@ func (b *Backend) pingNodes(ctx context.Context) ([]*string, error) {
 
 // Inspect implements backend.Inspector. A holder is who holds the lock on enough nodes,
 // or may hold it there, because a node that does not answer could make up the number.
-// Those who wait queue at one node.
-func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, error) {
-	byNode, err := b.inspectNodes(ctx, name)
-	if err != nil {
-		return backend.Snapshot{}, err
+// Those who wait queue at one node. A lock that changes hands between the answers of two nodes
+// is looked at again.
+func (b *Backend) Inspect(ctx context.Context, name string) (out backend.Snapshot, err error) {
+	var before []*backend.Snapshot
+	for end := time.Now().Add(lookTime); ; {
+		byNode, err := b.inspectNodes(ctx, name)
+		if err != nil && before != nil {
+			return out, nil
+		}
+		if err != nil {
+			return backend.Snapshot{}, err
+		}
+		out = b.mergeSnapshots(name, byNode)
+		if len(out.Holders) > 0 || !changesHands(before, byNode) || time.Now().After(end) {
+			return out, nil
+		}
+		before = byNode
 	}
-	var out backend.Snapshot
+}
+
+// lookTime is for how long Inspect looks again.
+const lookTime = time.Second / 2
+
+// changesHands reports whether some nodes say that somebody holds the lock, and have not said the
+// same before.
+func changesHands(before, now []*backend.Snapshot) bool {
+	isHeld, isSame := false, before != nil
+	for i, s := range now {
+		if s == nil {
+			continue
+		}
+		isHeld = isHeld || len(s.Holders) > 0
+		isSame = isSame && before[i] != nil && slices.EqualFunc(s.Holders, before[i].Holders, func(p, q backend.Party) bool {
+			return p.Client == q.Client && p.Token == q.Token
+		})
+	}
+	return isHeld && !isSame
+}
+
+// mergeSnapshots makes one snapshot of those of the nodes.
+func (b *Backend) mergeSnapshots(name string, byNode []*backend.Snapshot) (out backend.Snapshot) {
 	silent := countSilent(byNode)
 	holders, order := groupHolders(byNode)
 	for _, key := range order {
@@ -72,11 +106,11 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 			out.Waiters = append(out.Waiters, first.Party)
 		}
 	}
-	return out, nil
+	return out
 }
 
 // Names implements backend.Inspector. It yields the names that enough nodes have, or may
-// have, as Inspect does. It remembers eight bytes of each.
+// have, as Inspect does. It remembers some bytes of each.
 func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		alive, err := b.pingNodes(ctx)
@@ -91,17 +125,20 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 				failures = append(failures, nodeError(i, backend.ErrUnavailable))
 			}
 		}
-		seed, seen := maphash.MakeSeed(), make(map[uint64]int)
-		each := func(name string, enough int) bool {
+		seed, seen := maphash.MakeSeed(), make(map[uint64]sighting)
+		each := func(name string, node, enough int) bool {
 			hash := maphash.String(seed, name)
-			if seen[hash] == yielded {
+			s := seen[hash]
+			if s.nodes == yielded || s.nodes > 0 && int(s.last) == node { // which may name it twice
 				return true
 			}
-			if seen[hash]++; seen[hash] < enough {
-				return true
+			s = sighting{nodes: s.nodes + 1, last: int32(node)}
+			isEnough := int(s.nodes) >= enough
+			if isEnough {
+				s.nodes = yielded
 			}
-			seen[hash] = yielded
-			return yield(name, nil)
+			seen[hash] = s
+			return !isEnough || yield(name, nil)
 		}
 		for {
 			i, err := b.listNames(ctx, prefix, alive, each)
@@ -114,7 +151,7 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 				return
 			}
 			alive[i] = nil // it may have any name from now on, also those passed over
-			maps.DeleteFunc(seen, func(_ uint64, n int) bool { return n != yielded })
+			maps.DeleteFunc(seen, func(_ uint64, s sighting) bool { return s.nodes != yielded })
 		}
 	}
 }
@@ -138,18 +175,21 @@ func (b *Backend) pingAgain(ctx context.Context, alive []*string) {
 	all.Wait()
 }
 
+// A sighting is how many nodes have a name, and the last of them.
+type sighting struct{ nodes, last int32 }
+
 // yielded stands for the number of nodes that have a name which Names has yielded.
 const yielded = -1
 
-// listNames calls each with every name that a node which is alive has, and with how many of
-// these nodes have to have it. It returns the node that failed.
-func (b *Backend) listNames(ctx context.Context, prefix string, alive []*string, each func(name string, enough int) bool) (int, error) {
+// listNames calls each with every name that a node which is alive has, with that node, and with
+// how many of these nodes have to have it. It returns the node that failed.
+func (b *Backend) listNames(ctx context.Context, prefix string, alive []*string, each func(name string, node, enough int) bool) (int, error) {
 	enough := max(b.need-countSilent(alive), 1)
 	for i := range b.nodes {
 		if alive[i] == nil {
 			continue
 		}
-		err := b.namesOf(ctx, i, prefix, func(name string) bool { return each(name, enough) })
+		err := b.namesOf(ctx, i, prefix, func(name string) bool { return each(name, i, enough) })
 		switch {
 		case err == errStopped:
 			return 0, nil
@@ -164,7 +204,8 @@ func (b *Backend) listNames(ctx context.Context, prefix string, alive []*string,
 var errStopped = errors.New("stopped")
 
 // namesOf calls do with each name that node i has, until it reports false. A node that
-// says nothing for nameTimeout is not waited for any more.
+// says nothing for nameTimeout is not waited for any more. A page without a name counts: the
+// node may have many keys of others.
 func (b *Backend) namesOf(ctx context.Context, i int, prefix string, do func(string) bool) error {
 	in, err := nodeAs[backend.Inspector](b, i)
 	if err != nil {
@@ -174,7 +215,8 @@ func (b *Backend) namesOf(ctx context.Context, i int, prefix string, do func(str
 	defer cancel()
 	timer := time.AfterFunc(nameTimeout, cancel)
 	defer timer.Stop()
-	for name, err := range in.Names(backend.WithRests(ctx, b.need), prefix) {
+	ctx = backend.WithProgress(backend.WithRests(ctx, b.need), func() { timer.Reset(nameTimeout) })
+	for name, err := range in.Names(ctx, prefix) {
 		if err != nil {
 			return err
 		}
@@ -196,17 +238,29 @@ const (
 // known by its token at enough nodes, and at no other node by that of another. It is
 // ErrNotHeld if no node has ended anything. One part alone is an end of the hold as well:
 // others who break it at the same moment may have ended the rest, each of them too little.
+// But a node that was asked too early may have joined the hold since, beside one that is away.
+// So all are asked again until enough have ended a part, or none has one any more.
 func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	if b.needsAll() {
 		return b.breakAtAll(ctx, name, token)
 	}
-	return b.breakParts(ctx, name, func(int) uint64 { return token })
+	for all := 0; all < b.need; {
+		ended, err := b.breakParts(ctx, name, func(int) uint64 { return token })
+		if errors.Is(err, backend.ErrNotHeld) && all > 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		all += ended
+	}
+	return nil
 }
 
-// breakParts asks each node to end what it knows by a token, 0: nothing. It is ErrNotHeld if
-// none has. A node that is late does it later.
-func (b *Backend) breakParts(ctx context.Context, name string, token func(node int) uint64) error {
-	ended, err := askAll(ctx, b, isLate, func(ctx context.Context, i int) (bool, error) {
+// breakParts asks each node to end what it knows by a token, 0: nothing. It returns how many
+// have, and is ErrNotHeld if none has. A node that is late does it later.
+func (b *Backend) breakParts(ctx context.Context, name string, token func(node int) uint64) (ended int, err error) {
+	answers, err := askAll(ctx, b, areLate, func(ctx context.Context, i int) (bool, error) {
 		breaker, err := nodeAs[backend.Breaker](b, i)
 		if err != nil || token(i) == 0 {
 			return false, err
@@ -219,10 +273,15 @@ func (b *Backend) breakParts(ctx context.Context, name string, token func(node i
 		}
 		return err == nil, err
 	})
-	if err == nil && !slices.ContainsFunc(ended, func(e *bool) bool { return e != nil && *e }) {
+	for _, a := range answers {
+		if a != nil && *a {
+			ended++
+		}
+	}
+	if err == nil && ended == 0 {
 		err = backend.ErrNotHeld
 	}
-	return err
+	return ended, err
 }
 
 // breakAtAll is Break where all nodes are needed. Each of them knows a hold by a token of
@@ -242,7 +301,7 @@ func (b *Backend) breakAtAll(ctx context.Context, name string, token uint64) err
 		for _, p := range parts {
 			tokens[p.node] = p.Token
 		}
-		err := b.breakParts(ctx, name, func(i int) uint64 {
+		_, err := b.breakParts(ctx, name, func(i int) uint64 {
 			if tokens[i] == token {
 				return token
 			}
@@ -251,7 +310,7 @@ func (b *Backend) breakAtAll(ctx context.Context, name string, token uint64) err
 		if err != nil {
 			return err
 		}
-		err = b.breakParts(ctx, name, func(i int) uint64 { return tokens[i] })
+		_, err = b.breakParts(ctx, name, func(i int) uint64 { return tokens[i] })
 		if errors.Is(err, backend.ErrNotHeld) { // its holder has given the rest back
 			return nil
 		}
@@ -291,10 +350,10 @@ func countSilent[T any](answers []*T) (n int) {
 	return n
 }
 
-// inspectNodes waits for each node that is there: the one where others queue has the longest
-// answer, and would be missing beside those that have nothing to tell.
+// inspectNodes waits for each node that is there, as long as ctx allows: the one where others
+// queue has the longest answer, and would be missing beside those that have nothing to tell.
 func (b *Backend) inspectNodes(ctx context.Context, name string) ([]*backend.Snapshot, error) {
-	return askAll(ctx, b, b.isThere, func(ctx context.Context, i int) (backend.Snapshot, error) {
+	return askAll(ctx, b, b.areThere, func(ctx context.Context, i int) (backend.Snapshot, error) {
 		in, err := nodeAs[backend.Inspector](b, i)
 		if err != nil {
 			return backend.Snapshot{}, err
@@ -303,25 +362,44 @@ func (b *Backend) inspectNodes(ctx context.Context, name string) ([]*backend.Sna
 	})
 }
 
-// isThere reports whether node i answers a ping.
-func (b *Backend) isThere(i int) bool {
-	n := b.nodes[i]
-	if n.pinger == nil {
-		return false
+// areThere reports whether one of the nodes answers a ping, the first that does. One that does not
+// is watched from then on, and is not waited for again before it answers.
+func (b *Backend) areThere(nodes []int) bool {
+	answers := make(chan bool, len(nodes))
+	for _, i := range nodes {
+		n := b.nodes[i]
+		if n.pinger == nil || n.gone.Load() {
+			n.check(b, 0, func() {})
+			answers <- false
+			continue
+		}
+		if !b.janitor.Go(func(context.Context) {
+			_, err := n.ping(0)
+			if !isAnswer(err) {
+				n.check(b, 0, func() {})
+			}
+			answers <- isAnswer(err)
+		}) {
+			answers <- false
+		}
 	}
-	_, err := n.ping(0)
-	return isAnswer(err)
+	for range nodes {
+		if <-answers {
+			return true
+		}
+	}
+	return false
 }
 
-// isLate is for questions of which each node has the answer at once.
-func isLate(int) bool { return false }
+// areLate is for questions of which each node has the answer at once.
+func areLate([]int) bool { return false }
 
-// A partyKey says that parties of several nodes are the same: the k-th of that client,
-// label and mode. Those who wait at a node count on from those who hold it there, because
-// a holder may still wait at some nodes, and its client may have one more request waiting.
+// A partyKey says that parties of several nodes are the same: the k-th of that client and
+// label. Those who wait at a node count on from those who hold it there, because a holder may
+// still wait at some nodes, and its client may have one more request waiting. The mode is not
+// compared: some of the nodes may have heard of a downgrade, and others not yet.
 type partyKey struct {
 	client, label string
-	mode          backend.Mode
 	k             int
 }
 
@@ -367,10 +445,11 @@ func groupParties(byNode []*backend.Snapshot, first int, of func(*backend.Snapsh
 }
 
 // keyOf is the key of p without a number.
-func keyOf(p backend.Party) partyKey { return partyKey{client: p.Client, label: p.Label, mode: p.Mode} }
+func keyOf(p backend.Party) partyKey { return partyKey{client: p.Client, label: p.Label} }
 
 // mergeHolder makes one holder of what the nodes say of it: it has the lock since
-// enough nodes have granted, and for as long as enough of them keep it.
+// enough nodes have granted, for as long as enough of them keep it, and alone until enough of
+// them have downgraded it.
 func (b *Backend) mergeHolder(parts []nodeParty, silent int) backend.Party {
 	out := parts[0].Party
 	enough := min(b.need, len(parts))
@@ -379,8 +458,16 @@ func (b *Backend) mergeHolder(parts []nodeParty, silent int) backend.Party {
 	slices.SortFunc(parts, func(p, q nodeParty) int { return cmp.Compare(q.Left, p.Left) })
 	out.Left = parts[enough-1].Left
 	out.Token = b.tokenOf(parts, silent)
+	shared := 0
 	for _, p := range parts {
 		out.Entries = max(out.Entries, p.Entries)
+		if p.Mode == backend.Shared {
+			shared++
+		}
+	}
+	out.Mode = backend.Exclusive
+	if shared >= enough {
+		out.Mode = backend.Shared
 	}
 	return out
 }
@@ -396,8 +483,8 @@ func nodeAs[T any](b *Backend, i int) (T, error) {
 
 // askAll asks all nodes at once. It returns the answers, nil where there is none, as
 // soon as enough nodes have answered, the others had a moment to, and none of them is one
-// to wait for.
-func askAll[T any](ctx context.Context, b *Backend, waitFor func(node int) bool, ask func(ctx context.Context, node int) (T, error)) ([]*T, error) {
+// to wait for, or ctx is done.
+func askAll[T any](ctx context.Context, b *Backend, waitFor func(nodes []int) bool, ask func(ctx context.Context, node int) (T, error)) ([]*T, error) {
 	type answer struct {
 		node  int
 		value T
@@ -410,10 +497,15 @@ func askAll[T any](ctx context.Context, b *Backend, waitFor func(node int) bool,
 	asking, stop := context.WithCancel(ctx)
 	defer stop()
 	results := make(chan answer, len(b.nodes))
-	var grace time.Duration
 	var missing []int // nodes
-	for i, n := range b.nodes {
-		grace, missing = max(grace, n.grace()), append(missing, i)
+	grace := func() (g time.Duration) {
+		for _, i := range missing {
+			g = max(g, b.nodes[i].grace())
+		}
+		return g
+	}
+	for i := range b.nodes {
+		missing = append(missing, i)
 		if !b.janitor.Go(func(context.Context) {
 			value, err := ask(asking, i)
 			results <- answer{i, value, err}
@@ -436,19 +528,22 @@ func askAll[T any](ctx context.Context, b *Backend, waitFor func(node int) bool,
 			}
 			answers[r.node] = &r.value
 			if answered++; answered == b.need {
-				enough = time.After(grace)
+				enough = time.After(grace())
 			}
 		case <-enough:
 			late := slices.Clone(missing)
-			if !b.janitor.Go(func(context.Context) { waits <- slices.ContainsFunc(late, waitFor) }) {
+			if !b.janitor.Go(func(context.Context) { waits <- waitFor(late) }) {
 				return nil, backend.ErrClosed
 			}
 		case again := <-waits:
 			if !again {
 				return answers, nil
 			}
-			enough = time.After(max(grace, answerMargin))
+			enough = time.After(max(grace(), answerMargin))
 		case <-ctx.Done():
+			if answered >= b.need {
+				return answers, nil
+			}
 			return nil, backend.WaitEnded(ctx, false)
 		case <-b.closing:
 			return nil, backend.ErrClosed

@@ -70,23 +70,34 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 	}
 	defer end()
 	var out backend.Snapshot
-	told, from, after := make(map[string]bool), 0, "-1"
+	told, from, skip, after := make(map[string]bool), "", 0, "-1"
 	for {
-		call, sent := inspectScript.callWith(lockKey(name), 4, from, after), time.Now()
+		call, sent := inspectScript.callWith(lockKey(name), 4, from, skip, after), time.Now()
 		a, err := b.runUntilAnswered(ctx, backend.FirstAnswer, inspectScript, call, nil)
 		if err != nil {
 			return backend.Snapshot{}, err
 		}
 		next, ok := a.at(7).(string)
-		if !ok || a.int(0) <= 0 {
+		last, ok2 := a.at(10).(string)
+		if !ok || !ok2 || a.int(0) <= 0 {
 			return backend.Snapshot{}, fail(errGarbled)
 		}
 		took := time.Since(sent)
+		before := len(out.Holders)
 		addParties(&out, a, told)
 		if a.int(8) == 0 {
 			return out, nil
 		}
-		from, after = from+page, next
+		after = next
+		switch {
+		case last == "":
+		case last == from:
+			skip += page
+		case len(out.Holders) > before:
+			from, skip = last, 0
+		default:
+			from = "+inf" // who is left has renewed since it was told of
+		}
 		backend.Rest(ctx, took, backend.MaxRest)
 	}
 }
@@ -236,7 +247,11 @@ func scanPage(ctx context.Context, c redis.Cmdable, namePrefix string, cursor ui
 	if err != nil {
 		return nil, 0, err
 	}
-	keys, err = keysInUse(ctx, c, keys)
+	found := keys
+	keys, err = keysInUse(ctx, c, found, false)
+	if redis.HasErrorPrefix(err, "MOVED") { // some are on their way here
+		keys, err = keysInUse(ctx, c, found, true)
+	}
 	for _, k := range keys {
 		text := strings.TrimSuffix(strings.TrimPrefix(k, prefix+"{"), "}")
 		if name, ok := backend.DecodeName(text); ok {
@@ -246,14 +261,21 @@ func scanPage(ctx context.Context, c redis.Cmdable, namePrefix string, cursor ui
 	return names, next, err
 }
 
-// keysInUse returns those of locks that are held or waited for.
-func keysInUse(ctx context.Context, c redis.Cmdable, keys []string) (out []string, err error) {
+// keysInUse returns those of locks that are held or waited for. Asking has a node of a cluster
+// tell of keys whose slot it does not have yet.
+func keysInUse(ctx context.Context, c redis.Cmdable, keys []string, asking bool) (out []string, err error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
 	pipe := c.Pipeline()
+	ask := func() {
+		if asking {
+			pipe.Do(ctx, "asking")
+		}
+	}
 	now, states := pipe.Time(ctx), make([]*redis.SliceCmd, len(keys))
 	for i, k := range keys {
+		ask()
 		states[i] = pipe.HMGet(ctx, k, "o", "e", "b")
 	}
 	if err := execute(ctx, pipe); err != nil {
@@ -276,7 +298,11 @@ func keysInUse(ctx context.Context, c redis.Cmdable, keys []string) (out []strin
 			out = append(out, k)
 		case s.Busy == 1 || s.Busy == 3: // readers, or a queue
 			others = append(others, k)
-			ends = append(ends, pipe.ZRevRangeWithScores(ctx, k+suffixes[1], 0, 0), pipe.ZRevRangeWithScores(ctx, k+suffixes[3], 0, 0))
+			for _, suffix := range []string{suffixes[1], suffixes[3]} {
+				ask()
+				ends = append(ends, pipe.ZRevRangeWithScores(ctx, k+suffix, 0, 0))
+			}
+			ask()
 			owners = append(owners, pipe.HMGet(ctx, k, "o")) // who has waited may have it by now
 		}
 	}

@@ -1,12 +1,15 @@
 -- Says who holds a lock and who waits for it, 250 at a time. It only reads.
 --
 -- KEYS  S R Q A
--- ARGV  how many readers were told before, the rank of the last waiter that was
+-- ARGV  the end of the lease of the last reader looked at ('': none was), how many of those with
+--       that end to pass over, the rank of the last waiter that was told
 -- Reply µs, holder ('': nobody, or readers), its entries, the end of its lease, the last
 --       token, readers and the end of their leases, waiters and their ranks, the rank of
 --       the last one looked at, 1 if there may be more, and the readers with a token
---       of their own and that token
-local S, R, Q, A, from, after = KEYS[1], KEYS[2], KEYS[3], KEYS[4], tonumber(ARGV[1]), ARGV[2]
+--       of their own and that token, the end of the lease of the last reader looked at
+--
+-- Readers come in the order in which their leases end: who renews meanwhile is yet to come.
+local S, R, Q, A, from, skip, after = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[2], ARGV[3]
 -- include now
 local s = redis.call('HMGET', S, 'o', 'n', 'e', 't')
 local holder, expiry = s[1], tonumber(s[3] or 0)
@@ -15,7 +18,10 @@ if not holder or expiry <= now then
 end
 local told, readers, waiters, tokens = {}, {}, {}, {}
 if not s[1] then
-  told = redis.call('ZREVRANGE', R, from, from + 249, 'WITHSCORES')
+  if from == '' then
+    from = string.format('(%.0f', now)
+  end
+  told = redis.call('ZRANGEBYSCORE', R, from, '+inf', 'WITHSCORES', 'LIMIT', skip, 250)
 end
 for i = 1, #told, 2 do
   if tonumber(told[i + 1]) > now then
@@ -33,4 +39,5 @@ for i = 1, #queue, 2 do
   end
 end
 local more = (#told == 500 or #queue == 500) and 1 or 0
-return {us, holder, tonumber(s[2] or 1), expiry, tonumber(s[4] or 0), readers, waiters, queue[#queue] or after, more, tokens}
+return {us, holder, tonumber(s[2] or 1), expiry, tonumber(s[4] or 0), readers, waiters, queue[#queue] or after, more, tokens,
+  told[#told] or ARGV[1]}

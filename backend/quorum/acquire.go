@@ -360,15 +360,16 @@ func (a *attempt) conclude(v verdict) (*backend.Hold, error) {
 
 // win makes a hold of what the nodes have granted. The others may still join it.
 func (a *attempt) win() (*backend.Hold, error) {
-	l := a.lease()
-	if !l.isValid() {
+	last := a.lease()
+	if !time.Now().Before(deadline(last)) {
 		if a.request.Wait {
 			return nil, errSplit
 		}
 		return nil, backend.Fail(backend.ErrUnavailable, errTooLate)
 	}
 	a.held = true
-	bh := &backend.Hold{Request: a.request, Token: a.token, Sent: l.sent, Granted: l.granted, RenewIn: l.renewIn, State: a.hold}
+	renewIn := max(a.renewAt().Sub(last.Sent), time.Millisecond)
+	bh := &backend.Hold{Request: a.request, Token: a.token, Sent: last.Sent, Granted: last.Granted, RenewIn: renewIn, State: a.hold}
 	asking := false
 	for i := range a.votes {
 		if a.votes[i].isMissing() {

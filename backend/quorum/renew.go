@@ -202,8 +202,8 @@ func (r *renewal) answer(record func()) {
 	report := known && !r.done
 	r.done = r.done || known
 	if report && err == nil {
-		l := r.h.lease()
-		r.bh.Sent, r.bh.Granted = l.sent, l.granted
+		last := r.h.lease()
+		r.bh.Sent, r.bh.Granted = last.Sent, last.Granted
 	}
 	r.h.mu.Unlock()
 	if report {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"iter"
 	"maps"
@@ -383,15 +382,6 @@ func (b *Backend) mergeHolder(parts []nodeParty, silent int) backend.Party {
 		out.Entries = max(out.Entries, p.Entries)
 	}
 	return out
-}
-
-// nodeAs returns node i as one that can do more.
-func nodeAs[T any](b *Backend, i int) (T, error) {
-	t, ok := b.nodes[i].Backend.(T)
-	if !ok {
-		return t, backend.Fail(backend.ErrUnsupported, fmt.Errorf("node %d, %T", i+1, b.nodes[i].Backend))
-	}
-	return t, nil
 }
 
 // askAll asks all nodes at once. It returns the answers, nil where there is none, as

@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -33,13 +34,9 @@ const (
 // A node is one backend, what it can do, and how it is doing.
 type node struct {
 	backend.Backend
-	register      backend.TokenRegister // nil where all nodes are needed
-	renewer       backend.Renewer       // these may be nil
-	reenterer     backend.Reenterer
-	downgrader    backend.Downgrader
-	expirer       backend.Expirer
-	batchReleaser backend.BatchReleaser
-	pinger        backend.Pinger
+	register backend.TokenRegister // nil where all nodes are needed
+	renewer  backend.Renewer       // these may be nil
+	pinger   backend.Pinger
 
 	trip       backend.RoundTrip
 	pace       atomic.Int64 // ns that an answer takes, smoothed; 0: not known
@@ -60,10 +57,6 @@ func newNode(b backend.Backend, votes bool) (*node, error) {
 	}
 	n := &node{Backend: b}
 	n.renewer, _ = b.(backend.Renewer)
-	n.reenterer, _ = b.(backend.Reenterer)
-	n.downgrader, _ = b.(backend.Downgrader)
-	n.expirer, _ = b.(backend.Expirer)
-	n.batchReleaser, _ = b.(backend.BatchReleaser)
 	n.pinger, _ = b.(backend.Pinger)
 	if votes {
 		var ok bool
@@ -72,6 +65,27 @@ func newNode(b backend.Backend, votes bool) (*node, error) {
 		}
 	}
 	return n, nil
+}
+
+// nodeAs returns node i as one that can do more.
+func nodeAs[T any](b *Backend, i int) (T, error) {
+	t, ok := b.nodes[i].Backend.(T)
+	if !ok {
+		return t, backend.Fail(backend.ErrUnsupported, fmt.Errorf("node %d, %T", i+1, b.nodes[i].Backend))
+	}
+	return t, nil
+}
+
+// allAs returns all nodes as such that can do more.
+func allAs[T any](b *Backend) (all []T, err error) {
+	for i := range b.nodes {
+		t, err := nodeAs[T](b, i)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, t)
+	}
+	return all, nil
 }
 
 // answerLimit is how long a node may take to answer.

@@ -102,6 +102,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -195,7 +196,7 @@ func New(nodes []backend.Backend, o *Options) (*Backend, error) {
 	}
 	if need < len(nodes) {
 		b.maxTTL = o.maxTTL()
-		b.rejoin = b.maxTTL + 2*o.skew() + backend.TokenLead
+		b.rejoin = b.maxTTL + 2*cmp.Or(o.Skew, DefaultSkew) + backend.TokenLead
 	}
 	for i, be := range nodes {
 		n, err := newNode(be, need < len(nodes))
@@ -225,19 +226,7 @@ func (o *Options) need(n int) (int, error) {
 	return o.Need, nil
 }
 
-func (o *Options) maxTTL() time.Duration {
-	if o.MaxTTL == 0 {
-		return DefaultMaxTTL
-	}
-	return o.MaxTTL
-}
-
-func (o *Options) skew() time.Duration {
-	if o.Skew == 0 {
-		return DefaultSkew
-	}
-	return o.Skew
-}
+func (o *Options) maxTTL() time.Duration { return cmp.Or(o.MaxTTL, DefaultMaxTTL) }
 
 // needsAll reports whether a hold takes every node.
 func (b *Backend) needsAll() bool { return b.need == len(b.nodes) }

@@ -34,7 +34,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 	if err != nil {
 		return nil, err
 	}
-	defer p.leave()
+	defer p.leave(false)
 	found, answered, last := false, false, undecided
 	backoff := backend.Backoff{Min: 20 * time.Millisecond}
 	for round := 0; ctx.Err() == nil; round++ {
@@ -168,7 +168,7 @@ func (a *attempt) decide(ctx context.Context, found bool, p *place) (*backend.Ho
 		isHeld, answered, heard := found || a.hasHolder(), a.hasAnswer(), !a.heardAt.IsZero()
 		a.mu.Unlock()
 		if heard {
-			p.answered()
+			p.leave(true)
 		}
 		if v != undecided {
 			return bh, v, err

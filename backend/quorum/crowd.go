@@ -35,28 +35,21 @@ func (p *place) take(ctx context.Context, r *backend.Request) (silentSince time.
 		p.taken = true
 		return began, nil
 	default:
+		r.Answered() // the limit is kept here
 	}
-	t := time.NewTimer(firstAnswer)
-	defer t.Stop()
-	for {
+	for since := began; time.Since(since) < firstAnswer; since = c.silentSince(began) {
 		select {
 		case c.places <- struct{}{}:
 			p.taken = true
-			r.Answered() // the limit is kept here
 			return c.silentSince(began), nil
-		case <-t.C:
-			left := firstAnswer - time.Since(c.silentSince(began))
-			if left <= 0 {
-				return began, errOverdue
-			}
-			r.Answered()
-			t.Reset(left)
+		case <-time.After(firstAnswer - time.Since(since)):
 		case <-ctx.Done():
 			return began, backend.WaitEnded(ctx, false)
 		case <-p.b.closing:
 			return began, backend.ErrClosed
 		}
 	}
+	return began, errOverdue
 }
 
 // silentSince is when a node has last answered, or began if that is later.
@@ -69,19 +62,17 @@ func (c *crowd) silentSince(began time.Time) time.Time {
 	return began
 }
 
-// answered leaves the place: a node has answered.
-func (p *place) answered() {
-	if p.taken {
-		p.b.crowd.mu.Lock()
-		p.b.crowd.answered = time.Now()
-		p.b.crowd.mu.Unlock()
+// leave gives the place back, once. Answered says that a node has answered.
+func (p *place) leave(answered bool) {
+	if !p.taken {
+		return
 	}
-	p.leave()
-}
-
-func (p *place) leave() {
-	if p.taken {
-		p.taken = false
-		<-p.b.crowd.places
+	c := &p.b.crowd
+	if answered {
+		c.mu.Lock()
+		c.answered = time.Now()
+		c.mu.Unlock()
 	}
+	p.taken = false
+	<-c.places
 }

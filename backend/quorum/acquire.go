@@ -165,7 +165,7 @@ func (a *attempt) decide(ctx context.Context, found bool, p *place) (*backend.Ho
 		a.mu.Lock()
 		v, again := a.step(time.Now())
 		bh, err := a.conclude(v)
-		isHeld, answered, heard := found || a.hasHolder(), a.hasAnswer(), !a.heardAt.IsZero()
+		isHeld, answered, heard := found || a.hasHolder(), a.hasAnswer(), a.heard
 		a.mu.Unlock()
 		if heard {
 			p.leave(true)

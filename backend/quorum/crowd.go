@@ -18,7 +18,10 @@ type crowd struct {
 	answered time.Time // when a node has last answered one of them for the first time
 }
 
-func newCrowd() crowd { return crowd{places: make(chan struct{}, backlog)} }
+// crowdSize is how many places there are.
+const crowdSize = 256
+
+func newCrowd() crowd { return crowd{places: make(chan struct{}, crowdSize)} }
 
 // A place in the crowd is that of one call.
 type place struct {

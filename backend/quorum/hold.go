@@ -21,7 +21,7 @@ type hold struct {
 	changed  chan struct{}      // receives when a vote has changed
 
 	mu         sync.Mutex
-	heardAt    time.Time   // when the first node has answered; zero: none has
+	heard      bool        // a node has answered
 	front      int         // the node at which who waits queues; -1: none
 	lateTimer  *time.Timer // ends the requests under way once the lock is held
 	joinTimer  *time.Timer // has nodes asked that have no part of it; nil: it does not run

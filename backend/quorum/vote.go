@@ -19,7 +19,6 @@ type vote struct {
 	asking    bool          // a request is under way
 	since     time.Time     // when it was sent, or first answered
 	heard     bool          // the node has answered it, and may yet grant or refuse
-	counted   bool          // among those that the node has not answered
 	cancel    func()        // ends it, if it waits at the node
 	tries     int           // requests so far
 	queuedTry int           // the try that was put in the node's queue
@@ -165,13 +164,10 @@ func (h *hold) askMissing() {
 // send sends a query and takes the answer.
 func (q *query) send() {
 	h, n := q.h, q.h.b.nodes[q.node]
-	if !h.b.beginRequest(n, h.request.TTL) {
-		q.receive(nil, errBacklog)
+	if h.b.isSpared(n, h.request.TTL) {
+		q.receive(nil, errSilent)
 		return
 	}
-	h.mu.Lock()
-	h.votes[q.node].counted = true
-	h.mu.Unlock()
 	var nh *backend.Hold
 	var err error
 	if n.register == nil {
@@ -187,14 +183,12 @@ func (h *hold) ballot() backend.Ballot { return backend.Ballot{Token: h.propose(
 
 // observe notes what the outcome of the query says of the node.
 func (q *query) observe(err error) {
-	h, n := q.h, q.h.b.nodes[q.node]
-	h.mu.Lock()
+	q.h.mu.Lock()
+	defer q.h.mu.Unlock()
 	if q.ctx.Err() == nil {
 		q.hear(err)
-		n.observeVote(err)
+		q.h.b.nodes[q.node].observeVote(err)
 	}
-	h.votes[q.node].endRequest(n)
-	h.mu.Unlock()
 }
 
 // hear notes how long the node took to answer first: what comes after that has taken the
@@ -209,11 +203,7 @@ func (q *query) hear(err error) {
 	if !isAnswer(err) {
 		return
 	}
-	v.heard, v.since = true, time.Now()
-	v.endRequest(n)
-	if h.heardAt.IsZero() {
-		h.heardAt = v.since
-	}
+	v.heard, v.since, h.heard = true, time.Now(), true
 }
 
 // Answered says that the node has answered, and is about to have the request wait.
@@ -261,14 +251,6 @@ func (q *query) Queued() {
 func (q *query) Wanted() {
 	q.h.b.contended.add(hashOf(q.h.request.Name))
 	q.h.request.Observer.Wanted()
-}
-
-// endRequest notes that the node has answered a request. Called with h.mu held.
-func (v *vote) endRequest(n *node) {
-	if v.counted {
-		n.endRequest()
-		v.counted = false
-	}
 }
 
 // receive takes the answer of a node to a query.

@@ -70,7 +70,7 @@ func (a *attempt) checkFront() bool {
 	}
 	before := v.state
 	if !v.isOut() {
-		v.state, v.err = failed, errBacklog
+		v.state, v.err = failed, errSilent
 	}
 	out, why := v.state, v.err
 	next := a.chooseFront()

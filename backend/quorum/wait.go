@@ -11,12 +11,9 @@ import (
 // lock: one that answers as fast as the others, if there is one. It is -1 if there is
 // none. Called with h.mu held.
 func (a *attempt) chooseFront() int {
-	second := -1
+	second, first := -1, a.b.firstFront(a.hash)
 	for k := range a.votes {
-		i := k
-		if !a.b.needsAll() {
-			i = (k + int(a.hash%uint32(len(a.votes)))) % len(a.votes)
-		}
+		i := (first + k) % len(a.votes)
 		switch {
 		case a.votes[i].isOut():
 		case a.votes[i].state == granted || !a.b.isAway(i):
@@ -26,6 +23,14 @@ func (a *attempt) chooseFront() int {
 		}
 	}
 	return second
+}
+
+// firstFront is the node with which the order of the nodes begins for a name.
+func (b *Backend) firstFront(hash uint32) int {
+	if b.needsAll() {
+		return 0
+	}
+	return int(hash % uint32(len(b.nodes)))
 }
 
 // joinQueue waits at the front alone. It gives up what others may have granted: that is

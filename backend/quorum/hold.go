@@ -17,7 +17,7 @@ type hold struct {
 	detached context.Context    // of requests that do not wait for the lock: it does not end
 	waiting  context.Context    // of those that do
 	stop     context.CancelFunc // ends them
-	tryEnds  time.Time          // by when a request that must not wait has enough answers
+	firstBy  time.Time          // by when enough nodes have answered first
 	changed  chan struct{}      // receives when a vote has changed
 
 	mu         sync.Mutex

@@ -142,7 +142,7 @@ func (h *hold) tellLimit() time.Duration {
 	if h.held || h.request.Wait {
 		return limit
 	}
-	return min(limit, max(time.Until(h.tryEnds), answerMargin))
+	return min(limit, max(time.Until(h.firstBy), answerMargin))
 }
 
 // told takes the reply of a node that was told a token. One that has not taken it does

@@ -129,20 +129,7 @@ func (h *hold) abandon(ctx context.Context) {
 	h.mu.Unlock()
 	for {
 		left := h.leaveTimeout()
-		if left <= 0 {
-			return
-		}
-		t := time.NewTimer(left)
-		select {
-		case <-h.changed:
-		case <-t.C:
-		case <-ctx.Done():
-			left = 0
-		case <-h.b.closing:
-			left = 0
-		}
-		t.Stop()
-		if left == 0 {
+		if left <= 0 || h.b.pause(ctx, h.changed, left, false) != nil {
 			return
 		}
 	}

@@ -291,7 +291,7 @@ func (a *attempt) enter(p phase) {
 func (a *attempt) askRest() {
 	for i := range a.votes {
 		v := &a.votes[i]
-		if v.state == unasked || v.state == refused && !v.asking {
+		if v.state == unasked || v.state == refused && !v.isAsking() {
 			a.ask(i, true)
 		}
 		if a.request.Wait && a.b.needsAll() && v.state != granted {
@@ -317,13 +317,13 @@ func (a *attempt) expireAnswers(now time.Time) time.Duration {
 		if !v.isAwaited() {
 			continue
 		}
-		left := v.since.Add(answerLimit(a.request.TTL)).Sub(now)
+		left := v.query.since.Add(answerLimit(a.request.TTL)).Sub(now)
 		if a.unheard {
 			left = max(left, a.firstBy.Sub(now))
 		}
 		if left <= 0 {
 			v.state, v.err = failed, errOverdue
-			if !v.heard {
+			if !v.query.heard {
 				n.silent.Store(true)
 			}
 			continue
@@ -369,7 +369,7 @@ func (a *attempt) win() (*backend.Hold, error) {
 			a.joinLater()
 			asking = true
 		}
-		asking = asking || a.votes[i].asking
+		asking = asking || a.votes[i].isAsking()
 		if h := a.votes[i].hold; h != nil {
 			bh.TellsWanted = bh.TellsWanted || h.TellsWanted
 			bh.WantedAtOnce = bh.WantedAtOnce || h.WantedAtOnce

@@ -12,13 +12,12 @@ import (
 
 // A hold is one request to the nodes, and what they have granted of it.
 type hold struct {
-	b        *Backend
-	request  backend.Request
-	detached context.Context    // of requests that do not wait for the lock: it does not end
-	waiting  context.Context    // of those that do
-	stop     context.CancelFunc // ends them
-	firstBy  time.Time          // by when enough nodes have answered first
-	changed  chan struct{}      // receives when a vote has changed
+	b       *Backend
+	request backend.Request
+	waiting context.Context    // of requests that wait for the lock
+	stop    context.CancelFunc // ends them
+	firstBy time.Time          // by when enough nodes have answered first
+	changed chan struct{}      // receives when a vote has changed
 
 	mu         sync.Mutex
 	heard      bool        // a node has answered
@@ -44,11 +43,10 @@ func (b *Backend) newHold(ctx context.Context, r backend.Request) *hold {
 	}
 	h := &hold{
 		b: b, request: r,
-		detached: context.WithoutCancel(ctx),
-		changed:  make(chan struct{}, 1),
-		votes:    make([]vote, len(b.nodes)),
+		changed: make(chan struct{}, 1),
+		votes:   make([]vote, len(b.nodes)),
 	}
-	h.waiting, h.stop = context.WithCancel(h.detached)
+	h.waiting, h.stop = context.WithCancel(context.WithoutCancel(ctx))
 	return h
 }
 

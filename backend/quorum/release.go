@@ -152,7 +152,7 @@ func (h *hold) uninvolved() (none, open int) {
 	for i := range h.votes {
 		switch v := &h.votes[i]; {
 		case v.hold != nil || v.released:
-		case v.asking || v.err == errReturning:
+		case v.isAsking() || v.err == errReturning:
 			if !h.b.nodes[i].silent.Load() {
 				open++
 			}

@@ -248,7 +248,7 @@ func (b *Backend) rejoinAll(i int, holds []*hold) {
 func (h *hold) rejoin(i int) bool {
 	h.mu.Lock()
 	v := &h.votes[i]
-	if v.asking || v.hold != nil || h.over || h.lost {
+	if v.isAsking() || v.hold != nil || h.over || h.lost {
 		h.mu.Unlock()
 		return true
 	}

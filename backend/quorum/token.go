@@ -31,17 +31,10 @@ func (p *proposer) learn(token uint64, proposed time.Time) {
 	p.offset.Store(int64(token) - proposed.UnixMicro())
 }
 
-// propose is proposeNow for a caller without h.mu.
-func (h *hold) propose() uint64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.proposeNow()
-}
-
-// proposeNow returns the token to propose to a node now. Nodes that are asked at about
+// propose returns the token to propose to a node now. Nodes that are asked at about
 // the same time are proposed the same one, and those that join a hold its own: if they take
 // it, there is nothing to tell. Called with h.mu held.
-func (h *hold) proposeNow() uint64 {
+func (h *hold) propose() uint64 {
 	if h.held {
 		return h.token
 	}
@@ -67,7 +60,7 @@ func (h *hold) proposeToFront() {
 	if v.hold.Token > h.proposed {
 		h.proposed, h.proposedAt = v.hold.Token, time.Time{}
 	}
-	token := h.proposeNow()
+	token := h.propose()
 	most := v.hold.Token + uint64((time.Duration(n.pace.Load()) + backend.TokenLead).Microseconds())
 	if h.b.proposer.taken.Load() && token > v.token && token <= most {
 		h.tell(h.front, token)

@@ -40,7 +40,7 @@ func (a *attempt) joinQueue() {
 	a.queued = true
 	a.b.contended.add(a.hash)
 	for i := range a.votes {
-		if v := &a.votes[i]; i != a.front && (v.asking || v.hold != nil) {
+		if v := &a.votes[i]; i != a.front && (v.isAsking() || v.hold != nil) {
 			a.dropVote(i)
 		}
 	}
@@ -59,7 +59,7 @@ func (a *attempt) stepQueueing() verdict {
 		}
 		a.proposeToFront()
 		a.enter(gathering)
-	case v.state == unasked || v.state == refused && !v.asking:
+	case v.state == unasked || v.state == refused && !v.isAsking():
 		a.ask(a.front, true)
 	}
 	a.queued = a.queued || v.refused
@@ -146,8 +146,8 @@ func (h *hold) leaveTimeout() (left time.Duration) {
 	for i := range h.votes {
 		v, n := &h.votes[i], h.b.nodes[i]
 		switch {
-		case !v.asking || n.silent.Load():
-		case v.queuedTry == v.tries:
+		case !v.isAsking() || n.silent.Load():
+		case v.query.queued:
 			left = leaveLimit
 		default:
 			left = max(left, h.timeLeft(i, time.Now()))

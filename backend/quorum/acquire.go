@@ -291,7 +291,7 @@ func (a *attempt) enter(p phase) {
 func (a *attempt) askRest() {
 	for i := range a.votes {
 		v := &a.votes[i]
-		if v.state == unasked || v.state == refused && !v.isAsking() {
+		if v.isMissing() {
 			a.ask(i, true)
 		}
 		if a.request.Wait && a.b.needsAll() && v.state != granted {
@@ -365,12 +365,12 @@ func (a *attempt) win() (*backend.Hold, error) {
 	bh := &backend.Hold{Request: a.request, Token: a.token, Sent: last.Sent, Granted: last.Granted, RenewIn: renewIn, State: a.hold}
 	asking := false
 	for i := range a.votes {
-		if a.votes[i].isMissing() {
+		v := &a.votes[i]
+		if v.isMissing() {
 			a.joinLater()
-			asking = true
 		}
-		asking = asking || a.votes[i].isAsking()
-		if h := a.votes[i].hold; h != nil {
+		asking = asking || v.isMissing() || v.isAsking()
+		if h := v.hold; h != nil {
 			bh.TellsWanted = bh.TellsWanted || h.TellsWanted
 			bh.WantedAtOnce = bh.WantedAtOnce || h.WantedAtOnce
 		}

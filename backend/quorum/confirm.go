@@ -120,13 +120,15 @@ func (p *part) receive(err error) {
 
 // record notes what a reply says of the node's vote.
 func (p *part) record(err error) {
-	switch {
+	p.h.mu.Lock()
+	defer p.h.mu.Unlock()
+	switch v := &p.h.votes[p.node]; {
 	case errors.Is(err, backend.ErrLost):
-		p.h.loseVote(p.node, &p.hold, err)
+		if v.hold != nil && v.hold.ID == p.hold.ID {
+			p.h.clearVote(p.node, failed, err)
+		}
 	case err == nil && p.releases:
-		p.h.mu.Lock()
-		defer p.h.mu.Unlock()
-		p.h.votes[p.node].released = true
+		v.released = true
 	}
 }
 

@@ -110,28 +110,23 @@ func (h *hold) end() {
 // releaseVote releases what node i has granted, in the background. Called with h.mu
 // held.
 func (h *hold) releaseVote(i int, nh *backend.Hold) {
-	n := h.b.nodes[i]
 	h.releasing++
-	waiting := true
-	answered := func(returned bool) {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if waiting {
-			waiting = false
-			h.releasing--
-		}
-		if v := &h.votes[i]; returned && v.err == errReturning {
-			v.err = nil
-		}
-		h.notify()
-	}
 	ok := h.b.janitor.Go(func(ctx context.Context) {
 		ctx, cancel := backend.Bound(ctx, nh.TTL)
 		defer cancel()
-		defer answered(false)
+		waiting := true
 		backend.Retry(ctx, func(ctx context.Context) error {
-			err := n.Release(ctx, nh)
-			answered(err == nil || errors.Is(err, backend.ErrLost))
+			err := h.releasePart(ctx, i, nh)
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if waiting {
+				waiting = false
+				h.releasing--
+			}
+			if v := &h.votes[i]; v.err == errReturning && (err == nil || errors.Is(err, backend.ErrLost)) {
+				v.err = nil
+			}
+			h.notify()
 			if isFinal(err) {
 				return nil
 			}

@@ -120,22 +120,15 @@ func (h *hold) tell(i int, token uint64) {
 		do = h.b.nodes[i].register.LowerToken
 	}
 	v.telling = token
-	limit := h.tellLimit()
+	limit := answerLimit(h.request.TTL)
+	if !h.held && !h.request.Wait { // it has an end by then also where its grants came late
+		limit = min(limit, max(time.Until(h.firstBy), answerMargin))
+	}
 	h.b.janitor.Go(func(context.Context) {
 		ctx, cancel := backend.Detach(h.waiting, limit)
 		defer cancel()
 		h.told(i, nh, token, do(ctx, &c, token))
 	})
-}
-
-// tellLimit is how long a node has to take a token. A request that must not wait has an end
-// by then also where its grants came late. Called with h.mu held.
-func (h *hold) tellLimit() time.Duration {
-	limit := answerLimit(h.request.TTL)
-	if h.held || h.request.Wait {
-		return limit
-	}
-	return min(limit, max(time.Until(h.firstBy), answerMargin))
 }
 
 // told takes the reply of a node that was told a token. One that has not taken it does

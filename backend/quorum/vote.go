@@ -331,15 +331,6 @@ func (h *hold) dropVote(i int) {
 	}
 }
 
-// loseVote notes that node i has said that c is gone, by err.
-func (h *hold) loseVote(i int, c *backend.Hold, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if v := &h.votes[i]; v.hold != nil && v.hold.ID == c.ID {
-		h.clearVote(i, failed, err)
-	}
-}
-
 // A tally counts the nodes by what they have said.
 type tally struct {
 	granted, counting int

@@ -59,7 +59,7 @@ func (a *attempt) stepQueueing() verdict {
 		}
 		a.proposeToFront()
 		a.enter(gathering)
-	case v.state == unasked || v.state == refused && !v.isAsking():
+	case v.isMissing():
 		a.ask(a.front, true)
 	}
 	a.queued = a.queued || v.refused

@@ -365,12 +365,10 @@ func askAll[T any](ctx context.Context, b *Backend, ask func(ctx context.Context
 	var missing []int // nodes
 	for i, n := range b.nodes {
 		grace, missing = max(grace, n.grace()), append(missing, i)
-		if !b.janitor.Go(func(context.Context) {
+		b.janitor.Go(func(context.Context) { // it is open: Close waits for calls
 			value, err := ask(asking, i)
 			results <- answer{i, value, err}
-		}) {
-			results <- answer{node: i, err: backend.ErrClosed}
-		}
+		})
 	}
 	answers := make([]*T, len(b.nodes))
 	var failures []error
@@ -391,9 +389,7 @@ func askAll[T any](ctx context.Context, b *Backend, ask func(ctx context.Context
 			}
 		case <-enough:
 			late := slices.Clone(missing)
-			if !b.janitor.Go(func(context.Context) { there <- slices.ContainsFunc(late, b.isThere) }) {
-				return nil, backend.ErrClosed
-			}
+			b.janitor.Go(func(context.Context) { there <- slices.ContainsFunc(late, b.isThere) })
 		case wait := <-there:
 			if !wait {
 				return answers, nil

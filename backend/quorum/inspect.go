@@ -8,6 +8,8 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -271,14 +273,21 @@ func (b *Backend) inspectNodes(ctx context.Context, name string) ([]*backend.Sna
 	})
 }
 
-// isThere reports whether node i answers a ping.
-func (b *Backend) isThere(i int) bool {
-	n := b.nodes[i]
-	if n.pinger == nil {
-		return false
+// isAnyThere reports whether one of these nodes answers a ping.
+func (b *Backend) isAnyThere(nodes []int) bool {
+	var all sync.WaitGroup
+	var there atomic.Bool
+	for _, i := range nodes {
+		if n := b.nodes[i]; n.pinger != nil {
+			all.Go(func() {
+				if _, err := n.ping(0); isAnswer(err) {
+					there.Store(true)
+				}
+			})
+		}
 	}
-	_, err := n.ping(0)
-	return isAnswer(err)
+	all.Wait()
+	return there.Load()
 }
 
 // A partyKey says that parties of several nodes are the same: the k-th of that client,
@@ -389,7 +398,7 @@ func askAll[T any](ctx context.Context, b *Backend, ask func(ctx context.Context
 			}
 		case <-enough:
 			late := slices.Clone(missing)
-			b.janitor.Go(func(context.Context) { there <- slices.ContainsFunc(late, b.isThere) })
+			b.janitor.Go(func(context.Context) { there <- b.isAnyThere(late) })
 		case wait := <-there:
 			if !wait {
 				return answers, nil

@@ -2,7 +2,7 @@ package quorum
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -12,16 +12,14 @@ import (
 // them: of ten thousand at once this process would look at most of the answers too late, and
 // take nodes that are well for silent.
 type crowd struct {
-	places chan struct{}
-
-	mu       sync.Mutex
-	answered time.Time // when a node has last answered one of them for the first time
+	places   chan struct{}
+	answered atomic.Pointer[time.Time] // when a node has last answered one of them for the first time
 }
 
 // crowdSize is how many places there are.
 const crowdSize = 256
 
-func newCrowd() crowd { return crowd{places: make(chan struct{}, crowdSize)} }
+func newCrowd() *crowd { return &crowd{places: make(chan struct{}, crowdSize)} }
 
 // A place in the crowd is that of one call.
 type place struct {
@@ -32,7 +30,7 @@ type place struct {
 // take waits for a place, for as long as others are answered, and in order. It returns since
 // when no node has answered anybody, from which time the limit on the first answer counts.
 func (p *place) take(ctx context.Context, r *backend.Request) (silentSince time.Time, err error) {
-	c, began := &p.b.crowd, time.Now()
+	c, began := p.b.crowd, time.Now()
 	select {
 	case c.places <- struct{}{}:
 		p.taken = true
@@ -57,10 +55,8 @@ func (p *place) take(ctx context.Context, r *backend.Request) (silentSince time.
 
 // silentSince is when a node has last answered, or began if that is later.
 func (c *crowd) silentSince(began time.Time) time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.answered.After(began) {
-		return c.answered
+	if at := c.answered.Load(); at != nil && at.After(began) {
+		return *at
 	}
 	return began
 }
@@ -70,12 +66,10 @@ func (p *place) leave(answered bool) {
 	if !p.taken {
 		return
 	}
-	c := &p.b.crowd
 	if answered {
-		c.mu.Lock()
-		c.answered = time.Now()
-		c.mu.Unlock()
+		now := time.Now()
+		p.b.crowd.answered.Store(&now)
 	}
 	p.taken = false
-	<-c.places
+	<-p.b.crowd.places
 }

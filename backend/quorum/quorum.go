@@ -154,7 +154,7 @@ type Backend struct {
 	log      *slog.Logger
 
 	contended contendedNames
-	crowd     crowd
+	crowd     *crowd
 
 	janitor backend.Janitor // has all requests to nodes
 	calls   sync.WaitGroup  // Acquire calls under way

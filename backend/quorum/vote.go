@@ -91,7 +91,7 @@ func (h *hold) countVotes() (n int) {
 }
 
 // A query is one request to one node for the lock. As its observer it hears of what the
-// node has granted. Its hold's mutex guards what follows the context.
+// node has granted. The mutex of its hold guards the fields from since on.
 type query struct {
 	h       *hold
 	node    int

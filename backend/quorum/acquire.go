@@ -34,26 +34,24 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 	if err != nil {
 		return nil, err
 	}
-	defer p.leave()
+	defer p.leave(false)
 	found, answered, last := false, false, undecided
 	backoff := backend.Backoff{Min: 20 * time.Millisecond}
 	for round := 0; ctx.Err() == nil; round++ {
 		a := b.newAttempt(ctx, r, round)
-		a.tryEnds = began.Add(firstAnswer)
+		a.found, a.unheard, a.firstBy = found, !found && !answered, began.Add(firstAnswer)
+		if soonest := a.began.Add(answerMargin); a.firstBy.Before(soonest) {
+			a.firstBy = soonest
+		}
 		if r.Wait && (last == split || b.needsAll() || b.contended.has(a.hash)) {
 			a.enter(queueing)
 		}
-		if !found && !answered {
-			a.answerLimit = max(firstAnswer-time.Since(began), answerMargin)
-			a.giveUpAt = a.began.Add(a.answerLimit)
-		}
-		bh, v, err := a.decide(ctx, found, &p)
-		last = v
+		bh, v, err := a.decide(ctx, &p)
 		if bh != nil {
 			return bh, nil
 		}
 		a.abandon(ctx)
-		found = found || a.foundHolder()
+		found, last = a.found, v
 		pause := rand.N(a.splitTimeout)
 		if v == unavailable {
 			readyIn, waits := a.readyIn()
@@ -63,9 +61,6 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 			}
 			if waits {
 				r.Answered()
-				if r.Wait {
-					a.logNotReady()
-				}
 			}
 			pause = min(backoff.Next(), readyIn)
 		}
@@ -78,20 +73,25 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		default:
 			return nil, err
 		}
-		b.sleep(ctx, pause)
+		if err := b.pause(ctx, nil, pause, found); err != nil {
+			return nil, err
+		}
 	}
 	return nil, backend.WaitEnded(ctx, found)
 }
 
-// sleep waits for d, or until ctx or the backend ends.
-func (b *Backend) sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
+// pause waits until something has changed, and for d at the most. It fails when ctx ends, or
+// the backend. Found says that somebody has the lock.
+func (b *Backend) pause(ctx context.Context, changed <-chan struct{}, d time.Duration, found bool) error {
 	select {
-	case <-t.C:
+	case <-changed:
+	case <-time.After(d):
 	case <-ctx.Done():
+		return backend.WaitEnded(ctx, found)
 	case <-b.closing:
+		return backend.ErrClosed
 	}
+	return nil
 }
 
 // A phase says what an attempt waits for.
@@ -130,8 +130,8 @@ type attempt struct {
 	hash         uint32
 	round        int
 	phase        phase
-	answerLimit  time.Duration // that a node has for an answer
-	giveUpAt     time.Time     // if the quorum has not answered; zero: never
+	found        bool          // somebody has the lock, or had it in an earlier round
+	unheard      bool          // the quorum has not answered in an earlier round
 	queued       bool          // the front has had it wait
 	began        time.Time     // of the present phase
 	pinged       time.Time     // when it was last seen whether the front is still there
@@ -143,7 +143,7 @@ type attempt struct {
 // several times what a node takes to answer, the longer the more often that was not
 // enough.
 func (b *Backend) newAttempt(ctx context.Context, r backend.Request, round int) *attempt {
-	a := &attempt{hold: b.newHold(ctx, r), hash: hashOf(r.Name), round: round, answerLimit: answerLimit(r.TTL)}
+	a := &attempt{hold: b.newHold(ctx, r), hash: hashOf(r.Name), round: round}
 	a.enter(asking)
 	if b.needsAll() && r.Wait {
 		a.splitTimeout = r.TTL / 3
@@ -155,38 +155,30 @@ func (b *Backend) newAttempt(ctx context.Context, r backend.Request, round int) 
 }
 
 // decide asks the nodes and waits until the lock is held or will not be in this
-// round. Found says that somebody had it in an earlier one. It leaves p as soon as a node has
-// answered.
-func (a *attempt) decide(ctx context.Context, found bool, p *place) (*backend.Hold, verdict, error) {
+// round. It leaves p as soon as a node has answered.
+func (a *attempt) decide(ctx context.Context, p *place) (*backend.Hold, verdict, error) {
 	a.start()
-	t := time.NewTimer(time.Hour)
-	defer t.Stop()
 	for {
 		a.mu.Lock()
 		v, again := a.step(time.Now())
 		bh, err := a.conclude(v)
-		isHeld, answered, heard := found || a.hasHolder(), a.hasAnswer(), !a.heardAt.IsZero()
+		a.found = a.found || a.hasHolder()
+		answered, heard := a.hasAnswer(), a.heard
 		a.mu.Unlock()
 		if heard {
-			p.answered()
+			p.leave(true)
 		}
 		if v != undecided {
 			return bh, v, err
 		}
 		switch {
-		case isHeld:
+		case a.found:
 			a.request.Queued()
 		case answered:
 			a.request.Answered()
 		}
-		t.Reset(again)
-		select {
-		case <-a.changed:
-		case <-t.C:
-		case <-ctx.Done():
-			return nil, ended, backend.WaitEnded(ctx, isHeld)
-		case <-a.b.closing:
-			return nil, ended, backend.ErrClosed
+		if err := a.b.pause(ctx, a.changed, again, a.found); err != nil {
+			return nil, ended, err
 		}
 	}
 }
@@ -299,7 +291,7 @@ func (a *attempt) enter(p phase) {
 func (a *attempt) askRest() {
 	for i := range a.votes {
 		v := &a.votes[i]
-		if v.state == unasked || v.state == refused && !v.asking {
+		if v.isMissing() {
 			a.ask(i, true)
 		}
 		if a.request.Wait && a.b.needsAll() && v.state != granted {
@@ -313,11 +305,9 @@ func (a *attempt) askRest() {
 // in all the time there is. Both may yet answer. It returns when to look again.
 func (a *attempt) expireAnswers(now time.Time) time.Duration {
 	next, over := time.Minute, false
-	if !a.giveUpAt.IsZero() && !a.queued && !a.hasAnswer() { // the next front has no more time than the first
-		left := a.giveUpAt.Sub(now)
-		if over = left <= 0; !over {
-			next = min(next, left)
-		}
+	if a.unheard && !a.queued && !a.hasAnswer() { // the next front has no more time than the first
+		next = a.firstBy.Sub(now)
+		over = next <= 0
 	}
 	for i := range a.votes {
 		v, n := &a.votes[i], a.b.nodes[i]
@@ -327,10 +317,13 @@ func (a *attempt) expireAnswers(now time.Time) time.Duration {
 		if !v.isAwaited() {
 			continue
 		}
-		left := v.since.Add(a.answerLimit).Sub(now)
+		left := v.query.since.Add(answerLimit(a.request.TTL)).Sub(now)
+		if a.unheard {
+			left = max(left, a.firstBy.Sub(now))
+		}
 		if left <= 0 {
 			v.state, v.err = failed, errOverdue
-			if !v.heard {
+			if !v.query.heard {
 				n.silent.Store(true)
 			}
 			continue
@@ -360,23 +353,24 @@ func (a *attempt) conclude(v verdict) (*backend.Hold, error) {
 
 // win makes a hold of what the nodes have granted. The others may still join it.
 func (a *attempt) win() (*backend.Hold, error) {
-	l := a.lease()
-	if !l.isValid() {
+	last := a.lease()
+	if !time.Now().Before(deadline(last)) {
 		if a.request.Wait {
 			return nil, errSplit
 		}
 		return nil, backend.Fail(backend.ErrUnavailable, errTooLate)
 	}
 	a.held = true
-	bh := &backend.Hold{Request: a.request, Token: a.token, Sent: l.sent, Granted: l.granted, RenewIn: l.renewIn, State: a.hold}
+	renewIn := max(a.renewAt().Sub(last.Sent), time.Millisecond)
+	bh := &backend.Hold{Request: a.request, Token: a.token, Sent: last.Sent, Granted: last.Granted, RenewIn: renewIn, State: a.hold}
 	asking := false
 	for i := range a.votes {
-		if a.votes[i].isMissing() {
+		v := &a.votes[i]
+		if v.isMissing() {
 			a.joinLater()
-			asking = true
 		}
-		asking = asking || a.votes[i].asking
-		if h := a.votes[i].hold; h != nil {
+		asking = asking || v.isMissing() || v.isAsking()
+		if h := v.hold; h != nil {
 			bh.TellsWanted = bh.TellsWanted || h.TellsWanted
 			bh.WantedAtOnce = bh.WantedAtOnce || h.WantedAtOnce
 		}
@@ -389,43 +383,29 @@ func (a *attempt) win() (*backend.Hold, error) {
 	return bh, nil
 }
 
-// foundHolder reports that the nodes have said that somebody has the lock: the front, or
-// another one and enough have answered.
-func (a *attempt) foundHolder() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.hasHolder()
-}
-
-// hasHolder is foundHolder, called with h.mu held.
+// hasHolder reports that the nodes have said that somebody has the lock: the front, or
+// another one and enough have answered. Called with h.mu held.
 func (a *attempt) hasHolder() bool {
 	n := a.count()
 	return a.queued || n.refused > 0 && n.answered >= a.b.need
 }
 
-// readyIn returns when the first of the nodes that do not vote yet will, and
-// whether there is one.
-func (a *attempt) readyIn() (in time.Duration, ready bool) {
+// readyIn returns when the first of the nodes that do not vote yet will, and whether there is
+// one. Those that a request waits for are logged, each once until it votes.
+func (a *attempt) readyIn() (in time.Duration, waits bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	in = time.Second
 	for i := range a.votes {
-		if v := &a.votes[i]; v.state == notReady {
-			in, ready = min(in, max(v.readyIn, time.Millisecond)), true
+		v := &a.votes[i]
+		if v.state != notReady {
+			continue
 		}
-	}
-	return in, ready
-}
-
-// logNotReady names the nodes that are waited for because they do not vote yet, each once
-// until it does.
-func (a *attempt) logNotReady() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for i := range a.votes {
-		if v := &a.votes[i]; v.state == notReady && !a.b.nodes[i].awaited.Swap(true) {
+		in, waits = min(in, max(v.readyIn, time.Millisecond)), true
+		if a.request.Wait && !a.b.nodes[i].awaited.Swap(true) {
 			a.b.log.Warn("dlock: Lock waits for a node of the quorum that does not vote yet, because it may have forgotten holds",
 				"node", i+1, "until", time.Now().Add(v.readyIn).Format(time.RFC3339))
 		}
 	}
+	return in, waits
 }

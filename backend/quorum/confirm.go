@@ -3,7 +3,6 @@ package quorum
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -13,7 +12,7 @@ import (
 // nothing to say.
 func (b *Backend) Reenter(ctx context.Context, bh *backend.Hold, entries int, seq int64) error {
 	return bh.State.(*hold).broadcast(ctx, false, func(ctx context.Context, i int, nh *backend.Hold) error {
-		if r := b.nodes[i].reenterer; r != nil {
+		if r, ok := b.nodes[i].Backend.(backend.Reenterer); ok {
 			return r.Reenter(ctx, nh, entries, seq)
 		}
 		return nil
@@ -23,17 +22,16 @@ func (b *Backend) Reenter(ctx context.Context, bh *backend.Hold, entries int, se
 // Downgrade implements backend.Downgrader. A majority must confirm it, and no
 // node may be unable to do it: it would keep the readers out.
 func (b *Backend) Downgrade(ctx context.Context, bh *backend.Hold) error {
-	for i, n := range b.nodes {
-		if n.downgrader == nil {
-			return backend.Fail(backend.ErrUnsupported, fmt.Errorf("node %d, %T", i+1, n.Backend))
-		}
+	nodes, err := allAs[backend.Downgrader](b)
+	if err != nil {
+		return err
 	}
 	h := bh.State.(*hold)
 	h.mu.Lock()
 	h.request.Mode = backend.Shared // for nodes that join from now on
 	h.mu.Unlock()
 	return h.broadcast(ctx, false, func(ctx context.Context, i int, nh *backend.Hold) error {
-		err := b.nodes[i].downgrader.Downgrade(ctx, nh)
+		err := nodes[i].Downgrade(ctx, nh)
 		if err == nil {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -122,13 +120,15 @@ func (p *part) receive(err error) {
 
 // record notes what a reply says of the node's vote.
 func (p *part) record(err error) {
-	switch {
+	p.h.mu.Lock()
+	defer p.h.mu.Unlock()
+	switch v := &p.h.votes[p.node]; {
 	case errors.Is(err, backend.ErrLost):
-		p.h.loseVote(p.node, &p.hold, err)
+		if v.hold != nil && v.hold.ID == p.hold.ID {
+			p.h.clearVote(p.node, failed, err)
+		}
 	case err == nil && p.releases:
-		p.h.mu.Lock()
-		defer p.h.mu.Unlock()
-		p.h.votes[p.node].released = true
+		v.released = true
 	}
 }
 

@@ -2,7 +2,7 @@ package quorum
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -12,13 +12,14 @@ import (
 // them: of ten thousand at once this process would look at most of the answers too late, and
 // take nodes that are well for silent.
 type crowd struct {
-	places chan struct{}
-
-	mu       sync.Mutex
-	answered time.Time // when a node has last answered one of them for the first time
+	places   chan struct{}
+	answered atomic.Pointer[time.Time] // when a node has last answered one of them for the first time
 }
 
-func newCrowd() crowd { return crowd{places: make(chan struct{}, backlog)} }
+// crowdSize is how many places there are.
+const crowdSize = 256
+
+func newCrowd() *crowd { return &crowd{places: make(chan struct{}, crowdSize)} }
 
 // A place in the crowd is that of one call.
 type place struct {
@@ -29,59 +30,46 @@ type place struct {
 // take waits for a place, for as long as others are answered, and in order. It returns since
 // when no node has answered anybody, from which time the limit on the first answer counts.
 func (p *place) take(ctx context.Context, r *backend.Request) (silentSince time.Time, err error) {
-	c, began := &p.b.crowd, time.Now()
+	c, began := p.b.crowd, time.Now()
 	select {
 	case c.places <- struct{}{}:
 		p.taken = true
 		return began, nil
 	default:
+		r.Answered() // the limit is kept here
 	}
-	t := time.NewTimer(firstAnswer)
-	defer t.Stop()
-	for {
+	for since := began; time.Since(since) < firstAnswer; since = c.silentSince(began) {
 		select {
 		case c.places <- struct{}{}:
 			p.taken = true
-			r.Answered() // the limit is kept here
 			return c.silentSince(began), nil
-		case <-t.C:
-			left := firstAnswer - time.Since(c.silentSince(began))
-			if left <= 0 {
-				return began, errOverdue
-			}
-			r.Answered()
-			t.Reset(left)
+		case <-time.After(firstAnswer - time.Since(since)):
 		case <-ctx.Done():
 			return began, backend.WaitEnded(ctx, false)
 		case <-p.b.closing:
 			return began, backend.ErrClosed
 		}
 	}
+	return began, errOverdue
 }
 
 // silentSince is when a node has last answered, or began if that is later.
 func (c *crowd) silentSince(began time.Time) time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.answered.After(began) {
-		return c.answered
+	if at := c.answered.Load(); at != nil && at.After(began) {
+		return *at
 	}
 	return began
 }
 
-// answered leaves the place: a node has answered.
-func (p *place) answered() {
-	if p.taken {
-		p.b.crowd.mu.Lock()
-		p.b.crowd.answered = time.Now()
-		p.b.crowd.mu.Unlock()
+// leave gives the place back, once. Answered says that a node has answered.
+func (p *place) leave(answered bool) {
+	if !p.taken {
+		return
 	}
-	p.leave()
-}
-
-func (p *place) leave() {
-	if p.taken {
-		p.taken = false
-		<-p.b.crowd.places
+	if answered {
+		now := time.Now()
+		p.b.crowd.answered.Store(&now)
 	}
+	p.taken = false
+	<-p.b.crowd.places
 }

@@ -17,8 +17,8 @@ var (
 
 	errOverdue = backend.Fail(backend.ErrUnavailable, errors.New("no answer in time"))
 
-	// errBacklog is why a node is not asked that has many requests to answer.
-	errBacklog = backend.Fail(backend.ErrUnavailable, errors.New("the node does not answer"))
+	// errSilent is why a node is not asked, or not waited for any more.
+	errSilent = backend.Fail(backend.ErrUnavailable, errors.New("the node does not answer"))
 
 	// errReturning is why a node has no part of a hold whose end its grant came after, which
 	// may not have it back yet.

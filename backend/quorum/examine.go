@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -20,24 +21,21 @@ func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) err
 		vote     error
 		err      error
 	}
-	results := make([]chan result, len(b.nodes))
-	for i := range b.nodes {
-		results[i] = make(chan result, 1)
-		if !b.janitor.Go(func(context.Context) {
-			var r result
+	results := make([]result, len(b.nodes))
+	var all sync.WaitGroup
+	for i := range results {
+		all.Go(func() {
+			r := &results[i]
 			r.err = b.examineNode(ctx, i, func(f backend.Finding) { r.findings = append(r.findings, f) })
 			if r.err == nil {
 				r.vote = b.tryVote(ctx, i)
 			}
-			results[i] <- r
-		}) {
-			return backend.ErrClosed
-		}
+		})
 	}
+	all.Wait() // they end with ctx
 	silent, voters := 0, 0
-	for i := range b.nodes {
+	for i, r := range results {
 		name := fmt.Sprintf("node %d", i+1)
-		r := <-results[i] // by the time that ctx ends
 		for _, f := range r.findings {
 			f.Text = name + ": " + f.Text
 			report(f)

@@ -1,7 +1,9 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,16 +12,15 @@ import (
 
 // A hold is one request to the nodes, and what they have granted of it.
 type hold struct {
-	b        *Backend
-	request  backend.Request
-	detached context.Context    // of requests that do not wait for the lock: it does not end
-	waiting  context.Context    // of those that do
-	stop     context.CancelFunc // ends them
-	tryEnds  time.Time          // by when a request that must not wait has enough answers
-	changed  chan struct{}      // receives when a vote has changed
+	b       *Backend
+	request backend.Request
+	waiting context.Context    // of requests that wait for the lock
+	stop    context.CancelFunc // ends them
+	firstBy time.Time          // by when enough nodes have answered first
+	changed chan struct{}      // receives when a vote has changed
 
 	mu         sync.Mutex
-	heardAt    time.Time   // when the first node has answered; zero: none has
+	heard      bool        // a node has answered
 	front      int         // the node at which who waits queues; -1: none
 	lateTimer  *time.Timer // ends the requests under way once the lock is held
 	joinTimer  *time.Timer // has nodes asked that have no part of it; nil: it does not run
@@ -42,11 +43,10 @@ func (b *Backend) newHold(ctx context.Context, r backend.Request) *hold {
 	}
 	h := &hold{
 		b: b, request: r,
-		detached: context.WithoutCancel(ctx),
-		changed:  make(chan struct{}, 1),
-		votes:    make([]vote, len(b.nodes)),
+		changed: make(chan struct{}, 1),
+		votes:   make([]vote, len(b.nodes)),
 	}
-	h.waiting, h.stop = context.WithCancel(h.detached)
+	h.waiting, h.stop = context.WithCancel(context.WithoutCancel(ctx))
 	return h
 }
 
@@ -64,54 +64,24 @@ func (h *hold) notify() {
 	}
 }
 
-// A lease is how long a hold lasts.
-type lease struct {
-	sent    time.Time
-	granted time.Duration // 0: for as long as the nodes' connections
-	renewIn time.Duration
-}
-
-func (l lease) isValid() bool {
-	return l.granted == 0 || time.Since(l.sent) < l.granted-backend.Margin(l.granted)
-}
-
-// lease returns that of the last node without which too few are left: enough others
-// last as long or longer. Called with h.mu held, with enough votes.
-func (h *hold) lease() lease {
-	var last *backend.Hold
+// lease returns the part that says how long the hold lasts: enough nodes have granted for as
+// long, or longer. Called with h.mu held, with enough votes.
+func (h *hold) lease() *backend.Hold {
+	parts := make([]*backend.Hold, 0, len(h.votes))
 	for i := range h.votes {
-		c := h.votes[i].hold
-		if !h.votes[i].counts || last != nil && !endsBefore(last, c) {
-			continue
-		}
-		if h.countLasting(c) >= h.b.need {
-			last = c
+		if v := &h.votes[i]; v.counts {
+			parts = append(parts, v.hold)
 		}
 	}
-	l := lease{sent: last.Sent, granted: last.Granted}
-	l.renewIn = max(h.renewAt().Sub(l.sent), time.Millisecond)
-	return l
+	slices.SortFunc(parts, func(p, q *backend.Hold) int { return deadline(q).Compare(deadline(p)) })
+	return parts[h.b.need-1]
 }
 
-// countLasting is how many nodes grant for as long as c, or longer.
-func (h *hold) countLasting(c *backend.Hold) (n int) {
-	for i := range h.votes {
-		if h.votes[i].counts && !endsBefore(h.votes[i].hold, c) {
-			n++
-		}
-	}
-	return n
-}
-
-// endsBefore reports whether a ends before b, as its holder sees it.
-func endsBefore(a, b *backend.Hold) bool {
-	if a.Granted == 0 || b.Granted == 0 {
-		return a.Granted != 0
-	}
-	return deadline(a).Before(deadline(b))
-}
-
+// deadline is when h ends, as its holder sees it.
 func deadline(h *backend.Hold) time.Time {
+	if h.Granted == 0 { // it lasts as long as the node's connection
+		return time.Unix(1<<40, 0)
+	}
 	return h.Sent.Add(h.Granted - backend.Margin(h.Granted))
 }
 
@@ -123,13 +93,7 @@ func (h *hold) renewAt() (first time.Time) {
 		if c == nil {
 			continue
 		}
-		in := c.RenewIn
-		if in == 0 {
-			in = max(c.Granted, 0) / 3
-		}
-		if in == 0 {
-			in = c.TTL / 3
-		}
+		in := cmp.Or(c.RenewIn, max(c.Granted, 0)/3, c.TTL/3)
 		if at := c.Sent.Add(in); first.IsZero() || at.Before(first) {
 			first = at
 		}

@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"iter"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -30,7 +28,7 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 // pingNodes returns what the nodes say of their versions, nil for one that is silent. Each
 // is asked once more if that fails: a connection that broke while nobody used it fails once.
 func (b *Backend) pingNodes(ctx context.Context) ([]*string, error) {
-	return askAll(ctx, b, areLate, func(ctx context.Context, i int) (string, error) {
+	return askAll(ctx, b, func(ctx context.Context, i int) (string, error) {
 		p, err := nodeAs[backend.Pinger](b, i)
 		if err != nil {
 			return "", err
@@ -89,17 +87,13 @@ func changesHands(before, now []*backend.Snapshot) bool {
 // mergeSnapshots makes one snapshot of those of the nodes.
 func (b *Backend) mergeSnapshots(name string, byNode []*backend.Snapshot) (out backend.Snapshot) {
 	silent := countSilent(byNode)
-	holders, order := groupHolders(byNode)
+	holders, order := groupParties(byNode, 0, false)
 	for _, key := range order {
 		if parts := holders[key]; len(parts)+silent >= b.need {
 			out.Holders = append(out.Holders, b.mergeHolder(parts, silent))
 		}
 	}
-	front := int(hashOf(name) % uint32(len(b.nodes)))
-	if b.needsAll() {
-		front = 0
-	}
-	waiters, order := groupWaiters(byNode, front)
+	waiters, order := groupParties(byNode, b.firstFront(hashOf(name)), true)
 	for _, key := range order {
 		if len(holders[key])+silent < b.need {
 			first := slices.MinFunc(waiters[key], func(p, q nodeParty) int { return p.Since.Compare(q.Since) })
@@ -118,7 +112,6 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 			yield("", err)
 			return
 		}
-		b.pingAgain(ctx, alive)
 		var failures []error
 		for i := range alive {
 			if alive[i] == nil {
@@ -156,25 +149,6 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 	}
 }
 
-// pingAgain pings the nodes that were slower than the others once more: to take them for
-// silent makes every name count that one of the others has not forgotten yet.
-func (b *Backend) pingAgain(ctx context.Context, alive []*string) {
-	ctx, cancel := backend.Bound(ctx, latePing)
-	defer cancel()
-	var all sync.WaitGroup
-	for i, n := range b.nodes {
-		if alive[i] != nil || n.pinger == nil || n.gone.Load() {
-			continue
-		}
-		all.Go(func() {
-			if version, err := n.pinger.Ping(ctx); err == nil {
-				alive[i] = &version
-			}
-		})
-	}
-	all.Wait()
-}
-
 // A sighting is how many nodes have a name, and the last of them.
 type sighting struct{ nodes, last int32 }
 
@@ -189,19 +163,17 @@ func (b *Backend) listNames(ctx context.Context, prefix string, alive []*string,
 		if alive[i] == nil {
 			continue
 		}
-		err := b.namesOf(ctx, i, prefix, func(name string) bool { return each(name, i, enough) })
-		switch {
-		case err == errStopped:
-			return 0, nil
-		case err != nil:
+		stopped := false
+		err := b.namesOf(ctx, i, prefix, func(name string) bool {
+			stopped = !each(name, i, enough)
+			return !stopped
+		})
+		if stopped || err != nil {
 			return i, err
 		}
 	}
 	return 0, nil
 }
-
-// errStopped says that the caller of Names wants no more.
-var errStopped = errors.New("stopped")
 
 // namesOf calls do with each name that node i has, until it reports false. A node that
 // says nothing for nameTimeout is not waited for any more. A page without a name counts: the
@@ -222,17 +194,14 @@ func (b *Backend) namesOf(ctx context.Context, i int, prefix string, do func(str
 		}
 		timer.Stop()
 		if !do(name) {
-			return errStopped
+			return nil
 		}
 		timer.Reset(nameTimeout)
 	}
 	return nil
 }
 
-const (
-	nameTimeout = 2 * time.Second
-	latePing    = time.Second
-)
+const nameTimeout = 2 * time.Second
 
 // Break implements backend.Breaker. Each node ends what it knows by that token: a hold is
 // known by its token at enough nodes, and at no other node by that of another. It is
@@ -260,7 +229,7 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 // breakParts asks each node to end what it knows by a token, 0: nothing. It returns how many
 // have, and is ErrNotHeld if none has. A node that is late does it later.
 func (b *Backend) breakParts(ctx context.Context, name string, token func(node int) uint64) (ended int, err error) {
-	answers, err := askAll(ctx, b, areLate, func(ctx context.Context, i int) (bool, error) {
+	answers, err := askAll(ctx, b, func(ctx context.Context, i int) (bool, error) {
 		breaker, err := nodeAs[backend.Breaker](b, i)
 		if err != nil || token(i) == 0 {
 			return false, err
@@ -292,7 +261,7 @@ func (b *Backend) breakAtAll(ctx context.Context, name string, token uint64) err
 	if err != nil {
 		return err
 	}
-	holders, _ := groupHolders(byNode)
+	holders, _ := groupParties(byNode, 0, false)
 	for _, parts := range holders {
 		if len(parts) < b.need || b.tokenOf(parts, 0) != token {
 			continue
@@ -350,10 +319,9 @@ func countSilent[T any](answers []*T) (n int) {
 	return n
 }
 
-// inspectNodes waits for each node that is there, as long as ctx allows: the one where others
-// queue has the longest answer, and would be missing beside those that have nothing to tell.
+// inspectNodes returns what the nodes say of a lock.
 func (b *Backend) inspectNodes(ctx context.Context, name string) ([]*backend.Snapshot, error) {
-	return askAll(ctx, b, b.areThere, func(ctx context.Context, i int) (backend.Snapshot, error) {
+	return askAll(ctx, b, func(ctx context.Context, i int) (backend.Snapshot, error) {
 		in, err := nodeAs[backend.Inspector](b, i)
 		if err != nil {
 			return backend.Snapshot{}, err
@@ -362,9 +330,9 @@ func (b *Backend) inspectNodes(ctx context.Context, name string) ([]*backend.Sna
 	})
 }
 
-// areThere reports whether one of the nodes answers a ping, the first that does. One that does not
+// isAnyThere reports whether one of the nodes answers a ping, the first that does. One that does not
 // is watched from then on, and is not waited for again before it answers.
-func (b *Backend) areThere(nodes []int) bool {
+func (b *Backend) isAnyThere(nodes []int) bool {
 	answers := make(chan bool, len(nodes))
 	for _, i := range nodes {
 		n := b.nodes[i]
@@ -391,9 +359,6 @@ func (b *Backend) areThere(nodes []int) bool {
 	return false
 }
 
-// areLate is for questions of which each node has the answer at once.
-func areLate([]int) bool { return false }
-
 // A partyKey says that parties of several nodes are the same: the k-th of that client and
 // label. Those who wait at a node count on from those who hold it there, because a holder may
 // still wait at some nodes, and its client may have one more request waiting. The mode is not
@@ -408,18 +373,9 @@ type nodeParty struct {
 	node int
 }
 
-func groupHolders(byNode []*backend.Snapshot) (map[partyKey][]nodeParty, []partyKey) {
-	return groupParties(byNode, 0, func(s *backend.Snapshot) (before, parties []backend.Party) { return nil, s.Holders })
-}
-
-// groupWaiters has the order of the nodes from first on.
-func groupWaiters(byNode []*backend.Snapshot, first int) (map[partyKey][]nodeParty, []partyKey) {
-	return groupParties(byNode, first, func(s *backend.Snapshot) (before, parties []backend.Party) { return s.Holders, s.Waiters })
-}
-
-// groupParties brings together what the nodes say of each party. Those before are counted
-// only.
-func groupParties(byNode []*backend.Snapshot, first int, of func(*backend.Snapshot) (before, parties []backend.Party)) (groups map[partyKey][]nodeParty, order []partyKey) {
+// groupParties brings together what the nodes say of those who wait, or of those who hold. It
+// has the order of the nodes from first on.
+func groupParties(byNode []*backend.Snapshot, first int, waiting bool) (groups map[partyKey][]nodeParty, order []partyKey) {
 	groups = make(map[partyKey][]nodeParty)
 	for n := range byNode {
 		i := (first + n) % len(byNode)
@@ -427,9 +383,12 @@ func groupParties(byNode []*backend.Snapshot, first int, of func(*backend.Snapsh
 			continue
 		}
 		seen := make(map[partyKey]int)
-		before, parties := of(byNode[i])
-		for _, p := range before {
-			seen[keyOf(p)]++
+		parties := byNode[i].Holders
+		if waiting {
+			for _, p := range parties {
+				seen[keyOf(p)]++
+			}
+			parties = byNode[i].Waiters
 		}
 		for _, p := range parties {
 			key := keyOf(p)
@@ -472,19 +431,11 @@ func (b *Backend) mergeHolder(parts []nodeParty, silent int) backend.Party {
 	return out
 }
 
-// nodeAs returns node i as one that can do more.
-func nodeAs[T any](b *Backend, i int) (T, error) {
-	t, ok := b.nodes[i].Backend.(T)
-	if !ok {
-		return t, backend.Fail(backend.ErrUnsupported, fmt.Errorf("node %d, %T", i+1, b.nodes[i].Backend))
-	}
-	return t, nil
-}
-
-// askAll asks all nodes at once. It returns the answers, nil where there is none, as
-// soon as enough nodes have answered, the others had a moment to, and none of them is one
-// to wait for, or ctx is done.
-func askAll[T any](ctx context.Context, b *Backend, waitFor func(nodes []int) bool, ask func(ctx context.Context, node int) (T, error)) ([]*T, error) {
+// askAll asks all nodes at once. It returns the answers, nil where there is none, as soon as
+// enough nodes have answered, the others had a moment to, and none of those is there: the node
+// where others queue has the longest answer, and would be missing beside those with nothing to
+// tell. It waits no longer than ctx allows.
+func askAll[T any](ctx context.Context, b *Backend, ask func(ctx context.Context, node int) (T, error)) ([]*T, error) {
 	type answer struct {
 		node  int
 		value T
@@ -506,17 +457,15 @@ func askAll[T any](ctx context.Context, b *Backend, waitFor func(nodes []int) bo
 	}
 	for i := range b.nodes {
 		missing = append(missing, i)
-		if !b.janitor.Go(func(context.Context) {
+		b.janitor.Go(func(context.Context) { // it is open: Close waits for calls
 			value, err := ask(asking, i)
 			results <- answer{i, value, err}
-		}) {
-			results <- answer{node: i, err: backend.ErrClosed}
-		}
+		})
 	}
 	answers := make([]*T, len(b.nodes))
 	var failures []error
 	var enough <-chan time.Time
-	waits := make(chan bool, 1)
+	there := make(chan bool, 1)
 	answered := 0
 	for len(missing) > 0 {
 		select {
@@ -532,11 +481,9 @@ func askAll[T any](ctx context.Context, b *Backend, waitFor func(nodes []int) bo
 			}
 		case <-enough:
 			late := slices.Clone(missing)
-			if !b.janitor.Go(func(context.Context) { waits <- waitFor(late) }) {
-				return nil, backend.ErrClosed
-			}
-		case again := <-waits:
-			if !again {
+			b.janitor.Go(func(context.Context) { there <- b.isAnyThere(late) })
+		case wait := <-there:
+			if !wait {
 				return answers, nil
 			}
 			enough = time.After(max(grace(), answerMargin))

@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,10 +23,6 @@ const (
 	// pingPause is the least time between two pings that are in vain.
 	pingPause = 100 * time.Millisecond
 
-	// backlog is how many requests are left to a silent node that is needed, and probes how
-	// many to one that is not.
-	backlog, probes = 256, 4
-
 	// A node is slow if it takes slowFactor times as long as the slowest of those that
 	// are needed, and slowMargin more.
 	slowFactor, slowMargin = 2, 2 * time.Millisecond
@@ -34,25 +31,20 @@ const (
 // A node is one backend, what it can do, and how it is doing.
 type node struct {
 	backend.Backend
-	register      backend.TokenRegister // nil where all nodes are needed
-	renewer       backend.Renewer       // these may be nil
-	reenterer     backend.Reenterer
-	downgrader    backend.Downgrader
-	expirer       backend.Expirer
-	batchReleaser backend.BatchReleaser
-	pinger        backend.Pinger
+	register backend.TokenRegister // nil where all nodes are needed
+	renewer  backend.Renewer       // these may be nil
+	pinger   backend.Pinger
 
-	trip       backend.RoundTrip
-	pace       atomic.Int64 // ns that an answer takes, smoothed; 0: not known
-	silent     atomic.Bool  // it did not answer the last request in time
-	gone       atomic.Bool  // nor a ping after that
-	unanswered atomic.Int64 // requests under way that do not wait for a lock
-	answered   atomic.Int64 // ns since 1970: when it was sent what the node has answered
-	pinging    atomic.Bool
-	nextPing   atomic.Int64 // ns since 1970: not before
-	votesFrom  atomic.Int64 // ns since 1970: it has said that it does not vote before
-	awaited    atomic.Bool  // it was logged that Lock waits until it votes
-	rejoining  atomic.Bool  // a goroutine asks for holds that others have granted
+	trip      backend.RoundTrip
+	pace      atomic.Int64 // ns that an answer takes, smoothed; 0: not known
+	silent    atomic.Bool  // it did not answer the last request in time
+	gone      atomic.Bool  // nor a ping after that
+	answered  atomic.Int64 // ns since 1970: when it was sent what the node has answered
+	pinging   atomic.Bool
+	nextPing  atomic.Int64 // ns since 1970: not before
+	votesFrom atomic.Int64 // ns since 1970: it has said that it does not vote before
+	awaited   atomic.Bool  // it was logged that Lock waits until it votes
+	rejoining atomic.Bool  // a goroutine asks for holds that others have granted
 }
 
 func newNode(b backend.Backend, votes bool) (*node, error) {
@@ -61,10 +53,6 @@ func newNode(b backend.Backend, votes bool) (*node, error) {
 	}
 	n := &node{Backend: b}
 	n.renewer, _ = b.(backend.Renewer)
-	n.reenterer, _ = b.(backend.Reenterer)
-	n.downgrader, _ = b.(backend.Downgrader)
-	n.expirer, _ = b.(backend.Expirer)
-	n.batchReleaser, _ = b.(backend.BatchReleaser)
 	n.pinger, _ = b.(backend.Pinger)
 	if votes {
 		var ok bool
@@ -73,6 +61,27 @@ func newNode(b backend.Backend, votes bool) (*node, error) {
 		}
 	}
 	return n, nil
+}
+
+// nodeAs returns node i as one that can do more.
+func nodeAs[T any](b *Backend, i int) (T, error) {
+	t, ok := b.nodes[i].Backend.(T)
+	if !ok {
+		return t, backend.Fail(backend.ErrUnsupported, fmt.Errorf("node %d, %T", i+1, b.nodes[i].Backend))
+	}
+	return t, nil
+}
+
+// allAs returns all nodes as such that can do more.
+func allAs[T any](b *Backend) (all []T, err error) {
+	for i := range b.nodes {
+		t, err := nodeAs[T](b, i)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, t)
+	}
+	return all, nil
 }
 
 // answerLimit is how long a node may take to answer.
@@ -141,28 +150,16 @@ func (n *node) observeVote(err error) {
 	}
 }
 
-// beginRequest reports whether the node may be sent another request. It has to be
-// followed by one call of endRequest. A silent node is pinged instead if it can be, and
-// gets few requests otherwise, unless there are not enough others: what it has to
-// answer, or to be told again and again, shall not pile up. One that answers has as many
-// requests to answer as there are callers.
-func (b *Backend) beginRequest(n *node, ttl time.Duration) bool {
-	most := int64(backlog)
-	if n.silent.Load() && b.hasMajority() {
-		if n.pinger != nil {
-			n.check(b, ttl, func() {})
-			return false
-		}
-		most = probes
+// isSpared reports that the node is sent no request, because it is silent and there are enough
+// others: what it has to answer, or to be told again and again, shall not pile up. It is
+// pinged instead.
+func (b *Backend) isSpared(n *node, ttl time.Duration) bool {
+	if n.pinger == nil || !n.silent.Load() || !b.hasMajority() {
+		return false
 	}
-	if n.unanswered.Add(1) <= most || !n.silent.Load() {
-		return true
-	}
-	n.endRequest()
-	return false
+	n.check(b, ttl, func() {})
+	return true
 }
-
-func (n *node) endRequest() { n.unanswered.Add(-1) }
 
 // hasMajority reports whether the nodes that answer, and vote, are enough.
 func (b *Backend) hasMajority() bool {
@@ -218,10 +215,11 @@ func (n *node) check(b *Backend, ttl time.Duration, done func()) {
 			took, err = n.ping(ttl)
 			beside.Wait()
 		}
-		if !isAnswer(err) {
+		there := isAnswer(err)
+		if !there {
 			n.nextPing.Store(time.Now().Add(pingPause).UnixNano())
 		}
-		if there := isAnswer(err); there || known {
+		if there || known {
 			n.gone.Store(!there)
 			n.observe(took, err)
 		}

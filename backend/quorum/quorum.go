@@ -55,11 +55,12 @@
 // in a node, offers a greater one. A client proposes a token that all nodes can
 // take, at whatever distance, so that the second step rarely takes a round trip.
 //
-// Asked who holds a lock, the quorum says what a majority of the nodes says. Every node
-// knows a hold by its token: one that has given it another is told, in the background where
-// others are enough. So Break asks each node once and ends the hold of that token, and no
-// other. It is ErrNotHeld if no node has ended anything: of two who break a hold at the
-// same moment, each may end a part. Where all nodes are needed each has a token of its own,
+// Asked who holds a lock, the quorum says what a majority of the nodes says. It waits
+// for others that are late as long as they answer pings. Every node knows a hold by its
+// token: one that has given it another is told, in the background where others are
+// enough. So Break asks each node once and ends the hold of that token, and no other. It
+// is ErrNotHeld if no node has ended anything: of two who break a hold at the same
+// moment, each may end a part. Where all nodes are needed each has a token of its own,
 // of which the greatest is the hold's; Break then looks first at who has the lock.
 //
 // A hold that most nodes have lost within one renewal is lost: a node that says so is asked
@@ -102,6 +103,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,7 +154,7 @@ type Backend struct {
 	log      *slog.Logger
 
 	contended contendedNames
-	crowd     crowd
+	crowd     *crowd
 
 	janitor backend.Janitor // has all requests to nodes
 	calls   sync.WaitGroup  // Acquire calls under way
@@ -195,7 +197,7 @@ func New(nodes []backend.Backend, o *Options) (*Backend, error) {
 	}
 	if need < len(nodes) {
 		b.maxTTL = o.maxTTL()
-		b.rejoin = b.maxTTL + 2*o.skew() + backend.TokenLead
+		b.rejoin = b.maxTTL + 2*cmp.Or(o.Skew, DefaultSkew) + backend.TokenLead
 	}
 	for i, be := range nodes {
 		n, err := newNode(be, need < len(nodes))
@@ -225,19 +227,7 @@ func (o *Options) need(n int) (int, error) {
 	return o.Need, nil
 }
 
-func (o *Options) maxTTL() time.Duration {
-	if o.MaxTTL == 0 {
-		return DefaultMaxTTL
-	}
-	return o.MaxTTL
-}
-
-func (o *Options) skew() time.Duration {
-	if o.Skew == 0 {
-		return DefaultSkew
-	}
-	return o.Skew
-}
+func (o *Options) maxTTL() time.Duration { return cmp.Or(o.MaxTTL, DefaultMaxTTL) }
 
 // needsAll reports whether a hold takes every node.
 func (b *Backend) needsAll() bool { return b.need == len(b.nodes) }

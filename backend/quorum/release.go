@@ -3,7 +3,6 @@ package quorum
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -54,7 +53,8 @@ func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report 
 
 // releaseAll gives back what the node has granted, with one request if it can.
 func (n *node) releaseAll(ctx context.Context, parts []*part) {
-	if n.batchReleaser == nil {
+	batch, ok := n.Backend.(backend.BatchReleaser)
+	if !ok {
 		var all sync.WaitGroup
 		for _, p := range parts {
 			all.Go(func() { p.receive(n.Release(ctx, &p.hold)) })
@@ -67,7 +67,7 @@ func (n *node) releaseAll(ctx context.Context, parts []*part) {
 	for k, p := range parts {
 		holds[k], of[&p.hold] = &p.hold, p
 	}
-	n.batchReleaser.ReleaseAll(ctx, holds, func(nh *backend.Hold, err error) { of[nh].receive(err) })
+	batch.ReleaseAll(ctx, holds, func(nh *backend.Hold, err error) { of[nh].receive(err) })
 }
 
 // CanExpire reports whether every node is a backend.Expirer for d, and d no longer than any
@@ -82,16 +82,15 @@ func (b *Backend) CanExpire(d time.Duration) bool {
 // Expire implements backend.Expirer. It is ErrUnsupported, and asks nobody, unless
 // every node is a backend.Expirer.
 func (b *Backend) Expire(ctx context.Context, bh *backend.Hold, d time.Duration) error {
-	for i, n := range b.nodes {
-		if n.expirer == nil {
-			return backend.Fail(backend.ErrUnsupported, fmt.Errorf("node %d, %T", i+1, n.Backend))
-		}
+	nodes, err := allAs[backend.Expirer](b)
+	if err != nil {
+		return err
 	}
 	h := bh.State.(*hold)
 	h.end()
 	end := time.Now().Add(d)
 	return h.broadcast(ctx, false, func(ctx context.Context, i int, nh *backend.Hold) error {
-		return b.nodes[i].expirer.Expire(ctx, nh, max(time.Until(end), time.Millisecond))
+		return nodes[i].Expire(ctx, nh, max(time.Until(end), time.Millisecond))
 	})
 }
 
@@ -111,28 +110,23 @@ func (h *hold) end() {
 // releaseVote releases what node i has granted, in the background. Called with h.mu
 // held.
 func (h *hold) releaseVote(i int, nh *backend.Hold) {
-	n := h.b.nodes[i]
 	h.releasing++
-	waiting := true
-	answered := func(returned bool) {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if waiting {
-			waiting = false
-			h.releasing--
-		}
-		if v := &h.votes[i]; returned && v.err == errReturning {
-			v.err = nil
-		}
-		h.notify()
-	}
 	ok := h.b.janitor.Go(func(ctx context.Context) {
 		ctx, cancel := backend.Bound(ctx, nh.TTL)
 		defer cancel()
-		defer answered(false)
+		waiting := true
 		backend.Retry(ctx, func(ctx context.Context) error {
-			err := n.Release(ctx, nh)
-			answered(err == nil || errors.Is(err, backend.ErrLost))
+			err := h.releasePart(ctx, i, nh)
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if waiting {
+				waiting = false
+				h.releasing--
+			}
+			if v := &h.votes[i]; v.err == errReturning && (err == nil || errors.Is(err, backend.ErrLost)) {
+				v.err = nil
+			}
+			h.notify()
 			if isFinal(err) {
 				return nil
 			}
@@ -153,7 +147,7 @@ func (h *hold) uninvolved() (none, open int) {
 	for i := range h.votes {
 		switch v := &h.votes[i]; {
 		case v.hold != nil || v.released:
-		case v.asking || v.err == errReturning:
+		case v.isAsking() || v.err == errReturning:
 			if !h.b.nodes[i].silent.Load() {
 				open++
 			}

@@ -202,8 +202,8 @@ func (r *renewal) answer(record func()) {
 	report := known && !r.done
 	r.done = r.done || known
 	if report && err == nil {
-		l := r.h.lease()
-		r.bh.Sent, r.bh.Granted = l.sent, l.granted
+		last := r.h.lease()
+		r.bh.Sent, r.bh.Granted = last.Sent, last.Granted
 	}
 	r.h.mu.Unlock()
 	if report {
@@ -248,7 +248,7 @@ func (b *Backend) rejoinAll(i int, holds []*hold) {
 func (h *hold) rejoin(i int) bool {
 	h.mu.Lock()
 	v := &h.votes[i]
-	if v.asking || v.hold != nil || h.over || h.lost {
+	if v.isAsking() || v.hold != nil || h.over || h.lost {
 		h.mu.Unlock()
 		return true
 	}

@@ -31,17 +31,10 @@ func (p *proposer) learn(token uint64, proposed time.Time) {
 	p.offset.Store(int64(token) - proposed.UnixMicro())
 }
 
-// propose is proposeNow for a caller without h.mu.
-func (h *hold) propose() uint64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.proposeNow()
-}
-
-// proposeNow returns the token to propose to a node now. Nodes that are asked at about
+// propose returns the token to propose to a node now. Nodes that are asked at about
 // the same time are proposed the same one, and those that join a hold its own: if they take
 // it, there is nothing to tell. Called with h.mu held.
-func (h *hold) proposeNow() uint64 {
+func (h *hold) propose() uint64 {
 	if h.held {
 		return h.token
 	}
@@ -67,7 +60,7 @@ func (h *hold) proposeToFront() {
 	if v.hold.Token > h.proposed {
 		h.proposed, h.proposedAt = v.hold.Token, time.Time{}
 	}
-	token := h.proposeNow()
+	token := h.propose()
 	most := v.hold.Token + uint64((time.Duration(n.pace.Load()) + backend.TokenLead).Microseconds())
 	if h.b.proposer.taken.Load() && token > v.token && token <= most {
 		h.tell(h.front, token)
@@ -127,22 +120,15 @@ func (h *hold) tell(i int, token uint64) {
 		do = h.b.nodes[i].register.LowerToken
 	}
 	v.telling = token
-	limit := h.tellLimit()
+	limit := answerLimit(h.request.TTL)
+	if !h.held && !h.request.Wait { // it has an end by then also where its grants came late
+		limit = min(limit, max(time.Until(h.firstBy), answerMargin))
+	}
 	h.b.janitor.Go(func(context.Context) {
 		ctx, cancel := backend.Detach(h.waiting, limit)
 		defer cancel()
 		h.told(i, nh, token, do(ctx, &c, token))
 	})
-}
-
-// tellLimit is how long a node has to take a token. A request that must not wait has an end
-// by then also where its grants came late. Called with h.mu held.
-func (h *hold) tellLimit() time.Duration {
-	limit := answerLimit(h.request.TTL)
-	if h.held || h.request.Wait {
-		return limit
-	}
-	return min(limit, max(time.Until(h.tryEnds), answerMargin))
 }
 
 // told takes the reply of a node that was told a token. One that has not taken it does

@@ -44,7 +44,8 @@ func TestTokenIsChosenAgain(t *testing.T) {
 		}
 		grant(0)
 		grant(1)
-		(&query{h: h, node: 1}).Lost(nil)
+		h.votes[1].query = &query{h: h, node: 1}
+		h.votes[1].query.Lost(nil)
 		grant(2)
 		synctest.Wait()
 		h.mu.Lock()

@@ -11,25 +11,18 @@ import (
 
 // A vote is what one node says to a request for the lock.
 type vote struct {
-	state     voteState
-	err       error         // why it is not granted
-	readyIn   time.Duration // when the node votes, if it does not yet
-	answered  bool          // the node has granted or refused
-	refused   bool          // it has refused, once at least
-	asking    bool          // a request is under way
-	since     time.Time     // when it was sent, or first answered
-	heard     bool          // the node has answered it, and may yet grant or refuse
-	counted   bool          // among those that the node has not answered
-	cancel    func()        // ends it, if it waits at the node
-	tries     int           // requests so far
-	queuedTry int           // the try that was put in the node's queue
-	lostTry   int           // the try whose grant is of no use, or none any more
-	hold      *backend.Hold
-	token     uint64 // by which the node knows the hold
-	telling   uint64 // the one that it has been told last
-	counts    bool   // granted, and the node knows the hold by its token
-	renewing  bool   // a renewal is under way
-	released  bool
+	query    *query // the last one sent; nil: none
+	state    voteState
+	err      error         // why it is not granted
+	readyIn  time.Duration // when the node votes, if it does not yet
+	answered bool          // the node has granted or refused
+	refused  bool          // it has refused, once at least
+	hold     *backend.Hold
+	token    uint64 // by which the node knows the hold
+	telling  uint64 // the one that it has been told last
+	counts   bool   // granted, and the node knows the hold by its token
+	renewing bool   // a renewal is under way
+	released bool
 }
 
 type voteState uint8
@@ -47,22 +40,25 @@ const (
 // isOut reports that nothing is to be expected of the node in this round.
 func (v *vote) isOut() bool { return v.state >= notReady }
 
+// isAsking reports that a query is under way.
+func (v *vote) isAsking() bool { return v.query != nil && !v.query.over }
+
 // isMissing reports that the node has no part, is not asked for one, and may well grant it.
-func (v *vote) isMissing() bool { return !v.asking && (v.state == unasked || v.state == refused) }
+func (v *vote) isMissing() bool { return !v.isAsking() && (v.state == unasked || v.state == refused) }
 
 // isAwaited reports that the node has been asked and has not said who has the lock.
-func (v *vote) isAwaited() bool { return v.state == asked || v.state == unasked && v.asking }
+func (v *vote) isAwaited() bool { return v.state == asked || v.state == unasked && v.isAsking() }
 
 // timeLeft returns how long node i has to answer, and takes it for silent if that is over and
 // another has answered what was sent after that: until then it may well be this process that
 // has no time to look, so the others are pinged. A node that has answered, and lets the request
 // queue, is not late. Called with h.mu held.
 func (h *hold) timeLeft(i int, now time.Time) time.Duration {
-	v, n := &h.votes[i], h.b.nodes[i]
-	late := v.since.Add(n.answerLimit(h.request.TTL))
+	q, n := h.votes[i].query, h.b.nodes[i]
+	late := q.since.Add(n.answerLimit(h.request.TTL))
 	left := late.Sub(now)
 	switch {
-	case left > 0 || v.heard || n.silent.Load():
+	case left > 0 || q.heard || n.silent.Load():
 	case h.b.isAnsweredBeside(n, late):
 		n.silent.Store(true)
 	default:
@@ -95,12 +91,19 @@ func (h *hold) countVotes() (n int) {
 }
 
 // A query is one request to one node for the lock. As its observer it hears of what the
-// node has granted.
+// node has granted. The mutex of its hold guards the fields from since on.
 type query struct {
-	h         *hold
-	node, try int
-	request   backend.Request
-	ctx       context.Context
+	h       *hold
+	node    int
+	request backend.Request
+	ctx     context.Context
+	cancel  context.CancelFunc // ends it, if it waits at the node
+
+	since   time.Time // when it was sent, or first answered
+	heard   bool      // the node has answered it, and may yet grant or refuse
+	queued  bool      // the node has put it in its queue
+	useless bool      // its grant is of no use, or none any more
+	over    bool
 }
 
 // lastSeq counts the requests to nodes, of all backends: clients may share
@@ -111,14 +114,12 @@ var lastSeq atomic.Uint64
 // does not wait for the lock outlives the call: its answer is worth having even
 // if nobody needs it any more. Called with h.mu held.
 func (h *hold) newQuery(i int, wait bool) *query {
-	v := &h.votes[i]
-	v.tries++
-	v.asking, v.heard, v.state, v.since = true, false, asked, time.Now()
-	q := &query{h: h, node: i, try: v.tries, request: h.request, ctx: h.detached}
+	q := &query{h: h, node: i, request: h.request, ctx: context.WithoutCancel(h.waiting), cancel: func() {}, since: time.Now()}
 	if wait {
-		q.ctx, v.cancel = context.WithCancel(h.waiting)
+		q.ctx, q.cancel = context.WithCancel(h.waiting)
 	}
 	q.request.ID.Seq, q.request.Wait, q.request.Observer = lastSeq.Add(1), wait, q
+	h.votes[i].query, h.votes[i].state = q, asked
 	return q
 }
 
@@ -126,12 +127,12 @@ func (h *hold) newQuery(i int, wait bool) *query {
 // h.mu held.
 func (h *hold) ask(i int, wait bool) {
 	v := &h.votes[i]
-	if v.asking || h.over {
+	if v.isAsking() || h.over {
 		return
 	}
 	q := h.newQuery(i, wait)
 	if !h.b.janitor.Go(func(context.Context) { q.send() }) {
-		v.asking, v.state, v.err = false, denied, backend.ErrClosed
+		q.over, v.state, v.err = true, denied, backend.ErrClosed
 	}
 }
 
@@ -165,13 +166,10 @@ func (h *hold) askMissing() {
 // send sends a query and takes the answer.
 func (q *query) send() {
 	h, n := q.h, q.h.b.nodes[q.node]
-	if !h.b.beginRequest(n, h.request.TTL) {
-		q.receive(nil, errBacklog)
+	if h.b.isSpared(n, h.request.TTL) {
+		q.receive(nil, errSilent)
 		return
 	}
-	h.mu.Lock()
-	h.votes[q.node].counted = true
-	h.mu.Unlock()
 	var nh *backend.Hold
 	var err error
 	if n.register == nil {
@@ -183,36 +181,31 @@ func (q *query) send() {
 	q.receive(nh, err)
 }
 
-func (h *hold) ballot() backend.Ballot { return backend.Ballot{Token: h.propose(), Rejoin: h.b.rejoin} }
+func (h *hold) ballot() backend.Ballot {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return backend.Ballot{Token: h.propose(), Rejoin: h.b.rejoin}
+}
 
 // observe notes what the outcome of the query says of the node.
 func (q *query) observe(err error) {
-	h, n := q.h, q.h.b.nodes[q.node]
-	h.mu.Lock()
+	q.h.mu.Lock()
+	defer q.h.mu.Unlock()
 	if q.ctx.Err() == nil {
 		q.hear(err)
-		n.observeVote(err)
+		q.h.b.nodes[q.node].observeVote(err)
 	}
-	h.votes[q.node].endRequest(n)
-	h.mu.Unlock()
 }
 
 // hear notes how long the node took to answer first: what comes after that has taken the
 // time of a subscription, or in the queue. Called with h.mu held.
 func (q *query) hear(err error) {
-	h, n := q.h, q.h.b.nodes[q.node]
-	v := &h.votes[q.node]
-	if v.heard {
+	if q.heard {
 		return
 	}
-	n.observe(time.Since(v.since), err)
-	if !isAnswer(err) {
-		return
-	}
-	v.heard, v.since = true, time.Now()
-	v.endRequest(n)
-	if h.heardAt.IsZero() {
-		h.heardAt = v.since
+	q.h.b.nodes[q.node].observe(time.Since(q.since), err)
+	if isAnswer(err) {
+		q.heard, q.since, q.h.heard = true, time.Now(), true
 	}
 }
 
@@ -229,9 +222,8 @@ func (q *query) Answered() {
 func (q *query) Lost(cause error) {
 	h := q.h
 	h.mu.Lock()
-	v := &h.votes[q.node]
-	v.lostTry = q.try
-	if v.hold != nil && v.tries == q.try {
+	q.useless = true
+	if v := &h.votes[q.node]; v.hold != nil && v.query == q {
 		h.clearVote(q.node, failed, backend.Fail(backend.ErrLost, cause))
 	}
 	report := h.lost && !h.over && !h.reported
@@ -249,10 +241,10 @@ func (q *query) Queued() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	v := &h.votes[q.node]
-	if v.tries != q.try || v.queuedTry == q.try || v.state != asked && v.state != failed {
+	if v.query != q || q.queued || v.state != asked && v.state != failed {
 		return
 	}
-	v.state, v.queuedTry, v.answered, v.refused = refused, q.try, true, true
+	q.queued, v.state, v.answered, v.refused = true, refused, true, true
 	q.hear(nil)
 	h.notify()
 }
@@ -263,14 +255,6 @@ func (q *query) Wanted() {
 	q.h.request.Observer.Wanted()
 }
 
-// endRequest notes that the node has answered a request. Called with h.mu held.
-func (v *vote) endRequest(n *node) {
-	if v.counted {
-		n.endRequest()
-		v.counted = false
-	}
-}
-
 // receive takes the answer of a node to a query.
 func (q *query) receive(nh *backend.Hold, err error) {
 	h := q.h
@@ -278,19 +262,16 @@ func (q *query) receive(nh *backend.Hold, err error) {
 	defer h.mu.Unlock()
 	defer h.notify()
 	v := &h.votes[q.node]
-	v.asking = false
-	if v.cancel != nil {
-		v.cancel()
-		v.cancel = nil
-	}
-	switch unwanted := h.over || h.lost || v.lostTry == q.try; {
+	q.over = true
+	q.cancel()
+	switch unwanted := h.over || h.lost || q.useless; {
 	case err == nil && (unwanted || nh.Mode != h.request.Mode):
 		h.releaseVote(q.node, nh)
 		v.state, v.err = unasked, backend.ErrLost
-		if h.over && v.lostTry != q.try {
+		if h.over && !q.useless {
 			v.err = errReturning
 		}
-	case v.lostTry == q.try:
+	case q.useless:
 		v.state = unasked
 	case err == nil:
 		h.accept(q.node, nh)
@@ -344,18 +325,9 @@ func (h *hold) dropVote(i int) {
 		h.releaseVote(i, v.hold)
 	}
 	h.clearVote(i, unasked, nil)
-	v.lostTry = v.tries
-	if v.cancel != nil {
-		v.cancel()
-	}
-}
-
-// loseVote notes that node i has said that c is gone, by err.
-func (h *hold) loseVote(i int, c *backend.Hold, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if v := &h.votes[i]; v.hold != nil && v.hold.ID == c.ID {
-		h.clearVote(i, failed, err)
+	if v.query != nil {
+		v.query.useless = true
+		v.query.cancel()
 	}
 }
 
@@ -391,7 +363,7 @@ func (h *hold) count() (n tally) {
 			}
 		case v.state == asked && h.b.nodes[i].silent.Load():
 			silent++
-		case v.state == asked, v.state == unasked && v.asking:
+		case v.isAwaited():
 			n.coming++
 		case v.state == refused:
 			refusing++

@@ -25,7 +25,8 @@ func TestLostForAMoment(t *testing.T) {
 	h.mu.Lock()
 	h.held, h.reported = true, true // by a renewal
 	h.mu.Unlock()
-	(&query{h: h, node: 1}).Lost(nil)
+	h.votes[1].query = &query{h: h, node: 1}
+	h.votes[1].query.Lost(nil)
 	grant(2)
 	r := &renewal{h: h, renewed: 2}
 	if _, err := r.verdict(); err != backend.ErrLost {

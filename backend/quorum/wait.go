@@ -11,12 +11,9 @@ import (
 // lock: one that answers as fast as the others, if there is one. It is -1 if there is
 // none. Called with h.mu held.
 func (a *attempt) chooseFront() int {
-	second := -1
+	second, first := -1, a.b.firstFront(a.hash)
 	for k := range a.votes {
-		i := k
-		if !a.b.needsAll() {
-			i = (k + int(a.hash%uint32(len(a.votes)))) % len(a.votes)
-		}
+		i := (first + k) % len(a.votes)
 		switch {
 		case a.votes[i].isOut():
 		case a.votes[i].state == granted || !a.b.isAway(i):
@@ -28,6 +25,14 @@ func (a *attempt) chooseFront() int {
 	return second
 }
 
+// firstFront is the node with which the order of the nodes begins for a name.
+func (b *Backend) firstFront(hash uint32) int {
+	if b.needsAll() {
+		return 0
+	}
+	return int(hash % uint32(len(b.nodes)))
+}
+
 // joinQueue waits at the front alone. It gives up what others may have granted: that is
 // for whoever has the front.
 func (a *attempt) joinQueue() {
@@ -35,7 +40,7 @@ func (a *attempt) joinQueue() {
 	a.queued = true
 	a.b.contended.add(a.hash)
 	for i := range a.votes {
-		if v := &a.votes[i]; i != a.front && (v.asking || v.hold != nil) {
+		if v := &a.votes[i]; i != a.front && (v.isAsking() || v.hold != nil) {
 			a.dropVote(i)
 		}
 	}
@@ -54,7 +59,7 @@ func (a *attempt) stepQueueing() verdict {
 		}
 		a.proposeToFront()
 		a.enter(gathering)
-	case v.state == unasked || v.state == refused && !v.asking:
+	case v.isMissing():
 		a.ask(a.front, true)
 	}
 	a.queued = a.queued || v.refused
@@ -70,7 +75,7 @@ func (a *attempt) checkFront() bool {
 	}
 	before := v.state
 	if !v.isOut() {
-		v.state, v.err = failed, errBacklog
+		v.state, v.err = failed, errSilent
 	}
 	out, why := v.state, v.err
 	next := a.chooseFront()
@@ -124,20 +129,7 @@ func (h *hold) abandon(ctx context.Context) {
 	h.mu.Unlock()
 	for {
 		left := h.leaveTimeout()
-		if left <= 0 {
-			return
-		}
-		t := time.NewTimer(left)
-		select {
-		case <-h.changed:
-		case <-t.C:
-		case <-ctx.Done():
-			left = 0
-		case <-h.b.closing:
-			left = 0
-		}
-		t.Stop()
-		if left == 0 {
+		if left <= 0 || h.b.pause(ctx, h.changed, left, false) != nil {
 			return
 		}
 	}
@@ -154,8 +146,8 @@ func (h *hold) leaveTimeout() (left time.Duration) {
 	for i := range h.votes {
 		v, n := &h.votes[i], h.b.nodes[i]
 		switch {
-		case !v.asking || n.silent.Load():
-		case v.queuedTry == v.tries:
+		case !v.isAsking() || n.silent.Load():
+		case v.query.queued:
 			left = leaveLimit
 		default:
 			left = max(left, h.timeLeft(i, time.Now()))

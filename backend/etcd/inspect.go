@@ -57,20 +57,20 @@ func (b *Backend) status(ctx context.Context) (*pb.StatusResponse, error) {
 // that of the goroutine that was granted the hold, although it may have passed it on.
 // etcd does not know since when somebody holds or waits.
 func (b *Backend) Inspect(ctx context.Context, name string) (out backend.Snapshot, err error) {
+	holders, waiters, err := b.readQueue(ctx, name, backend.MaxRest)
+	if err != nil {
+		return backend.Snapshot{}, err
+	}
+	for _, e := range waiters {
+		out.Waiters = append(out.Waiters, e.party())
+	}
 	err = b.query(ctx, func(ctx context.Context) error {
-		holders, waiters, err := b.readQueue(ctx, name, backend.FirstAnswer/2)
-		if err != nil {
-			return err
-		}
-		out = backend.Snapshot{}
+		out.Holders = nil
 		left := make(map[int64]time.Duration)
 		for _, e := range holders {
 			p := e.party()
 			p.Entries, p.Token, p.Left = 1, uint64(e.joined)*tokensPerHold, b.leaseLeft(ctx, e.kv.Lease, left)
 			out.Holders = append(out.Holders, p)
-		}
-		for _, e := range waiters {
-			out.Waiters = append(out.Waiters, e.party())
 		}
 		return nil
 	})
@@ -84,12 +84,8 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 		from := locks + backend.EncodeName(prefix)
 		end, last := clientv3.GetPrefixRangeEnd(from), ""
 		for more := true; more; {
-			var page *clientv3.GetResponse
 			asked := time.Now()
-			err := b.query(ctx, func(ctx context.Context) (err error) {
-				page, err = b.readPage(ctx, from, end, 0)
-				return err
-			})
+			page, err := b.queryPage(ctx, from, end, 0)
 			if err != nil {
 				yield("", err)
 				return
@@ -123,30 +119,32 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	unsure := false // an earlier try may have deleted the key
 	mark := true
-	return b.query(ctx, func(ctx context.Context) error {
-		for {
-			holders, _, err := b.readQueue(ctx, name, 0)
-			if err != nil {
-				return err
-			}
-			i := slices.IndexFunc(holders, func(e entry) bool { return e.joined > 0 && uint64(e.joined) == token/tokensPerHold })
-			switch {
-			case i < 0 && unsure:
-				return nil
-			case i < 0:
-				return backend.ErrNotHeld
-			}
-			deleted, err := b.breakEntry(ctx, holders[i], mark)
-			unsure = unsure || err != nil
-			if mark && (errors.Is(err, rpctypes.ErrNoSpace) || errors.Is(err, backend.ErrAuth)) {
-				mark = false // to delete the key may be allowed
-				continue
-			}
-			if deleted || err != nil {
-				return err
-			}
+	for {
+		holders, _, err := b.readQueue(ctx, name, 0)
+		if err != nil {
+			return err
 		}
-	})
+		i := slices.IndexFunc(holders, func(e entry) bool { return e.joined > 0 && uint64(e.joined) == token/tokensPerHold })
+		switch {
+		case i < 0 && unsure:
+			return nil
+		case i < 0:
+			return backend.ErrNotHeld
+		}
+		var deleted bool
+		err = b.query(ctx, func(ctx context.Context) (err error) {
+			deleted, err = b.breakEntry(ctx, holders[i], mark)
+			unsure = unsure || err != nil
+			return err
+		})
+		if mark && (errors.Is(err, rpctypes.ErrNoSpace) || errors.Is(err, backend.ErrAuth)) {
+			mark = false // to delete the key may be allowed
+			continue
+		}
+		if deleted || err != nil {
+			return err
+		}
+	}
 }
 
 // query calls do, which bounds each of its requests, until it has an answer. It ends
@@ -200,14 +198,19 @@ func (e entry) party() backend.Party {
 }
 
 // readQueue returns who holds the lock and who waits, each in the order of the queue,
-// all at one revision. Its pauses last for rest together: query has a limit for all of it.
+// all at one revision. It pauses for rest at most between two pages. If the server forgets that
+// revision meanwhile, it begins again.
 func (b *Backend) readQueue(ctx context.Context, name string, rest time.Duration) (holders, waiters []entry, err error) {
 	dir := b.prefix + "l/" + backend.EncodeName(name) + "/"
 	from, end, revision := dir, clientv3.GetPrefixRangeEnd(dir), int64(0)
 	var queue []entry
 	for more := true; more; {
 		asked := time.Now()
-		page, err := b.readPage(ctx, from, end, revision)
+		page, err := b.queryPage(ctx, from, end, revision)
+		if errors.Is(err, rpctypes.ErrCompacted) {
+			from, revision, queue = dir, 0, nil
+			continue
+		}
 		if err != nil {
 			return nil, nil, err
 		}
@@ -219,7 +222,7 @@ func (b *Backend) readQueue(ctx context.Context, name string, rest time.Duration
 		if more = page.More; more {
 			from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
 			revision = cmp.Or(revision, page.Header.Revision)
-			rest -= backend.Rest(ctx, time.Since(asked), min(backend.MaxRest, rest))
+			backend.Rest(ctx, time.Since(asked), rest)
 		}
 	}
 	slices.SortFunc(queue, func(a, b entry) int { return cmp.Compare(a.joined, b.joined) })
@@ -235,6 +238,22 @@ func (b *Backend) readQueue(ctx context.Context, name string, rest time.Duration
 		writerBefore = writerBefore || e.kind == writers
 	}
 	return holders, waiters, nil
+}
+
+// queryPage is readPage until there is an answer: each page of a long queue has the time of one.
+func (b *Backend) queryPage(ctx context.Context, from, end string, revision int64) (page *clientv3.GetResponse, err error) {
+	compacted := false
+	err = b.query(ctx, func(ctx context.Context) (err error) {
+		page, err = b.readPage(ctx, from, end, revision)
+		if compacted = errors.Is(err, rpctypes.ErrCompacted); compacted {
+			return nil // that stays so
+		}
+		return err
+	})
+	if compacted {
+		return nil, rpctypes.ErrCompacted
+	}
+	return page, err
 }
 
 // readPage reads the first of the keys from one to another, at a revision or, if that is

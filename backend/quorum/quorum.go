@@ -58,9 +58,10 @@
 // Asked who holds a lock, the quorum says what a majority of the nodes says. It waits
 // for others that are late as long as they answer pings. Every node knows a hold by its
 // token: one that has given it another is told, in the background where others are
-// enough. So Break asks each node once and ends the hold of that token, and no other. It
-// is ErrNotHeld if no node has ended anything: of two who break a hold at the same
-// moment, each may end a part. Where all nodes are needed each has a token of its own,
+// enough. So Break has each node end the hold of that token, and no other, and asks again
+// if too few had a part: one may have joined the hold meanwhile. It is ErrNotHeld if no
+// node has ended anything: of two who break a hold at the same moment, each may end a
+// part. Where all nodes are needed each has a token of its own,
 // of which the greatest is the hold's; Break then looks first at who has the lock.
 //
 // A hold that most nodes have lost within one renewal is lost: a node that says so is asked

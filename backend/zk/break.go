@@ -20,7 +20,7 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	unsure := false // an earlier try may have deleted the node
 	_, err := query(ctx, b, func(s *session) (none struct{}, err error) {
 		for {
-			holders, _, err := s.readQueue(ctx, b.dirOf(name), 0)
+			holders, _, err := s.readQueue(ctx, b.dirOf(name), parseHolders, 0)
 			if err != nil {
 				return none, err
 			}
@@ -40,6 +40,25 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 		}
 	})
 	return err
+}
+
+// parseHolders is parseQueue of those that may hold the lock, as far as their names tell: who waits
+// is not read.
+func parseHolders(children []string) queue {
+	q := parseQueue(children)
+	if slices.ContainsFunc(q, position.hasOverflowed) {
+		return q
+	}
+	slices.SortFunc(q, func(a, b position) int {
+		if a.precedes(b) {
+			return -1
+		}
+		return 1
+	})
+	if first := slices.IndexFunc(q, func(p position) bool { return p.mode == backend.Exclusive }); first >= 0 {
+		q = q[:max(first, 1)]
+	}
+	return q
 }
 
 // breakNode deletes the node of a hold. That does not tell the owner by whom. So the

@@ -36,7 +36,7 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 // not known: it depends on the session timeout of its client.
 func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, error) {
 	return query(ctx, b, func(s *session) (out backend.Snapshot, err error) {
-		holders, waiters, err := s.readQueue(ctx, s.backend.dirOf(name), backend.MaxRest)
+		holders, waiters, err := s.readQueue(ctx, s.backend.dirOf(name), parseQueue, backend.MaxRest)
 		for _, e := range holders {
 			p := e.party()
 			p.Entries, p.Token = 1, e.token
@@ -97,15 +97,15 @@ func (e entry) party() backend.Party {
 	return backend.Party{Label: e.label, Client: fmt.Sprintf("%08x", uint32(e.session)), Mode: e.mode, Since: e.since}
 }
 
-// readQueue returns the holders and the waiters of a lock, each in the order of the queue.
-// Between the pages of a long one it pauses for rest at most.
-func (s *session) readQueue(ctx context.Context, dir string, rest time.Duration) (holders, waiters []entry, err error) {
+// readQueue returns the holders and the waiters of a lock, each in the order of the queue, of those
+// that parse returns of all. Between the pages of a long queue it pauses for rest at most.
+func (s *session) readQueue(ctx context.Context, dir string, parse func(children []string) queue, rest time.Duration) (holders, waiters []entry, err error) {
 	children, _, err := s.client.Children(dir)
 	if err != nil {
 		return nil, nil, ignoreNoNode(err)
 	}
 	queue := make([]entry, 0, len(children))
-	for _, p := range parseQueue(children) {
+	for _, p := range parse(children) {
 		queue = append(queue, entry{position: p})
 	}
 	for some := range slices.Chunk(queue, maxReads) {

@@ -26,9 +26,14 @@ func Rest(ctx context.Context, took, most time.Duration) time.Duration {
 }
 
 // WithProgress returns ctx for a question that a server answers in pages: Rest calls f after
-// each, so that whoever has a limit for an answer can begin it anew.
+// each, so that whoever has a limit for an answer can begin it anew. It calls what ctx says
+// already before.
 func WithProgress(ctx context.Context, f func()) context.Context {
-	return context.WithValue(ctx, progressKey{}, f)
+	outer, ok := ctx.Value(progressKey{}).(func())
+	if !ok {
+		return context.WithValue(ctx, progressKey{}, f)
+	}
+	return context.WithValue(ctx, progressKey{}, func() { outer(); f() })
 }
 
 type progressKey struct{}

@@ -246,6 +246,18 @@ func TestCalls(t *testing.T) {
 	})
 }
 
+// TestProgressOfSeveral has the backend and its caller hear of each answer.
+func TestProgressOfSeveral(t *testing.T) {
+	outer, inner := 0, 0
+	ctx := WithProgress(WithProgress(t.Context(), func() { outer++ }), func() { inner++ })
+	for range 2 {
+		Rest(ctx, 0, 0)
+	}
+	if outer != 2 || inner != 2 {
+		t.Errorf("of two answers the caller has heard of %d, the backend of %d", outer, inner)
+	}
+}
+
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct{ took, most, want time.Duration }{

@@ -168,7 +168,7 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 				var names []string
 				sent := time.Now()
 				err = retry(ctx, func(ctx context.Context) error {
-					found, next, err := scanPage(ctx, masters[i], prefix, cursor)
+					found, next, err := b.scanPage(ctx, masters[i], prefix, cursor)
 					if err == nil {
 						names, cursor, more = found, next, next != 0
 					}
@@ -229,14 +229,14 @@ func retry(ctx context.Context, f func(context.Context) error) error {
 
 // scanPage returns the names on a page of the keys of a server that are held or waited
 // for, and where the next page begins: 0 if this is the last.
-func scanPage(ctx context.Context, c redis.Cmdable, namePrefix string, cursor uint64) (names []string, next uint64, err error) {
+func (b *Backend) scanPage(ctx context.Context, c redis.Cmdable, namePrefix string, cursor uint64) (names []string, next uint64, err error) {
 	// No byte of an encoded name means anything in a pattern.
 	begin := strings.TrimSuffix(string(lockKey(namePrefix)), "}")
 	keys, next, err := c.ScanType(ctx, cursor, begin+"*}", page, "hash").Result()
 	if err != nil {
 		return nil, 0, err
 	}
-	keys, err = keysInUse(ctx, c, keys)
+	keys, err = b.keysInUse(ctx, keys)
 	for _, k := range keys {
 		text := strings.TrimSuffix(strings.TrimPrefix(k, prefix+"{"), "}")
 		if name, ok := backend.DecodeName(text); ok {
@@ -247,60 +247,17 @@ func scanPage(ctx context.Context, c redis.Cmdable, namePrefix string, cursor ui
 }
 
 // keysInUse returns those of locks that are held or waited for.
-func keysInUse(ctx context.Context, c redis.Cmdable, keys []string) (out []string, err error) {
-	if len(keys) == 0 {
-		return nil, nil
-	}
-	pipe := c.Pipeline()
-	now, states := pipe.Time(ctx), make([]*redis.SliceCmd, len(keys))
-	for i, k := range keys {
-		states[i] = pipe.HMGet(ctx, k, "o", "e", "b")
-	}
-	if err := execute(ctx, pipe); err != nil {
-		return nil, err
-	}
-	ms := float64(now.Val().UnixMilli())
-	var others []string
-	var ends []*redis.ZSliceCmd
-	var owners []*redis.SliceCmd
-	pipe = c.Pipeline()
-	for i, k := range keys {
-		var s struct {
-			Owner  string  `redis:"o"`
-			Expiry float64 `redis:"e"`
-			Busy   int     `redis:"b"`
+func (b *Backend) keysInUse(ctx context.Context, keys []string) (out []string, err error) {
+	var mu sync.Mutex
+	backend.ForEachPart(keys, 1, maxBatch, func(one []string) {
+		a, e := b.run(ctx, backend.FirstAnswer, inUseScript, inUseScript.callWith(key(one[0]), 4))
+		mu.Lock()
+		defer mu.Unlock()
+		if err = cmp.Or(err, e); a.number == 1 {
+			out = append(out, one[0])
 		}
-		switch err := states[i].Scan(&s); {
-		case err != nil: // the key of somebody else
-		case s.Owner != "" && s.Expiry > ms:
-			out = append(out, k)
-		case s.Busy == 1 || s.Busy == 3: // readers, or a queue
-			others = append(others, k)
-			ends = append(ends, pipe.ZRevRangeWithScores(ctx, k+suffixes[1], 0, 0), pipe.ZRevRangeWithScores(ctx, k+suffixes[3], 0, 0))
-			owners = append(owners, pipe.HMGet(ctx, k, "o")) // who has waited may have it by now
-		}
-	}
-	err = execute(ctx, pipe)
-	for i, k := range others {
-		latest := append(ends[2*i].Val(), ends[2*i+1].Val()...)
-		isOwned := len(owners[i].Val()) > 0 && owners[i].Val()[0] != nil
-		if isOwned || slices.ContainsFunc(latest, func(z redis.Z) bool { return z.Score > ms }) {
-			out = append(out, k)
-		}
-	}
+	})
 	return out, err
-}
-
-// execute sends a pipeline. What the server says of single commands is no error.
-func execute(ctx context.Context, pipe redis.Pipeliner) error {
-	if pipe.Len() == 0 {
-		return nil
-	}
-	_, err := pipe.Exec(ctx)
-	if _, isReply := replyOf(err); isReply && kindOf(err) != backend.ErrAuth && !isPassing(err) {
-		return nil
-	}
-	return err
 }
 
 // Break implements backend.Breaker. A hold that Expire has left is one, too. Readers are

@@ -46,7 +46,6 @@ var (
 	releaseScript  = newScript("release", ordinary)
 	convertScript  = newScript("convert", ordinary)
 	checkScript    = newScript("check", ordinary)
-	tellScript     = newScript("notifyreaders", ordinary)
 	renewScript    = newScript("renew", durable)
 	enterScript    = newScript("enter", ordinary)
 	probeScript    = newScript("probe", ordinary)

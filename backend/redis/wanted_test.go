@@ -154,8 +154,7 @@ func TestWantedAheadOfTheGrant(t *testing.T) {
 	}
 }
 
-// TestWantedByManyReaders tells all readers at once that somebody has begun to wait,
-// also those that one script does not reach.
+// TestWantedByManyReaders tells all readers at once that somebody has begun to wait.
 func TestWantedByManyReaders(t *testing.T) {
 	const readers = 300
 	p, next := newParty(t, nil), newParty(t, nil)

@@ -51,7 +51,7 @@ func (c *acquisition) grab(ctx context.Context) (answer, bool) {
 	}
 	s, call := grabScript, []any(nil)
 	switch {
-	case !c.votes:
+	case c.ballot == nil:
 		call = s.callWith(c.key, 1, c.id, millis(c.TTL))
 	case c.b.isAnnounced():
 		s, call = c.grabVote()

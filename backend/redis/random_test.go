@@ -236,7 +236,7 @@ func (tr *trial) draw(clients []string) step {
 		}
 		ttl := []int{2, 10, 40, 500}[tr.rnd.IntN(4)]
 		id := fmt.Sprintf("%c%d%s:%s:%d", mode, ttl, polls, clients[tr.rnd.IntN(len(clients))], tr.nextID)
-		id += "." + string(idSignerOf(nil).appendProof(nil, "", []byte(id)))
+		id += "." + string(new(idSigner).appendProof(nil, "", []byte(id)))
 		ids = append(ids, id)
 		tr.ids[lock] = ids[max(0, len(ids)-10):]
 	}

@@ -11,8 +11,7 @@ import (
 // An acquisition is one Acquire under way. It is the business of one goroutine.
 type acquisition struct {
 	backend.Request
-	votes  bool // the server is one of several that decide together
-	ballot backend.Ballot
+	ballot *backend.Ballot // if the server is one of several that decide together
 	b      *Backend
 	key    key
 	told   string // the name of the channel on which it would be told
@@ -24,7 +23,7 @@ type acquisition struct {
 	answered bool    // the server has said something
 	rank     string  // place in the queue; empty: none yet
 	queuedAt moment  // when it was last found in the queue
-	waiter   *waiter // nil if it must not wait
+	waiter   *waiter // of id; nil if it must not wait
 
 	polls     bool            // no message will come for id
 	channel   *channel        // on which a message would come; nil: there is none yet
@@ -67,13 +66,7 @@ func (b *Backend) acquire(ctx context.Context, r backend.Request, v *backend.Bal
 
 func (b *Backend) newAcquisition(r *backend.Request, v *backend.Ballot) *acquisition {
 	k := lockKey(r.Name)
-	c := &acquisition{Request: *r, b: b, key: k, told: b.channelOf(k, r.ID.Client)}
-	if v != nil {
-		c.votes, c.ballot = true, *v
-	}
-	if c.Wait {
-		c.waiter = newWaiter(c.told)
-	}
+	c := &acquisition{Request: *r, ballot: v, b: b, key: k, told: b.channelOf(k, r.ID.Client)}
 	c.channel = b.listener.existing(c.told)
 	c.polls = b.listener.pollOnly || c.channel.status() == denied
 	c.renewID()
@@ -139,22 +132,18 @@ func (c *acquisition) mode() string {
 // enterQueue enters the queue anew, with a new id and the place it had.
 func (c *acquisition) enterQueue(ctx context.Context) (answer, error) {
 	c.leaveQueue()
-	c.waiter.drain() // it was told of the old id
 	c.renewID()
 	return c.ask(ctx, c.mode())
 }
 
 // renewID gives the acquisition a new id.
 func (c *acquisition) renewID() {
-	var v *backend.Ballot
-	if c.votes {
-		v = &c.ballot
-	}
-	c.id = c.b.ids.newID(c.key, &c.Request, c.entries, c.polls, v)
+	c.id = c.b.ids.newID(c.key, &c.Request, c.entries, c.polls, c.ballot)
 	c.entries++
 	c.doubt, c.owed = false, false
-	if c.waiter != nil {
-		c.b.listener.addWaiter(c.id, c.waiter)
+	if c.Wait {
+		c.waiter = newWaiter(c.id, c.told)
+		c.b.listener.addWaiter(c.waiter)
 	}
 }
 
@@ -184,7 +173,7 @@ func (c *acquisition) ask(ctx context.Context, mode string) (answer, error) {
 		_, refused := replyOf(err)
 		switch {
 		case isHopeless(err), isUnacknowledged(err), a.status() == "NOT_READY",
-			refused && c.votes, // other servers may grant
+			refused && c.ballot != nil, // other servers may grant
 			!c.answered && (!isPassing(err) || time.Since(began) > backend.FirstAnswer):
 			return a, fail(err)
 		}
@@ -203,7 +192,7 @@ func (c *acquisition) ended(ctx context.Context) error {
 // call is the script that asks for the lock, and the command that runs it. A server that
 // has an id in its queue votes, and is not asked again whether it does.
 func (c *acquisition) call(mode string) (*script, []any) {
-	if !c.votes || mode == "p" {
+	if c.ballot == nil || mode == "p" {
 		return acquireScript, acquireScript.callWith(c.key, 5, c.id, millis(c.TTL), mode, c.rank)
 	}
 	return voteScript, c.voteCall(mode)

@@ -17,10 +17,10 @@ import (
 type cluster struct {
 	client   *redis.ClusterClient
 	replicas int
+	masters  sync.Map    // of *redis.Client to *pipeline; those that have left stay
 	known    atomic.Bool // the client has learnt once who has which slots
 
-	mu       sync.RWMutex
-	masters  map[*redis.Client]*pipeline
+	mu       sync.Mutex
 	question *question // how that is being learnt; nil: it is not
 }
 
@@ -30,12 +30,8 @@ type question struct {
 	err  error
 }
 
-// maxMasters is how many nodes a cluster knows. It forgets all when there are more, because
-// nobody tells which are not there any more.
-const maxMasters = 1024
-
 func newCluster(client *redis.ClusterClient, replicas int) *cluster {
-	return &cluster{client: client, replicas: replicas, masters: make(map[*redis.Client]*pipeline)}
+	return &cluster{client: client, replicas: replicas}
 }
 
 // do implements transport. A redirect is proof that the command has not run, and
@@ -65,29 +61,18 @@ func (c *cluster) master(ctx context.Context, limit time.Duration, key string) (
 	if err != nil {
 		return nil, err
 	}
-	c.mu.RLock()
-	p := c.masters[node]
-	c.mu.RUnlock()
-	if p != nil {
-		return p, nil
-	}
 	return c.connect(node), nil
 }
 
-// connect returns the pipeline to a node that had none.
+// connect returns the pipeline to a node.
 func (c *cluster) connect(node *redis.Client) *pipeline {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if p := c.masters[node]; p != nil {
-		return p
+	p, found := c.masters.Load(node)
+	if !found {
+		fresh := newPipeline(node, c.replicas)
+		fresh.oneLock = true
+		p, _ = c.masters.LoadOrStore(node, fresh)
 	}
-	if len(c.masters) == maxMasters {
-		clear(c.masters)
-	}
-	p := newPipeline(node, c.replicas)
-	p.oneLock = true
-	c.masters[node] = p
-	return p
+	return p.(*pipeline)
 }
 
 // owner returns the client of the master of key. Only the first calls may have
@@ -101,9 +86,17 @@ func (c *cluster) owner(ctx context.Context, limit time.Duration, key string) (*
 	return c.client.MasterForKey(ctx, key)
 }
 
-// learn waits for the answer to the question who has which slots.
+// learn waits for the answer to the question who has which slots, and puts it if it is not
+// under way.
 func (c *cluster) learn(ctx context.Context, limit time.Duration, key string) error {
-	q := c.ask(key)
+	c.mu.Lock()
+	q := c.question
+	if q == nil {
+		q = &question{done: make(chan struct{})}
+		c.question = q
+		go c.ask(q, key)
+	}
+	c.mu.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errNoReply)
 	defer cancel()
 	select {
@@ -114,29 +107,19 @@ func (c *cluster) learn(ctx context.Context, limit time.Duration, key string) er
 	}
 }
 
-// ask returns the question that is under way, and puts it if there is none.
-func (c *cluster) ask(key string) *question {
+// ask puts a question.
+func (c *cluster) ask(q *question, key string) {
+	defer close(q.done)
+	ctx, cancel := context.WithTimeout(context.Background(), backend.FirstAnswer)
+	defer cancel()
+	q.err = guard(func() error {
+		_, err := c.client.MasterForKey(ctx, key)
+		return err
+	})
+	c.known.CompareAndSwap(false, q.err == nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.question != nil {
-		return c.question
-	}
-	q := &question{done: make(chan struct{})}
-	c.question = q
-	go func() {
-		defer close(q.done)
-		ctx, cancel := context.WithTimeout(context.Background(), backend.FirstAnswer)
-		defer cancel()
-		q.err = guard(func() error {
-			_, err := c.client.MasterForKey(ctx, key)
-			return err
-		})
-		c.known.CompareAndSwap(false, q.err == nil)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.question = nil
-	}()
-	return q
+	c.question = nil
 }
 
 // reload has the client ask again who has which slots.

@@ -8,20 +8,19 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// The bounds of what a server may say. The client library makes room for any number that
-// a reply begins with, panics on some, and calls itself for what is nested.
+// The bounds of a reply. The client library makes room for any number that a reply begins
+// with, panics on some, and calls itself for what is nested.
 const (
-	maxLine  = 64 << 10
-	maxBulk  = 16 << 20
-	maxItems = 64 << 10 // of a list
+	maxReply = 16 << 20 // bytes, with itemSize for each item of its lists
 	maxDepth = 16       // of lists in lists
-	maxReply = 64 << 20 // of a whole reply, with itemSize for each item of its lists
 	itemSize = 16
 )
 
@@ -142,117 +141,90 @@ func (c *limitedSocket) SyscallConn() (syscall.RawConn, error) { return c.raw.Sy
 
 // replyLimits says where in a reply a stream of bytes is.
 type replyLimits struct {
-	kind     byte // of the line; 0: it begins
-	length   int  // of the line so far
-	size     int  // that the line says
-	negative bool
-	skip     int // bytes of a text that are to come
-	total    int // of the reply so far
-
-	depth int
-	items [maxDepth]int // of each list, that are to come
+	kind  byte   // of the line; 0: it begins
+	line  []byte // what follows, where that is a number
+	text  int    // bytes of a text that are to come
+	lists []int  // the items of each that are to come
+	total int    // of the reply so far
 }
 
 // accept returns how many of the bytes are within the bounds: all, or those before the
 // first that is not.
 func (f *replyLimits) accept(b []byte) int {
-	for i := 0; i < len(b); {
-		if f.skip > 0 {
-			n := min(f.skip, len(b)-i)
-			f.skip, i = f.skip-n, i+n
-			if f.skip == 0 {
-				f.endItem()
+	for i := 0; i < len(b); i++ {
+		switch {
+		case f.text == 0:
+			if !f.next(b[i]) {
+				return i
 			}
-			continue
+		case f.text <= len(b)-i:
+			i, f.text = i+f.text-1, 0
+			f.endItem()
+		default:
+			f.text -= len(b) - i
+			return len(b)
 		}
-		if !f.next(b[i]) {
-			return i
-		}
-		i++
 	}
 	return len(b)
 }
 
 // next takes a byte of a line.
 func (f *replyLimits) next(c byte) bool {
+	f.total++
 	switch {
 	case f.kind == 0:
-		f.kind, f.length, f.size, f.negative = c, 0, 0, false
-		if f.depth == 0 {
+		f.kind, f.line = c, f.line[:0]
+		if len(f.lists) == 0 {
 			f.total = 0
 		}
-		return most(c) >= 0
 	case c == '\n':
-		return f.endLine()
-	}
-	f.length++
-	limit := most(f.kind)
-	switch {
-	case f.length > maxLine:
-		return false
-	case limit == 0, c == '\r':
-		return true
-	case c == '-' && f.length == 1:
-		f.negative = true
-		return true
-	case c < '0' || c > '9':
-		return false
-	}
-	f.size = 10*f.size + int(c-'0')
-	return f.size <= limit
-}
-
-// most is the greatest size of what begins with c: 0 if it has none, negative if nothing
-// begins so.
-func most(c byte) int {
-	switch c {
-	case '+', '-', ':', '_', ',', '#', '(':
-		return 0
-	case '$', '=', '!':
-		return maxBulk
-	case '*', '~', '>', '%', '|':
-		return maxItems
-	}
-	return -1
-}
-
-func (f *replyLimits) endLine() bool {
-	limit := most(f.kind)
-	if f.negative {
-		f.size = 0
-	}
-	switch f.kind {
-	case '%':
-		f.size *= 2
-	case '|': // an attribute, and the item that it is about
-		f.size = 2*f.size + 1
-	}
-	f.kind = 0
-	f.total += f.length
-	switch {
-	case limit == maxBulk && !f.negative:
-		f.skip = f.size + len("\r\n")
-		f.total += f.size
-	case limit == maxItems && f.size > 0:
-		if f.depth == maxDepth {
-			return false
-		}
-		f.items[f.depth] = f.size
-		f.depth++
-		f.total += f.size * itemSize
-	default:
-		f.endItem()
+		return f.endLine() && f.total <= maxReply
+	case f.kind != '+' && f.kind != '-':
+		f.line = append(f.line, c)
 	}
 	return f.total <= maxReply
 }
 
+// endLine takes what a line says of what follows it.
+func (f *replyLimits) endLine() bool {
+	kind := f.kind
+	f.kind = 0
+	isText, isList := strings.IndexByte("$=!", kind) >= 0, strings.IndexByte("*~>%|", kind) >= 0
+	if !isText && !isList {
+		f.endItem()
+		return true
+	}
+	size, err := strconv.Atoi(strings.TrimSuffix(string(f.line), "\r"))
+	if err != nil || size > maxReply {
+		return false
+	}
+	size = max(size, -1)
+	switch kind {
+	case '%':
+		size *= 2
+	case '|': // an attribute, and the item that it is about
+		size = 2*max(size, 0) + 1
+	}
+	switch {
+	case isText && size >= 0:
+		f.text = size + len("\r\n")
+		f.total += size
+	case isList && size > 0:
+		f.lists = append(f.lists, size)
+		f.total += size * itemSize
+	default: // there is nothing
+		f.endItem()
+	}
+	return len(f.lists) <= maxDepth
+}
+
 // endItem also ends the lists of which it was the last.
 func (f *replyLimits) endItem() {
-	for f.depth > 0 {
-		f.items[f.depth-1]--
-		if f.items[f.depth-1] > 0 {
+	for n := len(f.lists) - 1; n >= 0; n-- {
+		f.lists[n]--
+		if f.lists[n] > 0 {
 			return
 		}
-		f.depth--
+		f.lists = f.lists[:n]
 	}
 }

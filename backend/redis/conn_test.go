@@ -23,12 +23,12 @@ func TestReplyLimits(t *testing.T) {
 		strings.Repeat("*1\r\n", maxDepth+1):                                               4*maxDepth + 3,
 		strings.Repeat("*2\r\n:1\r\n", maxDepth+1):                                         8*maxDepth + 3,
 		strings.Repeat("*1\r\n|-1\r\n", maxDepth):                                          9*maxDepth/2 + 3,
-		"$9223372036854775807\r\n":                                                         8,
-		fmt.Sprintf("$%d\r\n", maxBulk+1):                                                  8,
-		fmt.Sprintf("*%d\r\n", maxItems+1):                                                 5,
-		"+" + strings.Repeat("x", maxLine+1):                                               maxLine + 1,
-		"*1x\r\n":                                                                          2,
-		"hello\r\n":                                                                        0,
+		"$9223372036854775807\r\n":                                                         21,
+		"$9223372036854775808\r\n":                                                         21,
+		fmt.Sprintf("$%d\r\n", maxReply-5):                                                 10,
+		fmt.Sprintf("*%d\r\n", maxReply/itemSize):                                          9,
+		"+" + strings.Repeat("x", maxReply+1):                                              maxReply + 1,
+		"*1x\r\n":                                                                          4,
 	} {
 		if want < 0 {
 			want = len(reply)
@@ -41,7 +41,7 @@ func TestReplyLimits(t *testing.T) {
 		for n < len(reply) && split.accept([]byte(reply[n:n+1])) == 1 {
 			n++
 		}
-		if n != want || want == len(reply) && (split.kind != 0 || split.skip != 0) {
+		if n != want || want == len(reply) && (split.kind != 0 || split.text != 0) {
 			t.Errorf("%.40q, byte by byte: %d pass, %+v", reply, n, split)
 		}
 	}
@@ -49,9 +49,8 @@ func TestReplyLimits(t *testing.T) {
 
 // TestReplyLimitsOfTheWhole has a list whose items are each within the bounds.
 func TestReplyLimitsOfTheWhole(t *testing.T) {
-	for _, item := range []string{"$11\r\n", "*1\r\n", "+12345678901\r\n"} {
-		f := &replyLimits{total: maxReply - 10, depth: 1}
-		f.items[0] = 2
+	for _, item := range []string{"$11\r\n", "*1\r\n", "+12345678\r\n"} {
+		f := &replyLimits{total: maxReply - 10, lists: []int{2}}
 		if n := f.accept([]byte(item)); n != len(item)-1 {
 			t.Errorf("%q: %d bytes pass beyond the bound of the whole", item, n)
 		}

@@ -300,7 +300,7 @@ func (b *Backend) checkSubscribe(ctx context.Context) []backend.Finding {
 		case kindOf(err) == backend.ErrAuth:
 			advice = "allow the user " + rights
 		case isReply:
-			advice = refusal{code: codeOf(said), said: said}.advice()
+			advice = adviceOn(said)
 		}
 		return []backend.Finding{backend.Warn(subject, "no subscription: "+err.Error()+": who waits asks again and again", advice)}
 	}
@@ -367,27 +367,22 @@ func (b *Backend) checkScripts(ctx context.Context) (out []backend.Finding) {
 		}
 		return append(out, backend.Bad(subject, "the server runs no script, no lock will work: "+err.Error(), advice))
 	}
-	var commands, rights []string
-	var refused []refusal
+	var denied, rights []string
+	refused, words := make(map[string][]string), make(map[string]string) // by what to do about it
 	for i := 0; i+1 < len(a.values); i += 2 {
 		command, said := fmt.Sprint(a.values[i]), fmt.Sprint(a.values[i+1])
-		right := missingRight(said, "+"+command)
-		if right == "" {
-			refused = addRefusal(refused, command, said)
+		if right := missingRight(said, "+"+command); right != "" {
+			denied, rights = append(denied, command), append(rights, right)
 			continue
 		}
-		if !slices.Contains(commands, command) {
-			commands = append(commands, command)
-		}
-		if !slices.Contains(rights, right) {
-			rights = append(rights, right)
-		}
+		advice := adviceOn(said)
+		refused[advice], words[advice] = append(refused[advice], command), said
 	}
-	for _, r := range refused {
-		out = append(out, backend.Bad(subject, "locks need "+strings.Join(r.commands, ", ")+", and the server refuses: "+r.said, r.advice()))
+	for advice, commands := range refused {
+		out = append(out, backend.Bad(subject, "locks need "+listed(commands, ", ")+", and the server refuses: "+words[advice], advice))
 	}
-	if len(commands) > 0 {
-		out = append(out, backend.Bad(subject, "locks need what the user may not do: "+strings.Join(commands, ", "), "allow the user "+strings.Join(rights, " ")))
+	if len(denied) > 0 {
+		out = append(out, backend.Bad(subject, "locks need what the user may not do: "+listed(denied, ", "), "allow the user "+listed(rights, " ")))
 	}
 	if len(out) == 0 {
 		out = append(out, backend.Good(subject, "every command that locks need is allowed"))
@@ -402,45 +397,22 @@ const (
 	moreClients = "raise maxclients, or end connections that nobody needs (CLIENT LIST)"
 )
 
-// A refusal is why a server refuses some commands to everybody.
-type refusal struct {
-	code     string
-	said     string // of the first of them
-	commands []string
+// listed are words in order, each once.
+func listed(words []string, separator string) string {
+	slices.Sort(words)
+	return strings.Join(slices.Compact(words), separator)
 }
 
-// addRefusal adds a command to those that the server refuses for the same reason.
-func addRefusal(all []refusal, command, said string) []refusal {
-	code := codeOf(said)
-	i := slices.IndexFunc(all, func(r refusal) bool { return r.code == code })
-	if i < 0 {
-		return append(all, refusal{code, said, []string{command}})
-	}
-	if !slices.Contains(all[i].commands, command) {
-		all[i].commands = append(all[i].commands, command)
-	}
-	return all
-}
-
-// codeOf is what the text of an error begins with, such as READONLY. Of errors without a
-// code of their own it is all of the text.
-func codeOf(said string) string {
-	if code, _, _ := strings.Cut(said, " "); code != "ERR" {
-		return code
-	}
-	return said
-}
-
-func (r refusal) advice() string {
-	switch r.code {
-	case "READONLY":
+// adviceOn is what to do about a server that refuses a command to everybody.
+func adviceOn(said string) string {
+	switch {
+	case strings.Contains(said, "READONLY"):
 		return useMaster
-	case "NOREPLICAS":
+	case strings.Contains(said, "NOREPLICAS"):
 		return "start the replicas that min-replicas-to-write asks for, or lower it"
-	case "OOM":
+	case strings.Contains(said, "OOM"):
 		return makeRoom
-	}
-	if strings.Contains(r.said, "max number of clients") {
+	case strings.Contains(said, "max number of clients"):
 		return moreClients
 	}
 	return "have the server allow it: the name of a command may have been changed in its configuration"

@@ -98,8 +98,8 @@ func FuzzMessages(f *testing.F) {
 		wants := 0
 		r := &backend.Request{Name: "name", ID: backend.ID{Client: "client", Seq: 1}, TTL: time.Minute, Observer: counting{&wants}}
 		waits := ids.newID(lockKey("name"), r, 0, false, nil)
-		w := &waiter{grants: make(chan grant, 1), wakeUps: make(chan struct{}, 1)}
-		h.addWaiter(waits, w)
+		w := newWaiter(waits, "")
+		h.addWaiter(w)
 		held := *r
 		held.ID.Seq = 2
 		h.addHold(&holdState{id: ids.newID(lockKey("name"), &held, 0, false, nil), hold: &backend.Hold{Request: held}})

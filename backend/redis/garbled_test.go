@@ -312,18 +312,3 @@ func TestGarbledGrantIsGivenBack(t *testing.T) {
 		})
 	}
 }
-
-// TestTellingEnds has a server say again and again that there are more readers to tell.
-func TestTellingEnds(t *testing.T) {
-	t.Parallel()
-	var told atomic.Int64
-	l := &garbler{script: func() string { return fmt.Sprintf(":%d\r\n", told.Add(128)) }}
-	b := New(newGarbler(t, l), &Options{PollOnly: true})
-	told.Store(1)
-	b.tellReaders(lockKey(t.Name()), 1)
-	must[any](t)(nil, b.janitor.Close(within(t)))
-	if n := l.asked.Load(); n != maxTells {
-		t.Errorf("asked %d times", n)
-	}
-	must[any](t)(nil, b.Close(within(t)))
-}

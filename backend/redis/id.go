@@ -7,11 +7,9 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"hash"
 	"math"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -20,24 +18,12 @@ import (
 // made them. Messages come on channels whose names are public, from whoever may publish: a
 // message that names no id of this client is not from the server's scripts, which read the
 // ids in the lock's keys.
-type idSigner struct {
-	hashes *sync.Pool // of *keyedHash: to make an HMAC costs more than to use it
-}
+type idSigner [sha256.Size]byte
 
-// A keyedHash is an HMAC with room for what goes in and what comes out.
-type keyedHash struct {
-	hash.Hash
-	text, sum []byte
-}
-
-func newIDSigner() idSigner {
-	secret := make([]byte, sha256.Size)
-	_, _ = rand.Read(secret) // never fails
-	return idSignerOf(secret)
-}
-
-func idSignerOf(secret []byte) idSigner {
-	return idSigner{&sync.Pool{New: func() any { return &keyedHash{Hash: hmac.New(sha256.New, secret)} }}}
+func newIDSigner() *idSigner {
+	s := new(idSigner)
+	_, _ = rand.Read(s[:]) // never fails
+	return s
 }
 
 // newID returns the id of an entry that r makes into the queue of a lock, after as many
@@ -45,7 +31,7 @@ func idSignerOf(secret []byte) idSigner {
 // to: the mode of a request may change, its id does not. Polls says that no message can tell
 // of the grant, v that the server is one of several that decide together: such a hold is not
 // handed on. Knowing an id allows the hold to be released.
-func (s idSigner) newID(k key, r *backend.Request, entries int, polls bool, v *backend.Ballot) string {
+func (s *idSigner) newID(k key, r *backend.Request, entries int, polls bool, v *backend.Ballot) string {
 	b := append(make([]byte, 0, 96), 'w')
 	if r.Mode == backend.Shared {
 		b[0] = 'r'
@@ -70,18 +56,16 @@ func (s idSigner) newID(k key, r *backend.Request, entries int, polls bool, v *b
 }
 
 // appendProof appends what proves the open part of an id, for one lock: 64 bits of an HMAC.
-func (s idSigner) appendProof(b []byte, k key, open []byte) []byte {
-	h := s.hashes.Get().(*keyedHash)
-	defer s.hashes.Put(h)
-	h.text = append(append(append(h.text[:0], k...), ' '), open...) // no key has a space
-	h.Reset()
-	_, _ = h.Write(h.text)
-	h.sum = h.Sum(h.sum[:0])
-	return base64.RawURLEncoding.AppendEncode(b, h.sum[:8])
+func (s *idSigner) appendProof(b []byte, k key, open []byte) []byte {
+	h := hmac.New(sha256.New, s[:])
+	for _, part := range [][]byte{[]byte(k), {' '}, open} { // no key has a space
+		_, _ = h.Write(part)
+	}
+	return base64.RawURLEncoding.AppendEncode(b, h.Sum(nil)[:8])
 }
 
 // hasMade reports whether this client has made id for a lock.
-func (s idSigner) hasMade(k key, id string) bool {
+func (s *idSigner) hasMade(k key, id string) bool {
 	open, proof, ok := cutLast(id, '.')
 	return ok && hmac.Equal(s.appendProof(nil, k, []byte(open)), []byte(proof))
 }

@@ -189,7 +189,7 @@ func (m *model) vote(id string, ttl int64, mode, rank string, proposal int64) []
 	if _, polls, client := parseID(id); !polls && !m.listens[client] {
 		listens = 0
 	}
-	return []any{"QUEUED", m.us, old, int64(position), pause, listens, int64(0)}
+	return []any{"QUEUED", m.us, old, int64(position), pause, listens}
 }
 
 func (m *model) granted(expiry int64) []any {

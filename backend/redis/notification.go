@@ -49,38 +49,21 @@ func newListener(client redis.UniversalClient, c *cluster, log *slog.Logger, pol
 	}
 }
 
-// A waiter is one Acquire that may be told something.
+// A waiter is one entry of an Acquire into the queue, which may be told something.
 type waiter struct {
+	id      string
 	channel string        // its name
 	grants  chan grant    // receives the grant of its id
 	wakeUps chan struct{} // receives when it should ask the server
-
-	// Guarded by listener.mu.
-	id     string    // of the present entry into the queue
-	hinted time.Time // when a message last had this entry ask
+	hinted  time.Time     // when a message last had it ask. Guarded by listener.mu
 }
 
 // hintInterval is how often a message may have a waiter ask. It could be sent again and
 // again.
 const hintInterval = 250 * time.Millisecond
 
-func newWaiter(channel string) *waiter {
-	return &waiter{channel: channel, grants: make(chan grant, 1), wakeUps: make(chan struct{}, 1)}
-}
-
-// drain forgets what w was told.
-func (w *waiter) drain() {
-	if w == nil {
-		return
-	}
-	select {
-	case <-w.grants:
-	default:
-	}
-	select {
-	case <-w.wakeUps:
-	default:
-	}
+func newWaiter(id, channel string) *waiter {
+	return &waiter{id: id, channel: channel, grants: make(chan grant, 1), wakeUps: make(chan struct{}, 1)}
 }
 
 func (w *waiter) wakeUp() {
@@ -90,13 +73,12 @@ func (w *waiter) wakeUp() {
 	}
 }
 
-// addWaiter has messages for id go to w until removeWaiter or addHold. It must come before
-// what is sent whose grant may be told.
-func (l *listener) addWaiter(id string, w *waiter) {
+// addWaiter has messages for the id of w go to it until removeWaiter or addHold. It must come
+// before what is sent whose grant may be told.
+func (l *listener) addWaiter(w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w.id, w.hinted = id, time.Time{}
-	l.waiters[openPart(id)] = w
+	l.waiters[openPart(w.id)] = w
 }
 
 // removeWaiter has a grant of id be one that nobody waits for.

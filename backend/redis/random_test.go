@@ -236,7 +236,7 @@ func (tr *trial) draw(clients []string) step {
 		}
 		ttl := []int{2, 10, 40, 500}[tr.rnd.IntN(4)]
 		id := fmt.Sprintf("%c%d%s:%s:%d", mode, ttl, polls, clients[tr.rnd.IntN(len(clients))], tr.nextID)
-		id += "." + string(idSignerOf(nil).appendProof(nil, "", []byte(id)))
+		id += "." + string(new(idSigner).appendProof(nil, "", []byte(id)))
 		ids = append(ids, id)
 		tr.ids[lock] = ids[max(0, len(ids)-10):]
 	}
@@ -270,12 +270,10 @@ func (tr *trial) call(lock int, id string) step {
 			s.model = func() []any { return m.vote(id, ttl, string(mode), rank, token) }
 		}
 	case p < 46:
-		return tr.releases(lock, id)
-	case p < 49:
 		d, used := tr.rnd.Int64N(60), tr.used()
 		s.script, s.args = trialConvert, []any{id, "expiring", d, used}
 		s.model = func() []any { return m.expire(id, d, used) }
-	case p < 51:
+	case p < 48:
 		token := tr.rnd.Int64N(4) / 3 * tr.clock
 		s.script, s.args = trialBreak, []any{token}
 		s.model = func() []any { return m.breakHolds(token) }
@@ -349,30 +347,6 @@ func (tr *trial) quickOne(p, lock int, id string) step {
 	default:
 		s.script, s.args, s.unless = trialDrop, []any{id}, int64(-1)
 		s.model = func() []any { return m.release(id, false, 0) }
-	}
-	return s
-}
-
-// releases draws a step that releases id together with ids of other locks.
-func (tr *trial) releases(lock int, id string) step {
-	one := func(lock int, id string) step {
-		m, tomb, used := tr.locks[lock], tr.rnd.IntN(6) == 0, tr.used()
-		s := step{lock: lock, keys: key(m.key).args(5), settles: true, script: trialRelease}
-		s.args = []any{id, 0, ""}
-		if tomb {
-			s.args[1] = 1
-		}
-		if used > 0 {
-			s.args[2] = used
-		}
-		s.model = func() []any { return m.release(id, tomb, used) }
-		return s
-	}
-	s := one(lock, id)
-	for other, ids := range tr.ids {
-		if other != lock && len(ids) > 0 && tr.rnd.IntN(2) == 0 {
-			s.others = append(s.others, one(other, ids[tr.rnd.IntN(len(ids))]))
-		}
 	}
 	return s
 }
@@ -646,7 +620,7 @@ func TestScriptsSuitLaterLua(t *testing.T) {
 	bare := regexp.MustCompile(`[^.]\bunpack\(`)
 	fraction := regexp.MustCompile(`%\d*d'[^\n]*[ (]\w+ / `)
 	for _, s := range []*script{
-		grabScript, grabVoteScript, dropScript, acquireScript, voteScript, releaseScript, convertScript, renewScript, enterScript, checkScript, tellScript, breakScript, inspectScript,
+		grabScript, grabVoteScript, dropScript, acquireScript, voteScript, releaseScript, convertScript, renewScript, enterScript, checkScript, breakScript, inspectScript, inUseScript,
 	} {
 		for _, trap := range []*regexp.Regexp{bare, fraction} {
 			if found := trap.FindString(s.source); found != "" {
@@ -658,7 +632,7 @@ func TestScriptsSuitLaterLua(t *testing.T) {
 
 func TestScriptsHoldNoForeignText(t *testing.T) {
 	for _, s := range []*script{
-		grabScript, grabVoteScript, dropScript, acquireScript, voteScript, releaseScript, convertScript, renewScript, enterScript, checkScript, tellScript, breakScript, inspectScript,
+		grabScript, grabVoteScript, dropScript, acquireScript, voteScript, releaseScript, convertScript, renewScript, enterScript, checkScript, breakScript, inspectScript, inUseScript,
 	} {
 		if strings.Contains(s.source, "-- include") {
 			t.Errorf("an include is left over:\n%s", s.source)

@@ -235,7 +235,7 @@ type Backend struct {
 	failover    *redis.FailoverOptions // nil unless a URL names Sentinels
 	listener    *listener
 	free        *freeCache
-	ids         idSigner
+	ids         *idSigner // no reflection prints it
 	dialect     dialect
 	unclaimed   unclaimedGrants
 

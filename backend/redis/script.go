@@ -46,12 +46,12 @@ var (
 	releaseScript  = newScript("release", ordinary)
 	convertScript  = newScript("convert", ordinary)
 	checkScript    = newScript("check", ordinary)
-	tellScript     = newScript("notifyreaders", ordinary)
 	renewScript    = newScript("renew", durable)
 	enterScript    = newScript("enter", ordinary)
 	probeScript    = newScript("probe", ordinary)
 	breakScript    = newScript("break", ordinary)
 	inspectScript  = newScript("inspect", reading)
+	inUseScript    = newScript("inuse", reading)
 )
 
 func newScript(name string, k kind) *script { return compile(name, k, dialect{keep: defaultKeep}) }

@@ -22,39 +22,18 @@ const (
 	maxPoolSize = 1 << 16
 )
 
-// A scheme says how the client library calls the scheme of a URL, and which client is
-// made.
-type scheme struct {
-	name      string
-	newClient func(backend.Config, string) (redis.UniversalClient, *redis.FailoverOptions, error)
-}
-
-var schemes = map[string]scheme{
-	"redis":            {"redis", newSingleClient},
-	"rediss":           {"rediss", newSingleClient},
-	"unix":             {"unix", newSingleClient},
-	"valkey":           {"redis", newSingleClient},
-	"valkeys":          {"rediss", newSingleClient},
-	"redis+sentinel":   {"redis", newFailoverClient},
-	"rediss+sentinel":  {"rediss", newFailoverClient},
-	"valkey+sentinel":  {"redis", newFailoverClient},
-	"valkeys+sentinel": {"rediss", newFailoverClient},
-	"redis+cluster":    {"redis", newClusterClient},
-	"rediss+cluster":   {"rediss", newClusterClient},
-	"valkey+cluster":   {"redis", newClusterClient},
-	"valkeys+cluster":  {"rediss", newClusterClient},
-}
-
 func init() {
-	for name := range schemes {
-		backend.Register(name, open)
+	backend.Register("unix", open)
+	for _, server := range []string{"redis", "rediss", "valkey", "valkeys"} {
+		for _, kind := range []string{"", "+sentinel", "+cluster"} {
+			backend.Register(server+kind, open)
+		}
 	}
 }
 
 func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 	o := takeOptions(cfg)
-	s := schemes[cfg.URL.Scheme]
-	c, failover, err := s.newClient(cfg, s.name)
+	c, failover, err := clientOf(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -69,6 +48,19 @@ func open(ctx context.Context, cfg backend.Config) (backend.Backend, error) {
 		return nil, err
 	}
 	return b, nil
+}
+
+// clientOf returns a client for a URL, and the options of one whose master Sentinels name.
+func clientOf(cfg backend.Config) (redis.UniversalClient, *redis.FailoverOptions, error) {
+	scheme, kind, _ := strings.Cut(cfg.URL.Scheme, "+")
+	scheme = strings.Replace(scheme, "valkey", "redis", 1)
+	switch kind {
+	case "sentinel":
+		return newFailoverClient(cfg, scheme)
+	case "cluster":
+		return newClusterClient(cfg, scheme)
+	}
+	return newSingleClient(cfg, scheme)
 }
 
 // takeOptions takes the parameters that are not the client library's.

@@ -55,7 +55,7 @@ var errAhead = errors.New("the server's token is a day ahead of this machine's c
 
 // isCredible reports whether a grant may count as a vote.
 func (c *acquisition) isCredible(g grant) bool {
-	return !c.votes || g.token <= time.Now().Add(maxAhead).UnixMicro()
+	return c.ballot == nil || g.token <= time.Now().Add(maxAhead).UnixMicro()
 }
 
 // RaiseToken implements backend.TokenRegister.

@@ -21,19 +21,12 @@ const (
 	// messages may go another way than requests, through some proxies.
 	maxMoves  = 8
 	pollAfter = 30 * time.Second
-
-	// maxTells bounds the requests by which the readers of a lock hear that somebody
-	// waits: a server that has told all of any number does not say that there are more.
-	maxTells = 512
 )
 
 // awaitGrant waits until something happens, and returns either a grant that a message
 // brought or the answer to the next question put to the server.
 func (c *acquisition) awaitGrant(ctx context.Context, a answer) (grant, answer, error) {
 	c.rank = rankOf(a)
-	if told := a.int(6); told > 0 {
-		c.b.tellReaders(c.key, told)
-	}
 	c.queuedAt = moment{a.sent, a.int(1)}
 	switch {
 	case c.polls && c.canSubscribe():
@@ -89,20 +82,6 @@ func inStep(now, pause time.Duration, seq uint64) time.Duration {
 	const spread = 50 // moments
 	moment := time.Duration(seq/100%spread) * 10 * time.Millisecond
 	return pause - ((now-moment)%pause+pause)%pause
-}
-
-// tellReaders has the readers of a lock, from a number on, hear in the background that
-// somebody waits for it. Whom that does not reach hears with its renewal.
-func (b *Backend) tellReaders(k key, told int64) {
-	b.janitor.Go(func(ctx context.Context) {
-		for range maxTells {
-			a, err := b.run(ctx, replyTimeout(unconfirmed), tellScript, tellScript.callWith(k, 2, told))
-			if err != nil || a.number <= told {
-				return
-			}
-			told = a.number
-		}
-	})
 }
 
 // hasMissed reports that an answer tells of a grant whose message should have come: the

@@ -6,9 +6,7 @@
 -- Reply token                granted, for all of ttl
 --       GRANTED µs token expiry waiting
 --       QUEUED µs rank position pause (ms, then ask again) listens (0: a grant would
---       not be told, the client subscribes on another node) untold (of the readers
---       that have the lock, those from this one on have not been told that somebody
---       waits: the client runs notifyreaders; 0: all have)
+--       not be told, the client subscribes on another node)
 --       HELD µs              mode t: somebody has it
 --       GONE µs              mode p: not in the queue any more
 --       DEAD µs              the id was released before

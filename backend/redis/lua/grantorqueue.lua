@@ -72,16 +72,19 @@ else
   local poll = math.min(math.max(waiting * 1000, 5000), 120000)
   local alive = now + 3 * poll
   redis.call('ZADD', A, string.format('%.0f', alive), id)
-  local first, untold = added == 1 and waiting == 1, 0
+  local first = added == 1 and waiting == 1
   if first or alive < due then
     redis.call('HSET', S, 'a', math.min(alive, now + upkeep))
   end
   if first then
     redis.call('PEXPIRE', Q, abandoned)
     redis.call('PEXPIRE', A, abandoned)
-    local from, holders = 0, o and {o}
-    -- include notifyholders
-    untold = next
+    -- Those who have the lock hear that somebody waits. Of very many readers those hear whose
+    -- leases last longest: the others renew them soon, and are told with that.
+    for _, head in ipairs(o and {o} or redis.call('ZREVRANGE', R, 0, 999)) do
+      local hint, client = 'contended ', string.match(head, ':([^:]*)')
+      -- include hint
+    end
   end
   local position = waiting - 1
   if added == 0 or order then
@@ -98,7 +101,7 @@ else
     local counted = redis.pcall('PUBSUB', numsub, channel .. client)
     listens = counted.err and 1 or math.min(counted[2], 1)
   end
-  reply = {'QUEUED', us, tonumber(place), position, poll, listens, untold}
+  reply = {'QUEUED', us, tonumber(place), position, poll, listens}
 end
 
 local refusing = false

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -318,6 +319,47 @@ func TestReader(t *testing.T) {
 		t.Errorf("version %q, want %q", version, shared.Version())
 	}
 	is(t, b.Break(ctx, t.Name(), h.Token), backend.ErrAuth)
+}
+
+// A betweenLooks is a hook that calls a function once, after a pipeline was answered.
+type betweenLooks struct {
+	once sync.Once
+	call func()
+}
+
+func (*betweenLooks) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (*betweenLooks) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (h *betweenLooks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		h.once.Do(h.call)
+		return err
+	}
+}
+
+// TestNamesOfALockThatPassesOn has a lock pass from a reader to a writer between two looks
+// at it: it is held all the time, and named.
+func TestNamesOfALockThatPassesOn(t *testing.T) {
+	t.Parallel()
+	ctx, c := within(t), plainClient(t, shared)
+	b := newBackend(t, c, nil)
+	reader := must[*backend.Hold](t)(b.Acquire(ctx, requestOf(t, "reader", backend.Shared)))
+	got := make(chan *backend.Hold, 1)
+	go func() { got <- must[*backend.Hold](t)(b.Acquire(ctx, requestOf(t, "writer", backend.Exclusive))) }()
+	eventually(t, "it waits", func() bool { return waiting(t, c) == 1 })
+	looking := plainClient(t, shared)
+	looking.AddHook(&betweenLooks{call: func() { must[any](t)(nil, b.Release(ctx, reader)) }})
+	names := slices.Collect(func(yield func(string) bool) {
+		for name, err := range newBackend(t, looking, nil).Names(ctx, t.Name()) {
+			must[any](t)(nil, err)
+			yield(name)
+		}
+	})
+	if !slices.Equal(names, []string{t.Name()}) {
+		t.Errorf("%q", names)
+	}
+	must[any](t)(nil, b.Release(ctx, <-got))
 }
 
 // TestInspectOnly opens a server to ask alone, which writes nothing.

@@ -620,7 +620,7 @@ func TestScriptsSuitLaterLua(t *testing.T) {
 	bare := regexp.MustCompile(`[^.]\bunpack\(`)
 	fraction := regexp.MustCompile(`%\d*d'[^\n]*[ (]\w+ / `)
 	for _, s := range []*script{
-		grabScript, grabVoteScript, dropScript, acquireScript, voteScript, releaseScript, convertScript, renewScript, enterScript, checkScript, breakScript, inspectScript, inUseScript,
+		grabScript, grabVoteScript, dropScript, acquireScript, voteScript, releaseScript, convertScript, renewScript, enterScript, checkScript, breakScript, inspectScript,
 	} {
 		for _, trap := range []*regexp.Regexp{bare, fraction} {
 			if found := trap.FindString(s.source); found != "" {
@@ -632,7 +632,7 @@ func TestScriptsSuitLaterLua(t *testing.T) {
 
 func TestScriptsHoldNoForeignText(t *testing.T) {
 	for _, s := range []*script{
-		grabScript, grabVoteScript, dropScript, acquireScript, voteScript, releaseScript, convertScript, renewScript, enterScript, checkScript, breakScript, inspectScript, inUseScript,
+		grabScript, grabVoteScript, dropScript, acquireScript, voteScript, releaseScript, convertScript, renewScript, enterScript, checkScript, breakScript, inspectScript,
 	} {
 		if strings.Contains(s.source, "-- include") {
 			t.Errorf("an include is left over:\n%s", s.source)

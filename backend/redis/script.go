@@ -51,7 +51,6 @@ var (
 	probeScript    = newScript("probe", ordinary)
 	breakScript    = newScript("break", ordinary)
 	inspectScript  = newScript("inspect", reading)
-	inUseScript    = newScript("inuse", reading)
 )
 
 func newScript(name string, k kind) *script { return compile(name, k, dialect{keep: defaultKeep}) }

@@ -9,20 +9,14 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// A lock is what a Mutex stands for: a name on a client, with its settings.
+// A lock is what a Mutex or a Multi stands for: a name on a client, with its settings.
 type lock struct {
 	*settings
 	client   *Client
-	fullName string // with the client's prefix
-	err      error  // what is wrong with name or settings
-}
-
-// name returns the name without the client's prefix.
-func (l *lock) name() string {
-	if l.client == nil {
-		return l.fullName
-	}
-	return l.fullName[len(l.client.opts.Prefix):]
+	name     string  // of a Multi all names, joined by a space
+	fullName string  // with the client's prefix; empty for a Multi
+	parts    []*lock // of a Multi, in the order of their names; nil: one lock
+	err      error   // what is wrong with names or settings
 }
 
 // A request is one call on a lock.
@@ -36,9 +30,9 @@ type request struct {
 
 func (c *Client) newLock(name string, s *settings) *lock {
 	if c == nil || c.backend == nil {
-		return &lock{fullName: name, err: backend.Fail(ErrInvalidConfig, errZeroClient)}
+		return &lock{name: name, err: backend.Fail(ErrInvalidConfig, errZeroClient)}
 	}
-	l := &lock{settings: s, client: c, fullName: c.opts.Prefix + name}
+	l := &lock{settings: s, client: c, name: name, fullName: c.opts.Prefix + name}
 	l.err = backend.Join(checkName(name, l.fullName), s.err)
 	if l.err == nil && c.opts.InspectOnly {
 		l.err = errInspectOnly
@@ -67,33 +61,40 @@ func checkName(name, fullName string) error {
 	return nil
 }
 
-// acquire enters the lock for r, and tells the hooks.
+// acquire enters the lock, or all those of a Multi, for r, and tells the hooks.
 func (l *lock) acquire(ctx context.Context, r request) (*Lease, error) {
-	if l.client == nil || !l.client.tellsOfCalls {
-		return l.acquireOne(ctx, r)
+	if l.client != nil && l.client.tellsOfCalls {
+		return l.tellCall(ctx, r)
 	}
-	return l.client.tellCall(ctx, l.name(), l.fullName, r, l.acquireOne)
+	return l.enter(ctx, r)
 }
 
-// acquireOne enters the lock for r. If ctx was made from a live lease on it, that is a
-// re-entry.
-func (l *lock) acquireOne(ctx context.Context, r request) (*Lease, error) {
+func (l *lock) enter(ctx context.Context, r request) (*Lease, error) {
 	switch {
 	case l.err != nil:
-		return nil, newError(r.op, l.name(), l.err)
+		return nil, newError(r.op, l.name, l.err)
 	case ctx == nil:
-		return nil, newError(r.op, l.name(), errNilContext)
+		return nil, newError(r.op, l.name, errNilContext)
 	case ctx.Err() != nil:
-		return nil, ctxError(r.op, l.name(), ctx)
+		return nil, ctxError(r.op, l.name, ctx)
 	}
 	if r.wait && l.maxWait > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = backend.Bound(ctx, l.maxWait)
 		defer cancel()
 	}
+	if l.parts != nil {
+		return l.enterAll(ctx, r)
+	}
+	return l.enterOne(ctx, r)
+}
+
+// enterOne enters one lock for r. If ctx was made from a live lease on it, that is a
+// re-entry.
+func (l *lock) enterOne(ctx context.Context, r request) (*Lease, error) {
 	outer := chainOf(ctx).find(l.client, l.fullName)
-	if ctx.Err() != nil { // find has ended the context of a lease that was lost
-		return nil, ctxError(r.op, l.name(), ctx)
+	if ctx.Err() != nil { // perhaps that of a lease that was lost, which find has ended
+		return nil, ctxError(r.op, l.name, ctx)
 	}
 	var lease *Lease
 	var err error
@@ -103,7 +104,7 @@ func (l *lock) acquireOne(ctx context.Context, r request) (*Lease, error) {
 		lease, err = l.reenter(ctx, outer.of.(*entry), r)
 	}
 	if err != nil {
-		return nil, newError(r.op, l.name(), err)
+		return nil, newError(r.op, l.name, err)
 	}
 	if r.call != nil {
 		r.call.nested = r.call.nested && outer != nil

@@ -160,23 +160,23 @@ func (c *Client) markClosed() (holds []*hold, first bool) {
 // on are released when that ends. It calls the hook Closed for each lease, for that of a
 // multi-lock when all its locks are released, and stores the first panic in hook.
 func (c *Client) releaseAll(ctx context.Context, holds []*hold, hook *atomic.Pointer[hookPanic]) {
-	tellEnd := func(n *lifecycle, name string, err error) {
+	tellEnd := func(n *lifecycle, err error) {
 		defer func() {
 			if v := recover(); v != nil {
 				hook.CompareAndSwap(nil, &hookPanic{v})
 			}
 		}()
-		n.tellEnd(ctx, (&reason{ErrClosed, err}).on(name))
+		n.tellEnd(ctx, (&reason{ErrClosed, err}).on(n.lock.name))
 	}
 	var mu sync.Mutex
 	groups := make(map[*multiLease][]error)
 	tell := func(h *hold, err error) {
 		single, multi := h.leasesToTell()
 		for _, e := range single {
-			tellEnd(&e.lifecycle, e.lockName(), err)
+			tellEnd(&e.lifecycle, err)
 		}
 		if err != nil {
-			err = newError("unlock", h.lock.name(), err)
+			err = newError("unlock", h.lock.name, err)
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -192,7 +192,7 @@ func (c *Client) releaseAll(ctx context.Context, holds []*hold, hook *atomic.Poi
 	})
 	forEach(resting, func(h *hold) { tell(h, h.releaseAfterMinHold(ctx)) })
 	for g, errs := range groups {
-		tellEnd(&g.lifecycle, g.lockName(), backend.Join(errs...))
+		tellEnd(&g.lifecycle, backend.Join(errs...))
 	}
 }
 
@@ -257,7 +257,7 @@ func (c *Client) unconfirmedError(err error) error {
 	}
 	var names []string
 	for h := range c.unconfirmed {
-		names = append(names, strconv.Quote(h.lock.name()))
+		names = append(names, strconv.Quote(h.lock.name))
 	}
 	slices.Sort(names)
 	more := ""

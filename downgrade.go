@@ -10,7 +10,7 @@ import (
 // downgrade makes the hold shared. The keeper lends the hold meanwhile: no renewal
 // reads it while it changes, and no release overtakes the change.
 func (e *entry) downgrade(ctx context.Context) error {
-	h, c := e.hold, e.client()
+	h, c := e.hold, e.lock.client
 	if e.modeNow() == backend.Shared {
 		return nil
 	}
@@ -53,10 +53,10 @@ func (e *entry) downgradeNow(ctx context.Context) error {
 	if err := e.hold.canDowngrade(e, true); err != nil {
 		return err
 	}
-	err := e.client().downgrader.Downgrade(ctx, e.hold.item.Hold)
+	err := e.lock.client.downgrader.Downgrade(ctx, e.hold.item.Hold)
 	switch {
 	case err == nil:
-		e.client().admitReaders(e)
+		e.lock.client.admitReaders(e)
 	case errors.Is(err, ErrUnsupported): // nothing was asked
 		e.hold.stayExclusive()
 	}

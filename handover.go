@@ -48,7 +48,7 @@ func (e *entry) handOver() bool { return e.group.Load() == nil && e.tryHandOver(
 // tryHandOver is handOver, and also does it for a lease that is part of a multi-lock: for
 // each part when the multi-lock has ended.
 func (e *entry) tryHandOver() bool {
-	h, c := e.hold, e.client()
+	h, c := e.hold, e.lock.client
 	if c.transferer == nil || !h.hasLocalWaiters.Load() || !c.passToFirstWaiter(e) {
 		return false
 	}

@@ -89,7 +89,7 @@ func (h *hold) rejectGrant() {
 
 // addLease opens e as a lease under parent. The caller holds h.mu.
 func (h *hold) addLease(e, parent *entry, mode backend.Mode) *Lease {
-	e.hold, e.parent, e.mode, e.fencingToken = h, parent, mode, h.item.Hold.Token
+	e.lock, e.hold, e.parent, e.mode, e.fencingToken = h.lock, h, parent, mode, h.item.Hold.Token
 	h.leases = append(h.leases, e)
 	e.place = int32(len(h.leases))
 	if parent != nil {
@@ -211,7 +211,7 @@ func (h *hold) renewalEvent(lease renewal.Lease, cause error) RenewalFailedEvent
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return RenewalFailedEvent{
-		Name:   h.lock.name(),
+		Name:   h.lock.name,
 		Shared: h.item.Hold.Mode == backend.Shared,
 		Token:  h.item.Hold.Token,
 		Left:   lease.Left,

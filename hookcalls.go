@@ -12,11 +12,10 @@ import (
 
 // A call is what the hooks are told of one call that asks for a lock.
 type call struct {
+	lock     *lock
 	hooks    *Hooks
 	ctx      context.Context // that of the caller, or what Acquiring has returned
-	op, name string
-	fullName string // empty for a multi-lock
-	place    string
+	op       string
 	shared   bool
 	nested   bool
 	handOver HandOver
@@ -31,25 +30,23 @@ const (
 	callEnded
 )
 
-// tellCall has acquire get a lease, and tells the hooks of it. Acquire is given the
-// context that the hook Acquiring has returned.
-func (c *Client) tellCall(ctx context.Context, name, fullName string, r request, acquire func(context.Context, request) (*Lease, error)) (*Lease, error) {
+// tellCall enters l for r, with the context that the hook Acquiring returns, and tells the
+// hooks of it.
+func (l *lock) tellCall(ctx context.Context, r request) (*Lease, error) {
 	t := &call{
-		hooks:    &c.opts.Hooks,
-		ctx:      ctx,
-		op:       r.op,
-		name:     name,
-		fullName: fullName,
-		place:    c.place,
-		shared:   r.mode == backend.Shared,
-		nested:   true, // until a lock is no re-entry
-		start:    time.Now(),
+		lock:   l,
+		hooks:  &l.client.opts.Hooks,
+		ctx:    ctx,
+		op:     r.op,
+		shared: r.mode == backend.Shared,
+		nested: true, // until a lock is no re-entry
+		start:  time.Now(),
 	}
 	if ctx == nil {
 		t.ctx = context.Background()
 	}
 	r.call = t
-	lease, err := t.run(ctx, r, acquire)
+	lease, err := t.run(ctx, r)
 	if err != nil {
 		t.tellNotAcquired(outcomeOf(t.ctx, err), err)
 		return nil, err
@@ -58,10 +55,10 @@ func (c *Client) tellCall(ctx context.Context, name, fullName string, r request,
 	return lease, nil
 }
 
-// run calls Acquiring and acquire. If acquire panics, the call ends with NotAcquired.
-func (t *call) run(ctx context.Context, r request, acquire func(context.Context, request) (*Lease, error)) (*Lease, error) {
+// run calls Acquiring and enters the lock. If that panics, the call ends with NotAcquired.
+func (t *call) run(ctx context.Context, r request) (*Lease, error) {
 	if f := t.hooks.Acquiring; f != nil {
-		with := f(t.ctx, AcquiringEvent{Op: t.op, Name: t.name, Shared: t.shared})
+		with := f(t.ctx, AcquiringEvent{Op: t.op, Name: t.lock.name, Shared: t.shared})
 		if with != nil {
 			t.ctx = with // of a call with a nil context, too: NotAcquired ends what Acquiring began
 			if ctx != nil {
@@ -72,10 +69,10 @@ func (t *call) run(ctx context.Context, r request, acquire func(context.Context,
 	returned := false
 	defer func() {
 		if !returned {
-			t.tellNotAcquired(OutcomeFailed, &Error{Op: t.op, Name: t.name, Err: errHookPanicked})
+			t.tellNotAcquired(OutcomeFailed, &Error{Op: t.op, Name: t.lock.name, Err: errHookPanicked})
 		}
 	}()
-	lease, err := acquire(ctx, r)
+	lease, err := t.lock.enter(ctx, r)
 	returned = true
 	return lease, err
 }
@@ -103,7 +100,7 @@ func (t *call) noteHandOver(from HandOver) {
 // noteQueued calls Waiting, the first time and if the call has not ended.
 func (t *call) noteQueued(lock string) {
 	if t.progress.CompareAndSwap(callBegan, callQueued) && t.hooks.Waiting != nil {
-		t.hooks.Waiting(t.ctx, WaitingEvent{Op: t.op, Name: t.name, Lock: lock, Shared: t.shared})
+		t.hooks.Waiting(t.ctx, WaitingEvent{Op: t.op, Name: t.lock.name, Lock: lock, Shared: t.shared})
 	}
 }
 
@@ -112,7 +109,7 @@ func (t *call) tellNotAcquired(o Outcome, err error) {
 	if f := t.hooks.NotAcquired; f != nil {
 		f(t.ctx, NotAcquiredEvent{
 			Op:      t.op,
-			Name:    t.name,
+			Name:    t.lock.name,
 			Shared:  t.shared,
 			Queued:  queued,
 			Waited:  time.Since(t.start),
@@ -130,7 +127,7 @@ func (t *call) tellAcquired(l *Lease) {
 	now := time.Now()
 	e := AcquiredEvent{
 		Op:       t.op,
-		Name:     t.name,
+		Name:     t.lock.name,
 		Shared:   t.shared,
 		Lease:    lastLease.Add(1),
 		Token:    l.of.token(),
@@ -138,8 +135,8 @@ func (t *call) tellAcquired(l *Lease) {
 		Queued:   t.progress.Swap(callEnded) == callQueued,
 		HandOver: t.handOver,
 		Waited:   now.Sub(t.start),
-		Place:    t.place,
-		FullName: t.fullName,
+		Place:    t.lock.client.place,
+		FullName: t.lock.fullName,
 	}
 	called := false
 	defer func() {
@@ -173,7 +170,7 @@ func (t *call) openRecord(l *Lease, e AcquiredEvent, now time.Time) {
 		Nested: e.Nested,
 	}})
 	if r := l.of.reason(); r != nil {
-		n.tellEnd(t.ctx, r.on(t.name))
+		n.tellEnd(t.ctx, r.on(t.lock.name))
 	}
 }
 
@@ -254,7 +251,7 @@ func (l *lock) whenQueued(r request) func() {
 	if r.call == nil || !r.wait {
 		return nil
 	}
-	return func() { r.call.noteQueued(l.name()) }
+	return func() { r.call.noteQueued(l.name) }
 }
 
 // queuedOnServer tells the hooks that a request waits for lock on the server. A hook that

@@ -13,6 +13,7 @@ import (
 // the reason is set, here or on the hold or multi-lock that it depends on. After that,
 // notify closes Done and ends the contexts.
 type lifecycle struct {
+	lock   *lock
 	over   atomic.Pointer[reason]      // nil: not over, as far as is noted here
 	record atomic.Pointer[leaseRecord] // what the hooks are to be told of the end; nil: nothing
 
@@ -47,6 +48,8 @@ var closedChan = func() chan struct{} {
 	return c
 }()
 
+func (l *lifecycle) life() *lifecycle { return l }
+
 // setReason ends the lease for r, unless r is nil or the lease has ended already. It
 // returns why the lease has ended, the same on every call, or nil.
 func (l *lifecycle) setReason(r *reason) *reason {
@@ -57,10 +60,10 @@ func (l *lifecycle) setReason(r *reason) *reason {
 	return l.over.Load()
 }
 
-// notify closes Done and ends the contexts of the lease on name, which is over. The
+// notify closes Done and ends the contexts of the lease, which is over. The
 // first caller does the work. If othersWait, other leases end at the same moment, and
 // very many contexts are left to a goroutine.
-func (l *lifecycle) notify(name string, othersWait bool) {
+func (l *lifecycle) notify(othersWait bool) {
 	l.mu.Lock()
 	all := l.contexts
 	l.contexts = nil
@@ -72,9 +75,9 @@ func (l *lifecycle) notify(name string, othersWait bool) {
 	switch {
 	case all == nil:
 	case othersWait && len(all.all) > manyContexts:
-		go all.end(l.over.Load().on(name))
+		go all.end(l.over.Load().on(l.lock.name))
 	default:
-		all.end(l.over.Load().on(name))
+		all.end(l.over.Load().on(l.lock.name))
 	}
 }
 
@@ -93,7 +96,7 @@ func (l *lifecycle) doneChan() <-chan struct{} {
 
 // bindContext makes the end of the lease end ctx by calling end. It calls end at once
 // if the lease is over.
-func (l *lifecycle) bindContext(name string, ctx context.Context, end context.CancelCauseFunc) {
+func (l *lifecycle) bindContext(ctx context.Context, end context.CancelCauseFunc) {
 	l.mu.Lock()
 	settled := l.done == closedChan
 	if !settled {
@@ -104,7 +107,7 @@ func (l *lifecycle) bindContext(name string, ctx context.Context, end context.Ca
 	}
 	l.mu.Unlock()
 	if settled {
-		end(l.over.Load().on(name))
+		end(l.over.Load().on(l.lock.name))
 	}
 }
 

@@ -4,7 +4,7 @@ package dlock
 func (h *hold) Queued() {
 	request, call := h.noteQueued()
 	if call != nil {
-		call.queuedOnServer(h.lock.name(), request)
+		call.queuedOnServer(h.lock.name, request)
 	}
 }
 

@@ -45,7 +45,7 @@ func (e *entry) tellServer(ctx context.Context, left int, seq int64) error {
 	if e.parent == nil && !h.hasNested() {
 		return nil // other readers share the hold
 	}
-	defer e.client().leaveParent(e)
+	defer e.lock.client.leaveParent(e)
 	err := h.reportEntries(ctx, left, seq)
 	if errors.Is(err, ErrLost) && h.overBy(ErrUnlocked) {
 		return nil // the release of the last lease came first

@@ -130,19 +130,19 @@ func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
 	} else if lease, err = h.start(l.maxHoldFor(r)); err != nil {
 		h.rejectGrant()
 	}
-	if r.call != nil && h.isWaiting {
+	if r.call == nil {
+		return lease, err
+	}
+	if h.isWaiting {
 		r.call.noteHandOver(RemoteHandOver)
 	}
-	if p := r.call.panicked(); p != nil {
+	if p := r.call.panic.Load(); p != nil {
 		if err == nil {
 			c.undo(ctx, r, nil, lease.discard)
 		}
 		panic(p.value)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return lease, nil
+	return lease, err
 }
 
 // maxHoldFor returns how long a hold that r acquires may last, 0 for no limit. A Multi

@@ -51,21 +51,17 @@ func (c *Client) Close(ctx context.Context) error {
 		ctx, cancel = backend.Detach(ctx, closeTimeoutDone)
 		defer cancel()
 	}
-	limit, minHold := c.closeTimeout(holds), c.longestMinHold(holds)
+	limit := c.closeTimeout(holds)
 	releaseCtx, cancel := withLimit(ctx, limit)
 	defer cancel()
-	minHoldCtx, cancel := withLimit(ctx, minHold+limit)
+	lastCtx, cancel := withLimit(ctx, limit+c.longestMinHold(holds))
 	defer cancel()
-	lastCtx := releaseCtx
-	if minHold > 0 {
-		lastCtx = minHoldCtx
-	}
 	// Those that have ended already are lost, or an Unlock is under way.
 	open, ended := divide(holds, func(h *hold) bool { return h.endLeases(closed) })
 	var hook atomic.Pointer[hookPanic]
 	releaseErr := waitAtMost(releaseCtx, func() error { c.releaseAll(releaseCtx, open, &hook); return nil })
 	c.awaitUnlocks(releaseCtx, ended)
-	minHoldErr := c.minHolds.Close(minHoldCtx)
+	minHoldErr := c.minHolds.Close(lastCtx)
 	janitorErr := c.janitor.Close(lastCtx)
 	keeperErr := waitAtMost(lastCtx, func() error { c.keeper.Close(); return nil })
 	lateErr := c.late.Close(lastCtx)
@@ -82,30 +78,22 @@ func (c *Client) Close(ctx context.Context) error {
 
 // waitAtMost waits for f until ctx is done, and undoTimeout more so that f can notice.
 // If f still has not returned, for example because a hook hangs, it goes on alone and
-// waitAtMost returns an error. A panic of f becomes a panic of the caller.
+// waitAtMost returns an error.
 func waitAtMost(ctx context.Context, f func() error) error {
-	done := make(chan any, 1)
-	var returned error
-	go func() {
-		defer func() { done <- recover() }()
-		returned = f()
-	}()
-	var over <-chan time.Time
-	ended := ctx.Done()
-	for {
-		select {
-		case p := <-done:
-			if p != nil {
-				panic(p)
-			}
-			return returned
-		case <-ended:
-			t := time.NewTimer(undoTimeout)
-			defer t.Stop()
-			over, ended = t.C, nil
-		case <-over:
-			return backend.Fail(ErrUnavailable, errStuck)
-		}
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	t := time.NewTimer(undoTimeout)
+	defer t.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-t.C:
+		return backend.Fail(ErrUnavailable, errStuck)
 	}
 }
 

@@ -17,20 +17,10 @@ const (
 // A handOverLimit bounds how often and how long a hold passes between goroutines of
 // one client while another client waits. The hold's mutex guards it.
 type handOverLimit struct {
-	since           time.Time     // when isLimited was set
-	handOvers       uint16        // how many since then
-	isLimited       bool          // another client waits, or may wait
-	minLeft         time.Duration // least part of the lease that the next owner must have left
-	hasLocalWaiters atomic.Bool   // another goroutine of this client waits or has waited; atomic
-}
-
-// minLeaseLeft is how much of a lease must be left for the next owner: a third of what
-// the server has granted.
-func minLeaseLeft(h *backend.Hold) time.Duration {
-	if h.Granted > 0 {
-		return min(h.TTL, h.Granted) / 3
-	}
-	return h.TTL / 3
+	since           time.Time   // when isLimited was set
+	handOvers       uint16      // how many since then
+	isLimited       bool        // another client waits, or may wait
+	hasLocalWaiters atomic.Bool // another goroutine of this client waits or has waited; atomic
 }
 
 func (p *handOverLimit) limitHandOvers() {
@@ -88,7 +78,7 @@ func (s *nameState) joinReaders(l *lock, mode backend.Mode) *Lease {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over.Load() != nil || !h.isStarted || !h.mayHandOver() {
+	if h.over.Load() != nil || h.seq == 0 || !h.mayHandOver() {
 		return nil
 	}
 	return h.addLease(new(entry), nil, mode)
@@ -130,7 +120,7 @@ func (h *hold) passToNext(e *entry, queued bool) *Lease {
 // mayHandOver reports whether h may go to one more owner without asking the server,
 // and counts that owner. The caller holds h.mu.
 func (h *hold) mayHandOver() bool {
-	if !h.lock.client.keeper.Lasts(&h.item, h.minLeft) {
+	if !h.lock.client.keeper.HasThird(&h.item) {
 		return false
 	}
 	if !h.isLimited {

@@ -33,8 +33,7 @@ type hold struct {
 	mu            sync.Mutex
 	leases        []*entry      // the open ones, which are not yet unlocked, in any order
 	nested        int           // number of those that are re-entries
-	seq           int64         // sequence number of the last change of leases
-	isStarted     bool          // set with the first lease
+	seq           int64         // sequence number of the last change of leases; 0 until there is one
 	isDowngrading bool          // the server was asked to downgrade: nobody may write under this hold
 	isWanted      bool          // somebody waits for the lock
 	minHoldIsOver bool          // minHoldEnd is closed
@@ -61,7 +60,6 @@ func (h *hold) start(maxHold time.Duration) (*Lease, error) {
 	if !c.addHold(h) {
 		return nil, ErrClosed
 	}
-	least := minLeaseLeft(h.item.Hold) // before a renewal changes the hold
 	if !c.keeper.Add(&h.item, maxHold, h) {
 		if h.overBy(ErrClosed) {
 			return nil, ErrClosed
@@ -76,7 +74,6 @@ func (h *hold) start(maxHold time.Duration) (*Lease, error) {
 	if !h.item.Hold.WantedAtOnce {
 		h.limitHandOvers() // another client may wait
 	}
-	h.isStarted, h.minLeft = true, least
 	return h.addLease(&h.first, nil, h.item.Hold.Mode), nil
 }
 
@@ -167,7 +164,7 @@ func (h *hold) openLeases() []*entry {
 func (h *hold) wasStarted() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.isStarted
+	return h.seq > 0
 }
 
 // overBy reports whether h is over for a reason of that kind.

@@ -20,8 +20,8 @@ type call struct {
 	nested   bool
 	handOver HandOver
 	start    time.Time
-	progress atomic.Int32 // callBegan, callQueued or callEnded
-	panic    atomic.Pointer[hookPanic]
+	progress atomic.Int32              // callBegan, callQueued or callEnded
+	panic    atomic.Pointer[hookPanic] // of a hook that was called on another goroutine
 }
 
 const (
@@ -199,7 +199,7 @@ func (l *lifecycle) tellEnd(ctx context.Context, err error) {
 		}
 	case errors.Is(err, ErrClosed):
 		if h.Closed != nil {
-			e.Err = beyondClosed(causeOf(err))
+			e.Err = beyondClosed(err)
 			h.Closed(ctx, ClosedEvent(e))
 		}
 	default:
@@ -225,21 +225,14 @@ func (h *hold) leasesToTell() (single []*entry, multi []*multiLease) {
 	return single, multi
 }
 
-// causeOf returns what err says beyond its kind, or nil.
-func causeOf(err error) error {
-	if e, ok := err.(*Error); ok {
-		return e.Err
-	}
-	return err
-}
-
-// beyondClosed returns err, but nil if err says only that Close has ended the locks of a
-// multi-lock.
+// beyondClosed returns the cause of err, an ErrClosed, but nil if that says only that Close
+// has ended the locks of a multi-lock.
 func beyondClosed(err error) error {
-	if errors.Is(err, ErrClosed) && !errors.Is(err, ErrUnavailable) {
+	e, ok := err.(*Error)
+	if !ok || errors.Is(e.Err, ErrClosed) && !errors.Is(e.Err, ErrUnavailable) {
 		return nil
 	}
-	return err
+	return e.Err
 }
 
 // A hookPanic is what a hook has panicked with in another goroutine than the caller's.
@@ -264,14 +257,6 @@ func (t *call) queuedOnServer(lock string, request *requestContext) {
 		}
 	}()
 	t.noteQueued(lock)
-}
-
-// panicked returns what a hook has panicked with on another goroutine, or nil.
-func (t *call) panicked() *hookPanic {
-	if t == nil {
-		return nil
-	}
-	return t.panic.Load()
 }
 
 // callWaiting calls the hook Waiting for w. If the hook panics, w leaves the queue and

@@ -280,12 +280,12 @@ func (k *Keeper) Age(it *Item) time.Duration {
 	return time.Duration(k.clock.now().at - it.added)
 }
 
-// Lasts reports whether at least that much is left of the lease.
-func (k *Keeper) Lasts(it *Item, least time.Duration) bool {
+// HasThird reports whether a third of the lease is left, or of the TTL if that is less.
+func (k *Keeper) HasThird(it *Item) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	b, now := it.batch.Load(), k.clock.now()
-	return b.expired(now) == nil && b.limit()-now.at >= moment(least)
+	return b.expired(now) == nil && b.limit()-now.at >= moment(min(b.lease, b.ttl)/3)
 }
 
 // Left returns how long the hold may be believed in if nothing more is heard

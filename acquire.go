@@ -174,6 +174,40 @@ func (h *hold) request(ctx context.Context, r request, limit time.Duration) (err
 	return err
 }
 
+// Queued implements backend.Observer: the server says that the lock is held.
+func (h *hold) Queued() {
+	request, call := h.noteQueued()
+	if call != nil {
+		call.queuedOnServer(h.lock.name, request)
+	}
+}
+
+// noteQueued notes that the request waits on the server. It returns the request, and its
+// call if hooks are to be told.
+func (h *hold) noteQueued() (*requestContext, *call) {
+	c := h.lock.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.requestCtx == nil || h.isWaiting {
+		return nil, nil
+	}
+	h.isWaiting = true
+	h.requestCtx.clearLimit()
+	h.state.waitingOnServer++
+	h.state.queue.NoteHeld()
+	return h.requestCtx, h.call
+}
+
+// Answered ends the limit on the first answer; see backend.Request.Answered.
+func (h *hold) Answered() {
+	c := h.lock.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.requestCtx != nil {
+		h.requestCtx.clearLimit()
+	}
+}
+
 // undo calls f to give back what the call r has acquired before it failed because of why.
 // It waits for f until ctx is done and undoTimeout longer, or only undoTimeout if the
 // server has not answered. f then goes on alone. After Close there is nothing to give back.

@@ -192,27 +192,15 @@ func (c *Client) awaitUnlocks(ctx context.Context, ended []*hold) {
 		if kept, _ := h.minHoldState(); kept || !h.overBy(ErrUnlocked) {
 			continue
 		}
-		gone := c.goneChan(h)
-		if gone == nil {
-			continue
-		}
+		c.mu.Lock()
+		removed := h.removed.channel()
+		c.mu.Unlock()
 		select {
-		case <-gone:
+		case <-removed:
 		case <-ctx.Done():
 			c.noteUnconfirmed(true, h)
 		}
 	}
-}
-
-// goneChan returns the channel that removeHold closes, nil if h is removed already.
-func (c *Client) goneChan(h *hold) <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if h.removed {
-		return nil
-	}
-	h.gone = make(chan struct{})
-	return h.gone
 }
 
 // noteUnconfirmed records whether the server has still to confirm the release of

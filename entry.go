@@ -145,7 +145,7 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 	if r.mode == backend.Exclusive && outer.modeNow() == backend.Shared {
 		return nil, ErrUpgrade
 	}
-	if err := l.client.enterScope(ctx, outer, r, l.whenQueued(r)); err != nil {
+	if err := l.enterScope(ctx, outer, r); err != nil {
 		return nil, err
 	}
 	h := outer.hold
@@ -188,7 +188,8 @@ func (h *hold) entryError(outer *entry, mode backend.Mode) error {
 }
 
 // enterScope waits for a place among the entries made under outer.
-func (c *Client) enterScope(ctx context.Context, outer *entry, r request, queued func()) error {
+func (l *lock) enterScope(ctx context.Context, outer *entry, r request) error {
+	c := l.client
 	c.mu.Lock()
 	if outer.scope == nil {
 		outer.scope = new(turnQueue)
@@ -210,7 +211,7 @@ func (c *Client) enterScope(ctx context.Context, outer *entry, r request, queued
 		}
 	}()
 	w := queue.NewWaiter(turn{}, r.mode, false, true)
-	err := c.awaitTurn(ctx, outer.scope, w, outer.doneChan(), queued)
+	err := l.awaitTurn(ctx, r, outer.scope, w, outer.doneChan())
 	in = err == nil
 	if err == queue.ErrAborted {
 		return outer.why()

@@ -113,7 +113,10 @@ func (h *hold) passToNext(e *entry, queued bool) *Lease {
 	h.closeLease(e)
 	h.item.Hold.Token = token
 	h.hasLocalWaiters.Store(queued)
-	h.isWanted, h.wanted = queued || h.isLimited, nil
+	h.wanted = signal{}
+	if queued || h.isLimited {
+		h.wanted.send()
+	}
 	return h.addLease(new(entry), nil, backend.Exclusive)
 }
 
@@ -131,4 +134,36 @@ func (h *hold) mayHandOver() bool {
 	}
 	h.handOvers++
 	return true
+}
+
+// Wanted implements backend.Observer: somebody of another client waits.
+func (h *hold) Wanted() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.limitHandOvers()
+	h.wanted.send()
+}
+
+// wantedLocally notes that somebody of this client waits.
+func (h *hold) wantedLocally() {
+	if h.hasLocalWaiters.Swap(true) {
+		return // the holder knows already
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.wanted.send()
+}
+
+// wantedChan returns the channel that is closed when somebody waits for the lock that the
+// owner with that token has, nil if the backend cannot tell.
+func (h *hold) wantedChan(token uint64) <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case !h.item.Hold.TellsWanted:
+		return nil
+	case token != h.item.Hold.Token:
+		return closedChan // it was passed on to somebody who waited
+	}
+	return h.wanted.channel()
 }

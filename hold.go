@@ -21,8 +21,7 @@ type hold struct {
 	item  renewal.Item // contains the backend's hold
 
 	// Guarded by the client's mutex.
-	removed    bool            // from state.holds
-	gone       chan struct{}   // closed when removed; nil: nobody waits for that
+	removed    signal          // from state.holds
 	requestCtx *requestContext // of the request for this hold; nil once it is answered
 	call       *call           // that the request is for; nil: no hook is told, or it is answered
 	isWaiting  bool            // the server has said that the lock is held
@@ -31,14 +30,13 @@ type hold struct {
 	skipsMinHold atomic.Bool            // release it without waiting for the minimum hold
 
 	mu            sync.Mutex
-	leases        []*entry      // the open ones, which are not yet unlocked, in any order
-	nested        int           // number of those that are re-entries
-	seq           int64         // sequence number of the last change of leases; 0 until there is one
-	isDowngrading bool          // the server was asked to downgrade: nobody may write under this hold
-	isWanted      bool          // somebody waits for the lock
-	minHoldIsOver bool          // minHoldEnd is closed
-	minHoldEnd    chan struct{} // closed when the minimum hold ends; nil: this process need not keep it
-	wanted        chan struct{}
+	leases        []*entry // the open ones, which are not yet unlocked, in any order
+	nested        int      // number of those that are re-entries
+	seq           int64    // sequence number of the last change of leases; 0 until there is one
+	isDowngrading bool     // the server was asked to downgrade: nobody may write under this hold
+	wanted        signal   // somebody waits for the lock
+	isKept        bool     // by this process for its minimum hold, which has begun or is over
+	minHoldEnd    signal
 	handOverLimit
 
 	first entry // the lease that took the lock

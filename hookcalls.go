@@ -31,7 +31,7 @@ const (
 )
 
 // tellCall enters l for r, with the context that the hook Acquiring returns, and tells the
-// hooks of it.
+// hooks of it. If one of them panics meanwhile, the call ends with NotAcquired.
 func (l *lock) tellCall(ctx context.Context, r request) (*Lease, error) {
 	t := &call{
 		lock:   l,
@@ -45,20 +45,8 @@ func (l *lock) tellCall(ctx context.Context, r request) (*Lease, error) {
 	if ctx == nil {
 		t.ctx = context.Background()
 	}
-	r.call = t
-	lease, err := t.run(ctx, r)
-	if err != nil {
-		t.tellNotAcquired(outcomeOf(t.ctx, err), err)
-		return nil, err
-	}
-	t.tellAcquired(lease)
-	return lease, nil
-}
-
-// run calls Acquiring and enters the lock. If that panics, the call ends with NotAcquired.
-func (t *call) run(ctx context.Context, r request) (*Lease, error) {
 	if f := t.hooks.Acquiring; f != nil {
-		with := f(t.ctx, AcquiringEvent{Op: t.op, Name: t.lock.name, Shared: t.shared})
+		with := f(t.ctx, AcquiringEvent{Op: t.op, Name: l.name, Shared: t.shared})
 		if with != nil {
 			t.ctx = with // of a call with a nil context, too: NotAcquired ends what Acquiring began
 			if ctx != nil {
@@ -66,15 +54,21 @@ func (t *call) run(ctx context.Context, r request) (*Lease, error) {
 			}
 		}
 	}
-	returned := false
+	r.call = t
+	entered := false
 	defer func() {
-		if !returned {
-			t.tellNotAcquired(OutcomeFailed, &Error{Op: t.op, Name: t.lock.name, Err: errHookPanicked})
+		if !entered {
+			t.tellNotAcquired(OutcomeFailed, &Error{Op: t.op, Name: l.name, Err: errHookPanicked})
 		}
 	}()
-	lease, err := t.lock.enter(ctx, r)
-	returned = true
-	return lease, err
+	lease, err := l.enter(ctx, r)
+	entered = true
+	if err != nil {
+		t.tellNotAcquired(outcomeOf(t.ctx, err), err)
+		return nil, err
+	}
+	t.tellAcquired(lease)
+	return lease, nil
 }
 
 // outcomeOf returns the outcome of a call with ctx that has returned err.
@@ -238,15 +232,6 @@ func beyondClosed(err error) error {
 // A hookPanic is what a hook has panicked with in another goroutine than the caller's.
 type hookPanic struct{ value any }
 
-// whenQueued returns a function that tells the hooks that r waits for l, nil if r does not
-// wait or there is no hook to tell.
-func (l *lock) whenQueued(r request) func() {
-	if r.call == nil || !r.wait {
-		return nil
-	}
-	return func() { r.call.noteQueued(l.name) }
-}
-
 // queuedOnServer tells the hooks that a request waits for lock on the server. A hook that
 // panics must not end the backend's goroutine: the request fails, and its caller panics.
 func (t *call) queuedOnServer(lock string, request *requestContext) {
@@ -259,10 +244,10 @@ func (t *call) queuedOnServer(lock string, request *requestContext) {
 	t.noteQueued(lock)
 }
 
-// callWaiting calls the hook Waiting for w. If the hook panics, w leaves the queue and
-// gives back a lease that it has got meanwhile.
-func (c *Client) callWaiting(ctx context.Context, queued func(), q *turnQueue, w *waiter) {
-	called := false
+// callWaiting calls the hook Waiting for w, which waits for l. If the hook panics, w leaves
+// the queue and gives back a lease that it has got meanwhile.
+func (l *lock) callWaiting(ctx context.Context, t *call, q *turnQueue, w *waiter) {
+	c, called := l.client, false
 	defer func() {
 		if called {
 			return
@@ -274,7 +259,7 @@ func (c *Client) callWaiting(ctx context.Context, queued func(), q *turnQueue, w
 			w.Value.lease.discard(ctx)
 		}
 	}()
-	queued()
+	t.noteQueued(l.name)
 	called = true
 }
 

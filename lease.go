@@ -28,10 +28,8 @@ type leased interface {
 	token() uint64
 	until() time.Time
 	wantedChan() <-chan struct{}
-	handOver() bool               // unlocks without the server, if that can be
 	unlock(context.Context) error // called once, by who ended the lease
 	skipMinHold()                 // has unlock not wait for the minimum hold
-	downgrade(context.Context) error
 	isShared() bool
 }
 
@@ -174,7 +172,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	if l.of.handOver() {
+	if e, ok := l.of.(*entry); ok && e.handOver() {
 		l.of.life().tellEnd(ctx, nil)
 		return nil
 	}
@@ -212,14 +210,17 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 		return errZeroLease
 	}
 	err := l.Err()
+	e, single := l.of.(*entry)
 	switch {
 	case err != nil:
 	case ctx == nil:
 		err = errNilContext
 	case ctx.Err() != nil:
 		return ctxError("downgrade", l.of.life().lock.name, ctx)
+	case !single:
+		err = errMultiDowngrade
 	default:
-		err = l.of.downgrade(ctx)
+		err = e.downgrade(ctx)
 	}
 	if err != nil {
 		return newError("downgrade", l.of.life().lock.name, err)

@@ -18,8 +18,8 @@ type lifecycle struct {
 	record atomic.Pointer[leaseRecord] // what the hooks are to be told of the end; nil: nothing
 
 	mu       sync.Mutex
-	done     chan struct{} // closed by notify; nil: nobody has asked for it
-	contexts *contexts     // ended by notify; nil: none
+	done     signal    // sent by notify
+	contexts *contexts // ended by notify; nil: none
 }
 
 // A reason is the kind of an end, with its cause or nil.
@@ -50,6 +50,27 @@ var closedChan = func() chan struct{} {
 
 func (l *lifecycle) life() *lifecycle { return l }
 
+// A signal is sent once. There is a channel for it only if somebody asks for that. The zero
+// value has not been sent. A mutex of its owner guards it.
+type signal struct{ ch chan struct{} }
+
+func (s *signal) wasSent() bool { return s.ch == closedChan }
+
+func (s *signal) send() {
+	if s.ch != nil && !s.wasSent() {
+		close(s.ch)
+	}
+	s.ch = closedChan
+}
+
+// channel returns a channel that is closed when s has been sent.
+func (s *signal) channel() <-chan struct{} {
+	if s.ch == nil {
+		s.ch = make(chan struct{})
+	}
+	return s.ch
+}
+
 // setReason ends the lease for r, unless r is nil or the lease has ended already. It
 // returns why the lease has ended, the same on every call, or nil.
 func (l *lifecycle) setReason(r *reason) *reason {
@@ -67,10 +88,7 @@ func (l *lifecycle) notify(othersWait bool) {
 	l.mu.Lock()
 	all := l.contexts
 	l.contexts = nil
-	if l.done != nil && l.done != closedChan {
-		close(l.done)
-	}
-	l.done = closedChan
+	l.done.send()
 	l.mu.Unlock()
 	switch {
 	case all == nil:
@@ -88,17 +106,14 @@ func (l *lifecycle) doneChan() <-chan struct{} {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.done == nil {
-		l.done = make(chan struct{})
-	}
-	return l.done
+	return l.done.channel()
 }
 
 // bindContext makes the end of the lease end ctx by calling end. It calls end at once
 // if the lease is over.
 func (l *lifecycle) bindContext(ctx context.Context, end context.CancelCauseFunc) {
 	l.mu.Lock()
-	settled := l.done == closedChan
+	settled := l.done.wasSent()
 	if !settled {
 		if l.contexts == nil {
 			l.contexts = new(contexts)

@@ -301,12 +301,6 @@ func (a *multiLease) skipMinHold() {
 	}
 }
 
-func (a *multiLease) handOver() bool { return false }
-
-func (a *multiLease) downgrade(context.Context) error {
-	return backend.Fail(ErrUnsupported, errMultiDowngrade)
-}
-
 // until returns the first end of a member.
 func (a *multiLease) until() (first time.Time) {
 	for _, part := range a.members() {

@@ -90,7 +90,7 @@ func (c *Client) queueUp(ctx context.Context, l *lock, s *nameState, r request, 
 			c.forgetIdle(l, s)
 		}
 	}()
-	err = c.awaitTurn(ctx, &s.queue, w, nil, l.whenQueued(r))
+	err = l.awaitTurn(ctx, r, &s.queue, w, nil)
 	if !w.Answered() {
 		waited = time.Since(start)
 	}
@@ -105,15 +105,15 @@ func (c *Client) queueUp(ctx context.Context, l *lock, s *nameState, r request, 
 	return lease, waited, nil
 }
 
-// awaitTurn has w join q, calls queued unless it is nil, and waits; see queue.Waiter.Wait.
-// The caller holds c.mu; awaitTurn returns without it.
-func (c *Client) awaitTurn(ctx context.Context, q *turnQueue, w *waiter, abort <-chan struct{}, queued func()) error {
+// awaitTurn has w join q for the call r, tells the hooks, and waits; see queue.Waiter.Wait.
+// The caller holds the client's mutex; awaitTurn returns without it.
+func (l *lock) awaitTurn(ctx context.Context, r request, q *turnQueue, w *waiter, abort <-chan struct{}) error {
 	q.Join(w)
-	c.mu.Unlock()
-	if queued != nil {
-		c.callWaiting(ctx, queued, q, w)
+	l.client.mu.Unlock()
+	if r.call != nil && r.wait {
+		l.callWaiting(ctx, r.call, q, w)
 	}
-	return w.Wait(ctx, q, &c.mu, abort)
+	return w.Wait(ctx, q, &l.client.mu, abort)
 }
 
 // leaveName ends the turn of a request for h that has failed.
@@ -188,13 +188,10 @@ func (c *Client) addHold(h *hold) bool {
 func (c *Client) removeHold(h *hold) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if h.removed {
+	if h.removed.wasSent() {
 		return
 	}
-	h.removed = true
-	if h.gone != nil {
-		close(h.gone)
-	}
+	h.removed.send()
 	s := h.state
 	s.holds = slices.DeleteFunc(s.holds, func(o *hold) bool { return o == h })
 	s.queue.Leave(h.item.Hold.Mode) // Mode changes only with the client's mutex held

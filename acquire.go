@@ -216,21 +216,32 @@ func (c *Client) undo(ctx context.Context, r request, why error, f func(context.
 	if !c.janitor.Go(func(ctx context.Context) { defer close(done); f(ctx) }) || r.part {
 		return
 	}
-	if kindOf(why, nil) != ErrUnavailable {
-		select {
-		case <-done:
-			return
-		case <-ctx.Done():
-		}
+	if kindOf(why, nil) == ErrUnavailable {
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		ctx = ended
 	}
-	t := time.NewTimer(undoTimeout)
-	defer t.Stop()
-	select {
-	case <-done:
-	case <-t.C:
-	}
+	awaitOrLeave(ctx, done)
 }
 
 // undoTimeout is how much longer than its limit a failing call may take to give back
 // what it has acquired. Whoever asks next should not find the lock held.
 const undoTimeout = 50 * time.Millisecond
+
+// awaitOrLeave waits for done until ctx is done and undoTimeout longer. It reports false if
+// that was not enough.
+func awaitOrLeave(ctx context.Context, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+	}
+	t := time.NewTimer(undoTimeout)
+	defer t.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.C:
+		return false
+	}
+}

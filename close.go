@@ -80,21 +80,13 @@ func (c *Client) Close(ctx context.Context) error {
 // If f still has not returned, for example because a hook hangs, it goes on alone and
 // waitAtMost returns an error.
 func waitAtMost(ctx context.Context, f func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	t := time.NewTimer(undoTimeout)
-	defer t.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-t.C:
+	var err error
+	done := make(chan struct{})
+	go func() { defer close(done); err = f() }()
+	if !awaitOrLeave(ctx, done) {
 		return backend.Fail(ErrUnavailable, errStuck)
 	}
+	return err
 }
 
 // withLimit returns ctx with a deadline. If ctx has none, that is limit from now.

@@ -147,7 +147,6 @@ func (t *call) tellAcquired(l *Lease) {
 
 // A leaseRecord is what the hooks are to be told when a lease ends.
 type leaseRecord struct {
-	hooks *Hooks
 	since time.Time
 	event ReleasedEvent // but for Age and Err
 }
@@ -156,7 +155,7 @@ type leaseRecord struct {
 // tells them: whoever ended l found no record.
 func (t *call) openRecord(l *Lease, e AcquiredEvent, now time.Time) {
 	n := l.of.life()
-	n.record.Store(&leaseRecord{t.hooks, now, ReleasedEvent{
+	n.record.Store(&leaseRecord{now, ReleasedEvent{
 		Name:   e.Name,
 		Shared: e.Shared,
 		Lease:  e.Lease,
@@ -175,7 +174,7 @@ func (l *lifecycle) tellEnd(ctx context.Context, err error) {
 	if record == nil {
 		return
 	}
-	h, e := record.hooks, record.event
+	h, e := &l.lock.client.opts.Hooks, record.event
 	e.Age, e.Err = time.Since(record.since), err
 	switch {
 	case kindOf(err, nil) == ErrLost:

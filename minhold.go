@@ -5,18 +5,6 @@ import (
 	"time"
 )
 
-// releaseAfterMinHold releases h after its last lease was unlocked. If its minimum
-// hold is not over, the server keeps the hold for that long, or this process does.
-func (h *hold) releaseAfterMinHold(ctx context.Context) error {
-	switch kept, lost := h.minHoldState(); {
-	case lost:
-		return ErrLost // and cleanup releases it
-	case kept:
-		return nil // and keepMinHold releases it
-	}
-	return h.releaseNow(ctx)
-}
-
 // minHoldLeft is what is left of the minimum hold. It is 0 for a hold that was lost.
 func (h *hold) minHoldLeft() time.Duration {
 	if h.lock.minHold == 0 || h.skipsMinHold.Load() || h.overBy(ErrLost) {

@@ -33,15 +33,7 @@ type nameState struct {
 // isHeld reports whether the lock is known to be held. A lost hold of this client does
 // not count, nor does a request that has had no answer.
 func (s *nameState) isHeld() bool {
-	if s.waitingOnServer > 0 {
-		return true
-	}
-	for _, h := range s.holds {
-		if !h.overBy(ErrLost) {
-			return true
-		}
-	}
-	return false
+	return s.waitingOnServer > 0 || slices.ContainsFunc(s.holds, func(h *hold) bool { return !h.overBy(ErrLost) })
 }
 
 // enterOrQueue waits for this goroutine's turn to ask the backend for l. Until
@@ -69,10 +61,8 @@ func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request) (state *n
 		c.mu.Unlock()
 		return nil, nil, 0, ErrHeld
 	}
-	if lease, waited, err = c.queueUp(ctx, l, s, r, held); err != nil {
-		return nil, nil, 0, err
-	}
-	return s, lease, waited, nil
+	lease, waited, err = c.queueUp(ctx, l, s, r, held)
+	return s, lease, waited, err
 }
 
 // queueUp is enterOrQueue from the queue of s on. The caller holds c.mu; queueUp returns
@@ -80,7 +70,9 @@ func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request) (state *n
 func (c *Client) queueUp(ctx context.Context, l *lock, s *nameState, r request, held bool) (lease *Lease, waited time.Duration, err error) {
 	w := queue.NewWaiter(turn{lock: l}, r.mode, !r.wait, held)
 	if r.wait {
-		s.wantAll()
+		for _, h := range s.holds {
+			h.wantedLocally()
+		}
 	}
 	start, entered := time.Now(), false
 	defer func() {
@@ -91,18 +83,14 @@ func (c *Client) queueUp(ctx context.Context, l *lock, s *nameState, r request, 
 		}
 	}()
 	err = l.awaitTurn(ctx, r, &s.queue, w, nil)
+	entered = err == nil
 	if !w.Answered() {
 		waited = time.Since(start)
 	}
-	lease = w.Value.lease
-	if err != nil {
-		return nil, 0, err
-	}
-	entered = true
-	if lease != nil && r.call != nil {
+	if lease = w.Value.lease; lease != nil && r.call != nil {
 		r.call.noteHandOver(LocalHandOver)
 	}
-	return lease, waited, nil
+	return lease, waited, err
 }
 
 // awaitTurn has w join q for the call r, tells the hooks, and waits; see queue.Waiter.Wait.
@@ -156,14 +144,6 @@ func (c *Client) forgetIdle(l *lock, s *nameState) {
 	delete(c.names, l.fullName)
 	if n := len(c.names); c.mostNames >= 1024 && n < c.mostNames/8 {
 		c.names, c.mostNames = maps.Collect(maps.All(c.names)), n
-	}
-}
-
-// wantAll tells the holders that somebody of this client waits. The caller holds the
-// client's mutex.
-func (s *nameState) wantAll() {
-	for _, h := range s.holds {
-		h.wantedLocally()
 	}
 }
 

@@ -17,6 +17,18 @@ func (e *entry) unlock(ctx context.Context) error {
 	return e.hold.releaseAfterMinHold(ctx)
 }
 
+// releaseAfterMinHold releases h after its last lease was unlocked. If its minimum
+// hold is not over, the server keeps the hold for that long, or this process does.
+func (h *hold) releaseAfterMinHold(ctx context.Context) error {
+	switch kept, lost := h.minHoldState(); {
+	case lost:
+		return ErrLost // and cleanup releases it
+	case kept:
+		return nil // and keepMinHold releases it
+	}
+	return h.releaseNow(ctx)
+}
+
 // skipMinHold has the hold be released without waiting for its minimum, if e has taken it.
 func (e *entry) skipMinHold() {
 	if e.parent == nil {

@@ -9,20 +9,14 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// A lock is what a Mutex stands for: a name on a client, with its settings.
+// A lock is what a Mutex or a Multi stands for: a name on a client, with its settings.
 type lock struct {
 	*settings
 	client   *Client
-	fullName string // with the client's prefix
-	err      error  // what is wrong with name or settings
-}
-
-// name returns the name without the client's prefix.
-func (l *lock) name() string {
-	if l.client == nil {
-		return l.fullName
-	}
-	return l.fullName[len(l.client.opts.Prefix):]
+	name     string  // of a Multi all names, joined by a space
+	fullName string  // with the client's prefix; empty for a Multi
+	parts    []*lock // of a Multi, in the order of their names; nil: one lock
+	err      error   // what is wrong with names or settings
 }
 
 // A request is one call on a lock.
@@ -36,9 +30,9 @@ type request struct {
 
 func (c *Client) newLock(name string, s *settings) *lock {
 	if c == nil || c.backend == nil {
-		return &lock{fullName: name, err: backend.Fail(ErrInvalidConfig, errZeroClient)}
+		return &lock{name: name, err: backend.Fail(ErrInvalidConfig, errZeroClient)}
 	}
-	l := &lock{settings: s, client: c, fullName: c.opts.Prefix + name}
+	l := &lock{settings: s, client: c, name: name, fullName: c.opts.Prefix + name}
 	l.err = backend.Join(checkName(name, l.fullName), s.err)
 	if l.err == nil && c.opts.InspectOnly {
 		l.err = errInspectOnly
@@ -67,33 +61,40 @@ func checkName(name, fullName string) error {
 	return nil
 }
 
-// acquire enters the lock for r, and tells the hooks.
+// acquire enters the lock, or all those of a Multi, for r, and tells the hooks.
 func (l *lock) acquire(ctx context.Context, r request) (*Lease, error) {
-	if l.client == nil || !l.client.tellsOfCalls {
-		return l.acquireOne(ctx, r)
+	if l.client != nil && l.client.tellsOfCalls {
+		return l.tellCall(ctx, r)
 	}
-	return l.client.tellCall(ctx, l.name(), l.fullName, r, l.acquireOne)
+	return l.enter(ctx, r)
 }
 
-// acquireOne enters the lock for r. If ctx was made from a live lease on it, that is a
-// re-entry.
-func (l *lock) acquireOne(ctx context.Context, r request) (*Lease, error) {
+func (l *lock) enter(ctx context.Context, r request) (*Lease, error) {
 	switch {
 	case l.err != nil:
-		return nil, newError(r.op, l.name(), l.err)
+		return nil, newError(r.op, l.name, l.err)
 	case ctx == nil:
-		return nil, newError(r.op, l.name(), errNilContext)
+		return nil, newError(r.op, l.name, errNilContext)
 	case ctx.Err() != nil:
-		return nil, ctxError(r.op, l.name(), ctx)
+		return nil, ctxError(r.op, l.name, ctx)
 	}
 	if r.wait && l.maxWait > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = backend.Bound(ctx, l.maxWait)
 		defer cancel()
 	}
+	if l.parts != nil {
+		return l.enterAll(ctx, r)
+	}
+	return l.enterOne(ctx, r)
+}
+
+// enterOne enters one lock for r. If ctx was made from a live lease on it, that is a
+// re-entry.
+func (l *lock) enterOne(ctx context.Context, r request) (*Lease, error) {
 	outer := chainOf(ctx).find(l.client, l.fullName)
-	if ctx.Err() != nil { // find has ended the context of a lease that was lost
-		return nil, ctxError(r.op, l.name(), ctx)
+	if ctx.Err() != nil { // perhaps that of a lease that was lost, which find has ended
+		return nil, ctxError(r.op, l.name, ctx)
 	}
 	var lease *Lease
 	var err error
@@ -103,7 +104,7 @@ func (l *lock) acquireOne(ctx context.Context, r request) (*Lease, error) {
 		lease, err = l.reenter(ctx, outer.of.(*entry), r)
 	}
 	if err != nil {
-		return nil, newError(r.op, l.name(), err)
+		return nil, newError(r.op, l.name, err)
 	}
 	if r.call != nil {
 		r.call.nested = r.call.nested && outer != nil
@@ -129,19 +130,19 @@ func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
 	} else if lease, err = h.start(l.maxHoldFor(r)); err != nil {
 		h.rejectGrant()
 	}
-	if r.call != nil && h.isWaiting {
+	if r.call == nil {
+		return lease, err
+	}
+	if h.isWaiting {
 		r.call.noteHandOver(RemoteHandOver)
 	}
-	if p := r.call.panicked(); p != nil {
+	if p := r.call.panic.Load(); p != nil {
 		if err == nil {
 			c.undo(ctx, r, nil, lease.discard)
 		}
 		panic(p.value)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return lease, nil
+	return lease, err
 }
 
 // maxHoldFor returns how long a hold that r acquires may last, 0 for no limit. A Multi
@@ -173,6 +174,40 @@ func (h *hold) request(ctx context.Context, r request, limit time.Duration) (err
 	return err
 }
 
+// Queued implements backend.Observer: the server says that the lock is held.
+func (h *hold) Queued() {
+	request, call := h.noteQueued()
+	if call != nil {
+		call.queuedOnServer(h.lock.name, request)
+	}
+}
+
+// noteQueued notes that the request waits on the server. It returns the request, and its
+// call if hooks are to be told.
+func (h *hold) noteQueued() (*requestContext, *call) {
+	c := h.lock.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.requestCtx == nil || h.isWaiting {
+		return nil, nil
+	}
+	h.isWaiting = true
+	h.requestCtx.clearLimit()
+	h.state.waitingOnServer++
+	h.state.queue.NoteHeld()
+	return h.requestCtx, h.call
+}
+
+// Answered ends the limit on the first answer; see backend.Request.Answered.
+func (h *hold) Answered() {
+	c := h.lock.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.requestCtx != nil {
+		h.requestCtx.clearLimit()
+	}
+}
+
 // undo calls f to give back what the call r has acquired before it failed because of why.
 // It waits for f until ctx is done and undoTimeout longer, or only undoTimeout if the
 // server has not answered. f then goes on alone. After Close there is nothing to give back.
@@ -181,21 +216,32 @@ func (c *Client) undo(ctx context.Context, r request, why error, f func(context.
 	if !c.janitor.Go(func(ctx context.Context) { defer close(done); f(ctx) }) || r.part {
 		return
 	}
-	if kindOf(why, nil) != ErrUnavailable {
-		select {
-		case <-done:
-			return
-		case <-ctx.Done():
-		}
+	if kindOf(why, nil) == ErrUnavailable {
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		ctx = ended
 	}
-	t := time.NewTimer(undoTimeout)
-	defer t.Stop()
-	select {
-	case <-done:
-	case <-t.C:
-	}
+	awaitOrLeave(ctx, done)
 }
 
 // undoTimeout is how much longer than its limit a failing call may take to give back
 // what it has acquired. Whoever asks next should not find the lock held.
 const undoTimeout = 50 * time.Millisecond
+
+// awaitOrLeave waits for done until ctx is done and undoTimeout longer. It reports false if
+// that was not enough.
+func awaitOrLeave(ctx context.Context, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+	}
+	t := time.NewTimer(undoTimeout)
+	defer t.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.C:
+		return false
+	}
+}

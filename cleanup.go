@@ -12,12 +12,8 @@ import (
 // cleanUp releases holds that are over. A renewal under way may have revived them on
 // the server, and a lock may have been granted to a call that Close has ended.
 func (c *Client) cleanUp(holds ...*hold) {
-	if c.cleanups.add(&c.janitor, c.cleanUpNow, holds) ||
-		c.late.Go(func(ctx context.Context) { c.cleanUpNow(ctx, holds) }) {
-		return
-	}
-	for _, h := range holds {
-		c.removeHold(h)
+	if !c.cleanups.add(&c.janitor, c.cleanUpNow, holds) {
+		c.late.Go(func(ctx context.Context) { c.cleanUpNow(ctx, holds) })
 	}
 }
 

@@ -51,21 +51,17 @@ func (c *Client) Close(ctx context.Context) error {
 		ctx, cancel = backend.Detach(ctx, closeTimeoutDone)
 		defer cancel()
 	}
-	limit, minHold := c.closeTimeout(holds), c.longestMinHold(holds)
+	limit := c.closeTimeout(holds)
 	releaseCtx, cancel := withLimit(ctx, limit)
 	defer cancel()
-	minHoldCtx, cancel := withLimit(ctx, minHold+limit)
+	lastCtx, cancel := withLimit(ctx, limit+c.longestMinHold(holds))
 	defer cancel()
-	lastCtx := releaseCtx
-	if minHold > 0 {
-		lastCtx = minHoldCtx
-	}
 	// Those that have ended already are lost, or an Unlock is under way.
 	open, ended := divide(holds, func(h *hold) bool { return h.endLeases(closed) })
 	var hook atomic.Pointer[hookPanic]
 	releaseErr := waitAtMost(releaseCtx, func() error { c.releaseAll(releaseCtx, open, &hook); return nil })
 	c.awaitUnlocks(releaseCtx, ended)
-	minHoldErr := c.minHolds.Close(minHoldCtx)
+	minHoldErr := c.minHolds.Close(lastCtx)
 	janitorErr := c.janitor.Close(lastCtx)
 	keeperErr := waitAtMost(lastCtx, func() error { c.keeper.Close(); return nil })
 	lateErr := c.late.Close(lastCtx)
@@ -82,31 +78,15 @@ func (c *Client) Close(ctx context.Context) error {
 
 // waitAtMost waits for f until ctx is done, and undoTimeout more so that f can notice.
 // If f still has not returned, for example because a hook hangs, it goes on alone and
-// waitAtMost returns an error. A panic of f becomes a panic of the caller.
+// waitAtMost returns an error.
 func waitAtMost(ctx context.Context, f func() error) error {
-	done := make(chan any, 1)
-	var returned error
-	go func() {
-		defer func() { done <- recover() }()
-		returned = f()
-	}()
-	var over <-chan time.Time
-	ended := ctx.Done()
-	for {
-		select {
-		case p := <-done:
-			if p != nil {
-				panic(p)
-			}
-			return returned
-		case <-ended:
-			t := time.NewTimer(undoTimeout)
-			defer t.Stop()
-			over, ended = t.C, nil
-		case <-over:
-			return backend.Fail(ErrUnavailable, errStuck)
-		}
+	var err error
+	done := make(chan struct{})
+	go func() { defer close(done); err = f() }()
+	if !awaitOrLeave(ctx, done) {
+		return backend.Fail(ErrUnavailable, errStuck)
 	}
+	return err
 }
 
 // withLimit returns ctx with a deadline. If ctx has none, that is limit from now.
@@ -160,23 +140,23 @@ func (c *Client) markClosed() (holds []*hold, first bool) {
 // on are released when that ends. It calls the hook Closed for each lease, for that of a
 // multi-lock when all its locks are released, and stores the first panic in hook.
 func (c *Client) releaseAll(ctx context.Context, holds []*hold, hook *atomic.Pointer[hookPanic]) {
-	tellEnd := func(n *lifecycle, name string, err error) {
+	tellEnd := func(n *lifecycle, err error) {
 		defer func() {
 			if v := recover(); v != nil {
 				hook.CompareAndSwap(nil, &hookPanic{v})
 			}
 		}()
-		n.tellEnd(ctx, (&reason{ErrClosed, err}).on(name))
+		n.tellEnd(ctx, (&reason{ErrClosed, err}).on(n.lock.name))
 	}
 	var mu sync.Mutex
 	groups := make(map[*multiLease][]error)
 	tell := func(h *hold, err error) {
 		single, multi := h.leasesToTell()
 		for _, e := range single {
-			tellEnd(&e.lifecycle, e.lockName(), err)
+			tellEnd(&e.lifecycle, err)
 		}
 		if err != nil {
-			err = newError("unlock", h.lock.name(), err)
+			err = newError("unlock", h.lock.name, err)
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -192,7 +172,7 @@ func (c *Client) releaseAll(ctx context.Context, holds []*hold, hook *atomic.Poi
 	})
 	forEach(resting, func(h *hold) { tell(h, h.releaseAfterMinHold(ctx)) })
 	for g, errs := range groups {
-		tellEnd(&g.lifecycle, g.lockName(), backend.Join(errs...))
+		tellEnd(&g.lifecycle, backend.Join(errs...))
 	}
 }
 
@@ -204,27 +184,15 @@ func (c *Client) awaitUnlocks(ctx context.Context, ended []*hold) {
 		if kept, _ := h.minHoldState(); kept || !h.overBy(ErrUnlocked) {
 			continue
 		}
-		gone := c.goneChan(h)
-		if gone == nil {
-			continue
-		}
+		c.mu.Lock()
+		removed := h.removed.channel()
+		c.mu.Unlock()
 		select {
-		case <-gone:
+		case <-removed:
 		case <-ctx.Done():
 			c.noteUnconfirmed(true, h)
 		}
 	}
-}
-
-// goneChan returns the channel that removeHold closes, nil if h is removed already.
-func (c *Client) goneChan(h *hold) <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if h.removed {
-		return nil
-	}
-	h.gone = make(chan struct{})
-	return h.gone
 }
 
 // noteUnconfirmed records whether the server has still to confirm the release of
@@ -257,7 +225,7 @@ func (c *Client) unconfirmedError(err error) error {
 	}
 	var names []string
 	for h := range c.unconfirmed {
-		names = append(names, strconv.Quote(h.lock.name()))
+		names = append(names, strconv.Quote(h.lock.name))
 	}
 	slices.Sort(names)
 	more := ""

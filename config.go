@@ -5,7 +5,6 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -17,7 +16,7 @@ import (
 // DecodeHook(mapstructure.TextUnmarshallerHookFunc()).
 //
 // Make it a named field of the program's settings: a struct that embeds a Config is
-// printed and encoded as the Config alone.
+// printed as the Config alone.
 type Config struct {
 	// URL names the backend and says where it is, as Open takes it. It may
 	// hold a password: a Config is never printed or encoded with it.
@@ -79,27 +78,11 @@ func (c Config) String() string {
 	return fmt.Sprintf("%s ttl=%s prefix=%q label=%q", where, time.Duration(c.TTL), c.Prefix, c.Label)
 }
 
-// LogValue implements slog.LogValuer.
-func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
-
-// GoString is String.
-func (c Config) GoString() string { return c.String() }
-
-// MarshalText is String, so that a Config which is encoded as JSON or YAML, such as in a
-// log of all settings, shows no password. It cannot be decoded again.
-func (c Config) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
-
-// Format prints String for every verb.
-func (c Config) Format(s fmt.State, _ rune) { fmt.Fprint(s, c.String()) }
-
 // A Duration is a time.Duration that decodes from text such as 10s. A bare number is an
 // error.
 type Duration time.Duration
 
-var (
-	_ encoding.TextUnmarshaler = (*Duration)(nil)
-	_ encoding.TextMarshaler   = Config{}
-)
+var _ encoding.TextUnmarshaler = (*Duration)(nil)
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (d *Duration) UnmarshalText(text []byte) error {

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"reflect"
-	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -84,7 +82,7 @@ func (l *Lease) runTerm(ctx context.Context, f func(context.Context, *Lease) err
 // the next term: to stop leading, end ctx.
 //
 // Lead never returns nil. It returns when ctx is done, with its cause, and f's error if
-// that says more. It returns earlier if f fails within a term, with f's error, or if the
+// that is another. It returns earlier if f fails within a term, with f's error, or if the
 // lock cannot be had at all: a bad name, a refused password, a closed client. What f
 // returns when its term was lost goes to the client's logger. Lead pauses, longer each
 // time, when the server does not answer and after terms shorter than a second.
@@ -121,6 +119,8 @@ func serveTerm(ctx context.Context, l Locker, f func(context.Context, *Lease) er
 	lease, err := l.Lock(ctx)
 	switch {
 	case err == nil:
+	case ctx.Err() != nil:
+		return 0, nil, false
 	case errors.Is(err, ErrHeld):
 		return time.Since(began), err, false
 	default:
@@ -144,37 +144,11 @@ func serveTerm(ctx context.Context, l Locker, f func(context.Context, *Lease) er
 }
 
 // leadError is the error of Lead when ctx is done: the cause of ctx, joined with f's
-// error if that says more.
+// error if that is another.
 func leadError(ctx context.Context, err error) error {
 	cause := backend.Cause(ctx)
-	if saysOnly(err, ctx.Err(), context.Cause(ctx)) {
+	if err == nil || errors.Is(cause, err) {
 		return cause
 	}
 	return backend.Join(cause, err)
-}
-
-// saysOnly reports whether err is one of causes, perhaps wrapped, or joins nothing else.
-func saysOnly(err error, causes ...error) bool {
-	for e := err; e != nil; e = errors.Unwrap(e) {
-		if reflect.TypeOf(e).Comparable() && slices.Contains(causes, e) {
-			return true
-		}
-		if parts := partsOf(e); len(parts) > 0 {
-			return !slices.ContainsFunc(parts, func(part error) bool { return !saysOnly(part, causes...) })
-		}
-	}
-	return err == nil || slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
-}
-
-// partsOf returns what err joins, of an Error only what it says beyond its kind.
-func partsOf(err error) []error {
-	switch e := err.(type) {
-	case *Error:
-		if e.Err != nil {
-			return []error{e.Err}
-		}
-	case interface{ Unwrap() []error }:
-		return e.Unwrap()
-	}
-	return nil
 }

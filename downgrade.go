@@ -10,15 +10,15 @@ import (
 // downgrade makes the hold shared. The keeper lends the hold meanwhile: no renewal
 // reads it while it changes, and no release overtakes the change.
 func (e *entry) downgrade(ctx context.Context) error {
-	h, c := e.hold, e.client()
+	h, c := e.hold, e.lock.client
 	if e.modeNow() == backend.Shared {
 		return nil
 	}
-	if c.downgrader == nil {
+	switch {
+	case c.downgrader == nil:
 		return ErrUnsupported
-	}
-	if err := h.canDowngrade(e, false); err != nil {
-		return err
+	case e.parent != nil:
+		return backend.Fail(ErrReentry, errNestedDowngrade)
 	}
 	if left, ok := c.keeper.Left(&h.item); ok {
 		var cancel context.CancelFunc
@@ -50,26 +50,23 @@ func (e *entry) downgradeNow(ctx context.Context) error {
 	if e.modeNow() == backend.Shared {
 		return nil
 	}
-	if err := e.hold.canDowngrade(e, true); err != nil {
+	if err := e.hold.beginDowngrade(e); err != nil {
 		return err
 	}
-	err := e.client().downgrader.Downgrade(ctx, e.hold.item.Hold)
+	err := e.lock.client.downgrader.Downgrade(ctx, e.hold.item.Hold)
 	switch {
 	case err == nil:
-		e.client().admitReaders(e)
+		e.lock.client.admitReaders(e)
 	case errors.Is(err, ErrUnsupported): // nothing was asked
 		e.hold.stayExclusive()
 	}
 	return err
 }
 
-// canDowngrade returns an error if the hold cannot become shared now. With asking set,
-// the caller is about to ask the server: from then on no goroutine may use the hold to
-// write, because the server may make it shared before the answer arrives.
-func (h *hold) canDowngrade(e *entry, asking bool) error {
-	if e.parent != nil {
-		return backend.Fail(ErrReentry, errNestedDowngrade)
-	}
+// beginDowngrade returns an error if the hold cannot become shared now. Otherwise the
+// caller asks the server, and from now on no goroutine may use the hold to write: the server
+// may make it shared before the answer arrives.
+func (h *hold) beginDowngrade(e *entry) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e.ended() { // the hold may have another owner already
@@ -80,7 +77,7 @@ func (h *hold) canDowngrade(e *entry, asking bool) error {
 			return backend.Fail(ErrReentry, errOpenEntry)
 		}
 	}
-	h.isDowngrading = h.isDowngrading || asking
+	h.isDowngrading = true
 	return nil
 }
 

@@ -31,22 +31,11 @@ type entry struct {
 
 var _ leased = (*entry)(nil)
 
-func (e *entry) life() *lifecycle            { return &e.lifecycle }
 func (e *entry) check()                      { e.hold.check() }
 func (e *entry) token() uint64               { return e.fencingToken }
 func (e *entry) wantedChan() <-chan struct{} { return e.hold.wantedChan(e.fencingToken) }
 func (e *entry) until() time.Time            { return e.hold.until() }
-func (e *entry) lockName() string            { return e.hold.lock.name() }
 func (e *entry) isShared() bool              { return e.modeNow() == backend.Shared }
-func (e *entry) label() string               { return e.hold.lock.label }
-func (e *entry) client() *Client             { return e.hold.lock.client }
-
-func (e *entry) tokenOf(name string) uint64 {
-	if name != e.hold.lock.name() {
-		return 0
-	}
-	return e.token()
-}
 
 // reason is why the lease is over, nil while it lasts: it ends with its hold, and
 // with the other locks that were taken together with it.
@@ -68,18 +57,11 @@ func (e *entry) reasonHere() *reason {
 	return e.hold.over.Load()
 }
 
-// end ends the lease for whoever unlocks it. It reports false if it was over.
-func (e *entry) end() bool {
-	first := e.reason() == nil && e.over.CompareAndSwap(nil, unlocked)
-	e.notify(false)
-	return first
-}
-
 // notify closes Done and ends the contexts of a lease that has ended, and those of its
 // multi-lock.
 func (e *entry) notify(othersWait bool) {
 	e.reason()
-	e.lifecycle.notify(e.lockName(), othersWait)
+	e.lifecycle.notify(othersWait)
 	if g := e.group.Load(); g != nil {
 		g.notify(othersWait)
 	}
@@ -92,7 +74,7 @@ func (e *entry) endGroup() {
 	}
 }
 
-func (e *entry) why() error  { return e.reason().on(e.lockName()) }
+func (e *entry) why() error  { return e.reason().on(e.lock.name) }
 func (e *entry) ended() bool { return e.reason() != nil }
 
 func (e *entry) modeNow() backend.Mode {
@@ -144,13 +126,12 @@ func (ch *chain) find(c *Client, fullName string) *Lease {
 // on returns the lease on the lock of that name: l, or its part if l is that of a
 // multi-lock. It returns nil if l is on other locks.
 func (l *Lease) on(c *Client, fullName string) *Lease {
-	if l.of.client() != c {
+	switch lock := l.of.life().lock; {
+	case lock.client != c:
 		return nil
-	}
-	if m, ok := l.of.(*multiHandle); ok {
-		return m.byName()[fullName]
-	}
-	if l.of.(*entry).hold.lock.fullName != fullName {
+	case lock.parts != nil:
+		return l.of.(*multiHandle).part(fullName)
+	case lock.fullName != fullName:
 		return nil
 	}
 	return l
@@ -164,7 +145,7 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 	if r.mode == backend.Exclusive && outer.modeNow() == backend.Shared {
 		return nil, ErrUpgrade
 	}
-	if err := l.client.enterScope(ctx, outer, r, l.whenQueued(r)); err != nil {
+	if err := l.enterScope(ctx, outer, r); err != nil {
 		return nil, err
 	}
 	h := outer.hold
@@ -182,8 +163,8 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 	asking := limitFirstAnswer(ctx, h.item.Hold.TTL)
 	defer asking.stop()
 	if err := h.reportEntries(asking, entries, seq); err != nil {
-		e.end()
-		l.client.undo(ctx, r, newError(r.op, l.name(), err), func(ctx context.Context) { _ = e.unlock(ctx) })
+		endUnlocked(e)
+		l.client.undo(ctx, r, newError(r.op, l.name, err), func(ctx context.Context) { _ = e.unlock(ctx) })
 		return nil, err
 	}
 	if why := e.why(); why != nil { // lost meanwhile
@@ -207,7 +188,8 @@ func (h *hold) entryError(outer *entry, mode backend.Mode) error {
 }
 
 // enterScope waits for a place among the entries made under outer.
-func (c *Client) enterScope(ctx context.Context, outer *entry, r request, queued func()) error {
+func (l *lock) enterScope(ctx context.Context, outer *entry, r request) error {
+	c := l.client
 	c.mu.Lock()
 	if outer.scope == nil {
 		outer.scope = new(turnQueue)
@@ -229,7 +211,7 @@ func (c *Client) enterScope(ctx context.Context, outer *entry, r request, queued
 		}
 	}()
 	w := queue.NewWaiter(turn{}, r.mode, false, true)
-	err := c.awaitTurn(ctx, outer.scope, w, outer.doneChan(), queued)
+	err := l.awaitTurn(ctx, r, outer.scope, w, outer.doneChan())
 	in = err == nil
 	if err == queue.ErrAborted {
 		return outer.why()

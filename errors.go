@@ -222,7 +222,7 @@ var (
 	errNestedDowngrade = errors.New("only the lease that took the lock can be downgraded")
 	errStuck           = errors.New("a hook, or the backend, has not returned")
 	errHookPanicked    = errors.New("a hook panicked")
-	errMultiDowngrade  = errors.New("a lock of several names cannot be downgraded")
+	errMultiDowngrade  = backend.Fail(ErrUnsupported, errors.New("a lock of several names cannot be downgraded"))
 	errGone            = errors.New("the server does not know it any more")
 	errOpenEntry       = errors.New("an exclusive entry made under the lease is open")
 )

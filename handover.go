@@ -17,20 +17,10 @@ const (
 // A handOverLimit bounds how often and how long a hold passes between goroutines of
 // one client while another client waits. The hold's mutex guards it.
 type handOverLimit struct {
-	since           time.Time     // when isLimited was set
-	handOvers       uint16        // how many since then
-	isLimited       bool          // another client waits, or may wait
-	minLeft         time.Duration // least part of the lease that the next owner must have left
-	hasLocalWaiters atomic.Bool   // another goroutine of this client waits or has waited; atomic
-}
-
-// minLeaseLeft is how much of a lease must be left for the next owner: a third of what
-// the server has granted.
-func minLeaseLeft(h *backend.Hold) time.Duration {
-	if h.Granted > 0 {
-		return min(h.TTL, h.Granted) / 3
-	}
-	return h.TTL / 3
+	since           time.Time   // when isLimited was set
+	handOvers       uint16      // how many since then
+	isLimited       bool        // another client waits, or may wait
+	hasLocalWaiters atomic.Bool // another goroutine of this client waits or has waited; atomic
 }
 
 func (p *handOverLimit) limitHandOvers() {
@@ -48,7 +38,7 @@ func (e *entry) handOver() bool { return e.group.Load() == nil && e.tryHandOver(
 // tryHandOver is handOver, and also does it for a lease that is part of a multi-lock: for
 // each part when the multi-lock has ended.
 func (e *entry) tryHandOver() bool {
-	h, c := e.hold, e.client()
+	h, c := e.hold, e.lock.client
 	if c.transferer == nil || !h.hasLocalWaiters.Load() || !c.passToFirstWaiter(e) {
 		return false
 	}
@@ -88,7 +78,7 @@ func (s *nameState) joinReaders(l *lock, mode backend.Mode) *Lease {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over.Load() != nil || !h.isStarted || !h.mayHandOver() {
+	if h.over.Load() != nil || h.seq == 0 || !h.mayHandOver() {
 		return nil
 	}
 	return h.addLease(new(entry), nil, mode)
@@ -123,14 +113,17 @@ func (h *hold) passToNext(e *entry, queued bool) *Lease {
 	h.closeLease(e)
 	h.item.Hold.Token = token
 	h.hasLocalWaiters.Store(queued)
-	h.isWanted, h.wanted = queued || h.isLimited, nil
+	h.wanted = signal{}
+	if queued || h.isLimited {
+		h.wanted.send()
+	}
 	return h.addLease(new(entry), nil, backend.Exclusive)
 }
 
 // mayHandOver reports whether h may go to one more owner without asking the server,
 // and counts that owner. The caller holds h.mu.
 func (h *hold) mayHandOver() bool {
-	if !h.lock.client.keeper.Lasts(&h.item, h.minLeft) {
+	if !h.lock.client.keeper.HasThird(&h.item) {
 		return false
 	}
 	if !h.isLimited {
@@ -141,4 +134,36 @@ func (h *hold) mayHandOver() bool {
 	}
 	h.handOvers++
 	return true
+}
+
+// Wanted implements backend.Observer: somebody of another client waits.
+func (h *hold) Wanted() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.limitHandOvers()
+	h.wanted.send()
+}
+
+// wantedLocally notes that somebody of this client waits.
+func (h *hold) wantedLocally() {
+	if h.hasLocalWaiters.Swap(true) {
+		return // the holder knows already
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.wanted.send()
+}
+
+// wantedChan returns the channel that is closed when somebody waits for the lock that the
+// owner with that token has, nil if the backend cannot tell.
+func (h *hold) wantedChan(token uint64) <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case !h.item.Hold.TellsWanted:
+		return nil
+	case token != h.item.Hold.Token:
+		return closedChan // it was passed on to somebody who waited
+	}
+	return h.wanted.channel()
 }

@@ -21,8 +21,7 @@ type hold struct {
 	item  renewal.Item // contains the backend's hold
 
 	// Guarded by the client's mutex.
-	removed    bool            // from state.holds
-	gone       chan struct{}   // closed when removed; nil: nobody waits for that
+	removed    signal          // from state.holds
 	requestCtx *requestContext // of the request for this hold; nil once it is answered
 	call       *call           // that the request is for; nil: no hook is told, or it is answered
 	isWaiting  bool            // the server has said that the lock is held
@@ -31,15 +30,13 @@ type hold struct {
 	skipsMinHold atomic.Bool            // release it without waiting for the minimum hold
 
 	mu            sync.Mutex
-	leases        []*entry      // the open ones, which are not yet unlocked, in any order
-	nested        int           // number of those that are re-entries
-	seq           int64         // sequence number of the last change of leases
-	isStarted     bool          // set with the first lease
-	isDowngrading bool          // the server was asked to downgrade: nobody may write under this hold
-	isWanted      bool          // somebody waits for the lock
-	minHoldIsOver bool          // minHoldEnd is closed
-	minHoldEnd    chan struct{} // closed when the minimum hold ends; nil: this process need not keep it
-	wanted        chan struct{}
+	leases        []*entry // the open ones, which are not yet unlocked, in any order
+	nested        int      // number of those that are re-entries
+	seq           int64    // sequence number of the last change of leases; 0 until there is one
+	isDowngrading bool     // the server was asked to downgrade: nobody may write under this hold
+	wanted        signal   // somebody waits for the lock
+	isKept        bool     // by this process for its minimum hold, which has begun or is over
+	minHoldEnd    signal
 	handOverLimit
 
 	first entry // the lease that took the lock
@@ -61,7 +58,6 @@ func (h *hold) start(maxHold time.Duration) (*Lease, error) {
 	if !c.addHold(h) {
 		return nil, ErrClosed
 	}
-	least := minLeaseLeft(h.item.Hold) // before a renewal changes the hold
 	if !c.keeper.Add(&h.item, maxHold, h) {
 		if h.overBy(ErrClosed) {
 			return nil, ErrClosed
@@ -76,7 +72,6 @@ func (h *hold) start(maxHold time.Duration) (*Lease, error) {
 	if !h.item.Hold.WantedAtOnce {
 		h.limitHandOvers() // another client may wait
 	}
-	h.isStarted, h.minLeft = true, least
 	return h.addLease(&h.first, nil, h.item.Hold.Mode), nil
 }
 
@@ -89,7 +84,7 @@ func (h *hold) rejectGrant() {
 
 // addLease opens e as a lease under parent. The caller holds h.mu.
 func (h *hold) addLease(e, parent *entry, mode backend.Mode) *Lease {
-	e.hold, e.parent, e.mode, e.fencingToken = h, parent, mode, h.item.Hold.Token
+	e.lock, e.hold, e.parent, e.mode, e.fencingToken = h.lock, h, parent, mode, h.item.Hold.Token
 	h.leases = append(h.leases, e)
 	e.place = int32(len(h.leases))
 	if parent != nil {
@@ -167,7 +162,7 @@ func (h *hold) openLeases() []*entry {
 func (h *hold) wasStarted() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.isStarted
+	return h.seq > 0
 }
 
 // overBy reports whether h is over for a reason of that kind.
@@ -211,7 +206,7 @@ func (h *hold) renewalEvent(lease renewal.Lease, cause error) RenewalFailedEvent
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return RenewalFailedEvent{
-		Name:   h.lock.name(),
+		Name:   h.lock.name,
 		Shared: h.item.Hold.Mode == backend.Shared,
 		Token:  h.item.Hold.Token,
 		Left:   lease.Left,

@@ -12,17 +12,16 @@ import (
 
 // A call is what the hooks are told of one call that asks for a lock.
 type call struct {
+	lock     *lock
 	hooks    *Hooks
 	ctx      context.Context // that of the caller, or what Acquiring has returned
-	op, name string
-	fullName string // empty for a multi-lock
-	place    string
+	op       string
 	shared   bool
 	nested   bool
 	handOver HandOver
 	start    time.Time
-	progress atomic.Int32 // callBegan, callQueued or callEnded
-	panic    atomic.Pointer[hookPanic]
+	progress atomic.Int32              // callBegan, callQueued or callEnded
+	panic    atomic.Pointer[hookPanic] // of a hook that was called on another goroutine
 }
 
 const (
@@ -31,37 +30,23 @@ const (
 	callEnded
 )
 
-// tellCall has acquire get a lease, and tells the hooks of it. Acquire is given the
-// context that the hook Acquiring has returned.
-func (c *Client) tellCall(ctx context.Context, name, fullName string, r request, acquire func(context.Context, request) (*Lease, error)) (*Lease, error) {
+// tellCall enters l for r, with the context that the hook Acquiring returns, and tells the
+// hooks of it. If one of them panics meanwhile, the call ends with NotAcquired.
+func (l *lock) tellCall(ctx context.Context, r request) (*Lease, error) {
 	t := &call{
-		hooks:    &c.opts.Hooks,
-		ctx:      ctx,
-		op:       r.op,
-		name:     name,
-		fullName: fullName,
-		place:    c.place,
-		shared:   r.mode == backend.Shared,
-		nested:   true, // until a lock is no re-entry
-		start:    time.Now(),
+		lock:   l,
+		hooks:  &l.client.opts.Hooks,
+		ctx:    ctx,
+		op:     r.op,
+		shared: r.mode == backend.Shared,
+		nested: true, // until a lock is no re-entry
+		start:  time.Now(),
 	}
 	if ctx == nil {
 		t.ctx = context.Background()
 	}
-	r.call = t
-	lease, err := t.run(ctx, r, acquire)
-	if err != nil {
-		t.tellNotAcquired(outcomeOf(t.ctx, err), err)
-		return nil, err
-	}
-	t.tellAcquired(lease)
-	return lease, nil
-}
-
-// run calls Acquiring and acquire. If acquire panics, the call ends with NotAcquired.
-func (t *call) run(ctx context.Context, r request, acquire func(context.Context, request) (*Lease, error)) (*Lease, error) {
 	if f := t.hooks.Acquiring; f != nil {
-		with := f(t.ctx, AcquiringEvent{Op: t.op, Name: t.name, Shared: t.shared})
+		with := f(t.ctx, AcquiringEvent{Op: t.op, Name: l.name, Shared: t.shared})
 		if with != nil {
 			t.ctx = with // of a call with a nil context, too: NotAcquired ends what Acquiring began
 			if ctx != nil {
@@ -69,15 +54,21 @@ func (t *call) run(ctx context.Context, r request, acquire func(context.Context,
 			}
 		}
 	}
-	returned := false
+	r.call = t
+	entered := false
 	defer func() {
-		if !returned {
-			t.tellNotAcquired(OutcomeFailed, &Error{Op: t.op, Name: t.name, Err: errHookPanicked})
+		if !entered {
+			t.tellNotAcquired(OutcomeFailed, &Error{Op: t.op, Name: l.name, Err: errHookPanicked})
 		}
 	}()
-	lease, err := acquire(ctx, r)
-	returned = true
-	return lease, err
+	lease, err := l.enter(ctx, r)
+	entered = true
+	if err != nil {
+		t.tellNotAcquired(outcomeOf(t.ctx, err), err)
+		return nil, err
+	}
+	t.tellAcquired(lease)
+	return lease, nil
 }
 
 // outcomeOf returns the outcome of a call with ctx that has returned err.
@@ -103,7 +94,7 @@ func (t *call) noteHandOver(from HandOver) {
 // noteQueued calls Waiting, the first time and if the call has not ended.
 func (t *call) noteQueued(lock string) {
 	if t.progress.CompareAndSwap(callBegan, callQueued) && t.hooks.Waiting != nil {
-		t.hooks.Waiting(t.ctx, WaitingEvent{Op: t.op, Name: t.name, Lock: lock, Shared: t.shared})
+		t.hooks.Waiting(t.ctx, WaitingEvent{Op: t.op, Name: t.lock.name, Lock: lock, Shared: t.shared})
 	}
 }
 
@@ -112,7 +103,7 @@ func (t *call) tellNotAcquired(o Outcome, err error) {
 	if f := t.hooks.NotAcquired; f != nil {
 		f(t.ctx, NotAcquiredEvent{
 			Op:      t.op,
-			Name:    t.name,
+			Name:    t.lock.name,
 			Shared:  t.shared,
 			Queued:  queued,
 			Waited:  time.Since(t.start),
@@ -130,7 +121,7 @@ func (t *call) tellAcquired(l *Lease) {
 	now := time.Now()
 	e := AcquiredEvent{
 		Op:       t.op,
-		Name:     t.name,
+		Name:     t.lock.name,
 		Shared:   t.shared,
 		Lease:    lastLease.Add(1),
 		Token:    l.of.token(),
@@ -138,8 +129,8 @@ func (t *call) tellAcquired(l *Lease) {
 		Queued:   t.progress.Swap(callEnded) == callQueued,
 		HandOver: t.handOver,
 		Waited:   now.Sub(t.start),
-		Place:    t.place,
-		FullName: t.fullName,
+		Place:    t.lock.client.place,
+		FullName: t.lock.fullName,
 	}
 	called := false
 	defer func() {
@@ -156,7 +147,6 @@ func (t *call) tellAcquired(l *Lease) {
 
 // A leaseRecord is what the hooks are to be told when a lease ends.
 type leaseRecord struct {
-	hooks *Hooks
 	since time.Time
 	event ReleasedEvent // but for Age and Err
 }
@@ -165,7 +155,7 @@ type leaseRecord struct {
 // tells them: whoever ended l found no record.
 func (t *call) openRecord(l *Lease, e AcquiredEvent, now time.Time) {
 	n := l.of.life()
-	n.record.Store(&leaseRecord{t.hooks, now, ReleasedEvent{
+	n.record.Store(&leaseRecord{now, ReleasedEvent{
 		Name:   e.Name,
 		Shared: e.Shared,
 		Lease:  e.Lease,
@@ -173,7 +163,7 @@ func (t *call) openRecord(l *Lease, e AcquiredEvent, now time.Time) {
 		Nested: e.Nested,
 	}})
 	if r := l.of.reason(); r != nil {
-		n.tellEnd(t.ctx, r.on(t.name))
+		n.tellEnd(t.ctx, r.on(t.lock.name))
 	}
 }
 
@@ -184,7 +174,7 @@ func (l *lifecycle) tellEnd(ctx context.Context, err error) {
 	if record == nil {
 		return
 	}
-	h, e := record.hooks, record.event
+	h, e := &l.lock.client.opts.Hooks, record.event
 	e.Age, e.Err = time.Since(record.since), err
 	switch {
 	case kindOf(err, nil) == ErrLost:
@@ -202,7 +192,7 @@ func (l *lifecycle) tellEnd(ctx context.Context, err error) {
 		}
 	case errors.Is(err, ErrClosed):
 		if h.Closed != nil {
-			e.Err = beyondClosed(causeOf(err))
+			e.Err = beyondClosed(err)
 			h.Closed(ctx, ClosedEvent(e))
 		}
 	default:
@@ -228,34 +218,18 @@ func (h *hold) leasesToTell() (single []*entry, multi []*multiLease) {
 	return single, multi
 }
 
-// causeOf returns what err says beyond its kind, or nil.
-func causeOf(err error) error {
-	if e, ok := err.(*Error); ok {
-		return e.Err
-	}
-	return err
-}
-
-// beyondClosed returns err, but nil if err says only that Close has ended the locks of a
-// multi-lock.
+// beyondClosed returns the cause of err, an ErrClosed, but nil if that says only that Close
+// has ended the locks of a multi-lock.
 func beyondClosed(err error) error {
-	if errors.Is(err, ErrClosed) && !errors.Is(err, ErrUnavailable) {
+	e, ok := err.(*Error)
+	if !ok || errors.Is(e.Err, ErrClosed) && !errors.Is(e.Err, ErrUnavailable) {
 		return nil
 	}
-	return err
+	return e.Err
 }
 
 // A hookPanic is what a hook has panicked with in another goroutine than the caller's.
 type hookPanic struct{ value any }
-
-// whenQueued returns a function that tells the hooks that r waits for l, nil if r does not
-// wait or there is no hook to tell.
-func (l *lock) whenQueued(r request) func() {
-	if r.call == nil || !r.wait {
-		return nil
-	}
-	return func() { r.call.noteQueued(l.name()) }
-}
 
 // queuedOnServer tells the hooks that a request waits for lock on the server. A hook that
 // panics must not end the backend's goroutine: the request fails, and its caller panics.
@@ -269,18 +243,10 @@ func (t *call) queuedOnServer(lock string, request *requestContext) {
 	t.noteQueued(lock)
 }
 
-// panicked returns what a hook has panicked with on another goroutine, or nil.
-func (t *call) panicked() *hookPanic {
-	if t == nil {
-		return nil
-	}
-	return t.panic.Load()
-}
-
-// callWaiting calls the hook Waiting for w. If the hook panics, w leaves the queue and
-// gives back a lease that it has got meanwhile.
-func (c *Client) callWaiting(ctx context.Context, queued func(), q *turnQueue, w *waiter) {
-	called := false
+// callWaiting calls the hook Waiting for w, which waits for l. If the hook panics, w leaves
+// the queue and gives back a lease that it has got meanwhile.
+func (l *lock) callWaiting(ctx context.Context, t *call, q *turnQueue, w *waiter) {
+	c, called := l.client, false
 	defer func() {
 		if called {
 			return
@@ -292,7 +258,7 @@ func (c *Client) callWaiting(ctx context.Context, queued func(), q *turnQueue, w
 			w.Value.lease.discard(ctx)
 		}
 	}()
-	queued()
+	t.noteQueued(l.name)
 	called = true
 }
 

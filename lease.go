@@ -22,21 +22,22 @@ type Lease struct {
 // all locks of a multi-lock.
 type leased interface {
 	life() *lifecycle
-	reason() *reason // why it is over, nil while it lasts
-	end() bool       // ends it for Unlock; false if it was over
-	check()          // ends it if by the clock it is over
+	reason() *reason        // why it is over, nil while it lasts
+	notify(othersWait bool) // closes Done and ends the contexts, if it is over
+	check()                 // ends it if by the clock it is over
 	token() uint64
-	tokenOf(name string) uint64
 	until() time.Time
 	wantedChan() <-chan struct{}
-	handOver() bool               // unlocks without the server, if that can be
 	unlock(context.Context) error // called once, by who ended the lease
 	skipMinHold()                 // has unlock not wait for the minimum hold
-	downgrade(context.Context) error
-	lockName() string
 	isShared() bool
-	label() string
-	client() *Client
+}
+
+// endUnlocked ends l for whoever unlocks it. It reports false if it was over.
+func endUnlocked(l leased) bool {
+	first := l.reason() == nil && l.life().over.CompareAndSwap(nil, unlocked)
+	l.notify(false)
+	return first
 }
 
 // Context returns a child of parent that ends when the lease ends. Its cause
@@ -56,7 +57,7 @@ func (l *Lease) Context(parent context.Context) context.Context {
 		return ctx
 	}
 	if ctx.Err() == nil {
-		l.of.life().bindContext(l.of.lockName(), ctx, end)
+		l.of.life().bindContext(ctx, end)
 	}
 	return context.WithValue(ctx, chainKey{}, &chain{lease: l, end: end, outer: chainOf(ctx)})
 }
@@ -79,7 +80,7 @@ func (l *Lease) Err() error {
 		return errZeroLease
 	}
 	l.of.check()
-	return l.of.reason().on(l.of.lockName())
+	return l.of.reason().on(l.of.life().lock.name)
 }
 
 // Token returns the lock's fencing token. It is greater than that of every
@@ -109,8 +110,8 @@ func (l *Lease) TokenOf(name string) uint64 {
 	if l.zero() {
 		return 0
 	}
-	l.of.check()
-	return l.of.tokenOf(name)
+	c := l.of.life().lock.client
+	return l.on(c, c.opts.Prefix+name).Token()
 }
 
 // Until returns when the lease ends if nothing more is heard of the server until
@@ -129,7 +130,7 @@ func (l *Lease) Name() string {
 	if l.zero() {
 		return ""
 	}
-	return l.of.lockName()
+	return l.of.life().lock.name
 }
 
 // Shared reports whether the lease is that of a reader, also by Downgrade.
@@ -141,7 +142,7 @@ func (l *Lease) Label() string {
 	if l.zero() {
 		return ""
 	}
-	return l.of.label()
+	return l.of.life().lock.label
 }
 
 // Wanted returns a channel that is closed when somebody else waits for the
@@ -171,13 +172,13 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	if l.of.handOver() {
+	if e, ok := l.of.(*entry); ok && e.handOver() {
 		l.of.life().tellEnd(ctx, nil)
 		return nil
 	}
 	l.of.check()
-	name := l.of.lockName()
-	if !l.of.end() {
+	name := l.of.life().lock.name
+	if !endUnlocked(l.of) {
 		return l.of.reason().during("unlock", name)
 	}
 	var failed error
@@ -209,17 +210,20 @@ func (l *Lease) Downgrade(ctx context.Context) error {
 		return errZeroLease
 	}
 	err := l.Err()
+	e, single := l.of.(*entry)
 	switch {
 	case err != nil:
 	case ctx == nil:
 		err = errNilContext
 	case ctx.Err() != nil:
-		return ctxError("downgrade", l.of.lockName(), ctx)
+		return ctxError("downgrade", l.of.life().lock.name, ctx)
+	case !single:
+		err = errMultiDowngrade
 	default:
-		err = l.of.downgrade(ctx)
+		err = e.downgrade(ctx)
 	}
 	if err != nil {
-		return newError("downgrade", l.of.lockName(), err)
+		return newError("downgrade", l.of.life().lock.name, err)
 	}
 	return nil
 }

@@ -405,7 +405,9 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 func TestLeaseOfALiveContextIsKept(t *testing.T) {
 	logged := new(atomic.Bool)
 	log := slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
-		logged.Store(true)
+		if bytes.Contains(p, []byte("dropped")) { // and not that a busy machine has renewed late
+			logged.Store(true)
+		}
 		return len(p), nil
 	}), nil))
 	renewed := make(chan struct{}, 100)

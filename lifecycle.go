@@ -13,12 +13,13 @@ import (
 // the reason is set, here or on the hold or multi-lock that it depends on. After that,
 // notify closes Done and ends the contexts.
 type lifecycle struct {
+	lock   *lock
 	over   atomic.Pointer[reason]      // nil: not over, as far as is noted here
 	record atomic.Pointer[leaseRecord] // what the hooks are to be told of the end; nil: nothing
 
 	mu       sync.Mutex
-	done     chan struct{} // closed by notify; nil: nobody has asked for it
-	contexts *contexts     // ended by notify; nil: none
+	done     signal    // sent by notify
+	contexts *contexts // ended by notify; nil: none
 }
 
 // A reason is the kind of an end, with its cause or nil.
@@ -47,6 +48,29 @@ var closedChan = func() chan struct{} {
 	return c
 }()
 
+func (l *lifecycle) life() *lifecycle { return l }
+
+// A signal is sent once. There is a channel for it only if somebody asks for that. The zero
+// value has not been sent. A mutex of its owner guards it.
+type signal struct{ ch chan struct{} }
+
+func (s *signal) wasSent() bool { return s.ch == closedChan }
+
+func (s *signal) send() {
+	if s.ch != nil && !s.wasSent() {
+		close(s.ch)
+	}
+	s.ch = closedChan
+}
+
+// channel returns a channel that is closed when s has been sent.
+func (s *signal) channel() <-chan struct{} {
+	if s.ch == nil {
+		s.ch = make(chan struct{})
+	}
+	return s.ch
+}
+
 // setReason ends the lease for r, unless r is nil or the lease has ended already. It
 // returns why the lease has ended, the same on every call, or nil.
 func (l *lifecycle) setReason(r *reason) *reason {
@@ -57,24 +81,21 @@ func (l *lifecycle) setReason(r *reason) *reason {
 	return l.over.Load()
 }
 
-// notify closes Done and ends the contexts of the lease on name, which is over. The
+// notify closes Done and ends the contexts of the lease, which is over. The
 // first caller does the work. If othersWait, other leases end at the same moment, and
 // very many contexts are left to a goroutine.
-func (l *lifecycle) notify(name string, othersWait bool) {
+func (l *lifecycle) notify(othersWait bool) {
 	l.mu.Lock()
 	all := l.contexts
 	l.contexts = nil
-	if l.done != nil && l.done != closedChan {
-		close(l.done)
-	}
-	l.done = closedChan
+	l.done.send()
 	l.mu.Unlock()
 	switch {
 	case all == nil:
 	case othersWait && len(all.all) > manyContexts:
-		go all.end(l.over.Load().on(name))
+		go all.end(l.over.Load().on(l.lock.name))
 	default:
-		all.end(l.over.Load().on(name))
+		all.end(l.over.Load().on(l.lock.name))
 	}
 }
 
@@ -85,17 +106,14 @@ func (l *lifecycle) doneChan() <-chan struct{} {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.done == nil {
-		l.done = make(chan struct{})
-	}
-	return l.done
+	return l.done.channel()
 }
 
 // bindContext makes the end of the lease end ctx by calling end. It calls end at once
 // if the lease is over.
-func (l *lifecycle) bindContext(name string, ctx context.Context, end context.CancelCauseFunc) {
+func (l *lifecycle) bindContext(ctx context.Context, end context.CancelCauseFunc) {
 	l.mu.Lock()
-	settled := l.done == closedChan
+	settled := l.done.wasSent()
 	if !settled {
 		if l.contexts == nil {
 			l.contexts = new(contexts)
@@ -104,7 +122,7 @@ func (l *lifecycle) bindContext(name string, ctx context.Context, end context.Ca
 	}
 	l.mu.Unlock()
 	if settled {
-		end(l.over.Load().on(name))
+		end(l.over.Load().on(l.lock.name))
 	}
 }
 

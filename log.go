@@ -38,7 +38,7 @@ func (c *Client) logAttrs(level slog.Level, msg string, attrs []slog.Attr) {
 func (h *hold) logAttrs() []slog.Attr {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return lockAttrs(h.lock.name(), h.item.Hold.Mode == backend.Shared, h.item.Hold.Token)
+	return lockAttrs(h.lock.name, h.item.Hold.Mode == backend.Shared, h.item.Hold.Token)
 }
 
 // logLost logs that h is lost. That is an error, unless the program itself has asked for
@@ -50,7 +50,7 @@ func (h *hold) logLost(r *reason) {
 		level = slog.LevelWarn
 	}
 	attrs := append(h.logAttrs(), slog.String("dlock.cause", string(cause)))
-	h.lock.client.logAttrs(level, "lock lost", withError(attrs, r.on(h.lock.name())))
+	h.lock.client.logAttrs(level, "lock lost", withError(attrs, r.on(h.lock.name)))
 }
 
 func (h *hold) logUnconfirmedRelease(err error) {
@@ -59,14 +59,14 @@ func (h *hold) logUnconfirmedRelease(err error) {
 
 // logDropped logs that nobody can unlock e any more. That is a fault of the program.
 func (e *entry) logDropped() {
-	attrs := lockAttrs(e.lockName(), e.modeNow() == backend.Shared, e.fencingToken)
-	e.client().logAttrs(slog.LevelError, "lease dropped without Unlock, the lock stays held", attrs)
+	attrs := lockAttrs(e.lock.name, e.isShared(), e.fencingToken)
+	e.lock.client.logAttrs(slog.LevelError, "lease dropped without Unlock, the lock stays held", attrs)
 }
 
 // logTermEnd logs what the function of a term of Lead has returned after its loss.
 func (l *Lease) logTermEnd(err error) {
-	attrs := lockAttrs(l.of.lockName(), l.of.isShared(), l.of.token())
-	l.of.client().logAttrs(slog.LevelWarn, "term ended", withError(attrs, err))
+	attrs := lockAttrs(l.Name(), l.Shared(), l.of.token())
+	l.of.life().lock.client.logAttrs(slog.LevelWarn, "term ended", withError(attrs, err))
 }
 
 // logsRenewals reports whether the logger takes warnings, as late renewals are.

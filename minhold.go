@@ -5,18 +5,6 @@ import (
 	"time"
 )
 
-// releaseAfterMinHold releases h after its last lease was unlocked. If its minimum
-// hold is not over, the server keeps the hold for that long, or this process does.
-func (h *hold) releaseAfterMinHold(ctx context.Context) error {
-	switch kept, lost := h.minHoldState(); {
-	case lost:
-		return ErrLost // and cleanup releases it
-	case kept:
-		return nil // and keepMinHold releases it
-	}
-	return h.releaseNow(ctx)
-}
-
 // minHoldLeft is what is left of the minimum hold. It is 0 for a hold that was lost.
 func (h *hold) minHoldLeft() time.Duration {
 	if h.lock.minHold == 0 || h.skipsMinHold.Load() || h.overBy(ErrLost) {
@@ -33,8 +21,8 @@ func (h *hold) startMinHold() {
 	if rest <= 0 || h.lock.client.expires(rest) {
 		return
 	}
-	end := make(chan struct{})
-	h.minHoldEnd = end
+	h.isKept = true
+	end := h.minHoldEnd.channel()
 	h.lock.client.minHolds.Go(func(ctx context.Context) { h.keepMinHold(ctx, rest, end) })
 }
 
@@ -61,7 +49,7 @@ func (h *hold) keepMinHold(ctx context.Context, rest time.Duration, end <-chan s
 func (h *hold) minHoldState() (kept, lost bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.minHoldEnd != nil, h.overBy(ErrLost)
+	return h.isKept, h.overBy(ErrLost)
 }
 
 // endMinHold ends the minimum hold. A loss that is not nil says that the server has
@@ -69,13 +57,12 @@ func (h *hold) minHoldState() (kept, lost bool) {
 func (h *hold) endMinHold(loss *reason) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.minHoldEnd == nil || h.minHoldIsOver {
+	if !h.isKept || h.minHoldEnd.wasSent() {
 		return false
 	}
 	if loss != nil {
 		h.over.Store(loss) // the leases keep their own reason
 	}
-	close(h.minHoldEnd)
-	h.minHoldIsOver = true
+	h.minHoldEnd.send()
 	return true
 }

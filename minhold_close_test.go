@@ -29,7 +29,7 @@ func TestCloseBetweenUnlockAndMinHold(t *testing.T) {
 			t.Fatal(err)
 		}
 		e := lease.of.(*entry)
-		e.end()
+		endUnlocked(e)
 		if last, err := e.leaveHold(t.Context()); !last || err != nil {
 			t.Fatal(last, err)
 		}

@@ -1,6 +1,7 @@
 package dlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -15,11 +16,7 @@ import (
 // A Multi is several locks that are taken together, exclusively: all or none. It never
 // deadlocks with another Multi, because each takes its locks in the order of their names.
 type Multi struct {
-	*settings
-	client *Client
-	name   string // all names, for errors
-	locks  []*lock
-	err    error
+	all Mutex
 }
 
 var _ Locker = (*Multi)(nil)
@@ -30,61 +27,43 @@ var _ Locker = (*Multi)(nil)
 // name or option is the error of every call on it.
 func (c *Client) Multi(names []string, o ...Option) *Multi {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	m := &Multi{settings: c.settings(o), client: c, name: strings.Join(names, " ")}
+	all := &lock{settings: c.settings(o), client: c, name: strings.Join(names, " ")}
 	var problems []error
 	if len(names) == 0 {
 		problems = append(problems, backend.Fail(ErrInvalidName, errors.New("no names")))
 	}
-	each := m.settings
-	if each != nil && each.maxWait > 0 { // it bounds the wait for all locks together
-		copied := *each
-		copied.maxWait, each = 0, &copied
-	}
 	for _, name := range names {
-		l := c.newLock(name, each)
-		m.locks = append(m.locks, l)
-		problems = append(problems, l.err)
+		part := c.newLock(name, all.settings)
+		all.parts = append(all.parts, part)
+		problems = append(problems, part.err)
 	}
-	m.err = backend.Join(problems...)
-	return m
+	all.err = backend.Join(problems...)
+	return &Multi{Mutex{all}}
 }
 
 // Lock waits until all locks are held or ctx is done; see Locker.
 func (m *Multi) Lock(ctx context.Context) (*Lease, error) {
-	return m.acquire(ctx, request{op: "lock", mode: backend.Exclusive, wait: true})
+	return m.mutex().Lock(ctx)
 }
 
 // TryLock takes all locks if all are free. Otherwise it takes none and fails
 // with ErrHeld.
 func (m *Multi) TryLock(ctx context.Context) (*Lease, error) {
-	return m.acquire(ctx, request{op: "trylock", mode: backend.Exclusive, wait: false})
+	return m.mutex().TryLock(ctx)
 }
 
-func (m *Multi) acquire(ctx context.Context, r request) (*Lease, error) {
-	switch {
-	case m == nil || m.client == nil && m.err == nil:
-		return nil, newError(r.op, "", backend.Fail(ErrInvalidConfig, errZeroMutex))
-	case m.client != nil && m.client.tellsOfCalls:
-		return m.client.tellCall(ctx, m.name, "", r, m.acquireAll)
+func (m *Multi) mutex() *Mutex {
+	if m == nil {
+		return nil
 	}
-	return m.acquireAll(ctx, r)
+	return &m.all
 }
 
-// acquireAll takes the locks, again and again while one of them is lost meanwhile.
-func (m *Multi) acquireAll(ctx context.Context, r request) (*Lease, error) {
-	switch {
-	case m.err != nil:
-		return nil, newError(r.op, m.name, m.err)
-	case ctx == nil:
-		return nil, newError(r.op, m.name, errNilContext)
-	}
-	if r.wait && m.maxWait > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = backend.Bound(ctx, m.maxWait)
-		defer cancel()
-	}
+// enterAll enters the locks of a Multi, again and again while one of them is lost
+// meanwhile.
+func (l *lock) enterAll(ctx context.Context, r request) (*Lease, error) {
 	for {
-		lease, err := m.takeAll(ctx, r)
+		lease, err := l.takeAll(ctx, r)
 		if !errors.Is(err, ErrLost) || !r.wait || ctx.Err() != nil {
 			return lease, err
 		}
@@ -93,36 +72,35 @@ func (m *Multi) acquireAll(ctx context.Context, r request) (*Lease, error) {
 
 // takeAll takes the locks one after the other. It stops, and gives back what
 // it has, at the first that fails, also if one that it has is lost meanwhile.
-func (m *Multi) takeAll(ctx context.Context, r request) (_ *Lease, err error) {
+func (l *lock) takeAll(ctx context.Context, r request) (_ *Lease, err error) {
 	if r.call != nil {
 		r.call.handOver = NoHandOver // how the locks came that were lost since does not count
 	}
-	all := &multiLease{multi: m}
+	all := &multiLease{lifecycle: lifecycle{lock: l}}
 	handle := &multiHandle{multiLease: all}
-	handle.byName = sync.OnceValue(handle.index)
 	waitCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	all.bindContext(m.name, waitCtx, cancel)
+	all.bindContext(waitCtx, cancel)
 	taken := false
 	defer func() {
 		if !taken {
-			m.client.undo(ctx, r, err, all.discard)
+			l.client.undo(ctx, r, err, all.discard)
 		}
 	}()
 	each := r
 	each.part = true
-	for _, l := range m.locks {
+	for _, one := range l.parts {
 		var part *Lease
-		if part, err = l.acquireOne(waitCtx, each); err == nil {
+		if part, err = one.enterOne(waitCtx, each); err == nil {
 			handle.parts = append(handle.parts, part)
-			err = all.add(part.of.(*entry)).during(r.op, m.name)
+			err = all.add(part.of.(*entry)).during(r.op, l.name)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	all.startHold()
-	if err = all.reason().during(r.op, m.name); err != nil {
+	if err = all.reason().during(r.op, l.name); err != nil {
 		return nil, err
 	}
 	taken = true
@@ -132,7 +110,6 @@ func (m *Multi) takeAll(ctx context.Context, r request) (_ *Lease, err error) {
 // A multiLease is a lease on each lock of a Multi.
 type multiLease struct {
 	lifecycle
-	multi *Multi
 
 	// Guarded by lifecycle.mu. Each part is released and notified once: the end of a
 	// multi-lock of very many names takes time in proportion to them.
@@ -148,18 +125,13 @@ type multiLease struct {
 // on the locks: when nobody refers to it any more, each of them is found dropped.
 type multiHandle struct {
 	*multiLease
-	parts  []*Lease
-	byName func() map[string]*Lease // parts by full name
+	parts []*Lease
 }
 
 var _ leased = (*multiHandle)(nil)
 
-func (a *multiLease) life() *lifecycle { return &a.lifecycle }
-func (a *multiLease) token() uint64    { return 0 }
-func (a *multiLease) lockName() string { return a.multi.name }
-func (a *multiLease) isShared() bool   { return false }
-func (a *multiLease) label() string    { return a.multi.label }
-func (a *multiLease) client() *Client  { return a.multi.client }
+func (a *multiLease) token() uint64  { return 0 }
+func (a *multiLease) isShared() bool { return false }
 
 // add makes e a part of a. It returns why a is over, nil if that is not known here.
 func (a *multiLease) add(e *entry) *reason {
@@ -173,8 +145,7 @@ func (a *multiLease) add(e *entry) *reason {
 // startHold begins the maximum and the minimum hold of all locks that a has taken, at one
 // moment. A lock that it has entered again keeps those of its hold.
 func (a *multiLease) startHold() {
-	m := a.multi
-	if m.maxHold == 0 && m.minHold == 0 {
+	if a.lock.isUnbounded() {
 		return
 	}
 	var items []*renewal.Item
@@ -183,7 +154,7 @@ func (a *multiLease) startHold() {
 			items = append(items, &part.hold.item)
 		}
 	}
-	m.client.keeper.Restart(items, m.maxHold)
+	a.lock.client.keeper.Restart(items, a.lock.maxHold)
 }
 
 func (a *multiLease) members() []*entry {
@@ -222,13 +193,7 @@ func (a *multiLease) endWith(part *entry) *reason {
 
 // endFor ends a because part ends for r.
 func (a *multiLease) endFor(part *entry, r *reason) *reason {
-	return a.setReason(&reason{r.kind, r.on(part.lockName())})
-}
-
-func (a *multiLease) end() bool {
-	first := a.reason() == nil && a.over.CompareAndSwap(nil, unlocked)
-	a.notify(false)
-	return first
+	return a.setReason(&reason{r.kind, r.on(part.lock.name)})
 }
 
 // notify closes Done and ends the contexts of a and of each of its leases.
@@ -236,10 +201,10 @@ func (a *multiLease) notify(othersWait bool) {
 	if a.reason() == nil {
 		return
 	}
-	a.lifecycle.notify(a.multi.name, othersWait)
+	a.lifecycle.notify(othersWait)
 	for _, part := range a.takeNew(&a.notified) {
 		part.reason()
-		part.lifecycle.notify(part.lockName(), othersWait)
+		part.lifecycle.notify(othersWait)
 	}
 }
 
@@ -253,28 +218,21 @@ func (a *multiLease) memberLost() {
 	if len(parts) == 0 {
 		return
 	}
-	a.multi.client.janitor.Go(func(ctx context.Context) {
+	a.lock.client.janitor.Go(func(ctx context.Context) {
 		_ = a.release(ctx, parts)
-		a.tellEnd(ctx, a.reason().on(a.lockName()))
+		a.tellEnd(ctx, a.reason().on(a.lock.name))
 	})
 }
 
-// index is byName, once all locks are held.
-func (h *multiHandle) index() map[string]*Lease {
-	parts := make(map[string]*Lease, len(h.parts))
-	for _, part := range h.parts {
-		parts[part.of.(*entry).hold.lock.fullName] = part
+// part returns the lease on the lock of that name, nil if that is none of the locks.
+func (h *multiHandle) part(fullName string) *Lease {
+	i, found := slices.BinarySearchFunc(h.parts, fullName, func(part *Lease, name string) int {
+		return cmp.Compare(part.of.life().lock.fullName, name)
+	})
+	if !found {
+		return nil
 	}
-	return parts
-}
-
-func (a *multiLease) tokenOf(name string) uint64 {
-	for _, part := range a.members() {
-		if token := part.tokenOf(name); token != 0 {
-			return token
-		}
-	}
-	return 0
+	return h.parts[i]
 }
 
 // takeNew returns the parts that nobody has taken by the same count, which is released
@@ -304,7 +262,7 @@ func (a *multiLease) release(ctx context.Context, parts []*entry) error {
 		if err != nil {
 			mu.Lock()
 			defer mu.Unlock()
-			errs = append(errs, newError("unlock", part.lockName(), err))
+			errs = append(errs, newError("unlock", part.lock.name, err))
 		}
 	}
 	ctx, cancel := parts[0].hold.releaseContext(ctx)
@@ -317,13 +275,13 @@ func (a *multiLease) release(ctx context.Context, parts []*entry) error {
 		switch off, err := part.leaveHold(ctx); {
 		case !off:
 			note(part, err)
-		case part.hold.lock.minHold > 0:
+		case part.lock.minHold > 0:
 			note(part, part.hold.releaseAfterMinHold(ctx))
 		default:
 			last = append(last, part.hold)
 		}
 	}
-	a.multi.client.releaseHolds(ctx, last, func(h *hold, err error) {
+	a.lock.client.releaseHolds(ctx, last, func(h *hold, err error) {
 		h.noteReleased(err)
 		note(&h.first, err)
 	})
@@ -332,7 +290,7 @@ func (a *multiLease) release(ctx context.Context, parts []*entry) error {
 
 // discard unlocks a lease that no caller has received.
 func (a *multiLease) discard(ctx context.Context) {
-	a.end()
+	endUnlocked(a)
 	a.skipMinHold()
 	_ = a.unlock(ctx)
 }
@@ -341,12 +299,6 @@ func (a *multiLease) skipMinHold() {
 	for _, part := range a.members() {
 		part.skipMinHold()
 	}
-}
-
-func (a *multiLease) handOver() bool { return false }
-
-func (a *multiLease) downgrade(context.Context) error {
-	return backend.Fail(ErrUnsupported, errMultiDowngrade)
 }
 
 // until returns the first end of a member.

@@ -40,7 +40,7 @@ func (m *Mutex) Held(ctx context.Context) (*Lease, bool) {
 }
 
 // Name returns the name the lock was made with.
-func (m *Mutex) Name() string { return m.lock().name() }
+func (m *Mutex) Name() string { return m.lock().name }
 
 func (m *Mutex) lock() *lock {
 	if m == nil || m.l == nil {

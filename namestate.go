@@ -33,15 +33,7 @@ type nameState struct {
 // isHeld reports whether the lock is known to be held. A lost hold of this client does
 // not count, nor does a request that has had no answer.
 func (s *nameState) isHeld() bool {
-	if s.waitingOnServer > 0 {
-		return true
-	}
-	for _, h := range s.holds {
-		if !h.overBy(ErrLost) {
-			return true
-		}
-	}
-	return false
+	return s.waitingOnServer > 0 || slices.ContainsFunc(s.holds, func(h *hold) bool { return !h.overBy(ErrLost) })
 }
 
 // enterOrQueue waits for this goroutine's turn to ask the backend for l. Until
@@ -69,10 +61,8 @@ func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request) (state *n
 		c.mu.Unlock()
 		return nil, nil, 0, ErrHeld
 	}
-	if lease, waited, err = c.queueUp(ctx, l, s, r, held); err != nil {
-		return nil, nil, 0, err
-	}
-	return s, lease, waited, nil
+	lease, waited, err = c.queueUp(ctx, l, s, r, held)
+	return s, lease, waited, err
 }
 
 // queueUp is enterOrQueue from the queue of s on. The caller holds c.mu; queueUp returns
@@ -80,7 +70,9 @@ func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request) (state *n
 func (c *Client) queueUp(ctx context.Context, l *lock, s *nameState, r request, held bool) (lease *Lease, waited time.Duration, err error) {
 	w := queue.NewWaiter(turn{lock: l}, r.mode, !r.wait, held)
 	if r.wait {
-		s.wantAll()
+		for _, h := range s.holds {
+			h.wantedLocally()
+		}
 	}
 	start, entered := time.Now(), false
 	defer func() {
@@ -90,30 +82,26 @@ func (c *Client) queueUp(ctx context.Context, l *lock, s *nameState, r request, 
 			c.forgetIdle(l, s)
 		}
 	}()
-	err = c.awaitTurn(ctx, &s.queue, w, nil, l.whenQueued(r))
+	err = l.awaitTurn(ctx, r, &s.queue, w, nil)
+	entered = err == nil
 	if !w.Answered() {
 		waited = time.Since(start)
 	}
-	lease = w.Value.lease
-	if err != nil {
-		return nil, 0, err
-	}
-	entered = true
-	if lease != nil && r.call != nil {
+	if lease = w.Value.lease; lease != nil && r.call != nil {
 		r.call.noteHandOver(LocalHandOver)
 	}
-	return lease, waited, nil
+	return lease, waited, err
 }
 
-// awaitTurn has w join q, calls queued unless it is nil, and waits; see queue.Waiter.Wait.
-// The caller holds c.mu; awaitTurn returns without it.
-func (c *Client) awaitTurn(ctx context.Context, q *turnQueue, w *waiter, abort <-chan struct{}, queued func()) error {
+// awaitTurn has w join q for the call r, tells the hooks, and waits; see queue.Waiter.Wait.
+// The caller holds the client's mutex; awaitTurn returns without it.
+func (l *lock) awaitTurn(ctx context.Context, r request, q *turnQueue, w *waiter, abort <-chan struct{}) error {
 	q.Join(w)
-	c.mu.Unlock()
-	if queued != nil {
-		c.callWaiting(ctx, queued, q, w)
+	l.client.mu.Unlock()
+	if r.call != nil && r.wait {
+		l.callWaiting(ctx, r.call, q, w)
 	}
-	return w.Wait(ctx, q, &c.mu, abort)
+	return w.Wait(ctx, q, &l.client.mu, abort)
 }
 
 // leaveName ends the turn of a request for h that has failed.
@@ -159,14 +147,6 @@ func (c *Client) forgetIdle(l *lock, s *nameState) {
 	}
 }
 
-// wantAll tells the holders that somebody of this client waits. The caller holds the
-// client's mutex.
-func (s *nameState) wantAll() {
-	for _, h := range s.holds {
-		h.wantedLocally()
-	}
-}
-
 // addHold adds h to the holds of its name. It reports false if the client is closed.
 func (c *Client) addHold(h *hold) bool {
 	c.mu.Lock()
@@ -188,13 +168,10 @@ func (c *Client) addHold(h *hold) bool {
 func (c *Client) removeHold(h *hold) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if h.removed {
+	if h.removed.wasSent() {
 		return
 	}
-	h.removed = true
-	if h.gone != nil {
-		close(h.gone)
-	}
+	h.removed.send()
 	s := h.state
 	s.holds = slices.DeleteFunc(s.holds, func(o *hold) bool { return o == h })
 	s.queue.Leave(h.item.Hold.Mode) // Mode changes only with the client's mutex held

@@ -17,6 +17,18 @@ func (e *entry) unlock(ctx context.Context) error {
 	return e.hold.releaseAfterMinHold(ctx)
 }
 
+// releaseAfterMinHold releases h after its last lease was unlocked. If its minimum
+// hold is not over, the server keeps the hold for that long, or this process does.
+func (h *hold) releaseAfterMinHold(ctx context.Context) error {
+	switch kept, lost := h.minHoldState(); {
+	case lost:
+		return ErrLost // and cleanup releases it
+	case kept:
+		return nil // and keepMinHold releases it
+	}
+	return h.releaseNow(ctx)
+}
+
 // skipMinHold has the hold be released without waiting for its minimum, if e has taken it.
 func (e *entry) skipMinHold() {
 	if e.parent == nil {
@@ -45,7 +57,7 @@ func (e *entry) tellServer(ctx context.Context, left int, seq int64) error {
 	if e.parent == nil && !h.hasNested() {
 		return nil // other readers share the hold
 	}
-	defer e.client().leaveParent(e)
+	defer e.lock.client.leaveParent(e)
 	err := h.reportEntries(ctx, left, seq)
 	if errors.Is(err, ErrLost) && h.overBy(ErrUnlocked) {
 		return nil // the release of the last lease came first

@@ -39,20 +39,19 @@ func (f *failure) Unwrap() []error { return []error{f.kind, f.err} }
 // At adds to an ErrUnavailable which servers, each as host:port, were asked. Other errors
 // stay as they are.
 func At(servers []string, err error) error {
-	f, ok := err.(*failure)
-	if !ok || f.kind != ErrUnavailable {
-		return err
-	}
-	return &failure{f.kind, fmt.Errorf("%s: %w", strings.Join(servers, ","), f.err)}
+	return unavailableAs(err, func(why error) error { return fmt.Errorf("%s: %w", strings.Join(servers, ","), why) })
 }
 
 // Because adds a reason to an ErrUnavailable. Other errors stay as they are.
 func Because(err, reason error) error {
-	f, ok := err.(*failure)
-	if !ok || f.kind != ErrUnavailable {
-		return err
+	return unavailableAs(err, func(why error) error { return fmt.Errorf("%w: %w", why, reason) })
+}
+
+func unavailableAs(err error, as func(why error) error) error {
+	if f, ok := err.(*failure); ok && f.kind == ErrUnavailable {
+		return &failure{f.kind, as(f.err)}
 	}
-	return &failure{f.kind, fmt.Errorf("%w: %w", f.err, reason)}
+	return err
 }
 
 // Join is errors.Join, but its text is one line, with the first errors only if there are

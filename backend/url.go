@@ -2,8 +2,6 @@ package backend
 
 import (
 	"errors"
-	"fmt"
-	"log/slog"
 	"maps"
 	"net"
 	"net/url"
@@ -117,18 +115,6 @@ func (u *URL) Each(scheme string) []*URL {
 func (u URL) String() string {
 	return u.Scheme + "://" + strings.Join(u.Hosts, ",") + (&url.URL{Path: u.Path}).EscapedPath()
 }
-
-// LogValue implements slog.LogValuer.
-func (u URL) LogValue() slog.Value { return slog.StringValue(u.String()) }
-
-// GoString is String.
-func (u URL) GoString() string { return u.String() }
-
-// MarshalText is String, for encoders such as that of JSON.
-func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
-
-// Format prints String for every verb.
-func (u URL) Format(s fmt.State, _ rune) { fmt.Fprint(s, u.String()) }
 
 // HostPorts returns the hosts with a port each, the given one where the URL
 // has none. IPv6 hosts come in brackets.

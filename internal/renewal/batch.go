@@ -16,6 +16,18 @@ const tolerancePart = 64
 //
 // A hold moves to another batch with every renewal, and with every attempt that fails.
 type batch struct {
+	plan
+
+	// Guarded by the keeper's mutex.
+	items    []*Item
+	idle     int    // number of items that are not being renewed; they come first in items
+	isQueued bool   // due, and in the keeper's queue
+	failed   *batch // where items go whose renewal fails
+	index    int32  // position in the schedule, from 1; 0: none
+}
+
+// A plan is what the holds of a batch have in common.
+type plan struct {
 	ttl      time.Duration
 	lease    time.Duration // what the server granted; more than ttl where the session is the lease
 	deadline deadline
@@ -25,19 +37,14 @@ type batch struct {
 	backoff  backend.Backoff
 
 	// Guarded by the keeper's mutex. What is above does not change.
-	due      moment // when the idle items are renewed
-	until    moment // the deadline, from both clocks
-	items    []*Item
-	idle     int    // number of items that are not being renewed; they come first in items
-	isQueued bool   // due, and in the keeper's queue
-	failed   *batch // where items go whose renewal fails
-	index    int32  // position in the schedule, from 1; 0: none
+	due   moment // when the idle items are renewed
+	until moment // the deadline, from both clocks
 }
 
-// fits reports whether a hold that would need batch n can be renewed together with
-// batch b. The hold then ends and is renewed slightly too early, but not before half
-// of the time until its own renewal.
-func (b *batch) fits(n *batch, now instant) bool {
+// fits reports whether a hold with plan n can be renewed together with batch b. The hold
+// then ends and is renewed slightly too early, but not before half of the time until its
+// own renewal.
+func (b *batch) fits(n *plan, now instant) bool {
 	tolerance := max(min(b.lease/tolerancePart, time.Duration(n.first-now.at)/2), 0)
 	return b.end == never && n.end == never &&
 		near(int64(b.first), int64(n.first), tolerance) && b.deadline.within(tolerance, n.deadline)
@@ -81,12 +88,12 @@ func (b *batch) swap(i, j int) {
 	x.place, y.place = int32(j+1), int32(i+1)
 }
 
-// expired says why the holds of b are over by the clock, or nil. It needs no mutex.
-func (b *batch) expired(now instant) error {
+// expired says why the holds are over by the clock, or nil. It needs no mutex.
+func (p *plan) expired(now instant) error {
 	switch {
-	case b.deadline.passed(now):
+	case p.deadline.passed(now):
 		return ErrNoAnswer
-	case now.at >= b.end:
+	case now.at >= p.end:
 		return ErrMaxHold
 	}
 	return nil
@@ -132,17 +139,12 @@ func (b *batch) leftPart(at, early moment) float64 {
 }
 
 // period is the time from one renewal to the next.
-func (b *batch) period() time.Duration { return max(b.lease/3, time.Microsecond) }
-
-// withoutItems returns a batch like b for other items.
-func (b *batch) withoutItems() *batch {
-	return &batch{ttl: b.ttl, lease: b.lease, deadline: b.deadline, span: b.span, end: b.end, first: b.first, due: b.due, until: b.until, backoff: b.backoff}
-}
+func (p *plan) period() time.Duration { return max(p.lease/3, time.Microsecond) }
 
 // retryBatch returns a batch for the holds that an attempt did not renew. Retries come
 // closer together as the deadline approaches.
 func (b *batch) retryBatch(at moment) *batch {
-	n := b.withoutItems()
+	n := &batch{plan: b.plan}
 	n.backoff.Min, n.backoff.Max = max(b.lease/50, time.Millisecond), max(b.lease/10, 2*time.Millisecond)
 	pause := n.backoff.Next()
 	if b.limit() != never {
@@ -155,9 +157,9 @@ func (b *batch) retryBatch(at moment) *batch {
 // maxFilling is for how many TTLs a batch waits empty for the next hold.
 const maxFilling = 8
 
-// addToBatch adds the item to a batch that n fits, or to a copy of n. An item with a maximum
+// addToBatch adds the item to a batch that n fits, or to a new one. An item with a maximum
 // hold has a batch of its own.
-func (k *Keeper) addToBatch(it *Item, n *batch, now instant) {
+func (k *Keeper) addToBatch(it *Item, n *plan, now instant) {
 	b := k.filling[n.ttl]
 	switch {
 	case n.end != never:
@@ -179,10 +181,9 @@ func (k *Keeper) stopFilling(b *batch) {
 	}
 }
 
-// start adds a copy of n with its first item.
-func (k *Keeper) start(it *Item, n *batch) *batch {
-	b := new(batch)
-	*b = *n
+// start adds a batch with its first item.
+func (k *Keeper) start(it *Item, n *plan) *batch {
+	b := &batch{plan: *n}
 	k.schedule.add(b)
 	k.add(it, b)
 	return b

@@ -128,7 +128,7 @@ func (k *Keeper) Add(it *Item, maxHold time.Duration, owner Owner) bool {
 	defer k.mu.Unlock()
 	h, now := it.Hold, k.clock.now()
 	it.owner, it.added = owner, now.at
-	b := k.batchFor(h, h.TTL, never, now)
+	b := k.planFor(h, h.TTL, never, now)
 	if maxHold > 0 {
 		b.end = it.maxEnd(maxHold)
 	}
@@ -150,9 +150,9 @@ func (k *Keeper) Add(it *Item, maxHold time.Duration, owner Owner) bool {
 	return true
 }
 
-// batchFor returns the batch that fits a hold which was just proven.
-func (k *Keeper) batchFor(h *backend.Hold, ttl time.Duration, end moment, now instant) batch {
-	b := batch{ttl: ttl, lease: ttl, deadline: k.clock.deadline(h), end: end}
+// planFor returns the plan for a hold that was just proven.
+func (k *Keeper) planFor(h *backend.Hold, ttl time.Duration, end moment, now instant) plan {
+	b := plan{ttl: ttl, lease: ttl, deadline: k.clock.deadline(h), end: end}
 	if h.Granted > 0 {
 		b.lease = h.Granted
 	}
@@ -260,10 +260,10 @@ func (k *Keeper) Restart(items []*Item, maxHold time.Duration) {
 		if maxHold <= 0 || it.place == 0 {
 			continue
 		}
-		n := it.batch.Load().withoutItems()
+		n := it.batch.Load().plan
 		n.end = it.maxEnd(maxHold)
 		k.removeFromBatch(it)
-		k.addToBatch(it, n, now)
+		k.addToBatch(it, &n, now)
 	}
 	k.arm(now)
 }
@@ -280,12 +280,12 @@ func (k *Keeper) Age(it *Item) time.Duration {
 	return time.Duration(k.clock.now().at - it.added)
 }
 
-// Lasts reports whether at least that much is left of the lease.
-func (k *Keeper) Lasts(it *Item, least time.Duration) bool {
+// HasThird reports whether a third of the lease is left, or of the TTL if that is less.
+func (k *Keeper) HasThird(it *Item) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	b, now := it.batch.Load(), k.clock.now()
-	return b.expired(now) == nil && b.limit()-now.at >= moment(least)
+	return b.expired(now) == nil && b.limit()-now.at >= moment(min(b.lease, b.ttl)/3)
 }
 
 // Left returns how long the hold may be believed in if nothing more is heard

@@ -340,7 +340,7 @@ func (k *Keeper) applyAnswer(it *Item, now instant, err error) error {
 		k.retry(it, b, now.at)
 		return nil
 	}
-	next := k.batchFor(it.Hold, b.ttl, b.end, now)
+	next := k.planFor(it.Hold, b.ttl, b.end, now)
 	if cause := next.expired(now); cause != nil {
 		return cause
 	}

@@ -228,7 +228,7 @@ func TestRetryIsAsLateAsItsFirstAttempt(t *testing.T) {
 	for _, first := range []time.Duration{0, 10 * time.Second, 18 * time.Second, 20 * time.Second} {
 		var got [2][3]int
 		for i, due := range []moment{moment(first), at} {
-			k.queue = []*batch{{ttl: 30 * time.Second, lease: 30 * time.Second, first: moment(first), due: due}}
+			k.queue = []*batch{{plan: plan{ttl: 30 * time.Second, lease: 30 * time.Second, first: moment(first), due: due}}}
 			got[i] = [3]int{k.quota(at), k.usualInFlight(at), int(k.interval(at))}
 		}
 		k.queue = nil

@@ -13,7 +13,7 @@ func TestSchedule(t *testing.T) {
 	for range 20_000 {
 		switch b := (*batch)(nil); {
 		case len(all) == 0 || rand.N(3) == 0 && len(all) < 200:
-			b = &batch{due: rand.N(moment(1000)), end: never, until: never, idle: 1}
+			b = &batch{plan: plan{due: rand.N(moment(1000)), end: never, until: never}, idle: 1}
 			s.add(b)
 			all = append(all, b)
 		case rand.N(2) == 0:

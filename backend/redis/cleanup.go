@@ -77,7 +77,8 @@ func cleanupTimeout(ttl time.Duration) time.Duration { return ttl + 30*time.Seco
 // may be good in a moment, as while passwords change.
 func (b *Backend) cleanup(k key, id string, tomb bool, ttl time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
-		a, err := b.run(ctx, replyTimeout(ttl), releaseScript, releaseCall(k, id, tomb, 0))
+		call := releaseScript.callWith(k, 5, releaseArgs(id, tomb, 0)...)
+		a, err := b.run(ctx, replyTimeout(ttl), releaseScript, call)
 		if err != nil && (!isHopeless(err) || tomb && kindOf(err) == backend.ErrAuth) {
 			return err
 		}

@@ -74,9 +74,11 @@ func (s *holdState) canDrop() bool {
 	return s.unwanted.Load() && !s.shared.Load() && !s.doubted.Load() && s.used.Load() == 0
 }
 
-// drop ends a hold by the script of one key. If the answer is not zero it may have ended the
+// drop ends a hold by the script of one key. If it reports false it may have ended the
 // hold nevertheless.
-func (b *Backend) drop(ctx context.Context, s *holdState) (answer, error) {
-	ttl := s.hold.TTL
-	return b.run(ctx, min(replyTimeout(ttl), ttl), dropScript, dropScript.callWith(s.key(), 1, s.id))
+func (b *Backend) drop(ctx context.Context, r *release) bool {
+	call := dropScript.callWith(r.state.key(), 1, r.state.id)
+	a, err := b.run(ctx, min(replyTimeout(r.hold.TTL), r.hold.TTL), dropScript, call)
+	r.noteError(err)
+	return err == nil && a.isZero()
 }

@@ -270,10 +270,12 @@ func (tr *trial) call(lock int, id string) step {
 			s.model = func() []any { return m.vote(id, ttl, string(mode), rank, token) }
 		}
 	case p < 46:
+		return tr.releases(lock, id)
+	case p < 49:
 		d, used := tr.rnd.Int64N(60), tr.used()
 		s.script, s.args = trialConvert, []any{id, "expiring", d, used}
 		s.model = func() []any { return m.expire(id, d, used) }
-	case p < 48:
+	case p < 51:
 		token := tr.rnd.Int64N(4) / 3 * tr.clock
 		s.script, s.args = trialBreak, []any{token}
 		s.model = func() []any { return m.breakHolds(token) }
@@ -347,6 +349,30 @@ func (tr *trial) quickOne(p, lock int, id string) step {
 	default:
 		s.script, s.args, s.unless = trialDrop, []any{id}, int64(-1)
 		s.model = func() []any { return m.release(id, false, 0) }
+	}
+	return s
+}
+
+// releases draws a step that releases id together with ids of other locks.
+func (tr *trial) releases(lock int, id string) step {
+	one := func(lock int, id string) step {
+		m, tomb, used := tr.locks[lock], tr.rnd.IntN(6) == 0, tr.used()
+		s := step{lock: lock, keys: key(m.key).args(5), settles: true, script: trialRelease}
+		s.args = []any{id, 0, ""}
+		if tomb {
+			s.args[1] = 1
+		}
+		if used > 0 {
+			s.args[2] = used
+		}
+		s.model = func() []any { return m.release(id, tomb, used) }
+		return s
+	}
+	s := one(lock, id)
+	for other, ids := range tr.ids {
+		if other != lock && len(ids) > 0 && tr.rnd.IntN(2) == 0 {
+			s.others = append(s.others, one(other, ids[tr.rnd.IntN(len(ids))]))
+		}
 	}
 	return s
 }

@@ -75,6 +75,7 @@ func TestReleaseAll(t *testing.T) {
 	must[any](t)(c.Del(ctx, mainKey(lost.Name)).Result())
 	must[any](t)(c.Set(ctx, mainKey(foreign.Name), "", 0).Result())
 
+	before := scriptsOf(t, s)
 	out := outcomesOf(t, b, holds)
 	must[any](t)(nil, <-got)
 	for _, h := range holds {
@@ -90,6 +91,9 @@ func TestReleaseAll(t *testing.T) {
 			t.Errorf("%s is held", h.Name)
 		}
 	}
+	if n := scriptsOf(t, s) - before; n > 10 {
+		t.Errorf("%d scripts for %d holds", n, len(holds))
+	}
 }
 
 func TestReleaseAllInACluster(t *testing.T) {
@@ -102,6 +106,26 @@ func TestReleaseAllInACluster(t *testing.T) {
 	for h, err := range outcomesOf(t, b, several(t, b, 50)) {
 		if err != nil {
 			t.Errorf("%s: %v", h.Name, err)
+		}
+	}
+}
+
+// TestReleaseAllAgain has the reply to a release of many be lost: that is no loss of any.
+func TestReleaseAllAgain(t *testing.T) {
+	t.Parallel()
+	b := New(plainClient(t, shared), nil)
+	t.Cleanup(func() { _ = b.Close(within(t)) })
+	holds := several(t, b, 5)
+	all := make([]release, len(holds))
+	for i, h := range holds {
+		all[i] = newRelease(h)
+	}
+	must[answer](t)(b.run(within(t), time.Second, releaseScript, releaseCall(all)))
+	for i := range all {
+		all[i].repeated = true
+		a := answer{values: []any{"NOT_HELD", int64(0)}}
+		if err := b.released(&all[i], a, nil); err != nil {
+			t.Errorf("%v", err)
 		}
 	}
 }
@@ -176,8 +200,8 @@ func TestReleaseBesideARenewal(t *testing.T) {
 		default:
 		}
 		for _, h := range holds {
-			s := stateOf(h)
-			_, _ = s.leaseEnd(), releaseCall(s.key(), s.id, s.doubted.Load(), s.used.Load())
+			r := newRelease(h)
+			_, _ = r.state.leaseEnd(), releaseCall([]release{r})
 		}
 	}
 	outcomesOf(t, b, holds)

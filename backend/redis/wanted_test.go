@@ -68,7 +68,7 @@ func queueUp(t *testing.T, c *redis.Client) {
 		must[any](t)(c.Do(within(t), call...).Result())
 	}
 	run(acquireScript, acquireScript.call(k.args(5), id, 3_600_000, "w"))
-	t.Cleanup(func() { run(releaseScript, releaseCall(k, id, false, 0)) })
+	t.Cleanup(func() { run(releaseScript, releaseScript.callWith(k, 5, releaseArgs(id, false, 0)...)) })
 }
 
 func waiting(t *testing.T, c *redis.Client) int64 {

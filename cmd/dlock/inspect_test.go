@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -335,6 +336,42 @@ type unlisted struct{ *memory.Backend }
 
 func (unlisted) Names(context.Context, string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) { yield("", backend.ErrAuth) }
+}
+
+// A distant backend answers when two ask at once.
+type distant struct {
+	*memory.Backend
+	asked chan struct{}
+}
+
+func (b distant) Inspect(ctx context.Context, name string) (backend.Snapshot, error) {
+	select {
+	case b.asked <- struct{}{}:
+	case <-b.asked:
+	case <-ctx.Done():
+		return backend.Snapshot{}, ctx.Err()
+	}
+	return b.Backend.Inspect(ctx, name)
+}
+
+// A watch asks for several locks at once, and shows each with what is its own.
+func TestWatchAsksAtOnce(t *testing.T) {
+	w, c, out, _ := watched(t, distant{memory.New(memory.NewServer()), make(chan struct{})}, 1)
+	for _, name := range []string{"a", "b", "c", "d"} {
+		l, err := c.Mutex(name, dlock.WithLabel("of "+name)).Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Unlock(context.Background()) }()
+	}
+	if err := w.run(t.Context(), c, ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		if !regexp.MustCompile(`(?m)^` + name + ` +of ` + name + ` `).MatchString(out()) {
+			t.Errorf("%q is not shown with its holder:\n%s", name, out())
+		}
+	}
 }
 
 // Who may not list names watches a lock by its whole name.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,10 @@ import (
 const (
 	// maxWatched is how many locks one screen shows, and dlock asks for each second.
 	maxWatched = 40
+
+	// looksAtOnce is how many of them it asks for at a time: each of many waiters or readers
+	// may take a twentieth of the server.
+	looksAtOnce = 4
 
 	watchInterval = time.Second
 )
@@ -97,11 +102,12 @@ func (w *watch) showLocks(ctx context.Context, c *dlock.Client, prefix string) e
 	var b strings.Builder
 	var t table
 	t.add("NAME", "HOLDER", "MODE", "FOR", "WAITERS", "CHANGED")
-	for _, name := range names {
-		s, err := c.Inspect(ctx, name)
-		if err != nil {
-			return err
-		}
+	snapshots, err := inspectAll(ctx, c, names)
+	if err != nil {
+		return err
+	}
+	for i, name := range names {
+		s := snapshots[i]
 		seen[name] = w.last[name].next(s)
 		t.addLock(name, s, seen[name])
 		if err := printJSON(&b, newSnapshot(name, s)); err != nil {
@@ -121,6 +127,20 @@ func (w *watch) showLocks(ctx context.Context, c *dlock.Client, prefix string) e
 		note = fmt.Sprintf("and more than these %d: a longer PREFIX shows others\n", maxWatched)
 	}
 	return t.show(w.std.out, note)
+}
+
+// inspectAll looks at locks, some of them at once: the way to a server may be long.
+func inspectAll(ctx context.Context, c *dlock.Client, names []string) ([]dlock.Snapshot, error) {
+	snapshots, errs := make([]dlock.Snapshot, len(names)), make([]error, len(names))
+	var positions []int
+	for i := range names {
+		positions = append(positions, i)
+	}
+	backend.ForEachPart(positions, 1, looksAtOnce, func(one []int) {
+		i := one[0]
+		snapshots[i], errs[i] = c.Inspect(ctx, names[i])
+	})
+	return snapshots, cmp.Or(errs...)
 }
 
 // clearScreen has a terminal begin again at the top.

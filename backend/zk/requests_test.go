@@ -217,7 +217,14 @@ func TestRequestsOfIdleHolds(t *testing.T) {
 	for i := range n {
 		leases = append(leases, lock(t, c.Mutex(fmt.Sprint(i))))
 	}
-	eventually(t, "every hold is watched", func() bool { return tp.count(opChildren) == n })
+	eventually(t, "every hold is watched", func() bool {
+		for _, l := range leases {
+			if err := l.Err(); err != nil {
+				t.Fatalf("with %d of %d watched: %v", tp.count(opChildren), n, err)
+			}
+		}
+		return tp.count(opChildren) >= n
+	})
 	idle, since := tp.all(), time.Now()
 	time.Sleep(session)
 	most := int(time.Since(since)/(session/15)) + 2 // renewals and pings

@@ -45,7 +45,7 @@ func TestDoctorOnRedis(t *testing.T) {
 	bad := server.Start(t, server.Redis{Args: append(strings.Fields(weak), "--maxmemory", "10gb", "--maxmemory-policy", "allkeys-lru")})
 	for url, want := range map[string][]string{
 		"redis://" + bad.Addr():                        {"x eviction", "maxmemory-policy to noeviction", "! restart", "appendonly"},
-		"redis://weak:secret@" + bad.Addr():            {"x scripts ", "locks need what the user may not do: time, exists", "+time +exists", "! clock", "! messages", "! names", "+scan", "x eviction"},
+		"redis://weak:secret@" + bad.Addr():            {"x scripts ", "locks need what the user may not do: exists, hdel, ", "+exists +hdel ", "! clock", "! messages", "! names", "+scan", "x eviction"},
 		"redis://" + good.Addr() + "?dlock.replicas=1": {"x replicas", "dlock.replicas"},
 	} {
 		code, p := s.run("doctor", url)

@@ -104,6 +104,7 @@ func TestExamineSentinels(t *testing.T) {
 		return strings.Contains(complaints(t, client)["sentinels"], last+": too few others answer")
 	})
 
+	must[any](t)(nil, w.Sentinels[2].Kill()) // it would tell the next of itself
 	lonely := server.Start(t, server.Sentinel{Primary: w.Primary.Addr(), Quorum: 1, DownAfter: silence})
 	few := openURL(t, "redis+sentinel://"+lonely.Addr()+"/"+server.PrimaryName+"?dlock.replicas=1", nil)
 	eventually(t, "a single Sentinel", func() bool {

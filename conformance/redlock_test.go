@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -149,7 +150,8 @@ func (m *masters) heard(t testing.TB) (stop func() []string) {
 func (m *masters) waiting(t testing.TB, name string) int {
 	clients := make(map[string]bool)
 	m.each(func(d *redisData) {
-		ids, err := d.admin.ZRange(context.Background(), redisKey(name)+":q", 0, -1).Result()
+		alive := &redis.ZRangeBy{Min: fmt.Sprint(time.Now().UnixMilli()), Max: "+inf"} // others are passed over
+		ids, err := d.admin.ZRangeByScore(context.Background(), redisKey(name)+":a", alive).Result()
 		must(t, err)
 		for _, id := range ids {
 			clients[strings.Split(id, ":")[1]] = true

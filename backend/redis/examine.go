@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -378,8 +379,8 @@ func (b *Backend) checkScripts(ctx context.Context) (out []backend.Finding) {
 		advice := adviceOn(said)
 		refused[advice], words[advice] = append(refused[advice], command), said
 	}
-	for advice, commands := range refused {
-		out = append(out, backend.Bad(subject, "locks need "+listed(commands, ", ")+", and the server refuses: "+words[advice], advice))
+	for _, advice := range slices.Sorted(maps.Keys(refused)) {
+		out = append(out, backend.Bad(subject, "locks need "+listed(refused[advice], ", ")+", and the server refuses: "+words[advice], advice))
 	}
 	if len(denied) > 0 {
 		out = append(out, backend.Bad(subject, "locks need what the user may not do: "+listed(denied, ", "), "allow the user "+listed(rights, " ")))

@@ -70,9 +70,9 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 	}
 	defer end()
 	var out backend.Snapshot
-	told, from, skip, after := make(map[string]bool), "", 0, "-1"
+	told, from, limit, after, inVain := make(map[string]bool), "", page, "-1", 0
 	for {
-		call, sent := inspectScript.callWith(lockKey(name), 4, from, skip, after), time.Now()
+		call, sent := inspectScript.callWith(lockKey(name), 4, from, limit, after), time.Now()
 		a, err := b.runUntilAnswered(ctx, backend.FirstAnswer, inspectScript, call, nil)
 		if err != nil {
 			return backend.Snapshot{}, err
@@ -88,15 +88,19 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 		if a.int(8) == 0 {
 			return out, nil
 		}
+		if inVain++; len(out.Holders) > before {
+			inVain = 0
+		}
 		after = next
 		switch {
-		case last == "":
+		case last == noMore:
+			from = noMore
+		case inVain*page > 2*len(out.Holders):
+			from = noMore // who is left has renewed since it was told of, perhaps again and again
 		case last == from:
-			skip += page
-		case len(out.Holders) > before:
-			from, skip = last, 0
+			limit *= 2 // all of a page end at once
 		default:
-			from = "+inf" // who is left has renewed since it was told of
+			from, limit = last, page
 		}
 		backend.Rest(ctx, took, backend.MaxRest)
 	}
@@ -105,6 +109,9 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 // A server tells of so many readers, waiters or names at a time, in some tenths of a
 // millisecond.
 const page = 250
+
+// noMore is the end of a lease that no reader has.
+const noMore = "+inf"
 
 // addParties adds those of a page, but for whom was told of before. The lock may change hands
 // between pages: the first says who has it, and a waiter stays one.
@@ -120,13 +127,12 @@ func addParties(out *backend.Snapshot, a answer, told map[string]bool) {
 		}
 		out.Holders = append(out.Holders, p)
 	}
-	shared := len(out.Holders) == 0 || out.Holders[0].Mode == backend.Shared
 	own := make(map[string]int64)
 	for id, token := range a.pairs(9) {
 		own[id] = token
 	}
 	for id, till := range a.pairs(5) {
-		if told[id] || !shared {
+		if told[id] {
 			continue
 		}
 		told[id] = true

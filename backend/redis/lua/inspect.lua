@@ -1,15 +1,18 @@
--- Says who holds a lock and who waits for it, 250 at a time. It only reads.
+-- Says who holds a lock and who waits for it, a page at a time. It only reads.
 --
 -- KEYS  S R Q A
--- ARGV  the end of the lease of the last reader looked at ('': none was), how many of those with
---       that end to pass over, the rank of the last waiter that was told
+-- ARGV  the end of the lease of the last reader looked at ('': none was), from which on to tell
+--       of readers, how many of them, the rank of the last waiter that was told
 -- Reply µs, holder ('': nobody, or readers), its entries, the end of its lease, the last
 --       token, readers and the end of their leases, waiters and their ranks, the rank of
 --       the last one looked at, 1 if there may be more, and the readers with a token
 --       of their own and that token, the end of the lease of the last reader looked at
+--       (+inf: there are no more)
 --
 -- Readers come in the order in which their leases end: who renews meanwhile is yet to come.
-local S, R, Q, A, from, skip, after = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[2], ARGV[3]
+-- Those with the end that was looked at last come again, as nobody knows how many of them are
+-- still there.
+local S, R, Q, A, from, limit, after = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], tonumber(ARGV[2]), ARGV[3]
 -- include now
 local s = redis.call('HMGET', S, 'o', 'n', 'e', 't')
 local holder, expiry = s[1], tonumber(s[3] or 0)
@@ -21,7 +24,7 @@ if not s[1] then
   if from == '' then
     from = string.format('(%.0f', now)
   end
-  told = redis.call('ZRANGEBYSCORE', R, from, '+inf', 'WITHSCORES', 'LIMIT', skip, 250)
+  told = redis.call('ZRANGEBYSCORE', R, from, '+inf', 'WITHSCORES', 'LIMIT', 0, limit)
 end
 for i = 1, #told, 2 do
   if tonumber(told[i + 1]) > now then
@@ -38,6 +41,7 @@ for i = 1, #queue, 2 do
     waiters[#waiters + 1], waiters[#waiters + 2] = queue[i], queue[i + 1]
   end
 end
-local more = (#told == 500 or #queue == 500) and 1 or 0
+local full = #told == 2 * limit
+local more = (full or #queue == 500) and 1 or 0
 return {us, holder, tonumber(s[2] or 1), expiry, tonumber(s[4] or 0), readers, waiters, queue[#queue] or after, more, tokens,
-  told[#told] or ARGV[1]}
+  full and told[#told] or '+inf'}

@@ -255,7 +255,7 @@ func scanPage(ctx context.Context, c redis.Cmdable, namePrefix string, cursor ui
 	}
 	found := keys
 	keys, err = keysInUse(ctx, c, found, false)
-	if redis.HasErrorPrefix(err, "MOVED") { // some are on their way here
+	if isMoved(err) { // some are on their way here
 		keys, err = keysInUse(ctx, c, found, true)
 	}
 	for _, k := range keys {
@@ -268,7 +268,8 @@ func scanPage(ctx context.Context, c redis.Cmdable, namePrefix string, cursor ui
 }
 
 // keysInUse returns those of locks that are held or waited for. Asking has a node of a cluster
-// tell of keys whose slot it does not have yet.
+// tell of keys whose slot it does not have yet. What it refuses even so was left behind when a
+// slot moved, and is nobody's lock.
 func keysInUse(ctx context.Context, c redis.Cmdable, keys []string, asking bool) (out []string, err error) {
 	if len(keys) == 0 {
 		return nil, nil
@@ -284,7 +285,7 @@ func keysInUse(ctx context.Context, c redis.Cmdable, keys []string, asking bool)
 		ask()
 		states[i] = pipe.HMGet(ctx, k, "o", "e", "b")
 	}
-	if err := execute(ctx, pipe); err != nil {
+	if err := execute(ctx, pipe); err != nil && !(asking && isMoved(err)) {
 		return nil, err
 	}
 	ms := float64(now.Val().UnixMilli())
@@ -312,7 +313,9 @@ func keysInUse(ctx context.Context, c redis.Cmdable, keys []string, asking bool)
 			owners = append(owners, pipe.HMGet(ctx, k, "o")) // who has waited may have it by now
 		}
 	}
-	err = execute(ctx, pipe)
+	if err = execute(ctx, pipe); asking && isMoved(err) {
+		err = nil
+	}
 	for i, k := range others {
 		latest := append(ends[2*i].Val(), ends[2*i+1].Val()...)
 		isOwned := len(owners[i].Val()) > 0 && owners[i].Val()[0] != nil
@@ -322,6 +325,9 @@ func keysInUse(ctx context.Context, c redis.Cmdable, keys []string, asking bool)
 	}
 	return out, err
 }
+
+// isMoved reports that a node of a cluster does not have a slot.
+func isMoved(err error) bool { return redis.HasErrorPrefix(err, "MOVED") }
 
 // execute sends a pipeline. What the server says of single commands is no error.
 func execute(ctx context.Context, pipe redis.Pipeliner) error {

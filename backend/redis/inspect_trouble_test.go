@@ -52,60 +52,106 @@ func TestInspectRenewingReaders(t *testing.T) {
 	all.Wait()
 }
 
-// TestNamesWhileASlotMigrates has a slot with a held lock move from one node to another.
-func TestNamesWhileASlotMigrates(t *testing.T) {
-	t.Parallel()
+// A slotMove takes the slot of a lock, one of twenty that are held, from one node to another.
+type slotMove struct {
+	t        *testing.T
+	b        *Backend
+	from, to *redis.Client
+	slot     int64
+}
+
+func newSlotMove(t *testing.T) *slotMove {
 	ctx := within(t)
 	cluster := server.StartCluster(t, server.Redis{}, 5*time.Second)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	b := newBackend(t, rdb, nil)
+	m := &slotMove{t: t, b: newBackend(t, rdb, nil)}
 	for i := range 20 {
-		must[*backend.Hold](t)(b.Acquire(ctx, backend.Request{Name: fmt.Sprint("job", i), Mode: backend.Exclusive, TTL: time.Minute, ID: backend.ID{Client: "c", Seq: uint64(i + 1)}}))
+		must[*backend.Hold](t)(m.b.Acquire(ctx, backend.Request{Name: fmt.Sprint("job", i), Mode: backend.Exclusive, TTL: time.Minute, ID: backend.ID{Client: "c", Seq: uint64(i + 1)}}))
 	}
 	key := mainKey("job0")
-	slot := must[int64](t)(rdb.ClusterKeySlot(ctx, key).Result())
-	var from, to *redis.Client
-	for _, m := range cluster.Masters {
-		c := plainClient(t, m)
+	m.slot = must[int64](t)(rdb.ClusterKeySlot(ctx, key).Result())
+	for _, master := range cluster.Masters {
+		c := plainClient(t, master)
 		if _, err := c.HGet(ctx, key, "o").Result(); err == nil {
-			from = c
-		} else if to == nil {
-			to = c
+			m.from = c
+		} else if m.to == nil {
+			m.to = c
 		}
 	}
-	id := func(c *redis.Client) string { return must[string](t)(c.Do(ctx, "cluster", "myid").Text()) }
-	must[any](t)(to.Do(ctx, "cluster", "setslot", slot, "importing", id(from)).Result())
-	must[any](t)(from.Do(ctx, "cluster", "setslot", slot, "migrating", id(to)).Result())
-	look := func(what string) {
-		names := map[string]bool{}
-		for name, err := range b.Names(ctx, "") {
-			if err != nil {
-				t.Errorf("%s: %v", what, err)
-			}
-			names[name] = true
+	m.set(m.to, "importing", m.id(m.from))
+	m.set(m.from, "migrating", m.id(m.to))
+	return m
+}
+
+func (m *slotMove) id(c *redis.Client) string {
+	return must[string](m.t)(c.Do(within(m.t), "cluster", "myid").Text())
+}
+
+func (m *slotMove) set(c *redis.Client, state ...any) {
+	must[any](m.t)(c.Do(within(m.t), append([]any{"cluster", "setslot", m.slot}, state...)...).Result())
+}
+
+func (m *slotMove) moveKeys() {
+	ctx := within(m.t)
+	host, port, err := net.SplitHostPort(m.to.Options().Addr)
+	must[any](m.t)(nil, err)
+	for {
+		keys := must[[]string](m.t)(m.from.Do(ctx, "cluster", "getkeysinslot", m.slot, 10).StringSlice())
+		if len(keys) == 0 {
+			return
 		}
-		if !names["job0"] {
-			t.Errorf("%s: job0 is missing among %d", what, len(names))
+		for _, k := range keys {
+			must[any](m.t)(m.from.Do(ctx, "migrate", host, port, k, 0, 5000).Result())
+		}
+	}
+}
+
+// names are those that are listed.
+func (m *slotMove) names(when string) map[string]bool {
+	names := map[string]bool{}
+	for name, err := range m.b.Names(within(m.t), "") {
+		if err != nil {
+			m.t.Errorf("%s: %v", when, err)
+		}
+		names[name] = true
+	}
+	return names
+}
+
+// TestNamesWhileASlotMigrates has a slot with a held lock move from one node to another.
+func TestNamesWhileASlotMigrates(t *testing.T) {
+	t.Parallel()
+	m := newSlotMove(t)
+	look := func(when string) {
+		if names := m.names(when); !names["job0"] {
+			t.Errorf("%s: job0 is missing among %d", when, len(names))
 		}
 	}
 	look("before its key moves")
-	host, port, err := net.SplitHostPort(to.Options().Addr)
-	must[any](t)(nil, err)
-	for {
-		keys := must[[]string](t)(from.Do(ctx, "cluster", "getkeysinslot", slot, 10).StringSlice())
-		if len(keys) == 0 {
-			break
-		}
-		for _, k := range keys {
-			must[any](t)(from.Do(ctx, "migrate", host, port, k, 0, 5000).Result())
-		}
-	}
+	m.moveKeys()
 	look("while the slot is open")
-	for _, c := range []*redis.Client{to, from} {
-		must[any](t)(c.Do(ctx, "cluster", "setslot", slot, "node", id(to)).Result())
+	for _, c := range []*redis.Client{m.to, m.from} {
+		m.set(c, "node", m.id(m.to))
 	}
 	look("when it has moved")
+}
+
+// TestNamesBesideKeysLeftBehind has a node with a key whose slot another one has: a move that
+// was broken off.
+func TestNamesBesideKeysLeftBehind(t *testing.T) {
+	t.Parallel()
+	m := newSlotMove(t)
+	m.moveKeys()
+	for _, c := range []*redis.Client{m.to, m.from} {
+		m.set(c, "stable")
+	}
+	names := m.names("with a key left behind")
+	for i := 1; i < 20; i++ {
+		if name := fmt.Sprint("job", i); !names[name] {
+			t.Errorf("%s is missing among %d", name, len(names))
+		}
+	}
 }
 
 // TestCloseWhileNamesIterates closes the client from the loop.

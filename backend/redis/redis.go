@@ -146,6 +146,9 @@
 // server does not know since when the next holder has the lock, which is not passed on
 // within a client either.
 //
+// Of more than a thousand readers those whose leases end first hear with their next renewal
+// that somebody waits. One with WithMaxHold, which is not renewed, may not hear of it then.
+//
 // # Permissions
 //
 // Who can do what to a lock, on this and other servers, and how to set one up so that it

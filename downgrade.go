@@ -20,6 +20,9 @@ func (e *entry) downgrade(ctx context.Context) error {
 	case e.parent != nil:
 		return backend.Fail(ErrReentry, errNestedDowngrade)
 	}
+	if err := h.canDowngrade(e, false); err != nil { // which needs no answer to a renewal under way
+		return err
+	}
 	if left, ok := c.keeper.Left(&h.item); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = backend.Bound(ctx, left)
@@ -50,7 +53,7 @@ func (e *entry) downgradeNow(ctx context.Context) error {
 	if e.modeNow() == backend.Shared {
 		return nil
 	}
-	if err := e.hold.beginDowngrade(e); err != nil {
+	if err := e.hold.canDowngrade(e, true); err != nil {
 		return err
 	}
 	err := e.lock.client.downgrader.Downgrade(ctx, e.hold.item.Hold)
@@ -63,10 +66,10 @@ func (e *entry) downgradeNow(ctx context.Context) error {
 	return err
 }
 
-// beginDowngrade returns an error if the hold cannot become shared now. Otherwise the
-// caller asks the server, and from now on no goroutine may use the hold to write: the server
-// may make it shared before the answer arrives.
-func (h *hold) beginDowngrade(e *entry) error {
+// canDowngrade returns an error if the hold cannot become shared now. With asking set, the
+// caller is about to ask the server: from then on no goroutine may use the hold to write,
+// because the server may make it shared before the answer arrives.
+func (h *hold) canDowngrade(e *entry, asking bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e.ended() { // the hold may have another owner already
@@ -77,7 +80,7 @@ func (h *hold) beginDowngrade(e *entry) error {
 			return backend.Fail(ErrReentry, errOpenEntry)
 		}
 	}
-	h.isDowngrading = true
+	h.isDowngrading = h.isDowngrading || asking
 	return nil
 }
 

@@ -180,3 +180,24 @@ func TestDowngradeThatCannotBe(t *testing.T) {
 		unlock(t, lease)
 	})
 }
+
+// What is wrong with a call needs no server that answers: an exclusive entry is open.
+func TestDowngradeUnderAnOpenEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.NewServer()
+		c := client(t, memory.New(s), dlock.Options{TTL: 30 * time.Second})
+		lease := lock(t, c.RWMutex("x"))
+		nested, err := c.RWMutex("x").Lock(lease.Context(t.Context()))
+		is(t, err, nil)
+		s.Freeze()
+		time.Sleep(11 * time.Second) // a renewal is under way
+		start := time.Now()
+		is(t, lease.Downgrade(t.Context()), dlock.ErrReentry)
+		if took := time.Since(start); took > 0 {
+			t.Errorf("said after %v", took)
+		}
+		s.Thaw()
+		unlock(t, nested)
+		unlock(t, lease)
+	})
+}

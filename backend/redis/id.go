@@ -100,6 +100,14 @@ func partyOf(id string) backend.Party {
 	return p
 }
 
+// ttlOf returns the TTL in an id, in ms.
+func ttlOf(id string) (ttl int64) {
+	for i := 1; i < len(id) && '0' <= id[i] && id[i] <= '9' && ttl < exact; i++ {
+		ttl = 10*ttl + int64(id[i]-'0')
+	}
+	return ttl
+}
+
 func cutLast(s string, sep byte) (before, after string, found bool) {
 	i := strings.LastIndexByte(s, sep)
 	if i < 0 {

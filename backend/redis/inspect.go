@@ -70,9 +70,9 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 	}
 	defer end()
 	var out backend.Snapshot
-	told, from, limit, after, inVain := make(map[string]bool), "", page, "-1", 0
+	told, readers, after := make(map[string]bool), readersWalk{limit: page}, "-1"
 	for {
-		call, sent := inspectScript.callWith(lockKey(name), 4, from, limit, after), time.Now()
+		call, sent := inspectScript.callWith(lockKey(name), 4, readers.from, readers.limit, after), time.Now()
 		a, err := b.runUntilAnswered(ctx, backend.FirstAnswer, inspectScript, call, nil)
 		if err != nil {
 			return backend.Snapshot{}, err
@@ -83,25 +83,12 @@ func (b *Backend) Inspect(ctx context.Context, name string) (backend.Snapshot, e
 			return backend.Snapshot{}, fail(errGarbled)
 		}
 		took := time.Since(sent)
-		before := len(out.Holders)
 		addParties(&out, a, told)
 		if a.int(8) == 0 {
 			return out, nil
 		}
-		if inVain++; len(out.Holders) > before {
-			inVain = 0
-		}
 		after = next
-		switch {
-		case last == noMore:
-			from = noMore
-		case inVain*page > 2*len(out.Holders):
-			from = noMore // who is left has renewed since it was told of, perhaps again and again
-		case last == from:
-			limit *= 2 // all of a page end at once
-		default:
-			from, limit = last, page
-		}
+		readers.goOn(a, last, len(out.Holders))
 		backend.Rest(ctx, took, backend.MaxRest)
 	}
 }
@@ -112,6 +99,39 @@ const page = 250
 
 // noMore is the end of a lease that no reader has.
 const noMore = "+inf"
+
+// A readersWalk goes through readers in the order in which their leases end. Who renews
+// meanwhile comes later, perhaps again and again.
+type readersWalk struct {
+	from    string // the end of the lease of the last one looked at
+	limit   int    // how many to look at next
+	found   int    // how many there have been
+	inVain  int    // pages on which there was none but of before
+	skipped int    // found when those were passed over
+	longest int64  // TTL of one of them, in ms
+}
+
+// goOn notes a page, whose last lease ends then, and how many have been found with it.
+func (w *readersWalk) goOn(a answer, last string, found int) {
+	for id := range a.pairs(5) {
+		w.longest = max(w.longest, ttlOf(id))
+	}
+	w.inVain++
+	if found > w.found {
+		w.found, w.inVain = found, 0
+	}
+	switch {
+	case last == noMore, w.inVain*page > 2*found && w.skipped == found:
+		w.from = noMore
+	case w.inVain*page > 2*found: // they renew faster than they can be told of: none has a lease beyond that
+		w.from, w.limit = strconv.FormatInt(a.int(0)/1000+w.longest, 10), page
+		w.skipped, w.inVain = found, 0
+	case last == w.from:
+		w.limit *= 2 // all of a page end at once
+	default:
+		w.from, w.limit = last, page
+	}
+}
 
 // addParties adds those of a page, but for whom was told of before. The lock may change hands
 // between pages: the first says who has it, and a waiter stays one.

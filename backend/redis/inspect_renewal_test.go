@@ -60,3 +60,36 @@ func TestInspectReadersThatRenewTogether(t *testing.T) {
 		})
 	}
 }
+
+// TestInspectReadersThatRenewAllTheTime has as many readers as a page renew before each: who
+// has a longer lease is told of all the same.
+func TestInspectReadersThatRenewAllTheTime(t *testing.T) {
+	t.Parallel()
+	ctx, c := within(t), plainClient(t, shared)
+	b, proxy := behindProxy(t)
+	key := mainKey(t.Name()) + ":r"
+	add := func(many int, ttl time.Duration, later int) {
+		var all []redis.Z
+		for n := range many {
+			expiry := time.Now().Add(ttl/2).UnixMilli() + int64(later*page+n)
+			all = append(all, redis.Z{Score: float64(expiry), Member: fmt.Sprintf("r%d:client:%d.AAAAAAAAAAA", millis(ttl), n+1)})
+		}
+		must[int64](t)(c.ZAdd(ctx, key, all...).Result())
+	}
+	const others = page + 100
+	add(page, time.Minute, 0)
+	add(others, time.Hour, 0)
+	must[bool](t)(c.Expire(ctx, key, time.Minute).Result())
+	pages := 0
+	proxy.OnRequest(func(_ int, req []byte) {
+		if bytes.Contains(req, []byte(mainKey(t.Name()))) {
+			if pages++; pages > 1 {
+				add(page, time.Minute, pages)
+			}
+		}
+	})
+	s := must[backend.Snapshot](t)(b.Inspect(ctx, t.Name()))
+	if n := len(s.Holders); n != page+others {
+		t.Errorf("%d readers of %d, on %d pages", n, page+others, pages)
+	}
+}

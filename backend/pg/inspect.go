@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -78,7 +79,7 @@ func (b *Backend) Inspect(ctx context.Context, name string) (out backend.Snapsho
 	if err != nil {
 		return out, err
 	}
-	seen := make(map[string]bool) // a connection has both modes while it downgrades
+	listening, seen := make(map[string]bool), make(map[string]bool)
 	for _, row := range result.Rows {
 		if len(row) != 4 {
 			return backend.Snapshot{}, backend.Fail(backend.ErrUnavailable, errProtocol)
@@ -92,15 +93,19 @@ func (b *Backend) Inspect(ctx context.Context, name string) (out backend.Snapsho
 		case exclusive == "1":
 			p.Mode = backend.Exclusive
 		}
+		listening[pid] = listening[pid] || kind == listens
 		switch {
 		case kind != holds:
 			out.Waiters = append(out.Waiters, p)
-		case !seen[pid]:
+		case !seen[pid]: // a connection has both modes while it downgrades
 			p.Entries = 1
 			out.Holders = append(out.Holders, p)
 			seen[pid] = true
 		}
 	}
+	// A connection that listens holds nothing: it has the key while a statement finds out
+	// whether readers may join.
+	out.Holders = slices.DeleteFunc(out.Holders, func(p backend.Party) bool { return listening[p.Client] })
 	return out, nil
 }
 

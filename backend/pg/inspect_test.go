@@ -56,6 +56,20 @@ func TestInspectWaiters(t *testing.T) {
 	waits(name, 0)
 }
 
+// The connection that listens has the lock itself for a moment, while it finds out whether
+// readers may join others. That is no hold.
+func TestInspectOfWhoAsksWhetherItMayJoin(t *testing.T) {
+	ctx := testContext(t)
+	b := newPeer(t, shared.Addr(), Options{}, time.Minute)
+	a, key := admin(t, shared.Addr()), b.backend.key(nameOf(t))
+	execute(t, a, fmt.Sprintf("SELECT pg_advisory_lock_shared(%d), pg_advisory_lock_shared(%d)", key, key^listenMask))
+	s, err := b.Inspect(ctx, nameOf(t))
+	must(t, err)
+	if len(s.Holders) != 0 || len(s.Waiters) != 1 {
+		t.Errorf("one who waits is told of as %+v", s)
+	}
+}
+
 // What is asked costs a connection for a moment, and leaves none.
 func TestInspectLeavesNoConnection(t *testing.T) {
 	ctx := testContext(t)

@@ -71,6 +71,14 @@ func TestPlans(t *testing.T) {
 			Clients: []Party{party([]Op{{Pause: 2 * time.Second, Call: "lock", Names: []int{1}, Unlock: "live"}, {Call: "names", Names: []int{0}}})},
 			Faults:  []Fault{{Kind: "pause", At: time.Second, For: 12 * time.Second, Server: 1}},
 		},
+		"who reads a lock whose key was evicted brings it back with the next renewal": {
+			Seed: 6,
+			Clients: []Party{
+				party([]Op{{Call: "rlock", Names: []int{0}, Hold: 8 * time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: 2 * time.Second, Call: "names", Names: []int{0}}}),
+			},
+			Faults: []Fault{{Kind: "evict", At: time.Second, Client: -1}},
+		},
 		"a master of before that still answers may have a holder": {
 			Names: 2, Replica: true, Lag: 100 * ms,
 			Clients: []Party{

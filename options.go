@@ -25,7 +25,8 @@ type Options struct {
 	// A client warns of a TTL below 100 ms: such a lock is lost whenever its process
 	// or the server does not run for some milliseconds, as happens on any busy machine.
 	// A TTL of less than twenty round trips to the server may be too short for a renewal that
-	// has to make a connection first, though nothing goes wrong.
+	// has to make a connection first, though nothing goes wrong. Where a Redis Cluster moves
+	// the lock to another node, that takes up to forty.
 	// A client that holds very many locks needs a longer TTL, because it has to renew all
 	// of them within it. It also ends its leases earlier, by 2 µs for each lock that would
 	// end at the same moment and by a third of the TTL at most: ending them takes time.

@@ -356,7 +356,8 @@ func whatever(touch) bool { return true }
 
 // trips is how many ways there and back a lease must have room for, or it may be lost while
 // a connection is made anew: a request has a sixth of a lease, in which the library makes
-// itself known, asks, and hears of the replica.
+// itself known, asks, and hears of the replica. Twice as many, where a slot moves to a node
+// that the client has not asked before: that one does not know the scripts either.
 const trips = 20
 
 // costs says which faults may cost a lease of that length.
@@ -365,8 +366,8 @@ func (r *register) costs(ttl time.Duration) func(touch) bool {
 	if r.w.plan.Acks {
 		trip += 2 * r.w.plan.Lag
 	}
-	short := ttl < trips*trip
-	return func(t touch) bool { return t.loses || short && t.fails }
+	short, fleeting := ttl < 2*trips*trip, ttl < trips*trip
+	return func(t touch) bool { return t.loses || fleeting && t.fails || short && t.splits }
 }
 
 // isShort reports whether a lease may be lost while a connection is made, for which nothing

@@ -15,8 +15,13 @@ type period struct {
 	from, to int64 // ms, by its clock
 }
 
-// during is what the server had of a lock from since on.
+// during is what the server had of a lock from since on, and for as long before as a replica is
+// behind: a connection from before a promotion may be one to the replica that its master has
+// become.
 func (r *register) during(name string, since time.Time) (all []period) {
+	if r.w.plan.Replica {
+		since = since.Add(-r.w.plan.Lag)
+	}
 	end := r.w.keeper(name).clock().UnixMilli()
 	states := r.lock(name).states
 	for i := len(states) - 1; i >= 0; i-- {

@@ -100,6 +100,7 @@ func (h *hold) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.over = true
+	h.endEntry()
 	for _, t := range []*time.Timer{h.lateTimer, h.joinTimer} {
 		if t != nil {
 			t.Stop()

@@ -81,10 +81,11 @@ type message func(ctx context.Context, node int, nh *backend.Hold) error
 // it, or too few can. Releases says that m ends the hold.
 func (h *hold) broadcast(ctx context.Context, releases bool, m message) error {
 	c, parts := h.expect(releases, m)
-	detached := context.WithoutCancel(ctx)
 	for i := range parts {
 		p := &parts[i]
-		if !h.b.janitor.Go(func(context.Context) { p.receive(m(detached, p.node, &p.hold)) }) {
+		if !h.b.janitor.Go(func(lifetime context.Context) {
+			p.receive(m(backend.WithValues(lifetime, ctx), p.node, &p.hold))
+		}) {
 			p.receive(backend.ErrClosed)
 		}
 	}

@@ -38,7 +38,7 @@ func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report 
 		}
 	}
 	for i, n := range b.nodes {
-		if !b.janitor.Go(func(context.Context) { n.releaseAll(context.WithoutCancel(ctx), parts[i]) }) {
+		if !b.janitor.Go(func(lifetime context.Context) { n.releaseAll(backend.WithValues(lifetime, ctx), parts[i]) }) {
 			for _, p := range parts[i] {
 				p.receive(backend.ErrClosed)
 			}

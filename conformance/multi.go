@@ -21,15 +21,29 @@ func multiAllOrNone(s *scenario) {
 	_, err := a.Multi([]string{x, y}).TryLock(s.ctx)
 	s.is(err, dlock.ErrHeld)
 	s.free(b.Mutex(x))
-	told := func() int { return s.waitsOf(x) + s.waitsOf(y) } // a call is told once, and x may just be given back
-	before := told()
-	waiting := s.start(a.Multi([]string{y, x}))
-	s.eventually("the call is told to wait", func() bool { return told() > before })
+	waiting := s.startToldOf(a.Multi([]string{y, x}), x, y)
 	s.queued(y, 1)
 	waiting.cancel(errTest)
 	s.is(waiting.failed(), dlock.ErrHeld, errTest)
 	s.freed(b.Mutex(x))
 	s.unlock(only)
+}
+
+// startToldOf starts a call on l that is told that it waits for y. A call is told once, and x
+// may just be given back: one that is told of x begins anew. Until its client has heard that y
+// is held, the end of a call is ErrUnavailable, whatever the server has in its queue.
+func (s *scenario) startToldOf(l dlock.Locker, x, y string) *attempt {
+	s.Helper()
+	for {
+		ofX, ofY := s.waitsOf(x), s.waitsOf(y)
+		a := s.start(l)
+		s.eventually("the call is told to wait", func() bool { return s.waitsOf(x) > ofX || s.waitsOf(y) > ofY })
+		if s.waitsOf(y) > ofY {
+			return a
+		}
+		a.cancel(errTest)
+		_ = a.failed()
+	}
 }
 
 func multiDuplicates(s *scenario) {

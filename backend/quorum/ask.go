@@ -95,8 +95,8 @@ func (b *Backend) isAnyThere(nodes []int) bool {
 			answers <- false
 			continue
 		}
-		if !b.janitor.Go(func(context.Context) {
-			_, err := n.ping(0)
+		if !b.janitor.Go(func(ctx context.Context) {
+			_, err := n.ping(ctx, 0)
 			if !isAnswer(err) {
 				n.check(b, 0, func() {})
 			}

@@ -9,14 +9,45 @@ import (
 )
 
 // Reenter implements backend.Reenterer. Nodes that do not count entries have
-// nothing to say.
+// nothing to say. Those that have not answered when it returns are told until they do, or
+// until there is a later number: what a node that hangs is told shall not pile up.
 func (b *Backend) Reenter(ctx context.Context, bh *backend.Hold, entries int, seq int64) error {
-	return bh.State.(*hold).broadcast(ctx, false, func(ctx context.Context, i int, nh *backend.Hold) error {
-		if r, ok := b.nodes[i].Backend.(backend.Reenterer); ok {
-			return r.Reenter(ctx, nh, entries, seq)
+	h := bh.State.(*hold)
+	counts, end := context.WithCancel(context.WithoutCancel(ctx))
+	h.beginEntry(seq)
+	defer h.leaveEntry(seq, end)
+	return h.broadcast(ctx, false, func(ctx context.Context, i int, nh *backend.Hold) error {
+		r, ok := b.nodes[i].Backend.(backend.Reenterer)
+		if !ok || counts.Err() != nil {
+			return nil
 		}
-		return nil
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(counts, cancel)()
+		return r.Reenter(ctx, nh, entries, seq)
 	})
+}
+
+// beginEntry ends what is left of the calls of Reenter before that of number seq.
+func (h *hold) beginEntry(seq int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if seq >= h.lastEntry {
+		h.lastEntry = seq
+		h.endEntry()
+	}
+}
+
+// leaveEntry is for a call of Reenter that returns. If it is not the last, nobody needs what
+// is left of it.
+func (h *hold) leaveEntry(seq int64, end context.CancelFunc) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if seq < h.lastEntry || h.over {
+		end()
+		return
+	}
+	h.endEntry = end
 }
 
 // Downgrade implements backend.Downgrader. A majority must confirm it, and no
@@ -50,10 +81,11 @@ type message func(ctx context.Context, node int, nh *backend.Hold) error
 // it, or too few can. Releases says that m ends the hold.
 func (h *hold) broadcast(ctx context.Context, releases bool, m message) error {
 	c, parts := h.expect(releases, m)
-	detached := context.WithoutCancel(ctx)
 	for i := range parts {
 		p := &parts[i]
-		if !h.b.janitor.Go(func(context.Context) { p.receive(m(detached, p.node, &p.hold)) }) {
+		if !h.b.janitor.Go(func(lifetime context.Context) {
+			p.receive(m(backend.WithValues(lifetime, ctx), p.node, &p.hold))
+		}) {
 			p.receive(backend.ErrClosed)
 		}
 	}

@@ -26,6 +26,8 @@ type hold struct {
 	joinTimer  *time.Timer // has nodes asked that have no part of it; nil: it does not run
 	votes      []vote
 	releasing  int       // grants that are being given back
+	lastEntry  int64     // the greatest number of a call of Reenter
+	endEntry   func()    // ends what is left of that call
 	token      uint64    // 0: too few nodes have granted
 	proposed   uint64    // the token proposed last
 	proposedAt time.Time // and when; zero: the front has made it
@@ -43,8 +45,9 @@ func (b *Backend) newHold(ctx context.Context, r backend.Request) *hold {
 	}
 	h := &hold{
 		b: b, request: r,
-		changed: make(chan struct{}, 1),
-		votes:   make([]vote, len(b.nodes)),
+		changed:  make(chan struct{}, 1),
+		votes:    make([]vote, len(b.nodes)),
+		endEntry: func() {},
 	}
 	h.waiting, h.stop = context.WithCancel(context.WithoutCancel(ctx))
 	return h

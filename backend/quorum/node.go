@@ -153,12 +153,8 @@ func (n *node) observeVote(err error) {
 // isSpared reports that the node is sent no request, because it is silent and there are enough
 // others: what it has to answer, or to be told again and again, shall not pile up. It is
 // pinged instead.
-func (b *Backend) isSpared(n *node, ttl time.Duration) bool {
-	if n.pinger == nil || !n.silent.Load() || !b.hasMajority() {
-		return false
-	}
-	n.check(b, ttl, func() {})
-	return true
+func (b *Backend) isSpared(n *node) bool {
+	return n.pinger != nil && n.silent.Load() && b.hasMajority()
 }
 
 // hasMajority reports whether the nodes that answer, and vote, are enough.
@@ -179,7 +175,7 @@ func (b *Backend) isAnsweredBeside(n *node, sent time.Time) bool {
 
 // answersBeside pings the other nodes at once, and reports whether one answers, or none is there
 // that may.
-func (b *Backend) answersBeside(n *node, ttl time.Duration) bool {
+func (b *Backend) answersBeside(ctx context.Context, n *node, ttl time.Duration) bool {
 	asked := false
 	var answered atomic.Bool
 	var pings sync.WaitGroup
@@ -189,7 +185,7 @@ func (b *Backend) answersBeside(n *node, ttl time.Duration) bool {
 		}
 		asked = true
 		pings.Go(func() {
-			if took, err := o.ping(ttl); isAnswer(err) {
+			if took, err := o.ping(ctx, ttl); isAnswer(err) {
 				o.observe(took, nil)
 				answered.Store(true)
 			}
@@ -206,13 +202,13 @@ func (n *node) check(b *Backend, ttl time.Duration, done func()) {
 	if n.pinger == nil || time.Now().UnixNano() < n.nextPing.Load() || !n.pinging.CompareAndSwap(false, true) {
 		return
 	}
-	started := b.janitor.Go(func(context.Context) {
-		took, err := n.ping(ttl)
+	started := b.janitor.Go(func(ctx context.Context) {
+		took, err := n.ping(ctx, ttl)
 		known := true
 		if !isAnswer(err) { // the connection may have broken
 			var beside sync.WaitGroup
-			beside.Go(func() { known = b.answersBeside(n, ttl) })
-			took, err = n.ping(ttl)
+			beside.Go(func() { known = b.answersBeside(ctx, n, ttl) })
+			took, err = n.ping(ctx, ttl)
 			beside.Wait()
 		}
 		there := isAnswer(err)
@@ -231,9 +227,21 @@ func (n *node) check(b *Backend, ttl time.Duration, done func()) {
 	}
 }
 
+// isBack reports whether a node that is spared answers again. The first ping may fail because
+// the connection has broken.
+func (n *node) isBack(ctx context.Context, ttl time.Duration) bool {
+	for range 2 {
+		if took, err := n.ping(ctx, ttl); isAnswer(err) {
+			n.observe(took, nil)
+			return true
+		}
+	}
+	return false
+}
+
 // ping pings the node once.
-func (n *node) ping(ttl time.Duration) (took time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), n.pingLimit(ttl))
+func (n *node) ping(ctx context.Context, ttl time.Duration) (took time.Duration, err error) {
+	ctx, cancel := backend.Bound(ctx, n.pingLimit(ttl))
 	defer cancel()
 	sent := time.Now()
 	_, err = n.pinger.Ping(ctx)

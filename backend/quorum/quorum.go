@@ -237,13 +237,17 @@ func (b *Backend) needsAll() bool { return b.need == len(b.nodes) }
 func (b *Backend) MinTTL() time.Duration { return b.minTTL }
 
 // Close implements backend.Backend. It closes the nodes. Once enough are closed, the
-// others have a moment to.
+// others have a moment to, and then to answer what they have been asked and told: a
+// connection of somebody's own stays open.
 func (b *Backend) Close(ctx context.Context) error {
 	if !b.beginClose() {
 		return nil
 	}
 	b.calls.Wait()
 	err := b.closeNodes(ctx)
+	moment, cancel := backend.Bound(ctx, leaveLimit)
+	defer cancel()
+	_ = b.janitor.Close(moment) // it ends what is under way
 	return errors.Join(err, b.janitor.Close(ctx))
 }
 

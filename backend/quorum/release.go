@@ -38,7 +38,7 @@ func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report 
 		}
 	}
 	for i, n := range b.nodes {
-		if !b.janitor.Go(func(context.Context) { n.releaseAll(context.WithoutCancel(ctx), parts[i]) }) {
+		if !b.janitor.Go(func(lifetime context.Context) { n.releaseAll(backend.WithValues(lifetime, ctx), parts[i]) }) {
 			for _, p := range parts[i] {
 				p.receive(backend.ErrClosed)
 			}
@@ -100,6 +100,7 @@ func (h *hold) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.over = true
+	h.endEntry()
 	for _, t := range []*time.Timer{h.lateTimer, h.joinTimer} {
 		if t != nil {
 			t.Stop()

@@ -90,8 +90,8 @@ func (b *Backend) collectBatch(i int, all []*renewal) renewBatch {
 // the deadline of ctx, also when the others have decided: it can be asked again then.
 func (b *Backend) sendBatch(ctx context.Context, i int, p *renewBatch) {
 	if len(p.holds) > 0 {
-		ok := b.janitor.Go(func(context.Context) {
-			ctx, cancel := untilHalfway(ctx)
+		ok := b.janitor.Go(func(lifetime context.Context) {
+			ctx, cancel := untilHalfway(lifetime, ctx)
 			defer cancel()
 			b.nodes[i].renewer.Renew(ctx, p.holds, func(c *backend.Hold, err error) { p.of[c].receive(i, c, err) })
 		})
@@ -118,10 +118,11 @@ func (p *renewBatch) confirmed() (holds []*hold) {
 	return holds
 }
 
-// untilHalfway returns a context that ends halfway to the deadline of ctx and not before.
-func untilHalfway(ctx context.Context) (context.Context, context.CancelFunc) {
+// untilHalfway returns a context that ends halfway to the deadline of ctx, or with lifetime,
+// and not before.
+func untilHalfway(lifetime, ctx context.Context) (context.Context, context.CancelFunc) {
 	at, ok := ctx.Deadline()
-	ctx = context.WithoutCancel(ctx)
+	ctx = backend.WithValues(lifetime, ctx)
 	if !ok {
 		return ctx, func() {}
 	}
@@ -227,7 +228,7 @@ func (r *renewal) verdict() (known bool, err error) {
 
 // rejoinAll asks node i, which was away, for holds that the others have granted:
 // a lock that lasts shall survive the next node that goes. One goroutine does it
-// for all, and ends when the node is still away.
+// for all, and ends when the node is still away. Nobody else may have seen that it is back.
 func (b *Backend) rejoinAll(i int, holds []*hold) {
 	n := b.nodes[i]
 	if len(holds) == 0 || !n.rejoining.CompareAndSwap(false, true) {
@@ -235,6 +236,9 @@ func (b *Backend) rejoinAll(i int, holds []*hold) {
 	}
 	b.janitor.Go(func(ctx context.Context) {
 		defer n.rejoining.Store(false)
+		if b.isSpared(n) && !n.isBack(ctx, holds[0].request.TTL) {
+			return
+		}
 		for _, h := range holds {
 			if ctx.Err() != nil || !h.rejoin(i) {
 				return

@@ -166,7 +166,8 @@ func (h *hold) askMissing() {
 // send sends a query and takes the answer.
 func (q *query) send() {
 	h, n := q.h, q.h.b.nodes[q.node]
-	if h.b.isSpared(n, h.request.TTL) {
+	if h.b.isSpared(n) {
+		n.check(h.b, h.request.TTL, func() {})
 		q.receive(nil, errSilent)
 		return
 	}

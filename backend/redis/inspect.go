@@ -22,18 +22,22 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 	if err := b.isUsable(); err != nil {
 		return "", err
 	}
-	var hello *redis.Cmd
-	err = guard(func() error {
-		pipe := b.client.Pipeline()
-		ping := pipe.Ping(ctx)
-		hello = pipe.Do(ctx, "hello") // answers while the server is loading, too
-		_, _ = pipe.Exec(ctx)
-		return ping.Err()
-	})
-	if err != nil {
-		return "", fail(err)
+	ping := &request{args: []any{"ping"}}
+	hello := &request{args: []any{"hello"}} // answers while the server is loading, too
+	done := make(chan struct{})
+	go func() { // a client of somebody's own may go by its timeouts, and not by ctx
+		defer close(done)
+		process(ctx, b.client, []*request{ping, hello})
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return "", fail(context.Cause(ctx))
 	}
-	version, role := helloField(hello, "version"), helloField(hello, "role")
+	if ping.err != nil {
+		return "", fail(ping.err)
+	}
+	version, role := helloField(hello.reply, "version"), helloField(hello.reply, "role")
 	if b.cluster == nil && role == "replica" {
 		return version, fail(errReplica)
 	}
@@ -43,8 +47,8 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 var errReplica = errors.New("the server is a replica: use the address of its master, or Sentinel")
 
 // helloField is one field of the reply to HELLO, empty if there is none.
-func helloField(hello *redis.Cmd, name string) (value string) {
-	switch fields, _ := hello.Result(); fields := fields.(type) {
+func helloField(hello any, name string) (value string) {
+	switch fields := hello.(type) {
 	case map[any]any:
 		value, _ = fields[name].(string)
 	case []any:

@@ -1,0 +1,60 @@
+package quorum_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/memory"
+)
+
+// A countedNode counts the re-entries that it has been told of and has not answered.
+type countedNode struct {
+	*memory.Backend
+	open atomic.Int64
+}
+
+func (n *countedNode) Reenter(ctx context.Context, h *backend.Hold, entries int, seq int64) error {
+	n.open.Add(1)
+	defer n.open.Add(-1)
+	return n.Backend.Reenter(ctx, h, entries, seq)
+}
+
+// A node that hangs, of a lock that is entered again and again, is told of the last entry alone,
+// and learns of that when it answers.
+func TestEntriesWhileANodeHangs(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		node := &countedNode{Backend: memory.New(s[0])}
+		all := s.links()
+		all[0] = node
+		c := over(t, all, nil)
+		l, err := c.Mutex("x").Lock(t.Context())
+		ok(t, err)
+		synctest.Wait() // all nodes have granted
+		s.freeze(1)
+		enter := c.Mutex("x")
+		for range 100 {
+			in, err := enter.Lock(l.Context(t.Context()))
+			ok(t, err)
+			ok(t, in.Unlock(t.Context()))
+		}
+		in, err := enter.Lock(l.Context(t.Context()))
+		ok(t, err)
+		synctest.Wait()
+		if n := node.open.Load(); n != 1 {
+			t.Errorf("a node that hangs is being told of %d entries", n)
+		}
+		s.thaw()
+		time.Sleep(time.Second) // it is told again by then
+		got, err := memory.New(s[0]).Inspect(t.Context(), "x")
+		ok(t, err)
+		if len(got.Holders) != 1 || got.Holders[0].Entries != 2 {
+			t.Errorf("the node that hung knows %+v", got.Holders)
+		}
+		ok(t, in.Unlock(t.Context()))
+		ok(t, l.Unlock(t.Context()))
+	})
+}

@@ -1,0 +1,59 @@
+package redis
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/internal/faultnet"
+)
+
+// TestPingOnAClientOfOnesOwn pings a server that does not answer, or cuts the connection, on a
+// client that does not go by contexts and repeats commands, as the client library has it.
+func TestPingOnAClientOfOnesOwn(t *testing.T) {
+	t.Parallel()
+	for _, cut := range []bool{false, true} {
+		t.Run(fmt.Sprint("cut ", cut), func(t *testing.T) {
+			t.Parallel()
+			proxy := proxied(t)
+			c := redis.NewClient(&redis.Options{Addr: proxy.Addr(), DisableIdentity: true, ReadTimeout: 2 * limit, MaxRetries: 3})
+			t.Cleanup(func() { _ = c.Close() })
+			b := New(c, nil)
+			must[string](t)(b.Ping(within(t)))
+			var pings atomic.Int64
+			ctx, cancel := context.WithCancel(within(t))
+			defer cancel()
+			proxy.OnRequest(func(_ int, request []byte) {
+				if !bytes.Contains(request, []byte("ping")) {
+					return
+				}
+				pings.Add(1)
+				if cut {
+					proxy.Reset()
+				} else {
+					cancel()
+				}
+			})
+			if !cut {
+				proxy.Blackhole(faultnet.ToClient)
+			}
+			done := make(chan error, 1)
+			go func() { _, err := b.Ping(ctx); done <- err }()
+			select {
+			case err := <-done:
+				if err == nil || pings.Load() != 1 {
+					t.Errorf("%d pings were sent, error %v", pings.Load(), err)
+				}
+			case <-time.After(limit / 4):
+				t.Error("the ping goes on, though its context has ended")
+			}
+			proxy.Restore(faultnet.BothWays)
+			must[any](t)(nil, b.Close(within(t)))
+		})
+	}
+}

@@ -35,14 +35,15 @@ type node struct {
 	renewer  backend.Renewer       // these may be nil
 	pinger   backend.Pinger
 
+	made      time.Time
 	trip      backend.RoundTrip
 	pace      atomic.Int64 // ns that an answer takes, smoothed; 0: not known
 	silent    atomic.Bool  // it did not answer the last request in time
 	gone      atomic.Bool  // nor a ping after that
-	answered  atomic.Int64 // ns since 1970: when it was sent what the node has answered
+	answered  atomic.Int64 // since made: when it was sent what the node has answered
 	pinging   atomic.Bool
-	nextPing  atomic.Int64 // ns since 1970: not before
-	votesFrom atomic.Int64 // ns since 1970: it has said that it does not vote before
+	nextPing  atomic.Int64 // since made: not before
+	votesFrom atomic.Int64 // since made: it has said that it does not vote before
 	awaited   atomic.Bool  // it was logged that Lock waits until it votes
 	rejoining atomic.Bool  // a goroutine asks for holds that others have granted
 }
@@ -51,7 +52,7 @@ func newNode(b backend.Backend, votes bool) (*node, error) {
 	if b == nil {
 		return nil, backend.ErrInvalidConfig
 	}
-	n := &node{Backend: b}
+	n := &node{Backend: b, made: time.Now()}
 	n.renewer, _ = b.(backend.Renewer)
 	n.pinger, _ = b.(backend.Pinger)
 	if votes {
@@ -62,6 +63,9 @@ func newNode(b backend.Backend, votes bool) (*node, error) {
 	}
 	return n, nil
 }
+
+// now is the time since the node was made, in ns: a step of the machine's clock does not move it.
+func (n *node) now() int64 { return int64(time.Since(n.made)) }
 
 // nodeAs returns node i as one that can do more.
 func nodeAs[T any](b *Backend, i int) (T, error) {
@@ -124,7 +128,7 @@ func (n *node) observe(took time.Duration, err error) {
 		return
 	}
 	n.gone.Store(false)
-	n.answered.Store(time.Now().Add(-took).UnixNano())
+	n.answered.Store(n.now() - int64(took))
 	silent, limit := n.silent.Swap(false), n.usualLimit(time.Hour)
 	if took > limit {
 		if !silent {
@@ -143,7 +147,7 @@ func (n *node) observe(took time.Duration, err error) {
 // observeVote notes whether the node votes, if it has said so.
 func (n *node) observeVote(err error) {
 	if in, not := votesIn(err); not {
-		n.votesFrom.Store(time.Now().Add(in).UnixNano())
+		n.votesFrom.Store(n.now() + int64(in))
 	} else if isAnswer(err) {
 		n.votesFrom.Store(0)
 		n.awaited.Store(false)
@@ -159,9 +163,9 @@ func (b *Backend) isSpared(n *node) bool {
 
 // hasMajority reports whether the nodes that answer, and vote, are enough.
 func (b *Backend) hasMajority() bool {
-	live, now := 0, time.Now().UnixNano()
+	live := 0
 	for _, n := range b.nodes {
-		if !n.silent.Load() && n.votesFrom.Load() <= now {
+		if !n.silent.Load() && n.votesFrom.Load() <= n.now() {
 			live++
 		}
 	}
@@ -170,7 +174,7 @@ func (b *Backend) hasMajority() bool {
 
 // isAnsweredBeside reports whether another node than n has answered what was sent then or later.
 func (b *Backend) isAnsweredBeside(n *node, sent time.Time) bool {
-	return slices.ContainsFunc(b.nodes, func(o *node) bool { return o != n && o.answered.Load() >= sent.UnixNano() })
+	return slices.ContainsFunc(b.nodes, func(o *node) bool { return o != n && o.answered.Load() >= int64(sent.Sub(o.made)) })
 }
 
 // answersBeside pings the other nodes at once, and reports whether one answers, or none is there
@@ -199,7 +203,7 @@ func (b *Backend) answersBeside(ctx context.Context, n *node, ttl time.Duration)
 // were in vain a moment ago. It is gone if another answers meanwhile: if none does, this process
 // may have had no time to look. Check calls done when it is known whether the node is there.
 func (n *node) check(b *Backend, ttl time.Duration, done func()) {
-	if n.pinger == nil || time.Now().UnixNano() < n.nextPing.Load() || !n.pinging.CompareAndSwap(false, true) {
+	if n.pinger == nil || n.now() < n.nextPing.Load() || !n.pinging.CompareAndSwap(false, true) {
 		return
 	}
 	started := b.janitor.Go(func(ctx context.Context) {
@@ -213,7 +217,7 @@ func (n *node) check(b *Backend, ttl time.Duration, done func()) {
 		}
 		there := isAnswer(err)
 		if !there {
-			n.nextPing.Store(time.Now().Add(pingPause).UnixNano())
+			n.nextPing.Store(n.now() + int64(pingPause))
 		}
 		if there || known {
 			n.gone.Store(!there)

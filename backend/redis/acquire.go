@@ -159,7 +159,7 @@ func (c *acquisition) leaveQueue() {
 // ask sends an acquire and repeats it, with the same id, until it is answered.
 func (c *acquisition) ask(ctx context.Context, mode string) (answer, error) {
 	began := time.Now()
-	var pause backend.Backoff
+	var again repeat
 	for {
 		s, call := c.call(mode)
 		a, err := c.send(ctx, mode, s, call)
@@ -177,7 +177,7 @@ func (c *acquisition) ask(ctx context.Context, mode string) (answer, error) {
 			!c.answered && (!isPassing(err) || time.Since(began) > backend.FirstAnswer):
 			return a, fail(err)
 		}
-		backend.Sleep(ctx, pause.Next()) // if it ends early, the next try says why
+		backend.Sleep(ctx, again.pause(c.b, err)) // if it ends early, the next try says why
 	}
 }
 

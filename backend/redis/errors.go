@@ -2,6 +2,7 @@ package redis
 
 import (
 	"errors"
+	"io"
 	"net"
 	"strings"
 
@@ -115,4 +116,10 @@ func isUnsent(err error) bool {
 	var unsent *unsentError
 	return errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) ||
 		errors.As(err, &op) && op.Op == "dial" || errors.As(err, &unsent)
+}
+
+// isBroken reports that a connection there was has ended without a reply.
+func isBroken(err error) bool {
+	var op *net.OpError
+	return errors.Is(err, io.EOF) || errors.As(err, &op) && op.Op != "dial" && !op.Timeout()
 }

@@ -87,10 +87,14 @@ func renewed(h *backend.Hold, a answer, expiry int64) error {
 	return nil
 }
 
-// extend runs a renewal of n holds once. It returns their new expiries: 0 for one that is
-// lost, negative if somebody waits.
+// extend runs a renewal of n holds once, or past the connections that have broken while nobody
+// used them. It returns their new expiries: 0 for one that is lost, negative if somebody waits.
 func (b *Backend) extend(ctx context.Context, limit time.Duration, call []any, n int) (answer, []int64, error) {
+	var again repeat
 	a, err := b.run(ctx, limit, renewScript, call)
+	for err != nil && ctx.Err() == nil && again.pause(b, err) == 0 {
+		a, err = b.run(ctx, limit, renewScript, call)
+	}
 	if err != nil {
 		return a, nil, err
 	}

@@ -138,19 +138,43 @@ func (b *Backend) run(ctx context.Context, limit time.Duration, s *script, call 
 // onError, if not nil, is told each error after which the call is repeated.
 func (b *Backend) runUntilAnswered(ctx context.Context, limit time.Duration, s *script, call []any, onError func(error)) (answer, error) {
 	end := time.Now().Add(limit)
-	var pause backend.Backoff
+	var again repeat
 	for {
 		a, err := b.run(ctx, min(replyTimeout(limit), max(time.Until(end), time.Millisecond)), s, call)
 		switch left := time.Until(end); {
 		case err == nil:
 			return a, nil
-		case ctx.Err() != nil, isHopeless(err), left <= 0, !backend.Sleep(ctx, min(pause.Next(), left)):
+		case ctx.Err() != nil, isHopeless(err), left <= 0, !backend.Sleep(ctx, min(again.pause(b, err), left)):
 			return a, fail(err)
 		}
 		if onError != nil {
 			onError(err)
 		}
 	}
+}
+
+// A repeat says how soon to repeat a request. Connections that broke while nobody used them, as
+// those that a firewall forgets, may not show that before each has failed a request: for
+// each that was idle at the first of those failures, and for a new one, no pause is made.
+type repeat struct {
+	backoff backend.Backoff
+	counted bool
+	stale   int // how many requests may still fail so
+}
+
+// pause returns how long to wait after err.
+func (r *repeat) pause(b *Backend, err error) time.Duration {
+	if !isBroken(err) {
+		return r.backoff.Next()
+	}
+	if !r.counted {
+		r.counted, r.stale = true, int(b.client.PoolStats().IdleConns)+1
+	}
+	if r.stale == 0 {
+		return r.backoff.Next()
+	}
+	r.stale--
+	return 0
 }
 
 // replyTimeout is how long to wait for one reply before the request is repeated.

@@ -1,15 +1,15 @@
 package simulation
 
 import (
-	"errors"
 	"io"
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
-var errReset = errors.New("connection reset by peer")
+var errReset = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 
 // A pipe carries bytes one way. Its writer never blocks, and the reader gets what was
 // written when it is due.

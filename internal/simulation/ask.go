@@ -42,7 +42,9 @@ func (a *actor) question(c *call, f func() error) {
 	switch {
 	case c.what != "names":
 	case a.w.plan.Cluster:
-		c.bound = c.bound.Add(firstAnswer) // who the masters are is a question of its own
+		// Who the masters are is a question of its own, and two of them may answer beside one
+		// that does not, twice each.
+		c.bound = c.bound.Add(firstAnswer + 8*(a.w.plan.Latency+a.w.plan.Jitter))
 	case a.w.plan.Backend == "quorum":
 		c.bound = c.bound.Add(a.w.plan.oneByOne())
 	}

@@ -101,11 +101,14 @@ func (r *register) mayLackKey(c *call) bool {
 	})
 }
 
-// broken checks that Break has ended the hold that it names, and no other.
+// broken checks that Break has ended the hold that it names, and no other. A request that met a
+// broken connection is sent again, and may have been the one that ended the hold: so an
+// answer to it says nothing. Connections may break long before anybody sends by them.
 func (r *register) broken(c *call, token uint64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err != nil || !r.sees(c) {
+	breaks := func(t touch) bool { return t.fails }
+	if err != nil || !r.sees(c) || r.touched(c.client, time.Time{}, breaks) {
 		return
 	}
 	name := c.names[0]
@@ -127,7 +130,8 @@ func (r *register) saysWhy(b *belief, err error) {
 	if b.broken.IsZero() || errors.Is(err, dlock.ErrBroken) || r.touched(b.client, b.granted.Add(-lingers), fails) {
 		return
 	}
-	if r.used[party{b.client, b.name}].Before(b.broken.Add(-firstAnswer)) {
+	asked := func(name string) bool { return !r.used[party{b.client, name}].Before(b.broken.Add(-firstAnswer)) }
+	if !slices.ContainsFunc(r.namesOf(b.lease), asked) {
 		r.violate("a break is heard of", "%v: %v", b, err)
 	}
 }

@@ -51,6 +51,8 @@ func (c *Client) Close(ctx context.Context) error {
 		ctx, cancel = backend.Detach(ctx, closeTimeoutDone)
 		defer cancel()
 	}
+	ctx, cancel := outliveLeases(ctx)
+	defer cancel()
 	limit := c.closeTimeout(holds)
 	releaseCtx, cancel := withLimit(ctx, limit)
 	defer cancel()
@@ -74,6 +76,27 @@ func (c *Client) Close(ctx context.Context) error {
 		return newError("close", "", err)
 	}
 	return nil
+}
+
+// outliveLeases returns a context that ends as ctx does, but not with a lease that Close
+// ends: the server has still to be told of that.
+func outliveLeases(ctx context.Context) (context.Context, context.CancelFunc) {
+	if chainOf(ctx) == nil {
+		return ctx, func() {}
+	}
+	out, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if why := context.Cause(ctx); !errors.Is(why, ErrClosed) {
+			end(why)
+		}
+	})
+	cancel := func() { stop(); end(nil) }
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancelDeadline context.CancelFunc
+		out, cancelDeadline = context.WithDeadline(out, deadline)
+		return out, func() { cancelDeadline(); cancel() }
+	}
+	return out, cancel
 }
 
 // waitAtMost waits for f until ctx is done, and undoTimeout more so that f can notice.

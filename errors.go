@@ -195,8 +195,12 @@ func ctxError(op, name string, ctx context.Context) *Error {
 
 // ErrorType names the kind of err in one word, for logs and metrics: unavailable for
 // ErrUnavailable, invalid_name for ErrInvalidName, broken for an ErrLost whose cause is
-// ErrBroken. For an error of no kind it is _OTHER, as OpenTelemetry has it for error.type.
+// ErrBroken. For an error of no kind it is _OTHER, as OpenTelemetry has it for error.type,
+// and for nil it is empty.
 func ErrorType(err error) string {
+	if err == nil {
+		return ""
+	}
 	for _, k := range kinds {
 		switch {
 		case k.error == ErrLost && errors.Is(err, ErrBroken):
@@ -213,10 +217,10 @@ var (
 	errInspectOnly     = backend.Fail(ErrUnsupported, errors.New("the client is opened with InspectOnly"))
 	errNilContext      = backend.Fail(ErrInvalidConfig, errors.New("nil context"))
 	errNoBackend       = errors.New("nil backend")
-	errZeroClient      = errors.New("zero Client: use Open or New")
+	errZeroClient      = errors.New("nil or zero Client: use Open or New")
 	errNilLocker       = backend.Fail(ErrInvalidConfig, errors.New("nil Locker"))
 	errNilFunc         = backend.Fail(ErrInvalidConfig, errors.New("nil function"))
-	errZeroMutex       = errors.New("zero Mutex: use Client.Mutex")
+	errZeroMutex       = errors.New("nil or zero lock: make it with a method of Client")
 	errZeroLease       = &Error{Op: "hold", Kind: ErrUnlocked, Err: errors.New("nil or zero Lease")}
 	errTooLate         = errors.New("the lock was granted, but the answer took as long as the lease")
 	errNestedDowngrade = errors.New("only the lease that took the lock can be downgraded")

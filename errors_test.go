@@ -329,3 +329,54 @@ func TestMaxHoldBelowTheServersUnit(t *testing.T) {
 		}
 	})
 }
+
+func TestErrorTypeOfNil(t *testing.T) {
+	if got := dlock.ErrorType(nil); got != "" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// Locks that nobody has made fail, of each kind alike, and so does what is called with them.
+func TestNilAndZeroLocks(t *testing.T) {
+	ctx := t.Context()
+	var m *dlock.Mutex
+	var rw *dlock.RWMutex
+	var multi *dlock.Multi
+	for _, l := range []dlock.Locker{m, rw, multi, rw.RLocker(), new(dlock.Mutex), new(dlock.RWMutex), new(dlock.Multi)} {
+		lease, err := l.Lock(ctx)
+		is(t, err, dlock.ErrInvalidConfig)
+		is(t, lease.Unlock(ctx), dlock.ErrUnlocked)
+		_, err = l.TryLock(ctx)
+		is(t, err, dlock.ErrInvalidConfig)
+		f := func(context.Context, *dlock.Lease) error { return errors.New("called") }
+		is(t, dlock.Do(ctx, l, f), dlock.ErrInvalidConfig)
+		is(t, dlock.TryDo(ctx, l, f), dlock.ErrInvalidConfig)
+		is(t, dlock.Lead(ctx, l, f), dlock.ErrInvalidConfig)
+	}
+	for _, l := range []interface {
+		Name() string
+		Held(context.Context) (*dlock.Lease, bool)
+	}{m, rw, new(dlock.Mutex), new(dlock.RWMutex)} {
+		if _, held := l.Held(ctx); held || l.Name() != "" {
+			t.Errorf("%T: held %v, name %q", l, held, l.Name())
+		}
+	}
+	for _, l := range []dlock.RWLocker{rw, new(dlock.RWMutex)} {
+		_, err := l.RLock(ctx)
+		is(t, err, dlock.ErrInvalidConfig)
+		_, err = l.TryRLock(ctx)
+		is(t, err, dlock.ErrInvalidConfig)
+	}
+	for _, n := range []*dlock.NamedLocks{nil, new(dlock.NamedLocks)} {
+		_, err := n.Lock(ctx, "x")
+		is(t, err, dlock.ErrInvalidConfig)
+		_, err = n.TryLock(ctx, "x")
+		is(t, err, dlock.ErrInvalidConfig)
+		_, err = n.Relock(ctx, "x")
+		is(t, err, dlock.ErrNotHeld)
+		is(t, n.Unlock(ctx, "x"), dlock.ErrNotHeld)
+		if n.Lease("x") != nil {
+			t.Error("a lease of nobody")
+		}
+	}
+}

@@ -360,6 +360,47 @@ func TestCloseWithAContextThatEnds(t *testing.T) {
 	})
 }
 
+// Close ends the context that it is called with if that comes from a lease. The server is
+// told all the same, until the deadline of the context or until what bounds it is done.
+func TestCloseWithTheContextOfItsLease(t *testing.T) {
+	for name, bound := range map[string]func(context.Context) (context.Context, context.CancelFunc){
+		"no deadline": context.WithCancel,
+		"a deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 2*time.Second)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := memory.NewServer()
+				a, b := client(t, memory.New(s), dlock.Options{}), client(t, memory.New(s), dlock.Options{})
+				under, cancel := bound(lock(t, a.Mutex("x")).Context(t.Context()))
+				defer cancel()
+				s.Freeze()
+				time.AfterFunc(time.Second, s.Thaw)
+				is(t, a.Close(under), nil)
+				lease, err := b.Mutex("x").TryLock(t.Context())
+				is(t, err, nil)
+				is(t, lease.Unlock(t.Context()), nil)
+			})
+		})
+	}
+}
+
+// Such a context still ends Close when it ends by itself.
+func TestCloseWithTheContextOfItsLeaseThatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.NewServer())
+		c := client(t, b, dlock.Options{})
+		under, cancel := context.WithTimeout(lock(t, c.Mutex("x")).Context(t.Context()), time.Second)
+		defer cancel()
+		b.Cut()
+		start := time.Now()
+		is(t, c.Close(under), dlock.ErrUnavailable)
+		short(t, "Close", start, time.Second+300*time.Millisecond)
+		b.Heal()
+	})
+}
+
 func TestDroppedLeaseIsLogged(t *testing.T) {
 	var mu sync.Mutex
 	var out bytes.Buffer

@@ -8,7 +8,7 @@ import (
 
 // A Mutex is a lock of one name. It has no state of its own: any number of
 // them, in any number of processes, are one lock. Make one with Client.Mutex;
-// every call on a zero Mutex fails.
+// every call on a nil or zero Mutex fails.
 type Mutex struct {
 	l *lock
 }
@@ -57,24 +57,37 @@ type RWMutex struct {
 
 var _ RWLocker = (*RWMutex)(nil)
 
+// Lock waits until the lock is held exclusively or ctx is done; see Mutex.Lock.
+func (m *RWMutex) Lock(ctx context.Context) (*Lease, error) { return m.mutex().Lock(ctx) }
+
+// TryLock is Mutex.TryLock.
+func (m *RWMutex) TryLock(ctx context.Context) (*Lease, error) { return m.mutex().TryLock(ctx) }
+
+// Held is Mutex.Held, for entries of either kind.
+func (m *RWMutex) Held(ctx context.Context) (*Lease, bool) { return m.mutex().Held(ctx) }
+
+// Name returns the name the lock was made with.
+func (m *RWMutex) Name() string { return m.mutex().Name() }
+
 // RLock is Lock for a reader; see RWLocker.
 func (m *RWMutex) RLock(ctx context.Context) (*Lease, error) {
-	return m.shared().acquire(ctx, request{op: "rlock", mode: backend.Shared, wait: true})
+	return m.mutex().lock().acquire(ctx, request{op: "rlock", mode: backend.Shared, wait: true})
 }
 
 // TryRLock is TryLock for a reader.
 func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
-	return m.shared().acquire(ctx, request{op: "tryrlock", mode: backend.Shared, wait: false})
+	return m.mutex().lock().acquire(ctx, request{op: "tryrlock", mode: backend.Shared, wait: false})
 }
 
 // RLocker returns a Locker whose Lock and TryLock are RLock and TryRLock of m.
 func (m *RWMutex) RLocker() Locker { return (*rlocker)(m) }
 
-func (m *RWMutex) shared() *lock {
+// mutex is the Mutex in m, nil in a nil one, where a promoted method would panic.
+func (m *RWMutex) mutex() *Mutex {
 	if m == nil {
-		return (*Mutex)(nil).lock()
+		return nil
 	}
-	return m.lock()
+	return &m.Mutex
 }
 
 type rlocker RWMutex

@@ -73,6 +73,9 @@ func (n *NamedLocks) Relock(ctx context.Context, name string) (*Lease, error) {
 // ErrLost if the lock has been lost since Lock. The name is free here in any case. A name
 // that is not locked here is ErrNotHeld.
 func (n *NamedLocks) Unlock(ctx context.Context, name string) error {
+	if n == nil {
+		return newError("unlock", name, errNotKept)
+	}
 	n.mu.Lock()
 	lease := n.kept[name]
 	delete(n.kept, name)
@@ -86,12 +89,18 @@ func (n *NamedLocks) Unlock(ctx context.Context, name string) error {
 // Lease returns the lease of a name from Lock to Unlock, also if the lock has been lost.
 // For other names it returns nil, which is a lease that has ended.
 func (n *NamedLocks) Lease(name string) *Lease {
+	if n == nil {
+		return nil
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.kept[name]
 }
 
 func (n *NamedLocks) mutex(name string) *Mutex {
+	if n == nil {
+		return nil
+	}
 	return &Mutex{n.client.newLock(name, n.settings)}
 }
 

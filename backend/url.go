@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // A URL is a parsed backend URL:
@@ -32,6 +33,9 @@ func ParseURL(raw string) (*URL, error) {
 	switch {
 	case raw == "":
 		return nil, badURL("none is given: want scheme://host")
+	case strings.TrimSpace(raw) != raw, strings.ContainsFunc(raw, unicode.IsControl):
+		// A line end that comes with the file or the variable would name another lock.
+		return nil, badURL("it has a line end or other white space too much: leave that out, or percent-encode it")
 	case !ok || !validScheme(scheme):
 		return nil, badURL("want scheme://host, or file:///directory")
 	}

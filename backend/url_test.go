@@ -47,6 +47,22 @@ func TestParseURLSaysWhatToEncode(t *testing.T) {
 	}
 }
 
+// A line end that a file or a variable brings along names no other lock.
+func TestParseURLRefusesWhiteSpace(t *testing.T) {
+	for _, raw := range []string{
+		"file:///var/lock/app\n", "etcd://h/prefix\r\n", "redis://h?dlock.prefix=a/\n", "redis://h\n",
+		" redis://h", "redis://h ", "file:///var/\tapp", "etcd://h/a\x00b",
+	} {
+		if _, err := ParseURL(raw); !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), "white space") {
+			t.Errorf("%q: %v", raw, err)
+		}
+	}
+	u, err := ParseURL("file:///a b%0A")
+	if err != nil || u.Path != "/a b\n" {
+		t.Errorf("%v, path %q", err, u.Path)
+	}
+}
+
 func TestEach(t *testing.T) {
 	u, err := ParseURL("many://user:pw@h1:1,[::1]:2,h3/0?a=1&b=2&bad=soon")
 	if err != nil {

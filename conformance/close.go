@@ -23,6 +23,13 @@ func closeReleasesHeld(s *scenario) {
 	}
 }
 
+// closeUnderALease closes a client with the context of a lease, which ends meanwhile.
+func closeUnderALease(s *scenario) {
+	a, b := s.open(), s.open()
+	s.ok(a.Close(s.locked(a.Mutex(s.name)).Context(s.ctx)))
+	s.free(b.Mutex(s.name))
+}
+
 func closeEndsWaiters(s *scenario) {
 	a, b := s.open(), s.open()
 	lease := s.locked(a.Mutex(s.name))

@@ -208,6 +208,7 @@ var properties = []property{
 
 	{"Close/ReleasesHeld", closeReleasesHeld, false},
 	{"Close/ReleasesMany", closeReleasesMany, quiet},
+	{"Close/UnderALease", closeUnderALease, false},
 	{"Close/EndsWaiters", closeEndsWaiters, false},
 	{"Close/Twice", closeTwice, false},
 	{"Close/Cut", closeCut, false},

@@ -82,7 +82,11 @@ type logHook struct{ log *slog.Logger }
 // DialHook implements redis.Hook.
 func (h logHook) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		return next(context.WithValue(ctx, loggerKey{}, h.log), network, addr)
+		conn, err := next(context.WithValue(ctx, loggerKey{}, h.log), network, addr)
+		if err != nil { // perhaps what a Sentinel has said, which came from no dialer
+			return nil, &dialError{err, h.log}
+		}
+		return conn, nil
 	}
 }
 

@@ -7,9 +7,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log"
 	"os"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,9 +27,31 @@ const limit = 2 * time.Minute
 // shared is the server of the tests that do it no harm.
 var shared *server.Server
 
+// stray has what the client library logs of clients that have no logger of their own.
+var stray strayLog
+
+type strayLog struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write implements io.Writer.
+func (l *strayLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// has reports whether a line with these words has been logged.
+func (l *strayLog) has(words string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.text.String(), words)
+}
+
 func TestMain(m *testing.M) {
 	// Of clients that tests make with it, the client library tells stderr of every broken connection.
-	redis.SetLogger(driverLog{log.New(io.Discard, "", 0)})
+	redis.SetLogger(driverLog{log.New(&stray, "", 0)})
 	if err := flag.Set("test.parallel", "8"); err != nil { // tests wait more than they work
 		panic(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/canary"
 	"github.com/dlock-go/dlock/internal/server"
 )
 
@@ -75,6 +76,21 @@ func TestURLsOfAnotherTopology(t *testing.T) {
 		if !errors.Is(err, want) {
 			t.Errorf("%s: %v", url, err)
 		}
+	}
+}
+
+// What a server says in place of a Sentinel goes to the logger of the client alone.
+func TestLogOfAServerThatIsNoSentinel(t *testing.T) {
+	const said = "ERR this is no Sentinel"
+	log, logged := canary.Log()
+	addr := answering(t, strings.Repeat("-"+said+"\r\n", 8)) // whatever the client asks
+	_, err := dlock.Open(within(t), "redis+sentinel://"+addr+"/m", &dlock.Options{Logger: log})
+	is(t, err, dlock.ErrUnavailable)
+	if text := logged(); !strings.Contains(text, said) {
+		t.Errorf("the logger has heard %q", text)
+	}
+	if stray.has(said) {
+		t.Error("it went to stderr too")
 	}
 }
 

@@ -40,7 +40,11 @@ func newQuery(std stdio, use, short, long string, args cobra.PositionalArgs, f f
 		Long:  long + "\n\n" + exitHelp(false),
 		Args: func(c *cobra.Command, given []string) error {
 			if err := args(c, given); err != nil {
-				return usageError(fmt.Errorf("want dlock %s", use))
+				hint := ""
+				if slices.ContainsFunc(given, func(arg string) bool { return strings.Contains(arg, "://") }) {
+					hint = ": a URL goes into DLOCK_URL, or after --backend"
+				}
+				return usageError(fmt.Errorf("want dlock %s%s", use, hint))
 			}
 			return nil
 		},

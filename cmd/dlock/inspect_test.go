@@ -142,6 +142,7 @@ func TestUnlockWants(t *testing.T) {
 		`--token "-5": want a number greater than 0`: {"unlock", "--force", "--yes", "--token", "-5", "job"},
 		"want dlock unlock":                          {"unlock", "--force", "--yes"},
 		"want dlock show":                            {"show"},
+		"want dlock ping: a URL goes into DLOCK_URL": {"ping", "redis://h"},
 		"put -- before a name that begins":           {"show", "-x"},
 		"put -- before a name":                       {"ls", "--nightly"},
 		"want dlock ls":                              {"ls", "a", "b"},

@@ -102,9 +102,14 @@ func (m *model) settle() {
 		m.free()
 	}
 	maps.DeleteFunc(m.readers, func(_ string, expiry int64) bool { return expiry <= m.now })
-	for id, until := range m.alive {
-		if until <= m.now {
+	silent := slices.SortedFunc(maps.Keys(m.alive), func(a, b string) int {
+		return cmp.Or(cmp.Compare(m.alive[a], m.alive[b]), cmp.Compare(a, b))
+	})
+	for _, id := range silent {
+		if m.alive[id] <= m.now {
 			m.dequeue(id)
+			_, _, client := parseID(id)
+			m.tell(client, "poll "+hintOf(id))
 		}
 	}
 	for _, id := range m.order() {

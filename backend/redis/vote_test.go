@@ -56,3 +56,41 @@ func TestVoteOfAServerThatForgot(t *testing.T) {
 		}
 	}
 }
+
+// TestVotesLeaveAServerThatRestarts has a server restart, and grant nothing for a while, where
+// votes wait in its queue. They leave it for another server when they ask next, and nobody
+// looks at the lock again and again until then.
+func TestVotesLeaveAServerThatRestarts(t *testing.T) {
+	t.Parallel()
+	ctx, s := within(t), server.Start(t, server.Redis{})
+	c := plainClient(t, s)
+	must[int64](t)(c.HSet(ctx, bootKey, "since", 1).Result())
+	b := newBackend(t, plainClient(t, s), nil)
+	vote := func(client string, wait bool) (*backend.Hold, error) {
+		r := requestOf(t, client, backend.Exclusive)
+		r.Wait = wait
+		return b.Vote(ctx, r, backend.Ballot{Token: uint64(time.Now().UnixMicro()), Rejoin: time.Hour})
+	}
+	h := must[*backend.Hold](t)(vote("holder", false))
+	left := make(chan error, 1)
+	go func() { _, err := vote("next", true); left <- err }()
+	eventually(t, "it waits", func() bool { return waiting(t, c) == 1 })
+	must[int64](t)(c.HSet(ctx, bootKey, "since", time.Now().UnixMicro()).Result())
+	must[any](t)(nil, b.Release(ctx, h))
+	a := must[answer](t)(b.run(ctx, limit, checkScript, checkScript.call(lockKey(t.Name()).args(5)))) // it tells the head
+	if soon := fromMillis(a.number); soon > 0 {
+		t.Errorf("the lock is looked at again in %v", soon)
+	}
+	var not *backend.NotReadyError
+	select {
+	case err := <-left:
+		if !errors.As(err, &not) {
+			t.Errorf("who waits hears %v, want that the server takes no part yet", err)
+		}
+	case <-time.After(limit / 12):
+		t.Error("who waits is not told that the server takes no part yet")
+	}
+	if n := waiting(t, c); n != 0 {
+		t.Errorf("%d wait", n)
+	}
+}

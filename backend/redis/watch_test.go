@@ -97,3 +97,28 @@ func awaitGrant(t *testing.T, messages <-chan *redis.Message, id string) {
 		}
 	}
 }
+
+// TestWhoRanOutIsTold has the clock of a server go on beyond the time of one who waits, who
+// would ask no sooner than in some seconds. The next release tells it that it has been passed
+// over, and it comes back.
+func TestWhoRanOutIsTold(t *testing.T) {
+	ctx, c := within(t), plainClient(t, shared)
+	b, other := newBackend(t, plainClient(t, shared), nil), newBackend(t, plainClient(t, shared), nil)
+	h := must[*backend.Hold](t)(b.Acquire(ctx, requestOf(t, "holder", backend.Exclusive)))
+	next := make(chan *backend.Hold, 1)
+	go func() { next <- must[*backend.Hold](t)(other.Acquire(ctx, requestOf(t, "next", backend.Exclusive))) }()
+	eventually(t, "it waits", func() bool { return waiting(t, c) == 1 })
+	listener := c.Subscribe(ctx, other.channelOf(lockKey(t.Name()), slug(t)+"next"))
+	defer listener.Close()
+	must[any](t)(listener.Receive(ctx))
+	key := mainKey(t.Name())
+	id := must[[]string](t)(c.ZRange(ctx, key+":a", 0, -1).Result())[0]
+	must[int64](t)(c.ZAdd(ctx, key+":a", redis.Z{Score: 1, Member: id}).Result())
+	must[int64](t)(c.HSet(ctx, key, "a", 0).Result())
+	must[any](t)(nil, b.Release(ctx, h))
+	told := must[any](t)(listener.ReceiveTimeout(ctx, limit/12)) // it was sent before Release returned
+	if m, ok := told.(*redis.Message); !ok || !strings.HasPrefix(m.Payload, "poll ") {
+		t.Errorf("it is told %v", told)
+	}
+	must[any](t)(nil, other.Release(ctx, <-next))
+}

@@ -9,6 +9,8 @@
 --       not be told, the client subscribes on another node)
 --       HELD µs              mode t: somebody has it
 --       GONE µs              mode p: not in the queue any more
+--       NOT_READY µs rest    mode p: not in the queue any more, as this server, one of
+--       several, has restarted and does not grant yet
 --       DEAD µs              the id was released before
 -- include lock
 local least = us

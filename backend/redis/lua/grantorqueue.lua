@@ -36,6 +36,11 @@ elseif mode == 'p' and not place then
   -- A replica must not say so: see renew.
   -- include firstwrite
   reply = {'GONE', us}
+elseif mode == 'p' and missing > 0 then
+  redis.call('ZREM', Q, id)
+  redis.call('ZREM', A, id)
+  waiting = waiting - 1
+  reply = {'NOT_READY', us, missing}
 elseif open then
   if not shared or readers == 0 or t == 0 then
     t = math.max(t + 1, least)

@@ -18,9 +18,12 @@ if readers > 0 then
 end
 if waiting > 0 and due <= now then
   local silent = redis.call('ZRANGEBYSCORE', A, '-inf', now, 'LIMIT', 0, 128)
-  for _, id in ipairs(silent) do
-    waiting = waiting - redis.call('ZREM', Q, id)
-    redis.call('ZREM', A, id)
+  for _, head in ipairs(silent) do
+    waiting = waiting - redis.call('ZREM', Q, head)
+    redis.call('ZREM', A, head)
+    -- If it is the clock of this server that has gone on, its client is there, and comes back.
+    local hint, client = 'poll ', string.match(head, ':([^:]*)')
+    -- include hint
   end
   if #silent == 128 then
     more = 1

@@ -1,7 +1,7 @@
 -- Sets watch to the ms after which the client has to look at the lock, for
 -- nobody else would: somebody waits, or has been let in and not confirmed it. It
 -- is 0 if there is nothing to look after.
-local watch, rest = more, 0
+local watch, rest = more, missing
 if o then
   rest = e - now
 elseif readers > 0 then

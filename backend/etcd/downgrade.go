@@ -41,7 +41,9 @@ func (h *hold) downgrade(ctx context.Context) error {
 }
 
 // downgradedValue is the value of the key of a hold that was downgraded.
-func (h *hold) downgradedValue() string { return strconv.FormatInt(h.revision, 10) + live + h.label }
+func (h *hold) downgradedValue() string {
+	return strconv.FormatInt(h.revision, 10) + live + h.request.Label
+}
 
 func (h *hold) isDowngraded() bool {
 	h.mu.Lock()

@@ -23,10 +23,9 @@ type hold struct {
 	session  *session
 	key      *lockKey
 	revision int64
-	label    string
+	request  backend.Request
 	marked   keyVersion // the key of the writer that has handed the lock over; deleted with the release
 	hasTails bool       // the queue had tails when the request joined it; deleted with the release if nobody follows
-	observer backend.Observer
 
 	mu         sync.Mutex
 	downgraded bool // or about to be: either key may exist
@@ -36,20 +35,6 @@ type hold struct {
 	ending     bool // it is released at a given time
 	wanted     bool // its owner knows that somebody waits
 }
-
-// observerOf returns the observer of a request, or one that does nothing.
-func observerOf(r backend.Request) backend.Observer {
-	if r.Observer == nil {
-		return noObserver{}
-	}
-	return r.Observer
-}
-
-type noObserver struct{}
-
-func (noObserver) Queued()    {}
-func (noObserver) Lost(error) {}
-func (noObserver) Wanted()    {}
 
 // newHold returns the hold of a position that has no predecessor.
 func (p *position) newHold(ctx context.Context) (*backend.Hold, error) {
@@ -61,7 +46,7 @@ func (p *position) newHold(ctx context.Context) (*backend.Hold, error) {
 	if err := s.renewIfShort(ctx, need); err != nil {
 		return nil, err
 	}
-	own := &hold{session: s, key: p.key, revision: p.revision, label: r.Label, marked: p.marked, hasTails: p.hasTails, observer: observerOf(r)}
+	own := &hold{session: s, key: p.key, revision: p.revision, request: r, marked: p.marked, hasTails: p.hasTails}
 	if err := s.addHold(own); err != nil {
 		return nil, err
 	}

@@ -232,13 +232,8 @@ func (s *session) lastSent() time.Time {
 	return s.sent
 }
 
-// age is the time since the last successful renewal was sent, by the monotonic or the
-// wall clock, whichever is further: the monotonic one stands still while the machine
-// sleeps.
-func (s *session) age() time.Duration {
-	sent, now := s.lastSent(), time.Now()
-	return max(now.Sub(sent), now.Round(0).Sub(sent.Round(0)))
-}
+// age is the time since the last successful renewal was sent.
+func (s *session) age() time.Duration { return backend.Since(s.lastSent()) }
 
 // left is how long the lease certainly lasts.
 func (s *session) left() time.Duration {
@@ -291,6 +286,6 @@ func (h *hold) tellWanted() {
 	h.wanted = true
 	h.mu.Unlock()
 	if !told {
-		h.observer.Wanted()
+		h.request.Wanted()
 	}
 }

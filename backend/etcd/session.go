@@ -129,7 +129,7 @@ func (s *session) end(cause error) {
 	s.mu.Unlock()
 	s.backend.removeSession(s)
 	for h := range holds {
-		h.observer.Lost(cause)
+		h.request.Lost(cause)
 	}
 	if left && !errors.Is(cause, rpctypes.ErrLeaseNotFound) {
 		s.backend.janitor.Do(s.granted, s.revoke)

@@ -222,7 +222,7 @@ func (b *Backend) noteContention(key int64) {
 
 // newHold returns the hold of r, which shares g. It is called with b.mu held.
 func (g *grant) newHold(r *backend.Request) *backend.Hold {
-	h := &hold{grant: g, observer: r.Observer}
+	h := &hold{grant: g, request: *r}
 	g.holds = append(g.holds, h)
 	return &backend.Hold{Request: *r, Token: g.token, Sent: g.sent, Granted: min(r.TTL, g.session.lease()), TellsWanted: !g.shared && !r.Fixed, State: h}
 }

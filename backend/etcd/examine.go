@@ -27,13 +27,11 @@ const (
 // Examine implements backend.Examiner. It asks the members that the client knows, and
 // locks and unlocks a name that nobody else uses.
 func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) error {
-	if !b.startCall() {
-		return backend.ErrClosed
+	ctx, end, err := b.calls.Begin(ctx)
+	if err != nil {
+		return err
 	}
-	defer b.calls.Done()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(b.ctx, cancel)()
+	defer end()
 	reported := make(map[backend.Finding]bool) // members tell of each other's alarms
 	once := func(findings ...backend.Finding) {
 		for _, f := range findings {
@@ -49,9 +47,6 @@ func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) err
 	b.checkLock(ctx, once)
 	if b.owned {
 		once(checkLogin(b.login))
-	}
-	if b.ctx.Err() != nil {
-		return backend.ErrClosed
 	}
 	return context.Cause(ctx)
 }

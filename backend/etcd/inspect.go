@@ -150,14 +150,12 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 // query calls do, which bounds each of its requests, until it has an answer. It ends
 // with the backend.
 func (b *Backend) query(ctx context.Context, do func(context.Context) error) error {
-	if !b.startCall() {
-		return backend.ErrClosed
+	ctx, end, err := b.calls.Begin(ctx)
+	if err != nil {
+		return err
 	}
-	defer b.calls.Done()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(b.ctx, cancel)()
-	err := repeat(ctx, backend.FirstAnswer, do)
+	defer end()
+	err = repeat(ctx, backend.FirstAnswer, do)
 	if err != nil && b.ctx.Err() != nil {
 		return backend.ErrClosed
 	}

@@ -162,59 +162,16 @@ func (s *session) keepAlive() error {
 	return fail(err)
 }
 
-// renewWhileWaiting renews the lease while a request waits: the client renews holds
-// only. It ends the session when the lease may have run out.
+// renewWhileWaiting renews the lease while requests wait: the client renews holds only. It
+// ends the session when the lease may have run out.
 func (s *session) renewWhileWaiting() {
-	pause := backend.Backoff{Min: s.granted / 50, Max: s.granted / 10}
-	var retry time.Time
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		if s.left() <= 0 {
+	for backend.Sleep(s.ctx, max(min(s.granted/24, s.left()/2), time.Millisecond)) {
+		switch {
+		case s.left() <= 0:
 			s.end(errNotRenewed)
-			return
+		case s.waiters.Load() > 0 && s.age() >= s.granted/3:
+			_ = s.renew(s.ctx) // it is tried again
 		}
-		if due := s.untilRenewal(retry); due > 0 {
-			timer.Reset(min(due, s.left()))
-		} else if s.renew(s.ctx) == nil {
-			pause.Reset()
-			continue
-		} else {
-			retry = time.Now().Add(pause.Next())
-			continue
-		}
-		select {
-		case <-timer.C:
-		case <-s.waiterAdded:
-		case <-s.ctx.Done():
-			return
-		}
-	}
-}
-
-// untilRenewal is how long the session's own next renewal can wait.
-func (s *session) untilRenewal(retry time.Time) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.waiters == 0 {
-		return s.granted
-	}
-	return max(time.Until(s.sent.Add(s.granted/3)), time.Until(retry))
-}
-
-// addWaiter counts a waiting request, until done is called.
-func (s *session) addWaiter() (done func()) {
-	s.mu.Lock()
-	s.waiters++
-	s.mu.Unlock()
-	select {
-	case s.waiterAdded <- struct{}{}:
-	default:
-	}
-	return func() {
-		s.mu.Lock()
-		s.waiters--
-		s.mu.Unlock()
 	}
 }
 

@@ -29,10 +29,10 @@ type session struct {
 	key     string
 	granted time.Duration
 
-	ctx         context.Context // ends with the session; its cause says why
-	cancel      context.CancelCauseFunc
-	waiterAdded chan struct{} // receives when a request begins to wait
-	foundTails  atomic.Bool   // the last request that has joined a queue found tails: the next one expects some
+	ctx        context.Context // ends with the session; its cause says why
+	cancel     context.CancelCauseFunc
+	waiters    atomic.Int64 // requests that wait
+	foundTails atomic.Bool  // the last request that has joined a queue found tails: the next one expects some
 
 	mu        sync.Mutex
 	sent      time.Time // when the last renewal was sent that was answered
@@ -40,7 +40,6 @@ type session struct {
 	reserved  int       // keys under the lease, or about to be
 	retired   bool      // it has no room any more
 	claimed   map[string]bool
-	waiters   int
 	holds     map[*hold]struct{}
 	renewal   *renewal // under way; nil: none
 	watchers  map[string]*watcher
@@ -59,18 +58,17 @@ func (b *Backend) newSession(ctx context.Context, ttl int64) (*session, error) {
 		return nil, err
 	}
 	s := &session{
-		backend:     b,
-		lease:       lease.ID,
-		id:          leaseName(lease.ID),
-		key:         b.prefix + "s/" + leaseName(lease.ID),
-		granted:     time.Duration(lease.TTL) * time.Second,
-		waiterAdded: make(chan struct{}, 1),
-		sent:        sent,
-		claimed:     make(map[string]bool),
-		holds:       make(map[*hold]struct{}),
-		watchers:    make(map[string]*watcher),
-		marked:      make(map[string]markedKey),
-		expiring:    make(map[string]bool),
+		backend:  b,
+		lease:    lease.ID,
+		id:       leaseName(lease.ID),
+		key:      b.prefix + "s/" + leaseName(lease.ID),
+		granted:  time.Duration(lease.TTL) * time.Second,
+		sent:     sent,
+		claimed:  make(map[string]bool),
+		holds:    make(map[*hold]struct{}),
+		watchers: make(map[string]*watcher),
+		marked:   make(map[string]markedKey),
+		expiring: make(map[string]bool),
 	}
 	put, err := s.putKey(ctx)
 	if err != nil {
@@ -334,7 +332,7 @@ func (b *Backend) createSession(ctx context.Context, g *sessionGroup, ttl int64,
 	}
 	b.mu.Lock()
 	g.creating = nil
-	closed := b.closed
+	closed := b.calls.Err() != nil
 	if err == nil && !closed {
 		g.sessions = append(g.sessions, s)
 	}

@@ -36,14 +36,13 @@ func connect(ctx context.Context, cfg backend.Config, stopLog func()) (*Backend,
 		return nil, err
 	}
 	failure := new(lastFailure)
-	settings.DialOptions = append(settings.DialOptions, grpc.WithChainUnaryInterceptor(failure.unary)) // after that of the login
+	settings.DialOptions = append(settings.DialOptions, grpc.WithChainUnaryInterceptor(failure.unary, checkAnswer)) // after that of the login
 	ctx, cancel := backend.Bound(ctx, backend.FirstAnswer)
 	defer cancel()
 	client, err := clientv3.New(settings)
 	if err != nil {
 		return nil, fail(err)
 	}
-	client.KV = newKV(client)
 	b := New(client, &Options{Prefix: cfg.URL.Path})
 	b.owned, b.stopLog, b.ttl, b.login, b.failure = true, stopLog, cfg.TTL, login, failure
 	if err := b.begin(ctx, cfg); err != nil {

@@ -33,18 +33,17 @@ type hold struct {
 
 // Acquire implements backend.Backend.
 func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
-	if !b.beginCall() {
-		return nil, backend.ErrClosed
+	ctx, end, err := b.calls.Begin(ctx)
+	if err != nil {
+		return nil, err
 	}
-	defer b.calls.Done()
+	defer end()
 	pauses := backend.Backoff{Min: time.Millisecond, Max: longestBlind}
 	for {
 		h, err := b.acquire(ctx, r)
 		switch {
 		case err == nil:
 			return b.addHold(r, h), nil
-		case b.ctx.Err() != nil:
-			return nil, backend.ErrClosed
 		case !errors.Is(err, errReplaced): // else somebody tidied up
 			return nil, err
 		case !backend.Sleep(ctx, pauses.Next()):

@@ -117,17 +117,16 @@ func (d *directory) keepFromCleaners() {
 	}
 }
 
-// findCase finds out whether a file is found under a name in other letters. Where no file
-// can be made it looks at those that are there: who asks about locks makes none.
+// findCase finds out whether a file is found under a name in other letters. It makes one if
+// those that are there do not tell: where nothing can be written, locks can be asked about.
 func (d *directory) findCase() error {
+	folds, known := d.caseOfFiles()
+	if known {
+		d.foldsCase = folds
+		return nil
+	}
 	name := ".case-" + strings.ToLower(rand.Text())
 	f, err := makeFile(d.root, name)
-	if isFull(err) {
-		if folds, known := d.caseOfFiles(); known {
-			d.foldsCase = folds
-			return nil
-		}
-	}
 	if err != nil {
 		return systemError(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -95,17 +94,9 @@ func (b *Backend) withReason(ctx context.Context, err error) error {
 // checkMembers asks each member that the client knows. It fails if none answers.
 func (b *Backend) checkMembers(ctx context.Context, report func(...backend.Finding)) error {
 	endpoints := b.members.endpoints
-	statuses, errs := make([]*pb.StatusResponse, len(endpoints)), make([]error, len(endpoints))
-	var all sync.WaitGroup
-	for i, endpoint := range endpoints {
-		all.Go(func() {
-			ctx, cancel := b.request(ctx)
-			defer cancel()
-			status, err := b.client.Status(ctx, endpoint)
-			statuses[i], errs[i] = (*pb.StatusResponse)(status), err
-		})
-	}
-	all.Wait()
+	statusCtx, cancel := b.request(ctx)
+	statuses, errs := b.statuses(statusCtx)
+	cancel()
 	answered := make(map[uint64]bool)
 	for i, endpoint := range endpoints {
 		if errs[i] != nil {
@@ -118,7 +109,7 @@ func (b *Backend) checkMembers(ctx context.Context, report func(...backend.Findi
 	if len(answered) == 0 {
 		return fail(errors.Join(errs...))
 	}
-	ctx, cancel := b.request(ctx)
+	ctx, cancel = b.request(ctx)
 	defer cancel()
 	list, err := b.client.MemberList(ctx)
 	if err != nil {

@@ -325,14 +325,7 @@ func (h *hold) explainLoss(ctx context.Context, err error) error {
 func (s *session) areBroken(ctx context.Context, holds []*hold) []bool {
 	ctx, cancel := backend.Bound(ctx, reasonTimeout)
 	defer cancel()
-	broken := make([]bool, len(holds))
-	ops := make([]clientv3.Op, len(holds))
-	for i, h := range holds {
-		ops[i] = clientv3.OpDelete(s.backend.brokenKey(s.id, h.revision))
-	}
-	reply, err := s.backend.client.Txn(ctx).Then(ops...).Commit()
-	for i := range holds {
-		broken[i] = err == nil && reply.Responses[i].GetResponseDeleteRange().Deleted > 0
-	}
+	remove := func(h *hold) clientv3.Op { return clientv3.OpDelete(s.backend.brokenKey(s.id, h.revision)) }
+	broken, _ := s.askAll(ctx, holds, remove, hasDeleted)
 	return broken
 }

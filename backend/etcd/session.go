@@ -31,6 +31,7 @@ type session struct {
 
 	ctx        context.Context // ends with the session; its cause says why
 	cancel     context.CancelCauseFunc
+	renewal    flight
 	waiters    atomic.Int64 // requests that wait
 	foundTails atomic.Bool  // the last request that has joined a queue found tails: the next one expects some
 
@@ -41,7 +42,6 @@ type session struct {
 	retired   bool      // it has no room any more
 	claimed   map[string]bool
 	holds     map[*hold]struct{}
-	renewal   *renewal // under way; nil: none
 	watchers  map[string]*watcher
 	marked    map[string]markedKey // by queue and mode
 	sweeping  bool                 // sweepMarked runs
@@ -268,36 +268,25 @@ func (s *session) findKey(ctx context.Context, key string) (*clientv3.GetRespons
 // A sessionGroup has the sessions of one TTL, the newest last.
 type sessionGroup struct {
 	sessions []*session
-	creating *creation // nil: no session is being made
-}
-
-// A creation is a session that is being made for all who need one.
-type creation struct {
-	done chan struct{}
-	err  error // set before done is closed
+	creating flight
 }
 
 // session returns a session for ttl with room for one key, which it reserves.
 func (b *Backend) session(ctx context.Context, ttl time.Duration) (*session, error) {
 	for {
-		s, c, err := b.sessionOrCreation(seconds(ttl))
-		if s != nil || err != nil {
-			return s, err
+		s, g := b.sessionWithRoom(seconds(ttl))
+		if s != nil {
+			return s, nil
 		}
-		select {
-		case <-c.done:
-			if c.err != nil {
-				return nil, c.err
-			}
-		case <-ctx.Done():
-			return nil, backend.WaitEnded(ctx, false)
-		case <-b.ctx.Done():
-			return nil, backend.ErrClosed
+		err := g.creating.do(ctx, &b.janitor, func(ctx context.Context) error { return b.createSession(ctx, g, seconds(ttl)) })
+		if err != nil {
+			return nil, err
 		}
 	}
 }
 
-func (b *Backend) sessionOrCreation(ttl int64) (*session, *creation, error) {
+// sessionWithRoom returns nil, and the group that a new session belongs to, if there is none.
+func (b *Backend) sessionWithRoom(ttl int64) (*session, *sessionGroup) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	g := b.groups[ttl]
@@ -307,22 +296,14 @@ func (b *Backend) sessionOrCreation(ttl int64) (*session, *creation, error) {
 	}
 	for _, s := range slices.Backward(g.sessions) {
 		if s.reserve() {
-			return s, nil, nil
+			return s, g
 		}
 	}
-	if g.creating == nil {
-		c := &creation{done: make(chan struct{})}
-		if !b.janitor.Go(func(ctx context.Context) { b.createSession(ctx, g, ttl, c) }) {
-			return nil, nil, backend.ErrClosed
-		}
-		g.creating = c
-	}
-	return nil, g.creating, nil
+	return nil, g
 }
 
-// createSession makes a session for everybody who waits for c. None of their contexts
-// ends it.
-func (b *Backend) createSession(ctx context.Context, g *sessionGroup, ttl int64, c *creation) {
+// createSession makes a session for all who need one.
+func (b *Backend) createSession(ctx context.Context, g *sessionGroup, ttl int64) error {
 	ctx, cancel := backend.Bound(ctx, min(time.Duration(ttl)*time.Second, backend.FirstAnswer))
 	defer cancel()
 	defer context.AfterFunc(b.ctx, cancel)()
@@ -330,18 +311,19 @@ func (b *Backend) createSession(ctx context.Context, g *sessionGroup, ttl int64,
 	for errors.Is(err, backend.ErrUnavailable) && backend.Sleep(ctx, answerGrace) {
 		s, err = b.newSession(ctx, ttl)
 	}
+	if err != nil {
+		return err
+	}
 	b.mu.Lock()
-	g.creating = nil
-	closed := b.calls.Err() != nil
-	if err == nil && !closed {
+	closed := b.calls.Err()
+	if closed == nil {
 		g.sessions = append(g.sessions, s)
 	}
 	b.mu.Unlock()
-	c.err = err
-	close(c.done)
-	if err == nil && closed {
+	if closed != nil {
 		_ = s.revoke(context.Background()) // too late for Close to do it
 	}
+	return closed
 }
 
 // removeSession forgets a session that has ended.

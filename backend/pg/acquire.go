@@ -28,7 +28,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		}
 		joined := time.Now()
 		if first {
-			a.start(ctx, &r)
+			a.start(&r)
 		}
 		h, err := b.awaitOutcome(ctx, a, &r, joined)
 		if !errors.Is(err, errAgain) {

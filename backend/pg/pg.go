@@ -248,7 +248,6 @@ type Backend struct {
 	inspectOnly bool // nothing is made on the server
 	sequences   sequences
 	key         func(name string) int64 // of the lock
-	readerDelay atomic.Int64            // of the readers, a duration
 	trip        backend.RoundTrip       // of exchanges in which nothing waits for a lock
 
 	lockTableSize atomic.Int64 // of the server's lock table
@@ -314,7 +313,6 @@ func newBackend(cfg *pgx.ConnConfig, o *Options) (*Backend, error) {
 		live:      make(map[*session]struct{}),
 	}
 	b.key = b.hash
-	b.readerDelay.Store(int64(defaultReaderDelay))
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b, nil
 }
@@ -374,9 +372,6 @@ func (b *Backend) Close(ctx context.Context) error {
 		p.change()
 	}
 	b.mu.Unlock()
-	for _, s := range b.alive() {
-		s.interrupt()
-	}
 	stop := context.AfterFunc(ctx, func() {
 		for _, s := range b.alive() {
 			s.kill(backend.ErrClosed)

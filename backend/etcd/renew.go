@@ -114,15 +114,21 @@ func (s *session) keepAlive() error {
 	return fail(err)
 }
 
-// renewWhileWaiting renews the lease while requests wait: the client renews holds only. It
-// ends the session when the lease may have run out.
-func (s *session) renewWhileWaiting() {
+// tend renews the lease while requests wait, as the client renews holds only, and has marked
+// keys deleted. It ends the session when the lease may have run out.
+func (s *session) tend() {
+	swept := time.Now()
 	for backend.Sleep(s.ctx, max(min(s.granted/24, s.left()/2), time.Millisecond)) {
-		switch {
-		case s.left() <= 0:
+		if s.left() <= 0 {
 			s.end(errNotRenewed)
-		case s.waiters.Load() > 0 && s.age() >= s.granted/3:
+			return
+		}
+		if s.waiters.Load() > 0 && s.age() >= s.granted/3 {
 			_ = s.renew(s.ctx) // it is tried again
+		}
+		if time.Since(swept) >= s.granted/3 {
+			swept = time.Now()
+			s.backend.janitor.Go(func(context.Context) { s.sweepMarked() })
 		}
 	}
 }

@@ -35,18 +35,16 @@ type session struct {
 	waiters    atomic.Int64 // requests that wait
 	foundTails atomic.Bool  // the last request that has joined a queue found tails: the next one expects some
 
-	mu        sync.Mutex
-	sent      time.Time // when the last renewal was sent that was answered
-	requests  int       // to join a queue
-	reserved  int       // keys under the lease, or about to be
-	retired   bool      // it has no room any more
-	claimed   map[string]bool
-	holds     map[*hold]struct{}
-	watchers  map[string]*watcher
-	marked    map[string]markedKey // by queue and mode
-	sweeping  bool                 // sweepMarked runs
-	undeleted []markedKey          // further marked keys, for the next sweep
-	expiring  map[string]bool      // keys with a lease of their own; their names are not used again
+	mu       sync.Mutex
+	sent     time.Time // when the last renewal was sent that was answered
+	requests int       // to join a queue
+	reserved int       // keys under the lease, or about to be
+	retired  bool      // it has no room any more
+	claimed  map[string]bool
+	holds    map[*hold]struct{}
+	watchers map[string]*watcher
+	marked   []markedKey     // to be deleted by the next sweep
+	expiring map[string]bool // keys with a lease of their own; their names are not used again
 }
 
 // newSession is granted a lease of ttl seconds, puts the session's key under it and
@@ -67,7 +65,6 @@ func (b *Backend) newSession(ctx context.Context, ttl int64) (*session, error) {
 		claimed:  make(map[string]bool),
 		holds:    make(map[*hold]struct{}),
 		watchers: make(map[string]*watcher),
-		marked:   make(map[string]markedKey),
 		expiring: make(map[string]bool),
 	}
 	put, err := s.putKey(ctx)
@@ -78,7 +75,7 @@ func (b *Backend) newSession(ctx context.Context, ttl int64) (*session, error) {
 	s.ctx, s.cancel = context.WithCancelCause(b.ctx)
 	watched := make(chan struct{})
 	b.janitor.Go(func(context.Context) { s.watchKey(put.Header.Revision, watched) })
-	b.janitor.Go(func(context.Context) { s.renewWhileWaiting() })
+	b.janitor.Go(func(context.Context) { s.tend() })
 	select {
 	case <-watched:
 	case <-ctx.Done(): // locks are safe without the watch: a loss is only noticed later

@@ -79,6 +79,7 @@ func (b *Backend) newAttempt(l *localLock, r *backend.Request, begun time.Time) 
 		retryDelay:   backend.Backoff{Min: 2 * time.Millisecond, Max: 250 * time.Millisecond},
 		connectDelay: backend.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second},
 		yieldDelay:   backend.Backoff{Min: time.Millisecond, Max: 50 * time.Millisecond},
+		wake:         make(chan struct{}, 1),
 	}
 	a.ctx, a.cancel = context.WithCancel(b.ctx)
 	l.attempt = a

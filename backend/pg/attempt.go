@@ -68,7 +68,7 @@ type attempt struct {
 	connectAfter  time.Time       // when there may be one to wait on
 	yieldDelay    backend.Backoff // between grants given back for an older claim
 
-	wake chan struct{} // receives when the lock may be free, or there is a slot; nil if this has never listened
+	wake chan struct{} // receives when the lock may be free, or there is a slot
 }
 
 type state uint8

@@ -259,7 +259,7 @@ type Backend struct {
 	mu        sync.Mutex
 	closed    bool
 	locks     map[int64]*localLock
-	contended map[int64]int                    // keys that others were found to hold, see heat
+	contended map[int64]int                    // keys that others were found to hold, see isContended
 	shared    map[time.Duration]*sharedSession // by lease
 	idle      []*session                       // that nobody uses, and that are not shared
 	live      map[*session]struct{}
@@ -351,7 +351,7 @@ func (b *Backend) hash(name string) int64 {
 // MinTTL implements backend.MinTTLer.
 func (b *Backend) MinTTL() time.Duration { return minTTL }
 
-// maxLocks is how many places there may be, 0 if that is not known yet.
+// maxLocks is how many locks there may be, 0 if that is not known yet.
 func (b *Backend) maxLocks() int {
 	if b.opts.MaxLocks > 0 {
 		return b.opts.MaxLocks
@@ -368,8 +368,8 @@ func (b *Backend) Close(ctx context.Context) error {
 	}
 	b.closed = true
 	b.stop()
-	for _, p := range b.locks {
-		p.change()
+	for _, l := range b.locks {
+		l.change()
 	}
 	b.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() {

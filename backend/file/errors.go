@@ -42,4 +42,3 @@ func systemError(err error) error {
 	}
 	return backend.Fail(backend.ErrUnavailable, err)
 }
-

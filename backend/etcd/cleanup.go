@@ -73,7 +73,8 @@ func (s *session) takeMarked(k *lockKey) (former markedKey) {
 	defer s.mu.Unlock()
 	i := slices.IndexFunc(s.marked, func(m markedKey) bool { return m.prefix() == k.prefix() })
 	if i >= 0 {
-		former, s.marked = s.marked[i], slices.Delete(s.marked, i, i+1)
+		former = s.marked[i]
+		s.marked = slices.Delete(s.marked, i, i+1)
 	}
 	return former
 }

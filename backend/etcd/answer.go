@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
@@ -13,16 +14,19 @@ const maxAnswer = 4 << 20
 
 var errBadAnswer = errors.New("the answer does not fit the question")
 
-// checkAnswer refuses an answer that does not fit the question: what a transaction was to do is
-// what its answer says to have done.
+// checkAnswer refuses an answer about keys that does not fit the question: what a transaction
+// was to do is what its answer says to have done.
 func checkAnswer(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	err := invoke(ctx, method, req, reply, cc, opts...)
+	if err != nil || !strings.HasPrefix(method, "/etcdserverpb.KV/") {
+		return err
+	}
 	q, isTxn := req.(*pb.TxnRequest)
 	r, hasHeader := reply.(interface{ GetHeader() *pb.ResponseHeader })
-	if err == nil && (hasHeader && r.GetHeader() == nil || isTxn && !answers(q, reply.(*pb.TxnResponse))) {
+	if !hasHeader || r.GetHeader() == nil || isTxn && !answers(q, reply.(*pb.TxnResponse)) {
 		return errBadAnswer
 	}
-	return err
+	return nil
 }
 
 // answers reports whether r says what became of each part of q.

@@ -93,15 +93,15 @@ func (r *Request) Queued() {
 
 // Lost tells the Observer, if there is one, that the hold is over.
 func (r *Request) Lost(cause error) {
-	if r.Observer != nil {
-		r.Observer.Lost(cause)
+	if o := r.Observer; o != nil {
+		o.Lost(cause)
 	}
 }
 
 // Wanted tells the Observer, if there is one, that somebody else waits.
 func (r *Request) Wanted() {
-	if r.Observer != nil {
-		r.Observer.Wanted()
+	if o := r.Observer; o != nil {
+		o.Wanted()
 	}
 }
 

@@ -1,6 +1,7 @@
 package file
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -69,7 +70,7 @@ func (b *Backend) acquireIn(ctx context.Context, dir *directory, r backend.Reque
 	name := dir.fileName(r.Name)
 	if !r.Wait {
 		if busy, err := dir.isBusy(name, r.Mode); busy || err != nil {
-			return nil, heldOr(err)
+			return nil, cmp.Or(err, backend.ErrHeld)
 		}
 	}
 	l, err := dir.open(name, os.O_RDWR|os.O_CREATE)
@@ -85,18 +86,10 @@ func (b *Backend) acquireIn(ctx context.Context, dir *directory, r backend.Reque
 	}
 	if err != nil || !r.Wait {
 		l.close()
-		return nil, heldOr(err)
+		return nil, cmp.Or(err, backend.ErrHeld)
 	}
 	r.Queued()
 	return b.wait(ctx, newWaiter(l, r))
-}
-
-// heldOr is the error of a request that does not wait.
-func heldOr(err error) error {
-	if err == nil {
-		return backend.ErrHeld
-	}
-	return err
 }
 
 // tryLock takes the lock if it is free. A nil hold means that it is held. A try on a

@@ -91,6 +91,20 @@ func (r *Request) Queued() {
 	}
 }
 
+// Lost tells the Observer, if there is one, that the hold is over.
+func (r *Request) Lost(cause error) {
+	if o := r.Observer; o != nil {
+		o.Lost(cause)
+	}
+}
+
+// Wanted tells the Observer, if there is one, that somebody else waits.
+func (r *Request) Wanted() {
+	if o := r.Observer; o != nil {
+		o.Wanted()
+	}
+}
+
 // Answered tells the Observer, if it wants to know, that the server has answered
 // without a word on who holds the lock: it does not grant yet. The request then
 // waits for longer than FirstAnswer, as one that is queued does.

@@ -38,6 +38,13 @@ func (c valuesContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
+// Since returns the time since t by the clock that has moved on further: the monotonic one
+// stands still while the machine sleeps.
+func Since(t time.Time) time.Duration {
+	now := time.Now()
+	return max(now.Sub(t), now.Round(0).Sub(t.Round(0)))
+}
+
 // Sleep waits for d, or until ctx is done, and reports whether d has passed.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)

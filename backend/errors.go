@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -21,6 +22,16 @@ var (
 	ErrAuth          = errors.New("dlock: access denied")
 	ErrConflict      = errors.New("dlock: the key is used by something else")
 )
+
+var kinds = []error{
+	ErrHeld, ErrNotHeld, ErrLost, ErrClosed, ErrInvalidName, ErrInvalidTTL, ErrInvalidConfig,
+	ErrUnsupported, ErrUnavailable, ErrAuth, ErrConflict,
+}
+
+// HasKind reports whether err is one of the kinds of failure.
+func HasKind(err error) bool {
+	return slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) })
+}
 
 // Fail returns an error that is both kind and err: errors.Is and errors.As
 // find either. A nil err leaves kind alone.

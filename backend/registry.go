@@ -48,6 +48,14 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// Login returns Credentials, or those of the URL, or nil if it has no user.
+func (c *Config) Login() func(context.Context) (user, password string, err error) {
+	if c.Credentials != nil || c.URL.User == "" {
+		return c.Credentials
+	}
+	return func(context.Context) (string, string, error) { return c.URL.User, c.URL.Password.Reveal(), nil }
+}
+
 // An Opener connects to the server at cfg.URL. It checks that the server
 // answers and accepts the credentials before it returns: a wrong setting shows
 // at start-up, not at the first lock.

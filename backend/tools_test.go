@@ -2,7 +2,9 @@ package backend
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -278,4 +280,51 @@ func TestRest(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestHasKind(t *testing.T) {
+	for _, err := range []error{ErrHeld, ErrNotHeld, Fail(ErrAuth, io.EOF), Join(io.EOF, ErrClosed)} {
+		if !HasKind(err) {
+			t.Errorf("%v has no kind", err)
+		}
+	}
+	if HasKind(io.EOF) || HasKind(nil) {
+		t.Error("an error of something else has a kind")
+	}
+}
+
+// TestTakeTLS has a configuration come from files, from the program, or from neither.
+func TestTakeTLS(t *testing.T) {
+	own := &tls.Config{ServerName: "own"}
+	for _, test := range []struct {
+		url       string
+		given     *tls.Config
+		encrypted bool
+		want      string // of the server's name, or - for no encryption
+		wrong     bool
+	}{
+		{url: "x://h", want: "-"},
+		{url: "x://h", encrypted: true},
+		{url: "x://h", given: own, want: "own"},
+		{url: "x://h", given: own, encrypted: true, want: "own"},
+		{url: "x://h?ca=/nowhere", encrypted: true, wrong: true},
+		{url: "x://h?key=/nowhere", wrong: true},
+		{url: "x://h?cert=/nowhere", given: own, encrypted: true, wrong: true},
+	} {
+		u, err := ParseURL(test.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := (&Config{URL: u, TLS: test.given}).TakeTLS(test.encrypted)
+		switch {
+		case test.wrong != errors.Is(err, ErrInvalidConfig):
+			t.Errorf("%+v: %v", test, err)
+		case test.wrong:
+		case (got == nil) != (test.want == "-"), got != nil && got.ServerName != test.want:
+			t.Errorf("%+v: %v", test, got)
+		}
+		if err := u.Params.Done(); err != nil {
+			t.Errorf("%+v: left are %v", test, err)
+		}
+	}
 }

@@ -26,10 +26,11 @@ type acquisition struct {
 
 // Acquire implements backend.Backend.
 func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
-	if !b.startCall() {
-		return nil, backend.ErrClosed
+	ctx, end, err := b.calls.Begin(ctx)
+	if err != nil {
+		return nil, err
 	}
-	defer b.calls.Done()
+	defer end()
 	a := &acquisition{backend: b, request: r, began: time.Now()}
 	var pause backend.Backoff
 	for {
@@ -40,7 +41,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		if err := a.finalError(ctx, err); err != nil {
 			return nil, b.at(err)
 		}
-		b.sleep(ctx, pause.Next())
+		backend.Sleep(ctx, pause.Next())
 	}
 }
 
@@ -103,14 +104,6 @@ func (a *acquisition) try(ctx context.Context) (*backend.Hold, error) {
 		p.leaveQueue()
 	}
 	return h, err
-}
-
-// sleep waits for d, until ctx is done, or until the backend is closed.
-func (b *Backend) sleep(ctx context.Context, d time.Duration) {
-	ctx, cancel := backend.Bound(ctx, d)
-	defer cancel()
-	defer context.AfterFunc(b.ctx, cancel)()
-	<-ctx.Done()
 }
 
 // A position is one key in the queue of a lock: a request that waits or holds.

@@ -3,9 +3,9 @@ package etcd
 import (
 	"context"
 	"errors"
+	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 )
 
@@ -14,40 +14,19 @@ const maxAnswer = 4 << 20
 
 var errBadAnswer = errors.New("the answer does not fit the question")
 
-// newKV returns the client library's part that reads and writes keys, as a checkedKV:
-// what a transaction was to do is what its answer says to have done.
-func newKV(c *clientv3.Client) clientv3.KV {
-	return clientv3.NewKVFromKVClient(checkedKV{clientv3.RetryKVClient(c)}, c)
-}
-
-// A checkedKV refuses answers that do not fit the question.
-type checkedKV struct{ pb.KVClient }
-
-// Range implements pb.KVClient.
-func (f checkedKV) Range(ctx context.Context, q *pb.RangeRequest, opts ...grpc.CallOption) (*pb.RangeResponse, error) {
-	r, err := f.KVClient.Range(ctx, q, opts...)
-	if err == nil && r.GetHeader() == nil {
-		return nil, errBadAnswer
+// checkAnswer refuses an answer about keys that does not fit the question: what a transaction
+// was to do is what its answer says to have done.
+func checkAnswer(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	err := invoke(ctx, method, req, reply, cc, opts...)
+	if err != nil || !strings.HasPrefix(method, "/etcdserverpb.KV/") {
+		return err
 	}
-	return r, err
-}
-
-// Put implements pb.KVClient.
-func (f checkedKV) Put(ctx context.Context, q *pb.PutRequest, opts ...grpc.CallOption) (*pb.PutResponse, error) {
-	r, err := f.KVClient.Put(ctx, q, opts...)
-	if err == nil && r.GetHeader() == nil {
-		return nil, errBadAnswer
+	q, isTxn := req.(*pb.TxnRequest)
+	r, hasHeader := reply.(interface{ GetHeader() *pb.ResponseHeader })
+	if !hasHeader || r.GetHeader() == nil || isTxn && !answers(q, reply.(*pb.TxnResponse)) {
+		return errBadAnswer
 	}
-	return r, err
-}
-
-// Txn implements pb.KVClient.
-func (f checkedKV) Txn(ctx context.Context, q *pb.TxnRequest, opts ...grpc.CallOption) (*pb.TxnResponse, error) {
-	r, err := f.KVClient.Txn(ctx, q, opts...)
-	if err == nil && (r.GetHeader() == nil || !answers(q, r)) {
-		return nil, errBadAnswer
-	}
-	return r, err
+	return nil
 }
 
 // answers reports whether r says what became of each part of q.

@@ -131,7 +131,7 @@ func FuzzAnswers(f *testing.F) {
 			return
 		}
 		p := &position{session: &session{id: "7"}, request: backend.Request{Wait: true}, thorough: true, key: &lockKey{dir: "dlock/l/a/", own: "dlock/l/a/w/7"}}
-		h := &hold{key: p.key, revision: 3, observer: noObserver{}}
+		h := &hold{key: p.key, revision: 3}
 		if !r.Succeeded {
 			nested := r.Responses[0].GetResponseTxn()
 			h.readKey(r.Responses[0])

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -60,22 +59,11 @@ type markedKey struct {
 	keyVersion
 }
 
-// addMarked notes a marked key, to be deleted some time later.
-func (s *session) addMarked(k markedKey) {
+// addMarked notes marked keys, to be deleted some time later.
+func (s *session) addMarked(keys ...markedKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if before, ok := s.marked[k.prefix()]; ok {
-		s.undeleted = append(s.undeleted, before)
-	}
-	s.marked[k.prefix()] = k
-	s.startSweep()
-}
-
-// startSweep is called with s.mu held.
-func (s *session) startSweep() {
-	if !s.sweeping {
-		s.sweeping = s.backend.janitor.Go(func(context.Context) { s.sweepMarked() })
-	}
+	s.marked = append(s.marked, keys...)
 }
 
 // takeMarked returns this client's marked key in the queue and mode of k, to be
@@ -83,50 +71,36 @@ func (s *session) startSweep() {
 func (s *session) takeMarked(k *lockKey) (former markedKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	former = s.marked[k.prefix()]
-	delete(s.marked, k.prefix())
+	i := slices.IndexFunc(s.marked, func(m markedKey) bool { return m.prefix() == k.prefix() })
+	if i >= 0 {
+		former = s.marked[i]
+		s.marked = slices.Delete(s.marked, i, i+1)
+	}
 	return former
 }
 
-// sweepMarked deletes marked keys until there are none.
+// sweepMarked deletes those of the marked keys that still exist. What fails is for the next
+// sweep.
 func (s *session) sweepMarked() {
-	for {
-		backend.Sleep(s.ctx, s.granted/3)
-		s.mu.Lock()
-		left := slices.AppendSeq(s.undeleted, maps.Values(s.marked))
-		s.undeleted = nil
-		clear(s.marked)
-		if len(left) == 0 || s.ctx.Err() != nil {
-			s.sweeping = false
-			s.mu.Unlock()
-			return
+	s.mu.Lock()
+	left := s.marked
+	s.marked = nil
+	s.mu.Unlock()
+	for group := range slices.Chunk(left, maxParts) {
+		var ops []clientv3.Op
+		for _, k := range group {
+			ops = append(ops, k.deleteOps()...)
 		}
-		s.mu.Unlock()
-		for group := range slices.Chunk(left, maxParts) {
-			s.deleteMarked(group)
+		ctx, cancel := s.backend.request(s.ctx)
+		_, err := s.backend.client.Txn(ctx).Then(ops...).Commit()
+		cancel()
+		if err != nil {
+			s.addMarked(group...)
+			continue
 		}
-	}
-}
-
-// deleteMarked deletes those of the keys that still exist. If it fails, the next sweep
-// tries again.
-func (s *session) deleteMarked(keys []markedKey) {
-	ctx, cancel := s.backend.request(s.ctx)
-	defer cancel()
-	var ops []clientv3.Op
-	for _, k := range keys {
-		ops = append(ops, k.deleteOps()...)
-	}
-	_, err := s.backend.client.Txn(ctx).Then(ops...).Commit()
-	if err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.undeleted = append(s.undeleted, keys...)
-		s.startSweep()
-		return
-	}
-	for _, k := range keys {
-		s.freeKey(k.lockKey)
+		for _, k := range group {
+			s.freeKey(k.lockKey)
+		}
 	}
 }
 

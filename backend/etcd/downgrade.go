@@ -13,9 +13,7 @@ import (
 // another, which readers pass and writers do not.
 func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
 	own := h.State.(*hold)
-	own.mu.Lock()
-	own.downgraded = true
-	own.mu.Unlock()
+	own.downgraded.Store(true)
 	return own.explainLoss(ctx, repeat(ctx, h.TTL, own.downgrade))
 }
 
@@ -41,12 +39,8 @@ func (h *hold) downgrade(ctx context.Context) error {
 }
 
 // downgradedValue is the value of the key of a hold that was downgraded.
-func (h *hold) downgradedValue() string { return strconv.FormatInt(h.revision, 10) + live + h.label }
-
-func (h *hold) isDowngraded() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.downgraded
+func (h *hold) downgradedValue() string {
+	return strconv.FormatInt(h.revision, 10) + live + h.request.Label
 }
 
 // isOwnDowngrade reports whether the key is that of an earlier try of the downgrade,

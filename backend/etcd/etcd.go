@@ -112,7 +112,7 @@
 //     away.
 //   - deleteUnanswered: the library does not repeat a request that writes, and cannot say
 //     whether one that failed was carried out (etcd-io/etcd#12020).
-//   - checkedKV: the library takes an answer that does not fit the question, and panics.
+//   - checkAnswer: the library takes an answer that does not fit the question, and panics.
 //   - reconnect and window: the pauses of gRPC between connections grow to two minutes,
 //     which outlasts a lease, and it sends a ping with nearly every answer to measure the
 //     connection (grpc/grpc-go#1310).
@@ -161,12 +161,11 @@ type Backend struct {
 	created    time.Time
 	lastAnswer atomic.Int64 // when the last answer came, in nanoseconds after created; zero: none came
 
-	ctx   context.Context // ends with Close
+	ctx   context.Context // of the sessions; ends with Close
 	stop  context.CancelFunc
-	calls sync.WaitGroup // Acquire calls under way
+	calls backend.Calls
 
 	mu     sync.Mutex
-	closed bool
 	groups map[int64]*sessionGroup // by TTL in seconds
 }
 
@@ -201,15 +200,10 @@ func New(client *clientv3.Client, o *Options) *Backend {
 // Close implements backend.Backend. A cluster that does not answer keeps the
 // locks until their leases run out.
 func (b *Backend) Close(ctx context.Context) error {
-	b.mu.Lock()
-	first := !b.closed
-	b.closed = true
-	b.mu.Unlock()
-	if !first {
+	b.stop()
+	if !b.calls.Close() {
 		return nil
 	}
-	b.stop()
-	b.calls.Wait()
 	ctx, cancel := backend.Bound(ctx, revokeTimeout)
 	defer cancel()
 	err := b.endSessions(ctx)
@@ -219,17 +213,6 @@ func (b *Backend) Close(ctx context.Context) error {
 		b.stopLog()
 	}
 	return err
-}
-
-// startCall notes a call that Close waits for, or returns false after Close.
-func (b *Backend) startCall() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return false
-	}
-	b.calls.Add(1)
-	return true
 }
 
 const (

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -27,13 +26,11 @@ const (
 // Examine implements backend.Examiner. It asks the members that the client knows, and
 // locks and unlocks a name that nobody else uses.
 func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) error {
-	if !b.startCall() {
-		return backend.ErrClosed
+	ctx, end, err := b.calls.Begin(ctx)
+	if err != nil {
+		return err
 	}
-	defer b.calls.Done()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(b.ctx, cancel)()
+	defer end()
 	reported := make(map[backend.Finding]bool) // members tell of each other's alarms
 	once := func(findings ...backend.Finding) {
 		for _, f := range findings {
@@ -49,9 +46,6 @@ func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) err
 	b.checkLock(ctx, once)
 	if b.owned {
 		once(checkLogin(b.login))
-	}
-	if b.ctx.Err() != nil {
-		return backend.ErrClosed
 	}
 	return context.Cause(ctx)
 }
@@ -100,17 +94,9 @@ func (b *Backend) withReason(ctx context.Context, err error) error {
 // checkMembers asks each member that the client knows. It fails if none answers.
 func (b *Backend) checkMembers(ctx context.Context, report func(...backend.Finding)) error {
 	endpoints := b.members.endpoints
-	statuses, errs := make([]*pb.StatusResponse, len(endpoints)), make([]error, len(endpoints))
-	var all sync.WaitGroup
-	for i, endpoint := range endpoints {
-		all.Go(func() {
-			ctx, cancel := b.request(ctx)
-			defer cancel()
-			status, err := b.client.Status(ctx, endpoint)
-			statuses[i], errs[i] = (*pb.StatusResponse)(status), err
-		})
-	}
-	all.Wait()
+	statusCtx, cancel := b.request(ctx)
+	statuses, errs := b.statuses(statusCtx)
+	cancel()
 	answered := make(map[uint64]bool)
 	for i, endpoint := range endpoints {
 		if errs[i] != nil {
@@ -123,7 +109,7 @@ func (b *Backend) checkMembers(ctx context.Context, report func(...backend.Findi
 	if len(answered) == 0 {
 		return fail(errors.Join(errs...))
 	}
-	ctx, cancel := b.request(ctx)
+	ctx, cancel = b.request(ctx)
 	defer cancel()
 	list, err := b.client.MemberList(ctx)
 	if err != nil {

@@ -3,8 +3,10 @@ package etcd
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/dlock-go/dlock/backend"
@@ -23,33 +25,19 @@ type hold struct {
 	session  *session
 	key      *lockKey
 	revision int64
-	label    string
+	request  backend.Request
 	marked   keyVersion // the key of the writer that has handed the lock over; deleted with the release
 	hasTails bool       // the queue had tails when the request joined it; deleted with the release if nobody follows
-	observer backend.Observer
 
-	mu         sync.Mutex
-	downgraded bool // or about to be: either key may exist
-	sending    int  // releases under way
-	unsure     bool // a release was not answered, or may have been overtaken
-	released   bool // a release was carried out
-	ending     bool // it is released at a given time
-	wanted     bool // its owner knows that somebody waits
+	downgraded atomic.Bool // or about to be: either key may exist
+	ending     atomic.Bool // it is released at a given time
+	wanted     atomic.Bool // its owner knows that somebody waits
+
+	mu       sync.Mutex  // held while these are set
+	sending  int         // releases under way
+	unsure   atomic.Bool // a release was not answered, or may have been overtaken
+	released atomic.Bool // a release was carried out
 }
-
-// observerOf returns the observer of a request, or one that does nothing.
-func observerOf(r backend.Request) backend.Observer {
-	if r.Observer == nil {
-		return noObserver{}
-	}
-	return r.Observer
-}
-
-type noObserver struct{}
-
-func (noObserver) Queued()    {}
-func (noObserver) Lost(error) {}
-func (noObserver) Wanted()    {}
 
 // newHold returns the hold of a position that has no predecessor.
 func (p *position) newHold(ctx context.Context) (*backend.Hold, error) {
@@ -61,7 +49,7 @@ func (p *position) newHold(ctx context.Context) (*backend.Hold, error) {
 	if err := s.renewIfShort(ctx, need); err != nil {
 		return nil, err
 	}
-	own := &hold{session: s, key: p.key, revision: p.revision, label: r.Label, marked: p.marked, hasTails: p.hasTails, observer: observerOf(r)}
+	own := &hold{session: s, key: p.key, revision: p.revision, request: r, marked: p.marked, hasTails: p.hasTails}
 	if err := s.addHold(own); err != nil {
 		return nil, err
 	}
@@ -90,4 +78,28 @@ func (h *hold) keyExists() clientv3.Cmp {
 // hasNoSuccessor is true while no request waits for the hold to end.
 func (h *hold) hasNoSuccessor() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(h.key.rivals()).WithPrefix(), "<", h.revision+1)
+}
+
+// ownOf returns the backend's own parts of holds.
+func ownOf(holds []*backend.Hold) []*hold {
+	own := make([]*hold, len(holds))
+	for i, h := range holds {
+		own[i] = h.State.(*hold)
+	}
+	return own
+}
+
+// askAll has one transaction carry out op for each of the holds, and returns what read says of
+// the answers.
+func (s *session) askAll(ctx context.Context, holds []*hold, op func(*hold) clientv3.Op, read func(*hold, *pb.ResponseOp) bool) ([]bool, error) {
+	said := make([]bool, len(holds))
+	ops := make([]clientv3.Op, len(holds))
+	for i, h := range holds {
+		ops[i] = op(h)
+	}
+	reply, err := s.backend.client.Txn(ctx).Then(ops...).Commit()
+	for i, h := range holds {
+		said[i] = err == nil && read(h, reply.Responses[i])
+	}
+	return said, err
 }

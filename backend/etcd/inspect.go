@@ -150,14 +150,12 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 // query calls do, which bounds each of its requests, until it has an answer. It ends
 // with the backend.
 func (b *Backend) query(ctx context.Context, do func(context.Context) error) error {
-	if !b.startCall() {
-		return backend.ErrClosed
+	ctx, end, err := b.calls.Begin(ctx)
+	if err != nil {
+		return err
 	}
-	defer b.calls.Done()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(b.ctx, cancel)()
-	err := repeat(ctx, backend.FirstAnswer, do)
+	defer end()
+	err = repeat(ctx, backend.FirstAnswer, do)
 	if err != nil && b.ctx.Err() != nil {
 		return backend.ErrClosed
 	}
@@ -327,14 +325,7 @@ func (h *hold) explainLoss(ctx context.Context, err error) error {
 func (s *session) areBroken(ctx context.Context, holds []*hold) []bool {
 	ctx, cancel := backend.Bound(ctx, reasonTimeout)
 	defer cancel()
-	broken := make([]bool, len(holds))
-	ops := make([]clientv3.Op, len(holds))
-	for i, h := range holds {
-		ops[i] = clientv3.OpDelete(s.backend.brokenKey(s.id, h.revision))
-	}
-	reply, err := s.backend.client.Txn(ctx).Then(ops...).Commit()
-	for i := range holds {
-		broken[i] = err == nil && reply.Responses[i].GetResponseDeleteRange().Deleted > 0
-	}
+	remove := func(h *hold) clientv3.Op { return clientv3.OpDelete(s.backend.brokenKey(s.id, h.revision)) }
+	broken, _ := s.askAll(ctx, holds, remove, hasDeleted)
 	return broken
 }

@@ -60,22 +60,33 @@ func (m *memberCheck) run(b *Backend) {
 // answering returns the members that say that they are there. Where one knows a leader,
 // those that know none are not counted: they are cut off from the others.
 func (m *memberCheck) answering(b *Backend) []string {
-	statuses := make([]*pb.StatusResponse, len(m.endpoints))
 	ctx, cancel := context.WithTimeout(b.ctx, b.statusTimeout())
 	defer cancel()
-	var all sync.WaitGroup
-	for i, endpoint := range m.endpoints {
-		all.Go(func() { statuses[i] = b.memberStatus(ctx, endpoint) })
-	}
-	all.Wait()
+	statuses, errs := b.statuses(ctx)
 	led := slices.ContainsFunc(statuses, hasLeader)
 	var out []string
 	for i, endpoint := range m.endpoints {
-		if statuses[i] != nil && (!led || hasLeader(statuses[i])) {
+		refused := errs[i] != nil && !isSilent(errs[i]) // which is an answer
+		if refused || errs[i] == nil && (!led || hasLeader(statuses[i])) {
 			out = append(out, endpoint)
 		}
 	}
 	return out
+}
+
+// statuses asks each member that the client was given for its status.
+func (b *Backend) statuses(ctx context.Context) ([]*pb.StatusResponse, []error) {
+	endpoints := b.members.endpoints
+	statuses, errs := make([]*pb.StatusResponse, len(endpoints)), make([]error, len(endpoints))
+	var all sync.WaitGroup
+	for i, endpoint := range endpoints {
+		all.Go(func() {
+			status, err := b.client.Status(ctx, endpoint)
+			statuses[i], errs[i] = (*pb.StatusResponse)(status), err
+		})
+	}
+	all.Wait()
+	return statuses, errs
 }
 
 // statusTimeout is how long a member may take to say that it is there: a connection is
@@ -89,14 +100,8 @@ func (b *Backend) statusTimeout() time.Duration {
 
 func hasLeader(s *pb.StatusResponse) bool { return s.GetLeader() != 0 }
 
-// memberStatus returns nil if the member does not answer. A refusal is an answer.
-func (b *Backend) memberStatus(ctx context.Context, endpoint string) *pb.StatusResponse {
-	reply, err := b.client.Status(ctx, endpoint)
-	switch code := status.Code(err); {
-	case err == nil:
-		return (*pb.StatusResponse)(reply)
-	case errors.Is(err, context.DeadlineExceeded), code == codes.DeadlineExceeded, code == codes.Canceled, code == codes.Unavailable:
-		return nil
-	}
-	return &pb.StatusResponse{Leader: 1}
+// isSilent reports whether err says that a member has not answered.
+func isSilent(err error) bool {
+	code := status.Code(err)
+	return errors.Is(err, context.DeadlineExceeded) || code == codes.DeadlineExceeded || code == codes.Canceled || code == codes.Unavailable
 }

@@ -22,7 +22,7 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 	lost := own.session.ended()
 	err := own.explainLoss(ctx, repeat(ctx, h.TTL, own.release))
 	switch {
-	case lost == nil && errors.Is(err, backend.ErrLost) && own.isUnsure():
+	case lost == nil && errors.Is(err, backend.ErrLost) && own.unsure.Load():
 		err = backend.Fail(backend.ErrUnavailable, errNoAnswer)
 	case errors.Is(err, backend.ErrUnavailable), errors.Is(err, backend.ErrAuth):
 		b.janitor.Go(func(context.Context) { backend.Retry(own.session.ctx, own.release) })
@@ -73,12 +73,12 @@ func (h *hold) startRelease() (done bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case !h.released:
+	case !h.released.Load():
 		h.sending++
-	case !h.unsure:
+	case !h.unsure.Load():
 		err = backend.Fail(backend.ErrLost, errKeyDeleted)
 	}
-	return h.released, err
+	return h.released.Load(), err
 }
 
 // An outcome is what a release has done.
@@ -96,16 +96,18 @@ func (h *hold) endRelease(what outcome, err error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sending--
-	h.unsure = h.unsure || h.sending > 0
+	if h.sending > 0 || err != nil {
+		h.unsure.Store(true)
+	}
+	unsure := h.unsure.Load()
 	switch {
 	case err != nil:
-		h.unsure = true
 		return s.fail(err)
-	case what == keyGone && !h.unsure:
+	case what == keyGone && !unsure:
 		err = backend.Fail(backend.ErrLost, errKeyDeleted)
 	}
-	if !h.released {
-		h.released, h.key.keep = true, h.key.keep || h.unsure
+	if !h.released.Swap(true) {
+		h.key.keep = h.key.keep || unsure
 		if what == keyMarked {
 			s.addMarked(markedKey{h.key, keyVersion{h.key.own, h.revision}})
 		} else {
@@ -115,30 +117,10 @@ func (h *hold) endRelease(what outcome, err error) error {
 	return err
 }
 
-// isReleased reports whether a release was certainly carried out.
-func (h *hold) isReleased() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.released
-}
-
-// setUnsure notes that a release may have been carried out.
-func (h *hold) setUnsure() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.unsure = true
-}
-
-func (h *hold) isUnsure() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.unsure
-}
-
 // sendRelease sends a release. It asks for no proof that the key is still that of the hold:
 // the key's name is not used again while a copy of the request may be on its way.
 func (h *hold) sendRelease(ctx context.Context) (outcome, error) {
-	if h.key.mode == backend.Shared || h.isDowngraded() {
+	if h.key.mode == backend.Shared || h.downgraded.Load() {
 		return h.sendDelete(ctx)
 	}
 	isLast, end := h.hasNoSuccessor(), []clientv3.Op{clientv3.OpDelete(h.key.own)}
@@ -150,14 +132,14 @@ func (h *hold) sendRelease(ctx context.Context) (outcome, error) {
 	reply, err := h.session.backend.client.Txn(ctx).If(isLast).Then(append(end, deleteFormer...)...).Else(append(mark, deleteFormer...)...).Commit()
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace): // the server deletes, and puts nothing; or it has done this
-		h.setUnsure()
+		h.unsure.Store(true)
 		return h.sendDelete(ctx)
 	case errors.Is(err, rpctypes.ErrKeyNotFound):
 		return keyGone, nil
 	case err != nil:
 		return keyGone, err
 	case reply.Succeeded:
-		return outcomeOf(hasDeleted(reply.Responses[0])), nil
+		return outcomeOf(hasDeleted(h, reply.Responses[0])), nil
 	}
 	return keyMarked, nil
 }
@@ -165,17 +147,17 @@ func (h *hold) sendRelease(ctx context.Context) (outcome, error) {
 // sendDelete sends a release that deletes the key. After a downgrade either of two may exist.
 func (h *hold) sendDelete(ctx context.Context) (outcome, error) {
 	remove := []clientv3.Op{clientv3.OpDelete(h.key.own)}
-	if h.isDowngraded() {
+	if h.downgraded.Load() {
 		remove = append(remove, clientv3.OpDelete(h.key.downgraded()))
 	}
 	reply, err := h.session.backend.client.Txn(ctx).Then(append(remove, h.marked.deleteOps()...)...).Commit()
 	if err != nil {
 		return keyGone, err
 	}
-	return outcomeOf(slices.ContainsFunc(reply.Responses[:len(remove)], hasDeleted)), nil
+	return outcomeOf(slices.ContainsFunc(reply.Responses[:len(remove)], func(r *pb.ResponseOp) bool { return hasDeleted(h, r) })), nil
 }
 
-func hasDeleted(r *pb.ResponseOp) bool { return r.GetResponseDeleteRange().GetDeleted() > 0 }
+func hasDeleted(_ *hold, r *pb.ResponseOp) bool { return r.GetResponseDeleteRange().GetDeleted() > 0 }
 
 func outcomeOf(deleted bool) outcome {
 	if deleted {
@@ -203,11 +185,7 @@ func (b *Backend) Expire(ctx context.Context, h *backend.Hold, d time.Duration) 
 // releaseAt has the hold be released then, unless it has been left to expire. Its key stays
 // for as long as the session, which other holds may keep.
 func (h *hold) releaseAt(end time.Time) {
-	h.mu.Lock()
-	first := !h.ending
-	h.ending = true
-	h.mu.Unlock()
-	if s := h.session; first {
+	if s := h.session; !h.ending.Swap(true) {
 		s.backend.janitor.Go(func(context.Context) {
 			if backend.Sleep(s.ctx, time.Until(end)) && !s.isExpiring(h.key.own) {
 				backend.Retry(s.ctx, h.release)
@@ -297,7 +275,7 @@ func (s *session) retireIfEmpty(holds []*backend.Hold) bool {
 		return false
 	}
 	for _, h := range holds {
-		if h.State.(*hold).isReleased() { // reserved does not count its key
+		if h.State.(*hold).released.Load() { // reserved does not count its key
 			return false
 		}
 	}
@@ -323,7 +301,7 @@ func (s *session) releaseGroup(ctx context.Context, holds []*backend.Hold, repor
 	var plain []*backend.Hold
 	for _, h := range holds {
 		own := h.State.(*hold)
-		if s.ended() != nil || own.isDowngraded() {
+		if s.ended() != nil || own.downgraded.Load() {
 			report(h, s.backend.Release(ctx, h))
 			continue
 		}
@@ -353,19 +331,8 @@ func (s *session) deleteAll(ctx context.Context, holds []*backend.Hold) ([]bool,
 	}
 	ctx, cancel := s.backend.request(ctx)
 	defer cancel()
-	ops := make([]clientv3.Op, len(holds))
-	for i, h := range holds {
-		ops[i] = clientv3.OpDelete(h.State.(*hold).key.own)
-	}
-	reply, err := s.backend.client.Txn(ctx).Then(ops...).Commit()
-	if err != nil {
-		return nil, fail(err)
-	}
-	deleted := make([]bool, len(holds))
-	for i := range holds {
-		deleted[i] = hasDeleted(reply.Responses[i])
-	}
-	return deleted, nil
+	deleted, err := s.askAll(ctx, ownOf(holds), func(h *hold) clientv3.Op { return clientv3.OpDelete(h.key.own) }, hasDeleted)
+	return deleted, fail(err)
 }
 
 var errReleased = errors.New("all locks of the etcd lease were released")

@@ -19,13 +19,6 @@ func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(
 
 func sessionOf(h *backend.Hold) *session { return h.State.(*hold).session }
 
-// A renewal is one request that renews a lease. All who need it at the same time share
-// it.
-type renewal struct {
-	done chan struct{}
-	err  error // set before done is closed
-}
-
 // renewAll renews the lease once for all holds, and asks whether their keys exist. A
 // renewal of shortly before, for other holds, counts as well.
 func (s *session) renewAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
@@ -63,11 +56,7 @@ func (s *session) reportGone(ctx context.Context, gone []*backend.Hold, report f
 	if len(gone) == 0 {
 		return
 	}
-	holds := make([]*hold, len(gone))
-	for i, h := range gone {
-		holds[i] = h.State.(*hold)
-	}
-	broken := s.areBroken(ctx, holds)
+	broken := s.areBroken(ctx, ownOf(gone))
 	for i, h := range gone {
 		cause := errKeyDeleted
 		if broken[i] {
@@ -82,59 +71,22 @@ func (s *session) reportGone(ctx context.Context, gone []*backend.Hold, report f
 func (s *session) findKeys(ctx context.Context, holds []*backend.Hold) ([]bool, error) {
 	ctx, cancel := s.backend.request(ctx)
 	defer cancel()
-	ops := make([]clientv3.Op, len(holds))
-	for i, h := range holds {
-		ops[i] = h.State.(*hold).getKey()
-	}
-	reply, err := s.backend.client.Txn(ctx).Then(ops...).Commit()
-	if err != nil {
-		return nil, s.fail(err)
-	}
-	exists := make([]bool, len(holds))
-	for i, h := range holds {
-		exists[i] = h.State.(*hold).readKey(reply.Responses[i])
-	}
-	return exists, nil
+	exists, err := s.askAll(ctx, ownOf(holds), (*hold).getKey, (*hold).readKey)
+	return exists, s.fail(err)
 }
 
-// renew renews the lease, or waits for a renewal that is under way.
+// renew renews the lease, by one request for all who need it at the same time.
 func (s *session) renew(ctx context.Context) error {
-	r, err := s.startRenewal()
-	if err != nil {
+	return s.renewal.do(ctx, &s.backend.janitor, func(context.Context) error {
+		sent := time.Now()
+		err := s.keepAlive()
+		if err == nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.sent = sent
+		}
 		return err
-	}
-	select {
-	case <-r.done:
-		return r.err
-	case <-ctx.Done():
-		return backend.WaitEnded(ctx, false)
-	}
-}
-
-func (s *session) startRenewal() (*renewal, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.renewal != nil {
-		return s.renewal, nil
-	}
-	r := &renewal{done: make(chan struct{})}
-	if !s.backend.janitor.Go(func(context.Context) { s.sendRenewal(r) }) {
-		return nil, backend.ErrClosed
-	}
-	s.renewal = r
-	return r, nil
-}
-
-func (s *session) sendRenewal(r *renewal) {
-	sent := time.Now()
-	r.err = s.keepAlive()
-	s.mu.Lock()
-	if r.err == nil {
-		s.sent = sent
-	}
-	s.renewal = nil
-	s.mu.Unlock()
-	close(r.done)
+	})
 }
 
 // keepAlive sends one request for the lease. The client library's KeepAliveOnce
@@ -162,59 +114,22 @@ func (s *session) keepAlive() error {
 	return fail(err)
 }
 
-// renewWhileWaiting renews the lease while a request waits: the client renews holds
-// only. It ends the session when the lease may have run out.
-func (s *session) renewWhileWaiting() {
-	pause := backend.Backoff{Min: s.granted / 50, Max: s.granted / 10}
-	var retry time.Time
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
+// tend renews the lease while requests wait, as the client renews holds only, and has marked
+// keys deleted. It ends the session when the lease may have run out.
+func (s *session) tend() {
+	swept := time.Now()
+	for backend.Sleep(s.ctx, max(min(s.granted/24, s.left()/2), time.Millisecond)) {
 		if s.left() <= 0 {
 			s.end(errNotRenewed)
 			return
 		}
-		if due := s.untilRenewal(retry); due > 0 {
-			timer.Reset(min(due, s.left()))
-		} else if s.renew(s.ctx) == nil {
-			pause.Reset()
-			continue
-		} else {
-			retry = time.Now().Add(pause.Next())
-			continue
+		if s.waiters.Load() > 0 && s.age() >= s.granted/3 {
+			_ = s.renew(s.ctx) // it is tried again
 		}
-		select {
-		case <-timer.C:
-		case <-s.waiterAdded:
-		case <-s.ctx.Done():
-			return
+		if time.Since(swept) >= s.granted/3 {
+			swept = time.Now()
+			s.backend.janitor.Go(func(context.Context) { s.sweepMarked() })
 		}
-	}
-}
-
-// untilRenewal is how long the session's own next renewal can wait.
-func (s *session) untilRenewal(retry time.Time) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.waiters == 0 {
-		return s.granted
-	}
-	return max(time.Until(s.sent.Add(s.granted/3)), time.Until(retry))
-}
-
-// addWaiter counts a waiting request, until done is called.
-func (s *session) addWaiter() (done func()) {
-	s.mu.Lock()
-	s.waiters++
-	s.mu.Unlock()
-	select {
-	case s.waiterAdded <- struct{}{}:
-	default:
-	}
-	return func() {
-		s.mu.Lock()
-		s.waiters--
-		s.mu.Unlock()
 	}
 }
 
@@ -232,13 +147,8 @@ func (s *session) lastSent() time.Time {
 	return s.sent
 }
 
-// age is the time since the last successful renewal was sent, by the monotonic or the
-// wall clock, whichever is further: the monotonic one stands still while the machine
-// sleeps.
-func (s *session) age() time.Duration {
-	sent, now := s.lastSent(), time.Now()
-	return max(now.Sub(sent), now.Round(0).Sub(sent.Round(0)))
-}
+// age is the time since the last successful renewal was sent.
+func (s *session) age() time.Duration { return backend.Since(s.lastSent()) }
 
 // left is how long the lease certainly lasts.
 func (s *session) left() time.Duration {
@@ -248,13 +158,11 @@ func (s *session) left() time.Duration {
 // getKey returns the request that asks for the hold's key, or for that of its
 // downgrade. While nobody is known to wait, it asks for whoever waits too.
 func (h *hold) getKey() clientv3.Op {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	own := clientv3.OpGet(h.key.own)
 	switch {
-	case h.downgraded:
+	case h.downgraded.Load():
 		return clientv3.OpTxn([]clientv3.Cmp{h.keyExists()}, []clientv3.Op{own}, []clientv3.Op{clientv3.OpGet(h.key.downgraded())})
-	case h.wanted:
+	case h.wanted.Load():
 		return own
 	}
 	next := clientv3.OpGet(h.key.rivals(), clientv3.WithPrefix(), clientv3.WithMinCreateRev(h.revision+1), clientv3.WithLimit(1), clientv3.WithKeysOnly())
@@ -278,19 +186,8 @@ func (h *hold) readKey(r *pb.ResponseOp) bool {
 	case kv.CreateRevision != h.revision || isMarked(kv):
 		return h.isOwnDowngrade(kept)
 	}
-	if first(next) != nil {
-		h.tellWanted()
+	if first(next) != nil && !h.wanted.Swap(true) && !h.downgraded.Load() {
+		h.request.Wanted()
 	}
 	return true
-}
-
-// tellWanted tells the owner once that somebody waits.
-func (h *hold) tellWanted() {
-	h.mu.Lock()
-	told := h.wanted || h.downgraded
-	h.wanted = true
-	h.mu.Unlock()
-	if !told {
-		h.observer.Wanted()
-	}
 }

@@ -29,25 +29,22 @@ type session struct {
 	key     string
 	granted time.Duration
 
-	ctx         context.Context // ends with the session; its cause says why
-	cancel      context.CancelCauseFunc
-	waiterAdded chan struct{} // receives when a request begins to wait
-	foundTails  atomic.Bool   // the last request that has joined a queue found tails: the next one expects some
+	ctx        context.Context // ends with the session; its cause says why
+	cancel     context.CancelCauseFunc
+	renewal    flight
+	waiters    atomic.Int64 // requests that wait
+	foundTails atomic.Bool  // the last request that has joined a queue found tails: the next one expects some
 
-	mu        sync.Mutex
-	sent      time.Time // when the last renewal was sent that was answered
-	requests  int       // to join a queue
-	reserved  int       // keys under the lease, or about to be
-	retired   bool      // it has no room any more
-	claimed   map[string]bool
-	waiters   int
-	holds     map[*hold]struct{}
-	renewal   *renewal // under way; nil: none
-	watchers  map[string]*watcher
-	marked    map[string]markedKey // by queue and mode
-	sweeping  bool                 // sweepMarked runs
-	undeleted []markedKey          // further marked keys, for the next sweep
-	expiring  map[string]bool      // keys with a lease of their own; their names are not used again
+	mu       sync.Mutex
+	sent     time.Time // when the last renewal was sent that was answered
+	requests int       // to join a queue
+	reserved int       // keys under the lease, or about to be
+	retired  bool      // it has no room any more
+	claimed  map[string]bool
+	holds    map[*hold]struct{}
+	watchers map[string]*watcher
+	marked   []markedKey     // to be deleted by the next sweep
+	expiring map[string]bool // keys with a lease of their own; their names are not used again
 }
 
 // newSession is granted a lease of ttl seconds, puts the session's key under it and
@@ -59,18 +56,16 @@ func (b *Backend) newSession(ctx context.Context, ttl int64) (*session, error) {
 		return nil, err
 	}
 	s := &session{
-		backend:     b,
-		lease:       lease.ID,
-		id:          leaseName(lease.ID),
-		key:         b.prefix + "s/" + leaseName(lease.ID),
-		granted:     time.Duration(lease.TTL) * time.Second,
-		waiterAdded: make(chan struct{}, 1),
-		sent:        sent,
-		claimed:     make(map[string]bool),
-		holds:       make(map[*hold]struct{}),
-		watchers:    make(map[string]*watcher),
-		marked:      make(map[string]markedKey),
-		expiring:    make(map[string]bool),
+		backend:  b,
+		lease:    lease.ID,
+		id:       leaseName(lease.ID),
+		key:      b.prefix + "s/" + leaseName(lease.ID),
+		granted:  time.Duration(lease.TTL) * time.Second,
+		sent:     sent,
+		claimed:  make(map[string]bool),
+		holds:    make(map[*hold]struct{}),
+		watchers: make(map[string]*watcher),
+		expiring: make(map[string]bool),
 	}
 	put, err := s.putKey(ctx)
 	if err != nil {
@@ -80,7 +75,7 @@ func (b *Backend) newSession(ctx context.Context, ttl int64) (*session, error) {
 	s.ctx, s.cancel = context.WithCancelCause(b.ctx)
 	watched := make(chan struct{})
 	b.janitor.Go(func(context.Context) { s.watchKey(put.Header.Revision, watched) })
-	b.janitor.Go(func(context.Context) { s.renewWhileWaiting() })
+	b.janitor.Go(func(context.Context) { s.tend() })
 	select {
 	case <-watched:
 	case <-ctx.Done(): // locks are safe without the watch: a loss is only noticed later
@@ -129,7 +124,7 @@ func (s *session) end(cause error) {
 	s.mu.Unlock()
 	s.backend.removeSession(s)
 	for h := range holds {
-		h.observer.Lost(cause)
+		h.request.Lost(cause)
 	}
 	if left && !errors.Is(cause, rpctypes.ErrLeaseNotFound) {
 		s.backend.janitor.Do(s.granted, s.revoke)
@@ -270,36 +265,25 @@ func (s *session) findKey(ctx context.Context, key string) (*clientv3.GetRespons
 // A sessionGroup has the sessions of one TTL, the newest last.
 type sessionGroup struct {
 	sessions []*session
-	creating *creation // nil: no session is being made
-}
-
-// A creation is a session that is being made for all who need one.
-type creation struct {
-	done chan struct{}
-	err  error // set before done is closed
+	creating flight
 }
 
 // session returns a session for ttl with room for one key, which it reserves.
 func (b *Backend) session(ctx context.Context, ttl time.Duration) (*session, error) {
 	for {
-		s, c, err := b.sessionOrCreation(seconds(ttl))
-		if s != nil || err != nil {
-			return s, err
+		s, g := b.sessionWithRoom(seconds(ttl))
+		if s != nil {
+			return s, nil
 		}
-		select {
-		case <-c.done:
-			if c.err != nil {
-				return nil, c.err
-			}
-		case <-ctx.Done():
-			return nil, backend.WaitEnded(ctx, false)
-		case <-b.ctx.Done():
-			return nil, backend.ErrClosed
+		err := g.creating.do(ctx, &b.janitor, func(ctx context.Context) error { return b.createSession(ctx, g, seconds(ttl)) })
+		if err != nil {
+			return nil, err
 		}
 	}
 }
 
-func (b *Backend) sessionOrCreation(ttl int64) (*session, *creation, error) {
+// sessionWithRoom returns nil, and the group that a new session belongs to, if there is none.
+func (b *Backend) sessionWithRoom(ttl int64) (*session, *sessionGroup) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	g := b.groups[ttl]
@@ -309,22 +293,14 @@ func (b *Backend) sessionOrCreation(ttl int64) (*session, *creation, error) {
 	}
 	for _, s := range slices.Backward(g.sessions) {
 		if s.reserve() {
-			return s, nil, nil
+			return s, g
 		}
 	}
-	if g.creating == nil {
-		c := &creation{done: make(chan struct{})}
-		if !b.janitor.Go(func(ctx context.Context) { b.createSession(ctx, g, ttl, c) }) {
-			return nil, nil, backend.ErrClosed
-		}
-		g.creating = c
-	}
-	return nil, g.creating, nil
+	return nil, g
 }
 
-// createSession makes a session for everybody who waits for c. None of their contexts
-// ends it.
-func (b *Backend) createSession(ctx context.Context, g *sessionGroup, ttl int64, c *creation) {
+// createSession makes a session for all who need one.
+func (b *Backend) createSession(ctx context.Context, g *sessionGroup, ttl int64) error {
 	ctx, cancel := backend.Bound(ctx, min(time.Duration(ttl)*time.Second, backend.FirstAnswer))
 	defer cancel()
 	defer context.AfterFunc(b.ctx, cancel)()
@@ -332,18 +308,19 @@ func (b *Backend) createSession(ctx context.Context, g *sessionGroup, ttl int64,
 	for errors.Is(err, backend.ErrUnavailable) && backend.Sleep(ctx, answerGrace) {
 		s, err = b.newSession(ctx, ttl)
 	}
+	if err != nil {
+		return err
+	}
 	b.mu.Lock()
-	g.creating = nil
-	closed := b.closed
-	if err == nil && !closed {
+	closed := b.calls.Err()
+	if closed == nil {
 		g.sessions = append(g.sessions, s)
 	}
 	b.mu.Unlock()
-	c.err = err
-	close(c.done)
-	if err == nil && closed {
+	if closed != nil {
 		_ = s.revoke(context.Background()) // too late for Close to do it
 	}
+	return closed
 }
 
 // removeSession forgets a session that has ended.

@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"time"
 
@@ -37,14 +36,13 @@ func connect(ctx context.Context, cfg backend.Config, stopLog func()) (*Backend,
 		return nil, err
 	}
 	failure := new(lastFailure)
-	settings.DialOptions = append(settings.DialOptions, grpc.WithChainUnaryInterceptor(failure.unary)) // after that of the login
+	settings.DialOptions = append(settings.DialOptions, grpc.WithChainUnaryInterceptor(failure.unary, checkAnswer)) // after that of the login
 	ctx, cancel := backend.Bound(ctx, backend.FirstAnswer)
 	defer cancel()
 	client, err := clientv3.New(settings)
 	if err != nil {
 		return nil, fail(err)
 	}
-	client.KV = newKV(client)
 	b := New(client, &Options{Prefix: cfg.URL.Path})
 	b.owned, b.stopLog, b.ttl, b.login, b.failure = true, stopLog, cfg.TTL, login, failure
 	if err := b.begin(ctx, cfg); err != nil {
@@ -79,9 +77,9 @@ func (b *Backend) begin(ctx context.Context, cfg backend.Config) error {
 func clientConfig(cfg backend.Config) (clientv3.Config, *login, error) {
 	u := cfg.URL
 	if len(u.Hosts) == 0 {
-		return clientv3.Config{}, nil, badURL("want a host")
+		return clientv3.Config{}, nil, backend.Fail(backend.ErrInvalidConfig, errors.New("URL: want a host"))
 	}
-	security, err := tlsConfig(cfg)
+	security, err := cfg.TakeTLS(u.Scheme == "etcds")
 	if err := errors.Join(err, u.Params.Done()); err != nil {
 		return clientv3.Config{}, nil, err
 	}
@@ -109,7 +107,7 @@ func clientConfig(cfg backend.Config) (clientv3.Config, *login, error) {
 		c.Endpoints[i] = scheme + host
 	}
 	var l *login
-	if credentials := credentialsOf(cfg); credentials != nil {
+	if credentials := cfg.Login(); credentials != nil {
 		l = newLogin(credentials)
 		c.DialOptions = append(c.DialOptions, l.options()...)
 	}
@@ -125,34 +123,3 @@ var reconnect = grpc.ConnectParams{
 // window is how many bytes of answers may be under way. Without it gRPC sends a ping
 // with nearly every answer, to measure the connection.
 const window = 1 << 20
-
-// credentialsOf returns nil if there are none.
-func credentialsOf(cfg backend.Config) func(context.Context) (user, password string, err error) {
-	u := cfg.URL
-	if cfg.Credentials != nil || u.User == "" {
-		return cfg.Credentials
-	}
-	return func(context.Context) (string, string, error) { return u.User, u.Password.Reveal(), nil }
-}
-
-// tlsConfig returns nil for connections that are not encrypted.
-func tlsConfig(cfg backend.Config) (*tls.Config, error) {
-	p := &cfg.URL.Params
-	ca, cert, key := p.Take("ca", ""), p.Take("cert", ""), p.Take("key", "")
-	files := ca != "" || cert != "" || key != ""
-	switch {
-	case cfg.TLS != nil && files:
-		return nil, badURL("TLS is given in the URL and in Options")
-	case cfg.TLS != nil:
-		return cfg.TLS.Clone(), nil
-	case cfg.URL.Scheme == "etcds":
-		return backend.ReadTLS(ca, cert, key)
-	case files:
-		return nil, badURL("ca, cert and key need etcds://")
-	}
-	return nil, nil
-}
-
-func badURL(problem string) error {
-	return backend.Fail(backend.ErrInvalidConfig, errors.New("URL: "+problem))
-}

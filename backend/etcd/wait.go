@@ -22,7 +22,8 @@ const ownWatchPart = 15
 // predecessor is another client's.
 func (p *position) awaitGrant(ctx context.Context, queued func()) error {
 	s := p.session
-	defer s.addWaiter()()
+	s.waiters.Add(1)
+	defer s.waiters.Add(-1)
 	waitCtx, cancel := context.WithCancelCause(backend.WithValues(s.ctx, ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { cancel(nil) })()

@@ -1,6 +1,7 @@
 package file
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -33,18 +34,17 @@ type hold struct {
 
 // Acquire implements backend.Backend.
 func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
-	if !b.beginCall() {
-		return nil, backend.ErrClosed
+	ctx, end, err := b.calls.Begin(ctx)
+	if err != nil {
+		return nil, err
 	}
-	defer b.calls.Done()
+	defer end()
 	pauses := backend.Backoff{Min: time.Millisecond, Max: longestBlind}
 	for {
 		h, err := b.acquire(ctx, r)
 		switch {
 		case err == nil:
 			return b.addHold(r, h), nil
-		case b.ctx.Err() != nil:
-			return nil, backend.ErrClosed
 		case !errors.Is(err, errReplaced): // else somebody tidied up
 			return nil, err
 		case !backend.Sleep(ctx, pauses.Next()):
@@ -70,7 +70,7 @@ func (b *Backend) acquireIn(ctx context.Context, dir *directory, r backend.Reque
 	name := dir.fileName(r.Name)
 	if !r.Wait {
 		if busy, err := dir.isBusy(name, r.Mode); busy || err != nil {
-			return nil, heldOr(err)
+			return nil, cmp.Or(err, backend.ErrHeld)
 		}
 	}
 	l, err := dir.open(name, os.O_RDWR|os.O_CREATE)
@@ -86,18 +86,10 @@ func (b *Backend) acquireIn(ctx context.Context, dir *directory, r backend.Reque
 	}
 	if err != nil || !r.Wait {
 		l.close()
-		return nil, heldOr(err)
+		return nil, cmp.Or(err, backend.ErrHeld)
 	}
 	r.Queued()
 	return b.wait(ctx, newWaiter(l, r))
-}
-
-// heldOr is the error of a request that does not wait.
-func heldOr(err error) error {
-	if err == nil {
-		return backend.ErrHeld
-	}
-	return err
 }
 
 // tryLock takes the lock if it is free. A nil hold means that it is held. A try on a

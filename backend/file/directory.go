@@ -117,17 +117,16 @@ func (d *directory) keepFromCleaners() {
 	}
 }
 
-// findCase finds out whether a file is found under a name in other letters. Where no file
-// can be made it looks at those that are there: who asks about locks makes none.
+// findCase finds out whether a file is found under a name in other letters. It makes one if
+// those that are there do not tell: where nothing can be written, locks can be asked about.
 func (d *directory) findCase() error {
+	folds, known := d.caseOfFiles()
+	if known {
+		d.foldsCase = folds
+		return nil
+	}
 	name := ".case-" + strings.ToLower(rand.Text())
 	f, err := makeFile(d.root, name)
-	if isFull(err) {
-		if folds, known := d.caseOfFiles(); known {
-			d.foldsCase = folds
-			return nil
-		}
-	}
 	if err != nil {
 		return systemError(err)
 	}
@@ -141,7 +140,7 @@ var makeFile = func(root *os.Root, name string) (*os.File, error) {
 	return root.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o600)
 }
 
-// caseOfFiles reports whether a file that is there is found under a name in other
+// caseOfFiles reports whether a lock file that is there is found under a name in other
 // letters, if there is one to tell by.
 func (d *directory) caseOfFiles() (folds, known bool) {
 	list, err := d.root.Open(".")
@@ -151,11 +150,11 @@ func (d *directory) caseOfFiles() (folds, known bool) {
 	defer list.Close()
 	entries, _ := list.ReadDir(100)
 	for _, entry := range entries {
-		upper := strings.ToUpper(entry.Name())
-		if upper == entry.Name() {
+		base, ok := strings.CutSuffix(entry.Name(), ".lock")
+		if !ok {
 			continue
 		}
-		other, notFound := d.root.Lstat(upper)
+		other, notFound := d.root.Lstat(base + ".LOCK")
 		own, err := d.root.Lstat(entry.Name()) // in this order: it was there all the time
 		switch {
 		case err != nil:

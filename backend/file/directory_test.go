@@ -130,10 +130,10 @@ func TestCaseOfFiles(t *testing.T) {
 		folds, known bool
 	}{
 		{},
-		{files: []string{"1"}},
+		{files: []string{"1", "job"}},
 		{files: []string{"1", "job.lock"}, known: true},
 		{files: []string{"job.lock", "JOB.LOCK"}, known: true},
-		{files: []string{"job.lock"}, link: "JOB.LOCK", folds: true, known: true},
+		{files: []string{"job.lock"}, link: "job.LOCK", folds: true, known: true},
 	} {
 		dir := t.TempDir()
 		for _, name := range test.files {

@@ -37,15 +37,8 @@ func systemError(err error) error {
 		return nil
 	case errors.Is(err, fs.ErrPermission):
 		return backend.Fail(backend.ErrAuth, err)
-	case isOneOf(err, notRegular):
+	case slices.ContainsFunc(notRegular, func(e error) bool { return errors.Is(err, e) }):
 		return backend.Fail(backend.ErrConflict, err)
 	}
 	return backend.Fail(backend.ErrUnavailable, err)
-}
-
-// isFull reports whether the file system takes no more files.
-func isFull(err error) bool { return isOneOf(err, full) }
-
-func isOneOf(err error, errs []error) bool {
-	return slices.ContainsFunc(errs, func(e error) bool { return errors.Is(err, e) })
 }

@@ -12,8 +12,8 @@ import (
 
 // Examine implements backend.Examiner. What New refuses, such as a file system whose
 // locks are not those of one kernel, cannot be found here any more.
-func (b *Backend) Examine(_ context.Context, report func(backend.Finding)) error {
-	return b.withDirectory(func(dir *directory) error {
+func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) error {
+	return b.withDirectory(ctx, func(dir *directory) error {
 		report(backend.Good("directory", dir.path+" is this user's alone, on a file system of this machine"))
 		report(checkTemporary(dir.path))
 		report(checkSpace(dir))

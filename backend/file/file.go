@@ -18,16 +18,11 @@ type Options struct {
 // A Backend is one client of the locks in a directory. Two of them exclude
 // each other in one process as in two.
 type Backend struct {
-	ctx     context.Context // ends when Close begins
-	stop    context.CancelFunc
-	closing sync.Once
-	calls   sync.WaitGroup // Acquire calls under way
-	dir     atomic.Pointer[directory]
-
+	calls     backend.Calls
+	dir       atomic.Pointer[directory]
 	reopening sync.Mutex // of dir
 
 	mu       sync.Mutex
-	closed   bool
 	holds    map[*hold]struct{}
 	notifier *notifier // nil: nobody has waited yet, or there is none
 }
@@ -61,40 +56,25 @@ func New(o *Options) (*Backend, error) {
 	}
 	b := &Backend{holds: make(map[*hold]struct{})}
 	b.dir.Store(dir)
-	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b, nil
 }
 
 // Close implements backend.Backend. The lock files stay: they keep the tokens.
 func (b *Backend) Close(context.Context) error {
-	b.closing.Do(func() {
-		b.mu.Lock()
-		b.closed = true
-		b.mu.Unlock()
-		b.stop()
-		b.calls.Wait()
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		for h := range b.holds {
-			_ = h.release()
-		}
-		clear(b.holds)
-		b.dir.Load().leave()
-		if b.notifier != nil {
-			leaveNotifier()
-		}
-	})
-	return nil
-}
-
-// beginCall counts a call in, unless the backend is closed.
-func (b *Backend) beginCall() bool {
+	if !b.calls.Close() {
+		return nil
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.closed {
-		b.calls.Add(1)
+	for h := range b.holds {
+		_ = h.release()
 	}
-	return !b.closed
+	clear(b.holds)
+	b.dir.Load().leave()
+	if b.notifier != nil {
+		leaveNotifier()
+	}
+	return nil
 }
 
 func (b *Backend) useNotifier() *notifier {
@@ -129,11 +109,12 @@ func (b *Backend) currentDirectory() (*directory, error) {
 }
 
 // withDirectory calls do with the directory that is at the path now.
-func (b *Backend) withDirectory(do func(*directory) error) error {
-	if !b.beginCall() {
-		return backend.ErrClosed
+func (b *Backend) withDirectory(ctx context.Context, do func(*directory) error) error {
+	_, end, err := b.calls.Begin(ctx)
+	if err != nil {
+		return err
 	}
-	defer b.calls.Done()
+	defer end()
 	dir, err := b.currentDirectory()
 	if err != nil {
 		return err

@@ -18,16 +18,16 @@ import (
 
 // Ping implements backend.Pinger: there is a directory that can be used. It has no
 // version.
-func (b *Backend) Ping(context.Context) (version string, err error) {
-	return "", b.withDirectory(func(*directory) error { return nil })
+func (b *Backend) Ping(ctx context.Context) (version string, err error) {
+	return "", b.withDirectory(ctx, func(*directory) error { return nil })
 }
 
 // Inspect implements backend.Inspector. A party's Client is its process, a slash and
 // its client. A token is the one with which the process has got
 // the lock: it may have passed the lock on within itself since. Another program that
 // has locked the file with flock(2) is a holder without a token.
-func (b *Backend) Inspect(_ context.Context, name string) (s backend.Snapshot, err error) {
-	err = b.withDirectory(func(dir *directory) (err error) {
+func (b *Backend) Inspect(ctx context.Context, name string) (s backend.Snapshot, err error) {
+	err = b.withDirectory(ctx, func(dir *directory) (err error) {
 		s, err = dir.inspect(name)
 		return err
 	})
@@ -103,11 +103,12 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 
 // names calls do with each name that is in use, until it reports false.
 func (b *Backend) names(ctx context.Context, prefix string, do func(string) bool) error {
-	if !b.beginCall() {
-		return backend.ErrClosed
+	_, end, err := b.calls.Begin(ctx)
+	if err != nil {
+		return err
 	}
 	dir, err := b.currentDirectory()
-	b.calls.Done() // do may close the backend
+	end() // do may close the backend
 	if err != nil {
 		return err
 	}
@@ -123,7 +124,7 @@ func (b *Backend) names(ctx context.Context, prefix string, do func(string) bool
 			switch name, used := dir.nameInUse(entry); {
 			case ctx.Err() != nil:
 				return backend.WaitEnded(ctx, false)
-			case b.ctx.Err() != nil:
+			case b.calls.Err() != nil:
 				return backend.ErrClosed
 			case used && strings.HasPrefix(name, prefix) && !do(name):
 				return nil

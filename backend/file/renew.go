@@ -41,8 +41,8 @@ func (h *hold) tellWanted() {
 		h.wanted = wanted
 	}
 	h.mu.Unlock()
-	if wanted && h.request.Observer != nil {
-		h.request.Observer.Wanted()
+	if wanted {
+		h.request.Wanted()
 	}
 }
 

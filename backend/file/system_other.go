@@ -14,7 +14,7 @@ import (
 // before anything else here is called.
 var errUnsupported = backend.Fail(backend.ErrUnsupported, errors.New("locks in files need Linux, macOS, FreeBSD or Windows"))
 
-var notRegular, full []error
+var notRegular []error
 
 var home = func() string { return "" }
 

@@ -18,11 +18,8 @@ import (
 // errUnsupported is why there are no locks in files on this system.
 var errUnsupported error
 
-// What the system says of a path that is not a regular file, and where no file can be made.
-var (
-	notRegular = []error{syscall.ELOOP, syscall.EISDIR, syscall.ENXIO}
-	full       = []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS}
-)
+// notRegular is what the system says of a path that is not a regular file.
+var notRegular = []error{syscall.ELOOP, syscall.EISDIR, syscall.ENXIO}
 
 // isOwn reports whether the file belongs to the user this process acts for.
 func isOwn(info fs.FileInfo) bool {

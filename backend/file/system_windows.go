@@ -15,11 +15,8 @@ import (
 // errUnsupported is why there are no locks in files on this system.
 var errUnsupported error
 
-// What the system says of a path that is not a regular file, and where no file can be made.
-var (
-	notRegular = []error{syscall.ELOOP, syscall.EISDIR}
-	full       = []error{windows.ERROR_DISK_FULL, windows.ERROR_DISK_QUOTA_EXCEEDED, windows.ERROR_WRITE_PROTECT}
-)
+// notRegular is what the system says of a path that is not a regular file.
+var notRegular = []error{syscall.ELOOP, syscall.EISDIR}
 
 // Who may write to a file is a matter of access lists here. A directory below the
 // user's profile, where the default one is, is the user's own.

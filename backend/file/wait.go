@@ -44,17 +44,11 @@ func newWaiter(l *lockFile, r backend.Request) *waiter {
 
 // wait lets w wait until it has the lock, or ctx or the backend ends.
 func (b *Backend) wait(ctx context.Context, w *waiter) (*hold, error) {
-	waiting, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(b.ctx, cancel)()
-	h, err := w.wait(waiting, b.useNotifier())
-	switch {
-	case err == nil || waiting.Err() == nil:
-		return h, err
-	case b.ctx.Err() != nil:
-		return nil, backend.ErrClosed
+	h, err := w.wait(ctx, b.useNotifier())
+	if err != nil && ctx.Err() != nil {
+		err = backend.WaitEnded(ctx, true)
 	}
-	return nil, backend.WaitEnded(ctx, true)
+	return h, err
 }
 
 // wait waits in the queue until the lock is taken.

@@ -76,9 +76,7 @@ func (s *Server) Evict(name string) {
 	}
 	s.mu.Unlock()
 	for _, h := range evicted {
-		if o := h.hold.Observer; o != nil {
-			o.Lost(nil)
-		}
+		h.hold.Lost(nil)
 	}
 }
 

@@ -58,9 +58,7 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	return b.exchange(ctx, func() error {
 		broken := b.server.breakHolds(name, token)
 		for _, h := range broken {
-			if o := h.hold.Observer; o != nil {
-				o.Lost(backend.ErrBroken)
-			}
+			h.hold.Lost(backend.ErrBroken)
 		}
 		if len(broken) == 0 {
 			return backend.ErrNotHeld

@@ -28,7 +28,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		}
 		joined := time.Now()
 		if first {
-			a.start(ctx, &r)
+			a.start(&r)
 		}
 		h, err := b.awaitOutcome(ctx, a, &r, joined)
 		if !errors.Is(err, errAgain) {
@@ -79,6 +79,7 @@ func (b *Backend) newAttempt(l *localLock, r *backend.Request, begun time.Time) 
 		retryDelay:   backend.Backoff{Min: 2 * time.Millisecond, Max: 250 * time.Millisecond},
 		connectDelay: backend.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second},
 		yieldDelay:   backend.Backoff{Min: time.Millisecond, Max: 50 * time.Millisecond},
+		wake:         make(chan struct{}, 1),
 	}
 	a.ctx, a.cancel = context.WithCancel(b.ctx)
 	l.attempt = a
@@ -222,7 +223,7 @@ func (b *Backend) noteContention(key int64) {
 
 // newHold returns the hold of r, which shares g. It is called with b.mu held.
 func (g *grant) newHold(r *backend.Request) *backend.Hold {
-	h := &hold{grant: g, observer: r.Observer}
+	h := &hold{grant: g, request: *r}
 	g.holds = append(g.holds, h)
 	return &backend.Hold{Request: *r, Token: g.token, Sent: g.sent, Granted: min(r.TTL, g.session.lease()), TellsWanted: !g.shared && !r.Fixed, State: h}
 }

@@ -34,8 +34,7 @@ import (
 // If no request of the attempt waits, held is done. So is an error after which another
 // try makes no sense. A slot is the right to have a session that waits: see wait.go.
 //
-// The request that comes first makes one try in its own goroutine. All else is the work of
-// a goroutine of the attempt, which goes on when the request has left.
+// All of it is the work of a goroutine of the attempt, which goes on when the request has left.
 //
 // The mutex of the backend guards what several goroutines use.
 type attempt struct {
@@ -57,7 +56,7 @@ type attempt struct {
 	grant     *grant // the result is this or err
 	err       error
 
-	// Only the goroutine that takes the next step uses these.
+	// Only the goroutine of the attempt uses these.
 	state         state
 	single        bool     // a statement of several tries has failed: this one's is to be alone
 	queueSession  *session // that waits, or did so in the last slice
@@ -69,7 +68,7 @@ type attempt struct {
 	connectAfter  time.Time       // when there may be one to wait on
 	yieldDelay    backend.Backoff // between grants given back for an older claim
 
-	wake chan struct{} // receives when the lock may be free, or there is a slot; nil if this has never listened
+	wake chan struct{} // receives when the lock may be free, or there is a slot
 }
 
 type state uint8
@@ -89,16 +88,12 @@ type query struct {
 }
 
 // loop takes one step after the other until a is done.
-func (a *attempt) loop(closing context.Context, q *query) {
+func (a *attempt) loop(closing context.Context) {
 	for a.state != done {
-		var err error
-		if q == nil {
-			q, err = a.nextQuery()
-		}
-		if q != nil {
+		q, err := a.nextQuery()
+		if err == nil {
 			a.awaitGrant(closing, q)
 			err = a.receiveResult(q)
-			q = nil
 		}
 		a.setNextState(err)
 	}

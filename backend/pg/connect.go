@@ -236,11 +236,6 @@ func (b *Backend) setUp(ctx context.Context, conn *pgconn.PgConn, lease time.Dur
 		listens: listens,
 		grants:  make(map[*grant]struct{}),
 		ttl:     lease,
-		reading: reading{active: true, wake: make(chan struct{}, 1)},
-		bind: pgproto3.Bind{
-			ParameterFormatCodes: []int16{pgproto3.BinaryFormat},
-			ResultFormatCodes:    []int16{pgproto3.BinaryFormat},
-		},
 	}, nil
 }
 

@@ -35,11 +35,8 @@ var kinds = map[string]error{
 // classify gives an error of the driver its kind.
 func classify(err error) error {
 	forget(err)
-	for _, kind := range []error{backend.ErrAuth, backend.ErrInvalidConfig, backend.ErrUnsupported,
-		backend.ErrConflict, backend.ErrUnavailable, backend.ErrLost, backend.ErrClosed} {
-		if errors.Is(err, kind) {
-			return err
-		}
+	if backend.HasKind(err) {
+		return err
 	}
 	code := codeOf(err)
 	if kind := kinds[code]; kind != nil {

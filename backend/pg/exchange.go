@@ -25,14 +25,11 @@ type call struct {
 	grouped  bool          // the answer is that of a statement which had others' calls too
 	onAnswer func(*call)   // called before done is closed
 	done     chan struct{} // closed with the answer; nil if nobody waits for it
-
-	answered bool // for who reads
 }
 
 func newCall(o op, arg int64) *call { return &call{op: o, arg: arg, done: make(chan struct{})} }
 
 func (c *call) deliver() {
-	c.answered = true
 	if c.onAnswer != nil {
 		c.onAnswer(c)
 	}
@@ -43,11 +40,7 @@ func (c *call) deliver() {
 
 // start queues calls, which go out together. They are answered even if the session
 // ends.
-func (s *session) start(list ...*call) { s.submit(false, list...) }
-
-// submit queues calls. It reports whether the caller, who offers it, is now the one
-// who reads.
-func (s *session) submit(offers bool, list ...*call) (reads bool) {
+func (s *session) start(list ...*call) {
 	s.mu.Lock()
 	if err := s.dead; err != nil {
 		s.mu.Unlock()
@@ -55,25 +48,21 @@ func (s *session) submit(offers bool, list ...*call) (reads bool) {
 			c.err = err
 			c.deliver()
 		}
-		return false
+		return
 	}
 	s.queue = append(s.queue, list...)
 	if len(s.inFlight) > 0 {
 		s.mu.Unlock()
-		return false
-	}
-	if reads = offers && s.startReading(); !reads {
-		s.ensureReader()
+		return
 	}
 	s.send()
-	return reads
 }
 
 // do runs one op and waits for the answer until ctx is done. It may be that
 // the op is run even so.
 func (s *session) do(ctx context.Context, o op, arg int64) (*call, error) {
 	c := newCall(o, arg)
-	s.sendAndRead(ctx, c, time.Time{})
+	s.start(c)
 	select {
 	case <-c.done:
 		return c, c.err
@@ -116,8 +105,7 @@ func (s *session) send() {
 }
 
 func (s *session) encode(st *statement) {
-	s.buf = st.bind(&s.bind, s.buf)
-	s.front.SendBind(&s.bind)
+	s.front.SendBind(st.bind())
 	s.front.SendExecute(&pgproto3.Execute{})
 	s.front.SendSync(&pgproto3.Sync{})
 }
@@ -147,35 +135,22 @@ func (s *session) join(c *call) {
 			}
 		}
 	}
-	s.add(c)
-}
-
-// add appends a statement, in the memory of an earlier one if there is any.
-func (s *session) add(c *call) {
-	n := len(s.inFlight)
-	if n < cap(s.inFlight) {
-		s.inFlight = s.inFlight[:n+1]
-	} else {
-		s.inFlight = append(s.inFlight, statement{})
-	}
-	st := &s.inFlight[n]
-	st.group, st.rows = c.group(), 0
-	st.calls = append(st.calls[:0], c)
+	s.inFlight = append(s.inFlight, statement{group: c.group(), calls: []*call{c}})
 }
 
 // handleMessage handles one message.
-func (s *session) handleMessage(m pgproto3.BackendMessage) (idle bool, err error) {
+func (s *session) handleMessage(m pgproto3.BackendMessage) error {
 	switch m := m.(type) {
 	case *pgproto3.DataRow:
-		return false, s.row(m)
+		return s.row(m)
 	case *pgproto3.ErrorResponse:
-		return false, s.fail(pgconn.ErrorResponseToPgError(m))
+		return s.fail(pgconn.ErrorResponseToPgError(m))
 	case *pgproto3.NotificationResponse:
 		s.backend.handleNotification(m)
 	case *pgproto3.ReadyForQuery:
 		return s.complete()
 	}
-	return false, nil
+	return nil
 }
 
 func (s *session) row(m *pgproto3.DataRow) error {
@@ -199,36 +174,31 @@ func (s *session) fail(err *pgconn.PgError) error {
 
 // complete ends a statement: its calls learn their answers. With the last one of the
 // exchange, what has been queued meanwhile is sent.
-func (s *session) complete() (idle bool, err error) {
+func (s *session) complete() error {
 	s.mu.Lock()
-	var room [16]*call
-	answered, ok := s.answer(room[:0])
+	answered, ok := s.answer()
 	if !ok {
 		s.mu.Unlock()
-		return false, errProtocol
+		return errProtocol
 	}
 	over := s.at == len(s.inFlight)
 	if over {
 		s.finish()
 	}
-	switch {
-	case over && len(s.queue) > 0:
+	if over && len(s.queue) > 0 {
 		s.send()
-	case over:
-		idle = s.stopReading()
-		fallthrough
-	default:
+	} else {
 		s.mu.Unlock()
 	}
 	for _, c := range answered {
 		c.deliver()
 	}
-	return idle, nil
+	return nil
 }
 
-// answer ends a statement and adds its calls to list. If it has failed, even when all rows
+// answer ends a statement and returns its calls. If it has failed, even when all rows
 // had come, each of them has. It reports false if the server has not said how it ended.
-func (s *session) answer(list []*call) (calls []*call, ok bool) {
+func (s *session) answer() (calls []*call, ok bool) {
 	if s.at == len(s.inFlight) || s.failed == nil && s.inFlight[s.at].rows < s.inFlight[s.at].expects() {
 		return nil, false
 	}
@@ -236,10 +206,8 @@ func (s *session) answer(list []*call) (calls []*call, ok bool) {
 	for _, c := range st.calls {
 		c.err, c.grouped = s.failed, st.many()
 	}
-	list = append(list, st.calls...)
-	clear(st.calls)
 	s.at, s.failed = s.at+1, nil
-	return list, true
+	return st.calls, true
 }
 
 // finish ends an exchange.
@@ -248,5 +216,6 @@ func (s *session) finish() {
 	if !s.waits {
 		s.backend.trip.Observe(time.Since(s.sent))
 	}
-	s.inFlight = s.inFlight[:0]
+	s.inFlight = nil
+	s.setDeadline(time.Now().Add(s.ttl / 2))
 }

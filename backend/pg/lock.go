@@ -42,7 +42,7 @@ func (g *grant) isBusy() bool { return g.pending != nil && !g.over }
 // A hold is a grant as one request has it.
 type hold struct {
 	grant    *grant
-	observer backend.Observer
+	request  backend.Request
 	release  *outcome // nil until somebody asks for it
 	reported bool     // a caller has got the outcome
 }

@@ -76,9 +76,6 @@ func (a *attempt) startListening() error {
 	}
 	a.listenSession = s
 	b.mu.Lock()
-	if a.wake == nil {
-		a.wake = make(chan struct{}, 1)
-	}
 	if !a.hasSlot { // from before its session ended
 		b.listeners = append(b.listeners, a)
 	}
@@ -127,26 +124,26 @@ func (b *Backend) handleNotification(m *pgproto3.NotificationResponse) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if p := b.locks[key]; p != nil {
-		p.notify()
+	if l := b.locks[key]; l != nil {
+		l.notify()
 	}
 }
 
 // notifyAll wakes all attempts that listen, after notifications may have been missed.
 // It is called with b.mu held.
 func (b *Backend) notifyAll() {
-	for _, p := range b.locks {
-		p.notify()
+	for _, l := range b.locks {
+		l.notify()
 	}
 }
 
-func (p *localLock) notify() {
-	if p.attempt != nil {
-		p.attempt.signal()
+func (l *localLock) notify() {
+	if l.attempt != nil {
+		l.attempt.signal()
 	}
 }
 
-// signal wakes a, if it has ever listened. It is called with b.mu held.
+// signal wakes a, if it listens. It is called with b.mu held.
 func (a *attempt) signal() {
 	select {
 	case a.wake <- struct{}{}:

@@ -248,7 +248,6 @@ type Backend struct {
 	inspectOnly bool // nothing is made on the server
 	sequences   sequences
 	key         func(name string) int64 // of the lock
-	readerDelay atomic.Int64            // of the readers, a duration
 	trip        backend.RoundTrip       // of exchanges in which nothing waits for a lock
 
 	lockTableSize atomic.Int64 // of the server's lock table
@@ -260,7 +259,7 @@ type Backend struct {
 	mu        sync.Mutex
 	closed    bool
 	locks     map[int64]*localLock
-	contended map[int64]int                    // keys that others were found to hold, see heat
+	contended map[int64]int                    // keys that others were found to hold, see isContended
 	shared    map[time.Duration]*sharedSession // by lease
 	idle      []*session                       // that nobody uses, and that are not shared
 	live      map[*session]struct{}
@@ -314,7 +313,6 @@ func newBackend(cfg *pgx.ConnConfig, o *Options) (*Backend, error) {
 		live:      make(map[*session]struct{}),
 	}
 	b.key = b.hash
-	b.readerDelay.Store(int64(defaultReaderDelay))
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	return b, nil
 }
@@ -353,7 +351,7 @@ func (b *Backend) hash(name string) int64 {
 // MinTTL implements backend.MinTTLer.
 func (b *Backend) MinTTL() time.Duration { return minTTL }
 
-// maxLocks is how many places there may be, 0 if that is not known yet.
+// maxLocks is how many locks there may be, 0 if that is not known yet.
 func (b *Backend) maxLocks() int {
 	if b.opts.MaxLocks > 0 {
 		return b.opts.MaxLocks
@@ -370,13 +368,10 @@ func (b *Backend) Close(ctx context.Context) error {
 	}
 	b.closed = true
 	b.stop()
-	for _, p := range b.locks {
-		p.change()
+	for _, l := range b.locks {
+		l.change()
 	}
 	b.mu.Unlock()
-	for _, s := range b.alive() {
-		s.interrupt()
-	}
 	stop := context.AfterFunc(ctx, func() {
 		for _, s := range b.alive() {
 			s.kill(backend.ErrClosed)

@@ -293,8 +293,6 @@ func (b *Backend) loseSession(s *session, cause error) {
 	}
 	b.mu.Unlock()
 	for _, h := range holders {
-		if h.observer != nil {
-			h.observer.Lost(cause)
-		}
+		h.request.Lost(cause)
 	}
 }

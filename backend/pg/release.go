@@ -3,7 +3,6 @@ package pg
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -29,7 +28,7 @@ func (b *Backend) Release(ctx context.Context, h *backend.Hold) error {
 	o := x.release
 	b.mu.Unlock()
 	if c != nil {
-		x.grant.session.sendAndRead(ctx, c, time.Time{})
+		x.grant.session.start(c)
 	}
 	if err := o.wait(ctx); !o.isSet() {
 		return err

@@ -47,51 +47,53 @@ type session struct {
 
 	writing sync.Mutex // taken after mu; held while the buffer is sent
 
-	mu sync.Mutex
-	reading
+	mu       sync.Mutex
 	ttl      time.Duration
+	deadline time.Time // until when to wait for the server
+	armed    time.Time // when the connection ends a read, no later than deadline
 	queue    []*call
 	inFlight []statement // sent in the exchange that is under way
 	at       int         // which of them is being answered
-	bind     pgproto3.Bind
-	buf      []byte
-	sent     time.Time // of what is in flight
-	waits    bool      // for a lock, with what is in flight
-	proven   time.Time // when what was last answered had been sent
-	failed   error     // of the statement being answered
-	proof    *call     // that it is alive, under way
-	looked   time.Time // for those who wait, last
-	raised   int64     // where the sequence was at raisedAt, when this session last moved it
+	sent     time.Time   // of what is in flight
+	waits    bool        // for a lock, with what is in flight
+	proven   time.Time   // when what was last answered had been sent
+	failed   error       // of the statement being answered
+	proof    *call       // that it is alive, under way
+	looked   time.Time   // for those who wait, last
+	raised   int64       // where the sequence was at raisedAt, when this session last moved it
 	raisedAt time.Time
 	dead     error
 }
 
-// read takes what the server says until the session is over, whenever no caller
-// does.
+// read takes what the server says until the session is over.
 func (s *session) read() {
 	for {
-		idle, err := s.readMessage()
+		m, err := s.front.Receive()
+		switch {
+		case err == nil:
+			err = s.handleMessage(m)
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			err = s.deadlinePassed()
+		}
 		if err != nil {
 			s.end(err)
 			return
 		}
-		if idle {
-			<-s.wake
-		}
 	}
 }
 
-// readMessage takes one message. When it reports idle nothing is under way any more,
-// and nobody reads.
-func (s *session) readMessage() (idle bool, err error) {
-	m, err := s.front.Receive()
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return false, s.deadlinePassed()
-	case err != nil:
-		return false, err
+// setDeadline says until when to wait for the server. The connection is told
+// of a later one only when the one that it knows has passed. It is called with s.mu held.
+func (s *session) setDeadline(t time.Time) {
+	s.deadline = t
+	if s.armed.IsZero() || s.armed.After(t) {
+		s.arm(t)
 	}
-	return s.handleMessage(m)
+}
+
+func (s *session) arm(t time.Time) {
+	s.armed = t
+	_ = s.conn.SetReadDeadline(t) // fails only on a closed connection
 }
 
 // deadlinePassed handles a read that has timed out. It returns nil if the session goes
@@ -147,9 +149,8 @@ func (s *session) kill(err error) {
 	if s.dead == nil {
 		s.dead = err
 	}
-	s.ensureReader()
 	s.mu.Unlock()
-	_ = s.conn.Close()
+	_ = s.conn.Close() // the reader finds out
 }
 
 // survives reports whether err concerns one statement only and the session goes on.

@@ -120,14 +120,14 @@ func TestFailureOfACommit(t *testing.T) {
 		row()
 	}
 	must(t, s.fail(failed))
-	if calls, ok := s.answer(nil); !ok || len(calls) != 2 {
+	if calls, ok := s.answer(); !ok || len(calls) != 2 {
 		t.Errorf("%d calls answered", len(calls))
 	}
-	if _, ok := s.answer(nil); ok {
+	if _, ok := s.answer(); ok {
 		t.Error("a statement without a row is answered")
 	}
 	row()
-	if _, ok := s.answer(nil); !ok {
+	if _, ok := s.answer(); !ok {
 		t.Error("a statement with its row is not answered")
 	}
 	if one.err != failed || two.err != failed || !one.grouped || !two.grouped || after.err != nil || after.grouped {

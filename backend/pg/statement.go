@@ -169,15 +169,11 @@ func (o op) of(shared bool) op {
 	return o
 }
 
-// names holds what each op and each group is prepared as.
-var names, groupNames = namesFrom("dlock_", int(ops)), namesFrom("dlock_group_", int(groups))
+// name is what o is prepared as.
+func (o op) name() string { return "dlock_" + strconv.Itoa(int(o)) }
 
-func namesFrom(prefix string, n int) (list []string) {
-	for i := range n {
-		list = append(list, prefix+strconv.Itoa(i))
-	}
-	return list
-}
+// name is what g is prepared as.
+func (g group) name() string { return "dlock_group_" + strconv.Itoa(int(g)) }
 
 // The types of arguments, by their numbers in every Postgres.
 const typeInt8, typeInt8Array = 20, 1016
@@ -191,10 +187,10 @@ func preparations(q *sequences, kept durability) (all []step) {
 	texts[raiseFloor], texts[raiseNumbers] = raise(kept)
 	for o, text := range texts {
 		text = argK.ReplaceAllLiteralString(text, "$1")
-		prepare(names[o], "SELECT "+argT.ReplaceAllLiteralString(text, "$2"), typeInt8)
+		prepare(op(o).name(), "SELECT "+argT.ReplaceAllLiteralString(text, "$2"), typeInt8)
 	}
 	for g := taking; g < groups; g++ {
-		prepare(groupNames[g], g.sql(), typeInt8Array)
+		prepare(g.name(), g.sql(), typeInt8Array)
 	}
 	return all
 }
@@ -218,35 +214,34 @@ func (st *statement) expects() int {
 	return len(st.calls)
 }
 
-// bind puts the arguments into m, in the binary format: K and T, or ops and keys. It uses
-// and returns buf.
-func (st *statement) bind(m *pgproto3.Bind, buf []byte) []byte {
-	buf = buf[:0]
-	first := 8
+// bind has the arguments, in the binary format: K and T, or ops and keys.
+func (st *statement) bind() *pgproto3.Bind {
+	format := []int16{pgproto3.BinaryFormat}
+	m := &pgproto3.Bind{ParameterFormatCodes: format, ResultFormatCodes: format}
 	if c := st.calls[0]; !st.many() {
-		m.PreparedStatement = names[c.op]
-		buf = binary.BigEndian.AppendUint64(buf, uint64(c.arg))
-		buf = binary.BigEndian.AppendUint64(buf, uint64(c.rank))
+		m.PreparedStatement = c.op.name()
+		m.Parameters = [][]byte{appendInt8(nil, c.arg), appendInt8(nil, c.rank)}
 	} else {
-		m.PreparedStatement = groupNames[st.group]
-		buf = appendArray(buf, st.calls, func(c *call) int64 { return int64(c.op) })
-		first = len(buf)
-		buf = appendArray(buf, st.calls, func(c *call) int64 { return c.arg })
+		m.PreparedStatement = st.group.name()
+		m.Parameters = [][]byte{
+			array(st.calls, func(c *call) int64 { return int64(c.op) }),
+			array(st.calls, func(c *call) int64 { return c.arg }),
+		}
 	}
-	m.Parameters = append(m.Parameters[:0], buf[:first], buf[first:])
-	return buf
+	return m
 }
 
-func appendArray(buf []byte, calls []*call, value func(*call) int64) []byte {
+func appendInt8(b []byte, v int64) []byte { return binary.BigEndian.AppendUint64(b, uint64(v)) }
+
+func array(calls []*call, value func(*call) int64) (b []byte) {
 	const dimensions, noNulls, lowerBound, size = 1, 0, 1, 8
 	for _, v := range []uint32{dimensions, noNulls, typeInt8, uint32(len(calls)), lowerBound} {
-		buf = binary.BigEndian.AppendUint32(buf, v)
+		b = binary.BigEndian.AppendUint32(b, v)
 	}
 	for _, c := range calls {
-		buf = binary.BigEndian.AppendUint32(buf, size)
-		buf = binary.BigEndian.AppendUint64(buf, uint64(value(c)))
+		b = appendInt8(binary.BigEndian.AppendUint32(b, size), value(c))
 	}
-	return buf
+	return b
 }
 
 // row takes one row of the result. The row after the last call's is the token of all that

@@ -54,15 +54,13 @@ func (a *attempt) afterHeld() state {
 
 // queueAtOnce has a join the queue without a try, if its lock was found held a moment ago
 // and there is an idle session to wait on.
-func (a *attempt) queueAtOnce(r *backend.Request) bool {
+func (a *attempt) queueAtOnce(r *backend.Request) {
 	b := a.backend
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !r.Wait || a.shared || !b.isContended(a.lock.key) || len(b.idle) == 0 || !b.takeSlot() {
-		return false
+	if r.Wait && !a.shared && b.isContended(a.lock.key) && len(b.idle) > 0 && b.takeSlot() {
+		a.hasSlot, a.state = true, queued
 	}
-	a.hasSlot, a.state = true, queued
-	return true
 }
 
 // joinQueue sends the statement that waits. If no connection may be made for it, a
@@ -153,7 +151,9 @@ const probePause = 25 * time.Millisecond
 // way for longer than its statement takes.
 func (a *attempt) probeHeld(q *query) {
 	b := a.backend
-	s, err := b.useShared(ended, a.lease)
+	now, cancel := backend.Bound(a.ctx, 0)
+	defer cancel()
+	s, err := b.useShared(now, a.lease)
 	if err != nil {
 		return
 	}

@@ -78,8 +78,6 @@ func (g *grant) tellWanted() {
 	}
 	b.mu.Unlock()
 	for _, h := range holds {
-		if h.observer != nil {
-			h.observer.Wanted()
-		}
+		h.request.Wanted()
 	}
 }

@@ -127,7 +127,7 @@ func (a *acquisition) acquire() (*backend.Hold, error) {
 		case errors.Is(err, errWaiterRemoved):
 		case !errors.Is(err, errSessionEnded):
 			return h, classify(err)
-		case isClassified(s.endCause()):
+		case backend.HasKind(s.endCause()):
 			return nil, s.endCause()
 		}
 		if isClosed(a.left) {

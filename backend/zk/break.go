@@ -49,12 +49,7 @@ func parseHolders(children []string) queue {
 	if slices.ContainsFunc(q, position.hasOverflowed) {
 		return q
 	}
-	slices.SortFunc(q, func(a, b position) int {
-		if a.precedes(b) {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(q, byPlace)
 	if first := slices.IndexFunc(q, func(p position) bool { return p.mode == backend.Exclusive }); first >= 0 {
 		q = q[:max(first, 1)]
 	}

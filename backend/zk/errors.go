@@ -43,25 +43,10 @@ var definiteErrors = []error{
 	backend.ErrHeld,
 }
 
-// kinds are the errors of package backend.
-var kinds = []error{
-	backend.ErrHeld,
-	backend.ErrNotHeld,
-	backend.ErrLost,
-	backend.ErrClosed,
-	backend.ErrConflict,
-	backend.ErrAuth,
-	backend.ErrInvalidConfig,
-	backend.ErrUnavailable,
-}
-
-func isOneOf(err error, targets []error) bool {
-	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
-}
-
 // isUnclear reports whether a request may have been carried out or not.
 func isUnclear(err error) bool {
-	return err != nil && !errors.Is(err, errSessionEnded) && !isOverQuota(err) && !isOneOf(err, definiteErrors)
+	return err != nil && !errors.Is(err, errSessionEnded) && !isOverQuota(err) &&
+		!slices.ContainsFunc(definiteErrors, func(definite error) bool { return errors.Is(err, definite) })
 }
 
 // isUnimplemented reports whether the server does not know a request. The driver has no
@@ -86,13 +71,11 @@ func classify(err error) error {
 		return backend.Fail(backend.ErrInvalidConfig, err)
 	case errors.Is(err, gozk.ErrNoChildrenForEphemerals):
 		return backend.Fail(backend.ErrConflict, err)
-	case isClassified(err):
+	case backend.HasKind(err):
 		return err
 	}
 	return backend.Fail(backend.ErrUnavailable, err)
 }
-
-func isClassified(err error) bool { return isOneOf(err, kinds) }
 
 func ignoreNoNode(err error) error {
 	if errors.Is(err, gozk.ErrNoNode) {

@@ -138,15 +138,9 @@ func (b *Backend) reportLoss(holds []*hold, cause error) {
 	}
 	b.janitor.Go(func(context.Context) {
 		for _, h := range holds {
-			h.tellLost(cause)
+			h.Lost(cause)
 		}
 	})
-}
-
-func (h *hold) tellLost(cause error) {
-	if o := h.Observer; o != nil {
-		o.Lost(cause)
-	}
 }
 
 // Transfer implements backend.Transferer. Whoever is granted later has a node of a later

@@ -119,12 +119,7 @@ func (s *session) readQueue(ctx context.Context, dir string, parse func(children
 		}
 	}
 	queue = slices.DeleteFunc(queue, func(e entry) bool { return !e.found }) // gone meanwhile
-	slices.SortFunc(queue, func(a, b entry) int {
-		if a.precedes(b.position) {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(queue, func(a, b entry) int { return byPlace(a.position, b.position) })
 	writerBefore := false
 	for i, e := range queue {
 		if i == 0 || e.mode == backend.Shared && !writerBefore {

@@ -79,6 +79,14 @@ func (p position) precedes(q position) bool {
 	return p.seq-q.seq < 0
 }
 
+// byPlace orders positions for slices.SortFunc.
+func byPlace(p, q position) int {
+	if p.precedes(q) {
+		return -1
+	}
+	return 1
+}
+
 // hasOverflowed reports whether the server had no sequence numbers left. Then it gives
 // the greatest to every node, with a few negative ones in between.
 func (p position) hasOverflowed() bool { return p.seq == math.MaxInt32 || p.seq < 0 }

@@ -43,14 +43,7 @@ type lease struct {
 	until time.Time
 }
 
-func (l lease) left() time.Duration { return l.until.Sub(l.sent) - since(l.sent) }
-
-// since returns the time since t by the clock that has moved on further. The monotonic
-// clock stands still while the machine sleeps.
-func since(t time.Time) time.Duration {
-	now := time.Now()
-	return max(now.Sub(t), now.Round(0).Sub(t.Round(0)))
-}
+func (l lease) left() time.Duration { return l.until.Sub(l.sent) - backend.Since(l.sent) }
 
 // relayTime is how long a member of an ensemble takes at most to tell the leader which
 // sessions it has heard of: half a tick of up to 2 s.
@@ -87,7 +80,7 @@ func (s *session) currentLease(age time.Duration) (l lease, fresh bool, err erro
 	if s.ctx.Err() != nil {
 		return s.lease, false, errSessionEnded
 	}
-	return s.lease, since(s.lease.sent) <= age && (s.connected || !s.backend.opts.Strict), nil
+	return s.lease, backend.Since(s.lease.sent) <= age && (s.connected || !s.backend.opts.Strict), nil
 }
 
 // A renewal is one request that renews the lease. All who need it at the same time share

@@ -2,7 +2,6 @@ package zk
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 
 	gozk "github.com/go-zookeeper/zk"
@@ -28,18 +27,18 @@ func optionsOf(cfg backend.Config) (*Options, error) {
 		SessionTimeout: u.Params.TakeDuration("session", cfg.TTL),
 		Standalone:     !u.Params.TakeBool("ensemble", true),
 		Strict:         u.Params.TakeBool("strict", false),
-		Credentials:    cfg.Credentials,
+		Credentials:    cfg.Login(),
 		Logger:         cfg.Logger,
 	}
 	var err error
-	if o.TLS, err = tlsConfig(cfg); err != nil {
+	encrypted := u.Params.TakeBool("tls", cfg.TLS != nil || u.Params.Has("ca") || u.Params.Has("cert") || u.Params.Has("key"))
+	if o.TLS, err = cfg.TakeTLS(encrypted); err != nil {
 		return nil, err
-	}
-	if o.Credentials == nil && u.User != "" {
-		o.Credentials = func(context.Context) (string, string, error) { return u.User, u.Password.Reveal(), nil }
 	}
 	acl := u.Params.Take("acl", "")
 	switch {
+	case cfg.TLS != nil && !encrypted:
+		return nil, badURL("parameter tls: false beside TLS in Options")
 	case acl == "open":
 		o.ACL = gozk.WorldACL(gozk.PermAll)
 	case acl != "" && (acl != "creator" || o.Credentials == nil):
@@ -49,25 +48,6 @@ func optionsOf(cfg backend.Config) (*Options, error) {
 		return nil, badURL("no host")
 	}
 	return o, u.Params.Done()
-}
-
-// tlsConfig returns nil for connections that are not encrypted.
-func tlsConfig(cfg backend.Config) (*tls.Config, error) {
-	p := &cfg.URL.Params
-	ca, cert, key := p.Take("ca", ""), p.Take("cert", ""), p.Take("key", "")
-	files := ca != "" || cert != "" || key != ""
-	encrypt := p.TakeBool("tls", files || cfg.TLS != nil)
-	switch {
-	case cfg.TLS != nil && files:
-		return nil, badURL("TLS is given in the URL and in Options")
-	case !encrypt && (files || cfg.TLS != nil):
-		return nil, badURL("parameter tls: false beside what it would take")
-	case cfg.TLS != nil:
-		return cfg.TLS.Clone(), nil
-	case encrypt:
-		return backend.ReadTLS(ca, cert, key)
-	}
-	return nil, nil
 }
 
 func badURL(problem string) error {

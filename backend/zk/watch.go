@@ -133,7 +133,7 @@ func (s *session) fire(path string, c change) {
 		close(w.fired)
 	}
 	if h != nil {
-		s.backend.janitor.Go(func(context.Context) { h.tellLost(h.removalCause(s.broken())) })
+		s.backend.janitor.Go(func(context.Context) { h.Lost(h.removalCause(s.broken())) })
 	}
 }
 
@@ -247,7 +247,7 @@ func (s *session) tellWanted(h *hold) {
 	told := h.isWanted
 	h.isWanted = true
 	s.mu.Unlock()
-	if o := h.Observer; o != nil && !told {
-		o.Wanted()
+	if !told {
+		h.Wanted()
 	}
 }

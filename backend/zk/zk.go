@@ -345,9 +345,9 @@ func query[T any](ctx context.Context, b *Backend, read func(*session) (T, error
 				answer, err = read(s)
 			}
 			switch {
-			case errors.Is(err, errSessionEnded) && isClassified(s.endCause()):
+			case errors.Is(err, errSessionEnded) && backend.HasKind(s.endCause()):
 				return s.endCause()
-			case isClassified(err), !isUnclear(err) && !errors.Is(err, errSessionEnded), !backend.Sleep(ctx, pause.Next()):
+			case backend.HasKind(err), !isUnclear(err) && !errors.Is(err, errSessionEnded), !backend.Sleep(ctx, pause.Next()):
 				return classify(err)
 			}
 		}

@@ -11,26 +11,9 @@ import (
 	"github.com/dlock-go/dlock/internal/faultnet"
 )
 
-func (s *session) isReading() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.active
-}
-
-// TestCallerReads has a caller who is alone read its answers, and the reader
-// listen again when the caller is done.
-func TestCallerReads(t *testing.T) {
-	_, s := newSession(t)
-	eventually(t, "a caller reads", func() bool {
-		c := newCall(ping, int64(s.pid))
-		return s.sendAndRead(testContext(t), c, time.Time{}) && c.err == nil && c.value == 1
-	})
-	eventually(t, "the reader reads", s.isReading)
-}
-
-// TestReadersTakeTurns has callers who come alone and together, some of whom
+// TestCallersTakeTurns has callers who come alone and together, some of whom
 // give up: each of the others gets its answer.
-func TestReadersTakeTurns(t *testing.T) {
+func TestCallersTakeTurns(t *testing.T) {
 	_, s := newSession(t)
 	var all sync.WaitGroup
 	for w := range 4 {
@@ -53,23 +36,18 @@ func TestReadersTakeTurns(t *testing.T) {
 	all.Wait()
 }
 
-// busy makes p a client that has lately waited for a lock and got it, and whose
-// callers read from now on.
+// busy makes p a client that has lately waited for a lock and got it.
 func busy(t testing.TB, p, holder *peer) {
 	t.Helper()
-	p.backend.readerDelay.Store(int64(time.Hour))
-	for range 2 { // the first one is the reader's
-		works(t, p.Mutex(nameOf(t)))
-	}
 	held := lock(t, holder.Mutex(nameOf(t)))
 	next := queue(t, shared.Addr(), p, nameOf(t))
 	unlock(t, held)
 	unlock(t, receive(t, "the lock", next))
 }
 
-// TestCancelledReaders has callers give up on a server that says nothing, while
-// they read themselves, as one who tries and as one who waits.
-func TestCancelledReaders(t *testing.T) {
+// TestCancelledCallers has callers give up on a server that says nothing, as one who tries and
+// as one who waits.
+func TestCancelledCallers(t *testing.T) {
 	t.Parallel()
 	const long = 10 * time.Minute
 	for name, op := range map[string]func(*dlock.Mutex, context.Context) (*dlock.Lease, error){
@@ -96,9 +74,8 @@ func TestCancelledReaders(t *testing.T) {
 	}
 }
 
-// TestCloseOfReaders closes a client one of whose callers reads for as long as
-// it takes.
-func TestCloseOfReaders(t *testing.T) {
+// TestCloseOfCallers closes a client one of whose callers waits for as long as it takes.
+func TestCloseOfCallers(t *testing.T) {
 	holder := newPeer(t, shared.Addr(), Options{}, time.Minute)
 	p := newPeer(t, shared.Addr(), Options{Slice: time.Minute}, time.Minute)
 	busy(t, p, holder)

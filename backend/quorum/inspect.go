@@ -100,16 +100,16 @@ func (b *Backend) mergeSnapshots(name string, byNode []*backend.Snapshot) (out b
 }
 
 // tokenOf is the token of a hold of which the nodes have these parts: the one by which
-// enough of them know it, and each that is silent may. Those that are just joining it, or
-// all where all are needed, know it by tokens of their own, of which the greatest counts.
+// enough of them know it, and each that is silent may; 0 if there is none yet. Where all nodes are
+// needed, each knows it by a token of its own, of which the greatest counts.
 func (b *Backend) tokenOf(parts []nodeParty, silent int) (token uint64) {
-	known := make(map[uint64]int)
+	known, greatest := make(map[uint64]int), uint64(0)
 	for _, p := range parts {
 		known[p.Token]++
-		token = max(token, p.Token)
+		greatest = max(greatest, p.Token)
 	}
 	if b.needsAll() {
-		return token
+		return greatest
 	}
 	most := 0
 	for t, n := range known {

@@ -10,18 +10,20 @@ func TestTokenShown(t *testing.T) {
 		shown  []uint64
 		silent int
 		want   uint64
+		others int // nodes that have no part
 	}{
-		{2, []uint64{9, 9, 9}, 0, 9},
-		{2, []uint64{5, 9, 9}, 0, 9},
-		{2, []uint64{9, 9, 12}, 0, 9},
-		{2, []uint64{9, 9}, 1, 9},
-		{2, []uint64{9}, 1, 9},
-		{2, []uint64{9, 12}, 1, 12}, // or 9
-		{2, []uint64{9, 12}, 0, 12}, // nobody has the lock yet
-		{3, []uint64{9, 9, 12, 14}, 1, 9},
-		{3, []uint64{5, 9, 7}, 0, 9}, // all are needed
+		{2, []uint64{9, 9, 9}, 0, 9, 0},
+		{2, []uint64{5, 9, 9}, 0, 9, 0},
+		{2, []uint64{9, 9, 12}, 0, 9, 0},
+		{2, []uint64{9, 9}, 1, 9, 0},
+		{2, []uint64{9}, 1, 9, 0},
+		{2, []uint64{9, 12}, 1, 12, 0}, // or 9
+		{2, []uint64{9, 12}, 0, 0, 1},  // nobody has the lock yet
+		{2, []uint64{9, 12}, 0, 12, 0},
+		{3, []uint64{9, 9, 12, 14}, 1, 9, 0},
+		{3, []uint64{5, 9, 7}, 0, 9, 0}, // all are needed
 	} {
-		b := &Backend{need: c.need, nodes: make([]*node, len(c.shown)+c.silent)}
+		b := &Backend{need: c.need, nodes: make([]*node, len(c.shown)+c.silent+c.others)}
 		var parts []nodeParty
 		for node, token := range c.shown {
 			p := nodeParty{node: node}

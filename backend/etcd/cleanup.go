@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -63,7 +64,9 @@ type markedKey struct {
 func (s *session) addMarked(keys ...markedKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.marked = append(s.marked, keys...)
+	for _, k := range keys {
+		s.marked[k.prefix()] = append(s.marked[k.prefix()], k)
+	}
 }
 
 // takeMarked returns this client's marked key in the queue and mode of k, to be
@@ -71,20 +74,20 @@ func (s *session) addMarked(keys ...markedKey) {
 func (s *session) takeMarked(k *lockKey) (former markedKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := slices.IndexFunc(s.marked, func(m markedKey) bool { return m.prefix() == k.prefix() })
-	if i >= 0 {
-		former = s.marked[i]
-		s.marked = slices.Delete(s.marked, i, i+1)
+	keys := s.marked[k.prefix()]
+	if len(keys) == 0 {
+		return former
 	}
-	return former
+	s.marked[k.prefix()] = keys[1:]
+	return keys[0]
 }
 
 // sweepMarked deletes those of the marked keys that still exist. What fails is for the next
 // sweep.
 func (s *session) sweepMarked() {
 	s.mu.Lock()
-	left := s.marked
-	s.marked = nil
+	left := slices.Concat(slices.Collect(maps.Values(s.marked))...)
+	clear(s.marked)
 	s.mu.Unlock()
 	for group := range slices.Chunk(left, maxParts) {
 		var ops []clientv3.Op

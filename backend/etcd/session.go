@@ -43,8 +43,8 @@ type session struct {
 	claimed  map[string]bool
 	holds    map[*hold]struct{}
 	watchers map[string]*watcher
-	marked   []markedKey     // to be deleted by the next sweep
-	expiring map[string]bool // keys with a lease of their own; their names are not used again
+	marked   map[string][]markedKey // by queue and mode; to be deleted by the next sweep
+	expiring map[string]bool        // keys with a lease of their own; their names are not used again
 }
 
 // newSession is granted a lease of ttl seconds, puts the session's key under it and
@@ -65,6 +65,7 @@ func (b *Backend) newSession(ctx context.Context, ttl int64) (*session, error) {
 		claimed:  make(map[string]bool),
 		holds:    make(map[*hold]struct{}),
 		watchers: make(map[string]*watcher),
+		marked:   make(map[string][]markedKey),
 		expiring: make(map[string]bool),
 	}
 	put, err := s.putKey(ctx)

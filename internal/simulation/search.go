@@ -19,10 +19,15 @@ type worker struct {
 	binary string
 	flags  []string
 	cmd    *exec.Cmd
+	runs   int // of cmd
 	in     io.WriteCloser
 	out    *bufio.Reader
 	errs   *bytes.Buffer
 }
+
+// lifetime is how many plans a process runs. What is left of each, above all in the pools of the
+// client library, keeps the collector busy in the end.
+const lifetime = 500
 
 // patience is how long one plan may take of real time.
 var patience = time.Minute
@@ -32,6 +37,9 @@ const mark = "simulated: "
 
 // run runs a plan in the worker's process, and begins that if need be.
 func (w *worker) run(p *Plan) *Result {
+	if w.runs++; w.runs > lifetime {
+		w.close()
+	}
 	if w.cmd == nil {
 		if err := w.start(); err != nil {
 			return broken(p, err.Error())
@@ -58,6 +66,7 @@ func (w *worker) run(p *Plan) *Result {
 }
 
 func (w *worker) start() error {
+	w.runs = 1
 	w.cmd = exec.Command(w.binary, append(w.flags, "-test.run=^TestWorker$", "-test.timeout=0")...)
 	w.cmd.Env = append(os.Environ(), "SIMULATION_WORKER=1", "GOMAXPROCS=1")
 	w.errs = new(bytes.Buffer)
@@ -87,6 +96,7 @@ func (w *worker) close() {
 	if w.cmd != nil {
 		_ = w.in.Close()
 		_ = w.cmd.Wait()
+		w.cmd = nil
 	}
 }
 

@@ -40,9 +40,6 @@ type hold struct {
 // newHold returns a hold that no node has been asked for. The requests outlive
 // ctx.
 func (b *Backend) newHold(ctx context.Context, r backend.Request) *hold {
-	if r.Observer == nil {
-		r.Observer = noObserver{}
-	}
 	h := &hold{
 		b: b, request: r,
 		changed:  make(chan struct{}, 1),
@@ -52,12 +49,6 @@ func (b *Backend) newHold(ctx context.Context, r backend.Request) *hold {
 	h.waiting, h.stop = context.WithCancel(context.WithoutCancel(ctx))
 	return h
 }
-
-type noObserver struct{}
-
-func (noObserver) Queued()    {}
-func (noObserver) Lost(error) {}
-func (noObserver) Wanted()    {}
 
 // notify has whoever waits for the nodes look again.
 func (h *hold) notify() {

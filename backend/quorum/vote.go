@@ -232,7 +232,7 @@ func (q *query) Lost(cause error) {
 	h.mu.Unlock()
 	h.notify()
 	if report {
-		h.request.Observer.Lost(cause)
+		h.request.Lost(cause)
 	}
 }
 
@@ -253,7 +253,7 @@ func (q *query) Queued() {
 // Wanted implements backend.Observer.
 func (q *query) Wanted() {
 	q.h.b.contended.add(hashOf(q.h.request.Name))
-	q.h.request.Observer.Wanted()
+	q.h.request.Wanted()
 }
 
 // receive takes the answer of a node to a query.

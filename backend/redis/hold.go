@@ -60,9 +60,7 @@ func (s *holdState) leaseEnd() time.Time { return epoch.Add(time.Duration(s.end.
 // wanted tells the observer that somebody waits.
 func (s *holdState) wanted() {
 	s.unwanted.Store(false)
-	if o := s.hold.Observer; o != nil {
-		o.Wanted()
-	}
+	s.hold.Wanted()
 }
 
 // raise has the next token of Transfer be greater than token.

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,26 +26,7 @@ const limit = 2 * time.Minute
 var shared *server.Server
 
 // stray has what the client library logs of clients that have no logger of their own.
-var stray strayLog
-
-type strayLog struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-// Write implements io.Writer.
-func (l *strayLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-// has reports whether a line with these words has been logged.
-func (l *strayLog) has(words string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Contains(l.text.String(), words)
-}
+var stray warnings
 
 func TestMain(m *testing.M) {
 	// Of clients that tests make with it, the client library tells stderr of every broken connection.

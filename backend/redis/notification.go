@@ -167,8 +167,8 @@ func (l *listener) contended(open, digest string) {
 
 // broken takes the message that a hold was taken away.
 func (l *listener) broken(open, digest string) {
-	if s := l.hinted(open, digest); s != nil && s.hold.Observer != nil {
-		s.hold.Observer.Lost(backend.ErrBroken)
+	if s := l.hinted(open, digest); s != nil {
+		s.hold.Lost(backend.ErrBroken)
 	}
 }
 

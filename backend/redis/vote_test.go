@@ -59,7 +59,7 @@ func TestVoteOfAServerThatForgot(t *testing.T) {
 
 // TestVotesLeaveAServerThatRestarts has a server restart, and grant nothing for a while, where
 // votes wait in its queue. They leave it for another server when they ask next, and nobody
-// looks at the lock again and again until then.
+// looks at the lock again and again until then. Who counts on this server alone stays.
 func TestVotesLeaveAServerThatRestarts(t *testing.T) {
 	t.Parallel()
 	ctx, s := within(t), server.Start(t, server.Redis{})
@@ -77,7 +77,14 @@ func TestVotesLeaveAServerThatRestarts(t *testing.T) {
 	eventually(t, "it waits", func() bool { return waiting(t, c) == 1 })
 	must[int64](t)(c.HSet(ctx, bootKey, "since", time.Now().UnixMicro()).Result())
 	must[any](t)(nil, b.Release(ctx, h))
-	a := must[answer](t)(b.run(ctx, limit, checkScript, checkScript.call(lockKey(t.Name()).args(5)))) // it tells the head
+	k, alone := lockKey(t.Name()), "w60000:alone:1.AAAAAAAAAAA"
+	for _, mode := range []string{"w", "p"} {
+		a := must[answer](t)(b.run(ctx, limit, acquireScript, acquireScript.callWith(k, 5, alone, 60000, mode)))
+		if a.status() != "QUEUED" {
+			t.Errorf("mode %s: who counts on this server alone hears %v", mode, a.status())
+		}
+	}
+	a := must[answer](t)(b.run(ctx, limit, checkScript, checkScript.call(k.args(5)))) // it tells the head
 	if soon := fromMillis(a.number); soon > 0 {
 		t.Errorf("the lock is looked at again in %v", soon)
 	}
@@ -90,7 +97,7 @@ func TestVotesLeaveAServerThatRestarts(t *testing.T) {
 	case <-time.After(limit / 12):
 		t.Error("who waits is not told that the server takes no part yet")
 	}
-	if n := waiting(t, c); n != 0 {
-		t.Errorf("%d wait", n)
+	if left := must[[]string](t)(c.ZRange(ctx, mainKey(t.Name())+":q", 0, -1).Result()); len(left) != 1 || left[0] != alone {
+		t.Errorf("%v wait", left)
 	}
 }

@@ -36,7 +36,7 @@ elseif mode == 'p' and not place then
   -- A replica must not say so: see renew.
   -- include firstwrite
   reply = {'GONE', us}
-elseif mode == 'p' and missing > 0 then
+elseif mode == 'p' and missing > 0 and string.find(id, '^[wr]%d+p?v') then
   redis.call('ZREM', Q, id)
   redis.call('ZREM', A, id)
   waiting = waiting - 1

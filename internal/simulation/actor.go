@@ -139,10 +139,13 @@ func (a *actor) bound(c *call, op *Op) {
 		c.patient = now.Add(op.MaxWait)
 	}
 	end := time.Time{}
+	panics := a.w.plan.Clients[a.c.index].Hooks == "panic" // who panics unlocks what it has got first
 	if op.Wait != 0 {
 		end = now.Add(max(op.Wait, 0) + a.undoing())
+		if panics {
+			end = end.Add(firstAnswer)
+		}
 	}
-	panics := a.w.plan.Clients[a.c.index].Hooks == "panic" // who panics gives back what it has got first
 	if m := now.Add(op.MaxWait + a.undoing()); op.MaxWait > 0 && c.waits && !panics && (end.IsZero() || m.Before(end)) {
 		end = m
 	}

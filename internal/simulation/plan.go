@@ -30,6 +30,7 @@ type Plan struct {
 	Beat      time.Duration `json:",omitempty"` // all begin what they do at such moments; 0: at any
 	Far       time.Duration `json:",omitempty"` // by which the last server is farther away than the others
 	Most      time.Duration `json:",omitempty"` // that is granted, whatever is asked for; 0: any
+	Trace     bool          `json:",omitempty"` // the history has what servers are asked and say
 	Clients   []Party
 	Faults    []Fault
 }

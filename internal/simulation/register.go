@@ -38,6 +38,7 @@ type register struct {
 	refused  map[party]time.Time // when a call was last told, truly, that a lock is held
 	interest map[party]time.Time // when a client last had to do with a lock
 	freed    map[party]time.Time // when it last had given it back
+	hurried  map[party]time.Time // when a call of it that has a limit of its own was last seen
 	losses   map[party]time.Time // when it last lost it
 	used     map[party]time.Time // when it last began to do something with a lease on it
 	dead     map[int]bool
@@ -128,6 +129,7 @@ type lockLog struct {
 	states   []truth       // of the first server
 	last     map[int]truth // by server
 	lastHeld time.Time
+	forgot   time.Time // when a server last had nothing any more of what it had of it
 	changed  time.Time
 	tokens   map[uint64]bool // of exclusive grants
 	greatest uint64
@@ -143,12 +145,13 @@ type touched struct {
 	server int
 	from   time.Time
 	to     time.Time // as far as is known
+	quiet  bool      // no connection tells of it
 }
 
 func newRegister(w *world) *register {
 	return &register{
 		w: w, began: time.Now(), calls: make(map[*call]bool), locks: make(map[string]*lockLog),
-		refused: make(map[party]time.Time), interest: make(map[party]time.Time), freed: make(map[party]time.Time), losses: make(map[party]time.Time), used: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
+		refused: make(map[party]time.Time), interest: make(map[party]time.Time), freed: make(map[party]time.Time), hurried: make(map[party]time.Time), losses: make(map[party]time.Time), used: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
 		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), served: make(map[int]time.Time), accounts: make(map[int]*account), missed: make(map[int]time.Time), least: w.plan.leastTTL(),
 		coverage: make(map[string]int),
 	}
@@ -211,6 +214,7 @@ func (r *register) begin(c *call) {
 	r.calls[c] = true
 	r.affords(c.client, float64(requests*len(c.names)))
 	r.see(c.client, c.names)
+	r.hurries(c)
 	for _, n := range c.names {
 		if c.nested || c.what == "unlock" {
 			r.used[party{c.client, n}] = c.start
@@ -225,12 +229,36 @@ func (r *register) see(client int, names []string) {
 	}
 }
 
+// hurries notes a call that has a limit of its own. One with a WithMaxHold of less than a round
+// trip has no answer that it can use, nor have those behind it.
+func (r *register) hurries(c *call) {
+	for _, n := range c.names {
+		if c.hurried {
+			r.hurried[party{c.client, n}] = time.Now()
+		}
+	}
+}
+
+// isBehindHurried reports whether a call with a limit of its own has been ahead of c.
+func (r *register) isBehindHurried(c *call) bool {
+	ahead := func(o *call) bool {
+		return o.client == c.client && o.hurried && slices.ContainsFunc(o.names, func(n string) bool { return slices.Contains(c.names, n) })
+	}
+	for o := range r.calls {
+		if ahead(o) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(c.names, func(n string) bool { return !r.hurried[party{c.client, n}].Before(c.start) })
+}
+
 // returned notes how a call has ended.
 func (r *register) returned(c *call, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.calls, c)
 	r.see(c.client, c.names)
+	r.hurries(c)
 	if r.dead[c.client] {
 		return
 	}
@@ -284,7 +312,7 @@ func (r *register) judge(c *call, err error) {
 	case errors.Is(err, dlock.ErrUnavailable):
 		hurried := slices.ContainsFunc(c.under, func(b *belief) bool { return r.endsBy(b, c) }) || (c.ctx.Err() != nil || c.hurried) && (time.Since(c.start) < r.due(c) || r.moved(c) || r.w.over.Err() != nil)
 		fails, since := func(t touch) bool { return t.fails }, c.start.Add(-lingers)
-		if !hurried && !r.broke(c, err) && (!r.harmed(c.client, since, fails) || !c.asks && r.spared(c.client, c.names, since, fails)) {
+		if !hurried && !r.broke(c, err) && !r.isBehindHurried(c) && (!r.harmed(c.client, since, fails) || !c.asks && r.spared(c.client, c.names, since, fails)) {
 			r.violate("reachable is available", "c%d %s %v: %v", c.client, c.what, c.names, err)
 		}
 	case errors.Is(err, dlock.ErrLost), errors.Is(err, dlock.ErrUnlocked), errors.Is(err, dlock.ErrReentry), errors.Is(err, dlock.ErrUpgrade):
@@ -366,7 +394,7 @@ func (r *register) costs(ttl time.Duration) func(touch) bool {
 	if r.w.plan.Acks {
 		trip += 2 * r.w.plan.Lag
 	}
-	short, fleeting := ttl < 2*trips*trip, ttl < trips*trip
+	short, fleeting := ttl < 2*trips*(trip+2*r.w.plan.Jitter), ttl < trips*trip
 	return func(t touch) bool { return t.loses || fleeting && t.fails || short && t.splits }
 }
 
@@ -418,7 +446,7 @@ func (r *register) touch(f Fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	t := touched{f.Kind, f.Client, f.Server, now, now.Add(f.For + f.Size)}
+	t := touched{kind: f.Kind, client: f.Client, server: f.Server, from: now, to: now.Add(f.For + f.Size)}
 	switch f.Kind {
 	case "die":
 		t.to = now.Add(time.Hour)
@@ -433,12 +461,12 @@ func (r *register) touch(f Fault) {
 			t.to = now.Add(r.w.lasts(f))
 		}
 		if r.w.plan.Word > 0 && (r.w.layout == nil || r.w.costsLeases(f)) {
-			r.touches = append(r.touches, touched{"word", -1, f.Server, now, t.to})
+			r.touches = append(r.touches, touched{kind: "word", client: -1, server: f.Server, from: now, to: t.to})
 		}
 	case "flush", "evict":
 		t.client = -1
 		if r.w.plan.Backend == "quorum" { // it votes no sooner than one that has restarted
-			t.kind, t.to = "restart-empty", now.Add(rejoining)
+			t.kind, t.to, t.quiet = "restart-empty", now.Add(rejoining), true
 		}
 	case "mute":
 		t.to = now.Add(noticed)
@@ -502,6 +530,9 @@ func (r *register) saw(s *server, name string, t truth) {
 	if t.scripted {
 		r.follow(s, name, l.last[s.index], t)
 	}
+	if l.last[s.index].token > 0 && t.token == 0 {
+		l.forgot = time.Now()
+	}
 	l.last[s.index], l.changed = t, time.Now()
 	switch keepers := r.w.keepers(name); {
 	case r.w.plan.Servers == 1 && slices.Contains(keepers, s):
@@ -517,7 +548,7 @@ func (r *register) busy(name string, since time.Time) bool {
 		return true // that is not known
 	}
 	l := r.lock(name)
-	if r.demotedHas(name, l) {
+	if r.demotedHas(name, l, since) {
 		return true
 	}
 	ms := r.w.keeper(name).clock().UnixMilli()
@@ -534,12 +565,20 @@ func (r *register) busy(name string, since time.Time) bool {
 	return false
 }
 
-// demotedHas reports whether a master of before, which may still answer, has or had
-// somebody who holds or wants a lock.
-func (r *register) demotedHas(name string, l *lockLog) bool {
-	promoted := slices.ContainsFunc(r.touches, func(t touched) bool {
+// promoted reports whether there may be two masters, or have been a short time ago.
+func (r *register) promoted() bool {
+	return slices.ContainsFunc(r.touches, func(t touched) bool {
 		return (t.kind == "promotion" || t.kind == "takeover") && t.to.After(time.Now().Add(-lingers))
 	})
+}
+
+// demotedHas reports whether a master of before, which may still answer, has or had
+// somebody who holds or wants a lock.
+func (r *register) demotedHas(name string, l *lockLog, since time.Time) bool {
+	promoted := r.promoted()
+	if promoted && !l.forgot.Before(since) {
+		return true
+	}
 	for i, t := range l.last {
 		if promoted && i != r.w.keeper(name).index && t.token > 0 {
 			return true
@@ -677,7 +716,8 @@ func (r *register) fences(b *belief) {
 		// Break raises a token above the clock, by up to a lease, and a clock that is set back
 		// falls behind the tokens.
 		above := r.hasBroken(time.Now().Add(-2*r.w.plan.TTL-lingers)) || r.w.steppedBack() > 0
-		if !b.shared && l.tokens[b.token] && !above {
+		// Two masters may grant it at the same microsecond.
+		if !b.shared && l.tokens[b.token] && !above && !r.promoted() {
 			r.violate("tokens are unique", "%v", b)
 		}
 	case b.shared && b.token < before, b.shared && b.token == l.writers && !l.weak[b.token], !b.shared && b.token <= l.greatest:

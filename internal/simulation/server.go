@@ -17,6 +17,7 @@ type server struct {
 	index  int
 	saw    func(s *server, name string, t truth) // called when the state of a lock has changed
 	asked  func(client string)                   // called for each script that a client runs
+	trace  func(format string, args ...any)      // called for each command that is executed; nil: nobody looks
 	owners *sync.Map                             // name of a client by the id that it has in the library
 
 	mu      sync.Mutex
@@ -134,12 +135,15 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 		return
 	}
 	if err != nil {
+		s.traces(p, cmd, args, nil, err)
 		p.reply(nil, err)
 		return
 	}
 	switch cmd {
 	case "EVAL", "EVALSHA", "EVAL_RO":
-		p.reply(s.script(p.name, cmd, args))
+		reply, err := s.script(p.name, cmd, args)
+		s.traces(p, cmd, args, reply, err)
+		p.reply(reply, err)
 	case "SUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "SUNSUBSCRIBE":
 		s.subscription(p, cmd, args)
 	case "CLUSTER":
@@ -161,6 +165,20 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 		p.reply(s.do(append([]string{cmd}, args...)))
 		s.replicate()
 	}
+}
+
+// traces tells what a client has asked, and what it is told.
+func (s *server) traces(p *peer, cmd string, args []string, reply any, err error) {
+	if s.trace == nil {
+		return
+	}
+	if len(args) > 0 && len(args[0]) > 40 { // a script
+		args = append([]string{sha(args[0])}, args[1:]...)
+	}
+	if err != nil {
+		reply = err
+	}
+	s.trace("s%d %s %s %v: %v", s.index, p.name, cmd, args, reply)
 }
 
 func (s *server) pause() time.Duration {

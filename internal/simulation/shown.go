@@ -108,7 +108,7 @@ func (r *register) broken(c *call, token uint64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	breaks := func(t touch) bool { return t.fails }
-	if err != nil || !r.sees(c) || r.touched(c.client, time.Time{}, breaks) {
+	if err != nil || !r.sees(c) || r.touched(c.client, time.Time{}, breaks) || r.tokensFell(c) {
 		return
 	}
 	name := c.names[0]
@@ -121,6 +121,13 @@ func (r *register) broken(c *call, token uint64, err error) {
 			b.broken = c.start
 		}
 	}
+}
+
+// tokensFell reports whether the token of a hold may lie among those that a later hold could be
+// handed on under: a Break has raised it above the clock, and the server has lost its data since.
+func (r *register) tokensFell(c *call) bool {
+	raised := slices.ContainsFunc(r.touches, func(t touched) bool { return t.kind == "break" && t.from.Before(c.start) })
+	return raised && r.anyDataLost()
 }
 
 // saysWhy checks that who has lost a lock by Break hears of that as it renews. An Unlock, or

@@ -31,6 +31,7 @@ var (
 	most      = flag.Int("simulation.failures", 3, "after how many failures TestSimulate ends")
 	repeat    = flag.Uint64("simulation.repeat", 1, "how often TestSimulate runs each seed: the scheduler decides a little too")
 	profile   = flag.String("simulation.cpuprofile", "", "where one process that runs plans writes what it spends its time on")
+	trace     = flag.Bool("simulation.trace", false, "print what servers are asked and say, too")
 	verbose   = flag.Bool("simulation.verbose", false, "say what became of each run")
 )
 
@@ -173,6 +174,7 @@ func (s *tally) work(t *testing.T, w *worker) {
 			return
 		}
 		p := planOf(seed, *on)
+		p.Trace = *trace
 		began := time.Now()
 		r := w.run(p)
 		if *verbose {

@@ -82,7 +82,8 @@ func (r *register) told(b *belief) {
 // time of a grant that nobody confirms, and the interval of slow questions. Where
 // nothing goes wrong a message brings it at once.
 const (
-	slowest = 2*5*time.Second + 6*time.Second + time.Second
+	slowest = 2*5*time.Second + asked + time.Second
+	asked   = 6 * time.Second
 	prompt  = 2500 * time.Millisecond
 )
 
@@ -141,11 +142,20 @@ func (r *register) movesOnQuorum(name string) {
 		if r.mutes(c.client) || r.hearsNothing(c.client, since) {
 			bound = max(bound, slowest)
 		}
+		if r.queueFlushed(c) {
+			bound = max(bound, prompt+asked)
+		}
 		if c.waits && !c.nested && len(c.names) == 1 && c.names[0] == name && !c.counted && now.Sub(since) > bound {
 			c.counted = true
 			r.violate("a free lock is taken", "c%d %s %s waits for %v, no majority holds it for %v", c.client, c.what, name, now.Sub(c.start), now.Sub(since))
 		}
 	}
+}
+
+// queueFlushed reports whether a server of a quorum may have forgotten that a call waits there,
+// which that learns as it asks again.
+func (r *register) queueFlushed(c *call) bool {
+	return slices.ContainsFunc(r.touches, func(t touched) bool { return t.quiet && t.from.After(c.start) })
 }
 
 // heldByMost reports whether a client has a lock on a majority of servers, or what rests of

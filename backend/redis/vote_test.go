@@ -75,15 +75,19 @@ func TestVotesLeaveAServerThatRestarts(t *testing.T) {
 	left := make(chan error, 1)
 	go func() { _, err := vote("next", true); left <- err }()
 	eventually(t, "it waits", func() bool { return waiting(t, c) == 1 })
-	must[int64](t)(c.HSet(ctx, bootKey, "since", time.Now().UnixMicro()).Result())
-	must[any](t)(nil, b.Release(ctx, h))
-	k, alone := lockKey(t.Name()), "w60000:alone:1.AAAAAAAAAAA"
-	for _, mode := range []string{"w", "p"} {
-		a := must[answer](t)(b.run(ctx, limit, acquireScript, acquireScript.callWith(k, 5, alone, 60000, mode)))
-		if a.status() != "QUEUED" {
-			t.Errorf("mode %s: who counts on this server alone hears %v", mode, a.status())
+	k, alone, second := lockKey(t.Name()), "w60000:alone:1.AAAAAAAAAAA", "w60000v3600000:second:1.AAAAAAAAAAA"
+	hears := func(id, mode, want string) {
+		t.Helper()
+		if a := must[answer](t)(b.run(ctx, limit, acquireScript, acquireScript.callWith(k, 5, id, 60000, mode))); a.status() != want {
+			t.Errorf("mode %s: %s hears %v", mode, id, a.status())
 		}
 	}
+	hears(second, "w", "QUEUED")
+	must[int64](t)(c.HSet(ctx, bootKey, "since", time.Now().UnixMicro()).Result())
+	hears(second, "p", "NOT_READY") // though the lock is held
+	must[any](t)(nil, b.Release(ctx, h))
+	hears(alone, "w", "QUEUED")
+	hears(alone, "p", "QUEUED")
 	a := must[answer](t)(b.run(ctx, limit, checkScript, checkScript.call(k.args(5)))) // it tells the head
 	if soon := fromMillis(a.number); soon > 0 {
 		t.Errorf("the lock is looked at again in %v", soon)

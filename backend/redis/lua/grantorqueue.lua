@@ -25,6 +25,13 @@ if open and waiting > 0 then
   open = order and order <= tonumber(redis.call('ZRANGE', Q, 0, 0, 'WITHSCORES')[2])
 end
 
+-- Whoever waits with a vote leaves a server that has restarted, also while the lock is held: it
+-- would not be granted here.
+local rejoin, rest = mode == 'p' and place and string.match(id, '^[wr]%d+p?v(%d+)'), 0
+if rejoin then
+  rest = missingOf(rejoin)
+end
+
 local reply
 if o == id then
   reply = {'GRANTED', us, t, e, waiting}
@@ -36,11 +43,11 @@ elseif mode == 'p' and not place then
   -- A replica must not say so: see renew.
   -- include firstwrite
   reply = {'GONE', us}
-elseif mode == 'p' and missing > 0 and string.find(id, '^[wr]%d+p?v') then
+elseif rest > 0 then
   redis.call('ZREM', Q, id)
   redis.call('ZREM', A, id)
   waiting = waiting - 1
-  reply = {'NOT_READY', us, missing}
+  reply = {'NOT_READY', us, rest}
 elseif open then
   if not shared or readers == 0 or t == 0 then
     t = math.max(t + 1, least)

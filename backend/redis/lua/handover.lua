@@ -5,10 +5,15 @@
 -- Updates o e t readers waiting due last
 -- Sets    more, 1 if there was more to do than one script should;
 --         joined, whether there are new readers;
+--         missingOf, in how many ms this server takes part again in votes with that rejoin;
 --         missing, in how many ms this server may grant the lock to the head of the
 --         queue, which asked it as one of several, if it may not yet: it has restarted,
 --         and this queue is of what it knew before
 local more, joined, missing = 0, false, 0
+local function missingOf(rejoin)
+  local since = tonumber(redis.call('HMGET', 'dlock:boot', 'since')[1] or us)
+  return rejoin - math.floor((us - since) / 1000)
+end
 if o and e <= now then
   redis.call('HDEL', S, 'o', 'e', 'n', 's')
   o = false
@@ -42,8 +47,7 @@ while waiting > 0 and not o do
     break
   end
   if kind and rejoin ~= '' then
-    local since = tonumber(redis.call('HMGET', 'dlock:boot', 'since')[1] or us)
-    missing = rejoin - math.floor((us - since) / 1000)
+    missing = missingOf(rejoin)
     if missing > 0 then
       break
     end

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/memory"
+	"github.com/dlock-go/dlock/backend/quorum"
 )
 
 // conditions draws what a plan has besides. It does so from numbers of its own: the rest
@@ -138,6 +140,16 @@ func (g *generator) members() {
 	if g.often(20) {
 		g.forget()
 	}
+	g.draw = &draw{rand.New(rand.NewPCG(g.plan.Seed, 10))}
+	if g.often(50) { // who restarts votes again before the parties have ended
+		g.plan.MaxTTL = 5 * g.plan.TTL / 2
+		g.plan.Skew = g.within(100*time.Millisecond, time.Second)
+	}
+}
+
+// rejoining is for how long a member of a quorum takes no part after it has started.
+func (p *Plan) rejoining() time.Duration {
+	return cmp.Or(p.MaxTTL, quorum.DefaultMaxTTL) + 2*cmp.Or(p.Skew, quorum.DefaultSkew) + lingers
 }
 
 // forget has servers lose their data and go on, in place of restarting.

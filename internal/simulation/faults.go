@@ -111,6 +111,7 @@ func (w *world) happen(f Fault) {
 		w.back.Add(int64(f.Size))
 		w.step(f.Server, -f.Size)
 	case "clock-on":
+		w.on.Add(int64(f.Size))
 		w.step(f.Server, f.Size)
 	}
 }

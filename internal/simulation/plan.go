@@ -28,6 +28,8 @@ type Plan struct {
 	Announced bool          `json:",omitempty"` // each new connection sees whether the server has restarted
 	Spies     bool          `json:",omitempty"` // the end of a lease is looked at from within
 	Beat      time.Duration `json:",omitempty"` // all begin what they do at such moments; 0: at any
+	MaxTTL    time.Duration `json:",omitempty"` // the greatest that clients of a quorum ask for; 0: the default
+	Skew      time.Duration `json:",omitempty"` // by which clocks of a quorum may differ; 0: the default
 	Far       time.Duration `json:",omitempty"` // by which the last server is farther away than the others
 	Most      time.Duration `json:",omitempty"` // that is granted, whatever is asked for; 0: any
 	Trace     bool          `json:",omitempty"` // the history has what servers are asked and say

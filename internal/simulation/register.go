@@ -40,6 +40,8 @@ type register struct {
 	freed    map[party]time.Time // when it last had given it back
 	hurried  map[party]time.Time // when a call of it that has a limit of its own was last seen
 	losses   map[party]time.Time // when it last lost it
+	holds    map[party]time.Time // when its hold was asked for
+	gave     map[party]time.Time // when its last lease was unlocked
 	used     map[party]time.Time // when it last began to do something with a lease on it
 	dead     map[int]bool
 	closing  map[int]bool
@@ -75,6 +77,7 @@ type belief struct {
 	parent   *belief // on the same name, nil if it was taken and not entered again
 	gone     bool    // its owner has begun to unlock it
 	granted  time.Time
+	asked    time.Time // when its hold was asked for
 	ended    time.Time // when Err was first seen to say so
 	ttl      time.Duration
 	multi    bool      // its lease is one of a multi-lock
@@ -133,7 +136,8 @@ type lockLog struct {
 	changed  time.Time
 	tokens   map[uint64]bool // of exclusive grants
 	greatest uint64
-	writers  uint64               // the greatest exclusive one
+	writers  uint64 // the greatest exclusive one
+	fences   []fence
 	weak     map[uint64]bool      // of holds that became shared
 	queued   map[string]time.Time // when a request first queued: it keeps its place if it comes back
 }
@@ -151,7 +155,7 @@ type touched struct {
 func newRegister(w *world) *register {
 	return &register{
 		w: w, began: time.Now(), calls: make(map[*call]bool), locks: make(map[string]*lockLog),
-		refused: make(map[party]time.Time), interest: make(map[party]time.Time), freed: make(map[party]time.Time), hurried: make(map[party]time.Time), losses: make(map[party]time.Time), used: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
+		refused: make(map[party]time.Time), interest: make(map[party]time.Time), freed: make(map[party]time.Time), hurried: make(map[party]time.Time), losses: make(map[party]time.Time), holds: make(map[party]time.Time), gave: make(map[party]time.Time), used: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
 		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), served: make(map[int]time.Time), accounts: make(map[int]*account), missed: make(map[int]time.Time), least: w.plan.leastTTL(),
 		coverage: make(map[string]int),
 	}
@@ -367,7 +371,7 @@ const lingers = 8 * time.Second
 // harmed reports whether a client has met a fault since then that may cost a call. It may
 // cost a lease also at one server of several: that may be one of a bare majority.
 func (r *register) harmed(client int, since time.Time, counts func(touch) bool) bool {
-	return !r.outvoted() && r.touched(client, since, counts)
+	return !r.outvoted(since) && r.touched(client, since, counts)
 }
 
 // touched reports whether a client has met a fault since then.
@@ -402,14 +406,17 @@ func (r *register) costs(ttl time.Duration) func(touch) bool {
 // need go wrong: one call more than before has to be made at a time.
 func (r *register) isShort(ttl time.Duration) bool { return r.costs(ttl)(touch{fails: true}) }
 
-// outvoted reports whether nothing has ever gone wrong but at one server of several, or two
-// of five, which the others do without.
-func (r *register) outvoted() bool {
+// outvoted reports whether nothing has gone wrong since then but at one server of several, or
+// two of five, which the others do without.
+func (r *register) outvoted(since time.Time) bool {
 	if r.w.plan.Backend != "quorum" {
 		return false
 	}
 	bad := make(map[int]bool)
 	for _, t := range r.touches {
+		if t.to.Before(since) {
+			continue
+		}
 		switch t.kind {
 		case "die", "break":
 			return false
@@ -439,9 +446,6 @@ func (r *register) anyDataLost() bool {
 // noticed is within what time a client that waits finds out that its subscription is mute.
 const noticed = 12 * time.Second
 
-// rejoining is for how long a member of a quorum takes no part after it has started.
-const rejoining = 130 * time.Second
-
 func (r *register) touch(f Fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -449,11 +453,12 @@ func (r *register) touch(f Fault) {
 	t := touched{kind: f.Kind, client: f.Client, server: f.Server, from: now, to: now.Add(f.For + f.Size)}
 	switch f.Kind {
 	case "die":
-		t.to = now.Add(time.Hour)
+		// What it has lasts for a lease, and each of its requests that wait for a grant.
+		t.to = now.Add(longestTTL(r.w.plan.TTL) + 3*grantTime + lingers)
 	case "restart", "restart-empty", "restart-old":
 		t.client = -1
 		if r.w.plan.Backend == "quorum" {
-			t.to = now.Add(rejoining + f.For + f.Size)
+			t.to = now.Add(r.w.plan.rejoining() + r.w.steppedBack() + f.For + f.Size)
 		}
 	case "failover", "promotion", "takeover", "slot-move", "cluster-down":
 		t.client, t.to = -1, now.Add(f.For+2*r.w.plan.Lag+r.w.plan.Word)
@@ -466,7 +471,7 @@ func (r *register) touch(f Fault) {
 	case "flush", "evict":
 		t.client = -1
 		if r.w.plan.Backend == "quorum" { // it votes no sooner than one that has restarted
-			t.kind, t.to, t.quiet = "restart-empty", now.Add(rejoining), true
+			t.kind, t.to, t.quiet = "restart-empty", now.Add(r.w.plan.rejoining()+r.w.steppedBack()), true
 		}
 	case "mute":
 		t.to = now.Add(noticed)
@@ -551,8 +556,11 @@ func (r *register) busy(name string, since time.Time) bool {
 	if r.demotedHas(name, l, since) {
 		return true
 	}
+	if r.w.plan.Replica { // a master of before may answer as a replica, with what it has
+		since = since.Add(-r.w.plan.Lag)
+	}
 	ms := r.w.keeper(name).clock().UnixMilli()
-	passed := time.Since(since).Milliseconds()
+	passed := time.Since(since).Milliseconds() + r.w.on.Load()/1e6
 	for i := len(l.states) - 1; i >= 0; i-- {
 		s := l.states[i]
 		if len(s.queue) > 0 || s.asOf(max(ms-passed, 0)).held() {
@@ -665,6 +673,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 		if b.parent != nil {
 			b.limited, b.until, b.ttl = b.parent.limited, b.parent.until, b.parent.ttl
 		}
+		b.asked = r.askedFor(c, b)
 		r.note(c.client, "%s %s: token %d", c.what, name, b.token)
 		if lease.Err() == nil {
 			r.fences(b)
@@ -720,6 +729,9 @@ func (r *register) fences(b *belief) {
 		if !b.shared && l.tokens[b.token] && !above && !r.promoted() {
 			r.violate("tokens are unique", "%v", b)
 		}
+		if !b.shared && !above && !l.growsSince(b.token, b.asked) {
+			r.violate("tokens grow", "%v after a greater one had been returned", b)
+		}
 	case b.shared && b.token < before, b.shared && b.token == l.writers && !l.weak[b.token], !b.shared && b.token <= l.greatest:
 		r.violate("tokens grow", "%v after %d", b, before)
 	}
@@ -727,6 +739,7 @@ func (r *register) fences(b *belief) {
 	if !b.shared {
 		l.tokens[b.token] = true
 		l.writers = max(l.writers, b.token)
+		l.fences = append(l.fences, fence{time.Now(), l.writers})
 	}
 }
 
@@ -739,8 +752,8 @@ func (r *register) alone(b *belief) {
 		if o == b || o.name != b.name || o.shared && b.shared || o.under(b) || b.under(o) || !o.live() || r.dead[o.client] {
 			continue
 		}
-		if r.dataLost() && o.client != b.client {
-			continue // until the first renewal nobody tells the one who had it
+		if r.mayOverlap(b, o) {
+			continue
 		}
 		r.violate("one believer", "%v; and %v", b, o)
 	}
@@ -748,7 +761,7 @@ func (r *register) alone(b *belief) {
 
 // backed checks that the server keeps what b believes in.
 func (r *register) backed(b *belief) {
-	if !r.w.hasServers() || !b.live() || r.dead[b.client] || r.anyDataLost() {
+	if !r.w.hasServers() || !b.live() || r.dead[b.client] || r.mayBeForgotten(b) {
 		return
 	}
 	behind := 0
@@ -789,6 +802,7 @@ func (r *register) gives(all []*belief) {
 		}
 		r.lets(b)
 		b.gone = true
+		r.gave[party{b.client, b.name}] = time.Now()
 		r.see(b.client, []string{b.name})
 	}
 	r.beliefs = slices.DeleteFunc(r.beliefs, func(b *belief) bool { return b.gone })

@@ -134,7 +134,7 @@ func (r *register) tokensFell(c *call) bool {
 // an entry, that hears of the loss first is told no more than that.
 func (r *register) saysWhy(b *belief, err error) {
 	fails := func(t touch) bool { return t.loses && !t.data || t.fails }
-	if b.broken.IsZero() || errors.Is(err, dlock.ErrBroken) || r.touched(b.client, b.granted.Add(-lingers), fails) {
+	if b.broken.IsZero() || !errors.Is(err, dlock.ErrLost) || errors.Is(err, dlock.ErrBroken) || r.touched(b.client, b.granted.Add(-lingers), fails) {
 		return
 	}
 	asked := func(name string) bool { return !r.used[party{b.client, name}].Before(b.broken.Add(-firstAnswer)) }

@@ -133,7 +133,8 @@ func (r *register) movesOnQuorum(name string) {
 		bound += 2 * longestTTL(r.w.plan.TTL)
 	}
 	l, now := r.lock(name), time.Now()
-	if !r.outvoted() || r.heldByMost(l) || slices.ContainsFunc(r.beliefs, func(b *belief) bool { return b.name == name }) {
+	past := now.Add(-bound - 2*longestTTL(r.w.plan.TTL) - 2*lingers)
+	if !r.outvoted(past) || r.heldByMost(l) || slices.ContainsFunc(r.beliefs, func(b *belief) bool { return b.name == name }) {
 		l.lastHeld = now
 		return
 	}
@@ -145,7 +146,7 @@ func (r *register) movesOnQuorum(name string) {
 		if r.queueFlushed(c) {
 			bound = max(bound, prompt+asked)
 		}
-		if c.waits && !c.nested && len(c.names) == 1 && c.names[0] == name && !c.counted && now.Sub(since) > bound {
+		if c.waits && !c.nested && len(c.names) == 1 && c.names[0] == name && !c.counted && !r.dead[c.client] && now.Sub(since) > bound {
 			c.counted = true
 			r.violate("a free lock is taken", "c%d %s %s waits for %v, no majority holds it for %v", c.client, c.what, name, now.Sub(c.start), now.Sub(since))
 		}

@@ -48,6 +48,7 @@ type world struct {
 	shelf     *memory.Server
 	clients   []*client
 	back      atomic.Int64 // ns by which clocks of servers were set back
+	on        atomic.Int64 // likewise, by which they went on
 
 	over context.Context // when the parties stop
 	stop context.CancelFunc
@@ -223,7 +224,7 @@ func (w *world) connect(i int) (*client, error) {
 			b = stingy{memory.New(w.shelf), w.plan.Most}
 		}
 	case "quorum":
-		q, err := quorum.New(members, nil)
+		q, err := quorum.New(members, &quorum.Options{MaxTTL: w.plan.MaxTTL, Skew: w.plan.Skew})
 		if err != nil {
 			return nil, err
 		}

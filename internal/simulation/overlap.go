@@ -1,0 +1,97 @@
+package simulation
+
+import (
+	"slices"
+	"time"
+)
+
+// A server that loses its data, or that is replaced by one that has not everything, does not
+// know who had a lock. It may grant that to somebody else, and who had it hears of that as it
+// renews, or its lease runs out. What was granted afterwards excludes others again.
+
+// mayOverlap reports whether two clients may believe in holds that exclude each other: the older
+// was granted before data was lost, and had no time to hear of that.
+func (r *register) mayOverlap(a, b *belief) bool {
+	if a.client == b.client {
+		return false
+	}
+	if r.w.plan.Backend == "quorum" {
+		return r.dataLost()
+	}
+	return r.mayBeForgotten(a) || r.mayBeForgotten(b)
+}
+
+// mayBeForgotten reports whether the server may not know a hold that its client believes in.
+func (r *register) mayBeForgotten(b *belief) bool {
+	if r.w.plan.Backend == "quorum" {
+		return r.anyDataLost()
+	}
+	now := time.Now()
+	return slices.ContainsFunc(r.touches, func(t touched) bool {
+		return r.losesData(t, b.name) && b.asked.Before(t.to) && now.Before(t.to.Add(b.lasts()+reaction))
+	})
+}
+
+// reaction is within what time a lease that is over is seen to be.
+const reaction = time.Second
+
+// lasts is for how long a lease goes on without an answer of the server.
+func (b *belief) lasts() time.Duration {
+	if b.limited {
+		return max(b.ttl, b.until.Sub(b.granted))
+	}
+	return b.ttl
+}
+
+// losesData reports whether a fault may have had the server of a lock forget something.
+func (r *register) losesData(t touched, name string) bool {
+	if !kinds[t.kind].data || (t.kind == "promotion" || t.kind == "takeover") && r.w.plan.Acks {
+		return false
+	}
+	return r.w.layout == nil || !slices.Contains(local, t.kind) || t.server == homeOf(slotOf(lockKey(name))) || r.hasMoved()
+}
+
+// hasMoved reports whether slots have ever moved: the server of a lock may be any then.
+func (r *register) hasMoved() bool {
+	return slices.ContainsFunc(r.touches, func(t touched) bool { return t.kind == "slot-move" })
+}
+
+// askedFor is when the hold of a lease that a call has got was asked for at the latest that
+// anybody can say: one that was passed on within its client was asked for with the first.
+func (r *register) askedFor(c *call, b *belief) time.Time {
+	if b.parent != nil {
+		return b.parent.asked
+	}
+	p := party{b.client, b.name}
+	before, found := r.holds[p]
+	goes := found && (r.hasLease(p) || time.Since(r.gave[p]) <= passing)
+	asked := c.start.Add(-r.reply(c))
+	if goes && before.Before(asked) {
+		asked = before
+	}
+	r.holds[p] = asked
+	return asked
+}
+
+// passing is how long it takes a client to pass a lock on, with slow hooks.
+const passing = 20 * hookTime
+
+func (r *register) hasLease(p party) bool {
+	return slices.ContainsFunc(r.beliefs, func(b *belief) bool { return b.client == p.client && b.name == p.name })
+}
+
+// A fence is the greatest token of all exclusive leases that calls had returned by a time.
+type fence struct {
+	at    time.Time
+	token uint64
+}
+
+// growsSince reports whether a token is above all those that had been returned before then.
+func (l *lockLog) growsSince(token uint64, then time.Time) bool {
+	for i := len(l.fences) - 1; i >= 0; i-- {
+		if l.fences[i].at.Before(then) {
+			return token > l.fences[i].token
+		}
+	}
+	return true
+}

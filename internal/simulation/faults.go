@@ -112,6 +112,8 @@ func (w *world) happen(f Fault) {
 		w.step(f.Server, -f.Size)
 	case "clock-on":
 		w.step(f.Server, f.Size)
+	default:
+		w.happenFurther(f, end)
 	}
 }
 

@@ -44,6 +44,7 @@ type way struct {
 	refuses time.Time        // no connection until then
 	deaf    time.Time        // messages of subscriptions are lost until then
 	links   map[*link]bool
+	torn    tearing
 }
 
 // A link is one connection.
@@ -284,6 +285,8 @@ func (w *way) connect(quick bool, to string) *link {
 		p.delay = func(n int) time.Duration { return l.latency(d, n) }
 		p.held = func() time.Time { return l.heldUntil(d) }
 		p.drop = func(b []byte) bool { return l.drops(d, b) }
+		p.tears = func(b []byte) (int, bool) { return l.tears(d, b) }
+		p.torn = l.breaks
 	}
 	l.client = &conn{in: back, out: there, addr: address(to), link: l}
 	l.server = &conn{in: there, out: back, addr: "10.0.2.1:1", link: l}

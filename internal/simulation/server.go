@@ -125,6 +125,7 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 		}
 	}
 	if cmd == "WAIT" {
+		p.flush() // what was asked before is answered at once
 		p.reply(s.wait(args))
 		return
 	}

@@ -1,0 +1,58 @@
+package simulation
+
+import (
+	"maps"
+	"math/rand/v2"
+	"time"
+)
+
+// furtherKinds are the kinds of fault that are drawn from numbers of their own, each, after all that
+// a plan has besides.
+var furtherKinds = map[string]touch{
+	"torn": {fails: true}, // a connection ends in the midst of a request, or of an answer
+}
+
+func init() {
+	maps.Copy(kinds, furtherKinds)
+	local = append(local, "torn")
+}
+
+func isFurther(kind string) bool {
+	_, found := furtherKinds[kind]
+	return found
+}
+
+// further draws the faults of those kinds.
+func (g *generator) further() {
+	g.adds(30, 15, func(f *Fault) { f.Kind = "torn" })
+}
+
+// adds gives a part of the plans that have faults some more of one sort, or those alone. They
+// are at the servers that give trouble anyway.
+func (g *generator) adds(stream uint64, percent int, sort func(f *Fault)) {
+	p := g.plan
+	g.draw = &draw{rand.New(rand.NewPCG(p.Seed, stream))}
+	if len(p.Faults) == 0 || !g.often(percent) {
+		return
+	}
+	before := p.Faults
+	if g.often(40) {
+		p.Faults = nil
+	}
+	for range 1 + g.IntN(4) {
+		f := Fault{At: g.within(0, p.Length), Client: g.IntN(len(p.Clients)), Server: pick(g.draw, before...).Server, Way: g.IntN(3)}
+		f.For = pick(g.draw, g.within(0, 100*time.Millisecond), g.within(0, p.TTL), g.within(0, min(3*p.TTL, longest)))
+		sort(&f)
+		p.Faults = append(p.Faults, f)
+	}
+}
+
+// happenFurther has a fault of those kinds happen.
+func (w *world) happenFurther(f Fault, end time.Time) {
+	switch f.Kind {
+	case "torn":
+		for _, way := range w.ways(f) {
+			way.tear(f, end)
+		}
+	}
+}

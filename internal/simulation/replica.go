@@ -196,6 +196,9 @@ func (w *world) failover(old *server, f Fault) {
 	old.abandoned()
 	w.promote(f.Server, r)
 	r.followedBy(old, w.plan.Lag)
+	if f.Way != 2 { // else somebody else than a Sentinel has arranged it
+		w.dismiss(old)
+	}
 }
 
 // promotion has the replica take over with what it has. What was the master is gone, or
@@ -213,6 +216,7 @@ func (w *world) promotion(old *server, f Fault) {
 	w.promote(f.Server, r)
 	if sleep(w.over, f.For) == nil {
 		r.followedBy(old, w.plan.Lag)
+		w.dismiss(old)
 	}
 }
 
@@ -222,5 +226,6 @@ func (w *world) promote(place int, r *server) {
 	masters[place] = r
 	w.now.Store(&masters)
 	r.promoted(w.names())
+	w.dismiss(r)
 	w.appoint(r)
 }

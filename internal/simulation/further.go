@@ -9,12 +9,13 @@ import (
 // furtherKinds are the kinds of fault that are drawn from numbers of their own, each, after all that
 // a plan has besides.
 var furtherKinds = map[string]touch{
-	"torn": {fails: true}, // a connection ends in the midst of a request, or of an answer
+	"torn":         {fails: true},              // a connection ends in the midst of a request, or of an answer
+	"pause-writes": {loses: true, fails: true}, // CLIENT PAUSE WRITE: scripts wait, and pings are answered
 }
 
 func init() {
 	maps.Copy(kinds, furtherKinds)
-	local = append(local, "torn")
+	local = append(local, "torn", "pause-writes")
 }
 
 func isFurther(kind string) bool {
@@ -25,6 +26,7 @@ func isFurther(kind string) bool {
 // further draws the faults of those kinds.
 func (g *generator) further() {
 	g.adds(30, 15, func(f *Fault) { f.Kind = "torn" })
+	g.adds(31, 10, func(f *Fault) { f.Kind, f.Client = "pause-writes", -1 })
 }
 
 // adds gives a part of the plans that have faults some more of one sort, or those alone. They
@@ -49,7 +51,10 @@ func (g *generator) adds(stream uint64, percent int, sort func(f *Fault)) {
 
 // happenFurther has a fault of those kinds happen.
 func (w *world) happenFurther(f Fault, end time.Time) {
+	s := w.master(f.Server)
 	switch f.Kind {
+	case "pause-writes":
+		s.set(func() { s.faults.halted = end })
 	case "torn":
 		for _, way := range w.ways(f) {
 			way.tear(f, end)

@@ -11,11 +11,15 @@ import (
 var furtherKinds = map[string]touch{
 	"torn":         {fails: true},              // a connection ends in the midst of a request, or of an answer
 	"pause-writes": {loses: true, fails: true}, // CLIENT PAUSE WRITE: scripts wait, and pings are answered
+
+	"lag":            {},                         // a replica is behind
+	"replica-gone":   {},                         // a replica hears nothing, and then has a copy of all, or what it missed
+	"unacknowledged": {loses: true, fails: true}, // goes with both where they are asked
 }
 
 func init() {
 	maps.Copy(kinds, furtherKinds)
-	local = append(local, "torn", "pause-writes")
+	local = append(local, "torn", "pause-writes", "lag", "replica-gone", "unacknowledged")
 }
 
 func isFurther(kind string) bool {
@@ -27,6 +31,9 @@ func isFurther(kind string) bool {
 func (g *generator) further() {
 	g.adds(30, 15, func(f *Fault) { f.Kind = "torn" })
 	g.adds(31, 10, func(f *Fault) { f.Kind, f.Client = "pause-writes", -1 })
+	if g.plan.Replica {
+		g.adds(32, 30, g.lag)
+	}
 }
 
 // adds gives a part of the plans that have faults some more of one sort, or those alone. They
@@ -55,9 +62,26 @@ func (w *world) happenFurther(f Fault, end time.Time) {
 	switch f.Kind {
 	case "pause-writes":
 		s.set(func() { s.faults.halted = end })
+	case "lag", "replica-gone":
+		w.trail(s, f)
 	case "torn":
 		for _, way := range w.ways(f) {
 			way.tear(f, end)
 		}
 	}
+}
+
+// touchFurther is what a fault touches beside what others of its kind would.
+func (r *register) touchFurther(f Fault, t touched) []touched {
+	switch f.Kind {
+	case "lag", "replica-gone":
+		t.client = -1
+		if u := t; r.w.plan.Acks {
+			u.kind = "unacknowledged"
+			return []touched{t, u}
+		}
+	case "pause-writes":
+		t.client = -1
+	}
+	return []touched{t}
 }

@@ -15,11 +15,23 @@ var furtherKinds = map[string]touch{
 	"lag":            {},                         // a replica is behind
 	"replica-gone":   {},                         // a replica hears nothing, and then has a copy of all, or what it missed
 	"unacknowledged": {loses: true, fails: true}, // goes with both where they are asked
+
+	// The connections there are of a client, apart from each other: some are silent or late for a
+	// time, or the server ends them.
+	"stall-subscription": {},
+	"late-subscription":  {},
+	"stall-requests":     {loses: true, fails: true},
+	"stall-one":          {fails: true},
+	"kill-subscription":  {},
+	"kill-requests":      {fails: true},
+	"kill-one":           {fails: true},
 }
 
 func init() {
 	maps.Copy(kinds, furtherKinds)
-	local = append(local, "torn", "pause-writes", "lag", "replica-gone", "unacknowledged")
+	local = append(local, "torn", "pause-writes", "lag", "replica-gone", "unacknowledged",
+		"stall-subscription", "late-subscription", "stall-requests", "stall-one",
+		"kill-subscription", "kill-requests", "kill-one")
 }
 
 func isFurther(kind string) bool {
@@ -31,6 +43,7 @@ func isFurther(kind string) bool {
 func (g *generator) further() {
 	g.adds(30, 15, func(f *Fault) { f.Kind = "torn" })
 	g.adds(31, 10, func(f *Fault) { f.Kind, f.Client = "pause-writes", -1 })
+	g.adds(33, 25, g.connection)
 	if g.plan.Replica {
 		g.adds(32, 30, g.lag)
 	}
@@ -62,6 +75,16 @@ func (w *world) happenFurther(f Fault, end time.Time) {
 	switch f.Kind {
 	case "pause-writes":
 		s.set(func() { s.faults.halted = end })
+	case "stall-subscription", "late-subscription", "stall-requests", "stall-one":
+		for _, way := range w.ways(f) {
+			way.stall(f, end)
+		}
+	case "kill-subscription", "kill-requests", "kill-one":
+		for _, way := range w.ways(f) {
+			for _, l := range way.chosen(f) {
+				l.server.hangUp()
+			}
+		}
 	case "lag", "replica-gone":
 		w.trail(s, f)
 	case "torn":
@@ -82,6 +105,12 @@ func (r *register) touchFurther(f Fault, t touched) []touched {
 		}
 	case "pause-writes":
 		t.client = -1
+	case "stall-subscription": // it is found out as soon as one that gets nothing any more
+		t.kind, t.to = "mute", t.from.Add(noticed)
+	case "late-subscription":
+		t.to = t.to.Add(noticed)
+	case "kill-subscription", "kill-requests", "kill-one":
+		t.to = t.from
 	}
 	return []touched{t}
 }

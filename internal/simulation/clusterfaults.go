@@ -144,6 +144,12 @@ func (w *world) handOver(shard int) {
 		old.node.goOn()
 	})
 	for first := true; first || !r.caughtUp(); first = false {
+		if r.isBehind() {
+			old.mu.Lock()
+			defer old.mu.Unlock()
+			old.node.goOn()
+			return
+		}
 		time.Sleep(w.plan.Lag + time.Microsecond)
 	}
 	w.elect(shard, old, r, 0)

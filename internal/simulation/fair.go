@@ -114,6 +114,20 @@ func (r *register) passed(c *call, b *belief) {
 	}
 }
 
+// panicked notes that a client knows a hold of which nobody has a lease, as the hook that was
+// told of that panicked.
+func (r *register) panicked(c *call, err error) {
+	if err != errPanicked {
+		return
+	}
+	for _, name := range c.names {
+		if tn := r.tenures[party{c.client, name}]; tn != nil && tn.fresh > 0 {
+			tn.fresh--
+			tn.known, tn.heard = time.Now(), time.Now()
+		}
+	}
+}
+
 // overtakes checks that the goroutines of one client get a lock in the order in which they
 // have come for it.
 func (r *register) overtakes(c *call) {

@@ -113,6 +113,8 @@ func (w *world) happen(f Fault) {
 	case "clock-on":
 		w.on.Add(int64(f.Size))
 		w.step(f.Server, f.Size)
+	default:
+		w.happenFurther(f, end)
 	}
 }
 

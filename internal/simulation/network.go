@@ -44,6 +44,7 @@ type way struct {
 	refuses time.Time        // no connection until then
 	deaf    time.Time        // messages of subscriptions are lost until then
 	links   map[*link]bool
+	torn    tearing
 }
 
 // A link is one connection.
@@ -53,6 +54,10 @@ type link struct {
 	lost           [2]bool // what is written in that direction vanishes
 	quick          bool    // it takes no time yet
 	subscribed     bool
+	number         int              // of those of its way
+	written        time.Time        // when its client last wrote to it
+	extra          [2]time.Duration // by direction, likewise
+	held           [2]time.Time
 }
 
 func newNetwork(seed uint64) *network {
@@ -185,14 +190,14 @@ func (l *link) latency(d direction, n int) time.Duration {
 	if l.isQuick() {
 		return 0
 	}
-	return l.way.latency(d, n)
+	return l.way.latency(d, n) + l.lateness(d)
 }
 
 func (l *link) heldUntil(d direction) time.Time {
 	if l.isQuick() {
 		return time.Time{}
 	}
-	return l.way.heldUntil(d)
+	return later(l.way.heldUntil(d), l.stalled(d))
 }
 
 // How the names of commands and of messages end, of shards too.
@@ -205,6 +210,9 @@ func (l *link) drops(d direction, b []byte) bool {
 	now := time.Now()
 	if l.quick && bytes.Contains(b, subscribes) {
 		l.quick, l.subscribed = false, true
+	}
+	if d == up {
+		l.written = now
 	}
 	if l.lost[d] {
 		return true
@@ -284,11 +292,14 @@ func (w *way) connect(quick bool, to string) *link {
 		p.delay = func(n int) time.Duration { return l.latency(d, n) }
 		p.held = func() time.Time { return l.heldUntil(d) }
 		p.drop = func(b []byte) bool { return l.drops(d, b) }
+		p.tears = func(b []byte) (int, bool) { return l.tears(d, b) }
+		p.torn = l.breaks
 	}
 	l.client = &conn{in: back, out: there, addr: address(to), link: l}
 	l.server = &conn{in: there, out: back, addr: "10.0.2.1:1", link: l}
 	w.net.mu.Lock()
 	defer w.net.mu.Unlock()
+	l.number = len(w.links)
 	w.links[l] = true
 	return l
 }

@@ -18,13 +18,16 @@ type pipe struct {
 	chunks []chunk
 	last   time.Time // when what was written last is due
 	closed bool      // no more will be written
+	unread bool      // nobody reads any more: what is written vanishes
 	err    error     // why nothing can be read any more
 	until  time.Time // deadline of the reader
 	wake   chan struct{}
 
-	delay func(n int) time.Duration // of what is written now
-	held  func() time.Time          // nothing arrives before that
-	drop  func(b []byte) bool       // whether it gets lost
+	delay func(n int) time.Duration  // of what is written now
+	held  func() time.Time           // nothing arrives before that
+	drop  func(b []byte) bool        // whether it gets lost
+	tears func(b []byte) (int, bool) // whether no more of it arrives than that, and then nothing
+	torn  func(at time.Time)         // called when the last has been put that arrives
 }
 
 type chunk struct {
@@ -49,10 +52,14 @@ func (p *pipe) write(b []byte) (int, error) {
 		return 0, p.err
 	case p.closed:
 		return 0, net.ErrClosed
-	case p.drop(b):
+	case p.unread, p.drop(b):
 		return len(b), nil
 	}
-	p.put(append([]byte(nil), b...))
+	n, torn := p.tears(b)
+	p.put(append([]byte(nil), b[:n]...))
+	if torn {
+		p.torn(p.last)
+	}
 	return len(b), nil
 }
 
@@ -83,9 +90,17 @@ func (p *pipe) end() {
 func (p *pipe) fail(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.err == nil {
+	if p.err == nil && !p.unread {
 		p.err = err
 	}
+	p.poke()
+}
+
+// abandon ends the pipe for the reader alone: the writer does not hear of it.
+func (p *pipe) abandon() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unread = true
 	p.poke()
 }
 
@@ -127,6 +142,9 @@ func (p *pipe) ready(b []byte) (n int, wait time.Duration, err error) {
 	now := time.Now()
 	if p.err != nil {
 		return 0, 0, p.err
+	}
+	if p.unread {
+		return 0, 0, net.ErrClosed
 	}
 	if !p.until.IsZero() && !now.Before(p.until) {
 		return 0, 0, os.ErrDeadlineExceeded
@@ -176,6 +194,12 @@ func (c *conn) Close() error {
 	c.out.end()
 	c.in.fail(net.ErrClosed)
 	return nil
+}
+
+// hangUp ends a connection as who has sent something gets it, and then the end.
+func (c *conn) hangUp() {
+	c.out.end()
+	c.in.abandon()
 }
 
 func (c *conn) LocalAddr() net.Addr               { return c.addr }

@@ -173,6 +173,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	if p.Backend == "quorum" {
 		g.members()
 	}
+	g.further()
 	return p
 }
 
@@ -404,6 +405,6 @@ func (g *generator) can(kind string) bool {
 // sortedKinds are those that can happen to every server, and some that cannot.
 func sortedKinds() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(kinds)), func(k string) bool {
-		return slices.Contains([]string{"word", "no-sentinel", "flush", "evict"}, k) || slices.Contains(clusterKinds, k)
+		return slices.Contains([]string{"word", "no-sentinel", "flush", "evict"}, k) || slices.Contains(clusterKinds, k) || isFurther(k)
 	})
 }

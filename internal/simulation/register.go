@@ -270,6 +270,7 @@ func (r *register) returned(c *call, err error) {
 		r.note(c.client, "%s %v: %v", c.what, c.names, brief(err))
 	}
 	r.inTime(c)
+	r.panicked(c, err)
 	r.decides(c)
 	r.judge(c, err)
 	if err != nil && len(c.names) > 1 { // what it had got is on its way back
@@ -480,7 +481,7 @@ func (r *register) touch(f Fault) {
 	case "pause", "full", "readonly", "loading", "busy", "clock-back", "clock-on", "flush-scripts":
 		t.client = -1
 	}
-	r.touches = append(r.touches, t)
+	r.touches = append(r.touches, r.touchFurther(f, t)...)
 	r.note(-2, "%s c%d s%d way %d for %v, %v", f.Kind, f.Client, f.Server, f.Way, f.For, f.Size)
 	for _, name := range r.w.names() {
 		if !r.w.hits(f, name) {

@@ -8,10 +8,12 @@ import (
 // A replication is the way from a master to the replica that has it.
 type replication struct {
 	lag     time.Duration
-	effects [][]string // of what the master executes now
-	stream  []effect   // on its way to this server, in order
-	sent    int        // how many effects this server has sent, as a master
-	applied int        // up to which effect of its master this server is
+	extra   time.Duration // by which it is farther behind for a time
+	held    time.Time     // nothing arrives before that
+	effects [][]string    // of what the master executes now
+	stream  []effect      // on its way to this server, in order
+	sent    int           // how many effects this server has sent, as a master
+	applied int           // up to which effect of its master this server is
 }
 
 // An effect is what a command of the master changes.
@@ -56,9 +58,9 @@ func (s *server) send(e effect) {
 	s.link.sent++
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e.number, e.due = s.link.sent, time.Now().Add(r.link.lag)
+	e.number, e.due = s.link.sent, r.link.due()
 	if len(r.link.stream) == 0 {
-		time.AfterFunc(r.link.lag, r.catchUp)
+		time.AfterFunc(time.Until(e.due), r.catchUp)
 	}
 	r.link.stream = append(r.link.stream, e)
 }
@@ -189,13 +191,16 @@ func (w *world) failover(old *server, f Fault) {
 	}
 	old.set(func() { old.faults.paused = time.Now().Add(2*w.plan.Lag + time.Millisecond) })
 	for first := true; first || !r.caughtUp(); first = false {
-		if sleep(w.over, w.plan.Lag+time.Microsecond) != nil {
+		if r.isBehind() || sleep(w.over, w.plan.Lag+time.Microsecond) != nil {
 			return
 		}
 	}
 	old.abandoned()
 	w.promote(f.Server, r)
 	r.followedBy(old, w.plan.Lag)
+	if f.Way != 2 { // else somebody else than a Sentinel has arranged it
+		w.dismiss(old)
+	}
 }
 
 // promotion has the replica take over with what it has. What was the master is gone, or
@@ -213,6 +218,7 @@ func (w *world) promotion(old *server, f Fault) {
 	w.promote(f.Server, r)
 	if sleep(w.over, f.For) == nil {
 		r.followedBy(old, w.plan.Lag)
+		w.dismiss(old)
 	}
 }
 
@@ -222,5 +228,6 @@ func (w *world) promote(place int, r *server) {
 	masters[place] = r
 	w.now.Store(&masters)
 	r.promoted(w.names())
+	w.dismiss(r)
 	w.appoint(r)
 }

@@ -41,6 +41,7 @@ type server struct {
 		mu     sync.Mutex
 		down   time.Time // accepts nobody until then
 		paused time.Time // executes nothing until then
+		halted time.Time // executes nothing that writes until then
 		all    refusal   // of every command
 		writes refusal   // of every write
 		full   time.Time // no memory until then
@@ -124,7 +125,9 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 			return
 		}
 	}
+	s.awaitWrites(p, cmd)
 	if cmd == "WAIT" {
+		p.flush() // what was asked before is answered at once
 		p.reply(s.wait(args))
 		return
 	}

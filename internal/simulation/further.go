@@ -1,0 +1,116 @@
+package simulation
+
+import (
+	"maps"
+	"math/rand/v2"
+	"time"
+)
+
+// furtherKinds are the kinds of fault that are drawn from numbers of their own, each, after all that
+// a plan has besides.
+var furtherKinds = map[string]touch{
+	"torn":         {fails: true},              // a connection ends in the midst of a request, or of an answer
+	"pause-writes": {loses: true, fails: true}, // CLIENT PAUSE WRITE: scripts wait, and pings are answered
+
+	"lag":            {},                         // a replica is behind
+	"replica-gone":   {},                         // a replica hears nothing, and then has a copy of all, or what it missed
+	"unacknowledged": {loses: true, fails: true}, // goes with both where they are asked
+
+	// The connections there are of a client, apart from each other: some are silent or late for a
+	// time, or the server ends them.
+	"stall-subscription": {},
+	"late-subscription":  {},
+	"stall-requests":     {loses: true, fails: true},
+	"stall-one":          {fails: true},
+	"kill-subscription":  {},
+	"kill-requests":      {fails: true},
+	"kill-one":           {fails: true},
+}
+
+func init() {
+	maps.Copy(kinds, furtherKinds)
+	local = append(local, "torn", "pause-writes", "lag", "replica-gone", "unacknowledged",
+		"stall-subscription", "late-subscription", "stall-requests", "stall-one",
+		"kill-subscription", "kill-requests", "kill-one")
+}
+
+func isFurther(kind string) bool {
+	_, found := furtherKinds[kind]
+	return found
+}
+
+// further draws the faults of those kinds.
+func (g *generator) further() {
+	g.adds(30, 15, func(f *Fault) { f.Kind = "torn" })
+	g.adds(31, 10, func(f *Fault) { f.Kind, f.Client = "pause-writes", -1 })
+	g.adds(33, 25, g.connection)
+	if g.plan.Replica {
+		g.adds(32, 30, g.lag)
+	}
+}
+
+// adds gives a part of the plans that have faults some more of one sort, or those alone. They
+// are at the servers that give trouble anyway.
+func (g *generator) adds(stream uint64, percent int, sort func(f *Fault)) {
+	p := g.plan
+	g.draw = &draw{rand.New(rand.NewPCG(p.Seed, stream))}
+	if len(p.Faults) == 0 || !g.often(percent) {
+		return
+	}
+	before := p.Faults
+	if g.often(40) {
+		p.Faults = nil
+	}
+	for range 1 + g.IntN(4) {
+		f := Fault{At: g.within(0, p.Length), Client: g.IntN(len(p.Clients)), Server: pick(g.draw, before...).Server, Way: g.IntN(3)}
+		f.For = pick(g.draw, g.within(0, 100*time.Millisecond), g.within(0, p.TTL), g.within(0, min(3*p.TTL, longest)))
+		sort(&f)
+		p.Faults = append(p.Faults, f)
+	}
+}
+
+// happenFurther has a fault of those kinds happen.
+func (w *world) happenFurther(f Fault, end time.Time) {
+	s := w.master(f.Server)
+	switch f.Kind {
+	case "pause-writes":
+		s.set(func() { s.faults.halted = end })
+	case "stall-subscription", "late-subscription", "stall-requests", "stall-one":
+		for _, way := range w.ways(f) {
+			way.stall(f, end)
+		}
+	case "kill-subscription", "kill-requests", "kill-one":
+		for _, way := range w.ways(f) {
+			for _, l := range way.chosen(f) {
+				l.server.hangUp()
+			}
+		}
+	case "lag", "replica-gone":
+		w.trail(s, f)
+	case "torn":
+		for _, way := range w.ways(f) {
+			way.tear(f, end)
+		}
+	}
+}
+
+// touchFurther is what a fault touches beside what others of its kind would.
+func (r *register) touchFurther(f Fault, t touched) []touched {
+	switch f.Kind {
+	case "lag", "replica-gone":
+		t.client = -1
+		if u := t; r.w.plan.Acks {
+			u.kind = "unacknowledged"
+			return []touched{t, u}
+		}
+	case "pause-writes":
+		t.client = -1
+	case "stall-subscription": // it is found out as soon as one that gets nothing any more
+		t.kind, t.to = "mute", t.from.Add(noticed)
+	case "late-subscription":
+		t.to = t.to.Add(noticed)
+	case "kill-subscription", "kill-requests", "kill-one":
+		t.to = t.from
+	}
+	return []touched{t}
+}

@@ -116,7 +116,9 @@ func (s *server) tell(names []string) {
 	defer s.mu.Unlock()
 	s.data.now = s.clock().UnixMilli()
 	for _, name := range names {
-		if t := s.read(name); t.token > 0 || s.truths[name].token > 0 {
+		t := s.read(name)
+		has := t.token > 0 || len(t.readers) > 0 || len(t.queue) > 0 // where a slot moves some keys are elsewhere
+		if has || s.truths[name].token > 0 {
 			s.truths[name] = t
 			s.saw(s, name, t)
 		}

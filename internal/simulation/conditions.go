@@ -53,6 +53,23 @@ func (g *generator) conditions() {
 	g.each(func(op *Op) { op.Late = op.Call == "break" && g.often(50) })
 }
 
+// skews has the clocks of servers differ: those of a quorum by as much as it allows for, and
+// those of a master and its replicas by less than a lease has left while it is renewed.
+func (g *generator) skews() {
+	g.draw = &draw{rand.New(rand.NewPCG(g.plan.Seed, 11))}
+	p := g.plan
+	if p.Backend == "memory" || p.Servers == 1 && !p.Replica || !g.often(30) {
+		return
+	}
+	most := p.leastTTL() / 4
+	if p.Backend == "quorum" {
+		most = cmp.Or(p.Skew, quorum.DefaultSkew)
+	}
+	for range 2 * max(p.Servers, p.shards()) {
+		p.Skews = append(p.Skews, g.within(-most/2, most/2))
+	}
+}
+
 // each goes through all that the parties do.
 func (g *generator) each(f func(op *Op)) {
 	var all func(ops []Op)

@@ -27,9 +27,25 @@ func (r *register) mayBeForgotten(b *belief) bool {
 		return r.anyDataLost()
 	}
 	now := time.Now()
+	if r.mayEndEarly(b) {
+		return true
+	}
 	return slices.ContainsFunc(r.touches, func(t touched) bool {
 		return r.losesData(t, b.name) && b.asked.Before(t.to) && now.Before(t.to.Add(b.lasts()+reaction))
 	})
+}
+
+// mayEndEarly reports whether a server has taken over whose clock is ahead, while less of a lease
+// was left than by how much: it was not renewed in time, or is not to be.
+func (r *register) mayEndEarly(b *belief) bool {
+	if len(r.w.plan.Skews) == 0 {
+		return false
+	}
+	took := slices.ContainsFunc(r.touches, func(t touched) bool {
+		return kinds[t.kind].splits && b.asked.Before(t.to) && time.Now().Before(t.to.Add(b.lasts()+reaction))
+	})
+	costs := func(t touch) bool { return t.loses || t.fails && !t.splits }
+	return took && (b.limited || r.touched(b.client, time.Now().Add(-2*b.lasts()-lingers), costs))
 }
 
 // reaction is within what time a lease that is over is seen to be.

@@ -18,21 +18,22 @@ type Plan struct {
 	Length    time.Duration // for how long the parties are busy
 	Latency   time.Duration // one way
 	Jitter    time.Duration
-	Drift     float64       // of the servers' clocks
-	Replica   bool          // each server has one
-	Cluster   bool          `json:",omitempty"` // the server is one: three masters
-	Sentinels bool          `json:",omitempty"` // clients ask them which server is the master
-	Word      time.Duration `json:",omitempty"` // within what time all of them know
-	Lag       time.Duration // of replicas
-	Acks      bool          // a hold counts when the replica has it
-	Announced bool          `json:",omitempty"` // each new connection sees whether the server has restarted
-	Spies     bool          `json:",omitempty"` // the end of a lease is looked at from within
-	Beat      time.Duration `json:",omitempty"` // all begin what they do at such moments; 0: at any
-	MaxTTL    time.Duration `json:",omitempty"` // the greatest that clients of a quorum ask for; 0: the default
-	Skew      time.Duration `json:",omitempty"` // by which clocks of a quorum may differ; 0: the default
-	Far       time.Duration `json:",omitempty"` // by which the last server is farther away than the others
-	Most      time.Duration `json:",omitempty"` // that is granted, whatever is asked for; 0: any
-	Trace     bool          `json:",omitempty"` // the history has what servers are asked and say
+	Drift     float64         // of the servers' clocks
+	Skews     []time.Duration `json:",omitempty"` // by how much the clock of each server is wrong; none: they agree
+	Replica   bool            // each server has one
+	Cluster   bool            `json:",omitempty"` // the server is one: three masters
+	Sentinels bool            `json:",omitempty"` // clients ask them which server is the master
+	Word      time.Duration   `json:",omitempty"` // within what time all of them know
+	Lag       time.Duration   // of replicas
+	Acks      bool            // a hold counts when the replica has it
+	Announced bool            `json:",omitempty"` // each new connection sees whether the server has restarted
+	Spies     bool            `json:",omitempty"` // the end of a lease is looked at from within
+	Beat      time.Duration   `json:",omitempty"` // all begin what they do at such moments; 0: at any
+	MaxTTL    time.Duration   `json:",omitempty"` // the greatest that clients of a quorum ask for; 0: the default
+	Skew      time.Duration   `json:",omitempty"` // by which clocks of a quorum may differ; 0: the default
+	Far       time.Duration   `json:",omitempty"` // by which the last server is farther away than the others
+	Most      time.Duration   `json:",omitempty"` // that is granted, whatever is asked for; 0: any
+	Trace     bool            `json:",omitempty"` // the history has what servers are asked and say
 	Clients   []Party
 	Faults    []Fault
 }
@@ -174,6 +175,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 		g.members()
 	}
 	g.further()
+	g.skews()
 	return p
 }
 

@@ -20,6 +20,7 @@ type replication struct {
 type effect struct {
 	due    time.Time
 	number int
+	at     int64 // ms by the clock of the master
 	args   []string
 	all    *store // a whole copy, in place of a command
 	key    string // that has come from another node, in place of a command
@@ -58,7 +59,7 @@ func (s *server) send(e effect) {
 	s.link.sent++
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e.number, e.due = s.link.sent, r.link.due()
+	e.number, e.at, e.due = s.link.sent, s.data.now, r.link.due()
 	if len(r.link.stream) == 0 {
 		time.AfterFunc(time.Until(e.due), r.catchUp)
 	}
@@ -86,11 +87,13 @@ func (s *server) apply(e effect) {
 	switch c, isData := commands[first(e.args)]; {
 	case e.all != nil:
 		s.data = e.all
+		s.data.follows = true
 	case e.value != nil:
 		s.data.values[e.key] = e.value
 	case isData:
-		s.data.now = s.clock().UnixMilli()
+		s.data.now, s.data.follows = e.at, false // keys end when they do at the master
 		_, _ = c.call(s.data, e.args[0], e.args[1:])
+		s.data.follows = true
 	default: // PUBLISH: those who are subscribed here hear it, and are not counted
 		s.publish(messageKind(e.args[0]), e.args[1], e.args[2])
 	}
@@ -169,7 +172,7 @@ func (s *server) promoted(names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.master, s.link.stream = nil, nil
-	s.data.now = s.clock().UnixMilli()
+	s.data.now, s.data.follows = s.clock().UnixMilli(), false
 	for _, name := range names {
 		s.look(name, false)
 	}

@@ -11,8 +11,9 @@ import (
 
 // A store is the data of a server: hashes and sorted sets by their keys.
 type store struct {
-	values map[string]*value
-	now    int64 // ms, by the clock of the server
+	values  map[string]*value
+	now     int64 // ms, by the clock of the server
+	follows bool  // it deletes no key whose time is over: its master does
 }
 
 // A value is what a key has: a hash, or a sorted set.
@@ -46,7 +47,9 @@ func (v *value) copy() *value {
 func (s *store) get(key string) *value {
 	v := s.values[key]
 	if v != nil && v.end != 0 && v.end <= s.now {
-		delete(s.values, key)
+		if !s.follows {
+			delete(s.values, key)
+		}
 		return nil
 	}
 	return v

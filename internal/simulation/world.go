@@ -155,6 +155,9 @@ func (w *world) open() error {
 func (w *world) start() {
 	node := func() *server {
 		s := newServer(len(w.nodes), w.plan.Drift, &w.owners, w.reg.saw, w.reg.counts)
+		if s.index < len(w.plan.Skews) {
+			s.faults.skew = w.plan.Skews[s.index]
+		}
 		if w.plan.Trace {
 			s.trace = func(format string, args ...any) { w.reg.tell(-1, format, args...) }
 		}

@@ -106,13 +106,16 @@ func (c *acquisition) isTimely(g *grant) bool {
 	return delta >= 0 && since >= 0 && since <= backend.Margin(d) && d-since >= d/3
 }
 
-// confirm asks the server whether it still keeps the grant, which extends it.
+// confirm asks the server whether it still keeps the grant, which extends it. What it keeps under
+// this id when the grant has run out is another one, with a token of its own: the request was sent
+// twice, and granted twice.
 func (c *acquisition) confirm(ctx context.Context, g *grant) (bool, error) {
 	h, until := &backend.Hold{Request: c.Request}, int64(0)
 	h.State = c.newHoldState(h, *g)
 	if c.Fixed {
 		until = g.us/1000 + millis(c.TTL)
 	}
+	runsOut := g.expiry
 	var pause backend.Backoff
 	for {
 		a, expiries, err := c.b.extend(ctx, replyTimeout(c.TTL), renewCall([]*backend.Hold{h}, until), 1)
@@ -122,7 +125,7 @@ func (c *acquisition) confirm(ctx context.Context, g *grant) (bool, error) {
 				g.expiry, g.waiting = -g.expiry, 1
 			}
 			c.owed = g.expiry > 0
-			return c.owed, nil
+			return c.owed && g.us/1000 < runsOut, nil
 		}
 		if ended := c.ended(ctx); ended != nil {
 			return false, ended

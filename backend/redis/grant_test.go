@@ -90,6 +90,42 @@ func TestGrantOfADoubtfulRequest(t *testing.T) {
 	}
 }
 
+// TestGrantOfARequestThatWasGrantedTwice has a request sent twice and granted twice, and somebody
+// else in between. The message of the first grant is none of the second: a token that is less than
+// the other's would come after it.
+func TestGrantOfARequestThatWasGrantedTwice(t *testing.T) {
+	ctx := within(t)
+	b, admin := New(plainClient(t, shared), nil), plainClient(t, shared)
+	t.Cleanup(func() { _ = b.Close(within(t)) })
+	c := b.newAcquisition(&backend.Request{
+		Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: limit, Wait: true,
+	}, nil)
+	first := c.grantOf(must[answer](t)(c.ask(ctx, "w")))
+	first.byMessage, c.doubt = true, true
+	first.expiry = time.Now().UnixMilli()
+	must[int64](t)(admin.HSet(ctx, string(c.key), "e", first.expiry).Result())
+	var other *backend.Hold
+	eventually(t, "the grant has run out", func() (had bool) {
+		r := requestOf(t, "other", backend.Exclusive)
+		h, err := b.Acquire(ctx, r)
+		other = h
+		return err == nil
+	})
+	must[any](t)(nil, b.Release(ctx, other))
+	second := c.grantOf(must[answer](t)(c.ask(ctx, "w")))
+	if second.token <= int64(other.Token) {
+		t.Fatalf("the second grant has token %d, the one before %d", second.token, other.Token)
+	}
+	if h := must[*backend.Hold](t)(c.accept(ctx, first)); h != nil {
+		t.Errorf("a hold has token %d, and another had %d before", h.Token, other.Token)
+	}
+	c.leaveQueue()
+	eventually(t, "the second grant is given back", func() bool {
+		_, err := b.Acquire(ctx, requestOf(t, "third", backend.Exclusive))
+		return err == nil
+	})
+}
+
 // TestGrantAboutToRunOut has a waiter hear, as it asks, of a grant that is nearly over. It
 // is no hold before the server has prolonged it, and leaves nothing behind if it is over.
 func TestGrantAboutToRunOut(t *testing.T) {

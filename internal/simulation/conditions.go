@@ -282,7 +282,7 @@ func (r *register) spies(lease *dlock.Lease, all []*belief) {
 
 // endsTogether checks that all leases on a hold that is lost are over at one moment.
 func (r *register) endsTogether(b *belief) {
-	if r.dead[b.client] || b.multi || !errors.Is(b.lease.Err(), dlock.ErrLost) {
+	if r.dead[b.client] || b.multi || r.stuttered(time.Now()) || !errors.Is(b.lease.Err(), dlock.ErrLost) {
 		return // of a multi-lock another lock may be lost
 	}
 	for _, o := range r.beliefs {

@@ -131,7 +131,7 @@ func (r *register) panicked(c *call, err error) {
 // overtakes checks that the goroutines of one client get a lock in the order in which they
 // have come for it.
 func (r *register) overtakes(c *call) {
-	if len(c.names) > 1 || c.nested {
+	if len(c.names) > 1 || c.nested || r.stuttered(c.start) {
 		return
 	}
 	slack := late

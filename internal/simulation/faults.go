@@ -6,9 +6,6 @@ import (
 
 // suffer has every fault of the plan happen in its time.
 func (w *world) suffer() {
-	if !w.hasServers() {
-		return
-	}
 	for _, f := range w.plan.Faults {
 		go func() {
 			if sleep(w.over, f.At) == nil {
@@ -43,6 +40,10 @@ func (w *world) ways(f Fault) []*way {
 func (f Fault) goes(d direction) bool { return f.Way == 2 || direction(f.Way) == d }
 
 func (w *world) happen(f Fault) {
+	if f.Kind == "stutter" {
+		w.stutter(f)
+		return
+	}
 	s := w.master(f.Server)
 	end := time.Now().Add(f.For)
 	for _, way := range w.ways(f) {

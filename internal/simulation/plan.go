@@ -407,6 +407,6 @@ func (g *generator) can(kind string) bool {
 // sortedKinds are those that can happen to every server, and some that cannot.
 func sortedKinds() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(kinds)), func(k string) bool {
-		return slices.Contains([]string{"word", "no-sentinel", "flush", "evict"}, k) || slices.Contains(clusterKinds, k) || isFurther(k)
+		return slices.Contains([]string{"stutter", "word", "no-sentinel", "flush", "evict"}, k) || slices.Contains(clusterKinds, k) || isFurther(k)
 	})
 }

@@ -292,7 +292,7 @@ func brief(err error) string {
 const late = time.Millisecond
 
 func (r *register) inTime(c *call) {
-	if over := time.Since(c.bound); !c.bound.IsZero() && over > late && !c.counted {
+	if over := time.Since(c.bound); !r.stuttered(c.start) && !c.bound.IsZero() && over > late && !c.counted {
 		c.counted = true
 		r.violate("every call ends", "c%d %s %v began %v ago and should have ended %v ago", c.client, c.what, c.names, time.Since(c.start), over)
 	}
@@ -307,7 +307,7 @@ func (r *register) judge(c *call, err error) {
 			r.violate("errors are true", "c%d %s %v: closed, and is not", c.client, c.what, c.names)
 		}
 	case errors.Is(err, dlock.ErrHeld):
-		if !slices.ContainsFunc(c.names, func(n string) bool { return r.busy(n, c.start) || r.leaves(c, n) || r.ownHas(c, n) }) {
+		if !r.stuttered(c.start) && !slices.ContainsFunc(c.names, func(n string) bool { return r.busy(n, c.start) || r.leaves(c, n) || r.ownHas(c, n) }) {
 			r.violate("held is held", "c%d %s %v: held, and nobody had or wanted it: %v", c.client, c.what, c.names, err)
 			break
 		}
@@ -321,8 +321,9 @@ func (r *register) judge(c *call, err error) {
 			r.violate("reachable is available", "c%d %s %v: %v", c.client, c.what, c.names, err)
 		}
 	case errors.Is(err, dlock.ErrLost), errors.Is(err, dlock.ErrUnlocked), errors.Is(err, dlock.ErrReentry), errors.Is(err, dlock.ErrUpgrade):
-		partLost := len(c.names) > 1 && errors.Is(err, dlock.ErrLost) // while it waited for another
-		if !c.nested && !partLost && !r.broke(c, err) {
+		partLost := len(c.names) > 1 && errors.Is(err, dlock.ErrLost)  // while it waited for another
+		early := errors.Is(err, dlock.ErrLost) && r.stuttered(c.start) // before it has returned
+		if !c.nested && !partLost && !early && !r.broke(c, err) {
 			r.violate("errors are true", "c%d %s %v: %v", c.client, c.what, c.names, err)
 		}
 	case c.ctx.Err() == nil && !c.hurried:
@@ -419,7 +420,7 @@ func (r *register) outvoted(since time.Time) bool {
 			continue
 		}
 		switch t.kind {
-		case "die", "break":
+		case "die", "break", "stutter":
 			return false
 		}
 		bad[t.server] = true

@@ -89,7 +89,7 @@ func (w *worker) post(err error) string {
 	_ = w.cmd.Wait()
 	w.cmd = nil
 	text := string(rest) + w.errs.String()
-	return fmt.Sprintf("%v: %s", err, text[:min(len(text), 100_000)])
+	return fmt.Sprintf("%v: %s", err, text[:min(len(text), 1_000_000)])
 }
 
 func (w *worker) close() {

@@ -118,6 +118,9 @@ func search(t *testing.T, first uint64, n int, limit time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if *stuttering {
+		binary = stuttered(t)
+	}
 	s := &tally{coverage: make(map[string]int), first: first, most: uint64(n), end: time.Now().Add(limit)}
 	if n == 0 {
 		s.most = 1<<64 - 1
@@ -180,6 +183,9 @@ func (s *tally) work(t *testing.T, w *worker) {
 		if *verbose {
 			fmt.Fprintln(os.Stderr, "seed", seed, p.Backend, time.Since(began).Round(time.Millisecond), r.Grants, r.Violations)
 		}
+		if *stuttering && isStuck(r) {
+			continue
+		}
 		s.add(r)
 		if len(r.Violations) > 0 {
 			t.Error(w.explain(p, r, *shrinking))
@@ -190,6 +196,9 @@ func (s *tally) work(t *testing.T, w *worker) {
 // planOf draws a plan that has only the faults that are wanted.
 func planOf(seed uint64, backend string) *Plan {
 	p, wanted := NewPlan(seed, backend), regexp.MustCompile(*only)
+	if *stuttering {
+		p.stutters()
+	}
 	p.Faults = slices.DeleteFunc(p.Faults, func(f Fault) bool { return !wanted.MatchString(f.Kind) })
 	return p
 }

@@ -73,7 +73,7 @@ func (r *register) quiet() bool {
 
 // told checks that the context of a lease that is over is done.
 func (r *register) told(b *belief) {
-	if !b.ended.IsZero() && time.Since(b.ended) > late && b.ctx.Err() == nil {
+	if !b.ended.IsZero() && time.Since(b.ended) > late && b.ctx.Err() == nil && !r.stuttered(b.ended) {
 		r.violate("contexts end", "%v ended %v ago", b, time.Since(b.ended))
 	}
 }

@@ -45,6 +45,7 @@ type register struct {
 	closing  map[int]bool
 	tenures  map[party]*tenure
 	stayed   map[party]*stay
+	kept     map[string][]rest // by name: what was unlocked and has a minimum hold
 	served   map[int]time.Time // when a client first got a lock
 	accounts map[int]*account
 	missed   map[int]time.Time // when a client missed the word of a grant, after it was mute
@@ -81,6 +82,7 @@ type belief struct {
 	limited  bool      // it ends by itself
 	downFrom bool      // it was exclusive
 	broken   time.Time // when Break began to end it
+	least    time.Time // until when the server keeps the lock at least; zero: until it is unlocked
 }
 
 // live reports whether the lease says that its owner has the lock, whatever has become of
@@ -152,7 +154,7 @@ func newRegister(w *world) *register {
 	return &register{
 		w: w, began: time.Now(), calls: make(map[*call]bool), locks: make(map[string]*lockLog),
 		refused: make(map[party]time.Time), interest: make(map[party]time.Time), freed: make(map[party]time.Time), hurried: make(map[party]time.Time), losses: make(map[party]time.Time), used: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
-		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), served: make(map[int]time.Time), accounts: make(map[int]*account), missed: make(map[int]time.Time), least: w.plan.leastTTL(),
+		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), kept: make(map[string][]rest), served: make(map[int]time.Time), accounts: make(map[int]*account), missed: make(map[int]time.Time), least: w.plan.leastTTL(),
 		coverage: make(map[string]int),
 	}
 }
@@ -661,7 +663,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 		if op.TTL > 0 {
 			b.ttl = op.TTL
 		}
-		b.until = b.granted.Add(op.MaxHold)
+		b.until, b.least = b.granted.Add(op.MaxHold), r.atLeast(b, op)
 		if b.parent != nil {
 			b.limited, b.until, b.ttl = b.parent.limited, b.parent.until, b.parent.ttl
 		}
@@ -679,6 +681,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 		r.backed(b)
 		r.passed(c, b)
 		r.stays(c, b, op)
+		r.comesTooEarly(b)
 	}
 	return all
 }

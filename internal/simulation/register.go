@@ -116,6 +116,7 @@ type call struct {
 	start   time.Time
 	bound   time.Time // when it must have ended; zero: when the run ends
 	behind  time.Time // when it last stood behind a lease of its own client
+	barred  time.Time // when a reader last stood behind a writer
 	patient time.Time // when its WithMaxWait ends; zero: it has none
 	ctx     context.Context
 	under   []*belief // what it is about, if that is a lease

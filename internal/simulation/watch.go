@@ -104,6 +104,7 @@ func (r *register) moves(name string) {
 		l.lastHeld = now
 		r.leftovers(s, name, t)
 		r.hears(s, name, t)
+		r.joins(name, t)
 		return
 	}
 	for c := range r.calls {

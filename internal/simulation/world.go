@@ -231,7 +231,7 @@ func (w *world) connect(i int) (*client, error) {
 	default:
 		b = members[0]
 	}
-	hooks, heard := listen(w.plan.Clients[i].Hooks, w.plan.Seed+uint64(i))
+	hooks, heard := listen(w.plan.Clients[i].Hooks, w.plan.Seed+uint64(i), func(e dlock.RenewedEvent) { w.reg.renewed(i, e) })
 	c.hooks = heard
 	d, err := dlock.New(b, &dlock.Options{TTL: w.plan.TTL, Hooks: hooks})
 	c.Client = d

@@ -354,6 +354,7 @@ func (w *world) close() {
 	}
 	time.Sleep(lingers)
 	w.left()
+	w.keysEnd()
 	w.addUp()
 	for _, c := range w.clients {
 		for _, g := range c.shared {

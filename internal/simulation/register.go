@@ -125,12 +125,14 @@ type call struct {
 	nested  bool
 	hurried bool // it, or the hold that it asks for, has a limit of its own
 	counted bool // it was reported not to end
+	passed  int  // leases that others have got meanwhile
 }
 
 // A lockLog is what the servers were seen to have of a lock.
 type lockLog struct {
-	states   []truth       // of the first server
-	last     map[int]truth // by server
+	states   []truth           // of the first server
+	last     map[int]truth     // by server
+	busy     map[int]time.Time // by server: when it last had somebody who held or wanted it
 	lastHeld time.Time
 	forgot   time.Time // when a server last had nothing any more of what it had of it
 	changed  time.Time
@@ -163,7 +165,7 @@ func newRegister(w *world) *register {
 func (r *register) lock(name string) *lockLog {
 	l := r.locks[name]
 	if l == nil {
-		l = &lockLog{last: make(map[int]truth), tokens: make(map[uint64]bool), weak: make(map[uint64]bool), queued: make(map[string]time.Time)}
+		l = &lockLog{last: make(map[int]truth), busy: make(map[int]time.Time), tokens: make(map[uint64]bool), weak: make(map[uint64]bool), queued: make(map[string]time.Time)}
 		r.locks[name] = l
 	}
 	return l
@@ -517,6 +519,7 @@ func (r *register) saw(s *server, name string, t truth) {
 	}
 	r.note(-1, "s%d %s: %s, token %d, queue %v", s.index, name, who, t.token, queue)
 	l := r.lock(name)
+	r.lastBusy(s, l)
 	if live.held() {
 		l.lastHeld = time.Now()
 	}
@@ -547,8 +550,11 @@ func (r *register) saw(s *server, name string, t truth) {
 
 // busy reports whether somebody had or wanted a lock at some time since then.
 func (r *register) busy(name string, since time.Time) bool {
-	if !r.w.hasServers() || r.w.plan.Backend == "quorum" {
+	switch {
+	case !r.w.hasServers():
 		return true // that is not known
+	case r.w.plan.Backend == "quorum":
+		return r.busyOnQuorum(name, since)
 	}
 	l := r.lock(name)
 	if r.demotedHas(name, l, since) {
@@ -683,6 +689,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 		r.passed(c, b)
 		r.stays(c, b, op)
 		r.comesTooEarly(b)
+		r.starves(b)
 	}
 	return all
 }

@@ -46,6 +46,8 @@ type register struct {
 	tenures  map[party]*tenure
 	stayed   map[party]*stay
 	kept     map[string][]rest // by name: what was unlocked and has a minimum hold
+	burdens  map[flight]*burden
+	works    map[int][]work    // by client, that it may still be busy with
 	served   map[int]time.Time // when a client first got a lock
 	accounts map[int]*account
 	missed   map[int]time.Time // when a client missed the word of a grant, after it was mute
@@ -157,7 +159,7 @@ func newRegister(w *world) *register {
 	return &register{
 		w: w, began: time.Now(), calls: make(map[*call]bool), locks: make(map[string]*lockLog),
 		refused: make(map[party]time.Time), interest: make(map[party]time.Time), freed: make(map[party]time.Time), hurried: make(map[party]time.Time), losses: make(map[party]time.Time), used: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
-		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), kept: make(map[string][]rest), served: make(map[int]time.Time), accounts: make(map[int]*account), missed: make(map[int]time.Time), least: w.plan.leastTTL(),
+		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), kept: make(map[string][]rest), burdens: make(map[flight]*burden), works: make(map[int][]work), served: make(map[int]time.Time), accounts: make(map[int]*account), missed: make(map[int]time.Time), least: w.plan.leastTTL(),
 		coverage: make(map[string]int),
 	}
 }
@@ -218,6 +220,7 @@ func (r *register) begin(c *call) {
 	c.start = time.Now()
 	r.calls[c] = true
 	r.affords(c.client, float64(requests*len(c.names)))
+	r.works[c.client] = append(r.works[c.client], work{c.start, len(c.names)})
 	r.see(c.client, c.names)
 	r.hurries(c)
 	for _, n := range c.names {

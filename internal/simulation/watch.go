@@ -25,6 +25,7 @@ func (r *register) watch(done <-chan struct{}) {
 func (r *register) look() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.bears(tick)
 	if len(r.beliefs) == 0 && len(r.calls) == 0 && r.quiet() {
 		return
 	}

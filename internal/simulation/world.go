@@ -76,6 +76,7 @@ func Run(t *testing.T, p *Plan) *Result {
 func run(p *Plan) *Result {
 	w := &world{plan: p, net: newNetwork(p.Seed)}
 	w.reg = newRegister(w)
+	w.net.dials = w.reg.dials
 	w.over, w.stop = context.WithCancel(context.Background())
 	if err := w.open(); err != nil {
 		w.reg.violate("the world opens", "%v", err)
@@ -154,6 +155,7 @@ func (w *world) open() error {
 func (w *world) start() {
 	node := func() *server {
 		s := newServer(len(w.nodes), w.plan.Drift, &w.owners, w.reg.saw, w.reg.counts)
+		s.came = w.reg.came
 		if w.plan.Trace {
 			s.trace = func(format string, args ...any) { w.reg.tell(-1, format, args...) }
 		}

@@ -158,8 +158,8 @@ const (
 )
 
 // A RenewedEvent is about a hold that was prolonged. When all is well, half of TTL or more
-// is left: two thirds, or more if the hold was renewed together with others. Left and TTL
-// are 0 where there is no lease, as on files.
+// is left: two thirds less the margin that its holder does not count on, or more if the hold
+// was renewed together with others. Left and TTL are 0 where there is no lease, as on files.
 type RenewedEvent struct {
 	Name   string // of one lock, also if the hold is part of a multi-lock
 	Shared bool   // the hold is a reader's by now

@@ -210,7 +210,7 @@ func (c *acquisition) send(ctx context.Context, mode string, s *script, call []a
 		c.owed = mayOwe(status)
 		err = notReady(a)
 		c.answered = c.answered || err == nil
-	case !isUnsent(err):
+	case !isUntouched(err):
 		_, isReply := replyOf(err)
 		c.doubt = c.doubt || !isReply && mode != "p"
 		c.owed = true

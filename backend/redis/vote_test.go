@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/server"
 )
@@ -23,6 +25,25 @@ func TestPingOfAReplica(t *testing.T) {
 		t.Errorf("the ping of a replica: %v", err)
 	}
 	must[any](t)(nil, b.Close(ctx))
+}
+
+// TestRefusedVoteIsNotGivenBack has a server refuse all writes, as one that has become a replica
+// does. It has nothing of a vote that it has refused, and is not told to forget that, again and
+// again and on a new connection each time, for longer than a lease.
+func TestRefusedVoteIsNotGivenBack(t *testing.T) {
+	t.Parallel()
+	ctx, c := within(t), plainClient(t, server.StartAll(t, server.Redis{})[0])
+	must[int64](t)(c.HSet(ctx, bootKey, "since", 1).Result())
+	b := newBackend(t, c, nil)
+	must[any](t)(c.Do(ctx, "replicaof", "127.0.0.1", "1").Result())
+	r := requestOf(t, "client", backend.Exclusive)
+	a := b.newAcquisition(&r, &backend.Ballot{Token: uint64(time.Now().UnixMicro())})
+	if _, err := a.ask(ctx, "t"); !redis.HasErrorPrefix(err, "READONLY") {
+		t.Fatalf("the vote of a replica: %v", err)
+	}
+	if a.owed || a.doubt {
+		t.Error("a vote that was refused is to be given back")
+	}
 }
 
 // TestVoteOfAServerThatForgot has a server with a key of the lock, but none that a

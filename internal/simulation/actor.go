@@ -334,7 +334,7 @@ func (a *actor) unlock(lease *dlock.Lease, all []*belief, op *Op) {
 		r.violate("an end is an end", "c%d unlocked %v twice", a.c.index, c.names)
 		r.mu.Unlock()
 	}
-	r.unlocked(c, all, before, err)
+	r.unlocked(c, all, op, before, err)
 }
 
 // slotMoved reports whether a slot has moved during a call: what changes a hold waits until
@@ -344,7 +344,7 @@ func (r *register) slotMoved(c *call) bool {
 }
 
 // unlocked notes how an Unlock has ended.
-func (r *register) unlocked(c *call, all []*belief, before, err error) {
+func (r *register) unlocked(c *call, all []*belief, op *Op, before, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.unlocking(c, all)
@@ -361,7 +361,9 @@ func (r *register) unlocked(c *call, all []*belief, before, err error) {
 		ended = ended || r.endsBy(b, c)
 	}
 	switch {
-	case err == nil, err == errPanicked:
+	case err == nil:
+		r.leavesTo(all, op)
+	case err == errPanicked:
 	case errors.Is(err, dlock.ErrClosed):
 		if !r.closing[c.client] {
 			r.violate("errors are true", "c%d unlock %v: closed, and is not", c.client, c.names)

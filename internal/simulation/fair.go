@@ -56,7 +56,7 @@ func (r *register) follow(s *server, name string, old, t truth) {
 			if waited && first.Before(queued[requestOf(o)]) {
 				continue
 			}
-			if slices.Contains(t.queue, o) && !r.touched(client, now.Add(-5*lingers), whatever) {
+			if slices.Contains(t.queue, o) && !r.disorders(client) {
 				r.violate("first come, first served", "%s has %s before %s, who queued first", s.owner(id), name, s.owner(o))
 			}
 		}
@@ -78,6 +78,24 @@ func (r *register) follow(s *server, name string, old, t truth) {
 // had reports whether an id held a lock, or the hold that it goes on with did.
 func had(t truth, id string) bool {
 	return slices.ContainsFunc(t.holders(), func(o string) bool { return o == id || o+"!" == id })
+}
+
+// orderly are faults by which no server loses a queue, nor the time by which that is ordered: a
+// connection or its messages are gone, or scripts, or another server has all that there was.
+var orderly = []string{"reset", "half-dead", "deaf", "mute", "flush-scripts", "failover"}
+
+// disorders reports whether a client may have come into a queue at another place than it had,
+// or others may have. What costs no queue matters for as long as it has an effect, and all
+// else for as long as who was in a queue may come back to it.
+func (r *register) disorders(client int) bool {
+	now := time.Now()
+	return slices.ContainsFunc(r.touches, func(t touched) bool {
+		since := now.Add(-5 * lingers)
+		if slices.Contains(orderly, t.kind) {
+			since = now.Add(-lingers)
+		}
+		return (t.client < 0 || t.client == client) && t.to.After(since)
+	})
 }
 
 // passed checks that a lease on a hold that its client had already does not keep others

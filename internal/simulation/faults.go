@@ -138,6 +138,7 @@ func (s *server) set(f func()) {
 // restart ends all connections of a server, which is away for a time.
 func (w *world) restart(s *server, f Fault, with *store) {
 	s.restart(with, f.For)
+	s.copyAgain()
 	w.cut(s)
 }
 

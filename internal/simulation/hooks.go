@@ -16,7 +16,8 @@ var errPanicked = errors.New("a hook panicked")
 // A listener is the hooks of one client: they count what they are told, take their
 // time, or panic now and then.
 type listener struct {
-	mode string // count, slow or panic
+	mode    string // count, slow or panic
+	renewed func(dlock.RenewedEvent)
 
 	mu     sync.Mutex
 	rnd    *rand.Rand
@@ -29,8 +30,8 @@ type listener struct {
 const hookTime = 5 * time.Millisecond
 
 // listen returns the hooks of a client, and who counts for them.
-func listen(mode string, seed uint64) (dlock.Hooks, *listener) {
-	l := &listener{mode: mode, rnd: rand.New(rand.NewPCG(seed, 3))}
+func listen(mode string, seed uint64, renewed func(dlock.RenewedEvent)) (dlock.Hooks, *listener) {
+	l := &listener{mode: mode, renewed: renewed, rnd: rand.New(rand.NewPCG(seed, 3))}
 	if mode == "" {
 		return dlock.Hooks{}, l
 	}
@@ -43,7 +44,7 @@ func listen(mode string, seed uint64) (dlock.Hooks, *listener) {
 		Waiting:       func(context.Context, dlock.WaitingEvent) { l.act(true) },
 		Acquired:      func(_ context.Context, e dlock.AcquiredEvent) { l.heard(-1, 1); l.got(e); l.act(true) },
 		NotAcquired:   func(context.Context, dlock.NotAcquiredEvent) { l.heard(-1, 0); l.act(true) },
-		Renewed:       func(dlock.RenewedEvent) { l.act(false) },
+		Renewed:       func(e dlock.RenewedEvent) { l.renewed(e); l.act(false) },
 		RenewalFailed: func(dlock.RenewalFailedEvent) { l.act(false) },
 		Released:      func(context.Context, dlock.ReleasedEvent) { l.heard(0, -1); l.act(true) },
 		Lost:          func(dlock.LostEvent) { l.heard(0, -1); l.act(false) },

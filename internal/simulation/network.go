@@ -20,6 +20,8 @@ type network struct {
 	mu   sync.Mutex
 	rnd  *rand.Rand
 	ways map[pair]*way
+
+	dials func(client, server int) // called for each attempt to connect
 }
 
 type pair struct{ client, server int }
@@ -61,7 +63,7 @@ type link struct {
 }
 
 func newNetwork(seed uint64) *network {
-	return &network{rnd: rand.New(rand.NewPCG(seed, 1)), ways: make(map[pair]*way)}
+	return &network{rnd: rand.New(rand.NewPCG(seed, 1)), ways: make(map[pair]*way), dials: func(int, int) {}}
 }
 
 func (n *network) way(client, server int) *way {
@@ -227,6 +229,7 @@ const dialing = 5 * time.Second
 // a mutex held. Virtual time stands still while somebody waits for a mutex, so that one
 // takes no time, and fails at once if it would have to.
 func (n *network) dial(ctx context.Context, client int, s *server) (net.Conn, error) {
+	n.dials(client, s.index)
 	w := n.way(client, s.index)
 	quick := isSubscription()
 	if !quick {

@@ -47,6 +47,9 @@ type register struct {
 	closing  map[int]bool
 	tenures  map[party]*tenure
 	stayed   map[party]*stay
+	kept     map[string][]rest // by name: what was unlocked and has a minimum hold
+	burdens  map[flight]*burden
+	works    map[int][]work    // by client, that it may still be busy with
 	served   map[int]time.Time // when a client first got a lock
 	accounts map[int]*account
 	missed   map[int]time.Time // when a client missed the word of a grant, after it was mute
@@ -84,6 +87,7 @@ type belief struct {
 	limited  bool      // it ends by itself
 	downFrom bool      // it was exclusive
 	broken   time.Time // when Break began to end it
+	least    time.Time // until when the server keeps the lock at least; zero: until it is unlocked
 }
 
 // live reports whether the lease says that its owner has the lock, whatever has become of
@@ -117,6 +121,7 @@ type call struct {
 	start   time.Time
 	bound   time.Time // when it must have ended; zero: when the run ends
 	behind  time.Time // when it last stood behind a lease of its own client
+	barred  time.Time // when a reader last stood behind a writer
 	patient time.Time // when its WithMaxWait ends; zero: it has none
 	ctx     context.Context
 	under   []*belief // what it is about, if that is a lease
@@ -125,12 +130,14 @@ type call struct {
 	nested  bool
 	hurried bool // it, or the hold that it asks for, has a limit of its own
 	counted bool // it was reported not to end
+	passed  int  // leases that others have got meanwhile
 }
 
 // A lockLog is what the servers were seen to have of a lock.
 type lockLog struct {
-	states   []truth       // of the first server
-	last     map[int]truth // by server
+	states   []truth           // of the first server
+	last     map[int]truth     // by server
+	busy     map[int]time.Time // by server: when it last had somebody who held or wanted it
 	lastHeld time.Time
 	forgot   time.Time // when a server last had nothing any more of what it had of it
 	changed  time.Time
@@ -155,8 +162,12 @@ type touched struct {
 func newRegister(w *world) *register {
 	return &register{
 		w: w, began: time.Now(), calls: make(map[*call]bool), locks: make(map[string]*lockLog),
-		refused: make(map[party]time.Time), interest: make(map[party]time.Time), freed: make(map[party]time.Time), hurried: make(map[party]time.Time), losses: make(map[party]time.Time), holds: make(map[party]time.Time), gave: make(map[party]time.Time), used: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
-		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), served: make(map[int]time.Time), accounts: make(map[int]*account), missed: make(map[int]time.Time), least: w.plan.leastTTL(),
+		refused: make(map[party]time.Time), interest: make(map[party]time.Time), freed: make(map[party]time.Time),
+		hurried: make(map[party]time.Time), losses: make(map[party]time.Time), holds: make(map[party]time.Time),
+		gave: make(map[party]time.Time), used: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
+		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), kept: make(map[string][]rest),
+		burdens: make(map[flight]*burden), works: make(map[int][]work), served: make(map[int]time.Time),
+		accounts: make(map[int]*account), missed: make(map[int]time.Time), least: w.plan.leastTTL(),
 		coverage: make(map[string]int),
 	}
 }
@@ -164,7 +175,7 @@ func newRegister(w *world) *register {
 func (r *register) lock(name string) *lockLog {
 	l := r.locks[name]
 	if l == nil {
-		l = &lockLog{last: make(map[int]truth), tokens: make(map[uint64]bool), weak: make(map[uint64]bool), queued: make(map[string]time.Time)}
+		l = &lockLog{last: make(map[int]truth), busy: make(map[int]time.Time), tokens: make(map[uint64]bool), weak: make(map[uint64]bool), queued: make(map[string]time.Time)}
 		r.locks[name] = l
 	}
 	return l
@@ -217,6 +228,7 @@ func (r *register) begin(c *call) {
 	c.start = time.Now()
 	r.calls[c] = true
 	r.affords(c.client, float64(requests*len(c.names)))
+	r.works[c.client] = append(r.works[c.client], work{c.start, len(c.names)})
 	r.see(c.client, c.names)
 	r.hurries(c)
 	for _, n := range c.names {
@@ -521,6 +533,7 @@ func (r *register) saw(s *server, name string, t truth) {
 	}
 	r.note(-1, "s%d %s: %s, token %d, queue %v", s.index, name, who, t.token, queue)
 	l := r.lock(name)
+	r.lastBusy(s, l)
 	if live.held() {
 		l.lastHeld = time.Now()
 	}
@@ -551,8 +564,11 @@ func (r *register) saw(s *server, name string, t truth) {
 
 // busy reports whether somebody had or wanted a lock at some time since then.
 func (r *register) busy(name string, since time.Time) bool {
-	if !r.w.hasServers() || r.w.plan.Backend == "quorum" {
+	switch {
+	case !r.w.hasServers():
 		return true // that is not known
+	case r.w.plan.Backend == "quorum":
+		return r.busyOnQuorum(name, since)
 	}
 	l := r.lock(name)
 	if r.demotedHas(name, l, since) {
@@ -671,7 +687,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 		if op.TTL > 0 {
 			b.ttl = op.TTL
 		}
-		b.until = b.granted.Add(op.MaxHold)
+		b.until, b.least = b.granted.Add(op.MaxHold), r.atLeast(b, op)
 		if b.parent != nil {
 			b.limited, b.until, b.ttl = b.parent.limited, b.parent.until, b.parent.ttl
 		}
@@ -690,6 +706,8 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 		r.backed(b)
 		r.passed(c, b)
 		r.stays(c, b, op)
+		r.comesTooEarly(b)
+		r.starves(b)
 	}
 	return all
 }

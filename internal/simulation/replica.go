@@ -69,6 +69,22 @@ func (s *server) send(e effect) {
 // resync sends a whole copy.
 func (s *server) resync() { s.send(effect{all: s.data.copy()}) }
 
+// copyAgain has a server that follows another take all that this has, as it does when it has
+// started. What was a master as it was to restart may follow one by then.
+func (s *server) copyAgain() {
+	s.mu.Lock()
+	m := s.master
+	s.mu.Unlock()
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.replica == s {
+		m.resync()
+	}
+}
+
 // catchUp takes what is due, and comes back for the rest.
 func (s *server) catchUp() {
 	s.mu.Lock()

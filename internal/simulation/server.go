@@ -17,6 +17,7 @@ type server struct {
 	index  int
 	saw    func(s *server, name string, t truth) // called when the state of a lock has changed
 	asked  func(client string)                   // called for each script that a client runs
+	came   func(s *server, client string)        // called for each command that comes; nil: nobody counts
 	trace  func(format string, args ...any)      // called for each command that is executed; nil: nobody looks
 	owners *sync.Map                             // name of a client by the id that it has in the library
 
@@ -109,6 +110,9 @@ func (s *server) step(d time.Duration) {
 // execute runs a command of a client.
 func (s *server) execute(p *peer, cmd string, args []string) {
 	handshake := cmd == "HELLO" || cmd == "CLIENT" // see dial
+	if !handshake && s.came != nil {
+		s.came(s, p.name)
+	}
 	if !handshake {
 		if pause := s.pause(); pause > 0 {
 			if p.isQuick() {

@@ -25,6 +25,7 @@ func (r *register) watch(done <-chan struct{}) {
 func (r *register) look() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.bears(tick)
 	if len(r.beliefs) == 0 && len(r.calls) == 0 && r.quiet() {
 		return
 	}
@@ -46,6 +47,7 @@ func (r *register) look() {
 		}
 		r.alone(b)
 		r.backed(b)
+		r.untilTrue(b)
 	}
 	for c := range r.calls {
 		r.see(c.client, c.names)
@@ -103,6 +105,7 @@ func (r *register) moves(name string) {
 		l.lastHeld = now
 		r.leftovers(s, name, t)
 		r.hears(s, name, t)
+		r.joins(name, t)
 		return
 	}
 	for c := range r.calls {

@@ -79,6 +79,7 @@ func run(p *Plan) *Result {
 	slowsync.Stop(nil) // of a plan before
 	w := &world{plan: p, net: newNetwork(p.Seed)}
 	w.reg = newRegister(w)
+	w.net.dials = w.reg.dials
 	w.over, w.stop = context.WithCancel(context.Background())
 	if err := w.open(); err != nil {
 		w.reg.violate("the world opens", "%v", err)
@@ -157,6 +158,7 @@ func (w *world) open() error {
 func (w *world) start() {
 	node := func() *server {
 		s := newServer(len(w.nodes), w.plan.Drift, &w.owners, w.reg.saw, w.reg.counts)
+		s.came = w.reg.came
 		if s.index < len(w.plan.Skews) {
 			s.faults.skew = w.plan.Skews[s.index]
 		}
@@ -237,7 +239,7 @@ func (w *world) connect(i int) (*client, error) {
 	default:
 		b = members[0]
 	}
-	hooks, heard := listen(w.plan.Clients[i].Hooks, w.plan.Seed+uint64(i))
+	hooks, heard := listen(w.plan.Clients[i].Hooks, w.plan.Seed+uint64(i), func(e dlock.RenewedEvent) { w.reg.renewed(i, e) })
 	c.hooks = heard
 	d, err := dlock.New(b, &dlock.Options{TTL: w.plan.TTL, Hooks: hooks})
 	c.Client = d
@@ -360,6 +362,7 @@ func (w *world) close() {
 	}
 	time.Sleep(lingers)
 	w.left()
+	w.keysEnd()
 	w.addUp()
 	for _, c := range w.clients {
 		for _, g := range c.shared {

@@ -1,0 +1,74 @@
+package simulation
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// What keys last for: that of a free lock as long as its token is kept, and a tenth more, so
+// that not each lease has to see to it.
+const keptFree = 10*time.Minute + time.Minute
+
+// keysEnd checks what is left on the servers when all clients are closed and what they were
+// about is over. Every key but that of the server itself ends by itself: the state of a lock
+// is the one residue that is allowed, for as long as its token is kept. Nobody is said to be
+// waiting who is not in the queue, and nobody listens any more.
+func (w *world) keysEnd() {
+	if !w.hasServers() {
+		return
+	}
+	r := w.reg
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range w.masters() {
+		s.mu.Lock()
+		w.ends(s)
+		w.isHeard(s)
+		s.mu.Unlock()
+	}
+}
+
+// ends is called with the mutexes of the register and of the server held.
+func (w *world) ends(s *server) {
+	s.data.now = s.clock().UnixMilli()
+	longest := s.data.now + (keptFree + longestTTL(w.plan.TTL) + w.steppedBack()).Milliseconds()
+	for _, key := range slices.Sorted(maps.Keys(s.data.values)) {
+		v := s.data.get(key)
+		switch {
+		case v == nil, key == "dlock:boot":
+		case v.end == 0:
+			w.reg.violate("keys end", "s%d: %s never does: %v %v", s.index, key, v.hash, v.set)
+		case v.end > longest:
+			w.reg.violate("keys end", "s%d: %s ends in %d s", s.index, key, (v.end-s.data.now)/1000)
+		case strings.HasSuffix(key, ":a") && !w.evicts():
+			queue := s.data.get(strings.TrimSuffix(key, "a") + "q")
+			for _, m := range v.set {
+				if queue == nil || queue.index(m.name) < 0 {
+					w.reg.violate("keys end", "s%d: %s has %s, which does not wait", s.index, key, m.name)
+				}
+			}
+		}
+	}
+}
+
+// evicts reports whether a server may have deleted one key of a lock and not the others, which
+// the library does without: a queue that is gone leaves who waited there to the end of its key.
+func (w *world) evicts() bool {
+	return slices.ContainsFunc(w.plan.Faults, func(f Fault) bool { return f.Kind == "evict" })
+}
+
+// isHeard checks that nobody listens. A server that has not heard of the end of a connection
+// goes on telling it.
+func (w *world) isHeard(s *server) {
+	ends := []string{"half-dead", "die", "hole", "hole-reset", "half-open", "cut"}
+	if slices.ContainsFunc(w.reg.touches, func(t touched) bool { return slices.Contains(ends, t.kind) }) {
+		return
+	}
+	for topic, peers := range s.topics {
+		for p := range peers {
+			w.reg.violate("keys end", "s%d: %s is subscribed to %s", s.index, p.name, topic)
+		}
+	}
+}

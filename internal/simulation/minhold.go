@@ -1,0 +1,55 @@
+package simulation
+
+import "time"
+
+// A rest is a lock that was unlocked, and that the server keeps for its minimum hold.
+type rest struct {
+	by     *belief
+	end    time.Time
+	shared bool
+}
+
+// atLeast is until when the server has to keep the lock of a lease, also after its Unlock.
+// WithMinHold counts from when the lock was acquired, which a hook that takes its time has
+// delayed the caller's knowledge of; and the time of the server, by whose clock it ends, may
+// drift.
+func (r *register) atLeast(b *belief, op *Op) time.Time {
+	if op.MinHold == 0 || b.parent != nil {
+		return time.Time{}
+	}
+	least := op.MinHold - time.Duration(float64(op.MinHold)*max(r.w.plan.Drift, 0))
+	if r.w.plan.Clients[b.client].Hooks == "slow" {
+		least -= 10 * hookTime
+	}
+	return b.granted.Add(least)
+}
+
+// leavesTo notes which locks an Unlock without an error has left to the server. Of a lease that
+// others were made under, and outlive, the last of these gives back the lock, and may fail.
+func (r *register) leavesTo(all []*belief, op *Op) {
+	for _, b := range all {
+		if !op.Early && time.Now().Before(b.least) {
+			r.kept[b.name] = append(r.kept[b.name], rest{b, b.least, b.shared})
+		}
+	}
+}
+
+// comesTooEarly checks that a lock that was unlocked is granted to nobody while its minimum
+// hold lasts, or to readers beside one. A server that has lost its data keeps nothing, and
+// Break ends a minimum hold too, as the documentation of operating says. Where replicas are
+// asked they are asked about what is believed: nobody believes in a lock that was unlocked.
+func (r *register) comesTooEarly(b *belief) {
+	now := time.Now()
+	var left []rest
+	for _, k := range r.kept[b.name] {
+		if !now.Before(k.end) {
+			continue
+		}
+		left = append(left, k)
+		if b.parent != nil || k.shared && b.shared || r.dataLost() || r.promoted() || r.hasBroken(k.by.granted) {
+			continue
+		}
+		r.violate("a minimum hold is kept", "%v: c%d had it under token %d, and it is kept for %v more", b, k.by.client, k.by.token, k.end.Sub(now))
+	}
+	r.kept[b.name] = left
+}

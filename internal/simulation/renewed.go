@@ -1,0 +1,29 @@
+package simulation
+
+import (
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+)
+
+// renewed checks what the hook of a renewal is told. RenewedEvent says that half of the TTL
+// or more is left when all is well. A renewal begins with two thirds left, but for the margin
+// that its holder does not count on, and so has a sixth less that for its way there and back,
+// or for those of a connection and a script that are new: where that is too little the server
+// is too far away. A hook that takes its time holds up the renewal of other locks, as Hooks says.
+func (r *register) renewed(client int, e dlock.RenewedEvent) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	distant := e.TTL/6-backend.Margin(e.TTL) < renewing*r.w.plan.slowest()
+	if r.dead[client] || e.Left >= e.TTL/2 || distant || r.w.plan.Clients[client].Hooks == "slow" {
+		return
+	}
+	if !r.touched(client, time.Now().Add(-2*e.TTL-lingers), whatever) {
+		r.violate("renewals are in time", "c%d renewed %s under token %d with %v of %v left", client, e.Name, e.Token, e.Left, e.TTL)
+	}
+}
+
+// renewing is how often a message is on its way until a hold is renewed: the connection is
+// made, says who it is, and is told that the script is not known.
+const renewing = 8

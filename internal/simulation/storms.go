@@ -1,0 +1,146 @@
+package simulation
+
+import "time"
+
+// A burden is what a client asks of one server, beyond what it may.
+type burden struct {
+	asked  float64 // commands, refused ones too, but for those by which a connection begins
+	dialed float64 // attempts to connect
+	told   bool    // it was reported
+}
+
+type flight struct{ client, server int }
+
+// A work is a call that has begun, about so many locks.
+type work struct {
+	at    time.Time
+	locks int
+}
+
+// came takes a command of a client.
+func (r *register) came(s *server, client string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := r.w.indexOf(client); i >= 0 {
+		r.burdenOf(i, s.index).asked++
+	}
+}
+
+// dials takes an attempt of a client to connect.
+func (r *register) dials(client, server int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.burdenOf(client, server).dialed++
+}
+
+func (r *register) burdenOf(client, server int) *burden {
+	f := flight{client, server}
+	b := r.burdens[f]
+	if b == nil {
+		b = new(burden)
+		r.burdens[f] = b
+	}
+	return b
+}
+
+// What a client may ask of a server, and for how many connections, whatever goes wrong: so much
+// in a second, and so much more for each lock of a call that has begun in this second, of one
+// that is under way, of one that is over and may have left something to be given back, and for
+// each lease in the time of the shortest. No documentation says such numbers: pauses between
+// attempts grow to between half a second and a second, and these are what thousands of plans
+// come up to, and a little more. What has gathered while a server was silent comes at once.
+var (
+	mayAsk  = allowance{gathered: 120, always: 20, begun: 12, open: 10, over: 0.3, lease: 30}
+	mayDial = allowance{gathered: 40, always: 10, begun: 2, open: 5, over: 0.2, lease: 10}
+)
+
+// An allowance is in pieces a second, but for what may have gathered.
+type allowance struct{ gathered, always, begun, open, over, lease float64 }
+
+// mostConnections is how many a client has to one server: those of the pool of the client
+// library, twice as many where they are given up and made at one moment, and subscriptions.
+const mostConnections = 24
+
+// remembered is for how long a client tells a server to forget what it has given up, and
+// more than its lease.
+const remembered = 30 * time.Second
+
+// bears checks that no client asks a server for more than that can bear, at any time and
+// whatever goes wrong. Requests are few says how few they are where nothing does.
+func (r *register) bears(passed time.Duration) {
+	for i := range r.w.plan.Clients {
+		l := r.loadOf(i)
+		for _, s := range r.w.nodes {
+			b := r.burdenOf(i, s.index)
+			b.asked = max(0, b.asked-mayAsk.within(passed, l))
+			b.dialed = max(0, b.dialed-mayDial.within(passed, l))
+			n := r.w.net.way(i, s.index).count()
+			if b.asked < mayAsk.gathered && b.dialed < mayDial.gathered && n <= mostConnections || b.told {
+				continue
+			}
+			b.told = true
+			r.violate("a server can bear it", "c%d at s%d: %.0f commands and %.0f attempts to connect more than it may, and %d connections; %+v", i, s.index, b.asked, b.dialed, n, l)
+		}
+	}
+}
+
+// A load is what a client has to do.
+type load struct{ begun, open, over, leases float64 }
+
+// loadOf counts what a client has begun since the last look, and what it has still to do.
+func (r *register) loadOf(client int) (l load) {
+	now := time.Now()
+	forgotten := now.Add(-longestTTL(r.w.plan.TTL) - remembered)
+	works := r.works[client]
+	for len(works) > 0 && works[0].at.Before(forgotten) {
+		works = works[1:]
+	}
+	r.works[client] = works
+	for _, w := range works {
+		l.over += float64(w.locks)
+		if now.Sub(w.at) < tick {
+			l.begun += float64(w.locks)
+		}
+	}
+	for c := range r.calls {
+		if c.client == client {
+			l.open += float64(len(c.names))
+		}
+	}
+	for _, b := range r.beliefs {
+		if b.client == client {
+			l.leases += 1 / min(r.least.Seconds(), b.ttl.Seconds())
+		}
+	}
+	return l
+}
+
+// within is what a client with that load may ask for in a time.
+func (a allowance) within(d time.Duration, l load) float64 {
+	return a.begun*l.begun + d.Seconds()*(a.always+a.open*l.open+a.over*l.over+a.lease*l.leases)
+}
+
+// count is how many connections a client has open, as far as it knows. Those that are over for
+// both sides are forgotten.
+func (w *way) count() (n int) {
+	w.net.mu.Lock()
+	links := w.open()
+	w.net.mu.Unlock()
+	for _, l := range links {
+		switch {
+		case !l.client.in.isOver():
+			n++
+		case l.server.in.isOver():
+			w.net.mu.Lock()
+			delete(w.links, l)
+			w.net.mu.Unlock()
+		}
+	}
+	return n
+}
+
+func (p *pipe) isOver() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err != nil
+}

@@ -412,7 +412,7 @@ func (r *register) outvoted() bool {
 	bad := make(map[int]bool)
 	for _, t := range r.touches {
 		switch t.kind {
-		case "die", "break":
+		case "die", "break", "kill-client":
 			return false
 		}
 		bad[t.server] = true

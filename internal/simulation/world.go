@@ -141,11 +141,14 @@ func (w *world) open() error {
 		w.start()
 	}
 	for i := range w.plan.Clients {
-		c, err := w.connect(i)
-		if err != nil {
+		c := &client{index: i, closed: make(chan struct{})}
+		w.clients = append(w.clients, c)
+		if w.plan.Clients[i].After > 0 {
+			continue
+		}
+		if err := w.connect(c); err != nil {
 			return err
 		}
-		w.clients = append(w.clients, c)
 	}
 	return nil
 }
@@ -192,8 +195,8 @@ func (w *world) master(place int) *server { return w.masters()[place] }
 
 func (w *world) hasServers() bool { return len(w.masters()) > 0 }
 
-func (w *world) connect(i int) (*client, error) {
-	c := &client{index: i, closed: make(chan struct{})}
+func (w *world) connect(c *client) error {
+	i := c.index
 	var members []backend.Backend
 	for _, s := range w.nodes {
 		way := w.net.way(i, s.index)
@@ -225,7 +228,7 @@ func (w *world) connect(i int) (*client, error) {
 	case "quorum":
 		q, err := quorum.New(members, nil)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		b = q
 	default:
@@ -235,7 +238,7 @@ func (w *world) connect(i int) (*client, error) {
 	c.hooks = heard
 	d, err := dlock.New(b, &dlock.Options{TTL: w.plan.TTL, Hooks: hooks})
 	c.Client = d
-	return c, err
+	return err
 }
 
 // client returns the client library's for one place.
@@ -285,6 +288,10 @@ func (w *world) act(ended <-chan struct{}) {
 	var parties group
 	for i, party := range w.plan.Clients {
 		c := w.clients[i]
+		if party.After > 0 {
+			parties.run(func() { w.succeed(c, party) })
+			continue
+		}
 		for _, ops := range party.Workers {
 			parties.run(func() { w.work(c, ops) })
 		}

@@ -83,10 +83,22 @@ func (w *world) forgets(index int) {
 			s.mu.Lock()
 			s.data.now = s.clock().UnixMilli()
 			t := s.read(name).asOf(s.data.now)
+			t.queue = slices.DeleteFunc(t.queue, func(id string) bool { return !s.waits(name, id) })
 			s.mu.Unlock()
 			w.reg.forgotten(index, died, s, name, t)
 		}
 	}
+}
+
+// waits reports whether a place in a queue has not run out. One that has is taken away by whoever
+// changes the lock next: a holder that renews, or a lock that nobody wants, leave it.
+func (s *server) waits(name, id string) bool {
+	v := s.data.get(lockKey(name) + ":a")
+	if v == nil {
+		return false
+	}
+	i := v.index(id)
+	return i >= 0 && int64(v.set[i].score) > s.data.now
 }
 
 func (r *register) forgotten(index int, died time.Time, s *server, name string, t truth) {

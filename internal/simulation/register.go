@@ -553,7 +553,7 @@ func (r *register) busy(name string, since time.Time) bool {
 		return true
 	}
 	ms := r.w.keeper(name).clock().UnixMilli()
-	passed := time.Since(since).Milliseconds()
+	passed := time.Since(since).Milliseconds() + 1 // by whole ms of a clock it began earlier than that
 	for i := len(l.states) - 1; i >= 0; i-- {
 		s := l.states[i]
 		if len(s.queue) > 0 || s.asOf(max(ms-passed, 0)).held() {

@@ -43,7 +43,10 @@ func isFurther(kind string) bool {
 
 // further draws the faults of those kinds.
 func (g *generator) further() {
-	g.adds(30, 15, func(f *Fault) { f.Kind = "torn" })
+	g.adds(30, 15, func(f *Fault) {
+		f.Kind, f.Way = "torn", pick(g.draw, int(up), int(down), int(down), 2)
+		f.For = max(f.For, min(g.plan.TTL, longest))
+	})
 	g.adds(31, 10, func(f *Fault) { f.Kind, f.Client = "pause-writes", -1 })
 	g.adds(33, 25, g.connection)
 	g.successors()

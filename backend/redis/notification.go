@@ -55,7 +55,7 @@ type waiter struct {
 	channel string        // its name
 	grants  chan grant    // receives the grant of its id
 	wakeUps chan struct{} // receives when it should ask the server
-	hinted  time.Time     // when a message last had it ask. Guarded by listener.mu
+	hinted  time.Time     // when a message last has it ask. Guarded by listener.mu
 }
 
 // hintInterval is how often a message may have a waiter ask. It could be sent again and
@@ -183,15 +183,18 @@ func (l *listener) hinted(open, digest string) *holdState {
 	return s
 }
 
-// poll takes the message that a waiter should ask the server.
+// poll takes the message that a waiter should ask the server. One that comes soon after another
+// may be the last: it is heeded, a little later.
 func (l *listener) poll(open, digest string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := l.waiters[open]
-	if w != nil && isDigest(digest, w.id) && time.Since(w.hinted) > hintInterval {
-		w.hinted = time.Now()
-		w.wakeUp()
+	if w == nil || !isDigest(digest, w.id) || time.Until(w.hinted) > 0 {
+		return
 	}
+	after := max(hintInterval-time.Since(w.hinted), 0)
+	w.hinted = time.Now().Add(after)
+	time.AfterFunc(after, w.wakeUp)
 }
 
 // granted takes the message of a grant.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dlock-go/dlock"
@@ -16,6 +18,29 @@ import (
 	"github.com/dlock-go/dlock/internal/faultnet"
 	"github.com/dlock-go/dlock/internal/server"
 )
+
+// TestHintsAreHeeded has one be told to ask, and again before it may, for the last time.
+func TestHintsAreHeeded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newListener(nil, nil, slog.New(slog.DiscardHandler), false)
+		w := newWaiter("w10000:client:1.mac", "channel")
+		l.addWaiter(w)
+		began := time.Now()
+		for i := range 3 {
+			for range 10 {
+				l.dispatch("poll " + hintOf(w.id))
+			}
+			<-w.wakeUps
+			if after := time.Since(began); after != time.Duration(i)*hintInterval {
+				t.Errorf("it asks for the %d. time after %v", i+1, after)
+			}
+		}
+		time.Sleep(time.Minute)
+		if len(w.wakeUps) > 0 {
+			t.Error("it asks once more, and was not told to")
+		}
+	})
+}
 
 // TestFairWithoutMessages has one client pass a lock among its goroutines while another
 // waits that no message can announce: polling, and on a cluster a holder that has never

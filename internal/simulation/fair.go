@@ -133,9 +133,9 @@ func (r *register) passed(c *call, b *belief) {
 }
 
 // panicked notes that a client knows a hold of which nobody has a lease, as the hook that was
-// told of that panicked.
+// told of that panicked, and none before.
 func (r *register) panicked(c *call, err error) {
-	if err != errPanicked {
+	if err != errPanicked || !r.w.clients[c.client].hooks.hasJustGot(c.names) {
 		return
 	}
 	for _, name := range c.names {

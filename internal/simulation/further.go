@@ -16,6 +16,8 @@ var furtherKinds = map[string]touch{
 	"replica-gone":   {},                         // a replica hears nothing, and then has a copy of all, or what it missed
 	"unacknowledged": {loses: true, fails: true}, // goes with both where they are asked
 
+	"kill-client": {loses: true, fails: true}, // its process ends, and the servers see that
+
 	// The connections there are of a client, apart from each other: some are silent or late for a
 	// time, or the server ends them.
 	"stall-subscription": {},
@@ -41,9 +43,13 @@ func isFurther(kind string) bool {
 
 // further draws the faults of those kinds.
 func (g *generator) further() {
-	g.adds(30, 15, func(f *Fault) { f.Kind = "torn" })
+	g.adds(30, 15, func(f *Fault) {
+		f.Kind, f.Way = "torn", pick(g.draw, int(up), int(down), int(down), 2)
+		f.For = max(f.For, min(g.plan.TTL, longest))
+	})
 	g.adds(31, 10, func(f *Fault) { f.Kind, f.Client = "pause-writes", -1 })
 	g.adds(33, 25, g.connection)
+	g.successors()
 	if g.plan.Replica {
 		g.adds(32, 30, g.lag)
 	}
@@ -85,6 +91,8 @@ func (w *world) happenFurther(f Fault, end time.Time) {
 				l.server.hangUp()
 			}
 		}
+	case "kill-client":
+		w.kill(f.Client)
 	case "lag", "replica-gone":
 		w.trail(s, f)
 	case "torn":
@@ -107,6 +115,8 @@ func (r *register) touchFurther(f Fault, t touched) []touched {
 		t.client = -1
 	case "stall-subscription": // it is found out as soon as one that gets nothing any more
 		t.kind, t.to = "mute", t.from.Add(noticed)
+	case "kill-client":
+		t.to = t.from.Add(r.w.plan.forgotten())
 	case "late-subscription":
 		t.to = t.to.Add(noticed)
 	case "kill-subscription", "kill-requests", "kill-one":

@@ -24,6 +24,7 @@ type listener struct {
 	calls  int // that have begun and not ended
 	leases int // likewise
 	last   dlock.AcquiredEvent
+	lastAt time.Time // when it was told
 }
 
 // hookTime is how long a slow hook takes.

@@ -13,6 +13,10 @@ type tearing struct {
 	left  int
 }
 
+// several is how many bytes several requests, or answers, have at least: those are torn rather
+// than one.
+var several = [2]int{500, 100}
+
 // mostTorn is how many connections of a way are torn at most.
 const mostTorn = 3
 
@@ -35,6 +39,9 @@ func (l *link) tears(d direction, b []byte) (int, bool) {
 	defer l.way.net.mu.Unlock()
 	t := &l.way.torn
 	if l.quick || t.left == 0 || len(b) < 2 || !time.Now().Before(t.until[d]) {
+		return len(b), false
+	}
+	if len(b) < several[d] && l.way.net.rnd.IntN(3) > 0 {
 		return len(b), false
 	}
 	t.left--

@@ -42,6 +42,7 @@ type Plan struct {
 type Party struct {
 	Workers [][]Op
 	Close   time.Duration `json:",omitempty"` // when it is closed before the others; 0: with them
+	After   time.Duration `json:",omitempty"` // when it connects, and begins its work; 0: at once
 	Poll    bool          `json:",omitempty"` // it does without a subscription
 	Hooks   string        `json:",omitempty"` // count, slow or panic; empty: it has none
 }

@@ -105,6 +105,14 @@ func TestPlans(t *testing.T) {
 				{Kind: "pause", At: 12500 * ms, For: 6 * time.Second, Client: -1},
 			},
 		},
+		"a place in the queue that has run out is taken away by who changes the lock next": {
+			TTL: 3 * time.Second,
+			Clients: []Party{party(
+				[]Op{{Pause: 2340 * ms, Call: "rlock", Names: []int{0}, MinHold: 1700 * ms, Unlock: "live"}},
+				[]Op{{Pause: 2900 * ms, Call: "lock", Names: []int{0}, Unlock: "live"}},
+			)},
+			Faults: []Fault{{Kind: "kill-client", At: 3 * time.Second}},
+		},
 		"Names gives a server that is silent a second more": {
 			Backend: "quorum", Servers: 3,
 			Clients: []Party{party([]Op{

@@ -432,7 +432,7 @@ func (r *register) outvoted(since time.Time) bool {
 			continue
 		}
 		switch t.kind {
-		case "die", "break", "stutter":
+		case "die", "break", "kill-client", "stutter":
 			return false
 		}
 		bad[t.server] = true
@@ -578,7 +578,8 @@ func (r *register) busy(name string, since time.Time) bool {
 		since = since.Add(-r.w.plan.Lag)
 	}
 	ms := r.w.keeper(name).clock().UnixMilli()
-	passed := time.Since(since).Milliseconds() + r.w.on.Load()/1e6
+	// By whole ms of a clock it began earlier than that.
+	passed := time.Since(since).Milliseconds() + 1 + r.w.on.Load()/1e6
 	for i := len(l.states) - 1; i >= 0; i-- {
 		s := l.states[i]
 		if len(s.queue) > 0 || s.asOf(max(ms-passed, 0)).held() {

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock"
@@ -71,7 +72,7 @@ func (r *register) others(p party, since time.Time) bool {
 func (l *listener) got(e dlock.AcquiredEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.last = e
+	l.last, l.lastAt = e, time.Now()
 }
 
 // handOver says how the newest lease came about, if that has the token.
@@ -103,4 +104,11 @@ func (r *register) decides(c *call) {
 	if took := time.Since(c.start); took > tries+10*hookTime+100*r.w.plan.slowest() {
 		r.violate("a try is short", "c%d %s %v took %v", c.client, c.what, c.names, took)
 	}
+}
+
+// hasJustGot reports whether the hooks were told at this moment that one of the names is held.
+func (l *listener) hasJustGot(names []string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lastAt.Equal(time.Now()) && slices.Contains(names, l.last.Name)
 }

@@ -145,11 +145,14 @@ func (w *world) open() error {
 		w.start()
 	}
 	for i := range w.plan.Clients {
-		c, err := w.connect(i)
-		if err != nil {
+		c := &client{index: i, closed: make(chan struct{})}
+		w.clients = append(w.clients, c)
+		if w.plan.Clients[i].After > 0 {
+			continue
+		}
+		if err := w.connect(c); err != nil {
 			return err
 		}
-		w.clients = append(w.clients, c)
 	}
 	return nil
 }
@@ -200,8 +203,8 @@ func (w *world) master(place int) *server { return w.masters()[place] }
 
 func (w *world) hasServers() bool { return len(w.masters()) > 0 }
 
-func (w *world) connect(i int) (*client, error) {
-	c := &client{index: i, closed: make(chan struct{})}
+func (w *world) connect(c *client) error {
+	i := c.index
 	var members []backend.Backend
 	for _, s := range w.nodes {
 		way := w.net.way(i, s.index)
@@ -233,7 +236,7 @@ func (w *world) connect(i int) (*client, error) {
 	case "quorum":
 		q, err := quorum.New(members, &quorum.Options{MaxTTL: w.plan.MaxTTL, Skew: w.plan.Skew})
 		if err != nil {
-			return nil, err
+			return err
 		}
 		b = q
 	default:
@@ -243,7 +246,7 @@ func (w *world) connect(i int) (*client, error) {
 	c.hooks = heard
 	d, err := dlock.New(b, &dlock.Options{TTL: w.plan.TTL, Hooks: hooks})
 	c.Client = d
-	return c, err
+	return err
 }
 
 // client returns the client library's for one place.
@@ -293,6 +296,10 @@ func (w *world) act(ended <-chan struct{}) {
 	var parties group
 	for i, party := range w.plan.Clients {
 		c := w.clients[i]
+		if party.After > 0 {
+			parties.run(func() { w.succeed(c, party) })
+			continue
+		}
 		for _, ops := range party.Workers {
 			parties.run(func() { w.work(c, ops) })
 		}

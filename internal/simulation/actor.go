@@ -361,7 +361,7 @@ func (r *register) unlocked(c *call, all []*belief, before, err error) {
 		ended = ended || r.endsBy(b, c)
 	}
 	switch {
-	case err == nil, err == errPanicked:
+	case err == nil, err == errPanicked, r.isDenied(c, err):
 	case errors.Is(err, dlock.ErrClosed):
 		if !r.closing[c.client] {
 			r.violate("errors are true", "c%d unlock %v: closed, and is not", c.client, c.names)

@@ -316,7 +316,7 @@ func place(s *server) any {
 func (w *world) clusterClient(i int) *goredis.ClusterClient {
 	o := w.options(i, 0)
 	c := &goredis.ClusterOptions{
-		ClientName: o.ClientName,
+		ClientName: o.ClientName, Username: user, Password: user,
 		MaxRetries: o.MaxRetries, DialerRetries: o.DialerRetries, ContextTimeoutEnabled: true, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		ReadTimeout:              o.ReadTimeout,

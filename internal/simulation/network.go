@@ -230,7 +230,8 @@ func (n *network) dial(ctx context.Context, client int, s *server) (net.Conn, er
 	now := time.Now()
 	refused := now.Before(w.refuses) || quick && (now.Before(w.held[up]) || now.Before(w.held[down]))
 	n.mu.Unlock()
-	if refused || !s.accepts() {
+	closed, _ := s.turnsAway()
+	if refused || closed || !s.accepts() {
 		return nil, errRefused
 	}
 	l := w.connect(quick, s.address())

@@ -78,9 +78,10 @@ type Fault struct {
 }
 
 // The faults, and what each touches: whether locks may be lost by it, whether calls may
-// fail, whether a server may come back with other data, and whether messages may go to
-// another server than requests.
-type touch struct{ loses, fails, data, splits bool }
+// fail, whether a server may come back with other data, whether messages may go to
+// another server than requests, whether calls may be denied, and whether who waits may
+// have to ask again and again.
+type touch struct{ loses, fails, data, splits, denies, polls bool }
 
 var kinds = map[string]touch{
 	"delay":         {loses: true, fails: true},
@@ -114,6 +115,12 @@ var kinds = map[string]touch{
 	"readonly":      {loses: true, fails: true},
 	"loading":       {loses: true, fails: true},
 	"busy":          {loses: true, fails: true},
+	"misconf":       {loses: true, fails: true},
+	"noperm":        {loses: true, fails: true, denies: true},
+	"no-channels":   {polls: true}, // requests go on, and messages do not
+	"login":         {fails: true, denies: true},
+	"door":          {fails: true},
+	"locked-out":    {loses: true, fails: true, denies: true}, // of who has to connect anew
 	"clock-back":    {},
 	"clock-on":      {loses: true, fails: true, data: true},
 }
@@ -171,6 +178,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	if p.Backend == "quorum" {
 		g.members()
 	}
+	g.denials()
 	return p
 }
 
@@ -402,6 +410,6 @@ func (g *generator) can(kind string) bool {
 // sortedKinds are those that can happen to every server, and some that cannot.
 func sortedKinds() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(kinds)), func(k string) bool {
-		return slices.Contains([]string{"word", "no-sentinel", "flush", "evict"}, k) || slices.Contains(clusterKinds, k)
+		return slices.Contains([]string{"word", "no-sentinel", "flush", "evict", "locked-out"}, k) || slices.Contains(clusterKinds, k) || slices.Contains(deniers, k)
 	})
 }

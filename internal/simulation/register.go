@@ -296,7 +296,7 @@ func (r *register) inTime(c *call) {
 // judge says whether an error can be true.
 func (r *register) judge(c *call, err error) {
 	switch {
-	case err == nil, err == errPanicked, r.answered(c, err):
+	case err == nil, err == errPanicked, r.answered(c, err), r.isDenied(c, err):
 	case errors.Is(err, dlock.ErrClosed):
 		if !r.closing[c.client] {
 			r.violate("errors are true", "c%d %s %v: closed, and is not", c.client, c.what, c.names)
@@ -315,6 +315,7 @@ func (r *register) judge(c *call, err error) {
 		if !hurried && !r.broke(c, err) && !r.isBehindHurried(c) && (!r.harmed(c.client, since, fails) || !c.asks && r.spared(c.client, c.names, since, fails)) {
 			r.violate("reachable is available", "c%d %s %v: %v", c.client, c.what, c.names, err)
 		}
+		r.refuses(c, err)
 	case errors.Is(err, dlock.ErrLost), errors.Is(err, dlock.ErrUnlocked), errors.Is(err, dlock.ErrReentry), errors.Is(err, dlock.ErrUpgrade):
 		partLost := len(c.names) > 1 && errors.Is(err, dlock.ErrLost) // while it waited for another
 		if !c.nested && !partLost && !r.broke(c, err) {
@@ -468,6 +469,8 @@ func (r *register) touch(f Fault) {
 		if r.w.plan.Backend == "quorum" { // it votes no sooner than one that has restarted
 			t.kind, t.to, t.quiet = "restart-empty", now.Add(rejoining), true
 		}
+	case "login", "door":
+		r.locksOut(t)
 	case "mute":
 		t.to = now.Add(noticed)
 	case "forge":

@@ -128,7 +128,7 @@ func (n *network) dialSentinel(client int, s *sentinel) (net.Conn, error) {
 func (w *world) failoverClient(i int) *goredis.Client {
 	o := w.options(i, 0)
 	f := &goredis.FailoverOptions{
-		MasterName: masterName, ClientName: o.ClientName,
+		MasterName: masterName, ClientName: o.ClientName, Username: user, Password: user,
 		MaxRetries: o.MaxRetries, DialerRetries: o.DialerRetries, ContextTimeoutEnabled: true, DisableIdentity: true,
 		ReadTimeout:    o.ReadTimeout,
 		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,

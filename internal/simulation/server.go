@@ -48,6 +48,8 @@ type server struct {
 		drift  float64 // of the clock, in parts
 		origin time.Time
 
+		denials // of what is in order
+
 		lonely, together time.Time // between them a node says that the cluster is down
 	}
 }
@@ -123,6 +125,11 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 			p.reply(nil, replyError(all.text))
 			return
 		}
+	}
+	if err := s.denies(p, cmd); err != nil {
+		s.traces(p, cmd, args, nil, err)
+		p.reply(nil, err)
+		return
 	}
 	if cmd == "WAIT" {
 		p.reply(s.wait(args))
@@ -246,6 +253,9 @@ func (s *server) fromScript(args []string) (any, error) {
 		return nil, errSyntax
 	}
 	args[0] = strings.ToUpper(args[0])
+	if err := s.deniesInside(args[0]); err != nil {
+		return nil, err
+	}
 	if s.node != nil {
 		if err := s.routeInside(args[0], args[1:]); err != nil {
 			return nil, err

@@ -219,8 +219,8 @@ func (s *tally) table() string {
 		fmt.Fprintf(&b, "%12s", st)
 	}
 	for _, k := range slices.Sorted(maps.Keys(kinds)) {
-		if k == "word" {
-			continue // it goes with a new master
+		if k == "word" || k == "locked-out" {
+			continue // it goes with another
 		}
 		fmt.Fprintf(&b, "\n%-14s", k)
 		for _, st := range states {

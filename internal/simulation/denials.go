@@ -45,17 +45,21 @@ func (s *server) denying() denials {
 }
 
 // denies returns the error with which a command is refused, or nil. HELLO is always allowed to
-// who has the right password.
-func (s *server) denies(p *peer, cmd string) error {
+// who has once given the right password.
+func (s *server) denies(p *peer, cmd string, args []string) error {
 	now, d := time.Now(), s.denying()
 	switch {
-	case cmd == "HELLO", cmd == "AUTH":
-		if p.stranger = p.stranger || now.Before(d.login); p.stranger {
+	case cmd == "AUTH", cmd == "HELLO" && len(args) > 1 && strings.EqualFold(args[1], "AUTH"):
+		if now.Before(d.login) {
+			p.stranger = !p.known
 			return errPassword
 		}
+		p.stranger, p.known = false, true
 		return nil
 	case p.stranger:
 		return errNoLogin
+	case cmd == "HELLO":
+		return nil
 	case now.Before(d.commands):
 		return replyError("NOPERM User u has no permissions to run the '" + strings.ToLower(cmd) + "' command")
 	case now.Before(d.scripts) && strings.HasPrefix(cmd, "EVAL"):
@@ -173,9 +177,15 @@ func (r *register) locksOut(t touched) {
 	}
 }
 
+func denies(t touch) bool { return t.denies }
+
+// polls says of which faults a subscription is refused: who waits asks again and again, and
+// subscribes anew as much later as it may ask.
+func polls(t touch) bool { return t.polls }
+
 // isDenied reports whether a call may have failed because the server did not allow something.
 func (r *register) isDenied(c *call, err error) bool {
-	return errors.Is(err, dlock.ErrAuth) && r.harmed(c.client, c.start.Add(-unanswered), func(t touch) bool { return t.denies })
+	return errors.Is(err, dlock.ErrAuth) && r.harmed(c.client, c.start.Add(-unanswered), denies)
 }
 
 // refuses checks that who is denied something is told so. Only a server that has all that

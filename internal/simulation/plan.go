@@ -116,9 +116,9 @@ var kinds = map[string]touch{
 	"loading":       {loses: true, fails: true},
 	"busy":          {loses: true, fails: true},
 	"misconf":       {loses: true, fails: true},
-	"noperm":        {loses: true, fails: true, denies: true},
+	"noperm":        {loses: true, fails: true, denies: true, polls: true},
 	"no-channels":   {polls: true}, // requests go on, and messages do not
-	"login":         {fails: true, denies: true},
+	"login":         {fails: true, denies: true, polls: true},
 	"door":          {fails: true},
 	"locked-out":    {loses: true, fails: true, denies: true}, // of who has to connect anew
 	"clock-back":    {},

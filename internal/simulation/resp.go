@@ -17,7 +17,8 @@ type peer struct {
 	run      int    // of the server
 	name     string // that the client has given itself
 	resp3    bool
-	stranger bool            // it has not given a password that counts
+	known    bool            // it has once given a password that counted
+	stranger bool            // it has given one that does not, and none before
 	asking   bool            // the last command was ASKING
 	channels map[string]bool // to which it is subscribed
 

@@ -126,7 +126,7 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 			return
 		}
 	}
-	if err := s.denies(p, cmd); err != nil {
+	if err := s.denies(p, cmd, args); err != nil {
 		s.traces(p, cmd, args, nil, err)
 		p.reply(nil, err)
 		return

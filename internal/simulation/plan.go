@@ -59,6 +59,7 @@ type Op struct {
 	Together  bool          `json:",omitempty"` // at the same time
 	Early     bool          `json:",omitempty"` // the lease is unlocked before those inside have ended
 	Downgrade bool          `json:",omitempty"`
+	Beside    time.Duration `json:",omitempty"` // after which it is, beside those inside; 0: before them
 	Unlock    string        `json:",omitempty"` // with what context: live, dead, short
 	Forget    bool          `json:",omitempty"` // never unlocked: Close does it
 	Twice     bool          `json:",omitempty"` // unlocked once more
@@ -179,6 +180,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 		g.members()
 	}
 	g.denials()
+	g.besides()
 	return p
 }
 

@@ -80,6 +80,7 @@ type belief struct {
 	multi    bool      // its lease is one of a multi-lock
 	limited  bool      // it ends by itself
 	downFrom bool      // it was exclusive
+	lowered  time.Time // when Downgrade had made it shared
 	broken   time.Time // when Break began to end it
 }
 
@@ -680,6 +681,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 	for _, b := range all {
 		r.alone(b)
 		r.backed(b)
+		r.writes(c, b)
 		r.passed(c, b)
 		r.stays(c, b, op)
 	}
@@ -797,16 +799,18 @@ func (r *register) gives(all []*belief) {
 	r.beliefs = slices.DeleteFunc(r.beliefs, func(b *belief) bool { return b.gone })
 }
 
-// weakens notes that leases are about to be shared ones.
-func (r *register) weakens(all []*belief) {
+// weakens notes that leases are about to be shared ones, and returns those that were not.
+func (r *register) weakens(all []*belief) (weak []*belief) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, b := range all {
 		if !b.shared {
 			b.shared, b.downFrom = true, true
 			r.lock(b.name).weak[b.token] = true
+			weak = append(weak, b)
 		}
 	}
+	return weak
 }
 
 // lostTrue checks that a lease that was lost had a reason to be.

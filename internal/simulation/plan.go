@@ -23,6 +23,7 @@ type Plan struct {
 	Cluster   bool          `json:",omitempty"` // the server is one: three masters
 	Sentinels bool          `json:",omitempty"` // clients ask them which server is the master
 	Word      time.Duration `json:",omitempty"` // within what time all of them know
+	Kept      bool          `json:",omitempty"` // clients look up the address of the master by themselves
 	Lag       time.Duration // of replicas
 	Acks      bool          // a hold counts when the replica has it
 	Announced bool          `json:",omitempty"` // each new connection sees whether the server has restarted
@@ -179,6 +180,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	if p.Backend == "quorum" {
 		g.members()
 	}
+	g.lookups()
 	g.denials()
 	g.besides()
 	return p

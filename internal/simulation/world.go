@@ -47,6 +47,7 @@ type world struct {
 	layout    *layout                   // of a cluster; nil: it is none
 	shelf     *memory.Server
 	clients   []*client
+	kept      sync.Map     // of a pair of client and place: the server that it dials there, if not the master
 	back      atomic.Int64 // ns by which clocks of servers were set back
 
 	over context.Context // when the parties stop
@@ -264,7 +265,7 @@ const user = "u"
 func (w *world) options(i, place int) *goredis.Options {
 	return &goredis.Options{
 		Addr: "10.0.0.1:6379", ClientName: w.label(i), Username: user, Password: user,
-		Dialer:     func(ctx context.Context, _, _ string) (net.Conn, error) { return w.net.dial(ctx, i, w.master(place)) },
+		Dialer:     func(ctx context.Context, _, _ string) (net.Conn, error) { return w.net.dial(ctx, i, w.named(i, place)) },
 		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		ReadTimeout:              2 * time.Second,

@@ -91,6 +91,8 @@ func (w *world) happen(f Fault) {
 		}
 	case "misconf", "noperm", "no-channels", "login", "door":
 		s.deny(f, end)
+	case "pool":
+		w.crowd(f, end)
 	case "forge":
 		s.forge(w.names(), w.plan.TTL)
 	case "flush":

@@ -31,6 +31,7 @@ type Plan struct {
 	Beat      time.Duration `json:",omitempty"` // all begin what they do at such moments; 0: at any
 	Far       time.Duration `json:",omitempty"` // by which the last server is farther away than the others
 	Most      time.Duration `json:",omitempty"` // that is granted, whatever is asked for; 0: any
+	Keep      time.Duration `json:",omitempty"` // for which the key of a free lock stays; 0: what is usual
 	Trace     bool          `json:",omitempty"` // the history has what servers are asked and say
 	Clients   []Party
 	Faults    []Fault
@@ -38,10 +39,12 @@ type Plan struct {
 
 // A Party is one client, and what each of its goroutines does.
 type Party struct {
-	Workers [][]Op
-	Close   time.Duration `json:",omitempty"` // when it is closed before the others; 0: with them
-	Poll    bool          `json:",omitempty"` // it does without a subscription
-	Hooks   string        `json:",omitempty"` // count, slow or panic; empty: it has none
+	Workers  [][]Op
+	Close    time.Duration `json:",omitempty"` // when it is closed before the others; 0: with them
+	Own      *own          `json:",omitempty"` // its client is one that a program has made; nil: that of Open
+	Careless bool          `json:",omitempty"` // its holds count without the replica
+	Poll     bool          `json:",omitempty"` // it does without a subscription
+	Hooks    string        `json:",omitempty"` // count, slow or panic; empty: it has none
 }
 
 // An Op is one use of a lock, and what is done under it.
@@ -123,6 +126,7 @@ var kinds = map[string]touch{
 	"login":         {fails: true, denies: true, polls: true},
 	"door":          {fails: true},
 	"locked-out":    {loses: true, fails: true, denies: true}, // of who has to connect anew
+	"pool":          {loses: true, fails: true},               // of a client's connections none is left
 	"clock-back":    {},
 	"clock-on":      {loses: true, fails: true, data: true},
 }
@@ -182,6 +186,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	}
 	g.lookups()
 	g.denials()
+	g.owns()
 	g.besides()
 	return p
 }
@@ -414,6 +419,6 @@ func (g *generator) can(kind string) bool {
 // sortedKinds are those that can happen to every server, and some that cannot.
 func sortedKinds() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(kinds)), func(k string) bool {
-		return slices.Contains([]string{"word", "no-sentinel", "flush", "evict", "locked-out"}, k) || slices.Contains(clusterKinds, k) || slices.Contains(deniers, k)
+		return slices.Contains([]string{"word", "no-sentinel", "flush", "evict", "locked-out", "pool"}, k) || slices.Contains(clusterKinds, k) || slices.Contains(deniers, k)
 	})
 }

@@ -425,15 +425,17 @@ func (r *register) outvoted() bool {
 // and somebody may still believe in that.
 // Any of several servers may lose their data: who has does not vote until nobody does. If
 // the clock of one steps, a lease of a bare majority is half gone.
-func (r *register) dataLost() bool {
+func (r *register) dataLost(clients ...int) bool {
 	undone := slices.ContainsFunc(r.touches, func(t touched) bool { return t.kind == "clock-on" || t.kind == "break" })
-	return r.anyDataLost() && (undone || r.w.plan.Backend != "quorum")
+	return r.anyDataLost(clients...) && (undone || r.w.plan.Backend != "quorum")
 }
 
-func (r *register) anyDataLost() bool {
+// The clients are those whose holds count; without any, all.
+func (r *register) anyDataLost(clients ...int) bool {
+	careful := r.w.plan.Acks && r.w.plan.areCareful(clients)
 	then := time.Now().Add(-3*r.w.plan.TTL - lingers)
 	return slices.ContainsFunc(r.touches, func(t touched) bool {
-		acknowledged := (t.kind == "promotion" || t.kind == "takeover") && r.w.plan.Acks
+		acknowledged := (t.kind == "promotion" || t.kind == "takeover") && careful
 		return kinds[t.kind].data && !acknowledged && t.to.After(then)
 	})
 }
@@ -717,6 +719,7 @@ func (r *register) fences(b *belief) {
 		return
 	}
 	switch {
+	case r.w.steppedBack() >= r.w.plan.keeps(): // the server may have forgotten a token that is ahead of its clock
 	case r.dataLost():
 		// Break raises a token above the clock, by up to a lease, and a clock that is set back
 		// falls behind the tokens.
@@ -744,7 +747,7 @@ func (r *register) alone(b *belief) {
 		if o == b || o.name != b.name || o.shared && b.shared || o.under(b) || b.under(o) || !o.live() || r.dead[o.client] {
 			continue
 		}
-		if r.dataLost() && o.client != b.client {
+		if r.dataLost(b.client, o.client) && o.client != b.client {
 			continue // until the first renewal nobody tells the one who had it
 		}
 		r.violate("one believer", "%v; and %v", b, o)
@@ -753,7 +756,7 @@ func (r *register) alone(b *belief) {
 
 // backed checks that the server keeps what b believes in.
 func (r *register) backed(b *belief) {
-	if !r.w.hasServers() || !b.live() || r.dead[b.client] || r.anyDataLost() {
+	if !r.w.hasServers() || !b.live() || r.dead[b.client] || r.anyDataLost(b.client) {
 		return
 	}
 	behind := 0

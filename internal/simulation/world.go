@@ -206,8 +206,8 @@ func (w *world) connect(i int) (*client, error) {
 	for place := range w.plan.Servers {
 		g := w.client(i, place)
 		c.shared = append(c.shared, g)
-		o := &redis.Options{PollOnly: w.plan.Clients[i].Poll}
-		if w.plan.Acks {
+		o := &redis.Options{PollOnly: w.plan.Clients[i].Poll, Keep: w.plan.Keep}
+		if w.plan.Acks && !w.plan.Clients[i].Careless {
 			o.Replicas = 1
 		}
 		b := redis.New(g, o)
@@ -263,14 +263,14 @@ const user = "u"
 
 // options are those of the client that redis.Open makes.
 func (w *world) options(i, place int) *goredis.Options {
-	return &goredis.Options{
+	return w.asMade(i, &goredis.Options{
 		Addr: "10.0.0.1:6379", ClientName: w.label(i), Username: user, Password: user,
 		Dialer:     func(ctx context.Context, _, _ string) (net.Conn, error) { return w.net.dial(ctx, i, w.named(i, place)) },
 		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		ReadTimeout:              2 * time.Second,
 		ReadBufferSize:           bufferSize, WriteBufferSize: bufferSize,
-	}
+	})
 }
 
 // grace is how long parties have to end what they have begun.

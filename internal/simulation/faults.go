@@ -181,6 +181,9 @@ func (w *world) disturb(way *way, f Fault, end time.Time) {
 		way.halve()
 		way.change(func() { way.refuses = end })
 		later(way.reset)
+	case "unanswered":
+		way.unanswer(int(f.Size))
+		later(func() { way.unanswer(0) })
 	case "half-dead":
 		way.forsake()
 	case "deaf":

@@ -44,6 +44,8 @@ type way struct {
 	refuses time.Time        // no connection until then
 	deaf    time.Time        // messages of subscriptions are lost until then
 	links   map[*link]bool
+
+	unanswered int // of how many scripts the answers will be lost
 }
 
 // A link is one connection.

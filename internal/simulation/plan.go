@@ -97,6 +97,7 @@ var kinds = map[string]touch{
 	"hole-reset":    {loses: true, fails: true},
 	"half-open":     {loses: true, fails: true},
 	"half-dead":     {fails: true},
+	"unanswered":    {fails: true},
 	"deaf":          {},
 	"mute":          {},
 	"forge":         {},
@@ -187,6 +188,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.lookups()
 	g.denials()
 	g.owns()
+	g.losses()
 	g.besides()
 	return p
 }
@@ -419,6 +421,6 @@ func (g *generator) can(kind string) bool {
 // sortedKinds are those that can happen to every server, and some that cannot.
 func sortedKinds() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(kinds)), func(k string) bool {
-		return slices.Contains([]string{"word", "no-sentinel", "flush", "evict", "locked-out", "pool"}, k) || slices.Contains(clusterKinds, k) || slices.Contains(deniers, k)
+		return slices.Contains([]string{"word", "no-sentinel", "flush", "evict", "locked-out", "pool", "unanswered"}, k) || slices.Contains(clusterKinds, k) || slices.Contains(deniers, k)
 	})
 }

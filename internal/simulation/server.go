@@ -151,6 +151,7 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 		reply, err := s.script(p.name, cmd, args)
 		s.traces(p, cmd, args, reply, err)
 		p.reply(reply, err)
+		p.breaks()
 	case "SUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "SUNSUBSCRIBE":
 		s.subscription(p, cmd, args)
 	case "CLUSTER":

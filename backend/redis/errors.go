@@ -40,7 +40,8 @@ func kindOf(err error) error {
 		return backend.ErrUnavailable
 	case redis.IsAuthError(err), redis.IsPermissionError(err),
 		strings.Contains(said, "NOPERM"),
-		strings.Contains(said, "executing the script can't"): // what NOPERM reads inside a script
+		strings.Contains(said, "executing the script can't"), // what NOPERM reads inside a script
+		strings.Contains(said, "ACL failure in script"):      // and since Redis 7.2
 		return backend.ErrAuth
 	case strings.Contains(said, "WRONGTYPE"):
 		return backend.ErrConflict

@@ -207,6 +207,12 @@ func TestExamineSaysOnceWhyCommandsAreRefused(t *testing.T) {
 	}
 }
 
+// A reply is an error of a server.
+type reply string
+
+func (r reply) Error() string { return string(r) }
+func (reply) RedisError()     {}
+
 // TestMissingRight has what servers say of a right that is missing.
 func TestMissingRight(t *testing.T) {
 	for said, want := range map[string]string{
@@ -222,6 +228,9 @@ func TestMissingRight(t *testing.T) {
 	} {
 		if got := missingRight(said, "+x"); got != want {
 			t.Errorf("%s: %q", said, got)
+		}
+		if denied := kindOf(reply(said)) == backend.ErrAuth; denied != (want != "") {
+			t.Errorf("%s: denied: %v", said, denied)
 		}
 	}
 }

@@ -24,15 +24,11 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 	}
 	ping := &request{args: []any{"ping"}}
 	hello := &request{args: []any{"hello"}} // answers while the server is loading, too
-	done := make(chan struct{})
-	go func() { // a client of somebody's own may go by its timeouts, and not by ctx
-		defer close(done)
-		process(ctx, b.client, []*request{ping, hello})
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		return "", fail(context.Cause(ctx))
+	_, err = inTime(ctx, func(ctx context.Context) (bool, error) {
+		return process(ctx, b.client, []*request{ping, hello}), nil
+	})
+	if err != nil {
+		return "", fail(err)
 	}
 	if ping.err != nil {
 		return "", fail(ping.err)
@@ -206,22 +202,17 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 		for i := 0; i < len(masters) && err == nil; i++ {
 			more := true
 			for cursor := uint64(0); more && err == nil; {
-				var names []string
+				var p scanned
 				sent := time.Now()
-				err = retry(ctx, func(ctx context.Context) error {
-					found, next, err := scanPage(ctx, masters[i], prefix, cursor)
-					if err == nil {
-						names, cursor, more = found, next, next != 0
-					}
-					return err
-				})
+				p, err = retry(ctx, func(ctx context.Context) (scanned, error) { return scanPage(ctx, masters[i], prefix, cursor) })
 				took := time.Since(sent)
-				for _, name := range names {
+				for _, name := range p.names {
 					if !yield(name, nil) {
 						return
 					}
 				}
-				if more {
+				cursor = p.next
+				if more = cursor != 0; more {
 					backend.Rest(ctx, took, backend.MaxRest)
 				}
 			}
@@ -233,18 +224,17 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 }
 
 // masters are the servers that have the locks.
-func (b *Backend) masters(ctx context.Context) (all []redis.Cmdable, err error) {
-	var mu sync.Mutex
-	err = retry(ctx, func(ctx context.Context) error {
-		all = nil
-		return b.eachMaster(ctx, func(_ context.Context, c redis.UniversalClient) error {
+func (b *Backend) masters(ctx context.Context) ([]redis.Cmdable, error) {
+	return retry(ctx, func(ctx context.Context) (all []redis.Cmdable, err error) {
+		var mu sync.Mutex
+		err = b.eachMaster(ctx, func(_ context.Context, c redis.UniversalClient) error {
 			mu.Lock()
 			defer mu.Unlock()
 			all = append(all, c)
 			return nil
 		})
+		return all, err
 	})
-	return all, err
 }
 
 // eachMaster calls do for the server, or at once for each master of a cluster.
@@ -256,27 +246,57 @@ func (b *Backend) eachMaster(ctx context.Context, do func(context.Context, redis
 }
 
 // retry runs f, which reads, until it succeeds or that is hopeless.
-func retry(ctx context.Context, f func(context.Context) error) error {
+func retry[T any](ctx context.Context, f func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := backend.Bound(ctx, backend.FirstAnswer)
 	defer cancel()
 	var pause backend.Backoff
 	for {
-		err := guard(func() error { return f(ctx) })
+		v, err := inTime(ctx, f)
 		if err == nil || isHopeless(err) || !isPassing(err) || !backend.Sleep(ctx, pause.Next()) {
-			return err
+			return v, err
 		}
 	}
 }
 
-// scanPage returns the names on a page of the keys of a server that are held or waited
-// for, and where the next page begins: 0 if this is the last.
-func scanPage(ctx context.Context, c redis.Cmdable, namePrefix string, cursor uint64) (names []string, next uint64, err error) {
+// inTime is what f returns before ctx ends, whatever f waits for: a client of somebody's own may go by
+// its timeouts, and not by ctx.
+func inTime[T any](ctx context.Context, f func(context.Context) (T, error)) (v T, err error) {
+	type outcome struct {
+		v   T
+		err error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		var o outcome
+		o.err = guard(func() (err error) {
+			o.v, err = f(ctx)
+			return err
+		})
+		done <- o
+	}()
+	select {
+	case o := <-done:
+		return o.v, o.err
+	case <-ctx.Done():
+		return v, context.Cause(ctx)
+	}
+}
+
+// A scanned page has names of locks that are held or waited for.
+type scanned struct {
+	names []string
+	next  uint64 // where the next page begins; 0: this is the last
+}
+
+// scanPage looks at a page of the keys of a server.
+func scanPage(ctx context.Context, c redis.Cmdable, namePrefix string, cursor uint64) (p scanned, err error) {
 	// No byte of an encoded name means anything in a pattern.
 	begin := strings.TrimSuffix(string(lockKey(namePrefix)), "}")
 	keys, next, err := c.ScanType(ctx, cursor, begin+"*}", page, "hash").Result()
 	if err != nil {
-		return nil, 0, err
+		return p, err
 	}
+	p.next = next
 	found := keys
 	keys, err = keysInUse(ctx, c, found, false)
 	if isMoved(err) { // some are on their way here
@@ -285,10 +305,10 @@ func scanPage(ctx context.Context, c redis.Cmdable, namePrefix string, cursor ui
 	for _, k := range keys {
 		text := strings.TrimSuffix(strings.TrimPrefix(k, prefix+"{"), "}")
 		if name, ok := backend.DecodeName(text); ok {
-			names = append(names, name)
+			p.names = append(p.names, name)
 		}
 	}
-	return names, next, err
+	return p, err
 }
 
 // keysInUse returns those of locks that are held or waited for. Asking has a node of a cluster

@@ -3,6 +3,7 @@ package redis
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/faultnet"
 )
 
@@ -56,4 +58,33 @@ func TestPingOnAClientOfOnesOwn(t *testing.T) {
 			must[any](t)(nil, b.Close(within(t)))
 		})
 	}
+}
+
+// TestNamesOnAClientOfOnesOwn asks a server that does not answer for names of locks, on such a client.
+func TestNamesOnAClientOfOnesOwn(t *testing.T) {
+	t.Parallel()
+	proxy := proxied(t)
+	c := redis.NewClient(&redis.Options{Addr: proxy.Addr(), DisableIdentity: true, ReadTimeout: 2 * limit})
+	t.Cleanup(func() { _ = c.Close() })
+	b := New(c, nil)
+	must[string](t)(b.Ping(within(t)))
+	proxy.Blackhole(faultnet.ToClient)
+	ctx, cancel := context.WithTimeout(within(t), limit/100)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		for _, err := range b.Names(ctx, "") {
+			done <- err
+		}
+	}()
+	select {
+	case err := <-done:
+		if !errors.Is(err, backend.ErrUnavailable) {
+			t.Error(err)
+		}
+	case <-time.After(limit / 4):
+		t.Error("Names goes on, though its context has ended")
+	}
+	proxy.Restore(faultnet.BothWays)
+	must[any](t)(nil, b.Close(within(t)))
 }

@@ -208,16 +208,16 @@ func TestAReplicaSaysNothingOfHolds(t *testing.T) {
 	t.Parallel()
 	c, k := plainClient(t, server.StartReplicated(t, 1, server.Redis{}).Replicas[0]), lockKey(t.Name())
 	id := "w60000:client:1.AAAAAAAAAAA"
-	for name, call := range map[string][]any{
-		"renew":                     renewScript.callWith(k, 1, 1, 60000, id),
-		"renew what may be shared":  renewScript.callWith(k, 5, 5, 60000, id),
-		"acquire of who has waited": acquireScript.callWith(k, 5, id, 60000, "p"),
+	for name, ask := range map[string]struct {
+		script *script
+		call   []any
+	}{
+		"renew":                     {renewScript, renewScript.callWith(k, 1, 1, 60000, id)},
+		"renew what may be shared":  {renewScript, renewScript.callWith(k, 5, 5, 60000, id)},
+		"acquire of who has waited": {acquireScript, acquireScript.callWith(k, 5, id, 60000, "p")},
+		"enter":                     {enterScript, enterScript.callWith(k, 2, id, 60000, 2, 1)},
 	} {
-		s := renewScript
-		if strings.HasPrefix(name, "acquire") {
-			s = acquireScript
-		}
-		reply, err := c.Do(within(t), s.whole("eval", call)...).Result()
+		reply, err := c.Do(within(t), ask.script.whole("eval", ask.call)...).Result()
 		if !redis.HasErrorPrefix(err, "READONLY") {
 			t.Errorf("%s: %v, %v", name, reply, err)
 		}

@@ -243,10 +243,13 @@ func (a *actor) hold(ctx context.Context, lease *dlock.Lease, o *owner, op *Op) 
 func (a *actor) use(ctx context.Context, lease *dlock.Lease, o *owner, op *Op, unlock func()) {
 	defer unlock()
 	_ = a.rest(ctx, op.Hold/2)
-	if op.Downgrade && op.Call != "multi" && op.Call != "trymulti" {
+	var children group
+	switch downgrades := op.Downgrade && op.Call != "multi" && op.Call != "trymulti"; {
+	case downgrades && op.Beside > 0:
+		children.run(func() { a.downgradeBeside(ctx, lease, o, op) })
+	case downgrades:
 		a.downgrade(ctx, lease, o, op)
 	}
-	var children group
 	for i := range op.Inside {
 		if op.Together {
 			children.run(func() { a.do(ctx, o, &op.Inside[i]) })
@@ -278,13 +281,14 @@ func (a *actor) downgrade(ctx context.Context, lease *dlock.Lease, o *owner, op 
 	if lease.Err() != nil {
 		return
 	}
-	a.w.reg.weakens(o.beliefs)
+	weak := a.w.reg.weakens(o.beliefs)
 	c := &call{client: a.c.index, what: "downgrade", names: a.named(op), ctx: ctx, nested: true}
 	c.bound = time.Now().Add(2*a.w.plan.TTL + op.TTL + a.undoing())
 	c.under = o.beliefs
 	a.w.reg.begin(c)
 	err := lease.Downgrade(ctx)
 	a.w.reg.returned(c, err)
+	a.w.reg.lowered(weak, err)
 	if err == nil {
 		a.w.reg.tell(a.c.index, "downgraded %v", c.names)
 	}
@@ -363,7 +367,7 @@ func (r *register) unlocked(c *call, all []*belief, op *Op, before, err error) {
 	switch {
 	case err == nil:
 		r.leavesTo(all, op)
-	case err == errPanicked:
+	case err == errPanicked, r.isDenied(c, err):
 	case errors.Is(err, dlock.ErrClosed):
 		if !r.closing[c.client] {
 			r.violate("errors are true", "c%d unlock %v: closed, and is not", c.client, c.names)

@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 const (
@@ -316,12 +314,13 @@ func place(s *server) any {
 func (w *world) clusterClient(i int) *goredis.ClusterClient {
 	o := w.options(i, 0)
 	c := &goredis.ClusterOptions{
-		ClientName: o.ClientName,
-		MaxRetries: o.MaxRetries, DialerRetries: o.DialerRetries, ContextTimeoutEnabled: true, DisableIdentity: true,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		ClientName: o.ClientName, Username: user, Password: user,
+		MaxRetries: o.MaxRetries, DialerRetries: o.DialerRetries, ContextTimeoutEnabled: o.ContextTimeoutEnabled, DisableIdentity: o.DisableIdentity,
+		Protocol: o.Protocol, PoolSize: o.PoolSize,
+		MaintNotificationsConfig: o.MaintNotificationsConfig,
 		ReadTimeout:              o.ReadTimeout,
 		ReadBufferSize:           bufferSize, WriteBufferSize: bufferSize,
-		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return w.dial(ctx, i, addr) },
+		Dialer: w.dialer(i),
 	}
 	for _, s := range w.nodes {
 		c.Addrs = append(c.Addrs, s.address())

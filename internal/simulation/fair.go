@@ -317,7 +317,7 @@ const (
 	asks    = 30 * time.Second
 )
 
-func splits(t touch) bool { return t.splits }
+func splits(t touch) bool { return t.splits || t.polls }
 
 // leastTTL is the shortest of a plan.
 func (p *Plan) leastTTL() time.Duration {

@@ -90,6 +90,10 @@ func (w *world) happen(f Fault) {
 				}
 			}
 		}
+	case "misconf", "noperm", "no-channels", "login", "door":
+		s.deny(f, end)
+	case "pool":
+		w.crowd(f, end)
 	case "forge":
 		s.forge(w.names(), w.plan.TTL)
 	case "flush":
@@ -182,6 +186,9 @@ func (w *world) disturb(way *way, f Fault, end time.Time) {
 		way.halve()
 		way.change(func() { way.refuses = end })
 		later(way.reset)
+	case "unanswered":
+		way.unanswer(int(f.Size))
+		later(func() { way.unanswer(0) })
 	case "half-dead":
 		way.forsake()
 	case "deaf":

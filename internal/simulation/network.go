@@ -47,6 +47,8 @@ type way struct {
 	deaf    time.Time        // messages of subscriptions are lost until then
 	links   map[*link]bool
 	torn    tearing
+
+	unanswered int // of how many scripts the answers will be lost
 }
 
 // A link is one connection.
@@ -241,7 +243,8 @@ func (n *network) dial(ctx context.Context, client int, s *server) (net.Conn, er
 	now := time.Now()
 	refused := now.Before(w.refuses) || quick && (now.Before(w.held[up]) || now.Before(w.held[down]))
 	n.mu.Unlock()
-	if refused || !s.accepts() {
+	closed, _ := s.turnsAway()
+	if refused || closed || !s.accepts() {
 		return nil, errRefused
 	}
 	l := w.connect(quick, s.address())

@@ -16,7 +16,7 @@ func (r *register) mayOverlap(a, b *belief) bool {
 		return false
 	}
 	if r.w.plan.Backend == "quorum" {
-		return r.dataLost()
+		return r.dataLost(a.client, b.client)
 	}
 	return r.mayBeForgotten(a) || r.mayBeForgotten(b)
 }
@@ -24,14 +24,14 @@ func (r *register) mayOverlap(a, b *belief) bool {
 // mayBeForgotten reports whether the server may not know a hold that its client believes in.
 func (r *register) mayBeForgotten(b *belief) bool {
 	if r.w.plan.Backend == "quorum" {
-		return r.anyDataLost()
+		return r.anyDataLost(b.client)
 	}
 	now := time.Now()
 	if r.mayEndEarly(b) {
 		return true
 	}
 	return slices.ContainsFunc(r.touches, func(t touched) bool {
-		return r.losesData(t, b.name) && b.asked.Before(t.to) && now.Before(t.to.Add(b.lasts()+reaction))
+		return r.losesData(t, b) && b.asked.Before(t.to) && now.Before(t.to.Add(b.lasts()+reaction))
 	})
 }
 
@@ -59,12 +59,13 @@ func (b *belief) lasts() time.Duration {
 	return b.ttl
 }
 
-// losesData reports whether a fault may have had the server of a lock forget something.
-func (r *register) losesData(t touched, name string) bool {
-	if !kinds[t.kind].data || (t.kind == "promotion" || t.kind == "takeover") && r.w.plan.Acks {
+// losesData reports whether a fault may have had the server of a lock forget a hold.
+func (r *register) losesData(t touched, b *belief) bool {
+	careful := r.w.plan.Acks && r.w.plan.areCareful([]int{b.client})
+	if !kinds[t.kind].data || (t.kind == "promotion" || t.kind == "takeover") && careful {
 		return false
 	}
-	return r.w.layout == nil || !slices.Contains(local, t.kind) || t.server == homeOf(slotOf(lockKey(name))) || r.hasMoved()
+	return r.w.layout == nil || !slices.Contains(local, t.kind) || t.server == homeOf(slotOf(lockKey(b.name))) || r.hasMoved()
 }
 
 // hasMoved reports whether slots have ever moved: the server of a lock may be any then.

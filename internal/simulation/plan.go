@@ -24,6 +24,7 @@ type Plan struct {
 	Cluster   bool            `json:",omitempty"` // the server is one: three masters
 	Sentinels bool            `json:",omitempty"` // clients ask them which server is the master
 	Word      time.Duration   `json:",omitempty"` // within what time all of them know
+	Kept      bool            `json:",omitempty"` // clients look up the address of the master by themselves
 	Lag       time.Duration   // of replicas
 	Acks      bool            // a hold counts when the replica has it
 	Announced bool            `json:",omitempty"` // each new connection sees whether the server has restarted
@@ -33,6 +34,7 @@ type Plan struct {
 	Skew      time.Duration   `json:",omitempty"` // by which clocks of a quorum may differ; 0: the default
 	Far       time.Duration   `json:",omitempty"` // by which the last server is farther away than the others
 	Most      time.Duration   `json:",omitempty"` // that is granted, whatever is asked for; 0: any
+	Keep      time.Duration   `json:",omitempty"` // for which the key of a free lock stays; 0: what is usual
 	Trace     bool            `json:",omitempty"` // the history has what servers are asked and say
 	Clients   []Party
 	Faults    []Fault
@@ -40,11 +42,13 @@ type Plan struct {
 
 // A Party is one client, and what each of its goroutines does.
 type Party struct {
-	Workers [][]Op
-	Close   time.Duration `json:",omitempty"` // when it is closed before the others; 0: with them
-	After   time.Duration `json:",omitempty"` // when it connects, and begins its work; 0: at once
-	Poll    bool          `json:",omitempty"` // it does without a subscription
-	Hooks   string        `json:",omitempty"` // count, slow or panic; empty: it has none
+	Workers  [][]Op
+	Close    time.Duration `json:",omitempty"` // when it is closed before the others; 0: with them
+	After    time.Duration `json:",omitempty"` // when it connects, and begins its work; 0: at once
+	Own      *own          `json:",omitempty"` // its client is one that a program has made; nil: that of Open
+	Careless bool          `json:",omitempty"` // its holds count without the replica
+	Poll     bool          `json:",omitempty"` // it does without a subscription
+	Hooks    string        `json:",omitempty"` // count, slow or panic; empty: it has none
 }
 
 // An Op is one use of a lock, and what is done under it.
@@ -63,6 +67,7 @@ type Op struct {
 	Together  bool          `json:",omitempty"` // at the same time
 	Early     bool          `json:",omitempty"` // the lease is unlocked before those inside have ended
 	Downgrade bool          `json:",omitempty"`
+	Beside    time.Duration `json:",omitempty"` // after which it is, beside those inside; 0: before them
 	Unlock    string        `json:",omitempty"` // with what context: live, dead, short
 	Forget    bool          `json:",omitempty"` // never unlocked: Close does it
 	Twice     bool          `json:",omitempty"` // unlocked once more
@@ -82,9 +87,10 @@ type Fault struct {
 }
 
 // The faults, and what each touches: whether locks may be lost by it, whether calls may
-// fail, whether a server may come back with other data, and whether messages may go to
-// another server than requests.
-type touch struct{ loses, fails, data, splits bool }
+// fail, whether a server may come back with other data, whether messages may go to
+// another server than requests, whether calls may be denied, and whether who waits may
+// have to ask again and again.
+type touch struct{ loses, fails, data, splits, denies, polls bool }
 
 var kinds = map[string]touch{
 	"delay":         {loses: true, fails: true},
@@ -95,6 +101,7 @@ var kinds = map[string]touch{
 	"hole-reset":    {loses: true, fails: true},
 	"half-open":     {loses: true, fails: true},
 	"half-dead":     {fails: true},
+	"unanswered":    {fails: true},
 	"deaf":          {},
 	"mute":          {},
 	"forge":         {},
@@ -118,6 +125,13 @@ var kinds = map[string]touch{
 	"readonly":      {loses: true, fails: true},
 	"loading":       {loses: true, fails: true},
 	"busy":          {loses: true, fails: true},
+	"misconf":       {loses: true, fails: true},
+	"noperm":        {loses: true, fails: true, denies: true, polls: true},
+	"no-channels":   {polls: true}, // requests go on, and messages do not
+	"login":         {fails: true, denies: true, polls: true},
+	"door":          {fails: true},
+	"locked-out":    {loses: true, fails: true, denies: true}, // of who has to connect anew
+	"pool":          {loses: true, fails: true},               // of a client's connections none is left
 	"clock-back":    {},
 	"clock-on":      {loses: true, fails: true, data: true},
 }
@@ -176,6 +190,11 @@ func NewPlan(seed uint64, backend string) *Plan {
 		g.members()
 	}
 	g.further()
+	g.lookups()
+	g.denials()
+	g.owns()
+	g.losses()
+	g.besides()
 	g.skews()
 	return p
 }
@@ -408,6 +427,7 @@ func (g *generator) can(kind string) bool {
 // sortedKinds are those that can happen to every server, and some that cannot.
 func sortedKinds() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(kinds)), func(k string) bool {
-		return slices.Contains([]string{"stutter", "word", "no-sentinel", "flush", "evict"}, k) || slices.Contains(clusterKinds, k) || isFurther(k)
+		return slices.Contains([]string{"stutter", "word", "no-sentinel", "flush", "evict", "locked-out", "pool", "unanswered"}, k) ||
+			slices.Contains(clusterKinds, k) || slices.Contains(deniers, k) || isFurther(k)
 	})
 }

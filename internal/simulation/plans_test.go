@@ -121,6 +121,17 @@ func TestPlans(t *testing.T) {
 			})},
 			Faults: []Fault{{Kind: "pause", At: time.Second, For: 5 * time.Second, Server: 1}},
 		},
+		"a right that is missing inside a script is a denial": {
+			Clients: []Party{party([]Op{
+				{Call: "lock", Names: []int{0}, Unlock: "live"},
+				{Pause: 2 * time.Second, Call: "lock", Names: []int{0}, Unlock: "live"},
+			})},
+			Faults: []Fault{{Kind: "noperm", At: time.Second, For: 10 * time.Second, Client: -1, Way: 2}},
+		},
+		"Names ends in time on a client that goes by its own timeouts": {
+			Clients: []Party{{Own: &own{}, Workers: [][]Op{{{Call: "names", Names: []int{0}}, {Pause: 2 * time.Second, Call: "names", Names: []int{0}}}}}},
+			Faults:  []Fault{{Kind: "hole", At: time.Second, For: 20 * time.Second, Client: -1, Way: 2}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.Backend, p.Servers, p.Latency = cmp.Or(p.Backend, "redis"), cmp.Or(p.Servers, 1), ms

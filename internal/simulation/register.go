@@ -86,6 +86,7 @@ type belief struct {
 	multi    bool      // its lease is one of a multi-lock
 	limited  bool      // it ends by itself
 	downFrom bool      // it was exclusive
+	lowered  time.Time // when Downgrade had made it shared
 	broken   time.Time // when Break began to end it
 	least    time.Time // until when the server keeps the lock at least; zero: until it is unlocked
 }
@@ -313,7 +314,7 @@ func (r *register) inTime(c *call) {
 // judge says whether an error can be true.
 func (r *register) judge(c *call, err error) {
 	switch {
-	case err == nil, err == errPanicked, r.answered(c, err):
+	case err == nil, err == errPanicked, r.answered(c, err), r.isDenied(c, err):
 	case errors.Is(err, dlock.ErrClosed):
 		if !r.closing[c.client] {
 			r.violate("errors are true", "c%d %s %v: closed, and is not", c.client, c.what, c.names)
@@ -332,6 +333,7 @@ func (r *register) judge(c *call, err error) {
 		if !hurried && !r.broke(c, err) && !r.isBehindHurried(c) && (!r.harmed(c.client, since, fails) || !c.asks && r.spared(c.client, c.names, since, fails)) {
 			r.violate("reachable is available", "c%d %s %v: %v", c.client, c.what, c.names, err)
 		}
+		r.refuses(c, err)
 	case errors.Is(err, dlock.ErrLost), errors.Is(err, dlock.ErrUnlocked), errors.Is(err, dlock.ErrReentry), errors.Is(err, dlock.ErrUpgrade):
 		partLost := len(c.names) > 1 && errors.Is(err, dlock.ErrLost)  // while it waited for another
 		early := errors.Is(err, dlock.ErrLost) && r.stuttered(c.start) // before it has returned
@@ -444,15 +446,17 @@ func (r *register) outvoted(since time.Time) bool {
 // and somebody may still believe in that.
 // Any of several servers may lose their data: who has does not vote until nobody does. If
 // the clock of one steps, a lease of a bare majority is half gone.
-func (r *register) dataLost() bool {
+func (r *register) dataLost(clients ...int) bool {
 	undone := slices.ContainsFunc(r.touches, func(t touched) bool { return t.kind == "clock-on" || t.kind == "break" })
-	return r.anyDataLost() && (undone || r.w.plan.Backend != "quorum")
+	return r.anyDataLost(clients...) && (undone || r.w.plan.Backend != "quorum")
 }
 
-func (r *register) anyDataLost() bool {
+// The clients are those whose holds count; without any, all.
+func (r *register) anyDataLost(clients ...int) bool {
+	careful := r.w.plan.Acks && r.w.plan.areCareful(clients)
 	then := time.Now().Add(-3*r.w.plan.TTL - lingers)
 	return slices.ContainsFunc(r.touches, func(t touched) bool {
-		acknowledged := (t.kind == "promotion" || t.kind == "takeover") && r.w.plan.Acks
+		acknowledged := (t.kind == "promotion" || t.kind == "takeover") && careful
 		return kinds[t.kind].data && !acknowledged && t.to.After(then)
 	})
 }
@@ -487,6 +491,8 @@ func (r *register) touch(f Fault) {
 		if r.w.plan.Backend == "quorum" { // it votes no sooner than one that has restarted
 			t.kind, t.to, t.quiet = "restart-empty", now.Add(r.w.plan.rejoining()+r.w.steppedBack()), true
 		}
+	case "login", "door":
+		r.locksOut(t)
 	case "mute":
 		t.to = now.Add(noticed)
 	case "forge":
@@ -705,6 +711,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 	for _, b := range all {
 		r.alone(b)
 		r.backed(b)
+		r.writes(c, b)
 		r.passed(c, b)
 		r.stays(c, b, op)
 		r.comesTooEarly(b)
@@ -742,6 +749,7 @@ func (r *register) fences(b *belief) {
 		return
 	}
 	switch {
+	case r.w.steppedBack() >= r.w.plan.keeps(): // the server may have forgotten a token that is ahead of its clock
 	case r.dataLost():
 		// Break raises a token above the clock, by up to a lease, and a clock that is set back
 		// falls behind the tokens.
@@ -829,16 +837,18 @@ func (r *register) gives(all []*belief) {
 	r.beliefs = slices.DeleteFunc(r.beliefs, func(b *belief) bool { return b.gone })
 }
 
-// weakens notes that leases are about to be shared ones.
-func (r *register) weakens(all []*belief) {
+// weakens notes that leases are about to be shared ones, and returns those that were not.
+func (r *register) weakens(all []*belief) (weak []*belief) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, b := range all {
 		if !b.shared {
 			b.shared, b.downFrom = true, true
 			r.lock(b.name).weak[b.token] = true
+			weak = append(weak, b)
 		}
 	}
+	return weak
 }
 
 // lostTrue checks that a lease that was lost had a reason to be.

@@ -243,10 +243,12 @@ func (w *world) promotion(old *server, f Fault) {
 
 // promote has an address stand for another server.
 func (w *world) promote(place int, r *server) {
+	w.keepNames(place)
 	masters := append([]*server(nil), w.masters()...)
 	masters[place] = r
 	w.now.Store(&masters)
 	r.promoted(w.names())
 	w.dismiss(r)
 	w.appoint(r)
+	w.looksUp(place, r)
 }

@@ -17,6 +17,8 @@ type peer struct {
 	run      int    // of the server
 	name     string // that the client has given itself
 	resp3    bool
+	known    bool            // it has once given a password that counted
+	stranger bool            // it has given one that does not, and none before
 	asking   bool            // the last command was ASKING
 	channels map[string]bool // to which it is subscribed
 
@@ -29,6 +31,12 @@ var errProtocol = errors.New("protocol error")
 // serve answers a connection until its end.
 func (s *server) serve(c net.Conn) {
 	p := &peer{server: s, conn: c, w: bufio.NewWriter(c), channels: make(map[string]bool)}
+	if _, says := s.turnsAway(); says {
+		p.reply(nil, errCrowded)
+		p.flush()
+		_ = c.Close()
+		return
+	}
 	s.mu.Lock()
 	p.run = s.run
 	s.peers[p] = true

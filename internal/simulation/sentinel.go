@@ -128,11 +128,12 @@ func (n *network) dialSentinel(client int, s *sentinel) (net.Conn, error) {
 func (w *world) failoverClient(i int) *goredis.Client {
 	o := w.options(i, 0)
 	f := &goredis.FailoverOptions{
-		MasterName: masterName, ClientName: o.ClientName,
-		MaxRetries: o.MaxRetries, DialerRetries: o.DialerRetries, ContextTimeoutEnabled: true, DisableIdentity: true,
+		MasterName: masterName, ClientName: o.ClientName, Username: user, Password: user,
+		MaxRetries: o.MaxRetries, DialerRetries: o.DialerRetries, ContextTimeoutEnabled: o.ContextTimeoutEnabled, DisableIdentity: o.DisableIdentity,
+		Protocol: o.Protocol, PoolSize: o.PoolSize,
 		ReadTimeout:    o.ReadTimeout,
 		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
-		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return w.dial(ctx, i, addr) },
+		Dialer: w.dialer(i),
 	}
 	for _, s := range w.sentinels {
 		f.SentinelAddrs = append(f.SentinelAddrs, s.address())

@@ -50,6 +50,8 @@ type server struct {
 		drift  float64 // of the clock, in parts
 		origin time.Time
 
+		denials // of what is in order
+
 		lonely, together time.Time // between them a node says that the cluster is down
 	}
 }
@@ -130,6 +132,11 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 		}
 	}
 	s.awaitWrites(p, cmd)
+	if err := s.denies(p, cmd, args); err != nil {
+		s.traces(p, cmd, args, nil, err)
+		p.reply(nil, err)
+		return
+	}
 	if cmd == "WAIT" {
 		p.flush() // what was asked before is answered at once
 		p.reply(s.wait(args))
@@ -151,6 +158,7 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 		reply, err := s.script(p.name, cmd, args)
 		s.traces(p, cmd, args, reply, err)
 		p.reply(reply, err)
+		p.breaks()
 	case "SUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "SUNSUBSCRIBE":
 		s.subscription(p, cmd, args)
 	case "CLUSTER":
@@ -253,6 +261,9 @@ func (s *server) fromScript(args []string) (any, error) {
 		return nil, errSyntax
 	}
 	args[0] = strings.ToUpper(args[0])
+	if err := s.deniesInside(args[0]); err != nil {
+		return nil, err
+	}
 	if s.node != nil {
 		if err := s.routeInside(args[0], args[1:]); err != nil {
 			return nil, err

@@ -228,7 +228,7 @@ func (s *tally) table() string {
 		fmt.Fprintf(&b, "%12s", st)
 	}
 	for _, k := range slices.Sorted(maps.Keys(kinds)) {
-		if k == "word" || k == "unacknowledged" {
+		if k == "word" || k == "unacknowledged" || k == "locked-out" {
 			continue // it goes with another
 		}
 		fmt.Fprintf(&b, "\n%-14s", k)

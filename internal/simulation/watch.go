@@ -143,7 +143,7 @@ func (r *register) movesOnQuorum(name string) {
 	}
 	for c := range r.calls {
 		since, bound := later(c.start, l.lastHeld), bound
-		if r.mutes(c.client) || r.hearsNothing(c.client, since) {
+		if r.mutes(c.client) || r.hearsNothing(c.client, since) || r.touched(c.client, since.Add(-asks), polls) {
 			bound = max(bound, slowest)
 		}
 		if r.queueFlushed(c) {

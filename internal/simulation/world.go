@@ -48,6 +48,7 @@ type world struct {
 	layout    *layout                   // of a cluster; nil: it is none
 	shelf     *memory.Server
 	clients   []*client
+	kept      sync.Map     // of a pair of client and place: the server that it dials there, if not the master
 	back      atomic.Int64 // ns by which clocks of servers were set back
 	on        atomic.Int64 // likewise, by which they went on
 
@@ -216,8 +217,8 @@ func (w *world) connect(c *client) error {
 	for place := range w.plan.Servers {
 		g := w.client(i, place)
 		c.shared = append(c.shared, g)
-		o := &redis.Options{PollOnly: w.plan.Clients[i].Poll}
-		if w.plan.Acks {
+		o := &redis.Options{PollOnly: w.plan.Clients[i].Poll, Keep: w.plan.Keep}
+		if w.plan.Acks && !w.plan.Clients[i].Careless {
 			o.Replicas = 1
 		}
 		b := redis.New(g, o)
@@ -268,16 +269,19 @@ func (w *world) client(i, place int) goredis.UniversalClient {
 // goes through it.
 const bufferSize = 4 << 10
 
+// user is as whom clients log in, and with what password.
+const user = "u"
+
 // options are those of the client that redis.Open makes.
 func (w *world) options(i, place int) *goredis.Options {
-	return &goredis.Options{
-		Addr: "10.0.0.1:6379", ClientName: w.label(i),
-		Dialer:     func(ctx context.Context, _, _ string) (net.Conn, error) { return w.net.dial(ctx, i, w.master(place)) },
+	return w.asMade(i, &goredis.Options{
+		Addr: "10.0.0.1:6379", ClientName: w.label(i), Username: user, Password: user,
+		Dialer:     func(ctx context.Context, _, _ string) (net.Conn, error) { return w.net.dial(ctx, i, w.named(i, place)) },
 		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		ReadTimeout:              2 * time.Second,
 		ReadBufferSize:           bufferSize, WriteBufferSize: bufferSize,
-	}
+	})
 }
 
 // grace is how long parties have to end what they have begun.
@@ -355,7 +359,7 @@ func (w *world) closeClient(c *client, unlock string) {
 	if took := time.Since(began); took > bound+100*time.Millisecond && !r.dead[c.index] && !r.stuttered(began) {
 		r.violate("every call ends", "c%d close took %v, more than %v", c.index, took, bound)
 	}
-	if err != nil && !errors.Is(err, dlock.ErrUnavailable) {
+	if err != nil && !errors.Is(err, dlock.ErrUnavailable) && !(errors.Is(err, dlock.ErrAuth) && r.touched(c.index, began, denies)) {
 		r.violate("errors are true", "c%d close: %v", c.index, err)
 	}
 }

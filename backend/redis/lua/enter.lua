@@ -12,11 +12,12 @@ local id, ttl, entries, sequence = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local s = redis.call('HMGET', S, 'o', 'e', 's', 'd', 'b')
 local exclusive = s[1] == id
 local e = tonumber(exclusive and s[2] or not s[1] and redis.call('ZSCORE', R, id) or 0)
+-- A replica must not say that it is lost: see renew.
+-- include firstwrite
 if e <= now then
   return {0, us}
 end
 e = math.max(e, now + ttl)
--- include firstwrite
 if (s[4] or 0) - e < keep then
   local kept = e + keep + slack
   redis.call('HSET', S, 'd', kept) -- S may have been lost

@@ -13,7 +13,7 @@
 // The scheme may be postgresql too. Of several hosts the primary is used. The
 // parameters host, port, options, sslmode, sslrootcert, sslcert, sslkey, sslsni,
 // sslnegotiation, channel_binding, require_auth, connect_timeout, application_name
-// and target_session_attrs are those of libpq; what is not given comes from the
+// and target_session_attrs are those of libpq; what is not given, or empty, comes from the
 // usual PG variables of the environment. A Unix socket is reached by
 // postgres:///database?host=/its/directory. Ours are
 //

@@ -35,6 +35,10 @@ const (
 // Where the backend cannot leave a lock behind, Close waits longer for what remains of
 // WithMinHold, until ctx is done. Hooks that do not return, or a backend, are left
 // behind within a quarter of a second after that.
+//
+// Close ends the contexts of this client's leases. With one of them, or one made from it,
+// Close waits until the context ends that was given to Lease.Context, or until the deadline
+// of ctx. A function that cancels a context made from a lease's has no effect any more.
 func (c *Client) Close(ctx context.Context) error {
 	if ctx == nil {
 		return newError("close", "", errNilContext)
@@ -51,7 +55,7 @@ func (c *Client) Close(ctx context.Context) error {
 		ctx, cancel = backend.Detach(ctx, closeTimeoutDone)
 		defer cancel()
 	}
-	ctx, cancel := outliveLeases(ctx)
+	ctx, cancel := c.outliveLeases(ctx)
 	defer cancel()
 	limit := c.closeTimeout(holds)
 	releaseCtx, cancel := withLimit(ctx, limit)
@@ -78,25 +82,34 @@ func (c *Client) Close(ctx context.Context) error {
 	return nil
 }
 
-// outliveLeases returns a context that ends as ctx does, but not with a lease that Close
-// ends: the server has still to be told of that.
-func outliveLeases(ctx context.Context) (context.Context, context.CancelFunc) {
+// outliveLeases returns a context that ends as ctx does, but not with a lease of c: Close
+// ends that, and the server has still to be told.
+func (c *Client) outliveLeases(ctx context.Context) (context.Context, context.CancelFunc) {
 	if chainOf(ctx) == nil {
 		return ctx, func() {}
 	}
 	out, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		if why := context.Cause(ctx); !errors.Is(why, ErrClosed) {
-			end(why)
-		}
-	})
-	cancel := func() { stop(); end(nil) }
+	c.follow(ctx, out, end)
+	cancel := func() { end(nil) }
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancelDeadline context.CancelFunc
 		out, cancelDeadline = context.WithDeadline(out, deadline)
 		return out, func() { cancelDeadline(); cancel() }
 	}
 	return out, cancel
+}
+
+// follow calls end when ctx ends or, if it ends with a lease of c, when what that lease's
+// context was made from does. It stops when out ends.
+func (c *Client) follow(ctx, out context.Context, end context.CancelCauseFunc) {
+	stop := context.AfterFunc(ctx, func() {
+		if ch := chainOf(ctx).endedWith(ctx, c); ch != nil {
+			c.follow(ch.parent, out, end)
+			return
+		}
+		end(context.Cause(ctx))
+	})
+	context.AfterFunc(out, func() { stop() })
 }
 
 // waitAtMost waits for f until ctx is done, and undoTimeout more so that f can notice.

@@ -2,6 +2,7 @@ package dlock
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -92,9 +93,9 @@ func (e *entry) dropped() {
 
 // A chain lists the leases that a context was made from, innermost first.
 type chain struct {
-	lease *Lease                  // keeps the handle alive, so that it does not count as dropped
-	end   context.CancelCauseFunc // ends the lease's context
-	outer *chain
+	lease       *Lease                  // keeps the handle alive, so that it does not count as dropped
+	end         context.CancelCauseFunc // ends the lease's context
+	own, parent context.Context         // that context, and the one that it was made from
 }
 
 type chainKey struct{}
@@ -104,10 +105,22 @@ func chainOf(ctx context.Context) *chain {
 	return ch
 }
 
+func (ch *chain) outer() *chain { return chainOf(ch.parent) }
+
+// endedWith returns the innermost lease of c with which ctx has ended, nil if there is none.
+func (ch *chain) endedWith(ctx context.Context, c *Client) *chain {
+	for ; ch != nil; ch = ch.outer() {
+		if ch.lease.of.life().lock.client == c && errors.Is(context.Cause(ctx), context.Cause(ch.own)) {
+			return ch
+		}
+	}
+	return nil
+}
+
 // find returns the innermost live lease of ch on the lock, nil if there is
 // none. The context of one that has ended is done when find returns.
 func (ch *chain) find(c *Client, fullName string) *Lease {
-	for ; ch != nil; ch = ch.outer {
+	for ; ch != nil; ch = ch.outer() {
 		l := ch.lease.on(c, fullName)
 		if l == nil {
 			continue

@@ -59,7 +59,7 @@ func (l *Lease) Context(parent context.Context) context.Context {
 	if ctx.Err() == nil {
 		l.of.life().bindContext(ctx, end)
 	}
-	return context.WithValue(ctx, chainKey{}, &chain{lease: l, end: end, outer: chainOf(ctx)})
+	return context.WithValue(ctx, chainKey{}, &chain{lease: l, end: end, own: ctx, parent: parent})
 }
 
 // Done returns a channel that is closed when the lease ends. Err says why.

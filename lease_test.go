@@ -386,7 +386,7 @@ func TestCloseWithTheContextOfItsLease(t *testing.T) {
 	}
 }
 
-// Such a context still ends Close when it ends by itself.
+// Such a context still ends Close when its deadline passes.
 func TestCloseWithTheContextOfItsLeaseThatEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.NewServer())
@@ -399,6 +399,48 @@ func TestCloseWithTheContextOfItsLeaseThatEnds(t *testing.T) {
 		short(t, "Close", start, time.Second+300*time.Millisecond)
 		b.Heal()
 	})
+}
+
+// So it does when what the lease's context was made from ends, be it with another client's
+// lease. What a caller has cut off from that goes on.
+func TestCloseWithTheContextOfItsLeaseUnderOneThatEnds(t *testing.T) {
+	for name, test := range map[string]struct {
+		under func(t *testing.T, c, other *dlock.Client, parent context.Context) context.Context
+		takes time.Duration
+	}{
+		"a lease": {takes: time.Second, under: func(t *testing.T, c, _ *dlock.Client, parent context.Context) context.Context {
+			return lock(t, c.Mutex("x")).Context(parent)
+		}},
+		"two leases": {takes: time.Second, under: func(t *testing.T, c, _ *dlock.Client, parent context.Context) context.Context {
+			return lock(t, c.Mutex("y")).Context(lock(t, c.Mutex("x")).Context(parent))
+		}},
+		"another client's lease": {takes: time.Second, under: func(t *testing.T, c, other *dlock.Client, parent context.Context) context.Context {
+			foreign := lock(t, other.Mutex("x")).Context(context.WithoutCancel(parent))
+			context.AfterFunc(parent, func() { is(t, other.Close(t.Context()), nil) })
+			return lock(t, c.Mutex("x")).Context(foreign)
+		}},
+		"nothing": {takes: 5 * time.Second, under: func(t *testing.T, c, _ *dlock.Client, parent context.Context) context.Context {
+			return context.WithoutCancel(lock(t, c.Mutex("x")).Context(parent))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := memory.New(memory.NewServer())
+				c := client(t, b, dlock.Options{})
+				parent, cancel := context.WithCancel(t.Context())
+				under := test.under(t, c, client(t, memory.New(memory.NewServer()), dlock.Options{}), parent)
+				b.Cut()
+				start := time.Now()
+				time.AfterFunc(time.Second, cancel)
+				is(t, c.Close(under), dlock.ErrUnavailable)
+				if took := time.Since(start); took < test.takes {
+					t.Errorf("Close took %v, want %v", took, test.takes)
+				}
+				short(t, "Close", start, test.takes+300*time.Millisecond)
+				b.Heal()
+			})
+		})
+	}
 }
 
 func TestDroppedLeaseIsLogged(t *testing.T) {

@@ -123,14 +123,19 @@ func (s *session) tend() {
 			s.end(errNotRenewed)
 			return
 		}
-		if s.waiters.Load() > 0 && s.age() >= s.granted/3 {
-			_ = s.renew(s.ctx) // it is tried again
+		if s.waiters.Load() > 0 {
+			s.renewForWaiters()
 		}
 		if time.Since(swept) >= s.granted/3 {
 			swept = time.Now()
 			s.backend.janitor.Go(func(context.Context) { s.sweepMarked() })
 		}
 	}
+}
+
+// renewForWaiters renews the lease when a third of it is over.
+func (s *session) renewForWaiters() {
+	_ = s.renewIfShort(s.ctx, s.granted*2/3) // it is tried again
 }
 
 // renewIfShort renews the lease if less than need is left of it.

@@ -24,6 +24,7 @@ func (p *position) awaitGrant(ctx context.Context, queued func()) error {
 	s := p.session
 	s.waiters.Add(1)
 	defer s.waiters.Add(-1)
+	s.backend.janitor.Go(func(context.Context) { s.renewForWaiters() }) // tend may come too late
 	waitCtx, cancel := context.WithCancelCause(backend.WithValues(s.ctx, ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { cancel(nil) })()

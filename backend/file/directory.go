@@ -154,10 +154,11 @@ func (d *directory) caseOfFiles() (folds, known bool) {
 		if !ok {
 			continue
 		}
+		before, gone := d.root.Lstat(entry.Name())
 		other, notFound := d.root.Lstat(base + ".LOCK")
-		own, err := d.root.Lstat(entry.Name()) // in this order: it was there all the time
+		own, err := d.root.Lstat(entry.Name())
 		switch {
-		case err != nil:
+		case gone != nil, err != nil, !os.SameFile(before, own): // it was not there all the time
 		case notFound == nil:
 			return os.SameFile(own, other), true
 		case errors.Is(notFound, fs.ErrNotExist):

@@ -138,7 +138,11 @@ func (b *Backend) awaitOutcome(ctx context.Context, a *attempt, r *backend.Reque
 	defer b.mu.Unlock()
 	isReported := false
 	for !a.isDone() {
-		if !r.Wait && a.foundHeld {
+		switch {
+		case b.closed:
+			b.leaveAttempt(ctx, a, r)
+			return nil, backend.ErrClosed
+		case !r.Wait && a.foundHeld:
 			b.leaveAttempt(ctx, a, r)
 			return nil, backend.ErrHeld
 		}

@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -98,4 +99,44 @@ func TestCloseOfCallers(t *testing.T) {
 	}
 	eventually(t, "nobody queued", func() bool { return inLocks(t, a, p.backend, nameOf(t), false) == 0 })
 	unlock(t, held)
+}
+
+// TestCloseOfCallersOnASilentServer closes a client and, without a context that ends, a backend, one of
+// whose callers has asked a server that says nothing.
+func TestCloseOfCallersOnASilentServer(t *testing.T) {
+	for name, close := range map[string]func(*peer) error{
+		"client":  func(p *peer) error { return p.Client.Close(context.Background()) },
+		"backend": func(p *peer) error { return p.backend.Close(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPeer(t, shared.Addr(), Options{}, time.Minute)
+			works(t, p.Mutex(nameOf(t)))
+			p.proxy.Blackhole(faultnet.BothWays)
+			failed, closed := make(chan error, 1), make(chan error, 1)
+			go func() {
+				_, err := p.backend.Acquire(context.Background(), requestFor(nameOf(t)))
+				failed <- err
+			}()
+			eventually(t, "a statement under way", p.backend.asks)
+			begun := time.Now()
+			go func() { closed <- close(p) }()
+			if err := receive(t, "the end of the call", failed); !errors.Is(err, dlock.ErrClosed) {
+				t.Errorf("the call: %v", err)
+			}
+			must(t, receive(t, "the end of Close", closed))
+			if took := time.Since(begun); took > dialLimit+leaveTimeout {
+				t.Errorf("Close took %v", took)
+			}
+		})
+	}
+}
+
+// asks reports whether a statement is under way.
+func (b *Backend) asks() bool {
+	return slices.ContainsFunc(b.alive(), func(s *session) bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.inFlight) > 0
+	})
 }

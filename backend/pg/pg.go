@@ -13,7 +13,7 @@
 // The scheme may be postgresql too. Of several hosts the primary is used. The
 // parameters host, port, options, sslmode, sslrootcert, sslcert, sslkey, sslsni,
 // sslnegotiation, channel_binding, require_auth, connect_timeout, application_name
-// and target_session_attrs are those of libpq; what is not given comes from the
+// and target_session_attrs are those of libpq; what is not given, or empty, comes from the
 // usual PG variables of the environment. A Unix socket is reached by
 // postgres:///database?host=/its/directory. Ours are
 //
@@ -359,7 +359,7 @@ func (b *Backend) maxLocks() int {
 	return int(b.lockTableSize.Load() / 2)
 }
 
-// Close implements backend.Backend.
+// Close implements backend.Backend. On a server that does not answer it returns after 10 s.
 func (b *Backend) Close(ctx context.Context) error {
 	b.mu.Lock()
 	if b.closed {
@@ -372,15 +372,17 @@ func (b *Backend) Close(ctx context.Context) error {
 		l.change()
 	}
 	b.mu.Unlock()
+	ctx, cancel := backend.Bound(ctx, dialLimit)
+	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
 		for _, s := range b.alive() {
 			s.kill(backend.ErrClosed)
 		}
 	})
 	defer stop()
-	err := b.janitor.Close(ctx) // requests that wait are taken back
+	_ = b.janitor.Close(ctx) // requests are taken back; those that are not end with their sessions
 	b.closeSessions(ctx)
-	return err
+	return nil
 }
 
 func (b *Backend) alive() []*session {
@@ -394,7 +396,7 @@ func (b *Backend) closeSessions(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, s := range b.alive() {
 		all.Go(func() {
-			ctx, cancel := backend.Bound(ctx, min(s.lease(), dialLimit))
+			ctx, cancel := backend.Bound(ctx, s.lease())
 			defer cancel()
 			if _, err := s.do(ctx, unlockAll, 0); err == nil {
 				s.terminate()

@@ -70,6 +70,7 @@ func TestTLSUnlessLocal(t *testing.T) {
 	for url, plain := range map[string]bool{
 		"postgres://app:secret@db.example.com/x":                     false,
 		"postgres://app:secret@127.0.0.1,db.example.com/x":           false,
+		"postgres://app:secret@db.example.com/x?sslmode=":            false,
 		"postgres://app:secret@10.0.0.1/x":                           false,
 		"postgres:///x?host=10.0.0.1":                                false,
 		"postgres://app:secret@db.example.com/x?sslmode=verify-full": false,

@@ -51,8 +51,8 @@ func parse(cfg backend.Config) (*Options, *pgx.ConnConfig, error) {
 	opts := takeOptions(&cfg.URL.Params)
 	driver := url.Values{}
 	for _, name := range driverParams {
-		if cfg.URL.Params.Has(name) {
-			driver.Set(name, cfg.URL.Params.Take(name, ""))
+		if value := cfg.URL.Params.Take(name, ""); value != "" {
+			driver.Set(name, value)
 		}
 	}
 	if err := cfg.URL.Params.Done(); err != nil {

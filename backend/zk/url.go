@@ -31,7 +31,9 @@ func optionsOf(cfg backend.Config) (*Options, error) {
 		Logger:         cfg.Logger,
 	}
 	var err error
-	encrypted := u.Params.TakeBool("tls", cfg.TLS != nil || u.Params.Has("ca") || u.Params.Has("cert") || u.Params.Has("key"))
+	look := u.Params.Clone()
+	files := look.Take("ca", "") + look.Take("cert", "") + look.Take("key", "")
+	encrypted := u.Params.TakeBool("tls", cfg.TLS != nil || files != "")
 	if o.TLS, err = cfg.TakeTLS(encrypted); err != nil {
 		return nil, err
 	}

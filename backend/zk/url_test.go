@@ -38,6 +38,7 @@ func TestURL(t *testing.T) {
 	wantError(t, open("zk://alice:other@"+root+"/own"), dlock.ErrAuth)
 	must(t, open("zk://alice:other@"+root+"/open?acl=open"))
 	must(t, open("zk://"+root+"/open"))
+	must(t, open("zk://"+root+"/open?ca=&cert=&key="))
 	for _, bad := range []string{
 		"zk://", "zk:///root", "zk://" + root + "?nosuch=1", "zk://" + root + "?session=soon", "zk://" + root + "?strict=2",
 		"zk://" + root + "?acl=creator", "zk://" + root + "?acl=none", "zk://" + root + "//twice",

@@ -43,7 +43,7 @@ func testAside(t *testing.T, master, replica *server.Server, sharded bool, name 
 	run := func(s *script, n int, args ...any) []any {
 		t.Helper()
 		if sharded {
-			s = s.in(dialect{true, defaultKeep})
+			s = s.in(dialect{cluster: true, keep: defaultKeep})
 		}
 		all := append([]any{"eval", s.source, n}, stringsOf(k.args(n))...)
 		reply := must[any](t)(c.Do(ctx, append(all, args...)...).Result())

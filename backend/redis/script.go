@@ -31,8 +31,9 @@ type script struct {
 
 // A dialect is how the scripts of a backend differ from those of others.
 type dialect struct {
-	cluster bool          // clients are told by sharded messages
-	keep    time.Duration // for how long the key of a free lock stays
+	cluster   bool          // clients are told by sharded messages
+	announced bool          // each connection has been announced
+	keep      time.Duration // for how long the key of a free lock stays
 }
 
 var (
@@ -63,7 +64,7 @@ func compile(name string, k kind, d dialect) *script {
 
 // in returns s in a dialect.
 func (s *script) in(d dialect) *script {
-	if !d.cluster && d.keep == defaultKeep {
+	if d == (dialect{keep: defaultKeep}) {
 		return s
 	}
 	v, found := s.variants.Load(d)
@@ -82,6 +83,8 @@ func (d dialect) expand(name string) string {
 		return fmt.Sprintf("local keep, slack = %d, %d\n", millis(d.keep), millis(d.keep/10))
 	case name == "publish" && d.cluster:
 		name = "spublish"
+	case name == "since" && d.announced:
+		name = "announced"
 	}
 	source, err := sources.ReadFile("lua/" + name + ".lua")
 	if err != nil {
@@ -113,7 +116,9 @@ func (s *script) whole(command string, call []any) []any {
 // run executes a call of s once, whatever becomes of the reply. After an error
 // that is no reply of the server the outcome is unknown.
 func (b *Backend) run(ctx context.Context, limit time.Duration, s *script, call []any) (answer, error) {
-	s = s.in(b.dialect)
+	d := b.dialect
+	d.announced = b.isAnnounced()
+	s = s.in(d)
 	if call[1] != s.sha { // else by an earlier try, which may still be on its way
 		call[1] = s.sha
 	}

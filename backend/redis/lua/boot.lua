@@ -2,7 +2,8 @@
 -- also if the server has loaded what it knew some time before: whatever it granted
 -- since then is forgotten. It is no restart if every write was on disk before it
 -- was acknowledged. A server that has no mark, and has run no script that may write,
--- has granted nothing since it started.
+-- has granted nothing since it started. Where it is full the mark stays as it is, and who
+-- asks next finds out the same.
 --
 -- Uses  B us; durable: '1' if every write is on disk before its reply, '0' if not,
 --       nil if that is not known
@@ -22,8 +23,8 @@ if not since or run and run ~= boot[2] then
   elseif not vouched and boot[3] ~= '1' then
     since = math.max(since, start)
   end
-  redis.call('HSET', B, 'since', string.format('%.0f', since), 'run', run or '')
+  redis.pcall('HSET', B, 'since', string.format('%.0f', since), 'run', run or '')
 end
 if durable and durable ~= boot[3] then
-  redis.call('HSET', B, 'durable', durable)
+  redis.pcall('HSET', B, 'durable', durable)
 end

@@ -11,7 +11,7 @@
 --         and this queue is of what it knew before
 local more, joined, missing = 0, false, 0
 local function missingOf(rejoin)
-  local since = tonumber(redis.call('HMGET', 'dlock:boot', 'since')[1] or us)
+  -- include since
   return rejoin - math.floor((us - since) / 1000)
 end
 if o and e <= now then

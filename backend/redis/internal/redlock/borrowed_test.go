@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,19 +19,26 @@ import (
 // a reply for longer than this test does.
 func onClients(t testing.TB, masters []*server.Server) *dlock.Client {
 	t.Helper()
-	var nodes []backend.Backend
-	for _, s := range masters {
-		c := redis.NewClient(&redis.Options{Addr: s.Addr(), DisableIdentity: true, ReadTimeout: wait})
-		t.Cleanup(func() { _ = c.Close() })
-		nodes = append(nodes, lockredis.New(c, nil))
-	}
-	b, err := quorum.New(nodes, nil)
-	ok(t, err)
-	c, err := dlock.New(b, nil)
-	ok(t, err)
+	c := clientOf(t, strings.Split(addresses(masters), ","), nil, 0)
 	for range 10 {
 		cycle(t, c, "x") // it knows how fast the nodes are
 	}
+	return c
+}
+
+// clientOf is a client of the quorum on somebody's own clients of servers.
+func clientOf(t testing.TB, hosts []string, o *quorum.Options, ttl time.Duration) *dlock.Client {
+	t.Helper()
+	var nodes []backend.Backend
+	for _, host := range hosts {
+		c := redis.NewClient(&redis.Options{Addr: host, DisableIdentity: true, ReadTimeout: wait})
+		t.Cleanup(func() { _ = c.Close() })
+		nodes = append(nodes, lockredis.New(c, nil))
+	}
+	b, err := quorum.New(nodes, o)
+	ok(t, err)
+	c, err := dlock.New(b, &dlock.Options{TTL: ttl})
+	ok(t, err)
 	return c
 }
 

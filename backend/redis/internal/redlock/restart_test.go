@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend/quorum"
 	"github.com/dlock-go/dlock/internal/faultnet"
 	"github.com/dlock-go/dlock/internal/server"
 )
@@ -223,15 +224,24 @@ func uptime(t testing.TB, s *server.Server) int {
 // and the lease of the holder has run out since. The holder, which renews, does not
 // reach another node. The waiter is not let in.
 func TestRestartWithAnOldQueue(t *testing.T) {
-	t.Parallel()
+	const lease = 5 * time.Second // long enough for a busy machine to restart a server
+	byURL := func(t *testing.T, hosts string) *dlock.Client {
+		return openURL(t, fmt.Sprintf("redlock://%s?dlock.ttl=%v&dlock.maxttl=60s&dlock.skew=50ms", hosts, lease), nil)
+	}
+	onClients := func(t *testing.T, hosts string) *dlock.Client {
+		return clientOf(t, strings.Split(hosts, ","), &quorum.Options{MaxTTL: time.Minute, Skew: 50 * time.Millisecond}, lease)
+	}
+	t.Run("URL", func(t *testing.T) { t.Parallel(); restartWithAnOldQueue(t, byURL) })
+	t.Run("OwnClients", func(t *testing.T) { t.Parallel(); restartWithAnOldQueue(t, onClients) })
+}
+
+func restartWithAnOldQueue(t *testing.T, open func(t *testing.T, hosts string) *dlock.Client) {
 	masters := startMasters(t, 3, "--save", "3600 1")
 	vouchFor(t, masters...)
 	proxies, hosts := behindProxies(t, masters)
-	const lease = 5 * time.Second // long enough for a busy machine to restart a server
-	settings := fmt.Sprintf("?dlock.ttl=%v&dlock.maxttl=60s&dlock.skew=50ms", lease)
-	holder := openURL(t, "redlock://"+strings.Join(hosts, ",")+settings, nil)
+	holder := open(t, strings.Join(hosts, ","))
 	cycle(t, holder, "warm")
-	other := openURL(t, "redlock://"+addresses(masters)+settings, nil)
+	other := open(t, addresses(masters))
 	cycle(t, other, "warm")
 
 	front := 0
@@ -264,6 +274,9 @@ func TestRestartWithAnOldQueue(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	ok(t, l.Err())
+	for _, p := range proxies { // the holder believes in the lock, and cannot have its part prolonged
+		p.Blackhole(faultnet.BothWays)
+	}
 	ok(t, masters[front].Kill())
 	ok(t, masters[front].Restart(true))
 	select {

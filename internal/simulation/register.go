@@ -483,7 +483,7 @@ func (r *register) touch(f Fault) {
 		if r.w.layout != nil {
 			t.to = now.Add(r.w.lasts(f))
 		}
-		if r.w.plan.Word > 0 && (r.w.layout == nil || r.w.costsLeases(f)) {
+		if r.w.layout == nil && r.w.plan.Word > 0 || r.w.layout != nil && r.w.costsLeases(f) {
 			r.touches = append(r.touches, touched{kind: "word", client: -1, server: f.Server, from: now, to: t.to})
 		}
 	case "flush", "evict":

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -28,7 +29,7 @@ func (b *Backend) Reenter(ctx context.Context, h *backend.Hold, entries int, seq
 func (b *Backend) Downgrade(ctx context.Context, h *backend.Hold) error {
 	s := stateOf(h)
 	s.shared.Store(true)
-	return b.convert(ctx, h, "shared", extension(h), 0)
+	return b.convert(ctx, h, "shared", extension(h), 0, nil)
 }
 
 // Expire implements backend.Expirer. Who waits is let in when the time has passed: the
@@ -40,14 +41,22 @@ func (b *Backend) Expire(ctx context.Context, h *backend.Hold, d time.Duration) 
 		tomb = 1
 	}
 	defer b.listener.removeHold(s)
-	return b.convert(ctx, h, "expiring", millis(max(d, 0))+1, tomb) // the server's time has lost a part of a ms
+	repeated := false
+	ms := millis(max(d, 0)) + 1 // the server's time has lost a part of one
+	err := b.convert(ctx, h, "expiring", ms, tomb, func(err error) {
+		repeated = repeated || !isUntouched(err)
+	})
+	if errors.Is(err, backend.ErrLost) && repeated && time.Now().Before(s.leaseEnd()) {
+		return nil // an earlier request had it end, and so it has
+	}
+	return err
 }
 
-// convert makes of h another kind of hold.
-func (b *Backend) convert(ctx context.Context, h *backend.Hold, kind string, ms int64, tomb int) error {
+// convert makes of h another kind of hold. onError is called before the request is repeated.
+func (b *Backend) convert(ctx context.Context, h *backend.Hold, kind string, ms int64, tomb int, onError func(error)) error {
 	s := stateOf(h)
 	call := convertScript.callWith(s.key(), 5, s.id, kind, ms, s.used.Load(), tomb)
-	a, err := b.change(ctx, h, convertScript, call)
+	a, err := b.change(ctx, h, convertScript, call, onError)
 	if err == nil {
 		b.checkLater(s.key(), a)
 	}
@@ -65,8 +74,8 @@ func extension(h *backend.Hold) int64 {
 
 // change runs a call about h, which may be repeated, until the server has said OK or
 // that h is lost.
-func (b *Backend) change(ctx context.Context, h *backend.Hold, s *script, call []any) (answer, error) {
-	a, err := b.runUntilAnswered(ctx, h.TTL, s, call, nil)
+func (b *Backend) change(ctx context.Context, h *backend.Hold, s *script, call []any, onError func(error)) (answer, error) {
+	a, err := b.runUntilAnswered(ctx, h.TTL, s, call, onError)
 	if err != nil {
 		return a, err
 	}

@@ -75,7 +75,7 @@ func (b *Backend) LowerToken(ctx context.Context, h *backend.Hold, token uint64)
 // tellToken has the server know a hold by a token of other servers.
 func (b *Backend) tellToken(ctx context.Context, h *backend.Hold, token uint64, how string) error {
 	s := stateOf(h)
-	_, err := b.change(ctx, h, tokenScript, tokenScript.callWith(s.key(), 2, s.id, token, how))
+	_, err := b.change(ctx, h, tokenScript, tokenScript.callWith(s.key(), 2, s.id, token, how), nil)
 	return err
 }
 

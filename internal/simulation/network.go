@@ -243,8 +243,8 @@ func (n *network) dial(ctx context.Context, client int, s *server) (net.Conn, er
 	now := time.Now()
 	refused := now.Before(w.refuses) || quick && (now.Before(w.held[up]) || now.Before(w.held[down]))
 	n.mu.Unlock()
-	closed, _ := s.turnsAway()
-	if refused || closed || !s.accepts() {
+	closed, says := s.turnsAway() // who hears why tries again, after a pause
+	if refused || closed || quick && says || !s.accepts() {
 		return nil, errRefused
 	}
 	l := w.connect(quick, s.address())

@@ -131,6 +131,10 @@ func (w *world) crowd(f Fault, end time.Time) {
 	takers.wait()
 }
 
+// announces reports whether each new connection of a client sees whether its server has restarted: a
+// URL has made it.
+func (p *Plan) announces(client int) bool { return p.Announced && p.Clients[client].Own == nil }
+
 // areCareful reports whether the holds of all of some clients count on the word of a replica; of
 // no client in particular, all.
 func (p *Plan) areCareful(clients []int) bool {

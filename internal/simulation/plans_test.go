@@ -132,6 +132,13 @@ func TestPlans(t *testing.T) {
 			Clients: []Party{{Own: &own{}, Workers: [][]Op{{{Call: "names", Names: []int{0}}, {Pause: 2 * time.Second, Call: "names", Names: []int{0}}}}}},
 			Faults:  []Fault{{Kind: "hole", At: time.Second, For: 20 * time.Second, Client: -1, Way: 2}},
 		},
+		"a hold that is to end by itself may have done so when its owner hears of that": {
+			Clients: []Party{party([]Op{
+				{Call: "lock", Names: []int{0}, MinHold: 100 * ms, Unlock: "live"}, // the server knows the script
+				{Pause: time.Second, Call: "lock", Names: []int{0}, MinHold: 500 * ms, Hold: 497 * ms, Unlock: "live"},
+			})},
+			Faults: []Fault{{Kind: "unanswered", At: 1300 * ms, For: 5 * time.Second, Size: 1}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.Backend, p.Servers, p.Latency = cmp.Or(p.Backend, "redis"), cmp.Or(p.Servers, 1), ms

@@ -222,7 +222,7 @@ func (w *world) connect(c *client) error {
 			o.Replicas = 1
 		}
 		b := redis.New(g, o)
-		if w.plan.Announced {
+		if w.plan.announces(i) {
 			goByAnnouncements(b)
 		}
 		members = append(members, b)
@@ -259,7 +259,7 @@ func (w *world) client(i, place int) goredis.UniversalClient {
 		return w.clusterClient(i)
 	}
 	o := w.options(i, place)
-	if w.plan.Announced {
+	if w.plan.announces(i) {
 		o.OnConnect = announce()
 	}
 	return goredis.NewClient(o)

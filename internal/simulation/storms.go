@@ -48,12 +48,12 @@ func (r *register) burdenOf(client, server int) *burden {
 // that is under way, of one that is over and may have left something to be given back, and for
 // each lease in the time of the shortest; in that a lock may also be granted to who waits, run
 // out before that is known, and be asked for again. No documentation says such numbers. Pauses
-// between attempts grow to between half a second and a second, and a thousand plans with every
-// kind of fault stay below six tenths of what may gather while a server is silent, and then
-// come at once.
+// between attempts grow to between half a second and a second, an attempt is up to three
+// commands and may need a connection of its own, and not every call leaves something. What has
+// gathered while a server was silent comes at once.
 var (
-	mayAsk  = allowance{gathered: 200, always: 20, begun: 12, open: 10, over: 0.3, again: 4, lease: 30}
-	mayDial = allowance{gathered: 60, always: 10, begun: 2, open: 5, over: 0.2, again: 2, lease: 10}
+	mayAsk  = allowance{gathered: 400, always: 20, begun: 12, open: 10, over: 2, again: 4, lease: 30}
+	mayDial = allowance{gathered: 200, always: 10, begun: 2, open: 5, over: 1, again: 2, lease: 10}
 )
 
 // An allowance is in pieces a second, but for what may have gathered.

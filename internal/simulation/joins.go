@@ -9,11 +9,12 @@ import (
 // joins checks that who wants to read does not wait while only readers have the lock and no
 // writer waits: neither at the server, where a queue behind readers begins with a writer or is
 // empty, nor in its own client. It is called while somebody has the lock, and asks for what
-// moves asks for of a free one, with the same bounds.
+// moves asks for of a free one, with the same bounds. A hold that may last no longer than a
+// round trip runs out before it is known, again and again.
 func (r *register) joins(name string, t truth) {
 	now := time.Now()
 	for c := range r.calls {
-		if c.what != "rlock" || c.nested || c.names[0] != name || r.dead[c.client] {
+		if c.what != "rlock" || c.nested || c.hurried || c.names[0] != name || r.dead[c.client] {
 			continue
 		}
 		if t.holder != "" || wantsToWrite(t) || r.ownWrites(c) {

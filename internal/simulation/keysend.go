@@ -60,10 +60,11 @@ func (w *world) evicts() bool {
 }
 
 // isHeard checks that nobody listens. A server that has not heard of the end of a connection
-// goes on telling it.
+// goes on telling it, also one that was slow to hear or did nothing as it was ended.
 func (w *world) isHeard(s *server) {
+	closed := time.Now().Add(-2 * lingers)
 	ends := []string{"half-dead", "die", "hole", "hole-reset", "half-open", "cut"}
-	if slices.ContainsFunc(w.reg.touches, func(t touched) bool { return slices.Contains(ends, t.kind) }) {
+	if slices.ContainsFunc(w.reg.touches, func(t touched) bool { return slices.Contains(ends, t.kind) || t.to.After(closed) }) {
 		return
 	}
 	for topic, peers := range s.topics {

@@ -46,16 +46,18 @@ func (r *register) burdenOf(client, server int) *burden {
 // What a client may ask of a server, and for how many connections, whatever goes wrong: so much
 // in a second, and so much more for each lock of a call that has begun in this second, of one
 // that is under way, of one that is over and may have left something to be given back, and for
-// each lease in the time of the shortest. No documentation says such numbers: pauses between
-// attempts grow to between half a second and a second, and these are what thousands of plans
-// come up to, and a little more. What has gathered while a server was silent comes at once.
+// each lease in the time of the shortest; in that a lock may also be granted to who waits, run
+// out before that is known, and be asked for again. No documentation says such numbers. Pauses
+// between attempts grow to between half a second and a second, an attempt is up to three
+// commands and may need a connection of its own, and not every call leaves something. What has
+// gathered while a server was silent comes at once.
 var (
-	mayAsk  = allowance{gathered: 120, always: 20, begun: 12, open: 10, over: 0.3, lease: 30}
-	mayDial = allowance{gathered: 40, always: 10, begun: 2, open: 5, over: 0.2, lease: 10}
+	mayAsk  = allowance{gathered: 400, always: 20, begun: 12, open: 10, over: 2, again: 4, lease: 30}
+	mayDial = allowance{gathered: 200, always: 10, begun: 2, open: 5, over: 1, again: 2, lease: 10}
 )
 
 // An allowance is in pieces a second, but for what may have gathered.
-type allowance struct{ gathered, always, begun, open, over, lease float64 }
+type allowance struct{ gathered, always, begun, open, over, again, lease float64 }
 
 // mostConnections is how many a client has to one server: those of the pool of the client
 // library, twice as many where they are given up and made at one moment, and subscriptions.
@@ -85,7 +87,7 @@ func (r *register) bears(passed time.Duration) {
 }
 
 // A load is what a client has to do.
-type load struct{ begun, open, over, leases float64 }
+type load struct{ begun, open, over, again, leases float64 }
 
 // loadOf counts what a client has begun since the last look, and what it has still to do.
 func (r *register) loadOf(client int) (l load) {
@@ -104,7 +106,8 @@ func (r *register) loadOf(client int) (l load) {
 	}
 	for c := range r.calls {
 		if c.client == client {
-			l.open += float64(len(c.names))
+			l.open += float64(len(c.names)) * r.rounds()
+			l.again += float64(len(c.names)) / r.least.Seconds()
 		}
 	}
 	for _, b := range r.beliefs {
@@ -115,9 +118,20 @@ func (r *register) loadOf(client int) (l load) {
 	return l
 }
 
+// rounds is by how much more a call has to do on a quorum: it votes three or four times a second
+// while others have the lock, and of each vote that a silent server leaves in doubt that server
+// is told until it answers. So after an outage of 20 s two calls ask 60 times a second of a
+// server that refuses.
+func (r *register) rounds() float64 {
+	if r.w.plan.Backend == "quorum" {
+		return 6
+	}
+	return 1
+}
+
 // within is what a client with that load may ask for in a time.
 func (a allowance) within(d time.Duration, l load) float64 {
-	return a.begun*l.begun + d.Seconds()*(a.always+a.open*l.open+a.over*l.over+a.lease*l.leases)
+	return a.begun*l.begun + d.Seconds()*(a.always+a.open*l.open+a.over*l.over+a.again*l.again+a.lease*l.leases)
 }
 
 // count is how many connections a client has open, as far as it knows. Those that are over for

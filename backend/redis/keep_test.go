@@ -59,3 +59,22 @@ func TestKeepOfTheURL(t *testing.T) {
 		is(t, err, dlock.ErrInvalidConfig)
 	}
 }
+
+// TestKeyOfALockThatWasLost has the key of a lock end before its queue does, which takes a Keep of
+// less than the queue is kept for. Whoever leaves that brings the key back, and it ends again.
+func TestKeyOfALockThatWasLost(t *testing.T) {
+	ctx, c := within(t), plainClient(t, shared)
+	b, k := newBackend(t, plainClient(t, shared), nil), lockKey(t.Name())
+	const gone, leaves = "w60000:gone:1.AAAAAAAAAAA", "w60000:leaves:1.AAAAAAAAAAA"
+	for _, id := range []string{gone, leaves} {
+		must[int64](t)(c.ZAdd(ctx, string(k)+":q", redis.Z{Score: 1, Member: id}).Result())
+		must[int64](t)(c.ZAdd(ctx, string(k)+":a", redis.Z{Score: float64(time.Now().Add(limit).UnixMilli()), Member: id}).Result())
+	}
+	must[answer](t)(b.run(ctx, limit, releaseScript, releaseScript.callWith(k, 5, leaves, 0)))
+	if left := c.PTTL(ctx, string(k)).Val(); left == -1 {
+		t.Errorf("the key stays for ever, with %v", c.HGetAll(ctx, string(k)).Val())
+	}
+	if n := c.ZCard(ctx, string(k)+":q").Val(); n > 0 {
+		t.Errorf("%d wait", n)
+	}
+}

@@ -46,7 +46,7 @@ func (r *register) comesTooEarly(b *belief) {
 			continue
 		}
 		left = append(left, k)
-		if b.parent != nil || k.shared && b.shared || r.dataLost() || r.promoted() || r.hasBroken(k.by.granted) {
+		if b.parent != nil || k.shared && b.shared || r.dataLost() || r.promoted() || r.hasOtherClock(k.by) || r.hasBroken(k.by.granted) {
 			continue
 		}
 		r.violate("a minimum hold is kept", "%v: c%d had it under token %d, and it is kept for %v more", b, k.by.client, k.by.token, k.end.Sub(now))

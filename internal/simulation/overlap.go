@@ -48,6 +48,12 @@ func (r *register) mayEndEarly(b *belief) bool {
 	return took && (b.limited || r.touched(b.client, time.Now().Add(-2*b.lasts()-lingers), costs))
 }
 
+// hasOtherClock reports whether a server may have taken over since a lease was renewed last whose
+// clock is ahead.
+func (r *register) hasOtherClock(b *belief) bool {
+	return len(r.w.plan.Skews) > 0 && r.touched(b.client, time.Now().Add(-b.lasts()), splits)
+}
+
 // reaction is within what time a lease that is over is seen to be.
 const reaction = time.Second
 

@@ -112,7 +112,11 @@ func patient(dial dialer) dialer {
 
 // crowd has all connections of the client to a place be in use until then.
 func (w *world) crowd(f Fault, end time.Time) {
-	c, isOne := w.clients[f.Client].shared[f.Server].(*goredis.Client)
+	shared := w.clients[f.Client].shared
+	if f.Server >= len(shared) { // it begins later
+		return
+	}
+	c, isOne := shared[f.Server].(*goredis.Client)
 	if !isOne {
 		return
 	}

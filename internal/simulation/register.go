@@ -627,7 +627,7 @@ func (r *register) leaves(c *call, name string) bool {
 		if o.client != c.client || !slices.Contains(o.names, name) {
 			continue
 		}
-		if o.what == "unlock" || o.waits && r.busy(name, o.start) {
+		if o.what == "unlock" || !o.asks && r.busy(name, o.start) { // one answer counts for those behind it
 			return true
 		}
 	}

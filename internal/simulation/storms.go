@@ -53,7 +53,7 @@ func (r *register) burdenOf(client, server int) *burden {
 // gathered while a server was silent comes at once.
 var (
 	mayAsk  = allowance{gathered: 400, always: 20, begun: 12, open: 10, over: 2, again: 4, lease: 30}
-	mayDial = allowance{gathered: 200, always: 10, begun: 2, open: 5, over: 1, again: 2, lease: 10}
+	mayDial = allowance{gathered: 200, always: 10, begun: 12, open: 5, over: 1, again: 2, lease: 10}
 )
 
 // An allowance is in pieces a second, but for what may have gathered.

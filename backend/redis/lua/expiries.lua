@@ -9,7 +9,7 @@ if refusing then
   redis.call('PEXPIRE', X, refused)
 end
 local lives = waiting > 0 or readers > 0
-if kept <= now and (lives or refusing) then
+if kept <= now and (lives or refusing or due > 0) then
   last = math.max(last, now) -- S was lost, or there has been none
 end
 if last + keep > kept and last > 0 then

@@ -40,6 +40,9 @@ func (r *register) leavesTo(all []*belief, op *Op) {
 // asked they are asked about what is believed: nobody believes in a lock that was unlocked.
 func (r *register) comesTooEarly(b *belief) {
 	now := time.Now()
+	if r.stuttered(now) { // it has begun before the caller knew
+		return
+	}
 	var left []rest
 	for _, k := range r.kept[b.name] {
 		if !now.Before(k.end) {

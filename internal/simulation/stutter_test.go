@@ -15,14 +15,15 @@ import (
 
 var stuttering = flag.Bool("simulation.stutter", false, "goroutines of the library are stopped now and then where they take or leave a mutex")
 
-// TestStutters runs plans with goroutines that are stopped.
+// TestStutters runs plans with goroutines that are stopped, in memory: with servers, virtual time
+// stands still now and then, and a plan has to be given up.
 func TestStutters(t *testing.T) {
 	if os.Getenv("SIMULATION_WORKER") != "" {
 		return
 	}
-	*stuttering = true
-	defer func() { *stuttering = false }()
-	search(t, 1, 20, 10*time.Second)
+	*stuttering, *on = true, "memory"
+	defer func() { *stuttering, *on = false, "" }()
+	search(t, 1, 100, 10*time.Second)
 }
 
 // stuttered builds a worker in which the library has its mutexes from slowsync.

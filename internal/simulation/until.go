@@ -11,7 +11,7 @@ import (
 // none at which the server keeps the lock no longer. Whatever excuses a server that does not
 // keep what is believed excuses this.
 func (r *register) untilTrue(b *belief) {
-	if !b.live() || r.dead[b.client] {
+	if !b.live() || r.dead[b.client] || r.stuttered(time.Now()) { // whoever looks may be held up between two looks
 		return
 	}
 	until, now := b.lease.Until(), time.Now()

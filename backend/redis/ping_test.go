@@ -13,6 +13,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/faultnet"
+	"github.com/dlock-go/dlock/internal/server"
 )
 
 // TestPingOnAClientOfOnesOwn pings a server that does not answer, or cuts the connection, on a
@@ -57,6 +58,23 @@ func TestPingOnAClientOfOnesOwn(t *testing.T) {
 			proxy.Restore(faultnet.BothWays)
 			must[any](t)(nil, b.Close(within(t)))
 		})
+	}
+}
+
+// TestPingWhereScriptsWait pings a server that keeps scripts waiting, for longer than its client waits
+// for a reply and for less: it grants no lock.
+func TestPingWhereScriptsWait(t *testing.T) {
+	t.Parallel()
+	s := server.StartAll(t, server.Redis{})[0]
+	must[any](t)(plainClient(t, s).Do(within(t), "client", "pause", limit.Milliseconds(), "write").Result())
+	for _, wait := range []time.Duration{limit / 100, 2 * limit} {
+		c := redis.NewClient(&redis.Options{Addr: s.Addr(), DisableIdentity: true, ReadTimeout: wait})
+		t.Cleanup(func() { _ = c.Close() })
+		ctx, cancel := context.WithTimeout(within(t), limit/50)
+		defer cancel()
+		if _, err := New(c, nil).Ping(ctx); !errors.Is(err, backend.ErrUnavailable) {
+			t.Errorf("a client that waits for %v: %v", wait, err)
+		}
 	}
 }
 

@@ -132,6 +132,14 @@ func TestPlans(t *testing.T) {
 			Clients: []Party{{Own: &own{}, Workers: [][]Op{{{Call: "names", Names: []int{0}}, {Pause: 2 * time.Second, Call: "names", Names: []int{0}}}}}},
 			Faults:  []Fault{{Kind: "hole", At: time.Second, For: 20 * time.Second, Client: -1, Way: 2}},
 		},
+		"a server of a quorum where others wait answers pings, and keeps scripts waiting": {
+			Backend: "quorum", Servers: 3, TTL: 3 * time.Second,
+			Clients: []Party{
+				party([]Op{{Call: "lock", Names: []int{0}, Hold: 4 * time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: time.Second, Call: "lock", Names: []int{0}, Unlock: "live"}}),
+			},
+			Faults: []Fault{{Kind: "pause-writes", At: 2 * time.Second, For: 29 * time.Second, Client: -1, Server: 1}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.Backend, p.Servers, p.Latency = cmp.Or(p.Backend, "redis"), cmp.Or(p.Servers, 1), ms

@@ -61,6 +61,7 @@ type Breaker interface {
 // A Pinger is a Backend that can ask its server for a sign of life.
 type Pinger interface {
 	// Ping asks the server for its version with one request. Any healthy answer is
-	// a nil error; the version may be empty.
+	// a nil error; the version may be empty. Where a server can keep requests for locks
+	// waiting and answer others, it keeps Ping waiting, too: who waits with a quorum goes by that.
 	Ping(ctx context.Context) (version string, err error)
 }

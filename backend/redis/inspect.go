@@ -17,21 +17,29 @@ import (
 )
 
 // Ping implements backend.Pinger. On a cluster it asks one node. A replica is ErrUnavailable:
-// it grants no lock, and what it shows may be old.
+// it grants no lock, and what it shows may be old. So is a server that keeps scripts waiting.
 func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 	if err := b.isUsable(); err != nil {
 		return "", err
 	}
 	ping := &request{args: []any{"ping"}}
-	hello := &request{args: []any{"hello"}} // answers while the server is loading, too
+	hello := &request{args: []any{"hello"}}                // answers while the server is loading, too
+	script := &request{args: []any{"eval", "return 1", 0}} // the server may answer all else: CLIENT PAUSE WRITE, FAILOVER
+	all := []*request{ping, hello}
+	if b.cluster == nil && b.hasRun.Load() { // a server that has run a script may have granted something: see boot.lua
+		all = append(all, script)
+	}
 	_, err = inTime(ctx, func(ctx context.Context) (bool, error) {
-		return process(ctx, b.client, []*request{ping, hello}), nil
+		return process(ctx, b.client, all), nil
 	})
 	if err != nil {
 		return "", fail(err)
 	}
 	if ping.err != nil {
 		return "", fail(ping.err)
+	}
+	if _, refused := replyOf(script.err); script.err != nil && !refused {
+		return "", fail(script.err)
 	}
 	version, role := helloField(hello.reply, "version"), helloField(hello.reply, "role")
 	if b.cluster == nil && role == "replica" {

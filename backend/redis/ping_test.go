@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/faultnet"
+	"github.com/dlock-go/dlock/internal/server"
 )
 
 // TestPingOnAClientOfOnesOwn pings a server that does not answer, or cuts the connection, on a
@@ -60,6 +62,25 @@ func TestPingOnAClientOfOnesOwn(t *testing.T) {
 	}
 }
 
+// TestPingWhereScriptsWait pings a server that keeps scripts waiting, for longer than its client waits
+// for a reply and for less: it grants no lock.
+func TestPingWhereScriptsWait(t *testing.T) {
+	t.Parallel()
+	s := server.StartAll(t, server.Redis{})[0]
+	must[any](t)(plainClient(t, s).Do(within(t), "client", "pause", limit.Milliseconds(), "write").Result())
+	for _, wait := range []time.Duration{limit / 100, 2 * limit} {
+		c := redis.NewClient(&redis.Options{Addr: s.Addr(), DisableIdentity: true, ReadTimeout: wait})
+		t.Cleanup(func() { _ = c.Close() })
+		ctx, cancel := context.WithTimeout(within(t), limit/50)
+		defer cancel()
+		b := New(c, nil)
+		b.hasRun.Store(true)
+		if _, err := b.Ping(ctx); !errors.Is(err, backend.ErrUnavailable) {
+			t.Errorf("a client that waits for %v: %v", wait, err)
+		}
+	}
+}
+
 // TestNamesOnAClientOfOnesOwn asks a server that does not answer for names of locks, on such a client.
 func TestNamesOnAClientOfOnesOwn(t *testing.T) {
 	t.Parallel()
@@ -87,4 +108,15 @@ func TestNamesOnAClientOfOnesOwn(t *testing.T) {
 	}
 	proxy.Restore(faultnet.BothWays)
 	must[any](t)(nil, b.Close(within(t)))
+}
+
+// TestPingIsNoUse pings a server that nobody has asked for a lock. It has run no script then, and
+// may vote at once: one that has might have granted what it has forgotten.
+func TestPingIsNoUse(t *testing.T) {
+	t.Parallel()
+	c := plainClient(t, server.StartAll(t, server.Redis{})[0])
+	must[string](t)(newBackend(t, c, nil).Ping(within(t)))
+	if stats := must[string](t)(c.Info(within(t), "commandstats").Result()); strings.Contains(stats, "cmdstat_eval") {
+		t.Error(stats)
+	}
 }

@@ -139,6 +139,14 @@ func TestPlans(t *testing.T) {
 			})},
 			Faults: []Fault{{Kind: "unanswered", At: 1300 * ms, For: 5 * time.Second, Size: 1}},
 		},
+		"a server of a quorum where others wait answers pings, and keeps scripts waiting": {
+			Backend: "quorum", Servers: 3, TTL: 3 * time.Second,
+			Clients: []Party{
+				party([]Op{{Call: "lock", Names: []int{0}, Hold: 4 * time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: time.Second, Call: "lock", Names: []int{0}, Unlock: "live"}}),
+			},
+			Faults: []Fault{{Kind: "pause-writes", At: 2 * time.Second, For: 29 * time.Second, Client: -1, Server: 1}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.Backend, p.Servers, p.Latency = cmp.Or(p.Backend, "redis"), cmp.Or(p.Servers, 1), ms

@@ -78,3 +78,42 @@ func TestFrontHangsOnClientsOfOnesOwn(t *testing.T) {
 	}
 	ok(t, front.Resume())
 }
+
+// Who waits at a server that keeps scripts waiting, and answers all else, goes on at another.
+func TestFrontKeepsScriptsWaiting(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(testing.TB, []*server.Server) *dlock.Client{
+		"by URL": func(t testing.TB, s []*server.Server) *dlock.Client {
+			return openURL(t, "redlock://"+addresses(s), nil)
+		},
+		"on clients of one's own": onClients,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			masters := startMasters(t, 3)
+			vouchFor(t, masters...)
+			a, b := open(t, masters), open(t, masters)
+			front := admin(t, masters[frontOf("x", len(masters))])
+			l, err := a.Mutex("x").Lock(t.Context())
+			ok(t, err)
+			done := make(chan error, 1)
+			go func() {
+				done <- dlock.Do(context.Background(), b.Mutex("x"), func(context.Context, *dlock.Lease) error { return nil })
+			}()
+			eventually(t, "the other waits", func() bool { return front.ZCard(t.Context(), "dlock:{x}:q").Val() > 0 })
+			ok(t, front.ConfigResetStat(t.Context()).Err())
+			eventually(t, "and pings the front", func() bool {
+				return strings.Contains(front.Info(t.Context(), "commandstats").Val(), "cmdstat_ping:")
+			})
+			ok(t, front.Do(t.Context(), "client", "pause", wait.Milliseconds(), "write").Err())
+			ok(t, l.Unlock(context.Background()))
+			select {
+			case err := <-done:
+				ok(t, err)
+			case <-time.After(wait / 8):
+				t.Error("who waits has not got the lock")
+			}
+			ok(t, front.Do(t.Context(), "client", "unpause").Err())
+		})
+	}
+}

@@ -23,11 +23,12 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 		return "", err
 	}
 	ping := &request{args: []any{"ping"}}
-	hello := &request{args: []any{"hello"}}                // answers while the server is loading, too
-	script := &request{args: []any{"eval", "return 1", 0}} // the server may answer all else: CLIENT PAUSE WRITE, FAILOVER
+	hello := &request{args: []any{"hello"}} // answers while the server is loading, too
 	all := []*request{ping, hello}
-	if b.cluster == nil && b.hasRun.Load() { // a server that has run a script may have granted something: see boot.lua
-		all = append(all, script)
+	// A server that keeps scripts waiting answers all else but this (CLIENT PAUSE WRITE, FAILOVER).
+	publish := &request{args: []any{"publish", pingChannel, ""}}
+	if b.cluster == nil && !b.inspectOnly {
+		all = append(all, publish)
 	}
 	_, err = inTime(ctx, func(ctx context.Context) (bool, error) {
 		return process(ctx, b.client, all), nil
@@ -38,8 +39,8 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 	if ping.err != nil {
 		return "", fail(ping.err)
 	}
-	if _, refused := replyOf(script.err); script.err != nil && !refused {
-		return "", fail(script.err)
+	if _, refused := replyOf(publish.err); publish.err != nil && !refused {
+		return "", fail(publish.err)
 	}
 	version, role := helloField(hello.reply, "version"), helloField(hello.reply, "role")
 	if b.cluster == nil && role == "replica" {
@@ -47,6 +48,9 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 	}
 	return version, nil
 }
+
+// pingChannel is where nobody listens.
+const pingChannel = prefix + "nobody"
 
 var errReplica = errors.New("the server is a replica: use the address of its master, or Sentinel")
 

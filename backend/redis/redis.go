@@ -189,7 +189,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -245,7 +244,6 @@ type Backend struct {
 
 	replicas int
 	watch    watch
-	hasRun   atomic.Bool // a script that may write
 
 	janitor backend.Janitor
 	calls   backend.Calls // of Acquire, and questions

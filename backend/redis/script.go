@@ -127,9 +127,6 @@ func (b *Backend) run(ctx context.Context, limit time.Duration, s *script, call 
 	if s.kind == reading {
 		first = s.whole("eval_ro", call)
 	}
-	if s.kind != reading && !b.hasRun.Load() {
-		b.hasRun.Store(true)
-	}
 	reply, err := b.transport.do(ctx, limit, first, s.kind)
 	if isUnknownScript(err) || s.kind == reading && isRefused(err) { // EVAL_RO is of Redis 7
 		a.sent = time.Now()

@@ -194,6 +194,11 @@ func (r *register) refuses(c *call, err error) {
 	if r.w.plan.Backend != "redis" || c.ctx.Err() != nil || c.hurried || c.patient != (time.Time{}) {
 		return
 	}
+	// Who waits behind what its client gives back, in vain, has asked for nothing yet.
+	before := c.start.Add(-longestTTL(r.w.plan.TTL))
+	if slices.ContainsFunc(c.names, func(n string) bool { return r.freed[party{c.client, n}].After(before) }) {
+		return
+	}
 	denied := false
 	for _, t := range r.touches {
 		switch {

@@ -111,6 +111,11 @@ func (r *register) touchFurther(f Fault, t touched) []touched {
 			u.kind = "unacknowledged"
 			return []touched{t, u}
 		}
+	case "torn": // again and again, for longer than a renewal may take
+		if u := t; f.For > r.least/6 {
+			u.kind = "cut"
+			return []touched{t, u}
+		}
 	case "pause-writes":
 		t.client = -1
 	case "stall-subscription": // it is found out as soon as one that gets nothing any more

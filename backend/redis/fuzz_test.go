@@ -70,7 +70,7 @@ func FuzzReplies(f *testing.F) {
 				continue
 			}
 			for _, expiry := range expiries {
-				_ = renewed(h, a, expiry)
+				_ = renewed(h, true, a, expiry)
 			}
 		}
 		joint := &request{reply: d.reply(0), members: []*command{{}, {}}}

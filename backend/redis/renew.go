@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -45,7 +46,7 @@ func (b *Backend) Renew(ctx context.Context, holds []*backend.Hold, report func(
 
 // renewBatch renews holds by one script.
 func (b *Backend) renewBatch(ctx context.Context, part []*backend.Hold, report func(*backend.Hold, error)) {
-	limit := b.renewalTimeout(part[0].TTL)
+	limit, exclusive := b.renewalTimeout(part[0].TTL), !stateOf(part[0]).shared.Load()
 	a, expiries, err := b.extend(ctx, limit, renewCall(part, 0), len(part))
 	if err != nil && redis.IsTryAgainError(err) && len(part) == 1 {
 		a, expiries, err = b.extend(ctx, limit, renewMovingCall(part[0]), 1)
@@ -55,7 +56,7 @@ func (b *Backend) renewBatch(ctx context.Context, part []*backend.Hold, report f
 			report(h, fail(err))
 			continue
 		}
-		report(h, renewed(h, a, expiries[i]))
+		report(h, renewed(h, exclusive, a, expiries[i]))
 	}
 }
 
@@ -64,11 +65,18 @@ const broken = 1
 
 var errBroken = backend.Fail(backend.ErrLost, backend.ErrBroken)
 
-// renewed notes what the server said of one hold.
-func renewed(h *backend.Hold, a answer, expiry int64) error {
+var errDowngraded = errors.New("the hold was downgraded while it was renewed")
+
+// renewed notes what the server said of one hold, which was asked about as an exclusive one or
+// not. On a quorum a request to one node may come after all that follows it on the others: that an
+// exclusive hold is not there says nothing of one that is shared by now.
+func renewed(h *backend.Hold, exclusive bool, a answer, expiry int64) error {
 	s := stateOf(h)
 	switch expiry {
 	case 0:
+		if exclusive && s.shared.Load() {
+			return fail(errDowngraded)
+		}
 		return backend.ErrLost
 	case broken:
 		return errBroken

@@ -157,3 +157,20 @@ func TestLeaseIsNoLongerThanItsTTL(t *testing.T) {
 	}
 	must[any](t)(nil, b.Release(ctx, h))
 }
+
+// TestRenewalAfterADowngrade has a renewal of an exclusive hold come to the server when that has made
+// it a shared one. It does not say that the hold is lost: nobody would give that back.
+func TestRenewalAfterADowngrade(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	b := newBackend(t, plainClient(t, shared), nil)
+	h := must[*backend.Hold](t)(b.Acquire(ctx, requestOf(t, "client", backend.Exclusive)))
+	call := renewCall([]*backend.Hold{h}, 0)
+	must[any](t)(nil, b.Downgrade(ctx, h))
+	a, expiries, err := b.extend(ctx, limit, call, 1)
+	must[any](t)(nil, err)
+	if err := renewed(h, true, a, expiries[0]); !errors.Is(err, backend.ErrUnavailable) {
+		t.Errorf("a renewal from before a downgrade: %v", err)
+	}
+	must[any](t)(nil, b.Release(ctx, h))
+}

@@ -81,7 +81,10 @@ func (l *brokenLock) use(client int, m *dlock.RWMutex) {
 	}
 	b := belief{client: client, mode: mode, asked: time.Now()}
 	lease, err := lock(l.ctx)
-	if err != nil {
+	switch {
+	case errors.Is(err, dlock.ErrBroken): // before Lock had returned
+		return
+	case err != nil:
 		l.Errorf("lock: %v", err)
 		return
 	}

@@ -29,7 +29,7 @@ func (g *generator) cluster(backend string) {
 			Kind: pick(g.draw, "failover", "promotion", "takeover", "slot-move", "slot-move", "cluster-down"),
 			At:   g.within(0, p.Length), Client: -1, Server: g.shard(), Way: g.IntN(3),
 		}
-		f.For = pick(g.draw, g.within(0, 100*time.Millisecond), g.within(0, p.TTL), g.within(0, min(3*p.TTL, longest)))
+		f.For = g.lasting()
 		f.Size = pick(g.draw, g.within(0, 100*time.Millisecond), g.within(0, 2*p.TTL))
 		g.shorten(&f)
 		p.Faults = append(p.Faults, f)

@@ -154,7 +154,7 @@ func (g *generator) denials() {
 	}
 	for range 1 + g.IntN(4) {
 		f := Fault{Kind: kind, At: g.within(0, p.Length), Client: -1, Server: pick(g.draw, servers...).Server, Way: g.IntN(3)}
-		f.For = pick(g.draw, g.within(0, 100*time.Millisecond), g.within(0, p.TTL), g.within(0, min(3*p.TTL, longest)))
+		f.For = g.lasting()
 		p.Faults = append(p.Faults, f)
 		if !one {
 			kind = pick(g.draw, deniers...)

@@ -69,7 +69,7 @@ func (g *generator) adds(stream uint64, percent int, sort func(f *Fault)) {
 	}
 	for range 1 + g.IntN(4) {
 		f := Fault{At: g.within(0, p.Length), Client: g.IntN(len(p.Clients)), Server: pick(g.draw, before...).Server, Way: g.IntN(3)}
-		f.For = pick(g.draw, g.within(0, 100*time.Millisecond), g.within(0, p.TTL), g.within(0, min(3*p.TTL, longest)))
+		f.For = g.lasting()
 		sort(&f)
 		p.Faults = append(p.Faults, f)
 	}

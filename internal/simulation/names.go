@@ -19,7 +19,7 @@ func (g *generator) lookups() {
 	}
 	for range 1 + g.IntN(3) {
 		f := Fault{Kind: pick(g.draw, "failover", "failover", "promotion"), At: g.within(0, p.Length), Client: -1, Way: g.IntN(3)}
-		f.For = pick(g.draw, g.within(0, 100*time.Millisecond), g.within(0, p.TTL), g.within(0, min(3*p.TTL, longest)))
+		f.For = g.lasting()
 		p.Faults = append(p.Faults, f)
 	}
 }

@@ -79,8 +79,8 @@ func (r *register) hasMoved() bool {
 	return slices.ContainsFunc(r.touches, func(t touched) bool { return t.kind == "slot-move" })
 }
 
-// askedFor is when the hold of a lease that a call has got was asked for at the latest that
-// anybody can say: one that was passed on within its client was asked for with the first.
+// askedFor is a time no later than when the hold of a lease was asked for: one that was passed on
+// within its client was asked for with the first.
 func (r *register) askedFor(c *call, b *belief) time.Time {
 	if b.parent != nil {
 		return b.parent.asked

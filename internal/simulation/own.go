@@ -48,7 +48,7 @@ func (g *generator) crowds() {
 	servers := g.plan.Faults
 	for range 1 + g.IntN(3) {
 		f := Fault{Kind: "pool", At: g.within(0, g.plan.Length), Client: g.IntN(len(g.plan.Clients)), Server: pick(g.draw, servers...).Server}
-		f.For = pick(g.draw, g.within(0, 100*time.Millisecond), g.within(0, g.plan.TTL), g.within(0, min(3*g.plan.TTL, longest)))
+		f.For = g.lasting()
 		if g.plan.Clients[f.Client].Own == nil {
 			g.plan.Clients[f.Client].Own = &own{PoolSize: 1 + g.IntN(3)}
 		}

@@ -377,7 +377,7 @@ func (g *generator) faults(clients int) {
 			Kind: pick(g.draw, enabled...), At: g.within(0, g.plan.Length), Client: g.IntN(clients),
 			Server: g.IntN(g.plan.Servers), Way: g.IntN(3),
 		}
-		f.For = pick(g.draw, g.within(0, 100*time.Millisecond), g.within(0, g.plan.TTL), g.within(0, min(3*g.plan.TTL, longest)))
+		f.For = g.lasting()
 		f.Size = pick(g.draw, g.within(0, 100*time.Millisecond), g.within(0, 2*g.plan.TTL))
 		if alone {
 			f.Server = place
@@ -390,6 +390,12 @@ func (g *generator) faults(clients int) {
 		}
 		g.plan.Faults = append(g.plan.Faults, f)
 	}
+}
+
+// lasting is for how long a fault lasts: a moment, less than a lease, or up to three.
+func (g *generator) lasting() time.Duration {
+	p := g.plan
+	return pick(g.draw, g.within(0, 100*time.Millisecond), g.within(0, p.TTL), g.within(0, min(3*p.TTL, longest)))
 }
 
 // sentinels has clients of a part of the plans learn from Sentinels where the master is.
@@ -406,7 +412,7 @@ func (g *generator) sentinels(topology string) {
 	}
 	for range 1 + g.IntN(4) {
 		f := Fault{Kind: pick(g.draw, "failover", "promotion", "no-sentinel"), At: g.within(0, p.Length), Client: -1, Way: g.IntN(3)}
-		f.For = pick(g.draw, g.within(0, 100*time.Millisecond), g.within(0, p.TTL), g.within(0, min(3*p.TTL, longest)))
+		f.For = g.lasting()
 		p.Faults = append(p.Faults, f)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/queue"
@@ -84,9 +85,10 @@ func (e *entry) modeNow() backend.Mode {
 	return e.mode
 }
 
-// dropped is called when the last reference to a lease's handle is gone.
-func (e *entry) dropped() {
-	if !e.ended() {
+// dropped is called when the last reference to a lease's handle is gone. While the lease
+// lasts its hold refers to the entry.
+func dropped(of weak.Pointer[entry]) {
+	if e := of.Value(); e != nil && !e.ended() {
 		e.logDropped()
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/renewal"
@@ -234,13 +235,14 @@ func (h *hold) check() {
 
 // watchForDrops begins to watch for leases that nobody can unlock any more,
 // because nobody refers to them. It costs something, so it is done at the
-// first renewal: most leases are over by then.
+// first renewal: most leases are over by then. The entry is not kept for it: it refers to the
+// client, and whatever that refers to may refer to the lease.
 func (h *hold) watchForDrops() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range h.leases {
 		if e.handle != nil {
-			runtime.AddCleanup(e.handle, (*entry).dropped, e)
+			runtime.AddCleanup(e.handle, dropped, weak.Make(e))
 			e.handle = nil
 		}
 	}

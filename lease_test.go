@@ -480,6 +480,41 @@ func TestDroppedLeaseIsLogged(t *testing.T) {
 	runtime.KeepAlive(all)
 }
 
+// A lease that was renewed keeps no closed client in memory, also if that refers to it by a hook.
+func TestClosedClientIsCollected(t *testing.T) {
+	collected := make(chan struct{})
+	func() {
+		type program struct {
+			lease   *dlock.Lease
+			renewed chan struct{}
+		}
+		p := &program{renewed: make(chan struct{}, 100)}
+		o := dlock.Options{TTL: time.Second}
+		o.Hooks.Renewed = func(dlock.RenewedEvent) { p.renewed <- struct{}{} }
+		c, err := dlock.New(memory.New(nil), &o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.lease = lock(t, c.Mutex("x"))
+		<-p.renewed
+		if err := c.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		runtime.AddCleanup(p, func(int) { close(collected) }, 0)
+	}()
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		runtime.GC()
+		select {
+		case <-collected:
+			return
+		case <-time.After(time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("what the hook of a closed client refers to is still in memory")
+		}
+	}
+}
+
 type writer func([]byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }

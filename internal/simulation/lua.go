@@ -19,6 +19,7 @@ type status string
 type interpreter struct {
 	state *lua.LState
 	call  func(args []string) (any, error) // has the server execute a command
+	found map[question][]lua.LValue        // what string.match has found
 	error error                            // with which a command has ended the script
 }
 
@@ -70,11 +71,12 @@ func (in *interpreter) release() {
 	idle.mu.Lock()
 	defer idle.mu.Unlock()
 	in.call = nil
+	clear(in.found)
 	idle.all = append(idle.all, in)
 }
 
 func newInterpreter() *interpreter {
-	in := &interpreter{state: lua.NewState(lua.Options{SkipOpenLibs: true})}
+	in := &interpreter{state: lua.NewState(lua.Options{SkipOpenLibs: true}), found: make(map[question][]lua.LValue)}
 	for _, open := range []lua.LGFunction{lua.OpenBase, lua.OpenTable, lua.OpenString, lua.OpenMath} {
 		in.state.Push(in.state.NewFunction(open))
 		in.state.Call(0, 0)
@@ -86,7 +88,35 @@ func newInterpreter() *interpreter {
 		"sha1hex": func(l *lua.LState) int { l.Push(lua.LString(sha(l.CheckString(1)))); return 1 },
 	})
 	in.state.SetGlobal("redis", redis)
+	library := in.state.GetGlobal("string").(*lua.LTable)
+	match := library.RawGetString("match").(*lua.LFunction).GFunction
+	library.RawSetString("match", in.state.NewFunction(func(l *lua.LState) int { return in.match(l, match) }))
 	return in
+}
+
+// A question is one to string.match.
+type question struct{ text, pattern string }
+
+// match is string.match, with what it has found kept: scripts look at the same ids again and
+// again, and a pattern is compiled each time.
+func (in *interpreter) match(l *lua.LState, match lua.LGFunction) int {
+	q := question{l.CheckString(1), l.CheckString(2)}
+	if l.GetTop() > 2 { // from a place in the text on
+		return match(l)
+	}
+	if all, known := in.found[q]; known {
+		for _, v := range all {
+			l.Push(v)
+		}
+		return len(all)
+	}
+	n := match(l)
+	all := make([]lua.LValue, n)
+	for i := range all {
+		all[i] = l.Get(i - n)
+	}
+	in.found[q] = all
+	return n
 }
 
 // run runs a script, and returns its reply.

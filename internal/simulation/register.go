@@ -205,16 +205,6 @@ func (r *register) rests() {
 	r.active = time.Since(r.began)
 }
 
-// forget lets go of all leases. The library looks out for those that nobody refers to, and
-// what looks refers to the client, its dialer and thereby to this register: none of a world
-// would ever be collected.
-func (r *register) forget() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.beliefs = nil
-	clear(r.calls)
-}
-
 // tell notes what happens for the history.
 func (r *register) tell(party int, format string, args ...any) {
 	r.mu.Lock()

@@ -1,6 +1,9 @@
 package simulation
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // A burden is what a client asks of one server, beyond what it may.
 type burden struct {
@@ -71,19 +74,30 @@ const remembered = 30 * time.Second
 // whatever goes wrong. Requests are few says how few they are where nothing does.
 func (r *register) bears(passed time.Duration) {
 	for i := range r.w.plan.Clients {
-		l := r.loadOf(i)
+		var l load
+		if r.isBurden(i) {
+			l = r.loadOf(i)
+		}
 		for _, s := range r.w.nodes {
 			b := r.burdenOf(i, s.index)
 			b.asked = max(0, b.asked-mayAsk.within(passed, l))
 			b.dialed = max(0, b.dialed-mayDial.within(passed, l))
-			n := r.w.net.way(i, s.index).count()
-			if b.asked < mayAsk.gathered && b.dialed < mayDial.gathered && n <= mostConnections || b.told {
+			n := r.w.net.way(i, s.index).tooMany()
+			if b.asked < mayAsk.gathered && b.dialed < mayDial.gathered && n == 0 || b.told {
 				continue
 			}
 			b.told = true
 			r.violate("a server can bear it", "c%d at s%d: %.0f commands and %.0f attempts to connect more than it may, and %d connections; %+v", i, s.index, b.asked, b.dialed, n, l)
 		}
 	}
+}
+
+// isBurden reports whether a client has asked a server for anything that is not made up for.
+func (r *register) isBurden(client int) bool {
+	return slices.ContainsFunc(r.w.nodes, func(s *server) bool {
+		b := r.burdenOf(client, s.index)
+		return b.asked > 0 || b.dialed > 0
+	})
 }
 
 // A load is what a client has to do.
@@ -134,12 +148,17 @@ func (a allowance) within(d time.Duration, l load) float64 {
 	return a.begun*l.begun + d.Seconds()*(a.always+a.open*l.open+a.over*l.over+a.again*l.again+a.lease*l.leases)
 }
 
-// count is how many connections a client has open, as far as it knows. Those that are over for
-// both sides are forgotten.
-func (w *way) count() (n int) {
+// tooMany is how many connections a client has open, as far as it knows, and 0 if they are no more
+// than it may have. Those that are over for both sides are forgotten.
+func (w *way) tooMany() int {
 	w.net.mu.Lock()
+	if len(w.links) <= mostConnections {
+		w.net.mu.Unlock()
+		return 0
+	}
 	links := w.open()
 	w.net.mu.Unlock()
+	n := 0
 	for _, l := range links {
 		switch {
 		case !l.client.in.isOver():
@@ -149,6 +168,9 @@ func (w *way) count() (n int) {
 			delete(w.links, l)
 			w.net.mu.Unlock()
 		}
+	}
+	if n <= mostConnections {
+		return 0
 	}
 	return n
 }

@@ -100,7 +100,6 @@ func run(p *Plan) *Result {
 	close(watched)
 	<-watching
 	w.close()
-	defer w.reg.forget()
 	return w.result()
 }
 

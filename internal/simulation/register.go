@@ -54,6 +54,7 @@ type register struct {
 	accounts map[int]*account
 	missed   map[int]time.Time // when a client missed the word of a grant, after it was mute
 	least    time.Duration     // the shortest TTL of the plan
+	tick     time.Duration     // how often r looks
 
 	active time.Duration // how long the parties have had something to do
 
@@ -168,7 +169,7 @@ func newRegister(w *world) *register {
 		gave: make(map[party]time.Time), used: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
 		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), kept: make(map[string][]rest),
 		burdens: make(map[flight]*burden), works: make(map[int][]work), served: make(map[int]time.Time),
-		accounts: make(map[int]*account), missed: make(map[int]time.Time), least: w.plan.leastTTL(),
+		accounts: make(map[int]*account), missed: make(map[int]time.Time), least: w.plan.leastTTL(), tick: w.plan.tick(),
 		coverage: make(map[string]int),
 	}
 }

@@ -114,13 +114,13 @@ func (r *register) loadOf(client int) (l load) {
 	r.works[client] = works
 	for _, w := range works {
 		l.over += float64(w.locks)
-		if now.Sub(w.at) < tick {
+		if now.Sub(w.at) < r.tick {
 			l.begun += float64(w.locks)
 		}
 	}
 	for c := range r.calls {
 		if c.client == client {
-			l.open += float64(len(c.names)) * r.rounds()
+			l.open += float64(len(c.names)) * r.rounds(client)
 			l.again += float64(len(c.names)) / r.least.Seconds()
 		}
 	}
@@ -132,13 +132,17 @@ func (r *register) loadOf(client int) (l load) {
 	return l
 }
 
-// rounds is by how much more a call has to do on a quorum: it votes three or four times a second
+// rounds is by how much more a call has to do without a subscription, or on a quorum. The one
+// asks every 50 ms, and waits for the replica each time. The other votes three or four times a second
 // while others have the lock, and of each vote that a silent server leaves in doubt that server
 // is told until it answers. So after an outage of 20 s two calls ask 60 times a second of a
 // server that refuses.
-func (r *register) rounds() float64 {
-	if r.w.plan.Backend == "quorum" {
+func (r *register) rounds(client int) float64 {
+	switch {
+	case r.w.plan.Backend == "quorum":
 		return 6
+	case r.w.plan.Clients[client].Poll:
+		return 4
 	}
 	return 1
 }

@@ -5,12 +5,15 @@ import (
 	"time"
 )
 
-// tick is how often all that is promised is looked at when nothing happens.
-const tick = 80 * time.Millisecond
+// tick is how often all that is promised is looked at when nothing happens: less often in a
+// plan that lasts longer, and each 80 ms in most.
+func (p *Plan) tick() time.Duration {
+	return max(80*time.Millisecond, p.Length/3000)
+}
 
 // watch checks again and again what no call could notice.
 func (r *register) watch(done <-chan struct{}) {
-	t := time.NewTicker(tick)
+	t := time.NewTicker(r.tick)
 	defer t.Stop()
 	for {
 		select {
@@ -25,7 +28,7 @@ func (r *register) watch(done <-chan struct{}) {
 func (r *register) look() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.bears(tick)
+	r.bears(r.tick)
 	if len(r.beliefs) == 0 && len(r.calls) == 0 && r.quiet() {
 		return
 	}
@@ -58,7 +61,7 @@ func (r *register) look() {
 	for _, name := range r.w.names() {
 		r.moves(name)
 	}
-	r.audit(tick)
+	r.audit(r.tick)
 }
 
 // quiet reports whether no server has anything of a lock.

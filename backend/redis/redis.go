@@ -105,7 +105,10 @@
 //
 // Up to four pipelines are under way at a time, on connections of the client's
 // pool; more only past some that do not come back. A reply that is late counts as
-// none after ReadTimeout: a client of one's own should not do without it.
+// none after ReadTimeout: a client of one's own should not do without it. Nor should its
+// pool be of one connection: one that stalls takes up all of it for ReadTimeout, which is 5 s
+// where nothing is said, and a lock that was granted to a waiter is lost after as long
+// unless that is confirmed.
 //
 // The client library logs to stderr, for the whole process, that it cannot dial and
 // which master a Sentinel has named. What it logs about a client that Open has made goes

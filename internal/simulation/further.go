@@ -118,6 +118,10 @@ func (r *register) touchFurther(f Fault, t touched) []touched {
 		}
 	case "pause-writes":
 		t.client = -1
+	case "stall-one": // none is left of a pool of one, until the client library gives it up
+		if r.w.plan.hasOneConnection(f.Client) {
+			t.kind, t.to = "stall-requests", t.to.Add(readTimeout)
+		}
 	case "stall-subscription": // it is found out as soon as one that gets nothing any more
 		t.kind, t.to = "mute", t.from.Add(noticed)
 	case "kill-client":
@@ -128,4 +132,18 @@ func (r *register) touchFurther(f Fault, t touched) []touched {
 		t.to = t.from
 	}
 	return []touched{t}
+}
+
+// readTimeout is for how long the client library waits for an answer, if nobody tells it otherwise.
+const readTimeout = 5 * time.Second
+
+// hasOneConnection reports whether a client, or with less than 0 any, has one connection for its
+// requests.
+func (p *Plan) hasOneConnection(client int) bool {
+	for i, c := range p.Clients {
+		if (client < 0 || client == i) && c.Own != nil && c.Own.PoolSize == 1 {
+			return true
+		}
+	}
+	return false
 }

@@ -8,4 +8,11 @@
 local B, durable = KEYS[1], ARGV[1]
 -- include now
 -- include boot
+local noted = tonumber(redis.call('HMGET', B, 'since')[1] or nil)
+if noted and noted < since then
+  -- There is no room to write down the restart, and later requests on this connection do not
+  -- look for it. Nothing at all takes no room. Where not even that may be written, the
+  -- connection is of no use.
+  redis.call('HDEL', B, 'since')
+end
 return since

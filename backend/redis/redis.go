@@ -189,6 +189,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -241,6 +242,9 @@ type Backend struct {
 	ids         *idSigner // no reflection prints it
 	dialect     dialect
 	unclaimed   unclaimedGrants
+
+	used atomic.Bool // by a script
+	mute atomic.Bool // it may send no messages
 
 	replicas int
 	watch    watch

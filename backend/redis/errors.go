@@ -83,11 +83,18 @@ func isPassing(err error) bool {
 	for _, word := range []string{
 		"LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "READONLY", "NOREPLICAS", "MOVED", "ASK",
 	} {
-		if redis.HasErrorPrefix(err, word) {
+		if says(err, word) {
 			return true
 		}
 	}
 	return redis.IsMaxClientsError(err)
+}
+
+// says reports whether the server's error begins with a word. What a script meets is quoted
+// within another error before Redis 7.
+func says(err error, word string) bool {
+	said, _ := replyOf(err)
+	return redis.HasErrorPrefix(err, word) || strings.Contains(said, ": -"+word+" ")
 }
 
 // isUnacknowledged reports that a request has taken effect, but not on as many
@@ -100,10 +107,11 @@ func isUnacknowledged(err error) bool {
 	return errors.As(err, &e)
 }
 
-// isUntouched reports that the request has certainly had no effect.
+// isUntouched reports that the request has certainly had no effect. A server that cannot write
+// to its disk refuses the first write of a script, or none.
 func isUntouched(err error) bool {
 	_, isReply := replyOf(err)
-	return isUnsent(err) || isReply && isPassing(err)
+	return isUnsent(err) || isReply && (isPassing(err) || says(err, "MISCONF"))
 }
 
 // An unsentError says that a command was not sent, and will not be: its caller has gone.

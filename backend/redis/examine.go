@@ -64,18 +64,46 @@ func (b *Backend) warn(findings []backend.Finding) {
 
 // Examine implements backend.Examiner. It looks at every master of a cluster.
 func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) error {
-	return b.examine(ctx, func() error {
-		if b.member && b.inspectOnly { // after the first script a server that nobody has used would not pass for that
-			_ = announce(ctx, b.client) // the findings tell what is not allowed
-		}
-		all(b.checkScripts(ctx), report)
-		all(b.checkSubscribe(ctx), report)
-		all(checkSentinels(ctx, b.failover), report)
-		if b.cluster == nil {
-			return b.examineServer(ctx, b.client, report)
-		}
-		return b.examineCluster(ctx, report)
+	return reportInTime(ctx, report, func(report func(backend.Finding)) error {
+		return b.examine(ctx, func() error { return b.examineAll(ctx, report) })
 	})
+}
+
+func (b *Backend) examineAll(ctx context.Context, report func(backend.Finding)) error {
+	if b.member && b.inspectOnly { // after the first script a server that nobody has used would not pass for that
+		_ = announce(ctx, b.client) // the findings tell what is not allowed
+	}
+	all(b.checkScripts(ctx), report)
+	all(b.checkSubscribe(ctx), report)
+	all(checkSentinels(ctx, b.failover), report)
+	if b.cluster == nil {
+		return b.examineServer(ctx, b.client, report)
+	}
+	return b.examineCluster(ctx, report)
+}
+
+// reportInTime has f report until ctx ends, whatever f waits for; see inTime. It calls report
+// itself, and not after it has returned.
+func reportInTime(ctx context.Context, report func(backend.Finding), f func(report func(backend.Finding)) error) error {
+	found, done := make(chan backend.Finding), make(chan error, 1)
+	go func() {
+		done <- f(func(x backend.Finding) {
+			select {
+			case found <- x:
+			case <-ctx.Done():
+			}
+		})
+	}()
+	for {
+		select {
+		case x := <-found:
+			report(x)
+		case err := <-done:
+			return err
+		case <-ctx.Done():
+			return fail(context.Cause(ctx))
+		}
+	}
 }
 
 func all(findings []backend.Finding, report func(backend.Finding)) {
@@ -142,7 +170,7 @@ func (b *Backend) readInfo(ctx context.Context, c redis.Cmdable) (info, error) {
 	switch {
 	case b.cluster == nil && fields["cluster_enabled"] == "1":
 		return nil, invalid("the server is a node of a cluster: open it as redis+cluster")
-	case fields["redis_mode"] == "sentinel":
+	case fields["redis_mode"] == "sentinel", fields["server_mode"] == "sentinel": // the latter in Valkey
 		return nil, invalid("the server is a Sentinel: open it as redis+sentinel, with the name of the master as the path")
 	}
 	return fields, nil

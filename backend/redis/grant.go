@@ -77,6 +77,9 @@ func (c *acquisition) accept(ctx context.Context, g grant) (*backend.Hold, error
 	full := c.isFull(g)
 	if !c.isTimely(&g) || c.Fixed && !full || g.byMessage && (c.doubt || c.b.replicas > 0) {
 		ok, err := c.confirm(ctx, &g)
+		if err == nil && !ok && c.owed {
+			return c.acceptOther(ctx)
+		}
 		if !ok || err != nil {
 			return nil, err
 		}
@@ -86,6 +89,25 @@ func (c *acquisition) accept(ctx context.Context, g grant) (*backend.Hold, error
 		return nil, nil // leaveQueue gives it back
 	}
 	return c.newHold(g, full), nil
+}
+
+// acceptOther makes a hold of what the server keeps under the id when the time of a grant is over.
+// It may be that grant, prolonged by a request whose answer was lost, or another one of the same
+// request, with a token of its own: the server says which.
+func (c *acquisition) acceptOther(ctx context.Context) (*backend.Hold, error) {
+	a, err := c.ask(ctx, c.mode())
+	if err != nil || c.status(a) != "GRANTED" {
+		return nil, err
+	}
+	g := c.grantOf(a)
+	switch full := c.isFull(g); {
+	case !c.isCredible(g):
+		return nil, fail(errAhead)
+	case !c.isTimely(&g), c.Fixed && !full:
+		return nil, nil // leaveQueue gives it back
+	default:
+		return c.newHold(g, full), nil
+	}
 }
 
 // isFull reports whether g lasts for all of the TTL from when the server said so.

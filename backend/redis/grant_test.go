@@ -116,14 +116,11 @@ func TestGrantOfARequestThatWasGrantedTwice(t *testing.T) {
 	if second.token <= int64(other.Token) {
 		t.Fatalf("the second grant has token %d, the one before %d", second.token, other.Token)
 	}
-	if h := must[*backend.Hold](t)(c.accept(ctx, first)); h != nil {
-		t.Errorf("a hold has token %d, and another had %d before", h.Token, other.Token)
+	h := must[*backend.Hold](t)(c.accept(ctx, first))
+	if h == nil || int64(h.Token) != second.token {
+		t.Fatalf("the hold is %+v, its token is %d, and another had %d before", h, second.token, other.Token)
 	}
-	c.leaveQueue()
-	eventually(t, "the second grant is given back", func() bool {
-		_, err := b.Acquire(ctx, requestOf(t, "third", backend.Exclusive))
-		return err == nil
-	})
+	must[any](t)(nil, b.Release(ctx, h))
 }
 
 // TestGrantAboutToRunOut has a waiter hear, as it asks, of a grant that is nearly over. It
@@ -162,4 +159,33 @@ func TestGrantAboutToRunOut(t *testing.T) {
 		}
 		must[any](t)(nil, b.Release(ctx, h))
 	}
+}
+
+// TestConfirmationWhoseAnswerIsLost has the server prolong a grant as its waiter asks, and the answer
+// get lost until the time of the grant itself is over. The hold has been there all the time, and
+// its waiter does not go to the end of the queue.
+func TestConfirmationWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	proxy := proxied(t)
+	o := &redis.Options{Addr: proxy.Addr(), DisableIdentity: true, ReadTimeout: limit}
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	b, admin := New(client, nil), plainClient(t, shared)
+	t.Cleanup(func() { _ = b.Close(within(t)) })
+	c := b.newAcquisition(&backend.Request{
+		Name: t.Name(), ID: backend.ID{Client: t.Name(), Seq: 1}, Mode: backend.Exclusive, TTL: 30 * time.Second, Wait: true,
+	}, nil)
+	g := c.grantOf(must[answer](t)(c.ask(ctx, "w")))
+	g.byMessage = true
+	g.expiry = time.Now().Add(unconfirmed).UnixMilli() // as a grant by a message ends
+	must[int64](t)(admin.HSet(ctx, string(c.key), "e", g.expiry).Result())
+	must[string](t)(admin.ScriptLoad(ctx, renewScript.source).Result())
+	proxy.Blackhole(faultnet.ToClient)
+	time.AfterFunc(unconfirmed+5*time.Second/2, func() { proxy.Restore(faultnet.BothWays) })
+	h := must[*backend.Hold](t)(c.accept(ctx, g))
+	if h == nil || int64(h.Token) != g.token {
+		t.Fatalf("the server has prolonged the grant with token %d, and its waiter has %+v", g.token, h)
+	}
+	must[any](t)(nil, b.Release(ctx, h))
 }

@@ -25,10 +25,13 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 	ping := &request{args: []any{"ping"}}
 	hello := &request{args: []any{"hello"}} // answers while the server is loading, too
 	all := []*request{ping, hello}
-	// A server that keeps scripts waiting answers all else but this (CLIENT PAUSE WRITE, FAILOVER).
-	publish := &request{args: []any{"publish", pingChannel, ""}}
-	if b.cluster == nil && !b.inspectOnly {
-		all = append(all, publish)
+	// A server that keeps scripts waiting answers all else but these (CLIENT PAUSE WRITE, FAILOVER).
+	waits := &request{args: []any{"publish", pingChannel, ""}}
+	if b.mute.Load() {
+		waits = &request{args: []any{"eval", "return 1", 0}}
+	}
+	if b.cluster == nil && !b.inspectOnly && (!b.mute.Load() || b.used.Load()) {
+		all = append(all, waits)
 	}
 	_, err = inTime(ctx, func(ctx context.Context) (bool, error) {
 		return process(ctx, b.client, all), nil
@@ -39,8 +42,11 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 	if ping.err != nil {
 		return "", fail(ping.err)
 	}
-	if _, refused := replyOf(publish.err); publish.err != nil && !refused {
-		return "", fail(publish.err)
+	if _, refused := replyOf(waits.err); waits.err != nil && !refused {
+		return "", fail(waits.err)
+	}
+	if kindOf(waits.err) == backend.ErrAuth && b.mute.CompareAndSwap(false, true) {
+		return b.Ping(ctx)
 	}
 	version, role := helloField(hello.reply, "version"), helloField(hello.reply, "role")
 	if b.cluster == nil && role == "replica" {

@@ -192,6 +192,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -244,6 +245,9 @@ type Backend struct {
 	ids         *idSigner // no reflection prints it
 	dialect     dialect
 	unclaimed   unclaimedGrants
+
+	used atomic.Bool // by a script
+	mute atomic.Bool // it may send no messages
 
 	replicas int
 	watch    watch

@@ -41,12 +41,13 @@ func (b *Backend) Expire(ctx context.Context, h *backend.Hold, d time.Duration) 
 		tomb = 1
 	}
 	defer b.listener.removeHold(s)
-	repeated := false
+	repeated, began := false, time.Now()
 	ms := millis(max(d, 0)) + 1 // the server's time has lost a part of one
 	err := b.convert(ctx, h, "expiring", ms, tomb, func(err error) {
 		repeated = repeated || !isUntouched(err)
 	})
-	if errors.Is(err, backend.ErrLost) && repeated && time.Now().Before(s.leaseEnd()) {
+	isOver := time.Since(began) >= d-backend.Margin(d)
+	if errors.Is(err, backend.ErrLost) && repeated && isOver && time.Now().Before(s.leaseEnd()) {
 		return nil // an earlier request had it end, and so it has
 	}
 	return err

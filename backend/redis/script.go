@@ -116,6 +116,9 @@ func (s *script) whole(command string, call []any) []any {
 // run executes a call of s once, whatever becomes of the reply. After an error
 // that is no reply of the server the outcome is unknown.
 func (b *Backend) run(ctx context.Context, limit time.Duration, s *script, call []any) (answer, error) {
+	if !b.used.Load() {
+		b.used.Store(true)
+	}
 	d := b.dialect
 	d.announced = b.isAnnounced()
 	s = s.in(d)

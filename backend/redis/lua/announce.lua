@@ -8,4 +8,11 @@
 local B, durable = KEYS[1], ARGV[1]
 -- include now
 -- include boot
+local noted = redis.call('HMGET', B, 'since', 'durable')
+if noted[1] and tonumber(noted[1]) < since or noted[2] == '1' and durable ~= '1' then
+  -- There is no room to write this down, and later requests on this connection do not look
+  -- for it. Nothing at all takes no room. Where not even that may be written, the
+  -- connection is of no use.
+  redis.call('HDEL', B, 'since', 'durable')
+end
 return since

@@ -74,8 +74,9 @@ func (r *register) bears(passed time.Duration) {
 		l := r.loadOf(i)
 		for _, s := range r.w.nodes {
 			b := r.burdenOf(i, s.index)
-			b.asked = max(0, b.asked-mayAsk.within(passed, l))
-			b.dialed = max(0, b.dialed-mayDial.within(passed, l))
+			// Many calls that fail at once ask more a moment later than as they begin.
+			b.asked = max(-mayAsk.begun*l.recent, b.asked-mayAsk.within(passed, l))
+			b.dialed = max(-mayDial.begun*l.recent, b.dialed-mayDial.within(passed, l))
 			n := r.w.net.way(i, s.index).count()
 			if b.asked < mayAsk.gathered && b.dialed < mayDial.gathered && n <= mostConnections || b.told {
 				continue
@@ -87,7 +88,7 @@ func (r *register) bears(passed time.Duration) {
 }
 
 // A load is what a client has to do.
-type load struct{ begun, open, over, again, leases float64 }
+type load struct{ begun, recent, open, over, again, leases float64 }
 
 // loadOf counts what a client has begun since the last look, and what it has still to do.
 func (r *register) loadOf(client int) (l load) {
@@ -103,10 +104,13 @@ func (r *register) loadOf(client int) (l load) {
 		if now.Sub(w.at) < tick {
 			l.begun += float64(w.locks)
 		}
+		if now.Sub(w.at) < time.Second {
+			l.recent += float64(w.locks)
+		}
 	}
 	for c := range r.calls {
 		if c.client == client {
-			l.open += float64(len(c.names)) * r.rounds()
+			l.open += float64(len(c.names)) * r.rounds(client)
 			l.again += float64(len(c.names)) / r.least.Seconds()
 		}
 	}
@@ -121,12 +125,18 @@ func (r *register) loadOf(client int) (l load) {
 // rounds is by how much more a call has to do on a quorum: it votes three or four times a second
 // while others have the lock, and of each vote that a silent server leaves in doubt that server
 // is told until it answers. So after an outage of 20 s two calls ask 60 times a second of a
-// server that refuses.
-func (r *register) rounds() float64 {
-	if r.w.plan.Backend == "quorum" {
+// server that refuses. A client without a subscription asks 20 times a second, and where replicas
+// are asked as often for their word.
+func (r *register) rounds(client int) float64 {
+	switch p := r.w.plan; {
+	case p.Backend == "quorum":
 		return 6
+	case !p.Clients[client].Poll:
+		return 1
+	case p.Acks && !p.Clients[client].Careless:
+		return 4
 	}
-	return 1
+	return 2
 }
 
 // within is what a client with that load may ask for in a time.

@@ -52,6 +52,7 @@ type register struct {
 	works    map[int][]work    // by client, that it may still be busy with
 	served   map[int]time.Time // when a client first got a lock
 	accounts map[int]*account
+	audited  time.Time         // when it was last looked what they have asked for
 	missed   map[int]time.Time // when a client missed the word of a grant, after it was mute
 	least    time.Duration     // the shortest TTL of the plan
 

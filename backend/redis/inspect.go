@@ -225,8 +225,8 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 			more := true
 			for cursor := uint64(0); more && err == nil; {
 				var p scanned
-				sent := time.Now()
-				p, err = retry(ctx, b, func(ctx context.Context) (scanned, error) { return scanPage(ctx, masters[i], prefix, cursor) })
+				sent, from := time.Now(), cursor // which a page that nobody waits for any more still reads
+				p, err = retry(ctx, b, func(ctx context.Context) (scanned, error) { return scanPage(ctx, masters[i], prefix, from) })
 				took := time.Since(sent)
 				for _, name := range p.names {
 					if !yield(name, nil) {

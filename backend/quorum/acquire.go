@@ -263,9 +263,16 @@ func (a *attempt) stepGathering(n tally, now time.Time) (verdict, time.Duration)
 		return split, 0
 	}
 	a.askRest()
-	if n = a.count(); n.coming > 0 {
+	n = a.count()
+	again := time.Minute
+	if !a.request.Wait && n.refused > 0 { // nodes that answer late leave it no more time than silent ones
+		if again = a.firstBy.Sub(now); again <= 0 {
+			return held, 0
+		}
+	}
+	if n.coming > 0 {
 		a.splitSince = time.Time{}
-		return undecided, time.Minute
+		return undecided, again
 	}
 	if a.splitSince.IsZero() {
 		a.splitSince = now
@@ -273,7 +280,7 @@ func (a *attempt) stepGathering(n tally, now time.Time) (verdict, time.Duration)
 	left := a.splitTimeout - now.Sub(a.splitSince)
 	switch {
 	case left > 0:
-		return undecided, left
+		return undecided, min(left, again)
 	case a.request.Wait:
 		return split, 0
 	}

@@ -81,10 +81,14 @@ type message func(ctx context.Context, node int, nh *backend.Hold) error
 // it, or too few can. Releases says that m ends the hold.
 func (h *hold) broadcast(ctx context.Context, releases bool, m message) error {
 	c, parts := h.expect(releases, m)
+	return c.send(ctx, parts)
+}
+
+func (c *confirmation) send(ctx context.Context, parts []part) error {
 	for i := range parts {
 		p := &parts[i]
-		if !h.b.janitor.Go(func(lifetime context.Context) {
-			p.receive(m(backend.WithValues(lifetime, ctx), p.node, &p.hold))
+		if !c.h.b.janitor.Go(func(lifetime context.Context) {
+			p.receive(c.message(backend.WithValues(lifetime, ctx), p.node, &p.hold))
 		}) {
 			p.receive(backend.ErrClosed)
 		}
@@ -96,9 +100,10 @@ func (h *hold) broadcast(ctx context.Context, releases bool, m message) error {
 type confirmation struct {
 	h        *hold
 	message  message
-	releases bool // it ends the hold: a node that has confirmed it has no part any more
-	done     int  // nodes that have confirmed it
-	pending  int  // replies that will come
+	releases bool      // it ends the hold: a node that has confirmed it has no part any more
+	until    time.Time // it has the hold end by itself then; zero: it does not
+	done     int       // nodes that have confirmed it
+	pending  int       // replies that will come
 	replies  chan reply
 }
 
@@ -133,11 +138,16 @@ func (h *hold) expect(releases bool, m message) (*confirmation, []part) {
 }
 
 // receive takes the reply of a node. What the node has not confirmed is repeated in the
-// background while the lease lasts.
+// background while the lease lasts, and the end of a hold by one goroutine, also if its caller
+// asks for that again and again.
 func (p *part) receive(err error) {
 	p.record(err)
-	p.replies <- reply{p.node, err}
-	if isFinal(err) {
+	if p.isKept(err) {
+		p.replies <- reply{p.node, nil}
+	} else {
+		p.replies <- reply{p.node, err}
+	}
+	if isFinal(err) || p.isRepeated() {
 		return
 	}
 	p.h.b.janitor.Do(p.hold.TTL, func(ctx context.Context) error {
@@ -148,6 +158,26 @@ func (p *part) receive(err error) {
 		}
 		return err
 	})
+}
+
+// isKept reports whether a node that denies to have its part end by itself keeps that for long
+// enough: for its lease.
+func (p *part) isKept(err error) bool {
+	lasts := p.hold.Granted == 0 || !p.hold.Sent.Add(p.hold.Granted).Before(p.until)
+	return errors.Is(err, backend.ErrAuth) && !p.until.IsZero() && lasts
+}
+
+// isRepeated reports whether the node is being told again and again to end its part. From now on it
+// is.
+func (p *part) isRepeated() (before bool) {
+	if !p.releases && p.until.IsZero() {
+		return false
+	}
+	p.h.mu.Lock()
+	defer p.h.mu.Unlock()
+	v := &p.h.votes[p.node]
+	before, v.ending = v.ending, true
+	return before
 }
 
 // record notes what a reply says of the node's vote.

@@ -60,9 +60,11 @@ func votesIn(err error) (in time.Duration, not bool) {
 	return in, not
 }
 
-// isFinal reports that asking the same again brings nothing new.
+// isFinal reports that telling a node the same again brings nothing new. A node that denies it may
+// be allowed to do it in a moment, and keeps its part for a lease if it is not told then.
 func isFinal(err error) bool {
-	return err == nil || errors.Is(err, backend.ErrLost) || kindOf(err) != backend.ErrUnavailable
+	kind := kindOf(err)
+	return err == nil || errors.Is(err, backend.ErrLost) || kind != backend.ErrUnavailable && kind != backend.ErrAuth
 }
 
 // failure says why too few nodes have granted. An error that will not go away

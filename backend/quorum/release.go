@@ -89,9 +89,11 @@ func (b *Backend) Expire(ctx context.Context, bh *backend.Hold, d time.Duration)
 	h := bh.State.(*hold)
 	h.end()
 	end := time.Now().Add(d)
-	return h.broadcast(ctx, false, func(ctx context.Context, i int, nh *backend.Hold) error {
+	c, parts := h.expect(false, func(ctx context.Context, i int, nh *backend.Hold) error {
 		return nodes[i].Expire(ctx, nh, max(time.Until(end), time.Millisecond))
 	})
+	c.until = end
+	return c.send(ctx, parts)
 }
 
 // end ends the requests under way. What they bring nevertheless is given back.

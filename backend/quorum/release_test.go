@@ -2,6 +2,9 @@ package quorum_test
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -162,3 +165,107 @@ func TestUnlockBesideALateGrant(t *testing.T) {
 type shortExpirer struct{ *memory.Backend }
 
 func (shortExpirer) CanExpire(d time.Duration) bool { return d <= time.Minute }
+
+// A denying node ends no hold, and says that it must not, until it is allowed to.
+type denying struct {
+	expirer
+	denies atomic.Bool
+	asked  atomic.Int32
+}
+
+func (n *denying) allowed() error {
+	n.asked.Add(1)
+	if n.denies.Load() {
+		return backend.ErrAuth
+	}
+	return nil
+}
+
+func (n *denying) Release(ctx context.Context, h *backend.Hold) error {
+	if err := n.allowed(); err != nil {
+		return err
+	}
+	return n.expirer.Release(ctx, h)
+}
+
+func (n *denying) Expire(ctx context.Context, h *backend.Hold, d time.Duration) error {
+	if err := n.allowed(); err != nil {
+		return err
+	}
+	return n.expirer.Expire(ctx, h, d)
+}
+
+// denyingNodes are nodes of which the first of those deny to end holds.
+func (s nodes) denyingNodes(which ...int) (all []backend.Backend, deniers []*denying) {
+	for i := range s {
+		d := &denying{expirer: expirer{memory.New(s[i])}}
+		d.denies.Store(slices.Contains(which, i))
+		all, deniers = append(all, d), append(deniers, d)
+	}
+	return all, deniers
+}
+
+// A node denies to end a hold for a moment. It ends its part soon after, and not after a lease:
+// whoever waits there, if it is the front, would wait for as long.
+func TestDeniedReleaseIsRepeated(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		all, deniers := s.denyingNodes(s.front("x"))
+		l, err := over(t, all, nil).Mutex("x").Lock(t.Context())
+		ok(t, err)
+		ok(t, l.Unlock(t.Context()))
+		time.Sleep(time.Second)
+		deniers[s.front("x")].denies.Store(false)
+		b, began := s.open(t, nil), time.Now()
+		b.unlock(b.lock("x"))
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("the next has the lock after %v", took)
+		}
+	})
+}
+
+// All nodes deny to end a hold, and the client repeats its request for a lease. No node is asked by
+// more than that and one goroutine of the quorum.
+func TestDeniedReleaseIsRepeatedOnce(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		all, deniers := s.denyingNodes(0, 1, 2)
+		l, err := over(t, all, nil).Mutex("x").Lock(t.Context())
+		ok(t, err)
+		is(t, l.Unlock(t.Context()), dlock.ErrAuth)
+		time.Sleep(2 * ttl)
+		for i, n := range deniers {
+			if asked := n.asked.Load(); asked > 60 {
+				t.Errorf("node %d was asked %d times", i+1, asked)
+			}
+		}
+	})
+}
+
+// Of the two nodes that a hold has one denies to have it end by itself. It keeps its part for its
+// lease, which is long enough, so that Unlock has no reason to fail.
+func TestDeniedExpiry(t *testing.T) {
+	for _, c := range []struct {
+		minHold time.Duration
+		want    error
+	}{{ttl / 2, nil}, {2 * ttl, dlock.ErrAuth}} {
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			front := s.front("x")
+			all, _ := s.denyingNodes(front)
+			s[(front+1)%3].Freeze()
+			client := over(t, all, &quorum.Options{MaxTTL: 3 * ttl, Skew: skew})
+			time.Sleep(3 * ttl)
+			l, err := client.Mutex("x", dlock.WithMinHold(c.minHold)).Lock(t.Context())
+			ok(t, err)
+			began := time.Now()
+			err = l.Unlock(t.Context())
+			if !errors.Is(err, c.want) {
+				t.Errorf("to be held for %v: %v, want %v", c.minHold, err, c.want)
+			}
+			s.thaw()
+			b := s.open(t, &quorum.Options{MaxTTL: 3 * ttl, Skew: skew})
+			b.unlock(b.lock("x"))
+			if took := time.Since(began); c.want == nil && took < c.minHold {
+				t.Errorf("the next has the lock after %v", took)
+			}
+		})
+	}
+}

@@ -22,6 +22,7 @@ type vote struct {
 	telling  uint64 // the one that it has been told last
 	counts   bool   // granted, and the node knows the hold by its token
 	renewing bool   // a renewal is under way
+	ending   bool   // the node is told again and again to end its part
 	released bool
 }
 

@@ -517,3 +517,49 @@ func TestFrontIsLateWithTheOthers(t *testing.T) {
 		})
 	}
 }
+
+// A voter answers requests for votes by itself.
+type voter struct {
+	*memory.Backend
+	vote func(ctx context.Context, r backend.Request) error
+}
+
+func (n voter) Vote(ctx context.Context, r backend.Request, _ backend.Ballot) (*backend.Hold, error) {
+	return nil, n.vote(ctx, r)
+}
+
+// A try has the vote of the front. One node does not vote, and the other refuses just before the time of
+// a first answer is over, and would have the request wait: it answers late again. That takes no more
+// time than if it had not answered at all.
+func TestTryBesideALateRefusal(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		const late = 2900 * time.Millisecond
+		front := s.front("x")
+		all := make([]backend.Backend, len(s))
+		for k, n := range []func(context.Context, backend.Request) error{
+			nil,
+			func(context.Context, backend.Request) error { return &backend.NotReadyError{In: time.Hour} },
+			func(ctx context.Context, r backend.Request) error {
+				if !r.Wait {
+					backend.Sleep(ctx, late)
+					return backend.ErrHeld
+				}
+				r.Observer.(interface{ Answered() }).Answered()
+				backend.Sleep(ctx, late)
+				return backend.ErrHeld
+			},
+		} {
+			i := (front + k) % len(s)
+			all[i] = memory.New(s[i])
+			if n != nil {
+				all[i] = voter{memory.New(s[i]), n}
+			}
+		}
+		began := time.Now()
+		_, err := over(t, all, nil).Mutex("x").TryLock(t.Context())
+		is(t, err, dlock.ErrHeld)
+		if took := time.Since(began); took > backend.FirstAnswer+300*time.Millisecond {
+			t.Errorf("the try took %v", took)
+		}
+	})
+}

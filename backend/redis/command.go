@@ -172,6 +172,13 @@ func process(ctx context.Context, client redis.UniversalClient, batch []*request
 		_, err := pipe.Exec(ctx)
 		return err
 	})
+	if err != nil && !slices.ContainsFunc(cmds, unrepeated.hasOutcome) {
+		// No connection was to be had. If that is the word of the server, as at a login that it
+		// denies, the client library does not tell it to the commands of a pipeline.
+		for _, c := range cmds {
+			c.SetErr(err)
+		}
+	}
 	answered = true
 	for i, r := range batch {
 		r.reply, r.err = cmds[i].outcome()
@@ -203,6 +210,8 @@ type unrepeated struct{ *redis.Cmd }
 
 // NoRetry implements redis.Cmder.
 func (unrepeated) NoRetry() bool { return true }
+
+func (u unrepeated) hasOutcome() bool { return u.Val() != nil || u.Err() != nil }
 
 // outcome is the reply, or the error that there is instead. A command that nobody
 // has carried has neither: a hook of the client may have kept it.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/server"
 )
 
@@ -155,6 +156,22 @@ func TestJoinWithoutAnAnswer(t *testing.T) {
 			if !errors.Is(member.err, want) {
 				t.Errorf("told %v, want %v", member.err, want)
 			}
+		}
+	}
+}
+
+// TestDeniedConnectionOfSeveral has a server deny something to each new connection. All
+// whose commands would have left together are told that, as one alone is.
+func TestDeniedConnectionOfSeveral(t *testing.T) {
+	s := server.Start(t, server.Redis{})
+	must[any](t)(plainClient(t, s).Do(within(t), "acl", "setuser", "nameless", "on", ">secret", "~*", "+@all", "-client").Result())
+	c := redis.NewClient(&redis.Options{
+		Addr: s.Addr(), Username: "nameless", Password: "secret", ClientName: "program", DisableIdentity: true, MaxRetries: -1,
+	})
+	t.Cleanup(func() { _ = c.Close() })
+	for _, one := range posted(t, newPipeline(c, 0), ordinary, []any{"ping"}, []any{"exists", "a"}) {
+		if err, _ := one.(error); kindOf(err) != backend.ErrAuth {
+			t.Errorf("told %v", one)
 		}
 	}
 }

@@ -17,11 +17,21 @@ import (
 )
 
 // Ping implements backend.Pinger. On a cluster it asks one node. A replica is ErrUnavailable:
-// it grants no lock, and what it shows may be old. So is a server that keeps scripts waiting.
+// it grants no lock, and what it shows may be old. So is a server that keeps scripts waiting. A
+// connection that broke while nobody used it says nothing of the server.
 func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 	if err := b.isUsable(); err != nil {
 		return "", err
 	}
+	for again := (repeat{}); ; {
+		version, err = b.pingOnce(ctx)
+		if err == nil || !again.isStale(b, err) || ctx.Err() != nil {
+			return version, err
+		}
+	}
+}
+
+func (b *Backend) pingOnce(ctx context.Context) (version string, err error) {
 	ping := &request{args: []any{"ping"}}
 	hello := &request{args: []any{"hello"}} // answers while the server is loading, too
 	all := []*request{ping, hello}
@@ -221,8 +231,8 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 			more := true
 			for cursor := uint64(0); more && err == nil; {
 				var p scanned
-				sent := time.Now()
-				p, err = retry(ctx, func(ctx context.Context) (scanned, error) { return scanPage(ctx, masters[i], prefix, cursor) })
+				sent, from := time.Now(), cursor // which a page that nobody waits for any more still reads
+				p, err = retry(ctx, b, func(ctx context.Context) (scanned, error) { return scanPage(ctx, masters[i], prefix, from) })
 				took := time.Since(sent)
 				for _, name := range p.names {
 					if !yield(name, nil) {
@@ -243,7 +253,7 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 
 // masters are the servers that have the locks.
 func (b *Backend) masters(ctx context.Context) ([]redis.Cmdable, error) {
-	return retry(ctx, func(ctx context.Context) (all []redis.Cmdable, err error) {
+	return retry(ctx, b, func(ctx context.Context) (all []redis.Cmdable, err error) {
 		var mu sync.Mutex
 		err = b.eachMaster(ctx, func(_ context.Context, c redis.UniversalClient) error {
 			mu.Lock()
@@ -264,13 +274,13 @@ func (b *Backend) eachMaster(ctx context.Context, do func(context.Context, redis
 }
 
 // retry runs f, which reads, until it succeeds or that is hopeless.
-func retry[T any](ctx context.Context, f func(context.Context) (T, error)) (T, error) {
+func retry[T any](ctx context.Context, b *Backend, f func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := backend.Bound(ctx, backend.FirstAnswer)
 	defer cancel()
-	var pause backend.Backoff
+	var again repeat
 	for {
 		v, err := inTime(ctx, f)
-		if err == nil || isHopeless(err) || !isPassing(err) || !backend.Sleep(ctx, pause.Next()) {
+		if err == nil || isHopeless(err) || !isPassing(err) || !backend.Sleep(ctx, again.pause(b, err)) {
 			return v, err
 		}
 	}

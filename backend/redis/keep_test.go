@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"testing"
 	"time"
@@ -76,5 +77,34 @@ func TestKeyOfALockThatWasLost(t *testing.T) {
 	}
 	if n := c.ZCard(ctx, string(k)+":q").Val(); n > 0 {
 		t.Errorf("%d wait", n)
+	}
+}
+
+// TestGrantWhoseTokenWasEvicted has the key with the token of a lock be evicted after a reader who
+// waits was let in, and before that one asks. It has the lock, under a token as every hold.
+func TestGrantWhoseTokenWasEvicted(t *testing.T) {
+	t.Parallel()
+	ctx, c, k := within(t), plainClient(t, shared), lockKey(t.Name()+rand.Text())
+	run := func(s *script, args ...any) any {
+		t.Helper()
+		return must[any](t)(c.Do(ctx, s.whole("eval", s.callWith(k, 5, args...))...).Result())
+	}
+	const writer, reader = "w60000p:a:1", "r60000p:b:1"
+	run(acquireScript, writer, 60000, "w")
+	run(acquireScript, reader, 60000, "w")
+	run(releaseScript, writer, 0, "")
+	must[int64](t)(c.Del(ctx, string(k)).Result())
+	var a answer
+	a.read(run(acquireScript, reader, 60000, "p"))
+	if a.status() != "GRANTED" || a.int(2) <= 0 {
+		t.Errorf("the reader is told %v", a.values)
+	}
+	var again answer
+	again.read(run(acquireScript, reader, 60000, "p"))
+	if again.int(2) != a.int(2) {
+		t.Errorf("the reader is told token %d, then %d", a.int(2), again.int(2))
+	}
+	if left := c.PTTL(ctx, string(k)).Val(); left <= 0 {
+		t.Errorf("the key of the lock ends in %v", left)
 	}
 }

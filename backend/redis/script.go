@@ -172,17 +172,36 @@ type repeat struct {
 
 // pause returns how long to wait after err.
 func (r *repeat) pause(b *Backend, err error) time.Duration {
+	if r.isStale(b, err) {
+		return 0
+	}
+	return r.backoff.Next()
+}
+
+// isStale reports whether err may be that of such a connection.
+func (r *repeat) isStale(b *Backend, err error) bool {
 	if !isBroken(err) {
-		return r.backoff.Next()
+		return false
 	}
 	if !r.counted {
-		r.counted, r.stale = true, int(b.client.PoolStats().IdleConns)+1
+		r.counted, r.stale = true, b.idleConnections()+1
 	}
 	if r.stale == 0 {
-		return r.backoff.Next()
+		return false
 	}
 	r.stale--
-	return 0
+	return true
+}
+
+// idleConnections is how many connections there are that nobody uses, of single commands and of
+// pipelines.
+func (b *Backend) idleConnections() int {
+	stats := b.client.PoolStats()
+	n := int(stats.IdleConns)
+	if p := stats.PipelineStats; p != nil {
+		n += int(p.IdleConns)
+	}
+	return n
 }
 
 // replyTimeout is how long to wait for one reply before the request is repeated.

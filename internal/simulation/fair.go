@@ -280,9 +280,11 @@ func (r *register) audit(passed time.Duration) {
 		return
 	}
 	least := r.least.Seconds()
+	since := r.audited // nobody looks while nothing is held or asked for, and what is over is given back then
+	r.audited = time.Now()
 	for i, p := range r.w.plan.Clients {
 		a := r.accounts[i]
-		busy := r.touched(i, time.Now().Add(-settles), whatever) || r.touched(i, time.Now().Add(-settles-asks), splits)
+		busy := r.touched(i, since.Add(-settles), whatever) || r.touched(i, since.Add(-settles-asks), splits)
 		if a == nil || p.Poll || busy {
 			r.accounts[i] = &account{since: time.Now(), credit: before}
 			continue

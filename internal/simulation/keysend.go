@@ -55,8 +55,12 @@ func (w *world) ends(s *server) {
 
 // evicts reports whether a server may have deleted one key of a lock and not the others, which
 // the library does without: a queue that is gone leaves who waited there to the end of its key.
+// While a slot moves a node that loses its data has some keys of a lock, and another has the rest.
 func (w *world) evicts() bool {
-	return slices.ContainsFunc(w.plan.Faults, func(f Fault) bool { return f.Kind == "evict" })
+	has := func(kinds ...string) bool {
+		return slices.ContainsFunc(w.plan.Faults, func(f Fault) bool { return slices.Contains(kinds, f.Kind) })
+	}
+	return has("evict") || has("slot-move") && has("flush", "restart-empty", "restart-old", "promotion", "takeover")
 }
 
 // isHeard checks that nobody listens. A server that has not heard of the end of a connection

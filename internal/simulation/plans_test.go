@@ -147,6 +147,33 @@ func TestPlans(t *testing.T) {
 			},
 			Faults: []Fault{{Kind: "pause-writes", At: 2 * time.Second, For: 29 * time.Second, Client: -1, Server: 1}},
 		},
+		"a server that hangs does not hold up the login of a subscription, which it denies": {
+			Clients: []Party{
+				party([]Op{{Call: "lock", Names: []int{0}, Hold: 20 * time.Second, Unlock: "live"}}),
+				{Own: &own{}, Workers: [][]Op{{{Pause: time.Second, Call: "lock", Names: []int{0}, Unlock: "live"}}}},
+			},
+			Faults: []Fault{
+				{Kind: "login", At: 2 * time.Second, For: 10 * time.Second, Client: -1},
+				{Kind: "pause", At: 2 * time.Second, For: 5 * time.Second, Client: -1},
+				{Kind: "kill-subscription", At: 2500 * ms, Client: 1},
+			},
+		},
+		"a member of a quorum that denies a release for a moment is told it again": { // it is the front
+			Backend: "quorum", Servers: 3, TTL: 60 * time.Second,
+			Clients: []Party{
+				party([]Op{{Call: "lock", Names: []int{0}, Hold: 2 * time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: 4 * time.Second, Call: "lock", Names: []int{0}, Unlock: "live"}}),
+			},
+			Faults: []Fault{{Kind: "noperm", At: time.Second, For: 2 * time.Second, Client: -1, Server: 1, Way: 1}},
+		},
+		"a reader who asks after the key of a lock was evicted has a token": {
+			Seed: 6,
+			Clients: []Party{
+				party([]Op{{Call: "lock", Names: []int{0}, Hold: 2 * time.Second, Unlock: "live"}}),
+				{Poll: true, Workers: [][]Op{{{Pause: time.Second, Call: "rlock", Names: []int{0}, Hold: time.Second, Unlock: "live"}}}},
+			},
+			Faults: []Fault{{Kind: "evict", At: 2015 * ms, Client: -1}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.Backend, p.Servers, p.Latency = cmp.Or(p.Backend, "redis"), cmp.Or(p.Servers, 1), ms

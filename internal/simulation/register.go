@@ -52,6 +52,7 @@ type register struct {
 	works    map[int][]work    // by client, that it may still be busy with
 	served   map[int]time.Time // when a client first got a lock
 	accounts map[int]*account
+	audited  time.Time         // when it was last looked what they have asked for
 	missed   map[int]time.Time // when a client missed the word of a grant, after it was mute
 	least    time.Duration     // the shortest TTL of the plan
 	tick     time.Duration     // how often r looks
@@ -130,6 +131,7 @@ type call struct {
 	waits   bool
 	asks    bool // it takes no lock: all servers may have to answer
 	nested  bool
+	told    bool // one that was ahead of it may have heard that the lock is held
 	hurried bool // it, or the hold that it asks for, has a limit of its own
 	counted bool // it was reported not to end
 	passed  int  // leases that others have got meanwhile
@@ -277,6 +279,7 @@ func (r *register) returned(c *call, err error) {
 	r.panicked(c, err)
 	r.decides(c)
 	r.judge(c, err)
+	r.tells(c)
 	if err != nil && len(c.names) > 1 { // what it had got is on its way back
 		for _, n := range c.names {
 			r.freed[party{c.client, n}] = time.Now()
@@ -311,7 +314,7 @@ func (r *register) judge(c *call, err error) {
 			r.violate("errors are true", "c%d %s %v: closed, and is not", c.client, c.what, c.names)
 		}
 	case errors.Is(err, dlock.ErrHeld):
-		if !r.stuttered(c.start) && !slices.ContainsFunc(c.names, func(n string) bool { return r.busy(n, c.start) || r.leaves(c, n) || r.ownHas(c, n) }) {
+		if !c.told && !r.stuttered(c.start) && !slices.ContainsFunc(c.names, func(n string) bool { return r.busy(n, c.start) || r.leaves(c, n) || r.ownHas(c, n) }) {
 			r.violate("held is held", "c%d %s %v: held, and nobody had or wanted it: %v", c.client, c.what, c.names, err)
 			break
 		}
@@ -618,7 +621,7 @@ func (r *register) leaves(c *call, name string) bool {
 		if o.client != c.client || !slices.Contains(o.names, name) {
 			continue
 		}
-		if o.what == "unlock" || !o.asks && r.busy(name, o.start) { // one answer counts for those behind it
+		if o.what == "unlock" || r.mayHaveHeard(o, name) {
 			return true
 		}
 	}
@@ -629,6 +632,21 @@ func (r *register) leaves(c *call, name string) bool {
 		return true
 	}
 	return !r.freed[party{c.client, name}].Before(c.start.Add(-r.reply(c)))
+}
+
+// mayHaveHeard reports whether a call may know that the lock is held. One answer counts for those
+// behind it, also when who had it has gone and the next of them asks anew.
+func (r *register) mayHaveHeard(c *call, name string) bool {
+	return c.told || !c.asks && c.what != "unlock" && r.busy(name, c.start)
+}
+
+// tells notes which calls stood behind c, which has ended, and may have heard what it had.
+func (r *register) tells(c *call) {
+	for o := range r.calls {
+		if o.client == c.client && !o.told {
+			o.told = slices.ContainsFunc(c.names, func(n string) bool { return slices.Contains(o.names, n) && r.mayHaveHeard(c, n) })
+		}
+	}
 }
 
 // ownHas reports whether the client of a call had a lease of its own meanwhile that was

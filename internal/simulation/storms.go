@@ -80,8 +80,9 @@ func (r *register) bears(passed time.Duration) {
 		}
 		for _, s := range r.w.nodes {
 			b := r.burdenOf(i, s.index)
-			b.asked = max(0, b.asked-mayAsk.within(passed, l))
-			b.dialed = max(0, b.dialed-mayDial.within(passed, l))
+			// Many calls that fail at once ask more a moment later than as they begin.
+			b.asked = max(-mayAsk.begun*l.recent, b.asked-mayAsk.within(passed, l))
+			b.dialed = max(-mayDial.begun*l.recent, b.dialed-mayDial.within(passed, l))
 			n := r.w.net.way(i, s.index).tooMany()
 			if b.asked < mayAsk.gathered && b.dialed < mayDial.gathered && n == 0 || b.told {
 				continue
@@ -92,16 +93,18 @@ func (r *register) bears(passed time.Duration) {
 	}
 }
 
-// isBurden reports whether a client has asked a server for anything that is not made up for.
+// isBurden reports whether a client has begun anything a moment ago, or asked a server for what is
+// not made up for.
 func (r *register) isBurden(client int) bool {
-	return slices.ContainsFunc(r.w.nodes, func(s *server) bool {
+	works := r.works[client]
+	return len(works) > 0 && time.Since(works[len(works)-1].at) < time.Second || slices.ContainsFunc(r.w.nodes, func(s *server) bool {
 		b := r.burdenOf(client, s.index)
 		return b.asked > 0 || b.dialed > 0
 	})
 }
 
 // A load is what a client has to do.
-type load struct{ begun, open, over, again, leases float64 }
+type load struct{ begun, recent, open, over, again, leases float64 }
 
 // loadOf counts what a client has begun since the last look, and what it has still to do.
 func (r *register) loadOf(client int) (l load) {
@@ -116,6 +119,9 @@ func (r *register) loadOf(client int) (l load) {
 		l.over += float64(w.locks)
 		if now.Sub(w.at) < r.tick {
 			l.begun += float64(w.locks)
+		}
+		if now.Sub(w.at) < time.Second {
+			l.recent += float64(w.locks)
 		}
 	}
 	for c := range r.calls {
@@ -132,19 +138,21 @@ func (r *register) loadOf(client int) (l load) {
 	return l
 }
 
-// rounds is by how much more a call has to do without a subscription, or on a quorum. The one
-// asks every 50 ms, and waits for the replica each time. The other votes three or four times a second
+// rounds is by how much more a call has to do on a quorum: it votes three or four times a second
 // while others have the lock, and of each vote that a silent server leaves in doubt that server
 // is told until it answers. So after an outage of 20 s two calls ask 60 times a second of a
-// server that refuses.
+// server that refuses. A client without a subscription asks 20 times a second, and where replicas
+// are asked as often for their word.
 func (r *register) rounds(client int) float64 {
-	switch {
-	case r.w.plan.Backend == "quorum":
+	switch p := r.w.plan; {
+	case p.Backend == "quorum":
 		return 6
-	case r.w.plan.Clients[client].Poll:
+	case !p.Clients[client].Poll:
+		return 1
+	case p.Acks && !p.Clients[client].Careless:
 		return 4
 	}
-	return 1
+	return 2
 }
 
 // within is what a client with that load may ask for in a time.

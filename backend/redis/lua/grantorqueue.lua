@@ -36,6 +36,10 @@ local reply
 if o == id then
   reply = {'GRANTED', us, t, e, waiting}
 elseif mine then
+  if t == 0 then -- the key with the token is gone, as where a server evicts keys
+    t = math.max(1, least)
+    redis.call('HSET', S, 't', t)
+  end
   reply = {'GRANTED', us, t, tonumber(mine), waiting}
 elseif (busy == '2' or busy == '3') and redis.call('ZSCORE', X, id) then
   reply = {'DEAD', us}

@@ -108,3 +108,38 @@ func TestGrantWhoseTokenWasEvicted(t *testing.T) {
 		t.Errorf("the key of the lock ends in %v", left)
 	}
 }
+
+// TestKeysOfAnEvictedLockEnd has keys of a lock be evicted while others wait: what is made anew ends
+// by itself, also if nobody asks any more.
+func TestKeysOfAnEvictedLockEnd(t *testing.T) {
+	t.Parallel()
+	const holder, first, second = "w60000:a:1", "w60000:b:1", "w60000:c:1" // nobody hears of a grant
+	for name, evict := range map[string]func(ctx context.Context, c *redis.Client, k key, run func(s *script, args ...any)){
+		"who lives": func(ctx context.Context, c *redis.Client, k key, run func(*script, ...any)) {
+			c.Del(ctx, string(k)+":a")
+			run(acquireScript, first, 60000, "p")
+		},
+		"all, and who lives": func(ctx context.Context, c *redis.Client, k key, run func(*script, ...any)) {
+			c.Del(ctx, string(k), string(k)+":a")
+			run(releaseScript, first, 0, "")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, c, k := within(t), plainClient(t, shared), lockKey(t.Name()+rand.Text())
+			run := func(s *script, args ...any) {
+				t.Helper()
+				must[any](t)(c.Do(ctx, s.whole("eval", s.callWith(k, 5, args...))...).Result())
+			}
+			for _, id := range []string{holder, first, second} {
+				run(acquireScript, id, 60000, "w")
+			}
+			evict(ctx, c, k, run)
+			for _, suffix := range suffixes {
+				if c.PTTL(ctx, string(k)+suffix).Val() == -1 {
+					t.Errorf("%s%s never ends", k, suffix)
+				}
+			}
+		})
+	}
+}

@@ -194,7 +194,11 @@ func (s *server) traces(p *peer, cmd string, args []string, reply any, err error
 	if err != nil {
 		reply = err
 	}
-	s.trace("s%d %s %s %v: %v", s.index, p.name, cmd, args, reply)
+	number := 0
+	if c, ours := p.conn.(*conn); ours && c.link != nil {
+		number = c.link.number
+	}
+	s.trace("s%d %s#%d %s %v: %v", s.index, p.name, number, cmd, args, reply)
 }
 
 func (s *server) pause() time.Duration {

@@ -35,7 +35,7 @@ if waiting > 0 and due <= now then
   elseif waiting > 0 then
     redis.call('PEXPIRE', Q, abandoned)
     redis.call('PEXPIRE', A, abandoned)
-    due = math.min(redis.call('ZRANGE', A, 0, 0, 'WITHSCORES')[2] or 0, now + upkeep)
+    due = math.min(redis.call('ZRANGE', A, 0, 0, 'WITHSCORES')[2] or now, now + upkeep)
     redis.call('HSET', S, 'a', due)
   end
 end

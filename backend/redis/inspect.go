@@ -36,7 +36,7 @@ func (b *Backend) pingOnce(ctx context.Context) (version string, err error) {
 	hello := &request{args: []any{"hello"}} // answers while the server is loading, too
 	all := []*request{ping, hello}
 	// A server that keeps scripts waiting answers all else but these (CLIENT PAUSE WRITE, FAILOVER).
-	waits := &request{args: []any{"publish", pingChannel, ""}}
+	waits := &request{args: []any{"publish", nobody, ""}}
 	if b.mute.Load() {
 		waits = &request{args: []any{"eval", "return 1", 0}}
 	}
@@ -65,8 +65,8 @@ func (b *Backend) pingOnce(ctx context.Context) (version string, err error) {
 	return version, nil
 }
 
-// pingChannel is where nobody listens.
-const pingChannel = prefix + "nobody"
+// nobody is the name of a channel where nobody listens, and of a key that there is not.
+const nobody = prefix + "nobody"
 
 var errReplica = errors.New("the server is a replica: use the address of its master, or Sentinel")
 

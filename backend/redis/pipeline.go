@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -191,11 +192,25 @@ func (p *pipeline) sendBatch(batch []*command) {
 	if ackLimit > 0 {
 		p.acknowledge(batch, sent[len(sent)-1])
 	}
+	isOld := slices.ContainsFunc(batch, func(c *command) bool { return says(c.err, "READONLY") })
+	if isOld && !says(requests[0].err, "READONLY") {
+		p.leaveOldMaster(ctx)
+	}
+}
+
+// leaveOldMaster has the client library give up the connection that the last pipeline was sent on:
+// it does so where the first command is refused because the server has become a replica.
+func (p *pipeline) leaveOldMaster(ctx context.Context) {
+	write := []any{"hdel", nobody, "z"}
+	process(ctx, p.client, []*request{{args: write}, {args: write}})
 }
 
 // acknowledge tells commands what their replicas said.
 func (p *pipeline) acknowledge(batch []*command, wait *request) {
 	err := wait.err
+	if said, _ := replyOf(err); strings.Contains(said, "replica instances") {
+		err = errOldMaster
+	}
 	if got, _ := wait.reply.(int64); err == nil && int(got) < p.replicas {
 		err = &unacknowledgedError{int(got), p.replicas}
 	}
@@ -205,6 +220,17 @@ func (p *pipeline) acknowledge(batch []*command, wait *request) {
 		}
 	}
 }
+
+// errOldMaster is what a master says of WAIT that has become a replica, in the words that it has
+// for a write.
+var errOldMaster error = oldMasterError{}
+
+type oldMasterError struct{}
+
+func (oldMasterError) Error() string { return "READONLY the server has become a replica" }
+
+// RedisError implements redis.Error.
+func (oldMasterError) RedisError() {}
 
 // An unacknowledgedError says that a request has taken effect on the master,
 // but that it may be lost with that.

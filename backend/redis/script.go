@@ -162,8 +162,9 @@ func (b *Backend) runUntilAnswered(ctx context.Context, limit time.Duration, s *
 }
 
 // A repeat says how soon to repeat a request. Connections that broke while nobody used them, as
-// those that a firewall forgets, may not show that before each has failed a request: for
-// each that was idle at the first of those failures, and for a new one, no pause is made.
+// those that a firewall forgets, may not show that before each has failed a request, and those to
+// a master that has become a replica live on: for each that was idle at the first of those
+// failures, and for a new one, no pause is made.
 type repeat struct {
 	backoff backend.Backoff
 	counted bool
@@ -180,7 +181,7 @@ func (r *repeat) pause(b *Backend, err error) time.Duration {
 
 // isStale reports whether err may be that of such a connection.
 func (r *repeat) isStale(b *Backend, err error) bool {
-	if !isBroken(err) {
+	if !isBroken(err) && !says(err, "READONLY") {
 		return false
 	}
 	if !r.counted {

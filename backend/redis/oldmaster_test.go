@@ -1,0 +1,72 @@
+package redis
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+// TestConnectionsOfAnOldMaster has a replica take over behind an address that stays, while a client
+// has many idle connections to the old master, which live on. A request goes past all of them at
+// once, and none is answered by what a replica has.
+func TestConnectionsOfAnOldMaster(t *testing.T) {
+	for _, replicas := range []int{0, 1} {
+		t.Run(strconv.Itoa(replicas)+" replicas", func(t *testing.T) {
+			t.Parallel()
+			const idle = 20
+			ctx, servers := within(t), server.StartAll(t, server.Redis{}, server.Redis{})
+			old, next := plainClient(t, servers[0]), plainClient(t, servers[1])
+			follow(t, next, servers[0])
+			eventually(t, "it acknowledges", func() bool { return old.Wait(ctx, 1, time.Second).Val() == 1 })
+			var addr atomic.Value
+			addr.Store(servers[0].Addr())
+			client := redis.NewClient(&redis.Options{
+				DisableIdentity: true, PoolSize: idle + 1,
+				Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+					return new(net.Dialer).DialContext(ctx, network, addr.Load().(string))
+				},
+			})
+			t.Cleanup(func() { _ = client.Close() })
+			b := New(client, &Options{Replicas: replicas})
+			t.Cleanup(func() { _ = b.Close(within(t)) })
+			r := requestOf(t, "client", backend.Exclusive)
+			r.TTL = 3 * time.Second
+			h := must[*backend.Hold](t)(b.Acquire(ctx, r))
+			var conns [idle]*redis.Conn
+			for i := range conns {
+				conns[i] = client.Conn()
+				must[string](t)(conns[i].Ping(ctx).Result())
+			}
+			for _, c := range conns {
+				must[any](t)(nil, c.Close())
+			}
+			must[int64](t)(old.Wait(ctx, 1, limit).Result())
+			must[any](t)(next.Do(ctx, "replicaof", "no", "one").Result())
+			addr.Store(servers[1].Addr())
+			follow(t, old, servers[1])
+			other := requestOf(t, "other", backend.Exclusive)
+			other.Wait = false
+			_, err := b.Acquire(ctx, other)
+			is(t, err, backend.ErrHeld)
+			must[any](t)(nil, b.Release(ctx, h))
+		})
+	}
+}
+
+// follow has a server be a replica of another, and waits until it has its data.
+func follow(t testing.TB, c *redis.Client, master *server.Server) {
+	t.Helper()
+	host, port, _ := net.SplitHostPort(master.Addr())
+	must[any](t)(c.Do(t.Context(), "replicaof", host, port).Result())
+	eventually(t, "the replica follows", func() bool {
+		return parseInfo(c.Info(t.Context(), "replication").Val())["master_link_status"] == "up"
+	})
+}

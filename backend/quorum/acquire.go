@@ -313,14 +313,14 @@ func (a *attempt) askRest() {
 // askSpared asks the nodes that were not asked because others seemed to be enough, if those turn
 // out not to be. It reports whether there were any. Nobody may have asked for a lock since they
 // came back.
-func (a *attempt) askSpared() (any bool) {
+func (a *attempt) askSpared() (asked bool) {
 	for i := range a.votes {
 		if v := &a.votes[i]; v.err == errSpared && !v.isAsking() && !a.b.isSpared(a.b.nodes[i]) {
-			v.state, v.err, any = unasked, nil, true
+			v.state, v.err, asked = unasked, nil, true
 			a.ask(i, a.request.Wait && i == a.front)
 		}
 	}
-	return any
+	return asked
 }
 
 // expireAnswers takes for silent the nodes that have not answered as soon as they use

@@ -31,6 +31,9 @@ func (g *generator) longer() {
 	}
 }
 
+// isLonger reports whether a plan is one of those.
+func (p *Plan) isLonger() bool { return p.Length > max(length, leases*p.TTL) }
+
 // stretch has calls begin later, wait longer and hold longer.
 func (g *generator) stretch(ops []Op, by int) {
 	for i := range ops {

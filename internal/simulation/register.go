@@ -484,6 +484,9 @@ func (r *register) touch(f Fault) {
 		t.client = -1
 		if r.w.plan.Backend == "quorum" { // it votes no sooner than one that has restarted
 			t.kind, t.to, t.quiet = "restart-empty", now.Add(r.w.plan.rejoining()+r.w.steppedBack()), true
+			if r.w.plan.isLonger() { // the time begins when somebody asks it
+				t.to = t.to.Add(r.w.plan.Length)
+			}
 		}
 	case "login", "door":
 		r.locksOut(t)

@@ -28,9 +28,9 @@
 //
 // # TLS
 //
-// Without sslmode, in the URL or as PGSSLMODE, connections use TLS, or are not made:
-// as with sslmode=require, which keeps others from listening and does not know whom
-// it talks to; a server that is not known does not get the password as it is, unless
+// Without sslmode, in the URL, as PGSSLMODE or in the service that PGSERVICE names,
+// connections use TLS, or are not made: as with sslmode=require, which keeps others from
+// listening and does not know whom it talks to. The mode prefer of a service is as none. A server that is not known does not get the password as it is, unless
 // require_auth=password says so. Use sslmode=verify-full with sslrootcert, and require_auth=scram-sha-256,
 // wherever the network is not your own. To a Unix socket or a loopback address TLS is
 // used where the server has it, and the password is not sent in plain text to one that

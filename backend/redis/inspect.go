@@ -218,6 +218,7 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 				sent := time.Now()
 				p, err = retry(ctx, func(ctx context.Context) (scanned, error) { return scanPage(ctx, masters[i], prefix, cursor) })
 				took := time.Since(sent)
+				backend.Progress(ctx)
 				for _, name := range p.names {
 					if !yield(name, nil) {
 						return

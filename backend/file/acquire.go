@@ -84,6 +84,9 @@ func (b *Backend) acquireIn(ctx context.Context, dir *directory, r backend.Reque
 			return h, nil
 		}
 	}
+	if r.Wait && err == errJoining {
+		err = nil
+	}
 	if err != nil || !r.Wait {
 		l.close()
 		return nil, cmp.Or(err, backend.ErrHeld)
@@ -136,12 +139,16 @@ func (h *hold) mark(mode backend.Mode) (ok bool, err error) {
 
 // lockJoinByte makes it this reader's turn to find out whether it joins readers, or
 // begins a phase of readers. Readers have the byte for some microseconds, so that a
-// pause is enough; whoever is stopped with it does not stop the others in here.
+// pause is enough; whoever is stopped with it does not stop the others in here. It reports
+// errJoining then: nobody holds the lock who keeps readers out.
 func (h *hold) lockJoinByte() (ok bool, err error) {
 	for limit := time.Now().Add(joinTimeout); ; {
 		ok, err = lockByte(h.lockFile, backend.Exclusive, joinByte)
-		if ok || err != nil || time.Now().After(limit) {
+		switch {
+		case ok || err != nil:
 			return ok, err
+		case time.Now().After(limit):
+			return false, errJoining
 		}
 		time.Sleep(50 * time.Microsecond)
 	}

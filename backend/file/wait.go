@@ -98,6 +98,9 @@ func (w *waiter) try(ctx context.Context) (bool, error) {
 	if w.hold == nil {
 		w.wakeAfter(foreignPause)
 	}
+	if err == errJoining {
+		return false, nil
+	}
 	return w.hold != nil, err
 }
 

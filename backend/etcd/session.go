@@ -165,7 +165,7 @@ func (s *session) removeHold(h *hold) {
 // many keys has none: it ends with its last hold. Nor has one that may end before a request
 // has joined a queue and has renewed it: whoever waits would lose its place.
 func (s *session) reserve() bool {
-	if s.left() < min(3*s.backend.roundTrip.Limit(0, time.Second), s.granted/8) {
+	if s.left() < min(3*s.backend.roundTrip.Limit(200*time.Millisecond, time.Second), s.granted/8) {
 		return false
 	}
 	s.mu.Lock()

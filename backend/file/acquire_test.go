@@ -3,6 +3,7 @@
 package file
 
 import (
+	"context"
 	"errors"
 	"os"
 	"sync"
@@ -161,6 +162,14 @@ func TestReaderStoppedAsItJoins(t *testing.T) {
 	}
 	if _, err := c[1].RWMutex("lock").TryRLock(t.Context()); !errors.Is(err, dlock.ErrUnavailable) {
 		t.Errorf("TryRLock: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	third, err := d.open(d.fileName("lock"), os.O_RDWR)
+	must(t, err)
+	defer third.close()
+	if _, err := third.tryLock(ended, backend.Request{Mode: backend.Shared}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a try whose context has ended: %v", err)
 	}
 	next := lockLater(t.Context(), c[1].RWMutex("lock").RLocker())
 	waitForQueue(t, dir, 1)

@@ -20,6 +20,7 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 			yield("", err)
 			return
 		}
+		backend.Progress(ctx)
 		var failures []error
 		for i := range alive {
 			if alive[i] == nil {

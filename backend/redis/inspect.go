@@ -210,6 +210,7 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 		var masters []redis.Cmdable
 		if err == nil {
 			masters, err = b.masters(ctx)
+			backend.Progress(ctx)
 		}
 		for i := 0; i < len(masters) && err == nil; i++ {
 			more := true

@@ -35,7 +35,8 @@ type Locker interface {
 
 // An RWLocker is a Locker that any number of readers can share. Neither side
 // starves the other: whoever comes first is served first, neighbouring readers
-// together.
+// together. On Postgres readers of one client have one place among those who wait: see
+// package pg.
 type RWLocker interface {
 	Locker
 

@@ -107,7 +107,8 @@ func (c *Client) Inspect(ctx context.Context, name string) (Snapshot, error) {
 // Names yields the name of every lock that begins with prefix and is held or waited
 // for, in any order, without the client's own prefix. It asks the server for some names
 // at a time, until ctx is done. A name that becomes free or taken meanwhile may be
-// missed, and a name may come twice. An error, with an empty name, ends the sequence.
+// missed, and a name may come twice. An error, with an empty name, ends the sequence: it is
+// ErrUnavailable if no part of the answer comes within 3 s.
 func (c *Client) Names(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if err := c.checkAsk(ctx, "names", prefix); err != nil {
@@ -119,7 +120,10 @@ func (c *Client) Names(ctx context.Context, prefix string) iter.Seq2[string, err
 			yield("", newError("names", prefix, ErrUnsupported))
 			return
 		}
-		for fullName, err := range inspector.Names(ctx, c.opts.Prefix+prefix) {
+		bounded := limitFirstAnswer(ctx, backend.FirstAnswer)
+		defer bounded.stop()
+		for fullName, err := range inspector.Names(backend.WithProgress(bounded, bounded.restart), c.opts.Prefix+prefix) {
+			bounded.clearLimit() // the caller may take its time with each
 			if err != nil {
 				yield("", newError("names", prefix, err))
 				return
@@ -128,6 +132,7 @@ func (c *Client) Names(ctx context.Context, prefix string) iter.Seq2[string, err
 			if ours && name != "" && !yield(name, nil) {
 				return
 			}
+			bounded.renewLimit()
 		}
 	}
 }

@@ -3,6 +3,7 @@ package dlock_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -158,7 +159,7 @@ func TestQuestionsToASilentServer(t *testing.T) {
 		_, ba, a, _ := pair(t, dlock.Options{})
 		ba.Cut()
 		defer ba.Heal()
-		for _, op := range []string{"inspect", "break", "ping"} {
+		for _, op := range []string{"inspect", "names", "break", "ping"} {
 			start := time.Now()
 			is(t, questions[op](t.Context(), a), dlock.ErrUnavailable)
 			if took := time.Since(start); took > backend.FirstAnswer {
@@ -325,15 +326,40 @@ func (b patient) Inspect(ctx context.Context, _ string) (backend.Snapshot, error
 	return backend.Snapshot{}, nil
 }
 
-// An answer in many parts may take long, but none of them may.
+func (b patient) Names(ctx context.Context, _ string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		if !yield("first", nil) {
+			return
+		}
+		_, err := b.Inspect(ctx, "")
+		yield("", err)
+	}
+}
+
+// An answer in many parts may take long, but none of them may. Who is told of names may take
+// long with each.
 func TestLongAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := client(t, patient{memory.New(nil), 10}, dlock.Options{})
-		start := time.Now()
-		_, err := c.Inspect(t.Context(), "x")
-		is(t, err, dlock.ErrUnavailable)
-		if took := time.Since(start); took < 20*time.Second || took > 20*time.Second+10*backend.MaxRest+backend.FirstAnswer {
-			t.Errorf("given up after %v", took)
+		for op, ask := range map[string]func() error{
+			"inspect": func() error { _, err := c.Inspect(t.Context(), "x"); return err },
+			"names": func() (last error) {
+				for _, err := range c.Names(t.Context(), "") {
+					time.Sleep(time.Minute)
+					last = err
+				}
+				return last
+			},
+		} {
+			start, pauses := time.Now(), time.Duration(0)
+			if op == "names" {
+				pauses = 2 * time.Minute
+			}
+			is(t, ask(), dlock.ErrUnavailable)
+			took := time.Since(start) - pauses
+			if took < 20*time.Second || took > 20*time.Second+10*backend.MaxRest+backend.FirstAnswer {
+				t.Errorf("%s: given up after %v", op, took)
+			}
 		}
 	})
 }

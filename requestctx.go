@@ -30,9 +30,12 @@ func (l *requestContext) clearLimit() { l.timer.Stop() }
 // restart begins the limit anew, unless it is over: the server has answered in part.
 func (l *requestContext) restart() {
 	if l.timer.Stop() {
-		l.timer.Reset(l.limit)
+		l.renewLimit()
 	}
 }
+
+// renewLimit begins the limit anew after clearLimit.
+func (l *requestContext) renewLimit() { l.timer.Reset(l.limit) }
 
 // stop frees the timer and ends the context.
 func (l *requestContext) stop() {

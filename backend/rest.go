@@ -17,12 +17,17 @@ const restShare = 19
 // than a twentieth of the server's time. WithRests makes both longer. Rest returns how long it
 // has paused, and tells WithProgress that an answer has come.
 func Rest(ctx context.Context, took, most time.Duration) time.Duration {
-	if f, ok := ctx.Value(progressKey{}).(func()); ok {
-		f()
-	}
+	Progress(ctx)
 	pause := time.Duration(restsOf(ctx)) * max(min(restShare*took, most), 0)
 	Sleep(ctx, pause)
 	return pause
+}
+
+// Progress tells WithProgress that an answer has come, where no pause follows.
+func Progress(ctx context.Context) {
+	if f, ok := ctx.Value(progressKey{}).(func()); ok {
+		f()
+	}
 }
 
 // WithProgress returns ctx for a question that a server answers in pages: Rest calls f after

@@ -124,7 +124,7 @@ type position struct {
 }
 
 // joinQueue puts the position's key. If that fails, it makes sure that no key is left;
-// where the request waits or ctx has ended, it does so in the background, and until then
+// where the request waits or ctx ends, it does so in the background, and until then
 // the next try may stand behind this key.
 func (p *position) joinQueue(ctx context.Context) error {
 	s := p.session
@@ -138,7 +138,7 @@ func (p *position) joinQueue(ctx context.Context) error {
 	switch {
 	case err == nil:
 		return nil
-	case isRefused(err), errors.Is(err, backend.ErrHeld), !p.request.Wait && ctx.Err() == nil && s.deleteUnanswered(p) == nil:
+	case isRefused(err), errors.Is(err, backend.ErrHeld), !p.request.Wait && ctx.Err() == nil && s.deleteUnanswered(ctx, p) == nil:
 		s.freeKey(p.key)
 		return err
 	case s.ended() != nil: // and the key goes with it

@@ -15,9 +15,9 @@ import (
 // deleteUnanswered makes sure that a request without an answer leaves nothing behind: it
 // deletes the key, and has the request not carried out later either. A late copy of it
 // could delete the key's next use, so there is none.
-func (s *session) deleteUnanswered(p *position) error {
+func (s *session) deleteUnanswered(ctx context.Context, p *position) error {
 	p.key.keep = true
-	ctx, cancel := s.backend.request(s.ctx)
+	ctx, cancel := s.backend.request(ctx)
 	defer cancel()
 	remove := clientv3.OpDelete(p.key.own)
 	_, err := s.backend.client.Txn(ctx).Then(remove, clientv3.OpPut(p.key.void, "", clientv3.WithLease(s.lease))).Commit()
@@ -28,8 +28,8 @@ func (s *session) deleteUnanswered(p *position) error {
 }
 
 // deleteAnswered deletes the key of a request that was answered.
-func (s *session) deleteAnswered(p *position) error {
-	ctx, cancel := s.backend.request(s.ctx)
+func (s *session) deleteAnswered(ctx context.Context, p *position) error {
+	ctx, cancel := s.backend.request(ctx)
 	defer cancel()
 	_, err := s.backend.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(p.key.own), "=", p.revision)).
@@ -40,14 +40,14 @@ func (s *session) deleteAnswered(p *position) error {
 
 // cleanUp calls del until the position's key is certainly gone, by its success or
 // with the session.
-func (s *session) cleanUp(p *position, del func(*position) error) {
+func (s *session) cleanUp(p *position, del func(context.Context, *position) error) {
 	backend.Retry(s.ctx, func(ctx context.Context) error {
 		free, err := s.backend.slot(ctx)
 		if err != nil {
 			return err
 		}
 		defer free()
-		return del(p)
+		return del(ctx, p)
 	})
 	s.freeKey(p.key)
 }

@@ -109,6 +109,43 @@ func TestLateRequest(t *testing.T) {
 	}
 }
 
+// TestTryEndsWithItsContext ends the context of a TryLock that gives up a request without an
+// answer. What it has begun for that ends too, and goes on in the background.
+func TestTryEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	admin := raw(t, shared.Addr())
+	b, kv := counting(t)
+	kv.do = func(int64, context.Context, func(context.Context) (clientv3.OpResponse, error)) (clientv3.OpResponse, error) {
+		return clientv3.OpResponse{}, context.DeadlineExceeded
+	}
+	ctx, cancel := context.WithCancel(timed(t))
+	first := &firstTxnKV{KV: kv.KV, before: func(ctx context.Context) error {
+		cancel()
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+	kv.KV = first
+	r := lineRequest
+	r.Wait = false
+	_, err := b.Acquire(ctx, r)
+	is(t, err, backend.ErrUnavailable)
+	is(t, first.ended, context.Canceled)
+	givenUp(t, admin)
+}
+
+// A firstTxnKV calls before with the context of the first transaction.
+type firstTxnKV struct {
+	clientv3.KV
+	once   sync.Once
+	before func(context.Context) error
+	ended  error
+}
+
+func (k *firstTxnKV) Txn(ctx context.Context) clientv3.Txn {
+	k.once.Do(func() { k.ended = k.before(ctx) })
+	return k.KV.Txn(ctx)
+}
+
 // TestUnansweredRequestAlone gives a request up while others of its session are on their
 // way: none of them is sent again.
 func TestUnansweredRequestAlone(t *testing.T) {

@@ -162,8 +162,12 @@ func (s *session) removeHold(h *hold) {
 }
 
 // reserve reserves room for one key, if there is room. A session that keeps the names of
-// many keys has none: it ends with its last hold.
+// many keys has none: it ends with its last hold. Nor has one that may end before a request
+// has joined a queue and has renewed it: whoever waits would lose its place.
 func (s *session) reserve() bool {
+	if s.left() < min(3*s.backend.roundTrip.Limit(200*time.Millisecond, time.Second), s.granted/8) {
+		return false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.reserved >= maxKeys || len(s.claimed) >= 2*maxKeys || s.retired || s.ctx.Err() != nil {

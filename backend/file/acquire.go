@@ -80,9 +80,12 @@ func (b *Backend) acquireIn(ctx context.Context, dir *directory, r backend.Reque
 	busy, err := l.isBusy(r.Mode)
 	if !busy && err == nil {
 		var h *hold
-		if h, err = l.tryLock(r); h != nil {
+		if h, err = l.tryLock(ctx, r); h != nil {
 			return h, nil
 		}
+	}
+	if r.Wait && err == errJoining {
+		err = nil
 	}
 	if err != nil || !r.Wait {
 		l.close()
@@ -94,11 +97,11 @@ func (b *Backend) acquireIn(ctx context.Context, dir *directory, r backend.Reque
 
 // tryLock takes the lock if it is free. A nil hold means that it is held. A try on a
 // held lock can get in the way of others: ask isHeld before.
-func (l *lockFile) tryLock(r backend.Request) (*hold, error) {
+func (l *lockFile) tryLock(ctx context.Context, r backend.Request) (*hold, error) {
 	h := &hold{lockFile: l, request: r, since: time.Now()}
 	ok, err := lockWhole(l.file, r.Mode)
 	if ok {
-		ok, err = h.mark(r.Mode)
+		ok, err = h.mark(ctx, r.Mode)
 	}
 	if !ok {
 		unlockWhole(l.file)
@@ -113,13 +116,13 @@ func (l *lockFile) tryLock(r backend.Request) (*hold, error) {
 // mark locks byte 0 and gives the hold its token, if the path still names the file.
 // The file is locked as a whole. Byte 0 may be refused even so: of one who dies the
 // two locks end one after the other.
-func (h *hold) mark(mode backend.Mode) (ok bool, err error) {
+func (h *hold) mark(ctx context.Context, mode backend.Mode) (ok bool, err error) {
 	if err = h.checkCurrent(); err != nil {
 		return false, err
 	}
 	newToken := func() error { return h.newToken(reserve) }
 	if mode == backend.Shared {
-		if ok, err = h.lockJoinByte(); !ok {
+		if ok, err = h.lockJoinByte(ctx); !ok {
 			return false, err
 		}
 		defer unlockByte(h.lockFile, joinByte)
@@ -136,12 +139,18 @@ func (h *hold) mark(mode backend.Mode) (ok bool, err error) {
 
 // lockJoinByte makes it this reader's turn to find out whether it joins readers, or
 // begins a phase of readers. Readers have the byte for some microseconds, so that a
-// pause is enough; whoever is stopped with it does not stop the others in here.
-func (h *hold) lockJoinByte() (ok bool, err error) {
+// pause is enough; whoever is stopped with it does not stop the others in here. It reports
+// errJoining then: nobody holds the lock who keeps readers out.
+func (h *hold) lockJoinByte(ctx context.Context) (ok bool, err error) {
 	for limit := time.Now().Add(joinTimeout); ; {
 		ok, err = lockByte(h.lockFile, backend.Exclusive, joinByte)
-		if ok || err != nil || time.Now().After(limit) {
+		switch {
+		case ok || err != nil:
 			return ok, err
+		case ctx.Err() != nil:
+			return false, backend.WaitEnded(ctx, false)
+		case time.Now().After(limit):
+			return false, errJoining
 		}
 		time.Sleep(50 * time.Microsecond)
 	}

@@ -3,12 +3,16 @@
 package file
 
 import (
+	"context"
 	"errors"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 )
 
 func TestExclusionOfClients(t *testing.T) {
@@ -137,4 +141,40 @@ func TestReadersShare(t *testing.T) {
 		t.Errorf("token %d in the phase after %d", next.Token(), first)
 	}
 	mustUnlock(t, next)
+}
+
+// TestReaderStoppedAsItJoins has a reader hold the lock, and another one be stopped in the middle of
+// joining it. Nobody keeps readers out: who tries is not told that the lock is held, and who
+// waits gets it when the other goes on.
+func TestReaderStoppedAsItJoins(t *testing.T) {
+	dir := t.TempDir()
+	c := newClients(t, dir, 2)
+	reader := mustLock(t, c[0].RWMutex("lock").RLocker())
+	d, err := openDirectory(dir)
+	must(t, err)
+	defer d.leave()
+	stopped, err := d.open(d.fileName("lock"), os.O_RDWR)
+	must(t, err)
+	defer stopped.close(joinByte)
+	ok, err := lockByte(stopped, backend.Exclusive, joinByte)
+	if must(t, err); !ok {
+		t.Fatal("the byte is taken")
+	}
+	if _, err := c[1].RWMutex("lock").TryRLock(t.Context()); !errors.Is(err, dlock.ErrUnavailable) {
+		t.Errorf("TryRLock: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	third, err := d.open(d.fileName("lock"), os.O_RDWR)
+	must(t, err)
+	defer third.close()
+	if _, err := third.tryLock(ended, backend.Request{Mode: backend.Shared}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a try whose context has ended: %v", err)
+	}
+	next := lockLater(t.Context(), c[1].RWMutex("lock").RLocker())
+	waitForQueue(t, dir, 1)
+	time.Sleep(2 * joinTimeout) // until it has found the other, unless the machine is busy
+	unlockByte(stopped, joinByte)
+	mustUnlock(t, next.get(t))
+	mustUnlock(t, reader)
 }

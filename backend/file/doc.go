@@ -35,7 +35,9 @@
 // machine. A hold lives as long as its process: the kernel frees the lock the
 // moment the holder dies, and at no time before. A holder that is stopped
 // keeps it, whatever the TTL. A waiter that is stopped is passed over about
-// half a TTL after its turn has come.
+// half a TTL after its turn has come. A reader that is stopped as it joins others, which takes
+// microseconds, keeps further readers from joining until it goes on: RLock waits, and TryRLock
+// is ErrUnavailable.
 //
 // A lock file may be deleted at any time. Whoever held the lock then learns
 // at the next renewal, within a third of the TTL, that it is lost; tokens go

@@ -13,6 +13,9 @@ import (
 // locked on this one is worth nothing.
 var errReplaced = errors.New("lock file was replaced")
 
+// errJoining says that another reader has been joining for long, such as one that is stopped.
+var errJoining = backend.Fail(backend.ErrUnavailable, errors.New("another reader is about to join, and does not go on"))
+
 // replacedIfMissing is err of a look at a path. What is not there any more has been
 // replaced.
 func replacedIfMissing(err error) error {

@@ -120,6 +120,7 @@ func (b *Backend) names(ctx context.Context, prefix string, do func(string) bool
 	defer list.Close()
 	for {
 		page, err := list.ReadDir(1000)
+		backend.Progress(ctx)
 		for _, entry := range page {
 			switch name, used := dir.nameInUse(entry); {
 			case ctx.Err() != nil:

@@ -45,7 +45,7 @@ func TestDeletedFileIsNotTaken(t *testing.T) {
 		must(t, err)
 		defer l.close()
 		must(t, os.Remove(path))
-		if g, err := l.tryLock(backend.Request{Mode: mode}); g != nil || !errors.Is(err, errReplaced) {
+		if g, err := l.tryLock(t.Context(), backend.Request{Mode: mode}); g != nil || !errors.Is(err, errReplaced) {
 			t.Errorf("%v lock of a deleted file: %v, %v", mode, g, err)
 		}
 	}

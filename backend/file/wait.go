@@ -94,9 +94,12 @@ func (w *waiter) try(ctx context.Context) (bool, error) {
 	if held, err := w.isHeld(w.request.Mode); held || err != nil {
 		return false, err
 	}
-	w.hold, err = w.tryLock(w.request)
+	w.hold, err = w.tryLock(ctx, w.request)
 	if w.hold == nil {
 		w.wakeAfter(foreignPause)
+	}
+	if err == errJoining {
+		return false, nil
 	}
 	return w.hold != nil, err
 }

@@ -14,15 +14,16 @@ import (
 var errAgain = errors.New("try again")
 
 // leaveTimeout bounds how long a request that gives up waits until the server has
-// forgotten it.
-const leaveTimeout = time.Second
+// forgotten it: package dlock promises that a call returns 100 ms after its context.
+const leaveTimeout = 80 * time.Millisecond
 
 // Acquire implements backend.Backend.
 func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
 	r.TTL = max((r.TTL + time.Millisecond - 1).Truncate(time.Millisecond), minTTL)
 	begun := time.Now()
+	queued := false
 	for {
-		a, first, err := b.joinAttempt(ctx, &r, begun)
+		a, first, err := b.joinAttempt(ctx, &r, begun, &queued)
 		if err != nil {
 			return nil, err
 		}
@@ -30,16 +31,26 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		if first {
 			a.start(&r)
 		}
-		h, err := b.awaitOutcome(ctx, a, &r, joined)
-		if !errors.Is(err, errAgain) {
+		h, err := b.awaitOutcome(ctx, a, &r, joined, &queued)
+		if outage := queued && passing(err) && ctx.Err() == nil; !outage && !errors.Is(err, errAgain) {
 			return h, err
 		}
 	}
 }
 
+// setQueued tells the Observer of r once that the lock is held. It is called with b.mu held,
+// which is free meanwhile.
+func (b *Backend) setQueued(r *backend.Request, queued *bool) {
+	*queued = true
+	b.mu.Unlock()
+	defer b.mu.Lock()
+	r.Queued()
+}
+
 // joinAttempt returns the attempt that r takes part in. If r has started it, first is
-// true, and the caller runs it.
-func (b *Backend) joinAttempt(ctx context.Context, r *backend.Request, begun time.Time) (a *attempt, first bool, err error) {
+// true, and the caller runs it. A request that waits for one of other readers is queued as
+// they are.
+func (b *Backend) joinAttempt(ctx context.Context, r *backend.Request, begun time.Time, queued *bool) (a *attempt, first bool, err error) {
 	key := b.key(r.Name)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -58,7 +69,12 @@ func (b *Backend) joinAttempt(ctx context.Context, r *backend.Request, begun tim
 			a, err := b.newAttempt(l, r, begun)
 			return a, true, err
 		}
-		if err := b.awaitChange(ctx, l, l.isHeld(), time.Time{}); err != nil {
+		held := l.isHeld()
+		if held && r.Wait && !*queued && (l.attempt == nil || !l.attempt.isAbandoned()) {
+			b.setQueued(r, queued)
+			continue // it may have changed meanwhile
+		}
+		if err := b.awaitChange(ctx, l, held, time.Time{}); err != nil {
 			return nil, false, err
 		}
 	}
@@ -133,10 +149,9 @@ func (a *attempt) isAbandoned() bool {
 }
 
 // awaitOutcome waits until a is done and returns the hold of r.
-func (b *Backend) awaitOutcome(ctx context.Context, a *attempt, r *backend.Request, joined time.Time) (*backend.Hold, error) {
+func (b *Backend) awaitOutcome(ctx context.Context, a *attempt, r *backend.Request, joined time.Time, queued *bool) (*backend.Hold, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	isReported := false
 	for !a.isDone() {
 		switch {
 		case b.closed:
@@ -146,11 +161,8 @@ func (b *Backend) awaitOutcome(ctx context.Context, a *attempt, r *backend.Reque
 			b.leaveAttempt(ctx, a, r)
 			return nil, backend.ErrHeld
 		}
-		if a.foundHeld && !isReported {
-			isReported = true
-			b.mu.Unlock()
-			r.Queued()
-			b.mu.Lock()
+		if a.foundHeld && !*queued {
+			b.setQueued(r, queued)
 			continue // it may have changed meanwhile
 		}
 		var limit time.Time

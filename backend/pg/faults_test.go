@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -37,6 +38,34 @@ func queue(t testing.TB, addr string, p *peer, name string) <-chan *dlock.Lease 
 	out := locking(t, p.Mutex(name))
 	eventually(t, "queued", func() bool { return inLocks(t, a, p.backend, name, false) > 0 })
 	return out
+}
+
+// TestReturnsSoonAfterItsContext calls a server that says nothing. Of the calls of each kind one at
+// least returns soon after its context: the machine may be busy for the others.
+func TestReturnsSoonAfterItsContext(t *testing.T) {
+	t.Parallel()
+	const soon, tries = 500 * time.Millisecond, 5
+	p := newPeer(t, shared.Addr(), Options{}, time.Minute)
+	works(t, p.Mutex(nameOf(t)))
+	p.proxy.Blackhole(faultnet.BothWays)
+	for op, take := range map[string]func(*dlock.RWMutex, context.Context) (*dlock.Lease, error){
+		"lock": (*dlock.RWMutex).Lock, "trylock": (*dlock.RWMutex).TryLock, "rlock": (*dlock.RWMutex).RLock, "tryrlock": (*dlock.RWMutex).TryRLock,
+	} {
+		late := time.Hour
+		for i := 0; i < tries && late > soon; i++ {
+			ctx, cancel := context.WithTimeout(testContext(t), 20*time.Millisecond)
+			_, err := take(p.RWMutex(nameOf(t, op, strconv.Itoa(i))), ctx)
+			end, _ := ctx.Deadline()
+			late = min(late, time.Since(end))
+			cancel()
+			if !errors.Is(err, dlock.ErrUnavailable) {
+				t.Errorf("%s: %v", op, err)
+			}
+		}
+		if late > soon {
+			t.Errorf("%s returns %v after its context", op, late)
+		}
+	}
 }
 
 func wantLost(t testing.TB, l *dlock.Lease) {

@@ -84,6 +84,24 @@ func TestOneOfTwoReadersLeaves(t *testing.T) {
 	unlock(t, lock(t, writer))
 }
 
+// TestReadersOfTwoLeasesWait has two readers of one client wait, with TTLs that have not one lease.
+// The server has said that the lock is held: each is told so, and is not ended for want of an answer.
+func TestReadersOfTwoLeasesWait(t *testing.T) {
+	t.Parallel()
+	held := lock(t, newPeer(t, shared.Addr(), Options{}, time.Minute).Mutex(nameOf(t)))
+	queued := make(chan string, 2)
+	p := newPeerOf(t, shared.Addr(), Options{}, dlock.Options{Hooks: dlock.Hooks{Waiting: func(_ context.Context, e dlock.WaitingEvent) { queued <- e.Name }}})
+	var waits []<-chan *dlock.Lease
+	for _, ttl := range []time.Duration{10 * time.Second, time.Minute} {
+		waits = append(waits, locking(t, p.RWMutex(nameOf(t), dlock.WithTTL(ttl)).RLocker()))
+		receive(t, "the wait", queued)
+	}
+	unlock(t, held)
+	for _, w := range waits {
+		unlock(t, receive(t, "the lock", w))
+	}
+}
+
 // TestFreeLockThatWasWanted takes a lock that was found held before, and so is
 // waited for at once: there is no wait to tell of.
 func TestFreeLockThatWasWanted(t *testing.T) {

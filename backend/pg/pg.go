@@ -28,9 +28,9 @@
 //
 // # TLS
 //
-// Without sslmode, in the URL or as PGSSLMODE, connections use TLS, or are not made:
-// as with sslmode=require, which keeps others from listening and does not know whom
-// it talks to; a server that is not known does not get the password as it is, unless
+// Without sslmode, in the URL, as PGSSLMODE or in the service that PGSERVICE names,
+// connections use TLS, or are not made: as with sslmode=require, which keeps others from
+// listening and does not know whom it talks to. The mode prefer of a service is as none. A server that is not known does not get the password as it is, unless
 // require_auth=password says so. Use sslmode=verify-full with sslrootcert, and require_auth=scram-sha-256,
 // wherever the network is not your own. To a Unix socket or a loopback address TLS is
 // used where the server has it, and the password is not sent in plain text to one that
@@ -58,7 +58,10 @@
 // lock 1 to 15 ms before the holder is told of its loss. There is no way around that
 // where the lock is the connection; their tokens are in order.
 //
-// Clients that wait get a lock first come, first served. A wait is made of slices: a
+// Clients that wait get a lock first come, first served. Readers of one client share one
+// place in the queue, because a place takes a connection: who comes later goes with the
+// first, before a writer that came between. One whose TTL has another lease asks when these
+// have the lock, behind those who queue by then. A wait is made of slices: a
 // statement that waits keeps vacuum and CREATE INDEX CONCURRENTLY from going on. Who has
 // waited for longer than a slice has a claim, before which nobody goes who came later,
 // reader or writer. When all connections that may wait do, further requests are told by

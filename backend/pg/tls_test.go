@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -91,6 +92,35 @@ func TestTLSUnlessLocal(t *testing.T) {
 		}
 		if got != plain {
 			t.Errorf("%s: plain text allowed: %v", url, got)
+		}
+	}
+}
+
+// TestServiceKeepsItsTLS has the sslmode come from a service that the environment names.
+func TestServiceKeepsItsTLS(t *testing.T) {
+	t.Setenv("PGSSLMODE", "")
+	t.Setenv("PGSERVICE", "locks")
+	file := filepath.Join(t.TempDir(), "services")
+	t.Setenv("PGSERVICEFILE", file)
+	for mode, want := range map[string][]int{
+		"":                      {1},
+		"sslmode=prefer":        {1},
+		"sslmode=require":       {1},
+		"sslmode=verify-full":   {2},
+		"sslmode=allow":         {0, 1},
+		"sslmode=disable":       {0},
+		"sslnegotiation=direct": {1},
+		"sslmode=verify-full\nsslnegotiation=direct": {2},
+	} {
+		must(t, os.WriteFile(file, []byte("[locks]\nhost=db.example.com\n"+mode+"\n"), 0o600))
+		for _, url := range []string{"postgres:///x", "postgres://app:secret@db.example.com/x"} {
+			u, err := backend.ParseURL(url)
+			must(t, err)
+			_, cfg, err := parse(backend.Config{URL: u})
+			must(t, err)
+			if got := strengths(cfg); !slices.Equal(got, want) {
+				t.Errorf("%s, %q: connections demand %v, want %v", url, mode, got, want)
+			}
 		}
 	}
 }

@@ -5,9 +5,11 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/dlock-go/dlock/backend"
@@ -135,9 +137,12 @@ func secured(u *backend.URL, params url.Values) (*pgx.ConnConfig, error) {
 	if err != nil || params.Has("sslmode") || os.Getenv("PGSSLMODE") != "" {
 		return conn, err
 	}
+	unsaid, err := withMode(u, params, "prefer") // as the driver has it by itself
+	if err != nil || !slices.Equal(strengths(conn), strengths(unsaid)) {
+		return conn, err // a service of the environment says something
+	}
 	if !isLocal(&conn.Config) {
-		params.Set("sslmode", "require")
-		if conn, err = pgx.ParseConfig(connString(u, params)); err != nil {
+		if conn, err = withMode(u, params, "require"); err != nil {
 			return nil, err
 		}
 	}
@@ -145,6 +150,31 @@ func secured(u *backend.URL, params url.Values) (*pgx.ConnConfig, error) {
 		conn.RequireAuth = "!password"
 	}
 	return conn, nil
+}
+
+// withMode is the driver's configuration with that sslmode, whatever the environment says.
+func withMode(u *backend.URL, params url.Values, mode string) (*pgx.ConnConfig, error) {
+	params = maps.Clone(params)
+	params.Set("sslmode", mode)
+	return pgx.ParseConfig(connString(u, params))
+}
+
+// strengths tells what each try to connect demands: nothing, TLS, or a certificate.
+func strengths(cfg *pgx.ConnConfig) (all []int) {
+	of := func(t *tls.Config) int {
+		switch {
+		case t == nil:
+			return 0
+		case !verifies(t):
+			return 1
+		}
+		return 2
+	}
+	all = append(all, of(cfg.TLSConfig))
+	for _, f := range cfg.Fallbacks {
+		all = append(all, of(f.TLSConfig))
+	}
+	return all
 }
 
 // verifies reports whether t looks at certificates. The driver does so by itself where it

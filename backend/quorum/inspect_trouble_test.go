@@ -362,3 +362,44 @@ func TestInspectWhileALockChangesHands(t *testing.T) {
 		})
 	}
 }
+
+// namesInTime is a node that tells of names while it is asked, or says nothing to that.
+type namesInTime struct {
+	*memory.Backend
+	silent bool
+}
+
+func (n namesInTime) Names(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		if n.silent {
+			<-ctx.Done()
+		}
+		if ctx.Err() != nil {
+			yield("", backend.WaitEnded(ctx, false))
+			return
+		}
+		n.Backend.Names(ctx, prefix)(yield)
+	}
+}
+
+// Each node that falls silent while names are listed has its own time.
+func TestNamesWhereNodesFallSilent(t *testing.T) {
+	ripe(t, 5, func(t *testing.T, s nodes) {
+		a := s.open(t, nil)
+		l := a.lock("x")
+		synctest.Wait()
+		var all []backend.Backend
+		for i := range s {
+			all = append(all, namesInTime{memory.New(s[i]), i < 2})
+		}
+		var names []string
+		for name, err := range over(t, all, nil).Names(t.Context(), "") {
+			is(t, err, nil)
+			names = append(names, name)
+		}
+		if !slices.Equal(names, []string{"x"}) {
+			t.Errorf("%q", names)
+		}
+		a.unlock(l)
+	})
+}

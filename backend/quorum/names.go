@@ -20,6 +20,7 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 			yield("", err)
 			return
 		}
+		backend.Progress(ctx)
 		var failures []error
 		for i := range alive {
 			if alive[i] == nil {
@@ -51,7 +52,8 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 				yield("", backend.Fail(kindOf(err), errors.Join(failures...)))
 				return
 			}
-			alive[i] = nil // it may have any name from now on, also those passed over
+			alive[i] = nil        // it may have any name from now on, also those passed over
+			backend.Progress(ctx) // the next has its own time
 			maps.DeleteFunc(seen, func(_ uint64, s sighting) bool { return s.nodes != yielded })
 		}
 	}

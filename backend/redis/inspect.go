@@ -226,6 +226,7 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 		var masters []redis.Cmdable
 		if err == nil {
 			masters, err = b.masters(ctx)
+			backend.Progress(ctx)
 		}
 		for i := 0; i < len(masters) && err == nil; i++ {
 			more := true
@@ -234,6 +235,7 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 				sent, from := time.Now(), cursor // which a page that nobody waits for any more still reads
 				p, err = retry(ctx, b, func(ctx context.Context) (scanned, error) { return scanPage(ctx, masters[i], prefix, from) })
 				took := time.Since(sent)
+				backend.Progress(ctx)
 				for _, name := range p.names {
 					if !yield(name, nil) {
 						return

@@ -65,6 +65,7 @@ func (b *Backend) Names(ctx context.Context, prefix string) iter.Seq2[string, er
 			name, ok := backend.DecodeName(child)
 			return !ok || !strings.HasPrefix(name, prefix)
 		})
+		backend.Progress(ctx)
 		for some := range slices.Chunk(names, maxReads) {
 			asked := time.Now()
 			used, err := query(ctx, b, func(s *session) ([]string, error) { return s.inUse(some) })

@@ -103,6 +103,7 @@ type confirmation struct {
 	releases bool      // it ends the hold: a node that has confirmed it has no part any more
 	until    time.Time // it has the hold end by itself then; zero: it does not
 	done     int       // nodes that have confirmed it
+	kept     int       // nodes that deny it, and keep their parts for long enough
 	pending  int       // replies that will come
 	replies  chan reply
 }
@@ -110,6 +111,7 @@ type confirmation struct {
 type reply struct {
 	node int
 	err  error
+	kept bool // the node denies it, and keeps its part for long enough
 }
 
 // A part is a copy of what one node has granted of the hold.
@@ -139,24 +141,24 @@ func (h *hold) expect(releases bool, m message) (*confirmation, []part) {
 
 // receive takes the reply of a node. What the node has not confirmed is repeated in the
 // background while the lease lasts, and the end of a hold by one goroutine, also if its caller
-// asks for that again and again.
+// asks for that again and again. Of what a node denies no more than a few are repeated.
 func (p *part) receive(err error) {
 	p.record(err)
-	if p.isKept(err) {
-		p.replies <- reply{p.node, nil}
-	} else {
-		p.replies <- reply{p.node, err}
-	}
+	p.replies <- reply{p.node, err, p.isKept(err)}
 	if isFinal(err) || p.isRepeated() {
 		return
 	}
-	p.h.b.janitor.Do(p.hold.TTL, func(ctx context.Context) error {
-		err := p.message(ctx, p.node, &p.hold)
-		p.record(err)
-		if isFinal(err) {
-			return nil
-		}
-		return err
+	p.h.b.janitor.Go(func(ctx context.Context) {
+		ctx, cancel := backend.Bound(ctx, p.hold.TTL)
+		defer cancel()
+		p.h.b.nodes[p.node].denied.Retry(ctx, func(ctx context.Context) error {
+			err := p.message(ctx, p.node, &p.hold)
+			p.record(err)
+			if isFinal(err) {
+				return nil
+			}
+			return err
+		})
 	})
 }
 
@@ -209,10 +211,10 @@ func (c *confirmation) await(ctx context.Context) error {
 		if c.releases {
 			none, open = c.h.uninvolved()
 		}
-		enough := c.done+none >= c.h.b.need
+		enough := c.confirmed()+none >= c.h.b.need
 		switch {
-		case c.done >= c.h.b.need && !front,
-			c.done+c.pending+none+open < c.h.b.need,
+		case c.confirmed() >= c.h.b.need && !front,
+			c.done+c.kept+c.pending+none+open < c.h.b.need,
 			c.pending == 0 && (enough || open == 0):
 			return c.outcome(enough, failures)
 		case late != nil:
@@ -228,6 +230,9 @@ func (c *confirmation) await(ctx context.Context) error {
 			switch {
 			case r.err == nil:
 				c.done++
+			case r.kept:
+				c.kept++
+				failures = append(failures, r.err)
 			case !errors.Is(r.err, backend.ErrLost):
 				failures = append(failures, r.err)
 			}
@@ -235,12 +240,21 @@ func (c *confirmation) await(ctx context.Context) error {
 		case <-late:
 			return c.outcome(enough, failures)
 		case <-ctx.Done():
-			if c.done >= c.h.b.need {
+			if c.confirmed() >= c.h.b.need {
 				return nil
 			}
 			return backend.WaitEnded(ctx, false)
 		}
 	}
+}
+
+// confirmed is how many nodes will do as they are told. Those that deny it and keep their parts do
+// so for long enough, but for longer than they are told: they count beside one that has confirmed it.
+func (c *confirmation) confirmed() int {
+	if c.done == 0 {
+		return 0
+	}
+	return c.done + c.kept
 }
 
 // outcome says what has become of a message that is not waited for any more. Enough says

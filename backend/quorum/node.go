@@ -46,6 +46,7 @@ type node struct {
 	votesFrom atomic.Int64 // since made: it has said that it does not vote before
 	awaited   atomic.Bool  // it was logged that Lock waits until it votes
 	rejoining atomic.Bool  // a goroutine asks for holds that others have granted
+	denied    backend.Denied
 }
 
 func newNode(b backend.Backend, votes bool) (*node, error) {

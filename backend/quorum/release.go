@@ -118,7 +118,7 @@ func (h *hold) releaseVote(i int, nh *backend.Hold) {
 		ctx, cancel := backend.Bound(ctx, nh.TTL)
 		defer cancel()
 		waiting := true
-		backend.Retry(ctx, func(ctx context.Context) error {
+		h.b.nodes[i].denied.Retry(ctx, func(ctx context.Context) error {
 			err := h.releasePart(ctx, i, nh)
 			h.mu.Lock()
 			defer h.mu.Unlock()

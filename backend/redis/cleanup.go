@@ -56,31 +56,39 @@ func (b *Backend) releaseUnclaimed(k key, id string) {
 		defer b.unclaimed.end()
 		ctx, cancel := backend.Bound(ctx, cleanupTimeout(unconfirmed))
 		defer cancel()
-		backend.Retry(ctx, b.cleanup(k, id, false, unconfirmed))
+		b.denied.Retry(ctx, b.cleanup(k, id, false, unconfirmed))
 	})
 	if !begun {
 		b.unclaimed.end()
 	}
 }
 
-// giveUp ends in the background whatever an id has or waits for.
+// giveUp ends in the background whatever an id has or waits for. A login that is refused may be
+// good in a moment, as while passwords change. With tomb the server may have granted the lock to id,
+// which it keeps for its TTL: that is repeated however many are denied.
 func (b *Backend) giveUp(k key, id string, tomb bool, ttl time.Duration) {
-	b.janitor.Do(cleanupTimeout(ttl), b.cleanup(k, id, tomb, ttl))
+	retry := b.denied.Retry
+	if tomb {
+		retry = backend.Retry
+	}
+	b.janitor.Go(func(ctx context.Context) {
+		ctx, cancel := backend.Bound(ctx, cleanupTimeout(ttl))
+		defer cancel()
+		retry(ctx, b.cleanup(k, id, tomb, ttl))
+	})
 }
 
 // cleanupTimeout is how long that is tried.
 func cleanupTimeout(ttl time.Duration) time.Duration { return ttl + 30*time.Second }
 
 // cleanup releases id once. It has no token to tell: either nobody has had a hold
-// under the id, or the release of that tells, and is repeated until it is answered. With tomb
-// the server may have granted the lock to id, which it keeps for its TTL: a login that is refused
-// may be good in a moment, as while passwords change.
+// under the id, or the release of that tells, and is repeated until it is answered.
 func (b *Backend) cleanup(k key, id string, tomb bool, ttl time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		call := releaseScript.callWith(k, 5, releaseArgs(id, tomb, 0)...)
 		a, err := b.run(ctx, replyTimeout(ttl), releaseScript, call)
-		if err != nil && (!isHopeless(err) || tomb && kindOf(err) == backend.ErrAuth) {
-			return err
+		if err != nil && (!isHopeless(err) || kindOf(err) == backend.ErrAuth) {
+			return fail(err)
 		}
 		b.checkLater(k, a)
 		return nil

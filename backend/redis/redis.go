@@ -253,6 +253,7 @@ type Backend struct {
 	watch    watch
 
 	janitor backend.Janitor
+	denied  backend.Denied
 	calls   backend.Calls // of Acquire, and questions
 }
 

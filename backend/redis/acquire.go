@@ -152,7 +152,7 @@ func (c *acquisition) renewID() {
 func (c *acquisition) leaveQueue() {
 	c.b.listener.removeWaiter(c.id)
 	if c.doubt || c.owed {
-		c.b.giveUp(c.key, c.id, c.doubt, c.TTL)
+		c.b.giveUp(c.key, c.id, c.doubt, c.answered, c.TTL)
 	}
 }
 

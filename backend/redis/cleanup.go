@@ -56,7 +56,7 @@ func (b *Backend) releaseUnclaimed(k key, id string) {
 		defer b.unclaimed.end()
 		ctx, cancel := backend.Bound(ctx, cleanupTimeout(unconfirmed))
 		defer cancel()
-		b.denied.Retry(ctx, b.cleanup(k, id, false, unconfirmed))
+		backend.Retry(ctx, b.cleanup(k, id, false, false, unconfirmed))
 	})
 	if !begun {
 		b.unclaimed.end()
@@ -65,16 +65,17 @@ func (b *Backend) releaseUnclaimed(k key, id string) {
 
 // giveUp ends in the background whatever an id has or waits for. A login that is refused may be
 // good in a moment, as while passwords change. With tomb the server may have granted the lock to id,
-// which it keeps for its TTL: that is repeated however many are denied.
-func (b *Backend) giveUp(k key, id string, tomb bool, ttl time.Duration) {
-	retry := b.denied.Retry
-	if tomb {
-		retry = backend.Retry
+// which it keeps for its TTL: that is repeated however many are denied. If it has answered
+// before, id may be in its queue.
+func (b *Backend) giveUp(k key, id string, tomb, answered bool, ttl time.Duration) {
+	retry := backend.Retry
+	if !tomb {
+		retry = b.denied.Retry
 	}
 	b.janitor.Go(func(ctx context.Context) {
 		ctx, cancel := backend.Bound(ctx, cleanupTimeout(ttl))
 		defer cancel()
-		retry(ctx, b.cleanup(k, id, tomb, ttl))
+		retry(ctx, b.cleanup(k, id, tomb, tomb || answered, ttl))
 	})
 }
 
@@ -82,12 +83,13 @@ func (b *Backend) giveUp(k key, id string, tomb bool, ttl time.Duration) {
 func cleanupTimeout(ttl time.Duration) time.Duration { return ttl + 30*time.Second }
 
 // cleanup releases id once. It has no token to tell: either nobody has had a hold
-// under the id, or the release of that tells, and is repeated until it is answered.
-func (b *Backend) cleanup(k key, id string, tomb bool, ttl time.Duration) func(context.Context) error {
+// under the id, or the release of that tells, and is repeated until it is answered. If insists,
+// also a denial is an error.
+func (b *Backend) cleanup(k key, id string, tomb, insists bool, ttl time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		call := releaseScript.callWith(k, 5, releaseArgs(id, tomb, 0)...)
 		a, err := b.run(ctx, replyTimeout(ttl), releaseScript, call)
-		if err != nil && (!isHopeless(err) || kindOf(err) == backend.ErrAuth) {
+		if err != nil && (!isHopeless(err) || insists && kindOf(err) == backend.ErrAuth) {
 			return fail(err)
 		}
 		b.checkLater(k, a)

@@ -169,7 +169,7 @@ func (q *query) send() {
 	h, n := q.h, q.h.b.nodes[q.node]
 	if h.b.isSpared(n) {
 		n.check(h.b, h.request.TTL, func() {})
-		q.receive(nil, errSpared)
+		q.receive(nil, errSilent)
 		return
 	}
 	var nh *backend.Hold

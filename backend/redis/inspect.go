@@ -36,11 +36,11 @@ func (b *Backend) pingOnce(ctx context.Context) (version string, err error) {
 	hello := &request{args: []any{"hello"}} // answers while the server is loading, too
 	all := []*request{ping, hello}
 	// A server that keeps scripts waiting answers all else but these (CLIENT PAUSE WRITE, FAILOVER).
-	waits := &request{args: []any{"publish", nobody, ""}}
-	if b.mute.Load() {
+	waits, mute := &request{args: []any{"publish", nobody, ""}}, b.mute.Load()
+	if mute {
 		waits = &request{args: []any{"eval", "return 1", 0}}
 	}
-	if b.cluster == nil && !b.inspectOnly && (!b.mute.Load() || b.used.Load()) {
+	if b.cluster == nil && !b.inspectOnly && (!mute || b.used.Load()) {
 		all = append(all, waits)
 	}
 	_, err = inTime(ctx, func(ctx context.Context) (bool, error) {
@@ -55,8 +55,9 @@ func (b *Backend) pingOnce(ctx context.Context) (version string, err error) {
 	if _, refused := replyOf(waits.err); waits.err != nil && !refused {
 		return "", fail(waits.err)
 	}
-	if kindOf(waits.err) == backend.ErrAuth && b.mute.CompareAndSwap(false, true) {
-		return b.Ping(ctx)
+	if !mute && kindOf(waits.err) == backend.ErrAuth {
+		b.mute.Store(true)
+		return b.pingOnce(ctx)
 	}
 	version, role := helloField(hello.reply, "version"), helloField(hello.reply, "role")
 	if b.cluster == nil && role == "replica" {

@@ -34,7 +34,6 @@ type hold struct {
 	held       bool      // enough nodes have granted
 	lost       bool      // and too few of them have kept it, at some moment
 	over       bool      // it is not held any more, or will not be
-	reported   bool      // Lost was reported
 }
 
 // newHold returns a hold that no node has been asked for. The requests outlive

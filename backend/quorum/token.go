@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -132,19 +133,22 @@ func (h *hold) tell(i int, token uint64) {
 }
 
 // told takes the reply of a node that was told a token. One that has not taken it does
-// not count.
+// not count, and has its part back. Of two tokens the last one says that: a node may know
+// it already, and count.
 func (h *hold) told(i int, nh *backend.Hold, token uint64, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	defer h.notify()
 	v := &h.votes[i]
+	lost := errors.Is(err, backend.ErrLost)
 	switch {
 	case v.hold != nh || h.over:
+	case lost:
+		h.clearVote(i, failed, err)
+	case token != v.telling: // it has been told another one since
 	case err == nil:
-		if token == v.telling { // or another one has been told since
-			v.token = token
-			h.acceptToken(i)
-		}
+		v.token = token
+		h.acceptToken(i)
 	default:
 		h.clearVote(i, failed, err)
 		h.releaseVote(i, nh)

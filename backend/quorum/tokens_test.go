@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/memory"
 )
 
 // A checker stands for what the lock protects: it notices two at once, and a token that
@@ -42,38 +44,62 @@ func (r *checker) leave(l *dlock.Lease) {
 }
 
 // Nodes restart without their data, one at a time and at any moment, with clocks
-// that differ as much as they may. Clients come and go, and some are cut off.
+// that differ as much as they may. Clients come and go, and some are cut off. Some
+// nodes are far away: of two requests the second may be there first.
 func TestTokensUnderRestarts(t *testing.T) {
-	const holds, clients = 1000, 5
+	const holds, clients = 500, 5
 	for _, n := range []int{3, 5} {
-		ripe(t, n, func(t *testing.T, s nodes) {
-			r := &checker{t: t}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			var all sync.WaitGroup
-			all.Go(func() {
-				for ctx.Err() == nil {
-					victim := s[rand.N(n)]
-					victim.Wipe()
-					victim.SetClock(rand.N(skew) - skew/2)
-					time.Sleep(delay + rand.N(ttl))
-				}
-			})
-			var work sync.WaitGroup
-			for range clients {
-				work.Go(func() {
-					c := s.open(t, nil)
-					for range holds / clients {
-						r.visit(c)
-					}
-				})
+		for _, trip := range []time.Duration{0, 20 * time.Millisecond} {
+			ripe(t, n, func(t *testing.T, s nodes) { s.restart(t, holds, clients, trip) })
+		}
+	}
+}
+
+// restart has clients take the lock while nodes restart, a round trip away and as much again
+// now and then.
+func (s nodes) restart(t *testing.T, holds, clients int, trip time.Duration) {
+	r := &checker{t: t}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var all sync.WaitGroup
+	all.Go(func() {
+		for ctx.Err() == nil {
+			victim := s[rand.N(len(s))]
+			victim.Wipe()
+			victim.SetClock(rand.N(skew) - skew/2)
+			time.Sleep(delay + rand.N(ttl))
+		}
+	})
+	var work sync.WaitGroup
+	for range clients {
+		work.Go(func() {
+			c := s.openFar(t, trip)
+			for range holds / clients {
+				r.visit(c)
 			}
-			work.Wait()
-			cancel()
-			all.Wait()
-			must(t, r.visits == holds, "%d of %d holds", r.visits, holds)
 		})
 	}
+	work.Wait()
+	cancel()
+	all.Wait()
+	must(t, r.visits == holds, "%d of %d holds", r.visits, holds)
+}
+
+// openFar returns a client whose nodes are a round trip away, and closes it at the end of the
+// test.
+func (s nodes) openFar(t *testing.T, trip time.Duration) *client {
+	t.Helper()
+	c := &client{t: t}
+	all := make([]backend.Backend, len(s))
+	for i := range s {
+		d := &distant{Backend: memory.New(s[i])}
+		d.trip.Store(int64(trip))
+		d.jitter.Store(int64(5*trip))
+		c.links = append(c.links, d.Backend)
+		all[i] = d
+	}
+	c.Client = over(t, all, nil)
+	return c
 }
 
 // visit takes the lock for a while, and now and then is cut off with it.
@@ -84,7 +110,7 @@ func (r *checker) visit(c *client) {
 		return
 	}
 	r.enter(l)
-	if rand.N(20) == 0 {
+	if rand.N(5) == 0 {
 		c.cut(len(c.links))
 		time.Sleep(rand.N(2 * ttl))
 		c.heal()

@@ -74,11 +74,18 @@ func (h *hold) timeLeft(i int, now time.Time) time.Duration {
 }
 
 // clearVote forgets what node i has granted. A hold that has too few votes for a moment
-// is lost, whatever the nodes grant it after that. Called with h.mu held.
+// is lost, whatever the nodes grant it after that, and its holder is told at once, whoever
+// has found that out. Called with h.mu held.
 func (h *hold) clearVote(i int, state voteState, err error) {
 	v := &h.votes[i]
 	v.state, v.err, v.hold, v.counts, v.token, v.telling = state, err, nil, false, 0, 0
-	h.lost = h.lost || h.held && h.countVotes() < h.b.need
+	if h.lost || !h.held || h.countVotes() >= h.b.need {
+		return
+	}
+	h.lost = true
+	if !h.over {
+		h.b.janitor.Go(func(context.Context) { h.request.Lost(err) })
+	}
 }
 
 // countVotes is how many nodes count for the hold. Called with h.mu held.
@@ -219,22 +226,16 @@ func (q *query) Answered() {
 	q.h.notify() // from now on others may be late
 }
 
-// Lost implements backend.Observer. The hold is lost when too few nodes are
-// left that have it.
+// Lost implements backend.Observer: the node says that its grant is over.
 func (q *query) Lost(cause error) {
 	h := q.h
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	q.useless = true
 	if v := &h.votes[q.node]; v.hold != nil && v.query == q {
 		h.clearVote(q.node, failed, backend.Fail(backend.ErrLost, cause))
 	}
-	report := h.lost && !h.over && !h.reported
-	h.reported = h.reported || report
-	h.mu.Unlock()
 	h.notify()
-	if report {
-		h.request.Lost(cause)
-	}
 }
 
 // Queued implements backend.Observer: the request waits at the node.

@@ -1,7 +1,9 @@
 package quorum
 
 import (
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -23,7 +25,7 @@ func TestLostForAMoment(t *testing.T) {
 	grant(0)
 	grant(1)
 	h.mu.Lock()
-	h.held, h.reported = true, true // by a renewal
+	h.held = true
 	h.mu.Unlock()
 	h.votes[1].query = &query{h: h, node: 1}
 	h.votes[1].query.Lost(nil)
@@ -31,6 +33,57 @@ func TestLostForAMoment(t *testing.T) {
 	r := &renewal{h: h, renewed: 2}
 	if _, err := r.verdict(); err != backend.ErrLost {
 		t.Errorf("a hold that had one node of three is renewed: %v", err)
+	}
+}
+
+// losses counts what an Observer is told.
+type losses struct {
+	backend.Observer
+	told atomic.Int32
+}
+
+func (o *losses) Lost(error) { o.told.Add(1) }
+
+// TestLossIsTold has a hold lose one of two nodes, by whatever word. Its holder is told at once,
+// and once.
+func TestLossIsTold(t *testing.T) {
+	for word, lose := range map[string]func(h *hold, nh *backend.Hold){
+		"the node's own": func(h *hold, _ *backend.Hold) {
+			h.votes[1].query = &query{h: h, node: 1}
+			h.votes[1].query.Lost(nil)
+		},
+		"a renewal": func(h *hold, nh *backend.Hold) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.takeRenewal(1, nh, backend.ErrLost)
+		},
+		"a repeated count": func(h *hold, nh *backend.Hold) {
+			p := part{&confirmation{h: h}, 1, *nh}
+			p.record(backend.ErrLost)
+		},
+		"a token told before": func(h *hold, nh *backend.Hold) { h.told(1, nh, 9, backend.ErrLost) },
+	} {
+		t.Run(word, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := &Backend{need: 2, nodes: []*node{{register: &register{}}, {register: &register{}}}}
+				o := new(losses)
+				h := b.newHold(t.Context(), backend.Request{TTL: time.Second, Observer: o})
+				h.mu.Lock()
+				for i := range h.votes {
+					h.accept(i, &backend.Hold{Request: h.request, Token: 10})
+				}
+				h.held = true
+				nh := h.votes[1].hold
+				h.mu.Unlock()
+				for range 2 {
+					lose(h, nh)
+					synctest.Wait()
+				}
+				if n := o.told.Load(); n != 1 {
+					t.Errorf("the holder is told %d times, want once", n)
+				}
+			})
+		})
 	}
 }
 

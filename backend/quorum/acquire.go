@@ -209,6 +209,9 @@ func (a *attempt) step(now time.Time) (verdict, time.Duration) {
 	for {
 		before, again := a.phase, a.expireAnswers(now)
 		n := a.count()
+		if n.out > len(a.votes)-a.b.need && a.askSpared() {
+			continue
+		}
 		if n.out > len(a.votes)-a.b.need {
 			return unavailable, 0
 		}
@@ -305,6 +308,19 @@ func (a *attempt) askRest() {
 			return
 		}
 	}
+}
+
+// askSpared asks the nodes that were not asked because others seemed to be enough, if those turn
+// out not to be. It reports whether there were any. Nobody may have asked for a lock since they
+// came back.
+func (a *attempt) askSpared() (asked bool) {
+	for i := range a.votes {
+		if v := &a.votes[i]; v.err == errSpared && !v.isAsking() && !a.b.isSpared(a.b.nodes[i]) {
+			v.state, v.err, asked = unasked, nil, true
+			a.ask(i, a.request.Wait && i == a.front)
+		}
+	}
+	return asked
 }
 
 // expireAnswers takes for silent the nodes that have not answered as soon as they use

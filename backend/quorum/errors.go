@@ -20,6 +20,9 @@ var (
 	// errSilent is why a node is not asked, or not waited for any more.
 	errSilent = backend.Fail(backend.ErrUnavailable, errors.New("the node does not answer"))
 
+	// errSpared is likewise, of a node that may have come back: others seemed to be enough.
+	errSpared = backend.Fail(backend.ErrUnavailable, errors.New("the node does not answer"))
+
 	// errReturning is why a node has no part of a hold whose end its grant came after, which
 	// may not have it back yet.
 	errReturning = backend.Fail(backend.ErrLost, errors.New("the grant came after the end"))

@@ -85,6 +85,24 @@ func TestTryWithOneNewAndOneLate(t *testing.T) {
 	})
 }
 
+// One node was silent, and is back, while another has forgotten what it knew; nobody has asked for a
+// lock meanwhile. There is no majority without the first, so who tries asks it all the same.
+func TestTryWithOneNewAndOneBack(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		c := s.open(t, nil)
+		c.links[0].Cut()
+		for range 3 {
+			c.unlock(c.lock("x"))
+			time.Sleep(time.Minute) // nothing that was sent meanwhile is answered later
+		}
+		c.heal()
+		s[1].Wipe()
+		l, err := c.try("x")
+		ok(t, err)
+		c.unlock(l)
+	})
+}
+
 // votesCounted is a node that counts the requests for a lock.
 type votesCounted struct {
 	*memory.Backend

@@ -176,7 +176,7 @@ func (q *query) send() {
 	h, n := q.h, q.h.b.nodes[q.node]
 	if h.b.isSpared(n) {
 		n.check(h.b, h.request.TTL, func() {})
-		q.receive(nil, errSilent)
+		q.receive(nil, errSpared)
 		return
 	}
 	var nh *backend.Hold

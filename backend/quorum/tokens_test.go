@@ -94,7 +94,7 @@ func (s nodes) openFar(t *testing.T, trip time.Duration) *client {
 	for i := range s {
 		d := &distant{Backend: memory.New(s[i])}
 		d.trip.Store(int64(trip))
-		d.jitter.Store(int64(5*trip))
+		d.jitter.Store(int64(5 * trip))
 		c.links = append(c.links, d.Backend)
 		all[i] = d
 	}

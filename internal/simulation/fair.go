@@ -119,6 +119,9 @@ func (r *register) passed(c *call, b *belief) {
 	if !r.w.plan.Clients[b.client].Poll {
 		known = known.Add(4 * r.w.plan.slowest()) // a message tells, or the grant itself
 	}
+	if r.hasOtherNode(tn.known) {
+		known = known.Add(longestTTL(r.w.plan.TTL) / 3) // or a renewal: the subscription is on the node of before
+	}
 	over := time.Since(known)
 	if over <= 0 {
 		return
@@ -169,6 +172,14 @@ func (r *register) overtakes(c *call) {
 		}
 	}
 }
+
+// hasOtherNode reports whether the node that has a lock in a cluster may be another one since then.
+func (r *register) hasOtherNode(since time.Time) bool {
+	return slices.ContainsFunc(r.touches, func(t touched) bool { return slices.Contains(moving, t.kind) && t.to.After(since) })
+}
+
+// moving are the faults after which another node of a cluster has a lock.
+var moving = []string{"failover", "takeover", "promotion", "slot-move"}
 
 // hears checks that whoever waits hears that the server has given it the lock.
 func (r *register) hears(s *server, name string, t truth) {

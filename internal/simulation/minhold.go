@@ -49,7 +49,8 @@ func (r *register) comesTooEarly(b *belief) {
 			continue
 		}
 		left = append(left, k)
-		if b.parent != nil || k.shared && b.shared || r.dataLost() || r.promoted() || r.hasOtherClock(k.by) || r.hasBroken(k.by.granted) {
+		if b.parent != nil || k.shared && b.shared || r.dataLost() || r.promoted() || r.hasOtherClock(k.by) || r.hasBroken(k.by.granted) ||
+			r.losses[party{k.by.client, b.name}].After(k.by.granted) { // of its hold another lease has been lost since
 			continue
 		}
 		r.violate("a minimum hold is kept", "%v: c%d had it under token %d, and it is kept for %v more", b, k.by.client, k.by.token, k.end.Sub(now))

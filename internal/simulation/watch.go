@@ -146,7 +146,7 @@ func (r *register) movesOnQuorum(name string) {
 	}
 	for c := range r.calls {
 		since, bound := later(c.start, l.lastHeld), bound
-		if r.mutes(c.client) || r.hearsNothing(c.client, since) || r.touched(c.client, since.Add(-asks), polls) {
+		if r.mutes(c.client) || r.hearsNothing(c.client, r.waitsSince(c.client, name)) || r.touched(c.client, since.Add(-asks), polls) {
 			bound = max(bound, slowest)
 		}
 		if r.queueFlushed(c) {
@@ -157,6 +157,18 @@ func (r *register) movesOnQuorum(name string) {
 			r.violate("a free lock is taken", "c%d %s %s waits for %v, no majority holds it for %v", c.client, c.what, name, now.Sub(c.start), now.Sub(since))
 		}
 	}
+}
+
+// waitsSince is since when a client has waited for a lock: calls of it that come later stand behind
+// the first, which may have missed its grant.
+func (r *register) waitsSince(client int, name string) time.Time {
+	first := time.Now()
+	for c := range r.calls {
+		if c.client == client && c.waits && slices.Contains(c.names, name) && c.start.Before(first) {
+			first = c.start
+		}
+	}
+	return first
 }
 
 // queueFlushed reports whether a server of a quorum may have forgotten that a call waits there,

@@ -101,6 +101,7 @@ func TestTryWithOneNewAndOneBack(t *testing.T) {
 					time.Sleep(time.Minute) // nothing that was sent meanwhile is answered later
 				}
 				c.heal()
+				c.links[0].Delay(20 * time.Millisecond) // the other's word is there first
 				begin(s, c)
 				l, err := c.try("x")
 				ok(t, err)

@@ -16,7 +16,7 @@ func (b *Backend) Reenter(ctx context.Context, bh *backend.Hold, entries int, se
 	counts, end := context.WithCancel(context.WithoutCancel(ctx))
 	h.beginEntry(seq)
 	defer h.leaveEntry(seq, end)
-	return h.broadcast(ctx, false, func(ctx context.Context, i int, nh *backend.Hold) error {
+	count := func(ctx context.Context, i int, nh *backend.Hold) error {
 		r, ok := b.nodes[i].Backend.(backend.Reenterer)
 		if !ok || counts.Err() != nil {
 			return nil
@@ -25,7 +25,41 @@ func (b *Backend) Reenter(ctx context.Context, bh *backend.Hold, entries int, se
 		defer cancel()
 		defer context.AfterFunc(counts, cancel)()
 		return r.Reenter(ctx, nh, entries, seq)
-	})
+	}
+	parts := h.countParts()
+	err := h.broadcast(ctx, false, count)
+	if err != nil && h.awaitPart(ctx, parts) {
+		err = h.broadcast(ctx, false, count)
+	}
+	return err
+}
+
+// countParts is how many nodes have a part of the hold.
+func (h *hold) countParts() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.count().granted
+}
+
+// awaitPart waits for another part, for a moment, if a node is being asked for one: a hold that has
+// just been won may get the last of them. It reports whether there are more parts than that.
+func (h *hold) awaitPart(ctx context.Context, parts int) bool {
+	late := time.After(leaveLimit)
+	for {
+		h.mu.Lock()
+		n := h.count()
+		h.mu.Unlock()
+		if n.granted > parts || n.coming == 0 {
+			return n.granted > parts
+		}
+		select {
+		case <-h.changed:
+		case <-late:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 // beginEntry ends what is left of the calls of Reenter before that of number seq.

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/memory"
 )
@@ -55,6 +56,38 @@ func TestEntriesWhileANodeHangs(t *testing.T) {
 			t.Errorf("the node that hung knows %+v", got.Holders)
 		}
 		ok(t, in.Unlock(t.Context()))
+		ok(t, l.Unlock(t.Context()))
+	})
+}
+
+// A farVoter votes late, and a barred one denies to count entries.
+type farVoter struct {
+	*memory.Backend
+	late time.Duration
+}
+
+func (n *farVoter) Vote(ctx context.Context, r backend.Request, v backend.Ballot) (*backend.Hold, error) {
+	time.Sleep(n.late)
+	return n.Backend.Vote(ctx, r, v)
+}
+
+type barredNode struct{ *memory.Backend }
+
+func (*barredNode) Reenter(context.Context, *backend.Hold, int, int64) error { return backend.ErrAuth }
+
+// A hold has two of three nodes, of which one denies the entry, and the third is about to join. That
+// makes a majority with the other.
+func TestEntryWhileANodeJoins(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		late := &farVoter{Backend: memory.New(s[2])}
+		c := over(t, []backend.Backend{memory.New(s[0]), &barredNode{memory.New(s[1])}, late}, nil)
+		ok(t, dlock.Do(t.Context(), c.Mutex("x"), nothing))
+		late.late = 40 * time.Millisecond
+		l, err := c.Mutex("x").Lock(t.Context())
+		ok(t, err)
+		in, err := c.Mutex("x").Lock(l.Context(t.Context()))
+		ok(t, err)
+		_ = in.Unlock(t.Context())
 		ok(t, l.Unlock(t.Context()))
 	})
 }

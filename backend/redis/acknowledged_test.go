@@ -78,7 +78,8 @@ func TestGrantFoundByPollingIsAcknowledged(t *testing.T) {
 	}()
 	admin := plainClient(t, master)
 	eventually(t, "it waits", func() bool { return admin.ZCard(ctx, mainKey("a")+":q").Val() == 1 })
-	must[int64](t)(admin.Wait(ctx, 1, limit).Result())
+	must[string](t)(admin.Set(ctx, "x", 1, 0).Result())
+	must[int64](t)(admin.Wait(ctx, 1, limit).Result()) // as of its own writes
 	cut()
 	must[any](t)(nil, held.Unlock(ctx))
 	unreplicated(t, <-done)

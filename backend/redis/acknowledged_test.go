@@ -1,0 +1,123 @@
+package redis
+
+import (
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/faultnet"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+// lagging are a master and its replica, and the way from one to the other.
+func lagging(t *testing.T) (master, replica *server.Server, way *faultnet.Proxy) {
+	t.Helper()
+	ctx, servers := within(t), server.StartAll(t, server.Redis{}, server.Redis{})
+	way = must[*faultnet.Proxy](t)(faultnet.Listen(servers[0].Addr()))
+	t.Cleanup(func() { _ = way.Close() })
+	first, second := plainClient(t, servers[0]), plainClient(t, servers[1])
+	host, port, _ := net.SplitHostPort(way.Addr())
+	must[any](t)(second.Do(ctx, "replicaof", host, port).Result())
+	eventually(t, "the replica follows", func() bool {
+		conn := first.Conn() // WAIT is for its own writes
+		defer conn.Close()
+		return conn.Set(ctx, "x", 1, 0).Err() == nil && conn.Wait(ctx, 1, time.Second).Val() == 1
+	})
+	must[string](t)(first.ScriptLoad(ctx, acquireScript.source).Result())
+	return servers[0], servers[1], way
+}
+
+// notTwo checks the outcome of a Lock that the replica does not know of: the lock is not had, or
+// there are two holders when the replica has taken over.
+func notTwo(t *testing.T, l *dlock.Lease, err error, master, replica *server.Server) {
+	t.Helper()
+	if err != nil {
+		unreplicated(t, err)
+		return
+	}
+	ctx := within(t)
+	t.Error("the replica has not acknowledged it")
+	must[any](t)(nil, master.Kill())
+	must[any](t)(plainClient(t, replica).Do(ctx, "replicaof", "no", "one").Result())
+	second := must[*dlock.Lease](t)(openClient(t, replica, nil).Mutex("a").Lock(ctx))
+	if l.Err() == nil && second.Err() == nil {
+		t.Errorf("two hold the lock, tokens %d and %d", l.Token(), second.Token())
+	}
+}
+
+// The reply to a request for a lock is lost. Asked again, on another connection, the server says
+// that it is granted, and changes nothing. Since Redis 7.2, and on Valkey, WAIT is for what its own
+// connection has changed (client.woff): it says nothing of that grant.
+func TestGrantToldTwiceIsAcknowledged(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	master, replica, way := lagging(t)
+	p := must[*faultnet.Proxy](t)(faultnet.Listen(master.Addr()))
+	t.Cleanup(func() { _ = p.Close() })
+	p.SetFraming(faultnet.RESP)
+	c := openDoomed(t, "redis://"+p.Addr()+"?dlock.replicas=1", &dlock.Options{TTL: time.Minute})
+	way.Blackhole(faultnet.ToClient)
+	drop := p.DropReplyAfter(runs(acquireScript))
+	l, err := c.Mutex("a").Lock(ctx)
+	if !drop.Answered() {
+		t.Fatal("the reply was not lost")
+	}
+	notTwo(t, l, err, master, replica)
+}
+
+// A waiter that polls learns of the grant that the release of another client made, by a request
+// that changes nothing.
+func TestGrantFoundByPollingIsAcknowledged(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	master, _, way := lagging(t)
+	c := openDoomed(t, "redis://"+master.Addr()+"?dlock.replicas=1&dlock.wake=poll&dlock.poll=1s", &dlock.Options{TTL: time.Minute})
+	holder := openDoomed(t, "redis://"+master.Addr(), nil)
+	held := must[*dlock.Lease](t)(holder.Mutex("a").Lock(ctx))
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Mutex("a").Lock(ctx)
+		done <- err
+	}()
+	admin := plainClient(t, master)
+	eventually(t, "it waits", func() bool { return admin.ZCard(ctx, mainKey("a")+":q").Val() == 1 })
+	must[string](t)(admin.Set(ctx, "x", 1, 0).Result())
+	must[int64](t)(admin.Wait(ctx, 1, limit).Result()) // as of its own writes
+	way.Blackhole(faultnet.ToClient)
+	must[any](t)(nil, held.Unlock(ctx))
+	unreplicated(t, <-done)
+}
+
+// A waiter is told of the grant by a message, and has the server prolong it so that its replica is
+// asked. Within one millisecond there is nothing to prolong, where a lease is no longer than a grant
+// that nobody has confirmed: then nothing is changed, and WAIT says nothing of the grant.
+func TestGrantToldByMessageIsAcknowledged(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	master, _, way := lagging(t)
+	admin := plainClient(t, master)
+	c := openDoomed(t, "redis://"+master.Addr()+"?dlock.replicas=1", &dlock.Options{TTL: 3 * time.Second})
+	holder := openDoomed(t, "redis://"+master.Addr(), nil)
+	must[any](t)(nil, turns(ctx, c.Mutex("other"), 1))
+	for i := range 20 {
+		name := fmt.Sprint("a", i)
+		held := must[*dlock.Lease](t)(holder.Mutex(name).Lock(ctx))
+		done := make(chan error, 1)
+		go func() {
+			_, err := c.Mutex(name).Lock(ctx)
+			done <- err
+		}()
+		eventually(t, "it waits", func() bool { return admin.ZCard(ctx, mainKey(name)+":q").Val() == 1 })
+		must[string](t)(admin.Set(ctx, "x", 1, 0).Result())
+		must[int64](t)(admin.Wait(ctx, 1, limit).Result())
+		way.Blackhole(faultnet.ToClient)
+		must[any](t)(nil, held.Unlock(ctx))
+		unreplicated(t, <-done)
+		if t.Failed() {
+			return
+		}
+		way.Restore(faultnet.ToClient)
+	}
+}

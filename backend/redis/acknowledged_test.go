@@ -3,6 +3,7 @@ package redis
 import (
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -119,5 +120,39 @@ func TestGrantToldByMessageIsAcknowledged(t *testing.T) {
 			return
 		}
 		way.Restore(faultnet.ToClient)
+	}
+}
+
+// What a holder goes by is written again where nothing about it changes, on every version.
+func TestWhatIsToldIsWritten(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	master, _, _ := lagging(t)
+	c := plainClient(t, master)
+	sent := func() (n int64) {
+		_, after, _ := strings.Cut(must[string](t)(c.Info(ctx, "replication").Result()), "master_repl_offset:")
+		_, err := fmt.Sscan(after, &n)
+		must[any](t)(nil, err)
+		return n
+	}
+	for _, mode := range []string{"w", "r"} {
+		k, id := lockKey("told "+mode), mode+"60000:client:1"
+		run := func(s *script, n int, args ...any) {
+			t.Helper()
+			all := append([]any{"eval", s.source, n}, stringsOf(k.args(n))...)
+			must[any](t)(c.Do(ctx, append(all, args...)...).Result())
+		}
+		run(acquireScript, 5, id, 60000, "w")
+		soon := must[int64](t)(c.Do(ctx, "eval", "return redis.call('TIME')[1] * 1000", 0).Int64()) + 1000
+		for what, again := range map[string]func(){
+			"a request that is sent again": func() { run(acquireScript, 5, id, 60000, "w") },
+			"a heartbeat":                  func() { run(acquireScript, 5, id, 60000, "p") },
+			"a renewal":                    func() { run(renewScript, 5, 5, -soon, id) },
+		} {
+			before := sent()
+			if again(); sent() == before {
+				t.Errorf("%s of %s is answered, and the replica is told nothing", what, id)
+			}
+		}
 	}
 }

@@ -108,10 +108,11 @@ func isUnacknowledged(err error) bool {
 }
 
 // isUntouched reports that the request has certainly had no effect. A server that cannot write
-// to its disk refuses the first write of a script, or none.
+// to its disk refuses the first write of a script, or none. What was written before a master became
+// a replica may have gone to the next one.
 func isUntouched(err error) bool {
 	_, isReply := replyOf(err)
-	return isUnsent(err) || isReply && (isPassing(err) || says(err, "MISCONF"))
+	return isUnsent(err) || isReply && !errors.Is(err, errOldMaster) && (isPassing(err) || says(err, "MISCONF"))
 }
 
 // An unsentError says that a command was not sent, and will not be: its caller has gone.

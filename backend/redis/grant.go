@@ -174,12 +174,15 @@ func (c *acquisition) newHold(g grant, full bool) *backend.Hold {
 	}
 	s := c.newHoldState(h, g)
 	h.State = s
-	isWanted := c.b.listener.addHold(s)
+	isWanted, isBroken := c.b.listener.addHold(s)
 	if !full {
 		h.RenewIn = time.Since(g.sent) + min(100*time.Millisecond, h.Granted/6)
 	}
 	if g.waiting > 0 || isWanted {
 		s.wanted()
+	}
+	if isBroken {
+		h.Lost(backend.ErrBroken)
 	}
 	return h
 }

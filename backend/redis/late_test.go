@@ -169,25 +169,3 @@ func TestRenewalOfAnUnansweredDowngradeWhileASlotMoves(t *testing.T) {
 		t.Error("the server has the hold:", err)
 	}
 }
-
-// A request for a lock is asked again, as its answer is late, and granted. The server loses its
-// data, and another client has the lock for a while. Then the first request comes after all. Its
-// hold is another one, of a token that is above that of the other client: who has the first has
-// lost it.
-func TestLateRequestIsAnotherHold(t *testing.T) {
-	t.Parallel()
-	ctx, s := within(t), server.Start(t, server.Redis{})
-	admin := plainClient(t, s)
-	b, other := newBackend(t, plainClient(t, s), nil), newBackend(t, plainClient(t, s), nil)
-	h := must[*backend.Hold](t)(b.Acquire(ctx, requestOf(t, "client", backend.Exclusive)))
-	must[string](t)(admin.FlushAll(ctx).Result())
-	between := must[*backend.Hold](t)(other.Acquire(ctx, requestOf(t, "other", backend.Exclusive)))
-	must[any](t)(nil, other.Release(ctx, between))
-	late := acquireScript.callWith(lockKey(h.Name), 5, stateOf(h).id, millis(h.TTL), "w")
-	must[any](t)(admin.Do(ctx, acquireScript.whole("eval", late)...).Result())
-	b.Renew(ctx, []*backend.Hold{h}, func(_ *backend.Hold, err error) {
-		if !errors.Is(err, backend.ErrLost) {
-			t.Errorf("a hold of token %d lives on after one of token %d: %v", h.Token, between.Token, err)
-		}
-	})
-}

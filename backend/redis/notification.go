@@ -27,7 +27,7 @@ type listener struct {
 	closed        bool
 	waiters       map[string]*waiter              // by the open part of their ids
 	holds         map[string]*holdState           // likewise
-	early         map[string]string               // digests of ids that somebody waits behind, as of maxEarly
+	early         map[string]earlyWord            // about holds that are not known yet, as of maxEarly
 	channels      map[string]*channel             // by name
 	subscriptions map[*redis.Client]*subscription // by node
 	swept         int                             // how many channels there were after the last sweep
@@ -43,7 +43,7 @@ func newListener(client redis.UniversalClient, c *cluster, log *slog.Logger, pol
 		probing:       probeInterval,
 		waiters:       make(map[string]*waiter),
 		holds:         make(map[string]*holdState),
-		early:         make(map[string]string),
+		early:         make(map[string]earlyWord),
 		channels:      make(map[string]*channel),
 		subscriptions: make(map[*redis.Client]*subscription),
 	}
@@ -89,16 +89,19 @@ func (l *listener) removeWaiter(id string) {
 }
 
 // addHold has messages for the id of s go to the hold. It reports whether one has come
-// already, ahead of the grant, that somebody waits behind it.
-func (l *listener) addHold(s *holdState) (isWanted bool) {
+// already, ahead of the grant, that somebody waits behind it, or has taken it away.
+func (l *listener) addHold(s *holdState) (isWanted, isBroken bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	open := openPart(s.id)
 	delete(l.waiters, open)
 	l.holds[open] = s
-	digest, found := l.early[open]
+	word, found := l.early[open]
 	delete(l.early, open)
-	return found && isDigest(digest, s.id)
+	if !found || !isDigest(word.digest, s.id) {
+		return false, false
+	}
+	return !word.isBroken, word.isBroken
 }
 
 func (l *listener) removeHold(s *holdState) {
@@ -147,37 +150,39 @@ func (l *listener) dispatch(payload string) {
 // are over; who may publish can send any number.
 const maxEarly = 256
 
-// contended takes the message that somebody waits for a lock. It may be faster than the
-// grant, which comes on another connection or has to be confirmed: then it is kept for
-// addHold.
+// An earlyWord is a message about a hold that is faster than the grant, which comes on another
+// connection or has to be confirmed. It is kept for addHold.
+type earlyWord struct {
+	digest   string
+	isBroken bool // somebody has taken the hold away, or else somebody waits behind it
+}
+
+// contended takes the message that somebody waits for a lock.
 func (l *listener) contended(open, digest string) {
-	l.mu.Lock()
-	s := l.holds[open]
-	if s == nil {
-		if len(l.early) == maxEarly {
-			clear(l.early)
-		}
-		l.early[open] = digest
-	}
-	l.mu.Unlock()
-	if s != nil && isDigest(digest, s.id) {
+	if s := l.hinted(open, earlyWord{digest, false}); s != nil {
 		s.wanted()
 	}
 }
 
 // broken takes the message that a hold was taken away.
 func (l *listener) broken(open, digest string) {
-	if s := l.hinted(open, digest); s != nil {
+	if s := l.hinted(open, earlyWord{digest, true}); s != nil {
 		s.hold.Lost(backend.ErrBroken)
 	}
 }
 
-// hinted returns the hold that a message is about; nil if there is none.
-func (l *listener) hinted(open, digest string) *holdState {
+// hinted returns the hold that a message is about; nil if there is none, or none yet.
+func (l *listener) hinted(open string, word earlyWord) *holdState {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	s := l.holds[open]
-	l.mu.Unlock()
-	if s == nil || !isDigest(digest, s.id) {
+	if s == nil && l.early[open] != (earlyWord{word.digest, true}) { // nothing comes after that
+		if len(l.early) == maxEarly {
+			clear(l.early)
+		}
+		l.early[open] = word
+	}
+	if s == nil || !isDigest(word.digest, s.id) {
 		return nil
 	}
 	return s

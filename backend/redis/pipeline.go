@@ -208,7 +208,7 @@ func (p *pipeline) leaveOldMaster(ctx context.Context) {
 // acknowledge tells commands what their replicas said.
 func (p *pipeline) acknowledge(batch []*command, wait *request) {
 	err := wait.err
-	if said, _ := replyOf(err); strings.Contains(said, "replica instances") {
+	if said, _ := replyOf(err); strings.Contains(said, "replica instances") || says(err, "UNBLOCKED") {
 		err = errOldMaster
 	}
 	if got, _ := wait.reply.(int64); err == nil && int(got) < p.replicas {
@@ -221,8 +221,8 @@ func (p *pipeline) acknowledge(batch []*command, wait *request) {
 	}
 }
 
-// errOldMaster is what a master says of WAIT that has become a replica, in the words that it has
-// for a write.
+// errOldMaster is what a master says of WAIT that has become a replica, or becomes one meanwhile, in
+// the words that it has for a write.
 var errOldMaster error = oldMasterError{}
 
 type oldMasterError struct{}

@@ -165,7 +165,7 @@ func renewCall(part []*backend.Hold, until int64) []any {
 func renewMovingCall(h *backend.Hold) []any {
 	s := stateOf(h)
 	key := string(s.key())
-	if h.Mode == backend.Shared {
+	if s.shared.Load() {
 		key += suffixes[1]
 	}
 	return renewScript.call([]any{key}, 1, millis(h.TTL), s.id)

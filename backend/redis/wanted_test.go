@@ -140,10 +140,10 @@ func TestWantedAheadOfTheGrant(t *testing.T) {
 	early, other := hold(1), hold(2)
 	l.dispatch("contended " + hintOf(early.id))
 	l.dispatch("contended w60000:c:2 " + strings.Repeat("0", 40))
-	if l.addHold(other) {
+	if isWanted, _ := l.addHold(other); isWanted {
 		t.Error("a message about another id counts")
 	}
-	if !l.addHold(early) {
+	if isWanted, _ := l.addHold(early); !isWanted {
 		t.Error("the message that was early is forgotten")
 	}
 	for i := range uint64(10 * maxEarly) {

@@ -33,14 +33,14 @@ if rejoin then
 end
 
 local reply
-if o == id then
-  reply = {'GRANTED', us, t, e, waiting}
-elseif mine then
-  if t == 0 then -- the key with the token is gone, as where a server evicts keys
+if o == id or mine then
+  -- It is written again: WAIT says nothing of what its own connection has not written.
+  -- include firstwrite
+  if mine and t == 0 then -- the key with the token is gone, as where a server evicts keys
     t = math.max(1, least)
-    redis.call('HSET', S, 't', t)
   end
-  reply = {'GRANTED', us, t, tonumber(mine), waiting}
+  redis.call('HSET', S, 't', t)
+  reply = {'GRANTED', us, t, mine and tonumber(mine) or e, waiting}
 elseif (busy == '2' or busy == '3') and redis.call('ZSCORE', X, id) then
   reply = {'DEAD', us}
 elseif mode == 'p' and not place then

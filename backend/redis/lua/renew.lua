@@ -45,6 +45,7 @@ for i = 1, locks do
   else
     local later = e < target
     e = math.max(e, target)
+    local kept = tonumber(s[4]) or 0
     if alone then
       local last = math.max(e, tonumber(redis.call('ZREVRANGE', R, 0, 0, 'WITHSCORES')[2]))
       redis.call('PEXPIRE', R, last - now + keep + slack)
@@ -52,8 +53,8 @@ for i = 1, locks do
       if not written then
         -- include firstwrite
       end
-      if (tonumber(s[4]) or 0) - e < keep then
-        local kept = e + keep + slack
+      if kept - e < keep then
+        kept = e + keep + slack
         redis.call('HSET', S, 'd', kept) -- S may have been lost
         redis.call('PEXPIRE', S, kept - now)
         if R then
@@ -66,10 +67,14 @@ for i = 1, locks do
       end
     end
     written = true
-    if later and exclusive then
-      redis.call('HSET', S, 'e', E)
+    -- Something is written also of a hold that is not prolonged: WAIT says nothing of what its
+    -- own connection has not written.
+    if exclusive then
+      redis.call('HSET', S, 'e', later and E or string.format('%.0f', e))
     elseif later then
       redis.call('ZADD', R, E, id)
+    elseif not alone then
+      redis.call('HSET', S, 'd', kept)
     end
     if not alone and tokens[i] and tonumber(tokens[i]) > (tonumber(s[5]) or 0) then
       redis.call('HSET', S, 't', tokens[i])

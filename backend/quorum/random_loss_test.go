@@ -38,6 +38,7 @@ func TestOneNodeTakesAwayBesideCuts(t *testing.T) {
 				work.Go(func() {
 					for range holds / clients {
 						l := c.lock("x")
+						time.Sleep(time.Millisecond) // who has lost it hears of that
 						r.enter(l)
 						time.Sleep(rand.N(2 * ttl))
 						r.leave(l)

@@ -1,0 +1,60 @@
+package quorum_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend/memory"
+)
+
+// A node has lost the locks of a client. With the next renewal it is asked for them, one after the
+// other. One of them ends just when the node has granted it. The others are asked for all
+// the same.
+func TestRejoinBesideAHoldThatEnds(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		const trip, holds = 20 * time.Millisecond, 20
+		c, _ := s.far(t, trip, trip, trip)
+		var mu sync.Mutex
+		var locking sync.WaitGroup
+		all := make(map[string]*dlock.Lease)
+		for i := range holds {
+			locking.Go(func() {
+				l, err := c.Mutex(fmt.Sprint("x", i)).Lock(t.Context())
+				ok(t, err)
+				mu.Lock()
+				defer mu.Unlock()
+				all[l.Name()] = l
+			})
+		}
+		locking.Wait()
+		time.Sleep(time.Second)
+		for name := range all {
+			s[2].Evict(name)
+		}
+		asks := memory.New(s[2])
+		had, ended := make(map[string]bool), false
+		for end := time.Now().Add(ttl / 2); time.Now().Before(end) && !ended; time.Sleep(time.Millisecond) {
+			for name, err := range asks.Names(t.Context(), "x") {
+				ok(t, err)
+				if !had[name] && len(had) == 3 {
+					ok(t, all[name].Unlock(t.Context()))
+					delete(all, name)
+					ended = true
+				}
+				had[name] = true
+			}
+		}
+		must(t, ended, "the node is asked for no lock")
+		time.Sleep(2 * holds * trip)
+		if n := s[2].Names(); n != len(all) {
+			t.Errorf("the node has %d of %d locks", n, len(all))
+		}
+		for _, l := range all {
+			ok(t, l.Err())
+			ok(t, l.Unlock(t.Context()))
+		}
+	})
+}

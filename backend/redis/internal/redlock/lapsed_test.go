@@ -1,0 +1,57 @@
+package redlock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/faultnet"
+)
+
+// TestBrokenBesideAPartThatHasRunOut has the holder be cut off from one of three servers for longer than
+// a lease, and whoever breaks its hold from another one. The holder hears of that with its next renewal
+// at the latest.
+func TestBrokenBesideAPartThatHasRunOut(t *testing.T) {
+	t.Parallel()
+	const ttl = 6 * time.Second
+	masters := startMasters(t, 3)
+	vouchFor(t, masters...)
+	through := func(i int) (*faultnet.Proxy, string) {
+		p, err := faultnet.Listen(masters[i].Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = p.Close() })
+		return p, p.Addr()
+	}
+	toThird, third := through(2)
+	toSecond, second := through(1)
+	a := openURL(t, "redlock://"+masters[0].Addr()+","+masters[1].Addr()+","+third, &dlock.Options{TTL: ttl})
+	b := openURL(t, "redlock://"+masters[0].Addr()+","+second+","+masters[2].Addr(), &dlock.Options{TTL: ttl})
+	cycle(t, a, "x")
+	cycle(t, b, "x")
+	l, err := a.Mutex("x").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	toThird.Blackhole(faultnet.BothWays)
+	time.Sleep(2 * ttl)
+	if err := l.Err(); err != nil {
+		t.Fatal(err)
+	}
+	toSecond.Blackhole(faultnet.BothWays)
+	if err := b.Break(t.Context(), "x", l.Token()); err != nil {
+		t.Fatal(err)
+	}
+	broken := time.Now()
+	next, err := b.Mutex("x").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the next has the lock %v later; the lease of the first: %v, until %v from now", time.Since(broken), l.Err(), time.Until(l.Until()))
+	time.Sleep(ttl/3 + 500*time.Millisecond - time.Since(broken))
+	if err := l.Err(); err == nil && next.Err() == nil {
+		t.Errorf("two have the lock, with tokens %d and %d, %v after Break", l.Token(), next.Token(), time.Since(broken))
+	}
+}

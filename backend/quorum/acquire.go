@@ -312,12 +312,14 @@ func (a *attempt) askRest() {
 
 // askSpared asks the nodes that were not asked because others seemed to be enough, if those turn
 // out not to be. It reports whether there were any. Nobody may have asked for a lock since they
-// came back.
+// came back. Who waits in the queue of the front asks no other.
 func (a *attempt) askSpared() (asked bool) {
 	for i := range a.votes {
 		if v := &a.votes[i]; v.err == errSpared && !v.isAsking() && !a.b.isSpared(a.b.nodes[i]) {
 			v.state, v.err, asked = unasked, nil, true
-			a.ask(i, a.request.Wait && i == a.front)
+			if a.phase != queueing {
+				a.ask(i, a.request.Wait && i == a.front)
+			}
 		}
 	}
 	return asked
@@ -383,7 +385,7 @@ func (a *attempt) win() (*backend.Hold, error) {
 		}
 		return nil, backend.Fail(backend.ErrUnavailable, errTooLate)
 	}
-	a.held = true
+	a.held, a.believed = true, deadline(last)
 	renewIn := max(a.renewAt().Sub(last.Sent), time.Millisecond)
 	bh := &backend.Hold{Request: a.request, Token: a.token, Sent: last.Sent, Granted: last.Granted, RenewIn: renewIn, State: a.hold}
 	asking := false

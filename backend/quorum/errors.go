@@ -23,10 +23,6 @@ var (
 	// errSpared is likewise, of a node that may have come back: others seemed to be enough.
 	errSpared = backend.Fail(backend.ErrUnavailable, errors.New("the node does not answer"))
 
-	// errReturning is why a node has no part of a hold whose end its grant came after, which
-	// may not have it back yet.
-	errReturning = backend.Fail(backend.ErrLost, errors.New("the grant came after the end"))
-
 	// errNotRenewed is why a hold is not renewed whose last renewals have not come back.
 	errNotRenewed = errors.New("too few nodes have answered the last renewal")
 )

@@ -32,6 +32,7 @@ type hold struct {
 	proposed   uint64    // the token proposed last
 	proposedAt time.Time // and when; zero: the front has made it
 	held       bool      // enough nodes have granted
+	believed   time.Time // when it ends by what its holder was told last
 	lost       bool      // and too few of them have kept it, at some moment
 	over       bool      // it is not held any more, or will not be
 }

@@ -114,6 +114,7 @@ func (h *hold) end() {
 // held.
 func (h *hold) releaseVote(i int, nh *backend.Hold) {
 	h.releasing++
+	h.votes[i].returned++
 	ok := h.b.janitor.Go(func(ctx context.Context) {
 		ctx, cancel := backend.Bound(ctx, nh.TTL)
 		defer cancel()
@@ -126,8 +127,8 @@ func (h *hold) releaseVote(i int, nh *backend.Hold) {
 				waiting = false
 				h.releasing--
 			}
-			if v := &h.votes[i]; v.err == errReturning && (err == nil || errors.Is(err, backend.ErrLost)) {
-				v.err = nil
+			if err == nil || errors.Is(err, backend.ErrLost) {
+				h.votes[i].returned--
 			}
 			h.notify()
 			if isFinal(err) {
@@ -141,8 +142,8 @@ func (h *hold) releaseVote(i int, nh *backend.Hold) {
 	}
 }
 
-// uninvolved is how many nodes have no part of a hold that ends, and have lost none. One that
-// granted after the end is among them once it has that back: such a node, and one that has
+// uninvolved is how many nodes have no part of a hold that ends, and have lost none. One that has
+// been told to take a part back is among them once it has that: such a node, and one that has
 // not answered yet, are open.
 func (h *hold) uninvolved() (none, open int) {
 	h.mu.Lock()
@@ -150,7 +151,7 @@ func (h *hold) uninvolved() (none, open int) {
 	for i := range h.votes {
 		switch v := &h.votes[i]; {
 		case v.hold != nil || v.released:
-		case v.isAsking() || v.err == errReturning:
+		case v.isAsking() || v.returned > 0:
 			if !h.b.nodes[i].silent.Load() {
 				open++
 			}

@@ -152,10 +152,11 @@ func (r *renewal) receive(i int, c *backend.Hold, err error) {
 // such part any more. Called with h.mu held.
 func (h *hold) takeRenewal(i int, c *backend.Hold, err error) bool {
 	v := &h.votes[i]
+	if v.hold == nil || v.hold.ID != c.ID {
+		return false
+	}
 	v.renewing = false
 	switch {
-	case v.hold == nil || v.hold.ID != c.ID:
-		return false
 	case err == nil:
 		v.hold.Sent, v.hold.Granted, v.hold.RenewIn = c.Sent, c.Granted, 0
 	case errors.Is(err, backend.ErrLost):
@@ -165,33 +166,39 @@ func (h *hold) takeRenewal(i int, c *backend.Hold, err error) bool {
 }
 
 // renewLater has node i renew what it has granted after the lock was held, when that has to
-// be: out of its queue it grants for less than the TTL. Called with h.mu held.
+// be: out of its queue it grants for less than the TTL. It is asked for as long as the part lasts.
+// Called with h.mu held.
 func (h *hold) renewLater(i int, nh *backend.Hold) {
-	if h.b.nodes[i].renewer != nil {
-		time.AfterFunc(time.Until(nh.Sent.Add(nh.RenewIn)), func() {
-			h.b.janitor.Go(func(context.Context) { h.renewPart(i, nh) })
-		})
+	if h.b.nodes[i].renewer == nil {
+		return
 	}
+	lasts := time.Until(nh.Sent.Add(nh.Granted))
+	time.AfterFunc(time.Until(nh.Sent.Add(nh.RenewIn)), func() {
+		h.b.janitor.Do(lasts, func(ctx context.Context) error { return h.renewPart(ctx, i, nh) })
+	})
 }
 
 // renewPart renews nh at node i alone, unless it has been renewed or has ended.
-func (h *hold) renewPart(i int, nh *backend.Hold) {
+func (h *hold) renewPart(ctx context.Context, i int, nh *backend.Hold) error {
 	h.mu.Lock()
 	v := &h.votes[i]
 	if h.over || v.hold != nh || nh.RenewIn == 0 || v.renewing {
 		h.mu.Unlock()
-		return
+		return nil
 	}
 	v.renewing = true
 	c := *nh
 	h.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), answerLimit(nh.TTL))
+	ctx, cancel := context.WithTimeout(ctx, answerLimit(nh.TTL))
 	defer cancel()
+	var failed error
 	h.b.nodes[i].renewer.Renew(ctx, []*backend.Hold{&c}, func(c *backend.Hold, err error) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.takeRenewal(i, c, err)
+		failed = err
 	})
+	return failed
 }
 
 // answer takes an answer and reports what has become of the hold, once it is
@@ -205,6 +212,7 @@ func (r *renewal) answer(record func()) {
 	if report && err == nil {
 		last := r.h.lease()
 		r.bh.Sent, r.bh.Granted = last.Sent, last.Granted
+		r.h.believed = deadline(last)
 	}
 	r.h.mu.Unlock()
 	if report {
@@ -261,5 +269,5 @@ func (h *hold) rejoin(i int) bool {
 	q.send()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return v.state == granted || v.state == refused
+	return v.state == granted || v.state == refused || v.state == unasked // it has been given back
 }

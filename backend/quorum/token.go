@@ -55,7 +55,7 @@ func (h *hold) propose() uint64 {
 // our clock may be wrong. Readers share a token that is older.
 func (h *hold) proposeToFront() {
 	v, n := &h.votes[h.front], h.b.nodes[h.front]
-	if n.register == nil || h.request.Mode != backend.Exclusive {
+	if n.register == nil || h.request.Mode != backend.Exclusive || v.counts {
 		return
 	}
 	if v.hold.Token > h.proposed {

@@ -22,6 +22,7 @@ type vote struct {
 	telling  uint64 // the one that it has been told last
 	counts   bool   // granted, and the node knows the hold by its token
 	renewing bool   // a renewal is under way
+	returned int    // parts that the node is told to take back, and may have
 	ending   bool   // the node is told again and again to end its part
 	released bool
 }
@@ -73,18 +74,37 @@ func (h *hold) timeLeft(i int, now time.Time) time.Duration {
 	return left
 }
 
-// clearVote forgets what node i has granted. A hold that has too few votes for a moment
-// is lost, whatever the nodes grant it after that, and its holder is told at once, whoever
-// has found that out. Called with h.mu held.
+// clearVote forgets what node i has granted. Called with h.mu held.
 func (h *hold) clearVote(i int, state voteState, err error) {
 	v := &h.votes[i]
-	v.state, v.err, v.hold, v.counts, v.token, v.telling = state, err, nil, false, 0, 0
-	if h.lost || !h.held || h.countVotes() >= h.b.need {
+	v.state, v.err, v.hold, v.counts, v.token, v.telling, v.renewing = state, err, nil, false, 0, 0, false
+	h.checkLease(err)
+}
+
+// checkLease ends a hold that has too few votes, or whose last ones have run out for want of a
+// renewal. A hold for which that is so for a moment is lost, whatever the nodes grant it after that,
+// and its holder is told at once, whoever has found that out. What is left may end before what the
+// holder was told: then it looks again. Called with h.mu held.
+func (h *hold) checkLease(cause error) {
+	if h.lost || !h.held {
 		return
+	}
+	if h.countVotes() >= h.b.need {
+		end := deadline(h.lease())
+		if left := time.Until(end); left > 0 {
+			if !h.over && end.Before(h.believed) {
+				time.AfterFunc(left, func() {
+					h.mu.Lock()
+					defer h.mu.Unlock()
+					h.checkLease(cause)
+				})
+			}
+			return
+		}
 	}
 	h.lost = true
 	if !h.over {
-		h.b.janitor.Go(func(context.Context) { h.request.Lost(err) })
+		h.b.janitor.Go(func(context.Context) { h.request.Lost(cause) })
 	}
 }
 
@@ -270,9 +290,9 @@ func (q *query) receive(nh *backend.Hold, err error) {
 	switch unwanted := h.over || h.lost || q.useless; {
 	case err == nil && (unwanted || nh.Mode != h.request.Mode):
 		h.releaseVote(q.node, nh)
-		v.state, v.err = unasked, backend.ErrLost
-		if h.over && !q.useless {
-			v.err = errReturning
+		v.state, v.err = unasked, nil
+		if !h.over || q.useless {
+			v.err = backend.ErrLost
 		}
 	case q.useless:
 		v.state = unasked

@@ -135,13 +135,16 @@ func zadd(s *store, args []string) (any, error) {
 		v = &value{}
 		s.values[key] = v
 	}
-	added := int64(0)
+	n := int64(0)
+	s.same = true
 	for i, score := range scores {
-		if v.add(score, pairs[2*i+1], onlyNew) {
-			added++
+		added, changed := v.add(score, pairs[2*i+1], onlyNew)
+		if added {
+			n++
 		}
+		s.same = s.same && !changed
 	}
-	return added, nil
+	return n, nil
 }
 
 func zrem(s *store, args []string) (any, error) {

@@ -27,6 +27,18 @@ type effect struct {
 	value  *value
 }
 
+// hasChanged reports whether a command that writes has changed anything: a replica hears of nothing
+// else.
+func (s *store) hasChanged(command string, reply any) bool {
+	switch command {
+	case "HSET":
+		return true
+	case "ZADD":
+		return !s.same
+	}
+	return reply != int64(0)
+}
+
 // note has a replica hear of a command. It is called with mu held.
 func (s *server) note(args []string) {
 	if s.replica == nil {
@@ -123,14 +135,17 @@ func first(args []string) string {
 }
 
 // wait answers WAIT: how many replicas have what was sent before.
-func (s *server) wait(args []string) (any, error) {
+func (s *server) wait(p *peer, args []string) (any, error) {
 	if len(args) != 2 {
 		return nil, errSyntax
 	}
 	ms, _ := strconv.Atoi(args[1])
 	end := time.Now().Add(time.Duration(ms) * time.Millisecond)
 	s.mu.Lock()
-	want, r, follows := s.link.sent, s.replica, s.master != nil
+	want, r, follows := p.wrote, s.replica, s.master != nil
+	if s.old {
+		want = s.link.sent
+	}
 	s.mu.Unlock()
 	if follows {
 		return nil, replyError("ERR WAIT cannot be used with replica instances.")

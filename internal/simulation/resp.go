@@ -20,6 +20,7 @@ type peer struct {
 	known    bool            // it has once given a password that counted
 	stranger bool            // it has given one that does not, and none before
 	asking   bool            // the last command was ASKING
+	wrote    int             // the number of the last effect of its commands; guarded by the server's mu
 	channels map[string]bool // to which it is subscribed
 
 	mu sync.Mutex // guards w: messages come from other connections

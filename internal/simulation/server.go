@@ -32,6 +32,7 @@ type server struct {
 	since   time.Time
 	used    bool // it has run scripts since then
 	wrote   bool // the script under way has written something
+	old     bool // WAIT asks for all that was written, as until Redis 7.0, and not for what the connection has
 
 	master  *server // that it follows, nil if it is one itself
 	replica *server // that follows it, if any
@@ -140,7 +141,7 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 	}
 	if cmd == "WAIT" {
 		p.flush() // what was asked before is answered at once
-		p.reply(s.wait(args))
+		p.reply(s.wait(p, args))
 		return
 	}
 	err := s.begin(p, cmd, args)
@@ -154,6 +155,12 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 		p.reply(nil, err)
 		return
 	}
+	before := s.link.sent
+	defer func() { // with mu held
+		if s.link.sent != before {
+			p.wrote = s.link.sent
+		}
+	}()
 	switch cmd {
 	case "EVAL", "EVALSHA", "EVAL_RO":
 		reply, err := s.script(p.name, cmd, args)
@@ -331,7 +338,9 @@ func (s *server) access(c command, args []string) (any, error) {
 	reply, err := c.call(s.data, args[0], args[1:])
 	if c.writes && err == nil {
 		s.wrote = true
-		s.note(args)
+		if s.data.hasChanged(args[0], reply) {
+			s.note(args)
+		}
 	}
 	return reply, err
 }

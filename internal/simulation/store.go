@@ -14,6 +14,7 @@ type store struct {
 	values  map[string]*value
 	now     int64 // ms, by the clock of the server
 	follows bool  // it deletes no key whose time is over: its master does
+	same    bool  // the last ZADD has changed nothing
 }
 
 // A value is what a key has: a hash, or a sorted set.
@@ -92,18 +93,18 @@ func (v *value) index(name string) int {
 }
 
 // add reports whether name is new.
-func (v *value) add(score float64, name string, onlyNew bool) bool {
+func (v *value) add(score float64, name string, onlyNew bool) (added, changed bool) {
 	i := v.index(name)
 	switch {
 	case i >= 0 && (onlyNew || v.set[i].score == score):
-		return false
+		return false, false
 	case i >= 0:
 		v.set = slices.Delete(v.set, i, i+1)
 	}
 	m := member{score, name}
 	at, _ := slices.BinarySearchFunc(v.set, m, byScore)
 	v.set = slices.Insert(v.set, at, m)
-	return i < 0
+	return i < 0, true
 }
 
 // A border is one end of a range of scores.

@@ -73,6 +73,10 @@ const remembered = 30 * time.Second
 // bears checks that no client asks a server for more than that can bear, at any time and
 // whatever goes wrong. Requests are few says how few they are where nothing does.
 func (r *register) bears(passed time.Duration) {
+	longer := 1.0 // where servers are silent for longer
+	if r.w.plan.Length > 2*time.Minute {
+		longer = 2
+	}
 	for i := range r.w.plan.Clients {
 		var l load
 		if r.isBurden(i) {
@@ -84,7 +88,7 @@ func (r *register) bears(passed time.Duration) {
 			b.asked = max(-mayAsk.begun*l.recent, b.asked-mayAsk.within(passed, l))
 			b.dialed = max(-mayDial.begun*l.recent, b.dialed-mayDial.within(passed, l))
 			n := r.w.net.way(i, s.index).tooMany()
-			if b.asked < mayAsk.gathered && b.dialed < mayDial.gathered && n == 0 || b.told {
+			if b.asked < mayAsk.gathered*longer && b.dialed < mayDial.gathered*longer && n == 0 || b.told {
 				continue
 			}
 			b.told = true

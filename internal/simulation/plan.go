@@ -196,6 +196,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.losses()
 	g.besides()
 	g.skews()
+	g.overtakes()
 	g.longer()
 	return p
 }

@@ -484,7 +484,8 @@ func (r *register) touch(f Fault) {
 		t.client = -1
 		if r.w.plan.Backend == "quorum" { // it votes no sooner than one that has restarted
 			t.kind, t.to, t.quiet = "restart-empty", now.Add(r.w.plan.rejoining()+r.w.steppedBack()), true
-			if r.w.plan.isLonger() { // the time begins when somebody asks it
+			t.to = t.to.Add(longest) // the time begins when somebody asks it, who may not reach it
+			if r.w.plan.isLonger() {
 				t.to = t.to.Add(r.w.plan.Length)
 			}
 		}
@@ -876,6 +877,7 @@ func (r *register) lostTrue(b *belief) {
 	if !errors.Is(err, dlock.ErrLost) || b.limited || r.dead[b.client] || !r.w.hasServers() || r.isShort(b.ttl) {
 		return
 	}
+	r.survives(b, err)
 	since, costs := time.Now().Add(-2*b.ttl-lingers), r.costs(b.ttl)
 	if b.downFrom && r.touched(b.client, since, func(t touch) bool { return t.splits }) {
 		return // a hold is not renewed while it is downgraded, for which its keys have to be on one node

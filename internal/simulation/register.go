@@ -361,9 +361,14 @@ func (r *register) hasBroken(since time.Time) bool {
 	return slices.ContainsFunc(r.touches, func(t touched) bool { return t.kind == "break" && t.to.After(since) })
 }
 
-// endsBy reports whether a lease is over by itself before an answer to c can have come.
+// endsBy reports whether a lease is over by itself before an answer to c can have come. Its time runs
+// since it was asked for: on a quorum that is up to another round trip ago, in which a token is told.
 func (r *register) endsBy(b *belief, c *call) bool {
-	return b.limited && time.Since(b.until) > -2*r.reply(c)
+	trips := 2
+	if r.w.plan.Backend == "quorum" {
+		trips *= 2
+	}
+	return b.limited && time.Since(b.until) > -time.Duration(trips)*r.reply(c)
 }
 
 // moved reports whether it may have become the turn of a call, to ask the server, so

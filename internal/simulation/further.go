@@ -10,6 +10,7 @@ import (
 // a plan has besides.
 var furtherKinds = map[string]touch{
 	"torn":         {fails: true},              // a connection ends in the midst of a request, or of an answer
+	"overtaken":    {fails: true},              // the first of two requests about a hold that are under way at once is stuck
 	"pause-writes": {loses: true, fails: true}, // CLIENT PAUSE WRITE: scripts wait, and pings are answered
 
 	"lag":            {},                         // a replica is behind
@@ -31,7 +32,7 @@ var furtherKinds = map[string]touch{
 
 func init() {
 	maps.Copy(kinds, furtherKinds)
-	local = append(local, "torn", "pause-writes", "lag", "replica-gone", "unacknowledged",
+	local = append(local, "torn", "overtaken", "pause-writes", "lag", "replica-gone", "unacknowledged",
 		"stall-subscription", "late-subscription", "stall-requests", "stall-one",
 		"kill-subscription", "kill-requests", "kill-one")
 }
@@ -98,6 +99,10 @@ func (w *world) happenFurther(f Fault, end time.Time) {
 	case "torn":
 		for _, way := range w.ways(f) {
 			way.tear(f, end)
+		}
+	case "overtaken":
+		for _, way := range w.ways(f) {
+			way.races(f, end)
 		}
 	}
 }

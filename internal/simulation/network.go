@@ -47,6 +47,7 @@ type way struct {
 	deaf    time.Time        // messages of subscriptions are lost until then
 	links   map[*link]bool
 	torn    tearing
+	race    race
 
 	unanswered int // of how many scripts the answers will be lost
 }
@@ -60,6 +61,8 @@ type link struct {
 	subscribed     bool
 	number         int              // of those of its way
 	written        time.Time        // when its client last wrote to it
+	replied        time.Time        // when its server last did
+	holds          []string         // what it was last asked about
 	extra          [2]time.Duration // by direction, likewise
 	held           [2]time.Time
 }
@@ -216,7 +219,10 @@ func (l *link) drops(d direction, b []byte) bool {
 		l.quick, l.subscribed = false, true
 	}
 	if d == up {
+		l.overtake(now, b)
 		l.written = now
+	} else {
+		l.replied = now
 	}
 	if l.lost[d] {
 		return true

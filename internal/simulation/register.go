@@ -361,9 +361,14 @@ func (r *register) hasBroken(since time.Time) bool {
 	return slices.ContainsFunc(r.touches, func(t touched) bool { return t.kind == "break" && t.to.After(since) })
 }
 
-// endsBy reports whether a lease is over by itself before an answer to c can have come.
+// endsBy reports whether a lease is over by itself before an answer to c can have come. Its time runs
+// since it was asked for: on a quorum that is up to another round trip ago, in which a token is told.
 func (r *register) endsBy(b *belief, c *call) bool {
-	return b.limited && time.Since(b.until) > -2*r.reply(c)
+	trips := 2
+	if r.w.plan.Backend == "quorum" {
+		trips *= 2
+	}
+	return b.limited && time.Since(b.until) > -time.Duration(trips)*r.reply(c)
 }
 
 // moved reports whether it may have become the turn of a call, to ask the server, so
@@ -433,7 +438,7 @@ func (r *register) outvoted(since time.Time) bool {
 		}
 		bad[t.server] = true
 	}
-	return len(bad) <= r.w.plan.Servers/2
+	return len(bad) <= r.w.plan.spare()
 }
 
 // dataLost reports whether a server may have forgotten what it had, or gone on in time,
@@ -484,7 +489,8 @@ func (r *register) touch(f Fault) {
 		t.client = -1
 		if r.w.plan.Backend == "quorum" { // it votes no sooner than one that has restarted
 			t.kind, t.to, t.quiet = "restart-empty", now.Add(r.w.plan.rejoining()+r.w.steppedBack()), true
-			if r.w.plan.isLonger() { // the time begins when somebody asks it
+			t.to = t.to.Add(longest) // the time begins when somebody asks it, who may not reach it
+			if r.w.plan.isLonger() {
 				t.to = t.to.Add(r.w.plan.Length)
 			}
 		}
@@ -876,6 +882,7 @@ func (r *register) lostTrue(b *belief) {
 	if !errors.Is(err, dlock.ErrLost) || b.limited || r.dead[b.client] || !r.w.hasServers() || r.isShort(b.ttl) {
 		return
 	}
+	r.survives(b, err)
 	since, costs := time.Now().Add(-2*b.ttl-lingers), r.costs(b.ttl)
 	if b.downFrom && r.touched(b.client, since, func(t touch) bool { return t.splits }) {
 		return // a hold is not renewed while it is downgraded, for which its keys have to be on one node

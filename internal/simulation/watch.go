@@ -97,6 +97,7 @@ const (
 func (r *register) moves(name string) {
 	if r.w.plan.Servers != 1 || len(r.w.masters()) == 0 {
 		r.movesOnQuorum(name)
+		r.leftOnQuorum(name)
 		return
 	}
 	s, l, now := r.w.keeper(name), r.lock(name), time.Now()

@@ -234,7 +234,7 @@ func (w *world) connect(c *client) error {
 			b = stingy{memory.New(w.shelf), w.plan.Most}
 		}
 	case "quorum":
-		q, err := quorum.New(members, &quorum.Options{MaxTTL: w.plan.MaxTTL, Skew: w.plan.Skew})
+		q, err := quorum.New(members, &quorum.Options{Need: w.plan.Need, MaxTTL: w.plan.MaxTTL, Skew: w.plan.Skew})
 		if err != nil {
 			return err
 		}
@@ -406,20 +406,21 @@ func (w *world) addUp() {
 // left checks that no server has anything of a lock that nobody can have any more.
 func (w *world) left() {
 	r := w.reg
-	if w.plan.Servers != 1 || len(w.masters()) == 0 || len(r.touches) > 0 {
+	if len(w.masters()) == 0 || len(r.touches) > 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, name := range w.names() {
-		s := w.keeper(name)
-		t := r.lock(name).last[s.index].asOf(s.clock().UnixMilli())
-		rests := t.holder != "" && t.holder[len(t.holder)-1] == '!'
-		for id := range t.readers {
-			rests = rests || id[len(id)-1] == '!'
-		}
-		if (t.held() || len(t.queue) > 0) && !rests {
-			r.violate("nothing is left behind", "%s after the end: %+v", name, t)
+		for _, s := range w.keepers(name) {
+			t := r.lock(name).last[s.index].asOf(s.clock().UnixMilli())
+			rests := t.holder != "" && t.holder[len(t.holder)-1] == '!'
+			for id := range t.readers {
+				rests = rests || id[len(id)-1] == '!'
+			}
+			if (t.held() || len(t.queue) > 0) && !rests {
+				r.violate("nothing is left behind", "%s after the end, on s%d: %+v", name, s.index, t)
+			}
 		}
 	}
 }

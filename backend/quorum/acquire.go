@@ -184,10 +184,10 @@ func (a *attempt) decide(ctx context.Context, p *place) (*backend.Hold, verdict,
 }
 
 // hasAnswer reports whether the quorum has answered: enough nodes, or one where all are
-// needed, as the first is waited for before the others are asked. Called with a.mu held.
+// needed by a request that waits for the first before it asks the others. Called with a.mu held.
 func (a *attempt) hasAnswer() bool {
 	n := a.count().answered
-	return n >= a.b.need || n > 0 && a.b.needsAll()
+	return n >= a.b.need || n > 0 && a.b.needsAll() && a.request.Wait
 }
 
 // start asks all nodes, or leaves it to step to ask the front alone.

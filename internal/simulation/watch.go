@@ -208,6 +208,11 @@ func later(a, b time.Time) time.Time {
 // lock, where nothing goes wrong.
 const left = time.Second
 
+// knowsLess reports whether a server may have forgotten since then that somebody has left its queue.
+func (r *register) knowsLess(since time.Time) bool {
+	return slices.ContainsFunc(r.touches, func(t touched) bool { return kinds[t.kind].data && t.to.After(since.Add(-lingers)) })
+}
+
 func (r *register) leftovers(s *server, name string, t truth) {
 	for _, id := range append(t.holders(), t.queue...) {
 		if id[len(id)-1] == '!' {
@@ -215,6 +220,13 @@ func (r *register) leftovers(s *server, name string, t truth) {
 		}
 		for c := range r.w.plan.Clients {
 			since := r.interest[party{c, name}]
+			then := since
+			if r.closing[c] { // its calls ask nothing
+				then = time.Time{}
+			}
+			if slices.Contains(t.queue, id) && r.knowsLess(then) {
+				continue // until the lock is given back, or somebody asks for it
+			}
 			if s.owner(id) == r.w.label(c) && time.Since(since) > left && !r.dead[c] &&
 				!r.touched(c, since.Add(-2*r.w.plan.TTL-lingers), whatever) {
 				r.interest[party{c, name}] = time.Now()

@@ -91,3 +91,30 @@ func TestEntryWhileANodeJoins(t *testing.T) {
 		ok(t, l.Unlock(t.Context()))
 	})
 }
+
+// A forgetfulNode has lost its part of a hold, and says so late.
+type forgetfulNode struct{ *memory.Backend }
+
+func (*forgetfulNode) Reenter(context.Context, *backend.Hold, int, int64) error {
+	time.Sleep(60 * time.Millisecond)
+	return backend.ErrLost
+}
+
+// A hold has two of three nodes, of which one says at an entry that it has lost its part. The third
+// has joined meanwhile: two nodes have the hold all the time.
+func TestEntryBesideALossWhileANodeJoins(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		late := &farVoter{Backend: memory.New(s[2])}
+		c := over(t, []backend.Backend{memory.New(s[0]), &forgetfulNode{memory.New(s[1])}, late}, nil)
+		ok(t, dlock.Do(t.Context(), c.Mutex("x"), nothing))
+		late.late = 40 * time.Millisecond
+		l, err := c.Mutex("x").Lock(t.Context())
+		ok(t, err)
+		in, err := c.Mutex("x").Lock(l.Context(t.Context()))
+		if err == nil {
+			_ = in.Unlock(t.Context())
+		}
+		ok(t, l.Err())
+		_ = l.Unlock(t.Context())
+	})
+}

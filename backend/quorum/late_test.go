@@ -127,3 +127,95 @@ func TestPartIsRenewedBesideAnObsoleteRenewal(t *testing.T) {
 		h.end()
 	})
 }
+
+// TestReleaseBesideAPartThatHasRunOut has a node of three fail to take a token, and then to give its
+// part back, for longer than that lasts. It is as free as one that never had a part.
+func TestReleaseBesideAPartThatHasRunOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ends := func(context.Context) error { return nil }
+		fails := func(context.Context) error { return backend.ErrUnavailable }
+		b := &Backend{need: 2, nodes: []*node{
+			(&scripted{release: ends}).node(), (&scripted{release: fails}).node(),
+			(&scripted{release: fails, raise: backend.ErrUnavailable}).node(),
+		}}
+		h := b.newHold(t.Context(), backend.Request{TTL: time.Second})
+		h.mu.Lock()
+		h.accept(0, &backend.Hold{Request: h.request, Token: 20})
+		h.accept(1, &backend.Hold{Request: h.request, Token: 20})
+		h.held = true
+		h.accept(2, &backend.Hold{Request: h.request, Token: 10})
+		h.mu.Unlock()
+		time.Sleep(time.Minute) // the others are renewed
+		if err := b.Release(t.Context(), &backend.Hold{Request: h.request, State: h}); err != nil {
+			t.Error("one node has confirmed it, and one has had no part for a minute:", err)
+		}
+		time.Sleep(2 * time.Second)
+	})
+}
+
+// An entering is a node that is told of entries.
+type entering struct {
+	scripted
+	enter func() error
+}
+
+func (n *entering) Reenter(context.Context, *backend.Hold, int, int64) error { return n.enter() }
+
+func (n *entering) node() *node { return &node{Backend: n, register: n, renewer: n, made: time.Now()} }
+
+// TestEntryBesideALossAndAPartThatJoins has a third node join a hold while the first two are told of
+// an entry, of which one has lost its part. Two nodes have the hold all the time: it is not lost.
+func TestEntryBesideALossAndAPartThatJoins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		enters := func() error { return nil }
+		b := &Backend{need: 2, nodes: []*node{
+			(&entering{enter: enters}).node(),
+			(&entering{enter: func() error { time.Sleep(20 * time.Millisecond); return backend.ErrLost }}).node(),
+			(&entering{enter: enters}).node(),
+		}}
+		h := b.newHold(t.Context(), backend.Request{TTL: time.Minute})
+		part := func() *backend.Hold {
+			return &backend.Hold{Request: h.request, Token: 20, Sent: time.Now(), Granted: time.Minute}
+		}
+		h.mu.Lock()
+		h.accept(0, part())
+		h.accept(1, part())
+		h.held, h.believed = true, deadline(h.lease())
+		h.mu.Unlock()
+		time.AfterFunc(10*time.Millisecond, func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.accept(2, part())
+		})
+		if err := b.Reenter(t.Context(), &backend.Hold{Request: h.request, State: h}, 2, 1); err != nil {
+			t.Errorf("lost: %v, and an entry fails: %v", h.lost, err)
+		}
+		h.end()
+	})
+}
+
+// TestEntryOfALostHoldIsToldAtOnce has a third node be asked for a hold that the others have lost.
+func TestEntryOfALostHoldIsToldAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		loses := func() error { return backend.ErrLost }
+		b := &Backend{need: 2, nodes: []*node{
+			(&entering{enter: loses}).node(), (&entering{enter: loses}).node(), (&entering{enter: loses}).node(),
+		}}
+		h := b.newHold(t.Context(), backend.Request{TTL: time.Minute})
+		part := func() *backend.Hold {
+			return &backend.Hold{Request: h.request, Token: 20, Sent: time.Now(), Granted: time.Minute}
+		}
+		h.mu.Lock()
+		h.accept(0, part())
+		h.accept(1, part())
+		h.held, h.believed = true, deadline(h.lease())
+		h.newQuery(2, false)
+		h.mu.Unlock()
+		began := time.Now()
+		err := b.Reenter(t.Context(), &backend.Hold{Request: h.request, State: h}, 2, 1)
+		if took := time.Since(began); took > 0 {
+			t.Errorf("%v, after %v", err, took)
+		}
+		h.end()
+	})
+}

@@ -3,6 +3,7 @@ package quorum_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -637,5 +638,38 @@ func TestMissingNodeIsAskedInAMoment(t *testing.T) {
 		c.unlock(l)
 		ok(t, stranger.Close(t.Context()))
 		s.empty(t)
+	})
+}
+
+// A denyingNode grants nothing.
+type denyingNode struct{ *memory.Backend }
+
+func (denyingNode) Vote(context.Context, backend.Request, backend.Ballot) (*backend.Hold, error) {
+	return nil, backend.ErrAuth
+}
+
+// One of three nodes denies, and one is known to be silent: who tries hears of that at once, and what
+// the silent one is asked does not pile up there.
+func TestTriesBesideADenyingAndASilentNode(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		var votes atomic.Int32
+		c := over(t, []backend.Backend{votesCounted{memory.New(s[0]), &votes}, denyingNode{memory.New(s[1])}, memory.New(s[2])}, nil)
+		s.freeze(1)
+		defer s.thaw()
+		_, err := c.Mutex("x").TryLock(t.Context())
+		is(t, err, dlock.ErrAuth)
+		time.Sleep(10 * time.Second)
+		before, began := votes.Load(), time.Now()
+		_, err = c.Mutex("x").TryLock(t.Context())
+		is(t, err, dlock.ErrAuth)
+		took := time.Since(began)
+		must(t, took < time.Second, "it took %v", took)
+		for i := range 200 {
+			go c.Mutex(fmt.Sprint("x", i)).TryLock(t.Context())
+			time.Sleep(5 * time.Millisecond)
+		}
+		n := votes.Load() - before
+		must(t, n < 20, "%d requests to a node that is known to be silent", n)
+		time.Sleep(10 * time.Second)
 	})
 }

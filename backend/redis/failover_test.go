@@ -275,6 +275,33 @@ func TestReaderOutlivesAMove(t *testing.T) {
 	must[any](t)(nil, l.Unlock(ctx))
 }
 
+// TestDowngradeWhileASlotMoves asks for a downgrade while the slot of the lock moves, which the
+// servers refuse (TRYAGAIN): the hold is still exclusive, and is kept alive as that.
+func TestDowngradeWhileASlotMoves(t *testing.T) {
+	t.Parallel()
+	c, admin := startCluster(t, server.Redis{})
+	ctx := within(t)
+	name := nameOn(t, admin, c.Masters[0])
+	ttl := 2 * loadTTL
+	l := must[*dlock.Lease](t)(openURL(t, clusterURL(c), &dlock.Options{TTL: ttl}).RWMutex(name).Lock(ctx))
+	mv := newMove(t, c, slotOf(t, admin, mainKey(name)), c.Masters[0], c.Masters[1])
+	mv.begin()
+	short, cancel := context.WithTimeout(ctx, ttl/3)
+	defer cancel()
+	if err := l.Downgrade(short); err == nil {
+		t.Fatal("the downgrade was not refused")
+	}
+	end := time.Now().Add(2 * ttl).UnixMilli()
+	eventually(t, "the hold is kept alive", func() bool { return l.Err() != nil || expiry(t, mv.from, name) > end })
+	if err := l.Err(); err != nil {
+		t.Errorf("the server has the hold, and its client says: %v", err)
+	}
+	mv.end()
+	if err := l.Unlock(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSlotMovesUnderWork moves a slot to and fro while clients work with it.
 func TestSlotMovesUnderWork(t *testing.T) {
 	t.Parallel()

@@ -26,7 +26,7 @@ func (b *Backend) Reenter(ctx context.Context, bh *backend.Hold, entries int, se
 		defer context.AfterFunc(counts, cancel)()
 		return r.Reenter(ctx, nh, entries, seq)
 	}
-	parts := h.countParts()
+	parts := h.parts()
 	err := h.broadcast(ctx, false, count)
 	if err != nil && h.awaitPart(ctx, parts) {
 		err = h.broadcast(ctx, false, count)
@@ -34,23 +34,32 @@ func (b *Backend) Reenter(ctx context.Context, bh *backend.Hold, entries int, se
 	return err
 }
 
-// countParts is how many nodes have a part of the hold.
-func (h *hold) countParts() int {
+// parts are what the nodes have granted.
+func (h *hold) parts() []*backend.Hold {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.count().granted
+	parts := make([]*backend.Hold, len(h.votes))
+	for i := range h.votes {
+		parts[i] = h.votes[i].hold
+	}
+	return parts
 }
 
-// awaitPart waits for another part, for a moment, if a node is being asked for one: a hold that has
-// just been won may get the last of them. It reports whether there are more parts than that.
-func (h *hold) awaitPart(ctx context.Context, parts int) bool {
+// awaitPart waits for a part that is none of those, for a moment, if a node is being asked for one: a
+// hold that has just been won may get the last of them. It reports whether there is one, and the hold is
+// not lost.
+func (h *hold) awaitPart(ctx context.Context, parts []*backend.Hold) bool {
 	late := time.After(leaveLimit)
 	for {
 		h.mu.Lock()
-		n := h.count()
+		joined, coming, lost := false, h.count().coming > 0, h.lost
+		for i := range h.votes {
+			v := &h.votes[i]
+			joined = joined || v.counts && v.hold != parts[i]
+		}
 		h.mu.Unlock()
-		if n.granted > parts || n.coming == 0 {
-			return n.granted > parts
+		if lost || joined || !coming {
+			return joined && !lost
 		}
 		select {
 		case <-h.changed:

@@ -64,23 +64,3 @@ func TestBrokenBesideAPartThatHasRunOut(t *testing.T) {
 		is(t, l.Err(), dlock.ErrLost)
 	})
 }
-
-// Nothing more is heard of the nodes after one of the two that have been renewed has lost the lock.
-// The lease ends with what is left, and says when that is.
-func TestUntilAfterALossBesideAPartThatRunsOut(t *testing.T) {
-	ripe(t, 3, func(t *testing.T, s nodes) {
-		a := s.open(t, nil)
-		l := a.lock("x")
-		time.Sleep(ttl / 6)
-		a.links[2].Cut()
-		defer a.heal()
-		time.Sleep(ttl / 4) // the others are renewed
-		s[0].Evict("x")
-		time.Sleep(ttl / 100)
-		ok(t, l.Err())
-		a.cut(2)
-		until := l.Until()
-		<-l.Done()
-		must(t, time.Until(until) < ttl/100, "it has ended %v before it was to", time.Until(until))
-	})
-}

@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -45,7 +44,6 @@ type node struct {
 	pinging   atomic.Bool
 	nextPing  atomic.Int64 // since made: not before
 	votesFrom atomic.Int64 // since made: it has said that it does not vote before
-	denies    atomic.Bool  // it denied the last request for a lock
 	awaited   atomic.Bool  // it was logged that Lock waits until it votes
 	rejoining atomic.Bool  // a goroutine asks for holds that others have granted
 	denied    backend.Denied
@@ -153,7 +151,6 @@ func (n *node) observeVote(err error) {
 		n.votesFrom.Store(n.now() + int64(in))
 	} else if isAnswer(err) {
 		n.votesFrom.Store(0)
-		n.denies.Store(errors.Is(err, backend.ErrAuth))
 		n.awaited.Store(false)
 	}
 }
@@ -169,7 +166,7 @@ func (b *Backend) isSpared(n *node) bool {
 func (b *Backend) hasMajority() bool {
 	live := 0
 	for _, n := range b.nodes {
-		if !n.silent.Load() && !n.denies.Load() && n.votesFrom.Load() <= n.now() {
+		if !n.silent.Load() && n.votesFrom.Load() <= n.now() {
 			live++
 		}
 	}

@@ -114,7 +114,10 @@ func (h *hold) end() {
 // held.
 func (h *hold) releaseVote(i int, nh *backend.Hold) {
 	h.releasing++
-	h.votes[i].returned++
+	v := &h.votes[i]
+	v.returned++
+	v.keeps = time.Now().Add(nh.TTL)
+	confirmed := false
 	ok := h.b.janitor.Go(func(ctx context.Context) {
 		ctx, cancel := backend.Bound(ctx, nh.TTL)
 		defer cancel()
@@ -127,8 +130,9 @@ func (h *hold) releaseVote(i int, nh *backend.Hold) {
 				waiting = false
 				h.releasing--
 			}
-			if err == nil || errors.Is(err, backend.ErrLost) {
-				h.votes[i].returned--
+			if !confirmed && (err == nil || errors.Is(err, backend.ErrLost)) {
+				confirmed = true
+				v.returned--
 			}
 			h.notify()
 			if isFinal(err) {
@@ -151,7 +155,7 @@ func (h *hold) uninvolved() (none, open int) {
 	for i := range h.votes {
 		switch v := &h.votes[i]; {
 		case v.hold != nil || v.released:
-		case v.isAsking() || v.returned > 0:
+		case v.isAsking() || v.returned > 0 && time.Now().Before(v.keeps):
 			if !h.b.nodes[i].silent.Load() {
 				open++
 			}

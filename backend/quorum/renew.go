@@ -172,9 +172,9 @@ func (h *hold) renewLater(i int, nh *backend.Hold) {
 	if h.b.nodes[i].renewer == nil {
 		return
 	}
-	lasts := time.Until(nh.Sent.Add(nh.Granted))
+	ends := nh.Sent.Add(nh.Granted)
 	time.AfterFunc(time.Until(nh.Sent.Add(nh.RenewIn)), func() {
-		h.b.janitor.Do(lasts, func(ctx context.Context) error { return h.renewPart(ctx, i, nh) })
+		h.b.janitor.Do(time.Until(ends), func(ctx context.Context) error { return h.renewPart(ctx, i, nh) })
 	})
 }
 

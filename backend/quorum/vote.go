@@ -18,12 +18,13 @@ type vote struct {
 	answered bool          // the node has granted or refused
 	refused  bool          // it has refused, once at least
 	hold     *backend.Hold
-	token    uint64 // by which the node knows the hold
-	telling  uint64 // the one that it has been told last
-	counts   bool   // granted, and the node knows the hold by its token
-	renewing bool   // a renewal is under way
-	returned int    // parts that the node is told to take back, and may have
-	ending   bool   // the node is told again and again to end its part
+	token    uint64    // by which the node knows the hold
+	telling  uint64    // the one that it has been told last
+	counts   bool      // granted, and the node knows the hold by its token
+	renewing bool      // a renewal is under way
+	returned int       // parts that the node is told to take back, and may have
+	keeps    time.Time // until when it may have the last of them
+	ending   bool      // the node is told again and again to end its part
 	released bool
 }
 

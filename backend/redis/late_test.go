@@ -163,7 +163,7 @@ func TestRenewalOfAnUnansweredDowngradeWhileASlotMoves(t *testing.T) {
 	b := newBackend(t, plainClient(t, shared), nil)
 	h := must[*backend.Hold](t)(b.Acquire(ctx, requestOf(t, "client", backend.Exclusive)))
 	must[any](t)(nil, b.Downgrade(ctx, h)) // of which the client does not hear: h.Mode stays
-	a, expiries, err := b.extend(ctx, limit, renewMovingCall(h), 1)
+	a, expiries, err := b.renewMoving(ctx, limit, h)
 	must[any](t)(nil, err)
 	if err := renewed(h, false, a, expiries[0]); errors.Is(err, backend.ErrLost) {
 		t.Error("the server has the hold:", err)

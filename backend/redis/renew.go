@@ -49,7 +49,7 @@ func (b *Backend) renewBatch(ctx context.Context, part []*backend.Hold, report f
 	limit, exclusive := b.renewalTimeout(part[0].TTL), !stateOf(part[0]).shared.Load()
 	a, expiries, err := b.extend(ctx, limit, renewCall(part, 0), len(part))
 	if err != nil && redis.IsTryAgainError(err) && len(part) == 1 {
-		a, expiries, err = b.extend(ctx, limit, renewMovingCall(part[0]), 1)
+		a, expiries, err = b.renewMoving(ctx, limit, part[0])
 	}
 	for i, h := range part {
 		if err != nil {
@@ -160,13 +160,23 @@ func renewCall(part []*backend.Hold, until int64) []any {
 	return renewScript.call(keys, args...)
 }
 
-// renewMovingCall renews a hold by the one key in which it stands by itself: while its
-// slot moves, the others may be on another node.
-func renewMovingCall(h *backend.Hold) []any {
+// renewMoving renews a hold by the one key in which it stands by itself: while its slot moves, the
+// others may be on another node. One that may have been downgraded is looked for in both keys.
+func (b *Backend) renewMoving(ctx context.Context, limit time.Duration, h *backend.Hold) (a answer, expiries []int64, err error) {
 	s := stateOf(h)
 	key := string(s.key())
-	if s.shared.Load() {
-		key += suffixes[1]
+	var keys []string
+	if h.Mode == backend.Exclusive {
+		keys = append(keys, key)
 	}
-	return renewScript.call([]any{key}, 1, millis(h.TTL), s.id)
+	if s.shared.Load() {
+		keys = append(keys, key+suffixes[1])
+	}
+	for _, key := range keys {
+		a, expiries, err = b.extend(ctx, limit, renewScript.call([]any{key}, 1, millis(h.TTL), s.id), 1)
+		if err != nil || expiries[0] != 0 {
+			break
+		}
+	}
+	return a, expiries, err
 }

@@ -38,7 +38,7 @@ func TestConnectionsOfAnOldMaster(t *testing.T) {
 			b := New(client, &Options{Replicas: replicas})
 			t.Cleanup(func() { _ = b.Close(within(t)) })
 			r := requestOf(t, "client", backend.Exclusive)
-			r.TTL = 3 * time.Second
+			r.TTL = 20 * time.Second
 			h := must[*backend.Hold](t)(b.Acquire(ctx, r))
 			var conns [idle]*redis.Conn
 			for i := range conns {

@@ -209,10 +209,10 @@ func (a *attempt) step(now time.Time) (verdict, time.Duration) {
 	for {
 		before, again := a.phase, a.expireAnswers(now)
 		n := a.count()
-		if n.out > len(a.votes)-a.b.need && a.askSpared() {
-			continue
-		}
 		if n.out > len(a.votes)-a.b.need {
+			if a.askSpared() {
+				continue
+			}
 			return unavailable, 0
 		}
 		v := undecided

@@ -36,24 +36,31 @@ func (n *scripted) Renew(_ context.Context, holds []*backend.Hold, report func(*
 
 func (n *scripted) node() *node { return &node{Backend: n, register: n, renewer: n, made: time.Now()} }
 
+// partNotTakenBack is a hold on three nodes, of which one has failed to take its token, and two fail to
+// give their parts back.
+func partNotTakenBack(t *testing.T) (*Backend, *hold) {
+	ends := func(context.Context) error { return nil }
+	fails := func(context.Context) error { return backend.ErrUnavailable }
+	b := &Backend{need: 2, nodes: []*node{
+		(&scripted{release: ends}).node(), (&scripted{release: fails}).node(),
+		(&scripted{release: fails, raise: backend.ErrUnavailable}).node(),
+	}}
+	h := b.newHold(t.Context(), backend.Request{TTL: time.Second})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.accept(0, &backend.Hold{Request: h.request, Token: 20})
+	h.accept(1, &backend.Hold{Request: h.request, Token: 20})
+	h.held = true
+	h.accept(2, &backend.Hold{Request: h.request, Token: 10})
+	return b, h
+}
+
 // TestReleaseBesideATokenThatWasNotTaken has a node of three fail to take a token, and then to give
 // its part back. A hold that one of the others has released, and the third does not answer, is not
 // known to be free: two nodes may have it.
 func TestReleaseBesideATokenThatWasNotTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ends := func(context.Context) error { return nil }
-		fails := func(context.Context) error { return backend.ErrUnavailable }
-		b := &Backend{need: 2, nodes: []*node{
-			(&scripted{release: ends}).node(), (&scripted{release: fails}).node(),
-			(&scripted{release: fails, raise: backend.ErrUnavailable}).node(),
-		}}
-		h := b.newHold(t.Context(), backend.Request{TTL: time.Second})
-		h.mu.Lock()
-		h.accept(0, &backend.Hold{Request: h.request, Token: 20})
-		h.accept(1, &backend.Hold{Request: h.request, Token: 20})
-		h.held = true
-		h.accept(2, &backend.Hold{Request: h.request, Token: 10})
-		h.mu.Unlock()
+		b, h := partNotTakenBack(t)
 		synctest.Wait()
 		if err := b.Release(t.Context(), &backend.Hold{Request: h.request, State: h}); err == nil {
 			t.Error("a hold is released that two of three nodes may have")
@@ -132,19 +139,7 @@ func TestPartIsRenewedBesideAnObsoleteRenewal(t *testing.T) {
 // part back, for longer than that lasts. It is as free as one that never had a part.
 func TestReleaseBesideAPartThatHasRunOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ends := func(context.Context) error { return nil }
-		fails := func(context.Context) error { return backend.ErrUnavailable }
-		b := &Backend{need: 2, nodes: []*node{
-			(&scripted{release: ends}).node(), (&scripted{release: fails}).node(),
-			(&scripted{release: fails, raise: backend.ErrUnavailable}).node(),
-		}}
-		h := b.newHold(t.Context(), backend.Request{TTL: time.Second})
-		h.mu.Lock()
-		h.accept(0, &backend.Hold{Request: h.request, Token: 20})
-		h.accept(1, &backend.Hold{Request: h.request, Token: 20})
-		h.held = true
-		h.accept(2, &backend.Hold{Request: h.request, Token: 10})
-		h.mu.Unlock()
+		b, h := partNotTakenBack(t)
 		time.Sleep(time.Minute) // the others are renewed
 		if err := b.Release(t.Context(), &backend.Hold{Request: h.request, State: h}); err != nil {
 			t.Error("one node has confirmed it, and one has had no part for a minute:", err)

@@ -156,3 +156,18 @@ func TestWhatIsToldIsWritten(t *testing.T) {
 		}
 	}
 }
+
+// A master that becomes a replica while it is asked how many replicas have what it has granted says so,
+// in either of two ways. The grant may have gone to the next one.
+func TestWaitOfAMasterThatBecomesAReplica(t *testing.T) {
+	for _, said := range []reply{
+		"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+		"ERR WAIT cannot be used with replica instances.",
+	} {
+		c := &command{ack: time.Second}
+		new(pipeline).acknowledge([]*command{c}, &request{err: said})
+		if !isPassing(c.err) || isUntouched(c.err) {
+			t.Errorf("%q is told as %v", said, c.err)
+		}
+	}
+}

@@ -48,7 +48,7 @@ func TestConnectionsOfAnOldMaster(t *testing.T) {
 			for _, c := range conns {
 				must[any](t)(nil, c.Close())
 			}
-			must[int64](t)(old.Wait(ctx, 1, limit).Result())
+			eventually(t, "the replica has the hold", func() bool { return next.HExists(ctx, mainKey(r.Name), "o").Val() })
 			must[any](t)(next.Do(ctx, "replicaof", "no", "one").Result())
 			addr.Store(servers[1].Addr())
 			follow(t, old, servers[1])

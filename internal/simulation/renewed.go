@@ -25,5 +25,6 @@ func (r *register) renewed(client int, e dlock.RenewedEvent) {
 }
 
 // renewing is how often a message is on its way until a hold is renewed: the connection is
-// made, says who it is, and is told that the script is not known.
-const renewing = 8
+// made, says who it is, and what its library is in a client of the program's own, and is told that
+// the script is not known.
+const renewing = 10

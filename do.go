@@ -146,9 +146,18 @@ func serveTerm(ctx context.Context, l Locker, f func(context.Context, *Lease) er
 // leadError is the error of Lead when ctx is done: the cause of ctx, joined with f's
 // error if that is another.
 func leadError(ctx context.Context, err error) error {
-	cause := backend.Cause(ctx)
-	if err == nil || errors.Is(cause, err) {
-		return cause
+	end := ctx.Err()
+	if cause := context.Cause(ctx); cause != end {
+		end = &leadEnd{cause, end}
 	}
-	return backend.Join(cause, err)
+	if err == nil || errors.Is(end, err) {
+		return end
+	}
+	return backend.Join(end, err)
 }
+
+// A leadEnd is the cause of the context of Lead, and how that has ended.
+type leadEnd struct{ cause, how error }
+
+func (e *leadEnd) Error() string   { return e.cause.Error() }
+func (e *leadEnd) Unwrap() []error { return []error{e.cause, e.how} }

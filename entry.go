@@ -269,7 +269,7 @@ func (h *hold) reportEntries(ctx context.Context, entries int, seq int64) error 
 		return nil
 	}
 	err := c.reenterer.Reenter(ctx, h.item.Hold, entries, seq)
-	if isLoss(err) {
+	if errors.Is(err, ErrLost) {
 		h.Lost(err)
 	}
 	return err

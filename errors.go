@@ -93,8 +93,8 @@ var kinds = []struct {
 }
 
 // An Error is what every failed operation returns, and the cause of every
-// context that a lease has ended. errors.Is and errors.As find both its kind
-// and what the backend's driver said.
+// context that a lease has ended. errors.Is and errors.As find its kind, what the
+// backend's driver said, and the cause that a program has given the context of the call.
 type Error struct {
 	Op   string // lock, trylock, rlock, tryrlock, unlock, downgrade, open, close, inspect, names, break, ping or examine; hold: the end of a lease
 	Name string // the lock's name; of a multi-lock the one that failed, or all joined by a space
@@ -130,6 +130,12 @@ func (e *Error) Unwrap() []error {
 	return slices.DeleteFunc([]error{e.Kind, e.Err}, func(err error) bool { return err == nil })
 }
 
+// Is reports whether target is, or is among, the cause that its owner has given a context.
+func (e *Error) Is(target error) bool { return errors.Is(backend.OwnersCause(e.Err), target) }
+
+// As does for errors.As what Is does for errors.Is.
+func (e *Error) As(target any) bool { return errors.As(backend.OwnersCause(e.Err), target) }
+
 // kindOf returns the kind that err is of, or def if it is of none. What err
 // says first counts before what its causes say.
 func kindOf(err, def error) error {
@@ -151,14 +157,6 @@ func kindOf(err, def error) error {
 		}
 	}
 	return def
-}
-
-// isLoss reports whether a backend says with err that the lock it was asked about is lost.
-// A context that ended meanwhile is no such word, even if its cause is the loss of another
-// lock: that is an *Error, which no backend makes.
-func isLoss(err error) bool {
-	var cause *Error
-	return errors.Is(err, ErrLost) && !errors.As(err, &cause)
 }
 
 // newError makes err an *Error about name. The end of a lease on that name becomes the
@@ -189,8 +187,12 @@ func without(kind, err error) error {
 // ctxError is the error of an operation whose ctx was done before anything
 // was asked of the backend. Its kind is that of the lease whose end ended ctx.
 func ctxError(op, name string, ctx context.Context) *Error {
-	cause := context.Cause(ctx)
-	return &Error{Op: op, Name: name, Kind: kindOf(cause, nil), Err: backend.Cause(ctx)}
+	err := &Error{Op: op, Name: name, Err: backend.Cause(ctx)}
+	var end *Error
+	if errors.As(context.Cause(ctx), &end) && end.Op == "hold" {
+		err.Kind = end.Kind
+	}
+	return err
 }
 
 // ErrorType names the kind of err in one word, for logs and metrics: unavailable for

@@ -77,7 +77,7 @@ func outcomeOf(ctx context.Context, err error) Outcome {
 	switch {
 	case ok && e.Kind == nil, ctx.Err() == context.Canceled && errors.Is(err, context.Canceled):
 		return OutcomeCanceled
-	case errors.Is(err, ErrHeld):
+	case kindOf(err, nil) == ErrHeld:
 		return OutcomeHeld
 	}
 	return OutcomeFailed
@@ -190,7 +190,7 @@ func (l *lifecycle) tellEnd(ctx context.Context, err error) {
 				Err:    err,
 			})
 		}
-	case errors.Is(err, ErrClosed):
+	case kindOf(err, nil) == ErrClosed:
 		if h.Closed != nil {
 			e.Err = beyondClosed(err)
 			h.Closed(ctx, ClosedEvent(e))

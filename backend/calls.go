@@ -60,7 +60,7 @@ func (c *Calls) Close() bool {
 	}
 	c.closed = true
 	for _, cancel := range c.underWay {
-		cancel(ErrClosed)
+		cancel(closing{})
 	}
 	c.mu.Unlock()
 	c.all.Wait()

@@ -117,20 +117,42 @@ func OneLine(err error) string {
 	return strings.TrimPrefix(text, "dlock: ")
 }
 
-// Cause is the cause of a context that is done, and context.Canceled or
-// context.DeadlineExceeded too, whatever cause its owner has given it.
+// Cause is the cause of a context that is done. What its owner has given as the cause is an error
+// from anywhere: it may be of a kind of failure, or a driver's, of some other request. So errors.Is
+// and errors.As find context.Canceled or context.DeadlineExceeded alone, and OwnersCause the rest.
 func Cause(ctx context.Context) error {
 	cause := context.Cause(ctx)
-	if _, ours := cause.(NoAnswer); ours || cause == ErrClosed || errors.Is(cause, ctx.Err()) {
+	switch cause.(type) {
+	case NoAnswer, closing:
+		return cause
+	}
+	if cause == ctx.Err() {
 		return cause
 	}
 	return &ended{cause, ctx.Err()}
 }
 
+// OwnersCause returns the cause that its owner has given a context whose Cause err is, or has
+// among its causes; nil if there is none.
+func OwnersCause(err error) error {
+	var e *ended
+	if errors.As(err, &e) {
+		return e.cause
+	}
+	return nil
+}
+
 type ended struct{ cause, how error }
 
-func (e *ended) Error() string   { return e.cause.Error() }
-func (e *ended) Unwrap() []error { return []error{e.cause, e.how} }
+func (e *ended) Error() string { return e.cause.Error() }
+func (e *ended) Unwrap() error { return e.how }
+
+// A closing is the cause of a context that [Calls.Close] has ended. A program may end one with
+// ErrClosed.
+type closing struct{}
+
+func (closing) Error() string { return ErrClosed.Error() }
+func (closing) Unwrap() error { return ErrClosed }
 
 // A NoAnswer is the cause of a context in which a server was asked that has not
 // answered for so long.
@@ -145,7 +167,7 @@ func (n NoAnswer) Error() string { return fmt.Sprintf("no answer within %v", tim
 // was ended by [Calls.Close] is ErrClosed.
 func WaitEnded(ctx context.Context, answered bool) error {
 	cause := Cause(ctx)
-	if cause == ErrClosed {
+	if cause == (closing{}) {
 		return ErrClosed
 	}
 	var late NoAnswer

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -31,7 +32,7 @@ func TestPollEnds(t *testing.T) {
 		never := func(context.Context) (bool, error) { return false, nil }
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errTest)
 		defer cancel()
-		if err := Poll(ctx, Backoff{}, nil, never); !errors.Is(err, errTest) || !errors.Is(err, context.DeadlineExceeded) {
+		if err := Poll(ctx, Backoff{}, nil, never); OwnersCause(err) != errTest || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
 		fails := func(context.Context) (bool, error) { return false, ErrAuth }
@@ -125,8 +126,24 @@ func TestWaitEnded(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errTest)
 	for answered, kind := range map[bool]error{true: ErrHeld, false: ErrUnavailable} {
-		if err := WaitEnded(ctx, answered); !errors.Is(err, kind) || !errors.Is(err, errTest) {
+		if err := WaitEnded(ctx, answered); !errors.Is(err, kind) || OwnersCause(err) != errTest {
 			t.Errorf("got %v", err)
+		}
+	}
+}
+
+// What the owner of a context has given as its cause is nobody's word on the lock that was asked for.
+func TestOwnersCauseIsNoKind(t *testing.T) {
+	for _, cause := range kinds {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(Fail(cause, &net.OpError{Op: "dial"}))
+		var dial *net.OpError
+		err := WaitEnded(ctx, false)
+		if errors.Is(err, cause) && cause != ErrUnavailable || errors.As(err, &dial) || !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, of the kind of the context's cause %v", err, cause)
+		}
+		if !errors.Is(OwnersCause(err), cause) {
+			t.Errorf("the cause is %v, want %v", OwnersCause(err), cause)
 		}
 	}
 }

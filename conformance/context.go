@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"net"
 	"time"
 
 	"github.com/dlock-go/dlock"
@@ -118,22 +119,34 @@ func contextNextWaiterUnaffected(s *scenario) {
 	s.unlock(second.granted())
 }
 
-// contextWhileUnanswered cancels a call that the server has not answered. Whatever the
-// cause says of other locks, nothing is known of this one.
+// contextWhileUnanswered cancels calls that the server has not answered. Whatever the cause
+// says of other locks and other requests, nothing is known of this one.
 func contextWhileUnanswered(s *scenario) {
 	p := s.open()
 	if s.unable(p.Cut == nil, "Cut") {
 		return
 	}
+	causes := []error{
+		errTest, errOtherLost, dlock.ErrLost, dlock.ErrClosed, backend.Fail(dlock.ErrHeld, errTest),
+		backend.Fail(dlock.ErrAuth, errTest), &net.OpError{Op: "dial", Err: errTest},
+	}
+	held := make([]*dlock.Lease, len(causes))
+	for i := range causes {
+		held[i] = s.locked(p.Mutex(s.sub(i)))
+	}
 	heal := p.Cut()
-	for _, why := range []error{errTest, errOtherLost, backend.Fail(dlock.ErrHeld, errTest), backend.Fail(dlock.ErrAuth, errTest)} {
-		ctx, cancel := context.WithTimeoutCause(s.ctx, 100*time.Millisecond, why)
-		_, err := p.Mutex(s.name).Lock(ctx)
-		cancel()
-		s.is(err, why)
-		if e, ok := err.(*dlock.Error); !ok || e.Kind != dlock.ErrUnavailable {
-			s.Errorf("a call with the cause %q failed with %q", why, err)
+	for i, why := range causes {
+		call := func(f func(context.Context) error) error {
+			ctx, cancel := context.WithTimeoutCause(s.ctx, 100*time.Millisecond, why)
+			defer cancel()
+			err := f(ctx)
+			if e, ok := err.(*dlock.Error); !ok || e.Kind != dlock.ErrUnavailable {
+				s.Errorf("a call with the cause %q failed with %q", why, err)
+			}
+			return err
 		}
+		s.is(call(func(ctx context.Context) error { _, err := p.Mutex(s.name).Lock(ctx); return err }), why)
+		call(held[i].Unlock)
 	}
 	heal()
 	s.recovers(p.Mutex(s.name))

@@ -47,7 +47,7 @@ func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) err
 	if b.owned {
 		once(checkLogin(b.login))
 	}
-	return context.Cause(ctx)
+	return backend.Cause(ctx)
 }
 
 // logWarnings logs what one member says of itself that is not as it should be. Nobody

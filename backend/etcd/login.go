@@ -95,7 +95,7 @@ func (l *login) token(ctx context.Context, cc *grpc.ClientConn) (string, error) 
 		l.state <- s
 		return s.token, err
 	case <-ctx.Done():
-		return "", ctx.Err() // not its cause, which may be what became of another lock
+		return "", backend.Cause(ctx)
 	}
 }
 

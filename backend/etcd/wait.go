@@ -41,7 +41,7 @@ func (p *position) awaitGrant(ctx context.Context, queued func()) error {
 		}
 		switch err := p.awaitChange(waitCtx); {
 		case ctx.Err() != nil:
-			return context.Cause(ctx)
+			return backend.Cause(ctx)
 		case s.ended() != nil:
 			return s.ended()
 		case waitCtx.Err() != nil:

@@ -115,7 +115,7 @@ func (w *waiter) joinQueue(ctx context.Context, c content) error {
 		case err != nil:
 			return err
 		case ctx.Err() != nil:
-			return context.Cause(ctx)
+			return backend.Cause(ctx)
 		case length > 1 || last == lastPosition:
 			w.wakeAfter(foreignPause)
 			return nil

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dlock-go/dlock/backend"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 )
@@ -67,7 +68,7 @@ func (s *session) do(ctx context.Context, o op, arg int64) (*call, error) {
 	case <-c.done:
 		return c, c.err
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, backend.Cause(ctx)
 	}
 }
 

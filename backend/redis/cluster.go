@@ -103,7 +103,7 @@ func (c *cluster) learn(ctx context.Context, limit time.Duration, key string) er
 	case <-q.done:
 		return q.err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return backend.Cause(ctx)
 	}
 }
 

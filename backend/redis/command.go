@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/backend"
 )
 
 var (
@@ -66,7 +68,7 @@ func (c *command) await(ctx context.Context, limit time.Duration) (any, error) {
 		return c.reply, c.err
 	case <-t.C:
 	case <-ctx.Done():
-		err = context.Cause(ctx)
+		err = backend.Cause(ctx)
 	}
 	if c.left.CompareAndSwap(false, true) {
 		return nil, &unsentError{err}

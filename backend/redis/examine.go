@@ -101,7 +101,7 @@ func reportInTime(ctx context.Context, report func(backend.Finding), f func(repo
 		case err := <-done:
 			return err
 		case <-ctx.Done():
-			return fail(context.Cause(ctx))
+			return fail(backend.Cause(ctx))
 		}
 	}
 }

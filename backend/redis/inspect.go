@@ -309,7 +309,7 @@ func inTime[T any](ctx context.Context, f func(context.Context) (T, error)) (v T
 	case o := <-done:
 		return o.v, o.err
 	case <-ctx.Done():
-		return v, context.Cause(ctx)
+		return v, backend.Cause(ctx)
 	}
 }
 

@@ -112,7 +112,7 @@ func (s *session) readQueue(ctx context.Context, dir string, parse func(children
 	for some := range slices.Chunk(queue, maxReads) {
 		asked := time.Now()
 		err = atOnce(len(some), func(i int) error { return ignoreNoNode(s.read(dir, &some[i])) })
-		if err = cmp.Or(err, context.Cause(ctx)); err != nil {
+		if err = cmp.Or(err, backend.Cause(ctx)); err != nil {
 			return nil, nil, err
 		}
 		if len(queue) > maxReads {

@@ -51,6 +51,7 @@ func (b *Backend) acquire(ctx context.Context, r *backend.Request, v backend.Bal
 			_ = b.server.release(&h.hold)
 			return nil, backend.ErrLost
 		}
+		b.server.tellGranted(h)
 	}
 	h.hold.Sent = sent
 	return &h.hold, nil
@@ -111,6 +112,18 @@ func (s *Server) tellHolders(w *waiter) {
 	}
 	s.mu.Unlock()
 	for _, o := range others {
+		o.Wanted()
+	}
+}
+
+// tellGranted tells h, which was granted from the queue, that other clients waited behind it
+// before it held the lock.
+func (s *Server) tellGranted(h *hold) {
+	s.mu.Lock()
+	l := s.locks[h.hold.Name]
+	wanted := l != nil && slices.ContainsFunc(l.queue, func(w *waiter) bool { return w.client != h.client })
+	s.mu.Unlock()
+	if o := h.hold.Observer; o != nil && wanted {
 		o.Wanted()
 	}
 }

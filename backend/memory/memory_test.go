@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,6 +35,42 @@ func TestNoObserver(t *testing.T) {
 		}
 	})
 }
+
+// Who is granted the lock from the queue hears of those who waited behind it before.
+func TestGrantTellsOfTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewServer()
+		a, b, c := New(s), New(s), New(s)
+		held, err := a.Acquire(t.Context(), request("x", 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wanted := new(ear)
+		second := request("x", 2)
+		second.Observer = wanted
+		go func() { _, _ = b.Acquire(t.Context(), second) }()
+		synctest.Wait()
+		go func() { _, _ = c.Acquire(t.Context(), request("x", 3)) }()
+		synctest.Wait()
+		if wanted.heard.Load() {
+			t.Error("who waits was told that somebody waits for its hold")
+		}
+		if err := a.Release(t.Context(), held); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if !wanted.heard.Load() {
+			t.Error("the holder was not told that another client waits")
+		}
+	})
+}
+
+// An ear notes that it was told that somebody waits.
+type ear struct{ heard atomic.Bool }
+
+func (e *ear) Queued()    {}
+func (e *ear) Lost(error) {}
+func (e *ear) Wanted()    { e.heard.Store(true) }
 
 // The server is cut off between a request and its answer.
 func TestReleaseIsBounded(t *testing.T) {

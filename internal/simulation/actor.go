@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -55,19 +56,21 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 	if sleep(a.w.over, op.Pause) != nil {
 		return
 	}
-	var names []string
-	for _, n := range op.Names {
-		names = append(names, a.w.names()[n])
-	}
+	names := a.named(op)
 	wait, cancel := a.wait(ctx, op)
 	defer cancel()
 	if op.asks() {
 		a.ask(wait, o, op)
 		return
 	}
+	if op.Call == "lead" {
+		a.lead(wait, o, op, names)
+		return
+	}
 	shared := op.Call == "rlock" || op.Call == "tryrlock"
 	c := &call{client: a.c.index, what: op.Call, names: names, ctx: wait, nested: o != nil}
-	c.waits = op.Call == "lock" || op.Call == "rlock" || op.Call == "multi" || op.Call == "do"
+	c.waits = op.Call == "lock" || op.Call == "rlock" || op.Call == "multi" || op.Call == "do" && !op.Adapter
+	c.byName = op.ByName
 	connects := time.Duration(6*len(names)) * a.w.plan.slowest() // and asks, for each lock
 	c.hurried = op.MaxWait > 0 || op.MaxHold > 0 && op.MaxHold < connects
 	a.bound(c, op)
@@ -94,6 +97,10 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 		return // it is dead
 	}
 	a.w.reg.spies(lease, all)
+	if op.ByName {
+		a.holdByName(inner, lease, &owner{all, o}, op)
+		return
+	}
 	a.hold(inner, lease, &owner{all, o}, op)
 }
 
@@ -163,22 +170,34 @@ func (a *actor) bound(c *call, op *Op) {
 }
 
 func (a *actor) acquire(ctx context.Context, op *Op, names []string) (*dlock.Lease, error) {
-	options := settings(op)
-	switch op.Call {
-	case "lock":
-		return a.c.Mutex(names[0], options...).Lock(ctx)
-	case "trylock":
-		return a.c.Mutex(names[0], options...).TryLock(ctx)
-	case "rlock":
-		return a.c.RWMutex(names[0], options...).RLock(ctx)
-	case "tryrlock":
-		return a.c.RWMutex(names[0], options...).TryRLock(ctx)
-	case "multi":
-		return a.c.Multi(names, options...).Lock(ctx)
-	default:
-		return a.c.Multi(names, options...).TryLock(ctx)
+	l := a.locker(op, a.locals(names))
+	if op.Call == "lock" || op.Call == "rlock" || op.Call == "multi" {
+		return l.Lock(ctx)
 	}
+	return l.TryLock(ctx)
 }
+
+// locker is that of an op, for names as its client knows them.
+func (a *actor) locker(op *Op, names []string) dlock.Locker {
+	options := settings(op)
+	switch {
+	case op.ByName:
+		return nameLocker{a.c.byName, names[0]}
+	case op.Call == "multi", op.Call == "trymulti":
+		return a.c.Multi(names, options...)
+	case op.Call != "rlock" && op.Call != "tryrlock":
+		return a.c.Mutex(names[0], options...)
+	case op.Adapter:
+		return a.c.RWMutex(names[0], options...).RLocker()
+	}
+	return reader{a.c.RWMutex(names[0], options...)}
+}
+
+// A reader is a Locker whose Lock and TryLock are RLock and TryRLock.
+type reader struct{ m *dlock.RWMutex }
+
+func (r reader) Lock(ctx context.Context) (*dlock.Lease, error)    { return r.m.RLock(ctx) }
+func (r reader) TryLock(ctx context.Context) (*dlock.Lease, error) { return r.m.TryRLock(ctx) }
 
 func settings(op *Op) []dlock.Option {
 	var o []dlock.Option
@@ -196,6 +215,9 @@ func settings(op *Op) []dlock.Option {
 	}
 	if op.NoReentry {
 		o = append(o, dlock.WithoutReentry())
+	}
+	if op.Label != "" {
+		o = append(o, dlock.WithLabel(op.Label))
 	}
 	return o
 }
@@ -218,7 +240,11 @@ func (a *actor) doDo(wait context.Context, c *call, o *owner, op *Op) {
 		})
 		return nil
 	}
-	err := survive(func() error { return dlock.Do(wait, a.c.Mutex(c.names[0], settings(op)...), work) })
+	do := dlock.Do
+	if op.Adapter {
+		do = dlock.TryDo
+	}
+	err := survive(func() error { return do(wait, a.locker(op, a.locals(c.names)), work) })
 	if !entered {
 		a.w.reg.returned(c, err)
 		return
@@ -242,6 +268,7 @@ func (a *actor) hold(ctx context.Context, lease *dlock.Lease, o *owner, op *Op) 
 // use is what is done under a lease.
 func (a *actor) use(ctx context.Context, lease *dlock.Lease, o *owner, op *Op, unlock func()) {
 	defer unlock()
+	a.says(ctx, lease, o)
 	_ = a.rest(ctx, op.Hold/2)
 	var children group
 	switch downgrades := op.Downgrade && op.Call != "multi" && op.Call != "trymulti"; {
@@ -261,6 +288,10 @@ func (a *actor) use(ctx context.Context, lease *dlock.Lease, o *owner, op *Op, u
 		children.wait()
 	} else {
 		defer children.wait()
+	}
+	if op.Yields {
+		a.restYielding(ctx, lease, op.Hold-op.Hold/2)
+		return
 	}
 	_ = a.rest(ctx, op.Hold-op.Hold/2)
 }
@@ -297,7 +328,9 @@ func (a *actor) downgrade(ctx context.Context, lease *dlock.Lease, o *owner, op 
 func (a *actor) named(op *Op) []string {
 	var names []string
 	for _, n := range op.Names {
-		names = append(names, a.w.names()[n])
+		if name := a.w.plan.fullName(a.c.index, n); !slices.Contains(names, name) { // with its prefix one may be another
+			names = append(names, name)
+		}
 	}
 	return names
 }
@@ -323,8 +356,9 @@ func (a *actor) unlock(lease *dlock.Lease, all []*belief, op *Op) {
 	c := &call{client: a.c.index, what: "unlock", names: a.named(op), ctx: ctx, nested: true}
 	c.bound = time.Now().Add(bound + a.undoing())
 	r.begin(c)
-	before := lease.Err()
-	err := survive(func() error { return lease.Unlock(ctx) })
+	before, wanted := lease.Err(), isClosed(lease.Wanted())
+	err := survive(func() error { return a.ends(ctx, lease, op) })
+	a.staysWanted(lease, wanted, all)
 	if err == nil && before != nil {
 		r.mu.Lock()
 		r.violate("a loss is told", "c%d unlock %v: nil after %v", a.c.index, c.names, before)

@@ -9,14 +9,20 @@ import (
 )
 
 // asks reports whether an op is a question about a lock, or takes it away from others.
-func (op *Op) asks() bool { return op.Call == "inspect" || op.Call == "names" || op.Call == "break" }
+func (op *Op) asks() bool {
+	return op.Call == "inspect" || op.Call == "names" || op.Call == "break" || op.pings()
+}
 
 // ask does an op that takes no lock.
 func (a *actor) ask(ctx context.Context, o *owner, op *Op) {
 	c := &call{client: a.c.index, what: op.Call, names: a.named(op), ctx: ctx, nested: o != nil}
+	if op.pings() {
+		a.question(c, func() error { return a.ping(ctx, c) })
+		return
+	}
 	var found dlock.Snapshot
 	a.question(c, func() (err error) {
-		found, err = a.inspect(ctx, c)
+		found, err = a.inspect(ctx, c, op.Begins)
 		return err
 	})
 	if op.Call != "break" || len(found.Holders) == 0 {
@@ -29,7 +35,7 @@ func (a *actor) ask(ctx context.Context, o *owner, op *Op) {
 	c = &call{client: a.c.index, what: "break", names: c.names, ctx: ctx, nested: c.nested}
 	token := found.Holders[0].Token
 	a.question(c, func() error {
-		err := a.c.Break(ctx, c.names[0], token)
+		err := a.c.Break(ctx, a.local(c.names[0]), token)
 		a.w.reg.broken(c, token, err)
 		return err
 	})
@@ -40,6 +46,8 @@ func (a *actor) question(c *call, f func() error) {
 	c.asks = true
 	c.bound = time.Now().Add(firstAnswer + a.undoing())
 	switch {
+	case c.what == "examine":
+		c.bound = time.Now().Add(examined + a.undoing())
 	case c.what != "names":
 	case a.w.plan.Cluster:
 		// Who the masters are is a question of its own, and two of them may answer beside one
@@ -58,19 +66,21 @@ func (p *Plan) oneByOne() time.Duration {
 	return time.Second + time.Duration(p.Servers/2)*2*time.Second
 }
 
-func (a *actor) inspect(ctx context.Context, c *call) (dlock.Snapshot, error) {
+func (a *actor) inspect(ctx context.Context, c *call, begins int) (dlock.Snapshot, error) {
 	if c.what == "names" {
 		var names []string
-		for name, err := range a.c.Names(ctx, "") {
+		prefix, first := a.w.plan.Clients[a.c.index].Prefix, a.local(c.names[0])
+		begin := first[:min(begins, len(first))]
+		for name, err := range a.c.Names(ctx, begin) {
 			if err != nil {
 				return dlock.Snapshot{}, err
 			}
-			names = append(names, name)
+			names = append(names, prefix+name)
 		}
-		a.w.reg.listed(c, names)
+		a.w.reg.listed(c, prefix+begin, names)
 		return dlock.Snapshot{}, nil
 	}
-	s, err := a.c.Inspect(ctx, c.names[0])
+	s, err := a.c.Inspect(ctx, a.local(c.names[0]))
 	if err == nil {
 		a.w.reg.shown(c, s)
 	}

@@ -114,7 +114,7 @@ func (w *world) keepers(name string) []*server {
 func (w *world) keeper(name string) *server { return w.keepers(name)[0] }
 
 // lockKey is the first key of a lock.
-func lockKey(name string) string { return "dlock:{" + name + "}" }
+func lockKey(name string) string { return "dlock:{" + encode(name) + "}" }
 
 // slotOf is the slot that a key is in.
 func slotOf(key string) int {
@@ -314,7 +314,7 @@ func place(s *server) any {
 func (w *world) clusterClient(i int) *goredis.ClusterClient {
 	o := w.options(i, 0)
 	c := &goredis.ClusterOptions{
-		ClientName: o.ClientName, Username: user, Password: user,
+		ClientName: o.ClientName, Username: user, Password: user, CredentialsProviderContext: w.provider(),
 		MaxRetries: o.MaxRetries, DialerRetries: o.DialerRetries, ContextTimeoutEnabled: o.ContextTimeoutEnabled, DisableIdentity: o.DisableIdentity,
 		Protocol: o.Protocol, PoolSize: o.PoolSize,
 		MaintNotificationsConfig: o.MaintNotificationsConfig,

@@ -50,7 +50,7 @@ func (s *server) denies(p *peer, cmd string, args []string) error {
 	now, d := time.Now(), s.denying()
 	switch {
 	case cmd == "AUTH", cmd == "HELLO" && len(args) > 1 && strings.EqualFold(args[1], "AUTH"):
-		if now.Before(d.login) {
+		if now.Before(d.login) || s.admits != nil && !s.admits(args) {
 			p.stranger = !p.known
 			return errPassword
 		}

@@ -92,6 +92,8 @@ func (w *world) happen(f Fault) {
 		}
 	case "misconf", "noperm", "no-channels", "login", "door":
 		s.deny(f, end)
+	case "rotate":
+		w.rotate(f, end)
 	case "pool":
 		w.crowd(f, end)
 	case "forge":

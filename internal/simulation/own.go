@@ -69,7 +69,7 @@ func (w *world) asMade(i int, o *goredis.Options) *goredis.Options {
 	}
 	return &goredis.Options{
 		MaxRetries: retries,
-		Addr:       o.Addr, ClientName: o.ClientName, Username: o.Username, Password: o.Password,
+		Addr:       o.Addr, ClientName: o.ClientName, Username: o.Username, Password: o.Password, CredentialsProviderContext: o.CredentialsProviderContext,
 		Protocol: mine.Protocol, PoolSize: mine.PoolSize,
 		Dialer: patient(o.Dialer), DialerRetries: 1,
 		MaintNotificationsConfig: o.MaintNotificationsConfig, // the client library asks for them with a mutex held

@@ -36,6 +36,8 @@ type Plan struct {
 	Most      time.Duration   `json:",omitempty"` // that is granted, whatever is asked for; 0: any
 	Keep      time.Duration   `json:",omitempty"` // for which the key of a free lock stays; 0: what is usual
 	Trace     bool            `json:",omitempty"` // the history has what servers are asked and say
+	Rotates   bool            `json:",omitempty"` // the password changes, which clients ask for
+	Spelled   []string        `json:",omitempty"` // what locks are called; none: a letter each
 	Clients   []Party
 	Faults    []Fault
 }
@@ -49,12 +51,13 @@ type Party struct {
 	Careless bool          `json:",omitempty"` // its holds count without the replica
 	Poll     bool          `json:",omitempty"` // it does without a subscription
 	Hooks    string        `json:",omitempty"` // count, slow or panic; empty: it has none
+	Naming                 // what it is called, and how it calls locks
 }
 
 // An Op is one use of a lock, and what is done under it.
 type Op struct {
 	Pause  time.Duration // before it
-	Call   string        // lock, trylock, rlock, tryrlock, multi, trymulti, do, inspect, names, break
+	Call   string        // lock, trylock, rlock, tryrlock, multi, trymulti, do, lead, inspect, names, break, ping, examine
 	Names  []int
 	Wait   time.Duration `json:",omitempty"` // bounds the call; 0: until the end of the run; less: it is over already
 	Cancel bool          `json:",omitempty"` // by a cancellation, not by a deadline
@@ -73,6 +76,7 @@ type Op struct {
 	Twice     bool          `json:",omitempty"` // unlocked once more
 	Late      bool          `json:",omitempty"` // a hold is broken some time after it was looked at
 	Limit     time.Duration `json:",omitempty"` // of a short context
+	Uses                    // of what else the library offers
 }
 
 // A Fault is one thing that goes wrong.
@@ -198,6 +202,10 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.skews()
 	g.overtakes()
 	g.longer()
+	g.spells()
+	g.used()
+	g.leads()
+	g.asksServers()
 	return p
 }
 
@@ -435,7 +443,7 @@ func (g *generator) can(kind string) bool {
 // sortedKinds are those that can happen to every server, and some that cannot.
 func sortedKinds() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(kinds)), func(k string) bool {
-		return slices.Contains([]string{"stutter", "word", "no-sentinel", "flush", "evict", "locked-out", "pool", "unanswered"}, k) ||
+		return slices.Contains([]string{"stutter", "word", "no-sentinel", "flush", "evict", "locked-out", "pool", "unanswered", "rotate"}, k) ||
 			slices.Contains(clusterKinds, k) || slices.Contains(deniers, k) || isFurther(k)
 	})
 }

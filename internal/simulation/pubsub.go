@@ -28,6 +28,9 @@ func (s *server) subscription(p *peer, cmd string, args []string) {
 // ping answers one: on a connection with subscriptions as a message, by the older protocol.
 func (s *server) ping(p *peer, args []string) {
 	payload := strings.Join(args, "")
+	if len(p.channels) == 0 && s.answers != nil {
+		s.answers(s, p.name, s.master == nil || s.node != nil)
+	}
 	switch {
 	case len(p.channels) > 0 && !p.resp3:
 		p.push("pong", payload)
@@ -91,7 +94,7 @@ func (s *server) forge(names []string, ttl time.Duration) {
 			for n := range 2 * guesses {
 				id := fmt.Sprintf("%c%d:%s:%d", "wr"[n%2], ttl.Milliseconds(), client, n/2+1)
 				s.publish(kind, topic, fmt.Sprintf("%s.AAAAAAAAAAA %d %d %d 0 dlock:{%s}", id,
-					now.UnixMicro(), now.UnixMicro(), now.Add(min(ttl, 5*time.Second)).UnixMilli(), name))
+					now.UnixMicro(), now.UnixMicro(), now.Add(min(ttl, 5*time.Second)).UnixMilli(), encode(name)))
 				for _, hint := range []string{"contended", "poll", "broken"} {
 					s.publish(kind, topic, fmt.Sprintf("%s %s %040x", hint, id, n))
 				}

@@ -63,6 +63,11 @@ type register struct {
 	history    []Event
 	coverage   map[string]int
 	grants     int
+
+	demand map[party]demand
+	pongs  map[flight]time.Time // when a server last answered a PING of a client
+	named  map[party]*belief    // who has a lock by name, from Lock to Unlock
+	left   map[party]time.Time  // when a name was last unlocked
 }
 
 type party struct {
@@ -91,6 +96,10 @@ type belief struct {
 	lowered  time.Time // when Downgrade had made it shared
 	broken   time.Time // when Break began to end it
 	least    time.Time // until when the server keeps the lock at least; zero: until it is unlocked
+	label    string    // under which the server keeps it
+	demand   demand    // of its client when it was granted
+	sought   time.Time // since when others of its client may have asked; zero: since it was granted
+	heard    bool      // Wanted was seen to say that somebody waits
 }
 
 // live reports whether the lease says that its owner has the lock, whatever has become of
@@ -124,6 +133,7 @@ type call struct {
 	start   time.Time
 	bound   time.Time // when it must have ended; zero: when the run ends
 	behind  time.Time // when it last stood behind a lease of its own client
+	aside   time.Time // when it was last seen to do so while another client had the lock
 	barred  time.Time // when a reader last stood behind a writer
 	patient time.Time // when its WithMaxWait ends; zero: it has none
 	ctx     context.Context
@@ -134,6 +144,8 @@ type call struct {
 	told    bool // one that was ahead of it may have heard that the lock is held
 	hurried bool // it, or the hold that it asks for, has a limit of its own
 	counted bool // it was reported not to end
+	byName  bool // it is one of locks by name
+	relocks bool // likewise, of a name that was lost
 	passed  int  // leases that others have got meanwhile
 }
 
@@ -172,7 +184,7 @@ func newRegister(w *world) *register {
 		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), kept: make(map[string][]rest),
 		burdens: make(map[flight]*burden), works: make(map[int][]work), served: make(map[int]time.Time),
 		accounts: make(map[int]*account), missed: make(map[int]time.Time), least: w.plan.leastTTL(), tick: w.plan.tick(),
-		coverage: make(map[string]int),
+		coverage: make(map[string]int), demand: make(map[party]demand), pongs: make(map[flight]time.Time), named: make(map[party]*belief), left: make(map[party]time.Time),
 	}
 }
 
@@ -277,6 +289,7 @@ func (r *register) returned(c *call, err error) {
 	}
 	r.inTime(c)
 	r.panicked(c, err)
+	r.demands(c)
 	r.decides(c)
 	r.judge(c, err)
 	r.tells(c)
@@ -308,13 +321,13 @@ func (r *register) inTime(c *call) {
 // judge says whether an error can be true.
 func (r *register) judge(c *call, err error) {
 	switch {
-	case err == nil, err == errPanicked, r.answered(c, err), r.isDenied(c, err):
+	case err == nil, err == errPanicked, r.answered(c, err), r.isDenied(c, err), r.isNotHeld(c, err), r.isUnsupported(c, err):
 	case errors.Is(err, dlock.ErrClosed):
 		if !r.closing[c.client] {
 			r.violate("errors are true", "c%d %s %v: closed, and is not", c.client, c.what, c.names)
 		}
 	case errors.Is(err, dlock.ErrHeld):
-		if !c.told && !r.stuttered(c.start) && !slices.ContainsFunc(c.names, func(n string) bool { return r.busy(n, c.start) || r.leaves(c, n) || r.ownHas(c, n) }) {
+		if !c.told && !r.stuttered(c.start) && !slices.ContainsFunc(c.names, func(n string) bool { return r.busy(n, c.start) || r.leaves(c, n) || r.ownHas(c, n) || r.isNamed(c, n) }) {
 			r.violate("held is held", "c%d %s %v: held, and nobody had or wanted it: %v", c.client, c.what, c.names, err)
 			break
 		}
@@ -495,6 +508,9 @@ func (r *register) touch(f Fault) {
 			}
 		}
 	case "login", "door":
+		r.locksOut(t)
+	case "rotate":
+		t.client = -1
 		r.locksOut(t)
 	case "mute":
 		t.to = now.Add(noticed)
@@ -704,9 +720,10 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 	}
 	var all []*belief
 	for _, name := range c.names {
+		token := lease.TokenOf(r.w.plan.localName(c.client, name))
 		b := &belief{
-			client: c.client, name: name, lease: lease, ctx: ctx, shared: shared, token: lease.TokenOf(name),
-			parent: o.find(name, lease.TokenOf(name)), granted: time.Now(), ttl: r.w.plan.TTL,
+			client: c.client, name: name, lease: lease, ctx: ctx, shared: shared, token: token,
+			parent: o.find(name, token), granted: time.Now(), ttl: r.w.plan.TTL,
 			multi: c.what == "multi" || c.what == "trymulti", limited: op.MaxHold > 0,
 		}
 		if op.TTL > 0 {
@@ -716,7 +733,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 		if b.parent != nil {
 			b.limited, b.until, b.ttl = b.parent.limited, b.parent.until, b.parent.ttl
 		}
-		b.asked = r.askedFor(c, b)
+		b.asked, b.label, b.demand = r.askedFor(c, b), r.labelOf(b, op), r.demand[party{c.client, name}]
 		r.note(c.client, "%s %s: token %d", c.what, name, b.token)
 		if lease.Err() == nil {
 			r.fences(b)
@@ -725,6 +742,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 		r.beliefs = append(r.beliefs, b)
 	}
 	shareLimits(all)
+	r.demandsOnce(c, all)
 	r.overtakes(c)
 	for _, b := range all {
 		r.alone(b)

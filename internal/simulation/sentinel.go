@@ -128,7 +128,7 @@ func (n *network) dialSentinel(client int, s *sentinel) (net.Conn, error) {
 func (w *world) failoverClient(i int) *goredis.Client {
 	o := w.options(i, 0)
 	f := &goredis.FailoverOptions{
-		MasterName: masterName, ClientName: o.ClientName, Username: user, Password: user,
+		MasterName: masterName, ClientName: o.ClientName, Username: user, Password: user, CredentialsProviderContext: w.provider(),
 		MaxRetries: o.MaxRetries, DialerRetries: o.DialerRetries, ContextTimeoutEnabled: o.ContextTimeoutEnabled, DisableIdentity: o.DisableIdentity,
 		Protocol: o.Protocol, PoolSize: o.PoolSize,
 		ReadTimeout:    o.ReadTimeout,

@@ -14,12 +14,14 @@ import (
 // A server is a simulated Redis. Commands run one at a time, and after each script the
 // state of the locks it named is read from the data: that is the truth.
 type server struct {
-	index  int
-	saw    func(s *server, name string, t truth) // called when the state of a lock has changed
-	asked  func(client string)                   // called for each script that a client runs
-	came   func(s *server, client string)        // called for each command that comes; nil: nobody counts
-	trace  func(format string, args ...any)      // called for each command that is executed; nil: nobody looks
-	owners *sync.Map                             // name of a client by the id that it has in the library
+	index   int
+	saw     func(s *server, name string, t truth)       // called when the state of a lock has changed
+	asked   func(client string)                         // called for each script that a client runs
+	came    func(s *server, client string)              // called for each command that comes; nil: nobody counts
+	admits  func(login []string) bool                   // whether who logs in has the password; nil: all have
+	answers func(s *server, client string, master bool) // called for each PING; nil: nobody looks
+	trace   func(format string, args ...any)            // called for each command that is executed; nil: nobody looks
+	owners  *sync.Map                                   // name of a client by the id that it has in the library
 
 	mu      sync.Mutex
 	data    *store

@@ -3,6 +3,7 @@ package simulation
 import (
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dlock-go/dlock"
@@ -62,6 +63,9 @@ func (r *register) shown(c *call, s dlock.Snapshot) {
 			r.violate("a snapshot is one", "c%d inspect %v: %+v", c.client, c.names, s.Holders)
 		}
 	}
+	if r.sees(c) || !r.w.hasServers() {
+		r.labelled(c, s)
+	}
 	if !r.sees(c) {
 		return
 	}
@@ -76,13 +80,22 @@ func (r *register) shown(c *call, s dlock.Snapshot) {
 }
 
 // listed checks what Names says.
-func (r *register) listed(c *call, names []string) {
+// It was asked for those that begin with begin.
+func (r *register) listed(c *call, begin string, names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.sees(c) {
 		return
 	}
+	for _, name := range names {
+		if !slices.Contains(r.w.names(), name) || !strings.HasPrefix(name, begin) {
+			r.violate("a question is answered truly", "c%d names: %q, which is none of those that begin with %q", c.client, name, begin)
+		}
+	}
 	for _, name := range r.w.names() {
+		if !strings.HasPrefix(name, begin) || len(name) == len(r.w.plan.Clients[c.client].Prefix) {
+			continue
+		}
 		ever, always := false, true
 		for _, p := range r.during(name, c.start) {
 			ever, always = ever || p.everHeld() || len(p.queue) > 0, always && p.alwaysHeld()

@@ -110,5 +110,5 @@ func (r *register) decides(c *call) {
 func (l *listener) hasJustGot(names []string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.lastAt.Equal(time.Now()) && slices.Contains(names, l.last.Name)
+	return l.lastAt.Equal(time.Now()) && slices.Contains(names, l.last.FullName)
 }

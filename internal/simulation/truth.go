@@ -35,6 +35,7 @@ func clientOf(id string) string {
 func requestOf(id string) string {
 	id, _, _ = strings.Cut(id, ".")
 	id, _, _ = strings.Cut(id, "+")
+	id, _, _ = strings.Cut(id, "=")
 	return id
 }
 
@@ -60,7 +61,8 @@ func locksOf(keys []string) []string {
 	var names []string
 	for _, k := range keys {
 		if rest, found := strings.CutPrefix(k, "dlock:{"); found {
-			if name, _, found := strings.Cut(rest, "}"); found && !slices.Contains(names, name) {
+			text, _, found := strings.Cut(rest, "}")
+			if name := decode(text); found && !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}
@@ -101,7 +103,7 @@ func sameReaders(a, b map[string]int64) bool {
 }
 
 func (s *server) read(name string) truth {
-	key := "dlock:{" + name + "}"
+	key := lockKey(name)
 	t := truth{at: time.Now()}
 	if v := s.data.get(key); v != nil {
 		t.holder = v.hash["o"]

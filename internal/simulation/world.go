@@ -51,6 +51,9 @@ type world struct {
 	kept      sync.Map     // of a pair of client and place: the server that it dials there, if not the master
 	back      atomic.Int64 // ns by which clocks of servers were set back
 	on        atomic.Int64 // likewise, by which they went on
+	vault     vault
+	spelt     sync.Once
+	spellings []string
 
 	over context.Context // when the parties stop
 	stop context.CancelFunc
@@ -61,6 +64,7 @@ type client struct {
 	*dlock.Client
 	index  int
 	hooks  *listener
+	byName *dlock.NamedLocks
 	shared []goredis.UniversalClient
 	dead   atomic.Bool
 	closed chan struct{} // when Close has been called
@@ -113,12 +117,10 @@ func (w *world) result() *Result {
 	}
 }
 
+// names are those of all locks that a client may ask for, with its prefix.
 func (w *world) names() []string {
-	names := make([]string, w.plan.Names)
-	for i := range names {
-		names[i] = nameOf(i)
-	}
-	return names
+	w.spelt.Do(func() { w.spellings = w.plan.allNames() })
+	return w.spellings
 }
 
 func nameOf(i int) string { return string(rune('a' + i)) }
@@ -161,7 +163,7 @@ func (w *world) open() error {
 func (w *world) start() {
 	node := func() *server {
 		s := newServer(len(w.nodes), w.plan.Drift, &w.owners, w.reg.saw, w.reg.counts)
-		s.came, s.old = w.reg.came, w.plan.Seed%4 == 0
+		s.came, s.answers, s.admits, s.old = w.reg.came, w.reg.answers, w.admits, w.plan.Seed%4 == 0
 		if s.index < len(w.plan.Skews) {
 			s.faults.skew = w.plan.Skews[s.index]
 		}
@@ -244,8 +246,8 @@ func (w *world) connect(c *client) error {
 	}
 	hooks, heard := listen(w.plan.Clients[i].Hooks, w.plan.Seed+uint64(i), func(e dlock.RenewedEvent) { w.reg.renewed(i, e) })
 	c.hooks = heard
-	d, err := dlock.New(b, &dlock.Options{TTL: w.plan.TTL, Hooks: hooks})
-	c.Client = d
+	d, err := dlock.New(b, w.plan.Clients[i].options(&dlock.Options{TTL: w.plan.TTL, Hooks: hooks}))
+	c.Client, c.byName = d, w.plan.Clients[i].locksByName(d)
 	return err
 }
 
@@ -274,7 +276,7 @@ const user = "u"
 // options are those of the client that redis.Open makes.
 func (w *world) options(i, place int) *goredis.Options {
 	return w.asMade(i, &goredis.Options{
-		Addr: "10.0.0.1:6379", ClientName: w.label(i), Username: user, Password: user,
+		Addr: "10.0.0.1:6379", ClientName: w.label(i), Username: user, Password: user, CredentialsProviderContext: w.provider(),
 		Dialer:     func(ctx context.Context, _, _ string) (net.Conn, error) { return w.net.dial(ctx, i, w.named(i, place)) },
 		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -374,6 +376,7 @@ func (w *world) close() {
 	w.left()
 	w.keysEnd()
 	w.addUp()
+	w.namesLeft()
 	for _, c := range w.clients {
 		for _, g := range c.shared {
 			_ = g.Close()

@@ -164,7 +164,7 @@ func (r *register) overtakes(c *call) {
 			continue // side by side
 		}
 		first := o.client == c.client && o.waits && !o.nested && len(o.names) == 1 && o.names[0] == c.names[0]
-		isBroken := r.hasBroken(o.start) // before it has returned
+		isBroken := r.hasBroken(o.start) || r.isNamed(o, c.names[0]) // before it has returned, or it gets what belongs to another
 		waits := o.ctx.Err() == nil && (o.patient.IsZero() || time.Now().Before(o.patient))
 		if first && !isBroken && !o.counted && waits && o.start.Add(slack).Before(c.start) {
 			o.counted = true

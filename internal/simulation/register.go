@@ -68,6 +68,7 @@ type register struct {
 	pongs  map[flight]time.Time // when a server last answered a PING of a client
 	named  map[party]*belief    // who has a lock by name, from Lock to Unlock
 	left   map[party]time.Time  // when a name was last unlocked
+	rest   map[party]time.Time  // until when the server may keep what was unlocked
 }
 
 type party struct {
@@ -184,7 +185,7 @@ func newRegister(w *world) *register {
 		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), kept: make(map[string][]rest),
 		burdens: make(map[flight]*burden), works: make(map[int][]work), served: make(map[int]time.Time),
 		accounts: make(map[int]*account), missed: make(map[int]time.Time), least: w.plan.leastTTL(), tick: w.plan.tick(),
-		coverage: make(map[string]int), demand: make(map[party]demand), pongs: make(map[flight]time.Time), named: make(map[party]*belief), left: make(map[party]time.Time),
+		coverage: make(map[string]int), demand: make(map[party]demand), pongs: make(map[flight]time.Time), named: make(map[party]*belief), left: make(map[party]time.Time), rest: make(map[party]time.Time),
 	}
 }
 
@@ -572,6 +573,7 @@ func (r *register) saw(s *server, name string, t truth) {
 			l.queued[requestOf(id)] = time.Now()
 		}
 	}
+	r.restsOf(s, name, l.last[s.index], live)
 	if t.scripted {
 		r.follow(s, name, l.last[s.index], t)
 	}
@@ -866,6 +868,7 @@ func (r *register) gives(all []*belief) {
 			r.lostTrue(b)
 		}
 		r.lets(b)
+		r.leavesRest(b)
 		b.gone = true
 		r.gave[party{b.client, b.name}] = time.Now()
 		r.see(b.client, []string{b.name})

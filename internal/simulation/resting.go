@@ -1,0 +1,31 @@
+package simulation
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// leavesRest notes until when the server may keep a lock that its owner unlocks.
+func (r *register) leavesRest(b *belief) {
+	if p := (party{b.client, b.name}); b.lease.Err() == nil && b.parent == nil {
+		r.rest[p] = later(r.rest[p], b.least)
+	}
+}
+
+// restsOf checks that a server keeps no lock for a minimum hold that has not begun: that of a lease which
+// no caller has received, or that was lost.
+func (r *register) restsOf(s *server, name string, old, t truth) {
+	if r.w.plan.Backend != "redis" || !r.calm(time.Now()) {
+		return
+	}
+	for _, id := range t.holders() {
+		i := r.w.indexOf(s.owner(id))
+		if i < 0 || !strings.HasSuffix(id, "!") || slices.Contains(old.holders(), id) || r.closing[i] || r.w.plan.Clients[i].Hooks == "panic" {
+			continue
+		}
+		if p := (party{i, name}); !time.Now().Before(r.rest[p]) {
+			r.violate("a minimum hold is kept", "%s rests for c%d, and nobody has unlocked it: %s", name, i, id[:8])
+		}
+	}
+}

@@ -348,7 +348,10 @@ func (s *server) access(c command, args []string) (any, error) {
 }
 
 func (s *server) info() string {
-	stats, role := "", "master"
+	stats, role, replicas := "", "master", 0
+	if s.replica != nil {
+		replicas = 1
+	}
 	if s.used {
 		stats = "cmdstat_evalsha:calls=1\r\n"
 	}
@@ -356,8 +359,8 @@ func (s *server) info() string {
 		role = "slave"
 	}
 	return fmt.Sprintf("# Server\r\nredis_version:7.4.0\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n"+
-		"# Replication\r\nrole:%s\r\n# Commandstats\r\n%s",
-		s.runID(), int(time.Since(s.since).Seconds()), role, stats)
+		"# Replication\r\nrole:%s\r\nconnected_slaves:%d\r\n# Commandstats\r\n%s",
+		s.runID(), int(time.Since(s.since).Seconds()), role, replicas, stats)
 }
 
 func (s *server) runID() string { return fmt.Sprintf("%038x%02x", s.run+1, s.index) }

@@ -68,10 +68,10 @@ func (g *generator) names(p *Party) {
 		return
 	}
 	p.ByName = new(byName)
-	if g.often(60) {
+	if g.often(75) {
 		p.ByName.MaxHold = g.within(20*time.Millisecond, 2*g.plan.TTL)
 	}
-	if g.often(40) {
+	if g.often(60) {
 		p.ByName.MinHold = g.within(time.Millisecond, g.plan.TTL)
 		if p.ByName.MaxHold > 0 {
 			p.ByName.MinHold = min(p.ByName.MinHold, p.ByName.MaxHold)

@@ -44,6 +44,11 @@ func (a *actor) holdByName(ctx context.Context, lease *dlock.Lease, o *owner, op
 			lease, o = a.relock(lease, o, op)
 		case op.Relock == "beside" && lease.Err() != nil && a.w.hasServers(): // without, it takes no time
 			beside.run(func() { a.relockForNobody(lease, name) })
+			time.Sleep(a.w.plan.Latency) // it is on its way
+			if a.c.byName.Lease(a.local(name)) != lease {
+				a.unlocksAgain(o.beliefs, op) // it was passed on within the client
+				return
+			}
 		}
 		r.leavesName(o.beliefs[0])
 		a.unlock(lease, o.beliefs, op)
@@ -100,6 +105,13 @@ func (a *actor) relockForNobody(lost *dlock.Lease, name string) {
 	if err == nil && got == lost {
 		a.violate("a name is locked anew", "c%d %s: relocked as it was lost, and it has the lease that was", a.c.index, name)
 	}
+}
+
+// unlocksAgain unlocks a name that was locked anew.
+func (a *actor) unlocksAgain(lost []*belief, op *Op) {
+	a.w.reg.gives(lost)
+	a.w.reg.leavesName(lost[0])
+	_ = survive(func() error { return a.ends(context.Background(), nil, op) })
 }
 
 // takesName checks that a name belongs to one caller until that has unlocked it.

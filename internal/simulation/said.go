@@ -33,7 +33,7 @@ func (a *actor) heldIs(ctx context.Context, lease *dlock.Lease, o *owner, name s
 	got, held := a.c.RWMutex(a.local(name)).Held(ctx)
 	switch {
 	case !held && got == nil:
-		if b := o.find(name, 0); b != nil && b.lease.Err() == nil && !b.gone {
+		if b := o.find(name, 0); b != nil && a.w.reg.isLive(b) {
 			a.violate("Held knows the lease", "c%d %s: none, and %v is alive", a.c.index, name, b)
 		}
 	case !held || got == nil || outer == nil:
@@ -43,6 +43,12 @@ func (a *actor) heldIs(ctx context.Context, lease *dlock.Lease, o *owner, name s
 	case got.TokenOf(a.local(name)) != outer.token && outer.lease.Err() == nil:
 		a.violate("Held knows the lease", "c%d %s: token %d, and %v is alive", a.c.index, name, got.TokenOf(a.local(name)), outer)
 	}
+}
+
+func (r *register) isLive(b *belief) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return b.live()
 }
 
 func (a *actor) violate(rule, format string, args ...any) {

@@ -21,7 +21,7 @@ const misses = 5
 
 // mayPass reports whether a lease may be passed on, and come of that.
 func mayPass(c *call, b *belief, op *Op) bool {
-	return c.what == "lock" && b.parent == nil && op.TTL == 0 && op.MaxHold == 0 && op.MinHold == 0 &&
+	return c.what == "lock" && b.parent == nil && op.TTL == 0 && op.Label == "" && op.MaxHold == 0 && op.MinHold == 0 &&
 		!op.Downgrade && len(op.Inside) == 0
 }
 

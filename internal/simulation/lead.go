@@ -171,12 +171,24 @@ func (l *leader) serve(ctx context.Context, lease *dlock.Lease) error {
 		l.w.reg.begin(l.leaving)
 	})
 	l.err, l.back, l.idle = l.result(ctx), time.Now(), time.Time{}
-	if l.back.Sub(began) < time.Second {
+	if l.back.Sub(began) < l.short() {
 		l.idle = l.back
 	} else {
 		l.pauses = 0
 	}
 	return l.err
+}
+
+// short is how long a term lasts that Lead pauses after, but for its Unlock, which counts too: where
+// something goes wrong that may take as long.
+func (l *leader) short() time.Duration {
+	r := l.w.reg
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.touched(l.c.index, time.Now().Add(-lingers), whatever) {
+		return 0
+	}
+	return time.Second - 4*r.w.plan.slowest() - 10*hookTime
 }
 
 // result is what the function returns.

@@ -102,10 +102,11 @@ func (r *register) isWanted(b *belief, name string) bool {
 }
 
 // ignored is a call that has waited for the lock of b for so long that b has to know. A message tells,
-// or a renewal, where somebody does without messages or has a subscription at a server of before.
+// or a renewal, where somebody does without messages or has a subscription at a server of before, and in
+// a cluster, where who has not waited for a lock has no subscription for it.
 func (r *register) ignored(b *belief) *call {
 	bound := prompt
-	if len(r.touches) > 0 || r.w.plan.Backend == "quorum" || r.w.plan.Clients[b.client].Poll {
+	if len(r.touches) > 0 || r.w.plan.Backend == "quorum" || r.w.plan.Cluster || r.w.plan.Clients[b.client].Poll {
 		bound += b.ttl
 	}
 	for c := range r.calls {

@@ -24,7 +24,7 @@ func (r *register) restsOf(s *server, name string, old, t truth) {
 		if i < 0 || !strings.HasSuffix(id, "!") || slices.Contains(old.holders(), id) || r.closing[i] || r.w.plan.Clients[i].Hooks == "panic" {
 			continue
 		}
-		if p := (party{i, name}); !time.Now().Before(r.rest[p]) {
+		if p := (party{i, name}); time.Since(r.rest[p]) > left {
 			r.violate("a minimum hold is kept", "%s rests for c%d, and nobody has unlocked it: %s", name, i, id[:8])
 		}
 	}

@@ -49,6 +49,12 @@ func (g *generator) pings() {
 // pings reports whether an op asks about the server.
 func (op *Op) pings() bool { return op.Call == "ping" || op.Call == "examine" }
 
+// isOver reports whether the time of a call is over: its connection may say so at the same moment.
+func (c *call) isOver() bool {
+	end, limited := c.ctx.Deadline()
+	return c.ctx.Err() != nil || limited && !time.Now().Before(end)
+}
+
 // examined is for how long a server may be examined. The documentation says some seconds.
 const examined = 10 * time.Second
 

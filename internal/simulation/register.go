@@ -336,7 +336,7 @@ func (r *register) judge(c *call, err error) {
 			r.refused[party{c.client, n}] = time.Now()
 		}
 	case errors.Is(err, dlock.ErrUnavailable):
-		hurried := slices.ContainsFunc(c.under, func(b *belief) bool { return r.endsBy(b, c) || c.what == "downgrade" && r.isShort(b.ttl) }) || (c.ctx.Err() != nil || c.hurried) && (time.Since(c.start) < r.due(c) || r.moved(c) || r.w.over.Err() != nil)
+		hurried := slices.ContainsFunc(c.under, func(b *belief) bool { return r.endsBy(b, c) || c.what == "downgrade" && r.isShort(b.ttl) }) || (c.isOver() || c.hurried) && (time.Since(c.start) < r.due(c) || r.moved(c) || r.w.over.Err() != nil)
 		fails, since := func(t touch) bool { return t.fails }, c.start.Add(-lingers)
 		if !hurried && !r.broke(c, err) && !r.isBehindHurried(c) && (!r.harmed(c.client, since, fails) || !c.asks && r.spared(c.client, c.names, since, fails)) {
 			r.violate("reachable is available", "c%d %s %v: %v", c.client, c.what, c.names, err)

@@ -237,8 +237,8 @@ func (l *leader) judge(err error) {
 	names := l.named(l.op)
 	r.note(l.c.index, "lead %v: %v", names, err)
 	bound := min(firstAnswer, 2*max(l.op.TTL, r.w.plan.TTL)) + l.undoing() // that of an Unlock
-	if over := time.Since(later(l.end, l.back)); over > bound {
-		r.violate("every call ends", "c%d lead %v ended %v after its context and the last term", l.c.index, names, over)
+	if end := later(l.end, l.back); time.Since(end) > bound && !r.stuttered(end) {
+		r.violate("every call ends", "c%d lead %v ended %v after its context and the last term", l.c.index, names, time.Since(end))
 	}
 	cause := context.Cause(l.ctx)
 	switch {

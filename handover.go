@@ -20,6 +20,7 @@ type handOverLimit struct {
 	since           time.Time   // when isLimited was set
 	handOvers       uint16      // how many since then
 	isLimited       bool        // another client waits, or may wait
+	othersWait      bool        // another client is known to wait, or to have waited
 	hasLocalWaiters atomic.Bool // another goroutine of this client waits or has waited; atomic
 }
 
@@ -114,7 +115,7 @@ func (h *hold) passToNext(e *entry, queued bool) *Lease {
 	h.item.Hold.Token = token
 	h.hasLocalWaiters.Store(queued)
 	h.wanted = signal{}
-	if queued || h.isLimited {
+	if queued || h.othersWait {
 		h.wanted.send()
 	}
 	return h.addLease(new(entry), nil, backend.Exclusive)
@@ -141,6 +142,7 @@ func (h *hold) Wanted() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.limitHandOvers()
+	h.othersWait = true
 	h.wanted.send()
 }
 

@@ -77,13 +77,14 @@ type Op struct {
 
 // A Fault is one thing that goes wrong.
 type Fault struct {
-	Kind   string
-	At     time.Duration
-	For    time.Duration
-	Client int // -1: all
-	Server int
-	Size   time.Duration // how late, how far a clock steps, how old a copy is
-	Way    int           // up, down, both
+	Kind    string
+	At      time.Duration
+	For     time.Duration
+	Client  int // -1: all
+	Server  int
+	Size    time.Duration // how late, how far a clock steps, how old a copy is
+	Way     int           // up, down, both
+	Trigger *trigger      `json:",omitempty"` // that it waits for from then on; nil: it happens then
 }
 
 // The faults, and what each touches: whether locks may be lost by it, whether calls may
@@ -198,6 +199,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.skews()
 	g.overtakes()
 	g.longer()
+	g.triggers()
 	return p
 }
 

@@ -127,6 +127,7 @@ type call struct {
 	barred  time.Time // when a reader last stood behind a writer
 	patient time.Time // when its WithMaxWait ends; zero: it has none
 	ctx     context.Context
+	cancel  func()    // ends ctx; nil: nobody does but its bound
 	under   []*belief // what it is about, if that is a lease
 	waits   bool
 	asks    bool // it takes no lock: all servers may have to answer

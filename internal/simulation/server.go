@@ -18,6 +18,7 @@ type server struct {
 	saw    func(s *server, name string, t truth) // called when the state of a lock has changed
 	asked  func(client string)                   // called for each script that a client runs
 	came   func(s *server, client string)        // called for each command that comes; nil: nobody counts
+	world  *world                                // where faults wait for what it does; nil: none does
 	trace  func(format string, args ...any)      // called for each command that is executed; nil: nobody looks
 	owners *sync.Map                             // name of a client by the id that it has in the library
 
@@ -144,6 +145,7 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 		p.reply(s.wait(p, args))
 		return
 	}
+	s.begins(p, cmd, args)
 	err := s.begin(p, cmd, args)
 	defer s.mu.Unlock()
 	if p.run != s.run { // what a server had in hand ends with it
@@ -163,7 +165,9 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 	}()
 	switch cmd {
 	case "EVAL", "EVALSHA", "EVAL_RO":
+		s.sees(p, cmd, args)
 		reply, err := s.script(p.name, cmd, args)
+		s.did(p, err)
 		s.traces(p, cmd, args, reply, err)
 		p.reply(reply, err)
 		p.breaks()

@@ -177,6 +177,9 @@ func (s *tally) work(t *testing.T, w *worker) {
 			return
 		}
 		p := planOf(seed, *on)
+		if *only != "" && len(p.Faults) == 0 {
+			continue // nothing in it is what is looked for
+		}
 		p.Trace = *trace
 		began := time.Now()
 		r := w.run(p)
@@ -199,7 +202,7 @@ func planOf(seed uint64, backend string) *Plan {
 	if *stuttering {
 		p.stutters()
 	}
-	p.Faults = slices.DeleteFunc(p.Faults, func(f Fault) bool { return !wanted.MatchString(f.Kind) })
+	p.Faults = slices.DeleteFunc(p.Faults, func(f Fault) bool { return !wanted.MatchString(f.name()) })
 	return p
 }
 

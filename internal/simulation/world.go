@@ -48,6 +48,7 @@ type world struct {
 	layout    *layout                   // of a cluster; nil: it is none
 	shelf     *memory.Server
 	clients   []*client
+	triggers  triggers
 	kept      sync.Map     // of a pair of client and place: the server that it dials there, if not the master
 	back      atomic.Int64 // ns by which clocks of servers were set back
 	on        atomic.Int64 // likewise, by which they went on
@@ -161,6 +162,7 @@ func (w *world) open() error {
 func (w *world) start() {
 	node := func() *server {
 		s := newServer(len(w.nodes), w.plan.Drift, &w.owners, w.reg.saw, w.reg.counts)
+		s.world = w
 		s.came, s.old = w.reg.came, w.plan.Seed%4 == 0
 		if s.index < len(w.plan.Skews) {
 			s.faults.skew = w.plan.Skews[s.index]

@@ -177,8 +177,8 @@ func (s *tally) work(t *testing.T, w *worker) {
 			return
 		}
 		p := planOf(seed, *on)
-		if *only != "" && len(p.Faults) == 0 {
-			continue // nothing in it is what is looked for
+		if isLeftOut(p) {
+			continue
 		}
 		p.Trace = *trace
 		began := time.Now()
@@ -205,6 +205,9 @@ func planOf(seed uint64, backend string) *Plan {
 	p.Faults = slices.DeleteFunc(p.Faults, func(f Fault) bool { return !wanted.MatchString(f.name()) })
 	return p
 }
+
+// isLeftOut reports whether a plan has none of the faults that are looked for.
+func isLeftOut(p *Plan) bool { return *only != "" && len(p.Faults) == 0 }
 
 func (s *tally) add(r *Result) {
 	s.mu.Lock()

@@ -111,6 +111,18 @@ type awaited struct {
 	from *server
 }
 
+// copyFor is with what a server restarts that had something before a script: with that, or with
+// what it had as a began to wait.
+func (a *awaited) copyFor(s *server, before *store) *store {
+	switch {
+	case a.old != nil && a.from == s:
+		return a.old
+	case before != nil:
+		return before
+	}
+	return s.save()
+}
+
 // triggers are the faults that wait.
 type triggers struct {
 	mu  sync.Mutex
@@ -130,11 +142,11 @@ func (w *world) await(f Fault) {
 	w.triggers.all = append(w.triggers.all, a)
 }
 
-// awaits reports whether a fault waits for a moment.
-func (w *world) awaits() bool {
+// awaits reports whether a fault waits for a moment: any, or one of a kind.
+func (w *world) awaits(kind string) bool {
 	w.triggers.mu.Lock()
 	defer w.triggers.mu.Unlock()
-	return len(w.triggers.all) > 0
+	return slices.ContainsFunc(w.triggers.all, func(a *awaited) bool { return kind == "" || a.Kind == kind })
 }
 
 // meets takes the faults whose moment has come: a script of a client is at a server.
@@ -162,7 +174,7 @@ func (w *world) meets(s *server, client string, d deed, when when) (met []*await
 // begins notes which script a connection is to execute, and has happen what waits for that.
 func (s *server) begins(p *peer, cmd string, args []string) {
 	p.deed, p.before, p.old = deed{}, nil, nil
-	if s.world == nil || !strings.HasPrefix(cmd, "EVAL") || len(args) == 0 || !s.world.awaits() {
+	if s.world == nil || !strings.HasPrefix(cmd, "EVAL") || len(args) == 0 || !s.world.awaits("") {
 		return
 	}
 	source := args[0]
@@ -178,8 +190,22 @@ func (s *server) begins(p *peer, cmd string, args []string) {
 	p.deed.script = script
 	for _, a := range s.world.meets(s, p.name, deed{script: script, does: []string{"writes"}}, beforeEffect) {
 		keys, _ := keysOf(cmd, args)
-		s.world.strike(a, p, deed{names: locksOf(keys)}, s.save())
+		d := deed{names: locksOf(keys)}
+		d.next = s.firstOf(d.names)
+		s.world.strike(a, p, d, s.save())
 	}
+}
+
+// firstOf is a client that is the first in the queue of one of some locks.
+func (s *server) firstOf(names []string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range names {
+		if queue := s.truths[name].queue; len(queue) > 0 {
+			return s.owner(queue[0])
+		}
+	}
+	return ""
 }
 
 // sees notes how locks stand that a script is about to change. It is called with mu held.
@@ -192,7 +218,9 @@ func (s *server) sees(p *peer, cmd string, args []string) {
 	for _, name := range locksOf(keys) {
 		p.before[name] = s.truths[name]
 	}
-	p.old = s.data.copy()
+	if s.world.awaits("restart-old") {
+		p.old = s.data.copy()
+	}
 }
 
 // did notes what a script has done, likewise.
@@ -212,14 +240,10 @@ func (p *peer) meet(when when) {
 		return
 	}
 	for _, a := range p.server.world.meets(p.server, p.name, p.deed, when) {
-		p.flushIf(when == afterAnswer)
+		if when == afterAnswer {
+			p.flush()
+		}
 		p.server.world.strike(a, p, p.deed, p.old)
-	}
-}
-
-func (p *peer) flushIf(really bool) {
-	if really {
-		p.flush()
 	}
 }
 
@@ -259,11 +283,7 @@ func (w *world) strike(a *awaited, p *peer, d deed, before *store) {
 		case f.Kind == "kill-one" && !f.Trigger.Next:
 			p.conn.(*conn).hangUp()
 		case f.Kind == "restart-old":
-			old := before
-			if a.old != nil && a.from == p.server {
-				old = a.old
-			}
-			w.restart(p.server, f, old.copy())
+			w.restart(p.server, f, a.copyFor(p.server, before))
 		default:
 			w.happen(f)
 		}

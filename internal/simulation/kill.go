@@ -68,7 +68,7 @@ const alive = 15 * time.Second
 // forgotten is within what time a server has nothing any more of a client that was killed: a
 // lease ends, and so does a place in the queue, or what was granted to that last.
 func (p *Plan) forgotten() time.Duration {
-	return max(longestTTL(p.TTL), alive+grantTime) + 2*time.Second
+	return max(p.longestHold(), alive+grantTime) + 2*time.Second
 }
 
 // forgets checks that a server has nothing of a client that was killed some time ago, where

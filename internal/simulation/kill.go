@@ -31,12 +31,21 @@ func (g *generator) successors() {
 // succeed has a client begin that was not there before.
 func (w *world) succeed(c *client, party Party) {
 	_ = sleep(w.over, party.After)
+	if party.Opens != nil && w.opens(c, party.Opens) {
+		w.works(c, party)
+		return
+	}
 	if err := w.connect(c); err != nil {
 		w.reg.mu.Lock()
 		defer w.reg.mu.Unlock()
 		w.reg.violate("the world opens", "%v", err)
 		return
 	}
+	w.works(c, party)
+}
+
+// works has all goroutines of a client do what they have to.
+func (w *world) works(c *client, party Party) {
 	var workers group
 	for _, ops := range party.Workers {
 		workers.run(func() { w.work(c, ops) })

@@ -45,6 +45,7 @@ type Party struct {
 	Workers  [][]Op
 	Close    time.Duration `json:",omitempty"` // when it is closed before the others; 0: with them
 	After    time.Duration `json:",omitempty"` // when it connects, and begins its work; 0: at once
+	Opens    *opening      `json:",omitempty"` // how it connects then; nil: at once
 	Own      *own          `json:",omitempty"` // its client is one that a program has made; nil: that of Open
 	Careless bool          `json:",omitempty"` // its holds count without the replica
 	Poll     bool          `json:",omitempty"` // it does without a subscription
@@ -200,6 +201,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.overtakes()
 	g.longer()
 	g.wider()
+	g.openings()
 	g.triggers()
 	return p
 }

@@ -559,6 +559,7 @@ func (r *register) saw(s *server, name string, t truth) {
 	}
 	if t.scripted {
 		r.follow(s, name, l.last[s.index], t)
+		r.letsIn(s, name, l.last[s.index], t)
 	}
 	if l.last[s.index].token > 0 && t.token == 0 {
 		l.forgot = time.Now()

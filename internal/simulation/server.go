@@ -31,9 +31,10 @@ type server struct {
 	truths  map[string]truth // by name of the lock
 	run     int              // how often it has started
 	since   time.Time
-	used    bool // it has run scripts since then
-	wrote   bool // the script under way has written something
-	old     bool // WAIT asks for all that was written, as until Redis 7.0, and not for what the connection has
+	used    bool   // it has run scripts since then
+	wrote   bool   // the script under way has written something
+	asker   string // whose it is
+	old     bool   // WAIT asks for all that was written, as until Redis 7.0, and not for what the connection has
 
 	master  *server // that it follows, nil if it is one itself
 	replica *server // that follows it, if any
@@ -260,6 +261,7 @@ func (s *server) script(client, cmd string, args []string) (any, error) {
 		s.scripts[sha(source)] = source
 	}
 	s.used, s.wrote = true, false
+	s.asker = client
 	s.learn(client, args[2+n:])
 	s.asked(client)
 	keys := args[2 : 2+n]

@@ -10,7 +10,7 @@ import (
 	"github.com/dlock-go/dlock/backend/quorum"
 )
 
-// wider gives a part of the plans what is far from what others have: holds that last for several
+// wider gives a part of the plans what is far from what others have: holds that last for many
 // leases or for less than a round trip, many clients, many goroutines, servers that are far away,
 // and locks that nobody uses for many leases.
 func (g *generator) wider() {
@@ -32,18 +32,21 @@ func (g *generator) wider() {
 	}
 }
 
-// holdsWidely has locks that are kept for up to three TTL, and that end by themselves after up to six
-// or before an answer can have come. A quorum counts on no server for more than the greatest TTL.
+// holdsWidely has locks that are held, or kept, for several TTL, and that end by themselves after
+// several or before an answer can have come. A quorum counts on no server for more than the greatest TTL.
 func (g *generator) holdsWidely() {
 	p := g.plan
 	most := 3 * p.TTL
 	if p.Backend == "quorum" {
 		most = min(most, cmp.Or(p.MaxTTL, quorum.DefaultMaxTTL))
 	}
-	keeps, limits, fleets := g.often(60), g.often(60), g.often(50)
+	holds, keeps, limits, fleets := g.often(60), g.often(60), g.often(60), g.often(50)
 	g.each(func(op *Op) {
 		if op.asks() {
 			return
+		}
+		if holds && g.often(15) {
+			op.Hold = g.within(p.TTL, 6*p.TTL)
 		}
 		if limits && g.often(15) {
 			op.MaxHold = g.within(p.TTL, 6*p.TTL)

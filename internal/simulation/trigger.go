@@ -356,6 +356,9 @@ func (g *generator) triggers() {
 	if g.often(40) {
 		kind = g.sudden()
 	}
+	if kind == "evict" && g.often(60) {
+		g.reads()
+	}
 	for range 1 + g.IntN(8) {
 		f := Fault{Kind: kind, At: g.within(0, p.Length), Client: -1, Server: pick(g.draw, servers...).Server, Way: g.IntN(3)}
 		if kind == "" {
@@ -382,6 +385,19 @@ func (g *generator) triggers() {
 			p.Clients = append(p.Clients, next)
 		}
 	}
+}
+
+// reads has half of the locks be for readers, who have them for several leases: longer than it takes
+// to hear of a key that was deleted.
+func (g *generator) reads() {
+	g.each(func(op *Op) {
+		if op.Call == "lock" && g.often(50) {
+			op.Call, op.Downgrade = "rlock", false
+		}
+		if op.Call == "rlock" && g.often(40) {
+			op.Hold += g.within(0, 5*g.plan.TTL)
+		}
+	})
 }
 
 // trigger draws which request a fault waits for.

@@ -178,6 +178,9 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 	asking := limitFirstAnswer(ctx, h.item.Hold.TTL)
 	defer asking.stop()
 	if err := h.reportEntries(asking, entries, seq); err != nil {
+		if errors.Is(err, ErrLost) && h.overBy(ErrClosed) {
+			err = ErrClosed // Close has released it first
+		}
 		endUnlocked(e)
 		l.client.undo(ctx, r, newError(r.op, l.name, err), func(ctx context.Context) { _ = e.unlock(ctx) })
 		return nil, err

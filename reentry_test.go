@@ -95,6 +95,58 @@ func (b slowCount) Reenter(ctx context.Context, h *backend.Hold, entries int, se
 	return b.Backend.Reenter(ctx, h, entries, seq)
 }
 
+// Close gives back a lock while an entry is being unlocked, or made: the server hears of that
+// after the release, and knows the hold no longer. The lock was not lost.
+func TestCloseBesideAnEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := overtakenCount{memory.New(nil), 1, make(chan struct{})}
+		c := client(t, b, dlock.Options{})
+		outer := lock(t, c.Mutex("x"))
+		inner, err := c.Mutex("x").Lock(outer.Context(t.Context()))
+		is(t, err, nil)
+		unlocked := make(chan error, 1)
+		go func() { unlocked <- inner.Unlock(context.Background()) }()
+		synctest.Wait()
+		is(t, c.Close(t.Context()), nil)
+		is(t, <-unlocked, nil)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		b := overtakenCount{memory.New(nil), 2, make(chan struct{})}
+		c := client(t, b, dlock.Options{})
+		outer := lock(t, c.Mutex("x"))
+		under := context.WithoutCancel(outer.Context(t.Context()))
+		entered := make(chan error, 1)
+		go func() {
+			_, err := c.Mutex("x").Lock(under)
+			entered <- err
+		}()
+		synctest.Wait()
+		is(t, c.Close(t.Context()), nil)
+		is(t, <-entered, dlock.ErrClosed)
+	})
+}
+
+// overtakenCount has the server hear of a change of a count after the release of the hold.
+type overtakenCount struct {
+	*memory.Backend
+	entries  int
+	released chan struct{}
+}
+
+func (b overtakenCount) Reenter(ctx context.Context, h *backend.Hold, entries int, seq int64) error {
+	if entries == b.entries {
+		<-b.released
+	}
+	return b.Backend.Reenter(ctx, h, entries, seq)
+}
+
+func (b overtakenCount) Release(ctx context.Context, h *backend.Hold) error {
+	err := b.Backend.Release(ctx, h)
+	close(b.released)
+	time.Sleep(time.Millisecond) // of virtual time: the count is answered first
+	return err
+}
+
 // Two leases on one hold are unlocked at once, and the server hears of the last one
 // first.
 func TestUnlocksAtOnce(t *testing.T) {

@@ -59,8 +59,8 @@ func (e *entry) tellServer(ctx context.Context, left int, seq int64) error {
 	}
 	defer e.lock.client.leaveParent(e)
 	err := h.reportEntries(ctx, left, seq)
-	if errors.Is(err, ErrLost) && h.overBy(ErrUnlocked) {
-		return nil // the release of the last lease came first
+	if errors.Is(err, ErrLost) && (h.overBy(ErrUnlocked) || h.overBy(ErrClosed)) {
+		return nil // the release came first: of the last lease, or by Close
 	}
 	return err
 }

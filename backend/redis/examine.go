@@ -362,11 +362,12 @@ func memoryLoss(config map[string]string, save string, err error) (out []backend
 	return out
 }
 
-// awaitReady pings the server while that is starting.
+// awaitReady pings the server while that is starting. A client of a cluster may ask its nodes first
+// what a command is, and goes by no context then.
 func (b *Backend) awaitReady(ctx context.Context) error {
 	var last error
 	err := backend.Poll(ctx, backend.Backoff{}, nil, func(ctx context.Context) (bool, error) {
-		last = b.client.Ping(ctx).Err()
+		_, last = inTime(ctx, func(ctx context.Context) (string, error) { return b.client.Ping(ctx).Result() })
 		if _, isReply := replyOf(last); isReply && isPassing(last) {
 			return false, nil
 		}

@@ -68,7 +68,7 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 		return
 	}
 	shared := op.Call == "rlock" || op.Call == "tryrlock"
-	c := &call{client: a.c.index, what: op.Call, names: names, ctx: wait, nested: o != nil}
+	c := &call{client: a.c.index, what: op.Call, names: names, ctx: wait, cancel: cancel, nested: o != nil}
 	c.waits = op.Call == "lock" || op.Call == "rlock" || op.Call == "multi" || op.Call == "do" && !op.Adapter
 	c.byName = op.ByName
 	connects := time.Duration(6*len(names)) * a.w.plan.slowest() // and asks, for each lock

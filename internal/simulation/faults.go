@@ -8,7 +8,11 @@ import (
 func (w *world) suffer() {
 	for _, f := range w.plan.Faults {
 		go func() {
-			if sleep(w.over, f.At) == nil {
+			switch {
+			case sleep(w.over, f.At) != nil:
+			case f.Trigger != nil:
+				w.await(f)
+			default:
 				w.reg.touch(f)
 				w.happen(f)
 			}

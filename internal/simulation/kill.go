@@ -31,12 +31,21 @@ func (g *generator) successors() {
 // succeed has a client begin that was not there before.
 func (w *world) succeed(c *client, party Party) {
 	_ = sleep(w.over, party.After)
+	if party.Opens != nil && w.opens(c, party.Opens) {
+		w.works(c, party)
+		return
+	}
 	if err := w.connect(c); err != nil {
 		w.reg.mu.Lock()
 		defer w.reg.mu.Unlock()
 		w.reg.violate("the world opens", "%v", err)
 		return
 	}
+	w.works(c, party)
+}
+
+// works has all goroutines of a client do what they have to.
+func (w *world) works(c *client, party Party) {
 	var workers group
 	for _, ops := range party.Workers {
 		workers.run(func() { w.work(c, ops) })
@@ -68,7 +77,7 @@ const alive = 15 * time.Second
 // forgotten is within what time a server has nothing any more of a client that was killed: a
 // lease ends, and so does a place in the queue, or what was granted to that last.
 func (p *Plan) forgotten() time.Duration {
-	return max(longestTTL(p.TTL), alive+grantTime) + 2*time.Second
+	return max(p.longestHold(), alive+grantTime) + 2*time.Second
 }
 
 // forgets checks that a server has nothing of a client that was killed some time ago, where

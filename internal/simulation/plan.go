@@ -47,6 +47,7 @@ type Party struct {
 	Workers  [][]Op
 	Close    time.Duration `json:",omitempty"` // when it is closed before the others; 0: with them
 	After    time.Duration `json:",omitempty"` // when it connects, and begins its work; 0: at once
+	Opens    *opening      `json:",omitempty"` // how it connects then; nil: at once
 	Own      *own          `json:",omitempty"` // its client is one that a program has made; nil: that of Open
 	Careless bool          `json:",omitempty"` // its holds count without the replica
 	Poll     bool          `json:",omitempty"` // it does without a subscription
@@ -81,13 +82,14 @@ type Op struct {
 
 // A Fault is one thing that goes wrong.
 type Fault struct {
-	Kind   string
-	At     time.Duration
-	For    time.Duration
-	Client int // -1: all
-	Server int
-	Size   time.Duration // how late, how far a clock steps, how old a copy is
-	Way    int           // up, down, both
+	Kind    string
+	At      time.Duration
+	For     time.Duration
+	Client  int // -1: all
+	Server  int
+	Size    time.Duration // how late, how far a clock steps, how old a copy is
+	Way     int           // up, down, both
+	Trigger *trigger      `json:",omitempty"` // that it waits for from then on; nil: it happens then
 }
 
 // The faults, and what each touches: whether locks may be lost by it, whether calls may
@@ -206,6 +208,9 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.used()
 	g.leads()
 	g.asksServers()
+	g.wider()
+	g.openings()
+	g.triggers()
 	return p
 }
 

@@ -138,6 +138,7 @@ type call struct {
 	barred  time.Time // when a reader last stood behind a writer
 	patient time.Time // when its WithMaxWait ends; zero: it has none
 	ctx     context.Context
+	cancel  func()    // ends ctx; nil: nobody does but its bound
 	under   []*belief // what it is about, if that is a lease
 	waits   bool
 	asks    bool // it takes no lock: all servers may have to answer
@@ -576,6 +577,7 @@ func (r *register) saw(s *server, name string, t truth) {
 	r.restsOf(s, name, l.last[s.index], live)
 	if t.scripted {
 		r.follow(s, name, l.last[s.index], t)
+		r.letsIn(s, name, l.last[s.index], t)
 	}
 	if l.last[s.index].token > 0 && t.token == 0 {
 		l.forgot = time.Now()

@@ -23,6 +23,10 @@ type peer struct {
 	wrote    int             // the number of the last effect of its commands; guarded by the server's mu
 	channels map[string]bool // to which it is subscribed
 
+	deed   deed             // what its last command has done, if faults wait
+	before map[string]truth // how locks stood before it
+	old    *store           // what the server had
+
 	mu sync.Mutex // guards w: messages come from other connections
 	w  *bufio.Writer
 }
@@ -68,9 +72,11 @@ func (p *peer) answer(e executor) {
 			return
 		}
 		e.execute(p, strings.ToUpper(args[0]), args[1:])
+		p.meet(beforeAnswer)
 		if r.Buffered() == 0 {
 			p.flush()
 		}
+		p.meet(afterAnswer)
 	}
 }
 

@@ -22,6 +22,7 @@ type server struct {
 	answers func(s *server, client string, master bool) // called for each PING; nil: nobody looks
 	trace   func(format string, args ...any)            // called for each command that is executed; nil: nobody looks
 	owners  *sync.Map                                   // name of a client by the id that it has in the library
+	world   *world                                      // where faults wait for what it does; nil: none does
 
 	mu      sync.Mutex
 	data    *store
@@ -32,9 +33,10 @@ type server struct {
 	truths  map[string]truth // by name of the lock
 	run     int              // how often it has started
 	since   time.Time
-	used    bool // it has run scripts since then
-	wrote   bool // the script under way has written something
-	old     bool // WAIT asks for all that was written, as until Redis 7.0, and not for what the connection has
+	used    bool   // it has run scripts since then
+	wrote   bool   // the script under way has written something
+	asker   string // whose it is
+	old     bool   // WAIT asks for all that was written, as until Redis 7.0, and not for what the connection has
 
 	master  *server // that it follows, nil if it is one itself
 	replica *server // that follows it, if any
@@ -146,6 +148,7 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 		p.reply(s.wait(p, args))
 		return
 	}
+	s.begins(p, cmd, args)
 	err := s.begin(p, cmd, args)
 	defer s.mu.Unlock()
 	if p.run != s.run { // what a server had in hand ends with it
@@ -165,7 +168,9 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 	}()
 	switch cmd {
 	case "EVAL", "EVALSHA", "EVAL_RO":
+		s.sees(p, cmd, args)
 		reply, err := s.script(p.name, cmd, args)
+		s.did(p, err)
 		s.traces(p, cmd, args, reply, err)
 		p.reply(reply, err)
 		p.breaks()
@@ -258,6 +263,7 @@ func (s *server) script(client, cmd string, args []string) (any, error) {
 		s.scripts[sha(source)] = source
 	}
 	s.used, s.wrote = true, false
+	s.asker = client
 	s.learn(client, args[2+n:])
 	s.asked(client)
 	keys := args[2 : 2+n]
@@ -308,6 +314,8 @@ func (s *server) do(args []string) (any, error) {
 		return int64(s.publish(messageKind(name), args[1], args[2])), nil
 	case "PUBSUB":
 		return s.count(args[1:])
+	case "COMMAND": // a client of a cluster asks what there is, and does without
+		return []any{}, nil
 	case "INFO":
 		return s.info(), nil
 	case "CONFIG":

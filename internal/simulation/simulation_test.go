@@ -177,6 +177,9 @@ func (s *tally) work(t *testing.T, w *worker) {
 			return
 		}
 		p := planOf(seed, *on)
+		if isLeftOut(p) {
+			continue
+		}
 		p.Trace = *trace
 		began := time.Now()
 		r := w.run(p)
@@ -199,9 +202,12 @@ func planOf(seed uint64, backend string) *Plan {
 	if *stuttering {
 		p.stutters()
 	}
-	p.Faults = slices.DeleteFunc(p.Faults, func(f Fault) bool { return !wanted.MatchString(f.Kind) })
+	p.Faults = slices.DeleteFunc(p.Faults, func(f Fault) bool { return !wanted.MatchString(f.name()) })
 	return p
 }
+
+// isLeftOut reports whether a plan has none of the faults that are looked for.
+func isLeftOut(p *Plan) bool { return *only != "" && len(p.Faults) == 0 }
 
 func (s *tally) add(r *Result) {
 	s.mu.Lock()

@@ -206,7 +206,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // left is for how long the server may not know that a client has no more to do with a
-// lock, where nothing goes wrong.
+// lock, where nothing goes wrong, and as long as it takes to make a connection for that.
 const left = time.Second
 
 // knowsLess reports whether a server may have forgotten since then that somebody has left its queue.
@@ -228,7 +228,7 @@ func (r *register) leftovers(s *server, name string, t truth) {
 			if slices.Contains(t.queue, id) && r.knowsLess(then) {
 				continue // until the lock is given back, or somebody asks for it
 			}
-			if s.owner(id) == r.w.label(c) && time.Since(since) > left && !r.dead[c] &&
+			if s.owner(id) == r.w.label(c) && time.Since(since) > left+renewing*r.w.plan.Latency && !r.dead[c] &&
 				!r.touched(c, since.Add(-2*r.w.plan.TTL-lingers), whatever) {
 				r.interest[party{c, name}] = time.Now()
 				r.violate("nothing is left behind", "c%d has had nothing to do with %s for %v: %s", c, name, time.Since(since), id[:8])

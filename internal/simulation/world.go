@@ -48,6 +48,7 @@ type world struct {
 	layout    *layout                   // of a cluster; nil: it is none
 	shelf     *memory.Server
 	clients   []*client
+	triggers  triggers
 	kept      sync.Map     // of a pair of client and place: the server that it dials there, if not the master
 	back      atomic.Int64 // ns by which clocks of servers were set back
 	on        atomic.Int64 // likewise, by which they went on
@@ -164,6 +165,7 @@ func (w *world) start() {
 	node := func() *server {
 		s := newServer(len(w.nodes), w.plan.Drift, &w.owners, w.reg.saw, w.reg.counts)
 		s.came, s.answers, s.admits, s.old = w.reg.came, w.reg.answers, w.admits, w.plan.Seed%4 == 0
+		s.world = w
 		if s.index < len(w.plan.Skews) {
 			s.faults.skew = w.plan.Skews[s.index]
 		}
@@ -208,21 +210,11 @@ func (w *world) hasServers() bool { return len(w.masters()) > 0 }
 func (w *world) connect(c *client) error {
 	i := c.index
 	var members []backend.Backend
-	for _, s := range w.nodes {
-		way := w.net.way(i, s.index)
-		way.base, way.jitter = w.plan.Latency, w.plan.Jitter
-		if s.index == w.plan.Servers-1 {
-			way.base += w.plan.Far
-		}
-	}
+	w.faraway(c)
 	for place := range w.plan.Servers {
 		g := w.client(i, place)
 		c.shared = append(c.shared, g)
-		o := &redis.Options{PollOnly: w.plan.Clients[i].Poll, Keep: w.plan.Keep}
-		if w.plan.Acks && !w.plan.Clients[i].Careless {
-			o.Replicas = 1
-		}
-		b := redis.New(g, o)
+		b := redis.New(g, w.settings(i))
 		if w.plan.announces(i) {
 			goByAnnouncements(b)
 		}
@@ -244,11 +236,37 @@ func (w *world) connect(c *client) error {
 	default:
 		b = members[0]
 	}
-	hooks, heard := listen(w.plan.Clients[i].Hooks, w.plan.Seed+uint64(i), func(e dlock.RenewedEvent) { w.reg.renewed(i, e) })
+	hooks, heard := w.listens(c)
 	c.hooks = heard
 	d, err := dlock.New(b, w.plan.Clients[i].options(&dlock.Options{TTL: w.plan.TTL, Hooks: hooks}))
 	c.Client, c.byName = d, w.plan.Clients[i].locksByName(d)
 	return err
+}
+
+// faraway has the servers be as far away from a client as the plan says.
+func (w *world) faraway(c *client) {
+	for _, s := range w.nodes {
+		way := w.net.way(c.index, s.index)
+		way.base, way.jitter = w.plan.Latency, w.plan.Jitter
+		if s.index == w.plan.Servers-1 {
+			way.base += w.plan.Far
+		}
+	}
+}
+
+// settings are those of the backend of a client.
+func (w *world) settings(client int) *redis.Options {
+	o := &redis.Options{PollOnly: w.plan.Clients[client].Poll, Keep: w.plan.Keep}
+	if w.plan.Acks && !w.plan.Clients[client].Careless {
+		o.Replicas = 1
+	}
+	return o
+}
+
+// listens are the hooks of a client, and who hears them.
+func (w *world) listens(c *client) (dlock.Hooks, *listener) {
+	i := c.index
+	return listen(w.plan.Clients[i].Hooks, w.plan.Seed+uint64(i), func(e dlock.RenewedEvent) { w.reg.renewed(i, e) })
 }
 
 // client returns the client library's for one place.

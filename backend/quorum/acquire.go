@@ -266,6 +266,9 @@ func (a *attempt) stepGathering(n tally, now time.Time) (verdict, time.Duration)
 		return split, 0
 	}
 	a.askRest()
+	if a.b.needsAll() && a.request.Wait && a.giveWay() {
+		return undecided, time.Minute
+	}
 	n = a.count()
 	again := time.Minute
 	if !a.request.Wait && n.refused > 0 { // nodes that answer late leave it no more time than silent ones

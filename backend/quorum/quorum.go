@@ -99,7 +99,8 @@
 // greatest of the nodes' own: each of them grows from hold to hold, and so does
 // their greatest. It can regress only if the backend with the greatest numbers
 // loses its data and breaks its own promise. Waiting goes from node to node in
-// the order given, which must be the same everywhere. Such a lock is as available
+// the order given, which must be the same everywhere, and who waits at one keeps none of
+// those behind it. Such a lock is as available
 // as all its nodes together; what it survives is a node that forgets.
 package quorum
 

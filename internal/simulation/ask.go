@@ -55,7 +55,7 @@ func (a *actor) question(c *call, f func() error) {
 // oneByOne is how much longer Names takes on a quorum: who is silent has a second more, and of
 // the others, which are asked one after the other, each that falls silent has two.
 func (p *Plan) oneByOne() time.Duration {
-	return time.Second + time.Duration(p.Servers/2)*2*time.Second
+	return time.Second + time.Duration(p.spare())*2*time.Second
 }
 
 func (a *actor) inspect(ctx context.Context, c *call) (dlock.Snapshot, error) {

@@ -29,8 +29,10 @@ func (a *actor) ask(ctx context.Context, o *owner, op *Op) {
 	c = &call{client: a.c.index, what: "break", names: c.names, ctx: ctx, nested: c.nested}
 	token := found.Holders[0].Token
 	a.question(c, func() error {
+		doomed := a.w.reg.dooms(c, token)
 		err := a.c.Break(ctx, c.names[0], token)
 		a.w.reg.broken(c, token, err)
+		doomed.ended(a.w.reg, err)
 		return err
 	})
 }

@@ -199,6 +199,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.skews()
 	g.overtakes()
 	g.needs()
+	g.presses()
 	g.longer()
 	return p
 }

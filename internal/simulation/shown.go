@@ -62,6 +62,11 @@ func (r *register) shown(c *call, s dlock.Snapshot) {
 			r.violate("a snapshot is one", "c%d inspect %v: %+v", c.client, c.names, s.Holders)
 		}
 	}
+	var tokens []uint64
+	for _, h := range s.Holders {
+		tokens = append(tokens, h.Token)
+	}
+	r.shownOnQuorum(c, tokens)
 	if !r.sees(c) {
 		return
 	}

@@ -145,7 +145,7 @@ type attempt struct {
 func (b *Backend) newAttempt(ctx context.Context, r backend.Request, round int) *attempt {
 	a := &attempt{hold: b.newHold(ctx, r), hash: hashOf(r.Name), round: round}
 	a.enter(asking)
-	if b.needsAll() && r.Wait {
+	if a.asksInTurn() {
 		a.splitTimeout = r.TTL / 3
 		return a
 	}
@@ -187,8 +187,11 @@ func (a *attempt) decide(ctx context.Context, p *place) (*backend.Hold, verdict,
 // needed by a request that waits for the first before it asks the others. Called with a.mu held.
 func (a *attempt) hasAnswer() bool {
 	n := a.count().answered
-	return n >= a.b.need || n > 0 && a.b.needsAll() && a.request.Wait
+	return n >= a.b.need || n > 0 && a.asksInTurn()
 }
+
+// asksInTurn reports whether a request that waits takes one node after the other.
+func (a *attempt) asksInTurn() bool { return a.b.needsAll() && a.request.Wait }
 
 // start asks all nodes, or leaves it to step to ask the front alone.
 func (a *attempt) start() {
@@ -266,6 +269,9 @@ func (a *attempt) stepGathering(n tally, now time.Time) (verdict, time.Duration)
 		return split, 0
 	}
 	a.askRest()
+	if a.asksInTurn() && a.giveWay() {
+		return undecided, time.Minute
+	}
 	n = a.count()
 	again := time.Minute
 	if !a.request.Wait && n.refused > 0 { // nodes that answer late leave it no more time than silent ones
@@ -304,7 +310,7 @@ func (a *attempt) askRest() {
 		if v.isMissing() {
 			a.ask(i, true)
 		}
-		if a.request.Wait && a.b.needsAll() && v.state != granted {
+		if a.asksInTurn() && v.state != granted {
 			return
 		}
 	}
@@ -409,10 +415,11 @@ func (a *attempt) win() (*backend.Hold, error) {
 }
 
 // hasHolder reports that the nodes have said that somebody has the lock: the front, or
-// another one and enough have answered. Called with h.mu held.
+// another one and enough have answered, or any of those that a request asks one after the other,
+// which it does not get beyond. Called with h.mu held.
 func (a *attempt) hasHolder() bool {
 	n := a.count()
-	return a.queued || n.refused > 0 && n.answered >= a.b.need
+	return a.queued || n.refused > 0 && (n.answered >= a.b.need || a.asksInTurn())
 }
 
 // readyIn returns when the first of the nodes that do not vote yet will, and whether there is

@@ -99,8 +99,10 @@
 // greatest of the nodes' own: each of them grows from hold to hold, and so does
 // their greatest. It can regress only if the backend with the greatest numbers
 // loses its data and breaks its own promise. Waiting goes from node to node in
-// the order given, which must be the same everywhere. Such a lock is as available
-// as all its nodes together; what it survives is a node that forgets.
+// the order given, which must be the same everywhere, and who waits at one keeps none of
+// those behind it. A TTL of less than twenty round trips to all of them, added up, may be too
+// short where connections have to be made first. Such a lock is as available as all its nodes
+// together; what it survives is a node that forgets.
 package quorum
 
 import (

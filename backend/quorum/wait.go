@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -40,10 +41,36 @@ func (a *attempt) joinQueue() {
 	a.queued = true
 	a.b.contended.add(a.hash)
 	for i := range a.votes {
-		if v := &a.votes[i]; i != a.front && (v.isAsking() || v.hold != nil) {
-			a.dropVote(i)
+		if i != a.front {
+			a.leave(i)
 		}
 	}
+}
+
+// leave gives up what node i has granted, or is asked for.
+func (a *attempt) leave(i int) {
+	if v := &a.votes[i]; v.isAsking() || v.hold != nil {
+		a.dropVote(i)
+	}
+}
+
+// giveWay has a request that takes one node after the other keep none behind that at which it waits: whom
+// another front has let in may have that one, and wait for those. It reports whether the request waits at
+// the first node, where it keeps its place.
+func (a *attempt) giveWay() bool {
+	first := slices.IndexFunc(a.votes, func(v vote) bool { return v.state != granted })
+	switch {
+	case first < 0 || a.votes[first].state != refused:
+		return false
+	case first == 0:
+		a.front = 0
+		a.joinQueue()
+		return true
+	}
+	for i := first + 1; i < len(a.votes); i++ {
+		a.leave(i)
+	}
+	return false
 }
 
 // stepQueueing asks the front, and another node for it when it is away.

@@ -35,8 +35,10 @@ func (a *actor) ask(ctx context.Context, o *owner, op *Op) {
 	c = &call{client: a.c.index, what: "break", names: c.names, ctx: ctx, nested: c.nested}
 	token := found.Holders[0].Token
 	a.question(c, func() error {
+		doomed := a.w.reg.dooms(c, token)
 		err := a.c.Break(ctx, a.local(c.names[0]), token)
 		a.w.reg.broken(c, token, err)
+		doomed.ended(a.w.reg, err)
 		return err
 	})
 }
@@ -63,7 +65,7 @@ func (a *actor) question(c *call, f func() error) {
 // oneByOne is how much longer Names takes on a quorum: who is silent has a second more, and of
 // the others, which are asked one after the other, each that falls silent has two.
 func (p *Plan) oneByOne() time.Duration {
-	return time.Second + time.Duration(p.Servers/2)*2*time.Second
+	return time.Second + time.Duration(p.spare())*2*time.Second
 }
 
 func (a *actor) inspect(ctx context.Context, c *call, begins int) (dlock.Snapshot, error) {

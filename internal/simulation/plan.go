@@ -33,6 +33,7 @@ type Plan struct {
 	MaxTTL    time.Duration   `json:",omitempty"` // the greatest that clients of a quorum ask for; 0: the default
 	Skew      time.Duration   `json:",omitempty"` // by which clocks of a quorum may differ; 0: the default
 	Far       time.Duration   `json:",omitempty"` // by which the last server is farther away than the others
+	Need      int             `json:",omitempty"` // how many servers of a quorum a hold takes; 0: a majority
 	Most      time.Duration   `json:",omitempty"` // that is granted, whatever is asked for; 0: any
 	Keep      time.Duration   `json:",omitempty"` // for which the key of a free lock stays; 0: what is usual
 	Trace     bool            `json:",omitempty"` // the history has what servers are asked and say
@@ -203,6 +204,8 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.besides()
 	g.skews()
 	g.overtakes()
+	g.needs()
+	g.presses()
 	g.longer()
 	g.spells()
 	g.used()

@@ -428,6 +428,9 @@ func (r *register) costs(ttl time.Duration) func(touch) bool {
 	if r.w.plan.Acks {
 		trip += 2 * r.w.plan.Lag
 	}
+	if r.w.plan.needsAll() { // it is taken at one after the other
+		trip = time.Duration(r.w.plan.Servers)*trip + 2*r.w.plan.Far
+	}
 	short, fleeting := ttl < 2*trips*(trip+2*r.w.plan.Jitter), ttl < trips*trip
 	return func(t touch) bool { return t.loses || fleeting && t.fails || short && t.splits }
 }
@@ -453,7 +456,7 @@ func (r *register) outvoted(since time.Time) bool {
 		}
 		bad[t.server] = true
 	}
-	return len(bad) <= r.w.plan.Servers/2
+	return len(bad) <= r.w.plan.spare()
 }
 
 // dataLost reports whether a server may have forgotten what it had, or gone on in time,
@@ -461,6 +464,9 @@ func (r *register) outvoted(since time.Time) bool {
 // Any of several servers may lose their data: who has does not vote until nobody does. If
 // the clock of one steps, a lease of a bare majority is half gone.
 func (r *register) dataLost(clients ...int) bool {
+	if r.w.plan.Need > 0 {
+		return r.mostForgot()
+	}
 	undone := slices.ContainsFunc(r.touches, func(t touched) bool { return t.kind == "clock-on" || t.kind == "break" })
 	return r.anyDataLost(clients...) && (undone || r.w.plan.Backend != "quorum")
 }
@@ -489,7 +495,7 @@ func (r *register) touch(f Fault) {
 		t.to = now.Add(longestTTL(r.w.plan.TTL) + 3*grantTime + lingers)
 	case "restart", "restart-empty", "restart-old":
 		t.client = -1
-		if r.w.plan.Backend == "quorum" {
+		if r.w.plan.waitsToVote() {
 			t.to = now.Add(r.w.plan.rejoining() + r.w.steppedBack() + f.For + f.Size)
 		}
 	case "failover", "promotion", "takeover", "slot-move", "cluster-down":
@@ -501,9 +507,9 @@ func (r *register) touch(f Fault) {
 			r.touches = append(r.touches, touched{kind: "word", client: -1, server: f.Server, from: now, to: t.to})
 		}
 	case "flush", "evict":
-		t.client = -1
-		if r.w.plan.Backend == "quorum" { // it votes no sooner than one that has restarted
-			t.kind, t.to, t.quiet = "restart-empty", now.Add(r.w.plan.rejoining()+r.w.steppedBack()), true
+		t.client, t.quiet = -1, r.w.plan.Backend == "quorum"
+		if r.w.plan.waitsToVote() { // it votes no sooner than one that has restarted
+			t.kind, t.to = "restart-empty", now.Add(r.w.plan.rejoining()+r.w.steppedBack())
 			t.to = t.to.Add(longest) // the time begins when somebody asks it, who may not reach it
 			if r.w.plan.isLonger() {
 				t.to = t.to.Add(r.w.plan.Length)
@@ -789,6 +795,7 @@ func (r *register) fences(b *belief) {
 		return
 	}
 	switch {
+	case r.tokensMayFall():
 	case r.w.steppedBack() >= r.w.plan.keeps(): // the server may have forgotten a token that is ahead of its clock
 	case r.dataLost():
 		// Break raises a token above the clock, by up to a lease, and a clock that is set back
@@ -839,7 +846,7 @@ func (r *register) backed(b *belief) {
 			behind++
 		}
 	}
-	if behind <= r.w.plan.Servers/2 {
+	if behind < r.w.plan.need() {
 		r.violate("the server keeps what is believed", "%v: %d of %d", b, behind, r.w.plan.Servers)
 	}
 }

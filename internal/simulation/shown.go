@@ -66,6 +66,7 @@ func (r *register) shown(c *call, s dlock.Snapshot) {
 	if r.sees(c) || !r.w.hasServers() {
 		r.labelled(c, s)
 	}
+	r.showsBeliever(c, s)
 	if !r.sees(c) {
 		return
 	}

@@ -34,7 +34,7 @@ func (r *register) keptUntil(b *belief) time.Time {
 		ends[i] = r.endOn(s, b)
 	}
 	slices.SortFunc(ends, func(x, y time.Time) int { return y.Compare(x) })
-	return ends[r.w.plan.Servers/2]
+	return ends[r.w.plan.need()-1]
 }
 
 // endOn is when a server ends the hold of b, by the clock of the world: the latest of those

@@ -179,7 +179,7 @@ func (r *register) queueFlushed(c *call) bool {
 	return slices.ContainsFunc(r.touches, func(t touched) bool { return t.quiet && t.from.After(c.start) })
 }
 
-// heldByMost reports whether a client has a lock on a majority of servers, or what rests of
+// heldByMost reports whether a client has a lock on as many servers as it takes, or what rests of
 // a hold of it on one.
 func (r *register) heldByMost(l *lockLog) bool {
 	count := make(map[string]int)
@@ -190,7 +190,7 @@ func (r *register) heldByMost(l *lockLog) bool {
 		}
 		for _, id := range t.asOf(s.clock().UnixMilli()).holders() {
 			rests := id[len(id)-1] == '!' // by itself, also if another server has forgotten it
-			if count[s.owner(id)]++; rests || count[s.owner(id)] > len(r.w.masters())/2 {
+			if count[s.owner(id)]++; rests || count[s.owner(id)] >= r.w.plan.need() {
 				return true
 			}
 		}

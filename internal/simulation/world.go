@@ -228,7 +228,7 @@ func (w *world) connect(c *client) error {
 			b = stingy{memory.New(w.shelf), w.plan.Most}
 		}
 	case "quorum":
-		q, err := quorum.New(members, &quorum.Options{MaxTTL: w.plan.MaxTTL, Skew: w.plan.Skew})
+		q, err := quorum.New(members, &quorum.Options{Need: w.plan.Need, MaxTTL: w.plan.MaxTTL, Skew: w.plan.Skew})
 		if err != nil {
 			return err
 		}

@@ -198,6 +198,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.skews()
 	g.overtakes()
 	g.longer()
+	g.partitions()
 	return p
 }
 

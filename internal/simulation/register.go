@@ -386,7 +386,7 @@ const lingers = 8 * time.Second
 // harmed reports whether a client has met a fault since then that may cost a call. It may
 // cost a lease also at one server of several: that may be one of a bare majority.
 func (r *register) harmed(client int, since time.Time, counts func(touch) bool) bool {
-	return !r.outvoted(since) && r.touched(client, since, counts)
+	return (!r.outvoted(since) || r.isCutOff(client, since)) && r.touched(client, since, counts)
 }
 
 // touched reports whether a client has met a fault since then.
@@ -422,14 +422,15 @@ func (r *register) costs(ttl time.Duration) func(touch) bool {
 func (r *register) isShort(ttl time.Duration) bool { return r.costs(ttl)(touch{fails: true}) }
 
 // outvoted reports whether nothing has gone wrong since then but at one server of several, or
-// two of five, which the others do without.
+// two of five, which the others do without, whatever has become of a client that was cut off from all
+// of them.
 func (r *register) outvoted(since time.Time) bool {
 	if r.w.plan.Backend != "quorum" {
 		return false
 	}
 	bad := make(map[int]bool)
 	for _, t := range r.touches {
-		if t.to.Before(since) {
+		if t.to.Before(since) || t.server == everywhere {
 			continue
 		}
 		switch t.kind {

@@ -19,6 +19,7 @@ type Plan struct {
 	Latency   time.Duration // one way
 	Jitter    time.Duration
 	Drift     float64         // of the servers' clocks
+	Drifts    []float64       `json:",omitempty"` // of the clock of each server; none: that of all
 	Skews     []time.Duration `json:",omitempty"` // by how much the clock of each server is wrong; none: they agree
 	Replica   bool            // each server has one
 	Cluster   bool            `json:",omitempty"` // the server is one: three masters
@@ -199,6 +200,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.overtakes()
 	g.longer()
 	g.partitions()
+	g.clocks()
 	return p
 }
 

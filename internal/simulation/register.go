@@ -49,6 +49,7 @@ type register struct {
 	stayed   map[party]*stay
 	kept     map[string][]rest // by name: what was unlocked and has a minimum hold
 	burdens  map[flight]*burden
+	nudges   []nudge
 	works    map[int][]work    // by client, that it may still be busy with
 	served   map[int]time.Time // when a client first got a lock
 	accounts map[int]*account
@@ -85,12 +86,13 @@ type belief struct {
 	asked    time.Time // when its hold was asked for
 	ended    time.Time // when Err was first seen to say so
 	ttl      time.Duration
-	multi    bool      // its lease is one of a multi-lock
-	limited  bool      // it ends by itself
-	downFrom bool      // it was exclusive
-	lowered  time.Time // when Downgrade had made it shared
-	broken   time.Time // when Break began to end it
-	least    time.Time // until when the server keeps the lock at least; zero: until it is unlocked
+	multi    bool                  // its lease is one of a multi-lock
+	limited  bool                  // it ends by itself
+	downFrom bool                  // it was exclusive
+	lowered  time.Time             // when Downgrade had made it shared
+	broken   time.Time             // when Break began to end it
+	least    time.Time             // until when the server keeps the lock at least; zero: until it is unlocked
+	docked   map[*server]time.Time // until when what a server has of its hold may end early
 }
 
 // live reports whether the lease says that its owner has the lock, whatever has become of
@@ -718,6 +720,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 			b.limited, b.until, b.ttl = b.parent.limited, b.parent.until, b.parent.ttl
 		}
 		b.asked = r.askedFor(c, b)
+		r.docks(b)
 		r.note(c.client, "%s %s: token %d", c.what, name, b.token)
 		if lease.Err() == nil {
 			r.fences(b)
@@ -814,7 +817,7 @@ func (r *register) backed(b *belief) {
 	}
 	behind := 0
 	for _, s := range r.w.keepers(b.name) {
-		if r.keeps(s, b) {
+		if r.keeps(s, b) || b.isDocked(s) {
 			behind++
 		}
 	}

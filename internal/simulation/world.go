@@ -160,7 +160,7 @@ func (w *world) open() error {
 // start starts the servers: a master for each place, and its replica where it has one.
 func (w *world) start() {
 	node := func() *server {
-		s := newServer(len(w.nodes), w.plan.Drift, &w.owners, w.reg.saw, w.reg.counts)
+		s := newServer(len(w.nodes), w.plan.driftOf(len(w.nodes)), &w.owners, w.reg.saw, w.reg.counts)
 		s.came, s.old = w.reg.came, w.plan.Seed%4 == 0
 		if s.index < len(w.plan.Skews) {
 			s.faults.skew = w.plan.Skews[s.index]

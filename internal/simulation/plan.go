@@ -49,6 +49,7 @@ type Party struct {
 	Own      *own          `json:",omitempty"` // its client is one that a program has made; nil: that of Open
 	Careless bool          `json:",omitempty"` // its holds count without the replica
 	Poll     bool          `json:",omitempty"` // it does without a subscription
+	Keep     time.Duration `json:",omitempty"` // for which it has the key of a free lock stay; 0: as long as all do
 	Hooks    string        `json:",omitempty"` // count, slow or panic; empty: it has none
 }
 
@@ -201,6 +202,8 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.longer()
 	g.partitions()
 	g.clocks()
+	g.even()
+	g.mixed()
 	return p
 }
 

@@ -441,7 +441,7 @@ func (r *register) outvoted(since time.Time) bool {
 		}
 		bad[t.server] = true
 	}
-	return len(bad) <= r.w.plan.Servers/2
+	return len(bad) <= r.w.plan.without()
 }
 
 // dataLost reports whether a server may have forgotten what it had, or gone on in time,

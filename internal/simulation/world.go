@@ -216,7 +216,7 @@ func (w *world) connect(c *client) error {
 	for place := range w.plan.Servers {
 		g := w.client(i, place)
 		c.shared = append(c.shared, g)
-		o := &redis.Options{PollOnly: w.plan.Clients[i].Poll, Keep: w.plan.Keep}
+		o := &redis.Options{PollOnly: w.plan.Clients[i].Poll, Keep: w.plan.keepOf(i)}
 		if w.plan.Acks && !w.plan.Clients[i].Careless {
 			o.Replicas = 1
 		}
@@ -234,7 +234,7 @@ func (w *world) connect(c *client) error {
 			b = stingy{memory.New(w.shelf), w.plan.Most}
 		}
 	case "quorum":
-		q, err := quorum.New(members, &quorum.Options{MaxTTL: w.plan.MaxTTL, Skew: w.plan.Skew})
+		q, err := quorum.New(members, &quorum.Options{Need: w.plan.need(), MaxTTL: w.plan.MaxTTL, Skew: w.plan.Skew})
 		if err != nil {
 			return err
 		}

@@ -338,7 +338,7 @@ func (p *Plan) shards() int {
 
 // hits reports whether a fault is about the server that has a lock.
 func (w *world) hits(f Fault, name string) bool {
-	return w.layout == nil || f.Kind == "die" || w.keeper(name) == w.master(f.Server)
+	return w.layout == nil || f.Kind == "die" || f.Server == everywhere || w.keeper(name) == w.master(f.Server)
 }
 
 // at is what servers have of a lock together, since one of them changed it last: while its

@@ -29,7 +29,7 @@ func (r *register) spared(client int, names []string, since time.Time, counts fu
 			continue
 		}
 		near := slices.ContainsFunc(names, func(n string) bool { return homeOf(slotOf(lockKey(n))) == t.server })
-		if near || !slices.Contains(local, t.kind) {
+		if near || t.server == everywhere || !slices.Contains(local, t.kind) {
 			return false
 		}
 	}

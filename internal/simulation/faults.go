@@ -30,7 +30,7 @@ func (w *world) ways(f Fault) []*way {
 					all = append(all, w.net.way(c.index, s.index))
 				}
 			}
-			if f.Kind == "die" {
+			if f.Kind == "die" || f.Server == everywhere {
 				for _, s := range w.nodes {
 					all = append(all, w.net.way(c.index, s.index))
 				}
@@ -48,8 +48,12 @@ func (w *world) happen(f Fault) {
 		w.stutter(f)
 		return
 	}
-	s := w.master(f.Server)
 	end := time.Now().Add(f.For)
+	if f.Server == everywhere {
+		w.happenEverywhere(f, end)
+		return
+	}
+	s := w.master(f.Server)
 	for _, way := range w.ways(f) {
 		w.disturb(way, f, end)
 	}

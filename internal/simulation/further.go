@@ -80,6 +80,8 @@ func (g *generator) adds(stream uint64, percent int, sort func(f *Fault)) {
 func (w *world) happenFurther(f Fault, end time.Time) {
 	s := w.master(f.Server)
 	switch f.Kind {
+	case "nudge":
+		s.step(f.Size)
 	case "pause-writes":
 		s.set(func() { s.faults.halted = end })
 	case "stall-subscription", "late-subscription", "stall-requests", "stall-one":
@@ -110,6 +112,8 @@ func (w *world) happenFurther(f Fault, end time.Time) {
 // touchFurther is what a fault touches beside what others of its kind would.
 func (r *register) touchFurther(f Fault, t touched) []touched {
 	switch f.Kind {
+	case "nudge":
+		return r.nudged(f, t)
 	case "lag", "replica-gone":
 		t.client = -1
 		if u := t; r.w.plan.Acks {

@@ -33,7 +33,7 @@ func (w *world) keysEnd() {
 // ends is called with the mutexes of the register and of the server held.
 func (w *world) ends(s *server) {
 	s.data.now = s.clock().UnixMilli()
-	longest := s.data.now + (keptFree + w.plan.longestHold() + w.steppedBack()).Milliseconds()
+	longest := s.data.now + (keptFree + w.plan.longestHold() + w.steppedBack() + w.plan.wanders()).Milliseconds()
 	for _, key := range slices.Sorted(maps.Keys(s.data.values)) {
 		v := s.data.get(key)
 		switch {

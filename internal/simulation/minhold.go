@@ -17,7 +17,7 @@ func (r *register) atLeast(b *belief, op *Op) time.Time {
 	if op.MinHold == 0 || b.parent != nil {
 		return time.Time{}
 	}
-	least := op.MinHold - time.Duration(float64(op.MinHold)*max(r.w.plan.Drift, 0))
+	least := op.MinHold - time.Duration(float64(op.MinHold)*r.w.plan.fastest())
 	if r.w.plan.Clients[b.client].Hooks == "slow" {
 		least -= 10 * hookTime
 	}

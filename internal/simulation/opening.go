@@ -126,6 +126,9 @@ func (w *world) url() string {
 	if p := w.plan; p.MaxTTL > 0 {
 		settings = append(settings, "dlock.maxttl="+p.MaxTTL.String())
 	}
+	if p := w.plan; p.Need > 0 {
+		settings = append(settings, "dlock.need="+strconv.Itoa(p.Need))
+	}
 	if p := w.plan; p.Skew > 0 {
 		settings = append(settings, "dlock.skew="+p.Skew.String())
 	}

@@ -16,7 +16,7 @@ func (r *register) mayOverlap(a, b *belief) bool {
 		return false
 	}
 	if r.w.plan.Backend == "quorum" {
-		return r.dataLost(a.client, b.client)
+		return r.dataLost(a.client, b.client) || r.isCut(a) || r.isCut(b)
 	}
 	return r.mayBeForgotten(a) || r.mayBeForgotten(b)
 }

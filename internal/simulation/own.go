@@ -152,10 +152,13 @@ func (p *Plan) areCareful(clients []int) bool {
 	return true
 }
 
-// keeps is for how long a server keeps the token of a free lock.
+// keeps is for how long a server keeps the token of a free lock at least.
 func (p *Plan) keeps() time.Duration {
-	if p.Keep > 0 {
-		return p.Keep
+	least := 10 * time.Minute
+	for i := range p.Clients {
+		if keep := p.keepOf(i); keep > 0 {
+			least = min(least, keep)
+		}
 	}
-	return 10 * time.Minute
+	return least
 }

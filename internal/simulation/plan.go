@@ -19,6 +19,7 @@ type Plan struct {
 	Latency   time.Duration // one way
 	Jitter    time.Duration
 	Drift     float64         // of the servers' clocks
+	Drifts    []float64       `json:",omitempty"` // of the clock of each server; none: that of all
 	Skews     []time.Duration `json:",omitempty"` // by how much the clock of each server is wrong; none: they agree
 	Replica   bool            // each server has one
 	Cluster   bool            `json:",omitempty"` // the server is one: three masters
@@ -52,6 +53,7 @@ type Party struct {
 	Own      *own          `json:",omitempty"` // its client is one that a program has made; nil: that of Open
 	Careless bool          `json:",omitempty"` // its holds count without the replica
 	Poll     bool          `json:",omitempty"` // it does without a subscription
+	Keep     time.Duration `json:",omitempty"` // for which it has the key of a free lock stay; 0: as long as all do
 	Hooks    string        `json:",omitempty"` // count, slow or panic; empty: it has none
 	Naming                 // what it is called, and how it calls locks
 }
@@ -214,6 +216,10 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.wider()
 	g.openings()
 	g.triggers()
+	g.partitions()
+	g.clocks()
+	g.even()
+	g.mixed()
 	return p
 }
 

@@ -166,6 +166,26 @@ func TestPlans(t *testing.T) {
 			},
 			Faults: []Fault{{Kind: "noperm", At: time.Second, For: 2 * time.Second, Client: -1, Server: 1, Way: 1}},
 		},
+		"a client that is cut off from all members of a quorum is in the way of others for its lease": {
+			Backend: "quorum", Servers: 4, TTL: 3 * time.Second,
+			Clients: []Party{
+				party([]Op{{Call: "lock", Names: []int{0}, Hold: 30 * time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: time.Second, Call: "lock", Names: []int{0}, Hold: time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: 10 * time.Second, Call: "trylock", Names: []int{0}, Unlock: "live"}}),
+			},
+			Faults: []Fault{{Kind: "hole", At: 2 * time.Second, For: 20 * time.Second, Server: everywhere, Way: 2}},
+		},
+		"a clock that is set forward by more than a short lease has to spare ends parts of it": {
+			Backend: "quorum", Servers: 3, TTL: time.Second, Skew: time.Second,
+			Clients: []Party{
+				party([]Op{{Call: "lock", Names: []int{0}, Hold: 10 * time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: time.Second, Call: "lock", Names: []int{0}, Unlock: "live"}}),
+			},
+			Faults: []Fault{
+				{Kind: "nudge", At: 2 * time.Second, Client: -1, Server: 1, Size: 900 * ms},
+				{Kind: "nudge", At: 5 * time.Second, Client: -1, Server: 2, Size: 700 * ms},
+			},
+		},
 		"a reader who asks after the key of a lock was evicted has a token": {
 			Seed: 6,
 			Clients: []Party{

@@ -49,6 +49,7 @@ type register struct {
 	stayed   map[party]*stay
 	kept     map[string][]rest // by name: what was unlocked and has a minimum hold
 	burdens  map[flight]*burden
+	nudges   []nudge
 	works    map[int][]work    // by client, that it may still be busy with
 	served   map[int]time.Time // when a client first got a lock
 	accounts map[int]*account
@@ -91,16 +92,17 @@ type belief struct {
 	asked    time.Time // when its hold was asked for
 	ended    time.Time // when Err was first seen to say so
 	ttl      time.Duration
-	multi    bool      // its lease is one of a multi-lock
-	limited  bool      // it ends by itself
-	downFrom bool      // it was exclusive
-	lowered  time.Time // when Downgrade had made it shared
-	broken   time.Time // when Break began to end it
-	least    time.Time // until when the server keeps the lock at least; zero: until it is unlocked
-	label    string    // under which the server keeps it
-	demand   demand    // of its client when it was granted
-	sought   time.Time // since when others of its client may have asked; zero: since it was granted
-	heard    bool      // Wanted was seen to say that somebody waits
+	multi    bool                  // its lease is one of a multi-lock
+	limited  bool                  // it ends by itself
+	downFrom bool                  // it was exclusive
+	lowered  time.Time             // when Downgrade had made it shared
+	broken   time.Time             // when Break began to end it
+	least    time.Time             // until when the server keeps the lock at least; zero: until it is unlocked
+	label    string                // under which the server keeps it
+	demand   demand                // of its client when it was granted
+	sought   time.Time             // since when others of its client may have asked; zero: since it was granted
+	heard    bool                  // Wanted was seen to say that somebody waits
+	docked   map[*server]time.Time // until when what a server has of its hold may end early
 }
 
 // live reports whether the lease says that its owner has the lock, whatever has become of
@@ -401,7 +403,7 @@ const lingers = 8 * time.Second
 // harmed reports whether a client has met a fault since then that may cost a call. It may
 // cost a lease also at one server of several: that may be one of a bare majority.
 func (r *register) harmed(client int, since time.Time, counts func(touch) bool) bool {
-	return !r.outvoted(since) && r.touched(client, since, counts)
+	return (!r.outvoted(since) || r.isCutOff(client, since)) && r.touched(client, since, counts)
 }
 
 // touched reports whether a client has met a fault since then.
@@ -440,14 +442,15 @@ func (r *register) costs(ttl time.Duration) func(touch) bool {
 func (r *register) isShort(ttl time.Duration) bool { return r.costs(ttl)(touch{fails: true}) }
 
 // outvoted reports whether nothing has gone wrong since then but at one server of several, or
-// two of five, which the others do without.
+// two of five, which the others do without, whatever has become of a client that was cut off from all
+// of them.
 func (r *register) outvoted(since time.Time) bool {
 	if r.w.plan.Backend != "quorum" {
 		return false
 	}
 	bad := make(map[int]bool)
 	for _, t := range r.touches {
-		if t.to.Before(since) {
+		if t.to.Before(since) || t.server == everywhere {
 			continue
 		}
 		switch t.kind {
@@ -744,6 +747,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 			b.limited, b.until, b.ttl = b.parent.limited, b.parent.until, b.parent.ttl
 		}
 		b.asked, b.label, b.demand = r.askedFor(c, b), r.labelOf(b, op), r.demand[party{c.client, name}]
+		r.docks(b)
 		r.note(c.client, "%s %s: token %d", c.what, name, b.token)
 		if lease.Err() == nil {
 			r.fences(b)
@@ -842,7 +846,7 @@ func (r *register) backed(b *belief) {
 	}
 	behind := 0
 	for _, s := range r.w.keepers(b.name) {
-		if r.keeps(s, b) {
+		if r.keeps(s, b) || b.isDocked(s) {
 			behind++
 		}
 	}

@@ -114,10 +114,10 @@ func (w *world) appoint(master *server) {
 
 // dialSentinel connects a client with a sentinel.
 func (n *network) dialSentinel(client int, s *sentinel) (net.Conn, error) {
-	if !s.accepts() {
+	way := n.way(client, -1-s.index)
+	if !s.accepts() || way.isRefused() {
 		return nil, errRefused
 	}
-	way := n.way(client, -1-s.index)
 	way.change(func() { way.base = 0 })
 	l := way.connect(true, s.address())
 	s.serve(l.server)

@@ -32,11 +32,11 @@ type server struct {
 	peers   map[*peer]bool
 	truths  map[string]truth // by name of the lock
 	run     int              // how often it has started
-	since   time.Time
-	used    bool   // it has run scripts since then
-	wrote   bool   // the script under way has written something
-	asker   string // whose it is
-	old     bool   // WAIT asks for all that was written, as until Redis 7.0, and not for what the connection has
+	since   time.Time        // when it has started, by its own clock: that is how INFO tells its uptime
+	used    bool             // it has run scripts since then
+	wrote   bool             // the script under way has written something
+	asker   string           // whose it is
+	old     bool             // WAIT asks for all that was written, as until Redis 7.0, and not for what the connection has
 
 	master  *server // that it follows, nil if it is one itself
 	replica *server // that follows it, if any
@@ -368,7 +368,7 @@ func (s *server) info() string {
 	}
 	return fmt.Sprintf("# Server\r\nredis_version:7.4.0\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n"+
 		"# Replication\r\nrole:%s\r\nconnected_slaves:%d\r\n# Commandstats\r\n%s",
-		s.runID(), int(time.Since(s.since).Seconds()), role, replicas, stats)
+		s.runID(), int(s.clock().Sub(s.since).Seconds()), role, replicas, stats)
 }
 
 func (s *server) runID() string { return fmt.Sprintf("%038x%02x", s.run+1, s.index) }
@@ -406,7 +406,7 @@ func (s *server) restart(with *store, away time.Duration) {
 	clear(s.scripts)
 	s.run++
 	s.used = false
-	s.since = time.Now()
+	s.since = s.clock()
 	if with == nil {
 		return
 	}

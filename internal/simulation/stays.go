@@ -88,7 +88,7 @@ const tries = time.Second
 
 // decides checks that it is soon known on a quorum whether a lock is free.
 func (r *register) decides(c *call) {
-	if c.what != "trylock" && c.what != "tryrlock" || c.nested || len(r.touches) == 0 || !r.outvoted(c.start.Add(-2*lingers)) {
+	if c.what != "trylock" && c.what != "tryrlock" || c.nested || len(r.touches) == 0 || !r.outvoted(c.start.Add(-2*lingers)) || r.isCutOff(c.client, c.start.Add(-2*lingers)) {
 		return
 	}
 	// It knows how fast the servers are, and has only one thing to find out.

@@ -18,7 +18,7 @@ func (r *register) untilTrue(b *belief) {
 	if until.Before(now.Add(-late)) {
 		r.violate("Until is true", "%v is alive, and ends %v ago", b, now.Sub(until))
 	}
-	if !r.w.hasServers() || r.mayBeForgotten(b) || r.hasOtherClock(b) {
+	if !r.w.hasServers() || r.mayBeForgotten(b) || r.hasOtherClock(b) || b.isAnyDocked() {
 		return
 	}
 	if over := until.Sub(r.keptUntil(b)); over > 0 {

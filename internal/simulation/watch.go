@@ -137,16 +137,19 @@ func (r *register) moves(name string) {
 // part of a hold stays there for a lease.
 func (r *register) movesOnQuorum(name string) {
 	bound := prompt + 2*r.w.steppedBack()
-	if slices.ContainsFunc(r.touches, func(t touched) bool { return t.client >= 0 }) {
+	if slices.ContainsFunc(r.touches, func(t touched) bool { return t.client >= 0 && t.server != everywhere }) {
 		bound += 2 * longestTTL(r.w.plan.TTL)
 	}
 	l, now := r.lock(name), time.Now()
 	past := now.Add(-bound - 2*longestTTL(r.w.plan.TTL) - 2*lingers)
-	if !r.outvoted(past) || r.heldByMost(l) || slices.ContainsFunc(r.beliefs, func(b *belief) bool { return b.name == name }) {
+	if !r.outvoted(past) || r.heldByMost(l) || r.isObstructed(l) || slices.ContainsFunc(r.beliefs, func(b *belief) bool { return b.name == name }) {
 		l.lastHeld = now
 		return
 	}
 	for c := range r.calls {
+		if r.isCutOff(c.client, past) {
+			continue
+		}
 		since, bound := later(c.start, l.lastHeld), bound
 		if r.mutes(c.client) || r.hearsNothing(c.client, r.waitsSince(c.client, name)) || r.touched(c.client, since.Add(-asks), polls) {
 			bound = max(bound, slowest)

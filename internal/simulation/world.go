@@ -163,7 +163,7 @@ func (w *world) open() error {
 // start starts the servers: a master for each place, and its replica where it has one.
 func (w *world) start() {
 	node := func() *server {
-		s := newServer(len(w.nodes), w.plan.Drift, &w.owners, w.reg.saw, w.reg.counts)
+		s := newServer(len(w.nodes), w.plan.driftOf(len(w.nodes)), &w.owners, w.reg.saw, w.reg.counts)
 		s.came, s.answers, s.admits, s.old = w.reg.came, w.reg.answers, w.admits, w.plan.Seed%4 == 0
 		s.world = w
 		if s.index < len(w.plan.Skews) {
@@ -228,7 +228,7 @@ func (w *world) connect(c *client) error {
 			b = stingy{memory.New(w.shelf), w.plan.Most}
 		}
 	case "quorum":
-		q, err := quorum.New(members, &quorum.Options{Need: w.plan.Need, MaxTTL: w.plan.MaxTTL, Skew: w.plan.Skew})
+		q, err := quorum.New(members, &quorum.Options{Need: w.plan.need(), MaxTTL: w.plan.MaxTTL, Skew: w.plan.Skew})
 		if err != nil {
 			return err
 		}
@@ -256,7 +256,7 @@ func (w *world) faraway(c *client) {
 
 // settings are those of the backend of a client.
 func (w *world) settings(client int) *redis.Options {
-	o := &redis.Options{PollOnly: w.plan.Clients[client].Poll, Keep: w.plan.Keep}
+	o := &redis.Options{PollOnly: w.plan.Clients[client].Poll, Keep: w.plan.keepOf(client)}
 	if w.plan.Acks && !w.plan.Clients[client].Careless {
 		o.Replicas = 1
 	}

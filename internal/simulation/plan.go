@@ -35,6 +35,8 @@ type Plan struct {
 	Far       time.Duration   `json:",omitempty"` // by which the last server is farther away than the others
 	Most      time.Duration   `json:",omitempty"` // that is granted, whatever is asked for; 0: any
 	Keep      time.Duration   `json:",omitempty"` // for which the key of a free lock stays; 0: what is usual
+	Fresh     bool            `json:",omitempty"` // nobody has ever used the servers
+	Pages     int             `json:",omitempty"` // in which a server tells of its keys; 0: one
 	Trace     bool            `json:",omitempty"` // the history has what servers are asked and say
 	Clients   []Party
 	Faults    []Fault
@@ -49,12 +51,13 @@ type Party struct {
 	Careless bool          `json:",omitempty"` // its holds count without the replica
 	Poll     bool          `json:",omitempty"` // it does without a subscription
 	Hooks    string        `json:",omitempty"` // count, slow or panic; empty: it has none
+	Asks     bool          `json:",omitempty"` // it takes no lock
 }
 
 // An Op is one use of a lock, and what is done under it.
 type Op struct {
 	Pause  time.Duration // before it
-	Call   string        // lock, trylock, rlock, tryrlock, multi, trymulti, do, inspect, names, break
+	Call   string        // lock, trylock, rlock, tryrlock, multi, trymulti, do, inspect, names, break, ping, examine
 	Names  []int
 	Wait   time.Duration `json:",omitempty"` // bounds the call; 0: until the end of the run; less: it is over already
 	Cancel bool          `json:",omitempty"` // by a cancellation, not by a deadline
@@ -73,6 +76,7 @@ type Op struct {
 	Twice     bool          `json:",omitempty"` // unlocked once more
 	Late      bool          `json:",omitempty"` // a hold is broken some time after it was looked at
 	Limit     time.Duration `json:",omitempty"` // of a short context
+	Asides    []Aside       `json:",omitempty"` // what is asked of the first of its locks meanwhile
 }
 
 // A Fault is one thing that goes wrong.
@@ -198,6 +202,8 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.skews()
 	g.overtakes()
 	g.longer()
+	g.questions()
+	g.novelties()
 	return p
 }
 

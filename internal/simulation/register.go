@@ -90,6 +90,7 @@ type belief struct {
 	downFrom bool      // it was exclusive
 	lowered  time.Time // when Downgrade had made it shared
 	broken   time.Time // when Break began to end it
+	taken    time.Time // when Break had ended it on a quorum
 	least    time.Time // until when the server keeps the lock at least; zero: until it is unlocked
 }
 
@@ -151,6 +152,8 @@ type lockLog struct {
 	fences   []fence
 	weak     map[uint64]bool      // of holds that became shared
 	queued   map[string]time.Time // when a request first queued: it keeps its place if it comes back
+	pasts    map[int][]truth      // of the members of a quorum
+	breaks   []*breaking          // all that there have been
 }
 
 // touched is the time in which a fault can have an effect.
@@ -314,7 +317,7 @@ func (r *register) judge(c *call, err error) {
 			r.violate("errors are true", "c%d %s %v: closed, and is not", c.client, c.what, c.names)
 		}
 	case errors.Is(err, dlock.ErrHeld):
-		if !c.told && !r.stuttered(c.start) && !slices.ContainsFunc(c.names, func(n string) bool { return r.busy(n, c.start) || r.leaves(c, n) || r.ownHas(c, n) }) {
+		if !c.told && !r.stuttered(c.start) && !slices.ContainsFunc(c.names, func(n string) bool { return r.refusedTo(c, n) || r.leaves(c, n) || r.ownHas(c, n) }) {
 			r.violate("held is held", "c%d %s %v: held, and nobody had or wanted it: %v", c.client, c.what, c.names, err)
 			break
 		}
@@ -345,8 +348,12 @@ const unanswered = time.Second
 // due is for how long a call may have had no answer. Names asks the servers of a quorum one
 // after the other, and once more who is silent.
 func (r *register) due(c *call) time.Duration {
-	if c.what == "names" && r.w.plan.Backend == "quorum" && r.touched(c.client, c.start.Add(-lingers), whatever) {
-		return unanswered + r.w.plan.oneByOne()
+	if c.what == "names" && r.w.plan.Backend == "quorum" {
+		d := unanswered + r.w.plan.turning()
+		if r.touched(c.client, c.start.Add(-lingers), whatever) {
+			d += r.w.plan.oneByOne()
+		}
+		return d
 	}
 	return unanswered
 }
@@ -562,7 +569,10 @@ func (r *register) saw(s *server, name string, t truth) {
 	if l.last[s.index].token > 0 && t.token == 0 {
 		l.forgot = time.Now()
 	}
+	r.takes(s, name, t)
+	r.remember(s, name, t)
 	l.last[s.index], l.changed = t, time.Now()
+	r.reviveAny(name)
 	switch keepers := r.w.keepers(name); {
 	case r.w.plan.Servers == 1 && slices.Contains(keepers, s):
 		l.states = append(l.states, l.at(keepers))

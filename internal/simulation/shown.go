@@ -62,6 +62,9 @@ func (r *register) shown(c *call, s dlock.Snapshot) {
 			r.violate("a snapshot is one", "c%d inspect %v: %+v", c.client, c.names, s.Holders)
 		}
 	}
+	if r.w.plan.Backend == "quorum" {
+		r.shownByQuorum(c, s)
+	}
 	if !r.sees(c) {
 		return
 	}
@@ -79,6 +82,9 @@ func (r *register) shown(c *call, s dlock.Snapshot) {
 func (r *register) listed(c *call, names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.w.plan.Backend == "quorum" {
+		r.listedByQuorum(c, names)
+	}
 	if !r.sees(c) {
 		return
 	}
@@ -107,6 +113,9 @@ func (r *register) mayLackKey(c *call) bool {
 func (r *register) broken(c *call, token uint64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.w.plan.Backend == "quorum" {
+		r.brokenOnQuorum(c, token, err)
+	}
 	breaks := func(t touch) bool { return t.fails }
 	if err != nil || !r.sees(c) || r.touched(c.client, time.Time{}, breaks) || r.tokensFell(c) {
 		return

@@ -51,6 +51,7 @@ func (r *register) look() {
 		r.alone(b)
 		r.backed(b)
 		r.untilTrue(b)
+		r.outlivesBreak(b)
 	}
 	for c := range r.calls {
 		r.see(c.client, c.names)

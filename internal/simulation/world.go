@@ -162,6 +162,10 @@ func (w *world) start() {
 	node := func() *server {
 		s := newServer(len(w.nodes), w.plan.Drift, &w.owners, w.reg.saw, w.reg.counts)
 		s.came, s.old = w.reg.came, w.plan.Seed%4 == 0
+		s.pages, s.noted = w.plan.Pages, w.reg.hasWritten
+		if w.plan.Fresh {
+			s.data = newStore()
+		}
 		if s.index < len(w.plan.Skews) {
 			s.faults.skew = w.plan.Skews[s.index]
 		}
@@ -224,6 +228,9 @@ func (w *world) connect(c *client) error {
 		if w.plan.announces(i) {
 			goByAnnouncements(b)
 		}
+		if w.plan.Clients[i].Asks {
+			onlyAsk(b)
+		}
 		members = append(members, b)
 	}
 	var b backend.Backend
@@ -258,7 +265,10 @@ func (w *world) client(i, place int) goredis.UniversalClient {
 		return w.clusterClient(i)
 	}
 	o := w.options(i, place)
-	if w.plan.announces(i) {
+	switch {
+	case w.plan.Clients[i].Asks:
+		o.OnConnect = announceNothing()
+	case w.plan.announces(i):
 		o.OnConnect = announce()
 	}
 	return goredis.NewClient(o)

@@ -77,7 +77,8 @@ func known(token uint64) func(span, string) bool {
 func (r *register) witnesses(c *call, name string) []witness {
 	var all []witness
 	for _, s := range r.w.masters() {
-		all = append(all, witness{r.spans(s, name, c.start), r.misses(c.client, s, c.start)})
+		silent := c.ctx.Err() != nil || r.misses(c.client, s, c.start)
+		all = append(all, witness{r.spans(s, name, c.start), silent})
 	}
 	return all
 }
@@ -143,6 +144,9 @@ func (r *register) spans(s *server, name string, since time.Time) []span {
 var answering = []string{"deaf", "mute", "flush-scripts", "break", "full", "kill-subscription",
 	"late-subscription", "clock-back", "clock-on"}
 
+// answerMargin is by how much an answer is late that is not waited for.
+const answerMargin = 50 * time.Millisecond
+
 // waited is for how long a member is waited for at most that answers pings: less than a first answer.
 const waited = firstAnswer - 100*time.Millisecond
 
@@ -150,7 +154,7 @@ const waited = firstAnswer - 100*time.Millisecond
 // between them, or the client has asked nothing before.
 func (r *register) misses(client int, s *server, since time.Time) bool {
 	first, found := r.served[client]
-	if !found || first.After(since.Add(-time.Second)) {
+	if !found || first.After(since.Add(-time.Second)) || 2*tail*r.w.plan.Jitter > answerMargin {
 		return true
 	}
 	stalled := 0

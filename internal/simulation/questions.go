@@ -53,21 +53,43 @@ func (g *generator) questions() {
 	}
 }
 
-// questioner adds a client that takes no lock, and asks in bursts.
+// questioner adds a client that takes no lock, and asks in bursts. In the midst of a burst a member
+// that gives trouble anyway may be late with an answer, while it answers what is asked after that.
 func (g *generator) questioner(calls []string) {
 	p := g.plan
 	calls = slices.DeleteFunc(slices.Clone(calls), func(c string) bool { return c == "break" })
+	places, late := p.Faults, len(p.Faults) > 0 && g.often(60)
+	if late && g.often(40) {
+		p.Faults = nil
+	}
 	var ops []Op
-	for at := time.Duration(0); at < p.Length && len(ops) < 120; {
-		pause := pick(g.draw, 0, g.within(0, 5*p.Latency), g.within(0, p.Length/20))
-		op := Op{Pause: pause, Call: pick(g.draw, calls...), Names: []int{g.IntN(p.Names)}}
-		if g.often(20) {
-			op.Wait, op.Cancel = g.within(0, 3*time.Second), g.often(50)
+	for at := g.within(0, p.Length/10); at < p.Length && len(ops) < 120; at += g.within(0, p.Length/10) {
+		for i := range 2 + g.IntN(10) {
+			op := Op{Pause: g.within(0, 3*p.Latency), Call: pick(g.draw, calls...), Names: []int{g.IntN(p.Names)}}
+			if i == 0 {
+				op.Pause = max(at-spent(ops, p), 0)
+			}
+			if g.often(20) {
+				op.Wait, op.Cancel = g.within(0, 3*time.Second), g.often(50)
+			}
+			ops = append(ops, op)
 		}
-		ops = append(ops, op)
-		at += pause + 2*p.Latency
+		if late {
+			f := Fault{Kind: "stall-one", At: at, For: g.within(0, 2*time.Second), Client: len(p.Clients), Server: pick(g.draw, places...).Server, Way: 2}
+			p.Faults = append(p.Faults, f)
+			at += f.For
+		}
+		at = max(at, spent(ops, p))
 	}
 	p.Clients = append(p.Clients, Party{Workers: [][]Op{ops}, Asks: true})
+}
+
+// spent is about how long it takes to ask so much.
+func spent(ops []Op, p *Plan) (d time.Duration) {
+	for _, op := range ops {
+		d += op.Pause + 2*p.Latency
+	}
+	return d
 }
 
 // unanswered has members that give trouble anyway not answer some of what is asked.

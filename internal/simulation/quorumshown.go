@@ -194,7 +194,9 @@ func (r *register) waitersShown(c *call, s dlock.Snapshot, all []witness, untrue
 func (r *register) asksAfter(s *server, id string) bool {
 	client := r.w.indexOf(s.owner(id))
 	return client >= 0 && !r.dead[client] && !r.closing[client] && !slices.ContainsFunc(r.touches, func(t touched) bool {
-		return (t.client < 0 || t.client == client) && t.to.After(time.Now().Add(-2*alive)) && t.kind != "break"
+		mine, harmless := t.client < 0 || t.client == client, t.kind == "break" || t.kind == "mute" || t.kind == "deaf"
+		here := t.server == s.index || t.kind == "die" || t.kind == "kill-client"
+		return mine && here && !harmless && t.to.After(time.Now().Add(-2*alive))
 	})
 }
 

@@ -54,14 +54,16 @@ func (r *register) reviveAny(name string) {
 
 // ends notes that a client has ended a hold of another at a member.
 func (r *register) ends(s *server, name string, by int, token uint64) {
-	named := false
+	var named []*breaking
 	for _, b := range r.lock(name).breaks {
 		if b.client == by && b.token == token {
-			named = true
-			b.ended = append(b.ended, s.index)
+			named = append(named, b)
 		}
 	}
-	if !named {
+	if len(named) == 1 { // of several by one client nobody knows which it was
+		named[0].ended = append(named[0].ended, s.index)
+	}
+	if len(named) == 0 {
 		r.violate("a break names its hold", "c%d ended a hold of %s under token %d at s%d, which it did not name", by, name, token, s.index)
 	}
 }

@@ -37,12 +37,14 @@ func (o *owner) find(name string, token uint64) *belief {
 
 // An actor is one goroutine of a party.
 type actor struct {
-	w *world
-	c *client
+	w      *world
+	c      *client
+	asides *group // what it asks meanwhile
 }
 
 func (w *world) work(c *client, ops []Op) {
-	a := &actor{w, c}
+	a := &actor{w, c, new(group)}
+	defer a.asides.wait()
 	for i := range ops {
 		if w.beat() != nil || c.dead.Load() {
 			return
@@ -75,6 +77,7 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 	c.hurried = op.MaxWait > 0 || op.MaxHold > 0 && op.MaxHold < connects
 	a.bound(c, op)
 	a.w.reg.begin(c)
+	a.aside(op, "call")
 	if op.Call == "do" {
 		a.doDo(wait, c, o, op)
 		return
@@ -312,6 +315,7 @@ func (a *actor) downgrade(ctx context.Context, lease *dlock.Lease, o *owner, op 
 	if lease.Err() != nil {
 		return
 	}
+	a.aside(op, "downgrade")
 	weak := a.w.reg.weakens(o.beliefs)
 	c := &call{client: a.c.index, what: "downgrade", names: a.named(op), ctx: ctx, nested: true}
 	c.bound = time.Now().Add(2*a.w.plan.TTL + op.TTL + a.undoing())
@@ -352,6 +356,7 @@ func (a *actor) unlock(lease *dlock.Lease, all []*belief, op *Op) {
 		}
 	}
 	defer cancel()
+	a.aside(op, "unlock")
 	r.gives(all)
 	c := &call{client: a.c.index, what: "unlock", names: a.named(op), ctx: ctx, nested: true}
 	c.bound = time.Now().Add(bound + a.undoing())

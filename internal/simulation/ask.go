@@ -3,15 +3,16 @@ package simulation
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock"
 )
 
 // asks reports whether an op is a question about a lock, or takes it away from others.
-func (op *Op) asks() bool {
-	return op.Call == "inspect" || op.Call == "names" || op.Call == "break" || op.pings()
-}
+func (op *Op) asks() bool { return slices.Contains(questions, op.Call) }
+
+var questions = []string{"inspect", "names", "break", "ping", "examine"}
 
 // ask does an op that takes no lock.
 func (a *actor) ask(ctx context.Context, o *owner, op *Op) {
@@ -35,6 +36,7 @@ func (a *actor) ask(ctx context.Context, o *owner, op *Op) {
 	c = &call{client: a.c.index, what: "break", names: c.names, ctx: ctx, nested: c.nested}
 	token := found.Holders[0].Token
 	a.question(c, func() error {
+		a.w.reg.breaks(c, token)
 		doomed := a.w.reg.dooms(c, token)
 		err := a.c.Break(ctx, a.local(c.names[0]), token)
 		a.w.reg.broken(c, token, err)
@@ -56,10 +58,15 @@ func (a *actor) question(c *call, f func() error) {
 		// that does not, twice each.
 		c.bound = c.bound.Add(firstAnswer + 8*(a.w.plan.Latency+a.w.plan.Jitter))
 	case a.w.plan.Backend == "quorum":
-		c.bound = c.bound.Add(a.w.plan.oneByOne())
+		c.bound = c.bound.Add(a.w.plan.oneByOne() + a.w.plan.turning())
+		if a.w.plan.Pages > 0 && len(a.w.plan.Faults) > 0 {
+			c.bound = time.Time{} // page by page, each of which may be late
+		}
 	}
 	a.w.reg.begin(c)
-	a.w.reg.returned(c, f())
+	err := f()
+	a.w.reg.unheard(c, err)
+	a.w.reg.returned(c, err)
 }
 
 // oneByOne is how much longer Names takes on a quorum: who is silent has a second more, and of

@@ -25,7 +25,7 @@ type opening struct {
 func (g *generator) openings() {
 	g.draw = &draw{rand.New(rand.NewPCG(g.plan.Seed, 53))}
 	p := g.plan
-	if p.Backend == "memory" || len(p.Faults) == 0 || !g.often(20) {
+	if p.Backend == "memory" || p.Need > 0 || len(p.Faults) == 0 || !g.often(20) {
 		return
 	}
 	before := p.Faults
@@ -125,9 +125,6 @@ func (w *world) url() string {
 	var settings []string
 	if p := w.plan; p.MaxTTL > 0 {
 		settings = append(settings, "dlock.maxttl="+p.MaxTTL.String())
-	}
-	if p := w.plan; p.Need > 0 {
-		settings = append(settings, "dlock.need="+strconv.Itoa(p.Need))
 	}
 	if p := w.plan; p.Skew > 0 {
 		settings = append(settings, "dlock.skew="+p.Skew.String())

@@ -138,7 +138,7 @@ func (w *world) crowd(f Fault, end time.Time) {
 // announces reports whether each new connection of a client sees whether its server has restarted: a
 // URL has made it.
 func (p *Plan) announces(client int) bool {
-	return p.Announced && p.Clients[client].Own == nil && !p.needsAll()
+	return p.Announced && p.Clients[client].Own == nil && !p.needsAll() && !p.Clients[client].Asks
 }
 
 // areCareful reports whether the holds of all of some clients count on the word of a replica; of

@@ -37,6 +37,8 @@ type Plan struct {
 	Need      int             `json:",omitempty"` // how many servers of a quorum a hold takes; 0: a majority
 	Most      time.Duration   `json:",omitempty"` // that is granted, whatever is asked for; 0: any
 	Keep      time.Duration   `json:",omitempty"` // for which the key of a free lock stays; 0: what is usual
+	Fresh     bool            `json:",omitempty"` // nobody has ever used the servers
+	Pages     int             `json:",omitempty"` // in which a server tells of its keys; 0: one
 	Trace     bool            `json:",omitempty"` // the history has what servers are asked and say
 	Rotates   bool            `json:",omitempty"` // the password changes, which clients ask for
 	Spelled   []string        `json:",omitempty"` // what locks are called; none: a letter each
@@ -55,6 +57,7 @@ type Party struct {
 	Poll     bool          `json:",omitempty"` // it does without a subscription
 	Keep     time.Duration `json:",omitempty"` // for which it has the key of a free lock stay; 0: as long as all do
 	Hooks    string        `json:",omitempty"` // count, slow or panic; empty: it has none
+	Asks     bool          `json:",omitempty"` // it takes no lock
 	Naming                 // what it is called, and how it calls locks
 }
 
@@ -80,6 +83,7 @@ type Op struct {
 	Twice     bool          `json:",omitempty"` // unlocked once more
 	Late      bool          `json:",omitempty"` // a hold is broken some time after it was looked at
 	Limit     time.Duration `json:",omitempty"` // of a short context
+	Asides    []Aside       `json:",omitempty"` // what is asked of the first of its locks meanwhile
 	Uses                    // of what else the library offers
 }
 
@@ -220,6 +224,8 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.clocks()
 	g.even()
 	g.mixed()
+	g.questions()
+	g.novelties()
 	return p
 }
 

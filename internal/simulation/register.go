@@ -103,6 +103,7 @@ type belief struct {
 	sought   time.Time             // since when others of its client may have asked; zero: since it was granted
 	heard    bool                  // Wanted was seen to say that somebody waits
 	docked   map[*server]time.Time // until when what a server has of its hold may end early
+	taken    time.Time             // when Break had ended it on a quorum
 }
 
 // live reports whether the lease says that its owner has the lock, whatever has become of
@@ -167,6 +168,8 @@ type lockLog struct {
 	fences   []fence
 	weak     map[uint64]bool      // of holds that became shared
 	queued   map[string]time.Time // when a request first queued: it keeps its place if it comes back
+	pasts    map[int][]truth      // of the members of a quorum
+	breaks   []*breaking          // all that there have been
 }
 
 // touched is the time in which a fault can have an effect.
@@ -331,7 +334,7 @@ func (r *register) judge(c *call, err error) {
 			r.violate("errors are true", "c%d %s %v: closed, and is not", c.client, c.what, c.names)
 		}
 	case errors.Is(err, dlock.ErrHeld):
-		if !c.told && !r.stuttered(c.start) && !slices.ContainsFunc(c.names, func(n string) bool { return r.busy(n, c.start) || r.leaves(c, n) || r.ownHas(c, n) || r.isNamed(c, n) }) {
+		if !c.told && !r.stuttered(c.start) && !slices.ContainsFunc(c.names, func(n string) bool { return r.refusedTo(c, n) || r.leaves(c, n) || r.ownHas(c, n) || r.isNamed(c, n) }) {
 			r.violate("held is held", "c%d %s %v: held, and nobody had or wanted it: %v", c.client, c.what, c.names, err)
 			break
 		}
@@ -362,8 +365,12 @@ const unanswered = time.Second
 // due is for how long a call may have had no answer. Names asks the servers of a quorum one
 // after the other, and once more who is silent.
 func (r *register) due(c *call) time.Duration {
-	if c.what == "names" && r.w.plan.Backend == "quorum" && r.touched(c.client, c.start.Add(-lingers), whatever) {
-		return unanswered + r.w.plan.oneByOne()
+	if c.what == "names" && r.w.plan.Backend == "quorum" {
+		d := unanswered + r.w.plan.turning()
+		if r.touched(c.client, c.start.Add(-lingers), whatever) {
+			d += r.w.plan.oneByOne()
+		}
+		return d
 	}
 	return unanswered
 }
@@ -591,7 +598,10 @@ func (r *register) saw(s *server, name string, t truth) {
 	if l.last[s.index].token > 0 && t.token == 0 {
 		l.forgot = time.Now()
 	}
+	r.takes(s, name, t)
+	r.remember(s, name, t)
 	l.last[s.index], l.changed = t, time.Now()
+	r.reviveAny(name)
 	switch keepers := r.w.keepers(name); {
 	case r.w.plan.Servers == 1 && slices.Contains(keepers, s):
 		l.states = append(l.states, l.at(keepers))

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"path"
 	"slices"
@@ -23,6 +24,8 @@ type server struct {
 	trace   func(format string, args ...any)            // called for each command that is executed; nil: nobody looks
 	owners  *sync.Map                                   // name of a client by the id that it has in the library
 	world   *world                                      // where faults wait for what it does; nil: none does
+	noted   func(s *server, client string)              // called for each command and script that has written; nil: nobody looks
+	pages   int                                         // in which SCAN tells of the keys there are; 0: one
 
 	mu      sync.Mutex
 	data    *store
@@ -33,7 +36,8 @@ type server struct {
 	truths  map[string]truth // by name of the lock
 	run     int              // how often it has started
 	since   time.Time        // when it has started, by its own clock: that is how INFO tells its uptime
-	used    bool             // it has run scripts since then
+	used    bool             // it has run scripts since then that may write
+	asks    bool             // it has run scripts since then that may not
 	wrote   bool             // the script under way has written something
 	asker   string           // whose it is
 	old     bool             // WAIT asks for all that was written, as until Redis 7.0, and not for what the connection has
@@ -85,9 +89,7 @@ func newServer(index int, drift float64, owners *sync.Map, saw func(*server, str
 	}
 	s.lua = interpret(s.fromScript)
 	s.faults.drift, s.faults.origin = drift, time.Now()
-	s.data.values["dlock:boot"] = &value{hash: map[string]string{
-		"since": strconv.FormatInt(s.since.UnixMicro(), 10), "run": s.runID(),
-	}}
+	s.data.values["dlock:boot"] = s.remembers()
 	return s
 }
 
@@ -193,6 +195,7 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 	default:
 		s.wrote = false
 		p.reply(s.do(append([]string{cmd}, args...)))
+		s.writes(p.name)
 		s.replicate()
 	}
 }
@@ -257,17 +260,19 @@ func (s *server) script(client, cmd string, args []string) (any, error) {
 	source := args[0]
 	if cmd == "EVALSHA" {
 		if source = s.scripts[args[0]]; source == "" {
+			s.used = true // a call that fails counts
 			return nil, errNoScript
 		}
 	} else {
 		s.scripts[sha(source)] = source
 	}
-	s.used, s.wrote = true, false
-	s.asker = client
+	s.asker, s.wrote = client, false
 	s.learn(client, args[2+n:])
 	s.asked(client)
 	keys := args[2 : 2+n]
 	reply, err := s.lua.run(source, keys, args[2+n:])
+	s.used, s.asks = s.used || cmd != "EVAL_RO", s.asks || cmd == "EVAL_RO" // no script counts itself
+	s.writes(client)
 	s.replicate()
 	for _, name := range locksOf(keys) {
 		s.look(name, true)
@@ -363,6 +368,9 @@ func (s *server) info() string {
 	if s.used {
 		stats = "cmdstat_evalsha:calls=1\r\n"
 	}
+	if s.asks {
+		stats += "cmdstat_eval_ro:calls=1\r\n"
+	}
 	if s.master != nil {
 		role = "slave"
 	}
@@ -373,19 +381,33 @@ func (s *server) info() string {
 
 func (s *server) runID() string { return fmt.Sprintf("%038x%02x", s.run+1, s.index) }
 
-// scan tells all keys that match, or all there are, at once.
+// writes tells of what a client has just written.
+func (s *server) writes(client string) {
+	if s.wrote && s.noted != nil {
+		s.noted(s, client)
+	}
+}
+
+// scan tells the keys that match, or all there are: at once, or in pages, of which most have none.
 func (s *server) scan(args []string) any {
 	pattern := "*"
 	if i := slices.IndexFunc(args, func(a string) bool { return strings.EqualFold(a, "MATCH") }); i >= 0 && i+1 < len(args) {
 		pattern = args[i+1]
 	}
+	page, next := 0, "0"
+	if len(args) > 1 {
+		page, _ = strconv.Atoi(args[1])
+	}
+	if page+1 < s.pages {
+		next = strconv.Itoa(page + 1)
+	}
 	keys := []any{}
 	for k := range s.data.values {
-		if ok, _ := path.Match(pattern, k); ok && s.data.get(k) != nil {
+		if ok, _ := path.Match(pattern, k); ok && s.data.get(k) != nil && s.pageOf(k) == page {
 			keys = append(keys, k)
 		}
 	}
-	return []any{"0", keys}
+	return []any{next, keys}
 }
 
 // A copy of the data is what a server may start with.
@@ -405,8 +427,8 @@ func (s *server) restart(with *store, away time.Duration) {
 	defer s.mu.Unlock()
 	clear(s.scripts)
 	s.run++
-	s.used = false
-	s.since = s.clock()
+	s.used, s.asks = false, false
+	s.since = s.clock().Add(away)
 	if with == nil {
 		return
 	}
@@ -455,4 +477,19 @@ func (s *server) close() {
 		_ = p.conn.Close()
 	}
 	s.lua.release()
+}
+
+// remembers is the mark of a server that has kept its data since it began.
+func (s *server) remembers() *value {
+	return &value{hash: map[string]string{"since": strconv.FormatInt(s.since.UnixMicro(), 10), "run": s.runID()}}
+}
+
+// pageOf is the page of SCAN on which a key stands.
+func (s *server) pageOf(key string) int {
+	if s.pages == 0 {
+		return 0
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(key))
+	return int(h.Sum32() % uint32(s.pages))
 }

@@ -67,6 +67,9 @@ func (r *register) shown(c *call, s dlock.Snapshot) {
 		r.labelled(c, s)
 	}
 	r.showsBeliever(c, s)
+	if r.w.plan.Backend == "quorum" {
+		r.shownByQuorum(c, s)
+	}
 	if !r.sees(c) {
 		return
 	}
@@ -85,6 +88,9 @@ func (r *register) shown(c *call, s dlock.Snapshot) {
 func (r *register) listed(c *call, begin string, names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.w.plan.Backend == "quorum" {
+		r.listedByQuorum(c, begin, names)
+	}
 	if !r.sees(c) {
 		return
 	}
@@ -121,6 +127,9 @@ func (r *register) mayLackKey(c *call) bool {
 func (r *register) broken(c *call, token uint64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.w.plan.Backend == "quorum" {
+		r.brokenOnQuorum(c, token, err)
+	}
 	breaks := func(t touch) bool { return t.fails }
 	if err != nil || !r.sees(c) || r.touched(c.client, time.Time{}, breaks) || r.tokensFell(c) {
 		return

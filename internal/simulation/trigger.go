@@ -319,7 +319,7 @@ func (w *world) hangsUp(f Fault, p *peer) {
 // giveUp cancels the contexts of all calls of a client for some locks.
 func (w *world) giveUp(client int, names []string) {
 	r := w.reg
-	a := &actor{w, w.clients[client]}
+	a := &actor{w: w, c: w.clients[client]}
 	var cancels []func()
 	r.mu.Lock()
 	for c := range r.calls {

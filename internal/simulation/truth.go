@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +17,9 @@ type truth struct {
 	readers map[string]int64 // expiry by id
 	queue   []string         // ids
 
-	scripted bool // a script has made it so
+	scripted bool             // a script has made it so
+	by       string           // the client that ran it
+	own      map[string]int64 // tokens by which readers are known, where those differ from that of all
 }
 
 // clientOf is the part of an id that says which client has made it.
@@ -73,10 +76,12 @@ func locksOf(keys []string) []string {
 // look reads the state of a lock, and tells of a change. It is called with mu held.
 func (s *server) look(name string, scripted bool) {
 	t := s.read(name)
-	t.scripted = scripted
+	if t.scripted = scripted; scripted {
+		t.by = s.asker
+	}
 	old := s.truths[name]
 	if old.holder == t.holder && old.expiry == t.expiry && old.token == t.token &&
-		slices.Equal(old.queue, t.queue) && sameReaders(old.readers, t.readers) {
+		slices.Equal(old.queue, t.queue) && maps.Equal(old.readers, t.readers) && maps.Equal(old.own, t.own) {
 		return
 	}
 	s.truths[name] = t
@@ -90,18 +95,6 @@ func (s *server) lookAll() {
 	}
 }
 
-func sameReaders(a, b map[string]int64) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for id, e := range a {
-		if b[id] != e {
-			return false
-		}
-	}
-	return true
-}
-
 func (s *server) read(name string) truth {
 	key := lockKey(name)
 	t := truth{at: time.Now()}
@@ -109,6 +102,7 @@ func (s *server) read(name string) truth {
 		t.holder = v.hash["o"]
 		t.expiry, _ = strconv.ParseInt(v.hash["e"], 10, 64)
 		t.token, _ = strconv.ParseInt(v.hash["t"], 10, 64)
+		t.own = ownTokens(v.hash)
 	}
 	if v := s.data.get(key + ":r"); v != nil {
 		t.readers = make(map[string]int64)
@@ -169,4 +163,17 @@ func (t truth) state() string {
 		state += "+queue"
 	}
 	return state
+}
+
+// ownTokens are the tokens by which readers are known, where those differ from that of all.
+func ownTokens(hash map[string]string) (own map[string]int64) {
+	for field, text := range hash {
+		if id, found := strings.CutPrefix(field, "="); found {
+			if own == nil {
+				own = make(map[string]int64)
+			}
+			own[id], _ = strconv.ParseInt(text, 10, 64)
+		}
+	}
+	return own
 }

@@ -52,6 +52,7 @@ func (r *register) look() {
 		r.backed(b)
 		r.untilTrue(b)
 		r.wanted(b)
+		r.outlivesBreak(b)
 	}
 	for c := range r.calls {
 		r.see(c.client, c.names)

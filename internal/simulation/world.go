@@ -166,6 +166,10 @@ func (w *world) start() {
 		s := newServer(len(w.nodes), w.plan.driftOf(len(w.nodes)), &w.owners, w.reg.saw, w.reg.counts)
 		s.came, s.answers, s.admits, s.old = w.reg.came, w.reg.answers, w.admits, w.plan.Seed%4 == 0
 		s.world = w
+		s.pages, s.noted = w.plan.Pages, w.reg.hasWritten
+		if w.plan.Fresh {
+			s.data = newStore()
+		}
 		if s.index < len(w.plan.Skews) {
 			s.faults.skew = w.plan.Skews[s.index]
 		}
@@ -217,6 +221,9 @@ func (w *world) connect(c *client) error {
 		b := redis.New(g, w.settings(i))
 		if w.plan.announces(i) {
 			goByAnnouncements(b)
+		}
+		if w.plan.Clients[i].Asks {
+			onlyAsk(b)
 		}
 		members = append(members, b)
 	}
@@ -278,7 +285,10 @@ func (w *world) client(i, place int) goredis.UniversalClient {
 		return w.clusterClient(i)
 	}
 	o := w.options(i, place)
-	if w.plan.announces(i) {
+	switch {
+	case w.plan.Clients[i].Asks:
+		o.OnConnect = announceNothing()
+	case w.plan.announces(i):
 		o.OnConnect = announce()
 	}
 	return goredis.NewClient(o)

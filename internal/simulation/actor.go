@@ -83,6 +83,7 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 	})
 	if err != nil {
 		a.w.reg.returned(c, err)
+		a.w.reg.tellsOuter(c, o, err)
 		return
 	}
 	inner := lease.Context(context.WithoutCancel(ctx))
@@ -221,11 +222,13 @@ func (a *actor) doDo(wait context.Context, c *call, o *owner, op *Op) {
 	err := survive(func() error { return dlock.Do(wait, a.c.Mutex(c.names[0], settings(op)...), work) })
 	if !entered {
 		a.w.reg.returned(c, err)
+		a.w.reg.tellsOuter(c, o, err)
 		return
 	}
 	a.w.reg.mu.Lock()
 	defer a.w.reg.mu.Unlock()
 	a.w.reg.unlocking(leaving, all)
+	a.w.reg.givesUp(leaving, err)
 	if err == nil && lost {
 		a.w.reg.violate("a loss is told", "c%d do %v: nil, and it was lost", c.client, c.names)
 	}
@@ -243,6 +246,7 @@ func (a *actor) hold(ctx context.Context, lease *dlock.Lease, o *owner, op *Op) 
 func (a *actor) use(ctx context.Context, lease *dlock.Lease, o *owner, op *Op, unlock func()) {
 	defer unlock()
 	_ = a.rest(ctx, op.Hold/2)
+	a.lapses(op)
 	var children group
 	switch downgrades := op.Downgrade && op.Call != "multi" && op.Call != "trymulti"; {
 	case downgrades && op.Beside > 0:
@@ -288,6 +292,7 @@ func (a *actor) downgrade(ctx context.Context, lease *dlock.Lease, o *owner, op 
 	a.w.reg.begin(c)
 	err := lease.Downgrade(ctx)
 	a.w.reg.returned(c, err)
+	a.w.reg.tellsOuter(c, o, err)
 	a.w.reg.lowered(weak, err)
 	if err == nil {
 		a.w.reg.tell(a.c.index, "downgraded %v", c.names)
@@ -352,6 +357,7 @@ func (r *register) unlocked(c *call, all []*belief, op *Op, before, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.unlocking(c, all)
+	r.givesUp(c, err)
 	if r.dead[c.client] {
 		return
 	}

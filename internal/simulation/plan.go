@@ -73,6 +73,8 @@ type Op struct {
 	Twice     bool          `json:",omitempty"` // unlocked once more
 	Late      bool          `json:",omitempty"` // a hold is broken some time after it was looked at
 	Limit     time.Duration `json:",omitempty"` // of a short context
+	Lapse     string        `json:",omitempty"` // how the lock gets lost under the lease: flush, break
+	Lag       time.Duration `json:",omitempty"` // how long before what is done under it
 }
 
 // A Fault is one thing that goes wrong.
@@ -198,6 +200,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.skews()
 	g.overtakes()
 	g.longer()
+	g.lapses()
 	return p
 }
 

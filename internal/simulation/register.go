@@ -52,10 +52,11 @@ type register struct {
 	works    map[int][]work    // by client, that it may still be busy with
 	served   map[int]time.Time // when a client first got a lock
 	accounts map[int]*account
-	audited  time.Time         // when it was last looked what they have asked for
-	missed   map[int]time.Time // when a client missed the word of a grant, after it was mute
-	least    time.Duration     // the shortest TTL of the plan
-	tick     time.Duration     // how often r looks
+	audited  time.Time           // when it was last looked what they have asked for
+	gaveUp   map[party]time.Time // when a call of it last ended without its answer
+	missed   map[int]time.Time   // when a client missed the word of a grant, after it was mute
+	least    time.Duration       // the shortest TTL of the plan
+	tick     time.Duration       // how often r looks
 
 	active time.Duration // how long the parties have had something to do
 
@@ -151,6 +152,7 @@ type lockLog struct {
 	fences   []fence
 	weak     map[uint64]bool      // of holds that became shared
 	queued   map[string]time.Time // when a request first queued: it keeps its place if it comes back
+	tokenOf  map[string]uint64    // under which each hold was granted, by its id
 }
 
 // touched is the time in which a fault can have an effect.
@@ -171,7 +173,7 @@ func newRegister(w *world) *register {
 		gave: make(map[party]time.Time), used: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
 		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), kept: make(map[string][]rest),
 		burdens: make(map[flight]*burden), works: make(map[int][]work), served: make(map[int]time.Time),
-		accounts: make(map[int]*account), missed: make(map[int]time.Time), least: w.plan.leastTTL(), tick: w.plan.tick(),
+		accounts: make(map[int]*account), gaveUp: make(map[party]time.Time), missed: make(map[int]time.Time), least: w.plan.leastTTL(), tick: w.plan.tick(),
 		coverage: make(map[string]int),
 	}
 }
@@ -179,7 +181,7 @@ func newRegister(w *world) *register {
 func (r *register) lock(name string) *lockLog {
 	l := r.locks[name]
 	if l == nil {
-		l = &lockLog{last: make(map[int]truth), busy: make(map[int]time.Time), tokens: make(map[uint64]bool), weak: make(map[uint64]bool), queued: make(map[string]time.Time)}
+		l = &lockLog{last: make(map[int]truth), busy: make(map[int]time.Time), tokens: make(map[uint64]bool), weak: make(map[uint64]bool), queued: make(map[string]time.Time), tokenOf: make(map[string]uint64)}
 		r.locks[name] = l
 	}
 	return l
@@ -269,6 +271,7 @@ func (r *register) returned(c *call, err error) {
 	delete(r.calls, c)
 	r.see(c.client, c.names)
 	r.hurries(c)
+	r.givesUp(c, err)
 	if r.dead[c.client] {
 		return
 	}
@@ -542,6 +545,7 @@ func (r *register) saw(s *server, name string, t truth) {
 	}
 	r.note(-1, "s%d %s: %s, token %d, queue %v", s.index, name, who, t.token, queue)
 	l := r.lock(name)
+	l.grants(t)
 	r.lastBusy(s, l)
 	if live.held() {
 		l.lastHeld = time.Now()

@@ -23,8 +23,9 @@ type peer struct {
 	wrote    int             // the number of the last effect of its commands; guarded by the server's mu
 	channels map[string]bool // to which it is subscribed
 
-	mu sync.Mutex // guards w: messages come from other connections
-	w  *bufio.Writer
+	mu     sync.Mutex // guards what follows: messages come from other connections
+	w      *bufio.Writer
+	losses []loss // that it was told of, in what has not left yet
 }
 
 var errProtocol = errors.New("protocol error")
@@ -70,6 +71,7 @@ func (p *peer) answer(e executor) {
 		e.execute(p, strings.ToUpper(args[0]), args[1:])
 		if r.Buffered() == 0 {
 			p.flush()
+			p.tells()
 		}
 	}
 }

@@ -18,6 +18,7 @@ type server struct {
 	saw    func(s *server, name string, t truth) // called when the state of a lock has changed
 	asked  func(client string)                   // called for each script that a client runs
 	came   func(s *server, client string)        // called for each command that comes; nil: nobody counts
+	lost   func(client string, all []loss)       // called when a client has been told of losses; nil: nobody looks
 	trace  func(format string, args ...any)      // called for each command that is executed; nil: nobody looks
 	owners *sync.Map                             // name of a client by the id that it has in the library
 
@@ -166,6 +167,7 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 		reply, err := s.script(p.name, cmd, args)
 		s.traces(p, cmd, args, reply, err)
 		p.reply(reply, err)
+		p.notes(s.sourceOf(cmd, args), args, reply)
 		p.breaks()
 	case "SUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "SUNSUBSCRIBE":
 		s.subscription(p, cmd, args)

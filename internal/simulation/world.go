@@ -161,7 +161,7 @@ func (w *world) open() error {
 func (w *world) start() {
 	node := func() *server {
 		s := newServer(len(w.nodes), w.plan.Drift, &w.owners, w.reg.saw, w.reg.counts)
-		s.came, s.old = w.reg.came, w.plan.Seed%4 == 0
+		s.came, s.lost, s.old = w.reg.came, w.reg.lost, w.plan.Seed%4 == 0
 		if s.index < len(w.plan.Skews) {
 			s.faults.skew = w.plan.Skews[s.index]
 		}

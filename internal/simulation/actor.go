@@ -239,7 +239,7 @@ func (a *actor) hold(ctx context.Context, lease *dlock.Lease, o *owner, op *Op) 
 	if op.Forget {
 		return
 	}
-	a.use(ctx, lease, o, op, func() { a.unlock(lease, o.beliefs, op) })
+	a.use(ctx, lease, o, op, func() { a.ends(ctx, lease, o, op) })
 }
 
 // use is what is done under a lease.
@@ -293,8 +293,9 @@ func (a *actor) downgrade(ctx context.Context, lease *dlock.Lease, o *owner, op 
 	err := lease.Downgrade(ctx)
 	a.w.reg.returned(c, err)
 	a.w.reg.tellsOuter(c, o, err)
-	a.w.reg.lowered(weak, err)
+	a.w.reg.lowered(o.beliefs, weak, err)
 	if err == nil {
+		a.readsOnly(lease, c)
 		a.w.reg.tell(a.c.index, "downgraded %v", c.names)
 	}
 }
@@ -328,6 +329,7 @@ func (a *actor) unlock(lease *dlock.Lease, all []*belief, op *Op) {
 	c := &call{client: a.c.index, what: "unlock", names: a.named(op), ctx: ctx, nested: true}
 	c.bound = time.Now().Add(bound + a.undoing())
 	r.begin(c)
+	r.beginsEnd(all)
 	before := lease.Err()
 	err := survive(func() error { return lease.Unlock(ctx) })
 	if err == nil && before != nil {
@@ -344,6 +346,7 @@ func (a *actor) unlock(lease *dlock.Lease, all []*belief, op *Op) {
 		r.mu.Unlock()
 	}
 	r.unlocked(c, all, op, before, err)
+	r.endsOnce(c, all, err)
 }
 
 // slotMoved reports whether a slot has moved during a call: what changes a hold waits until
@@ -373,7 +376,7 @@ func (r *register) unlocked(c *call, all []*belief, op *Op, before, err error) {
 	switch {
 	case err == nil:
 		r.leavesTo(all, op)
-	case err == errPanicked, r.isDenied(c, err):
+	case err == errPanicked, r.isDenied(c, err), kindOf(err) == dlock.ErrUnlocked: // see endsOnce
 	case errors.Is(err, dlock.ErrClosed):
 		if !r.closing[c.client] {
 			r.violate("errors are true", "c%d unlock %v: closed, and is not", c.client, c.names)

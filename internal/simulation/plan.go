@@ -73,6 +73,7 @@ type Op struct {
 	Twice     bool          `json:",omitempty"` // unlocked once more
 	Late      bool          `json:",omitempty"` // a hold is broken some time after it was looked at
 	Limit     time.Duration `json:",omitempty"` // of a short context
+	AtOnce    []Beside      `json:",omitempty"` // calls at the same time, in place of the one that unlocks it
 	Lapse     string        `json:",omitempty"` // how the lock gets lost under the lease: flush, break
 	Lag       time.Duration `json:",omitempty"` // how long before what is done under it
 }
@@ -201,6 +202,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.overtakes()
 	g.longer()
 	g.lapses()
+	g.crowded()
 	return p
 }
 

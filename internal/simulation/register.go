@@ -90,6 +90,9 @@ type belief struct {
 	limited  bool      // it ends by itself
 	downFrom bool      // it was exclusive
 	lowered  time.Time // when Downgrade had made it shared
+	lowering int       // calls of Downgrade under way
+	unlocks  int       // calls of Unlock under way
+	ends     []error   // the kinds of what those before have returned
 	broken   time.Time // when Break began to end it
 	least    time.Time // until when the server keeps the lock at least; zero: until it is unlocked
 }
@@ -848,6 +851,9 @@ func (r *register) gives(all []*belief) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, b := range all {
+		if b.gone {
+			continue // by another call
+		}
 		if b.lease.Err() != nil {
 			r.lostTrue(b)
 		}
@@ -864,6 +870,7 @@ func (r *register) weakens(all []*belief) (weak []*belief) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, b := range all {
+		b.lowering++
 		if !b.shared {
 			b.shared, b.downFrom = true, true
 			r.lock(b.name).weak[b.token] = true

@@ -219,12 +219,12 @@ func (r *register) isOn(b *belief, id string) bool {
 }
 
 // tellsOuter checks that leases that a call was made under are over, if it says that their lock is
-// lost: every call on a lease says so from then on.
+// lost: every call on a lease says so from then on. The loss of another lock may have ended its context.
 func (r *register) tellsOuter(c *call, o *owner, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var e *dlock.Error
-	if !errors.As(err, &e) || e.Kind != dlock.ErrLost || len(c.names) != 1 || r.stuttered(c.start) || r.dead[c.client] {
+	var e, cause *dlock.Error
+	if !errors.As(err, &e) || e.Kind != dlock.ErrLost || len(c.names) != 1 || errors.As(e.Err, &cause) && cause.Name != c.names[0] || r.stuttered(c.start) || r.dead[c.client] {
 		return
 	}
 	for ; o != nil; o = o.outer {

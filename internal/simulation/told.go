@@ -131,6 +131,7 @@ func (r *register) lost(client string, all []loss) {
 		if !r.awaits(c, l) {
 			continue
 		}
+		r.coverage["a loss told × "+l.by]++
 		var on []*belief
 		for _, b := range r.beliefs {
 			if b.client == c && b.name == l.name && r.isOn(b, l.id) && !(l.one && b.downFrom) && (l.by != "renew" || r.isRenewedBy(b, l)) {
@@ -139,7 +140,6 @@ func (r *register) lost(client string, all []loss) {
 		}
 		r.note(c, "told by %s that %s is lost: %d leases", l.by, l.name, len(on))
 		if len(on) > 0 {
-			r.coverage["a loss told × "+l.by]++
 			time.AfterFunc(scheduling, func() { r.over(on, l, now) })
 		}
 	}

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
 )
 
 // The scripts that tell of a loss are known by how they begin, and no others are.
@@ -55,6 +58,37 @@ func TestLossesIn(t *testing.T) {
 	} {
 		if lost := lossesIn(c.source, c.keys, c.args, c.reply); !reflect.DeepEqual(lost, c.lost) {
 			t.Errorf("%s: %v, want %v", what, lost, c.lost)
+		}
+	}
+}
+
+// A loss is seen to be told by whatever of a client hears of it first.
+func TestLapses(t *testing.T) {
+	if os.Getenv("SIMULATION_WORKER") != "" {
+		return
+	}
+	logging.Disable()
+	ms := time.Millisecond
+	again := Op{Call: "lock", Names: []int{0}, Wait: time.Second, Unlock: "live"}
+	inside := again
+	inside.Lapse = "flush"
+	for what, c := range map[string]struct {
+		by string
+		op Op
+	}{
+		"an entry":    {"enter", Op{Call: "lock", Hold: 500 * ms, Lapse: "flush", Inside: []Op{again}}},
+		"an exit":     {"enter", Op{Call: "lock", Hold: 500 * ms, Inside: []Op{inside}}},
+		"a downgrade": {"downgrade", Op{Call: "lock", Hold: 500 * ms, Lapse: "flush", Downgrade: true}},
+		"a renewal":   {"renew", Op{Call: "lock", Hold: 20 * time.Second, Lapse: "flush"}},
+		"a reader's":  {"renew", Op{Call: "rlock", Hold: 20 * time.Second, Lapse: "flush"}},
+	} {
+		c.op.Names, c.op.Unlock = []int{0}, "live"
+		r := Run(t, &Plan{
+			Backend: "redis", Servers: 1, Latency: ms, Names: 1, TTL: 10 * time.Second, Length: length,
+			Clients: []Party{{Workers: [][]Op{{c.op}}}},
+		})
+		if len(r.Violations) > 0 || r.Coverage["a loss told × "+c.by] == 0 {
+			t.Errorf("%s: %v\n%s", what, r.Violations, r.Table(1))
 		}
 	}
 }

@@ -185,11 +185,28 @@ func (r *register) endsOnce(c *call, all []*belief, err error) {
 	}
 }
 
-// closed checks that all leases of a client that was closed are over.
-func (r *register) closed(client int) {
+// closed checks that all leases of a client that was closed are over, and that the server has no hold
+// of it if Close says that all was confirmed, also where an Unlock was under way.
+func (r *register) closed(client int, err error) {
+	r.keepsNothing(client, err)
 	for _, b := range r.beliefs {
 		if b.client == client && !r.dead[client] && b.lease.Err() == nil {
 			r.violate("an end is an end", "%v is alive after Close", b)
+		}
+	}
+}
+
+func (r *register) keepsNothing(client int, err error) {
+	then := time.Now().Add(-longestTTL(r.w.plan.TTL) - lingers)
+	if err != nil || r.dead[client] || !r.w.hasServers() || r.w.plan.Backend == "quorum" || r.stuttered(then) || r.touched(client, then, whatever) {
+		return
+	}
+	for _, name := range r.w.names() {
+		s := r.w.keeper(name)
+		for _, id := range r.lock(name).last[s.index].asOf(s.clock().UnixMilli()).holders() {
+			if s.owner(id) == r.w.label(client) && id[len(id)-1] != '!' {
+				r.violate("nothing is left behind", "c%d was closed, and s%d has %s of it on %s", client, s.index, id[:8], name)
+			}
 		}
 	}
 }

@@ -355,7 +355,7 @@ func (w *world) closeClient(c *client, unlock string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.note(c.index, "close: %v", err)
-	r.closed(c.index)
+	r.closed(c.index, err)
 	if took := time.Since(began); took > bound+100*time.Millisecond && !r.dead[c.index] && !r.stuttered(began) {
 		r.violate("every call ends", "c%d close took %v, more than %v", c.index, took, bound)
 	}

@@ -89,6 +89,7 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 	})
 	if err != nil {
 		a.w.reg.returned(c, err)
+		a.w.reg.tellsOuter(c, o, err)
 		return
 	}
 	inner := lease.Context(context.WithoutCancel(ctx))
@@ -250,11 +251,13 @@ func (a *actor) doDo(wait context.Context, c *call, o *owner, op *Op) {
 	err := survive(func() error { return do(wait, a.locker(op, a.locals(c.names)), work) })
 	if !entered {
 		a.w.reg.returned(c, err)
+		a.w.reg.tellsOuter(c, o, err)
 		return
 	}
 	a.w.reg.mu.Lock()
 	defer a.w.reg.mu.Unlock()
 	a.w.reg.unlocking(leaving, all)
+	a.w.reg.givesUp(leaving, err)
 	if err == nil && lost {
 		a.w.reg.violate("a loss is told", "c%d do %v: nil, and it was lost", c.client, c.names)
 	}
@@ -265,7 +268,7 @@ func (a *actor) hold(ctx context.Context, lease *dlock.Lease, o *owner, op *Op) 
 	if op.Forget {
 		return
 	}
-	a.use(ctx, lease, o, op, func() { a.unlock(lease, o.beliefs, op) })
+	a.use(ctx, lease, o, op, func() { a.endsAmong(ctx, lease, o, op) })
 }
 
 // use is what is done under a lease.
@@ -273,6 +276,7 @@ func (a *actor) use(ctx context.Context, lease *dlock.Lease, o *owner, op *Op, u
 	defer unlock()
 	a.says(ctx, lease, o)
 	_ = a.rest(ctx, op.Hold/2)
+	a.lapses(op)
 	var children group
 	switch downgrades := op.Downgrade && op.Call != "multi" && op.Call != "trymulti"; {
 	case downgrades && op.Beside > 0:
@@ -323,8 +327,10 @@ func (a *actor) downgrade(ctx context.Context, lease *dlock.Lease, o *owner, op 
 	a.w.reg.begin(c)
 	err := lease.Downgrade(ctx)
 	a.w.reg.returned(c, err)
-	a.w.reg.lowered(weak, err)
+	a.w.reg.tellsOuter(c, o, err)
+	a.w.reg.lowered(o.beliefs, weak, err)
 	if err == nil {
+		a.readsOnly(lease, c)
 		a.w.reg.tell(a.c.index, "downgraded %v", c.names)
 	}
 }
@@ -361,6 +367,7 @@ func (a *actor) unlock(lease *dlock.Lease, all []*belief, op *Op) {
 	c := &call{client: a.c.index, what: "unlock", names: a.named(op), ctx: ctx, nested: true}
 	c.bound = time.Now().Add(bound + a.undoing())
 	r.begin(c)
+	r.beginsEnd(all)
 	before, wanted := lease.Err(), isClosed(lease.Wanted())
 	err := survive(func() error { return a.ends(ctx, lease, op) })
 	a.staysWanted(lease, wanted, all)
@@ -378,6 +385,7 @@ func (a *actor) unlock(lease *dlock.Lease, all []*belief, op *Op) {
 		r.mu.Unlock()
 	}
 	r.unlocked(c, all, op, before, err)
+	r.endsOnce(c, all, err)
 }
 
 // slotMoved reports whether a slot has moved during a call: what changes a hold waits until
@@ -391,6 +399,7 @@ func (r *register) unlocked(c *call, all []*belief, op *Op, before, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.unlocking(c, all)
+	r.givesUp(c, err)
 	if r.dead[c.client] {
 		return
 	}
@@ -406,7 +415,7 @@ func (r *register) unlocked(c *call, all []*belief, op *Op, before, err error) {
 	switch {
 	case err == nil:
 		r.leavesTo(all, op)
-	case err == errPanicked, r.isDenied(c, err):
+	case err == errPanicked, r.isDenied(c, err), kindOf(err) == dlock.ErrUnlocked: // see endsOnce
 	case errors.Is(err, dlock.ErrClosed):
 		if !r.closing[c.client] {
 			r.violate("errors are true", "c%d unlock %v: closed, and is not", c.client, c.names)

@@ -34,18 +34,30 @@ func (a *actor) downgradeBeside(ctx context.Context, lease *dlock.Lease, o *owne
 
 // lowered notes how a Downgrade of what was exclusive has ended. One that an open entry has kept
 // from that leaves the lease exclusive: the server is not asked.
-func (r *register) lowered(weak []*belief, err error) {
+func (r *register) lowered(all, weak []*belief, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, b := range all {
+		b.lowering--
+	}
 	for _, b := range weak {
 		switch {
-		case errors.Is(err, dlock.ErrReentry):
+		case errors.Is(err, dlock.ErrReentry) && b.lowering == 0 && b.lowered.IsZero():
 			b.shared, b.downFrom = false, false
 			delete(r.lock(b.name).weak, b.token)
 		case err == nil:
 			b.lowered = time.Now()
 			r.writesUnder(b)
 		}
+	}
+}
+
+// readsOnly checks that a lease that was downgraded says so.
+func (a *actor) readsOnly(lease *dlock.Lease, c *call) {
+	if !lease.Shared() {
+		a.w.reg.mu.Lock()
+		defer a.w.reg.mu.Unlock()
+		a.w.reg.violate("nobody writes under a reader", "c%d has downgraded %v, which is exclusive", c.client, c.names)
 	}
 }
 

@@ -21,7 +21,8 @@ type pipe struct {
 	unread bool      // nobody reads any more: what is written vanishes
 	err    error     // why nothing can be read any more
 	until  time.Time // deadline of the reader
-	wake   chan struct{}
+	receipts
+	wake chan struct{}
 
 	delay func(n int) time.Duration  // of what is written now
 	held  func() time.Time           // nothing arrives before that
@@ -53,9 +54,11 @@ func (p *pipe) write(b []byte) (int, error) {
 	case p.closed:
 		return 0, net.ErrClosed
 	case p.unread, p.drop(b):
+		p.missed = true
 		return len(b), nil
 	}
 	n, torn := p.tears(b)
+	p.missed = p.missed || torn
 	p.put(append([]byte(nil), b[:n]...))
 	if torn {
 		p.torn(p.last)
@@ -70,6 +73,7 @@ func (p *pipe) put(data []byte) {
 		due = p.last
 	}
 	p.last = due
+	p.sent += len(data)
 	p.chunks = append(p.chunks, chunk{due, data})
 	p.poke()
 }
@@ -161,6 +165,7 @@ func (p *pipe) ready(b []byte) (n int, wait time.Duration, err error) {
 				return 0, 0, io.EOF
 			}
 			n = copy(b, head.data)
+			p.receive(n)
 			if head.data = head.data[n:]; len(head.data) == 0 {
 				p.chunks = p.chunks[1:]
 			}

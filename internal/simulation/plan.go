@@ -85,6 +85,9 @@ type Op struct {
 	Limit     time.Duration `json:",omitempty"` // of a short context
 	Asides    []Aside       `json:",omitempty"` // what is asked of the first of its locks meanwhile
 	Uses                    // of what else the library offers
+	AtOnce    []Beside      `json:",omitempty"` // calls at the same time, in place of the one that unlocks it
+	Lapse     string        `json:",omitempty"` // how the lock gets lost under the lease: flush, break
+	Lag       time.Duration `json:",omitempty"` // how long before what is done under it
 }
 
 // A Fault is one thing that goes wrong.
@@ -226,6 +229,8 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.mixed()
 	g.questions()
 	g.novelties()
+	g.lapses()
+	g.crowded()
 	return p
 }
 

@@ -53,10 +53,11 @@ type register struct {
 	works    map[int][]work    // by client, that it may still be busy with
 	served   map[int]time.Time // when a client first got a lock
 	accounts map[int]*account
-	audited  time.Time         // when it was last looked what they have asked for
-	missed   map[int]time.Time // when a client missed the word of a grant, after it was mute
-	least    time.Duration     // the shortest TTL of the plan
-	tick     time.Duration     // how often r looks
+	audited  time.Time           // when it was last looked what they have asked for
+	gaveUp   map[party]time.Time // when a call of it last ended without its answer
+	missed   map[int]time.Time   // when a client missed the word of a grant, after it was mute
+	least    time.Duration       // the shortest TTL of the plan
+	tick     time.Duration       // how often r looks
 
 	active time.Duration // how long the parties have had something to do
 
@@ -104,6 +105,9 @@ type belief struct {
 	heard    bool                  // Wanted was seen to say that somebody waits
 	docked   map[*server]time.Time // until when what a server has of its hold may end early
 	taken    time.Time             // when Break had ended it on a quorum
+	lowering int                   // calls of Downgrade under way
+	unlocks  int                   // calls of Unlock under way
+	ends     []error               // the kinds of what those before have returned
 }
 
 // live reports whether the lease says that its owner has the lock, whatever has become of
@@ -170,6 +174,7 @@ type lockLog struct {
 	queued   map[string]time.Time // when a request first queued: it keeps its place if it comes back
 	pasts    map[int][]truth      // of the members of a quorum
 	breaks   []*breaking          // all that there have been
+	tokenOf  map[string]uint64    // under which each hold was granted, by its id
 }
 
 // touched is the time in which a fault can have an effect.
@@ -190,7 +195,7 @@ func newRegister(w *world) *register {
 		gave: make(map[party]time.Time), used: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
 		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), kept: make(map[string][]rest),
 		burdens: make(map[flight]*burden), works: make(map[int][]work), served: make(map[int]time.Time),
-		accounts: make(map[int]*account), missed: make(map[int]time.Time), least: w.plan.leastTTL(), tick: w.plan.tick(),
+		accounts: make(map[int]*account), gaveUp: make(map[party]time.Time), missed: make(map[int]time.Time), least: w.plan.leastTTL(), tick: w.plan.tick(),
 		coverage: make(map[string]int), demand: make(map[party]demand), pongs: make(map[flight]time.Time), named: make(map[party]*belief), left: make(map[party]time.Time), rest: make(map[party]time.Time),
 	}
 }
@@ -198,7 +203,7 @@ func newRegister(w *world) *register {
 func (r *register) lock(name string) *lockLog {
 	l := r.locks[name]
 	if l == nil {
-		l = &lockLog{last: make(map[int]truth), busy: make(map[int]time.Time), tokens: make(map[uint64]bool), weak: make(map[uint64]bool), queued: make(map[string]time.Time)}
+		l = &lockLog{last: make(map[int]truth), busy: make(map[int]time.Time), tokens: make(map[uint64]bool), weak: make(map[uint64]bool), queued: make(map[string]time.Time), tokenOf: make(map[string]uint64)}
 		r.locks[name] = l
 	}
 	return l
@@ -288,6 +293,7 @@ func (r *register) returned(c *call, err error) {
 	delete(r.calls, c)
 	r.see(c.client, c.names)
 	r.hurries(c)
+	r.givesUp(c, err)
 	if r.dead[c.client] {
 		return
 	}
@@ -576,6 +582,7 @@ func (r *register) saw(s *server, name string, t truth) {
 	}
 	r.note(-1, "s%d %s: %s, token %d, queue %v", s.index, name, who, t.token, queue)
 	l := r.lock(name)
+	l.grants(t)
 	r.lastBusy(s, l)
 	if live.held() {
 		l.lastHeld = time.Now()
@@ -887,6 +894,9 @@ func (r *register) gives(all []*belief) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, b := range all {
+		if b.gone {
+			continue // by another call
+		}
 		if b.lease.Err() != nil {
 			r.lostTrue(b)
 		}
@@ -904,6 +914,7 @@ func (r *register) weakens(all []*belief) (weak []*belief) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, b := range all {
+		b.lowering++
 		if !b.shared {
 			b.shared, b.downFrom = true, true
 			r.lock(b.name).weak[b.token] = true

@@ -27,8 +27,9 @@ type peer struct {
 	before map[string]truth // how locks stood before it
 	old    *store           // what the server had
 
-	mu sync.Mutex // guards w: messages come from other connections
-	w  *bufio.Writer
+	mu     sync.Mutex // guards what follows: messages come from other connections
+	w      *bufio.Writer
+	losses []loss // that it was told of, in what has not left yet
 }
 
 var errProtocol = errors.New("protocol error")
@@ -75,6 +76,7 @@ func (p *peer) answer(e executor) {
 		p.meet(beforeAnswer)
 		if r.Buffered() == 0 {
 			p.flush()
+			p.tells()
 		}
 		p.meet(afterAnswer)
 	}

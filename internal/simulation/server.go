@@ -26,6 +26,7 @@ type server struct {
 	world   *world                                      // where faults wait for what it does; nil: none does
 	noted   func(s *server, client string)              // called for each command and script that has written; nil: nobody looks
 	pages   int                                         // in which SCAN tells of the keys there are; 0: one
+	lost    func(client string, all []loss)             // called when a client has been told of losses; nil: nobody looks
 
 	mu      sync.Mutex
 	data    *store
@@ -175,6 +176,7 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 		s.did(p, err)
 		s.traces(p, cmd, args, reply, err)
 		p.reply(reply, err)
+		p.notes(s.sourceOf(cmd, args), args, reply)
 		p.breaks()
 	case "SUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "SUNSUBSCRIBE":
 		s.subscription(p, cmd, args)

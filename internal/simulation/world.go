@@ -170,6 +170,7 @@ func (w *world) start() {
 		if w.plan.Fresh {
 			s.data = newStore()
 		}
+		s.lost = w.reg.lost
 		if s.index < len(w.plan.Skews) {
 			s.faults.skew = w.plan.Skews[s.index]
 		}
@@ -385,6 +386,7 @@ func (w *world) closeClient(c *client, unlock string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.note(c.index, "close: %v", err)
+	r.closed(c.index, err)
 	if took := time.Since(began); took > bound+100*time.Millisecond && !r.dead[c.index] && !r.stuttered(began) {
 		r.violate("every call ends", "c%d close took %v, more than %v", c.index, took, bound)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 )
 
 // A loss that a server has told a client ends every lease on that hold at once, whoever of the client
@@ -224,7 +225,7 @@ func (r *register) tellsOuter(c *call, o *owner, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var e, cause *dlock.Error
-	if !errors.As(err, &e) || e.Kind != dlock.ErrLost || len(c.names) != 1 || errors.As(e.Err, &cause) && cause.Name != c.names[0] || r.stuttered(c.start) || r.dead[c.client] {
+	if !errors.As(err, &e) || e.Kind != dlock.ErrLost || len(c.names) != 1 || errors.As(backend.OwnersCause(e.Err), &cause) && cause.Op == "hold" && cause.Name != c.names[0] || r.stuttered(c.start) || r.dead[c.client] {
 		return
 	}
 	for ; o != nil; o = o.outer {

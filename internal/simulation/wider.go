@@ -42,7 +42,7 @@ func (g *generator) holdsWidely() {
 	}
 	holds, keeps, limits, fleets := g.often(60), g.often(60), g.often(60), g.often(50)
 	g.each(func(op *Op) {
-		if op.asks() {
+		if op.asks() || op.ByName { // whose limits are those of all locks by name
 			return
 		}
 		if holds && g.often(15) {

@@ -38,6 +38,7 @@ type server struct {
 	run     int              // how often it has started
 	since   time.Time        // when it has started, by its own clock: that is how INFO tells its uptime
 	used    bool             // it has run scripts since then that may write
+	fails   bool             // it has refused scripts since then that may
 	asks    bool             // it has run scripts since then that may not
 	wrote   bool             // the script under way has written something
 	asker   string           // whose it is
@@ -262,7 +263,7 @@ func (s *server) script(client, cmd string, args []string) (any, error) {
 	source := args[0]
 	if cmd == "EVALSHA" {
 		if source = s.scripts[args[0]]; source == "" {
-			s.used = true // a call that fails counts
+			s.fails = true
 			return nil, errNoScript
 		}
 	} else {
@@ -273,7 +274,14 @@ func (s *server) script(client, cmd string, args []string) (any, error) {
 	s.asked(client)
 	keys := args[2 : 2+n]
 	reply, err := s.lua.run(source, keys, args[2+n:])
-	s.used, s.asks = s.used || cmd != "EVAL_RO", s.asks || cmd == "EVAL_RO" // no script counts itself
+	switch { // no script counts itself
+	case err != nil:
+		s.fails = true
+	case cmd == "EVAL_RO":
+		s.asks = true
+	default:
+		s.used = true
+	}
 	s.writes(client)
 	s.replicate()
 	for _, name := range locksOf(keys) {
@@ -368,7 +376,9 @@ func (s *server) info() string {
 		replicas = 1
 	}
 	if s.used {
-		stats = "cmdstat_evalsha:calls=1\r\n"
+		stats = "cmdstat_evalsha:calls=1,failed_calls=0\r\n"
+	} else if s.fails {
+		stats = "cmdstat_evalsha:calls=1,failed_calls=1\r\n"
 	}
 	if s.asks {
 		stats += "cmdstat_eval_ro:calls=1\r\n"
@@ -429,7 +439,7 @@ func (s *server) restart(with *store, away time.Duration) {
 	defer s.mu.Unlock()
 	clear(s.scripts)
 	s.run++
-	s.used, s.asks = false, false
+	s.used, s.fails, s.asks = false, false, false
 	s.since = s.clock().Add(away)
 	if with == nil {
 		return

@@ -18,7 +18,11 @@ if not since or run and run ~= boot[2] then
   local vouched = since == 1 and (not boot[2] or boot[2] == '-')
   if not since then
     local stats = redis.pcall('INFO', 'commandstats')
-    local used = type(stats) ~= 'string' or string.find(stats, 'cmdstat_eval[sha]*:') or string.find(stats, 'resetstat')
+    local used = type(stats) ~= 'string' or string.find(stats, 'resetstat')
+    for line in string.gmatch(used and '' or stats, 'cmdstat_eval[sha]*:([^\r\n]*)') do
+      local calls, failed = string.match(line, 'calls=(%d+)'), string.match(line, 'failed_calls=(%d+)')
+      used = used or not calls or calls ~= failed -- a call of an unknown script fails
+    end
     since = used and us or start
   elseif not vouched and boot[3] ~= '1' then
     since = math.max(since, start)

@@ -12,17 +12,21 @@ import (
 // ErrNotHeld if no node has ended anything. One part alone is an end of the hold as well:
 // others who break it at the same moment may have ended the rest, each of them too little.
 // But a node that was asked too early may have joined the hold since, beside one that is away.
-// So all are asked again until enough have ended a part, or none has one any more.
+// So all are asked again until enough have ended a part, or none has one any more. If one does not
+// answer then, that is ErrUnavailable: it may have a part, and the next renewal may have the hold
+// join those that had none, before any node says that it was broken.
 func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 	if b.needsAll() {
 		return b.breakAtAll(ctx, name, token)
 	}
 	for all := 0; all < b.need; {
-		ended, err := b.breakParts(ctx, name, func(int) uint64 { return token })
-		if errors.Is(err, backend.ErrNotHeld) && all > 0 {
+		ended, silent, err := b.breakParts(ctx, name, func(int) uint64 { return token })
+		switch {
+		case errors.Is(err, backend.ErrNotHeld) && all > 0 && silent > 0:
+			return backend.Fail(backend.ErrUnavailable, errHalfBroken)
+		case errors.Is(err, backend.ErrNotHeld) && all > 0:
 			return nil
-		}
-		if err != nil {
+		case err != nil:
 			return err
 		}
 		all += ended
@@ -31,8 +35,9 @@ func (b *Backend) Break(ctx context.Context, name string, token uint64) error {
 }
 
 // breakParts asks each node to end what it knows by a token, 0: nothing. It returns how many
-// have, and is ErrNotHeld if none has. A node that is late does it later.
-func (b *Backend) breakParts(ctx context.Context, name string, token func(node int) uint64) (ended int, err error) {
+// have, and how many have not answered, and is ErrNotHeld if none has. A node that is late does it
+// later.
+func (b *Backend) breakParts(ctx context.Context, name string, token func(node int) uint64) (ended, silent int, err error) {
 	answers, err := askAll(ctx, b, func(ctx context.Context, i int) (bool, error) {
 		breaker, err := nodeAs[backend.Breaker](b, i)
 		if err != nil || token(i) == 0 {
@@ -54,7 +59,7 @@ func (b *Backend) breakParts(ctx context.Context, name string, token func(node i
 	if err == nil && ended == 0 {
 		err = backend.ErrNotHeld
 	}
-	return ended, err
+	return ended, countMissing(answers), err
 }
 
 // breakAtAll is Break where all nodes are needed. Each of them knows a hold by a token of
@@ -74,7 +79,7 @@ func (b *Backend) breakAtAll(ctx context.Context, name string, token uint64) err
 		for _, p := range parts {
 			tokens[p.node] = p.Token
 		}
-		_, err := b.breakParts(ctx, name, func(i int) uint64 {
+		_, _, err := b.breakParts(ctx, name, func(i int) uint64 {
 			if tokens[i] == token {
 				return token
 			}
@@ -83,7 +88,7 @@ func (b *Backend) breakAtAll(ctx context.Context, name string, token uint64) err
 		if err != nil {
 			return err
 		}
-		_, err = b.breakParts(ctx, name, func(i int) uint64 { return tokens[i] })
+		_, _, err = b.breakParts(ctx, name, func(i int) uint64 { return tokens[i] })
 		if errors.Is(err, backend.ErrNotHeld) { // its holder has given the rest back
 			return nil
 		}

@@ -23,6 +23,9 @@ var (
 	// errSpared is likewise, of a node that may have come back: others seemed to be enough.
 	errSpared = backend.Fail(backend.ErrUnavailable, errors.New("the node does not answer"))
 
+	// errHalfBroken is why a hold may go on though nodes have ended their parts of it.
+	errHalfBroken = errors.New("too few nodes have ended a part of the hold, and one does not answer")
+
 	// errNotRenewed is why a hold is not renewed whose last renewals have not come back.
 	errNotRenewed = errors.New("too few nodes have answered the last renewal")
 )

@@ -131,7 +131,8 @@ type query struct {
 	since   time.Time // when it was sent, or first answered
 	heard   bool      // the node has answered it, and may yet grant or refuse
 	queued  bool      // the node has put it in its queue
-	useless bool      // its grant is of no use, or none any more
+	useless bool      // its grant is of no use
+	lost    error     // why its grant is none any more, by the node's own word
 	over    bool
 }
 
@@ -252,9 +253,9 @@ func (q *query) Lost(cause error) {
 	h := q.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	q.useless = true
+	q.lost = backend.Fail(backend.ErrLost, cause)
 	if v := &h.votes[q.node]; v.hold != nil && v.query == q {
-		h.clearVote(q.node, failed, backend.Fail(backend.ErrLost, cause))
+		h.clearVote(q.node, failed, q.lost)
 	}
 	h.notify()
 }
@@ -288,14 +289,15 @@ func (q *query) receive(nh *backend.Hold, err error) {
 	v := &h.votes[q.node]
 	q.over = true
 	q.cancel()
-	switch unwanted := h.over || h.lost || q.useless; {
-	case err == nil && (unwanted || nh.Mode != h.request.Mode):
+	unwanted := h.over || h.lost || q.useless || q.lost != nil
+	if err == nil && (unwanted || nh.Mode != h.request.Mode) {
 		h.releaseVote(q.node, nh)
-		v.state, v.err = unasked, nil
-		if !h.over || q.useless {
-			v.err = backend.ErrLost
-		}
-	case q.useless:
+		unwanted, v.err = true, nil
+	}
+	switch {
+	case q.lost != nil:
+		h.loseVote(q.node, q.lost)
+	case err == nil && unwanted, q.useless:
 		v.state = unasked
 	case err == nil:
 		h.accept(q.node, nh)
@@ -304,6 +306,17 @@ func (q *query) receive(nh *backend.Hold, err error) {
 	}
 	if h.held && v.isMissing() {
 		h.joinLater()
+	}
+}
+
+// loseVote notes that the grant of node i was over before it arrived. Whoever asks for the lock asks
+// that node again. A hold does so with a renewal, and one that was broken there never does: it would
+// go on with a part that Break has ended. Called with h.mu held.
+func (h *hold) loseVote(i int, lost error) {
+	v := &h.votes[i]
+	v.state, v.err = unasked, lost
+	if h.held || errors.Is(lost, backend.ErrBroken) {
+		v.state = failed
 	}
 }
 

@@ -148,7 +148,8 @@ func (h *hold) releaseVote(i int, nh *backend.Hold) {
 
 // uninvolved is how many nodes have no part of a hold that ends, and have lost none. One that has
 // been told to take a part back is among them once it has that: such a node, and one that has
-// not answered yet, are open.
+// not answered yet, are open. One whose answer was lost is among them once it cannot have a part
+// any more.
 func (h *hold) uninvolved() (none, open int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -159,7 +160,7 @@ func (h *hold) uninvolved() (none, open int) {
 			if !h.b.nodes[i].silent.Load() {
 				open++
 			}
-		case !errors.Is(v.err, backend.ErrLost):
+		case !errors.Is(v.err, backend.ErrLost) && time.Now().After(v.unsure):
 			none++
 		}
 	}

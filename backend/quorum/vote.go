@@ -24,6 +24,7 @@ type vote struct {
 	renewing bool      // a renewal is under way
 	returned int       // parts that the node is told to take back, and may have
 	keeps    time.Time // until when it may have the last of them
+	unsure   time.Time // until when it may have a part because its answer to a request was lost
 	ending   bool      // the node is told again and again to end its part
 	released bool
 }
@@ -288,6 +289,9 @@ func (q *query) receive(nh *backend.Hold, err error) {
 	defer h.notify()
 	v := &h.votes[q.node]
 	q.over = true
+	if q.isUnanswered(err) {
+		v.unsure = time.Now().Add(h.request.TTL)
+	}
 	q.cancel()
 	unwanted := h.over || h.lost || q.useless || q.lost != nil
 	if err == nil && (unwanted || nh.Mode != h.request.Mode) {
@@ -307,6 +311,12 @@ func (q *query) receive(nh *backend.Hold, err error) {
 	if h.held && v.isMissing() {
 		h.joinLater()
 	}
+}
+
+// isUnanswered reports that the node may have granted although err, the outcome of the query, does not
+// say so. A node that had answered before the query was ended is being told of that. Called with h.mu held.
+func (q *query) isUnanswered(err error) bool {
+	return !isAnswer(err) && err != errSpared && !(q.heard && q.ctx.Err() != nil)
 }
 
 // loseVote notes that the grant of node i was over before it arrived. Whoever asks for the lock asks

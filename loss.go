@@ -3,6 +3,7 @@ package dlock
 import (
 	"cmp"
 	"context"
+	"time"
 
 	"github.com/dlock-go/dlock/internal/renewal"
 )
@@ -12,6 +13,11 @@ func (h *hold) Lost(cause error) {
 	if h.End(cause) {
 		h.lock.client.reportLost(h)
 	}
+}
+
+// Shortened has the hold end earlier; see backend.Request.Shortened.
+func (h *hold) Shortened(sent time.Time, granted time.Duration) {
+	h.lock.client.keeper.Shorten(&h.item, sent, granted)
 }
 
 // End implements renewal.Owner. It ends all leases with ErrLost, or the minimum hold

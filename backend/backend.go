@@ -114,6 +114,18 @@ func (r *Request) Answered() {
 	}
 }
 
+// Shortened tells the Observer, if it wants to know, that the hold ends before what it was told
+// last, unless it is renewed: what the server still has of it was proven at sent and lasts for
+// granted from then on, as Sent and Granted of a Hold say. A renewal that is reported afterwards
+// counts in its place. The Observer calls nothing of the backend meanwhile.
+func (r *Request) Shortened(sent time.Time, granted time.Duration) {
+	if o, ok := r.Observer.(interface {
+		Shortened(sent time.Time, granted time.Duration)
+	}); ok {
+		o.Shortened(sent, granted)
+	}
+}
+
 // An Observer is told of events of one request and its hold. Its methods return
 // at once, may be called from any goroutine, more than once, and even before
 // Acquire has returned.

@@ -215,8 +215,14 @@ func (r *renewal) answer(record func()) {
 		r.h.believed = deadline(last)
 	}
 	r.h.mu.Unlock()
-	if report {
-		r.report(r.bh, err)
+	if !report {
+		return
+	}
+	r.report(r.bh, err)
+	r.h.mu.Lock()
+	defer r.h.mu.Unlock()
+	if err == nil && !r.h.lost { // a part that was lost meanwhile counts beside what was reported
+		r.h.shorten()
 	}
 }
 

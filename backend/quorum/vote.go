@@ -86,15 +86,14 @@ func (h *hold) clearVote(i int, state voteState, err error) {
 // checkLease ends a hold that has too few votes, or whose last ones have run out for want of a
 // renewal. A hold for which that is so for a moment is lost, whatever the nodes grant it after that,
 // and its holder is told at once, whoever has found that out. What is left may end before what the
-// holder was told: then it looks again. Called with h.mu held.
+// holder was told: then it is told, and checkLease looks again. Called with h.mu held.
 func (h *hold) checkLease(cause error) {
 	if h.lost || !h.held {
 		return
 	}
 	if h.countVotes() >= h.b.need {
-		end := deadline(h.lease())
-		if left := time.Until(end); left > 0 {
-			if !h.over && end.Before(h.believed) {
+		if left := time.Until(deadline(h.lease())); left > 0 {
+			if h.shorten() {
 				time.AfterFunc(left, func() {
 					h.mu.Lock()
 					defer h.mu.Unlock()
@@ -108,6 +107,18 @@ func (h *hold) checkLease(cause error) {
 	if !h.over {
 		h.b.janitor.Go(func(context.Context) { h.request.Lost(cause) })
 	}
+}
+
+// shorten tells the holder of what is left of the hold, if that ends before what a renewal has told it
+// last, and reports whether it does. It has the hold renewed in time, if that can be. Called with h.mu
+// held, with enough votes.
+func (h *hold) shorten() bool {
+	last := h.lease()
+	if h.over || !deadline(last).Before(h.believed) {
+		return false
+	}
+	h.request.Shortened(last.Sent, last.Granted)
+	return true
 }
 
 // countVotes is how many nodes count for the hold. Called with h.mu held.
@@ -183,6 +194,7 @@ func (h *hold) joinLater() {
 func (h *hold) askMissing() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	defer h.notify()
 	h.joinTimer = nil
 	if h.lost || h.waiting.Err() != nil {
 		return

@@ -19,11 +19,12 @@ type batch struct {
 	plan
 
 	// Guarded by the keeper's mutex.
-	items    []*Item
-	idle     int    // number of items that are not being renewed; they come first in items
-	isQueued bool   // due, and in the keeper's queue
-	failed   *batch // where items go whose renewal fails
-	index    int32  // position in the schedule, from 1; 0: none
+	items     []*Item
+	idle      int    // number of items that are not being renewed; they come first in items
+	isQueued  bool   // due, and in the keeper's queue
+	failed    *batch // where items go whose renewal fails
+	shortened *batch // where items go that Shorten ends earlier
+	index     int32  // position in the schedule, from 1; 0: none
 }
 
 // A plan is what the holds of a batch have in common.

@@ -129,6 +129,9 @@ func (k *Keeper) Add(it *Item, maxHold time.Duration, owner Owner) bool {
 	h, now := it.Hold, k.clock.now()
 	it.owner, it.added = owner, now.at
 	b := k.planFor(h, h.TTL, never, now)
+	if early := it.batch.Load(); early != nil { // it was shortened before it was added
+		b.shorten(&early.plan, now)
+	}
 	if maxHold > 0 {
 		b.end = it.maxEnd(maxHold)
 	}

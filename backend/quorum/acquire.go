@@ -159,6 +159,7 @@ func (b *Backend) newAttempt(ctx context.Context, r backend.Request, round int) 
 func (a *attempt) decide(ctx context.Context, p *place) (*backend.Hold, verdict, error) {
 	a.start()
 	for {
+		changed := a.changed.wait()
 		a.mu.Lock()
 		v, again := a.step(time.Now())
 		bh, err := a.conclude(v)
@@ -177,7 +178,7 @@ func (a *attempt) decide(ctx context.Context, p *place) (*backend.Hold, verdict,
 		case answered:
 			a.request.Answered()
 		}
-		if err := a.b.pause(ctx, a.changed, again, a.found); err != nil {
+		if err := a.b.pause(ctx, changed, again, a.found); err != nil {
 			return nil, ended, err
 		}
 	}

@@ -45,30 +45,44 @@ func (h *hold) parts() []*backend.Hold {
 	return parts
 }
 
-// awaitPart waits for a part that is none of those, for a moment, if a node is being asked for one: a
-// hold that has just been won may get the last of them. It reports whether there is one, and the hold is
-// not lost.
+// awaitPart waits for a part that is none of those, for a moment, if a node is being asked for one, or
+// is about to be: a hold that has just been won may get the last of them. It reports whether there is
+// one, and the hold is not lost.
 func (h *hold) awaitPart(ctx context.Context, parts []*backend.Hold) bool {
-	late := time.After(leaveLimit)
+	late, over := time.After(h.joinLimit()), false
 	for {
+		changed := h.changed.wait()
 		h.mu.Lock()
-		joined, coming, lost := false, h.count().coming > 0, h.lost
+		joined, coming, lost := false, h.count().coming > 0 || h.joinTimer != nil, h.lost
 		for i := range h.votes {
 			v := &h.votes[i]
 			joined = joined || v.counts && v.hold != parts[i]
 		}
 		h.mu.Unlock()
-		if lost || joined || !coming {
+		if lost || joined || !coming || over {
 			return joined && !lost
 		}
 		select {
-		case <-h.changed:
+		case <-changed:
 		case <-late:
-			return false
+			over = true
 		case <-ctx.Done():
 			return false
 		}
 	}
+}
+
+// joinLimit is how long to wait for the nodes that have no part: as long as they usually take.
+func (h *hold) joinLimit() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	limit := leaveLimit
+	for i := range h.votes {
+		if h.votes[i].hold == nil {
+			limit = max(limit, joinPause+h.b.nodes[i].answerLimit(h.request.TTL))
+		}
+	}
+	return limit
 }
 
 // beginEntry ends what is left of the calls of Reenter before that of number seq.
@@ -250,6 +264,7 @@ func (c *confirmation) await(ctx context.Context) error {
 	var late <-chan time.Time
 	front := c.releases // the reply of the front is missing
 	for {
+		changed := c.h.changed.wait()
 		none, open := 0, 0
 		if c.releases {
 			none, open = c.h.uninvolved()
@@ -279,7 +294,7 @@ func (c *confirmation) await(ctx context.Context) error {
 			case !errors.Is(r.err, backend.ErrLost):
 				failures = append(failures, r.err)
 			}
-		case <-c.h.changed: // a request that was under way has ended
+		case <-changed: // a request that was under way has ended
 		case <-late:
 			return c.outcome(enough, failures)
 		case <-ctx.Done():

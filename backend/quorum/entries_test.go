@@ -2,6 +2,7 @@ package quorum_test
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -85,6 +86,73 @@ func TestEntryWhileANodeJoins(t *testing.T) {
 		late.late = 40 * time.Millisecond
 		l, err := c.Mutex("x").Lock(t.Context())
 		ok(t, err)
+		in, err := c.Mutex("x").Lock(l.Context(t.Context()))
+		ok(t, err)
+		_ = in.Unlock(t.Context())
+		ok(t, l.Unlock(t.Context()))
+	})
+}
+
+// Several goroutines enter to read at the same moment, while the third node is about to join: each hears
+// of that.
+func TestEntriesAtOnceWhileANodeJoins(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		late := &farVoter{Backend: memory.New(s[2])}
+		c := over(t, []backend.Backend{memory.New(s[0]), &barredNode{memory.New(s[1])}, late}, nil)
+		ok(t, dlock.Do(t.Context(), c.Mutex("x"), nothing))
+		late.late = 40 * time.Millisecond
+		l, err := c.RWMutex("x").Lock(t.Context())
+		ok(t, err)
+		began := time.Now()
+		var entering sync.WaitGroup
+		for range 4 {
+			entering.Go(func() {
+				in, err := c.RWMutex("x").RLock(l.Context(t.Context()))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if took := time.Since(began); took > late.late {
+					t.Errorf("entered after %v", took)
+				}
+				_ = in.Unlock(t.Context())
+			})
+		}
+		entering.Wait()
+		ok(t, l.Unlock(t.Context()))
+	})
+}
+
+// The third node is far away, as always, and about to join.
+func TestEntryWhileADistantNodeJoins(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		far := &farVoter{memory.New(s[2]), 300 * time.Millisecond}
+		c := over(t, []backend.Backend{memory.New(s[0]), &barredNode{memory.New(s[1])}, far}, nil)
+		for range 10 { // it learns how long the node takes
+			ok(t, dlock.Do(t.Context(), c.Mutex("x"), nothing))
+			time.Sleep(time.Second)
+		}
+		l, err := c.Mutex("x").Lock(t.Context())
+		ok(t, err)
+		in, err := c.Mutex("x").Lock(l.Context(t.Context()))
+		ok(t, err)
+		_ = in.Unlock(t.Context())
+		ok(t, l.Unlock(t.Context()))
+	})
+}
+
+// The third node has refused the hold after the lock was taken, since another had not ended there, and is
+// asked again in a moment.
+func TestEntryBeforeANodeIsAskedAgain(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		late := &farVoter{memory.New(s[2]), time.Millisecond}
+		c := over(t, []backend.Backend{memory.New(s[0]), &barredNode{memory.New(s[1])}, late}, nil)
+		last, err := late.Acquire(t.Context(), backend.Request{Name: "x", Mode: backend.Exclusive, TTL: ttl})
+		ok(t, err)
+		l, err := c.Mutex("x").TryLock(t.Context())
+		ok(t, err)
+		time.Sleep(2 * late.late)
+		ok(t, late.Release(t.Context(), last))
 		in, err := c.Mutex("x").Lock(l.Context(t.Context()))
 		ok(t, err)
 		_ = in.Unlock(t.Context())

@@ -17,7 +17,7 @@ type hold struct {
 	waiting context.Context    // of requests that wait for the lock
 	stop    context.CancelFunc // ends them
 	firstBy time.Time          // by when enough nodes have answered first
-	changed chan struct{}      // receives when a vote has changed
+	changed changes            // of the votes
 
 	mu         sync.Mutex
 	heard      bool        // a node has answered
@@ -42,7 +42,6 @@ type hold struct {
 func (b *Backend) newHold(ctx context.Context, r backend.Request) *hold {
 	h := &hold{
 		b: b, request: r,
-		changed:  make(chan struct{}, 1),
 		votes:    make([]vote, len(b.nodes)),
 		endEntry: func() {},
 	}
@@ -51,12 +50,7 @@ func (b *Backend) newHold(ctx context.Context, r backend.Request) *hold {
 }
 
 // notify has whoever waits for the nodes look again.
-func (h *hold) notify() {
-	select {
-	case h.changed <- struct{}{}:
-	default:
-	}
-}
+func (h *hold) notify() { h.changed.notify() }
 
 // lease returns the part that says how long the hold lasts: enough nodes have granted for as
 // long, or longer. Called with h.mu held, with enough votes.

@@ -155,8 +155,9 @@ func (h *hold) abandon(ctx context.Context) {
 	}
 	h.mu.Unlock()
 	for {
+		changed := h.changed.wait()
 		left := h.leaveTimeout()
-		if left <= 0 || h.b.pause(ctx, h.changed, left, false) != nil {
+		if left <= 0 || h.b.pause(ctx, changed, left, false) != nil {
 			return
 		}
 	}

@@ -132,7 +132,7 @@ func contextWhileUnanswered(s *scenario) {
 	}
 	held := make([]*dlock.Lease, len(causes))
 	for i := range causes {
-		held[i] = s.locked(p.Mutex(s.sub(i)))
+		held[i] = s.locked(p.Mutex(s.sub(i), dlock.WithTTL(20*s.TTL)))
 	}
 	heal := p.Cut()
 	for i, why := range causes {

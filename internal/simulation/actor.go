@@ -85,7 +85,7 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 	var lease *dlock.Lease
 	err := survive(func() (err error) {
 		lease, err = a.acquire(wait, op, names)
-		return err
+		return op.withoutCause(wait, err)
 	})
 	if err != nil {
 		a.w.reg.returned(c, err)
@@ -110,7 +110,8 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 
 // wait is the context that bounds a call.
 func (a *actor) wait(ctx context.Context, op *Op) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, end := context.WithCancelCause(ctx)
+	cancel := func() { end(causes[op.Cause]) }
 	unhook := context.AfterFunc(a.w.over, cancel)
 	stop := func() { unhook(); cancel() }
 	switch {
@@ -120,7 +121,7 @@ func (a *actor) wait(ctx context.Context, op *Op) (context.Context, context.Canc
 		t := time.AfterFunc(op.Wait, cancel)
 		return ctx, func() { t.Stop(); stop() }
 	case op.Wait > 0:
-		timed, done := context.WithTimeout(ctx, op.Wait)
+		timed, done := op.limited(ctx, op.Wait)
 		return timed, func() { done(); stop() }
 	}
 	return ctx, stop
@@ -316,8 +317,16 @@ func (a *actor) rest(ctx context.Context, d time.Duration) error {
 }
 
 func (a *actor) downgrade(ctx context.Context, lease *dlock.Lease, o *owner, op *Op) {
-	if lease.Err() != nil {
+	if op.Brief > 0 {
+		a.downgradeBriefly(ctx, lease, o, op)
 		return
+	}
+	_ = a.downgradeOnce(ctx, lease, o, op)
+}
+
+func (a *actor) downgradeOnce(ctx context.Context, lease *dlock.Lease, o *owner, op *Op) error {
+	if lease.Err() != nil {
+		return nil
 	}
 	a.aside(op, "downgrade")
 	weak := a.w.reg.weakens(o.beliefs)
@@ -325,7 +334,7 @@ func (a *actor) downgrade(ctx context.Context, lease *dlock.Lease, o *owner, op 
 	c.bound = time.Now().Add(2*a.w.plan.TTL + op.TTL + a.undoing())
 	c.under = o.beliefs
 	a.w.reg.begin(c)
-	err := lease.Downgrade(ctx)
+	err := op.withoutCause(ctx, lease.Downgrade(ctx))
 	a.w.reg.returned(c, err)
 	a.w.reg.tellsOuter(c, o, err)
 	a.w.reg.lowered(o.beliefs, weak, err)
@@ -333,6 +342,7 @@ func (a *actor) downgrade(ctx context.Context, lease *dlock.Lease, o *owner, op 
 		a.readsOnly(lease, c)
 		a.w.reg.tell(a.c.index, "downgraded %v", c.names)
 	}
+	return err
 }
 
 func (a *actor) named(op *Op) []string {
@@ -355,7 +365,7 @@ func (a *actor) unlock(lease *dlock.Lease, all []*belief, op *Op) {
 		cancel()
 	case "short":
 		cancel()
-		ctx, cancel = context.WithTimeout(context.Background(), op.Limit)
+		ctx, cancel = op.limited(context.Background(), op.Limit)
 		bound = op.Limit
 		if bound <= 0 {
 			bound = firstAnswer
@@ -369,7 +379,7 @@ func (a *actor) unlock(lease *dlock.Lease, all []*belief, op *Op) {
 	r.begin(c)
 	r.beginsEnd(all)
 	before, wanted := lease.Err(), isClosed(lease.Wanted())
-	err := survive(func() error { return a.ends(ctx, lease, op) })
+	err := survive(func() error { return op.withoutCause(ctx, a.ends(ctx, lease, op)) })
 	a.staysWanted(lease, wanted, all)
 	if err == nil && before != nil {
 		r.mu.Lock()

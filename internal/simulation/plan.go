@@ -68,6 +68,7 @@ type Op struct {
 	Names  []int
 	Wait   time.Duration `json:",omitempty"` // bounds the call; 0: until the end of the run; less: it is over already
 	Cancel bool          `json:",omitempty"` // by a cancellation, not by a deadline
+	Cause  string        `json:",omitempty"` // of the end of its contexts; empty: none of their own
 
 	TTL, MaxHold, MinHold, MaxWait time.Duration `json:",omitempty"`
 	NoReentry                      bool          `json:",omitempty"`
@@ -77,6 +78,7 @@ type Op struct {
 	Together  bool          `json:",omitempty"` // at the same time
 	Early     bool          `json:",omitempty"` // the lease is unlocked before those inside have ended
 	Downgrade bool          `json:",omitempty"`
+	Brief     time.Duration `json:",omitempty"` // for how long the context of that lasts; 0: as long as the lease
 	Beside    time.Duration `json:",omitempty"` // after which it is, beside those inside; 0: before them
 	Unlock    string        `json:",omitempty"` // with what context: live, dead, short
 	Forget    bool          `json:",omitempty"` // never unlocked: Close does it
@@ -231,6 +233,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.novelties()
 	g.lapses()
 	g.crowded()
+	g.gives()
 	return p
 }
 

@@ -152,11 +152,26 @@ func kindOf(err, def error) error {
 		}
 	}
 	for _, k := range kinds {
-		if errors.Is(err, k.error) {
+		if says(err, k.error) {
 			return k.error
 		}
 	}
 	return def
+}
+
+// says reports whether err is of a kind. What a program has given a context as its cause does not
+// count, although errors.Is finds it in an *Error.
+func says(err, kind error) bool {
+	if e, ok := err.(*Error); ok {
+		return e.Kind == kind
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		return says(e.Unwrap(), kind)
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), func(part error) bool { return says(part, kind) })
+	}
+	return err == kind
 }
 
 // newError makes err an *Error about name. The end of a lease on that name becomes the
@@ -203,11 +218,12 @@ func ErrorType(err error) string {
 	if err == nil {
 		return ""
 	}
+	kind := kindOf(err, nil)
+	if kind == ErrLost && errors.Is(err, ErrBroken) {
+		return "broken"
+	}
 	for _, k := range kinds {
-		switch {
-		case k.error == ErrLost && errors.Is(err, ErrBroken):
-			return "broken"
-		case errors.Is(err, k.error):
+		if k.error == kind {
 			return k.name
 		}
 	}

@@ -424,10 +424,16 @@ func TestUnlockThatALossElsewhereEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, ba, a, b := pair(t, dlock.Options{TTL: time.Hour})
 		lease := lock(t, a.Mutex("x"))
+		several := lock(t, a.Multi([]string{"y", "z"}))
 		ba.Cut()
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, dlock.ErrLost)
-		defer cancel()
-		is(t, lease.Unlock(ctx), dlock.ErrUnavailable)
+		for _, l := range []*dlock.Lease{lease, several} {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, dlock.ErrLost)
+			defer cancel()
+			err := l.Unlock(ctx)
+			if e, ok := err.(*dlock.Error); !ok || e.Kind != dlock.ErrUnavailable || dlock.ErrorType(err) != "unavailable" {
+				t.Errorf("%s: %v, of type %s", l.Name(), err, dlock.ErrorType(err))
+			}
+		}
 		ba.Heal()
 		start := time.Now()
 		unlock(t, lock(t, b.Mutex("x")))

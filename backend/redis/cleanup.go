@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -49,7 +50,11 @@ func (s *unclaimedGrants) end() {
 // asked for it. Most such messages come late, when the hold is over already. An id that was
 // given up while a request for it may still have been under way is refused by the server.
 func (b *Backend) releaseUnclaimed(k key, id string) {
-	if !b.ids.hasMade(k, id) || !b.unclaimed.begin(id) {
+	if !b.ids.hasMade(k, id) {
+		return
+	}
+	k, id = key(strings.Clone(string(k))), strings.Clone(id) // of a message, which may be long
+	if !b.unclaimed.begin(id) {
 		return
 	}
 	begun := b.janitor.Go(func(ctx context.Context) {

@@ -116,15 +116,18 @@ func cutLast(s string, sep byte) (before, after string, found bool) {
 	return s[:i], s[i+1:], true
 }
 
-// parseHint reads what a script tells of an id before it is granted, when nobody else
-// shall know it: what comes before the proof, and a digest of the whole.
-func parseHint(s string) (open, digest string) {
-	open, digest, _ = strings.Cut(s, " ")
-	return open, digest
-}
+// A digest stands for an id that nobody else shall know.
+type digest [sha1.Size]byte
 
-// isDigest reports whether a digest is that of id.
-func isDigest(digest, id string) bool {
-	sum := sha1.Sum([]byte(id))
-	return hex.EncodeToString(sum[:]) == digest
+func digestOf(id string) digest { return sha1.Sum([]byte(id)) }
+
+// parseHint reads what a script tells of an id before it is granted: what comes before the
+// proof, and the digest of the whole.
+func parseHint(s string) (open string, d digest, ok bool) {
+	open, text, _ := strings.Cut(s, " ")
+	if hex.DecodedLen(len(text)) != len(d) {
+		return "", d, false
+	}
+	_, err := hex.Decode(d[:], []byte(text))
+	return open, d, err == nil
 }

@@ -27,7 +27,7 @@ type listener struct {
 	closed        bool
 	waiters       map[string]*waiter              // by the open part of their ids
 	holds         map[string]*holdState           // likewise
-	early         map[string]earlyWord            // about holds that are not known yet, as of maxEarly
+	early         map[digest]word                 // about holds that are not known yet, as of maxEarly
 	channels      map[string]*channel             // by name
 	subscriptions map[*redis.Client]*subscription // by node
 	swept         int                             // how many channels there were after the last sweep
@@ -43,7 +43,7 @@ func newListener(client redis.UniversalClient, c *cluster, log *slog.Logger, pol
 		probing:       probeInterval,
 		waiters:       make(map[string]*waiter),
 		holds:         make(map[string]*holdState),
-		early:         make(map[string]earlyWord),
+		early:         make(map[digest]word),
 		channels:      make(map[string]*channel),
 		subscriptions: make(map[*redis.Client]*subscription),
 	}
@@ -96,12 +96,13 @@ func (l *listener) addHold(s *holdState) (isWanted, isBroken bool) {
 	open := openPart(s.id)
 	delete(l.waiters, open)
 	l.holds[open] = s
-	word, found := l.early[open]
-	delete(l.early, open)
-	if !found || !isDigest(word.digest, s.id) {
+	if len(l.early) == 0 {
 		return false, false
 	}
-	return !word.isBroken, word.isBroken
+	d := digestOf(s.id)
+	w := l.early[d]
+	delete(l.early, d)
+	return w == saysWanted, w == saysBroken
 }
 
 func (l *listener) removeHold(s *holdState) {
@@ -135,54 +136,59 @@ func (l *listener) wakeWaiters(channel string) {
 // dispatch passes a message on. Whoever may publish can send one: it is of no use
 // unless it shows that its sender has read, in the keys, an id of this client.
 func (l *listener) dispatch(payload string) {
-	if hint, ok := strings.CutPrefix(payload, "contended "); ok {
-		l.contended(parseHint(hint))
-	} else if hint, ok := strings.CutPrefix(payload, "poll "); ok {
-		l.poll(parseHint(hint))
-	} else if hint, ok := strings.CutPrefix(payload, "broken "); ok {
-		l.broken(parseHint(hint))
+	what, about, _ := strings.Cut(payload, " ")
+	if open, d, ok := parseHint(about); ok {
+		l.hinted(what, open, d)
 	} else if k, g, ok := parseGrant(payload); ok {
 		l.granted(k, g)
 	}
 }
 
-// maxEarly is how many messages about holds that are not known are kept. Most of those
-// are over; who may publish can send any number.
+// hinted takes a message about an id of this client, if it is one.
+func (l *listener) hinted(what, open string, d digest) {
+	switch what {
+	case "poll":
+		l.poll(open, d)
+	case "contended":
+		if s := l.holdOf(open, d, saysWanted); s != nil {
+			s.wanted()
+		}
+	case "broken":
+		if s := l.holdOf(open, d, saysBroken); s != nil {
+			s.hold.Lost(backend.ErrBroken)
+		}
+	}
+}
+
+// A word is what a message says of a hold. It may be faster than the grant, which comes on
+// another connection or has to be confirmed: it is kept for addHold then. Nothing comes after saysBroken.
+type word uint8
+
+const (
+	_          word = iota
+	saysWanted      // somebody waits for the lock
+	saysBroken      // somebody has taken the hold away
+)
+
+// maxEarly is how many words about holds that are not known are kept. Most of those holds
+// are over; who may publish can send any number. Nothing of a message is kept but its digest:
+// it may be long.
 const maxEarly = 256
 
-// An earlyWord is a message about a hold that is faster than the grant, which comes on another
-// connection or has to be confirmed. It is kept for addHold.
-type earlyWord struct {
-	digest   string
-	isBroken bool // somebody has taken the hold away, or else somebody waits behind it
-}
-
-// contended takes the message that somebody waits for a lock.
-func (l *listener) contended(open, digest string) {
-	if s := l.hinted(open, earlyWord{digest, false}); s != nil {
-		s.wanted()
-	}
-}
-
-// broken takes the message that a hold was taken away.
-func (l *listener) broken(open, digest string) {
-	if s := l.hinted(open, earlyWord{digest, true}); s != nil {
-		s.hold.Lost(backend.ErrBroken)
-	}
-}
-
-// hinted returns the hold that a message is about; nil if there is none, or none yet.
-func (l *listener) hinted(open string, word earlyWord) *holdState {
+// holdOf returns the hold that a message is about; nil if there is none, or none yet.
+func (l *listener) holdOf(open string, d digest, w word) *holdState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.holds[open]
-	if s == nil && l.early[open] != (earlyWord{word.digest, true}) { // nothing comes after that
+	if s == nil {
+		w = max(w, l.early[d])
 		if len(l.early) == maxEarly {
 			clear(l.early)
 		}
-		l.early[open] = word
+		l.early[d] = w
+		return nil
 	}
-	if s == nil || !isDigest(word.digest, s.id) {
+	if digestOf(s.id) != d {
 		return nil
 	}
 	return s
@@ -190,11 +196,11 @@ func (l *listener) hinted(open string, word earlyWord) *holdState {
 
 // poll takes the message that a waiter should ask the server. One that comes soon after another
 // may be the last: it is heeded, a little later.
-func (l *listener) poll(open, digest string) {
+func (l *listener) poll(open string, d digest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := l.waiters[open]
-	if w == nil || !isDigest(digest, w.id) || time.Until(w.hinted) > 0 {
+	if w == nil || digestOf(w.id) != d || time.Until(w.hinted) > 0 {
 		return
 	}
 	after := max(hintInterval-time.Since(w.hinted), 0)
@@ -212,6 +218,7 @@ func (l *listener) granted(k key, g grant) {
 		w = nil
 	}
 	if w != nil {
+		g.id = w.id // no part of the message
 		select {
 		case w.grants <- g:
 		default: // of the same id: that is enough

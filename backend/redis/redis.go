@@ -110,6 +110,14 @@
 // where nothing is said, and a lock that was granted to a waiter is lost after as long
 // unless that is confirmed.
 //
+// What is on the way to the server, as a load balancer or a firewall, may forget a connection
+// that is idle and tell nobody. A request on it is late, and after some of them a Lock is
+// ErrUnavailable though the server is well. TCP keep-alive, which go-redis begins after 30 s,
+// prevents most of that, and does not where it is not passed on or the machine sleeps. A client
+// that Open makes also uses no connection that was idle for 3 minutes, or for
+// conn_max_idle_time: large clouds forget after 4 minutes. For go-redis by itself that is 30
+// minutes: a client of one's own should set ConnMaxIdleTime, and a Dialer of its own keep-alive.
+//
 // The client library logs to stderr, for the whole process, that it cannot dial and
 // which master a Sentinel has named. What it logs about a client that Open has made goes
 // to Options.Logger instead, at Debug: what concerns locks is in errors. For that this

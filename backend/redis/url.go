@@ -20,6 +20,11 @@ const (
 	openTimeout = 10 * time.Second // of Open on a server that does not answer
 	readTimeout = 2 * time.Second  // of one reply, where the URL has no other
 	maxPoolSize = 1 << 16
+
+	// maxIdleTime is how long a connection may be idle, where the URL has no other, before another
+	// takes its place. What is on the way, as load balancers of clouds, may forget one after 4
+	// minutes and tell nobody: a request that is sent on it is never answered.
+	maxIdleTime = 3 * time.Minute
 )
 
 func init() {
@@ -108,6 +113,7 @@ func newSingleClient(cfg backend.Config, scheme string) (redis.UniversalClient, 
 	o.Dialer = withLogger(dialerFor(o.DialTimeout, o.TLSConfig), cfg.Logger)
 	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity = -1, 1, true, true
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, readTimeout)
+	o.ConnMaxIdleTime = cmp.Or(o.ConnMaxIdleTime, maxIdleTime)
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	if cfg.Member && !cfg.InspectOnly {
 		o.OnConnect = func(ctx context.Context, c *redis.Conn) error { return announce(ctx, c) }
@@ -137,6 +143,7 @@ func newFailoverClient(cfg backend.Config, scheme string) (redis.UniversalClient
 	o.Dialer = withLogger(dialerFor(o.DialTimeout, o.TLSConfig), cfg.Logger)
 	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity = -1, 1, true, true
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, readTimeout)
+	o.ConnMaxIdleTime = cmp.Or(o.ConnMaxIdleTime, maxIdleTime)
 	return redis.NewFailoverClient(o), o, nil
 }
 
@@ -157,6 +164,7 @@ func newClusterClient(cfg backend.Config, scheme string) (redis.UniversalClient,
 	o.Dialer = withLogger(dialerFor(o.DialTimeout, o.TLSConfig), cfg.Logger)
 	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity = -1, 1, true, true
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, readTimeout)
+	o.ConnMaxIdleTime = cmp.Or(o.ConnMaxIdleTime, maxIdleTime)
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return redis.NewClusterClient(o), nil, nil
 }

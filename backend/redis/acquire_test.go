@@ -20,7 +20,16 @@ import (
 func TestUnfitClients(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"shard": shared.Addr()}})
 	t.Cleanup(func() { _ = ring.Close() })
-	for name, unfit := range map[string]redis.UniversalClient{"ring": ring, "none": nil} {
+	clients := map[string]redis.UniversalClient{"ring": ring, "none": nil}
+	for name, o := range map[string]*redis.ClusterOptions{
+		"ReadOnly": {ReadOnly: true}, "RouteByLatency": {RouteByLatency: true}, "RouteRandomly": {RouteRandomly: true},
+	} {
+		o.Addrs = []string{"127.0.0.1:1"}
+		c := redis.NewClusterClient(o)
+		t.Cleanup(func() { _ = c.Close() })
+		clients[name] = c
+	}
+	for name, unfit := range clients {
 		t.Run(name, func(t *testing.T) {
 			c := must[*dlock.Client](t)(dlock.New(New(unfit, nil), nil))
 			m := c.RWMutex(t.Name())

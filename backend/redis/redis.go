@@ -319,11 +319,16 @@ func New(client redis.UniversalClient, o *Options) *Backend {
 
 // unfit says why a client is of no use, or nil.
 func unfit(client redis.UniversalClient) error {
-	switch client.(type) {
+	switch c := client.(type) {
 	case nil:
 		return backend.Fail(backend.ErrInvalidConfig, errors.New("no client"))
 	case *redis.Ring:
 		return backend.Fail(backend.ErrInvalidConfig, errors.New("a redis.Ring, whose servers know nothing of each other"))
+	case *redis.ClusterClient:
+		if c.Options().ReadOnly { // the other two set it
+			return backend.Fail(backend.ErrInvalidConfig,
+				errors.New("a redis.ClusterClient with ReadOnly, RouteByLatency or RouteRandomly, which reads from replicas"))
+		}
 	}
 	return nil
 }

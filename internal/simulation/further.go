@@ -13,6 +13,8 @@ var furtherKinds = map[string]touch{
 	"overtaken":    {fails: true},              // the first of two requests about a hold that are under way at once is stuck
 	"pause-writes": {loses: true, fails: true}, // CLIENT PAUSE WRITE: scripts wait, and pings are answered
 
+	"no-replicas": {loses: true, fails: true}, // too few replicas follow a master: it refuses writes (NOREPLICAS)
+
 	"lag":            {},                         // a replica is behind
 	"replica-gone":   {},                         // a replica hears nothing, and then has a copy of all, or what it missed
 	"unacknowledged": {loses: true, fails: true}, // goes with both where they are asked
@@ -32,7 +34,7 @@ var furtherKinds = map[string]touch{
 
 func init() {
 	maps.Copy(kinds, furtherKinds)
-	local = append(local, "torn", "overtaken", "pause-writes", "lag", "replica-gone", "unacknowledged",
+	local = append(local, "torn", "overtaken", "pause-writes", "no-replicas", "lag", "replica-gone", "unacknowledged",
 		"stall-subscription", "late-subscription", "stall-requests", "stall-one",
 		"kill-subscription", "kill-requests", "kill-one")
 }
@@ -84,6 +86,8 @@ func (w *world) happenFurther(f Fault, end time.Time) {
 		s.step(f.Size)
 	case "pause-writes":
 		s.set(func() { s.faults.halted = end })
+	case "no-replicas":
+		s.unfollow(end)
 	case "stall-subscription", "late-subscription", "stall-requests", "stall-one":
 		for _, way := range w.ways(f) {
 			way.stall(f, end)
@@ -125,7 +129,7 @@ func (r *register) touchFurther(f Fault, t touched) []touched {
 			u.kind = "cut"
 			return []touched{t, u}
 		}
-	case "pause-writes":
+	case "pause-writes", "no-replicas":
 		t.client = -1
 	case "stall-one": // none is left of a pool of one, until the client library gives it up
 		if r.w.plan.hasOneConnection(f.Client) {

@@ -234,6 +234,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.lapses()
 	g.crowded()
 	g.gives()
+	g.unfollowed()
 	return p
 }
 

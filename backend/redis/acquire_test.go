@@ -35,7 +35,7 @@ func TestUnfitClients(t *testing.T) {
 			m := c.RWMutex(t.Name())
 			for _, try := range []func(context.Context) (*dlock.Lease, error){m.Lock, m.TryLock, m.RLock} {
 				if _, err := try(within(t)); !errors.Is(err, dlock.ErrInvalidConfig) {
-					t.Error(err)
+					t.Fatal(err)
 				}
 			}
 			must[any](t)(nil, c.Close(within(t)))

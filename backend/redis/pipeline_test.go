@@ -85,7 +85,7 @@ func TestCallersLeaveAStoppedServer(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(within(t))
 		gone := errors.New("gone")
 		time.AfterFunc(50*time.Millisecond, func() { cancel(gone) })
-		if _, err := p.do(ctx, limit, incr, ordinary); !errors.Is(err, gone) {
+		if _, err := p.do(ctx, limit, incr, ordinary); backend.OwnersCause(err) != gone {
 			t.Errorf("a stopped server: %v", err)
 		}
 	}

@@ -90,7 +90,7 @@ func (a *actor) lead(wait context.Context, o *owner, op *Op, names []string) {
 		defer t.Stop()
 	}
 	if over := a.w.reg.began.Add(a.w.plan.Length); over.Before(l.end) {
-		l.end = over
+		l.end = later(over, time.Now()) // one that begins after the end ends at once
 	}
 	err := survive(func() error { return dlock.Lead(ctx, l, l.serve) })
 	l.left()

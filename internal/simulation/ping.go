@@ -58,6 +58,15 @@ func (c *call) isOver() bool {
 // examined is for how long a server may be examined. The documentation says some seconds.
 const examined = 10 * time.Second
 
+// examinations is how many round trips it takes to examine a server at most, connections and logins
+// among them.
+const examinations = 20
+
+// examining is for how long a server that answers may be examined.
+func (r *register) examining() time.Duration {
+	return min(examined, unanswered+examinations*2*r.w.plan.slowest())
+}
+
 // ping does an op that asks about the server, and not about a lock.
 func (a *actor) ping(ctx context.Context, c *call) error {
 	if c.what == "ping" {

@@ -378,6 +378,9 @@ func (r *register) due(c *call) time.Duration {
 		}
 		return d
 	}
+	if c.what == "examine" {
+		return r.examining()
+	}
 	return unanswered
 }
 

@@ -470,7 +470,7 @@ func (r *register) outvoted(since time.Time) bool {
 			continue
 		}
 		switch t.kind {
-		case "die", "break", "kill-client", "stutter":
+		case "die", "break", "kill-client", "stutter", "rotate": // of all servers
 			return false
 		}
 		bad[t.server] = true

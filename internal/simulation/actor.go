@@ -404,6 +404,12 @@ func (r *register) slotMoved(c *call) bool {
 	return r.touched(c.client, c.start, func(t touch) bool { return t.splits })
 }
 
+// mayLose reports whether an Unlock may be told that what it unlocks was lost.
+func (r *register) mayLose(c *call, all []*belief) bool {
+	limited, ttl := slices.ContainsFunc(all, func(b *belief) bool { return b.limited }), all[0].ttl
+	return limited || r.isShort(ttl) || r.touched(c.client, time.Now().Add(-2*ttl-lingers), r.costs(ttl)) || r.slotMoved(c)
+}
+
 // unlocked notes how an Unlock has ended.
 func (r *register) unlocked(c *call, all []*belief, op *Op, before, err error) {
 	r.mu.Lock()
@@ -417,11 +423,7 @@ func (r *register) unlocked(c *call, all []*belief, op *Op, before, err error) {
 	if err != nil {
 		r.note(c.client, "unlock %v: %v", c.names, brief(err))
 	}
-	limited, ended := false, false // by itself
-	for _, b := range all {
-		limited = limited || b.limited
-		ended = ended || r.endsBy(b, c)
-	}
+	ended := slices.ContainsFunc(all, func(b *belief) bool { return r.endsBy(b, c) }) // by itself
 	switch {
 	case err == nil:
 		r.leavesTo(all, op)
@@ -431,9 +433,7 @@ func (r *register) unlocked(c *call, all []*belief, op *Op, before, err error) {
 			r.violate("errors are true", "c%d unlock %v: closed, and is not", c.client, c.names)
 		}
 	case errors.Is(err, dlock.ErrLost):
-		if before == nil && !limited && r.w.hasServers() && !r.isShort(all[0].ttl) &&
-			!r.touched(c.client, time.Now().Add(-2*all[0].ttl-lingers), r.costs(all[0].ttl)) &&
-			!r.slotMoved(c) {
+		if before == nil && r.w.hasServers() && !r.mayLose(c, all) {
 			r.violate("nothing is lost for nothing", "c%d unlock %v: %v", c.client, c.names, err)
 		}
 	case errors.Is(err, dlock.ErrUnavailable):

@@ -77,6 +77,7 @@ type leader struct {
 	terms   int
 	err     error     // of the last term
 	lost    bool      // that was
+	doubted bool      // its Unlock may have found out that it was
 	back    time.Time // when the function returned last
 }
 
@@ -152,10 +153,10 @@ func (l *leader) paused() {
 func (l *leader) serve(ctx context.Context, lease *dlock.Lease) error {
 	c := l.call
 	l.terms++
-	if l.err != nil && !l.wasLost() {
+	if l.err != nil && !l.mayBeLost() {
 		l.violate("Lead ends", "c%d %v: another term after one that has failed: %v", l.c.index, c.names, l.err)
 	}
-	l.err, l.lost, l.lease = nil, false, lease
+	l.err, l.lost, l.doubted, l.lease = nil, false, false, lease
 	began := time.Now()
 	if l.all = l.w.reg.grant(c, l.o, lease, ctx, l.op, false); l.all == nil {
 		return errFailed // it is dead
@@ -212,8 +213,11 @@ func (l *leader) result(ctx context.Context) error {
 	return nil
 }
 
-// wasLost reports whether the last term was, as its Unlock may have found out.
+// wasLost reports whether the last term was.
 func (l *leader) wasLost() bool { return l.lost || errors.Is(l.lease.Err(), dlock.ErrLost) }
+
+// mayBeLost reports whether the last term was lost, as its Unlock may have been the first to hear.
+func (l *leader) mayBeLost() bool { return l.wasLost() || l.doubted }
 
 // left notes that an Unlock has returned, which only Lead has seen.
 func (l *leader) left() {
@@ -223,6 +227,7 @@ func (l *leader) left() {
 	l.w.reg.mu.Lock()
 	defer l.w.reg.mu.Unlock()
 	l.w.reg.unlocking(l.leaving, l.all)
+	l.doubted = l.w.reg.mayLose(l.leaving, l.all)
 	l.leaving = nil
 }
 
@@ -245,7 +250,7 @@ func (l *leader) judge(err error) {
 	case err == nil:
 		r.violate("Lead ends", "c%d %v: nil", l.c.index, names)
 	case cause != nil && errors.Is(err, cause):
-		if l.err != nil && !l.wasLost() && !errors.Is(err, l.err) {
+		if l.err != nil && !l.mayBeLost() && !errors.Is(err, l.err) {
 			r.violate("Lead ends", "c%d %v: %v, without %v", l.c.index, names, err, l.err)
 		}
 		if errors.Is(cause, l.err) && err.Error() != cause.Error() {

@@ -78,6 +78,9 @@ func (r *register) bears(passed time.Duration) {
 		longer = 2
 	}
 	for i := range r.w.plan.Clients {
+		if r.dead[i] { // no process asks any more
+			continue
+		}
 		var l load
 		if r.isBurden(i) {
 			l = r.loadOf(i)

@@ -104,3 +104,6 @@ func (r *register) isObstructed(l *lockLog) bool {
 	}
 	return false
 }
+
+// concerns reports whether a fault concerns the ways to a server.
+func (t touched) concerns(s *server) bool { return t.server == s.index || t.server == everywhere }

@@ -29,11 +29,12 @@ func (g *generator) lapses() {
 	}
 }
 
-// canLapse reports whether op has one lock that may be entered again, or downgraded.
+// canLapse reports whether op has one lock that may be entered again, or downgraded, and no limit that
+// all locks by name have.
 func (op *Op) canLapse() bool {
 	switch op.Call {
 	case "lock", "trylock", "rlock", "tryrlock", "do":
-		return !op.Forget
+		return !op.Forget && !op.ByName
 	}
 	return false
 }

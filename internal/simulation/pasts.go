@@ -160,7 +160,7 @@ func (r *register) misses(client int, s *server, since time.Time) bool {
 	stalled := 0
 	fails := slices.ContainsFunc(r.touches, func(t touched) bool {
 		mine := t.client < 0 || t.client == client
-		if !mine || t.server != s.index || !t.to.After(since.Add(-lingers)) || slices.Contains(answering, t.kind) {
+		if !mine || !t.concerns(s) || !t.to.After(since.Add(-lingers)) || slices.Contains(answering, t.kind) {
 			return false
 		}
 		if t.kind == "stall-one" { // it answers pings on another connection, and is waited for

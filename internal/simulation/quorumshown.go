@@ -195,7 +195,7 @@ func (r *register) asksAfter(s *server, id string) bool {
 	client := r.w.indexOf(s.owner(id))
 	return client >= 0 && !r.dead[client] && !r.closing[client] && !slices.ContainsFunc(r.touches, func(t touched) bool {
 		mine, harmless := t.client < 0 || t.client == client, t.kind == "break" || t.kind == "mute" || t.kind == "deaf"
-		here := t.server == s.index || t.kind == "die" || t.kind == "kill-client"
+		here := t.concerns(s) || t.kind == "die" || t.kind == "kill-client"
 		return mine && here && !harmless && t.to.After(time.Now().Add(-2*alive))
 	})
 }
@@ -239,7 +239,7 @@ func (r *register) listedByQuorum(c *call, begin string, names []string) {
 		return
 	}
 	for _, name := range r.w.names() {
-		if !strings.HasPrefix(name, begin) {
+		if !r.listable(c, name, begin) {
 			continue
 		}
 		all := r.witnesses(c, name)

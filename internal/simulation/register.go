@@ -49,6 +49,7 @@ type register struct {
 	stayed   map[party]*stay
 	kept     map[string][]rest // by name: what was unlocked and has a minimum hold
 	burdens  map[flight]*burden
+	examined int // how often servers were examined
 	nudges   []nudge
 	works    map[int][]work    // by client, that it may still be busy with
 	served   map[int]time.Time // when a client first got a lock
@@ -246,7 +247,7 @@ func (r *register) begin(c *call) {
 	c.start = time.Now()
 	r.calls[c] = true
 	r.affords(c.client, float64(requests*len(c.names)))
-	r.works[c.client] = append(r.works[c.client], work{c.start, len(c.names)})
+	r.works[c.client] = append(r.works[c.client], work{c.start, r.lots(c)})
 	r.see(c.client, c.names)
 	r.hurries(c)
 	for _, n := range c.names {

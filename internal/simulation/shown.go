@@ -100,7 +100,7 @@ func (r *register) listed(c *call, begin string, names []string) {
 		}
 	}
 	for _, name := range r.w.names() {
-		if !strings.HasPrefix(name, begin) || len(name) == len(r.w.plan.Clients[c.client].Prefix) {
+		if !r.listable(c, name, begin) {
 			continue
 		}
 		ever, always := false, true
@@ -111,6 +111,11 @@ func (r *register) listed(c *call, begin string, names []string) {
 			r.violate("a question is answered truly", "c%d names: %v, and %s", c.client, names, name)
 		}
 	}
+}
+
+// listable reports whether a client can be told of a name: what is its prefix alone is no name to it.
+func (r *register) listable(c *call, name, begin string) bool {
+	return strings.HasPrefix(name, begin) && len(name) > len(r.w.plan.Clients[c.client].Prefix)
 }
 
 // mayLackKey reports whether a lock may have no key of its own name: readers stand in another

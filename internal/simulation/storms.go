@@ -36,6 +36,19 @@ func (r *register) dials(client, server int) {
 	r.burdenOf(client, server).dialed++
 }
 
+// lots is about how many locks a call has to do with. Names asks after each key that it meets, and who
+// examines the servers of a quorum leaves one at each, for as long as keys stay.
+func (r *register) lots(c *call) int {
+	n := len(c.names)
+	switch c.what {
+	case "examine":
+		r.examined++
+	case "names":
+		n += r.examined / int(mayAsk.begun/2)
+	}
+	return n
+}
+
 func (r *register) burdenOf(client, server int) *burden {
 	f := flight{client, server}
 	b := r.burdens[f]

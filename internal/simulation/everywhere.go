@@ -105,5 +105,7 @@ func (r *register) isObstructed(l *lockLog) bool {
 	return false
 }
 
-// concerns reports whether a fault concerns the ways to a server.
-func (t touched) concerns(s *server) bool { return t.server == s.index || t.server == everywhere }
+// concerns reports whether a fault concerns a server, or the way to it. All have one password.
+func (t touched) concerns(s *server) bool {
+	return t.server == s.index || t.server == everywhere || t.kind == "rotate"
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -195,8 +196,8 @@ func (r *register) opened(client int, ctx context.Context, o *opening, began tim
 	fails := func(t touch) bool { return t.fails }
 	switch {
 	case err == nil:
-	case errors.Is(err, dlock.ErrAuth):
-		if !r.harmed(client, since, denies) {
+	case errors.Is(err, dlock.ErrAuth): // one server of several that denies it is enough
+		if !r.touched(client, since, denies) {
 			r.violate("errors are true", "c%d open: %v", client, err)
 		}
 	case errors.Is(err, dlock.ErrUnavailable):
@@ -209,5 +210,14 @@ func (r *register) opened(client int, ctx context.Context, o *opening, began tim
 		}
 	default:
 		r.violate("errors are true", "c%d open: %v", client, err)
+	}
+}
+
+// startsLate has a fault last until a new server of a quorum votes that cannot note, when it is first
+// asked, that it has kept all it knows: who asks next takes it for one that may have forgotten holds.
+func (r *register) startsLate(t *touched) {
+	p := r.w.plan
+	if p.Fresh && p.waitsToVote() && r.grants == 0 && slices.Contains([]string{"full", "readonly", "misconf", "noperm"}, t.kind) {
+		t.to = t.to.Add(p.rejoining())
 	}
 }

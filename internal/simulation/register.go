@@ -547,6 +547,7 @@ func (r *register) touch(f Fault) {
 	case "pause", "full", "readonly", "loading", "busy", "clock-back", "clock-on", "flush-scripts":
 		t.client = -1
 	}
+	r.startsLate(&t)
 	r.touches = append(r.touches, r.touchFurther(f, t)...)
 	r.note(-2, "%s c%d s%d way %d for %v, %v", f.Kind, f.Client, f.Server, f.Way, f.For, f.Size)
 	for _, name := range r.w.names() {

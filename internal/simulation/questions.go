@@ -150,7 +150,7 @@ func (g *generator) fresh() {
 // turning is how long it takes at most to go through the pages of all servers, with pauses.
 func (p *Plan) turning() time.Duration {
 	trip := 2 * p.slowest()
-	pause := time.Duration(p.Servers/2+1) * min(restShare*trip, backend.MaxRest)
+	pause := time.Duration(p.need()) * min(restShare*trip, backend.MaxRest)
 	return time.Duration(p.Pages*p.Servers) * (2*trip + pause)
 }
 

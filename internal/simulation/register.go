@@ -373,7 +373,7 @@ const unanswered = time.Second
 // after the other, and once more who is silent.
 func (r *register) due(c *call) time.Duration {
 	if c.what == "names" && r.w.plan.Backend == "quorum" {
-		d := unanswered + r.w.plan.turning()
+		d := unanswered + r.w.plan.turning() + time.Duration(6*r.w.plan.Servers)*r.w.plan.slowest() // three times there and back
 		if r.touched(c.client, c.start.Add(-lingers), whatever) {
 			d += r.w.plan.oneByOne()
 		}

@@ -162,7 +162,8 @@ func (b *belief) isAnyDocked() bool {
 	return false
 }
 
-// isCut reports whether the hold of b may have too few members because of that.
+// isCut reports whether the hold of b may have so few members because of that that the others make up
+// another one.
 func (r *register) isCut(b *belief) bool {
 	if !b.isAnyDocked() {
 		return false
@@ -173,5 +174,5 @@ func (r *register) isCut(b *belief) bool {
 			behind++
 		}
 	}
-	return behind <= r.w.plan.Servers/2
+	return behind <= r.w.plan.spare()
 }

@@ -95,8 +95,8 @@ func (r *register) answers(s *server, client string, master bool) {
 	}
 }
 
-// pinged checks that a Ping has no error only if a server has answered it that is a master, or most of
-// a quorum have.
+// pinged checks that a Ping has no error only if a server has answered it that is a master, or as many
+// of a quorum as a hold takes.
 func (r *register) pinged(c *call, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,7 +109,7 @@ func (r *register) pinged(c *call, err error) {
 			n++
 		}
 	}
-	if n <= r.w.plan.Servers/2 {
+	if n < r.w.plan.need() {
 		r.violate("Ping asks the server", "c%d: nil, and %d of %d have answered", c.client, n, r.w.plan.Servers)
 	}
 }

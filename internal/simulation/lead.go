@@ -107,7 +107,7 @@ func (l *leader) Lock(ctx context.Context) (*dlock.Lease, error) {
 	l.paused()
 	names := l.named(l.op)
 	c := &call{client: l.c.index, what: "lock", names: names, ctx: ctx, nested: l.o != nil, waits: true}
-	connects := 6 * l.w.plan.slowest()
+	connects := l.w.plan.taking()
 	c.hurried = l.op.MaxWait > 0 || l.op.MaxHold > 0 && l.op.MaxHold < connects
 	l.bound(c, &Op{Call: "lock", Names: l.op.Names, MaxWait: l.op.MaxWait})
 	if end := l.end.Add(l.undoing()); end.Before(c.bound) && l.w.plan.Clients[l.c.index].Hooks != "panic" {

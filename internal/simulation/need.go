@@ -57,3 +57,13 @@ func (r *register) tokensMayFall() bool {
 	}
 	return slices.ContainsFunc(r.touches, func(t touched) bool { return kinds[t.kind].data && !isBreak(t) })
 }
+
+// taking is how long it takes at most to connect and to take a lock: where all servers are needed, at one
+// after the other.
+func (p *Plan) taking() time.Duration {
+	trips := 3
+	if p.needsAll() {
+		trips += p.Servers
+	}
+	return time.Duration(2*trips) * p.slowest()
+}

@@ -98,7 +98,7 @@ func (r *register) decides(c *call) {
 			under++
 		}
 	}
-	if first, found := r.served[c.client]; under > 1 || !found || c.start.Sub(first) < lingers {
+	if first, found := r.served[c.client]; under > 1 || !found || c.start.Sub(first) < lingers || c.hurried || r.isBehindHurried(c) {
 		return
 	}
 	if took := time.Since(c.start); took > tries+10*hookTime+100*r.w.plan.slowest() {

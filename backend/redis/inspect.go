@@ -18,11 +18,33 @@ import (
 
 // Ping implements backend.Pinger. On a cluster it asks one node. A replica is ErrUnavailable:
 // it grants no lock, and what it shows may be old. So is a server that keeps scripts waiting. A
-// connection that broke while nobody used it says nothing of the server.
+// connection that broke while nobody used it says nothing of the server, nor does one to a master
+// that has become a replica, where the address stands for another server since.
 func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 	if err := b.isUsable(); err != nil {
 		return "", err
 	}
+	version, err = b.pingPastBroken(ctx)
+	if !errors.Is(err, errReplica) {
+		return version, err
+	}
+	for range b.idlePipelines() {
+		_, left := inTime(ctx, func(ctx context.Context) (bool, error) {
+			leaveOldMaster(ctx, b.client)
+			return true, nil
+		})
+		if left != nil {
+			return version, err
+		}
+		if version, err = b.pingPastBroken(ctx); !errors.Is(err, errReplica) {
+			return version, err
+		}
+	}
+	return version, err
+}
+
+// pingPastBroken pings past connections that broke while nobody used them.
+func (b *Backend) pingPastBroken(ctx context.Context) (version string, err error) {
 	for again := (repeat{}); ; {
 		version, err = b.pingOnce(ctx)
 		if err == nil || !again.isStale(b, err) || ctx.Err() != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -61,6 +62,47 @@ func TestConnectionsOfAnOldMaster(t *testing.T) {
 			must[any](t)(nil, b.Release(soon, h))
 		})
 	}
+}
+
+// TestPingPastConnectionsOfAnOldMaster has a replica take over behind an address that stays, while
+// pipelines, as a ping is one, have idle connections to the old master, which live on. What that says
+// of itself is no word of the server that the address stands for.
+func TestPingPastConnectionsOfAnOldMaster(t *testing.T) {
+	t.Parallel()
+	const idle = 5
+	ctx, servers := within(t), server.StartAll(t, server.Redis{}, server.Redis{})
+	old, next := plainClient(t, servers[0]), plainClient(t, servers[1])
+	var addr atomic.Value
+	addr.Store(servers[0].Addr())
+	client := redis.NewClient(&redis.Options{
+		DisableIdentity: true,
+		Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, addr.Load().(string))
+		},
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	b := New(client, nil)
+	t.Cleanup(func() { _ = b.Close(within(t)) })
+	var pipelines sync.WaitGroup
+	for range idle {
+		pipelines.Go(func() {
+			p := client.Pipeline()
+			p.BLPop(ctx, 0, "gate")
+			_, _ = p.Exec(ctx)
+		})
+	}
+	eventually(t, "each has a connection", func() bool {
+		return parseInfo(old.Info(ctx, "clients").Val())["blocked_clients"] == strconv.Itoa(idle)
+	})
+	must[int64](t)(old.RPush(ctx, "gate", 1, 2, 3, 4, 5).Result())
+	pipelines.Wait()
+	must[string](t)(b.Ping(ctx))
+	addr.Store(servers[1].Addr())
+	follow(t, old, servers[1])
+	must[string](t)(b.Ping(ctx))
+	must[any](t)(next.Do(ctx, "replicaof", "127.0.0.1", "1").Result())
+	_, err := b.Ping(ctx)
+	is(t, err, backend.ErrUnavailable) // the address stands for a replica
 }
 
 // follow has a server be a replica of another, and waits until it has its data.

@@ -194,15 +194,15 @@ func (p *pipeline) sendBatch(batch []*command) {
 	}
 	isOld := slices.ContainsFunc(batch, func(c *command) bool { return says(c.err, "READONLY") })
 	if isOld && !says(requests[0].err, "READONLY") {
-		p.leaveOldMaster(ctx)
+		leaveOldMaster(ctx, p.client)
 	}
 }
 
 // leaveOldMaster has the client library give up the connection that the last pipeline was sent on:
 // it does so where the first command is refused because the server has become a replica.
-func (p *pipeline) leaveOldMaster(ctx context.Context) {
+func leaveOldMaster(ctx context.Context, client redis.UniversalClient) {
 	write := []any{"hdel", nobody, "z"}
-	process(ctx, p.client, []*request{{args: write}, {args: write}})
+	process(ctx, client, []*request{{args: write}, {args: write}})
 }
 
 // acknowledge tells commands what their replicas said.

@@ -205,6 +205,15 @@ func (b *Backend) idleConnections() int {
 	return n
 }
 
+// idlePipelines is how many of those a pipeline may be sent on.
+func (b *Backend) idlePipelines() int {
+	stats := b.client.PoolStats()
+	if p := stats.PipelineStats; p != nil {
+		return int(p.IdleConns)
+	}
+	return int(stats.IdleConns)
+}
+
 // replyTimeout is how long to wait for one reply before the request is repeated.
 func replyTimeout(ttl time.Duration) time.Duration {
 	return min(max(ttl/3, 250*time.Millisecond), 2*time.Second)

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -346,4 +347,30 @@ func TestErrorOfVeryManyNames(t *testing.T) {
 			_ = c.Close(ctx)
 		})
 	}
+}
+
+// Who has its turn to ask when its time is over already knows what the calls before it were told.
+func TestTurnAfterTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := func(context.Context, dlock.WaitingEvent) { time.Sleep(2 * time.Second) }
+		_, ba, a, b := pair(t, dlock.Options{Hooks: dlock.Hooks{Waiting: slow}})
+		lease := lock(t, b.Mutex("x"))
+		defer unlock(t, lease)
+		ba.Delay(10 * time.Millisecond)
+		for range 20 { // either may be seen first, that it has its turn, or that its time is over
+			var calls sync.WaitGroup
+			for range 2 { // the first leaves before the second looks
+				calls.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					if _, err := a.Mutex("x").Lock(ctx); !errors.Is(err, dlock.ErrHeld) {
+						t.Errorf("got %v", err)
+					}
+				})
+				synctest.Wait()
+			}
+			calls.Wait()
+		}
+		unlock(t, lock(t, a.Mutex("y")))
+	})
 }

@@ -83,6 +83,12 @@ func (c *Client) queueUp(ctx context.Context, l *lock, s *nameState, r request, 
 		}
 	}()
 	err = l.awaitTurn(ctx, r, &s.queue, w, nil)
+	if err == nil && w.Value.lease == nil && ctx.Err() != nil { // it has no time to ask, and may know
+		err = backend.WaitEnded(ctx, w.Answered())
+		c.mu.Lock()
+		s.queue.Leave(r.mode)
+		c.mu.Unlock()
+	}
 	entered = err == nil
 	if !w.Answered() {
 		waited = time.Since(start)

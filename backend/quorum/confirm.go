@@ -107,8 +107,8 @@ func (h *hold) leaveEntry(seq int64, end context.CancelFunc) {
 	h.endEntry = end
 }
 
-// Downgrade implements backend.Downgrader. A majority must confirm it, and no
-// node may be unable to do it: it would keep the readers out.
+// Downgrade implements backend.Downgrader. A majority must confirm it, or let the hold in as a
+// shared one meanwhile, and no node may be unable to do it: it would keep the readers out.
 func (b *Backend) Downgrade(ctx context.Context, bh *backend.Hold) error {
 	nodes, err := allAs[backend.Downgrader](b)
 	if err != nil {
@@ -159,6 +159,8 @@ type confirmation struct {
 	message  message
 	releases bool      // it ends the hold: a node that has confirmed it has no part any more
 	until    time.Time // it has the hold end by itself then; zero: it does not
+	joined   int       // nodes that have let the hold in since, as what the message makes it
+	told     []bool    // by node: it has sent a reply that counts, or will
 	done     int       // nodes that have confirmed it
 	kept     int       // nodes that deny it, and keep their parts for long enough
 	pending  int       // replies that will come
@@ -180,7 +182,7 @@ type part struct {
 
 // expect prepares for the replies to a message: the caller calls receive once for each part.
 func (h *hold) expect(releases bool, m message) (*confirmation, []part) {
-	c := &confirmation{h: h, message: m, releases: releases, replies: make(chan reply, len(h.votes))}
+	c := &confirmation{h: h, message: m, releases: releases, told: make([]bool, len(h.votes)), replies: make(chan reply, len(h.votes))}
 	parts := make([]part, 0, len(h.votes))
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -190,6 +192,7 @@ func (h *hold) expect(releases bool, m message) (*confirmation, []part) {
 			c.done++
 		case v.hold != nil:
 			parts = append(parts, part{c, i, *v.hold})
+			c.told[i] = true
 			c.pending++
 		}
 	}
@@ -268,11 +271,13 @@ func (c *confirmation) await(ctx context.Context) error {
 		none, open := 0, 0
 		if c.releases {
 			none, open = c.h.uninvolved()
+		} else {
+			c.joined = c.countJoined()
 		}
 		enough := c.confirmed()+none >= c.h.b.need
 		switch {
 		case c.confirmed() >= c.h.b.need && !front,
-			c.done+c.kept+c.pending+none+open < c.h.b.need,
+			c.done+c.joined+c.kept+c.pending+none+open < c.h.b.need,
 			c.pending == 0 && (enough || open == 0):
 			return c.outcome(enough, failures)
 		case late != nil:
@@ -291,7 +296,9 @@ func (c *confirmation) await(ctx context.Context) error {
 			case r.kept:
 				c.kept++
 				failures = append(failures, r.err)
-			case !errors.Is(r.err, backend.ErrLost):
+			case errors.Is(r.err, backend.ErrLost):
+				c.told[r.node] = false
+			default:
 				failures = append(failures, r.err)
 			}
 		case <-changed: // a request that was under way has ended
@@ -310,16 +317,32 @@ func (c *confirmation) await(ctx context.Context) error {
 // so for long enough, but for longer than they are told: they count beside one that has confirmed it.
 func (c *confirmation) confirmed() int {
 	if c.done == 0 {
+		return c.joined
+	}
+	return c.done + c.joined + c.kept
+}
+
+// countJoined is how many nodes have let a hold in that goes on, and were not told the message. What a
+// hold that is lost gets after that is of no use.
+func (c *confirmation) countJoined() (n int) {
+	c.h.mu.Lock()
+	defer c.h.mu.Unlock()
+	if c.h.lost {
 		return 0
 	}
-	return c.done + c.kept
+	for i := range c.h.votes {
+		if v := &c.h.votes[i]; v.hold != nil && v.counts && !c.told[i] {
+			n++
+		}
+	}
+	return n
 }
 
 // outcome says what has become of a message that is not waited for any more. Enough says
 // that enough nodes have confirmed it, or have no part of the hold.
 func (c *confirmation) outcome(enough bool, failures []error) error {
 	switch why := errors.Join(failures...); {
-	case c.done+c.pending+len(failures) < c.h.b.need:
+	case c.done+c.joined+c.pending+len(failures) < c.h.b.need:
 		return backend.ErrLost
 	case enough:
 		return nil

@@ -592,6 +592,63 @@ func TestDowngradeAtAMajority(t *testing.T) {
 	})
 }
 
+// lateVote is a node whose first grant takes some time to arrive.
+type lateVote struct {
+	*memory.Backend
+	asked *atomic.Bool
+}
+
+func (n lateVote) Vote(ctx context.Context, r backend.Request, b backend.Ballot) (*backend.Hold, error) {
+	h, err := n.Backend.Vote(ctx, r, b)
+	if n.asked.CompareAndSwap(false, true) {
+		time.Sleep(20 * time.Millisecond)
+	}
+	return h, err
+}
+
+// A node whose exclusive grant arrives during a downgrade is asked for a shared one, and makes up the
+// majority beside a node that has fallen silent.
+func TestDowngradeWhileANodeJoinsBesideASilentOne(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		all := s.links()
+		all[2] = lateVote{memory.New(s[2]), new(atomic.Bool)}
+		c := over(t, all, nil)
+		l, err := c.RWMutex("x").Lock(t.Context())
+		ok(t, err)
+		s[0].Freeze()
+		start := time.Now()
+		ok(t, l.Downgrade(t.Context()))
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("it takes %v", took)
+		}
+		time.Sleep(3 * ttl)
+		ok(t, l.Err())
+		s.thaw()
+		ok(t, l.Unlock(t.Context()))
+	})
+}
+
+// A node that lets a hold in during an entry makes up the majority beside a node that has fallen silent.
+func TestEntryWhileANodeJoinsBesideASilentOne(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		all := s.links()
+		all[2] = lateVote{memory.New(s[2]), new(atomic.Bool)}
+		c := over(t, all, nil)
+		l, err := c.Mutex("x").Lock(t.Context())
+		ok(t, err)
+		s[0].Freeze()
+		start := time.Now()
+		in, err := c.Mutex("x").Lock(l.Context(t.Context()))
+		ok(t, err)
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("it takes %v", took)
+		}
+		s.thaw()
+		ok(t, in.Unlock(t.Context()))
+		ok(t, l.Unlock(t.Context()))
+	})
+}
+
 func TestDefaultsFit(t *testing.T) {
 	in(t, 3, func(t *testing.T, s nodes) {
 		c := s.open(t, &quorum.Options{})

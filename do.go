@@ -69,7 +69,7 @@ func sameEnd(end, err error) bool {
 func (l *Lease) runTerm(ctx context.Context, f func(context.Context, *Lease) error) (end, err error) {
 	defer func() {
 		end = l.Unlock(ctx)
-		if !errors.Is(end, ErrLost) && !errors.Is(l.Err(), ErrClosed) {
+		if kindOf(end, nil) != ErrLost && !errors.Is(l.Err(), ErrClosed) {
 			end = nil
 		}
 	}()
@@ -130,7 +130,7 @@ func serveTerm(ctx context.Context, l Locker, f func(context.Context, *Lease) er
 	end, err := lease.runTerm(ctx, f)
 	lasted = time.Since(began)
 	switch {
-	case errors.Is(end, ErrLost):
+	case kindOf(end, nil) == ErrLost:
 		if err != nil && ctx.Err() == nil && !sameEnd(end, err) {
 			lease.logTermEnd(err)
 		}

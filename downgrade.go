@@ -38,7 +38,7 @@ func (e *entry) downgrade(ctx context.Context) error {
 	default:
 		err = ErrLost // the keeper is about to report it
 	}
-	if errors.Is(err, ErrLost) {
+	if isLoss(err) {
 		h.Lost(err)
 	}
 	e.check()

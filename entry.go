@@ -272,7 +272,7 @@ func (h *hold) reportEntries(ctx context.Context, entries int, seq int64) error 
 		return nil
 	}
 	err := c.reenterer.Reenter(ctx, h.item.Hold, entries, seq)
-	if errors.Is(err, ErrLost) {
+	if isLoss(err) {
 		h.Lost(err)
 	}
 	return err

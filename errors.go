@@ -94,7 +94,8 @@ var kinds = []struct {
 
 // An Error is what every failed operation returns, and the cause of every
 // context that a lease has ended. errors.Is and errors.As find its kind, what the
-// backend's driver said, and the cause that a program has given the context of the call.
+// backend's driver said, and the cause that a program has given the context of a call that
+// has ended with that.
 type Error struct {
 	Op   string // lock, trylock, rlock, tryrlock, unlock, downgrade, open, close, inspect, names, break, ping or examine; hold: the end of a lease
 	Name string // the lock's name; of a multi-lock the one that failed, or all joined by a space
@@ -170,8 +171,17 @@ func says(err, kind error) bool {
 		return says(e.Unwrap(), kind)
 	case interface{ Unwrap() []error }:
 		return slices.ContainsFunc(e.Unwrap(), func(part error) bool { return says(part, kind) })
+	case interface{ Is(error) bool }:
+		return e.Is(kind)
 	}
 	return err == kind
+}
+
+// isLoss reports whether a backend says with err that the lock it was asked about is lost. A backend
+// may return what has ended a context as it is: the end of another lease is an *Error.
+func isLoss(err error) bool {
+	var cause *Error
+	return errors.Is(err, ErrLost) && !errors.As(err, &cause)
 }
 
 // newError makes err an *Error about name. The end of a lease on that name becomes the

@@ -225,7 +225,10 @@ func beyondClosed(err error) error {
 	if !ok || errors.Is(e.Err, ErrClosed) && !errors.Is(e.Err, ErrUnavailable) {
 		return nil
 	}
-	return e.Err
+	if backend.OwnersCause(e.Err) == nil {
+		return e.Err
+	}
+	return newError("unlock", e.Name, e.Err) // which tells it
 }
 
 // A hookPanic is what a hook has panicked with in another goroutine than the caller's.

@@ -148,7 +148,8 @@ func (c *Client) Names(ctx context.Context, prefix string) iter.Seq2[string, err
 //
 // Break reports ErrNotHeld if there is no such hold. On files and Postgres, where a lock lasts
 // as long as its process or connection, it reports ErrUnsupported. After ErrUnavailable the lock may
-// or may not have been taken away.
+// or may not have been taken away; on a quorum another Break may then say ErrNotHeld although
+// the hold goes on at servers that did not answer.
 func (c *Client) Break(ctx context.Context, name string, token uint64) error {
 	return c.askAbout(ctx, "break", name, func(ctx context.Context, fullName string) error {
 		breaker, ok := c.backend.(backend.Breaker)

@@ -349,17 +349,32 @@ func TestErrorOfVeryManyNames(t *testing.T) {
 	}
 }
 
-// Who has its turn to ask when its time is over already knows what the calls before it were told.
+// A hasty backend asks nobody for who has no time.
+type hasty struct{ *memory.Backend }
+
+func (b hasty) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
+	if ctx.Err() != nil {
+		return nil, backend.WaitEnded(ctx, false)
+	}
+	return b.Backend.Acquire(ctx, r)
+}
+
+// Who has its turn to ask when its time is over knows what the calls before it were told.
 func TestTurnAfterTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := func(context.Context, dlock.WaitingEvent) { time.Sleep(2 * time.Second) }
-		_, ba, a, b := pair(t, dlock.Options{Hooks: dlock.Hooks{Waiting: slow}})
-		lease := lock(t, b.Mutex("x"))
+		var waiting atomic.Int32
+		slow := func(context.Context, dlock.WaitingEvent) {
+			if waiting.Add(1)%2 == 0 { // the second, which sees its end after the first has left
+				time.Sleep(2 * time.Second)
+			}
+		}
+		s := memory.NewServer()
+		a := client(t, hasty{memory.New(s)}, dlock.Options{Hooks: dlock.Hooks{Waiting: slow}})
+		lease := lock(t, client(t, memory.New(s), dlock.Options{}).Mutex("x"))
 		defer unlock(t, lease)
-		ba.Delay(10 * time.Millisecond)
-		for range 20 { // either may be seen first, that it has its turn, or that its time is over
+		for range 20 { // it may see first that it has its turn, or that its time is over
 			var calls sync.WaitGroup
-			for range 2 { // the first leaves before the second looks
+			for range 2 {
 				calls.Go(func() {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 					defer cancel()
@@ -367,10 +382,9 @@ func TestTurnAfterTheDeadline(t *testing.T) {
 						t.Errorf("got %v", err)
 					}
 				})
-				synctest.Wait()
+				time.Sleep(100 * time.Millisecond)
 			}
 			calls.Wait()
 		}
-		unlock(t, lock(t, a.Mutex("y")))
 	})
 }

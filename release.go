@@ -94,7 +94,7 @@ func (h *hold) releaseOnServer(ctx context.Context) error {
 // noteReleased frees the name of h, whose release ended with err.
 func (h *hold) noteReleased(err error) {
 	c := h.lock.client
-	if err == nil || errors.Is(err, ErrLost) {
+	if err == nil || isLoss(err) {
 		c.removeHold(h)
 		return
 	}

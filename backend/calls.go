@@ -14,8 +14,8 @@ type Calls struct {
 	all      sync.WaitGroup
 }
 
-// Begin returns ctx for one call: it also ends when Close is called, with ErrClosed as its
-// cause. The caller calls end when the call is over. After Close, Begin is ErrClosed.
+// Begin returns ctx for one call: it also ends when Close is called, with a
+// cause that is ErrClosed. The caller calls end when the call is over. After Close, Begin is ErrClosed.
 func (c *Calls) Begin(ctx context.Context) (bound context.Context, end func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

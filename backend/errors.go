@@ -117,19 +117,23 @@ func OneLine(err error) string {
 	return strings.TrimPrefix(text, "dlock: ")
 }
 
-// Cause is the cause of a context that is done. What its owner has given as the cause is an error
+// Cause is the cause of a context, nil if that is not done. What its owner has given as the cause is an error
 // from anywhere: it may be of a kind of failure, or a driver's, of some other request. So errors.Is
 // and errors.As find context.Canceled or context.DeadlineExceeded alone, and OwnersCause the rest.
 func Cause(ctx context.Context) error {
+	how := ctx.Err()
+	if how == nil {
+		return nil
+	}
 	cause := context.Cause(ctx)
 	switch cause.(type) {
 	case NoAnswer, closing:
 		return cause
 	}
-	if cause == ctx.Err() {
+	if cause == how {
 		return cause
 	}
-	return &ended{cause, ctx.Err()}
+	return &ended{cause, how}
 }
 
 // OwnersCause returns the cause that its owner has given a context whose Cause err is, or has

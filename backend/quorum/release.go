@@ -15,7 +15,30 @@ import (
 func (b *Backend) Release(ctx context.Context, bh *backend.Hold) error {
 	h := bh.State.(*hold)
 	h.end()
+	h.checkUnsure()
 	return h.broadcast(ctx, true, h.releasePart)
+}
+
+// checkUnsure asks the nodes whose answer to a request was lost whether they are back. One that is has
+// no part, or has none in a moment: whoever has sent a request that failed takes its effect back.
+func (h *hold) checkUnsure() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.votes {
+		v := &h.votes[i]
+		if v.hold != nil || !time.Now().Before(v.unsure) || h.b.nodes[i].pinger == nil {
+			continue
+		}
+		v.checked = h.b.janitor.Go(func(ctx context.Context) {
+			_, err := h.b.nodes[i].ping(ctx, h.request.TTL)
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if v.checked = false; isAnswer(err) {
+				v.unsure = time.Time{}
+			}
+			h.notify()
+		})
+	}
 }
 
 // releasePart has a node end its part of the hold.
@@ -30,6 +53,7 @@ func (b *Backend) ReleaseAll(ctx context.Context, holds []*backend.Hold, report 
 	for k, bh := range holds {
 		h := bh.State.(*hold)
 		h.end()
+		h.checkUnsure()
 		var of []part
 		all[k], of = h.expect(true, h.releasePart)
 		for i := range of {
@@ -156,6 +180,8 @@ func (h *hold) uninvolved() (none, open int) {
 	for i := range h.votes {
 		switch v := &h.votes[i]; {
 		case v.hold != nil || v.released:
+		case v.checked:
+			open++
 		case v.isAsking() || v.returned > 0 && time.Now().Before(v.keeps):
 			if !h.b.nodes[i].silent.Load() {
 				open++

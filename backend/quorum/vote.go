@@ -25,6 +25,7 @@ type vote struct {
 	returned int       // parts that the node is told to take back, and may have
 	keeps    time.Time // until when it may have the last of them
 	unsure   time.Time // until when it may have a part because its answer to a request was lost
+	checked  bool      // a node that has not answered is asked whether it does
 	ending   bool      // the node is told again and again to end its part
 	released bool
 }

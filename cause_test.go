@@ -1,0 +1,105 @@
+package dlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/memory"
+)
+
+// What the hook Closed is told of a release that was not confirmed has the cause of the context of Close,
+// as the error of Close has, and the event of a lock of several names.
+func TestClosedEventHasTheCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := errors.New("the machine goes down")
+		told := make(map[string]error)
+		o := dlock.Options{TTL: time.Hour}
+		o.Hooks.Closed = func(_ context.Context, e dlock.ClosedEvent) { told[e.Name] = e.Err }
+		_, ba, a, _ := pair(t, o)
+		lock(t, a.Mutex("x"))
+		lock(t, a.Multi([]string{"p", "q"}))
+		ba.Cut()
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, mine)
+		defer cancel()
+		is(t, a.Close(ctx), mine)
+		for name, err := range told {
+			if !errors.Is(err, mine) {
+				t.Errorf("%s: %T %v", name, err, err)
+			}
+		}
+		ba.Heal()
+	})
+}
+
+// A kindly error says of which kind it is by a method, as errors.Is allows.
+type kindly struct{ kind error }
+
+func (k kindly) Error() string        { return "no" }
+func (k kindly) Is(target error) bool { return target == k.kind }
+
+type kindBackend struct {
+	*memory.Backend
+	err error
+}
+
+func (b kindBackend) Acquire(context.Context, backend.Request) (*backend.Hold, error) {
+	return nil, b.err
+}
+
+// The error of a backend from elsewhere is of the kind that errors.Is finds in it.
+func TestKindByAMethod(t *testing.T) {
+	for _, k := range []error{dlock.ErrHeld, dlock.ErrAuth, dlock.ErrInvalidConfig} {
+		c := client(t, kindBackend{memory.New(nil), kindly{k}}, dlock.Options{})
+		_, err := c.Mutex("x").TryLock(t.Context())
+		if kind := err.(*dlock.Error).Kind; kind != k {
+			t.Errorf("the kind is %v, want %v", kind, k)
+		}
+		if got, want := dlock.ErrorType(kindly{k}), dlock.ErrorType(k); got != want {
+			t.Errorf("the type is %s, want %s", got, want)
+		}
+	}
+}
+
+// A plainCause fails with the cause of the context as it is, as net/http does.
+type plainCause struct{ *memory.Backend }
+
+func (plainCause) Reenter(ctx context.Context, _ *backend.Hold, _ int, _ int64) error {
+	<-ctx.Done()
+	return backend.Fail(backend.ErrUnavailable, context.Cause(ctx))
+}
+
+// An entry is not answered when another lock is lost, with whose context it was asked for. Its own lock
+// is not lost, whatever the backend says of the context.
+func TestEntryThatALossElsewhereEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.NewServer()
+		c := client(t, plainCause{memory.New(s)}, dlock.Options{})
+		other, x := lock(t, c.Mutex("other")), lock(t, c.Mutex("x"))
+		time.AfterFunc(time.Second, func() { s.Evict("other") })
+		_, err := c.Mutex("x").Lock(x.Context(other.Context(t.Context())))
+		is(t, err, dlock.ErrUnavailable)
+		if x.Err() != nil {
+			t.Errorf("x has ended: %v", x.Err())
+		}
+	})
+}
+
+// An Unlock that does not reach the server is no failure of what Do has run, whatever the cause that ends
+// its context.
+func TestDoWhoseUnlockALossElsewhereEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, _ := pair(t, dlock.Options{TTL: time.Hour})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		is(t, dlock.Do(ctx, a.Mutex("x"), func(context.Context, *dlock.Lease) error {
+			ba.Cut()
+			time.AfterFunc(time.Second, func() { cancel(dlock.ErrLost) })
+			return nil
+		}), nil)
+		ba.Heal()
+	})
+}

@@ -62,8 +62,9 @@
 // if too few had a part: one may have joined the hold meanwhile. It is ErrNotHeld if no
 // node has ended anything: of two who break a hold at the same moment, each may end a
 // part. It is ErrUnavailable if too few had a part and a node does not answer: with that one, and
-// with another that it joins later, the hold may go on. No word of one node ends a hold that most keep. Where all nodes are needed each has a token of its own,
-// of which the greatest is the hold's; Break then looks first at who has the lock.
+// with another that it joins later, the hold may go on. No word of one node ends a hold that most
+// keep. Where all nodes are needed each has a token of its own, of which the greatest is the
+// hold's; Break then looks first at who has the lock.
 //
 // A hold that most nodes have lost within one renewal is lost: a node that says so is asked
 // again only when a majority has renewed the hold since.

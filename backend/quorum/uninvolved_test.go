@@ -27,7 +27,8 @@ func TestUnlockBesideAGrantThatWentBack(t *testing.T) {
 	ripe(t, 3, func(t *testing.T, s nodes) {
 		late := &farVoter{Backend: memory.New(s[2])}
 		c := over(t, []backend.Backend{memory.New(s[0]), memory.New(s[1]), late}, nil)
-		ok(t, dlock.Do(t.Context(), c.Mutex("x"), nothing)) // all nodes have answered
+		ok(t, dlock.Do(t.Context(), c.Mutex("x"), nothing))
+		synctest.Wait() // all nodes have answered
 		late.late = 40 * time.Millisecond
 		l, err := c.RWMutex("x").Lock(t.Context())
 		ok(t, err)

@@ -77,7 +77,8 @@ func TestBreakAheadOfALateGrant(t *testing.T) {
 	ripe(t, 3, func(t *testing.T, s nodes) {
 		late := &lateAnswer{Backend: memory.New(s[2])}
 		c, b := over(t, []backend.Backend{memory.New(s[0]), &quietNode{memory.New(s[1])}, late}, nil), s.open(t, nil)
-		ok(t, dlock.Do(t.Context(), c.Mutex("x"), nothing)) // all nodes have answered
+		ok(t, dlock.Do(t.Context(), c.Mutex("x"), nothing))
+		synctest.Wait() // all nodes have answered
 		late.late = 40 * time.Millisecond
 		l, err := c.Mutex("x").Lock(t.Context())
 		ok(t, err)

@@ -83,6 +83,7 @@ func TestEntryWhileANodeJoins(t *testing.T) {
 		late := &farVoter{Backend: memory.New(s[2])}
 		c := over(t, []backend.Backend{memory.New(s[0]), &barredNode{memory.New(s[1])}, late}, nil)
 		ok(t, dlock.Do(t.Context(), c.Mutex("x"), nothing))
+		synctest.Wait() // all nodes have answered
 		late.late = 40 * time.Millisecond
 		l, err := c.Mutex("x").Lock(t.Context())
 		ok(t, err)
@@ -100,6 +101,7 @@ func TestEntriesAtOnceWhileANodeJoins(t *testing.T) {
 		late := &farVoter{Backend: memory.New(s[2])}
 		c := over(t, []backend.Backend{memory.New(s[0]), &barredNode{memory.New(s[1])}, late}, nil)
 		ok(t, dlock.Do(t.Context(), c.Mutex("x"), nothing))
+		synctest.Wait() // all nodes have answered
 		late.late = 40 * time.Millisecond
 		l, err := c.RWMutex("x").Lock(t.Context())
 		ok(t, err)
@@ -175,6 +177,7 @@ func TestEntryBesideALossWhileANodeJoins(t *testing.T) {
 		late := &farVoter{Backend: memory.New(s[2])}
 		c := over(t, []backend.Backend{memory.New(s[0]), &forgetfulNode{memory.New(s[1])}, late}, nil)
 		ok(t, dlock.Do(t.Context(), c.Mutex("x"), nothing))
+		synctest.Wait() // all nodes have answered
 		late.late = 40 * time.Millisecond
 		l, err := c.Mutex("x").Lock(t.Context())
 		ok(t, err)

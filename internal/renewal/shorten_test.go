@@ -115,10 +115,14 @@ func TestShortenedHoldsShareBatches(t *testing.T) {
 			k.Shorten(add(t, k, granted(30*time.Second), o), old.Add(at), 30*time.Second)
 			time.Sleep(10 * time.Microsecond)
 		}
-		if n := len(k.schedule.dates); n > 10 {
+		k.mu.Lock()
+		n := len(k.schedule.dates)
+		k.mu.Unlock()
+		if n > 10 {
 			t.Errorf("%d batches", n)
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if n := len(o.renewed); n != 1000 {
 			t.Errorf("%d of 1000 holds are renewed", n)
 		}

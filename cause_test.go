@@ -3,6 +3,7 @@ package dlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,6 +42,7 @@ type kindly struct{ kind error }
 
 func (k kindly) Error() string        { return "no" }
 func (k kindly) Is(target error) bool { return target == k.kind }
+func (k kindly) Unwrap() error        { return errors.New("what its driver said") }
 
 type kindBackend struct {
 	*memory.Backend
@@ -101,5 +103,67 @@ func TestDoWhoseUnlockALossElsewhereEnds(t *testing.T) {
 			return nil
 		}), nil)
 		ba.Heal()
+	})
+}
+
+// What a program gives as the cause of a context, which may be a failure from anywhere, is not
+// taken for what the server has said of the lock.
+func TestCauseOfAContextIsNoWord(t *testing.T) {
+	causes := []error{dlock.ErrLost, fmt.Errorf("job 7: %w", dlock.ErrLost), dlock.ErrClosed, dlock.ErrHeld, dlock.ErrAuth}
+	calls := map[string]func(c *dlock.Client, l *dlock.Lease, ctx context.Context) error{
+		"lock": func(c *dlock.Client, _ *dlock.Lease, ctx context.Context) error { return failsToLock(c, "y", ctx) },
+		"enter": func(c *dlock.Client, l *dlock.Lease, ctx context.Context) error {
+			return failsToLock(c, "x", l.Context(ctx))
+		},
+		"downgrade": func(_ *dlock.Client, l *dlock.Lease, ctx context.Context) error { return l.Downgrade(ctx) },
+	}
+	for name, call := range calls {
+		for _, cause := range causes {
+			t.Run(name+"/"+dlock.ErrorType(cause), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					_, ba, a, _ := pair(t, dlock.Options{})
+					lease := lock(t, a.Mutex("x"))
+					ba.Delay(time.Second)
+					ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second/2, cause)
+					defer cancel()
+					err := call(a, lease, ctx)
+					is(t, err, dlock.ErrUnavailable, context.DeadlineExceeded, cause)
+					if kind := err.(*dlock.Error).Kind; kind != dlock.ErrUnavailable || lease.Err() != nil {
+						t.Errorf("the kind is %v, the lease %v", kind, lease.Err())
+					}
+					ba.Delay(0)
+					unlock(t, lease)
+				})
+			})
+		}
+	}
+}
+
+func failsToLock(c *dlock.Client, name string, ctx context.Context) error {
+	_, err := c.Mutex(name).Lock(ctx)
+	return err
+}
+
+// An Unlock whose context ends with such a cause has not been confirmed: the client goes on trying.
+func TestUnlockThatALossElsewhereEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, ba, a, b := pair(t, dlock.Options{TTL: time.Hour})
+		lease := lock(t, a.Mutex("x"))
+		several := lock(t, a.Multi([]string{"y", "z"}))
+		ba.Cut()
+		for _, l := range []*dlock.Lease{lease, several} {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, dlock.ErrLost)
+			defer cancel()
+			err := l.Unlock(ctx)
+			if e, ok := err.(*dlock.Error); !ok || e.Kind != dlock.ErrUnavailable || dlock.ErrorType(err) != "unavailable" {
+				t.Errorf("%s: %v, of type %s", l.Name(), err, dlock.ErrorType(err))
+			}
+		}
+		ba.Heal()
+		start := time.Now()
+		unlock(t, lock(t, b.Mutex("x")))
+		if waited := time.Since(start); waited > time.Minute {
+			t.Errorf("the lock was free after %v", waited)
+		}
 	})
 }

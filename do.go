@@ -146,9 +146,9 @@ func serveTerm(ctx context.Context, l Locker, f func(context.Context, *Lease) er
 // leadError is the error of Lead when ctx is done: the cause of ctx, joined with f's
 // error if that is another.
 func leadError(ctx context.Context, err error) error {
-	end := ctx.Err()
-	if cause := context.Cause(ctx); cause != end {
-		end = &leadEnd{cause, end}
+	end := context.Cause(ctx)
+	if how := ctx.Err(); !errors.Is(end, how) {
+		end = &leadEnd{end, how}
 	}
 	if err == nil || errors.Is(end, err) {
 		return end

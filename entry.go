@@ -178,7 +178,7 @@ func (l *lock) reenter(ctx context.Context, outer *entry, r request) (*Lease, er
 	asking := limitFirstAnswer(ctx, h.item.Hold.TTL)
 	defer asking.stop()
 	if err := h.reportEntries(asking, entries, seq); err != nil {
-		if errors.Is(err, ErrLost) && h.overBy(ErrClosed) {
+		if isLoss(err) && h.overBy(ErrClosed) {
 			err = ErrClosed // Close has released it first
 		}
 		endUnlocked(e)

@@ -166,15 +166,16 @@ func says(err, kind error) bool {
 	if e, ok := err.(*Error); ok {
 		return e.Kind == kind
 	}
+	if is, ok := err.(interface{ Is(error) bool }); err == kind || ok && is.Is(kind) {
+		return true
+	}
 	switch e := err.(type) {
 	case interface{ Unwrap() error }:
 		return says(e.Unwrap(), kind)
 	case interface{ Unwrap() []error }:
 		return slices.ContainsFunc(e.Unwrap(), func(part error) bool { return says(part, kind) })
-	case interface{ Is(error) bool }:
-		return e.Is(kind)
 	}
-	return err == kind
+	return false
 }
 
 // isLoss reports whether a backend says with err that the lock it was asked about is lost. A backend

@@ -2,7 +2,6 @@ package dlock
 
 import (
 	"context"
-	"errors"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -59,7 +58,7 @@ func (e *entry) tellServer(ctx context.Context, left int, seq int64) error {
 	}
 	defer e.lock.client.leaveParent(e)
 	err := h.reportEntries(ctx, left, seq)
-	if errors.Is(err, ErrLost) && (h.overBy(ErrUnlocked) || h.overBy(ErrClosed)) {
+	if isLoss(err) && (h.overBy(ErrUnlocked) || h.overBy(ErrClosed)) {
 		return nil // the release came first: of the last lease, or by Close
 	}
 	return err

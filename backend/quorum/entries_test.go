@@ -72,6 +72,18 @@ func (n *farVoter) Vote(ctx context.Context, r backend.Request, v backend.Ballot
 	return n.Backend.Vote(ctx, r, v)
 }
 
+// withLateThird returns a client that all nodes have answered, and of which the third votes late from
+// then on. It knows the second as that backend.
+func (s nodes) withLateThird(t *testing.T, second backend.Backend) (*dlock.Client, *farVoter) {
+	t.Helper()
+	late := &farVoter{Backend: memory.New(s[2])}
+	c := over(t, []backend.Backend{memory.New(s[0]), second, late}, nil)
+	ok(t, dlock.Do(t.Context(), c.Mutex("x"), nothing))
+	synctest.Wait()
+	late.late = 40 * time.Millisecond
+	return c, late
+}
+
 type barredNode struct{ *memory.Backend }
 
 func (*barredNode) Reenter(context.Context, *backend.Hold, int, int64) error { return backend.ErrAuth }
@@ -80,11 +92,7 @@ func (*barredNode) Reenter(context.Context, *backend.Hold, int, int64) error { r
 // makes a majority with the other.
 func TestEntryWhileANodeJoins(t *testing.T) {
 	ripe(t, 3, func(t *testing.T, s nodes) {
-		late := &farVoter{Backend: memory.New(s[2])}
-		c := over(t, []backend.Backend{memory.New(s[0]), &barredNode{memory.New(s[1])}, late}, nil)
-		ok(t, dlock.Do(t.Context(), c.Mutex("x"), nothing))
-		synctest.Wait() // all nodes have answered
-		late.late = 40 * time.Millisecond
+		c, _ := s.withLateThird(t, &barredNode{memory.New(s[1])})
 		l, err := c.Mutex("x").Lock(t.Context())
 		ok(t, err)
 		in, err := c.Mutex("x").Lock(l.Context(t.Context()))
@@ -98,11 +106,7 @@ func TestEntryWhileANodeJoins(t *testing.T) {
 // of that.
 func TestEntriesAtOnceWhileANodeJoins(t *testing.T) {
 	ripe(t, 3, func(t *testing.T, s nodes) {
-		late := &farVoter{Backend: memory.New(s[2])}
-		c := over(t, []backend.Backend{memory.New(s[0]), &barredNode{memory.New(s[1])}, late}, nil)
-		ok(t, dlock.Do(t.Context(), c.Mutex("x"), nothing))
-		synctest.Wait() // all nodes have answered
-		late.late = 40 * time.Millisecond
+		c, late := s.withLateThird(t, &barredNode{memory.New(s[1])})
 		l, err := c.RWMutex("x").Lock(t.Context())
 		ok(t, err)
 		began := time.Now()
@@ -174,11 +178,7 @@ func (*forgetfulNode) Reenter(context.Context, *backend.Hold, int, int64) error 
 // has joined meanwhile: two nodes have the hold all the time.
 func TestEntryBesideALossWhileANodeJoins(t *testing.T) {
 	ripe(t, 3, func(t *testing.T, s nodes) {
-		late := &farVoter{Backend: memory.New(s[2])}
-		c := over(t, []backend.Backend{memory.New(s[0]), &forgetfulNode{memory.New(s[1])}, late}, nil)
-		ok(t, dlock.Do(t.Context(), c.Mutex("x"), nothing))
-		synctest.Wait() // all nodes have answered
-		late.late = 40 * time.Millisecond
+		c, _ := s.withLateThird(t, &forgetfulNode{memory.New(s[1])})
 		l, err := c.Mutex("x").Lock(t.Context())
 		ok(t, err)
 		in, err := c.Mutex("x").Lock(l.Context(t.Context()))

@@ -25,11 +25,7 @@ func unlockBesideSilence(t *testing.T, s *memory.Server, l *dlock.Lease) error {
 // falls silent: Unlock goes by the two that have no part of the hold any more.
 func TestUnlockBesideAGrantThatWentBack(t *testing.T) {
 	ripe(t, 3, func(t *testing.T, s nodes) {
-		late := &farVoter{Backend: memory.New(s[2])}
-		c := over(t, []backend.Backend{memory.New(s[0]), memory.New(s[1]), late}, nil)
-		ok(t, dlock.Do(t.Context(), c.Mutex("x"), nothing))
-		synctest.Wait() // all nodes have answered
-		late.late = 40 * time.Millisecond
+		c, late := s.withLateThird(t, memory.New(s[1]))
 		l, err := c.RWMutex("x").Lock(t.Context())
 		ok(t, err)
 		ok(t, l.Downgrade(t.Context()))

@@ -20,7 +20,9 @@ func (b *Backend) Release(ctx context.Context, bh *backend.Hold) error {
 }
 
 // checkUnsure asks the nodes whose answer to a request was lost whether they are back. One that is has
-// no part, or has none in a moment: whoever has sent a request that failed takes its effect back.
+// no part, or has none in a moment: whoever has sent a request that failed takes its effect back. One
+// that denies the question may deny that as well, and one whose answer to another request is lost
+// meanwhile may have died with that.
 func (h *hold) checkUnsure() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -29,11 +31,12 @@ func (h *hold) checkUnsure() {
 		if v.hold != nil || !time.Now().Before(v.unsure) || h.b.nodes[i].pinger == nil {
 			continue
 		}
+		unsure := v.unsure
 		v.checked = h.b.janitor.Go(func(ctx context.Context) {
 			_, err := h.b.nodes[i].ping(ctx, h.request.TTL)
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			if v.checked = false; isAnswer(err) {
+			if v.checked = false; err == nil && v.unsure.Equal(unsure) {
 				v.unsure = time.Time{}
 			}
 			h.notify()

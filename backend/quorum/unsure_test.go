@@ -105,7 +105,8 @@ func TestUnlockBesideAnAnswerFromBefore(t *testing.T) {
 		synctest.Wait()
 		n.crossing.Store(true)
 		n.dead.Store(false)
-		<-n.granted // with a renewal
+		<-n.granted // with a renewal, which the others answer at once
+		synctest.Wait()
 		s.unlockIsUnsure(t, 1, l)
 	})
 }

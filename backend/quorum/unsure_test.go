@@ -110,3 +110,45 @@ func TestUnlockBesideAnAnswerFromBefore(t *testing.T) {
 		s.unlockIsUnsure(t, 1, l)
 	})
 }
+
+// A farNode takes a moment to hear of a request that waits. Who leaves meanwhile does not wait for that.
+type farNode struct {
+	*memory.Backend
+	asked chan struct{}
+}
+
+func (n farNode) Vote(ctx context.Context, r backend.Request, b backend.Ballot) (*backend.Hold, error) {
+	if r.Wait {
+		select {
+		case n.asked <- struct{}{}:
+		default:
+		}
+		select {
+		case <-ctx.Done():
+			return nil, backend.WaitEnded(ctx, false)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return n.Backend.Vote(ctx, r, b)
+}
+
+// A node is well, and is asked anew for a hold that it has refused, when that is unlocked and another node
+// is down. Unlock asks the first whether it answers, and does not say that the lock may be held.
+func TestUnlockWhileANodeIsAsked(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		far := farNode{memory.New(s[2]), make(chan struct{}, 1)}
+		second := shutNode{&deadNode{Backend: memory.New(s[1])}}
+		c := over(t, []backend.Backend{memory.New(s[0]), second, far}, nil)
+		stranger := memory.New(s[2])
+		part, err := stranger.Acquire(t.Context(), backend.Request{Name: "x", Mode: backend.Exclusive, TTL: ttl})
+		ok(t, err)
+		l, err := c.Mutex("x").TryLock(t.Context())
+		ok(t, err)
+		<-far.asked
+		ok(t, stranger.Release(t.Context(), part))
+		second.dead.Store(true)
+		err = l.Unlock(t.Context())
+		second.dead.Store(false)
+		ok(t, err)
+	})
+}

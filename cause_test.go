@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -166,4 +169,63 @@ func TestUnlockThatALossElsewhereEnds(t *testing.T) {
 			t.Errorf("the lock was free after %v", waited)
 		}
 	})
+}
+
+// A halfLost server has lost the lock y, and does not answer the first release of z.
+type halfLost struct {
+	*memory.Backend
+	answers *atomic.Bool
+}
+
+func (b halfLost) Release(ctx context.Context, h *backend.Hold) error {
+	if h.Name == "z" && !b.answers.Swap(true) {
+		<-ctx.Done()
+		return backend.WaitEnded(ctx, false)
+	}
+	if err := b.Backend.Release(ctx, h); err != nil || h.Name == "z" {
+		return err
+	}
+	return backend.ErrLost
+}
+
+func (b halfLost) ReleaseAll(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
+	var all sync.WaitGroup
+	for _, h := range holds {
+		all.Go(func() { report(h, b.Release(ctx, h)) })
+	}
+	all.Wait()
+}
+
+// Of two locks one is lost, and the release of the other ends with its context, because of a lock elsewhere
+// that somebody has broken. Nobody has broken these two.
+func TestLossBesideACauseThatIsBroken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []dlock.LossCause
+		o := dlock.Options{TTL: time.Hour}
+		o.Hooks.Lost = func(e dlock.LostEvent) { told = append(told, e.Cause) }
+		c := client(t, halfLost{memory.New(nil), new(atomic.Bool)}, o)
+		both := lock(t, c.Multi([]string{"y", "z"}))
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(backend.Fail(dlock.ErrLost, dlock.ErrBroken)) })
+		err := both.Unlock(ctx)
+		is(t, err, dlock.ErrLost)
+		if got := dlock.ErrorType(err); got != "lost" || !slices.Equal(told, []dlock.LossCause{dlock.LossTaken}) {
+			t.Errorf("the type is %s, the causes are %v", got, told)
+		}
+		time.Sleep(time.Minute) // z is released anew
+	})
+}
+
+// A lock that is asked for under one that was broken fails with that, and is of its type.
+func TestTypeOfACallUnderABrokenLock(t *testing.T) {
+	c := client(t, memory.New(nil), dlock.Options{})
+	lease := lock(t, c.Mutex("x"))
+	ctx := lease.Context(t.Context())
+	is(t, c.Break(t.Context(), "x", lease.Token()), nil)
+	<-ctx.Done()
+	_, err := c.Mutex("y").Lock(ctx)
+	is(t, err, dlock.ErrLost, dlock.ErrBroken)
+	if got := dlock.ErrorType(err); got != "broken" {
+		t.Errorf("the type is %s", got)
+	}
 }

@@ -144,12 +144,8 @@ func kindOf(err, def error) error {
 		return e.Kind
 	}
 	if pair, ok := err.(interface{ Unwrap() []error }); ok {
-		if parts := pair.Unwrap(); len(parts) > 0 {
-			for _, k := range kinds {
-				if parts[0] == k.error {
-					return k.error
-				}
-			}
+		if parts := pair.Unwrap(); len(parts) > 0 && isKind(parts[0]) {
+			return parts[0]
 		}
 	}
 	for _, k := range kinds {
@@ -160,20 +156,29 @@ func kindOf(err, def error) error {
 	return def
 }
 
-// says reports whether err is of a kind. What a program has given a context as its cause does not
-// count, although errors.Is finds it in an *Error.
-func says(err, kind error) bool {
-	if e, ok := err.(*Error); ok {
-		return e.Kind == kind
+// says reports whether err is of a kind, or a loss for a reason. What a program has given a context as
+// its cause does not count, although errors.Is finds it in an *Error.
+func says(err, what error) bool {
+	if e, ok := err.(*Error); ok { // of one kind, whatever its cause is
+		return e.Kind == what || !isKind(what) && says(e.Err, what)
 	}
-	if is, ok := err.(interface{ Is(error) bool }); err == kind || ok && is.Is(kind) {
+	if is, ok := err.(interface{ Is(error) bool }); err == what || ok && is.Is(what) {
 		return true
 	}
 	switch e := err.(type) {
 	case interface{ Unwrap() error }:
-		return says(e.Unwrap(), kind)
+		return says(e.Unwrap(), what)
 	case interface{ Unwrap() []error }:
-		return slices.ContainsFunc(e.Unwrap(), func(part error) bool { return says(part, kind) })
+		return slices.ContainsFunc(e.Unwrap(), func(part error) bool { return says(part, what) })
+	}
+	return false
+}
+
+func isKind(err error) bool {
+	for _, k := range kinds {
+		if k.error == err {
+			return true
+		}
 	}
 	return false
 }
@@ -216,10 +221,21 @@ func ctxError(op, name string, ctx context.Context) *Error {
 	err := &Error{Op: op, Name: name, Err: backend.Cause(ctx)}
 	var end *Error
 	if errors.As(context.Cause(ctx), &end) && end.Op == "hold" {
-		err.Kind = end.Kind
+		err.Kind, err.Err = end.Kind, leaseEnd{err.Err, end}
 	}
 	return err
 }
+
+// A leaseEnd is the Cause of a context that has ended with a lease. It has the reasons of that end.
+type leaseEnd struct {
+	error
+	end *Error
+}
+
+func (e leaseEnd) Unwrap() error { return e.error }
+
+// Is reports whether what is such a reason.
+func (e leaseEnd) Is(what error) bool { return !isKind(what) && says(e.end, what) }
 
 // ErrorType names the kind of err in one word, for logs and metrics: unavailable for
 // ErrUnavailable, invalid_name for ErrInvalidName, broken for an ErrLost whose cause is
@@ -230,7 +246,7 @@ func ErrorType(err error) string {
 		return ""
 	}
 	kind := kindOf(err, nil)
-	if kind == ErrLost && errors.Is(err, ErrBroken) {
+	if kind == ErrLost && says(err, ErrBroken) {
 		return "broken"
 	}
 	for _, k := range kinds {

@@ -267,11 +267,11 @@ func (l *lock) callWaiting(ctx context.Context, t *call, q *turnQueue, w *waiter
 
 func lossCause(err error) LossCause {
 	switch {
-	case errors.Is(err, ErrBroken):
+	case says(err, ErrBroken):
 		return LossBroken
-	case errors.Is(err, renewal.ErrMaxHold):
+	case says(err, renewal.ErrMaxHold):
 		return LossMaxHold
-	case errors.Is(err, renewal.ErrNoAnswer):
+	case says(err, renewal.ErrNoAnswer):
 		return LossExpired
 	}
 	return LossTaken

@@ -44,6 +44,9 @@ func (b *Backend) acquire(ctx context.Context, r *backend.Request, v backend.Bal
 	}
 	if err := b.receive(ctx); err != nil {
 		_ = b.server.release(&h.hold)
+		if w != nil && ctx.Err() != nil {
+			err = backend.WaitEnded(ctx, true)
+		}
 		return nil, err
 	}
 	if w != nil {

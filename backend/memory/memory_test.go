@@ -65,6 +65,34 @@ func TestGrantTellsOfTheQueue(t *testing.T) {
 	})
 }
 
+// A request waits in the queue, and its time ends while the grant is on its way: what it knows is that
+// the lock was held.
+func TestTimeEndsBeforeTheGrantArrives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewServer()
+		a, b := New(s), New(s)
+		held, err := a.Acquire(t.Context(), request("x", 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		failed := make(chan error)
+		go func() {
+			_, err := b.Acquire(ctx, request("x", 2))
+			failed <- err
+		}()
+		synctest.Wait()
+		b.Delay(time.Minute)
+		if err := a.Release(t.Context(), held); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-failed; !errors.Is(err, backend.ErrHeld) {
+			t.Errorf("got %v, want %v", err, backend.ErrHeld)
+		}
+	})
+}
+
 // An ear notes that it was told that somebody waits.
 type ear struct{ heard atomic.Bool }
 

@@ -19,26 +19,34 @@ func (b *Backend) Release(ctx context.Context, bh *backend.Hold) error {
 	return h.broadcast(ctx, true, h.releasePart)
 }
 
-// checkUnsure asks the nodes whose answer to a request was lost whether they are back. One that is has
-// no part, or has none in a moment: whoever has sent a request that failed takes its effect back.
+// checkUnsure asks the nodes whose answer to a request was lost whether they are back.
 func (h *hold) checkUnsure() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.votes {
-		v := &h.votes[i]
-		if v.hold != nil || !time.Now().Before(v.unsure) || h.b.nodes[i].pinger == nil {
-			continue
-		}
-		v.checked = h.b.janitor.Go(func(ctx context.Context) {
-			_, err := h.b.nodes[i].ping(ctx, h.request.TTL)
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			if v.checked = false; isAnswer(err) {
-				v.unsure = time.Time{}
-			}
-			h.notify()
-		})
+		h.checkVote(i)
 	}
+}
+
+// checkVote asks node i whether it is back, if its answer to a request was lost. If it is, it has
+// no part, or has none in a moment: whoever has sent a request that failed takes its effect back. One
+// that denies the question may deny that as well, and one whose answer to another request is lost
+// meanwhile may have died with that. Called with h.mu held.
+func (h *hold) checkVote(i int) {
+	v := &h.votes[i]
+	if v.hold != nil || v.checked || !time.Now().Before(v.unsure) || h.b.nodes[i].pinger == nil {
+		return
+	}
+	unsure := v.unsure
+	v.checked = h.b.janitor.Go(func(ctx context.Context) {
+		_, err := h.b.nodes[i].ping(ctx, h.request.TTL)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if v.checked = false; err == nil && v.unsure.Equal(unsure) {
+			v.unsure = time.Time{}
+		}
+		h.notify()
+	})
 }
 
 // releasePart has a node end its part of the hold.

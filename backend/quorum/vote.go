@@ -321,7 +321,10 @@ func (q *query) receive(nh *backend.Hold, err error) {
 	default:
 		v.refuse(err)
 	}
-	if h.held && v.isMissing() {
+	switch {
+	case h.held && h.over:
+		h.checkVote(q.node)
+	case h.held && v.isMissing():
 		h.joinLater()
 	}
 }

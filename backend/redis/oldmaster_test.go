@@ -66,22 +66,35 @@ func TestConnectionsOfAnOldMaster(t *testing.T) {
 
 // TestPingPastConnectionsOfAnOldMaster has a replica take over behind an address that stays, while
 // pipelines, as a ping is one, have idle connections to the old master, which live on. What that says
-// of itself is no word of the server that the address stands for.
+// of itself is no word of the server that the address stands for, also where the user may only ask.
 func TestPingPastConnectionsOfAnOldMaster(t *testing.T) {
-	t.Parallel()
+	for _, user := range []string{"default", "reader"} {
+		t.Run(user, func(t *testing.T) {
+			t.Parallel()
+			pingPastConnectionsOfAnOldMaster(t, user)
+		})
+	}
+}
+
+func pingPastConnectionsOfAnOldMaster(t *testing.T, user string) {
 	const idle = 5
 	ctx, servers := within(t), server.StartAll(t, server.Redis{}, server.Redis{})
 	old, next := plainClient(t, servers[0]), plainClient(t, servers[1])
+	for _, c := range []*redis.Client{old, next} {
+		must[any](t)(c.Do(ctx, "acl", "setuser", "reader", "on", ">secret", "~dlock:*", "~gate", "+blpop",
+			"+hello", "+auth", "+ping", "+select", "+eval_ro").Result())
+	}
 	var addr atomic.Value
 	addr.Store(servers[0].Addr())
 	client := redis.NewClient(&redis.Options{
-		DisableIdentity: true,
+		DisableIdentity: true, Username: user, Password: "secret",
 		Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, addr.Load().(string))
 		},
 	})
 	t.Cleanup(func() { _ = client.Close() })
 	b := New(client, nil)
+	b.inspectOnly = user == "reader"
 	t.Cleanup(func() { _ = b.Close(within(t)) })
 	var pipelines sync.WaitGroup
 	for range idle {

@@ -199,10 +199,15 @@ func (p *pipeline) sendBatch(batch []*command) {
 }
 
 // leaveOldMaster has the client library give up the connection that the last pipeline was sent on:
-// it does so where the first command is refused because the server has become a replica.
+// it does so where the first command is refused because the server has become a replica. Where the
+// user may not write, the server closes the connection.
 func leaveOldMaster(ctx context.Context, client redis.UniversalClient) {
 	write := []any{"hdel", nobody, "z"}
-	process(ctx, client, []*request{{args: write}, {args: write}})
+	first := &request{args: write}
+	process(ctx, client, []*request{first, {args: write}})
+	if kindOf(first.err) == backend.ErrAuth {
+		process(ctx, client, []*request{{args: []any{"ping"}}, {args: []any{"quit"}}})
+	}
 }
 
 // acknowledge tells commands what their replicas said.

@@ -68,7 +68,8 @@ func (w *worker) run(p *Plan) *Result {
 func (w *worker) start() error {
 	w.runs = 1
 	w.cmd = exec.Command(w.binary, append(w.flags, "-test.run=^TestWorker$", "-test.timeout=0")...)
-	w.cmd.Env = append(os.Environ(), "SIMULATION_WORKER=1", "GOMAXPROCS=1")
+	w.cmd.Env = append(os.Environ(), "SIMULATION_WORKER=1", "GOMAXPROCS=1",
+		"GODEBUG=madvdontneed=0") // the next plan uses the memory of the one before
 	w.errs = new(bytes.Buffer)
 	w.cmd.Stderr = w.errs
 	in, err := w.cmd.StdinPipe()

@@ -223,8 +223,9 @@ func (r *register) leftovers(s *server, name string, t truth) {
 		if id[len(id)-1] == '!' {
 			continue // it is meant to end by itself
 		}
+		owner := s.owner(id)
 		for c := range r.w.plan.Clients {
-			if s.owner(id) != r.w.label(c) {
+			if owner != r.w.label(c) {
 				continue
 			}
 			since := r.interest[party{c, name}]

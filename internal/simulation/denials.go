@@ -80,7 +80,9 @@ func isAboutChannels(cmd string) bool {
 
 // deniesInside is denies for what a script executes.
 func (s *server) deniesInside(cmd string) error {
-	now, d := time.Now(), s.denying()
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
+	now, d := time.Now(), &s.faults.denials
 	c, isData := commands[cmd]
 	switch {
 	case now.Before(d.inside), now.Before(d.counts) && isAboutChannels(cmd):

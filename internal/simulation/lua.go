@@ -23,7 +23,7 @@ type interpreter struct {
 	error error                            // with which a command has ended the script
 }
 
-// compiled are all scripts of this process, by their source: they do not change.
+// compiled are all scripts of this process, by their digest: they do not change.
 var compiled sync.Map
 
 func sha(source string) string {
@@ -31,8 +31,8 @@ func sha(source string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func compileScript(source string) (*lua.FunctionProto, error) {
-	if p, found := compiled.Load(source); found {
+func compileScript(digest, source string) (*lua.FunctionProto, error) {
+	if p, found := compiled.Load(digest); found {
 		return p.(*lua.FunctionProto), nil
 	}
 	chunk, err := parse.Parse(strings.NewReader(source), "user_script")
@@ -42,7 +42,7 @@ func compileScript(source string) (*lua.FunctionProto, error) {
 	p, err := lua.Compile(chunk, "user_script")
 	if err == nil {
 		p.IsVarArg &^= lua.VarArgNeedsArg // no script uses the table of arguments that Lua 5.0 had
-		compiled.Store(source, p)
+		compiled.Store(digest, p)
 	}
 	return p, err
 }
@@ -91,6 +91,8 @@ func newInterpreter() *interpreter {
 	library := in.state.GetGlobal("string").(*lua.LTable)
 	match := library.RawGetString("match").(*lua.LFunction).GFunction
 	library.RawSetString("match", in.state.NewFunction(func(l *lua.LState) int { return in.match(l, match) }))
+	format := library.RawGetString("format").(*lua.LFunction).GFunction
+	library.RawSetString("format", in.state.NewFunction(func(l *lua.LState) int { return formatted(l, format) }))
 	return in
 }
 
@@ -119,9 +121,20 @@ func (in *interpreter) match(l *lua.LState, match lua.LGFunction) int {
 	return n
 }
 
-// run runs a script, and returns its reply.
-func (in *interpreter) run(source string, keys, args []string) (any, error) {
-	p, err := compileScript(source)
+// formatted is string.format, with a short way for a number without a fraction: scripts write
+// nearly all of theirs so.
+func formatted(l *lua.LState, format lua.LGFunction) int {
+	n, isNumber := l.Get(2).(lua.LNumber)
+	if !isNumber || l.CheckString(1) != "%.0f" {
+		return format(l)
+	}
+	l.Push(lua.LString(strconv.FormatFloat(float64(n), 'f', 0, 64)))
+	return 1
+}
+
+// run runs a script with that digest, and returns its reply.
+func (in *interpreter) run(digest, source string, keys, args []string) (any, error) {
+	p, err := compileScript(digest, source)
 	if err != nil {
 		return nil, replyError("ERR Error compiling script: " + err.Error())
 	}

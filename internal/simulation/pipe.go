@@ -11,8 +11,8 @@ import (
 
 var errReset = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 
-// A pipe carries bytes one way. Its writer never blocks, and the reader gets what was
-// written when it is due.
+// A pipe carries bytes one way. Its writer never blocks, and the reader, one goroutine at a time,
+// gets what was written when it is due.
 type pipe struct {
 	mu     sync.Mutex
 	chunks []chunk
@@ -22,7 +22,8 @@ type pipe struct {
 	err    error     // why nothing can be read any more
 	until  time.Time // deadline of the reader
 	receipts
-	wake chan struct{}
+	wake  chan struct{}
+	timer *time.Timer // of the reader; nil: it has never had to wait for a time
 
 	delay func(n int) time.Duration  // of what is written now
 	held  func() time.Time           // nothing arrives before that
@@ -116,7 +117,6 @@ func (p *pipe) deadline(t time.Time) {
 }
 
 func (p *pipe) read(b []byte) (int, error) {
-	var t *time.Timer
 	for {
 		n, wait, err := p.ready(b)
 		if n > 0 || err != nil {
@@ -126,15 +126,15 @@ func (p *pipe) read(b []byte) (int, error) {
 			<-p.wake
 			continue
 		}
-		if t == nil {
-			t = time.NewTimer(wait)
-			defer t.Stop()
+		if p.timer == nil {
+			p.timer = time.NewTimer(wait)
 		} else {
-			t.Reset(wait)
+			p.timer.Reset(wait)
 		}
 		select {
 		case <-p.wake:
-		case <-t.C:
+			p.timer.Stop()
+		case <-p.timer.C:
 		}
 	}
 }

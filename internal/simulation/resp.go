@@ -94,13 +94,25 @@ func readCommand(r *bufio.Reader) ([]string, error) {
 		if err != nil || size < 0 {
 			return nil, errors.Join(errProtocol, err)
 		}
-		b := make([]byte, size+2)
-		if _, err := io.ReadFull(r, b); err != nil {
+		if args[i], err = readText(r, size); err != nil {
 			return nil, err
 		}
-		args[i] = string(b[:size])
 	}
 	return args, nil
+}
+
+// readText reads a text of that size, and the end of its line. Most are in the buffer of r, and are
+// copied once.
+func readText(r *bufio.Reader, size int) (string, error) {
+	if r.Buffered() >= size+2 {
+		b, _ := r.Peek(size)
+		text := string(b)
+		_, err := r.Discard(size + 2)
+		return text, err
+	}
+	b := make([]byte, size+2)
+	_, err := io.ReadFull(r, b)
+	return string(b[:size]), err
 }
 
 func readSize(r *bufio.Reader, kind byte) (int, error) {

@@ -260,20 +260,20 @@ func (s *server) script(client, cmd string, args []string) (any, error) {
 	if err != nil || n < 0 || n > len(args)-2 {
 		return nil, errNoInteger
 	}
-	source := args[0]
-	if cmd == "EVALSHA" {
-		if source = s.scripts[args[0]]; source == "" {
-			s.fails = true
-			return nil, errNoScript
-		}
-	} else {
-		s.scripts[sha(source)] = source
+	digest, source := args[0], s.scripts[args[0]]
+	switch {
+	case cmd != "EVALSHA":
+		digest, source = sha(args[0]), args[0]
+		s.scripts[digest] = source
+	case source == "":
+		s.fails = true
+		return nil, errNoScript
 	}
 	s.asker, s.wrote = client, false
 	s.learn(client, args[2+n:])
 	s.asked(client)
 	keys := args[2 : 2+n]
-	reply, err := s.lua.run(source, keys, args[2+n:])
+	reply, err := s.lua.run(digest, source, keys, args[2+n:])
 	switch { // no script counts itself
 	case err != nil:
 		s.fails = true

@@ -135,12 +135,13 @@ func (r *register) loadOf(client int) (l load) {
 		works = works[1:]
 	}
 	r.works[client] = works
+	lastLook, lastSecond := now.Add(-r.tick), now.Add(-time.Second)
 	for _, w := range works {
 		l.over += float64(w.locks)
-		if now.Sub(w.at) < r.tick {
+		if w.at.After(lastLook) {
 			l.begun += float64(w.locks)
 		}
-		if now.Sub(w.at) < time.Second {
+		if w.at.After(lastSecond) {
 			l.recent += float64(w.locks)
 		}
 	}

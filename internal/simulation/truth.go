@@ -118,21 +118,19 @@ func (s *server) read(name string) truth {
 	return t
 }
 
-// asOf is t at a time of the server's.
+// asOf is t at a time of the server's. It shares the readers of t where all are there still.
 func (t truth) asOf(ms int64) truth {
 	if t.expiry <= ms {
 		t.holder = ""
 	}
-	if len(t.readers) == 0 {
-		return t
-	}
-	live := make(map[string]int64)
+	ended := func(_ string, expiry int64) bool { return expiry <= ms }
 	for id, e := range t.readers {
-		if e > ms {
-			live[id] = e
+		if ended(id, e) {
+			t.readers = maps.Clone(t.readers)
+			maps.DeleteFunc(t.readers, ended)
+			break
 		}
 	}
-	t.readers = live
 	return t
 }
 

@@ -223,7 +223,11 @@ func (r *register) leftovers(s *server, name string, t truth) {
 		if id[len(id)-1] == '!' {
 			continue // it is meant to end by itself
 		}
+		owner := s.owner(id)
 		for c := range r.w.plan.Clients {
+			if owner != r.w.label(c) {
+				continue
+			}
 			since := r.interest[party{c, name}]
 			then := since
 			if r.closing[c] { // its calls ask nothing
@@ -232,7 +236,7 @@ func (r *register) leftovers(s *server, name string, t truth) {
 			if slices.Contains(t.queue, id) && r.knowsLess(then) {
 				continue // until the lock is given back, or somebody asks for it
 			}
-			if s.owner(id) == r.w.label(c) && time.Since(since) > left+renewing*r.w.plan.Latency && !r.dead[c] &&
+			if time.Since(since) > left+renewing*r.w.plan.Latency && !r.dead[c] &&
 				!r.touched(c, since.Add(-2*r.w.plan.TTL-lingers), whatever) {
 				r.interest[party{c, name}] = time.Now()
 				r.violate("nothing is left behind", "c%d has had nothing to do with %s for %v: %s", c, name, time.Since(since), id[:8])

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -55,6 +56,7 @@ type world struct {
 	vault     vault
 	spelt     sync.Once
 	spellings []string
+	labels    []string // of the clients
 
 	over context.Context // when the parties stop
 	stop context.CancelFunc
@@ -84,6 +86,9 @@ func Run(t *testing.T, p *Plan) *Result {
 func run(p *Plan) *Result {
 	slowsync.Stop(nil) // of a plan before
 	w := &world{plan: p, net: newNetwork(p.Seed)}
+	for i := range p.Clients {
+		w.labels = append(w.labels, "c"+strconv.Itoa(i))
+	}
 	w.reg = newRegister(w)
 	w.net.dials = w.reg.dials
 	w.over, w.stop = context.WithCancel(context.Background())
@@ -127,17 +132,15 @@ func (w *world) names() []string {
 func nameOf(i int) string { return string(rune('a' + i)) }
 
 // indexOf is the client with a label, -1 if there is none.
-func (w *world) indexOf(label string) int {
-	for i := range w.clients {
-		if w.label(i) == label {
-			return i
-		}
-	}
-	return -1
-}
+func (w *world) indexOf(label string) int { return slices.Index(w.labels, label) }
 
-// label is what servers know a client by.
-func (w *world) label(client int) string { return "c" + strconv.Itoa(client) }
+// label is what servers know a client by, and what they know nobody by if it is none.
+func (w *world) label(client int) string {
+	if client < 0 {
+		return "nobody"
+	}
+	return w.labels[client]
+}
 
 func (w *world) steppedBack() time.Duration { return time.Duration(w.back.Load()) }
 

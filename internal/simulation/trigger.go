@@ -301,7 +301,7 @@ func (w *world) hangsUp(f Fault, p *peer) {
 	var all []*conn
 	p.server.mu.Lock()
 	for o := range p.server.peers {
-		mine := o == p || f.Trigger.Gently && (f.Kind != "reset" || p.server.world.label(f.Client) == o.name)
+		mine := (o == p || f.Trigger.Gently) && (f.Kind != "reset" || p.server.world.label(f.Client) == o.name)
 		if c, simulated := o.conn.(*conn); simulated && mine && !c.link.isQuick() {
 			all = append(all, c)
 		}
@@ -391,7 +391,7 @@ func (g *generator) triggers() {
 // to hear of a key that was deleted.
 func (g *generator) reads() {
 	g.each(func(op *Op) {
-		if op.Call == "lock" && g.often(50) {
+		if op.Call == "lock" && g.often(50) && !op.ByName {
 			op.Call, op.Downgrade = "rlock", false
 		}
 		if op.Call == "rlock" && g.often(40) {

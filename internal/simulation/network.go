@@ -21,7 +21,8 @@ type network struct {
 	rnd  *rand.Rand
 	ways map[pair]*way
 
-	dials func(client, server int) // called for each attempt to connect
+	dials   func(client, server int) // called for each attempt to connect
+	comesTo func(point)              // called by a client that sends and reads
 }
 
 type pair struct{ client, server int }
@@ -68,7 +69,7 @@ type link struct {
 }
 
 func newNetwork(seed uint64) *network {
-	return &network{rnd: rand.New(rand.NewPCG(seed, 1)), ways: make(map[pair]*way), dials: func(int, int) {}}
+	return &network{rnd: rand.New(rand.NewPCG(seed, 1)), ways: make(map[pair]*way), dials: func(int, int) {}, comesTo: func(point) {}}
 }
 
 func (n *network) way(client, server int) *way {
@@ -254,7 +255,7 @@ func (n *network) dial(ctx context.Context, client int, s *server) (net.Conn, er
 		return nil, errRefused
 	}
 	l := w.connect(quick, s.address())
-	s.serve(l.server)
+	outside(func() { s.serve(l.server) })
 	return l.client, nil
 }
 
@@ -306,9 +307,10 @@ func (w *way) connect(quick bool, to string) *link {
 		p.drop = func(b []byte) bool { return l.drops(d, b) }
 		p.tears = func(b []byte) (int, bool) { return l.tears(d, b) }
 		p.torn = l.breaks
+		p.late = func() bool { return w.net.draws(2) == 0 }
 	}
-	l.client = &conn{in: back, out: there, addr: address(to), link: l}
-	l.server = &conn{in: there, out: back, addr: "10.0.2.1:1", link: l}
+	l.client = &conn{in: back, out: there, addr: address(to), link: l, comesTo: w.net.comesTo}
+	l.server = &conn{in: there, out: back, addr: "10.0.2.1:1", link: l, comesTo: func(point) {}}
 	w.net.mu.Lock()
 	defer w.net.mu.Unlock()
 	l.number = len(w.links)

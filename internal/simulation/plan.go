@@ -101,6 +101,7 @@ type Fault struct {
 	Server  int
 	Size    time.Duration // how late, how far a clock steps, how old a copy is
 	Way     int           // up, down, both
+	Steps   int           `json:",omitempty"` // at which of the moments of its kind a process is stopped
 	Trigger *trigger      `json:",omitempty"` // that it waits for from then on; nil: it happens then
 }
 

@@ -120,7 +120,7 @@ func (n *network) dialSentinel(client int, s *sentinel) (net.Conn, error) {
 	}
 	way.change(func() { way.base = 0 })
 	l := way.connect(true, s.address())
-	s.serve(l.server)
+	outside(func() { s.serve(l.server) })
 	return l.client, nil
 }
 

@@ -236,6 +236,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.crowded()
 	g.gives()
 	g.unfollowed()
+	g.moments()
 	return p
 }
 

@@ -21,6 +21,9 @@ type network struct {
 	rnd  *rand.Rand
 	ways map[pair]*way
 
+	forgets time.Duration // after what time a connection that is idle is forgotten; 0: never
+	forgot  func(p pair, subscribed bool)
+
 	dials   func(client, server int) // called for each attempt to connect
 	comesTo func(point)              // called by a client that sends and reads
 }
@@ -38,6 +41,7 @@ const (
 // A way is what lies between a client and a server.
 type way struct {
 	net    *network
+	pair   pair
 	base   time.Duration // one way
 	jitter time.Duration
 
@@ -60,7 +64,8 @@ type link struct {
 	lost           [2]bool // what is written in that direction vanishes
 	quick          bool    // it takes no time yet
 	subscribed     bool
-	number         int              // of those of its way
+	number         int // of those of its way
+	made           time.Time
 	written        time.Time        // when its client last wrote to it
 	replied        time.Time        // when its server last did
 	holds          []string         // what it was last asked about
@@ -78,7 +83,7 @@ func (n *network) way(client, server int) *way {
 	p := pair{client, server}
 	w := n.ways[p]
 	if w == nil {
-		w = &way{net: n, base: time.Millisecond, links: make(map[*link]bool)}
+		w = &way{net: n, pair: p, base: time.Millisecond, links: make(map[*link]bool)}
 		n.ways[p] = w
 	}
 	return w
@@ -219,6 +224,9 @@ func (l *link) drops(d direction, b []byte) bool {
 	if l.quick && bytes.Contains(b, subscribes) {
 		l.quick, l.subscribed = false, true
 	}
+	if l.isForgotten(now) {
+		l.forget()
+	}
 	if d == up {
 		l.overtake(now, b)
 		l.written = now
@@ -298,7 +306,7 @@ func (w *way) reach(ctx context.Context) error {
 }
 
 func (w *way) connect(quick bool, to string) *link {
-	l := &link{way: w, quick: quick}
+	l := &link{way: w, quick: quick, made: time.Now()}
 	there, back := newPipe(), newPipe()
 	for d, p := range []*pipe{there, back} {
 		d := direction(d)

@@ -90,6 +90,7 @@ func run(p *Plan) *Result {
 	slowsync.Stop(w.stops.atMutex(p))
 	w.reg = newRegister(w)
 	w.net.dials = w.reg.dials
+	w.net.forgets, w.net.forgot = p.Forgets, w.reg.forgot
 	w.over, w.stop = context.WithCancel(context.Background())
 	if err := w.open(); err != nil {
 		w.reg.violate("the world opens", "%v", err)
@@ -316,6 +317,7 @@ func (w *world) options(i, place int) *goredis.Options {
 		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		ReadTimeout:              2 * time.Second,
+		ConnMaxIdleTime:          maxIdle,
 		ReadBufferSize:           bufferSize, WriteBufferSize: bufferSize,
 	})
 }

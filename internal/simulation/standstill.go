@@ -171,7 +171,7 @@ func (w *world) standStill(f Fault) {
 // looksAfter has somebody in the process of a client look at its leases when it goes on.
 func (w *world) looksAfter(c *client, after time.Duration) {
 	go c.process.Run(func() {
-		time.Sleep(after)
+		_ = sleep(w.over, after)
 		w.reg.lookAt(c.index)
 	})
 }

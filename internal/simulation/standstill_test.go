@@ -76,6 +76,7 @@ func stoppable(t *testing.T) string {
 	if out, err := exec.Command("go", "test", "-c", "-overlay", list, "-o", binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("the runtime with processes does not build: %v\n%s", err, out)
 	}
+	standsStill(t, binary)
 	return binary
 }
 

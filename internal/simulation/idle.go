@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -32,7 +33,8 @@ func (g *generator) idleness() {
 // It is called with the mutex of the network, as something is sent.
 func (l *link) isForgotten(now time.Time) bool {
 	limit := l.way.net.forgets
-	if limit == 0 || l.quick || l.lost[up] && l.lost[down] {
+	if limit == 0 || l.quick || l.way.pair.server < 0 || // a Sentinel
+		l.lost[up] && l.lost[down] {
 		return false
 	}
 	return now.Sub(later(later(l.written, l.replied), l.made)) > limit
@@ -56,13 +58,21 @@ func (r *register) forgot(p pair, subscribed bool) {
 	}
 	r.coverage["forgotten × free"]++
 	r.note(-2, "a connection of c%d to s%d is forgotten", p.client, p.server)
-	now := time.Now()
+	now, place := time.Now(), r.w.placeOf(p.server)
 	switch {
 	case subscribed:
-		r.touches = append(r.touches, touched{kind: "mute", client: p.client, server: p.server, from: now, to: now.Add(noticed)})
+		r.touches = append(r.touches, touched{kind: "mute", client: p.client, server: place, from: now, to: now.Add(noticed)})
 		return
 	case r.w.plan.Clients[p.client].Own == nil && r.w.plan.Forgets >= maxIdle:
 		return
 	}
-	r.touches = append(r.touches, touched{kind: "forgotten", client: p.client, server: p.server, from: now, to: now.Add(readTimeout)})
+	r.touches = append(r.touches, touched{kind: "forgotten", client: p.client, server: place, from: now, to: now.Add(readTimeout)})
+}
+
+// placeOf is the place of a server: its shard in a cluster, or that which it is the master of.
+func (w *world) placeOf(index int) int {
+	if w.layout != nil {
+		return w.nodes[index].node.shard
+	}
+	return max(slices.Index(w.masters(), w.nodes[index]), 0)
 }

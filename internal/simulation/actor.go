@@ -131,11 +131,13 @@ func (a *actor) wait(ctx context.Context, op *Op) (context.Context, context.Canc
 // quorum may take three times that.
 const undoing = 100 * time.Millisecond
 
-func (a *actor) undoing() time.Duration {
-	if a.w.plan.Backend == "quorum" {
+func (a *actor) undoing() time.Duration { return a.w.undoing(a.c.index) }
+
+func (w *world) undoing(client int) time.Duration {
+	if w.plan.Backend == "quorum" {
 		return 3*undoing + 10*hookTime
 	}
-	if a.w.plan.Clients[a.c.index].Hooks == "slow" {
+	if w.plan.Clients[client].Hooks == "slow" {
 		return undoing + 10*hookTime
 	}
 	return undoing

@@ -318,8 +318,8 @@ func (w *world) clusterClient(i int) *goredis.ClusterClient {
 		MaxRetries: o.MaxRetries, DialerRetries: o.DialerRetries, ContextTimeoutEnabled: o.ContextTimeoutEnabled, DisableIdentity: o.DisableIdentity,
 		Protocol: o.Protocol, PoolSize: o.PoolSize,
 		MaintNotificationsConfig: o.MaintNotificationsConfig,
-		ReadTimeout:              o.ReadTimeout,
-		ReadBufferSize:           bufferSize, WriteBufferSize: bufferSize,
+		ReadTimeout:              o.ReadTimeout, ConnMaxIdleTime: o.ConnMaxIdleTime,
+		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 		Dialer: w.dialer(i),
 	}
 	for _, s := range w.nodes {

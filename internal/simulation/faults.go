@@ -44,8 +44,12 @@ func (w *world) ways(f Fault) []*way {
 func (f Fault) goes(d direction) bool { return f.Way == 2 || direction(f.Way) == d }
 
 func (w *world) happen(f Fault) {
-	if f.Kind == "stutter" {
+	switch f.Kind {
+	case "stutter":
 		w.stutter(f)
+		return
+	case "standstill":
+		w.standStill(f)
 		return
 	}
 	end := time.Now().Add(f.For)

@@ -137,6 +137,8 @@ func (r *register) touchFurther(f Fault, t touched) []touched {
 		}
 	case "stall-subscription": // it is found out as soon as one that gets nothing any more
 		t.kind, t.to = "mute", t.from.Add(noticed)
+	case "standstill":
+		return r.standsStill(f, t)
 	case "kill-client":
 		t.to = t.from.Add(r.w.plan.forgotten())
 	case "late-subscription":

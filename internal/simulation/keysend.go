@@ -68,7 +68,7 @@ func (w *world) evicts() bool {
 func (w *world) isHeard(s *server) {
 	closed := time.Now().Add(-2 * lingers)
 	ends := []string{"half-dead", "die", "hole", "hole-reset", "half-open", "cut"}
-	if slices.ContainsFunc(w.reg.touches, func(t touched) bool { return slices.Contains(ends, t.kind) || t.to.After(closed) }) {
+	if w.plan.Forgets > 0 || slices.ContainsFunc(w.reg.touches, func(t touched) bool { return slices.Contains(ends, t.kind) || t.to.After(closed) }) {
 		return
 	}
 	for topic, peers := range s.topics {

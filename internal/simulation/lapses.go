@@ -73,7 +73,7 @@ func (a *actor) lapses(op *Op) {
 			if s == a.w.keeper(a.named(op)[0]) || a.w.plan.Backend == "quorum" {
 				f := Fault{Kind: "flush", Client: -1, Server: place}
 				a.w.reg.touch(f)
-				a.w.happen(f)
+				outside(func() { a.w.happen(f) })
 			}
 		}
 	case "break":

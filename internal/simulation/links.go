@@ -51,9 +51,11 @@ func (l *link) tears(d direction, b []byte) (int, bool) {
 
 // breaks ends l for both sides, once everything has arrived that does.
 func (l *link) breaks(at time.Time) {
-	time.AfterFunc(time.Until(at)+time.Microsecond, func() {
-		l.client.in.fail(errReset)
-		l.server.in.fail(errReset)
+	outside(func() {
+		time.AfterFunc(time.Until(at)+time.Microsecond, func() {
+			l.client.in.fail(errReset)
+			l.server.in.fail(errReset)
+		})
 	})
 }
 

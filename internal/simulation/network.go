@@ -21,7 +21,11 @@ type network struct {
 	rnd  *rand.Rand
 	ways map[pair]*way
 
-	dials func(client, server int) // called for each attempt to connect
+	forgets time.Duration // after what time a connection that is idle is forgotten; 0: never
+	forgot  func(p pair, subscribed bool)
+
+	dials   func(client, server int) // called for each attempt to connect
+	comesTo func(point)              // called by a client that sends and reads
 }
 
 type pair struct{ client, server int }
@@ -37,6 +41,7 @@ const (
 // A way is what lies between a client and a server.
 type way struct {
 	net    *network
+	pair   pair
 	base   time.Duration // one way
 	jitter time.Duration
 
@@ -59,7 +64,8 @@ type link struct {
 	lost           [2]bool // what is written in that direction vanishes
 	quick          bool    // it takes no time yet
 	subscribed     bool
-	number         int              // of those of its way
+	number         int // of those of its way
+	made           time.Time
 	written        time.Time        // when its client last wrote to it
 	replied        time.Time        // when its server last did
 	holds          []string         // what it was last asked about
@@ -68,7 +74,7 @@ type link struct {
 }
 
 func newNetwork(seed uint64) *network {
-	return &network{rnd: rand.New(rand.NewPCG(seed, 1)), ways: make(map[pair]*way), dials: func(int, int) {}}
+	return &network{rnd: rand.New(rand.NewPCG(seed, 1)), ways: make(map[pair]*way), dials: func(int, int) {}, comesTo: func(point) {}}
 }
 
 func (n *network) way(client, server int) *way {
@@ -77,7 +83,7 @@ func (n *network) way(client, server int) *way {
 	p := pair{client, server}
 	w := n.ways[p]
 	if w == nil {
-		w = &way{net: n, base: time.Millisecond, links: make(map[*link]bool)}
+		w = &way{net: n, pair: p, base: time.Millisecond, links: make(map[*link]bool)}
 		n.ways[p] = w
 	}
 	return w
@@ -218,6 +224,9 @@ func (l *link) drops(d direction, b []byte) bool {
 	if l.quick && bytes.Contains(b, subscribes) {
 		l.quick, l.subscribed = false, true
 	}
+	if l.isForgotten(now) {
+		l.forget()
+	}
 	if d == up {
 		l.overtake(now, b)
 		l.written = now
@@ -254,7 +263,7 @@ func (n *network) dial(ctx context.Context, client int, s *server) (net.Conn, er
 		return nil, errRefused
 	}
 	l := w.connect(quick, s.address())
-	s.serve(l.server)
+	outside(func() { s.serve(l.server) })
 	return l.client, nil
 }
 
@@ -297,7 +306,7 @@ func (w *way) reach(ctx context.Context) error {
 }
 
 func (w *way) connect(quick bool, to string) *link {
-	l := &link{way: w, quick: quick}
+	l := &link{way: w, quick: quick, made: time.Now()}
 	there, back := newPipe(), newPipe()
 	for d, p := range []*pipe{there, back} {
 		d := direction(d)
@@ -306,9 +315,10 @@ func (w *way) connect(quick bool, to string) *link {
 		p.drop = func(b []byte) bool { return l.drops(d, b) }
 		p.tears = func(b []byte) (int, bool) { return l.tears(d, b) }
 		p.torn = l.breaks
+		p.late = func() bool { return w.net.draws(2) == 0 }
 	}
-	l.client = &conn{in: back, out: there, addr: address(to), link: l}
-	l.server = &conn{in: there, out: back, addr: "10.0.2.1:1", link: l}
+	l.client = &conn{in: back, out: there, addr: address(to), link: l, comesTo: w.net.comesTo}
+	l.server = &conn{in: there, out: back, addr: "10.0.2.1:1", link: l, comesTo: func(point) {}}
 	w.net.mu.Lock()
 	defer w.net.mu.Unlock()
 	l.number = len(w.links)

@@ -30,6 +30,7 @@ type pipe struct {
 	drop  func(b []byte) bool        // whether it gets lost
 	tears func(b []byte) (int, bool) // whether no more of it arrives than that, and then nothing
 	torn  func(at time.Time)         // called when the last has been put that arrives
+	late  func() bool                // whether a reader that comes after its deadline gets nothing that came before
 }
 
 type chunk struct {
@@ -150,7 +151,7 @@ func (p *pipe) ready(b []byte) (n int, wait time.Duration, err error) {
 	if p.unread {
 		return 0, 0, net.ErrClosed
 	}
-	if !p.until.IsZero() && !now.Before(p.until) {
+	if !p.until.IsZero() && !now.Before(p.until) && !p.cameInTime() {
 		return 0, 0, os.ErrDeadlineExceeded
 	}
 	wait = -1
@@ -180,11 +181,19 @@ func (p *pipe) ready(b []byte) (n int, wait time.Duration, err error) {
 	return 0, wait, nil
 }
 
+// cameInTime reports whether a reader that has stood still until its deadline was over gets what
+// came before that.
+func (p *pipe) cameInTime() bool {
+	return len(p.chunks) > 0 && p.chunks[0].due.Before(p.until) && p.held().Before(p.until) && !p.late()
+}
+
 // A conn is one end of a connection.
 type conn struct {
 	in, out *pipe
 	addr    address
 	link    *link
+
+	comesTo func(point)
 }
 
 type address string
@@ -192,8 +201,18 @@ type address string
 func (address) Network() string  { return "tcp" }
 func (a address) String() string { return string(a) }
 
-func (c *conn) Read(b []byte) (int, error)  { return c.in.read(b) }
-func (c *conn) Write(b []byte) (int, error) { return c.out.write(b) }
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.in.read(b)
+	c.comesTo(atAnswer)
+	return n, err
+}
+
+func (c *conn) Write(b []byte) (int, error) {
+	c.comesTo(atSend)
+	n, err := c.out.write(b)
+	c.comesTo(atSent)
+	return n, err
+}
 
 func (c *conn) Close() error {
 	c.out.end()

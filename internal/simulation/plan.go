@@ -40,6 +40,7 @@ type Plan struct {
 	Fresh     bool            `json:",omitempty"` // nobody has ever used the servers
 	Pages     int             `json:",omitempty"` // in which a server tells of its keys; 0: one
 	Trace     bool            `json:",omitempty"` // the history has what servers are asked and say
+	Forgets   time.Duration   `json:",omitempty"` // after what time something on the way forgets an idle connection; 0: never
 	Rotates   bool            `json:",omitempty"` // the password changes, which clients ask for
 	Spelled   []string        `json:",omitempty"` // what locks are called; none: a letter each
 	Clients   []Party
@@ -101,6 +102,7 @@ type Fault struct {
 	Server  int
 	Size    time.Duration // how late, how far a clock steps, how old a copy is
 	Way     int           // up, down, both
+	Steps   int           `json:",omitempty"` // at which of the moments of its kind a process is stopped
 	Trigger *trigger      `json:",omitempty"` // that it waits for from then on; nil: it happens then
 }
 
@@ -235,6 +237,8 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.crowded()
 	g.gives()
 	g.unfollowed()
+	g.moments()
+	g.idleness()
 	return p
 }
 

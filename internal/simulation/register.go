@@ -72,6 +72,8 @@ type register struct {
 	named  map[party]*belief    // who has a lock by name, from Lock to Unlock
 	left   map[party]time.Time  // when a name was last unlocked
 	rest   map[party]time.Time  // until when the server may keep what was unlocked
+
+	stills []standstill
 }
 
 type party struct {
@@ -85,6 +87,7 @@ type belief struct {
 	name     string
 	until    time.Time // when a limited one ends at the latest
 	lease    *dlock.Lease
+	owner    *client
 	ctx      context.Context
 	shared   bool
 	token    uint64
@@ -114,7 +117,7 @@ type belief struct {
 // live reports whether the lease says that its owner has the lock, whatever has become of
 // the context under which that works.
 func (b *belief) live() bool {
-	return !b.gone && b.lease.Err() == nil
+	return !b.gone && b.owner.still.Load() == 0 && b.lease.Err() == nil
 }
 
 func (b *belief) under(o *belief) bool {
@@ -245,6 +248,9 @@ func (r *register) begin(c *call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c.start = time.Now()
+	if c.bound.Before(c.start) && !c.bound.IsZero() && r.stood(c.client, c.bound) {
+		c.bound = c.start.Add(r.w.undoing(c.client))
+	}
 	r.calls[c] = true
 	r.affords(c.client, float64(requests*len(c.names)))
 	r.works[c.client] = append(r.works[c.client], work{c.start, r.lots(c)})
@@ -326,7 +332,7 @@ func brief(err error) string {
 const late = time.Millisecond
 
 func (r *register) inTime(c *call) {
-	if over := time.Since(c.bound); !r.stuttered(c.start) && !c.bound.IsZero() && over > late && !c.counted {
+	if over := time.Since(c.bound); !r.stuttered(c.start) && !r.isStill(c.client) && !c.bound.IsZero() && over > late && !c.counted {
 		c.counted = true
 		r.violate("every call ends", "c%d %s %v began %v ago and should have ended %v ago", c.client, c.what, c.names, time.Since(c.start), over)
 	}
@@ -757,7 +763,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 	for _, name := range c.names {
 		token := lease.TokenOf(r.w.plan.localName(c.client, name))
 		b := &belief{
-			client: c.client, name: name, lease: lease, ctx: ctx, shared: shared, token: token,
+			client: c.client, name: name, lease: lease, owner: r.w.clients[c.client], ctx: ctx, shared: shared, token: token,
 			parent: o.find(name, token), granted: time.Now(), ttl: r.w.plan.TTL,
 			multi: c.what == "multi" || c.what == "trymulti", limited: op.MaxHold > 0,
 		}

@@ -119,6 +119,9 @@ func TestBeyond(t *testing.T) {
 func find(t *testing.T, path string) (string, error) {
 	binary := filepath.Join(t.TempDir(), "simulation.test")
 	overlay, err := overlay(t.TempDir(), path)
+	if err == nil && *standing {
+		err = withProcesses(overlay)
+	}
 	if err != nil {
 		return "", err
 	}

@@ -120,7 +120,7 @@ func (n *network) dialSentinel(client int, s *sentinel) (net.Conn, error) {
 	}
 	way.change(func() { way.base = 0 })
 	l := way.connect(true, s.address())
-	s.serve(l.server)
+	outside(func() { s.serve(l.server) })
 	return l.client, nil
 }
 
@@ -131,7 +131,7 @@ func (w *world) failoverClient(i int) *goredis.Client {
 		MasterName: masterName, ClientName: o.ClientName, Username: user, Password: user, CredentialsProviderContext: w.provider(),
 		MaxRetries: o.MaxRetries, DialerRetries: o.DialerRetries, ContextTimeoutEnabled: o.ContextTimeoutEnabled, DisableIdentity: o.DisableIdentity,
 		Protocol: o.Protocol, PoolSize: o.PoolSize,
-		ReadTimeout:    o.ReadTimeout,
+		ReadTimeout: o.ReadTimeout, ConnMaxIdleTime: o.ConnMaxIdleTime,
 		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 		Dialer: w.dialer(i),
 	}

@@ -118,7 +118,10 @@ func search(t *testing.T, first uint64, n int, limit time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if *stuttering {
+	switch {
+	case *standing:
+		binary = stoppable(t)
+	case *stuttering:
 		binary = stuttered(t)
 	}
 	s := &tally{coverage: make(map[string]int), first: first, most: uint64(n), end: time.Now().Add(limit)}
@@ -201,6 +204,9 @@ func planOf(seed uint64, backend string) *Plan {
 	p, wanted := NewPlan(seed, backend), regexp.MustCompile(*only)
 	if *stuttering {
 		p.stutters()
+	}
+	if *standing {
+		p.standstills()
 	}
 	p.Faults = slices.DeleteFunc(p.Faults, func(f Fault) bool { return !wanted.MatchString(f.name()) })
 	return p

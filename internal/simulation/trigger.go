@@ -16,6 +16,9 @@ type trigger struct {
 	When   when
 	Next   bool `json:",omitempty"` // it is about who has got the lock or is first in the queue, and not about who asks
 	Gently bool `json:",omitempty"` // what a server has sent before it ends connections arrives
+
+	Delay time.Duration `json:",omitempty"` // how long after it
+	Sent  bool          `json:",omitempty"` // that is since its client has sent it
 }
 
 // when says at which point of a script a fault happens.
@@ -32,6 +35,9 @@ var whens = []string{"before", "unanswered", "answered"}
 // name is what a search selects faults by.
 func (f Fault) name() string {
 	if m := f.Trigger; m != nil {
+		if m.Delay > 0 {
+			return f.Kind + " after " + m.Script
+		}
 		return f.Kind + " at " + m.Script + " " + whens[m.When]
 	}
 	return f.Kind
@@ -255,6 +261,9 @@ var ofClients = []string{
 
 // strike has a fault happen now. Whoever calls it goes on when all has happened that takes no time.
 func (w *world) strike(a *awaited, p *peer, d deed, before *store) {
+	if w.delayed(a, p, d, before) {
+		return
+	}
 	f := a.Fault
 	if slices.Contains(ofClients, f.Kind) {
 		who := p.name
@@ -301,7 +310,7 @@ func (w *world) hangsUp(f Fault, p *peer) {
 	var all []*conn
 	p.server.mu.Lock()
 	for o := range p.server.peers {
-		mine := o == p || f.Trigger.Gently && (f.Kind != "reset" || p.server.world.label(f.Client) == o.name)
+		mine := (o == p || f.Trigger.Gently) && (f.Kind != "reset" || p.server.world.label(f.Client) == o.name)
 		if c, simulated := o.conn.(*conn); simulated && mine && !c.link.isQuick() {
 			all = append(all, c)
 		}
@@ -391,7 +400,7 @@ func (g *generator) triggers() {
 // to hear of a key that was deleted.
 func (g *generator) reads() {
 	g.each(func(op *Op) {
-		if op.Call == "lock" && g.often(50) {
+		if op.Call == "lock" && g.often(50) && !op.ByName {
 			op.Call, op.Downgrade = "rlock", false
 		}
 		if op.Call == "rlock" && g.often(40) {

@@ -34,7 +34,7 @@ func (r *register) look() {
 	}
 	for _, b := range r.beliefs {
 		r.see(b.client, []string{b.name})
-		if r.dead[b.client] {
+		if r.dead[b.client] || r.isStill(b.client) {
 			continue
 		}
 		if b.lease.Err() != nil {
@@ -80,7 +80,7 @@ func (r *register) quiet() bool {
 
 // told checks that the context of a lease that is over is done.
 func (r *register) told(b *belief) {
-	if !b.ended.IsZero() && time.Since(b.ended) > late && b.ctx.Err() == nil && !r.stuttered(b.ended) {
+	if !b.ended.IsZero() && time.Since(b.ended) > late && b.ctx.Err() == nil && !r.stuttered(b.ended) && !r.stood(b.client, b.ended) {
 		r.violate("contexts end", "%v ended %v ago", b, time.Since(b.ended))
 	}
 }

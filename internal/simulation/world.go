@@ -50,6 +50,7 @@ type world struct {
 	shelf     *memory.Server
 	clients   []*client
 	triggers  triggers
+	stops     stops
 	kept      sync.Map     // of a pair of client and place: the server that it dials there, if not the master
 	back      atomic.Int64 // ns by which clocks of servers were set back
 	on        atomic.Int64 // likewise, by which they went on
@@ -65,12 +66,14 @@ type world struct {
 // A client is one party, with connections of its own.
 type client struct {
 	*dlock.Client
-	index  int
-	hooks  *listener
-	byName *dlock.NamedLocks
-	shared []goredis.UniversalClient
-	dead   atomic.Bool
-	closed chan struct{} // when Close has been called
+	index   int
+	hooks   *listener
+	byName  *dlock.NamedLocks
+	shared  []goredis.UniversalClient
+	dead    atomic.Bool
+	process slowsync.Process
+	still   atomic.Int32  // how many faults have it stand still
+	closed  chan struct{} // when Close has been called
 }
 
 // Run runs a plan in a bubble of its own.
@@ -84,13 +87,15 @@ func Run(t *testing.T, p *Plan) *Result {
 }
 
 func run(p *Plan) *Result {
-	slowsync.Stop(nil) // of a plan before
 	w := &world{plan: p, net: newNetwork(p.Seed)}
 	for i := range p.Clients {
 		w.labels = append(w.labels, "c"+strconv.Itoa(i))
 	}
+	w.net.comesTo = w.stops.comesTo
+	slowsync.Stop(w.stops.atMutex(p))
 	w.reg = newRegister(w)
 	w.net.dials = w.reg.dials
+	w.net.forgets, w.net.forgot = p.Forgets, w.reg.forgot
 	w.over, w.stop = context.WithCancel(context.Background())
 	if err := w.open(); err != nil {
 		w.reg.violate("the world opens", "%v", err)
@@ -151,12 +156,14 @@ func (w *world) open() error {
 		w.start()
 	}
 	for i := range w.plan.Clients {
-		c := &client{index: i, closed: make(chan struct{})}
+		c := &client{index: i, closed: make(chan struct{}), process: slowsync.NewProcess(w.label(i))}
 		w.clients = append(w.clients, c)
 		if w.plan.Clients[i].After > 0 {
 			continue
 		}
-		if err := w.connect(c); err != nil {
+		var err error
+		c.process.Run(func() { err = w.connect(c) })
+		if err != nil {
 			return err
 		}
 	}
@@ -313,6 +320,7 @@ func (w *world) options(i, place int) *goredis.Options {
 		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		ReadTimeout:              2 * time.Second,
+		ConnMaxIdleTime:          maxIdle,
 		ReadBufferSize:           bufferSize, WriteBufferSize: bufferSize,
 	})
 }
@@ -334,16 +342,18 @@ func (w *world) act(ended <-chan struct{}) {
 	for i, party := range w.plan.Clients {
 		c := w.clients[i]
 		if party.After > 0 {
-			parties.run(func() { w.succeed(c, party) })
+			parties.run(func() { c.process.Run(func() { w.succeed(c, party) }) })
 			continue
 		}
 		for _, ops := range party.Workers {
-			parties.run(func() { w.work(c, ops) })
+			parties.run(func() { c.process.Run(func() { w.work(c, ops) }) })
 		}
 		if party.Close > 0 {
 			parties.run(func() {
-				time.Sleep(party.Close)
-				w.closeClient(c, "dead")
+				c.process.Run(func() {
+					time.Sleep(party.Close)
+					w.closeClient(c, "dead")
+				})
 			})
 		}
 	}
@@ -390,7 +400,7 @@ func (w *world) closeClient(c *client, unlock string) {
 	defer r.mu.Unlock()
 	r.note(c.index, "close: %v", err)
 	r.closed(c.index, err)
-	if took := time.Since(began); took > bound+100*time.Millisecond && !r.dead[c.index] && !r.stuttered(began) {
+	if took := time.Since(began); took > bound+100*time.Millisecond && !r.dead[c.index] && !r.stuttered(began) && !r.stood(c.index, began) {
 		r.violate("every call ends", "c%d close took %v, more than %v", c.index, took, bound)
 	}
 	if err != nil && !errors.Is(err, dlock.ErrUnavailable) && !(errors.Is(err, dlock.ErrAuth) && r.touched(c.index, began, denies)) {

@@ -24,13 +24,12 @@ func Stop(f func() time.Duration) {
 }
 
 func stop() {
-	f := stops.Load()
-	if f == nil {
-		return
+	if f := stops.Load(); f != nil {
+		if d := (*f)(); d > 0 && !isSpared() {
+			time.Sleep(d)
+		}
 	}
-	if d := (*f)(); d > 0 && !isSpared() {
-		time.Sleep(d)
-	}
+	StandStill()
 }
 
 // spared are those who are not stopped: who checks the rules, and who has a mutex that is no

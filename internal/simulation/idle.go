@@ -1,0 +1,78 @@
+package simulation
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// What is on the way to a server, as a load balancer or a firewall, may forget a connection on which
+// nothing has been sent for minutes, and tell nobody: what is sent there is lost from then on.
+
+func init() {
+	furtherKinds["forgotten"] = touch{fails: true}
+	kinds["forgotten"] = furtherKinds["forgotten"]
+	local = append(local, "forgotten")
+}
+
+// maxIdle is after what time a client that Open has made uses a connection no more.
+const maxIdle = 3 * time.Minute
+
+// idleness has something on the way forget connections, in a part of the plans that are long enough:
+// mostly later than clients of Open need them, as large clouds do.
+func (g *generator) idleness() {
+	g.draw = &draw{rand.New(rand.NewPCG(g.plan.Seed, 77))}
+	p := g.plan
+	if !p.isLonger() || p.Backend == "memory" || !g.often(40) {
+		return
+	}
+	p.Forgets = pick(g.draw, g.within(maxIdle, maxIdle+time.Minute), g.within(maxIdle, 2*maxIdle), g.within(maxIdle/4, maxIdle))
+}
+
+// isForgotten reports whether l has been idle for so long that what is on the way has forgotten it.
+// It is called with the mutex of the network, as something is sent.
+func (l *link) isForgotten(now time.Time) bool {
+	limit := l.way.net.forgets
+	if limit == 0 || l.quick || l.way.pair.server < 0 || // a Sentinel
+		l.lost[up] && l.lost[down] {
+		return false
+	}
+	return now.Sub(later(later(l.written, l.replied), l.made)) > limit
+}
+
+// forget has nothing arrive any more.
+func (l *link) forget() {
+	l.lost = [2]bool{true, true}
+	subscribed := l.subscribed
+	outside(func() { go l.way.net.forgot(l.way.pair, subscribed) })
+}
+
+// forgot notes that a client sends something on a connection that nobody knows any more. A request
+// there is late. One that Open has made makes none, unless what is on the way forgets sooner. A
+// subscription is looked after while somebody waits, and may be mute when the next one does.
+func (r *register) forgot(p pair, subscribed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.client < 0 || p.client >= len(r.w.plan.Clients) {
+		return
+	}
+	r.coverage["forgotten × free"]++
+	r.note(-2, "a connection of c%d to s%d is forgotten", p.client, p.server)
+	now, place := time.Now(), r.w.placeOf(p.server)
+	switch {
+	case subscribed:
+		r.touches = append(r.touches, touched{kind: "mute", client: p.client, server: place, from: now, to: now.Add(noticed)})
+		return
+	case r.w.plan.Clients[p.client].Own == nil && r.w.plan.Forgets >= maxIdle:
+		return
+	}
+	r.touches = append(r.touches, touched{kind: "forgotten", client: p.client, server: place, from: now, to: now.Add(readTimeout)})
+}
+
+// placeOf is the place of a server: its shard in a cluster, or that which it is the master of.
+func (w *world) placeOf(index int) int {
+	if w.layout != nil {
+		return w.nodes[index].node.shard
+	}
+	return max(slices.Index(w.masters(), w.nodes[index]), 0)
+}

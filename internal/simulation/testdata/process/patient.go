@@ -1,0 +1,20 @@
+// Package patient stands for package sync where virtual time goes on while somebody waits for a mutex.
+package patient
+
+import "sync"
+
+type (
+	Mutex     = sync.Mutex
+	RWMutex   = sync.RWMutex
+	Locker    = sync.Locker
+	Cond      = sync.Cond
+	Map       = sync.Map
+	Once      = sync.Once
+	Pool      = sync.Pool
+	WaitGroup = sync.WaitGroup
+)
+
+func NewCond(l Locker) *Cond                             { return sync.NewCond(l) }
+func OnceFunc(f func()) func()                           { return sync.OnceFunc(f) }
+func OnceValue[T any](f func() T) func() T               { return sync.OnceValue(f) }
+func OnceValues[T, U any](f func() (T, U)) func() (T, U) { return sync.OnceValues(f) }

@@ -264,6 +264,7 @@ func (s *server) script(client, cmd string, args []string) (any, error) {
 	if cmd == "EVALSHA" {
 		if source = s.scripts[args[0]]; source == "" {
 			s.fails = true
+			s.runs(client, "", nil)
 			return nil, errNoScript
 		}
 	} else {
@@ -273,6 +274,7 @@ func (s *server) script(client, cmd string, args []string) (any, error) {
 	s.learn(client, args[2+n:])
 	s.asked(client)
 	keys := args[2 : 2+n]
+	s.runs(client, source, keys)
 	reply, err := s.lua.run(source, keys, args[2+n:])
 	switch { // no script counts itself
 	case err != nil:

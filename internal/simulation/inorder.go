@@ -22,7 +22,7 @@ type passage struct {
 	crowded bool            // its client has another call under way
 	beside  bool            // there is another call about its locks
 	sole    bool            // nobody else has ever asked for them
-	enters  bool            // its client has a lease on one of them
+	outer   bool            // its client has another lease on one of them
 }
 
 // An inquiry is who asks which server about which lock.
@@ -116,7 +116,7 @@ func (r *register) setsOut(c *call) {
 			p.free, p.queued = p.free && !t.held() && len(t.queue) == 0, p.queued || len(t.queue) > 0
 		}
 	}
-	p.enters = c.nested && slices.ContainsFunc(r.beliefs, func(b *belief) bool { return b.client == c.client && slices.Contains(c.names, b.name) })
+	p.outer = c.nested && slices.ContainsFunc(r.beliefs, func(b *belief) bool { return b.client == c.client && slices.Contains(c.names, b.name) })
 	r.open[c] = p
 }
 
@@ -177,7 +177,7 @@ func (p *passage) kind(c *call, err error) string {
 	case p.queued, p.beside:
 	case c.what == "unlock", c.what == "downgrade":
 		return c.what
-	case p.enters:
+	case p.outer:
 		return "entry"
 	case p.free:
 		return "free"
@@ -213,17 +213,21 @@ func (r *register) isInOrder(c *call, p *passage, kind string) bool {
 func (r *register) countsTrips(c *call, p *passage, kind string) {
 	most := r.inquiries(c, p, kind)
 	for i, n := range r.asked {
-		if n -= p.asked[i]; n > 1 {
+		if i.client != c.client || !slices.Contains(c.names, i.name) {
+			continue
+		}
+		n -= p.asked[i]
+		if n > 1 {
 			r.full[party{c.client, i.name}] = time.Now()
 		}
-		if i.client == c.client && slices.Contains(c.names, i.name) && n > most {
+		if n > most {
 			r.violate("requests are exact", "c%d %s %v (%s) has asked s%d %d times, and may %d times", c.client, c.what, c.names, kind, i.server, n, most)
 		}
 	}
 	if r.w.plan.Jitter > 0 {
 		return
 	}
-	if c.what == "multi" || c.what == "trymulti" { // takes one after the other
+	if c.what == "multi" || c.what == "trymulti" || c.what == "unlock" && p.outer { // one after the other
 		most *= len(c.names)
 	}
 	trip := r.w.plan.trip()
@@ -245,8 +249,9 @@ func (r *register) inquiries(c *call, p *passage, kind string) int {
 		most++
 	}
 	plain := func(n string) bool {
-		full := r.full[party{c.client, n}] // the key has been prolonged since then, by a tenth of the time that it stays
-		return r.untidy[n].Before(c.start.Add(-refusing)) && p.sole && r.least == r.w.plan.TTL && time.Since(full) < r.w.plan.keeps()/10
+		// It has prolonged the key then, by a tenth of the time that it stays.
+		prolonged := time.Since(r.full[party{c.client, n}]) < r.w.plan.keeps()/10
+		return r.untidy[n].Before(c.start.Add(-refusing)) && p.sole && r.least == r.w.plan.TTL && prolonged
 	}
 	for _, n := range c.names {
 		if c.grabs() && (kind == "free" && !plain(n) || kind == "refused" && !r.heldTo[party{c.client, n}]) {

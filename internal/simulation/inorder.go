@@ -15,7 +15,6 @@ import (
 // A passage is what was known as a call began.
 type passage struct {
 	asked   map[inquiry]int // scripts that its client had run
-	dialed  time.Time       // when its client had last connected
 	stirred time.Time       // when one of its locks had last changed hands, or its queue had
 	free    bool            // nobody had or wanted its locks
 	queued  bool            // somebody waited at a server
@@ -89,7 +88,7 @@ func (r *register) stirs(name string, old, t truth) {
 
 // setsOut notes a call that begins.
 func (r *register) setsOut(c *call) {
-	p := &passage{dialed: r.dialed[c.client], asked: make(map[inquiry]int), free: true, sole: true}
+	p := &passage{asked: make(map[inquiry]int), free: true, sole: true}
 	for i, n := range r.asked {
 		if i.client == c.client && slices.Contains(c.names, i.name) {
 			p.asked[i] = n

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -14,7 +15,8 @@ type TokenRegister interface {
 	// Vote is Acquire on one server of several. It fails with a
 	// [NotReadyError] where the server's memory does not reach back far
 	// enough: a server that restarted without its data may have forgotten a
-	// hold that others count on.
+	// hold that others count on. Where others wait, a request that must not is refused
+	// with [ErrQueued] rather than ErrHeld, if the server can tell.
 	Vote(ctx context.Context, r Request, b Ballot) (*Hold, error)
 
 	// RaiseToken has the server know h by token, if h still stands and is known by a
@@ -28,6 +30,10 @@ type TokenRegister interface {
 	// known h by it for longer, and it is the last that h is given.
 	LowerToken(ctx context.Context, h *Hold, token uint64) error
 }
+
+// ErrQueued is the ErrHeld of a server at which others wait for the lock: whatever becomes of
+// those who have it, a request that does not wait is not next.
+var ErrQueued = Fail(ErrHeld, errors.New("others wait for it"))
 
 // A Ballot is what the servers of a quorum are asked beyond a Request.
 type Ballot struct {

@@ -94,7 +94,11 @@ func (s *Server) acquire(b *Backend, r *backend.Request, v backend.Ballot) (*hol
 		return s.grant(l, b, r, v, now), nil, nil
 	}
 	defer s.grantNext(r.Name, l, now)
-	if !r.Wait {
+	switch {
+	case r.Wait:
+	case v.Rejoin > 0 && len(l.queue) > 0:
+		return nil, nil, backend.ErrQueued
+	default:
 		return nil, nil, backend.ErrHeld
 	}
 	w := &waiter{request: *r, ballot: v, client: b, since: now, ready: make(chan struct{})}

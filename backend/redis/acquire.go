@@ -91,7 +91,7 @@ func (c *acquisition) complete(ctx context.Context, a answer, err error) (*backe
 			a, err = c.enterQueue(ctx)
 			continue
 		case "HELD":
-			return nil, backend.ErrHeld
+			return nil, c.refusal(a)
 		default:
 			return nil, fail(errGarbled)
 		}
@@ -102,6 +102,15 @@ func (c *acquisition) complete(ctx context.Context, a answer, err error) (*backe
 		a, err = c.startOver(ctx)
 	}
 	return nil, err
+}
+
+// refusal is why a request that must not wait has not got the lock. One of several servers tells
+// whether others wait there.
+func (c *acquisition) refusal(a answer) error {
+	if c.ballot != nil && a.int(2) > 0 {
+		return backend.ErrQueued
+	}
+	return backend.ErrHeld
 }
 
 // joinQueue asks by the script that can also queue. As long as no message can reach this

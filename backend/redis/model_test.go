@@ -172,7 +172,7 @@ func (m *model) vote(id string, ttl int64, mode, rank string, proposal int64) []
 			return m.granted(m.now + ttl)
 		}
 		if mode == "t" {
-			return []any{"HELD", m.us}
+			return []any{"HELD", m.us, int64(len(m.queue))}
 		}
 		if !given {
 			order = max(m.us, m.rank+1)

@@ -31,7 +31,9 @@
 //
 // # Guarantees
 //
-// Every operation on a lock is one script and one round trip. Waiting is first
+// Every operation on a lock is one script and one round trip. A lock that was free when
+// this client last asked takes another one if it is not any more, and once in a tenth of
+// the time that its key stays, or in a minute. Waiting is first
 // come, first served: whoever releases the lock hands it to the next waiter,
 // who is told by a message and need not ask. What can go wrong with messages is
 // bounded by slow questions: no waiter that the server can reach sleeps on a

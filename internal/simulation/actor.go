@@ -259,6 +259,7 @@ func (a *actor) doDo(wait context.Context, c *call, o *owner, op *Op) {
 	}
 	a.w.reg.mu.Lock()
 	defer a.w.reg.mu.Unlock()
+	a.w.reg.arrives(leaving, err)
 	a.w.reg.unlocking(leaving, all)
 	a.w.reg.givesUp(leaving, err)
 	if err == nil && lost {
@@ -416,6 +417,7 @@ func (r *register) mayLose(c *call, all []*belief) bool {
 func (r *register) unlocked(c *call, all []*belief, op *Op, before, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.arrives(c, err)
 	r.unlocking(c, all)
 	r.givesUp(c, err)
 	if r.dead[c.client] {

@@ -35,6 +35,9 @@ func (a *actor) ask(ctx context.Context, o *owner, op *Op) {
 	a.w.reg.touch(Fault{Kind: "break", Client: -1, For: firstAnswer})
 	c = &call{client: a.c.index, what: "break", names: c.names, ctx: ctx, nested: c.nested}
 	token := found.Holders[0].Token
+	if op.Said {
+		token = a.w.reg.said(c.names[0], token)
+	}
 	a.question(c, func() error {
 		a.w.reg.breaks(c, token)
 		doomed := a.w.reg.dooms(c, token)

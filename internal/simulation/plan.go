@@ -85,6 +85,7 @@ type Op struct {
 	Forget    bool          `json:",omitempty"` // never unlocked: Close does it
 	Twice     bool          `json:",omitempty"` // unlocked once more
 	Late      bool          `json:",omitempty"` // a hold is broken some time after it was looked at
+	Said      bool          `json:",omitempty"` // it is broken by the token that a lease says
 	Limit     time.Duration `json:",omitempty"` // of a short context
 	Asides    []Aside       `json:",omitempty"` // what is asked of the first of its locks meanwhile
 	Uses                    // of what else the library offers
@@ -239,6 +240,9 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.unfollowed()
 	g.moments()
 	g.idleness()
+	g.alone()
+	g.asked()
+	g.saidTokens()
 	return p
 }
 

@@ -74,6 +74,7 @@ type register struct {
 	rest   map[party]time.Time  // until when the server may keep what was unlocked
 
 	stills []standstill
+	traffic
 }
 
 type party struct {
@@ -200,7 +201,7 @@ func newRegister(w *world) *register {
 		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), kept: make(map[string][]rest),
 		burdens: make(map[flight]*burden), works: make(map[int][]work), served: make(map[int]time.Time),
 		accounts: make(map[int]*account), gaveUp: make(map[party]time.Time), missed: make(map[int]time.Time), least: w.plan.leastTTL(), tick: w.plan.tick(),
-		coverage: make(map[string]int), demand: make(map[party]demand), pongs: make(map[flight]time.Time), named: make(map[party]*belief), left: make(map[party]time.Time), rest: make(map[party]time.Time),
+		coverage: make(map[string]int), demand: make(map[party]demand), pongs: make(map[flight]time.Time), named: make(map[party]*belief), left: make(map[party]time.Time), rest: make(map[party]time.Time), traffic: newTraffic(),
 	}
 }
 
@@ -256,6 +257,7 @@ func (r *register) begin(c *call) {
 	r.works[c.client] = append(r.works[c.client], work{c.start, r.lots(c)})
 	r.see(c.client, c.names)
 	r.hurries(c)
+	r.setsOut(c)
 	for _, n := range c.names {
 		if c.nested || c.what == "unlock" {
 			r.used[party{c.client, n}] = c.start
@@ -298,6 +300,7 @@ func (r *register) returned(c *call, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.calls, c)
+	r.arrives(c, err)
 	r.see(c.client, c.names)
 	r.hurries(c)
 	r.givesUp(c, err)
@@ -594,6 +597,8 @@ func (r *register) saw(s *server, name string, t truth) {
 	r.note(-1, "s%d %s: %s, token %d, queue %v", s.index, name, who, t.token, queue)
 	l := r.lock(name)
 	l.grants(t)
+	r.stirs(name, l.last[s.index], t)
+	r.letsNext(s, name, l.last[s.index], t)
 	r.lastBusy(s, l)
 	if live.held() {
 		l.lastHeld = time.Now()
@@ -736,6 +741,7 @@ func (r *register) reply(c *call) time.Duration {
 // server has heard of that, but for the other locks of a multi-lock.
 func (r *register) unlocking(c *call, all []*belief) {
 	delete(r.calls, c)
+	delete(r.open, c)
 	r.see(c.client, c.names)
 	if len(all) == 1 && !all[0].multi && errors.Is(all[0].lease.Err(), dlock.ErrLost) && !all[0].ended.IsZero() {
 		return
@@ -750,6 +756,8 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.calls, c)
+	r.arrives(c, nil)
+	r.knowsTurn(c)
 	r.see(c.client, c.names)
 	if r.dead[c.client] {
 		return nil

@@ -267,12 +267,14 @@ func (s *server) script(client, cmd string, args []string) (any, error) {
 		s.scripts[digest] = source
 	case source == "":
 		s.fails = true
+		s.runs(client, "", nil)
 		return nil, errNoScript
 	}
 	s.asker, s.wrote = client, false
 	s.learn(client, args[2+n:])
 	s.asked(client)
 	keys := args[2 : 2+n]
+	s.runs(client, source, keys)
 	reply, err := s.lua.run(digest, source, keys, args[2+n:])
 	switch { // no script counts itself
 	case err != nil:

@@ -81,6 +81,7 @@ func (r *register) shown(c *call, s dlock.Snapshot) {
 	case held && !ever, !held && always, len(s.Waiters) > queue:
 		r.violate("a question is answered truly", "c%d inspect %v: %+v", c.client, c.names, s)
 	}
+	r.showsAsItIs(c, s)
 }
 
 // listed checks what Names says.
@@ -135,12 +136,15 @@ func (r *register) broken(c *call, token uint64, err error) {
 	if r.w.plan.Backend == "quorum" {
 		r.brokenOnQuorum(c, token, err)
 	}
+	r.deniesHold(c, token, err)
 	breaks := func(t touch) bool { return t.fails }
 	if err != nil || !r.sees(c) || r.touched(c.client, time.Time{}, breaks) || r.tokensFell(c) {
 		return
 	}
 	name := c.names[0]
-	named := func(p period) bool { return p.everHeld() && (p.holder == "" || uint64(p.token) == token) }
+	named := func(p period) bool {
+		return p.everHeld() && (p.holder == "" || uint64(p.token) == token || r.lock(name).tokens[token] && p.passesOn(token))
+	}
 	if !slices.ContainsFunc(r.during(name, c.start), named) {
 		r.violate("a break names its hold", "c%d broke %s under token %d, which nobody had it under", c.client, name, token)
 	}

@@ -34,6 +34,7 @@ func (r *register) dials(client, server int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.burdenOf(client, server).dialed++
+	r.dialed[client] = time.Now()
 }
 
 // lots is about how many locks a call has to do with. Names asks after each key that it meets, and who

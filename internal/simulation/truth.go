@@ -79,6 +79,9 @@ func (s *server) look(name string, scripted bool) {
 	if t.scripted = scripted; scripted {
 		t.by = s.asker
 	}
+	if v := s.data.get(lockKey(name)); v != nil && s.world != nil {
+		s.world.reg.enters(name, v.hash["o"], v.hash["n"])
+	}
 	old := s.truths[name]
 	if old.holder == t.holder && old.expiry == t.expiry && old.token == t.token &&
 		slices.Equal(old.queue, t.queue) && maps.Equal(old.readers, t.readers) && maps.Equal(old.own, t.own) {

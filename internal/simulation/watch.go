@@ -63,6 +63,7 @@ func (r *register) look() {
 	for _, name := range r.w.names() {
 		r.moves(name)
 	}
+	r.awaitTurns()
 	r.audit(r.tick)
 }
 

@@ -66,7 +66,7 @@ elseif open then
   last = math.max(last, expiry)
   reply = {'GRANTED', us, t, expiry, waiting}
 elseif mode == 't' and not place then
-  reply = {'HELD', us}
+  reply = {'HELD', us, waiting}
 else
   local added = 0
   if not place then

@@ -1,0 +1,274 @@
+package simulation
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dlock-go/dlock"
+)
+
+// A call is in order where nothing goes wrong, its client has nothing else to do, and nobody else
+// asks for its locks. Then it takes as many requests and round trips as the documentation says.
+
+// A passage is what was known as a call began.
+type passage struct {
+	asked   map[inquiry]int // scripts that its client had run
+	stirred time.Time       // when one of its locks had last changed hands, or its queue had
+	free    bool            // nobody had or wanted its locks
+	queued  bool            // somebody waited at a server
+	crowded bool            // its client has another call under way
+	beside  bool            // there is another call about its locks
+	sole    bool            // nobody else has ever asked for them
+	outer   bool            // its client has another lease on one of them
+}
+
+// An inquiry is who asks which server about which lock.
+type inquiry struct {
+	client, server int
+	name           string
+}
+
+// A traffic is what r knows of passages.
+type traffic struct {
+	open    map[*call]*passage
+	asked   map[inquiry]int
+	dialed  map[int]time.Time       // when a client last connected, or had to send a script itself
+	stirred map[string]time.Time    // when a lock last changed hands, or its queue did
+	users   map[string]map[int]bool // who has ever asked for a lock
+	untidy  map[string]time.Time    // when something about a lock was last not in order
+	heldTo  map[party]bool          // the last call of a client for a lock was refused
+	renews  map[party]time.Time     // when a client last renewed a lock
+	full    map[party]time.Time     // when a client last asked for one in full, though it seemed to be free
+	run     map[int]string          // by server: the script under way
+	turns   map[party]time.Time     // when a break has let in who was next
+	entries map[string][]entering   // how often holders have entered a lock
+}
+
+func newTraffic() traffic {
+	return traffic{
+		open: make(map[*call]*passage), asked: make(map[inquiry]int), dialed: make(map[int]time.Time), stirred: make(map[string]time.Time),
+		users: make(map[string]map[int]bool), untidy: make(map[string]time.Time), heldTo: make(map[party]bool), renews: make(map[party]time.Time), full: make(map[party]time.Time), run: make(map[int]string), turns: make(map[party]time.Time), entries: make(map[string][]entering),
+	}
+}
+
+// background are scripts that clients run by themselves, by how they begin.
+var background = []string{"-- Looks after a lock that a client has let go of"}
+
+// ran takes a script that a client runs at a server, and one that the server does not know.
+func (r *register) ran(s *server, client, source string, keys []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := r.w.indexOf(client)
+	r.run[s.index] = source
+	switch {
+	case source == "":
+		r.dialed[i] = time.Now()
+	case strings.HasPrefix(source, tellers["renew"]):
+		for _, name := range locksOf(keys) {
+			r.renews[party{i, name}] = time.Now()
+		}
+	case i >= 0 && !slices.ContainsFunc(background, func(begin string) bool { return strings.HasPrefix(source, begin) }):
+		for _, name := range locksOf(keys) {
+			r.asked[inquiry{i, s.index, name}]++
+		}
+	}
+}
+
+// stirs takes a change of the state of a lock at a server.
+func (r *register) stirs(name string, old, t truth) {
+	a, b := old.holders(), t.holders()
+	slices.Sort(a)
+	slices.Sort(b)
+	if !slices.Equal(a, b) || !slices.Equal(old.queue, t.queue) {
+		r.stirred[name] = time.Now()
+	}
+}
+
+// setsOut notes a call that begins.
+func (r *register) setsOut(c *call) {
+	p := &passage{asked: make(map[inquiry]int), free: true, sole: true}
+	for i, n := range r.asked {
+		if i.client == c.client && slices.Contains(c.names, i.name) {
+			p.asked[i] = n
+		}
+	}
+	for o, q := range r.open {
+		if o.client == c.client {
+			p.crowded, q.crowded = true, true
+		}
+		if !o.asks && !c.asks && slices.ContainsFunc(o.names, func(n string) bool { return slices.Contains(c.names, n) }) {
+			p.beside, q.beside = true, true
+		}
+	}
+	for _, n := range c.names {
+		if !c.asks {
+			if r.users[n] == nil {
+				r.users[n] = make(map[int]bool)
+			}
+			r.users[n][c.client] = true
+		}
+		p.stirred, p.sole = later(p.stirred, r.stirred[n]), p.sole && len(r.users[n]) == 1
+		for _, s := range r.w.masters() {
+			t := r.lock(n).last[s.index].asOf(s.clock().UnixMilli())
+			p.free, p.queued = p.free && !t.held() && len(t.queue) == 0, p.queued || len(t.queue) > 0
+		}
+	}
+	p.outer = c.nested && slices.ContainsFunc(r.beliefs, func(b *belief) bool { return b.client == c.client && slices.Contains(c.names, b.name) })
+	r.open[c] = p
+}
+
+// trip is how long it takes there and back to the server that is farthest away.
+func (p *Plan) trip() time.Duration {
+	trip := 2 * (p.Latency + p.Far)
+	if p.Acks {
+		trip += 2 * p.Lag
+	}
+	return trip
+}
+
+// arrives checks how many requests, and how long, a call has taken that is over.
+func (r *register) arrives(c *call, err error) {
+	p := r.open[c]
+	delete(r.open, c)
+	if p == nil || !r.w.hasServers() {
+		return
+	}
+	tidy, kind := p.isTidy(c, err), p.kind(c, err)
+	if tidy && kind != "" && r.isInOrder(c, p, kind) {
+		r.coverage["in order × "+kind]++
+		r.countsTrips(c, p, kind)
+	}
+	for _, n := range c.names {
+		if !tidy && !c.asks {
+			r.untidy[n] = time.Now()
+		}
+		if refused := kind == "refused"; !refused || c.grabs() && r.hasAsked(c, p) {
+			r.heldTo[party{c.client, n}] = refused
+		}
+	}
+}
+
+// hasAsked reports whether a call has asked a server.
+func (r *register) hasAsked(c *call, p *passage) bool {
+	for i, n := range r.asked {
+		if i.client == c.client && slices.Contains(c.names, i.name) && n > p.asked[i] {
+			return true
+		}
+	}
+	return false
+}
+
+// isTidy reports whether nothing of a call is left to be done once it is over.
+func (p *passage) isTidy(c *call, err error) bool {
+	refused := errors.Is(err, dlock.ErrHeld) && !c.waits && len(c.names) == 1
+	return !p.crowded && c.ctx.Err() == nil && !c.hurried && (err == nil || refused)
+}
+
+// kind is as what a call is counted, empty if it is not: as one of a lock that is free, that
+// somebody has and goes on to have, or as one on a lease.
+func (p *passage) kind(c *call, err error) string {
+	switch {
+	case c.asks, c.what == "lead":
+	case err != nil:
+		return "refused"
+	case p.queued, p.beside:
+	case c.what == "unlock", c.what == "downgrade":
+		return c.what
+	case p.outer:
+		return "entry"
+	case p.free:
+		return "free"
+	}
+	return ""
+}
+
+// isInOrder reports whether a call was made, and was answered, where nothing else happens.
+func (r *register) isInOrder(c *call, p *passage, kind string) bool {
+	plan, trip := r.w.plan, r.w.plan.trip()
+	settled := c.start.Add(-300*time.Millisecond - 20*trip)
+	served, known := r.served[c.client]
+	switch {
+	case r.dead[c.client], r.closing[c.client], r.stuttered(c.start), !known, served.After(c.start.Add(-lingers)):
+		return false
+	case plan.Clients[c.client].Hooks == "slow", plan.Clients[c.client].Hooks == "panic":
+		return false
+	case r.touched(c.client, c.start.Add(-2*longestTTL(plan.TTL)-2*lingers), whatever):
+		return false
+	case r.dialed[c.client].After(c.start.Add(-10 * trip)):
+		return false
+	}
+	return !slices.ContainsFunc(c.names, func(n string) bool {
+		stirred := p.stirred
+		if kind == "refused" {
+			stirred = r.stirred[n]
+		}
+		return r.untidy[n].After(settled) || stirred.After(settled)
+	})
+}
+
+// countsTrips checks a call that was in order.
+func (r *register) countsTrips(c *call, p *passage, kind string) {
+	most := r.inquiries(c, p, kind)
+	for i, n := range r.asked {
+		if i.client != c.client || !slices.Contains(c.names, i.name) {
+			continue
+		}
+		n -= p.asked[i]
+		if n > 1 {
+			r.full[party{c.client, i.name}] = time.Now()
+		}
+		if n > most {
+			r.violate("requests are exact", "c%d %s %v (%s) has asked s%d %d times, and may %d times", c.client, c.what, c.names, kind, i.server, n, most)
+		}
+	}
+	if r.w.plan.Jitter > 0 {
+		return
+	}
+	if c.what == "multi" || c.what == "trymulti" || c.what == "unlock" && p.outer { // one after the other
+		most *= len(c.names)
+	}
+	trip := r.w.plan.trip()
+	if slices.ContainsFunc(c.names, func(n string) bool { return r.renews[party{c.client, n}].After(c.start.Add(-trip)) }) {
+		most++ // what is about a hold waits for a renewal of that
+	}
+	if took := time.Since(c.start); took > time.Duration(most)*trip+trip/4 {
+		r.violate("trips are few", "c%d %s %v (%s) has taken %v, or %.1f round trips, and may take %d", c.client, c.what, c.names, kind, took, float64(took)/float64(trip), most)
+	}
+}
+
+// inquiries is how often a call asks a server, and how many round trips it takes: one of each, and on a
+// quorum one more for the token, or to give back what was granted beside a server at which others wait. Of a lock that was free when its client last had it a client asks
+// first with a script that can do no more than take it, which is of no use if another one has the lock,
+// or if its key has to be prolonged, or has something else to be looked after.
+func (r *register) inquiries(c *call, p *passage, kind string) int {
+	most := 1
+	if quorum := r.w.plan.Backend == "quorum"; quorum && (kind == "free" || kind == "refused" && p.queued) {
+		most++
+	}
+	plain := func(n string) bool {
+		// It has prolonged the key then, by a tenth of the time that it stays.
+		prolonged := time.Since(r.full[party{c.client, n}]) < r.w.plan.keeps()/10
+		return r.untidy[n].Before(c.start.Add(-refusing)) && p.sole && r.least == r.w.plan.TTL && prolonged
+	}
+	for _, n := range c.names {
+		if c.grabs() && (kind == "free" && !plain(n) || kind == "refused" && !r.heldTo[party{c.client, n}]) {
+			return most + 1
+		}
+	}
+	return most
+}
+
+// grabs reports whether a call may ask with the script that only takes a lock.
+func (c *call) grabs() bool { return c.what != "rlock" && c.what != "tryrlock" }
+
+// refusing is for how long a server knows which requests were given up.
+const refusing = 2*time.Minute + time.Second
+
+// runs tells of a script that a client runs, of none if the server does not know it.
+func (s *server) runs(client, source string, keys []string) {
+	if s.world != nil {
+		s.world.reg.ran(s, client, source, keys)
+	}
+}

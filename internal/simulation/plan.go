@@ -235,6 +235,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.crowded()
 	g.gives()
 	g.unfollowed()
+	g.functions()
 	return p
 }
 

@@ -185,6 +185,11 @@ func (a *actor) acquire(ctx context.Context, op *Op, names []string) (*dlock.Lea
 
 // locker is that of an op, for names as its client knows them.
 func (a *actor) locker(op *Op, names []string) dlock.Locker {
+	return a.tells(a.untold(op, names), op)
+}
+
+// untold is locker without a word to hooks of who calls it.
+func (a *actor) untold(op *Op, names []string) dlock.Locker {
 	options := settings(op)
 	switch {
 	case op.ByName:

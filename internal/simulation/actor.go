@@ -439,6 +439,7 @@ func (r *register) unlocked(c *call, all []*belief, op *Op, before, err error) {
 	if err != nil {
 		r.note(c.client, "unlock %v: %v", c.names, brief(err))
 	}
+	r.mustWarn(c, all, op, err)
 	ended := slices.ContainsFunc(all, func(b *belief) bool { return r.endsBy(b, c) }) // by itself
 	switch {
 	case err == nil:

@@ -33,6 +33,7 @@ type listener struct {
 	hearings []*hearing
 	leaseOf  map[uint64]*heard // by the number that hooks were told
 	byLease  map[*dlock.Lease]*heard
+	failures []time.Time // when a renewal had failed
 }
 
 // hookTime is how long a slow hook takes.

@@ -85,6 +85,9 @@ func (l *listener) hasClosed(ctx context.Context, e dlock.ClosedEvent) {
 }
 
 func (l *listener) renewalFailed(e dlock.RenewalFailedEvent) {
+	l.mu.Lock()
+	l.failures = append(l.failures, time.Now())
+	l.mu.Unlock()
 	if e.Err == nil || e.Left < 0 || e.Left > e.TTL || e.Name == "" || e.Token == 0 {
 		l.lies("%+v", e)
 	}

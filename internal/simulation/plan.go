@@ -58,6 +58,7 @@ type Party struct {
 	Keep     time.Duration `json:",omitempty"` // for which it has the key of a free lock stay; 0: as long as all do
 	Hooks    string        `json:",omitempty"` // count, slow or panic; empty: it has none
 	Asks     bool          `json:",omitempty"` // it takes no lock
+	Logs     bool          `json:",omitempty"` // it has a logger
 	Naming                 // what it is called, and how it calls locks
 }
 
@@ -236,6 +237,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.gives()
 	g.unfollowed()
 	g.functions()
+	g.logging()
 	return p
 }
 

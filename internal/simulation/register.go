@@ -46,6 +46,7 @@ type register struct {
 	dead     map[int]bool
 	closing  map[int]bool
 	closings map[int]*closing // that have ended
+	unlogged []unlogged
 	tenures  map[party]*tenure
 	stayed   map[party]*stay
 	kept     map[string][]rest // by name: what was unlocked and has a minimum hold
@@ -941,6 +942,7 @@ func (r *register) lostTrue(b *belief) {
 	err := b.lease.Err()
 	r.note(b.client, "%s over: %v", b.name, brief(err))
 	r.saysWhy(b, err)
+	r.mustLog(b, err)
 	if !errors.Is(err, dlock.ErrLost) || b.limited || r.dead[b.client] || !r.w.hasServers() || r.isShort(b.ttl) {
 		return
 	}

@@ -65,6 +65,7 @@ type client struct {
 	*dlock.Client
 	index  int
 	hooks  *listener
+	log    *logBook // nil: it has no logger
 	byName *dlock.NamedLocks
 	shared []goredis.UniversalClient
 	dead   atomic.Bool
@@ -246,7 +247,7 @@ func (w *world) connect(c *client) error {
 	}
 	hooks, heard := w.listens(c)
 	c.hooks = heard
-	d, err := dlock.New(b, w.plan.Clients[i].options(&dlock.Options{TTL: w.plan.TTL, Hooks: hooks}))
+	d, err := dlock.New(b, w.plan.Clients[i].options(&dlock.Options{TTL: w.plan.TTL, Hooks: hooks, Logger: w.logger(c)}))
 	c.Client, c.byName = d, w.plan.Clients[i].locksByName(d)
 	return err
 }
@@ -411,6 +412,7 @@ func (w *world) close() {
 	w.left()
 	w.keysEnd()
 	w.addUp()
+	w.logsAdd()
 	w.namesLeft()
 	for _, c := range w.clients {
 		for _, g := range c.shared {

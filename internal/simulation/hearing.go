@@ -197,7 +197,8 @@ func (t telling) acquire(ctx context.Context, lock func(context.Context) (*dlock
 		t.lied("the lease %q with token %d, shared %t, and hooks were told of %+v", lease.Name(), lease.Token(), lease.Shared(), h.acquired)
 	case err == nil:
 		t.leaseOf[h.acquired.Lease].lease = lease
-		t.byLease[lease] = t.leaseOf[h.acquired.Lease]
+		t.newest = t.leaseOf[h.acquired.Lease]
+		t.byLease[lease] = t.newest
 	case h.failed == nil && !(t.op.ByName && errors.Is(err, dlock.ErrHeld)):
 		t.lied("%+v failed with %v, and no hook was told", h.from, err)
 	case h.failed != nil && (h.failed.Err != err || !isOutcome(ctx, over, h.failed)):

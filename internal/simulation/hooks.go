@@ -34,6 +34,9 @@ type listener struct {
 	leaseOf  map[uint64]*heard // by the number that hooks were told
 	byLease  map[*dlock.Lease]*heard
 	failures []time.Time // when a renewal had failed
+	newest   *heard      // of which the call has returned
+	closedIn string      // the hook that closes the client; empty: none
+	closes   func()
 }
 
 // hookTime is how long a slow hook takes.
@@ -49,26 +52,57 @@ func listen(mode string, seed uint64, renewed func(dlock.RenewedEvent)) (dlock.H
 		Acquiring: func(ctx context.Context, e dlock.AcquiringEvent) context.Context {
 			l.heard(1, 0)
 			ctx = l.acquiring(ctx, e)
+			l.callsClient(ctx, "Acquiring")
 			l.act(true)
 			return ctx
 		},
-		Waiting: func(ctx context.Context, e dlock.WaitingEvent) { l.waiting(ctx, e); l.act(true) },
+		Waiting: func(ctx context.Context, e dlock.WaitingEvent) {
+			l.waiting(ctx, e)
+			l.callsClient(ctx, "Waiting")
+			l.act(true)
+		},
 		Acquired: func(ctx context.Context, e dlock.AcquiredEvent) {
 			l.heard(-1, 1)
 			l.got(e)
 			l.hasAcquired(ctx, e)
+			l.callsClient(ctx, "Acquired")
 			l.act(true)
 		},
 		NotAcquired: func(ctx context.Context, e dlock.NotAcquiredEvent) {
 			l.heard(-1, 0)
 			l.hasNotAcquired(ctx, e)
+			l.callsClient(ctx, "NotAcquired")
 			l.act(true)
 		},
-		Renewed:       func(e dlock.RenewedEvent) { l.renewed(e); l.hasRenewed(e); l.act(false) },
-		RenewalFailed: func(e dlock.RenewalFailedEvent) { l.renewalFailed(e); l.act(false) },
-		Released:      func(ctx context.Context, e dlock.ReleasedEvent) { l.heard(0, -1); l.released(ctx, e); l.act(true) },
-		Lost:          func(e dlock.LostEvent) { l.heard(0, -1); l.lost(e); l.act(false) },
-		Closed:        func(ctx context.Context, e dlock.ClosedEvent) { l.heard(0, -1); l.hasClosed(ctx, e); l.act(false) },
+		Renewed: func(e dlock.RenewedEvent) {
+			l.renewed(e)
+			l.hasRenewed(e)
+			l.callsClient(context.Background(), "Renewed")
+			l.act(false)
+		},
+		RenewalFailed: func(e dlock.RenewalFailedEvent) {
+			l.renewalFailed(e)
+			l.callsClient(context.Background(), "RenewalFailed")
+			l.act(false)
+		},
+		Released: func(ctx context.Context, e dlock.ReleasedEvent) {
+			l.heard(0, -1)
+			l.released(ctx, e)
+			l.callsClient(ctx, "Released")
+			l.act(true)
+		},
+		Lost: func(e dlock.LostEvent) {
+			l.heard(0, -1)
+			l.lost(e)
+			l.callsClient(context.Background(), "Lost")
+			l.act(false)
+		},
+		Closed: func(ctx context.Context, e dlock.ClosedEvent) {
+			l.heard(0, -1)
+			l.hasClosed(ctx, e)
+			l.callsClient(ctx, "Closed")
+			l.act(false)
+		},
 	}, l
 }
 

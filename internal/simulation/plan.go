@@ -59,6 +59,7 @@ type Party struct {
 	Hooks    string        `json:",omitempty"` // count, slow or panic; empty: it has none
 	Asks     bool          `json:",omitempty"` // it takes no lock
 	Logs     bool          `json:",omitempty"` // it has a logger
+	ClosedIn string        `json:",omitempty"` // the hook that closes it, once Close has come; empty: nobody waits for one
 	Naming                 // what it is called, and how it calls locks
 }
 
@@ -238,6 +239,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.unfollowed()
 	g.functions()
 	g.logging()
+	g.closesIn()
 	return p
 }
 

@@ -343,6 +343,10 @@ func (w *world) act(ended <-chan struct{}) {
 		if party.Close > 0 {
 			parties.run(func() {
 				time.Sleep(party.Close)
+				if party.ClosedIn != "" {
+					c.hooks.closeIn(party.ClosedIn, func() { w.closeClient(c, "dead") })
+					return
+				}
 				w.closeClient(c, "dead")
 			})
 		}

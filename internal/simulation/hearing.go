@@ -210,7 +210,7 @@ func (t telling) acquire(ctx context.Context, lock func(context.Context) (*dlock
 // isOutcome reports whether a call that has failed, whose context was over before or has ended
 // since, was told to have done so for a reason that can be.
 func isOutcome(ctx context.Context, over bool, e *dlock.NotAcquiredEvent) bool {
-	held := errors.Is(e.Err, dlock.ErrHeld)
+	held := kindOf(e.Err) == dlock.ErrHeld // its owner may have given a context that cause
 	switch e.Outcome {
 	case dlock.OutcomeHeld:
 		return held && !over

@@ -121,7 +121,10 @@ func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
 	if lease != nil || err != nil {
 		return lease, err
 	}
-	h := &hold{lock: l, state: state, call: r.call}
+	h := &hold{lock: l, state: state}
+	if r.wait {
+		h.call = r.call // a try waits for no lock, also where one of several servers has said that it is held
+	}
 	if err = c.keeper.Admit(ctx); err == nil {
 		err = h.request(ctx, r, backend.FirstAnswer-waited)
 	}
@@ -133,7 +136,7 @@ func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
 	if r.call == nil {
 		return lease, err
 	}
-	if h.isWaiting {
+	if h.isWaiting && r.wait {
 		r.call.noteHandOver(RemoteHandOver)
 	}
 	if p := r.call.panic.Load(); p != nil {

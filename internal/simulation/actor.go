@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -186,6 +187,11 @@ func (a *actor) acquire(ctx context.Context, op *Op, names []string) (*dlock.Lea
 
 // locker is that of an op, for names as its client knows them.
 func (a *actor) locker(op *Op, names []string) dlock.Locker {
+	return a.tells(a.untold(op, names), op)
+}
+
+// untold is locker without a word to hooks of who calls it.
+func (a *actor) untold(op *Op, names []string) dlock.Locker {
 	options := settings(op)
 	switch {
 	case op.ByName:
@@ -233,6 +239,7 @@ func settings(op *Op) []dlock.Option {
 func (a *actor) doDo(wait context.Context, c *call, o *owner, op *Op) {
 	entered, lost := false, false
 	var all []*belief
+	var failed error
 	leaving := &call{client: c.client, what: "unlock", names: c.names, ctx: wait}
 	work := func(ctx context.Context, lease *dlock.Lease) error {
 		entered = true
@@ -245,25 +252,34 @@ func (a *actor) doDo(wait context.Context, c *call, o *owner, op *Op) {
 			a.w.reg.gives(all)
 			a.w.reg.begin(leaving)
 		})
-		return nil
+		failed = op.finish(ctx, lease)
+		return failed
 	}
 	do := dlock.Do
 	if op.Adapter {
 		do = dlock.TryDo
 	}
-	err := survive(func() error { return do(wait, a.locker(op, a.locals(c.names)), work) })
+	end := op.endingOf(func() error { return do(wait, a.locker(op, a.locals(c.names)), work) })
 	if !entered {
+		err := cmp.Or(end.err, end.thrown)
 		a.w.reg.returned(c, err)
 		a.w.reg.tellsOuter(c, o, err)
 		return
 	}
 	a.w.reg.mu.Lock()
 	defer a.w.reg.mu.Unlock()
-	a.w.reg.arrives(leaving, err)
+	a.w.reg.arrives(leaving, end.err)
 	a.w.reg.unlocking(leaving, all)
-	a.w.reg.givesUp(leaving, err)
-	if err == nil && lost {
-		a.w.reg.violate("a loss is told", "c%d do %v: nil, and it was lost", c.client, c.names)
+	a.w.reg.givesUp(leaving, end.err)
+	if all == nil || a.w.reg.dead[c.client] {
+		return
+	}
+	a.w.reg.endsAs(c, op, all[0].lease, end)
+	if end.thrown == nil && !end.exited && !end.isHooks() {
+		a.w.reg.judgeDo(leaving, all, failed, end.err)
+		if end.err == nil && lost {
+			a.w.reg.violate("a loss is told", "c%d do %v: nil, and it was lost", c.client, c.names)
+		}
 	}
 }
 
@@ -427,6 +443,7 @@ func (r *register) unlocked(c *call, all []*belief, op *Op, before, err error) {
 	if err != nil {
 		r.note(c.client, "unlock %v: %v", c.names, brief(err))
 	}
+	r.mustWarn(c, all, op, err)
 	ended := slices.ContainsFunc(all, func(b *belief) bool { return r.endsBy(b, c) }) // by itself
 	switch {
 	case err == nil:

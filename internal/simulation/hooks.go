@@ -25,6 +25,18 @@ type listener struct {
 	leases int // likewise
 	last   dlock.AcquiredEvent
 	lastAt time.Time // when it was told
+
+	reg      *register // nil: nobody judges what it is told
+	index    int       // of its client
+	prefix   string
+	place    string // of all its leases
+	hearings []*hearing
+	leaseOf  map[uint64]*heard // by the number that hooks were told
+	byLease  map[*dlock.Lease]*heard
+	failures []time.Time // when a renewal had failed
+	newest   *heard      // of which the call has returned
+	closedIn string      // the hook that closes the client; empty: none
+	closes   func()
 }
 
 // hookTime is how long a slow hook takes.
@@ -37,19 +49,60 @@ func listen(mode string, seed uint64, renewed func(dlock.RenewedEvent)) (dlock.H
 		return dlock.Hooks{}, l
 	}
 	return dlock.Hooks{
-		Acquiring: func(context.Context, dlock.AcquiringEvent) context.Context {
+		Acquiring: func(ctx context.Context, e dlock.AcquiringEvent) context.Context {
 			l.heard(1, 0)
+			ctx = l.acquiring(ctx, e)
+			l.callsClient(ctx, "Acquiring")
 			l.act(true)
-			return nil
+			return ctx
 		},
-		Waiting:       func(context.Context, dlock.WaitingEvent) { l.act(true) },
-		Acquired:      func(_ context.Context, e dlock.AcquiredEvent) { l.heard(-1, 1); l.got(e); l.act(true) },
-		NotAcquired:   func(context.Context, dlock.NotAcquiredEvent) { l.heard(-1, 0); l.act(true) },
-		Renewed:       func(e dlock.RenewedEvent) { l.renewed(e); l.act(false) },
-		RenewalFailed: func(dlock.RenewalFailedEvent) { l.act(false) },
-		Released:      func(context.Context, dlock.ReleasedEvent) { l.heard(0, -1); l.act(true) },
-		Lost:          func(dlock.LostEvent) { l.heard(0, -1); l.act(false) },
-		Closed:        func(context.Context, dlock.ClosedEvent) { l.heard(0, -1); l.act(false) },
+		Waiting: func(ctx context.Context, e dlock.WaitingEvent) {
+			l.waiting(ctx, e)
+			l.callsClient(ctx, "Waiting")
+			l.act(true)
+		},
+		Acquired: func(ctx context.Context, e dlock.AcquiredEvent) {
+			l.heard(-1, 1)
+			l.got(e)
+			l.hasAcquired(ctx, e)
+			l.callsClient(ctx, "Acquired")
+			l.act(true)
+		},
+		NotAcquired: func(ctx context.Context, e dlock.NotAcquiredEvent) {
+			l.heard(-1, 0)
+			l.hasNotAcquired(ctx, e)
+			l.callsClient(ctx, "NotAcquired")
+			l.act(true)
+		},
+		Renewed: func(e dlock.RenewedEvent) {
+			l.renewed(e)
+			l.hasRenewed(e)
+			l.callsClient(context.Background(), "Renewed")
+			l.act(false)
+		},
+		RenewalFailed: func(e dlock.RenewalFailedEvent) {
+			l.renewalFailed(e)
+			l.callsClient(context.Background(), "RenewalFailed")
+			l.act(false)
+		},
+		Released: func(ctx context.Context, e dlock.ReleasedEvent) {
+			l.heard(0, -1)
+			l.released(ctx, e)
+			l.callsClient(ctx, "Released")
+			l.act(true)
+		},
+		Lost: func(e dlock.LostEvent) {
+			l.heard(0, -1)
+			l.lost(e)
+			l.callsClient(context.Background(), "Lost")
+			l.act(false)
+		},
+		Closed: func(ctx context.Context, e dlock.ClosedEvent) {
+			l.heard(0, -1)
+			l.hasClosed(ctx, e)
+			l.callsClient(ctx, "Closed")
+			l.act(false)
+		},
 	}, l
 }
 

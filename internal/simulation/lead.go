@@ -79,6 +79,7 @@ type leader struct {
 	lost    bool      // that was
 	doubted bool      // its Unlock may have found out that it was
 	back    time.Time // when the function returned last
+	threw   bool      // it has panicked, or ended its goroutine
 }
 
 func (a *actor) lead(wait context.Context, o *owner, op *Op, names []string) {
@@ -93,9 +94,12 @@ func (a *actor) lead(wait context.Context, o *owner, op *Op, names []string) {
 	if over := a.w.reg.began.Add(a.w.plan.Length); over.Before(l.end) {
 		l.end = later(over, time.Now()) // one that begins after the end ends at once
 	}
-	err := survive(func() error { return dlock.Lead(ctx, l, l.serve) })
+	end := op.endingOf(func() error { return dlock.Lead(ctx, l, l.serve) })
 	l.left()
-	l.judge(err)
+	l.throws(end)
+	if end.thrown == nil && !end.exited {
+		l.judge(end.err)
+	}
 }
 
 // TryLock is not for Lead.
@@ -195,6 +199,10 @@ func (l *leader) short() time.Duration {
 // result is what the function returns.
 func (l *leader) result(ctx context.Context) error {
 	if l.op.Terms > 0 && l.terms >= l.op.Terms {
+		if l.op.Function != "" {
+			l.threw = true
+			return l.op.finish(ctx, l.lease)
+		}
 		return errFailed
 	}
 	if ctx.Err() == nil {
@@ -229,6 +237,20 @@ func (l *leader) left() {
 	l.w.reg.unlocking(l.leaving, l.all)
 	l.doubted = l.w.reg.mayLose(l.leaving, l.all)
 	l.leaving = nil
+}
+
+// throws checks that Lead has ended as its function has, if that did not return.
+func (l *leader) throws(e ending) {
+	r := l.w.reg
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.dead[l.c.index]:
+	case l.threw:
+		r.endsAs(l.call, l.op, l.lease, e)
+	case e.exited, e.thrown == errThrown:
+		r.violate("Do ends as its function", "c%d leads %v: %+v", l.c.index, l.named(l.op), e)
+	}
 }
 
 // judge checks how Lead has ended.

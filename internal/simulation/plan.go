@@ -59,6 +59,8 @@ type Party struct {
 	Keep     time.Duration `json:",omitempty"` // for which it has the key of a free lock stay; 0: as long as all do
 	Hooks    string        `json:",omitempty"` // count, slow or panic; empty: it has none
 	Asks     bool          `json:",omitempty"` // it takes no lock
+	Logs     bool          `json:",omitempty"` // it has a logger
+	ClosedIn string        `json:",omitempty"` // the hook that closes it, once Close has come; empty: nobody waits for one
 	Naming                 // what it is called, and how it calls locks
 }
 
@@ -243,6 +245,9 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.alone()
 	g.asked()
 	g.saidTokens()
+	g.functions()
+	g.logging()
+	g.closesIn()
 	return p
 }
 

@@ -45,6 +45,8 @@ type register struct {
 	used     map[party]time.Time // when it last began to do something with a lease on it
 	dead     map[int]bool
 	closing  map[int]bool
+	closings map[int]*closing // that have ended
+	unlogged []unlogged
 	tenures  map[party]*tenure
 	stayed   map[party]*stay
 	kept     map[string][]rest // by name: what was unlocked and has a minimum hold
@@ -197,7 +199,7 @@ func newRegister(w *world) *register {
 		w: w, began: time.Now(), calls: make(map[*call]bool), locks: make(map[string]*lockLog),
 		refused: make(map[party]time.Time), interest: make(map[party]time.Time), freed: make(map[party]time.Time),
 		hurried: make(map[party]time.Time), losses: make(map[party]time.Time), holds: make(map[party]time.Time),
-		gave: make(map[party]time.Time), used: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool),
+		gave: make(map[party]time.Time), used: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool), closings: make(map[int]*closing),
 		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), kept: make(map[string][]rest),
 		burdens: make(map[flight]*burden), works: make(map[int][]work), served: make(map[int]time.Time),
 		accounts: make(map[int]*account), gaveUp: make(map[party]time.Time), missed: make(map[int]time.Time), least: w.plan.leastTTL(), tick: w.plan.tick(),
@@ -315,6 +317,7 @@ func (r *register) returned(c *call, err error) {
 	r.demands(c)
 	r.decides(c)
 	r.judge(c, err)
+	r.endsByClose(c, err)
 	r.tells(c)
 	if err != nil && len(c.names) > 1 { // what it had got is on its way back
 		for _, n := range c.names {
@@ -953,6 +956,7 @@ func (r *register) lostTrue(b *belief) {
 	err := b.lease.Err()
 	r.note(b.client, "%s over: %v", b.name, brief(err))
 	r.saysWhy(b, err)
+	r.mustLog(b, err)
 	if !errors.Is(err, dlock.ErrLost) || b.limited || r.dead[b.client] || !r.w.hasServers() || r.isShort(b.ttl) {
 		return
 	}

@@ -21,14 +21,15 @@ type byName struct {
 
 // Uses are what an op makes of what else the library offers.
 type Uses struct {
-	Begins  int    `json:",omitempty"` // names are asked for that begin with so many bytes of that of the lock
-	Label   string `json:",omitempty"` // of the hold; empty: that of the client
-	Adapter bool   `json:",omitempty"` // a reader locks by RLocker, and do is TryDo
-	Yields  bool   `json:",omitempty"` // it ends early when somebody else waits
-	ByName  bool   `json:",omitempty"` // it is locked and unlocked by name
-	Ends    string `json:",omitempty"` // what a function that leads returns when it is to stop
-	Terms   int    `json:",omitempty"` // after how many terms that fails; 0: never
-	Relock  string `json:",omitempty"` // when a lock by name that was lost is locked anew: before its Unlock, or beside that
+	Begins   int    `json:",omitempty"` // names are asked for that begin with so many bytes of that of the lock
+	Label    string `json:",omitempty"` // of the hold; empty: that of the client
+	Adapter  bool   `json:",omitempty"` // a reader locks by RLocker, and do is TryDo
+	Yields   bool   `json:",omitempty"` // it ends early when somebody else waits
+	ByName   bool   `json:",omitempty"` // it is locked and unlocked by name
+	Ends     string `json:",omitempty"` // what a function that leads returns when it is to stop
+	Terms    int    `json:",omitempty"` // after how many terms that fails; 0: never
+	Function string `json:",omitempty"` // how one under Do or Lead ends: fails, cause, held, loses, closes, panics, exits; empty: with nil
+	Relock   string `json:",omitempty"` // when a lock by name that was lost is locked anew: before its Unlock, or beside that
 }
 
 // labels are such as mean something in an id or a message, and ordinary ones.

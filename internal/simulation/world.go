@@ -68,6 +68,7 @@ type client struct {
 	*dlock.Client
 	index   int
 	hooks   *listener
+	log     *logBook // nil: it has no logger
 	byName  *dlock.NamedLocks
 	shared  []goredis.UniversalClient
 	dead    atomic.Bool
@@ -256,7 +257,7 @@ func (w *world) connect(c *client) error {
 	}
 	hooks, heard := w.listens(c)
 	c.hooks = heard
-	d, err := dlock.New(b, w.plan.Clients[i].options(&dlock.Options{TTL: w.plan.TTL, Hooks: hooks}))
+	d, err := dlock.New(b, w.plan.Clients[i].options(&dlock.Options{TTL: w.plan.TTL, Hooks: hooks, Logger: w.logger(c)}))
 	c.Client, c.byName = d, w.plan.Clients[i].locksByName(d)
 	return err
 }
@@ -284,7 +285,9 @@ func (w *world) settings(client int) *redis.Options {
 // listens are the hooks of a client, and who hears them.
 func (w *world) listens(c *client) (dlock.Hooks, *listener) {
 	i := c.index
-	return listen(w.plan.Clients[i].Hooks, w.plan.Seed+uint64(i), func(e dlock.RenewedEvent) { w.reg.renewed(i, e) })
+	hooks, l := listen(w.plan.Clients[i].Hooks, w.plan.Seed+uint64(i), func(e dlock.RenewedEvent) { w.reg.renewed(i, e) })
+	l.reg, l.index, l.prefix = w.reg, i, w.plan.Clients[i].Prefix
+	return hooks, l
 }
 
 // client returns the client library's for one place.
@@ -352,6 +355,10 @@ func (w *world) act(ended <-chan struct{}) {
 			parties.run(func() {
 				c.process.Run(func() {
 					time.Sleep(party.Close)
+					if party.ClosedIn != "" {
+						c.hooks.closeIn(party.ClosedIn, func() { w.closeClient(c, "dead") })
+						return
+					}
 					w.closeClient(c, "dead")
 				})
 			})
@@ -385,10 +392,11 @@ func (w *world) closeClient(c *client, unlock string) {
 	r := w.reg
 	r.mu.Lock()
 	r.closing[c.index] = true
+	k := r.closes(c.index)
 	r.note(c.index, "close?")
 	r.mu.Unlock()
 	bound := min(max(longestTTL(w.plan.TTL), time.Second), 5*time.Second)
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), closingKey{}, true))
 	if unlock == "dead" {
 		cancel()
 		bound = time.Second
@@ -400,6 +408,8 @@ func (w *world) closeClient(c *client, unlock string) {
 	defer r.mu.Unlock()
 	r.note(c.index, "close: %v", err)
 	r.closed(c.index, err)
+	r.closings[c.index] = k
+	r.judgesClose(c.index, k, err)
 	if took := time.Since(began); took > bound+100*time.Millisecond && !r.dead[c.index] && !r.stuttered(began) && !r.stood(c.index, began) {
 		r.violate("every call ends", "c%d close took %v, more than %v", c.index, took, bound)
 	}
@@ -419,6 +429,7 @@ func (w *world) close() {
 	w.left()
 	w.keysEnd()
 	w.addUp()
+	w.logsAdd()
 	w.namesLeft()
 	for _, c := range w.clients {
 		for _, g := range c.shared {
@@ -441,6 +452,7 @@ func (w *world) close() {
 // addUp checks that hooks have heard the end of all that they have heard the beginning of.
 func (w *world) addUp() {
 	for _, c := range w.clients {
+		c.hooks.agrees()
 		if calls, leases := c.hooks.counts(); calls != 0 || leases != 0 {
 			w.reg.mu.Lock()
 			w.reg.violate("hooks add up", "c%d: %d calls and %d leases have not ended", c.index, calls, leases)

@@ -1,0 +1,168 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/renewal"
+)
+
+// The keys of what contexts of Unlock and of Close carry, which their hooks are given.
+type (
+	unlockingKey struct{}
+	closingKey   struct{}
+)
+
+// An unlocking is a call of Unlock as its caller sees it.
+type unlocking struct{ released []dlock.ReleasedEvent }
+
+func (l *listener) released(ctx context.Context, e dlock.ReleasedEvent) {
+	l.hasEnded(end{"Released", e.Name, e.Shared, e.Lease, e.Token, e.Nested, e.Age})
+	if kind := kindOf(e.Err); kind == dlock.ErrLost || kind == dlock.ErrClosed || kind == dlock.ErrUnlocked {
+		l.lies("Released says how another hook is to be told: %+v", e)
+	}
+	if u, _ := ctx.Value(unlockingKey{}).(*unlocking); u != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		u.released = append(u.released, e)
+	}
+}
+
+func (l *listener) lost(e dlock.LostEvent) {
+	h := l.hasEnded(end{"Lost", e.Name, e.Shared, e.Lease, e.Token, e.Nested, e.Age})
+	var err *dlock.Error
+	if !errors.As(e.Err, &err) || error(err) != e.Err || err.Kind != dlock.ErrLost || err.Name != e.Name || e.Cause != causeOf(e.Err) {
+		l.lies("a loss that is told with another cause than its error has: %+v", e)
+	}
+	l.mu.Lock()
+	lease := h.lease
+	l.mu.Unlock()
+	if lease != nil {
+		go l.isLost(lease, e)
+	}
+	if l.reg != nil {
+		go l.reg.judgesLoss(l.index, e, h.limit)
+	}
+}
+
+// isLost checks that a lease whose loss was told is over.
+func (l *listener) isLost(lease *dlock.Lease, e dlock.LostEvent) {
+	over := lease.Err()
+	if kind := kindOf(over); kind != dlock.ErrLost && kind != dlock.ErrUnlocked && kind != dlock.ErrClosed {
+		l.lies("%+v of a lease that is alive: %v", e, over)
+	} else if kind == dlock.ErrLost && causeOf(over) != e.Cause {
+		l.lies("%+v of a lease that says %v", e, over)
+	}
+	if lease.Context(context.Background()).Err() == nil {
+		l.lies("%+v, and its context is alive", e)
+	}
+}
+
+// causeOf is the cause of a loss that an error tells.
+func causeOf(err error) dlock.LossCause {
+	switch {
+	case errors.Is(err, dlock.ErrBroken):
+		return dlock.LossBroken
+	case errors.Is(err, renewal.ErrMaxHold):
+		return dlock.LossMaxHold
+	case errors.Is(err, renewal.ErrNoAnswer):
+		return dlock.LossExpired
+	}
+	return dlock.LossTaken
+}
+
+func (l *listener) hasClosed(ctx context.Context, e dlock.ClosedEvent) {
+	l.hasEnded(end{"Closed", e.Name, e.Shared, e.Lease, e.Token, e.Nested, e.Age})
+	if ctx.Value(closingKey{}) == nil {
+		l.lies("Closed in another context than that of Close: %+v", e)
+	}
+	if e.Err != nil && errors.Is(e.Err, dlock.ErrClosed) && !errors.Is(e.Err, dlock.ErrUnavailable) {
+		l.lies("Closed with no more than that: %+v", e)
+	}
+}
+
+func (l *listener) renewalFailed(e dlock.RenewalFailedEvent) {
+	l.mu.Lock()
+	l.failures = append(l.failures, time.Now())
+	l.mu.Unlock()
+	if e.Err == nil || e.Left < 0 || e.Left > e.TTL || e.Name == "" || e.Token == 0 {
+		l.lies("%+v", e)
+	}
+}
+
+func (l *listener) hasRenewed(e dlock.RenewedEvent) {
+	if e.Left < 0 || e.Left > e.TTL || e.Name == "" || e.Token == 0 {
+		l.lies("%+v", e)
+	}
+}
+
+// tellsEnd runs an Unlock, and compares what it returns with what hooks are told.
+func (a *actor) tellsEnd(ctx context.Context, unlock func(context.Context) error) error {
+	l := a.c.hooks
+	if l.mode == "" {
+		return unlock(ctx)
+	}
+	u := new(unlocking)
+	err := unlock(context.WithValue(ctx, unlockingKey{}, u))
+	kind := kindOf(err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	others := kind == dlock.ErrLost || kind == dlock.ErrClosed || kind == dlock.ErrUnlocked
+	if n := len(u.released); n != 1 && !others && l.mode != "panic" || n > 0 && others || n == 1 && u.released[0].Err != err {
+		l.lied("Unlock returned %v, and hooks were told %+v", err, u.released)
+	}
+	return err
+}
+
+// judgesLoss checks that a lease was lost for the cause that hooks are told.
+func (r *register) judgesLoss(client int, e dlock.LostEvent, limit time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.dead[client]:
+	case e.Cause == dlock.LossBroken && !r.hasBroken(time.Now().Add(-e.Age-lingers)):
+		r.violate("hooks are told what is", "c%d: %+v, and nobody has called Break", client, e)
+	case e.Cause == dlock.LossMaxHold && !e.Nested && e.Age < limit-4*r.w.plan.slowest()-late:
+		r.violate("hooks are told what is", "c%d: %+v, and its limit is %v", client, e, limit)
+	}
+}
+
+// judgesHandOver checks, where the one server that there is knows, that a lease came from whom hooks
+// are told: one that was passed on within the client has a token that no server has granted, and who
+// waited in the server's queue was seen there.
+func (r *register) judgesHandOver(client int, e dlock.AcquiredEvent) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e.FullName == "" || e.Nested || e.Shared || !r.w.hasServers() || r.w.plan.Backend == "quorum" || r.dead[client] || r.touched(client, time.Now().Add(-lingers-e.Waited), whatever) {
+		return
+	}
+	l := r.lock(e.FullName)
+	granted, queued := false, false
+	for id, token := range l.tokenOf {
+		if token == e.Token {
+			_, queued = l.queued[requestOf(id)]
+			granted = true
+		}
+	}
+	if granted == (e.HandOver == dlock.LocalHandOver) || granted && queued != (e.HandOver == dlock.RemoteHandOver) {
+		r.violate("hooks are told what is", "c%d: %+v; granted by the server: %t, after it had queued there: %t", client, e, granted, queued)
+	}
+}
+
+// isNested checks that hooks were told truly whether a lease was made under another on each of its locks.
+func (a *actor) isNested(lease *dlock.Lease, all []*belief) {
+	l := a.c.hooks
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.byLease[lease]
+	if h == nil {
+		return
+	}
+	nested := !slices.ContainsFunc(all, func(b *belief) bool { return b.parent == nil })
+	if h.Nested != nested {
+		l.lied("%+v, and nested is %t", h.AcquiredEvent, nested)
+	}
+}

@@ -433,7 +433,7 @@ func (r *register) unlocked(c *call, all []*belief, op *Op, before, err error) {
 			r.violate("errors are true", "c%d unlock %v: closed, and is not", c.client, c.names)
 		}
 	case errors.Is(err, dlock.ErrLost):
-		if before == nil && r.w.hasServers() && !r.mayLose(c, all) {
+		if before == nil && r.w.knowsFaults() && !r.mayLose(c, all) {
 			r.violate("nothing is lost for nothing", "c%d unlock %v: %v", c.client, c.names, err)
 		}
 	case errors.Is(err, dlock.ErrUnavailable):

@@ -98,6 +98,8 @@ func (w *world) happenFurther(f Fault, end time.Time) {
 				l.server.hangUp()
 			}
 		}
+	case "cease":
+		w.cease(f)
 	case "kill-client":
 		w.kill(f.Client)
 	case "lag", "replica-gone":
@@ -118,6 +120,8 @@ func (r *register) touchFurther(f Fault, t touched) []touched {
 	switch f.Kind {
 	case "nudge":
 		return r.nudged(f, t)
+	case "cease":
+		t.client = -1
 	case "lag", "replica-gone":
 		t.client = -1
 		if u := t; r.w.plan.Acks {

@@ -42,6 +42,8 @@ type Plan struct {
 	Trace     bool            `json:",omitempty"` // the history has what servers are asked and say
 	Rotates   bool            `json:",omitempty"` // the password changes, which clients ask for
 	Spelled   []string        `json:",omitempty"` // what locks are called; none: a letter each
+	Durable   []int           `json:",omitempty"` // the members of a quorum that have every write on disk before its reply
+	Shelves   bool            `json:",omitempty"` // the servers of a quorum are in memory
 	Clients   []Party
 	Faults    []Fault
 }
@@ -235,6 +237,8 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.crowded()
 	g.gives()
 	g.unfollowed()
+	g.shelved()
+	g.durables()
 	return p
 }
 

@@ -410,7 +410,7 @@ func (r *register) endsBy(b *belief, c *call) bool {
 func (r *register) moved(c *call) bool {
 	then := time.Now().Add(-unanswered)
 	return slices.ContainsFunc(c.names, func(n string) bool {
-		return r.lock(n).changed.After(then) || r.freed[party{c.client, n}].After(then)
+		return r.lock(n).changed.After(then) || r.freed[party{c.client, n}].After(then) || r.turned(c, n, then)
 	})
 }
 
@@ -515,7 +515,7 @@ func (r *register) touch(f Fault) {
 		t.to = now.Add(longestTTL(r.w.plan.TTL) + 3*grantTime + lingers)
 	case "restart", "restart-empty", "restart-old":
 		t.client = -1
-		if r.w.plan.waitsToVote() {
+		if r.w.plan.waitsToVote() && !r.keepsVoting(f) {
 			t.to = now.Add(r.w.plan.rejoining() + r.w.steppedBack() + f.For + f.Size)
 		}
 	case "failover", "promotion", "takeover", "slot-move", "cluster-down":
@@ -863,6 +863,9 @@ func (r *register) alone(b *belief) {
 
 // backed checks that the server keeps what b believes in.
 func (r *register) backed(b *belief) {
+	if r.w.shelves != nil && b.live() && !r.dead[b.client] {
+		r.keptOnShelves(b)
+	}
 	if !r.w.hasServers() || !b.live() || r.dead[b.client] || r.mayBeForgotten(b) {
 		return
 	}
@@ -939,7 +942,7 @@ func (r *register) lostTrue(b *belief) {
 	err := b.lease.Err()
 	r.note(b.client, "%s over: %v", b.name, brief(err))
 	r.saysWhy(b, err)
-	if !errors.Is(err, dlock.ErrLost) || b.limited || r.dead[b.client] || !r.w.hasServers() || r.isShort(b.ttl) {
+	if !errors.Is(err, dlock.ErrLost) || b.limited || r.dead[b.client] || !r.w.knowsFaults() || r.isShort(b.ttl) {
 		return
 	}
 	r.survives(b, err)

@@ -63,6 +63,8 @@ type server struct {
 
 		denials // of what is in order
 
+		durable, returns bool // every write is on disk before its reply; likewise once it has restarted
+
 		lonely, together time.Time // between them a node says that the cluster is down
 	}
 }
@@ -334,7 +336,7 @@ func (s *server) do(args []string) (any, error) {
 	case "INFO":
 		return s.info(), nil
 	case "CONFIG":
-		return fields{}, nil
+		return s.settings(args), nil
 	case "SCAN":
 		return s.scan(args), nil
 	case "SCRIPT":
@@ -441,6 +443,7 @@ func (s *server) restart(with *store, away time.Duration) {
 	s.run++
 	s.used, s.fails, s.asks = false, false, false
 	s.since = s.clock().Add(away)
+	s.resettles()
 	if with == nil {
 		return
 	}

@@ -239,6 +239,8 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.unfollowed()
 	g.shelved()
 	g.durables()
+	g.regroups()
+	g.foreigners()
 	return p
 }
 

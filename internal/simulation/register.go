@@ -72,6 +72,8 @@ type register struct {
 	named  map[party]*belief    // who has a lock by name, from Lock to Unlock
 	left   map[party]time.Time  // when a name was last unlocked
 	rest   map[party]time.Time  // until when the server may keep what was unlocked
+
+	strange map[string][]strange // by name of a lock
 }
 
 type party struct {
@@ -335,7 +337,7 @@ func (r *register) inTime(c *call) {
 // judge says whether an error can be true.
 func (r *register) judge(c *call, err error) {
 	switch {
-	case err == nil, err == errPanicked, r.answered(c, err), r.isDenied(c, err), r.isNotHeld(c, err), r.isUnsupported(c, err):
+	case err == nil, err == errPanicked, r.answered(c, err), r.isDenied(c, err), r.isNotHeld(c, err), r.isUnsupported(c, err), r.isConflict(c, err):
 	case errors.Is(err, dlock.ErrClosed):
 		if !r.closing[c.client] {
 			r.violate("errors are true", "c%d %s %v: closed, and is not", c.client, c.what, c.names)
@@ -351,7 +353,7 @@ func (r *register) judge(c *call, err error) {
 	case errors.Is(err, dlock.ErrUnavailable):
 		hurried := slices.ContainsFunc(c.under, func(b *belief) bool { return r.endsBy(b, c) || c.what == "downgrade" && r.isShort(b.ttl) }) || (c.isOver() || c.hurried) && (time.Since(c.start) < r.due(c) || r.moved(c) || r.w.over.Err() != nil)
 		fails, since := func(t touch) bool { return t.fails }, c.start.Add(-lingers)
-		if !hurried && !r.broke(c, err) && !r.isBehindHurried(c) && (!r.harmed(c.client, since, fails) || !c.asks && r.spared(c.client, c.names, since, fails)) {
+		if !hurried && !r.broke(c, err) && !r.looksAround(c) && !r.isBehindHurried(c) && (!r.harmed(c.client, since, fails) || !c.asks && r.spared(c.client, c.names, since, fails)) {
 			r.violate("reachable is available", "c%d %s %v: %v", c.client, c.what, c.names, err)
 		}
 		r.refuses(c, err)
@@ -603,7 +605,7 @@ func (r *register) saw(s *server, name string, t truth) {
 		}
 	}
 	r.restsOf(s, name, l.last[s.index], live)
-	if t.scripted {
+	if t.scripted && !r.isStrange(name, time.Now().Add(-5*lingers)) {
 		r.follow(s, name, l.last[s.index], t)
 		r.letsIn(s, name, l.last[s.index], t)
 	}
@@ -943,6 +945,9 @@ func (r *register) lostTrue(b *belief) {
 	r.note(b.client, "%s over: %v", b.name, brief(err))
 	r.saysWhy(b, err)
 	if !errors.Is(err, dlock.ErrLost) || b.limited || r.dead[b.client] || !r.w.knowsFaults() || r.isShort(b.ttl) {
+		return
+	}
+	if r.isAnyStrange(append(r.namesOf(b.lease), b.name), b.asked) {
 		return
 	}
 	r.survives(b, err)

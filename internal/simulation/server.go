@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -47,7 +48,8 @@ type server struct {
 	master  *server // that it follows, nil if it is one itself
 	replica *server // that follows it, if any
 	link    replication
-	node    *node // nil unless it is one of a cluster
+	node    *node        // nil unless it is one of a cluster
+	places  atomic.Int32 // how often it has come to another address
 
 	faults struct {
 		mu     sync.Mutex
@@ -63,7 +65,8 @@ type server struct {
 
 		denials // of what is in order
 
-		durable, returns bool // every write is on disk before its reply; likewise once it has restarted
+		forgotten        time.Time // it is none of the cluster until then
+		durable, returns bool      // every write is on disk before its reply; likewise once it has restarted
 
 		lonely, together time.Time // between them a node says that the cluster is down
 	}

@@ -107,6 +107,10 @@ func (r *register) moves(name string) {
 		return
 	}
 	t := l.states[len(l.states)-1].asOf(s.clock().UnixMilli())
+	if r.isStrange(name, now.Add(-slowest)) { // who asks is told, and who has it may lose it
+		l.lastHeld = now
+		return
+	}
 	if t.held() {
 		l.lastHeld = now
 		r.leftovers(s, name, t)

@@ -1,6 +1,8 @@
 package simulation
 
 import (
+	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -38,6 +40,16 @@ func (g *generator) foreigners() {
 // theirs is what somebody else has in a hash.
 const theirs = "theirs"
 
+// hashes are such as somebody else may have. One with nothing but fields that no lock has is taken for a
+// lock that nobody has had, and its fields stay; none is written to of which those of a lock cannot be read.
+var hashes = []map[string]string{
+	{theirs: theirs}, {theirs: theirs},
+	{theirs: theirs, "t": "bob"}, {theirs: theirs, "d": "bob"}, {theirs: theirs, "o": "bob", "e": "soon"}, {theirs: theirs, "l": "bob"},
+}
+
+// isUnreadable reports whether a value is no lock to anybody.
+func (v *value) isUnreadable() bool { return v.text || len(v.hash) > 1 && v.hash[theirs] != "" }
+
 // A strange time is one in which a lock has, or may feel, a key that is somebody else's.
 type strange struct {
 	from, to time.Time
@@ -56,14 +68,14 @@ func (w *world) intrudes(f Fault) {
 	case 1:
 		key += []string{":r", ":q", ":a", ":x"}[rnd.IntN(4)]
 	case 2:
-		v = &value{hash: map[string]string{theirs: theirs}}
+		v = &value{hash: maps.Clone(hashes[rnd.IntN(len(hashes))])}
 	}
 	w.reg.intruded(name, f.For)
 	w.reg.tell(-2, "%s is somebody else's", key)
-	w.keeper(name).put(key, v)
+	free := w.keeper(name).put(name, key, v)
 	_ = sleep(w.over, f.For)
 	for _, s := range w.keepers(name) {
-		if why := s.takeAway(key, f.Way == 2); why != "" {
+		if why := s.takeAway(key, v); why != "" && free {
 			w.reg.mu.Lock()
 			w.reg.violate("what is another's is left alone", "%s at s%d: %s", key, s.index, why)
 			w.reg.mu.Unlock()
@@ -71,35 +83,39 @@ func (w *world) intrudes(f Fault) {
 	}
 }
 
-// put has a key have a value.
-func (s *server) put(key string, v *value) {
+// put has a key of a lock have a value, and reports whether nobody had to do with the lock: who reads it
+// renews what there is.
+func (s *server) put(name, key string, v *value) (free bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.data.now = s.clock().UnixMilli()
-	s.data.values[key] = v
+	t := s.read(name).asOf(s.data.now)
+	free = !t.held() && len(t.queue) == 0
+	s.data.values[key] = v.copy()
 	s.send(effect{key: key, value: v.copy()})
 	s.lookAll()
+	return free
 }
 
 // takeAway takes away what somebody else had in a key, and says what is wrong with it. A server may have
 // lost it, or be another one by now.
-func (s *server) takeAway(key string, isHash bool) (why string) {
+func (s *server) takeAway(key string, was *value) (why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.data.now = s.clock().UnixMilli()
 	v := s.data.get(key)
 	switch {
-	case v == nil:
-	case isHash && v.hash[theirs] != "":
-		delete(v.hash, theirs)
-		s.data.tidy(key, v)
-		s.send(effect{args: []string{"HDEL", key, theirs}})
-	case !isHash && v.text:
-		if v.end != 0 {
-			why = "it ends"
+	case v == nil || v.text != was.text || !v.text && v.hash[theirs] == "":
+	case was.isUnreadable():
+		if v.end != 0 || !maps.Equal(v.hash, was.hash) {
+			why = fmt.Sprintf("%v, which ends at %d ms", v.hash, v.end)
 		}
 		delete(s.data.values, key)
 		s.send(effect{args: []string{"DEL", key}})
+	default:
+		delete(v.hash, theirs)
+		s.data.tidy(key, v)
+		s.send(effect{args: []string{"HDEL", key, theirs}})
 	}
 	s.lookAll()
 	return why

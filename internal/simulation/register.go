@@ -518,7 +518,7 @@ func (r *register) touch(f Fault) {
 	case "restart", "restart-empty", "restart-old":
 		t.client = -1
 		if r.w.plan.waitsToVote() && !r.keepsVoting(f) {
-			t.to = now.Add(r.w.plan.rejoining() + r.w.steppedBack() + f.For + f.Size)
+			t.to = now.Add(r.w.plan.rejoining() + r.w.steppedBack() + f.For + f.Size + r.w.plan.unasked())
 		}
 	case "failover", "promotion", "takeover", "slot-move", "cluster-down":
 		t.client, t.to = -1, now.Add(f.For+2*r.w.plan.Lag+r.w.plan.Word)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -35,10 +36,18 @@ func (g *generator) shelved() {
 	}
 	if g.often(80) {
 		g.shelfFaults()
+		if p.Need == 0 && g.often(40) {
+			g.bare()
+		}
 	}
+	forgets := pick(g.draw, "flush", "restart-empty")
 	g.questions()
 	for i := range p.Faults {
-		if f := &p.Faults[i]; !slices.Contains(shelfKinds, f.Kind) { // a connection of several is none here
+		switch f := &p.Faults[i]; {
+		case slices.Contains(shelfKinds, f.Kind):
+		case strings.HasPrefix(f.Kind, "restart"): // a server in memory has nothing when it starts
+			f.Kind, f.Size = forgets, 0
+		default: // a connection of several is none here
 			f.Kind = "hole"
 		}
 	}

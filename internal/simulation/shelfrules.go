@@ -121,3 +121,21 @@ func (r *register) members() []*server {
 	}
 	return all
 }
+
+// unasked is for how long a server in memory that has forgotten all may not be asked: it remembers from
+// when it is.
+func (p *Plan) unasked() time.Duration {
+	switch {
+	case !p.Shelves:
+		return 0
+	case p.isLonger():
+		return longest + p.Length
+	}
+	return longest
+}
+
+// standsBehind reports whether a reader may never have joined a server in memory at which somebody else waits:
+// its hold has a bare majority for as long as that.
+func (r *register) standsBehind(b *belief) bool {
+	return r.w.shelves != nil && b.shared && r.others(party{b.client, b.name}, b.asked)
+}

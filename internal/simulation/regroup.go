@@ -96,11 +96,12 @@ func (w *world) dialNobody(ctx context.Context, addr string) (net.Conn, error) {
 // hangsUnsaid reports whether nothing says that nobody is at an address any more.
 func (p *Plan) hangsUnsaid() bool { return p.Seed%2 == 1 }
 
-// looksAround reports whether a call asks any node, or all masters, of a cluster, one of whose nodes has
+// looksAround reports whether a call asks any node, as the first of a client does, or all masters, of a cluster, one of whose nodes has
 // left an address where nothing answers any more. The client library asks at any address that it knows,
 // one after the other, for as long as it takes to connect.
 func (r *register) looksAround(c *call) bool {
-	return (c.what == "names" || c.what == "ping") && r.w.layout != nil && r.w.plan.hangsUnsaid() && slices.ContainsFunc(r.touches, func(t touched) bool {
+	_, served := r.served[c.client]
+	return (!served || c.what == "names" || c.what == "ping") && r.w.layout != nil && r.w.plan.hangsUnsaid() && slices.ContainsFunc(r.touches, func(t touched) bool {
 		return t.kind == "readdress" || t.kind == "forget"
 	})
 }

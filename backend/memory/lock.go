@@ -41,7 +41,12 @@ type waiter struct {
 	ready   chan struct{} // closed when hold or err is set
 }
 
-func (h *hold) extend(now time.Duration) { h.expires = now + h.hold.TTL }
+// extend keeps h for its TTL from now, unless it was left to expire: what was sent before that may come later.
+func (h *hold) extend(now time.Duration) {
+	if h.client != nil {
+		h.expires = now + h.hold.TTL
+	}
+}
 
 // isOpen reports whether one more holder of mode fits in.
 func (l *lock) isOpen(mode backend.Mode) bool {

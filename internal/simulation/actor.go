@@ -448,13 +448,13 @@ func (r *register) unlocked(c *call, all []*belief, op *Op, before, err error) {
 	switch {
 	case err == nil:
 		r.leavesTo(all, op)
-	case err == errPanicked, r.isDenied(c, err), kindOf(err) == dlock.ErrUnlocked: // see endsOnce
+	case err == errPanicked, r.isDenied(c, err), r.isConflict(c, err), errors.Is(err, dlock.ErrLost) && r.isAnyStrange(c.names, all[0].asked), kindOf(err) == dlock.ErrUnlocked: // see endsOnce
 	case errors.Is(err, dlock.ErrClosed):
 		if !r.closing[c.client] {
 			r.violate("errors are true", "c%d unlock %v: closed, and is not", c.client, c.names)
 		}
 	case errors.Is(err, dlock.ErrLost):
-		if before == nil && r.w.hasServers() && !r.mayLose(c, all) {
+		if before == nil && r.w.knowsFaults() && !r.mayLose(c, all) {
 			r.violate("nothing is lost for nothing", "c%d unlock %v: %v", c.client, c.names, err)
 		}
 	case errors.Is(err, dlock.ErrUnavailable):

@@ -27,6 +27,8 @@ type node struct {
 	leaving map[int]int   // to which shard a slot is under way
 	coming  map[int]int   // from which shard
 	halted  chan struct{} // scripts wait until it is closed; nil: they do not
+	places  map[int]int   // how often each server has come to another address, as far as is known
+	unknown map[int]bool  // servers that are none of the cluster, likewise
 	asking  bool          // the command under way may be about a slot that is coming
 }
 
@@ -53,6 +55,7 @@ func (w *world) found() {
 		for _, s := range []*server{m, m.replica} {
 			s.node = &node{
 				world: w, shard: i,
+				places: make(map[int]int), unknown: make(map[int]bool),
 				moved: make(map[int]claim), leaving: make(map[int]int), coming: make(map[int]int),
 			}
 			for j, o := range w.masters() {
@@ -212,13 +215,13 @@ func (s *server) route(cmd string, args []string) error {
 	case leaving && missing > 0 && there > 0:
 		return errUnstable
 	case leaving && missing > 0:
-		return replyError(fmt.Sprintf("ASK %d %s", slot, n.world.nodes[n.masters[next].who].address()))
+		return replyError(fmt.Sprintf("ASK %d %s", slot, n.addressOf(n.world.nodes[n.masters[next].who])))
 	case coming && n.asking && several && missing > 0:
 		return errUnstable
 	case coming && n.asking, master == s, channels && s.master == master:
 		return nil
 	}
-	return replyError(fmt.Sprintf("MOVED %d %s", slot, master.address()))
+	return replyError(fmt.Sprintf("MOVED %d %s", slot, n.addressOf(master)))
 }
 
 // routeInside is route for a command of a script.
@@ -291,10 +294,10 @@ func (s *server) clusterSlots() []any {
 		}
 		shard := n.shardOf(from)
 		master := n.masters[shard].who
-		servers := []any{place(n.world.nodes[master])}
+		servers := []any{n.place(n.world.nodes[master])}
 		for _, o := range n.world.nodes {
-			if o.node.shard == shard && o.index != master {
-				servers = append(servers, place(o))
+			if o.node.shard == shard && o.index != master && !n.unknown[o.index] {
+				servers = append(servers, n.place(o))
 			}
 		}
 		all = append(all, append([]any{int64(from), int64(min(borders[i+1], slots) - 1)}, servers...))
@@ -303,8 +306,8 @@ func (s *server) clusterSlots() []any {
 }
 
 // place is a server as CLUSTER SLOTS names it.
-func place(s *server) any {
-	host, port, _ := net.SplitHostPort(s.address())
+func (n *node) place(s *server) any {
+	host, port, _ := net.SplitHostPort(n.addressOf(s))
 	number := int64(0)
 	_, _ = fmt.Sscan(port, &number)
 	return []any{host, number, fmt.Sprintf("%040x", s.index+1), []any{}}

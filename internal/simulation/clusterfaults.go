@@ -170,7 +170,7 @@ func (f Fault) silence() (lost, elected time.Duration) {
 func (w *world) replace(shard int, f Fault) {
 	old := w.master(shard)
 	r := old.replica
-	if r == nil {
+	if r == nil || r.isForgotten() {
 		return
 	}
 	lost, elected := f.silence()
@@ -198,7 +198,7 @@ func (w *world) replace(shard int, f Fault) {
 
 // takeOver is CLUSTER FAILOVER FORCE or TAKEOVER: the master is not asked.
 func (w *world) takeOver(shard int) {
-	if old := w.master(shard); old.replica != nil {
+	if old := w.master(shard); old.replica != nil && !old.replica.isForgotten() {
 		w.elect(shard, old, old.replica, 0)
 	}
 }

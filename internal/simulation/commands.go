@@ -370,6 +370,8 @@ func typeOf(s *store, args []string) (any, error) {
 		return status("none"), nil
 	case v.hash != nil:
 		return status("hash"), nil
+	case v.text:
+		return status("string"), nil
 	}
 	return status("zset"), nil
 }

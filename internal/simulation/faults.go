@@ -52,6 +52,10 @@ func (w *world) happen(f Fault) {
 		w.standStill(f)
 		return
 	}
+	if w.shelves != nil {
+		w.shelves.happens(f)
+		return
+	}
 	end := time.Now().Add(f.For)
 	if f.Server == everywhere {
 		w.happenEverywhere(f, end)

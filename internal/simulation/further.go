@@ -98,6 +98,14 @@ func (w *world) happenFurther(f Fault, end time.Time) {
 				l.server.hangUp()
 			}
 		}
+	case "cease":
+		w.cease(f)
+	case "foreign":
+		w.intrudes(f)
+	case "readdress":
+		w.readdress(f)
+	case "forget":
+		w.forget(f)
 	case "kill-client":
 		w.kill(f.Client)
 	case "lag", "replica-gone":
@@ -118,6 +126,16 @@ func (r *register) touchFurther(f Fault, t touched) []touched {
 	switch f.Kind {
 	case "nudge":
 		return r.nudged(f, t)
+	case "cease", "foreign":
+		t.client = -1
+	case "readdress":
+		t.client, t.to = -1, t.to.Add(r.w.plan.Word)
+	case "forget":
+		t.client = -1
+		if u := t; r.w.plan.Acks {
+			u.kind = "unacknowledged"
+			return []touched{t, u}
+		}
 	case "lag", "replica-gone":
 		t.client = -1
 		if u := t; r.w.plan.Acks {

@@ -284,6 +284,7 @@ func (l *leader) judge(err error) {
 			r.violate("errors are true", "c%d lead %v: closed, and is not", l.c.index, names)
 		}
 	case errors.Is(err, dlock.ErrAuth) && r.touched(l.c.index, time.Now().Add(-lingers), denies):
+	case errors.Is(err, dlock.ErrConflict) && r.isAnyStrange(names, time.Now().Add(-lingers)):
 	case l.o != nil && (errors.Is(err, dlock.ErrUpgrade) || errors.Is(err, dlock.ErrReentry)):
 	default:
 		r.violate("Lead ends", "c%d %v: %v, and its context %v", l.c.index, names, err, cause)

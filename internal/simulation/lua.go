@@ -147,7 +147,8 @@ func (in *interpreter) run(digest, source string, keys, args []string) (any, err
 		if in.error != nil {
 			return nil, in.error
 		}
-		return nil, replyError("ERR Error running script: " + err.Error())
+		said, _, _ := strings.Cut(err.Error(), "\n") // and then where that was
+		return nil, replyError("ERR Error running script: " + said)
 	}
 	v := l.Get(-1)
 	l.Pop(1)

@@ -49,7 +49,7 @@ func (r *register) comesTooEarly(b *belief) {
 			continue
 		}
 		left = append(left, k)
-		if b.parent != nil || k.shared && b.shared || r.dataLost() || r.promoted() || r.hasOtherClock(k.by) || r.hasBroken(k.by.granted) ||
+		if b.parent != nil || k.shared && b.shared || r.dataLost() || r.isStrange(b.name, k.by.granted) || r.promoted() || r.hasOtherClock(k.by) || r.hasBroken(k.by.granted) ||
 			r.losses[party{k.by.client, b.name}].After(k.by.granted) { // of its hold another lease has been lost since
 			continue
 		}

@@ -27,7 +27,7 @@ func (r *register) mayBeForgotten(b *belief) bool {
 		return r.anyDataLost(b.client)
 	}
 	now := time.Now()
-	if r.mayEndEarly(b) {
+	if r.mayEndEarly(b) || r.mayForgetStrange(b) {
 		return true
 	}
 	return slices.ContainsFunc(r.touches, func(t touched) bool {

@@ -43,6 +43,8 @@ type Plan struct {
 	Forgets   time.Duration   `json:",omitempty"` // after what time something on the way forgets an idle connection; 0: never
 	Rotates   bool            `json:",omitempty"` // the password changes, which clients ask for
 	Spelled   []string        `json:",omitempty"` // what locks are called; none: a letter each
+	Durable   []int           `json:",omitempty"` // the members of a quorum that have every write on disk before its reply
+	Shelves   bool            `json:",omitempty"` // the servers of a quorum are in memory
 	Clients   []Party
 	Faults    []Fault
 }
@@ -248,6 +250,10 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.functions()
 	g.logging()
 	g.closesIn()
+	g.shelved()
+	g.durables()
+	g.regroups()
+	g.foreigners()
 	return p
 }
 

@@ -210,7 +210,7 @@ func (r *register) unheard(c *call, err error) {
 		return
 	}
 	silent := 0
-	for _, s := range r.w.masters() {
+	for _, s := range r.members() {
 		if r.misses(c.client, s, c.start) {
 			silent++
 		}

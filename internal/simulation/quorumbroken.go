@@ -104,6 +104,10 @@ func (r *register) brokenOnQuorum(c *call, token uint64, err error) {
 		return
 	}
 	b, all := l.breaks[i], r.witnesses(c, name)
+	if !r.w.hasServers() {
+		b.end = time.Now()
+		return
+	}
 	switch {
 	case errors.Is(err, dlock.ErrNotHeld):
 		answered := slices.ContainsFunc(b.ended, func(i int) bool { return !all[i].silent })

@@ -77,6 +77,7 @@ type register struct {
 
 	stills []standstill
 	traffic
+	strange map[string][]strange // by name of a lock
 }
 
 type party struct {
@@ -347,7 +348,7 @@ func (r *register) inTime(c *call) {
 // judge says whether an error can be true.
 func (r *register) judge(c *call, err error) {
 	switch {
-	case err == nil, err == errPanicked, r.answered(c, err), r.isDenied(c, err), r.isNotHeld(c, err), r.isUnsupported(c, err):
+	case err == nil, err == errPanicked, r.answered(c, err), r.isDenied(c, err), r.isNotHeld(c, err), r.isUnsupported(c, err), r.isConflict(c, err):
 	case errors.Is(err, dlock.ErrClosed):
 		if !r.closing[c.client] {
 			r.violate("errors are true", "c%d %s %v: closed, and is not", c.client, c.what, c.names)
@@ -363,7 +364,7 @@ func (r *register) judge(c *call, err error) {
 	case errors.Is(err, dlock.ErrUnavailable):
 		hurried := slices.ContainsFunc(c.under, func(b *belief) bool { return r.endsBy(b, c) || c.what == "downgrade" && r.isShort(b.ttl) }) || (c.isOver() || c.hurried) && (time.Since(c.start) < r.due(c) || r.moved(c) || r.w.over.Err() != nil)
 		fails, since := func(t touch) bool { return t.fails }, c.start.Add(-lingers)
-		if !hurried && !r.broke(c, err) && !r.isBehindHurried(c) && (!r.harmed(c.client, since, fails) || !c.asks && r.spared(c.client, c.names, since, fails)) {
+		if !hurried && !r.broke(c, err) && !r.looksAround(c) && !r.isBehindHurried(c) && (!r.harmed(c.client, since, fails) || !c.asks && r.spared(c.client, c.names, since, fails)) {
 			r.violate("reachable is available", "c%d %s %v: %v", c.client, c.what, c.names, err)
 		}
 		r.refuses(c, err)
@@ -422,7 +423,7 @@ func (r *register) endsBy(b *belief, c *call) bool {
 func (r *register) moved(c *call) bool {
 	then := time.Now().Add(-unanswered)
 	return slices.ContainsFunc(c.names, func(n string) bool {
-		return r.lock(n).changed.After(then) || r.freed[party{c.client, n}].After(then)
+		return r.lock(n).changed.After(then) || r.freed[party{c.client, n}].After(then) || r.turned(c, n, then)
 	})
 }
 
@@ -527,8 +528,8 @@ func (r *register) touch(f Fault) {
 		t.to = now.Add(longestTTL(r.w.plan.TTL) + 3*grantTime + lingers)
 	case "restart", "restart-empty", "restart-old":
 		t.client = -1
-		if r.w.plan.waitsToVote() {
-			t.to = now.Add(r.w.plan.rejoining() + r.w.steppedBack() + f.For + f.Size)
+		if r.w.plan.waitsToVote() && !r.keepsVoting(f) {
+			t.to = now.Add(r.w.plan.rejoining() + r.w.steppedBack() + f.For + f.Size + r.w.plan.unasked())
 		}
 	case "failover", "promotion", "takeover", "slot-move", "cluster-down":
 		t.client, t.to = -1, now.Add(f.For+2*r.w.plan.Lag+r.w.plan.Word)
@@ -617,7 +618,7 @@ func (r *register) saw(s *server, name string, t truth) {
 		}
 	}
 	r.restsOf(s, name, l.last[s.index], live)
-	if t.scripted {
+	if t.scripted && !r.isStrange(name, time.Now().Add(-5*lingers)) {
 		r.follow(s, name, l.last[s.index], t)
 		r.letsIn(s, name, l.last[s.index], t)
 	}
@@ -880,6 +881,9 @@ func (r *register) alone(b *belief) {
 
 // backed checks that the server keeps what b believes in.
 func (r *register) backed(b *belief) {
+	if r.w.shelves != nil && b.live() && !r.dead[b.client] {
+		r.keptOnShelves(b)
+	}
 	if !r.w.hasServers() || !b.live() || r.dead[b.client] || r.mayBeForgotten(b) {
 		return
 	}
@@ -957,7 +961,10 @@ func (r *register) lostTrue(b *belief) {
 	r.note(b.client, "%s over: %v", b.name, brief(err))
 	r.saysWhy(b, err)
 	r.mustLog(b, err)
-	if !errors.Is(err, dlock.ErrLost) || b.limited || r.dead[b.client] || !r.w.hasServers() || r.isShort(b.ttl) {
+	if !errors.Is(err, dlock.ErrLost) || b.limited || r.dead[b.client] || !r.w.knowsFaults() || r.isShort(b.ttl) {
+		return
+	}
+	if r.isAnyStrange(append(r.namesOf(b.lease), b.name), b.asked) {
 		return
 	}
 	r.survives(b, err)

@@ -29,8 +29,6 @@ type sentinel struct {
 }
 
 // address is where a server is found.
-func (s *server) address() string { return fmt.Sprintf("10.0.0.%d:6379", s.index+1) }
-
 func (s *sentinel) address() string { return fmt.Sprintf("10.0.1.%d:26379", s.index+1) }
 
 // serve answers a connection until its end.
@@ -153,5 +151,5 @@ func (w *world) dial(ctx context.Context, client int, addr string) (net.Conn, er
 			return w.net.dial(ctx, client, s)
 		}
 	}
-	return nil, errRefused
+	return w.dialNobody(ctx, addr)
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -47,7 +48,8 @@ type server struct {
 	master  *server // that it follows, nil if it is one itself
 	replica *server // that follows it, if any
 	link    replication
-	node    *node // nil unless it is one of a cluster
+	node    *node        // nil unless it is one of a cluster
+	places  atomic.Int32 // how often it has come to another address
 
 	faults struct {
 		mu     sync.Mutex
@@ -62,6 +64,9 @@ type server struct {
 		origin time.Time
 
 		denials // of what is in order
+
+		forgotten        time.Time // it is none of the cluster until then
+		durable, returns bool      // every write is on disk before its reply; likewise once it has restarted
 
 		lonely, together time.Time // between them a node says that the cluster is down
 	}
@@ -336,7 +341,7 @@ func (s *server) do(args []string) (any, error) {
 	case "INFO":
 		return s.info(), nil
 	case "CONFIG":
-		return fields{}, nil
+		return s.settings(args), nil
 	case "SCAN":
 		return s.scan(args), nil
 	case "SCRIPT":
@@ -443,6 +448,7 @@ func (s *server) restart(with *store, away time.Duration) {
 	s.run++
 	s.used, s.fails, s.asks = false, false, false
 	s.since = s.clock().Add(away)
+	s.resettles()
 	if with == nil {
 		return
 	}

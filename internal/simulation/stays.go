@@ -30,7 +30,7 @@ func mayPass(c *call, b *belief, op *Op) bool {
 func (r *register) stays(c *call, b *belief, op *Op) {
 	p, now, plain := party{b.client, b.name}, time.Now(), mayPass(c, b, op)
 	how, known := r.w.clients[b.client].hooks.handOver(b.token)
-	if b.parent != nil || r.w.hasServers() { // there a request may be on its way when the lock is passed on
+	if b.parent != nil || r.w.knowsFaults() { // there a request may be on its way when the lock is passed on
 		return
 	}
 	s := r.stayed[p]

@@ -21,6 +21,7 @@ type store struct {
 type value struct {
 	hash map[string]string
 	set  []member // by score, then by name; nil where it is a hash
+	text bool     // it is neither
 	end  int64    // ms by the clock of the server; 0: never
 }
 
@@ -41,7 +42,7 @@ func (s *store) copy() *store {
 }
 
 func (v *value) copy() *value {
-	return &value{hash: maps.Clone(v.hash), set: slices.Clone(v.set), end: v.end}
+	return &value{hash: maps.Clone(v.hash), set: slices.Clone(v.set), text: v.text, end: v.end}
 }
 
 // get returns the value of a key, nil if there is none.
@@ -71,7 +72,7 @@ func (s *store) hash(key string) (map[string]string, error) {
 // set returns the value of a key that is a sorted set, or nil.
 func (s *store) set(key string) (*value, error) {
 	v := s.get(key)
-	if v != nil && v.hash != nil {
+	if v != nil && (v.hash != nil || v.text) {
 		return nil, errWrongType
 	}
 	return v, nil

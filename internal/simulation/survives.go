@@ -6,7 +6,7 @@ package simulation
 // those servers has lasted since before the lease was asked for is no excuse: the others are enough.
 func (r *register) survives(b *belief, err error) {
 	since := b.asked.Add(-2*longestTTL(r.w.plan.TTL) - 2*lingers)
-	if r.w.plan.Backend != "quorum" || r.isShort(b.ttl) || !r.outvoted(since) || r.isAnyCutOff(since) {
+	if r.w.plan.Backend != "quorum" || r.standsBehind(b) || r.isShort(b.ttl) || !r.outvoted(since) || r.isAnyCutOff(since) {
 		return
 	}
 	if b.ended.Sub(b.granted) > prompt {

@@ -108,6 +108,10 @@ func (r *register) moves(name string) {
 		return
 	}
 	t := l.states[len(l.states)-1].asOf(s.clock().UnixMilli())
+	if r.isStrange(name, now.Add(-slowest)) { // who asks is told, and who has it may lose it
+		l.lastHeld = now
+		return
+	}
 	if t.held() {
 		l.lastHeld = now
 		r.leftovers(s, name, t)
@@ -144,7 +148,7 @@ func (r *register) movesOnQuorum(name string) {
 	}
 	l, now := r.lock(name), time.Now()
 	past := now.Add(-bound - 2*longestTTL(r.w.plan.TTL) - 2*lingers)
-	if !r.outvoted(past) || r.heldByMost(l) || r.isObstructed(l) || slices.ContainsFunc(r.beliefs, func(b *belief) bool { return b.name == name }) {
+	if !r.outvoted(past) || r.heldByMost(name, l) || r.isObstructed(l) || slices.ContainsFunc(r.beliefs, func(b *belief) bool { return b.name == name }) {
 		l.lastHeld = now
 		return
 	}
@@ -186,8 +190,11 @@ func (r *register) queueFlushed(c *call) bool {
 
 // heldByMost reports whether a client has a lock on as many servers as it takes, or what rests of
 // a hold of it on one.
-func (r *register) heldByMost(l *lockLog) bool {
+func (r *register) heldByMost(name string, l *lockLog) bool {
 	count := make(map[string]int)
+	if r.w.shelves != nil {
+		return r.heldOnShelves(name)
+	}
 	for _, s := range r.w.masters() {
 		t, found := l.last[s.index]
 		if !found {

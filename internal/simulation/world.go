@@ -48,6 +48,7 @@ type world struct {
 	now       atomic.Pointer[[]*server] // the masters
 	layout    *layout                   // of a cluster; nil: it is none
 	shelf     *memory.Server
+	shelves   *shelves // of a quorum in memory; nil: it is none
 	clients   []*client
 	triggers  triggers
 	stops     stops
@@ -151,9 +152,14 @@ func (w *world) label(client int) string {
 func (w *world) steppedBack() time.Duration { return time.Duration(w.back.Load()) }
 
 func (w *world) open() error {
-	if w.plan.Backend == "memory" {
+	switch {
+	case w.plan.Backend == "memory":
 		w.shelf = memory.NewServer()
-	} else {
+	case w.plan.Shelves:
+		if err := w.furnish(); err != nil {
+			return err
+		}
+	default:
 		w.start()
 	}
 	for i := range w.plan.Clients {
@@ -185,6 +191,7 @@ func (w *world) start() {
 		if s.index < len(w.plan.Skews) {
 			s.faults.skew = w.plan.Skews[s.index]
 		}
+		s.faults.durable = slices.Contains(w.plan.Durable, s.index)
 		if w.plan.Trace {
 			s.trace = func(format string, args ...any) { w.reg.tell(-1, format, args...) }
 		}
@@ -223,22 +230,13 @@ func (w *world) master(place int) *server { return w.masters()[place] }
 
 func (w *world) hasServers() bool { return len(w.masters()) > 0 }
 
+// knowsFaults reports whether all that can cost a lease is a fault of the plan: a single server in memory
+// has none.
+func (w *world) knowsFaults() bool { return w.hasServers() || w.shelves != nil }
+
 func (w *world) connect(c *client) error {
 	i := c.index
-	var members []backend.Backend
-	w.faraway(c)
-	for place := range w.plan.Servers {
-		g := w.client(i, place)
-		c.shared = append(c.shared, g)
-		b := redis.New(g, w.settings(i))
-		if w.plan.announces(i) {
-			goByAnnouncements(b)
-		}
-		if w.plan.Clients[i].Asks {
-			onlyAsk(b)
-		}
-		members = append(members, b)
-	}
+	members := w.members(c)
 	var b backend.Backend
 	switch w.plan.Backend {
 	case "memory":
@@ -260,6 +258,27 @@ func (w *world) connect(c *client) error {
 	d, err := dlock.New(b, w.plan.Clients[i].options(&dlock.Options{TTL: w.plan.TTL, Hooks: hooks, Logger: w.logger(c)}))
 	c.Client, c.byName = d, w.plan.Clients[i].locksByName(d)
 	return err
+}
+
+// members are the backends of a client, one for each server.
+func (w *world) members(c *client) (all []backend.Backend) {
+	if w.shelves != nil {
+		return w.shelves.members(w, c.index)
+	}
+	w.faraway(c)
+	for place := range w.plan.Servers {
+		g := w.client(c.index, place)
+		c.shared = append(c.shared, g)
+		b := redis.New(g, w.settings(c.index))
+		if w.plan.announces(c.index) {
+			goByAnnouncements(b)
+		}
+		if w.plan.Clients[c.index].Asks {
+			onlyAsk(b)
+		}
+		all = append(all, b)
+	}
+	return all
 }
 
 // faraway has the servers be as far away from a client as the plan says.
@@ -427,6 +446,7 @@ func (w *world) close() {
 	}
 	time.Sleep(lingers)
 	w.left()
+	w.leftOnShelves()
 	w.keysEnd()
 	w.addUp()
 	w.logsAdd()

@@ -1,9 +1,10 @@
 -- Sees since when the server has kept what it knows. A restart shows by the run id,
 -- also if the server has loaded what it knew some time before: whatever it granted
 -- since then is forgotten. It is no restart if every write was on disk before it
--- was acknowledged. A server that has no mark, and has run no script that may write,
--- has granted nothing since it started. Where it is full the mark stays as it is, and who
--- asks next finds out the same.
+-- was acknowledged: what it has loaded says so, and its settings do not say otherwise, which
+-- may have been changed before it restarted. A server that has no mark, and has run no
+-- script that may write, has granted nothing since it started. Where it is full the mark
+-- stays as it is, and who asks next finds out the same.
 --
 -- Uses  B us; durable: '1' if every write is on disk before its reply, '0' if not,
 --       nil if that is not known
@@ -24,7 +25,7 @@ if not since or run and run ~= boot[2] then
       used = used or not calls or calls ~= failed -- a call of an unknown script fails
     end
     since = used and us or start
-  elseif not vouched and boot[3] ~= '1' then
+  elseif not vouched and (boot[3] ~= '1' or durable == '0') then
     since = math.max(since, start)
   end
   redis.pcall('HSET', B, 'since', string.format('%.0f', since), 'run', run or '')

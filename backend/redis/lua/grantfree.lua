@@ -4,8 +4,9 @@
 -- Uses  s, the reply to HMGET S o b d t; S us now expiry id; plain: whether such a
 --       hold is asked for; least: what the token is no less than.
 -- Sets  granted: the reply. It is the token if that says all.
-if plain and not s[1] and not s[2] and (s[3] or 0) - expiry >= keep then
-  local token = math.max((s[4] or 0) + 1, least)
+local till, token = tonumber(s[3] or 0), tonumber(s[4] or 0)
+if plain and not s[1] and not s[2] and till and token and till - expiry >= keep then
+  token = math.max(token + 1, least)
   redis.call('HSET', S, 'o', id, 'n', '1',
     'e', string.format('%.0f', expiry),
     't', string.format('%.0f', token))

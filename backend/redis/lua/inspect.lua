@@ -15,7 +15,10 @@
 local S, R, Q, A, from, limit, after = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], tonumber(ARGV[2]), ARGV[3]
 -- include now
 local s = redis.call('HMGET', S, 'o', 'n', 'e', 't')
-local holder, expiry = s[1], tonumber(s[3] or 0)
+local holder, entries, expiry, last = s[1], tonumber(s[2] or 1), tonumber(s[3] or 0), tonumber(s[4] or 0)
+if not (entries and expiry and last) then
+  -- include unreadable
+end
 if not holder or expiry <= now then
   holder = ''
 end
@@ -43,5 +46,5 @@ for i = 1, #queue, 2 do
 end
 local full = #told == 2 * limit
 local more = (full or #queue == 500) and 1 or 0
-return {us, holder, tonumber(s[2] or 1), expiry, tonumber(s[4] or 0), readers, waiters, queue[#queue] or after, more, tokens,
+return {us, holder, entries, expiry, last, readers, waiters, queue[#queue] or after, more, tokens,
   full and told[#told] or '+inf'}

@@ -133,6 +133,23 @@ func TestRestartedNodeVotesAgain(t *testing.T) {
 	}
 }
 
+// A node was durable, and its settings are others when it has restarted. They may have been so before: what
+// it has loaded does not say what it has forgotten.
+func TestNodeThatRestartsWithOtherSettings(t *testing.T) {
+	t.Parallel()
+	masters := startMasters(t, 3, "--appendonly", "yes", "--appendfsync", "everysec")
+	vouchFor(t, masters...)
+	for _, m := range masters[:2] { // as a connection before the restart has noted it
+		ok(t, admin(t, m).HSet(t.Context(), "dlock:boot", "since", 1, "run", strings.Repeat("0", 40), "durable", 1).Err())
+	}
+	c := openURL(t, "redlock://"+addresses(masters)+"?dlock.ttl=5s&dlock.maxttl=20s", nil)
+	_, err := c.Mutex("x").TryLock(t.Context())
+	is(t, err, dlock.ErrUnavailable)
+	if err == nil || !strings.Contains(err.Error(), "takes part in") {
+		t.Error(err)
+	}
+}
+
 // startAgedMasters starts three servers, and waits until they have been up for longer than
 // what they could have granted before, with a maximal TTL of 500 ms.
 func startAgedMasters(t *testing.T) []*server.Server {

@@ -1,0 +1,71 @@
+package redis
+
+import (
+	"fmt"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/server"
+)
+
+// TestKeyWithOtherContents has a hash of somebody else where a lock belongs, which has fields of the names
+// that those of a lock have. Whoever asks for that lock is told so, at once, and nothing is written; who asks
+// for another at the same time has that.
+func TestKeyWithOtherContents(t *testing.T) {
+	t.Parallel()
+	s := server.Start(t, server.Redis{})
+	admin := plainClient(t, s)
+	for name, theirs := range map[string]map[string]string{
+		"token":        {"t": "bob"},
+		"kept":         {"d": "bob"},
+		"kept+":        {"d": "99999999999999", "t": "bob"},
+		"end":          {"o": "bob", "e": "soon"},
+		"looked after": {"a": "bob"},
+		"rank":         {"l": "bob"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, key := within(t), mainKey(name)
+			c := openClient(t, s, nil)
+			must[any](t)(nil, turns(ctx, c.Mutex("warm "+name), 1))
+			must[int64](t)(admin.HSet(ctx, key, theirs).Result())
+			for range 3 {
+				var others sync.WaitGroup
+				for i := range 20 {
+					others.Go(func() {
+						if err := turns(ctx, c.Mutex(fmt.Sprintf("%s %d", name, i)), 1); err != nil {
+							t.Errorf("another lock: %v", err)
+						}
+					})
+				}
+				began := time.Now()
+				_, err := c.Mutex(name).Lock(ctx)
+				is(t, err, dlock.ErrConflict)
+				_, err = c.Mutex(name).TryLock(ctx)
+				is(t, err, dlock.ErrConflict)
+				_, err = c.RWMutex(name).RLock(ctx)
+				is(t, err, dlock.ErrConflict)
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("it took %v", took)
+				}
+				others.Wait()
+			}
+			is(t, c.Break(ctx, name, 1), dlock.ErrConflict)
+			if name == "end" || name == "token" {
+				_, err := c.Inspect(ctx, name)
+				is(t, err, dlock.ErrConflict)
+			}
+			if found := admin.HGetAll(ctx, key).Val(); !maps.Equal(found, theirs) {
+				t.Errorf("the key has %v", found)
+			}
+			if left := admin.PTTL(ctx, key).Val(); left != -1 {
+				t.Errorf("the key ends in %v", left)
+			}
+			if n := admin.Exists(ctx, key+":r", key+":q", key+":a").Val(); n != 0 {
+				t.Error("there are keys beside it")
+			}
+		})
+	}
+}

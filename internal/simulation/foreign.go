@@ -1,0 +1,162 @@
+package simulation
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/dlock-go/dlock"
+)
+
+// Somebody else has a key of the server where the keys of a lock belong: of another type, or a hash with
+// fields that no lock has. Who asks for that lock is told so, nobody loses another lock by it, and what is
+// there stays as it is. Who has the lock loses it, if it was the key that says so.
+
+func init() {
+	furtherKinds["foreign"] = touch{}
+	kinds["foreign"] = furtherKinds["foreign"]
+}
+
+// foreigners draws such keys in a part of the plans that have faults.
+func (g *generator) foreigners() {
+	g.draw = &draw{rand.New(rand.NewPCG(g.plan.Seed, 82))}
+	p := g.plan
+	if p.Backend != "redis" || len(p.Faults) == 0 || !g.often(10) {
+		return
+	}
+	places := p.Faults
+	if g.often(70) {
+		p.Faults = nil
+	}
+	for range 1 + g.IntN(5) {
+		f := Fault{Kind: "foreign", At: g.within(0, p.Length), For: g.within(0, min(3*p.TTL, longest)), Client: -1, Server: pick(g.draw, places...).Server, Way: g.IntN(3)}
+		f.Server = max(f.Server, 0)
+		p.Faults = append(p.Faults, f)
+	}
+}
+
+// theirs is what somebody else has in a hash.
+const theirs = "theirs"
+
+// hashes are such as somebody else may have. One with nothing but fields that no lock has is taken for a
+// lock that nobody has had, and its fields stay; none is written to of which those of a lock cannot be read.
+var hashes = []map[string]string{
+	{theirs: theirs}, {theirs: theirs},
+	{theirs: theirs, "t": "bob"}, {theirs: theirs, "d": "bob"}, {theirs: theirs, "o": "bob", "e": "soon"}, {theirs: theirs, "l": "bob"},
+}
+
+// isUnreadable reports whether a value is no lock to anybody.
+func (v *value) isUnreadable() bool { return v.text || len(v.hash) > 1 && v.hash[theirs] != "" }
+
+// A strange time is one in which a lock has, or may feel, a key that is somebody else's.
+type strange struct {
+	from, to time.Time
+}
+
+// intrudes has somebody else use a key of a lock for a time.
+func (w *world) intrudes(f Fault) {
+	rnd := rand.New(rand.NewPCG(w.plan.Seed, uint64(f.At)))
+	names := slices.DeleteFunc(slices.Clone(w.names()), func(n string) bool { return !w.hits(f, n) })
+	if len(names) == 0 {
+		return
+	}
+	name := names[rnd.IntN(len(names))]
+	key, v := lockKey(name), &value{text: true}
+	switch f.Way {
+	case 1:
+		key += []string{":r", ":q", ":a", ":x"}[rnd.IntN(4)]
+	case 2:
+		v = &value{hash: maps.Clone(hashes[rnd.IntN(len(hashes))])}
+	}
+	w.reg.intruded(name, f.For)
+	w.reg.tell(-2, "%s is somebody else's", key)
+	free := w.keeper(name).put(name, key, v)
+	_ = sleep(w.over, f.For)
+	for _, s := range w.keepers(name) {
+		if why := s.takeAway(key, v); why != "" && free {
+			w.reg.mu.Lock()
+			w.reg.violate("what is another's is left alone", "%s at s%d: %s", key, s.index, why)
+			w.reg.mu.Unlock()
+		}
+	}
+}
+
+// put has a key of a lock have a value, and reports whether nobody had to do with the lock: who reads it
+// renews what there is.
+func (s *server) put(name, key string, v *value) (free bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.data.now = s.clock().UnixMilli()
+	t := s.read(name).asOf(s.data.now)
+	free = !t.held() && len(t.queue) == 0
+	s.data.values[key] = v.copy()
+	s.send(effect{key: key, value: v.copy()})
+	s.lookAll()
+	return free
+}
+
+// takeAway takes away what somebody else had in a key, and says what is wrong with it. A server may have
+// lost it, or be another one by now.
+func (s *server) takeAway(key string, was *value) (why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.data.now = s.clock().UnixMilli()
+	v := s.data.get(key)
+	switch {
+	case v == nil || v.text != was.text || !v.text && v.hash[theirs] == "":
+	case was.isUnreadable():
+		if v.end != 0 || !maps.Equal(v.hash, was.hash) {
+			why = fmt.Sprintf("%v, which ends at %d ms", v.hash, v.end)
+		}
+		delete(s.data.values, key)
+		s.send(effect{args: []string{"DEL", key}})
+	default:
+		delete(v.hash, theirs)
+		s.data.tidy(key, v)
+		s.send(effect{args: []string{"HDEL", key, theirs}})
+	}
+	s.lookAll()
+	return why
+}
+
+// intruded notes that a lock has a key that is somebody else's.
+func (r *register) intruded(name string, d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.strange == nil {
+		r.strange = make(map[string][]strange)
+	}
+	r.strange[name] = append(r.strange[name], strange{time.Now(), time.Now().Add(d)})
+}
+
+// isStrange reports whether a lock has had a key that is somebody else's since then.
+func (r *register) isStrange(name string, since time.Time) bool {
+	return slices.ContainsFunc(r.strange[name], func(s strange) bool { return s.to.After(since) })
+}
+
+// isAnyStrange reports whether one of some locks has.
+func (r *register) isAnyStrange(names []string, since time.Time) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return r.isStrange(n, since) })
+}
+
+// isConflict reports whether a call may have been told that a lock has a key that is somebody else's. Names
+// looks at all locks.
+func (r *register) isConflict(c *call, err error) bool {
+	if kindOf(err) != dlock.ErrConflict {
+		return false
+	}
+	names := c.names
+	if c.what == "names" {
+		names = r.w.names()
+	}
+	return r.isAnyStrange(names, c.start.Add(-lingers))
+}
+
+// mayForgetStrange reports whether what b believes in may be gone because of such a key.
+func (r *register) mayForgetStrange(b *belief) bool {
+	return slices.ContainsFunc(r.strange[b.name], func(s strange) bool {
+		return b.asked.Before(s.to) && time.Now().Before(s.to.Add(b.lasts()+reaction))
+	})
+}

@@ -1,6 +1,9 @@
 package simulation
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // With small limits (see testdata/small) an answer comes in several parts, as without them it does
 // where very many wait: who leaves and comes back between two of them may be in it twice.
@@ -32,6 +35,15 @@ func (r *register) mostQueued(periods []period) (most int) {
 		return len(meanwhile)
 	}
 	return most
+}
+
+// renewalBegan is when the renewal began at the earliest that was sent then. With one pipeline at a time
+// it may have waited for another, and for the word that the server does not know the script.
+func (r *register) renewalBegan(b *belief, l loss) time.Time {
+	if r.w.plan.Small {
+		return b.lease.Until().Add(-b.ttl)
+	}
+	return l.sent
 }
 
 // union adds to a what it has not.

@@ -236,6 +236,8 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.crowded()
 	g.gives()
 	g.unfollowed()
+	g.ranges()
+	g.sets()
 	return p
 }
 

@@ -87,7 +87,8 @@ const examineTimeout = 10 * time.Second
 // server does not know of the others. Readers of one client are one holder. Inspect only
 // reads. Its answer may be old by the time that it comes: do not decide by it whether a
 // lock may be used. With thousands of waiters it takes seconds, so that the server has time
-// for others; it is ErrUnavailable if no part of the answer comes within 3 s.
+// for others, and who leaves and comes back meanwhile may be shown twice. It is
+// ErrUnavailable if no part of the answer comes within 3 s.
 func (c *Client) Inspect(ctx context.Context, name string) (Snapshot, error) {
 	var s Snapshot
 	err := c.askAbout(ctx, "inspect", name, func(ctx context.Context, fullName string) (err error) {

@@ -73,6 +73,9 @@ func (b *Backend) examineAll(ctx context.Context, report func(backend.Finding)) 
 	if b.member && b.inspectOnly { // after the first script a server that nobody has used would not pass for that
 		_ = announce(ctx, b.client) // the findings tell what is not allowed
 	}
+	if b.cluster == nil { // a master that has become a replica, to which a connection lives on, is not looked at
+		b.leaveOldMasters(ctx)
+	}
 	all(b.checkScripts(ctx), report)
 	all(b.checkSubscribe(ctx), report)
 	all(checkSentinels(ctx, b.failover), report)
@@ -377,6 +380,23 @@ func (b *Backend) awaitReady(ctx context.Context) error {
 		return invalid("the Sentinels know no master of that name")
 	}
 	return cmp.Or(last, err)
+}
+
+// leaveOldMasters has the client library give up connections to a master that has become a replica,
+// where the address stands for another server since: those of single commands, by which Examine asks.
+func (b *Backend) leaveOldMasters(ctx context.Context) {
+	for range b.idleConnections() {
+		hello := &request{args: []any{"hello"}}
+		_, err := inTime(ctx, func(ctx context.Context) (bool, error) {
+			return process(ctx, b.client, []*request{hello}), nil
+		})
+		if err != nil || helloField(hello.reply, "role") != "replica" {
+			return
+		}
+		_, _ = inTime(ctx, func(ctx context.Context) (bool, error) { // it does so as a write is refused
+			return process(ctx, b.client, []*request{{args: []any{"hdel", nobody, "z"}}}), nil
+		})
+	}
 }
 
 // checkScripts runs each command of the scripts once, on a lock that nobody

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -77,6 +78,38 @@ func TestPingPastConnectionsOfAnOldMaster(t *testing.T) {
 }
 
 func pingPastConnectionsOfAnOldMaster(t *testing.T, user string) {
+	b, next := withConnectionsToAnOldMaster(t, user)
+	must[string](t)(b.Ping(within(t)))
+	must[any](t)(next.Do(t.Context(), "replicaof", "127.0.0.1", "1").Result())
+	_, err := b.Ping(within(t))
+	is(t, err, backend.ErrUnavailable) // the address stands for a replica
+}
+
+// TestExaminePastConnectionsOfAnOldMaster has the server looked at that an address stands for.
+func TestExaminePastConnectionsOfAnOldMaster(t *testing.T) {
+	t.Parallel()
+	b, next := withConnectionsToAnOldMaster(t, "default")
+	faults := func() (subjects []string) {
+		must[any](t)(nil, b.Examine(within(t), func(f backend.Finding) {
+			if f.Level == backend.Fault {
+				subjects = append(subjects, f.Subject)
+			}
+		}))
+		return subjects
+	}
+	if found := faults(); len(found) > 0 {
+		t.Errorf("%v of a master", found)
+	}
+	must[any](t)(next.Do(t.Context(), "replicaof", "127.0.0.1", "1").Result())
+	if found := faults(); !slices.Contains(found, "scripts") || !slices.Contains(found, "role") {
+		t.Errorf("only %v of a replica", found)
+	}
+}
+
+// withConnectionsToAnOldMaster returns a client of a user that has idle connections to a server that has become a
+// replica, and the server that its address stands for.
+func withConnectionsToAnOldMaster(t *testing.T, user string) (*Backend, *redis.Client) {
+	t.Helper()
 	const idle = 5
 	ctx, servers := within(t), server.StartAll(t, server.Redis{}, server.Redis{})
 	old, next := plainClient(t, servers[0]), plainClient(t, servers[1])
@@ -96,6 +129,7 @@ func pingPastConnectionsOfAnOldMaster(t *testing.T, user string) {
 	b := New(client, nil)
 	b.inspectOnly = user == "reader"
 	t.Cleanup(func() { _ = b.Close(within(t)) })
+	must[string](t)(client.Ping(ctx).Result()) // on a connection for single commands
 	var pipelines sync.WaitGroup
 	for range idle {
 		pipelines.Go(func() {
@@ -112,10 +146,7 @@ func pingPastConnectionsOfAnOldMaster(t *testing.T, user string) {
 	must[string](t)(b.Ping(ctx))
 	addr.Store(servers[1].Addr())
 	follow(t, old, servers[1])
-	must[string](t)(b.Ping(ctx))
-	must[any](t)(next.Do(ctx, "replicaof", "127.0.0.1", "1").Result())
-	_, err := b.Ping(ctx)
-	is(t, err, backend.ErrUnavailable) // the address stands for a replica
+	return b, next
 }
 
 // follow has a server be a replica of another, and waits until it has its data.

@@ -39,6 +39,7 @@ type Plan struct {
 	Keep      time.Duration   `json:",omitempty"` // for which the key of a free lock stays; 0: what is usual
 	Fresh     bool            `json:",omitempty"` // nobody has ever used the servers
 	Pages     int             `json:",omitempty"` // in which a server tells of its keys; 0: one
+	Small     bool            `json:",omitempty"` // the library has small limits
 	Trace     bool            `json:",omitempty"` // the history has what servers are asked and say
 	Forgets   time.Duration   `json:",omitempty"` // after what time something on the way forgets an idle connection; 0: never
 	Rotates   bool            `json:",omitempty"` // the password changes, which clients ask for
@@ -254,6 +255,8 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.durables()
 	g.regroups()
 	g.foreigners()
+	g.ranges()
+	g.sets()
 	return p
 }
 

@@ -33,7 +33,7 @@ func (r *register) shownByQuorum(c *call, s dlock.Snapshot) {
 		}
 	}
 	for client, n := range shown {
-		if n > greatest(all, func(p span) int { return countOf(p.holders(), client) }) {
+		if n > r.mostShown(all, client, span.holders) {
 			untrue("%s has fewer holds", client)
 		}
 	}
@@ -169,7 +169,7 @@ func (r *register) waitersShown(c *call, s dlock.Snapshot, all []witness, untrue
 	}
 	for client, n := range shown {
 		queued := greatest(all, func(p span) int { return countOf(p.queue, client) })
-		if queued == 0 || n > greatest(all, func(p span) int { return countOf(p.queue, client) + countOf(p.holders(), client) }) {
+		if queued == 0 || n > r.mostShown(all, client, func(p span) []string { return append(p.holders(), p.queue...) }) {
 			untrue("%s does not wait", client)
 		}
 	}

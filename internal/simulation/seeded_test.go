@@ -1,12 +1,12 @@
 package simulation
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -118,22 +118,18 @@ func TestBeyond(t *testing.T) {
 // find looks for one seeded bug. It fails if that does not fit the code any more.
 func find(t *testing.T, path string) (string, error) {
 	binary := filepath.Join(t.TempDir(), "simulation.test")
-	overlay, err := overlay(t.TempDir(), path)
+	overlay, err := overlay(t.TempDir(), append(limits(), path)...)
 	if err == nil && *standing {
 		err = withProcesses(overlay)
 	}
 	if err != nil {
 		return "", err
 	}
-	if out, err := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", binary, ".").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("it does not build: %w\n%s", err, out)
-	}
-	defer os.Remove(binary)
-	self, err := os.Executable()
-	if err != nil {
+	if err := build(binary, overlay); err != nil {
 		return "", err
 	}
-	w, sound := &worker{binary: binary}, &worker{binary: self}
+	defer os.Remove(binary)
+	w, sound := &worker{binary: binary}, &worker{binary: soundWorker(t)}
 	defer w.close()
 	defer sound.close()
 	took, hours, plans := time.Duration(0), time.Duration(0), 0
@@ -167,9 +163,9 @@ func where(path string) string {
 	return *on
 }
 
-// overlay writes what a mutant changes, and the list of that for the go command.
-func overlay(dir, path string) (string, error) {
-	text, err := os.ReadFile(path)
+// overlay writes what mutants change, one after the other, and the list of that for the go command.
+func overlay(dir string, paths ...string) (string, error) {
+	text, err := concatenated(paths)
 	if err != nil {
 		return "", err
 	}
@@ -185,7 +181,7 @@ func overlay(dir, path string) (string, error) {
 		}
 		parts := strings.Split("\n"+content, "\n"+old)
 		if len(parts) != 2 {
-			return fmt.Errorf("%s no longer fits %s: these lines are found %d times:\n%s", filepath.Base(path), file, len(parts)-1, old)
+			return fmt.Errorf("%s no longer fits %s: these lines are found %d times:\n%s", filepath.Base(paths[len(paths)-1]), file, len(parts)-1, old)
 		}
 		content = (parts[0] + "\n" + changed + parts[1])[1:]
 		old, changed = "", ""
@@ -199,7 +195,7 @@ func overlay(dir, path string) (string, error) {
 		replace[filepath.Join(root, file)] = to
 		return os.WriteFile(to, []byte(content), 0o600)
 	}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		name, is := strings.CutPrefix(line, "file: ")
 		switch {
 		case is:
@@ -207,7 +203,8 @@ func overlay(dir, path string) (string, error) {
 				return "", err
 			}
 			file = strings.TrimSpace(name)
-			source, err := os.ReadFile(filepath.Join(root, file))
+			path := filepath.Join(root, file)
+			source, err := os.ReadFile(cmp.Or(replace[path], path))
 			if err != nil {
 				return "", err
 			}
@@ -234,6 +231,19 @@ func overlay(dir, path string) (string, error) {
 	}
 	to := filepath.Join(dir, "overlay.json")
 	return to, os.WriteFile(to, list, 0o600)
+}
+
+// concatenated is the text of several files.
+func concatenated(paths []string) (string, error) {
+	var b strings.Builder
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return "", err
+		}
+		b.Write(text)
+	}
+	return b.String(), nil
 }
 
 // Every seeded bug fits the code as it is, and one that does not is no bug that nobody finds.

@@ -73,12 +73,13 @@ func (r *register) shown(c *call, s dlock.Snapshot) {
 	if !r.sees(c) {
 		return
 	}
-	ever, always, queue := false, true, 0
-	for _, p := range r.during(c.names[0], c.start) {
-		ever, always, queue = ever || p.everHeld(), always && p.alwaysHeld(), max(queue, len(p.queue))
+	ever, always := false, true
+	periods := r.during(c.names[0], c.start)
+	for _, p := range periods {
+		ever, always = ever || p.everHeld(), always && p.alwaysHeld()
 	}
 	switch held := len(s.Holders) > 0; {
-	case held && !ever, !held && always, len(s.Waiters) > queue:
+	case held && !ever, !held && always, len(s.Waiters) > r.mostQueued(periods):
 		r.violate("a question is answered truly", "c%d inspect %v: %+v", c.client, c.names, s)
 	}
 	r.showsAsItIs(c, s)

@@ -114,16 +114,7 @@ func TestSimulate(t *testing.T) {
 // search runs seeds from first on, in two processes, until there have been n of them or
 // the time is over.
 func search(t *testing.T, first uint64, n int, limit time.Duration) {
-	binary, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	switch {
-	case *standing:
-		binary = stoppable(t)
-	case *stuttering:
-		binary = stuttered(t)
-	}
+	binary := soundWorker(t)
 	s := &tally{coverage: make(map[string]int), first: first, most: uint64(n), end: time.Now().Add(limit)}
 	if n == 0 {
 		s.most = 1<<64 - 1
@@ -208,6 +199,7 @@ func planOf(seed uint64, backend string) *Plan {
 	if *standing {
 		p.standstills()
 	}
+	p.Small = *small
 	p.Faults = slices.DeleteFunc(p.Faults, func(f Fault) bool { return !wanted.MatchString(f.name()) })
 	return p
 }

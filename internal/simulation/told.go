@@ -174,7 +174,7 @@ func (r *register) awaits(client int, l loss) bool {
 // isRenewedBy reports whether a renewal was answered before it is given up: it has half of what is
 // left of the lease.
 func (r *register) isRenewedBy(b *belief, l loss) bool {
-	return b.lease.Err() != nil || time.Since(l.sent) < time.Until(b.lease.Until())/2
+	return b.lease.Err() != nil || time.Since(r.renewalBegan(b, l)) < time.Until(b.lease.Until())/2
 }
 
 // hasNoTime reports whether a call may wait for its answer no longer. The loss of the lock that it is

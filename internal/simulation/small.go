@@ -1,0 +1,57 @@
+package simulation
+
+import (
+	"slices"
+	"time"
+)
+
+// With small limits (see testdata/small) an answer comes in several parts, as without them it does
+// where very many wait: who leaves and comes back between two of them may be in it twice.
+
+// mostShown is how many ids of a client one answer of a member may have.
+func (r *register) mostShown(all []witness, client string, ids func(span) []string) int {
+	if !r.w.plan.Small {
+		return greatest(all, func(p span) int { return countOf(ids(p), client) })
+	}
+	most := 0
+	for _, w := range all {
+		var meanwhile []string
+		for _, p := range w.spans {
+			meanwhile = union(meanwhile, ids(p))
+		}
+		most = max(most, countOf(meanwhile, client))
+	}
+	return most
+}
+
+// mostQueued is how many an answer may show to wait.
+func (r *register) mostQueued(periods []period) (most int) {
+	var meanwhile []string
+	for _, p := range periods {
+		most = max(most, len(p.queue))
+		meanwhile = union(meanwhile, p.queue)
+	}
+	if r.w.plan.Small {
+		return len(meanwhile)
+	}
+	return most
+}
+
+// renewalBegan is when the renewal began at the earliest that was sent then. With one pipeline at a time
+// it may have waited for another, and for the word that the server does not know the script.
+func (r *register) renewalBegan(b *belief, l loss) time.Time {
+	if r.w.plan.Small {
+		return b.lease.Until().Add(-b.ttl)
+	}
+	return l.sent
+}
+
+// union adds to a what it has not.
+func union(a, b []string) []string {
+	for _, s := range b {
+		if !slices.Contains(a, s) {
+			a = append(a, s)
+		}
+	}
+	return a
+}

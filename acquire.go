@@ -123,10 +123,10 @@ func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
 	}
 	h := &hold{lock: l, state: state, call: r.call}
 	if err = c.keeper.Admit(ctx); err == nil {
-		err = h.request(ctx, r, backend.FirstAnswer-waited)
+		err = h.request(ctx, r, backend.FirstAnswer-waited.silence)
 	}
 	if err != nil {
-		c.leaveName(h, r.mode)
+		err = c.leaveName(ctx, h, r.mode, waited, err)
 	} else if lease, err = h.start(l.maxHoldFor(r)); err != nil {
 		h.rejectGrant()
 	}

@@ -126,10 +126,10 @@ func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
 		h.call = r.call // a try waits for no lock, also where one of several servers has said that it is held
 	}
 	if err = c.keeper.Admit(ctx); err == nil {
-		err = h.request(ctx, r, backend.FirstAnswer-waited)
+		err = h.request(ctx, r, backend.FirstAnswer-waited.silence)
 	}
 	if err != nil {
-		c.leaveName(h, r.mode)
+		err = c.leaveName(ctx, h, r.mode, waited, err)
 	} else if lease, err = h.start(l.maxHoldFor(r)); err != nil {
 		h.rejectGrant()
 	}

@@ -388,3 +388,68 @@ func TestTurnAfterTheDeadline(t *testing.T) {
 		}
 	})
 }
+
+// Who has its turn to ask so late that its time ends before the answer knows what the call before it
+// was told, for as long as an answer may take.
+func TestTurnJustBeforeTheDeadline(t *testing.T) {
+	for last, want := range map[time.Duration]error{ // when the last call ends; the first does after 1 s
+		1050 * time.Millisecond: dlock.ErrHeld,
+		1700 * time.Millisecond: dlock.ErrHeld,
+		4500 * time.Millisecond: dlock.ErrUnavailable,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := memory.NewServer()
+			b := memory.New(s)
+			a := client(t, b, dlock.Options{})
+			lease := lock(t, client(t, memory.New(s), dlock.Options{}).Mutex("x"))
+			defer unlock(t, lease)
+			var calls sync.WaitGroup
+			for _, limit := range []time.Duration{time.Second, (time.Second + last) / 2, last} {
+				calls.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), limit)
+					defer cancel()
+					if _, err := a.Mutex("x").Lock(ctx); limit == last && !errors.Is(err, want) {
+						t.Errorf("got %v after %v, want %v", err, limit, want)
+					}
+				})
+				synctest.Wait()
+			}
+			b.Cut()
+			calls.Wait()
+			b.Heal()
+		})
+	}
+}
+
+// A lock that was held when a call left, and that its client has had since, may be free.
+func TestTurnAfterAHoldOfOnesOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ms = time.Millisecond
+		s := memory.NewServer()
+		b := memory.New(s)
+		a := client(t, b, dlock.Options{})
+		lease := lock(t, client(t, memory.New(s), dlock.Options{}).Mutex("x"))
+		var calls sync.WaitGroup
+		ask := func(limit time.Duration, label string, had func(*dlock.Lease, error)) {
+			calls.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				defer cancel()
+				had(a.Mutex("x", dlock.WithLabel(label)).Lock(ctx)) // by another label nothing is handed over
+			})
+			synctest.Wait()
+		}
+		ask(1000*ms, "first", func(_ *dlock.Lease, err error) { is(t, err, dlock.ErrHeld) })
+		ask(2000*ms, "second", func(l *dlock.Lease, err error) {
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			b.Delay(100 * ms)
+			unlock(t, l)
+		})
+		ask(1250*ms, "third", func(_ *dlock.Lease, err error) { is(t, err, dlock.ErrUnavailable) })
+		time.Sleep(1100 * ms)
+		unlock(t, lease)
+		calls.Wait()
+	})
+}

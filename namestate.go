@@ -2,6 +2,7 @@ package dlock
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -26,8 +27,15 @@ type (
 // wait for it, and its holds. The client's mutex guards it.
 type nameState struct {
 	queue           turnQueue
-	holds           []*hold // oldest first
-	waitingOnServer int     // number of requests that wait on the server
+	holds           []*hold   // oldest first
+	waitingOnServer int       // number of requests that wait on the server
+	leftHeld        time.Time // when a request has left that waited on the server until its context ended; zero: there is newer word
+}
+
+// A wait is what a call knows from its wait in the queue of its client.
+type wait struct {
+	silence time.Duration // for how long it has waited without any answer
+	isHeld  bool          // it has heard that the lock is held
 }
 
 // isHeld reports whether the lock is known to be held. A lost hold of this client does
@@ -39,27 +47,26 @@ func (s *nameState) isHeld() bool {
 // enterOrQueue waits for this goroutine's turn to ask the backend for l. Until
 // leaveName no other goroutine of this client asks for it in a conflicting mode. If a
 // hold of this client will do, it returns a lease on that hold instead. A TryLock
-// waits here only until the calls before it are answered. Waited is how long the call
-// has waited without any answer.
-func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request) (state *nameState, lease *Lease, waited time.Duration, err error) {
+// waits here only until the calls before it are answered.
+func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request) (state *nameState, lease *Lease, waited wait, err error) {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
-		return nil, nil, 0, ErrClosed
+		return nil, nil, wait{}, ErrClosed
 	}
 	s := c.stateOf(l.fullName)
 	if lease := s.joinReaders(l, r.mode); lease != nil {
 		c.mu.Unlock()
-		return s, lease, 0, nil
+		return s, lease, wait{}, nil
 	}
 	if s.queue.TryEnter(r.mode) {
 		c.mu.Unlock()
-		return s, nil, 0, nil
+		return s, nil, wait{}, nil
 	}
 	held := s.isHeld()
 	if held && !r.wait {
 		c.mu.Unlock()
-		return nil, nil, 0, ErrHeld
+		return nil, nil, wait{}, ErrHeld
 	}
 	lease, waited, err = c.queueUp(ctx, l, s, r, held)
 	return s, lease, waited, err
@@ -67,7 +74,7 @@ func (c *Client) enterOrQueue(ctx context.Context, l *lock, r request) (state *n
 
 // queueUp is enterOrQueue from the queue of s on. The caller holds c.mu; queueUp returns
 // without it.
-func (c *Client) queueUp(ctx context.Context, l *lock, s *nameState, r request, held bool) (lease *Lease, waited time.Duration, err error) {
+func (c *Client) queueUp(ctx context.Context, l *lock, s *nameState, r request, held bool) (lease *Lease, waited wait, err error) {
 	w := queue.NewWaiter(turn{lock: l}, r.mode, !r.wait, held)
 	if r.wait {
 		for _, h := range s.holds {
@@ -90,8 +97,8 @@ func (c *Client) queueUp(ctx context.Context, l *lock, s *nameState, r request, 
 		c.mu.Unlock()
 	}
 	entered = err == nil
-	if !w.Answered() {
-		waited = time.Since(start)
+	if waited.isHeld = w.Answered(); !waited.isHeld {
+		waited.silence = time.Since(start)
 	}
 	if lease = w.Value.lease; lease != nil && r.call != nil {
 		r.call.noteHandOver(LocalHandOver)
@@ -110,13 +117,24 @@ func (l *lock) awaitTurn(ctx context.Context, r request, q *turnQueue, w *waiter
 	return w.Wait(ctx, q, &l.client.mu, abort)
 }
 
-// leaveName ends the turn of a request for h that has failed.
-func (c *Client) leaveName(h *hold, mode backend.Mode) {
+// leaveName ends the turn of a request for h that has failed with err, and returns why. Where ctx ends
+// before there can be an answer, what the request before it knew counts, which has left a held lock.
+func (c *Client) leaveName(ctx context.Context, h *hold, mode backend.Mode, waited wait, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	s := h.state
+	switch {
+	case ctx.Err() == nil:
+		s.leftHeld = time.Time{}
+	case h.isWaiting:
+		s.leftHeld = time.Now()
+	case waited.isHeld && backend.Since(s.leftHeld) < backend.FirstAnswer && errors.Is(err, ErrUnavailable):
+		err = backend.WaitEnded(ctx, true)
+	}
 	h.endRequest()
-	h.state.queue.Leave(mode)
-	c.forgetIdle(h.lock, h.state)
+	s.queue.Leave(mode)
+	c.forgetIdle(h.lock, s)
+	return err
 }
 
 // endRequest notes that the request for h has been answered. The caller holds the
@@ -162,7 +180,7 @@ func (c *Client) addHold(h *hold) bool {
 		return false
 	}
 	s := h.state
-	s.holds = append(s.holds, h)
+	s.holds, s.leftHeld = append(s.holds, h), time.Time{}
 	s.queue.NoteHeld()
 	if s.queue.Len() > 0 {
 		h.wantedLocally()

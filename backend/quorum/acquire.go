@@ -213,10 +213,11 @@ func (a *attempt) step(now time.Time) (verdict, time.Duration) {
 	for {
 		before, again := a.phase, a.expireAnswers(now)
 		n := a.count()
-		if n.out > len(a.votes)-a.b.need {
-			if a.askSpared() {
-				continue
-			}
+		spare := len(a.votes) - a.b.need
+		if n.out+n.silent > spare && a.askSpared() {
+			continue
+		}
+		if n.out > spare {
 			return unavailable, 0
 		}
 		v := undecided

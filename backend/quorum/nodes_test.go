@@ -105,6 +105,34 @@ func TestTryWithOneNewAndOneBack(t *testing.T) {
 	})
 }
 
+// One node was silent, and is back, while another is silent from now on; nobody has asked for a lock
+// meanwhile. There is no majority without the first, so who asks for one is not failed by the second.
+func TestOneBackWhileAnotherGoes(t *testing.T) {
+	for what, get := range map[string]func(*dlock.Mutex, context.Context) (*dlock.Lease, error){
+		"lock": (*dlock.Mutex).Lock, "trylock": (*dlock.Mutex).TryLock,
+	} {
+		for _, which := range [][2]int{{0, 1}, {1, 2}, {2, 0}} {
+			ripe(t, 3, func(t *testing.T, s nodes) {
+				c := s.open(t, nil)
+				c.links[which[0]].Cut()
+				for range 3 {
+					c.unlock(c.lock("x"))
+					time.Sleep(time.Minute)
+				}
+				c.heal()
+				c.links[which[1]].Cut()
+				start := time.Now()
+				l, err := get(c.Mutex("x"), t.Context())
+				if took := time.Since(start); err != nil || took > time.Second {
+					t.Fatalf("%s, node %d is back and %d has gone: %v, after %v", what, which[0], which[1], err, took)
+				}
+				c.unlock(l)
+				c.heal()
+			})
+		}
+	}
+}
+
 // votesCounted is a node that counts the requests for a lock.
 type votesCounted struct {
 	*memory.Backend

@@ -402,12 +402,13 @@ type tally struct {
 	refused           int // have refused, whatever they have done since
 	out               int // will not grant, or do not answer
 	coming            int // may answer, or grant, any moment
+	silent            int // have been asked, and take longer than they use to
 }
 
 // count counts the nodes. One that is silent may answer any moment if there is no
 // hope without it. Called with h.mu held.
 func (h *hold) count() (n tally) {
-	silent, refusing := 0, 0
+	refusing := 0
 	for i := range h.votes {
 		v := &h.votes[i]
 		if v.answered {
@@ -426,7 +427,7 @@ func (h *hold) count() (n tally) {
 				n.coming++
 			}
 		case v.state == asked && h.b.nodes[i].silent.Load():
-			silent++
+			n.silent++
 		case v.isAwaited():
 			n.coming++
 		case v.state == refused:
@@ -436,7 +437,7 @@ func (h *hold) count() (n tally) {
 		}
 	}
 	if n.granted+n.coming+refusing < h.b.need {
-		n.coming += silent
+		n.coming += n.silent
 	}
 	return n
 }

@@ -37,7 +37,7 @@ func (l *link) isForgotten(now time.Time) bool {
 		l.lost[up] && l.lost[down] {
 		return false
 	}
-	return now.Sub(later(later(l.written, l.replied), l.made)) > limit
+	return now.Sub(later(later(l.written, l.replied), l.dialed[1])) > limit
 }
 
 // forget has nothing arrive any more.

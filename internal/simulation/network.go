@@ -64,8 +64,8 @@ type link struct {
 	lost           [2]bool // what is written in that direction vanishes
 	quick          bool    // it takes no time yet
 	subscribed     bool
-	number         int // of those of its way
-	made           time.Time
+	number         int              // of those of its way
+	dialed         [2]time.Time     // when its client began to connect, and had
 	written        time.Time        // when its client last wrote to it
 	replied        time.Time        // when its server last did
 	holds          []string         // what it was last asked about
@@ -247,7 +247,7 @@ const dialing = 5 * time.Second
 // takes no time, and fails at once if it would have to.
 func (n *network) dial(ctx context.Context, client int, s *server) (net.Conn, error) {
 	n.dials(client, s.index)
-	w := n.way(client, s.index)
+	w, began := n.way(client, s.index), time.Now()
 	quick := isSubscription()
 	if !quick {
 		if err := w.reach(ctx); err != nil {
@@ -263,6 +263,9 @@ func (n *network) dial(ctx context.Context, client int, s *server) (net.Conn, er
 		return nil, errRefused
 	}
 	l := w.connect(quick, s.address())
+	n.mu.Lock()
+	l.dialed[0] = began
+	n.mu.Unlock()
 	outside(func() { s.serve(l.server) })
 	return l.client, nil
 }
@@ -306,7 +309,7 @@ func (w *way) reach(ctx context.Context) error {
 }
 
 func (w *way) connect(quick bool, to string) *link {
-	l := &link{way: w, quick: quick, made: time.Now()}
+	l := &link{way: w, quick: quick, dialed: [2]time.Time{time.Now(), time.Now()}}
 	there, back := newPipe(), newPipe()
 	for d, p := range []*pipe{there, back} {
 		d := direction(d)

@@ -28,6 +28,11 @@ func (p span) holds(is func(p span, id string) bool) (ever, always bool) {
 	return ever, always
 }
 
+// lasting are the ids of the holds that were alive for all of p.
+func (p span) lasting() []string {
+	return slices.DeleteFunc(p.holders(), func(id string) bool { return p.endOf(id).Add(-slack).Before(p.to) })
+}
+
 // endOf is when the server ends the hold of an id, if that is not renewed.
 func (p span) endOf(id string) time.Time {
 	if id == p.holder {

@@ -105,6 +105,18 @@ func TestPlans(t *testing.T) {
 				{Kind: "pause", At: 12500 * ms, For: 6 * time.Second, Client: -1},
 			},
 		},
+		"a server of a quorum that is back is asked as soon as another is late": {
+			Backend: "quorum", Servers: 3,
+			Clients: []Party{party([]Op{
+				{Call: "lock", Names: []int{0}, Unlock: "live"},
+				{Pause: 2 * time.Second, Call: "lock", Names: []int{0}, Unlock: "live"},
+				{Pause: 28 * time.Second, Call: "lock", Names: []int{0}, Unlock: "live"},
+			})},
+			Faults: []Fault{
+				{Kind: "cut", At: time.Second, For: 12 * time.Second, Client: -1},
+				{Kind: "pause", At: 29 * time.Second, For: 10 * time.Second, Client: -1, Server: 2},
+			},
+		},
 		"a place in the queue that has run out is taken away by who changes the lock next": {
 			TTL: 3 * time.Second,
 			Clients: []Party{party(

@@ -181,7 +181,7 @@ func (r *register) waitersShown(c *call, s dlock.Snapshot, all []witness, untrue
 			client := clientOf(id)
 			holds := greatest(all, func(p span) int { return countOf(p.holders(), client) })
 			waits := !slices.ContainsFunc(w.spans, func(p span) bool {
-				return !slices.Contains(p.queue, id) || countOf(p.holders(), client) < holds
+				return !slices.Contains(p.queue, id) || countOf(p.lasting(), client) < holds
 			})
 			if waits && shown[client] == 0 && r.asksAfter(w.spans[0].server, id) {
 				untrue("%s waits all the time", client)

@@ -43,7 +43,7 @@ func (r *register) renewalBegan(b *belief, l loss) time.Time {
 	if r.w.plan.Small {
 		return b.lease.Until().Add(-b.ttl)
 	}
-	return l.sent
+	return l.began
 }
 
 // union adds to a what it has not.

@@ -23,7 +23,8 @@ type loss struct {
 	id   string
 	by   string // the script that was run
 	one  bool   // it was asked for in one key: what was downgraded is in another
-	sent time.Time
+
+	sent, began time.Time // when its client had last asked something, and since when it may have waited to
 }
 
 // tellers are the scripts that tell of a loss, by how they begin.
@@ -106,7 +107,7 @@ func (p *peer) tells() {
 	w := c.link.way
 	w.net.mu.Lock()
 	for i := range lost {
-		lost[i].sent = c.link.written
+		lost[i].sent, lost[i].began = c.link.written, c.link.began()
 	}
 	w.net.mu.Unlock()
 	client, tell := p.name, p.server.lost
@@ -172,9 +173,22 @@ func (r *register) awaits(client int, l loss) bool {
 }
 
 // isRenewedBy reports whether a renewal was answered before it is given up: it has half of what is
-// left of the lease.
+// left of the lease, in which a connection may have to be made first.
 func (r *register) isRenewedBy(b *belief, l loss) bool {
 	return b.lease.Err() != nil || time.Since(r.renewalBegan(b, l)) < time.Until(b.lease.Until())/2
+}
+
+// fresh is for how long after a connection was made what is asked on it may be what that was made for:
+// it logs in first, and a script that the server does not know is sent once more.
+const fresh = time.Second
+
+// began is since when what was last asked on l may have waited for that. It is called with the mutex of
+// the network held.
+func (l *link) began() time.Time {
+	if time.Since(l.dialed[1]) < fresh {
+		return l.dialed[0]
+	}
+	return l.written
 }
 
 // hasNoTime reports whether a call may wait for its answer no longer. The loss of the lock that it is

@@ -113,7 +113,7 @@ func (r *register) ignored(b *belief) *call {
 		if !c.waits || c.nested || len(c.names) > 1 || c.names[0] != b.name || r.dead[c.client] || c.ctx.Err() != nil || c.hurried {
 			continue
 		}
-		if c.client != b.client && r.ownHas(c, b.name) { // it stands behind its own client, and no server knows
+		if c.client != b.client && (r.ownHas(c, b.name) || r.standsBehindHurried(c)) { // it stands behind its own client, and no server knows
 			c.aside = time.Now()
 		}
 		if since := later(later(c.start, c.aside), b.granted); time.Since(since) > bound && r.calm(since) && !r.mutes(b.client) {
@@ -121,6 +121,17 @@ func (r *register) ignored(b *belief) *call {
 		}
 	}
 	return nil
+}
+
+// standsBehindHurried reports whether a call of the client of c came before it, and has no answer that it
+// can use: what it asks for ends before it can know that it has it.
+func (r *register) standsBehindHurried(c *call) bool {
+	for o := range r.calls {
+		if o.client == c.client && o.hurried && o.start.Before(c.start) && slices.Contains(o.names, c.names[0]) {
+			return true
+		}
+	}
+	return false
 }
 
 // staysWanted checks that an end of a lease does not change what it has said.

@@ -144,8 +144,9 @@ func WithLabel(label string) Option {
 }
 
 // WithMaxHold ends every hold d after it was acquired: its lease is lost then
-// if it has not been unlocked. A hold with d up to the TTL is never renewed. Where the
-// server cannot count in such small units as d, the client ends the hold. The locks of a
+// if it has not been unlocked. A hold with d up to the TTL is never renewed. With d below
+// the time of a request each hold is over when it is granted, and Lock asks until its context
+// ends. Where the server cannot count in such small units as d, the client ends the hold. The locks of a
 // Multi end together, d after all of them were acquired: until then those that it has
 // are renewed, and if the process dies they are free after the TTL.
 func WithMaxHold(d time.Duration) Option {

@@ -86,8 +86,8 @@ func (l *listener) waiting(ctx context.Context, e dlock.WaitingEvent) {
 	}
 }
 
-// names reports whether a lock is one of those that are joined by spaces.
-func names(all, one string) bool { return all == one || slices.Contains(strings.Split(all, " "), one) }
+// names reports whether a lock is one of those that are joined by spaces. A name may have spaces of its own.
+func names(all, one string) bool { return strings.Contains(" "+all+" ", " "+one+" ") }
 
 func (l *listener) hasAcquired(ctx context.Context, e dlock.AcquiredEvent) {
 	h := l.hearingOf(ctx, "Acquired", e.Op, e.Name, e.Shared)

@@ -75,13 +75,21 @@ func causeOf(err error) dlock.LossCause {
 }
 
 func (l *listener) hasClosed(ctx context.Context, e dlock.ClosedEvent) {
-	l.hasEnded(end{"Closed", e.Name, e.Shared, e.Lease, e.Token, e.Nested, e.Age})
-	if ctx.Value(closingKey{}) == nil {
+	h := l.hasEnded(end{"Closed", e.Name, e.Shared, e.Lease, e.Token, e.Nested, e.Age})
+	if ctx.Value(closingKey{}) == nil && !l.isUnderWay(ctx, h) {
 		l.lies("Closed in another context than that of Close: %+v", e)
 	}
 	if e.Err != nil && errors.Is(e.Err, dlock.ErrClosed) && !errors.Is(e.Err, dlock.ErrUnavailable) {
 		l.lies("Closed with no more than that: %+v", e)
 	}
+}
+
+// isUnderWay reports whether ctx is that of the call that has made a lease and has not returned it.
+func (l *listener) isUnderWay(ctx context.Context, lease *heard) bool {
+	h, _ := ctx.Value(hearingKey{}).(*hearing)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return h != nil && h.acquired != nil && h.acquired.Lease == lease.Lease && lease.lease == nil
 }
 
 func (l *listener) renewalFailed(e dlock.RenewalFailedEvent) {

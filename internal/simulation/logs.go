@@ -73,6 +73,9 @@ func (b *logBook) Handle(_ context.Context, rec slog.Record) error {
 	if why := b.wrong(line); why != "" {
 		go b.reg.isLogged(b.index, line, why)
 	}
+	if before := b.before(line); !before.IsZero() {
+		go b.reg.isLoggedAgain(b.index, line, before)
+	}
 	return nil
 }
 
@@ -94,8 +97,6 @@ func (b *logBook) wrong(l logLine) string {
 		return "its error, or the type of that"
 	case l.text != shortLine && l.attrs["dlock.lock.name"].String() == "":
 		return "it names no lock"
-	case b.again(l):
-		return "it is said for one hold again"
 	}
 	if l.text == notRenewedLine || l.text == renewedLine {
 		last := b.renewal
@@ -107,15 +108,18 @@ func (b *logBook) wrong(l logLine) string {
 	return ""
 }
 
-// again reports whether a line is about a hold of which the same was said. Readers of one phase have the
-// same token.
-func (b *logBook) again(l logLine) bool {
+// before is when a line came about the hold of which l says the same. Readers of one phase have the same
+// token.
+func (b *logBook) before(l logLine) time.Time {
 	if l.text != lostLine && l.text != unconfirmedLine || l.attrs["dlock.mode"].String() == "shared" {
-		return false
+		return time.Time{}
 	}
-	return slices.ContainsFunc(b.lines[:len(b.lines)-1], func(o logLine) bool {
-		return o.text == l.text && o.is(l.attrs["dlock.lock.name"].String(), l.attrs["dlock.token"].Uint64())
-	})
+	for _, o := range b.lines[:len(b.lines)-1] {
+		if o.text == l.text && o.is(l.attrs["dlock.lock.name"].String(), l.attrs["dlock.token"].Uint64()) {
+			return o.at
+		}
+	}
+	return time.Time{}
 }
 
 func (l logLine) is(name string, token uint64) bool {
@@ -137,6 +141,17 @@ func (b *logBook) hasSaidOfRenewals(at time.Time) bool {
 	return slices.ContainsFunc(b.lines, func(l logLine) bool {
 		return (l.text == notRenewedLine || l.text == renewedLine) && l.at.Sub(at) <= late && at.Sub(l.at) < logPause
 	})
+}
+
+// isLoggedAgain checks that the same is said of one hold once. A server that has lost what it knew may give
+// its token to another.
+func (r *register) isLoggedAgain(client int, l logLine, before time.Time) {
+	r.mu.Lock()
+	forgot := r.touched(client, before.Add(-lingers), func(t touch) bool { return t.data })
+	r.mu.Unlock()
+	if !forgot {
+		r.isLogged(client, l, "it is said for one hold again")
+	}
 }
 
 func (r *register) isLogged(client int, l logLine, why string) {

@@ -84,7 +84,8 @@ const examineTimeout = 10 * time.Second
 // Inspect asks the server who holds the lock of that name and who waits for it, in any
 // client. A lock that nobody holds or waits for is an empty Snapshot. Goroutines of one
 // client that wait are one waiter at most, and none while their client holds the lock: the
-// server does not know of the others. Readers of one client are one holder. Inspect only
+// server does not know of the others. Readers side by side are one waiter each, also while
+// their client reads, if a writer waits. Readers of one client are one holder. Inspect only
 // reads. Its answer may be old by the time that it comes: do not decide by it whether a
 // lock may be used. With thousands of waiters it takes seconds, so that the server has time
 // for others, and who leaves and comes back meanwhile may be shown twice. It is

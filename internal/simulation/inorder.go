@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -144,7 +145,8 @@ func (r *register) arrives(c *call, err error) {
 		if !tidy && !c.asks {
 			r.untidy[n] = time.Now()
 		}
-		if refused := kind == "refused"; !refused || c.grabs() && r.hasAsked(c, p) {
+		// Readers, and who is refused by its own client, ask nobody whether the lock is free.
+		if refused := tidy && kind == "refused"; !refused || c.grabs() && r.hasAsked(c, p) {
 			r.heldTo[party{c.client, n}] = refused
 		}
 	}
@@ -171,15 +173,16 @@ func (p *passage) isTidy(c *call, err error) bool {
 func (p *passage) kind(c *call, err error) string {
 	switch {
 	case c.asks, c.what == "lead":
+	case err != nil && (c.what == "unlock" || c.what == "downgrade"):
 	case err != nil:
 		return "refused"
 	case p.queued, p.beside:
 	case c.what == "unlock", c.what == "downgrade":
 		return c.what
-	case p.outer:
-		return "entry"
 	case p.free:
 		return "free"
+	case p.outer:
+		return "entry"
 	}
 	return ""
 }
@@ -210,6 +213,9 @@ func (r *register) isInOrder(c *call, p *passage, kind string) bool {
 
 // countsTrips checks a call that was in order.
 func (r *register) countsTrips(c *call, p *passage, kind string) {
+	if kind == "free" && r.w.plan.Backend == "quorum" && r.w.plan.clocksApart() {
+		return // who proposes a token cannot know one that all take, and may raise theirs one after the other
+	}
 	most := r.inquiries(c, p, kind)
 	for i, n := range r.asked {
 		if i.client != c.client || !slices.Contains(c.names, i.name) {
@@ -253,11 +259,29 @@ func (r *register) inquiries(c *call, p *passage, kind string) int {
 		return r.untidy[n].Before(c.start.Add(-refusing)) && p.sole && r.least == r.w.plan.TTL && prolonged
 	}
 	for _, n := range c.names {
-		if c.grabs() && (kind == "free" && !plain(n) || kind == "refused" && !r.heldTo[party{c.client, n}]) {
+		// Who is refused by the first of several servers learns nothing about the lock at the others.
+		refused := r.heldTo[party{c.client, n}] && r.w.plan.Backend != "quorum"
+		if c.grabs() && (kind == "free" && !plain(n) || kind == "refused" && !refused) {
 			return most + 1
 		}
 	}
 	return most
+}
+
+// clocksApart reports whether servers may have clocks that differ by more than what a proposed token may
+// be ahead of a clock, which is 100 ms, or nearly so.
+func (p *Plan) clocksApart() bool {
+	const near = 50 * time.Millisecond
+	set := func(f Fault) bool { return f.Kind == "nudge" || strings.HasPrefix(f.Kind, "clock-") }
+	fast := math.Abs(p.Drift)
+	for _, d := range p.Drifts {
+		fast = max(fast, math.Abs(d))
+	}
+	apart := 2 * time.Duration(fast*float64(p.Length))
+	for _, s := range p.Skews {
+		apart = max(apart, s.Abs())
+	}
+	return apart > near || slices.ContainsFunc(p.Faults, set)
 }
 
 // grabs reports whether a call may ask with the script that only takes a lock.

@@ -47,8 +47,11 @@ func (r *register) hasEntered(name, id string, n int, since time.Time) bool {
 func (r *register) showsAsItIs(c *call, s dlock.Snapshot) {
 	all := r.during(c.names[0], c.start)
 	for i, w := range s.Waiters {
-		again := slices.IndexFunc(s.Waiters, func(o dlock.Party) bool { return o.Client == w.Client }) < i
-		holds := slices.ContainsFunc(s.Holders, func(o dlock.Party) bool { return o.Client == w.Client })
+		// Readers ask side by side, and while others of their client read if a writer is ahead of them.
+		bars := func(o dlock.Party) bool {
+			return o.Client == w.Client && (o.Mode == backend.Exclusive || w.Mode == backend.Exclusive)
+		}
+		again, holds := slices.ContainsFunc(s.Waiters[:i], bars), slices.ContainsFunc(s.Holders, bars)
 		if again || holds && !slices.ContainsFunc(all, func(p period) bool { return p.rests(w.Client) }) {
 			r.waitsTwice(c, w, i)
 		}

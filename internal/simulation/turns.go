@@ -18,12 +18,20 @@ const breaker = "-- Takes a lock away from who holds it under a token"
 
 // letsNext takes what has become of a lock that somebody has taken away at a server.
 func (r *register) letsNext(s *server, name string, old, t truth) {
-	if !t.scripted || !strings.HasPrefix(r.run[s.index], breaker) || !r.measures(s, name) {
+	if !t.scripted || !r.measures(s, name) {
 		return
 	}
-	ms := s.clock().UnixMilli()
-	live := t.asOf(ms)
-	if !live.held() && len(t.queue) > 0 {
+	live := t.asOf(s.clock().UnixMilli())
+	for _, id := range old.holders() {
+		if !slices.Contains(live.holders(), id) { // it was taken away once more, or given back
+			delete(r.turns, party{r.w.indexOf(s.owner(id)), name})
+		}
+	}
+	if !strings.HasPrefix(r.run[s.index], breaker) {
+		return
+	}
+	// Where somebody else has one of the keys of the lock, no script can read who is next.
+	if !live.held() && len(t.queue) > 0 && !r.isForeign() {
 		r.violate("who is next has it after a break", "nobody has %s, and %v waits", name, s.owner(t.queue[0]))
 	}
 	for _, id := range live.holders() {
@@ -31,6 +39,11 @@ func (r *register) letsNext(s *server, name string, old, t truth) {
 			r.turns[party{i, name}] = time.Now()
 		}
 	}
+}
+
+// isForeign reports whether somebody else has, or had a moment ago, a key of a lock.
+func (r *register) isForeign() bool {
+	return slices.ContainsFunc(r.touches, func(t touched) bool { return t.kind == "foreign" && t.to.After(time.Now().Add(-lingers)) })
 }
 
 // knowsTurn checks how soon a client knows that it was next.

@@ -257,6 +257,8 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.foreigners()
 	g.ranges()
 	g.sets()
+	g.bereft()
+	g.muted()
 	return p
 }
 

@@ -156,7 +156,8 @@ const answerMargin = 50 * time.Millisecond
 const waited = firstAnswer - 100*time.Millisecond
 
 // misses reports whether a member may not have answered a client since then: something has gone wrong
-// between them, or the client has asked nothing before.
+// between them, or the client has asked nothing before. Who was silent, and has been asked for nothing since,
+// is waited for no longer than it takes the others to answer.
 func (r *register) misses(client int, s *server, since time.Time) bool {
 	first, found := r.served[client]
 	if !found || first.After(since.Add(-time.Second)) || 2*tail*r.w.plan.Jitter > answerMargin {
@@ -165,7 +166,7 @@ func (r *register) misses(client int, s *server, since time.Time) bool {
 	stalled := 0
 	fails := slices.ContainsFunc(r.touches, func(t touched) bool {
 		mine := t.client < 0 || t.client == client
-		if !mine || !t.concerns(s) || !t.to.After(since.Add(-lingers)) || slices.Contains(answering, t.kind) {
+		if !mine || !t.concerns(s) || !t.to.After(since.Add(-lingers)) && r.beganBetween(client, t.to, since) || slices.Contains(answering, t.kind) {
 			return false
 		}
 		if t.kind == "stall-one" { // it answers pings on another connection, and is waited for
@@ -175,6 +176,14 @@ func (r *register) misses(client int, s *server, since time.Time) bool {
 		return true
 	})
 	return fails || stalled > 1 || stalled > 0 && time.Since(since) > waited
+}
+
+// beganBetween reports whether a client has begun a call after one time, and a second before the other: who was
+// silent was asked then whether it is there.
+func (r *register) beganBetween(client int, after, before time.Time) bool {
+	return slices.ContainsFunc(r.works[client], func(w work) bool {
+		return w.at.After(after) && w.at.Before(before.Add(-time.Second))
+	})
 }
 
 // steps reports whether a clock was set since then, so that nobody knows when leases ended before.

@@ -38,7 +38,7 @@ func (r *register) shownByQuorum(c *call, s dlock.Snapshot) {
 		}
 	}
 	for _, client := range clientsIn(all) {
-		if shown[client] == 0 && count(all, func(w witness) bool { return w.always(of(client)) }) >= r.enough() {
+		if shown[client] == 0 && !isSplit(all, client) && count(all, func(w witness) bool { return w.always(of(client)) }) >= r.enough() {
 			untrue("%s had it all the time", client)
 		}
 	}
@@ -76,6 +76,16 @@ func (r *register) deniesHolder(all []witness, h backend.Party, s dlock.Snapshot
 		return "which has a token"
 	}
 	return r.deniesLeft(all, h, silent)
+}
+
+// isSplit reports whether a client has had a hold at a member where it waits too: what it has there is left
+// of another hold than what it has elsewhere.
+func isSplit(all []witness, client string) bool {
+	return count(all, func(w witness) bool {
+		return slices.ContainsFunc(w.spans, func(p span) bool {
+			return countOf(p.queue, client) > 0 && countOf(p.holders(), client) > 0
+		})
+	}) > 0
 }
 
 // isKnown reports whether a majority knew the one hold of a client by one token all the time.

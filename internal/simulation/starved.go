@@ -14,7 +14,7 @@ func (r *register) starves(b *belief) {
 		return
 	}
 	for c := range r.calls {
-		if !c.waits || c.nested || len(c.names) > 1 || c.names[0] != b.name || c.client == b.client || r.dead[c.client] {
+		if !c.waits || c.nested || len(c.names) > 1 || c.names[0] != b.name || c.client == b.client || r.dead[c.client] || r.isUsedUp(c) {
 			continue
 		}
 		c.passed++
@@ -26,3 +26,9 @@ func (r *register) starves(b *belief) {
 }
 
 func isBreak(t touched) bool { return t.kind == "break" }
+
+// isUsedUp reports whether a call may have no grant that it can use: where all servers are needed, and it, or
+// one ahead of it, has a limit of its own, that may be over when the last of them has granted.
+func (r *register) isUsedUp(c *call) bool {
+	return r.w.plan.needsAll() && (c.hurried || r.isBehindHurried(c))
+}

@@ -111,6 +111,7 @@ type belief struct {
 	demand   demand                // of its client when it was granted
 	sought   time.Time             // since when others of its client may have asked; zero: since it was granted
 	heard    bool                  // Wanted was seen to say that somebody waits
+	watched  bool                  // Wanted was called before
 	docked   map[*server]time.Time // until when what a server has of its hold may end early
 	taken    time.Time             // when Break had ended it on a quorum
 	lowering int                   // calls of Downgrade under way

@@ -173,6 +173,7 @@ func (s *shelf) Break(ctx context.Context, name string, token uint64) error {
 type shelves struct {
 	servers []*memory.Server
 	looks   []*memory.Backend // of the world itself
+	names   []string          // of all locks
 
 	mu     sync.Mutex
 	all    []*shelf
@@ -189,7 +190,7 @@ func (s *shelves) owns(id string, client int) {
 
 // furnish starts the servers. They remember for long enough to vote.
 func (w *world) furnish() error {
-	s := &shelves{owners: make(map[string]int)}
+	s := &shelves{owners: make(map[string]int), names: w.names()}
 	w.shelves = s
 	for place := range w.plan.Servers {
 		m := memory.NewServer()
@@ -245,10 +246,10 @@ func (s *shelves) happens(f Fault) {
 	later := func(g func()) { time.AfterFunc(f.For, g) }
 	switch f.Kind {
 	case "pause":
-		s.servers[f.Server].Freeze()
+		s.freeze(f.Server)
 		later(s.servers[f.Server].Thaw)
 	case "restart-empty":
-		s.servers[f.Server].Freeze()
+		s.freeze(f.Server)
 		later(func() {
 			s.servers[f.Server].Wipe()
 			s.servers[f.Server].Thaw()
@@ -260,6 +261,14 @@ func (s *shelves) happens(f Fault) {
 			one.suffers(f, end)
 		}
 	}
+}
+
+// freeze stops a server, and notes what it has.
+func (s *shelves) freeze(place int) {
+	for _, name := range s.names {
+		s.look(place, name)
+	}
+	s.servers[place].Freeze()
 }
 
 // suffers has a fault happen on the way of one client to one server.

@@ -65,6 +65,10 @@ func (r *register) wanted(b *belief) {
 		}
 		return
 	}
+	if b.multi && !b.watched { // a lease on several locks listens to each of them from the first call of Wanted on
+		b.watched = true
+		return
+	}
 	if c := r.ignored(b); c != nil {
 		b.heard = true
 		r.violate("Wanted is told", "%v is not told that c%d has waited for %v", b, c.client, time.Since(c.start))

@@ -275,7 +275,7 @@ func (l *leader) judge(err error) {
 		if l.err != nil && !l.mayBeLost() && !errors.Is(err, l.err) {
 			r.violate("Lead ends", "c%d %v: %v, without %v", l.c.index, names, err, l.err)
 		}
-		if errors.Is(cause, l.err) && err.Error() != cause.Error() {
+		if errors.Is(cause, l.err) && err.Error() != cause.Error() && !errors.Is(err, dlock.ErrClosed) { // that of its client is another end
 			r.violate("Lead ends", "c%d %v: %v, and %v is no other than why its context is done", l.c.index, names, err, l.err)
 		}
 	case l.err != nil && !l.wasLost() && errors.Is(err, l.err):

@@ -253,6 +253,9 @@ func (r *register) inquiries(c *call, p *passage, kind string) int {
 	if quorum := r.w.plan.Backend == "quorum"; quorum && (kind == "free" || kind == "refused" && p.queued) {
 		most++
 	}
+	if r.w.plan.Backend == "quorum" && kind == "free" && (r.w.plan.Jitter > 0 || len(r.w.plan.Skews) > 0) {
+		most++ // who grants after a majority has, with a greater token, has the others be told that one too
+	}
 	plain := func(n string) bool {
 		// It has prolonged the key then, by a tenth of the time that it stays.
 		prolonged := time.Since(r.full[party{c.client, n}]) < r.w.plan.keeps()/10

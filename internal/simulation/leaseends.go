@@ -130,7 +130,7 @@ func (r *register) judgesLoss(client int, e dlock.LostEvent, limit time.Duration
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case r.dead[client]:
+	case r.dead[client], r.stuttered(time.Time{}): // a hook is called long after what it tells of
 	case e.Cause == dlock.LossBroken && !r.hasBroken(time.Now().Add(-e.Age-lingers)):
 		r.violate("hooks are told what is", "c%d: %+v, and nobody has called Break", client, e)
 	case e.Cause == dlock.LossMaxHold && !e.Nested && e.Age < limit-4*r.w.plan.slowest()-late:

@@ -44,13 +44,14 @@ type traffic struct {
 	full    map[party]time.Time     // when a client last asked for one in full, though it seemed to be free
 	run     map[int]string          // by server: the script under way
 	turns   map[party]time.Time     // when a break has let in who was next
+	minimal map[party]time.Time     // when a client last gave up a lock that has a minimum hold
 	entries map[string][]entering   // how often holders have entered a lock
 }
 
 func newTraffic() traffic {
 	return traffic{
 		open: make(map[*call]*passage), asked: make(map[inquiry]int), dialed: make(map[int]time.Time), stirred: make(map[string]time.Time),
-		users: make(map[string]map[int]bool), untidy: make(map[string]time.Time), heldTo: make(map[party]bool), renews: make(map[party]time.Time), full: make(map[party]time.Time), run: make(map[int]string), turns: make(map[party]time.Time), entries: make(map[string][]entering),
+		users: make(map[string]map[int]bool), untidy: make(map[string]time.Time), heldTo: make(map[party]bool), renews: make(map[party]time.Time), full: make(map[party]time.Time), run: make(map[int]string), turns: make(map[party]time.Time), minimal: make(map[party]time.Time), entries: make(map[string][]entering),
 	}
 }
 
@@ -232,10 +233,17 @@ func (r *register) countsTrips(c *call, p *passage, kind string) {
 	if r.w.plan.Jitter > 0 {
 		return
 	}
-	if c.what == "multi" || c.what == "trymulti" || c.what == "unlock" && p.outer { // one after the other
-		most *= len(c.names)
+	switch {
+	case r.w.plan.needsAll(): // which are asked one after the other
+		most *= r.w.plan.Servers
+	case kind == "free" && r.w.plan.Backend == "quorum": // the front may be asked before the others
+		most *= 2
 	}
 	trip := r.w.plan.trip()
+	stays := func(n string) bool { return r.minimal[party{c.client, n}].After(c.start.Add(-trip)) }
+	if c.what == "multi" || c.what == "trymulti" || c.what == "unlock" && (p.outer || slices.ContainsFunc(c.names, stays)) { // one after the other
+		most *= len(c.names)
+	}
 	if slices.ContainsFunc(c.names, func(n string) bool { return r.renews[party{c.client, n}].After(c.start.Add(-trip)) }) {
 		most++ // what is about a hold waits for a renewal of that
 	}

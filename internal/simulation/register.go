@@ -931,6 +931,9 @@ func (r *register) gives(all []*belief) {
 		r.leavesRest(b)
 		b.gone = true
 		r.gave[party{b.client, b.name}] = time.Now()
+		if !b.least.IsZero() {
+			r.minimal[party{b.client, b.name}] = time.Now()
+		}
 		r.see(b.client, []string{b.name})
 	}
 	r.beliefs = slices.DeleteFunc(r.beliefs, func(b *belief) bool { return b.gone })

@@ -97,11 +97,31 @@ func TestLiesToHooks(t *testing.T) {
 			l.hasAcquired(begin(l), got)
 			l.hasClosed(background, dlock.ClosedEvent{Name: "a", Lease: 7, Token: 3})
 		}},
+		"closed before its call has returned": {false, func(l *listener) {
+			ctx := begin(l)
+			l.hasAcquired(ctx, got)
+			l.hasClosed(ctx, dlock.ClosedEvent{Name: "a", Lease: 7, Token: 3})
+		}},
+		"closed by a call that has returned": {true, func(l *listener) {
+			ctx := begin(l)
+			l.hasAcquired(ctx, got)
+			l.leaseOf[7].lease = new(dlock.Lease)
+			l.hasClosed(ctx, dlock.ClosedEvent{Name: "a", Lease: 7, Token: 3})
+		}},
 		"more is left": {true, func(l *listener) { l.hasRenewed(dlock.RenewedEvent{Name: "a", Token: 3, Left: 2, TTL: 1}) }},
 		"no error":     {true, func(l *listener) { l.renewalFailed(dlock.RenewalFailedEvent{Name: "a", Token: 3, Left: 1, TTL: 2}) }},
 	} {
 		if v := judged(t, func(_ *world, l *listener) { c.tell(l) }); c.lies != (len(v) > 0) {
 			t.Errorf("%s: %v", what, v)
+		}
+	}
+}
+
+// A name with spaces is one of those that are joined by spaces.
+func TestNamesWithSpaces(t *testing.T) {
+	for one, want := range map[string]bool{" ": true, "a b": true, "c": true, " b c": false, "d": false} {
+		if names("  a b c", one) != want {
+			t.Errorf("%q: %t", one, !want)
 		}
 	}
 }
@@ -147,6 +167,11 @@ func TestLiesToALogger(t *testing.T) {
 		"no type": {true, func(_ *world, l *slog.Logger) { l.Error("dlock: lock lost", lost[:8]...) }},
 		"twice": {true, func(_ *world, l *slog.Logger) {
 			l.Error("dlock: lock lost", lost...)
+			l.Error("dlock: lock lost", lost...)
+		}},
+		"twice, of two holds with one token": {false, func(w *world, l *slog.Logger) {
+			l.Error("dlock: lock lost", lost...)
+			w.reg.touches = append(w.reg.touches, touched{kind: "restart-old", client: -1, to: time.Now().Add(time.Second)})
 			l.Error("dlock: lock lost", lost...)
 		}},
 		"several lines": {true, func(_ *world, l *slog.Logger) { l.Error("dlock: lock lost", append(lost[:10:10], "error", "x\ny")...) }},

@@ -201,7 +201,7 @@ func (r *register) opened(client int, ctx context.Context, o *opening, began tim
 			r.violate("errors are true", "c%d open: %v", client, err)
 		}
 	case errors.Is(err, dlock.ErrUnavailable):
-		if (ctx.Err() == nil || o.Limit > unanswered) && !r.harmed(client, since, fails) {
+		if (ctx.Err() == nil || o.Limit > r.w.plan.opensWithin()) && !r.harmed(client, since, fails) {
 			r.violate("reachable is available", "c%d open: %v", client, err)
 		}
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
@@ -211,6 +211,15 @@ func (r *register) opened(client int, ctx context.Context, o *opening, began tim
 	default:
 		r.violate("errors are true", "c%d open: %v", client, err)
 	}
+}
+
+// opensWithin is what Open must have to know that it can have no client: on a quorum it waits for who is
+// silent for a second after the others have answered, and ends without a client if its context does.
+func (p *Plan) opensWithin() time.Duration {
+	if p.Backend == "quorum" {
+		return unanswered + time.Second + 20*p.slowest()
+	}
+	return unanswered
 }
 
 // startsLate has a fault last until a new server of a quorum votes that cannot note, when it is first

@@ -60,9 +60,10 @@ func (s *shelves) owner(p backend.Party) int {
 	return -1
 }
 
-// keptOnShelves checks that as many servers in memory as a hold takes have what b believes in.
+// keptOnShelves checks that as many servers in memory as a hold takes have what b believes in. Where goroutines
+// are stopped, one of them may have the mutex of a server, and a look at that is in vain.
 func (r *register) keptOnShelves(b *belief) {
-	if r.mayBeForgotten(b) {
+	if r.mayBeForgotten(b) || r.stuttered(time.Now().Add(-b.lasts())) {
 		return
 	}
 	if n := r.w.shelves.keepers(b.name, b.client); n < r.w.plan.need() {

@@ -433,6 +433,25 @@ func TestBreak(t *testing.T) {
 	}
 }
 
+// TestBreakLetsTheNextIn has the request that takes a lock away let in who waits for it.
+func TestBreakLetsTheNextIn(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	holder, next := openClient(t, shared, nil), openClient(t, shared, &dlock.Options{Label: "next"})
+	first := must[*dlock.Lease](t)(holder.Mutex(t.Name()).Lock(ctx))
+	got := make(chan *dlock.Lease, 1)
+	go func() { got <- must[*dlock.Lease](t)(next.Mutex(t.Name()).Lock(ctx)) }()
+	eventually(t, "it waits", func() bool {
+		return len(must[dlock.Snapshot](t)(holder.Inspect(ctx, t.Name())).Waiters) == 1
+	})
+	must[any](t)(nil, holder.Break(ctx, t.Name(), first.Token()))
+	s := must[dlock.Snapshot](t)(holder.Inspect(ctx, t.Name()))
+	if len(s.Holders) != 1 || s.Holders[0].Label != "next" {
+		t.Errorf("after the break %+v have it", s.Holders)
+	}
+	must[any](t)(nil, (<-got).Unlock(ctx))
+}
+
 // TestBreakOfAHoldThatWasPassedOn takes a lock away under the token of a goroutine to which
 // another has passed it on. The server has not heard of that token.
 func TestBreakOfAHoldThatWasPassedOn(t *testing.T) {

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"sync"
@@ -27,7 +28,9 @@ func TestKeyWithOtherContents(t *testing.T) {
 		"rank":         {"l": "bob"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, key := within(t), mainKey(name)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			key := mainKey(name)
 			c := openClient(t, s, nil)
 			must[any](t)(nil, turns(ctx, c.Mutex("warm "+name), 1))
 			must[int64](t)(admin.HSet(ctx, key, theirs).Result())
@@ -50,7 +53,9 @@ func TestKeyWithOtherContents(t *testing.T) {
 				if took := time.Since(began); took > time.Second {
 					t.Errorf("it took %v", took)
 				}
-				others.Wait()
+				if others.Wait(); t.Failed() {
+					return
+				}
 			}
 			is(t, c.Break(ctx, name, 1), dlock.ErrConflict)
 			if name == "end" || name == "token" {

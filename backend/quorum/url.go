@@ -134,7 +134,7 @@ func (b *Backend) checkServers(ctx context.Context, names []string) error {
 }
 
 // awaitNodes waits for the first answers of the nodes, or until it is known whether there
-// are enough, and a little longer. It returns why the others do not answer.
+// are enough, and a little longer, if ctx allows. It returns why the others do not answer.
 func (b *Backend) awaitNodes(ctx context.Context, results <-chan check, names []string) (errs []error, err error) {
 	for _, name := range names {
 		errs = append(errs, fmt.Errorf("%s: %w", name, errOverdue))
@@ -160,7 +160,10 @@ func (b *Backend) awaitNodes(ctx context.Context, results <-chan check, names []
 		case <-decided:
 			over = true
 		case <-ctx.Done():
-			return nil, backend.WaitEnded(ctx, false)
+			if open < b.need {
+				return nil, backend.WaitEnded(ctx, false)
+			}
+			over = true
 		}
 	}
 	if open < b.need {

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -35,4 +36,28 @@ func TestWhoIsToBlame(t *testing.T) {
 			t.Errorf("of node c, which is silent, it is said: %v, %v", errs, err)
 		}
 	})
+}
+
+// TestOpenWhoseTimeEndsWithEnoughNodes has the context end while a node may still answer that is not
+// needed.
+func TestOpenWhoseTimeEndsWithEnoughNodes(t *testing.T) {
+	b := &Backend{nodes: make([]*node, 3), need: 2}
+	names := []string{"a", "b", "c"}
+	for enough := range 4 {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), openGrace/2)
+			defer cancel()
+			results := make(chan check, len(names))
+			for i := range min(enough, len(names)) {
+				results <- check{i, nil}
+			}
+			errs, err := b.awaitNodes(ctx, results, names)
+			switch {
+			case enough < b.need && !errors.Is(err, backend.ErrUnavailable):
+				t.Errorf("%d of three: %v", enough, err)
+			case enough >= b.need && (err != nil || errs[1] != nil):
+				t.Errorf("%d of three: %v, %v", enough, errs, err)
+			}
+		})
+	}
 }

@@ -38,7 +38,7 @@ func (r *register) shownByQuorum(c *call, s dlock.Snapshot) {
 		}
 	}
 	for _, client := range clientsIn(all) {
-		if shown[client] == 0 && !isSplit(all, client) && count(all, func(w witness) bool { return w.always(of(client)) }) >= r.enough() {
+		if shown[client] == 0 && !isSplit(all, client) && r.hadAllTheTime(all, client) {
 			untrue("%s had it all the time", client)
 		}
 	}
@@ -76,6 +76,21 @@ func (r *register) deniesHolder(all []witness, h backend.Party, s dlock.Snapshot
 		return "which has a token"
 	}
 	return r.deniesLeft(all, h, silent)
+}
+
+// hadAllTheTime reports whether enough members had a hold of a client all the time, with one label: what
+// differs in that is of two holds.
+func (r *register) hadAllTheTime(all []witness, client string) bool {
+	for _, w := range all {
+		for _, first := range w.spans[0].holders() {
+			label := labelOf(first)
+			same := func(p span, id string) bool { return of(client)(p, id) && labelOf(id) == label }
+			if count(all, func(w witness) bool { return w.always(same) }) >= r.enough() {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // isSplit reports whether a client has had a hold at a member where it waits too: what it has there is left

@@ -42,6 +42,13 @@ func requestOf(id string) string {
 	return id
 }
 
+// labelOf is the part of an id that is the label of its request.
+func labelOf(id string) string {
+	_, label, _ := strings.Cut(id, "=")
+	label, _, _ = strings.Cut(label, ".")
+	return label
+}
+
 // learn notes which client makes which ids. Only its own requests for a lock carry
 // an id that is not known.
 func (s *server) learn(client string, args []string) {

@@ -1,12 +1,18 @@
 package simulation
 
-import "time"
+import (
+	"cmp"
+	"time"
 
-// A rest is a lock that was unlocked, and that the server keeps for its minimum hold.
+	"github.com/dlock-go/dlock/backend/quorum"
+)
+
+// A rest is a lock that was unlocked, and that the server keeps for its minimum hold, or its client.
 type rest struct {
-	by     *belief
-	end    time.Time
-	shared bool
+	by       *belief
+	end      time.Time
+	shared   bool
+	byClient bool
 }
 
 // atLeast is until when the server has to keep the lock of a lease, also after its Unlock.
@@ -29,9 +35,23 @@ func (r *register) atLeast(b *belief, op *Op) time.Time {
 func (r *register) leavesTo(all []*belief, op *Op) {
 	for _, b := range all {
 		if !op.Early && time.Now().Before(b.least) {
-			r.kept[b.name] = append(r.kept[b.name], rest{b, b.least, b.shared})
+			r.kept[b.name] = append(r.kept[b.name], rest{b, b.least, b.shared, r.keepsItself(b, op)})
 		}
 	}
+}
+
+// keepsItself reports whether the client of a lease may keep its lock for the rest of a minimum hold, as it
+// has kept it before: members of a quorum are left no more than the greatest TTL.
+func (r *register) keepsItself(b *belief, op *Op) bool {
+	most := cmp.Or(r.w.plan.MaxTTL, quorum.DefaultMaxTTL)
+	return r.w.plan.waitsToVote() && time.Until(b.granted.Add(op.MinHold)) > most
+}
+
+// mayGiveUp reports whether a client that keeps a lock itself may have lost it, as it may lose a lease, or
+// closes, which ends what it keeps when the context of that does.
+func (r *register) mayGiveUp(k rest) bool {
+	client, ttl := k.by.client, k.by.ttl
+	return k.byClient && (r.closing[client] || r.touched(client, k.by.granted.Add(-2*ttl-lingers), r.costs(ttl)))
 }
 
 // comesTooEarly checks that a lock that was unlocked is granted to nobody while its minimum
@@ -50,7 +70,7 @@ func (r *register) comesTooEarly(b *belief) {
 		}
 		left = append(left, k)
 		if b.parent != nil || k.shared && b.shared || r.dataLost() || r.isStrange(b.name, k.by.granted) || r.promoted() || r.hasOtherClock(k.by) || r.hasBroken(k.by.granted) ||
-			r.losses[party{k.by.client, b.name}].After(k.by.granted) { // of its hold another lease has been lost since
+			r.mayGiveUp(k) || r.losses[party{k.by.client, b.name}].After(k.by.granted) { // of its hold another lease has been lost since
 			continue
 		}
 		r.violate("a minimum hold is kept", "%v: c%d had it under token %d, and it is kept for %v more", b, k.by.client, k.by.token, k.end.Sub(now))

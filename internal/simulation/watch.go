@@ -153,7 +153,7 @@ func (r *register) movesOnQuorum(name string) {
 		return
 	}
 	for c := range r.calls {
-		if r.isCutOff(c.client, past) {
+		if r.isCutOff(c.client, past) || r.isUsedUp(c) {
 			continue
 		}
 		since, bound := later(c.start, l.lastHeld), bound

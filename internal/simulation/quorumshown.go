@@ -120,23 +120,33 @@ func (r *register) isKnown(all []witness, client string) bool {
 	return false
 }
 
-// deniesLeft says why a hold does not last for so long, or nothing.
+// deniesLeft says why a hold does not last for so long, or nothing. Of several holds of its client with its
+// label nobody can say which it is.
 func (r *register) deniesLeft(all []witness, h backend.Party, silent int) string {
 	var longest, shortest []time.Duration // at each member that had it, and at each that had it all the time
+	labelled := func(p span, id string) bool { return of(h.Client)(p, id) && isLabelled(id, h.Label) }
+	alone := true
 	for _, w := range all {
 		long, short := time.Duration(-1), time.Duration(1<<62)
 		for _, p := range w.spans {
+			several := 0
 			for _, id := range p.holders() {
-				if clientOf(id) == h.Client {
-					end := p.endOf(id)
-					long, short = max(long, end.Sub(p.from)), min(short, end.Sub(p.to))
+				if clientOf(id) != h.Client {
+					continue
+				}
+				end := p.endOf(id)
+				long = max(long, end.Sub(p.from))
+				if labelled(p, id) {
+					several++
+					short = min(short, end.Sub(p.to))
 				}
 			}
+			alone = alone && several <= 1
 		}
 		if long >= 0 {
 			longest = append(longest, long)
 		}
-		if w.always(of(h.Client)) {
+		if w.always(labelled) {
 			shortest = append(shortest, short)
 		}
 	}
@@ -147,7 +157,7 @@ func (r *register) deniesLeft(all []witness, h backend.Party, silent int) string
 	if n := max(r.enough()-silent, 1); len(longest) >= n && h.Left > longest[n-1]+inexact {
 		return "which ends sooner"
 	}
-	if n := r.enough(); silent == 0 && len(shortest) >= n && h.Left < shortest[n-1]-inexact {
+	if n := r.enough(); alone && silent == 0 && len(shortest) >= n && h.Left < shortest[n-1]-inexact {
 		return "which lasts longer"
 	}
 	return ""

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,6 +48,12 @@ func labelOf(id string) string {
 	_, label, _ := strings.Cut(id, "=")
 	label, _, _ = strings.Cut(label, ".")
 	return label
+}
+
+// isLabelled reports whether an id is of a request with that label.
+func isLabelled(id, label string) bool {
+	own, err := url.PathUnescape(labelOf(id))
+	return err == nil && own == label
 }
 
 // learn notes which client makes which ids. Only its own requests for a lock carry

@@ -198,6 +198,21 @@ func TestPlans(t *testing.T) {
 				{Kind: "nudge", At: 5 * time.Second, Client: -1, Server: 2, Size: 700 * ms},
 			},
 		},
+		"where all servers are needed, a hold that is to end before the farthest can grant it is never had": {
+			Backend: "quorum", Shelves: true, Servers: 3, Need: 3, Far: 50 * ms,
+			Clients: []Party{party([]Op{{Call: "lock", Names: []int{0}, MaxHold: 20 * ms, Wait: 20 * time.Second, Unlock: "live"}})},
+		},
+		"a minimum hold of more than the greatest TTL is its client's to keep, and lost as a lease is": {
+			Backend: "quorum", Shelves: true, Servers: 3, MaxTTL: 12 * time.Second,
+			Clients: []Party{
+				party([]Op{{Pause: time.Second, Call: "lock", Names: []int{0}, MinHold: 40 * time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: 2 * time.Second, Call: "lock", Names: []int{0}, Unlock: "live"}}),
+			},
+			Faults: []Fault{
+				{Kind: "cut", At: 1, For: 50 * time.Second, Client: 0, Server: 2},
+				{Kind: "flush", At: 5 * time.Second, Client: -1, Server: 1},
+			},
+		},
 		"a reader who asks after the key of a lock was evicted has a token": {
 			Seed: 6,
 			Clients: []Party{

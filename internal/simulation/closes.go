@@ -15,6 +15,7 @@ type closing struct {
 	began time.Time
 	alive map[string]bool // locks of which a lease was alive
 	named map[string]bool // locks that the client has had to do with
+	keeps time.Duration   // for how long the client then keeps locks itself that were unlocked, or are then
 }
 
 // quickly is within what time Close ends where nothing goes wrong, but for the way to the servers.
@@ -22,7 +23,7 @@ const quickly = 250 * time.Millisecond
 
 // closes notes that Close begins.
 func (r *register) closes(client int) *closing {
-	k := &closing{began: time.Now(), alive: make(map[string]bool), named: make(map[string]bool)}
+	k := &closing{began: time.Now(), alive: make(map[string]bool), named: make(map[string]bool), keeps: r.keepsFor(client)}
 	for p := range r.interest {
 		if p.client == client {
 			k.named[r.w.plan.localName(client, p.name)] = true
@@ -85,7 +86,7 @@ func (r *register) judgesClose(client int, k *closing, err error) {
 // closesWithin is how long a Close takes where nothing goes wrong: renewals under way, the releases, and
 // connections of a watch, each some times there and back. Hooks are told of each lease.
 func (r *register) closesWithin(k *closing) time.Duration {
-	return quickly + 20*r.w.plan.slowest() + time.Duration(10+10*len(k.alive))*hookTime
+	return k.keeps + quickly + 20*r.w.plan.slowest() + time.Duration(10+10*len(k.alive))*hookTime
 }
 
 // isNamedByClose checks that an error of Close names each lock that was alive as it began and is on the

@@ -43,8 +43,34 @@ func (r *register) leavesTo(all []*belief, op *Op) {
 // keepsItself reports whether the client of a lease may keep its lock for the rest of a minimum hold, as it
 // has kept it before: members of a quorum are left no more than the greatest TTL.
 func (r *register) keepsItself(b *belief, op *Op) bool {
-	most := cmp.Or(r.w.plan.MaxTTL, quorum.DefaultMaxTTL)
-	return r.w.plan.waitsToVote() && time.Until(b.granted.Add(op.MinHold)) > most
+	return r.isTooLong(time.Until(b.granted.Add(op.MinHold)))
+}
+
+// isTooLong reports whether a member of a quorum may have forgotten a hold, and vote, before it has kept that
+// for so long.
+func (r *register) isTooLong(d time.Duration) bool {
+	return r.w.plan.waitsToVote() && d > cmp.Or(r.w.plan.MaxTTL, quorum.DefaultMaxTTL)
+}
+
+// keepsFor is for how long a client has to keep locks itself that were unlocked, or would be: Close waits
+// for that.
+func (r *register) keepsFor(client int) (d time.Duration) {
+	for _, rests := range r.kept {
+		for _, k := range rests {
+			if k.byClient && k.by.client == client {
+				d = max(d, time.Until(k.end))
+			}
+		}
+	}
+	for _, b := range r.beliefs {
+		if b.client == client && r.isTooLong(time.Until(b.least)) {
+			d = max(d, time.Until(b.least))
+		}
+	}
+	if d > 0 && r.w.plan.Clients[client].Hooks == "slow" {
+		d += 10 * hookTime // see atLeast
+	}
+	return d
 }
 
 // mayGiveUp reports whether a client that keeps a lock itself may have lost it, as it may lose a lease, or

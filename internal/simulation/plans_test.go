@@ -213,6 +213,10 @@ func TestPlans(t *testing.T) {
 				{Kind: "flush", At: 5 * time.Second, Client: -1, Server: 1},
 			},
 		},
+		"Close waits for a minimum hold that its client keeps": {
+			Backend: "quorum", Shelves: true, Servers: 3, MaxTTL: 12 * time.Second,
+			Clients: []Party{party([]Op{{Pause: 45 * time.Second, Call: "lock", Names: []int{0}, MinHold: 30 * time.Second, Unlock: "live"}})},
+		},
 		"a reader who asks after the key of a lock was evicted has a token": {
 			Seed: 6,
 			Clients: []Party{

@@ -416,7 +416,7 @@ func (w *world) closeClient(c *client, unlock string) {
 	r.mu.Unlock()
 	bound := min(max(longestTTL(w.plan.TTL), time.Second), 5*time.Second)
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), closingKey{}, true))
-	if unlock == "dead" {
+	if bound += k.keeps; unlock == "dead" {
 		cancel()
 		bound = time.Second
 	}

@@ -256,6 +256,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.regroups()
 	g.foreigners()
 	g.ranges()
+	g.hurries()
 	g.sets()
 	g.bereft()
 	g.muted()

@@ -59,11 +59,15 @@ func (r *register) tokensMayFall() bool {
 }
 
 // taking is how long it takes at most to connect and to take a lock: where all servers are needed, at one
-// after the other.
+// after the other. On a quorum one that is late is waited for a little.
 func (p *Plan) taking() time.Duration {
 	trips := 3
 	if p.needsAll() {
 		trips += p.Servers
 	}
-	return time.Duration(2*trips) * p.slowest()
+	margin := time.Duration(0)
+	if p.Backend == "quorum" {
+		margin = 50 * time.Millisecond
+	}
+	return margin + time.Duration(2*trips)*p.slowest()
 }

@@ -68,8 +68,8 @@ type Hooks struct {
 	Lost func(e LostEvent)
 
 	// Closed is called when Client.Close has ended a lease, in a goroutine of
-	// Close. ctx has the values of the one given to Close. If Close came before Lock
-	// has returned, Closed may be called in the goroutine of Lock, with the ctx of that.
+	// Close. ctx has the values of the one given to Close. If Close comes beside Lock or Unlock,
+	// Closed may be called in the goroutine of that, with its ctx.
 	Closed func(ctx context.Context, e ClosedEvent)
 }
 

@@ -70,6 +70,9 @@ func (w *world) intrudes(f Fault) {
 	case 2:
 		v = &value{hash: maps.Clone(hashes[rnd.IntN(len(hashes))])}
 	}
+	if !v.text { // another may be put in its place
+		v.hash[theirs] = fmt.Sprintf("%d", f.At)
+	}
 	w.reg.intruded(name, f.For)
 	w.reg.tell(-2, "%s is somebody else's", key)
 	free := w.keeper(name).put(name, key, v)
@@ -105,7 +108,7 @@ func (s *server) takeAway(key string, was *value) (why string) {
 	s.data.now = s.clock().UnixMilli()
 	v := s.data.get(key)
 	switch {
-	case v == nil || v.text != was.text || !v.text && v.hash[theirs] == "":
+	case v == nil || v.text != was.text || v.hash[theirs] != was.hash[theirs]:
 	case was.isUnreadable():
 		if v.end != 0 || !maps.Equal(v.hash, was.hash) {
 			why = fmt.Sprintf("%v, which ends at %d ms", v.hash, v.end)

@@ -202,8 +202,11 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 		p.reply(status("OK"), nil)
 	default:
 		s.wrote = false
-		p.reply(s.do(append([]string{cmd}, args...)))
-		s.writes(p.name)
+		reply, err := s.do(append([]string{cmd}, args...))
+		p.reply(reply, err)
+		if s.data.hasChanged(cmd, reply) { // who leaves an old master deletes what is not there
+			s.writes(p.name)
+		}
 		s.replicate()
 	}
 }
@@ -236,7 +239,7 @@ func (s *server) pause() time.Duration {
 func (s *server) refusesWrites() bool {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
-	return s.faults.writes.now()
+	return s.faults.writes.now() && s.faults.writes.text != string(errNoReplicas)
 }
 
 func (s *server) hello(p *peer) fields {

@@ -82,10 +82,11 @@ func (c *call) hasTurn() bool { return len(c.names) == 1 && !c.asks && !c.nested
 func (p *Plan) message() time.Duration { return 6*p.slowest() + 50*time.Millisecond }
 
 // isUndisturbed reports whether nothing has gone wrong for a client since then, or before it for as long
-// as that may have had an effect, but that a lock was taken away.
+// as that may have had an effect, but that a lock was taken away. A subscription that became mute while
+// nobody waited may be missed at any time later.
 func (r *register) isUndisturbed(c *call, since time.Time) bool {
 	p := r.w.plan.Clients[c.client]
-	if p.Poll || p.Hooks == "slow" || p.Hooks == "panic" || p.Own != nil || c.ctx.Err() != nil || r.stuttered(c.start) || r.dead[c.client] || r.closing[c.client] {
+	if r.mutes(c.client) || p.Poll || p.Hooks == "slow" || p.Hooks == "panic" || p.Own != nil || c.ctx.Err() != nil || r.stuttered(c.start) || r.dead[c.client] || r.closing[c.client] {
 		return false
 	}
 	before := since.Add(-2*longestTTL(r.w.plan.TTL) - 2*lingers)

@@ -384,7 +384,8 @@ func (r *register) judge(c *call, err error) {
 const unanswered = time.Second
 
 // due is for how long a call may have had no answer. Names asks the servers of a quorum one
-// after the other, and once more who is silent.
+// after the other, and once more who is silent. Who has not had an answer of a cluster before
+// connects to one node that says where the others are, and to them.
 func (r *register) due(c *call) time.Duration {
 	if c.what == "names" && r.w.plan.Backend == "quorum" {
 		d := unanswered + r.w.plan.turning() + time.Duration(6*r.w.plan.Servers)*r.w.plan.slowest() // three times there and back
@@ -395,6 +396,9 @@ func (r *register) due(c *call) time.Duration {
 	}
 	if c.what == "examine" {
 		return r.examining()
+	}
+	if first := r.served[c.client]; r.w.layout != nil && (first.IsZero() || first.After(c.start)) {
+		return max(unanswered, 20*r.w.plan.slowest())
 	}
 	return unanswered
 }

@@ -28,6 +28,7 @@ func (g *generator) hours() {
 		c := &p.Clients[i]
 		c.Close *= time.Duration(by)
 		c.After *= time.Duration(by)
+		c.Poll = false // it would ask twenty times a second, for hours
 		for _, ops := range c.Workers {
 			g.stretch(ops, by)
 		}

@@ -163,3 +163,12 @@ func (r *register) mayForgetStrange(b *belief) bool {
 		return b.asked.Before(s.to) && time.Now().Before(s.to.Add(b.lasts()+reaction))
 	})
 }
+
+// joinsOlder reports whether b is a reader beside one of its client from before somebody else had the key
+// of the lock, and with that the token: others have got greater ones since.
+func (r *register) joinsOlder(b *belief) bool {
+	return b.shared && slices.ContainsFunc(r.beliefs, func(o *belief) bool {
+		return o != b && o.client == b.client && o.name == b.name && o.token == b.token &&
+			slices.ContainsFunc(r.strange[b.name], func(s strange) bool { return o.asked.Before(s.to) })
+	})
+}

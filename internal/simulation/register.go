@@ -844,7 +844,7 @@ func (r *register) fences(b *belief) {
 		return
 	}
 	switch {
-	case r.tokensMayFall():
+	case r.tokensMayFall(), r.joinsOlder(b):
 	case r.w.steppedBack() >= r.w.plan.keeps(): // the server may have forgotten a token that is ahead of its clock
 	case r.dataLost():
 		// Break raises a token above the clock, by up to a lease, and a clock that is set back

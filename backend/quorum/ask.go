@@ -84,8 +84,11 @@ func askAll[T any](ctx context.Context, b *Backend, ask func(ctx context.Context
 	return answers, nil
 }
 
-// isAnyThere reports whether one of the nodes answers a ping, the first that does. One that does not
-// is watched from then on, and is not waited for again before it answers.
+// thereLimit bounds how long a node that has been slow has to answer that it is there.
+const thereLimit = time.Second
+
+// isAnyThere reports whether one of the nodes answers a ping in time, the first that does. One that does
+// not is watched from then on, and is not waited for again before it answers.
 func (b *Backend) isAnyThere(nodes []int) bool {
 	answers := make(chan bool, len(nodes))
 	for _, i := range nodes {
@@ -105,9 +108,15 @@ func (b *Backend) isAnyThere(nodes []int) bool {
 			answers <- false
 		}
 	}
+	over := time.After(thereLimit)
 	for range nodes {
-		if <-answers {
-			return true
+		select {
+		case answered := <-answers:
+			if answered {
+				return true
+			}
+		case <-over:
+			return false
 		}
 	}
 	return false

@@ -576,6 +576,34 @@ func TestNamesWhileANodeHangs(t *testing.T) {
 	})
 }
 
+// A node that hangs is waited for no longer because it has been slow.
+func TestNamesWhileANodeHangsThatWasSlow(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		holder := s.open(t, nil)
+		l := holder.lock("x")
+		links := []backend.Backend{memory.New(s[0]), memory.New(s[1]), memory.New(s[2])}
+		c := over(t, links, nil)
+		links[2].(*memory.Backend).Delay(900 * time.Millisecond)
+		for i := range 20 {
+			once, err := c.Mutex(fmt.Sprint(i)).Lock(t.Context())
+			ok(t, err)
+			time.Sleep(5 * time.Second)
+			ok(t, once.Unlock(t.Context()))
+		}
+		s[2].Freeze()
+		began := time.Now()
+		var names []string
+		for name, err := range c.Names(t.Context(), "x") {
+			ok(t, err)
+			names = append(names, name)
+		}
+		must(t, slices.Equal(names, []string{"x"}), "names %q", names)
+		must(t, time.Since(began) < 3*time.Second, "it took %v", time.Since(began))
+		s.thaw()
+		holder.unlock(l)
+	})
+}
+
 // lateToNotice is a node whose connection ends with the deadline of the context, which has
 // no error yet.
 type lateToNotice struct{ *memory.Backend }

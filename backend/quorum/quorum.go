@@ -79,10 +79,9 @@
 // outlives a restart, and each begins with a look at the server's run id.
 //
 // With appendonly yes, appendfsync always and no-appendfsync-on-rewrite no a restart
-// forgets nothing, and the node votes at once. Settings changed by CONFIG SET are noticed with the next
-// connection; a node that has restarted with others takes no part at first, also if no connection was made
-// in between. A
-// server that has been up for longer than the delay when dlock first meets it votes at
+// forgets nothing, and the node votes at once. Settings changed by CONFIG SET are noticed with the
+// next connection; a node that has restarted with others takes no part at first, also if no
+// connection was made in between. A server that has been up for longer than the delay when dlock first meets it votes at
 // once as well; a newer one keeps the first client waiting for the rest: until then
 // Lock waits and TryLock is ErrUnavailable. An operator who knows that no lock was held
 // can have a Redis node take part at once, with HSET dlock:boot since 1 run -.

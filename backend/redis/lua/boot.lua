@@ -7,7 +7,7 @@
 -- stays as it is, and who asks next finds out the same.
 --
 -- Uses  B us; durable: '1' if every write is on disk before its reply, '0' if not,
---       nil if that is not known
+--       '' if that is not known, nil if nothing has been asked
 -- Sets  since: the µs, as B says from now on
 local boot = redis.call('HMGET', B, 'since', 'run', 'durable')
 local since = tonumber(boot[1] or nil)

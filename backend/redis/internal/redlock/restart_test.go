@@ -150,6 +150,26 @@ func TestNodeThatRestartsWithOtherSettings(t *testing.T) {
 	}
 }
 
+// Nodes have every write on disk, and who meets them first when they have restarted may not ask for their
+// settings. What a client does not know is no reason for a node to take no part.
+func TestDurableNodesBesideAUserWithoutSettings(t *testing.T) {
+	t.Parallel()
+	masters := startMasters(t, 3, "--appendonly", "yes", "--appendfsync", "always")
+	vouchFor(t, masters...)
+	const parameters = "?dlock.ttl=5s&dlock.maxttl=20s"
+	first := openURL(t, "redlock://"+addresses(masters)+parameters, nil)
+	cycle(t, first, "x")
+	ok(t, first.Close(t.Context()))
+	for _, m := range masters {
+		ok(t, m.Kill())
+		ok(t, m.Restart(true))
+		ok(t, admin(t, m).Do(t.Context(), "acl", "setuser", "app", "on", ">pw", "~*", "&*", "+@all", "-config").Err())
+	}
+	l, err := openURL(t, "redlock://app:pw@"+addresses(masters)+parameters, nil).Mutex("x").TryLock(t.Context())
+	ok(t, err)
+	ok(t, l.Unlock(t.Context()))
+}
+
 // startAgedMasters starts three servers, and waits until they have been up for longer than
 // what they could have granted before, with a maximal TTL of 500 ms.
 func startAgedMasters(t *testing.T) []*server.Server {

@@ -96,7 +96,7 @@ func (s *Server) acquire(b *Backend, r *backend.Request, v backend.Ballot) (*hol
 	defer s.grantNext(r.Name, l, now)
 	switch {
 	case r.Wait:
-	case v.Rejoin > 0 && len(l.queue) > 0:
+	case v.Rejoin > 0 && len(l.readers) > 0 && l.isOpen(r.Mode): // on one of several servers a writer waits
 		return nil, nil, backend.ErrQueued
 	default:
 		return nil, nil, backend.ErrHeld

@@ -11,7 +11,7 @@ import (
 
 // tryLimit bounds how long a request that must not wait asks again while the nodes do not
 // agree that the lock is held: a release may be on its way to some of them. Where those that
-// answer agree, or others wait at the front, who is refused has asked each of them once.
+// answer agree, or a writer waits at the front beside readers, who is refused has asked each of them once.
 const tryLimit = 250 * time.Millisecond
 
 // firstAnswer is how long enough nodes have for their first answer. They are not asked again
@@ -254,7 +254,7 @@ func (a *attempt) stepAsking(n tally) verdict {
 		a.joinQueue()
 	case n.answered >= a.b.need && n.refused > len(a.votes)-a.b.need:
 		return held
-	case n.answered >= a.b.need && a.votes[a.front].queue: // whoever waits there comes first
+	case n.answered >= a.b.need && a.votes[a.front].behind: // a writer comes first
 		return held
 	case n.answered >= a.b.need && (a.round == 0 || n.coming == 0):
 		return split // the front is the last to hear of a release, or the first of the next hold

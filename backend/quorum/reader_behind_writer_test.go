@@ -2,6 +2,7 @@ package quorum_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dlock-go/dlock"
@@ -27,6 +28,38 @@ func TestTryBesideReadersBehindAWriter(t *testing.T) {
 				t.Errorf("nodes at %v: a reader is refused after %.1f round trips", trip, n)
 			}
 			ok(t, l.Unlock(t.Context()))
+			ok(t, <-got)
+		})
+	}
+}
+
+// A writer has unlocked, and its release is on the way to the front, where a reader waits. Another reader,
+// which tries, has the lock beside that one, as it has where nobody waits.
+func TestTryBesideAReaderThatWaits(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			writer, reader, other := s.open(t, nil), s.open(t, nil), s.open(t, nil)
+			name := s.nameWithFront(2)
+			for _, c := range []*client{writer, reader, other} {
+				ok(t, dlock.Do(t.Context(), c.Mutex("warm"), nothing))
+			}
+			l := writer.lock(name)
+			got := make(chan error, 1)
+			if waits {
+				go func() { got <- dlock.Do(t.Context(), reader.RWMutex(name).RLocker(), nothing) }()
+			} else {
+				got <- nil
+			}
+			synctest.Wait()
+			writer.links[2].Cut()
+			ok(t, l.Unlock(t.Context()))
+			time.AfterFunc(50*time.Millisecond, writer.links[2].Heal)
+			r, err := other.RWMutex(name).TryRLock(t.Context())
+			if err != nil {
+				t.Errorf("a reader waits: %v: %v", waits, err)
+			} else {
+				ok(t, r.Unlock(t.Context()))
+			}
 			ok(t, <-got)
 		})
 	}

@@ -17,7 +17,7 @@ type vote struct {
 	readyIn  time.Duration // when the node votes, if it does not yet
 	answered bool          // the node has granted or refused
 	refused  bool          // it has refused, once at least
-	queue    bool          // it has refused because others wait there
+	behind   bool          // it has refused because a writer waits there
 	hold     *backend.Hold
 	token    uint64    // by which the node knows the hold
 	telling  uint64    // the one that it has been told last
@@ -349,7 +349,7 @@ func (h *hold) loseVote(i int, lost error) {
 
 // refuse notes why there is no grant.
 func (v *vote) refuse(err error) {
-	v.err, v.queue = err, errors.Is(err, backend.ErrQueued)
+	v.err, v.behind = err, errors.Is(err, backend.ErrQueued)
 	in, not := votesIn(err)
 	switch {
 	case errors.Is(err, backend.ErrHeld):

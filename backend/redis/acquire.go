@@ -105,7 +105,7 @@ func (c *acquisition) complete(ctx context.Context, a answer, err error) (*backe
 }
 
 // refusal is why a request that must not wait has not got the lock. One of several servers tells
-// whether others wait there.
+// a reader that it would have the lock if no writer waited.
 func (c *acquisition) refusal(a answer) error {
 	if c.ballot != nil && a.int(2) > 0 {
 		return backend.ErrQueued

@@ -172,7 +172,11 @@ func (m *model) vote(id string, ttl int64, mode, rank string, proposal int64) []
 			return m.granted(m.now + ttl)
 		}
 		if mode == "t" {
-			return []any{"HELD", m.us, int64(len(m.queue))}
+			queued := int64(0)
+			if strings.HasPrefix(id, "r") && len(m.readers) > 0 {
+				queued = 1
+			}
+			return []any{"HELD", m.us, queued}
 		}
 		if !given {
 			order = max(m.us, m.rank+1)

@@ -7,7 +7,7 @@
 --       GRANTED µs token expiry waiting
 --       QUEUED µs rank position pause (ms, then ask again) listens (0: a grant would
 --       not be told, the client subscribes on another node)
---       HELD µs waiting      mode t: somebody has it, or waits
+--       HELD µs queued       mode t: somebody has it, or waits (1: a writer waits, readers have it)
 --       GONE µs              mode p: not in the queue any more
 --       NOT_READY µs rest    mode p: not in the queue any more, as this server, one of
 --       several, has restarted and does not grant yet

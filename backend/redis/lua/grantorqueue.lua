@@ -66,7 +66,7 @@ elseif open then
   last = math.max(last, expiry)
   reply = {'GRANTED', us, t, expiry, waiting}
 elseif mode == 't' and not place then
-  reply = {'HELD', us, waiting}
+  reply = {'HELD', us, shared and readers > 0 and 1 or 0}
 else
   local added = 0
   if not place then

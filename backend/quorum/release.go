@@ -42,7 +42,10 @@ func (h *hold) checkVote(i int) {
 		_, err := h.b.nodes[i].ping(ctx, h.request.TTL)
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if v.checked = false; err == nil && v.unsure.Equal(unsure) {
+		switch v.checked = false; {
+		case !v.unsure.Equal(unsure): // one more answer is lost
+			h.checkVote(i)
+		case err == nil:
 			v.unsure = time.Time{}
 		}
 		h.notify()

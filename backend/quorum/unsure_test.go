@@ -152,3 +152,51 @@ func TestUnlockWhileANodeIsAsked(t *testing.T) {
 		ok(t, err)
 	})
 }
+
+// resetNode is a dead node that is back: the next vote there is lost a while after it has been sent, and
+// pings take long.
+type resetNode struct {
+	*deadNode
+	asked chan struct{}
+	slow  bool
+}
+
+func (n *resetNode) Vote(ctx context.Context, r backend.Request, b backend.Ballot) (*backend.Hold, error) {
+	if !n.slow || n.dead.Load() {
+		return n.deadNode.Vote(ctx, r, b)
+	}
+	close(n.asked)
+	time.Sleep(100 * time.Millisecond)
+	return nil, errDead
+}
+
+func (n *resetNode) Ping(ctx context.Context) (string, error) {
+	version, err := n.deadNode.Ping(ctx)
+	if n.slow {
+		time.Sleep(20 * time.Millisecond)
+	}
+	return version, err
+}
+
+// One more answer is lost while Unlock asks the node whether it is back: it is asked again.
+func TestUnlockAsksAgain(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		n := &resetNode{deadNode: &deadNode{Backend: memory.New(s[2])}, asked: make(chan struct{})}
+		second := shutNode{&deadNode{Backend: memory.New(s[1])}}
+		c := over(t, []backend.Backend{memory.New(s[0]), second, n}, nil)
+		ok(t, dlock.Do(t.Context(), c.Mutex("x"), nothing))
+		synctest.Wait()
+		n.dead.Store(true)
+		l, err := c.Mutex("x").Lock(t.Context())
+		ok(t, err)
+		synctest.Wait()
+		n.slow = true
+		n.dead.Store(false)
+		<-n.asked
+		time.Sleep(90 * time.Millisecond) // the ping of Unlock is under way as the answer is lost
+		second.dead.Store(true)
+		err = l.Unlock(t.Context())
+		second.dead.Store(false)
+		ok(t, err)
+	})
+}

@@ -394,8 +394,8 @@ func TestTurnAfterTheDeadline(t *testing.T) {
 func TestTurnJustBeforeTheDeadline(t *testing.T) {
 	for last, want := range map[time.Duration]error{ // when the last call ends; the first does after 1 s
 		1050 * time.Millisecond: dlock.ErrHeld,
-		1700 * time.Millisecond: dlock.ErrHeld,
-		4500 * time.Millisecond: dlock.ErrUnavailable,
+		1400 * time.Millisecond: dlock.ErrHeld,
+		1700 * time.Millisecond: dlock.ErrUnavailable, // the server has been silent for longer than it takes to answer
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := memory.NewServer()
@@ -419,6 +419,40 @@ func TestTurnJustBeforeTheDeadline(t *testing.T) {
 			b.Heal()
 		})
 	}
+}
+
+// A call that has asked for seconds without an answer knows nothing, although the call before it left with the
+// lock held: it is free by then.
+func TestTurnWithoutAnyAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.NewServer()
+		b := memory.New(s)
+		a := client(t, b, dlock.Options{})
+		lease := lock(t, client(t, memory.New(s), dlock.Options{}).Mutex("x"))
+		ends := func(after time.Duration) chan error {
+			got := make(chan error, 1)
+			ctx, cancel := context.WithTimeout(t.Context(), after)
+			go func() {
+				defer cancel()
+				_, err := a.Mutex("x").Lock(ctx)
+				got <- err
+			}()
+			synctest.Wait()
+			return got
+		}
+		first, second := ends(time.Second), ends(3900*time.Millisecond)
+		time.Sleep(time.Second - time.Millisecond)
+		b.Cut()
+		time.Sleep(2 * time.Millisecond)
+		unlock(t, lease)
+		if err := <-first; !errors.Is(err, dlock.ErrHeld) {
+			t.Errorf("who waited for a held lock: %v", err)
+		}
+		if err := <-second; !errors.Is(err, dlock.ErrUnavailable) {
+			t.Errorf("the lock has been free for 2.9 s, and the server silent: %v", err)
+		}
+		b.Heal()
+	})
 }
 
 // A lock that was held when a call left, and that its client has had since, may be free.

@@ -117,6 +117,9 @@ func (l *lock) awaitTurn(ctx context.Context, r request, q *turnQueue, w *waiter
 	return w.Wait(ctx, q, &l.client.mu, abort)
 }
 
+// oneTrip is longer than a server that is well takes to answer.
+const oneTrip = time.Second / 2
+
 // leaveName ends the turn of a request for h that has failed with err, and returns why. Where ctx ends
 // before there can be an answer, what the request before it knew counts, which has left a held lock.
 func (c *Client) leaveName(ctx context.Context, h *hold, mode backend.Mode, waited wait, err error) error {
@@ -128,7 +131,7 @@ func (c *Client) leaveName(ctx context.Context, h *hold, mode backend.Mode, wait
 		s.leftHeld = time.Time{}
 	case h.isWaiting:
 		s.leftHeld = time.Now()
-	case waited.isHeld && backend.Since(s.leftHeld) < backend.FirstAnswer && errors.Is(err, ErrUnavailable):
+	case waited.isHeld && backend.Since(s.leftHeld) < oneTrip && errors.Is(err, ErrUnavailable):
 		err = backend.WaitEnded(ctx, true)
 	}
 	h.endRequest()

@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -117,15 +116,16 @@ func TestBeyond(t *testing.T) {
 
 // find looks for one seeded bug. It fails if that does not fit the code any more.
 func find(t *testing.T, path string) (string, error) {
-	binary := filepath.Join(t.TempDir(), "simulation.test")
-	overlay, err := overlay(t.TempDir(), append(limits(), path)...)
-	if err == nil && *standing {
-		err = withProcesses(overlay)
+	dir := t.TempDir()
+	replace, err := overlay(dir, append(limits(), path)...)
+	if err == nil && *standing { // nobody is stopped at a mutex of the library
+		replace, err = processes(replace, dir)
 	}
 	if err != nil {
 		return "", err
 	}
-	if err := build(binary, overlay); err != nil {
+	binary, err := build(dir, replace)
+	if err != nil {
 		return "", err
 	}
 	defer os.Remove(binary)
@@ -163,15 +163,15 @@ func where(path string) string {
 	return *on
 }
 
-// overlay writes what mutants change, one after the other, and the list of that for the go command.
-func overlay(dir string, paths ...string) (string, error) {
+// overlay writes what mutants change, one after the other, and returns which files stand for which.
+func overlay(dir string, paths ...string) (map[string]string, error) {
 	text, err := concatenated(paths)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	replace := make(map[string]string)
 	var file, content, old, changed string
@@ -200,19 +200,19 @@ func overlay(dir string, paths ...string) (string, error) {
 		switch {
 		case is:
 			if err := write(); err != nil {
-				return "", err
+				return nil, err
 			}
 			file = strings.TrimSpace(name)
 			path := filepath.Join(root, file)
 			source, err := os.ReadFile(cmp.Or(replace[path], path))
 			if err != nil {
-				return "", err
+				return nil, err
 			}
 			content = string(source)
 		case file == "":
 		case line == "@@\n":
 			if err := flush(); err != nil {
-				return "", err
+				return nil, err
 			}
 		case line[0] == ' ':
 			old, changed = old+line[1:], changed+line[1:]
@@ -223,14 +223,9 @@ func overlay(dir string, paths ...string) (string, error) {
 		}
 	}
 	if err := write(); err != nil {
-		return "", err
+		return nil, err
 	}
-	list, err := json.Marshal(map[string]map[string]string{"Replace": replace})
-	if err != nil {
-		return "", err
-	}
-	to := filepath.Join(dir, "overlay.json")
-	return to, os.WriteFile(to, list, 0o600)
+	return replace, nil
 }
 
 // concatenated is the text of several files.

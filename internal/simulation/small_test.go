@@ -2,10 +2,7 @@ package simulation
 
 import (
 	"flag"
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 )
@@ -29,47 +26,4 @@ func limits() []string {
 		return nil
 	}
 	return []string{"testdata/small"}
-}
-
-// limited builds a worker in which the library has small limits.
-func limited(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	binary := filepath.Join(dir, "simulation.test")
-	list, err := overlay(dir, limits()...)
-	if err == nil {
-		err = build(binary, list)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return binary
-}
-
-// soundWorker is the program that runs plans where the library has no seeded bug.
-func soundWorker(t *testing.T) string {
-	t.Helper()
-	switch {
-	case *small && (*stuttering || *standing):
-		t.Fatal("the library has other mutexes, or small limits")
-	case *standing:
-		return stoppable(t)
-	case *stuttering:
-		return stuttered(t)
-	case *small:
-		return limited(t)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return self
-}
-
-// build builds a worker in which files of the library are replaced by others.
-func build(binary, list string) error {
-	if out, err := exec.Command("go", "test", "-c", "-overlay", list, "-o", binary, ".").CombinedOutput(); err != nil {
-		return fmt.Errorf("the library does not build: %w\n%s", err, out)
-	}
-	return nil
 }

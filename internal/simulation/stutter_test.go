@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"encoding/json"
 	"errors"
 	"flag"
 	"io/fs"
@@ -23,24 +22,6 @@ func TestStutters(t *testing.T) {
 	*stuttering, *on = true, "memory"
 	defer func() { *stuttering, *on = false, "" }()
 	search(t, 1, 100, 10*time.Second)
-}
-
-// stuttered builds a worker in which the library has its mutexes from slowsync.
-func stuttered(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	binary, list := filepath.Join(dir, "simulation.test"), filepath.Join(dir, "overlay.json")
-	text, err := json.Marshal(map[string]map[string]string{"Replace": slowed(t, dir)})
-	if err == nil {
-		err = os.WriteFile(list, text, 0o600)
-	}
-	if err == nil {
-		err = build(binary, list)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return binary
 }
 
 // isStuck reports whether virtual time stood still: somebody waits for a mutex of the client

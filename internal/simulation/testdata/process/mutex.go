@@ -1,0 +1,9 @@
+package patient
+
+import "sync"
+
+// Virtual time goes on while somebody waits for a mutex.
+type (
+	Mutex   = sync.Mutex
+	RWMutex = sync.RWMutex
+)

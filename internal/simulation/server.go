@@ -284,6 +284,7 @@ func (s *server) script(client, cmd string, args []string) (any, error) {
 	keys := args[2 : 2+n]
 	s.runs(client, source, keys)
 	reply, err := s.lua.run(digest, source, keys, args[2+n:])
+	s.isBelieved(client, source, keys, args[2+n:], reply, err)
 	switch { // no script counts itself
 	case err != nil:
 		s.fails = true

@@ -260,6 +260,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.sets()
 	g.bereft()
 	g.muted()
+	g.unnoticing()
 	return p
 }
 

@@ -74,6 +74,7 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 	c := &call{client: a.c.index, what: op.Call, names: names, ctx: wait, cancel: cancel, nested: o != nil}
 	c.waits = op.Call == "lock" || op.Call == "rlock" || op.Call == "multi" || op.Call == "do" && !op.Adapter
 	c.byName = op.ByName
+	c.upgrades = a.w.reg.isUpgrade(c, o)
 	connects := time.Duration(len(names)) * a.w.plan.taking() // and asks, for each lock
 	c.hurried = op.MaxWait > 0 || op.MaxHold > 0 && op.MaxHold < connects
 	a.bound(c, op)

@@ -164,7 +164,9 @@ type call struct {
 	counted bool // it was reported not to end
 	byName  bool // it is one of locks by name
 	relocks bool // likewise, of a name that was lost
-	passed  int  // leases that others have got meanwhile
+
+	upgrades bool // it asks to write under its own lease to read
+	passed   int  // leases that others have got meanwhile
 }
 
 // A lockLog is what the servers were seen to have of a lock.
@@ -315,6 +317,7 @@ func (r *register) returned(c *call, err error) {
 		r.note(c.client, "%s %v: %v", c.what, c.names, brief(err))
 	}
 	r.inTime(c)
+	r.refusesUpgrade(c)
 	r.panicked(c, err)
 	r.demands(c)
 	r.decides(c)

@@ -111,16 +111,12 @@ func (w *world) leftOnShelves() {
 	}
 }
 
-// members are the servers of a quorum. One in memory has a number, and nothing else.
+// members are the servers of a quorum. One in memory has a number, a clock, and nothing else.
 func (r *register) members() []*server {
 	if r.w.shelves == nil {
 		return r.w.masters()
 	}
-	var all []*server
-	for place := range r.w.shelves.servers {
-		all = append(all, &server{index: place})
-	}
-	return all
+	return r.w.shelves.places
 }
 
 // unasked is for how long a server in memory that has forgotten all may not be asked: it remembers from

@@ -76,6 +76,11 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		if err := b.pause(ctx, nil, pause, found); err != nil {
 			return nil, err
 		}
+		if found && v == unavailable && !b.needsAll() {
+			if err := b.awaitEnough(ctx, r.TTL); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return nil, backend.WaitEnded(ctx, found)
 }
@@ -355,6 +360,9 @@ func (a *attempt) expireAnswers(now time.Time) time.Duration {
 		left := v.query.since.Add(answerLimit(a.request.TTL)).Sub(now)
 		if a.unheard {
 			left = max(left, a.firstBy.Sub(now))
+		}
+		if a.keepsFront() && n.silent.Load() {
+			left = min(left, v.query.since.Add(frontLimit).Sub(now))
 		}
 		if left <= 0 {
 			v.state, v.err = failed, errOverdue

@@ -38,7 +38,10 @@
 // first served as long as all clients have the same front. Nobody can promise that of
 // independent nodes: when the front stops answering, or does so for some clients
 // alone, those queue at the next. Two that block each other by that withdraw after
-// some milliseconds, at random, and ask again. A node that is twice as slow as
+// some milliseconds, at random, and ask again. A client that is cut off
+// from most nodes, and is let in by the front, goes after a quarter of a second, and queues again
+// once enough nodes answer pings: so it keeps a free lock from others for no longer, and once.
+// A node that is twice as slow as
 // the others is no front either. All clients must name the nodes in the same order.
 //
 // A client sees that a node is away when it has taken 50 ms longer than its last answers

@@ -10,7 +10,7 @@ const tryLimit = 250 * time.Millisecond
 
 // refusedTo reports whether a call can truly have been told that a lock is held.
 func (r *register) refusedTo(c *call, name string) bool {
-	if r.w.plan.Backend != "quorum" || !r.w.hasServers() || r.steps(c.start) {
+	if r.w.plan.Backend != "quorum" || r.steps(c.start) {
 		return r.busy(name, c.start)
 	}
 	return r.refusedOnQuorum(c, name)

@@ -81,7 +81,7 @@ func known(token uint64) func(span, string) bool {
 // witnesses are the members as they were during a call.
 func (r *register) witnesses(c *call, name string) []witness {
 	var all []witness
-	for _, s := range r.w.masters() {
+	for _, s := range r.members() {
 		silent := c.ctx.Err() != nil || r.misses(c.client, s, c.start)
 		all = append(all, witness{r.spans(s, name, c.start), silent})
 	}

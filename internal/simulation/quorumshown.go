@@ -18,7 +18,7 @@ func (r *register) enough() int { return r.w.plan.need() }
 
 // shownByQuorum checks what Inspect says on a quorum.
 func (r *register) shownByQuorum(c *call, s dlock.Snapshot) {
-	if r.w.plan.Need > 0 || r.w.plan.Shelves || r.stuttered(c.start) || r.steps(c.start) || r.dead[c.client] {
+	if r.w.plan.Need > 0 || r.stuttered(c.start) || r.steps(c.start) || r.dead[c.client] {
 		return // or each member may have a token of its own: see showsBeliever
 	}
 	all := r.witnesses(c, c.names[0])
@@ -165,7 +165,7 @@ func (r *register) deniesLeft(all []witness, h backend.Party, silent int) string
 
 // latest is what the clock of a member says at the most.
 func (r *register) latest() (at time.Time) {
-	for _, s := range r.w.masters() {
+	for _, s := range r.members() {
 		at = later(at, s.clock())
 	}
 	return at
@@ -284,7 +284,7 @@ func clientsIn(all []witness) (clients []string) {
 
 // listedByQuorum checks what Names says on a quorum.
 func (r *register) listedByQuorum(c *call, begin string, names []string) {
-	if r.w.plan.Need > 0 || r.w.plan.Shelves || r.stuttered(c.start) || r.steps(c.start) || r.dead[c.client] {
+	if r.w.plan.Need > 0 || r.stuttered(c.start) || r.steps(c.start) || r.dead[c.client] {
 		return
 	}
 	for _, name := range r.w.names() {

@@ -648,10 +648,10 @@ func (r *register) saw(s *server, name string, t truth) {
 // busy reports whether somebody had or wanted a lock at some time since then.
 func (r *register) busy(name string, since time.Time) bool {
 	switch {
-	case !r.w.hasServers():
-		return true // that is not known
 	case r.w.plan.Backend == "quorum":
 		return r.busyOnQuorum(name, since)
+	case !r.w.hasServers():
+		return true // that is not known
 	}
 	l := r.lock(name)
 	if r.demotedHas(name, l, since) {

@@ -63,7 +63,10 @@ func (s *shelf) sent(ctx context.Context, do func() error) error {
 func (s *shelf) bounded(ctx context.Context, h *backend.Hold, do func(ctx context.Context) error) error {
 	ctx, cancel := backend.Bound(ctx, h.TTL)
 	defer cancel()
-	return s.sent(ctx, func() error { return do(ctx) })
+	return s.sent(ctx, func() error {
+		defer s.around(h.Name)()
+		return do(ctx)
+	})
 }
 
 func (s *shelf) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
@@ -77,6 +80,7 @@ func (s *shelf) Vote(ctx context.Context, r backend.Request, v backend.Ballot) (
 	if err != nil {
 		return nil, err
 	}
+	defer s.around(r.Name)()
 	h, err := s.Backend.Vote(ctx, r, v)
 	if !lost {
 		return h, err
@@ -90,6 +94,7 @@ func (s *shelf) Vote(ctx context.Context, r backend.Request, v backend.Ballot) (
 // Renew leaves a hold as it was that is not known to be renewed.
 func (s *shelf) Renew(ctx context.Context, holds []*backend.Hold, report func(*backend.Hold, error)) {
 	lost, err := s.send(ctx)
+	defer s.around(namesOf(holds)...)()
 	if err == nil && !lost {
 		s.Backend.Renew(ctx, holds, report)
 		return
@@ -117,6 +122,7 @@ func (s *shelf) ReleaseAll(ctx context.Context, holds []*backend.Hold, report fu
 	defer cancel()
 	outcomes := make(map[*backend.Hold]error)
 	err := s.sent(ctx, func() error {
+		defer s.around(namesOf(holds)...)()
 		s.Backend.ReleaseAll(ctx, holds, func(h *backend.Hold, err error) { outcomes[h] = err })
 		return nil
 	})
@@ -166,7 +172,15 @@ func (s *shelf) Inspect(ctx context.Context, name string) (found backend.Snapsho
 }
 
 func (s *shelf) Break(ctx context.Context, name string, token uint64) error {
-	return s.sent(ctx, func() error { return s.Backend.Break(ctx, name, token) })
+	return s.sent(ctx, func() error {
+		defer s.around(name)()
+		return s.Backend.Break(ctx, name, token)
+	})
+}
+
+func (s *shelf) Close(ctx context.Context) error {
+	defer s.around(s.of.names...)()
+	return s.Backend.Close(ctx)
 }
 
 // shelves are the servers in memory of a quorum, and who asks them.
@@ -174,6 +188,11 @@ type shelves struct {
 	servers []*memory.Server
 	looks   []*memory.Backend // of the world itself
 	names   []string          // of all locks
+	world   *world
+	places  []*server // what stands for each where one of Redis would have a history
+
+	looking sync.Mutex
+	truths  []map[string]truth // what was seen last
 
 	mu     sync.Mutex
 	all    []*shelf
@@ -186,11 +205,12 @@ func (s *shelves) owns(id string, client int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.owners[id] = client
+	s.world.owners.LoadOrStore(id, s.world.label(client))
 }
 
 // furnish starts the servers. They remember for long enough to vote.
 func (w *world) furnish() error {
-	s := &shelves{owners: make(map[string]int), names: w.names()}
+	s := &shelves{owners: make(map[string]int), names: w.names(), world: w}
 	w.shelves = s
 	for place := range w.plan.Servers {
 		m := memory.NewServer()
@@ -198,6 +218,7 @@ func (w *world) furnish() error {
 			m.SetClock(w.plan.Skews[place])
 		}
 		look := memory.New(m)
+		s.stand(place)
 		s.servers, s.looks, s.stands = append(s.servers, m), append(s.looks, look), append(s.stands, make(map[string]stand))
 		first := backend.Request{Name: "first", Mode: backend.Exclusive, TTL: time.Second, ID: backend.ID{Client: "world"}}
 		h, err := look.Vote(context.Background(), first, backend.Ballot{Rejoin: 1})
@@ -247,15 +268,16 @@ func (s *shelves) happens(f Fault) {
 	switch f.Kind {
 	case "pause":
 		s.freeze(f.Server)
-		later(s.servers[f.Server].Thaw)
+		later(func() { s.thaw(f.Server) })
 	case "restart-empty":
 		s.freeze(f.Server)
 		later(func() {
 			s.servers[f.Server].Wipe()
-			s.servers[f.Server].Thaw()
+			s.thaw(f.Server)
 		})
 	case "flush":
 		s.servers[f.Server].Wipe()
+		s.stirs(f.Server, s.names...)
 	default:
 		for _, one := range s.those(f) {
 			one.suffers(f, end)
@@ -271,13 +293,21 @@ func (s *shelves) freeze(place int) {
 	s.servers[place].Freeze()
 }
 
+func (s *shelves) thaw(place int) {
+	s.servers[place].Thaw()
+	s.stirs(place, s.names...)
+}
+
 // suffers has a fault happen on the way of one client to one server.
 func (s *shelf) suffers(f Fault, end time.Time) {
 	later := func(g func()) { time.AfterFunc(f.For, g) }
 	switch f.Kind {
 	case "hole":
 		s.Cut()
-		later(s.Heal)
+		later(func() {
+			s.Heal()
+			s.of.stirs(s.place, s.of.names...)
+		})
 	case "delay":
 		s.Delay(s.way.base + f.Size)
 		later(func() { s.Delay(s.way.base) })

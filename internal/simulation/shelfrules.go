@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -111,16 +112,12 @@ func (w *world) leftOnShelves() {
 	}
 }
 
-// members are the servers of a quorum. One in memory has a number, and nothing else.
+// members are the servers of a quorum. One in memory has a number, a clock, and nothing else.
 func (r *register) members() []*server {
 	if r.w.shelves == nil {
 		return r.w.masters()
 	}
-	var all []*server
-	for place := range r.w.shelves.servers {
-		all = append(all, &server{index: place})
-	}
-	return all
+	return r.w.shelves.places
 }
 
 // unasked is for how long a server in memory that has forgotten all may not be asked: it remembers from
@@ -135,8 +132,25 @@ func (p *Plan) unasked() time.Duration {
 	return longest
 }
 
-// standsBehind reports whether a reader may never have joined a server in memory at which somebody else waits:
-// its hold has a bare majority for as long as that.
+// standsBehind reports whether a reader that is lost had no part of a server in memory at which a writer of
+// another client waited, which it could not join: its hold had a bare majority for as long as that.
 func (r *register) standsBehind(b *belief) bool {
-	return r.w.shelves != nil && b.shared && r.others(party{b.client, b.name}, b.asked)
+	if r.w.shelves == nil || !b.shared {
+		return false
+	}
+	me, since := r.w.label(b.client), time.Now().Add(-b.ttl)
+	return slices.ContainsFunc(r.members(), func(s *server) bool {
+		past := r.lock(b.name).pasts[s.index]
+		if len(past) > 0 && past[0].at.After(since) && r.others(party{b.client, b.name}, b.asked) {
+			return true // what was before is forgotten
+		}
+		return slices.ContainsFunc(r.spans(s, b.name, since), func(p span) bool { return p.bars(me) })
+	})
+}
+
+// bars reports whether a reader of a client could not join, as a writer of another waits and it has no part.
+func (p span) bars(me string) bool {
+	mine := func(id string) bool { return p.server.owner(id) == me }
+	writer := func(id string) bool { return id[0] == 'w' && !mine(id) }
+	return slices.ContainsFunc(p.queue, writer) && !slices.ContainsFunc(p.holders(), mine)
 }

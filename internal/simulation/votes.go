@@ -34,7 +34,7 @@ func (l *lockLog) busyOn(s *server) (until time.Time, found bool) {
 // then: who is refused by one alone takes the lock to be held.
 func (r *register) busyOnQuorum(name string, since time.Time) bool {
 	l := r.lock(name)
-	for _, s := range r.w.masters() {
+	for _, s := range r.members() {
 		r.lastBusy(s, l)
 		if !l.busy[s.index].Before(since) {
 			return true

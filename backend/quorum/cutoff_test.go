@@ -1,0 +1,101 @@
+package quorum_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+)
+
+// Clients that are cut off from two of three nodes wait, most of them at the front, which lets in one
+// after the other. They do not keep a free lock from who reaches all nodes.
+func TestCutOffWaitersKeepNoFreeLock(t *testing.T) {
+	reach := map[string]func(i, front int) int{
+		"all reach the front":  func(_, front int) int { return front },
+		"each reaches another": func(i, _ int) int { return i % 3 },
+	}
+	for what, reaches := range reach {
+		for _, number := range []int{3, 8} {
+			t.Run(fmt.Sprint(what, number), func(t *testing.T) {
+				ripe(t, 3, func(t *testing.T, s nodes) {
+					front := s.front("x")
+					holder, other := s.open(t, nil), s.open(t, nil)
+					l := holder.lock("x")
+					ctx, stop := context.WithCancel(t.Context())
+					var waiters sync.WaitGroup
+					for i := range number {
+						c := s.open(t, nil)
+						c.unlock(c.lock("y"))
+						waiters.Go(func() {
+							is(t, dlock.Do(ctx, c.Mutex("x"), nothing), context.Canceled)
+							c.heal()
+						})
+						synctest.Wait()
+						for node, link := range c.links {
+							if node != reaches(i, front) {
+								link.Cut()
+							}
+						}
+					}
+					time.Sleep(time.Second)
+					holder.unlock(l)
+					free := time.Now()
+					soon, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					ok(t, dlock.Do(soon, other.Mutex("x"), nothing))
+					if took := time.Since(free); took > 2500*time.Millisecond {
+						t.Errorf("a free lock was taken after %v", took)
+					}
+					refused := 0
+					for range 40 {
+						if l, err := other.try("x"); err == nil {
+							other.unlock(l)
+						} else {
+							is(t, err, dlock.ErrHeld)
+							refused++
+						}
+						time.Sleep(250 * time.Millisecond)
+					}
+					if refused > 4 {
+						t.Errorf("%d of 40 tries of a free lock are refused", refused)
+					}
+					stop()
+					waiters.Wait()
+				})
+			})
+		}
+	}
+}
+
+// Who was cut off, and so waits in no queue, queues again once enough nodes answer.
+func TestCutOffWaiterComesBack(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		front := s.front("x")
+		holder, waiter := s.open(t, nil), s.open(t, nil)
+		waiter.unlock(waiter.lock("y"))
+		l := holder.lock("x")
+		got := make(chan error)
+		go func() { got <- dlock.Do(t.Context(), waiter.Mutex("x"), nothing) }()
+		synctest.Wait()
+		for node, link := range waiter.links {
+			if node != front {
+				link.Cut()
+			}
+		}
+		holder.unlock(l)
+		time.Sleep(time.Minute)
+		if n := s[front].Waiting("x"); n != 0 {
+			t.Errorf("%d wait at the front", n)
+		}
+		waiter.heal()
+		back := time.Now()
+		ok(t, <-got)
+		if took := time.Since(back); took > time.Second {
+			t.Errorf("it has the lock %v after it is back", took)
+		}
+	})
+}

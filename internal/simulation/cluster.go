@@ -29,7 +29,10 @@ type node struct {
 	halted  chan struct{} // scripts wait until it is closed; nil: they do not
 	places  map[int]int   // how often each server has come to another address, as far as is known
 	unknown map[int]bool  // servers that are none of the cluster, likewise
-	asking  bool          // the command under way may be about a slot that is coming
+	missed  map[int]bool  // slots that are coming, of which n does not know any more who has them
+
+	importers map[int]int // the server that was the master where a slot is under way to, as its move began
+	asking    bool        // the command under way may be about a slot that is coming
 }
 
 // A claim is what a node has said of itself: the later epoch counts.
@@ -56,7 +59,7 @@ func (w *world) found() {
 			s.node = &node{
 				world: w, shard: i,
 				places: make(map[int]int), unknown: make(map[int]bool),
-				moved: make(map[int]claim), leaving: make(map[int]int), coming: make(map[int]int),
+				moved: make(map[int]claim), leaving: make(map[int]int), coming: make(map[int]int), importers: make(map[int]int), missed: make(map[int]bool),
 			}
 			for j, o := range w.masters() {
 				s.node.masters[j].who = o.index
@@ -178,6 +181,7 @@ const (
 	errUnstable  = replyError("TRYAGAIN Multiple keys request during rehashing of slot")
 	errDown      = replyError("CLUSTERDOWN The cluster is down")
 	errNotHere   = replyError("ERR Script attempted to access a non local key in a cluster node")
+	errUnserved  = replyError("CLUSTERDOWN Hash slot not served")
 	errDownHere  = replyError("ERR Script attempted to execute a command while the cluster is down")
 	errCrossHere = replyError("ERR Script attempted to access keys that do not hash to the same slot")
 )
@@ -190,7 +194,7 @@ func (s *server) route(cmd string, args []string) error {
 	}
 	n, slot := s.node, slotOf(keys[0])
 	master := n.masterOf(slot)
-	next, leaving := n.leaving[slot]
+	_, leaving := n.leaving[slot]
 	leaving = leaving && master == s
 	_, coming := n.coming[slot]
 	coming = coming && !leaving
@@ -210,12 +214,14 @@ func (s *server) route(cmd string, args []string) error {
 		}
 	}
 	switch {
-	case !channels && s.isDown():
+	case n.missed[slot]:
+		return errUnserved
+	case !channels && (s.isDown() || len(n.missed) > 0):
 		return errDown
 	case leaving && missing > 0 && there > 0:
 		return errUnstable
 	case leaving && missing > 0:
-		return replyError(fmt.Sprintf("ASK %d %s", slot, n.addressOf(n.world.nodes[n.masters[next].who])))
+		return replyError(fmt.Sprintf("ASK %d %s", slot, n.addressOf(n.importerOf(slot))))
 	case coming && n.asking && several && missing > 0:
 		return errUnstable
 	case coming && n.asking, master == s, channels && s.master == master:
@@ -282,6 +288,9 @@ func (s *server) clusterSlots() []any {
 	for slot := range n.moved {
 		borders = append(borders, slot, slot+1)
 	}
+	for slot := range n.missed {
+		borders = append(borders, slot, slot+1)
+	}
 	for i := 1; i < shards; i++ {
 		borders = append(borders, i*slots/shards)
 	}
@@ -291,6 +300,9 @@ func (s *server) clusterSlots() []any {
 	for i, from := range borders[:len(borders)-1] {
 		if from >= slots {
 			break
+		}
+		if n.missed[from] {
+			continue
 		}
 		shard := n.shardOf(from)
 		master := n.masters[shard].who

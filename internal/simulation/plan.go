@@ -46,6 +46,7 @@ type Plan struct {
 	Spelled   []string        `json:",omitempty"` // what locks are called; none: a letter each
 	Durable   []int           `json:",omitempty"` // the members of a quorum that have every write on disk before its reply
 	Shelves   bool            `json:",omitempty"` // the servers of a quorum are in memory
+	Forgetful bool            `json:",omitempty"` // a replica of a cluster does not know which slots move
 	Clients   []Party
 	Faults    []Fault
 }
@@ -260,6 +261,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.sets()
 	g.bereft()
 	g.muted()
+	g.forgetful()
 	g.unnoticing()
 	return p
 }

@@ -26,6 +26,9 @@ func (s *server) hearsMaster(shard int, c claim) {
 	}
 	n.masters[shard] = c
 	n.misses(shard)
+	if joined, left := n.joined[s.index]; left && joined == shard && !n.alone {
+		s.master = n.world.nodes[c.who]
+	}
 	demoted := shard == n.shard && old.who == s.index && c.who != s.index
 	if demoted {
 		s.drop(func(slot int) bool { return n.shardOf(slot) == shard })
@@ -236,6 +239,7 @@ func (w *world) shift(f Fault) {
 	}
 	slot := here[rnd.IntN(len(here))]
 	to := (f.Server + 1 + rnd.IntN(shards-1)) % shards
+	to = w.layout.nextTo(to, f.Server)
 	if w.carry(slot, f.Server, to, f.For, rnd) && f.Way == 2 {
 		time.Sleep(f.Size)
 		w.carry(slot, to, f.Server, f.For, rnd)

@@ -46,6 +46,7 @@ type Plan struct {
 	Spelled   []string        `json:",omitempty"` // what locks are called; none: a letter each
 	Durable   []int           `json:",omitempty"` // the members of a quorum that have every write on disk before its reply
 	Shelves   bool            `json:",omitempty"` // the servers of a quorum are in memory
+	Grows     bool            `json:",omitempty"` // there is a fourth master of a cluster, which has no slots at first
 	Forgetful bool            `json:",omitempty"` // a replica of a cluster does not know which slots move
 	Clients   []Party
 	Faults    []Fault
@@ -262,6 +263,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.bereft()
 	g.muted()
 	g.forgetful()
+	g.grows()
 	g.unnoticing()
 	return p
 }

@@ -53,3 +53,25 @@ func TestGrows(t *testing.T) {
 		})
 	}
 }
+
+// TestLeaseAtANodeThatLeft has a client do nothing but keep a lock, at a node that is taken out of the cluster and
+// knows nobody any more before the next renewal: that finds out who has the lock.
+func TestLeaseAtANodeThatLeft(t *testing.T) {
+	if os.Getenv("SIMULATION_WORKER") != "" {
+		return
+	}
+	logging.Disable()
+	const ms, s = time.Millisecond, time.Second
+	shard := homeOf(slotOf(lockKey(nameOf(0))))
+	p := &Plan{
+		Backend: "redis", Servers: 1, Names: 1, TTL: 10 * s, Length: length, Latency: ms,
+		Cluster: true, Replica: true, Lag: 10 * ms, Word: 50 * ms, Grows: true,
+		Clients: []Party{{Workers: [][]Op{{{Call: "lock", Names: []int{0}, Hold: 45 * s, Unlock: "live"}}}}},
+		Faults:  []Fault{{Kind: "shrink", At: 20500 * ms, For: 100 * ms, Size: 100 * ms, Client: -1, Server: shard, Way: 1}},
+	}
+	r := Run(t, p)
+	ended := slices.ContainsFunc(r.History, func(e Event) bool { return strings.Contains(e.Text, "nodes of shard") })
+	if len(r.Violations) > 0 || !ended {
+		t.Errorf("%v\n%s", r.Violations, r.Table(1))
+	}
+}

@@ -49,8 +49,8 @@ func (c *cluster) do(ctx context.Context, limit time.Duration, args []any, k kin
 	if isRedirected(err) && (k != durable || c.replicas == 0) {
 		return c.follow(ctx, end, args)
 	}
-	if _, isReply := replyOf(err); !isReply || isRedirected(err) {
-		c.reload() // another may have taken its place
+	if _, isReply := replyOf(err); !isReply || isRedirected(err) || says(err, "CLUSTERDOWN") {
+		c.reload() // another may have taken its place, or it was taken out of the cluster
 	}
 	return reply, err
 }
@@ -124,6 +124,24 @@ func (c *cluster) ask(q *question, key string) {
 
 // reload has the client ask again who has which slots.
 func (c *cluster) reload() { c.client.ReloadState(context.Background()) }
+
+// eachMaster calls do at once for each master. A node that was taken out of the cluster, and asked who has
+// which slots, names nobody.
+func (c *cluster) eachMaster(ctx context.Context, do func(context.Context, redis.UniversalClient) error) error {
+	var some atomic.Bool
+	err := c.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		some.Store(true)
+		return do(ctx, node)
+	})
+	if err == nil && !some.Load() {
+		c.reload()
+		return errNoMasters
+	}
+	return err
+}
+
+// errNoMasters says that the node that was asked for the masters of a cluster knows none.
+var errNoMasters = errors.New("the cluster names no master")
 
 // isRedirected reports that the command has not run, because it belongs on another
 // node or the client library has given up this one.

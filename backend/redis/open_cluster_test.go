@@ -18,6 +18,12 @@ import (
 // address.
 func stuckNode(t *testing.T) string {
 	t.Helper()
+	return nodeSaying(t, "")
+}
+
+// nodeSaying is one that says text to all else.
+func nodeSaying(t *testing.T, text string) string {
+	t.Helper()
 	l := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { _ = l.Close() })
 	host, port, _ := net.SplitHostPort(l.Addr().String())
@@ -29,7 +35,7 @@ func stuckNode(t *testing.T) string {
 			if args == nil {
 				return
 			}
-			reply := ""
+			reply := text
 			switch strings.ToLower(args[0]) {
 			case "hello":
 				reply = "-ERR unknown command 'hello'\r\n"

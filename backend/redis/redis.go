@@ -78,8 +78,9 @@
 // a subscription that lives lets nothing through.
 //
 // After a planned failover (CLUSTER FAILOVER, FAILOVER behind an address that stays)
-// no hold is lost and no two hold a lock, as long as leases outlast it. After any
-// other promotion what the replica had not been told is lost, as above.
+// no hold is lost and no two hold a lock, as long as leases outlast it, and no slot moves
+// in that shard: see below. After any other promotion what the replica had not been told
+// is lost, as above.
 //
 // The end of a lease is a time of the server's clock. So a server that takes over and
 // whose clock is ahead ends leases early by as much. Two may hold a lock if that is more
@@ -94,6 +95,16 @@
 // has its own connections, pipelines and batches of renewals: one that hangs
 // delays no lock on another. While a slot moves, locks in it are kept alive, but
 // are neither granted nor released: a script may then use one key only.
+//
+// Whether a slot moves is known to the two masters, and before Valkey 8, and on Redis, not to
+// their replicas (CLUSTER SETSLOT, with which redis-cli moves slots, and not CLUSTER
+// MIGRATION of Redis 8.4). So any failover of either shard, also a planned one, forgets a
+// move that is under way. Where the slot leaves, the new master takes locks whose keys have gone
+// for free ones: as after a loss of data, two may hold such a lock until who had it first renews,
+// and the token keeps growing. The node that the slot was coming to says that the cluster is
+// down, about all its locks, unless cluster-require-full-coverage is off. Where the slot comes
+// to, the new master refuses the keys that it has, so that their locks are lost, and can be taken
+// by nobody. It stays so until redis-cli --cluster fix. Fail over before slots move, or after.
 //
 // # Requests
 //

@@ -22,14 +22,20 @@ const (
 type node struct {
 	world   *world
 	shard   int
-	masters [shards]claim // the index of a server
-	moved   map[int]claim // the shard of a slot that has left its first
-	leaving map[int]int   // to which shard a slot is under way
-	coming  map[int]int   // from which shard
-	halted  chan struct{} // scripts wait until it is closed; nil: they do not
-	places  map[int]int   // how often each server has come to another address, as far as is known
-	unknown map[int]bool  // servers that are none of the cluster, likewise
-	asking  bool          // the command under way may be about a slot that is coming
+	masters [shards + 1]claim // the index of a server
+	moved   map[int]claim     // the shard of a slot that has left its first
+	leaving map[int]int       // to which shard a slot is under way
+	coming  map[int]int       // from which shard
+	halted  chan struct{}     // scripts wait until it is closed; nil: they do not
+	places  map[int]int       // how often each server has come to another address, as far as is known
+	unknown map[int]bool      // servers that are none of the cluster, likewise
+	missed  map[int]bool      // slots that are coming, of which n does not know any more who has them
+
+	heirs     map[int]int // the shard that has the slots of one that has left
+	joined    map[int]int // the shard whose replica a server has become, that was of another
+	alone     bool        // it knows no other node
+	importers map[int]int // the server that was the master where a slot is under way to, as its move began
+	asking    bool        // the command under way may be about a slot that is coming
 }
 
 // A claim is what a node has said of itself: the later epoch counts.
@@ -40,6 +46,7 @@ type layout struct {
 	mu     sync.Mutex
 	epoch  int
 	moved  map[int]int // the shard of a slot that has left its first
+	heirs  map[int]int // the shard that has the slots of one that has left
 	moving map[int]int // the shard to which keys of a slot have begun to move
 
 	operator chan struct{} // taken by who moves a slot
@@ -50,13 +57,13 @@ func homeOf(slot int) int { return (slot*shards + shards - 1) / slots }
 
 // found makes a cluster of the servers: all know the same.
 func (w *world) found() {
-	w.layout = &layout{moved: make(map[int]int), moving: make(map[int]int), operator: make(chan struct{}, 1)}
+	w.layout = &layout{moved: make(map[int]int), moving: make(map[int]int), heirs: make(map[int]int), operator: make(chan struct{}, 1)}
 	for i, m := range w.masters() {
 		for _, s := range []*server{m, m.replica} {
 			s.node = &node{
 				world: w, shard: i,
 				places: make(map[int]int), unknown: make(map[int]bool),
-				moved: make(map[int]claim), leaving: make(map[int]int), coming: make(map[int]int),
+				moved: make(map[int]claim), leaving: make(map[int]int), coming: make(map[int]int), importers: make(map[int]int), heirs: make(map[int]int), joined: make(map[int]int), missed: make(map[int]bool),
 			}
 			for j, o := range w.masters() {
 				s.node.masters[j].who = o.index
@@ -80,6 +87,9 @@ func (l *layout) shardOf(slot int) (at, next int) {
 	at, found := l.moved[slot]
 	if !found {
 		at = homeOf(slot)
+		if heir, left := l.heirs[at]; left {
+			at = heir
+		}
 	}
 	if next, found = l.moving[slot]; !found {
 		next = at
@@ -144,7 +154,11 @@ func (n *node) shardOf(slot int) int {
 	if c, found := n.moved[slot]; found {
 		return c.who
 	}
-	return homeOf(slot)
+	home := homeOf(slot)
+	if heir, left := n.heirs[home]; left {
+		return heir
+	}
+	return home
 }
 
 // masterOf is the server that has a slot, as far as the node knows.
@@ -178,6 +192,7 @@ const (
 	errUnstable  = replyError("TRYAGAIN Multiple keys request during rehashing of slot")
 	errDown      = replyError("CLUSTERDOWN The cluster is down")
 	errNotHere   = replyError("ERR Script attempted to access a non local key in a cluster node")
+	errUnserved  = replyError("CLUSTERDOWN Hash slot not served")
 	errDownHere  = replyError("ERR Script attempted to execute a command while the cluster is down")
 	errCrossHere = replyError("ERR Script attempted to access keys that do not hash to the same slot")
 )
@@ -190,7 +205,7 @@ func (s *server) route(cmd string, args []string) error {
 	}
 	n, slot := s.node, slotOf(keys[0])
 	master := n.masterOf(slot)
-	next, leaving := n.leaving[slot]
+	_, leaving := n.leaving[slot]
 	leaving = leaving && master == s
 	_, coming := n.coming[slot]
 	coming = coming && !leaving
@@ -210,12 +225,14 @@ func (s *server) route(cmd string, args []string) error {
 		}
 	}
 	switch {
-	case !channels && s.isDown():
+	case n.alone, n.missed[slot]:
+		return errUnserved
+	case !channels && (s.isDown() || len(n.missed) > 0):
 		return errDown
 	case leaving && missing > 0 && there > 0:
 		return errUnstable
 	case leaving && missing > 0:
-		return replyError(fmt.Sprintf("ASK %d %s", slot, n.addressOf(n.world.nodes[n.masters[next].who])))
+		return replyError(fmt.Sprintf("ASK %d %s", slot, n.addressOf(n.importerOf(slot))))
 	case coming && n.asking && several && missing > 0:
 		return errUnstable
 	case coming && n.asking, master == s, channels && s.master == master:
@@ -282,6 +299,9 @@ func (s *server) clusterSlots() []any {
 	for slot := range n.moved {
 		borders = append(borders, slot, slot+1)
 	}
+	for slot := range n.missed {
+		borders = append(borders, slot, slot+1)
+	}
 	for i := 1; i < shards; i++ {
 		borders = append(borders, i*slots/shards)
 	}
@@ -292,11 +312,14 @@ func (s *server) clusterSlots() []any {
 		if from >= slots {
 			break
 		}
+		if n.alone || n.missed[from] {
+			continue
+		}
 		shard := n.shardOf(from)
 		master := n.masters[shard].who
 		servers := []any{n.place(n.world.nodes[master])}
 		for _, o := range n.world.nodes {
-			if o.node.shard == shard && o.index != master && !n.unknown[o.index] {
+			if n.shardHas(o) == shard && o.index != master && !n.unknown[o.index] {
 				servers = append(servers, n.place(o))
 			}
 		}
@@ -325,7 +348,7 @@ func (w *world) clusterClient(i int) *goredis.ClusterClient {
 		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 		Dialer: w.dialer(i),
 	}
-	for _, s := range w.nodes {
+	for _, s := range w.foundingNodes() {
 		c.Addrs = append(c.Addrs, s.address())
 	}
 	return goredis.NewClusterClient(c)
@@ -333,10 +356,18 @@ func (w *world) clusterClient(i int) *goredis.ClusterClient {
 
 // shards is how many masters the cluster of a plan has, 0 if there is none.
 func (p *Plan) shards() int {
-	if p.Cluster {
+	switch {
+	case p.Cluster && p.Grows:
+		return shards + 1
+	case p.Cluster:
 		return shards
 	}
 	return 0
+}
+
+// foundingNodes are those that a cluster has at first.
+func (w *world) foundingNodes() []*server {
+	return slices.DeleteFunc(slices.Clone(w.nodes), func(s *server) bool { return s.node.shard == added })
 }
 
 // hits reports whether a fault is about the server that has a lock.
@@ -369,8 +400,9 @@ func (l *lockLog) at(keepers []*server) truth {
 
 // spread has the other servers of the shard hear of a message: they are not counted.
 func (s *server) spread(topic, text string) {
-	for _, o := range s.node.world.nodes {
-		if o != s && o.node.shard == s.node.shard {
+	n := s.node
+	for _, o := range n.world.nodes {
+		if o != s && n.shardHas(o) == n.shard && !n.unknown[o.index] {
 			time.AfterFunc(s.node.world.plan.Lag, func() {
 				o.mu.Lock()
 				defer o.mu.Unlock()

@@ -101,6 +101,18 @@ func (tw *twin) ask() {
 	node := tw.d.IntN(shards)
 	asking := tw.d.often(30)
 	args := tw.command()
+	got, want := tw.replies(node, asking, args)
+	for end := time.Now().Add(gossip); isMoved(want) && !reflect.DeepEqual(got, want) && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+		_, want = tw.replies(node, asking, args)
+	}
+	if !reflect.DeepEqual(got, want) {
+		tw.t.Fatalf("node %d, asking %v, %v: got %v, want %v", node, asking, args, got, want)
+	}
+}
+
+// replies are what both say to a command at a node: the simulated one, and the real one.
+func (tw *twin) replies(node int, asking bool, args []any) (got, want any) {
 	ask := func(c *goredis.Client) any {
 		conn := c.Conn()
 		defer conn.Close()
@@ -119,14 +131,7 @@ func (tw *twin) ask() {
 		}
 		return said
 	}
-	want, got := ask(tw.real[node]), ask(tw.simulated[node])
-	for end := time.Now().Add(gossip); isMoved(want) && !reflect.DeepEqual(got, want) && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond)
-		want = ask(tw.real[node])
-	}
-	if !reflect.DeepEqual(got, want) {
-		tw.t.Fatalf("node %d, asking %v, %v: got %v, want %v", node, asking, args, got, want)
-	}
+	return ask(tw.simulated[node]), ask(tw.real[node])
 }
 
 // gossip is within what time the nodes of a real cluster agree. What one has said before a
@@ -171,18 +176,9 @@ func (tw *twin) command() []any {
 // move goes on with the move of a slot, or begins one.
 func (tw *twin) move(tag string) {
 	m, slot := tw.moves[tag], slotOf("{"+tag+"}")
-	do := func(node int, args ...any) {
-		if err := tw.real[node].Do(tw.ctx, args...).Err(); err != nil {
-			tw.t.Fatal(args, err)
-		}
-	}
-	setSlot := func(node int, how ...any) { do(node, append([]any{"cluster", "setslot", slot}, how...)...) }
 	if !m.open {
 		m.open, m.to = true, (m.at+1+tw.d.IntN(shards-1))%shards
-		setSlot(m.to, "importing", tw.ids[m.at])
-		setSlot(m.at, "migrating", tw.ids[m.to])
-		tw.w.nodes[m.to].node.coming[slot] = m.at
-		tw.w.nodes[m.at].node.leaving[slot] = m.to
+		tw.begin(slot, m.at, m.to)
 		return
 	}
 	keys, err := tw.real[m.at].ClusterGetKeysInSlot(tw.ctx, slot, 10).Result()
@@ -190,14 +186,11 @@ func (tw *twin) move(tag string) {
 		tw.t.Fatal(err)
 	}
 	if len(keys) > 0 {
-		one := pick(tw.d, keys...)
-		host, port, _ := net.SplitHostPort(tw.real[m.to].Options().Addr)
-		do(m.at, "migrate", host, port, one, 0, 5000, "replace")
-		tw.w.nodes[m.at].give(tw.w.nodes[m.to], slot, nil, func([]string) []string { return []string{one} })
+		tw.carry(pick(tw.d, keys...), m.at, m.to)
 		return
 	}
 	for _, node := range []int{m.to, m.at, shards - m.to - m.at} {
-		setSlot(node, "node", tw.ids[m.to])
+		tw.do(node, "cluster", "setslot", slot, "node", tw.ids[m.to])
 	}
 	c := claim{m.to, tw.w.layout.nextEpoch()}
 	for _, s := range tw.w.nodes {
@@ -208,6 +201,28 @@ func (tw *twin) move(tag string) {
 		tw.compare(both, "after the slot has gone")
 		delete(tw.heard, tag)
 	}
+}
+
+// do has a real node execute a command.
+func (tw *twin) do(node int, args ...any) {
+	tw.t.Helper()
+	if err := tw.real[node].Do(tw.ctx, args...).Err(); err != nil {
+		tw.t.Fatal(args, err)
+	}
+}
+
+// begin has both know that a slot moves.
+func (tw *twin) begin(slot, at, to int) {
+	tw.do(to, "cluster", "setslot", slot, "importing", tw.ids[at])
+	tw.do(at, "cluster", "setslot", slot, "migrating", tw.ids[to])
+	tw.w.opensMove(slot, at, to)
+}
+
+// carry moves a key.
+func (tw *twin) carry(key string, at, to int) {
+	host, port, _ := net.SplitHostPort(tw.real[to].Options().Addr)
+	tw.do(at, "migrate", host, port, key, 0, 5000, "replace")
+	tw.w.nodes[at].give(tw.w.nodes[to], slotOf(key), nil, func([]string) []string { return []string{key} })
 }
 
 // subscribe begins a subscription on the same node of both, or ends it.

@@ -25,11 +25,16 @@ func (s *server) hearsMaster(shard int, c claim) {
 		return
 	}
 	n.masters[shard] = c
+	n.misses(shard)
+	if joined, left := n.joined[s.index]; left && joined == shard && !n.alone {
+		s.master = n.world.nodes[c.who]
+	}
 	demoted := shard == n.shard && old.who == s.index && c.who != s.index
 	if demoted {
 		s.drop(func(slot int) bool { return n.shardOf(slot) == shard })
 		clear(n.leaving)
 		clear(n.coming)
+		clear(n.missed)
 		n.goOn()
 	}
 	s.mu.Unlock()
@@ -58,6 +63,7 @@ func (s *server) hearsSlot(slot int, c claim) {
 	n.moved[slot] = c
 	delete(n.leaving, slot)
 	delete(n.coming, slot)
+	delete(n.missed, slot)
 	if before == n.shard && c.who != n.shard {
 		s.drop(func(o int) bool { return o == slot })
 	}
@@ -91,6 +97,11 @@ func (w *world) elect(shard int, old, r *server, late time.Duration) {
 	old.mu.Lock()
 	leaving, coming, moved := maps.Clone(old.node.leaving), maps.Clone(old.node.coming), maps.Clone(old.node.moved)
 	old.mu.Unlock()
+	if w.plan.Forgetful {
+		w.forgetsMoves(shard, leaving, coming, late)
+		clear(leaving)
+		clear(coming)
+	}
 	r.mu.Lock()
 	r.node.masters[shard] = c
 	r.node.leaving, r.node.coming, r.node.moved = leaving, coming, moved
@@ -228,8 +239,8 @@ func (w *world) shift(f Fault) {
 	}
 	slot := here[rnd.IntN(len(here))]
 	to := (f.Server + 1 + rnd.IntN(shards-1)) % shards
-	w.carry(slot, f.Server, to, f.For, rnd)
-	if f.Way == 2 {
+	to = w.layout.nextTo(to, f.Server)
+	if w.carry(slot, f.Server, to, f.For, rnd) && f.Way == 2 {
 		time.Sleep(f.Size)
 		w.carry(slot, to, f.Server, f.For, rnd)
 	}
@@ -238,16 +249,13 @@ func (w *world) shift(f Fault) {
 // steps is in how many steps the keys of a lock move at most.
 const steps = 5
 
-// carry moves a slot: a few keys at a time, and then all nodes hear where it is.
-func (w *world) carry(slot, from, to int, takes time.Duration, rnd *rand.Rand) {
+// carry moves a slot: a few keys at a time, and then all nodes hear where it is. It reports whether the slot
+// has arrived.
+func (w *world) carry(slot, from, to int, takes time.Duration, rnd *rand.Rand) bool {
 	w.layout.move(slot, to, false)
-	open := func(s *server, change func(n *node)) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		change(s.node)
-	}
-	open(w.master(to), func(n *node) { n.coming[slot] = from })
-	open(w.master(from), func(n *node) { n.leaving[slot] = to })
+	w.reg.opens(touched{kind: "slot-move", client: -1, server: from, from: time.Now(), to: time.Now().Add(unmended), slots: []int{slot}, open: true})
+	defer w.reg.mended(slot, w.plan.Word+4*w.plan.Lag)
+	w.opensMove(slot, from, to)
 	w.reg.tell(-2, "slot %d begins to move from shard %d to %d", slot, from, to)
 	some := func(keys []string) []string { return keys }
 	if rnd.IntN(2) == 0 {
@@ -255,16 +263,42 @@ func (w *world) carry(slot, from, to int, takes time.Duration, rnd *rand.Rand) {
 	}
 	for more := true; more; {
 		time.Sleep(takes / steps)
-		for !w.master(from).moves() || !w.master(to).moves() {
-			time.Sleep(20 * time.Millisecond)
+		w.awaitMasters(from, to)
+		if w.isAway(slot, from, to) && !w.mend(slot, from, to, takes, rnd) {
+			return false
 		}
 		more = w.master(from).give(w.master(to), slot, w.names(), some)
 	}
-	c := claim{to, w.layout.nextEpoch()}
-	w.master(to).hearsSlot(slot, c)
-	w.master(from).hearsSlot(slot, c)
-	w.layout.move(slot, to, true)
+	w.settles(slot, to, w.master(to), w.master(from))
 	w.reg.tell(-2, "slot %d is in shard %d", slot, to)
+	return true
+}
+
+// opensMove has the masters of two shards know that a slot moves from one to the other.
+func (w *world) opensMove(slot, from, to int) {
+	open := func(s *server, change func(n *node)) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		change(s.node)
+	}
+	open(w.master(to), func(n *node) { n.coming[slot] = from })
+	open(w.master(from), func(n *node) { n.leaving[slot], n.importers[slot] = to, w.master(to).index })
+}
+
+// awaitMasters waits until the masters of two shards can take part in moving keys.
+func (w *world) awaitMasters(from, to int) {
+	for !w.master(from).moves() || !w.master(to).moves() {
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// settles has all nodes hear which shard has a slot, those first that it concerns.
+func (w *world) settles(slot, shard int, first ...*server) {
+	c := claim{shard, w.layout.nextEpoch()}
+	for _, s := range first {
+		s.hearsSlot(slot, c)
+	}
+	w.layout.move(slot, shard, true)
 	for _, s := range w.nodes {
 		time.AfterFunc(w.hearsay(), func() { s.hearsSlot(slot, c) })
 	}

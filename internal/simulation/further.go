@@ -106,6 +106,10 @@ func (w *world) happenFurther(f Fault, end time.Time) {
 		w.readdress(f)
 	case "forget":
 		w.forget(f)
+	case "grow":
+		w.grow(f)
+	case "shrink":
+		w.shrink(f)
 	case "kill-client":
 		w.kill(f.Client)
 	case "lag", "replica-gone":
@@ -126,7 +130,7 @@ func (r *register) touchFurther(f Fault, t touched) []touched {
 	switch f.Kind {
 	case "nudge":
 		return r.nudged(f, t)
-	case "cease", "foreign":
+	case "cease", "foreign", "grow", "shrink":
 		t.client = -1
 	case "readdress":
 		t.client, t.to = -1, t.to.Add(r.w.plan.Word)

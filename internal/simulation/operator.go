@@ -77,7 +77,7 @@ func (w *world) operates(place int) goredis.UniversalClient {
 			MaintNotificationsConfig: off, ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 			Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return w.dial(ctx, operator, addr) },
 		}
-		for _, s := range w.nodes {
+		for _, s := range w.foundingNodes() {
 			o.Addrs = append(o.Addrs, s.address())
 		}
 		return goredis.NewClusterClient(o)

@@ -31,7 +31,7 @@ func (r *register) mayBeForgotten(b *belief) bool {
 		return true
 	}
 	return slices.ContainsFunc(r.touches, func(t touched) bool {
-		return r.losesData(t, b) && b.asked.Before(t.to) && now.Before(t.to.Add(b.lasts()+reaction))
+		return t.isAbout(b.name) && r.losesData(t, b) && b.asked.Before(t.to) && now.Before(t.to.Add(b.lasts()+reaction))
 	})
 }
 

@@ -46,6 +46,8 @@ type Plan struct {
 	Spelled   []string        `json:",omitempty"` // what locks are called; none: a letter each
 	Durable   []int           `json:",omitempty"` // the members of a quorum that have every write on disk before its reply
 	Shelves   bool            `json:",omitempty"` // the servers of a quorum are in memory
+	Grows     bool            `json:",omitempty"` // there is a fourth master of a cluster, which has no slots at first
+	Forgetful bool            `json:",omitempty"` // a replica of a cluster does not know which slots move
 	Clients   []Party
 	Faults    []Fault
 }
@@ -260,6 +262,8 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.sets()
 	g.bereft()
 	g.muted()
+	g.forgetful()
+	g.grows()
 	g.unnoticing()
 	return p
 }

@@ -196,6 +196,8 @@ type touched struct {
 	from   time.Time
 	to     time.Time // as far as is known
 	quiet  bool      // no connection tells of it
+	open   bool      // it is not known yet until when
+	slots  []int     // of a cluster that it concerns; none: all
 }
 
 func newRegister(w *world) *register {
@@ -849,7 +851,7 @@ func (r *register) fences(b *belief) {
 	switch {
 	case r.tokensMayFall(), r.joinsOlder(b):
 	case r.w.steppedBack() >= r.w.plan.keeps(): // the server may have forgotten a token that is ahead of its clock
-	case r.dataLost():
+	case r.dataLostOf(b.name):
 		// Break raises a token above the clock, by up to a lease, and a clock that is set back
 		// falls behind the tokens.
 		above := r.hasBroken(time.Now().Add(-2*r.w.plan.TTL-lingers)) || r.w.steppedBack() > 0

@@ -1,0 +1,59 @@
+package redis
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// slotsOf is a client of a cluster that is told who has the slots: nobody where there is no address.
+func slotsOf(t *testing.T, calls *atomic.Int32, addrs ...string) *redis.ClusterClient {
+	t.Helper()
+	c := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{"127.0.0.1:1"}, MaxRetries: -1, ContextTimeoutEnabled: true, DisableIdentity: true, Protocol: 2,
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			n := min(int(calls.Add(1)), len(addrs)) - 1
+			if addrs[n] == "" {
+				return nil, nil
+			}
+			return []redis.ClusterSlot{{Start: 0, End: clusterSlots - 1, Nodes: []redis.ClusterNode{{Addr: addrs[n]}}}}, nil
+		},
+	})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// A node that was taken out of a cluster knows nobody: a client that has asked it asks another one for the
+// masters, and does not take it that there are none.
+func TestMastersThatANodeDoesNotName(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int32
+	b := New(slotsOf(t, &calls, "", "127.0.0.1:2"), nil)
+	all, err := b.masters(t.Context())
+	if err != nil || len(all) != 1 {
+		t.Errorf("%d masters, %v", len(all), err)
+	}
+}
+
+// A node that says that the cluster is down may have been taken out of it: who has the slots is asked again.
+func TestANodeThatSaysTheClusterIsDown(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int32
+	b := New(slotsOf(t, &calls, nodeSaying(t, "-CLUSTERDOWN Hash slot not served\r\n")), nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // the client library asks by itself after 10 s
+	defer cancel()
+	_, err := b.cluster.do(ctx, time.Second, renewScript.call([]any{"{a}"}, 1, 1000, "w"), ordinary)
+	if !says(err, "CLUSTERDOWN") {
+		t.Fatal(err)
+	}
+	for calls.Load() < 2 {
+		select {
+		case <-ctx.Done():
+			t.Fatal("who has the slots was not asked again")
+		case <-time.After(time.Millisecond):
+		}
+	}
+}

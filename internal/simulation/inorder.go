@@ -57,9 +57,12 @@ type traffic struct {
 	listens      map[party]time.Time     // since when a client has been seen to listen, in a cluster for that lock
 	grabs        map[party]int           // scripts that only take a lock
 	hints        map[int]int             // messages that tell a client that it is the first
-	shifts       map[string]int          // how often a lock has changed hands
+	ending       map[string]int          // how many holds of a lock have been about to end by themselves
 	letIn        map[party]time.Time     // when a client was let in that had queued
-	means        map[int]mean            // by client of a quorum
+	ranOut       map[party]bool          // as the hold before had run out
+	lastAsked    map[party]time.Time     // when a client last asked about a lock
+	means        map[int]mean            // by client of a quorum, of free locks
+	handOvers    map[int]mean            // likewise, of those that were waited for
 	toldOf       map[int]time.Time       // when a question of a client was first answered
 	wantedAtOnce map[party]bool          // its hold is one of which it hears at once who wants it
 }
@@ -67,7 +70,7 @@ type traffic struct {
 func newTraffic() traffic {
 	return traffic{
 		open: make(map[*call]*passage), asked: make(map[inquiry]int), commands: make(map[commanding]int), dialed: make(map[int]time.Time), stirred: make(map[string]time.Time),
-		users: make(map[string]map[int]bool), untidy: make(map[string]time.Time), heldTo: make(map[party]bool), renews: make(map[party]time.Time), full: make(map[party]time.Time), run: make(map[int]string), turns: make(map[party]time.Time), minimal: make(map[party]time.Time), entries: make(map[string][]entering), ended: make(map[party]time.Time), passings: make(map[party]*succession), listens: make(map[party]time.Time), wantedAtOnce: make(map[party]bool), means: make(map[int]mean), toldOf: make(map[int]time.Time), grabs: make(map[party]int), hints: make(map[int]int), shifts: make(map[string]int), letIn: make(map[party]time.Time),
+		users: make(map[string]map[int]bool), untidy: make(map[string]time.Time), heldTo: make(map[party]bool), renews: make(map[party]time.Time), full: make(map[party]time.Time), run: make(map[int]string), turns: make(map[party]time.Time), minimal: make(map[party]time.Time), entries: make(map[string][]entering), ended: make(map[party]time.Time), passings: make(map[party]*succession), listens: make(map[party]time.Time), wantedAtOnce: make(map[party]bool), means: make(map[int]mean), handOvers: make(map[int]mean), toldOf: make(map[int]time.Time), grabs: make(map[party]int), hints: make(map[int]int), ending: make(map[string]int), letIn: make(map[party]time.Time), ranOut: make(map[party]bool), lastAsked: make(map[party]time.Time),
 	}
 }
 
@@ -80,6 +83,9 @@ func (r *register) ran(s *server, client, source string, keys []string) {
 	defer r.mu.Unlock()
 	i := r.w.indexOf(client)
 	r.run[s.index] = source
+	if strings.HasPrefix(source, inspector) {
+		r.commands[commanding{flight{i, s.index}, inspector}]++
+	}
 	switch {
 	case source == "":
 		r.dialed[i] = time.Now()
@@ -90,6 +96,7 @@ func (r *register) ran(s *server, client, source string, keys []string) {
 	case i >= 0 && !slices.ContainsFunc(background, func(begin string) bool { return strings.HasPrefix(source, begin) }):
 		for _, name := range locksOf(keys) {
 			r.asked[inquiry{i, s.index, name}]++
+			r.lastAsked[party{i, name}] = time.Now()
 			if strings.HasPrefix(source, grabber) {
 				r.grabs[party{i, name}]++
 			}

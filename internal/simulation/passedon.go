@@ -131,7 +131,7 @@ func (r *register) joinsOwn(c *call) bool {
 		}
 	}
 	return slices.ContainsFunc(r.beliefs, func(b *belief) bool {
-		return b.client == c.client && b.name == p.name && b.shared && b.plain && !b.multi && b.parent == nil && b.live() && b.lowering == 0 && r.isPassedOn(p, b.granted)
+		return b.client == c.client && b.name == p.name && b.shared && b.plain && !b.multi && b.parent == nil && b.live() && b.lowering == 0 && (!b.downFrom || !b.lowered.IsZero()) && r.isPassedOn(p, b.granted)
 	})
 }
 

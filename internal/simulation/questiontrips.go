@@ -14,6 +14,9 @@ type commanding struct {
 	cmd string
 }
 
+// inspector is how the script begins that says who has a lock.
+const inspector = "-- Says who holds a lock and who waits for it"
+
 // hears takes a command of a client on a connection without subscriptions. It is called with s.mu held.
 func (s *server) hears(p *peer, cmd string) {
 	if s.world != nil && (cmd == "PING" && len(p.channels) == 0 || cmd == "SCAN") {
@@ -40,7 +43,7 @@ func (r *register) countsAnswers(c *call, p *passage, err error) {
 	switch c.what {
 	case "inspect": // on a quorum once more where the lock changes hands
 		if r.w.plan.Backend != "quorum" || r.isInOrder(c, p, "refused") {
-			r.countsQuestion(c, "scripts", r.mostAsked(c, p), 1, 1)
+			r.countsQuestion(c, "scripts", r.mostHeard(c, p, inspector), 1, 1)
 		}
 	case "ping":
 		r.countsQuestion(c, "PING", r.mostHeard(c, p, "PING"), 1, 1)

@@ -43,12 +43,20 @@ func TestTrips(t *testing.T) {
 			}},
 			[]string{"passed on × lock"},
 		},
+		"readers of a client share a hold": {
+			Plan{Clients: []Party{{Workers: [][]Op{
+				{use("lock", 6*time.Second, 0), use("rlock", 10*time.Second, 40*time.Second)},
+				again(10, use("rlock", 3*time.Second, 100*ms)),
+			}}, {Workers: [][]Op{{use("lock", 5900*ms, 200*ms)}}}}},
+			[]string{"passed on × rlock"},
+		},
 		"waits of one server":    {Plan{Clients: waits}, []string{"in order × wait"}},
 		"waits of a cluster":     {Plan{Cluster: true, Replica: true, Lag: 10 * ms, Clients: waits}, []string{"in order × wait"}},
+		"waits of a quorum":      {Plan{Backend: "quorum", Servers: 3, Clients: waits}, []string{"in order × wait"}},
 		"questions of a server":  {Plan{Clients: append(waits[:2:2], asks)}, []string{"in order × inspect", "in order × ping", "in order × names"}},
 		"questions of a cluster": {Plan{Cluster: true, Replica: true, Lag: 10 * ms, Clients: append(waits[:2:2], asks)}, []string{"in order × inspect", "in order × ping", "in order × names"}},
 		"questions of a quorum":  {Plan{Backend: "quorum", Servers: 3, Clients: []Party{asks}}, []string{"in order × inspect", "in order × ping", "in order × names"}},
-		"free locks of a quorum": {Plan{Backend: "quorum", Servers: 3, Latency: 10 * ms, Clients: []Party{{Workers: [][]Op{again(40, use("lock", 1200*ms, 10*ms))}}}}, []string{"in order × free"}},
+		"free locks of a quorum": {Plan{Backend: "quorum", Servers: 3, Latency: 40 * ms, Jitter: 10 * ms, Clients: []Party{{Workers: [][]Op{again(20, use("lock", 2300*ms, 10*ms))}}}}, []string{"in order × free"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &c.plan

@@ -20,7 +20,7 @@ const grabber = "-- Takes locks for exclusive holds"
 type awaiting struct {
 	grabs   int  // scripts that only take the lock, which its client had run
 	hints   int  // messages that had told its client that it is the first
-	shifts  int  // how often the lock had changed hands
+	ending  int  // holds that were about to end by themselves
 	has     bool // its client had a lease on the lock
 	listens bool // its client listened, and knew that
 }
@@ -30,7 +30,7 @@ func (r *register) waitsFor(c *call) awaiting {
 	at := party{c.client, c.names[0]}
 	since, listens := r.listens[r.listener(at)]
 	return awaiting{
-		grabs: r.grabs[at], hints: r.hints[c.client], shifts: r.shifts[at.name], has: r.hasLease(at),
+		grabs: r.grabs[at], hints: r.hints[c.client], ending: r.ending[at.name], has: r.hasLease(at),
 		listens: listens && time.Since(since) > 10*r.w.plan.trip(),
 	}
 }
@@ -43,20 +43,38 @@ func (r *register) listener(p party) party {
 	return p
 }
 
-// changesHands notes who has come to hold a lock that it had queued for.
+// changesHands notes who has come to hold a lock that it had queued for, and which holds are about to end.
 func (r *register) changesHands(s *server, name string, old, t truth) {
+	soon := s.clock().Add(asksAgain).UnixMilli()
 	for _, id := range t.holders() {
+		if end, reads := t.readers[id]; reads && end < soon || !reads && t.expiry < soon {
+			r.ending[name]++
+		}
 		i := r.w.indexOf(s.owner(id))
 		if i < 0 || had(old, id) {
 			continue
 		}
 		p := party{i, name}
-		r.shifts[name]++
-		if slices.Contains(old.queue, id) {
+		if slices.Contains(old.queue, id) && !r.isLetIn(p) {
 			r.letIn[p] = time.Now()
+			r.ranOut[p] = s.asker == s.owner(id) || old.held() && !old.asOf(s.clock().UnixMilli()).held()
 		}
 		r.hearsWanted(s, p, id)
 	}
+}
+
+// isLetIn reports whether a client that waits for a lock on a quorum has been let in by a member.
+func (r *register) isLetIn(p party) bool {
+	in, found := r.letIn[p]
+	if !found || r.w.plan.Backend != "quorum" {
+		return false
+	}
+	for c := range r.calls {
+		if c.client == p.client && c.start.Before(in) && slices.Contains(c.names, p.name) {
+			return true
+		}
+	}
+	return false
 }
 
 // publishes takes a message of a server.
@@ -83,10 +101,14 @@ func (r *register) countsWaits(c *call, p *passage, err error) {
 	plan, at := r.w.plan, party{c.client, c.names[0]}
 	in := r.letIn[at]
 	told := err == nil && c.waits && len(c.names) == 1 && c.what != "lead" && in.After(c.start)
-	if !told || plan.Backend != "redis" || plan.Acks || plan.Clients[c.client].Poll || p.crowded || p.waits.has || c.hurried || !r.isUntroubled(c) {
+	if !told || plan.Acks || plan.Clients[c.client].Poll || p.crowded || p.waits.has || c.hurried || !r.isUntroubled(c) {
 		return
 	}
 	r.coverage["in order × wait"]++
+	if plan.Backend == "quorum" {
+		r.countsHandOver(c, in)
+		return
+	}
 	took, trip := time.Since(c.start), plan.trip()
 	n := p.asks(r, at) - (r.grabs[at] - p.waits.grabs)
 	most := 1 + r.hints[c.client] - p.waits.hints + int(took/asksAgain)
@@ -96,10 +118,22 @@ func (r *register) countsWaits(c *call, p *passage, err error) {
 	if !p.waits.listens {
 		most++ // it asks whether it has to wait before it listens
 	}
-	if most += r.shifts[at.name] - p.waits.shifts - 1; n > most && r.least >= 2*asksAgain {
+	if r.ranOut[at] {
+		most++ // when that ends it asks
+	}
+	if most += r.ending[at.name] - p.waits.ending; n > most && r.least >= 2*asksAgain {
 		r.violate("requests are exact", "c%d %s %v has asked %d times in %v, and may %d times", c.client, c.what, c.names, n, took, most)
 	}
-	if took := time.Since(in); c.plain && plan.Jitter == 0 && took > trip/2+trip/4 {
+	may := trip / 2
+	if plan.isFast() { // by the clocks the word came before it was sent, and has to be confirmed
+		may += trip
+	}
+	if took := time.Since(later(in, r.lastAsked[at])); c.plain && plan.Jitter == 0 && took > may+trip/4 {
 		r.violate("trips are few", "c%d %s %v has known for %v, or %.1f round trips, that it has the lock", c.client, c.what, c.names, took, float64(took)/float64(trip))
 	}
+}
+
+// isFast reports whether the clock of a server goes faster than those of clients.
+func (p *Plan) isFast() bool {
+	return p.Drift > 0 || slices.ContainsFunc(p.Drifts, func(d float64) bool { return d > 0 })
 }

@@ -60,6 +60,7 @@ type traffic struct {
 	ending       map[string]int          // how many holds of a lock have been about to end by themselves
 	letIn        map[party]time.Time     // when a client was let in that had queued
 	ranOut       map[party]bool          // as the hold before had run out
+	unsettled    map[party]time.Time     // when a call of a client last ended that may leave something to be done
 	lastAsked    map[party]time.Time     // when a client last asked about a lock
 	means        map[int]mean            // by client of a quorum, of free locks
 	handOvers    map[int]mean            // likewise, of those that were waited for
@@ -70,7 +71,7 @@ type traffic struct {
 func newTraffic() traffic {
 	return traffic{
 		open: make(map[*call]*passage), asked: make(map[inquiry]int), commands: make(map[commanding]int), dialed: make(map[int]time.Time), stirred: make(map[string]time.Time),
-		users: make(map[string]map[int]bool), untidy: make(map[string]time.Time), heldTo: make(map[party]bool), renews: make(map[party]time.Time), full: make(map[party]time.Time), run: make(map[int]string), turns: make(map[party]time.Time), minimal: make(map[party]time.Time), entries: make(map[string][]entering), ended: make(map[party]time.Time), passings: make(map[party]*succession), listens: make(map[party]time.Time), wantedAtOnce: make(map[party]bool), means: make(map[int]mean), handOvers: make(map[int]mean), toldOf: make(map[int]time.Time), grabs: make(map[party]int), hints: make(map[int]int), ending: make(map[string]int), letIn: make(map[party]time.Time), ranOut: make(map[party]bool), lastAsked: make(map[party]time.Time),
+		users: make(map[string]map[int]bool), untidy: make(map[string]time.Time), heldTo: make(map[party]bool), renews: make(map[party]time.Time), full: make(map[party]time.Time), run: make(map[int]string), turns: make(map[party]time.Time), minimal: make(map[party]time.Time), entries: make(map[string][]entering), ended: make(map[party]time.Time), passings: make(map[party]*succession), listens: make(map[party]time.Time), wantedAtOnce: make(map[party]bool), means: make(map[int]mean), handOvers: make(map[int]mean), toldOf: make(map[int]time.Time), grabs: make(map[party]int), hints: make(map[int]int), ending: make(map[string]int), letIn: make(map[party]time.Time), ranOut: make(map[party]bool), lastAsked: make(map[party]time.Time), unsettled: make(map[party]time.Time),
 	}
 }
 
@@ -183,6 +184,7 @@ func (r *register) arrives(c *call, err error) {
 		r.ended[party{c.client, n}] = time.Now()
 		if !tidy && !c.asks {
 			r.untidy[n] = time.Now()
+			r.unsettled[party{c.client, n}] = time.Now()
 		}
 		// Readers, and who is refused by its own client, ask nobody whether the lock is free.
 		if refused := tidy && kind == "refused"; !refused || c.grabs() && r.hasAsked(c, p) {

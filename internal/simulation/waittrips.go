@@ -104,6 +104,9 @@ func (r *register) countsWaits(c *call, p *passage, err error) {
 	if !told || plan.Acks || plan.Clients[c.client].Poll || p.crowded || p.waits.has || c.hurried || !r.isUntroubled(c) {
 		return
 	}
+	if r.unsettled[at].After(c.start.Add(-300*time.Millisecond - 20*plan.trip())) {
+		return // what a call before has left is given back meanwhile
+	}
 	r.coverage["in order × wait"]++
 	if plan.Backend == "quorum" {
 		r.countsHandOver(c, in)

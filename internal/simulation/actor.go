@@ -71,9 +71,9 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 		return
 	}
 	shared := op.Call == "rlock" || op.Call == "tryrlock"
-	c := &call{client: a.c.index, what: op.Call, names: names, ctx: wait, cancel: cancel, nested: o != nil}
+	c := &call{client: a.c.index, what: op.Call, names: names, ctx: wait, cancel: cancel, nested: o != nil, within: o}
 	c.waits = op.Call == "lock" || op.Call == "rlock" || op.Call == "multi" || op.Call == "do" && !op.Adapter
-	c.byName = op.ByName
+	c.byName, c.plain = op.ByName, op.isPlain()
 	c.upgrades = a.w.reg.isUpgrade(c, o)
 	connects := time.Duration(len(names)) * a.w.plan.taking() // and asks, for each lock
 	c.hurried = op.MaxWait > 0 || op.MaxHold > 0 && op.MaxHold < connects
@@ -250,6 +250,7 @@ func (a *actor) doDo(wait context.Context, c *call, o *owner, op *Op) {
 		a.w.reg.spies(lease, all)
 		a.use(ctx, lease, &owner{all, o}, op, func() {
 			lost = errors.Is(lease.Err(), dlock.ErrLost)
+			a.passesOn(all, op)
 			a.w.reg.gives(all)
 			a.w.reg.begin(leaving)
 		})
@@ -393,6 +394,7 @@ func (a *actor) unlock(lease *dlock.Lease, all []*belief, op *Op) {
 	}
 	defer cancel()
 	a.aside(op, "unlock")
+	a.passesOn(all, op)
 	r.gives(all)
 	c := &call{client: a.c.index, what: "unlock", names: a.named(op), ctx: ctx, nested: true}
 	c.bound = time.Now().Add(bound + a.undoing())

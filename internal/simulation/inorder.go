@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"errors"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -17,12 +18,16 @@ import (
 type passage struct {
 	asked   map[inquiry]int // scripts that its client had run
 	stirred time.Time       // when one of its locks had last changed hands, or its queue had
-	free    bool            // nobody had or wanted its locks
+	free    bool            // nobody had or wanted its locks, but those that it enters again
 	queued  bool            // somebody waited at a server
 	crowded bool            // its client has another call under way
 	beside  bool            // there is another call about its locks
 	sole    bool            // nobody else has ever asked for them
 	outer   bool            // its client has another lease on one of them
+	entered map[string]bool // those of its locks that it enters again
+	joins   bool            // it is that of a reader beside others of its client
+	waits   awaiting
+	heard   map[commanding]int // what its client had sent, where it is a question
 }
 
 // An inquiry is who asks which server about which lock.
@@ -33,25 +38,40 @@ type inquiry struct {
 
 // A traffic is what r knows of passages.
 type traffic struct {
-	open    map[*call]*passage
-	asked   map[inquiry]int
-	dialed  map[int]time.Time       // when a client last connected, or had to send a script itself
-	stirred map[string]time.Time    // when a lock last changed hands, or its queue did
-	users   map[string]map[int]bool // who has ever asked for a lock
-	untidy  map[string]time.Time    // when something about a lock was last not in order
-	heldTo  map[party]bool          // the last call of a client for a lock was refused
-	renews  map[party]time.Time     // when a client last renewed a lock
-	full    map[party]time.Time     // when a client last asked for one in full, though it seemed to be free
-	run     map[int]string          // by server: the script under way
-	turns   map[party]time.Time     // when a break has let in who was next
-	minimal map[party]time.Time     // when a client last gave up a lock that has a minimum hold
-	entries map[string][]entering   // how often holders have entered a lock
+	open         map[*call]*passage
+	asked        map[inquiry]int
+	commands     map[commanding]int      // by which questions are asked
+	dialed       map[int]time.Time       // when a client last connected, or had to send a script itself
+	stirred      map[string]time.Time    // when a lock last changed hands, or its queue did
+	users        map[string]map[int]bool // who has ever asked for a lock
+	untidy       map[string]time.Time    // when something about a lock was last not in order
+	heldTo       map[party]bool          // the last call of a client for a lock was refused
+	renews       map[party]time.Time     // when a client last renewed a lock
+	full         map[party]time.Time     // when a client last asked for one in full, though it seemed to be free
+	run          map[int]string          // by server: the script under way
+	turns        map[party]time.Time     // when a break has let in who was next
+	minimal      map[party]time.Time     // when a client last gave up a lock that has a minimum hold
+	entries      map[string][]entering   // how often holders have entered a lock
+	ended        map[party]time.Time     // when a call of a client about a lock was last over
+	passings     map[party]*succession   // what an Unlock has to pass on
+	listens      map[party]time.Time     // since when a client has been seen to listen, in a cluster for that lock
+	grabs        map[party]int           // scripts that only take a lock
+	hints        map[int]int             // messages that tell a client that it is the first
+	ending       map[string]int          // how many holds of a lock have been about to end by themselves
+	letIn        map[party]time.Time     // when a client was let in that had queued
+	ranOut       map[party]bool          // as the hold before had run out
+	unsettled    map[party]time.Time     // when a call of a client last ended that may leave something to be done
+	lastAsked    map[party]time.Time     // when a client last asked about a lock
+	means        map[int]mean            // by client of a quorum, of free locks
+	handOvers    map[int]mean            // likewise, of those that were waited for
+	toldOf       map[int]time.Time       // when a question of a client was first answered
+	wantedAtOnce map[party]bool          // its hold is one of which it hears at once who wants it
 }
 
 func newTraffic() traffic {
 	return traffic{
-		open: make(map[*call]*passage), asked: make(map[inquiry]int), dialed: make(map[int]time.Time), stirred: make(map[string]time.Time),
-		users: make(map[string]map[int]bool), untidy: make(map[string]time.Time), heldTo: make(map[party]bool), renews: make(map[party]time.Time), full: make(map[party]time.Time), run: make(map[int]string), turns: make(map[party]time.Time), minimal: make(map[party]time.Time), entries: make(map[string][]entering),
+		open: make(map[*call]*passage), asked: make(map[inquiry]int), commands: make(map[commanding]int), dialed: make(map[int]time.Time), stirred: make(map[string]time.Time),
+		users: make(map[string]map[int]bool), untidy: make(map[string]time.Time), heldTo: make(map[party]bool), renews: make(map[party]time.Time), full: make(map[party]time.Time), run: make(map[int]string), turns: make(map[party]time.Time), minimal: make(map[party]time.Time), entries: make(map[string][]entering), ended: make(map[party]time.Time), passings: make(map[party]*succession), listens: make(map[party]time.Time), wantedAtOnce: make(map[party]bool), means: make(map[int]mean), handOvers: make(map[int]mean), toldOf: make(map[int]time.Time), grabs: make(map[party]int), hints: make(map[int]int), ending: make(map[string]int), letIn: make(map[party]time.Time), ranOut: make(map[party]bool), lastAsked: make(map[party]time.Time), unsettled: make(map[party]time.Time),
 	}
 }
 
@@ -64,6 +84,9 @@ func (r *register) ran(s *server, client, source string, keys []string) {
 	defer r.mu.Unlock()
 	i := r.w.indexOf(client)
 	r.run[s.index] = source
+	if strings.HasPrefix(source, inspector) {
+		r.commands[commanding{flight{i, s.index}, inspector}]++
+	}
 	switch {
 	case source == "":
 		r.dialed[i] = time.Now()
@@ -74,6 +97,10 @@ func (r *register) ran(s *server, client, source string, keys []string) {
 	case i >= 0 && !slices.ContainsFunc(background, func(begin string) bool { return strings.HasPrefix(source, begin) }):
 		for _, name := range locksOf(keys) {
 			r.asked[inquiry{i, s.index, name}]++
+			r.lastAsked[party{i, name}] = time.Now()
+			if strings.HasPrefix(source, grabber) {
+				r.grabs[party{i, name}]++
+			}
 		}
 	}
 }
@@ -90,7 +117,7 @@ func (r *register) stirs(name string, old, t truth) {
 
 // setsOut notes a call that begins.
 func (r *register) setsOut(c *call) {
-	p := &passage{asked: make(map[inquiry]int), free: true, sole: true}
+	p := &passage{asked: make(map[inquiry]int), free: true, sole: true, entered: make(map[string]bool)}
 	for i, n := range r.asked {
 		if i.client == c.client && slices.Contains(c.names, i.name) {
 			p.asked[i] = n
@@ -112,12 +139,19 @@ func (r *register) setsOut(c *call) {
 			r.users[n][c.client] = true
 		}
 		p.stirred, p.sole = later(p.stirred, r.stirred[n]), p.sole && len(r.users[n]) == 1
+		if c.within.find(n, 0) != nil {
+			p.entered[n] = true
+		}
 		for _, s := range r.w.masters() {
 			t := r.lock(n).last[s.index].asOf(s.clock().UnixMilli())
-			p.free, p.queued = p.free && !t.held() && len(t.queue) == 0, p.queued || len(t.queue) > 0
+			p.free, p.queued = p.free && (p.entered[n] || !t.held() && len(t.queue) == 0), p.queued || len(t.queue) > 0
 		}
 	}
 	p.outer = c.nested && slices.ContainsFunc(r.beliefs, func(b *belief) bool { return b.client == c.client && slices.Contains(c.names, b.name) })
+	p.joins, p.waits = r.joinsOwn(c), r.waitsFor(c)
+	if c.asks {
+		p.heard = maps.Clone(r.commands)
+	}
 	r.open[c] = p
 }
 
@@ -134,17 +168,23 @@ func (p *Plan) trip() time.Duration {
 func (r *register) arrives(c *call, err error) {
 	p := r.open[c]
 	delete(r.open, c)
+	r.isPassed(c, p, err)
 	if p == nil || !r.w.hasServers() {
 		return
 	}
+	r.countsAnswers(c, p, err)
+	r.countsWaits(c, p, err)
 	tidy, kind := p.isTidy(c, err), p.kind(c, err)
 	if tidy && kind != "" && r.isInOrder(c, p, kind) {
 		r.coverage["in order × "+kind]++
 		r.countsTrips(c, p, kind)
+		r.countsRounds(c, p, kind)
 	}
 	for _, n := range c.names {
+		r.ended[party{c.client, n}] = time.Now()
 		if !tidy && !c.asks {
 			r.untidy[n] = time.Now()
+			r.unsettled[party{c.client, n}] = time.Now()
 		}
 		// Readers, and who is refused by its own client, ask nobody whether the lock is free.
 		if refused := tidy && kind == "refused"; !refused || c.grabs() && r.hasAsked(c, p) {
@@ -180,19 +220,21 @@ func (p *passage) kind(c *call, err error) string {
 	case p.queued, p.beside:
 	case c.what == "unlock", c.what == "downgrade":
 		return c.what
+	case len(p.entered) == len(c.names):
+		return "entry"
 	case p.free:
 		return "free"
-	case p.outer:
-		return "entry"
 	}
 	return ""
 }
 
-// isInOrder reports whether a call was made, and was answered, where nothing else happens.
-func (r *register) isInOrder(c *call, p *passage, kind string) bool {
+// isUntroubled reports whether nothing is wrong where a call was made and answered.
+func (r *register) isUntroubled(c *call) bool {
 	plan, trip := r.w.plan, r.w.plan.trip()
-	settled := c.start.Add(-300*time.Millisecond - 20*trip)
 	served, known := r.served[c.client]
+	if !known {
+		served, known = r.toldOf[c.client]
+	}
 	switch {
 	case r.dead[c.client], r.closing[c.client], r.stuttered(c.start), !known, served.After(c.start.Add(-lingers)):
 		return false
@@ -203,13 +245,26 @@ func (r *register) isInOrder(c *call, p *passage, kind string) bool {
 	case r.dialed[c.client].After(c.start.Add(-10 * trip)):
 		return false
 	}
-	return !slices.ContainsFunc(c.names, func(n string) bool {
+	return true
+}
+
+// isInOrder reports whether a call was made, and was answered, where nothing else happens.
+func (r *register) isInOrder(c *call, p *passage, kind string) bool {
+	settled := c.start.Add(-300*time.Millisecond - 20*r.w.plan.trip())
+	return r.isUntroubled(c) && !slices.ContainsFunc(c.names, func(n string) bool {
 		stirred := p.stirred
 		if kind == "refused" {
 			stirred = r.stirred[n]
 		}
-		return r.untidy[n].After(settled) || stirred.After(settled)
+		return r.untidy[n].After(settled) || stirred.After(settled) || r.isBehind(c.client, n, c.start)
 	})
+}
+
+// isBehind reports whether a member of a quorum that is farther away than others may still have to come to
+// what a call before has asked.
+func (r *register) isBehind(client int, name string, since time.Time) bool {
+	apart := r.w.plan.Backend == "quorum" && (r.w.plan.Far > 0 || r.w.plan.Jitter > 0)
+	return apart && r.ended[party{client, name}].After(since.Add(-2*r.w.plan.slowest()))
 }
 
 // countsTrips checks a call that was in order.
@@ -240,8 +295,11 @@ func (r *register) countsTrips(c *call, p *passage, kind string) {
 		most *= 2
 	}
 	trip := r.w.plan.trip()
+	// Requests for several locks in a cluster leave on connections of their own, of which there may be too few.
+	own := r.w.plan.Clients[c.client].Own
+	narrow := own != nil && own.PoolSize > 0 && own.PoolSize < len(c.names)
 	stays := func(n string) bool { return r.minimal[party{c.client, n}].After(c.start.Add(-trip)) }
-	if c.what == "multi" || c.what == "trymulti" || c.what == "unlock" && (p.outer || slices.ContainsFunc(c.names, stays)) { // one after the other
+	if c.what == "multi" || c.what == "trymulti" || c.what == "unlock" && (p.outer || narrow || slices.ContainsFunc(c.names, stays)) { // one after the other
 		most *= len(c.names)
 	}
 	if slices.ContainsFunc(c.names, func(n string) bool { return r.renews[party{c.client, n}].After(c.start.Add(-trip)) }) {
@@ -270,6 +328,9 @@ func (r *register) inquiries(c *call, p *passage, kind string) int {
 		return r.untidy[n].Before(c.start.Add(-refusing)) && p.sole && r.least == r.w.plan.TTL && prolonged
 	}
 	for _, n := range c.names {
+		if p.entered[n] {
+			continue
+		}
 		// Who is refused by the first of several servers learns nothing about the lock at the others.
 		refused := r.heldTo[party{c.client, n}] && r.w.plan.Backend != "quorum"
 		if c.grabs() && (kind == "free" && !plain(n) || kind == "refused" && !refused) {

@@ -48,6 +48,7 @@ func messageKind(cmd string) string {
 
 // publish tells those who are subscribed here, and returns how many they are.
 func (s *server) publish(kind, topic, text string) int {
+	s.tells(topic, text)
 	for p := range s.topics[topic] {
 		p.push(kind, topic, text)
 	}

@@ -111,6 +111,7 @@ type belief struct {
 	demand   demand                // of its client when it was granted
 	sought   time.Time             // since when others of its client may have asked; zero: since it was granted
 	heard    bool                  // Wanted was seen to say that somebody waits
+	plain    bool                  // it was asked for in the way that is usual for its client
 	watched  bool                  // Wanted was called before
 	docked   map[*server]time.Time // until when what a server has of its hold may end early
 	taken    time.Time             // when Break had ended it on a quorum
@@ -156,6 +157,7 @@ type call struct {
 	ctx     context.Context
 	cancel  func()    // ends ctx; nil: nobody does but its bound
 	under   []*belief // what it is about, if that is a lease
+	within  *owner    // under whose leases it is made; nil: under none
 	waits   bool
 	asks    bool // it takes no lock: all servers may have to answer
 	nested  bool
@@ -164,6 +166,7 @@ type call struct {
 	counted bool // it was reported not to end
 	byName  bool // it is one of locks by name
 	relocks bool // likewise, of a name that was lost
+	plain   bool // it asks for the lock in the way that is usual for its client
 
 	upgrades bool // it asks to write under its own lease to read
 	passed   int  // leases that others have got meanwhile
@@ -309,6 +312,9 @@ func (r *register) returned(c *call, err error) {
 	defer r.mu.Unlock()
 	delete(r.calls, c)
 	r.arrives(c, err)
+	if c.waits {
+		r.leavesTurns(c)
+	}
 	r.see(c.client, c.names)
 	r.hurries(c)
 	r.givesUp(c, err)
@@ -612,6 +618,7 @@ func (r *register) saw(s *server, name string, t truth) {
 	l := r.lock(name)
 	l.grants(t)
 	r.stirs(name, l.last[s.index], t)
+	r.changesHands(s, name, l.last[s.index], t)
 	r.letsNext(s, name, l.last[s.index], t)
 	r.lastBusy(s, l)
 	if live.held() {
@@ -787,7 +794,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 		b := &belief{
 			client: c.client, name: name, lease: lease, owner: r.w.clients[c.client], ctx: ctx, shared: shared, token: token,
 			parent: o.find(name, token), granted: time.Now(), ttl: r.w.plan.TTL,
-			multi: c.what == "multi" || c.what == "trymulti", limited: op.MaxHold > 0,
+			multi: c.what == "multi" || c.what == "trymulti", limited: op.MaxHold > 0, plain: c.plain,
 		}
 		if op.TTL > 0 {
 			b.ttl = op.TTL

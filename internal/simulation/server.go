@@ -169,6 +169,7 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 		p.reply(nil, err)
 		return
 	}
+	s.hears(p, cmd)
 	before := s.link.sent
 	defer func() { // with mu held
 		if s.link.sent != before {

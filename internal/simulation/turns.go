@@ -46,17 +46,26 @@ func (r *register) isForeign() bool {
 	return slices.ContainsFunc(r.touches, func(t touched) bool { return t.kind == "foreign" && t.to.After(time.Now().Add(-lingers)) })
 }
 
-// knowsTurn checks how soon a client knows that it was next.
+// knowsTurn checks how soon a client knows that it was next. Whoever takes several locks at once has waited
+// for the others meanwhile.
 func (r *register) knowsTurn(c *call) {
 	p := party{c.client, c.names[0]}
 	turn, found := r.turns[p]
+	r.leavesTurns(c)
 	if !found || !c.hasTurn() {
 		return
 	}
-	delete(r.turns, p)
 	turn = later(turn, c.start)
 	if took := time.Since(turn); took > r.w.plan.message() && r.isUndisturbed(c, turn) {
 		r.violate("who is next has it after a break", "c%d %s %s has it %v after a break", c.client, c.what, p.name, took)
+	}
+}
+
+// leavesTurns forgets that a client was next where the call is over that had waited for that: what it has got
+// then belongs to whoever waits behind it.
+func (r *register) leavesTurns(c *call) {
+	for _, n := range c.names {
+		delete(r.turns, party{c.client, n})
 	}
 }
 

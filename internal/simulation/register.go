@@ -260,7 +260,8 @@ func (r *register) begin(c *call) {
 	}
 	r.calls[c] = true
 	r.affords(c.client, float64(requests*len(c.names)))
-	r.works[c.client] = append(r.works[c.client], work{c.start, r.lots(c)})
+	h := r.w.plan.hostOf(c.client)
+	r.works[h] = append(r.works[h], work{c.start, r.lots(c)})
 	r.see(c.client, c.names)
 	r.hurries(c)
 	r.setsOut(c)
@@ -569,7 +570,7 @@ func (r *register) touch(f Fault) {
 		t.client = -1
 	}
 	r.startsLate(&t)
-	r.touches = append(r.touches, r.touchFurther(f, t)...)
+	r.adds(r.touchFurther(f, t)...)
 	r.note(-2, "%s c%d s%d way %d for %v, %v", f.Kind, f.Client, f.Server, f.Way, f.For, f.Size)
 	for _, name := range r.w.names() {
 		if !r.w.hits(f, name) {

@@ -256,8 +256,12 @@ func (w *world) connect(c *client) error {
 	hooks, heard := w.listens(c)
 	c.hooks = heard
 	d, err := dlock.New(b, w.plan.Clients[i].options(&dlock.Options{TTL: w.plan.TTL, Hooks: hooks, Logger: w.logger(c)}))
-	c.Client, c.byName = d, w.plan.Clients[i].locksByName(d)
-	return err
+	if c.Client = d; err != nil {
+		return err
+	}
+	c.byName = w.plan.Clients[i].locksByName(d)
+	w.introduce(c)
+	return nil
 }
 
 // members are the backends of a client, one for each server.
@@ -267,9 +271,7 @@ func (w *world) members(c *client) (all []backend.Backend) {
 	}
 	w.faraway(c)
 	for place := range w.plan.Servers {
-		g := w.client(c.index, place)
-		c.shared = append(c.shared, g)
-		b := redis.New(g, w.settings(c.index))
+		b := redis.New(w.clientFor(c, place), w.settings(c.index))
 		if w.plan.announces(c.index) {
 			goByAnnouncements(b)
 		}
@@ -452,9 +454,7 @@ func (w *world) close() {
 	w.logsAdd()
 	w.namesLeft()
 	for _, c := range w.clients {
-		for _, g := range c.shared {
-			_ = g.Close()
-		}
+		w.leaves(c)
 	}
 	w.net.shut()
 	for _, s := range w.nodes {

@@ -263,6 +263,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.muted()
 	g.unnoticing()
 	g.lodges()
+	g.foreignMembers()
 	return p
 }
 

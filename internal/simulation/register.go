@@ -78,6 +78,7 @@ type register struct {
 	stills []standstill
 	traffic
 	strange map[string][]strange // by name of a lock
+	thefts  map[string][]theft   // likewise
 }
 
 type party struct {
@@ -319,6 +320,7 @@ func (r *register) returned(c *call, err error) {
 	}
 	r.inTime(c)
 	r.refusesUpgrade(c)
+	r.isToldConflict(c, err)
 	r.panicked(c, err)
 	r.demands(c)
 	r.decides(c)
@@ -776,6 +778,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 		return nil
 	}
 	r.inTime(c)
+	r.isToldConflict(c, nil)
 	r.grants++
 	if _, found := r.served[c.client]; !found {
 		r.served[c.client] = time.Now()

@@ -434,7 +434,8 @@ func (w *world) closeClient(c *client, unlock string) {
 	if took := time.Since(began); took > bound+100*time.Millisecond && !r.dead[c.index] && !r.stuttered(began) && !r.stood(c.index, began) {
 		r.violate("every call ends", "c%d close took %v, more than %v", c.index, took, bound)
 	}
-	if err != nil && !errors.Is(err, dlock.ErrUnavailable) && !(errors.Is(err, dlock.ErrAuth) && r.touched(c.index, began, denies)) {
+	if err != nil && !errors.Is(err, dlock.ErrUnavailable) && !(errors.Is(err, dlock.ErrAuth) && r.touched(c.index, began, denies)) &&
+		!(errors.Is(err, dlock.ErrConflict) && r.isAnyStrange(w.names(), began.Add(-lingers))) {
 		r.violate("errors are true", "c%d close: %v", c.index, err)
 	}
 }

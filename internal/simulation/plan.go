@@ -46,6 +46,7 @@ type Plan struct {
 	Spelled   []string        `json:",omitempty"` // what locks are called; none: a letter each
 	Durable   []int           `json:",omitempty"` // the members of a quorum that have every write on disk before its reply
 	Shelves   bool            `json:",omitempty"` // the servers of a quorum are in memory
+	Ahead     time.Duration   `json:",omitempty"` // by which the clocks of all servers are ahead of those of the clients
 	Clients   []Party
 	Faults    []Fault
 }
@@ -264,6 +265,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.unnoticing()
 	g.lodges()
 	g.foreignMembers()
+	g.wallClocks()
 	return p
 }
 

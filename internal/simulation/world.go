@@ -188,8 +188,9 @@ func (w *world) start() {
 			s.data = newStore()
 		}
 		s.lost = w.reg.lost
+		s.faults.skew = w.plan.Ahead
 		if s.index < len(w.plan.Skews) {
-			s.faults.skew = w.plan.Skews[s.index]
+			s.faults.skew += w.plan.Skews[s.index]
 		}
 		s.faults.durable = slices.Contains(w.plan.Durable, s.index)
 		if w.plan.Trace {

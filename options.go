@@ -32,7 +32,8 @@ type Options struct {
 	// end at the same moment and by a third of the TTL at most: ending them takes time.
 	//
 	// A clock of this machine that is set forward by more than is left of a lease ends that, as
-	// it does when the machine has slept. One that is set back, or is wrong, changes nothing.
+	// it does when the machine has slept. One that is set back, or is wrong by
+	// less than a day, changes nothing.
 	TTL time.Duration
 
 	// Prefix is put before every name, without a separator: end it in one,

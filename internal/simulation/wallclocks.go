@@ -19,3 +19,9 @@ func (g *generator) wallClocks() {
 	most := pick(g.draw, time.Second, time.Minute, 20*time.Hour)
 	p.Ahead = g.within(-most, most)
 }
+
+// isAhead has the clock of a server that begins be ahead of the world's.
+func (s *server) isAhead(d time.Duration) {
+	s.faults.skew, s.since = d, s.since.Add(d)
+	s.data.values["dlock:boot"] = s.remembers()
+}

@@ -184,11 +184,10 @@ func (w *world) start() {
 		s.came, s.answers, s.admits, s.old = w.reg.came, w.reg.answers, w.admits, w.plan.Seed%4 == 0
 		s.world = w
 		s.pages, s.noted = w.plan.Pages, w.reg.hasWritten
-		if w.plan.Fresh {
+		s.lost = w.reg.lost
+		if s.isAhead(w.plan.Ahead); w.plan.Fresh {
 			s.data = newStore()
 		}
-		s.lost = w.reg.lost
-		s.faults.skew = w.plan.Ahead
 		if s.index < len(w.plan.Skews) {
 			s.faults.skew += w.plan.Skews[s.index]
 		}

@@ -266,6 +266,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.lodges()
 	g.foreignMembers()
 	g.wallClocks()
+	g.impatient()
 	return p
 }
 

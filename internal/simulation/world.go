@@ -162,6 +162,7 @@ func (w *world) open() error {
 	default:
 		w.start()
 	}
+	w.losesPatience()
 	for i := range w.plan.Clients {
 		c := &client{index: i, closed: make(chan struct{}), process: slowsync.NewProcess(w.label(i))}
 		w.clients = append(w.clients, c)

@@ -141,3 +141,51 @@ func TestCommandReplacesNothing(t *testing.T) {
 		t.Error("cmd/dlock/go.mod has a replace directive: go install refuses it")
 	}
 }
+
+// wallClock is how often a file reads a clock that can be set, or makes a time that has nothing of the
+// monotonic clock, and why a step of that clock does no harm there.
+var wallClock = map[string]int{
+	"internal/renewal/deadline.go": 2, // a lease ends by the clock that is further: one that is set back prolongs none
+	"backend/context.go":           1, // likewise, how old something is
+	"backend/memory/faults.go":     1, // tokens: the server's clock is the monotonic one since its start
+	"backend/memory/lock.go":       2, // likewise
+	"backend/quorum/token.go":      2, // a proposal: nodes take none far beyond their own clocks, and the next one makes up for that
+	"backend/quorum/hold.go":       1, // the end of what has none
+	"backend/quorum/acquire.go":    1, // for people
+	"backend/quorum/ask.go":        1, // a caller's deadline, after a failure: its context has the last word
+	"backend/quorum/renew.go":      1, // the deadline of the renewal, which is by the monotonic clock
+	"backend/redis/vote.go":        1, // a token that is a day ahead: documented
+	"backend/redis/inspect.go":     3, // the server's times, compared with each other alone
+	"close.go":                     3, // a caller's deadline, kept as it is; and whether there is one
+	"release.go":                   1, // whether there is a deadline
+}
+
+// The clock of a machine can be set, and goes on while the machine sleeps. What the library measures is by the
+// monotonic one, but for what is said above.
+func TestWallClock(t *testing.T) {
+	reads := regexp.MustCompile(`\.Unix(Milli|Micro|Nano)?\b|\bRound\(0\)|\bTruncate\(|\btime\.(Date|Parse|ParseInLocation)\(|\.(Deadline|Format|AppendFormat|UTC|Local)\(|WithDeadline`)
+	for _, dir := range []string{".", "backend", "backend/memory", "backend/quorum", "backend/redis", "internal/queue", "internal/renewal"} {
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range files {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var lines []string
+			for line := range strings.Lines(string(text)) {
+				if code, _, _ := strings.Cut(line, "//"); reads.MatchString(code) {
+					lines = append(lines, strings.TrimSpace(line))
+				}
+			}
+			if len(lines) != wallClock[filepath.ToSlash(path)] {
+				t.Errorf("%s reads a clock that can be set %d times, and may %d times: %q", path, len(lines), wallClock[filepath.ToSlash(path)], lines)
+			}
+		}
+	}
+}

@@ -30,6 +30,10 @@ type Options struct {
 	// A client that holds very many locks needs a longer TTL, because it has to renew all
 	// of them within it. It also ends its leases earlier, by 2 µs for each lock that would
 	// end at the same moment and by a third of the TTL at most: ending them takes time.
+	//
+	// A clock of this machine that is set forward by more than is left of a lease ends that, as
+	// it does when the machine has slept. One that is set back, or is wrong by
+	// less than a day, changes nothing.
 	TTL time.Duration
 
 	// Prefix is put before every name, without a separator: end it in one,

@@ -74,3 +74,28 @@ func TestKeyWithOtherContents(t *testing.T) {
 		})
 	}
 }
+
+// TestEntryOfAKeyWithOtherContents has somebody else put such a hash in the place of the key of a lock that
+// somebody reads: who enters it again is told so, at once, and nothing is written.
+func TestEntryOfAKeyWithOtherContents(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	s := server.Start(t, server.Redis{})
+	admin := plainClient(t, s)
+	m := openClient(t, s, nil).RWMutex("read")
+	l := must[*dlock.Lease](t)(m.RLock(ctx))
+	key, theirs := mainKey("read"), map[string]string{"d": "bob"}
+	must[int64](t)(admin.Del(ctx, key).Result())
+	must[int64](t)(admin.HSet(ctx, key, theirs).Result())
+	began := time.Now()
+	_, err := m.RLock(l.Context(ctx))
+	is(t, err, dlock.ErrConflict)
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if found := admin.HGetAll(ctx, key).Val(); !maps.Equal(found, theirs) {
+		t.Errorf("the key has %v", found)
+	}
+	must[int64](t)(admin.Del(ctx, key).Result()) // or Close waits for the end of the lease
+}

@@ -344,7 +344,7 @@ func (w *world) clusterClient(i int) *goredis.ClusterClient {
 		MaxRetries: o.MaxRetries, DialerRetries: o.DialerRetries, ContextTimeoutEnabled: o.ContextTimeoutEnabled, DisableIdentity: o.DisableIdentity,
 		Protocol: o.Protocol, PoolSize: o.PoolSize,
 		MaintNotificationsConfig: o.MaintNotificationsConfig,
-		ReadTimeout:              o.ReadTimeout, ConnMaxIdleTime: o.ConnMaxIdleTime,
+		ReadTimeout:              o.ReadTimeout, WriteTimeout: o.WriteTimeout, DialTimeout: o.DialTimeout, ConnMaxIdleTime: o.ConnMaxIdleTime,
 		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 		Dialer: w.dialer(i),
 	}

@@ -173,7 +173,7 @@ func (r *register) locksOut(t touched) {
 	for _, f := range r.w.plan.Faults {
 		if !slices.Contains(keepsConnections, f.Kind) {
 			t.kind = "locked-out"
-			r.touches = append(r.touches, t)
+			r.adds(t)
 			return
 		}
 	}

@@ -272,14 +272,14 @@ const before = 60
 func (r *register) counts(client string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if a := r.accounts[r.w.indexOf(client)]; a != nil {
+	if a := r.accounts[r.w.plan.hostOf(r.w.indexOf(client))]; a != nil {
 		a.asked++
 	}
 }
 
 // affords gives a client more to ask for.
 func (r *register) affords(client int, n float64) {
-	if a := r.accounts[client]; a != nil {
+	if a := r.accounts[r.w.plan.hostOf(client)]; a != nil {
 		a.credit += n
 	}
 }
@@ -301,7 +301,7 @@ func (r *register) audit(passed time.Duration) {
 			continue
 		}
 		for _, b := range r.beliefs {
-			if b.client == i {
+			if r.w.plan.hostOf(b.client) == i {
 				a.credit += passed.Seconds() * 6 / min(least, b.ttl.Seconds())
 			}
 		}
@@ -309,7 +309,7 @@ func (r *register) audit(passed time.Duration) {
 			a.credit += passed.Seconds() * float64(r.w.plan.Names) / least
 		}
 		for c := range r.calls {
-			if c.client == i {
+			if r.w.plan.hostOf(c.client) == i {
 				a.credit += passed.Seconds() * float64(len(c.names)) * (0.4 + 2/least)
 			}
 		}

@@ -57,6 +57,10 @@ type strange struct {
 
 // intrudes has somebody else use a key of a lock for a time.
 func (w *world) intrudes(f Fault) {
+	if w.plan.Backend == "quorum" {
+		w.intrudesMember(f)
+		return
+	}
 	rnd := rand.New(rand.NewPCG(w.plan.Seed, uint64(f.At)))
 	names := slices.DeleteFunc(slices.Clone(w.names()), func(n string) bool { return !w.hits(f, n) })
 	if len(names) == 0 {
@@ -134,9 +138,10 @@ func (r *register) intruded(name string, d time.Duration) {
 	r.strange[name] = append(r.strange[name], strange{time.Now(), time.Now().Add(d)})
 }
 
-// isStrange reports whether a lock has had a key that is somebody else's since then.
+// isStrange reports whether a lock has had a key that is somebody else's since then, and on a quorum whether
+// the other members may not have been enough.
 func (r *register) isStrange(name string, since time.Time) bool {
-	return slices.ContainsFunc(r.strange[name], func(s strange) bool { return s.to.After(since) })
+	return !r.outvoted(since) && slices.ContainsFunc(r.strange[name], func(s strange) bool { return s.to.After(since) })
 }
 
 // isAnyStrange reports whether one of some locks has.

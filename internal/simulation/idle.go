@@ -61,12 +61,12 @@ func (r *register) forgot(p pair, subscribed bool) {
 	now, place := time.Now(), r.w.placeOf(p.server)
 	switch {
 	case subscribed:
-		r.touches = append(r.touches, touched{kind: "mute", client: p.client, server: place, from: now, to: now.Add(noticed)})
+		r.adds(touched{kind: "mute", client: p.client, server: place, from: now, to: now.Add(noticed)})
 		return
 	case r.w.plan.Clients[p.client].Own == nil && r.w.plan.Forgets >= maxIdle:
 		return
 	}
-	r.touches = append(r.touches, touched{kind: "forgotten", client: p.client, server: place, from: now, to: now.Add(readTimeout)})
+	r.adds(touched{kind: "forgotten", client: p.client, server: place, from: now, to: now.Add(readTimeout)})
 }
 
 // placeOf is the place of a server: its shard in a cluster, or that which it is the master of.

@@ -117,7 +117,7 @@ func (r *register) stirs(name string, old, t truth) {
 
 // setsOut notes a call that begins.
 func (r *register) setsOut(c *call) {
-	p := &passage{asked: make(map[inquiry]int), free: true, sole: true, entered: make(map[string]bool)}
+	p := &passage{asked: make(map[inquiry]int), free: true, sole: true, crowded: r.w.plan.isShared(c.client), entered: make(map[string]bool)}
 	for i, n := range r.asked {
 		if i.client == c.client && slices.Contains(c.names, i.name) {
 			p.asked[i] = n

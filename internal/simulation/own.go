@@ -15,6 +15,9 @@ import (
 type own struct {
 	Protocol int `json:",omitempty"` // 2, or what is usual
 	PoolSize int `json:",omitempty"` // 0: what is usual
+
+	Timeout time.Duration `json:",omitempty"` // of an answer, of what is sent, and of an attempt to connect; 0: what is usual
+	Retries int           `json:",omitempty"` // of a command; 0: what is usual, less: none
 }
 
 // owns draws clients that programs make, for how long the key of a free lock is kept, and who
@@ -63,15 +66,18 @@ func (w *world) asMade(i int, o *goredis.Options) *goredis.Options {
 	if mine == nil {
 		return o
 	}
-	retries := 0 // what is usual
+	retries, dial := mine.Retries, patient(o.Dialer)
 	if w.plan.Sentinels {
 		retries = -1
 	}
+	if mine.Timeout > 0 { // of all attempts together
+		dial = o.Dialer
+	}
 	return &goredis.Options{
-		MaxRetries: retries,
-		Addr:       o.Addr, ClientName: o.ClientName, Username: o.Username, Password: o.Password, CredentialsProviderContext: o.CredentialsProviderContext,
+		MaxRetries: retries, ReadTimeout: mine.Timeout, WriteTimeout: mine.Timeout, DialTimeout: mine.Timeout,
+		Addr: o.Addr, ClientName: o.ClientName, Username: o.Username, Password: o.Password, CredentialsProviderContext: o.CredentialsProviderContext,
 		Protocol: mine.Protocol, PoolSize: mine.PoolSize,
-		Dialer: patient(o.Dialer), DialerRetries: 1,
+		Dialer: dial, DialerRetries: 1,
 		MaintNotificationsConfig: o.MaintNotificationsConfig, // the client library asks for them with a mutex held
 		ReadBufferSize:           bufferSize, WriteBufferSize: bufferSize,
 	}
@@ -80,7 +86,7 @@ func (w *world) asMade(i int, o *goredis.Options) *goredis.Options {
 // dialer dials whoever has an address.
 func (w *world) dialer(client int) dialer {
 	dial := func(ctx context.Context, _, addr string) (net.Conn, error) { return w.dial(ctx, client, addr) }
-	if w.plan.Clients[client].Own == nil || w.plan.Sentinels {
+	if own := w.plan.Clients[client].Own; own == nil || own.Timeout > 0 || w.plan.Sentinels {
 		return dial
 	}
 	return patient(dial)

@@ -105,7 +105,7 @@ func (r *register) pinged(c *call, err error) {
 	}
 	n := 0
 	for f, at := range r.pongs {
-		if f.client == c.client && !at.Before(c.start) {
+		if f.client == r.w.plan.hostOf(c.client) && !at.Before(c.start) {
 			n++
 		}
 	}

@@ -48,6 +48,7 @@ type Plan struct {
 	Shelves   bool            `json:",omitempty"` // the servers of a quorum are in memory
 	Grows     bool            `json:",omitempty"` // there is a fourth master of a cluster, which has no slots at first
 	Forgetful bool            `json:",omitempty"` // a replica of a cluster does not know which slots move
+	Ahead     time.Duration   `json:",omitempty"` // by which the clocks of all servers are ahead of those of the clients
 	Clients   []Party
 	Faults    []Fault
 }
@@ -64,6 +65,7 @@ type Party struct {
 	Keep     time.Duration `json:",omitempty"` // for which it has the key of a free lock stay; 0: as long as all do
 	Hooks    string        `json:",omitempty"` // count, slow or panic; empty: it has none
 	Asks     bool          `json:",omitempty"` // it takes no lock
+	Lodges   int           `json:",omitempty"` // the number, from 1, of the client whose connections it uses; 0: it has its own
 	Logs     bool          `json:",omitempty"` // it has a logger
 	ClosedIn string        `json:",omitempty"` // the hook that closes it, once Close has come; empty: nobody waits for one
 	Naming                 // what it is called, and how it calls locks
@@ -265,6 +267,10 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.forgetful()
 	g.grows()
 	g.unnoticing()
+	g.lodges()
+	g.foreignMembers()
+	g.wallClocks()
+	g.impatient()
 	return p
 }
 

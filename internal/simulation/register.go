@@ -78,6 +78,7 @@ type register struct {
 	stills []standstill
 	traffic
 	strange map[string][]strange // by name of a lock
+	thefts  map[string][]theft   // likewise
 }
 
 type party struct {
@@ -265,7 +266,8 @@ func (r *register) begin(c *call) {
 	}
 	r.calls[c] = true
 	r.affords(c.client, float64(requests*len(c.names)))
-	r.works[c.client] = append(r.works[c.client], work{c.start, r.lots(c)})
+	h := r.w.plan.hostOf(c.client)
+	r.works[h] = append(r.works[h], work{c.start, r.lots(c)})
 	r.see(c.client, c.names)
 	r.hurries(c)
 	r.setsOut(c)
@@ -326,6 +328,7 @@ func (r *register) returned(c *call, err error) {
 	}
 	r.inTime(c)
 	r.refusesUpgrade(c)
+	r.isToldConflict(c, err)
 	r.panicked(c, err)
 	r.demands(c)
 	r.decides(c)
@@ -577,7 +580,7 @@ func (r *register) touch(f Fault) {
 		t.client = -1
 	}
 	r.startsLate(&t)
-	r.touches = append(r.touches, r.touchFurther(f, t)...)
+	r.adds(r.touchFurther(f, t)...)
 	r.note(-2, "%s c%d s%d way %d for %v, %v", f.Kind, f.Client, f.Server, f.Way, f.For, f.Size)
 	for _, name := range r.w.names() {
 		if !r.w.hits(f, name) {
@@ -784,6 +787,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 		return nil
 	}
 	r.inTime(c)
+	r.isToldConflict(c, nil)
 	r.grants++
 	if _, found := r.served[c.client]; !found {
 		r.served[c.client] = time.Now()

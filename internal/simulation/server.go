@@ -179,7 +179,7 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 	switch cmd {
 	case "EVAL", "EVALSHA", "EVAL_RO":
 		s.sees(p, cmd, args)
-		reply, err := s.script(p.name, cmd, args)
+		reply, err := s.script(s.speaker(p.name, args), cmd, args)
 		s.did(p, err)
 		s.traces(p, cmd, args, reply, err)
 		p.reply(reply, err)

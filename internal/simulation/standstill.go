@@ -41,6 +41,7 @@ const mostStopped = 8
 // as long as a lease, or several leases. In memory all clients are one process.
 func (p *Plan) standstills() {
 	d := &draw{rand.New(rand.NewPCG(p.Seed, 75))}
+	p.apart() // who shares connections is one process
 	if p.Backend == "memory" && len(p.Clients) > mostStopped {
 		return
 	}

@@ -147,13 +147,13 @@ func (r *register) loadOf(client int) (l load) {
 		}
 	}
 	for c := range r.calls {
-		if c.client == client {
+		if r.w.plan.hostOf(c.client) == client {
 			l.open += float64(len(c.names)) * r.rounds(client)
 			l.again += float64(len(c.names)) / r.least.Seconds()
 		}
 	}
 	for _, b := range r.beliefs {
-		if b.client == client {
+		if r.w.plan.hostOf(b.client) == client {
 			l.leases += 1 / min(r.least.Seconds(), b.ttl.Seconds())
 		}
 	}

@@ -125,12 +125,13 @@ const answers = 200 * time.Millisecond
 func (r *register) lost(client string, all []loss) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c, now := r.w.indexOf(client), time.Now()
-	if r.w.plan.Backend == "quorum" || c < 0 || r.dead[c] {
+	now := time.Now()
+	if r.w.plan.Backend == "quorum" || r.w.indexOf(client) < 0 {
 		return
 	}
 	for _, l := range all {
-		if !r.awaits(c, l) {
+		c := r.w.ownerOf(l.id) // others may share its connection
+		if c < 0 || r.dead[c] || !r.awaits(c, l) {
 			continue
 		}
 		r.coverage["a loss told × "+l.by]++

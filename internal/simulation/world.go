@@ -162,6 +162,7 @@ func (w *world) open() error {
 	default:
 		w.start()
 	}
+	w.losesPatience()
 	for i := range w.plan.Clients {
 		c := &client{index: i, closed: make(chan struct{}), process: slowsync.NewProcess(w.label(i))}
 		w.clients = append(w.clients, c)
@@ -184,12 +185,12 @@ func (w *world) start() {
 		s.came, s.answers, s.admits, s.old = w.reg.came, w.reg.answers, w.admits, w.plan.Seed%4 == 0
 		s.world = w
 		s.pages, s.noted = w.plan.Pages, w.reg.hasWritten
-		if w.plan.Fresh {
+		s.lost = w.reg.lost
+		if s.isAhead(w.plan.Ahead); w.plan.Fresh {
 			s.data = newStore()
 		}
-		s.lost = w.reg.lost
 		if s.index < len(w.plan.Skews) {
-			s.faults.skew = w.plan.Skews[s.index]
+			s.faults.skew += w.plan.Skews[s.index]
 		}
 		s.faults.durable = slices.Contains(w.plan.Durable, s.index)
 		if w.plan.Trace {
@@ -256,8 +257,12 @@ func (w *world) connect(c *client) error {
 	hooks, heard := w.listens(c)
 	c.hooks = heard
 	d, err := dlock.New(b, w.plan.Clients[i].options(&dlock.Options{TTL: w.plan.TTL, Hooks: hooks, Logger: w.logger(c)}))
-	c.Client, c.byName = d, w.plan.Clients[i].locksByName(d)
-	return err
+	if c.Client = d; err != nil {
+		return err
+	}
+	c.byName = w.plan.Clients[i].locksByName(d)
+	w.introduce(c)
+	return nil
 }
 
 // members are the backends of a client, one for each server.
@@ -267,9 +272,7 @@ func (w *world) members(c *client) (all []backend.Backend) {
 	}
 	w.faraway(c)
 	for place := range w.plan.Servers {
-		g := w.client(c.index, place)
-		c.shared = append(c.shared, g)
-		b := redis.New(g, w.settings(c.index))
+		b := redis.New(w.clientFor(c, place), w.settings(c.index))
 		if w.plan.announces(c.index) {
 			goByAnnouncements(b)
 		}
@@ -432,7 +435,8 @@ func (w *world) closeClient(c *client, unlock string) {
 	if took := time.Since(began); took > bound+100*time.Millisecond && !r.dead[c.index] && !r.stuttered(began) && !r.stood(c.index, began) {
 		r.violate("every call ends", "c%d close took %v, more than %v", c.index, took, bound)
 	}
-	if err != nil && !errors.Is(err, dlock.ErrUnavailable) && !(errors.Is(err, dlock.ErrAuth) && r.touched(c.index, began, denies)) {
+	if err != nil && !errors.Is(err, dlock.ErrUnavailable) && !(errors.Is(err, dlock.ErrAuth) && r.touched(c.index, began, denies)) &&
+		!(errors.Is(err, dlock.ErrConflict) && r.isAnyStrange(w.names(), began.Add(-lingers))) {
 		r.violate("errors are true", "c%d close: %v", c.index, err)
 	}
 }
@@ -452,9 +456,7 @@ func (w *world) close() {
 	w.logsAdd()
 	w.namesLeft()
 	for _, c := range w.clients {
-		for _, g := range c.shared {
-			_ = g.Close()
-		}
+		w.leaves(c)
 	}
 	w.net.shut()
 	for _, s := range w.nodes {

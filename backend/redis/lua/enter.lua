@@ -10,7 +10,10 @@ local id, ttl, entries, sequence = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 -- include now
 
 local s = redis.call('HMGET', S, 'o', 'e', 's', 'd', 'b')
-local exclusive = s[1] == id
+local exclusive, kept = s[1] == id, tonumber(s[4] or 0)
+if not kept then -- before anything is written
+  -- include unreadable
+end
 local e = tonumber(exclusive and s[2] or not s[1] and redis.call('ZSCORE', R, id) or 0)
 -- A replica must not say that it is lost: see renew.
 -- include firstwrite
@@ -18,8 +21,8 @@ if e <= now then
   return {0, us}
 end
 e = math.max(e, now + ttl)
-if (s[4] or 0) - e < keep then
-  local kept = e + keep + slack
+if kept - e < keep then
+  kept = e + keep + slack
   redis.call('HSET', S, 'd', kept) -- S may have been lost
   redis.call('PEXPIRE', S, kept - now)
   redis.call('PEXPIRE', R, kept - now)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -21,22 +22,36 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 	return version, err
 }
 
-// pingNodes returns what the nodes say of their versions, nil for one that is silent. Each
-// is asked once more if that fails: a connection that broke while nobody used it fails once.
+// pingNodes returns what the nodes say of their versions, nil for one that is silent. When enough
+// have answered, the others have nameTimeout: a ping may hang on a connection that something on the
+// way has forgotten, and whoever has a limit for an answer has had a part of it.
 func (b *Backend) pingNodes(ctx context.Context) ([]*string, error) {
-	return askAll(ctx, b, func(ctx context.Context, i int) (string, error) {
-		p, err := nodeAs[backend.Pinger](b, i)
-		if err != nil {
-			return "", err
-		}
-		ctx, cancel := backend.Bound(ctx, backend.FirstAnswer)
-		defer cancel()
-		version, err := p.Ping(ctx)
-		if err != nil && kindOf(err) == backend.ErrUnavailable {
-			version, err = p.Ping(ctx)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var answered atomic.Int32
+	return askAll(ctx, b, func(asking context.Context, i int) (string, error) {
+		version, err := b.pingNode(asking, i)
+		if err == nil && int(answered.Add(1)) == b.need {
+			backend.Progress(ctx)
+			time.AfterFunc(nameTimeout, stop)
 		}
 		return version, err
 	})
+}
+
+// pingNode asks node i once more if that fails: a connection that broke while nobody used it fails once.
+func (b *Backend) pingNode(ctx context.Context, i int) (string, error) {
+	p, err := nodeAs[backend.Pinger](b, i)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := backend.Bound(ctx, backend.FirstAnswer)
+	defer cancel()
+	version, err := p.Ping(ctx)
+	if err != nil && kindOf(err) == backend.ErrUnavailable {
+		version, err = p.Ping(ctx)
+	}
+	return version, err
 }
 
 // Inspect implements backend.Inspector. A holder is who holds the lock on enough nodes,

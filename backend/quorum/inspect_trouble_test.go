@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -392,6 +393,45 @@ func TestNamesWhereNodesFallSilent(t *testing.T) {
 		for i := range s {
 			all = append(all, namesInTime{memory.New(s[i]), i < 2})
 		}
+		var names []string
+		for name, err := range over(t, all, nil).Names(t.Context(), "") {
+			is(t, err, nil)
+			names = append(names, name)
+		}
+		if !slices.Equal(names, []string{"x"}) {
+			t.Errorf("%q", names)
+		}
+		a.unlock(l)
+	})
+}
+
+// pingHangsOnce is a node to which something on the way has forgotten a connection: what is sent there
+// first has no answer.
+type pingHangsOnce struct {
+	namesInTime
+	sent *atomic.Bool
+}
+
+func (n pingHangsOnce) Ping(ctx context.Context) (string, error) {
+	if n.sent.Swap(true) {
+		return n.namesInTime.Ping(ctx)
+	}
+	<-ctx.Done()
+	time.Sleep(time.Millisecond) // until the connection is given up
+	return "", backend.WaitEnded(ctx, false)
+}
+
+// A ping that hangs, at a node that is there, leaves Names the time to ask the others.
+func TestNamesWhereAPingHangs(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		a := s.open(t, nil)
+		l := a.lock("x")
+		synctest.Wait()
+		var all []backend.Backend
+		for i := range s {
+			all = append(all, namesInTime{memory.New(s[i]), false})
+		}
+		all[1] = pingHangsOnce{all[1].(namesInTime), new(atomic.Bool)}
 		var names []string
 		for name, err := range over(t, all, nil).Names(t.Context(), "") {
 			is(t, err, nil)

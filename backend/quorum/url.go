@@ -140,8 +140,8 @@ func (b *Backend) awaitNodes(ctx context.Context, results <-chan check, names []
 		errs = append(errs, fmt.Errorf("%s: %w", name, errOverdue))
 	}
 	var decided <-chan time.Time
-	open := 0
-	for left, over := len(b.nodes), false; left > 0 && !over; {
+	open, left := 0, len(b.nodes)
+	for over := false; left > 0 && !(over && len(results) == 0); { // who has answered is not silent
 		select {
 		case r := <-results:
 			left--
@@ -160,11 +160,11 @@ func (b *Backend) awaitNodes(ctx context.Context, results <-chan check, names []
 		case <-decided:
 			over = true
 		case <-ctx.Done():
-			if open < b.need {
-				return nil, backend.WaitEnded(ctx, false)
-			}
 			over = true
 		}
+	}
+	if open < b.need && left > 0 && ctx.Err() != nil {
+		return nil, backend.WaitEnded(ctx, false)
 	}
 	if open < b.need {
 		return nil, backend.Fail(backend.ErrUnavailable, fmt.Errorf("too few nodes answer: %w", errors.Join(errs...)))

@@ -61,3 +61,20 @@ func TestOpenWhoseTimeEndsWithEnoughNodes(t *testing.T) {
 		})
 	}
 }
+
+// TestOpenHearsWhoHasAnswered has the context end when the answers of all nodes are there.
+func TestOpenHearsWhoHasAnswered(t *testing.T) {
+	b := &Backend{nodes: make([]*node, 3), need: 2}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 { // which of them is looked at first is a matter of chance
+		results := make(chan check, len(b.nodes))
+		for i := range b.nodes {
+			results <- check{i, nil}
+		}
+		errs, err := b.awaitNodes(ctx, results, []string{"a", "b", "c"})
+		if err != nil || errors.Join(errs...) != nil {
+			t.Fatalf("all have answered: %v, %v", errs, err)
+		}
+	}
+}

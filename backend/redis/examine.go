@@ -393,8 +393,9 @@ func (b *Backend) leaveOldMasters(ctx context.Context) {
 		if err != nil || helloField(hello.reply, "role") != "replica" {
 			return
 		}
-		_, _ = inTime(ctx, func(ctx context.Context) (bool, error) { // it does so as a write is refused
-			return process(ctx, b.client, []*request{{args: []any{"hdel", nobody, "z"}}}), nil
+		_, _ = inTime(ctx, func(ctx context.Context) (bool, error) {
+			leaveOldMaster(ctx, b.client, single)
+			return true, nil
 		})
 	}
 }

@@ -30,7 +30,7 @@ func (b *Backend) Ping(ctx context.Context) (version string, err error) {
 	}
 	for range b.idlePipelines() {
 		_, left := inTime(ctx, func(ctx context.Context) (bool, error) {
-			leaveOldMaster(ctx, b.client)
+			leaveOldMaster(ctx, b.client, pipelined)
 			return true, nil
 		})
 		if left != nil {

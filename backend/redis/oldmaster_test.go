@@ -106,6 +106,17 @@ func TestExaminePastConnectionsOfAnOldMaster(t *testing.T) {
 	}
 }
 
+// TestExamineByAReaderPastConnectionsOfAnOldMaster has a user look who may not write.
+func TestExamineByAReaderPastConnectionsOfAnOldMaster(t *testing.T) {
+	t.Parallel()
+	b, _ := withConnectionsToAnOldMaster(t, "reader")
+	must[any](t)(nil, b.Examine(within(t), func(f backend.Finding) {
+		if f.Subject == "role" && f.Level != backend.OK {
+			t.Errorf("of a master: %s", f.Text)
+		}
+	}))
+}
+
 // withConnectionsToAnOldMaster returns a client of a user that has idle connections to a server that has become a
 // replica, and the server that its address stands for.
 func withConnectionsToAnOldMaster(t *testing.T, user string) (*Backend, *redis.Client) {
@@ -115,7 +126,7 @@ func withConnectionsToAnOldMaster(t *testing.T, user string) (*Backend, *redis.C
 	old, next := plainClient(t, servers[0]), plainClient(t, servers[1])
 	for _, c := range []*redis.Client{old, next} {
 		must[any](t)(c.Do(ctx, "acl", "setuser", "reader", "on", ">secret", "~dlock:*", "~gate", "+blpop",
-			"+hello", "+auth", "+ping", "+select", "+eval_ro").Result())
+			"+hello", "+auth", "+ping", "+select", "+eval_ro", "+info", "+time").Result())
 	}
 	var addr atomic.Value
 	addr.Store(servers[0].Addr())

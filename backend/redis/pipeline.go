@@ -194,20 +194,38 @@ func (p *pipeline) sendBatch(batch []*command) {
 	}
 	isOld := slices.ContainsFunc(batch, func(c *command) bool { return says(c.err, "READONLY") })
 	if isOld && !says(requests[0].err, "READONLY") {
-		leaveOldMaster(ctx, p.client)
+		leaveOldMaster(ctx, p.client, pipelined)
 	}
 }
 
-// leaveOldMaster has the client library give up the connection that the last pipeline was sent on:
-// it does so where the first command is refused because the server has become a replica. Where the
-// user may not write, the server closes the connection.
-func leaveOldMaster(ctx context.Context, client redis.UniversalClient) {
-	write := []any{"hdel", nobody, "z"}
-	first := &request{args: write}
-	process(ctx, client, []*request{first, {args: write}})
-	if kindOf(first.err) == backend.ErrAuth {
-		process(ctx, client, []*request{{args: []any{"ping"}}, {args: []any{"quit"}}})
+// How many commands go by connections of single commands, and by those of pipelines.
+const (
+	single    = 1
+	pipelined = 2
+)
+
+// leaveOldMaster has the client library give up the connection that the last single command, or the
+// last pipeline, was sent on: it does so where the first command is refused because the server has
+// become a replica. Where the user may not write, the server closes the connection, and the library
+// finds that out by what is sent next.
+func leaveOldMaster(ctx context.Context, client redis.UniversalClient, n int) {
+	writes := repeated(n, "hdel", nobody, "z")
+	process(ctx, client, writes)
+	if kindOf(writes[0].err) != backend.ErrAuth {
+		return
 	}
+	process(ctx, client, repeated(n, "quit"))
+	if n == single {
+		process(ctx, client, repeated(n, "ping"))
+	}
+}
+
+// repeated are n requests for a command.
+func repeated(n int, args ...any) (all []*request) {
+	for range n {
+		all = append(all, &request{args: args})
+	}
+	return all
 }
 
 // acknowledge tells commands what their replicas said.

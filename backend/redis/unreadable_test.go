@@ -26,6 +26,16 @@ func TestKeyWithOtherContents(t *testing.T) {
 		"end":          {"o": "bob", "e": "soon"},
 		"looked after": {"a": "bob"},
 		"rank":         {"l": "bob"},
+		"token nan":    {"t": "nan"},
+		"token inf":    {"t": "inf"},
+		"token great":  {"d": "99999999999999", "t": "1e300"},
+		"kept nan":     {"d": "nan"},
+		"kept inf":     {"d": "inf"},
+		"kept great":   {"d": "1e300"},
+		"end nan":      {"o": "bob", "e": "nan"},
+		"end inf":      {"o": "bob", "e": "inf"},
+		"looked inf":   {"a": "inf"},
+		"rank great":   {"l": "-1e300"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -58,7 +68,7 @@ func TestKeyWithOtherContents(t *testing.T) {
 				}
 			}
 			is(t, c.Break(ctx, name, 1), dlock.ErrConflict)
-			if name == "end" || name == "token" {
+			if theirs["t"]+theirs["e"] != "" {
 				_, err := c.Inspect(ctx, name)
 				is(t, err, dlock.ErrConflict)
 			}

@@ -13,6 +13,7 @@ import (
 // A closing is a call of Close, with what its client had as that began.
 type closing struct {
 	began time.Time
+	ended time.Time
 	alive map[string]bool // locks of which a lease was alive
 	named map[string]bool // locks that the client has had to do with
 	keeps time.Duration   // for how long the client then keeps locks itself that were unlocked, or are then

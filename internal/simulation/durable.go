@@ -121,9 +121,9 @@ func (s *server) resettles() {
 var unnoted = []string{"restart-empty", "full", "readonly", "misconf", "noperm", "no-replicas"}
 
 // keepsVoting reports whether a member of a quorum votes as soon as it has restarted: it had everything on
-// disk, and is known to.
+// disk, and a connection has marked it for that before.
 func (r *register) keepsVoting(f Fault) bool {
-	if f.Kind != "restart" || len(r.w.plan.Durable) == 0 || !r.w.master(f.Server).isDurable() {
+	if f.Kind != "restart" || len(r.w.plan.Durable) == 0 || !r.w.master(f.Server).isDurable() || !r.w.master(f.Server).marked.Load() {
 		return false
 	}
 	return !slices.ContainsFunc(r.touches, func(t touched) bool {

@@ -45,6 +45,13 @@ func TestDurable(t *testing.T) {
 				{Kind: "restart-old", At: 1500 * ms, Size: s, For: 100 * ms, Client: -1, Server: 1},
 			},
 		},
+		"it has restarted before anybody marked it": {
+			Clients: []Party{{Workers: [][]Op{append([]Op{{Pause: 14 * s, Call: "lock", Names: []int{0}, Wait: s, Unlock: "live"}}, tries...)}}},
+			Faults: []Fault{
+				{Kind: "restart", At: 100 * ms, For: 100 * ms, Client: -1, Server: 0},
+				{Kind: "cut", At: 3 * s, For: 50 * s, Client: 0, Server: 2, Way: 2},
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.Backend, p.Servers, p.Latency, p.Names, p.TTL, p.Length = "quorum", 3, ms, 1, 10*s, length

@@ -205,7 +205,7 @@ func (r *register) hears(s *server, name string, t truth) {
 		if others {
 			tn.busy = time.Now()
 		}
-		since := later(later(c.start, tn.known), tn.busy)
+		since := later(later(c.start, tn.known), later(tn.busy, r.gave[party{c.client, name}]))
 		if holds && time.Since(since) > prompt && r.calm(since) && !r.isNews(c, asked, since) {
 			c.counted = true
 			r.violate("a grant is heard of", "c%d waits for %s, which it has had for %v", c.client, name, time.Since(since))

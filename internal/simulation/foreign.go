@@ -45,6 +45,7 @@ const theirs = "theirs"
 var hashes = []map[string]string{
 	{theirs: theirs}, {theirs: theirs},
 	{theirs: theirs, "t": "bob"}, {theirs: theirs, "d": "bob"}, {theirs: theirs, "o": "bob", "e": "soon"}, {theirs: theirs, "l": "bob"},
+	{theirs: theirs, "t": "nan"}, {theirs: theirs, "d": "1e300"}, {theirs: theirs, "o": "bob", "e": "inf"}, {theirs: theirs, "a": "-inf"},
 }
 
 // isUnreadable reports whether a value is no lock to anybody.

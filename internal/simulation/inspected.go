@@ -111,9 +111,12 @@ func (r *register) isHeldAs(c *call, p period, id string, h dlock.Party) bool {
 	if id == p.holder {
 		ends, mode = p.expiry, backend.Exclusive
 	}
-	left := h.Left.Milliseconds()
+	left, to := h.Left.Milliseconds(), p.to
+	if r.w.plan.Replica { // it has a hold for as long as it is behind
+		to += r.w.plan.Lag.Milliseconds()
+	}
 	entered := mode == backend.Shared && h.Entries == 1 || mode == backend.Exclusive && r.hasEntered(c.names[0], id, h.Entries, c.start)
-	return h.Mode == mode && entered && left >= ends-p.to-moment && left <= ends-p.from+moment
+	return h.Mode == mode && entered && left >= ends-to-moment && left <= ends-p.from+moment
 }
 
 // modeOf is how who waits under an id wants to have the lock.

@@ -113,6 +113,7 @@ func (l *leader) Lock(ctx context.Context) (*dlock.Lease, error) {
 	c := &call{client: l.c.index, what: "lock", names: names, ctx: ctx, nested: l.o != nil, waits: true}
 	connects := l.w.plan.taking()
 	c.hurried = l.op.MaxWait > 0 || l.op.MaxHold > 0 && l.op.MaxHold < connects
+	c.brief = l.w.reg.isShort(l.w.plan.leaseOf(l.op))
 	l.bound(c, &Op{Call: "lock", Names: l.op.Names, MaxWait: l.op.MaxWait})
 	if end := l.end.Add(l.undoing()); end.Before(c.bound) && l.w.plan.Clients[l.c.index].Hooks != "panic" {
 		c.bound = end

@@ -71,3 +71,12 @@ func (p *Plan) taking() time.Duration {
 	}
 	return margin + time.Duration(2*trips)*p.slowest()
 }
+
+// leaseOf is how long a lease of a call lasts that is not renewed.
+func (p *Plan) leaseOf(op *Op) time.Duration {
+	ttl := cmp.Or(op.TTL, p.TTL)
+	if op.MaxHold > 0 {
+		ttl = min(ttl, op.MaxHold)
+	}
+	return ttl
+}

@@ -39,7 +39,7 @@ func (g *generator) openings() {
 			f = g.trouble(f.Server)
 		}
 		next := p.Clients[g.IntN(len(p.Clients))]
-		next.Close = 0
+		next.Close, next.Own = 0, nil // Open makes its own client
 		next.After = max(1, f.At+pick(g.draw, g.within(-10*time.Millisecond, 10*time.Millisecond), g.within(0, f.For+time.Millisecond)))
 		next.Opens = &opening{Limit: pick(g.draw, 0, 0, g.within(10*time.Millisecond, 3*time.Second), 30*time.Second)}
 		if next.After < p.Length {

@@ -31,10 +31,22 @@ func (g *generator) hours() {
 		c.Poll = false // it would ask twenty times a second, for hours
 		for _, ops := range c.Workers {
 			g.stretch(ops, by)
+			leadsBriefly(ops)
 		}
 	}
 	for i := range p.Faults {
 		p.Faults[i].At *= time.Duration(by)
+	}
+}
+
+// leadsBriefly has who leads in short terms do so for minutes: there is another term each half a second.
+func leadsBriefly(ops []Op) {
+	for i := range ops {
+		op := &ops[i]
+		if op.Call == "lead" && (op.Hold < time.Second || op.MaxHold > 0 && op.MaxHold < time.Second) {
+			op.Wait = min(op.Wait, 10*time.Minute)
+		}
+		leadsBriefly(op.Inside)
 	}
 }
 

@@ -164,6 +164,7 @@ type call struct {
 	nested  bool
 	told    bool // one that was ahead of it may have heard that the lock is held
 	hurried bool // it, or the hold that it asks for, has a limit of its own
+	brief   bool // a lease of it may be over before a connection is made
 	counted bool // it was reported not to end
 	byName  bool // it is one of locks by name
 	relocks bool // likewise, of a name that was lost
@@ -377,7 +378,7 @@ func (r *register) judge(c *call, err error) {
 			r.refused[party{c.client, n}] = time.Now()
 		}
 	case errors.Is(err, dlock.ErrUnavailable):
-		hurried := slices.ContainsFunc(c.under, func(b *belief) bool { return r.endsBy(b, c) || c.what == "downgrade" && r.isShort(b.ttl) }) || (c.isOver() || c.hurried) && (time.Since(c.start) < r.due(c) || r.moved(c) || r.w.over.Err() != nil)
+		hurried := slices.ContainsFunc(c.under, func(b *belief) bool { return r.endsBy(b, c) || c.what == "downgrade" && r.isShort(b.ttl) }) || (c.isOver() || c.hurried || c.brief) && (time.Since(c.start) < r.due(c) || r.moved(c) || r.w.over.Err() != nil)
 		fails, since := func(t touch) bool { return t.fails }, c.start.Add(-lingers)
 		if !hurried && !r.broke(c, err) && !r.looksAround(c) && !r.isBehindHurried(c) && (!r.harmed(c.client, since, fails) || !c.asks && r.spared(c.client, c.names, since, fails)) {
 			r.violate("reachable is available", "c%d %s %v: %v", c.client, c.what, c.names, err)

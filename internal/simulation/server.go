@@ -41,6 +41,7 @@ type server struct {
 	used    bool             // it has run scripts since then that may write
 	fails   bool             // it has refused scripts since then that may
 	asks    bool             // it has run scripts since then that may not
+	marked  atomic.Bool      // it has run scripts that may write, since then or before
 	wrote   bool             // the script under way has written something
 	asker   string           // whose it is
 	old     bool             // WAIT asks for all that was written, as until Redis 7.0, and not for what the connection has
@@ -293,6 +294,7 @@ func (s *server) script(client, cmd string, args []string) (any, error) {
 		s.asks = true
 	default:
 		s.used = true
+		s.marked.Store(true)
 	}
 	s.writes(client)
 	s.replicate()

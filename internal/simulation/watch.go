@@ -226,6 +226,15 @@ func (r *register) knowsLess(since time.Time) bool {
 	return slices.ContainsFunc(r.touches, func(t touched) bool { return kinds[t.kind].data && t.to.After(since.Add(-lingers)) })
 }
 
+// closedUnheard reports whether a server may not have heard that a client which was closed waits no
+// longer, as something was wrong then.
+func (r *register) closedUnheard(client int) bool {
+	k := r.closings[client]
+	return k != nil && slices.ContainsFunc(r.touches, func(t touched) bool {
+		return (t.client < 0 || t.client == client) && t.from.Before(k.ended.Add(left)) && t.to.After(k.began.Add(-2*r.w.plan.TTL-lingers))
+	})
+}
+
 func (r *register) leftovers(s *server, name string, t truth) {
 	for _, id := range append(t.holders(), t.queue...) {
 		if id[len(id)-1] == '!' {
@@ -241,7 +250,7 @@ func (r *register) leftovers(s *server, name string, t truth) {
 			if r.closing[c] { // its calls ask nothing
 				then = time.Time{}
 			}
-			if slices.Contains(t.queue, id) && r.knowsLess(then) {
+			if slices.Contains(t.queue, id) && (r.knowsLess(then) || r.closedUnheard(c)) {
 				continue // until the lock is given back, or somebody asks for it
 			}
 			if time.Since(since) > left+renewing*r.w.plan.Latency && !r.dead[c] &&

@@ -430,7 +430,7 @@ func (w *world) closeClient(c *client, unlock string) {
 	defer r.mu.Unlock()
 	r.note(c.index, "close: %v", err)
 	r.closed(c.index, err)
-	r.closings[c.index] = k
+	r.closings[c.index], k.ended = k, time.Now()
 	r.judgesClose(c.index, k, err)
 	if took := time.Since(began); took > bound+100*time.Millisecond && !r.dead[c.index] && !r.stuttered(began) && !r.stood(c.index, began) {
 		r.violate("every call ends", "c%d close took %v, more than %v", c.index, took, bound)

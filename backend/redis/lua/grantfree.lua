@@ -5,7 +5,8 @@
 --       hold is asked for; least: what the token is no less than.
 -- Sets  granted: the reply. It is the token if that says all.
 local till, token = tonumber(s[3] or 0), tonumber(s[4] or 0)
-if plain and not s[1] and not s[2] and till and token and till - expiry >= keep then
+if plain and not s[1] and not s[2] and till and token and till - expiry >= keep and
+    till < 2^53 and math.abs(token) < 2^53 then
   token = math.max(token + 1, least)
   redis.call('HSET', S, 'o', id, 'n', '1',
     'e', string.format('%.0f', expiry),

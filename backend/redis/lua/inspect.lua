@@ -16,7 +16,8 @@ local S, R, Q, A, from, limit, after = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[
 -- include now
 local s = redis.call('HMGET', S, 'o', 'n', 'e', 't')
 local holder, entries, expiry, last = s[1], tonumber(s[2] or 1), tonumber(s[3] or 0), tonumber(s[4] or 0)
-if not (entries and expiry and last) then
+if not (entries and expiry and last) or not (math.abs(entries) < 2^53 and math.abs(expiry) < 2^53 and
+    math.abs(last) < 2^53) then
   -- include unreadable
 end
 if not holder or expiry <= now then

@@ -15,7 +15,9 @@ if s[7] == nil then
   s[5], s[6], s[7] = more[1], more[2], more[3]
 end
 local e, due, rank, last = tonumber(s[5] or 0), tonumber(s[6] or 0), tonumber(s[7] or 0), 0
-if not (kept and t and e and due and rank) then -- before anything is written
+-- None of ours is greater than a double is exact for; nan is less than nothing.
+if not (kept and t and e and due and rank) or not (math.abs(kept) < 2^53 and math.abs(t) < 2^53 and
+    math.abs(e) < 2^53 and math.abs(due) < 2^53 and math.abs(rank) < 2^53) then -- before anything is written
   -- include unreadable
 end
 local readers = 0

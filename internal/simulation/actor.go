@@ -242,8 +242,10 @@ func (a *actor) doDo(wait context.Context, c *call, o *owner, op *Op) {
 	var all []*belief
 	var failed error
 	leaving := &call{client: c.client, what: "unlock", names: c.names, ctx: wait}
+	wait, unlocks := a.c.hooks.unlocks(wait)
 	work := func(ctx context.Context, lease *dlock.Lease) error {
 		entered = true
+		unlocks(lease)
 		if all = a.w.reg.grant(c, o, lease, ctx, op, false); all == nil {
 			return nil
 		}

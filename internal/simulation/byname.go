@@ -24,9 +24,10 @@ func (l nameLocker) TryLock(ctx context.Context) (*dlock.Lease, error) {
 // ends unlocks a lease, by name if it was locked so.
 func (a *actor) ends(ctx context.Context, lease *dlock.Lease, op *Op) error {
 	if op.ByName {
-		return a.tellsEnd(ctx, func(ctx context.Context) error { return a.c.byName.Unlock(ctx, a.local(a.named(op)[0])) })
+		name := a.local(a.named(op)[0])
+		return a.tellsEnd(ctx, a.c.byName.Lease(name), func(ctx context.Context) error { return a.c.byName.Unlock(ctx, name) })
 	}
-	return a.tellsEnd(ctx, lease.Unlock)
+	return a.tellsEnd(ctx, lease, lease.Unlock)
 }
 
 // holdByName is hold for a lock by name. Whoever has lost it locks it anew, or does without.

@@ -26,8 +26,9 @@ type listener struct {
 	last   dlock.AcquiredEvent
 	lastAt time.Time // when it was told
 
-	reg      *register // nil: nobody judges what it is told
-	index    int       // of its client
+	reg      *register       // nil: nobody judges what it is told
+	index    int             // of its client
+	closed   <-chan struct{} // when Close has been called
 	prefix   string
 	place    string // of all its leases
 	hearings []*hearing

@@ -75,17 +75,19 @@ type leader struct {
 	idle    time.Time // when a term, or a call, ended that Lead has to pause after; zero: it need not
 	pauses  int       // how many there have been in a row
 	terms   int
-	err     error     // of the last term
-	lost    bool      // that was
-	doubted bool      // its Unlock may have found out that it was
-	back    time.Time // when the function returned last
-	threw   bool      // it has panicked, or ended its goroutine
+	err     error              // of the last term
+	lost    bool               // that was
+	doubted bool               // its Unlock may have found out that it was
+	back    time.Time          // when the function returned last
+	threw   bool               // it has panicked, or ended its goroutine
+	unlocks func(*dlock.Lease) // notes which lease the next Unlock ends
 }
 
 func (a *actor) lead(wait context.Context, o *owner, op *Op, names []string) {
 	ctx, cancel := context.WithCancelCause(wait)
 	defer cancel(nil)
-	l := &leader{actor: a, op: op, o: o, ctx: ctx, Locker: a.locker(op, a.locals(names)), end: time.Now().Add(op.Wait)}
+	ctx, unlocks := a.c.hooks.unlocks(ctx)
+	l := &leader{actor: a, op: op, o: o, ctx: ctx, unlocks: unlocks, Locker: a.locker(op, a.locals(names)), end: time.Now().Add(op.Wait)}
 	if op.Cancel { // it is told why
 		l.end = time.Now().Add(op.Wait / 2)
 		t := time.AfterFunc(op.Wait/2, func() { cancel(errStop) })
@@ -161,6 +163,7 @@ func (l *leader) serve(ctx context.Context, lease *dlock.Lease) error {
 		l.violate("Lead ends", "c%d %v: another term after one that has failed: %v", l.c.index, c.names, l.err)
 	}
 	l.err, l.lost, l.doubted, l.lease = nil, false, false, lease
+	l.unlocks(lease)
 	began := time.Now()
 	if l.all = l.w.reg.grant(c, l.o, lease, ctx, l.op, false); l.all == nil {
 		return errFailed // it is dead

@@ -17,7 +17,10 @@ type (
 )
 
 // An unlocking is a call of Unlock as its caller sees it.
-type unlocking struct{ released []dlock.ReleasedEvent }
+type unlocking struct {
+	released []dlock.ReleasedEvent
+	lease    *dlock.Lease // that it ends; nil: it has none yet
+}
 
 func (l *listener) released(ctx context.Context, e dlock.ReleasedEvent) {
 	l.hasEnded(end{"Released", e.Name, e.Shared, e.Lease, e.Token, e.Nested, e.Age})
@@ -76,8 +79,8 @@ func causeOf(err error) dlock.LossCause {
 
 func (l *listener) hasClosed(ctx context.Context, e dlock.ClosedEvent) {
 	h := l.hasEnded(end{"Closed", e.Name, e.Shared, e.Lease, e.Token, e.Nested, e.Age})
-	if ctx.Value(closingKey{}) == nil && !l.isUnderWay(ctx, h) {
-		l.lies("Closed in another context than that of Close: %+v", e)
+	if ctx.Value(closingKey{}) == nil && !(isClosed(l.closed) && (l.isUnderWay(ctx, h) || l.isUnlocked(ctx, h))) {
+		l.lies("Closed in another context than that of Close, and of a call beside it: %+v", e)
 	}
 	if e.Err != nil && errors.Is(e.Err, dlock.ErrClosed) && !errors.Is(e.Err, dlock.ErrUnavailable) {
 		l.lies("Closed with no more than that: %+v", e)
@@ -90,6 +93,24 @@ func (l *listener) isUnderWay(ctx context.Context, lease *heard) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return h != nil && h.acquired != nil && h.acquired.Lease == lease.Lease && lease.lease == nil
+}
+
+// isUnlocked reports whether ctx is that of an Unlock of a lease.
+func (l *listener) isUnlocked(ctx context.Context, lease *heard) bool {
+	u, _ := ctx.Value(unlockingKey{}).(*unlocking)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return u != nil && u.lease != nil && u.lease == lease.lease
+}
+
+// unlocks returns a context for what ends with an Unlock of a lease, which that is told by is.
+func (l *listener) unlocks(ctx context.Context) (_ context.Context, is func(*dlock.Lease)) {
+	u := new(unlocking)
+	return context.WithValue(ctx, unlockingKey{}, u), func(lease *dlock.Lease) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		u.lease = lease
+	}
 }
 
 func (l *listener) renewalFailed(e dlock.RenewalFailedEvent) {
@@ -108,12 +129,12 @@ func (l *listener) hasRenewed(e dlock.RenewedEvent) {
 }
 
 // tellsEnd runs an Unlock, and compares what it returns with what hooks are told.
-func (a *actor) tellsEnd(ctx context.Context, unlock func(context.Context) error) error {
+func (a *actor) tellsEnd(ctx context.Context, lease *dlock.Lease, unlock func(context.Context) error) error {
 	l := a.c.hooks
 	if l.mode == "" {
 		return unlock(ctx)
 	}
-	u := new(unlocking)
+	u := &unlocking{lease: lease}
 	err := unlock(context.WithValue(ctx, unlockingKey{}, u))
 	kind := kindOf(err)
 	l.mu.Lock()

@@ -305,7 +305,7 @@ func (w *world) settings(client int) *redis.Options {
 func (w *world) listens(c *client) (dlock.Hooks, *listener) {
 	i := c.index
 	hooks, l := listen(w.plan.Clients[i].Hooks, w.plan.Seed+uint64(i), func(e dlock.RenewedEvent) { w.reg.renewed(i, e) })
-	l.reg, l.index, l.prefix = w.reg, i, w.plan.Clients[i].Prefix
+	l.reg, l.index, l.prefix, l.closed = w.reg, i, w.plan.Clients[i].Prefix, c.closed
 	return hooks, l
 }
 

@@ -33,7 +33,7 @@ const (
 // 1 s; if ctx is done already, for 1 s. What has not been confirmed then is an
 // ErrUnavailable that names the locks: the server ends them when their TTL is over.
 // Where the backend cannot leave a lock behind, Close waits longer for what remains of
-// WithMinHold, until ctx is done. Hooks that do not return, or a backend, are left
+// WithMinHold, until ctx is done. Hooks that do not return, a logger or a backend, are left
 // behind within a quarter of a second after that.
 //
 // Close ends the contexts of this client's leases. With one of them, or one made from it,

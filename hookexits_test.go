@@ -72,7 +72,9 @@ func TestHooksThatExit(t *testing.T) {
 			return func() {
 				lease := lock(t, other)
 				defer func() { unlock(t, lease) }()
-				_, _ = l.Lock(t.Context())
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				_, _ = l.Lock(ctx)
 			}
 		}
 		ends("waiting", waits(m, m))

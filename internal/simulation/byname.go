@@ -92,8 +92,8 @@ func (a *actor) relocks(name string) (c *call, lease *dlock.Lease, err error) {
 	c = &call{client: a.c.index, what: "lock", names: []string{name}, ctx: ctx, waits: true, byName: true, relocks: true}
 	a.bound(c, op)
 	a.w.reg.begin(c)
-	err = survive(func() (err error) {
-		lease, err = a.c.byName.Relock(ctx, a.local(name))
+	err = a.c.hooks.survive(func() (err error) {
+		lease, err = a.c.byName.Relock(withCall(ctx, c), a.local(name))
 		return err
 	})
 	return c, lease, err
@@ -112,7 +112,7 @@ func (a *actor) relockForNobody(lost *dlock.Lease, name string) {
 func (a *actor) unlocksAgain(lost []*belief, op *Op) {
 	a.w.reg.gives(lost)
 	a.w.reg.leavesName(lost[0])
-	_ = survive(func() error { return a.ends(context.Background(), nil, op) })
+	_ = a.c.hooks.survive(func() error { return a.ends(context.Background(), nil, op) })
 }
 
 // takesName checks that a name belongs to one caller until that has unlocked it.

@@ -233,17 +233,22 @@ func TestCloseThatLies(t *testing.T) {
 	for what, c := range map[string]struct {
 		lies bool
 		took time.Duration
+		ill  bool // something has gone wrong
 		err  error
 	}{
-		"all is so":       {false, 0, unavailable(`not confirmed to be free: "a"`)},
-		"it takes long":   {true, time.Second, nil},
-		"of another call": {true, 0, &dlock.Error{Op: "unlock", Kind: dlock.ErrUnavailable}},
-		"of another lock": {true, 0, unavailable(`not confirmed to be free: "a", "b"`)},
+		"all is so":        {false, 0, true, unavailable(`not confirmed to be free: "a"`)},
+		"nothing is wrong": {true, 0, false, unavailable(`not confirmed to be free: "a"`)},
+		"it takes long":    {true, time.Second, false, nil},
+		"of another call":  {true, 0, true, &dlock.Error{Op: "unlock", Kind: dlock.ErrUnavailable}},
+		"of another lock":  {true, 0, true, unavailable(`not confirmed to be free: "a", "b"`)},
 	} {
 		v := judged(t, func(w *world, _ *listener) {
 			w.reg.mu.Lock()
 			defer w.reg.mu.Unlock()
 			w.reg.see(0, []string{"a"})
+			if c.ill {
+				w.reg.touches = append(w.reg.touches, touched{kind: "reset", client: 0, to: time.Now()})
+			}
 			k := w.reg.closes(0)
 			k.began = k.began.Add(-c.took)
 			w.reg.judgesClose(0, k, c.err)

@@ -96,7 +96,7 @@ func (a *actor) lead(wait context.Context, o *owner, op *Op, names []string) {
 	if over := a.w.reg.began.Add(a.w.plan.Length); over.Before(l.end) {
 		l.end = later(over, time.Now()) // one that begins after the end ends at once
 	}
-	end := op.endingOf(func() error { return dlock.Lead(ctx, l, l.serve) })
+	end := op.endingOf(a.c.hooks, func() error { return dlock.Lead(ctx, l, l.serve) })
 	l.left()
 	l.throws(end)
 	if end.thrown == nil && !end.exited {
@@ -122,8 +122,8 @@ func (l *leader) Lock(ctx context.Context) (*dlock.Lease, error) {
 	l.w.reg.begin(c)
 	began := time.Now()
 	var lease *dlock.Lease
-	err := survive(func() (err error) {
-		lease, err = l.Locker.Lock(ctx)
+	err := l.c.hooks.survive(func() (err error) {
+		lease, err = l.Locker.Lock(withCall(ctx, c))
 		return err
 	})
 	switch {

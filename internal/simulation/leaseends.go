@@ -152,6 +152,8 @@ func (r *register) judgesLoss(client int, e dlock.LostEvent, limit time.Duration
 	defer r.mu.Unlock()
 	switch {
 	case r.dead[client], r.stuttered(time.Time{}): // a hook is called long after what it tells of
+	case e.Cause == dlock.LossTaken:
+		r.wasTaken(client, e)
 	case e.Cause == dlock.LossBroken && !r.hasBroken(time.Now().Add(-e.Age-lingers)):
 		r.violate("hooks are told what is", "c%d: %+v, and nobody has called Break", client, e)
 	case e.Cause == dlock.LossMaxHold && !e.Nested && e.Age < limit-4*r.w.plan.slowest()-late:
@@ -165,17 +167,19 @@ func (r *register) judgesLoss(client int, e dlock.LostEvent, limit time.Duration
 func (r *register) judgesHandOver(client int, e dlock.AcquiredEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e.FullName == "" || e.Nested || e.Shared || !r.w.hasServers() || r.w.plan.Backend == "quorum" || r.dead[client] || r.touched(client, time.Now().Add(-lingers-e.Waited), whatever) {
+	switch {
+	case e.FullName == "" || !r.seesHandOvers(client, e): // of several locks see handsOverAll
+		return
+	case e.Shared && r.w.plan.Backend != "quorum":
+		r.joinsReaders(client, e)
+		return
+	case e.Shared:
+		return
+	case r.w.plan.Backend == "quorum":
+		r.handsOverOnQuorum(client, e)
 		return
 	}
-	l := r.lock(e.FullName)
-	granted, queued := false, false
-	for id, token := range l.tokenOf {
-		if token == e.Token {
-			_, queued = l.queued[requestOf(id)]
-			granted = true
-		}
-	}
+	granted, queued := r.lock(e.FullName).comesFrom(e.Token)
 	if granted == (e.HandOver == dlock.LocalHandOver) || granted && queued != (e.HandOver == dlock.RemoteHandOver) {
 		r.violate("hooks are told what is", "c%d: %+v; granted by the server: %t, after it had queued there: %t", client, e, granted, queued)
 	}

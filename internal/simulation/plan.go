@@ -65,6 +65,7 @@ type Party struct {
 	Logs     bool          `json:",omitempty"` // it has a logger
 	ClosedIn string        `json:",omitempty"` // the hook that closes it, once Close has come; empty: nobody waits for one
 	Naming                 // what it is called, and how it calls locks
+	Manners                // what its hooks and its logger do besides
 }
 
 // An Op is one use of a lock, and what is done under it.
@@ -261,6 +262,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.bereft()
 	g.muted()
 	g.unnoticing()
+	g.manners()
 	return p
 }
 

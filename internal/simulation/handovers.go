@@ -56,10 +56,6 @@ func (r *register) handsOverAll(client int, e dlock.AcquiredEvent, all []*belief
 // joinsReaders checks what hooks are told of the hand-over of a lock to a reader: who waited in the queue of the
 // server was seen there, and of those who share that hold one is told so.
 func (r *register) joinsReaders(client int, e dlock.AcquiredEvent) {
-	p := party{client, e.FullName}
-	if e.HandOver == dlock.RemoteHandOver {
-		r.brought[p] = e.Token
-	}
 	mine, queued, atOnce := r.w.label(client), false, false
 	l := r.lock(e.FullName)
 	for id, token := range l.tokenOf {
@@ -72,11 +68,12 @@ func (r *register) joinsReaders(client int, e dlock.AcquiredEvent) {
 	case e.HandOver == dlock.LocalHandOver, e.HandOver == dlock.RemoteHandOver && !queued:
 		r.violate("hooks are told what is", "c%d: %+v, which is a reader's and has not queued", client, e)
 	case e.HandOver == dlock.NoHandOver && queued && !atOnce:
-		time.AfterFunc(late, func() { r.wasBrought(p, e) })
+		time.AfterFunc(late, func() { r.wasBrought(party{client, e.FullName}, e) })
 	}
 }
 
-// wasBrought checks that a hold that waited in the queue of the server was told to one of the readers who share it.
+// wasBrought checks that a hold that waited in the queue of the server was told to one of those who share it, which
+// may have been a writer.
 func (r *register) wasBrought(p party, e dlock.AcquiredEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -167,6 +167,9 @@ func (r *register) judgesLoss(client int, e dlock.LostEvent, limit time.Duration
 func (r *register) judgesHandOver(client int, e dlock.AcquiredEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if e.HandOver == dlock.RemoteHandOver {
+		r.brought[party{client, e.FullName}] = e.Token
+	}
 	switch {
 	case e.FullName == "" || !r.seesHandOvers(client, e): // of several locks see handsOverAll
 		return

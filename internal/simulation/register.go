@@ -78,7 +78,7 @@ type register struct {
 	stills []standstill
 	traffic
 	strange map[string][]strange // by name of a lock
-	brought map[party]uint64     // the token of the last hold of readers that hooks were told to have waited for
+	brought map[party]uint64     // the token of the last hold that hooks were told to have waited for on the server
 }
 
 type party struct {

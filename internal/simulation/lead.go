@@ -267,7 +267,7 @@ func (l *leader) judge(err error) {
 	names := l.named(l.op)
 	r.note(l.c.index, "lead %v: %v", names, err)
 	bound := min(firstAnswer, 2*max(l.op.TTL, r.w.plan.TTL)) + l.undoing() // that of an Unlock
-	if end := r.goesOn(l.c.index, later(l.end, l.back)); time.Since(end) > bound && !r.stuttered(end) {
+	if end := r.goesOn(l.c.index, later(l.end, l.back)); time.Since(end) > bound && !r.stuttered(end) && !r.heldUpSince(end) {
 		r.violate("every call ends", "c%d lead %v ended %v after its context and the last term", l.c.index, names, time.Since(end))
 	}
 	cause := context.Cause(l.ctx)

@@ -9,8 +9,8 @@ import (
 
 // From whom a lock came is told of each lease. Where one server knows, that is compared with whether it has granted
 // the token, and to whom it had queued; of several locks, each counts, the server's word first. Readers share
-// a hold, which one of them has brought. On a quorum a token that members were told of was no hand-over
-// within the client.
+// a hold, which one of them has brought. On a quorum members know a token that was not passed on within
+// the client.
 
 // comesFrom is from whom a lock came that was granted by one server, or passed on.
 func (l *lockLog) comesFrom(token uint64) (granted, queued bool) {
@@ -82,8 +82,8 @@ func (r *register) wasBrought(p party, e dlock.AcquiredEvent) {
 	}
 }
 
-// handsOverOnQuorum checks what hooks are told of a hand-over on a quorum: of a token that so many
-// members know as a hold takes somebody has told them, and of one that was passed on within the client nobody.
+// handsOverOnQuorum checks what hooks are told of a hand-over on a quorum: a token that was not passed on within
+// the client is that of a member, and one that was is not known to as many members as a hold takes.
 func (r *register) handsOverOnQuorum(client int, e dlock.AcquiredEvent) {
 	know := 0
 	for _, s := range r.w.keepers(e.FullName) {
@@ -91,7 +91,8 @@ func (r *register) handsOverOnQuorum(client int, e dlock.AcquiredEvent) {
 			know++
 		}
 	}
-	if told := know >= r.w.plan.need(); told == (e.HandOver == dlock.LocalHandOver) {
+	local := e.HandOver == dlock.LocalHandOver
+	if local && know >= r.w.plan.need() || !local && know == 0 {
 		r.violate("hooks are told what is", "c%d: %+v, and %d members know that token", client, e, know)
 	}
 }

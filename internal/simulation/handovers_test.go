@@ -11,8 +11,8 @@ import (
 	"github.com/dlock-go/dlock/internal/renewal"
 )
 
-// idOf is the id of a request of the client of a world.
-func idOf(mode string) string { return mode + "1000:" + strings.Repeat("0", 32) + ":1" }
+// idOfMode is the id of a request of the client of a world.
+func idOfMode(mode string) string { return mode + "1000:" + strings.Repeat("0", 32) + ":1" }
 
 // served are the violations of a world of one client and some servers in which f happens. Members have a hold of
 // it on the lock "a".
@@ -34,7 +34,7 @@ func served(t *testing.T, servers, members int, f func(w *world, r *register)) (
 			s.world = w
 			masters = append(masters, s)
 			if i < members {
-				w.reg.lock("a").last[i] = truth{holder: idOf("w"), expiry: s.clock().UnixMilli() + 1000, token: 3}
+				w.reg.lock("a").last[i] = truth{holder: idOfMode("w"), expiry: s.clock().UnixMilli() + 1000, token: 3}
 			}
 		}
 		w.now.Store(&masters)
@@ -50,7 +50,7 @@ func served(t *testing.T, servers, members int, f func(w *world, r *register)) (
 func TestLiesOfHandOvers(t *testing.T) {
 	const no, local, remote = dlock.NoHandOver, dlock.LocalHandOver, dlock.RemoteHandOver
 	came := func(r *register, name string, token uint64, how dlock.HandOver) {
-		id := idOf("w") + name
+		id := idOfMode("w") + name
 		if how != local {
 			r.lock(name).tokenOf[id] = token
 		}
@@ -84,9 +84,9 @@ func TestLiesOfHandOvers(t *testing.T) {
 		lies         bool
 	}{{true, remote, no, false}, {false, no, no, false}, {true, no, no, true}, {false, remote, no, true}, {false, local, no, true}} {
 		v := served(t, 1, 0, func(_ *world, r *register) {
-			r.lock("a").tokenOf[idOf("r")] = 3
+			r.lock("a").tokenOf[idOfMode("r")] = 3
 			if c.queued {
-				r.lock("a").queued[requestOf(idOf("r"))] = time.Now()
+				r.lock("a").queued[requestOf(idOfMode("r"))] = time.Now()
 			}
 			for _, how := range []dlock.HandOver{c.first, c.other} {
 				r.judgesHandOver(0, dlock.AcquiredEvent{Op: "rlock", Name: "a", FullName: "a", Shared: true, Token: 3, HandOver: how})

@@ -101,13 +101,13 @@ func listen(mode string, seed uint64, renewed func(dlock.RenewedEvent)) (dlock.H
 			l.heard(0, -1)
 			l.lost(e)
 			l.callsClient(context.Background(), "Lost")
-			l.act(l.exits, 0)
+			l.endsAlone()
 		},
 		Closed: func(ctx context.Context, e dlock.ClosedEvent) {
 			l.heard(0, -1)
 			l.hasClosed(ctx, e)
 			l.callsClient(ctx, "Closed")
-			l.act(l.exits, 0)
+			l.endsAlone()
 		},
 	}, l
 }

@@ -298,6 +298,14 @@ func (l *listener) survive(f func() error) error {
 	return cmp.Or(e.err, e.thrown)
 }
 
+// endsAlone is what a hook does last that ends with its goroutine, and nothing else does.
+func (l *listener) endsAlone() {
+	l.act(false, 0)
+	if l.exits {
+		runtime.Goexit()
+	}
+}
+
 // throws is how a hook fails.
 func (l *listener) throws() {
 	if l.exits {

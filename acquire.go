@@ -143,7 +143,7 @@ func (l *lock) acquireNew(ctx context.Context, r request) (*Lease, error) {
 		if err == nil {
 			c.undo(ctx, r, nil, lease.discard)
 		}
-		panic(p.value)
+		p.goOn()
 	}
 	return lease, err
 }

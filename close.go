@@ -33,7 +33,7 @@ const (
 // 1 s; if ctx is done already, for 1 s. What has not been confirmed then is an
 // ErrUnavailable that names the locks: the server ends them when their TTL is over.
 // Where the backend cannot leave a lock behind, Close waits longer for what remains of
-// WithMinHold, until ctx is done. Hooks that do not return, or a backend, are left
+// WithMinHold, until ctx is done. Hooks that do not return, a logger or a backend, are left
 // behind within a quarter of a second after that.
 //
 // Close ends the contexts of this client's leases. With one of them, or one made from it,
@@ -173,16 +173,38 @@ func (c *Client) markClosed() (holds []*hold, first bool) {
 }
 
 // releaseAll releases the holds, which are over, together. Those whose minimum hold goes
-// on are released when that ends. It calls the hook Closed for each lease, for that of a
-// multi-lock when all its locks are released, and stores the first panic in hook.
+// on are released when that ends. Each is told of, by tellClosed, apart from the releases:
+// a hook or a logger that does not return holds up none of these.
 func (c *Client) releaseAll(ctx context.Context, holds []*hold, hook *atomic.Pointer[hookPanic]) {
+	ends, told := make(chan holdEnd, len(holds)), make(chan struct{})
+	go func() { defer close(told); c.tellClosed(ctx, ends, hook) }()
+	// Those that this process keeps for their minimum hold are released by minHolds.
+	resting, others := divide(holds, func(h *hold) bool { kept, _ := h.minHoldState(); return kept })
+	c.releaseHolds(ctx, others, func(h *hold, err error) { ends <- holdEnd{h, err, !h.noteReleased(err)} })
+	forEach(resting, func(h *hold) { ends <- holdEnd{h, h.releaseAfterMinHold(ctx), false} })
+	close(ends)
+	<-told
+}
+
+// A holdEnd is what has become of the release of a hold.
+type holdEnd struct {
+	*hold
+	err  error
+	logs bool // it is to be logged
+}
+
+// tellClosed logs what could not be released, and calls the hook Closed for each lease, for
+// that of a multi-lock when all its locks are released. It stores the first panic in hook.
+func (c *Client) tellClosed(ctx context.Context, ends <-chan holdEnd, hook *atomic.Pointer[hookPanic]) {
 	tellEnd := func(n *lifecycle, err error) {
-		defer func() {
-			if v := recover(); v != nil {
-				hook.CompareAndSwap(nil, &hookPanic{v})
-			}
-		}()
-		n.tellEnd(ctx, (&reason{ErrClosed, err}).on(n.lock.name))
+		apart(func() {
+			defer func() {
+				if v := recover(); v != nil {
+					hook.CompareAndSwap(nil, &hookPanic{v})
+				}
+			}()
+			n.tellEnd(ctx, (&reason{ErrClosed, err}).on(n.lock.name))
+		})
 	}
 	var mu sync.Mutex
 	groups := make(map[*multiLease][]error)
@@ -200,13 +222,18 @@ func (c *Client) releaseAll(ctx context.Context, holds []*hold, hook *atomic.Poi
 			groups[g] = append(groups[g], err)
 		}
 	}
-	// Those that this process keeps for their minimum hold are released by minHolds.
-	resting, others := divide(holds, func(h *hold) bool { kept, _ := h.minHoldState(); return kept })
-	c.releaseHolds(ctx, others, func(h *hold, err error) {
-		h.noteReleased(err)
-		tell(h, err)
-	})
-	forEach(resting, func(h *hold) { tell(h, h.releaseAfterMinHold(ctx)) })
+	var tellers sync.WaitGroup
+	for range min(cap(ends), releasers) {
+		tellers.Go(func() {
+			for e := range ends {
+				if e.logs {
+					e.logUnconfirmedRelease(e.err)
+				}
+				tell(e.hold, e.err)
+			}
+		})
+	}
+	tellers.Wait()
 	for g, errs := range groups {
 		tellEnd(&g.lifecycle, backend.Join(errs...))
 	}

@@ -1,6 +1,7 @@
 package dlock
 
 import (
+	"context"
 	"runtime"
 	"slices"
 	"sync"
@@ -54,7 +55,7 @@ var (
 func (h *hold) start(maxHold time.Duration) (*Lease, error) {
 	c := h.lock.client
 	if h.item.Hold.TTL < practicalTTL {
-		c.short.Do(c.warnOfShortTTL)
+		c.short.Do(func() { c.janitor.Go(func(context.Context) { c.warnOfShortTTL() }) })
 	}
 	if !c.addHold(h) {
 		return nil, ErrClosed

@@ -3,6 +3,7 @@ package dlock
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -231,19 +232,40 @@ func beyondClosed(err error) error {
 	return newError("unlock", e.Name, e.Err) // which tells it
 }
 
-// A hookPanic is what a hook has panicked with in another goroutine than the caller's.
+// A hookPanic is what a hook has panicked with in another goroutine than the caller's. Its
+// value is nil if the hook has ended that goroutine.
 type hookPanic struct{ value any }
+
+// goOn ends the caller as the hook would have.
+func (p *hookPanic) goOn() {
+	if p.value == nil {
+		runtime.Goexit()
+	}
+	panic(p.value)
+}
+
+// apart calls f, which calls a hook, in a goroutine of its own, and waits for it: a hook that
+// ends its goroutine ends no other.
+func apart(f func()) {
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	<-done
+}
 
 // queuedOnServer tells the hooks that a request waits for lock on the server. A hook that
 // panics must not end the backend's goroutine: the request fails, and its caller panics.
 func (t *call) queuedOnServer(lock string, request *requestContext) {
-	defer func() {
-		if v := recover(); v != nil {
-			t.panic.Store(&hookPanic{v})
-			request.fail(errHookPanicked)
-		}
-	}()
-	t.noteQueued(lock)
+	apart(func() {
+		returned := false
+		defer func() {
+			if v := recover(); !returned {
+				t.panic.Store(&hookPanic{v})
+				request.fail(errHookPanicked)
+			}
+		}()
+		t.noteQueued(lock)
+		returned = true
+	})
 }
 
 // callWaiting calls the hook Waiting for w, which waits for l. If the hook panics, w leaves

@@ -18,15 +18,19 @@ import (
 //
 // Hooks are called without any lock of the client held. They must be safe for
 // concurrent use and should return quickly: Renewed and RenewalFailed hold up the
-// renewal of other locks, and Lost the report of others. A hook may call the client. But
-// Client.Close, and Unlock and Downgrade in Renewed and RenewalFailed, wait for the hook to
-// return: a hook calls them in another goroutine and does not wait for that.
+// renewal of other locks, which are lost if that takes long, and Lost the report of others.
+// While a hook of a call has not returned, the call keeps the lock that it has got, or that
+// another goroutine passes to it in Waiting, and those behind it wait. A hook may call the
+// client. But Client.Close, and Unlock and Downgrade in Renewed and RenewalFailed, wait for
+// the hook to return: a hook calls them in another goroutine and does not wait for that.
 //
 // A hook that panics leaves the lock as if the call had failed: a call whose
 // Acquiring, Waiting or Acquired panics does not keep the lock. After Acquiring, no
 // further hook is called for that call. The panic goes on in the call for which the
 // hook was called. Lost, Renewed and RenewalFailed are called
-// for none: their panic ends the program.
+// for none: their panic ends the program. A hook that ends its goroutine, by runtime.Goexit or
+// FailNow of a test, ends the goroutine of the call in the same way, and in Lost and Closed
+// nothing but itself. Renewed and RenewalFailed must not: the renewal of other locks ends there.
 type Hooks struct {
 	// Acquiring is called first in each call that asks for a lock, in the
 	// goroutine of the caller. It returns ctx or a child of it, which the rest of
@@ -34,8 +38,8 @@ type Hooks struct {
 	Acquiring func(ctx context.Context, e AcquiringEvent) context.Context
 
 	// Waiting is called once in a call that does not get the lock at once and waits
-	// for it. It is called in the goroutine of the caller, or in one of the
-	// backend's, in which case the call may have ended when Waiting returns.
+	// for it. It is called in the goroutine of the caller, or in another, in which case the
+	// call may have ended when Waiting returns.
 	Waiting func(ctx context.Context, e WaitingEvent)
 
 	// Acquired is called when a call has got the lock, in the goroutine of the
@@ -64,7 +68,7 @@ type Hooks struct {
 	// Lost is called when a lease was lost, or when Unlock or Client.Close finds out
 	// that it had been. The lease's contexts have ended by then. It is called in a
 	// goroutine of the client's, in that of Unlock, or in that of Lock if the loss came
-	// so early. One goroutine calls it for all leases that are lost together.
+	// so early. It is called for one after the other of the leases that are lost together.
 	Lost func(e LostEvent)
 
 	// Closed is called when Client.Close has ended a lease, in a goroutine of

@@ -880,6 +880,33 @@ func TestHandOverOfAMulti(t *testing.T) {
 	})
 }
 
+// A reader that has waited on the server is told so, and one that shares its hold is not.
+func TestHandOverOfReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r recorder
+		s := memory.NewServer()
+		a := client(t, memory.New(s), dlock.Options{Hooks: r.hooks()})
+		b := client(t, memory.New(s), dlock.Options{})
+		writer := lock(t, b.Mutex("x"))
+		got := make(chan *dlock.Lease)
+		go func() {
+			lease, _ := a.RWMutex("x").RLock(t.Context())
+			got <- lease
+		}()
+		synctest.Wait()
+		unlock(t, writer)
+		first := <-got
+		second, err := a.RWMutex("x").RLock(t.Context())
+		is(t, err, nil)
+		all := events[dlock.AcquiredEvent](t, &r, "acquired", 2)
+		if all[0].HandOver != dlock.RemoteHandOver || all[1].HandOver != dlock.NoHandOver {
+			t.Errorf("acquired as %+v", all)
+		}
+		unlock(t, first)
+		unlock(t, second)
+	})
+}
+
 // A multi-lock that has lost a lock on the way, and takes all anew, tells how it came to those
 // that it has in the end.
 func TestHandOverOfAMultiAnew(t *testing.T) {

@@ -57,11 +57,11 @@ func (c *Client) tellLost(_ context.Context, holds []*hold) {
 		h.logLost(r)
 		single, multi := h.leasesToTell()
 		for _, e := range single {
-			e.tellEnd(ctx, r.on(e.lock.name))
+			apart(func() { e.tellEnd(ctx, r.on(e.lock.name)) })
 		}
 		for _, g := range multi {
 			lost := &reason{ErrLost, r.on(h.lock.name)} // says which of the locks
-			g.tellEnd(ctx, lost.on(g.lock.name))
+			apart(func() { g.tellEnd(ctx, lost.on(g.lock.name)) })
 		}
 	}
 }

@@ -236,6 +236,7 @@ func TestShortTTLIsWarnedOf(t *testing.T) {
 		for range 3 {
 			unlock(t, lock(t, c.Mutex("x", dlock.WithTTL(ttl))))
 		}
+		is(t, c.Close(t.Context()), nil) // it is logged in another goroutine
 		if n := strings.Count(log.String(), "TTL"); n != want {
 			t.Errorf("%d warnings of a TTL of %v, want %d", n, ttl, want)
 		}

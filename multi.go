@@ -282,7 +282,9 @@ func (a *multiLease) release(ctx context.Context, parts []*entry) error {
 		}
 	}
 	a.lock.client.releaseHolds(ctx, last, func(h *hold, err error) {
-		h.noteReleased(err)
+		if !h.noteReleased(err) {
+			h.logUnconfirmedRelease(err)
+		}
 		note(&h.first, err)
 	})
 	return backend.Join(errs...)

@@ -73,7 +73,9 @@ func (h *hold) hasNested() bool {
 // releaseNow releases h. If the server does not answer, the janitor goes on trying.
 func (h *hold) releaseNow(ctx context.Context) error {
 	err := h.releaseOnServer(ctx)
-	h.noteReleased(err)
+	if !h.noteReleased(err) {
+		h.logUnconfirmedRelease(err)
+	}
 	return err
 }
 
@@ -90,17 +92,18 @@ func (h *hold) releaseOnServer(ctx context.Context) error {
 	return c.backend.Release(ctx, h.item.Hold)
 }
 
-// noteReleased frees the name of h, whose release ended with err.
-func (h *hold) noteReleased(err error) {
+// noteReleased frees the name of h, whose release ended with err. It reports whether the
+// server has confirmed that.
+func (h *hold) noteReleased(err error) bool {
 	c := h.lock.client
 	if err == nil || isLoss(err) {
 		c.removeHold(h)
-		return
+		return true
 	}
 	c.noteUnconfirmed(true, h)
 	c.cleanUp(h)
 	c.removeHold(h) // last: Close may wait for it
-	h.logUnconfirmedRelease(err)
+	return false
 }
 
 // releaseContext returns the context of a release. It is ctx, or only its values if it

@@ -86,8 +86,8 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 		return
 	}
 	var lease *dlock.Lease
-	err := survive(func() (err error) {
-		lease, err = a.acquire(wait, op, names)
+	err := a.c.hooks.survive(func() (err error) {
+		lease, err = a.acquire(withCall(wait, c), op, names)
 		return op.withoutCause(wait, err)
 	})
 	if err != nil {
@@ -243,8 +243,10 @@ func (a *actor) doDo(wait context.Context, c *call, o *owner, op *Op) {
 	var all []*belief
 	var failed error
 	leaving := &call{client: c.client, what: "unlock", names: c.names, ctx: wait}
+	wait, unlocks := a.c.hooks.unlocks(withCall(wait, c))
 	work := func(ctx context.Context, lease *dlock.Lease) error {
 		entered = true
+		unlocks(lease)
 		if all = a.w.reg.grant(c, o, lease, ctx, op, false); all == nil {
 			return nil
 		}
@@ -262,7 +264,7 @@ func (a *actor) doDo(wait context.Context, c *call, o *owner, op *Op) {
 	if op.Adapter {
 		do = dlock.TryDo
 	}
-	end := op.endingOf(func() error { return do(wait, a.locker(op, a.locals(c.names)), work) })
+	end := op.endingOf(a.c.hooks, func() error { return do(wait, a.locker(op, a.locals(c.names)), work) })
 	if !entered {
 		err := cmp.Or(end.err, end.thrown)
 		a.w.reg.returned(c, err)
@@ -402,7 +404,7 @@ func (a *actor) unlock(lease *dlock.Lease, all []*belief, op *Op) {
 	r.begin(c)
 	r.beginsEnd(all)
 	before, wanted := lease.Err(), isClosed(lease.Wanted())
-	err := survive(func() error { return op.withoutCause(ctx, a.ends(ctx, lease, op)) })
+	err := a.c.hooks.survive(func() error { return op.withoutCause(ctx, a.ends(withCall(ctx, c), lease, op)) })
 	a.staysWanted(lease, wanted, all)
 	if err == nil && before != nil {
 		r.mu.Lock()
@@ -412,7 +414,7 @@ func (a *actor) unlock(lease *dlock.Lease, all []*belief, op *Op) {
 	if err == nil {
 		r.tell(a.c.index, "unlocked %v", c.names)
 	}
-	if op.Twice && survive(func() error { return lease.Unlock(ctx) }) == nil {
+	if op.Twice && a.c.hooks.survive(func() error { return lease.Unlock(ctx) }) == nil {
 		r.mu.Lock()
 		r.violate("an end is an end", "c%d unlocked %v twice", a.c.index, c.names)
 		r.mu.Unlock()

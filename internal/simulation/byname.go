@@ -24,9 +24,10 @@ func (l nameLocker) TryLock(ctx context.Context) (*dlock.Lease, error) {
 // ends unlocks a lease, by name if it was locked so.
 func (a *actor) ends(ctx context.Context, lease *dlock.Lease, op *Op) error {
 	if op.ByName {
-		return a.tellsEnd(ctx, func(ctx context.Context) error { return a.c.byName.Unlock(ctx, a.local(a.named(op)[0])) })
+		name := a.local(a.named(op)[0])
+		return a.tellsEnd(ctx, a.c.byName.Lease(name), func(ctx context.Context) error { return a.c.byName.Unlock(ctx, name) })
 	}
-	return a.tellsEnd(ctx, lease.Unlock)
+	return a.tellsEnd(ctx, lease, lease.Unlock)
 }
 
 // holdByName is hold for a lock by name. Whoever has lost it locks it anew, or does without.
@@ -91,8 +92,8 @@ func (a *actor) relocks(name string) (c *call, lease *dlock.Lease, err error) {
 	c = &call{client: a.c.index, what: "lock", names: []string{name}, ctx: ctx, waits: true, byName: true, relocks: true}
 	a.bound(c, op)
 	a.w.reg.begin(c)
-	err = survive(func() (err error) {
-		lease, err = a.c.byName.Relock(ctx, a.local(name))
+	err = a.c.hooks.survive(func() (err error) {
+		lease, err = a.c.byName.Relock(withCall(ctx, c), a.local(name))
 		return err
 	})
 	return c, lease, err
@@ -111,7 +112,7 @@ func (a *actor) relockForNobody(lost *dlock.Lease, name string) {
 func (a *actor) unlocksAgain(lost []*belief, op *Op) {
 	a.w.reg.gives(lost)
 	a.w.reg.leavesName(lost[0])
-	_ = survive(func() error { return a.ends(context.Background(), nil, op) })
+	_ = a.c.hooks.survive(func() error { return a.ends(context.Background(), nil, op) })
 }
 
 // takesName checks that a name belongs to one caller until that has unlocked it.

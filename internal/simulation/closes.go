@@ -3,6 +3,7 @@ package simulation
 import (
 	"errors"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,7 +15,7 @@ import (
 type closing struct {
 	began time.Time
 	ended time.Time
-	alive map[string]bool // locks of which a lease was alive
+	alive map[string]bool // locks of which a lease was alive, or an Unlock under way
 	named map[string]bool // locks that the client has had to do with
 	keeps time.Duration   // for how long the client then keeps locks itself that were unlocked, or are then
 }
@@ -31,8 +32,15 @@ func (r *register) closes(client int) *closing {
 		}
 	}
 	for _, b := range r.beliefs {
-		if b.client == client && b.live() {
+		if b.client == client && b.live() && b.least.IsZero() {
 			k.alive[b.name] = true
+		}
+	}
+	for c := range r.calls {
+		if c.client == client && c.what == "unlock" {
+			for _, name := range c.names {
+				k.alive[name] = r.rest[party{client, name}].IsZero() && r.minimal[party{client, name}].IsZero()
+			}
 		}
 	}
 	return k
@@ -69,7 +77,11 @@ func (r *register) judgesClose(client int, k *closing, err error) {
 	}
 	time.AfterFunc(undoing+10*hookTime, func() { r.waitsNoMore(client, k) })
 	if err == nil {
+		r.isNamedByClose(client, k, "", false, nil)
 		return
+	}
+	if !r.touched(client, k.began.Add(-2*longestTTL(r.w.plan.TTL)-lingers), whatever) && !r.stuttered(k.began) && r.closesWithin(k) < time.Second {
+		r.violate("Close does what it says", "c%d: nothing is wrong, and it says %v", client, err)
 	}
 	var e *dlock.Error
 	if !errors.As(err, &e) || error(e) != err || e.Op != "close" {
@@ -90,19 +102,25 @@ func (r *register) closesWithin(k *closing) time.Duration {
 	return k.keeps + quickly + 20*r.w.plan.slowest() + time.Duration(10+10*len(k.alive))*hookTime
 }
 
-// isNamedByClose checks that an error of Close names each lock that was alive as it began and is on the
-// server after it.
+// isNamedByClose checks that Close, whose error names some locks, names each that was alive as it began and is on
+// the server after it, or on as many members of a quorum as a hold takes.
 func (r *register) isNamedByClose(client int, k *closing, names string, more bool, err error) {
-	if more || !errors.Is(err, dlock.ErrUnavailable) || !r.w.hasServers() || r.w.plan.Backend == "quorum" || r.mayComeBack(client, k.began) {
+	if more || err != nil && !errors.Is(err, dlock.ErrUnavailable) || !r.w.hasServers() || r.mayComeBack(client, k.began) {
 		return
 	}
-	for name := range k.alive {
-		s := r.w.keeper(name)
-		for _, id := range r.lock(name).last[s.index].asOf(s.clock().UnixMilli()).holders() {
-			mine := s.owner(id) == r.w.label(client) && id[len(id)-1] != '!'
-			if local := r.w.plan.localName(client, name); mine && !strings.Contains("\n"+names+"\n", "\n"+local+"\n") {
-				r.violate("Close does what it says", "c%d: s%d has %s of it on %q, and it says %v", client, s.index, id[:8], local, err)
+	for name, was := range k.alive {
+		local, have := r.w.plan.localName(client, name), 0
+		if !was || strings.Contains("\n"+names+"\n", "\n"+local+"\n") {
+			continue
+		}
+		for _, s := range r.w.keepers(name) {
+			mine := func(id string) bool { return s.owner(id) == r.w.label(client) && id[len(id)-1] != '!' }
+			if slices.ContainsFunc(r.lock(name).last[s.index].asOf(s.clock().UnixMilli()).holders(), mine) {
+				have++
 			}
+		}
+		if have >= r.w.plan.need() {
+			r.violate("Close does what it says", "c%d: %d servers have %s of it, and it says %v", client, have, local, err)
 		}
 	}
 }
@@ -117,7 +135,7 @@ func (r *register) waitsNoMore(client int, k *closing) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for c := range r.calls {
-		if c.client == client && c.waits && c.start.Before(k.began) && !c.counted && r.w.plan.Clients[client].Hooks != "panic" && !r.stuttered(k.began) {
+		if c.client == client && c.waits && c.start.Before(k.began) && !c.counted && r.w.plan.Clients[client].Hooks != "panic" && !c.heldUp && !r.stuttered(k.began) {
 			c.counted = true
 			r.violate("Close does what it says", "c%d %s %v waits, and it is closed", client, c.what, c.names)
 		}
@@ -127,7 +145,7 @@ func (r *register) waitsNoMore(client int, k *closing) {
 // endsByClose checks why a call has failed that waited as its client was closed.
 func (r *register) endsByClose(c *call, err error) {
 	k := r.closings[c.client]
-	if k == nil || !c.waits || c.nested || r.dead[c.client] || err == errPanicked || !c.start.Before(k.began) || c.ctx.Err() != nil || !c.patient.IsZero() {
+	if k == nil || !c.waits || c.nested || c.heldUp || r.dead[c.client] || err == errPanicked || !c.start.Before(k.began) || c.ctx.Err() != nil || !c.patient.IsZero() {
 		return
 	}
 	if err == nil || !errors.Is(err, dlock.ErrClosed) {

@@ -166,7 +166,7 @@ func (r *register) overtakes(c *call) {
 		first := o.client == c.client && o.waits && !o.nested && len(o.names) == 1 && o.names[0] == c.names[0]
 		isBroken := r.hasBroken(o.start) || r.isNamed(o, c.names[0]) // before it has returned, or it gets what belongs to another
 		waits := o.ctx.Err() == nil && (o.patient.IsZero() || time.Now().Before(o.patient))
-		if first && !isBroken && !o.counted && waits && o.start.Add(slack).Before(c.start) {
+		if first && !isBroken && !o.counted && !o.heldUp && waits && o.start.Add(slack).Before(c.start) {
 			o.counted = true
 			r.violate("first come, first served", "c%d %s has %s, which it asked for %v after %s", c.client, c.what, c.names[0], c.start.Sub(o.start), o.what)
 		}

@@ -76,8 +76,8 @@ type ending struct {
 }
 
 // endingOf runs f, in a goroutine of its own if that may end.
-func (op *Op) endingOf(f func() error) (e ending) {
-	if op.Function != "exits" {
+func (op *Op) endingOf(l *listener, f func() error) (e ending) {
+	if op.Function != "exits" && !l.exits {
 		e.run(f)
 		return e
 	}
@@ -87,6 +87,9 @@ func (op *Op) endingOf(f func() error) (e ending) {
 		e.run(f)
 	}()
 	<-done
+	if e.exited && op.Function != "exits" {
+		e.exited, e.thrown = false, errPanicked // it was a hook
+	}
 	return e
 }
 

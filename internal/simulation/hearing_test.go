@@ -16,7 +16,7 @@ func judged(t *testing.T, f func(w *world, l *listener)) (violations []Violation
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{plan: &Plan{Backend: "memory", Servers: 1, Names: 1, TTL: time.Second, Clients: []Party{{Hooks: "count", Logs: true}}}}
 		w.reg = newRegister(w)
-		c := &client{}
+		c := &client{closed: make(chan struct{})}
 		w.clients = []*client{c}
 		_, l := w.listens(c)
 		c.hooks = l
@@ -25,6 +25,26 @@ func judged(t *testing.T, f func(w *world, l *listener)) (violations []Violation
 		violations = w.reg.violations
 	})
 	return violations
+}
+
+func closedChannel() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+// closedByUnlock tells l that Close has ended the lease of a call, in the goroutine of an Unlock of a lease:
+// that one, if it is not nil.
+func closedByUnlock(call context.Context, l *listener, got dlock.AcquiredEvent, lease *dlock.Lease) {
+	l.closed = closedChannel()
+	l.hasAcquired(call, got)
+	ctx, unlocks := l.unlocks(context.Background())
+	l.leaseOf[7].lease = lease
+	if lease == nil {
+		l.leaseOf[7].lease, lease = new(dlock.Lease), new(dlock.Lease)
+	}
+	unlocks(lease)
+	l.hasClosed(ctx, dlock.ClosedEvent{Name: "a", Lease: 7, Token: 3})
 }
 
 // What hooks are told that is not so is found.
@@ -98,11 +118,20 @@ func TestLiesToHooks(t *testing.T) {
 			l.hasClosed(background, dlock.ClosedEvent{Name: "a", Lease: 7, Token: 3})
 		}},
 		"closed before its call has returned": {false, func(l *listener) {
+			l.closed = closedChannel()
 			ctx := begin(l)
 			l.hasAcquired(ctx, got)
 			l.hasClosed(ctx, dlock.ClosedEvent{Name: "a", Lease: 7, Token: 3})
 		}},
+		"closed before Close": {true, func(l *listener) {
+			ctx := begin(l)
+			l.hasAcquired(ctx, got)
+			l.hasClosed(ctx, dlock.ClosedEvent{Name: "a", Lease: 7, Token: 3})
+		}},
+		"closed by Unlock":            {false, func(l *listener) { closedByUnlock(begin(l), l, got, new(dlock.Lease)) }},
+		"closed by Unlock of another": {true, func(l *listener) { closedByUnlock(begin(l), l, got, nil) }},
 		"closed by a call that has returned": {true, func(l *listener) {
+			l.closed = closedChannel()
 			ctx := begin(l)
 			l.hasAcquired(ctx, got)
 			l.leaseOf[7].lease = new(dlock.Lease)
@@ -204,17 +233,22 @@ func TestCloseThatLies(t *testing.T) {
 	for what, c := range map[string]struct {
 		lies bool
 		took time.Duration
+		ill  bool // something has gone wrong
 		err  error
 	}{
-		"all is so":       {false, 0, unavailable(`not confirmed to be free: "a"`)},
-		"it takes long":   {true, time.Second, nil},
-		"of another call": {true, 0, &dlock.Error{Op: "unlock", Kind: dlock.ErrUnavailable}},
-		"of another lock": {true, 0, unavailable(`not confirmed to be free: "a", "b"`)},
+		"all is so":        {false, 0, true, unavailable(`not confirmed to be free: "a"`)},
+		"nothing is wrong": {true, 0, false, unavailable(`not confirmed to be free: "a"`)},
+		"it takes long":    {true, time.Second, false, nil},
+		"of another call":  {true, 0, true, &dlock.Error{Op: "unlock", Kind: dlock.ErrUnavailable}},
+		"of another lock":  {true, 0, true, unavailable(`not confirmed to be free: "a", "b"`)},
 	} {
 		v := judged(t, func(w *world, _ *listener) {
 			w.reg.mu.Lock()
 			defer w.reg.mu.Unlock()
 			w.reg.see(0, []string{"a"})
+			if c.ill {
+				w.reg.touches = append(w.reg.touches, touched{kind: "reset", client: 0, to: time.Now()})
+			}
 			k := w.reg.closes(0)
 			k.began = k.began.Add(-c.took)
 			w.reg.judgesClose(0, k, c.err)

@@ -28,6 +28,7 @@ func (l *listener) closeIn(hook string, closes func()) {
 
 // callsClient is what a hook does with its client: it looks at the lease that came last, and may close all.
 func (l *listener) callsClient(ctx context.Context, hook string) {
+	defer l.misbehaves(ctx, hook)
 	l.mu.Lock()
 	h, closes := l.newest, l.closes
 	if hook == l.closedIn {

@@ -26,8 +26,9 @@ type listener struct {
 	last   dlock.AcquiredEvent
 	lastAt time.Time // when it was told
 
-	reg      *register // nil: nobody judges what it is told
-	index    int       // of its client
+	reg      *register       // nil: nobody judges what it is told
+	index    int             // of its client
+	closed   <-chan struct{} // when Close has been called
 	prefix   string
 	place    string // of all its leases
 	hearings []*hearing
@@ -37,6 +38,11 @@ type listener struct {
 	newest   *heard      // of which the call has returned
 	closedIn string      // the hook that closes the client; empty: none
 	closes   func()
+
+	w     *world
+	hangs *hanging   // when one does not return; nil: they do
+	asks  []hookCall // that they have not made yet
+	exits bool       // they end their goroutine and do not panic
 }
 
 // hookTime is how long a slow hook takes.
@@ -53,55 +59,55 @@ func listen(mode string, seed uint64, renewed func(dlock.RenewedEvent)) (dlock.H
 			l.heard(1, 0)
 			ctx = l.acquiring(ctx, e)
 			l.callsClient(ctx, "Acquiring")
-			l.act(true)
+			l.act(true, -1)
 			return ctx
 		},
 		Waiting: func(ctx context.Context, e dlock.WaitingEvent) {
 			l.waiting(ctx, e)
 			l.callsClient(ctx, "Waiting")
-			l.act(true)
+			l.act(true, 0)
 		},
 		Acquired: func(ctx context.Context, e dlock.AcquiredEvent) {
 			l.heard(-1, 1)
 			l.got(e)
 			l.hasAcquired(ctx, e)
 			l.callsClient(ctx, "Acquired")
-			l.act(true)
+			l.act(true, 0)
 		},
 		NotAcquired: func(ctx context.Context, e dlock.NotAcquiredEvent) {
 			l.heard(-1, 0)
 			l.hasNotAcquired(ctx, e)
 			l.callsClient(ctx, "NotAcquired")
-			l.act(true)
+			l.act(true, 0)
 		},
 		Renewed: func(e dlock.RenewedEvent) {
 			l.renewed(e)
 			l.hasRenewed(e)
 			l.callsClient(context.Background(), "Renewed")
-			l.act(false)
+			l.act(false, 0)
 		},
 		RenewalFailed: func(e dlock.RenewalFailedEvent) {
 			l.renewalFailed(e)
 			l.callsClient(context.Background(), "RenewalFailed")
-			l.act(false)
+			l.act(false, 0)
 		},
 		Released: func(ctx context.Context, e dlock.ReleasedEvent) {
 			l.heard(0, -1)
 			l.released(ctx, e)
 			l.callsClient(ctx, "Released")
-			l.act(true)
+			l.act(true, 0)
 		},
 		Lost: func(e dlock.LostEvent) {
 			l.heard(0, -1)
 			l.lost(e)
 			l.callsClient(context.Background(), "Lost")
-			l.act(false)
+			l.endsAlone()
 		},
 		Closed: func(ctx context.Context, e dlock.ClosedEvent) {
 			l.heard(0, -1)
 			l.hasClosed(ctx, e)
 			l.callsClient(ctx, "Closed")
-			l.act(false)
+			l.endsAlone()
 		},
 	}, l
 }
@@ -113,8 +119,9 @@ func (l *listener) heard(calls, leases int) {
 	l.leases += leases
 }
 
-// act does what such a hook does. Some may panic: their caller hears of it.
-func (l *listener) act(may bool) {
+// act does what such a hook does. Some may panic: their caller hears of it, and no end of so many calls is
+// heard of then.
+func (l *listener) act(may bool, calls int) {
 	switch l.mode {
 	case "slow":
 		time.Sleep(hookTime)
@@ -123,24 +130,21 @@ func (l *listener) act(may bool) {
 		panics := may && l.rnd.IntN(20) == 0
 		l.mu.Unlock()
 		if panics {
-			panic(errPanicked)
+			l.heard(calls, 0)
+			l.throws()
 		}
 	}
 }
 
-// counts are the calls and the leases that the hooks have not heard the end of. Where a
-// hook has panicked, nobody can say.
+// counts are the calls and the leases that the hooks have not heard the end of.
 func (l *listener) counts() (calls, leases int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mode == "panic" {
-		return 0, 0
-	}
 	return l.calls, l.leases
 }
 
-// survive runs f, and returns errPanicked if a hook panics in it.
-func survive(f func() error) (err error) {
+// survived runs f, and returns errPanicked if a hook panics in it.
+func survived(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			if v != errPanicked {

@@ -75,17 +75,19 @@ type leader struct {
 	idle    time.Time // when a term, or a call, ended that Lead has to pause after; zero: it need not
 	pauses  int       // how many there have been in a row
 	terms   int
-	err     error     // of the last term
-	lost    bool      // that was
-	doubted bool      // its Unlock may have found out that it was
-	back    time.Time // when the function returned last
-	threw   bool      // it has panicked, or ended its goroutine
+	err     error              // of the last term
+	lost    bool               // that was
+	doubted bool               // its Unlock may have found out that it was
+	back    time.Time          // when the function returned last
+	threw   bool               // it has panicked, or ended its goroutine
+	unlocks func(*dlock.Lease) // notes which lease the next Unlock ends
 }
 
 func (a *actor) lead(wait context.Context, o *owner, op *Op, names []string) {
 	ctx, cancel := context.WithCancelCause(wait)
 	defer cancel(nil)
-	l := &leader{actor: a, op: op, o: o, ctx: ctx, Locker: a.locker(op, a.locals(names)), end: time.Now().Add(op.Wait)}
+	ctx, unlocks := a.c.hooks.unlocks(ctx)
+	l := &leader{actor: a, op: op, o: o, ctx: ctx, unlocks: unlocks, Locker: a.locker(op, a.locals(names)), end: time.Now().Add(op.Wait)}
 	if op.Cancel { // it is told why
 		l.end = time.Now().Add(op.Wait / 2)
 		t := time.AfterFunc(op.Wait/2, func() { cancel(errStop) })
@@ -94,7 +96,7 @@ func (a *actor) lead(wait context.Context, o *owner, op *Op, names []string) {
 	if over := a.w.reg.began.Add(a.w.plan.Length); over.Before(l.end) {
 		l.end = later(over, time.Now()) // one that begins after the end ends at once
 	}
-	end := op.endingOf(func() error { return dlock.Lead(ctx, l, l.serve) })
+	end := op.endingOf(a.c.hooks, func() error { return dlock.Lead(ctx, l, l.serve) })
 	l.left()
 	l.throws(end)
 	if end.thrown == nil && !end.exited {
@@ -121,8 +123,8 @@ func (l *leader) Lock(ctx context.Context) (*dlock.Lease, error) {
 	l.w.reg.begin(c)
 	began := time.Now()
 	var lease *dlock.Lease
-	err := survive(func() (err error) {
-		lease, err = l.Locker.Lock(ctx)
+	err := l.c.hooks.survive(func() (err error) {
+		lease, err = l.Locker.Lock(withCall(ctx, c))
 		return err
 	})
 	switch {
@@ -162,6 +164,7 @@ func (l *leader) serve(ctx context.Context, lease *dlock.Lease) error {
 		l.violate("Lead ends", "c%d %v: another term after one that has failed: %v", l.c.index, c.names, l.err)
 	}
 	l.err, l.lost, l.doubted, l.lease = nil, false, false, lease
+	l.unlocks(lease)
 	began := time.Now()
 	if l.all = l.w.reg.grant(c, l.o, lease, ctx, l.op, false); l.all == nil {
 		return errFailed // it is dead
@@ -265,7 +268,7 @@ func (l *leader) judge(err error) {
 	names := l.named(l.op)
 	r.note(l.c.index, "lead %v: %v", names, err)
 	bound := min(firstAnswer, 2*max(l.op.TTL, r.w.plan.TTL)) + l.undoing() // that of an Unlock
-	if end := r.goesOn(l.c.index, later(l.end, l.back)); time.Since(end) > bound && !r.stuttered(end) {
+	if end := r.goesOn(l.c.index, later(l.end, l.back)); time.Since(end) > bound && !r.stuttered(end) && !r.heldUpSince(end) {
 		r.violate("every call ends", "c%d lead %v ended %v after its context and the last term", l.c.index, names, time.Since(end))
 	}
 	cause := context.Cause(l.ctx)

@@ -17,7 +17,10 @@ type (
 )
 
 // An unlocking is a call of Unlock as its caller sees it.
-type unlocking struct{ released []dlock.ReleasedEvent }
+type unlocking struct {
+	released []dlock.ReleasedEvent
+	lease    *dlock.Lease // that it ends; nil: it has none yet
+}
 
 func (l *listener) released(ctx context.Context, e dlock.ReleasedEvent) {
 	l.hasEnded(end{"Released", e.Name, e.Shared, e.Lease, e.Token, e.Nested, e.Age})
@@ -76,8 +79,8 @@ func causeOf(err error) dlock.LossCause {
 
 func (l *listener) hasClosed(ctx context.Context, e dlock.ClosedEvent) {
 	h := l.hasEnded(end{"Closed", e.Name, e.Shared, e.Lease, e.Token, e.Nested, e.Age})
-	if ctx.Value(closingKey{}) == nil && !l.isUnderWay(ctx, h) {
-		l.lies("Closed in another context than that of Close: %+v", e)
+	if ctx.Value(closingKey{}) == nil && !(isClosed(l.closed) && (l.isUnderWay(ctx, h) || l.isUnlocked(ctx, h))) {
+		l.lies("Closed in another context than that of Close, and of a call beside it: %+v", e)
 	}
 	if e.Err != nil && errors.Is(e.Err, dlock.ErrClosed) && !errors.Is(e.Err, dlock.ErrUnavailable) {
 		l.lies("Closed with no more than that: %+v", e)
@@ -90,6 +93,24 @@ func (l *listener) isUnderWay(ctx context.Context, lease *heard) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return h != nil && h.acquired != nil && h.acquired.Lease == lease.Lease && lease.lease == nil
+}
+
+// isUnlocked reports whether ctx is that of an Unlock of a lease.
+func (l *listener) isUnlocked(ctx context.Context, lease *heard) bool {
+	u, _ := ctx.Value(unlockingKey{}).(*unlocking)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return u != nil && u.lease != nil && u.lease == lease.lease
+}
+
+// unlocks returns a context for what ends with an Unlock of a lease, which that is told by is.
+func (l *listener) unlocks(ctx context.Context) (_ context.Context, is func(*dlock.Lease)) {
+	u := new(unlocking)
+	return context.WithValue(ctx, unlockingKey{}, u), func(lease *dlock.Lease) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		u.lease = lease
+	}
 }
 
 func (l *listener) renewalFailed(e dlock.RenewalFailedEvent) {
@@ -108,12 +129,12 @@ func (l *listener) hasRenewed(e dlock.RenewedEvent) {
 }
 
 // tellsEnd runs an Unlock, and compares what it returns with what hooks are told.
-func (a *actor) tellsEnd(ctx context.Context, unlock func(context.Context) error) error {
+func (a *actor) tellsEnd(ctx context.Context, lease *dlock.Lease, unlock func(context.Context) error) error {
 	l := a.c.hooks
 	if l.mode == "" {
 		return unlock(ctx)
 	}
-	u := new(unlocking)
+	u := &unlocking{lease: lease}
 	err := unlock(context.WithValue(ctx, unlockingKey{}, u))
 	kind := kindOf(err)
 	l.mu.Lock()
@@ -131,6 +152,8 @@ func (r *register) judgesLoss(client int, e dlock.LostEvent, limit time.Duration
 	defer r.mu.Unlock()
 	switch {
 	case r.dead[client], r.stuttered(time.Time{}): // a hook is called long after what it tells of
+	case e.Cause == dlock.LossTaken:
+		r.wasTaken(client, e)
 	case e.Cause == dlock.LossBroken && !r.hasBroken(time.Now().Add(-e.Age-lingers)):
 		r.violate("hooks are told what is", "c%d: %+v, and nobody has called Break", client, e)
 	case e.Cause == dlock.LossMaxHold && !e.Nested && e.Age < limit-4*r.w.plan.slowest()-late:
@@ -144,17 +167,22 @@ func (r *register) judgesLoss(client int, e dlock.LostEvent, limit time.Duration
 func (r *register) judgesHandOver(client int, e dlock.AcquiredEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e.FullName == "" || e.Nested || e.Shared || !r.w.hasServers() || r.w.plan.Backend == "quorum" || r.dead[client] || r.touched(client, time.Now().Add(-lingers-e.Waited), whatever) {
+	if e.HandOver == dlock.RemoteHandOver {
+		r.brought[party{client, e.FullName}] = e.Token
+	}
+	switch {
+	case e.FullName == "" || !r.seesHandOvers(client, e): // of several locks see handsOverAll
+		return
+	case e.Shared && r.w.plan.Backend != "quorum":
+		r.joinsReaders(client, e)
+		return
+	case e.Shared:
+		return
+	case r.w.plan.Backend == "quorum":
+		r.handsOverOnQuorum(client, e)
 		return
 	}
-	l := r.lock(e.FullName)
-	granted, queued := false, false
-	for id, token := range l.tokenOf {
-		if token == e.Token {
-			_, queued = l.queued[requestOf(id)]
-			granted = true
-		}
-	}
+	granted, queued := r.lock(e.FullName).comesFrom(e.Token)
 	if granted == (e.HandOver == dlock.LocalHandOver) || granted && queued != (e.HandOver == dlock.RemoteHandOver) {
 		r.violate("hooks are told what is", "c%d: %+v; granted by the server: %t, after it had queued there: %t", client, e, granted, queued)
 	}

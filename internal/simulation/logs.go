@@ -28,6 +28,8 @@ func (g *generator) logging() {
 type logBook struct {
 	reg   *register
 	index int
+	w     *world
+	stuck *hanging // when it does not return; nil: it does
 
 	mu      sync.Mutex
 	lines   []logLine
@@ -76,6 +78,9 @@ func (b *logBook) Handle(_ context.Context, rec slog.Record) error {
 	if before := b.before(line); !before.IsZero() {
 		go b.reg.isLoggedAgain(b.index, line, before)
 	}
+	b.mu.Unlock()
+	defer b.mu.Lock()
+	b.stick(line.text)
 	return nil
 }
 
@@ -168,7 +173,7 @@ func (w *world) logger(c *client) *slog.Logger {
 	if !w.plan.Clients[c.index].Logs {
 		return nil
 	}
-	c.log = &logBook{reg: w.reg, index: c.index}
+	c.log = &logBook{reg: w.reg, index: c.index, w: w, stuck: w.plan.Clients[c.index].Stuck}
 	return slog.New(c.log)
 }
 

@@ -27,6 +27,9 @@ func (r *register) atLeast(b *belief, op *Op) time.Time {
 	if r.w.plan.Clients[b.client].Hooks == "slow" {
 		least -= 10 * hookTime
 	}
+	if !b.late.IsZero() {
+		return b.late.Add(least)
+	}
 	return b.granted.Add(least)
 }
 

@@ -69,6 +69,7 @@ type Party struct {
 	Logs     bool          `json:",omitempty"` // it has a logger
 	ClosedIn string        `json:",omitempty"` // the hook that closes it, once Close has come; empty: nobody waits for one
 	Naming                 // what it is called, and how it calls locks
+	Manners                // what its hooks and its logger do besides
 }
 
 // An Op is one use of a lock, and what is done under it.
@@ -271,6 +272,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.foreignMembers()
 	g.wallClocks()
 	g.impatient()
+	g.manners()
 	return p
 }
 

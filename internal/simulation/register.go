@@ -79,6 +79,7 @@ type register struct {
 	traffic
 	strange map[string][]strange // by name of a lock
 	thefts  map[string][]theft   // likewise
+	brought map[party]uint64     // the token of the last hold that hooks were told to have waited for on the server
 }
 
 type party struct {
@@ -88,37 +89,39 @@ type party struct {
 
 // A belief is one lease on one name.
 type belief struct {
-	client   int
-	name     string
-	until    time.Time // when a limited one ends at the latest
-	lease    *dlock.Lease
-	owner    *client
-	ctx      context.Context
-	shared   bool
-	token    uint64
-	parent   *belief // on the same name, nil if it was taken and not entered again
-	gone     bool    // its owner has begun to unlock it
-	granted  time.Time
-	asked    time.Time // when its hold was asked for
-	ended    time.Time // when Err was first seen to say so
-	ttl      time.Duration
-	multi    bool                  // its lease is one of a multi-lock
-	limited  bool                  // it ends by itself
-	downFrom bool                  // it was exclusive
-	lowered  time.Time             // when Downgrade had made it shared
-	broken   time.Time             // when Break began to end it
-	least    time.Time             // until when the server keeps the lock at least; zero: until it is unlocked
-	label    string                // under which the server keeps it
-	demand   demand                // of its client when it was granted
-	sought   time.Time             // since when others of its client may have asked; zero: since it was granted
-	heard    bool                  // Wanted was seen to say that somebody waits
-	plain    bool                  // it was asked for in the way that is usual for its client
-	watched  bool                  // Wanted was called before
-	docked   map[*server]time.Time // until when what a server has of its hold may end early
-	taken    time.Time             // when Break had ended it on a quorum
-	lowering int                   // calls of Downgrade under way
-	unlocks  int                   // calls of Unlock under way
-	ends     []error               // the kinds of what those before have returned
+	client    int
+	name      string
+	until     time.Time // when a limited one ends at the latest
+	lease     *dlock.Lease
+	owner     *client
+	ctx       context.Context
+	shared    bool
+	token     uint64
+	parent    *belief // on the same name, nil if it was taken and not entered again
+	gone      bool    // its owner has begun to unlock it
+	granted   time.Time
+	asked     time.Time // when its hold was asked for
+	ended     time.Time // when Err was first seen to say so
+	ttl       time.Duration
+	multi     bool                  // its lease is one of a multi-lock
+	limited   bool                  // it ends by itself
+	downFrom  bool                  // it was exclusive
+	lowered   time.Time             // when Downgrade had made it shared
+	broken    time.Time             // when Break began to end it
+	least     time.Time             // until when the server keeps the lock at least; zero: until it is unlocked
+	label     string                // under which the server keeps it
+	demand    demand                // of its client when it was granted
+	sought    time.Time             // since when others of its client may have asked; zero: since it was granted
+	heard     bool                  // Wanted was seen to say that somebody waits
+	plain     bool                  // it was asked for in the way that is usual for its client
+	watched   bool                  // Wanted was called before
+	docked    map[*server]time.Time // until when what a server has of its hold may end early
+	taken     time.Time             // when Break had ended it on a quorum
+	lowering  int                   // calls of Downgrade under way
+	unlocks   int                   // calls of Unlock under way
+	ends      []error               // the kinds of what those before have returned
+	untilThen time.Time             // when it was to end, as it said last
+	late      time.Time             // when its call began, if a hook has held that up; zero: none has
 }
 
 // live reports whether the lease says that its owner has the lock, whatever has become of
@@ -171,6 +174,7 @@ type call struct {
 	plain   bool // it asks for the lock in the way that is usual for its client
 
 	upgrades bool // it asks to write under its own lease to read
+	heldUp   bool // by a hook that has not returned at once
 	passed   int  // leases that others have got meanwhile
 }
 
@@ -214,7 +218,7 @@ func newRegister(w *world) *register {
 		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), kept: make(map[string][]rest),
 		burdens: make(map[flight]*burden), works: make(map[int][]work), served: make(map[int]time.Time),
 		accounts: make(map[int]*account), gaveUp: make(map[party]time.Time), missed: make(map[int]time.Time), least: w.plan.leastTTL(), tick: w.plan.tick(),
-		coverage: make(map[string]int), demand: make(map[party]demand), pongs: make(map[flight]time.Time), named: make(map[party]*belief), left: make(map[party]time.Time), rest: make(map[party]time.Time), traffic: newTraffic(),
+		coverage: make(map[string]int), demand: make(map[party]demand), pongs: make(map[flight]time.Time), named: make(map[party]*belief), left: make(map[party]time.Time), rest: make(map[party]time.Time), traffic: newTraffic(), brought: make(map[party]uint64),
 	}
 }
 
@@ -504,7 +508,7 @@ func (r *register) outvoted(since time.Time) bool {
 			continue
 		}
 		switch t.kind {
-		case "die", "break", "kill-client", "stutter", "rotate": // of all servers
+		case "die", "break", "kill-client", "stutter", "rotate", heldUpRenewals, heldUpBehind: // of all servers
 			return false
 		}
 		bad[t.server] = true
@@ -804,6 +808,9 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 		if op.TTL > 0 {
 			b.ttl = op.TTL
 		}
+		if c.heldUp {
+			b.late = c.start
+		}
 		b.until, b.least = b.granted.Add(op.MaxHold), r.atLeast(b, op)
 		if b.parent != nil {
 			b.limited, b.until, b.ttl = b.parent.limited, b.parent.until, b.parent.ttl
@@ -985,6 +992,7 @@ func (r *register) lostTrue(b *belief) {
 	err := b.lease.Err()
 	r.note(b.client, "%s over: %v", b.name, brief(err))
 	r.saysWhy(b, err)
+	r.hasRunOut(b, err)
 	r.mustLog(b, err)
 	if !errors.Is(err, dlock.ErrLost) || b.limited || r.dead[b.client] || !r.w.knowsFaults() || r.isShort(b.ttl) {
 		return
@@ -994,6 +1002,9 @@ func (r *register) lostTrue(b *belief) {
 	}
 	r.survives(b, err)
 	since, costs := time.Now().Add(-2*b.ttl-lingers), r.costs(b.ttl)
+	if !b.late.IsZero() && b.late.Before(since) {
+		since = b.late
+	}
 	if b.downFrom && r.touched(b.client, since, func(t touch) bool { return t.splits }) {
 		return // a hold is not renewed while it is downgraded, for which its keys have to be on one node
 	}

@@ -14,6 +14,7 @@ import (
 func (a *actor) says(ctx context.Context, lease *dlock.Lease, o *owner) {
 	first := o.beliefs[0]
 	a.isNested(lease, o.beliefs)
+	a.isToldOf(lease, o.beliefs)
 	if multi := first.multi; !multi && lease.Name() != a.local(first.name) || lease.Shared() != first.shared && lease.Err() == nil {
 		a.violate("a lease is what it says", "%v: name %q, shared %t", first, lease.Name(), lease.Shared())
 	}

@@ -15,6 +15,7 @@ func (r *register) untilTrue(b *belief) {
 		return
 	}
 	until, now := b.lease.Until(), time.Now()
+	r.runsOut(b, until)
 	if until.Before(now.Add(-late)) {
 		r.violate("Until is true", "%v is alive, and ends %v ago", b, now.Sub(until))
 	}

@@ -148,7 +148,7 @@ func (r *register) movesOnQuorum(name string) {
 	}
 	l, now := r.lock(name), time.Now()
 	past := now.Add(-bound - 2*longestTTL(r.w.plan.TTL) - 2*lingers)
-	if !r.outvoted(past) || r.heldByMost(name, l) || r.isObstructed(l) || slices.ContainsFunc(r.beliefs, func(b *belief) bool { return b.name == name }) {
+	if !r.outvoted(past) || r.heldUpSince(past) || r.heldByMost(name, l) || r.isObstructed(l) || slices.ContainsFunc(r.beliefs, func(b *belief) bool { return b.name == name }) {
 		l.lastHeld = now
 		return
 	}

@@ -60,8 +60,9 @@ type world struct {
 	spellings []string
 	labels    []string // of the clients
 
-	over context.Context // when the parties stop
-	stop context.CancelFunc
+	over  context.Context // when the parties stop
+	freed chan struct{}   // when all clients are closed
+	stop  context.CancelFunc
 }
 
 // A client is one party, with connections of its own.
@@ -89,7 +90,7 @@ func Run(t *testing.T, p *Plan) *Result {
 }
 
 func run(p *Plan) *Result {
-	w := &world{plan: p, net: newNetwork(p.Seed)}
+	w := &world{plan: p, net: newNetwork(p.Seed), freed: make(chan struct{})}
 	for i := range p.Clients {
 		w.labels = append(w.labels, "c"+strconv.Itoa(i))
 	}
@@ -308,7 +309,9 @@ func (w *world) settings(client int) *redis.Options {
 func (w *world) listens(c *client) (dlock.Hooks, *listener) {
 	i := c.index
 	hooks, l := listen(w.plan.Clients[i].Hooks, w.plan.Seed+uint64(i), func(e dlock.RenewedEvent) { w.reg.renewed(i, e) })
-	l.reg, l.index, l.prefix = w.reg, i, w.plan.Clients[i].Prefix
+	l.reg, l.index, l.prefix, l.closed = w.reg, i, w.plan.Clients[i].Prefix, c.closed
+	m := w.plan.Clients[i].Manners
+	l.w, l.hangs, l.asks, l.exits = w, m.Hangs, slices.Clone(m.Calls), m.Exits
 	return hooks, l
 }
 
@@ -424,6 +427,7 @@ func (w *world) closeClient(c *client, unlock string) {
 		bound = time.Second
 	}
 	defer cancel()
+	bound += w.leavesBehind(c.index)
 	began := time.Now()
 	err := c.Close(ctx)
 	r.mu.Lock()
@@ -448,6 +452,7 @@ func (w *world) close() {
 	for _, c := range w.clients {
 		w.closeClient(c, "live")
 	}
+	close(w.freed)
 	time.Sleep(lingers)
 	w.left()
 	w.leftOnShelves()

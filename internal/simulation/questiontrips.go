@@ -32,12 +32,12 @@ func (r *register) heard(s *server, client, cmd string) {
 	}
 }
 
-// countsAnswers checks what a question has cost that has been answered.
+// countsAnswers checks what a question has cost that has been answered. With small limits an answer has parts.
 func (r *register) countsAnswers(c *call, p *passage, err error) {
 	if _, found := r.toldOf[c.client]; c.asks && err == nil && !found {
 		r.toldOf[c.client] = time.Now()
 	}
-	if !c.asks || err != nil || p.crowded || c.ctx.Err() != nil || !r.isUntroubled(c) {
+	if !c.asks || err != nil || r.w.plan.Small || p.crowded || c.ctx.Err() != nil || !r.isUntroubled(c) {
 		return
 	}
 	switch c.what {

@@ -12,7 +12,7 @@ import (
 func (g *generator) outages() {
 	g.draw = &draw{rand.New(rand.NewPCG(g.plan.Seed, 166))}
 	p := g.plan
-	if !p.isLonger() || p.Shelves || len(p.Faults) == 0 || !g.often(30) {
+	if !p.isLonger() || p.Shelves || len(p.Faults) == 0 || !g.often(50) {
 		return
 	}
 	if p.Servers > 1 && g.often(50) {

@@ -47,3 +47,12 @@ func (g *generator) absences() {
 		}
 	}
 }
+
+// gathers is how many times as much may gather while a server is silent as in a plan without outages.
+func (p *Plan) gathers() float64 {
+	silent := longest
+	for _, f := range p.Faults {
+		silent = max(silent, f.For)
+	}
+	return silent.Seconds() / longest.Seconds()
+}

@@ -1,11 +1,8 @@
 package simulation
 
 import (
-	"os"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9/logging"
 )
 
 // What is short beside a lease excuses no loss of it, unless it does harm at once.
@@ -60,29 +57,5 @@ func TestLengthsOfFaults(t *testing.T) {
 	}
 	if short < 5 || long < 5 || absent < 2 {
 		t.Errorf("short faults in %d plans, long ones in %d, a member that is away in %d", short, long, absent)
-	}
-}
-
-// A lease of half an hour outlives a server that is away for minutes as it is renewed, and a call that waits
-// for longer than that goes on once it is back.
-func TestOutages(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
-	logging.Disable()
-	for _, kind := range []string{"pause", "restart", "loading", "cut", "hole", "half-open"} {
-		t.Run(kind, func(t *testing.T) {
-			p := &Plan{
-				Backend: "redis", Servers: 1, Names: 1, Latency: time.Millisecond, TTL: 30 * time.Minute, Length: 2 * time.Hour,
-				Clients: []Party{
-					{Workers: [][]Op{{{Call: "lock", Names: []int{0}, Hold: time.Hour, Unlock: "live"}}}},
-					{Workers: [][]Op{{{Pause: time.Minute, Call: "lock", Names: []int{0}, Hold: time.Minute, Unlock: "live"}}}},
-				},
-				Faults: []Fault{{Kind: kind, At: 599 * time.Second, For: 5 * time.Minute, Client: -1, Way: 2}},
-			}
-			if r := Run(t, p); len(r.Violations) > 0 || r.Grants != 2 {
-				t.Errorf("%d grants, %v\n%s", r.Grants, r.Violations, r.Table(len(p.Clients)))
-			}
-		})
 	}
 }

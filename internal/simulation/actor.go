@@ -432,7 +432,7 @@ func (r *register) slotMoved(c *call) bool {
 // mayLose reports whether an Unlock may be told that what it unlocks was lost.
 func (r *register) mayLose(c *call, all []*belief) bool {
 	limited, ttl := slices.ContainsFunc(all, func(b *belief) bool { return b.limited }), all[0].ttl
-	return limited || r.isShort(ttl) || r.touched(c.client, time.Now().Add(-2*ttl-lingers), r.costs(ttl)) || r.slotMoved(c)
+	return limited || r.isShort(ttl) || r.mayHaveCost(c.client, time.Now().Add(-2*ttl-lingers), ttl) || r.slotMoved(c)
 }
 
 // unlocked notes how an Unlock has ended.

@@ -80,7 +80,7 @@ func (r *register) keepsFor(client int) (d time.Duration) {
 // closes, which ends what it keeps when the context of that does.
 func (r *register) mayGiveUp(k rest) bool {
 	client, ttl := k.by.client, k.by.ttl
-	return k.byClient && (r.closing[client] || r.touched(client, k.by.granted.Add(-2*ttl-lingers), r.costs(ttl)))
+	return k.byClient && (r.closing[client] || r.mayHaveCost(client, k.by.granted.Add(-2*ttl-lingers), ttl))
 }
 
 // comesTooEarly checks that a lock that was unlocked is granted to nobody while its minimum

@@ -273,6 +273,8 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.wallClocks()
 	g.impatient()
 	g.manners()
+	g.outages()
+	g.shortFaults()
 	return p
 }
 

@@ -1001,14 +1001,14 @@ func (r *register) lostTrue(b *belief) {
 		return
 	}
 	r.survives(b, err)
-	since, costs := time.Now().Add(-2*b.ttl-lingers), r.costs(b.ttl)
+	since := time.Now().Add(-2*b.ttl - lingers)
 	if !b.late.IsZero() && b.late.Before(since) {
 		since = b.late
 	}
 	if b.downFrom && r.touched(b.client, since, func(t touch) bool { return t.splits }) {
 		return // a hold is not renewed while it is downgraded, for which its keys have to be on one node
 	}
-	if !r.touched(b.client, since, costs) || r.spared(b.client, r.namesOf(b.lease), since, costs) {
+	if !r.mayHaveCost(b.client, since, b.ttl) || r.spared(b.client, r.namesOf(b.lease), since, r.costs(b.ttl)) {
 		r.violate("nothing is lost for nothing", "%v: %v", b, err)
 	}
 }

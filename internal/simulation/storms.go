@@ -105,7 +105,7 @@ func (r *register) bears(passed time.Duration) {
 			b.asked = max(-mayAsk.begun*l.recent, b.asked-mayAsk.within(passed, l))
 			b.dialed = max(-mayDial.begun*l.recent, b.dialed-mayDial.within(passed, l))
 			n := r.w.net.way(i, s.index).tooMany()
-			if b.asked < mayAsk.gathered*longer && b.dialed < mayDial.gathered*longer && n == 0 || b.told {
+			if b.asked < mayAsk.gathered*max(longer, r.w.plan.gathers()) && b.dialed < mayDial.gathered*longer && n == 0 || b.told {
 				continue
 			}
 			b.told = true

@@ -101,9 +101,8 @@ func (p *Plan) hangsUnsaid() bool { return p.Seed%2 == 1 }
 // one after the other, for as long as it takes to connect.
 func (r *register) looksAround(c *call) bool {
 	_, served := r.served[c.client]
-	return (!served || c.what == "names" || c.what == "ping") && r.w.layout != nil && r.w.plan.hangsUnsaid() && slices.ContainsFunc(r.touches, func(t touched) bool {
-		return t.kind == "readdress" || t.kind == "forget"
-	})
+	left := func(s *server) bool { return s.places.Load() > 0 }
+	return (!served || c.what == "names" || c.what == "ping") && r.w.layout != nil && r.w.plan.hangsUnsaid() && slices.ContainsFunc(r.w.nodes, left)
 }
 
 // readdress has a node restart with its data, and come back at another address, of which the other nodes

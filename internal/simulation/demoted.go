@@ -32,7 +32,7 @@ func (s *server) isBelieved(client, source string, keys, args []string, reply an
 	switch {
 	case err != nil:
 		r.coverage["a replica refuses × "+scriptOf(source)]++
-	case isGone(source, keys, args, reply):
+	case isGone(source, keys, args, reply) && !r.isForeign(): // what somebody else has put in the place of a hold is believed
 		r.violate("a replica says nothing of holds", "s%d follows another, and tells %s: %s %v %v", s.index, client, scriptOf(source), locksOf(keys), reply)
 	}
 }

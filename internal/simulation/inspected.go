@@ -65,10 +65,11 @@ func (r *register) showsAsItIs(c *call, s dlock.Snapshot) {
 }
 
 // waitsTwice takes a waiter that Inspect has shown, and that has the lock or waits twice. Requests with
-// another TTL stand for themselves, and one that was given up may be there for a moment.
+// another TTL stand for themselves, and one that was given up may be there for a moment, or for as long as a
+// place is kept where somebody else has had a key of the lock as it was.
 func (r *register) waitsTwice(c *call, w dlock.Party, place int) {
 	client := r.clientWith(c.names[0], w.Client)
-	if client < 0 || r.least < r.w.plan.TTL || r.closing[client] || r.dead[client] || r.gaveUp[party{client, c.names[0]}].After(c.start.Add(-lingers)) {
+	if client < 0 || r.least < r.w.plan.TTL || r.closing[client] || r.dead[client] || r.gaveUp[party{client, c.names[0]}].After(c.start.Add(-lingers)) || r.isStrange(c.names[0], c.start.Add(-longestTTL(r.w.plan.TTL)-lingers)) {
 		return
 	}
 	r.violate("a waiter is one", "c%d inspect %v: c%d waits at %d, and has the lock or waits before", c.client, c.names, client, place)

@@ -252,6 +252,7 @@ func (l *leader) throws(e ending) {
 	case r.dead[l.c.index]:
 	case l.threw:
 		r.endsAs(l.call, l.op, l.lease, e)
+	case e.exited && l.c.hooks.exits: // a hook has ended the goroutine before the function could
 	case e.exited, e.thrown == errThrown:
 		r.violate("Do ends as its function", "c%d leads %v: %+v", l.c.index, l.named(l.op), e)
 	}

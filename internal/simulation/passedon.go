@@ -130,6 +130,10 @@ func (r *register) joinsOwn(c *call) bool {
 			return false
 		}
 	}
+	// A reader joins the hold that its client took last.
+	if slices.ContainsFunc(r.beliefs, func(b *belief) bool { return b.client == c.client && b.name == p.name && b.live() && !b.plain }) {
+		return false
+	}
 	return slices.ContainsFunc(r.beliefs, func(b *belief) bool {
 		return b.client == c.client && b.name == p.name && b.shared && b.plain && !b.multi && b.parent == nil && b.live() && b.lowering == 0 && (!b.downFrom || !b.lowered.IsZero()) && r.isPassedOn(p, b.granted)
 	})

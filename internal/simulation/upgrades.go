@@ -28,7 +28,7 @@ func (r *register) refusesUpgrade(c *call) {
 	if r.w.plan.Clients[c.client].Hooks == "slow" {
 		bound += 10 * hookTime
 	}
-	if took := time.Since(c.start); took > bound && !r.stuttered(c.start) && !r.stood(c.client, c.start) {
+	if took := time.Since(c.start); took > bound && !c.heldUp && !r.stuttered(c.start) && !r.stood(c.client, c.start) {
 		r.violate("an upgrade is refused at once", "c%d %s %v, which its owner reads, has taken %v", c.client, c.what, c.names, took)
 	}
 }

@@ -151,6 +151,10 @@ func (r *register) touchFurther(f Fault, t touched) []touched {
 			u.kind = "cut"
 			return []touched{t, u}
 		}
+	case "unanswered": // that many renewals may be all that there are in a lease
+		if f.Size > 2 {
+			t.kind = "cut"
+		}
 	case "pause-writes", "no-replicas":
 		t.client = -1
 	case "stall-one": // none is left of a pool of one, until the client library gives it up

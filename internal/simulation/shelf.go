@@ -313,6 +313,7 @@ func (s *shelf) suffers(f Fault, end time.Time) {
 		later(func() { s.Delay(s.way.base) })
 	case "reset":
 		s.FailNext(backend.Fail(backend.ErrUnavailable, errReset))
+		later(func() { s.FailNext(nil) }) // who has sent nothing meanwhile connects anew first
 	case "cut":
 		s.mu.Lock()
 		s.refuses = end

@@ -154,3 +154,11 @@ func (p span) bars(me string) bool {
 	writer := func(id string) bool { return id[0] == 'w' && !mine(id) }
 	return slices.ContainsFunc(p.queue, writer) && !slices.ContainsFunc(p.holders(), mine)
 }
+
+// entersBehind reports whether c enters a lock again under a lease to read that stands behind a writer:
+// its hold counts on a member that others can do without.
+func (r *register) entersBehind(c *call) bool {
+	return c.nested && slices.ContainsFunc(r.beliefs, func(b *belief) bool {
+		return b.client == c.client && slices.Contains(c.names, b.name) && b.live() && r.standsBehind(b)
+	})
+}

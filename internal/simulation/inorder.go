@@ -177,8 +177,8 @@ func (r *register) arrives(c *call, err error) {
 	tidy, kind := p.isTidy(c, err), p.kind(c, err)
 	if tidy && kind != "" && r.isInOrder(c, p, kind) {
 		r.coverage["in order × "+kind]++
-		r.countsTrips(c, p, kind)
 		r.countsRounds(c, p, kind)
+		r.countsTrips(c, p, kind)
 	}
 	for _, n := range c.names {
 		r.ended[party{c.client, n}] = time.Now()
@@ -322,22 +322,24 @@ func (r *register) inquiries(c *call, p *passage, kind string) int {
 	if r.w.plan.Backend == "quorum" && kind == "free" && (r.w.plan.Jitter > 0 || len(r.w.plan.Skews) > 0) {
 		most++ // who grants after a majority has, with a greater token, has the others be told that one too
 	}
+	if r.seemsFree(c, p, kind) {
+		most++
+	}
+	return most
+}
+
+// seemsFree reports whether a call may ask in vain with that script first.
+func (r *register) seemsFree(c *call, p *passage, kind string) bool {
 	plain := func(n string) bool {
 		// It has prolonged the key then, by a tenth of the time that it stays.
 		prolonged := time.Since(r.full[party{c.client, n}]) < r.w.plan.keeps()/10
 		return r.untidy[n].Before(c.start.Add(-refusing)) && p.sole && r.least == r.w.plan.TTL && prolonged
 	}
-	for _, n := range c.names {
-		if p.entered[n] {
-			continue
-		}
+	return slices.ContainsFunc(c.names, func(n string) bool {
 		// Who is refused by the first of several servers learns nothing about the lock at the others.
 		refused := r.heldTo[party{c.client, n}] && r.w.plan.Backend != "quorum"
-		if c.grabs() && (kind == "free" && !plain(n) || kind == "refused" && !refused) {
-			return most + 1
-		}
-	}
-	return most
+		return !p.entered[n] && c.grabs() && (kind == "free" && !plain(n) || kind == "refused" && !refused)
+	})
 }
 
 // clocksApart reports whether servers may have clocks that differ by more than what a proposed token may

@@ -102,7 +102,11 @@ func (r *register) bears(passed time.Duration) {
 		for _, s := range r.w.nodes {
 			b := r.burdenOf(i, s.index)
 			// Many calls that fail at once ask more a moment later than as they begin.
-			b.asked = max(-mayAsk.begun*l.recent, b.asked-mayAsk.within(passed, l))
+			least := -mayAsk.begun * l.recent
+			if r.wasSilent(i, s.index) {
+				least = min(least, -mayAsk.gathered)
+			}
+			b.asked = max(least, b.asked-mayAsk.within(passed, l))
 			b.dialed = max(-mayDial.begun*l.recent, b.dialed-mayDial.within(passed, l))
 			n := r.w.net.way(i, s.index).tooMany()
 			if b.asked < mayAsk.gathered*max(longer, r.w.plan.gathers()) && b.dialed < mayDial.gathered*longer && n == 0 || b.told {
@@ -112,6 +116,15 @@ func (r *register) bears(passed time.Duration) {
 			r.violate("a server can bear it", "c%d at s%d: %.0f commands and %.0f attempts to connect more than it may, and %d connections; %+v", i, s.index, b.asked, b.dialed, n, l)
 		}
 	}
+}
+
+// wasSilent reports whether a server took nothing that a client sent to it, until a moment ago: what is sent
+// meanwhile comes at once then, and is what may have been sent in all that time.
+func (r *register) wasSilent(client, server int) bool {
+	return slices.ContainsFunc(r.touches, func(t touched) bool {
+		return (t.kind == "pause" || t.kind == "hole") && (t.client < 0 || t.client == client) &&
+			(t.server == server || t.server == everywhere) && time.Since(t.to) < time.Second
+	})
 }
 
 // isBurden reports whether a client has begun anything a moment ago, or asked a server for what is

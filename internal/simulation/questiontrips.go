@@ -42,8 +42,12 @@ func (r *register) countsAnswers(c *call, p *passage, err error) {
 	}
 	switch c.what {
 	case "inspect": // on a quorum once more where the lock changes hands
+		most := 1
+		if r.isPartlyHeld(c.names[0]) {
+			most++
+		}
 		if r.w.plan.Backend != "quorum" || r.isInOrder(c, p, "refused") {
-			r.countsQuestion(c, "scripts", r.mostHeard(c, p, inspector), 1, 1)
+			r.countsQuestion(c, "scripts", r.mostHeard(c, p, inspector), most, most)
 		}
 	case "ping":
 		r.countsQuestion(c, "PING", r.mostHeard(c, p, "PING"), 1, 1)
@@ -51,6 +55,27 @@ func (r *register) countsAnswers(c *call, p *passage, err error) {
 		pages := max(r.w.plan.Pages, 1)
 		r.countsQuestion(c, "SCAN", r.mostHeard(c, p, "SCAN"), pages, r.tripsOfNames())
 	}
+}
+
+// isPartlyHeld reports whether members of a quorum say that somebody has a lock, and too few that the same
+// one does: it has been let in, and has not heard of that, or is giving the lock back.
+func (r *register) isPartlyHeld(name string) bool {
+	held, owners := false, make(map[string]int)
+	for _, s := range r.w.masters() {
+		here := make(map[string]bool)
+		for _, id := range r.lock(name).last[s.index].asOf(s.clock().UnixMilli()).holders() {
+			here[s.owner(id)], held = true, true
+		}
+		for owner := range here {
+			owners[owner]++
+		}
+	}
+	for _, n := range owners {
+		if n >= r.w.plan.need() {
+			return false
+		}
+	}
+	return held && r.w.plan.Backend == "quorum"
 }
 
 // tripsOfNames is how many round trips Names takes: one for a page of keys, one for those of locks and

@@ -67,11 +67,19 @@ func (b *belief) lasts() time.Duration {
 
 // losesData reports whether a fault may have had the server of a lock forget a hold.
 func (r *register) losesData(t touched, b *belief) bool {
-	careful := r.w.plan.Acks && r.w.plan.areCareful([]int{b.client})
+	careful := r.w.plan.Acks && r.w.plan.areCareful([]int{b.client}) && !r.movesThen(t)
 	if !kinds[t.kind].data || (t.kind == "promotion" || t.kind == "takeover") && careful {
 		return false
 	}
 	return r.w.layout == nil || !slices.Contains(local, t.kind) || t.server == homeOf(slotOf(lockKey(b.name))) || r.hasMoved()
+}
+
+// movesThen reports whether a slot was on its way, or had just come, as something happened: no replica where it
+// comes to has acknowledged the keys that move.
+func (r *register) movesThen(t touched) bool {
+	return slices.ContainsFunc(r.touches, func(o touched) bool {
+		return o.kind == "slot-move" && !o.from.After(t.to) && !o.to.Before(t.from)
+	})
 }
 
 // hasMoved reports whether slots have ever moved: the server of a lock may be any then.

@@ -533,7 +533,7 @@ func (r *register) anyDataLost(clients ...int) bool {
 	careful := r.w.plan.Acks && r.w.plan.areCareful(clients)
 	then := time.Now().Add(-3*r.w.plan.TTL - lingers)
 	return slices.ContainsFunc(r.touches, func(t touched) bool {
-		acknowledged := (t.kind == "promotion" || t.kind == "takeover") && careful
+		acknowledged := (t.kind == "promotion" || t.kind == "takeover") && careful && !r.movesThen(t)
 		return kinds[t.kind].data && !acknowledged && t.to.After(then)
 	})
 }

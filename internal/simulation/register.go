@@ -867,13 +867,14 @@ func (r *register) fences(b *belief) {
 		}
 		return
 	}
+	// Break raises a token above the clock, by up to a lease, and a clock that is set back
+	// falls behind the tokens.
+	above := r.hasBroken(time.Now().Add(-2*r.w.plan.TTL-lingers)) || r.w.steppedBack() > 0
 	switch {
 	case r.tokensMayFall(), r.joinsOlder(b):
 	case r.w.steppedBack() >= r.w.plan.keeps(): // the server may have forgotten a token that is ahead of its clock
+	case above && r.isStrange(b.name, time.Time{}): // somebody else has put something in its place
 	case r.dataLostOf(b.name):
-		// Break raises a token above the clock, by up to a lease, and a clock that is set back
-		// falls behind the tokens.
-		above := r.hasBroken(time.Now().Add(-2*r.w.plan.TTL-lingers)) || r.w.steppedBack() > 0
 		// Two masters may grant it at the same microsecond.
 		if !b.shared && l.tokens[b.token] && !above && !r.promoted() {
 			r.violate("tokens are unique", "%v", b)

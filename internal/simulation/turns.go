@@ -108,9 +108,10 @@ func (r *register) isUndisturbed(c *call, since time.Time) bool {
 	return !slices.ContainsFunc(r.touches, func(t touched) bool { return t.kind != "break" && t.to.After(before) })
 }
 
-// deniesHold checks that a Break of one server that says that there is no such hold is right.
+// deniesHold checks that a Break of one server that says that there is no such hold is right. None is known
+// by token 0, which readers have whose key somebody else, or nobody, has.
 func (r *register) deniesHold(c *call, token uint64, err error) {
-	if !errors.Is(err, dlock.ErrNotHeld) || !r.sees(c) {
+	if !errors.Is(err, dlock.ErrNotHeld) || token == 0 || !r.sees(c) {
 		return
 	}
 	all := r.during(c.names[0], c.start)

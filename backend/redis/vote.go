@@ -29,11 +29,9 @@ func (b *Backend) isAnnounced() bool { return b.member && !b.inspectOnly }
 // announce has the server of a new connection see whether it has restarted. It runs
 // before the connection is used: what is asked on it later, is asked in the same run.
 func announce(ctx context.Context, c redis.Cmdable) error {
-	durable := ""
-	if settings, err := c.ConfigGet(ctx, appendSettings).Result(); err == nil && isDurable(settings) {
-		durable = "1"
-	} else if err == nil {
-		durable = "0"
+	durable := 0
+	if isDurable(c.ConfigGet(ctx, appendSettings).Val()) {
+		durable = 1
 	}
 	return c.Eval(ctx, announceScript.source, []string{bootKey}, durable).Err()
 }

@@ -3,7 +3,7 @@
 -- been seen.
 --
 -- KEYS  B
--- ARGV  1 if every write is on disk before its reply, 0 if not, empty if that is not known
+-- ARGV  1 if every write is on disk before its reply, 0 if not, or if that is not known
 -- Reply the µs since when the server has kept what it knows
 local B, durable = KEYS[1], ARGV[1]
 -- include now

@@ -6,8 +6,8 @@
 -- script that may write, has granted nothing since it started. Where it is full the mark
 -- stays as it is, and who asks next finds out the same.
 --
--- Uses  B us; durable: '1' if every write is on disk before its reply, '0' if not,
---       '' if that is not known, nil if nothing has been asked
+-- Uses  B us; durable: '1' if every write is on disk before its reply, '0' if not or unknown,
+--       nil if nobody has asked
 -- Sets  since: the µs, as B says from now on
 local boot = redis.call('HMGET', B, 'since', 'run', 'durable')
 local since = tonumber(boot[1] or nil)

@@ -1009,7 +1009,11 @@ func (r *register) lostTrue(b *belief) {
 	if b.downFrom && r.touched(b.client, since, func(t touch) bool { return t.splits }) {
 		return // a hold is not renewed while it is downgraded, for which its keys have to be on one node
 	}
-	if !r.mayHaveCost(b.client, since, b.ttl) || r.spared(b.client, r.namesOf(b.lease), since, r.costs(b.ttl)) {
+	ttl := b.ttl
+	if b.ended.Sub(b.granted) < grantTime { // it was granted for no longer, and has not been confirmed
+		ttl = min(ttl, grantTime)
+	}
+	if !r.mayHaveCost(b.client, since, ttl) || r.spared(b.client, r.namesOf(b.lease), since, r.costs(ttl)) {
 		r.violate("nothing is lost for nothing", "%v: %v", b, err)
 	}
 }

@@ -20,7 +20,7 @@ func (r *register) isUpgrade(c *call, o *owner) bool {
 
 // refusesUpgrade checks how soon such a call has ended.
 func (r *register) refusesUpgrade(c *call) {
-	if !c.upgrades || c.heldUp {
+	if !c.upgrades {
 		return
 	}
 	r.coverage["an upgrade refused"]++

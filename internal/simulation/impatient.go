@@ -22,7 +22,7 @@ const impatience = 50 * time.Millisecond
 func (g *generator) impatient() {
 	g.draw = &draw{rand.New(rand.NewPCG(g.plan.Seed, 138))}
 	p := g.plan
-	if p.Backend == "memory" || p.Shelves || p.Sentinels || len(p.Durable) > 0 || p.mostly() > impatience || !g.often(8) {
+	if p.Backend == "memory" || p.Shelves || p.Fresh || p.Sentinels || len(p.Durable) > 0 || p.mostly() > impatience || !g.often(8) {
 		return
 	}
 	for i := range p.Clients {

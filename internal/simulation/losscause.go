@@ -38,7 +38,7 @@ func (r *register) wasTaken(client int, e dlock.LostEvent) {
 	there := 0
 	for _, s := range r.w.keepers(name) {
 		t := r.lock(name).last[s.index].asOf(s.clock().UnixMilli())
-		if t.holder != "" && s.owner(t.holder) == r.w.label(client) && uint64(t.token) <= e.Token {
+		if t.holder != "" && s.owner(t.holder) == r.w.label(client) && uint64(t.token) == e.Token {
 			there++
 		}
 	}

@@ -228,9 +228,9 @@ func (r *register) waitersShown(c *call, s dlock.Snapshot, all []witness, untrue
 		}
 		for _, id := range w.spans[0].queue {
 			client := clientOf(id)
-			holds := greatest(all, func(p span) int { return countOf(p.holders(), client) })
+			holds := greatest(all, func(p span) int { return countLike(p.holders(), id) })
 			waits := !slices.ContainsFunc(w.spans, func(p span) bool {
-				return !slices.Contains(p.queue, id) || countOf(p.lasting(), client) < holds
+				return !slices.Contains(p.queue, id) || countLike(p.lasting(), id) < holds
 			})
 			if waits && shown[client] == 0 && r.asksAfter(w.spans[0].server, id) {
 				untrue("%s waits all the time", client)
@@ -252,6 +252,17 @@ func (r *register) asksAfter(s *server, id string) bool {
 func countOf(ids []string, client string) (n int) {
 	for _, id := range ids {
 		if clientOf(id) == client {
+			n++
+		}
+	}
+	return n
+}
+
+// countLike is how many ids are of the client and the label of one: who holds at some members may still wait at
+// others, and that is how parts of one hold are known.
+func countLike(ids []string, id string) (n int) {
+	for _, other := range ids {
+		if clientOf(other) == clientOf(id) && labelOf(other) == labelOf(id) {
 			n++
 		}
 	}

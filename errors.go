@@ -269,7 +269,7 @@ var (
 	errZeroLease       = &Error{Op: "hold", Kind: ErrUnlocked, Err: errors.New("nil or zero Lease")}
 	errTooLate         = errors.New("the lock was granted, but the answer took as long as the lease")
 	errNestedDowngrade = errors.New("only the lease that took the lock can be downgraded")
-	errStuck           = errors.New("a hook, or the backend, has not returned")
+	errStuck           = errors.New("a hook, the logger or the backend has not returned")
 	errHookPanicked    = errors.New("a hook panicked")
 	errMultiDowngrade  = backend.Fail(ErrUnsupported, errors.New("a lock of several names cannot be downgraded"))
 	errGone            = errors.New("the server does not know it any more")

@@ -32,8 +32,8 @@ type Options struct {
 	// end at the same moment and by a third of the TTL at most: ending them takes time.
 	//
 	// A clock of this machine that is set forward by more than is left of a lease ends that, as
-	// it does when the machine has slept. One that is set back, or is wrong by
-	// less than a day, changes nothing.
+	// it does when the machine has slept. One that is set back changes nothing, nor does one that is
+	// wrong by less than a day and stays so.
 	TTL time.Duration
 
 	// Prefix is put before every name, without a separator: end it in one,
@@ -62,8 +62,8 @@ type Options struct {
 	// calls an error, on etcd, is at Warn: it does not say of which connection it is.)
 	// Attributes have the names and values that the metrics of package dlockotel
 	// have: dlock.lock.name, dlock.mode, dlock.token, dlock.cause, error.type. A handler that
-	// does not return holds up the Unlock whose release it is told of, and the report of losses
-	// to it and to Hooks, but no renewal and no loss. One that panics may end the program.
+	// does not return holds up the call in which it is told something, of Open, Lock, Unlock
+	// or Lead, and the report of losses to it and to Hooks, but no renewal and no loss. One that panics may end the program.
 	Logger *slog.Logger
 
 	// Hooks are called when something happens to a lock.

@@ -16,7 +16,7 @@ type TokenRegister interface {
 	// [NotReadyError] where the server's memory does not reach back far
 	// enough: a server that restarted without its data may have forgotten a
 	// hold that others count on. A reader that must not wait is
-	// refused with [ErrQueued] rather than ErrHeld where that is why, if the server can tell.
+	// refused with [ErrBehindWriter] rather than ErrHeld where that is why, if the server can tell.
 	Vote(ctx context.Context, r Request, b Ballot) (*Hold, error)
 
 	// RaiseToken has the server know h by token, if h still stands and is known by a
@@ -31,9 +31,9 @@ type TokenRegister interface {
 	LowerToken(ctx context.Context, h *Hold, token uint64) error
 }
 
-// ErrQueued is the ErrHeld of a server at which a reader would have the lock beside others that read,
-// if a writer did not wait: another server at which that does not wait may grant it.
-var ErrQueued = Fail(ErrHeld, errors.New("a writer waits for it"))
+// ErrBehindWriter is the ErrHeld of a server at which a reader would have the lock beside others that
+// read, if a writer did not wait. A server at which no writer waits may grant it.
+var ErrBehindWriter = Fail(ErrHeld, errors.New("a writer waits for it"))
 
 // A Ballot is what the servers of a quorum are asked beyond a Request.
 type Ballot struct {

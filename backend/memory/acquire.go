@@ -97,7 +97,7 @@ func (s *Server) acquire(b *Backend, r *backend.Request, v backend.Ballot) (*hol
 	switch {
 	case r.Wait:
 	case v.Rejoin > 0 && len(l.readers) > 0 && l.isOpen(r.Mode): // on one of several servers a writer waits
-		return nil, nil, backend.ErrQueued
+		return nil, nil, backend.ErrBehindWriter
 	default:
 		return nil, nil, backend.ErrHeld
 	}

@@ -361,7 +361,7 @@ func (a *attempt) expireAnswers(now time.Time) time.Duration {
 		if a.unheard {
 			left = max(left, a.firstBy.Sub(now))
 		}
-		if a.keepsFront() && n.silent.Load() {
+		if a.keepsFront() && v.query.wasSilent && n.silent.Load() {
 			left = min(left, v.query.since.Add(frontLimit).Sub(now))
 		}
 		if left <= 0 {
@@ -437,19 +437,26 @@ func (a *attempt) hasHolder() bool {
 // readyIn returns when the first of the nodes that do not vote yet will, and whether there is
 // one. Those that a request waits for are logged, each once until it votes.
 func (a *attempt) readyIn() (in time.Duration, waits bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	in = time.Second
-	for i := range a.votes {
-		v := &a.votes[i]
-		if v.state != notReady {
-			continue
-		}
-		in, waits = min(in, max(v.readyIn, time.Millisecond)), true
+	for i, left := range a.notReady() {
+		in, waits = min(in, max(left, time.Millisecond)), true
 		if a.request.Wait && !a.b.nodes[i].awaited.Swap(true) {
 			a.b.log.Warn("dlock: Lock waits for a node of the quorum that does not vote yet, because it may have forgotten holds",
-				"node", i+1, "until", time.Now().Add(v.readyIn).Format(time.RFC3339))
+				"node", i+1, "until", time.Now().Add(left).Format(time.RFC3339))
 		}
 	}
 	return in, waits
+}
+
+// notReady says when each node votes that does not yet.
+func (a *attempt) notReady() map[int]time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	left := make(map[int]time.Duration)
+	for i := range a.votes {
+		if a.votes[i].state == notReady {
+			left[i] = a.votes[i].readyIn
+		}
+	}
+	return left
 }

@@ -6,12 +6,26 @@ import (
 )
 
 // A client that reaches the front, and too few of the other nodes, cannot have the lock, and keeps the front
-// from all who can. So it gives that back soon, and does not queue again before enough nodes answer. Where
-// all nodes are needed nobody has the lock beside a node that is away, and it keeps its place at another.
+// from all who can. So it gives that back soon, and does not queue again before enough nodes answer. A node that
+// is slow is none that is away: whoever waits pings the others, and gives the front back for those that it
+// knew to be silent when it was let in. Where all nodes are needed nobody has the lock beside a node that is away,
+// and it keeps its place at another.
 
 // frontLimit is for how long whom the front has let in keeps it while other nodes are silent without
 // which there are too few.
 const frontLimit = 250 * time.Millisecond
+
+// pingOthers pings the nodes that are not the front.
+func (a *attempt) pingOthers() {
+	if a.b.needsAll() {
+		return
+	}
+	for i, n := range a.b.nodes {
+		if i != a.front {
+			n.check(a.b, a.request.TTL, func() {})
+		}
+	}
+}
 
 // keepsFront reports whether the request waited at the front, which has let it in: others may wait there.
 func (a *attempt) keepsFront() bool { return a.queued && a.phase == gathering }

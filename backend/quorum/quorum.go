@@ -38,17 +38,17 @@
 // first served as long as all clients have the same front. Nobody can promise that of
 // independent nodes: when the front stops answering, or does so for some clients
 // alone, those queue at the next. Two that block each other by that withdraw after
-// some milliseconds, at random, and ask again. A client that is cut off
-// from most nodes, and is let in by the front, goes after a quarter of a second, and queues again
-// once enough nodes answer pings: so it keeps a free lock from others for no longer, and once.
-// A node that is twice as slow as
-// the others is no front either. All clients must name the nodes in the same order.
+// some milliseconds, at random, and ask again. A node that is twice as slow as the others is no
+// front either. A client that is let in by the front, and knows that most of the other nodes are
+// away, gives its place back after a quarter of a second, and queues anew once enough of them
+// answer pings: several such clients keep a free lock from others for as long one after the other.
+// All clients must name the nodes in the same order.
 //
 // A client sees that a node is away when it has taken 50 ms longer than its last answers
 // suggest, and another node has answered a ping after that. As long as none of them answers it
 // waits, for 3 s at most: it may be the client that has no time to look. Of many who ask at
 // once some wait for others to be answered first. While it waits in a queue it pings the
-// front now and then, every 2 s at the most. What a node misses, because it is away
+// nodes now and then, every 2 s at the most. What a node misses, because it is away
 // or late, it learns with the next renewal. Who gives up has left all nodes that
 // answer when the call returns.
 //
@@ -83,9 +83,9 @@
 //
 // With appendonly yes, appendfsync always and no-appendfsync-on-rewrite no a restart
 // forgets nothing, and the node votes at once. Settings changed by CONFIG SET are noticed with the
-// next connection; a node that has restarted with others takes no part at first, also if no
-// connection was made in between. A server that has been up for longer than the delay when dlock first meets it votes at
-// once as well; a newer one keeps the first client waiting for the rest: until then
+// next connection; a node that has restarted with others, or is met by a user who may not ask for
+// them, takes no part at first. A server that has been up for longer than the delay when dlock
+// first meets it votes at once as well; a newer one keeps the first client waiting for the rest: until then
 // Lock waits and TryLock is ErrUnavailable. An operator who knows that no lock was held
 // can have a Redis node take part at once, with HSET dlock:boot since 1 run -.
 //

@@ -148,6 +148,8 @@ type query struct {
 	useless bool      // its grant is of no use
 	lost    error     // why its grant is none any more, by the node's own word
 	over    bool
+
+	wasSilent bool // the node was, as it was sent
 }
 
 // lastSeq counts the requests to nodes, of all backends: clients may share
@@ -163,6 +165,7 @@ func (h *hold) newQuery(i int, wait bool) *query {
 		q.ctx, q.cancel = context.WithCancel(h.waiting)
 	}
 	q.request.ID.Seq, q.request.Wait, q.request.Observer = lastSeq.Add(1), wait, q
+	q.wasSilent = h.b.nodes[i].silent.Load()
 	h.votes[i].query, h.votes[i].state = q, asked
 	return q
 }
@@ -349,7 +352,7 @@ func (h *hold) loseVote(i int, lost error) {
 
 // refuse notes why there is no grant.
 func (v *vote) refuse(err error) {
-	v.err, v.behind = err, errors.Is(err, backend.ErrQueued)
+	v.err, v.behind = err, errors.Is(err, backend.ErrBehindWriter)
 	in, not := votesIn(err)
 	switch {
 	case errors.Is(err, backend.ErrHeld):

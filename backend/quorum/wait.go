@@ -133,6 +133,7 @@ func (a *attempt) pingFront(now time.Time) time.Duration {
 		return left
 	}
 	n.check(a.b, a.request.TTL, a.notify)
+	a.pingOthers()
 	a.pinged = now
 	return pause
 }

@@ -108,7 +108,7 @@ func (c *acquisition) complete(ctx context.Context, a answer, err error) (*backe
 // a reader that it would have the lock if no writer waited.
 func (c *acquisition) refusal(a answer) error {
 	if c.ballot != nil && a.int(2) > 0 {
-		return backend.ErrQueued
+		return backend.ErrBehindWriter
 	}
 	return backend.ErrHeld
 }

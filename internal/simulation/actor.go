@@ -23,12 +23,12 @@ type owner struct {
 	outer   *owner
 }
 
-// find returns the innermost belief in a name that is entered again, under that token. It
-// may have ended meanwhile.
-func (o *owner) find(name string, token uint64) *belief {
+// find returns the innermost belief of a client in a name that is entered again, under that token.
+// It may have ended meanwhile.
+func (o *owner) find(client int, name string, token uint64) *belief {
 	for ; o != nil; o = o.outer {
 		for _, b := range o.beliefs {
-			if b.name == name && (b.lease.Err() == nil || b.token == token) {
+			if b.client == client && b.name == name && (b.lease.Err() == nil || b.token == token) {
 				return b
 			}
 		}
@@ -311,9 +311,9 @@ func (a *actor) use(ctx context.Context, lease *dlock.Lease, o *owner, op *Op, u
 	}
 	for i := range op.Inside {
 		if op.Together {
-			children.run(func() { a.do(ctx, o, &op.Inside[i]) })
+			children.run(func() { a.doFor(ctx, o, &op.Inside[i]) })
 		} else {
-			a.do(ctx, o, &op.Inside[i])
+			a.doFor(ctx, o, &op.Inside[i])
 		}
 	}
 	if !op.Early {

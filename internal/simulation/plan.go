@@ -277,6 +277,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.outages()
 	g.shortFaults()
 	g.closings()
+	g.across()
 	return p
 }
 

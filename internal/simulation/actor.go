@@ -104,6 +104,9 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 		return // it is dead
 	}
 	a.w.reg.spies(lease, all)
+	if a.isDropped(op) {
+		a.asides.run(func() { a.findsDropped(all[0]) })
+	}
 	if op.ByName {
 		a.holdByName(inner, lease, &owner{all, o}, op)
 		return
@@ -189,7 +192,7 @@ func (a *actor) acquire(ctx context.Context, op *Op, names []string) (*dlock.Lea
 
 // locker is that of an op, for names as its client knows them.
 func (a *actor) locker(op *Op, names []string) dlock.Locker {
-	return a.tells(a.untold(op, names), op)
+	return a.tells(a.dropped(a.untold(op, names), op), op)
 }
 
 // untold is locker without a word to hooks of who calls it.

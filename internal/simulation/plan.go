@@ -278,6 +278,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.shortFaults()
 	g.closings()
 	g.across()
+	g.drops()
 	return p
 }
 

@@ -478,6 +478,7 @@ func (w *world) close() {
 	w.keysEnd()
 	w.addUp()
 	w.logsAdd()
+	w.saysDropped()
 	w.namesLeft()
 	for _, c := range w.clients {
 		w.leaves(c)

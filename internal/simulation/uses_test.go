@@ -28,13 +28,16 @@ func runUses(t *testing.T, p *Plan) *Result {
 	return r
 }
 
-// A client is closed with each context that there is, twice at once, and again.
+// A client is closed with each context that there is, twice at once, and again, also where the server is silent.
 func TestClosings(t *testing.T) {
 	held := [][]Op{{{Call: "lock", Names: []int{0}, Hold: 8 * time.Second, Unlock: "live"}}}
 	for _, limit := range []time.Duration{0, 3 * time.Millisecond, 4 * time.Second} {
 		for i := range 8 {
 			how := &Closing{Leased: i&1 > 0, Cancel: i&2 > 0, Outer: i&4 > 0, Limit: limit, Twice: i&1 > 0, Again: time.Millisecond}
-			runUses(t, usesOf(Party{Close: 2 * time.Second, Closing: how, Workers: held}))
+			p := usesOf(Party{Close: 2 * time.Second, Closing: how, Workers: held})
+			runUses(t, p)
+			p.Faults = []Fault{{Kind: "pause", At: 1900 * time.Millisecond, For: 9 * time.Second, Client: -1}}
+			runUses(t, p)
 		}
 	}
 }

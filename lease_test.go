@@ -470,6 +470,8 @@ func TestDroppedLeaseIsLogged(t *testing.T) {
 			if strings.Contains(text, "kept") {
 				t.Errorf("a lease in use was taken for dropped: %s", text)
 			}
+			_, err := c.Mutex("dropped").TryLock(t.Context())
+			is(t, err, dlock.ErrHeld)
 			break
 		}
 		if time.Now().After(deadline) {

@@ -23,12 +23,12 @@ type owner struct {
 	outer   *owner
 }
 
-// find returns the innermost belief in a name that is entered again, under that token. It
-// may have ended meanwhile.
-func (o *owner) find(name string, token uint64) *belief {
+// find returns the innermost belief of a client in a name that is entered again, under that token.
+// It may have ended meanwhile.
+func (o *owner) find(client int, name string, token uint64) *belief {
 	for ; o != nil; o = o.outer {
 		for _, b := range o.beliefs {
-			if b.name == name && (b.lease.Err() == nil || b.token == token) {
+			if b.client == client && b.name == name && (b.lease.Err() == nil || b.token == token) {
 				return b
 			}
 		}
@@ -104,6 +104,9 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 		return // it is dead
 	}
 	a.w.reg.spies(lease, all)
+	if a.isDropped(op) {
+		a.asides.run(func() { a.findsDropped(all[0]) })
+	}
 	if op.ByName {
 		a.holdByName(inner, lease, &owner{all, o}, op)
 		return
@@ -189,7 +192,7 @@ func (a *actor) acquire(ctx context.Context, op *Op, names []string) (*dlock.Lea
 
 // locker is that of an op, for names as its client knows them.
 func (a *actor) locker(op *Op, names []string) dlock.Locker {
-	return a.tells(a.untold(op, names), op)
+	return a.tells(a.dropped(a.untold(op, names), op), op)
 }
 
 // untold is locker without a word to hooks of who calls it.
@@ -311,9 +314,9 @@ func (a *actor) use(ctx context.Context, lease *dlock.Lease, o *owner, op *Op, u
 	}
 	for i := range op.Inside {
 		if op.Together {
-			children.run(func() { a.do(ctx, o, &op.Inside[i]) })
+			children.run(func() { a.doFor(ctx, o, &op.Inside[i]) })
 		} else {
-			a.do(ctx, o, &op.Inside[i])
+			a.doFor(ctx, o, &op.Inside[i])
 		}
 	}
 	if !op.Early {

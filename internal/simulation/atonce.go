@@ -96,7 +96,7 @@ func (a *actor) beside(ctx context.Context, lease *dlock.Lease, o *owner, op *Op
 		a.unlock(lease, o.beliefs, op)
 	case "outer":
 		if up := o.outer; up != nil {
-			a.unlock(up.beliefs[0].lease, up.beliefs, &Op{Names: up.indexes(a.w.plan), TTL: up.beliefs[0].ttl, Early: true})
+			(&actor{a.w, up.beliefs[0].owner, a.asides}).unlock(up.beliefs[0].lease, up.beliefs, &Op{Names: up.indexes(a.w.plan), TTL: up.beliefs[0].ttl, Early: true})
 		}
 	case "downgrade":
 		a.downgrade(ctx, lease, o, op)

@@ -17,6 +17,7 @@ type closing struct {
 	ended time.Time
 	alive map[string]bool // locks of which a lease was alive, or an Unlock under way
 	named map[string]bool // locks that the client has had to do with
+	had   time.Duration   // for how long it may take
 	keeps time.Duration   // for how long the client then keeps locks itself that were unlocked, or are then
 }
 
@@ -80,9 +81,7 @@ func (r *register) judgesClose(client int, k *closing, err error) {
 		r.isNamedByClose(client, k, "", false, nil)
 		return
 	}
-	if !r.touched(client, k.began.Add(-2*longestTTL(r.w.plan.TTL)-lingers), whatever) && !r.stuttered(k.began) && r.closesWithin(k) < time.Second {
-		r.violate("Close does what it says", "c%d: nothing is wrong, and it says %v", client, err)
-	}
+	r.confirmsAll(client, k, err)
 	var e *dlock.Error
 	if !errors.As(err, &e) || error(e) != err || e.Op != "close" {
 		r.violate("Close does what it says", "c%d: its error is %#v", client, err)

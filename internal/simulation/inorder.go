@@ -139,7 +139,7 @@ func (r *register) setsOut(c *call) {
 			r.users[n][c.client] = true
 		}
 		p.stirred, p.sole = later(p.stirred, r.stirred[n]), p.sole && len(r.users[n]) == 1
-		if c.within.find(n, 0) != nil {
+		if c.within.find(c.client, n, 0) != nil {
 			p.entered[n] = true
 		}
 		for _, s := range r.w.masters() {

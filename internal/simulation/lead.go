@@ -112,7 +112,7 @@ func (l *leader) Lock(ctx context.Context) (*dlock.Lease, error) {
 	l.left()
 	l.paused()
 	names := l.named(l.op)
-	c := &call{client: l.c.index, what: "lock", names: names, ctx: ctx, nested: l.o != nil, waits: true}
+	c := &call{client: l.c.index, what: "lock", names: names, ctx: ctx, nested: l.o != nil, within: l.o, waits: true}
 	connects := l.w.plan.taking()
 	c.hurried = l.op.MaxWait > 0 || l.op.MaxHold > 0 && l.op.MaxHold < connects
 	c.brief = l.w.reg.isShort(l.w.plan.leaseOf(l.op))
@@ -285,7 +285,7 @@ func (l *leader) judge(err error) {
 		}
 	case l.err != nil && !l.wasLost() && errors.Is(err, l.err):
 	case errors.Is(err, dlock.ErrClosed):
-		if !r.closing[l.c.index] {
+		if !r.isClosing(l.c.index, l.o) {
 			r.violate("errors are true", "c%d lead %v: closed, and is not", l.c.index, names)
 		}
 	case errors.Is(err, dlock.ErrAuth) && r.touched(l.c.index, time.Now().Add(-lingers), denies):

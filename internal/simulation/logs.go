@@ -34,6 +34,7 @@ type logBook struct {
 	mu      sync.Mutex
 	lines   []logLine
 	renewal time.Time // of the last line about renewals
+	drops   []logged  // of leases that were dropped
 }
 
 type logLine struct {
@@ -94,11 +95,9 @@ func (b *logBook) wrong(l logLine) string {
 	switch kind := l.attrs["error.type"].String(); {
 	case !known || l.level != level:
 		return "no line of that level is known"
-	case l.text == droppedLine:
-		return "no lease was dropped"
 	case strings.Contains(l.attrs["error"].String(), "\n"):
 		return "it is several lines"
-	case fails == (l.text == renewedLine || l.text == shortLine), fails && (kind == "" || l.text == lostLine && kind != "lost" && kind != "broken"):
+	case fails == (l.text == renewedLine || l.text == shortLine || l.text == droppedLine), fails && (kind == "" || l.text == lostLine && kind != "lost" && kind != "broken"):
 		return "its error, or the type of that"
 	case l.text != shortLine && l.attrs["dlock.lock.name"].String() == "":
 		return "it names no lock"

@@ -254,9 +254,10 @@ func (w *world) leavesBehind(client int) time.Duration {
 	return 0
 }
 
-// stick has the logger not return, as soon as it is told a line. Unlock waits for one of its own.
+// stick has the logger not return, as soon as it is told a line. Unlock waits for one of its own, and who says
+// that a lease was dropped is in no bubble.
 func (b *logBook) stick(text string) {
-	if b.stuck == nil || text == unconfirmedLine || text == termLine {
+	if b.stuck == nil || text == unconfirmedLine || text == termLine || text == droppedLine {
 		return
 	}
 	b.mu.Lock()

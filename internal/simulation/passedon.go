@@ -71,7 +71,7 @@ func (r *register) standing(p party) (all []*call) {
 		if c.client != p.client || c.asks || !slices.Contains(c.names, p.name) {
 			continue
 		}
-		waits := c.plain && c.waits && c.what != "rlock" && len(c.names) == 1 && c.within.find(p.name, 0) == nil
+		waits := c.plain && c.waits && c.what != "rlock" && len(c.names) == 1 && c.within.find(c.client, p.name, 0) == nil
 		if !waits || c.ctx.Err() != nil || c.hurried || !c.start.Before(time.Now().Add(-late)) {
 			return nil
 		}
@@ -122,7 +122,7 @@ func (p *passage) asks(r *register, at party) (n int) {
 // joinsOwn reports whether a call is one of a reader beside others of its client.
 func (r *register) joinsOwn(c *call) bool {
 	p := party{c.client, c.names[0]}
-	if !c.plain || c.what != "rlock" && c.what != "tryrlock" || c.within.find(p.name, 0) != nil || c.hurried {
+	if !c.plain || c.what != "rlock" && c.what != "tryrlock" || c.within.find(c.client, p.name, 0) != nil || c.hurried {
 		return false
 	}
 	for o := range r.calls {

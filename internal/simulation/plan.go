@@ -68,6 +68,7 @@ type Party struct {
 	Lodges   int           `json:",omitempty"` // the number, from 1, of the client whose connections it uses; 0: it has its own
 	Logs     bool          `json:",omitempty"` // it has a logger
 	ClosedIn string        `json:",omitempty"` // the hook that closes it, once Close has come; empty: nobody waits for one
+	Closing  *Closing      `json:",omitempty"` // how it is closed before the others; nil: with a context that is over, or with none
 	Naming                 // what it is called, and how it calls locks
 	Manners                // what its hooks and its logger do besides
 }
@@ -275,6 +276,9 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.manners()
 	g.outages()
 	g.shortFaults()
+	g.closings()
+	g.across()
+	g.drops()
 	return p
 }
 

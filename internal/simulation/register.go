@@ -370,7 +370,7 @@ func (r *register) judge(c *call, err error) {
 	switch {
 	case err == nil, err == errPanicked, r.answered(c, err), r.isDenied(c, err), r.isNotHeld(c, err), r.isUnsupported(c, err), r.isConflict(c, err):
 	case errors.Is(err, dlock.ErrClosed):
-		if !r.closing[c.client] {
+		if !r.isClosing(c.client, c.within) {
 			r.violate("errors are true", "c%d %s %v: closed, and is not", c.client, c.what, c.names)
 		}
 	case errors.Is(err, dlock.ErrHeld):
@@ -391,7 +391,7 @@ func (r *register) judge(c *call, err error) {
 	case errors.Is(err, dlock.ErrLost), errors.Is(err, dlock.ErrUnlocked), errors.Is(err, dlock.ErrReentry), errors.Is(err, dlock.ErrUpgrade):
 		partLost := len(c.names) > 1 && errors.Is(err, dlock.ErrLost)  // while it waited for another
 		early := errors.Is(err, dlock.ErrLost) && r.stuttered(c.start) // before it has returned
-		if !c.nested && !partLost && !early && !r.broke(c, err) {
+		if !c.nested && !partLost && !early && !r.broke(c, err) || c.nested && !c.mayRefuse(err) {
 			r.violate("errors are true", "c%d %s %v: %v", c.client, c.what, c.names, err)
 		}
 	case c.ctx.Err() == nil && !c.hurried:
@@ -802,7 +802,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 		token := lease.TokenOf(r.w.plan.localName(c.client, name))
 		b := &belief{
 			client: c.client, name: name, lease: lease, owner: r.w.clients[c.client], ctx: ctx, shared: shared, token: token,
-			parent: o.find(name, token), granted: time.Now(), ttl: r.w.plan.TTL,
+			parent: o.find(c.client, name, token), granted: time.Now(), ttl: r.w.plan.TTL,
 			multi: c.what == "multi" || c.what == "trymulti", limited: op.MaxHold > 0, plain: c.plain,
 		}
 		if op.TTL > 0 {

@@ -31,11 +31,11 @@ func (a *actor) says(ctx context.Context, lease *dlock.Lease, o *owner) {
 // heldIs checks that Held knows the innermost live lease of the context on a lock, and no other.
 func (a *actor) heldIs(ctx context.Context, lease *dlock.Lease, o *owner, name string) {
 	mine := slices.IndexFunc(o.beliefs, func(b *belief) bool { return b.name == name }) >= 0
-	outer := o.find(name, 0)
+	outer := o.find(a.c.index, name, 0)
 	got, held := a.c.RWMutex(a.local(name)).Held(ctx)
 	switch {
 	case !held && got == nil:
-		if b := o.find(name, 0); b != nil && a.w.reg.isLive(b) {
+		if b := o.find(a.c.index, name, 0); b != nil && a.w.reg.isLive(b) {
 			a.violate("Held knows the lease", "c%d %s: none, and %v is alive", a.c.index, name, b)
 		}
 	case !held || got == nil || outer == nil:

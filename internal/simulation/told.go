@@ -197,7 +197,7 @@ func (l *link) began() time.Time {
 func (c *call) hasNoTime(name string) bool {
 	var e *dlock.Error
 	told := errors.As(context.Cause(c.ctx), &e) && e.Kind == dlock.ErrLost && e.Name == name
-	return c.ctx.Err() != nil && !told || !c.patient.IsZero() && !time.Now().Before(c.patient)
+	return c.ctx.Err() != nil && (!told || c.within.isAcross(c.client)) || !c.patient.IsZero() && !time.Now().Before(c.patient)
 }
 
 // givesUp notes that a call which asks about a hold may have gone before its answer.
@@ -243,9 +243,12 @@ func (r *register) tellsOuter(c *call, o *owner, err error) {
 	if !errors.As(err, &e) || e.Kind != dlock.ErrLost || len(c.names) != 1 || errors.As(backend.OwnersCause(e.Err), &cause) && cause.Op == "hold" && cause.Name != c.names[0] || r.stuttered(c.start) || r.dead[c.client] {
 		return
 	}
+	if o.isAnyOverAcross(c.client) {
+		return // it is the loss of another client that has ended its context
+	}
 	for ; o != nil; o = o.outer {
 		for _, b := range o.beliefs {
-			if b.name == c.names[0] && b.lease.Err() == nil {
+			if b.client == c.client && b.name == c.names[0] && b.lease.Err() == nil {
 				r.violate("a loss that is told ends all", "c%d %s %v: %v; %v is alive", c.client, c.what, c.names, err, b)
 			}
 		}

@@ -14,7 +14,7 @@ func (r *register) isUpgrade(c *call, o *owner) bool {
 	if o == nil || len(c.names) != 1 || c.byName || !c.grabs() {
 		return false
 	}
-	b := o.find(c.names[0], 0)
+	b := o.find(c.client, c.names[0], 0)
 	return b != nil && b.live() && b.shared && b.lowering == 0 && (!b.downFrom || !b.lowered.IsZero())
 }
 

@@ -29,6 +29,8 @@ type Uses struct {
 	Ends     string `json:",omitempty"` // what a function that leads returns when it is to stop
 	Terms    int    `json:",omitempty"` // after how many terms that fails; 0: never
 	Function string `json:",omitempty"` // how one under Do or Lead ends: fails, cause, held, loses, closes, panics, exits; empty: with nil
+	By       int    `json:",omitempty"` // the client, from 1, that makes a call under a lease of another; 0: that of the lease
+	Drops    bool   `json:",omitempty"` // nobody refers to the lease that its client was given
 	Relock   string `json:",omitempty"` // when a lock by name that was lost is locked anew: before its Unlock, or beside that
 }
 

@@ -76,7 +76,8 @@ type client struct {
 	dead    atomic.Bool
 	process slowsync.Process
 	still   atomic.Int32  // how many faults have it stand still
-	closed  chan struct{} // when Close has been called
+	closed  chan struct{} // when it is to be closed
+	closes  chan struct{} // when Close is called
 }
 
 // Run runs a plan in a bubble of its own.
@@ -165,7 +166,7 @@ func (w *world) open() error {
 	}
 	w.losesPatience()
 	for i := range w.plan.Clients {
-		c := &client{index: i, closed: make(chan struct{}), process: slowsync.NewProcess(w.label(i))}
+		c := &client{index: i, closed: make(chan struct{}), closes: make(chan struct{}), process: slowsync.NewProcess(w.label(i))}
 		w.clients = append(w.clients, c)
 		if w.plan.Clients[i].After > 0 {
 			continue
@@ -410,9 +411,15 @@ func (w *world) act(ended <-chan struct{}) {
 func (w *world) closeClient(c *client, unlock string) {
 	select {
 	case <-c.closed:
+		w.closesAgain(c)
 		return
 	default:
 		close(c.closed)
+	}
+	how := w.closing(c)
+	var leases []*dlock.Lease
+	if how != nil && how.Leased {
+		leases = w.awaitLeases(c)
 	}
 	r := w.reg
 	r.mu.Lock()
@@ -420,16 +427,28 @@ func (w *world) closeClient(c *client, unlock string) {
 	k := r.closes(c.index)
 	r.note(c.index, "close?")
 	r.mu.Unlock()
-	bound := min(max(longestTTL(w.plan.TTL), time.Second), 5*time.Second)
+	bound := min(max(longestTTL(w.plan.TTL), time.Second), 5*time.Second) + k.keeps
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), closingKey{}, true))
-	if bound += k.keeps; unlock == "dead" {
+	defer cancel()
+	switch {
+	case how != nil:
+		ctx, cancel, bound = how.context(ctx, leases, bound)
+		defer cancel()
+		if how.Again > 0 {
+			time.AfterFunc(how.Again, func() { w.closesAgain(c) })
+		}
+	case unlock == "dead":
 		cancel()
 		bound = time.Second
 	}
-	defer cancel()
+	k.had = bound
 	bound += w.leavesBehind(c.index)
+	close(c.closes)
 	began := time.Now()
-	err := c.Close(ctx)
+	err := w.callsClose(ctx, c, how)
+	if anyEnded(leases) { // the context may have been over before
+		bound, k.had = max(bound, time.Second), min(k.had, time.Second)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.note(c.index, "close: %v", err)
@@ -459,6 +478,7 @@ func (w *world) close() {
 	w.keysEnd()
 	w.addUp()
 	w.logsAdd()
+	w.saysDropped()
 	w.namesLeft()
 	for _, c := range w.clients {
 		w.leaves(c)

@@ -370,7 +370,7 @@ func memoryLoss(config map[string]string, save string, err error) (out []backend
 func (b *Backend) awaitReady(ctx context.Context) error {
 	var last error
 	err := backend.Poll(ctx, backend.Backoff{}, nil, func(ctx context.Context) (bool, error) {
-		_, last = inTime(ctx, func(ctx context.Context) (string, error) { return b.client.Ping(ctx).Result() })
+		_, last = inTime(ctx, b.pingAny)
 		if _, isReply := replyOf(last); isReply && isPassing(last) {
 			return false, nil
 		}
@@ -380,6 +380,15 @@ func (b *Backend) awaitReady(ctx context.Context) error {
 		return invalid("the Sentinels know no master of that name")
 	}
 	return cmp.Or(last, err)
+}
+
+// pingAny asks for no more than an answer. The client library finds nobody to ask where a node of a cluster
+// has told it that there are no masters.
+func (b *Backend) pingAny(ctx context.Context) (string, error) {
+	if err := b.eachMaster(ctx, func(context.Context, redis.UniversalClient) error { return nil }); err != nil {
+		return "", err
+	}
+	return b.client.Ping(ctx).Result()
 }
 
 // leaveOldMasters has the client library give up connections to a master that has become a replica,

@@ -64,7 +64,8 @@
 // is right: see below. Of more than n Sentinel promotes the one that is furthest, among
 // those that it reaches.
 // While a slot moves, locks in it cannot be kept alive on the new node in this
-// way until the move is over.
+// way until the move is over, and no replica there has acknowledged what has moved: one
+// that takes over just then may not have it.
 //
 // # Sentinel and Cluster
 //

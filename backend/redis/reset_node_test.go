@@ -57,3 +57,13 @@ func TestANodeThatSaysTheClusterIsDown(t *testing.T) {
 		}
 	}
 }
+
+// Open of a cluster asks another node where the first names no master.
+func TestOpenAtANodeThatNamesNoMaster(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int32
+	b := New(slotsOf(t, &calls, "", "", nodeSaying(t, "+PONG\r\n")), nil)
+	if err := b.awaitReady(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

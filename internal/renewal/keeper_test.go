@@ -113,6 +113,38 @@ func TestFirstRenewalWhenTheHoldSays(t *testing.T) {
 	})
 }
 
+// A grant that has to be confirmed is asked for again in time where that was lost, and another hold of the
+// same TTL was renewed at the same moment.
+func TestLostConfirmationIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lost *backend.Hold
+		k, o := newKeeper(renewFunc(func(ctx context.Context, h *backend.Hold) error {
+			if h == lost {
+				lost = nil
+				<-ctx.Done()
+				return backend.ErrUnavailable
+			}
+			return extend(ctx, h)
+		})), newOwner()
+		defer k.Close()
+		start := time.Now()
+		h := granted(5 * time.Second)
+		h.TTL, h.RenewIn, lost = 30*time.Second, 100*time.Millisecond, h
+		other := granted(30 * time.Second)
+		other.RenewIn = 100 * time.Millisecond
+		add(t, k, other, newOwner())
+		add(t, k, h, o)
+		select {
+		case <-o.renewed:
+			if took := h.Sent.Sub(start); took > 3*time.Second {
+				t.Errorf("repeated after %v", took)
+			}
+		case err := <-o.lost:
+			t.Error(err)
+		}
+	})
+}
+
 // A hold that is to be renewed soon does not share the batch of one whose time for
 // that has passed.
 func TestFirstRenewalIsNotOverdue(t *testing.T) {

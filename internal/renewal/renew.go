@@ -41,6 +41,7 @@ type call struct {
 	holds    []*backend.Hold // which the backend may change while the call is under way
 	ttl      time.Duration   // that they have when it is sent
 	deadline moment          // the earliest deadline among them
+	shortest time.Duration   // the shortest lease among them, at most ttl
 
 	// Guarded by the keeper's mutex.
 	items        []*Item // the items of holds; nil once answered
@@ -217,7 +218,7 @@ func (k *Keeper) sendRate() float64 { return float64(k.renewalRate) / 1e18 * 5 /
 func (k *Keeper) fill(calls map[time.Duration]*call, b *batch, room int) int {
 	c := calls[b.ttl]
 	if c == nil {
-		c = &call{ttl: b.ttl, deadline: never}
+		c = &call{ttl: b.ttl, deadline: never, shortest: b.ttl}
 		calls[b.ttl] = c
 	}
 	n := min(room, b.idle)
@@ -227,7 +228,7 @@ func (k *Keeper) fill(calls map[time.Duration]*call, b *batch, room int) int {
 		c.holds, c.items = append(c.holds, it.Hold), append(c.items, it)
 	}
 	b.idle -= n
-	c.deadline = min(c.deadline, b.until)
+	c.deadline, c.shortest = min(c.deadline, b.until), min(c.shortest, b.lease)
 	k.changed(b)
 	return n
 }
@@ -262,12 +263,13 @@ func (k *Keeper) renew(c *call) {
 }
 
 // extend returns how much longer an attempt may take. While the server still answers
-// earlier requests, and no later ones, asking again would only double its work.
+// earlier requests, and no later ones, asking again would only double its work. What a
+// short lease, as that of a grant which has to be confirmed, takes for recent is short too.
 func (k *Keeper) extend(c *call) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.clock.now().at
-	recent := moment(c.ttl / 6)
+	recent := moment(c.shortest / 6)
 	if k.lastAnswer < now-recent || k.answeredSent > c.sent+recent {
 		return 0
 	}

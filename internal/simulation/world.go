@@ -194,6 +194,9 @@ func (w *world) start() {
 			s.faults.skew += w.plan.Skews[s.index]
 		}
 		s.faults.durable = slices.Contains(w.plan.Durable, s.index)
+		if slices.Contains(w.plan.Old, s.index) {
+			s.age()
+		}
 		if w.plan.Trace {
 			s.trace = func(format string, args ...any) { w.reg.tell(-1, format, args...) }
 		}

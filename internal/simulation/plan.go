@@ -50,6 +50,7 @@ type Plan struct {
 	Forgetful bool            `json:",omitempty"` // a replica of a cluster does not know which slots move
 	Ahead     time.Duration   `json:",omitempty"` // by which the clocks of all servers are ahead of those of the clients
 	Old       []int           `json:",omitempty"` // the servers that are of Redis 6.2
+	Distances []distance      `json:",omitempty"` // by which servers are nearer to clients
 	Clients   []Party
 	Faults    []Fault
 }
@@ -277,6 +278,8 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.outages()
 	g.shortFaults()
 	g.versions()
+	g.distances()
+	g.pools()
 	return p
 }
 

@@ -296,6 +296,7 @@ func (w *world) faraway(c *client) {
 		if s.index == w.plan.Servers-1 {
 			way.base += w.plan.Far
 		}
+		w.places(way)
 	}
 }
 
@@ -431,6 +432,7 @@ func (w *world) closeClient(c *client, unlock string) {
 	}
 	defer cancel()
 	bound += w.leavesBehind(c.index)
+	w.closesFirst(c)
 	began := time.Now()
 	err := c.Close(ctx)
 	r.mu.Lock()

@@ -40,6 +40,15 @@ func (g *generator) distances() {
 	}
 }
 
+// nearest is how long the shortest way takes at least.
+func (p *Plan) nearest() time.Duration {
+	by := 1
+	for _, d := range p.Distances {
+		by = max(by, d.By, d.To)
+	}
+	return p.Latency / time.Duration(by)
+}
+
 // below is the numbers below n.
 func below(n int) (all []int) {
 	for i := range n {

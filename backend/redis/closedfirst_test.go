@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/server"
 )
 
@@ -46,5 +47,18 @@ func TestClosedFirst(t *testing.T) {
 	}
 	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("all that has taken %v", took)
+	}
+}
+
+// TestCloseOfABackendWithoutConnections has the backend itself say so of a hold that it still knows.
+func TestCloseOfABackendWithoutConnections(t *testing.T) {
+	t.Parallel()
+	ctx, s := within(t), server.Start(t, server.Redis{})
+	own := redis.NewClient(&redis.Options{Addr: s.Addr(), DisableIdentity: true})
+	b := New(own, nil)
+	must[*backend.Hold](t)(b.Acquire(ctx, backend.Request{Name: "held", TTL: 20 * time.Second}))
+	must[any](t)(nil, own.Close())
+	if err := b.Close(ctx); !errors.Is(err, backend.ErrUnavailable) || !strings.Contains(err.Error(), `"held"`) {
+		t.Errorf("Close: %v", err)
 	}
 }

@@ -40,13 +40,21 @@ func (g *generator) distances() {
 	}
 }
 
+// shortest is what a message takes at least, also on one machine.
+const shortest = 50 * time.Microsecond
+
+// shorter is a way divided by some number.
+func shorter(base time.Duration, by int) time.Duration {
+	return min(base, max(base/time.Duration(by), shortest))
+}
+
 // nearest is how long the shortest way takes at least.
 func (p *Plan) nearest() time.Duration {
 	by := 1
 	for _, d := range p.Distances {
 		by = max(by, d.By, d.To)
 	}
-	return p.Latency / time.Duration(by)
+	return shorter(p.Latency, by)
 }
 
 // below is the numbers below n.
@@ -64,9 +72,9 @@ func (w *world) places(way *way) {
 		if d.Client >= 0 && d.Client != way.pair.client || d.Server >= 0 && d.Server != way.pair.server {
 			continue
 		}
-		way.base, way.jitter = base/time.Duration(d.By), jitter/time.Duration(d.By)
+		way.base, way.jitter = shorter(base, d.By), jitter/time.Duration(d.By)
 		if d.At > 0 {
-			go w.moves(way, d, base/time.Duration(d.To), jitter/time.Duration(d.To))
+			go w.moves(way, d, shorter(base, d.To), jitter/time.Duration(d.To))
 		}
 	}
 }

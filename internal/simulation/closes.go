@@ -78,7 +78,6 @@ func (r *register) judgesClose(client int, k *closing, err error) {
 	time.AfterFunc(undoing+10*hookTime, func() { r.waitsNoMore(client, k) })
 	if err == nil {
 		r.isNamedByClose(client, k, "", false, nil)
-		r.keepsSilent(client, k)
 		return
 	}
 	if !r.touched(client, k.began.Add(-2*longestTTL(r.w.plan.TTL)-lingers), whatever) && !r.stuttered(k.began) && r.closesWithin(k) < time.Second {

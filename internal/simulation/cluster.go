@@ -345,7 +345,6 @@ func (w *world) clusterClient(i int) *goredis.ClusterClient {
 		Protocol: o.Protocol, PoolSize: o.PoolSize,
 		MaintNotificationsConfig: o.MaintNotificationsConfig,
 		ReadTimeout:              o.ReadTimeout, WriteTimeout: o.WriteTimeout, DialTimeout: o.DialTimeout, ConnMaxIdleTime: o.ConnMaxIdleTime,
-		ReadTimeout: o.ReadTimeout, ConnMaxIdleTime: o.ConnMaxIdleTime,
 		ConnMaxLifetime: o.ConnMaxLifetime, MinIdleConns: o.MinIdleConns, PoolTimeout: o.PoolTimeout,
 		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 		Dialer: w.dialer(i),

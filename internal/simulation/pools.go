@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -31,8 +32,13 @@ func (g *generator) pools() {
 				Least: pick(g.draw, 0, 0, 2), Wait: pick(g.draw, 0, 0, 200*time.Millisecond), Heeds: g.often(50),
 			}
 		}
-		c.Own.First = len(g.plan.Faults) > 0 && c.ClosedIn == "" && g.often(15)
+		c.Own.First = len(g.plan.Faults) > 0 && c.ClosedIn == "" && !g.plan.lodges() && g.often(15)
 	}
+}
+
+// lodges reports whether clients of the library share one of a program.
+func (p *Plan) lodges() bool {
+	return slices.ContainsFunc(p.Clients, func(c Party) bool { return c.Lodges > 0 })
 }
 
 // asPooled has the options of a client have it keep connections so.
@@ -58,20 +64,5 @@ func (w *world) closesFirst(c *client) {
 	w.reg.touch(Fault{Kind: "die", Client: c.index})
 	for _, g := range c.shared {
 		_ = g.Close()
-	}
-}
-
-// keepsSilent checks that a Close that can tell no server anything does not say that all is free.
-func (r *register) keepsSilent(client int, k *closing) {
-	if !r.w.plan.isFirst(client) || !r.w.hasServers() || r.w.plan.Backend == "quorum" || r.mayComeBack(client, k.began) {
-		return
-	}
-	for name := range k.alive {
-		s := r.w.keeper(name)
-		for _, id := range r.lock(name).last[s.index].asOf(s.clock().UnixMilli()).holders() {
-			if s.owner(id) == r.w.label(client) && id[len(id)-1] != '!' {
-				r.violate("Close does what it says", "c%d: s%d has %s of it on %q, and it says nothing", client, s.index, id[:8], name)
-			}
-		}
 	}
 }

@@ -47,19 +47,23 @@ func (c *Client) retryReleases(ctx context.Context, holds []*hold) {
 	})
 }
 
-// tryReleases releases holds, and returns those for which the server gave no answer.
+// tryReleases releases holds, and returns those for which the server gave no answer, and may
+// give one.
 func (c *Client) tryReleases(ctx context.Context, holds []*hold) (rest []*hold) {
 	bounded := limitFirstAnswer(ctx, longestTTL(holds))
 	defer bounded.stop()
 	var mu sync.Mutex
 	c.releaseHolds(bounded, holds, func(h *hold, err error) {
 		c.removeHold(h)
-		if err != nil && !errors.Is(err, ErrLost) && !errors.Is(err, ErrClosed) {
+		switch {
+		case err == nil, errors.Is(err, ErrLost):
+			c.noteUnconfirmed(false, h)
+		case errors.Is(err, ErrClosed): // nothing can tell the server any more, which ends the hold by itself
+			time.AfterFunc(h.item.Hold.TTL, func() { c.noteUnconfirmed(false, h) })
+		default:
 			mu.Lock()
 			defer mu.Unlock()
 			rest = append(rest, h)
-		} else {
-			c.noteUnconfirmed(false, h)
 		}
 	})
 	return rest

@@ -31,7 +31,8 @@ const (
 // Close waits for what the server has to be told until ctx is done. If ctx has no
 // deadline it waits for 5 s at most, or for the TTL if that is less but no less than
 // 1 s; if ctx is done already, for 1 s. What has not been confirmed then is an
-// ErrUnavailable that names the locks: the server ends them when their TTL is over.
+// ErrUnavailable that names the locks: the server ends them when their TTL is over. So it is
+// of all of them, at once, where the program has closed the connections of the backend before.
 // Where the backend cannot leave a lock behind, Close waits longer for what remains of
 // WithMinHold, until ctx is done. Hooks that do not return, a logger or a backend, are left
 // behind within a quarter of a second after that.

@@ -30,3 +30,17 @@ func TestRoundTripFollowsWhatItMeasures(t *testing.T) {
 		t.Errorf("limit at 100 to 140 ms is %v", got)
 	}
 }
+
+// A server that moves away, or the client, answers later than it did from then on.
+func TestRoundTripFollowsAServerThatMovesAway(t *testing.T) {
+	var r RoundTrip
+	for range 100 {
+		r.Observe(200 * time.Microsecond)
+	}
+	for range 100 {
+		r.Observe(50 * time.Millisecond)
+	}
+	if got := r.Limit(time.Millisecond, 3*time.Second); got < 50*time.Millisecond || got > 200*time.Millisecond {
+		t.Errorf("limit at 50 ms, which were 0.2 ms, is %v", got)
+	}
+}

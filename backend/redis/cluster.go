@@ -17,8 +17,9 @@ import (
 type cluster struct {
 	client   *redis.ClusterClient
 	replicas int
-	masters  sync.Map    // of *redis.Client to *pipeline; those that have left stay
-	known    atomic.Bool // the client has learnt once who has which slots
+	masters  sync.Map     // of *redis.Client to *pipeline; some of them may have left
+	kept     atomic.Int64 // how many those are
+	known    atomic.Bool  // the client has learnt once who has which slots
 
 	mu       sync.Mutex
 	question *question // how that is being learnt; nil: it is not
@@ -70,9 +71,25 @@ func (c *cluster) connect(node *redis.Client) *pipeline {
 	if !found {
 		fresh := newPipeline(node, c.replicas)
 		fresh.oneLock = true
-		p, _ = c.masters.LoadOrStore(node, fresh)
+		if p, found = c.masters.LoadOrStore(node, fresh); !found && c.kept.Add(1) > maxPipelines {
+			c.forgetIdle(node)
+		}
 	}
 	return p.(*pipeline)
+}
+
+// maxPipelines is how many pipelines are kept before those are forgotten on which nothing is under
+// way. That of a node that has left keeps some 25 kB, and each new address is another node.
+const maxPipelines = 256
+
+// forgetIdle forgets pipelines of other nodes. One that is still there gets another when it is asked.
+func (c *cluster) forgetIdle(but *redis.Client) {
+	c.masters.Range(func(node, p any) bool {
+		if node != but && p.(*pipeline).isIdle() && c.masters.CompareAndDelete(node, p) {
+			c.kept.Add(-1)
+		}
+		return true
+	})
 }
 
 // owner returns the client of the master of key. Only the first calls may have

@@ -365,13 +365,14 @@ func memoryLoss(config map[string]string, save string, err error) (out []backend
 	return out
 }
 
-// awaitReady pings the server while that is starting. A client of a cluster may ask its nodes first
-// what a command is, and goes by no context then.
+// awaitReady pings the server while that is starting, and again where a connection broke while nobody
+// used it. A client of a cluster may ask its nodes first what a command is, and goes by no context then.
 func (b *Backend) awaitReady(ctx context.Context) error {
 	var last error
+	var again repeat
 	err := backend.Poll(ctx, backend.Backoff{}, nil, func(ctx context.Context) (bool, error) {
 		_, last = inTime(ctx, b.pingAny)
-		if _, isReply := replyOf(last); isReply && isPassing(last) {
+		if _, isReply := replyOf(last); isReply && isPassing(last) || again.isStale(b, last) {
 			return false, nil
 		}
 		return true, last

@@ -96,6 +96,13 @@ func (p *pipeline) startSender() {
 	go p.send(p.senders == 1)
 }
 
+// isIdle reports whether nothing is under way, or waits for that.
+func (p *pipeline) isIdle() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.senders == 0 && len(p.queue) == 0
+}
+
 // replyLimit is the time after which no reply is to be expected any more.
 func (p *pipeline) replyLimit() time.Duration { return p.trip.Limit(0, latest) + slack }
 

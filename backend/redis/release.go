@@ -136,6 +136,9 @@ func (b *Backend) releaseRest(ctx context.Context) error {
 	var open []error
 	b.releaseAll(ctx, b.listener.allHolds(), func(h *backend.Hold, err error) {
 		if err != nil && !errors.Is(err, backend.ErrLost) {
+			if errors.Is(err, backend.ErrClosed) { // by the program: the server still has it
+				err = backend.Fail(backend.ErrUnavailable, err)
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			open = append(open, fmt.Errorf("no answer to the release of %q: %w", h.Name, err))

@@ -103,7 +103,7 @@ func (a *actor) beside(ctx context.Context, lease *dlock.Lease, o *owner, op *Op
 	case "look":
 		for range looks {
 			a.looks(lease, op)
-			_ = sleep(context.Background(), a.w.plan.Latency/2)
+			_ = sleep(context.Background(), a.w.plan.nearest()/2)
 		}
 	case "close":
 		a.w.closeClient(a.c, op.Unlock)

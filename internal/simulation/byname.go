@@ -45,7 +45,7 @@ func (a *actor) holdByName(ctx context.Context, lease *dlock.Lease, o *owner, op
 			lease, o = a.relock(lease, o, op)
 		case op.Relock == "beside" && lease.Err() != nil && a.w.hasServers(): // without, it takes no time
 			beside.run(func() { a.relockForNobody(lease, name) })
-			time.Sleep(a.w.plan.Latency) // it is on its way
+			time.Sleep(a.w.plan.nearest()) // it is on its way
 			if a.c.byName.Lease(a.local(name)) != lease {
 				a.unlocksAgain(o.beliefs, op) // it was passed on within the client
 				return

@@ -345,6 +345,7 @@ func (w *world) clusterClient(i int) *goredis.ClusterClient {
 		Protocol: o.Protocol, PoolSize: o.PoolSize,
 		MaintNotificationsConfig: o.MaintNotificationsConfig,
 		ReadTimeout:              o.ReadTimeout, WriteTimeout: o.WriteTimeout, DialTimeout: o.DialTimeout, ConnMaxIdleTime: o.ConnMaxIdleTime,
+		ConnMaxLifetime: o.ConnMaxLifetime, MinIdleConns: o.MinIdleConns, PoolTimeout: o.PoolTimeout,
 		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 		Dialer: w.dialer(i),
 	}

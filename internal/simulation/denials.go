@@ -49,6 +49,8 @@ func (s *server) denying() denials {
 func (s *server) denies(p *peer, cmd string, args []string) error {
 	now, d := time.Now(), s.denying()
 	switch {
+	case !s.knows(cmd):
+		return errUnknown(cmd, args)
 	case cmd == "AUTH", cmd == "HELLO" && len(args) > 1 && strings.EqualFold(args[1], "AUTH"):
 		if now.Before(d.login) || s.admits != nil && !s.admits(args) {
 			p.stranger = !p.known

@@ -116,7 +116,7 @@ func (r *register) passed(c *call, b *belief) {
 		return
 	}
 	known := later(tn.wanted, tn.known)
-	if !r.w.plan.Clients[b.client].Poll {
+	if r.w.plan.listens(b.client) {
 		known = known.Add(4 * r.w.plan.slowest()) // a message tells, or the grant itself
 	}
 	if r.hasOtherNode(tn.known) {
@@ -293,10 +293,10 @@ func (r *register) audit(passed time.Duration) {
 	least := r.least.Seconds()
 	since := r.audited // nobody looks while nothing is held or asked for, and what is over is given back then
 	r.audited = time.Now()
-	for i, p := range r.w.plan.Clients {
+	for i := range r.w.plan.Clients {
 		a := r.accounts[i]
 		busy := r.touched(i, since.Add(-settles), whatever) || r.touched(i, since.Add(-settles-asks), splits)
-		if a == nil || p.Poll || busy {
+		if a == nil || !r.w.plan.listens(i) || busy {
 			r.accounts[i] = &account{since: time.Now(), credit: before}
 			continue
 		}

@@ -14,7 +14,7 @@ var polled = regexp.MustCompile(`^[wr][0-9]+p`)
 // who listens everybody is thought to.
 func (r *register) letsIn(s *server, name string, old, t truth) {
 	d, now := s.denying(), time.Now()
-	if now.Before(d.counts) || now.Before(d.inside) || s.master != nil { // its master has let somebody in
+	if s.ancient && s.node != nil || now.Before(d.counts) || now.Before(d.inside) || s.master != nil { // its master has let somebody in
 		return
 	}
 	for _, id := range t.holders() {

@@ -319,7 +319,7 @@ func (r *register) inquiries(c *call, p *passage, kind string) int {
 	if quorum := r.w.plan.Backend == "quorum"; quorum && (kind == "free" || kind == "refused" && p.queued) {
 		most++
 	}
-	if r.w.plan.Backend == "quorum" && kind == "free" && (r.w.plan.Jitter > 0 || len(r.w.plan.Skews) > 0) {
+	if r.w.plan.Backend == "quorum" && kind == "free" && (r.w.plan.Jitter > 0 || len(r.w.plan.Skews) > 0 || len(r.w.plan.Distances) > 0) {
 		most++ // who grants after a majority has, with a greater token, has the others be told that one too
 	}
 	if r.seemsFree(c, p, kind) {

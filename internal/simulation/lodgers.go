@@ -137,7 +137,7 @@ func (r *register) adds(all ...touched) {
 
 // leaves closes what a client has made of the client library. Nobody else may have closed it.
 func (w *world) leaves(c *client) {
-	opened := w.plan.Clients[c.index].Opens != nil // that is the library's own
+	opened := w.plan.Clients[c.index].Opens != nil || w.plan.isFirst(c.index) // that is the library's own, or the program has
 	for _, g := range c.shared {
 		if err := g.Close(); errors.Is(err, goredis.ErrClosed) && !opened {
 			w.reg.mu.Lock()

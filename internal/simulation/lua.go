@@ -17,10 +17,12 @@ type status string
 
 // An interpreter runs the scripts of one server, one at a time.
 type interpreter struct {
-	state *lua.LState
-	call  func(args []string) (any, error) // has the server execute a command
-	found map[question][]lua.LValue        // what string.match has found
-	error error                            // with which a command has ended the script
+	state   *lua.LState
+	call    func(args []string) (any, error) // has the server execute a command
+	found   map[question][]lua.LValue        // what string.match has found
+	error   error                            // with which a command has ended the script
+	digest  string                           // of the script
+	ancient bool                             // it is that of Redis 6.2
 }
 
 // compiled are all scripts of this process, by their digest: they do not change.
@@ -70,7 +72,7 @@ func interpret(call func(args []string) (any, error)) *interpreter {
 func (in *interpreter) release() {
 	idle.mu.Lock()
 	defer idle.mu.Unlock()
-	in.call = nil
+	in.call, in.ancient = nil, false
 	clear(in.found)
 	idle.all = append(idle.all, in)
 }
@@ -141,7 +143,7 @@ func (in *interpreter) run(digest, source string, keys, args []string) (any, err
 	l := in.state
 	l.SetGlobal("KEYS", stringTable(l, keys))
 	l.SetGlobal("ARGV", stringTable(l, args))
-	in.error = nil
+	in.error, in.digest = nil, digest
 	l.Push(l.NewFunctionFromProto(p))
 	if err := l.PCall(0, 1, nil); err != nil {
 		if in.error != nil {
@@ -177,6 +179,9 @@ func (in *interpreter) command(l *lua.LState, fails bool) int {
 		}
 	}
 	reply, err := in.call(args)
+	if err != nil && in.ancient {
+		err = in.quotes(l, err, fails)
+	}
 	switch {
 	case err != nil && fails:
 		in.error = err
@@ -189,6 +194,16 @@ func (in *interpreter) command(l *lua.LState, fails bool) int {
 		l.Push(toLua(l, reply))
 	}
 	return 1
+}
+
+// quotes is an error in the words of Redis 6.2, which are others where it ends the script.
+func (in *interpreter) quotes(l *lua.LState, err error, ends bool) error {
+	line := strings.TrimPrefix(strings.TrimRight(l.Where(1), ": "), "user_script:")
+	said := inOldWords(err, line)
+	if ends {
+		return endsInOldWords(in.digest, said, line)
+	}
+	return replyError(said)
 }
 
 func formatNumber(f float64) string {

@@ -18,6 +18,9 @@ type own struct {
 
 	Timeout time.Duration `json:",omitempty"` // of an answer, of what is sent, and of an attempt to connect; 0: what is usual
 	Retries int           `json:",omitempty"` // of a command; 0: what is usual, less: none
+
+	Pool  *pool `json:",omitempty"` // nil: what is usual
+	First bool  `json:",omitempty"` // the program closes it before the client of the library
 }
 
 // owns draws clients that programs make, for how long the key of a free lock is kept, and who
@@ -73,7 +76,7 @@ func (w *world) asMade(i int, o *goredis.Options) *goredis.Options {
 	if mine.Timeout > 0 { // of all attempts together
 		dial = o.Dialer
 	}
-	return &goredis.Options{
+	made := &goredis.Options{
 		MaxRetries: retries, ReadTimeout: mine.Timeout, WriteTimeout: mine.Timeout, DialTimeout: mine.Timeout,
 		Addr: o.Addr, ClientName: o.ClientName, Username: o.Username, Password: o.Password, CredentialsProviderContext: o.CredentialsProviderContext,
 		Protocol: mine.Protocol, PoolSize: mine.PoolSize,
@@ -81,6 +84,8 @@ func (w *world) asMade(i int, o *goredis.Options) *goredis.Options {
 		MaintNotificationsConfig: o.MaintNotificationsConfig, // the client library asks for them with a mutex held
 		ReadBufferSize:           bufferSize, WriteBufferSize: bufferSize,
 	}
+	mine.Pool.asPooled(made)
+	return made
 }
 
 // dialer dials whoever has an address.

@@ -49,6 +49,8 @@ type Plan struct {
 	Grows     bool            `json:",omitempty"` // there is a fourth master of a cluster, which has no slots at first
 	Forgetful bool            `json:",omitempty"` // a replica of a cluster does not know which slots move
 	Ahead     time.Duration   `json:",omitempty"` // by which the clocks of all servers are ahead of those of the clients
+	Old       []int           `json:",omitempty"` // the servers that are of Redis 6.2
+	Distances []distance      `json:",omitempty"` // by which servers are nearer to clients
 	Clients   []Party
 	Faults    []Fault
 }
@@ -279,6 +281,9 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.closings()
 	g.across()
 	g.drops()
+	g.versions()
+	g.distances()
+	g.pools()
 	return p
 }
 

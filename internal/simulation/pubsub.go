@@ -60,6 +60,9 @@ func (s *server) count(args []string) (any, error) {
 	if len(args) == 0 || !strings.HasSuffix(strings.ToUpper(args[0]), "NUMSUB") {
 		return nil, errSyntax
 	}
+	if s.ancient && strings.EqualFold(args[0], "SHARDNUMSUB") {
+		return nil, replyError("ERR Unknown subcommand or wrong number of arguments for '" + args[0] + "'. Try PUBSUB HELP.")
+	}
 	all := []any{}
 	for _, topic := range args[1:] {
 		all = append(all, topic, int64(len(s.topics[topic])))

@@ -338,6 +338,7 @@ func (r *register) returned(c *call, err error) {
 	r.demands(c)
 	r.decides(c)
 	r.judge(c, err)
+	r.waitsOut(c, err)
 	r.endsByClose(c, err)
 	r.tells(c)
 	if err != nil && len(c.names) > 1 { // what it had got is on its way back

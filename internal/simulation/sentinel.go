@@ -130,6 +130,7 @@ func (w *world) failoverClient(i int) *goredis.Client {
 		MaxRetries: o.MaxRetries, DialerRetries: o.DialerRetries, ContextTimeoutEnabled: o.ContextTimeoutEnabled, DisableIdentity: o.DisableIdentity,
 		Protocol: o.Protocol, PoolSize: o.PoolSize,
 		ReadTimeout: o.ReadTimeout, ConnMaxIdleTime: o.ConnMaxIdleTime,
+		ConnMaxLifetime: o.ConnMaxLifetime, MinIdleConns: o.MinIdleConns, PoolTimeout: o.PoolTimeout,
 		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 		Dialer: w.dialer(i),
 	}

@@ -46,6 +46,7 @@ type server struct {
 	asker   string           // whose it is
 	old     bool             // WAIT asks for all that was written, as until Redis 7.0, and not for what the connection has
 
+	ancient bool    // it is of Redis 6.2
 	master  *server // that it follows, nil if it is one itself
 	replica *server // that follows it, if any
 	link    replication
@@ -256,7 +257,7 @@ func (s *server) hello(p *peer) fields {
 		mode = "cluster"
 	}
 	return fields{
-		"server", "redis", "version", "7.4.0", "proto", version, "id", int64(1),
+		"server", "redis", "version", s.version(), "proto", version, "id", int64(1),
 		"mode", mode, "role", role, "modules", []any{},
 	}
 }
@@ -332,6 +333,9 @@ func (s *server) do(args []string) (any, error) {
 		us := s.clock().UnixMicro()
 		return []any{strconv.FormatInt(us/1e6, 10), strconv.FormatInt(us%1e6, 10)}, nil
 	case "PUBLISH", "SPUBLISH":
+		if !s.knows(name) {
+			break
+		}
 		if len(args) != 3 {
 			return nil, errSyntax
 		}
@@ -400,9 +404,9 @@ func (s *server) info() string {
 	if s.master != nil {
 		role = "slave"
 	}
-	return fmt.Sprintf("# Server\r\nredis_version:7.4.0\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n"+
+	return fmt.Sprintf("# Server\r\nredis_version:%s\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n"+
 		"# Replication\r\nrole:%s\r\nconnected_slaves:%d\r\n# Commandstats\r\n%s",
-		s.runID(), int(s.clock().Sub(s.since).Seconds()), role, replicas, stats)
+		s.version(), s.runID(), int(s.clock().Sub(s.since).Seconds()), role, replicas, stats)
 }
 
 func (s *server) runID() string { return fmt.Sprintf("%038x%02x", s.run+1, s.index) }

@@ -182,7 +182,7 @@ func (r *register) rounds(client int) float64 {
 	switch p := r.w.plan; {
 	case p.Backend == "quorum":
 		return 6
-	case !p.Clients[client].Poll:
+	case p.listens(client):
 		return 1
 	case p.Acks && !p.Clients[client].Careless:
 		return 4

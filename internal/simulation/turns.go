@@ -95,7 +95,7 @@ func (p *Plan) message() time.Duration { return 6*p.slowest() + 50*time.Millisec
 // nobody waited may be missed at any time later.
 func (r *register) isUndisturbed(c *call, since time.Time) bool {
 	p := r.w.plan.Clients[c.client]
-	if r.mutes(c.client) || p.Poll || p.Hooks == "slow" || p.Hooks == "panic" || p.Own != nil || c.ctx.Err() != nil || r.stuttered(c.start) || r.dead[c.client] || r.closing[c.client] {
+	if r.mutes(c.client) || !r.w.plan.listens(c.client) || p.Hooks == "slow" || p.Hooks == "panic" || p.Own != nil || c.ctx.Err() != nil || r.stuttered(c.start) || r.dead[c.client] || r.closing[c.client] {
 		return false
 	}
 	before := since.Add(-2*longestTTL(r.w.plan.TTL) - 2*lingers)

@@ -101,7 +101,7 @@ func (r *register) countsWaits(c *call, p *passage, err error) {
 	plan, at := r.w.plan, party{c.client, c.names[0]}
 	in := r.letIn[at]
 	told := err == nil && c.waits && len(c.names) == 1 && c.what != "lead" && in.After(c.start)
-	if !told || plan.Acks || plan.Clients[c.client].Poll || p.crowded || p.waits.has || c.hurried || !r.isUntroubled(c) {
+	if !told || plan.Acks || !plan.listens(c.client) || p.crowded || p.waits.has || c.hurried || !r.isUntroubled(c) {
 		return
 	}
 	if r.unsettled[at].After(c.start.Add(-300*time.Millisecond - 20*plan.trip())) {

@@ -110,7 +110,7 @@ func (r *register) isWanted(b *belief, name string) bool {
 // a cluster, where who has not waited for a lock has no subscription for it.
 func (r *register) ignored(b *belief) *call {
 	bound := prompt
-	if len(r.touches) > 0 || r.w.plan.Backend == "quorum" || r.w.plan.Cluster || r.w.plan.Clients[b.client].Poll {
+	if len(r.touches) > 0 || r.w.plan.Backend == "quorum" || r.w.plan.Cluster || !r.w.plan.listens(b.client) {
 		bound += b.ttl
 	}
 	for c := range r.calls {

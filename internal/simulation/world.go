@@ -195,6 +195,9 @@ func (w *world) start() {
 			s.faults.skew += w.plan.Skews[s.index]
 		}
 		s.faults.durable = slices.Contains(w.plan.Durable, s.index)
+		if slices.Contains(w.plan.Old, s.index) {
+			s.age()
+		}
 		if w.plan.Trace {
 			s.trace = func(format string, args ...any) { w.reg.tell(-1, format, args...) }
 		}
@@ -294,6 +297,7 @@ func (w *world) faraway(c *client) {
 		if s.index == w.plan.Servers-1 {
 			way.base += w.plan.Far
 		}
+		w.places(way)
 	}
 }
 
@@ -444,6 +448,7 @@ func (w *world) closeClient(c *client, unlock string) {
 	k.had = bound
 	bound += w.leavesBehind(c.index)
 	close(c.closes)
+	w.closesFirst(c)
 	began := time.Now()
 	err := w.callsClose(ctx, c, how)
 	if anyEnded(leases) { // the context may have been over before

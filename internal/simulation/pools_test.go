@@ -1,0 +1,39 @@
+package simulation
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+)
+
+// A program closes its own client before that of the library. Close says that the lock may not be free,
+// on one server, on Sentinels and on a cluster, and nothing is left of the client but what runs out.
+func TestClosedFirst(t *testing.T) {
+	if os.Getenv("SIMULATION_WORKER") != "" {
+		return
+	}
+	logging.Disable()
+	for _, topology := range []string{"", "sentinels", "cluster", "quorum"} {
+		p := &Plan{
+			Backend: "redis", Servers: 1, Latency: time.Millisecond, Names: 1, TTL: 10 * time.Second, Length: length,
+			Clients: []Party{{
+				Own: &own{First: true, Pool: &pool{Lifetime: 2 * time.Second, Idle: time.Second, Least: 2, Wait: 200 * time.Millisecond}}, Close: 5 * time.Second,
+				Workers: [][]Op{{{Pause: time.Second, Call: "lock", Names: []int{0}, Hold: length, Unlock: "live"}}},
+			}},
+			Sentinels: topology == "sentinels", Cluster: topology == "cluster", Replica: topology != "", Lag: time.Millisecond,
+		}
+		if topology == "quorum" {
+			p.Backend, p.Servers, p.Replica = "quorum", 3, false
+		}
+		r, said := Run(t, p), false
+		for _, e := range r.History {
+			said = said || strings.Contains(e.Text, `close: dlock: close`) && strings.Contains(e.Text, `not confirmed to be free: "a"`)
+		}
+		if len(r.Violations) > 0 || !said {
+			t.Errorf("%s: %v\n%s", topology, r.Violations, r.Table(1))
+		}
+	}
+}

@@ -23,8 +23,8 @@ if o == id and e > now then
     redis.call('HSET', S, 'o', left, 'e', e)
   else
     o, readers, changed, last = false, 1, true, math.max(e, till)
+    redis.call('ZADD', R, last, id) -- first: it fails where somebody else has this key
     redis.call('HDEL', S, 'o', 'e', 'n', 's')
-    redis.call('ZADD', R, last, id)
   end
   if used > t then
     t = used

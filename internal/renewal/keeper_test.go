@@ -117,10 +117,9 @@ func TestFirstRenewalWhenTheHoldSays(t *testing.T) {
 // same TTL was renewed at the same moment.
 func TestLostConfirmationIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var lost *backend.Hold
+		var lost atomic.Pointer[backend.Hold]
 		k, o := newKeeper(renewFunc(func(ctx context.Context, h *backend.Hold) error {
-			if h == lost {
-				lost = nil
+			if lost.CompareAndSwap(h, nil) {
 				<-ctx.Done()
 				return backend.ErrUnavailable
 			}
@@ -129,7 +128,8 @@ func TestLostConfirmationIsRepeated(t *testing.T) {
 		defer k.Close()
 		start := time.Now()
 		h := granted(5 * time.Second)
-		h.TTL, h.RenewIn, lost = 30*time.Second, 100*time.Millisecond, h
+		h.TTL, h.RenewIn = 30*time.Second, 100*time.Millisecond
+		lost.Store(h)
 		other := granted(30 * time.Second)
 		other.RenewIn = 100 * time.Millisecond
 		add(t, k, other, newOwner())

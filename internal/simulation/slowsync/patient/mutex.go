@@ -2,6 +2,7 @@ package patient
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -28,3 +29,21 @@ type RWMutex struct{ sync.RWMutex }
 
 func (m *RWMutex) Lock()  { await(m.TryLock) }
 func (m *RWMutex) RLock() { await(m.TryRLock) }
+
+// A Once is a sync.Once.
+type Once struct {
+	mu   Mutex
+	done atomic.Bool
+}
+
+func (o *Once) Do(f func()) {
+	if o.done.Load() {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.done.Load() {
+		defer o.done.Store(true)
+		f()
+	}
+}

@@ -9,7 +9,6 @@ type (
 	Locker    = sync.Locker
 	Cond      = sync.Cond
 	Map       = sync.Map
-	Once      = sync.Once
 	Pool      = sync.Pool
 	WaitGroup = sync.WaitGroup
 )

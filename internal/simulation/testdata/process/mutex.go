@@ -6,4 +6,5 @@ import "sync"
 type (
 	Mutex   = sync.Mutex
 	RWMutex = sync.RWMutex
+	Once    = sync.Once
 )

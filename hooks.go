@@ -20,16 +20,21 @@ import (
 // concurrent use and should return quickly: Renewed and RenewalFailed hold up the
 // renewal of other locks, which are lost if that takes long, and Lost the report of others.
 // While a hook of a call has not returned, the call keeps what it has: the lock, or in Waiting
-// the next place in its client, so that those behind it wait. A hook may call the client. But Client.Close, and Unlock and Downgrade in Renewed and RenewalFailed, wait for
-// the hook to return: a hook calls them in another goroutine and does not wait for that.
+// the next place in its client, so that those behind it wait.
+//
+// A hook may call the client. But Client.Close, and Unlock and Downgrade in Renewed and
+// RenewalFailed, wait for the hook to return: a hook calls them in another goroutine and
+// does not wait for that.
 //
 // A hook that panics leaves the lock as if the call had failed: a call whose
 // Acquiring, Waiting or Acquired panics does not keep the lock. After Acquiring, no
 // further hook is called for that call. The panic goes on in the call for which the
-// hook was called. In a goroutine of the client's, as Lost, Renewed and RenewalFailed are mostly
-// called, it ends the program. A hook that ends its goroutine, by runtime.Goexit or
-// FailNow of a test, ends the call in the same way, and in a goroutine of the client's Lost and Closed
-// end nothing but themselves. Renewed and RenewalFailed must not: the renewal of other locks ends there.
+// hook was called. In a goroutine of the client's, as Lost, Renewed and RenewalFailed are
+// mostly called, it ends the program.
+//
+// A hook that ends its goroutine, by runtime.Goexit or FailNow of a test, ends the call in the
+// same way. In a goroutine of the client's Lost and Closed end nothing but themselves. Renewed
+// and RenewalFailed must not do that: the renewal of other locks ends with them.
 type Hooks struct {
 	// Acquiring is called first in each call that asks for a lock, in the
 	// goroutine of the caller. It returns ctx or a child of it, which the rest of

@@ -61,9 +61,11 @@ type Options struct {
 	// At Debug: what the driver logs, if Open has made the driver's client. (What gRPC
 	// calls an error, on etcd, is at Warn: it does not say of which connection it is.)
 	// Attributes have the names and values that the metrics of package dlockotel
-	// have: dlock.lock.name, dlock.mode, dlock.token, dlock.cause, error.type. A handler that
-	// does not return holds up the call in which it is told something, of Open, Lock, Unlock
-	// or Lead, and the report of losses to it and to Hooks, but no renewal and no loss. One that panics may end the program.
+	// have: dlock.lock.name, dlock.mode, dlock.token, dlock.cause, error.type.
+	//
+	// A handler that does not return holds up the call in which it is told something, of Open,
+	// Lock, Unlock or Lead, and the report of losses to it and to Hooks, but no renewal and no
+	// loss. One that panics may end the program.
 	Logger *slog.Logger
 
 	// Hooks are called when something happens to a lock.

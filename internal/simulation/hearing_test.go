@@ -250,7 +250,7 @@ func TestCloseThatLies(t *testing.T) {
 				w.reg.touches = append(w.reg.touches, touched{kind: "reset", client: 0, to: time.Now()})
 			}
 			k := w.reg.closes(0)
-			k.began = k.began.Add(-c.took)
+			k.began, k.had = k.began.Add(-c.took), time.Minute
 			w.reg.judgesClose(0, k, c.err)
 		})
 		if c.lies != (len(v) > 0) {

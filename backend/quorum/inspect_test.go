@@ -154,7 +154,11 @@ func TestBreak(t *testing.T) {
 		is(t, asks.Break(t.Context(), "x", l.Token()+1), backend.ErrNotHeld)
 		ok(t, l.Err())
 		s[2].Freeze() // it keeps its part of the hold until that runs out
-		ok(t, asks.Break(t.Context(), "x", l.Token()))
+		// Its holder may hear of the first part that is ended, and give back the second before that is asked:
+		// then nobody can say whether the silent node has one.
+		if err := asks.Break(t.Context(), "x", l.Token()); err != nil {
+			is(t, err, backend.ErrUnavailable)
+		}
 		second := <-next
 		s.thaw()
 		must(t, second.Token() > l.Token(), "token %d after %d", second.Token(), l.Token())

@@ -1,20 +1,13 @@
 package simulation
 
 import (
-	"os"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9/logging"
 )
 
 // Each two calls on one lease may come at the same moment, or one before the other is answered,
 // while a third unlocks it.
 func TestAtOnce(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
-	logging.Disable()
 	calls := []string{"unlock", "outer", "downgrade", "look", "close"}
 	for backend, servers := range map[string]int{"memory": 1, "redis": 1, "quorum": 3} {
 		for _, one := range calls {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -41,9 +40,6 @@ var tags = []string{"a", "b", "c", "d"}
 // TestClusterCommands has a Redis cluster and a simulated one answer the same random
 // commands at random nodes while slots move: each reply must be the same.
 func TestClusterCommands(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
 	tw := newTwin(t)
 	for range 3000 {
 		switch {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
 	"reflect"
 	"strings"
 	"sync"
@@ -19,9 +18,6 @@ import (
 // TestCommands has a Redis and a simulated one execute the same random commands in
 // scripts: each reply must be the same.
 func TestCommands(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
 	a := goredis.NewClient(&goredis.Options{Addr: real.Start(t, real.Redis{}).Addr(), DisableIdentity: true})
 	defer a.Close()
 	s := newServer(0, 0, new(sync.Map), func(*server, string, truth) {}, func(string) {})

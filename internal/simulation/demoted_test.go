@@ -1,11 +1,8 @@
 package simulation
 
 import (
-	"os"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9/logging"
 )
 
 // What says that a hold or a place is gone is understood.
@@ -36,10 +33,6 @@ func TestIsGone(t *testing.T) {
 // A master is demoted while a client waits over connections that live on. The next master, where that
 // client does not listen, passes it over, and the one of before refuses to say so.
 func TestDemoted(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
-	logging.Disable()
 	op := func(pause, hold time.Duration) Party {
 		return Party{Workers: [][]Op{{{Pause: pause, Call: "lock", Names: []int{0}, Hold: hold, Unlock: "live"}}}}
 	}

@@ -1,20 +1,13 @@
 package simulation
 
 import (
-	"os"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9/logging"
 )
 
 // A client that is near has a lock sooner than one that is far, and later once it has moved away.
 func TestDistances(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
-	logging.Disable()
 	op := func(name int) Op {
 		return Op{Pause: 10 * time.Second, Call: "lock", Names: []int{name}, Hold: time.Second, Unlock: "live"}
 	}

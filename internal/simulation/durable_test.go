@@ -1,26 +1,17 @@
 package simulation
 
 import (
-	"os"
+	"slices"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9/logging"
 )
 
 // TestDurable has a member of a quorum restart that has every write on disk before its reply, or had: it votes at
 // once, or, with older data, not before nobody can believe in what it has forgotten.
 func TestDurable(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
-	logging.Disable()
 	const ms, s = time.Millisecond, time.Second
 	holds := Party{Workers: [][]Op{{{Pause: 2 * s, Call: "lock", Names: []int{0}, Hold: 20 * s, Unlock: "live"}}}}
-	var tries []Op
-	for range 30 {
-		tries = append(tries, Op{Pause: 200 * ms, Call: "trylock", Names: []int{0}, Unlock: "live"})
-	}
+	tries := slices.Repeat([]Op{{Pause: 200 * ms, Call: "trylock", Names: []int{0}, Unlock: "live"}}, 30)
 	bare := Fault{Kind: "cut", At: s, For: 20 * s, Client: 0, Server: 0, Way: 2} // the first misses a member
 	for name, p := range map[string]*Plan{
 		"it votes at once": {

@@ -1,27 +1,17 @@
 package simulation
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9/logging"
 )
 
 // TestGrows has masters come and go while a lock is held and waited for: no lease is lost, and those that have left
 // are asked nothing that they decide.
 func TestGrows(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
-	logging.Disable()
 	const ms, s = time.Millisecond, time.Second
-	var ops []Op
-	for range 40 {
-		ops = append(ops, Op{Pause: 100 * ms, Call: "lock", Names: []int{0}, Hold: s, Unlock: "live"})
-	}
+	ops := slices.Repeat([]Op{{Pause: 100 * ms, Call: "lock", Names: []int{0}, Hold: s, Unlock: "live"}}, 40)
 	shard := homeOf(slotOf(lockKey(nameOf(0))))
 	grow := Fault{Kind: "grow", At: 5 * s, For: s, Client: -1, Server: shard}
 	shrink := func(place, way int) Fault {
@@ -57,10 +47,6 @@ func TestGrows(t *testing.T) {
 // TestLeaseAtANodeThatLeft has a client do nothing but keep a lock, at a node that is taken out of the cluster and
 // knows nobody any more before the next renewal: that finds out who has the lock.
 func TestLeaseAtANodeThatLeft(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
-	logging.Disable()
 	const ms, s = time.Millisecond, time.Second
 	shard := homeOf(slotOf(lockKey(nameOf(0))))
 	p := &Plan{

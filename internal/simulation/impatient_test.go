@@ -1,20 +1,13 @@
 package simulation
 
 import (
-	"os"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9/logging"
 )
 
 // TestImpatience has a client that gives an answer up after 50 ms hold a lock for many leases, and take others
 // again and again, while an answer in a hundred comes later.
 func TestImpatience(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
-	logging.Disable()
 	const ms, s = time.Millisecond, time.Second
 	ops := func(name int) (all []Op) {
 		for range 400 {

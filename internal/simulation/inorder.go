@@ -70,8 +70,34 @@ type traffic struct {
 
 func newTraffic() traffic {
 	return traffic{
-		open: make(map[*call]*passage), asked: make(map[inquiry]int), commands: make(map[commanding]int), dialed: make(map[int]time.Time), stirred: make(map[string]time.Time),
-		users: make(map[string]map[int]bool), untidy: make(map[string]time.Time), heldTo: make(map[party]bool), renews: make(map[party]time.Time), full: make(map[party]time.Time), run: make(map[int]string), turns: make(map[party]time.Time), minimal: make(map[party]time.Time), entries: make(map[string][]entering), ended: make(map[party]time.Time), passings: make(map[party]*succession), listens: make(map[party]time.Time), wantedAtOnce: make(map[party]bool), means: make(map[int]mean), handOvers: make(map[int]mean), toldOf: make(map[int]time.Time), grabs: make(map[party]int), hints: make(map[int]int), ending: make(map[string]int), letIn: make(map[party]time.Time), ranOut: make(map[party]bool), lastAsked: make(map[party]time.Time), unsettled: make(map[party]time.Time),
+		open:         make(map[*call]*passage),
+		asked:        make(map[inquiry]int),
+		commands:     make(map[commanding]int),
+		dialed:       make(map[int]time.Time),
+		stirred:      make(map[string]time.Time),
+		users:        make(map[string]map[int]bool),
+		untidy:       make(map[string]time.Time),
+		heldTo:       make(map[party]bool),
+		renews:       make(map[party]time.Time),
+		full:         make(map[party]time.Time),
+		run:          make(map[int]string),
+		turns:        make(map[party]time.Time),
+		minimal:      make(map[party]time.Time),
+		entries:      make(map[string][]entering),
+		ended:        make(map[party]time.Time),
+		passings:     make(map[party]*succession),
+		listens:      make(map[party]time.Time),
+		wantedAtOnce: make(map[party]bool),
+		means:        make(map[int]mean),
+		handOvers:    make(map[int]mean),
+		toldOf:       make(map[int]time.Time),
+		grabs:        make(map[party]int),
+		hints:        make(map[int]int),
+		ending:       make(map[string]int),
+		letIn:        make(map[party]time.Time),
+		ranOut:       make(map[party]bool),
+		lastAsked:    make(map[party]time.Time),
+		unsettled:    make(map[party]time.Time),
 	}
 }
 

@@ -1,27 +1,17 @@
 package simulation
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9/logging"
 )
 
 // TestLodgers has clients of the library share the connections of one of them, of which one is closed while
 // the others go on, and connections end.
 func TestLodgers(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
-	logging.Disable()
 	const ms, s = time.Millisecond, time.Second
-	var ops []Op
-	for range 60 {
-		ops = append(ops, Op{Pause: 100 * ms, Call: "lock", Names: []int{0}, Hold: 300 * ms, Unlock: "live"})
-	}
+	ops := slices.Repeat([]Op{{Pause: 100 * ms, Call: "lock", Names: []int{0}, Hold: 300 * ms, Unlock: "live"}}, 60)
 	for name, closed := range map[string]int{"the host is closed": 0, "a lodger is closed": 1} {
 		for _, backend := range []string{"redis", "quorum"} {
 			t.Run(backend+", "+name, func(t *testing.T) {

@@ -2,21 +2,14 @@ package simulation
 
 import (
 	"cmp"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9/logging"
 )
 
 // A client that begins while something is wrong is told so in time, and begins as soon as that is over.
 func TestOpenings(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
-	logging.Disable()
 	const away, second = 5 * time.Second, time.Second
 	at := func(kind string, server, way int) Fault {
 		return Fault{Kind: kind, At: second, For: away, Client: -1, Server: server, Way: way}

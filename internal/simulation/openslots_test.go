@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"fmt"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -10,17 +9,12 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 )
 
 // TestForgottenMoves has a shard get another master while the slot of a lock moves that one client has and
 // another waits for, of which the new master does not know. Where the slot leaves, two have the lock; where it
 // comes to, nobody can have it any more until somebody mends that.
 func TestForgottenMoves(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
-	logging.Disable()
 	const ms, s = time.Millisecond, time.Second
 	shard := homeOf(slotOf(lockKey(nameOf(0))))
 	for _, c := range []struct {
@@ -79,9 +73,6 @@ func TestForgottenMoveOfAnotherSlot(t *testing.T) {
 // TestForgottenMoveCommands has a Redis cluster and a simulated one get other masters while a slot moves, and
 // compares what all nodes say then.
 func TestForgottenMoveCommands(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
 	for _, side := range []string{"where the slot leaves", "where the slot comes to"} {
 		t.Run(side, func(t *testing.T) {
 			tw := newTwin(t)

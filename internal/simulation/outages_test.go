@@ -1,20 +1,13 @@
 package simulation
 
 import (
-	"os"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9/logging"
 )
 
 // A server is away for five minutes. A lease of half an hour that is to be renewed just then outlives that, and
 // who waits has the lock, one that is free soon after and one that is free much later.
 func TestOutages(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
-	logging.Disable()
 	use := func(pause time.Duration, name int, hold time.Duration) []Op {
 		return []Op{{Pause: pause, Call: "lock", Names: []int{name}, Hold: hold, Unlock: "live"}}
 	}

@@ -2,19 +2,12 @@ package simulation
 
 import (
 	"cmp"
-	"os"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9/logging"
 )
 
 // TestPlans runs plans in which a rule, the simulation itself, or the library was wrong.
 func TestPlans(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
-	logging.Disable()
 	ms := time.Millisecond
 	party := func(workers ...[]Op) Party { return Party{Workers: workers} }
 	for name, p := range map[string]*Plan{

@@ -1,21 +1,14 @@
 package simulation
 
 import (
-	"os"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9/logging"
 )
 
 // A program closes its own client before that of the library. Close says that the lock may not be free,
 // on one server, on Sentinels and on a cluster, and nothing is left of the client but what runs out.
 func TestClosedFirst(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
-	logging.Disable()
 	for _, topology := range []string{"", "sentinels", "cluster", "quorum"} {
 		p := &Plan{
 			Backend: "redis", Servers: 1, Latency: time.Millisecond, Names: 1, TTL: 10 * time.Second, Length: length,

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -8,10 +9,7 @@ import (
 // TestShelves has a quorum over servers in memory of which one, or all, give trouble.
 func TestShelves(t *testing.T) {
 	const ms, s = time.Millisecond, time.Second
-	var ops []Op
-	for range 40 {
-		ops = append(ops, Op{Pause: 50 * ms, Call: "lock", Names: []int{0}, Hold: s, Unlock: "live"})
-	}
+	ops := slices.Repeat([]Op{{Pause: 50 * ms, Call: "lock", Names: []int{0}, Hold: s, Unlock: "live"}}, 40)
 	for name, faults := range map[string][]Fault{
 		"nothing": nil,
 		"one is stopped, and has then forgotten all": {{Kind: "restart-empty", At: 5 * s, For: 2 * s, Client: -1, Server: 1}},

@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"flag"
-	"os"
 	"testing"
 	"time"
 )
@@ -12,9 +11,6 @@ var small = flag.Bool("simulation.small", false, "the library has small limits i
 // TestSmallLimits runs plans in which what a script, a page, a pipeline or a table of the library takes
 // is a few.
 func TestSmallLimits(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
 	*small = true
 	defer func() { *small = false }()
 	search(t, 1, 100, 10*time.Second)

@@ -15,9 +15,6 @@ var standing = flag.Bool("simulation.standstill", false, "processes of clients s
 
 // TestStandstills runs plans in which processes stand still.
 func TestStandstills(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
 	*standing = true
 	defer func() { *standing = false }()
 	search(t, 1, 100, 15*time.Second)

@@ -16,9 +16,6 @@ var stuttering = flag.Bool("simulation.stutter", false, "goroutines of the libra
 // TestStutters runs plans with goroutines that are stopped, in memory: with servers, virtual time
 // stands still now and then, and a plan has to be given up.
 func TestStutters(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
 	*stuttering, *on = true, "memory"
 	defer func() { *stuttering, *on = false, "" }()
 	search(t, 1, 100, 10*time.Second)

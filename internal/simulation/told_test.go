@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9/logging"
 )
 
 // The scripts that tell of a loss are known by how they begin, and no others are.
@@ -64,10 +62,6 @@ func TestLossesIn(t *testing.T) {
 
 // A loss is seen to be told by whatever of a client hears of it first.
 func TestLapses(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
-	logging.Disable()
 	ms := time.Millisecond
 	again := Op{Call: "lock", Names: []int{0}, Wait: time.Second, Unlock: "live"}
 	inside := again

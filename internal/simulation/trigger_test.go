@@ -6,15 +6,10 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9/logging"
 )
 
 // The scripts that faults wait for are those of the library, each known by how it begins.
 func TestScriptsAreKnown(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
 	for name := range firstLines {
 		source, err := os.ReadFile("../../backend/redis/lua/" + name + ".lua")
 		if err != nil {
@@ -29,10 +24,6 @@ func TestScriptsAreKnown(t *testing.T) {
 // A fault happens at the moment that it waits for, once, and before, between or after what the server does
 // then.
 func TestTriggers(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
-	logging.Disable()
 	const hold = 2 * time.Second
 	for _, c := range []struct {
 		name  string

@@ -1,20 +1,13 @@
 package simulation
 
 import (
-	"os"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9/logging"
 )
 
 // Plans in which nothing goes wrong have calls whose requests and round trips are counted, and all of them
 // take as few as they may.
 func TestTrips(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
-	logging.Disable()
 	ms := time.Millisecond
 	use := func(call string, pause, hold time.Duration) Op {
 		return Op{Pause: pause, Call: call, Names: []int{0}, Hold: hold, Unlock: "live"}

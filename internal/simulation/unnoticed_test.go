@@ -1,21 +1,14 @@
 package simulation
 
 import (
-	"os"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9/logging"
 )
 
 // A subscription is mute, and nobody waits for as long as it takes to ask it twice. Its client misses the
 // word of one grant, and of no other.
 func TestUnnoticed(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
-	logging.Disable()
 	var first, second []Op
 	for i := range 4 {
 		op := Op{Call: "lock", Names: []int{0}, Hold: 3 * time.Second, Unlock: "live"}

@@ -1,20 +1,13 @@
 package simulation
 
 import (
-	"os"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9/logging"
 )
 
 // Who asks to write under its own lease to read is seen to be refused, at once also where another works
 // under that lease.
 func TestUpgrades(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
-	logging.Disable()
 	names := []int{0}
 	reads := Op{Call: "rlock", Names: names, Hold: 500 * time.Millisecond, Unlock: "live"}
 	writes := Op{Pause: 100 * time.Millisecond, Call: "lock", Names: names, Wait: time.Second, Unlock: "live"}

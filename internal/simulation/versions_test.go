@@ -1,13 +1,10 @@
 package simulation
 
 import (
-	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9/logging"
 )
 
 // A server of Redis 6.2 says what one of 6.2.14 has said of the same scripts.
@@ -55,10 +52,6 @@ func TestWordsOfRedis6(t *testing.T) {
 // Requests are answered by a master of Redis 6.2, and by a replica of 7 that takes over from it, and the
 // other way round, in a cluster and beside it.
 func TestVersionsMixed(t *testing.T) {
-	if os.Getenv("SIMULATION_WORKER") != "" {
-		return
-	}
-	logging.Disable()
 	works := Party{Workers: [][]Op{{}}}
 	for range 30 {
 		works.Workers[0] = append(works.Workers[0], Op{Pause: time.Second, Call: "lock", Names: []int{0}, Hold: 500 * time.Millisecond, Unlock: "live"},

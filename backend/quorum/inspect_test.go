@@ -446,7 +446,9 @@ func (o lossObserver) Lost(why error) { o.lost <- why }
 func (lossObserver) Wanted()          {}
 
 // namesOf lists what Names yields.
-func namesOf(t *testing.T, b backend.Inspector) (names []string) {
+func namesOf(t *testing.T, b interface {
+	Names(ctx context.Context, prefix string) iter.Seq2[string, error]
+}) (names []string) {
 	t.Helper()
 	for name, err := range b.Names(t.Context(), "") {
 		ok(t, err)
@@ -596,11 +598,7 @@ func TestNamesWhileANodeHangsThatWasSlow(t *testing.T) {
 		}
 		s[2].Freeze()
 		began := time.Now()
-		var names []string
-		for name, err := range c.Names(t.Context(), "x") {
-			ok(t, err)
-			names = append(names, name)
-		}
+		names := namesOf(t, c)
 		must(t, slices.Equal(names, []string{"x"}), "names %q", names)
 		must(t, time.Since(began) < 3*time.Second, "it took %v", time.Since(began))
 		s.thaw()

@@ -143,13 +143,7 @@ func TestNamesAmongManyOtherKeys(t *testing.T) {
 		}
 		b, err := quorum.New(all, &quorum.Options{MaxTTL: ttl, Skew: skew})
 		ok(t, err)
-		var names []string
-		for name, err := range b.Names(t.Context(), "") {
-			if err != nil {
-				t.Error(err)
-			}
-			names = append(names, name)
-		}
+		names := namesOf(t, b)
 		if !slices.Contains(names, "x") {
 			t.Errorf("names %q", names)
 		}
@@ -393,11 +387,7 @@ func TestNamesWhereNodesFallSilent(t *testing.T) {
 		for i := range s {
 			all = append(all, namesInTime{memory.New(s[i]), i < 2})
 		}
-		var names []string
-		for name, err := range over(t, all, nil).Names(t.Context(), "") {
-			is(t, err, nil)
-			names = append(names, name)
-		}
+		names := namesOf(t, over(t, all, nil))
 		if !slices.Equal(names, []string{"x"}) {
 			t.Errorf("%q", names)
 		}
@@ -432,11 +422,7 @@ func TestNamesWhereAPingHangs(t *testing.T) {
 			all = append(all, namesInTime{memory.New(s[i]), false})
 		}
 		all[1] = pingHangsOnce{all[1].(namesInTime), new(atomic.Bool)}
-		var names []string
-		for name, err := range over(t, all, nil).Names(t.Context(), "") {
-			is(t, err, nil)
-			names = append(names, name)
-		}
+		names := namesOf(t, over(t, all, nil))
 		if !slices.Equal(names, []string{"x"}) {
 			t.Errorf("%q", names)
 		}

@@ -43,12 +43,16 @@ func TestReadersWithoutTheRightToLeave(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(time.Second)
-	more := runtime.NumGoroutine() - before
-	asked := evaluated(t, masters[2])
-	time.Sleep(2 * time.Second)
-	idle := evaluated(t, masters[2]) - asked
-	if more > 100 || idle > 100 {
-		t.Errorf("%d goroutines are left of %d readers, and they ask %d times in 2 s", more, readers, idle)
+	// A busy machine takes a while to get there, and a node is told again for a TTL at least.
+	for end := time.Now().Add(20 * time.Second); ; {
+		asked := evaluated(t, masters[2])
+		time.Sleep(2 * time.Second)
+		more, idle := runtime.NumGoroutine()-before, evaluated(t, masters[2])-asked
+		if more <= 100 && idle <= 100 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d goroutines are left of %d readers, and they ask %d times in 2 s", more, readers, idle)
+		}
 	}
 }

@@ -11,7 +11,7 @@ local id, ttl, entries, sequence = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 local s = redis.call('HMGET', S, 'o', 'e', 's', 'd', 'b')
 local exclusive, kept = s[1] == id, tonumber(s[4] or 0)
-if not kept then -- before anything is written
+if not kept or not tonumber(s[3] or 0) then -- before anything is written
   -- include unreadable
 end
 local e = tonumber(exclusive and s[2] or not s[1] and redis.call('ZSCORE', R, id) or 0)
@@ -25,7 +25,9 @@ if kept - e < keep then
   kept = e + keep + slack
   redis.call('HSET', S, 'd', kept) -- S may have been lost
   redis.call('PEXPIRE', S, kept - now)
-  redis.call('PEXPIRE', R, kept - now)
+  if not exclusive then
+    redis.call('PEXPIRE', R, kept - now)
+  end
 end
 if not exclusive then
   local noted = s[5]

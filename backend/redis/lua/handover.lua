@@ -57,6 +57,9 @@ while waiting > 0 and not o do
     break
   end
   left = left - 1
+  if kind == 'r' then -- it fails where somebody else has that key
+    redis.call('ZCARD', R)
+  end
   redis.call('ZREM', Q, head)
   redis.call('ZREM', A, head)
   waiting = waiting - 1

@@ -25,3 +25,6 @@ if not o then
   readers = redis.call('ZCARD', R)
 end
 local waiting = redis.call('ZCARD', Q)
+-- Each fails where somebody else has that key.
+redis.call('ZCARD', A)
+redis.call('ZCARD', X)

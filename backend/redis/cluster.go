@@ -143,24 +143,20 @@ func (c *cluster) ask(q *question, key string) {
 func (c *cluster) reload() { c.client.ReloadState(context.Background()) }
 
 // eachMaster calls do at once for each master. A node that was taken out of the cluster, and asked who has
-// which slots, names nobody: the client library then asks any node once more.
-func (c *cluster) eachMaster(ctx context.Context, do func(context.Context, redis.UniversalClient) error) error {
+// which slots, names nobody: who calls again has the client library ask any node once more.
+func (c *cluster) eachMaster(ctx context.Context, do func(context.Context, *redis.Client) error) error {
 	var some atomic.Bool
-	for pauses := (backend.Backoff{}); ; {
-		err := c.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-			some.Store(true)
-			return do(ctx, node)
-		})
-		if err != nil || some.Load() {
-			return err
-		}
-		if !backend.Sleep(ctx, pauses.Next()) {
-			return errNoMasters
-		}
+	err := c.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		some.Store(true)
+		return do(ctx, node)
+	})
+	if err == nil && !some.Load() {
+		return errNoMasters
 	}
+	return err
 }
 
-// errNoMasters says that no node that was asked for the masters of a cluster knew any.
+// errNoMasters says that the node that was asked for the masters of a cluster knows none.
 var errNoMasters = errors.New("the cluster names no master")
 
 // isRedirected reports that the command has not run, because it belongs on another

@@ -372,7 +372,7 @@ func (b *Backend) awaitReady(ctx context.Context) error {
 	var again repeat
 	err := backend.Poll(ctx, backend.Backoff{}, nil, func(ctx context.Context) (bool, error) {
 		_, last = inTime(ctx, b.pingAny)
-		if _, isReply := replyOf(last); isReply && isPassing(last) || again.isStale(b, last) {
+		if _, isReply := replyOf(last); isReply && isPassing(last) || errors.Is(last, errNoMasters) || again.isStale(b, last) {
 			return false, nil
 		}
 		return true, last

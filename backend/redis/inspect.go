@@ -295,7 +295,7 @@ func (b *Backend) eachMaster(ctx context.Context, do func(context.Context, redis
 	if b.cluster == nil {
 		return do(ctx, b.client)
 	}
-	return b.cluster.eachMaster(ctx, do)
+	return b.cluster.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return do(ctx, node) })
 }
 
 // retry runs f, which reads, until it succeeds or that is hopeless.

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -64,6 +65,17 @@ func TestOpenAtANodeThatNamesNoMaster(t *testing.T) {
 	var calls atomic.Int32
 	b := New(slotsOf(t, &calls, "", "", nodeSaying(t, "+PONG\r\n")), nil)
 	if err := b.awaitReady(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Where no node names a master, as in a cluster that nobody has set up, Open says so when it gives up.
+func TestOpenWhereNobodyNamesAMaster(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int32
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err := New(slotsOf(t, &calls, ""), nil).awaitReady(ctx); !errors.Is(err, errNoMasters) {
 		t.Error(err)
 	}
 }

@@ -23,7 +23,7 @@ func (b *Backend) examineCluster(ctx context.Context, report func(backend.Findin
 	all(checkSlots(c.ClusterInfo(ctx).Result()), report)
 	all(checkNodes(c.ClusterNodes(ctx).Result()), report)
 	var mu sync.Mutex
-	return c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+	return b.cluster.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 		addr := node.Options().Addr
 		locked := func(f backend.Finding) {
 			mu.Lock()

@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/memory"
 )
 
 // Clients that are cut off from two of three nodes wait, most of them at the front, which lets in one
@@ -97,5 +100,92 @@ func TestCutOffWaiterComesBack(t *testing.T) {
 		if took := time.Since(back); took > time.Second {
 			t.Errorf("it has the lock %v after it is back", took)
 		}
+	})
+}
+
+// A pinged node counts pings, which take a millisecond, or fail.
+type pinged struct {
+	*memory.Backend
+	pings *atomic.Int64
+	deaf  *atomic.Bool
+}
+
+func (p pinged) Ping(ctx context.Context) (string, error) {
+	p.pings.Add(1)
+	time.Sleep(time.Millisecond)
+	if p.deaf.Load() {
+		return "", errDead
+	}
+	return p.Backend.Ping(ctx)
+}
+
+// overPinged is a client of such nodes.
+func (s nodes) overPinged(t *testing.T, pings *atomic.Int64, deaf *atomic.Bool) (c *dlock.Client, links []*memory.Backend) {
+	var all []backend.Backend
+	for i := range s {
+		links = append(links, memory.New(s[i]))
+		all = append(all, pinged{links[i], pings, deaf})
+	}
+	return over(t, all, nil), links
+}
+
+// However many wait, a node that answers is pinged now and then.
+func TestPingsOfManyWaiters(t *testing.T) {
+	const number = 1000
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		holder := s.open(t, nil)
+		var leases []*dlock.Lease
+		for i := range number {
+			leases = append(leases, holder.lock(fmt.Sprint("x", i)))
+		}
+		var pings atomic.Int64
+		c, _ := s.overPinged(t, &pings, new(atomic.Bool))
+		ctx, stop := context.WithCancel(t.Context())
+		var waiters sync.WaitGroup
+		for i := range number {
+			time.Sleep(3 * time.Millisecond)
+			waiters.Go(func() { is(t, dlock.Do(ctx, c.Mutex(fmt.Sprint("x", i)), nothing), context.Canceled) })
+		}
+		time.Sleep(time.Minute)
+		before := pings.Load()
+		time.Sleep(time.Minute)
+		if n := pings.Load() - before; n > 60*3 {
+			t.Errorf("%d pings of three nodes in a minute", n)
+		}
+		stop()
+		waiters.Wait()
+		for _, l := range leases {
+			holder.unlock(l)
+		}
+	})
+}
+
+// Nodes were away, and answer requests again, but no pings: they are asked all the same.
+func TestNodesThatAnswerNoPing(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		front, holder := s.front("x"), s.open(t, nil)
+		l := holder.lock("x")
+		var deaf atomic.Bool
+		c, links := s.overPinged(t, new(atomic.Int64), &deaf)
+		ok(t, dlock.Do(t.Context(), c.Mutex("y"), nothing))
+		got := make(chan error, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		go func() { got <- dlock.Do(ctx, c.Mutex("x"), nothing) }()
+		synctest.Wait()
+		for i, link := range links {
+			if i != front {
+				link.Cut()
+			}
+		}
+		time.Sleep(5 * time.Second)
+		deaf.Store(true)
+		holder.unlock(l)
+		time.Sleep(5 * time.Second)
+		for _, link := range links {
+			link.Heal()
+		}
+		ok(t, <-got)
+		deaf.Store(false)
 	})
 }

@@ -173,6 +173,11 @@ func (b *Backend) hasMajority() bool {
 	return live >= b.need
 }
 
+// isDue reports whether the node is silent, or has answered nothing for so long.
+func (n *node) isDue(quiet time.Duration) bool {
+	return n.silent.Load() || n.now()-n.answered.Load() >= int64(quiet)
+}
+
 // isAnsweredBeside reports whether another node than n has answered what was sent then or later.
 func (b *Backend) isAnsweredBeside(n *node, sent time.Time) bool {
 	return slices.ContainsFunc(b.nodes, func(o *node) bool { return o != n && o.answered.Load() >= int64(sent.Sub(o.made)) })

@@ -68,14 +68,19 @@ func (h *hold) timeLeft(i int, now time.Time) time.Duration {
 	case h.b.isAnsweredBeside(n, late):
 		n.silent.Store(true)
 	default:
-		for _, other := range h.b.nodes {
-			if other != n {
-				other.check(h.b, h.request.TTL, h.notify)
-			}
-		}
+		h.pingOthers(n, 0)
 		return firstPing
 	}
 	return left
+}
+
+// pingOthers pings the nodes but n that have not answered for so long.
+func (h *hold) pingOthers(n *node, quiet time.Duration) {
+	for _, other := range h.b.nodes {
+		if other != n && other.isDue(quiet) {
+			other.check(h.b, h.request.TTL, h.notify)
+		}
+	}
 }
 
 // clearVote forgets what node i has granted. Called with h.mu held.

@@ -132,8 +132,12 @@ func (a *attempt) pingFront(now time.Time) time.Duration {
 	if left := a.pinged.Add(pause).Sub(now); left > 0 {
 		return left
 	}
-	n.check(a.b, a.request.TTL, a.notify)
-	a.pingOthers()
+	if n.isDue(pause) {
+		n.check(a.b, a.request.TTL, a.notify)
+	}
+	if !a.b.needsAll() {
+		a.pingOthers(n, pause)
+	}
 	a.pinged = now
 	return pause
 }

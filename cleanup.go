@@ -58,8 +58,8 @@ func (c *Client) tryReleases(ctx context.Context, holds []*hold) (rest []*hold) 
 		switch {
 		case err == nil, errors.Is(err, ErrLost):
 			c.noteUnconfirmed(false, h)
-		case errors.Is(err, ErrClosed): // nothing can tell the server any more, which ends the hold by itself
-			time.AfterFunc(h.item.Hold.TTL, func() { c.noteUnconfirmed(false, h) })
+		case errors.Is(err, ErrClosed):
+			c.boundUnconfirmed(h)
 		default:
 			mu.Lock()
 			defer mu.Unlock()

@@ -74,11 +74,12 @@ func (h *hold) timeLeft(i int, now time.Time) time.Duration {
 	return left
 }
 
-// pingOthers pings the nodes but n that have not answered for so long.
+// pingOthers pings the nodes but n that have not answered for so long. What they answer is looked at when it is
+// time to look at n again, whose answer may be on its way beside theirs.
 func (h *hold) pingOthers(n *node, quiet time.Duration) {
 	for _, other := range h.b.nodes {
 		if other != n && other.isDue(quiet) {
-			other.check(h.b, h.request.TTL, h.notify)
+			other.check(h.b, h.request.TTL, func() {})
 		}
 	}
 }

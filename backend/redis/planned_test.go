@@ -127,7 +127,7 @@ func TestUnplannedClusterFailover(t *testing.T) {
 // command waits for nothing: what the replica had not been told is lost by nature.
 func TestPlannedSentinelFailover(t *testing.T) {
 	t.Parallel()
-	w, _ := startWatched(t, 1)
+	w, _ := startWatched(t, 1, limit)
 	sentinel := redis.NewSentinelClient(&redis.Options{Addr: w.Sentinels[0].Addr()})
 	t.Cleanup(func() { _ = sentinel.Close() })
 	u := startUpdates(t, severalAt(t, sentinelURL(w), plannedClients, plannedLease), slug(t)+"a", slug(t)+"b", slug(t)+"c")

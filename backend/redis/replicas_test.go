@@ -135,7 +135,7 @@ func TestUnacknowledgedRenewalIsNotBelieved(t *testing.T) {
 // replica knows: no two hold at once while that takes over.
 func TestReplicatedLocksSurviveTheMaster(t *testing.T) {
 	t.Parallel()
-	w, admin := startWatched(t, 1)
+	w, admin := startWatched(t, 1, silence)
 	url := sentinelURL(w) + "?dlock.replicas=1"
 	c := startLoad(t, url, loadTTL, true, "a", "b", "c")
 	c.works()

@@ -58,7 +58,7 @@ func TestBadTopologyURLs(t *testing.T) {
 // TestURLsOfAnotherTopology opens servers as what they are not.
 func TestURLsOfAnotherTopology(t *testing.T) {
 	t.Parallel()
-	w, _ := startWatched(t, 1)
+	w, _ := startWatched(t, 1, silence)
 	c, _ := sharedCluster.use(t)
 	for url, want := range map[string]error{
 		strings.TrimSuffix(sentinelURL(w), server.PrimaryName) + "nosuch": dlock.ErrInvalidConfig,

@@ -182,7 +182,8 @@ func (c *Cluster) Await() error {
 	})
 }
 
-// healthy fails until a node sees a cluster in order, itself included.
+// healthy fails until a node sees a cluster in order, itself included. A master that
+// takes a replica for a master gives it no vote.
 func healthy(ctx context.Context, s *Server) error {
 	info, err := redisCommand(ctx, s.Addr(), "CLUSTER INFO")
 	if err != nil {
@@ -197,6 +198,13 @@ func healthy(ctx context.Context, s *Server) error {
 		if !strings.Contains(info, want+"\r\n") {
 			return fmt.Errorf("%s does not say %s", s.Addr(), want)
 		}
+	}
+	known, err := redisCommand(ctx, s.Addr(), "CLUSTER NODES")
+	if err != nil {
+		return err
+	}
+	if n := strings.Count(known, "slave"); n != shards {
+		return fmt.Errorf("%s knows %d replicas", s.Addr(), n)
 	}
 	return copying(ctx, s)
 }

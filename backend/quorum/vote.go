@@ -68,18 +68,17 @@ func (h *hold) timeLeft(i int, now time.Time) time.Duration {
 	case h.b.isAnsweredBeside(n, late):
 		n.silent.Store(true)
 	default:
-		h.pingOthers(n, 0)
+		h.pingOthers(n, 0, h.notify)
 		return firstPing
 	}
 	return left
 }
 
-// pingOthers pings the nodes but n that have not answered for so long. What they answer is looked at when it is
-// time to look at n again, whose answer may be on its way beside theirs.
-func (h *hold) pingOthers(n *node, quiet time.Duration) {
+// pingOthers pings the nodes but n that have not answered for so long, and calls done after each.
+func (h *hold) pingOthers(n *node, quiet time.Duration, done func()) {
 	for _, other := range h.b.nodes {
 		if other != n && other.isDue(quiet) {
-			other.check(h.b, h.request.TTL, func() {})
+			other.check(h.b, h.request.TTL, done)
 		}
 	}
 }

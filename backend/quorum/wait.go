@@ -136,7 +136,7 @@ func (a *attempt) pingFront(now time.Time) time.Duration {
 		n.check(a.b, a.request.TTL, a.notify)
 	}
 	if !a.b.needsAll() {
-		a.pingOthers(n, pause)
+		a.pingOthers(n, pause, func() {}) // nothing waits for what they answer
 	}
 	a.pinged = now
 	return pause

@@ -77,7 +77,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 			return nil, err
 		}
 		if found && v == unavailable && !b.needsAll() {
-			if err := b.awaitEnough(ctx, r.TTL); err != nil {
+			if err := b.awaitEnough(ctx, r); err != nil {
 				return nil, err
 			}
 		}

@@ -2,7 +2,11 @@ package quorum
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/dlock-go/dlock/backend"
 )
 
 // A client that reaches the front, and too few of the other nodes, cannot have the lock, and keeps the front
@@ -15,26 +19,55 @@ import (
 // which there are too few.
 const frontLimit = 250 * time.Millisecond
 
-// pingsTrusted is for how long nodes that answer no pings are not asked for the lock: their answers to other
-// requests make them heard again.
+// pingsTrusted is for how long nodes that answer no pings are not asked anything else: some answer requests
+// all the same.
 const pingsTrusted = 30 * time.Second
 
 // keepsFront reports whether the request waited at the front, which has let it in: others may wait there.
 func (a *attempt) keepsFront() bool { return a.queued && a.phase == gathering }
 
-// awaitEnough waits until as many nodes answer as a hold takes, for a while. The others are pinged meanwhile.
-func (b *Backend) awaitEnough(ctx context.Context, ttl time.Duration) error {
-	for began := time.Now(); !b.reachesEnough() && time.Since(began) < pingsTrusted; {
+// awaitEnough waits until as many nodes answer as a hold takes. The others are pinged meanwhile, and asked now and
+// then who has the lock: to ask them for it would take the front.
+func (b *Backend) awaitEnough(ctx context.Context, r backend.Request) error {
+	for began := time.Now(); !b.reachesEnough(); {
 		for _, n := range b.nodes {
 			if n.silent.Load() {
-				n.check(b, ttl, func() {})
+				n.check(b, r.TTL, func() {})
 			}
 		}
 		if err := b.pause(ctx, nil, pingPause, true); err != nil {
 			return err
 		}
+		if time.Since(began) >= pingsTrusted {
+			if b.tellsEnough(ctx, r) {
+				return nil
+			}
+			began = time.Now()
+		}
 	}
 	return nil
+}
+
+// tellsEnough asks the silent nodes who has the lock, and reports whether as many answer as a hold takes.
+func (b *Backend) tellsEnough(ctx context.Context, r backend.Request) bool {
+	ctx, cancel := backend.Bound(ctx, answerLimit(r.TTL))
+	defer cancel()
+	var answered atomic.Int64
+	var asked sync.WaitGroup
+	for _, n := range b.nodes {
+		i, ok := n.Backend.(backend.Inspector)
+		if !n.silent.Load() {
+			answered.Add(1)
+		} else if ok {
+			asked.Go(func() {
+				if _, err := i.Inspect(ctx, r.Name); err == nil {
+					answered.Add(1)
+				}
+			})
+		}
+	}
+	asked.Wait()
+	return int(answered.Load()) >= b.need
 }
 
 // reachesEnough reports whether as many nodes answer as a hold takes, or may: one that cannot be pinged is

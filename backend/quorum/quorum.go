@@ -41,7 +41,8 @@
 // some milliseconds, at random, and ask again. A node that is twice as slow as the others is no
 // front either. A client that is let in by the front, and knows that most of the other nodes are
 // away, gives its place back after a quarter of a second, and queues anew once enough of them
-// answer pings: several such clients keep a free lock from others for as long one after the other.
+// answer pings, or say who has the lock: several such clients keep a free lock from others for as
+// long one after the other.
 // All clients must name the nodes in the same order.
 //
 // A client sees that a node is away when it has taken 50 ms longer than its last answers

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/dlock-go/dlock/backend"
 )
@@ -58,8 +59,8 @@ func (c *Client) tryReleases(ctx context.Context, holds []*hold) (rest []*hold) 
 		switch {
 		case err == nil, errors.Is(err, ErrLost):
 			c.noteUnconfirmed(false, h)
-		case errors.Is(err, ErrClosed):
-			c.boundUnconfirmed(h)
+		case errors.Is(err, ErrClosed): // nothing can tell the server any more, which ends the hold by itself
+			forgetLater(h)
 		default:
 			mu.Lock()
 			defer mu.Unlock()
@@ -67,6 +68,16 @@ func (c *Client) tryReleases(ctx context.Context, holds []*hold) (rest []*hold) 
 		}
 	})
 	return rest
+}
+
+// forgetLater has Close not name h when its TTL is over. Until then it keeps neither h nor the client.
+func forgetLater(h *hold) {
+	kept := weak.Make(h)
+	time.AfterFunc(h.item.Hold.TTL, func() {
+		if h := kept.Value(); h != nil {
+			h.lock.client.noteUnconfirmed(false, h)
+		}
+	})
 }
 
 func longestTTL(holds []*hold) (longest time.Duration) {

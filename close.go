@@ -265,23 +265,14 @@ func (c *Client) noteUnconfirmed(yes bool, holds ...*hold) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if yes && c.unconfirmed == nil {
-		c.unconfirmed = make(map[*hold]time.Time)
+		c.unconfirmed = make(map[*hold]struct{})
 	}
 	for _, h := range holds {
 		if yes {
-			c.unconfirmed[h] = time.Time{}
+			c.unconfirmed[h] = struct{}{}
 		} else {
 			delete(c.unconfirmed, h)
 		}
-	}
-}
-
-// boundUnconfirmed records that the server ends h by itself: nothing can tell it any more.
-func (c *Client) boundUnconfirmed(h *hold) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, found := c.unconfirmed[h]; found {
-		c.unconfirmed[h] = time.Now().Add(h.item.Hold.TTL)
 	}
 }
 
@@ -293,14 +284,12 @@ const manyNames = 5
 func (c *Client) unconfirmedError(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var names []string
-	for h, end := range c.unconfirmed {
-		if end.IsZero() || time.Now().Before(end) {
-			names = append(names, strconv.Quote(h.lock.name))
-		}
-	}
-	if len(names) == 0 {
+	if len(c.unconfirmed) == 0 {
 		return err
+	}
+	var names []string
+	for h := range c.unconfirmed {
+		names = append(names, strconv.Quote(h.lock.name))
 	}
 	slices.Sort(names)
 	more := ""

@@ -59,7 +59,7 @@ func TestCloseAfterItsConnections(t *testing.T) {
 		want  error
 	}{
 		{0, dlock.ErrUnavailable},
-		{24 * time.Hour, nil},
+		{24*time.Hour + time.Second, nil},
 	} {
 		t.Run(c.after.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

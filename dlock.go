@@ -86,7 +86,7 @@ type Client struct {
 
 	mu          sync.Mutex
 	closed      bool
-	unconfirmed map[*hold]time.Time // holds whose release the server has not confirmed, and when that ends those of which nothing can tell it
+	unconfirmed map[*hold]struct{} // holds whose release the server has not confirmed
 	names       map[string]*nameState
 	mostNames   int // greatest length of names since the map was made
 }

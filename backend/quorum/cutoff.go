@@ -15,16 +15,12 @@ import (
 // which there are too few.
 const frontLimit = 250 * time.Millisecond
 
-// pingsTrusted is for how long nodes that answer no pings are not asked for the lock: their answers to other
-// requests make them heard again.
-const pingsTrusted = 30 * time.Second
-
 // keepsFront reports whether the request waited at the front, which has let it in: others may wait there.
 func (a *attempt) keepsFront() bool { return a.queued && a.phase == gathering }
 
-// awaitEnough waits until as many nodes answer as a hold takes, for a while. The others are pinged meanwhile.
+// awaitEnough waits until as many nodes answer as a hold takes. The others are pinged meanwhile.
 func (b *Backend) awaitEnough(ctx context.Context, ttl time.Duration) error {
-	for began := time.Now(); !b.reachesEnough() && time.Since(began) < pingsTrusted; {
+	for !b.reachesEnough() {
 		for _, n := range b.nodes {
 			if n.silent.Load() {
 				n.check(b, ttl, func() {})

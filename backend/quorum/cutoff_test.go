@@ -103,30 +103,25 @@ func TestCutOffWaiterComesBack(t *testing.T) {
 	})
 }
 
-// A pinged node counts pings, which take a millisecond, or fail.
+// A pinged node counts pings, which take a millisecond.
 type pinged struct {
 	*memory.Backend
 	pings *atomic.Int64
-	deaf  *atomic.Bool
 }
 
 func (p pinged) Ping(ctx context.Context) (string, error) {
 	p.pings.Add(1)
 	time.Sleep(time.Millisecond)
-	if p.deaf.Load() {
-		return "", errDead
-	}
 	return p.Backend.Ping(ctx)
 }
 
 // overPinged is a client of such nodes.
-func (s nodes) overPinged(t *testing.T, pings *atomic.Int64, deaf *atomic.Bool) (c *dlock.Client, links []*memory.Backend) {
+func (s nodes) overPinged(t *testing.T, pings *atomic.Int64) *dlock.Client {
 	var all []backend.Backend
 	for i := range s {
-		links = append(links, memory.New(s[i]))
-		all = append(all, pinged{links[i], pings, deaf})
+		all = append(all, pinged{memory.New(s[i]), pings})
 	}
-	return over(t, all, nil), links
+	return over(t, all, nil)
 }
 
 // However many wait, a node that answers is pinged now and then.
@@ -139,7 +134,7 @@ func TestPingsOfManyWaiters(t *testing.T) {
 			leases = append(leases, holder.lock(fmt.Sprint("x", i)))
 		}
 		var pings atomic.Int64
-		c, _ := s.overPinged(t, &pings, new(atomic.Bool))
+		c := s.overPinged(t, &pings)
 		ctx, stop := context.WithCancel(t.Context())
 		var waiters sync.WaitGroup
 		for i := range number {
@@ -157,35 +152,5 @@ func TestPingsOfManyWaiters(t *testing.T) {
 		for _, l := range leases {
 			holder.unlock(l)
 		}
-	})
-}
-
-// Nodes were away, and answer requests again, but no pings: they are asked all the same.
-func TestNodesThatAnswerNoPing(t *testing.T) {
-	ripe(t, 3, func(t *testing.T, s nodes) {
-		front, holder := s.front("x"), s.open(t, nil)
-		l := holder.lock("x")
-		var deaf atomic.Bool
-		c, links := s.overPinged(t, new(atomic.Int64), &deaf)
-		ok(t, dlock.Do(t.Context(), c.Mutex("y"), nothing))
-		got := make(chan error, 1)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-		defer cancel()
-		go func() { got <- dlock.Do(ctx, c.Mutex("x"), nothing) }()
-		synctest.Wait()
-		for i, link := range links {
-			if i != front {
-				link.Cut()
-			}
-		}
-		time.Sleep(5 * time.Second)
-		deaf.Store(true)
-		holder.unlock(l)
-		time.Sleep(5 * time.Second)
-		for _, link := range links {
-			link.Heal()
-		}
-		ok(t, <-got)
-		deaf.Store(false)
 	})
 }

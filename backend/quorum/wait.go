@@ -132,14 +132,16 @@ func (a *attempt) pingFront(now time.Time) time.Duration {
 	if left := a.pinged.Add(pause).Sub(now); left > 0 {
 		return left
 	}
+	a.pinged = now
 	if n.isDue(pause) {
 		n.check(a.b, a.request.TTL, a.notify)
+	} else { // it is due when it has answered nothing since
+		a.pinged = n.made.Add(time.Duration(n.answered.Load()))
 	}
 	if !a.b.needsAll() {
-		a.pingOthers(n, pause, func() {}) // nothing waits for what they answer
+		a.pingOthers(n, pause/2, func() {}) // nothing waits for what they answer
 	}
-	a.pinged = now
-	return pause
+	return max(a.pinged.Add(pause).Sub(now), time.Millisecond)
 }
 
 // leaveLimit bounds the wait for nodes to know that a request was given up.

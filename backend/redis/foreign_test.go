@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/internal/server"
@@ -53,7 +54,7 @@ func TestKeysOfOthersBesideALock(t *testing.T) {
 			ctx, cancel := context.WithCancel(within(t))
 			defer cancel()
 			admin, name, other := plainClient(t, s), t.Name(), openClient(t, s, nil)
-			lease := must[*dlock.Lease](t)(openClient(t, s, nil).RWMutex(name).Lock(ctx))
+			lease := must[*dlock.Lease](t)(openClient(t, s, &dlock.Options{TTL: 10 * time.Second}).RWMutex(name).Lock(ctx))
 			if c.waits != "" {
 				m := other.RWMutex(name)
 				wait := map[string]dlock.Locker{"r": m.RLocker(), "w": m}[c.waits]
@@ -84,6 +85,41 @@ func TestEntryBesideAKeyOfAnother(t *testing.T) {
 	must[string](t)(admin.Set(ctx, mainKey(name)+":r", "bob", 0).Result())
 	must[int64](t)(admin.HSet(ctx, mainKey(name), "d", "0").Result()) // as after ten minutes
 	must[*dlock.Lease](t)(m.Lock(lease.Context(ctx)))
+	if left := admin.PTTL(ctx, mainKey(name)+":r").Val(); left != -1 {
+		t.Errorf("it ends in %v", left)
+	}
+}
+
+// TestBreakBesideAKeyOfAnother has somebody else use the key of those who read, for which one waits. Who breaks the
+// lock is told so, and the holder keeps it.
+func TestBreakBesideAKeyOfAnother(t *testing.T) {
+	t.Parallel()
+	s := server.Start(t, server.Redis{})
+	ctx, cancel := context.WithCancel(within(t))
+	defer cancel()
+	admin, name, other := plainClient(t, s), t.Name(), openClient(t, s, nil)
+	lease := must[*dlock.Lease](t)(openClient(t, s, &dlock.Options{TTL: 10 * time.Second}).RWMutex(name).Lock(ctx))
+	go func() { _, _ = other.RWMutex(name).RLocker().Lock(ctx) }()
+	eventually(t, "one waits", func() bool { return admin.ZCard(ctx, mainKey(name)+":q").Val() == 1 })
+	must[string](t)(admin.Set(ctx, mainKey(name)+":r", "bob", 0).Result())
+	is(t, other.Break(ctx, name, lease.Token()), dlock.ErrConflict)
+	if admin.HGet(ctx, mainKey(name), "o").Val() == "" {
+		t.Error("nobody has the lock")
+	}
+	is(t, lease.Err(), nil)
+}
+
+// TestRenewalBesideAKeyOfAnother has somebody else use the key of those who read. A Downgrade is told so, and the lease
+// to write goes on: its renewals leave the expiry of that key alone.
+func TestRenewalBesideAKeyOfAnother(t *testing.T) {
+	t.Parallel()
+	s := server.Start(t, server.Redis{})
+	ctx, admin, name := within(t), plainClient(t, s), t.Name()
+	lease := must[*dlock.Lease](t)(openClient(t, s, &dlock.Options{TTL: 6 * time.Second}).RWMutex(name).Lock(ctx))
+	must[string](t)(admin.Set(ctx, mainKey(name)+":r", "bob", 0).Result())
+	is(t, lease.Downgrade(ctx), dlock.ErrConflict)
+	must[int64](t)(admin.HSet(ctx, mainKey(name), "d", "0").Result()) // as after ten minutes
+	eventually(t, "it is renewed", func() bool { return admin.HGet(ctx, mainKey(name), "d").Val() != "0" })
 	if left := admin.PTTL(ctx, mainKey(name)+":r").Val(); left != -1 {
 		t.Errorf("it ends in %v", left)
 	}

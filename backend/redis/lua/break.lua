@@ -17,6 +17,9 @@ if o and not string.find(o, '^[wr]%d+p?v') then
   greatest = math.max(t, e * 1000 - 1)
 end
 if o and e > now and t > 0 and token >= t and token <= greatest then
+  if waiting > 0 then -- handover may let readers in, and fails where somebody else has that key
+    redis.call('ZCARD', R)
+  end
   ended = {o}
   t = greatest
   redis.call('HDEL', S, 'o', 'e', 'n', 's')

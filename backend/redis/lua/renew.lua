@@ -57,7 +57,7 @@ for i = 1, locks do
         kept = e + keep + slack
         redis.call('HSET', S, 'd', kept) -- S may have been lost
         redis.call('PEXPIRE', S, kept - now)
-        if R then
+        if R and not exclusive then
           redis.call('PEXPIRE', R, kept - now)
         end
       end

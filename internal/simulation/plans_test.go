@@ -210,6 +210,17 @@ func TestPlans(t *testing.T) {
 			Backend: "quorum", Shelves: true, Servers: 3, MaxTTL: 12 * time.Second,
 			Clients: []Party{party([]Op{{Pause: 45 * time.Second, Call: "lock", Names: []int{0}, MinHold: 30 * time.Second, Unlock: "live"}})},
 		},
+		"a reader beside one of its client from before the key was evicted has the token of that": {
+			Seed: 6, TTL: time.Second,
+			Clients: []Party{
+				party(
+					[]Op{{Call: "rlock", Names: []int{0}, Hold: 40 * time.Second, Unlock: "live"}},
+					[]Op{{Pause: 30 * time.Second, Call: "rlock", Names: []int{0}, Unlock: "live"}},
+				),
+				party([]Op{{Pause: 29 * time.Second, Call: "rlock", Names: []int{0}, Hold: 2 * time.Second, Unlock: "live"}}),
+			},
+			Faults: []Fault{{Kind: "evict", At: time.Second, Client: -1}},
+		},
 		"a reader who asks after the key of a lock was evicted has a token": {
 			Seed: 6,
 			Clients: []Party{

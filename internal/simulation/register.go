@@ -405,6 +405,10 @@ func (r *register) judge(c *call, err error) {
 // unanswered is for how long a call may have had no answer where nothing goes wrong.
 const unanswered = time.Second
 
+// How many ways there and back the client library takes to connect, and Names then at a server, with
+// single commands on one connection and pipelines on another.
+const connecting, askingNames = 4, 3
+
 // due is for how long a call may have had no answer. Names asks the servers of a quorum one
 // after the other, and once more who is silent. Who has not had an answer of a cluster before
 // connects to one node that says where the others are, and to them.
@@ -418,6 +422,10 @@ func (r *register) due(c *call) time.Duration {
 	}
 	if c.what == "examine" {
 		return r.examining()
+	}
+	if c.what == "names" && r.w.layout != nil { // one node after the other, on new connections
+		trips := connecting + 1 + r.w.plan.shards()*(2*connecting+askingNames)
+		return max(unanswered, time.Duration(2*trips)*r.w.plan.slowest())
 	}
 	if first := r.served[c.client]; r.w.layout != nil && (first.IsZero() || first.After(c.start)) {
 		return max(unanswered, 20*r.w.plan.slowest())

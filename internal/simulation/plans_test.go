@@ -210,6 +210,15 @@ func TestPlans(t *testing.T) {
 			Backend: "quorum", Shelves: true, Servers: 3, MaxTTL: 12 * time.Second,
 			Clients: []Party{party([]Op{{Pause: 45 * time.Second, Call: "lock", Names: []int{0}, MinHold: 30 * time.Second, Unlock: "live"}})},
 		},
+		"the world ends while a slot moves": {
+			Cluster: true, Replica: true, Lag: 10 * ms, Word: 50 * ms,
+			Clients: []Party{party([]Op{{Call: "lock", Names: []int{0}, Unlock: "live"}})},
+			Faults: []Fault{
+				{Kind: "slot-move", At: 50 * time.Second, For: 10 * time.Minute, Client: -1, Server: 0},
+				{Kind: "slot-move", At: 50 * time.Second, For: 10 * time.Minute, Client: -1, Server: 1},
+				{Kind: "slot-move", At: 50 * time.Second, For: 10 * time.Minute, Client: -1, Server: 2},
+			},
+		},
 		"a reader beside one of its client from before the key was evicted has the token of that": {
 			Seed: 6, TTL: time.Second,
 			Clients: []Party{

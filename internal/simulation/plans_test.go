@@ -219,6 +219,10 @@ func TestPlans(t *testing.T) {
 				{Kind: "slot-move", At: 50 * time.Second, For: 10 * time.Minute, Client: -1, Server: 2},
 			},
 		},
+		"Do hears as it unlocks that somebody else has the key": {
+			Seed: 2, Clients: []Party{party([]Op{{Call: "do", Names: []int{0}, Hold: time.Second, Uses: Uses{Function: "fails"}}})},
+			Faults: []Fault{{Kind: "foreign", At: 500 * ms, For: 20 * time.Second, Client: -1, Way: 2}},
+		},
 		"a reader beside one of its client from before the key was evicted has the token of that": {
 			Seed: 6, TTL: time.Second,
 			Clients: []Party{

@@ -219,6 +219,14 @@ func TestPlans(t *testing.T) {
 				{Kind: "slot-move", At: 50 * time.Second, For: 10 * time.Minute, Client: -1, Server: 2},
 			},
 		},
+		"a client asks for a lock whose shard has gone since": {
+			Seed: 1, Cluster: true, Replica: true, Lag: 10 * ms, Word: 50 * ms,
+			Clients: []Party{party([]Op{
+				{Call: "lock", Names: []int{0}, Unlock: "live"},
+				{Pause: 20 * time.Second, Call: "inspect", Names: []int{0}},
+			})},
+			Faults: []Fault{{Kind: "shrink", At: 5 * time.Second, For: time.Second, Size: time.Second, Client: -1, Server: 2, Way: 2}},
+		},
 		"Do hears as it unlocks that somebody else has the key": {
 			Seed: 2, Clients: []Party{party([]Op{{Call: "do", Names: []int{0}, Hold: time.Second, Uses: Uses{Function: "fails"}}})},
 			Faults: []Fault{{Kind: "foreign", At: 500 * ms, For: 20 * time.Second, Client: -1, Way: 2}},

@@ -37,6 +37,7 @@ type register struct {
 	touches  []touched
 	refused  map[party]time.Time // when a call was last told, truly, that a lock is held
 	interest map[party]time.Time // when a client last had to do with a lock
+	located  map[party]time.Time // when a client was last answered about a lock
 	freed    map[party]time.Time // when it last had given it back
 	hurried  map[party]time.Time // when a call of it that has a limit of its own was last seen
 	losses   map[party]time.Time // when it last lost it
@@ -218,7 +219,7 @@ func newRegister(w *world) *register {
 		hurried: make(map[party]time.Time), losses: make(map[party]time.Time), holds: make(map[party]time.Time),
 		gave: make(map[party]time.Time), used: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool), closings: make(map[int]*closing),
 		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), kept: make(map[string][]rest),
-		burdens: make(map[flight]*burden), works: make(map[int][]work), served: make(map[int]time.Time),
+		burdens: make(map[flight]*burden), works: make(map[int][]work), served: make(map[int]time.Time), located: make(map[party]time.Time),
 		accounts: make(map[int]*account), gaveUp: make(map[party]time.Time), missed: make(map[int]time.Time), least: w.plan.leastTTL(), tick: w.plan.tick(),
 		coverage: make(map[string]int), demand: make(map[party]demand), pongs: make(map[flight]time.Time), named: make(map[party]*belief), left: make(map[party]time.Time), rest: make(map[party]time.Time), traffic: newTraffic(), brought: make(map[party]uint64),
 	}
@@ -332,6 +333,9 @@ func (r *register) returned(c *call, err error) {
 	}
 	if err != nil {
 		r.note(c.client, "%s %v: %v", c.what, c.names, brief(err))
+	}
+	if err == nil && c.what != "names" && c.what != "ping" && c.what != "examine" {
+		r.locates(c)
 	}
 	r.inTime(c)
 	r.refusesUpgrade(c)
@@ -808,6 +812,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 	if _, found := r.served[c.client]; !found {
 		r.served[c.client] = time.Now()
 	}
+	r.locates(c)
 	var all []*belief
 	for _, name := range c.names {
 		token := lease.TokenOf(r.w.plan.localName(c.client, name))

@@ -658,7 +658,11 @@ func (r *register) saw(s *server, name string, t truth) {
 		}
 	}
 	r.restsOf(s, name, l.last[s.index], live)
-	if t.scripted && !r.isStrange(name, time.Now().Add(-5*lingers)) {
+	switch {
+	case !t.scripted:
+	case r.isStrange(name, time.Now().Add(-5*lingers)):
+		r.losesTrack(name)
+	default:
 		r.follow(s, name, l.last[s.index], t)
 		r.letsIn(s, name, l.last[s.index], t)
 	}

@@ -241,7 +241,7 @@ func (w *world) shift(f Fault) {
 	to := (f.Server + 1 + rnd.IntN(shards-1)) % shards
 	to = w.layout.nextTo(to, f.Server)
 	if w.carry(slot, f.Server, to, f.For, rnd) && f.Way == 2 {
-		time.Sleep(f.Size)
+		w.rests(f.Size)
 		w.carry(slot, to, f.Server, f.For, rnd)
 	}
 }
@@ -262,7 +262,7 @@ func (w *world) carry(slot, from, to int, takes time.Duration, rnd *rand.Rand) b
 		some = func(keys []string) []string { return []string{keys[rnd.IntN(len(keys))]} }
 	}
 	for more := true; more; {
-		time.Sleep(takes / steps)
+		w.rests(takes / steps)
 		w.awaitMasters(from, to)
 		if w.isAway(slot, from, to) && !w.mend(slot, from, to, takes, rnd) {
 			return false
@@ -272,6 +272,14 @@ func (w *world) carry(slot, from, to int, takes time.Duration, rnd *rand.Rand) b
 	w.settles(slot, to, w.master(to), w.master(from))
 	w.reg.tell(-2, "slot %d is in shard %d", slot, to)
 	return true
+}
+
+// rests has who moves a slot wait. Once all clients are closed nobody does, so that the move ends with the world.
+func (w *world) rests(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-w.freed:
+	}
 }
 
 // opensMove has the masters of two shards know that a slot moves from one to the other.

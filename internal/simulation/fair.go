@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -73,6 +74,11 @@ func (r *register) follow(s *server, name string, old, t truth) {
 			tn.wanted = now
 		}
 	}
+}
+
+// losesTrack forgets who holds a lock that somebody else has had the key of: its queue says nothing for a time.
+func (r *register) losesTrack(name string) {
+	maps.DeleteFunc(r.tenures, func(p party, _ *tenure) bool { return p.name == name })
 }
 
 // had reports whether an id held a lock, or the hold that it goes on with did.

@@ -171,10 +171,13 @@ func (r *register) mayForgetStrange(b *belief) bool {
 }
 
 // joinsOlder reports whether b is a reader beside one of its client from before somebody else had the key
-// of the lock, and with that the token: others have got greater ones since.
+// of the lock, or that was evicted, and with it the token: others have got greater ones since.
 func (r *register) joinsOlder(b *belief) bool {
+	lost := func(since time.Time) bool {
+		return slices.ContainsFunc(r.strange[b.name], func(s strange) bool { return since.Before(s.to) }) ||
+			slices.ContainsFunc(r.touches, func(t touched) bool { return t.kind == "evict" && since.Before(t.to) && t.isAbout(b.name) })
+	}
 	return b.shared && slices.ContainsFunc(r.beliefs, func(o *belief) bool {
-		return o != b && o.client == b.client && o.name == b.name && o.token == b.token &&
-			slices.ContainsFunc(r.strange[b.name], func(s strange) bool { return o.asked.Before(s.to) })
+		return o != b && o.client == b.client && o.name == b.name && o.token == b.token && lost(o.asked)
 	})
 }

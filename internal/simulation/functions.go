@@ -135,7 +135,7 @@ func (r *register) judgeDo(c *call, all []*belief, failed, err error) {
 	case over == dlock.ErrUnlocked && err == failed:
 		return
 	case over == dlock.ErrUnlocked: // the server may have said so as it was unlocked
-		if !r.hasEnd(err, dlock.ErrLost) || r.w.knowsFaults() && !r.mayLose(c, all) {
+		if !r.hasEnd(err, dlock.ErrLost) || r.w.knowsFaults() && !r.mayLose(c, all) && !r.isAnyStrange(c.names, all[0].asked) {
 			r.violate("Do ends as its function", "c%d do %v: %v, and its function: %v", c.client, c.names, err, failed)
 			return
 		}

@@ -58,6 +58,7 @@ func (r *register) forgot(p pair, subscribed bool) {
 	}
 	r.coverage["forgotten × free"]++
 	r.note(-2, "a connection of c%d to s%d is forgotten", p.client, p.server)
+	r.holdsUpNames(p.client)
 	now, place := time.Now(), r.w.placeOf(p.server)
 	switch {
 	case subscribed:
@@ -67,6 +68,25 @@ func (r *register) forgot(p pair, subscribed bool) {
 		return
 	}
 	r.adds(touched{kind: "forgotten", client: p.client, server: place, from: now, to: now.Add(readTimeout)})
+}
+
+// answerOfOpened is for how long a client that Open has made waits for an answer.
+const answerOfOpened = 2 * time.Second
+
+// holdsUpNames gives a Names of a client on a cluster the time of another forgotten connection. It asks
+// one node after the other, and has 3 s for each: time for two such it has anyway.
+func (r *register) holdsUpNames(client int) {
+	if !r.w.plan.Cluster {
+		return
+	}
+	for c := range r.calls {
+		if c.client != client || c.what != "names" {
+			continue
+		}
+		if c.forgotten++; c.forgotten > 2 {
+			c.bound = c.bound.Add(answerOfOpened)
+		}
+	}
 }
 
 // placeOf is the place of a server: its shard in a cluster, or that which it is the master of.

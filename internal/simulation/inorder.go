@@ -143,7 +143,7 @@ func (r *register) stirs(name string, old, t truth) {
 
 // setsOut notes a call that begins.
 func (r *register) setsOut(c *call) {
-	p := &passage{asked: make(map[inquiry]int), free: true, sole: true, crowded: r.w.plan.isShared(c.client), entered: make(map[string]bool)}
+	p := &passage{asked: make(map[inquiry]int), free: true, sole: true, crowded: r.w.plan.isShared(c.client) || r.isLeaving(c.client), entered: make(map[string]bool)}
 	for i, n := range r.asked {
 		if i.client == c.client && slices.Contains(c.names, i.name) {
 			p.asked[i] = n
@@ -179,6 +179,15 @@ func (r *register) setsOut(c *call) {
 		p.heard = maps.Clone(r.commands)
 	}
 	r.open[c] = p
+}
+
+// isLeaving reports whether the one connection of a client may be in use by a call that is over: its place in
+// a queue is given back.
+func (r *register) isLeaving(client int) bool {
+	own := r.w.plan.Clients[client].Own
+	return own != nil && own.PoolSize == 1 && slices.ContainsFunc(r.w.names(), func(n string) bool {
+		return time.Since(r.refused[party{client, n}]) < 2*r.w.plan.trip()
+	})
 }
 
 // trip is how long it takes there and back to the server that is farthest away.

@@ -95,7 +95,7 @@ func (w *world) isAway(slot, from, to int) bool {
 // slot comes to, and says so.
 func (w *world) mend(slot, from, to int, after time.Duration, rnd *rand.Rand) (goesOn bool) {
 	w.reg.tell(-2, "the move of slot %d from shard %d to %d stops", slot, from, to)
-	time.Sleep(after)
+	w.rests(after)
 	w.awaitMasters(from, to)
 	owner, other := w.master(from), w.master(to)
 	owner.mu.Lock()

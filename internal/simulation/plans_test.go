@@ -210,6 +210,38 @@ func TestPlans(t *testing.T) {
 			Backend: "quorum", Shelves: true, Servers: 3, MaxTTL: 12 * time.Second,
 			Clients: []Party{party([]Op{{Pause: 45 * time.Second, Call: "lock", Names: []int{0}, MinHold: 30 * time.Second, Unlock: "live"}})},
 		},
+		"the world ends while a slot moves": {
+			Cluster: true, Replica: true, Lag: 10 * ms, Word: 50 * ms,
+			Clients: []Party{party([]Op{{Call: "lock", Names: []int{0}, Unlock: "live"}})},
+			Faults: []Fault{
+				{Kind: "slot-move", At: 50 * time.Second, For: 10 * time.Minute, Client: -1, Server: 0},
+				{Kind: "slot-move", At: 50 * time.Second, For: 10 * time.Minute, Client: -1, Server: 1},
+				{Kind: "slot-move", At: 50 * time.Second, For: 10 * time.Minute, Client: -1, Server: 2},
+			},
+		},
+		"a client asks for a lock whose shard has gone since": {
+			Seed: 1, Cluster: true, Replica: true, Lag: 10 * ms, Word: 50 * ms,
+			Clients: []Party{party([]Op{
+				{Call: "lock", Names: []int{0}, Unlock: "live"},
+				{Pause: 20 * time.Second, Call: "inspect", Names: []int{0}},
+			})},
+			Faults: []Fault{{Kind: "shrink", At: 5 * time.Second, For: time.Second, Size: time.Second, Client: -1, Server: 2, Way: 2}},
+		},
+		"Do hears as it unlocks that somebody else has the key": {
+			Seed: 2, Clients: []Party{party([]Op{{Call: "do", Names: []int{0}, Hold: time.Second, Uses: Uses{Function: "fails"}}})},
+			Faults: []Fault{{Kind: "foreign", At: 500 * ms, For: 20 * time.Second, Client: -1, Way: 2}},
+		},
+		"a reader beside one of its client from before the key was evicted has the token of that": {
+			Seed: 6, TTL: time.Second,
+			Clients: []Party{
+				party(
+					[]Op{{Call: "rlock", Names: []int{0}, Hold: 40 * time.Second, Unlock: "live"}},
+					[]Op{{Pause: 30 * time.Second, Call: "rlock", Names: []int{0}, Unlock: "live"}},
+				),
+				party([]Op{{Pause: 29 * time.Second, Call: "rlock", Names: []int{0}, Hold: 2 * time.Second, Unlock: "live"}}),
+			},
+			Faults: []Fault{{Kind: "evict", At: time.Second, Client: -1}},
+		},
 		"a reader who asks after the key of a lock was evicted has a token": {
 			Seed: 6,
 			Clients: []Party{

@@ -31,9 +31,18 @@ func (g *generator) pools() {
 				Lifetime: pick(g.draw, 0, 2*time.Second, 10*time.Second), Idle: pick(g.draw, 0, time.Second, 5*time.Second),
 				Least: pick(g.draw, 0, 0, 2), Wait: pick(g.draw, 0, 0, 200*time.Millisecond), Heeds: g.often(50),
 			}
+			c.Own.Pool.lasts(g.plan.Length)
 		}
 		c.Own.First = len(g.plan.Faults) > 0 && c.ClosedIn == "" && !g.plan.lodges() && g.often(15)
 	}
+}
+
+// lasts has connections live longer where a plan lasts for hours: to make one costs as much as all that is
+// asked on it.
+func (p *pool) lasts(length time.Duration) {
+	by := max(1, length/time.Hour)
+	p.Lifetime *= by
+	p.Idle *= by
 }
 
 // lodges reports whether clients of the library share one of a program.

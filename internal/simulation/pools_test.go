@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,5 +29,23 @@ func TestClosedFirst(t *testing.T) {
 		if len(r.Violations) > 0 || !said {
 			t.Errorf("%s: %v\n%s", topology, r.Violations, r.Table(1))
 		}
+	}
+}
+
+// Names of a cluster may make two connections to each node, and has the time for it where those are far.
+func TestFarNames(t *testing.T) {
+	far := &own{Protocol: 2, PoolSize: 1, Pool: &pool{Idle: time.Second, Wait: 200 * time.Millisecond}}
+	p := &Plan{
+		Backend: "redis", Servers: 1, Latency: 52 * time.Millisecond, Names: 1, TTL: 10 * time.Second, Length: length,
+		Cluster: true, Replica: true, Lag: time.Millisecond, Word: time.Millisecond,
+		Clients: []Party{
+			{Own: far, Workers: [][]Op{{{Call: "lock", Names: []int{0}, Hold: 15 * time.Second, Unlock: "live"}}}},
+			{Own: far, Workers: [][]Op{{{Pause: 10 * time.Second, Call: "names", Names: []int{0}, Wait: 2 * time.Second}}}},
+		},
+	}
+	r := Run(t, p)
+	late := slices.ContainsFunc(r.History, func(e Event) bool { return strings.Contains(e.Text, "names [a]: dlock: backend is unavailable") })
+	if len(r.Violations) > 0 || !late {
+		t.Errorf("%v\n%s", r.Violations, r.Table(2))
 	}
 }

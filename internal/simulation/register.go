@@ -37,6 +37,7 @@ type register struct {
 	touches  []touched
 	refused  map[party]time.Time // when a call was last told, truly, that a lock is held
 	interest map[party]time.Time // when a client last had to do with a lock
+	located  map[party]time.Time // when a client was last answered about a lock
 	freed    map[party]time.Time // when it last had given it back
 	hurried  map[party]time.Time // when a call of it that has a limit of its own was last seen
 	losses   map[party]time.Time // when it last lost it
@@ -176,6 +177,8 @@ type call struct {
 	upgrades bool // it asks to write under its own lease to read
 	heldUp   bool // by a hook that has not returned at once
 	passed   int  // leases that others have got meanwhile
+
+	forgotten int // connections of its client that something on the way has forgotten meanwhile
 }
 
 // A lockLog is what the servers were seen to have of a lock.
@@ -216,7 +219,7 @@ func newRegister(w *world) *register {
 		hurried: make(map[party]time.Time), losses: make(map[party]time.Time), holds: make(map[party]time.Time),
 		gave: make(map[party]time.Time), used: make(map[party]time.Time), dead: make(map[int]bool), closing: make(map[int]bool), closings: make(map[int]*closing),
 		tenures: make(map[party]*tenure), stayed: make(map[party]*stay), kept: make(map[string][]rest),
-		burdens: make(map[flight]*burden), works: make(map[int][]work), served: make(map[int]time.Time),
+		burdens: make(map[flight]*burden), works: make(map[int][]work), served: make(map[int]time.Time), located: make(map[party]time.Time),
 		accounts: make(map[int]*account), gaveUp: make(map[party]time.Time), missed: make(map[int]time.Time), least: w.plan.leastTTL(), tick: w.plan.tick(),
 		coverage: make(map[string]int), demand: make(map[party]demand), pongs: make(map[flight]time.Time), named: make(map[party]*belief), left: make(map[party]time.Time), rest: make(map[party]time.Time), traffic: newTraffic(), brought: make(map[party]uint64),
 	}
@@ -331,6 +334,9 @@ func (r *register) returned(c *call, err error) {
 	if err != nil {
 		r.note(c.client, "%s %v: %v", c.what, c.names, brief(err))
 	}
+	if err == nil && c.what != "names" && c.what != "ping" && c.what != "examine" {
+		r.locates(c)
+	}
 	r.inTime(c)
 	r.refusesUpgrade(c)
 	r.isToldConflict(c, err)
@@ -403,6 +409,10 @@ func (r *register) judge(c *call, err error) {
 // unanswered is for how long a call may have had no answer where nothing goes wrong.
 const unanswered = time.Second
 
+// How many ways there and back the client library takes to connect, and Names then at a server, with
+// single commands on one connection and pipelines on another.
+const connecting, askingNames = 4, 3
+
 // due is for how long a call may have had no answer. Names asks the servers of a quorum one
 // after the other, and once more who is silent. Who has not had an answer of a cluster before
 // connects to one node that says where the others are, and to them.
@@ -416,6 +426,10 @@ func (r *register) due(c *call) time.Duration {
 	}
 	if c.what == "examine" {
 		return r.examining()
+	}
+	if c.what == "names" && r.w.layout != nil { // one node after the other, on new connections
+		trips := connecting + 1 + r.w.plan.shards()*(2*connecting+askingNames)
+		return max(unanswered, time.Duration(2*trips)*r.w.plan.slowest())
 	}
 	if first := r.served[c.client]; r.w.layout != nil && (first.IsZero() || first.After(c.start)) {
 		return max(unanswered, 20*r.w.plan.slowest())
@@ -644,7 +658,11 @@ func (r *register) saw(s *server, name string, t truth) {
 		}
 	}
 	r.restsOf(s, name, l.last[s.index], live)
-	if t.scripted && !r.isStrange(name, time.Now().Add(-5*lingers)) {
+	switch {
+	case !t.scripted:
+	case r.isStrange(name, time.Now().Add(-5*lingers)):
+		r.losesTrack(name)
+	default:
 		r.follow(s, name, l.last[s.index], t)
 		r.letsIn(s, name, l.last[s.index], t)
 	}
@@ -798,6 +816,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 	if _, found := r.served[c.client]; !found {
 		r.served[c.client] = time.Now()
 	}
+	r.locates(c)
 	var all []*belief
 	for _, name := range c.names {
 		token := lease.TokenOf(r.w.plan.localName(c.client, name))

@@ -96,13 +96,32 @@ func (w *world) dialNobody(ctx context.Context, addr string) (net.Conn, error) {
 // hangsUnsaid reports whether nothing says that nobody is at an address any more.
 func (p *Plan) hangsUnsaid() bool { return p.Seed%2 == 1 }
 
-// looksAround reports whether a call asks any node, as the first of a client does, or all masters, of a cluster, one of whose nodes has
-// left an address where nothing answers any more. The client library asks at any address that it knows,
-// one after the other, for as long as it takes to connect.
+// looksAround reports whether a call asks any node of a cluster, as the first of a client does and one about a
+// lock whose shard has gone, or all masters, and one of the nodes has left an address where nothing answers.
+// The client library asks at any address that it knows, one after the other, for as long as it takes to
+// connect.
 func (r *register) looksAround(c *call) bool {
 	_, served := r.served[c.client]
 	left := func(s *server) bool { return s.places.Load() > 0 }
-	return (!served || c.what == "names" || c.what == "ping") && r.w.layout != nil && r.w.plan.hangsUnsaid() && slices.ContainsFunc(r.w.nodes, left)
+	lost := slices.ContainsFunc(c.names, func(n string) bool { return r.isSoughtWhereItWas(c.client, n) })
+	return (!served || lost || c.what == "names" || c.what == "ping") && r.w.layout != nil && r.w.plan.hangsUnsaid() && slices.ContainsFunc(r.w.nodes, left)
+}
+
+// isSoughtWhereItWas reports whether a client has had no answer about a lock since its slot left a shard whose
+// nodes have gone. It asks there, and then for the way at any address.
+func (r *register) isSoughtWhereItWas(client int, name string) bool {
+	return slices.ContainsFunc(r.touches, func(t touched) bool {
+		gone := func(o touched) bool { return o.kind == "retired" && o.server == t.server }
+		return t.kind == "slot-move" && slices.Contains(t.slots, slotOf(lockKey(name))) &&
+			!r.located[party{client, name}].After(t.from) && slices.ContainsFunc(r.touches, gone)
+	})
+}
+
+// locates notes that a call was answered by who has its locks.
+func (r *register) locates(c *call) {
+	for _, n := range c.names {
+		r.located[party{c.client, n}] = time.Now()
+	}
 }
 
 // readdress has a node restart with its data, and come back at another address, of which the other nodes

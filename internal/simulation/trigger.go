@@ -339,7 +339,8 @@ func (w *world) giveUp(client int, names []string) {
 		if w.plan.Clients[client].Hooks == "panic" {
 			end = end.Add(firstAnswer)
 		}
-		if c.bound.IsZero() || end.Before(c.bound) {
+		isHeld := c.heldUp && c.bound.IsZero() // a hook that has not returned holds it up
+		if !isHeld && (c.bound.IsZero() || end.Before(c.bound)) {
 			c.bound = end
 		}
 		cancels = append(cancels, c.cancel)

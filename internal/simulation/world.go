@@ -352,7 +352,7 @@ func (w *world) options(i, place int) *goredis.Options {
 		Dialer:     func(ctx context.Context, _, _ string) (net.Conn, error) { return w.net.dial(ctx, i, w.named(i, place)) },
 		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		ReadTimeout:              2 * time.Second,
+		ReadTimeout:              answerOfOpened,
 		ConnMaxIdleTime:          maxIdle,
 		ReadBufferSize:           bufferSize, WriteBufferSize: bufferSize,
 	})

@@ -303,7 +303,8 @@ func (q *query) Wanted() {
 	q.h.request.Wanted()
 }
 
-// receive takes the answer of a node to a query.
+// receive takes the answer of a node to a query. Readers that have no part there because a writer waits hear
+// of that from nobody else.
 func (q *query) receive(nh *backend.Hold, err error) {
 	h := q.h
 	h.mu.Lock()
@@ -329,6 +330,9 @@ func (q *query) receive(nh *backend.Hold, err error) {
 		h.accept(q.node, nh)
 	default:
 		v.refuse(err)
+	}
+	if h.held && v.state == refused && v.behind {
+		h.b.janitor.Go(func(context.Context) { q.Wanted() })
 	}
 	switch {
 	case h.held && h.over:

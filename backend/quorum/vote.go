@@ -297,8 +297,15 @@ func (q *query) Queued() {
 	h.notify()
 }
 
-// Wanted implements backend.Observer.
+// Wanted implements backend.Observer. Behind what an older query has been granted, and gives back, another of
+// the same hold may wait.
 func (q *query) Wanted() {
+	q.h.mu.Lock()
+	isLast := q.h.votes[q.node].query == q
+	q.h.mu.Unlock()
+	if !isLast {
+		return
+	}
 	q.h.b.contended.add(hashOf(q.h.request.Name))
 	q.h.request.Wanted()
 }

@@ -188,7 +188,7 @@ func (r *register) isLookedAtOnce(all []witness) bool {
 			if now := strings.Join(holders, " "); now != last || since.IsZero() {
 				since, last = p.from, now
 			}
-			if p.to.Sub(since) >= 2*r.w.plan.Latency {
+			if p.to.Sub(since) >= 2*r.w.plan.nearest() {
 				return false
 			}
 		}

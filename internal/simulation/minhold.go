@@ -104,7 +104,7 @@ func (r *register) isNudgedPast(k rest) bool {
 // asked they are asked about what is believed: nobody believes in a lock that was unlocked.
 func (r *register) comesTooEarly(b *belief) {
 	now := time.Now()
-	if r.stuttered(now) { // it has begun before the caller knew
+	if r.stuttered(now) || b.lease.Err() != nil { // it has begun, or is over, before the caller knew
 		return
 	}
 	var left []rest

@@ -155,6 +155,15 @@ func (n *node) observe(took time.Duration, err error) {
 	n.pace.Store(int64(took))
 }
 
+// noteThere notes that the node has answered a question, if it took no longer than a request may: a client that
+// only asks hears of its return by nothing else.
+func (n *node) noteThere(took time.Duration, err error) {
+	if isAnswer(err) && took <= n.usualLimit(time.Hour) {
+		n.gone.Store(false)
+		n.silent.Store(false)
+	}
+}
+
 // observeVote notes whether the node votes, if it has said so.
 func (n *node) observeVote(err error) {
 	if in, not := votesIn(err); not {

@@ -156,7 +156,10 @@ func (r *register) movesOnQuorum(name string) {
 		if r.isCutOff(c.client, past) || r.isUsedUp(c) {
 			continue
 		}
-		since, bound := later(c.start, l.lastHeld), bound
+		if r.standsBehindVain(c) {
+			c.behind = now
+		}
+		since, bound := later(later(c.start, c.behind), l.lastHeld), bound
 		if r.mutes(c.client) || r.hearsNothing(c.client, r.waitsSince(c.client, name)) || r.touched(c.client, since.Add(-asks), polls) {
 			bound = max(bound, slowest)
 		}

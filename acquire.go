@@ -157,11 +157,13 @@ func (l *lock) maxHoldFor(r request) time.Duration {
 	return l.maxHold
 }
 
-// request asks the backend for h. The first answer must come within limit.
+// request asks the backend for h. The first answer must come within limit, and all that a try has to
+// hear from several servers.
 func (h *hold) request(ctx context.Context, r request, limit time.Duration) (err error) {
 	l, c := h.lock, h.lock.client
 	ttl, fixed := l.requestTTL(l.maxHoldFor(r))
 	q := limitFirstAnswer(ctx, limit)
+	q.tries = !r.wait
 	defer q.stop()
 	h.requestCtx = q
 	h.item.Hold, err = c.backend.Acquire(q, backend.Request{
@@ -195,19 +197,19 @@ func (h *hold) noteQueued() (*requestContext, *call) {
 		return nil, nil
 	}
 	h.isWaiting = true
-	h.requestCtx.clearLimit()
+	h.requestCtx.noteAnswer()
 	h.state.waitingOnServer++
 	h.state.queue.NoteHeld()
 	return h.requestCtx, h.call
 }
 
-// Answered ends the limit on the first answer; see backend.Request.Answered.
+// Answered notes that the server has answered; see backend.Request.Answered.
 func (h *hold) Answered() {
 	c := h.lock.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if h.requestCtx != nil {
-		h.requestCtx.clearLimit()
+		h.requestCtx.noteAnswer()
 	}
 }
 

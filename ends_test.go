@@ -305,3 +305,48 @@ func (b *deafTo) Release(ctx context.Context, h *backend.Hold) error {
 	}
 	return b.Backend.Release(ctx, h)
 }
+
+// A torn server says that others have the lock, or that it does not grant yet, and decides nothing: so may a
+// quorum of which one has answered.
+type torn struct {
+	*memory.Backend
+	says func(r backend.Request)
+}
+
+func (b torn) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
+	b.says(r)
+	<-ctx.Done()
+	return nil, backend.WaitEnded(ctx, true)
+}
+
+// A try is no longer than a first answer may take, whatever it hears meanwhile, and so is one that has waited
+// for another call of its client.
+func TestTryIsNoLongerThanAFirstAnswer(t *testing.T) {
+	for what, says := range map[string]func(backend.Request){
+		"held": func(r backend.Request) { r.Queued() }, "not yet": func(r backend.Request) { r.Answered() },
+		"nothing at once": func(r backend.Request) { time.AfterFunc(2*time.Second, r.Answered) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, err := dlock.New(torn{memory.New(memory.NewServer()), says}, nil)
+				is(t, err, nil)
+				start, failed := time.Now(), make(chan error)
+				for range 2 {
+					go func() {
+						ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+						defer cancel()
+						_, err := c.Mutex("x").TryLock(ctx)
+						failed <- err
+					}()
+				}
+				for range 2 {
+					if err := <-failed; err == nil {
+						t.Error("a lock that nobody has granted")
+					}
+				}
+				short(t, "a try", start, backend.FirstAnswer)
+				is(t, c.Close(context.Background()), nil)
+			})
+		})
+	}
+}

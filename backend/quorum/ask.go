@@ -33,10 +33,12 @@ func askAll[T any](ctx context.Context, b *Backend, ask func(ctx context.Context
 		}
 		return g
 	}
-	for i := range b.nodes {
+	for i, n := range b.nodes {
 		missing = append(missing, i)
 		b.janitor.Go(func(context.Context) { // it is open: Close waits for calls
+			sent := time.Now()
 			value, err := ask(asking, i)
+			n.noteThere(time.Since(sent), err)
 			results <- answer{i, value, err}
 		})
 	}

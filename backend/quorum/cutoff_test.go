@@ -154,3 +154,43 @@ func TestPingsOfManyWaiters(t *testing.T) {
 		}
 	})
 }
+
+// Who waits at the front finds out soon that it is gone, also where the client knows it to be silent from
+// another call, and however long a lease lasts: the lock comes free at the others.
+func TestFrontIsSilentForAnotherCall(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		front, holder := s.front("x"), s.open(t, nil)
+		l := holder.lock("x")
+		var pings atomic.Int64
+		var links []*memory.Backend
+		var all []backend.Backend
+		for i := range s {
+			links = append(links, memory.New(s[i]))
+			all = append(all, pinged{links[i], &pings})
+		}
+		c := over(t, all, nil)
+		ok(t, dlock.Do(t.Context(), c.Mutex("y"), nothing))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		got := make(chan time.Time)
+		go func() {
+			ok(t, dlock.Do(ctx, c.Mutex("x"), nothing))
+			got <- time.Now()
+		}()
+		time.Sleep(10 * time.Second)
+		for last := pings.Load(); pings.Load() == last; { // it pings the front again in a second or so
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(10 * time.Millisecond) // it has the answers
+		links[front].Cut()
+		holder.links[front].Cut()
+		ok(t, dlock.Do(t.Context(), c.Mutex(s.nameWithFront(front)), nothing)) // it waits for the front for a moment
+		free := time.Now()
+		go holder.unlock(l)
+		if took := (<-got).Sub(free); took > 2*time.Second {
+			t.Errorf("a free lock was taken after %v", took)
+		}
+		links[front].Heal()
+		holder.heal()
+	})
+}

@@ -447,3 +447,38 @@ func TestManyTryAtOnce(t *testing.T) {
 		s.empty(t)
 	})
 }
+
+// The clocks of all nodes are ahead of that of a client, which has a lock only after others. It learns of
+// that: a hand-over takes the message, and one round trip.
+func TestWaiterWithASlowClock(t *testing.T) {
+	const trip = 10 * time.Millisecond
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		for i := range s {
+			s[i].SetClock(time.Hour + time.Duration(i)*time.Millisecond)
+		}
+		holder := s.open(t, nil)
+		waiter, _ := s.far(t, trip, trip, trip)
+		late := 0
+		for range 10 {
+			l := holder.lock("x")
+			got := make(chan *dlock.Lease)
+			go func() {
+				l, err := waiter.Mutex("x").Lock(t.Context())
+				ok(t, err)
+				got <- l
+			}()
+			time.Sleep(time.Second)
+			free := time.Now()
+			holder.unlock(l)
+			l = <-got
+			if time.Since(free) > 2*trip {
+				late++
+			}
+			ok(t, l.Unlock(t.Context()))
+			time.Sleep(time.Second)
+		}
+		if late > 2 {
+			t.Errorf("%d of 10 locks took another round trip", late)
+		}
+	})
+}

@@ -10,11 +10,14 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
+// examineLimit is for how long nodes are examined. That takes some twenty round trips, and 3 s at 150 ms of each.
+const examineLimit = 2 * backend.FirstAnswer
+
 // Examine implements backend.Examiner. It looks at each node, and what it finds names
 // the node.
 func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) error {
 	report(b.checkNumber())
-	ctx, cancel := backend.Bound(ctx, backend.FirstAnswer)
+	ctx, cancel := backend.Bound(ctx, examineLimit)
 	defer cancel()
 	type result struct {
 		findings []backend.Finding

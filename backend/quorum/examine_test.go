@@ -1,11 +1,14 @@
 package quorum_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/memory"
+	"github.com/dlock-go/dlock/backend/quorum"
 )
 
 // What is found names its node; a node that is silent costs a warning, and too many of
@@ -50,5 +53,37 @@ func TestExamineNodesThatDoNotVote(t *testing.T) {
 		time.Sleep(delay)
 		faults, waits = examine()
 		must(t, faults == 0 && waits == 0, "old nodes: %d faults, %d are named", faults, waits)
+	})
+}
+
+// A farExaminer takes long to examine a node: each step is a round trip.
+type farExaminer struct{ *memory.Backend }
+
+func (n farExaminer) Examine(ctx context.Context, report func(backend.Finding)) error {
+	for range 22 {
+		select {
+		case <-time.After(150 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return n.Backend.Examine(ctx, report)
+}
+
+// Nodes that are far away are examined to the end, and none is said to be silent.
+func TestExamineFarNodes(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		all := s.links()
+		for i := range all {
+			all[i] = farExaminer{all[i].(*memory.Backend)}
+		}
+		b, err := quorum.New(all, &quorum.Options{MaxTTL: ttl, Skew: skew})
+		ok(t, err)
+		ok(t, b.Examine(t.Context(), func(f backend.Finding) {
+			if f.Level > backend.OK {
+				t.Errorf("%+v", f)
+			}
+		}))
+		ok(t, b.Close(t.Context()))
 	})
 }

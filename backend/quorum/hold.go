@@ -30,7 +30,8 @@ type hold struct {
 	endEntry   func()    // ends what is left of that call
 	token      uint64    // 0: too few nodes have granted
 	proposed   uint64    // the token proposed last
-	proposedAt time.Time // and when; zero: the front has made it
+	proposedAt time.Time // and when; zero: none was
+	ofFront    bool      // the front has made it
 	held       bool      // enough nodes have granted
 	believed   time.Time // when it ends by what its holder was told last
 	lost       bool      // and too few of them have kept it, at some moment

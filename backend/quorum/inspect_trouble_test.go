@@ -429,3 +429,37 @@ func TestNamesWhereAPingHangs(t *testing.T) {
 		a.unlock(l)
 	})
 }
+
+// Nodes were away, one after the other, and answer again. Who has only asked since does not go without the answer
+// of that at which others wait.
+func TestInspectNodesThatWereAway(t *testing.T) {
+	ripe(t, 5, func(t *testing.T, s nodes) {
+		front := s.front("x")
+		far := []int{front, (front + 1) % len(s)}
+		c, holder, waiter := s.open(t, nil), s.open(t, nil), s.open(t, nil)
+		for _, i := range far {
+			c.links[i].Delay(10 * time.Millisecond)
+		}
+		l := holder.lock("x")
+		got := make(chan error)
+		go func() { got <- dlock.Do(t.Context(), waiter.Mutex("x"), nothing) }()
+		inspect := func() int {
+			found, err := c.Inspect(t.Context(), "x")
+			ok(t, err)
+			time.Sleep(5 * time.Second)
+			return len(found.Waiters)
+		}
+		for _, i := range far {
+			inspect()
+			c.links[i].Cut()
+			inspect()
+			c.links[i].Heal()
+			time.Sleep(time.Minute)
+		}
+		if n := inspect(); n != 1 {
+			t.Errorf("%d wait, and 1 is shown by the front", n)
+		}
+		holder.unlock(l)
+		ok(t, <-got)
+	})
+}

@@ -103,10 +103,20 @@ func (n *node) answerLimit(ttl time.Duration) time.Duration {
 	return n.usualLimit(most)
 }
 
-// pingLimit is how long this node may take to answer a ping, which may have to make a
-// connection first. That takes some round trips.
-func (n *node) pingLimit(ttl time.Duration) time.Duration {
-	return 2*n.answerLimit(ttl) + connectTrips*time.Duration(n.pace.Load())
+// pingLimit is how long this node may take to answer a ping, if it may take so long to answer a
+// request. The ping may have to make a connection first, which takes some round trips.
+func (n *node) pingLimit(answer time.Duration) time.Duration {
+	return 2*answer + connectTrips*time.Duration(n.pace.Load())
+}
+
+// checkLimit is that for a node of which nobody knows whether it is gone. One that has not answered a
+// request has no more time for that: who waits in its queue shall find out as soon as if it had.
+func (n *node) checkLimit(ttl time.Duration) time.Duration {
+	most := answerLimit(ttl)
+	if n.gone.Load() {
+		return n.pingLimit(most)
+	}
+	return n.pingLimit(n.usualLimit(most))
 }
 
 // usualLimit is how long the node may take by its last answers, and most at the most.
@@ -143,6 +153,15 @@ func (n *node) observe(took time.Duration, err error) {
 		took = time.Duration(old) + (took-time.Duration(old))/8
 	}
 	n.pace.Store(int64(took))
+}
+
+// noteThere notes that the node has answered a question, if it took no longer than a request may: a client that
+// only asks hears of its return by nothing else.
+func (n *node) noteThere(took time.Duration, err error) {
+	if isAnswer(err) && took <= n.usualLimit(time.Hour) {
+		n.gone.Store(false)
+		n.silent.Store(false)
+	}
 }
 
 // observeVote notes whether the node votes, if it has said so.
@@ -213,12 +232,12 @@ func (n *node) check(b *Backend, ttl time.Duration, done func()) {
 		return
 	}
 	started := b.janitor.Go(func(ctx context.Context) {
-		took, err := n.ping(ctx, ttl)
+		took, err := n.pingFor(ctx, n.checkLimit(ttl))
 		known := true
 		if !isAnswer(err) { // the connection may have broken
 			var beside sync.WaitGroup
 			beside.Go(func() { known = b.answersBeside(ctx, n, ttl) })
-			took, err = n.ping(ctx, ttl)
+			took, err = n.pingFor(ctx, n.checkLimit(ttl))
 			beside.Wait()
 		}
 		there := isAnswer(err)
@@ -251,7 +270,12 @@ func (n *node) isBack(ctx context.Context, ttl time.Duration) bool {
 
 // ping pings the node once.
 func (n *node) ping(ctx context.Context, ttl time.Duration) (took time.Duration, err error) {
-	ctx, cancel := backend.Bound(ctx, n.pingLimit(ttl))
+	return n.pingFor(ctx, n.pingLimit(n.answerLimit(ttl)))
+}
+
+// pingFor is ping, with so much time for the answer.
+func (n *node) pingFor(ctx context.Context, limit time.Duration) (took time.Duration, err error) {
+	ctx, cancel := backend.Bound(ctx, limit)
 	defer cancel()
 	sent := time.Now()
 	_, err = n.pinger.Ping(ctx)

@@ -64,3 +64,30 @@ func TestTryBesideAReaderThatWaits(t *testing.T) {
 		})
 	}
 }
+
+// A reader has the lock without the node at which a writer waits, and hears of it with a renewal.
+func TestReaderWithoutThePartWhereAWriterWaits(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		front, first, reader, writer := s.front("x"), s.open(t, nil), s.open(t, nil), s.open(t, nil)
+		lock := func(c *client) *dlock.Lease {
+			l, err := c.RWMutex("x").RLock(t.Context())
+			ok(t, err)
+			return l
+		}
+		one := lock(first)
+		got := make(chan error)
+		go func() { got <- dlock.Do(t.Context(), writer.Mutex("x"), nothing) }()
+		synctest.Wait()
+		reader.links[front].Cut()
+		two := lock(reader)
+		reader.heal()
+		select {
+		case <-two.Wanted():
+		case <-time.After(ttl):
+			t.Error("a writer waits, and the reader is not told")
+		}
+		first.unlock(one)
+		reader.unlock(two)
+		ok(t, <-got)
+	})
+}

@@ -40,7 +40,7 @@ func (h *hold) propose() uint64 {
 		return h.token
 	}
 	if now := h.b.proposer.propose(); now > h.proposed+uint64(proposalLead.Microseconds())/2 {
-		h.proposed, h.proposedAt = now, time.Now()
+		h.proposed, h.proposedAt, h.ofFront = now, time.Now(), false
 	}
 	return h.proposed
 }
@@ -59,7 +59,7 @@ func (h *hold) proposeToFront() {
 		return
 	}
 	if v.hold.Token > h.proposed {
-		h.proposed, h.proposedAt = v.hold.Token, time.Time{}
+		h.proposed, h.proposedAt, h.ofFront = v.hold.Token, time.Now(), true
 	}
 	token := h.propose()
 	most := v.hold.Token + uint64((time.Duration(n.pace.Load()) + backend.TokenLead).Microseconds())
@@ -86,11 +86,11 @@ func (h *hold) chooseToken() {
 		return
 	}
 	h.token = max(token, told)
-	if !h.proposedAt.IsZero() {
+	if !h.proposedAt.IsZero() && !h.ofFront {
 		h.b.proposer.taken.Store(taken)
-		if !same && token != h.proposed {
-			h.b.proposer.learn(token, h.proposedAt)
-		}
+	}
+	if !h.proposedAt.IsZero() && !same && token != h.proposed {
+		h.b.proposer.learn(token, h.proposedAt)
 	}
 	for i := range h.votes {
 		if h.votes[i].hold != nil {

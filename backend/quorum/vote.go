@@ -297,13 +297,21 @@ func (q *query) Queued() {
 	h.notify()
 }
 
-// Wanted implements backend.Observer.
+// Wanted implements backend.Observer. Behind what an older query has been granted, and gives back, another of
+// the same hold may wait.
 func (q *query) Wanted() {
+	q.h.mu.Lock()
+	isLast := q.h.votes[q.node].query == q
+	q.h.mu.Unlock()
+	if !isLast {
+		return
+	}
 	q.h.b.contended.add(hashOf(q.h.request.Name))
 	q.h.request.Wanted()
 }
 
-// receive takes the answer of a node to a query.
+// receive takes the answer of a node to a query. Readers that have no part there because a writer waits hear
+// of that from nobody else.
 func (q *query) receive(nh *backend.Hold, err error) {
 	h := q.h
 	h.mu.Lock()
@@ -329,6 +337,9 @@ func (q *query) receive(nh *backend.Hold, err error) {
 		h.accept(q.node, nh)
 	default:
 		v.refuse(err)
+	}
+	if h.held && v.state == refused && v.behind {
+		h.b.janitor.Go(func(context.Context) { q.Wanted() })
 	}
 	switch {
 	case h.held && h.over:

@@ -114,3 +114,31 @@ func TestFrontThatIsLeftSaysWhy(t *testing.T) {
 		}
 	}
 }
+
+// A wantedObserver counts how often it is told that somebody waits.
+type wantedObserver struct {
+	backend.Observer
+	told int
+}
+
+func (o *wantedObserver) Wanted() { o.told++ }
+
+// TestWantedByTheHoldItself has a node grant late what a hold, downgraded meanwhile, gives back, and the hold
+// wait there behind that. Nobody else waits.
+func TestWantedByTheHoldItself(t *testing.T) {
+	o := new(wantedObserver)
+	b := &Backend{need: 1, nodes: []*node{new(node)}}
+	h := b.newHold(t.Context(), backend.Request{TTL: time.Second, Observer: o})
+	h.mu.Lock()
+	late := h.newQuery(0, false)
+	last := h.newQuery(0, true)
+	h.mu.Unlock()
+	late.Wanted()
+	if o.told != 0 {
+		t.Error("the hold is told of its own request")
+	}
+	last.Wanted()
+	if o.told != 1 {
+		t.Errorf("it is told %d times that somebody waits", o.told)
+	}
+}

@@ -109,7 +109,7 @@ func (a *attempt) checkFront() bool {
 	switch {
 	case next < 0:
 		return false
-	case before == asked && a.b.isAway(next): // no other is any better
+	case (before == asked || before == unasked && a.b.needsAll()) && a.b.isAway(next): // no other is any better
 		v.state, v.err = before, nil
 	default:
 		a.dropVote(a.front)

@@ -77,6 +77,7 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 	c.upgrades = a.w.reg.isUpgrade(c, o)
 	connects := time.Duration(len(names)) * a.w.plan.taking() // and asks, for each lock
 	c.hurried = op.MaxWait > 0 || op.MaxHold > 0 && op.MaxHold < connects
+	c.inVain = op.MaxHold > 0 && op.MaxHold < 4*a.w.plan.slowest()
 	c.brief = a.w.reg.isShort(a.w.plan.leaseOf(op))
 	a.bound(c, op)
 	a.w.reg.begin(c)

@@ -298,7 +298,7 @@ func (r *register) isInOrder(c *call, p *passage, kind string) bool {
 // isBehind reports whether a member of a quorum that is farther away than others may still have to come to
 // what a call before has asked.
 func (r *register) isBehind(client int, name string, since time.Time) bool {
-	apart := r.w.plan.Backend == "quorum" && (r.w.plan.Far > 0 || r.w.plan.Jitter > 0)
+	apart := r.w.plan.Backend == "quorum" && (r.w.plan.Far > 0 || r.w.plan.Jitter > 0 || len(r.w.plan.Distances) > 0)
 	return apart && r.ended[party{client, name}].After(since.Add(-2*r.w.plan.slowest()))
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dlock-go/dlock"
@@ -41,14 +42,28 @@ func (l *listener) lost(e dlock.LostEvent) {
 		l.lies("a loss that is told with another cause than its error has: %+v", e)
 	}
 	l.mu.Lock()
-	lease := h.lease
+	lease, limit := h.lease, l.limitOf(h)
 	l.mu.Unlock()
 	if lease != nil {
 		go l.isLost(lease, e)
 	}
 	if l.reg != nil {
-		go l.reg.judgesLoss(l.index, e, h.limit)
+		go l.reg.judgesLoss(l.index, e, limit)
 	}
+}
+
+// limitOf is for how long a lease may last: on several locks no longer than one under which one of them was
+// entered.
+func (l *listener) limitOf(h *heard) time.Duration {
+	limit := h.limit
+	for _, outer := range l.leaseOf {
+		isOn := func(name string) bool { return names(h.Name, name) }
+		left := outer.at.Add(outer.limit).Sub(h.at)
+		if outer.limit > 0 && outer.Name != h.Name && !outer.at.After(h.at) && left > 0 && slices.ContainsFunc(strings.Fields(outer.Name), isOn) {
+			limit = min(limit, left)
+		}
+	}
+	return limit
 }
 
 // isLost checks that a lease whose loss was told is over.

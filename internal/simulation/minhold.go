@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock/backend/quorum"
@@ -83,13 +84,27 @@ func (r *register) mayGiveUp(k rest) bool {
 	return k.byClient && (r.closing[client] || r.mayHaveCost(client, k.by.granted.Add(-2*ttl-lingers), ttl))
 }
 
+// isNudgedPast reports whether the clock of a member was set forward, since a hold began, by what is left of its
+// minimum, and the members that keep it are no majority without that one.
+func (r *register) isNudgedPast(k rest) bool {
+	now, kept := time.Now(), 0
+	for _, s := range r.w.masters() {
+		if t := r.lock(k.by.name).last[s.index].asOf(s.clock().UnixMilli()); t.held() && uint64(t.token) == k.by.token {
+			kept++
+		}
+	}
+	return kept <= r.w.plan.spare() && slices.ContainsFunc(r.nudges, func(n nudge) bool {
+		return n.at.After(k.by.granted) && now.Add(n.size).After(k.end)
+	})
+}
+
 // comesTooEarly checks that a lock that was unlocked is granted to nobody while its minimum
 // hold lasts, or to readers beside one. A server that has lost its data keeps nothing, and
 // Break ends a minimum hold too, as the documentation of operating says. Where replicas are
 // asked they are asked about what is believed: nobody believes in a lock that was unlocked.
 func (r *register) comesTooEarly(b *belief) {
 	now := time.Now()
-	if r.stuttered(now) { // it has begun before the caller knew
+	if r.stuttered(now) || b.lease.Err() != nil { // it has begun, or is over, before the caller knew
 		return
 	}
 	var left []rest
@@ -98,7 +113,7 @@ func (r *register) comesTooEarly(b *belief) {
 			continue
 		}
 		left = append(left, k)
-		if b.parent != nil || k.shared && b.shared || r.dataLost() || r.isStrange(b.name, k.by.granted) || r.promoted() || r.hasOtherClock(k.by) || r.hasBroken(k.by.granted) ||
+		if b.parent != nil || k.shared && b.shared || r.dataLost() || r.isStrange(b.name, k.by.granted) || r.promoted() || r.hasOtherClock(k.by) || r.isNudgedPast(k) || r.hasBroken(k.by.granted) ||
 			r.mayGiveUp(k) || r.losses[party{k.by.client, b.name}].After(k.by.granted) { // of its hold another lease has been lost since
 			continue
 		}

@@ -28,7 +28,7 @@ func (r *register) shownByQuorum(c *call, s dlock.Snapshot) {
 	shown := make(map[string]int)
 	for _, h := range s.Holders {
 		shown[h.Client]++
-		if why := r.deniesHolder(all, h, s); why != "" {
+		if why := r.deniesHolder(c, all, h, s); why != "" {
 			untrue("%s", why)
 		}
 	}
@@ -49,7 +49,7 @@ func (r *register) shownByQuorum(c *call, s dlock.Snapshot) {
 }
 
 // deniesHolder says why a holder is not what the members had, or nothing.
-func (r *register) deniesHolder(all []witness, h backend.Party, s dlock.Snapshot) string {
+func (r *register) deniesHolder(c *call, all []witness, h backend.Party, s dlock.Snapshot) string {
 	var parts []witness
 	for _, w := range all {
 		if w.ever(of(h.Client)) {
@@ -68,7 +68,7 @@ func (r *register) deniesHolder(all []witness, h backend.Party, s dlock.Snapshot
 		return "which too few had"
 	case h.Token != 0 && (is(token) < r.enough() || count(all, func(w witness) bool { return w.ever(token) }) == 0):
 		return "which too few knew by that token"
-	case count(all, func(w witness) bool { return w.ever(mode) }) == 0:
+	case count(all, func(w witness) bool { return w.ever(mode) }) == 0 && !r.wentOn(c.start):
 		return "which nobody had in that mode"
 	case h.Since.After(r.latest().Add(slack)):
 		return "which begins later"
@@ -118,6 +118,14 @@ func (r *register) isKnown(all []witness, client string) bool {
 		}
 	}
 	return false
+}
+
+// wentOn reports whether a server in memory that was stopped has gone on since: it does at one moment what it
+// was asked meanwhile, such as a downgrade and an unlock, and is seen before and after that.
+func (r *register) wentOn(since time.Time) bool {
+	return r.w.plan.Shelves && slices.ContainsFunc(r.touches, func(t touched) bool {
+		return t.kind == "pause" && !t.to.Before(since)
+	})
 }
 
 // deniesLeft says why a hold does not last for so long, or nothing. Of several holds of its client with its
@@ -188,7 +196,7 @@ func (r *register) isLookedAtOnce(all []witness) bool {
 			if now := strings.Join(holders, " "); now != last || since.IsZero() {
 				since, last = p.from, now
 			}
-			if p.to.Sub(since) >= 2*r.w.plan.Latency {
+			if p.to.Sub(since) >= 2*r.w.plan.nearest() {
 				return false
 			}
 		}

@@ -168,6 +168,7 @@ type call struct {
 	nested  bool
 	told    bool // one that was ahead of it may have heard that the lock is held
 	hurried bool // it, or the hold that it asks for, has a limit of its own
+	inVain  bool // the hold that it asks for may be over when it is granted
 	brief   bool // a lease of it may be over before a connection is made
 	counted bool // it was reported not to end
 	byName  bool // it is one of locks by name

@@ -32,3 +32,14 @@ func isBreak(t touched) bool { return t.kind == "break" }
 func (r *register) isUsedUp(c *call) bool {
 	return r.w.plan.needsAll() && (c.hurried || r.isBehindHurried(c))
 }
+
+// standsBehindVain reports whether a call, or one of its client that asks for the same lock, may ask for ever: the
+// hold is over when a quorum has granted it.
+func (r *register) standsBehindVain(c *call) bool {
+	for o := range r.calls {
+		if o.client == c.client && o.inVain && o.waits && slices.ContainsFunc(o.names, func(n string) bool { return slices.Contains(c.names, n) }) {
+			return true
+		}
+	}
+	return false
+}

@@ -156,7 +156,10 @@ func (r *register) movesOnQuorum(name string) {
 		if r.isCutOff(c.client, past) || r.isUsedUp(c) {
 			continue
 		}
-		since, bound := later(c.start, l.lastHeld), bound
+		if r.standsBehindVain(c) {
+			c.behind = now
+		}
+		since, bound := later(later(c.start, c.behind), l.lastHeld), bound
 		if r.mutes(c.client) || r.hearsNothing(c.client, r.waitsSince(c.client, name)) || r.touched(c.client, since.Add(-asks), polls) {
 			bound = max(bound, slowest)
 		}
@@ -253,7 +256,7 @@ func (r *register) leftovers(s *server, name string, t truth) {
 			if slices.Contains(t.queue, id) && (r.knowsLess(then) || r.closedUnheard(c)) {
 				continue // until the lock is given back, or somebody asks for it
 			}
-			if time.Since(since) > left+renewing*r.w.plan.Latency && !r.dead[c] &&
+			if time.Since(since) > left+renewing*r.w.plan.slowest() && !r.dead[c] &&
 				!r.touched(c, since.Add(-2*r.w.plan.TTL-lingers), whatever) {
 				r.interest[party{c, name}] = time.Now()
 				r.violate("nothing is left behind", "c%d has had nothing to do with %s for %v: %s", c, name, time.Since(since), id[:8])

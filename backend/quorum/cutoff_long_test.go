@@ -1,11 +1,8 @@
 package quorum_test
 
 import (
-	"context"
 	"fmt"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/dlock-go/dlock"
@@ -20,22 +17,7 @@ func TestClientsCutOffForLongKeepNoFreeLock(t *testing.T) {
 				front := s.front("x")
 				holder, other := s.open(t, nil), s.open(t, nil)
 				l := holder.lock("x")
-				ctx, stop := context.WithCancel(t.Context())
-				var waiters sync.WaitGroup
-				for range number {
-					c := s.open(t, nil)
-					c.unlock(c.lock("y"))
-					waiters.Go(func() {
-						is(t, dlock.Do(ctx, c.Mutex("x"), nothing), context.Canceled)
-						c.heal()
-					})
-					synctest.Wait()
-					for node, link := range c.links {
-						if node != front {
-							link.Cut()
-						}
-					}
-				}
+				stop := s.cutOff(t, number, func(int) int { return front })
 				time.Sleep(5 * time.Second)
 				holder.unlock(l)
 				time.Sleep(20 * time.Second)
@@ -54,7 +36,6 @@ func TestClientsCutOffForLongKeepNoFreeLock(t *testing.T) {
 					t.Errorf("%d of 400 tries of a free lock are refused, for %v on end", refused, longest)
 				}
 				stop()
-				waiters.Wait()
 			})
 		})
 	}

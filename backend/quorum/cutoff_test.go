@@ -14,6 +14,30 @@ import (
 	"github.com/dlock-go/dlock/backend/memory"
 )
 
+// cutOff has clients wait for x, and then reach no other node than reaches says. They give up by stop.
+func (s nodes) cutOff(t *testing.T, number int, reaches func(i int) int) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiters sync.WaitGroup
+	for i := range number {
+		c := s.open(t, nil)
+		c.unlock(c.lock("y"))
+		waiters.Go(func() {
+			is(t, dlock.Do(ctx, c.Mutex("x"), nothing), context.Canceled)
+			c.heal()
+		})
+		synctest.Wait()
+		for node, link := range c.links {
+			if node != reaches(i) {
+				link.Cut()
+			}
+		}
+	}
+	return func() {
+		cancel()
+		waiters.Wait()
+	}
+}
+
 // Clients that are cut off from two of three nodes wait, most of them at the front, which lets in one
 // after the other. They do not keep a free lock from who reaches all nodes.
 func TestCutOffWaitersKeepNoFreeLock(t *testing.T) {
@@ -28,22 +52,7 @@ func TestCutOffWaitersKeepNoFreeLock(t *testing.T) {
 					front := s.front("x")
 					holder, other := s.open(t, nil), s.open(t, nil)
 					l := holder.lock("x")
-					ctx, stop := context.WithCancel(t.Context())
-					var waiters sync.WaitGroup
-					for i := range number {
-						c := s.open(t, nil)
-						c.unlock(c.lock("y"))
-						waiters.Go(func() {
-							is(t, dlock.Do(ctx, c.Mutex("x"), nothing), context.Canceled)
-							c.heal()
-						})
-						synctest.Wait()
-						for node, link := range c.links {
-							if node != reaches(i, front) {
-								link.Cut()
-							}
-						}
-					}
+					stop := s.cutOff(t, number, func(i int) int { return reaches(i, front) })
 					time.Sleep(time.Second)
 					holder.unlock(l)
 					free := time.Now()
@@ -67,7 +76,6 @@ func TestCutOffWaitersKeepNoFreeLock(t *testing.T) {
 						t.Errorf("%d of 40 tries of a free lock are refused", refused)
 					}
 					stop()
-					waiters.Wait()
 				})
 			})
 		}

@@ -30,6 +30,9 @@ func TestDowngradeBesideAnotherKey(t *testing.T) {
 func TestKeysOfOthersBesideALock(t *testing.T) {
 	t.Parallel()
 	unlock := func(ctx context.Context, _ *dlock.Client, l *dlock.Lease) error { return l.Unlock(ctx) }
+	breaks := func(ctx context.Context, c *dlock.Client, l *dlock.Lease) error {
+		return c.Break(ctx, l.Name(), l.Token())
+	}
 	for what, c := range map[string]struct {
 		key   string
 		waits string // who: a reader, or a writer
@@ -40,9 +43,8 @@ func TestKeysOfOthersBesideALock(t *testing.T) {
 		"downgrade, a reader waits": {":a", "r", func(ctx context.Context, _ *dlock.Client, l *dlock.Lease) error {
 			return l.Downgrade(ctx)
 		}},
-		"break": {":x", "", func(ctx context.Context, c *dlock.Client, l *dlock.Lease) error {
-			return c.Break(ctx, l.Name(), l.Token())
-		}},
+		"break":                 {":x", "", breaks},
+		"break, a reader waits": {":r", "r", breaks},
 		"lock": {":a", "", func(ctx context.Context, c *dlock.Client, l *dlock.Lease) error {
 			_, err := c.Mutex(l.Name()).Lock(ctx)
 			return err
@@ -88,25 +90,6 @@ func TestEntryBesideAKeyOfAnother(t *testing.T) {
 	if left := admin.PTTL(ctx, mainKey(name)+":r").Val(); left != -1 {
 		t.Errorf("it ends in %v", left)
 	}
-}
-
-// TestBreakBesideAKeyOfAnother has somebody else use the key of those who read, for which one waits. Who breaks the
-// lock is told so, and the holder keeps it.
-func TestBreakBesideAKeyOfAnother(t *testing.T) {
-	t.Parallel()
-	s := server.Start(t, server.Redis{})
-	ctx, cancel := context.WithCancel(within(t))
-	defer cancel()
-	admin, name, other := plainClient(t, s), t.Name(), openClient(t, s, nil)
-	lease := must[*dlock.Lease](t)(openClient(t, s, &dlock.Options{TTL: 10 * time.Second}).RWMutex(name).Lock(ctx))
-	go func() { _, _ = other.RWMutex(name).RLocker().Lock(ctx) }()
-	eventually(t, "one waits", func() bool { return admin.ZCard(ctx, mainKey(name)+":q").Val() == 1 })
-	must[string](t)(admin.Set(ctx, mainKey(name)+":r", "bob", 0).Result())
-	is(t, other.Break(ctx, name, lease.Token()), dlock.ErrConflict)
-	if admin.HGet(ctx, mainKey(name), "o").Val() == "" {
-		t.Error("nobody has the lock")
-	}
-	is(t, lease.Err(), nil)
 }
 
 // TestRenewalBesideAKeyOfAnother has somebody else use the key of those who read. A Downgrade is told so, and the lease

@@ -18,21 +18,10 @@ type commanding struct {
 const inspector = "-- Says who holds a lock and who waits for it"
 
 // hears takes a command of a client on a connection without subscriptions. It is called with s.mu held.
-// The client library connects ahead of need now and then, and makes such a connection ready when it is used.
 func (s *server) hears(p *peer, cmd string) {
-	if c, simulated := p.conn.(*conn); simulated && c.link != nil && s.world != nil && cmd == "HELLO" {
-		s.world.reg.readies(c.link.way.pair.client)
-	}
 	if s.world != nil && (cmd == "PING" && len(p.channels) == 0 || cmd == "SCAN") {
 		s.world.reg.heard(s, p.name, cmd)
 	}
-}
-
-// readies notes that a client makes a connection ready to be used.
-func (r *register) readies(client int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.dialed[client] = time.Now()
 }
 
 func (r *register) heard(s *server, client, cmd string) {

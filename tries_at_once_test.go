@@ -1,0 +1,56 @@
+package dlock_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/memory"
+)
+
+// A farServer takes long to answer a request for a lock.
+type farServer struct{ *memory.Backend }
+
+func (b farServer) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
+	time.Sleep(150 * time.Millisecond)
+	return b.Backend.Acquire(ctx, r)
+}
+
+// Many try a lock at once that another client holds, at a server that is far away and says so each time. All are
+// told that it is held.
+func TestManyTryAHeldLockAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.NewServer()
+		holder, err := dlock.New(memory.New(s), nil)
+		is(t, err, nil)
+		c, err := dlock.New(farServer{memory.New(s)}, nil)
+		is(t, err, nil)
+		l, err := holder.Mutex("x").Lock(t.Context())
+		is(t, err, nil)
+		var all sync.WaitGroup
+		var failed atomic.Int64
+		var why atomic.Value
+		start := time.Now()
+		for range 50 {
+			all.Go(func() {
+				if _, err := c.Mutex("x").TryLock(t.Context()); !errors.Is(err, dlock.ErrHeld) {
+					failed.Add(1)
+					why.Store(err)
+				}
+			})
+		}
+		all.Wait()
+		if n := failed.Load(); n > 0 {
+			t.Errorf("%d of 50 are not told that the lock is held, after %v: %v", n, time.Since(start), why.Load())
+		}
+		is(t, l.Unlock(t.Context()), nil)
+		is(t, c.Close(context.Background()), nil)
+		is(t, holder.Close(context.Background()), nil)
+	})
+}

@@ -138,9 +138,9 @@ func (n *node) observe(took time.Duration, err error) {
 		n.silent.Store(true)
 		return
 	}
-	n.gone.Store(false)
 	n.answered.Store(n.now() - int64(took))
 	silent, limit := n.silent.Swap(false), n.usualLimit(time.Hour)
+	n.gone.Store(false) // in this order none is gone that is not silent, whatever a check notes meanwhile
 	if took > limit {
 		if !silent {
 			return // of one outage one request tells

@@ -22,8 +22,8 @@ func (b farServer) Acquire(ctx context.Context, r backend.Request) (*backend.Hol
 	return b.Backend.Acquire(ctx, r)
 }
 
-// Many try a lock at once that another client holds, at a server that is far away and says so each time. All are
-// told that it is held.
+// Many of one client try a lock at once that another client holds, at a server that is far away and says so each
+// time. All are told that it is held, and who waits behind them waits for the lock.
 func TestManyTryAHeldLockAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.NewServer()
@@ -45,11 +45,22 @@ func TestManyTryAHeldLockAtOnce(t *testing.T) {
 				}
 			})
 		}
+		synctest.Wait()
+		waits := make(chan error, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			waits <- dlock.Do(ctx, c.Mutex("x"), func(context.Context, *dlock.Lease) error { return nil })
+		}()
 		all.Wait()
 		if n := failed.Load(); n > 0 {
 			t.Errorf("%d of 50 are not told that the lock is held, after %v: %v", n, time.Since(start), why.Load())
 		}
+		time.Sleep(10 * time.Second)
 		is(t, l.Unlock(t.Context()), nil)
+		if err := <-waits; err != nil {
+			t.Errorf("who waits has not got the lock: %v", err)
+		}
 		is(t, c.Close(context.Background()), nil)
 		is(t, holder.Close(context.Background()), nil)
 	})

@@ -134,6 +134,9 @@ func (c *Client) leaveName(ctx context.Context, h *hold, mode backend.Mode, wait
 	case waited.isHeld && backend.Since(s.leftHeld) < oneTrip && errors.Is(err, ErrUnavailable):
 		err = backend.WaitEnded(ctx, true)
 	}
+	if q := h.requestCtx; q != nil && q.tries && errors.Is(err, ErrHeld) {
+		s.queue.NoteRefused(mode, q.sent)
+	}
 	h.endRequest()
 	s.queue.Leave(mode)
 	c.forgetIdle(h.lock, s)

@@ -5,7 +5,11 @@
 // one queue for each name of a client, and one for each lease that is entered again.
 package queue
 
-import "github.com/dlock-go/dlock/backend"
+import (
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
 
 // A Queue admits one exclusive entry or any number of shared ones at a time. The zero
 // value is empty.
@@ -72,6 +76,7 @@ func (q *Queue[T]) admit() {
 // Join puts w at the end of the queue. Waiter.Wait follows.
 func (q *Queue[T]) Join(w *Waiter[T]) {
 	q.unanswered = q.unanswered || !w.Answered()
+	w.joined = time.Now()
 	if w.before = q.last; w.before == nil {
 		q.first = w
 	} else {
@@ -133,6 +138,19 @@ func (q *Queue[T]) NoteHeld() {
 		next := w.next
 		w.answered.Store(true)
 		if w.tryOnly {
+			q.endWait(w, failed, backend.ErrHeld)
+		}
+		w = next
+	}
+	q.admit()
+}
+
+// NoteRefused tells the waiters that only try, and came before that, that the server has refused a request of that
+// mode which was sent then: it would have refused theirs.
+func (q *Queue[T]) NoteRefused(mode backend.Mode, sent time.Time) {
+	for w := q.first; w != nil; {
+		next := w.next
+		if w.tryOnly && w.joined.Before(sent) && (mode == backend.Shared || w.mode == backend.Exclusive) {
 			q.endWait(w, failed, backend.ErrHeld)
 		}
 		w = next

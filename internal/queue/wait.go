@@ -21,6 +21,7 @@ type Waiter[T any] struct {
 	mode     backend.Mode
 	tryOnly  bool
 	answered atomic.Bool // the lock was held at some time since the wait began
+	joined   time.Time
 	state    state
 	err      error         // why the wait has failed, or nil
 	ready    chan struct{} // closed when the wait is over

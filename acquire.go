@@ -214,6 +214,9 @@ func (h *hold) Answered() {
 	defer c.mu.Unlock()
 	if h.requestCtx != nil {
 		h.requestCtx.noteAnswer()
+		if !h.requestCtx.tries {
+			h.state.queue.NoteAnswered()
+		}
 	}
 }
 

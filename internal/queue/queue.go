@@ -18,7 +18,8 @@ import (
 type Queue[T any] struct {
 	writer     bool
 	readers    int32
-	unanswered bool // a waiter does not know yet whether the lock is held
+	unanswered bool      // a waiter does not know yet whether the lock is held
+	answered   time.Time // when the server has answered one inside last, which waits on; zero: it has not
 
 	// The waiters are linked, so that one in the middle leaves at no cost. container/list
 	// would do that too, with a further allocation for each wait.
@@ -143,6 +144,18 @@ func (q *Queue[T]) NoteHeld() {
 		w = next
 	}
 	q.admit()
+}
+
+// NoteAnswered notes that the server has answered one inside, which waits on, without a word on who has the lock.
+// Whoever waits behind that has had the answer, too.
+func (q *Queue[T]) NoteAnswered() { q.answered = time.Now() }
+
+// Silence is for how long w, or whom it waits behind, has had no answer. One that only tries waits for no other.
+func (q *Queue[T]) Silence(w *Waiter[T]) time.Duration {
+	if !w.tryOnly && q.answered.After(w.joined) {
+		return time.Since(q.answered)
+	}
+	return time.Since(w.joined)
 }
 
 // NoteRefused tells the waiters that only try, and came before that, that the server has refused a request of that

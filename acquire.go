@@ -166,7 +166,11 @@ func (h *hold) request(ctx context.Context, r request, limit time.Duration) (err
 	q.tries = !r.wait
 	defer q.stop()
 	h.requestCtx = q
-	h.item.Hold, err = c.backend.Acquire(q, backend.Request{
+	asking := context.Context(q)
+	if q.tries {
+		asking = backend.WithProgress(q, q.restart) // others may have to be answered first
+	}
+	h.item.Hold, err = c.backend.Acquire(asking, backend.Request{
 		Name:     l.fullName,
 		ID:       backend.ID{Client: c.id, Seq: c.lastID.Add(1)},
 		Label:    l.label,
@@ -210,6 +214,9 @@ func (h *hold) Answered() {
 	defer c.mu.Unlock()
 	if h.requestCtx != nil {
 		h.requestCtx.noteAnswer()
+		if !h.requestCtx.tries {
+			h.state.queue.NoteAnswered()
+		}
 	}
 }
 

@@ -81,7 +81,7 @@ func (c *Client) queueUp(ctx context.Context, l *lock, s *nameState, r request, 
 			h.wantedLocally()
 		}
 	}
-	start, entered := time.Now(), false
+	entered := false
 	defer func() {
 		if !entered {
 			c.mu.Lock()
@@ -98,7 +98,9 @@ func (c *Client) queueUp(ctx context.Context, l *lock, s *nameState, r request, 
 	}
 	entered = err == nil
 	if waited.isHeld = w.Answered(); !waited.isHeld {
-		waited.silence = time.Since(start)
+		c.mu.Lock()
+		waited.silence = s.queue.Silence(w)
+		c.mu.Unlock()
 	}
 	if lease = w.Value.lease; lease != nil && r.call != nil {
 		r.call.noteHandOver(LocalHandOver)
@@ -133,6 +135,9 @@ func (c *Client) leaveName(ctx context.Context, h *hold, mode backend.Mode, wait
 		s.leftHeld = time.Now()
 	case waited.isHeld && backend.Since(s.leftHeld) < oneTrip && errors.Is(err, ErrUnavailable):
 		err = backend.WaitEnded(ctx, true)
+	}
+	if q := h.requestCtx; q != nil && q.tries && errors.Is(err, ErrHeld) {
+		s.queue.NoteRefused(mode, q.sent)
 	}
 	h.endRequest()
 	s.queue.Leave(mode)

@@ -11,6 +11,7 @@ import (
 type requestContext struct {
 	context.Context
 	fail  context.CancelCauseFunc // ends the context for a reason
+	sent  time.Time
 	limit time.Duration
 	timer *time.Timer // fires at the limit
 	tries bool        // the request is that of a try, which waits for nothing but answers
@@ -19,7 +20,7 @@ type requestContext struct {
 // limitFirstAnswer bounds ctx by FirstAnswer, or by ttl if that is less. The caller calls
 // stop.
 func limitFirstAnswer(ctx context.Context, ttl time.Duration) *requestContext {
-	l := &requestContext{limit: min(ttl, backend.FirstAnswer)}
+	l := &requestContext{sent: time.Now(), limit: min(ttl, backend.FirstAnswer)}
 	l.Context, l.fail = context.WithCancelCause(ctx)
 	l.timer = time.AfterFunc(l.limit, func() { l.fail(backend.NoAnswer(l.limit)) })
 	return l

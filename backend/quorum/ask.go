@@ -38,7 +38,7 @@ func askAll[T any](ctx context.Context, b *Backend, ask func(ctx context.Context
 		b.janitor.Go(func(context.Context) { // it is open: Close waits for calls
 			sent := time.Now()
 			value, err := ask(asking, i)
-			n.noteThere(time.Since(sent), err)
+			n.noteThere(b, time.Since(sent), err)
 			results <- answer{i, value, err}
 		})
 	}

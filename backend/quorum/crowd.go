@@ -36,14 +36,15 @@ func (p *place) take(ctx context.Context, r *backend.Request) (silentSince time.
 		p.taken = true
 		return began, nil
 	default:
-		r.Answered() // the limit is kept here
+		r.Answered() // the limit is kept here, and for a try also by the caller
 	}
-	for since := began; time.Since(since) < firstAnswer; since = c.silentSince(began) {
+	since := began
+	for ; time.Since(since) < firstAnswer; since = c.noteAnswers(ctx, since) {
 		select {
 		case c.places <- struct{}{}:
 			p.taken = true
-			return c.silentSince(began), nil
-		case <-time.After(firstAnswer - time.Since(since)):
+			return c.noteAnswers(ctx, since), nil
+		case <-time.After(min(firstAnswer-time.Since(since), crowdPause)):
 		case <-ctx.Done():
 			return began, backend.WaitEnded(ctx, false)
 		case <-p.b.closing:
@@ -53,12 +54,17 @@ func (p *place) take(ctx context.Context, r *backend.Request) (silentSince time.
 	return began, errOverdue
 }
 
-// silentSince is when a node has last answered, or began if that is later.
-func (c *crowd) silentSince(began time.Time) time.Time {
-	if at := c.answered.Load(); at != nil && at.After(began) {
+// crowdPause is how often who waits for a place looks whether others are answered.
+const crowdPause = backend.FirstAnswer / 4
+
+// noteAnswers returns when a node has last answered, or since if that is later. An answer begins the limit of
+// the caller anew.
+func (c *crowd) noteAnswers(ctx context.Context, since time.Time) time.Time {
+	if at := c.answered.Load(); at != nil && at.After(since) {
+		backend.Progress(ctx)
 		return *at
 	}
-	return began
+	return since
 }
 
 // leave gives the place back, once. Answered says that a node has answered.

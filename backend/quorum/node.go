@@ -138,9 +138,9 @@ func (n *node) observe(took time.Duration, err error) {
 		n.silent.Store(true)
 		return
 	}
-	n.gone.Store(false)
 	n.answered.Store(n.now() - int64(took))
 	silent, limit := n.silent.Swap(false), n.usualLimit(time.Hour)
+	n.gone.Store(false) // in this order none is gone that is not silent, whatever a check notes meanwhile
 	if took > limit {
 		if !silent {
 			return // of one outage one request tells
@@ -155,12 +155,12 @@ func (n *node) observe(took time.Duration, err error) {
 	n.pace.Store(int64(took))
 }
 
-// noteThere notes that the node has answered a question, if it took no longer than a request may: a client that
-// only asks hears of its return by nothing else.
-func (n *node) noteThere(took time.Duration, err error) {
-	if isAnswer(err) && took <= n.usualLimit(time.Hour) {
-		n.gone.Store(false)
-		n.silent.Store(false)
+// noteThere has a silent node pinged that has answered a question, if it took no longer than a request may: a
+// client that only asks hears of its return by nothing else. The answer does not say that: a node may show locks and
+// keep all waiting that may write.
+func (n *node) noteThere(b *Backend, took time.Duration, err error) {
+	if n.silent.Load() && isAnswer(err) && took <= n.usualLimit(time.Hour) {
+		n.check(b, 0, func() {})
 	}
 }
 

@@ -5,7 +5,11 @@
 // one queue for each name of a client, and one for each lease that is entered again.
 package queue
 
-import "github.com/dlock-go/dlock/backend"
+import (
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+)
 
 // A Queue admits one exclusive entry or any number of shared ones at a time. The zero
 // value is empty.
@@ -14,7 +18,8 @@ import "github.com/dlock-go/dlock/backend"
 type Queue[T any] struct {
 	writer     bool
 	readers    int32
-	unanswered bool // a waiter does not know yet whether the lock is held
+	unanswered bool      // a waiter does not know yet whether the lock is held
+	answered   time.Time // when the server has answered one inside last, which waits on; zero: it has not
 
 	// The waiters are linked, so that one in the middle leaves at no cost. container/list
 	// would do that too, with a further allocation for each wait.
@@ -72,6 +77,7 @@ func (q *Queue[T]) admit() {
 // Join puts w at the end of the queue. Waiter.Wait follows.
 func (q *Queue[T]) Join(w *Waiter[T]) {
 	q.unanswered = q.unanswered || !w.Answered()
+	w.joined = time.Now()
 	if w.before = q.last; w.before == nil {
 		q.first = w
 	} else {
@@ -133,6 +139,31 @@ func (q *Queue[T]) NoteHeld() {
 		next := w.next
 		w.answered.Store(true)
 		if w.tryOnly {
+			q.endWait(w, failed, backend.ErrHeld)
+		}
+		w = next
+	}
+	q.admit()
+}
+
+// NoteAnswered notes that the server has answered one inside, which waits on, without a word on who has the lock.
+// Whoever waits behind that has had the answer, too.
+func (q *Queue[T]) NoteAnswered() { q.answered = time.Now() }
+
+// Silence is for how long w, or whom it waits behind, has had no answer. One that only tries waits for no other.
+func (q *Queue[T]) Silence(w *Waiter[T]) time.Duration {
+	if !w.tryOnly && q.answered.After(w.joined) {
+		return time.Since(q.answered)
+	}
+	return time.Since(w.joined)
+}
+
+// NoteRefused tells the waiters that only try, and came before that, that the server has refused a request of that
+// mode which was sent then: it would have refused theirs.
+func (q *Queue[T]) NoteRefused(mode backend.Mode, sent time.Time) {
+	for w := q.first; w != nil; {
+		next := w.next
+		if w.tryOnly && w.joined.Before(sent) && (mode == backend.Shared || w.mode == backend.Exclusive) {
 			q.endWait(w, failed, backend.ErrHeld)
 		}
 		w = next

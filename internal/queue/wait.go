@@ -21,6 +21,7 @@ type Waiter[T any] struct {
 	mode     backend.Mode
 	tryOnly  bool
 	answered atomic.Bool // the lock was held at some time since the wait began
+	joined   time.Time
 	state    state
 	err      error         // why the wait has failed, or nil
 	ready    chan struct{} // closed when the wait is over
@@ -55,14 +56,15 @@ func (w *Waiter[T]) Answered() bool { return w.answered.Load() }
 
 // Wait waits until w, which is in q, is admitted or has the place handed over to it. It
 // takes mu, which guards q. It fails when ctx ends or abort, which may be nil, is closed;
-// when w is turned away; and if after backend.FirstAnswer it is still not known whether
-// the lock is held. When Wait has failed, w has no place.
+// when w is turned away; and if for backend.FirstAnswer there is no answer, and it is not known
+// whether the lock is held. When Wait has failed, w has no place.
 func (w *Waiter[T]) Wait(ctx context.Context, q *Queue[T], mu sync.Locker, abort <-chan struct{}) error {
-	var silence <-chan time.Time
+	var silence *time.Timer
+	var silent <-chan time.Time
 	if !w.Answered() {
-		t := time.NewTimer(backend.FirstAnswer)
-		defer t.Stop()
-		silence = t.C
+		silence = time.NewTimer(backend.FirstAnswer)
+		defer silence.Stop()
+		silent = silence.C
 	}
 	for {
 		select {
@@ -72,11 +74,16 @@ func (w *Waiter[T]) Wait(ctx context.Context, q *Queue[T], mu sync.Locker, abort
 			return w.withdraw(q, mu, backend.WaitEnded(ctx, w.Answered()))
 		case <-abort:
 			return w.withdraw(q, mu, ErrAborted)
-		case <-silence:
-			if !w.isSettled(mu) {
+		case <-silent:
+			settled, left := w.patience(q, mu)
+			switch {
+			case settled:
+				silent = nil
+			case left <= 0:
 				return w.withdraw(q, mu, backend.Fail(backend.ErrUnavailable, backend.NoAnswer(backend.FirstAnswer)))
+			default:
+				silence.Reset(left)
 			}
-			silence = nil
 		}
 	}
 }
@@ -92,9 +99,10 @@ func (w *Waiter[T]) withdraw(q *Queue[T], mu sync.Locker, why error) error {
 	return why
 }
 
-// isSettled reports whether the lock is known to be held, or the wait is over.
-func (w *Waiter[T]) isSettled(mu sync.Locker) bool {
+// patience reports whether the lock is known to be held, or the wait is over, and how much longer w waits for
+// an answer if not.
+func (w *Waiter[T]) patience(q *Queue[T], mu sync.Locker) (settled bool, left time.Duration) {
 	mu.Lock()
 	defer mu.Unlock()
-	return w.Answered() || w.state != waiting
+	return w.Answered() || w.state != waiting, backend.FirstAnswer - q.Silence(w)
 }

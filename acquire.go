@@ -166,11 +166,7 @@ func (h *hold) request(ctx context.Context, r request, limit time.Duration) (err
 	q.tries = !r.wait
 	defer q.stop()
 	h.requestCtx = q
-	asking := context.Context(q)
-	if q.tries {
-		asking = backend.WithProgress(q, q.restart) // others may have to be answered first
-	}
-	h.item.Hold, err = c.backend.Acquire(asking, backend.Request{
+	h.item.Hold, err = c.backend.Acquire(q, backend.Request{
 		Name:     l.fullName,
 		ID:       backend.ID{Client: c.id, Seq: c.lastID.Add(1)},
 		Label:    l.label,

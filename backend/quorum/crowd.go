@@ -36,15 +36,14 @@ func (p *place) take(ctx context.Context, r *backend.Request) (silentSince time.
 		p.taken = true
 		return began, nil
 	default:
-		r.Answered() // the limit is kept here, and for a try also by the caller
+		r.Answered() // the limit is kept here
 	}
-	since := began
-	for ; time.Since(since) < firstAnswer; since = c.noteAnswers(ctx, since) {
+	for since := began; time.Since(since) < firstAnswer; since = c.silentSince(began) {
 		select {
 		case c.places <- struct{}{}:
 			p.taken = true
-			return c.noteAnswers(ctx, since), nil
-		case <-time.After(min(firstAnswer-time.Since(since), crowdPause)):
+			return c.silentSince(began), nil
+		case <-time.After(firstAnswer - time.Since(since)):
 		case <-ctx.Done():
 			return began, backend.WaitEnded(ctx, false)
 		case <-p.b.closing:
@@ -54,17 +53,12 @@ func (p *place) take(ctx context.Context, r *backend.Request) (silentSince time.
 	return began, errOverdue
 }
 
-// crowdPause is how often who waits for a place looks whether others are answered.
-const crowdPause = backend.FirstAnswer / 4
-
-// noteAnswers returns when a node has last answered, or since if that is later. An answer begins the limit of
-// the caller anew.
-func (c *crowd) noteAnswers(ctx context.Context, since time.Time) time.Time {
-	if at := c.answered.Load(); at != nil && at.After(since) {
-		backend.Progress(ctx)
+// silentSince is when a node has last answered, or began if that is later.
+func (c *crowd) silentSince(began time.Time) time.Time {
+	if at := c.answered.Load(); at != nil && at.After(began) {
 		return *at
 	}
-	return since
+	return began
 }
 
 // leave gives the place back, once. Answered says that a node has answered.

@@ -157,8 +157,7 @@ func (l *lock) maxHoldFor(r request) time.Duration {
 	return l.maxHold
 }
 
-// request asks the backend for h. The first answer must come within limit, and all that a try has to
-// hear from several servers.
+// request asks the backend for h. The first answer must come within limit.
 func (h *hold) request(ctx context.Context, r request, limit time.Duration) (err error) {
 	l, c := h.lock, h.lock.client
 	ttl, fixed := l.requestTTL(l.maxHoldFor(r))
@@ -197,19 +196,19 @@ func (h *hold) noteQueued() (*requestContext, *call) {
 		return nil, nil
 	}
 	h.isWaiting = true
-	h.requestCtx.noteAnswer()
+	h.requestCtx.clearLimit()
 	h.state.waitingOnServer++
 	h.state.queue.NoteHeld()
 	return h.requestCtx, h.call
 }
 
-// Answered notes that the server has answered; see backend.Request.Answered.
+// Answered ends the limit on the first answer; see backend.Request.Answered.
 func (h *hold) Answered() {
 	c := h.lock.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if h.requestCtx != nil {
-		h.requestCtx.noteAnswer()
+		h.requestCtx.clearLimit()
 		if !h.requestCtx.tries {
 			h.state.queue.NoteAnswered()
 		}

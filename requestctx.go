@@ -14,7 +14,7 @@ type requestContext struct {
 	sent  time.Time
 	limit time.Duration
 	timer *time.Timer // fires at the limit
-	tries bool        // the request is that of a try, which waits for nothing but answers
+	tries bool        // the request does not wait for the lock
 }
 
 // limitFirstAnswer bounds ctx by FirstAnswer, or by ttl if that is less. The caller calls
@@ -24,13 +24,6 @@ func limitFirstAnswer(ctx context.Context, ttl time.Duration) *requestContext {
 	l.Context, l.fail = context.WithCancelCause(ctx)
 	l.timer = time.AfterFunc(l.limit, func() { l.fail(backend.NoAnswer(l.limit)) })
 	return l
-}
-
-// noteAnswer removes the limit: the server has answered. Not so for a try, which may have to hear from others.
-func (l *requestContext) noteAnswer() {
-	if !l.tries {
-		l.clearLimit()
-	}
 }
 
 // clearLimit removes the limit: the server has answered.

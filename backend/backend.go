@@ -106,8 +106,8 @@ func (r *Request) Wanted() {
 }
 
 // Answered tells the Observer, if it wants to know, that the server has answered
-// without a word on who holds the lock: it does not grant yet. A request that waits then
-// does so for longer than FirstAnswer, as one that is queued does. One that only tries ends after that.
+// without a word on who holds the lock: it does not grant yet. The request then
+// waits for longer than FirstAnswer, as one that is queued does.
 func (r *Request) Answered() {
 	if o, ok := r.Observer.(interface{ Answered() }); ok {
 		o.Answered()

@@ -25,7 +25,7 @@ func (b *Backend) CheckServer(ctx context.Context) error {
 	ctx, cancel := backend.Bound(ctx, openTimeout)
 	defer cancel()
 	return b.examine(ctx, func() error {
-		err := b.eachMaster(ctx, func(ctx context.Context, c redis.UniversalClient) error {
+		err := b.awaitMasters(ctx, func(ctx context.Context, c redis.UniversalClient) error {
 			info, err := b.readInfo(ctx, c)
 			if err == nil {
 				b.warn(b.atOpening(ctx, c, info))
@@ -381,6 +381,15 @@ func (b *Backend) awaitReady(ctx context.Context) error {
 		return invalid("the Sentinels know no master of that name")
 	}
 	return cmp.Or(last, err)
+}
+
+// awaitMasters is eachMaster, and asks again where a node names none.
+func (b *Backend) awaitMasters(ctx context.Context, do func(context.Context, redis.UniversalClient) error) error {
+	for pauses := (backend.Backoff{}); ; {
+		if err := b.eachMaster(ctx, do); !errors.Is(err, errNoMasters) || !backend.Sleep(ctx, pauses.Next()) {
+			return err
+		}
+	}
 }
 
 // pingAny asks for no more than an answer. The client library finds nobody to ask where a node of a cluster

@@ -79,3 +79,15 @@ func TestOpenWhereNobodyNamesAMaster(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What Open looks at once the cluster answers waits for a node that names masters, too.
+func TestOpenAwaitsMasters(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int32
+	b := New(slotsOf(t, &calls, "", "", nodeSaying(t, "+PONG\r\n")), nil)
+	masters := 0
+	err := b.awaitMasters(t.Context(), func(context.Context, redis.UniversalClient) error { masters++; return nil })
+	if err != nil || masters != 1 {
+		t.Error(masters, err)
+	}
+}

@@ -332,10 +332,19 @@ func TestNobodyIsCaptive(t *testing.T) {
 				}))
 				rest(t, b.transport.(*pipeline))
 				silence(way, &d)
-				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+				ctx, cancel := context.WithCancel(context.Background())
 				defer cancel()
 				done := make(chan error, 1)
 				go func() { done <- call(ctx, b, h) }()
+				underWay(t, b.transport.(*pipeline), 1)
+				if how == "dial" {
+					select {
+					case <-d.asked:
+					case <-within(t).Done():
+						t.Fatal("nobody has dialled")
+					}
+				}
+				cancel()
 				select {
 				case err := <-done:
 					if err == nil {
@@ -343,9 +352,6 @@ func TestNobodyIsCaptive(t *testing.T) {
 					}
 				case <-within(t).Done():
 					t.Fatal("it is held")
-				}
-				if how == "dial" {
-					<-d.asked
 				}
 			})
 		}

@@ -239,7 +239,7 @@ func TestOwnContextOnly(t *testing.T) {
 	eventually(t, "no connection", func() bool { return p.backend.connections() == 0 })
 	p.proxy.Delay(0, 50*time.Millisecond, 0)
 	p.proxy.Delay(1, 50*time.Millisecond, 0)
-	short, cancel := context.WithTimeout(testContext(t), 20*time.Millisecond)
+	short, cancel := context.WithCancel(testContext(t))
 	defer cancel()
 	r := requestFor(nameOf(t))
 	r.Mode = 2
@@ -254,6 +254,7 @@ func TestOwnContextOnly(t *testing.T) {
 		defer p.backend.mu.Unlock()
 		return len(p.backend.locks) > 0
 	})
+	time.AfterFunc(20*time.Millisecond, cancel)
 	h, err := p.backend.Acquire(testContext(t), r)
 	if err != nil {
 		t.Fatalf("ended by another's context: %v", err)

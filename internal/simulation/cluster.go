@@ -49,7 +49,9 @@ type layout struct {
 	heirs  map[int]int // the shard that has the slots of one that has left
 	moving map[int]int // the shard to which keys of a slot have begun to move
 
-	operator chan struct{} // taken by who moves a slot
+	taken     map[int]bool  // slots that somebody moves
+	operators chan struct{} // a place is taken by each who moves slots
+	alone     chan struct{} // taken by who takes all of these
 }
 
 // homeOf is the shard that a slot is in at first.
@@ -57,7 +59,7 @@ func homeOf(slot int) int { return (slot*shards + shards - 1) / slots }
 
 // found makes a cluster of the servers: all know the same.
 func (w *world) found() {
-	w.layout = &layout{moved: make(map[int]int), moving: make(map[int]int), heirs: make(map[int]int), operator: make(chan struct{}, 1)}
+	w.layout = &layout{moved: make(map[int]int), moving: make(map[int]int), heirs: make(map[int]int), taken: make(map[int]bool), operators: make(chan struct{}, w.plan.movers()), alone: make(chan struct{}, 1)}
 	for i, m := range w.masters() {
 		for _, s := range []*server{m, m.replica} {
 			s.node = &node{

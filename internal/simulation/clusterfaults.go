@@ -223,21 +223,15 @@ func (w *world) separate(f Fault) {
 }
 
 // shift has a slot that a lock is in move to another shard, and back if the fault goes
-// both ways. One slot moves at a time.
+// both ways.
 func (w *world) shift(f Fault) {
-	w.layout.operator <- struct{}{}
-	defer func() { <-w.layout.operator }()
+	defer w.layout.operates()()
 	rnd := rand.New(rand.NewPCG(w.plan.Seed, uint64(f.At)))
-	var here []int
-	for _, name := range w.names() {
-		if slot := slotOf(lockKey(name)); w.keeper(name) == w.master(f.Server) {
-			here = append(here, slot)
-		}
-	}
-	if len(here) == 0 {
+	slot, end, found := w.layout.takes(w.slotsAt(f.Server), rnd.IntN)
+	if !found {
 		return
 	}
-	slot := here[rnd.IntN(len(here))]
+	defer end()
 	to := (f.Server + 1 + rnd.IntN(shards-1)) % shards
 	to = w.layout.nextTo(to, f.Server)
 	if w.carry(slot, f.Server, to, f.For, rnd) && f.Way == 2 {

@@ -122,8 +122,8 @@ func (r *register) passed(c *call, b *belief) {
 		return
 	}
 	known := later(tn.wanted, tn.known)
-	if r.w.plan.listens(b.client) {
-		known = known.Add(4 * r.w.plan.slowest()) // a message tells, or the grant itself
+	if !r.w.plan.Clients[b.client].Poll {
+		known = known.Add(4 * r.w.plan.slowest()) // a message tells, where the server sends any, or the grant itself
 	}
 	if r.hasOtherNode(tn.known) {
 		known = known.Add(longestTTL(r.w.plan.TTL) / 3) // or a renewal: the subscription is on the node of before

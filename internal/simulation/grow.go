@@ -62,8 +62,7 @@ func (w *world) slotsAt(shard int) (all []int) {
 
 // grow has the slots of all locks of a shard move to the one that was added.
 func (w *world) grow(f Fault) {
-	w.layout.operator <- struct{}{}
-	defer func() { <-w.layout.operator }()
+	defer w.layout.operatesAlone()()
 	if w.layout.isGone(added) || f.Server == added {
 		return
 	}
@@ -83,8 +82,7 @@ func (w *world) empties(from, to int, f Fault) bool {
 
 // shrink takes a shard out of the cluster.
 func (w *world) shrink(f Fault) {
-	w.layout.operator <- struct{}{}
-	defer func() { <-w.layout.operator }()
+	defer w.layout.operatesAlone()()
 	to := w.layout.nextTo(int(f.At/time.Millisecond)%shards, f.Server)
 	if !w.layout.mayLeave(f.Server) || !w.empties(f.Server, to, f) {
 		return

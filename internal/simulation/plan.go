@@ -51,6 +51,8 @@ type Plan struct {
 	Ahead     time.Duration   `json:",omitempty"` // by which the clocks of all servers are ahead of those of the clients
 	Old       []int           `json:",omitempty"` // the servers that are of Redis 6.2
 	Distances []distance      `json:",omitempty"` // by which servers are nearer to clients
+	Interval  time.Duration   `json:",omitempty"` // after which who waits asks where no message comes; 0: what is usual
+	Movers    int             `json:",omitempty"` // how many slots of a cluster move at once at most; 0: one
 	Clients   []Party
 	Faults    []Fault
 }
@@ -284,6 +286,8 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.versions()
 	g.distances()
 	g.pools()
+	g.intervals()
+	g.sideBySide()
 	return p
 }
 

@@ -3,6 +3,8 @@ package simulation
 import (
 	"slices"
 	"time"
+
+	"github.com/dlock-go/dlock/backend/redis"
 )
 
 // A burden is what a client asks of one server, beyond what it may.
@@ -176,18 +178,22 @@ func (r *register) loadOf(client int) (l load) {
 // rounds is by how much more a call has to do on a quorum: it votes three or four times a second
 // while others have the lock, and of each vote that a silent server leaves in doubt that server
 // is told until it answers. So after an outage of 20 s two calls ask 60 times a second of a
-// server that refuses. A client without a subscription asks 20 times a second, and where replicas
-// are asked as often for their word.
+// server that refuses. A client without a subscription asks 20 times a second, or as often as the plan
+// says, and where replicas are asked as often for their word.
 func (r *register) rounds(client int) float64 {
-	switch p := r.w.plan; {
+	p, rounds := r.w.plan, 2.0
+	switch {
 	case p.Backend == "quorum":
-		return 6
+		rounds = 6
 	case p.listens(client):
-		return 1
+		rounds = 1
 	case p.Acks && !p.Clients[client].Careless:
-		return 4
+		rounds = 4
 	}
-	return 2
+	if p.Interval > 0 {
+		rounds *= max(1, redis.DefaultPoll.Seconds()/p.Interval.Seconds())
+	}
+	return rounds
 }
 
 // within is what a client with that load may ask for in a time.

@@ -303,7 +303,7 @@ func (w *world) faraway(c *client) {
 
 // settings are those of the backend of a client.
 func (w *world) settings(client int) *redis.Options {
-	o := &redis.Options{PollOnly: w.plan.Clients[client].Poll, Keep: w.plan.keepOf(client)}
+	o := &redis.Options{PollOnly: w.plan.Clients[client].Poll, Poll: w.plan.Interval, Keep: w.plan.keepOf(client)}
 	if w.plan.Acks && !w.plan.Clients[client].Careless {
 		o.Replicas = 1
 	}

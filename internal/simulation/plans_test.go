@@ -250,6 +250,12 @@ func TestPlans(t *testing.T) {
 			},
 			Faults: []Fault{{Kind: "evict", At: 2015 * ms, Client: -1}},
 		},
+		"what is given back as another lock of its lease has reached its limit is kept for its minimum": {
+			Names: 2,
+			Clients: []Party{party([]Op{{Call: "lock", Names: []int{0}, MaxHold: time.Second, Unlock: "live", Inside: []Op{
+				{Call: "multi", Names: []int{0, 1}, MinHold: 2 * time.Second, Hold: 3 * time.Second, Unlock: "live"},
+			}}})},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.Backend, p.Servers, p.Latency = cmp.Or(p.Backend, "redis"), cmp.Or(p.Servers, 1), ms

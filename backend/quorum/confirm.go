@@ -26,10 +26,16 @@ func (b *Backend) Reenter(ctx context.Context, bh *backend.Hold, entries int, se
 		defer context.AfterFunc(counts, cancel)()
 		return r.Reenter(ctx, nh, entries, seq)
 	}
+	return h.change(ctx, count)
+}
+
+// change has a hold that goes on be changed at enough nodes. If too few do that, one that is about to join may
+// make up for another.
+func (h *hold) change(ctx context.Context, m message) error {
 	parts := h.parts()
-	err := h.broadcast(ctx, false, count)
+	err := h.broadcast(ctx, false, m)
 	if err != nil && h.awaitPart(ctx, parts) {
-		err = h.broadcast(ctx, false, count)
+		err = h.broadcast(ctx, false, m)
 	}
 	return err
 }
@@ -118,7 +124,7 @@ func (b *Backend) Downgrade(ctx context.Context, bh *backend.Hold) error {
 	h.mu.Lock()
 	h.request.Mode = backend.Shared // for nodes that join from now on
 	h.mu.Unlock()
-	return h.broadcast(ctx, false, func(ctx context.Context, i int, nh *backend.Hold) error {
+	return h.change(ctx, func(ctx context.Context, i int, nh *backend.Hold) error {
 		err := nodes[i].Downgrade(ctx, nh)
 		if err == nil {
 			h.mu.Lock()

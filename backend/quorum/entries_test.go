@@ -88,6 +88,11 @@ type barredNode struct{ *memory.Backend }
 
 func (*barredNode) Reenter(context.Context, *backend.Hold, int, int64) error { return backend.ErrAuth }
 
+// A lockedNode denies to downgrade a hold.
+type lockedNode struct{ *memory.Backend }
+
+func (*lockedNode) Downgrade(context.Context, *backend.Hold) error { return backend.ErrAuth }
+
 // A hold has two of three nodes, of which one denies the entry, and the third is about to join. That
 // makes a majority with the other.
 func TestEntryWhileANodeJoins(t *testing.T) {
@@ -98,6 +103,19 @@ func TestEntryWhileANodeJoins(t *testing.T) {
 		in, err := c.Mutex("x").Lock(l.Context(t.Context()))
 		ok(t, err)
 		_ = in.Unlock(t.Context())
+		ok(t, l.Unlock(t.Context()))
+	})
+}
+
+// A hold has two of three nodes, of which one denies the downgrade, and the third is about to join.
+func TestDowngradeWhileANodeJoins(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		c, _ := s.withLateThird(t, &lockedNode{memory.New(s[1])})
+		l, err := c.RWMutex("x").Lock(t.Context())
+		ok(t, err)
+		ok(t, l.Downgrade(t.Context()))
+		time.Sleep(3 * ttl)
+		ok(t, l.Err())
 		ok(t, l.Unlock(t.Context()))
 	})
 }

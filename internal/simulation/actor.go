@@ -468,7 +468,7 @@ func (r *register) unlocked(c *call, all []*belief, op *Op, before, err error) {
 			r.violate("nothing is lost for nothing", "c%d unlock %v: %v", c.client, c.names, err)
 		}
 	case errors.Is(err, dlock.ErrUnavailable):
-		if c.ctx.Err() == nil && !ended && !r.touched(c.client, c.start.Add(-lingers), func(t touch) bool { return t.fails }) {
+		if c.ctx.Err() == nil && !ended && !r.isAstray(c.client, c.names) && !r.touched(c.client, c.start.Add(-lingers), func(t touch) bool { return t.fails }) {
 			r.violate("reachable is available", "c%d unlock %v: %v", c.client, c.names, err)
 		}
 	default:

@@ -73,7 +73,7 @@ func (r *register) judgesClose(client int, k *closing, err error) {
 	if r.dead[client] {
 		return
 	}
-	if took := time.Since(k.began); took > r.closesWithin(k) && !r.touched(client, k.began.Add(-2*longestTTL(r.w.plan.TTL)-lingers), whatever) && !r.stuttered(k.began) {
+	if took := time.Since(k.began); took > r.closesWithin(k) && !r.isAstray(client, r.w.names()) && !r.touched(client, k.began.Add(-2*longestTTL(r.w.plan.TTL)-lingers), whatever) && !r.stuttered(k.began) {
 		r.violate("Close does what it says", "c%d: it took %v, and nothing is wrong", client, took)
 	}
 	time.AfterFunc(undoing+10*hookTime, func() { r.waitsNoMore(client, k) })

@@ -157,9 +157,9 @@ func (w *world) closesTooLate(c *client, began time.Time, format string, args ..
 }
 
 // confirmsAll checks that a Close that fails has had no time, or something was wrong. What it leaves without
-// time is as if its client were cut off.
+// time is as if its client were cut off, as is one that asks after a lock where nothing answers any more.
 func (r *register) confirmsAll(client int, k *closing, err error) {
-	if k.had < r.closesWithin(k) {
+	if k.had < r.closesWithin(k) || r.isAstray(client, r.w.names()) {
 		r.touches = append(r.touches, touched{
 			kind: "hasty close", client: client, server: everywhere, from: k.began, to: time.Now().Add(longestTTL(r.w.plan.TTL) + lingers),
 		})

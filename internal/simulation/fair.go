@@ -229,10 +229,13 @@ func (r *register) calm(since time.Time) bool {
 }
 
 // isNews reports whether a client may not know yet that its subscription is mute. It finds
-// out as it waits at a server for long, or as it misses the word of a grant.
+// out as it waits at a server for long, or as it misses the word of a grant. In a cluster a node
+// of Redis 6.2 that takes over can tell nobody, nor that nobody listens: the subscription lives on
+// at the node before, and who waits finds out by the latter alone.
 func (r *register) isNews(c *call, asked, since time.Time) bool {
 	for _, t := range r.touches {
-		if t.kind != "mute" || t.client >= 0 && t.client != c.client {
+		untold := r.w.plan.Cluster && len(r.w.plan.Old) > 0 && slices.Contains(moving, t.kind)
+		if !untold && (t.kind != "mute" || t.client >= 0 && t.client != c.client) {
 			continue
 		}
 		missed, found := r.missed[c.client]
@@ -240,7 +243,7 @@ func (r *register) isNews(c *call, asked, since time.Time) bool {
 			r.missed[c.client] = time.Now()
 			missed = time.Now()
 		}
-		if since.Before(later(t.from, asked).Add(noticed)) && since.Before(missed.Add(lingers)) {
+		if (untold || since.Before(later(t.from, asked).Add(noticed))) && since.Before(missed.Add(lingers)) {
 			return true
 		}
 	}

@@ -41,7 +41,7 @@ type traffic struct {
 	open         map[*call]*passage
 	asked        map[inquiry]int
 	commands     map[commanding]int      // by which questions are asked
-	dialed       map[int]time.Time       // when a client last connected, or had to send a script itself
+	dialed       map[int]time.Time       // when a client last connected, made a connection ready, or had to send a script itself
 	stirred      map[string]time.Time    // when a lock last changed hands, or its queue did
 	users        map[string]map[int]bool // who has ever asked for a lock
 	untidy       map[string]time.Time    // when something about a lock was last not in order
@@ -65,6 +65,8 @@ type traffic struct {
 	means        map[int]mean            // by client of a quorum, of free locks
 	handOvers    map[int]mean            // likewise, of those that were waited for
 	toldOf       map[int]time.Time       // when a question of a client was first answered
+	leftUntold   map[int]time.Time       // when one last ended without its answer
+	byItself     map[int]time.Time       // when a client last had a script run that no call waits for
 	wantedAtOnce map[party]bool          // its hold is one of which it hears at once who wants it
 }
 
@@ -91,6 +93,8 @@ func newTraffic() traffic {
 		means:        make(map[int]mean),
 		handOvers:    make(map[int]mean),
 		toldOf:       make(map[int]time.Time),
+		leftUntold:   make(map[int]time.Time),
+		byItself:     make(map[int]time.Time),
 		grabs:        make(map[party]int),
 		hints:        make(map[int]int),
 		ending:       make(map[string]int),
@@ -113,14 +117,19 @@ func (r *register) ran(s *server, client, source string, keys []string) {
 	if strings.HasPrefix(source, inspector) {
 		r.commands[commanding{flight{i, s.index}, inspector}]++
 	}
+	renews := strings.HasPrefix(source, tellers["renew"])
+	looks := slices.ContainsFunc(background, func(begin string) bool { return strings.HasPrefix(source, begin) })
+	if renews || looks {
+		r.byItself[i] = time.Now()
+	}
 	switch {
 	case source == "":
 		r.dialed[i] = time.Now()
-	case strings.HasPrefix(source, tellers["renew"]):
+	case renews:
 		for _, name := range locksOf(keys) {
 			r.renews[party{i, name}] = time.Now()
 		}
-	case i >= 0 && !slices.ContainsFunc(background, func(begin string) bool { return strings.HasPrefix(source, begin) }):
+	case i >= 0 && !looks:
 		for _, name := range locksOf(keys) {
 			r.asked[inquiry{i, s.index, name}]++
 			r.lastAsked[party{i, name}] = time.Now()
@@ -184,8 +193,7 @@ func (r *register) setsOut(c *call) {
 // isLeaving reports whether the one connection of a client may be in use by a call that is over: its place in
 // a queue is given back.
 func (r *register) isLeaving(client int) bool {
-	own := r.w.plan.Clients[client].Own
-	return own != nil && own.PoolSize == 1 && slices.ContainsFunc(r.w.names(), func(n string) bool {
+	return r.w.plan.hasOneConnection(client) && slices.ContainsFunc(r.w.names(), func(n string) bool {
 		return time.Since(r.refused[party{client, n}]) < 2*r.w.plan.trip()
 	})
 }
@@ -278,6 +286,8 @@ func (r *register) isUntroubled(c *call) bool {
 	case r.touched(c.client, c.start.Add(-2*longestTTL(plan.TTL)-2*lingers), whatever):
 		return false
 	case r.dialed[c.client].After(c.start.Add(-10 * trip)):
+		return false
+	case plan.hasOneConnection(c.client) && r.byItself[c.client].After(c.start.Add(-trip)): // it may be in use by that
 		return false
 	}
 	return true

@@ -55,7 +55,7 @@ func (r *register) showsAsItIs(c *call, s dlock.Snapshot) {
 			return o.Client == w.Client && (o.Mode == backend.Exclusive || w.Mode == backend.Exclusive)
 		}
 		again, holds := slices.ContainsFunc(s.Waiters[:i], bars), slices.ContainsFunc(s.Holders, bars)
-		if again || holds && !slices.ContainsFunc(all, func(p period) bool { return p.rests(w.Client) }) {
+		if (again || holds && !slices.ContainsFunc(all, func(p period) bool { return p.rests(w.Client) })) && !turnsTo(all, w.Client) {
 			r.waitsTwice(c, w, i)
 		}
 	}
@@ -73,6 +73,19 @@ func (r *register) waitsTwice(c *call, w dlock.Party, place int) {
 		return
 	}
 	r.violate("a waiter is one", "c%d inspect %v: c%d waits at %d, and has the lock or waits before", c.client, c.names, client, place)
+}
+
+// turnsTo reports whether a client has begun to be told of grants, or to ask for them: it queues under another
+// id then, and gives up the one before, which may have got the lock meanwhile.
+func turnsTo(all []period, client string) bool {
+	asks, hears := false, false
+	for _, p := range all {
+		for _, id := range append(p.holders(), p.queue...) {
+			asks = asks || clientOf(id) == client && polled.MatchString(id)
+			hears = hears || clientOf(id) == client && !polled.MatchString(id)
+		}
+	}
+	return asks && hears
 }
 
 // clientWith is the client that has that id in the library.

@@ -235,7 +235,7 @@ func (r *register) mustWarn(c *call, all []*belief, op *Op, err error) {
 	b := all[0]
 	log := r.w.clients[c.client].log
 	var e *dlock.Error
-	if log == nil || !errors.As(err, &e) || len(all) > 1 || b.multi || b.parent != nil || b.shared || len(op.Inside) > 0 || len(op.AtOnce) > 0 || b.limited || !b.least.IsZero() {
+	if log == nil || op.Early || !errors.As(err, &e) || len(all) > 1 || b.multi || b.parent != nil || b.shared || len(op.Inside) > 0 || len(op.AtOnce) > 0 || b.limited || !b.least.IsZero() {
 		return
 	}
 	switch e.Kind {

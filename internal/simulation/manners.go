@@ -227,19 +227,37 @@ func (r *register) holdsUp(ctx context.Context, client int, hook string) (goesOn
 	}
 	r.touches = append(r.touches, mine)
 	calls := r.heldUpBy(ctx, client, hook)
-	bounds := make([]time.Time, len(calls))
-	for i, c := range calls {
-		bounds[i], c.bound, c.heldUp = c.bound, time.Time{}, true
+	for _, c := range calls {
+		c.stops()
 	}
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.touches[from].to, r.touches[from+1].to = time.Now(), time.Now()
-		for i, c := range calls {
-			if !bounds[i].IsZero() {
-				c.bound = bounds[i].Add(time.Since(began))
-			}
+		for _, c := range calls {
+			c.goesOn()
 		}
+	}
+}
+
+// A holdUp is what is known of a call while hooks do not return that hold it up.
+type holdUp struct {
+	hooks int       // how many there are
+	since time.Time // when the first of them was called
+	bound time.Time // of the call then
+}
+
+// stops notes that a hook holds up a call.
+func (c *call) stops() {
+	if c.held.hooks++; c.held.hooks == 1 {
+		c.held.since, c.held.bound, c.bound, c.heldUp = time.Now(), c.bound, time.Time{}, true
+	}
+}
+
+// goesOn notes that such a hook has returned.
+func (c *call) goesOn() {
+	if c.held.hooks--; c.held.hooks == 0 && !c.held.bound.IsZero() {
+		c.bound = c.held.bound.Add(time.Since(c.held.since))
 	}
 }
 

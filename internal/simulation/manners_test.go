@@ -3,6 +3,7 @@ package simulation
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -80,4 +81,23 @@ func TestLoggersThatHang(t *testing.T) {
 	for _, d := range []time.Duration{0, 4 * time.Second} {
 		Run(t, mannered(Manners{Stuck: &hanging{For: d}}, "count")).must(t, "the logger hangs")
 	}
+}
+
+// A call goes on when the last of several hooks that hold it up has returned, whichever began first.
+func TestHooksHoldUpOneCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bound := time.Now().Add(time.Second)
+		c := &call{bound: bound}
+		c.stops()
+		time.Sleep(time.Minute)
+		c.stops()
+		time.Sleep(time.Minute)
+		if c.goesOn(); !c.bound.IsZero() {
+			t.Errorf("a hook has not returned, and the call is to end in %v", time.Until(c.bound))
+		}
+		time.Sleep(time.Minute)
+		if c.goesOn(); !c.bound.Equal(bound.Add(3 * time.Minute)) {
+			t.Errorf("it is to end in %v", time.Until(c.bound))
+		}
+	})
 }

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"cmp"
+	"slices"
 	"testing"
 	"time"
 )
@@ -249,6 +250,35 @@ func TestPlans(t *testing.T) {
 				{Poll: true, Workers: [][]Op{{{Pause: time.Second, Call: "rlock", Names: []int{0}, Hold: time.Second, Unlock: "live"}}}},
 			},
 			Faults: []Fault{{Kind: "evict", At: 2015 * ms, Client: -1}},
+		},
+		"what is given back as another lock of its lease has reached its limit is kept for its minimum": {
+			Names: 2,
+			Clients: []Party{party([]Op{{Call: "lock", Names: []int{0}, MaxHold: time.Second, Unlock: "live", Inside: []Op{
+				{Call: "multi", Names: []int{0, 1}, MinHold: 2 * time.Second, Hold: 3 * time.Second, Unlock: "live"},
+			}}})},
+		},
+		"what a question has sent that was given up comes to a far server beside the next": {
+			Backend: "quorum", Servers: 3, Far: 50 * ms,
+			Clients: []Party{{Asks: true, Workers: [][]Op{{
+				{Call: "names", Names: []int{0}},
+				{Pause: 15 * time.Second, Call: "names", Names: []int{0}, Wait: 150 * ms, Cancel: true},
+				{Call: "names", Names: []int{0}},
+			}}}},
+		},
+		"a connection that was made for a call which was over by then is made ready when it is used": {
+			Clients: []Party{party([]Op{
+				{Call: "ping", Names: []int{0}},
+				{Pause: 15 * time.Second, Call: "ping", Names: []int{0}, Wait: ms, Cancel: true},
+				{Call: "ping", Names: []int{0}, Wait: ms, Cancel: true},
+				{Pause: 15 * time.Second, Call: "ping", Names: []int{0}},
+			})},
+		},
+		"a question waits for the one connection of its client, on which that renews": {
+			TTL: time.Second,
+			Clients: []Party{{Own: &own{PoolSize: 1}, Workers: [][]Op{
+				{{Call: "lock", Names: []int{0}, Hold: 30 * time.Second, Unlock: "live"}},
+				slices.Repeat([]Op{{Pause: 16 * ms, Call: "inspect", Names: []int{0}}}, 1500),
+			}}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

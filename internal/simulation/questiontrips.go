@@ -37,7 +37,11 @@ func (r *register) countsAnswers(c *call, p *passage, err error) {
 	if _, found := r.toldOf[c.client]; c.asks && err == nil && !found {
 		r.toldOf[c.client] = time.Now()
 	}
-	if !c.asks || err != nil || r.w.plan.Small || p.crowded || c.ctx.Err() != nil || !r.isUntroubled(c) {
+	left := r.leftUntold[c.client] // what that has sent may come to a server meanwhile
+	if c.asks && err != nil {
+		r.leftUntold[c.client] = time.Now()
+	}
+	if !c.asks || err != nil || r.w.plan.Small || left.After(c.start.Add(-2*r.w.plan.slowest())) || p.crowded || c.ctx.Err() != nil || !r.isUntroubled(c) {
 		return
 	}
 	switch c.what {

@@ -177,7 +177,8 @@ type call struct {
 
 	upgrades bool // it asks to write under its own lease to read
 	heldUp   bool // by a hook that has not returned at once
-	passed   int  // leases that others have got meanwhile
+	held     holdUp
+	passed   int // leases that others have got meanwhile
 
 	forgotten int // connections of its client that something on the way has forgotten meanwhile
 }

@@ -102,9 +102,19 @@ func (p *Plan) hangsUnsaid() bool { return p.Seed%2 == 1 }
 // connect.
 func (r *register) looksAround(c *call) bool {
 	_, served := r.served[c.client]
+	anywhere := (!served || c.what == "names" || c.what == "ping") && r.w.hasSilentAddress()
+	return anywhere || r.isAstray(c.client, c.names)
+}
+
+// hasSilentAddress reports whether a node of a cluster has left an address where nothing answers.
+func (w *world) hasSilentAddress() bool {
 	left := func(s *server) bool { return s.places.Load() > 0 }
-	lost := slices.ContainsFunc(c.names, func(n string) bool { return r.isSoughtWhereItWas(c.client, n) })
-	return (!served || lost || c.what == "names" || c.what == "ping") && r.w.layout != nil && r.w.plan.hangsUnsaid() && slices.ContainsFunc(r.w.nodes, left)
+	return w.layout != nil && w.plan.hangsUnsaid() && slices.ContainsFunc(w.nodes, left)
+}
+
+// isAstray reports whether a client asks after one of the locks at an address where nothing answers any more.
+func (r *register) isAstray(client int, names []string) bool {
+	return r.w.hasSilentAddress() && slices.ContainsFunc(names, func(n string) bool { return r.isSoughtWhereItWas(client, n) })
 }
 
 // isSoughtWhereItWas reports whether a client has had no answer about a lock since its slot left a shard whose

@@ -1,14 +1,19 @@
 package simulation
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/dlock-go/dlock"
 )
 
-// leavesRest notes until when the server may keep a lock that its owner unlocks.
+// leavesRest notes until when the server may keep a lock that its owner unlocks, or that the library gives back
+// as another one of the same lease is lost.
 func (r *register) leavesRest(b *belief) {
-	if p := (party{b.client, b.name}); b.lease.Err() == nil && b.parent == nil {
+	err := b.lease.Err()
+	if p := (party{b.client, b.name}); b.parent == nil && (err == nil || b.multi && errors.Is(err, dlock.ErrLost)) {
 		r.rest[p] = later(r.rest[p], b.least)
 	}
 }
@@ -23,6 +28,11 @@ func (r *register) restsOf(s *server, name string, old, t truth) {
 		i := r.w.indexOf(s.owner(id))
 		if i < 0 || !strings.HasSuffix(id, "!") || slices.Contains(old.holders(), id) || r.closing[i] || r.w.plan.Clients[i].Hooks == "panic" {
 			continue
+		}
+		for _, b := range r.beliefs {
+			if b.client == i && b.name == name && b.multi && b.lease.Err() != nil {
+				r.leavesRest(b)
+			}
 		}
 		if p := (party{i, name}); time.Since(r.rest[p]) > left {
 			r.violate("a minimum hold is kept", "%s rests for c%d, and nobody has unlocked it: %s", name, i, id[:8])

@@ -201,6 +201,7 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 	case "CLIENT":
 		if len(args) == 2 && strings.EqualFold(args[0], "SETNAME") {
 			p.name = args[1]
+			s.isReady(p.name)
 		}
 		p.reply(status("OK"), nil)
 	default:

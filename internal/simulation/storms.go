@@ -39,6 +39,18 @@ func (r *register) dials(client, server int) {
 	r.dialed[client] = time.Now()
 }
 
+// isReady takes a client that makes a connection ready. The client library may have connected long before, for
+// a call that was over by then.
+func (s *server) isReady(client string) {
+	if s.world == nil {
+		return
+	}
+	r := s.world.reg
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dialed[r.w.indexOf(client)] = time.Now()
+}
+
 // lots is about how many locks a call has to do with. Names asks after each key that it meets, and who
 // examines the servers of a quorum leaves one at each, for as long as keys stay.
 func (r *register) lots(c *call) int {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Redis 6.2 is the oldest version that the library supports. It knows no commands that only read in
@@ -17,6 +18,9 @@ func (g *generator) versions() {
 	p := g.plan
 	if p.Backend == "memory" || p.Shelves || p.Fresh || !g.often(20) {
 		return // on new servers of a quorum, a question counts as use there: it has to be EVAL
+	}
+	if p.Cluster && p.TTL >= 10*time.Minute {
+		return // who waits would ask twenty times a second, for hours: nobody is told there
 	}
 	masters := max(p.Servers, p.shards())
 	all := masters

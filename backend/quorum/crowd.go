@@ -30,7 +30,7 @@ type place struct {
 	taken bool
 }
 
-// take waits for a place, for as long as others are answered, and in order. The caller's limit on the first answer
+// take waits for a place, for as long as others are answered, and about in order. The caller's limit on the first answer
 // counts until one of them is: whoever waits behind this call is told no more than that. It returns since
 // when no node has answered anybody, from which time the limit on the first answer counts.
 func (p *place) take(ctx context.Context, r *backend.Request) (silentSince time.Time, err error) {

@@ -11,20 +11,25 @@ import (
 // The nodes are new, and vote in a while. Two goroutines of a client ask for a lock, and both wait for that.
 func TestTwoOfAClientWaitForNewNodes(t *testing.T) {
 	in(t, 3, func(t *testing.T, s nodes) {
-		c := s.open(t, nil)
-		ctx, cancel := context.WithTimeout(t.Context(), 2*delay)
-		defer cancel()
-		done := make(chan error, 2)
-		for range 2 {
-			go func() { done <- dlock.Do(ctx, c.Mutex("x"), nothing) }()
-			time.Sleep(time.Millisecond)
-		}
-		for range 2 {
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		}
+		waitTogether(t, s.open(t, nil).Client, 2)
 	})
+}
+
+// waitTogether has n goroutines of a client wait for a lock, which all get while nodes that forgot begin to vote.
+func waitTogether(t *testing.T, c *dlock.Client, n int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*delay)
+	defer cancel()
+	done := make(chan error, n)
+	for range n {
+		go func() { done <- dlock.Do(ctx, c.Mutex("x"), nothing) }()
+		time.Sleep(time.Millisecond)
+	}
+	for range n {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // One of three nodes that are far away has lost its data, and does not vote yet, and another hangs. Goroutines of one
@@ -38,17 +43,6 @@ func TestWaitForOneNodeBesideOneThatHangs(t *testing.T) {
 		s[0].Wipe()
 		s[1].Freeze()
 		defer s[1].Thaw()
-		ctx, cancel := context.WithTimeout(t.Context(), 2*delay)
-		defer cancel()
-		done := make(chan error, 3)
-		for range 3 {
-			go func() { done <- dlock.Do(ctx, c.Mutex("x"), nothing) }()
-			time.Sleep(time.Millisecond)
-		}
-		for range 3 {
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		}
+		waitTogether(t, c, 3)
 	})
 }

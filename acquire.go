@@ -207,11 +207,14 @@ func (h *hold) Answered() {
 	c := h.lock.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if h.requestCtx != nil {
-		h.requestCtx.clearLimit()
-		if !h.requestCtx.tries {
-			h.state.queue.NoteAnswered()
-		}
+	q := h.requestCtx
+	if q == nil {
+		return
+	}
+	q.clearLimit()
+	if !q.tries && !q.waitsOn {
+		q.waitsOn = true
+		h.state.queue.NoteAnswered()
 	}
 }
 

@@ -151,6 +151,9 @@ func (h *hold) endRequest() {
 	if h.requestCtx != nil && h.isWaiting {
 		h.state.waitingOnServer--
 	}
+	if h.requestCtx != nil && h.requestCtx.waitsOn {
+		h.state.queue.EndAnswered()
+	}
 	h.requestCtx, h.call = nil, nil
 }
 

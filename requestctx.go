@@ -15,6 +15,8 @@ type requestContext struct {
 	limit time.Duration
 	timer *time.Timer // fires at the limit
 	tries bool        // the request does not wait for the lock
+
+	waitsOn bool // the server has answered it, and it waits for more; guarded by the client's mutex
 }
 
 // limitFirstAnswer bounds ctx by FirstAnswer, or by ttl if that is less. The caller calls

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -169,7 +170,7 @@ func (a *attempt) decide(ctx context.Context, p *place) (*backend.Hold, verdict,
 		v, again := a.step(time.Now())
 		bh, err := a.conclude(v)
 		a.found = a.found || a.hasHolder()
-		answered, heard := a.hasAnswer(), a.heard
+		answered, heard := a.hasAnswer() || a.waitsForVoter(), a.heard
 		a.mu.Unlock()
 		if heard {
 			p.leave(true)
@@ -194,6 +195,12 @@ func (a *attempt) decide(ctx context.Context, p *place) (*backend.Hold, verdict,
 func (a *attempt) hasAnswer() bool {
 	n := a.count().answered
 	return n >= a.b.need || n > 0 && a.asksInTurn()
+}
+
+// waitsForVoter reports whether a node has answered that it does not vote yet, which the request waits for. Called
+// with a.mu held.
+func (a *attempt) waitsForVoter() bool {
+	return a.request.Wait && slices.ContainsFunc(a.votes, func(v vote) bool { return v.state == notReady })
 }
 
 // asksInTurn reports whether a request that waits takes one node after the other.

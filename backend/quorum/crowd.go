@@ -19,6 +19,9 @@ type crowd struct {
 // crowdSize is how many places there are.
 const crowdSize = 256
 
+// crowdPause is after how long a call that waits for a place looks whether others have been answered.
+const crowdPause = 250 * time.Millisecond
+
 func newCrowd() *crowd { return &crowd{places: make(chan struct{}, crowdSize)} }
 
 // A place in the crowd is that of one call.
@@ -27,7 +30,8 @@ type place struct {
 	taken bool
 }
 
-// take waits for a place, for as long as others are answered, and in order. It returns since
+// take waits for a place, for as long as others are answered, and about in order. The caller's limit on the first answer
+// counts until one of them is: whoever waits behind this call is told no more than that. It returns since
 // when no node has answered anybody, from which time the limit on the first answer counts.
 func (p *place) take(ctx context.Context, r *backend.Request) (silentSince time.Time, err error) {
 	c, began := p.b.crowd, time.Now()
@@ -36,14 +40,19 @@ func (p *place) take(ctx context.Context, r *backend.Request) (silentSince time.
 		p.taken = true
 		return began, nil
 	default:
-		r.Answered() // the limit is kept here
 	}
 	for since := began; time.Since(since) < firstAnswer; since = c.silentSince(began) {
+		pause := firstAnswer - time.Since(since)
+		if since.After(began) {
+			r.Answered() // the limit is kept here
+		} else {
+			pause = min(pause, crowdPause)
+		}
 		select {
 		case c.places <- struct{}{}:
 			p.taken = true
 			return c.silentSince(began), nil
-		case <-time.After(firstAnswer - time.Since(since)):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return began, backend.WaitEnded(ctx, false)
 		case <-p.b.closing:

@@ -45,7 +45,7 @@ type node struct {
 	nextPing  atomic.Int64 // since made: not before
 	votesFrom atomic.Int64 // since made: it has said that it does not vote before
 	awaited   atomic.Bool  // it was logged that Lock waits until it votes
-	rejoining atomic.Bool  // a goroutine asks for holds that others have granted
+	rejoins   rejoins
 	denied    backend.Denied
 }
 

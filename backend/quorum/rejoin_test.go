@@ -10,8 +10,8 @@ import (
 	"github.com/dlock-go/dlock/backend/memory"
 )
 
-// A node has lost the locks of a client. With the next renewal it is asked for them, one after the
-// other. One of them ends just when the node has granted it. The others are asked for all
+// A node has lost the locks of a client. With the next renewal it is asked for them. One
+// of them ends just when the node has granted it. The others are asked for all
 // the same.
 func TestRejoinBesideAHoldThatEnds(t *testing.T) {
 	ripe(t, 3, func(t *testing.T, s nodes) {
@@ -55,6 +55,29 @@ func TestRejoinBesideAHoldThatEnds(t *testing.T) {
 		for _, l := range all {
 			ok(t, l.Err())
 			ok(t, l.Unlock(t.Context()))
+		}
+	})
+}
+
+// A node that is far away has lost a thousand locks of a client, and votes again. It has them soon: who holds them
+// counts on that when the next node goes.
+func TestManyRejoinAFarNode(t *testing.T) {
+	const trip, locks, soon = 100 * time.Millisecond, 1000, 15 * time.Second
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		c, _ := s.far(t, trip, trip, trip)
+		ok(t, dlock.Do(t.Context(), c.Mutex("warm"), nothing))
+		var all sync.WaitGroup
+		for i := range locks {
+			all.Go(func() {
+				_, err := c.Mutex(fmt.Sprint("x", i)).Lock(t.Context())
+				ok(t, err)
+			})
+		}
+		all.Wait()
+		s[0].Wipe()
+		time.Sleep(delay + soon)
+		if n := s[0].Names(); n != locks {
+			t.Errorf("the node has %d of %d locks", n, locks)
 		}
 	})
 }

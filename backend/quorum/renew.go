@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -240,25 +241,78 @@ func (r *renewal) verdict() (known bool, err error) {
 	return true, backend.Fail(backend.ErrUnavailable, r.err)
 }
 
+// rejoins are holds that others have granted, for which a node is to be asked.
+type rejoins struct {
+	mu    sync.Mutex
+	holds []*hold
+	runs  bool // a goroutine asks
+}
+
+// add adds holds. It reports whether the caller has to see to them.
+func (r *rejoins) add(holds []*hold) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.holds = append(r.holds, holds...)
+	first := !r.runs
+	r.runs = true
+	return first
+}
+
+// take returns what has come. If that is nothing, whoever adds next sees to it.
+func (r *rejoins) take() (holds []*hold) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	holds, r.holds = r.holds, nil
+	r.runs = len(holds) > 0
+	return holds
+}
+
+// drop forgets what has come: the node is away.
+func (r *rejoins) drop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.holds, r.runs = nil, false
+}
+
 // rejoinAll asks node i, which was away, for holds that the others have granted:
-// a lock that lasts shall survive the next node that goes. One goroutine does it
-// for all, and ends when the node is still away. Nobody else may have seen that it is back.
+// a lock that lasts shall survive the next node that goes. One goroutine sees to
+// all that renewals bring meanwhile, and ends when the node is still away. Nobody
+// else may have seen that it is back.
 func (b *Backend) rejoinAll(i int, holds []*hold) {
-	n := b.nodes[i]
-	if len(holds) == 0 || !n.rejoining.CompareAndSwap(false, true) {
+	r := &b.nodes[i].rejoins
+	if len(holds) == 0 || !r.add(holds) {
 		return
 	}
-	b.janitor.Go(func(ctx context.Context) {
-		defer n.rejoining.Store(false)
-		if b.isSpared(n) && !n.isBack(ctx, holds[0].request.TTL) {
-			return
-		}
-		for _, h := range holds {
-			if ctx.Err() != nil || !h.rejoin(i) {
+	started := b.janitor.Go(func(ctx context.Context) {
+		for holds := r.take(); len(holds) > 0; holds = r.take() {
+			if !b.rejoinNow(ctx, i, holds) {
+				r.drop()
 				return
 			}
 		}
 	})
+	if !started {
+		r.drop()
+	}
+}
+
+// rejoiners is how many holds a node is asked for at a time: of one after the other a thousand take minutes
+// at a distance, in which the next node may go.
+const rejoiners = 64
+
+// rejoinNow asks node i for holds: for the first of them alone. It reports false if the node does not answer.
+func (b *Backend) rejoinNow(ctx context.Context, i int, holds []*hold) bool {
+	n := b.nodes[i]
+	if b.isSpared(n) && !n.isBack(ctx, holds[0].request.TTL) || !holds[0].rejoin(i) {
+		return false
+	}
+	var away atomic.Bool
+	backend.ForEachPart(holds[1:], 1, rejoiners, func(part []*hold) {
+		if ctx.Err() == nil && !away.Load() && !part[0].rejoin(i) {
+			away.Store(true)
+		}
+	})
+	return ctx.Err() == nil && !away.Load()
 }
 
 // rejoin asks node i once for a lock that is held. It reports false if the node
@@ -266,7 +320,7 @@ func (b *Backend) rejoinAll(i int, holds []*hold) {
 func (h *hold) rejoin(i int) bool {
 	h.mu.Lock()
 	v := &h.votes[i]
-	if v.isAsking() || v.hold != nil || h.over || h.lost {
+	if v.isAsking() || v.hold != nil || h.over || h.lost || errors.Is(v.err, backend.ErrBroken) {
 		h.mu.Unlock()
 		return true
 	}

@@ -19,7 +19,8 @@ type Queue[T any] struct {
 	writer     bool
 	readers    int32
 	unanswered bool      // a waiter does not know yet whether the lock is held
-	answered   time.Time // when the server has answered one inside last, which waits on; zero: it has not
+	answered   int       // how many inside the server has answered, which wait on
+	answeredAt time.Time // when the last of them has ended that; zero: there was none
 
 	// The waiters are linked, so that one in the middle leaves at no cost. container/list
 	// would do that too, with a further allocation for each wait.
@@ -147,13 +148,23 @@ func (q *Queue[T]) NoteHeld() {
 }
 
 // NoteAnswered notes that the server has answered one inside, which waits on, without a word on who has the lock.
-// Whoever waits behind that has had the answer, too.
-func (q *Queue[T]) NoteAnswered() { q.answered = time.Now() }
+// Whoever waits behind that knows as much, and waits as long.
+func (q *Queue[T]) NoteAnswered() { q.answered++ }
+
+// EndAnswered notes that one that was answered does not wait on any more.
+func (q *Queue[T]) EndAnswered() {
+	q.answered--
+	q.answeredAt = time.Now()
+}
 
 // Silence is for how long w, or whom it waits behind, has had no answer. One that only tries waits for no other.
 func (q *Queue[T]) Silence(w *Waiter[T]) time.Duration {
-	if !w.tryOnly && q.answered.After(w.joined) {
-		return time.Since(q.answered)
+	switch {
+	case w.tryOnly:
+	case q.answered > 0:
+		return 0
+	case q.answeredAt.After(w.joined):
+		return time.Since(q.answeredAt)
 	}
 	return time.Since(w.joined)
 }

@@ -114,6 +114,32 @@ func TestSilence(t *testing.T) {
 	})
 }
 
+// Who waits behind one that the server has answered waits for as long as that waits on, and then has the time of a
+// first answer. One that only tries does not wait for it.
+func TestSilenceBehindOneThatIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, start := newScene(), time.Now()
+		s.mu.Lock()
+		s.q.NoteAnswered()
+		s.mu.Unlock()
+		wait := s.join(NewWaiter(0, backend.Exclusive, false, false))
+		try := s.join(NewWaiter(0, backend.Exclusive, true, false))
+		if err := try(t.Context(), nil); !errors.Is(err, backend.ErrUnavailable) || time.Since(start) != backend.FirstAnswer {
+			t.Errorf("the try: %v after %v", err, time.Since(start))
+		}
+		const waitsOn = time.Minute
+		time.AfterFunc(waitsOn-time.Since(start), func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.q.EndAnswered()
+		})
+		err := wait(t.Context(), nil)
+		if took := time.Since(start); !errors.Is(err, backend.ErrUnavailable) || took != waitsOn+backend.FirstAnswer {
+			t.Errorf("%v after %v", err, took)
+		}
+	})
+}
+
 // A waiter that only tries is turned away as soon as the lock is known to be held, and
 // those behind it are not held up.
 func TestTryOnly(t *testing.T) {

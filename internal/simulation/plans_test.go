@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"cmp"
+	"slices"
 	"testing"
 	"time"
 )
@@ -249,6 +250,40 @@ func TestPlans(t *testing.T) {
 				{Poll: true, Workers: [][]Op{{{Pause: time.Second, Call: "rlock", Names: []int{0}, Hold: time.Second, Unlock: "live"}}}},
 			},
 			Faults: []Fault{{Kind: "evict", At: 2015 * ms, Client: -1}},
+		},
+		"a client whose connections end by age needs new ones, which a server refuses": {
+			TTL: 3 * time.Second,
+			Clients: []Party{{
+				Own:     &own{PoolSize: 1, Pool: &pool{Lifetime: 2 * time.Second}},
+				Workers: [][]Op{{{Call: "lock", Names: []int{0}, Hold: 20 * time.Second, Unlock: "live"}}},
+			}},
+			Faults: []Fault{{Kind: "door", At: 5 * time.Second, For: 8 * time.Second, Client: -1, Way: 2}},
+		},
+		"an Unlock that hears of a loss returns after the hook that it tells of that": {
+			Clients: []Party{{
+				Hooks: "count", Manners: Manners{Hangs: &hanging{Hook: "Lost", For: 45 * time.Second}},
+				Workers: [][]Op{{{Call: "lock", Names: []int{0}, Hold: 3 * time.Second, Unlock: "live"}}},
+			}},
+			Faults: []Fault{{Kind: "flush", At: 2900 * ms, Client: -1}},
+		},
+		"the one connection that a client may have to a node is forgotten when a slot comes there": {
+			Names: 3, Cluster: true, Replica: true, Lag: 10 * ms, Word: 50 * ms, TTL: 5 * time.Second, Forgets: 5 * time.Second,
+			Clients: []Party{{
+				Own: &own{PoolSize: 1},
+				Workers: [][]Op{{
+					{Call: "lock", Names: []int{1}, Unlock: "live"},
+					{Call: "lock", Names: []int{2}, Unlock: "live"},
+					{Call: "lock", Names: []int{0}, Hold: 30 * time.Second, Unlock: "live"},
+				}},
+			}},
+			Faults: []Fault{{Kind: "slot-move", At: 9 * time.Second, For: 50 * ms, Client: -1, Server: homeOf(slotOf(lockKey(nameOf(0))))}},
+		},
+		"a slot leaves with its shard, and others hear of that later than a lease can wait": {
+			Cluster: true, Replica: true, Lag: 10 * ms, Word: time.Second, TTL: 400 * ms, Grows: true,
+			Clients: slices.Repeat([]Party{party([]Op{{Call: "rlock", Names: []int{0}, Hold: 20 * time.Second, Unlock: "live"}})}, 8),
+			Faults: []Fault{{
+				Kind: "shrink", At: 5 * time.Second, For: 100 * ms, Size: 50 * ms, Client: -1, Server: homeOf(slotOf(lockKey(nameOf(0)))), Way: 1,
+			}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

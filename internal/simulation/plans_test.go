@@ -285,6 +285,11 @@ func TestPlans(t *testing.T) {
 				Kind: "shrink", At: 5 * time.Second, For: 100 * ms, Size: 50 * ms, Client: -1, Server: homeOf(slotOf(lockKey(nameOf(0)))), Way: 1,
 			}},
 		},
+		"a hold that is to end soon is over before there is a connection to the farthest server, which is needed": {
+			Backend: "quorum", Servers: 3, Far: 30 * ms, Announced: true,
+			Clients: []Party{party([]Op{{Pause: time.Second, Call: "trylock", Names: []int{0}, MaxHold: 272 * ms, Unlock: "live"}})},
+			Faults:  []Fault{{Kind: "hole", At: 1, For: 20 * time.Second, Client: -1, Server: 1, Way: 2}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.Backend, p.Servers, p.Latency = cmp.Or(p.Backend, "redis"), cmp.Or(p.Servers, 1), ms

@@ -290,6 +290,14 @@ func TestPlans(t *testing.T) {
 			Clients: []Party{party([]Op{{Pause: time.Second, Call: "trylock", Names: []int{0}, MaxHold: 272 * ms, Unlock: "live"}})},
 			Faults:  []Fault{{Kind: "hole", At: 1, For: 20 * time.Second, Client: -1, Server: 1, Way: 2}},
 		},
+		"all clients are cut off from all members of a quorum": {
+			Backend: "quorum", Servers: 3,
+			Clients: []Party{party(
+				[]Op{{Call: "lock", Names: []int{0}, Hold: 20 * time.Second, Unlock: "live"}},
+				[]Op{{Pause: 12 * time.Second, Call: "inspect", Names: []int{0}}},
+			)},
+			Faults: []Fault{{Kind: "hole", At: 10 * time.Second, For: 6 * time.Second, Client: -1, Server: everywhere, Way: 2}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.Backend, p.Servers, p.Latency = cmp.Or(p.Backend, "redis"), cmp.Or(p.Servers, 1), ms

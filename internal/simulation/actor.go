@@ -433,10 +433,10 @@ func (r *register) slotMoved(c *call) bool {
 	return r.touched(c.client, c.start, func(t touch) bool { return t.splits })
 }
 
-// mayLose reports whether an Unlock may be told that what it unlocks was lost.
+// mayLose reports whether an Unlock may be told that what it unlocks was lost. A hook may have held it up since.
 func (r *register) mayLose(c *call, all []*belief) bool {
 	limited, ttl := slices.ContainsFunc(all, func(b *belief) bool { return b.limited }), all[0].ttl
-	return limited || r.isShort(ttl) || r.mayHaveCost(c.client, time.Now().Add(-2*ttl-lingers), ttl) || r.slotMoved(c)
+	return limited || r.isShort(ttl) || r.mayHaveCost(c.client, c.start.Add(-2*ttl-lingers), ttl) || r.slotMoved(c)
 }
 
 // unlocked notes how an Unlock has ended.

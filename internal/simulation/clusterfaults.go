@@ -247,7 +247,11 @@ const steps = 5
 // has arrived.
 func (w *world) carry(slot, from, to int, takes time.Duration, rnd *rand.Rand) bool {
 	w.layout.move(slot, to, false)
-	w.reg.opens(touched{kind: "slot-move", client: -1, server: from, from: time.Now(), to: time.Now().Add(unmended), slots: []int{slot}, open: true})
+	for _, kind := range []string{"slot-move", "word"} {
+		if kind == "slot-move" || w.costsLeases(Fault{Kind: "slot-move"}) {
+			w.reg.opens(touched{kind: kind, client: -1, server: from, from: time.Now(), to: time.Now().Add(unmended), slots: []int{slot}, open: true})
+		}
+	}
 	defer w.reg.mended(slot, w.plan.Word+4*w.plan.Lag)
 	w.opensMove(slot, from, to)
 	w.reg.tell(-2, "slot %d begins to move from shard %d to %d", slot, from, to)

@@ -170,13 +170,18 @@ func (g *generator) denials() {
 var keepsConnections = append([]string{"forge", "deaf", "mute", "flush", "evict", "flush-scripts", "full", "clock-back", "clock-on", "break"}, deniers...)
 
 // locksOut notes that clients cannot connect. Where something else goes wrong in a plan, they
-// may have to.
+// may have to; else those may whose connections end by themselves.
 func (r *register) locksOut(t touched) {
-	for _, f := range r.w.plan.Faults {
-		if !slices.Contains(keepsConnections, f.Kind) {
-			t.kind = "locked-out"
+	p := r.w.plan
+	ends := slices.ContainsFunc(p.Faults, func(f Fault) bool { return !slices.Contains(keepsConnections, f.Kind) })
+	t.kind = "locked-out"
+	if ends {
+		r.adds(t)
+		return
+	}
+	for i := range p.Clients {
+		if t.client = i; p.hostOf(i) == i && p.endsConnections(i) {
 			r.adds(t)
-			return
 		}
 	}
 }

@@ -75,7 +75,7 @@ func (w *way) isRefused() bool {
 // isCutOff reports whether all servers have been disturbed for a client at once since then.
 func (r *register) isCutOff(client int, since time.Time) bool {
 	return slices.ContainsFunc(r.touches, func(t touched) bool {
-		return t.server == everywhere && t.client == client && t.to.After(since)
+		return t.server == everywhere && (t.client < 0 || t.client == client) && t.to.After(since)
 	})
 }
 
@@ -94,10 +94,10 @@ func (r *register) isObstructed(l *lockLog) bool {
 		if t.server != everywhere || t.to.Before(since) {
 			continue
 		}
-		label := r.w.label(t.client)
 		for _, s := range r.w.masters() {
 			has := l.last[s.index].asOf(s.clock().UnixMilli())
-			if slices.ContainsFunc(append(has.holders(), has.queue...), func(id string) bool { return s.owner(id) == label }) {
+			isOf := func(id string) bool { return t.client < 0 || s.owner(id) == r.w.label(t.client) }
+			if slices.ContainsFunc(append(has.holders(), has.queue...), isOf) {
 				return true
 			}
 		}

@@ -67,7 +67,22 @@ func (r *register) forgot(p pair, subscribed bool) {
 	case r.w.plan.Clients[p.client].Own == nil && r.w.plan.Forgets >= maxIdle:
 		return
 	}
-	r.adds(touched{kind: "forgotten", client: p.client, server: place, from: now, to: now.Add(readTimeout)})
+	r.adds(touched{kind: r.forgets(p.client, place), client: p.client, server: place, from: now, to: now.Add(readTimeout)})
+}
+
+// forgets is the kind of what befalls a client that has lost one connection more to a place: where it may have
+// no more than those that it waits at, it is as if the program had all of them in use.
+func (r *register) forgets(client, place int) string {
+	waits := 1
+	for _, t := range r.touches {
+		if t.client == client && t.server == place && (t.kind == "forgotten" || t.kind == "pool") && t.to.After(time.Now()) {
+			waits++
+		}
+	}
+	if own := r.w.plan.Clients[client].Own; own != nil && own.PoolSize > 0 && waits >= own.PoolSize {
+		return "pool"
+	}
+	return "forgotten"
 }
 
 // answerOfOpened is for how long a client that Open has made waits for an answer.

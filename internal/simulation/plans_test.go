@@ -280,6 +280,53 @@ func TestPlans(t *testing.T) {
 				slices.Repeat([]Op{{Pause: 16 * ms, Call: "inspect", Names: []int{0}}}, 1500),
 			}}},
 		},
+		"a client whose connections end by age needs new ones, which a server refuses": {
+			TTL: 3 * time.Second,
+			Clients: []Party{{
+				Own:     &own{PoolSize: 1, Pool: &pool{Lifetime: 2 * time.Second}},
+				Workers: [][]Op{{{Call: "lock", Names: []int{0}, Hold: 20 * time.Second, Unlock: "live"}}},
+			}},
+			Faults: []Fault{{Kind: "door", At: 5 * time.Second, For: 8 * time.Second, Client: -1, Way: 2}},
+		},
+		"an Unlock that hears of a loss returns after the hook that it tells of that": {
+			Clients: []Party{{
+				Hooks: "count", Manners: Manners{Hangs: &hanging{Hook: "Lost", For: 45 * time.Second}},
+				Workers: [][]Op{{{Call: "lock", Names: []int{0}, Hold: 3 * time.Second, Unlock: "live"}}},
+			}},
+			Faults: []Fault{{Kind: "flush", At: 2900 * ms, Client: -1}},
+		},
+		"the one connection that a client may have to a node is forgotten when a slot comes there": {
+			Names: 3, Cluster: true, Replica: true, Lag: 10 * ms, Word: 50 * ms, TTL: 5 * time.Second, Forgets: 5 * time.Second,
+			Clients: []Party{{
+				Own: &own{PoolSize: 1},
+				Workers: [][]Op{{
+					{Call: "lock", Names: []int{1}, Unlock: "live"},
+					{Call: "lock", Names: []int{2}, Unlock: "live"},
+					{Call: "lock", Names: []int{0}, Hold: 30 * time.Second, Unlock: "live"},
+				}},
+			}},
+			Faults: []Fault{{Kind: "slot-move", At: 9 * time.Second, For: 50 * ms, Client: -1, Server: homeOf(slotOf(lockKey(nameOf(0))))}},
+		},
+		"a slot leaves with its shard, and others hear of that later than a lease can wait": {
+			Cluster: true, Replica: true, Lag: 10 * ms, Word: time.Second, TTL: 400 * ms, Grows: true,
+			Clients: slices.Repeat([]Party{party([]Op{{Call: "rlock", Names: []int{0}, Hold: 20 * time.Second, Unlock: "live"}})}, 8),
+			Faults: []Fault{{
+				Kind: "shrink", At: 5 * time.Second, For: 100 * ms, Size: 50 * ms, Client: -1, Server: homeOf(slotOf(lockKey(nameOf(0)))), Way: 1,
+			}},
+		},
+		"a hold that is to end soon is over before there is a connection to the farthest server, which is needed": {
+			Backend: "quorum", Servers: 3, Far: 30 * ms, Announced: true,
+			Clients: []Party{party([]Op{{Pause: time.Second, Call: "trylock", Names: []int{0}, MaxHold: 272 * ms, Unlock: "live"}})},
+			Faults:  []Fault{{Kind: "hole", At: 1, For: 20 * time.Second, Client: -1, Server: 1, Way: 2}},
+		},
+		"all clients are cut off from all members of a quorum": {
+			Backend: "quorum", Servers: 3,
+			Clients: []Party{party(
+				[]Op{{Call: "lock", Names: []int{0}, Hold: 20 * time.Second, Unlock: "live"}},
+				[]Op{{Pause: 12 * time.Second, Call: "inspect", Names: []int{0}}},
+			)},
+			Faults: []Fault{{Kind: "hole", At: 10 * time.Second, For: 6 * time.Second, Client: -1, Server: everywhere, Way: 2}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.Backend, p.Servers, p.Latency = cmp.Or(p.Backend, "redis"), cmp.Or(p.Servers, 1), ms

@@ -59,6 +59,19 @@ func (p *pool) asPooled(o *goredis.Options) {
 	o.PoolTimeout, o.ContextTimeoutEnabled = p.Wait, p.Heeds
 }
 
+// endsConnections reports whether a client may need a new connection though nothing goes wrong at a server:
+// one has its age, was idle or forgotten for that, or was given up as an answer was late.
+func (p *Plan) endsConnections(client int) bool {
+	own := p.Clients[client].Own
+	switch {
+	case p.Forgets > 0, longestTTL(p.TTL)/3 > maxIdle:
+		return true
+	case own == nil:
+		return false
+	}
+	return own.Timeout > 0 || own.Pool != nil && own.Pool.Lifetime+own.Pool.Idle > 0
+}
+
 // isFirst reports whether the program closes its client before that of the library.
 func (p *Plan) isFirst(client int) bool {
 	own := p.Clients[client].Own

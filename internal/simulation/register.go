@@ -502,8 +502,9 @@ func (r *register) costs(ttl time.Duration) func(touch) bool {
 		trip += 2 * r.w.plan.Lag
 	}
 	if r.w.plan.needsAll() { // it is taken at one after the other
-		trip = time.Duration(r.w.plan.Servers)*trip + 2*r.w.plan.Far
+		trip *= time.Duration(r.w.plan.Servers)
 	}
+	trip += 2 * r.w.plan.Far // the others may not be enough
 	short, fleeting := ttl < 2*trips*(trip+2*r.w.plan.Jitter), ttl < trips*trip
 	return func(t touch) bool { return t.loses || fleeting && t.fails || short && t.splits }
 }

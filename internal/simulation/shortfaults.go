@@ -59,6 +59,9 @@ func (g *generator) shortFaults() {
 	longest := p.TTL/3 - recovers - time.Second
 	for at := g.within(0, p.TTL); at < p.Length; at += g.within(2*p.TTL+2*lingers, 4*p.TTL) {
 		f := Fault{Kind: shortKinds[pick(g.draw, some...)], At: at, Client: -1, Server: place, Way: pick(g.draw, 2, 2, g.IntN(3))}
+		if !slices.Contains(networks, f.Kind) {
+			f.Server = max(place, 0)
+		}
 		f.For = pick(g.draw, g.within(0, min(longest, 100*time.Millisecond)), g.within(longest/2, longest), longest)
 		if f.Kind == "delay" {
 			f.Size, f.For = f.For/2, f.For/2

@@ -23,6 +23,18 @@ func (l *lockLog) comesFrom(token uint64) (granted, queued bool) {
 	return granted, queued
 }
 
+// cameTwice reports whether servers have granted a lock to two who write under one token, as they may after
+// Break and a loss of data: it does not tell from whom the second came.
+func (l *lockLog) cameTwice(token uint64) bool {
+	n := 0
+	for id, t := range l.tokenOf {
+		if t == token && id[0] == 'w' {
+			n++
+		}
+	}
+	return n > 1
+}
+
 // seesHandOvers reports whether it is known from whom the locks of a call of a client came.
 func (r *register) seesHandOvers(client int, e dlock.AcquiredEvent) bool {
 	return !e.Nested && r.w.hasServers() && !r.dead[client] && !r.touched(client, time.Now().Add(-lingers-e.Waited), whatever)
@@ -40,6 +52,9 @@ func (r *register) handsOverAll(client int, e dlock.AcquiredEvent, all []*belief
 	for _, b := range all {
 		if b.parent != nil {
 			continue
+		}
+		if r.lock(b.name).cameTwice(b.token) {
+			return
 		}
 		switch granted, queued := r.lock(b.name).comesFrom(b.token); {
 		case queued:

@@ -161,3 +161,19 @@ func TestCloseThatNamesNothing(t *testing.T) {
 		}
 	}
 }
+
+// A token that came twice, after Break and a loss of data, does not tell from whom its second hold came: the first
+// had queued.
+func TestHandOverOfATokenThatCameTwice(t *testing.T) {
+	found := served(t, 1, 0, func(_ *world, r *register) {
+		l := r.lock("a")
+		first, second := idOfMode("w"), strings.Replace(idOfMode("w"), ":1", ":2", 1)
+		l.tokenOf[first], l.tokenOf[second], l.queued[requestOf(first)] = 7, 7, time.Now()
+		r.judgesHandOver(0, dlock.AcquiredEvent{Op: "lock", Name: "a", FullName: "a", Token: 7})
+		delete(l.tokenOf, second)
+		r.judgesHandOver(0, dlock.AcquiredEvent{Op: "lock", Name: "a", FullName: "a", Token: 7})
+	})
+	if len(found) != 1 {
+		t.Errorf("%v", found)
+	}
+}

@@ -197,7 +197,11 @@ func (r *register) judgesHandOver(client int, e dlock.AcquiredEvent) {
 		r.handsOverOnQuorum(client, e)
 		return
 	}
-	granted, queued := r.lock(e.FullName).comesFrom(e.Token)
+	log := r.lock(e.FullName)
+	granted, queued := log.comesFrom(e.Token)
+	if log.cameTwice(e.Token) {
+		return
+	}
 	if granted == (e.HandOver == dlock.LocalHandOver) || granted && queued != (e.HandOver == dlock.RemoteHandOver) {
 		r.violate("hooks are told what is", "c%d: %+v; granted by the server: %t, after it had queued there: %t", client, e, granted, queued)
 	}

@@ -212,9 +212,9 @@ func (h *hold) Answered() {
 		return
 	}
 	q.clearLimit()
-	if !q.tries && !q.waitsOn {
+	if !q.waitsOn {
 		q.waitsOn = true
-		h.state.queue.NoteAnswered()
+		h.state.queue.NoteAnswered(q.tries)
 	}
 }
 

@@ -151,8 +151,8 @@ func (h *hold) endRequest() {
 	if h.requestCtx != nil && h.isWaiting {
 		h.state.waitingOnServer--
 	}
-	if h.requestCtx != nil && h.requestCtx.waitsOn {
-		h.state.queue.EndAnswered()
+	if q := h.requestCtx; q != nil && q.waitsOn {
+		h.state.queue.EndAnswered(q.tries)
 	}
 	h.requestCtx, h.call = nil, nil
 }

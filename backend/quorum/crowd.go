@@ -51,7 +51,10 @@ func (p *place) take(ctx context.Context, r *backend.Request) (silentSince time.
 		select {
 		case c.places <- struct{}{}:
 			p.taken = true
-			return c.silentSince(began), nil
+			if since = c.silentSince(began); since.After(began) {
+				r.Answered()
+			}
+			return since, nil
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return began, backend.WaitEnded(ctx, false)

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -236,5 +237,34 @@ func TestPlannedFailoverBehindAnAddress(t *testing.T) {
 			u.makes(*perFailover)
 			u.check(nothing)
 		})
+	}
+}
+
+// TestWaitersBehindAnAddressThatHasMoved has clients wait for a lock while primary and replica change places behind an
+// address that stays: the connections on which they listen live on. When the lock is free they come in before any
+// would have asked by itself.
+func TestWaitersBehindAnAddressThatHasMoved(t *testing.T) {
+	t.Parallel()
+	ctx, a := within(t), newAnchorage(t)
+	clients := append(a.clients(), a.clients()...)
+	holder, name := clients[0], slug(t)
+	l := must[*dlock.Lease](t)(holder.Mutex(name).Lock(ctx))
+	var all sync.WaitGroup
+	for i, c := range clients[1:] {
+		all.Go(func() {
+			l := must[*dlock.Lease](t)(c.Mutex(name).Lock(ctx))
+			must[any](t)(nil, l.Unlock(ctx))
+		})
+		eventually(t, "it waits", func() bool {
+			info, err := holder.Inspect(ctx, name)
+			return err == nil && len(info.Waiters) > i
+		})
+	}
+	a.swap(a.byReplicaOf)
+	began := time.Now()
+	must[any](t)(nil, l.Unlock(ctx))
+	all.Wait()
+	if took := time.Since(began); took >= leastPause {
+		t.Errorf("they were in after %v", took)
 	}
 }

@@ -74,8 +74,9 @@
 // a cluster that is down (CLUSTERDOWN) is made again for as long as it may take:
 // a waiting Lock until its context ends, an Unlock and a renewal within the
 // lease, a Lock that has never had an answer for 3 s. Waiters subscribe on the
-// node that is written to: it says whether it counts them, and sends nothing to who
-// is not there. They ask again when they have subscribed anew, and do that too when
+// node that is written to: it says whether it counts them, and grants nothing to who
+// is not there. One whose connection is to a master that has become its replica hears of
+// that when it would have been next. They ask again when they have subscribed anew, and do that too when
 // a subscription that lives lets nothing through.
 //
 // After a planned failover (CLUSTER FAILOVER, FAILOVER behind an address that stays)

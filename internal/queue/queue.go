@@ -18,9 +18,9 @@ import (
 type Queue[T any] struct {
 	writer     bool
 	readers    int32
-	unanswered bool      // a waiter does not know yet whether the lock is held
-	answered   int       // how many inside the server has answered, which wait on
-	answeredAt time.Time // when the last of them has ended that; zero: there was none
+	unanswered bool    // a waiter does not know yet whether the lock is held
+	waits      answers // the calls inside that wait for the lock
+	tries      answers // and those that only try
 
 	// The waiters are linked, so that one in the middle leaves at no cost. container/list
 	// would do that too, with a further allocation for each wait.
@@ -147,26 +147,52 @@ func (q *Queue[T]) NoteHeld() {
 	q.admit()
 }
 
-// NoteAnswered notes that the server has answered one inside, which waits on, without a word on who has the lock.
-// Whoever waits behind that knows as much, and waits as long.
-func (q *Queue[T]) NoteAnswered() { q.answered++ }
-
-// EndAnswered notes that one that was answered does not wait on any more.
-func (q *Queue[T]) EndAnswered() {
-	q.answered--
-	q.answeredAt = time.Now()
+// Answers are the calls of a kind that the server has answered without a word on who has the lock, and that wait on.
+type answers struct {
+	calls   int
+	endedAt time.Time // when the last of them has ended that; zero: there was none
 }
 
-// Silence is for how long w, or whom it waits behind, has had no answer. One that only tries waits for no other.
-func (q *Queue[T]) Silence(w *Waiter[T]) time.Duration {
+func (a *answers) end() {
+	a.calls--
+	a.endedAt = time.Now()
+}
+
+// silence is for how long one that has joined then, and waits behind such calls, has had no answer.
+func (a *answers) silence(joined time.Time) time.Duration {
 	switch {
-	case w.tryOnly:
-	case q.answered > 0:
+	case a.calls > 0:
 		return 0
-	case q.answeredAt.After(w.joined):
-		return time.Since(q.answeredAt)
+	case a.endedAt.After(joined):
+		return time.Since(a.endedAt)
 	}
-	return time.Since(w.joined)
+	return time.Since(joined)
+}
+
+func (q *Queue[T]) answers(tryOnly bool) *answers {
+	if tryOnly {
+		return &q.tries
+	}
+	return &q.waits
+}
+
+// NoteAnswered notes that the server has answered one inside, which waits on, without a word on who has the lock.
+// Whoever waits behind that knows as much, and waits as long. TryOnly says that it only tries.
+func (q *Queue[T]) NoteAnswered(tryOnly bool) {
+	q.answers(tryOnly).calls++
+}
+
+// EndAnswered notes that one that was answered does not wait on any more.
+func (q *Queue[T]) EndAnswered(tryOnly bool) { q.answers(tryOnly).end() }
+
+// Silence is for how long w, or whom it waits behind, has had no answer. One that only tries waits for none that
+// waits for the lock.
+func (q *Queue[T]) Silence(w *Waiter[T]) time.Duration {
+	silence := q.tries.silence(w.joined)
+	if w.tryOnly {
+		return silence
+	}
+	return min(silence, q.waits.silence(w.joined))
 }
 
 // NoteRefused tells the waiters that only try, and came before that, that the server has refused a request of that

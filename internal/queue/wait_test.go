@@ -120,7 +120,7 @@ func TestSilenceBehindOneThatIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, start := newScene(), time.Now()
 		s.mu.Lock()
-		s.q.NoteAnswered()
+		s.q.NoteAnswered(false)
 		s.mu.Unlock()
 		wait := s.join(NewWaiter(0, backend.Exclusive, false, false))
 		try := s.join(NewWaiter(0, backend.Exclusive, true, false))
@@ -131,13 +131,36 @@ func TestSilenceBehindOneThatIsAnswered(t *testing.T) {
 		time.AfterFunc(waitsOn-time.Since(start), func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.q.EndAnswered()
+			s.q.EndAnswered(false)
 		})
 		err := wait(t.Context(), nil)
 		if took := time.Since(start); !errors.Is(err, backend.ErrUnavailable) || took != waitsOn+backend.FirstAnswer {
 			t.Errorf("%v after %v", err, took)
 		}
 	})
+}
+
+// Who waits behind a try that the server has answered, and that goes on, knows as much, also who only tries.
+func TestWaitBehindAnAnsweredTry(t *testing.T) {
+	for _, tries := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s, start := newScene(), time.Now()
+			s.mu.Lock()
+			s.q.NoteAnswered(true)
+			s.mu.Unlock()
+			wait := s.join(NewWaiter(0, backend.Exclusive, tries, false))
+			const goesOn = 2 * backend.FirstAnswer
+			time.AfterFunc(goesOn, func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.q.EndAnswered(true)
+			})
+			err := wait(t.Context(), nil)
+			if took := time.Since(start); !errors.Is(err, backend.ErrUnavailable) || took != goesOn+backend.FirstAnswer {
+				t.Errorf("tries %v: %v after %v", tries, err, took)
+			}
+		})
+	}
 }
 
 // A waiter that only tries is turned away as soon as the lock is known to be held, and

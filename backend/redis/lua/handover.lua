@@ -64,7 +64,7 @@ while waiting > 0 and not o do
   redis.call('ZREM', A, head)
   waiting = waiting - 1
   -- A message also reaches who listens on a replica, and its reply does not count
-  -- them. So nothing is sent before it is known that somebody listens here, and what
+  -- them. So no grant is sent before it is known that somebody listens here, and what
   -- was sent is granted. A refusal to count says nothing.
   local there = kind
   if kind and polls == '' then
@@ -94,5 +94,8 @@ while waiting > 0 and not o do
       redis.pcall(publish, channel .. client,
         head .. ' ' .. T .. ' ' .. sent .. ' ' .. E .. (waiting > 0 and ' 1 ' or ' 0 ') .. S)
     end
+  elseif kind then -- if its connection is to a master that has become a replica, it comes back
+    local hint = 'poll '
+    -- include hint
   end
 end

@@ -173,7 +173,7 @@ var keepsConnections = append([]string{"forge", "deaf", "mute", "flush", "evict"
 // may have to.
 func (r *register) locksOut(t touched) {
 	for _, f := range r.w.plan.Faults {
-		if !slices.Contains(keepsConnections, f.Kind) {
+		if r.w.plan.Ends > 0 || !slices.Contains(keepsConnections, f.Kind) {
 			t.kind = "locked-out"
 			r.adds(t)
 			return

@@ -75,7 +75,7 @@ func (w *way) isRefused() bool {
 // isCutOff reports whether all servers have been disturbed for a client at once since then.
 func (r *register) isCutOff(client int, since time.Time) bool {
 	return slices.ContainsFunc(r.touches, func(t touched) bool {
-		return t.server == everywhere && t.client == client && t.to.After(since)
+		return t.server == everywhere && (t.client < 0 || t.client == client) && t.to.After(since)
 	})
 }
 

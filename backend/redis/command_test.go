@@ -64,6 +64,28 @@ func TestUnsent(t *testing.T) {
 	}
 }
 
+// TestExhausted has a program use the one connection that its client may have (MaxActiveConns). A command that
+// gets none is refused at once, and was not sent.
+func TestExhausted(t *testing.T) {
+	s := server.Start(t, server.Redis{})
+	client := redis.NewClient(&redis.Options{
+		Addr: s.Addr(), DisableIdentity: true, MaxRetries: -1, MaxActiveConns: 1, PipelinePoolSize: -1,
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	ctx := within(t)
+	taken := client.Conn()
+	must[string](t)(taken.Ping(ctx).Result())
+	p := newPipeline(client, 0)
+	if _, err := p.do(ctx, limit, []any{"incr", "x"}, ordinary); !errors.Is(err, redis.ErrPoolExhausted) || !isUnsent(err) {
+		t.Errorf("the error is %v", err)
+	}
+	_ = taken.Close()
+	rest(t, p)
+	if n := client.Exists(ctx, "x").Val(); n != 0 {
+		t.Error("it was sent")
+	}
+}
+
 // TestJoin takes and releases several locks at once. They share commands, and each
 // has the answer that it would have had alone. On a node of a cluster, where keys
 // must share a slot, everybody has a command of their own.

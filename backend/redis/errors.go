@@ -124,7 +124,7 @@ func (e *unsentError) Unwrap() error { return e.error }
 func isUnsent(err error) bool {
 	var op *net.OpError
 	var unsent *unsentError
-	return errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) ||
+	return errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) ||
 		errors.As(err, &op) && op.Op == "dial" || errors.As(err, &unsent)
 }
 

@@ -354,7 +354,10 @@ func (w *world) clusterClient(i int) *goredis.ClusterClient {
 	for _, s := range w.foundingNodes() {
 		c.Addrs = append(c.Addrs, s.address())
 	}
-	return goredis.NewClusterClient(c)
+	c.MaxActiveConns, c.PipelinePoolSize, c.PoolFIFO = o.MaxActiveConns, o.PipelinePoolSize, o.PoolFIFO
+	g := goredis.NewClusterClient(c)
+	w.hooked(g, i, 0)
+	return g
 }
 
 // shards is how many masters the cluster of a plan has, 0 if there is none.

@@ -110,6 +110,8 @@ func (w *world) happenFurther(f Fault, end time.Time) {
 		w.grow(f)
 	case "shrink":
 		w.shrink(f)
+	case "breaker":
+		w.blow(f.Client, end)
 	case "kill-client":
 		w.kill(f.Client)
 	case "lag", "replica-gone":

@@ -23,6 +23,7 @@ type network struct {
 
 	forgets time.Duration // after what time a connection that is idle is forgotten; 0: never
 	forgot  func(p pair, subscribed bool)
+	ends    time.Duration // after what time servers end a connection that is idle; 0: never
 
 	dials   func(client, server int) // called for each attempt to connect
 	comesTo func(point)              // called by a client that sends and reads
@@ -266,7 +267,10 @@ func (n *network) dial(ctx context.Context, client int, s *server) (net.Conn, er
 	n.mu.Lock()
 	l.dialed[0] = began
 	n.mu.Unlock()
-	outside(func() { s.serve(l.server) })
+	outside(func() {
+		s.serve(l.server)
+		l.endsIdle(n.ends)
+	})
 	return l.client, nil
 }
 

@@ -19,8 +19,11 @@ type own struct {
 	Timeout time.Duration `json:",omitempty"` // of an answer, of what is sent, and of an attempt to connect; 0: what is usual
 	Retries int           `json:",omitempty"` // of a command; 0: what is usual, less: none
 
-	Pool  *pool `json:",omitempty"` // nil: what is usual
-	First bool  `json:",omitempty"` // the program closes it before the client of the library
+	Pool    *pool   `json:",omitempty"` // nil: what is usual
+	Limits  *habits `json:",omitempty"` // nil: what is usual
+	Breaker *fusing `json:",omitempty"` // nil: it has none
+
+	First bool `json:",omitempty"` // the program closes it before the client of the library
 }
 
 // owns draws clients that programs make, for how long the key of a free lock is kept, and who
@@ -85,6 +88,7 @@ func (w *world) asMade(i int, o *goredis.Options) *goredis.Options {
 		ReadBufferSize:           bufferSize, WriteBufferSize: bufferSize,
 	}
 	mine.Pool.asPooled(made)
+	mine.Limits.asLimited(made)
 	return made
 }
 

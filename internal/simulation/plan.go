@@ -53,6 +53,7 @@ type Plan struct {
 	Distances []distance      `json:",omitempty"` // by which servers are nearer to clients
 	Interval  time.Duration   `json:",omitempty"` // after which who waits asks where no message comes; 0: what is usual
 	Movers    int             `json:",omitempty"` // how many slots of a cluster move at once at most; 0: one
+	Ends      time.Duration   `json:",omitempty"` // after what time servers end an idle connection; 0: never
 	Clients   []Party
 	Faults    []Fault
 }
@@ -288,6 +289,9 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.pools()
 	g.intervals()
 	g.sideBySide()
+	g.limited()
+	g.ends()
+	g.breakers()
 	return p
 }
 

@@ -60,11 +60,11 @@ func (p *pool) asPooled(o *goredis.Options) {
 }
 
 // endsConnections reports whether a client may need a new connection though nothing goes wrong at a server:
-// one has its age, was idle or forgotten for that, or was given up as an answer was late.
+// one has its age, was idle for that, or forgotten, or was given up as an answer was late.
 func (p *Plan) endsConnections(client int) bool {
 	own := p.Clients[client].Own
 	switch {
-	case p.Forgets > 0, longestTTL(p.TTL)/3 > maxIdle:
+	case p.Forgets > 0, p.Ends > 0, longestTTL(p.TTL)/3 > maxIdle:
 		return true
 	case own == nil:
 		return false

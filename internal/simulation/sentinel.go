@@ -137,7 +137,10 @@ func (w *world) failoverClient(i int) *goredis.Client {
 	for _, s := range w.sentinels {
 		f.SentinelAddrs = append(f.SentinelAddrs, s.address())
 	}
-	return goredis.NewFailoverClient(f)
+	f.MaxActiveConns, f.PipelinePoolSize, f.PoolFIFO = o.MaxActiveConns, o.PipelinePoolSize, o.PoolFIFO
+	g := goredis.NewFailoverClient(f)
+	w.hooked(g, i, 0)
+	return g
 }
 
 // dial connects a client with whoever has an address.

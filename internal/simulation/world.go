@@ -60,6 +60,11 @@ type world struct {
 	spellings []string
 	labels    []string // of the clients
 
+	fuses struct {
+		mu  sync.Mutex
+		all []*fuse
+	}
+
 	over  context.Context // when the parties stop
 	freed chan struct{}   // when all clients are closed
 	stop  context.CancelFunc
@@ -99,7 +104,7 @@ func run(p *Plan) *Result {
 	slowsync.Stop(w.stops.atMutex(p))
 	w.reg = newRegister(w)
 	w.net.dials = w.reg.dials
-	w.net.forgets, w.net.forgot = p.Forgets, w.reg.forgot
+	w.net.forgets, w.net.forgot, w.net.ends = p.Forgets, w.reg.forgot, p.Ends
 	w.over, w.stop = context.WithCancel(context.Background())
 	if err := w.open(); err != nil {
 		w.reg.violate("the world opens", "%v", err)
@@ -335,7 +340,10 @@ func (w *world) client(i, place int) goredis.UniversalClient {
 	case w.plan.announces(i):
 		o.OnConnect = announce()
 	}
-	return goredis.NewClient(o)
+	w.guards(o, i, place)
+	g := goredis.NewClient(o)
+	w.hooked(g, i, place)
+	return g
 }
 
 // bufferSize is enough for most that is sent at once: a large buffer costs more than what

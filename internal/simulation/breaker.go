@@ -1,0 +1,240 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+// A breaker is what a program has its own client ask before each request, by Options.Limiter or by a hook: it
+// refuses all for a time once so many have failed one after the other, and at once. Then it lets one pass,
+// and goes by what becomes of that. What else the program does with its client may have opened it, too.
+type fusing struct {
+	Fails int           // in a row, that open it
+	Rest  time.Duration // for how long
+	Hooks bool          `json:",omitempty"` // it is a hook
+}
+
+func init() {
+	maps.Copy(furtherKinds, map[string]touch{"breaker": {loses: true, fails: true}})
+	kinds["breaker"] = furtherKinds["breaker"]
+	keepsConnections = append(keepsConnections, "breaker")
+}
+
+var errOpen = errors.New("circuit breaker is open")
+
+// breakers draws them in a part of the plans with faults, and when something else opens them.
+func (g *generator) breakers() {
+	g.draw = &draw{rand.New(rand.NewPCG(g.plan.Seed, 212))}
+	p := g.plan
+	if p.Backend == "memory" || p.Shelves || len(p.Faults) == 0 || len(p.Durable) > 0 || p.TTL >= 10*time.Minute || !g.often(10) {
+		return
+	}
+	if g.often(40) {
+		p.Faults = nil
+	}
+	for i := range p.Clients {
+		c := &p.Clients[i]
+		if c.Opens != nil || c.Asks || p.isShared(i) || !g.often(70) {
+			continue
+		}
+		made := own{}
+		if c.Own != nil {
+			made = *c.Own
+		}
+		made.Breaker = &fusing{
+			Fails: pick(g.draw, 1, 3, 6), Rest: pick(g.draw, 200*time.Millisecond, time.Second, 10*time.Second),
+			Hooks: p.Cluster || p.Sentinels || g.often(50),
+		}
+		c.Own = &made
+		for range g.IntN(4) {
+			f := Fault{Kind: "breaker", At: g.within(0, p.Length), Client: i}
+			f.For = g.lasting()
+			p.Faults = append(p.Faults, f)
+		}
+	}
+}
+
+// A fuse is a breaker of a client to one server, or to all that it has.
+type fuse struct {
+	fusing
+	r      *register
+	client int
+	places []int
+
+	mu     sync.Mutex
+	failed int
+	opens  time.Time // until when it is open
+	tries  bool      // one passes, to see
+	denied []time.Time
+}
+
+// fuseOf is a new one, nil where a client has none.
+func (w *world) fuseOf(client int, places ...int) *fuse {
+	own := w.plan.Clients[client].Own
+	if own == nil || own.Breaker == nil {
+		return nil
+	}
+	f := &fuse{fusing: *own.Breaker, r: w.reg, client: client, places: places}
+	w.fuses.mu.Lock()
+	defer w.fuses.mu.Unlock()
+	w.fuses.all = append(w.fuses.all, f)
+	return f
+}
+
+// blow has the fuses of a client be open until then.
+func (w *world) blow(client int, end time.Time) {
+	w.fuses.mu.Lock()
+	defer w.fuses.mu.Unlock()
+	for _, f := range w.fuses.all {
+		if f.client == client {
+			f.mu.Lock()
+			f.opens, f.tries, f.failed = later(f.opens, end), false, f.Fails
+			f.mu.Unlock()
+		}
+	}
+}
+
+// mostRefused is how often a client is refused within a second: no pause is shorter for it than for a server
+// that refuses it, and many locks are asked for by one request.
+const mostRefused = 400
+
+// Allow implements goredis.Limiter.
+func (f *fuse) Allow() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	if now.Before(f.opens) || f.tries {
+		f.denied = append(f.denied, now)
+		for len(f.denied) > 0 && now.Sub(f.denied[0]) > time.Second {
+			f.denied = f.denied[1:]
+		}
+		if len(f.denied) > mostRefused {
+			f.denied = nil
+			f.tells()
+		}
+		f.touches(now)
+		return errOpen
+	}
+	f.tries = f.failed >= f.Fails
+	return nil
+}
+
+// ReportResult implements goredis.Limiter.
+func (f *fuse) ReportResult(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tries = false
+	var reply goredis.Error
+	if err == nil || errors.As(err, &reply) {
+		f.failed = 0
+		return
+	}
+	if f.failed++; f.failed >= f.Fails {
+		now := time.Now()
+		f.opens = now.Add(f.Rest)
+		f.touches(f.opens)
+	}
+}
+
+// touches notes that the client is refused until then.
+func (f *fuse) touches(to time.Time) {
+	r, now := f.r, time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, place := range f.places {
+		is := func(t touched) bool {
+			return t.kind == "breaker" && t.client == f.client && t.server == place && !t.to.Before(now.Add(-time.Second))
+		}
+		if i := slices.IndexFunc(r.touches, is); i >= 0 {
+			r.touches[i].to = later(r.touches[i].to, to)
+			continue
+		}
+		r.adds(touched{kind: "breaker", client: f.client, server: place, from: now, to: to})
+	}
+}
+
+// tells reports a client that asks again without a pause.
+func (f *fuse) tells() {
+	r := f.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.violate("a client pauses", "c%d was refused more than %d times within a second", f.client, mostRefused)
+}
+
+// guards has o ask a fuse.
+func (w *world) guards(o *goredis.Options, client, place int) {
+	own := w.plan.Clients[client].Own
+	if own != nil && own.Breaker != nil && !own.Breaker.Hooks {
+		o.Limiter = w.fuseOf(client, place)
+	}
+}
+
+// hooked has a client of the client library ask one by a hook.
+func (w *world) hooked(g goredis.UniversalClient, client, place int) {
+	own := w.plan.Clients[client].Own
+	if own == nil || own.Breaker == nil || !own.Breaker.Hooks {
+		return
+	}
+	if c, is := g.(*goredis.ClusterClient); is {
+		var all []int
+		for i := range w.plan.shards() {
+			all = append(all, i)
+		}
+		c.OnNewNode(func(n *goredis.Client) { n.AddHook(w.fuseOf(client, all...)) })
+		return
+	}
+	g.AddHook(w.fuseOf(client, place))
+}
+
+// DialHook implements goredis.Hook.
+func (f *fuse) DialHook(next goredis.DialHook) goredis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+// withinKey is what a request has asked in its context: a connection that is made for it is made ready
+// through the same hooks.
+type withinKey struct{}
+
+// ProcessHook implements goredis.Hook.
+func (f *fuse) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		if ctx.Value(withinKey{}) != nil {
+			return next(ctx, cmd)
+		}
+		ctx = context.WithValue(ctx, withinKey{}, f)
+		if err := f.Allow(); err != nil {
+			cmd.SetErr(err)
+			return err
+		}
+		err := next(ctx, cmd)
+		f.ReportResult(err)
+		return err
+	}
+}
+
+// ProcessPipelineHook implements goredis.Hook.
+func (f *fuse) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []goredis.Cmder) error {
+		if ctx.Value(withinKey{}) != nil {
+			return next(ctx, cmds)
+		}
+		ctx = context.WithValue(ctx, withinKey{}, f)
+		if err := f.Allow(); err != nil {
+			for _, cmd := range cmds {
+				cmd.SetErr(err)
+			}
+			return err
+		}
+		err := next(ctx, cmds)
+		f.ReportResult(err)
+		return err
+	}
+}

@@ -57,7 +57,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		if v == unavailable {
 			readyIn, waits := a.readyIn()
 			answered = answered || waits
-			if kindOf(err) != backend.ErrUnavailable || !found && !answered && time.Since(began) >= firstAnswer {
+			if time.Since(began) >= firstAnswer && !found && !answered || kindOf(err) != backend.ErrUnavailable && !a.awaitOthers(ctx) {
 				return nil, err
 			}
 			if waits {
@@ -78,7 +78,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 			return nil, err
 		}
 		if found && v == unavailable && !b.needsAll() {
-			if err := b.awaitEnough(ctx, r.TTL); err != nil {
+			if err := b.awaitEnough(ctx, r.TTL, nil); err != nil {
 				return nil, err
 			}
 		}

@@ -3,6 +3,8 @@ package quorum
 import (
 	"context"
 	"time"
+
+	"github.com/dlock-go/dlock/backend"
 )
 
 // A client that reaches the front, and too few of the other nodes, cannot have the lock, and keeps the front
@@ -18,9 +20,10 @@ const frontLimit = 250 * time.Millisecond
 // keepsFront reports whether the request waited at the front, which has let it in: others may wait there.
 func (a *attempt) keepsFront() bool { return a.queued && a.phase == gathering }
 
-// awaitEnough waits until as many nodes answer as a hold takes. The others are pinged meanwhile.
-func (b *Backend) awaitEnough(ctx context.Context, ttl time.Duration) error {
-	for !b.reachesEnough() {
+// awaitEnough waits until as many nodes answer as a hold takes, without those that deny it. The others are
+// pinged meanwhile.
+func (b *Backend) awaitEnough(ctx context.Context, ttl time.Duration, denying map[int]bool) error {
+	for !b.reachesEnough(denying) {
 		for _, n := range b.nodes {
 			if n.silent.Load() {
 				n.check(b, ttl, func() {})
@@ -35,12 +38,43 @@ func (b *Backend) awaitEnough(ctx context.Context, ttl time.Duration) error {
 
 // reachesEnough reports whether as many nodes answer as a hold takes, or may: one that cannot be pinged is
 // asked for the lock.
-func (b *Backend) reachesEnough() bool {
+func (b *Backend) reachesEnough(denying map[int]bool) bool {
 	reached := 0
-	for _, n := range b.nodes {
-		if n.pinger == nil || !n.silent.Load() {
+	for i, n := range b.nodes {
+		if !denying[i] && (n.pinger == nil || !n.silent.Load()) {
 			reached++
 		}
 	}
 	return reached >= b.need
+}
+
+// awaitOthers reports whether a request that some nodes deny may yet have the lock from the others: it waits,
+// and those were enough if all of them answered. Who does not answer may be back in a moment: it has as long
+// as an answer may take, and no longer than the first one may.
+func (a *attempt) awaitOthers(ctx context.Context) bool {
+	denying := a.denying()
+	if !a.request.Wait || len(a.votes)-len(denying) < a.b.need {
+		return false
+	}
+	limit := answerLimit(a.request.TTL)
+	if a.unheard {
+		limit = min(limit, time.Until(a.firstBy))
+	}
+	soon, cancel := backend.Bound(ctx, limit)
+	defer cancel()
+	err := a.b.awaitEnough(soon, a.request.TTL, denying)
+	return err == nil || soon.Err() == nil || ctx.Err() != nil
+}
+
+// denying are the nodes that will not grant it.
+func (a *attempt) denying() map[int]bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := make(map[int]bool)
+	for i := range a.votes {
+		if a.votes[i].state == denied {
+			all[i] = true
+		}
+	}
+	return all
 }

@@ -751,3 +751,26 @@ func TestTriesBesideADenyingAndASilentNode(t *testing.T) {
 		time.Sleep(10 * time.Second)
 	})
 }
+
+// One of three nodes denies, and another fails for a moment: who waits has the lock as that one is back. If
+// it stays away, the denial is told within the time of a first answer.
+func TestWaitsBesideADenyingNode(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		failing := memory.New(s[0])
+		c := over(t, []backend.Backend{failing, denyingNode{memory.New(s[1])}, memory.New(s[2])}, nil)
+		failing.FailNext(backend.Fail(backend.ErrUnavailable, errors.New("all connections are in use")))
+		began := time.Now()
+		l, err := c.Mutex("x").Lock(t.Context())
+		ok(t, err)
+		took := time.Since(began)
+		must(t, took < time.Second, "it took %v", took)
+		ok(t, l.Unlock(t.Context()))
+		s.freeze(1)
+		defer s.thaw()
+		began = time.Now()
+		_, err = c.Mutex("x").Lock(t.Context())
+		is(t, err, dlock.ErrAuth)
+		took = time.Since(began)
+		must(t, took <= 3*time.Second, "it took %v", took)
+	})
+}

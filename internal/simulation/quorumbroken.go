@@ -156,3 +156,10 @@ func (r *register) outlivesBreak(b *belief) {
 		r.violate("a break ends its hold", "%v was broken, and is alive %v after its end", b, over)
 	}
 }
+
+// breaksBesideForeign reports whether a Break may say that too few members have ended a hold: one of them has
+// something else than the lock and does not say whether it has a part, and another ended its part after it was
+// asked again.
+func (r *register) breaksBesideForeign(c *call) bool {
+	return c.what == "break" && r.w.plan.Backend == "quorum" && r.isForeign()
+}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -244,15 +246,20 @@ func (r *renewal) verdict() (known bool, err error) {
 // rejoins are holds that others have granted, for which a node is to be asked.
 type rejoins struct {
 	mu    sync.Mutex
-	holds []*hold
-	runs  bool // a goroutine asks
+	holds map[*hold]struct{} // renewals bring some again
+	runs  bool               // a goroutine asks
 }
 
 // add adds holds. It reports whether the caller has to see to them.
 func (r *rejoins) add(holds []*hold) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.holds = append(r.holds, holds...)
+	if r.holds == nil {
+		r.holds = make(map[*hold]struct{})
+	}
+	for _, h := range holds {
+		r.holds[h] = struct{}{}
+	}
 	first := !r.runs
 	r.runs = true
 	return first
@@ -262,8 +269,8 @@ func (r *rejoins) add(holds []*hold) bool {
 func (r *rejoins) take() (holds []*hold) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	holds, r.holds = r.holds, nil
-	r.runs = len(holds) > 0
+	holds = slices.Collect(maps.Keys(r.holds))
+	r.holds, r.runs = nil, len(holds) > 0
 	return holds
 }
 

@@ -76,8 +76,8 @@
 // lease, a Lock that has never had an answer for 3 s. Waiters subscribe on the
 // node that is written to: it says whether it counts them, and grants nothing to who
 // is not there. One whose connection is to a master that has become its replica hears of
-// that when it would have been next. They ask again when they have subscribed anew, and do that too when
-// a subscription that lives lets nothing through.
+// that when it would have been next. They ask again when they have subscribed anew, and
+// do that too when a subscription that lives lets nothing through.
 //
 // After a planned failover (CLUSTER FAILOVER, FAILOVER behind an address that stays)
 // no hold is lost and no two hold a lock, as long as leases outlast it, and no slot moves
@@ -125,7 +125,12 @@
 // ErrUnavailable though the server is well; leases of more than twenty round trips go on. Nor should its pool
 // be of one connection: one that stalls takes up all of it for ReadTimeout, which is 5 s
 // where nothing is said, and a lock that was granted to a waiter is lost after as long
-// unless that is confirmed.
+// unless that is confirmed. MaxActiveConns, if set, should be four or more: where all are in
+// use a request is refused at once, which Ping and Examine say, and others make again.
+//
+// A circuit breaker of a program's own (Limiter, or a hook) that refuses requests for
+// longer than a lease has left costs that lease. One that is a hook sees, within the
+// request that it lets pass, those that make a connection ready: it must let them pass, too.
 //
 // What is on the way to the server, as a load balancer or a firewall, may forget a connection
 // that is idle and tell nobody. A request on it is late, and after some of them a Lock is

@@ -185,12 +185,17 @@ type wholeLock struct {
 
 // holders returns those who hold the lock in a state, and joined of readers who have joined others.
 func (l *lockFile) holders(st state, joined []record) (holders []backend.Party) {
-	o, shared := st.owner, st.held && !st.exclusive
 	if st.exclusive {
-		p := o.party()
+		p := st.owner.party()
 		p.Mode = backend.Exclusive
 		return []backend.Party{p}
 	}
+	return st.holdersOf(locksOf(l), joined)
+}
+
+// holdersOf returns those who hold the lock where no writer does that says so, by the locks of the whole file.
+func (st state) holdersOf(locks []wholeLock, joined []record) (holders []backend.Party) {
+	o, shared := st.owner, st.held
 	if !shared {
 		joined = nil
 	}
@@ -198,7 +203,7 @@ func (l *lockFile) holders(st state, joined []record) (holders []backend.Party) 
 	for _, r := range joined {
 		readers[r.pid]++
 	}
-	for _, w := range locksOf(l) {
+	for _, w := range locks {
 		if shared && readers[w.pid] > 0 {
 			readers[w.pid]--
 			continue
@@ -210,6 +215,9 @@ func (l *lockFile) holders(st state, joined []record) (holders []backend.Party) 
 		}
 		if shared {
 			p.Token = st.content.token
+		}
+		if w.mode == backend.Exclusive {
+			return []backend.Party{p} // it is alone: the list is read piece by piece, and may show more, of other moments
 		}
 		holders = append(holders, p)
 	}

@@ -189,3 +189,16 @@ func TestNamesInUse(t *testing.T) {
 		}
 	}
 }
+
+// The system tells of locks piece by piece: a writer may be there twice, or beside readers from before.
+func TestWriterIsAloneInALongList(t *testing.T) {
+	reader, writer := wholeLock{1, backend.Shared}, wholeLock{2, backend.Exclusive}
+	for _, locks := range [][]wholeLock{{writer, writer}, {reader, writer}, {writer, reader}} {
+		for _, held := range []bool{false, true} {
+			all := state{held: held}.holdersOf(locks, nil)
+			if len(all) != 1 || all[0].Mode != backend.Exclusive || all[0].Client != "2" {
+				t.Errorf("%+v", all)
+			}
+		}
+	}
+}

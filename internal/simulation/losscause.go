@@ -25,7 +25,7 @@ func (r *register) hasRunOut(b *belief, err error) {
 }
 
 // wasTaken checks that a lock which hooks are told was taken is not there any more. A server that has older data
-// again, or another one, may have it again; a member of a quorum that the client does not reach has it still.
+// again, or another one, may have it again.
 func (r *register) wasTaken(client int, e dlock.LostEvent) {
 	began := time.Now().Add(-e.Age - lingers)
 	name := r.w.plan.Clients[client].Prefix + e.Name
@@ -38,8 +38,7 @@ func (r *register) wasTaken(client int, e dlock.LostEvent) {
 	there := 0
 	for _, s := range r.w.keepers(name) {
 		t := r.lock(name).last[s.index].asOf(s.clock().UnixMilli())
-		unheard := r.w.plan.Backend == "quorum" && r.misses(client, s, began)
-		if t.holder != "" && s.owner(t.holder) == r.w.label(client) && uint64(t.token) == e.Token && !unheard {
+		if t.holder != "" && s.owner(t.holder) == r.w.label(client) && uint64(t.token) == e.Token {
 			there++
 		}
 	}

@@ -117,7 +117,7 @@ func (r *register) brokenOnQuorum(c *call, token uint64, err error) {
 		}
 	case err == nil:
 		// What met a broken connection is sent again, and may have ended the hold before: see broken.
-		fails := r.touched(c.client, time.Time{}, func(t touch) bool { return t.fails })
+		fails := r.w.plan.Ends > 0 || r.touched(c.client, time.Time{}, func(t touch) bool { return t.fails })
 		if !fails && count(all, func(w witness) bool { return w.ever(known(token)) }) == 0 {
 			r.violate("a break names its hold", "c%d broke %s under token %d, which nobody had it under", c.client, name, token)
 		}

@@ -139,7 +139,7 @@ func (r *register) broken(c *call, token uint64, err error) {
 	}
 	r.deniesHold(c, token, err)
 	breaks := func(t touch) bool { return t.fails }
-	if err != nil || !r.sees(c) || r.touched(c.client, time.Time{}, breaks) || r.tokensFell(c) {
+	if err != nil || !r.sees(c) || r.w.plan.Ends > 0 || r.touched(c.client, time.Time{}, breaks) || r.tokensFell(c) {
 		return
 	}
 	name := c.names[0]

@@ -63,6 +63,7 @@ func (a *attempt) awaitOthers(ctx context.Context) bool {
 	soon, cancel := backend.Bound(ctx, limit)
 	defer cancel()
 	err := a.b.awaitEnough(soon, a.request.TTL, denying)
+	// The end of the caller's context, and of the backend, is told by who goes on.
 	return err == nil || soon.Err() == nil || ctx.Err() != nil
 }
 

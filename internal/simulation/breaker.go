@@ -13,10 +13,10 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// A breaker is what a program has its own client ask before each request, by Options.Limiter or by a hook: it
-// refuses all for a time once so many have failed one after the other, and at once. Then it lets one pass,
-// and goes by what becomes of that. What else the program does with its client may have opened it, too.
-type fusing struct {
+// Settings of a circuit breaker, which a program has its own client ask before each request, by Options.Limiter
+// or by a hook: it refuses all for a time, and at once, when so many have failed one after the other. Then it
+// lets one pass, and goes by what becomes of that. What else the program does with its client may have opened it, too.
+type circuitSettings struct {
 	Fails int           // in a row, that open it
 	Rest  time.Duration // for how long
 	Hooks bool          `json:",omitempty"` // it is a hook
@@ -49,7 +49,7 @@ func (g *generator) breakers() {
 		if c.Own != nil {
 			made = *c.Own
 		}
-		made.Breaker = &fusing{
+		made.Breaker = &circuitSettings{
 			Fails: pick(g.draw, 1, 3, 6), Rest: pick(g.draw, 200*time.Millisecond, time.Second, 10*time.Second),
 			Hooks: p.Cluster || p.Sentinels || g.often(50),
 		}
@@ -62,9 +62,9 @@ func (g *generator) breakers() {
 	}
 }
 
-// A fuse is a breaker of a client to one server, or to all that it has.
-type fuse struct {
-	fusing
+// A circuit is that of a client to one server, or to all that it has, with its breaker.
+type circuit struct {
+	circuitSettings
 	r      *register
 	client int
 	places []int
@@ -76,24 +76,24 @@ type fuse struct {
 	denied []time.Time
 }
 
-// fuseOf is a new one, nil where a client has none.
-func (w *world) fuseOf(client int, places ...int) *fuse {
+// newCircuit returns one, nil where a client has none.
+func (w *world) newCircuit(client int, places ...int) *circuit {
 	own := w.plan.Clients[client].Own
 	if own == nil || own.Breaker == nil {
 		return nil
 	}
-	f := &fuse{fusing: *own.Breaker, r: w.reg, client: client, places: places}
-	w.fuses.mu.Lock()
-	defer w.fuses.mu.Unlock()
-	w.fuses.all = append(w.fuses.all, f)
+	f := &circuit{circuitSettings: *own.Breaker, r: w.reg, client: client, places: places}
+	w.circuits.mu.Lock()
+	defer w.circuits.mu.Unlock()
+	w.circuits.all = append(w.circuits.all, f)
 	return f
 }
 
-// blow has the fuses of a client be open until then.
-func (w *world) blow(client int, end time.Time) {
-	w.fuses.mu.Lock()
-	defer w.fuses.mu.Unlock()
-	for _, f := range w.fuses.all {
+// opensBreakers has those of a client be open until then.
+func (w *world) opensBreakers(client int, end time.Time) {
+	w.circuits.mu.Lock()
+	defer w.circuits.mu.Unlock()
+	for _, f := range w.circuits.all {
 		if f.client == client {
 			f.mu.Lock()
 			f.opens, f.tries, f.failed = later(f.opens, end), false, f.Fails
@@ -107,7 +107,7 @@ func (w *world) blow(client int, end time.Time) {
 const mostRefused = 400
 
 // Allow implements goredis.Limiter.
-func (f *fuse) Allow() error {
+func (f *circuit) Allow() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
@@ -128,7 +128,7 @@ func (f *fuse) Allow() error {
 }
 
 // ReportResult implements goredis.Limiter.
-func (f *fuse) ReportResult(err error) {
+func (f *circuit) ReportResult(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.tries = false
@@ -145,7 +145,7 @@ func (f *fuse) ReportResult(err error) {
 }
 
 // touches notes that the client is refused until then.
-func (f *fuse) touches(to time.Time) {
+func (f *circuit) touches(to time.Time) {
 	r, now := f.r, time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,18 +162,18 @@ func (f *fuse) touches(to time.Time) {
 }
 
 // tells reports a client that asks again without a pause.
-func (f *fuse) tells() {
+func (f *circuit) tells() {
 	r := f.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.violate("a client pauses", "c%d was refused more than %d times within a second", f.client, mostRefused)
 }
 
-// guards has o ask a fuse.
+// guards has o ask one.
 func (w *world) guards(o *goredis.Options, client, place int) {
 	own := w.plan.Clients[client].Own
 	if own != nil && own.Breaker != nil && !own.Breaker.Hooks {
-		o.Limiter = w.fuseOf(client, place)
+		o.Limiter = w.newCircuit(client, place)
 	}
 }
 
@@ -188,14 +188,14 @@ func (w *world) hooked(g goredis.UniversalClient, client, place int) {
 		for i := range w.plan.shards() {
 			all = append(all, i)
 		}
-		c.OnNewNode(func(n *goredis.Client) { n.AddHook(w.fuseOf(client, all...)) })
+		c.OnNewNode(func(n *goredis.Client) { n.AddHook(w.newCircuit(client, all...)) })
 		return
 	}
-	g.AddHook(w.fuseOf(client, place))
+	g.AddHook(w.newCircuit(client, place))
 }
 
 // DialHook implements goredis.Hook.
-func (f *fuse) DialHook(next goredis.DialHook) goredis.DialHook {
+func (f *circuit) DialHook(next goredis.DialHook) goredis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
 }
 
@@ -204,7 +204,7 @@ func (f *fuse) DialHook(next goredis.DialHook) goredis.DialHook {
 type withinKey struct{}
 
 // ProcessHook implements goredis.Hook.
-func (f *fuse) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+func (f *circuit) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	return func(ctx context.Context, cmd goredis.Cmder) error {
 		if ctx.Value(withinKey{}) != nil {
 			return next(ctx, cmd)
@@ -221,7 +221,7 @@ func (f *fuse) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 }
 
 // ProcessPipelineHook implements goredis.Hook.
-func (f *fuse) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+func (f *circuit) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []goredis.Cmder) error {
 		if ctx.Value(withinKey{}) != nil {
 			return next(ctx, cmds)

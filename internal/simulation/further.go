@@ -111,7 +111,7 @@ func (w *world) happenFurther(f Fault, end time.Time) {
 	case "shrink":
 		w.shrink(f)
 	case "breaker":
-		w.blow(f.Client, end)
+		w.opensBreakers(f.Client, end)
 	case "kill-client":
 		w.kill(f.Client)
 	case "lag", "replica-gone":

@@ -19,9 +19,9 @@ type own struct {
 	Timeout time.Duration `json:",omitempty"` // of an answer, of what is sent, and of an attempt to connect; 0: what is usual
 	Retries int           `json:",omitempty"` // of a command; 0: what is usual, less: none
 
-	Pool    *pool   `json:",omitempty"` // nil: what is usual
-	Limits  *habits `json:",omitempty"` // nil: what is usual
-	Breaker *fusing `json:",omitempty"` // nil: it has none
+	Pool    *pool            `json:",omitempty"` // nil: what is usual
+	Limits  *habits          `json:",omitempty"` // nil: what is usual
+	Breaker *circuitSettings `json:",omitempty"` // nil: it has none
 
 	First bool `json:",omitempty"` // the program closes it before the client of the library
 }

@@ -60,9 +60,9 @@ type world struct {
 	spellings []string
 	labels    []string // of the clients
 
-	fuses struct {
+	circuits struct {
 		mu  sync.Mutex
-		all []*fuse
+		all []*circuit
 	}
 
 	over  context.Context // when the parties stop

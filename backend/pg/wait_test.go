@@ -237,32 +237,41 @@ func TestOwnContextOnly(t *testing.T) {
 		s.kill(errSilent)
 	}
 	eventually(t, "no connection", func() bool { return p.backend.connections() == 0 })
-	p.proxy.Delay(0, 50*time.Millisecond, 0)
-	p.proxy.Delay(1, 50*time.Millisecond, 0)
+	p.proxy.Blackhole(faultnet.BothWays)
 	short, cancel := context.WithCancel(testContext(t))
 	defer cancel()
 	r := requestFor(nameOf(t))
 	r.Mode = 2
 	r.Wait = false
-	failed := make(chan error, 1)
-	go func() {
-		_, err := p.backend.Acquire(short, r)
-		failed <- err
-	}()
-	eventually(t, "asked", func() bool {
-		p.backend.mu.Lock()
-		defer p.backend.mu.Unlock()
-		return len(p.backend.locks) > 0
-	})
-	time.AfterFunc(20*time.Millisecond, cancel)
-	h, err := p.backend.Acquire(testContext(t), r)
-	if err != nil {
-		t.Fatalf("ended by another's context: %v", err)
+	type answer struct {
+		hold *backend.Hold
+		err  error
 	}
-	if err := receive(t, "the end of the call", failed); !errors.Is(err, dlock.ErrUnavailable) {
-		t.Errorf("%v", err)
+	ask := func(ctx context.Context, asking int) <-chan answer {
+		c := make(chan answer, 1)
+		go func() {
+			h, err := p.backend.Acquire(ctx, r)
+			c <- answer{h, err}
+		}()
+		eventually(t, "asked", func() bool {
+			p.backend.mu.Lock()
+			defer p.backend.mu.Unlock()
+			l := p.backend.locks[p.backend.key(r.Name)]
+			return l != nil && l.attempt != nil && l.attempt.requests == asking
+		})
+		return c
 	}
-	must(t, p.backend.Release(testContext(t), h))
+	first, second := ask(short, 1), ask(testContext(t), 2)
+	cancel()
+	if got := receive(t, "the end of the call", first); !errors.Is(got.err, dlock.ErrUnavailable) {
+		t.Errorf("%v", got.err)
+	}
+	p.proxy.Restore(faultnet.BothWays)
+	got := receive(t, "the lock", second)
+	if got.err != nil {
+		t.Fatalf("ended by another's context: %v", got.err)
+	}
+	must(t, p.backend.Release(testContext(t), got.hold))
 }
 
 // TestWordSurvivesAFailure has the lock be given back while everything else that the

@@ -52,7 +52,8 @@ func (r *rejoins) drop() {
 // rejoinAll asks node i, which was away, for holds that the others have granted:
 // a lock that lasts shall survive the next node that goes. One goroutine sees to
 // all that renewals bring meanwhile, and ends when the node is still away. Nobody
-// else may have seen that it is back.
+// else may have seen that it is back. What the node has denied before comes after the
+// others, and until it denies something again: it may deny some names alone.
 func (b *Backend) rejoinAll(i int, holds []*hold) {
 	r := &b.nodes[i].rejoins
 	if len(holds) == 0 || !r.add(holds) {
@@ -60,10 +61,12 @@ func (b *Backend) rejoinAll(i int, holds []*hold) {
 	}
 	started := b.janitor.Go(func(ctx context.Context) {
 		for holds := r.take(); len(holds) > 0; holds = r.take() {
-			if !b.rejoinNow(ctx, i, holds) {
+			deniedBefore, others := splitDenied(i, holds)
+			if !b.rejoinNow(ctx, i, others) {
 				r.drop()
 				return
 			}
+			b.rejoinNow(ctx, i, deniedBefore)
 		}
 	})
 	if !started {
@@ -75,8 +78,12 @@ func (b *Backend) rejoinAll(i int, holds []*hold) {
 // at a distance, in which the next node may go.
 const rejoiners = 64
 
-// rejoinNow asks node i for holds: for the first of them alone. It reports false if the node does not answer.
+// rejoinNow asks node i for holds: for the first of them alone. It reports false if the node does not answer, or
+// denies what it has denied before.
 func (b *Backend) rejoinNow(ctx context.Context, i int, holds []*hold) bool {
+	if len(holds) == 0 {
+		return true
+	}
 	n := b.nodes[i]
 	if b.isSpared(n) && !n.isBack(ctx, holds[0].request.TTL) || !holds[0].rejoin(i) {
 		return false
@@ -90,8 +97,25 @@ func (b *Backend) rejoinNow(ctx context.Context, i int, holds []*hold) bool {
 	return ctx.Err() == nil && !away.Load()
 }
 
-// rejoin asks node i once for a lock that is held. It reports false if the node
-// does not answer.
+// splitDenied divides holds into those that node i has denied when it was last asked, and others.
+func splitDenied(i int, holds []*hold) (denied, others []*hold) {
+	for _, h := range holds {
+		if h.isDenied(i) {
+			denied = append(denied, h)
+		} else {
+			others = append(others, h)
+		}
+	}
+	return denied, others
+}
+
+func (h *hold) isDenied(i int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.votes[i].state == denied
+}
+
+// rejoin asks node i once for a lock that is held. It reports false if the node does not answer, or denies it again.
 func (h *hold) rejoin(i int) bool {
 	h.mu.Lock()
 	v := &h.votes[i]
@@ -99,10 +123,17 @@ func (h *hold) rejoin(i int) bool {
 		h.mu.Unlock()
 		return true
 	}
+	before := v.state
 	q := h.newQuery(i, false)
 	h.mu.Unlock()
 	q.send()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return v.state == granted || v.state == refused || v.state == unasked // it has been given back
+	switch v.state {
+	case granted, refused, unasked: // it has been given back
+		return true
+	case denied:
+		return before != denied
+	}
+	return false
 }

@@ -161,11 +161,11 @@ func (l *lock) maxHoldFor(r request) time.Duration {
 func (h *hold) request(ctx context.Context, r request, limit time.Duration) (err error) {
 	l, c := h.lock, h.lock.client
 	ttl, fixed := l.requestTTL(l.maxHoldFor(r))
-	q := limitFirstAnswer(ctx, limit)
-	q.tries = !r.wait
-	defer q.stop()
-	h.requestCtx = q
-	h.item.Hold, err = c.backend.Acquire(q, backend.Request{
+	requestCtx := limitFirstAnswer(ctx, limit)
+	requestCtx.tries = !r.wait
+	defer requestCtx.stop()
+	h.requestCtx = requestCtx
+	h.item.Hold, err = c.backend.Acquire(requestCtx, backend.Request{
 		Name:     l.fullName,
 		ID:       backend.ID{Client: c.id, Seq: c.lastID.Add(1)},
 		Label:    l.label,
@@ -207,14 +207,14 @@ func (h *hold) Answered() {
 	c := h.lock.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	q := h.requestCtx
-	if q == nil {
+	requestCtx := h.requestCtx
+	if requestCtx == nil {
 		return
 	}
-	q.clearLimit()
-	if !q.waitsOn {
-		q.waitsOn = true
-		h.state.queue.NoteAnswered(q.tries)
+	requestCtx.clearLimit()
+	if !requestCtx.waitsOn {
+		requestCtx.waitsOn = true
+		h.state.queue.NoteAnswered(requestCtx.tries)
 	}
 }
 

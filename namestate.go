@@ -136,8 +136,8 @@ func (c *Client) leaveName(ctx context.Context, h *hold, mode backend.Mode, wait
 	case waited.isHeld && backend.Since(s.leftHeld) < oneTrip && errors.Is(err, ErrUnavailable):
 		err = backend.WaitEnded(ctx, true)
 	}
-	if q := h.requestCtx; q != nil && q.tries && errors.Is(err, ErrHeld) {
-		s.queue.NoteRefused(mode, q.sent)
+	if requestCtx := h.requestCtx; requestCtx != nil && requestCtx.tries && errors.Is(err, ErrHeld) {
+		s.queue.NoteRefused(mode, requestCtx.sent)
 	}
 	h.endRequest()
 	s.queue.Leave(mode)
@@ -151,8 +151,8 @@ func (h *hold) endRequest() {
 	if h.requestCtx != nil && h.isWaiting {
 		h.state.waitingOnServer--
 	}
-	if q := h.requestCtx; q != nil && q.waitsOn {
-		h.state.queue.EndAnswered(q.tries)
+	if requestCtx := h.requestCtx; requestCtx != nil && requestCtx.waitsOn {
+		h.state.queue.EndAnswered(requestCtx.tries)
 	}
 	h.requestCtx, h.call = nil, nil
 }

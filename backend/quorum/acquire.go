@@ -37,6 +37,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 	}
 	defer p.leave(false)
 	found, answered, last := false, false, undecided
+	var deniedSince time.Time // since when too few answer of the nodes that do not deny it; zero: not so
 	backoff := backend.Backoff{Min: 20 * time.Millisecond}
 	for round := 0; ctx.Err() == nil; round++ {
 		a := b.newAttempt(ctx, r, round)
@@ -53,17 +54,28 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		}
 		a.abandon(ctx)
 		found, last = a.found, v
-		pause := rand.N(a.splitTimeout)
-		if v == unavailable {
+		pause, unheard := rand.N(a.splitTimeout), false
+		if v != unavailable {
+			deniedSince = time.Time{}
+		} else {
 			readyIn, waits := a.readyIn()
 			answered = answered || waits
-			if time.Since(began) >= firstAnswer && !found && !answered || kindOf(err) != backend.ErrUnavailable && !a.awaitOthers(ctx) {
+			unheard = !found && !answered
+			denied := kindOf(err) != backend.ErrUnavailable
+			if denied && deniedSince.IsZero() {
+				deniedSince = time.Now()
+			}
+			if unheard && time.Since(began) >= firstAnswer || denied && !a.awaitOthers(ctx, deniedSince, unheard) {
 				return nil, err
 			}
 			if waits {
 				r.Answered()
+				deniedSince = time.Time{}
 			}
 			pause = min(backoff.Next(), readyIn)
+			if unheard { // what the nodes have said tells more than the limit of the caller
+				pause = min(pause, firstAnswer-time.Since(began))
+			}
 		}
 		switch {
 		case v == ended:
@@ -75,6 +87,9 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 			return nil, err
 		}
 		if err := b.pause(ctx, nil, pause, found); err != nil {
+			return nil, err
+		}
+		if unheard && time.Since(began) >= firstAnswer {
 			return nil, err
 		}
 		if found && v == unavailable && !b.needsAll() {

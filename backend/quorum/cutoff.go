@@ -3,8 +3,6 @@ package quorum
 import (
 	"context"
 	"time"
-
-	"github.com/dlock-go/dlock/backend"
 )
 
 // A client that reaches the front, and too few of the other nodes, cannot have the lock, and keeps the front
@@ -49,22 +47,22 @@ func (b *Backend) reachesEnough(denying map[int]bool) bool {
 }
 
 // awaitOthers reports whether a request that some nodes deny may yet have the lock from the others: it waits,
-// and those were enough if all of them answered. Who does not answer may be back in a moment: it has as long
-// as an answer may take, and no longer than the first one may.
-func (a *attempt) awaitOthers(ctx context.Context) bool {
+// and those were enough if all of them answered. Who does not answer may be back in a moment: all together have
+// as long as an answer may take, from since on, and no longer than the first one may where that is still to come.
+func (a *attempt) awaitOthers(ctx context.Context, since time.Time, unheard bool) bool {
 	denying := a.denying()
 	if !a.request.Wait || len(a.votes)-len(denying) < a.b.need {
 		return false
 	}
-	limit := answerLimit(a.request.TTL)
-	if a.unheard {
-		limit = min(limit, time.Until(a.firstBy))
+	until := since.Add(answerLimit(a.request.TTL))
+	if unheard && a.firstBy.Before(until) {
+		until = a.firstBy
 	}
-	soon, cancel := backend.Bound(ctx, limit)
+	soon, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	err := a.b.awaitEnough(soon, a.request.TTL, denying)
+	_ = a.b.awaitEnough(soon, a.request.TTL, denying)
 	// The end of the caller's context, and of the backend, is told by who goes on.
-	return err == nil || soon.Err() == nil || ctx.Err() != nil
+	return soon.Err() == nil || ctx.Err() != nil
 }
 
 // denying are the nodes that will not grant it.

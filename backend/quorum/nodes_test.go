@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -772,5 +773,79 @@ func TestWaitsBesideADenyingNode(t *testing.T) {
 		is(t, err, dlock.ErrAuth)
 		took = time.Since(began)
 		must(t, took <= 3*time.Second, "it took %v", took)
+	})
+}
+
+// A failingNode answers pings. The next votes that it is asked for fail.
+type failingNode struct {
+	*memory.Backend
+	votes *atomic.Int32
+}
+
+func (n failingNode) Vote(ctx context.Context, r backend.Request, v backend.Ballot) (*backend.Hold, error) {
+	if n.votes.Add(-1) >= 0 {
+		return nil, backend.Fail(backend.ErrUnavailable, errors.New("all connections are in use"))
+	}
+	return n.Backend.Vote(ctx, r, v)
+}
+
+// besideADenyingNode has somebody ask for a lock at three nodes, of which one grants, one denies, and one answers pings
+// and fails for so many votes.
+func besideADenyingNode(t *testing.T, ask func(t *testing.T, holder *client, fail func(votes int32), m *dlock.Mutex)) {
+	t.Helper()
+	for i := range 3 { // any node is the front of one of the names, or most
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			var votes atomic.Int32
+			c := over(t, []backend.Backend{failingNode{memory.New(s[0]), &votes}, denyingNode{memory.New(s[1])}, memory.New(s[2])}, nil)
+			ask(t, s.open(t, nil), votes.Store, c.Mutex(fmt.Sprint("x", i)))
+		})
+	}
+}
+
+// A node fails for a moment when somebody has waited for longer than a first answer may take.
+func TestWaitsBesideADenyingNodeLater(t *testing.T) {
+	besideADenyingNode(t, func(t *testing.T, holder *client, fail func(int32), m *dlock.Mutex) {
+		held := holder.lock(m.Name())
+		time.AfterFunc(backend.FirstAnswer+2*time.Second, func() {
+			fail(1)
+			holder.unlock(held)
+		})
+		ok(t, do(t.Context(), m))
+	})
+}
+
+// A node fails for good. Who waits beside one that denies is told of that, whether it knows that the lock was held or
+// not, and the front is left to others.
+func TestDeniedBesideANodeThatFails(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		besideADenyingNode(t, func(t *testing.T, holder *client, fail func(int32), m *dlock.Mutex) {
+			fail(1e6)
+			free := time.Now()
+			if held {
+				free = free.Add(backend.FirstAnswer + 2*time.Second)
+				l := holder.lock(m.Name())
+				time.AfterFunc(time.Until(free), func() { holder.unlock(l) })
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err := m.Lock(ctx)
+			is(t, err, dlock.ErrAuth)
+			took := time.Since(free)
+			must(t, took <= backend.FirstAnswer, "it took %v", took)
+		})
+	}
+}
+
+// Of three nodes two refuse all connections. Who waits is told that, and not only that none has answered.
+func TestErrorSaysWhatNodesSay(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		var votes atomic.Int32
+		votes.Store(1e6)
+		c := over(t, []backend.Backend{failingNode{memory.New(s[0]), &votes}, failingNode{memory.New(s[1]), &votes}, memory.New(s[2])}, nil)
+		for i := range 20 {
+			_, err := c.Mutex(fmt.Sprint("x", i)).Lock(t.Context())
+			is(t, err, dlock.ErrUnavailable)
+			must(t, strings.Contains(err.Error(), "all connections are in use"), "%v", err)
+		}
 	})
 }

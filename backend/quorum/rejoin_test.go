@@ -1,21 +1,24 @@
 package quorum_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/memory"
 )
 
 // A node has lost the locks of a client. With the next renewal it is asked for them. One
-// of them ends just when the node has granted it. The others are asked for all
-// the same.
+// of them ends just when the node has granted it. The others, which are more than are asked for
+// at a time, are asked for all the same, before the next renewal.
 func TestRejoinBesideAHoldThatEnds(t *testing.T) {
 	ripe(t, 3, func(t *testing.T, s nodes) {
-		const trip, holds = 20 * time.Millisecond, 20
+		const trip, holds = 20 * time.Millisecond, 250
 		c, _ := s.far(t, trip, trip, trip)
 		var mu sync.Mutex
 		var locking sync.WaitGroup
@@ -48,7 +51,7 @@ func TestRejoinBesideAHoldThatEnds(t *testing.T) {
 			}
 		}
 		must(t, ended, "the node is asked for no lock")
-		time.Sleep(2 * holds * trip)
+		time.Sleep(ttl / 10)
 		if n := s[2].Names(); n != len(all) {
 			t.Errorf("the node has %d of %d locks", n, len(all))
 		}
@@ -78,6 +81,52 @@ func TestManyRejoinAFarNode(t *testing.T) {
 		time.Sleep(delay + soon)
 		if n := s[0].Names(); n != locks {
 			t.Errorf("the node has %d of %d locks", n, locks)
+		}
+	})
+}
+
+// A choosyNode denies locks whose names begin with d, as one whose user has rights on some keys alone, and counts that.
+type choosyNode struct {
+	*memory.Backend
+	denials *atomic.Int32
+}
+
+func (n choosyNode) Vote(ctx context.Context, r backend.Request, v backend.Ballot) (*backend.Hold, error) {
+	if r.Name[0] == 'd' {
+		n.denials.Add(1)
+		return nil, backend.ErrAuth
+	}
+	return n.Backend.Vote(ctx, r, v)
+}
+
+// A node denies half of the locks of a client, and has lost the other half. It has those again soon after it votes.
+// One that denies all is asked for few.
+func TestRejoinBesideHoldsThatAreDenied(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		const locks = 500
+		var denials atomic.Int32
+		c := over(t, []backend.Backend{choosyNode{memory.New(s[0]), &denials}, memory.New(s[1]), memory.New(s[2])}, nil)
+		var others []*dlock.Lease
+		for i := range locks {
+			_, err := c.Mutex(fmt.Sprint("d", i)).Lock(t.Context())
+			ok(t, err)
+			l, err := c.Mutex(fmt.Sprint("x", i)).Lock(t.Context())
+			ok(t, err)
+			others = append(others, l)
+		}
+		s[0].Wipe()
+		time.Sleep(delay + ttl)
+		if n := s[0].Names(); n != locks {
+			t.Errorf("the node has %d of %d locks", n, locks)
+		}
+		for _, l := range others {
+			ok(t, l.Unlock(t.Context()))
+		}
+		time.Sleep(ttl)
+		before := denials.Load()
+		time.Sleep(ttl)
+		if n := denials.Load() - before; n > 50 {
+			t.Errorf("a node that denies all is asked %d times within a lease", n)
 		}
 	})
 }

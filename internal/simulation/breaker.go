@@ -34,7 +34,7 @@ var errOpen = errors.New("circuit breaker is open")
 func (g *generator) breakers() {
 	g.draw = &draw{rand.New(rand.NewPCG(g.plan.Seed, 212))}
 	p := g.plan
-	if p.Backend == "memory" || p.Shelves || len(p.Faults) == 0 || len(p.Durable) > 0 || p.TTL >= 10*time.Minute || !g.often(10) {
+	if p.Backend == "memory" || p.Shelves || p.Fresh || len(p.Faults) == 0 || len(p.Durable) > 0 || p.TTL >= 10*time.Minute || !g.often(10) {
 		return
 	}
 	if g.often(40) {

@@ -200,7 +200,7 @@ func (r *register) isDenied(c *call, err error) bool {
 // refuses checks that who is denied something is told so. Only a server that has all that
 // it needs says no more than that.
 func (r *register) refuses(c *call, err error) {
-	if r.w.plan.Backend != "redis" || c.ctx.Err() != nil || c.hurried || c.patient != (time.Time{}) {
+	if r.w.plan.Backend != "redis" || c.ctx.Err() != nil || c.hurried || c.patient != (time.Time{}) || r.exhausts(c) {
 		return
 	}
 	// Who waits behind what its client gives back, in vain, has asked for nothing yet.

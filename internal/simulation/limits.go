@@ -20,7 +20,7 @@ type habits struct {
 func (g *generator) limited() {
 	g.draw = &draw{rand.New(rand.NewPCG(g.plan.Seed, 210))}
 	p := g.plan
-	if p.Backend == "memory" || p.Shelves || len(p.Durable) > 0 {
+	if p.Backend == "memory" || p.Shelves || p.Fresh || len(p.Durable) > 0 {
 		return
 	}
 	more := g.often(10)
@@ -54,8 +54,10 @@ func (l *habits) asLimited(o *goredis.Options) {
 	}
 }
 
-// exhausts reports whether a call may find no connection left at once. One that asks for a lock tries again.
+// exhausts reports whether a call may find no connection left at once. One that asks for a lock tries again. Names
+// of a quorum begins with a Ping of all members.
 func (r *register) exhausts(c *call) bool {
 	own := r.w.plan.Clients[r.w.plan.hostOf(c.client)].Own
-	return (c.what == "ping" || c.what == "examine") && own != nil && own.Limits != nil && own.Limits.Active > 0
+	pings := c.what == "ping" || c.what == "examine" || c.what == "names" && r.w.plan.Backend == "quorum"
+	return pings && own != nil && own.Limits != nil && own.Limits.Active > 0
 }

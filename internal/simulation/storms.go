@@ -51,15 +51,15 @@ func (s *server) isReady(client string) {
 	r.dialed[r.w.indexOf(client)] = time.Now()
 }
 
-// lots is about how many locks a call has to do with. Names asks after each key that it meets, and who
-// examines the servers of a quorum leaves one at each, for as long as keys stay.
+// lots is about how many locks a call has to do with. Names asks for each page and after each key that it meets, and
+// who examines the servers of a quorum leaves one at each, for as long as keys stay.
 func (r *register) lots(c *call) int {
 	n := len(c.names)
 	switch c.what {
 	case "examine":
 		r.examined++
 	case "names":
-		n += r.examined / int(mayAsk.begun/2)
+		n += r.examined/int(mayAsk.begun/2) + r.w.plan.Pages/int(mayAsk.begun)
 	}
 	return n
 }

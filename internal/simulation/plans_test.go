@@ -327,6 +327,14 @@ func TestPlans(t *testing.T) {
 			)},
 			Faults: []Fault{{Kind: "hole", At: 10 * time.Second, For: 6 * time.Second, Client: -1, Server: everywhere, Way: 2}},
 		},
+		"a member whose answers are lost has renewed a hold that another has lost": {
+			Backend: "quorum", Servers: 3, TTL: 3 * time.Second,
+			Clients: []Party{{Hooks: "count", Workers: [][]Op{{{Call: "lock", Names: []int{0}, Hold: 20 * time.Second, Unlock: "live"}}}}},
+			Faults: []Fault{
+				{Kind: "hole", At: 2 * time.Second, For: 10 * time.Second, Server: 2, Way: 1},
+				{Kind: "flush", At: 3500 * ms, Client: -1, Server: 1},
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.Backend, p.Servers, p.Latency = cmp.Or(p.Backend, "redis"), cmp.Or(p.Servers, 1), ms

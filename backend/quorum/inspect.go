@@ -69,11 +69,18 @@ func (b *Backend) Inspect(ctx context.Context, name string) (out backend.Snapsho
 			return backend.Snapshot{}, err
 		}
 		out = b.mergeSnapshots(name, byNode)
-		if len(out.Holders) > 0 || !changesHands(before, byNode) || time.Now().After(end) {
+		if isPlain(out.Holders) || !changesHands(before, byNode) || time.Now().After(end) {
 			return out, nil
 		}
 		before = byNode
 	}
+}
+
+// isPlain reports whether those who are shown as holders can all be: where a node is silent, each of two
+// may be the one who has the lock alone.
+func isPlain(holders []backend.Party) bool {
+	isAlone := func(p backend.Party) bool { return p.Mode == backend.Exclusive }
+	return len(holders) == 1 || len(holders) > 1 && !slices.ContainsFunc(holders, isAlone)
 }
 
 // lookTime is for how long Inspect looks again.

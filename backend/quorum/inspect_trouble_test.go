@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -309,24 +310,31 @@ func TestAskedWhileClosing(t *testing.T) {
 	}
 }
 
+// mute is what a node has that does not answer.
+const mute = math.MaxUint64
+
 // tells is a node that says what it is given, look after look, and then the last again.
 type tells struct {
 	*memory.Backend
-	tokens []uint64 // of its holder; 0: there is none
+	tokens []uint64 // of its holder; 0: there is none, mute: it does not answer
 	looks  int
 }
 
 func (n *tells) Inspect(context.Context, string) (s backend.Snapshot, err error) {
 	token := n.tokens[min(n.looks, len(n.tokens)-1)]
 	n.looks++
-	if token > 0 {
+	switch token {
+	case mute:
+		return s, backend.ErrUnavailable
+	case 0:
+	default:
 		s.Holders = []backend.Party{{Client: fmt.Sprint(token), Mode: backend.Exclusive, Token: token}}
 	}
 	return s, nil
 }
 
 // A lock that changes hands while the nodes are asked has a holder all the same. What one node
-// has forgotten to end is looked at twice.
+// has forgotten to end is looked at twice, and so is who may have it alone, or another, as a node is away.
 func TestInspectWhileALockChangesHands(t *testing.T) {
 	for name, c := range map[string]struct {
 		tokens  [3][]uint64
@@ -338,6 +346,9 @@ func TestInspectWhileALockChangesHands(t *testing.T) {
 		"at one node":        {[3][]uint64{{1}, {0}, {0}}, 2, 0},
 		"changes hands":      {[3][]uint64{{1, 4, 5}, {2, 4, 5}, {3, 6, 5}}, 2, 1},
 		"changes hands anew": {[3][]uint64{{1, 4, 7}, {2, 5, 7}, {3, 6, 7}}, 3, 1},
+		"one is away":        {[3][]uint64{{1}, {1}, {mute}}, 1, 1},
+		"changes, one away":  {[3][]uint64{{1, 3}, {2, 3}, {mute}}, 2, 1},
+		"old part, one away": {[3][]uint64{{1}, {2}, {mute}}, 2, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in(t, 3, func(t *testing.T, s nodes) {

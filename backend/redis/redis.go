@@ -127,7 +127,8 @@
 // where nothing is said, and a lock that was granted to a waiter is lost after as long
 // unless that is confirmed. MaxActiveConns, if set, should be four or more: where all are in
 // use a request is refused at once, which Ping, Examine and Names of a quorum say, and others
-// make again.
+// make again. With Sentinels it has to be more than MinIdleConns, or the client library finds
+// no master.
 //
 // A circuit breaker of a program's own (Limiter, or a hook) that refuses requests for
 // longer than a lease has left costs that lease. One that is a hook sees, within the

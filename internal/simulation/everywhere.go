@@ -42,6 +42,16 @@ func (g *generator) partitions() {
 	}
 }
 
+// place draws the server of a fault that exists at a single one: where one of some others is already, or
+// any, if all of those are everywhere.
+func (g *generator) place(others []Fault) int {
+	others = slices.DeleteFunc(slices.Clone(others), func(f Fault) bool { return f.Server == everywhere })
+	if len(others) == 0 {
+		return g.IntN(max(g.plan.Servers, g.plan.shards()))
+	}
+	return pick(g.draw, others...).Server
+}
+
 // happenEverywhere has such a fault happen. A Sentinel answers at once or not at all: who cannot
 // reach any server well has lost it, too.
 func (w *world) happenEverywhere(f Fault, end time.Time) {

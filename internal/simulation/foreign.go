@@ -31,8 +31,7 @@ func (g *generator) foreigners() {
 		p.Faults = nil
 	}
 	for range 1 + g.IntN(5) {
-		f := Fault{Kind: "foreign", At: g.within(0, p.Length), For: g.within(0, min(3*p.TTL, longest)), Client: -1, Server: pick(g.draw, places...).Server, Way: g.IntN(3)}
-		f.Server = max(f.Server, 0)
+		f := Fault{Kind: "foreign", At: g.within(0, p.Length), For: g.within(0, min(3*p.TTL, longest)), Client: -1, Server: g.place(places), Way: g.IntN(3)}
 		p.Faults = append(p.Faults, f)
 	}
 }

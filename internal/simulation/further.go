@@ -71,7 +71,7 @@ func (g *generator) adds(stream uint64, percent int, sort func(f *Fault)) {
 		p.Faults = nil
 	}
 	for range 1 + g.IntN(4) {
-		f := Fault{At: g.within(0, p.Length), Client: g.IntN(len(p.Clients)), Server: pick(g.draw, before...).Server, Way: g.IntN(3)}
+		f := Fault{At: g.within(0, p.Length), Client: g.IntN(len(p.Clients)), Server: g.place(before), Way: g.IntN(3)}
 		f.For = g.lasting()
 		sort(&f)
 		p.Faults = append(p.Faults, f)

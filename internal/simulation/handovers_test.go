@@ -114,9 +114,16 @@ func TestLiesOfHandOvers(t *testing.T) {
 func TestLiesOfLosses(t *testing.T) {
 	for _, c := range []struct {
 		servers, members int
+		cut              string // what goes wrong between the client and the second
 		lies             bool
-	}{{1, 0, false}, {1, 1, true}, {3, 1, false}, {3, 2, true}} {
+	}{
+		{1, 0, "", false}, {1, 1, "", true}, {3, 1, "", false}, {3, 2, "", true},
+		{3, 2, "hole", false}, {3, 2, "mute", true}, {3, 3, "hole", true},
+	} {
 		v := served(t, c.servers, c.members, func(_ *world, r *register) {
+			if c.cut != "" {
+				r.touch(Fault{Kind: c.cut, Server: 1, For: time.Second})
+			}
 			r.judgesLoss(0, dlock.LostEvent{Name: "a", Token: 3, Cause: dlock.LossTaken}, 0)
 		})
 		if c.lies != (len(v) > 0) {

@@ -25,7 +25,8 @@ func (r *register) hasRunOut(b *belief, err error) {
 }
 
 // wasTaken checks that a lock which hooks are told was taken is not there any more. A server that has older data
-// again, or another one, may have it again.
+// again, or another one, may have it again; a member of a quorum that the client does not hear may have renewed
+// it.
 func (r *register) wasTaken(client int, e dlock.LostEvent) {
 	began := time.Now().Add(-e.Age - lingers)
 	name := r.w.plan.Clients[client].Prefix + e.Name
@@ -37,6 +38,9 @@ func (r *register) wasTaken(client int, e dlock.LostEvent) {
 	}
 	there := 0
 	for _, s := range r.w.keepers(name) {
+		if r.w.plan.Backend == "quorum" && r.isSilentTo(client, s, time.Now().Add(-longestTTL(r.w.plan.TTL))) {
+			continue
+		}
 		t := r.lock(name).last[s.index].asOf(s.clock().UnixMilli())
 		if t.holder != "" && s.owner(t.holder) == r.w.label(client) && uint64(t.token) == e.Token {
 			there++

@@ -24,7 +24,7 @@ func (g *generator) moments() {
 	for range 1 + g.IntN(6) {
 		t := trigger{Nth: 1 + g.IntN(3), When: beforeAnswer, Next: g.often(20), Gently: g.often(50), Delay: g.moment(), Sent: g.often(50)}
 		t.Script = pick(g.draw, "grants", "grants", "renew", "queues", "writes")
-		first := Fault{At: g.within(0, p.Length), Client: -1, Server: max(pick(g.draw, servers...).Server, 0), Trigger: &t}
+		first := Fault{At: g.within(0, p.Length), Client: -1, Server: g.place(servers), Trigger: &t}
 		g.strikes(first)
 		if g.often(50) {
 			later := t

@@ -163,6 +163,12 @@ func (r *register) misses(client int, s *server, since time.Time) bool {
 	if !found || first.After(since.Add(-time.Second)) || 2*tail*r.w.plan.Jitter > answerMargin {
 		return true
 	}
+	return r.isSilentTo(client, s, since)
+}
+
+// isSilentTo reports whether something has gone wrong between a member and a client since then, so that it may
+// have done what it was asked for without the client's hearing of that.
+func (r *register) isSilentTo(client int, s *server, since time.Time) bool {
 	stalled := 0
 	fails := slices.ContainsFunc(r.touches, func(t touched) bool {
 		mine := t.client < 0 || t.client == client

@@ -327,6 +327,28 @@ func TestPlans(t *testing.T) {
 			)},
 			Faults: []Fault{{Kind: "hole", At: 10 * time.Second, For: 6 * time.Second, Client: -1, Server: everywhere, Way: 2}},
 		},
+		"a part that is left, beside a member that is silent, may be of a hold under another label": {
+			Backend: "quorum", Servers: 3,
+			Clients: []Party{
+				party([]Op{
+					{Call: "lock", Names: []int{0}, Hold: 4 * time.Second, Unlock: "live", Uses: Uses{Label: "x"}},
+					{Call: "lock", Names: []int{0}, Hold: 4 * time.Second, Unlock: "live", Uses: Uses{Label: "y"}},
+				}),
+				party([]Op{{Pause: time.Second, Call: "inspect", Names: []int{0}}, {Pause: 5 * time.Second, Call: "inspect", Names: []int{0}}}),
+			},
+			Faults: []Fault{
+				{Kind: "hole", At: 2 * time.Second, For: 30 * time.Second, Client: 1, Server: 0, Way: 2},
+				{Kind: "hole", At: 3 * time.Second, For: 30 * time.Second, Client: 0, Server: 2, Way: 2},
+			},
+		},
+		"a member whose answers are lost has renewed a hold that another has lost": {
+			Backend: "quorum", Servers: 3, TTL: 3 * time.Second,
+			Clients: []Party{{Hooks: "count", Workers: [][]Op{{{Call: "lock", Names: []int{0}, Hold: 20 * time.Second, Unlock: "live"}}}}},
+			Faults: []Fault{
+				{Kind: "hole", At: 2 * time.Second, For: 10 * time.Second, Server: 2, Way: 1},
+				{Kind: "flush", At: 3500 * ms, Client: -1, Server: 1},
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.Backend, p.Servers, p.Latency = cmp.Or(p.Backend, "redis"), cmp.Or(p.Servers, 1), ms

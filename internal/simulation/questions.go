@@ -75,7 +75,7 @@ func (g *generator) questioner(calls []string) {
 			ops = append(ops, op)
 		}
 		if late {
-			f := Fault{Kind: "stall-one", At: at, For: g.within(0, 2*time.Second), Client: len(p.Clients), Server: pick(g.draw, places...).Server, Way: 2}
+			f := Fault{Kind: "stall-one", At: at, For: g.within(0, 2*time.Second), Client: len(p.Clients), Server: g.place(places), Way: 2}
 			p.Faults = append(p.Faults, f)
 			at += f.For
 		}
@@ -101,6 +101,9 @@ func (g *generator) unanswered() {
 			Kind: pick(g.draw, "stall-one", "stall-one", "stall-one", "stall-requests", "delay", "pause", "cut", "hole"),
 			At:   g.within(0, p.Length), For: g.lasting(), Client: g.IntN(len(p.Clients)),
 			Server: pick(g.draw, places...).Server, Way: 2, Size: g.within(0, 200*time.Millisecond),
+		}
+		if f.Server == everywhere && !slices.Contains(networks, f.Kind) {
+			f.Server = g.place(places)
 		}
 		p.Faults = append(p.Faults, f)
 	}

@@ -25,16 +25,21 @@ func (r *register) shownByQuorum(c *call, s dlock.Snapshot) {
 	untrue := func(format string, args ...any) {
 		r.violate("a quorum is asked truly", "c%d inspect %v, "+format+": %+v", append(append([]any{c.client, c.names}, args...), s)...)
 	}
-	shown := make(map[string]int)
+	type labelled struct{ client, label string } // those of one label are the same hold
+	shown, same := make(map[string]int), make(map[labelled]int)
 	for _, h := range s.Holders {
 		shown[h.Client]++
+		same[labelled{h.Client, h.Label}]++
 		if why := r.deniesHolder(c, all, h, s); why != "" {
 			untrue("%s", why)
 		}
 	}
-	for client, n := range shown {
-		if n > r.mostShown(all, client, span.holders) {
-			untrue("%s has fewer holds", client)
+	for l, n := range same {
+		holds := func(p span) []string {
+			return slices.DeleteFunc(p.holders(), func(id string) bool { return !isLabelled(id, l.label) })
+		}
+		if n > r.mostShown(all, l.client, holds) {
+			untrue("%s has fewer holds with the label %q", l.client, l.label)
 		}
 	}
 	for _, client := range clientsIn(all) {

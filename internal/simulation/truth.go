@@ -35,12 +35,14 @@ func clientOf(id string) string {
 	return rest[:32]
 }
 
-// requestOf is the part of an id that stays the same when a request has to queue anew.
+// requestOf is the part of an id that stays the same when a request has to queue anew. A mark before the client
+// says that it asks, as no message can tell it of a grant: that may change then.
 func requestOf(id string) string {
 	id, _, _ = strings.Cut(id, ".")
 	id, _, _ = strings.Cut(id, "+")
 	id, _, _ = strings.Cut(id, "=")
-	return id
+	kind, request, _ := strings.Cut(id, ":")
+	return strings.ReplaceAll(kind, "p", "") + ":" + request
 }
 
 // labelOf is the part of an id that is the label of its request.

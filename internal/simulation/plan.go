@@ -91,23 +91,24 @@ type Op struct {
 	NoReentry                      bool          `json:",omitempty"`
 
 	Hold      time.Duration
-	Inside    []Op          `json:",omitempty"` // under the lease
-	Together  bool          `json:",omitempty"` // at the same time
-	Early     bool          `json:",omitempty"` // the lease is unlocked before those inside have ended
-	Downgrade bool          `json:",omitempty"`
-	Brief     time.Duration `json:",omitempty"` // for how long the context of that lasts; 0: as long as the lease
-	Beside    time.Duration `json:",omitempty"` // after which it is, beside those inside; 0: before them
-	Unlock    string        `json:",omitempty"` // with what context: live, dead, short
-	Forget    bool          `json:",omitempty"` // never unlocked: Close does it
-	Twice     bool          `json:",omitempty"` // unlocked once more
-	Late      bool          `json:",omitempty"` // a hold is broken some time after it was looked at
-	Said      bool          `json:",omitempty"` // it is broken by the token that a lease says
-	Limit     time.Duration `json:",omitempty"` // of a short context
-	Asides    []Aside       `json:",omitempty"` // what is asked of the first of its locks meanwhile
-	Uses                    // of what else the library offers
-	AtOnce    []Beside      `json:",omitempty"` // calls at the same time, in place of the one that unlocks it
-	Lapse     string        `json:",omitempty"` // how the lock gets lost under the lease: flush, break
-	Lag       time.Duration `json:",omitempty"` // how long before what is done under it
+	Inside    []Op            `json:",omitempty"` // under the lease
+	Together  bool            `json:",omitempty"` // at the same time
+	Early     bool            `json:",omitempty"` // the lease is unlocked before those inside have ended
+	Downgrade bool            `json:",omitempty"`
+	Brief     time.Duration   `json:",omitempty"` // for how long the context of that lasts; 0: as long as the lease
+	Beside    time.Duration   `json:",omitempty"` // after which it is, beside those inside; 0: before them
+	Unlock    string          `json:",omitempty"` // with what context: live, dead, short
+	Forget    bool            `json:",omitempty"` // never unlocked: Close does it
+	Twice     bool            `json:",omitempty"` // unlocked once more
+	Late      bool            `json:",omitempty"` // a hold is broken some time after it was looked at
+	Said      bool            `json:",omitempty"` // it is broken by the token that a lease says
+	Limit     time.Duration   `json:",omitempty"` // of a short context
+	Asides    []Aside         `json:",omitempty"` // what is asked of the first of its locks meanwhile
+	Uses                      // of what else the library offers
+	AtOnce    []Beside        `json:",omitempty"` // calls at the same time, in place of the one that unlocks it
+	Lapse     string          `json:",omitempty"` // how the lock gets lost under the lease: flush, break
+	Lag       time.Duration   `json:",omitempty"` // how long before what is done under it
+	Foreign   *ForeignContext `json:",omitempty"` // of what type its contexts are; nil: those of the standard library
 }
 
 // A Fault is one thing that goes wrong.
@@ -292,6 +293,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.limited()
 	g.ends()
 	g.breakers()
+	g.foreignContexts()
 	return p
 }
 

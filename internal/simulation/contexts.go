@@ -31,25 +31,28 @@ func (g *generator) foreignContexts() {
 		if !g.often(50) {
 			return
 		}
-		f := &ForeignContext{Type: pick(g.draw, "own", "error", "after", "early", "silent", "endless")}
+		types := []string{"own", "after"}
+		if op.Call != "lead" {
+			types = append(types, "error")
+		}
+		if op.Call != "lead" && !(op.Call == "do" && len(op.Inside) > 0) { // these would have its deadline, and no other
+			types = append(types, "early")
+		}
 		waits := op.MaxWait == 0 && (op.Call == "lock" || op.Call == "rlock" || op.Call == "multi" || op.Call == "do" && !op.Adapter)
+		if len(types) > 3 && !waits && op.Wait >= 0 && !op.asks() {
+			types = append(types, "silent", "endless")
+		}
+		f := &ForeignContext{Type: pick(g.draw, types...)}
 		switch f.Type {
 		case "early":
 			if op.Cancel = false; op.Wait <= 0 {
 				op.Wait = g.within(1, g.plan.TTL)
 			}
 			f.Beyond = pick(g.draw, g.within(0, 100*time.Millisecond), g.within(0, g.plan.TTL))
-		case "silent", "endless":
-			if waits || op.Wait < 0 || op.asks() {
-				return
-			}
+		case "silent":
 			op.Cancel = false
-			if f.Type == "endless" {
-				op.Wait = 0
-			}
-		}
-		if op.Call == "lead" && f.Type != "own" && f.Type != "after" {
-			return
+		case "endless":
+			op.Cancel, op.Wait = false, 0
 		}
 		op.Foreign = f
 	})

@@ -294,6 +294,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.ends()
 	g.breakers()
 	g.foreignContexts()
+	g.greetings()
 	return p
 }
 

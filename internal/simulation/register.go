@@ -592,6 +592,8 @@ func (r *register) touch(f Fault) {
 		}
 	case "login", "door":
 		r.locksOut(t)
+	case "greeting":
+		r.ungreeted(t)
 	case "rotate":
 		t.client = -1
 		r.locksOut(t)

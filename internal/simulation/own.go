@@ -25,6 +25,8 @@ type own struct {
 
 	Greeting *greeting `json:",omitempty"` // nil: it does nothing on new connections
 
+	Streams bool `json:",omitempty"` // it is told of its credentials as they come
+
 	First bool `json:",omitempty"` // the program closes it before the client of the library
 }
 
@@ -91,7 +93,7 @@ func (w *world) asMade(i int, o *goredis.Options) *goredis.Options {
 	}
 	mine.Pool.asPooled(made)
 	mine.Limits.asLimited(made)
-	made.OnConnect = o.OnConnect
+	made.OnConnect, made.StreamingCredentialsProvider = o.OnConnect, o.StreamingCredentialsProvider
 	return made
 }
 

@@ -193,6 +193,9 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 		p.reply(s.clusterCommand(args))
 	case "ASKING", "SELECT":
 		p.reply(status("OK"), nil)
+	case "AUTH":
+		p.reply(status("OK"), nil)
+		s.logsIn()
 	case "PING":
 		s.ping(p, args)
 	case "HELLO":

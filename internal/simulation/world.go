@@ -61,6 +61,7 @@ type world struct {
 	labels    []string // of the clients
 
 	receptions map[flight]*reception
+	streaming  map[int]*stream // by client; guarded by the mutex of the network
 
 	circuits struct {
 		mu  sync.Mutex
@@ -98,7 +99,7 @@ func Run(t *testing.T, p *Plan) *Result {
 }
 
 func run(p *Plan) *Result {
-	w := &world{plan: p, net: newNetwork(p.Seed), freed: make(chan struct{}), receptions: make(map[flight]*reception)}
+	w := &world{plan: p, net: newNetwork(p.Seed), freed: make(chan struct{}), receptions: make(map[flight]*reception), streaming: make(map[int]*stream)}
 	for i := range p.Clients {
 		w.labels = append(w.labels, "c"+strconv.Itoa(i))
 	}
@@ -358,7 +359,7 @@ const user = "u"
 // options are those of the client that redis.Open makes.
 func (w *world) options(i, place int) *goredis.Options {
 	return w.asMade(i, &goredis.Options{
-		OnConnect: w.greets(i, place),
+		OnConnect: w.greets(i, place), StreamingCredentialsProvider: w.streamFor(i),
 		Addr: "10.0.0.1:6379", ClientName: w.label(i), Username: user, Password: user, CredentialsProviderContext: w.provider(),
 		Dialer:     func(ctx context.Context, _, _ string) (net.Conn, error) { return w.net.dial(ctx, i, w.named(i, place)) },
 		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,

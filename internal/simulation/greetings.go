@@ -117,7 +117,7 @@ func (w *world) greets(client, place int) func(context.Context, *goredis.Conn) e
 		if fails {
 			return errGreeting
 		}
-		if own.Greeting.Selects {
+		if own.Greeting.Selects && !isSubscription() { // a command is repeated after a pause
 			return c.Select(ctx, 0).Err()
 		}
 		return nil

@@ -21,7 +21,8 @@ func init() {
 
 // streams draws clients that are told of their credentials, in a part of the plans and of those whose password
 // changes, and when these are new. The client library's client of Sentinels has nobody who listens, and makes no
-// connection with a provider of this sort.
+// connection with a provider of this sort; nor does a connection that a program takes for itself (Client.Conn). Where
+// few connections may be open at all, it says that there is none long after a login.
 func (g *generator) streams() {
 	g.draw = &draw{rand.New(rand.NewPCG(g.plan.Seed, 222))}
 	p := g.plan
@@ -30,7 +31,9 @@ func (g *generator) streams() {
 	}
 	for i := range p.Clients {
 		c := &p.Clients[i]
-		if c.Opens != nil || c.Asks || p.isShared(i) || !g.often(70) {
+		crowded := slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == "pool" && f.Client == i })
+		limited := c.Own != nil && c.Own.Limits != nil && c.Own.Limits.Active > 0
+		if c.Opens != nil || c.Asks || crowded || limited || p.isShared(i) || !g.often(70) {
 			continue
 		}
 		made := own{}

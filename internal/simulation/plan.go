@@ -296,6 +296,8 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.foreignContexts()
 	g.greetings()
 	g.streams()
+	g.throngs()
+	g.multitudes()
 	return p
 }
 

@@ -146,7 +146,13 @@ func (w *world) names() []string {
 	return w.spellings
 }
 
-func nameOf(i int) string { return string(rune('a' + i)) }
+// nameOf is a letter, for the first of them.
+func nameOf(i int) string {
+	if i < 26 {
+		return string(rune('a' + i))
+	}
+	return "n" + strconv.Itoa(i)
+}
 
 // indexOf is the client with a label, -1 if there is none.
 func (w *world) indexOf(label string) int { return slices.Index(w.labels, label) }

@@ -70,6 +70,7 @@ type Party struct {
 	Keep     time.Duration `json:",omitempty"` // for which it has the key of a free lock stay; 0: as long as all do
 	Hooks    string        `json:",omitempty"` // count, slow or panic; empty: it has none
 	Asks     bool          `json:",omitempty"` // it takes no lock
+	Fleeting string        `json:",omitempty"` // how it makes a client for each op: open, own, shared; empty: it has one
 	Lodges   int           `json:",omitempty"` // the number, from 1, of the client whose connections it uses; 0: it has its own
 	Logs     bool          `json:",omitempty"` // it has a logger
 	ClosedIn string        `json:",omitempty"` // the hook that closes it, once Close has come; empty: nobody waits for one
@@ -298,6 +299,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.streams()
 	g.throngs()
 	g.multitudes()
+	g.fleets()
 	return p
 }
 

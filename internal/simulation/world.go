@@ -182,7 +182,7 @@ func (w *world) open() error {
 	for i := range w.plan.Clients {
 		c := &client{index: i, closed: make(chan struct{}), closes: make(chan struct{}), process: slowsync.NewProcess(w.label(i))}
 		w.clients = append(w.clients, c)
-		if w.plan.Clients[i].After > 0 {
+		if w.plan.Clients[i].After > 0 || w.plan.Clients[i].Fleeting != "" {
 			continue
 		}
 		var err error
@@ -397,6 +397,10 @@ func (w *world) act(ended <-chan struct{}) {
 			continue
 		}
 		for _, ops := range party.Workers {
+			if party.Fleeting != "" {
+				parties.run(func() { c.process.Run(func() { w.fleet(c, party.Fleeting, ops) }) })
+				continue
+			}
 			parties.run(func() { c.process.Run(func() { w.work(c, ops) }) })
 		}
 		if party.Close > 0 {

@@ -44,3 +44,7 @@ func (l *link) endsIdle(after time.Duration) {
 	}
 	time.AfterFunc(after, look)
 }
+
+// findsEnded reports whether a call may find that a server has ended the connection that it asks on: Examine asks by
+// commands that are not repeated.
+func (r *register) findsEnded(c *call) bool { return c.what == "examine" && r.w.plan.Ends > 0 }

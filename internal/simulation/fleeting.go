@@ -18,7 +18,7 @@ func (g *generator) fleets() {
 		return
 	}
 	how := []string{"own", "shared"}
-	if p.Backend != "memory" && !p.Shelves && p.Need == 0 {
+	if p.Backend != "memory" && !p.Shelves && p.Need == 0 && p.Servers%2 == 1 {
 		how = append(how, "open", "open")
 	}
 	calls := pick(g.draw, []string{"lock"}, []string{"trylock"}, []string{"lock", "trylock", "rlock", "tryrlock"})

@@ -89,7 +89,7 @@ func (w *world) clientFor(c *client, place int) goredis.UniversalClient {
 	if h := w.plan.hostOf(c.index); h != c.index {
 		return w.clients[h].shared[place]
 	}
-	if place < len(c.shared) { // it has that of a client before
+	if w.plan.Clients[c.index].Fleeting == "shared" && place < len(c.shared) { // that of the client before
 		return c.shared[place]
 	}
 	g := w.client(c.index, place)

@@ -13,7 +13,7 @@ import (
 
 // A ForeignContext says of what type the contexts of an op are.
 type ForeignContext struct {
-	Type   string        // own, error, after, early, silent, endless
+	Type   string        // own, error, after, late, early, silent, endless
 	Beyond time.Duration `json:",omitempty"` // how long after its deadline an early one ends
 }
 
@@ -31,15 +31,16 @@ func (g *generator) foreignContexts() {
 		if !g.often(50) {
 			return
 		}
-		types := []string{"own", "after"}
+		types := []string{"own", "after", "late"}
 		if op.Call != "lead" {
 			types = append(types, "error")
 		}
-		if op.Call != "lead" && !(op.Call == "do" && len(op.Inside) > 0) { // these would have its deadline, and no other
+		alone := op.Call != "lead" && !(op.Call == "do" && len(op.Inside) > 0) // what is done inside has its deadline, and no other
+		if alone {
 			types = append(types, "early")
 		}
 		waits := op.MaxWait == 0 && (op.Call == "lock" || op.Call == "rlock" || op.Call == "multi" || op.Call == "do" && !op.Adapter)
-		if len(types) > 3 && !waits && op.Wait >= 0 && !op.asks() {
+		if alone && !waits && op.Wait >= 0 && !op.asks() {
 			types = append(types, "silent", "endless")
 		}
 		f := &ForeignContext{Type: pick(g.draw, types...)}
@@ -67,6 +68,11 @@ func (op *Op) foreign(ctx context.Context) context.Context {
 		return context.WithoutCancel(ctx)
 	case f.Type == "silent":
 		return silent{ctx}
+	case f.Type == "late":
+		if at, limited := ctx.Deadline(); limited {
+			return belated{ctx, at.Add(time.Hour)}
+		}
+		return ctx
 	default:
 		s := newForeign(ctx, f)
 		if f.Type == "after" {
@@ -103,6 +109,14 @@ type silent struct{ context.Context }
 
 func (silent) Done() <-chan struct{} { return nil }
 func (silent) Err() error            { return nil }
+
+// A belated context ends long before the deadline that it has.
+type belated struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c belated) Deadline() (time.Time, bool) { return c.deadline, true }
 
 // A foreign context ends when another one does, or later.
 type foreign struct {

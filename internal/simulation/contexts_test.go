@@ -27,6 +27,7 @@ func TestForeignContexts(t *testing.T) {
 		{ForeignContext{Type: "own"}, time.Second, context.DeadlineExceeded},
 		{ForeignContext{Type: "error"}, time.Second, errForeign},
 		{ForeignContext{Type: "after"}, time.Second, context.DeadlineExceeded},
+		{ForeignContext{Type: "late"}, time.Second, context.DeadlineExceeded},
 		{ForeignContext{Type: "early", Beyond: time.Second}, 2 * time.Second, context.DeadlineExceeded},
 		{ForeignContext{Type: "silent"}, 0, nil},
 		{ForeignContext{Type: "endless"}, 0, nil},
@@ -40,7 +41,11 @@ func TestForeignContexts(t *testing.T) {
 			defer cancel()
 			foreign := (&Op{Foreign: &c.how}).foreign(ctx)
 			at, limited := foreign.Deadline()
-			if limited != (c.how.Type != "endless") || limited && at != began.Add(time.Second) {
+			want := began.Add(time.Second)
+			if c.how.Type == "late" {
+				want = want.Add(time.Hour)
+			}
+			if limited != (c.how.Type != "endless") || limited && at != want {
 				t.Errorf("%s: its deadline is %v, %v", c.how.Type, at, limited)
 			}
 			child, stop := context.WithCancel(foreign)
@@ -62,7 +67,7 @@ func TestForeignContexts(t *testing.T) {
 func TestCallsWithForeignContexts(t *testing.T) {
 	const ms, s = time.Millisecond, time.Second
 	for _, backend := range []string{"redis", "quorum", "memory"} {
-		for _, f := range []ForeignContext{{Type: "own"}, {Type: "error"}, {Type: "after"}, {Type: "early", Beyond: 300 * ms}, {Type: "silent"}, {Type: "endless"}} {
+		for _, f := range []ForeignContext{{Type: "own"}, {Type: "error"}, {Type: "after"}, {Type: "late"}, {Type: "early", Beyond: 300 * ms}, {Type: "silent"}, {Type: "endless"}} {
 			t.Run(backend+"/"+f.Type, func(t *testing.T) {
 				op := func(call string) Op {
 					return Op{Call: call, Names: []int{0}, Wait: 400 * ms, Hold: 300 * ms, Unlock: "short", Limit: 200 * ms, Foreign: &f}

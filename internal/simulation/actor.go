@@ -72,6 +72,9 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 	}
 	shared := op.Call == "rlock" || op.Call == "tryrlock"
 	c := &call{client: a.c.index, what: op.Call, names: names, ctx: wait, cancel: cancel, nested: o != nil, within: o}
+	if op.beyond() > 0 || op.neverEnds() { // nobody can end it at once
+		c.cancel = nil
+	}
 	c.waits = op.Call == "lock" || op.Call == "rlock" || op.Call == "multi" || op.Call == "do" && !op.Adapter
 	c.byName, c.plain = op.ByName, op.isPlain()
 	c.upgrades = a.w.reg.isUpgrade(c, o)

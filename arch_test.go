@@ -146,7 +146,7 @@ func TestCommandReplacesNothing(t *testing.T) {
 // monotonic clock, and why a step of that clock does no harm there.
 var wallClock = map[string]int{
 	"internal/renewal/deadline.go": 2, // a lease ends by the clock that is further: one that is set back prolongs none
-	"backend/context.go":           1, // likewise, how old something is
+	"backend/context.go":           3, // likewise, how old something is; and whether there is a deadline
 	"backend/memory/faults.go":     1, // tokens: the server's clock is the monotonic one since its start
 	"backend/memory/lock.go":       2, // likewise
 	"backend/quorum/token.go":      2, // a proposal: nodes take none far beyond their own clocks, and the next one makes up for that
@@ -156,8 +156,7 @@ var wallClock = map[string]int{
 	"backend/quorum/renew.go":      1, // the deadline of the renewal, which is by the monotonic clock
 	"backend/redis/vote.go":        1, // a token that is a day ahead: documented
 	"backend/redis/inspect.go":     3, // the server's times, compared with each other alone
-	"close.go":                     3, // a caller's deadline, kept as it is; and whether there is one
-	"release.go":                   1, // whether there is a deadline
+	"close.go":                     2, // a caller's deadline, kept as it is
 }
 
 // The clock of a machine can be set, and goes on while the machine sleeps. What the library measures is by the

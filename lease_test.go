@@ -327,6 +327,50 @@ func TestCloseWithADoneContext(t *testing.T) {
 	}
 }
 
+// A program may have made a context that never ends from one with a deadline, which it still says.
+func TestContextThatSaysADeadlineAndNeverEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.NewServer()
+		b := memory.New(s)
+		mine, other := client(t, b, dlock.Options{}), client(t, memory.New(s), dlock.Options{})
+		limited, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		ctx := endless{limited}
+		took := func(what string, most time.Duration, f func() error) {
+			done := make(chan error, 1)
+			go func() { done <- f() }()
+			select {
+			case err := <-done:
+				if err == nil {
+					t.Errorf("%s succeeded", what)
+				}
+			case <-time.After(most + time.Millisecond):
+				t.Errorf("%s took more than %v", what, most)
+				b.Heal()
+				_ = mine.Close(t.Context())
+				<-done
+			}
+		}
+		held := lock(t, other.Mutex("x"))
+		took("Lock with a WithMaxWait", time.Second, func() error {
+			_, err := mine.Mutex("x", dlock.WithMaxWait(time.Second)).Lock(ctx)
+			return err
+		})
+		unlock(t, held)
+		l := lock(t, mine.Mutex("x"))
+		lock(t, mine.Mutex("y"))
+		b.Cut()
+		took("Unlock", 3*time.Second, func() error { return l.Unlock(ctx) })
+		took("Close", 6*time.Second, func() error { return mine.Close(ctx) })
+	})
+}
+
+// endless is a context that never ends, and has the deadline of the one it was made from.
+type endless struct{ context.Context }
+
+func (endless) Done() <-chan struct{} { return nil }
+func (endless) Err() error            { return nil }
+
 // late is a context that is done from the second look at it.
 type late struct {
 	context.Context

@@ -114,7 +114,7 @@ func (h *hold) releaseContext(ctx context.Context) (context.Context, context.Can
 	if ctx.Err() != nil {
 		return backend.Detach(ctx, min(ttl, backend.FirstAnswer))
 	}
-	if _, ok := ctx.Deadline(); ok {
+	if backend.EndsByDeadline(ctx) {
 		return ctx, func() {}
 	}
 	l := limitFirstAnswer(ctx, ttl)

@@ -8,7 +8,17 @@ import (
 // Bound returns ctx with a deadline d from now, for one exchange with a
 // server that may never answer.
 func Bound(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok && !EndsByDeadline(ctx) {
+		ctx = context.WithoutCancel(ctx) // or nothing would end it: context goes by an earlier deadline
+	}
 	return context.WithTimeout(ctx, d)
+}
+
+// EndsByDeadline reports whether ctx has a deadline, and ends. A program may have made one that never
+// ends from another whose deadline it still has.
+func EndsByDeadline(ctx context.Context) bool {
+	_, ok := ctx.Deadline()
+	return ok && ctx.Done() != nil
 }
 
 // Detach returns a context with the values of ctx that outlives it: it ends d

@@ -72,6 +72,9 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 	}
 	shared := op.Call == "rlock" || op.Call == "tryrlock"
 	c := &call{client: a.c.index, what: op.Call, names: names, ctx: wait, cancel: cancel, nested: o != nil, within: o}
+	if op.beyond() > 0 || op.neverEnds() { // nobody can end it at once
+		c.cancel = nil
+	}
 	c.waits = op.Call == "lock" || op.Call == "rlock" || op.Call == "multi" || op.Call == "do" && !op.Adapter
 	c.byName, c.plain = op.ByName, op.isPlain()
 	c.upgrades = a.w.reg.isUpgrade(c, o)
@@ -88,7 +91,7 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 	}
 	var lease *dlock.Lease
 	err := a.c.hooks.survive(func() (err error) {
-		lease, err = a.acquire(withCall(wait, c), op, names)
+		lease, err = a.acquire(op.foreign(withCall(wait, c)), op, names)
 		return op.withoutCause(wait, err)
 	})
 	if err != nil {
@@ -96,9 +99,9 @@ func (a *actor) do(ctx context.Context, o *owner, op *Op) {
 		a.w.reg.tellsOuter(c, o, err)
 		return
 	}
-	inner := lease.Context(context.WithoutCancel(ctx))
+	inner := lease.Context(op.parent(context.WithoutCancel(ctx)))
 	if o != nil {
-		inner = lease.Context(ctx)
+		inner = lease.Context(op.parent(ctx))
 	}
 	all := a.w.reg.grant(c, o, lease, inner, op, shared)
 	if all == nil {
@@ -161,13 +164,13 @@ func (a *actor) bound(c *call, op *Op) {
 	}
 	end := time.Time{}
 	panics := a.w.plan.Clients[a.c.index].Hooks == "panic" // who panics unlocks what it has got first
-	if op.Wait != 0 {
-		end = now.Add(max(op.Wait, 0) + a.undoing())
+	if op.Wait != 0 && !op.neverEnds() {
+		end = now.Add(max(op.Wait, 0) + op.beyond() + a.undoing())
 		if panics {
 			end = end.Add(firstAnswer)
 		}
 	}
-	if m := now.Add(op.MaxWait + a.undoing()); op.MaxWait > 0 && c.waits && !panics && (end.IsZero() || m.Before(end)) {
+	if m := now.Add(op.MaxWait + a.undoing()); op.MaxWait > 0 && c.waits && !panics && op.beyond() == 0 && (end.IsZero() || m.Before(end)) {
 		end = m
 	}
 	if e := now.Add(firstAnswer*time.Duration(len(op.Names)) + a.undoing()); !c.waits && !panics && (end.IsZero() || e.Before(end)) {
@@ -177,7 +180,7 @@ func (a *actor) bound(c *call, op *Op) {
 	if now.After(last) {
 		last = now
 	}
-	if last = last.Add(a.undoing()); end.IsZero() || last.Before(end) {
+	if last = last.Add(op.beyond() + a.undoing()); !op.neverEnds() && (end.IsZero() || last.Before(end)) {
 		end = last
 	}
 	c.bound = end
@@ -248,6 +251,7 @@ func (a *actor) doDo(wait context.Context, c *call, o *owner, op *Op) {
 	var failed error
 	leaving := &call{client: c.client, what: "unlock", names: c.names, ctx: wait}
 	wait, unlocks := a.c.hooks.unlocks(withCall(wait, c))
+	wait = op.foreign(wait)
 	work := func(ctx context.Context, lease *dlock.Lease) error {
 		entered = true
 		unlocks(lease)
@@ -394,8 +398,8 @@ func (a *actor) unlock(lease *dlock.Lease, all []*belief, op *Op) {
 	case "short":
 		cancel()
 		ctx, cancel = op.limited(context.Background(), op.Limit)
-		bound = op.Limit
-		if bound <= 0 {
+		bound = op.Limit + op.beyond()
+		if bound <= 0 || op.neverEnds() {
 			bound = firstAnswer
 		}
 	}
@@ -408,7 +412,7 @@ func (a *actor) unlock(lease *dlock.Lease, all []*belief, op *Op) {
 	r.begin(c)
 	r.beginsEnd(all)
 	before, wanted := lease.Err(), isClosed(lease.Wanted())
-	err := a.c.hooks.survive(func() error { return op.withoutCause(ctx, a.ends(withCall(ctx, c), lease, op)) })
+	err := a.c.hooks.survive(func() error { return op.withoutCause(ctx, a.ends(op.foreign(withCall(ctx, c)), lease, op)) })
 	a.staysWanted(lease, wanted, all)
 	if err == nil && before != nil {
 		r.mu.Lock()

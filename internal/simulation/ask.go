@@ -17,6 +17,7 @@ var questions = []string{"inspect", "names", "break", "ping", "examine"}
 // ask does an op that takes no lock.
 func (a *actor) ask(ctx context.Context, o *owner, op *Op) {
 	c := &call{client: a.c.index, what: op.Call, names: a.named(op), ctx: ctx, nested: o != nil, within: o}
+	ctx = op.foreign(ctx)
 	if op.pings() {
 		a.question(c, func() error { return a.ping(ctx, c) })
 		return
@@ -33,7 +34,7 @@ func (a *actor) ask(ctx context.Context, o *owner, op *Op) {
 		return
 	}
 	a.w.reg.touch(Fault{Kind: "break", Client: -1, For: firstAnswer})
-	c = &call{client: a.c.index, what: "break", names: c.names, ctx: ctx, nested: c.nested, within: c.within}
+	c = &call{client: a.c.index, what: "break", names: c.names, ctx: c.ctx, nested: c.nested, within: c.within}
 	token := found.Holders[0].Token
 	if op.Said {
 		token = a.w.reg.said(c.names[0], token)

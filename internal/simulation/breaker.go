@@ -15,7 +15,7 @@ import (
 
 // Settings of a circuit breaker, which a program has its own client ask before each request, by Options.Limiter
 // or by a hook: it refuses all for a time, and at once, when so many have failed one after the other. Then it
-// lets one pass, and goes by what becomes of that. What else the program does with its client may have opened it, too.
+// lets few pass, and goes by what becomes of those. What else the program does with its client may have opened it, too.
 type circuitSettings struct {
 	Fails int           // in a row, that open it
 	Rest  time.Duration // for how long
@@ -72,7 +72,7 @@ type circuit struct {
 	mu     sync.Mutex
 	failed int
 	opens  time.Time // until when it is open
-	tries  bool      // one passes, to see
+	tries  int       // how many pass, to see
 	denied []time.Time
 }
 
@@ -96,7 +96,7 @@ func (w *world) opensBreakers(client int, end time.Time) {
 	for _, f := range w.circuits.all {
 		if f.client == client {
 			f.mu.Lock()
-			f.opens, f.tries, f.failed = later(f.opens, end), false, f.Fails
+			f.opens, f.tries, f.failed = later(f.opens, end), 0, f.Fails
 			f.mu.Unlock()
 		}
 	}
@@ -106,12 +106,16 @@ func (w *world) opensBreakers(client int, end time.Time) {
 // that refuses it, and many locks are asked for by one request.
 const mostRefused = 400
 
+// mostTries is how many requests pass at once where it is to be seen whether a server is back: the client library
+// asks within a request, as it makes the connection for it, for each command by which that begins.
+const mostTries = 3
+
 // Allow implements goredis.Limiter.
 func (f *circuit) Allow() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	if now.Before(f.opens) || f.tries {
+	if now.Before(f.opens) || f.tries >= mostTries {
 		f.denied = append(f.denied, now)
 		for len(f.denied) > 0 && now.Sub(f.denied[0]) > time.Second {
 			f.denied = f.denied[1:]
@@ -123,7 +127,9 @@ func (f *circuit) Allow() error {
 		f.touches(now)
 		return errOpen
 	}
-	f.tries = f.failed >= f.Fails
+	if f.failed >= f.Fails {
+		f.tries++
+	}
 	return nil
 }
 
@@ -131,10 +137,10 @@ func (f *circuit) Allow() error {
 func (f *circuit) ReportResult(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.tries = false
+	f.tries = max(f.tries-1, 0)
 	var reply goredis.Error
 	if err == nil || errors.As(err, &reply) {
-		f.failed = 0
+		f.failed, f.tries = 0, 0
 		return
 	}
 	if f.failed++; f.failed >= f.Fails {

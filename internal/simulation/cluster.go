@@ -355,6 +355,7 @@ func (w *world) clusterClient(i int) *goredis.ClusterClient {
 		c.Addrs = append(c.Addrs, s.address())
 	}
 	c.MaxActiveConns, c.PipelinePoolSize, c.PoolFIFO = o.MaxActiveConns, o.PipelinePoolSize, o.PoolFIFO
+	c.OnConnect, c.StreamingCredentialsProvider = o.OnConnect, o.StreamingCredentialsProvider
 	g := goredis.NewClusterClient(c)
 	w.hooked(g, i, 0)
 	return g

@@ -11,7 +11,7 @@ import (
 var local = []string{
 	"delay", "slow", "reset", "cut", "hole", "hole-reset", "half-open", "half-dead", "deaf", "mute",
 	"pause", "restart", "restart-empty", "restart-old", "full", "readonly", "loading", "busy", "flush", "evict",
-	"misconf", "noperm", "no-channels", "login", "door", "locked-out", "unanswered",
+	"misconf", "noperm", "no-channels", "login", "door", "locked-out", "ungreeted", "unanswered",
 }
 
 // spared reports whether all that has gone wrong since then for a client has done so at

@@ -61,6 +61,7 @@ func (w *world) rotate(f Fault, end time.Time) {
 			w.net.mu.Lock()
 			defer w.net.mu.Unlock()
 			v.told = max(v.told, n)
+			go w.tellsCredentials(-1)
 		})
 		return
 	case 1:
@@ -69,6 +70,7 @@ func (w *world) rotate(f Fault, end time.Time) {
 		v.crowded = end
 	}
 	v.told = v.newest
+	go w.tellsCredentials(-1)
 }
 
 // credentials are those with which a client connects. A subscription connects with a mutex held, and

@@ -174,7 +174,11 @@ var keepsConnections = append([]string{"forge", "deaf", "mute", "flush", "evict"
 func (r *register) locksOut(t touched) {
 	p := r.w.plan
 	ends := slices.ContainsFunc(p.Faults, func(f Fault) bool { return !slices.Contains(keepsConnections, f.Kind) })
-	t.kind = "locked-out"
+	if t.kind == "greeting" {
+		t.kind = "ungreeted"
+	} else {
+		t.kind = "locked-out"
+	}
 	if ends {
 		r.adds(t)
 		return

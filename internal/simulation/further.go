@@ -112,6 +112,10 @@ func (w *world) happenFurther(f Fault, end time.Time) {
 		w.shrink(f)
 	case "breaker":
 		w.opensBreakers(f.Client, end)
+	case "greeting":
+		w.disturbsGreetings(f, end)
+	case "refresh":
+		w.tellsCredentials(f.Client)
 	case "kill-client":
 		w.kill(f.Client)
 	case "lag", "replica-gone":

@@ -96,7 +96,7 @@ func (a *actor) lead(wait context.Context, o *owner, op *Op, names []string) {
 	if over := a.w.reg.began.Add(a.w.plan.Length); over.Before(l.end) {
 		l.end = later(over, time.Now()) // one that begins after the end ends at once
 	}
-	end := op.endingOf(a.c.hooks, func() error { return dlock.Lead(ctx, l, l.serve) })
+	end := op.endingOf(a.c.hooks, func() error { return dlock.Lead(op.foreign(ctx), l, l.serve) })
 	l.left()
 	l.throws(end)
 	if end.thrown == nil && !end.exited {

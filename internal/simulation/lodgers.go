@@ -89,6 +89,9 @@ func (w *world) clientFor(c *client, place int) goredis.UniversalClient {
 	if h := w.plan.hostOf(c.index); h != c.index {
 		return w.clients[h].shared[place]
 	}
+	if w.plan.Clients[c.index].Fleeting == "shared" && place < len(c.shared) { // that of the client before
+		return c.shared[place]
+	}
 	g := w.client(c.index, place)
 	c.shared = append(c.shared, g)
 	return g
@@ -137,7 +140,7 @@ func (r *register) adds(all ...touched) {
 
 // leaves closes what a client has made of the client library. Nobody else may have closed it.
 func (w *world) leaves(c *client) {
-	opened := w.plan.Clients[c.index].Opens != nil || w.plan.isFirst(c.index) // that is the library's own, or the program has
+	opened := w.plan.Clients[c.index].Opens != nil || w.plan.Clients[c.index].Fleeting == "open" || w.plan.isFirst(c.index) // that is the library's own, or the program has
 	for _, g := range c.shared {
 		if err := g.Close(); errors.Is(err, goredis.ErrClosed) && !opened {
 			w.reg.mu.Lock()

@@ -23,6 +23,10 @@ type own struct {
 	Limits  *habits          `json:",omitempty"` // nil: what is usual
 	Breaker *circuitSettings `json:",omitempty"` // nil: it has none
 
+	Greeting *greeting `json:",omitempty"` // nil: it does nothing on new connections
+
+	Streams bool `json:",omitempty"` // it is told of its credentials as they come
+
 	First bool `json:",omitempty"` // the program closes it before the client of the library
 }
 
@@ -89,6 +93,7 @@ func (w *world) asMade(i int, o *goredis.Options) *goredis.Options {
 	}
 	mine.Pool.asPooled(made)
 	mine.Limits.asLimited(made)
+	made.OnConnect, made.StreamingCredentialsProvider = o.OnConnect, o.StreamingCredentialsProvider
 	return made
 }
 

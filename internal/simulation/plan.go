@@ -70,6 +70,7 @@ type Party struct {
 	Keep     time.Duration `json:",omitempty"` // for which it has the key of a free lock stay; 0: as long as all do
 	Hooks    string        `json:",omitempty"` // count, slow or panic; empty: it has none
 	Asks     bool          `json:",omitempty"` // it takes no lock
+	Fleeting string        `json:",omitempty"` // how it makes a client for each op: open, own, shared; empty: it has one
 	Lodges   int           `json:",omitempty"` // the number, from 1, of the client whose connections it uses; 0: it has its own
 	Logs     bool          `json:",omitempty"` // it has a logger
 	ClosedIn string        `json:",omitempty"` // the hook that closes it, once Close has come; empty: nobody waits for one
@@ -91,23 +92,24 @@ type Op struct {
 	NoReentry                      bool          `json:",omitempty"`
 
 	Hold      time.Duration
-	Inside    []Op          `json:",omitempty"` // under the lease
-	Together  bool          `json:",omitempty"` // at the same time
-	Early     bool          `json:",omitempty"` // the lease is unlocked before those inside have ended
-	Downgrade bool          `json:",omitempty"`
-	Brief     time.Duration `json:",omitempty"` // for how long the context of that lasts; 0: as long as the lease
-	Beside    time.Duration `json:",omitempty"` // after which it is, beside those inside; 0: before them
-	Unlock    string        `json:",omitempty"` // with what context: live, dead, short
-	Forget    bool          `json:",omitempty"` // never unlocked: Close does it
-	Twice     bool          `json:",omitempty"` // unlocked once more
-	Late      bool          `json:",omitempty"` // a hold is broken some time after it was looked at
-	Said      bool          `json:",omitempty"` // it is broken by the token that a lease says
-	Limit     time.Duration `json:",omitempty"` // of a short context
-	Asides    []Aside       `json:",omitempty"` // what is asked of the first of its locks meanwhile
-	Uses                    // of what else the library offers
-	AtOnce    []Beside      `json:",omitempty"` // calls at the same time, in place of the one that unlocks it
-	Lapse     string        `json:",omitempty"` // how the lock gets lost under the lease: flush, break
-	Lag       time.Duration `json:",omitempty"` // how long before what is done under it
+	Inside    []Op            `json:",omitempty"` // under the lease
+	Together  bool            `json:",omitempty"` // at the same time
+	Early     bool            `json:",omitempty"` // the lease is unlocked before those inside have ended
+	Downgrade bool            `json:",omitempty"`
+	Brief     time.Duration   `json:",omitempty"` // for how long the context of that lasts; 0: as long as the lease
+	Beside    time.Duration   `json:",omitempty"` // after which it is, beside those inside; 0: before them
+	Unlock    string          `json:",omitempty"` // with what context: live, dead, short
+	Forget    bool            `json:",omitempty"` // never unlocked: Close does it
+	Twice     bool            `json:",omitempty"` // unlocked once more
+	Late      bool            `json:",omitempty"` // a hold is broken some time after it was looked at
+	Said      bool            `json:",omitempty"` // it is broken by the token that a lease says
+	Limit     time.Duration   `json:",omitempty"` // of a short context
+	Asides    []Aside         `json:",omitempty"` // what is asked of the first of its locks meanwhile
+	Uses                      // of what else the library offers
+	AtOnce    []Beside        `json:",omitempty"` // calls at the same time, in place of the one that unlocks it
+	Lapse     string          `json:",omitempty"` // how the lock gets lost under the lease: flush, break
+	Lag       time.Duration   `json:",omitempty"` // how long before what is done under it
+	Foreign   *ForeignContext `json:",omitempty"` // of what type its contexts are; nil: those of the standard library
 }
 
 // A Fault is one thing that goes wrong.
@@ -292,6 +294,12 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.limited()
 	g.ends()
 	g.breakers()
+	g.foreignContexts()
+	g.greetings()
+	g.streams()
+	g.throngs()
+	g.multitudes()
+	g.fleets()
 	return p
 }
 

@@ -319,6 +319,16 @@ func TestPlans(t *testing.T) {
 			Clients: []Party{party([]Op{{Pause: time.Second, Call: "trylock", Names: []int{0}, MaxHold: 272 * ms, Unlock: "live"}})},
 			Faults:  []Fault{{Kind: "hole", At: 1, For: 20 * time.Second, Client: -1, Server: 1, Way: 2}},
 		},
+		"a lock is taken anew by a context that outlives the loss of the lease it was made from": {
+			Clients: []Party{
+				party([]Op{{Call: "do", Names: []int{0}, Inside: []Op{{
+					Pause: 2 * time.Second, Call: "trylock", Names: []int{0}, Wait: time.Second, Hold: time.Second, Unlock: "live",
+					Foreign: &ForeignContext{Type: "early", Beyond: 10 * time.Second},
+					Inside:  []Op{{Call: "do", Names: []int{0}, Uses: Uses{Adapter: true}}},
+				}}}}),
+				party([]Op{{Pause: time.Second, Call: "break", Names: []int{0}}}),
+			},
+		},
 		"all clients are cut off from all members of a quorum": {
 			Backend: "quorum", Servers: 3,
 			Clients: []Party{party(

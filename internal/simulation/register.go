@@ -393,7 +393,7 @@ func (r *register) judge(c *call, err error) {
 	case errors.Is(err, dlock.ErrUnavailable):
 		hurried := slices.ContainsFunc(c.under, func(b *belief) bool { return r.endsBy(b, c) || c.what == "downgrade" && r.isShort(b.ttl) }) || (c.isOver() || c.hurried || c.brief) && (time.Since(c.start) < r.due(c) || r.moved(c) || r.w.over.Err() != nil)
 		fails, since := func(t touch) bool { return t.fails }, c.start.Add(-lingers)
-		if !hurried && !r.broke(c, err) && !r.exhausts(c) && !r.usesEnded(c) && !r.breaksBesideForeign(c) && !r.looksAround(c) && !r.entersBehind(c) && !r.isBehindHurried(c) && (!r.harmed(c.client, since, fails) || !c.asks && r.spared(c.client, c.names, since, fails)) {
+		if !hurried && !r.broke(c, err) && !r.exhausts(c) && !r.findsEnded(c) && !r.breaksBesideForeign(c) && !r.looksAround(c) && !r.entersBehind(c) && !r.isBehindHurried(c) && (!r.harmed(c.client, since, fails) || !c.asks && r.spared(c.client, c.names, since, fails)) {
 			r.violate("reachable is available", "c%d %s %v: %v", c.client, c.what, c.names, err)
 		}
 		r.refuses(c, err)
@@ -592,6 +592,8 @@ func (r *register) touch(f Fault) {
 		}
 	case "login", "door":
 		r.locksOut(t)
+	case "greeting":
+		r.ungreeted(t)
 	case "rotate":
 		t.client = -1
 		r.locksOut(t)

@@ -191,8 +191,11 @@ func (s *server) execute(p *peer, cmd string, args []string) {
 		s.subscription(p, cmd, args)
 	case "CLUSTER":
 		p.reply(s.clusterCommand(args))
-	case "ASKING":
+	case "ASKING", "SELECT":
 		p.reply(status("OK"), nil)
+	case "AUTH":
+		p.reply(status("OK"), nil)
+		s.logsIn()
 	case "PING":
 		s.ping(p, args)
 	case "HELLO":

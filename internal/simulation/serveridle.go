@@ -45,6 +45,6 @@ func (l *link) endsIdle(after time.Duration) {
 	time.AfterFunc(after, look)
 }
 
-// usesEnded reports whether a call may use a connection that the server has ended, and say so: Examine asks again where
-// its first command is on such a one, and the next may be on another if calls use that connection meanwhile.
-func (r *register) usesEnded(c *call) bool { return c.what == "examine" && r.w.plan.Ends > 0 }
+// findsEnded reports whether a call may find that a server has ended the connection that it asks on: Examine asks by
+// commands that are not repeated.
+func (r *register) findsEnded(c *call) bool { return c.what == "examine" && r.w.plan.Ends > 0 }

@@ -229,7 +229,7 @@ func (s *tally) table() string {
 		fmt.Fprintf(&b, "%12s", st)
 	}
 	for _, k := range slices.Sorted(maps.Keys(kinds)) {
-		if k == "word" || k == "unacknowledged" || k == "locked-out" {
+		if k == "word" || k == "unacknowledged" || k == "locked-out" || k == "ungreeted" {
 			continue // it goes with another
 		}
 		fmt.Fprintf(&b, "\n%-14s", k)

@@ -248,9 +248,22 @@ func (r *register) tellsOuter(c *call, o *owner, err error) {
 	}
 	for ; o != nil; o = o.outer {
 		for _, b := range o.beliefs {
-			if b.client == c.client && b.name == c.names[0] && b.lease.Err() == nil {
+			if b.client == c.client && b.name == c.names[0] && b.lease.Err() == nil && !o.outer.hasLostBefore(b) {
 				r.violate("a loss that is told ends all", "c%d %s %v: %v; %v is alive", c.client, c.what, c.names, err, b)
 			}
 		}
 	}
+}
+
+// hasLostBefore reports whether an outer lease on the lock of b had been lost before that was taken, and not
+// entered, with a context of a program's own that goes on. What is done under b is told of that loss.
+func (o *owner) hasLostBefore(b *belief) bool {
+	for ; o != nil; o = o.outer {
+		for _, a := range o.beliefs {
+			if a.client == b.client && a.name == b.name && b.parent == nil && errors.Is(a.lease.Err(), dlock.ErrLost) {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -8,8 +8,10 @@ import (
 // tick is how often all that is promised is looked at when nothing happens: less often in a
 // plan that lasts longer, and each 80 ms in most.
 func (p *Plan) tick() time.Duration {
-	return max(80*time.Millisecond, p.Length/3000)
+	return max(leastTick, p.Length/3000)
 }
+
+const leastTick = 80 * time.Millisecond
 
 // watch checks again and again what no call could notice.
 func (r *register) watch(done <-chan struct{}) {
@@ -126,7 +128,7 @@ func (r *register) moves(name string) {
 		if r.ownHas(c, name) { // as far as it knows: of a fixed hold no renewal says that Break has ended it
 			c.behind = now
 		}
-		bound := prompt
+		bound := prompt + r.tick - leastTick // it may have been held since the last look
 		since := later(later(c.start, c.behind), l.lastHeld)
 		if !r.calm(since) || r.mutes(c.client) {
 			bound = slowest + r.w.steppedBack()

@@ -60,6 +60,9 @@ type world struct {
 	spellings []string
 	labels    []string // of the clients
 
+	receptions map[flight]*reception
+	streaming  map[int]*stream // by client; guarded by the mutex of the network
+
 	circuits struct {
 		mu  sync.Mutex
 		all []*circuit
@@ -96,7 +99,7 @@ func Run(t *testing.T, p *Plan) *Result {
 }
 
 func run(p *Plan) *Result {
-	w := &world{plan: p, net: newNetwork(p.Seed), freed: make(chan struct{})}
+	w := &world{plan: p, net: newNetwork(p.Seed), freed: make(chan struct{}), receptions: make(map[flight]*reception), streaming: make(map[int]*stream)}
 	for i := range p.Clients {
 		w.labels = append(w.labels, "c"+strconv.Itoa(i))
 	}
@@ -143,7 +146,13 @@ func (w *world) names() []string {
 	return w.spellings
 }
 
-func nameOf(i int) string { return string(rune('a' + i)) }
+// nameOf is a letter, for the first of them.
+func nameOf(i int) string {
+	if i < 26 {
+		return string(rune('a' + i))
+	}
+	return "n" + strconv.Itoa(i)
+}
 
 // indexOf is the client with a label, -1 if there is none.
 func (w *world) indexOf(label string) int { return slices.Index(w.labels, label) }
@@ -173,7 +182,7 @@ func (w *world) open() error {
 	for i := range w.plan.Clients {
 		c := &client{index: i, closed: make(chan struct{}), closes: make(chan struct{}), process: slowsync.NewProcess(w.label(i))}
 		w.clients = append(w.clients, c)
-		if w.plan.Clients[i].After > 0 {
+		if w.plan.Clients[i].After > 0 || w.plan.Clients[i].Fleeting != "" {
 			continue
 		}
 		var err error
@@ -356,6 +365,7 @@ const user = "u"
 // options are those of the client that redis.Open makes.
 func (w *world) options(i, place int) *goredis.Options {
 	return w.asMade(i, &goredis.Options{
+		OnConnect: w.greets(i, place), StreamingCredentialsProvider: w.streamFor(i),
 		Addr: "10.0.0.1:6379", ClientName: w.label(i), Username: user, Password: user, CredentialsProviderContext: w.provider(),
 		Dialer:     func(ctx context.Context, _, _ string) (net.Conn, error) { return w.net.dial(ctx, i, w.named(i, place)) },
 		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
@@ -387,6 +397,10 @@ func (w *world) act(ended <-chan struct{}) {
 			continue
 		}
 		for _, ops := range party.Workers {
+			if party.Fleeting != "" {
+				parties.run(func() { c.process.Run(func() { w.fleet(c, party.Fleeting, ops) }) })
+				continue
+			}
 			parties.run(func() { c.process.Run(func() { w.work(c, ops) }) })
 		}
 		if party.Close > 0 {

@@ -292,6 +292,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.limited()
 	g.ends()
 	g.breakers()
+	g.ignorant()
 	return p
 }
 

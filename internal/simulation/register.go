@@ -578,7 +578,7 @@ func (r *register) touch(f Fault) {
 		if r.w.layout != nil {
 			t.to = now.Add(r.w.lasts(f))
 		}
-		if r.w.layout == nil && r.w.plan.Word > 0 || r.w.layout != nil && r.w.costsLeases(f) {
+		if !r.w.movesAtOnce(f) && (r.w.layout == nil && r.w.plan.Word > 0 || r.w.layout != nil && r.w.costsLeases(f)) {
 			r.touches = append(r.touches, touched{kind: "word", client: -1, server: f.Server, from: now, to: t.to})
 		}
 	case "flush", "evict":
@@ -603,7 +603,9 @@ func (r *register) touch(f Fault) {
 		t.client = -1
 	}
 	r.startsLate(&t)
-	r.adds(r.touchFurther(f, t)...)
+	if !r.w.movesAtOnce(f) {
+		r.adds(r.touchFurther(f, t)...)
+	}
 	r.note(-2, "%s c%d s%d way %d for %v, %v", f.Kind, f.Client, f.Server, f.Way, f.For, f.Size)
 	for _, name := range r.w.names() {
 		if !r.w.hits(f, name) {

@@ -110,6 +110,8 @@ func (w *world) happenFurther(f Fault, end time.Time) {
 		w.grow(f)
 	case "shrink":
 		w.shrink(f)
+	case "suspend":
+		w.suspend(f)
 	case "no-master":
 		w.ignores(f, end)
 	case "breaker":

@@ -153,6 +153,7 @@ func (w *world) opens(c *client, o *opening) bool {
 		w.reg.opened(c.index, ctx, o, began, err)
 		cancel()
 		if err == nil {
+			w.wears(d)
 			c.hooks, c.Client, c.byName = heard, d, party.locksByName(d)
 			return true
 		}

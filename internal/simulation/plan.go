@@ -295,6 +295,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.breakers()
 	g.ignorant()
 	g.atomically()
+	g.suspends()
 	return p
 }
 

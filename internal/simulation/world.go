@@ -60,6 +60,8 @@ type world struct {
 	spellings []string
 	labels    []string // of the clients
 
+	wall wallClock
+
 	circuits struct {
 		mu  sync.Mutex
 		all []*circuit
@@ -270,6 +272,7 @@ func (w *world) connect(c *client) error {
 	if c.Client = d; err != nil {
 		return err
 	}
+	w.wears(d)
 	c.byName = w.plan.Clients[i].locksByName(d)
 	w.introduce(c)
 	return nil

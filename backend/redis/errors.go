@@ -17,7 +17,7 @@ func fail(err error) error { return backend.Fail(kindOf(err), discreet(err)) }
 // discreet is err without the arguments of a command that the server does not know: one
 // that has no HELLO repeats the password.
 func discreet(err error) error {
-	said, ok := replyOf(err)
+	said, ok := wordsOf(err)
 	if !ok {
 		return err
 	}
@@ -34,7 +34,7 @@ func kindOf(err error) error {
 	if errors.Is(err, redis.ErrClosed) || errors.Is(err, backend.ErrClosed) {
 		return backend.ErrClosed
 	}
-	said, ok := replyOf(err)
+	said, ok := wordsOf(err)
 	switch {
 	case !ok:
 		return backend.ErrUnavailable
@@ -53,6 +53,21 @@ func kindOf(err error) error {
 
 // replyOf returns what the server said if err is its reply.
 func replyOf(err error) (string, bool) {
+	if isMasterless(err) {
+		return "", false
+	}
+	return wordsOf(err)
+}
+
+// masterless begins the client library's error where no Sentinel has named the master.
+const masterless = "redis: all sentinels specified in configuration are unreachable"
+
+// isMasterless reports that Sentinels were asked for the master in vain: none is there, or they know none, or
+// deny it. What they said is in err, and is no reply of a server.
+func isMasterless(err error) bool { return err != nil && strings.HasPrefix(err.Error(), masterless) }
+
+// wordsOf returns what the server said, or a Sentinel.
+func wordsOf(err error) (string, bool) {
 	if err == nil {
 		return "", false
 	}
@@ -125,7 +140,7 @@ func isUnsent(err error) bool {
 	var op *net.OpError
 	var unsent *unsentError
 	return errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) ||
-		errors.As(err, &op) && op.Op == "dial" || errors.As(err, &unsent)
+		isMasterless(err) || errors.As(err, &op) && op.Op == "dial" || errors.As(err, &unsent)
 }
 
 // isBroken reports that a connection there was has ended without a reply.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/canary"
 	"github.com/dlock-go/dlock/internal/server"
 )
 
@@ -345,5 +347,32 @@ func TestSentinelsThatRefuse(t *testing.T) {
 	_, err := dlock.Open(within(t), sentinelURL(w), nil)
 	if !errors.Is(err, dlock.ErrAuth) {
 		t.Errorf("Sentinels that refuse: %v", err)
+	}
+}
+
+// TestSentinelsThatKnowNoMaster has a Lock ask while Sentinels know none, as where they were started again
+// without their file: it is had when they are told.
+func TestSentinelsThatKnowNoMaster(t *testing.T) {
+	t.Parallel()
+	w, _ := startWatched(t, 0, silence)
+	log, logged := canary.Log()
+	c := openURL(t, sentinelURL(w), &dlock.Options{Logger: log})
+	host, port, err := net.SplitHostPort(w.Primary.Addr())
+	must[any](t)(nil, err)
+	for _, s := range w.Sentinels {
+		must[any](t)(plainClient(t, s).Do(within(t), "sentinel", "remove", server.PrimaryName).Result())
+	}
+	must[any](t)(plainClient(t, w.Primary).Do(within(t), "client", "kill", "type", "normal", "skipme", "yes").Result())
+	locked := make(chan error, 1)
+	go func() {
+		_, err := c.Mutex(t.Name()).Lock(within(t))
+		locked <- err
+	}()
+	eventually(t, "no Sentinel has told the client", func() bool { return strings.Contains(logged(), masterless) })
+	for _, s := range w.Sentinels {
+		must[any](t)(plainClient(t, s).Do(within(t), "sentinel", "monitor", server.PrimaryName, host, port, 2).Result())
+	}
+	if err := <-locked; err != nil {
+		t.Error(err)
 	}
 }

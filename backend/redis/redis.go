@@ -70,10 +70,11 @@
 // # Sentinel and Cluster
 //
 // A request that meets a connection that breaks, a replica that was a master
-// (READONLY), a slot that has moved (MOVED, ASK) or is on its way (TRYAGAIN), or
-// a cluster that is down (CLUSTERDOWN) is made again for as long as it may take:
-// a waiting Lock until its context ends, an Unlock and a renewal within the
-// lease, a Lock that has never had an answer for 3 s. Waiters subscribe on the
+// (READONLY), Sentinels that know no master, a slot that has moved (MOVED, ASK) or is
+// on its way (TRYAGAIN), or a cluster that is down (CLUSTERDOWN) is made again for as
+// long as it may take: a waiting Lock until its context ends, an Unlock and a renewal
+// within the lease, a Lock that has never had an answer for 3 s. Open says at once that
+// Sentinels know no master, as where the name is wrong. Waiters subscribe on the
 // node that is written to: it says whether it counts them, and grants nothing to who
 // is not there. One whose connection is to a master that has become its replica hears of
 // that when it would have been next. They ask again when they have subscribed anew, and

@@ -114,11 +114,14 @@ func (b *batch) next(early moment) moment {
 
 // endAt is when the keeper begins to end the holds: early, or less, before their deadline,
 // so that all of them have ended by then.
-func (b *batch) endAt(early moment) moment {
-	if b.until == never {
+func (b *batch) endAt(early moment) moment { return b.endBy(b.until, early) }
+
+// endBy is endAt where the deadline is until.
+func (b *batch) endBy(until, early moment) moment {
+	if until == never {
 		return never
 	}
-	return b.until - min(early, moment(b.span/earlyEndPart))
+	return until - min(early, moment(b.span/earlyEndPart))
 }
 
 // leaseAt returns the lease of its holds as it is at that moment.

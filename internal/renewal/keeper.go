@@ -288,7 +288,7 @@ func (k *Keeper) HasThird(it *Item) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	b, now := it.batch.Load(), k.clock.now()
-	return b.expired(now) == nil && b.limit()-now.at >= moment(min(b.lease, b.ttl)/3)
+	return b.expired(now) == nil && min(b.limit(), b.deadline.until(now))-now.at >= moment(min(b.lease, b.ttl)/3)
 }
 
 // Left returns how long the hold may be believed in if nothing more is heard
@@ -297,8 +297,10 @@ func (k *Keeper) Left(it *Item) (time.Duration, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	b := it.batch.Load()
-	end := min(b.endAt(k.schedule.earlyEnd), b.end)
-	return time.Duration(end - k.clock.now().at), end != never
+	now := k.clock.now()
+	until := min(b.until, b.deadline.until(now)) // the machine may have slept since the clocks were compared
+	end := min(b.endBy(until, k.schedule.earlyEnd), b.end)
+	return time.Duration(end - now.at), end != never
 }
 
 // Close ends the renewals under way and forgets every hold.

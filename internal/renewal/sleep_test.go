@@ -85,3 +85,18 @@ func TestWallClockSetBack(t *testing.T) {
 		}
 	})
 }
+
+// What is left of a lease is told by both clocks from the moment on at which the machine wakes.
+func TestLeftAfterWaking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, o := newKeeper(renewFunc(func(context.Context, *backend.Hold) error { return errors.New("down") })), newOwner()
+		sleep := sleeper(k)
+		defer k.Close()
+		it := add(t, k, granted(time.Hour), o)
+		before, _ := k.Left(it)
+		sleep(20 * time.Minute)
+		if after, _ := k.Left(it); after != before-20*time.Minute {
+			t.Errorf("%v left before the machine slept for 20 minutes, and %v after", before, after)
+		}
+	})
+}

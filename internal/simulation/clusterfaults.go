@@ -55,6 +55,11 @@ func (n *node) goOn() {
 func (s *server) hearsSlot(slot int, c claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.hasHeardSlot(slot, c)
+}
+
+// hasHeardSlot is hearsSlot with mu held.
+func (s *server) hasHeardSlot(slot int, c claim) {
 	n := s.node
 	if n.moved[slot].epoch >= c.epoch {
 		return
@@ -246,6 +251,10 @@ const steps = 5
 // carry moves a slot: a few keys at a time, and then all nodes hear where it is. It reports whether the slot
 // has arrived.
 func (w *world) carry(slot, from, to int, takes time.Duration, rnd *rand.Rand) bool {
+	if w.plan.Atomic {
+		w.carryAtOnce(slot, from, to, takes, rnd)
+		return true
+	}
 	w.layout.move(slot, to, false)
 	for _, kind := range []string{"slot-move", "word"} {
 		if kind == "slot-move" || w.costsLeases(Fault{Kind: "slot-move"}) {
@@ -328,6 +337,11 @@ func (s *server) give(to *server, slot int, names []string, some func(keys []str
 	defer first.mu.Unlock()
 	second.mu.Lock()
 	defer second.mu.Unlock()
+	return s.gives(to, slot, names, some)
+}
+
+// gives is give with the mutexes of both held.
+func (s *server) gives(to *server, slot int, names []string, some func(keys []string) []string) bool {
 	s.data.now, to.data.now = s.clock().UnixMilli(), to.clock().UnixMilli()
 	var keys []string
 	for _, k := range slices.Sorted(maps.Keys(s.data.values)) {
@@ -375,5 +389,5 @@ func (w *world) lasts(f Fault) time.Duration {
 // costsLeases reports whether a fault of the cluster that is to cost no lease lasts longer
 // than one can wait, or keeps the replicas of who renews it from being asked.
 func (w *world) costsLeases(f Fault) bool {
-	return f.Kind == "slot-move" && w.plan.Acks || 6*w.lasts(Fault{}) > w.plan.leastTTL()
+	return f.Kind == "slot-move" && w.plan.Acks && !w.plan.Atomic || 6*w.lasts(Fault{}) > w.plan.leastTTL()
 }

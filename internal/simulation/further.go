@@ -110,6 +110,10 @@ func (w *world) happenFurther(f Fault, end time.Time) {
 		w.grow(f)
 	case "shrink":
 		w.shrink(f)
+	case "suspend":
+		w.suspend(f)
+	case "no-master":
+		w.ignores(f, end)
 	case "breaker":
 		w.opensBreakers(f.Client, end)
 	case "greeting":
@@ -136,7 +140,7 @@ func (r *register) touchFurther(f Fault, t touched) []touched {
 	switch f.Kind {
 	case "nudge":
 		return r.nudged(f, t)
-	case "cease", "foreign", "grow", "shrink":
+	case "cease", "foreign", "grow", "shrink", "no-master":
 		t.client = -1
 	case "readdress":
 		t.client, t.to = -1, t.to.Add(r.w.plan.Word)

@@ -11,7 +11,9 @@ import (
 // server, or a majority, has no hold.
 
 // runsOut notes until when a lease that is alive says that it lasts.
-func (r *register) runsOut(b *belief, until time.Time) { b.untilThen = until }
+func (r *register) runsOut(b *belief, until time.Time) {
+	b.untilThen = until.Add(r.w.wall.ahead())
+}
 
 // hasRunOut checks that a lease that says it has run out has reached its end, as it was when it was last
 // looked at: it only moves on, but where the clock of a server was set. Small limits end many at once.
@@ -19,7 +21,7 @@ func (r *register) hasRunOut(b *belief, err error) {
 	if causeOf(err) != dlock.LossExpired || b.multi || b.untilThen.IsZero() || b.isAnyDocked() || r.w.plan.Small || r.dead[b.client] || r.stood(b.client, b.granted) || r.stuttered(b.granted) {
 		return
 	}
-	if early := time.Until(b.untilThen); early > late {
+	if early := time.Until(b.untilThen) - r.w.wall.ahead(); early > late {
 		r.violate("hooks are told what is", "%v has run out, and had lasted for %v more: %v", b, early, err)
 	}
 }

@@ -261,6 +261,14 @@ func (c *call) goesOn() {
 	}
 }
 
+// took is how long a call has taken, until the last hook that has held it up for a time was called.
+func (c *call) took() time.Duration {
+	if c.heldUp {
+		return c.held.since.Sub(c.start)
+	}
+	return time.Since(c.start)
+}
+
 // leftBehind is within what time Close leaves behind hooks, and a logger, that do not return.
 const leftBehind = 250 * time.Millisecond
 

@@ -113,7 +113,7 @@ func (r *register) comesTooEarly(b *belief) {
 			continue
 		}
 		left = append(left, k)
-		if b.parent != nil || k.shared && b.shared || r.dataLost() || r.isStrange(b.name, k.by.granted) || r.promoted() || r.hasOtherClock(k.by) || r.isNudgedPast(k) || r.hasBroken(k.by.granted) ||
+		if b.parent != nil || k.shared && b.shared || r.dataLost() || r.isStrange(b.name, k.by.granted) || r.promoted() || r.hasOtherClock(k.by) || r.isNudgedPast(k) || r.wasSuspended(k.by.granted) || r.hasBroken(k.by.granted) ||
 			r.mayGiveUp(k) || r.losses[party{k.by.client, b.name}].After(k.by.granted) { // of its hold another lease has been lost since
 			continue
 		}

@@ -153,6 +153,7 @@ func (w *world) opens(c *client, o *opening) bool {
 		w.reg.opened(c.index, ctx, o, began, err)
 		cancel()
 		if err == nil {
+			w.wears(d)
 			c.hooks, c.Client, c.byName = heard, d, party.locksByName(d)
 			return true
 		}
@@ -200,6 +201,7 @@ func (r *register) opened(client int, ctx context.Context, o *opening, began tim
 		if !r.touched(client, since, denies) {
 			r.violate("errors are true", "c%d open: %v", client, err)
 		}
+	case errors.Is(err, dlock.ErrInvalidConfig) && r.knowsNoMaster(began):
 	case errors.Is(err, dlock.ErrUnavailable):
 		if (ctx.Err() == nil || o.Limit > r.w.plan.opensWithin()) && !r.harmed(client, since, fails) {
 			r.violate("reachable is available", "c%d open: %v", client, err)

@@ -54,6 +54,7 @@ type Plan struct {
 	Interval  time.Duration   `json:",omitempty"` // after which who waits asks where no message comes; 0: what is usual
 	Movers    int             `json:",omitempty"` // how many slots of a cluster move at once at most; 0: one
 	Ends      time.Duration   `json:",omitempty"` // after what time servers end an idle connection; 0: never
+	Atomic    bool            `json:",omitempty"` // slots of a cluster move with all keys at one moment
 	Clients   []Party
 	Faults    []Fault
 }
@@ -300,6 +301,9 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.throngs()
 	g.multitudes()
 	g.fleets()
+	g.ignorant()
+	g.atomically()
+	g.suspends()
 	return p
 }
 

@@ -377,7 +377,7 @@ func (r *register) inTime(c *call) {
 // judge says whether an error can be true.
 func (r *register) judge(c *call, err error) {
 	switch {
-	case err == nil, err == errPanicked, r.answered(c, err), r.isDenied(c, err), r.isNotHeld(c, err), r.isUnsupported(c, err), r.isConflict(c, err):
+	case err == nil, err == errPanicked, r.answered(c, err), r.isDenied(c, err), r.isNotHeld(c, err), r.isUnsupported(c, err), r.isConflict(c, err), r.isUnknownMaster(c, err):
 	case errors.Is(err, dlock.ErrClosed):
 		if !r.isClosing(c.client, c.within) {
 			r.violate("errors are true", "c%d %s %v: closed, and is not", c.client, c.what, c.names)
@@ -391,7 +391,7 @@ func (r *register) judge(c *call, err error) {
 			r.refused[party{c.client, n}] = time.Now()
 		}
 	case errors.Is(err, dlock.ErrUnavailable):
-		hurried := slices.ContainsFunc(c.under, func(b *belief) bool { return r.endsBy(b, c) || c.what == "downgrade" && r.isShort(b.ttl) }) || (c.isOver() || c.hurried || c.brief) && (time.Since(c.start) < r.due(c) || r.moved(c) || r.w.over.Err() != nil)
+		hurried := slices.ContainsFunc(c.under, func(b *belief) bool { return r.endsBy(b, c) || c.what == "downgrade" && r.isShort(b.ttl) }) || (c.isOver() || c.hurried || c.brief) && (c.took() < r.due(c) || r.moved(c) || r.w.over.Err() != nil)
 		fails, since := func(t touch) bool { return t.fails }, c.start.Add(-lingers)
 		if !hurried && !r.broke(c, err) && !r.exhausts(c) && !r.findsEnded(c) && !r.breaksBesideForeign(c) && !r.looksAround(c) && !r.entersBehind(c) && !r.isBehindHurried(c) && (!r.harmed(c.client, since, fails) || !c.asks && r.spared(c.client, c.names, since, fails)) {
 			r.violate("reachable is available", "c%d %s %v: %v", c.client, c.what, c.names, err)
@@ -526,7 +526,7 @@ func (r *register) outvoted(since time.Time) bool {
 			continue
 		}
 		switch t.kind {
-		case "die", "break", "kill-client", "stutter", "rotate", heldUpRenewals, heldUpBehind: // of all servers
+		case "die", "break", "kill-client", "stutter", "rotate", "suspend", heldUpRenewals, heldUpBehind: // of all servers
 			return false
 		}
 		bad[t.server] = true
@@ -578,7 +578,7 @@ func (r *register) touch(f Fault) {
 		if r.w.layout != nil {
 			t.to = now.Add(r.w.lasts(f))
 		}
-		if r.w.layout == nil && r.w.plan.Word > 0 || r.w.layout != nil && r.w.costsLeases(f) {
+		if !r.w.movesAtOnce(f) && (r.w.layout == nil && r.w.plan.Word > 0 || r.w.layout != nil && r.w.costsLeases(f)) {
 			r.touches = append(r.touches, touched{kind: "word", client: -1, server: f.Server, from: now, to: t.to})
 		}
 	case "flush", "evict":
@@ -605,7 +605,9 @@ func (r *register) touch(f Fault) {
 		t.client = -1
 	}
 	r.startsLate(&t)
-	r.adds(r.touchFurther(f, t)...)
+	if !r.w.movesAtOnce(f) {
+		r.adds(r.touchFurther(f, t)...)
+	}
 	r.note(-2, "%s c%d s%d way %d for %v, %v", f.Kind, f.Client, f.Server, f.Way, f.For, f.Size)
 	for _, name := range r.w.names() {
 		if !r.w.hits(f, name) {

@@ -25,6 +25,8 @@ type sentinel struct {
 	mu    sync.Mutex
 	word  *server   // the master, as far as it knows
 	away  time.Time // it accepts nobody until then
+	says  error     // what it says as it knows no master, which is
+	until time.Time // so until then
 	peers map[*peer]bool
 }
 
@@ -62,6 +64,10 @@ func (s *sentinel) execute(p *peer, cmd string, args []string) {
 	case "SENTINEL":
 		if strings.EqualFold(args[0], "sentinels") {
 			p.reply([]any{}, nil)
+			return
+		}
+		if time.Now().Before(s.until) {
+			p.reply(nil, s.says)
 			return
 		}
 		host, port, _ := net.SplitHostPort(s.word.address())

@@ -10,7 +10,7 @@ import (
 )
 
 // refusals are what errors begin with of a server that cannot serve now, and may in a moment.
-var refusals = []string{"READONLY ", "LOADING ", "BUSY ", "NOREPLICAS ", "CLUSTERDOWN ", "MASTERDOWN "}
+var refusals = []string{"READONLY ", "LOADING ", "BUSY ", "NOREPLICAS ", "CLUSTERDOWN ", "MASTERDOWN ", "redis: nil", "IDONTKNOW "}
 
 // taking are the calls that take one lock.
 var taking = []string{"lock", "trylock", "rlock", "tryrlock"}

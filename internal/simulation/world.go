@@ -63,6 +63,8 @@ type world struct {
 	receptions map[flight]*reception
 	streaming  map[int]*stream // by client; guarded by the mutex of the network
 
+	wall wallClock
+
 	circuits struct {
 		mu  sync.Mutex
 		all []*circuit
@@ -279,6 +281,7 @@ func (w *world) connect(c *client) error {
 	if c.Client = d; err != nil {
 		return err
 	}
+	w.wears(d)
 	c.byName = w.plan.Clients[i].locksByName(d)
 	w.introduce(c)
 	return nil

@@ -3,6 +3,8 @@ package quorum
 import (
 	"context"
 	"time"
+
+	"github.com/dlock-go/dlock/backend"
 )
 
 // A client that reaches the front, and too few of the other nodes, cannot have the lock, and keeps the front
@@ -58,7 +60,7 @@ func (a *attempt) awaitOthers(ctx context.Context, since time.Time, unheard bool
 	if unheard && a.firstBy.Before(until) {
 		until = a.firstBy
 	}
-	soon, cancel := context.WithDeadline(ctx, until)
+	soon, cancel := backend.Bound(ctx, time.Until(until))
 	defer cancel()
 	_ = a.b.awaitEnough(soon, a.request.TTL, denying)
 	// The end of the caller's context, and of the backend, is told by who goes on.

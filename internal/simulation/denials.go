@@ -198,7 +198,19 @@ func polls(t touch) bool { return t.polls }
 
 // isDenied reports whether a call may have failed because the server did not allow something.
 func (r *register) isDenied(c *call, err error) bool {
-	return errors.Is(err, dlock.ErrAuth) && r.harmed(c.client, c.start.Add(-unanswered), denies)
+	since := c.start.Add(-unanswered)
+	return errors.Is(err, dlock.ErrAuth) && (r.harmed(c.client, since, denies) || r.triesBeside(c, since))
+}
+
+// triesBeside reports whether a call that does not wait is denied by a member of a quorum, and another has been away: a
+// client that has asked for nothing since takes that for silent, and hears of the denial sooner than of its return.
+func (r *register) triesBeside(c *call, since time.Time) bool {
+	meets := func(t touched) bool { return t.client < 0 || t.client == c.client }
+	return r.w.plan.Backend == "quorum" && !c.waits && slices.ContainsFunc(r.touches, func(t touched) bool {
+		return meets(t) && t.to.After(since) && denies(kinds[t.kind]) && slices.ContainsFunc(r.touches, func(o touched) bool {
+			return meets(o) && kinds[o.kind].fails && o.server != t.server
+		})
+	})
 }
 
 // refuses checks that who is denied something is told so. Only a server that has all that

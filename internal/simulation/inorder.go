@@ -397,8 +397,8 @@ func (p *Plan) clocksApart() bool {
 		fast = max(fast, math.Abs(d))
 	}
 	apart := 2 * time.Duration(fast*float64(p.Length))
-	for _, s := range p.Skews {
-		apart = max(apart, s.Abs())
+	if len(p.Skews) > 0 {
+		apart = max(apart, slices.Max(p.Skews)-slices.Min(p.Skews))
 	}
 	return apart > near || slices.ContainsFunc(p.Faults, set)
 }

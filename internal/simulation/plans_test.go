@@ -327,7 +327,7 @@ func TestPlans(t *testing.T) {
 			)},
 			Faults: []Fault{{Kind: "hole", At: 10 * time.Second, For: 6 * time.Second, Client: -1, Server: everywhere, Way: 2}},
 		},
-		"a try behind another, which members have answered, has the time of a first answer from then on": {
+		"a try behind another that fails, as too few members grant, ends in its own time": {
 			Backend: "quorum", Servers: 3,
 			Clients: []Party{party(
 				[]Op{{Call: "lock", Names: []int{0}, Unlock: "live"}, {Pause: 20 * time.Second, Call: "trylock", Names: []int{0}, Unlock: "live"}},

@@ -139,20 +139,20 @@ func (c *Client) leaveName(ctx context.Context, h *hold, mode backend.Mode, wait
 	if requestCtx := h.requestCtx; requestCtx != nil && requestCtx.tries && errors.Is(err, ErrHeld) {
 		s.queue.NoteRefused(mode, requestCtx.sent)
 	}
-	h.endRequest()
+	h.endRequest(errors.Is(err, ErrUnavailable))
 	s.queue.Leave(mode)
 	c.forgetIdle(h.lock, s)
 	return err
 }
 
-// endRequest notes that the request for h has been answered. The caller holds the
-// client's mutex.
-func (h *hold) endRequest() {
+// endRequest notes that the request for h has been answered. Failed says that it was not, or not by enough servers.
+// The caller holds the client's mutex.
+func (h *hold) endRequest(failed bool) {
 	if h.requestCtx != nil && h.isWaiting {
 		h.state.waitingOnServer--
 	}
 	if requestCtx := h.requestCtx; requestCtx != nil && requestCtx.waitsOn {
-		h.state.queue.EndAnswered(requestCtx.tries)
+		h.state.queue.EndAnswered(requestCtx.tries, failed)
 	}
 	h.requestCtx, h.call = nil, nil
 }
@@ -186,7 +186,7 @@ func (c *Client) forgetIdle(l *lock, s *nameState) {
 func (c *Client) addHold(h *hold) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h.endRequest()
+	h.endRequest(false)
 	if c.closed {
 		return false
 	}

@@ -2,10 +2,12 @@ package quorum_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 )
 
 // The nodes are new, and vote in a while. Two goroutines of a client ask for a lock, and both wait for that.
@@ -44,5 +46,32 @@ func TestWaitForOneNodeBesideOneThatHangs(t *testing.T) {
 		s[1].Freeze()
 		defer s[1].Thaw()
 		waitTogether(t, c, 3)
+	})
+}
+
+// Likewise many goroutines of one client try at the lock, which too few nodes can grant. Those behind the first know by
+// its failure no more than that: all are told in the time of a first answer.
+func TestManyTriesWhereTooFewNodesVote(t *testing.T) {
+	ripe(t, 3, func(t *testing.T, s nodes) {
+		c := s.open(t, nil).Client
+		ok(t, dlock.Do(t.Context(), c.Mutex("warm"), nothing))
+		s[0].Wipe()
+		s[1].Freeze()
+		defer s[1].Thaw()
+		start := time.Now()
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				began := time.Now()
+				_, err := c.Mutex("x").TryLock(t.Context())
+				is(t, err, dlock.ErrUnavailable)
+				if took := time.Since(began); took > backend.FirstAnswer+200*time.Millisecond {
+					t.Errorf("try %d after %v: %v", i, took, err)
+				}
+			})
+			time.Sleep(200 * time.Millisecond)
+		}
+		all.Wait()
+		t.Log(time.Since(start))
 	})
 }

@@ -151,20 +151,25 @@ func (q *Queue[T]) NoteHeld() {
 type answers struct {
 	calls   int
 	endedAt time.Time // when the last of them has ended that; zero: there was none
+	wellAt  time.Time // likewise, of those that have not failed for want of answers
 }
 
-func (a *answers) end() {
+func (a *answers) end(failed bool) {
 	a.calls--
 	a.endedAt = time.Now()
+	if !failed {
+		a.wellAt = a.endedAt
+	}
 }
 
-// silence is for how long one that has joined then, and waits behind such calls, has had no answer.
-func (a *answers) silence(joined time.Time) time.Duration {
+// silence is for how long one that has joined then, and waits behind such calls, has had no answer. Ended is when
+// the last of those that count for it has ended.
+func (a *answers) silence(joined, ended time.Time) time.Duration {
 	switch {
 	case a.calls > 0:
 		return 0
-	case a.endedAt.After(joined):
-		return time.Since(a.endedAt)
+	case ended.After(joined):
+		return time.Since(ended)
 	}
 	return time.Since(joined)
 }
@@ -182,17 +187,17 @@ func (q *Queue[T]) NoteAnswered(tryOnly bool) {
 	q.answers(tryOnly).calls++
 }
 
-// EndAnswered notes that one that was answered does not wait on any more.
-func (q *Queue[T]) EndAnswered(tryOnly bool) { q.answers(tryOnly).end() }
+// EndAnswered notes that one that was answered does not wait on any more. Failed says that it has ended for want of
+// more answers.
+func (q *Queue[T]) EndAnswered(tryOnly, failed bool) { q.answers(tryOnly).end(failed) }
 
 // Silence is for how long w, or whom it waits behind, has had no answer. One that only tries waits for none that
-// waits for the lock.
+// waits for the lock, and a try before it that has failed is no answer: of many, each would take as long as the first.
 func (q *Queue[T]) Silence(w *Waiter[T]) time.Duration {
-	silence := q.tries.silence(w.joined)
 	if w.tryOnly {
-		return silence
+		return q.tries.silence(w.joined, q.tries.wellAt)
 	}
-	return min(silence, q.waits.silence(w.joined))
+	return min(q.tries.silence(w.joined, q.tries.endedAt), q.waits.silence(w.joined, q.waits.endedAt))
 }
 
 // NoteRefused tells the waiters that only try, and came before that, that the server has refused a request of that

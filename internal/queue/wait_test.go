@@ -131,7 +131,7 @@ func TestSilenceBehindOneThatIsAnswered(t *testing.T) {
 		time.AfterFunc(waitsOn-time.Since(start), func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.q.EndAnswered(false)
+			s.q.EndAnswered(false, false)
 		})
 		err := wait(t.Context(), nil)
 		if took := time.Since(start); !errors.Is(err, backend.ErrUnavailable) || took != waitsOn+backend.FirstAnswer {
@@ -153,7 +153,7 @@ func TestWaitBehindAnAnsweredTry(t *testing.T) {
 			time.AfterFunc(goesOn, func() {
 				s.mu.Lock()
 				defer s.mu.Unlock()
-				s.q.EndAnswered(true)
+				s.q.EndAnswered(true, false)
 			})
 			err := wait(t.Context(), nil)
 			if took := time.Since(start); !errors.Is(err, backend.ErrUnavailable) || took != goesOn+backend.FirstAnswer {

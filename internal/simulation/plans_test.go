@@ -337,6 +337,17 @@ func TestPlans(t *testing.T) {
 			)},
 			Faults: []Fault{{Kind: "hole", At: 10 * time.Second, For: 6 * time.Second, Client: -1, Server: everywhere, Way: 2}},
 		},
+		"a try behind another that fails, as too few members grant, ends in its own time": {
+			Backend: "quorum", Servers: 3,
+			Clients: []Party{party(
+				[]Op{{Call: "lock", Names: []int{0}, Unlock: "live"}, {Pause: 20 * time.Second, Call: "trylock", Names: []int{0}, Unlock: "live"}},
+				[]Op{{Pause: 21500 * ms, Call: "trylock", Names: []int{0}, Unlock: "live"}},
+			)},
+			Faults: []Fault{
+				{Kind: "flush", At: 10 * time.Second, Client: -1, Server: 1},
+				{Kind: "hole", At: 19 * time.Second, For: 30 * time.Second, Client: 0, Server: 2, Way: 2},
+			},
+		},
 		"a part that is left, beside a member that is silent, may be of a hold under another label": {
 			Backend: "quorum", Servers: 3,
 			Clients: []Party{

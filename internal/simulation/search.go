@@ -111,8 +111,11 @@ func (w *worker) close() {
 }
 
 func broken(p *Plan, why string) *Result {
-	return &Result{Seed: p.Seed, Violations: []Violation{{Rule: "the process lives", Text: why}}}
+	return &Result{Seed: p.Seed, Violations: []Violation{{Rule: processLives, Text: why}}}
 }
+
+// processLives is the rule of a plan whose process has ended, or was stopped.
+const processLives = "the process lives"
 
 // fails reports whether a plan breaks a rule, once in a few runs: the scheduler decides
 // a little too.

@@ -146,6 +146,9 @@ func find(t *testing.T, path string) (string, error) {
 			continue
 		}
 		v := r.Violations[0]
+		if v.Rule == processLives && w.fails(p, v.Rule) == nil {
+			continue // it was stopped as it took too long on a busy machine
+		}
 		if slices.ContainsFunc(make([]bool, 5), func(bool) bool { return sound.fails(p, v.Rule) != nil }) {
 			continue // the bug is not what this seed shows
 		}

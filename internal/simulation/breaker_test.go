@@ -27,7 +27,7 @@ func TestBreakers(t *testing.T) {
 			t.Errorf("no plan has a breaker: %s", what)
 		}
 	}
-	tries := slices.Repeat([]Op{{Pause: 100 * ms, Call: "trylock", Names: []int{0}, Wait: 300 * ms, Unlock: "live"}}, 60)
+	tries := slices.Repeat([]Op{{Pause: 100 * ms, Call: "trylock", Names: []int{0}, Wait: 300 * ms, Unlock: "short", Limit: 200 * ms}}, 60)
 	for name, fault := range map[string]Fault{
 		"something else opens it": {Kind: "breaker", At: 2 * s, For: 2 * s},
 		"failures open it":        {Kind: "cut", At: 2 * s, For: s, Client: -1, Way: 2},

@@ -57,7 +57,13 @@ func (l *habits) asLimited(o *goredis.Options) {
 // exhausts reports whether a call may find no connection left at once. One that asks for a lock tries again. Names
 // of a quorum begins with a Ping of all members.
 func (r *register) exhausts(c *call) bool {
-	own := r.w.plan.Clients[r.w.plan.hostOf(c.client)].Own
-	pings := c.what == "ping" || c.what == "examine" || c.what == "names" && r.w.plan.Backend == "quorum"
-	return pings && own != nil && own.Limits != nil && own.Limits.Active > 0
+	asksOnce := c.what == "ping" || c.what == "examine" || c.what == "names" && r.w.plan.Backend == "quorum"
+	return asksOnce && r.isLimited(c.client)
+}
+
+// isLimited reports whether a client may have few connections, and one more is refused at once: a member that is
+// asked once may not be asked at all.
+func (r *register) isLimited(client int) bool {
+	own := r.w.plan.Clients[r.w.plan.hostOf(client)].Own
+	return own != nil && own.Limits != nil && own.Limits.Active > 0
 }

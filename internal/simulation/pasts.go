@@ -160,7 +160,7 @@ const waited = firstAnswer - 100*time.Millisecond
 // is waited for no longer than it takes the others to answer.
 func (r *register) misses(client int, s *server, since time.Time) bool {
 	first, found := r.served[client]
-	if !found || first.After(since.Add(-time.Second)) || 2*tail*r.w.plan.Jitter > answerMargin {
+	if !found || first.After(since.Add(-time.Second)) || 2*tail*r.w.plan.Jitter > answerMargin || r.isLimited(client) {
 		return true
 	}
 	return r.isSilentTo(client, s, since)

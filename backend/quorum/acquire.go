@@ -36,69 +36,19 @@ func (b *Backend) Acquire(ctx context.Context, r backend.Request) (*backend.Hold
 		return nil, err
 	}
 	defer p.leave(false)
-	found, answered, last := false, false, undecided
-	var deniedSince time.Time // since when too few answer of the nodes that do not deny it; zero: not so
-	backoff := backend.Backoff{Min: 20 * time.Millisecond}
+	s := rounds{b: b, request: &r, began: began, backoff: backend.Backoff{Min: 20 * time.Millisecond}}
 	for round := 0; ctx.Err() == nil; round++ {
-		a := b.newAttempt(ctx, r, round)
-		a.found, a.unheard, a.firstBy = found, !found && !answered, began.Add(firstAnswer)
-		if soonest := a.began.Add(answerMargin); a.firstBy.Before(soonest) {
-			a.firstBy = soonest
-		}
-		if r.Wait && (last == split || b.needsAll() || b.contended.has(a.hash)) {
-			a.enter(queueing)
-		}
+		a := s.next(ctx, round)
 		bh, v, err := a.decide(ctx, &p)
 		if bh != nil {
 			return bh, nil
 		}
 		a.abandon(ctx)
-		found, last = a.found, v
-		pause, unheard := rand.N(a.splitTimeout), false
-		if v != unavailable {
-			deniedSince = time.Time{}
-		} else {
-			readyIn, waits := a.readyIn()
-			answered = answered || waits
-			unheard = !found && !answered
-			denied := kindOf(err) != backend.ErrUnavailable
-			if denied && deniedSince.IsZero() {
-				deniedSince = time.Now()
-			}
-			if unheard && time.Since(began) >= firstAnswer || denied && !a.awaitOthers(ctx, deniedSince, unheard) {
-				return nil, err
-			}
-			if waits {
-				r.Answered()
-				deniedSince = time.Time{}
-			}
-			pause = min(backoff.Next(), readyIn)
-			if unheard { // what the nodes have said tells more than the limit of the caller
-				pause = min(pause, firstAnswer-time.Since(began))
-			}
-		}
-		switch {
-		case v == ended:
+		if err := s.awaitNext(ctx, a, v, err); err != nil {
 			return nil, err
-		case r.Wait, v == split && time.Since(began) < tryLimit:
-		case v == split || round > 0:
-			return nil, backend.ErrHeld
-		default:
-			return nil, err
-		}
-		if err := b.pause(ctx, nil, pause, found); err != nil {
-			return nil, err
-		}
-		if unheard && time.Since(began) >= firstAnswer {
-			return nil, err
-		}
-		if found && v == unavailable && !b.needsAll() {
-			if err := b.awaitEnough(ctx, r.TTL, nil); err != nil {
-				return nil, err
-			}
 		}
 	}
-	return nil, backend.WaitEnded(ctx, found)
+	return nil, backend.WaitEnded(ctx, s.found)
 }
 
 // pause waits until something has changed, and for d at the most. It fails when ctx ends, or

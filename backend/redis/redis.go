@@ -126,7 +126,7 @@
 // be of one connection: one that stalls takes up all of it for ReadTimeout, which is 5 s
 // where nothing is said, and a lock that was granted to a waiter is lost after as long
 // unless that is confirmed. MaxActiveConns, if set, should be four or more: where all are in
-// use a request is refused at once, which Ping and Examine say, and others make again. With
+// use a request is refused at once, which Ping, Names and Examine say, and others make again. With
 // Sentinels it has to be more than MinIdleConns, or the client library finds no master.
 //
 // A circuit breaker of a program's own (Limiter, or a hook) that refuses requests for

@@ -57,5 +57,5 @@ func (l *habits) asLimited(o *goredis.Options) {
 // exhausts reports whether a call may find no connection left at once. One that asks for a lock tries again.
 func (r *register) exhausts(c *call) bool {
 	own := r.w.plan.Clients[r.w.plan.hostOf(c.client)].Own
-	return (c.what == "ping" || c.what == "examine") && own != nil && own.Limits != nil && own.Limits.Active > 0
+	return (c.what == "ping" || c.what == "names" || c.what == "examine") && own != nil && own.Limits != nil && own.Limits.Active > 0
 }

@@ -337,6 +337,13 @@ func TestPlans(t *testing.T) {
 			)},
 			Faults: []Fault{{Kind: "hole", At: 10 * time.Second, For: 6 * time.Second, Client: -1, Server: everywhere, Way: 2}},
 		},
+		"of a program's one connection Names may be told that none is free": {
+			Backend: "quorum", Servers: 3, Names: 2,
+			Clients: []Party{{
+				Own:     &own{Limits: &habits{Active: 1, Bursts: 1}},
+				Workers: slices.Repeat([][]Op{slices.Repeat([]Op{{Pause: 2 * time.Second, Call: "names", Names: []int{0}}}, 5)}, 4),
+			}},
+		},
 		"a try behind another that fails, as too few members grant, ends in its own time": {
 			Backend: "quorum", Servers: 3,
 			Clients: []Party{party(

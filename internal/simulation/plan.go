@@ -296,6 +296,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.ignorant()
 	g.atomically()
 	g.suspends()
+	g.handles()
 	return p
 }
 

@@ -78,9 +78,11 @@ type register struct {
 
 	stills []standstill
 	traffic
-	strange map[string][]strange // by name of a lock
-	thefts  map[string][]theft   // likewise
-	brought map[party]uint64     // the token of the last hold that hooks were told to have waited for on the server
+	strange  map[string][]strange // by name of a lock
+	isCopied map[string]bool      // by name of a lock, of which a key has come from elsewhere by hand
+	handled  map[string]bool      // keys that somebody has had stay longer
+	thefts   map[string][]theft   // likewise
+	brought  map[party]uint64     // the token of the last hold that hooks were told to have waited for on the server
 }
 
 type party struct {
@@ -897,6 +899,7 @@ func (r *register) fences(b *belief) {
 	above := r.hasBroken(time.Now().Add(-2*r.w.plan.TTL-lingers)) || r.w.steppedBack() > 0
 	switch {
 	case r.tokensMayFall(), r.joinsOlder(b):
+	case b.shared && b.token == before && r.isByHand(b.name, b.asked.Add(-lingers)): // readers that are none go on, and it joins them
 	case r.w.steppedBack() >= r.w.plan.keeps(): // the server may have forgotten a token that is ahead of its clock
 	case above && r.isStrange(b.name, time.Time{}): // somebody else has put something in its place
 	case r.dataLostOf(b.name):

@@ -110,6 +110,8 @@ func (w *world) happenFurther(f Fault, end time.Time) {
 		w.grow(f)
 	case "shrink":
 		w.shrink(f)
+	case "lesser":
+		w.lesser(f)
 	case "by-hand":
 		w.handle(f)
 	case "swap":

@@ -60,7 +60,7 @@ func (w *world) evicts() bool {
 	has := func(kinds ...string) bool {
 		return slices.ContainsFunc(w.plan.Faults, func(f Fault) bool { return slices.Contains(kinds, f.Kind) })
 	}
-	return has("evict", "foreign", "by-hand", "swap") || has("slot-move") && has("flush", "restart-empty", "restart-old", "promotion", "takeover")
+	return has("evict", "foreign", "by-hand", "swap") || has("slot-move") && has("flush", "restart-empty", "restart-old", "promotion", "takeover", "lesser")
 }
 
 // isHeard checks that nobody listens. A server that has not heard of the end of a connection

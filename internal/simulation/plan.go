@@ -297,6 +297,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.atomically()
 	g.suspends()
 	g.handles()
+	g.lessers()
 	return p
 }
 

@@ -575,8 +575,11 @@ func (r *register) touch(f Fault) {
 		if r.w.plan.waitsToVote() && !r.keepsVoting(f) {
 			t.to = now.Add(r.w.plan.rejoining() + r.w.steppedBack() + f.For + f.Size + r.w.plan.unasked())
 		}
-	case "failover", "promotion", "takeover", "slot-move", "cluster-down":
+	case "failover", "promotion", "takeover", "lesser", "slot-move", "cluster-down":
 		t.client, t.to = -1, now.Add(f.For+2*r.w.plan.Lag+r.w.plan.Word)
+		if f.Kind == "lesser" {
+			t.to = t.to.Add(f.Size)
+		}
 		if r.w.layout != nil {
 			t.to = now.Add(r.w.lasts(f))
 		}
@@ -721,7 +724,7 @@ func (r *register) busy(name string, since time.Time) bool {
 // promoted reports whether there may be two masters, or have been a short time ago.
 func (r *register) promoted() bool {
 	return slices.ContainsFunc(r.touches, func(t touched) bool {
-		return (t.kind == "promotion" || t.kind == "takeover") && t.to.After(time.Now().Add(-lingers))
+		return (t.kind == "promotion" || t.kind == "takeover" || t.kind == "lesser") && t.to.After(time.Now().Add(-lingers))
 	})
 }
 

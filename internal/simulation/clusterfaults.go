@@ -382,6 +382,8 @@ func (w *world) lasts(f Fault) time.Duration {
 		return 2*f.For + f.Size + heard
 	case "cluster-down":
 		return f.For
+	case "lesser":
+		return f.Size + heard
 	}
 	return heard
 }

@@ -110,6 +110,12 @@ func (w *world) happenFurther(f Fault, end time.Time) {
 		w.grow(f)
 	case "shrink":
 		w.shrink(f)
+	case "lesser":
+		w.lesser(f)
+	case "by-hand":
+		w.handle(f)
+	case "swap":
+		w.swap(f)
 	case "suspend":
 		w.suspend(f)
 	case "no-master":
@@ -140,7 +146,7 @@ func (r *register) touchFurther(f Fault, t touched) []touched {
 	switch f.Kind {
 	case "nudge":
 		return r.nudged(f, t)
-	case "cease", "foreign", "grow", "shrink", "no-master":
+	case "cease", "foreign", "grow", "shrink", "no-master", "by-hand", "swap":
 		t.client = -1
 	case "readdress":
 		t.client, t.to = -1, t.to.Add(r.w.plan.Word)

@@ -37,7 +37,7 @@ func (w *world) ends(s *server) {
 	for _, key := range slices.Sorted(maps.Keys(s.data.values)) {
 		v := s.data.get(key)
 		switch {
-		case v == nil, key == "dlock:boot":
+		case v == nil, key == "dlock:boot", w.reg.handled[key]:
 		case v.end == 0:
 			w.reg.violate("keys end", "s%d: %s never does: %v %v", s.index, key, v.hash, v.set)
 		case v.end > longest:
@@ -60,7 +60,7 @@ func (w *world) evicts() bool {
 	has := func(kinds ...string) bool {
 		return slices.ContainsFunc(w.plan.Faults, func(f Fault) bool { return slices.Contains(kinds, f.Kind) })
 	}
-	return has("evict", "foreign") || has("slot-move") && has("flush", "restart-empty", "restart-old", "promotion", "takeover")
+	return has("evict", "foreign", "by-hand", "swap") || has("slot-move") && has("flush", "restart-empty", "restart-old", "promotion", "takeover", "lesser")
 }
 
 // isHeard checks that nobody listens. A server that has not heard of the end of a connection

@@ -304,6 +304,8 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.ignorant()
 	g.atomically()
 	g.suspends()
+	g.handles()
+	g.lessers()
 	return p
 }
 

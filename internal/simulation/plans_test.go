@@ -288,6 +288,19 @@ func TestPlans(t *testing.T) {
 			}},
 			Faults: []Fault{{Kind: "door", At: 5 * time.Second, For: 8 * time.Second, Client: -1, Way: 2}},
 		},
+		"a lock whose queue has come to another lock by hand": {
+			Names: 2,
+			Clients: []Party{
+				party([]Op{{Call: "lock", Names: []int{0}, Hold: 40 * time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: 2 * time.Second, Call: "lock", Names: []int{0}, Hold: time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: time.Second, Call: "rlock", Names: []int{1}, Hold: 20 * time.Second, Unlock: "live"}}),
+			},
+			Faults: slices.Repeat([]Fault{{Kind: "by-hand", At: 5 * time.Second, For: time.Second, Client: -1, Steps: copyToOther}}, 5),
+		},
+		"a machine that is suspended has less left of its leases by the wall clock": {
+			Clients: []Party{party([]Op{{Call: "lock", Names: []int{0}, Hold: 40 * time.Second, Unlock: "live"}})},
+			Faults:  []Fault{{Kind: "suspend", At: 21300 * ms, For: 4 * time.Second, Client: -1}, {Kind: "suspend", At: 31 * time.Second, For: 12 * time.Second, Client: -1}},
+		},
 		"an Unlock that hears of a loss returns after the hook that it tells of that": {
 			Clients: []Party{{
 				Hooks: "count", Manners: Manners{Hangs: &hanging{Hook: "Lost", For: 45 * time.Second}},

@@ -78,9 +78,11 @@ type register struct {
 
 	stills []standstill
 	traffic
-	strange map[string][]strange // by name of a lock
-	thefts  map[string][]theft   // likewise
-	brought map[party]uint64     // the token of the last hold that hooks were told to have waited for on the server
+	strange  map[string][]strange // by name of a lock
+	isCopied map[string]bool      // by name of a lock, of which a key has come from elsewhere by hand
+	handled  map[string]bool      // keys that somebody has had stay longer
+	thefts   map[string][]theft   // likewise
+	brought  map[party]uint64     // the token of the last hold that hooks were told to have waited for on the server
 }
 
 type party struct {
@@ -573,8 +575,11 @@ func (r *register) touch(f Fault) {
 		if r.w.plan.waitsToVote() && !r.keepsVoting(f) {
 			t.to = now.Add(r.w.plan.rejoining() + r.w.steppedBack() + f.For + f.Size + r.w.plan.unasked())
 		}
-	case "failover", "promotion", "takeover", "slot-move", "cluster-down":
+	case "failover", "promotion", "takeover", "lesser", "slot-move", "cluster-down":
 		t.client, t.to = -1, now.Add(f.For+2*r.w.plan.Lag+r.w.plan.Word)
+		if f.Kind == "lesser" {
+			t.to = t.to.Add(f.Size)
+		}
 		if r.w.layout != nil {
 			t.to = now.Add(r.w.lasts(f))
 		}
@@ -721,7 +726,7 @@ func (r *register) busy(name string, since time.Time) bool {
 // promoted reports whether there may be two masters, or have been a short time ago.
 func (r *register) promoted() bool {
 	return slices.ContainsFunc(r.touches, func(t touched) bool {
-		return (t.kind == "promotion" || t.kind == "takeover") && t.to.After(time.Now().Add(-lingers))
+		return (t.kind == "promotion" || t.kind == "takeover" || t.kind == "lesser") && t.to.After(time.Now().Add(-lingers))
 	})
 }
 
@@ -899,6 +904,7 @@ func (r *register) fences(b *belief) {
 	above := r.hasBroken(time.Now().Add(-2*r.w.plan.TTL-lingers)) || r.w.steppedBack() > 0
 	switch {
 	case r.tokensMayFall(), r.joinsOlder(b):
+	case b.shared && b.token == before && r.isByHand(b.name, b.asked.Add(-lingers)): // readers that are none go on, and it joins them
 	case r.w.steppedBack() >= r.w.plan.keeps(): // the server may have forgotten a token that is ahead of its clock
 	case above && r.isStrange(b.name, time.Time{}): // somebody else has put something in its place
 	case r.dataLostOf(b.name):

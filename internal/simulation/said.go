@@ -76,7 +76,7 @@ func (r *register) labelled(c *call, s dlock.Snapshot) {
 		return
 	}
 	for _, b := range r.beliefs {
-		if b.name != c.names[0] || b.parent != nil || b.downFrom || !b.live() || !b.granted.Before(c.start) || r.hasBroken(b.granted) {
+		if b.name != c.names[0] || b.parent != nil || b.downFrom || r.isByHand(b.name, b.asked) || !b.live() || !b.granted.Before(c.start) || r.hasBroken(b.granted) {
 			continue
 		}
 		shows := func(p backend.Party) bool { return p.Label == b.label && (p.Mode == backend.Shared) == b.shared }

@@ -48,7 +48,7 @@ func (p *period) alwaysHeld() bool { return p.asOf(p.to + moment).held() }
 // sees reports whether an answer to a question shows what the server had: nothing has gone
 // wrong that could keep an answer, or the server, from being the one that counts.
 func (r *register) sees(c *call) bool {
-	harmless := []string{"break", "forge", "deaf", "mute", "flush", "evict", "flush-scripts"}
+	harmless := []string{"break", "forge", "deaf", "mute", "flush", "evict", "by-hand", "swap", "flush-scripts"}
 	return r.w.plan.Backend == "redis" && !slices.ContainsFunc(r.touches, func(t touched) bool {
 		return t.to.After(c.start.Add(-lingers)) && !slices.Contains(harmless, t.kind)
 	})
@@ -124,7 +124,7 @@ func (r *register) listable(c *call, name, begin string) bool {
 // one, and bring back the first with their next renewal.
 func (r *register) mayLackKey(c *call) bool {
 	return slices.ContainsFunc(r.touches, func(t touched) bool {
-		return t.kind == "evict" && t.to.After(c.start.Add(-lingers-2*r.w.plan.TTL))
+		return (t.kind == "evict" || t.kind == "by-hand") && t.to.After(c.start.Add(-lingers-2*r.w.plan.TTL))
 	})
 }
 

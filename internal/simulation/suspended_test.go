@@ -20,7 +20,7 @@ func TestSuspended(t *testing.T) {
 				p := *backend
 				p.Seed, p.Names, p.TTL, p.Length, p.Latency = 4, 1, 10*s, length, ms
 				p.Clients = []Party{{Workers: [][]Op{{{Call: "lock", Names: []int{0}, Hold: 40 * s, Unlock: "live"}}}}}
-				p.Faults = []Fault{{Kind: "suspend", At: 21 * s, For: d, Client: -1}}
+				p.Faults = []Fault{{Kind: "suspend", At: 21300 * ms, For: d, Client: -1}}
 				r := Run(t, &p)
 				if lost := r.says("a over"); len(r.Violations) > 0 || lost != (d > 10*s) {
 					t.Errorf("lost: %v, %v\n%s", lost, r.Violations, r.Table(1))

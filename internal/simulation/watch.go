@@ -241,6 +241,9 @@ func (r *register) closedUnheard(client int) bool {
 }
 
 func (r *register) leftovers(s *server, name string, t truth) {
+	if r.isCopied[name] { // who is there waits for another lock, or has waited before
+		return
+	}
 	for _, id := range append(t.holders(), t.queue...) {
 		if id[len(id)-1] == '!' {
 			continue // it is meant to end by itself

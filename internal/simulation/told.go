@@ -115,8 +115,18 @@ func (p *peer) tells() {
 }
 
 // scheduling is what those who wait for an answer may take to act upon it. A slow hook of another
-// hold may come first.
-const scheduling = 2 * hookTime
+// hold may come first, and of each that is renewed together with the one that is lost.
+func (r *register) scheduling(client int) time.Duration {
+	d := 2 * hookTime
+	if r.w.plan.Clients[client].Hooks == "slow" {
+		for _, b := range r.beliefs {
+			if b.client == client && b.live() {
+				d += hookTime
+			}
+		}
+	}
+	return d
+}
 
 // answers is for how long an answer is waited for at least.
 const answers = 200 * time.Millisecond
@@ -143,7 +153,7 @@ func (r *register) lost(client string, all []loss) {
 		}
 		r.note(c, "told by %s that %s is lost: %d leases", l.by, l.name, len(on))
 		if len(on) > 0 {
-			time.AfterFunc(scheduling, func() { r.over(on, l, now) })
+			time.AfterFunc(r.scheduling(c), func() { r.over(on, l, now) })
 		}
 	}
 }

@@ -133,7 +133,8 @@
 //
 // A circuit breaker of a program's own (Limiter, or a hook) that refuses requests for
 // longer than a lease has left costs that lease. One that is a hook sees, within the
-// request that it lets pass, those that make a connection ready: it must let them pass, too.
+// request that it lets pass, those that make a connection ready: it must let them pass, too. A
+// Limiter is asked for each of them: one that lets a single request pass to try lets none through.
 //
 // What is on the way to the server, as a load balancer or a firewall, may forget a connection
 // that is idle and tell nobody. A request on it is late, and after some of them a Lock is

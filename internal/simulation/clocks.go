@@ -87,7 +87,7 @@ func (p *Plan) fastest() float64 {
 
 // wanders is by how much the clock of a server may be set back at most.
 func (p *Plan) wanders() time.Duration {
-	if slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == "nudge" }) {
+	if p.has("nudge") {
 		return cmp.Or(p.Skew, quorum.DefaultSkew)
 	}
 	return 0

@@ -118,6 +118,8 @@ func (w *world) happenFurther(f Fault, end time.Time) {
 		w.swap(f)
 	case "suspend":
 		w.suspend(f)
+	case wallOn, wallBack:
+		w.setWall(f)
 	case "no-master":
 		w.ignores(f, end)
 	case "breaker":

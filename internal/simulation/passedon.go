@@ -58,7 +58,7 @@ func (r *register) isPassedOn(p party, since time.Time) bool {
 	}
 	before := r.holds[p].Add(-2*longestTTL(plan.TTL) - 2*lingers)
 	ahead := func(t touched) bool { // tokens may be ahead of the clock for long
-		return t.kind == "break" || t.kind == "clock-back" || t.kind == "clock-on" || t.kind == "suspend" || kinds[t.kind].data
+		return t.kind == "break" || t.kind == "clock-back" || t.kind == "clock-on" || t.kind == "suspend" || t.kind == wallOn || kinds[t.kind].data
 	}
 	return r.wantedAtOnce[p] && time.Since(since) > late && !r.others(p, r.holds[p]) && !r.stuttered(before) &&
 		!r.touched(p.client, before, whatever) && !slices.ContainsFunc(r.touches, ahead)

@@ -195,6 +195,6 @@ func (r *register) beganBetween(client int, after, before time.Time) bool {
 // steps reports whether a clock was set since then, so that nobody knows when leases ended before.
 func (r *register) steps(since time.Time) bool {
 	return slices.ContainsFunc(r.touches, func(t touched) bool {
-		return (t.kind == "clock-back" || t.kind == "clock-on" || t.kind == "suspend") && !t.from.Before(since)
+		return (t.kind == "clock-back" || t.kind == "clock-on" || t.kind == "suspend" || t.kind == wallOn) && !t.from.Before(since)
 	})
 }

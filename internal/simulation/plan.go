@@ -304,6 +304,7 @@ func NewPlan(seed uint64, backend string) *Plan {
 	g.ignorant()
 	g.atomically()
 	g.suspends()
+	g.setsWall()
 	g.handles()
 	g.lessers()
 	return p

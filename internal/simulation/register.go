@@ -528,7 +528,7 @@ func (r *register) outvoted(since time.Time) bool {
 			continue
 		}
 		switch t.kind {
-		case "die", "break", "kill-client", "stutter", "rotate", "suspend", heldUpRenewals, heldUpBehind: // of all servers
+		case "die", "break", "kill-client", "stutter", "rotate", "suspend", wallOn, heldUpRenewals, heldUpBehind: // of all servers
 			return false
 		}
 		bad[t.server] = true

@@ -119,7 +119,7 @@ func (s *stops) comesTo(at point) {
 
 // atMutex is what who takes or leaves a mutex of the library does first; nil: nothing.
 func (s *stops) atMutex(p *Plan) func() time.Duration {
-	if !slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == "standstill" }) {
+	if !p.has("standstill") {
 		return nil
 	}
 	return func() time.Duration {

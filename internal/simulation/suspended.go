@@ -85,18 +85,23 @@ func (c *wallClock) goesOn(by time.Duration) {
 }
 
 // isSuspended reports whether the machine of all clients is, at some time.
-func (p *Plan) isSuspended() bool {
-	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == "suspend" })
+func (p *Plan) isSuspended() bool { return p.has("suspend") }
+
+// has reports whether a plan has faults of one of those kinds.
+func (p *Plan) has(kinds ...string) bool {
+	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return slices.Contains(kinds, f.Kind) })
 }
 
-// wasSuspended reports whether the machine has been since then.
+// wasSuspended reports whether the machine has been since then, or whether its wall clock was set forward.
 func (r *register) wasSuspended(since time.Time) bool {
-	return slices.ContainsFunc(r.touches, func(t touched) bool { return t.kind == "suspend" && !t.from.Before(since) })
+	return slices.ContainsFunc(r.touches, func(t touched) bool {
+		return (t.kind == "suspend" || t.kind == wallOn) && !t.from.Before(since)
+	})
 }
 
 // wears has a client that begins read the wall clock of the machine.
 func (w *world) wears(c *dlock.Client) {
-	if !w.plan.isSuspended() {
+	if !w.plan.has("suspend", wallOn, wallBack) {
 		return
 	}
 	keeper := reflect.ValueOf(c).Elem().FieldByName("keeper").Elem()

@@ -173,9 +173,6 @@ func (a *actor) bound(c *call, op *Op) {
 	if m := now.Add(op.MaxWait + a.undoing()); op.MaxWait > 0 && c.waits && !panics && op.beyond() == 0 && (end.IsZero() || m.Before(end)) {
 		end = m
 	}
-	if e := now.Add(firstAnswer*time.Duration(len(op.Names)) + a.undoing()); !c.waits && !panics && (end.IsZero() || e.Before(end)) {
-		end = e
-	}
 	last := a.w.reg.began.Add(a.w.plan.Length) // when its context ends, unless it has already
 	if now.After(last) {
 		last = now
@@ -183,7 +180,19 @@ func (a *actor) bound(c *call, op *Op) {
 	if last = last.Add(op.beyond() + a.undoing()); !op.neverEnds() && (end.IsZero() || last.Before(end)) {
 		end = last
 	}
-	c.bound = end
+	c.bound, c.limit = end, end
+	if !c.waits && !panics {
+		c.answerWithin = firstAnswer*time.Duration(len(op.Names)) + a.undoing()
+		c.awaitsAnswerFrom(now)
+	}
+}
+
+// awaitsAnswerFrom gives a try the time of a first answer from then on, and no more than its context has.
+func (c *call) awaitsAnswerFrom(t time.Time) {
+	c.bound = t.Add(c.answerWithin)
+	if !c.limit.IsZero() && c.limit.Before(c.bound) {
+		c.bound = c.limit
+	}
 }
 
 func (a *actor) acquire(ctx context.Context, op *Op, names []string) (*dlock.Lease, error) {

@@ -152,30 +152,32 @@ func (b *belief) String() string {
 
 // A call is one that has not returned.
 type call struct {
-	client  int
-	what    string
-	names   []string
-	start   time.Time
-	bound   time.Time // when it must have ended; zero: when the run ends
-	behind  time.Time // when it last stood behind a lease of its own client
-	aside   time.Time // when it was last seen to do so while another client had the lock
-	barred  time.Time // when a reader last stood behind a writer
-	patient time.Time // when its WithMaxWait ends; zero: it has none
-	ctx     context.Context
-	cancel  func()    // ends ctx; nil: nobody does but its bound
-	under   []*belief // what it is about, if that is a lease
-	within  *owner    // under whose leases it is made; nil: under none
-	waits   bool
-	asks    bool // it takes no lock: all servers may have to answer
-	nested  bool
-	told    bool // one that was ahead of it may have heard that the lock is held
-	hurried bool // it, or the hold that it asks for, has a limit of its own
-	inVain  bool // the hold that it asks for may be over when it is granted
-	brief   bool // a lease of it may be over before a connection is made
-	counted bool // it was reported not to end
-	byName  bool // it is one of locks by name
-	relocks bool // likewise, of a name that was lost
-	plain   bool // it asks for the lock in the way that is usual for its client
+	client       int
+	what         string
+	names        []string
+	start        time.Time
+	bound        time.Time     // when it must have ended; zero: when the run ends
+	limit        time.Time     // likewise, but for the time of a first answer
+	answerWithin time.Duration // of a try: how long a first answer may take; 0: no limit of it
+	behind       time.Time     // when it last stood behind a lease of its own client
+	aside        time.Time     // when it was last seen to do so while another client had the lock
+	barred       time.Time     // when a reader last stood behind a writer
+	patient      time.Time     // when its WithMaxWait ends; zero: it has none
+	ctx          context.Context
+	cancel       func()    // ends ctx; nil: nobody does but its bound
+	under        []*belief // what it is about, if that is a lease
+	within       *owner    // under whose leases it is made; nil: under none
+	waits        bool
+	asks         bool // it takes no lock: all servers may have to answer
+	nested       bool
+	told         bool // one that was ahead of it may have heard that the lock is held
+	hurried      bool // it, or the hold that it asks for, has a limit of its own
+	inVain       bool // the hold that it asks for may be over when it is granted
+	brief        bool // a lease of it may be over before a connection is made
+	counted      bool // it was reported not to end
+	byName       bool // it is one of locks by name
+	relocks      bool // likewise, of a name that was lost
+	plain        bool // it asks for the lock in the way that is usual for its client
 
 	upgrades bool // it asks to write under its own lease to read
 	heldUp   bool // by a hook that has not returned at once
@@ -342,6 +344,7 @@ func (r *register) returned(c *call, err error) {
 		r.locates(c)
 	}
 	r.inTime(c)
+	r.answersBehind(c, err)
 	r.refusesUpgrade(c)
 	r.isToldConflict(c, err)
 	r.panicked(c, err)
@@ -364,6 +367,19 @@ func brief(err error) string {
 		return fmt.Sprint(e.Kind, " (", e.Err, ")")
 	}
 	return err.Error()
+}
+
+// answersBehind gives the tries that stand behind one of their client the time of a first answer anew: that one has been
+// answered.
+func (r *register) answersBehind(c *call, err error) {
+	if c.waits || err != nil && !errors.Is(err, dlock.ErrHeld) {
+		return
+	}
+	for o := range r.calls {
+		if o.client == c.client && o.answerWithin > 0 && !o.heldUp && slices.ContainsFunc(o.names, func(n string) bool { return slices.Contains(c.names, n) }) {
+			o.awaitsAnswerFrom(time.Now())
+		}
+	}
 }
 
 // late is what a call may take beyond its bound: in virtual time nothing takes any.

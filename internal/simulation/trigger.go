@@ -341,7 +341,7 @@ func (w *world) giveUp(client int, names []string) {
 		}
 		isHeld := c.heldUp && c.bound.IsZero() // a hook that has not returned holds it up
 		if !isHeld && (c.bound.IsZero() || end.Before(c.bound)) {
-			c.bound = end
+			c.bound, c.limit = end, end
 		}
 		cancels = append(cancels, c.cancel)
 	}

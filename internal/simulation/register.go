@@ -112,6 +112,7 @@ type belief struct {
 	lowered   time.Time             // when Downgrade had made it shared
 	broken    time.Time             // when Break began to end it
 	least     time.Time             // until when the server keeps the lock at least; zero: until it is unlocked
+	most      time.Time             // until when it keeps it at most, once it is unlocked; likewise
 	label     string                // under which the server keeps it
 	demand    demand                // of its client when it was granted
 	sought    time.Time             // since when others of its client may have asked; zero: since it was granted
@@ -860,6 +861,9 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 			b.late = c.start
 		}
 		b.until, b.least = b.granted.Add(op.MaxHold), r.atLeast(b, op)
+		if !b.least.IsZero() {
+			b.most = b.granted.Add(op.MinHold)
+		}
 		if b.parent != nil {
 			b.limited, b.until, b.ttl = b.parent.limited, b.parent.until, b.parent.ttl
 		}

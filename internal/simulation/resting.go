@@ -14,7 +14,7 @@ import (
 func (r *register) leavesRest(b *belief) {
 	err := b.lease.Err()
 	if p := (party{b.client, b.name}); b.parent == nil && (err == nil || b.multi && errors.Is(err, dlock.ErrLost)) {
-		r.rest[p] = later(r.rest[p], b.least)
+		r.rest[p] = later(r.rest[p], b.most)
 	}
 }
 

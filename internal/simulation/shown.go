@@ -46,10 +46,12 @@ func (p *period) everHeld() bool   { return p.asOf(p.from - moment).held() }
 func (p *period) alwaysHeld() bool { return p.asOf(p.to + moment).held() }
 
 // sees reports whether an answer to a question shows what the server had: nothing has gone
-// wrong that could keep an answer, or the server, from being the one that counts.
+// wrong that could keep an answer, or the server, from being the one that counts, and nobody has made
+// the keys of the lock what the library does not.
 func (r *register) sees(c *call) bool {
 	harmless := []string{"break", "forge", "deaf", "mute", "flush", "evict", "by-hand", "swap", "flush-scripts"}
-	return r.w.plan.Backend == "redis" && !slices.ContainsFunc(r.touches, func(t touched) bool {
+	isByHand := func(name string) bool { return r.isByHand(name, c.start) }
+	return r.w.plan.Backend == "redis" && !slices.ContainsFunc(c.names, isByHand) && !slices.ContainsFunc(r.touches, func(t touched) bool {
 		return t.to.After(c.start.Add(-lingers)) && !slices.Contains(harmless, t.kind)
 	})
 }

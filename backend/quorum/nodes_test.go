@@ -814,6 +814,19 @@ func TestWaitsBesideADenyingNodeLater(t *testing.T) {
 	})
 }
 
+// A node fails for a moment when somebody asks, and again as the lock is free, much later.
+func TestWaitsBesideADenyingNodeTwice(t *testing.T) {
+	besideADenyingNode(t, func(t *testing.T, holder *client, fail func(int32), m *dlock.Mutex) {
+		held := holder.lock(m.Name())
+		fail(1)
+		time.AfterFunc(backend.FirstAnswer+2*time.Second, func() {
+			fail(1)
+			holder.unlock(held)
+		})
+		ok(t, do(t.Context(), m))
+	})
+}
+
 // A node fails for good. Who waits beside one that denies is told of that, whether it knows that the lock was held or
 // not, and the front is left to others.
 func TestDeniedBesideANodeThatFails(t *testing.T) {

@@ -101,28 +101,3 @@ func TestWhatCannotBeAsked(t *testing.T) {
 		t.Error("no version")
 	}
 }
-
-// TestAskedWithAContextThatNeverEnds has contexts say a deadline that is over, and never end.
-func TestAskedWithAContextThatNeverEnds(t *testing.T) {
-	t.Parallel()
-	p := newPeer(t, shared.Addr(), Options{}, ttl)
-	over, cancel := context.WithTimeout(testContext(t), time.Microsecond)
-	defer cancel()
-	<-over.Done()
-	from, end := context.WithCancel(endless{over})
-	defer end()
-	for _, ctx := range []context.Context{endless{over}, from} {
-		must(t, p.Ping(ctx))
-		_, err := p.Inspect(ctx, nameOf(t))
-		must(t, err)
-		l, err := p.Mutex(nameOf(t)).Lock(ctx)
-		must(t, err)
-		must(t, l.Unlock(ctx))
-	}
-}
-
-// endless is a context that never ends, and has the deadline of the one it was made from.
-type endless struct{ context.Context }
-
-func (endless) Done() <-chan struct{} { return nil }
-func (endless) Err() error            { return nil }

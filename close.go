@@ -92,7 +92,7 @@ func (c *Client) outliveLeases(ctx context.Context) (context.Context, context.Ca
 	out, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	c.follow(ctx, out, end)
 	cancel := func() { end(nil) }
-	if deadline, ok := ctx.Deadline(); ok {
+	if deadline, _ := ctx.Deadline(); backend.EndsByDeadline(ctx) {
 		var cancelDeadline context.CancelFunc
 		out, cancelDeadline = context.WithDeadline(out, deadline)
 		return out, func() { cancelDeadline(); cancel() }

@@ -329,13 +329,22 @@ func TestCloseWithADoneContext(t *testing.T) {
 
 // A program may have made a context that never ends from one with a deadline, which it still says.
 func TestContextThatSaysADeadlineAndNeverEnds(t *testing.T) {
+	t.Run("endless", func(t *testing.T) {
+		testDeadlineAndNoEnd(t, func(ctx context.Context) (context.Context, context.CancelFunc) { return ctx, func() {} })
+	})
+	t.Run("made from an endless one", func(t *testing.T) { testDeadlineAndNoEnd(t, context.WithCancel) })
+}
+
+// testDeadlineAndNoEnd uses contexts that a program has made from one that says a deadline and never ends.
+func testDeadlineAndNoEnd(t *testing.T, from func(context.Context) (context.Context, context.CancelFunc)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.NewServer()
 		b := memory.New(s)
 		mine, other := client(t, b, dlock.Options{}), client(t, memory.New(s), dlock.Options{})
 		limited, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
-		ctx := endless{limited}
+		ctx, end := from(endless{limited})
+		defer end()
 		took := func(what string, most time.Duration, f func() error) {
 			done := make(chan error, 1)
 			go func() { done <- f() }()

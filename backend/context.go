@@ -8,18 +8,44 @@ import (
 // Bound returns ctx with a deadline d from now, for one exchange with a
 // server that may never answer.
 func Bound(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok && !EndsByDeadline(ctx) {
-		ctx = context.WithoutCancel(ctx) // or nothing would end it: context goes by an earlier deadline
-	}
-	return context.WithTimeout(ctx, d)
+	return BoundCause(ctx, d, nil)
 }
 
-// EndsByDeadline reports whether ctx has a deadline, and ends. A program may have made one that never
-// ends from another whose deadline it still has.
-func EndsByDeadline(ctx context.Context) bool {
-	_, ok := ctx.Deadline()
-	return ok && ctx.Done() != nil
+// BoundCause is Bound, with the cause of the end after d.
+func BoundCause(ctx context.Context, d time.Duration, cause error) (context.Context, context.CancelFunc) {
+	at, ok := ctx.Deadline()
+	if !ok || time.Until(at) >= d {
+		return context.WithTimeoutCause(ctx, d, cause)
+	}
+	// It may not end by then, see EndsByDeadline, and package context would go by that.
+	out, cancel := context.WithTimeoutCause(undated{ctx}, d, cause)
+	if EndsByDeadline(ctx) {
+		out = dated{out, at}
+	}
+	return out, cancel
 }
+
+// EndsByDeadline reports whether ctx has a deadline, and ends, as far as can be seen. A program may have made
+// one that never ends from another whose deadline it still has, and others from that.
+func EndsByDeadline(ctx context.Context) bool {
+	at, ok := ctx.Deadline()
+	return ok && ctx.Done() != nil && (time.Now().Before(at) || ctx.Err() != nil)
+}
+
+// An undated context says no deadline.
+type undated struct{ context.Context }
+
+// Deadline implements context.Context.
+func (undated) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// A dated context says a deadline that is not its own.
+type dated struct {
+	context.Context
+	at time.Time
+}
+
+// Deadline implements context.Context.
+func (c dated) Deadline() (time.Time, bool) { return c.at, true }
 
 // Detach returns a context with the values of ctx that outlives it: it ends d
 // from now and not before. It is for requests that must be finished although

@@ -81,6 +81,7 @@ var properties = []property{
 	{"Context/DoesNotBoundHold", contextDoesNotBoundHold, false},
 	{"Context/Deadline", contextDeadline, false},
 	{"Context/MaxWait", contextMaxWait, false},
+	{"Context/DeadlineOfAnother", contextDeadlineOfAnother, false},
 	{"Context/NextWaiterUnaffected", contextNextWaiterUnaffected, false},
 	{"Context/CancelledWaiterIsGone", contextCancelledWaiterIsGone, false},
 	{"Context/CancelledGrantIsGone", contextCancelledGrantIsGone, false},

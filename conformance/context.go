@@ -106,6 +106,34 @@ func contextMaxWait(s *scenario) {
 	s.unlock(lease)
 }
 
+// contextDeadlineOfAnother has contexts say a deadline that is over, and never end: a program may have made
+// them from one that it goes on without.
+func contextDeadlineOfAnother(s *scenario) {
+	p := s.open()
+	over, cancel := context.WithTimeout(s.ctx, time.Microsecond)
+	defer cancel()
+	<-over.Done()
+	from, end := context.WithCancel(endless{over})
+	defer end()
+	for _, ctx := range []context.Context{endless{over}, from} {
+		lease, err := p.Mutex(s.name).Lock(ctx)
+		s.ok(err)
+		if _, err = p.Inspect(ctx, s.name); !errors.Is(err, dlock.ErrUnsupported) {
+			s.ok(err)
+		}
+		s.ok(lease.Unlock(ctx))
+		lease, err = p.Mutex(s.name).TryLock(ctx)
+		s.ok(err)
+		s.ok(lease.Unlock(ctx))
+	}
+}
+
+// endless is a context that never ends, and has the deadline of the one it was made from.
+type endless struct{ context.Context }
+
+func (endless) Done() <-chan struct{} { return nil }
+func (endless) Err() error            { return nil }
+
 func contextNextWaiterUnaffected(s *scenario) {
 	peers := s.opens(3)
 	lease := s.locked(peers[0].Mutex(s.name))

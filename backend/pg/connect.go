@@ -35,7 +35,7 @@ var (
 // the login: what it is, and to prepare everything.
 func (b *Backend) dial(ctx context.Context, key time.Duration) (*session, error) {
 	lease := cmp.Or(key, listenLease)
-	ctx, cancel := context.WithTimeoutCause(ctx, dialLimit, errNoAnswer)
+	ctx, cancel := backend.BoundCause(ctx, dialLimit, errNoAnswer)
 	defer cancel()
 	cfg, err := b.connectConfig(ctx, lease)
 	if err != nil {

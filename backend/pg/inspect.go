@@ -15,7 +15,7 @@ import (
 // Ping implements backend.Pinger. The server is a primary and knows the connection that
 // locks are held by.
 func (b *Backend) Ping(ctx context.Context) (version string, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, backend.FirstAnswer, errNoAnswer)
+	ctx, cancel := backend.BoundCause(ctx, backend.FirstAnswer, errNoAnswer)
 	defer cancel()
 	if b.inspectOnly {
 		return b.readVersion(ctx)
@@ -135,7 +135,7 @@ func parties(key int64) string {
 
 // read runs sql on a connection of its own.
 func (b *Backend) read(ctx context.Context, sql string) (*pgconn.Result, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, backend.FirstAnswer, errNoAnswer)
+	ctx, cancel := backend.BoundCause(ctx, backend.FirstAnswer, errNoAnswer)
 	defer cancel()
 	defer context.AfterFunc(b.ctx, cancel)()
 	if b.ctx.Err() != nil {

@@ -322,7 +322,7 @@ func newBackend(cfg *pgx.ConnConfig, o *Options) (*Backend, error) {
 
 // check connects once and keeps the connection for the first who needs one.
 func (b *Backend) check(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, backend.FirstAnswer, errNoAnswer)
+	ctx, cancel := backend.BoundCause(ctx, backend.FirstAnswer, errNoAnswer)
 	defer cancel()
 	if b.inspectOnly {
 		_, err := b.readVersion(ctx)

@@ -105,6 +105,7 @@ type attempt struct {
 	unheard      bool          // the quorum has not answered in an earlier round
 	queued       bool          // the front has had it wait
 	began        time.Time     // of the present phase
+	queuedFor    time.Duration // how long it has waited in the queue of the front, in the phases before
 	pinged       time.Time     // when it was last seen whether the front is still there
 	splitSince   time.Time     // since when only nodes are missing that others have; zero: not so
 	splitTimeout time.Duration // how long that may last
@@ -279,8 +280,17 @@ func (a *attempt) stepGathering(n tally, now time.Time) (verdict, time.Duration)
 
 // enter begins a phase.
 func (a *attempt) enter(p phase) {
+	a.queuedFor = a.timeQueued()
 	a.phase, a.began = p, time.Now()
 	a.pinged = a.began
+}
+
+// timeQueued is how long it has waited in the queue of the front.
+func (a *attempt) timeQueued() time.Duration {
+	if a.phase != queueing {
+		return a.queuedFor
+	}
+	return a.queuedFor + time.Since(a.began)
 }
 
 // askRest asks the nodes that have not been asked to let this request wait, one after

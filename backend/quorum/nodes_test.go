@@ -814,6 +814,56 @@ func TestWaitsBesideADenyingNodeLater(t *testing.T) {
 	})
 }
 
+// A node fails for a moment when somebody asks, and again as the lock is free, much later.
+func TestWaitsBesideADenyingNodeTwice(t *testing.T) {
+	besideADenyingNode(t, func(t *testing.T, holder *client, fail func(int32), m *dlock.Mutex) {
+		held := holder.lock(m.Name())
+		fail(1)
+		time.AfterFunc(backend.FirstAnswer+2*time.Second, func() {
+			fail(1)
+			holder.unlock(held)
+		})
+		ok(t, do(t.Context(), m))
+	})
+}
+
+// A pickyNode denies, or fails.
+type pickyNode struct {
+	*memory.Backend
+	fails *atomic.Bool
+}
+
+func (n pickyNode) Vote(context.Context, backend.Request, backend.Ballot) (*backend.Hold, error) {
+	if n.fails.Load() {
+		return nil, backend.Fail(backend.ErrUnavailable, errors.New("all connections are in use"))
+	}
+	return nil, backend.ErrAuth
+}
+
+// Two of three nodes fail for long, and then one of them denies again: the other has as long as before.
+func TestWaitsBesideANodeThatDeniesAgain(t *testing.T) {
+	for i := range 3 {
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			var votes atomic.Int32
+			var fails atomic.Bool
+			c := over(t, []backend.Backend{failingNode{memory.New(s[0]), &votes}, pickyNode{memory.New(s[1]), &fails}, memory.New(s[2])}, nil)
+			holder, m := s.open(t, nil), c.Mutex(fmt.Sprint("x", i))
+			held := holder.lock(m.Name())
+			votes.Store(1)
+			time.AfterFunc(backend.FirstAnswer+time.Second, func() {
+				fails.Store(true)
+				votes.Store(1e6)
+				holder.unlock(held)
+			})
+			time.AfterFunc(2*backend.FirstAnswer+time.Second, func() {
+				fails.Store(false)
+				votes.Store(1)
+			})
+			ok(t, do(t.Context(), m))
+		})
+	}
+}
+
 // A node fails for good. Who waits beside one that denies is told of that, whether it knows that the lock was held or
 // not, and the front is left to others.
 func TestDeniedBesideANodeThatFails(t *testing.T) {

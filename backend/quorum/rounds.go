@@ -18,7 +18,7 @@ type rounds struct {
 	found       bool      // somebody has the lock
 	answered    bool      // a node that does not vote yet has said for how long
 	last        verdict   // of the last round
-	deniedSince time.Time // since when too few answer of the nodes that do not deny it; zero: not so
+	deniedSince time.Time // since when too few answer of the nodes that do not deny it, without the time in queues; zero: not so
 	backoff     backend.Backoff
 }
 
@@ -77,8 +77,13 @@ func (s *rounds) awaitNext(ctx context.Context, a *attempt, v verdict, err error
 func (s *rounds) endsWithoutNodes(ctx context.Context, a *attempt, waits bool, err error) bool {
 	s.answered = s.answered || waits
 	denied := kindOf(err) != backend.ErrUnavailable
-	if denied && s.deniedSince.IsZero() {
+	switch {
+	case !denied:
+		s.deniedSince = time.Time{}
+	case s.deniedSince.IsZero():
 		s.deniedSince = time.Now()
+	default:
+		s.deniedSince = s.deniedSince.Add(a.timeQueued())
 	}
 	if s.isLate() || denied && !a.awaitOthers(ctx, s.deniedSince, s.isUnheard()) {
 		return true

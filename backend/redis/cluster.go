@@ -114,7 +114,7 @@ func (c *cluster) learn(ctx context.Context, limit time.Duration, key string) er
 		go c.ask(q, key)
 	}
 	c.mu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errNoReply)
+	ctx, cancel := backend.BoundCause(ctx, limit, errNoReply)
 	defer cancel()
 	select {
 	case <-q.done:

@@ -61,7 +61,7 @@ func (b *Backend) checkMembers(ctx context.Context) (out []backend.Finding) {
 
 // memberOf returns the version and the mode of a server, nothing if it does not tell.
 func memberOf(ctx context.Context, server string) (version, mode string) {
-	ctx, cancel := context.WithTimeout(ctx, statLimit)
+	ctx, cancel := backend.Bound(ctx, statLimit)
 	defer cancel()
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", server)

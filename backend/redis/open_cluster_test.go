@@ -24,10 +24,19 @@ func stuckNode(t *testing.T) string {
 // nodeSaying is one that says text to all else.
 func nodeSaying(t *testing.T, text string) string {
 	t.Helper()
+	return nodeNaming(t, text, true)
+}
+
+// nodeNaming is one that says that it has all slots, or names nobody.
+func nodeNaming(t *testing.T, text string, itself bool) string {
+	t.Helper()
 	l := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { _ = l.Close() })
 	host, port, _ := net.SplitHostPort(l.Addr().String())
 	slots := fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$%d\r\n%s\r\n:%s\r\n", len(host), host, port)
+	if !itself {
+		slots = "*0\r\n"
+	}
 	serve := func(conn net.Conn) {
 		defer conn.Close()
 		for in := bufio.NewReader(conn); ; {

@@ -99,6 +99,12 @@
 // delays no lock on another. While a slot moves, locks in it are kept alive, but
 // are neither granted nor released: a script may then use one key only.
 //
+// A node that was taken out of a cluster and lives on, as after redis-cli --cluster del-node,
+// names nobody when it is asked who has which slots. A client that Open makes asks another node then. One
+// of a program's own goes by that answer, if it asks that node, as it may for a minute: it sends requests to
+// any node until it has asked another, which takes longer where addresses do not answer. Shut down nodes that
+// were taken out.
+//
 // Whether a slot moves is known to the two masters, and before Valkey 8, and on Redis, not to
 // their replicas (CLUSTER SETSLOT, with which redis-cli moves slots, and not CLUSTER
 // MIGRATION of Redis 8.4). So any failover of either shard, also a planned one, forgets a

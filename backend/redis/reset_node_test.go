@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock-go/dlock/backend"
 )
 
 // slotsOf is a client of a cluster that is told who has the slots: nobody where there is no address.
@@ -89,5 +91,39 @@ func TestOpenAwaitsMasters(t *testing.T) {
 	err := b.awaitMasters(t.Context(), func(context.Context, redis.UniversalClient) error { masters++; return nil })
 	if err != nil || masters != 1 {
 		t.Error(masters, err)
+	}
+}
+
+// Who has the slots is asked of another node where one names nobody, as one does that was taken out of the
+// cluster and lives on: the client goes by that answer at no time.
+func TestANodeThatNamesNobody(t *testing.T) {
+	t.Parallel()
+	gone, master := nodeNaming(t, "-CLUSTERDOWN Hash slot not served\r\n", false), nodeSaying(t, "+PONG\r\n")
+	u := must[*backend.URL](t)(backend.ParseURL("redis+cluster://" + gone + "," + master))
+	c, _, err := clientOf(backend.Config{URL: u})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range 30 { // the client library asks any of them
+		masters := 0
+		err := c.(*redis.ClusterClient).ForEachMaster(within(t), func(context.Context, *redis.Client) error { masters++; return nil })
+		if err != nil || masters != 1 {
+			t.Fatalf("%d masters, %v", masters, err)
+		}
+	}
+}
+
+// Where no node of a cluster names anybody, its client says so.
+func TestNodesThatNameNobody(t *testing.T) {
+	t.Parallel()
+	u := must[*backend.URL](t)(backend.ParseURL("redis+cluster://" + nodeNaming(t, "+PONG\r\n", false)))
+	c, _, err := clientOf(backend.Config{URL: u})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.(*redis.ClusterClient).MasterForKey(within(t), "a"); !errors.Is(err, errNoMasters) {
+		t.Error(err)
 	}
 }

@@ -166,7 +166,9 @@ func newClusterClient(cfg backend.Config, scheme string) (redis.UniversalClient,
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, readTimeout)
 	o.ConnMaxIdleTime = cmp.Or(o.ConnMaxIdleTime, maxIdleTime)
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return redis.NewClusterClient(o), nil, nil
+	c := redis.NewClusterClient(o)
+	c.OnNewNode(func(node *redis.Client) { node.AddHook(slotsHook{}) })
+	return c, nil, nil
 }
 
 // parse has the client library read the parameters that are left. What it reads has no

@@ -371,7 +371,7 @@ func (a *actor) downgradeOnce(ctx context.Context, lease *dlock.Lease, o *owner,
 	}
 	a.aside(op, "downgrade")
 	weak := a.w.reg.weakens(o.beliefs)
-	c := &call{client: a.c.index, what: "downgrade", names: a.named(op), ctx: ctx, nested: true}
+	c := &call{client: a.c.index, what: "downgrade", names: a.named(op), ctx: ctx, nested: true, within: o}
 	c.bound = time.Now().Add(2*a.w.plan.TTL + op.TTL + a.undoing())
 	c.under = o.beliefs
 	a.w.reg.begin(c)

@@ -357,6 +357,9 @@ func (w *world) clusterClient(i int) *goredis.ClusterClient {
 	c.MaxActiveConns, c.PipelinePoolSize, c.PoolFIFO = o.MaxActiveConns, o.PipelinePoolSize, o.PoolFIFO
 	c.OnConnect, c.StreamingCredentialsProvider = o.OnConnect, o.StreamingCredentialsProvider
 	g := goredis.NewClusterClient(c)
+	if w.plan.Clients[i].Own == nil {
+		g.OnNewNode(func(n *goredis.Client) { n.AddHook(slotsHook{}) })
+	}
 	w.hooked(g, i, 0)
 	return g
 }

@@ -390,9 +390,16 @@ func TestPlans(t *testing.T) {
 				{Kind: "flush", At: 3500 * ms, Client: -1, Server: 1},
 			},
 		},
+		"a client of the program's own says its name and what its library is before it renews": {
+			Latency: 65 * ms,
+			Clients: []Party{{
+				Own: &own{Protocol: 2, PoolSize: 1, Pool: &pool{Lifetime: 2 * time.Second, Idle: time.Second, Wait: 200 * ms}}, Hooks: "count",
+				Workers: [][]Op{{{Call: "lock", Names: []int{0}, Hold: 6 * time.Second, Unlock: "live"}}},
+			}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p.Backend, p.Servers, p.Latency = cmp.Or(p.Backend, "redis"), cmp.Or(p.Servers, 1), ms
+			p.Backend, p.Servers, p.Latency = cmp.Or(p.Backend, "redis"), cmp.Or(p.Servers, 1), cmp.Or(p.Latency, ms)
 			p.Names, p.TTL, p.Length = max(p.Names, 1), cmp.Or(p.TTL, 10*time.Second), length
 			if r := Run(t, p); len(r.Violations) > 0 {
 				t.Errorf("%v\n%s", r.Violations, r.Table(len(p.Clients)))

@@ -114,16 +114,32 @@ func (w *world) hasSilentAddress() bool {
 
 // isAstray reports whether a client asks after one of the locks at an address where nothing answers any more.
 func (r *register) isAstray(client int, names []string) bool {
-	return r.w.hasSilentAddress() && slices.ContainsFunc(names, func(n string) bool { return r.isSoughtWhereItWas(client, n) })
+	return r.w.hasSilentAddress() && (r.isMisled(client) || slices.ContainsFunc(names, func(n string) bool { return r.isSoughtWhereItWas(client, n) }))
 }
 
 // isSoughtWhereItWas reports whether a client has had no answer about a lock since its slot left a shard whose
-// nodes have gone. It asks there, and then for the way at any address.
+// nodes have gone, or since a node of its shard has left its address. It asks there, and then for the way at any
+// address.
 func (r *register) isSoughtWhereItWas(client int, name string) bool {
+	slot := slotOf(lockKey(name))
+	shard, _ := r.w.layout.shardOf(slot)
 	return slices.ContainsFunc(r.touches, func(t touched) bool {
 		gone := func(o touched) bool { return o.kind == "retired" && o.server == t.server }
-		return t.kind == "slot-move" && slices.Contains(t.slots, slotOf(lockKey(name))) &&
-			!r.located[party{client, name}].After(t.from) && slices.ContainsFunc(r.touches, gone)
+		left := t.kind == "slot-move" && slices.Contains(t.slots, slot) && slices.ContainsFunc(r.touches, gone) ||
+			t.kind == "readdress" && t.server == shard
+		return left && !r.located[party{client, name}].After(t.from)
+	})
+}
+
+// misleads is for how long the client library may ask a node after that was taken out of the cluster: it forgets
+// a node a minute after another has not named it, and asks who that is now and then.
+const misleads = 90 * time.Second
+
+// isMisled reports whether a client of the program's own may believe a node that was taken out of the cluster, and
+// names nobody: it asks after each lock at any address then. One that redis.Open makes does not.
+func (r *register) isMisled(client int) bool {
+	return r.w.plan.Clients[client].Own != nil && slices.ContainsFunc(r.touches, func(t touched) bool {
+		return t.kind == "retired" && time.Since(t.from) < misleads
 	})
 }
 

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -39,5 +40,27 @@ func TestRegroups(t *testing.T) {
 				t.Errorf("%d grants, %v\n%s", r.Grants, r.Violations, r.Table(len(p.Clients)))
 			}
 		})
+	}
+}
+
+// Clients that ask nothing while the nodes of a shard leave their addresses, at which nobody answers any more, may
+// find the way later than within the time of a first answer.
+func TestAddressesThatAreLeft(t *testing.T) {
+	const ms, s = time.Millisecond, time.Second
+	shard := homeOf(slotOf(lockKey(nameOf(0))))
+	ops := []Op{{Call: "lock", Names: []int{0}, Unlock: "live"}, {Pause: 40 * s, Call: "lock", Names: []int{0}, Unlock: "live"}}
+	p := &Plan{
+		Seed: 5, Backend: "redis", Servers: 1, Names: 1, TTL: 10 * s, Length: length, Latency: ms,
+		Cluster: true, Replica: true, Lag: 10 * ms, Word: 50 * ms,
+		Clients: slices.Repeat([]Party{{Workers: [][]Op{ops}}}, 20),
+		Faults: []Fault{
+			{Kind: "readdress", At: 10 * s, For: 500 * ms, Client: -1, Server: shard, Way: 2},
+			{Kind: "readdress", At: 20 * s, For: 500 * ms, Client: -1, Server: shard},
+		},
+	}
+	r := Run(t, p)
+	late := slices.ContainsFunc(r.History, func(e Event) bool { return strings.Contains(e.Text, "no answer within 3s") })
+	if len(r.Violations) > 0 || !late {
+		t.Errorf("%v\n%s", r.Violations, r.Table(len(p.Clients)))
 	}
 }

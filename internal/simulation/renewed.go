@@ -15,7 +15,7 @@ import (
 func (r *register) renewed(client int, e dlock.RenewedEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	distant := e.TTL/6-backend.Margin(e.TTL) < renewing*r.w.plan.slowest()
+	distant := e.TTL/6-backend.Margin(e.TTL) < r.w.plan.renewing(client)*r.w.plan.slowest()
 	if r.dead[client] || e.Left >= e.TTL/2 || distant || r.w.plan.Clients[client].Hooks == "slow" {
 		return
 	}
@@ -24,7 +24,16 @@ func (r *register) renewed(client int, e dlock.RenewedEvent) {
 	}
 }
 
-// renewing is how often a message is on its way until a hold is renewed: the connection is
-// made, says who it is, and what its library is in a client of the program's own, and is told that
-// the script is not known.
-const renewing = 10
+// renewing is how often a message of a client is on its way until a hold is renewed: the connection is made,
+// says who it is, says its name in a round trip of its own, and is told that the script is not known. A client
+// of the program's own also says what its library is, and then the program greets the server.
+func (p *Plan) renewing(client int) time.Duration {
+	own := p.Clients[client].Own
+	switch {
+	case own == nil:
+		return 10
+	case own.Greeting != nil && own.Greeting.Selects:
+		return 14
+	}
+	return 12
+}

@@ -2,6 +2,8 @@ package simulation
 
 import (
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -62,5 +64,20 @@ func TestDrops(t *testing.T) {
 	drop := Op{Call: "lock", Names: []int{0}, Hold: 6 * time.Second, Unlock: "live", Uses: Uses{Drops: true}}
 	if r := runUses(t, usesOf(Party{Logs: true, Workers: [][]Op{{drop}}})); r.Coverage["a lease dropped"] != 1 {
 		t.Errorf("%v", r.Coverage)
+	}
+}
+
+// Who downgrades a lease under that of another client may hear that this one is closed.
+func TestDowngradeAcross(t *testing.T) {
+	const ms, s = time.Millisecond, time.Second
+	inside := Op{Call: "lock", Names: []int{1}, Wait: s, Hold: 400 * ms, Downgrade: true, Unlock: "live", Uses: Uses{By: 2}}
+	p := usesOf(
+		Party{Close: 1200 * ms, Workers: [][]Op{{{Call: "lock", Names: []int{0}, Hold: 2 * s, Unlock: "live", Inside: []Op{inside}}}}},
+		Party{},
+	)
+	p.Names, p.Latency = 2, 10*ms
+	r := runUses(t, p)
+	if !slices.ContainsFunc(r.History, func(e Event) bool { return strings.HasPrefix(e.Text, "downgrade [b]: dlock: client is closed") }) {
+		t.Error(r.Table(len(p.Clients)))
 	}
 }

@@ -261,7 +261,7 @@ func (r *register) leftovers(s *server, name string, t truth) {
 			if slices.Contains(t.queue, id) && (r.knowsLess(then) || r.closedUnheard(c)) {
 				continue // until the lock is given back, or somebody asks for it
 			}
-			if time.Since(since) > left+renewing*r.w.plan.slowest() && !r.dead[c] &&
+			if time.Since(since) > left+r.w.plan.renewing(c)*r.w.plan.slowest() && !r.dead[c] &&
 				!r.touched(c, since.Add(-2*r.w.plan.TTL-lingers), whatever) {
 				r.interest[party{c, name}] = time.Now()
 				r.violate("nothing is left behind", "c%d has had nothing to do with %s for %v: %s", c, name, time.Since(since), id[:8])

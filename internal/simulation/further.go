@@ -197,10 +197,10 @@ func (r *register) touchFurther(f Fault, t touched) []touched {
 const readTimeout = 5 * time.Second
 
 // hasOneConnection reports whether a client, or with less than 0 any, has one connection for its
-// requests.
+// requests: who wants another waits for it, or is refused and asks again.
 func (p *Plan) hasOneConnection(client int) bool {
 	for i, c := range p.Clients {
-		if (client < 0 || client == i) && c.Own != nil && c.Own.PoolSize == 1 {
+		if own := c.Own; (client < 0 || client == i) && own != nil && (own.PoolSize == 1 || own.Limits != nil && own.Limits.Active == 1) {
 			return true
 		}
 	}

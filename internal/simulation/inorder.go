@@ -191,10 +191,12 @@ func (r *register) setsOut(c *call) {
 }
 
 // isLeaving reports whether the one connection of a client may be in use by a call that is over: its place in
-// a queue is given back.
+// a queue is given back, or the last member of a quorum has yet to answer, and another one is refused at once.
 func (r *register) isLeaving(client int) bool {
+	since := time.Now().Add(-2 * r.w.plan.trip())
 	return r.w.plan.hasOneConnection(client) && slices.ContainsFunc(r.w.names(), func(n string) bool {
-		return time.Since(r.refused[party{client, n}]) < 2*r.w.plan.trip()
+		p := party{client, n}
+		return r.refused[p].After(since) || r.w.plan.Backend == "quorum" && r.isLimited(client) && r.ended[p].After(since)
 	})
 }
 

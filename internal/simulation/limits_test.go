@@ -51,3 +51,25 @@ func TestLimits(t *testing.T) {
 	p.Faults = []Fault{{Kind: "pause", At: time.Nanosecond, For: 7 * s, Client: -1}}
 	runUses(t, p)
 }
+
+// Of one connection a try finds none that is free while a place in a queue is given back at that server, and the
+// client library asks again later.
+func TestOneConnection(t *testing.T) {
+	const s = time.Second
+	p := &Plan{
+		Backend: "quorum", Servers: 3, Names: 3, TTL: 3 * s, Length: length, Latency: 100 * time.Microsecond, Spelled: []string{"a}b", "{", "}"},
+		Clients: []Party{{
+			Own: &own{Limits: &habits{Active: 1, Bursts: -1}}, Naming: Naming{Prefix: "é:", ByName: &byName{MaxHold: 6 * s}},
+			Workers: [][]Op{{
+				{Call: "lock", Names: []int{0}, MaxHold: 6 * s, Hold: 7 * s, Unlock: "live", Uses: Uses{ByName: true, Relock: "before"}},
+				{Call: "rlock", Names: []int{2}, Unlock: "live"},
+				{Call: "trymulti", Names: []int{0, 2}, MinHold: 2600 * time.Millisecond, Unlock: "live"},
+				{Call: "lock", Names: []int{2}, Wait: 400 * time.Millisecond, Unlock: "live"},
+				{Call: "tryrlock", Names: []int{0}, Unlock: "live"},
+			}},
+		}},
+	}
+	if r := Run(t, p); len(r.Violations) > 0 {
+		t.Errorf("%v\n%s", r.Violations, r.Table(1))
+	}
+}

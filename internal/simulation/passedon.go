@@ -140,8 +140,9 @@ func (r *register) joinsOwn(c *call) bool {
 }
 
 // hearsWanted notes whether the client of a new hold hears at once of those who want the lock: it listens, and
-// knew that as it asked. If not it passes the hold on for 10 ms alone.
-func (r *register) hearsWanted(s *server, p party, id string) {
+// knew that as it asked. If not it passes the hold on for 10 ms alone, nor where it was let in ahead of others in
+// the queue: a reader is told so of those, too, that are let in with it.
+func (r *register) hearsWanted(s *server, p party, id string, queue []string) {
 	l, channel := r.listener(p), "dlock:c:"
 	if s.node != nil {
 		channel = lockKey(p.name) + ":c:"
@@ -153,5 +154,6 @@ func (r *register) hearsWanted(s *server, p party, id string) {
 	case !listens:
 		r.listens[l] = time.Now()
 	}
-	r.wantedAtOnce[p] = listens && time.Since(since) > 10*r.w.plan.trip()
+	beside := len(queue) > 1 && slices.Contains(queue, id)
+	r.wantedAtOnce[p] = listens && time.Since(since) > 10*r.w.plan.trip() && !beside
 }

@@ -357,6 +357,15 @@ func TestPlans(t *testing.T) {
 				Workers: slices.Repeat([][]Op{slices.Repeat([]Op{{Pause: 2 * time.Second, Call: "names", Names: []int{0}}}, 5)}, 4),
 			}},
 		},
+		"a reader that is let in ahead of another of its client takes that for one who waits": {
+			Replica: true, Lag: 10 * ms, Acks: true,
+			Clients: []Party{party(
+				[]Op{{Call: "lock", Names: []int{0}, MinHold: 3 * time.Second, Unlock: "live"}},
+				[]Op{{Pause: time.Second, Call: "rlock", Names: []int{0}, Hold: 5 * time.Second, Unlock: "live"}},
+				[]Op{{Pause: 2 * time.Second, Call: "rlock", Names: []int{0}, Hold: 100 * ms, Unlock: "live"}},
+				[]Op{{Pause: 5 * time.Second, Call: "rlock", Names: []int{0}, Unlock: "live"}},
+			)},
+		},
 		"a try behind another that fails, as too few members grant, ends in its own time": {
 			Backend: "quorum", Servers: 3,
 			Clients: []Party{party(

@@ -16,6 +16,14 @@ import (
 // enough is how many members a hold takes.
 func (r *register) enough() int { return r.w.plan.need() }
 
+// Those of one client and label are taken for parts of the same hold, or of the same place in a queue.
+type labelled struct{ client, label string }
+
+// alike are those of some ids that are of the label.
+func (l labelled) alike(ids []string) []string {
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !isLabelled(id, l.label) })
+}
+
 // shownByQuorum checks what Inspect says on a quorum.
 func (r *register) shownByQuorum(c *call, s dlock.Snapshot) {
 	if r.w.plan.Need > 0 || r.stuttered(c.start) || r.steps(c.start) || r.dead[c.client] {
@@ -25,7 +33,6 @@ func (r *register) shownByQuorum(c *call, s dlock.Snapshot) {
 	untrue := func(format string, args ...any) {
 		r.violate("a quorum is asked truly", "c%d inspect %v, "+format+": %+v", append(append([]any{c.client, c.names}, args...), s)...)
 	}
-	type labelled struct{ client, label string } // those of one label are the same hold
 	shown, same := make(map[string]int), make(map[labelled]int)
 	for _, h := range s.Holders {
 		shown[h.Client]++
@@ -35,10 +42,7 @@ func (r *register) shownByQuorum(c *call, s dlock.Snapshot) {
 		}
 	}
 	for l, n := range same {
-		holds := func(p span) []string {
-			return slices.DeleteFunc(p.holders(), func(id string) bool { return !isLabelled(id, l.label) })
-		}
-		if n > r.mostShown(all, l.client, holds) {
+		if n > r.mostShown(all, l.client, func(p span) []string { return l.alike(p.holders()) }) {
 			untrue("%s has fewer holds with the label %q", l.client, l.label)
 		}
 	}
@@ -221,18 +225,19 @@ func everQueued(all []witness, client string) (ids []string) {
 
 // waitersShown checks who waits.
 func (r *register) waitersShown(c *call, s dlock.Snapshot, all []witness, untrue func(string, ...any)) {
-	shown := make(map[string]int)
+	shown, same := make(map[string]int), make(map[labelled]int)
 	for _, p := range s.Waiters {
 		shown[p.Client]++
+		same[labelled{p.Client, p.Label}]++
 	}
-	for client, n := range shown {
-		queued := greatest(all, func(p span) int { return countOf(p.queue, client) })
-		most := r.mostShown(all, client, func(p span) []string { return append(p.holders(), p.queue...) })
+	for l, n := range same {
+		queued := greatest(all, func(p span) int { return countOf(l.alike(p.queue), l.client) })
+		most := r.mostShown(all, l.client, func(p span) []string { return l.alike(append(p.holders(), p.queue...)) })
 		if !r.calm(c.start) { // a member may have a place that was given up while it could not be asked
-			most = max(most, len(everQueued(all, client)))
+			most = max(most, len(l.alike(everQueued(all, l.client))))
 		}
 		if queued == 0 || n > most {
-			untrue("%s does not wait", client)
+			untrue("%s does not wait", l.client)
 		}
 	}
 	for _, w := range all {

@@ -78,17 +78,19 @@ func (r *register) burdenOf(client, server int) *burden {
 // in a second, and so much more for each lock of a call that has begun in this second, of one
 // that is under way, of one that is over and may have left something to be given back, and for
 // each lease in the time of the shortest; in that a lock may also be granted to who waits, run
-// out before that is known, and be asked for again. No documentation says such numbers. Pauses
+// out before that is known, and be asked for again. Where a call limits a hold to less than it takes to hear of it, its
+// client asks in each round trip, and so does each that has let go of the lock, and looks after it once a lease. No
+// documentation says such numbers. Pauses
 // between attempts grow to between half a second and a second, an attempt is up to three
 // commands and may need a connection of its own, and not every call leaves something. What has
 // gathered while a server was silent comes at once.
 var (
-	mayAsk  = allowance{gathered: 400, always: 20, begun: 12, open: 10, over: 2, again: 4, lease: 30}
+	mayAsk  = allowance{gathered: 400, always: 20, begun: 12, open: 10, over: 2, again: 4, vain: 3, lease: 30}
 	mayDial = allowance{gathered: 200, always: 10, begun: 12, open: 5, over: 1, again: 2, lease: 10}
 )
 
 // An allowance is in pieces a second, but for what may have gathered.
-type allowance struct{ gathered, always, begun, open, over, again, lease float64 }
+type allowance struct{ gathered, always, begun, open, over, again, vain, lease float64 }
 
 // mostConnections is how many a client has to one server: those of the pool of the client
 // library, twice as many where they are given up and made at one moment, and subscriptions.
@@ -152,7 +154,7 @@ func (r *register) isBurden(client int) bool {
 }
 
 // A load is what a client has to do.
-type load struct{ begun, recent, open, over, again, leases float64 }
+type load struct{ begun, recent, open, over, again, vain, leases float64 }
 
 // loadOf counts what a client has begun since the last look, and what it has still to do.
 func (r *register) loadOf(client int) (l load) {
@@ -177,6 +179,9 @@ func (r *register) loadOf(client int) (l load) {
 		if r.w.plan.hostOf(c.client) == client {
 			l.open += float64(len(c.names)) * r.rounds(client)
 			l.again += float64(len(c.names)) / r.least.Seconds()
+		}
+		if c.inVain && c.waits {
+			l.vain += float64(len(c.names)) / (2 * r.w.plan.nearest()).Seconds()
 		}
 	}
 	for _, b := range r.beliefs {
@@ -210,7 +215,7 @@ func (r *register) rounds(client int) float64 {
 
 // within is what a client with that load may ask for in a time.
 func (a allowance) within(d time.Duration, l load) float64 {
-	return a.begun*l.begun + d.Seconds()*(a.always+a.open*l.open+a.over*l.over+a.again*l.again+a.lease*l.leases)
+	return a.begun*l.begun + d.Seconds()*(a.always+a.open*l.open+a.over*l.over+a.again*l.again+a.vain*l.vain+a.lease*l.leases)
 }
 
 // tooMany is how many connections a client has open, as far as it knows, and 0 if they are no more

@@ -59,7 +59,7 @@ func (r *register) changesHands(s *server, name string, old, t truth) {
 			r.letIn[p] = time.Now()
 			r.ranOut[p] = s.asker == s.owner(id) || old.held() && !old.asOf(s.clock().UnixMilli()).held()
 		}
-		r.hearsWanted(s, p, id)
+		r.hearsWanted(s, p, id, old.queue)
 	}
 }
 

@@ -371,7 +371,10 @@ func (b *Backend) awaitReady(ctx context.Context) error {
 	var last error
 	var again repeat
 	err := backend.Poll(ctx, backend.Backoff{}, nil, func(ctx context.Context) (bool, error) {
-		_, last = inTime(ctx, b.pingAny)
+		_, err := inTime(ctx, b.pingAny)
+		if err == nil || last == nil || ctx.Err() == nil { // what a node has said tells more than that the time is over
+			last = err
+		}
 		if _, isReply := replyOf(last); isReply && isPassing(last) || errors.Is(last, errNoMasters) || again.isStale(b, last) {
 			return false, nil
 		}

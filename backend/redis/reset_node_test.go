@@ -75,7 +75,7 @@ func TestOpenAtANodeThatNamesNoMaster(t *testing.T) {
 func TestOpenWhereNobodyNamesAMaster(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if err := New(slotsOf(t, &calls, ""), nil).awaitReady(ctx); !errors.Is(err, errNoMasters) {
 		t.Error(err)

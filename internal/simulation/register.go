@@ -396,7 +396,7 @@ func (r *register) inTime(c *call) {
 // judge says whether an error can be true.
 func (r *register) judge(c *call, err error) {
 	switch {
-	case err == nil, err == errPanicked, r.answered(c, err), r.isDenied(c, err), r.isNotHeld(c, err), r.isUnsupported(c, err), r.isConflict(c, err), r.isUnknownMaster(c, err):
+	case err == nil, err == errPanicked, r.answered(c, err), r.isDenied(c, err), r.isNotHeld(c, err), r.isUnsupported(c, err), r.isConflict(c, err), r.isUnknownMaster(c, err), r.hasTooMany(err):
 	case errors.Is(err, dlock.ErrClosed):
 		if !r.isClosing(c.client, c.within) {
 			r.violate("errors are true", "c%d %s %v: closed, and is not", c.client, c.what, c.names)

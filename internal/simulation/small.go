@@ -1,8 +1,11 @@
 package simulation
 
 import (
+	"errors"
 	"slices"
 	"time"
+
+	"github.com/dlock-go/dlock/internal/renewal"
 )
 
 // With small limits (see testdata/small) an answer comes in several parts, as without them it does
@@ -44,6 +47,12 @@ func (r *register) renewalBegan(b *belief, l loss) time.Time {
 		return b.lease.Until().Add(-b.ttl)
 	}
 	return l.began
+}
+
+// hasTooMany reports whether a client was refused a lock as it has more than it can renew, which with small limits
+// are some tens.
+func (r *register) hasTooMany(err error) bool {
+	return r.w.plan.Small && errors.Is(err, renewal.ErrBehind)
 }
 
 // union adds to a what it has not.

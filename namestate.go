@@ -145,7 +145,7 @@ func (c *Client) leaveName(ctx context.Context, h *hold, mode backend.Mode, wait
 	return err
 }
 
-// endRequest notes that the request for h has been answered. Failed says that it was not, or not by enough servers.
+// endRequest notes that the request for h is over. Failed says that no server has answered it, or too few have.
 // The caller holds the client's mutex.
 func (h *hold) endRequest(failed bool) {
 	if h.requestCtx != nil && h.isWaiting {

@@ -16,7 +16,7 @@ type rounds struct {
 	began   time.Time
 
 	found       bool      // somebody has the lock
-	answered    bool      // a node that does not vote yet has said for how long
+	answered    bool      // a node has answered that it does not vote yet
 	last        verdict   // of the last round
 	deniedSince time.Time // since when too few answer of the nodes that do not deny it, without the time in queues; zero: not so
 	backoff     backend.Backoff
@@ -35,8 +35,8 @@ func (s *rounds) next(ctx context.Context, round int) *attempt {
 	return a
 }
 
-// awaitNext waits until there may be another round than a, of which v has become, and err. It fails
-// where there is to be none.
+// awaitNext waits for the time of the round after a, which has ended with v and err. It fails where there is to be
+// none.
 func (s *rounds) awaitNext(ctx context.Context, a *attempt, v verdict, err error) error {
 	s.found, s.last = a.found, v
 	pause := rand.N(a.splitTimeout)

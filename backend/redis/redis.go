@@ -105,6 +105,10 @@
 // any node until it has asked another, which takes longer where addresses do not answer. Shut down nodes that
 // were taken out.
 //
+// Where all nodes of a shard leave their addresses, and nothing answers there, as in containers, the client library
+// tries one address after the other, each for 5 s, and a call has 3 s for its first answer. With dial_timeout=1s it
+// comes to one that answers.
+//
 // Whether a slot moves is known to the two masters, and before Valkey 8, and on Redis, not to
 // their replicas (CLUSTER SETSLOT, with which redis-cli moves slots, and not CLUSTER
 // MIGRATION of Redis 8.4). So any failover of either shard, also a planned one, forgets a

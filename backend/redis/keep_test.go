@@ -119,6 +119,10 @@ func TestKeysOfAnEvictedLockEnd(t *testing.T) {
 			c.Del(ctx, string(k)+":a")
 			run(acquireScript, first, 60000, "p")
 		},
+		"who lives, and another comes": func(ctx context.Context, c *redis.Client, k key, run func(*script, ...any)) {
+			c.Del(ctx, string(k)+":a")
+			run(acquireScript, "w60000:d:1", 60000, "w")
+		},
 		"all, and who lives": func(ctx context.Context, c *redis.Client, k key, run func(*script, ...any)) {
 			c.Del(ctx, string(k), string(k)+":a")
 			run(releaseScript, first, 0, "")

@@ -87,7 +87,7 @@ else
   end
   local poll = math.min(math.max(waiting * 1000, 5000), 120000)
   local alive = now + 3 * poll
-  local unknown = redis.call('ZADD', A, string.format('%.0f', alive), id) == 1 and added == 0
+  local unknown = redis.call('ZADD', A, string.format('%.0f', alive), id) == 1
   local first = added == 1 and waiting == 1
   if first or alive < due then
     redis.call('HSET', S, 'a', math.min(alive, now + upkeep))
@@ -101,7 +101,7 @@ else
       local hint, client = 'contended ', string.match(head, ':([^:]*)')
       -- include hint
     end
-  elseif unknown then -- A was evicted
+  elseif unknown and (added == 0 or redis.call('ZCARD', A) < waiting) then -- A was evicted
     redis.call('PEXPIRE', A, abandoned)
   end
   local position = waiting - 1

@@ -132,7 +132,7 @@ func (tw *twin) replies(node int, asking bool, args []any) (got, want any) {
 
 // gossip is within what time the nodes of a real cluster agree. What one has said before a
 // slot left it may come as late as after that.
-const gossip = 5 * time.Second
+const gossip = 30 * time.Second
 
 func isMoved(reply any) bool {
 	text, _ := reply.(string)

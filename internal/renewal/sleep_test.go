@@ -98,5 +98,12 @@ func TestLeftAfterWaking(t *testing.T) {
 		if after, _ := k.Left(it); after != before-20*time.Minute {
 			t.Errorf("%v left before the machine slept for 20 minutes, and %v after", before, after)
 		}
+		if !k.HasThird(it) {
+			t.Error("of an hour 40 minutes are left, and it has no third")
+		}
+		sleep(25 * time.Minute)
+		if k.HasThird(it) {
+			t.Error("of an hour 15 minutes are left, and it has a third")
+		}
 	})
 }

@@ -45,10 +45,7 @@ func (g *generator) breakers() {
 		if c.Opens != nil || c.Asks || p.isShared(i) || !g.often(70) {
 			continue
 		}
-		made := own{}
-		if c.Own != nil {
-			made = *c.Own
-		}
+		made := c.ownCopy()
 		made.Breaker = &circuitSettings{
 			Fails: pick(g.draw, 1, 3, 6), Rest: pick(g.draw, 200*time.Millisecond, time.Second, 10*time.Second),
 			Hooks: p.Cluster || p.Sentinels || g.often(50),

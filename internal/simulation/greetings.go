@@ -45,10 +45,7 @@ func (g *generator) greetings() {
 		if c.Opens != nil || c.Asks || p.isShared(i) || !g.often(70) {
 			continue
 		}
-		made := own{}
-		if c.Own != nil {
-			made = *c.Own
-		}
+		made := c.ownCopy()
 		made.Greeting = &greeting{Selects: g.often(70)}
 		c.Own = &made
 		if !had {

@@ -30,10 +30,7 @@ func (g *generator) impatient() {
 		if c.Opens != nil || c.Asks || c.Lodges > 0 || !g.often(60) {
 			continue
 		}
-		made := own{}
-		if c.Own != nil {
-			made = *c.Own
-		}
+		made := c.ownCopy()
 		made.Timeout, made.Retries = impatience, pick(g.draw, -1, 0, 1, 8)
 		c.Own = &made
 		for j := range p.Clients {

@@ -30,6 +30,15 @@ type own struct {
 	First bool `json:",omitempty"` // the program closes it before the client of the library
 }
 
+// ownCopy is how the client of a party is made by its program, by default if the library makes it now. What is changed in
+// it changes no other party.
+func (p *Party) ownCopy() own {
+	if p.Own == nil {
+		return own{}
+	}
+	return *p.Own
+}
+
 // owns draws clients that programs make, for how long the key of a free lock is kept, and who
 // of several clients does without the replicas.
 func (g *generator) owns() {

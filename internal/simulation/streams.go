@@ -36,10 +36,7 @@ func (g *generator) streams() {
 		if c.Opens != nil || c.Asks || crowded || limited || p.isShared(i) || !g.often(70) {
 			continue
 		}
-		made := own{}
-		if c.Own != nil {
-			made = *c.Own
-		}
+		made := c.ownCopy()
 		made.Streams = true
 		c.Own = &made
 		if len(p.Faults) == 0 && !g.often(50) {

@@ -119,7 +119,7 @@ func (r *register) found(c *call, f dlock.Finding) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.note(c.client, "finds %v", f)
-	if f.Level == backend.Fault && !c.isOver() && !r.closing[c.client] && !r.exhausts(c) && !r.touched(c.client, c.start.Add(-lingers), whatever) {
+	if f.Level == backend.Fault && !c.isOver() && !r.closing[c.client] && !r.exhausts(c) && !r.findsEnded(c) && !r.touched(c.client, c.start.Add(-lingers), whatever) {
 		r.violate("what is found is true", "c%d: %v", c.client, f)
 	}
 }

@@ -55,6 +55,12 @@ func (r *register) hasTooMany(err error) bool {
 	return r.w.plan.Small && errors.Is(err, renewal.ErrBehind)
 }
 
+// takesOff reports whether a script has taken somebody from the queue whom no message reaches. With small limits it
+// leaves who is next to the script after it then.
+func (r *register) takesOff(old, t truth) bool {
+	return r.w.plan.Small && len(t.queue) < len(old.queue)
+}
+
 // union adds to a what it has not.
 func union(a, b []string) []string {
 	for _, s := range b {

@@ -12,6 +12,11 @@ end
 
 -- include status
 -- include handover
+if more == 1 and waiting > 0 then -- who asked may have the lock now: the next one goes on
+  local head = redis.call('ZRANGE', Q, 0, 0)[1]
+  local hint, client = 'poll ', string.match(head, ':([^:]*)')
+  -- include hint
+end
 
 local place = false
 if waiting > 0 and (mode ~= 'w' or not o) then

@@ -39,7 +39,8 @@ if waiting > 0 and due <= now then
     redis.call('HSET', S, 'a', due)
   end
 end
-local left, told = 128, {}
+local left = 128
+local told = {}
 while waiting > 0 and not o do
   local head = redis.call('ZRANGE', Q, 0, 0)[1]
   local kind, life, polls, rejoin, client = string.match(head, '^([wr])(%d+)(p?)v?(%d*):([^:]*)')

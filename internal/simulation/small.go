@@ -27,6 +27,12 @@ func (r *register) mostShown(all []witness, client string, ids func(span) []stri
 	return most
 }
 
+// comesInParts reports whether a member may have told of its readers in several parts. Of two that a client has one
+// after the other the first may leave before its part, and the second come after its own.
+func (r *register) comesInParts(all []witness) bool {
+	return r.w.plan.Small && greatest(all, func(p span) int { return len(p.holders()) }) > 1
+}
+
 // mostQueued is how many an answer may show to wait.
 func (r *register) mostQueued(periods []period) (most int) {
 	var meanwhile []string

@@ -186,6 +186,8 @@ type call struct {
 	passed   int // leases that others have got meanwhile
 
 	forgotten int // connections of its client that something on the way has forgotten meanwhile
+
+	entered map[string]bool // those of its locks of which its context had a live lease as it began
 }
 
 // A lockLog is what the servers were seen to have of a lock.
@@ -851,7 +853,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 		token := lease.TokenOf(r.w.plan.localName(c.client, name))
 		b := &belief{
 			client: c.client, name: name, lease: lease, owner: r.w.clients[c.client], ctx: ctx, shared: shared, token: token,
-			parent: o.find(c.client, name, token), granted: time.Now(), ttl: r.w.plan.TTL,
+			parent: c.enters(o, name, token), granted: time.Now(), ttl: r.w.plan.TTL,
 			multi: c.what == "multi" || c.what == "trymulti", limited: op.MaxHold > 0, plain: c.plain,
 		}
 		if op.TTL > 0 {

@@ -210,10 +210,11 @@ func (c *call) hasNoTime(name string) bool {
 	return c.ctx.Err() != nil && (!told || c.within.isAcross(c.client)) || !c.patient.IsZero() && !time.Now().Before(c.patient)
 }
 
-// givesUp notes that a call which asks about a hold may have gone before its answer.
+// givesUp notes that a call which asks about a hold may have gone before its answer. One whose hook panics leaves
+// the queue as one does that has failed: its place is given back after it.
 func (r *register) givesUp(c *call, err error) {
 	for _, n := range c.names {
-		if err == nil || !c.hasNoTime(n) && !errors.Is(err, dlock.ErrUnavailable) {
+		if err == nil || !c.hasNoTime(n) && !errors.Is(err, dlock.ErrUnavailable) && err != errPanicked {
 			continue
 		}
 		r.gaveUp[party{c.client, n}] = time.Now()

@@ -154,6 +154,10 @@
 // conn_max_idle_time: large clouds forget after 4 minutes. For go-redis by itself that is 30
 // minutes: a client of one's own should set ConnMaxIdleTime, and a Dialer of its own keep-alive.
 //
+// A server that ends idle connections (its timeout) ends those, too, that MinIdleConns has made and nobody has used.
+// On each of them go-redis repeats what it says first, as often as MaxRetries says, and pauses before: for up to
+// 0.17 s where nothing is said of it. A renewal waits for that. A client that Open makes does not.
+//
 // The client library logs to stderr, for the whole process, that it cannot dial and
 // which master a Sentinel has named. What it logs about a client that Open has made goes
 // to Options.Logger instead, at Debug: what concerns locks is in errors. For that this

@@ -399,6 +399,11 @@ func TestPlans(t *testing.T) {
 				{Kind: "flush", At: 3500 * ms, Client: -1, Server: 1},
 			},
 		},
+		"who leads says that its client is closed, and its context ends before it returns": {
+			Clients: []Party{{Close: time.Second, Workers: [][]Op{{
+				{Call: "lead", Names: []int{0}, Wait: 3 * time.Second, Uses: Uses{Ends: "cause"}, Inside: []Op{{Pause: 4 * time.Second, Call: "trylock", Names: []int{0}}}},
+			}}}},
+		},
 		"a client of the program's own says its name and what its library is before it renews": {
 			Latency: 65 * ms,
 			Clients: []Party{{

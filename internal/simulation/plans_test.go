@@ -447,6 +447,11 @@ func TestPlans(t *testing.T) {
 				party(slices.Repeat([]Op{{Pause: 200 * time.Microsecond, Call: "inspect", Names: []int{0}}}, 20)),
 			},
 		},
+		"who leads says that its client is closed, and its context ends before it returns": {
+			Clients: []Party{{Close: time.Second, Workers: [][]Op{{
+				{Call: "lead", Names: []int{0}, Wait: 3 * time.Second, Uses: Uses{Ends: "cause"}, Inside: []Op{{Pause: 4 * time.Second, Call: "trylock", Names: []int{0}}}},
+			}}}},
+		},
 		"a client of the program's own says its name and what its library is before it renews": {
 			Latency: 65 * ms,
 			Clients: []Party{{

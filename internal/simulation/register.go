@@ -527,7 +527,7 @@ func (r *register) costs(ttl time.Duration) func(touch) bool {
 	}
 	trip += 2 * r.w.plan.Far // the others may not be enough
 	short, fleeting := ttl < 2*trips*(trip+2*r.w.plan.Jitter), ttl < trips*trip
-	return func(t touch) bool { return t.loses || fleeting && t.fails || short && t.splits }
+	return func(t touch) bool { return t.loses || fleeting && t.fails || short && (t.splits || t.connects) }
 }
 
 // isShort reports whether a lease may be lost while a connection is made, for which nothing

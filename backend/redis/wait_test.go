@@ -23,7 +23,7 @@ import (
 func TestHintsAreHeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newListener(nil, nil, slog.New(slog.DiscardHandler), false)
-		w := newWaiter("w10000:client:1.mac", "channel")
+		w := newWaiter(lockKey("name"), "w10000:client:1.mac", "channel")
 		l.addWaiter(w)
 		began := time.Now()
 		for i := range 3 {

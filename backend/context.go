@@ -36,7 +36,7 @@ func EndsByDeadline(ctx context.Context) bool {
 // ctx does, its own end comes first, with its cause.
 func BoundPast(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	at, _ := ctx.Deadline()
-	out, cancel := context.WithDeadline(undated{ctx}, at.Add(d))
+	out, cancel := context.WithTimeout(undated{ctx}, time.Until(at)+d)
 	return dated{out, at}, cancel
 }
 

@@ -459,6 +459,16 @@ func TestPlans(t *testing.T) {
 				Workers: [][]Op{{{Call: "lock", Names: []int{0}, Hold: 6 * time.Second, Unlock: "live"}}},
 			}},
 		},
+		"a queue that somebody copies to another lock lets nobody in at its own": {
+			Seed: 9, Names: 2, TTL: time.Second,
+			Clients: []Party{
+				party([]Op{{Call: "lock", Names: []int{0}, Hold: 40 * time.Second, Unlock: "live"}}),
+				party([]Op{{Call: "lock", Names: []int{1}, Hold: 30 * time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: time.Second, Call: "lock", Names: []int{0}, Unlock: "live"}}),
+				party([]Op{{Pause: time.Second, Call: "lock", Names: []int{1}, Unlock: "live"}}),
+			},
+			Faults: []Fault{{Kind: "by-hand", At: 5 * time.Second, For: time.Second, Client: -1, Steps: copyToOther}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.Backend, p.Servers, p.Latency = cmp.Or(p.Backend, "redis"), cmp.Or(p.Servers, 1), cmp.Or(p.Latency, ms)

@@ -163,6 +163,9 @@ func (r *register) over(on []*belief, l loss, told time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, b := range on {
+		if l.by == "renew" && r.renewalsHeldUpSince(b.client, told) {
+			continue
+		}
 		if !r.stood(b.client, told) && !b.gone && b.lease.Err() == nil && !r.dead[b.client] && !r.stuttered(told) {
 			r.violate("a loss that is told ends all", "%v is alive %v after %s was told that it is lost", b, time.Since(told), l.by)
 		}

@@ -478,6 +478,15 @@ func TestPlans(t *testing.T) {
 			},
 			Faults: []Fault{{Kind: "by-hand", At: 5 * time.Second, For: 20 * time.Second, Client: -1, Way: 2, Steps: renameAway}},
 		},
+		"a reader has the token of the key of another lock that somebody has copied": {
+			Seed: 5, Names: 2,
+			Clients: []Party{
+				party([]Op{{Call: "rlock", Names: []int{0}, Hold: 50 * time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: 3 * time.Second, Call: "rlock", Names: []int{1}, Hold: 50 * time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: 10 * time.Second, Call: "rlock", Names: []int{1}, Hold: time.Second, Unlock: "live"}}),
+			},
+			Faults: []Fault{{Kind: "by-hand", At: 5 * time.Second, Client: -1, Steps: copyToOther}},
+		},
 		"somebody's key that comes back with older data is taken away": {
 			Clients: []Party{party(slices.Repeat([]Op{{Pause: time.Second, Call: "lock", Names: []int{0}, Unlock: "live"}}, 40))},
 			Faults: []Fault{

@@ -44,7 +44,9 @@
 // possible, as it is after the promotion of a replica. The fencing token keeps
 // growing across both, because it is never behind the server's clock. One that
 // [dlock.Client.Break] has raised is ahead of that by up to a lease, and may come
-// again if the server loses its data within that time.
+// again if the server loses its data within that time. Readers have the token that stands
+// in the key of their lock: who puts that key back by hand, as RESTORE and RENAME do, has
+// the next of them get an older one.
 //
 // # Replicas
 //

@@ -469,6 +469,39 @@ func TestPlans(t *testing.T) {
 			},
 			Faults: []Fault{{Kind: "by-hand", At: 5 * time.Second, For: time.Second, Client: -1, Steps: copyToOther}},
 		},
+		"a reader has the token of a key that somebody has put back": {
+			Seed: 1,
+			Clients: []Party{
+				party([]Op{{Call: "rlock", Names: []int{0}, Hold: 50 * time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: 10 * time.Second, Call: "rlock", Names: []int{0}, Hold: 30 * time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: 30 * time.Second, Call: "rlock", Names: []int{0}, Hold: time.Second, Unlock: "live"}}),
+			},
+			Faults: []Fault{{Kind: "by-hand", At: 5 * time.Second, For: 20 * time.Second, Client: -1, Way: 2, Steps: renameAway}},
+		},
+		"a reader has the token of the key of another lock that somebody has copied": {
+			Seed: 5, Names: 2,
+			Clients: []Party{
+				party([]Op{{Call: "rlock", Names: []int{0}, Hold: 50 * time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: 3 * time.Second, Call: "rlock", Names: []int{1}, Hold: 50 * time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: 10 * time.Second, Call: "rlock", Names: []int{1}, Hold: time.Second, Unlock: "live"}}),
+			},
+			Faults: []Fault{{Kind: "by-hand", At: 5 * time.Second, Client: -1, Steps: copyToOther}},
+		},
+		"somebody's key that comes back with older data is taken away": {
+			Clients: []Party{party(slices.Repeat([]Op{{Pause: time.Second, Call: "lock", Names: []int{0}, Unlock: "live"}}, 40))},
+			Faults: []Fault{
+				{Kind: "foreign", At: 5 * time.Second, For: 10 * time.Second, Client: -1},
+				{Kind: "restart-old", At: 10 * time.Second, Size: 10 * time.Second, For: 100 * ms, Client: -1},
+			},
+		},
+		"somebody's key that comes back at a member with older data is taken away": {
+			Seed: 2, Backend: "quorum", Servers: 3,
+			Clients: []Party{party([]Op{{Call: "lock", Names: []int{0}, Unlock: "live"}})},
+			Faults: []Fault{
+				{Kind: "foreign", At: 5 * time.Second, For: 10 * time.Second, Client: -1, Server: 1},
+				{Kind: "restart-old", At: 10 * time.Second, Size: 10 * time.Second, For: 100 * ms, Client: -1, Server: 1},
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.Backend, p.Servers, p.Latency = cmp.Or(p.Backend, "redis"), cmp.Or(p.Servers, 1), cmp.Or(p.Latency, ms)

@@ -83,6 +83,7 @@ type register struct {
 	handled  map[string]bool      // keys that somebody has had stay longer
 	thefts   map[string][]theft   // likewise
 	brought  map[party]uint64     // the token of the last hold that hooks were told to have waited for on the server
+	putBacks []putBack
 }
 
 type party struct {
@@ -928,6 +929,7 @@ func (r *register) fences(b *belief) {
 	case r.tokensMayFall(), r.joinsOlder(b):
 	case b.shared && b.token == before && r.isByHand(b.name, b.asked.Add(-lingers)): // readers that are none go on, and it joins them
 	case r.w.steppedBack() >= r.w.plan.keeps(): // the server may have forgotten a token that is ahead of its clock
+	case r.isPutBack(b):
 	case above && r.isStrange(b.name, time.Time{}): // somebody else has put something in its place
 	case r.dataLostOf(b.name):
 		// Two masters may grant it at the same microsecond.
@@ -944,7 +946,7 @@ func (r *register) fences(b *belief) {
 	if !b.shared {
 		l.tokens[b.token] = true
 		l.writers = max(l.writers, b.token)
-		l.fences = append(l.fences, fence{time.Now(), l.writers})
+		l.fences = append(l.fences, fence{time.Now(), l.writers, b.asked, b.token})
 	}
 }
 

@@ -939,6 +939,10 @@ func (r *register) fences(b *belief) {
 		if !b.shared && !above && !l.growsSince(b.token, b.asked) {
 			r.violate("tokens grow", "%v after a greater one had been returned", b)
 		}
+	case !b.shared && r.isByHand(b.name, time.Now().Add(-lingers)): // who lost it may hear that it had it after the next one
+		if !l.growsSince(b.token, b.asked) {
+			r.violate("tokens grow", "%v after a greater one had been returned", b)
+		}
 	case b.shared && b.token < before, b.shared && b.token == l.writers && !l.weak[b.token], !b.shared && b.token <= l.greatest:
 		r.violate("tokens grow", "%v after %d", b, before)
 	}

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -50,22 +51,32 @@ func TestHandOverIsNotRenewedLate(t *testing.T) {
 }
 
 // TestAllReadersGoOn has more readers wait for the end of a long minimum hold than one script lets in. All have
-// the lock together, so none waits for another one that is let in.
+// the lock together, so none waits for another one that is let in, nor for some whose clients are gone.
 func TestAllReadersGoOn(t *testing.T) {
 	t.Parallel()
-	const many, soon = 300, 10 * time.Second                 // who is last of so many asks every two minutes
-	longer := dlock.WithMinHold(2*unconfirmed + time.Second) // than who has unlocked looks after it
+	const many, once, gone, soon = 300, 128, 130, 10 * time.Second // who is last of so many asks every two minutes
+	longer := dlock.WithMinHold(2*unconfirmed + time.Second)       // than who has unlocked looks after it
 	holder, reader := openClient(t, shared, &dlock.Options{TTL: limit}), openClient(t, shared, &dlock.Options{TTL: limit})
 	admin := plainClient(t, shared)
 	first := must[*dlock.Lease](t)(holder.Mutex(t.Name(), longer).Lock(within(t)))
 	held := make(chan error, many)
-	for range many {
-		go func() {
-			_, err := reader.RWMutex(t.Name()).RLock(within(t))
-			held <- err
-		}()
+	wait := func(readers, all int) {
+		for range readers {
+			go func() {
+				_, err := reader.RWMutex(t.Name()).RLock(within(t))
+				held <- err
+			}()
+		}
+		eventually(t, "all wait", func() bool { return waiting(t, admin) == int64(all) })
 	}
-	eventually(t, "all wait", func() bool { return waiting(t, admin) == many })
+	wait(once, once)
+	b := New(admin, nil)
+	t.Cleanup(func() { must[any](t)(nil, b.Close(within(t))) })
+	for i := range gone {
+		dead := acquireScript.call(lockKey(t.Name()).args(5), fmt.Sprintf("r120000:dead%d:1", i), limit.Milliseconds(), "w")
+		must[answer](t)(b.run(within(t), limit, acquireScript, dead))
+	}
+	wait(many-once, many+gone)
 	must[any](t)(nil, first.Unlock(within(t)))
 	must[any](t)(nil, <-held)
 	end := time.After(soon)

@@ -12,10 +12,8 @@ end
 
 -- include status
 -- include handover
-if more == 1 and waiting > 0 then -- who asked may have the lock now: the next one goes on
-  local head = redis.call('ZRANGE', Q, 0, 0)[1]
-  local hint, client = 'poll ', string.match(head, ':([^:]*)')
-  -- include hint
+if more == 1 and waiting > 0 then -- who asked may have the lock now: others go on
+  -- include hintnext
 end
 
 local place = false

@@ -146,7 +146,7 @@ func TestCommandReplacesNothing(t *testing.T) {
 // monotonic clock, and why a step of that clock does no harm there.
 var wallClock = map[string]int{
 	"internal/renewal/deadline.go": 2, // a lease ends by the clock that is further: one that is set back prolongs none
-	"backend/context.go":           3, // likewise, how old something is; and whether there is a deadline
+	"backend/context.go":           4, // likewise, how old something is; whether there is a deadline, and a limit after one
 	"backend/memory/faults.go":     1, // tokens: the server's clock is the monotonic one since its start
 	"backend/memory/lock.go":       2, // likewise
 	"backend/quorum/token.go":      2, // a proposal: nodes take none far beyond their own clocks, and the next one makes up for that

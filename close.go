@@ -129,7 +129,7 @@ func waitAtMost(ctx context.Context, f func() error) error {
 // withLimit returns ctx with a deadline. If ctx has none, that is limit from now.
 func withLimit(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if backend.EndsByDeadline(ctx) {
-		return ctx, func() {}
+		return backend.BoundPast(ctx, limit)
 	}
 	return backend.Bound(ctx, limit)
 }

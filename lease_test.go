@@ -374,6 +374,32 @@ func testDeadlineAndNoEnd(t *testing.T, from func(context.Context) (context.Cont
 	})
 }
 
+// A context may say a deadline that is still to come, and not end then: Unlock and Close end all the same.
+func TestContextThatDoesNotEndByItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.NewServer())
+		c := client(t, b, dlock.Options{})
+		lease := lock(t, c.Mutex("x"))
+		lock(t, c.Mutex("y"))
+		b.Cut()
+		for _, call := range []struct {
+			what string
+			f    func(context.Context) error
+			most time.Duration
+		}{{"Unlock", lease.Unlock, 4 * time.Second}, {"Close", c.Close, 7 * time.Second}} {
+			limited, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			ctx, end := context.WithCancel(endless{limited})
+			began := time.Now()
+			_ = call.f(ctx)
+			if took := time.Since(began); took > call.most {
+				t.Errorf("%s took %v", call.what, took)
+			}
+			end()
+			cancel()
+		}
+	})
+}
+
 // endless is a context that never ends, and has the deadline of the one it was made from.
 type endless struct{ context.Context }
 

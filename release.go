@@ -115,7 +115,7 @@ func (h *hold) releaseContext(ctx context.Context) (context.Context, context.Can
 		return backend.Detach(ctx, min(ttl, backend.FirstAnswer))
 	}
 	if backend.EndsByDeadline(ctx) {
-		return ctx, func() {}
+		return backend.BoundPast(ctx, min(ttl, backend.FirstAnswer))
 	}
 	l := limitFirstAnswer(ctx, ttl)
 	return l, l.stop

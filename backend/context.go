@@ -32,6 +32,14 @@ func EndsByDeadline(ctx context.Context) bool {
 	return ok && ctx.Done() != nil && (time.Now().Before(at) || ctx.Err() != nil)
 }
 
+// BoundPast returns ctx with an end d after its deadline, for one that says a deadline and does not end by it. Where
+// ctx does, its own end comes first, with its cause.
+func BoundPast(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	at, _ := ctx.Deadline()
+	out, cancel := context.WithTimeout(undated{ctx}, time.Until(at)+d)
+	return dated{out, at}, cancel
+}
+
 // An undated context says no deadline.
 type undated struct{ context.Context }
 

@@ -132,6 +132,20 @@ func (n *node) grace() time.Duration {
 	return n.answerLimit(0)
 }
 
+// closeLimit is how long the node may take to close if enough others have. A request that Close ends takes its
+// connection with it, so that what it may have got is given back on a new one, with a script that the server may
+// not know. A node that has not answered anything yet may be as far as one that is waited for.
+func (n *node) closeLimit() time.Duration {
+	switch pace := time.Duration(n.pace.Load()); {
+	case n.silent.Load():
+		return leaveLimit
+	case pace == 0:
+		return (connectTrips + 2) * answerLimit(0)
+	default:
+		return max(leaveLimit, n.pingLimit(n.usualLimit(time.Hour)))
+	}
+}
+
 // observe notes that the node took so long to answer, or did not.
 func (n *node) observe(took time.Duration, err error) {
 	if !isAnswer(err) {

@@ -245,8 +245,8 @@ func (b *Backend) needsAll() bool { return b.need == len(b.nodes) }
 func (b *Backend) MinTTL() time.Duration { return b.minTTL }
 
 // Close implements backend.Backend. It closes the nodes. Once enough are closed, the
-// others have a moment to, and then to answer what they have been asked and told: a
-// connection of somebody's own stays open.
+// others have a moment to, or as long as their distance needs, and then to answer what they
+// have been asked and told: a connection of somebody's own stays open.
 func (b *Backend) Close(ctx context.Context) error {
 	if !b.beginClose() {
 		return nil
@@ -260,11 +260,13 @@ func (b *Backend) Close(ctx context.Context) error {
 }
 
 func (b *Backend) closeNodes(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	results := make(chan error, len(b.nodes))
-	for _, n := range b.nodes {
-		go func() { results <- n.Close(ctx) }()
+	ends := make([]context.CancelFunc, len(b.nodes))
+	for i, n := range b.nodes {
+		closing, end := context.WithCancel(ctx)
+		defer end()
+		ends[i] = end
+		go func() { results <- n.Close(closing) }()
 	}
 	var errs []error
 	closed := 0
@@ -272,7 +274,9 @@ func (b *Backend) closeNodes(ctx context.Context) error {
 		if err := <-results; err != nil {
 			errs = append(errs, err)
 		} else if closed++; closed == b.need {
-			defer time.AfterFunc(leaveLimit, cancel).Stop()
+			for i, n := range b.nodes {
+				defer time.AfterFunc(n.closeLimit(), ends[i]).Stop()
+			}
 		}
 	}
 	if closed >= b.need {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/internal/faultnet"
 	"github.com/dlock-go/dlock/internal/server"
@@ -21,13 +23,26 @@ func lagging(t *testing.T) (master, replica *server.Server, way *faultnet.Proxy)
 	first, second := plainClient(t, servers[0]), plainClient(t, servers[1])
 	host, port, _ := net.SplitHostPort(way.Addr())
 	must[any](t)(second.Do(ctx, "replicaof", host, port).Result())
-	eventually(t, "the replica follows", func() bool {
-		conn := first.Conn() // WAIT is for its own writes
-		defer conn.Close()
-		return conn.Set(ctx, "x", 1, 0).Err() == nil && conn.Wait(ctx, 1, time.Second).Val() == 1
-	})
+	awaitAcks(t, first)
 	must[string](t)(first.ScriptLoad(ctx, acquireScript.source).Result())
 	return servers[0], servers[1], way
+}
+
+// awaitAcks waits until the replica of a master acknowledges what is written. What it has got with the first copy
+// of the data it acknowledges too, and the master may send it nothing for a second after that.
+func awaitAcks(t *testing.T, master *redis.Client) {
+	t.Helper()
+	ctx := within(t)
+	eventually(t, "its replica acknowledges", func() bool {
+		conn := master.Conn() // WAIT is for its own writes
+		defer conn.Close()
+		for range 2 {
+			if conn.Set(ctx, "x", 1, 0).Err() != nil || conn.Wait(ctx, 1, time.Second).Val() != 1 {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // notTwo checks the outcome of a Lock that the replica does not know of: the lock is not had, or

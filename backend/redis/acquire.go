@@ -151,7 +151,7 @@ func (c *acquisition) renewID() {
 	c.entries++
 	c.doubt, c.owed = false, false
 	if c.Wait {
-		c.waiter = newWaiter(c.id, c.told)
+		c.waiter = newWaiter(c.key, c.id, c.told)
 		c.b.listener.addWaiter(c.waiter)
 	}
 }

@@ -97,6 +97,25 @@ func madeBy(b *Backend, name string) string {
 	return b.ids.newID(lockKey(name), r, 0, false, nil)
 }
 
+// TestGrantAtAnotherLock has the id of a request that waits be let in at another lock, to whose queue somebody has
+// copied its own. The message is none of its lock.
+func TestGrantAtAnotherLock(t *testing.T) {
+	l, ids := newListener(nil, nil, nil, true), newIDSigner()
+	unclaimed := 0
+	l.onUnclaimed = func(key, string) { unclaimed++ }
+	r := &backend.Request{Name: "name", ID: backend.ID{Client: "client", Seq: 1}, TTL: time.Minute}
+	w := newWaiter(lockKey(r.Name), ids.newID(lockKey(r.Name), r, 0, false, nil), "")
+	l.addWaiter(w)
+	l.dispatch(fmt.Sprintf("%s 1 1 2 0 %s", w.id, lockKey("other")))
+	if len(w.grants) > 0 || unclaimed != 1 {
+		t.Errorf("%d messages of a grant at another lock are believed, %d are taken for unclaimed", len(w.grants), unclaimed)
+	}
+	l.dispatch(fmt.Sprintf("%s 1 1 2 0 %s", w.id, lockKey(r.Name)))
+	if len(w.grants) != 1 || unclaimed != 1 {
+		t.Errorf("%d messages of a grant are believed, %d are taken for unclaimed", len(w.grants), unclaimed)
+	}
+}
+
 // TestUnclaimedGrantIsGivenBack hands the lock to an id of the client that it does
 // not wait for any more. The client gives it back at once.
 func TestUnclaimedGrantIsGivenBack(t *testing.T) {

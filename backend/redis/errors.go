@@ -15,13 +15,12 @@ import (
 func fail(err error) error { return backend.Fail(kindOf(err), discreet(err)) }
 
 // discreet is err without the arguments of a command that the server does not know: one
-// that has no HELLO repeats the password.
+// that has no HELLO repeats the password. Of several Sentinels any may have said it.
 func discreet(err error) error {
-	said, ok := wordsOf(err)
-	if !ok {
+	if _, ok := wordsOf(err); !ok {
 		return err
 	}
-	if what, _, repeats := strings.Cut(said, repeatedArguments); repeats {
+	if what, _, repeats := strings.Cut(err.Error(), repeatedArguments); repeats {
 		return errors.New(what)
 	}
 	return err

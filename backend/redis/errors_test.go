@@ -1,6 +1,9 @@
 package redis
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/dlock-go/dlock/backend"
@@ -31,5 +34,21 @@ func TestQuotedRefusal(t *testing.T) {
 	}
 	if kind := kindOf(replyText(quoted + "@user_script: 1: The user executing the script can't run this command or subcommand")); kind != backend.ErrAuth {
 		t.Errorf("a right that is missing is %v", kind)
+	}
+}
+
+// One Sentinel says that it wants a password, and another repeats the password that it has been told.
+func TestSentinelRepeatsPassword(t *testing.T) {
+	t.Parallel()
+	wants := replyText("NOAUTH Authentication required.")
+	repeats := replyText("ERR unknown command `AUTH`, with args beginning with: `secret`, ")
+	for _, said := range [][]error{{wants, repeats}, {repeats, wants}, {errors.New("dial"), repeats}} {
+		err := fail(fmt.Errorf(masterless+": %w", errors.Join(said...)))
+		if strings.Contains(err.Error(), "secret") {
+			t.Errorf("the error names the password: %v", err)
+		}
+		if !strings.Contains(err.Error(), masterless) {
+			t.Errorf("the error does not say that it is about Sentinels: %v", err)
+		}
 	}
 }

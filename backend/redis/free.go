@@ -59,13 +59,15 @@ func (c *acquisition) grab(ctx context.Context) (answer, bool) {
 		return answer{}, false
 	}
 	a, err := c.send(ctx, "t", s, call)
-	if err == nil && c.status(a) == "" {
-		c.b.free.remove(c.key)
+	if err == nil && c.status(a) != "" {
+		return a, true
+	}
+	c.b.free.remove(c.key) // or a call after this one would ask twice, too
+	if err == nil {
 		c.answered = false   // whether anybody has the lock it does not say
 		c.owed = !a.isZero() // which says that nothing has changed
-		return a, false
 	}
-	return a, err == nil
+	return a, false
 }
 
 // canDrop reports whether the script of one key may release the hold: nobody has said

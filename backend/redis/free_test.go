@@ -3,6 +3,7 @@ package redis
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -43,6 +44,29 @@ func TestCommandsOfALockThatWasFree(t *testing.T) {
 	must[any](t)(nil, l.Unlock(ctx))
 	count(2, "one that is free again", cycle)
 	count(2, "one that was free again", cycle)
+}
+
+// TestUnansweredGrabIsNotTriedAgain has nobody answer whether a lock is still free, which another client has. It is
+// asked for in full from then on, which takes one request.
+func TestUnansweredGrabIsNotTriedAgain(t *testing.T) {
+	ctx := within(t)
+	b, p := behindProxy(t)
+	request := func(client string, seq uint64) backend.Request {
+		return backend.Request{Name: t.Name(), ID: backend.ID{Client: client, Seq: seq}, Mode: backend.Exclusive, TTL: limit}
+	}
+	for seq := range uint64(2) { // the first grant says more than its token
+		must[any](t)(nil, b.Release(ctx, must[*backend.Hold](t)(b.Acquire(ctx, request("client", seq)))))
+	}
+	must[*backend.Hold](t)(listening(t, plainClient(t, shared)).Acquire(ctx, request("other", 1)))
+	for call, grabs := range []bool{true, false} {
+		lost := p.DropReplyAfter(runs(grabScript))
+		if _, err := b.Acquire(ctx, request("client", uint64(2+call))); !errors.Is(err, backend.ErrHeld) {
+			t.Error(err)
+		}
+		if lost.Answered() != grabs {
+			t.Errorf("call %d: asks whether the lock is free: %v", call, lost.Answered())
+		}
+	}
 }
 
 // TestLostReplyToADrop has nobody hear that a free lock is released: the next

@@ -98,7 +98,7 @@ func FuzzMessages(f *testing.F) {
 		wants := 0
 		r := &backend.Request{Name: "name", ID: backend.ID{Client: "client", Seq: 1}, TTL: time.Minute, Observer: counting{&wants}}
 		waits := ids.newID(lockKey("name"), r, 0, false, nil)
-		w := newWaiter(waits, "")
+		w := newWaiter(lockKey("name"), waits, "")
 		h.addWaiter(w)
 		held := *r
 		held.ID.Seq = 2

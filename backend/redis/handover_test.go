@@ -1,9 +1,13 @@
 package redis
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/dlock-go/dlock"
 )
@@ -44,4 +48,86 @@ func TestHandOverIsNotRenewedLate(t *testing.T) {
 	if text := log.String(); strings.Contains(text, "late") && e.Left > e.TTL/2 {
 		t.Errorf("a renewal with %v of %v left was logged: %s", e.Left, e.TTL, text)
 	}
+}
+
+// TestAllReadersGoOn has more readers wait for the end of a long minimum hold than one script lets in. All have
+// the lock together, so none waits for another one that is let in, nor for some whose clients are gone.
+func TestAllReadersGoOn(t *testing.T) {
+	t.Parallel()
+	const many, once, gone, soon = 300, 128, 130, 10 * time.Second // who is last of so many asks every two minutes
+	longer := dlock.WithMinHold(2*unconfirmed + time.Second)       // than who has unlocked looks after it
+	holder, reader := openClient(t, shared, &dlock.Options{TTL: limit}), openClient(t, shared, &dlock.Options{TTL: limit})
+	admin := plainClient(t, shared)
+	first := must[*dlock.Lease](t)(holder.Mutex(t.Name(), longer).Lock(within(t)))
+	held := make(chan error, many)
+	wait := func(readers, all int) {
+		for range readers {
+			go func() {
+				_, err := reader.RWMutex(t.Name()).RLock(within(t))
+				held <- err
+			}()
+		}
+		eventually(t, "all wait", func() bool { return waiting(t, admin) == int64(all) })
+	}
+	wait(once, once)
+	b := New(admin, nil)
+	t.Cleanup(func() { must[any](t)(nil, b.Close(within(t))) })
+	for i := range gone {
+		dead := acquireScript.call(lockKey(t.Name()).args(5), fmt.Sprintf("r120000:dead%d:1", i), limit.Milliseconds(), "w")
+		must[answer](t)(b.run(within(t), limit, acquireScript, dead))
+	}
+	wait(many-once, many+gone)
+	must[any](t)(nil, first.Unlock(within(t)))
+	must[any](t)(nil, <-held)
+	end := time.After(soon)
+	for have := 1; have < many; have++ {
+		select {
+		case err := <-held:
+			must[any](t)(nil, err)
+		case <-end:
+			t.Fatalf("%d of %d readers have the lock %v after the first one", have, many, soon)
+		}
+	}
+}
+
+// TestOnlyWhoIsLeftIsAwaited lets several readers in at once, and nobody waits behind them: none is told
+// that somebody does, which would have it end its hold soon.
+func TestOnlyWhoIsLeftIsAwaited(t *testing.T) {
+	t.Parallel()
+	admin := plainClient(t, shared)
+	holder, reader := openClient(t, shared, &dlock.Options{TTL: limit}), openClient(t, shared, &dlock.Options{TTL: limit})
+	first := must[*dlock.Lease](t)(holder.Mutex(t.Name()).Lock(within(t)))
+	held := make(chan error, 3)
+	for range cap(held) {
+		go func() {
+			_, err := reader.RWMutex(t.Name()).RLock(within(t))
+			held <- err
+		}()
+	}
+	eventually(t, "all wait", func() bool { return waiting(t, admin) == int64(cap(held)) })
+	told := grantsTold(t, admin)
+	must[any](t)(nil, first.Unlock(within(t)))
+	for range cap(held) {
+		must[any](t)(nil, <-held)
+		if text := <-told; !strings.Contains(text, " 0 ") {
+			t.Errorf("a reader is told that somebody waits: %s", text)
+		}
+	}
+}
+
+// grantsTold has the messages by which servers tell waiters that they have the lock of a test.
+func grantsTold(t *testing.T, c *redis.Client) <-chan string {
+	t.Helper()
+	ps := c.PSubscribe(context.Background(), channelPrefix+"*")
+	t.Cleanup(func() { _ = ps.Close() })
+	must[any](t)(ps.Receive(within(t)))
+	told := make(chan string, 16)
+	go func() {
+		for m := range ps.Channel() {
+			if strings.HasSuffix(m.Payload, " "+mainKey(t.Name())) {
+				told <- m.Payload
+			}
+		}
+	}()
+	return told
 }

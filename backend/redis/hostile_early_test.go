@@ -26,7 +26,7 @@ func TestLongMessagesAreNotKept(t *testing.T) {
 		"a grant that somebody waits for": func(b *Backend, i int) string {
 			g := longGrant(b, t.Name(), i, zeros)
 			id, _, _ := strings.Cut(g, " ")
-			b.listener.addWaiter(newWaiter(strings.Clone(id), ""))
+			b.listener.addWaiter(newWaiter(lockKey(t.Name()), strings.Clone(id), ""))
 			return g
 		},
 	} {

@@ -50,15 +50,7 @@ func TestLockPastSilentConnections(t *testing.T) {
 	b := newBackend(t, c, &Options{PollOnly: true})
 	r := requestOf(t, "", backend.Exclusive)
 	must[any](t)(nil, b.Release(ctx, must[*backend.Hold](t)(b.Acquire(ctx, r))))
-	var all []*redis.Conn
-	for range connections {
-		conn := c.(*redis.Client).Conn()
-		must[any](t)(nil, conn.Ping(ctx).Err())
-		all = append(all, conn)
-	}
-	for _, conn := range all {
-		must[any](t)(nil, conn.Close())
-	}
+	useIdle(t, c.(*redis.Client), connections)
 	way.forget()
 	since := time.Now()
 	eventually(t, "all are idle for too long", func() bool { return time.Since(since) > idle })
@@ -66,6 +58,20 @@ func TestLockPastSilentConnections(t *testing.T) {
 	must[any](t)(nil, b.Release(ctx, must[*backend.Hold](t)(b.Acquire(ctx, r))))
 	if n := way.lost.Load(); n > 0 {
 		t.Errorf("%d requests were sent on connections that are forgotten", n)
+	}
+}
+
+// useIdle has a client have some connections that nobody uses.
+func useIdle(t *testing.T, c *redis.Client, connections int) {
+	t.Helper()
+	var all []*redis.Conn
+	for range connections {
+		conn := c.Conn()
+		must[any](t)(nil, conn.Ping(within(t)).Err())
+		all = append(all, conn)
+	}
+	for _, conn := range all {
+		must[any](t)(nil, conn.Close())
 	}
 }
 
@@ -78,9 +84,11 @@ func clientOfURL(t *testing.T, url string) redis.UniversalClient {
 	return c
 }
 
-// A forgetfulWay drops what is sent on connections that were made before it has forgotten them.
+// A forgetfulWay drops what is sent on connections that were made before it has forgotten them, or
+// ends these then.
 type forgetfulWay struct {
 	generation, lost atomic.Int64
+	tells            bool
 }
 
 func (f *forgetfulWay) forget() { f.generation.Add(1) }
@@ -107,6 +115,10 @@ type dropping struct {
 func (c dropping) Write(b []byte) (int, error) {
 	if c.generation < c.way.generation.Load() {
 		c.way.lost.Add(1)
+		if c.way.tells {
+			_ = c.Close()
+			return c.Conn.Write(b)
+		}
 		return len(b), nil
 	}
 	return c.Conn.Write(b)

@@ -76,7 +76,7 @@ func TestGrantOfAnOldMasterIsGivenBack(t *testing.T) {
 	servers := server.StartAll(t, server.Redis{}, server.Redis{})
 	old, next := plainClient(t, servers[0]), plainClient(t, servers[1])
 	follow(t, next, servers[0])
-	eventually(t, "it acknowledges", func() bool { return old.Wait(ctx, 1, time.Second).Val() == 1 })
+	awaitAcks(t, old)
 	must[string](t)(old.ScriptLoad(ctx, acquireScript.source).Result())
 	var addr atomic.Value
 	addr.Store(servers[0].Addr())

@@ -49,13 +49,10 @@ func (m *model) wipe() {
 
 func (m *model) at(us int64) { m.us, m.now = us, us/1000 }
 
-// tell reports how many heard it.
-func (m *model) tell(client, text string) int {
-	if !m.listens[client] {
-		return 0
+func (m *model) tell(client, text string) {
+	if m.listens[client] {
+		*m.told = append(*m.told, text)
 	}
-	*m.told = append(*m.told, text)
-	return 1
 }
 
 func (m *model) free() { m.holder, m.entries, m.seq, m.expiry = "", 0, 0, 0 }
@@ -112,17 +109,25 @@ func (m *model) settle() {
 			m.tell(client, "poll "+hintOf(id))
 		}
 	}
+	type grant struct{ client, text string }
+	var grants []grant
 	for _, id := range m.order() {
 		if !m.open(id) {
-			return
+			break
 		}
 		m.dequeue(id)
 		ttl, polls, client := parseID(id)
-		expiry := m.now + min(ttl, m.g)
-		text := fmt.Sprintf("%s %d %d %d %d %s", id, m.next(id, m.us), m.us, expiry, min(len(m.queue), 1), m.key)
-		if polls || m.tell(client, text) > 0 {
-			m.admit(id, expiry, m.us)
+		if !polls && !m.listens[client] {
+			continue
 		}
+		expiry := m.now + min(ttl, m.g)
+		m.admit(id, expiry, m.us)
+		if !polls {
+			grants = append(grants, grant{client, fmt.Sprintf("%s %d %d %d", id, m.token, m.us, expiry)})
+		}
+	}
+	for _, g := range grants {
+		m.tell(g.client, fmt.Sprintf("%s %d %s", g.text, min(len(m.queue), 1), m.key))
 	}
 }
 

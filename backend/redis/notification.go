@@ -51,6 +51,7 @@ func newListener(client redis.UniversalClient, c *cluster, log *slog.Logger, pol
 
 // A waiter is one entry of an Acquire into the queue, which may be told something.
 type waiter struct {
+	key     key
 	id      string
 	channel string        // its name
 	grants  chan grant    // receives the grant of its id
@@ -62,8 +63,8 @@ type waiter struct {
 // again.
 const hintInterval = 250 * time.Millisecond
 
-func newWaiter(id, channel string) *waiter {
-	return &waiter{id: id, channel: channel, grants: make(chan grant, 1), wakeUps: make(chan struct{}, 1)}
+func newWaiter(k key, id, channel string) *waiter {
+	return &waiter{key: k, id: id, channel: channel, grants: make(chan grant, 1), wakeUps: make(chan struct{}, 1)}
 }
 
 func (w *waiter) wakeUp() {
@@ -208,13 +209,14 @@ func (l *listener) poll(open string, d digest) {
 	time.AfterFunc(after, w.wakeUp)
 }
 
-// granted takes the message of a grant.
+// granted takes the message of a grant. An id is let in at another lock than its own where somebody has copied a
+// queue, or renamed it: that is no grant.
 func (l *listener) granted(k key, g grant) {
 	l.mu.Lock()
 	open := openPart(g.id)
 	w, s := l.waiters[open], l.holds[open]
 	isHeld := s != nil && s.id == g.id
-	if w != nil && w.id != g.id {
+	if w != nil && (w.id != g.id || w.key != k) {
 		w = nil
 	}
 	if w != nil {

@@ -27,7 +27,7 @@ func TestConnectionsOfAnOldMaster(t *testing.T) {
 			ctx, servers := within(t), server.StartAll(t, server.Redis{}, server.Redis{})
 			old, next := plainClient(t, servers[0]), plainClient(t, servers[1])
 			follow(t, next, servers[0])
-			eventually(t, "it acknowledges", func() bool { return old.Wait(ctx, 1, time.Second).Val() == 1 })
+			awaitAcks(t, old)
 			var addr atomic.Value
 			addr.Store(servers[0].Addr())
 			client := redis.NewClient(&redis.Options{

@@ -44,7 +44,9 @@
 // possible, as it is after the promotion of a replica. The fencing token keeps
 // growing across both, because it is never behind the server's clock. One that
 // [dlock.Client.Break] has raised is ahead of that by up to a lease, and may come
-// again if the server loses its data within that time.
+// again if the server loses its data within that time. Readers have the token that stands
+// in the key of their lock: who puts that key back by hand, as RESTORE and RENAME do, has
+// the next of them get an older one.
 //
 // # Replicas
 //
@@ -133,7 +135,8 @@
 // pool; more only past some that do not come back. A reply that is late counts as
 // none after ReadTimeout: a client of one's own should not do without it. Where
 // ReadTimeout is so short, as 50 ms, that an answer now and then comes later, calls may be
-// ErrUnavailable though the server is well; leases of more than twenty round trips go on. Nor should its pool
+// ErrUnavailable though the server is well; leases of more than forty round trips go on: go-redis makes a new
+// connection then, which takes such a client four, and each try to renew has a sixth of the lease. Nor should its pool
 // be of one connection: one that stalls takes up all of it for ReadTimeout, which is 5 s
 // where nothing is said, and a lock that was granted to a waiter is lost after as long
 // unless that is confirmed. MaxActiveConns, if set, should be four or more: where all are in
@@ -153,6 +156,10 @@
 // that Open makes also uses no connection that was idle for 3 minutes, or for
 // conn_max_idle_time: large clouds forget after 4 minutes. For go-redis by itself that is 30
 // minutes: a client of one's own should set ConnMaxIdleTime, and a Dialer of its own keep-alive.
+//
+// A server that ends idle connections (its timeout) ends those, too, that MinIdleConns has made and nobody has used.
+// On each of them go-redis repeats what it says first, as often as MaxRetries says, and pauses before: for up to
+// 0.17 s where nothing is said of it. A renewal waits for that. A client that Open makes does not.
 //
 // The client library logs to stderr, for the whole process, that it cannot dial and
 // which master a Sentinel has named. What it logs about a client that Open has made goes

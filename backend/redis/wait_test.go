@@ -23,7 +23,7 @@ import (
 func TestHintsAreHeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newListener(nil, nil, slog.New(slog.DiscardHandler), false)
-		w := newWaiter("w10000:client:1.mac", "channel")
+		w := newWaiter(lockKey("name"), "w10000:client:1.mac", "channel")
 		l.addWaiter(w)
 		began := time.Now()
 		for i := range 3 {
@@ -122,7 +122,7 @@ func TestKnownLimitForgottenHold(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	s := server.Start(t, server.Redis{})
-	c := openClient(t, s, &dlock.Options{TTL: 15 * time.Second})
+	c := openClient(t, s, &dlock.Options{TTL: 30 * time.Second})
 	must[any](t)(nil, must[*dlock.Lease](t)(c.Mutex("job").Lock(ctx)).Unlock(ctx))
 	subscribed(t, s, 1) // a client that cannot be told passes nothing on for long
 	first := must[*dlock.Lease](t)(c.Mutex("job").Lock(ctx))

@@ -92,13 +92,20 @@ func (b *Backend) endWatch(ctx context.Context) {
 }
 
 // check has the server look at the lock, again as long as its holder has not
-// confirmed that it is there.
+// confirmed that it is there. Often nothing was asked for a time before, and connections that
+// broke meanwhile show that only now: see repeat.
 func (b *Backend) check(ctx context.Context, k key) {
-	a, err := b.run(ctx, replyTimeout(unconfirmed), checkScript, checkScript.call(k.args(5)))
-	switch {
-	case err == nil:
-		b.checkLater(k, a)
-	case !isHopeless(err):
-		b.watch.plan(b, k, unconfirmed)
+	var again repeat
+	for {
+		a, err := b.run(ctx, replyTimeout(unconfirmed), checkScript, checkScript.call(k.args(5)))
+		switch {
+		case err == nil:
+			b.checkLater(k, a)
+		case ctx.Err() == nil && again.isStale(b, err):
+			continue
+		case !isHopeless(err):
+			b.watch.plan(b, k, unconfirmed)
+		}
+		return
 	}
 }

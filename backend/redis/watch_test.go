@@ -82,6 +82,40 @@ func TestCloseTellsTheHead(t *testing.T) {
 	is(t, <-next, backend.ErrClosed)
 }
 
+// TestCheckPastBrokenConnections has all connections of a client break while nobody uses them, as
+// a server ends those that are idle, and nothing but the next request of each show it. Who is the
+// head of a queue that the client looks after hears of that all the same, and not 5 s later.
+func TestCheckPastBrokenConnections(t *testing.T) {
+	const connections = 4
+	ctx, admin := within(t), plainClient(t, shared)
+	o := *admin.Options()
+	c := redis.NewClient(&o)
+	t.Cleanup(func() { _ = c.Close() })
+	way := &forgetfulWay{tells: true}
+	c.AddHook(way)
+	b, other := newBackend(t, c, nil), newBackend(t, plainClient(t, shared), nil)
+	h := must[*backend.Hold](t)(other.Acquire(ctx, requestOf(t, "holder", backend.Exclusive)))
+	next := make(chan *backend.Hold, 1)
+	go func() { next <- must[*backend.Hold](t)(other.Acquire(ctx, requestOf(t, "next", backend.Exclusive))) }()
+	eventually(t, "it waits", func() bool { return waiting(t, admin) == 1 })
+	k := lockKey(t.Name())
+	listener := admin.Subscribe(ctx, other.channelOf(k, slug(t)+"next"))
+	defer listener.Close()
+	must[any](t)(listener.Receive(ctx))
+	useIdle(t, c, connections)
+	way.forget()
+	b.check(ctx, k)
+	told := must[any](t)(listener.ReceiveTimeout(ctx, time.Second)) // it was sent before check returned
+	if m, ok := told.(*redis.Message); !ok || !strings.HasPrefix(m.Payload, "poll ") {
+		t.Errorf("it is told %v", told)
+	}
+	if n := way.lost.Load(); n < connections {
+		t.Errorf("%d connections were found to be broken", n)
+	}
+	must[any](t)(nil, other.Release(ctx, h))
+	must[any](t)(nil, other.Release(ctx, <-next))
+}
+
 // awaitGrant waits until the lock is handed to id.
 func awaitGrant(t *testing.T, messages <-chan *redis.Message, id string) {
 	t.Helper()

@@ -36,6 +36,15 @@ func (o *owner) find(client int, name string, token uint64) *belief {
 	return nil
 }
 
+// enters returns the belief that a lease of a call is an entry into, nil if it is none. A lease of readers that was
+// over as the call began is not entered, though readers who join others of the same phase have its token.
+func (c *call) enters(o *owner, name string, token uint64) *belief {
+	if !c.entered[name] {
+		return nil
+	}
+	return o.find(c.client, name, token)
+}
+
 // An actor is one goroutine of a party.
 type actor struct {
 	w      *world

@@ -105,6 +105,7 @@ func (w *world) handle(f Fault) {
 			s.puts(key, nil)
 		}
 		w.reg.inherits(other, key, lockKey(other)+suffix(key))
+		w.reg.putsBack(other, suffix(key), v)
 		s.puts(lockKey(other)+suffix(key), v)
 	default:
 		w.reg.intruded(name, f.For)
@@ -114,6 +115,7 @@ func (w *world) handle(f Fault) {
 		if sleep(w.over, f.For); f.Way == 2 || f.Steps == restore {
 			w.reg.intruded(name, 2*w.plan.TTL) // likewise
 			w.reg.inherits(name, key, key)
+			w.reg.putsBack(name, suffix(key), v)
 			for _, s := range w.keepers(name)[:1] {
 				s.puts(key, v)
 			}
@@ -139,7 +141,7 @@ func (w *world) swap(f Fault) {
 func (s *server) becomes(data *store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.data = data
+	s.getsOlder(data)
 	s.data.now = s.clock().UnixMilli()
 	s.resync()
 	s.lookAll()

@@ -131,12 +131,9 @@ func (w *world) saysDropped() {
 		}
 		c.log.mu.Lock()
 		left := slices.Clone(c.log.drops)
-		lines := slices.Clone(c.log.lines)
+		lines := slices.Clone(c.log.dropped)
 		c.log.mu.Unlock()
 		for _, l := range lines {
-			if l.text != droppedLine {
-				continue
-			}
 			i := slices.IndexFunc(left, func(d logged) bool { return l.is(d.name, d.token) })
 			if i < 0 {
 				w.reg.isLogged(c.index, l, "no such lease was dropped, or it was said before")

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -40,6 +41,31 @@ func TestFleeting(t *testing.T) {
 					t.Errorf("beside faults: %d leases", r.Grants)
 				}
 			})
+		}
+	}
+}
+
+// A client for one call leaves nothing at a member that is farther than the others: it is closed while that still
+// answers, and what has come of it is given back on a new connection.
+func TestFleetingFarAway(t *testing.T) {
+	const ms = time.Millisecond
+	for _, how := range []string{"open", "own", "shared"} {
+		for _, servers := range []int{3, 4} {
+			for _, call := range []string{"lock", "rlock"} {
+				if how == "open" && servers%2 == 0 {
+					continue
+				}
+				t.Run(fmt.Sprint(how, "/", servers, "/", call), func(t *testing.T) {
+					ops := slices.Repeat([]Op{{Pause: 3 * time.Second, Call: call, Names: []int{0}, Unlock: "live"}}, 5)
+					first := []Op{{Call: call, Names: []int{0}, Hold: time.Second, Unlock: "live"}} // then all members know the scripts
+					p := usesOf(Party{Fleeting: how, Workers: [][]Op{ops}}, Party{Workers: [][]Op{first}})
+					p.Backend, p.Servers, p.Latency, p.Far = "quorum", servers, 10*ms, 50*ms
+					if servers%2 == 0 {
+						p.Need = servers/2 + 1
+					}
+					runUses(t, p)
+				})
+			}
 		}
 	}
 }

@@ -50,6 +50,14 @@ var hashes = []map[string]string{
 // isUnreadable reports whether a value is no lock to anybody.
 func (v *value) isUnreadable() bool { return v.text || len(v.hash) > 1 && v.hash[theirs] != "" }
 
+// text is what a fault has in a key that is of another type.
+func text(f Fault) *value { return &value{text: true, mark: fmt.Sprintf("%d", f.At)} }
+
+// isFrom reports whether a value is what somebody else had in a key, whatever a lock has added to it since.
+func (v *value) isFrom(was *value) bool {
+	return v.text == was.text && v.mark == was.mark && v.hash[theirs] == was.hash[theirs]
+}
+
 // A strange time is one in which a lock has, or may feel, a key that is somebody else's.
 type strange struct {
 	from, to time.Time
@@ -67,7 +75,7 @@ func (w *world) intrudes(f Fault) {
 		return
 	}
 	name := names[rnd.IntN(len(names))]
-	key, v := lockKey(name), &value{text: true}
+	key, v := lockKey(name), text(f)
 	switch f.Way {
 	case 1:
 		key += []string{":r", ":q", ":a", ":x"}[rnd.IntN(4)]
@@ -81,6 +89,7 @@ func (w *world) intrudes(f Fault) {
 	w.reg.tell(-2, "%s is somebody else's", key)
 	free := w.keeper(name).put(name, key, v)
 	_ = sleep(w.over, f.For)
+	w.takenAway.note(key, v)
 	for _, s := range w.keepers(name) {
 		if why := s.takeAway(key, v); why != "" && free {
 			w.reg.mu.Lock()
@@ -112,16 +121,15 @@ func (s *server) takeAway(key string, was *value) (why string) {
 	s.data.now = s.clock().UnixMilli()
 	v := s.data.get(key)
 	switch {
-	case v == nil || v.text != was.text || v.hash[theirs] != was.hash[theirs]:
+	case v == nil || !v.isFrom(was):
 	case was.isUnreadable():
 		if v.end != 0 || !maps.Equal(v.hash, was.hash) {
 			why = fmt.Sprintf("%v, which ends at %d ms", v.hash, v.end)
 		}
-		delete(s.data.values, key)
+		s.data.drop(key, was)
 		s.send(effect{args: []string{"DEL", key}})
 	default:
-		delete(v.hash, theirs)
-		s.data.tidy(key, v)
+		s.data.drop(key, was)
 		s.send(effect{args: []string{"HDEL", key, theirs}})
 	}
 	s.lookAll()

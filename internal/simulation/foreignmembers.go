@@ -49,7 +49,7 @@ type theft struct {
 func (w *world) intrudesMember(f Fault) {
 	rnd, end := rand.New(rand.NewPCG(w.plan.Seed, uint64(f.At))), time.Now().Add(f.For)
 	name, s := w.names()[rnd.IntN(len(w.names()))], w.master(f.Server)
-	key, v := lockKey(name), &value{text: true}
+	key, v := lockKey(name), text(f)
 	switch f.Way {
 	case 1:
 		key += []string{":r", ":q", ":a"}[rnd.IntN(3)]
@@ -68,6 +68,7 @@ func (w *world) intrudesMember(f Fault) {
 		w.reg.steals(name, theft{s.index, time.Now(), end})
 	}
 	_ = sleep(w.over, time.Until(end))
+	w.takenAway.note(key, v)
 	if why := s.takeAway(key, v); why != "" {
 		w.reg.mu.Lock()
 		defer w.reg.mu.Unlock()

@@ -40,9 +40,10 @@ func (l *link) isForgotten(now time.Time) bool {
 	return now.Sub(later(later(l.written, l.replied), l.dialed[1])) > limit
 }
 
-// forget has nothing arrive any more.
-func (l *link) forget() {
-	l.lost = [2]bool{true, true}
+// notices is for what is sent on a connection that is forgotten. Its end, which may come long before on either side, is
+// heard by nobody.
+func (l *link) notices() {
+	l.unnoticed = false
 	subscribed := l.subscribed
 	outside(func() { go l.way.net.forgot(l.way.pair, subscribed) })
 }

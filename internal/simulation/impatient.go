@@ -7,10 +7,10 @@ import (
 
 // A client of a program's own may be impatient: it gives an answer up, and the connection with it, after 50 ms,
 // and likewise an attempt to connect. Where answers come later than that now and then, calls may fail for it,
-// as the outcome of each request is unknown then, and no lease is lost: that has room for more attempts.
+// as the outcome of each request is unknown then, and no lease is lost that has room for more attempts.
 
 func init() {
-	furtherKinds["impatient"] = touch{fails: true}
+	furtherKinds["impatient"] = touch{fails: true, connects: true}
 	kinds["impatient"] = furtherKinds["impatient"]
 }
 

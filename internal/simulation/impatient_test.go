@@ -18,7 +18,7 @@ func TestImpatience(t *testing.T) {
 	for _, backend := range []string{"redis", "quorum"} {
 		t.Run(backend, func(t *testing.T) {
 			p := &Plan{
-				Seed: 3, Backend: backend, Servers: 1, Names: 4, TTL: s, Length: length, Latency: 10 * ms, Jitter: 8 * ms,
+				Seed: 3, Backend: backend, Servers: 1, Names: 4, TTL: 3 * s / 2, Length: length, Latency: 10 * ms, Jitter: 8 * ms,
 				Clients: []Party{
 					{Own: &own{Timeout: impatience}, Workers: [][]Op{{{Call: "lock", Names: []int{0}, Hold: 50 * s, Unlock: "live"}}, ops(1), ops(2)}},
 					{Own: &own{Timeout: impatience, Retries: -1}, Workers: [][]Op{ops(1), ops(3)}},

@@ -24,7 +24,6 @@ type passage struct {
 	beside  bool            // there is another call about its locks
 	sole    bool            // nobody else has ever asked for them
 	outer   bool            // its client has another lease on one of them
-	entered map[string]bool // those of its locks that it enters again
 	joins   bool            // it is that of a reader beside others of its client
 	waits   awaiting
 	heard   map[commanding]int // what its client had sent, where it is a question
@@ -152,7 +151,8 @@ func (r *register) stirs(name string, old, t truth) {
 
 // setsOut notes a call that begins.
 func (r *register) setsOut(c *call) {
-	p := &passage{asked: make(map[inquiry]int), free: true, sole: true, crowded: r.w.plan.isShared(c.client) || r.isLeaving(c.client), entered: make(map[string]bool)}
+	c.entered = make(map[string]bool)
+	p := &passage{asked: make(map[inquiry]int), free: true, sole: true, crowded: r.w.plan.isShared(c.client) || r.isLeaving(c.client)}
 	for i, n := range r.asked {
 		if i.client == c.client && slices.Contains(c.names, i.name) {
 			p.asked[i] = n
@@ -175,11 +175,11 @@ func (r *register) setsOut(c *call) {
 		}
 		p.stirred, p.sole = later(p.stirred, r.stirred[n]), p.sole && len(r.users[n]) == 1
 		if c.within.find(c.client, n, 0) != nil {
-			p.entered[n] = true
+			c.entered[n] = true
 		}
 		for _, s := range r.w.masters() {
 			t := r.lock(n).last[s.index].asOf(s.clock().UnixMilli())
-			p.free, p.queued = p.free && (p.entered[n] || !t.held() && len(t.queue) == 0), p.queued || len(t.queue) > 0
+			p.free, p.queued = p.free && (c.entered[n] || !t.held() && len(t.queue) == 0), p.queued || len(t.queue) > 0
 		}
 	}
 	p.outer = c.nested && slices.ContainsFunc(r.beliefs, func(b *belief) bool { return b.client == c.client && slices.Contains(c.names, b.name) })
@@ -265,7 +265,7 @@ func (p *passage) kind(c *call, err error) string {
 	case p.queued, p.beside:
 	case c.what == "unlock", c.what == "downgrade":
 		return c.what
-	case len(p.entered) == len(c.names):
+	case len(c.entered) == len(c.names):
 		return "entry"
 	case p.free:
 		return "free"
@@ -298,12 +298,12 @@ func (r *register) isUntroubled(c *call) bool {
 // isInOrder reports whether a call was made, and was answered, where nothing else happens.
 func (r *register) isInOrder(c *call, p *passage, kind string) bool {
 	settled := c.start.Add(-300*time.Millisecond - 20*r.w.plan.trip())
-	return r.isUntroubled(c) && !slices.ContainsFunc(c.names, func(n string) bool {
+	return r.isUntroubled(c) && !r.mayHearOfLeft(c.client, c.start) && !slices.ContainsFunc(c.names, func(n string) bool {
 		stirred := p.stirred
 		if kind == "refused" {
 			stirred = r.stirred[n]
 		}
-		return r.untidy[n].After(settled) || stirred.After(settled) || r.isBehind(c.client, n, c.start)
+		return r.untidy[n].After(settled) || stirred.After(settled) || r.isBehind(c.client, n, c.start) || r.isSentOn(c.client, n)
 	})
 }
 
@@ -385,7 +385,7 @@ func (r *register) seemsFree(c *call, p *passage, kind string) bool {
 	return slices.ContainsFunc(c.names, func(n string) bool {
 		// Who is refused by the first of several servers learns nothing about the lock at the others.
 		refused := r.heldTo[party{c.client, n}] && r.w.plan.Backend != "quorum"
-		return !p.entered[n] && c.grabs() && (kind == "free" && !plain(n) || kind == "refused" && !refused)
+		return !c.entered[n] && c.grabs() && (kind == "free" && !plain(n) || kind == "refused" && !refused)
 	})
 }
 

@@ -277,7 +277,9 @@ func (l *leader) judge(err error) {
 	case err == nil:
 		r.violate("Lead ends", "c%d %v: nil", l.c.index, names)
 	case cause != nil && errors.Is(err, cause):
-		if l.err != nil && !l.mayBeLost() && !errors.Is(err, l.err) {
+		own, isOwn := l.err.(*dlock.Error) // Lead says in words of its own that the client is closed
+		closed := isOwn && own.Kind == dlock.ErrClosed && errors.Is(err, dlock.ErrClosed)
+		if l.err != nil && !l.mayBeLost() && !closed && !errors.Is(err, l.err) {
 			r.violate("Lead ends", "c%d %v: %v, without %v", l.c.index, names, err, l.err)
 		}
 		if errors.Is(cause, l.err) && err.Error() != cause.Error() && !errors.Is(err, dlock.ErrClosed) { // that of its client is another end

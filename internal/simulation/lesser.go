@@ -62,6 +62,7 @@ func (w *world) lesser(f Fault) {
 func (s *server) falls(had *store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.data, s.data.follows = had, true
+	s.getsOlder(had)
+	s.data.follows = true
 	s.link.stream = nil
 }

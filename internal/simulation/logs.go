@@ -31,10 +31,17 @@ type logBook struct {
 	w     *world
 	stuck *hanging // when it does not return; nil: it does
 
-	mu      sync.Mutex
-	lines   []logLine
-	renewal time.Time // of the last line about renewals
-	drops   []logged  // of leases that were dropped
+	mu       sync.Mutex
+	said     map[aboutHold]time.Time // when a line came first
+	renewals []time.Time             // when lines about renewals came
+	dropped  []logLine               // what was said of leases that were dropped
+	drops    []logged                // leases that were
+}
+
+// An aboutHold is a line about one hold.
+type aboutHold struct {
+	text, name string
+	token      uint64
 }
 
 type logLine struct {
@@ -72,7 +79,6 @@ func (b *logBook) Handle(_ context.Context, rec slog.Record) error {
 	rec.Attrs(func(a slog.Attr) bool { line.attrs[a.Key] = a.Value.Resolve(); return true })
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.lines = append(b.lines, line)
 	if why := b.wrong(line); why != "" {
 		go b.reg.isLogged(b.index, line, why)
 	}
@@ -103,27 +109,34 @@ func (b *logBook) wrong(l logLine) string {
 		return "it names no lock"
 	}
 	if l.text == notRenewedLine || l.text == renewedLine {
-		last := b.renewal
-		b.renewal = l.at
-		if !last.IsZero() && l.at.Sub(last) < logPause {
-			return "it comes " + l.at.Sub(last).String() + " after the last about renewals"
+		all := b.renewals
+		b.renewals = append(all, l.at)
+		if n := len(all); n > 0 && l.at.Sub(all[n-1]) < logPause {
+			return "it comes " + l.at.Sub(all[n-1]).String() + " after the last about renewals"
 		}
 	}
 	return ""
 }
 
-// before is when a line came about the hold of which l says the same. Readers of one phase have the same
+// before keeps what is said of a hold, and is when a line came about the hold of which l says the same. Readers of one phase have the same
 // token.
-func (b *logBook) before(l logLine) time.Time {
-	if l.text != lostLine && l.text != unconfirmedLine || l.attrs["dlock.mode"].String() == "shared" {
+func (b *logBook) before(l logLine) (first time.Time) {
+	switch l.text {
+	case droppedLine:
+		b.dropped = append(b.dropped, l)
+	case lostLine, unconfirmedLine:
+	default:
+		return first
+	}
+	about := aboutHold{l.text, l.attrs["dlock.lock.name"].String(), l.attrs["dlock.token"].Uint64()}
+	first, found := b.said[about]
+	if !found {
+		b.said[about] = l.at
+	}
+	if l.text == droppedLine || l.attrs["dlock.mode"].String() == "shared" {
 		return time.Time{}
 	}
-	for _, o := range b.lines[:len(b.lines)-1] {
-		if o.text == l.text && o.is(l.attrs["dlock.lock.name"].String(), l.attrs["dlock.token"].Uint64()) {
-			return o.at
-		}
-	}
-	return time.Time{}
+	return first
 }
 
 func (l logLine) is(name string, token uint64) bool {
@@ -134,7 +147,8 @@ func (l logLine) is(name string, token uint64) bool {
 func (b *logBook) has(text, name string, token uint64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.ContainsFunc(b.lines, func(l logLine) bool { return l.text == text && l.is(name, token) })
+	_, found := b.said[aboutHold{text, name, token}]
+	return found
 }
 
 // hasSaidOfRenewals reports whether a line about renewals came at that moment, or too shortly before it for
@@ -142,9 +156,7 @@ func (b *logBook) has(text, name string, token uint64) bool {
 func (b *logBook) hasSaidOfRenewals(at time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.ContainsFunc(b.lines, func(l logLine) bool {
-		return (l.text == notRenewedLine || l.text == renewedLine) && l.at.Sub(at) <= late && at.Sub(l.at) < logPause
-	})
+	return slices.ContainsFunc(b.renewals, func(said time.Time) bool { return said.Sub(at) <= late && at.Sub(said) < logPause })
 }
 
 // isLoggedAgain checks that the same is said of one hold once. A server that has lost what it knew may give
@@ -172,7 +184,7 @@ func (w *world) logger(c *client) *slog.Logger {
 	if !w.plan.Clients[c.index].Logs {
 		return nil
 	}
-	c.log = &logBook{reg: w.reg, index: c.index, w: w, stuck: w.plan.Clients[c.index].Stuck}
+	c.log = &logBook{reg: w.reg, index: c.index, w: w, stuck: w.plan.Clients[c.index].Stuck, said: make(map[aboutHold]time.Time)}
 	return slog.New(c.log)
 }
 

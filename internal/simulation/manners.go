@@ -54,6 +54,14 @@ func (r *register) heldUpSince(since time.Time) bool {
 	return slices.ContainsFunc(r.touches, func(t touched) bool { return t.kind == heldUp && t.to.After(since) })
 }
 
+// renewalsHeldUpSince reports whether a hook has held up the renewals of a client since then, and with them what
+// their answers say of other locks.
+func (r *register) renewalsHeldUpSince(client int, since time.Time) bool {
+	return slices.ContainsFunc(r.touches, func(t touched) bool {
+		return t.kind == heldUpRenewals && t.client == client && t.to.After(since)
+	})
+}
+
 var (
 	callHooks    = []string{"Acquiring", "Waiting", "Acquired", "NotAcquired", "Released"}
 	renewalHooks = []string{"Renewed", "RenewalFailed"}

@@ -98,6 +98,17 @@ func (r *register) isNudgedPast(k rest) bool {
 	})
 }
 
+// endsByOtherClock reports whether a server may have taken over since a hold began whose clock is ahead by what is
+// left of its minimum: the end that it has of that is a time of the clock of the server before, and nobody renews what
+// was unlocked.
+func (r *register) endsByOtherClock(k rest) bool {
+	skews := r.w.plan.Skews
+	if len(skews) == 0 || !r.touched(k.by.client, k.by.granted, splits) {
+		return false
+	}
+	return time.Until(k.end) <= slices.Max(skews)-slices.Min(skews)
+}
+
 // comesTooEarly checks that a lock that was unlocked is granted to nobody while its minimum
 // hold lasts, or to readers beside one. A server that has lost its data keeps nothing, and
 // Break ends a minimum hold too, as the documentation of operating says. Where replicas are
@@ -113,7 +124,7 @@ func (r *register) comesTooEarly(b *belief) {
 			continue
 		}
 		left = append(left, k)
-		if b.parent != nil || k.shared && b.shared || r.dataLost() || r.isStrange(b.name, k.by.granted) || r.promoted() || r.hasOtherClock(k.by) || r.isNudgedPast(k) || r.wasSuspended(k.by.granted) || r.hasBroken(k.by.granted) ||
+		if b.parent != nil || k.shared && b.shared || r.dataLost() || r.isStrange(b.name, k.by.granted) || r.promoted() || r.endsByOtherClock(k) || r.isNudgedPast(k) || r.wasSuspended(k.by.granted) || r.hasBroken(k.by.granted) ||
 			r.mayGiveUp(k) || r.losses[party{k.by.client, b.name}].After(k.by.granted) { // of its hold another lease has been lost since
 			continue
 		}

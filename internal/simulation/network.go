@@ -65,6 +65,7 @@ type link struct {
 	lost           [2]bool // what is written in that direction vanishes
 	quick          bool    // it takes no time yet
 	subscribed     bool
+	unnoticed      bool             // it is forgotten, and nothing was sent on it since
 	number         int              // of those of its way
 	dialed         [2]time.Time     // when its client began to connect, and had
 	written        time.Time        // when its client last wrote to it
@@ -226,7 +227,10 @@ func (l *link) drops(d direction, b []byte) bool {
 		l.quick, l.subscribed = false, true
 	}
 	if l.isForgotten(now) {
-		l.forget()
+		l.lost, l.unnoticed = [2]bool{true, true}, true
+	}
+	if l.unnoticed && b != nil {
+		l.notices()
 	}
 	if d == up {
 		l.overtake(now, b)

@@ -115,6 +115,8 @@ func (r *register) hasLease(p party) bool {
 type fence struct {
 	at    time.Time
 	token uint64
+	asked time.Time // when the lease that was returned then was asked for
+	own   uint64    // its token
 }
 
 // growsSince reports whether a token is above all those that had been returned before then.

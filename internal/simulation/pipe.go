@@ -55,7 +55,7 @@ func (p *pipe) write(b []byte) (int, error) {
 		return 0, p.err
 	case p.closed:
 		return 0, net.ErrClosed
-	case p.unread, p.drop(b):
+	case p.drop(b), p.unread:
 		p.missed = true
 		return len(b), nil
 	}

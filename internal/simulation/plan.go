@@ -130,7 +130,7 @@ type Fault struct {
 // fail, whether a server may come back with other data, whether messages may go to
 // another server than requests, whether calls may be denied, and whether who waits may
 // have to ask again and again.
-type touch struct{ loses, fails, data, splits, denies, polls bool }
+type touch struct{ loses, fails, data, splits, denies, polls, connects bool }
 
 var kinds = map[string]touch{
 	"delay":         {loses: true, fails: true},

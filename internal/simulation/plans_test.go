@@ -399,12 +399,108 @@ func TestPlans(t *testing.T) {
 				{Kind: "flush", At: 3500 * ms, Client: -1, Server: 1},
 			},
 		},
+		"a server that takes over ends a minimum hold by a clock that is ahead": {
+			Replica: true, Lag: 10 * ms, TTL: 3 * time.Second, Skews: []time.Duration{-200 * ms, 200 * ms},
+			Clients: []Party{
+				party([]Op{{Call: "lock", Names: []int{0}, MinHold: 30 * time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: 10 * time.Second, Call: "lock", Names: []int{0}, Unlock: "live"}}),
+			},
+			Faults: []Fault{{Kind: "failover", At: 5 * time.Second, Client: -1, Server: 0}},
+		},
+		"what a question has sent that was given up comes to a server meanwhile": {
+			Latency: 50 * ms,
+			Clients: []Party{{Own: &own{PoolSize: 1}, Workers: [][]Op{{
+				{Call: "tryrlock", Names: []int{0}, Unlock: "live"},
+				{Pause: 45 * time.Second, Call: "inspect", Names: []int{0}, Wait: 20 * ms},
+				{Pause: 10 * ms, Call: "tryrlock", Names: []int{0}, Unlock: "live"},
+			}}}},
+		},
+		"who has asked nothing since a failover asks where the lock was": {
+			Cluster: true, Replica: true, Lag: 10 * ms, TTL: time.Second,
+			Clients: []Party{party([]Op{
+				{Call: "rlock", Names: []int{0}, Unlock: "live"},
+				{Pause: 6 * time.Second, Call: "rlock", Names: []int{0}, Unlock: "live"},
+				{Pause: 48 * time.Second, Call: "rlock", Names: []int{0}, Unlock: "live"},
+			})},
+			Faults: []Fault{
+				{Kind: "failover", At: 5 * time.Second, Client: -1, Server: homeOf(slotOf(lockKey(nameOf(0))))},
+				{Kind: "failover", At: 12 * time.Second, Client: -1, Server: homeOf(slotOf(lockKey(nameOf(0))))},
+			},
+		},
+		"who joins readers by a context that outlives a lease to read has the token of that": {
+			Clients: []Party{
+				party([]Op{{Call: "rlock", Names: []int{0}, MaxHold: time.Second, Hold: 2 * time.Second, Inside: []Op{{
+					Pause: 2 * time.Second, Call: "rlock", Names: []int{0}, Wait: time.Second, Hold: 5 * time.Second, Unlock: "live",
+					Foreign: &ForeignContext{Type: "early", Beyond: 20 * time.Second},
+					Inside:  []Op{{Pause: 2 * time.Second, Call: "inspect", Names: []int{0}}},
+				}}}}),
+				party([]Op{{Call: "rlock", Names: []int{0}, Hold: 20 * time.Second, Unlock: "live"}}),
+			},
+		},
+		"a call whose hook panics leaves the queue after it": {
+			Seed: 1, // by which the first Waiting panics
+			Clients: []Party{
+				party([]Op{{Call: "lock", Names: []int{0}, Hold: 20 * time.Second, Unlock: "live"}}),
+				{Hooks: "panic", Workers: [][]Op{{
+					{Call: "lock", Names: []int{0}, Wait: 20 * ms}, {Call: "lock", Names: []int{0}, Wait: time.Second},
+				}}},
+				party(slices.Repeat([]Op{{Pause: 200 * time.Microsecond, Call: "inspect", Names: []int{0}}}, 20)),
+			},
+		},
+		"who leads says that its client is closed, and its context ends before it returns": {
+			Clients: []Party{{Close: time.Second, Workers: [][]Op{{
+				{Call: "lead", Names: []int{0}, Wait: 3 * time.Second, Uses: Uses{Ends: "cause"}, Inside: []Op{{Pause: 4 * time.Second, Call: "trylock", Names: []int{0}}}},
+			}}}},
+		},
 		"a client of the program's own says its name and what its library is before it renews": {
 			Latency: 65 * ms,
 			Clients: []Party{{
 				Own: &own{Protocol: 2, PoolSize: 1, Pool: &pool{Lifetime: 2 * time.Second, Idle: time.Second, Wait: 200 * ms}}, Hooks: "count",
 				Workers: [][]Op{{{Call: "lock", Names: []int{0}, Hold: 6 * time.Second, Unlock: "live"}}},
 			}},
+		},
+		"a queue that somebody copies to another lock lets nobody in at its own": {
+			Seed: 9, Names: 2, TTL: time.Second,
+			Clients: []Party{
+				party([]Op{{Call: "lock", Names: []int{0}, Hold: 40 * time.Second, Unlock: "live"}}),
+				party([]Op{{Call: "lock", Names: []int{1}, Hold: 30 * time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: time.Second, Call: "lock", Names: []int{0}, Unlock: "live"}}),
+				party([]Op{{Pause: time.Second, Call: "lock", Names: []int{1}, Unlock: "live"}}),
+			},
+			Faults: []Fault{{Kind: "by-hand", At: 5 * time.Second, For: time.Second, Client: -1, Steps: copyToOther}},
+		},
+		"a reader has the token of a key that somebody has put back": {
+			Seed: 1,
+			Clients: []Party{
+				party([]Op{{Call: "rlock", Names: []int{0}, Hold: 50 * time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: 10 * time.Second, Call: "rlock", Names: []int{0}, Hold: 30 * time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: 30 * time.Second, Call: "rlock", Names: []int{0}, Hold: time.Second, Unlock: "live"}}),
+			},
+			Faults: []Fault{{Kind: "by-hand", At: 5 * time.Second, For: 20 * time.Second, Client: -1, Way: 2, Steps: renameAway}},
+		},
+		"a reader has the token of the key of another lock that somebody has copied": {
+			Seed: 5, Names: 2,
+			Clients: []Party{
+				party([]Op{{Call: "rlock", Names: []int{0}, Hold: 50 * time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: 3 * time.Second, Call: "rlock", Names: []int{1}, Hold: 50 * time.Second, Unlock: "live"}}),
+				party([]Op{{Pause: 10 * time.Second, Call: "rlock", Names: []int{1}, Hold: time.Second, Unlock: "live"}}),
+			},
+			Faults: []Fault{{Kind: "by-hand", At: 5 * time.Second, Client: -1, Steps: copyToOther}},
+		},
+		"somebody's key that comes back with older data is taken away": {
+			Clients: []Party{party(slices.Repeat([]Op{{Pause: time.Second, Call: "lock", Names: []int{0}, Unlock: "live"}}, 40))},
+			Faults: []Fault{
+				{Kind: "foreign", At: 5 * time.Second, For: 10 * time.Second, Client: -1},
+				{Kind: "restart-old", At: 10 * time.Second, Size: 10 * time.Second, For: 100 * ms, Client: -1},
+			},
+		},
+		"somebody's key that comes back at a member with older data is taken away": {
+			Seed: 2, Backend: "quorum", Servers: 3,
+			Clients: []Party{party([]Op{{Call: "lock", Names: []int{0}, Unlock: "live"}})},
+			Faults: []Fault{
+				{Kind: "foreign", At: 5 * time.Second, For: 10 * time.Second, Client: -1, Server: 1},
+				{Kind: "restart-old", At: 10 * time.Second, Size: 10 * time.Second, For: 100 * ms, Client: -1, Server: 1},
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

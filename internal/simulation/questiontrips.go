@@ -32,16 +32,22 @@ func (r *register) heard(s *server, client, cmd string) {
 	}
 }
 
+// mayHearOfLeft reports whether a question of a client had ended without its answer so shortly before a call began
+// that what it has sent may come to a server meanwhile, and be answered on the one connection that there is.
+func (r *register) mayHearOfLeft(client int, began time.Time) bool {
+	return r.leftUntold[client].After(began.Add(-2 * r.w.plan.slowest()))
+}
+
 // countsAnswers checks what a question has cost that has been answered. With small limits an answer has parts.
 func (r *register) countsAnswers(c *call, p *passage, err error) {
 	if _, found := r.toldOf[c.client]; c.asks && err == nil && !found {
 		r.toldOf[c.client] = time.Now()
 	}
-	left := r.leftUntold[c.client] // what that has sent may come to a server meanwhile
+	mayHear := r.mayHearOfLeft(c.client, c.start)
 	if c.asks && err != nil {
 		r.leftUntold[c.client] = time.Now()
 	}
-	if !c.asks || err != nil || r.w.plan.Small || left.After(c.start.Add(-2*r.w.plan.slowest())) || p.crowded || c.ctx.Err() != nil || !r.isUntroubled(c) {
+	if !c.asks || err != nil || r.w.plan.Small || mayHear || p.crowded || c.ctx.Err() != nil || !r.isUntroubled(c) {
 		return
 	}
 	switch c.what {

@@ -90,6 +90,9 @@ func (r *register) deniesHolder(c *call, all []witness, h backend.Party, s dlock
 // hadAllTheTime reports whether enough members had a hold of a client all the time, with one label: what
 // differs in that is of two holds.
 func (r *register) hadAllTheTime(all []witness, client string) bool {
+	if r.comesInParts(all) {
+		return false
+	}
 	for _, w := range all {
 		for _, first := range w.spans[0].holders() {
 			label := labelOf(first)

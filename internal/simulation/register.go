@@ -83,6 +83,7 @@ type register struct {
 	handled  map[string]bool      // keys that somebody has had stay longer
 	thefts   map[string][]theft   // likewise
 	brought  map[party]uint64     // the token of the last hold that hooks were told to have waited for on the server
+	putBacks []putBack
 }
 
 type party struct {
@@ -186,6 +187,8 @@ type call struct {
 	passed   int // leases that others have got meanwhile
 
 	forgotten int // connections of its client that something on the way has forgotten meanwhile
+
+	entered map[string]bool // those of its locks of which its context had a live lease as it began
 }
 
 // A lockLog is what the servers were seen to have of a lock.
@@ -525,7 +528,7 @@ func (r *register) costs(ttl time.Duration) func(touch) bool {
 	}
 	trip += 2 * r.w.plan.Far // the others may not be enough
 	short, fleeting := ttl < 2*trips*(trip+2*r.w.plan.Jitter), ttl < trips*trip
-	return func(t touch) bool { return t.loses || fleeting && t.fails || short && t.splits }
+	return func(t touch) bool { return t.loses || fleeting && t.fails || short && (t.splits || t.connects) }
 }
 
 // isShort reports whether a lease may be lost while a connection is made, for which nothing
@@ -851,7 +854,7 @@ func (r *register) grant(c *call, o *owner, lease *dlock.Lease, ctx context.Cont
 		token := lease.TokenOf(r.w.plan.localName(c.client, name))
 		b := &belief{
 			client: c.client, name: name, lease: lease, owner: r.w.clients[c.client], ctx: ctx, shared: shared, token: token,
-			parent: o.find(c.client, name, token), granted: time.Now(), ttl: r.w.plan.TTL,
+			parent: c.enters(o, name, token), granted: time.Now(), ttl: r.w.plan.TTL,
 			multi: c.what == "multi" || c.what == "trymulti", limited: op.MaxHold > 0, plain: c.plain,
 		}
 		if op.TTL > 0 {
@@ -926,6 +929,7 @@ func (r *register) fences(b *belief) {
 	case r.tokensMayFall(), r.joinsOlder(b):
 	case b.shared && b.token == before && r.isByHand(b.name, b.asked.Add(-lingers)): // readers that are none go on, and it joins them
 	case r.w.steppedBack() >= r.w.plan.keeps(): // the server may have forgotten a token that is ahead of its clock
+	case r.isPutBack(b):
 	case above && r.isStrange(b.name, time.Time{}): // somebody else has put something in its place
 	case r.dataLostOf(b.name):
 		// Two masters may grant it at the same microsecond.
@@ -935,6 +939,10 @@ func (r *register) fences(b *belief) {
 		if !b.shared && !above && !l.growsSince(b.token, b.asked) {
 			r.violate("tokens grow", "%v after a greater one had been returned", b)
 		}
+	case !b.shared && r.isByHand(b.name, time.Now().Add(-lingers)): // who lost it may hear that it had it after the next one
+		if !l.growsSince(b.token, b.asked) {
+			r.violate("tokens grow", "%v after a greater one had been returned", b)
+		}
 	case b.shared && b.token < before, b.shared && b.token == l.writers && !l.weak[b.token], !b.shared && b.token <= l.greatest:
 		r.violate("tokens grow", "%v after %d", b, before)
 	}
@@ -942,7 +950,7 @@ func (r *register) fences(b *belief) {
 	if !b.shared {
 		l.tokens[b.token] = true
 		l.writers = max(l.writers, b.token)
-		l.fences = append(l.fences, fence{time.Now(), l.writers})
+		l.fences = append(l.fences, fence{time.Now(), l.writers, b.asked, b.token})
 	}
 }
 

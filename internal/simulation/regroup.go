@@ -131,6 +131,23 @@ func (r *register) isSoughtWhereItWas(client int, name string) bool {
 	})
 }
 
+// isSentOn reports whether a client has had no answer about a lock since another node of its cluster may have come
+// to have it. Who has asked nothing hears of that by a node that has the lock no longer, which names the other.
+func (r *register) isSentOn(client int, name string) bool {
+	if r.w.layout == nil {
+		return false
+	}
+	slot := slotOf(lockKey(name))
+	shard, _ := r.w.layout.shardOf(slot)
+	return slices.ContainsFunc(r.touches, func(t touched) bool {
+		here := len(t.slots) == 0 || slices.Contains(t.slots, slot)
+		if t.kind == "failover" {
+			here = t.server == shard
+		}
+		return here && kinds[t.kind].splits && t.to.After(r.located[party{client, name}])
+	})
+}
+
 // misleads is for how long the client library may ask a node after that was taken out of the cluster: it forgets
 // a node a minute after another has not named it, and asks who that is now and then.
 const misleads = 90 * time.Second

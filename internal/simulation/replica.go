@@ -203,6 +203,7 @@ func (s *server) promoted(names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.master, s.link.stream = nil, nil
+	s.getsOlder(s.data)
 	s.data.now, s.data.follows = s.clock().UnixMilli(), false
 	for _, name := range names {
 		s.look(name, false)

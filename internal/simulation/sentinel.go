@@ -123,6 +123,7 @@ func (n *network) dialSentinel(client int, s *sentinel) (net.Conn, error) {
 		return nil, errRefused
 	}
 	way.change(func() { way.base = 0 })
+	way.tidy() // in a plan of hours there are thousands
 	l := way.connect(true, s.address())
 	outside(func() { s.serve(l.server) })
 	return l.client, nil

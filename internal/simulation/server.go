@@ -467,7 +467,7 @@ func (s *server) restart(with *store, away time.Duration) {
 	if with == nil {
 		return
 	}
-	s.data = with
+	s.getsOlder(with)
 	s.data.now = s.clock().UnixMilli()
 	s.resync()
 	s.lookAll()

@@ -27,6 +27,12 @@ func (r *register) mostShown(all []witness, client string, ids func(span) []stri
 	return most
 }
 
+// comesInParts reports whether a member may have told of its readers in several parts. Of two that a client has one
+// after the other the first may leave before its part, and the second come after its own.
+func (r *register) comesInParts(all []witness) bool {
+	return r.w.plan.Small && greatest(all, func(p span) int { return len(p.holders()) }) > 1
+}
+
 // mostQueued is how many an answer may show to wait.
 func (r *register) mostQueued(periods []period) (most int) {
 	var meanwhile []string
@@ -53,6 +59,12 @@ func (r *register) renewalBegan(b *belief, l loss) time.Time {
 // are some tens.
 func (r *register) hasTooMany(err error) bool {
 	return r.w.plan.Small && errors.Is(err, renewal.ErrBehind)
+}
+
+// takesOff reports whether a script has taken somebody from the queue whom no message reaches. With small limits it
+// leaves who is next to the script after it then.
+func (r *register) takesOff(old, t truth) bool {
+	return r.w.plan.Small && len(t.queue) < len(old.queue)
 }
 
 // union adds to a what it has not.

@@ -23,6 +23,7 @@ type value struct {
 	set  []member // by score, then by name; nil where it is a hash
 	text bool     // it is neither
 	end  int64    // ms by the clock of the server; 0: never
+	mark string   // of a text: which of those that somebody else has had in a key
 }
 
 type member struct {
@@ -42,7 +43,7 @@ func (s *store) copy() *store {
 }
 
 func (v *value) copy() *value {
-	return &value{hash: maps.Clone(v.hash), set: slices.Clone(v.set), text: v.text, end: v.end}
+	return &value{hash: maps.Clone(v.hash), set: slices.Clone(v.set), text: v.text, end: v.end, mark: v.mark}
 }
 
 // get returns the value of a key, nil if there is none.

@@ -219,8 +219,17 @@ func (a allowance) within(d time.Duration, l load) float64 {
 }
 
 // tooMany is how many connections a client has open, as far as it knows, and 0 if they are no more
-// than it may have. Those that are over for both sides are forgotten.
+// than it may have.
 func (w *way) tooMany() int {
+	if n := w.tidy(); n > mostConnections {
+		return n
+	}
+	return 0
+}
+
+// tidy forgets connections that are over for both sides, if there are many, and says how many a client has open, as
+// far as it knows, or 0 if there are few.
+func (w *way) tidy() (n int) {
 	w.net.mu.Lock()
 	if len(w.links) <= mostConnections {
 		w.net.mu.Unlock()
@@ -228,7 +237,6 @@ func (w *way) tooMany() int {
 	}
 	links := w.open()
 	w.net.mu.Unlock()
-	n := 0
 	for _, l := range links {
 		switch {
 		case !l.client.in.isOver():
@@ -238,9 +246,6 @@ func (w *way) tooMany() int {
 			delete(w.links, l)
 			w.net.mu.Unlock()
 		}
-	}
-	if n <= mostConnections {
-		return 0
 	}
 	return n
 }

@@ -163,6 +163,9 @@ func (r *register) over(on []*belief, l loss, told time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, b := range on {
+		if l.by == "renew" && r.renewalsHeldUpSince(b.client, told) {
+			continue
+		}
 		if !r.stood(b.client, told) && !b.gone && b.lease.Err() == nil && !r.dead[b.client] && !r.stuttered(told) {
 			r.violate("a loss that is told ends all", "%v is alive %v after %s was told that it is lost", b, time.Since(told), l.by)
 		}
@@ -210,10 +213,11 @@ func (c *call) hasNoTime(name string) bool {
 	return c.ctx.Err() != nil && (!told || c.within.isAcross(c.client)) || !c.patient.IsZero() && !time.Now().Before(c.patient)
 }
 
-// givesUp notes that a call which asks about a hold may have gone before its answer.
+// givesUp notes that a call which asks about a hold may have gone before its answer. One whose hook panics leaves
+// the queue as one does that has failed: its place is given back after it.
 func (r *register) givesUp(c *call, err error) {
 	for _, n := range c.names {
-		if err == nil || !c.hasNoTime(n) && !errors.Is(err, dlock.ErrUnavailable) {
+		if err == nil || !c.hasNoTime(n) && !errors.Is(err, dlock.ErrUnavailable) && err != errPanicked {
 			continue
 		}
 		r.gaveUp[party{c.client, n}] = time.Now()

@@ -31,7 +31,7 @@ func (r *register) letsNext(s *server, name string, old, t truth) {
 		return
 	}
 	// Where somebody else has one of the keys of the lock, no script can read who is next.
-	if !live.held() && len(t.queue) > 0 && !r.isForeign() {
+	if !live.held() && len(t.queue) > 0 && !r.isForeign() && !r.takesOff(old, t) {
 		r.violate("who is next has it after a break", "nobody has %s, and %v waits", name, s.owner(t.queue[0]))
 	}
 	for _, id := range live.holders() {

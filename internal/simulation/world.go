@@ -56,6 +56,7 @@ type world struct {
 	back      atomic.Int64 // ns by which clocks of servers were set back
 	on        atomic.Int64 // likewise, by which they went on
 	vault     vault
+	takenAway takenAway
 	spelt     sync.Once
 	spellings []string
 	labels    []string // of the clients

@@ -12,6 +12,9 @@ end
 
 -- include status
 -- include handover
+if more == 1 and waiting > 0 then -- who asked may have the lock now: others go on
+  -- include hintnext
+end
 
 local place = false
 if waiting > 0 and (mode ~= 'w' or not o) then

@@ -40,6 +40,7 @@ if waiting > 0 and due <= now then
   end
 end
 local left = 128
+local told = {}
 while waiting > 0 and not o do
   local head = redis.call('ZRANGE', Q, 0, 0)[1]
   local kind, life, polls, rejoin, client = string.match(head, '^([wr])(%d+)(p?)v?(%d*):([^:]*)')
@@ -91,11 +92,14 @@ while waiting > 0 and not o do
     t, last = token, math.max(last, expiry)
     if polls == '' then
       local sent = token == us and T or string.format('%.0f', us)
-      redis.pcall(publish, channel .. client,
-        head .. ' ' .. T .. ' ' .. sent .. ' ' .. E .. (waiting > 0 and ' 1 ' or ' 0 ') .. S)
+      told[#told + 1] = {channel .. client, head .. ' ' .. T .. ' ' .. sent .. ' ' .. E}
     end
   elseif kind then -- if its connection is to a master that has become a replica, it comes back
     local hint = 'poll '
     -- include hint
   end
+end
+-- Who is let in hears whether somebody is left who waits.
+for _, message in ipairs(told) do
+  redis.pcall(publish, message[1], message[2] .. (waiting > 0 and ' 1 ' or ' 0 ') .. S)
 end

@@ -52,3 +52,42 @@ func TestCloseAtADistance(t *testing.T) {
 		}
 	}
 }
+
+// A hanger is a distant node that hangs from when it is closed on, and ends a little after its context.
+type hanger struct{ *distant }
+
+func (h hanger) Close(ctx context.Context) error {
+	<-ctx.Done()
+	time.Sleep(100 * time.Millisecond)
+	return backend.WaitEnded(ctx, false)
+}
+
+// Close of which a majority hears succeeds, within its time, where a node far away hangs meanwhile. Its first answers
+// have taken several round trips, so that its next ones may, too.
+func TestCloseWhileAFarNodeHangs(t *testing.T) {
+	for _, limit := range []time.Duration{time.Hour, time.Second} {
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			var all []backend.Backend
+			for i := range s {
+				all = append(all, &distant{Backend: memory.New(s[i])})
+			}
+			last := all[2].(*distant)
+			all[2] = hanger{last}
+			c := over(t, all, nil)
+			for _, trip := range []time.Duration{2 * time.Second, 240 * time.Millisecond, 240 * time.Millisecond} {
+				last.trip.Store(int64(trip))
+				l, err := c.Mutex("x").Lock(t.Context())
+				ok(t, err)
+				ok(t, l.Unlock(t.Context()))
+				time.Sleep(5 * time.Second)
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), limit)
+			defer cancel()
+			began := time.Now()
+			ok(t, c.Close(ctx))
+			if took := time.Since(began); took > 3*time.Second {
+				t.Errorf("with %v to close it took %v", limit, took)
+			}
+		})
+	}
+}

@@ -132,17 +132,37 @@ func (n *node) grace() time.Duration {
 	return n.answerLimit(0)
 }
 
+// mostToClose is how long Close waits at most for a node that others can do without: one that has not
+// answered anything yet may be as far as one that is waited for.
+const mostToClose = (connectTrips + 2) * 250 * time.Millisecond
+
 // closeLimit is how long the node may take to close if enough others have. A request that Close ends takes its
 // connection with it, so that what it may have got is given back on a new one, with a script that the server may
-// not know. A node that has not answered anything yet may be as far as one that is waited for.
+// not know.
 func (n *node) closeLimit() time.Duration {
 	switch pace := time.Duration(n.pace.Load()); {
 	case n.silent.Load():
 		return leaveLimit
 	case pace == 0:
-		return (connectTrips + 2) * answerLimit(0)
+		return mostToClose
 	default:
-		return max(leaveLimit, n.pingLimit(n.usualLimit(time.Hour)))
+		return min(max(leaveLimit, n.pingLimit(n.usualLimit(time.Hour))), mostToClose)
+	}
+}
+
+// limitClose ends the closing of the node after its closeLimit, or as soon as that is over for a node that turns out
+// to be silent meanwhile. Of what the caller of Close has time for, some is left to end all else.
+func (n *node) limitClose(closing context.Context, end context.CancelFunc) {
+	defer end()
+	began, most := time.Now(), mostToClose
+	if at, ok := closing.Deadline(); ok {
+		most = max(time.Until(at)-2*leaveLimit, leaveLimit)
+	}
+	for {
+		left := min(n.closeLimit(), most) - time.Since(began)
+		if left <= 0 || !backend.Sleep(closing, min(left, leaveLimit)) {
+			return
+		}
 	}
 }
 

@@ -261,12 +261,11 @@ func (b *Backend) Close(ctx context.Context) error {
 
 func (b *Backend) closeNodes(ctx context.Context) error {
 	results := make(chan error, len(b.nodes))
-	ends := make([]context.CancelFunc, len(b.nodes))
+	closings, ends := make([]context.Context, len(b.nodes)), make([]context.CancelFunc, len(b.nodes))
 	for i, n := range b.nodes {
-		closing, end := context.WithCancel(ctx)
-		defer end()
-		ends[i] = end
-		go func() { results <- n.Close(closing) }()
+		closings[i], ends[i] = context.WithCancel(ctx)
+		defer ends[i]()
+		go func() { results <- n.Close(closings[i]) }()
 	}
 	var errs []error
 	closed := 0
@@ -275,7 +274,7 @@ func (b *Backend) closeNodes(ctx context.Context) error {
 			errs = append(errs, err)
 		} else if closed++; closed == b.need {
 			for i, n := range b.nodes {
-				defer time.AfterFunc(n.closeLimit(), ends[i]).Stop()
+				go n.limitClose(closings[i], ends[i])
 			}
 		}
 	}

@@ -157,8 +157,11 @@ func (l *lock) maxHoldFor(r request) time.Duration {
 	return l.maxHold
 }
 
-// request asks the backend for h. The first answer must come within limit.
+// request asks the backend for h. The first answer must come within limit. Without any time left it asks nobody.
 func (h *hold) request(ctx context.Context, r request, limit time.Duration) (err error) {
+	if limit <= 0 { // its turn has come as its time has ended
+		return backend.Fail(backend.ErrUnavailable, backend.NoAnswer(backend.FirstAnswer))
+	}
 	l, c := h.lock, h.lock.client
 	ttl, fixed := l.requestTTL(l.maxHoldFor(r))
 	requestCtx := limitFirstAnswer(ctx, limit)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -118,7 +119,7 @@ func TestLateRenewalsAreLogged(t *testing.T) {
 			hooks := dlock.Hooks{Renewed: func(dlock.RenewedEvent) { renewed <- struct{}{} }}
 			c := client(t, b, dlock.Options{TTL: 30 * time.Second, Logger: log.logger(), Hooks: hooks})
 			for _, name := range []string{"x", "y", "z"} {
-				lock(t, c.Mutex(name))
+				defer runtime.KeepAlive(lock(t, c.Mutex(name)))
 			}
 			for range 30 {
 				<-renewed

@@ -2,6 +2,7 @@ package dlock_test
 
 import (
 	"context"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,7 +58,7 @@ func TestRenewalsTellOfTheLease(t *testing.T) {
 					Renewed:       func(e dlock.RenewedEvent) { renewed <- e },
 					RenewalFailed: func(e dlock.RenewalFailedEvent) { failed <- e },
 				}})
-				lock(t, c.Mutex("x", on.option))
+				defer runtime.KeepAlive(lock(t, c.Mutex("x", on.option)))
 				time.Sleep(61 * time.Second)
 				synctest.Wait()
 				if len(renewed) < 5 {

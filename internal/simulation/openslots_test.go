@@ -52,6 +52,28 @@ func TestForgottenMoves(t *testing.T) {
 	}
 }
 
+// The names of those who wait have left for the node that a slot comes to, and the queue has not, as another takes over that
+// knows nothing of the move. Who waits there is gone from the queue when its name comes back.
+func TestForgottenMoveOfPartOfALock(t *testing.T) {
+	const ms, s = time.Millisecond, time.Second
+	shard := homeOf(slotOf(lockKey(nameOf(0))))
+	p := &Plan{
+		Seed: 4, Backend: "redis", Servers: 1, Names: 1, TTL: 30 * s, Length: length, Latency: 10 * ms, Jitter: 10 * ms,
+		Cluster: true, Replica: true, Lag: 10 * ms, Word: ms, Forgetful: true,
+		Clients: []Party{
+			{Workers: [][]Op{{{Call: "rlock", Names: []int{0}, Hold: 14 * s, Unlock: "live"}}}},
+			{Workers: [][]Op{{{Pause: s, Call: "lock", Names: []int{0}, Unlock: "live"}}}},
+		},
+		Faults: []Fault{
+			{Kind: "slot-move", At: 5 * s, For: s, Client: -1, Server: shard},
+			{Kind: "failover", At: 5250 * ms, Client: -1, Server: shard},
+		},
+	}
+	if r := Run(t, p); len(r.Violations) > 0 {
+		t.Errorf("%v\n%s", r.Violations, r.Table(2))
+	}
+}
+
 // A move that was forgotten says nothing about locks in other slots.
 func TestForgottenMoveOfAnotherSlot(t *testing.T) {
 	w := &world{plan: &Plan{Backend: "redis", Servers: 1, Names: 2, Cluster: true, TTL: time.Second}, layout: &layout{}}

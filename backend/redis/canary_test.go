@@ -1,12 +1,17 @@
 package redis
 
 import (
+	"bufio"
+	"context"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/canary"
 	"github.com/dlock-go/dlock/internal/server"
 )
@@ -49,4 +54,59 @@ func TestNoSecretsLater(t *testing.T) {
 	b := New(redis.NewClient(&redis.Options{Addr: s.Addr(), Password: canary.Secret}), nil)
 	canary.Check(t, "backend", b)
 	canary.Check(t, "close", b.Close(ctx))
+}
+
+// TestNoSecretsOfNewConnections has new connections reach something that knows no command, and repeats the password
+// that it is told. Neither what a waiter logs nor what Examine finds names it.
+func TestNoSecretsOfNewConnections(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	s := server.Start(t, server.Redis{Args: []string{"--requirepass", canary.Secret}})
+	var repeats atomic.Bool
+	rdb := redis.NewClient(&redis.Options{
+		Addr: s.Addr(), Password: canary.Secret, PoolSize: 1, DisableIdentity: true, MaxRetries: -1,
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if repeats.Load() {
+				return repeater(), nil
+			}
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		},
+	})
+	t.Cleanup(func() { _ = rdb.Close() })
+	log, said := canary.Log()
+	b := New(rdb, &Options{Logger: log})
+	c := must[*dlock.Client](t)(dlock.New(b, &dlock.Options{Logger: log}))
+	held := must[*dlock.Lease](t)(c.Mutex("x").Lock(ctx))
+	repeats.Store(true)
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	other := must[*dlock.Client](t)(dlock.New(New(rdb, &Options{Logger: log}), nil))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = other.Mutex("x").Lock(waiting)
+	}()
+	eventually(t, "it is logged", func() bool { return said() != "" })
+	must[any](t)(nil, b.Examine(ctx, func(f backend.Finding) { canary.Check(t, f.Subject, f.Text) }))
+	canary.Check(t, "log", said())
+	stop()
+	<-ended
+	must[any](t)(nil, held.Unlock(ctx))
+}
+
+// repeater returns a connection to something that repeats a password whatever it is asked.
+func repeater() net.Conn {
+	near, far := net.Pipe()
+	go func() {
+		defer far.Close()
+		for in := bufio.NewReader(far); ; {
+			if readRequest(in) == nil {
+				return
+			}
+			if _, err := far.Write([]byte("-ERR unknown command 'AUTH', with args beginning with: '" + canary.Secret + "'\r\n")); err != nil {
+				return
+			}
+		}
+	}()
+	return near
 }

@@ -122,7 +122,7 @@ func (b *Backend) examineServer(ctx context.Context, c redis.UniversalClient, re
 	case err == nil:
 		report(checkClock(now, before, time.Now()))
 	case kindOf(err) == backend.ErrAuth:
-		report(backend.Warn("clock", "the server does not tell the time: "+err.Error(), "allow the user +time"))
+		report(backend.Warn("clock", "the server does not tell the time: "+discreet(err).Error(), "allow the user +time"))
 	default:
 		return err
 	}
@@ -308,7 +308,7 @@ func checkPersistence(i info) backend.Finding {
 func checkScan(err error) backend.Finding {
 	const subject = "names"
 	if err != nil {
-		return backend.Warn(subject, "the user may not list names: "+err.Error(), "allow it +scan, for dlock ls")
+		return backend.Warn(subject, "the user may not list names: "+discreet(err).Error(), "allow it +scan, for dlock ls")
 	}
 	return backend.Good(subject, "names can be listed")
 }
@@ -334,7 +334,7 @@ func (b *Backend) checkSubscribe(ctx context.Context) []backend.Finding {
 		case isReply:
 			advice = adviceOn(said)
 		}
-		return []backend.Finding{backend.Warn(subject, "no subscription: "+err.Error()+": who waits asks again and again", advice)}
+		return []backend.Finding{backend.Warn(subject, "no subscription: "+discreet(err).Error()+": who waits asks again and again", advice)}
 	}
 	return []backend.Finding{backend.Good(subject, "who waits is told")}
 }
@@ -438,7 +438,7 @@ func (b *Backend) checkScripts(ctx context.Context) (out []backend.Finding) {
 		if right := missingRight(err.Error(), "+eval +evalsha"); right != "" {
 			advice = "allow the user " + right
 		}
-		return append(out, backend.Bad(subject, "the server runs no script, no lock will work: "+err.Error(), advice))
+		return append(out, backend.Bad(subject, "the server runs no script, no lock will work: "+discreet(err).Error(), advice))
 	}
 	var denied, rights []string
 	refused, words := make(map[string][]string), make(map[string]string) // by what to do about it

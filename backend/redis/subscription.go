@@ -89,7 +89,7 @@ func (c *channel) deny(err error) {
 	c.state = denied
 	close(c.ready)
 	c.listener.warned.Do(func() {
-		c.listener.log.Warn("dlock: no subscription, waiting goes on by polling", "error", err)
+		c.listener.log.Warn("dlock: no subscription, waiting goes on by polling", "error", discreet(err))
 	})
 }
 

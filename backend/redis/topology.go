@@ -36,7 +36,7 @@ func (b *Backend) examineCluster(ctx context.Context, report func(backend.Findin
 			return err
 		}
 		if err != nil {
-			locked(backend.Bad("nodes", "no lock in the slots of this master works: "+err.Error(), "start it, or mend the way to it"))
+			locked(backend.Bad("nodes", "no lock in the slots of this master works: "+discreet(err).Error(), "start it, or mend the way to it"))
 		}
 		return nil
 	})

@@ -245,8 +245,8 @@ func (b *Backend) needsAll() bool { return b.need == len(b.nodes) }
 func (b *Backend) MinTTL() time.Duration { return b.minTTL }
 
 // Close implements backend.Backend. It closes the nodes. Once enough are closed, the
-// others have a moment to, or as long as their distance needs, and then to answer what they
-// have been asked and told: a connection of somebody's own stays open.
+// others have a quarter of a second to, or as long as their distance needs, 2 s at most, and then
+// to answer what they have been asked and told: a connection of somebody's own stays open.
 func (b *Backend) Close(ctx context.Context) error {
 	if !b.beginClose() {
 		return nil

@@ -130,7 +130,7 @@ func TestTLS(t *testing.T) {
 	t.Parallel()
 	certified := server.NewCertified()
 	addr := certified.Tunnel(t, shared.Addr())
-	url := "rediss://" + addr
+	url := "rediss://" + addr + "?dial_timeout=9s" // a handshake takes its time on a busy machine
 	a := openURL(t, url, &dlock.Options{TLS: &tls.Config{RootCAs: certified.Roots}})
 	b := openURL(t, url, &dlock.Options{TLS: &tls.Config{RootCAs: certified.Roots}})
 	lease := must[*dlock.Lease](t)(a.Mutex(t.Name()).Lock(within(t)))

@@ -23,7 +23,8 @@ func Rest(ctx context.Context, took, most time.Duration) time.Duration {
 	return pause
 }
 
-// Progress tells WithProgress that an answer has come, where no pause follows.
+// Progress tells WithProgress that an answer has come, where no pause follows: another page or another server is next,
+// or a request for a lock that had to be made in two steps.
 func Progress(ctx context.Context) {
 	if f, ok := ctx.Value(progressKey{}).(func()); ok {
 		f()

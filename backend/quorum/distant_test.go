@@ -12,6 +12,7 @@ import (
 	"github.com/dlock-go/dlock"
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/backend/memory"
+	"github.com/dlock-go/dlock/backend/quorum"
 )
 
 // A distant is a node at some distance: what goes there and what comes from there each
@@ -21,6 +22,8 @@ type distant struct {
 	trip   atomic.Int64 // ns
 	jitter atomic.Int64 // ns: by how much each way may take longer
 	dials  atomic.Int64 // round trips that a ping takes to make its connection
+	steps  atomic.Int64 // requests that are made and answered before the one for the lock
+	asked  atomic.Int64 // how often it was asked for a lock
 }
 
 // travel lets half of a round trip pass.
@@ -47,13 +50,30 @@ type farObserver struct {
 
 func (o farObserver) Queued() { o.node.travel(); o.Observer.Queued() }
 
+func (d *distant) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
+	return d.ask(ctx, r, d.Backend.Acquire)
+}
+
 func (d *distant) Vote(ctx context.Context, r backend.Request, b backend.Ballot) (*backend.Hold, error) {
+	return d.ask(ctx, r, func(ctx context.Context, r backend.Request) (*backend.Hold, error) {
+		return d.Backend.Vote(ctx, r, b)
+	})
+}
+
+// ask asks the node for a lock at its distance.
+func (d *distant) ask(ctx context.Context, r backend.Request, acquire func(context.Context, backend.Request) (*backend.Hold, error)) (*backend.Hold, error) {
 	sent := time.Now()
 	there, end := d.carry(ctx)
 	defer end()
 	r.Observer = farObserver{r.Observer, d}
+	d.asked.Add(1)
+	for range d.steps.Load() {
+		d.travel()
+		d.travel()
+		backend.Progress(ctx)
+	}
 	d.travel()
-	h, err := d.Backend.Vote(there, r, b)
+	h, err := acquire(there, r)
 	d.travel()
 	if h != nil && !r.Wait {
 		h.Sent = sent
@@ -93,6 +113,11 @@ func (d *distant) Ping(ctx context.Context) (string, error) {
 // far opens a client to nodes at some distance.
 func (s nodes) far(t *testing.T, trips ...time.Duration) (*dlock.Client, []*distant) {
 	t.Helper()
+	return s.farFor(t, nil, trips...)
+}
+
+func (s nodes) farFor(t *testing.T, o *quorum.Options, trips ...time.Duration) (*dlock.Client, []*distant) {
+	t.Helper()
 	var far []*distant
 	var all []backend.Backend
 	for i, trip := range trips {
@@ -100,7 +125,7 @@ func (s nodes) far(t *testing.T, trips ...time.Duration) (*dlock.Client, []*dist
 		d.trip.Store(int64(trip))
 		far, all = append(far, d), append(all, d)
 	}
-	return over(t, all, nil), far
+	return over(t, all, o), far
 }
 
 // unsteady is far with three nodes, to which each way takes up to a tenth of the round
@@ -481,4 +506,28 @@ func TestWaiterWithASlowClock(t *testing.T) {
 			t.Errorf("%d of 10 locks took another round trip", late)
 		}
 	})
+}
+
+// A lock has to be asked for in several steps, each of which a node answers as soon as it uses to. None is taken for
+// silent because they take longer together, and each is asked once.
+func TestAnswersInSteps(t *testing.T) {
+	const trip = 100 * time.Millisecond
+	for _, need := range []int{2, 3} {
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			c, far := s.farFor(t, &quorum.Options{MaxTTL: ttl, Skew: skew, Need: need}, trip, trip, trip)
+			for range 100 {
+				ok(t, dlock.Do(t.Context(), c.Mutex("x"), nothing))
+			}
+			for _, d := range far {
+				d.asked.Store(0)
+				d.steps.Store(2)
+			}
+			lease, err := c.Mutex("x").Lock(t.Context())
+			ok(t, err)
+			defer func() { ok(t, lease.Unlock(context.Background())) }()
+			for i, d := range far {
+				must(t, d.asked.Load() == 1, "need %d: node %d was asked %d times", need, i, d.asked.Load())
+			}
+		})
+	}
 }

@@ -169,6 +169,7 @@ func (h *hold) newQuery(i int, wait bool) *query {
 	if wait {
 		q.ctx, q.cancel = context.WithCancel(h.waiting)
 	}
+	q.ctx = backend.WithProgress(q.ctx, q.answeredInPart)
 	q.request.ID.Seq, q.request.Wait, q.request.Observer = lastSeq.Add(1), wait, q
 	q.wasSilent = h.b.nodes[i].silent.Load()
 	h.votes[i].query, h.votes[i].state = q, asked
@@ -260,6 +261,16 @@ func (q *query) hear(err error) {
 	q.h.b.nodes[q.node].observe(time.Since(q.since), err)
 	if isAnswer(err) {
 		q.heard, q.since, q.h.heard = true, time.Now(), true
+	}
+}
+
+// answeredInPart has the node, which has answered and is asked more, take as long for that as for a first answer.
+func (q *query) answeredInPart() {
+	q.h.mu.Lock()
+	defer q.h.mu.Unlock()
+	if q.ctx.Err() == nil && !q.heard {
+		q.h.b.nodes[q.node].observe(time.Since(q.since), nil)
+		q.since = time.Now()
 	}
 }
 

@@ -64,8 +64,9 @@ func (c *acquisition) grab(ctx context.Context) (answer, bool) {
 	}
 	c.b.free.remove(c.key) // or a call after this one would ask twice, too
 	if err == nil {
-		c.answered = false   // whether anybody has the lock it does not say
-		c.owed = !a.isZero() // which says that nothing has changed
+		c.answered = false    // whether anybody has the lock it does not say
+		c.owed = !a.isZero()  // which says that nothing has changed
+		backend.Progress(ctx) // what follows has a time of its own
 	}
 	return a, false
 }

@@ -69,6 +69,27 @@ func TestUnansweredGrabIsNotTriedAgain(t *testing.T) {
 	}
 }
 
+// TestGrabIsAnAnswer has another client take a lock that was free. Whoever waits for an answer as long as a server
+// uses to take hears that there was one, before the lock is asked for in full.
+func TestGrabIsAnAnswer(t *testing.T) {
+	ctx, b := within(t), listening(t, plainClient(t, shared))
+	request := func(client string, seq uint64) backend.Request {
+		return backend.Request{Name: t.Name(), ID: backend.ID{Client: client, Seq: seq}, Mode: backend.Exclusive, TTL: limit}
+	}
+	for seq := range uint64(2) { // the first grant says more than its token
+		must[any](t)(nil, b.Release(ctx, must[*backend.Hold](t)(b.Acquire(ctx, request("client", seq)))))
+	}
+	must[*backend.Hold](t)(listening(t, plainClient(t, shared)).Acquire(ctx, request("other", 1)))
+	for _, want := range []int{1, 0} {
+		answers := 0
+		_, err := b.Acquire(backend.WithProgress(ctx, func() { answers++ }), request("client", 2))
+		is(t, err, backend.ErrHeld)
+		if answers != want {
+			t.Errorf("%d answers before the last, want %d", answers, want)
+		}
+	}
+}
+
 // TestLostReplyToADrop has nobody hear that a free lock is released: the next
 // request finds nothing to release, and that is no loss.
 func TestLostReplyToADrop(t *testing.T) {

@@ -156,13 +156,37 @@ func (n *node) limitClose(closing context.Context, end context.CancelFunc) {
 	defer end()
 	began, most := time.Now(), mostToClose
 	if at, ok := closing.Deadline(); ok {
-		most = max(time.Until(at)-2*leaveLimit, leaveLimit)
+		most = max(time.Until(at)-2*leaveLimit, time.Until(at)/3)
 	}
 	for {
 		left := min(n.closeLimit(), most) - time.Since(began)
 		if left <= 0 || !backend.Sleep(closing, min(left, leaveLimit)) {
 			return
 		}
+	}
+}
+
+// closeWithin closes the node until closing ends. A node that does not return then is left behind when half of the
+// time is over that ctx still has: it may be making a connection, which it cannot give up at once.
+func (n *node) closeWithin(ctx, closing context.Context) error {
+	closed := make(chan error, 1)
+	go func() { closed <- n.Close(closing) }()
+	select {
+	case err := <-closed:
+		return err
+	case <-closing.Done():
+	}
+	at, ok := ctx.Deadline()
+	if !ok {
+		return <-closed
+	}
+	left := time.NewTimer(max(time.Until(at)/2, answerMargin/2))
+	defer left.Stop()
+	select {
+	case err := <-closed:
+		return err
+	case <-left.C:
+		return backend.Fail(backend.ErrUnavailable, errOverdue)
 	}
 }
 

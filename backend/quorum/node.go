@@ -154,10 +154,8 @@ func (n *node) closeLimit() time.Duration {
 // to be silent meanwhile. Of what the caller of Close has time for, some is left to end all else.
 func (n *node) limitClose(closing context.Context, end context.CancelFunc) {
 	defer end()
-	began, most := time.Now(), mostToClose
-	if at, ok := closing.Deadline(); ok {
-		most = max(time.Until(at)-2*leaveLimit, time.Until(at)/3)
-	}
+	began, all := time.Now(), timeLeft(closing, mostToClose+2*leaveLimit)
+	most := max(all-2*leaveLimit, all/3)
 	for {
 		left := min(n.closeLimit(), most) - time.Since(began)
 		if left <= 0 || !backend.Sleep(closing, min(left, leaveLimit)) {
@@ -176,11 +174,7 @@ func (n *node) closeWithin(ctx, closing context.Context) error {
 		return err
 	case <-closing.Done():
 	}
-	at, ok := ctx.Deadline()
-	if !ok {
-		return <-closed
-	}
-	left := time.NewTimer(max(time.Until(at)/2, answerMargin/2))
+	left := time.NewTimer(timeLeft(ctx, time.Hour) / 2)
 	defer left.Stop()
 	select {
 	case err := <-closed:
@@ -188,6 +182,15 @@ func (n *node) closeWithin(ctx, closing context.Context) error {
 	case <-left.C:
 		return backend.Fail(backend.ErrUnavailable, errOverdue)
 	}
+}
+
+// timeLeft is what ctx still has by its deadline, but some moments at least, and most at the most.
+func timeLeft(ctx context.Context, most time.Duration) time.Duration {
+	at, ok := ctx.Deadline()
+	if !ok {
+		return most
+	}
+	return min(max(time.Until(at), answerMargin), most)
 }
 
 // observe notes that the node took so long to answer, or did not.

@@ -253,11 +253,7 @@ func (b *Backend) Close(ctx context.Context) error {
 	}
 	b.calls.Wait()
 	err := b.closeNodes(ctx)
-	last := leaveLimit
-	if at, ok := ctx.Deadline(); ok {
-		last = min(last, time.Until(at)/2)
-	}
-	moment, cancel := backend.Bound(ctx, last)
+	moment, cancel := backend.Bound(ctx, timeLeft(ctx, 2*leaveLimit)/2)
 	defer cancel()
 	_ = b.janitor.Close(moment) // it ends what is under way
 	return errors.Join(err, b.janitor.Close(ctx))

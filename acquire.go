@@ -164,7 +164,7 @@ func (h *hold) request(ctx context.Context, r request, limit time.Duration) (err
 	}
 	l, c := h.lock, h.lock.client
 	ttl, fixed := l.requestTTL(l.maxHoldFor(r))
-	requestCtx := limitFirstAnswer(ctx, limit)
+	requestCtx := limitAnswer(ctx, limit, backend.FirstAnswer)
 	requestCtx.tries = !r.wait
 	defer requestCtx.stop()
 	h.requestCtx = requestCtx

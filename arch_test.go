@@ -153,7 +153,7 @@ var wallClock = map[string]int{
 	"backend/quorum/hold.go":       1, // the end of what has none
 	"backend/quorum/acquire.go":    1, // for people
 	"backend/quorum/ask.go":        1, // a caller's deadline, after a failure: its context has the last word
-	"backend/quorum/node.go":       1, // a caller's deadline: by a step Close waits for less, but no less than a moment
+	"backend/quorum/node.go":       1, // a caller's deadline: by a step Close waits for less, but some moments at least
 	"backend/quorum/renew.go":      1, // the deadline of the renewal, which is by the monotonic clock
 	"backend/redis/vote.go":        1, // a token that is a day ahead: documented
 	"backend/redis/inspect.go":     3, // the server's times, compared with each other alone

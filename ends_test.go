@@ -84,6 +84,35 @@ func TestDoWithADeadServer(t *testing.T) {
 	})
 }
 
+// Who has waited here behind a call that has had no answer is told for how long there was none, and not for how long
+// its own request had none.
+func TestErrorTellsOfTheWholeSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.NewServer()
+		c, err := dlock.New(memory.New(s), nil)
+		is(t, err, nil)
+		s.Freeze()
+		const calls = 5
+		errs := make(chan error, calls)
+		for range calls {
+			go func() {
+				_, err := c.Mutex("x").Lock(t.Context())
+				errs <- err
+			}()
+			time.Sleep(300 * time.Millisecond)
+		}
+		for range calls {
+			err := <-errs
+			is(t, err, dlock.ErrUnavailable)
+			if want := backend.NoAnswer(backend.FirstAnswer).Error(); !strings.Contains(err.Error(), want) {
+				t.Errorf("the error is %q, want %q in it", err, want)
+			}
+		}
+		s.Thaw()
+		is(t, c.Close(t.Context()), nil)
+	})
+}
+
 // A call that has never had an answer fails in time, however many wait here.
 func TestFirstAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -22,9 +22,16 @@ type requestContext struct {
 // limitFirstAnswer bounds ctx by FirstAnswer, or by ttl if that is less. The caller calls
 // stop.
 func limitFirstAnswer(ctx context.Context, ttl time.Duration) *requestContext {
-	l := &requestContext{sent: time.Now(), limit: min(ttl, backend.FirstAnswer)}
+	limit := min(ttl, backend.FirstAnswer)
+	return limitAnswer(ctx, limit, limit)
+}
+
+// limitAnswer bounds ctx by limit, with which a silence of that length ends: the caller may have waited behind others
+// that had no answer. The caller calls stop.
+func limitAnswer(ctx context.Context, limit, silence time.Duration) *requestContext {
+	l := &requestContext{sent: time.Now(), limit: limit}
 	l.Context, l.fail = context.WithCancelCause(ctx)
-	l.timer = time.AfterFunc(l.limit, func() { l.fail(backend.NoAnswer(l.limit)) })
+	l.timer = time.AfterFunc(l.limit, func() { l.fail(backend.NoAnswer(silence)) })
 	return l
 }
 

@@ -54,11 +54,14 @@ func TestCloseAtADistance(t *testing.T) {
 }
 
 // A hanger is a distant node that hangs from when it is closed on, and ends a little after its context.
-type hanger struct{ *distant }
+type hanger struct {
+	*distant
+	late time.Duration
+}
 
 func (h hanger) Close(ctx context.Context) error {
 	<-ctx.Done()
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(h.late)
 	return backend.WaitEnded(ctx, false)
 }
 
@@ -72,7 +75,7 @@ func TestCloseWhileAFarNodeHangs(t *testing.T) {
 				all = append(all, &distant{Backend: memory.New(s[i])})
 			}
 			last := all[2].(*distant)
-			all[2] = hanger{last}
+			all[2] = hanger{last, 100 * time.Millisecond}
 			c := over(t, all, nil)
 			for _, trip := range []time.Duration{2 * time.Second, 240 * time.Millisecond, 240 * time.Millisecond} {
 				last.trip.Store(int64(trip))
@@ -88,6 +91,33 @@ func TestCloseWhileAFarNodeHangs(t *testing.T) {
 			if took := time.Since(began); took > 3*time.Second {
 				t.Errorf("with %v to close it took %v", limit, took)
 			}
+		})
+	}
+}
+
+// Close that has little time succeeds if a majority has heard of it, also where another node takes a while to end what
+// it is doing.
+func TestCloseInLittleTime(t *testing.T) {
+	for _, limit := range []time.Duration{200 * time.Millisecond, 400 * time.Millisecond, 600 * time.Millisecond} {
+		ripe(t, 3, func(t *testing.T, s nodes) {
+			var all []backend.Backend
+			for i := range s {
+				all = append(all, &distant{Backend: memory.New(s[i])})
+			}
+			all[2] = hanger{all[2].(*distant), 250 * time.Millisecond}
+			c := over(t, all, nil)
+			_, err := c.Mutex("x").Lock(t.Context())
+			ok(t, err)
+			ctx, cancel := context.WithTimeout(context.Background(), limit)
+			defer cancel()
+			began := time.Now()
+			if err := c.Close(ctx); err != nil {
+				t.Errorf("with %v to close: %v", limit, err)
+			}
+			if took := time.Since(began); took > limit {
+				t.Errorf("with %v to close it took %v", limit, took)
+			}
+			time.Sleep(time.Second) // until the node has ended
 		})
 	}
 }

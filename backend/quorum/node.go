@@ -154,16 +154,43 @@ func (n *node) closeLimit() time.Duration {
 // to be silent meanwhile. Of what the caller of Close has time for, some is left to end all else.
 func (n *node) limitClose(closing context.Context, end context.CancelFunc) {
 	defer end()
-	began, most := time.Now(), mostToClose
-	if at, ok := closing.Deadline(); ok {
-		most = max(time.Until(at)-2*leaveLimit, leaveLimit)
-	}
+	began, all := time.Now(), timeLeft(closing, mostToClose+2*leaveLimit)
+	most := max(all-2*leaveLimit, all/3)
 	for {
 		left := min(n.closeLimit(), most) - time.Since(began)
 		if left <= 0 || !backend.Sleep(closing, min(left, leaveLimit)) {
 			return
 		}
 	}
+}
+
+// closeWithin closes the node until closing ends. A node that does not return then is left behind when half of the
+// time is over that ctx still has: it may be making a connection, which it cannot give up at once.
+func (n *node) closeWithin(ctx, closing context.Context) error {
+	closed := make(chan error, 1)
+	go func() { closed <- n.Close(closing) }()
+	select {
+	case err := <-closed:
+		return err
+	case <-closing.Done():
+	}
+	left := time.NewTimer(timeLeft(ctx, time.Hour) / 2)
+	defer left.Stop()
+	select {
+	case err := <-closed:
+		return err
+	case <-left.C:
+		return backend.Fail(backend.ErrUnavailable, errOverdue)
+	}
+}
+
+// timeLeft is what ctx still has by its deadline, but some moments at least, and most at the most.
+func timeLeft(ctx context.Context, most time.Duration) time.Duration {
+	at, ok := ctx.Deadline()
+	if !ok {
+		return most
+	}
+	return min(max(time.Until(at), answerMargin), most)
 }
 
 // observe notes that the node took so long to answer, or did not.

@@ -253,7 +253,7 @@ func (b *Backend) Close(ctx context.Context) error {
 	}
 	b.calls.Wait()
 	err := b.closeNodes(ctx)
-	moment, cancel := backend.Bound(ctx, leaveLimit)
+	moment, cancel := backend.Bound(ctx, timeLeft(ctx, 2*leaveLimit)/2)
 	defer cancel()
 	_ = b.janitor.Close(moment) // it ends what is under way
 	return errors.Join(err, b.janitor.Close(ctx))
@@ -265,7 +265,7 @@ func (b *Backend) closeNodes(ctx context.Context) error {
 	for i, n := range b.nodes {
 		closings[i], ends[i] = context.WithCancel(ctx)
 		defer ends[i]()
-		go func() { results <- n.Close(closings[i]) }()
+		go func() { results <- n.closeWithin(ctx, closings[i]) }()
 	}
 	var errs []error
 	closed := 0

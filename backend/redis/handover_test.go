@@ -90,6 +90,57 @@ func TestAllReadersGoOn(t *testing.T) {
 	}
 }
 
+// TestReadersGoOnPastALostMachine has more readers wait than one script lets in, and next to one another those of a
+// machine that is lost: the server counts them as listening, and they do not ask.
+func TestReadersGoOnPastALostMachine(t *testing.T) {
+	t.Parallel()
+	const first, lost, rest, soon = 128, 30, 150, 10 * time.Second
+	longer := dlock.WithMinHold(2*unconfirmed + time.Second) // than who has unlocked looks after it
+	holder, reader := openClient(t, shared, &dlock.Options{TTL: limit}), openClient(t, shared, &dlock.Options{TTL: limit})
+	others := make([]*dlock.Client, 20)
+	for i := range others {
+		others[i] = openClient(t, shared, &dlock.Options{TTL: limit})
+	}
+	admin := plainClient(t, shared)
+	writer := must[*dlock.Lease](t)(holder.Mutex(t.Name(), longer).Lock(within(t)))
+	held := make(chan error, first+rest)
+	wait := func(c *dlock.Client) {
+		go func() {
+			_, err := c.RWMutex(t.Name()).RLock(within(t))
+			held <- err
+		}()
+	}
+	for range first {
+		wait(reader)
+	}
+	eventually(t, "the first wait", func() bool { return waiting(t, admin) == first })
+	b := New(admin, nil)
+	t.Cleanup(func() { must[any](t)(nil, b.Close(within(t))) })
+	for i := range lost {
+		client := fmt.Sprintf("lost%d", i)
+		heard := admin.Subscribe(within(t), channelPrefix+client)
+		t.Cleanup(func() { _ = heard.Close() })
+		must[any](t)(heard.Receive(within(t)))
+		dead := acquireScript.call(lockKey(t.Name()).args(5), fmt.Sprintf("r120000:%s:1", client), limit.Milliseconds(), "w")
+		must[answer](t)(b.run(within(t), limit, acquireScript, dead))
+	}
+	for i := range rest {
+		wait(others[i%len(others)])
+	}
+	eventually(t, "all wait", func() bool { return waiting(t, admin) == first+lost+rest })
+	must[any](t)(nil, writer.Unlock(within(t)))
+	must[any](t)(nil, <-held)
+	end := time.After(soon)
+	for have := 1; have < first+rest; have++ {
+		select {
+		case err := <-held:
+			must[any](t)(nil, err)
+		case <-end:
+			t.Fatalf("%d of %d readers have the lock %v after the first one", have, first+rest, soon)
+		}
+	}
+}
+
 // TestOnlyWhoIsLeftIsAwaited lets several readers in at once, and nobody waits behind them: none is told
 // that somebody does, which would have it end its hold soon.
 func TestOnlyWhoIsLeftIsAwaited(t *testing.T) {

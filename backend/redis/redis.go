@@ -101,6 +101,11 @@
 // delays no lock on another. While a slot moves, locks in it are kept alive, but
 // are neither granted nor released: a script may then use one key only.
 //
+// The client library goes on asking the Sentinel that it has a connection to. One that does not hear of the others,
+// as one that was taken out and left running, names the master that it knows, and a client that asks it uses that,
+// also if nothing answers there, until that Sentinel is stopped or told. dlock doctor asks all in the URL, and says
+// which names another master than most.
+//
 // A node that was taken out of a cluster and lives on, as after redis-cli --cluster del-node,
 // names nobody when it is asked who has which slots. A client that Open makes asks another node then. One
 // of a program's own goes by that answer, if it asks that node, as it may for a minute: it sends requests to

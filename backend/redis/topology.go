@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,12 +119,40 @@ func checkSentinels(ctx context.Context, o *redis.FailoverOptions) (out []backen
 			continue
 		}
 		out = append(out, checkSentinel(addr, states[i])...)
+		if named := mostNamed(states); !states[i].isMaster(named) {
+			out = append(out, backend.Warn(subject, fmt.Sprintf("%s: it says that the master is %s, and others %s: clients that ask it use that one, also if nothing answers there",
+				addr, states[i].master(), named.master()), "have it watch the same master (SENTINEL REMOVE, then MONITOR), or stop it and take it out of the URL"))
+		}
 	}
 	if len(out) == 0 {
 		out = append(out, backend.Good(subject, fmt.Sprintf("all %d answer, and may promote a replica", n)))
 	}
 	return out
 }
+
+// mostNamed is what one of the Sentinels tells whose master most of them name.
+func mostNamed(states []info) (named info) {
+	most := 0
+	for _, s := range states {
+		same := 0
+		for _, o := range states {
+			if len(o) > 0 && s.isMaster(o) {
+				same++
+			}
+		}
+		if len(s) > 0 && same > most {
+			named, most = s, same
+		}
+	}
+	return named
+}
+
+// isMaster reports whether two Sentinels tell of one master: each may have a name of its own for it.
+func (i info) isMaster(o info) bool {
+	return i.master() == o.master() || i["runid"] != "" && i["runid"] == o["runid"]
+}
+
+func (i info) master() string { return net.JoinHostPort(i["ip"], i["port"]) }
 
 // checkSentinel says what is not as it should be of a Sentinel that tells this of the
 // master.

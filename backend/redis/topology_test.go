@@ -2,6 +2,7 @@ package redis
 
 import (
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 
@@ -113,5 +114,26 @@ func TestExamineSentinels(t *testing.T) {
 	_, err := dlock.Open(within(t), "redis://"+lonely.Addr(), nil) // with the address of a Sentinel for that of its master
 	if is(t, err, dlock.ErrInvalidConfig); !strings.Contains(err.Error(), "redis+sentinel") {
 		t.Error(err)
+	}
+}
+
+// TestExamineSentinelsThatDisagree has one of three name another master than the rest, as one that was taken out
+// and left running.
+func TestExamineSentinelsThatDisagree(t *testing.T) {
+	t.Parallel()
+	w := server.StartWatched(t, 1, server.Redis{AppendOnly: true}, silence)
+	client := openURL(t, sentinelURL(w)+"?dlock.replicas=1", nil)
+	complains(t, client, nil)
+	stale := w.Sentinels[0]
+	host, port, err := net.SplitHostPort(server.Start(t, server.Redis{}).Addr())
+	must[any](t)(nil, err)
+	must[any](t)(plainClient(t, stale).Do(within(t), "sentinel", "remove", server.PrimaryName).Result())
+	must[any](t)(plainClient(t, stale).Do(within(t), "sentinel", "monitor", server.PrimaryName, host, port, 2).Result())
+	want := stale.Addr() + ": it says that the master is " + net.JoinHostPort(host, port) + ", and others " + w.Primary.Addr()
+	eventually(t, "one names another master", func() bool { return strings.Contains(complaints(t, client)["sentinels"], want) })
+	for _, s := range w.Sentinels[1:] {
+		if text := complaints(t, client)["sentinels"]; strings.Contains(text, s.Addr()+": it says") {
+			t.Errorf("of one that is right: %s", text)
+		}
 	}
 }

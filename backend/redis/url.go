@@ -98,7 +98,7 @@ func takeOptions(cfg backend.Config) *Options {
 func newSingleClient(cfg backend.Config, scheme string) (redis.UniversalClient, *redis.FailoverOptions, error) {
 	u := cfg.URL
 	if len(u.Hosts) > 1 {
-		return nil, nil, invalid("want one host")
+		return nil, nil, invalid("want one host: several need +cluster or +sentinel in the scheme, or redlock://")
 	}
 	if u.Params.Has("db") && u.Scheme != "unix" && strings.Trim(u.Path, "/") != "" {
 		return nil, nil, invalid("a database in the path and another in parameter db")

@@ -227,7 +227,7 @@ func (o *Options) need(n int) (int, error) {
 	case o.MaxTTL < 0 || o.MaxTTL > backend.MaxTTL || o.Skew < 0:
 		return 0, invalid("a quorum's MaxTTL or Skew is out of range")
 	case o.Need == 0 && (n < 3 || n%2 == 0):
-		return 0, invalid(fmt.Sprintf("want 3 nodes, 5 or another odd number, so that a majority decides, and not %d; or need them all", n))
+		return 0, invalid(fmt.Sprintf("want 3 nodes, 5 or another odd number, so that a majority decides, and not %d; or need them all (Options.Need, dlock.need=all)", n))
 	case o.Need == 0:
 		return n/2 + 1, nil
 	case n < 2 || o.Need <= n/2 || o.Need > n:

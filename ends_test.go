@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -111,6 +113,41 @@ func TestErrorTellsOfTheWholeSilence(t *testing.T) {
 		s.Thaw()
 		is(t, c.Close(t.Context()), nil)
 	})
+}
+
+// Whoever has its turn as its time ends asks nobody.
+func TestNobodyIsAskedWithoutTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.NewServer()
+		b := &countingRequests{Backend: memory.New(s)}
+		c, err := dlock.New(b, nil)
+		is(t, err, nil)
+		s.Freeze()
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				_, err := c.Mutex("x").Lock(t.Context())
+				is(t, err, dlock.ErrUnavailable)
+			})
+		}
+		all.Wait()
+		if n := b.requests.Load(); n != 1 {
+			t.Errorf("%d requests, want that of the first", n)
+		}
+		s.Thaw()
+		is(t, c.Close(t.Context()), nil)
+	})
+}
+
+// countingRequests counts how often it is asked for a lock.
+type countingRequests struct {
+	*memory.Backend
+	requests atomic.Int64
+}
+
+func (b *countingRequests) Acquire(ctx context.Context, r backend.Request) (*backend.Hold, error) {
+	b.requests.Add(1)
+	return b.Backend.Acquire(ctx, r)
 }
 
 // A call that has never had an answer fails in time, however many wait here.

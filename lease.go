@@ -43,7 +43,8 @@ func endUnlocked(l leased) bool {
 // Context returns a child of parent that ends when the lease ends. Its cause
 // is then an *Error of kind ErrLost, ErrUnlocked or ErrClosed. Work that must
 // not outlive the lock runs under it. Lock with this context, or one made from
-// it, enters the lock again.
+// it, enters the lock again. A process that was stopped for longer than the lease
+// hears of its end from Err at once, and from the context some milliseconds later.
 //
 // Every call costs some memory until parent or the lease ends. A nil parent is
 // context.Background().

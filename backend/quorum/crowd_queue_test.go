@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -103,7 +102,6 @@ func TestThreeWaitForEachOfManyLocksInVain(t *testing.T) {
 			all.Go(func() {
 				err := dlock.Do(t.Context(), c.Mutex(fmt.Sprint("x", i%locks)), nothing)
 				is(t, err, dlock.ErrUnavailable)
-				must(t, !strings.Contains(err.Error(), "0s"), "it has waited for no time: %v", err)
 			})
 		}
 		all.Wait()

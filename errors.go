@@ -33,7 +33,8 @@ var (
 	ErrUnlocked = errors.New("dlock: lease is unlocked")
 
 	// ErrUpgrade says that an exclusive lock was asked for by somebody who
-	// holds the same lock shared. Two who did that would wait for each other.
+	// holds the same lock shared. Two who did that would wait for each other. Unlock
+	// first, and look again under the exclusive lock at what was read.
 	ErrUpgrade = errors.New("dlock: shared lock cannot become exclusive")
 
 	// ErrReentry says that a lock was entered again that forbids it, or

@@ -806,15 +806,21 @@ func TestEntryWaitsNoLongerThanTheOuterLease(t *testing.T) {
 }
 
 func TestErrorText(t *testing.T) {
-	c := client(t, memory.New(nil), dlock.Options{})
-	m := c.Mutex("orders/42")
+	s := memory.NewServer()
+	m := client(t, memory.New(s), dlock.Options{}).Mutex("orders/42")
 	lease := lock(t, m)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err := m.Lock(ctx)
-	if got, want := err.Error(), `dlock: lock "orders/42": lock is held: context deadline exceeded`; got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
+	wait := func(m *dlock.Mutex, want string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := m.Lock(ctx)
+		if got := err.Error(); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+		return err
 	}
+	wait(m, `dlock: lock "orders/42": lock is held: context deadline exceeded`+
+		" (a caller of this client has it: with a context made by Lease.Context it enters the lock again)")
+	err := wait(client(t, memory.New(s), dlock.Options{}).Mutex("orders/42"), `dlock: lock "orders/42": lock is held: context deadline exceeded`)
 	var e *dlock.Error
 	if !errors.As(err, &e) || e.Op != "lock" || e.Name != "orders/42" || e.Kind != dlock.ErrHeld {
 		t.Errorf("got %+v", e)

@@ -40,8 +40,11 @@ type wait struct {
 
 // isHeld reports whether the lock is known to be held. A lost hold of this client does
 // not count, nor does a request that has had no answer.
-func (s *nameState) isHeld() bool {
-	return s.waitingOnServer > 0 || slices.ContainsFunc(s.holds, func(h *hold) bool { return !h.overBy(ErrLost) })
+func (s *nameState) isHeld() bool { return s.waitingOnServer > 0 || s.isHeldHere() }
+
+// isHeldHere reports whether this client has the lock, by a hold that is not lost.
+func (s *nameState) isHeldHere() bool {
+	return slices.ContainsFunc(s.holds, func(h *hold) bool { return !h.overBy(ErrLost) })
 }
 
 // enterOrQueue waits for this goroutine's turn to ask the backend for l. Until
@@ -97,16 +100,27 @@ func (c *Client) queueUp(ctx context.Context, l *lock, s *nameState, r request, 
 		c.mu.Unlock()
 	}
 	entered = err == nil
+	c.mu.Lock()
 	if waited.isHeld = w.Answered(); !waited.isHeld {
-		c.mu.Lock()
 		waited.silence = s.queue.Silence(w)
-		c.mu.Unlock()
+	} else if r.wait && errors.Is(err, ErrHeld) && s.isHeldHere() {
+		err = heldHere{err}
 	}
+	c.mu.Unlock()
 	if lease = w.Value.lease; lease != nil && r.call != nil {
 		r.call.noteHandOver(LocalHandOver)
 	}
 	return lease, waited, err
 }
+
+// A heldHere is why a call has waited in vain for a lock that its own client has, perhaps itself.
+type heldHere struct{ error }
+
+func (h heldHere) Error() string {
+	return h.error.Error() + " (a caller of this client has it: with a context made by Lease.Context it enters the lock again)"
+}
+
+func (h heldHere) Unwrap() error { return h.error }
 
 // awaitTurn has w join q for the call r, tells the hooks, and waits; see queue.Waiter.Wait.
 // The caller holds the client's mutex; awaitTurn returns without it.

@@ -55,7 +55,8 @@ type Options struct {
 	TLS *tls.Config
 
 	// Logger, if not nil, is told what a person should know and no caller is
-	// told. At Error: a lock that is lost, a lease that was dropped without Unlock.
+	// told. At Error: a lock that is lost, a lease that was dropped without Unlock (once
+	// the lock has been renewed, and the lease's memory collected).
 	// At Warn: a lock that WithMaxHold has ended, a release that the server has not
 	// confirmed, a renewal that fails or is late (one line in 10 s for all locks).
 	// At Debug: what the driver logs, if Open has made the driver's client. (What gRPC

@@ -103,7 +103,7 @@ func Open(ctx context.Context, cfg Config) (Backend, error) {
 
 // unknownScheme says what to import, and which schemes there are already.
 func unknownScheme(scheme string) error {
-	text := fmt.Sprintf("no backend for scheme %q: import its package, such as github.com/dlock-go/dlock/backend/redis, or backend/all", scheme)
+	text := fmt.Sprintf("no backend for scheme %q: import the package of its backend, as github.com/dlock-go/dlock/backend/redis for redis, or backend/all", scheme)
 	if have := Schemes(); len(have) > 0 {
 		text += "; imported are " + strings.Join(have, ", ")
 	}

@@ -165,7 +165,7 @@ func TestWaitEndedByNoAnswer(t *testing.T) {
 // A program that has forgotten an import is told which.
 func TestUnknownScheme(t *testing.T) {
 	_, err := Open(t.Context(), Config{URL: &URL{Scheme: "redis"}})
-	if !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), "import its package") {
+	if !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), "import the package") {
 		t.Error(err)
 	}
 }

@@ -94,7 +94,7 @@ func (d *directory) check() error {
 	case !isOwn(info):
 		return unsafeDirectory(d.path, "belongs to another user")
 	case isWritableByOthers(info):
-		return unsafeDirectory(d.path, "can be written by other users")
+		return unsafeDirectory(d.path, "can be written by other users: name a directory below it")
 	}
 	switch name, err := remoteFileSystem(d.file); {
 	case err != nil:

@@ -16,7 +16,7 @@ type trouble struct {
 	begin func(s *memory.Server, links []*distant) (end func())
 }
 
-var hung = trouble{"hung", 3 * time.Second, func(s *memory.Server, _ []*distant) func() {
+var hung = trouble{"hung", time.Second, func(s *memory.Server, _ []*distant) func() {
 	s.Freeze()
 	return s.Thaw
 }}

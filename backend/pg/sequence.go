@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Tokens are the numbers of a sequence, which every connection first moves to the
-// time of the server's clock, unless it is past that: the seconds since the year 2000,
+// Tokens are the numbers of a sequence, which every connection first moves a step beyond
+// the time of the server's clock, unless it is there already: the seconds since the year 2000,
 // 31 bits, and 32 bits of their fraction. That is room for 2^20 numbers a second.
 // Nobody draws that many, so that the sequence does not get ahead of the clock, and
 // what takes it back also ends all connections: a crash, a promotion, a snapshot, an
@@ -33,6 +33,7 @@ const (
 	secondSize  int64 = 1 << 32
 	floorStep         = 60 * secondSize  // that the floor may be behind
 	behindStep        = 60 * secondSize  // that a number may be behind the clock
+	raiseStep         = secondSize / 64  // 16 ms, and 2^14 numbers: more than others draw while a session moves the sequence
 	maxUnlogged       = 256 * numberStep // more than are drawn from a logged sequence before it is written
 )
 
@@ -94,7 +95,9 @@ func (q *sequences) grant(both bool) string {
 
 // raise is what to select in order to move the floor, where there is one, and then the
 // sequence to the clock. Each is a transaction: the floor is on the disk before a number
-// above it is drawn. The second tells where the sequence is then.
+// above it is drawn. The second tells where the sequence is then. Others draw numbers meanwhile, and
+// whoever moves the sequence does not see the last of them: it goes a step beyond the clock, and is
+// left alone where it is past that, as after a crash, or the same numbers would be drawn again.
 func raise(kept durability) (floor, numbers string) {
 	const locked = "CASE WHEN " + numbering + " IS NULL THEN 0 "
 	if kept == logged {
@@ -102,7 +105,8 @@ func raise(kept durability) (floor, numbers string) {
 	}
 	floor = fmt.Sprintf(locked+"WHEN LAST = 0 THEN setval(FLOOR, greatest(CLOCK, BOUND + 2 * %d::int8))"+
 		" WHEN greatest(CLOCK, LAST) < BOUND + %[1]d THEN 0 ELSE setval(FLOOR, greatest(CLOCK, LAST)) END", floorStep)
-	numbers = fmt.Sprintf(locked+"ELSE setval(NUMBERS, greatest(CLOCK, LAST, BOUND, %d)) END", numberStep)
+	numbers = fmt.Sprintf(locked+"WHEN LAST >= greatest(CLOCK, BOUND, %d) THEN LAST"+
+		" ELSE setval(NUMBERS, greatest(CLOCK, BOUND, %[1]d) + %d) END", numberStep, raiseStep)
 	return floor, numbers
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -91,6 +93,9 @@ func TestTokensGrowAcrossRestore(t *testing.T) {
 		}
 		last := tokenOf(t, p.Mutex(nameOf(t)))
 		must(t, p.Close(testContext(t)))
+		for presentToken() < uint64(dump+raiseStep) { // a dump takes longer than that
+			time.Sleep(time.Millisecond)
+		}
 		execute(t, a, "DROP SEQUENCE dlock_fence; "+q.create(version), fmt.Sprintf("SELECT setval('dlock_fence', %d)", dump))
 		if got := tokenOf(t, newPeer(t, s.Addr(), Options{}, ttl).Mutex(nameOf(t))); got <= last {
 			t.Errorf("token %#x after %#x", got, last)
@@ -155,7 +160,7 @@ func TestTokensFollowTheClock(t *testing.T) {
 	for range 3 {
 		before := presentToken()
 		got := tokenOf(t, newPeer(t, s.Addr(), Options{}, ttl).Mutex(nameOf(t)))
-		if got < before || got > presentToken()+uint64(numberStep) {
+		if got < before || got > presentToken()+uint64(raiseStep+numberStep) {
 			t.Errorf("token %#x at a clock of %#x", got, before)
 		}
 	}
@@ -178,6 +183,52 @@ func TestTokensGrowWhenTheClockDoesNot(t *testing.T) {
 		must(t, s.Restart(true))
 		if got := tokenOf(t, newPeer(t, s.Addr(), Options{}, ttl).Mutex(nameOf(t))); got <= last {
 			t.Errorf("token %#x after %#x and a crash", got, last)
+		}
+	}
+}
+
+// TestRaisedWhileOthersDraw has sessions begin while others draw numbers, where the sequence is ahead of the clock,
+// as after a crash, and where it is not. No number is drawn twice.
+func TestRaisedWhileOthersDraw(t *testing.T) {
+	t.Parallel()
+	s := server.Start(t, testServer)
+	newPeer(t, s.Addr(), Options{}, ttl)
+	a := admin(t, s.Addr())
+	names := newSequences("public")
+	_, numbers := raise(floor)
+	for _, ahead := range []int64{600, 0} {
+		execute(t, a, fmt.Sprintf("SELECT setval('dlock_fence', %d)", int64(presentToken())+ahead*secondSize))
+		const sessions, times = 3, 3000
+		drawn := make([][]int64, sessions)
+		var all sync.WaitGroup
+		for i := range drawn {
+			draws, moves := admin(t, s.Addr()), admin(t, s.Addr())
+			all.Go(func() {
+				for range times {
+					var n int64
+					if err := draws.QueryRow(testContext(t), "SELECT nextval('dlock_fence')").Scan(&n); err != nil {
+						t.Error(err)
+						return
+					}
+					drawn[i] = append(drawn[i], n)
+				}
+			})
+			all.Go(func() {
+				for range times {
+					if _, err := moves.Exec(testContext(t), names.in("SELECT "+numbers)); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		seen := make(map[int64]bool)
+		for _, n := range slices.Concat(drawn...) {
+			if seen[n] {
+				t.Fatalf("%d s ahead of the clock: %d was drawn twice", ahead, n)
+			}
+			seen[n] = true
 		}
 	}
 }

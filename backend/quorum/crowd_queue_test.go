@@ -40,7 +40,7 @@ func tryDo(ctx context.Context, m *dlock.Mutex) error {
 // does.
 func twoForEachOfTooMany(t *testing.T, first, second func(context.Context, *dlock.Mutex) error) {
 	t.Helper()
-	const trip, callers, last = 150 * time.Millisecond, 256 * 24, 512
+	const trip, callers, last = 450 * time.Millisecond, 256 * 8, 512
 	ripe(t, 3, func(t *testing.T, s nodes) {
 		c, _ := s.far(t, trip, trip, trip)
 		ok(t, dlock.Do(t.Context(), c.Mutex("warm"), nothing))

@@ -40,7 +40,7 @@
 // Go has no thread to own a lock. What owns it is a chain of calls: whoever
 // has a context made by [Lease.Context] enters the lock again. Goroutines that
 // share such a context exclude one another, as on any lock, and each one's own
-// calls nest. With any other context a call waits, also for a lock that its own
-// caller has. So a lock can be taken in a function whether or not its caller
-// has it, and children of an errgroup are still one at a time.
+// calls nest. So a lock can be taken in a function whether or not its caller
+// has it, and children of an errgroup are still one at a time. With any other
+// context a call waits, also for a lock that its own caller has.
 package dlock

@@ -100,13 +100,14 @@ func (c *Client) queueUp(ctx context.Context, l *lock, s *nameState, r request, 
 		c.mu.Unlock()
 	}
 	entered = err == nil
-	c.mu.Lock()
-	if waited.isHeld = w.Answered(); !waited.isHeld {
+	if waited.isHeld = w.Answered(); !waited.isHeld || err != nil {
+		c.mu.Lock()
 		waited.silence = s.queue.Silence(w)
-	} else if r.wait && errors.Is(err, ErrHeld) && s.isHeldHere() {
-		err = heldHere{err}
+		if r.wait && errors.Is(err, ErrHeld) && s.isHeldHere() {
+			err = heldHere{err}
+		}
+		c.mu.Unlock()
 	}
-	c.mu.Unlock()
 	if lease = w.Value.lease; lease != nil && r.call != nil {
 		r.call.noteHandOver(LocalHandOver)
 	}

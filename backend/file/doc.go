@@ -4,8 +4,8 @@
 // # URL
 //
 // file:///var/lock/app names the directory; it is created with mode 0700 if it
-// is missing, and so is what leads there. file:// alone is .local/state/dlock in the home directory of the
-// effective user, as the user database says, not the environment: a login, cron, sudo
+// is missing, and so is what leads there. file:// alone is .local/state/dlock in the
+// home directory of the effective user, as the user database says, not the environment: a login, cron, sudo
 // and a service differ in that (XDG_STATE_HOME, XDG_RUNTIME_DIR, which only a login has,
 // and HOME), and their locks would exclude nobody. A user without a home has
 // /tmp/dlock-<uid>. A home that is missing or out of reach, as with systemd's

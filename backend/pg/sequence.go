@@ -96,8 +96,9 @@ func (q *sequences) grant(both bool) string {
 // raise is what to select in order to move the floor, where there is one, and then the
 // sequence to the clock. Each is a transaction: the floor is on the disk before a number
 // above it is drawn. The second tells where the sequence is then. Others draw numbers meanwhile, and
-// whoever moves the sequence does not see the last of them: it goes a step beyond the clock, and is
-// left alone where it is past that, as after a crash, or the same numbers would be drawn again.
+// whoever moves the sequence does not see the last of them. So that none is drawn again it goes a step
+// beyond the clock, and is left alone where it is past that, as after a crash; a logged one goes on by
+// as many numbers as may not be on the disk.
 func raise(kept durability) (floor, numbers string) {
 	const locked = "CASE WHEN " + numbering + " IS NULL THEN 0 "
 	if kept == logged {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -230,6 +231,40 @@ func TestRaisedWhileOthersDraw(t *testing.T) {
 			}
 			seen[n] = true
 		}
+	}
+}
+
+// TestRaisedSlowly has others draw numbers from one moment on while a session is about to move the sequence to that, as
+// on a busy server. No number is drawn twice.
+func TestRaisedSlowly(t *testing.T) {
+	t.Parallel()
+	s := server.Start(t, testServer)
+	newPeer(t, s.Addr(), Options{}, ttl)
+	a, names := admin(t, s.Addr()), newSequences("public")
+	_, numbers := raise(floor)
+	slowly := "SELECT setval(NUMBERS, CLOCK), " + strings.Replace(numbers, ") END", " + length(pg_sleep(0.1)::text)) END", 1)
+	for uint64(lastOf(t, a, "dlock_fence")) >= presentToken() {
+		time.Sleep(time.Millisecond)
+	}
+	moved := make(chan error, 1)
+	moves := admin(t, s.Addr())
+	go func() {
+		_, err := moves.Exec(testContext(t), names.in(slowly))
+		moved <- err
+	}()
+	for last, over := int64(0), false; !over; {
+		select {
+		case err := <-moved:
+			must(t, err)
+			over = true
+		default:
+		}
+		var n int64
+		must(t, a.QueryRow(testContext(t), "SELECT nextval('dlock_fence')").Scan(&n))
+		if n <= last {
+			t.Fatalf("%d was drawn after %d", n, last)
+		}
+		last = n
 	}
 }
 

@@ -20,10 +20,16 @@ func discreet(err error) error {
 	if _, ok := wordsOf(err); !ok {
 		return err
 	}
-	if what, _, repeats := strings.Cut(err.Error(), repeatedArguments); repeats {
+	if what := withoutArguments(err.Error()); what != err.Error() {
 		return errors.New(what)
 	}
 	return err
+}
+
+// withoutArguments is what a server says, or what is said of it, up to the arguments that it repeats.
+func withoutArguments(text string) string {
+	what, _, _ := strings.Cut(text, repeatedArguments)
+	return what
 }
 
 // repeatedArguments stands before the arguments of a command that the server does not know.

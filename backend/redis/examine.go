@@ -57,14 +57,18 @@ func (b *Backend) examine(ctx context.Context, f func() error) error {
 func (b *Backend) warn(findings []backend.Finding) {
 	for _, f := range findings {
 		if f.Level > backend.OK {
-			b.log.Warn("dlock: "+f.Text, "advice", f.Advice)
+			b.log.Warn("dlock: "+withoutArguments(f.Text), "advice", f.Advice)
 		}
 	}
 }
 
 // Examine implements backend.Examiner. It looks at every master of a cluster.
 func (b *Backend) Examine(ctx context.Context, report func(backend.Finding)) error {
-	return reportInTime(ctx, report, func(report func(backend.Finding)) error {
+	discreetly := func(f backend.Finding) {
+		f.Text = withoutArguments(f.Text)
+		report(f)
+	}
+	return reportInTime(ctx, discreetly, func(report func(backend.Finding)) error {
 		return b.examine(ctx, func() error { return b.examineAll(ctx, report) })
 	})
 }
@@ -122,7 +126,7 @@ func (b *Backend) examineServer(ctx context.Context, c redis.UniversalClient, re
 	case err == nil:
 		report(checkClock(now, before, time.Now()))
 	case kindOf(err) == backend.ErrAuth:
-		report(backend.Warn("clock", "the server does not tell the time: "+discreet(err).Error(), "allow the user +time"))
+		report(backend.Warn("clock", "the server does not tell the time: "+err.Error(), "allow the user +time"))
 	default:
 		return err
 	}
@@ -308,7 +312,7 @@ func checkPersistence(i info) backend.Finding {
 func checkScan(err error) backend.Finding {
 	const subject = "names"
 	if err != nil {
-		return backend.Warn(subject, "the user may not list names: "+discreet(err).Error(), "allow it +scan, for dlock ls")
+		return backend.Warn(subject, "the user may not list names: "+err.Error(), "allow it +scan, for dlock ls")
 	}
 	return backend.Good(subject, "names can be listed")
 }
@@ -334,7 +338,7 @@ func (b *Backend) checkSubscribe(ctx context.Context) []backend.Finding {
 		case isReply:
 			advice = adviceOn(said)
 		}
-		return []backend.Finding{backend.Warn(subject, "no subscription: "+discreet(err).Error()+": who waits asks again and again", advice)}
+		return []backend.Finding{backend.Warn(subject, "no subscription: "+err.Error()+": who waits asks again and again", advice)}
 	}
 	return []backend.Finding{backend.Good(subject, "who waits is told")}
 }
@@ -438,7 +442,7 @@ func (b *Backend) checkScripts(ctx context.Context) (out []backend.Finding) {
 		if right := missingRight(err.Error(), "+eval +evalsha"); right != "" {
 			advice = "allow the user " + right
 		}
-		return append(out, backend.Bad(subject, "the server runs no script, no lock will work: "+discreet(err).Error(), advice))
+		return append(out, backend.Bad(subject, "the server runs no script, no lock will work: "+err.Error(), advice))
 	}
 	var denied, rights []string
 	refused, words := make(map[string][]string), make(map[string]string) // by what to do about it

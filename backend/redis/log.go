@@ -43,7 +43,7 @@ func (d driverLog) Printf(ctx context.Context, format string, args ...any) {
 			level = slog.LevelWarn
 		}
 	}
-	text, _, _ := strings.Cut(fmt.Sprintf(format, args...), repeatedArguments)
+	text := withoutArguments(fmt.Sprintf(format, args...))
 	if !ok || l == nil {
 		_ = d.others.Output(3, text) // the line that has called the library's Printf
 		return

@@ -37,7 +37,7 @@ func (b *Backend) examineCluster(ctx context.Context, report func(backend.Findin
 			return err
 		}
 		if err != nil {
-			locked(backend.Bad("nodes", "no lock in the slots of this master works: "+discreet(err).Error(), "start it, or mend the way to it"))
+			locked(backend.Bad("nodes", "no lock in the slots of this master works: "+err.Error(), "start it, or mend the way to it"))
 		}
 		return nil
 	})
@@ -115,7 +115,7 @@ func checkSentinels(ctx context.Context, o *redis.FailoverOptions) (out []backen
 	asked.Wait()
 	for i, addr := range o.SentinelAddrs {
 		if errs[i] != nil {
-			out = append(out, backend.Warn(subject, addr+": "+discreet(errs[i]).Error(), "start it, or take it out of the URL"))
+			out = append(out, backend.Warn(subject, addr+": "+errs[i].Error(), "start it, or take it out of the URL"))
 			continue
 		}
 		out = append(out, checkSentinel(addr, states[i])...)
